@@ -1,0 +1,315 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// setting is a value that passed its own check, and where it came from.
+type setting struct {
+	value  any
+	origin Origin
+}
+
+// checker gathers settings and faults from one layer after another.
+type checker struct {
+	document *document
+	settings map[string]setting // by dotted path
+	models   []string           // names of [model.*], sorted
+	faults   []Fault
+	// broken paths had a fault; rules that need them stay silent.
+	broken map[string]bool
+}
+
+func newChecker() *checker {
+	c := &checker{settings: make(map[string]setting), broken: make(map[string]bool)}
+	for _, s := range Schema() {
+		if !s.Named {
+			c.setDefaults(s, s.Name)
+		}
+	}
+	return c
+}
+
+func (c *checker) setDefaults(s Section, prefix string) {
+	for _, f := range s.Fields {
+		if f.Default != nil {
+			c.settings[prefix+"."+f.Name] = setting{value: f.Default, origin: Default}
+		}
+	}
+}
+
+func (c *checker) fault(f Fault, place position) {
+	f.Line, f.Column = place.line, place.column
+	c.faults = append(c.faults, f)
+	c.broken[f.Path] = true
+}
+
+// file checks every value of the document against the schema.
+func (c *checker) file() {
+	d, names := c.document, sectionNames()
+	for _, name := range slices.Sorted(maps.Keys(d.values)) {
+		path := quoteKey(name)
+		section, known := findSection(name)
+		if !known {
+			c.fault(Fault{Path: path, Source: d.source, Reason: "unknown section", Nearest: nearest(name, names)}, d.keys[path])
+			continue
+		}
+		table, ok := c.table(path, d.values[name])
+		switch {
+		case !ok:
+		case section.Named:
+			for _, entry := range slices.Sorted(maps.Keys(table)) {
+				entryPath := path + "." + quoteKey(entry)
+				if fields, ok := c.table(entryPath, table[entry]); ok {
+					c.models = append(c.models, entryPath)
+					c.setDefaults(section, entryPath)
+					c.fields(section, entryPath, "", fields)
+				}
+			}
+		default:
+			c.fields(section, path, "", table)
+		}
+	}
+}
+
+func (c *checker) table(path string, value any) (map[string]any, bool) {
+	table, ok := value.(map[string]any)
+	if !ok {
+		c.fault(Fault{Path: path, Source: c.document.source, Reason: "must be a table", Given: display(value)}, c.document.at(path))
+	}
+	return table, ok
+}
+
+// fields checks the keys of one table. prefix is the path of a table within the
+// section, such as "channel.", or empty.
+func (c *checker) fields(s Section, path, prefix string, table map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		name := prefix + key
+		keyPath := path + "." + prefix + quoteKey(key)
+		field, known := s.field(name)
+		switch {
+		case known:
+			c.set(field, keyPath, table[key], FromFile, c.document.source)
+		case s.hasSubtable(name):
+			if inner, ok := c.table(keyPath, table[key]); ok {
+				c.fields(s, path, name+".", inner)
+			}
+		default:
+			c.fault(Fault{
+				Path: keyPath, Source: c.document.source, Reason: "unknown field",
+				Nearest: strings.TrimPrefix(nearest(name, s.fieldNames()), prefix),
+			}, c.document.keys[keyPath])
+		}
+	}
+}
+
+// set checks one value and, if it is good, makes it the field's setting.
+func (c *checker) set(f Field, path string, value any, origin Origin, source string) {
+	normal, problems := f.check(value)
+	for _, p := range problems {
+		var place position
+		if origin == FromFile {
+			place = c.document.at(path + p.suffix())
+		}
+		c.fault(Fault{Path: path + p.suffix(), Source: source, Reason: p.reason, Given: display(p.given), Nearest: p.nearest}, place)
+		c.broken[path] = true
+	}
+	if len(problems) == 0 {
+		c.settings[path] = setting{value: normal, origin: origin}
+	}
+}
+
+func sectionNames() []string {
+	var names []string
+	for _, s := range Schema() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func (s Section) fieldNames() []string {
+	var names []string
+	for _, f := range s.Fields {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+func (s Section) hasSubtable(name string) bool {
+	return slices.ContainsFunc(s.Fields, func(f Field) bool { return strings.HasPrefix(f.Name, name+".") })
+}
+
+// problem is what is wrong with a value, or with one element of a list.
+type problem struct {
+	index   int // of the element, or -1
+	reason  string
+	given   any
+	nearest string
+}
+
+func (p problem) suffix() string {
+	if p.index < 0 {
+		return ""
+	}
+	return fmt.Sprintf("[%d]", p.index)
+}
+
+// check returns value in the Go type of the field's kind.
+func (f Field) check(value any) (any, []problem) {
+	bad := func(reason string) (any, []problem) {
+		return nil, []problem{{index: -1, reason: reason, given: value}}
+	}
+	switch v := value.(type) {
+	case bool:
+		if f.Kind == Bool {
+			return v, nil
+		}
+	case int64:
+		switch {
+		case f.Kind == Float:
+			return f.inRange(float64(v), value, float64(v))
+		case f.Kind == Int || f.Kind == Size:
+			return f.inRange(float64(v), value, v)
+		}
+	case float64:
+		if f.Kind == Float {
+			return f.inRange(v, value, v)
+		}
+	case string:
+		switch f.Kind {
+		case Text:
+			if v == "" {
+				return bad("must not be empty")
+			}
+			return v, nil
+		case Enum:
+			return f.choice(v)
+		case Size:
+			if v == Auto {
+				return v, nil
+			}
+		case Endpoint:
+			u, err := url.Parse(v)
+			if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+				return bad("must be an http or https URL with a host")
+			}
+			return v, nil
+		case Listen:
+			if v == "" || validListen(v) {
+				return v, nil
+			}
+			return bad("must be host:port with a port from 0 to 65535, or empty")
+		}
+	case []any:
+		switch f.Kind {
+		case Tokens:
+			return checkList(v, tokenID)
+		case Texts:
+			return checkList(v, markerText)
+		}
+	}
+	return bad("must be " + article(f.Kind.String()))
+}
+
+func (f Field) inRange(v float64, given, normal any) (any, []problem) {
+	if !f.Range.Contains(v) {
+		reason := "must be " + f.Range.String()
+		if f.Range == (Range{}) {
+			reason = "must be a finite number"
+		}
+		return nil, []problem{{index: -1, reason: reason, given: given}}
+	}
+	return normal, nil
+}
+
+func (f Field) choice(v string) (any, []problem) {
+	var names, quoted []string
+	for _, c := range f.Choices {
+		switch {
+		case c.Name == v && c.Refused != "":
+			return nil, []problem{{index: -1, reason: c.Refused, given: v}}
+		case c.Name == v:
+			return v, nil
+		case c.Refused == "":
+			names = append(names, c.Name)
+			quoted = append(quoted, strconv.Quote(c.Name))
+		}
+	}
+	return nil, []problem{{index: -1, reason: "must be one of " + strings.Join(quoted, ", "), given: v, nearest: nearest(v, names)}}
+}
+
+// checkList converts every element, or says what is wrong with each bad one.
+func checkList[T any](list []any, convert func(any) (T, string)) (any, []problem) {
+	out := make([]T, 0, len(list))
+	var problems []problem
+	for i, element := range list {
+		v, reason := convert(element)
+		if reason != "" {
+			problems = append(problems, problem{index: i, reason: reason, given: element})
+		}
+		out = append(out, v)
+	}
+	return out, problems
+}
+
+func tokenID(element any) (uint32, string) {
+	id, ok := element.(int64)
+	if !ok || id < 0 || id > math.MaxUint32 {
+		return 0, "must be a token id from 0 to 4294967295"
+	}
+	return uint32(id), ""
+}
+
+func markerText(element any) (string, string) {
+	text, ok := element.(string)
+	if !ok || text == "" {
+		return "", "must be a text that is not empty"
+	}
+	return text, ""
+}
+
+func validListen(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || port == "" || strings.Trim(port, "0123456789") != "" {
+		return false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return err == nil && n <= math.MaxUint16
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
+}
+
+// display writes a value as the file would, shortened.
+func display(value any) string {
+	var text string
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case string:
+		text = strconv.Quote(v)
+	case map[string]any:
+		return "a table"
+	case []any:
+		return fmt.Sprintf("a list of %d", len(v))
+	case float64:
+		text = strconv.FormatFloat(v, 'g', -1, 64)
+	default:
+		text = fmt.Sprint(v)
+	}
+	if runes := []rune(text); len(runes) > 60 {
+		return string(runes[:59]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,136 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Config is a checked configuration.
+type Config struct {
+	Scheduler Scheduler        `toml:"scheduler"`
+	Entropy   Entropy          `toml:"entropy"`
+	KVMemory  KVMemory         `toml:"kv_memory"`
+	Disagg    Disagg           `toml:"disagg"`
+	Model     map[string]Model `toml:"model"`
+	Telemetry Telemetry        `toml:"telemetry"`
+	Logging   Logging          `toml:"logging"`
+}
+
+// Scheduler is the table [scheduler].
+type Scheduler struct {
+	ThinkTPOTBudgetMs    float64 `toml:"think_tpot_budget_ms"`
+	OutputTPOTBudgetMs   float64 `toml:"output_tpot_budget_ms"`
+	ThinkBatchMultiplier float64 `toml:"think_batch_multiplier"`
+	MaxThinkTokens       int64   `toml:"max_think_tokens"`
+	MinThinkTokens       int64   `toml:"min_think_tokens"`
+}
+
+// Entropy is the table [entropy].
+type Entropy struct {
+	Enabled                    bool    `toml:"enabled"`
+	EMAAlpha                   float64 `toml:"ema_alpha"`
+	RPDIThreshold              float64 `toml:"rpdi_threshold"`
+	EATEMAVarianceThreshold    float64 `toml:"eat_ema_variance_threshold"`
+	TransitionEntropyThreshold float64 `toml:"transition_entropy_threshold"`
+	EATProbeIntervalTokens     int64   `toml:"eat_probe_interval_tokens"`
+}
+
+// KVMemory is the table [kv_memory].
+type KVMemory struct {
+	AggressiveThinkEviction  bool    `toml:"aggressive_think_eviction"`
+	ThinkPhaseMemoryFraction float64 `toml:"think_phase_memory_fraction"`
+	BlockSize                Bytes   `toml:"block_size_bytes"`
+	Capacity                 Bytes   `toml:"capacity_bytes"`
+}
+
+// Bytes is a size, or "auto": to be found out when an engine registers.
+type Bytes struct {
+	Auto  bool
+	Count int64
+}
+
+func (b Bytes) String() string {
+	if b.Auto {
+		return Auto
+	}
+	return fmt.Sprint(b.Count)
+}
+
+// Disagg is the table [disagg].
+type Disagg struct {
+	Enabled                bool   `toml:"enabled"`
+	Fabric                 string `toml:"fabric"`
+	OffloadThresholdBlocks int64  `toml:"offload_threshold_blocks"`
+}
+
+// Telemetry is the table [telemetry].
+type Telemetry struct {
+	PrometheusListen string `toml:"prometheus_listen"`
+	OTLPEnabled      bool   `toml:"otlp_enabled"`
+	OTLPEndpoint     string `toml:"otlp_endpoint"`
+}
+
+// Logging is the table [logging].
+type Logging struct {
+	Level  string `toml:"level"`
+	Format string `toml:"format"`
+}
+
+// Model is one table [model.<name>].
+type Model struct {
+	ThinkStartTokenIDs   []uint32 `toml:"think_start_token_ids"`
+	ThinkEndTokenIDs     []uint32 `toml:"think_end_token_ids"`
+	ThinkStartTexts      []string `toml:"think_start_texts"`
+	ThinkEndTexts        []string `toml:"think_end_texts"`
+	Channel              Channel  `toml:"channel"`
+	Tokenizer            string   `toml:"tokenizer"`
+	ReasoningParser      string   `toml:"reasoning_parser"`
+	SupportsThinkDisable bool     `toml:"supports_think_disable"`
+	Source               string   `toml:"source"`
+	// Markers is what the fields above come down to.
+	Markers Markers `toml:"-"`
+}
+
+// Channel is how gpt-oss keeps thoughts apart: open think message … close.
+type Channel struct {
+	Open    string `toml:"open"`
+	Message string `toml:"message"`
+	Close   string `toml:"close"`
+	Think   string `toml:"think"`
+	Answer  string `toml:"answer"`
+}
+
+// decode fills a Config from checked settings. The schema and the structs are
+// held together by a test, so a field without a setting keeps its zero value.
+func decode(settings map[string]setting, models []string) *Config {
+	c := &Config{Model: make(map[string]Model, len(models))}
+	fill(reflect.ValueOf(c).Elem(), "", settings)
+	for _, path := range models {
+		var m Model
+		fill(reflect.ValueOf(&m).Elem(), path+".", settings)
+		c.Model[unquoteKey(strings.TrimPrefix(path, model.Name+"."))] = m
+	}
+	return c
+}
+
+func fill(target reflect.Value, prefix string, settings map[string]setting) {
+	for i := range target.NumField() {
+		name := target.Type().Field(i).Tag.Get("toml")
+		field := target.Field(i)
+		if _, isBytes := field.Interface().(Bytes); field.Kind() == reflect.Struct && !isBytes && name != "-" {
+			fill(field, prefix+name+".", settings)
+			continue
+		}
+		s, given := settings[prefix+name]
+		if !given {
+			continue
+		}
+		if target, isBytes := field.Addr().Interface().(*Bytes); isBytes {
+			target.Count, _ = s.value.(int64)
+			target.Auto = s.value == Auto
+			continue
+		}
+		field.Set(reflect.ValueOf(s.value))
+	}
+}

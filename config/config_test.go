@@ -1,0 +1,341 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func defaults(t *testing.T) *Loaded {
+	t.Helper()
+	l, err := Load(Options{Dir: t.TempDir(), Home: t.TempDir(), Environ: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// The structs that Go code reads and the schema that everything else comes from
+// must name the same fields with the same types.
+func TestStructsMatchTheSchema(t *testing.T) {
+	types := map[Kind]any{
+		Bool: false, Int: int64(0), Float: 0.0, Text: "", Enum: "", Size: Bytes{},
+		Tokens: []uint32(nil), Texts: []string(nil), Endpoint: "", Listen: "",
+	}
+	want := make(map[string]reflect.Type)
+	for _, s := range Schema() {
+		for _, f := range s.Fields {
+			want[s.Name+"."+f.Name] = reflect.TypeOf(types[f.Kind])
+		}
+	}
+	got := make(map[string]reflect.Type)
+	var walk func(reflect.Type, string)
+	walk = func(structure reflect.Type, prefix string) {
+		for i := range structure.NumField() {
+			f := structure.Field(i)
+			path := prefix + f.Tag.Get("toml")
+			switch {
+			case f.Tag.Get("toml") == "-":
+			case f.Type.Kind() == reflect.Map:
+				walk(f.Type.Elem(), path+".")
+			case f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[Bytes]():
+				walk(f.Type, path+".")
+			default:
+				got[path] = f.Type
+			}
+		}
+	}
+	walk(reflect.TypeFor[Config](), "")
+	if diff := cmp.Diff(fmt.Sprint(want), fmt.Sprint(got)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEveryFieldIsDescribedAndItsDefaultIsValid(t *testing.T) {
+	for _, s := range Schema() {
+		if s.Doc == "" {
+			t.Errorf("%s has no text", s.header())
+		}
+		for _, f := range s.Fields {
+			path := s.Name + "." + f.Name
+			if f.Doc == "" || f.Kind.String() == "" {
+				t.Errorf("%s has no text or kind", path)
+			}
+			if f.Default == nil {
+				if !s.Named {
+					t.Errorf("%s has no default", path)
+				}
+				continue
+			}
+			if _, problems := f.check(f.Default); len(problems) > 0 {
+				t.Errorf("the default of %s is refused: %s", path, problems[0].reason)
+			}
+		}
+	}
+}
+
+// The numbers of the Meridian book, as corrected.
+func TestDefaults(t *testing.T) {
+	want := &Config{
+		Scheduler: Scheduler{ThinkTPOTBudgetMs: 80, OutputTPOTBudgetMs: 20, ThinkBatchMultiplier: 2.5, MaxThinkTokens: 32768, MinThinkTokens: 512},
+		Entropy: Entropy{
+			Enabled: true, EMAAlpha: 0.05, RPDIThreshold: 3, EATEMAVarianceThreshold: 0.001,
+			TransitionEntropyThreshold: 2.5, EATProbeIntervalTokens: 32,
+		},
+		KVMemory:  KVMemory{ThinkPhaseMemoryFraction: 0.4, BlockSize: Bytes{Auto: true}, Capacity: Bytes{Auto: true}},
+		Disagg:    Disagg{Fabric: "none", OffloadThresholdBlocks: 4},
+		Model:     map[string]Model{},
+		Telemetry: Telemetry{PrometheusListen: "127.0.0.1:9464", OTLPEndpoint: "http://127.0.0.1:4318"},
+		Logging:   Logging{Level: "info", Format: "text"},
+	}
+	if diff := cmp.Diff(want, defaults(t).Config); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestExampleIsTheDefaults(t *testing.T) {
+	l, err := Parse("example.toml", []byte(Example()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(defaults(t).Config, l.Config); diff != "" {
+		t.Error(diff)
+	}
+	for _, s := range Schema() {
+		for _, f := range s.Fields {
+			if !strings.Contains(Example(), f.Name) {
+				t.Errorf("the example lacks %s.%s", s.Name, f.Name)
+			}
+		}
+	}
+}
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestSearchOrder(t *testing.T) {
+	o := Options{Dir: t.TempDir(), Home: t.TempDir(), Environ: []string{}}
+	load := func() *Loaded {
+		t.Helper()
+		l, err := Load(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	if l := load(); l.File != "" {
+		t.Errorf("found %s where there is nothing", l.File)
+	}
+	file := func(n int) string { return fmt.Sprintf("[scheduler]\nmax_think_tokens = %d\n", n) }
+	write(t, filepath.Join(o.Home, ".config", "meridian", "meridian.toml"), file(1001))
+	if l := load(); l.Scheduler.MaxThinkTokens != 1001 {
+		t.Errorf("home: read %s", l.File)
+	}
+	write(t, filepath.Join(o.Dir, "meridian.toml"), file(1002))
+	if l := load(); l.Scheduler.MaxThinkTokens != 1002 {
+		t.Errorf("working directory: read %s", l.File)
+	}
+	o.Path = write(t, filepath.Join(t.TempDir(), "mine.toml"), file(1003))
+	if l := load(); l.Scheduler.MaxThinkTokens != 1003 || l.File != o.Path {
+		t.Errorf("named: read %s", l.File)
+	}
+	o.Environ = []string{"MERIDIAN_SCHEDULER_MAX_THINK_TOKENS=1004", "PATH=x", "MERIDIAN_REQUIRE=cc"}
+	if l := load(); l.Scheduler.MaxThinkTokens != 1004 || l.Origin("scheduler.max_think_tokens") != FromEnvironment {
+		t.Errorf("environment: read %d", l.Scheduler.MaxThinkTokens)
+	}
+	o.Path = filepath.Join(t.TempDir(), "missing.toml")
+	if _, err := Load(o); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a named file that is missing: %v", err)
+	}
+	o.Path = write(t, filepath.Join(t.TempDir(), "huge.toml"), strings.Repeat("#", maxFileBytes+1))
+	if _, err := Load(o); err == nil || !strings.Contains(err.Error(), "larger") {
+		t.Errorf("a huge file: %v", err)
+	}
+}
+
+func TestFaultsPointAtTheirPlace(t *testing.T) {
+	text := strings.Join([]string{
+		"[scheduler]",                       // 1
+		"max_think_tokns = 4",               // 2
+		"min_think_tokens = 40000",          // 3
+		"think_tpot_budget_ms = nan",        // 4
+		"[disagg]",                          // 5
+		"enabled = true",                    // 6
+		"[model.qwen3]",                     // 7
+		`think_start_token_ids = [1,`,       // 8
+		`  -2]`,                             // 9
+		`channel = { open = "a", clos = 1}`, // 10
+		"[modle.x]",                         // 11
+	}, "\n")
+	_, err := Parse("f.toml", []byte(text))
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	want := strings.Join([]string{
+		`f.toml:2:1: scheduler.max_think_tokns: unknown field; did you mean max_think_tokens?`,
+		`f.toml:3:20: scheduler.min_think_tokens: must be < scheduler.max_think_tokens, which is 32768; got 40000`,
+		`f.toml:4:24: scheduler.think_tpot_budget_ms: must be > 0; got NaN`,
+		`f.toml:5:2: disagg.fabric: must name a fabric while disagg.enabled is true; use "meridian"; got "none"`,
+		`f.toml:9:3: model.qwen3.think_start_token_ids[1]: must be a token id from 0 to 4294967295; got -2`,
+		`f.toml:10:11: model.qwen3.channel.answer: must be given, because the other channel fields are`,
+		`f.toml:10:11: model.qwen3.channel.close: must be given, because the other channel fields are`,
+		`f.toml:10:11: model.qwen3.channel.message: must be given, because the other channel fields are`,
+		`f.toml:10:11: model.qwen3.channel.think: must be given, because the other channel fields are`,
+		`f.toml:10:25: model.qwen3.channel.clos: unknown field; did you mean close?`,
+		`f.toml:11:2: modle: unknown section; did you mean model?`,
+	}, "\n")
+	if diff := cmp.Diff(want, e.Error()); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(e.Hint(), "config explain scheduler") {
+		t.Errorf("hint: %s", e.Hint())
+	}
+}
+
+func TestRange(t *testing.T) {
+	r := above(0).atMost(1)
+	for v, want := range map[float64]bool{0: false, 0.5: true, 1: true, 1.01: false, math.Inf(1): false, -1: false} {
+		if r.Contains(v) != want {
+			t.Errorf("%v in %v: %v", v, r, !want)
+		}
+	}
+	if r.Contains(math.NaN()) || (Range{}).Contains(math.NaN()) {
+		t.Error("NaN is in no range")
+	}
+	if got := above(0).below(1).String(); got != "> 0 and < 1" {
+		t.Error(got)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"enabled", "fabric", "offload_threshold_blocks"}
+	for typo, want := range map[string]string{
+		"enable": "enabled", "fabrics": "fabric", "offload_treshold_block": "offload_threshold_blocks", "zebra": "", "": "",
+	} {
+		if got := nearest(typo, names); got != want {
+			t.Errorf("%q: got %q, want %q", typo, got, want)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	l, err := Parse("mine.toml", []byte("[scheduler]\nmax_think_tokens = 4096\n[model.qwen3]\nsource = \"here\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string][]string{
+		"scheduler.max_think_tokens": {"> 0", "32768", "MERIDIAN_SCHEDULER_MAX_THINK_TOKENS", "4096 (mine.toml)"},
+		"scheduler":                  {"[scheduler]", "max_think_tokens", "80.0"},
+		"disagg.fabric":              {`"nixl" (not in this build)`, `"none" (default)`},
+		"model":                      {"[model.<name>]", "channel.open"},
+		"model.qwen3":                {"[model.<name>]"},
+		"model.channel.open":         {"<|channel|>"},
+		"model.qwen3.source":         {`"here" (mine.toml)`},
+	} {
+		text, err := Explain(path, l)
+		if err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("%s lacks %q:\n%s", path, w, text)
+			}
+		}
+	}
+	for path, want := range map[string]string{
+		"schedular": "did you mean scheduler?", "scheduler.max_think_token": "did you mean scheduler.max_think_tokens?",
+		"model.llama": "unknown field", "": "unknown section",
+	} {
+		if _, err := Explain(path, l); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", path, err, want)
+		}
+	}
+}
+
+func TestShow(t *testing.T) {
+	text := "[scheduler]\nmax_think_tokens = 4096\n[model.\"a b\"]\nthink_end_token_ids = [1, 2]\nchannel = {}\n"
+	l, err := Parse("mine.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set := l.TOML(false); strings.Contains(set, "min_think") || !strings.Contains(set, "max_think_tokens = 4096") || !strings.Contains(set, "# mine.toml") {
+		t.Errorf("what was set:\n%s", set)
+	}
+	all, err := Parse("again.toml", []byte(l.TOML(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(l.Config, all.Config); diff != "" {
+		t.Errorf("what is shown does not read back: %s", diff)
+	}
+	raw, err := l.JSON(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]map[string]any
+	if err := json.Unmarshal(raw, &tree); err != nil || tree["scheduler"]["max_think_tokens"] != 4096.0 || tree["kv_memory"]["capacity_bytes"] != "auto" {
+		t.Errorf("%v\n%s", err, raw)
+	}
+}
+
+func TestMarkers(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "tokenizer.json"), `{"added_tokens":[{"id":7,"content":"<think>"},{"id":8,"content":"</think>"}],
+		"model":{"vocab":{"analysis":3,"final":4}}}`)
+	text := `[model.m]
+tokenizer = "tokenizer.json"
+think_start_texts = ["<think>"]
+think_end_texts = ["</think>", "</think><think>"]
+`
+	l, err := Load(Options{Path: write(t, filepath.Join(dir, "m.toml"), text), Environ: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Markers{
+		Start: []Marker{{IDs: []uint32{7}, Text: "<think>"}},
+		End:   []Marker{{IDs: []uint32{8}, Text: "</think>"}, {IDs: []uint32{8, 7}, Text: "</think><think>"}},
+	}
+	if diff := cmp.Diff(want, l.Model["m"].Markers); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(Example()))
+	f.Add([]byte("[model.m]\nchannel = {open = \"a\"}\nthink_start_token_ids = [1]\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		l, err := Parse("fuzz.toml", data)
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) || len(e.Faults) == 0 {
+				t.Fatalf("%v is not a list of faults", err)
+			}
+			for _, fault := range e.Faults {
+				if fault.Reason == "" || fault.Path != "" && fault.Line == 0 {
+					t.Fatalf("a fault without reason or place: %+v", fault)
+				}
+			}
+			return
+		}
+		if _, err := Parse("again.toml", []byte(l.TOML(true))); err != nil {
+			t.Fatalf("what is shown does not read back: %v\n%s", err, l.TOML(true))
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package config
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+const envPrefix = "MERIDIAN_"
+
+// environment applies MERIDIAN_SECTION_FIELD variables. A variable that starts
+// with a section's name but names no field is a fault, because a mistyped
+// override that silently does nothing is worse than none; other MERIDIAN_
+// variables belong to somebody else.
+func (c *checker) environment(environ map[string]string) {
+	for _, s := range Schema() {
+		if s.Named {
+			continue
+		}
+		prefix := s.EnvName("")
+		byVariable := make(map[string]Field)
+		for _, f := range s.Fields {
+			byVariable[s.EnvName(f.Name)] = f
+		}
+		for _, variable := range slices.Sorted(maps.Keys(environ)) {
+			rest, ours := strings.CutPrefix(variable, prefix)
+			if !ours {
+				continue
+			}
+			source := "environment " + variable
+			f, known := byVariable[variable]
+			if !known {
+				name := strings.ToLower(rest)
+				c.fault(Fault{
+					Path: s.Name + "." + quoteKey(name), Source: source, Reason: "unknown field",
+					Nearest: nearest(variable, slices.Sorted(maps.Keys(byVariable))),
+				}, position{})
+				continue
+			}
+			c.set(f, s.Name+"."+f.Name, f.fromVariable(environ[variable]), FromEnvironment, source)
+		}
+	}
+}
+
+// fromVariable reads a variable's text as the field's kind. Text that is not
+// what the kind needs stays text, and the check then says so.
+func (f Field) fromVariable(text string) any {
+	switch f.Kind {
+	case Bool, Int, Float, Size:
+		if strings.ContainsAny(text, "\r\n") {
+			return text
+		}
+		var doc struct{ V any }
+		if toml.Unmarshal([]byte("V = "+strings.TrimSpace(text)), &doc) == nil {
+			return doc.V
+		}
+	}
+	return text
+}

@@ -1,0 +1,117 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Example is the annotated file that `meridian config init` writes: every field
+// with its default. Reading it back gives the defaults.
+func Example() string {
+	var b strings.Builder
+	b.WriteString("# Meridian's configuration. Every field stands here with its default; a file of your\n" +
+		"# own needs only what differs. `meridian config explain FIELD` tells more.\n")
+	for _, s := range Schema() {
+		b.WriteString("\n")
+		comment(&b, s.Doc)
+		if s.Named {
+			exampleNamed(&b, s)
+			continue
+		}
+		fmt.Fprintf(&b, "%s\n", s.header())
+		for _, f := range s.Fields {
+			b.WriteString("\n")
+			comment(&b, f.Doc)
+			comment(&b, f.constraint())
+			fmt.Fprintf(&b, "%s = %s\n", f.Name, literal(f.Default))
+		}
+	}
+	return b.String()
+}
+
+// exampleNamed lists the fields of a section that has no tables by default.
+func exampleNamed(b *strings.Builder, s Section) {
+	fmt.Fprintf(b, "# %s\n", s.header())
+	for _, f := range s.Fields {
+		fmt.Fprintf(b, "#   %-24s %s\n", f.Name, f.Kind)
+	}
+}
+
+// constraint says in one line what values a field takes.
+func (f Field) constraint() string {
+	parts := []string{f.Kind.String()}
+	if len(f.Choices) > 0 {
+		parts = []string{"one of " + f.choiceList()}
+	}
+	if f.Unit != "" {
+		parts = append(parts, f.Unit)
+	}
+	if text := f.Range.String(); text != "" {
+		parts = append(parts, text)
+	}
+	if f.Rule != "" {
+		parts = append(parts, f.Rule)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (f Field) choiceList() string {
+	var names []string
+	for _, c := range f.Choices {
+		name := fmt.Sprintf("%q", c.Name)
+		if c.Refused != "" {
+			name += " (not in this build)"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// literal writes a value as TOML.
+func literal(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return "not set"
+	case float64:
+		if text := fmt.Sprint(v); strings.ContainsAny(text, ".e") {
+			return text
+		}
+		return fmt.Sprintf("%.1f", v)
+	case string:
+		return fmt.Sprintf("%q", v)
+	case []uint32:
+		return displayIDs(v)
+	case []string:
+		var quoted []string
+		for _, s := range v {
+			quoted = append(quoted, fmt.Sprintf("%q", s))
+		}
+		return "[" + strings.Join(quoted, ", ") + "]"
+	default:
+		return fmt.Sprint(v)
+	}
+}
+
+const commentWidth = 88
+
+func comment(b *strings.Builder, text string) {
+	for _, line := range wrap(text, commentWidth-2) {
+		fmt.Fprintf(b, "# %s\n", line)
+	}
+}
+
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
+}

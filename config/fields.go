@@ -1,0 +1,226 @@
+package config
+
+// Names, defaults, units and ranges are those of the Meridian book; where the
+// book is wrong about what a field means, the text here says what is true.
+
+var scheduler = Section{
+	Name: "scheduler",
+	Doc:  "Who runs next, and how long a model may think.",
+	Fields: []Field{
+		{
+			Name: "think_tpot_budget_ms", Kind: Float, Default: 80.0, Unit: "ms per think token", Range: above(0),
+			Doc:  "Time a think token may take. Nobody reads these tokens as they come, so the budget is loose and the batch may grow.",
+			Tune: "Raise it when the accelerator idles while models think; lower it when thinking crowds out answers.",
+		},
+		{
+			Name: "output_tpot_budget_ms", Kind: Float, Default: 20.0, Unit: "ms per output token", Range: above(0),
+			Doc:  "Time an output token may take. This is the rhythm of the stream that a user reads.",
+			Tune: "20 ms keeps a stream fluid at 30–50 tokens/s. Lower values cost think throughput.",
+		},
+		{
+			Name: "think_batch_multiplier", Kind: Float, Default: 2.5, Unit: "× output batch tokens", Range: atLeast(1),
+			Doc:  "How much larger the think batch's token budget is than the output batch's.",
+			Tune: "Above about 3.5 expect jitter in output latency; watch meridian_queue_depth{queue=\"think\"}.",
+		},
+		{
+			Name: "max_think_tokens", Kind: Int, Default: int64(32768), Unit: "tokens", Range: above(0),
+			Rule: "> scheduler.min_think_tokens",
+			Doc:  "A thought this long is ended whatever the entropy signals say. It bounds the KV memory one request can hold.",
+			Tune: "Lower it when meridian_think_tokens_per_request piles up at the cap.",
+		},
+		{
+			Name: "min_think_tokens", Kind: Int, Default: int64(512), Unit: "tokens", Range: atLeast(0),
+			Rule: "< scheduler.max_think_tokens",
+			Doc:  "No thought is ended before this many tokens, because the signals are noise on short chains.",
+			Tune: "In a production trace of DeepSeek-R1 (ServeGen) about half of all thoughts are shorter than 512 tokens and so are never touched.",
+		},
+	},
+}
+
+var entropy = Section{
+	Name: "entropy",
+	Doc:  "When a thought has converged or has lost its way.",
+	Fields: []Field{
+		{
+			Name: "enabled", Kind: Bool, Default: true,
+			Doc:  "Whether entropy signals may end a thought. When false, only scheduler.max_think_tokens does.",
+			Tune: "Set it to false for an A/B comparison, or where no probe is available.",
+		},
+		{
+			Name: "ema_alpha", Kind: Float, Default: 0.05, Unit: "weight of the newest sample", Range: above(0).atMost(1),
+			Doc:  "Decay of the moving averages over entropy samples. Warm-up lasts about 4/alpha samples.",
+			Tune: "Smaller remembers longer and reacts later.",
+		},
+		{
+			Name: "rpdi_threshold", Kind: Float, Default: 3.0, Unit: "ratio, local over global mean entropy", Range: above(1),
+			Doc:  "A chain is overthinking when the mean token entropy of the last 512 tokens exceeds this multiple of the chain's own mean (Reasoning Path Deviation Index, arXiv:2603.14251).",
+			Tune: "3.0 is this project's cautious choice; the one re-implementation we know of reports the paper's setting as 2.0. Lower ends chains earlier.",
+		},
+		{
+			Name: "eat_ema_variance_threshold", Kind: Float, Default: 0.001, Unit: "nats²", Range: above(0),
+			Doc:  "A chain has converged when the moving variance of its entropy after a forced </think> falls below this (Entropy After </Think>, arXiv:2509.26522).",
+			Tune: "The paper publishes no default. Lower defers, higher ends earlier.",
+		},
+		{
+			Name: "transition_entropy_threshold", Kind: Float, Default: 2.5, Unit: "nats", Range: above(0),
+			Doc:  "A token whose entropy exceeds this counts as a transition in meridian_entropy_transitions_total. It decides nothing.",
+			Tune: "2.5 nats is the uncertainty of about twelve equally likely tokens.",
+		},
+		{
+			Name: "eat_probe_interval_tokens", Kind: Int, Default: int64(32), Unit: "tokens", Range: atLeast(1),
+			Doc:  "The convergence probe runs at the first paragraph end that is at least this many think tokens after the last probe.",
+			Tune: "Every probe costs a forked row of a few tokens. Higher is cheaper and later.",
+		},
+	},
+}
+
+var kvMemory = Section{
+	Name: "kv_memory",
+	Doc:  "Which blocks stay in an engine's memory.",
+	Fields: []Field{
+		{
+			Name: "aggressive_think_eviction", Kind: Bool, Default: false,
+			Doc:  "Free local copies of a finished thought at the first chance, instead of under pressure. The last copy of a block that a running request needs is never freed.",
+			Tune: "Turn it on when the next turn rarely comes back to the same conversation.",
+		},
+		{
+			Name: "think_phase_memory_fraction", Kind: Float, Default: 0.40, Unit: "fraction of KV memory", Range: above(0).below(1),
+			Doc:  "Share of KV memory that think-phase blocks may take before they are the first to go.",
+			Tune: "Raise it for long chains, lower it for long answers.",
+		},
+		{
+			Name: "block_size_bytes", Kind: Size, Default: Auto, Unit: "bytes per KV block", Range: above(0),
+			Doc:  "Size of one block. \"auto\" derives it from the geometry that an engine registers; a number that disagrees with the engine is an error.",
+			Tune: "Leave it on \"auto\". Qwen3-30B-A3B in bf16 has 1.5 MiB per 16-token block.",
+		},
+		{
+			Name: "capacity_bytes", Kind: Size, Default: Auto, Unit: "bytes", Range: above(0),
+			Doc:  "KV memory that may be used. \"auto\" is what the engine lent.",
+			Tune: "Pin a number to share a device with others.",
+		},
+	},
+}
+
+var disagg = Section{
+	Name: "disagg",
+	Doc:  "Moving KV between machines.",
+	Fields: []Field{
+		{
+			Name: "enabled", Kind: Bool, Default: false,
+			Doc:  "Whether blocks move between machines at all.",
+			Tune: "Leave it false on a single node.",
+		},
+		{
+			Name: "fabric", Kind: Enum, Default: "none",
+			Choices: []Choice{
+				{Name: "none"},
+				{Name: "meridian"},
+				{Name: "nixl", Refused: `this build has no NIXL adapter; use "meridian", which needs no library`},
+				{Name: "mooncake", Refused: `this build has no Mooncake adapter; use "meridian", which needs no library`},
+			},
+			Rule: "not \"none\" while disagg.enabled is true",
+			Doc:  "What carries the bytes: \"meridian\" is Meridian's own agent; \"nixl\" and \"mooncake\" name adapters to those libraries.",
+			Tune: "Use \"meridian\".",
+		},
+		{
+			Name: "offload_threshold_blocks", Kind: Int, Default: int64(4), Unit: "KV blocks", Range: atLeast(1),
+			Doc:  "A finished thought's blocks are copied out in batches of at least this many.",
+			Tune: "Larger batches cost less per block and start later.",
+		},
+	},
+}
+
+var model = Section{
+	Name:  "model",
+	Named: true,
+	Doc: "How a model marks its thoughts. Give token ids, or texts, or a channel (gpt-oss); " +
+		"models/*.toml holds checked tables. Without markers the whole answer is one phase.",
+	Fields: []Field{
+		{
+			Name: "think_start_token_ids", Kind: Tokens,
+			Rule: "think_end_token_ids must be given too, and share no id",
+			Doc:  "Any of these ids starts a thought. May be left out where the chat template already puts the marker into the prompt.",
+		},
+		{
+			Name: "think_end_token_ids", Kind: Tokens,
+			Doc: "Any of these ids ends a thought.",
+		},
+		{
+			Name: "think_start_texts", Kind: Texts,
+			Rule: "think_end_texts must be given too",
+			Doc:  "Texts that start a thought, for models without ids of their own (Granite) or to be looked up in tokenizer.",
+		},
+		{
+			Name: "think_end_texts", Kind: Texts,
+			Doc: "Texts that end a thought.",
+		},
+		{
+			Name: "channel.open", Kind: Text,
+			Rule: "all five channel fields or none; not beside ids or texts",
+			Doc:  "Text before a channel's name, as in gpt-oss: <|channel|>.",
+		},
+		{Name: "channel.message", Kind: Text, Doc: "Text between a channel's name and its content: <|message|>."},
+		{Name: "channel.close", Kind: Text, Doc: "Text after a channel's content: <|end|>."},
+		{Name: "channel.think", Kind: Text, Doc: "Name of the channel that holds thoughts: analysis."},
+		{Name: "channel.answer", Kind: Text, Doc: "Name of the channel that holds the answer: final."},
+		{
+			Name: "tokenizer", Kind: Text,
+			Rule: "every marker text must be whole tokens of it, and agree with ids that are given too",
+			Doc:  "Path of the model's tokenizer.json, relative to this file. Marker texts are resolved to ids in it; a miss is an error.",
+		},
+		{
+			Name: "reasoning_parser", Kind: Enum,
+			Choices: []Choice{{Name: "deepseek_r1"}, {Name: "qwen3"}, {Name: "glm45"}, {Name: "gpt_oss"}, {Name: "granite"}, {Name: "anthropic"}},
+			Rule:    "anthropic and granite take texts, gpt_oss takes a channel",
+			Doc:     "Which family's habits the markers follow.",
+		},
+		{
+			Name: "supports_think_disable", Kind: Bool, Default: false,
+			Doc: "Whether the model honours /no_think; such a request is output from its first token.",
+		},
+		{
+			Name: "source", Kind: Text,
+			Doc: "Where the ids or texts were read.",
+		},
+	},
+}
+
+var telemetry = Section{
+	Name: "telemetry",
+	Doc:  "Numbers and traces for operators.",
+	Fields: []Field{
+		{
+			Name: "prometheus_listen", Kind: Listen, Default: "127.0.0.1:9464",
+			Doc:  "Address of the Prometheus endpoint /metrics. Empty turns it off.",
+			Tune: "Bind beyond loopback only where the network is yours: the endpoint has no authentication.",
+		},
+		{
+			Name: "otlp_enabled", Kind: Bool, Default: false,
+			Doc:  "Whether metrics and traces are also sent to an OpenTelemetry collector over OTLP/HTTP.",
+			Tune: "Off by default: nothing leaves the machine unasked.",
+		},
+		{
+			Name: "otlp_endpoint", Kind: Endpoint, Default: "http://127.0.0.1:4318",
+			Doc:  "Base URL of the collector; /v1/metrics and /v1/traces are appended.",
+			Tune: "Use https beyond loopback.",
+		},
+	},
+}
+
+var logging = Section{
+	Name: "logging",
+	Doc:  "What is written to standard error.",
+	Fields: []Field{
+		{
+			Name: "level", Kind: Enum, Default: "info",
+			Choices: []Choice{{Name: "debug"}, {Name: "info"}, {Name: "warn"}, {Name: "error"}},
+			Doc:     "The least serious message that is still written.",
+			Tune:    "debug shows every signal of every probe.",
+		},
+		{
+			Name: "format", Kind: Enum, Default: "text",
+			Choices: []Choice{{Name: "text"}, {Name: "json"}},
+			Doc:     "text for people, json for machines.",
+		},
+	},
+}

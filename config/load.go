@@ -1,0 +1,156 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Origin is the layer a value came from.
+type Origin string
+
+// The layers, later ones winning.
+const (
+	Default         Origin = "default"
+	FromFile        Origin = "file"
+	FromEnvironment Origin = "environment"
+)
+
+// FileName is what is looked for in the working directory.
+const FileName = "meridian.toml"
+
+// maxFileBytes is far above any file a person would write.
+const maxFileBytes = 1 << 20
+
+// Options says where to look. The zero Options look where a command would.
+type Options struct {
+	// Path names the file; empty means to search for one.
+	Path string
+	// Dir and Home are where the search looks; empty means the working
+	// directory and the user's home.
+	Dir, Home string
+	// Environ overrides the process's environment; nil means to use it.
+	Environ []string
+}
+
+// Loaded is a configuration and where it came from.
+type Loaded struct {
+	*Config
+	// File is the file that was read, or "" when there was none.
+	File     string
+	settings map[string]setting
+	models   []string
+}
+
+// Origin returns the layer that path's value came from.
+func (l *Loaded) Origin(path string) Origin { return l.settings[path].origin }
+
+// Load finds, reads and checks a configuration: Options.Path, or
+// ./meridian.toml, or ~/.config/meridian/meridian.toml, or built-in defaults.
+// The error is *Error when the file was read and is wrong.
+func Load(o Options) (*Loaded, error) {
+	file, err := o.find()
+	if err != nil {
+		return nil, err
+	}
+	var data []byte
+	if file != "" {
+		if data, err = readFile(file); err != nil {
+			return nil, err
+		}
+	}
+	return parse(file, data, environMap(o.Environ))
+}
+
+// Parse checks the text of a file called source, without the environment.
+// Paths in it are relative to source's directory.
+func Parse(source string, data []byte) (*Loaded, error) { return parse(source, data, nil) }
+
+func parse(source string, data []byte, environ map[string]string) (*Loaded, error) {
+	c := newChecker()
+	d, faults := parseDocument(source, data)
+	if faults != nil {
+		return nil, asError(faults)
+	}
+	c.document = d
+	c.file()
+	c.environment(environ)
+	c.rules()
+	config := decode(c.settings, c.models)
+	for _, path := range c.models {
+		name := unquoteKey(strings.TrimPrefix(path, model.Name+"."))
+		m := config.Model[name]
+		m.Markers = c.resolve(path, filepath.Dir(source), m)
+		config.Model[name] = m
+	}
+	if err := asError(c.faults); err != nil {
+		return nil, err
+	}
+	return &Loaded{Config: config, File: source, settings: c.settings, models: c.models}, nil
+}
+
+func (o Options) find() (string, error) {
+	if o.Path != "" {
+		return o.Path, nil
+	}
+	candidates := []string{filepath.Join(o.Dir, FileName)}
+	home := o.Home
+	if home == "" {
+		home, _ = os.UserHomeDir()
+	}
+	if home != "" {
+		candidates = append(candidates, filepath.Join(home, ".config", "meridian", FileName))
+	}
+	for _, candidate := range candidates {
+		_, err := os.Stat(candidate)
+		switch {
+		case err == nil:
+			return candidate, nil
+		case !errors.Is(err, fs.ErrNotExist):
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFileBytes {
+		return nil, fmt.Errorf("config: %s is larger than %d bytes", path, maxFileBytes)
+	}
+	return data, nil
+}
+
+func environMap(environ []string) map[string]string {
+	if environ == nil {
+		environ = os.Environ()
+	}
+	m := make(map[string]string)
+	for _, entry := range environ {
+		if name, value, found := strings.Cut(entry, "="); found && strings.HasPrefix(name, envPrefix) {
+			m[name] = value
+		}
+	}
+	return m
+}
+
+// unquoteKey undoes quoteKey.
+func unquoteKey(key string) string {
+	if plain, err := strconv.Unquote(key); err == nil {
+		return plain
+	}
+	return key
+}
