@@ -1,0 +1,58 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	bridge "go.opentelemetry.io/contrib/bridges/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/sdk/trace"
+)
+
+const defaultOTLPInterval = 15 * time.Second
+
+// export sends to a collector what Prometheus would scrape, and spans.
+type export struct {
+	metrics *metric.MeterProvider
+	traces  *trace.TracerProvider
+}
+
+// openExport does not wait for the collector: one that is down costs samples,
+// never a start.
+func openExport(ctx context.Context, o Options, registry *prometheus.Registry) (*export, error) {
+	base := strings.TrimRight(o.OTLPEndpoint, "/")
+	spans, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(base+"/v1/traces"))
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: OTLP traces to %s: %w", o.OTLPEndpoint, err)
+	}
+	samples, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithEndpointURL(base+"/v1/metrics"))
+	if err != nil {
+		return nil, fmt.Errorf("telemetry: OTLP metrics to %s: %w", o.OTLPEndpoint, err)
+	}
+	who := resource.NewSchemaless(
+		attribute.String("service.name", "meridian"),
+		attribute.String("service.version", o.Build.Version),
+	)
+	interval := o.OTLPInterval
+	if interval == 0 {
+		interval = defaultOTLPInterval
+	}
+	reader := metric.NewPeriodicReader(samples, metric.WithInterval(interval),
+		metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(registry))))
+	return &export{
+		metrics: metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(who)),
+		traces:  trace.NewTracerProvider(trace.WithBatcher(spans), trace.WithResource(who)),
+	}, nil
+}
+
+func (e *export) close(ctx context.Context) error {
+	return errors.Join(e.traces.Shutdown(ctx), e.metrics.Shutdown(ctx))
+}

@@ -1,0 +1,144 @@
+// Package telemetry shows what the other rooms did: logs, Prometheus metrics,
+// and OpenTelemetry where an operator asks for it. It only reads. Rooms hand
+// out numbers through a Source and never import a metrics library themselves:
+//
+//	room.Metrics() ──► Source ──► Sink ──┬──► /metrics        (Prometheus)
+//	                              │      └──► OTLP /v1/metrics (off by default)
+//	                         Catalogue: what is not listed there is refused
+//	room spans ─────────────────────────────► OTLP /v1/traces  (off by default)
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// Build says which program this is.
+type Build struct {
+	Version, Commit, Go string
+}
+
+// Options configures Open.
+type Options struct {
+	Build Build
+	// Listen is the address of /metrics; empty means none.
+	Listen string
+	// OTLPEndpoint is the base URL of a collector; empty means none.
+	OTLPEndpoint string
+	// OTLPInterval is how often metrics are sent; 0 means every 15 s.
+	OTLPInterval time.Duration
+	Sources      []Source
+	Logger       *slog.Logger
+}
+
+// Telemetry is an open endpoint and an open export.
+type Telemetry struct {
+	registry *prometheus.Registry
+	listener net.Listener
+	server   *http.Server
+	served   chan error
+	export   *export
+}
+
+// Open starts what Options ask for. The endpoint answers when Open returns.
+func Open(ctx context.Context, o Options) (*Telemetry, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	t := &Telemetry{registry: prometheus.NewRegistry()}
+	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	t.registry.MustRegister(newCollector(append([]Source{o.Build.source}, o.Sources...)))
+	if o.Listen != "" {
+		if err := t.serve(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	if o.OTLPEndpoint != "" {
+		var err error
+		if t.export, err = openExport(ctx, o, t.registry); err != nil {
+			return nil, errors.Join(err, t.Close(ctx))
+		}
+	}
+	return t, nil
+}
+
+func (b Build) source(s *Sink) {
+	s.Value("meridian_build_info", 1, b.Version, b.Commit, b.Go)
+}
+
+func (t *Telemetry) serve(ctx context.Context, o Options) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return fmt.Errorf("telemetry: cannot serve metrics on %s: %w", o.Listen, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", t.Handler(o.Logger))
+	t.listener = listener
+	t.server = &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn),
+	}
+	t.served = make(chan error, 1)
+	go func() { t.served <- t.server.Serve(listener) }()
+	return nil
+}
+
+// Handler serves the metrics, for a listener of somebody else's.
+func (t *Telemetry) Handler(logger *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(t.registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError),
+		// One bad number must not hide the others from an operator.
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: 8,
+		Registry:            t.registry,
+	})
+}
+
+// Addr is where /metrics is served, or "" when it is not.
+func (t *Telemetry) Addr() string {
+	if t.listener == nil {
+		return ""
+	}
+	return t.listener.Addr().String()
+}
+
+// Tracer makes spans; without a collector they cost next to nothing.
+func (t *Telemetry) Tracer(room string) trace.Tracer {
+	if t.export == nil {
+		return noop.NewTracerProvider().Tracer(room)
+	}
+	return t.export.traces.Tracer(room)
+}
+
+// Close sends what is left, stops the endpoint and waits for both, no longer
+// than ctx allows.
+func (t *Telemetry) Close(ctx context.Context) error {
+	var errs []error
+	if t.export != nil {
+		errs = append(errs, t.export.close(ctx))
+	}
+	if t.server != nil {
+		if err := t.server.Shutdown(ctx); err != nil {
+			errs = append(errs, err, t.server.Close())
+		}
+		if err := <-t.served; !errors.Is(err, http.ErrServerClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
