@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+
+	"meridian/config"
+	"meridian/mrdn"
+)
+
+// Exit statuses.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitInvalid = 2
+)
+
+// failure is an error with the advice and the exit status that go with it.
+type failure struct {
+	err    error
+	hint   string
+	status int
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+func (f *failure) Hint() string  { return f.hint }
+
+func invalid(hint, format string, args ...any) error {
+	return &failure{err: fmt.Errorf(format, args...), hint: hint, status: exitInvalid}
+}
+
+// report writes err, if any, as one paragraph with a hint, and returns the exit
+// status it stands for.
+func report(w io.Writer, format string, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return exitFailure // the reader of our output has gone: nobody to tell
+	}
+	text, hint := err.Error(), hintFor(err)
+	var faults *config.Error
+	inFile := errors.As(err, &faults)
+	if format == "json" {
+		attributes := []any{"hint", hint}
+		if inFile {
+			attributes = append(attributes, "faults", faults.Faults)
+		}
+		slog.New(slog.NewJSONHandler(w, nil)).Error(text, attributes...)
+		return exitStatus(err)
+	}
+	if inFile {
+		fmt.Fprintln(w, text) // each line starts with file:line:column, as editors like it
+	} else {
+		fmt.Fprintf(w, "meridian: %s\n", text)
+	}
+	if hint != "" {
+		fmt.Fprintf(w, "hint: %s\n", hint)
+	}
+	return exitStatus(err)
+}
+
+func exitStatus(err error) int {
+	var f *failure
+	var usage *kong.ParseError
+	var faults *config.Error
+	switch {
+	case errors.As(err, &f):
+		return f.status
+	case errors.As(err, &usage), errors.As(err, &faults), isBadFrame(err):
+		return exitInvalid
+	}
+	return exitFailure
+}
+
+func isBadFrame(err error) bool {
+	for _, bad := range []error{
+		mrdn.ErrTruncated, mrdn.ErrMagic, mrdn.ErrVersion, mrdn.ErrPad, mrdn.ErrTier, mrdn.ErrTooLarge, mrdn.ErrChecksum,
+	} {
+		if errors.Is(err, bad) {
+			return true
+		}
+	}
+	return false
+}
+
+func hintFor(err error) string {
+	var hinted interface{ Hint() string }
+	var usage *kong.ParseError
+	switch {
+	case errors.As(err, &hinted):
+		return hinted.Hint()
+	case errors.As(err, &usage):
+		command := "meridian"
+		if usage.Context != nil && usage.Context.Selected() != nil {
+			command = usage.Context.Selected().FullPath()
+		}
+		return fmt.Sprintf("`%s --help` lists what it takes", command)
+	case errors.Is(err, mrdn.ErrMagic):
+		return "an MRDN frame starts with the letters MRDN; is this the right file?"
+	case errors.Is(err, mrdn.ErrTooLarge):
+		return "raise the cap with --max-body if you trust the source"
+	case errors.Is(err, mrdn.ErrChecksum), errors.Is(err, mrdn.ErrTruncated):
+		return "the bytes changed or were cut on the way; fetch them again from where they were written"
+	case errors.Is(err, mrdn.ErrVersion):
+		return "a newer Meridian wrote this; docs/wire.md tells which versions a build reads"
+	case errors.Is(err, fs.ErrNotExist):
+		return "check the path; `-` reads standard input"
+	case errors.Is(err, fs.ErrExist):
+		return "--force overwrites it"
+	case errors.Is(err, fs.ErrPermission):
+		return "this user may not read or write there"
+	}
+	return ""
+}

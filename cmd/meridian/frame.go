@@ -1,0 +1,199 @@
+package main
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+
+	"meridian/kv"
+	"meridian/mrdn"
+)
+
+type frameCommands struct {
+	Encode  frameEncode  `cmd:"" help:"Put a file into one MRDN frame, written to standard output."`
+	Inspect frameInspect `cmd:"" help:"List the frames of a file or stream."`
+	Verify  frameVerify  `cmd:"" help:"Check every frame of a file or stream."`
+}
+
+// frameInput is the part that all three share.
+type frameInput struct {
+	File    string `arg:"" optional:"" default:"-" help:"File to read; - for standard input."`
+	MaxBody uint32 `default:"${maxbody}" placeholder:"BYTES" help:"Refuse bodies longer than this (default ${maxbody})."`
+}
+
+func (f frameInput) open(io *stdio) (io.Reader, func() error, error) {
+	if f.File == "-" {
+		return io.in, func() error { return nil }, nil
+	}
+	file, err := os.Open(f.File)
+	if err != nil {
+		return nil, nil, err
+	}
+	return file, file.Close, nil
+}
+
+func (f frameInput) name() string {
+	if f.File == "-" {
+		return "standard input"
+	}
+	return f.File
+}
+
+type frameEncode struct {
+	Tier string `required:"" enum:"think_complete,think_active,output_critical" help:"What the body is: ${enum}."`
+	frameInput
+	Output string `short:"o" placeholder:"FILE" help:"Write to this file instead of standard output."`
+}
+
+func (c *frameEncode) Run(std *stdio) error {
+	tier, err := kv.ParseTier(c.Tier)
+	if err != nil {
+		return err
+	}
+	if f, isFile := std.out.(*os.File); isFile && c.Output == "" && isTerminal(f) {
+		return invalid("pipe it, or name a file with --output", "a frame is binary and would garble the terminal")
+	}
+	r, closeInput, err := c.open(std)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(io.LimitReader(r, int64(c.MaxBody)+1))
+	if err := errors.Join(err, closeInput()); err != nil {
+		return err
+	}
+	if len(body) > int(c.MaxBody) {
+		return fmt.Errorf("%w: %s has more than %d bytes", mrdn.ErrTooLarge, c.name(), c.MaxBody)
+	}
+	if c.Output == "" {
+		return mrdn.NewWriter(std.out).Write(tier, body)
+	}
+	return writeWhole(c.Output, func(w io.Writer) error { return mrdn.NewWriter(w).Write(tier, body) })
+}
+
+// writeWhole leaves either the whole file at path or what was there before.
+func writeWhole(path string, write func(io.Writer) error) error {
+	partial := path + ".partial"
+	f, err := os.Create(partial)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(partial))
+	}
+	return os.Rename(partial, path)
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+type frameRow struct {
+	Offset    int64  `json:"offset"`
+	Version   int    `json:"version"`
+	Tier      string `json:"tier"`
+	BodyBytes uint32 `json:"body_bytes"`
+	Checksum  string `json:"checksum"`
+	OK        bool   `json:"ok"`
+}
+
+// eachFrame calls visit with every frame, also with those whose checksum is
+// wrong, and returns the first error. No frame at all is an error too: whoever
+// checks a file expects something in it.
+func (f frameInput) eachFrame(std *stdio, visit func(frameRow) error) error {
+	r, closeInput, err := f.open(std)
+	if err != nil {
+		return err
+	}
+	defer closeInput()
+	var first error
+	reader := mrdn.NewReader(r, f.MaxBody)
+	for n := 0; ; n++ {
+		offset := reader.Offset()
+		frame, err := reader.Next()
+		switch {
+		case errors.Is(err, io.EOF) && n == 0:
+			return fmt.Errorf("%s: %w: it is empty", f.name(), mrdn.ErrTruncated)
+		case errors.Is(err, io.EOF):
+			return first
+		case err != nil && first == nil:
+			first = fmt.Errorf("%s: frame %d at byte %d: %w", f.name(), n, offset, err)
+		}
+		if err != nil && !errors.Is(err, mrdn.ErrChecksum) {
+			return first
+		}
+		row := frameRow{
+			Offset: offset, Version: mrdn.Version, Tier: frame.Tier.String(), BodyBytes: frame.BodyLen,
+			Checksum: hex.EncodeToString(frame.Checksum[:]), OK: err == nil,
+		}
+		if err := visit(row); err != nil {
+			return err
+		}
+	}
+}
+
+type frameInspect struct {
+	frameInput
+	JSON bool `help:"Print one JSON object."`
+}
+
+func (c *frameInspect) Run(std *stdio) error {
+	rows := []frameRow{}
+	bad := c.eachFrame(std, func(row frameRow) error {
+		rows = append(rows, row)
+		return nil
+	})
+	return errors.Join(c.print(std, rows), bad)
+}
+
+func (c *frameInspect) print(std *stdio, rows []frameRow) error {
+	if c.JSON {
+		return std.writeJSON(map[string]any{"frames": rows})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "OFFSET\tTIER\tBODY BYTES\tBLAKE3-128\tCHECKSUM")
+	for _, row := range rows {
+		verdict := "ok"
+		if !row.OK {
+			verdict = "WRONG"
+		}
+		fmt.Fprintf(table, "%d\t%s\t%d\t%s\t%s\n", row.Offset, row.Tier, row.BodyBytes, row.Checksum, verdict)
+	}
+	return table.Flush()
+}
+
+type frameVerify struct {
+	frameInput
+	JSON bool `help:"Print one JSON object."`
+}
+
+func (c *frameVerify) Run(std *stdio) error {
+	var summary struct {
+		Frames    int   `json:"frames"`
+		Bad       int   `json:"bad"`
+		BodyBytes int64 `json:"body_bytes"`
+		OK        bool  `json:"ok"`
+	}
+	bad := c.eachFrame(std, func(row frameRow) error {
+		summary.Frames++
+		summary.BodyBytes += int64(row.BodyBytes)
+		if !row.OK {
+			summary.Bad++
+		}
+		return nil
+	})
+	summary.OK = bad == nil
+	if c.JSON {
+		return errors.Join(std.writeJSON(summary), bad)
+	}
+	if bad == nil {
+		fmt.Fprintf(std.out, "%s: all checksums match (frames: %d, body bytes: %d)\n", c.name(), summary.Frames, summary.BodyBytes)
+	}
+	return bad
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"meridian/internal/need"
+)
+
+// TestReadmeTour types what the README's console blocks show, in order, and
+// demands what they promise. "…" stands for anything to the end of the line.
+func TestReadmeTour(t *testing.T) {
+	bash := need.Program(t, "bash")
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// testscript.Main makes this test binary act as the command it is named after.
+	if err := os.Symlink(self, filepath.Join(bin, "meridian")); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	steps := 0
+	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllSubmatch(readme, -1) {
+		for _, step := range strings.Split("\n"+string(block[1]), "\n$ ")[1:] {
+			typed, promised, _ := strings.Cut(step, "\n")
+			if strings.HasPrefix(typed, "make ") || strings.HasPrefix(typed, "export PATH=") {
+				continue // the test has its own binary
+			}
+			steps++
+			command := exec.Command(bash, "-c", typed)
+			command.Dir = dir
+			command.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir)
+			out, _ := command.CombinedOutput() // some steps are meant to fail
+			pattern := strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(promised)), "…", "[^\n]*")
+			if !regexp.MustCompile("^" + pattern + "$").MatchString(strings.TrimSpace(string(out))) {
+				t.Errorf("$ %s\nprints\n%s\nREADME.md promises\n%s", typed, out, promised)
+			}
+		}
+	}
+	if steps < 8 {
+		t.Errorf("only %d steps were found in README.md", steps)
+	}
+}

@@ -1,0 +1,201 @@
+package meridian
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// room is one row of the house's table: what a package may lean on, and why.
+// ARCHITECTURE.md draws it. A package or an arrow that is not in here fails
+// the test; adding one is a decision, so write down its reason.
+type room struct {
+	owns string
+	// may names the rooms it may import, each with the reason.
+	may map[string]string
+	// uses names the modules of others it may import, each with the reason.
+	uses map[string]string
+	// pure rooms compute: no clock, no I/O, no goroutines, no randomness.
+	pure bool
+	// tests may import more than the room itself.
+	testsMay []string
+}
+
+const (
+	golden = "internal/golden"
+	needed = "internal/need"
+)
+
+// anyTestUses is what every room's tests may import.
+var anyTestUses = []string{"github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal"}
+
+var rooms = map[string]room{
+	"kv": {
+		owns: "the nouns: geometry, layout, parallelism, block keys, tiers, phases",
+		uses: map[string]string{"github.com/zeebo/blake3": "block keys are BLAKE3-256"},
+		pure: true,
+	},
+	"mrdn": {
+		owns: "bytes on the wire: the MRDN v1 frame",
+		may:  map[string]string{"kv": "a frame carries a Tier"},
+		uses: map[string]string{"github.com/zeebo/blake3": "a frame carries a BLAKE3-128 checksum"},
+	},
+	"token": {
+		owns: "tokenizers: think markers from tokenizer.json",
+	},
+	"config": {
+		owns:     "meridian.toml: schema, defaults, strict validation",
+		may:      map[string]string{"token": "marker texts are resolved in a model's tokenizer"},
+		uses:     map[string]string{"github.com/pelletier/go-toml": "TOML, with positions"},
+		testsMay: []string{golden},
+	},
+	"models": {
+		owns:     "the checked table of think markers",
+		testsMay: []string{"config"},
+	},
+	"telemetry": {
+		owns: "slog, Prometheus, OpenTelemetry; the metric catalogue",
+		uses: map[string]string{
+			"github.com/prometheus/client_golang": "the endpoint; no other room may import it",
+			"go.opentelemetry.io":                 "OTLP export; no other room may import it",
+		},
+		testsMay: []string{golden},
+	},
+	"doctor": {
+		owns: "what this machine has and what it enables",
+		uses: map[string]string{"golang.org/x/sys": "limits and kernel facts"},
+	},
+	"cmd/meridian": {
+		owns: "the command line",
+		may: map[string]string{
+			"config": "config …", "models": "config init --model", "doctor": "doctor",
+			"kv": "frame encode --tier", "mrdn": "frame …",
+		},
+		uses:     map[string]string{"github.com/alecthomas/kong": "commands as structs"},
+		testsMay: []string{golden, needed},
+	},
+	golden: {owns: "tests: committed files that code makes"},
+	needed: {owns: "tests: what a machine may lack"},
+	"":     {owns: "tests of the tree itself", testsMay: []string{needed}},
+}
+
+// impure is what pure rooms may not import, each with the reason.
+var impure = map[string]string{
+	"time": "time is an argument", "os": "effects are return values", "io": "effects are return values",
+	"net": "effects are return values", "net/http": "effects are return values", "math/rand": "randomness is an argument",
+	"math/rand/v2": "randomness is an argument", "crypto/rand": "randomness is an argument",
+	"sync": "a pure room has no goroutines to guard against", "context": "nothing here waits", "log/slog": "facts rise as return values",
+}
+
+type goPackage struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+	Standard                           bool
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []goPackage
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+func TestRooms(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, "meridian"), "/")
+		r, listed := rooms[name]
+		if !listed {
+			t.Errorf("package %s is in no row of the rooms' table: say there what it owns and what it may import", p.ImportPath)
+			continue
+		}
+		seen[name] = true
+		for _, imported := range p.Imports {
+			if problem := r.refuses(imported); problem != "" {
+				t.Errorf("%s imports %s: %s", p.ImportPath, imported, problem)
+			}
+		}
+		for _, imported := range slices.Concat(p.TestImports, p.XTestImports) {
+			if problem := r.testsRefuse(name, imported); problem != "" {
+				t.Errorf("tests of %s import %s: %s", p.ImportPath, imported, problem)
+			}
+		}
+	}
+	for name := range rooms {
+		if !seen[name] {
+			t.Errorf("the rooms' table lists %q, which does not exist", name)
+		}
+	}
+}
+
+func (r room) refuses(imported string) string {
+	ours, isOurs := strings.CutPrefix(imported, "meridian/")
+	switch {
+	case isOurs && r.may[ours] == "":
+		return "that arrow is not in the rooms' table"
+	case isOurs:
+		return ""
+	case strings.Contains(strings.SplitN(imported, "/", 2)[0], "."):
+		for module := range r.uses {
+			if imported == module || strings.HasPrefix(imported, module+"/") {
+				return ""
+			}
+		}
+		return "that dependency is not in the room's row"
+	case r.pure && impure[imported] != "":
+		return "the room is pure, and " + impure[imported]
+	}
+	return ""
+}
+
+func (r room) testsRefuse(name, imported string) string {
+	r.pure = false
+	problem := r.refuses(imported)
+	ours := strings.TrimPrefix(imported, "meridian/")
+	if problem == "" || ours == name || slices.Contains(r.testsMay, ours) {
+		return ""
+	}
+	for _, module := range anyTestUses {
+		if strings.HasPrefix(imported, module) {
+			return ""
+		}
+	}
+	return problem
+}
+
+// The table must be able to fail.
+func TestRoomsRefuse(t *testing.T) {
+	for name, c := range map[string]struct {
+		r        room
+		imported string
+		refused  bool
+	}{
+		"unlisted arrow":      {rooms["kv"], "meridian/mrdn", true},
+		"listed arrow":        {rooms["mrdn"], "meridian/kv", false},
+		"unlisted dependency": {rooms["mrdn"], "github.com/prometheus/client_golang/prometheus", true},
+		"listed dependency":   {rooms["mrdn"], "github.com/zeebo/blake3", false},
+		"clock in pure room":  {rooms["kv"], "time", true},
+		"clock elsewhere":     {rooms["telemetry"], "time", false},
+	} {
+		if got := c.r.refuses(c.imported) != ""; got != c.refused {
+			t.Errorf("%s: refused %v, want %v", name, got, c.refused)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+// Package doctor answers what a machine has and what each thing enables for Meridian.
+//
+// It only looks: it reads bounded amounts of /proc, /sys, /dev and the library directories, asks for a few process
+// limits, and executes nothing. A file that is missing, unreadable or nonsense becomes a finding, never a failure.
+//
+//	Host ──> Examine ──> Report ── WriteText: a screen for people
+//	                            └─ JSON: {"checks": [{"name", "status", "found", "enables", "advice"}]}
+//
+// What Meridian does today and what is planned is said in one place, the examinations below.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Status says whether a thing is there and fit for use.
+type Status string
+
+const (
+	// StatusOK means there is nothing to do.
+	StatusOK Status = "ok"
+	// StatusWarn means that something will get in the way; the check's Advice says what to type.
+	StatusWarn Status = "warn"
+	// StatusAbsent means that the machine does not have it, which may be quite all right.
+	StatusAbsent Status = "absent"
+)
+
+// Check is one thing looked at. Advice is empty when Status is ok and never empty when it is warn; in it, lines that
+// begin with four spaces are commands.
+type Check struct {
+	Name    string `json:"name"`
+	Status  Status `json:"status"`
+	Found   string `json:"found"`
+	Enables string `json:"enables"`
+	Advice  string `json:"advice,omitempty"`
+}
+
+// Report holds every check, always all of them and always in the same order.
+type Report struct {
+	Checks []Check `json:"checks"`
+}
+
+type finding struct {
+	status Status
+	found  string
+	advice string
+}
+
+type examination struct {
+	name    string
+	enables string
+	look    func(*patient) finding
+}
+
+var examinations = []examination{
+	{"cores", "Today: the command line tool. Planned: checksums and copies of every transfer.", cores},
+	{"memory", "Today: the command line tool. Planned: the DRAM tier of the KV cache and DRAM transfers.", memory},
+	{"huge pages", "Planned: KV arenas in DRAM with fewer TLB misses.", hugePages},
+	{"NUMA nodes", "Planned: arenas placed near the card that reads them.", numaNodes},
+	{"/dev/shm", "Planned: engines beside an agent; PyTorch, NCCL and UCX need it, Meridian's own arenas will be memfds.", sharedMemory},
+	{"open files", "Planned: agents with many peers, streams and lent memfds.", openFiles},
+	{"locked memory", "Planned: DRAM registered with an RDMA card.", lockedMemory},
+	{"memfd", "Planned: engines lend DRAM to the agent as sealed memfds.", memfd},
+	{"pidfd", "Planned: the agent knows which engine is at its socket, and that it is still the same one.", pidfd},
+	{"ptrace scope", "Planned: borrowed memory, read from the engine's process with process_vm_readv.", ptraceScope},
+	{"PID namespace", "Planned: borrowed memory; agent and engine must see each other's process ids.", pidNamespace},
+	{"CUDA", "Planned: KV cache moved from and to GPU memory.", cuda},
+	{"RDMA", "Planned: transfers between hosts through UCX.", rdma},
+	{"UCX", "Planned: the UCX adapter.", ucx},
+	{"NIXL", "Planned: the NIXL adapter, to talk to engines that use NIXL.", nixl},
+	{"Mooncake", "Planned: the Mooncake adapter, to talk to Mooncake's transfer engine and store.", mooncake},
+	{"UCX memory hooks", "Planned: the UCX and NIXL adapters. It concerns today every engine that loads UCX.", ucxMemoryHooks},
+}
+
+const maxFoundBytes = 1000
+
+// Examine looks at h until ctx ends; what was not reached by then is reported as such.
+func Examine(ctx context.Context, h Host) Report {
+	p := &patient{ctx: ctx, host: h}
+	report := Report{Checks: make([]Check, 0, len(examinations))}
+	for _, x := range examinations {
+		f := p.examine(x)
+		report.Checks = append(report.Checks, Check{
+			Name: x.name, Status: f.status, Found: shorten(f.found, maxFoundBytes), Enables: x.enables, Advice: f.advice,
+		})
+	}
+	return report
+}
+
+// examine discards what an interrupted look came up with: a search cut short would read as "absent".
+func (p *patient) examine(x examination) finding {
+	var f finding
+	if p.ctx.Err() == nil {
+		f = x.look(p)
+	}
+	if err := p.ctx.Err(); err != nil {
+		return warn(fmt.Sprintf("not examined: %v", err), "Run it again and let it finish:\n    meridian doctor")
+	}
+	return f
+}
+
+func ok(found string) finding { return finding{status: StatusOK, found: found} }
+
+func warn(found, advice string) finding {
+	return finding{status: StatusWarn, found: found, advice: advice}
+}
+
+func absent(found, advice string) finding {
+	return finding{status: StatusAbsent, found: found, advice: advice}
+}
+
+// shorten bounds text that files and variables may have made long, and keeps it valid UTF-8.
+func shorten(text string, mostBytes int) string {
+	if len(text) > mostBytes {
+		text = text[:mostBytes] + "…"
+	}
+	return strings.ToValidUTF8(text, "?")
+}

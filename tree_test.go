@@ -1,0 +1,197 @@
+// Package meridian holds no code, only tests of the tree itself: the laws of
+// the house, and documents held to the code they describe.
+package meridian
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const hardLineLimit = 800
+
+// sources lists the files of the tree with one of the suffixes, without what
+// is built or installed.
+func sources(t *testing.T, suffixes ...string) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		hidden := strings.HasPrefix(d.Name(), ".") && path != "." && d.Name() != ".ci"
+		if d.IsDir() && (hidden || slices.Contains([]string{"bin", "dist", "node_modules", "__pycache__"}, d.Name())) {
+			return filepath.SkipDir
+		}
+		if !d.IsDir() && slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(path, s) }) {
+			files = append(files, filepath.ToSlash(path))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatalf("no files end in %v", suffixes)
+	}
+	return files
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func TestNoFileIsTooLong(t *testing.T) {
+	for _, path := range sources(t, ".go", ".py", ".hpp", ".cpp", ".sh") {
+		if strings.HasSuffix(path, ".pb.go") {
+			continue
+		}
+		if lines := bytes.Count(read(t, path), []byte("\n")); lines > hardLineLimit {
+			t.Errorf("%s has %d lines; %d is the limit: split it by noun", path, lines, hardLineLimit)
+		}
+	}
+}
+
+// parsed returns the syntax of every Go file by directory.
+func parsed(t *testing.T, tests bool) map[string][]*ast.File {
+	t.Helper()
+	byDirectory := make(map[string][]*ast.File)
+	for _, path := range sources(t, ".go") {
+		if !tests && strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		directory := filepath.ToSlash(filepath.Dir(path))
+		byDirectory[directory] = append(byDirectory[directory], f)
+	}
+	return byDirectory
+}
+
+func TestEveryPackageHasOneDoc(t *testing.T) {
+	for directory, files := range parsed(t, false) {
+		docs := 0
+		for _, f := range files {
+			if f.Doc != nil {
+				docs++
+			}
+		}
+		if docs != 1 {
+			t.Errorf("package %s has %d package docs; exactly one file says what it owns", directory, docs)
+		}
+	}
+}
+
+func TestNoShelfNames(t *testing.T) {
+	for directory := range parsed(t, false) {
+		if name := filepath.Base(directory); slices.Contains([]string{"util", "utils", "common", "helpers", "types", "manager", "pkg", "misc"}, name) {
+			t.Errorf("%s: a package is named after what it owns, not after a shelf", directory)
+		}
+	}
+}
+
+var markdownLink = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`)
+
+func TestLinksInDocumentsResolve(t *testing.T) {
+	for _, path := range sources(t, ".md") {
+		for _, match := range markdownLink.FindAllSubmatch(read(t, path), -1) {
+			target := string(match[1])
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), target)); err != nil {
+				t.Errorf("%s links to %s, which does not exist", path, target)
+			}
+		}
+	}
+}
+
+// declared returns the names that packages declare at their top level, as
+// "room.Name".
+func declared(t *testing.T) map[string]bool {
+	t.Helper()
+	names := make(map[string]bool)
+	for directory, files := range parsed(t, false) {
+		for _, f := range files {
+			for _, name := range topLevel(f) {
+				names[directory+"."+name] = true
+			}
+		}
+	}
+	return names
+}
+
+func topLevel(f *ast.File) []string {
+	var names []string
+	for _, declaration := range f.Decls {
+		switch d := declaration.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				names = append(names, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.TypeSpec:
+					names = append(names, s.Name.Name)
+				case *ast.ValueSpec:
+					for _, n := range s.Names {
+						names = append(names, n.Name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+var goName = regexp.MustCompile("`([a-z]+\\.[A-Z][A-Za-z]*)`")
+
+// docs/names.md promises where each foreign name lives with us. What it calls
+// planned must not exist yet, so that the page is mended when it arrives.
+func TestNamesExist(t *testing.T) {
+	exists := declared(t)
+	checked := 0
+	for line := range strings.Lines(string(read(t, "docs/names.md"))) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) < 3 {
+			continue
+		}
+		ours := cells[len(cells)-2]
+		planned := strings.Contains(ours, "planned")
+		for _, match := range goName.FindAllStringSubmatch(ours, -1) {
+			checked++
+			if exists[match[1]] == planned {
+				t.Errorf("docs/names.md: %s exists: %v, planned: %v", match[1], exists[match[1]], planned)
+			}
+		}
+	}
+	if checked < 10 {
+		t.Errorf("only %d names were found in docs/names.md", checked)
+	}
+}
+
+// Every room is named in ARCHITECTURE.md.
+func TestArchitectureNamesEveryRoom(t *testing.T) {
+	text := string(read(t, "ARCHITECTURE.md"))
+	for name := range rooms {
+		if name != "" && !strings.Contains(text, "`"+name+"`") {
+			t.Errorf("ARCHITECTURE.md does not name `%s`", name)
+		}
+	}
+}
