@@ -1,0 +1,165 @@
+// Command release builds everything that a release of Meridian consists of, twice, and keeps it only when both builds
+// are the same to the byte.
+//
+//	go run ./release [-out ../dist] [-version v0.1.0] [-python ../.venv/bin/python]
+//
+//	working tree ── export ──▶ copy 1 ── build ──▶ artefacts 1 ─┐
+//	                             └─ copy 2 ── build ──▶ artefacts 2 ─┴─ equal? ──▶ -out
+//
+// The second build starts with an empty compiler cache in another directory, so that it repeats all the work. The
+// artefacts: a tar.gz with a static binary for each architecture, the Python wheel, a CycloneDX bill of materials for
+// each of them, an unsigned SLSA provenance statement, and SHA256SUMS over all.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"meridian/tools/internal/command"
+)
+
+type options struct{ out, version, python string }
+
+func main() {
+	var opts options
+	flag.StringVar(&opts.out, "out", "../dist", "directory for the artefacts; an earlier release in it is replaced")
+	flag.StringVar(&opts.version, "version", "", "version of the release, such as v0.1.0; by default that of the tag")
+	flag.StringVar(&opts.python, "python", "", "Python that has hatchling; by default .venv/bin/python of the checkout")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := release(ctx, opts); err != nil {
+		if ctx.Err() != nil {
+			err = errors.New("interrupted; nothing was written")
+		}
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func release(ctx context.Context, opts options) (err error) {
+	out, err := filepath.Abs(opts.out)
+	if err != nil {
+		return err
+	}
+	if err := checkReplaceable(out); err != nil {
+		return err
+	}
+	source, err := OpenSource(ctx, ".")
+	if err != nil {
+		return err
+	}
+	build, err := newBuild(ctx, source, opts)
+	if err != nil {
+		return err
+	}
+	build.Say("releasing %s from commit %s", build.Stamp.Version, source.Commit)
+	if source.Dirty {
+		build.Say("note: the tree differs from that commit; the provenance says so")
+	}
+	scratch, err := os.MkdirTemp("", "meridian-release-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	artefacts, sums, err := buildTwice(ctx, build, source, scratch)
+	if err != nil {
+		return err
+	}
+	if err := publish(artefacts, out); err != nil {
+		return err
+	}
+	fmt.Print(sums)
+	fmt.Printf("reproducible: %d artefacts identical in two builds\n", len(sums))
+	return nil
+}
+
+func newBuild(ctx context.Context, source Source, opts options) (*Build, error) {
+	version, err := source.Version(opts.version)
+	if err != nil {
+		return nil, err
+	}
+	python := filepath.Join(source.Root, ".venv", "bin", "python")
+	if opts.python != "" {
+		if python, err = filepath.Abs(opts.python); err != nil {
+			return nil, err
+		}
+	}
+	hatchling, err := hatchlingVersion(ctx, python)
+	if err != nil {
+		return nil, err
+	}
+	goVersion, err := command.Command{Dir: source.Root, Args: []string{"go", "env", "GOVERSION"}}.Line(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	return &Build{
+		Stamp:  Stamp{Version: version, Commit: source.Commit, Time: source.Time},
+		Dirty:  source.Dirty,
+		Python: python,
+		Tools:  map[string]string{"go": goVersion, "hatchling": hatchling},
+		Say: func(format string, args ...any) {
+			fmt.Printf("%6.1fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+		},
+	}, nil
+}
+
+// buildTwice returns the directory and the sums of the first build once the second has come out the same.
+func buildTwice(ctx context.Context, build *Build, source Source, scratch string) (string, Sums, error) {
+	first, err := newSite(filepath.Join(scratch, "first"))
+	if err != nil {
+		return "", nil, err
+	}
+	second, err := newSite(filepath.Join(scratch, "second", "in", "another", "place"))
+	if err != nil {
+		return "", nil, err
+	}
+	second.Cache = filepath.Join(scratch, "cache")
+	if err := source.Export(ctx, first.Tree); err != nil {
+		return "", nil, err
+	}
+	// Copied before the first build changes it; not exported again, in case somebody is still editing.
+	if err := os.CopyFS(second.Tree, os.DirFS(first.Tree)); err != nil {
+		return "", nil, err
+	}
+	build.Say("first build")
+	sums, err := build.Run(ctx, first)
+	if err != nil {
+		return "", nil, err
+	}
+	build.Say("second build, elsewhere and with an empty compiler cache")
+	again, err := build.Run(ctx, second)
+	if err != nil {
+		return "", nil, fmt.Errorf("second build: %w", err)
+	}
+	if differ := sums.Differences(again); len(differ) > 0 {
+		return "", nil, fmt.Errorf("not reproducible: these differ between two builds of the same sources: %s",
+			strings.Join(differ, ", "))
+	}
+	return first.Artefacts, sums, nil
+}
+
+func newSite(dir string) (Site, error) {
+	site := Site{
+		Tree: filepath.Join(dir, "tree"), Binaries: filepath.Join(dir, "bin"), Artefacts: filepath.Join(dir, "dist"),
+	}
+	for _, dir := range []string{site.Tree, site.Binaries, site.Artefacts} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return Site{}, err
+		}
+	}
+	return site, nil
+}

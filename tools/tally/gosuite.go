@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// goSuite runs the Go tests, shuffled, under the race detector where there is a
+// C compiler for it.
+func (o options) goSuite() suite {
+	args := []string{"test", "-json", "-shuffle=on"}
+	title := "Go"
+	if o.real {
+		args = append(args, "-tags=real", "-run=^TestReal", "-timeout=25m")
+		title = "Go, real components"
+	}
+	return suite{title: title, run: func(report func(result)) error {
+		environment := os.Environ()
+		if !o.real {
+			if compiler := hasProgram("gcc", "clang", "cc"); compiler != "" {
+				args = append(args, "-race")
+				environment = append(environment, "CGO_ENABLED=1")
+			} else {
+				lack(report, "race detector", "cc", "no C compiler on PATH, so the tests run without it")
+			}
+		}
+		return goTest(o.root, append(args, "./..."), environment, report)
+	}}
+}
+
+// toolsSuite runs the tests of the build tools, a module of their own.
+func (o options) toolsSuite() suite {
+	return suite{title: "Go, build tools", run: func(report func(result)) error {
+		return goTest(o.root+"/tools", []string{"test", "-json", "-shuffle=on", "./..."}, os.Environ(), report)
+	}}
+}
+
+type goEvent struct {
+	Action, Package, Test, Output string
+	Elapsed                       float64
+}
+
+// goTest runs `go test -json` and reports every test, and every package that
+// fails without a test to blame, such as one that does not compile.
+func goTest(dir string, args, environment []string, report func(result)) error {
+	command := exec.Command("go", args...)
+	command.Dir, command.Env, command.Stderr = dir, environment, os.Stderr
+	out, err := command.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := command.Start(); err != nil {
+		return err
+	}
+	ledger := goLedger{report: report, output: make(map[string]*strings.Builder), failedTests: make(map[string]int)}
+	scanner := bufio.NewScanner(out)
+	scanner.Buffer(nil, 16<<20)
+	for scanner.Scan() {
+		var e goEvent
+		if json.Unmarshal(scanner.Bytes(), &e) != nil {
+			fmt.Println(scanner.Text())
+			continue
+		}
+		ledger.take(e)
+	}
+	err = command.Wait()
+	if ledger.failures == 0 && err != nil {
+		return fmt.Errorf("go test: %w", err)
+	}
+	return scanner.Err()
+}
+
+// goLedger turns the events of `go test` into results.
+type goLedger struct {
+	report      func(result)
+	output      map[string]*strings.Builder
+	failedTests map[string]int // by package
+	tests       int
+	failures    int
+}
+
+func (l *goLedger) take(e goEvent) {
+	name := e.Package
+	if e.Test != "" {
+		name += "." + e.Test
+	}
+	if e.Action == "build-output" {
+		fmt.Print(e.Output)
+		return
+	}
+	if e.Action == "output" {
+		if l.output[name] == nil {
+			l.output[name] = &strings.Builder{}
+		}
+		l.output[name].WriteString(e.Output)
+		return
+	}
+	verdict, final := map[string]verdict{"pass": passed, "fail": failed, "skip": skipped}[e.Action]
+	if !final {
+		return
+	}
+	text := ""
+	if l.output[name] != nil {
+		text = l.output[name].String()
+		delete(l.output, name)
+	}
+	if e.Test == "" {
+		l.packageDone(e, verdict, text)
+		return
+	}
+	l.tests++
+	if verdict == failed {
+		l.failures++
+		l.failedTests[e.Package]++
+		fmt.Print(text)
+	}
+	r := result{name: name, verdict: verdict}
+	if verdict != passed {
+		r.reason = strings.TrimSpace(text)
+	}
+	l.report(r)
+}
+
+func (l *goLedger) packageDone(e goEvent, v verdict, text string) {
+	word := map[verdict]string{passed: "ok  ", failed: "FAIL", skipped: "none"}[v]
+	if v != skipped {
+		fmt.Printf("%s %-34s %6.1fs\n", word, e.Package, e.Elapsed)
+	}
+	if v == failed && l.failedTests[e.Package] == 0 {
+		l.failures++
+		fmt.Print(text)
+		l.report(result{name: e.Package, verdict: failed, reason: strings.TrimSpace(text)})
+	}
+}

@@ -1,0 +1,156 @@
+// Command tally runs Meridian's test suites, Go, Python and C++, and ends with
+// one summary: what passed, what failed, and what was skipped for lack of which
+// component. `make test` and `make test-real` are this program.
+//
+//	go test -json ──┐
+//	pytest --junit ─┼──► result ──► N passed, N failed, N skipped
+//	C++ PASS/FAIL ──┘
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// result is one test. Skipped ones name the component they lack, where they do.
+type result struct {
+	name    string
+	verdict verdict
+	reason  string
+	output  string
+}
+
+type verdict int
+
+const (
+	passed verdict = iota
+	failed
+	skipped
+)
+
+// suite runs one kind of test and reports each as it ends.
+type suite struct {
+	title string
+	run   func(report func(result)) error
+}
+
+type options struct {
+	root   string // of the repository
+	python string // interpreter with pytest, or ""
+	real   bool   // the tests that need real components, instead of the fast ones
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.root, "root", "..", "root of the repository")
+	flag.StringVar(&o.python, "python", "", "Python interpreter that has pytest")
+	flag.BoolVar(&o.real, "real", false, "run the tests of real components")
+	flag.Parse()
+	root, err := filepath.Abs(o.root)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tally:", err)
+		os.Exit(2)
+	}
+	o.root = root
+	start := time.Now()
+	var all []result
+	for _, s := range suites(o) {
+		fmt.Printf("== %s\n", s.title)
+		err := s.run(func(r result) { all = append(all, r) })
+		if err != nil {
+			all = append(all, result{name: s.title, verdict: failed, reason: err.Error()})
+			fmt.Printf("FAIL %s: %v\n", s.title, err)
+		}
+	}
+	os.Exit(summarize(all, time.Since(start)))
+}
+
+func suites(o options) []suite {
+	list := []suite{o.goSuite(), o.pythonSuite()}
+	if !o.real {
+		list = append(list, o.toolsSuite(), o.cxxSuite())
+	}
+	return list
+}
+
+// summarize prints the one summary and returns the exit status. Its last line
+// is the plain "N passed, N failed, N skipped".
+func summarize(all []result, took time.Duration) int {
+	counts := make(map[verdict]int)
+	lacking := make(map[string][]string)
+	fmt.Println("\n== summary")
+	for _, r := range all {
+		counts[r.verdict]++
+		switch r.verdict {
+		case failed:
+			fmt.Printf("FAIL %s\n", r.name)
+			for line := range strings.Lines(strings.TrimSpace(r.output + "\n" + r.reason)) {
+				fmt.Printf("     %s", line)
+			}
+			fmt.Println()
+		case skipped:
+			component := missingComponent(r.reason)
+			lacking[component] = append(lacking[component], r.name)
+		}
+	}
+	for _, component := range sortedKeys(lacking) {
+		names := lacking[component]
+		fmt.Printf("skipped for lack of %s: %s\n", component, strings.Join(names[:min(len(names), 5)], ", "))
+		if more := len(names) - 5; more > 0 {
+			fmt.Printf("  and %d more\n", more)
+		}
+	}
+	fmt.Printf("took %s\n", took.Round(100*time.Millisecond))
+	fmt.Printf("%d passed, %d failed, %d skipped\n", counts[passed], counts[failed], counts[skipped])
+	if counts[failed] > 0 || counts[passed] == 0 {
+		return 1
+	}
+	return 0
+}
+
+// missingComponent reads the "needs NAME: why" that internal/need and the
+// Python tests write.
+func missingComponent(reason string) string {
+	if _, rest, found := strings.Cut(reason, "needs "); found {
+		if name, _, found := strings.Cut(rest, ":"); found {
+			return name
+		}
+	}
+	return "no named component (" + strings.TrimSpace(reason) + ")"
+}
+
+func sortedKeys(m map[string][]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// lack reports that a whole suite or property could not be had; required
+// components make that a failure.
+func lack(report func(result), name, component, why string) {
+	r := result{name: name, verdict: skipped, reason: fmt.Sprintf("needs %s: %s", component, why)}
+	if slices.Contains(strings.Split(os.Getenv("MERIDIAN_REQUIRE"), ","), component) {
+		r.verdict = failed
+		r.reason += ", and MERIDIAN_REQUIRE demands it"
+	}
+	fmt.Printf("%s: %s\n", name, r.reason)
+	report(r)
+}
+
+func hasProgram(names ...string) string {
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}

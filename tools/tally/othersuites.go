@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// pythonSuite runs pytest over python/tests.
+func (o options) pythonSuite() suite {
+	title := "Python"
+	selection := "not real"
+	if o.real {
+		title, selection = "Python, real components", "real"
+	}
+	return suite{title: title, run: func(report func(result)) error {
+		if o.python == "" {
+			lack(report, "Python tests", "python-packages", "the environment in .venv could not be made")
+			return nil
+		}
+		dir, err := os.MkdirTemp("", "tally")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		junit := filepath.Join(dir, "junit.xml")
+		command := exec.Command(o.python, "-m", "pytest", "-q", "-m", selection, "-p", "no:cacheprovider", "--junitxml", junit)
+		command.Dir = filepath.Join(o.root, "python")
+		command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+		command.Stdout, command.Stderr = os.Stdout, os.Stderr
+		runErr := command.Run()
+		const nothingSelected = 5
+		var exit *exec.ExitError
+		if errors.As(runErr, &exit) && exit.ExitCode() == nothingSelected && o.real {
+			return nil
+		}
+		failures, err := readJUnit(junit, report)
+		if err != nil {
+			return errors.Join(runErr, err)
+		}
+		if runErr != nil && failures == 0 {
+			return runErr
+		}
+		return nil
+	}}
+}
+
+type junitCase struct {
+	Class   string     `xml:"classname,attr"`
+	Name    string     `xml:"name,attr"`
+	Failure *junitNote `xml:"failure"`
+	Error   *junitNote `xml:"error"`
+	Skipped *junitNote `xml:"skipped"`
+}
+
+type junitNote struct {
+	Message string `xml:"message,attr"`
+}
+
+func readJUnit(path string, report func(result)) (failures int, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	var file struct {
+		Suites []struct {
+			Cases []junitCase `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	if err := xml.Unmarshal(data, &file); err != nil {
+		return 0, err
+	}
+	for _, s := range file.Suites {
+		for _, c := range s.Cases {
+			r := result{name: c.Class + "." + c.Name}
+			switch {
+			case c.Failure != nil:
+				r.verdict, r.reason = failed, c.Failure.Message
+			case c.Error != nil:
+				r.verdict, r.reason = failed, c.Error.Message
+			case c.Skipped != nil:
+				r.verdict, r.reason = skipped, c.Skipped.Message
+			}
+			if r.verdict == failed {
+				failures++
+			}
+			report(r)
+		}
+	}
+	return failures, nil
+}
+
+// cxxSuite compiles the header's test with every warning and sanitizer on and
+// reads its PASS and FAIL lines.
+func (o options) cxxSuite() suite {
+	return suite{title: "C++", run: func(report func(result)) error {
+		compiler := hasProgram("g++", "clang++", "c++")
+		if compiler == "" {
+			lack(report, "C++ tests", "c++", "no C++ compiler on PATH")
+			return nil
+		}
+		dir, err := os.MkdirTemp("", "tally")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		binary := filepath.Join(dir, "mrdn_test")
+		compile := exec.Command(compiler, "-std=c++17", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror",
+			"-fsanitize=address,undefined", "-I", "include", "include/meridian/test/mrdn_test.cpp", "-o", binary)
+		compile.Dir = o.root
+		if out, err := compile.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		test := exec.Command(binary, filepath.Join("testdata", "mrdn"))
+		test.Dir = o.root
+		out, runErr := test.CombinedOutput()
+		fmt.Print(string(out))
+		if failures := readLines(string(out), report); failures == 0 && runErr != nil {
+			return runErr
+		}
+		return nil
+	}}
+}
+
+func readLines(out string, report func(result)) (failures int) {
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "PASS "); ok {
+			report(result{name: "c++." + name})
+		}
+		if rest, ok := strings.CutPrefix(line, "FAIL "); ok {
+			name, reason, _ := strings.Cut(rest, ":")
+			failures++
+			report(result{name: "c++." + name, verdict: failed, reason: strings.TrimSpace(reason)})
+		}
+	}
+	return failures
+}

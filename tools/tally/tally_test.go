@@ -1,0 +1,107 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func collect(into *[]result) func(result) { return func(r result) { *into = append(*into, r) } }
+
+func count(all []result, v verdict) (n int) {
+	for _, r := range all {
+		if r.verdict == v {
+			n++
+		}
+	}
+	return n
+}
+
+// module writes a Go module with one test file and runs its tests.
+func module(t *testing.T, test string) ([]result, error) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module scratch\n\ngo 1.26\n", "a_test.go": "package scratch\n" + test} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []result
+	err := goTest(dir, []string{"test", "-json", "./..."}, os.Environ(), collect(&all))
+	return all, err
+}
+
+func TestGoResults(t *testing.T) {
+	all, err := module(t, `import "testing"
+func TestGood(t *testing.T) {}
+func TestBad(t *testing.T) { t.Error("no") }
+func TestLacking(t *testing.T) { t.Skip("needs promtool: not on PATH") }
+`)
+	if err != nil || count(all, passed) != 1 || count(all, failed) != 1 || count(all, skipped) != 1 {
+		t.Fatalf("%v: %+v", err, all)
+	}
+	for _, r := range all {
+		if r.verdict == skipped && missingComponent(r.reason) != "promtool" {
+			t.Errorf("lacks %q", missingComponent(r.reason))
+		}
+	}
+	if summarize(all, time.Second) == 0 {
+		t.Error("a failure must fail the run")
+	}
+}
+
+func TestWhatDoesNotCompileFails(t *testing.T) {
+	all, err := module(t, "nonsense")
+	if err == nil && count(all, failed) == 0 {
+		t.Errorf("no failure in %+v", all)
+	}
+}
+
+func TestAPanicFails(t *testing.T) {
+	all, err := module(t, "import \"testing\"\nfunc TestA(t *testing.T) { panic(1) }\n")
+	if err == nil && count(all, failed) == 0 {
+		t.Errorf("no failure in %+v", all)
+	}
+}
+
+func TestNothingPassedIsAFailure(t *testing.T) {
+	if summarize(nil, 0) == 0 || summarize([]result{{verdict: skipped}}, 0) == 0 || summarize([]result{{}}, 0) != 0 {
+		t.Error("a run is good when something passed and nothing failed")
+	}
+}
+
+func TestJUnit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "junit.xml")
+	text := `<testsuites><testsuite><testcase classname="t" name="a"/><testcase classname="t" name="b"><failure message="x"/></testcase>
+<testcase classname="t" name="c"><error message="y"/></testcase>
+<testcase classname="t" name="d"><skipped message="needs meridian: run make build"/></testcase></testsuite></testsuites>`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var all []result
+	failures, err := readJUnit(path, collect(&all))
+	if err != nil || failures != 2 || count(all, passed) != 1 || count(all, skipped) != 1 {
+		t.Errorf("%v, %d failures: %+v", err, failures, all)
+	}
+	if got := missingComponent(all[3].reason); got != "meridian" {
+		t.Errorf("lacks %q", got)
+	}
+}
+
+func TestCXXLines(t *testing.T) {
+	var all []result
+	if failures := readLines("PASS one\nnoise\nFAIL two: it broke\n", collect(&all)); failures != 1 || len(all) != 2 {
+		t.Errorf("%d failures: %+v", failures, all)
+	}
+}
+
+func TestRequiredComponents(t *testing.T) {
+	t.Setenv("MERIDIAN_REQUIRE", "a,cc")
+	var all []result
+	lack(collect(&all), "x", "cc", "gone")
+	lack(collect(&all), "y", "c", "gone")
+	if all[0].verdict != failed || all[1].verdict != skipped {
+		t.Errorf("%+v", all)
+	}
+}
