@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
-	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,9 +94,9 @@ func (c *checker) fields(s Section, path, prefix string, table map[string]any) {
 		keyPath := path + "." + prefix + quoteKey(key)
 		field, known := s.field(name)
 		switch {
-		case known:
+		case known && !strings.Contains(key, "."):
 			c.set(field, keyPath, table[key], FromFile, c.document.source)
-		case s.hasSubtable(name):
+		case s.hasSubtable(name) && !strings.Contains(key, "."):
 			if inner, ok := c.table(keyPath, table[key]); ok {
 				c.fields(s, path, name+".", inner)
 			}
@@ -196,13 +195,12 @@ func (f Field) check(value any) (any, []problem) {
 				return v, nil
 			}
 		case Endpoint:
-			u, err := url.Parse(v)
-			if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			if !hasPort(endpointPattern, v) {
 				return bad("must be an http or https URL with a host")
 			}
 			return v, nil
 		case Listen:
-			if v == "" || validListen(v) {
+			if v == "" || hasPort(listenPattern, v) {
 				return v, nil
 			}
 			return bad("must be host:port with a port from 0 to 65535, or empty")
@@ -275,13 +273,20 @@ func markerText(element any) (string, string) {
 	return text, ""
 }
 
-func validListen(address string) bool {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil || port == "" || strings.Trim(port, "0123456789") != "" {
+// Both grammars are small on purpose: the same expressions judge in Python, and
+// two URL libraries would not agree on the corners. A last group is the port.
+var (
+	endpointPattern = regexp.MustCompile(`^https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::0*([0-9]{1,5}))?(?:/[!$&->@-~]*)?$`)
+	listenPattern   = regexp.MustCompile(`^(?:\[[^\[\]]*\]|[^:\[\]]*):0*([0-9]{1,5})$`)
+)
+
+func hasPort(pattern *regexp.Regexp, text string) bool {
+	match := pattern.FindStringSubmatch(text)
+	if match == nil {
 		return false
 	}
-	n, err := strconv.ParseUint(port, 10, 16)
-	return err == nil && n <= math.MaxUint16
+	port, err := strconv.Atoi("0" + match[1])
+	return err == nil && port <= math.MaxUint16
 }
 
 func article(noun string) string {

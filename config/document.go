@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -25,6 +26,8 @@ type document struct {
 // parseDocument reads TOML. What is no TOML, or defines a key twice, is one
 // fault: past it nothing in the file can be trusted to mean what it says.
 func parseDocument(source string, data []byte) (*document, []Fault) {
+	// A newline is one character, whoever wrote the file.
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	d := &document{
 		source: source, values: make(map[string]any),
 		keys: make(map[string]position), places: make(map[string]position),

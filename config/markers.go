@@ -80,6 +80,9 @@ func (c *checker) resolve(path, dir string, m Model) Markers {
 	}
 	r := resolver{c: c, path: path, vocabulary: vocabulary}
 	if m.Channel != (Channel{}) {
+		if slices.ContainsFunc(channelFields, func(f string) bool { return c.broken[path+".channel."+f] }) {
+			return markers // what is missing has been said
+		}
 		r.texts("channel.open", []string{m.Channel.Open + m.Channel.Think + m.Channel.Message}, markers.Start)
 		r.texts("channel.close", []string{m.Channel.Close}, markers.End)
 		r.texts("channel.answer", []string{m.Channel.Open + m.Channel.Answer + m.Channel.Message}, nil)
@@ -114,7 +117,7 @@ func (r resolver) texts(field string, texts []string, into []Marker) []Marker {
 
 // agree demands that ids given beside texts are what the texts resolve to.
 func (r resolver) agree(field string, ids []uint32, resolved []Marker) {
-	if len(resolved) == 0 || r.c.broken[r.path+"."+strings.Replace(field, "_token_ids", "_texts", 1)] {
+	if len(resolved) == 0 || !r.c.sound(r.path+"."+field, r.path+"."+strings.Replace(field, "_token_ids", "_texts", 1)) {
 		return
 	}
 	for _, m := range resolved {

@@ -40,10 +40,13 @@ func (c *checker) sound(paths ...string) bool {
 // faultAt reports a rule broken at path, where path was set or should stand.
 func (c *checker) faultAt(path, reason, given string) {
 	source, place := c.document.source, c.document.at(path)
-	if c.settings[path].origin == FromEnvironment {
+	switch {
+	case c.settings[path].origin == FromEnvironment:
 		section, field, _ := strings.Cut(path, ".")
 		s, _ := findSection(section)
 		source, place = "environment "+s.EnvName(field), position{}
+	case source == "":
+		source = "built-in defaults"
 	}
 	c.fault(Fault{Path: path, Source: source, Reason: reason, Given: given}, place)
 }

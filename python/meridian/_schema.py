@@ -1,0 +1,170 @@
+"""The schema of meridian.toml, as schema.json holds it, and what each kind of
+field accepts. The file is made from the Go schema; nothing here names a field."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+from meridian.fault import nearest, quoted
+
+ENV_PREFIX: Final = "MERIDIAN_"
+AUTO: Final = "auto"
+"""The value of a size that is found out when an engine registers."""
+
+_MAX_U32: Final = (1 << 32) - 1
+_MAX_PORT: Final = (1 << 16) - 1
+
+_KIND_NAMES: Final = {
+    "bool": "a boolean",
+    "int": "an integer",
+    "float": "a number",
+    "text": "a string",
+    "enum": "a string",
+    "size": 'an integer or "auto"',
+    "tokens": "a list of token ids",
+    "texts": "a list of strings",
+    "endpoint": "a http(s) URL",
+    "listen": "a host:port",
+}
+
+_PORT: Final = r":0*(?P<port>[0-9]{1,5})"
+_LISTEN: Final = re.compile(rf"(?:\[[^\[\]]*\]|[^:\[\]]*){_PORT}")
+_ENDPOINT: Final = re.compile(
+    rf"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?:{_PORT})?(?:/[!$&->@-~]*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a value, or with one element of a list."""
+
+    reason: str
+    given: object
+    nearest: str = ""
+    suffix: str = ""
+    """Names the element, as in "[2]"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One setting."""
+
+    name: str
+    """The path within the section, such as "max_think_tokens"."""
+    kind: str
+    default: object = None
+    min: float = -math.inf
+    max: float = math.inf
+    min_open: bool = False
+    max_open: bool = False
+    choices: Sequence[Mapping[str, str]] = ()
+
+    def check(self, value: Any) -> tuple[object, list[Problem]]:
+        """Return value in the Python type of the field's kind, and what is wrong with it."""
+        match self.kind, value:
+            case ("bool", bool()):
+                return value, []
+            case ("float" | "int" | "size", bool()):
+                pass
+            case ("float", int() | float()):
+                return float(value), self._out_of_range(value)
+            case ("int" | "size", int()):
+                return value, self._out_of_range(value)
+            case ("size", "auto"):
+                return value, []
+            case ("enum", str()):
+                return value, self._no_choice(value)
+            case ("text", str()):
+                return value, [] if value else [Problem("must not be empty", value)]
+            case ("endpoint", str()):
+                fits = _has_port(_ENDPOINT, value)
+                return value, [] if fits else [Problem("must be an http or https URL with a host", value)]
+            case ("listen", str()):
+                fits = value == "" or _has_port(_LISTEN, value)
+                reason = f"must be host:port with a port from 0 to {_MAX_PORT}, or empty"
+                return value, [] if fits else [Problem(reason, value)]
+            case ("tokens", list()):
+                reason = f"must be a token id from 0 to {_MAX_U32}"
+                return tuple(value), _bad_elements(value, _is_token_id, reason)
+            case ("texts", list()):
+                reason = "must be a text that is not empty"
+                return tuple(value), _bad_elements(value, _is_marker_text, reason)
+        return None, [Problem(f"must be {_KIND_NAMES[self.kind]}", value)]
+
+    def _out_of_range(self, value: float) -> list[Problem]:
+        above = value > self.min if self.min_open else value >= self.min
+        below = value < self.max if self.max_open else value <= self.max
+        if above and below and math.isfinite(value):
+            return []
+        return [Problem(f"must be {self._range()}", value)]
+
+    def _range(self) -> str:
+        bounds = []
+        if self.min > -math.inf:
+            bounds.append(f"{'>' if self.min_open else '≥'} {self.min:g}")
+        if self.max < math.inf:
+            bounds.append(f"{'<' if self.max_open else '≤'} {self.max:g}")
+        return " and ".join(bounds) or "a finite number"
+
+    def _no_choice(self, value: str) -> list[Problem]:
+        for choice in self.choices:
+            if choice["name"] == value:
+                return [Problem(choice["refused"], value)] if "refused" in choice else []
+        names = [choice["name"] for choice in self.choices if "refused" not in choice]
+        return [Problem(f"must be one of {', '.join(map(quoted, names))}", value, nearest(value, names))]
+
+
+def _has_port(form: re.Pattern[str], address: str) -> bool:
+    match = form.fullmatch(address)
+    return match is not None and int(match["port"] or 0) <= _MAX_PORT
+
+
+def _bad_elements(
+    elements: Iterable[object], is_good: Callable[[object], bool], reason: str
+) -> list[Problem]:
+    return [
+        Problem(reason, element, suffix=f"[{i}]")
+        for i, element in enumerate(elements)
+        if not is_good(element)
+    ]
+
+
+def _is_token_id(element: object) -> bool:
+    return isinstance(element, int) and not isinstance(element, bool) and 0 <= element <= _MAX_U32
+
+
+def _is_marker_text(element: object) -> bool:
+    return isinstance(element, str) and element != ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table of the file, or, where named, one table per name: [model.qwen3]."""
+
+    name: str
+    named: bool
+    fields: dict[str, Field]
+
+    def has_subtable(self, name: str) -> bool:
+        return any(field.startswith(name + ".") for field in self.fields)
+
+    def env_name(self, field: str) -> str:
+        """The variable that overrides a field of a section that is not named."""
+        return ENV_PREFIX + f"{self.name}_{field}".upper()
+
+
+@cache
+def schema() -> dict[str, Section]:
+    """Return the sections of meridian.toml, in the order of the example file."""
+    text = resources.files("meridian").joinpath("schema.json").read_text(encoding="utf-8")
+    sections = json.loads(text)["sections"]
+    return {
+        s["name"]: Section(**{**s, "fields": {f["name"]: Field(**f) for f in s["fields"]}}) for s in sections
+    }

@@ -1,0 +1,213 @@
+"""meridian.toml, as Python programs read it.
+
+>>> cfg = load_config()
+>>> cfg.scheduler.max_think_tokens
+32768
+
+`meridian.load_config` accepts and refuses the same files as the program
+`meridian`, with the same dotted paths. A file is read in three layers, later
+ones winning: defaults, the file, and environment variables named
+MERIDIAN_SECTION_FIELD. Nothing is half-applied: one fault anywhere and there is
+no configuration.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from meridian import _rules, _toml
+from meridian._checker import Checker
+from meridian.fault import ConfigError, Fault
+from meridian.markers import Markers, resolve
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance, StrPath
+
+FILE_NAME: Final = "meridian.toml"
+MAX_FILE_BYTES: Final = 1 << 20
+"""Far above any file a person would write."""
+
+Size = int | Literal["auto"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """The table [scheduler]."""
+
+    think_tpot_budget_ms: float
+    output_tpot_budget_ms: float
+    think_batch_multiplier: float
+    max_think_tokens: int
+    min_think_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entropy:
+    """The table [entropy]."""
+
+    enabled: bool
+    ema_alpha: float
+    rpdi_threshold: float
+    eat_ema_variance_threshold: float
+    transition_entropy_threshold: float
+    eat_probe_interval_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class KVMemory:
+    """The table [kv_memory]."""
+
+    aggressive_think_eviction: bool
+    think_phase_memory_fraction: float
+    block_size_bytes: Size
+    capacity_bytes: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Disagg:
+    """The table [disagg]."""
+
+    enabled: bool
+    fabric: str
+    offload_threshold_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """How gpt-oss keeps thoughts apart: open think message … close."""
+
+    open: str
+    message: str
+    close: str
+    think: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One table [model.<name>]."""
+
+    supports_think_disable: bool
+    think_start_token_ids: tuple[int, ...] = ()
+    think_end_token_ids: tuple[int, ...] = ()
+    think_start_texts: tuple[str, ...] = ()
+    think_end_texts: tuple[str, ...] = ()
+    channel: Channel | None = None
+    tokenizer: str | None = None
+    reasoning_parser: str | None = None
+    source: str | None = None
+    markers: Markers = field(default_factory=Markers)
+    """What the fields above come down to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """The table [telemetry]."""
+
+    prometheus_listen: str
+    otlp_enabled: bool
+    otlp_endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    """The table [logging]."""
+
+    level: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeridianConfig:
+    """A checked configuration."""
+
+    scheduler: Scheduler
+    entropy: Entropy
+    kv_memory: KVMemory
+    disagg: Disagg
+    model: Mapping[str, Model]
+    telemetry: Telemetry
+    logging: Logging
+
+
+def load_config(
+    path: StrPath | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    directory: StrPath | None = None,
+    home: StrPath | None = None,
+) -> MeridianConfig:
+    """Find, read and check a configuration: the file at path, or ./meridian.toml,
+    or ~/.config/meridian/meridian.toml, or built-in defaults.
+
+    environ, directory and home stand in for the process's environment, working
+    directory and home. Raises ConfigError with every fault of what was read, and
+    OSError where a file cannot be read.
+    """
+    file = os.fspath(path) if path else _find(directory, home)
+    checker = Checker(file or "built-in defaults")
+    if file:
+        checker.file(_read(file))
+    checker.environment(os.environ if environ is None else environ)
+    _rules.apply(checker)
+    directory = os.path.dirname(file)
+    markers = {name: resolve(checker, model, directory) for name, model in checker.models.items()}
+    if checker.faults:
+        raise ConfigError(checker.faults)
+    return MeridianConfig(
+        scheduler=_section(Scheduler, checker, "scheduler"),
+        entropy=_section(Entropy, checker, "entropy"),
+        kv_memory=_section(KVMemory, checker, "kv_memory"),
+        disagg=_section(Disagg, checker, "disagg"),
+        model=MappingProxyType({name: _model(checker, name, markers[name]) for name in checker.models}),
+        telemetry=_section(Telemetry, checker, "telemetry"),
+        logging=_section(Logging, checker, "logging"),
+    )
+
+
+def _find(directory: StrPath | None, home: StrPath | None) -> str:
+    """Return the first file of the search order that is there, or ""."""
+    candidates = [os.path.join(directory or "", FILE_NAME)]
+    home = home or os.environ.get("HOME")
+    if home:
+        candidates.append(os.path.join(home, ".config", "meridian", FILE_NAME))
+    for candidate in candidates:
+        try:
+            os.stat(candidate)
+        except FileNotFoundError:
+            continue
+        return candidate
+    return ""
+
+
+def _read(file: str) -> dict[str, object]:
+    with open(file, "rb") as stream:
+        data = stream.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError([Fault("", file, f"is larger than {MAX_FILE_BYTES} bytes")])
+    try:
+        return _toml.read(data)
+    except _toml.NotTOML as error:
+        reason = f"not valid TOML: {error}"
+        raise ConfigError([Fault("", file, reason, line=error.line, column=error.column)]) from error
+
+
+_Table = TypeVar("_Table", bound="DataclassInstance")
+
+
+def _section(table: type[_Table], checker: Checker, path: str) -> _Table:
+    """Fill a dataclass from checked settings; what is not set keeps its default."""
+    settings = {f.name: checker.value(f"{path}.{f.name}") for f in fields(table)}
+    return table(**{name: value for name, value in settings.items() if value is not None})
+
+
+def _model(checker: Checker, name: str, markers: Markers) -> Model:
+    path = checker.models[name]
+    model = replace(_section(Model, checker, path), markers=markers)
+    if checker.value(f"{path}.channel.open") is None:
+        return model
+    return replace(model, channel=_section(Channel, checker, f"{path}.channel"))
