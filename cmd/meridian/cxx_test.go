@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"meridian/internal/need"
+	"meridian/kv"
+)
+
+// TestFramesFromCXX has the C++ header write frames, and the command agree with
+// it about every one of them.
+func TestFramesFromCXX(t *testing.T) {
+	compiler, err := exec.LookPath("g++")
+	if err != nil {
+		need.Skip(t, "c++", "no g++ on PATH")
+	}
+	tool := filepath.Join(t.TempDir(), "mrdn_tool")
+	compile := exec.Command(compiler, "-std=c++17", "-O1", "-I", "../../include", "../../include/meridian/test/mrdn_tool.cpp", "-o", tool)
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var stream bytes.Buffer
+	for i, tier := range kv.Tiers() {
+		encode := exec.Command(tool, "encode", tier.String())
+		encode.Stdin = strings.NewReader(strings.Repeat("body ", 1000*i))
+		frame, err := encode.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream.Write(frame)
+	}
+	inspect := exec.Command(tool, "inspect")
+	inspect.Stdin = bytes.NewReader(stream.Bytes())
+	theirs, err := inspect.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	if status := run([]string{"frame", "inspect", "--json", "-"}, &stdio{in: &stream, out: &out, err: &errs}); status != exitOK {
+		t.Fatalf("status %d: %s", status, errs.String())
+	}
+	var ours struct{ Frames []frameRow }
+	if err := json.Unmarshal(out.Bytes(), &ours); err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	for _, f := range ours.Frames {
+		fmt.Fprintf(&lines, "%d %s %d %s ok\n", f.Offset, f.Tier, f.BodyBytes, f.Checksum)
+	}
+	if lines.String() != string(theirs) || len(ours.Frames) != len(kv.Tiers()) {
+		t.Errorf("C++ says\n%sGo says\n%s", theirs, lines.String())
+	}
+}
