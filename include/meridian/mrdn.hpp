@@ -399,7 +399,7 @@ public:
     //
     // On Error::checksum the frame holds what was read and the stream stands at
     // the next frame, so that a caller may report and go on. After any other
-    // error the place of the next frame is unknown.
+    // error the frame is empty and the place of the next one unknown.
     bool next(Frame& frame) {
         frame = Frame{};
         error_ = Error::none;

@@ -112,6 +112,8 @@ void every_prefix_is_truncated(Test& test) {
         const bool read = reader.next(frame);
         test.check(!read && reader.error() == (size == 0 ? Error::none : Error::truncated),
                    {"stream of ", size, " bytes: ", name(reader.error())});
+        test.check(reader.offset() == size, {"stream of ", size, " bytes stands at ", reader.offset()});
+        test.check(frame.body == nullptr && frame.size() == 0, {"stream of ", size, " bytes gives part of a body"});
     }
 }
 
@@ -181,6 +183,7 @@ void stream_round_trip(Test& test) {
     for (int again = 0; again < 2; ++again) {
         const bool read = reader.next(frame);
         test.check(!read && reader.error() == Error::none, {"at the end: ", name(reader.error())});
+        test.check(frame.body == nullptr && frame.size() == 0, {"the last frame outlives the end"});
     }
 }
 
