@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -186,12 +187,61 @@ func TestNamesExist(t *testing.T) {
 	}
 }
 
-// Every room is named in ARCHITECTURE.md.
-func TestArchitectureNamesEveryRoom(t *testing.T) {
-	text := string(read(t, "ARCHITECTURE.md"))
-	for name := range rooms {
-		if name != "" && !strings.Contains(text, "`"+name+"`") {
-			t.Errorf("ARCHITECTURE.md does not name `%s`", name)
+var codeSpan = regexp.MustCompile("`([^`]+)`")
+
+func codeSpans(text string) []string {
+	var spans []string
+	for _, match := range codeSpan.FindAllStringSubmatch(text, -1) {
+		spans = append(spans, match[1])
+	}
+	return spans
+}
+
+// arrows reads the table of rooms in a document: what each leans on.
+func arrows(document string) map[string][]string {
+	drawn := make(map[string][]string)
+	inTable := false
+	for line := range strings.Lines(document) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		inTable = len(cells) == 5 && (inTable || strings.TrimSpace(cells[3]) == "Leans on")
+		if !inTable {
+			continue
 		}
+		for _, room := range codeSpans(cells[1]) {
+			drawn[room] = codeSpans(cells[3])
+		}
+	}
+	return drawn
+}
+
+// ARCHITECTURE.md draws the rooms and arrows of deps_test.go, no more and no fewer.
+func TestArchitectureDrawsTheRooms(t *testing.T) {
+	drawn := arrows(string(read(t, "ARCHITECTURE.md")))
+	for name := range drawn {
+		if _, listed := rooms[name]; !listed {
+			t.Errorf("ARCHITECTURE.md has a row for `%s`, deps_test.go has none", name)
+		}
+	}
+	for name, r := range rooms {
+		if name == "" {
+			continue
+		}
+		leansOn, named := drawn[name]
+		if !named {
+			t.Errorf("the table of ARCHITECTURE.md has no row for `%s`", name)
+			continue
+		}
+		slices.Sort(leansOn)
+		if may := slices.Sorted(maps.Keys(r.may)); !slices.Equal(leansOn, may) {
+			t.Errorf("ARCHITECTURE.md: `%s` leans on %v, deps_test.go allows %v", name, leansOn, may)
+		}
+	}
+}
+
+func TestArrowsAreRead(t *testing.T) {
+	drawn := arrows("| Room | Owns | Leans on |\n|---|---|---|\n| `a`, `b` | x | `c`, `d` |\n| `c` | y | – |\n\n| `e` | f | `g` |\n")
+	want := map[string][]string{"a": {"c", "d"}, "b": {"c", "d"}, "c": nil}
+	if !maps.EqualFunc(drawn, want, slices.Equal) {
+		t.Errorf("read %v, want %v", drawn, want)
 	}
 }
