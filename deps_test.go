@@ -76,9 +76,12 @@ var rooms = map[string]room{
 		owns: "the command line",
 		may: map[string]string{
 			"config": "config …", "models": "config init --model", "doctor": "doctor",
-			"kv": "frame encode --tier", "mrdn": "frame …",
+			"kv": "frame encode --tier", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
 		},
-		uses:     map[string]string{"github.com/alecthomas/kong": "commands as structs"},
+		uses: map[string]string{
+			"github.com/alecthomas/kong": "commands as structs",
+			"golang.org/x/sys":           "whether output goes to a terminal",
+		},
 		testsMay: []string{golden, needed},
 	},
 	golden: {owns: "tests: committed files that code makes"},
