@@ -237,7 +237,7 @@ func (f Field) choice(v string) (any, []problem) {
 			return v, nil
 		case c.Refused == "":
 			names = append(names, c.Name)
-			quoted = append(quoted, strconv.Quote(c.Name))
+			quoted = append(quoted, quote(c.Name))
 		}
 	}
 	return nil, []problem{{index: -1, reason: "must be one of " + strings.Join(quoted, ", "), given: v, nearest: nearest(v, names)}}
@@ -303,7 +303,7 @@ func display(value any) string {
 	case nil:
 		return ""
 	case string:
-		text = strconv.Quote(v)
+		text = quote(v)
 	case map[string]any:
 		return "a table"
 	case []any:

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -159,6 +160,15 @@ func TestSearchOrder(t *testing.T) {
 	if l := load(); l.Scheduler.MaxThinkTokens != 1004 || l.Origin("scheduler.max_think_tokens") != FromEnvironment {
 		t.Errorf("environment: read %d", l.Scheduler.MaxThinkTokens)
 	}
+	o.Path = ""
+	o.Environ = []string{"MERIDIAN_CONFIG=" + write(t, filepath.Join(t.TempDir(), "theirs.toml"), file(1005))}
+	if l := load(); l.Scheduler.MaxThinkTokens != 1005 {
+		t.Errorf("MERIDIAN_CONFIG: read %s", l.File)
+	}
+	o.Environ = []string{"MERIDIAN_CONFIG=" + filepath.Join(t.TempDir(), "missing.toml")}
+	if _, err := Load(o); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("MERIDIAN_CONFIG names a file that is missing: %v", err)
+	}
 	o.Path = filepath.Join(t.TempDir(), "missing.toml")
 	if _, err := Load(o); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a named file that is missing: %v", err)
@@ -166,6 +176,19 @@ func TestSearchOrder(t *testing.T) {
 	o.Path = write(t, filepath.Join(t.TempDir(), "huge.toml"), strings.Repeat("#", maxFileBytes+1))
 	if _, err := Load(o); err == nil || !strings.Contains(err.Error(), "larger") {
 		t.Errorf("a huge file: %v", err)
+	}
+}
+
+func TestAHomeThatCannotBeEnteredHoldsNoFile(t *testing.T) {
+	o := Options{Dir: t.TempDir(), Home: os.DevNull, Environ: []string{}}
+	if l, err := Load(o); err != nil || l.File != "" {
+		t.Errorf("a home that is no directory: %v", err)
+	}
+	if !noneAtHome(&os.PathError{Op: "stat", Path: "x", Err: syscall.EACCES}) {
+		t.Error("a home that may not be entered is an error")
+	}
+	if noneAtHome(nil) || noneAtHome(syscall.EIO) {
+		t.Error("a home that cannot be read at all is forgiven")
 	}
 }
 
@@ -236,7 +259,7 @@ func TestNearest(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	l, err := Parse("mine.toml", []byte("[scheduler]\nmax_think_tokens = 4096\n[model.qwen3]\nsource = \"here\"\n"))
+	l, err := Parse("mine.toml", []byte("[scheduler]\nmax_think_tokens = 4096\n[model.qwen3]\nsource = \"here\"\n[model.\"a.b\"]\nsource = \"there\"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +269,12 @@ func TestExplain(t *testing.T) {
 		"disagg.fabric":              {`"nixl" (not in this build)`, `"none" (default)`},
 		"model":                      {"[model.<name>]", "channel.open"},
 		"model.qwen3":                {"[model.<name>]"},
+		"model.llama":                {"[model.<name>]"},
+		"model.channel":              {"[model.<name>]", "channel.open"},
+		"model.qwen3.channel":        {"channel.open"},
 		"model.channel.open":         {"<|channel|>"},
 		"model.qwen3.source":         {`"here" (mine.toml)`},
+		`model."a.b".source`:         {`"there" (mine.toml)`},
 	} {
 		text, err := Explain(path, l)
 		if err != nil {
@@ -261,16 +288,45 @@ func TestExplain(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"schedular": "did you mean scheduler?", "scheduler.max_think_token": "did you mean scheduler.max_think_tokens?",
-		"model.llama": "unknown field", "": "unknown section",
+		"model.sourc": "did you mean model.source?", "model.channel.opn": "did you mean model.channel.open?",
+		"model.qwen3.sourc": "did you mean model.source?", "": "unknown section",
 	} {
 		if _, err := Explain(path, l); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
 		}
 	}
+	if text, err := Explain("model.channel", l); err != nil || strings.Contains(text, "think_end_texts") {
+		t.Errorf("%v: a table within a section is not the section:\n%s", err, text)
+	}
+}
+
+// What is in force cannot be told when nothing could be loaded, and is no
+// question where no table is named.
+func TestExplainWithoutAConfiguration(t *testing.T) {
+	for path, want := range map[string]bool{
+		"scheduler.max_think_tokens": true, "model.qwen3.source": true, "model.source": false,
+	} {
+		text, err := Explain(path, nil)
+		if told := strings.Contains(text, "unknown: the configuration cannot be used"); err != nil || told != want {
+			t.Errorf("%v\n%s", err, text)
+		}
+	}
+}
+
+func TestHint(t *testing.T) {
+	for path, want := range map[string]string{
+		"nope": "the sections are scheduler, entropy, ", "model.m.nope": "`meridian config explain model` ",
+		"": "`meridian config init` ",
+	} {
+		if got := (&Error{Faults: []Fault{{Path: path}}}).Hint(); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
 }
 
 func TestShow(t *testing.T) {
-	text := "[scheduler]\nmax_think_tokens = 4096\n[model.\"a b\"]\nthink_end_token_ids = [1, 2]\nchannel = {}\n"
+	text := "[scheduler]\nmax_think_tokens = 4096\n[model.\"a b\"]\nthink_end_token_ids = [1, 2]\nchannel = {}\n" +
+		"[model.\"\\u0000\\u0007\\u200b\\U000e0001\"]\nsource = \"\\u0007\\u000b\\b\\f\\u001b\\u007f\\u0085\\u202e\\\"\\\\é\"\n"
 	l, err := Parse("mine.toml", []byte(text))
 	if err != nil {
 		t.Fatal(err)

@@ -163,7 +163,7 @@ func checkFault(t *testing.T, f Fault, source string) {
 	}
 }
 
-var envVariable = regexp.MustCompile(`([A-Za-z_.-]+)=("(?:[^"\\]|\\.)*")`)
+var envVariable = regexp.MustCompile(`([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*")`)
 
 func TestCorpusEnvironment(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(corpus, "env.txt"))
@@ -184,8 +184,9 @@ func TestCorpusEnvironment(t *testing.T) {
 		name, file, variables, want := columns[0], columns[1], columns[2], columns[3]
 		t.Run(name, func(t *testing.T) {
 			o := Options{Dir: t.TempDir(), Home: t.TempDir(), Environ: []string{}}
+			t.Chdir(corpus)
 			if file != "-" {
-				o.Path = filepath.Join(corpus, file)
+				o.Path = file
 			}
 			for _, match := range envVariable.FindAllStringSubmatch(variables, -1) {
 				var value string

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -112,22 +110,4 @@ func (d *document) at(path string) position {
 		return d.at(path[:i])
 	}
 	return position{}
-}
-
-var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-
-// dottedPath joins keys, quoting those that TOML would have to quote.
-func dottedPath(keys []string) string {
-	parts := make([]string, len(keys))
-	for i, k := range keys {
-		parts[i] = quoteKey(k)
-	}
-	return strings.Join(parts, ".")
-}
-
-func quoteKey(key string) string {
-	if bareKey.MatchString(key) {
-		return key
-	}
-	return strconv.Quote(key)
 }

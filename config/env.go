@@ -11,15 +11,12 @@ import (
 const envPrefix = "MERIDIAN_"
 
 // environment applies MERIDIAN_SECTION_FIELD variables. A variable that starts
-// with a section's name but names no field is a fault, because a mistyped
-// override that silently does nothing is worse than none; other MERIDIAN_
-// variables belong to somebody else.
+// with a section's name but names no field is a fault, because an override that
+// silently does nothing is worse than none; other MERIDIAN_ variables belong to
+// somebody else.
 func (c *checker) environment(environ map[string]string) {
 	for _, s := range Schema() {
-		if s.Named {
-			continue
-		}
-		prefix := s.EnvName("")
+		prefix := envPrefix + strings.ToUpper(s.Name) + "_"
 		byVariable := make(map[string]Field)
 		for _, f := range s.Fields {
 			byVariable[s.EnvName(f.Name)] = f
@@ -30,16 +27,17 @@ func (c *checker) environment(environ map[string]string) {
 				continue
 			}
 			source := "environment " + variable
+			path := s.Name + "." + quoteKey(strings.ToLower(rest))
 			f, known := byVariable[variable]
-			if !known {
-				name := strings.ToLower(rest)
-				c.fault(Fault{
-					Path: s.Name + "." + quoteKey(name), Source: source, Reason: "unknown field",
-					Nearest: nearest(variable, slices.Sorted(maps.Keys(byVariable))),
-				}, position{})
-				continue
+			switch {
+			case known:
+				c.set(f, s.Name+"."+f.Name, f.fromVariable(environ[variable]), FromEnvironment, source)
+			case s.Named:
+				c.fault(Fault{Path: path, Source: source, Reason: s.header() + " has no variables; set it in the file"}, position{})
+			default:
+				meant := nearest(variable, slices.Sorted(maps.Keys(byVariable)))
+				c.fault(Fault{Path: path, Source: source, Reason: "unknown field", Nearest: meant}, position{})
 			}
-			c.set(f, s.Name+"."+f.Name, f.fromVariable(environ[variable]), FromEnvironment, source)
 		}
 	}
 }

@@ -58,7 +58,7 @@ func (f Field) constraint() string {
 func (f Field) choiceList() string {
 	var names []string
 	for _, c := range f.Choices {
-		name := fmt.Sprintf("%q", c.Name)
+		name := quote(c.Name)
 		if c.Refused != "" {
 			name += " (not in this build)"
 		}
@@ -78,13 +78,13 @@ func literal(value any) string {
 		}
 		return fmt.Sprintf("%.1f", v)
 	case string:
-		return fmt.Sprintf("%q", v)
+		return quote(v)
 	case []uint32:
 		return displayIDs(v)
 	case []string:
 		var quoted []string
 		for _, s := range v {
-			quoted = append(quoted, fmt.Sprintf("%q", s))
+			quoted = append(quoted, quote(s))
 		}
 		return "[" + strings.Join(quoted, ", ") + "]"
 	default:

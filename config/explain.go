@@ -6,44 +6,60 @@ import (
 	"strings"
 )
 
-// Explain tells about a field ("scheduler.max_think_tokens"), a section
-// ("scheduler") or a field of a named section ("model.qwen3.source" or
-// "model.source"). With a configuration it also tells the value in force.
+// Explain tells about a section ("scheduler"), a field
+// ("scheduler.max_think_tokens") or a table of fields ("model.channel"). In a
+// named section a name may stand before the field, as in "model.qwen3.source".
+// It also tells the value in force in l, which is nil where none could be
+// loaded.
 func Explain(path string, l *Loaded) (string, error) {
-	sectionName, rest, _ := strings.Cut(path, ".")
+	sectionName, name, _ := strings.Cut(path, ".")
 	s, known := findSection(sectionName)
 	if !known {
 		return "", unknownName(path, "section", nearest(sectionName, sectionNames()))
 	}
-	if rest == "" {
-		return explainSection(s), nil
+	if s.Named {
+		name = withoutName(s, name, l)
 	}
-	name := rest
-	if _, direct := s.field(name); s.Named && !direct {
-		_, name, _ = strings.Cut(rest, ".")
-		if name == "" && len(strings.Split(rest, ".")) == 1 && l != nil && l.hasModel(rest) {
-			return explainSection(s), nil
-		}
+	if f, known := s.field(name); known {
+		return explainField(s, f, path, l), nil
 	}
-	f, known := s.field(name)
-	if !known {
-		hint := nearest(name, s.fieldNames())
-		if hint != "" {
-			hint = s.Name + "." + hint
-		}
-		return "", unknownName(path, "field", hint)
+	if name == "" || s.hasSubtable(name) {
+		return explainTable(s, name), nil
 	}
-	return explainField(s, f, path, l), nil
+	meant := nearest(name, s.fieldNames())
+	if meant != "" {
+		meant = s.Name + "." + meant
+	}
+	return "", unknownName(path, "field", meant)
 }
 
-func (l *Loaded) hasModel(name string) bool { _, known := l.Model[name]; return known }
+// withoutName takes the name of a table off a path within a named section. Any
+// name will do, unless it looks like a mistyped field.
+func withoutName(s Section, path string, l *Loaded) string {
+	if _, isField := s.field(path); isField || s.hasSubtable(path) {
+		return path
+	}
+	if l != nil {
+		for _, table := range l.models {
+			if rest, found := strings.CutPrefix(s.Name+"."+path+".", table+"."); found {
+				return strings.TrimSuffix(rest, ".")
+			}
+		}
+	}
+	first, rest, _ := strings.Cut(path, ".")
+	if s.hasSubtable(first) || rest == "" && nearest(first, s.fieldNames()) != "" {
+		return path
+	}
+	return rest
+}
 
 func unknownName(path, noun, nearest string) error {
 	f := Fault{Source: "config explain", Path: path, Reason: "unknown " + noun, Nearest: nearest}
 	return &Error{Faults: []Fault{f}}
 }
 
-func explainSection(s Section) string {
+// explainTable lists the fields of a section, or of one table within it.
+func explainTable(s Section, table string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", s.header())
 	for _, line := range wrap(s.Doc, commentWidth-2) {
@@ -51,7 +67,9 @@ func explainSection(s Section) string {
 	}
 	b.WriteString("\n")
 	for _, f := range s.Fields {
-		fmt.Fprintf(&b, "  %-30s %s\n", f.Name, literal(f.Default))
+		if table == "" || strings.HasPrefix(f.Name, table+".") {
+			fmt.Fprintf(&b, "  %-30s %s\n", f.Name, literal(f.Default))
+		}
 	}
 	return b.String()
 }
@@ -82,12 +100,23 @@ func explainField(s Section, f Field, path string, l *Loaded) string {
 	row("rule", f.Rule)
 	row("default", literal(f.Default))
 	row("environment", s.EnvName(f.Name))
-	if l != nil {
-		if set, given := l.settings[path]; given {
-			row("in force", fmt.Sprintf("%s (%s)", literal(set.value), l.where(set.origin)))
-		}
+	if !s.Named || path != s.Name+"."+f.Name {
+		row("in force", l.inForce(path))
 	}
 	return b.String()
+}
+
+// inForce tells the value of path and the layer it came from; nothing is told
+// of what is not set.
+func (l *Loaded) inForce(path string) string {
+	if l == nil {
+		return "unknown: the configuration cannot be used; `meridian config check` says why"
+	}
+	set, given := l.settings[path]
+	if !given {
+		return ""
+	}
+	return fmt.Sprintf("%s (%s)", literal(set.value), l.where(set.origin))
 }
 
 // where names a layer as a person would look for it.

@@ -58,19 +58,16 @@ func (e *Error) Error() string {
 // Hint says what to do next.
 func (e *Error) Hint() string {
 	for _, f := range e.Faults {
-		if f.Path != "" && f.Nearest == "" {
-			return fmt.Sprintf("`meridian config explain %s` tells what a field means", sectionOf(f.Path))
+		if f.Path == "" || f.Nearest != "" {
+			continue
 		}
+		section, _, _ := strings.Cut(f.Path, ".")
+		if _, known := findSection(section); !known {
+			return "the sections are " + strings.Join(sectionNames(), ", ")
+		}
+		return fmt.Sprintf("`meridian config explain %s` tells what a field means", section)
 	}
 	return "`meridian config init` writes an annotated example"
-}
-
-func sectionOf(path string) string {
-	section, _, _ := strings.Cut(path, ".")
-	if _, known := findSection(section); known {
-		return section
-	}
-	return "scheduler"
 }
 
 // asError sorts faults into reading order; no faults is no error.

@@ -1,14 +1,15 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Origin is the layer a value came from.
@@ -24,12 +25,16 @@ const (
 // FileName is what is looked for in the working directory.
 const FileName = "meridian.toml"
 
+// fileVariable names the file where no caller does.
+const fileVariable = envPrefix + "CONFIG"
+
 // maxFileBytes is far above any file a person would write.
 const maxFileBytes = 1 << 20
 
 // Options says where to look. The zero Options look where a command would.
 type Options struct {
-	// Path names the file; empty means to search for one.
+	// Path names the file; empty means the one that MERIDIAN_CONFIG names, or to
+	// search for one.
 	Path string
 	// Dir and Home are where the search looks; empty means the working
 	// directory and the user's home.
@@ -50,11 +55,11 @@ type Loaded struct {
 // Origin returns the layer that path's value came from.
 func (l *Loaded) Origin(path string) Origin { return l.settings[path].origin }
 
-// Load finds, reads and checks a configuration: Options.Path, or
-// ./meridian.toml, or ~/.config/meridian/meridian.toml, or built-in defaults.
-// The error is *Error when the file was read and is wrong.
+// Load finds, reads and checks a configuration. The error is *Error when the
+// file was read and is wrong.
 func Load(o Options) (*Loaded, error) {
-	file, err := o.find()
+	environ := environMap(o.Environ)
+	file, err := o.find(environ)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +69,7 @@ func Load(o Options) (*Loaded, error) {
 			return nil, err
 		}
 	}
-	return parse(file, data, environMap(o.Environ))
+	return parse(file, data, environ)
 }
 
 // Parse checks the text of a file called source, without the environment.
@@ -94,28 +99,37 @@ func parse(source string, data []byte, environ map[string]string) (*Loaded, erro
 	return &Loaded{Config: config, File: source, settings: c.settings, models: c.models}, nil
 }
 
-func (o Options) find() (string, error) {
-	if o.Path != "" {
-		return o.Path, nil
+// Find returns the file that Load reads: Options.Path, or what MERIDIAN_CONFIG
+// names, or ./meridian.toml, or ~/.config/meridian/meridian.toml, or "" for
+// none, which leaves the built-in defaults.
+func (o Options) Find() (string, error) { return o.find(environMap(o.Environ)) }
+
+func (o Options) find(environ map[string]string) (string, error) {
+	if named := cmp.Or(o.Path, environ[fileVariable]); named != "" {
+		return named, nil
 	}
-	candidates := []string{filepath.Join(o.Dir, FileName)}
+	here := filepath.Join(o.Dir, FileName)
+	if _, err := os.Stat(here); !errors.Is(err, fs.ErrNotExist) {
+		return here, err
+	}
 	home := o.Home
 	if home == "" {
 		home, _ = os.UserHomeDir()
 	}
-	if home != "" {
-		candidates = append(candidates, filepath.Join(home, ".config", "meridian", FileName))
+	if home == "" {
+		return "", nil
 	}
-	for _, candidate := range candidates {
-		_, err := os.Stat(candidate)
-		switch {
-		case err == nil:
-			return candidate, nil
-		case !errors.Is(err, fs.ErrNotExist):
-			return "", err
-		}
+	atHome := filepath.Join(home, ".config", "meridian", FileName)
+	if _, err := os.Stat(atHome); !noneAtHome(err) {
+		return atHome, err
 	}
 	return "", nil
+}
+
+// noneAtHome forgives a home that cannot be entered or is no directory, as
+// service accounts have them: nobody put a file there.
+func noneAtHome(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR)
 }
 
 func readFile(path string) ([]byte, error) {
@@ -145,12 +159,4 @@ func environMap(environ []string) map[string]string {
 		}
 	}
 	return m
-}
-
-// unquoteKey undoes quoteKey.
-func unquoteKey(key string) string {
-	if plain, err := strconv.Unquote(key); err == nil {
-		return plain
-	}
-	return key
 }

@@ -106,22 +106,23 @@ class Checker:
         """Apply MERIDIAN_SECTION_FIELD variables.
 
         A variable that starts with a section's name but names no field is a
-        fault, because a mistyped override that silently does nothing is worse
-        than none; other MERIDIAN_ variables belong to somebody else.
+        fault, because an override that silently does nothing is worse than none;
+        other MERIDIAN_ variables belong to somebody else.
         """
         for section in schema().values():
-            if section.named:
-                continue
             fields = {section.env_name(name): field for name, field in section.fields.items()}
             prefix = section.env_name("")
             for variable in sorted(name for name in environ if name.startswith(prefix)):
                 source = f"environment {variable}"
+                path = f"{section.name}.{quoted_key(variable.removeprefix(prefix).lower())}"
                 field = fields.get(variable)
-                if field:
+                if section.named:
+                    reason = f"[{section.name}.<name>] has no variables; set it in the file"
+                    self.fault(Fault(path, source, reason))
+                elif field:
                     value = _from_variable(field, environ[variable])
                     self._set(field, f"{section.name}.{field.name}", value, "environment", source)
                 else:
-                    path = f"{section.name}.{quoted_key(variable.removeprefix(prefix).lower())}"
                     meant = nearest(variable, sorted(fields))
                     self.fault(Fault(path, source, "unknown field", nearest=meant))
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance, StrPath
 
 FILE_NAME: Final = "meridian.toml"
+FILE_VARIABLE: Final = "MERIDIAN_CONFIG"
 MAX_FILE_BYTES: Final = 1 << 20
 """Far above any file a person would write."""
 
@@ -141,18 +143,21 @@ def load_config(
     directory: StrPath | None = None,
     home: StrPath | None = None,
 ) -> MeridianConfig:
-    """Find, read and check a configuration: the file at path, or ./meridian.toml,
-    or ~/.config/meridian/meridian.toml, or built-in defaults.
+    """Find, read and check a configuration: the file at path, or the one that
+    MERIDIAN_CONFIG names, or ./meridian.toml, or ~/.config/meridian/meridian.toml,
+    or built-in defaults.
 
     environ, directory and home stand in for the process's environment, working
     directory and home. Raises ConfigError with every fault of what was read, and
     OSError where a file cannot be read.
     """
-    file = os.fspath(path) if path else _find(directory, home)
+    environ = os.environ if environ is None else environ
+    named = path or environ.get(FILE_VARIABLE)
+    file = os.fspath(named) if named else _find(directory, home)
     checker = Checker(file or "built-in defaults")
     if file:
         checker.file(_read(file))
-    checker.environment(os.environ if environ is None else environ)
+    checker.environment(environ)
     _rules.apply(checker)
     directory = os.path.dirname(file)
     markers = {name: resolve(checker, model, directory) for name, model in checker.models.items()}
@@ -171,16 +176,19 @@ def load_config(
 
 def _find(directory: StrPath | None, home: StrPath | None) -> str:
     """Return the first file of the search order that is there, or ""."""
-    candidates = [os.path.join(directory or "", FILE_NAME)]
+    here = os.path.join(directory or "", FILE_NAME)
+    with suppress(FileNotFoundError):
+        os.stat(here)
+        return here
     home = home or os.environ.get("HOME")
-    if home:
-        candidates.append(os.path.join(home, ".config", "meridian", FILE_NAME))
-    for candidate in candidates:
-        try:
-            os.stat(candidate)
-        except FileNotFoundError:
-            continue
-        return candidate
+    if not home:
+        return ""
+    at_home = os.path.join(home, ".config", "meridian", FILE_NAME)
+    # A home that cannot be entered or is no directory, as service accounts have
+    # them, holds no file.
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+        os.stat(at_home)
+        return at_home
     return ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_ESCAPES = {c: f"\\{e}" for c, e in zip('\a\b\f\n\r\t\v\\"', 'abfnrtv\\"', strict=True)}
+_ESCAPES = {c: f"\\{e}" for c, e in zip('\b\t\n\f\r"\\', 'btnfr"\\', strict=True)}
 _LONGEST_SHOWN = 60
 
 
@@ -45,7 +45,7 @@ class ConfigError(ValueError):
 
 
 def quoted(text: str) -> str:
-    """Write text in double quotes, as the Go side does."""
+    """Write text as a basic string of TOML."""
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
@@ -55,8 +55,8 @@ def _escaped(char: str) -> str:
     if char.isprintable():
         return char
     code = ord(char)
-    if code < 0x80:
-        return f"\\x{code:02x}"
+    if 0xD800 <= code < 0xE000:
+        return "\ufffd"  # a byte that is no UTF-8, from the environment
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import typing
 from pathlib import Path
 
@@ -125,6 +126,25 @@ def test_search_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME")
     monkeypatch.delenv("MERIDIAN_SCHEDULER_MAX_THINK_TOKENS")
     assert load_config().scheduler.max_think_tokens == 32768
+    monkeypatch.setenv("MERIDIAN_CONFIG", str(mine))
+    assert load_config().scheduler.max_think_tokens == 1003
+    with pytest.raises(FileNotFoundError):
+        load_config(environ={"MERIDIAN_CONFIG": str(tmp_path / "missing.toml")})
+
+
+def test_a_home_that_cannot_be_entered_holds_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_config(environ={}, directory=tmp_path, home="/dev/null")
+    home, stat = tmp_path / "home", os.stat
+
+    def barred(path: str) -> os.stat_result:
+        if path.startswith(str(home)):
+            raise PermissionError(path)
+        return stat(path)
+
+    monkeypatch.setattr(os, "stat", barred)
+    assert load_config(environ={}, directory=tmp_path, home=home)
+    with pytest.raises(PermissionError):
+        load_config(environ={}, directory=home)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -284,7 +304,8 @@ def test_display() -> None:
     assert display("x" * 58) == '"' + "x" * 58 + '"'
     assert display("x" * 59) == '"' + "x" * 58 + "…"
     assert quoted("\x80\uffff\U000110bd") == '"\\u0080\\uffff\\U000110bd"'
-    assert quoted('ü\x7f\u200b\U000e0001"\\') == '"ü\\x7f\\u200b\\U000e0001\\"\\\\"'
+    assert quoted('ü\x7f\u200b\U000e0001"\\') == '"ü\\u007f\\u200b\\U000e0001\\"\\\\"'
+    assert quoted("\a\v\b\udc80") == '"\\u0007\\u000b\\b\ufffd"'
 
 
 def test_package() -> None:

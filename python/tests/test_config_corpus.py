@@ -17,7 +17,7 @@ from meridian import ConfigError, MeridianConfig, load_config
 from meridian.fault import display
 
 CORPUS = TESTDATA / "config"
-ENV_VARIABLE = re.compile(r'([A-Za-z_.-]+)=("(?:[^"\\]|\\.)*")')
+ENV_VARIABLE = re.compile(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*")')
 
 
 def corpus_files(kind: str) -> list[Path]:
@@ -99,9 +99,10 @@ def env_cases() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("case", env_cases(), ids=lambda case: case[0])
-def test_environment(case: list[str], tmp_path: Path) -> None:
+def test_environment(case: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, file, variables, want = case
-    path = None if file == "-" else CORPUS / file
+    monkeypatch.chdir(CORPUS)
+    path = None if file == "-" else file
     environ = {name: json.loads(value) for name, value in ENV_VARIABLE.findall(variables)}
     try:
         cfg = load_config(path, environ=environ, directory=tmp_path, home=tmp_path)

@@ -1,0 +1,58 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// quote writes text as a basic string of TOML. Its escapes are also Go's, so
+// that strconv.Unquote undoes it.
+func quote(text string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range text {
+		switch escape := strings.IndexRune("\b\t\n\f\r\"\\", r); {
+		case escape >= 0:
+			b.WriteByte('\\')
+			b.WriteByte(`btnfr"\`[escape])
+		case strconv.IsPrint(r):
+			b.WriteRune(r)
+		case r < 0x10000:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+var bareKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// quoteKey writes a key as it stands in a dotted path: quoted only where TOML
+// would have to.
+func quoteKey(key string) string {
+	if bareKey.MatchString(key) {
+		return key
+	}
+	return quote(key)
+}
+
+// unquoteKey undoes quoteKey.
+func unquoteKey(key string) string {
+	if plain, err := strconv.Unquote(key); err == nil {
+		return plain
+	}
+	return key
+}
+
+// dottedPath joins keys, quoting those that TOML would have to quote.
+func dottedPath(keys []string) string {
+	parts := make([]string, len(keys))
+	for i, k := range keys {
+		parts[i] = quoteKey(k)
+	}
+	return strings.Join(parts, ".")
+}
