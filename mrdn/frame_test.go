@@ -86,21 +86,13 @@ func TestGoldenVectors(t *testing.T) {
 	}
 }
 
-var verdicts = map[string]error{
-	"truncated": ErrTruncated, "magic": ErrMagic, "version": ErrVersion, "pad": ErrPad,
-	"tier": ErrTier, "too_large": ErrTooLarge, "checksum": ErrChecksum,
-}
-
-// verdict returns the one sentinel that err wraps.
+// verdict is Verdict, and demands that there is only one.
 func verdict(t testing.TB, err error) string {
 	t.Helper()
-	found := ""
-	for name, sentinel := range verdicts {
-		if errors.Is(err, sentinel) {
-			if found != "" {
-				t.Errorf("%v is both %s and %s", err, found, name)
-			}
-			found = name
+	found := Verdict(err)
+	for name, fault := range verdicts {
+		if errors.Is(err, fault) && name != found {
+			t.Errorf("%v is both %s and %s", err, found, name)
 		}
 	}
 	return found
