@@ -101,6 +101,9 @@ type Channel struct {
 	Answer  string `toml:"answer"`
 }
 
+// Defaults is the configuration without a file and without an environment.
+func Defaults() *Config { return decode(newChecker().settings, nil) }
+
 // decode fills a Config from checked settings. The schema and the structs are
 // held together by a test, so a field without a setting keeps its zero value.
 func decode(settings map[string]setting, models []string) *Config {

@@ -72,6 +72,15 @@ func Load(o Options) (*Loaded, error) {
 	return parse(file, data, environ)
 }
 
+// Read checks what r holds, under the name source, as Parse does.
+func Read(source string, r io.Reader) (*Loaded, error) {
+	data, err := readAll(source, r)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(source, data)
+}
+
 // Parse checks the text of a file called source, without the environment.
 // Paths in it are relative to source's directory.
 func Parse(source string, data []byte) (*Loaded, error) { return parse(source, data, nil) }
@@ -138,12 +147,16 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	return readAll(path, f)
+}
+
+func readAll(source string, r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("config: %s is larger than %d bytes", path, maxFileBytes)
+		return nil, fmt.Errorf("config: %s is larger than %d bytes", source, maxFileBytes)
 	}
 	return data, nil
 }

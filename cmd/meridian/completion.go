@@ -66,48 +66,80 @@ func (c *completeCommand) Run(io *stdio, k *kong.Kong) error {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	for _, candidate := range candidates(k.Model.Node, words[:len(words)-1], words[len(words)-1]) {
+	last := len(words) - 1
+	line := typed{node: k.Model.Node}
+	for _, word := range words[:last] {
+		line.take(word)
+	}
+	for _, candidate := range line.candidates(words[last]) {
 		fmt.Fprintln(io.out, candidate)
 	}
 	return nil
 }
 
-// candidates walks the words that stand already and lists what may come next.
-func candidates(node *kong.Node, before []string, last string) []string {
-	var waiting *kong.Flag // a flag that still wants its value
-	for _, word := range before {
-		switch {
-		case waiting != nil:
-			waiting = nil
-		case strings.HasPrefix(word, "-"):
-			if flag := findFlag(node, word); flag != nil && !flag.IsBool() && !strings.Contains(word, "=") {
-				waiting = flag
-			}
-		default:
-			if child := findChild(node, word); child != nil {
-				node = child
-			}
-		}
-	}
-	return withPrefix(wordsFor(node, waiting, last), last)
+// typed is what the words that stand already come down to.
+type typed struct {
+	node      *kong.Node
+	waiting   *kong.Flag // a flag that still wants its value
+	arguments int        // positional words of node
 }
 
-func wordsFor(node *kong.Node, waiting *kong.Flag, last string) []string {
+func (t *typed) take(word string) {
 	switch {
-	case waiting != nil && waiting.Name == "model":
-		return models.Names()
-	case waiting != nil:
-		return waiting.EnumSlice()
-	case strings.HasPrefix(last, "-"):
-		return flagNames(node)
+	case word == "=": // bash makes three words of --flag=value
+	case t.waiting != nil:
+		t.waiting = nil
+	case strings.HasPrefix(word, "-"):
+		if flag := findFlag(t.node, word); flag != nil && !flag.IsBool() && !strings.Contains(word, "=") {
+			t.waiting = flag
+		}
+	default:
+		if child := findChild(t.node, word); child != nil {
+			t.node = child
+		} else {
+			t.arguments++
+		}
+	}
+}
+
+// candidates lists what may stand in place of the last word.
+func (t *typed) candidates(last string) []string {
+	if t.waiting != nil {
+		return withPrefix(valuesOf(t.waiting), strings.TrimPrefix(last, "="))
+	}
+	if !strings.HasPrefix(last, "-") {
+		return withPrefix(t.words(), last)
+	}
+	name, value, valued := strings.Cut(last, "=")
+	if !valued {
+		return withPrefix(flagNames(t.node), last)
 	}
 	var words []string
-	for _, child := range node.Children {
+	if flag := findFlag(t.node, name); flag != nil {
+		for _, found := range withPrefix(valuesOf(flag), value) {
+			words = append(words, name+"="+found)
+		}
+	}
+	return words
+}
+
+func valuesOf(flag *kong.Flag) []string {
+	if flag.Name == "model" {
+		return models.Names()
+	}
+	return flag.EnumSlice()
+}
+
+// words lists the commands below the node and the values of its next argument.
+func (t *typed) words() []string {
+	var words []string
+	for _, child := range t.node.Children {
 		if !child.Hidden {
 			words = append(words, child.Name)
 		}
 	}
-	for _, argument := range node.Positional {
+	if t.arguments < len(t.node.Positional) {
+		argument := t.node.Positional[t.arguments]
 		if argument.Name == "field" {
 			words = append(words, fieldPaths()...)
 		}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"meridian/config"
@@ -23,9 +26,12 @@ type configInit struct {
 	Force bool     `help:"Overwrite the file if it exists."`
 }
 
-func (c *configInit) Run(io *stdio) error {
+func (c *configInit) Run(std *stdio) error {
 	text := config.Example()
-	for _, name := range c.Model {
+	for i, name := range c.Model {
+		if slices.Contains(c.Model[:i], name) {
+			continue
+		}
 		table, err := models.Text(name)
 		if err != nil {
 			return invalid("models/*.toml holds the tables", "%w", err)
@@ -33,7 +39,7 @@ func (c *configInit) Run(io *stdio) error {
 		text += "\n" + table
 	}
 	if c.File == "-" {
-		_, err := fmt.Fprint(io.out, text)
+		_, err := fmt.Fprint(std.out, text)
 		return err
 	}
 	mode := os.O_WRONLY | os.O_CREATE | os.O_EXCL
@@ -41,8 +47,11 @@ func (c *configInit) Run(io *stdio) error {
 		mode = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
 	}
 	f, err := os.OpenFile(c.File, mode, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return &failure{err: err, hint: "--force overwrites it", status: exitFailure}
+	}
 	if err != nil {
-		return err
+		return unwritable(c.File, err)
 	}
 	if _, err := f.WriteString(text); err != nil {
 		return errors.Join(err, f.Close())
@@ -50,84 +59,93 @@ func (c *configInit) Run(io *stdio) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(io.out, "wrote %s\n", c.File)
+	_, err = fmt.Fprintf(std.out, "wrote %s\n", c.File)
 	return err
 }
 
 type configCheck struct {
-	Files []string `arg:"" optional:"" help:"Files to check; without any, the configuration that would be used, environment included."`
+	Files []string `arg:"" optional:"" help:"Files to check, - for standard input; without any, the configuration that would be used, environment included."`
 	JSON  bool     `help:"Print one JSON object with every fault."`
 }
 
+// checkedFile has faults, or an error where the file could not be read.
 type checkedFile struct {
 	File   string         `json:"file"`
 	OK     bool           `json:"ok"`
 	Faults []config.Fault `json:"faults,omitempty"`
+	Error  string         `json:"error,omitempty"`
 }
 
-func (c *configCheck) Run(io *stdio, all *commands) error {
+func (c *configCheck) Run(std *stdio, all *commands) error {
 	var checked []checkedFile
-	var faults []config.Fault
-	judge := func(file string, err error) error {
-		var e *config.Error
-		if err != nil && !errors.As(err, &e) {
-			return err
-		}
+	var faults config.Error
+	var unreadable []error
+	judge := func(file string, err error) {
 		result := checkedFile{File: file, OK: err == nil}
-		if e != nil {
+		if e := new(config.Error); errors.As(err, &e) {
 			result.Faults = e.Faults
-			faults = append(faults, e.Faults...)
+			faults.Faults = append(faults.Faults, e.Faults...)
+		} else if err != nil {
+			result.Error = err.Error()
+			unreadable = append(unreadable, err)
 		}
 		checked = append(checked, result)
-		return nil
 	}
 	for _, file := range c.Files {
-		_, err := config.Load(config.Options{Path: file, Environ: []string{}})
-		if err := judge(file, err); err != nil {
-			return err
-		}
+		judge(checkFile(std, file))
 	}
 	if len(c.Files) == 0 {
-		loaded, err := config.Load(config.Options{Path: all.Config})
-		name := all.Config
+		options := config.Options{Path: all.Config}
+		file, err := options.Find()
 		if err == nil {
-			name = sourceName(loaded)
+			_, err = config.Load(options)
 		}
-		if err := judge(name, err); err != nil {
-			return err
-		}
+		judge(sourceName(file), err)
 	}
+	if err := c.print(std, checked); err != nil {
+		return err
+	}
+	if len(faults.Faults) > 0 {
+		return errors.Join(append([]error{&faults}, unreadable...)...)
+	}
+	return errors.Join(unreadable...)
+}
+
+// checkFile checks a file by itself, without the environment.
+func checkFile(std *stdio, file string) (name string, err error) {
+	if file != "-" {
+		_, err = config.Load(config.Options{Path: file, Environ: []string{}})
+		return file, err
+	}
+	name = "standard input"
+	_, err = config.Read(name, std.in)
+	return name, err
+}
+
+func (c *configCheck) print(std *stdio, checked []checkedFile) error {
 	if c.JSON {
-		if err := io.writeJSON(map[string]any{"files": checked}); err != nil {
-			return err
-		}
-	} else {
-		for _, result := range checked {
-			if result.OK {
-				fmt.Fprintf(io.out, "%s: ok\n", result.File)
+		return std.writeJSON(map[string]any{"files": checked})
+	}
+	for _, result := range checked {
+		if result.OK {
+			if _, err := fmt.Fprintf(std.out, "%s: ok\n", result.File); err != nil {
+				return err
 			}
 		}
-	}
-	if len(faults) > 0 {
-		return &config.Error{Faults: faults}
 	}
 	return nil
 }
 
-func sourceName(l *config.Loaded) string {
-	if l.File == "" {
-		return "built-in defaults"
-	}
-	return l.File
-}
+// sourceName is what people call the place a configuration comes from.
+func sourceName(file string) string { return cmp.Or(file, "built-in defaults") }
 
 type configShow struct {
 	Effective bool `help:"Every field, defaults included."`
 	JSON      bool `help:"Print one JSON object."`
 }
 
-func (c *configShow) Run(io *stdio, all *commands) error {
-	loaded, err := config.Load(config.Options{Path: all.Config})
+func (c *configShow) Run(std *stdio, all *commands) error {
+	loaded, err := all.load(std)
 	if err != nil {
 		return err
 	}
@@ -136,14 +154,14 @@ func (c *configShow) Run(io *stdio, all *commands) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(io.out, "%s\n", out)
+		_, err = fmt.Fprintf(std.out, "%s\n", out)
 		return err
 	}
 	text := strings.TrimRight(loaded.TOML(c.Effective), "\n")
 	if text == "" {
 		text = "# nothing differs from the defaults; --effective shows them"
 	}
-	_, err = fmt.Fprintf(io.out, "# from %s\n%s\n", sourceName(loaded), text)
+	_, err = fmt.Fprintf(std.out, "# from %s\n%s\n", sourceName(loaded.File), text)
 	return err
 }
 
@@ -151,16 +169,13 @@ type configExplain struct {
 	Field string `arg:"" help:"A field or a section, such as scheduler.max_think_tokens."`
 }
 
-func (c *configExplain) Run(io *stdio, all *commands) error {
+func (c *configExplain) Run(std *stdio, all *commands) error {
 	// A broken file must not keep anybody from asking what its fields mean.
-	loaded, err := config.Load(config.Options{Path: all.Config})
-	if err != nil {
-		loaded = nil
-	}
+	loaded, _ := all.load(std)
 	text, err := config.Explain(c.Field, loaded)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprint(io.out, text)
+	_, err = fmt.Fprint(std.out, text)
 	return err
 }

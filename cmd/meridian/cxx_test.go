@@ -13,13 +13,21 @@ import (
 	"meridian/kv"
 )
 
+func cxxCompiler(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"g++", "clang++", "c++"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	need.Skip(t, "c++", "no C++ compiler on PATH")
+	return ""
+}
+
 // TestFramesFromCXX has the C++ header write frames, and the command agree with
 // it about every one of them.
 func TestFramesFromCXX(t *testing.T) {
-	compiler, err := exec.LookPath("g++")
-	if err != nil {
-		need.Skip(t, "c++", "no g++ on PATH")
-	}
+	compiler := cxxCompiler(t)
 	tool := filepath.Join(t.TempDir(), "mrdn_tool")
 	compile := exec.Command(compiler, "-std=c++17", "-O1", "-I", "../../include", "../../include/meridian/test/mrdn_tool.cpp", "-o", tool)
 	if out, err := compile.CombinedOutput(); err != nil {

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
+	"path/filepath"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 
 	"meridian/config"
 	"meridian/mrdn"
+	"meridian/telemetry"
 )
 
 // Exit statuses.
@@ -36,24 +37,30 @@ func invalid(hint, format string, args ...any) error {
 	return &failure{err: fmt.Errorf(format, args...), hint: hint, status: exitInvalid}
 }
 
-// report writes err, if any, as one paragraph with a hint, and returns the exit
-// status it stands for.
-func report(w io.Writer, format string, err error) int {
-	if err == nil {
-		return exitOK
+// unwritable adds to err what helps with a file that cannot be written.
+func unwritable(path string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
+	hint := "make its directory first: mkdir -p " + filepath.Dir(path)
+	return &failure{err: err, hint: hint, status: exitFailure}
+}
+
+// report writes err as one paragraph with a hint, and returns the exit status
+// it stands for.
+func report(w io.Writer, o telemetry.LogOptions, err error) int {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitFailure // the reader of our output has gone: nobody to tell
 	}
 	text, hint := err.Error(), hintFor(err)
 	var faults *config.Error
 	inFile := errors.As(err, &faults)
-	if format == "json" {
+	if o.Format == "json" {
 		attributes := []any{"hint", hint}
 		if inFile {
 			attributes = append(attributes, "faults", faults.Faults)
 		}
-		slog.New(slog.NewJSONHandler(w, nil)).Error(text, attributes...)
+		newLogger(w, o).Error(text, attributes...)
 		return exitStatus(err)
 	}
 	if inFile {
@@ -74,21 +81,10 @@ func exitStatus(err error) int {
 	switch {
 	case errors.As(err, &f):
 		return f.status
-	case errors.As(err, &usage), errors.As(err, &faults), isBadFrame(err):
+	case errors.As(err, &usage), errors.As(err, &faults), mrdn.Verdict(err) != "":
 		return exitInvalid
 	}
 	return exitFailure
-}
-
-func isBadFrame(err error) bool {
-	for _, bad := range []error{
-		mrdn.ErrTruncated, mrdn.ErrMagic, mrdn.ErrVersion, mrdn.ErrPad, mrdn.ErrTier, mrdn.ErrTooLarge, mrdn.ErrChecksum,
-	} {
-		if errors.Is(err, bad) {
-			return true
-		}
-	}
-	return false
 }
 
 func hintFor(err error) string {
@@ -113,8 +109,8 @@ func hintFor(err error) string {
 		return "a newer Meridian wrote this; docs/wire.md tells which versions a build reads"
 	case errors.Is(err, fs.ErrNotExist):
 		return "check the path; `-` reads standard input"
-	case errors.Is(err, fs.ErrExist):
-		return "--force overwrites it"
+	case errors.Is(err, syscall.EISDIR):
+		return "that is a directory; name a file in it"
 	case errors.Is(err, fs.ErrPermission):
 		return "this user may not read or write there"
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func (c *frameEncode) Run(std *stdio) error {
 	if err != nil {
 		return err
 	}
-	if f, isFile := std.out.(*os.File); isFile && c.Output == "" && isTerminal(f) {
+	if c.Output == "" && std.terminal {
 		return invalid("pipe it, or name a file with --output", "a frame is binary and would garble the terminal")
 	}
 	r, closeInput, err := c.open(std)
@@ -70,25 +71,8 @@ func (c *frameEncode) Run(std *stdio) error {
 	if c.Output == "" {
 		return mrdn.NewWriter(std.out).Write(tier, body)
 	}
-	return writeWhole(c.Output, func(w io.Writer) error { return mrdn.NewWriter(w).Write(tier, body) })
-}
-
-// writeWhole leaves either the whole file at path or what was there before.
-func writeWhole(path string, write func(io.Writer) error) error {
-	partial := path + ".partial"
-	f, err := os.Create(partial)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(partial))
-	}
-	return os.Rename(partial, path)
-}
-
-func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	err = writeWhole(c.Output, func(w io.Writer) error { return mrdn.NewWriter(w).Write(tier, body) })
+	return unwritable(c.Output, err)
 }
 
 type frameRow struct {
@@ -100,13 +84,28 @@ type frameRow struct {
 	OK        bool   `json:"ok"`
 }
 
+// frameError is the first thing that is wrong with a stream of frames.
+type frameError struct {
+	Verdict string `json:"verdict"` // a word of docs/wire.md, or "io"
+	Offset  int64  `json:"offset"`  // of the frame
+	Message string `json:"message"`
+	err     error
+}
+
+func newFrameError(offset int64, err error) error {
+	return &frameError{Verdict: cmp.Or(mrdn.Verdict(err), "io"), Offset: offset, Message: err.Error(), err: err}
+}
+
+func (e *frameError) Error() string { return e.Message }
+func (e *frameError) Unwrap() error { return e.err }
+
 // eachFrame calls visit with every frame, also with those whose checksum is
-// wrong, and returns the first error. No frame at all is an error too: whoever
+// wrong, and returns the first *frameError. No frame at all is an error too: whoever
 // checks a file expects something in it.
-func (f frameInput) eachFrame(std *stdio, visit func(frameRow) error) error {
+func (f frameInput) eachFrame(std *stdio, visit func(frameRow)) error {
 	r, closeInput, err := f.open(std)
 	if err != nil {
-		return err
+		return newFrameError(0, err)
 	}
 	defer closeInput()
 	var first error
@@ -116,22 +115,19 @@ func (f frameInput) eachFrame(std *stdio, visit func(frameRow) error) error {
 		frame, err := reader.Next()
 		switch {
 		case errors.Is(err, io.EOF) && n == 0:
-			return fmt.Errorf("%s: %w: it is empty", f.name(), mrdn.ErrTruncated)
+			return newFrameError(0, fmt.Errorf("%s: %w: it is empty", f.name(), mrdn.ErrTruncated))
 		case errors.Is(err, io.EOF):
 			return first
 		case err != nil && first == nil:
-			first = fmt.Errorf("%s: frame %d at byte %d: %w", f.name(), n, offset, err)
+			first = newFrameError(offset, fmt.Errorf("%s: frame %d at byte %d: %w", f.name(), n, offset, err))
 		}
 		if err != nil && !errors.Is(err, mrdn.ErrChecksum) {
 			return first
 		}
-		row := frameRow{
+		visit(frameRow{
 			Offset: offset, Version: mrdn.Version, Tier: frame.Tier.String(), BodyBytes: frame.BodyLen,
 			Checksum: hex.EncodeToString(frame.Checksum[:]), OK: err == nil,
-		}
-		if err := visit(row); err != nil {
-			return err
-		}
+		})
 	}
 }
 
@@ -141,18 +137,18 @@ type frameInspect struct {
 }
 
 func (c *frameInspect) Run(std *stdio) error {
-	rows := []frameRow{}
-	bad := c.eachFrame(std, func(row frameRow) error {
-		rows = append(rows, row)
-		return nil
-	})
-	return errors.Join(c.print(std, rows), bad)
+	inspected := struct {
+		Frames []frameRow `json:"frames"`
+		Error  error      `json:"error,omitempty"`
+	}{Frames: []frameRow{}}
+	inspected.Error = c.eachFrame(std, func(row frameRow) { inspected.Frames = append(inspected.Frames, row) })
+	if c.JSON {
+		return errors.Join(std.writeJSON(inspected), inspected.Error)
+	}
+	return errors.Join(printRows(std, inspected.Frames), inspected.Error)
 }
 
-func (c *frameInspect) print(std *stdio, rows []frameRow) error {
-	if c.JSON {
-		return std.writeJSON(map[string]any{"frames": rows})
-	}
+func printRows(std *stdio, rows []frameRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -179,21 +175,21 @@ func (c *frameVerify) Run(std *stdio) error {
 		Bad       int   `json:"bad"`
 		BodyBytes int64 `json:"body_bytes"`
 		OK        bool  `json:"ok"`
+		Error     error `json:"error,omitempty"`
 	}
-	bad := c.eachFrame(std, func(row frameRow) error {
+	summary.Error = c.eachFrame(std, func(row frameRow) {
 		summary.Frames++
 		summary.BodyBytes += int64(row.BodyBytes)
 		if !row.OK {
 			summary.Bad++
 		}
-		return nil
 	})
-	summary.OK = bad == nil
-	if c.JSON {
-		return errors.Join(std.writeJSON(summary), bad)
-	}
-	if bad == nil {
+	summary.OK = summary.Error == nil
+	switch {
+	case c.JSON:
+		return errors.Join(std.writeJSON(summary), summary.Error)
+	case summary.OK:
 		fmt.Fprintf(std.out, "%s: all checksums match (frames: %d, body bytes: %d)\n", c.name(), summary.Frames, summary.BodyBytes)
 	}
-	return bad
+	return summary.Error
 }

@@ -8,8 +8,7 @@
 package main
 
 import (
-	"encoding/json"
-	"io"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -21,8 +20,9 @@ import (
 )
 
 type commands struct {
-	Config    string `placeholder:"FILE" env:"MERIDIAN_CONFIG" type:"path" help:"Configuration file; else ./meridian.toml, else ~/.config/meridian/meridian.toml, else defaults."`
-	LogFormat string `enum:"text,json" default:"text" help:"How errors and logs are written: text for people, json for programs."`
+	Config    string `placeholder:"FILE" help:"Configuration file; else the one MERIDIAN_CONFIG names, else ./meridian.toml, else ~/.config/meridian/meridian.toml, else defaults."`
+	LogLevel  string `enum:",debug,info,warn,error" default:"" placeholder:"LEVEL" help:"The least serious message that is written: debug, info, warn or error (default: logging.level of the configuration)."`
+	LogFormat string `enum:",text,json" default:"" placeholder:"FORMAT" help:"How errors and logs are written: text for people, json for programs (default: logging.format of the configuration)."`
 
 	Version    versionCommand    `cmd:"" help:"Say which build this is."`
 	ConfigCmds configCommands    `cmd:"" name:"config" help:"Write, check, show and explain meridian.toml."`
@@ -32,64 +32,65 @@ type commands struct {
 	Complete   completeCommand   `cmd:"" name:"__complete" hidden:"" passthrough:""`
 }
 
-// stdio is what a command reads and writes, so that tests can bring their own.
-type stdio struct {
-	in       io.Reader
-	out, err io.Writer
-}
-
 const description = `Meridian moves KV cache between the machines that serve one LLM request, and decides, phase by phase, who runs next.
 
 "meridian COMMAND --help" tells more about each command.`
 
-func newParser(c *commands, io *stdio) (*kong.Kong, error) {
+func newParser(c *commands, std *stdio) (*kong.Kong, error) {
 	return kong.New(c,
 		kong.Name("meridian"),
 		kong.Description(description),
-		kong.Writers(io.out, io.err),
+		kong.Writers(std.out, std.err),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
-		kong.Bind(io, c),
+		kong.Bind(std, c),
 		kong.Vars{"models": strings.Join(models.Names(), ", "), "maxbody": strconv.Itoa(mrdn.DefaultMaxBody)},
-		kong.Exit(func(code int) { panic(exitRequest(code)) }),
+		kong.Exit(func(int) { panic(enough{}) }),
 	)
 }
 
-// exitRequest is how kong asks to stop after --help.
-type exitRequest int
+// enough is how kong stops after --help.
+type enough struct{}
 
-// writeJSON writes v for programs: one object, nothing escaped for HTML.
-func (s *stdio) writeJSON(v any) error {
-	encoder := json.NewEncoder(s.out)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(v)
-}
-
-// run is main without the process: it returns the exit status.
-func run(args []string, io *stdio) (status int) {
+func (c *commands) execute(args []string, std *stdio) error {
 	defer func() {
-		switch request := recover().(type) {
-		case nil:
-		case exitRequest:
-			status = int(request)
-		default:
-			panic(request)
+		if stop := recover(); stop != nil && stop != (enough{}) {
+			panic(stop)
 		}
 	}()
-	var c commands
-	parser, err := newParser(&c, io)
+	parser, err := newParser(c, std)
 	if err != nil {
 		panic(err) // the command structs are wrong: no user can cause this
 	}
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		args = []string{"--help"}
+	case args[0] == "--version":
+		args = append([]string{"version"}, args[1:]...)
 	}
 	context, err := parser.Parse(args)
-	if err == nil {
-		err = context.Run()
+	if err != nil {
+		return err
 	}
-	return report(io.err, c.LogFormat, err)
+	return context.Run()
+}
+
+// run is main without the process: it returns the exit status.
+func run(args []string, std *stdio) int {
+	out := &output{w: std.out}
+	var c commands
+	err := c.execute(args, &stdio{in: std.in, out: out, err: std.err, terminal: std.terminal})
+	if out.err != nil {
+		err = out.err // what there was to say has been lost
+	}
+	if err == nil {
+		return exitOK
+	}
+	if usage := new(kong.ParseError); errors.As(err, &usage) {
+		c = commands{Config: flagIn(args, "config"), LogFormat: flagIn(args, "log-format")}
+	}
+	return report(std.err, c.errorOptions(), err)
 }
 
 func main() {
-	os.Exit(run(os.Args[1:], &stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
+	os.Exit(run(os.Args[1:], &stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, terminal: isTerminal(os.Stdout)}))
 }

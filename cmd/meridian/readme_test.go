@@ -5,11 +5,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"meridian/internal/need"
 )
+
+// plainEnvironment is the environment without settings of whoever runs the tests.
+func plainEnvironment() []string {
+	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "MERIDIAN_") })
+}
 
 // TestReadmeTour types what the README's console blocks show, in order, and
 // demands what they promise. "…" stands for anything to the end of the line.
@@ -37,13 +43,13 @@ func TestReadmeTour(t *testing.T) {
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllSubmatch(readme, -1) {
 		for _, step := range strings.Split("\n"+string(block[1]), "\n$ ")[1:] {
 			typed, promised, _ := strings.Cut(step, "\n")
-			if strings.HasPrefix(typed, "make ") || strings.HasPrefix(typed, "export PATH=") {
-				continue // the test has its own binary
+			if strings.HasPrefix(typed, "make ") || strings.HasPrefix(typed, "export PATH=") || strings.HasPrefix(typed, "cd ") {
+				continue // the test has its own binary and its own directory
 			}
 			steps++
 			command := exec.Command(bash, "-c", typed)
 			command.Dir = dir
-			command.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir)
+			command.Env = append(plainEnvironment(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir)
 			out, _ := command.CombinedOutput() // some steps are meant to fail
 			pattern := strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(promised)), "…", "[^\n]*")
 			if !regexp.MustCompile("^" + pattern + "$").MatchString(strings.TrimSpace(string(out))) {

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"cmp"
+	"io"
+	"log/slog"
+	"strings"
+
+	"meridian/config"
+	"meridian/telemetry"
+)
+
+// load reads the configuration in force, and says at level debug where from.
+func (c *commands) load(std *stdio) (*config.Loaded, error) {
+	loaded, err := config.Load(config.Options{Path: c.Config})
+	if err != nil {
+		return nil, err
+	}
+	newLogger(std.err, c.logOptions(loaded.Config)).Debug("configuration read", "from", sourceName(loaded.File))
+	return loaded, nil
+}
+
+// logOptions is [logging] with the flags, which win.
+func (c *commands) logOptions(in *config.Config) telemetry.LogOptions {
+	return telemetry.LogOptions{Level: cmp.Or(c.LogLevel, in.Logging.Level), Format: cmp.Or(c.LogFormat, in.Logging.Format)}
+}
+
+// errorOptions is how errors are told. A configuration that cannot be used
+// leaves the defaults: it must not hide the error that is to be told.
+func (c *commands) errorOptions() telemetry.LogOptions {
+	loaded, err := config.Load(config.Options{Path: c.Config})
+	if err != nil {
+		return c.logOptions(config.Defaults())
+	}
+	return c.logOptions(loaded.Config)
+}
+
+func newLogger(w io.Writer, o telemetry.LogOptions) *slog.Logger {
+	logger, err := telemetry.NewLogger(w, o)
+	if err != nil {
+		panic(err) // flags and configuration take known words only
+	}
+	return logger
+}
+
+// flagIn finds the value of a flag where the arguments as a whole do not parse.
+func flagIn(args []string, name string) (value string) {
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		if given, found := strings.CutPrefix(arg, "--"+name+"="); found {
+			value = given
+		} else if arg == "--"+name && i+1 < len(args) {
+			value = args[i+1]
+		}
+	}
+	return value
+}
