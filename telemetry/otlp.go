@@ -33,14 +33,16 @@ func openExport(ctx context.Context, o Options, registry *prometheus.Registry) (
 	if err != nil {
 		return nil, fmt.Errorf("telemetry: OTLP traces to %s: %w", o.OTLPEndpoint, err)
 	}
-	samples, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithEndpointURL(base+"/v1/metrics"))
-	if err != nil {
-		return nil, fmt.Errorf("telemetry: OTLP metrics to %s: %w", o.OTLPEndpoint, err)
-	}
 	who := resource.NewSchemaless(
 		attribute.String("service.name", "meridian"),
 		attribute.String("service.version", o.Build.Version),
 	)
+	traces := trace.NewTracerProvider(trace.WithBatcher(spans), trace.WithResource(who))
+	samples, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithEndpointURL(base+"/v1/metrics"))
+	if err != nil {
+		err = fmt.Errorf("telemetry: OTLP metrics to %s: %w", o.OTLPEndpoint, err)
+		return nil, errors.Join(err, traces.Shutdown(ctx))
+	}
 	interval := o.OTLPInterval
 	if interval == 0 {
 		interval = defaultOTLPInterval
@@ -49,7 +51,7 @@ func openExport(ctx context.Context, o Options, registry *prometheus.Registry) (
 		metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(registry))))
 	return &export{
 		metrics: metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(who)),
-		traces:  trace.NewTracerProvider(trace.WithBatcher(spans), trace.WithResource(who)),
+		traces:  traces,
 	}, nil
 }
 

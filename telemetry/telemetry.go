@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,6 +50,8 @@ type Telemetry struct {
 	server   *http.Server
 	served   chan error
 	export   *export
+	closing  sync.Once
+	closed   error
 }
 
 // Open starts what Options ask for. The endpoint answers when Open returns.
@@ -126,8 +129,13 @@ func (t *Telemetry) Tracer(room string) trace.Tracer {
 }
 
 // Close sends what is left, stops the endpoint and waits for both, no longer
-// than ctx allows.
+// than ctx allows. Closing again only returns what the first Close did.
 func (t *Telemetry) Close(ctx context.Context) error {
+	t.closing.Do(func() { t.closed = t.close(ctx) })
+	return t.closed
+}
+
+func (t *Telemetry) close(ctx context.Context) error {
 	var errs []error
 	if t.export != nil {
 		errs = append(errs, t.export.close(ctx))

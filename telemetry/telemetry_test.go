@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
 	"io"
 	"log/slog"
 	"net/http"
@@ -217,6 +218,41 @@ func TestOTLP(t *testing.T) {
 		if !bytes.Contains(collector.bodies[path], []byte(want)) {
 			t.Errorf("%s got %d bytes without %s", path, len(collector.bodies[path]), want)
 		}
+	}
+}
+
+func TestCloseTwice(t *testing.T) {
+	collector := httptest.NewServer(&otlpCollector{bodies: make(map[string][]byte)})
+	defer collector.Close()
+	tel := open(t, Options{Listen: "127.0.0.1:0", OTLPEndpoint: collector.URL, OTLPInterval: time.Hour})
+	for range 2 {
+		done := make(chan error, 1)
+		go func() { done <- tel.Close(t.Context()) }()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("Close hangs")
+		}
+	}
+}
+
+// Metrics over plain HTTP with a certificate are refused, when the traces'
+// exporter is open already; TestMain finds what it would leave running.
+func TestAFailedStartLeavesNothingRunning(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "certificate.pem")
+	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(file, block, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE", file)
+	_, err := Open(t.Context(), Options{Listen: "127.0.0.1:0", OTLPEndpoint: "http://127.0.0.1:1"})
+	if err == nil || !strings.Contains(err.Error(), "OTLP metrics to http://127.0.0.1:1") {
+		t.Errorf("got %v", err)
 	}
 }
 
