@@ -1,0 +1,91 @@
+package mem
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// BorrowOptions describes memory of another process.
+type BorrowOptions struct {
+	// PIDFD holds the process; Borrow takes it over. A number alone could
+	// belong to somebody else by the time it is used.
+	PIDFD int
+	PID   int
+	// Address and SizeBytes are the stretch, in that process's address space.
+	Address, SizeBytes uint64
+	Device             uint32
+}
+
+// Borrow makes a section of memory that another process lends. The kernel
+// checks that this process may read and write it (see doctor: ptrace scope).
+func Borrow(o BorrowOptions) (*Section, error) {
+	if o.SizeBytes == 0 || o.Address+o.SizeBytes < o.Address {
+		unix.Close(o.PIDFD)
+		return nil, fmt.Errorf("%w: borrowed [%#x,+%d)", ErrBounds, o.Address, o.SizeBytes)
+	}
+	b := &borrowed{pidfd: o.PIDFD, pid: o.PID, address: o.Address}
+	if err := b.alive(); err != nil {
+		unix.Close(o.PIDFD)
+		return nil, err
+	}
+	s := newSection(Borrowed, o.Address, o.SizeBytes, nil, b)
+	s.device = o.Device
+	return s, nil
+}
+
+type borrowed struct {
+	pidfd, pid int
+	address    uint64
+}
+
+// alive asks the pidfd, which cannot be fooled by a reused number.
+func (b *borrowed) alive() error {
+	poll := []unix.PollFd{{Fd: int32(b.pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(poll, 0)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("mem: poll pidfd: %w", err)
+	}
+	if n > 0 {
+		return fmt.Errorf("%w: pid %d", ErrGone, b.pid)
+	}
+	return nil
+}
+
+// access checks that the process is the one that lent the memory before the
+// call, and again after it: had its number been reused in between, what was
+// copied is not ours to use.
+func (b *borrowed) access(p []byte, offset uint64, call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) error {
+	if err := b.alive(); err != nil {
+		return err
+	}
+	for done := 0; done < len(p); {
+		local := []unix.Iovec{{Base: &p[done]}}
+		local[0].SetLen(len(p) - done)
+		remote := []unix.RemoteIovec{{Base: uintptr(b.address + offset + uint64(done)), Len: len(p) - done}}
+		n, err := call(b.pid, local, remote, 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.ESRCH):
+			return fmt.Errorf("%w: pid %d", ErrGone, b.pid)
+		case err != nil:
+			return fmt.Errorf("mem: memory of pid %d at %#x: %w", b.pid, b.address+offset+uint64(done), err)
+		case n <= 0:
+			return fmt.Errorf("mem: memory of pid %d at %#x: no progress", b.pid, b.address+offset+uint64(done))
+		}
+		done += n
+	}
+	return b.alive()
+}
+
+func (b *borrowed) readAt(p []byte, offset uint64) error {
+	return b.access(p, offset, unix.ProcessVMReadv)
+}
+
+func (b *borrowed) writeAt(p []byte, offset uint64) error {
+	return b.access(p, offset, unix.ProcessVMWritev)
+}
+
+func (b *borrowed) close() error { return unix.Close(b.pidfd) }

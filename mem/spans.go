@@ -1,0 +1,227 @@
+package mem
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// ErrSpans means that a list of spans is malformed.
+var ErrSpans = errors.New("mem: bad span list")
+
+// Run is Count pieces of Length bytes each, Stride apart, the first at Offset.
+// A run of one piece has no stride.
+type Run struct {
+	Offset, Length, Stride, Count uint64
+}
+
+// end is the first offset past the run, or false when it does not fit.
+func (r Run) end() (uint64, bool) {
+	hi, reach := bits.Mul64(r.Stride, r.Count-1)
+	last, carry := bits.Add64(r.Offset, reach, 0)
+	end, carry2 := bits.Add64(last, r.Length, 0)
+	return end, hi == 0 && carry == 0 && carry2 == 0
+}
+
+// Spans says which bytes of a section, in the order in which they are moved.
+// Blocks at equal distances cost one Run however many they are; neighbours that
+// touch become one piece. The zero Spans is empty and ready to use.
+type Spans struct {
+	runs   []Run
+	bytes  uint64
+	pieces uint64
+}
+
+// Add appends the bytes [offset, offset+length). Nothing is added for a length
+// of zero.
+func (s *Spans) Add(offset, length uint64) error {
+	if length == 0 {
+		return nil
+	}
+	if offset+length < offset || s.bytes+length < s.bytes {
+		return fmt.Errorf("%w: [%d,+%d) wraps around", ErrSpans, offset, length)
+	}
+	s.bytes += length
+	if len(s.runs) > 0 && s.runs[len(s.runs)-1].extend(offset, length, &s.pieces) {
+		return nil
+	}
+	s.runs = append(s.runs, Run{Offset: offset, Length: length, Count: 1})
+	s.pieces++
+	return nil
+}
+
+// extend makes the piece part of the run, if it goes on where the run left off.
+func (r *Run) extend(offset, length uint64, pieces *uint64) bool {
+	switch {
+	case r.Count == 1 && offset == r.Offset+r.Length:
+		r.Length += length
+		return true
+	case r.Count == 1 && length == r.Length && offset > r.Offset:
+		r.Stride = offset - r.Offset
+	case r.Count > 1 && length == r.Length && offset == r.Offset+r.Stride*r.Count:
+	default:
+		return false
+	}
+	r.Count++
+	*pieces++
+	return true
+}
+
+// AddRun appends a whole run.
+func (s *Spans) AddRun(r Run) error {
+	if r.Count == 0 || r.Length == 0 {
+		return nil
+	}
+	if r.Count == 1 {
+		return s.Add(r.Offset, r.Length)
+	}
+	if _, fits := r.end(); !fits {
+		return fmt.Errorf("%w: %+v wraps around", ErrSpans, r)
+	}
+	hi, total := bits.Mul64(r.Length, r.Count)
+	if hi != 0 || s.bytes+total < s.bytes {
+		return fmt.Errorf("%w: %+v holds more than 2^64 bytes", ErrSpans, r)
+	}
+	if r.Stride == r.Length {
+		return s.Add(r.Offset, total)
+	}
+	s.runs = append(s.runs, r)
+	s.bytes += total
+	s.pieces += r.Count
+	return nil
+}
+
+// Bytes is how many bytes the spans cover.
+func (s *Spans) Bytes() uint64 { return s.bytes }
+
+// Pieces is how many contiguous pieces they are.
+func (s *Spans) Pieces() uint64 { return s.pieces }
+
+// Runs returns the runs; they belong to s.
+func (s *Spans) Runs() []Run { return s.runs }
+
+// Reset empties s and keeps its memory.
+func (s *Spans) Reset() { *s = Spans{runs: s.runs[:0]} }
+
+// Check reports whether every piece lies within size bytes.
+func (s *Spans) Check(size uint64) error {
+	for _, r := range s.runs {
+		if end, fits := r.end(); !fits || end > size {
+			return fmt.Errorf("%w: %d × [%d,+%d) every %d, in %d bytes", ErrBounds, r.Count, r.Offset, r.Length, r.Stride, size)
+		}
+	}
+	return nil
+}
+
+// Overlaps reports whether some byte is covered twice. As a destination that
+// would make the result depend on the order of arrival.
+func (s *Spans) Overlaps() bool {
+	type interval struct{ start, end uint64 }
+	bounds := make([]interval, 0, len(s.runs))
+	for _, r := range s.runs {
+		if r.Count > 1 && r.Stride < r.Length {
+			return true
+		}
+		end, _ := r.end()
+		bounds = append(bounds, interval{r.Offset, end})
+	}
+	byStart := func(a, b interval) int {
+		if a.start < b.start {
+			return -1
+		}
+		return 1
+	}
+	touching := func(list []interval) bool {
+		slices.SortFunc(list, byStart)
+		for i := 1; i < len(list); i++ {
+			if list[i].start < list[i-1].end {
+				return true
+			}
+		}
+		return false
+	}
+	if !touching(bounds) {
+		return false
+	}
+	// Runs that interleave, as K and V heads do, need a look at every piece.
+	pieces := make([]interval, 0, s.pieces)
+	for _, r := range s.runs {
+		for i := range r.Count {
+			start := r.Offset + i*r.Stride
+			pieces = append(pieces, interval{start, start + r.Length})
+		}
+	}
+	return touching(pieces)
+}
+
+// AppendTo appends the spans in wire form: the number of runs, then for each
+// its offset relative to the end of the run before, length, count and, for more
+// than one piece, stride; all as varints.
+func (s *Spans) AppendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s.runs)))
+	previous := uint64(0)
+	for _, r := range s.runs {
+		b = binary.AppendVarint(b, int64(r.Offset-previous))
+		b = binary.AppendUvarint(b, r.Length)
+		b = binary.AppendUvarint(b, r.Count)
+		if r.Count > 1 {
+			b = binary.AppendUvarint(b, r.Stride)
+		}
+		previous, _ = r.end()
+	}
+	return b
+}
+
+// ParseSpans reads what AppendTo wrote, from a stranger: at most maxRuns runs,
+// each in range. It returns what follows.
+func ParseSpans(b []byte, maxRuns int) (Spans, []byte, error) {
+	var s Spans
+	count, b, err := uvarint(b)
+	if err != nil {
+		return Spans{}, nil, err
+	}
+	// Each run takes at least three bytes, so a count cannot promise more runs
+	// than there is input for.
+	if count > uint64(maxRuns) || count > uint64(len(b)) {
+		return Spans{}, nil, fmt.Errorf("%w: %d runs, at most %d", ErrSpans, count, maxRuns)
+	}
+	s.runs = make([]Run, 0, count)
+	previous := uint64(0)
+	for range count {
+		delta, n := binary.Varint(b)
+		if n <= 0 {
+			return Spans{}, nil, fmt.Errorf("%w: cut short", ErrSpans)
+		}
+		r := Run{Offset: previous + uint64(delta)}
+		b = b[n:]
+		if r.Length, b, err = uvarint(b); err != nil {
+			return Spans{}, nil, err
+		}
+		if r.Count, b, err = uvarint(b); err != nil {
+			return Spans{}, nil, err
+		}
+		if r.Count > 1 {
+			if r.Stride, b, err = uvarint(b); err != nil {
+				return Spans{}, nil, err
+			}
+		}
+		if r.Count == 0 || r.Length == 0 {
+			return Spans{}, nil, fmt.Errorf("%w: an empty run", ErrSpans)
+		}
+		if err := s.AddRun(r); err != nil {
+			return Spans{}, nil, err
+		}
+		previous, _ = r.end()
+	}
+	return s, b, nil
+}
+
+func uvarint(b []byte) (uint64, []byte, error) {
+	v, n := binary.Uvarint(b)
+	if n <= 0 {
+		return 0, nil, fmt.Errorf("%w: cut short", ErrSpans)
+	}
+	return v, b[n:], nil
+}

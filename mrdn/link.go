@@ -1,0 +1,156 @@
+package mrdn
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+)
+
+// Frames of the link between two agents, in binary. Every one starts with
+//
+//	 0        4      5       8
+//	┌────────┬──────┬───────┬──────────────┄
+//	│ length │ type │ 0 0 0 │ length bytes
+//	│ u32    │ u8   │       │
+//	└────────┴──────┴───────┴──────────────┄
+//
+// and integers are little-endian. Only a Chunk is followed by bytes that its
+// length does not count: the payload, which goes straight to its destination.
+const (
+	// LinkVersion is the version of the link that this build speaks.
+	LinkVersion = 1
+	// PrefixSize is the number of bytes before a link frame's own.
+	PrefixSize = 8
+	// MaxLinkFrame bounds what a prefix may promise. A list of 100,000
+	// scattered blocks takes about a sixth of it.
+	MaxLinkFrame = 4 << 20
+)
+
+// LinkFrame is the type of a frame.
+type LinkFrame uint8
+
+// The frames of a link.
+const (
+	HelloFrame LinkFrame = iota + 1
+	WelcomeFrame
+	BeginFrame
+	ChunkFrame
+	AckFrame
+	CancelFrame
+	NoticeFrame
+	PingFrame
+	PongFrame
+	FetchFrame
+	BlobFrame
+)
+
+// ErrLinkFrame means that a link frame is malformed; what follows it on the
+// stream cannot be trusted either.
+var ErrLinkFrame = errors.New("mrdn: bad link frame")
+
+// ID names a transfer, an incarnation or a link: 128 random bits.
+type ID [16]byte
+
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// ParseID reads the 32 hex digits that String writes.
+func ParseID(text string) (ID, error) {
+	var id ID
+	raw, err := hex.DecodeString(text)
+	if err != nil || len(raw) != len(id) {
+		return ID{}, fmt.Errorf("mrdn: %q is not an id: want %d hex digits", text, 2*len(id))
+	}
+	copy(id[:], raw)
+	return id, nil
+}
+
+// MarshalText writes id as String does.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (id *ID) UnmarshalText(text []byte) (err error) {
+	*id, err = ParseID(string(text))
+	return err
+}
+
+// ParsePrefix reads the first PrefixSize bytes of a frame.
+func ParsePrefix(b []byte) (LinkFrame, uint32, error) {
+	length, frame := binary.LittleEndian.Uint32(b), LinkFrame(b[4])
+	switch {
+	case b[5]|b[6]|b[7] != 0:
+		return 0, 0, fmt.Errorf("%w: padding % x", ErrLinkFrame, b[5:8])
+	case frame < HelloFrame || frame > BlobFrame:
+		return 0, 0, fmt.Errorf("%w: unknown type %d", ErrLinkFrame, frame)
+	case length > MaxLinkFrame:
+		return 0, 0, fmt.Errorf("%w: %d bytes, at most %d", ErrLinkFrame, length, MaxLinkFrame)
+	}
+	return frame, length, nil
+}
+
+// writer builds a frame; finish fills in its length.
+type writer struct {
+	b     []byte
+	start int
+}
+
+func begin(dst []byte, frame LinkFrame) writer {
+	return writer{b: append(dst, 0, 0, 0, 0, byte(frame), 0, 0, 0), start: len(dst)}
+}
+
+func (w *writer) u8(v uint8)   { w.b = append(w.b, v) }
+func (w *writer) u16(v uint16) { w.b = binary.LittleEndian.AppendUint16(w.b, v) }
+func (w *writer) u32(v uint32) { w.b = binary.LittleEndian.AppendUint32(w.b, v) }
+func (w *writer) u64(v uint64) { w.b = binary.LittleEndian.AppendUint64(w.b, v) }
+func (w *writer) id(v ID)      { w.b = append(w.b, v[:]...) }
+
+func (w *writer) bytes(v []byte) {
+	w.u32(uint32(len(v)))
+	w.b = append(w.b, v...)
+}
+
+func (w *writer) finish() []byte {
+	binary.LittleEndian.PutUint32(w.b[w.start:], uint32(len(w.b)-w.start-PrefixSize))
+	return w.b
+}
+
+// reader takes a frame apart. The first field that is not there fails all that
+// follow, so that a parser checks once, at its end.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) take(n int) []byte {
+	if r.bad || n > len(r.b) {
+		r.bad = true
+		return make([]byte, min(n, 16))
+	}
+	taken := r.b[:n:n]
+	r.b = r.b[n:]
+	return taken
+}
+
+func (r *reader) u8() uint8   { return r.take(1)[0] }
+func (r *reader) u16() uint16 { return binary.LittleEndian.Uint16(r.take(2)) }
+func (r *reader) u32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
+func (r *reader) u64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
+func (r *reader) id() ID      { return ID(r.take(16)) }
+
+// bytes is a part of the input, not a copy.
+func (r *reader) bytes() []byte {
+	n := r.u32()
+	if r.bad || uint64(n) > uint64(len(r.b)) {
+		r.bad = true
+		return nil
+	}
+	return r.take(int(n))
+}
+
+// end demands that nothing is left and nothing was missing.
+func (r *reader) end(what string) error {
+	if r.bad || len(r.b) != 0 {
+		return fmt.Errorf("%w: %s", ErrLinkFrame, what)
+	}
+	return nil
+}
