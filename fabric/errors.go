@@ -1,0 +1,80 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+
+	"meridian/mem"
+	"meridian/mrdn"
+)
+
+// What can go wrong. Errors of this room wrap one of these.
+var (
+	ErrUnknownRegion = errors.New("fabric: no such region")
+	ErrStaleEpoch    = errors.New("fabric: the region has another epoch")
+	ErrOverlap       = errors.New("fabric: the destination names a byte twice")
+	ErrLengths       = errors.New("fabric: the two lists have different lengths")
+	ErrChecksum      = errors.New("fabric: bytes changed on the way")
+	ErrBusy          = errors.New("fabric: queue is full")
+	ErrCancelled     = errors.New("fabric: cancelled")
+	ErrDeadline      = errors.New("fabric: deadline passed")
+	ErrPeerGone      = errors.New("fabric: the peer is gone")
+	ErrStalePeer     = errors.New("fabric: another incarnation of the peer answered")
+	ErrVersion       = errors.New("fabric: no common version")
+	ErrClosed        = errors.New("fabric: closed")
+	ErrRefused       = errors.New("fabric: refused by the peer")
+	ErrUnsupported   = errors.New("fabric: not supported by this fabric")
+	ErrReleased      = errors.New("fabric: the prepared request was released")
+)
+
+// Error is an error of one operation with one peer.
+type Error struct {
+	Op   string
+	Peer string
+	Err  error
+	Hint string
+}
+
+func (e *Error) Error() string {
+	if e.Peer == "" {
+		return fmt.Sprintf("%s: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("%s %s: %v", e.Op, e.Peer, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+var sentinelOf = map[mrdn.Code]error{
+	mrdn.CodeVersion: ErrVersion, mrdn.CodeStalePeer: ErrStalePeer, mrdn.CodeUnknownRegion: ErrUnknownRegion,
+	mrdn.CodeStaleEpoch: ErrStaleEpoch, mrdn.CodeBounds: mem.ErrBounds, mrdn.CodeOverlap: ErrOverlap,
+	mrdn.CodeChecksum: ErrChecksum, mrdn.CodeBusy: ErrBusy, mrdn.CodeCancelled: ErrCancelled,
+	mrdn.CodeClosed: ErrClosed, mrdn.CodeRefused: ErrRefused, mrdn.CodeBroken: mem.ErrGone,
+}
+
+// FromCode turns what a peer said into an error; OK is nil.
+func FromCode(code mrdn.Code, message string) error {
+	if code == mrdn.OK {
+		return nil
+	}
+	sentinel, known := sentinelOf[code]
+	if !known {
+		sentinel = ErrRefused
+	}
+	if message == "" {
+		return sentinel
+	}
+	return fmt.Errorf("%w: %s", sentinel, message)
+}
+
+// ToCode turns an error into what a peer is told.
+func ToCode(err error) (mrdn.Code, string) {
+	if err == nil {
+		return mrdn.OK, ""
+	}
+	for code, sentinel := range sentinelOf {
+		if errors.Is(err, sentinel) {
+			return code, err.Error()
+		}
+	}
+	return mrdn.CodeRefused, err.Error()
+}

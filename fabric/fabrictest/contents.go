@@ -1,0 +1,118 @@
+package fabrictest
+
+import (
+	"context"
+	"errors"
+
+	"meridian/fabric"
+)
+
+var contentPlays = []play{
+	{name: "contents", run: playContents},
+	{name: "scatter and gather", rounds: 3, run: playScatter},
+	{name: "nothing to move", run: playNothing},
+	{name: "100,000 descriptors", run: playManyPieces},
+	{name: "prepared once, posted often", run: playPrepared},
+	{name: "released while running", rounds: 4, run: playRelease},
+}
+
+// A dense megabyte and some odd bytes, with guard bytes on both ends.
+func playContents(s *stage) {
+	for _, op := range s.ops() {
+		for _, size := range []uint64{1, 63, 4096, 65536, 65537, 1<<20 + 13} {
+			near, far := s.memory(s.near, size+100), s.memory(s.far, size+100)
+			s.post(plan{op, pieces{{near, 41, size}}, pieces{{far, 17, size}}}).must(fabric.Done)
+			near.check()
+			far.check()
+		}
+	}
+}
+
+// The two sides are cut differently, over several regions.
+func playScatter(s *stage) {
+	const room = 1 << 20
+	var near, far []*memory
+	for range 3 {
+		near, far = append(near, s.memory(s.near, 2*room)), append(far, s.memory(s.far, 2*room))
+	}
+	sizes := []uint64{10, 1000, 30_000, room}
+	for range 12 {
+		for _, op := range s.ops() {
+			total := 1 + s.random.Uint64N(sizes[s.random.IntN(len(sizes))])
+			here, there := near[:1+s.random.IntN(3)], far[:1+s.random.IntN(3)]
+			shapeNear, shapeFar := s.shapeFor(total), s.shapeFor(total)
+			s.post(plan{op, s.cut(total, here, shapeNear), s.cut(total, there, shapeFar)}).must(fabric.Done)
+			s.checkAll()
+			if s.Failed() {
+				s.Fatalf("%v of %d bytes, near %+v in %d regions, far %+v in %d", op, total, shapeNear, len(here), shapeFar, len(there))
+			}
+		}
+	}
+}
+
+// shapeFor keeps one request below 20,000 pieces; many pieces have their own
+// case.
+func (s *stage) shapeFor(total uint64) shape {
+	as := s.anyShape()
+	as.longest = max(as.longest, total/10_000+1)
+	return as
+}
+
+func playNothing(s *stage) {
+	near, far := s.memory(s.near, 4096), s.memory(s.far, 4096)
+	for _, op := range s.ops() {
+		for _, p := range []plan{
+			{op: op},
+			{op: op, near: pieces{{near, 10, 0}}, far: pieces{{far, 20, 0}}},
+			{op: op, near: pieces{{near, 10, 0}, {near, 10, 5}, {near, 0, 0}}, far: pieces{{far, 20, 3}, {far, 4096, 0}, {far, 30, 2}}},
+		} {
+			s.post(p).must(fabric.Done)
+			s.checkAll()
+		}
+	}
+}
+
+func playManyPieces(s *stage) {
+	const total = 6_400_000
+	near, far := []*memory{s.memory(s.near, 3*total)}, []*memory{s.memory(s.far, 3*total)}
+	for _, op := range s.ops() {
+		p := plan{op, s.cut(total, near, shape{longest: 127}), s.cut(total, far, shape{longest: 64, even: true})}
+		if len(p.near) < 95_000 || len(p.far) != 100_000 {
+			s.Fatalf("%d and %d pieces", len(p.near), len(p.far))
+		}
+		s.random.Shuffle(len(p.far), func(i, j int) { p.far[i], p.far[j] = p.far[j], p.far[i] })
+		s.post(p).must(fabric.Done)
+		s.checkAll()
+	}
+}
+
+func playPrepared(s *stage) {
+	for _, op := range s.ops() {
+		p := s.light(op)
+		t := s.ready(p)
+		for range 10 {
+			p.source()[0].memory.renew()
+			t.data = p.source().gather()
+			t.start().must(fabric.Done)
+			s.checkAll()
+		}
+		t.prepared.Release()
+		t.prepared.Release()
+		if err := t.tryStart(context.Background(), fabric.PostOptions{ID: s.id()}); !errors.Is(err, fabric.ErrReleased) {
+			s.Errorf("posting what was released: %v, want %v", err, fabric.ErrReleased)
+		}
+		s.checkAll()
+	}
+}
+
+// A request that is released while it runs keeps its memory until it ends.
+func playRelease(s *stage) {
+	for _, op := range s.ops() {
+		t := s.ready(s.heavy(op)).start()
+		t.prepared.Release()
+		t.must(fabric.Done)
+		local := t.plan.near[0].memory.region.Section
+		s.eventually("the references of a released request are back", func() bool { return local.References() == 0 })
+	}
+	s.checkAll()
+}

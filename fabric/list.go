@@ -1,0 +1,226 @@
+package fabric
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"meridian/mem"
+)
+
+// Part is some bytes of one region.
+type Part struct {
+	Region, Epoch uint64
+	Spans         mem.Spans
+}
+
+// List says which bytes, in the order in which they are moved: the n-th byte of
+// one side's list goes to the n-th byte of the other's, however differently the
+// two are cut. One list may span regions and devices.
+type List []Part
+
+// Bytes is how many bytes the list covers.
+func (l List) Bytes() (total uint64) {
+	for i := range l {
+		total += l[i].Spans.Bytes()
+	}
+	return total
+}
+
+// Pieces is how many contiguous pieces they are.
+func (l List) Pieces() (total uint64) {
+	for i := range l {
+		total += l[i].Spans.Pieces()
+	}
+	return total
+}
+
+// check refuses what no honest caller asks for: a list beyond the limits, or
+// one whose length wraps around.
+func (l List) check() error {
+	if len(l) > MaxParts {
+		return fmt.Errorf("%w: %d parts, at most %d", errList, len(l), MaxParts)
+	}
+	var bytes, pieces uint64
+	for i := range l {
+		spans := &l[i].Spans
+		if runs := len(spans.Runs()); runs > MaxRuns {
+			return fmt.Errorf("%w: %d runs in one part, at most %d", errList, runs, MaxRuns)
+		}
+		if pieces += min(spans.Pieces(), MaxPieces+1); pieces > MaxPieces {
+			return fmt.Errorf("%w: more than %d pieces", errList, MaxPieces)
+		}
+		if bytes += spans.Bytes(); bytes < spans.Bytes() {
+			return fmt.Errorf("%w: more than 2^64 bytes", errList)
+		}
+	}
+	return nil
+}
+
+// checkOverlap reports whether the list, as a destination, names a byte twice.
+func (l List) checkOverlap() error {
+	regions := make(map[uint64]*mem.Spans, len(l))
+	joined := make(map[uint64]bool) // regions whose spans are a copy that can grow
+	for i := range l {
+		id := l[i].Region
+		whole := regions[id]
+		if whole == nil {
+			regions[id] = &l[i].Spans
+			continue
+		}
+		if !joined[id] {
+			joined[id] = true
+			whole = &mem.Spans{}
+			if err := addRuns(whole, regions[id]); err != nil {
+				return err
+			}
+			regions[id] = whole
+		}
+		if err := addRuns(whole, &l[i].Spans); err != nil {
+			return err
+		}
+	}
+	for id, spans := range regions {
+		if spans.Overlaps() {
+			return fmt.Errorf("%w: in region %d", ErrOverlap, id)
+		}
+	}
+	return nil
+}
+
+func addRuns(dst, src *mem.Spans) error {
+	for _, r := range src.Runs() {
+		if err := dst.AddRun(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Limits on a list, whoever wrote it.
+const (
+	MaxParts  = 1 << 10
+	MaxRuns   = 1 << 20
+	MaxPieces = 1 << 22
+)
+
+var errList = errors.New("fabric: bad list")
+
+// Cut is what the next bytes of a list are; see Walk.
+type Cut struct {
+	Part           int
+	Offset, Length uint64
+}
+
+// Walk hands out a list piece by piece.
+type Walk struct {
+	list   List
+	part   int
+	cursor mem.Cursor
+	left   uint64
+}
+
+// Walk starts at the first byte.
+func (l List) Walk() Walk {
+	w := Walk{list: l, left: l.Bytes()}
+	if len(l) > 0 {
+		w.cursor = l[0].Spans.Cursor()
+	}
+	return w
+}
+
+// Left is how many bytes have not been handed out.
+func (w *Walk) Left() uint64 { return w.left }
+
+// Limit makes the walk end after at most bytes more.
+func (w *Walk) Limit(bytes uint64) { w.left = min(w.left, bytes) }
+
+// Next hands out the next contiguous piece, at most limit bytes of it; a length
+// of zero means the end.
+func (w *Walk) Next(limit uint64) Cut {
+	if w.left == 0 || limit == 0 {
+		return Cut{}
+	}
+	w.settle()
+	offset, length := w.cursor.Next(min(limit, w.left))
+	w.left -= length
+	return Cut{Part: w.part, Offset: offset, Length: length}
+}
+
+func (w *Walk) settle() {
+	for w.cursor.Left() == 0 && w.part+1 < len(w.list) {
+		w.part++
+		w.cursor = w.list[w.part].Spans.Cursor()
+	}
+}
+
+// Skip moves past bytes without handing them out.
+func (w *Walk) Skip(bytes uint64) {
+	for bytes > 0 && w.left > 0 {
+		w.settle()
+		step := min(bytes, w.left, w.cursor.Left())
+		w.cursor.Skip(step)
+		w.left -= step
+		bytes -= step
+	}
+}
+
+// Slice appends to dst the list of the bytes [from, from+length) of l.
+func (l List) Slice(dst List, from, length uint64) (List, error) {
+	w := l.Walk()
+	w.Skip(from)
+	for length > 0 {
+		cut := w.Next(length)
+		if cut.Length == 0 {
+			return nil, fmt.Errorf("%w: it ends %d bytes early", errList, length)
+		}
+		source := &l[cut.Part]
+		if n := len(dst); n == 0 || dst[n-1].Region != source.Region || dst[n-1].Epoch != source.Epoch {
+			dst = append(dst, Part{Region: source.Region, Epoch: source.Epoch})
+		}
+		if err := dst[len(dst)-1].Spans.Add(cut.Offset, cut.Length); err != nil {
+			return nil, err
+		}
+		length -= cut.Length
+	}
+	return dst, nil
+}
+
+// AppendTo appends l in wire form.
+func (l List) AppendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(l)))
+	for i := range l {
+		b = binary.LittleEndian.AppendUint64(b, l[i].Region)
+		b = binary.LittleEndian.AppendUint64(b, l[i].Epoch)
+		b = l[i].Spans.AppendTo(b)
+	}
+	return b
+}
+
+// ParseList reads what AppendTo wrote, from a stranger.
+func ParseList(b []byte) (List, error) {
+	count, n := binary.Uvarint(b)
+	if n <= 0 || count > MaxParts {
+		return nil, fmt.Errorf("%w: %d parts, at most %d", errList, count, MaxParts)
+	}
+	b = b[n:]
+	l := make(List, 0, min(count, 16))
+	for range count {
+		if len(b) < 16 {
+			return nil, fmt.Errorf("%w: cut short", errList)
+		}
+		p := Part{Region: binary.LittleEndian.Uint64(b), Epoch: binary.LittleEndian.Uint64(b[8:])}
+		var err error
+		if p.Spans, b, err = mem.ParseSpans(b[16:], MaxRuns); err != nil {
+			return nil, err
+		}
+		l = append(l, p)
+	}
+	if len(b) != 0 {
+		return nil, fmt.Errorf("%w: %d bytes too many", errList, len(b))
+	}
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}

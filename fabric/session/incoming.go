@@ -1,0 +1,194 @@
+package session
+
+import (
+	"fmt"
+
+	"meridian/fabric"
+	"meridian/mrdn"
+)
+
+// Incoming is the serving side's half of a link.
+type Incoming struct {
+	limit int
+	ops   map[mrdn.ID]*incoming
+	// recent holds how the last transfers ended, so that a repeated or late
+	// message finds the same answer and a notification is delivered once.
+	recent recent
+}
+
+// incoming is one transfer of the peer's.
+type incoming struct {
+	write  bool
+	parts  uint16
+	placed uint16
+	seen   map[uint16]bool
+	notify bool
+	// payload is a copy: the frame it came in is long gone when it is due.
+	payload []byte
+}
+
+// NewIncoming admits at most limit transfers at a time and remembers the ends
+// of the last so many.
+func NewIncoming(limit, remember int) *Incoming {
+	return &Incoming{limit: limit, ops: make(map[mrdn.ID]*incoming), recent: newRecent(remember)}
+}
+
+// Len is how many transfers are running.
+func (s *Incoming) Len() int { return len(s.ops) }
+
+// Begin admits a part. With an error its bytes must be thrown away, and the
+// effects already say so to the peer.
+func (s *Incoming) Begin(b mrdn.Begin) ([]Effect, error) {
+	switch end, ended := s.recent.get(b.ID); {
+	case ended && end != nil:
+		return []Effect{refuse(b.ID, b.Part, end)}, end
+	case ended && b.Write:
+		return []Effect{ack(b.ID, b.Part, nil)}, fmt.Errorf("fabric: transfer %s is done already", b.ID)
+	}
+	// A read that is done may be read again: that changes nothing here.
+	o := s.ops[b.ID]
+	if o == nil {
+		if len(s.ops) >= s.limit {
+			err := fmt.Errorf("%w: %d transfers of this peer are running", fabric.ErrBusy, s.limit)
+			return []Effect{refuse(b.ID, b.Part, err)}, err
+		}
+		o = &incoming{write: b.Write, parts: b.Parts, seen: make(map[uint16]bool)}
+		s.ops[b.ID] = o
+	}
+	if o.write != b.Write || o.parts != b.Parts || o.seen[b.Part] {
+		err := fmt.Errorf("%w: part %d of transfer %s contradicts what came before", fabric.ErrRefused, b.Part, b.ID)
+		return s.fail(b.ID, b.Part, err), err
+	}
+	o.seen[b.Part] = true
+	if b.Notify {
+		o.notify, o.payload = true, append([]byte(nil), b.Notification...)
+	}
+	return nil, nil
+}
+
+// Placed: every byte of a part of a write is in place and verified.
+func (s *Incoming) Placed(id mrdn.ID, part uint16) []Effect {
+	o := s.ops[id]
+	if o == nil {
+		return nil
+	}
+	o.placed++
+	if o.placed < o.parts {
+		// The data of this part is safe to acknowledge; only the last ack may
+		// still turn into a refusal, when the notification finds no room.
+		return []Effect{ack(id, part, nil)}
+	}
+	if o.notify {
+		return []Effect{{Kind: Deliver, ID: id, Part: part, Payload: o.payload}}
+	}
+	s.finish(id, nil)
+	return []Effect{ack(id, part, nil)}
+}
+
+// Delivered: the notification was taken, or there was no room for it.
+func (s *Incoming) Delivered(id mrdn.ID, part uint16, err error) []Effect {
+	if o := s.ops[id]; o != nil {
+		s.finish(id, err)
+	}
+	if part == mrdn.NoticeAck {
+		s.recent.put(id, err)
+	}
+	return []Effect{ack(id, part, err)}
+}
+
+// Served: every byte of a part of a read has left.
+func (s *Incoming) Served(id mrdn.ID) {
+	if o := s.ops[id]; o != nil {
+		if o.placed++; o.placed == o.parts {
+			delete(s.ops, id) // a notice may follow under the same id
+		}
+	}
+}
+
+// Refused: what a part names may not be touched, and was not.
+func (s *Incoming) Refused(id mrdn.ID, part uint16, err error) []Effect {
+	if s.ops[id] == nil {
+		return nil
+	}
+	s.finish(id, err)
+	return []Effect{{Kind: Quiet, ID: id}, refuse(id, part, err)}
+}
+
+// Failed: memory could not be reached, a checksum was wrong, the region was
+// fenced.
+func (s *Incoming) Failed(id mrdn.ID, part uint16, err error) []Effect { return s.fail(id, part, err) }
+
+// Cancelled: the peer wants no more of it.
+func (s *Incoming) Cancelled(id mrdn.ID) []Effect {
+	_, running := s.ops[id]
+	s.finish(id, fabric.ErrCancelled)
+	if !running {
+		return nil
+	}
+	return []Effect{{Kind: Quiet, ID: id}}
+}
+
+// Noticed: a notification by itself, or the one that follows a read.
+func (s *Incoming) Noticed(n mrdn.Notice) []Effect {
+	if end, ended := s.recent.get(n.ID); ended {
+		return []Effect{ack(n.ID, mrdn.NoticeAck, end)}
+	}
+	return []Effect{{Kind: Deliver, ID: n.ID, Part: mrdn.NoticeAck, Payload: append([]byte(nil), n.Payload...)}}
+}
+
+// Lost: the link is gone; nothing of the peer's may touch memory any more.
+func (s *Incoming) Lost() []Effect {
+	var effects []Effect
+	for id := range s.ops {
+		effects = append(effects, Effect{Kind: Quiet, ID: id})
+	}
+	clear(s.ops)
+	return effects
+}
+
+func (s *Incoming) fail(id mrdn.ID, part uint16, err error) []Effect {
+	if s.ops[id] == nil {
+		return nil
+	}
+	s.finish(id, err)
+	return []Effect{{Kind: Quiet, ID: id}, ack(id, part, err)}
+}
+
+func (s *Incoming) finish(id mrdn.ID, err error) {
+	delete(s.ops, id)
+	s.recent.put(id, err)
+}
+
+func ack(id mrdn.ID, part uint16, err error) Effect {
+	return Effect{Kind: SendAck, ID: id, Part: part, Err: err}
+}
+
+func refuse(id mrdn.ID, part uint16, err error) Effect {
+	return Effect{Kind: SendAck, ID: id, Part: part, Err: err, Untouched: true}
+}
+
+// recent remembers the last so many ends.
+type recent struct {
+	ring []mrdn.ID
+	next int
+	ends map[mrdn.ID]error
+}
+
+func newRecent(size int) recent {
+	return recent{ring: make([]mrdn.ID, size), ends: make(map[mrdn.ID]error, size)}
+}
+
+func (r *recent) get(id mrdn.ID) (error, bool) { //nolint:revive // the error is the value that is kept
+	err, known := r.ends[id]
+	return err, known
+}
+
+func (r *recent) put(id mrdn.ID, err error) {
+	if _, known := r.ends[id]; known {
+		return
+	}
+	delete(r.ends, r.ring[r.next])
+	r.ring[r.next] = id
+	r.next = (r.next + 1) % len(r.ring)
+	r.ends[id] = err
+}

@@ -1,0 +1,342 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
+
+	"meridian/fabric"
+	"meridian/mrdn"
+)
+
+// partOf says which part of which transfer, and whose memory it uses.
+type partOf struct {
+	id    mrdn.ID
+	part  uint16
+	bound *fabric.Bound
+}
+
+// outbound is a part whose bytes leave on a stream.
+type outbound struct {
+	partOf
+	handle  uint32
+	begin   []byte // frame to send before the first chunk
+	walk    fabric.Walk
+	started bool
+	// stopped parts must not leave any more.
+	stopped atomic.Bool
+	// owned parts give their memory back at the end; others only borrow it.
+	owned atomic.Bool
+}
+
+// release may be called from both sides of a race; only the first counts.
+func (p *outbound) release() {
+	if p.owned.Swap(false) {
+		p.bound.Release()
+	}
+}
+
+// smallPart is what is copied into the control buffer and written at once by
+// whoever posts it: for a few KiB a copy is cheaper than a hand-over.
+const smallPart = 16 << 10
+
+// send queues a frame, and writes it at once when nobody else is writing.
+func (s *stream) send(frame []byte) {
+	s.queueMu.Lock()
+	s.control = append(s.control, frame...)
+	s.flushLocked()
+}
+
+// post queues a part. The owner holds its own lock, so that nobody can ask for
+// quiet meanwhile. A small part is written at once: then sent is true, and its
+// memory is not needed any more.
+func (s *stream) post(p *outbound) (sent bool, err error) {
+	if p.walk.Left() <= smallPart {
+		err := s.postSmall(p)
+		p.release()
+		return true, err
+	}
+	s.queueMu.Lock()
+	if s.closed {
+		s.queueMu.Unlock()
+		p.release()
+		return false, nil // the owner learns of it through lost
+	}
+	s.parts = append(s.parts, p)
+	idle := !s.writing
+	s.writing = true
+	s.queueMu.Unlock()
+	if idle {
+		s.nudge()
+	}
+	return false, nil
+}
+
+// postSmall puts a whole part into the control buffer.
+func (s *stream) postSmall(p *outbound) error {
+	s.queueMu.Lock()
+	before := len(s.control)
+	s.control = append(s.control, p.begin...)
+	if size := int(p.walk.Left()); size > 0 {
+		start := len(s.control)
+		s.control = slices.Grow(s.control, mrdn.ChunkHeaderSize+size)[:start+mrdn.ChunkHeaderSize+size]
+		payload := s.control[start+mrdn.ChunkHeaderSize:]
+		if err := copyOut(p, payload); err != nil {
+			s.control = s.control[:before]
+			s.queueMu.Unlock()
+			return err
+		}
+		c := mrdn.Chunk{Handle: p.handle, Length: uint32(size)}
+		if !s.options.NoChecksums {
+			c.Checksum = xxh3.Hash(payload)
+		}
+		c.Put(s.control[start:])
+	}
+	s.flushLocked()
+	return nil
+}
+
+// copyOut copies a part's bytes into b.
+func copyOut(p *outbound, b []byte) error {
+	for len(b) > 0 {
+		cut := p.walk.Next(uint64(len(b)))
+		if err := p.bound.Section(cut.Part).ReadAt(b[:cut.Length], cut.Offset); err != nil {
+			return err
+		}
+		b = b[cut.Length:]
+	}
+	return nil
+}
+
+// flushLocked writes the control buffer now if nobody is writing; what the
+// socket does not take is left to writeLoop. It unlocks queueMu.
+func (s *stream) flushLocked() {
+	if s.writing || s.closed {
+		s.queueMu.Unlock()
+		return
+	}
+	s.writing = true
+	buffer := s.control
+	s.control = s.spare[:0]
+	s.queueMu.Unlock()
+
+	s.inline = buffer
+	_ = s.raw.Write(s.inlineReady)
+	rest := s.inline
+
+	s.queueMu.Lock()
+	if len(rest) > 0 {
+		s.control = append(append([]byte(nil), rest...), s.control...)
+	}
+	s.spare = buffer[:0]
+	again := len(s.control) > 0 || len(s.parts) > 0
+	s.writing = again
+	s.queueMu.Unlock()
+	if again {
+		s.nudge()
+	}
+}
+
+// tryInline writes once; whatever the socket does not take is left to
+// writeLoop, which may wait.
+func (s *stream) tryInline(fd uintptr) (done bool) {
+	if n, err := unix.Write(int(fd), s.inline); err == nil {
+		s.inline = s.inline[n:]
+	}
+	return true
+}
+
+// writeLoop writes whatever is queued, frames first, then a chunk of each part
+// in turn, so that no transfer waits behind another.
+func (s *stream) writeLoop() error {
+	for range s.wake {
+		for {
+			s.queueMu.Lock()
+			if s.closed {
+				s.dropLocked()
+				s.queueMu.Unlock()
+				return nil
+			}
+			control := s.control
+			var p *outbound
+			if len(control) > 0 {
+				s.control = s.spare[:0]
+			} else if len(s.parts) > 0 {
+				p, s.parts = s.parts[0], s.parts[1:]
+				s.active = p
+			} else {
+				s.writing = false
+				s.queueMu.Unlock()
+				break
+			}
+			s.queueMu.Unlock()
+			var err error
+			if p == nil {
+				err = s.writeControl(control)
+				s.queueMu.Lock()
+				s.spare = control[:0]
+				s.queueMu.Unlock()
+			} else {
+				err = s.writePart(p)
+			}
+			if err != nil {
+				s.queueMu.Lock()
+				s.closed = true
+				s.dropLocked()
+				s.queueMu.Unlock()
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// dropLocked gives back what will never be sent.
+func (s *stream) dropLocked() {
+	for _, p := range s.parts {
+		p.release()
+	}
+	s.parts = nil
+}
+
+func (s *stream) writeControl(buffer []byte) error {
+	s.sendMu.Lock()
+	s.gather.reset()
+	s.gather.add(buffer)
+	s.sendMu.Unlock()
+	return s.writeGathered()
+}
+
+// writePart writes one chunk of p and queues the rest behind the others.
+func (s *stream) writePart(p *outbound) error {
+	if !p.started {
+		p.started = true
+		if !s.owner.leaving(p) {
+			s.retire(p, false)
+			return nil
+		}
+		if len(p.begin) > 0 {
+			if err := s.writeControl(p.begin); err != nil {
+				s.retire(p, false)
+				return err
+			}
+		}
+	}
+	s.sendMu.Lock()
+	if p.stopped.Load() {
+		s.sendMu.Unlock()
+		s.retire(p, false)
+		return nil
+	}
+	s.sending = p
+	readErr := s.gatherChunk(p)
+	s.sendMu.Unlock()
+	var err error
+	if readErr == nil {
+		err = s.writeGathered()
+	}
+	s.sendMu.Lock()
+	s.sending = nil
+	s.sendMu.Unlock()
+	more := err == nil && readErr == nil && p.walk.Left() > 0
+	// A broken socket is the owner's to hear of through lost, for all parts.
+	if stopped := s.retire(p, more); !more && !stopped && err == nil {
+		s.owner.left(p, readErr)
+	}
+	return err
+}
+
+// retire ends p's turn: back into the queue when there is more of it, else its
+// memory is given back. It reports whether p was stopped.
+func (s *stream) retire(p *outbound, more bool) (stopped bool) {
+	s.queueMu.Lock()
+	defer s.queueMu.Unlock()
+	s.active = nil
+	stopped = p.stopped.Load()
+	if more && !stopped && !s.closed {
+		s.parts = append(s.parts, p)
+		return false
+	}
+	p.release()
+	return stopped
+}
+
+// gatherChunk fills the vector with a header and the next bytes of p.
+func (s *stream) gatherChunk(p *outbound) error {
+	s.gather.reset()
+	s.gather.add(s.header[:])
+	size := min(uint64(s.options.ChunkBytes), p.walk.Left())
+	var hash xxh3.Hasher
+	taken := uint64(0)
+	staged := 0
+	for taken < size && len(s.gather.pieces) < maxPieces {
+		cut := p.walk.Next(size - taken)
+		section := p.bound.Section(cut.Part)
+		var piece []byte
+		if section.Mapped() {
+			piece = section.Bytes(cut.Offset, cut.Length)
+		} else {
+			if s.staging == nil {
+				s.staging = make([]byte, s.options.ChunkBytes)
+			}
+			piece = s.staging[staged : staged+int(cut.Length)]
+			if err := section.ReadAt(piece, cut.Offset); err != nil {
+				return err
+			}
+			staged += int(cut.Length)
+		}
+		if !s.options.NoChecksums {
+			_, _ = hash.Write(piece)
+		}
+		s.gather.add(piece)
+		taken += cut.Length
+	}
+	c := mrdn.Chunk{Handle: p.handle, Length: uint32(taken)}
+	if !s.options.NoChecksums {
+		c.Checksum = hash.Sum64()
+	}
+	c.Put(s.header[:])
+	return nil
+}
+
+// writeGathered writes the whole vector, waiting for the socket as needed.
+func (s *stream) writeGathered() error {
+	s.writeErr = nil
+	if err := s.raw.Write(s.writeReady); err != nil {
+		return err
+	}
+	return s.writeErr
+}
+
+// tryWrite is called whenever the socket may take bytes. It takes sendMu for
+// each system call only, so that quiet can come between two of them.
+func (s *stream) tryWrite(fd uintptr) (done bool) {
+	for {
+		s.sendMu.Lock()
+		if s.gather.bytes == 0 {
+			s.sendMu.Unlock()
+			return true
+		}
+		n, err := s.gather.transfer(unix.SYS_WRITEV, fd)
+		if err == nil {
+			s.gather.advance(n)
+		}
+		s.sendMu.Unlock()
+		switch {
+		case err == nil && n == 0:
+			s.writeErr = io.ErrShortWrite
+			return true
+		case err == nil, errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return false
+		default:
+			s.writeErr = fmt.Errorf("tcp: write: %w", err)
+			return true
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package tcp
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"meridian/mrdn"
+)
+
+// owner is who a stream works for: a link's connection or a service. Calls come
+// from the stream's goroutines without any of its locks held.
+type owner interface {
+	// frame handles everything but chunks; body is valid during the call.
+	frame(s *stream, f mrdn.LinkFrame, body []byte) error
+	// arrived: every byte of a part was placed and verified, or err.
+	arrived(s *stream, p *inbound, err error)
+	// leaving: the first bytes of a part are about to go; false drops it.
+	leaving(p *outbound) bool
+	// left: every byte of a part was handed to the kernel, or err.
+	left(p *outbound, err error)
+	// lost: the stream is broken.
+	lost(err error)
+}
+
+// stream is one TCP connection of a link.
+type stream struct {
+	owner   owner
+	options *Options
+	conn    *net.TCPConn
+	raw     syscall.RawConn
+	// lastHeard is when bytes last came, in nanoseconds; see keepAlive.
+	lastHeard atomic.Int64
+	asked     atomic.Bool
+
+	queueMu sync.Mutex // protects control, parts, active, writing, spare, closed
+	control []byte     // frames to write, in order
+	parts   []*outbound
+	active  *outbound // taken from parts by writeLoop
+	spare   []byte    // a buffer for control to go on in
+	writing bool      // somebody is writing: the poster inline, or writeLoop
+	closed  bool
+	wake    chan struct{}
+
+	sendMu  sync.Mutex // held around every use of a sender's memory; protects sending, gather
+	sending *outbound
+	gather  vector
+	header  [mrdn.ChunkHeaderSize]byte
+	staging []byte
+	inline  []byte // what is being written outside writeLoop
+
+	receiveMu sync.Mutex // held around every use of a receiver's memory; protects inbounds
+	inbounds  map[uint32]*inbound
+	scatter   vector
+	in        []byte // buffered input is in[inStart:inEnd]
+	inStart   int
+	inEnd     int
+	hasher    xxh3.Hasher
+	placing   []byte // staging for memory that is not mapped, or not wanted
+	// target is the part that scatter is aimed at, by aimed bytes; behind them
+	// comes room for the next header when tail is set.
+	target *inbound
+	aimed  int
+	tail   bool
+
+	// The callbacks of RawConn, made once: a closure per call would allocate.
+	writeReady, inlineReady, readReady func(fd uintptr) bool
+	writeErr, readErr                  error
+	readCount                          int
+}
+
+const inputBuffer = 16 << 10
+
+func newStream(conn *net.TCPConn, o *Options, w owner) (*stream, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetNoDelay(true)
+	s := &stream{
+		owner: w, options: o, conn: conn, raw: raw, wake: make(chan struct{}, 1),
+		inbounds: make(map[uint32]*inbound), in: make([]byte, inputBuffer),
+	}
+	s.writeReady, s.inlineReady, s.readReady = s.tryWrite, s.tryInline, s.tryRead
+	s.lastHeard.Store(time.Now().UnixNano())
+	return s, nil
+}
+
+// run serves the stream until it breaks, and returns when both directions have
+// stopped.
+func (s *stream) run() {
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		if err := s.writeLoop(); err != nil {
+			s.owner.lost(err)
+		}
+	})
+	err := s.readLoop()
+	if err == nil {
+		err = io.EOF
+	}
+	s.owner.lost(err)
+	s.close()
+	writer.Wait()
+}
+
+// close breaks the stream; whoever waits on it wakes up.
+func (s *stream) close() {
+	s.queueMu.Lock()
+	s.closed = true
+	s.queueMu.Unlock()
+	s.conn.Close()
+	s.nudge()
+}
+
+func (s *stream) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// quiet stops every part that match selects, in both directions. When it
+// returns the stream does not touch their memory any more.
+func (s *stream) quiet(match func(partOf) bool) {
+	s.queueMu.Lock()
+	kept := s.parts[:0]
+	for _, p := range s.parts {
+		if match(p.partOf) {
+			p.release()
+		} else {
+			kept = append(kept, p)
+		}
+	}
+	clear(s.parts[len(kept):])
+	s.parts = kept
+	// A part that writeLoop has in hand is stopped before sendMu is taken: it
+	// either sees that, or is already sending and is detached here.
+	active := s.active
+	if active != nil && match(active.partOf) {
+		active.stopped.Store(true)
+	} else {
+		active = nil
+	}
+	s.queueMu.Unlock()
+
+	if active != nil {
+		s.sendMu.Lock()
+		if s.sending == active {
+			s.gather.detach()
+		}
+		active.release()
+		s.sendMu.Unlock()
+	}
+
+	s.receiveMu.Lock()
+	for _, p := range s.inbounds {
+		if !p.stopped && match(p.partOf) {
+			p.stopped = true
+			p.release()
+		}
+	}
+	s.receiveMu.Unlock()
+}
+
+// keepAlive asks a silent stream whether it lives, and says when it does not.
+func (s *stream) keepAlive(now time.Time) (dead bool) {
+	silent := now.Sub(time.Unix(0, s.lastHeard.Load()))
+	switch {
+	case silent > 3*s.options.KeepAlive:
+		return true
+	case silent > s.options.KeepAlive:
+		s.send(mrdn.AppendPing(nil))
+	}
+	return false
+}

@@ -1,0 +1,241 @@
+// Package tcp moves bytes between hosts. A link to a peer is several streams;
+// a large transfer is cut into one part per stream:
+//
+//	poster                                             server
+//	memory ─ gather ─ writev ──── Begin, Chunk… ────► readv ─ scatter ─ memory
+//	       hash                  (one stream)                 hash, compare
+//	Done ◄─────────────────────── Ack ───────────────── last byte in place
+//
+// Bytes go from the source's memory to the socket and from the socket to the
+// destination's memory; only transfers of a few KiB and memory that is not
+// mapped here pass through a buffer. Every chunk carries the XXH3-64 of its
+// bytes, hashed where they lie on either side.
+//
+// Cancel and fence are local. A stream holds a short lock around each
+// non-blocking system call that touches somebody's memory; whoever wants the
+// memory quiet takes that lock and diverts the stream: what was being sent is
+// finished from a private copy, what is being received is thrown away. No peer
+// can delay that.
+//
+// Lock order: link or service mu, then stream.queueMu, then stream.sendMu, then
+// stream.receiveMu.
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"meridian/fabric"
+	"meridian/mem"
+	"meridian/mrdn"
+)
+
+// Options configures Open. Zero values take the defaults.
+type Options struct {
+	// Agent and Incarnation say who this is.
+	Agent       string
+	Incarnation mrdn.ID
+	// Listen is where peers connect; empty means that none can.
+	Listen string
+	// Streams per link; default one per core, at most 8.
+	Streams int
+	// ChunkBytes is what one checksum covers; default 256 KiB.
+	ChunkBytes int
+	// NoChecksums is for measuring what they cost.
+	NoChecksums bool
+	// MaxTransfers bounds what runs on one link in each direction; default 4096.
+	MaxTransfers int
+	// KeepAlive is how long a stream may be silent before it is asked; after
+	// three times that it is given up. Default 5 s.
+	KeepAlive time.Duration
+	// Handshake bounds how long a new connection may take to say who it is.
+	Handshake time.Duration
+	// Metadata, where given, answers whoever fetches it from Listen.
+	Metadata func() []byte
+	Events   fabric.Events
+	Logger   *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Streams == 0 {
+		o.Streams = min(8, runtime.GOMAXPROCS(0))
+	}
+	if o.ChunkBytes == 0 {
+		o.ChunkBytes = 256 << 10
+	}
+	if o.MaxTransfers == 0 {
+		o.MaxTransfers = 4096
+	}
+	if o.KeepAlive == 0 {
+		o.KeepAlive = 5 * time.Second
+	}
+	if o.Handshake == 0 {
+		o.Handshake = 5 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	switch {
+	case o.Agent == "" || len(o.Agent) > 255:
+		return errors.New("tcp: an agent needs a name of 1 to 255 bytes")
+	case o.Streams < 1 || o.Streams > 64:
+		return fmt.Errorf("tcp: %d streams, must be 1 to 64", o.Streams)
+	case o.ChunkBytes < 4<<10 || o.ChunkBytes > mrdn.MaxChunk:
+		return fmt.Errorf("tcp: chunks of %d bytes, must be 4 KiB to %d", o.ChunkBytes, mrdn.MaxChunk)
+	case o.Events == nil:
+		return errors.New("tcp: nobody to tell of events")
+	}
+	return nil
+}
+
+// Fabric is an open tcp fabric.
+type Fabric struct {
+	options  Options
+	regions  fabric.Regions
+	listener net.Listener
+	wait     sync.WaitGroup // every goroutine of the fabric
+
+	mu       sync.Mutex // protects the rest
+	closed   bool
+	links    map[*link]struct{}
+	services map[mrdn.ID]*service
+	greeting map[net.Conn]struct{} // accepted, not yet introduced
+}
+
+// Open starts listening, if asked to.
+func Open(ctx context.Context, o Options) (*Fabric, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	f := &Fabric{
+		options: o, links: make(map[*link]struct{}),
+		services: make(map[mrdn.ID]*service), greeting: make(map[net.Conn]struct{}),
+	}
+	if o.Listen != "" {
+		var err error
+		if f.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen); err != nil {
+			return nil, fmt.Errorf("tcp: cannot listen on %s: %w", o.Listen, err)
+		}
+		f.wait.Go(f.accept)
+	}
+	return f, nil
+}
+
+// Name is "tcp".
+func (f *Fabric) Name() string { return "tcp" }
+
+// Capabilities says what it can do.
+func (f *Fabric) Capabilities() fabric.Capabilities {
+	return fabric.Capabilities{
+		Local: true, Remote: true, Read: true, Write: true, Notify: true,
+		Kinds: []mem.Kind{mem.DRAM, mem.Borrowed, mem.File}, Checksummed: !f.options.NoChecksums,
+	}
+}
+
+// Register makes a region reachable.
+func (f *Fabric) Register(r fabric.Region) error { return f.regions.Add(r) }
+
+// Deregister fences a region.
+func (f *Fabric) Deregister(_ context.Context, id uint64) error {
+	if err := f.regions.Remove(id); err != nil {
+		return err
+	}
+	cause := fmt.Errorf("%w: region %d was deregistered", fabric.ErrUnknownRegion, id)
+	for _, c := range f.connections() {
+		c.fence(id, cause)
+	}
+	return nil
+}
+
+// connections lists everything that may touch memory right now.
+func (f *Fabric) connections() []fenced {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []fenced
+	for l := range f.links {
+		all = append(all, l)
+	}
+	for _, s := range f.services {
+		all = append(all, s)
+	}
+	return all
+}
+
+// fenced stops everything that touches a region.
+type fenced interface {
+	fence(region uint64, cause error)
+}
+
+// Address is host:port.
+func (f *Fabric) Address() []byte {
+	if f.listener == nil {
+		return nil
+	}
+	return []byte(f.listener.Addr().String())
+}
+
+// Connect reaches a peer.
+func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error) {
+	l := newLink(f, p)
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil, fabric.ErrClosed
+	}
+	f.links[l] = struct{}{}
+	f.mu.Unlock()
+	if _, err := l.connected(ctx); err != nil {
+		return nil, errors.Join(err, l.Close(ctx))
+	}
+	return l, nil
+}
+
+// Close ends every connection and waits for every goroutine.
+func (f *Fabric) Close(ctx context.Context) error {
+	f.mu.Lock()
+	again := f.closed
+	f.closed = true
+	links, services := make([]*link, 0, len(f.links)), make([]*service, 0, len(f.services))
+	for l := range f.links {
+		links = append(links, l)
+	}
+	for _, s := range f.services {
+		services = append(services, s)
+	}
+	for conn := range f.greeting {
+		conn.Close()
+	}
+	f.mu.Unlock()
+	var errs []error
+	if f.listener != nil && !again {
+		errs = append(errs, f.listener.Close())
+	}
+	for _, l := range links {
+		errs = append(errs, l.Close(ctx))
+	}
+	for _, s := range services {
+		s.lost(fabric.ErrClosed)
+	}
+	done := make(chan struct{})
+	go func() {
+		f.wait.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		errs = append(errs, fmt.Errorf("tcp: closing: %w", ctx.Err()))
+	}
+	return errors.Join(errs...)
+}
