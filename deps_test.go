@@ -42,8 +42,80 @@ var rooms = map[string]room{
 		uses: map[string]string{"github.com/zeebo/blake3": "block keys are BLAKE3-256"},
 		pure: true,
 	},
+	"mem": {
+		owns: "memory that transfers touch: sections, spans, references",
+		uses: map[string]string{"golang.org/x/sys": "memfd, process_vm_readv"},
+	},
+	"fabric": {
+		owns: "the transfer contract: regions, links, lists, transfers",
+		may:  map[string]string{"mem": "lists are spans of sections", "mrdn": "ids and error codes"},
+	},
+	"fabric/session": {
+		owns: "the conversation of a link as state machines without I/O",
+		may:  map[string]string{"fabric": "states and errors", "mrdn": "frames"},
+		pure: true,
+	},
+	"fabric/fabrictest": {
+		owns: "the suite every fabric passes",
+		may:  map[string]string{"fabric": "the contract", "mem": "sections", "mrdn": "ids"},
+		uses: map[string]string{"go.uber.org/goleak": "no goroutine is left"},
+	},
+	"fabric/tcp": {
+		owns: "the data plane between hosts",
+		may: map[string]string{
+			"fabric": "the contract", "fabric/session": "the machines it feeds", "mem": "sections", "mrdn": "frames",
+		},
+		uses:     map[string]string{"github.com/zeebo/xxh3": "chunk checksums", "golang.org/x/sys": "readv, writev"},
+		testsMay: []string{"fabric/fabrictest"},
+	},
+	"meta": {
+		owns:     "the directory: leased records, compare-and-swap, watches",
+		testsMay: []string{"meta/metatest"},
+	},
+	"meta/metatest": {
+		owns: "the suite every directory passes",
+		may:  map[string]string{"meta": "the contract"},
+		uses: map[string]string{"go.uber.org/goleak": "no goroutine is left"},
+	},
+	"meta/memdir": {
+		owns:     "a directory in this process, for tests and simulation",
+		may:      map[string]string{"meta": "the contract"},
+		testsMay: []string{"meta/metatest"},
+	},
+	"meta/etcd": {
+		owns: "the directory in an etcd",
+		may:  map[string]string{"meta": "the contract"},
+		uses: map[string]string{
+			"go.etcd.io/etcd": "the client", "google.golang.org/grpc": "its connection", "go.uber.org/zap": "its logger, silenced",
+		},
+		testsMay: []string{"meta/metatest", "meta/etcd/embedded"},
+	},
+	"meta/etcd/embedded": {
+		owns: "an etcd of one member in a process of its own",
+		may:  map[string]string{"meta": "errors"},
+		uses: map[string]string{
+			"go.etcd.io/etcd": "the server", "google.golang.org/grpc": "its listener", "go.uber.org/zap": "its logger",
+			"golang.org/x/sys": "the lock on its data",
+		},
+	},
+	"agent": {
+		owns: "registration, metadata, requests, transfers, notifications; the choice of fabric",
+		may: map[string]string{
+			"fabric": "what moves the bytes", "mem": "sections", "meta": "where agents are found", "mrdn": "ids",
+		},
+		uses:     map[string]string{"github.com/zeebo/xxh3": "the checksum of a metadata blob"},
+		testsMay: []string{"fabric/tcp", "meta/memdir"},
+	},
+	"node": {
+		owns: "the fuse box: which adapters a process has",
+		may: map[string]string{
+			"agent": "agents", "fabric": "their fabrics", "fabric/tcp": "the one there is", "meta": "the directory",
+			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "mrdn": "ids", "telemetry": "metrics",
+		},
+		testsMay: []string{"mem", "meta/memdir"},
+	},
 	"mrdn": {
-		owns: "bytes on the wire: the MRDN v1 frame",
+		owns: "bytes on the wire: the MRDN v1 frame, the frames of a link",
 		may:  map[string]string{"kv": "a frame carries a Tier"},
 		uses: map[string]string{"github.com/zeebo/blake3": "a frame carries a BLAKE3-128 checksum"},
 	},
@@ -77,6 +149,8 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"config": "config …", "models": "config init --model", "doctor": "doctor",
 			"kv": "frame encode --tier", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
+			"node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
+			"meta": "peers", "meta/etcd/embedded": "directory",
 		},
 		uses: map[string]string{
 			"github.com/alecthomas/kong": "commands as structs",

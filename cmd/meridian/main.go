@@ -28,6 +28,12 @@ type commands struct {
 	ConfigCmds configCommands    `cmd:"" name:"config" help:"Write, check, show and explain meridian.toml."`
 	Frame      frameCommands     `cmd:"" help:"Encode, inspect and verify MRDN frames."`
 	Doctor     doctorCommand     `cmd:"" help:"Tell what this machine has and what each thing enables."`
+	Directory  directoryCommand  `cmd:"" help:"Run the directory of a cell (an embedded etcd)."`
+	Agent      agentCommand      `cmd:"" help:"Run a transfer agent."`
+	Peers      peersCommand      `cmd:"" help:"List the agents of a cell."`
+	Explain    explainCommand    `cmd:"" help:"Tell what became of a transfer, and why."`
+	Send       sendCommand       `cmd:"" help:"Send a file to an agent that receives."`
+	Recv       recvCommand       `cmd:"" help:"Receive files."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`
 	Complete   completeCommand   `cmd:"" name:"__complete" hidden:"" passthrough:""`
 }

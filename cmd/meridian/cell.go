@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"meridian/agent"
+	"meridian/meta"
+	"meridian/meta/etcd/embedded"
+	"meridian/mrdn"
+	"meridian/node"
+	"meridian/telemetry"
+)
+
+// cellFlags say which cell a command belongs to.
+type cellFlags struct {
+	State     string   `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory of this user's cell (default ~/.local/state/meridian)."`
+	Directory []string `placeholder:"URL" help:"Endpoints of the directory (default: the one in the state directory)."`
+}
+
+func (c cellFlags) stateDir() (string, error) {
+	if c.State != "" {
+		return c.State, nil
+	}
+	return node.DefaultStateDir()
+}
+
+// untilStopped ends with Ctrl-C or SIGTERM.
+func untilStopped() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+}
+
+// stopTimeout bounds how long a clean stop may take.
+const stopTimeout = 10 * time.Second
+
+func stopping() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), stopTimeout)
+}
+
+func (c *commands) logger(std *stdio) *slog.Logger {
+	format := c.LogFormat
+	if format == "" {
+		format = "text"
+	}
+	logger, err := telemetry.NewLogger(std.err, telemetry.LogOptions{Level: "info", Format: format})
+	if err != nil {
+		panic(err) // the flag takes known formats only
+	}
+	return logger
+}
+
+type directoryCommand struct {
+	State  string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default ~/.local/state/meridian)."`
+	Listen string `placeholder:"URL" help:"Where agents dial: unix:///path or http://127.0.0.1:PORT (default: a socket in the state directory)."`
+}
+
+func (c *directoryCommand) Help() string {
+	return "Runs the directory of a cell: an embedded etcd, in the foreground, until Ctrl-C. Records and leases survive a restart. " +
+		"A cell that has an etcd of its own does not need it."
+}
+
+func (c *directoryCommand) Run(std *stdio, all *commands) error {
+	dir, err := cellFlags{State: c.State}.stateDir()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := untilStopped()
+	defer cancel()
+	server, err := embedded.Open(ctx, embedded.Options{Dir: dir, Listen: c.Listen, Logger: all.logger(std)})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(std.out, "directory ready at %s\n", server.Endpoint())
+	var failed error
+	select {
+	case <-ctx.Done():
+	case failed = <-server.Failed():
+	}
+	stop, done := stopping()
+	defer done()
+	return errors.Join(failed, server.Close(stop))
+}
+
+type agentCommand struct {
+	cellFlags
+	Name        string `required:"" help:"Name of the agent, unique in the cell."`
+	Listen      string `default:"127.0.0.1:0" help:"Address of the data plane."`
+	Streams     int    `help:"TCP streams to each peer (default: one per core)."`
+	NoDirectory bool   `help:"Do without a directory; peers are told of by address."`
+	Metrics     string `default:"127.0.0.1:0" placeholder:"ADDRESS" help:"Where /metrics is served; empty for nowhere."`
+}
+
+func (c *agentCommand) open(ctx context.Context, std *stdio, all *commands) (*node.Agent, error) {
+	dir, err := c.stateDir()
+	if err != nil {
+		return nil, err
+	}
+	b := thisBuild()
+	return node.OpenAgent(ctx, node.AgentOptions{
+		Name: c.Name, Listen: c.Listen, Streams: c.Streams, StateDir: dir, Directory: c.Directory, NoDirectory: c.NoDirectory,
+		Metrics: c.Metrics, Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}, Logger: all.logger(std),
+	})
+}
+
+func (c *agentCommand) Run(std *stdio, all *commands) error {
+	ctx, cancel := untilStopped()
+	defer cancel()
+	n, err := c.open(ctx, std, all)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(std.out, "agent %s ready, incarnation %s, metrics at %s\n", n.Name(), n.Incarnation(), n.MetricsAddr())
+	<-ctx.Done()
+	stop, done := stopping()
+	defer done()
+	return n.Close(stop)
+}
+
+type peersCommand struct {
+	cellFlags
+	Watch bool `help:"Go on and show who comes and goes."`
+	JSON  bool `help:"Print JSON: one object, or with --watch one a line."`
+}
+
+func (c *peersCommand) Run(std *stdio) error {
+	dir, err := c.stateDir()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := untilStopped()
+	defer cancel()
+	d, err := node.OpenDirectory(ctx, dir, c.Directory)
+	if err != nil {
+		return err
+	}
+	err = c.show(ctx, std, d)
+	stop, done := stopping()
+	defer done()
+	return errors.Join(err, d.Close(stop))
+}
+
+func (c *peersCommand) show(ctx context.Context, std *stdio, d meta.Directory) error {
+	if c.Watch {
+		return c.follow(ctx, std, d)
+	}
+	asking, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	snapshot, err := d.List(asking, agent.AgentPrefix)
+	if err != nil {
+		return err
+	}
+	records := agentRecords(snapshot.Records)
+	if c.JSON {
+		return std.writeJSON(map[string]any{"agents": records})
+	}
+	if len(records) == 0 {
+		_, err := fmt.Fprintln(std.out, "no agents")
+		return err
+	}
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NAME\tINCARNATION\tFABRICS")
+	for _, r := range records {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", r.Name, r.Incarnation, fabricList(r))
+	}
+	return table.Flush()
+}
+
+func agentRecords(records []meta.Record) []agent.AgentRecord {
+	all := []agent.AgentRecord{}
+	for _, record := range records {
+		var r agent.AgentRecord
+		if json.Unmarshal(record.Value, &r) == nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func fabricList(r agent.AgentRecord) string {
+	var parts []string
+	for name, address := range r.Fabrics {
+		parts = append(parts, name+" "+address)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// follow prints who is there, then who comes and goes, until it is stopped.
+func (c *peersCommand) follow(ctx context.Context, std *stdio, d meta.Directory) error {
+	w, err := d.Watch(ctx, agent.AgentPrefix, 0)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	for e := range w.Events() {
+		var err error
+		switch e.Kind {
+		case meta.Resync, meta.Available:
+			for _, r := range agentRecords(e.Records) {
+				err = errors.Join(err, c.line(std, "here", r))
+			}
+		case meta.Put:
+			for _, r := range agentRecords([]meta.Record{e.Record}) {
+				err = c.line(std, "came", r)
+			}
+		case meta.Delete:
+			err = c.line(std, "gone", agent.AgentRecord{Name: strings.TrimPrefix(e.Record.Key, agent.AgentPrefix)})
+		case meta.Unavailable:
+			err = c.line(std, "unknown", agent.AgentRecord{Name: "the directory does not answer"})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *peersCommand) line(std *stdio, what string, r agent.AgentRecord) error {
+	if c.JSON {
+		return std.writeJSON(map[string]any{"event": what, "agent": r})
+	}
+	_, err := fmt.Fprintf(std.out, "%s %-8s %s %s\n", time.Now().Format(time.TimeOnly), what, r.Name, fabricList(r))
+	return err
+}
+
+type explainCommand struct {
+	ID    string `arg:"" optional:"" help:"Id of a transfer; without one, the transfers that are remembered are listed."`
+	State string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default ~/.local/state/meridian)."`
+	Agent string `placeholder:"NAME" help:"Ask this agent only (default: every agent of this user)."`
+	JSON  bool   `help:"Print one JSON object."`
+}
+
+func (c *explainCommand) Run(std *stdio) error {
+	dir, err := cellFlags{State: c.State}.stateDir()
+	if err != nil {
+		return err
+	}
+	names := []string{c.Agent}
+	if c.Agent == "" {
+		if names, err = node.Agents(dir); err != nil {
+			return err
+		}
+	}
+	if len(names) == 0 {
+		return &failure{err: fmt.Errorf("no agent runs with the state directory %s", dir), hint: "`meridian agent --name NAME` starts one", status: exitFailure}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if c.ID == "" {
+		return c.list(ctx, std, dir, names)
+	}
+	id, err := mrdn.ParseID(c.ID)
+	if err != nil {
+		return invalid("`meridian explain` without an id lists them", "%w", err)
+	}
+	var errs []error
+	for _, name := range names {
+		record, err := node.Explain(ctx, dir, name, id)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if c.JSON {
+			return std.writeJSON(record)
+		}
+		_, err = io.WriteString(std.out, record.String())
+		return err
+	}
+	return errors.Join(errs...)
+}
+
+func (c *explainCommand) list(ctx context.Context, std *stdio, dir string, names []string) error {
+	all := []agent.Record{}
+	for _, name := range names {
+		records, err := node.Transfers(ctx, dir, name)
+		if err != nil {
+			return err
+		}
+		all = append(all, records...)
+	}
+	if c.JSON {
+		return std.writeJSON(map[string]any{"transfers": all})
+	}
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "TRANSFER\tOP\tPEER\tBYTES\tFABRIC\tSTATE")
+	for _, r := range all {
+		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%s\t%v\n", r.ID, r.Op, r.Peer, r.Bytes, r.Fabric, r.State)
+	}
+	return table.Flush()
+}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"meridian/agent"
+	"meridian/fabric"
+	"meridian/mem"
+	"meridian/node"
+)
+
+// A parcel is a file on its way from one agent to another: the sender registers
+// it and says so in a notification; the receiver reads it, window by window,
+// straight into a file of its own, and says how far it is. It is the smallest
+// use of everything an agent does.
+type parcel struct {
+	Kind     string `json:"kind"` // offer, progress, done, refused
+	Name     string `json:"name,omitempty"`
+	Bytes    uint64 `json:"bytes,omitempty"`
+	Address  uint64 `json:"address,omitempty"`
+	Device   uint32 `json:"device,omitempty"`
+	Metadata []byte `json:"metadata,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+const (
+	parcelWindow = 32 << 20
+	// parcelDevice keeps file sections apart, which all begin at address 0.
+	parcelDevice = 1
+	// parcelPatience is how long either side waits for a sign of life.
+	parcelPatience = 30 * time.Second
+)
+
+func (p parcel) encode() []byte {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // plain fields
+	}
+	return b
+}
+
+type sendCommand struct {
+	cellFlags
+	File   string `arg:"" type:"existingfile" help:"File to send."`
+	To     string `arg:"" name:"peer" help:"PEER, or PEER:NAME to give the file another name there."`
+	At     string `placeholder:"HOST:PORT" help:"Address of the peer, where there is no directory."`
+	Listen string `default:"127.0.0.1:0" help:"Address to be read at."`
+}
+
+func (c *sendCommand) Run(std *stdio, all *commands) error {
+	peerName, name, _ := strings.Cut(c.To, ":")
+	if name == "" {
+		name = filepath.Base(c.File)
+	}
+	f, err := os.Open(c.File)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if info.Size() == 0 {
+		return errors.Join(invalid("", "%s is empty: there is nothing to send", c.File), f.Close())
+	}
+	ctx, cancel := untilStopped()
+	defer cancel()
+	var suffix [4]byte
+	rand.Read(suffix[:])
+	self := agentCommand{cellFlags: c.cellFlags, Name: fmt.Sprintf("send-%x", suffix), Listen: c.Listen, NoDirectory: c.At != ""}
+	n, err := self.open(ctx, std, all)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	err = c.send(ctx, std, n, f, uint64(info.Size()), peerName, name)
+	stop, done := stopping()
+	defer done()
+	return errors.Join(err, n.Close(stop))
+}
+
+func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os.File, size uint64, peerName, name string) error {
+	section, err := mem.OpenFile(f, size, parcelDevice)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	defer func() {
+		stop, done := stopping()
+		defer done()
+		_ = section.Close(stop) // read only: nothing can be lost
+	}()
+	region, err := n.Register(section, name)
+	if err != nil {
+		return err
+	}
+	defer n.Deregister(context.WithoutCancel(ctx), region.ID)
+	peer, err := c.peer(ctx, n, peerName)
+	if err != nil {
+		return err
+	}
+	offer := parcel{Kind: "offer", Name: name, Bytes: size, Address: region.Address, Device: region.Device, Metadata: n.MetadataBlob()}
+	if err := peer.Notify(ctx, offer.encode()); err != nil {
+		return err
+	}
+	bar := newProgress(std.err, name, size)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(parcelPatience):
+			return fmt.Errorf("%s has not answered for %v", peerName, parcelPatience)
+		case note := <-n.Notifications():
+			var p parcel
+			if err := json.Unmarshal(note.Payload, &p); err != nil {
+				return fmt.Errorf("%s answered what this version does not understand: %w", note.From, err)
+			}
+			switch p.Kind {
+			case "progress":
+				bar.set(p.Bytes)
+			case "refused":
+				return fmt.Errorf("%s refused %s: %s", note.From, name, p.Reason)
+			case "done":
+				bar.finish()
+				_, err := fmt.Fprintf(std.out, "sent %s to %s: %d bytes, every chunk verified\n", name, note.From, size)
+				return err
+			}
+		}
+	}
+}
+
+func (c *sendCommand) peer(ctx context.Context, n *node.Agent, name string) (*agent.Peer, error) {
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	if c.At == "" {
+		return n.Find(ctx, name)
+	}
+	p, err := n.Fetch(ctx, "tcp", c.At)
+	if err == nil && p.Name != name {
+		return nil, fmt.Errorf("%s answers at %s, not %s", p.Name, c.At, name)
+	}
+	return p, err
+}
+
+type recvCommand struct {
+	agentCommand
+	Dir       string `default:"." type:"existingdir" help:"Where files are put."`
+	Once      bool   `help:"Stop after the first file."`
+	Overwrite bool   `help:"Replace files that exist."`
+}
+
+func (c *recvCommand) Run(std *stdio, all *commands) error {
+	ctx, cancel := untilStopped()
+	defer cancel()
+	n, err := c.open(ctx, std, all)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(std.out, "waiting for files as %s\n", n.Name())
+	err = c.serve(ctx, std, n)
+	stop, done := stopping()
+	defer done()
+	return errors.Join(err, n.Close(stop))
+}
+
+func (c *recvCommand) serve(ctx context.Context, std *stdio, n *node.Agent) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case note := <-n.Notifications():
+			var p parcel
+			if json.Unmarshal(note.Payload, &p) != nil || p.Kind != "offer" {
+				continue // not a parcel: somebody else's conversation
+			}
+			if err := c.receive(ctx, std, n, p); err != nil {
+				fmt.Fprintf(std.err, "%s from %s: %v\n", p.Name, note.From, err)
+			} else if _, err := fmt.Fprintf(std.out, "received %s from %s: %d bytes, every chunk verified\n", p.Name, note.From, p.Bytes); err != nil {
+				return err
+			}
+			if c.Once {
+				return nil
+			}
+		}
+	}
+}
+
+// receive takes one file. It appears under its name only when it is whole.
+func (c *recvCommand) receive(ctx context.Context, std *stdio, n *node.Agent, p parcel) error {
+	peer, err := n.LoadMetadata(p.Metadata)
+	if err != nil {
+		return err
+	}
+	defer n.Forget(context.WithoutCancel(ctx), peer.Name)
+	err = c.take(ctx, std, n, peer, p)
+	answer := parcel{Kind: "done"}
+	if err != nil {
+		answer = parcel{Kind: "refused", Reason: err.Error()}
+	}
+	telling, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return errors.Join(err, peer.Notify(telling, answer.encode()))
+}
+
+func (c *recvCommand) take(ctx context.Context, std *stdio, n *node.Agent, peer *agent.Peer, p parcel) error {
+	if p.Name == "" || p.Name != filepath.Base(p.Name) || strings.HasPrefix(p.Name, ".") {
+		return fmt.Errorf("%q is not a plain file name", p.Name)
+	}
+	target := filepath.Join(c.Dir, p.Name)
+	if _, err := os.Lstat(target); err == nil && !c.Overwrite {
+		return fmt.Errorf("%s exists; start with --overwrite to replace it", p.Name)
+	}
+	f, err := os.CreateTemp(c.Dir, "."+p.Name+".*")
+	if err != nil {
+		return err
+	}
+	partial := f.Name()
+	defer os.Remove(partial) // gone by then if all went well
+	section, err := mem.OpenFile(f, p.Bytes, parcelDevice)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	region, err := n.Register(section, p.Name)
+	if err == nil {
+		err = c.read(ctx, std, n, peer, p, region)
+		err = errors.Join(err, n.Deregister(context.WithoutCancel(ctx), region.ID))
+	}
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Chmod(0o644))
+	}
+	stop, done := stopping()
+	defer done()
+	if err := errors.Join(err, section.Close(stop)); err != nil {
+		return err
+	}
+	return os.Rename(partial, target)
+}
+
+// read brings the file over, window by window.
+func (c *recvCommand) read(ctx context.Context, std *stdio, n *node.Agent, peer *agent.Peer, p parcel, region agent.RegionInfo) error {
+	var here, there []agent.Descriptor
+	for at := uint64(0); at < p.Bytes; at += parcelWindow {
+		size := min(parcelWindow, p.Bytes-at)
+		here = append(here, agent.Descriptor{Address: region.Address + at, Length: size, Device: region.Device})
+		there = append(there, agent.Descriptor{Address: p.Address + at, Length: size, Device: p.Device})
+	}
+	local, err := n.Local(here)
+	if err != nil {
+		return err
+	}
+	remote, err := peer.Remote(there)
+	if err != nil {
+		return err
+	}
+	bar := newProgress(std.err, p.Name, p.Bytes)
+	defer bar.finish()
+	received := uint64(0)
+	for i := range here {
+		if err := c.window(ctx, n, agent.Side{List: local, Indices: []int32{int32(i)}}, agent.Side{List: remote, Indices: []int32{int32(i)}}); err != nil {
+			return err
+		}
+		received += here[i].Length
+		bar.set(received)
+		if err := peer.Notify(ctx, parcel{Kind: "progress", Bytes: received}.encode()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *recvCommand) window(ctx context.Context, n *node.Agent, local, remote agent.Side) error {
+	ctx, cancel := context.WithTimeout(ctx, parcelPatience)
+	defer cancel()
+	r, err := n.Prepare(fabric.Read, local, remote)
+	if err != nil {
+		return err
+	}
+	defer r.Release()
+	t, err := r.Post(ctx, agent.PostOptions{})
+	if err != nil {
+		return err
+	}
+	return t.Await(ctx)
+}
