@@ -6,13 +6,17 @@
 package token
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // ErrNoMarker means that a text is not made of whole tokens of a vocabulary.
@@ -23,11 +27,20 @@ const maxFileBytes = 256 << 20
 
 // Vocabulary is the tokens of one model.
 type Vocabulary struct {
-	added map[string]uint32 // matched in raw text, before anything else
+	added map[string]tokenID // matched in raw text, before anything else
 	// addedLongestFirst lists the texts in added; where one starts with
 	// another, the longer one wins.
 	addedLongestFirst []string
-	base              map[string]uint32 // in the model's own spelling
+	base              map[string]tokenID // in the model's own spelling
+}
+
+type tokenID uint32
+
+// UnmarshalJSON takes nothing but digits: no null, no sign, no fraction.
+func (id *tokenID) UnmarshalJSON(data []byte) error {
+	n, err := strconv.ParseUint(string(data), 10, 32)
+	*id = tokenID(n)
+	return err
 }
 
 // Open reads a tokenizer.json.
@@ -51,48 +64,85 @@ func Open(path string) (*Vocabulary, error) {
 	return v, nil
 }
 
-// Parse reads the text of a tokenizer.json.
+// Parse reads the text of a tokenizer.json. Names are taken as they are
+// written, and of two with one name the last counts: maps do that, where the
+// fields of a struct would also take "MODEL". Python's reader, with which the
+// corpus in testdata/token holds this one together, does the same.
 func Parse(data []byte) (*Vocabulary, error) {
-	var file struct {
-		Added []struct {
-			ID      *uint32 `json:"id"`
-			Content string  `json:"content"`
-		} `json:"added_tokens"`
-		Model *struct {
-			Vocab json.RawMessage `json:"vocab"`
-		} `json:"model"`
+	if !utf8.Valid(data) {
+		return nil, errors.New("not a tokenizer.json: it is not UTF-8")
 	}
+	if nesting(data) > maxNesting {
+		return nil, fmt.Errorf("not a tokenizer.json: it is nested deeper than %d", maxNesting)
+	}
+	var file, model map[string]json.RawMessage
 	if err := json.Unmarshal(data, &file); err != nil {
 		return nil, fmt.Errorf("not a tokenizer.json: %w", err)
 	}
-	if file.Model == nil {
+	if json.Unmarshal(file["model"], &model) != nil || model == nil {
 		return nil, errors.New(`not a tokenizer.json: it has no "model"`)
 	}
-	base, err := parseVocab(file.Model.Vocab)
-	if err != nil {
+	v := &Vocabulary{}
+	var err error
+	if v.base, err = parseVocab(model["vocab"]); err != nil {
 		return nil, err
 	}
-	v := &Vocabulary{added: make(map[string]uint32), base: base}
-	for i, t := range file.Added {
-		if t.ID == nil || t.Content == "" {
-			return nil, fmt.Errorf("added token %d lacks an id or a content", i)
-		}
-		v.added[t.Content] = *t.ID
-		v.addedLongestFirst = append(v.addedLongestFirst, t.Content)
+	if v.added, err = parseAdded(file["added_tokens"]); err != nil {
+		return nil, err
 	}
-	slices.SortFunc(v.addedLongestFirst, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return strings.Compare(a, b)
+	v.addedLongestFirst = slices.SortedFunc(maps.Keys(v.added), func(a, b string) int {
+		return cmp.Or(len(b)-len(a), strings.Compare(a, b))
 	})
 	return v, nil
 }
 
+// maxNesting is many times what a tokenizer.json has.
+const maxNesting = 100
+
+// nesting is how deep the lists and objects of a JSON text lie in one another.
+func nesting(data []byte) (deepest int) {
+	depth, quoted := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+			deepest = max(deepest, depth)
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// parseAdded reads the list of added tokens, which may be missing.
+func parseAdded(raw json.RawMessage) (map[string]tokenID, error) {
+	var tokens []map[string]json.RawMessage
+	if raw != nil {
+		if err := json.Unmarshal(raw, &tokens); err != nil {
+			return nil, fmt.Errorf(`"added_tokens" is no list of tokens: %w`, err)
+		}
+	}
+	added := make(map[string]tokenID, len(tokens))
+	for i, t := range tokens {
+		var id tokenID
+		var content string
+		if json.Unmarshal(t["id"], &id) != nil || json.Unmarshal(t["content"], &content) != nil || content == "" {
+			return nil, fmt.Errorf("added token %d lacks an id or a content", i)
+		}
+		added[content] = id
+	}
+	return added, nil
+}
+
 // parseVocab reads the two shapes a vocabulary comes in: {"text": id} of BPE
 // and WordPiece, and [["text", score], …] of Unigram, where the place is the id.
-func parseVocab(raw json.RawMessage) (map[string]uint32, error) {
-	var byText map[string]uint32
+func parseVocab(raw json.RawMessage) (map[string]tokenID, error) {
+	var byText map[string]tokenID
 	if err := json.Unmarshal(raw, &byText); err == nil && byText != nil {
 		return byText, nil
 	}
@@ -100,13 +150,13 @@ func parseVocab(raw json.RawMessage) (map[string]uint32, error) {
 	if err := json.Unmarshal(raw, &byPlace); err != nil || byPlace == nil {
 		return nil, errors.New(`"model.vocab" is neither a map of ids nor a list of pieces`)
 	}
-	byText = make(map[string]uint32, len(byPlace))
+	byText = make(map[string]tokenID, len(byPlace))
 	for i, piece := range byPlace {
-		var text string
-		if len(piece) == 0 || json.Unmarshal(piece[0], &text) != nil {
+		var text *string
+		if len(piece) == 0 || json.Unmarshal(piece[0], &text) != nil || text == nil {
 			return nil, fmt.Errorf(`"model.vocab" entry %d is not [text, score]`, i)
 		}
-		byText[text] = uint32(i)
+		byText[*text] = tokenID(i)
 	}
 	return byText, nil
 }
@@ -127,10 +177,10 @@ func (v *Vocabulary) Marker(text string) ([]uint32, error) {
 			if !known {
 				return nil, fmt.Errorf("%w: %q is not one token", ErrNoMarker, plain)
 			}
-			ids = append(ids, id)
+			ids = append(ids, uint32(id))
 		}
 		if token != "" {
-			ids = append(ids, v.added[token])
+			ids = append(ids, uint32(v.added[token]))
 		}
 		rest = rest[at+len(token):]
 	}

@@ -1,10 +1,14 @@
 package token
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -49,36 +53,58 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-func TestUnigramVocabulary(t *testing.T) {
-	v, err := Parse([]byte(`{"model": {"type": "Unigram", "vocab": [["<unk>", 0], ["hello", -1.5]]}}`))
+var repeated = regexp.MustCompile(`«(.)\*(\d+)»`)
+
+// TestVerdicts reads the corpus that holds Go and Python together.
+func TestVerdicts(t *testing.T) {
+	corpus, err := os.ReadFile("../testdata/token/verdicts.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ids, err := v.Marker("hello"); err != nil || !slices.Equal(ids, []uint32{1}) {
-		t.Errorf("got %v, %v", ids, err)
+	for line := range strings.Lines(string(corpus)) {
+		if strings.HasPrefix(line, "#") || line == "\n" {
+			continue
+		}
+		columns := strings.Split(strings.TrimSuffix(line, "\n"), " | ")
+		if len(columns) != 3 {
+			t.Fatalf("not three columns: %s", line)
+		}
+		text := repeated.ReplaceAllStringFunc(columns[1], func(found string) string {
+			parts := repeated.FindStringSubmatch(found)
+			count, _ := strconv.Atoi(parts[2])
+			return strings.Repeat(parts[1], count)
+		})
+		if got := verdict(t, text, columns[2]); got != columns[2] {
+			t.Errorf("%s: got %s, want %s", columns[0], got, columns[2])
+		}
 	}
 }
 
-func TestRefusedFiles(t *testing.T) {
-	for name, text := range map[string]string{
-		"empty":             ``,
-		"no JSON":           `vocab`,
-		"a list":            `[]`,
-		"no model":          `{"added_tokens": []}`,
-		"no vocab":          `{"model": {}}`,
-		"vocab of null":     `{"model": {"vocab": null}}`,
-		"vocab of text":     `{"model": {"vocab": "a"}}`,
-		"negative id":       `{"model": {"vocab": {"a": -1}}}`,
-		"piece of nothing":  `{"model": {"vocab": [[]]}}`,
-		"piece of numbers":  `{"model": {"vocab": [[1, 2]]}}`,
-		"added without id":  `{"model": {"vocab": {}}, "added_tokens": [{"content": "x"}]}`,
-		"added empty":       `{"model": {"vocab": {}}, "added_tokens": [{"id": 1, "content": ""}]}`,
-		"added id of text":  `{"model": {"vocab": {}}, "added_tokens": [{"id": "1", "content": "x"}]}`,
-		"added id too wide": `{"model": {"vocab": {}}, "added_tokens": [{"id": 4294967296, "content": "x"}]}`,
-	} {
-		if v, err := Parse([]byte(text)); err == nil {
-			t.Errorf("%s was read as %+v", name, v)
-		}
+// verdict writes what Parse makes of text as the corpus does. The marker to
+// look up is the one in want.
+func verdict(t *testing.T, text, want string) string {
+	t.Helper()
+	v, err := Parse([]byte(text))
+	if err != nil {
+		return "refused"
+	}
+	if want == "refused" {
+		return "read"
+	}
+	var marker string
+	if err := json.NewDecoder(strings.NewReader(want)).Decode(&marker); err != nil {
+		t.Fatal(err)
+	}
+	ids, err := v.Marker(marker)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%q %s", marker, strings.ReplaceAll(fmt.Sprint(ids), " ", ", "))
+}
+
+func TestBytesThatAreNotUTF8AreRefused(t *testing.T) {
+	if _, err := Parse([]byte("{\"model\": {\"vocab\": {\"\xff\": 1}}}")); err == nil {
+		t.Error("they were read")
 	}
 }
 

@@ -3,7 +3,9 @@ think markers into token ids, not to split running text."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
@@ -13,7 +15,12 @@ from meridian.fault import quoted
 MAX_FILE_BYTES = 256 << 20
 """Several times the largest tokenizer.json in use."""
 
+MAX_NESTING = 100
+"""Many times what a tokenizer.json has."""
+
 _MAX_U32 = (1 << 32) - 1
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+_BRACKET = re.compile(r"[\[\]{}]")
 
 
 class NoMarker(ValueError):
@@ -49,13 +56,16 @@ class Vocabulary:
     def parse(cls, data: bytes) -> Vocabulary:
         """Read the text of a tokenizer.json."""
         try:
-            file = json.loads(data.decode(errors="replace"), parse_constant=_no_constant)
+            text = data.decode()
+            file = json.loads(text, parse_int=_id_or_float, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"not a tokenizer.json: {error}") from error
+        if _nesting(text) > MAX_NESTING:
+            raise ValueError(f"not a tokenizer.json: it is nested deeper than {MAX_NESTING}")
         model = file.get("model") if isinstance(file, dict) else None
         if not isinstance(model, dict):
             raise ValueError('not a tokenizer.json: it has no "model"')
-        return cls(_parse_added(file.get("added_tokens") or []), _parse_vocab(model.get("vocab")))
+        return cls(_parse_added(file.get("added_tokens")), _parse_vocab(model.get("vocab")))
 
     def marker(self, text: str) -> tuple[int, ...]:
         """Return the ids that text is made of: added tokens, and between them
@@ -94,11 +104,25 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
+def _id_or_float(text: str) -> int | float:
+    """Read a whole number as int only where it can be an id: -0 cannot, and int
+    refuses to read thousands of digits."""
+    return int(text) if text.isdigit() and len(text) <= len(str(_MAX_U32)) else float(text)
+
+
 def _is_id(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_U32
+    return isinstance(value, int) and not isinstance(value, bool) and value <= _MAX_U32
+
+
+def _nesting(text: str) -> int:
+    """Tell how deep the lists and objects of a JSON text lie in one another."""
+    brackets = _BRACKET.findall(_STRING.sub("", text))
+    return max(itertools.accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
 
 
 def _parse_added(tokens: Any) -> dict[str, int]:
+    if tokens is None:
+        return {}
     if not isinstance(tokens, list):
         raise ValueError('"added_tokens" is not a list')
     added: dict[str, int] = {}
@@ -107,6 +131,8 @@ def _parse_added(tokens: Any) -> dict[str, int]:
         token_id, content = fields.get("id"), fields.get("content")
         if not _is_id(token_id) or not isinstance(content, str) or not content:
             raise ValueError(f"added token {i} lacks an id or a content")
+        # Half a surrogate stands for U+FFFD, as everywhere else.
+        content = content.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         added[content] = token_id
     return added
 

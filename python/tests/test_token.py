@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
+from conftest import TESTDATA
 
 from meridian.token import NoMarker, Vocabulary
 
@@ -43,16 +46,6 @@ def test_no_marker(text: str) -> None:
         Vocabulary.parse(BPE.encode()).marker(text)
 
 
-def test_unigram_vocabulary() -> None:
-    vocabulary = Vocabulary.parse(b'{"model": {"vocab": [["<unk>", 0], ["hello", -1.5]]}}')
-    assert vocabulary.marker("hello") == (1,)
-
-
-def test_first_and_last_id() -> None:
-    vocabulary = Vocabulary.parse(b'{"model": {"vocab": {"a": 0, "b": 4294967295}}}')
-    assert (vocabulary.marker("a"), vocabulary.marker("b")) == ((0,), (4294967295,))
-
-
 @pytest.mark.parametrize(
     ("text", "spelling"),
     [
@@ -74,36 +67,27 @@ def test_bytes_are_spelled_as_in_byte_level_vocabularies(text: str, spelling: st
     assert Vocabulary({}, {spelling: 1}).marker(text) == (1,)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "vocab",
-        "[]",
-        '{"added_tokens": []}',
-        '{"model": null}',
-        '{"model": {}}',
-        '{"model": {"vocab": null}}',
-        '{"model": {"vocab": "a"}}',
-        '{"model": {"vocab": {"a": -1}}}',
-        '{"model": {"vocab": {"a": 1.0}}}',
-        '{"model": {"vocab": {"a": NaN}}}',
-        '{"model": {"vocab": [[]]}}',
-        '{"model": {"vocab": [[1, 2]]}}',
-        '{"model": {"vocab": {}}, "added_tokens": [{"content": "x"}]}',
-        '{"model": {"vocab": {}}, "added_tokens": [{"id": 1, "content": ""}]}',
-        '{"model": {"vocab": {}}, "added_tokens": [{"id": "1", "content": "x"}]}',
-        '{"model": {"vocab": {}}, "added_tokens": [{"id": true, "content": "x"}]}',
-        '{"model": {"vocab": {}}, "added_tokens": [{"id": 4294967296, "content": "x"}]}',
-        '{"model": {"vocab": {}}, "added_tokens": [null]}',
-        '{"model": {"vocab": {}}, "added_tokens": {"a": 1}}',
-        "[" * 100_000,
-    ],
-    ids=lambda text: text[:60] or "empty",
-)
-def test_refused_files(text: str) -> None:
+def verdicts() -> list[list[str]]:
+    """Read the corpus that holds Go and Python together."""
+    lines = (TESTDATA / "token" / "verdicts.txt").read_text(encoding="utf-8").split("\n")
+    return [line.split(" | ") for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("case", verdicts(), ids=lambda case: case[0])
+def test_verdict(case: list[str]) -> None:
+    _, text, want = case
+    text = re.sub(r"«(.)\*(\d+)»", lambda found: found[1] * int(found[2]), text)
+    if want == "refused":
+        with pytest.raises(ValueError):
+            Vocabulary.parse(text.encode())
+        return
+    marker, end = json.JSONDecoder().raw_decode(want)
+    assert list(Vocabulary.parse(text.encode()).marker(marker)) == json.loads(want[end:])
+
+
+def test_bytes_that_are_not_utf8_are_refused() -> None:
     with pytest.raises(ValueError):
-        Vocabulary.parse(text.encode())
+        Vocabulary.parse(b'{"model": {"vocab": {"\xff": 1}}}')
 
 
 def test_open_names_the_file(tmp_path: Path) -> None:
