@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,9 @@ type AgentOptions struct {
 	// Listen is the tcp fabric's address.
 	Listen  string
 	Streams int
+	// Insecure allows Listen to be beyond loopback, where anybody who reaches
+	// it can read and write registered memory: there is no TLS yet.
+	Insecure bool
 	// StateDir holds the directory's and the agents' sockets; it belongs to
 	// one user.
 	StateDir string
@@ -85,6 +89,9 @@ func OpenAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 }
 
 func (n *Agent) open(ctx context.Context, o AgentOptions) (err error) {
+	if err := o.checkListen(); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
 		return fmt.Errorf("node: state directory: %w", err)
 	}
@@ -107,6 +114,23 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) (err error) {
 	}
 	n.admin, err = openAdmin(AdminSocket(o.StateDir, o.Name), n.Agent)
 	return err
+}
+
+// checkListen refuses to open memory to a network by accident.
+func (o AgentOptions) checkListen() error {
+	host, _, err := net.SplitHostPort(o.Listen)
+	if err != nil {
+		return fmt.Errorf("node: %q is not host:port: %w", o.Listen, err)
+	}
+	if address := net.ParseIP(host); host == "localhost" || address != nil && address.IsLoopback() {
+		return nil
+	}
+	if !o.Insecure {
+		return fmt.Errorf("node: %s is beyond loopback, and the data plane has no authentication yet: "+
+			"anybody who reaches it could read and write registered memory; allow that with --insecure", o.Listen)
+	}
+	o.Logger.Warn("the data plane listens beyond loopback without authentication", "listen", o.Listen)
+	return nil
 }
 
 func overTCP(o AgentOptions) agent.Opener {

@@ -95,6 +95,7 @@ type agentCommand struct {
 	cellFlags
 	Name        string `required:"" help:"Name of the agent, unique in the cell."`
 	Listen      string `default:"127.0.0.1:0" help:"Address of the data plane."`
+	Insecure    bool   `help:"Allow --listen beyond loopback, without authentication."`
 	Streams     int    `help:"TCP streams to each peer (default: one per core)."`
 	NoDirectory bool   `help:"Do without a directory; peers are told of by address."`
 	Metrics     string `default:"127.0.0.1:0" placeholder:"ADDRESS" help:"Where /metrics is served; empty for nowhere."`
@@ -107,7 +108,7 @@ func (c *agentCommand) open(ctx context.Context, std *stdio, all *commands) (*no
 	}
 	b := thisBuild()
 	return node.OpenAgent(ctx, node.AgentOptions{
-		Name: c.Name, Listen: c.Listen, Streams: c.Streams, StateDir: dir, Directory: c.Directory, NoDirectory: c.NoDirectory,
+		Name: c.Name, Listen: c.Listen, Insecure: c.Insecure, Streams: c.Streams, StateDir: dir, Directory: c.Directory, NoDirectory: c.NoDirectory,
 		Metrics: c.Metrics, Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}, Logger: all.logger(std),
 	})
 }

@@ -53,6 +53,8 @@ type sendCommand struct {
 	To     string `arg:"" name:"peer" help:"PEER, or PEER:NAME to give the file another name there."`
 	At     string `placeholder:"HOST:PORT" help:"Address of the peer, where there is no directory."`
 	Listen string `default:"127.0.0.1:0" help:"Address to be read at."`
+
+	Insecure bool `help:"Allow --listen beyond loopback, without authentication."`
 }
 
 func (c *sendCommand) Run(std *stdio, all *commands) error {
@@ -75,7 +77,7 @@ func (c *sendCommand) Run(std *stdio, all *commands) error {
 	defer cancel()
 	var suffix [4]byte
 	rand.Read(suffix[:])
-	self := agentCommand{cellFlags: c.cellFlags, Name: fmt.Sprintf("send-%x", suffix), Listen: c.Listen, NoDirectory: c.At != ""}
+	self := agentCommand{cellFlags: c.cellFlags, Name: fmt.Sprintf("send-%x", suffix), Listen: c.Listen, Insecure: c.Insecure, NoDirectory: c.At != ""}
 	n, err := self.open(ctx, std, all)
 	if err != nil {
 		return errors.Join(err, f.Close())
