@@ -13,7 +13,8 @@ const (
 )
 
 // Chunk is the next Length bytes of a part, in the part's own order. Checksum
-// is XXH3-64 of exactly these bytes, computed where they lay in memory.
+// is XXH3-64 over the XXH3-64s of their 4 KiB segments (docs/wire.md), computed
+// where the bytes lay in memory.
 type Chunk struct {
 	Handle   uint32
 	Length   uint32

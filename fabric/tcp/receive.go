@@ -127,7 +127,7 @@ func (s *stream) receiveChunk(c mrdn.Chunk) error {
 		s.receiveMu.Unlock()
 		return fmt.Errorf("%w: a chunk of %d bytes where %d are due", mrdn.ErrLinkFrame, c.Length, p.walk.Left())
 	}
-	s.hasher.Reset()
+	s.received.reset()
 	s.receiveMu.Unlock()
 
 	left, placeErr := int(c.Length), error(nil)
@@ -151,7 +151,7 @@ func (s *stream) endChunk(p *inbound, c mrdn.Chunk, placeErr error) error {
 	}
 	s.receiveMu.Lock()
 	err := placeErr
-	if err == nil && !p.stopped && !s.options.NoChecksums && s.hasher.Sum64() != c.Checksum {
+	if err == nil && !p.stopped && !s.options.NoChecksums && s.received.sum() != c.Checksum {
 		err = fmt.Errorf("%w: part %d of transfer %s, %d bytes before its end", fabric.ErrChecksum, p.part, p.id, p.walk.Left()+uint64(c.Length))
 	}
 	ended := err != nil || p.walk.Left() == 0
@@ -242,7 +242,7 @@ func (s *stream) place(p *inbound, b []byte) error {
 		return nil
 	}
 	if !s.options.NoChecksums {
-		_, _ = s.hasher.Write(b)
+		s.received.add(b)
 	}
 	for len(b) > 0 {
 		cut := p.walk.Next(uint64(len(b)))
@@ -330,7 +330,7 @@ func (s *stream) settle(n int) {
 	for placed > 0 {
 		cut := p.walk.Next(placed)
 		if !s.options.NoChecksums {
-			_, _ = s.hasher.Write(p.bound.Section(cut.Part).Bytes(cut.Offset, cut.Length))
+			s.received.add(p.bound.Section(cut.Part).Bytes(cut.Offset, cut.Length))
 		}
 		placed -= cut.Length
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
 	"meridian/fabric"
@@ -93,7 +92,7 @@ func (s *stream) postSmall(p *outbound) error {
 		}
 		c := mrdn.Chunk{Handle: p.handle, Length: uint32(size)}
 		if !s.options.NoChecksums {
-			c.Checksum = xxh3.Hash(payload)
+			c.Checksum = checksum(payload)
 		}
 		c.Put(s.control[start:])
 	}
@@ -271,7 +270,7 @@ func (s *stream) gatherChunk(p *outbound) error {
 	s.gather.reset()
 	s.gather.add(s.header[:])
 	size := min(uint64(s.options.ChunkBytes), p.walk.Left())
-	var hash xxh3.Hasher
+	s.sent.reset()
 	taken := uint64(0)
 	staged := 0
 	for taken < size && len(s.gather.pieces) < maxPieces {
@@ -291,14 +290,14 @@ func (s *stream) gatherChunk(p *outbound) error {
 			staged += int(cut.Length)
 		}
 		if !s.options.NoChecksums {
-			_, _ = hash.Write(piece)
+			s.sent.add(piece)
 		}
 		s.gather.add(piece)
 		taken += cut.Length
 	}
 	c := mrdn.Chunk{Handle: p.handle, Length: uint32(taken)}
 	if !s.options.NoChecksums {
-		c.Checksum = hash.Sum64()
+		c.Checksum = s.sent.sum()
 	}
 	c.Put(s.header[:])
 	return nil

@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/zeebo/xxh3"
-
 	"meridian/mrdn"
 )
 
@@ -50,6 +48,7 @@ type stream struct {
 	sendMu  sync.Mutex // held around every use of a sender's memory; protects sending, gather
 	sending *outbound
 	gather  vector
+	sent    digest
 	header  [mrdn.ChunkHeaderSize]byte
 	staging []byte
 	inline  []byte // what is being written outside writeLoop
@@ -60,7 +59,7 @@ type stream struct {
 	in        []byte // buffered input is in[inStart:inEnd]
 	inStart   int
 	inEnd     int
-	hasher    xxh3.Hasher
+	received  digest
 	placing   []byte // staging for memory that is not mapped, or not wanted
 	// target is the part that scatter is aimed at, by aimed bytes; behind them
 	// comes room for the next header when tail is set.
