@@ -83,10 +83,17 @@ func find(sorted []RegionInfo, d Descriptor) int {
 // pick builds the fabric's list of the chosen descriptors; nil chooses all.
 func (l *List) pick(indices []int32) (fabric.List, error) {
 	var out fabric.List
+	left := len(indices)
+	if indices == nil {
+		left = len(l.pieces)
+	}
 	add := func(p piece) error {
 		r := &l.regions[p.region]
 		if n := len(out); n == 0 || out[n-1].Region != r.ID {
 			out = append(out, fabric.Part{Region: r.ID, Epoch: r.Epoch})
+			if n == 0 {
+				out[0].Spans.Grow(left) // most requests touch one region
+			}
 		}
 		return out[len(out)-1].Spans.Add(p.offset, p.length)
 	}

@@ -177,6 +177,9 @@ func (l List) Slice(dst List, from, length uint64) (List, error) {
 		source := &l[cut.Part]
 		if n := len(dst); n == 0 || dst[n-1].Region != source.Region || dst[n-1].Epoch != source.Epoch {
 			dst = append(dst, Part{Region: source.Region, Epoch: source.Epoch})
+			// As many runs as the share of the bytes suggests.
+			share := float64(min(length, source.Spans.Bytes())) / float64(source.Spans.Bytes())
+			dst[n].Spans.Grow(int(share*float64(len(source.Spans.Runs()))) + 1)
 		}
 		if err := dst[len(dst)-1].Spans.Add(cut.Offset, cut.Length); err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package mem
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -93,6 +94,9 @@ func (s *Spans) AddRun(r Run) error {
 	return nil
 }
 
+// Grow makes room for so many more runs, so that adding them allocates once.
+func (s *Spans) Grow(runs int) { s.runs = slices.Grow(s.runs, runs) }
+
 // Bytes is how many bytes the spans cover.
 func (s *Spans) Bytes() uint64 { return s.bytes }
 
@@ -127,14 +131,11 @@ func (s *Spans) Overlaps() bool {
 		end, _ := r.end()
 		bounds = append(bounds, interval{r.Offset, end})
 	}
-	byStart := func(a, b interval) int {
-		if a.start < b.start {
-			return -1
-		}
-		return 1
-	}
+	byStart := func(a, b interval) int { return cmp.Compare(a.start, b.start) }
 	touching := func(list []interval) bool {
-		slices.SortFunc(list, byStart)
+		if !slices.IsSortedFunc(list, byStart) {
+			slices.SortFunc(list, byStart)
+		}
 		for i := 1; i < len(list); i++ {
 			if list[i].start < list[i-1].end {
 				return true
