@@ -110,7 +110,7 @@ func (d *directory) Grant(ctx context.Context, o LeaseOptions) (*Lease, error) {
 			return ErrClosed
 		}
 		d.leases[l] = struct{}{}
-		go l.keep(life)
+		d.active.Go(func() { l.keep(life) })
 		return nil
 	})
 	if err != nil {
@@ -294,18 +294,20 @@ func (l *Lease) putBackOne(ctx context.Context, key string) error {
 	return nil
 }
 
-// lose ends the lease and takes along what it may have put back already.
+// lose ends the lease. What it may have put back already goes again before the
+// owner hears of it.
 func (l *Lease) lose(life context.Context, err error) {
 	id, wasHeld := l.finish(Lost, l.directory.fault(context.Background(), "renew", "", err))
 	if !wasHeld {
 		return
 	}
 	l.directory.count.lost.Add(1)
+	if l.policy == Restore {
+		ctx, cancel := l.directory.bound(life, leastAttempt)
+		defer cancel()
+		_ = l.directory.backend.Revoke(ctx, id) // unanswered, it expires by itself
+	}
 	close(l.lost)
-	ctx, cancel := l.directory.bound(life, l.directory.options.CallTimeout)
-	defer cancel()
-	// Unanswered, it expires by itself.
-	_ = l.directory.backend.Revoke(ctx, id)
 }
 
 // under writes with the lease's id, again when the directory says that the id

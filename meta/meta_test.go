@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -92,6 +93,74 @@ func TestPuttingBackStartsOverWhenTheLeaseEndsAgain(t *testing.T) {
 	metatest.Await(t, 5*time.Second, "held under a third id", func() bool { return lease.ID() == 3 && d.Metrics().Renewals > 0 })
 	if lease.State() != meta.Held || d.Metrics().Lost != 0 {
 		t.Errorf("the lease is %v, %v", lease.State(), lease.Err())
+	}
+}
+
+// Nothing is half put back: where one key is taken, the others go again.
+func TestLosingTakesBackWhatWasPutBack(t *testing.T) {
+	s := &scripted{
+		renew: func(meta.LeaseID) error { return meta.ErrLeaseLost },
+		write: func(c meta.Change) (meta.Record, error) {
+			if c.Lease == 2 && c.Key == "b" {
+				return meta.Record{Key: c.Key, Lease: 99}, meta.ErrExists
+			}
+			return meta.Record{Key: c.Key, Lease: c.Lease}, nil
+		},
+	}
+	d := openScripted(t, s, meta.Options{})
+	lease, err := d.Grant(t.Context(), meta.LeaseOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"a", "b"} {
+		if _, err := d.Create(t.Context(), meta.Entry{Key: key, Lease: lease}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-lease.Lost()
+	if err := d.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(s.revoked, []meta.LeaseID{2}) || !errors.Is(lease.Err(), meta.ErrExists) || d.Metrics().Lost != 1 {
+		t.Errorf("revoked were %v, lost because of %v", s.revoked, lease.Err())
+	}
+}
+
+func TestWritesOfOneKeyTakeTurns(t *testing.T) {
+	var mu sync.Mutex // protects what follows
+	busy := make(map[string]int)
+	most, together := 0, 0
+	s := &scripted{write: func(c meta.Change) (meta.Record, error) {
+		mu.Lock()
+		busy[c.Key]++
+		most = max(most, busy[c.Key])
+		together = max(together, len(busy))
+		mu.Unlock()
+		time.Sleep(5 * time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		if busy[c.Key]--; busy[c.Key] == 0 {
+			delete(busy, c.Key)
+		}
+		return meta.Record{Key: c.Key}, nil
+	}}
+	d := openScripted(t, s, meta.Options{})
+	var writers sync.WaitGroup
+	for i := range 40 {
+		key := string(rune('a' + i%4))
+		writers.Go(func() {
+			_, err := d.Put(t.Context(), meta.Entry{Key: key})
+			if i%3 == 0 {
+				err = d.Delete(t.Context(), key, meta.Any)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writers.Wait()
+	if most != 1 || together < 2 {
+		t.Errorf("%d writes of one key ran at once, and of %d keys", most, together)
 	}
 }
 
@@ -189,7 +258,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	if !errors.As(err, &dressed) || dressed.Op != "put" || dressed.Key != "a" || !strings.Contains(dressed.Hint, "in doubt") {
 		t.Errorf("a write in doubt: %+v", dressed)
 	}
-	if _, err := meta.Open(meta.Options{}); !errors.Is(err, meta.ErrInvalid) {
+	if _, err := meta.New(meta.Options{}); !errors.Is(err, meta.ErrInvalid) {
 		t.Errorf("opened without a backend: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ const (
 	DefaultWatchQueue = 64
 )
 
-// Options configures Open.
+// Options configures New.
 type Options struct {
 	Backend     Backend // owned by the directory, which closes it
 	Clock       Clock   // nil: WallClock
@@ -46,8 +46,8 @@ type directory struct {
 
 	life   context.Context // ends when Close has revoked the leases
 	end    context.CancelFunc
-	gone   chan struct{} // closed when Close has finished
-	active sync.WaitGroup
+	gone   chan struct{}  // closed when Close has finished
+	active sync.WaitGroup // calls under way, and the goroutines of leases and watches
 
 	mu      sync.Mutex // protects what follows; held across no call
 	closed  bool
@@ -55,11 +55,11 @@ type directory struct {
 	watches map[*Watch]struct{}
 }
 
-// Open makes a Directory of a Backend. It waits for nothing: a directory that
-// is away now is one that is unknown now.
-func Open(o Options) (Directory, error) {
+// New makes a Directory of a Backend. It asks nothing yet: a directory that is
+// away now is one that is unknown now.
+func New(o Options) (Directory, error) {
 	if o.Backend == nil {
-		return nil, invalid("open", "", "there is no backend", "open a directory through one of the alcoves")
+		return nil, invalid("new", "", "there is no backend", "open a directory through one of the alcoves")
 	}
 	d := &directory{
 		options: o.defaulted(), backend: o.Backend,
@@ -72,7 +72,7 @@ func Open(o Options) (Directory, error) {
 	return d, nil
 }
 
-// enter counts a call that Close has to wait for.
+// enter counts a call that Close waits for.
 func (d *directory) enter() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

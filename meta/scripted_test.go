@@ -28,7 +28,7 @@ const scriptedTTL = 300 * time.Millisecond
 func openScripted(t *testing.T, s *scripted, o meta.Options) meta.Directory {
 	t.Helper()
 	o.Backend = s
-	d, err := meta.Open(o)
+	d, err := meta.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func (d *directory) Watch(ctx context.Context, prefix string, after Revision) (*
 		return nil, &Error{Op: "watch", Key: prefix, Err: ErrClosed}
 	}
 	d.watches[w] = struct{}{}
-	go w.run(life)
+	d.active.Go(func() { w.run(life) })
 	return w, nil
 }
 

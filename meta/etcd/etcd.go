@@ -105,5 +105,5 @@ func Open(_ context.Context, o Options) (meta.Directory, error) {
 	}
 	c := &client{etcd: etcd, leases: pb.NewLeaseClient(etcd.ActiveConnection()), namespace: o.Namespace + "/"}
 	c.pulse = startPulse(c.beat)
-	return meta.Open(meta.Options{Backend: c, CallTimeout: o.CallTimeout, WatchQueue: o.WatchQueue})
+	return meta.New(meta.Options{Backend: c, CallTimeout: o.CallTimeout, WatchQueue: o.WatchQueue})
 }

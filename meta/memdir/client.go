@@ -37,7 +37,7 @@ type ClientOptions struct {
 // Open makes a client. It is closed like any directory; the store needs no closing.
 func (s *Store) Open(o ClientOptions) (*Client, error) {
 	l := &link{store: s, switched: make(chan struct{})}
-	d, err := meta.Open(meta.Options{Backend: l, Clock: s.clock, CallTimeout: o.CallTimeout, WatchQueue: o.WatchQueue})
+	d, err := meta.New(meta.Options{Backend: l, Clock: s.clock, CallTimeout: o.CallTimeout, WatchQueue: o.WatchQueue})
 	if err != nil {
 		return nil, err
 	}

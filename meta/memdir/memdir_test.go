@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { metatest.Main(m) }
 func world(*testing.T) *metatest.World {
 	store := memdir.New(memdir.Options{})
 	return &metatest.World{
-		TTL: 300 * time.Millisecond,
+		TTL: time.Second,
 		Open: func(t *testing.T) metatest.Client {
 			c, err := store.Open(memdir.ClientOptions{})
 			if err != nil {

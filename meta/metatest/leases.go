@@ -104,14 +104,14 @@ func closingRevokes(t *testing.T, w *World) {
 
 func backInTime(t *testing.T, w *World) {
 	owner, base := w.client(t), home(t)
-	lease := grant(t, owner, meta.LeaseOptions{TTL: 2 * w.TTL})
+	lease := grant(t, owner, meta.LeaseOptions{TTL: 5 * w.TTL})
 	create(t, owner, meta.Entry{Key: base + "a", Lease: lease})
 	watcher := observe(t, w.client(t), base, 0).ready(t)
 	id := lease.ID()
 	owner.Reach(Refused)
-	time.Sleep(lease.TTL() / 4)
+	time.Sleep(lease.TTL() * 2 / 5) // more than a third: one renewal at least fails
 	owner.Reach(Through)
-	time.Sleep(2 * lease.TTL())
+	time.Sleep(lease.TTL() + w.TTL)
 	if heard := watcher.Heard(meta.Delete, meta.Put); len(heard) != 0 || lease.ID() != id || lease.State() != meta.Held {
 		t.Errorf("the lease went from %d to %d, is %v, and watchers heard %+v", id, lease.ID(), lease.State(), heard)
 	}

@@ -15,6 +15,7 @@ var watchChecks = []check{
 	{"a watch resumes without gap or repetition", watchResumes},
 	{"a watch ends with its context", watchEndsWithContext},
 	{"a slow watcher holds up nobody", slowWatcherHoldsUpNobody},
+	{"a revision larger than the queue arrives whole", largeRevisionArrivesWhole},
 }
 
 var compactionChecks = []check{
@@ -144,6 +145,37 @@ func slowWatcherHoldsUpNobody(t *testing.T, w *World) {
 		t.Errorf("the slow watcher heard something else than the brisk one")
 	}
 	slow.Close()
+}
+
+func largeRevisionArrivesWhole(t *testing.T, w *World) {
+	const records = 3 * meta.DefaultWatchQueue
+	d, base := w.client(t), home(t)
+	lease := grant(t, d, meta.LeaseOptions{})
+	for i := range records {
+		create(t, d, meta.Entry{Key: base + strconv.Itoa(i), Lease: lease})
+	}
+	watch, err := d.Watch(t.Context(), base, list(t, d, base).Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Close()
+	if err := lease.Revoke(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	Await(t, eventually, "a full queue", func() bool { return len(watch.Events()) == meta.DefaultWatchQueue })
+	time.Sleep(50 * time.Millisecond) // the rest must not have found another way
+	gone := make(map[string]bool)
+	for len(gone) < records {
+		select {
+		case e := <-watch.Events():
+			if e.Kind != meta.Delete || gone[e.Record.Key] {
+				t.Fatalf("heard %+v", e)
+			}
+			gone[e.Record.Key] = true
+		case <-time.After(eventually):
+			t.Fatalf("%d of %d deletions were heard", len(gone), records)
+		}
+	}
 }
 
 func forgottenRevisionResyncs(t *testing.T, w *World) {
