@@ -11,11 +11,9 @@ FUZZTIME ?= 30s
 SOAK_MINUTES ?= 10
 BENCH   ?= .
 
-COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-VERSION := $(shell git describe --tags --exact-match --match 'v*' 2>/dev/null || echo v0.0.0-dev.$(COMMIT))
-DATE    := $(shell git log -1 --format=%cI 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
-TOOL    := $(GO) tool -modfile=tools/go.mod
+# Version, commit and date of the tree. Where there are none, as outside of a
+# git checkout, the binary says so.
+STAMP = $(shell cd tools && $(GO) run ./release -stamp)
 
 .PHONY: help
 help: ## list the targets
@@ -23,12 +21,12 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/meridian, static
-	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/meridian ./cmd/meridian
-	@if command -v readelf >/dev/null; then \
-	  if readelf -lW bin/meridian | grep -q INTERP || readelf -dW bin/meridian | grep -q NEEDED; then \
-	    echo 'bin/meridian is not static:'; readelf -dW bin/meridian; exit 1; \
-	  else echo 'bin/meridian is static'; fi; \
-	else echo 'static check skipped: needs readelf'; fi
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w $(STAMP)' -o bin/meridian ./cmd/meridian
+	@tools/static.sh bin/meridian
+
+.PHONY: up
+up: ## a whole cell on this machine: not yet
+	@echo 'make up: not yet. A cell (gateway, prefill and decode workers on one machine) is planned; README.md says what works today.'; exit 1
 
 .PHONY: check
 check: venv ## formatting, vet, staticcheck, vulnerabilities, licences, Python lint and types, the laws of the tree
@@ -45,7 +43,8 @@ test-real: venv build ## tests against real components: shells today; peers, eng
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each (30s)
 	@set -e; for package in $$($(GO) list ./...); do \
-	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+	  listed=$$($(GO) test -list '^Fuzz' $$package) || { echo "$$listed"; exit 1; }; \
+	  for target in $$(grep '^Fuzz' <<<"$$listed" || true); do \
 	    echo "== $$package $$target"; \
 	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
 	  done; done
@@ -72,15 +71,18 @@ release: venv ## dist/: binaries for linux amd64 and arm64, wheel, checksums, SB
 	cd tools && $(GO) run ./release -out ../dist
 
 .PHONY: venv
-venv: $(VENV)/installed
+venv: $(VENV)/installed ## the Python environment in .venv
 
 # A machine without a package index still builds and tests the Go part: the
-# summary then names python-packages as missing.
+# summary then names python-packages as missing. An environment that was there
+# before stays, as it is.
 $(VENV)/installed: python/requirements.lock python/requirements-dev.lock
-	@command -v $(PYTHON) >/dev/null || { echo 'Python 3.11 or newer is needed: set PYTHON=…'; exit 1; }
-	@if { [ -x $(VPYTHON) ] || $(PYTHON) -m venv $(VENV); } && \
-	  $(VENV)/bin/pip --disable-pip-version-check -q install -r python/requirements.lock -r python/requirements-dev.lock; \
-	then touch $@; else echo 'the Python environment could not be made; its tests will be skipped'; rm -rf $(VENV); fi
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or newer is needed: set PYTHON=…'; exit 1; }
+	@install() { $(VENV)/bin/pip --disable-pip-version-check -q install -r python/requirements.lock -r python/requirements-dev.lock; }; \
+	if [ -x $(VPYTHON) ]; then \
+	  if install; then touch $@; else echo 'the Python environment could not be brought up to date; it is used as it is'; fi; \
+	elif $(PYTHON) -m venv $(VENV) && install; then touch $@; \
+	else echo 'the Python environment could not be made; its tests will be skipped'; rm -rf $(VENV); fi
 
 .PHONY: clean
 clean: ## remove what was built and installed here

@@ -39,12 +39,16 @@ func TestReadmeTour(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	steps := 0
+	steps, moved := 0, false
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllSubmatch(readme, -1) {
 		for _, step := range strings.Split("\n"+string(block[1]), "\n$ ")[1:] {
 			typed, promised, _ := strings.Cut(step, "\n")
+			moved = moved || typed == `cd "$(mktemp -d)"`
 			if strings.HasPrefix(typed, "make ") || strings.HasPrefix(typed, "export PATH=") || strings.HasPrefix(typed, "cd ") {
 				continue // the test has its own binary and its own directory
+			}
+			if !moved {
+				t.Errorf("$ %s\nis typed in the repository, and leaves its files there", typed)
 			}
 			steps++
 			command := exec.Command(bash, "-c", typed)

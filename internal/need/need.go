@@ -5,6 +5,7 @@
 package need
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,9 +14,21 @@ import (
 	"testing"
 )
 
+// components lists what may be named, one a line. Whoever starts the tests or
+// the checks refuses a name in MERIDIAN_REQUIRE that is not in it, because a
+// mistyped demand that demands nothing is worse than none.
+//
+//go:embed components.txt
+var components string
+
+func listed(component string) bool {
+	return strings.Contains("\n"+components, "\n"+component+": ")
+}
+
 // Required reports whether MERIDIAN_REQUIRE names component.
 func Required(component string) bool {
-	return slices.Contains(strings.Split(os.Getenv("MERIDIAN_REQUIRE"), ","), component)
+	demanded := strings.ReplaceAll(os.Getenv("MERIDIAN_REQUIRE"), ",", " ")
+	return slices.Contains(strings.Fields(demanded), component)
 }
 
 // Skip skips the test for lack of component, or fails it if that is required.
@@ -23,6 +36,9 @@ func Required(component string) bool {
 // python/tests/conftest.py.
 func Skip(t testing.TB, component, reason string) {
 	t.Helper()
+	if !listed(component) {
+		t.Fatalf("internal/need/components.txt does not list %s, so nobody could demand it", component)
+	}
 	message := fmt.Sprintf("needs %s: %s", component, reason)
 	if Required(component) {
 		t.Fatalf("%s, and MERIDIAN_REQUIRE demands it", message)

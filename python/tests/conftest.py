@@ -10,12 +10,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TESTDATA = ROOT / "testdata"
+COMPONENTS = ROOT / "internal" / "need" / "components.txt"
 
 
 def need(component: str, reason: str) -> NoReturn:
     """Skip a test for lack of a component, or fail it where MERIDIAN_REQUIRE names the component."""
     message = f"needs {component}: {reason}"
-    if component in os.environ.get("MERIDIAN_REQUIRE", "").split(","):
+    assert f"\n{component}: " in "\n" + COMPONENTS.read_text(), f"{COMPONENTS} does not list {component}"
+    if component in os.environ.get("MERIDIAN_REQUIRE", "").replace(",", " ").split():
         pytest.fail(message)
     pytest.skip(message)
 

@@ -23,10 +23,12 @@ type Stamp struct {
 	Time    time.Time
 }
 
-func (s Stamp) ldflags() string {
-	return fmt.Sprintf("-s -w -buildid= -X main.version=%s -X main.commit=%s -X main.date=%s",
-		s.Version, s.Commit, s.Time.Format(time.RFC3339))
+// String is the stamp as the linker takes it.
+func (s Stamp) String() string {
+	return fmt.Sprintf("-X main.version=%s -X main.commit=%s -X main.date=%s", s.Version, s.Commit, s.Time.Format(time.RFC3339))
 }
+
+func (s Stamp) ldflags() string { return "-s -w -buildid= " + s.String() }
 
 // buildBinary compiles the program in tree for linux on goarch into path. cache is the compiler's cache; empty means
 // that of the user.

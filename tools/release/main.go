@@ -2,6 +2,7 @@
 // are the same to the byte.
 //
 //	go run ./release [-out ../dist] [-version v0.1.0] [-python ../.venv/bin/python]
+//	go run ./release -stamp    # what `make build` stamps its binary with
 //
 //	working tree ── export ──▶ copy 1 ── build ──▶ artefacts 1 ─┐
 //	                             └─ copy 2 ── build ──▶ artefacts 2 ─┴─ equal? ──▶ -out
@@ -26,13 +27,17 @@ import (
 	"meridian/tools/internal/command"
 )
 
-type options struct{ out, version, python string }
+type options struct {
+	out, version, python string
+	stamp                bool
+}
 
 func main() {
 	var opts options
 	flag.StringVar(&opts.out, "out", "../dist", "directory for the artefacts; an earlier release in it is replaced")
 	flag.StringVar(&opts.version, "version", "", "version of the release, such as v0.1.0; by default that of the tag")
 	flag.StringVar(&opts.python, "python", "", "Python that has hatchling; by default .venv/bin/python of the checkout")
+	flag.BoolVar(&opts.stamp, "stamp", false, "only print what a binary of this tree says of itself, as the linker takes it")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		flag.Usage()
@@ -50,15 +55,22 @@ func main() {
 }
 
 func release(ctx context.Context, opts options) (err error) {
+	source, err := OpenSource(ctx, ".")
+	if err != nil {
+		return err
+	}
+	if opts.stamp {
+		stamp, err := source.Stamp(opts.version)
+		if err == nil {
+			fmt.Println(stamp)
+		}
+		return err
+	}
 	out, err := filepath.Abs(opts.out)
 	if err != nil {
 		return err
 	}
 	if err := checkReplaceable(out); err != nil {
-		return err
-	}
-	source, err := OpenSource(ctx, ".")
-	if err != nil {
 		return err
 	}
 	build, err := newBuild(ctx, source, opts)
@@ -87,7 +99,7 @@ func release(ctx context.Context, opts options) (err error) {
 }
 
 func newBuild(ctx context.Context, source Source, opts options) (*Build, error) {
-	version, err := source.Version(opts.version)
+	stamp, err := source.Stamp(opts.version)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +119,7 @@ func newBuild(ctx context.Context, source Source, opts options) (*Build, error) 
 	}
 	start := time.Now()
 	return &Build{
-		Stamp:  Stamp{Version: version, Commit: source.Commit, Time: source.Time},
+		Stamp:  stamp,
 		Dirty:  source.Dirty,
 		Python: python,
 		Tools:  map[string]string{"go": goVersion, "hatchling": hatchling},

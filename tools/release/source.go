@@ -67,6 +67,12 @@ func (s Source) Version(asked string) (Version, error) {
 	return DevVersion(s.Commit, s.Dirty), nil
 }
 
+// Stamp is what a binary built from the tree says of itself.
+func (s Source) Stamp(asked string) (Stamp, error) {
+	version, err := s.Version(asked)
+	return Stamp{Version: version, Commit: s.Commit, Time: s.Time}, err
+}
+
 // Export copies every file that git does not ignore into dir. Ignored files can therefore not reach a release.
 func (s Source) Export(ctx context.Context, dir string) error {
 	list, err := command.Command{

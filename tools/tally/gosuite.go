@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -21,15 +23,25 @@ func (o options) goSuite() suite {
 	return suite{title: title, run: func(report func(result)) error {
 		environment := os.Environ()
 		if !o.real {
-			if compiler := hasProgram("gcc", "clang", "cc"); compiler != "" {
+			if race := raceEnvironment(); race != nil {
 				args = append(args, "-race")
-				environment = append(environment, "CGO_ENABLED=1")
+				environment = append(environment, race...)
 			} else {
 				lack(report, "race detector", "cc", "no C compiler on PATH, so the tests run without it")
 			}
 		}
 		return goTest(o.root, append(args, "./..."), environment, report)
 	}}
+}
+
+// raceEnvironment is what the race detector needs, or nil without a C compiler.
+// The compiler is named, because Go by itself would only look for gcc.
+func raceEnvironment() []string {
+	compiler := hasProgram("gcc", "clang", "cc")
+	if compiler == "" {
+		return nil
+	}
+	return []string{"CGO_ENABLED=1", "CC=" + compiler}
 }
 
 // toolsSuite runs the tests of the build tools, a module of their own.
@@ -57,21 +69,12 @@ func goTest(dir string, args, environment []string, report func(result)) error {
 		return err
 	}
 	ledger := goLedger{report: report, output: make(map[string]*strings.Builder), failedTests: make(map[string]int)}
-	scanner := bufio.NewScanner(out)
-	scanner.Buffer(nil, 16<<20)
-	for scanner.Scan() {
-		var e goEvent
-		if json.Unmarshal(scanner.Bytes(), &e) != nil {
-			fmt.Println(scanner.Text())
-			continue
-		}
-		ledger.take(e)
-	}
+	readErr := ledger.read(out)
 	err = command.Wait()
 	if ledger.failures == 0 && err != nil {
 		return fmt.Errorf("go test: %w", err)
 	}
-	return scanner.Err()
+	return readErr
 }
 
 // goLedger turns the events of `go test` into results.
@@ -81,6 +84,27 @@ type goLedger struct {
 	failedTests map[string]int // by package
 	tests       int
 	failures    int
+}
+
+// read takes events, one a line, however long, to the end.
+func (l *goLedger) read(r io.Reader) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadBytes('\n')
+		var e goEvent
+		switch {
+		case json.Unmarshal(line, &e) == nil:
+			l.take(e)
+		case len(line) > 0:
+			fmt.Print(string(line))
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (l *goLedger) take(e goEvent) {

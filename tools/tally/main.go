@@ -23,7 +23,6 @@ type result struct {
 	name    string
 	verdict verdict
 	reason  string
-	output  string
 }
 
 type verdict int
@@ -58,6 +57,10 @@ func main() {
 		os.Exit(2)
 	}
 	o.root = root
+	if err := checkDemands(root); err != nil {
+		fmt.Fprintln(os.Stderr, "tally:", err)
+		os.Exit(2)
+	}
 	start := time.Now()
 	var all []result
 	for _, s := range suites(o) {
@@ -90,7 +93,7 @@ func summarize(all []result, took time.Duration) int {
 		switch r.verdict {
 		case failed:
 			fmt.Printf("FAIL %s\n", r.name)
-			for line := range strings.Lines(strings.TrimSpace(r.output + "\n" + r.reason)) {
+			for line := range strings.Lines(r.reason) {
 				fmt.Printf("     %s", line)
 			}
 			fmt.Println()
@@ -138,12 +141,32 @@ func sortedKeys(m map[string][]string) []string {
 // components make that a failure.
 func lack(report func(result), name, component, why string) {
 	r := result{name: name, verdict: skipped, reason: fmt.Sprintf("needs %s: %s", component, why)}
-	if slices.Contains(strings.Split(os.Getenv("MERIDIAN_REQUIRE"), ","), component) {
+	if slices.Contains(demanded(), component) {
 		r.verdict = failed
 		r.reason += ", and MERIDIAN_REQUIRE demands it"
 	}
 	fmt.Printf("%s: %s\n", name, r.reason)
 	report(r)
+}
+
+// demanded is what MERIDIAN_REQUIRE names.
+func demanded() []string {
+	return strings.Fields(strings.ReplaceAll(os.Getenv("MERIDIAN_REQUIRE"), ",", " "))
+}
+
+// checkDemands refuses names that no test will ever ask for.
+func checkDemands(root string) error {
+	const list = "internal/need/components.txt"
+	components, err := os.ReadFile(filepath.Join(root, list))
+	if err != nil {
+		return err
+	}
+	for _, name := range demanded() {
+		if !strings.Contains("\n"+string(components), "\n"+name+": ") {
+			return fmt.Errorf("MERIDIAN_REQUIRE names %s, which is not in %s", name, list)
+		}
+	}
+	return nil
 }
 
 func hasProgram(names ...string) string {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -97,11 +98,53 @@ func TestCXXLines(t *testing.T) {
 }
 
 func TestRequiredComponents(t *testing.T) {
-	t.Setenv("MERIDIAN_REQUIRE", "a,cc")
+	t.Setenv("MERIDIAN_REQUIRE", "a, cc")
 	var all []result
 	lack(collect(&all), "x", "cc", "gone")
 	lack(collect(&all), "y", "c", "gone")
 	if all[0].verdict != failed || all[1].verdict != skipped {
 		t.Errorf("%+v", all)
+	}
+}
+
+func TestUnknownComponentsAreRefused(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "internal", "need"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(root, "internal", "need", "components.txt")
+	if err := os.WriteFile(list, []byte("c++: a compiler\ncc: another\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for demand, good := range map[string]bool{"": true, "cc": true, "cc, c++": true, "gcc": false, "cc,c": false, "another": false} {
+		t.Setenv("MERIDIAN_REQUIRE", demand)
+		if err := checkDemands(root); (err == nil) != good {
+			t.Errorf("%q: %v", demand, err)
+		}
+	}
+}
+
+// Go looks for gcc where nobody names another compiler.
+func TestTheRaceDetectorGetsTheCompilerThatIsThere(t *testing.T) {
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	if got := raceEnvironment(); got != nil {
+		t.Errorf("without a compiler: %v", got)
+	}
+	clang := filepath.Join(bin, "clang")
+	if err := os.WriteFile(clang, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := raceEnvironment(), []string{"CGO_ENABLED=1", "CC=" + clang}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestALongLineIsRead(t *testing.T) {
+	all, err := module(t, `import ("strings"; "testing"; "fmt")
+func TestLoud(t *testing.T) { fmt.Println(strings.Repeat("x", 20<<20)) }
+`)
+	if err != nil || count(all, passed) != 1 {
+		t.Errorf("%v: %d results", err, len(all))
 	}
 }
