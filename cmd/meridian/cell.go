@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -45,18 +44,6 @@ const stopTimeout = 10 * time.Second
 
 func stopping() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), stopTimeout)
-}
-
-func (c *commands) logger(std *stdio) *slog.Logger {
-	format := c.LogFormat
-	if format == "" {
-		format = "text"
-	}
-	logger, err := telemetry.NewLogger(std.err, telemetry.LogOptions{Level: "info", Format: format})
-	if err != nil {
-		panic(err) // the flag takes known formats only
-	}
-	return logger
 }
 
 type directoryCommand struct {

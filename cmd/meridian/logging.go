@@ -25,9 +25,12 @@ func (c *commands) logOptions(in *config.Config) telemetry.LogOptions {
 	return telemetry.LogOptions{Level: cmp.Or(c.LogLevel, in.Logging.Level), Format: cmp.Or(c.LogFormat, in.Logging.Format)}
 }
 
-// errorOptions is how errors are told. A configuration that cannot be used
-// leaves the defaults: it must not hide the error that is to be told.
-func (c *commands) errorOptions() telemetry.LogOptions {
+// logger writes as the flags and the configuration say.
+func (c *commands) logger(std *stdio) *slog.Logger { return newLogger(std.err, c.logOptionsInForce()) }
+
+// logOptionsInForce falls back to the defaults where the configuration cannot
+// be used: that must not hide an error that is to be told.
+func (c *commands) logOptionsInForce() telemetry.LogOptions {
 	loaded, err := config.Load(config.Options{Path: c.Config})
 	if err != nil {
 		return c.logOptions(config.Defaults())

@@ -94,7 +94,7 @@ func run(args []string, std *stdio) int {
 	if usage := new(kong.ParseError); errors.As(err, &usage) {
 		c = commands{Config: flagIn(args, "config"), LogFormat: flagIn(args, "log-format")}
 	}
-	return report(std.err, c.errorOptions(), err)
+	return report(std.err, c.logOptionsInForce(), err)
 }
 
 func main() {
