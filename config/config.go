@@ -13,6 +13,8 @@ type Config struct {
 	KVMemory  KVMemory         `toml:"kv_memory"`
 	Disagg    Disagg           `toml:"disagg"`
 	Model     map[string]Model `toml:"model"`
+	Agent     Agent            `toml:"agent"`
+	Directory Directory        `toml:"directory"`
 	Telemetry Telemetry        `toml:"telemetry"`
 	Logging   Logging          `toml:"logging"`
 }
@@ -62,6 +64,20 @@ type Disagg struct {
 	Enabled                bool   `toml:"enabled"`
 	Fabric                 string `toml:"fabric"`
 	OffloadThresholdBlocks int64  `toml:"offload_threshold_blocks"`
+}
+
+// Agent is the table [agent].
+type Agent struct {
+	Name     string `toml:"name"`
+	Listen   string `toml:"listen"`
+	Insecure bool   `toml:"insecure"`
+	Streams  int64  `toml:"streams"`
+	StateDir string `toml:"state_dir"`
+}
+
+// Directory is the table [directory].
+type Directory struct {
+	Endpoint string `toml:"endpoint"`
 }
 
 // Telemetry is the table [telemetry].

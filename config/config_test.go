@@ -94,6 +94,8 @@ func TestDefaults(t *testing.T) {
 		KVMemory:  KVMemory{ThinkPhaseMemoryFraction: 0.4, BlockSize: Bytes{Auto: true}, Capacity: Bytes{Auto: true}},
 		Disagg:    Disagg{Fabric: "none", OffloadThresholdBlocks: 4},
 		Model:     map[string]Model{},
+		Agent:     Agent{Name: "auto", Listen: "127.0.0.1:0", StateDir: "auto"},
+		Directory: Directory{Endpoint: "auto"},
 		Telemetry: Telemetry{PrometheusListen: "127.0.0.1:9464", OTLPEndpoint: "http://127.0.0.1:4318"},
 		Logging:   Logging{Level: "info", Format: "text"},
 	}

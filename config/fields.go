@@ -185,6 +185,49 @@ var model = Section{
 	},
 }
 
+var agent = Section{
+	Name: "agent",
+	Doc:  "The transfer agent of this host.",
+	Fields: []Field{
+		{
+			Name: "name", Kind: Text, Default: Auto,
+			Doc:  "Name of the agent, unique in its cell. \"auto\" is the host's name.",
+			Tune: "Name it when one host runs several.",
+		},
+		{
+			Name: "listen", Kind: Listen, Default: "127.0.0.1:0",
+			Doc:  "Address of the data plane; port 0 takes any that is free.",
+			Tune: "Bind beyond loopback to serve other hosts; that needs agent.insecure until there is TLS.",
+		},
+		{
+			Name: "insecure", Kind: Bool, Default: false,
+			Doc:  "Allow agent.listen beyond loopback, where anybody who reaches it can read and write registered memory.",
+			Tune: "Only on a network that is yours alone; every start warns.",
+		},
+		{
+			Name: "streams", Kind: Int, Default: int64(0), Unit: "TCP streams per peer", Range: atLeast(0).atMost(64),
+			Doc:  "Connections over which a large transfer is spread. 0 is one per core, at most 8.",
+			Tune: "More streams help where one cannot fill the link.",
+		},
+		{
+			Name: "state_dir", Kind: Text, Default: Auto,
+			Doc: "Where sockets and the embedded directory live; it belongs to one user. \"auto\" is ~/.local/state/meridian.",
+		},
+	},
+}
+
+var directory = Section{
+	Name: "directory",
+	Doc:  "Where agents are found.",
+	Fields: []Field{
+		{
+			Name: "endpoint", Kind: Text, Default: Auto,
+			Doc:  "Address of the directory: unix:///path, http://host:port or https://host:port of an etcd; several with commas between. \"auto\" is the socket of `meridian directory` in agent.state_dir.",
+			Tune: "Name your own etcd when the cell spans hosts.",
+		},
+	},
+}
+
 var telemetry = Section{
 	Name: "telemetry",
 	Doc:  "Numbers and traces for operators.",

@@ -124,7 +124,7 @@ type Section struct {
 
 // Schema is the whole of meridian.toml, in the order of the example file.
 func Schema() []Section {
-	return []Section{scheduler, entropy, kvMemory, disagg, model, telemetry, logging}
+	return []Section{scheduler, entropy, kvMemory, disagg, model, agent, directory, telemetry, logging}
 }
 
 func findSection(name string) (Section, bool) {

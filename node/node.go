@@ -43,8 +43,10 @@ type AgentOptions struct {
 	NoDirectory bool
 	// Metrics is where /metrics is served; empty means nowhere.
 	Metrics string
-	Build   telemetry.Build
-	Logger  *slog.Logger
+	// OTLPEndpoint is where metrics and traces are sent; empty means nowhere.
+	OTLPEndpoint string
+	Build        telemetry.Build
+	Logger       *slog.Logger
 }
 
 // Agent is a running agent and what stands around it.
@@ -107,7 +109,7 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) (err error) {
 		return err
 	}
 	n.telemetry, err = telemetry.Open(ctx, telemetry.Options{
-		Build: o.Build, Listen: o.Metrics, Sources: []telemetry.Source{agentSource(n.Agent)}, Logger: o.Logger,
+		Build: o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Sources: []telemetry.Source{agentSource(n.Agent)}, Logger: o.Logger,
 	})
 	if err != nil {
 		return err

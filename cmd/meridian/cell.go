@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"meridian/agent"
+	"meridian/config"
 	"meridian/meta"
 	"meridian/meta/etcd/embedded"
 	"meridian/mrdn"
@@ -21,17 +23,28 @@ import (
 	"meridian/telemetry"
 )
 
-// cellFlags say which cell a command belongs to.
+// cellFlags say which cell a command belongs to. What is not given comes from
+// the configuration.
 type cellFlags struct {
-	State     string   `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory of this user's cell (default ~/.local/state/meridian)."`
-	Directory []string `placeholder:"URL" help:"Endpoints of the directory (default: the one in the state directory)."`
+	State     string   `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory of this user's cell (default: agent.state_dir of the configuration)."`
+	Directory []string `placeholder:"URL" help:"Endpoints of the directory (default: directory.endpoint of the configuration)."`
 }
 
-func (c cellFlags) stateDir() (string, error) {
-	if c.State != "" {
-		return c.State, nil
+// fill takes what no flag gave from the configuration.
+func (c *cellFlags) fill(in *config.Config) error {
+	if c.State == "" && in.Agent.StateDir != config.Auto {
+		c.State = in.Agent.StateDir
 	}
-	return node.DefaultStateDir()
+	if c.State == "" {
+		var err error
+		if c.State, err = node.DefaultStateDir(); err != nil {
+			return err
+		}
+	}
+	if len(c.Directory) == 0 && in.Directory.Endpoint != config.Auto {
+		c.Directory = strings.Split(in.Directory.Endpoint, ",")
+	}
+	return nil
 }
 
 // untilStopped ends with Ctrl-C or SIGTERM.
@@ -47,7 +60,7 @@ func stopping() (context.Context, context.CancelFunc) {
 }
 
 type directoryCommand struct {
-	State  string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default ~/.local/state/meridian)."`
+	State  string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
 	Listen string `placeholder:"URL" help:"Where agents dial: unix:///path or http://127.0.0.1:PORT (default: a socket in the state directory)."`
 }
 
@@ -57,13 +70,17 @@ func (c *directoryCommand) Help() string {
 }
 
 func (c *directoryCommand) Run(std *stdio, all *commands) error {
-	dir, err := cellFlags{State: c.State}.stateDir()
+	loaded, err := all.load(std)
 	if err != nil {
+		return err
+	}
+	cell := cellFlags{State: c.State}
+	if err := cell.fill(loaded.Config); err != nil {
 		return err
 	}
 	ctx, cancel := untilStopped()
 	defer cancel()
-	server, err := embedded.Open(ctx, embedded.Options{Dir: dir, Listen: c.Listen, Logger: all.logger(std)})
+	server, err := embedded.Open(ctx, embedded.Options{Dir: cell.State, Listen: c.Listen, Logger: all.logger(std)})
 	if err != nil {
 		return err
 	}
@@ -80,24 +97,47 @@ func (c *directoryCommand) Run(std *stdio, all *commands) error {
 
 type agentCommand struct {
 	cellFlags
-	Name        string `required:"" help:"Name of the agent, unique in the cell."`
-	Listen      string `default:"127.0.0.1:0" help:"Address of the data plane."`
-	Insecure    bool   `help:"Allow --listen beyond loopback, without authentication."`
-	Streams     int    `help:"TCP streams to each peer (default: one per core)."`
-	NoDirectory bool   `help:"Do without a directory; peers are told of by address."`
-	Metrics     string `default:"127.0.0.1:0" placeholder:"ADDRESS" help:"Where /metrics is served; empty for nowhere."`
+	Name        string  `help:"Name of the agent, unique in the cell (default: agent.name of the configuration)."`
+	Listen      string  `placeholder:"ADDRESS" help:"Address of the data plane (default: agent.listen)."`
+	Insecure    bool    `help:"Allow --listen beyond loopback, without authentication."`
+	Streams     int     `help:"TCP streams to each peer (default: agent.streams)."`
+	NoDirectory bool    `help:"Do without a directory; peers are told of by address."`
+	Metrics     *string `placeholder:"ADDRESS" help:"Where /metrics is served; empty for nowhere (default: telemetry.prometheus_listen)."`
 }
 
+// open starts the agent that flags and configuration describe.
 func (c *agentCommand) open(ctx context.Context, std *stdio, all *commands) (*node.Agent, error) {
-	dir, err := c.stateDir()
+	loaded, err := all.load(std)
 	if err != nil {
 		return nil, err
 	}
+	in := loaded.Config
+	if err := c.fill(in); err != nil {
+		return nil, err
+	}
+	if c.Name == "" && in.Agent.Name == config.Auto {
+		if c.Name, err = os.Hostname(); err != nil {
+			return nil, err
+		}
+	}
+	metrics := in.Telemetry.PrometheusListen
+	if c.Metrics != nil {
+		metrics = *c.Metrics
+	}
 	b := thisBuild()
 	return node.OpenAgent(ctx, node.AgentOptions{
-		Name: c.Name, Listen: c.Listen, Insecure: c.Insecure, Streams: c.Streams, StateDir: dir, Directory: c.Directory, NoDirectory: c.NoDirectory,
-		Metrics: c.Metrics, Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}, Logger: all.logger(std),
+		Name: cmp.Or(c.Name, in.Agent.Name), Listen: cmp.Or(c.Listen, in.Agent.Listen), Insecure: c.Insecure || in.Agent.Insecure,
+		Streams: cmp.Or(c.Streams, int(in.Agent.Streams)), StateDir: c.State, Directory: c.Directory, NoDirectory: c.NoDirectory,
+		Metrics: metrics, OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
+		Logger: all.logger(std),
 	})
+}
+
+func otlpEndpoint(in *config.Config) string {
+	if !in.Telemetry.OTLPEnabled {
+		return ""
+	}
+	return in.Telemetry.OTLPEndpoint
 }
 
 func (c *agentCommand) Run(std *stdio, all *commands) error {
@@ -107,7 +147,7 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.out, "agent %s ready, incarnation %s, metrics at %s\n", n.Name(), n.Incarnation(), n.MetricsAddr())
+	fmt.Fprintf(std.out, "agent %s ready, incarnation %s, metrics at %s\n", n.Name(), n.Incarnation(), cmp.Or(n.MetricsAddr(), "nowhere"))
 	<-ctx.Done()
 	stop, done := stopping()
 	defer done()
@@ -120,14 +160,17 @@ type peersCommand struct {
 	JSON  bool `help:"Print JSON: one object, or with --watch one a line."`
 }
 
-func (c *peersCommand) Run(std *stdio) error {
-	dir, err := c.stateDir()
+func (c *peersCommand) Run(std *stdio, all *commands) error {
+	loaded, err := all.load(std)
 	if err != nil {
+		return err
+	}
+	if err := c.fill(loaded.Config); err != nil {
 		return err
 	}
 	ctx, cancel := untilStopped()
 	defer cancel()
-	d, err := node.OpenDirectory(ctx, dir, c.Directory)
+	d, err := node.OpenDirectory(ctx, c.State, c.Directory)
 	if err != nil {
 		return err
 	}
@@ -222,16 +265,21 @@ func (c *peersCommand) line(std *stdio, what string, r agent.AgentRecord) error 
 
 type explainCommand struct {
 	ID    string `arg:"" optional:"" help:"Id of a transfer; without one, the transfers that are remembered are listed."`
-	State string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default ~/.local/state/meridian)."`
+	State string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
 	Agent string `placeholder:"NAME" help:"Ask this agent only (default: every agent of this user)."`
 	JSON  bool   `help:"Print one JSON object."`
 }
 
-func (c *explainCommand) Run(std *stdio) error {
-	dir, err := cellFlags{State: c.State}.stateDir()
+func (c *explainCommand) Run(std *stdio, all *commands) error {
+	loaded, err := all.load(std)
 	if err != nil {
 		return err
 	}
+	cell := cellFlags{State: c.State}
+	if err := cell.fill(loaded.Config); err != nil {
+		return err
+	}
+	dir := cell.State
 	names := []string{c.Agent}
 	if c.Agent == "" {
 		if names, err = node.Agents(dir); err != nil {

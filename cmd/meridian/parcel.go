@@ -52,7 +52,7 @@ type sendCommand struct {
 	File   string `arg:"" type:"existingfile" help:"File to send."`
 	To     string `arg:"" name:"peer" help:"PEER, or PEER:NAME to give the file another name there."`
 	At     string `placeholder:"HOST:PORT" help:"Address of the peer, where there is no directory."`
-	Listen string `default:"127.0.0.1:0" help:"Address to be read at."`
+	Listen string `placeholder:"ADDRESS" help:"Address to be read at (default: agent.listen of the configuration)."`
 
 	Insecure bool `help:"Allow --listen beyond loopback, without authentication."`
 }
@@ -77,7 +77,8 @@ func (c *sendCommand) Run(std *stdio, all *commands) error {
 	defer cancel()
 	var suffix [4]byte
 	rand.Read(suffix[:])
-	self := agentCommand{cellFlags: c.cellFlags, Name: fmt.Sprintf("send-%x", suffix), Listen: c.Listen, Insecure: c.Insecure, NoDirectory: c.At != ""}
+	nowhere := ""
+	self := agentCommand{cellFlags: c.cellFlags, Metrics: &nowhere, Name: fmt.Sprintf("send-%x", suffix), Listen: c.Listen, Insecure: c.Insecure, NoDirectory: c.At != ""}
 	n, err := self.open(ctx, std, all)
 	if err != nil {
 		return errors.Join(err, f.Close())

@@ -107,6 +107,24 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Agent:
+    """The table [agent]."""
+
+    name: str
+    listen: str
+    insecure: bool
+    streams: int
+    state_dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """The table [directory]."""
+
+    endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Telemetry:
     """The table [telemetry]."""
 
@@ -132,6 +150,8 @@ class MeridianConfig:
     kv_memory: KVMemory
     disagg: Disagg
     model: Mapping[str, Model]
+    agent: Agent
+    directory: Directory
     telemetry: Telemetry
     logging: Logging
 
@@ -169,6 +189,8 @@ def load_config(
         kv_memory=_section(KVMemory, checker, "kv_memory"),
         disagg=_section(Disagg, checker, "disagg"),
         model=MappingProxyType({name: _model(checker, name, markers[name]) for name in checker.models}),
+        agent=_section(Agent, checker, "agent"),
+        directory=_section(Directory, checker, "directory"),
         telemetry=_section(Telemetry, checker, "telemetry"),
         logging=_section(Logging, checker, "logging"),
     )
