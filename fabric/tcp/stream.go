@@ -34,7 +34,6 @@ type stream struct {
 	raw     syscall.RawConn
 	// lastHeard is when bytes last came, in nanoseconds; see keepAlive.
 	lastHeard atomic.Int64
-	asked     atomic.Bool
 
 	queueMu sync.Mutex // protects control, parts, active, writing, spare, closed
 	control []byte     // frames to write, in order
