@@ -43,11 +43,13 @@ var linkFrames = []struct {
 		func(b []byte) (any, error) { return ParseAck(b) },
 	},
 	{
-		"cancel", CancelFrame, Cancel{ID: someID}.Append(nil), Cancel{ID: someID},
+		"cancel", CancelFrame, Cancel{ID: someID}.Append(nil),
+		Cancel{ID: someID},
 		func(b []byte) (any, error) { return ParseCancel(b) },
 	},
 	{
-		"notice", NoticeFrame, Notice{ID: someID, Payload: []byte("hi")}.Append(nil), Notice{ID: someID, Payload: []byte("hi")},
+		"notice", NoticeFrame, Notice{ID: someID, Payload: []byte("hi")}.Append(nil),
+		Notice{ID: someID, Payload: []byte("hi")},
 		func(b []byte) (any, error) { return ParseNotice(b) },
 	},
 	{
