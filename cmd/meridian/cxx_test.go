@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,17 @@ func cxxCompiler(t *testing.T) string {
 	}
 	need.Skip(t, "c++", "no C++ compiler on PATH")
 	return ""
+}
+
+func TestAnyCXXCompilerWillDo(t *testing.T) {
+	clang := filepath.Join(t.TempDir(), "clang++")
+	if err := os.WriteFile(clang, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(clang))
+	if got := cxxCompiler(t); got != clang {
+		t.Errorf("found %s", got)
+	}
 }
 
 // TestFramesFromCXX has the C++ header write frames, and the command agree with
