@@ -84,6 +84,26 @@ $(VENV)/installed: python/requirements.lock python/requirements-dev.lock
 	elif $(PYTHON) -m venv $(VENV) && install; then touch $@; \
 	else echo 'the Python environment could not be made; its tests will be skipped'; rm -rf $(VENV); fi
 
+# What `meridian bench` measures beside. Python wheels come into .peers/; what
+# only a package manager can bring is named, not installed.
+PEERS := .peers
+
+.PHONY: peers
+peers: $(PEERS)/nixl/installed $(PEERS)/mooncake/installed ## NIXL and Mooncake for meridian bench; names the system packages that are missing
+	@missing=; \
+	command -v iperf3 >/dev/null || missing="$$missing iperf3"; \
+	for pair in libibverbs.so.1:libibverbs1 librdmacm.so.1:librdmacm1 libnuma.so.1:libnuma1 libcurl.so.4:libcurl4; do \
+	  $(PYTHON) -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' $${pair%%:*} 2>/dev/null || missing="$$missing $${pair##*:}"; \
+	done; \
+	if [ -n "$$missing" ]; then echo "missing, for iperf3 and Mooncake: apt-get install$$missing"; else echo 'peers are installed'; fi
+
+$(PEERS)/nixl/installed: PIP_OPTIONS := --no-deps
+
+$(PEERS)/%/installed: bench/peers/%.txt
+	rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip --disable-pip-version-check -q install $(PIP_OPTIONS) -r $<
+	touch $@
+
 .PHONY: clean
 clean: ## remove what was built and installed here
-	rm -rf bin dist $(VENV)
+	rm -rf bin dist $(VENV) $(PEERS)

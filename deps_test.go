@@ -60,6 +60,34 @@ var rooms = map[string]room{
 		may:  map[string]string{"fabric": "the contract", "mem": "sections", "mrdn": "ids"},
 		uses: map[string]string{"go.uber.org/goleak": "no goroutine is left"},
 	},
+	"fabric/crew": {
+		owns: "bounded workers for fabrics that reach both sides from one process",
+		may:  map[string]string{"fabric": "the contract", "mrdn": "ids"},
+	},
+	"fabric/inproc": {
+		owns: "the fabric within one process",
+		may: map[string]string{
+			"fabric": "the contract", "fabric/crew": "its workers", "mem": "sections", "mrdn": "ids",
+		},
+		uses:     map[string]string{"github.com/zeebo/xxh3": "checksums"},
+		testsMay: []string{"fabric/fabrictest"},
+	},
+	"fabric/file": {
+		owns: "the fabric to local disks",
+		may: map[string]string{
+			"fabric": "the contract", "fabric/crew": "its workers", "mem": "sections", "mrdn": "ids",
+		},
+		uses:     map[string]string{"golang.org/x/sys": "O_DIRECT, fdatasync"},
+		testsMay: []string{"fabric/fabrictest", needed},
+	},
+	"bench": {
+		owns: "measurements, side by side with peers",
+		may: map[string]string{
+			"fabric": "what is measured", "fabric/tcp": "the fabric between processes", "mem": "sections", "mrdn": "ids",
+		},
+		uses:     map[string]string{"golang.org/x/sys": "pinning, and children that end with their parent"},
+		testsMay: []string{needed},
+	},
 	"fabric/tcp": {
 		owns: "the data plane between hosts",
 		may: map[string]string{
@@ -149,7 +177,7 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"config": "config …", "models": "config init --model", "doctor": "doctor",
 			"kv": "frame encode --tier", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
-			"node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
+			"bench": "bench …", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory",
 		},
 		uses: map[string]string{

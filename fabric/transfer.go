@@ -117,6 +117,9 @@ func (t *Transfer) Finish(s State, err error) {
 	}
 	unuse, onEnd := t.unuse, t.onEnd
 	t.state, t.err, t.times.Ended = s, err, time.Now()
+	if s == Done && t.times.Submitted.IsZero() {
+		t.times.Submitted = t.times.Ended // the peer's answer was faster than our own report
+	}
 	if t.timer != nil {
 		t.timer.Stop()
 	}

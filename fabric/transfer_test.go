@@ -195,7 +195,7 @@ func TestStatesOnlyGoForward(t *testing.T) {
 				t.Fatalf("%v, want %v", got, want)
 			}
 			times := transfer.Times()
-			if times.Posted.IsZero() || times.Ended.IsZero() == got.Ended() {
+			if times.Posted.IsZero() || times.Ended.IsZero() == got.Ended() || got == Done && times.Submitted.IsZero() {
 				t.Fatalf("in state %v the times are %+v", got, times)
 			}
 			select {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"meridian/bench"
 	"meridian/models"
 	"meridian/mrdn"
 )
@@ -27,6 +28,7 @@ type commands struct {
 	Version    versionCommand    `cmd:"" help:"Say which build this is."`
 	ConfigCmds configCommands    `cmd:"" name:"config" help:"Write, check, show and explain meridian.toml."`
 	Frame      frameCommands     `cmd:"" help:"Encode, inspect and verify MRDN frames."`
+	Bench      benchCommands     `cmd:"" help:"Measure, side by side with peers."`
 	Doctor     doctorCommand     `cmd:"" help:"Tell what this machine has and what each thing enables."`
 	Directory  directoryCommand  `cmd:"" help:"Run the directory of a cell (an embedded etcd)."`
 	Agent      agentCommand      `cmd:"" help:"Run a transfer agent."`
@@ -49,7 +51,10 @@ func newParser(c *commands, std *stdio) (*kong.Kong, error) {
 		kong.Writers(std.out, std.err),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Bind(std, c),
-		kong.Vars{"models": strings.Join(models.Names(), ", "), "maxbody": strconv.Itoa(mrdn.DefaultMaxBody)},
+		kong.Vars{
+			"models": strings.Join(models.Names(), ", "), "maxbody": strconv.Itoa(mrdn.DefaultMaxBody),
+			"fabrics": strings.Join(bench.FabricNames(), ", "), "peers": strings.Join(bench.PeerNames(), ", "),
+		},
 		kong.Exit(func(int) { panic(enough{}) }),
 	)
 }

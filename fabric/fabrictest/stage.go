@@ -201,15 +201,17 @@ func (s *stage) clear() {
 		if err := s.bounded("closing again", a.fabric.Close); err != nil {
 			s.Errorf("closing %s again: %v", a.self.Name, err)
 		}
-		if late := a.events.lateCalls(); late > 0 {
-			s.Errorf("%s was notified %d times after Close", a.self.Name, late)
-		}
 	}
 	for _, m := range s.memories {
 		s.giveBack(m)
 	}
 	if err := goleak.Find(s.leaks); err != nil {
 		s.Errorf("goroutines were left: %v", err)
+	}
+	for _, a := range []*side{s.near, s.far} {
+		if late := a.events.lateCalls(); late > 0 {
+			s.Errorf("%s was notified %d times after Close", a.self.Name, late)
+		}
 	}
 }
 

@@ -1,0 +1,83 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// LatencyRow is one line of the latency table: one contender, until one event.
+type LatencyRow struct {
+	Fabric   string `json:"fabric"`
+	Checksum string `json:"checksum"`
+	// Who is meridian, nixl or ping-pong.
+	Who string `json:"who"`
+	// Until is "done" at the poster, or "echo": the other side has answered.
+	Until string `json:"until"`
+	// P50 and P99 are in microseconds.
+	P50 Micros `json:"p50_us"`
+	P99 Micros `json:"p99_us"`
+	// Ratio50 and Ratio99 are Meridian's over this one's; nil for Meridian.
+	Ratio50 *float64 `json:"ratio_p50,omitempty"`
+	Ratio99 *float64 `json:"ratio_p99,omitempty"`
+	// Cores that each side's process used meanwhile.
+	PostingCores float64 `json:"posting_cores"`
+	ServingCores float64 `json:"serving_cores"`
+}
+
+// Micros is a time over several rounds, in microseconds.
+type Micros struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+func (m Micros) String() string { return Figure(m).String() }
+
+// addLatency turns lanes into rows: each of Meridian's, and behind it the
+// others with their ratios to it.
+func (r *Report) addLatency(fabricName string, checksums []string, lanes []*lane) {
+	for i, checksum := range checksums {
+		for _, until := range []string{"done", "echo"} {
+			own := lanes[i].row(until)
+			own.Fabric, own.Checksum, own.Who = fabricName, checksum, "meridian"
+			r.Latency = append(r.Latency, own)
+			for _, l := range lanes[len(checksums):] {
+				other := l.row(until)
+				other.Fabric, other.Checksum = fabricName, checksum
+				other.Ratio50, other.Ratio99 = new(rounded(own.P50.Median/other.P50.Median)), new(rounded(own.P99.Median/other.P99.Median))
+				r.Latency = append(r.Latency, other)
+			}
+		}
+	}
+}
+
+func (l *lane) row(until string) LatencyRow {
+	times := l.done
+	if until == "echo" && len(l.echo[0]) > 0 {
+		times = l.echo
+	}
+	return LatencyRow{
+		Who: l.name(), Until: until, P50: Micros(figure(times[0])), P99: Micros(figure(times[1])),
+		PostingCores: figure(l.posting).Median, ServingCores: figure(l.serving).Median,
+	}
+}
+
+func (r *Report) writeLatency(w io.Writer) error {
+	fmt.Fprintf(w, "µs for a write of %d bytes with a notification, median [min–max] over %d rounds of %d; ×: Meridian's over the other's\n\n",
+		smallBytes, r.options.Rounds, samples)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "FABRIC\tSUMS\tWHO\tUNTIL\tP50\t×\tP99\t×\tCORES, POSTING\tSERVING")
+	for _, row := range r.Latency {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\n", row.Fabric, row.Checksum, row.Who, row.Until,
+			row.P50, times(row.Ratio50), row.P99, times(row.Ratio99), row.PostingCores, row.ServingCores)
+	}
+	return table.Flush()
+}
+
+func times(ratio *float64) string {
+	if ratio == nil {
+		return ""
+	}
+	return fmt.Sprintf("%.2f×", *ratio)
+}

@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// machine says in a line what this runs on.
+func machine() string {
+	var name unix.Utsname
+	kernel := "?"
+	if unix.Uname(&name) == nil {
+		kernel = unix.ByteSliceToString(name.Release[:])
+	}
+	return fmt.Sprintf("%d cores of %s, Linux %s, %s", len(usableCores()), cpuModel(), kernel, runtime.GOARCH)
+}
+
+func cpuModel() string {
+	text, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		if strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "an unnamed CPU"
+}
+
+// cpuTime is how long a process has computed so far.
+func cpuTime(pid int) time.Duration {
+	// The clock of another process, as clock_getcpuclockid makes it.
+	const schedulerClock = 2
+	var t unix.Timespec
+	if unix.ClockGettime(int32(^pid<<3|schedulerClock), &t) != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
+
+// meter tells how much of the machine others use while something runs.
+type meter struct {
+	start     time.Time
+	all, ours time.Duration
+}
+
+func startMeter() meter { return meter{time.Now(), machineTime(), familyTime()} }
+
+// others is how many cores others used since start, on average. Ours is this
+// process and the children it has waited for, so read it when they have ended.
+func (m meter) others() float64 {
+	used := machineTime() - m.all - (familyTime() - m.ours)
+	return max(0, used.Seconds()/time.Since(m.start).Seconds())
+}
+
+// familyTime is what this process and its ended children have computed.
+func familyTime() time.Duration {
+	total := cpuTime(os.Getpid())
+	var children syscall.Rusage
+	if syscall.Getrusage(unix.RUSAGE_CHILDREN, &children) == nil {
+		total += time.Duration(children.Utime.Nano() + children.Stime.Nano())
+	}
+	return total
+}
+
+// machineTime is what all cores together have computed since the machine
+// started.
+func machineTime() time.Duration {
+	const tick = time.Second / 100 // USER_HZ, the same on every Linux
+	text, _ := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(text), "\n")
+	fields := strings.Fields(line)
+	var total time.Duration
+	for i, field := range fields {
+		// cpu user nice system idle iowait irq softirq steal …
+		if i == 0 || i == 4 || i == 5 || i > 8 {
+			continue
+		}
+		ticks, _ := strconv.ParseInt(field, 10, 64)
+		total += time.Duration(ticks) * tick
+	}
+	return total
+}
