@@ -84,6 +84,7 @@ type Region struct {
 }
 
 // Peer is one incarnation of an agent, and what this fabric needs to reach it.
+// A zero Incarnation takes whichever answers.
 type Peer struct {
 	Name        string
 	Incarnation mrdn.ID
@@ -127,7 +128,9 @@ type Link interface {
 	Prepare(op Op, local, remote List) (*Prepared, error)
 	// Post starts a prepared request and returns at once. The context's
 	// deadline is the transfer's: past it the transfer is cancelled. Posting an
-	// ID that is running returns the running transfer.
+	// ID that is running returns the running transfer; one that has ended is
+	// answered as it ended: what is done stays done, and nobody is notified
+	// twice.
 	Post(ctx context.Context, p *Prepared, o PostOptions) (*Transfer, error)
 	// Notify delivers payload by itself, after everything posted before.
 	Notify(ctx context.Context, id mrdn.ID, payload []byte) error
@@ -141,7 +144,8 @@ type Link interface {
 type PostOptions struct {
 	ID mrdn.ID
 	// Notification is delivered at the peer exactly once, after the data is in
-	// place. Notify tells an empty one from none.
+	// place. Notify tells an empty one from none. It must not change until the
+	// transfer has ended.
 	Notify       bool
 	Notification []byte
 }
