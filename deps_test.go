@@ -62,7 +62,8 @@ var rooms = map[string]room{
 	},
 	"fabric/crew": {
 		owns: "bounded workers for fabrics that reach both sides from one process",
-		may:  map[string]string{"fabric": "the contract", "mrdn": "ids"},
+		may:      map[string]string{"fabric": "the contract", "mrdn": "ids"},
+		testsMay: []string{"fabric/fabrictest", "mem"},
 	},
 	"fabric/inproc": {
 		owns: "the fabric within one process",
