@@ -61,7 +61,7 @@ var rooms = map[string]room{
 		uses: map[string]string{"go.uber.org/goleak": "no goroutine is left"},
 	},
 	"fabric/crew": {
-		owns: "bounded workers for fabrics that reach both sides from one process",
+		owns:     "bounded workers for fabrics that reach both sides from one process",
 		may:      map[string]string{"fabric": "the contract", "mrdn": "ids"},
 		testsMay: []string{"fabric/fabrictest", "mem"},
 	},
