@@ -166,13 +166,13 @@ func (c *recvCommand) Run(std *stdio, all *commands) error {
 		return err
 	}
 	fmt.Fprintf(std.out, "waiting for files as %s\n", n.Name())
-	err = c.serve(ctx, std, n)
+	err = c.serve(ctx, std, all, n)
 	stop, done := stopping()
 	defer done()
 	return errors.Join(err, n.Close(stop))
 }
 
-func (c *recvCommand) serve(ctx context.Context, std *stdio, n *node.Agent) error {
+func (c *recvCommand) serve(ctx context.Context, std *stdio, all *commands, n *node.Agent) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -182,7 +182,7 @@ func (c *recvCommand) serve(ctx context.Context, std *stdio, n *node.Agent) erro
 			if json.Unmarshal(note.Payload, &p) != nil || p.Kind != "offer" {
 				continue // not a parcel: somebody else's conversation
 			}
-			if err := c.receive(ctx, std, n, p); err != nil {
+			if err := c.receive(ctx, std, all, n, p); err != nil {
 				fmt.Fprintf(std.err, "%s from %s: %v\n", p.Name, note.From, err)
 			} else if _, err := fmt.Fprintf(std.out, "received %s from %s: %d bytes, every chunk verified\n", p.Name, note.From, p.Bytes); err != nil {
 				return err
@@ -195,7 +195,7 @@ func (c *recvCommand) serve(ctx context.Context, std *stdio, n *node.Agent) erro
 }
 
 // receive takes one file. It appears under its name only when it is whole.
-func (c *recvCommand) receive(ctx context.Context, std *stdio, n *node.Agent, p parcel) error {
+func (c *recvCommand) receive(ctx context.Context, std *stdio, all *commands, n *node.Agent, p parcel) error {
 	peer, err := n.LoadMetadata(p.Metadata)
 	if err != nil {
 		return err
@@ -208,7 +208,12 @@ func (c *recvCommand) receive(ctx context.Context, std *stdio, n *node.Agent, p 
 	}
 	telling, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	return errors.Join(err, peer.Notify(telling, answer.encode()))
+	if told := peer.Notify(telling, answer.encode()); told != nil {
+		// The file is here, or is not, whether the sender has heard of it or
+		// left as soon as it had.
+		all.logger(std).Debug("the sender was not told", "error", told)
+	}
+	return err
 }
 
 func (c *recvCommand) take(ctx context.Context, std *stdio, n *node.Agent, peer *agent.Peer, p parcel) error {

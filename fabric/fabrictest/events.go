@@ -15,6 +15,10 @@ type events struct {
 	lost     []fabric.Peer
 	// hear, where set, looks at a notification in the callback and may refuse it.
 	hear func(fabric.Notification) error
+	// hearing counts callbacks that are in hear right now; idle is told when
+	// there are none.
+	hearing int
+	idle    sync.Cond
 	// over: the fabric is closed and must be silent.
 	over bool
 	late int
@@ -22,18 +26,15 @@ type events struct {
 
 func (e *events) Notified(n fabric.Notification) error {
 	e.mu.Lock()
-	hear := e.hear
+	defer e.mu.Unlock()
 	if e.over {
 		e.late++
 	}
-	e.mu.Unlock()
-	if hear != nil {
-		if err := hear(n); err != nil {
+	if e.hear != nil {
+		if err := e.listen(n); err != nil {
 			return err
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	n.Payload = slices.Clone(n.Payload)
 	e.notified = append(e.notified, n)
 	return nil
@@ -45,10 +46,29 @@ func (e *events) LinkLost(p fabric.Peer, _ error) {
 	e.lost = append(e.lost, p)
 }
 
+// listen calls hear without the lock, so that it may take its time.
+func (e *events) listen(n fabric.Notification) error {
+	hear := e.hear
+	e.hearing++
+	e.mu.Unlock()
+	err := hear(n)
+	e.mu.Lock()
+	if e.hearing--; e.hearing == 0 && e.idle.L != nil {
+		e.idle.Broadcast()
+	}
+	return err
+}
+
+// onNotified sets hear. When it returns, nobody is in the old one any more: what
+// that looked at may change.
 func (e *events) onNotified(hear func(fabric.Notification) error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.hear = hear
+	e.idle.L = &e.mu
+	for e.hearing > 0 {
+		e.idle.Wait()
+	}
 }
 
 // of lists what came for one transfer, in order.
