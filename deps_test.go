@@ -81,6 +81,14 @@ var rooms = map[string]room{
 		uses:     map[string]string{"golang.org/x/sys": "O_DIRECT, fdatasync"},
 		testsMay: []string{"fabric/fabrictest", needed},
 	},
+	"fabric/host": {
+		owns: "the fabric between agents of one machine: one copy, through read-only mappings",
+		may: map[string]string{
+			"fabric": "the contract", "fabric/session": "the machines it feeds", "mem": "sections, lent", "mrdn": "frames",
+		},
+		uses:     map[string]string{"golang.org/x/sys": "descriptor passing, memfds"},
+		testsMay: []string{"fabric/fabrictest"},
+	},
 	"bench": {
 		owns: "measurements, side by side with peers",
 		may: map[string]string{

@@ -43,6 +43,11 @@ const (
 	PongFrame
 	FetchFrame
 	BlobFrame
+	BoardFrame
+	BorrowFrame
+	LendFrame
+	RecallFrame
+	SourceFrame
 )
 
 // ErrLinkFrame means that a link frame is malformed; what follows it on the
@@ -80,7 +85,7 @@ func ParsePrefix(b []byte) (LinkFrame, uint32, error) {
 	switch {
 	case b[5]|b[6]|b[7] != 0:
 		return 0, 0, fmt.Errorf("%w: padding % x", ErrLinkFrame, b[5:8])
-	case frame < HelloFrame || frame > BlobFrame:
+	case frame < HelloFrame || frame > SourceFrame:
 		return 0, 0, fmt.Errorf("%w: unknown type %d", ErrLinkFrame, frame)
 	case length > MaxLinkFrame:
 		return 0, 0, fmt.Errorf("%w: %d bytes, at most %d", ErrLinkFrame, length, MaxLinkFrame)

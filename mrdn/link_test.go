@@ -62,6 +62,32 @@ var linkFrames = []struct {
 		Chunk{Handle: 3, Length: 4096, Checksum: 0xABCDEF},
 		func(b []byte) (any, error) { return ParseChunk(b) },
 	},
+	{
+		"board", BoardFrame, Board{Hands: 3}.Append(nil),
+		Board{Hands: 3},
+		func(b []byte) (any, error) { return ParseBoard(b) },
+	},
+	{
+		"borrow", BorrowFrame, Borrow{Region: 1, Epoch: 2}.Append(nil),
+		Borrow{Region: 1, Epoch: 2},
+		func(b []byte) (any, error) { return ParseBorrow(b) },
+	},
+	{
+		"lend", LendFrame,
+		Lend{Region: 1, Epoch: 2, Cell: 3, Turn: 4, Code: CodeStaleEpoch, Message: "old"}.Append(nil),
+		Lend{Region: 1, Epoch: 2, Cell: 3, Turn: 4, Code: CodeStaleEpoch, Message: "old"},
+		func(b []byte) (any, error) { return ParseLend(b) },
+	},
+	{
+		"recall", RecallFrame, Recall{Region: 1, Turn: 2}.Append(nil),
+		Recall{Region: 1, Turn: 2},
+		func(b []byte) (any, error) { return ParseRecall(b) },
+	},
+	{
+		"source", SourceFrame, Source{Handle: 1, Cell: 2, Turn: 3, List: []byte{4}}.Append(nil),
+		Source{Handle: 1, Cell: 2, Turn: 3, List: []byte{4}},
+		func(b []byte) (any, error) { return ParseSource(b) },
+	},
 }
 
 func TestLinkFramesRoundTrip(t *testing.T) {

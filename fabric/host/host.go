@@ -1,0 +1,305 @@
+// Package host moves bytes between two agents of one machine, with one copy.
+// They meet on a Unix socket; memory is lent as memfds that the borrower maps
+// to read, so that only the agent to which memory belongs ever writes it:
+//
+//	READ    the poster maps the peer's region and copies into its own
+//	WRITE   the peer maps the poster's region and copies into its own, and acks
+//
+// Whoever copies is the destination's own agent. It compares each piece of
+// 64 KiB with its source while both are in its cache; two mappings in front of
+// one core need no hash to be compared, and comparing is exact.
+//
+// The source's agent takes its memory back alone. It has a board, a page that
+// it writes and its peers can only read, where a flag flies for each region and
+// for each write. A fence or a Cancel takes the flag down. Whoever copies
+//
+//	pins     says on its own board what it is about to take
+//	looks    whether the flag flies, else it takes nothing
+//	copies   a piece, compares, and unpins
+//	looks    at every flag again at the very end: down means never Done
+//
+// So what is read after a fence is never reported as Done and never
+// acknowledged, whatever the two processes do; a reader does no harm to the
+// memory it reads. Whoever takes a flag down also waits until the peer's pin is
+// gone, for the few microseconds that a piece takes: then not even an InDoubt
+// destination holds bytes from after the fence. That wait is bounded, because a
+// peer may have been stopped (SIGSTOP) within a piece; the at most 64 KiB for
+// each of its hands that it copies when it wakes up stay InDoubt and are not
+// acknowledged. Where memory is a destination, its own agent's lock makes it
+// quiet and no peer is asked.
+//
+// A peer that was lent a region sees all of it. Agents of one user meet here and
+// trust each other to read; other users are turned away.
+//
+// Only DRAM that is a memfd can be lent, so that is all this fabric takes.
+//
+// Lock order: connection or service mu, then any one of wire, shelf, board,
+// pool, job.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"meridian/fabric"
+	"meridian/mem"
+	"meridian/mrdn"
+)
+
+// Options configures Open. Zero values take the defaults.
+type Options struct {
+	// Agent and Incarnation say who this is.
+	Agent       string
+	Incarnation mrdn.ID
+	// Dir is where this agent's socket is made, for this user alone.
+	Dir string
+	// HostID names the machine; default its boot id.
+	HostID string
+	// Workers copy; default one per core.
+	Workers int
+	// NoChecksums leaves out the comparison, for measuring what it costs.
+	NoChecksums bool
+	// MaxTransfers bounds what runs on one link in each direction; default 4096.
+	MaxTransfers int
+	// KeepAlive is how long a peer may be silent before it is asked; after three
+	// times that it is given up. Default 5 s.
+	KeepAlive time.Duration
+	// Handshake bounds how long a new connection may take to say who it is.
+	Handshake time.Duration
+	Events    fabric.Events
+	Logger    *slog.Logger
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Workers == 0 {
+		o.Workers = min(maxHands, runtime.GOMAXPROCS(0))
+	}
+	if o.MaxTransfers == 0 {
+		o.MaxTransfers = 4096
+	}
+	if o.KeepAlive == 0 {
+		o.KeepAlive = 5 * time.Second
+	}
+	if o.Handshake == 0 {
+		o.Handshake = 5 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.HostID == "" {
+		var err error
+		if o.HostID, err = bootID(); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+func (o Options) validate() error {
+	switch {
+	case o.Agent == "" || len(o.Agent) > 255:
+		return errors.New("host: an agent needs a name of 1 to 255 bytes")
+	case !filepath.IsAbs(o.Dir) || len(o.socket()) > maxSocketPath:
+		return fmt.Errorf("host: directory %q must be absolute and at most %d bytes long", o.Dir, maxSocketPath-len(o.socket())+len(o.Dir))
+	case o.Workers < 1 || o.Workers > maxHands:
+		return fmt.Errorf("host: %d workers, must be 1 to %d", o.Workers, maxHands)
+	case o.Events == nil:
+		return errors.New("host: nobody to tell of events")
+	}
+	return nil
+}
+
+func (o Options) socket() string { return filepath.Join(o.Dir, o.Incarnation.String()+".sock") }
+
+// Fabric is an open host fabric.
+type Fabric struct {
+	options  Options
+	regions  fabric.Regions
+	flags    flags
+	board    *board
+	pool     *pool
+	listener *net.UnixListener
+	wait     sync.WaitGroup // every goroutine of the fabric but the pool's
+
+	mu       sync.Mutex // protects the rest
+	closed   bool
+	ends     map[end]struct{}
+	links    map[*link]struct{}
+	greeting map[net.Conn]struct{} // accepted, not yet introduced
+}
+
+// end is this agent's end of a connection, at the side that posts or the one
+// that serves.
+type end interface {
+	// fence ends what touches a region and recalls what was lent of it.
+	fence(region uint64, cause error)
+	// settle waits until the peer takes nothing under a flag that is down.
+	settle(flag)
+	// hangUp tells the peer that nothing more will come.
+	hangUp()
+	lost(err error)
+}
+
+// Open starts listening.
+func Open(ctx context.Context, o Options) (*Fabric, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(o.validate(), makeDirectory(o.Dir)); err != nil {
+		return nil, err
+	}
+	b, err := newBoard(o.Workers)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", o.socket())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("host: %w", err), b.close())
+	}
+	f := &Fabric{
+		options: o, board: b, pool: newPool(b), listener: listener.(*net.UnixListener), flags: flags{board: b, byRegion: make(map[uint64]flag)},
+		ends: make(map[end]struct{}), links: make(map[*link]struct{}), greeting: make(map[net.Conn]struct{}),
+	}
+	f.wait.Go(f.accept)
+	return f, nil
+}
+
+// Name is "host".
+func (f *Fabric) Name() string { return "host" }
+
+// Capabilities says what it can do.
+func (f *Fabric) Capabilities() fabric.Capabilities {
+	return fabric.Capabilities{
+		Local: true, Remote: true, SameHost: true, Read: true, Write: true, Notify: true,
+		Kinds: []mem.Kind{mem.DRAM}, Checksummed: !f.options.NoChecksums,
+	}
+}
+
+// Address is the machine and the path of the socket.
+func (f *Fabric) Address() []byte { return []byte(f.options.HostID + ":" + f.options.socket()) }
+
+// Register makes a region reachable.
+func (f *Fabric) Register(r fabric.Region) error {
+	if r.Section.Kind() != mem.DRAM {
+		return fmt.Errorf("%w: region %d is %v memory, which cannot be lent", fabric.ErrUnsupported, r.ID, r.Section.Kind())
+	}
+	return f.flags.register(&f.regions, r)
+}
+
+// Deregister fences a region.
+func (f *Fabric) Deregister(_ context.Context, id uint64) error {
+	down, err := f.flags.deregister(&f.regions, id)
+	if err != nil {
+		return err
+	}
+	cause := fmt.Errorf("%w: region %d was deregistered", fabric.ErrUnknownRegion, id)
+	for _, e := range f.everyEnd() {
+		e.fence(id, cause)
+		e.settle(down)
+	}
+	return nil
+}
+
+func (f *Fabric) everyEnd() []end {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]end, 0, len(f.ends))
+	for e := range f.ends {
+		all = append(all, e)
+	}
+	return all
+}
+
+// keep lets Deregister and Close find an end.
+func (f *Fabric) keep(e end) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return fabric.ErrClosed
+	}
+	f.ends[e] = struct{}{}
+	return nil
+}
+
+func (f *Fabric) forget(e end) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.ends, e)
+}
+
+// Connect reaches a peer.
+func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error) {
+	l := &link{fabric: f, peer: p, dialing: make(chan struct{}, 1)}
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil, fabric.ErrClosed
+	}
+	f.links[l] = struct{}{}
+	f.mu.Unlock()
+	if _, err := l.connected(ctx); err != nil {
+		return nil, errors.Join(err, l.Close(ctx))
+	}
+	return l, nil
+}
+
+// Close ends every connection and waits for every goroutine.
+func (f *Fabric) Close(ctx context.Context) error {
+	f.mu.Lock()
+	again := f.closed
+	f.closed = true
+	links := make([]*link, 0, len(f.links))
+	for l := range f.links {
+		links = append(links, l)
+	}
+	for conn := range f.greeting {
+		conn.Close()
+	}
+	f.mu.Unlock()
+	if again {
+		return f.join(ctx)
+	}
+	errs := []error{f.listener.Close()}
+	for _, l := range links {
+		errs = append(errs, l.Close(ctx))
+	}
+	ends := f.everyEnd()
+	for _, e := range ends {
+		e.hangUp() // before the flags go down, so that peers see a close and not a fence
+	}
+	for _, down := range f.flags.lowerAll() {
+		for _, e := range ends {
+			e.settle(down)
+		}
+	}
+	for _, e := range ends {
+		e.lost(fabric.ErrClosed)
+	}
+	f.pool.close()
+	if err := f.join(ctx); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	return errors.Join(append(errs, f.board.close())...)
+}
+
+func (f *Fabric) join(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		f.wait.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("host: closing: %w", ctx.Err())
+	}
+}

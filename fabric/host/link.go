@@ -1,0 +1,160 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"meridian/fabric"
+	"meridian/mrdn"
+)
+
+// link is what a caller holds. It connects when it must, also again after a
+// connection was lost; on one machine a dead peer refuses at once.
+type link struct {
+	fabric *Fabric
+	peer   fabric.Peer
+
+	dialing chan struct{} // has room for one who dials
+
+	mu      sync.Mutex // protects the rest
+	current *connection
+	closed  bool
+}
+
+// Peer is who is at the other end.
+func (l *link) Peer() fabric.Peer { return l.peer }
+
+func (l *link) state() (*connection, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, l.error("connect", fabric.ErrClosed)
+	}
+	return l.current, nil
+}
+
+// connected returns the connection, making one if need be. One goroutine dials;
+// others wait for it.
+func (l *link) connected(ctx context.Context) (*connection, error) {
+	if c, err := l.state(); c != nil || err != nil {
+		return c, err
+	}
+	select {
+	case l.dialing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, l.error("connect", fmt.Errorf("%w: %w", fabric.ErrPeerGone, ctx.Err()))
+	}
+	defer func() { <-l.dialing }()
+	if c, err := l.state(); c != nil || err != nil {
+		return c, err
+	}
+	conn, err := l.fabric.dial(ctx, l.peer)
+	if err != nil {
+		return nil, l.error("connect", err)
+	}
+	c, err := newConnection(l, conn)
+	if err != nil {
+		conn.Close()
+		return nil, l.error("connect", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.fabric.keep(c) != nil {
+		c.abandon()
+		return nil, l.error("connect", fabric.ErrClosed)
+	}
+	l.current = c
+	c.start()
+	return c, nil
+}
+
+func (l *link) error(op string, err error) error {
+	var already *fabric.Error
+	if errors.As(err, &already) {
+		return err
+	}
+	return &fabric.Error{Op: op, Peer: l.peer.Name, Err: err}
+}
+
+// drop forgets a connection that was lost.
+func (l *link) drop(c *connection, err error) {
+	l.mu.Lock()
+	mine, closed := l.current == c, l.closed
+	if mine {
+		l.current = nil
+	}
+	l.mu.Unlock()
+	if mine && !closed && !errors.Is(err, fabric.ErrClosed) {
+		l.fabric.options.Events.LinkLost(l.peer, err)
+	}
+}
+
+// plan is what Prepare works out once for a write: both lists as they are sent.
+type plan struct{ from, to []byte }
+
+// Prepare checks a request.
+func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
+	p, err := fabric.NewPrepared(&l.fabric.regions, op, local, remote)
+	if err != nil {
+		return nil, l.error("prepare", err)
+	}
+	if op == fabric.Write {
+		cut := &plan{from: local.AppendTo(nil), to: remote.AppendTo(nil)}
+		if max(len(cut.from), len(cut.to)) > mrdn.MaxLinkFrame/2 {
+			p.Release()
+			return nil, l.error("prepare", fmt.Errorf("%w: %d pieces do not fit one request; split the list", fabric.ErrBusy, max(local.Pieces(), remote.Pieces())))
+		}
+		p.Plan = cut
+	}
+	return p, nil
+}
+
+// Post starts a prepared request.
+func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {
+	c, err := l.connected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, err := c.post(ctx, p, o)
+	if err != nil {
+		return nil, l.error(p.Op.String(), err)
+	}
+	return t, nil
+}
+
+// Notify delivers payload by itself.
+func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
+	c, err := l.connected(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.notify(ctx, id, payload); err != nil {
+		return l.error("notify", err)
+	}
+	return nil
+}
+
+// Estimate assumes 8 GB/s, with 10 µs for a wake-up and 50 ns a piece; the agent
+// refines it by what it measures.
+func (l *link) Estimate(_ fabric.Op, bytes, pieces uint64) time.Duration {
+	return 10*time.Microsecond + time.Duration(bytes/8) + time.Duration(pieces*50)
+}
+
+// Close ends the link.
+func (l *link) Close(context.Context) error {
+	l.mu.Lock()
+	l.closed = true
+	c := l.current
+	l.mu.Unlock()
+	if c != nil {
+		c.lost(fabric.ErrClosed)
+		<-c.stopped
+	}
+	l.fabric.mu.Lock()
+	delete(l.fabric.links, l)
+	l.fabric.mu.Unlock()
+	return nil
+}

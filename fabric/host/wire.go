@@ -1,0 +1,300 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"meridian/mrdn"
+)
+
+// wire is the socket of a link: frames, and descriptors that go with them.
+type wire struct {
+	owner     owner
+	conn      *net.UnixConn
+	raw       syscall.RawConn
+	keepAlive time.Duration
+	lastHeard atomic.Int64 // in nanoseconds
+	got       []int        // descriptors that came and were not claimed; the reader's own
+
+	mu      sync.Mutex // protects the rest
+	out     []byte     // to be sent, in order
+	gifts   []gift
+	waiting bool // the socket is full, and writeLoop waits for room
+	closed  bool
+	wake    chan struct{}
+	timer   *time.Timer
+}
+
+// gift is a descriptor that goes with the byte of out at which it stands.
+type gift struct {
+	at   int
+	file *os.File
+}
+
+// owner is who a wire works for. Calls come from the wire's reader.
+type owner interface {
+	// frame handles everything but pings; body is valid during the call.
+	frame(f mrdn.LinkFrame, body []byte) error
+	// lost: the wire is broken.
+	lost(err error)
+}
+
+func newWire(conn *net.UnixConn, keepAlive time.Duration, o owner) (*wire, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	w := &wire{owner: o, conn: conn, raw: raw, keepAlive: keepAlive, wake: make(chan struct{}, 1)}
+	w.lastHeard.Store(time.Now().UnixNano())
+	return w, nil
+}
+
+// send queues frames and sends what the socket takes at once. It never waits.
+func (w *wire) send(frames []byte) { w.sendWith(frames, nil) }
+
+// sendWith also sends descriptors, which it takes over; each stands at the
+// first byte of its frame.
+func (w *wire) sendWith(frames []byte, gifts []gift) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		closeGifts(gifts)
+		return
+	}
+	for _, g := range gifts {
+		w.gifts = append(w.gifts, gift{len(w.out) + g.at, g.file})
+	}
+	w.out = append(w.out, frames...)
+	if w.waiting {
+		return
+	}
+	_ = w.raw.Control(w.flushLocked) // a broken socket shows in the reader
+	if len(w.out) > 0 {
+		w.waiting = true
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func closeGifts(gifts []gift) {
+	for _, g := range gifts {
+		g.file.Close()
+	}
+}
+
+// flushLocked sends until nothing is left or the socket is full.
+func (w *wire) flushLocked(fd uintptr) {
+	sent := 0
+	for sent < len(w.out) {
+		end := len(w.out)
+		var rights []byte
+		if len(w.gifts) > 0 && w.gifts[0].at == sent {
+			rights = unix.UnixRights(int(w.gifts[0].file.Fd()))
+			if len(w.gifts) > 1 {
+				end = w.gifts[1].at
+			}
+		} else if len(w.gifts) > 0 {
+			end = w.gifts[0].at
+		}
+		n, err := unix.SendmsgN(int(fd), w.out[sent:end], rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			break
+		}
+		if rights != nil {
+			w.gifts[0].file.Close()
+			w.gifts = w.gifts[1:]
+		}
+		sent += n
+	}
+	w.out = append(w.out[:0], w.out[sent:]...)
+	for i := range w.gifts {
+		w.gifts[i].at -= sent
+	}
+}
+
+// writeLoop sends what the socket did not take at once.
+func (w *wire) writeLoop() {
+	for range w.wake {
+		err := w.raw.Write(func(fd uintptr) bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if !w.closed {
+				w.flushLocked(fd)
+			}
+			w.waiting = !w.closed && len(w.out) > 0
+			return !w.waiting
+		})
+		w.mu.Lock()
+		closed := w.closed
+		w.mu.Unlock()
+		if err != nil || closed {
+			return
+		}
+	}
+}
+
+// run serves the wire until it breaks, and returns when nothing of it runs.
+func (w *wire) run() {
+	var writer sync.WaitGroup
+	writer.Go(w.writeLoop)
+	w.tick()
+	w.owner.lost(w.readLoop())
+	w.close()
+	writer.Wait()
+	for _, fd := range w.got {
+		unix.Close(fd)
+	}
+}
+
+// close breaks the wire. The socket is closed without the lock, because that
+// waits for writeLoop to leave it.
+func (w *wire) close() {
+	w.mu.Lock()
+	again := w.closed
+	w.closed = true
+	closeGifts(w.gifts)
+	w.gifts, w.out = nil, nil
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	if !again {
+		close(w.wake)
+	}
+	w.mu.Unlock()
+	if !again {
+		w.conn.Close()
+	}
+}
+
+// tick asks a silent peer whether it runs, and gives it up when it does not.
+func (w *wire) tick() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	w.timer = time.AfterFunc(w.keepAlive, func() {
+		switch silent := time.Since(time.Unix(0, w.lastHeard.Load())); {
+		case silent > 3*w.keepAlive:
+			w.owner.lost(fmt.Errorf("no answer for %v", 3*w.keepAlive))
+			return
+		case silent > w.keepAlive:
+			w.send(mrdn.AppendPing(nil))
+		}
+		w.tick()
+	})
+}
+
+// hungUp asks the system whether the peer's end is closed, which the reader may
+// not have heard yet.
+func (w *wire) hungUp() bool {
+	over := true
+	_ = w.raw.Control(func(fd uintptr) {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(poll, 0)
+		over = err == nil && n > 0 && poll[0].Revents&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
+	})
+	return over
+}
+
+// readLoop takes frames apart until the wire ends, and says why.
+func (w *wire) readLoop() error {
+	buffer := make([]byte, 16<<10)
+	start, end := 0, 0
+	for {
+		need := mrdn.PrefixSize
+		for end-start >= need {
+			frame, length, err := mrdn.ParsePrefix(buffer[start:end])
+			if err != nil {
+				return err
+			}
+			if need = mrdn.PrefixSize + int(length); end-start < need {
+				break
+			}
+			body := buffer[start+mrdn.PrefixSize : start+need]
+			start, need = start+need, mrdn.PrefixSize
+			if err := w.handle(frame, body); err != nil {
+				return err
+			}
+		}
+		if start+need > len(buffer) {
+			grown := buffer
+			if need > len(buffer) {
+				grown = make([]byte, need) // checked against MaxLinkFrame
+			}
+			end = copy(grown, buffer[start:end])
+			buffer, start = grown, 0
+		}
+		n, err := w.read(buffer[end:])
+		if err != nil {
+			return err
+		}
+		end += n
+	}
+}
+
+// maxUnclaimed bounds the descriptors that a peer can make us hold; a wire's
+// owner claims each with its frame.
+const maxUnclaimed = 64
+
+func (w *wire) read(into []byte) (int, error) {
+	var control [128]byte
+	n, controls, flags, _, err := w.conn.ReadMsgUnix(into, control[:])
+	if err != nil {
+		return 0, err
+	}
+	if controls > 0 {
+		messages, err := unix.ParseSocketControlMessage(control[:controls])
+		if err != nil {
+			return 0, err
+		}
+		for i := range messages {
+			if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
+				w.got = append(w.got, fds...)
+			}
+		}
+	}
+	switch {
+	case n == 0:
+		return 0, io.EOF
+	case flags&unix.MSG_CTRUNC != 0 || len(w.got) > maxUnclaimed:
+		return 0, fmt.Errorf("%w: too many descriptors", mrdn.ErrLinkFrame)
+	}
+	w.lastHeard.Store(time.Now().UnixNano())
+	return n, nil
+}
+
+// claim is the descriptor that came with the frame being handled.
+func (w *wire) claim() (int, error) {
+	if len(w.got) == 0 {
+		return -1, fmt.Errorf("%w: it came without its descriptor", mrdn.ErrLinkFrame)
+	}
+	fd := w.got[0]
+	w.got = w.got[1:]
+	return fd, nil
+}
+
+func (w *wire) handle(f mrdn.LinkFrame, body []byte) error {
+	switch f {
+	case mrdn.PingFrame:
+		w.send(mrdn.AppendPong(nil))
+		return nil
+	case mrdn.PongFrame:
+		return nil
+	}
+	return w.owner.frame(f, body)
+}
