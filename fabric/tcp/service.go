@@ -157,6 +157,7 @@ func (v *service) begin(s *stream, b mrdn.Begin) error {
 			v.carryOut(v.machine.Failed(b.ID, b.Part, err))
 		} else if sent {
 			v.machine.Served(b.ID)
+			v.answered(b.ID, b.Part)
 		}
 	}
 	return nil
@@ -167,6 +168,14 @@ func (v *service) answerOn(id mrdn.ID, part uint16, s *stream) {
 		v.parts[id] = make(map[uint16]*stream, 1)
 	}
 	v.parts[id][part] = s
+}
+
+// answered forgets one part, and only that: the others may still need theirs.
+func (v *service) answered(id mrdn.ID, part uint16) {
+	delete(v.parts[id], part)
+	if len(v.parts[id]) == 0 {
+		delete(v.parts, id)
+	}
 }
 
 // carryOut does what the machine asks. mu is held.
@@ -182,10 +191,7 @@ func (v *service) carryOut(effects []session.Effect) {
 			ack := mrdn.Ack{ID: e.ID, Part: e.Part, Untouched: e.Untouched}
 			ack.Code, ack.Message = fabric.ToCode(e.Err)
 			if s := v.parts[e.ID][e.Part]; s != nil {
-				delete(v.parts[e.ID], e.Part)
-				if len(v.parts[e.ID]) == 0 {
-					delete(v.parts, e.ID)
-				}
+				v.answered(e.ID, e.Part)
 				s.send(ack.Append(nil))
 			}
 		case session.Deliver:
@@ -217,7 +223,7 @@ func (v *service) left(p *outbound, err error) {
 		return
 	}
 	v.machine.Served(p.id)
-	delete(v.parts, p.id)
+	v.answered(p.id, p.part)
 }
 
 // fence refuses and stops everything that touches a region.
