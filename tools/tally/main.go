@@ -104,6 +104,10 @@ func summarize(all []result, took time.Duration) int {
 	}
 	for _, component := range sortedKeys(lacking) {
 		names := lacking[component]
+		if component == "" {
+			fmt.Printf("do not apply: %d cases that a backend has no use for\n", len(names))
+			continue
+		}
 		fmt.Printf("skipped for lack of %s: %s\n", component, strings.Join(names[:min(len(names), 5)], ", "))
 		if more := len(names) - 5; more > 0 {
 			fmt.Printf("  and %d more\n", more)
@@ -125,7 +129,7 @@ func missingComponent(reason string) string {
 			return name
 		}
 	}
-	return "no named component (" + strings.TrimSpace(reason) + ")"
+	return ""
 }
 
 func sortedKeys(m map[string][]string) []string {
