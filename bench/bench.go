@@ -162,6 +162,8 @@ type contender interface {
 	// rest and wake come around everybody else's turn.
 	rest()
 	wake()
+	// pids are its processes, without this one.
+	pids() []int
 	close(ctx context.Context) error
 }
 
@@ -191,7 +193,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 func measure(ctx context.Context, o Options) (*Report, error) {
 	report := newReport(o)
-	meter := startMeter()
+	meter := startMeter(nil)
 	for _, name := range o.Fabrics {
 		var err error
 		if o.Latency {

@@ -108,6 +108,16 @@ func (f *field) drop(p contender, err error) {
 	f.report.miss(Absence{Peer: p.name(), Why: "it failed: " + err.Error()})
 }
 
+func (f *field) pids() (all []int) {
+	for _, m := range f.ours {
+		all = append(all, m.pids()...)
+	}
+	for _, p := range f.peers {
+		all = append(all, p.pids()...)
+	}
+	return all
+}
+
 func (f *field) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()

@@ -126,6 +126,7 @@ func (p *iperf) clear(context.Context) error      { return nil }
 func (p *iperf) verify(context.Context) error     { return nil }
 func (p *iperf) rest()                            {}
 func (p *iperf) wake()                            {}
+func (p *iperf) pids() []int                      { return []int{p.server.Process.Pid} }
 
 func (p *iperf) close(context.Context) error {
 	_ = p.server.Process.Kill()

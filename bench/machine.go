@@ -46,25 +46,33 @@ func cpuTime(pid int) time.Duration {
 
 // meter tells how much of the machine others use while something runs.
 type meter struct {
+	children  []int
 	start     time.Time
 	all, ours time.Duration
 }
 
-func startMeter() meter { return meter{time.Now(), machineTime(), familyTime()} }
-
-// others is how many cores others used since start, on average. Ours is this
-// process and the children it has waited for, so read it when they have ended.
-func (m meter) others() float64 {
-	used := machineTime() - m.all - (familyTime() - m.ours)
-	return max(0, used.Seconds()/time.Since(m.start).Seconds())
+// startMeter counts as ours this process, the children named, and those that
+// end meanwhile.
+func startMeter(children []int) meter {
+	return meter{children, time.Now(), machineTime(), familyTime(children)}
 }
 
-// familyTime is what this process and its ended children have computed.
-func familyTime() time.Duration {
+// others is how many cores others used since start, on average.
+func (m meter) others() float64 {
+	used := machineTime() - m.all - (familyTime(m.children) - m.ours)
+	return rounded(max(0, used.Seconds()/time.Since(m.start).Seconds()))
+}
+
+// familyTime is what this process, its ended children and some of the living
+// have computed.
+func familyTime(children []int) time.Duration {
 	total := cpuTime(os.Getpid())
-	var children syscall.Rusage
-	if syscall.Getrusage(unix.RUSAGE_CHILDREN, &children) == nil {
-		total += time.Duration(children.Utime.Nano() + children.Stime.Nano())
+	for _, pid := range children {
+		total += cpuTime(pid)
+	}
+	var ended syscall.Rusage
+	if syscall.Getrusage(unix.RUSAGE_CHILDREN, &ended) == nil {
+		total += time.Duration(ended.Utime.Nano() + ended.Stime.Nano())
 	}
 	return total
 }

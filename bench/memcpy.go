@@ -72,8 +72,9 @@ func (m *memcpy) verify(ctx context.Context) (err error) {
 	return err
 }
 
-func (m *memcpy) rest() {}
-func (m *memcpy) wake() {}
+func (m *memcpy) rest()       {}
+func (m *memcpy) wake()       {}
+func (m *memcpy) pids() []int { return nil }
 
 func (m *memcpy) close(ctx context.Context) error {
 	var errs []error

@@ -129,8 +129,9 @@ func (m *ours) verify(ctx context.Context) error {
 }
 
 // Nothing of ours spins, so it can wait without being stopped.
-func (m *ours) rest() {}
-func (m *ours) wake() {}
+func (m *ours) rest()       {}
+func (m *ours) wake()       {}
+func (m *ours) pids() []int { return []int{m.child.pid()} }
 
 func (m *ours) close(ctx context.Context) error {
 	m.release()

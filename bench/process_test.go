@@ -88,7 +88,8 @@ func TestServingSideDies(t *testing.T) {
 		kill := time.AfterFunc(20*time.Millisecond, func() { _ = m.child.cmd.Process.Kill() })
 		err := ask(m)
 		kill.Stop()
-		if !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "the serving side (process "+strconv.Itoa(m.child.pid())+") ended unexpectedly: signal: killed") {
+		says := fmt.Sprintf("the serving side (process %d) ended unexpectedly: signal: killed", m.child.pid())
+		if !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := m.close(t.Context()); !errors.Is(err, ErrGone) {

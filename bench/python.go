@@ -139,6 +139,8 @@ func (p *pythonPeer) round(ctx context.Context, pinned bool) (float64, error) {
 	return gbps(p.current.Total, time.Duration(took.Seconds*float64(time.Second))), nil
 }
 
+func (p *pythonPeer) pids() []int { return []int{p.post.pid(), p.serve.pid()} }
+
 func (p *pythonPeer) rest() {
 	p.post.pause()
 	p.serve.pause()

@@ -38,6 +38,7 @@ type Row struct {
 	Ratio map[string]*float64 `json:"ratio"`
 
 	beside map[string]Figure
+	others float64 // as Report.Others, during this row
 }
 
 // ratios has a key for every peer there could be.
@@ -101,13 +102,13 @@ func (r *Report) header() string {
 		fmt.Fprintf(&b, "%s\n", absence)
 	}
 	if r.Others >= 0.05 {
-		fmt.Fprintf(&b, "others used %.1f cores meanwhile: read the ratios, and run it again when it is quiet\n", r.Others)
+		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
 	}
 	return b.String()
 }
 
 func (r *Report) writeRows(w io.Writer) error {
-	fmt.Fprintf(w, "GB/s (1e9 bytes), median [min–max] of %d rounds of %s over %d streams; ×: Meridian's median over the peer's\n\n",
+	fmt.Fprintf(w, "GB/s (1e9 bytes), median [min–max] of %d rounds of %s over %d streams; ×: Meridian's median over the peer's; OTHERS: cores used by others\n\n",
 		r.options.Rounds, r.options.Total, r.options.Streams)
 	present := r.present()
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -115,7 +116,7 @@ func (r *Report) writeRows(w io.Writer) error {
 	for _, name := range present {
 		fmt.Fprintf(table, "\t%s", strings.ToUpper(name))
 	}
-	fmt.Fprintln(table)
+	fmt.Fprintln(table, "\tOTHERS")
 	for _, row := range r.Rows {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s", row.Fabric, row.Op, row.Block, row.Layout, row.Checksum, row.Figure)
 		for _, name := range present {
@@ -125,7 +126,7 @@ func (r *Report) writeRows(w io.Writer) error {
 				fmt.Fprint(table, "\t–")
 			}
 		}
-		fmt.Fprintln(table)
+		fmt.Fprintf(table, "\t%.1f\n", row.others)
 	}
 	return table.Flush()
 }

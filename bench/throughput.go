@@ -32,10 +32,11 @@ func measureThroughput(ctx context.Context, o Options, fabricName string, report
 				o.Progress(Progress{Row: i + 1, Rows: len(cases), What: what, Round: round, Rounds: o.Rounds, Who: who})
 			},
 		}
+		meter := startMeter(f.pids())
 		if err := h.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		h.report(report, fabricName, blocks[i])
+		h.report(report, fabricName, blocks[i], meter.others())
 	}
 	return nil
 }
@@ -141,7 +142,7 @@ func (h *heat) score(ctx context.Context, who contender, round int) error {
 	return nil
 }
 
-func (h *heat) report(r *Report, fabricName string, block Size) {
+func (h *heat) report(r *Report, fabricName string, block Size, others float64) {
 	beside := make(map[string]Figure)
 	for _, p := range h.field.peers {
 		if scores := h.scores[p]; len(scores) == h.rounds {
@@ -151,7 +152,7 @@ func (h *heat) report(r *Report, fabricName string, block Size) {
 	for _, m := range h.field.ours {
 		row := Row{
 			Fabric: fabricName, Op: h.c.Op, Block: block.Text, Layout: h.c.Layout, Checksum: m.checksum,
-			Figure: figure(h.scores[m]), beside: beside,
+			Figure: figure(h.scores[m]), beside: beside, others: others,
 		}
 		row.Ratio = row.ratios()
 		r.Rows = append(r.Rows, row)

@@ -58,6 +58,8 @@ func (c *benchTransfer) Run(std *stdio) error {
 		fmt.Fprint(std.err, "\r\x1b[K")
 	}
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return errors.New("interrupted: what was measured until then is not reported")
 	case errors.Is(err, bench.ErrOptions):
 		return &failure{err: err, hint: "`meridian bench transfer --help` lists what it takes", status: exitInvalid}
 	case errors.Is(err, bench.ErrPeer):
