@@ -56,10 +56,10 @@ var linkFrames = []struct {
 		"chunk", ChunkFrame,
 		func() []byte {
 			b := make([]byte, ChunkHeaderSize)
-			Chunk{Handle: 3, Length: 4096, Checksum: 0xABCDEF}.Put(b)
+			Chunk{Handle: 3, Length: 4096}.Put(b)
 			return b
 		}(),
-		Chunk{Handle: 3, Length: 4096, Checksum: 0xABCDEF},
+		Chunk{Handle: 3, Length: 4096},
 		func(b []byte) (any, error) { return ParseChunk(b) },
 	},
 	{

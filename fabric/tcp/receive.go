@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -141,17 +142,22 @@ func (s *stream) receiveChunk(c mrdn.Chunk) error {
 		}
 		left -= n
 	}
-	return s.endChunk(p, c, placeErr)
+	if err := s.fill(mrdn.ChunkTrailerSize); err != nil {
+		return err
+	}
+	sum := binary.LittleEndian.Uint64(s.in[s.inStart:])
+	s.inStart += mrdn.ChunkTrailerSize
+	return s.endChunk(p, c, sum, placeErr)
 }
 
 // endChunk compares the checksum and reports a part that is complete or broken.
-func (s *stream) endChunk(p *inbound, c mrdn.Chunk, placeErr error) error {
+func (s *stream) endChunk(p *inbound, c mrdn.Chunk, sum uint64, placeErr error) error {
 	if p == nil {
 		return nil // cancelled before it came
 	}
 	s.receiveMu.Lock()
 	err := placeErr
-	if err == nil && !p.stopped && !s.options.NoChecksums && s.received.sum() != c.Checksum {
+	if err == nil && !p.stopped && !s.options.NoChecksums && s.received.sum() != sum {
 		err = fmt.Errorf("%w: part %d of transfer %s, %d bytes before its end", fabric.ErrChecksum, p.part, p.id, p.walk.Left()+uint64(c.Length))
 	}
 	ended := err != nil || p.walk.Left() == 0
@@ -195,7 +201,7 @@ func (s *stream) placeSome(p *inbound, left int) (int, error) {
 	if direct {
 		s.target, s.aimed = p, s.scatter.bytes
 		if s.tail = s.aimed == left; s.tail {
-			s.scatter.add(s.in[:mrdn.ChunkHeaderSize])
+			s.scatter.add(s.in[:tailRoom])
 		}
 	}
 	s.receiveMu.Unlock()
@@ -212,6 +218,9 @@ func (s *stream) placeSome(p *inbound, left int) (int, error) {
 	}
 	return n, nil
 }
+
+// tailRoom is for what follows a payload: its checksum and the next header.
+const tailRoom = mrdn.ChunkTrailerSize + mrdn.ChunkHeaderSize
 
 // aim fills the vector with the next destination pieces of p. It is false when
 // one of them is not mapped. The walk moves on in settle, by what arrived.
@@ -311,7 +320,7 @@ func (s *stream) divert() {
 		bytes -= n
 	}
 	if s.tail {
-		s.scatter.add(s.in[:mrdn.ChunkHeaderSize])
+		s.scatter.add(s.in[:tailRoom])
 	}
 }
 

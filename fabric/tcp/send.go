@@ -1,11 +1,13 @@
 package tcp
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"sync/atomic"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -83,18 +85,20 @@ func (s *stream) postSmall(p *outbound) error {
 	s.control = append(s.control, p.begin...)
 	if size := int(p.walk.Left()); size > 0 {
 		start := len(s.control)
-		s.control = slices.Grow(s.control, mrdn.ChunkHeaderSize+size)[:start+mrdn.ChunkHeaderSize+size]
-		payload := s.control[start+mrdn.ChunkHeaderSize:]
+		whole := mrdn.ChunkHeaderSize + size + mrdn.ChunkTrailerSize
+		s.control = slices.Grow(s.control, whole)[:start+whole]
+		payload := s.control[start+mrdn.ChunkHeaderSize:][:size]
 		if err := copyOut(p, payload); err != nil {
 			s.control = s.control[:before]
 			s.queueMu.Unlock()
 			return err
 		}
-		c := mrdn.Chunk{Handle: p.handle, Length: uint32(size)}
+		mrdn.Chunk{Handle: p.handle, Length: uint32(size)}.Put(s.control[start:])
+		var sum uint64
 		if !s.options.NoChecksums {
-			c.Checksum = checksum(payload)
+			sum = checksum(payload)
 		}
-		c.Put(s.control[start:])
+		binary.LittleEndian.PutUint64(s.control[start+mrdn.ChunkHeaderSize+size:], sum)
 	}
 	s.flushLocked()
 	return nil
@@ -144,7 +148,8 @@ func (s *stream) flushLocked() {
 // tryInline writes once; whatever the socket does not take is left to
 // writeLoop, which may wait.
 func (s *stream) tryInline(fd uintptr) (done bool) {
-	if n, err := unix.Write(int(fd), s.inline); err == nil {
+	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(s.inline))), uintptr(len(s.inline)))
+	if errno == 0 {
 		s.inline = s.inline[n:]
 	}
 	return true
@@ -161,19 +166,22 @@ func (s *stream) writeLoop() error {
 				s.queueMu.Unlock()
 				return nil
 			}
-			control := s.control
+			var control []byte
 			var p *outbound
-			if len(control) > 0 {
-				s.control = s.spare[:0]
-			} else if len(s.parts) > 0 {
+			switch {
+			case len(s.control) > 0, len(s.parts) == 0 && s.owesTrailer:
+				control, s.control = s.control, s.spare[:0]
+			case len(s.parts) > 0:
 				p, s.parts = s.parts[0], s.parts[1:]
 				s.active = p
-			} else {
+			default:
 				s.writing = false
-				s.queueMu.Unlock()
+			}
+			idle := !s.writing
+			s.queueMu.Unlock()
+			if idle {
 				break
 			}
-			s.queueMu.Unlock()
 			var err error
 			if p == nil {
 				err = s.writeControl(control)
@@ -205,8 +213,9 @@ func (s *stream) dropLocked() {
 
 func (s *stream) writeControl(buffer []byte) error {
 	s.sendMu.Lock()
-	s.gather.reset()
+	s.beginGather()
 	s.gather.add(buffer)
+	s.plain += len(buffer)
 	s.sendMu.Unlock()
 	return s.writeGathered()
 }
@@ -241,6 +250,10 @@ func (s *stream) writePart(p *outbound) error {
 	}
 	s.sendMu.Lock()
 	s.sending = nil
+	if readErr == nil {
+		binary.LittleEndian.PutUint64(s.trailer[:], s.sent.sum())
+		s.owesTrailer = true
+	}
 	s.sendMu.Unlock()
 	more := err == nil && readErr == nil && p.walk.Left() > 0
 	// A broken socket is the owner's to hear of through lost, for all parts.
@@ -265,10 +278,22 @@ func (s *stream) retire(p *outbound, more bool) (stopped bool) {
 	return stopped
 }
 
+// beginGather empties the vector but for the trailer of the chunk before.
+func (s *stream) beginGather() {
+	s.gather.reset()
+	s.plain = 0
+	if s.owesTrailer {
+		s.gather.add(s.trailer[:])
+		s.plain = len(s.trailer)
+		s.owesTrailer = false
+	}
+}
+
 // gatherChunk fills the vector with a header and the next bytes of p.
 func (s *stream) gatherChunk(p *outbound) error {
-	s.gather.reset()
+	s.beginGather()
 	s.gather.add(s.header[:])
+	s.plain += len(s.header)
 	size := min(uint64(s.options.ChunkBytes), p.walk.Left())
 	s.sent.reset()
 	taken := uint64(0)
@@ -289,17 +314,10 @@ func (s *stream) gatherChunk(p *outbound) error {
 			}
 			staged += int(cut.Length)
 		}
-		if !s.options.NoChecksums {
-			s.sent.add(piece)
-		}
 		s.gather.add(piece)
 		taken += cut.Length
 	}
-	c := mrdn.Chunk{Handle: p.handle, Length: uint32(taken)}
-	if !s.options.NoChecksums {
-		c.Checksum = s.sent.sum()
-	}
-	c.Put(s.header[:])
+	mrdn.Chunk{Handle: p.handle, Length: uint32(taken)}.Put(s.header[:])
 	return nil
 }
 
@@ -323,7 +341,7 @@ func (s *stream) tryWrite(fd uintptr) (done bool) {
 		}
 		n, err := s.gather.transfer(unix.SYS_WRITEV, fd)
 		if err == nil {
-			s.gather.advance(n)
+			s.settleSent(n)
 		}
 		s.sendMu.Unlock()
 		switch {
@@ -336,6 +354,21 @@ func (s *stream) tryWrite(fd uintptr) (done bool) {
 		default:
 			s.writeErr = fmt.Errorf("tcp: write: %w", err)
 			return true
+		}
+	}
+}
+
+// settleSent uses up n bytes of the vector and hashes the payload among them,
+// which the kernel has just copied and so is in the cache. A part that was
+// stopped meanwhile left a copy of its bytes, so that the sum stays right.
+func (s *stream) settleSent(n int) {
+	for n > 0 {
+		b := s.gather.take(n)
+		n -= len(b)
+		plain := min(s.plain, len(b))
+		s.plain -= plain
+		if !s.options.NoChecksums {
+			s.sent.add(b[plain:])
 		}
 	}
 }

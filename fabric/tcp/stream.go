@@ -48,7 +48,12 @@ type stream struct {
 	sending *outbound
 	gather  vector
 	sent    digest
+	// plain counts the bytes at the front of gather that are not payload.
+	plain   int
 	header  [mrdn.ChunkHeaderSize]byte
+	trailer [mrdn.ChunkTrailerSize]byte
+	// owesTrailer: the last chunk's checksum goes out with whatever is next.
+	owesTrailer bool
 	staging []byte
 	inline  []byte // what is being written outside writeLoop
 

@@ -31,19 +31,17 @@ func (v *vector) add(b []byte) {
 	v.bytes += len(b)
 }
 
-// advance uses up n bytes.
-func (v *vector) advance(n int) {
-	v.bytes -= n
-	for n > 0 {
-		p := &v.pieces[v.next]
-		if uint64(n) < p.Len {
-			p.Base = (*byte)(unsafe.Add(unsafe.Pointer(p.Base), n))
-			p.Len -= uint64(n)
-			return
-		}
-		n -= int(p.Len)
+// take uses up the next bytes, at most n and as far as they lie in one piece.
+func (v *vector) take(n int) []byte {
+	p := &v.pieces[v.next]
+	taken := unsafe.Slice(p.Base, min(uint64(n), p.Len))
+	v.bytes -= len(taken)
+	if p.Len -= uint64(len(taken)); p.Len == 0 {
 		v.next++
+	} else {
+		p.Base = (*byte)(unsafe.Add(unsafe.Pointer(p.Base), len(taken)))
 	}
+	return taken
 }
 
 // left returns the pieces that are not used up.
@@ -64,10 +62,11 @@ func (v *vector) detach() {
 	v.add(private)
 }
 
-// transfer calls writev or readv once.
+// transfer calls writev or readv once. The socket never blocks, so the
+// scheduler need not hear of it; telling it cost a sixth of the throughput.
 func (v *vector) transfer(call uintptr, fd uintptr) (int, error) {
 	pieces := v.left()
-	n, _, errno := unix.Syscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(pieces))), uintptr(len(pieces)))
+	n, _, errno := unix.RawSyscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(pieces))), uintptr(len(pieces)))
 	if errno != 0 {
 		return 0, errno
 	}
