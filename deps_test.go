@@ -97,12 +97,17 @@ var rooms = map[string]room{
 		uses:     map[string]string{"golang.org/x/sys": "pinning, and children that end with their parent"},
 		testsMay: []string{needed},
 	},
+	"fabric/ends": {
+		owns: "both ends of a link, over streams that somebody else runs",
+		may:  map[string]string{"fabric": "the contract", "fabric/session": "the machines it feeds", "mrdn": "frames"},
+		uses: map[string]string{"github.com/zeebo/xxh3": "chunk checksums"},
+	},
 	"fabric/tcp": {
 		owns: "the data plane between hosts",
 		may: map[string]string{
-			"fabric": "the contract", "fabric/session": "the machines it feeds", "mem": "sections", "mrdn": "frames",
+			"fabric": "the contract", "fabric/ends": "what its streams report to", "mem": "sections", "mrdn": "frames",
 		},
-		uses:     map[string]string{"github.com/zeebo/xxh3": "chunk checksums", "golang.org/x/sys": "readv, writev"},
+		uses:     map[string]string{"golang.org/x/sys": "readv, writev"},
 		testsMay: []string{"fabric/fabrictest"},
 	},
 	"meta": {

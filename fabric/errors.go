@@ -25,6 +25,17 @@ var (
 	ErrRefused       = errors.New("fabric: refused by the peer")
 	ErrUnsupported   = errors.New("fabric: not supported by this fabric")
 	ErrReleased      = errors.New("fabric: the prepared request was released")
+	ErrUnproven      = errors.New("fabric: the peer has not proven who it is")
+)
+
+// Why a grant does not open what a peer asks for.
+var (
+	ErrNoGrant      = errors.New("fabric: there is no such grant")
+	ErrGrantSpans   = errors.New("fabric: the request goes beyond its grant")
+	ErrGrantPeer    = errors.New("fabric: the grant is another peer's")
+	ErrGrantOp      = errors.New("fabric: the grant is for another operation")
+	ErrGrantExpired = errors.New("fabric: the grant has expired")
+	ErrGrantRevoked = errors.New("fabric: the grant was revoked")
 )
 
 // Error is an error of one operation with one peer.
@@ -49,6 +60,9 @@ var sentinelOf = map[mrdn.Code]error{
 	mrdn.CodeStaleEpoch: ErrStaleEpoch, mrdn.CodeBounds: mem.ErrBounds, mrdn.CodeOverlap: ErrOverlap,
 	mrdn.CodeChecksum: ErrChecksum, mrdn.CodeBusy: ErrBusy, mrdn.CodeCancelled: ErrCancelled,
 	mrdn.CodeClosed: ErrClosed, mrdn.CodeRefused: ErrRefused, mrdn.CodeBroken: mem.ErrGone,
+	mrdn.CodeNoGrant: ErrNoGrant, mrdn.CodeGrantSpans: ErrGrantSpans, mrdn.CodeGrantPeer: ErrGrantPeer,
+	mrdn.CodeGrantOp: ErrGrantOp, mrdn.CodeGrantExpired: ErrGrantExpired, mrdn.CodeGrantRevoked: ErrGrantRevoked,
+	mrdn.CodeUnproven: ErrUnproven,
 }
 
 // FromCode turns what a peer said into an error; OK is nil.

@@ -143,6 +143,8 @@ type Link interface {
 // PostOptions belong to one post.
 type PostOptions struct {
 	ID mrdn.ID
+	// Grant is what the peer's agent gave to open its memory to this transfer.
+	Grant mrdn.ID
 	// Notification is delivered at the peer exactly once, after the data is in
 	// place. Notify tells an empty one from none. It must not change until the
 	// transfer has ended.
@@ -156,6 +158,31 @@ type Notification struct {
 	Incarnation mrdn.ID
 	Transfer    mrdn.ID
 	Payload     []byte
+}
+
+// Access is what a peer asks for.
+type Access struct {
+	// Peer and Incarnation are who asks, as it has proven.
+	Peer        string
+	Incarnation mrdn.ID
+	Grant       mrdn.ID
+	Op          Op
+	List        List
+}
+
+// Guard decides what a peer may touch, before a byte is placed or given. A
+// fabric that was opened without one opens all that is registered with it,
+// which is for tests and measurements. It is called under locks of the fabric:
+// it must not block, nor call back.
+type Guard interface {
+	Admit(a Access) error
+}
+
+// Revoker is a fabric that serves others' requests under grants.
+type Revoker interface {
+	// Revoke stops everything that runs under a grant. When it returns nothing
+	// of it touches memory.
+	Revoke(grant mrdn.ID)
 }
 
 // Events is where a fabric tells its agent what happened. Calls come from the

@@ -204,7 +204,7 @@ func TestPreparedKeepsMemoryUntilTheLastPostEnds(t *testing.T) {
 	}
 	post := func() *Transfer {
 		t.Helper()
-		transfer, err := NewTransfer(t.Context(), p, mrdn.ID{1}, func(error) {})
+		transfer, err := NewTransfer(t.Context(), SystemClock, p, mrdn.ID{1}, func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestPreparedKeepsMemoryUntilTheLastPostEnds(t *testing.T) {
 	if n := sections[1].References(); n != 1 {
 		t.Errorf("%d references while a post runs", n)
 	}
-	if _, err := NewTransfer(t.Context(), p, mrdn.ID{2}, func(error) {}); !errors.Is(err, ErrReleased) {
+	if _, err := NewTransfer(t.Context(), SystemClock, p, mrdn.ID{2}, func(error) {}); !errors.Is(err, ErrReleased) {
 		t.Errorf("posted after Release: %v", err)
 	}
 	second.Finish(InDoubt, ErrPeerGone)

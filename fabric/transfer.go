@@ -61,7 +61,8 @@ type Transfer struct {
 	Op    Op
 	Bytes uint64
 
-	done chan struct{}
+	clock Clock
+	done  chan struct{}
 
 	mu sync.Mutex // protects the rest
 	// stop asks the fabric to end the transfer; it may be called often. An
@@ -69,27 +70,28 @@ type Transfer struct {
 	stop  func(cause error)
 	unuse func()
 	onEnd func()
-	timer *time.Timer
-	state State
-	err   error
-	times Times
+	// stopTimer takes the deadline back.
+	stopTimer func() bool
+	state     State
+	err       error
+	times     Times
 }
 
 // NewTransfer is for fabrics: a transfer of p that stop can end. It keeps p's
-// memory until Finish. A deadline of ctx cancels the transfer when it passes,
-// which may be before NewTransfer returns: a fabric calls it under the lock
-// that stop takes.
-func NewTransfer(ctx context.Context, p *Prepared, id mrdn.ID, stop func(cause error)) (*Transfer, error) {
+// memory until Finish. A deadline of ctx, by clock, cancels the transfer when it
+// passes, which may be before NewTransfer returns: a fabric calls it under the
+// lock that stop takes.
+func NewTransfer(ctx context.Context, clock Clock, p *Prepared, id mrdn.ID, stop func(cause error)) (*Transfer, error) {
 	unuse, err := p.use()
 	if err != nil {
 		return nil, err
 	}
-	t := &Transfer{ID: id, Op: p.Op, Bytes: p.Bytes, stop: stop, unuse: unuse, done: make(chan struct{})}
-	t.times.Posted = time.Now()
+	t := &Transfer{ID: id, Op: p.Op, Bytes: p.Bytes, clock: clock, stop: stop, unuse: unuse, done: make(chan struct{})}
+	t.times.Posted = clock.Now()
 	if deadline, has := ctx.Deadline(); has {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.timer = time.AfterFunc(time.Until(deadline), func() { stop(ErrDeadline) })
+		t.stopTimer = clock.AfterFunc(deadline.Sub(t.times.Posted), func() { stop(ErrDeadline) })
 	}
 	return t, nil
 }
@@ -103,7 +105,7 @@ func (t *Transfer) Advance(s State) {
 	}
 	t.state = s
 	if s == Submitted {
-		t.times.Submitted = time.Now()
+		t.times.Submitted = t.clock.Now()
 	}
 }
 
@@ -116,14 +118,14 @@ func (t *Transfer) Finish(s State, err error) {
 		return
 	}
 	unuse, onEnd := t.unuse, t.onEnd
-	t.state, t.err, t.times.Ended = s, err, time.Now()
+	t.state, t.err, t.times.Ended = s, err, t.clock.Now()
 	if s == Done && t.times.Submitted.IsZero() {
 		t.times.Submitted = t.times.Ended // the peer's answer was faster than our own report
 	}
-	if t.timer != nil {
-		t.timer.Stop()
+	if t.stopTimer != nil {
+		t.stopTimer()
 	}
-	t.stop, t.unuse, t.onEnd, t.timer = nil, nil, nil, nil
+	t.stop, t.unuse, t.onEnd, t.stopTimer = nil, nil, nil, nil
 	t.mu.Unlock()
 	unuse()
 	if onEnd != nil {

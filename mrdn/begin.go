@@ -7,7 +7,9 @@ type Begin struct {
 	// Handle names the part on this stream, in its chunks.
 	Handle uint32
 	ID     ID
-	Write  bool
+	// Grant is what opens the peer's memory to this transfer.
+	Grant ID
+	Write bool
 	// Part of Parts; all parts of one ID say the same Parts.
 	Part, Parts uint16
 	// Bytes is the length of this part.
@@ -25,6 +27,7 @@ func (m Begin) Append(dst []byte) []byte {
 	w := begin(dst, BeginFrame)
 	w.u32(m.Handle)
 	w.id(m.ID)
+	w.id(m.Grant)
 	w.u8(flag(m.Write, 1) | flag(m.Notify, 2))
 	w.u16(m.Part)
 	w.u16(m.Parts)
@@ -37,7 +40,7 @@ func (m Begin) Append(dst []byte) []byte {
 // ParseBegin reads a frame's own bytes; List and Notification are parts of b.
 func ParseBegin(b []byte) (Begin, error) {
 	r := reader{b: b}
-	m := Begin{Handle: r.u32(), ID: r.id()}
+	m := Begin{Handle: r.u32(), ID: r.id(), Grant: r.id()}
 	flags := r.u8()
 	m.Write, m.Notify = flags&1 != 0, flags&2 != 0
 	m.Part, m.Parts, m.Bytes = r.u16(), r.u16(), r.u64()

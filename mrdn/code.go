@@ -21,6 +21,13 @@ const (
 	CodeClosed
 	CodeRefused
 	CodeBroken
+	CodeNoGrant
+	CodeGrantSpans
+	CodeGrantPeer
+	CodeGrantOp
+	CodeGrantExpired
+	CodeGrantRevoked
+	CodeUnproven
 )
 
 var codeNames = [...]string{
@@ -28,6 +35,8 @@ var codeNames = [...]string{
 	CodeStaleEpoch: "stale epoch", CodeBounds: "out of bounds", CodeOverlap: "overlapping destination",
 	CodeChecksum: "checksum mismatch", CodeBusy: "queue full", CodeCancelled: "cancelled", CodeClosed: "closing",
 	CodeRefused: "refused", CodeBroken: "memory cannot be reached",
+	CodeNoGrant: "no grant", CodeGrantSpans: "beyond its grant", CodeGrantPeer: "another's grant", CodeGrantOp: "not what it was granted for",
+	CodeGrantExpired: "grant expired", CodeGrantRevoked: "grant revoked", CodeUnproven: "not proven",
 }
 
 func (c Code) String() string {

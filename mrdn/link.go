@@ -1,6 +1,7 @@
 package mrdn
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -58,6 +59,9 @@ var ErrLinkFrame = errors.New("mrdn: bad link frame")
 type ID [16]byte
 
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// Compare orders ids.
+func (id ID) Compare(other ID) int { return bytes.Compare(id[:], other[:]) }
 
 // ParseID reads the 32 hex digits that String writes.
 func ParseID(text string) (ID, error) {

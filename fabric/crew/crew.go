@@ -117,7 +117,7 @@ func (c *Crew) Post(ctx context.Context, j Job) (*fabric.Transfer, error) {
 	}
 	t := &Task{Job: j, crew: c}
 	var err error
-	if t.Transfer, err = fabric.NewTransfer(ctx, j.Prepared, j.ID, t.Stop); err != nil {
+	if t.Transfer, err = fabric.NewTransfer(ctx, fabric.SystemClock, j.Prepared, j.ID, t.Stop); err != nil {
 		return nil, err
 	}
 	c.tasks[t] = struct{}{}

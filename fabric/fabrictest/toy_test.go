@@ -234,7 +234,7 @@ func (l *toyLink) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpt
 	op.mu.Lock()
 	defer op.mu.Unlock()
 	var err error
-	if op.transfer, err = fabric.NewTransfer(ctx, p, o.ID, op.stop); err != nil {
+	if op.transfer, err = fabric.NewTransfer(ctx, fabric.SystemClock, p, o.ID, op.stop); err != nil {
 		return nil, err
 	}
 	l.near.mu.Lock()

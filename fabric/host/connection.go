@@ -89,7 +89,7 @@ func (c *connection) admit(ctx context.Context, p *fabric.Prepared, o fabric.Pos
 	if err := c.machine.Post(o.ID, p.Op, 1, p.Op == fabric.Read && o.Notify); err != nil {
 		return nil, nil, err
 	}
-	t, err := fabric.NewTransfer(ctx, p, o.ID, func(cause error) { c.stop(o.ID, cause) })
+	t, err := fabric.NewTransfer(ctx, fabric.SystemClock, p, o.ID, func(cause error) { c.stop(o.ID, cause) })
 	if err != nil {
 		c.carryOut(c.machine.Failed(o.ID, err))
 		return nil, nil, err

@@ -2,6 +2,8 @@ package session
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"meridian/fabric"
 	"meridian/mrdn"
@@ -139,7 +141,7 @@ func (s *Incoming) Noticed(n mrdn.Notice) []Effect {
 // Lost: the link is gone; nothing of the peer's may touch memory any more.
 func (s *Incoming) Lost() []Effect {
 	var effects []Effect
-	for id := range s.ops {
+	for _, id := range slices.SortedFunc(maps.Keys(s.ops), mrdn.ID.Compare) {
 		effects = append(effects, Effect{Kind: Quiet, ID: id})
 	}
 	clear(s.ops)

@@ -14,6 +14,8 @@ package session
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"meridian/fabric"
 	"meridian/mrdn"
@@ -170,7 +172,7 @@ func (s *Outgoing) Stop(id mrdn.ID, cause error) []Effect { return s.fail(id, ca
 // Lost: the link is gone. Everything ends; what had begun is in doubt.
 func (s *Outgoing) Lost(err error) []Effect {
 	var effects []Effect
-	for id := range s.ops {
+	for _, id := range slices.SortedFunc(maps.Keys(s.ops), mrdn.ID.Compare) {
 		effects = append(effects, s.fail(id, fmt.Errorf("%w: %w", fabric.ErrPeerGone, err), false)...)
 	}
 	return effects

@@ -132,7 +132,7 @@ func (f *Fabric) introduce(conn *net.TCPConn) {
 		return
 	}
 	s.run()
-	service.leave()
+	service.server.Lost(fabric.ErrPeerGone)
 }
 
 // errServed: the guest wanted the metadata, and has it.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/fabric/ends"
 	"meridian/mrdn"
 )
 
@@ -73,7 +74,7 @@ func (l *link) connected(ctx context.Context) (*connection, error) {
 		switch {
 		case err == nil && l.closed:
 			l.mu.Unlock()
-			c.lost(fabric.ErrClosed)
+			c.poster.Lost(fabric.ErrClosed)
 			return nil, l.error("connect", fabric.ErrClosed)
 		case err == nil:
 			l.current, l.backoff = c, 0
@@ -105,13 +106,13 @@ func (l *link) attempt(ctx context.Context, pause time.Duration) (*connection, e
 			c.abandon()
 			return nil, l.error("connect", err)
 		}
-		s, err := newStream(conn, &l.fabric.options, c)
+		s, err := newStream(conn, &l.fabric.options, c.poster)
 		if err != nil {
 			conn.Close()
 			c.abandon()
 			return nil, l.error("connect", err)
 		}
-		c.streams = append(c.streams, s)
+		c.add(s)
 	}
 	c.start()
 	return c, nil
@@ -134,54 +135,17 @@ func (l *link) drop(c *connection, err error) {
 	}
 	closed := l.closed
 	l.mu.Unlock()
-	if mine && !closed {
+	if mine && !closed && !errors.Is(err, fabric.ErrClosed) {
 		l.fabric.options.Events.LinkLost(l.peer, err)
 	}
 }
 
-// plan is what Prepare works out once: how a request is cut into parts.
-type plan struct {
-	parts []plannedPart
-}
-
-type plannedPart struct {
-	bytes uint64
-	local fabric.Walk
-	list  []byte // where in the peer's memory
-}
-
-// wholePart is the size below which cutting costs more than it gains.
-const wholePart = 512 << 10
-
 // Prepare checks a request and cuts it into parts.
 func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
-	p, err := fabric.NewPrepared(&l.fabric.regions, op, local, remote)
+	p, err := ends.Prepare(&l.fabric.regions, l.fabric.options.Streams, op, local, remote)
 	if err != nil {
 		return nil, l.error("prepare", err)
 	}
-	count := min(uint64(l.fabric.options.Streams), max(1, p.Bytes/wholePart))
-	cut := plan{parts: make([]plannedPart, 0, count)}
-	for from := uint64(0); len(cut.parts) < int(count); {
-		left := count - uint64(len(cut.parts))
-		size := (p.Bytes - from) / left
-		part := plannedPart{bytes: size, local: local.Walk()}
-		part.local.Skip(from)
-		part.local.Limit(size)
-		slice, err := remote.Slice(nil, from, size)
-		if err == nil {
-			part.list = slice.AppendTo(nil)
-			if len(part.list) > mrdn.MaxLinkFrame/2 {
-				err = fmt.Errorf("%w: %d pieces do not fit one request; split the list", fabric.ErrBusy, remote.Pieces())
-			}
-		}
-		if err != nil {
-			p.Release()
-			return nil, l.error("prepare", err)
-		}
-		cut.parts = append(cut.parts, part)
-		from += size
-	}
-	p.Plan = &cut
 	return p, nil
 }
 
@@ -191,7 +155,7 @@ func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOption
 	if err != nil {
 		return nil, err
 	}
-	t, err := c.post(ctx, p, o)
+	t, err := c.poster.Post(ctx, p, o)
 	if err != nil {
 		return nil, l.error(p.Op.String(), err)
 	}
@@ -204,7 +168,7 @@ func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := c.notify(ctx, id, payload); err != nil {
+	if err := c.poster.Notify(ctx, id, payload); err != nil {
 		return l.error("notify", err)
 	}
 	return nil
@@ -223,7 +187,7 @@ func (l *link) Close(context.Context) error {
 	c := l.current
 	l.mu.Unlock()
 	if c != nil {
-		c.lost(fabric.ErrClosed)
+		c.poster.Lost(fabric.ErrClosed)
 		c.wait.Wait()
 	}
 	l.fabric.mu.Lock()
@@ -237,6 +201,6 @@ func (l *link) fence(region uint64, cause error) {
 	c := l.current
 	l.mu.Unlock()
 	if c != nil {
-		c.fence(region, cause)
+		c.poster.Fence(region, cause)
 	}
 }

@@ -9,33 +9,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"meridian/fabric"
+	"meridian/fabric/ends"
 	"meridian/mrdn"
 )
 
-// inbound is a part whose bytes arrive on a stream. The stream's receiveMu
-// protects it.
-type inbound struct {
-	partOf
-	handle uint32
-	walk   fabric.Walk
-	// stopped parts go on arriving, because the peer does not know yet, and
-	// are thrown away.
-	stopped bool
-	owned   bool
-}
-
-func (p *inbound) release() {
-	if p.owned {
-		p.bound.Release()
-		p.owned = false
-	}
-}
-
-// expect makes the stream ready for the chunks of a part.
-func (s *stream) expect(p *inbound) {
+// Expect makes the stream ready for the chunks of a part.
+func (s *stream) Expect(p *ends.Inbound) {
 	s.receiveMu.Lock()
-	s.inbounds[p.handle] = p
+	s.inbounds[p.Handle] = p
 	s.receiveMu.Unlock()
 }
 
@@ -68,10 +49,10 @@ func (s *stream) readLoop() error {
 				return err
 			}
 		case mrdn.PingFrame:
-			s.send(mrdn.AppendPong(nil))
+			s.Send(mrdn.AppendPong(nil))
 		case mrdn.PongFrame:
 		default:
-			if err := s.owner.frame(s, frame, body); err != nil {
+			if err := s.end.Frame(s, frame, body); err != nil {
 				return err
 			}
 		}
@@ -83,7 +64,7 @@ func (s *stream) forget() {
 	s.receiveMu.Lock()
 	defer s.receiveMu.Unlock()
 	for handle, p := range s.inbounds {
-		p.release()
+		p.Release()
 		delete(s.inbounds, handle)
 	}
 }
@@ -124,11 +105,11 @@ func (s *stream) fill(n int) error {
 func (s *stream) receiveChunk(c mrdn.Chunk) error {
 	s.receiveMu.Lock()
 	p := s.inbounds[c.Handle]
-	if p != nil && uint64(c.Length) > p.walk.Left() {
+	if p != nil && uint64(c.Length) > p.Walk.Left() {
 		s.receiveMu.Unlock()
-		return fmt.Errorf("%w: a chunk of %d bytes where %d are due", mrdn.ErrLinkFrame, c.Length, p.walk.Left())
+		return fmt.Errorf("%w: a chunk of %d bytes where %d are due", mrdn.ErrLinkFrame, c.Length, p.Walk.Left())
 	}
-	s.received.reset()
+	s.received.Reset()
 	s.receiveMu.Unlock()
 
 	left, placeErr := int(c.Length), error(nil)
@@ -151,27 +132,27 @@ func (s *stream) receiveChunk(c mrdn.Chunk) error {
 }
 
 // endChunk compares the checksum and reports a part that is complete or broken.
-func (s *stream) endChunk(p *inbound, c mrdn.Chunk, sum uint64, placeErr error) error {
+func (s *stream) endChunk(p *ends.Inbound, c mrdn.Chunk, sum uint64, placeErr error) error {
 	if p == nil {
 		return nil // cancelled before it came
 	}
 	s.receiveMu.Lock()
 	err := placeErr
-	if err == nil && !p.stopped && !s.options.NoChecksums && s.received.sum() != sum {
-		err = fmt.Errorf("%w: part %d of transfer %s, %d bytes before its end", fabric.ErrChecksum, p.part, p.id, p.walk.Left()+uint64(c.Length))
+	if err == nil && !p.Discard && !s.options.NoChecksums {
+		err = p.Verify(sum, s.received.Sum(), c.Length)
 	}
-	ended := err != nil || p.walk.Left() == 0
-	stopped := p.stopped
+	ended := err != nil || p.Walk.Left() == 0
+	stopped := p.Discard
 	if ended {
-		p.stopped = p.stopped || err != nil
-		if p.walk.Left() == 0 {
+		p.Discard = p.Discard || err != nil
+		if p.Walk.Left() == 0 {
 			delete(s.inbounds, c.Handle)
 		}
-		p.release()
+		p.Release()
 	}
 	s.receiveMu.Unlock()
 	if ended && !stopped {
-		s.owner.arrived(s, p, err)
+		s.end.Arrived(p, err)
 	}
 	return nil
 }
@@ -180,7 +161,7 @@ var errPlacing = errors.New("tcp: memory cannot be written")
 
 // placeSome moves at most left payload bytes to their destination: first what
 // is buffered, then straight from the socket.
-func (s *stream) placeSome(p *inbound, left int) (int, error) {
+func (s *stream) placeSome(p *ends.Inbound, left int) (int, error) {
 	if buffered := s.inEnd - s.inStart; buffered > 0 {
 		n := min(buffered, left)
 		err := s.place(p, s.in[s.inStart:s.inStart+n])
@@ -189,7 +170,7 @@ func (s *stream) placeSome(p *inbound, left int) (int, error) {
 	}
 	s.inStart, s.inEnd = 0, 0
 	s.receiveMu.Lock()
-	direct := p != nil && !p.stopped && s.aim(p, left)
+	direct := p != nil && !p.Discard && s.aim(p, left)
 	if !direct {
 		// No mapped destination: through a buffer, or to nowhere.
 		s.scatter.reset()
@@ -224,12 +205,12 @@ const tailRoom = mrdn.ChunkTrailerSize + mrdn.ChunkHeaderSize
 
 // aim fills the vector with the next destination pieces of p. It is false when
 // one of them is not mapped. The walk moves on in settle, by what arrived.
-func (s *stream) aim(p *inbound, left int) bool {
+func (s *stream) aim(p *ends.Inbound, left int) bool {
 	s.scatter.reset()
-	ahead := p.walk
+	ahead := p.Walk
 	for taken := 0; taken < left && len(s.scatter.pieces) < maxPieces; {
 		cut := ahead.Next(uint64(left - taken))
-		section := p.bound.Section(cut.Part)
+		section := p.Bound.Section(cut.Part)
 		if !section.Mapped() {
 			return false
 		}
@@ -240,23 +221,23 @@ func (s *stream) aim(p *inbound, left int) bool {
 }
 
 // place copies b to the next bytes of p's destination and hashes it.
-func (s *stream) place(p *inbound, b []byte) error {
+func (s *stream) place(p *ends.Inbound, b []byte) error {
 	s.receiveMu.Lock()
 	defer s.receiveMu.Unlock()
 	if p == nil {
 		return nil
 	}
-	if p.stopped {
-		p.walk.Skip(uint64(len(b)))
+	if p.Discard {
+		p.Walk.Skip(uint64(len(b)))
 		return nil
 	}
 	if !s.options.NoChecksums {
-		s.received.add(b)
+		s.received.Add(b)
 	}
 	for len(b) > 0 {
-		cut := p.walk.Next(uint64(len(b)))
-		if err := p.bound.Section(cut.Part).WriteAt(b[:cut.Length], cut.Offset); err != nil {
-			p.walk.Skip(uint64(len(b)) - cut.Length)
+		cut := p.Walk.Next(uint64(len(b)))
+		if err := p.Bound.Section(cut.Part).WriteAt(b[:cut.Length], cut.Offset); err != nil {
+			p.Walk.Skip(uint64(len(b)) - cut.Length)
 			return fmt.Errorf("%w: %w", errPlacing, err)
 		}
 		b = b[cut.Length:]
@@ -282,7 +263,7 @@ func (s *stream) readSome() (int, error) {
 func (s *stream) tryRead(fd uintptr) (done bool) {
 	for {
 		s.receiveMu.Lock()
-		if s.target != nil && s.target.stopped {
+		if s.target != nil && s.target.Discard {
 			s.divert()
 		}
 		n, err := s.scatter.transfer(unix.SYS_READV, fd)
@@ -332,14 +313,14 @@ func (s *stream) settle(n int) {
 		return
 	}
 	placed := uint64(min(n, s.aimed))
-	if p.stopped {
-		p.walk.Skip(placed)
+	if p.Discard {
+		p.Walk.Skip(placed)
 		return
 	}
 	for placed > 0 {
-		cut := p.walk.Next(placed)
+		cut := p.Walk.Next(placed)
 		if !s.options.NoChecksums {
-			s.received.add(p.bound.Section(cut.Part).Bytes(cut.Offset, cut.Length))
+			s.received.Add(p.Bound.Section(cut.Part).Bytes(cut.Offset, cut.Length))
 		}
 		placed -= cut.Length
 	}

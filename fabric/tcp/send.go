@@ -11,64 +11,43 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"meridian/fabric"
+	"meridian/fabric/ends"
 	"meridian/mrdn"
 )
 
-// partOf says which part of which transfer, and whose memory it uses.
-type partOf struct {
-	id    mrdn.ID
-	part  uint16
-	bound *fabric.Bound
-}
-
 // outbound is a part whose bytes leave on a stream.
 type outbound struct {
-	partOf
-	handle  uint32
-	begin   []byte // frame to send before the first chunk
-	walk    fabric.Walk
+	*ends.Outbound
 	started bool
 	// stopped parts must not leave any more.
 	stopped atomic.Bool
-	// owned parts give their memory back at the end; others only borrow it.
-	owned atomic.Bool
-}
-
-// release may be called from both sides of a race; only the first counts.
-func (p *outbound) release() {
-	if p.owned.Swap(false) {
-		p.bound.Release()
-	}
 }
 
 // smallPart is what is copied into the control buffer and written at once by
 // whoever posts it: for a few KiB a copy is cheaper than a hand-over.
-const smallPart = 16 << 10
+const smallPart = ends.SmallChunk
 
-// send queues a frame, and writes it at once when nobody else is writing.
-func (s *stream) send(frame []byte) {
+// Send queues a frame, and writes it at once when nobody else is writing.
+func (s *stream) Send(frame []byte) {
 	s.queueMu.Lock()
 	s.control = append(s.control, frame...)
 	s.flushLocked()
 }
 
-// post queues a part. The owner holds its own lock, so that nobody can ask for
-// quiet meanwhile. A small part is written at once: then sent is true, and its
-// memory is not needed any more.
-func (s *stream) post(p *outbound) (sent bool, err error) {
-	if p.walk.Left() <= smallPart {
+// Post queues a part. A small one is written at once.
+func (s *stream) Post(p *ends.Outbound) (sent bool, err error) {
+	if p.Walk.Left() <= smallPart {
 		err := s.postSmall(p)
-		p.release()
+		p.Release()
 		return true, err
 	}
 	s.queueMu.Lock()
 	if s.closed {
 		s.queueMu.Unlock()
-		p.release()
-		return false, nil // the owner learns of it through lost
+		p.Release()
+		return false, nil // the end learns of it through Lost
 	}
-	s.parts = append(s.parts, p)
+	s.parts = append(s.parts, &outbound{Outbound: p})
 	idle := !s.writing
 	s.writing = true
 	s.queueMu.Unlock()
@@ -79,11 +58,11 @@ func (s *stream) post(p *outbound) (sent bool, err error) {
 }
 
 // postSmall puts a whole part into the control buffer.
-func (s *stream) postSmall(p *outbound) error {
+func (s *stream) postSmall(p *ends.Outbound) error {
 	s.queueMu.Lock()
 	before := len(s.control)
-	s.control = append(s.control, p.begin...)
-	if size := int(p.walk.Left()); size > 0 {
+	s.control = append(s.control, p.Begin...)
+	if size := int(p.Walk.Left()); size > 0 {
 		start := len(s.control)
 		whole := mrdn.ChunkHeaderSize + size + mrdn.ChunkTrailerSize
 		s.control = slices.Grow(s.control, whole)[:start+whole]
@@ -93,10 +72,10 @@ func (s *stream) postSmall(p *outbound) error {
 			s.queueMu.Unlock()
 			return err
 		}
-		mrdn.Chunk{Handle: p.handle, Length: uint32(size)}.Put(s.control[start:])
+		mrdn.Chunk{Handle: p.Handle, Length: uint32(size)}.Put(s.control[start:])
 		var sum uint64
 		if !s.options.NoChecksums {
-			sum = checksum(payload)
+			sum = ends.Checksum(payload)
 		}
 		binary.LittleEndian.PutUint64(s.control[start+mrdn.ChunkHeaderSize+size:], sum)
 	}
@@ -105,10 +84,10 @@ func (s *stream) postSmall(p *outbound) error {
 }
 
 // copyOut copies a part's bytes into b.
-func copyOut(p *outbound, b []byte) error {
+func copyOut(p *ends.Outbound, b []byte) error {
 	for len(b) > 0 {
-		cut := p.walk.Next(uint64(len(b)))
-		if err := p.bound.Section(cut.Part).ReadAt(b[:cut.Length], cut.Offset); err != nil {
+		cut := p.Walk.Next(uint64(len(b)))
+		if err := p.Bound.Section(cut.Part).ReadAt(b[:cut.Length], cut.Offset); err != nil {
 			return err
 		}
 		b = b[cut.Length:]
@@ -206,7 +185,7 @@ func (s *stream) writeLoop() error {
 // dropLocked gives back what will never be sent.
 func (s *stream) dropLocked() {
 	for _, p := range s.parts {
-		p.release()
+		p.Release()
 	}
 	s.parts = nil
 }
@@ -224,12 +203,12 @@ func (s *stream) writeControl(buffer []byte) error {
 func (s *stream) writePart(p *outbound) error {
 	if !p.started {
 		p.started = true
-		if !s.owner.leaving(p) {
+		if !s.end.Leaving(p.Outbound) {
 			s.retire(p, false)
 			return nil
 		}
-		if len(p.begin) > 0 {
-			if err := s.writeControl(p.begin); err != nil {
+		if len(p.Begin) > 0 {
+			if err := s.writeControl(p.Begin); err != nil {
 				s.retire(p, false)
 				return err
 			}
@@ -251,14 +230,14 @@ func (s *stream) writePart(p *outbound) error {
 	s.sendMu.Lock()
 	s.sending = nil
 	if readErr == nil {
-		binary.LittleEndian.PutUint64(s.trailer[:], s.sent.sum())
+		binary.LittleEndian.PutUint64(s.trailer[:], s.sent.Sum())
 		s.owesTrailer = true
 	}
 	s.sendMu.Unlock()
-	more := err == nil && readErr == nil && p.walk.Left() > 0
-	// A broken socket is the owner's to hear of through lost, for all parts.
+	more := err == nil && readErr == nil && p.Walk.Left() > 0
+	// A broken socket is the end's to hear of through Lost, for all parts.
 	if stopped := s.retire(p, more); !more && !stopped && err == nil {
-		s.owner.left(p, readErr)
+		s.end.Left(p.Outbound, readErr)
 	}
 	return err
 }
@@ -274,7 +253,7 @@ func (s *stream) retire(p *outbound, more bool) (stopped bool) {
 		s.parts = append(s.parts, p)
 		return false
 	}
-	p.release()
+	p.Release()
 	return stopped
 }
 
@@ -294,13 +273,13 @@ func (s *stream) gatherChunk(p *outbound) error {
 	s.beginGather()
 	s.gather.add(s.header[:])
 	s.plain += len(s.header)
-	size := min(uint64(s.options.ChunkBytes), p.walk.Left())
-	s.sent.reset()
+	size := min(uint64(s.options.ChunkBytes), p.Walk.Left())
+	s.sent.Reset()
 	taken := uint64(0)
 	staged := 0
 	for taken < size && len(s.gather.pieces) < maxPieces {
-		cut := p.walk.Next(size - taken)
-		section := p.bound.Section(cut.Part)
+		cut := p.Walk.Next(size - taken)
+		section := p.Bound.Section(cut.Part)
 		var piece []byte
 		if section.Mapped() {
 			piece = section.Bytes(cut.Offset, cut.Length)
@@ -317,7 +296,7 @@ func (s *stream) gatherChunk(p *outbound) error {
 		s.gather.add(piece)
 		taken += cut.Length
 	}
-	mrdn.Chunk{Handle: p.handle, Length: uint32(taken)}.Put(s.header[:])
+	mrdn.Chunk{Handle: p.Handle, Length: uint32(taken)}.Put(s.header[:])
 	return nil
 }
 
@@ -368,7 +347,7 @@ func (s *stream) settleSent(n int) {
 		plain := min(s.plain, len(b))
 		s.plain -= plain
 		if !s.options.NoChecksums {
-			s.sent.add(b[plain:])
+			s.sent.Add(b[plain:])
 		}
 	}
 }

@@ -8,27 +8,13 @@ import (
 	"syscall"
 	"time"
 
+	"meridian/fabric/ends"
 	"meridian/mrdn"
 )
 
-// owner is who a stream works for: a link's connection or a service. Calls come
-// from the stream's goroutines without any of its locks held.
-type owner interface {
-	// frame handles everything but chunks; body is valid during the call.
-	frame(s *stream, f mrdn.LinkFrame, body []byte) error
-	// arrived: every byte of a part was placed and verified, or err.
-	arrived(s *stream, p *inbound, err error)
-	// leaving: the first bytes of a part are about to go; false drops it.
-	leaving(p *outbound) bool
-	// left: every byte of a part was handed to the kernel, or err.
-	left(p *outbound, err error)
-	// lost: the stream is broken.
-	lost(err error)
-}
-
 // stream is one TCP connection of a link.
 type stream struct {
-	owner   owner
+	end     ends.End
 	options *Options
 	conn    *net.TCPConn
 	raw     syscall.RawConn
@@ -47,27 +33,27 @@ type stream struct {
 	sendMu  sync.Mutex // held around every use of a sender's memory; protects sending, gather
 	sending *outbound
 	gather  vector
-	sent    digest
+	sent    ends.Digest
 	// plain counts the bytes at the front of gather that are not payload.
 	plain   int
 	header  [mrdn.ChunkHeaderSize]byte
 	trailer [mrdn.ChunkTrailerSize]byte
 	// owesTrailer: the last chunk's checksum goes out with whatever is next.
 	owesTrailer bool
-	staging []byte
-	inline  []byte // what is being written outside writeLoop
+	staging     []byte
+	inline      []byte // what is being written outside writeLoop
 
 	receiveMu sync.Mutex // held around every use of a receiver's memory; protects inbounds
-	inbounds  map[uint32]*inbound
+	inbounds  map[uint32]*ends.Inbound
 	scatter   vector
 	in        []byte // buffered input is in[inStart:inEnd]
 	inStart   int
 	inEnd     int
-	received  digest
+	received  ends.Digest
 	placing   []byte // staging for memory that is not mapped, or not wanted
 	// target is the part that scatter is aimed at, by aimed bytes; behind them
 	// comes room for the next header when tail is set.
-	target *inbound
+	target *ends.Inbound
 	aimed  int
 	tail   bool
 
@@ -79,15 +65,15 @@ type stream struct {
 
 const inputBuffer = 16 << 10
 
-func newStream(conn *net.TCPConn, o *Options, w owner) (*stream, error) {
+func newStream(conn *net.TCPConn, o *Options, e ends.End) (*stream, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
 	_ = conn.SetNoDelay(true)
 	s := &stream{
-		owner: w, options: o, conn: conn, raw: raw, wake: make(chan struct{}, 1),
-		inbounds: make(map[uint32]*inbound), in: make([]byte, inputBuffer),
+		end: e, options: o, conn: conn, raw: raw, wake: make(chan struct{}, 1),
+		inbounds: make(map[uint32]*ends.Inbound), in: make([]byte, inputBuffer),
 	}
 	s.writeReady, s.inlineReady, s.readReady = s.tryWrite, s.tryInline, s.tryRead
 	s.lastHeard.Store(time.Now().UnixNano())
@@ -100,20 +86,20 @@ func (s *stream) run() {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		if err := s.writeLoop(); err != nil {
-			s.owner.lost(err)
+			s.end.Lost(err)
 		}
 	})
 	err := s.readLoop()
 	if err == nil {
 		err = io.EOF
 	}
-	s.owner.lost(err)
-	s.close()
+	s.end.Lost(err)
+	s.Close()
 	writer.Wait()
 }
 
-// close breaks the stream; whoever waits on it wakes up.
-func (s *stream) close() {
+// Close breaks the stream; whoever waits on it wakes up.
+func (s *stream) Close() {
 	s.queueMu.Lock()
 	s.closed = true
 	s.queueMu.Unlock()
@@ -128,14 +114,14 @@ func (s *stream) nudge() {
 	}
 }
 
-// quiet stops every part that match selects, in both directions. When it
+// Quiet stops every part that match selects, in both directions. When it
 // returns the stream does not touch their memory any more.
-func (s *stream) quiet(match func(partOf) bool) {
+func (s *stream) Quiet(match func(ends.Part) bool) {
 	s.queueMu.Lock()
 	kept := s.parts[:0]
 	for _, p := range s.parts {
-		if match(p.partOf) {
-			p.release()
+		if match(p.Part) {
+			p.Release()
 		} else {
 			kept = append(kept, p)
 		}
@@ -145,7 +131,7 @@ func (s *stream) quiet(match func(partOf) bool) {
 	// A part that writeLoop has in hand is stopped before sendMu is taken: it
 	// either sees that, or is already sending and is detached here.
 	active := s.active
-	if active != nil && match(active.partOf) {
+	if active != nil && match(active.Part) {
 		active.stopped.Store(true)
 	} else {
 		active = nil
@@ -157,15 +143,15 @@ func (s *stream) quiet(match func(partOf) bool) {
 		if s.sending == active {
 			s.gather.detach()
 		}
-		active.release()
+		active.Release()
 		s.sendMu.Unlock()
 	}
 
 	s.receiveMu.Lock()
 	for _, p := range s.inbounds {
-		if !p.stopped && match(p.partOf) {
-			p.stopped = true
-			p.release()
+		if !p.Discard && match(p.Part) {
+			p.Discard = true
+			p.Release()
 		}
 	}
 	s.receiveMu.Unlock()
@@ -178,7 +164,7 @@ func (s *stream) keepAlive(now time.Time) (dead bool) {
 	case silent > 3*s.options.KeepAlive:
 		return true
 	case silent > s.options.KeepAlive:
-		s.send(mrdn.AppendPing(nil))
+		s.Send(mrdn.AppendPing(nil))
 	}
 	return false
 }

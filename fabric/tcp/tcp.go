@@ -26,8 +26,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,8 +60,11 @@ type Options struct {
 	Handshake time.Duration
 	// Metadata, where given, answers whoever fetches it from Listen.
 	Metadata func() []byte
-	Events   fabric.Events
-	Logger   *slog.Logger
+	// Guard decides what peers may touch; nil opens all that is registered.
+	Guard  fabric.Guard
+	Clock  fabric.Clock
+	Events fabric.Events
+	Logger *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
@@ -77,6 +82,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Handshake == 0 {
 		o.Handshake = 5 * time.Second
+	}
+	if o.Clock == nil {
+		o.Clock = fabric.SystemClock
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -152,29 +160,29 @@ func (f *Fabric) Deregister(_ context.Context, id uint64) error {
 		return err
 	}
 	cause := fmt.Errorf("%w: region %d was deregistered", fabric.ErrUnknownRegion, id)
-	for _, c := range f.connections() {
-		c.fence(id, cause)
+	links, services := f.connections()
+	for _, l := range links {
+		l.fence(id, cause)
+	}
+	for _, v := range services {
+		v.server.Fence(id, cause)
 	}
 	return nil
 }
 
-// connections lists everything that may touch memory right now.
-func (f *Fabric) connections() []fenced {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var all []fenced
-	for l := range f.links {
-		all = append(all, l)
+// Revoke stops everything that runs under a grant.
+func (f *Fabric) Revoke(grant mrdn.ID) {
+	_, services := f.connections()
+	for _, v := range services {
+		v.server.Revoke(grant, fabric.ErrGrantRevoked)
 	}
-	for _, s := range f.services {
-		all = append(all, s)
-	}
-	return all
 }
 
-// fenced stops everything that touches a region.
-type fenced interface {
-	fence(region uint64, cause error)
+// connections lists everything that may touch memory right now.
+func (f *Fabric) connections() ([]*link, []*service) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.links)), slices.Collect(maps.Values(f.services))
 }
 
 // Address is host:port.
@@ -206,17 +214,11 @@ func (f *Fabric) Close(ctx context.Context) error {
 	f.mu.Lock()
 	again := f.closed
 	f.closed = true
-	links, services := make([]*link, 0, len(f.links)), make([]*service, 0, len(f.services))
-	for l := range f.links {
-		links = append(links, l)
-	}
-	for _, s := range f.services {
-		services = append(services, s)
-	}
 	for conn := range f.greeting {
 		conn.Close()
 	}
 	f.mu.Unlock()
+	links, services := f.connections()
 	var errs []error
 	if f.listener != nil && !again {
 		errs = append(errs, f.listener.Close())
@@ -225,7 +227,7 @@ func (f *Fabric) Close(ctx context.Context) error {
 		errs = append(errs, l.Close(ctx))
 	}
 	for _, s := range services {
-		s.lost(fabric.ErrClosed)
+		s.server.Lost(fabric.ErrClosed)
 	}
 	done := make(chan struct{})
 	go func() {

@@ -1,29 +1,38 @@
-package tcp
+package ends
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/zeebo/xxh3"
+
+	"meridian/fabric"
 )
 
-// digest is the checksum of a chunk: XXH3-64 of the XXH3-64s of its segments of
+// Digest is the checksum of a chunk: XXH3-64 of the XXH3-64s of its segments of
 // 4 KiB. Segments are counted in the chunk, not in anybody's memory, so that
 // two sides that cut the bytes differently agree.
 //
 // The obvious way, one streaming hash, copies every byte into the hasher's own
 // buffer first, which showed as a seventh of all time. A segment that lies in
 // one piece is hashed where it lies; only what straddles two pieces is copied.
-type digest struct {
+type Digest struct {
 	sums     []byte
 	straddle [segment]byte
 	filled   int
 }
 
-const segment = 4 << 10
+const (
+	segment = 4 << 10
+	// SmallChunk is the most that Checksum takes.
+	SmallChunk = 16 << 10
+)
 
-func (d *digest) reset() { d.sums, d.filled = d.sums[:0], 0 }
+// Reset starts a chunk.
+func (d *Digest) Reset() { d.sums, d.filled = d.sums[:0], 0 }
 
-func (d *digest) add(b []byte) {
+// Add takes the next bytes of the chunk.
+func (d *Digest) Add(b []byte) {
 	if d.filled > 0 {
 		n := copy(d.straddle[d.filled:], b)
 		b = b[n:]
@@ -39,11 +48,12 @@ func (d *digest) add(b []byte) {
 	d.filled = copy(d.straddle[:], b)
 }
 
-func (d *digest) note(whole []byte) {
+func (d *Digest) note(whole []byte) {
 	d.sums = binary.LittleEndian.AppendUint64(d.sums, xxh3.Hash(whole))
 }
 
-func (d *digest) sum() uint64 {
+// Sum ends the chunk.
+func (d *Digest) Sum() uint64 {
 	if d.filled > 0 {
 		d.note(d.straddle[:d.filled])
 		d.filled = 0
@@ -51,9 +61,9 @@ func (d *digest) sum() uint64 {
 	return xxh3.Hash(d.sums)
 }
 
-// checksum is the digest of bytes in one piece.
-func checksum(b []byte) uint64 {
-	var sums [8 * (smallPart/segment + 1)]byte
+// Checksum is the digest of at most SmallChunk bytes in one piece.
+func Checksum(b []byte) uint64 {
+	var sums [8 * (SmallChunk/segment + 1)]byte
 	at := 0
 	for ; len(b) > 0 && at < len(sums); at += 8 {
 		n := min(len(b), segment)
@@ -61,4 +71,13 @@ func checksum(b []byte) uint64 {
 		b = b[n:]
 	}
 	return xxh3.Hash(sums[:at])
+}
+
+// Verify compares what a chunk's sender and receiver made of its bytes; length
+// is the chunk's, whose bytes the part's walk has passed.
+func (p *Inbound) Verify(sent, received uint64, length uint32) error {
+	if sent == received {
+		return nil
+	}
+	return fmt.Errorf("%w: part %d of transfer %s, %d bytes before its end", fabric.ErrChecksum, p.Index, p.ID, p.Walk.Left()+uint64(length))
 }

@@ -1,0 +1,266 @@
+package ends
+
+import (
+	"fmt"
+	"sync"
+
+	"meridian/fabric"
+	"meridian/fabric/session"
+	"meridian/mrdn"
+)
+
+// ServerOptions says what a Server works with.
+type ServerOptions struct {
+	// Peer and Incarnation are who posts, as it has proven.
+	Peer        string
+	Incarnation mrdn.ID
+	Regions     *fabric.Regions
+	// Guard decides what the peer may touch; nil opens all that is registered.
+	Guard        fabric.Guard
+	Events       fabric.Events
+	MaxTransfers int
+	// OnLost is called once, without any lock, when the link is gone.
+	OnLost func(err error)
+}
+
+// Server is the serving side of one life of a link.
+type Server struct {
+	options ServerOptions
+
+	mu      sync.Mutex // protects the rest
+	streams []Stream
+	machine *session.Incoming
+	// parts holds the stream on which each part of a transfer came, and so the
+	// one to answer it on.
+	parts map[mrdn.ID]map[uint16]Stream
+	gone  bool
+}
+
+// remembered is how many ends a server remembers: more than can be in flight.
+const remembered = 8192
+
+// NewServer makes a serving side.
+func NewServer(o ServerOptions) *Server {
+	return &Server{options: o, machine: session.NewIncoming(o.MaxTransfers, remembered), parts: make(map[mrdn.ID]map[uint16]Stream)}
+}
+
+// Attach adds a stream; false when the link is gone.
+func (e *Server) Attach(s Stream) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.gone {
+		e.streams = append(e.streams, s)
+	}
+	return !e.gone
+}
+
+// Frame hears the peer's requests.
+func (e *Server) Frame(s Stream, f mrdn.LinkFrame, body []byte) error {
+	switch f {
+	case mrdn.BeginFrame:
+		begin, err := mrdn.ParseBegin(body)
+		if err != nil {
+			return err
+		}
+		return e.begin(s, begin)
+	case mrdn.CancelFrame:
+		cancel, err := mrdn.ParseCancel(body)
+		if err != nil {
+			return err
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.carryOut(e.machine.Cancelled(cancel.ID))
+		return nil
+	case mrdn.NoticeFrame:
+		notice, err := mrdn.ParseNotice(body)
+		if err != nil {
+			return err
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.answerOn(notice.ID, mrdn.NoticeAck, s)
+		e.carryOut(e.machine.Noticed(notice))
+		return nil
+	}
+	return fmt.Errorf("%w: type %d from the posting side", mrdn.ErrLinkFrame, f)
+}
+
+// begin admits a part: its list must name regions of ours, in their epoch,
+// within their bounds, under a grant, before a byte of it is placed or given.
+func (e *Server) begin(s Stream, b mrdn.Begin) error {
+	list, err := fabric.ParseList(b.List)
+	if err == nil && list.Bytes() != b.Bytes {
+		err = fmt.Errorf("%w: a list of %d bytes for a part of %d", mrdn.ErrLinkFrame, list.Bytes(), b.Bytes)
+	}
+	if err != nil {
+		return err // the stream cannot be trusted any more
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.answerOn(b.ID, b.Part, s)
+	effects, refused := e.machine.Begin(b)
+	e.carryOut(effects)
+	part := Part{ID: b.ID, Index: b.Part, Grant: b.Grant}
+	if refused == nil {
+		if part.Bound, refused = e.admit(b, list); refused != nil {
+			e.carryOut(e.machine.Refused(b.ID, b.Part, refused))
+		}
+	}
+	switch {
+	case b.Write && refused != nil:
+		s.Expect(&Inbound{Part: part, Handle: b.Handle, Walk: list.Walk(), Discard: true})
+	case refused != nil:
+	case b.Write && b.Bytes == 0:
+		part.Bound.Release()
+		e.carryOut(e.machine.Placed(b.ID, b.Part))
+	case b.Write:
+		in := &Inbound{Part: part, Handle: b.Handle, Walk: list.Walk()}
+		in.owned.Store(true)
+		s.Expect(in)
+	default:
+		e.give(s, part, b.Handle, list)
+	}
+	return nil
+}
+
+// admit asks the guard before the table of regions: whoever has no grant learns
+// nothing of what is registered.
+func (e *Server) admit(b mrdn.Begin, list fabric.List) (*fabric.Bound, error) {
+	op := fabric.Read
+	if b.Write {
+		op = fabric.Write
+	}
+	if e.options.Guard != nil {
+		err := e.options.Guard.Admit(fabric.Access{
+			Peer: e.options.Peer, Incarnation: e.options.Incarnation, Grant: b.Grant, Op: op, List: list,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return e.options.Regions.BindAs(list, b.Write)
+}
+
+// give starts the bytes of a read on their way.
+func (e *Server) give(s Stream, part Part, handle uint32, list fabric.List) {
+	out := &Outbound{Part: part, Handle: handle, Walk: list.Walk()}
+	out.owned.Store(true)
+	sent, err := s.Post(out)
+	if err != nil {
+		e.carryOut(e.machine.Failed(part.ID, part.Index, err))
+	} else if sent {
+		e.machine.Served(part.ID)
+		e.answered(part.ID, part.Index)
+	}
+}
+
+func (e *Server) answerOn(id mrdn.ID, part uint16, s Stream) {
+	if e.parts[id] == nil {
+		e.parts[id] = make(map[uint16]Stream, 1)
+	}
+	e.parts[id][part] = s
+}
+
+// answered forgets one part, and only that: the others may still need theirs.
+func (e *Server) answered(id mrdn.ID, part uint16) {
+	delete(e.parts[id], part)
+	if len(e.parts[id]) == 0 {
+		delete(e.parts, id)
+	}
+}
+
+// carryOut does what the machine asks. mu is held.
+func (e *Server) carryOut(effects []session.Effect) {
+	for i := 0; i < len(effects); i++ {
+		f := effects[i]
+		switch f.Kind {
+		case session.Quiet:
+			for _, s := range e.streams {
+				s.Quiet(func(p Part) bool { return p.ID == f.ID })
+			}
+		case session.SendAck:
+			ack := mrdn.Ack{ID: f.ID, Part: f.Part, Untouched: f.Untouched}
+			ack.Code, ack.Message = fabric.ToCode(f.Err)
+			if s := e.parts[f.ID][f.Part]; s != nil {
+				e.answered(f.ID, f.Part)
+				s.Send(ack.Append(nil))
+			}
+		case session.Deliver:
+			err := e.options.Events.Notified(fabric.Notification{
+				From: e.options.Peer, Incarnation: e.options.Incarnation, Transfer: f.ID, Payload: f.Payload,
+			})
+			effects = append(effects, e.machine.Delivered(f.ID, f.Part, err)...)
+		}
+	}
+}
+
+// Arrived ends a part of a write.
+func (e *Server) Arrived(p *Inbound, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.carryOut(e.machine.Failed(p.ID, p.Index, err))
+		return
+	}
+	e.carryOut(e.machine.Placed(p.ID, p.Index))
+}
+
+// Leaving starts a part of a read.
+func (e *Server) Leaving(*Outbound) bool { return true }
+
+// Left ends a part of a read on this side.
+func (e *Server) Left(p *Outbound, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.carryOut(e.machine.Failed(p.ID, p.Index, err))
+		return
+	}
+	e.machine.Served(p.ID)
+	e.answered(p.ID, p.Index)
+}
+
+// Fence refuses and stops everything that touches a region.
+func (e *Server) Fence(region uint64, cause error) {
+	e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Bound.Touches(region) })
+}
+
+// Revoke stops everything that runs under a grant.
+func (e *Server) Revoke(grant mrdn.ID, cause error) {
+	e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Grant == grant })
+}
+
+func (e *Server) fence(cause error, match func(Part) bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var stopped []Part
+	for _, s := range e.streams {
+		s.Quiet(func(p Part) bool {
+			hit := match(p)
+			if hit {
+				stopped = append(stopped, p)
+			}
+			return hit
+		})
+	}
+	for _, p := range stopped {
+		e.carryOut(e.machine.Failed(p.ID, p.Index, cause))
+	}
+}
+
+// Lost ends the link: nothing of the peer's touches memory any more.
+func (e *Server) Lost(err error) {
+	e.mu.Lock()
+	if e.gone {
+		e.mu.Unlock()
+		return
+	}
+	e.gone = true
+	e.carryOut(e.machine.Lost())
+	for _, s := range e.streams {
+		s.Close()
+	}
+	e.mu.Unlock()
+	e.options.OnLost(err)
+}
