@@ -181,8 +181,8 @@ type Guard interface {
 // Revoker is a fabric that serves others' requests under grants.
 type Revoker interface {
 	// Revoke stops everything that runs under a grant. When it returns nothing
-	// of it touches memory.
-	Revoke(grant mrdn.ID)
+	// of it touches memory here.
+	Revoke(ctx context.Context, grant mrdn.ID) error
 }
 
 // Events is where a fabric tells its agent what happened. Calls come from the
@@ -192,4 +192,7 @@ type Events interface {
 	Notified(n Notification) error
 	// LinkLost tells that a peer's connection broke, and why.
 	LinkLost(p Peer, err error)
+	// Refused tells that somebody was turned away at the door, or that what it
+	// sent was not what it should have been.
+	Refused(from string, err error)
 }

@@ -59,6 +59,9 @@ func (l List) check() error {
 
 // checkOverlap reports whether the list, as a destination, names a byte twice.
 func (l List) checkOverlap() error {
+	if len(l) == 1 {
+		return overlap(l[0].Region, &l[0].Spans)
+	}
 	regions := make(map[uint64]*mem.Spans, len(l))
 	joined := make(map[uint64]bool) // regions whose spans are a copy that can grow
 	for i := range l {
@@ -81,9 +84,16 @@ func (l List) checkOverlap() error {
 		}
 	}
 	for id, spans := range regions {
-		if spans.Overlaps() {
-			return fmt.Errorf("%w: in region %d", ErrOverlap, id)
+		if err := overlap(id, spans); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func overlap(region uint64, spans *mem.Spans) error {
+	if spans.Overlaps() {
+		return fmt.Errorf("%w: in region %d", ErrOverlap, region)
 	}
 	return nil
 }

@@ -57,12 +57,15 @@ type Bound struct {
 // Bind checks every part of l against the table: the region is known, its
 // epoch is the one named, the spans lie within. It takes a reference on each
 // section; Release gives them back.
-func (t *Regions) Bind(l List) (*Bound, error) {
+func (t *Regions) Bind(l List) (*Bound, error) { return t.BindAs(l, false) }
+
+// BindAs is Bind for what may be a destination, which must also be writable.
+func (t *Regions) BindAs(l List, destination bool) (*Bound, error) {
 	b := &Bound{List: l, sections: make([]*mem.Section, 0, len(l))}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for i := range l {
-		if err := t.bindPart(b, &l[i]); err != nil {
+		if err := t.bindPart(b, &l[i], destination); err != nil {
 			b.Release()
 			return nil, err
 		}
@@ -70,10 +73,13 @@ func (t *Regions) Bind(l List) (*Bound, error) {
 	return b, nil
 }
 
-func (t *Regions) bindPart(b *Bound, p *Part) error {
+func (t *Regions) bindPart(b *Bound, p *Part, destination bool) error {
 	region, err := t.find(p)
 	if err != nil {
 		return err
+	}
+	if destination && !region.Section.Writable() {
+		return fmt.Errorf("region %d cannot be a destination: %w; its owner must map it with the right to write", p.Region, mem.ErrReadOnly)
 	}
 	if err := p.Spans.Check(region.Section.Size()); err != nil {
 		return fmt.Errorf("region %d: %w", p.Region, err)
@@ -168,7 +174,7 @@ func NewPrepared(regions *Regions, op Op, local, remote List) (*Prepared, error)
 	if err := destination.checkOverlap(); err != nil {
 		return nil, err
 	}
-	bound, err := regions.Bind(local)
+	bound, err := regions.BindAs(local, op == Read)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,6 +98,42 @@ func TestBindRefuses(t *testing.T) {
 			t.Errorf("%s: a refused list kept references", name)
 		}
 	}
+}
+
+func TestReadOnlyIsNoDestination(t *testing.T) {
+	regions, sections := table(t)
+	lent, err := sections[1].Lend()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lent.Close()
+	fd, err := syscall.Dup(int(lent.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	borrowed, err := mem.MapArena(fd, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer borrowed.Close(context.Background())
+	if err := regions.Add(Region{ID: 3, Epoch: 30, Section: borrowed.Section}); err != nil {
+		t.Fatal(err)
+	}
+	list := append(one(2, 20, 0, 1), one(3, 30, 0, 1)...)
+	if _, err := regions.BindAs(list, true); !errors.Is(err, mem.ErrReadOnly) || !strings.Contains(err.Error(), "region 3") {
+		t.Errorf("bound as a destination: %v", err)
+	}
+	if _, err := NewPrepared(regions, Read, list, one(9, 9, 0, 2)); !errors.Is(err, mem.ErrReadOnly) {
+		t.Errorf("prepared a read into it: %v", err)
+	}
+	if n := sections[2].References() + borrowed.References(); n != 0 {
+		t.Errorf("a refused list kept %d references", n)
+	}
+	p, err := NewPrepared(regions, Write, list, one(9, 9, 0, 2))
+	if err != nil {
+		t.Fatalf("a write from it: %v", err)
+	}
+	p.Release()
 }
 
 func TestBindRefusesAClosingSection(t *testing.T) {

@@ -69,7 +69,7 @@ func NewArena(o ArenaOptions) (*Arena, error) {
 
 // MapArena maps an arena that another process made, given its descriptor, which
 // MapArena takes over. It refuses one that could still shrink. Without writable
-// the mapping can only be read.
+// the section can only be read.
 func MapArena(fd int, writable bool) (*Arena, error) {
 	a, err := mapForeign(fd, writable)
 	if err != nil {
@@ -107,7 +107,9 @@ func mapArena(fd int, size uint64, protection int) (*Arena, error) {
 		return nil, fmt.Errorf("mem: map %d bytes: %w", size, err)
 	}
 	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mapped))))
-	return &Arena{Section: newSection(DRAM, base, size, mapped, &mapping{mapped: mapped, fd: fd}), fd: fd}, nil
+	s := newSection(DRAM, base, size, mapped, &mapping{mapped: mapped, fd: fd})
+	s.readOnly = protection&unix.PROT_WRITE == 0
+	return &Arena{Section: s, fd: fd}, nil
 }
 
 // FD is the descriptor to pass to another process. It stays the arena's.

@@ -47,6 +47,8 @@ var (
 	ErrClosed = errors.New("mem: section is closed")
 	// ErrGone means that the process that lent the memory has ended.
 	ErrGone = errors.New("mem: the lending process is gone")
+	// ErrReadOnly means that the section can be read and not written.
+	ErrReadOnly = errors.New("mem: section is read-only")
 )
 
 // backing is how a kind of memory is reached. Offsets have been checked.
@@ -65,6 +67,9 @@ type Section struct {
 	size    uint64
 	mapped  []byte // the bytes themselves, where they are in this process
 	backing backing
+	// readOnly memory is mapped without the right to write: a store would be a
+	// SIGSEGV, not an error.
+	readOnly bool
 
 	mu      sync.Mutex
 	refs    int
@@ -92,6 +97,9 @@ func (s *Section) Size() uint64 { return s.size }
 // Mapped reports whether Bytes works: the memory is in this process.
 func (s *Section) Mapped() bool { return s.mapped != nil }
 
+// Writable reports whether the section may be a destination.
+func (s *Section) Writable() bool { return !s.readOnly }
+
 // Check reports whether [offset, offset+length) lies within the section.
 func (s *Section) Check(offset, length uint64) error {
 	if offset > s.size || length > s.size-offset {
@@ -101,7 +109,7 @@ func (s *Section) Check(offset, length uint64) error {
 }
 
 // Bytes returns the memory itself. The caller holds a reference for as long as
-// it uses the slice, and has checked the span.
+// it uses the slice, has checked the span, and writes only what is Writable.
 func (s *Section) Bytes(offset, length uint64) []byte {
 	return s.mapped[offset : offset+length : offset+length]
 }
@@ -124,6 +132,9 @@ func (s *Section) ReadAt(p []byte, offset uint64) error {
 func (s *Section) WriteAt(p []byte, offset uint64) error {
 	if err := s.Check(offset, uint64(len(p))); err != nil {
 		return err
+	}
+	if s.readOnly {
+		return ErrReadOnly
 	}
 	if s.mapped != nil {
 		copy(s.mapped[offset:], p)

@@ -80,6 +80,12 @@ func TestArena(t *testing.T) {
 	if got := reader.Bytes(100, 5); string(got) != "hello" {
 		t.Errorf("the other mapping sees %q", got)
 	}
+	if !a.Writable() || reader.Writable() {
+		t.Errorf("writable: the arena %v, its reader %v", a.Writable(), reader.Writable())
+	}
+	if err := reader.WriteAt([]byte("x"), 0); !errors.Is(err, ErrReadOnly) {
+		t.Errorf("wrote to a read-only mapping: %v", err)
+	}
 	closeNow(t, reader.Section)
 	closeNow(t, a.Section)
 	if err := a.Acquire(); !errors.Is(err, ErrClosed) {

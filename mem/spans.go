@@ -1,7 +1,6 @@
 package mem
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,8 +17,11 @@ type Run struct {
 	Offset, Length, Stride, Count uint64
 }
 
-// end is the first offset past the run, or false when it does not fit.
-func (r Run) end() (uint64, bool) {
+// last is the offset of the last piece of a run that fits.
+func (r Run) last() uint64 { return r.Offset + r.Stride*(r.Count-1) }
+
+// End is the first offset past the run, or false when it does not fit.
+func (r Run) End() (uint64, bool) {
 	hi, reach := bits.Mul64(r.Stride, r.Count-1)
 	last, carry := bits.Add64(r.Offset, reach, 0)
 	end, carry2 := bits.Add64(last, r.Length, 0)
@@ -61,7 +63,7 @@ func (r *Run) extend(offset, length uint64, pieces *uint64) bool {
 		return true
 	case r.Count == 1 && length == r.Length && offset > r.Offset:
 		r.Stride = offset - r.Offset
-	case r.Count > 1 && length == r.Length && offset == r.Offset+r.Stride*r.Count:
+	case r.Count > 1 && length == r.Length && offset > r.last() && offset-r.last() == r.Stride:
 	default:
 		return false
 	}
@@ -78,7 +80,7 @@ func (s *Spans) AddRun(r Run) error {
 	if r.Count == 1 {
 		return s.Add(r.Offset, r.Length)
 	}
-	if _, fits := r.end(); !fits {
+	if _, fits := r.End(); !fits {
 		return fmt.Errorf("%w: %+v wraps around", ErrSpans, r)
 	}
 	hi, total := bits.Mul64(r.Length, r.Count)
@@ -112,55 +114,19 @@ func (s *Spans) Reset() { *s = Spans{runs: s.runs[:0]} }
 // Check reports whether every piece lies within size bytes.
 func (s *Spans) Check(size uint64) error {
 	for _, r := range s.runs {
-		if end, fits := r.end(); !fits || end > size {
+		if end, fits := r.End(); !fits || end > size {
 			return fmt.Errorf("%w: %d × [%d,+%d) every %d, in %d bytes", ErrBounds, r.Count, r.Offset, r.Length, r.Stride, size)
 		}
 	}
 	return nil
 }
 
-// Overlaps reports whether some byte is covered twice. As a destination that
-// would make the result depend on the order of arrival.
-func (s *Spans) Overlaps() bool {
-	type interval struct{ start, end uint64 }
-	bounds := make([]interval, 0, len(s.runs))
-	for _, r := range s.runs {
-		if r.Count > 1 && r.Stride < r.Length {
-			return true
-		}
-		end, _ := r.end()
-		bounds = append(bounds, interval{r.Offset, end})
-	}
-	byStart := func(a, b interval) int { return cmp.Compare(a.start, b.start) }
-	touching := func(list []interval) bool {
-		if !slices.IsSortedFunc(list, byStart) {
-			slices.SortFunc(list, byStart)
-		}
-		for i := 1; i < len(list); i++ {
-			if list[i].start < list[i-1].end {
-				return true
-			}
-		}
-		return false
-	}
-	if !touching(bounds) {
-		return false
-	}
-	// Runs that interleave, as K and V heads do, need a look at every piece.
-	pieces := make([]interval, 0, s.pieces)
-	for _, r := range s.runs {
-		for i := range r.Count {
-			start := r.Offset + i*r.Stride
-			pieces = append(pieces, interval{start, start + r.Length})
-		}
-	}
-	return touching(pieces)
-}
-
 // AppendTo appends the spans in wire form: the number of runs, then for each
 // its offset relative to the end of the run before, length, count and, for more
 // than one piece, stride; all as varints.
 func (s *Spans) AppendTo(b []byte) []byte {
+	const usual = 12 // bytes to a run, so that most lists grow b once
+	b = slices.Grow(b, usual*len(s.runs)+binary.MaxVarintLen64)
 	b = binary.AppendUvarint(b, uint64(len(s.runs)))
 	previous := uint64(0)
 	for _, r := range s.runs {
@@ -170,7 +136,7 @@ func (s *Spans) AppendTo(b []byte) []byte {
 		if r.Count > 1 {
 			b = binary.AppendUvarint(b, r.Stride)
 		}
-		previous, _ = r.end()
+		previous, _ = r.End()
 	}
 	return b
 }
@@ -214,7 +180,7 @@ func ParseSpans(b []byte, maxRuns int) (Spans, []byte, error) {
 		if err := s.AddRun(r); err != nil {
 			return Spans{}, nil, err
 		}
-		previous, _ = r.end()
+		previous, _ = r.End()
 	}
 	return s, b, nil
 }

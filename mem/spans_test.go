@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -101,7 +102,54 @@ func TestOverlapsAgreesWithCounting(t *testing.T) {
 		if s.Overlaps() != twice {
 			t.Fatalf("Overlaps is %v for %+v", s.Overlaps(), s.Runs())
 		}
+		e, self := s.extent()
+		if self {
+			return
+		}
+		if s.overlapsByTicking(e) != twice || s.overlapsBySorting() != twice || e.ascending && twice {
+			t.Fatalf("twice is %v, by ticking %v, by sorting %v, ascending is %v for %+v",
+				twice, s.overlapsByTicking(e), s.overlapsBySorting(), e.ascending, s.Runs())
+		}
 	})
+}
+
+// Spans that overlap by one granule, or just do not, in every way of finding it.
+func TestOverlapsAtTheEdge(t *testing.T) {
+	const far = 1 << 50
+	for name, c := range map[string]struct {
+		pieces []piece
+		want   bool
+	}{
+		"nothing":                {nil, false},
+		"neighbours, backwards":  {[]piece{{8192, 4096}, {4096, 4096}, {0, 4096}}, false},
+		"one byte, backwards":    {[]piece{{8192, 4096}, {4097, 4096}}, true},
+		"odd distance from zero": {[]piece{{8192 + 7, 4096}, {4096 + 7, 4096}}, false},
+		"a long piece, later":    {[]piece{{1 << 20, 64}, {0, 1<<20 + 64}}, true},
+		"a long piece, beside":   {[]piece{{1 << 20, 64}, {0, 1 << 20}}, false},
+		"far apart":              {[]piece{{far, 4096}, {0, 4096}, {far + 4096, 1}, {8192, 3}}, false},
+		"far apart, twice":       {[]piece{{far, 4096}, {0, 4096}, {far + 4095, 2}, {8192, 3}}, true},
+		"interleaved":            {[]piece{{0, 64}, {256, 64}, {512, 64}, {128, 64}, {384, 64}, {640, 64}}, false},
+		"interleaved, twice":     {[]piece{{0, 64}, {256, 64}, {512, 64}, {128, 64}, {384, 64}, {576, 64}, {640, 64}, {540, 8}}, true},
+		"up to the last byte":    {[]piece{{math.MaxUint64 - 8, 8}, {math.MaxUint64 - 16, 8}, {0, 8}}, false},
+	} {
+		if s := build(t, c.pieces); s.Overlaps() != c.want {
+			t.Errorf("%s: Overlaps is %v for %+v", name, !c.want, s.Runs())
+		}
+	}
+}
+
+// A run ends before its offsets wrap around, wherever the next piece is.
+func TestRunsDoNotWrap(t *testing.T) {
+	const stride = 1<<63 + 16
+	s := build(t, []piece{{0, 8}, {stride, 8}, {32, 8}}) // 2 × stride is 32, modulo 2^64
+	if got := walk(s.Cursor(), func() uint64 { return 1 }); got[16] != 32 || len(s.Runs()) != 2 {
+		t.Errorf("piece 2 begins at %d: %+v", got[16], s.Runs())
+	}
+	for _, r := range s.Runs() {
+		if _, fits := r.End(); !fits {
+			t.Errorf("%+v wraps around", r)
+		}
+	}
 }
 
 func TestSpansOnTheWire(t *testing.T) {
@@ -207,4 +255,33 @@ func BenchmarkAddScattered(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(offsets)), "ns/descriptor")
+}
+
+func BenchmarkOverlaps(b *testing.B) {
+	const n, size = 10_000, 16 << 10
+	order := rand.New(rand.NewPCG(1, 2)).Perm(n)
+	for _, c := range []struct {
+		name string
+		at   func(i int) uint64
+	}{
+		{"ascending", func(i int) uint64 { return uint64(i) * 3 / 2 * size }},
+		{"scattered", func(i int) uint64 { return uint64(order[i]) * 2 * size }},
+		{"unaligned", func(i int) uint64 { return uint64(order[i])*2*size + uint64(i%7) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			var s Spans
+			for i := range n {
+				if err := s.Add(c.at(i), size); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if s.Overlaps() {
+					b.Fatal("they do not")
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/descriptor")
+		})
+	}
 }

@@ -5,12 +5,17 @@ package mrdn
 
 // Board lends the page in which its sender shows what still holds: cells of 8
 // bytes, the first Hands × 2 for what each of its hands is taking.
-type Board struct{ Hands uint32 }
+type Board struct {
+	Hands uint32
+	// Guarded: every read must be asked for.
+	Guarded bool
+}
 
 // Append appends m in wire form.
 func (m Board) Append(dst []byte) []byte {
 	w := begin(dst, BoardFrame)
 	w.u32(m.Hands)
+	w.u8(flag(m.Guarded, 1))
 	return w.finish()
 }
 
@@ -18,24 +23,31 @@ func (m Board) Append(dst []byte) []byte {
 func ParseBoard(b []byte) (Board, error) {
 	r := reader{b: b}
 	m := Board{Hands: r.u32()}
+	flags := r.u8()
+	m.Guarded, r.bad = flags == 1, r.bad || flags > 1
 	return m, r.end("board")
 }
 
-// Borrow asks for a region, to read from it.
-type Borrow struct{ Region, Epoch uint64 }
+// Borrow asks for a region, to read from it under a grant that opens some of
+// it.
+type Borrow struct {
+	Region, Epoch uint64
+	Grant         ID
+}
 
 // Append appends m in wire form.
 func (m Borrow) Append(dst []byte) []byte {
 	w := begin(dst, BorrowFrame)
 	w.u64(m.Region)
 	w.u64(m.Epoch)
+	w.id(m.Grant)
 	return w.finish()
 }
 
 // ParseBorrow reads a frame's own bytes.
 func ParseBorrow(b []byte) (Borrow, error) {
 	r := reader{b: b}
-	m := Borrow{Region: r.u64(), Epoch: r.u64()}
+	m := Borrow{Region: r.u64(), Epoch: r.u64(), Grant: r.id()}
 	return m, r.end("borrow")
 }
 
@@ -44,6 +56,7 @@ func ParseBorrow(b []byte) (Borrow, error) {
 // long as Cell of the sender's board says Turn.
 type Lend struct {
 	Region, Epoch uint64
+	Grant         ID // of the Borrow that it answers
 	Cell          uint32
 	Turn          uint64
 	Code          Code
@@ -55,6 +68,7 @@ func (m Lend) Append(dst []byte) []byte {
 	w := begin(dst, LendFrame)
 	w.u64(m.Region)
 	w.u64(m.Epoch)
+	w.id(m.Grant)
 	w.u32(m.Cell)
 	w.u64(m.Turn)
 	w.u16(uint16(m.Code))
@@ -65,7 +79,7 @@ func (m Lend) Append(dst []byte) []byte {
 // ParseLend reads a frame's own bytes.
 func ParseLend(b []byte) (Lend, error) {
 	r := reader{b: b}
-	m := Lend{Region: r.u64(), Epoch: r.u64(), Cell: r.u32(), Turn: r.u64()}
+	m := Lend{Region: r.u64(), Epoch: r.u64(), Grant: r.id(), Cell: r.u32(), Turn: r.u64()}
 	m.Code, m.Message = Code(r.u16()), string(r.bytes())
 	return m, r.end("lend")
 }
@@ -113,4 +127,49 @@ func ParseSource(b []byte) (Source, error) {
 	r := reader{b: b}
 	m := Source{Handle: r.u32(), Cell: r.u32(), Turn: r.u64(), List: r.bytes()}
 	return m, r.end("source")
+}
+
+// Ask asks whether a transfer may read what List names.
+type Ask struct {
+	ID, Grant ID
+	List      []byte
+}
+
+// Append appends m in wire form.
+func (m Ask) Append(dst []byte) []byte {
+	w := begin(dst, AskFrame)
+	w.id(m.ID)
+	w.id(m.Grant)
+	w.bytes(m.List)
+	return w.finish()
+}
+
+// ParseAsk reads a frame's own bytes; List is a part of b.
+func ParseAsk(b []byte) (Ask, error) {
+	r := reader{b: b}
+	m := Ask{ID: r.id(), Grant: r.id(), List: r.bytes()}
+	return m, r.end("ask")
+}
+
+// Permit answers an Ask.
+type Permit struct {
+	ID      ID
+	Code    Code
+	Message string
+}
+
+// Append appends m in wire form.
+func (m Permit) Append(dst []byte) []byte {
+	w := begin(dst, PermitFrame)
+	w.id(m.ID)
+	w.u16(uint16(m.Code))
+	w.bytes([]byte(m.Message))
+	return w.finish()
+}
+
+// ParsePermit reads a frame's own bytes.
+func ParsePermit(b []byte) (Permit, error) {
+	r := reader{b: b}
+	m := Permit{ID: r.id(), Code: Code(r.u16()), Message: string(r.bytes())}
+	return m, r.end("permit")
 }

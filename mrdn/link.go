@@ -42,13 +42,15 @@ const (
 	NoticeFrame
 	PingFrame
 	PongFrame
-	FetchFrame
+	ProofFrame
 	BlobFrame
 	BoardFrame
 	BorrowFrame
 	LendFrame
 	RecallFrame
 	SourceFrame
+	AskFrame
+	PermitFrame
 )
 
 // ErrLinkFrame means that a link frame is malformed; what follows it on the
@@ -89,7 +91,7 @@ func ParsePrefix(b []byte) (LinkFrame, uint32, error) {
 	switch {
 	case b[5]|b[6]|b[7] != 0:
 		return 0, 0, fmt.Errorf("%w: padding % x", ErrLinkFrame, b[5:8])
-	case frame < HelloFrame || frame > SourceFrame:
+	case frame < HelloFrame || frame > PermitFrame:
 		return 0, 0, fmt.Errorf("%w: unknown type %d", ErrLinkFrame, frame)
 	case length > MaxLinkFrame:
 		return 0, 0, fmt.Errorf("%w: %d bytes, at most %d", ErrLinkFrame, length, MaxLinkFrame)
@@ -133,7 +135,7 @@ type reader struct {
 func (r *reader) take(n int) []byte {
 	if r.bad || n > len(r.b) {
 		r.bad = true
-		return make([]byte, min(n, 16))
+		return make([]byte, min(n, 32)) // the longest field of fixed size
 	}
 	taken := r.b[:n:n]
 	r.b = r.b[n:]
@@ -145,6 +147,8 @@ func (r *reader) u16() uint16 { return binary.LittleEndian.Uint16(r.take(2)) }
 func (r *reader) u32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
 func (r *reader) u64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
 func (r *reader) id() ID      { return ID(r.take(16)) }
+
+func (r *reader) proof() [32]byte { return [32]byte(r.take(32)) }
 
 // bytes is a part of the input, not a copy.
 func (r *reader) bytes() []byte {

@@ -53,6 +53,21 @@ var linkFrames = []struct {
 		func(b []byte) (any, error) { return ParseNotice(b) },
 	},
 	{
+		"proof", ProofFrame, Proof{MAC: [32]byte{1, 31: 2}, Code: CodeUnproven, Message: "no"}.Append(nil),
+		Proof{MAC: [32]byte{1, 31: 2}, Code: CodeUnproven, Message: "no"},
+		func(b []byte) (any, error) { return ParseProof(b) },
+	},
+	{
+		"ask", AskFrame, Ask{ID: someID, Grant: ID{9}, List: []byte{4}}.Append(nil),
+		Ask{ID: someID, Grant: ID{9}, List: []byte{4}},
+		func(b []byte) (any, error) { return ParseAsk(b) },
+	},
+	{
+		"permit", PermitFrame, Permit{ID: someID, Code: CodeNoGrant, Message: "none"}.Append(nil),
+		Permit{ID: someID, Code: CodeNoGrant, Message: "none"},
+		func(b []byte) (any, error) { return ParsePermit(b) },
+	},
+	{
 		"chunk", ChunkFrame,
 		func() []byte {
 			b := make([]byte, ChunkHeaderSize)

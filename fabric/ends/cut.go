@@ -21,13 +21,25 @@ type Cut struct {
 // wholePart is the size below which cutting costs more than it gains.
 const wholePart = 512 << 10
 
+// Cutter says how requests are cut: for how many streams, and from how many
+// bytes on a part is worth a stream of its own.
+type Cutter struct {
+	Streams   int
+	WholePart uint64
+}
+
 // Prepare checks a request and cuts it for so many streams.
 func Prepare(regions *fabric.Regions, streams int, op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
+	return Cutter{Streams: streams, WholePart: wholePart}.Prepare(regions, op, local, remote)
+}
+
+// Prepare checks a request and cuts it.
+func (c Cutter) Prepare(regions *fabric.Regions, op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
 	p, err := fabric.NewPrepared(regions, op, local, remote)
 	if err != nil {
 		return nil, err
 	}
-	count := min(uint64(streams), max(1, p.Bytes/wholePart))
+	count := min(uint64(c.Streams), max(1, p.Bytes/c.WholePart))
 	cuts := make(Cuts, 0, count)
 	for from := uint64(0); len(cuts) < int(count); {
 		size := (p.Bytes - from) / (count - uint64(len(cuts)))

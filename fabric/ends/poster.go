@@ -197,9 +197,7 @@ func (e *Poster) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
 	case err := <-answer:
 		return err
 	case <-ctx.Done():
-		e.mu.Lock()
-		delete(e.notices, id)
-		e.mu.Unlock()
+		e.Withdraw(id)
 		return fmt.Errorf("fabric: waiting for the peer to take notification %s: %w", id, ctx.Err())
 	}
 }
@@ -218,6 +216,21 @@ func (e *Poster) Announce(id mrdn.ID, payload []byte, answer func(error)) error 
 	e.notices[id] = answer
 	e.streams[0].Send(mrdn.Notice{ID: id, Payload: payload}.Append(nil))
 	return nil
+}
+
+// Withdraw gives up waiting for the answer to an announcement, which the peer
+// may have heard all the same.
+func (e *Poster) Withdraw(id mrdn.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.notices, id)
+}
+
+// Held is how many transfers and announcements have not ended.
+func (e *Poster) Held() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.posted) + e.machine.Len() + len(e.notices)
 }
 
 // Frame hears the peer's answers.

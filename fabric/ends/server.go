@@ -19,6 +19,8 @@ type ServerOptions struct {
 	Guard        fabric.Guard
 	Events       fabric.Events
 	MaxTransfers int
+	// Remember is how many ends are remembered; default 8192.
+	Remember int
 	// OnLost is called once, without any lock, when the link is gone.
 	OnLost func(err error)
 }
@@ -36,12 +38,22 @@ type Server struct {
 	gone  bool
 }
 
-// remembered is how many ends a server remembers: more than can be in flight.
+// remembered is more than can be in flight.
 const remembered = 8192
 
 // NewServer makes a serving side.
 func NewServer(o ServerOptions) *Server {
-	return &Server{options: o, machine: session.NewIncoming(o.MaxTransfers, remembered), parts: make(map[mrdn.ID]map[uint16]Stream)}
+	if o.Remember == 0 {
+		o.Remember = remembered
+	}
+	return &Server{options: o, machine: session.NewIncoming(o.MaxTransfers, o.Remember), parts: make(map[mrdn.ID]map[uint16]Stream)}
+}
+
+// Held is how many transfers run here and how many parts wait to be answered.
+func (e *Server) Held() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.machine.Len() + len(e.parts)
 }
 
 // Attach adds a stream; false when the link is gone.
@@ -201,6 +213,7 @@ func (e *Server) Arrived(p *Inbound, err error) {
 	defer e.mu.Unlock()
 	if err != nil {
 		e.carryOut(e.machine.Failed(p.ID, p.Index, err))
+		e.options.Events.Refused(e.options.Peer, err)
 		return
 	}
 	e.carryOut(e.machine.Placed(p.ID, p.Index))

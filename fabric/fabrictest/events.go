@@ -46,6 +46,8 @@ func (e *events) LinkLost(p fabric.Peer, _ error) {
 	e.lost = append(e.lost, p)
 }
 
+func (e *events) Refused(string, error) {}
+
 // listen calls hear without the lock, so that it may take its time.
 func (e *events) listen(n fabric.Notification) error {
 	hear := e.hear

@@ -20,6 +20,7 @@ type silent struct{}
 
 func (silent) Notified(fabric.Notification) error { return nil }
 func (silent) LinkLost(fabric.Peer, error)        {}
+func (silent) Refused(string, error)              {}
 
 // rig is a fabric with one region of memory and one file, both of random bytes.
 type rig struct {

@@ -48,7 +48,7 @@ func (l *link) move(t *crew.Task, o fabric.PostOptions) (fabric.State, error) {
 	if err := errors.Join(l.usable(), f.regions.Current(p.Local)); err != nil {
 		return fabric.NotSubmitted, err
 	}
-	remote, err := f.regions.Bind(p.Remote)
+	remote, err := f.regions.BindAs(p.Remote, p.Op == fabric.Write)
 	if err != nil {
 		return fabric.NotSubmitted, err
 	}

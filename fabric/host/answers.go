@@ -14,6 +14,8 @@ func (c *connection) frame(f mrdn.LinkFrame, body []byte) error {
 		return c.hearAck(body)
 	case mrdn.LendFrame:
 		return c.hearLend(body)
+	case mrdn.PermitFrame:
+		return c.hearPermit(body)
 	}
 	if known, err := hearLoan(c.wire, &c.shelf, f, body); known {
 		return err
@@ -74,18 +76,46 @@ func (c *connection) hearLend(body []byte) error {
 		}
 		refused = c.shelf.put(lend, fd)
 	}
-	for _, j := range c.resume(mrdn.Borrow{Region: lend.Region, Epoch: lend.Epoch}, refused) {
+	for _, j := range c.resume(lend, refused) {
 		c.link.fabric.pool.do(j)
 	}
 	return nil
 }
 
-func (c *connection) resume(asked mrdn.Borrow, refused error) (ready []*job) {
+// hearPermit lets a read start that waited for its permission, or fails it.
+func (c *connection) hearPermit(body []byte) error {
+	permit, err := mrdn.ParsePermit(body)
+	if err != nil {
+		return err
+	}
+	if j := c.allow(permit.ID, fabric.FromCode(permit.Code, permit.Message)); j != nil {
+		c.link.fabric.pool.do(j)
+	}
+	return nil
+}
+
+func (c *connection) allow(id mrdn.ID, refused error) *job {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	p := c.posted[id]
+	switch {
+	case p == nil || p.prepared.Op != fabric.Read || p.job != nil:
+		return nil // it has ended meanwhile
+	case refused != nil:
+		c.carryOut(c.machine.Failed(id, refused))
+		return nil
+	}
+	p.allowed = true
+	return c.startRead(id, p)
+}
+
+func (c *connection) resume(lend mrdn.Lend, refused error) (ready []*job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	asked := mrdn.Borrow{Region: lend.Region, Epoch: lend.Epoch, Grant: lend.Grant}
 	delete(c.asked, asked)
 	for id, p := range c.posted {
-		if p.prepared.Op != fabric.Read || p.job != nil || !names(p.prepared.Remote, asked) {
+		if p.prepared.Op != fabric.Read || p.job != nil || p.grant != asked.Grant || !names(p.prepared.Remote, asked) {
 			continue
 		}
 		if refused != nil {

@@ -36,7 +36,10 @@ type posted struct {
 	prepared *fabric.Prepared
 	notice   []byte // sent when a read has arrived
 	flag     flag   // of a write
-	job      *job   // of a read, once it has all it needs
+	grant    mrdn.ID
+	asked    bool // whether a read may be
+	allowed  bool
+	job      *job // of a read, once it has all it needs
 }
 
 func newConnection(l *link, conn *net.UnixConn) (*connection, error) {
@@ -94,7 +97,7 @@ func (c *connection) admit(ctx context.Context, p *fabric.Prepared, o fabric.Pos
 		c.carryOut(c.machine.Failed(o.ID, err))
 		return nil, nil, err
 	}
-	post := &posted{transfer: t, prepared: p}
+	post := &posted{transfer: t, prepared: p, grant: o.Grant}
 	c.posted[o.ID] = post
 	// Under mu, so that a fence either sees this transfer or is seen by it.
 	if err := c.link.fabric.regions.Current(p.Local); err != nil {
@@ -125,10 +128,18 @@ func (c *connection) startRead(id mrdn.ID, post *posted) *job {
 		return nil
 	}
 	for _, name := range missing {
-		if ask := (mrdn.Borrow{Region: name.Region, Epoch: name.Epoch}); !c.asked[ask] {
+		if ask := (mrdn.Borrow{Region: name.Region, Epoch: name.Epoch, Grant: post.grant}); !c.asked[ask] {
 			c.asked[ask] = true
 			c.wire.send(ask.Append(nil))
 		}
+	}
+	if !post.allowed && !c.shelf.isOpen() {
+		c.shelf.release(loans)
+		if !post.asked {
+			post.asked = true
+			c.wire.send(mrdn.Ask{ID: id, Grant: post.grant, List: remote.AppendTo(nil)}.Append(nil))
+		}
+		return nil
 	}
 	if len(missing) > 0 {
 		return nil
@@ -149,7 +160,7 @@ func (c *connection) startWrite(post *posted, o fabric.PostOptions) error {
 		if c.lender.holds(local.List[i].Region) {
 			continue
 		}
-		if err := c.lender.lend(&p, local.List[i], local.Section(i)); err != nil {
+		if err := c.lender.lend(&p, local.List[i], mrdn.ID{}, local.Section(i)); err != nil {
 			closeGifts(p.gifts)
 			return err
 		}
@@ -163,7 +174,7 @@ func (c *connection) startWrite(post *posted, o fabric.PostOptions) error {
 	cut := post.prepared.Plan.(*plan)
 	p.frames = mrdn.Source{Handle: c.nextHandle, Cell: post.flag.cell, Turn: post.flag.turn, List: cut.from}.Append(p.frames)
 	p.frames = mrdn.Begin{
-		Handle: c.nextHandle, ID: o.ID, Write: true, Parts: 1, Bytes: post.prepared.Bytes, List: cut.to,
+		Handle: c.nextHandle, ID: o.ID, Grant: o.Grant, Write: true, Parts: 1, Bytes: post.prepared.Bytes, List: cut.to,
 		Notify: o.Notify, Notification: o.Notification,
 	}.Append(p.frames)
 	effects, _ := c.machine.Leaving(o.ID)

@@ -86,7 +86,7 @@ func (p *parcel) add(frame []byte, file *os.File) {
 }
 
 // lend adds a region to a parcel. The caller holds a reference on the section.
-func (l *lender) lend(p *parcel, name fabric.Part, section *mem.Section) error {
+func (l *lender) lend(p *parcel, name fabric.Part, grant mrdn.ID, section *mem.Section) error {
 	f, err := l.flags.find(name.Region)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (l *lender) lend(p *parcel, name fabric.Part, section *mem.Section) error {
 		return fmt.Errorf("%w: region %d: %w", fabric.ErrUnsupported, name.Region, err)
 	}
 	l.lent[name.Region] = f
-	p.add(mrdn.Lend{Region: name.Region, Epoch: name.Epoch, Cell: f.cell, Turn: f.turn}.Append(nil), file)
+	p.add(mrdn.Lend{Region: name.Region, Epoch: name.Epoch, Grant: grant, Cell: f.cell, Turn: f.turn}.Append(nil), file)
 	return nil
 }
 

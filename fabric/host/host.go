@@ -28,8 +28,10 @@
 // acknowledged. Where memory is a destination, its own agent's lock makes it
 // quiet and no peer is asked.
 //
-// A peer that was lent a region sees all of it. Agents of one user meet here and
-// trust each other to read; other users are turned away.
+// A guard is asked for every transfer, a read's too, before it starts. But a
+// peer that was lent a region can see all of it: agents of one user meet here
+// and trust each other to read no more than they asked for; other users are
+// turned away, and so is whoever does not know the cell's key.
 //
 // Only DRAM that is a memfd can be lent, so that is all this fabric takes.
 //
@@ -49,8 +51,10 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/fabric/greeting"
 	"meridian/mem"
 	"meridian/mrdn"
+	"meridian/trust"
 )
 
 // Options configures Open. Zero values take the defaults.
@@ -73,8 +77,12 @@ type Options struct {
 	KeepAlive time.Duration
 	// Handshake bounds how long a new connection may take to say who it is.
 	Handshake time.Duration
-	Events    fabric.Events
-	Logger    *slog.Logger
+	// Key is the cell's: both sides prove that they know it. Nil asks nobody.
+	Key *trust.CellKey
+	// Guard decides what peers may touch; nil opens all that is registered.
+	Guard  fabric.Guard
+	Events fabric.Events
+	Logger *slog.Logger
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -120,19 +128,18 @@ func (o Options) socket() string { return filepath.Join(o.Dir, o.Incarnation.Str
 
 // Fabric is an open host fabric.
 type Fabric struct {
-	options  Options
-	regions  fabric.Regions
-	flags    flags
-	board    *board
-	pool     *pool
-	listener *net.UnixListener
-	wait     sync.WaitGroup // every goroutine of the fabric but the pool's
+	options Options
+	regions fabric.Regions
+	flags   flags
+	board   *board
+	pool    *pool
+	door    *greeting.Door
+	wait    sync.WaitGroup // every goroutine of the links
 
-	mu       sync.Mutex // protects the rest
-	closed   bool
-	ends     map[end]struct{}
-	links    map[*link]struct{}
-	greeting map[net.Conn]struct{} // accepted, not yet introduced
+	mu     sync.Mutex // protects the rest
+	closed bool
+	ends   map[end]struct{}
+	links  map[*link]struct{}
 }
 
 // end is this agent's end of a connection, at the side that posts or the one
@@ -165,10 +172,10 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 		return nil, errors.Join(fmt.Errorf("host: %w", err), b.close())
 	}
 	f := &Fabric{
-		options: o, board: b, pool: newPool(b), listener: listener.(*net.UnixListener), flags: flags{board: b, byRegion: make(map[uint64]flag)},
-		ends: make(map[end]struct{}), links: make(map[*link]struct{}), greeting: make(map[net.Conn]struct{}),
+		options: o, board: b, pool: newPool(b), flags: flags{board: b, byRegion: make(map[uint64]flag)},
+		ends: make(map[end]struct{}), links: make(map[*link]struct{}),
 	}
-	f.wait.Go(f.accept)
+	f.door = f.keepDoor(listener)
 	return f, nil
 }
 
@@ -204,6 +211,16 @@ func (f *Fabric) Deregister(_ context.Context, id uint64) error {
 	for _, e := range f.everyEnd() {
 		e.fence(id, cause)
 		e.settle(down)
+	}
+	return nil
+}
+
+// Revoke stops every write that runs under a grant.
+func (f *Fabric) Revoke(_ context.Context, grant mrdn.ID) error {
+	for _, e := range f.everyEnd() {
+		if v, serves := e.(*service); serves {
+			v.revoke(grant)
+		}
 	}
 	return nil
 }
@@ -260,14 +277,11 @@ func (f *Fabric) Close(ctx context.Context) error {
 	for l := range f.links {
 		links = append(links, l)
 	}
-	for conn := range f.greeting {
-		conn.Close()
-	}
 	f.mu.Unlock()
 	if again {
 		return f.join(ctx)
 	}
-	errs := []error{f.listener.Close()}
+	errs := []error{f.door.Close()}
 	for _, l := range links {
 		errs = append(errs, l.Close(ctx))
 	}
@@ -293,6 +307,7 @@ func (f *Fabric) Close(ctx context.Context) error {
 func (f *Fabric) join(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
+		f.door.Wait()
 		f.wait.Wait()
 		close(done)
 	}()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"meridian/fabric"
 	"meridian/fabric/fabrictest"
@@ -55,11 +54,7 @@ func suite(o Options) fabrictest.Options {
 
 // die closes every socket without a word.
 func (f *Fabric) die() {
-	raw, err := f.listener.SyscallConn()
-	if err != nil {
-		panic(err)
-	}
-	_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	_ = f.door.Close()
 	for _, e := range f.everyEnd() {
 		switch e := e.(type) {
 		case *connection:
@@ -107,6 +102,8 @@ func (h *heard) Notified(n fabric.Notification) error {
 	}
 }
 func (h *heard) LinkLost(fabric.Peer, error) {}
+
+func (h *heard) Refused(string, error) {}
 
 func newID() (id mrdn.ID) { rand.Read(id[:]); return id }
 

@@ -13,6 +13,7 @@ import (
 // our own. Several hands may work on it at a time.
 type job struct {
 	id       mrdn.ID
+	grant    mrdn.ID // of a write
 	shelf    *shelf
 	loans    []*loan // of the source, by part
 	write    flag    // the peer's flag of the whole transfer; none for a read
@@ -34,8 +35,11 @@ type job struct {
 }
 
 const (
-	// pieceBytes stay in a core's cache from the copy to the comparison.
+	// pieceBytes are taken under one pin.
 	pieceBytes = 64 << 10
+	// stepBytes stay in a core's first cache, on both sides, from the copy to the
+	// comparison.
+	stepBytes = 8 << 10
 	// quantum is what a hand copies before it looks for another job.
 	quantum = 1 << 20
 )
@@ -134,8 +138,7 @@ func (j *job) piece(h hand, cuts []cut) error {
 		}
 		source := pinned.arena.Bytes(c.from.Offset, c.from.Length)
 		placed := j.to.Section(c.to.Part).Bytes(c.to.Offset, c.to.Length)
-		copy(placed, source)
-		if j.compare && !bytes.Equal(placed, source) {
+		if !j.place(placed, source) {
 			if err := j.holds(pinned); err != nil {
 				return err
 			}
@@ -144,6 +147,23 @@ func (j *job) piece(h hand, cuts []cut) error {
 		}
 	}
 	return nil
+}
+
+// place copies, and reports whether the bytes that lie there are the source's.
+func (j *job) place(placed, source []byte) bool {
+	if !j.compare {
+		copy(placed, source)
+		return true
+	}
+	for len(placed) > 0 {
+		n := min(stepBytes, len(placed))
+		copy(placed[:n], source)
+		if !bytes.Equal(placed[:n], source[:n]) {
+			return false
+		}
+		placed, source = placed[n:], source[n:]
+	}
+	return true
 }
 
 // holds reports whether the peer still lends.

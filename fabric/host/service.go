@@ -72,6 +72,12 @@ func (v *service) frame(f mrdn.LinkFrame, body []byte) error {
 		}
 		v.lend(borrow)
 		return nil
+	case mrdn.AskFrame:
+		ask, err := mrdn.ParseAsk(body)
+		if err != nil {
+			return err
+		}
+		return v.hearAsk(ask)
 	case mrdn.CancelFrame:
 		cancel, err := mrdn.ParseCancel(body)
 		if err != nil {
@@ -120,17 +126,43 @@ func (v *service) lend(b mrdn.Borrow) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var p parcel
-	bound, err := v.fabric.regions.Bind(fabric.List{name})
+	var bound *fabric.Bound
+	err := v.permitted(b.Grant, fabric.Read, fabric.List{name})
 	if err == nil {
-		err = v.lender.lend(&p, name, bound.Section(0))
+		bound, err = v.fabric.regions.Bind(fabric.List{name})
+	}
+	if err == nil {
+		err = v.lender.lend(&p, name, b.Grant, bound.Section(0))
 		bound.Release()
 	}
 	if err != nil {
-		refusal := mrdn.Lend{Region: b.Region, Epoch: b.Epoch}
+		refusal := mrdn.Lend{Region: b.Region, Epoch: b.Epoch, Grant: b.Grant}
 		refusal.Code, refusal.Message = fabric.ToCode(err)
 		p.frames = refusal.Append(nil)
 	}
 	v.wire.sendWith(p.frames, p.gifts)
+}
+
+// permitted asks the guard, if there is one.
+func (v *service) permitted(grant mrdn.ID, op fabric.Op, list fabric.List) error {
+	if v.fabric.options.Guard == nil {
+		return nil
+	}
+	return v.fabric.options.Guard.Admit(fabric.Access{
+		Peer: v.hello.Agent, Incarnation: v.hello.Incarnation, Grant: grant, Op: op, List: list,
+	})
+}
+
+// hearAsk answers whether a read may be.
+func (v *service) hearAsk(a mrdn.Ask) error {
+	list, err := fabric.ParseList(a.List)
+	if err != nil {
+		return err // the wire cannot be trusted any more
+	}
+	permit := mrdn.Permit{ID: a.ID}
+	permit.Code, permit.Message = fabric.ToCode(v.permitted(a.Grant, fabric.Read, list))
+	v.wire.send(permit.Append(nil))
+	return nil
 }
 
 // hearBegin admits a write: its lists must agree with each other, and what they
@@ -163,7 +195,11 @@ func (v *service) admit(b mrdn.Begin, source mrdn.Source, from, to fabric.List) 
 	if refused != nil || v.gone {
 		return nil
 	}
-	bound, err := v.fabric.regions.Bind(to)
+	var bound *fabric.Bound
+	err := v.permitted(b.Grant, fabric.Write, to)
+	if err == nil {
+		bound, err = v.fabric.regions.BindAs(to, true)
+	}
 	if err != nil {
 		v.carryOut(v.machine.Refused(b.ID, b.Part, err))
 		return nil
@@ -180,7 +216,7 @@ func (v *service) admit(b mrdn.Begin, source mrdn.Source, from, to fabric.List) 
 		return nil
 	}
 	j := &job{
-		id: b.ID, shelf: &v.shelf, loans: loans, write: flag{source.Cell, source.Turn}, to: bound, bytes: b.Bytes,
+		id: b.ID, grant: b.Grant, shelf: &v.shelf, loans: loans, write: flag{source.Cell, source.Turn}, to: bound, bytes: b.Bytes,
 		fromWalk: from.Walk(), toWalk: to.Walk(), compare: !v.fabric.options.NoChecksums,
 	}
 	j.ended = func(err error) { v.placed(j, err) }
@@ -238,6 +274,18 @@ func (v *service) carryOut(effects []session.Effect) {
 				From: v.hello.Agent, Incarnation: v.hello.Incarnation, Transfer: e.ID, Payload: e.Payload,
 			})
 			effects = append(effects, v.machine.Delivered(e.ID, e.Part, err)...)
+		}
+	}
+}
+
+// revoke stops every write under a grant. A read under it that has begun is
+// the peer's own doing; a fence ends it.
+func (v *service) revoke(grant mrdn.ID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for id, j := range v.jobs {
+		if j.grant == grant {
+			v.carryOut(v.machine.Failed(id, 0, fabric.ErrGrantRevoked))
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 type shelf struct {
 	mu       sync.Mutex // protects the rest
 	board    *view
+	open     bool
 	loans    map[uint64]*loan // by region
 	users    int              // of the board
 	closed   bool
@@ -45,8 +46,15 @@ func (s *shelf) putBoard(b mrdn.Board, fd int) error {
 		_ = v.close()
 		return fmt.Errorf("%w: a second board", mrdn.ErrLinkFrame)
 	}
-	s.board, s.loans = v, make(map[uint64]*loan)
+	s.board, s.loans, s.open = v, make(map[uint64]*loan), !b.Guarded
 	return nil
+}
+
+// isOpen: the peer is known to let anybody read what it lends.
+func (s *shelf) isOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
 }
 
 // put maps a region that was lent, in place of an older loan of it.

@@ -68,7 +68,9 @@ type Options struct {
 	Workers, MaxTransfers int
 	// NoChecksums is for measuring what they cost.
 	NoChecksums bool
-	Events      fabric.Events
+	// Guard decides what peers may touch; nil opens all that is registered.
+	Guard  fabric.Guard
+	Events fabric.Events
 }
 
 // Fabric is an open inproc fabric.
@@ -80,7 +82,13 @@ type Fabric struct {
 	mu     sync.Mutex // protects the rest
 	closed bool
 	links  map[*link]struct{} // of which this is either end
-	guests map[*crew.Task]*fabric.Bound
+	guests map[*crew.Task]guest
+}
+
+// guest is what a peer's transfer touches here, and what lets it.
+type guest struct {
+	bound *fabric.Bound
+	grant mrdn.ID
 }
 
 // Open joins the network.
@@ -92,7 +100,7 @@ func Open(_ context.Context, o Options) (*Fabric, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fabric{options: o, crew: workers, links: make(map[*link]struct{}), guests: make(map[*crew.Task]*fabric.Bound)}
+	f := &Fabric{options: o, crew: workers, links: make(map[*link]struct{}), guests: make(map[*crew.Task]guest)}
 	if err := o.Network.join(f); err != nil {
 		return nil, errors.Join(err, workers.Close(context.Background()))
 	}
@@ -123,12 +131,17 @@ func (f *Fabric) Deregister(ctx context.Context, id uint64) error {
 	}
 	cause := fmt.Errorf("%w: region %d was deregistered", fabric.ErrUnknownRegion, id)
 	own := f.crew.Fence(ctx, cause, func(t *crew.Task) bool { return t.Prepared.Local.Touches(id) })
-	guests := crew.StopAll(ctx, cause, f.findGuests(func(b *fabric.Bound) bool { return b.Touches(id) }))
+	guests := crew.StopAll(ctx, cause, f.findGuests(func(g guest) bool { return g.bound.Touches(id) }))
 	return errors.Join(own, guests)
 }
 
+// Revoke stops everything that runs under a grant.
+func (f *Fabric) Revoke(ctx context.Context, grant mrdn.ID) error {
+	return crew.StopAll(ctx, fabric.ErrGrantRevoked, f.findGuests(func(g guest) bool { return g.grant == grant }))
+}
+
 // admit lets a transfer that from posted touch memory here, until dismiss.
-func (f *Fabric) admit(t *crew.Task, from *Fabric) (*fabric.Bound, error) {
+func (f *Fabric) admit(t *crew.Task, from *Fabric, grant mrdn.ID) (*fabric.Bound, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed && from == f {
@@ -137,27 +150,35 @@ func (f *Fabric) admit(t *crew.Task, from *Fabric) (*fabric.Bound, error) {
 	if f.closed {
 		return nil, fabric.ErrPeerGone
 	}
-	b, err := f.regions.Bind(t.Prepared.Remote)
+	if f.options.Guard != nil {
+		err := f.options.Guard.Admit(fabric.Access{
+			Peer: from.options.Agent, Incarnation: from.options.Incarnation, Grant: grant, Op: t.Prepared.Op, List: t.Prepared.Remote,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	b, err := f.regions.BindAs(t.Prepared.Remote, t.Prepared.Op == fabric.Write)
 	if err != nil {
 		return nil, err
 	}
-	f.guests[t] = b
+	f.guests[t] = guest{b, grant}
 	return b, nil
 }
 
 func (f *Fabric) dismiss(t *crew.Task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.guests[t].Release()
+	f.guests[t].bound.Release()
 	delete(f.guests, t)
 }
 
-func (f *Fabric) findGuests(match func(*fabric.Bound) bool) []*crew.Task {
+func (f *Fabric) findGuests(match func(guest) bool) []*crew.Task {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var found []*crew.Task
-	for t, b := range f.guests {
-		if match(b) {
+	for t, g := range f.guests {
+		if match(g) {
 			found = append(found, t)
 		}
 	}
@@ -231,7 +252,7 @@ func (f *Fabric) Close(ctx context.Context) error {
 			errs = append(errs, l.end(ctx, fabric.ErrPeerGone))
 		}
 	}
-	everyone := func(*fabric.Bound) bool { return true }
+	everyone := func(guest) bool { return true }
 	errs = append(errs, crew.StopAll(ctx, fabric.ErrPeerGone, f.findGuests(everyone)), f.crew.Close(ctx))
 	return errors.Join(errs...)
 }

@@ -74,6 +74,8 @@ type listener struct {
 
 func (l *listener) Notified(fabric.Notification) error { return nil }
 
+func (l *listener) Refused(string, error) {}
+
 func (l *listener) LinkLost(p fabric.Peer, _ error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,7 +50,7 @@ func (l *link) move(t *crew.Task, o fabric.PostOptions) (fabric.State, error) {
 	if err := errors.Join(l.usable(), l.near.regions.Current(p.Local)); err != nil {
 		return fabric.NotSubmitted, err
 	}
-	remote, err := l.far.admit(t, l.near)
+	remote, err := l.far.admit(t, l.near, o.Grant)
 	if err != nil {
 		return fabric.NotSubmitted, err
 	}

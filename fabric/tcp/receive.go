@@ -247,6 +247,9 @@ func (s *stream) place(p *ends.Inbound, b []byte) error {
 
 // readSome reads once into the vector, waiting for input as needed.
 func (s *stream) readSome() (int, error) {
+	if s.sealed != nil {
+		return s.readSealed()
+	}
 	s.readCount, s.readErr = 0, nil
 	if err := s.raw.Read(s.readReady); err != nil {
 		return 0, err

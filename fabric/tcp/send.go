@@ -103,6 +103,11 @@ func (s *stream) flushLocked() {
 		return
 	}
 	s.writing = true
+	if s.sealed != nil { // a sealed socket may make us wait
+		s.queueMu.Unlock()
+		s.nudge()
+		return
+	}
 	buffer := s.control
 	s.control = s.spare[:0]
 	s.queueMu.Unlock()
@@ -302,6 +307,9 @@ func (s *stream) gatherChunk(p *outbound) error {
 
 // writeGathered writes the whole vector, waiting for the socket as needed.
 func (s *stream) writeGathered() error {
+	if s.sealed != nil {
+		return s.writeSealed()
+	}
 	s.writeErr = nil
 	if err := s.raw.Write(s.writeReady); err != nil {
 		return err
@@ -342,12 +350,17 @@ func (s *stream) tryWrite(fd uintptr) (done bool) {
 // stopped meanwhile left a copy of its bytes, so that the sum stays right.
 func (s *stream) settleSent(n int) {
 	for n > 0 {
-		b := s.gather.take(n)
-		n -= len(b)
-		plain := min(s.plain, len(b))
-		s.plain -= plain
-		if !s.options.NoChecksums {
-			s.sent.Add(b[plain:])
-		}
+		n -= len(s.takeSent(n))
 	}
+}
+
+// takeSent uses up at most n bytes of the vector, and hashes what is payload.
+func (s *stream) takeSent(n int) []byte {
+	b := s.gather.take(n)
+	plain := min(s.plain, len(b))
+	s.plain -= plain
+	if !s.options.NoChecksums {
+		s.sent.Add(b[plain:])
+	}
+	return b
 }

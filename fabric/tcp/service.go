@@ -25,7 +25,7 @@ type service struct {
 }
 
 // join adds a stream to the service of its link, which the first one makes.
-func (f *Fabric) join(conn *net.TCPConn, hello mrdn.Hello) (*service, *stream, error) {
+func (f *Fabric) join(conn net.Conn, hello mrdn.Hello) (*service, *stream, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {

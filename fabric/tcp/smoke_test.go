@@ -25,6 +25,8 @@ func (h *heard) Notified(n fabric.Notification) error {
 }
 func (h *heard) LinkLost(fabric.Peer, error) {}
 
+func (h *heard) Refused(string, error) {}
+
 func newID() (id mrdn.ID) { rand.Read(id[:]); return id }
 
 type pair struct {

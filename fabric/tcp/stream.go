@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"crypto/tls"
 	"io"
 	"net"
 	"sync"
@@ -18,6 +19,7 @@ type stream struct {
 	options *Options
 	conn    *net.TCPConn
 	raw     syscall.RawConn
+	sealed  *sealed // nil without TLS
 	// lastHeard is when bytes last came, in nanoseconds; see keepAlive.
 	lastHeard atomic.Int64
 
@@ -65,14 +67,19 @@ type stream struct {
 
 const inputBuffer = 16 << 10
 
-func newStream(conn *net.TCPConn, o *Options, e ends.End) (*stream, error) {
+func newStream(secured net.Conn, o *Options, e ends.End) (*stream, error) {
+	var seal *sealed
+	if over, is := secured.(*tls.Conn); is {
+		seal, secured = newSealed(over), over.NetConn()
+	}
+	conn := secured.(*net.TCPConn)
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
 	_ = conn.SetNoDelay(true)
 	s := &stream{
-		end: e, options: o, conn: conn, raw: raw, wake: make(chan struct{}, 1),
+		end: e, options: o, conn: conn, raw: raw, sealed: seal, wake: make(chan struct{}, 1),
 		inbounds: make(map[uint32]*ends.Inbound), in: make([]byte, inputBuffer),
 	}
 	s.writeReady, s.inlineReady, s.readReady = s.tryWrite, s.tryInline, s.tryRead

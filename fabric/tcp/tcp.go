@@ -34,8 +34,10 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/fabric/greeting"
 	"meridian/mem"
 	"meridian/mrdn"
+	"meridian/trust"
 )
 
 // Options configures Open. Zero values take the defaults.
@@ -60,6 +62,12 @@ type Options struct {
 	Handshake time.Duration
 	// Metadata, where given, answers whoever fetches it from Listen.
 	Metadata func() []byte
+	// TLS, where given, secures every stream, and the certificates say who is
+	// who. Key, without TLS, is the cell's: both sides prove that they know it.
+	TLS *trust.Source
+	Key *trust.CellKey
+	// Strangers bounds connections that have not said who they are; default 256.
+	Strangers int
 	// Guard decides what peers may touch; nil opens all that is registered.
 	Guard  fabric.Guard
 	Clock  fabric.Clock
@@ -96,8 +104,8 @@ func (o Options) validate() error {
 	switch {
 	case o.Agent == "" || len(o.Agent) > 255:
 		return errors.New("tcp: an agent needs a name of 1 to 255 bytes")
-	case o.Streams < 1 || o.Streams > 64:
-		return fmt.Errorf("tcp: %d streams, must be 1 to 64", o.Streams)
+	case o.Streams < 1 || o.Streams > maxStreams:
+		return fmt.Errorf("tcp: %d streams, must be 1 to %d", o.Streams, maxStreams)
 	case o.ChunkBytes < 4<<10 || o.ChunkBytes > mrdn.MaxChunk:
 		return fmt.Errorf("tcp: chunks of %d bytes, must be 4 KiB to %d", o.ChunkBytes, mrdn.MaxChunk)
 	case o.Events == nil:
@@ -106,18 +114,19 @@ func (o Options) validate() error {
 	return nil
 }
 
+const maxStreams = 64
+
 // Fabric is an open tcp fabric.
 type Fabric struct {
-	options  Options
-	regions  fabric.Regions
-	listener net.Listener
-	wait     sync.WaitGroup // every goroutine of the fabric
+	options Options
+	regions fabric.Regions
+	door    *greeting.Door // nil when nobody can connect here
+	wait    sync.WaitGroup // every goroutine of the links
 
 	mu       sync.Mutex // protects the rest
 	closed   bool
 	links    map[*link]struct{}
 	services map[mrdn.ID]*service
-	greeting map[net.Conn]struct{} // accepted, not yet introduced
 }
 
 // Open starts listening, if asked to.
@@ -126,16 +135,13 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	f := &Fabric{
-		options: o, links: make(map[*link]struct{}),
-		services: make(map[mrdn.ID]*service), greeting: make(map[net.Conn]struct{}),
-	}
+	f := &Fabric{options: o, links: make(map[*link]struct{}), services: make(map[mrdn.ID]*service)}
 	if o.Listen != "" {
-		var err error
-		if f.listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen); err != nil {
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
+		if err != nil {
 			return nil, fmt.Errorf("tcp: cannot listen on %s: %w", o.Listen, err)
 		}
-		f.wait.Go(f.accept)
+		f.door = f.keepDoor(listener)
 	}
 	return f, nil
 }
@@ -171,11 +177,12 @@ func (f *Fabric) Deregister(_ context.Context, id uint64) error {
 }
 
 // Revoke stops everything that runs under a grant.
-func (f *Fabric) Revoke(grant mrdn.ID) {
+func (f *Fabric) Revoke(_ context.Context, grant mrdn.ID) error {
 	_, services := f.connections()
 	for _, v := range services {
 		v.server.Revoke(grant, fabric.ErrGrantRevoked)
 	}
+	return nil
 }
 
 // connections lists everything that may touch memory right now.
@@ -187,10 +194,10 @@ func (f *Fabric) connections() ([]*link, []*service) {
 
 // Address is host:port.
 func (f *Fabric) Address() []byte {
-	if f.listener == nil {
+	if f.door == nil {
 		return nil
 	}
-	return []byte(f.listener.Addr().String())
+	return []byte(f.door.Addr().String())
 }
 
 // Connect reaches a peer.
@@ -212,16 +219,12 @@ func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error
 // Close ends every connection and waits for every goroutine.
 func (f *Fabric) Close(ctx context.Context) error {
 	f.mu.Lock()
-	again := f.closed
 	f.closed = true
-	for conn := range f.greeting {
-		conn.Close()
-	}
 	f.mu.Unlock()
 	links, services := f.connections()
 	var errs []error
-	if f.listener != nil && !again {
-		errs = append(errs, f.listener.Close())
+	if f.door != nil {
+		errs = append(errs, f.door.Close())
 	}
 	for _, l := range links {
 		errs = append(errs, l.Close(ctx))
@@ -231,6 +234,9 @@ func (f *Fabric) Close(ctx context.Context) error {
 	}
 	done := make(chan struct{})
 	go func() {
+		if f.door != nil {
+			f.door.Wait()
+		}
 		f.wait.Wait()
 		close(done)
 	}()

@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"net"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/fabrictest"
+	"meridian/trust"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -149,7 +151,34 @@ func suite(o Options) fabrictest.Options {
 
 func TestSuite(t *testing.T) { fabrictest.Run(t, suite(Options{})) }
 
-// One stream and small chunks: the same promises.
+// One stream and small chunks, between agents that prove that they know the
+// cell's key: the same promises.
 func TestSuiteOneStream(t *testing.T) {
-	fabrictest.Run(t, suite(Options{Streams: 1, ChunkBytes: 4 << 10}))
+	key, err := trust.OpenCellKey(filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fabrictest.Run(t, suite(Options{Streams: 1, ChunkBytes: 4 << 10, Key: &key}))
+}
+
+// The same promises with TLS, where every byte passes through a buffer.
+func TestSuiteTLS(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "certificates")
+	ca, err := trust.CreateAuthority(trust.AuthorityOptions{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := suite(Options{})
+	o.Open = func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
+		files, err := ca.Issue(trust.Request{Name: self.Name, Renew: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := trust.Open(trust.Options{Files: files, Name: self.Name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return suite(Options{TLS: source}).Open(t, self, events)
+	}
+	fabrictest.Run(t, o)
 }

@@ -1,0 +1,151 @@
+package greeting
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"meridian/fabric"
+	"meridian/mrdn"
+)
+
+var errNoMetadata = fmt.Errorf("%w: there is no metadata to fetch", fabric.ErrUnsupported)
+
+// DoorOptions says who keeps a door, and what for.
+type DoorOptions struct {
+	Self Self
+	// Secure runs the handshake of TLS and returns the certificate's name; nil
+	// where there is none.
+	Secure func(net.Conn) (secured net.Conn, certified string, err error)
+	// Judge refuses a guest for what its Hello says.
+	Judge func(net.Conn, mrdn.Hello) error
+	// Metadata answers a guest who came to fetch it; nil refuses.
+	Metadata func() []byte
+	// Serve has the connection until it returns; then it is closed.
+	Serve func(net.Conn, mrdn.Hello) error
+	// Refused hears of everybody who was turned away.
+	Refused func(from string, err error)
+	// Patience is how long a stranger may take to say who it is.
+	Patience time.Duration
+	// Strangers bounds how many do so at a time; default 256.
+	Strangers int
+	Logger    *slog.Logger
+}
+
+// Door takes connections, hears each out and serves it.
+type Door struct {
+	options  DoorOptions
+	listener net.Listener
+	wait     sync.WaitGroup
+
+	mu        sync.Mutex // protects the rest
+	strangers map[net.Conn]struct{}
+	closed    bool
+}
+
+// Keep opens a door; Close shuts it.
+func Keep(listener net.Listener, o DoorOptions) *Door {
+	if o.Strangers == 0 {
+		o.Strangers = 256
+	}
+	d := &Door{options: o, listener: listener, strangers: make(map[net.Conn]struct{})}
+	d.wait.Go(d.accept)
+	return d
+}
+
+// Addr is where the door is.
+func (d *Door) Addr() net.Addr { return d.listener.Addr() }
+
+// Close lets nobody in any more and turns strangers away. Those who are served
+// go on: their Serve ends when its owner says so, and Wait waits for it.
+func (d *Door) Close() error {
+	d.mu.Lock()
+	again := d.closed
+	d.closed = true
+	for conn := range d.strangers {
+		conn.Close()
+	}
+	d.mu.Unlock()
+	if again {
+		return nil
+	}
+	return d.listener.Close()
+}
+
+// Wait returns when nobody is served any more.
+func (d *Door) Wait() { d.wait.Wait() }
+
+func (d *Door) accept() {
+	for {
+		conn, err := d.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Out of descriptors, most likely: others may free some.
+			d.options.Logger.Warn("cannot accept a connection", "error", err)
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if !d.admit(conn) {
+			conn.Close()
+		}
+	}
+}
+
+func (d *Door) admit(conn net.Conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || len(d.strangers) >= d.options.Strangers {
+		return false
+	}
+	d.strangers[conn] = struct{}{}
+	d.wait.Go(func() { d.receive(conn) })
+	return true
+}
+
+// receive hears a guest out and serves it.
+func (d *Door) receive(conn net.Conn) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(d.options.Patience))
+	secured, hello, err := d.hear(conn)
+	if err == nil && hello.Fetch {
+		_, _ = secured.Write(mrdn.AppendBlob(nil, d.options.Metadata()))
+	}
+	d.mu.Lock()
+	delete(d.strangers, conn)
+	d.mu.Unlock()
+	switch {
+	case err == nil && hello.Fetch:
+		return
+	case err == nil:
+		_ = conn.SetDeadline(time.Time{})
+		err = d.options.Serve(secured, hello)
+	}
+	if err != nil {
+		from := hello.Agent
+		if from == "" {
+			from = conn.RemoteAddr().String()
+		}
+		d.options.Refused(from, err)
+	}
+}
+
+func (d *Door) hear(conn net.Conn) (secured net.Conn, hello mrdn.Hello, err error) {
+	certified := ""
+	if d.options.Secure != nil {
+		if conn, certified, err = d.options.Secure(conn); err != nil {
+			return nil, mrdn.Hello{}, err
+		}
+	}
+	hello, err = d.options.Self.Hear(conn, certified, func(h mrdn.Hello) error {
+		if h.Fetch && d.options.Metadata == nil {
+			return errNoMetadata
+		}
+		return d.options.Judge(conn, h)
+	})
+	return conn, hello, err
+}
