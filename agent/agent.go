@@ -18,6 +18,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -37,6 +38,8 @@ type Self struct {
 	Name        string
 	Incarnation mrdn.ID
 	Events      fabric.Events
+	// Guard decides what a peer may touch.
+	Guard fabric.Guard
 	// Metadata is the blob of the moment, for fabrics that serve it.
 	Metadata func() []byte
 	Logger   *slog.Logger
@@ -56,7 +59,16 @@ type Options struct {
 	Inbox int
 	// Records bounds how many ended transfers can be explained; default 4096.
 	Records int
-	Logger  *slog.Logger
+	// Grants bounds how many hold at a time; default 65536.
+	Grants int
+	// Clock is what deadlines are judged by; default the machine's.
+	Clock fabric.Clock
+	// Random is where ids come from; default the machine's. Background starts
+	// work that nobody waits for but Close; default a goroutine. A simulation
+	// brings its own, so that a seed repeats.
+	Random     io.Reader
+	Background func(work func())
+	Logger     *slog.Logger
 }
 
 // Agent is an open agent. Its methods may be called from several goroutines.
@@ -66,10 +78,16 @@ type Agent struct {
 	fabrics     []fabric.Fabric
 	inbox       chan fabric.Notification
 	ledger      *ledger
+	grants      *grants
+	audit       *audit
 	lease       *meta.Lease
+	wait        sync.WaitGroup  // every goroutine of the agent
+	life        context.Context // of what they do
+	endLife     context.CancelCauseFunc
 
-	mu      sync.Mutex // protects the rest
+	mu      sync.Mutex // protects the rest, and fabrics until Open is done
 	closed  bool
+	drained bool // inbox is closed
 	nextID  uint64
 	regions map[uint64]*region
 	peers   map[string]*Peer
@@ -80,39 +98,66 @@ type Agent struct {
 type Metrics struct {
 	Posted, Done, Failed, Notified, NotificationsRefused uint64
 	BytesRead, BytesWritten                              uint64
-	Regions, Peers                                       int
+	Regions, Peers, Grants                               int
+	Audit                                                Audit
 }
 
-// Open starts every fabric and publishes the agent.
-func Open(ctx context.Context, o Options) (*Agent, error) {
-	if o.Name == "" || len(o.Name) > 255 {
-		return nil, errors.New("agent: a name of 1 to 255 bytes is needed")
-	}
-	if len(o.Fabrics) == 0 {
-		return nil, errors.New("agent: no fabric to move bytes with")
-	}
+func (o Options) withDefaults() Options {
 	if o.Inbox == 0 {
 		o.Inbox = 1024
 	}
 	if o.Records == 0 {
 		o.Records = 4096
 	}
+	if o.Grants == 0 {
+		o.Grants = 1 << 16
+	}
+	if o.Clock == nil {
+		o.Clock = fabric.SystemClock
+	}
+	if o.Random == nil {
+		o.Random = rand.Reader
+	}
+	if o.Background == nil {
+		o.Background = func(work func()) { go work() }
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	return o
+}
+
+func (o Options) validate() error {
+	switch {
+	case o.Name == "" || len(o.Name) > 255:
+		return errors.New("agent: a name of 1 to 255 bytes is needed")
+	case len(o.Fabrics) == 0:
+		return errors.New("agent: no fabric to move bytes with")
+	case len(o.Fabrics) > maxFabrics:
+		return fmt.Errorf("agent: %d fabrics, at most %d", len(o.Fabrics), maxFabrics)
+	case o.Inbox < 0 || o.Records < 0:
+		return fmt.Errorf("agent: room for %d notifications and %d records; neither can be negative", o.Inbox, o.Records)
+	}
+	return nil
+}
+
+// Open starts every fabric and publishes the agent.
+func Open(ctx context.Context, o Options) (*Agent, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
 	a := &Agent{
 		options: o, inbox: make(chan fabric.Notification, o.Inbox), ledger: newLedger(o.Records),
+		grants: newGrants(o.Grants), audit: &audit{logger: o.Logger, clock: o.Clock},
 		regions: make(map[uint64]*region), peers: make(map[string]*Peer),
 	}
-	rand.Read(a.incarnation[:])
+	a.incarnation = a.newID()
+	a.life, a.endLife = context.WithCancelCause(context.Background()) // Close ends it, not the caller of Open
 	for _, open := range o.Fabrics {
-		f, err := open(ctx, Self{
-			Name: o.Name, Incarnation: a.incarnation, Events: (*events)(a), Metadata: a.MetadataBlob, Logger: o.Logger,
-		})
-		if err != nil {
+		if err := a.openFabric(ctx, open); err != nil {
 			return nil, errors.Join(err, a.Close(ctx))
 		}
-		a.fabrics = append(a.fabrics, f)
 	}
 	if o.Directory != nil {
 		if err := a.publish(ctx); err != nil {
@@ -120,6 +165,33 @@ func Open(ctx context.Context, o Options) (*Agent, error) {
 		}
 	}
 	return a, nil
+}
+
+func (a *Agent) openFabric(ctx context.Context, open Opener) error {
+	f, err := open(ctx, Self{
+		Name: a.options.Name, Incarnation: a.incarnation, Events: (*events)(a), Guard: (*guard)(a),
+		Metadata: a.MetadataBlob, Logger: a.options.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	twice := a.fabric(f.Name()) != nil
+	a.mu.Lock()
+	a.fabrics = append(a.fabrics, f)
+	a.mu.Unlock()
+	if twice {
+		return fmt.Errorf("agent: two fabrics are called %q", f.Name())
+	}
+	return nil
+}
+
+func (a *Agent) fabric(name string) fabric.Fabric {
+	for _, f := range a.fabrics {
+		if f.Name() == name {
+			return f
+		}
+	}
+	return nil
 }
 
 // Name is what peers call this agent.
@@ -146,20 +218,18 @@ func (a *Agent) Metrics() Metrics {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	m := a.metrics
-	m.Regions, m.Peers = len(a.regions), len(a.peers)
+	m.Regions, m.Peers, m.Grants, m.Audit = len(a.regions), len(a.peers), a.grants.len(), a.audit.snapshot()
 	return m
 }
 
 // Close withdraws the agent from the directory, ends every transfer and waits
-// for everything it started. Sections stay their owners'.
+// for everything it started. Sections stay their owners'. After an error it may
+// be called again.
 func (a *Agent) Close(ctx context.Context) error {
 	a.mu.Lock()
-	if a.closed {
-		a.mu.Unlock()
-		return nil
-	}
 	a.closed = true
 	a.mu.Unlock()
+	a.endLife(fabric.ErrClosed)
 	var errs []error
 	if a.lease != nil {
 		errs = append(errs, a.lease.Revoke(ctx))
@@ -167,11 +237,58 @@ func (a *Agent) Close(ctx context.Context) error {
 	for _, f := range slices.Backward(a.fabrics) {
 		errs = append(errs, f.Close(ctx))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, a.join(ctx))...); err != nil {
 		return err
 	}
-	close(a.inbox)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.drained {
+		a.drained = true
+		close(a.inbox)
+	}
 	return nil
+}
+
+// run does work that Close waits for; it is false once the agent is closing.
+func (a *Agent) run(work func()) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.closed {
+		a.wait.Add(1)
+		a.options.Background(func() {
+			defer a.wait.Done()
+			work()
+		})
+	}
+	return !a.closed
+}
+
+func (a *Agent) join(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		a.wait.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("agent: closing: %w", ctx.Err())
+	}
+}
+
+// until is the context of work that ends by a deadline, where it has one, and
+// with the agent.
+func (a *Agent) until(deadline time.Time) (context.Context, context.CancelCauseFunc) {
+	if deadline.IsZero() {
+		return context.WithCancelCause(a.life)
+	}
+	bounded, release := context.WithDeadlineCause(a.life, deadline, fabric.ErrDeadline)
+	ctx, stop := context.WithCancelCause(bounded)
+	return ctx, func(cause error) {
+		stop(cause)
+		release()
+	}
 }
 
 // events is the agent as its fabrics see it.
@@ -195,27 +312,39 @@ func (e *events) Notified(n fabric.Notification) error {
 	}
 }
 
-// LinkLost is logged by nobody: transfers carry the error to their owners.
+// LinkLost needs no answer: transfers carry the error to their owners, and a
+// link connects again when it is needed.
 func (e *events) LinkLost(p fabric.Peer, err error) {
 	a := (*Agent)(e)
 	a.options.Logger.Debug("link lost", "peer", p.Name, "error", err)
 }
 
-// count notes the end of a transfer.
-func (a *Agent) count(r *Record) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r.State != fabric.Done {
-		a.metrics.Failed++
-		return
+// Refused is for the audit.
+func (e *events) Refused(from string, err error) {
+	what := "refused"
+	if errors.Is(err, fabric.ErrChecksum) {
+		what = "checksum failed"
 	}
-	a.metrics.Done++
-	if r.Op == fabric.Read {
-		a.metrics.BytesRead += r.Bytes
-	} else {
-		a.metrics.BytesWritten += r.Bytes
-	}
+	(*Agent)(e).audit.note(slog.LevelWarn, what, "peer", from, "error", err.Error())
 }
 
-// connectTimeout bounds a first contact whose caller set no deadline.
-const connectTimeout = 10 * time.Second
+func (a *Agent) countPosted() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.metrics.Posted++
+}
+
+func (a *Agent) countEnded(op fabric.Op, bytes uint64, state fabric.State) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case state != fabric.Done:
+		a.metrics.Failed++
+		return
+	case op == fabric.Read:
+		a.metrics.BytesRead += bytes
+	default:
+		a.metrics.BytesWritten += bytes
+	}
+	a.metrics.Done++
+}

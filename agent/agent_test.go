@@ -276,7 +276,7 @@ func TestFallback(t *testing.T) {
 	local, remote := lists(t, a, p, b, 4)
 	tr := transfer(t, mustPrepare(t, a, local, remote), agent.PostOptions{})
 	text := tr.Explain()
-	if tr.Record().Fabric != "tcp" || !strings.Contains(text, "broken: tried, ") {
+	if tr.Record().Fabric != "tcp" || !strings.Contains(text, "attempt 1 broken: not submitted after") {
 		t.Errorf("explains itself as\n%s", text)
 	}
 }

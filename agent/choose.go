@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -15,13 +14,10 @@ type Choice struct {
 	Fabric string `json:"fabric"`
 	// Refused says why it cannot; empty when it can.
 	Refused string `json:"refused,omitempty"`
-	// Expected is how long it would take, by its own estimate or by what was
-	// measured with this peer.
+	// Expected is how long it would take by what was measured with this peer;
+	// without Measured nothing was.
 	Expected time.Duration `json:"expected_ns,omitempty"`
 	Measured bool          `json:"measured,omitempty"`
-	// Failed says how it failed when it was tried.
-	Failed string `json:"failed,omitempty"`
-
 	// Preference is its place in the configuration, from 1.
 	Preference int `json:"preference"`
 }
@@ -42,23 +38,29 @@ type candidate struct {
 // both lists, and among those the preference of the configuration. Measured
 // cost may overturn the preference when it is clear: half the time or less.
 func choose(op fabric.Op, local, remote []mem.Kind, candidates []candidate) []Choice {
-	choices := make([]Choice, len(candidates))
+	var able, refused []Choice
 	for i, c := range candidates {
-		choices[i] = Choice{Fabric: c.name, Refused: refusal(op, local, remote, c), Expected: c.expected, Measured: c.measured, Preference: i + 1}
+		choice := Choice{Fabric: c.name, Refused: refusal(op, local, remote, c), Expected: c.expected, Measured: c.measured, Preference: i + 1}
+		if choice.Refused != "" {
+			refused = append(refused, choice)
+		} else {
+			able = append(able, choice)
+		}
 	}
-	slices.SortStableFunc(choices, func(x, y Choice) int {
-		if (x.Refused == "") != (y.Refused == "") {
-			if x.Refused == "" {
-				return -1
+	// Each rank goes to the most preferred of what is left, unless one is
+	// clearly faster. Sorting would not do: "clearly faster" is not transitive.
+	for rank := range able {
+		best := rank
+		for i := rank + 1; i < len(able); i++ {
+			if able[i].Measured && able[best].Measured && 2*able[i].Expected <= able[best].Expected {
+				best = i
 			}
-			return 1
 		}
-		if x.Measured && y.Measured && (2*x.Expected <= y.Expected || 2*y.Expected <= x.Expected) {
-			return cmp.Compare(x.Expected, y.Expected)
-		}
-		return cmp.Compare(x.Preference, y.Preference)
-	})
-	return choices
+		chosen := able[best]
+		copy(able[rank+1:best+1], able[rank:best])
+		able[rank] = chosen
+	}
+	return append(able, refused...)
 }
 
 func refusal(op fabric.Op, local, remote []mem.Kind, c candidate) string {

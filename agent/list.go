@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -17,10 +18,15 @@ type Descriptor struct {
 // List is descriptors whose regions were found: prepared once, used by index in
 // any number of requests.
 type List struct {
-	peer *Peer // nil for this agent's own memory
-	// regions are those the list touches; pieces refer to them by place.
+	agent *Agent // whose list it is
+	peer  *Peer  // whose memory it names; nil for the agent's own
+	// regions are those that were known; pieces refer to them by place.
 	regions []RegionInfo
 	pieces  []piece
+	// kinds and fabrics are those of the regions that the list touches: any
+	// kind, and the fabrics that reach all of them.
+	kinds   []mem.Kind
+	fabrics []string
 }
 
 type piece struct {
@@ -33,26 +39,22 @@ func (l *List) Len() int { return len(l.pieces) }
 
 // Local prepares descriptors of this agent's memory.
 func (a *Agent) Local(descriptors []Descriptor) (*List, error) {
-	return newList(nil, a.Regions(), descriptors)
+	return newList(&List{agent: a, regions: a.Regions()}, descriptors)
 }
 
 // Remote prepares descriptors of a peer's memory, as far as its metadata tells.
 func (p *Peer) Remote(descriptors []Descriptor) (*List, error) {
-	return newList(p, p.Regions(), descriptors)
+	return newList(&List{agent: p.agent, peer: p, regions: p.Regions()}, descriptors)
 }
 
-func newList(p *Peer, known []RegionInfo, descriptors []Descriptor) (*List, error) {
-	sorted := slices.Clone(known)
+// newList places descriptors in the regions of l.
+func newList(l *List, descriptors []Descriptor) (*List, error) {
+	sorted := l.regions
 	slices.SortFunc(sorted, func(x, y RegionInfo) int {
-		switch {
-		case x.Device != y.Device:
-			return int(int64(x.Device) - int64(y.Device))
-		case x.Address < y.Address:
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(x.Device, y.Device), cmp.Compare(x.Address, y.Address))
 	})
-	l := &List{peer: p, regions: sorted, pieces: make([]piece, len(descriptors))}
+	l.pieces = make([]piece, len(descriptors))
+	touched := make([]bool, len(sorted))
 	last := 0
 	for i, d := range descriptors {
 		if last >= len(sorted) || !sorted[last].covers(d.Device, d.Address, d.Length) {
@@ -61,10 +63,33 @@ func newList(p *Peer, known []RegionInfo, descriptors []Descriptor) (*List, erro
 					fabric.ErrUnknownRegion, i, d.Address, d.Length, d.Device)
 			}
 		}
+		touched[last] = true
 		l.pieces[i] = piece{offset: d.Address - sorted[last].Address, length: d.Length, region: uint32(last)}
 	}
+	l.survey(touched)
 	return l, nil
 }
+
+// survey notes what the touched regions are made of and what reaches them all.
+func (l *List) survey(touched []bool) {
+	first := true
+	for i, r := range l.regions {
+		if !touched[i] {
+			continue
+		}
+		if !slices.Contains(l.kinds, r.Kind) {
+			l.kinds = append(l.kinds, r.Kind)
+		}
+		if first {
+			l.fabrics, first = slices.Clone(r.Fabrics), false
+			continue
+		}
+		l.fabrics = slices.DeleteFunc(l.fabrics, func(name string) bool { return !slices.Contains(r.Fabrics, name) })
+	}
+}
+
+// reachedBy reports whether a fabric reaches everything in the list.
+func (l *List) reachedBy(name string) bool { return l.Len() == 0 || slices.Contains(l.fabrics, name) }
 
 // find is a binary search for the region that holds d, or -1.
 func find(sorted []RegionInfo, d Descriptor) int {
@@ -81,25 +106,10 @@ func find(sorted []RegionInfo, d Descriptor) int {
 }
 
 // pick builds the fabric's list of the chosen descriptors; nil chooses all.
-func (l *List) pick(indices []int32) (fabric.List, error) {
-	var out fabric.List
-	left := len(indices)
+func (l *List) pick(indices []int32) (out fabric.List, err error) {
 	if indices == nil {
-		left = len(l.pieces)
-	}
-	add := func(p piece) error {
-		r := &l.regions[p.region]
-		if n := len(out); n == 0 || out[n-1].Region != r.ID {
-			out = append(out, fabric.Part{Region: r.ID, Epoch: r.Epoch})
-			if n == 0 {
-				out[0].Spans.Grow(left) // most requests touch one region
-			}
-		}
-		return out[len(out)-1].Spans.Add(p.offset, p.length)
-	}
-	if indices == nil {
-		for _, p := range l.pieces {
-			if err := add(p); err != nil {
+		for i := range l.pieces {
+			if out, err = l.add(out, i, len(l.pieces)); err != nil {
 				return nil, err
 			}
 		}
@@ -109,53 +119,22 @@ func (l *List) pick(indices []int32) (fabric.List, error) {
 		if i < 0 || int(i) >= len(l.pieces) {
 			return nil, fmt.Errorf("%w: index %d of a list of %d", mem.ErrBounds, i, len(l.pieces))
 		}
-		if err := add(l.pieces[i]); err != nil {
+		if out, err = l.add(out, int(i), len(indices)); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-// reachable names the fabrics that reach every region of the list.
-func (l *List) reachable() map[string]bool {
-	common := make(map[string]bool)
-	for i, r := range l.usedRegions() {
-		if i == 0 {
-			for _, f := range r.Fabrics {
-				common[f] = true
-			}
-			continue
-		}
-		for f := range common {
-			if !slices.Contains(r.Fabrics, f) {
-				delete(common, f)
-			}
+// add appends one descriptor to out, which will have so many in all.
+func (l *List) add(out fabric.List, i, all int) (fabric.List, error) {
+	p := &l.pieces[i]
+	r := &l.regions[p.region]
+	if n := len(out); n == 0 || out[n-1].Region != r.ID {
+		out = append(out, fabric.Part{Region: r.ID, Epoch: r.Epoch})
+		if n == 0 {
+			out[0].Spans.Grow(all) // most requests touch one region
 		}
 	}
-	return common
-}
-
-func (l *List) usedRegions() []RegionInfo {
-	used := make([]bool, len(l.regions))
-	for _, p := range l.pieces {
-		used[p.region] = true
-	}
-	var out []RegionInfo
-	for i, r := range l.regions {
-		if used[i] {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// kinds names the kinds of memory the list touches.
-func (l *List) kinds() []mem.Kind {
-	var kinds []mem.Kind
-	for _, r := range l.usedRegions() {
-		if !slices.Contains(kinds, r.Kind) {
-			kinds = append(kinds, r.Kind)
-		}
-	}
-	return kinds
+	return out, out[len(out)-1].Spans.Add(p.offset, p.length)
 }

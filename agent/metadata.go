@@ -59,7 +59,7 @@ func (a *Agent) PartialMetadataBlob(ids ...uint64) ([]byte, error) {
 	defer a.mu.Unlock()
 	for _, id := range ids {
 		r, known := a.regions[id]
-		if !known {
+		if !known || len(r.Fabrics) == 0 {
 			return nil, fmt.Errorf("agent: no region %d", id)
 		}
 		m.regions = append(m.regions, r.RegionInfo)
@@ -68,8 +68,11 @@ func (a *Agent) PartialMetadataBlob(ids ...uint64) ([]byte, error) {
 }
 
 func (a *Agent) reaches() []reach {
+	a.mu.Lock()
+	fabrics := a.fabrics // a fabric that is open may ask while the next one is opened
+	a.mu.Unlock()
 	var all []reach
-	for _, f := range a.fabrics {
+	for _, f := range fabrics {
 		if address := f.Address(); address != nil {
 			all = append(all, reach{f.Name(), address})
 		}

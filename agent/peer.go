@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +11,10 @@ import (
 	"meridian/fabric"
 	"meridian/mrdn"
 )
+
+// ErrForgotten means that Forget ended the peer; its metadata must be loaded
+// again.
+var ErrForgotten = errors.New("agent: the peer was forgotten")
 
 // Peer is one incarnation of another agent, or of this one.
 type Peer struct {
@@ -23,8 +26,8 @@ type Peer struct {
 	mu       sync.Mutex // protects the rest
 	fabrics  map[string][]byte
 	regions  map[uint64]RegionInfo
-	links    map[string]fabric.Link
-	replaced mrdn.ID // the incarnation that came after, if one did
+	contacts map[string]*contact
+	gone     error // why nothing reaches it any more: replaced, or forgotten
 	measured map[measure]float64
 }
 
@@ -36,31 +39,45 @@ type measure struct {
 
 // LoadMetadata learns of a peer from its blob. A blob of the incarnation that
 // is known adds to it, or, when it is whole, replaces what is known of its
-// regions. One of another incarnation replaces the peer: what was prepared for
-// the old one fails from then on.
+// regions. One of another incarnation replaces the peer: its links are closed,
+// in the background, and what was prepared for it fails from then on.
 func (a *Agent) LoadMetadata(blob []byte) (*Peer, error) {
 	m, err := parseMetadata(blob)
 	if err != nil {
 		return nil, err
 	}
+	return a.load(m)
+}
+
+func (a *Agent) load(m metadata) (*Peer, error) {
+	p, links, err := a.admit(m)
+	if err != nil {
+		return nil, err
+	}
+	a.hangUp(links...)
+	return p, nil
+}
+
+// admit finds or replaces the peer that m is about; links are the old one's.
+func (a *Agent) admit(m metadata) (p *Peer, links []fabric.Link, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return nil, fabric.ErrClosed
+		return nil, nil, fabric.ErrClosed
 	}
-	p := a.peers[m.name]
+	p = a.peers[m.name]
 	if p == nil || p.Incarnation != m.incarnation {
 		if p != nil {
-			p.retire(m.incarnation)
+			links = p.leave(fmt.Errorf("%w: %s was %s, now it is %s", fabric.ErrStalePeer, p.Name, p.Incarnation, m.incarnation))
 		}
 		p = &Peer{
 			Name: m.name, Incarnation: m.incarnation, agent: a, fabrics: make(map[string][]byte),
-			regions: make(map[uint64]RegionInfo), links: make(map[string]fabric.Link), measured: make(map[measure]float64),
+			regions: make(map[uint64]RegionInfo), contacts: make(map[string]*contact), measured: make(map[measure]float64),
 		}
 		a.peers[m.name] = p
 	}
 	p.learn(m)
-	return p, nil
+	return p, links, nil
 }
 
 func (p *Peer) learn(m metadata) {
@@ -77,60 +94,53 @@ func (p *Peer) learn(m metadata) {
 	}
 }
 
-func (p *Peer) retire(successor mrdn.ID) {
+// learnSpeed keeps a moving average of how fast a fabric was with this peer.
+func (p *Peer) learnSpeed(op fabric.Op, bytes uint64, a *Attempt) {
+	const worthMeasuring = 1 << 20
+	took := a.Times.Ended.Sub(a.Times.Posted)
+	if a.State != fabric.Done || bytes < worthMeasuring || took <= 0 {
+		return
+	}
+	rate := float64(bytes) / float64(took)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.replaced = successor
+	key := measure{a.Fabric, op}
+	if old := p.measured[key]; old > 0 {
+		rate = 0.8*old + 0.2*rate
+	}
+	p.measured[key] = rate
 }
 
 // Regions lists what is known of the peer's memory, by id.
 func (p *Peer) Regions() []RegionInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	infos := slices.Collect(maps.Values(p.regions))
-	slices.SortFunc(infos, func(x, y RegionInfo) int { return int(int64(x.ID) - int64(y.ID)) })
-	return infos
-}
-
-// link returns the peer's link on a fabric, connecting at the first use.
-func (p *Peer) link(ctx context.Context, f fabric.Fabric) (fabric.Link, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.replaced != (mrdn.ID{}) {
-		return nil, fmt.Errorf("%w: %s was %s, now it is %s", fabric.ErrStalePeer, p.Name, p.Incarnation, p.replaced)
-	}
-	if l := p.links[f.Name()]; l != nil {
-		return l, nil
-	}
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, connectTimeout)
-		defer cancel()
-	}
-	l, err := f.Connect(ctx, fabric.Peer{Name: p.Name, Incarnation: p.Incarnation, Address: p.fabrics[f.Name()]})
-	if err != nil {
-		return nil, err
-	}
-	p.links[f.Name()] = l
-	return l, nil
+	return slices.SortedFunc(maps.Values(p.regions), byID)
 }
 
 // Notify delivers payload to the peer by itself, in order after what was posted
-// before on the same fabric, and returns when the peer has taken it.
+// before on the same fabric, and returns when the peer has taken it. Another
+// fabric is tried only while it is certain that nothing was sent: nobody is
+// notified twice.
 func (p *Peer) Notify(ctx context.Context, payload []byte) error {
 	var errs []error
 	for _, f := range p.agent.fabrics {
-		if _, reachable := p.fabrics[f.Name()]; !reachable || !f.Capabilities().Notify {
+		if p.address(f.Name()) == nil || !f.Capabilities().Notify {
 			continue
 		}
 		l, err := p.link(ctx, f)
+		unsent := err != nil
 		if err == nil {
-			err = l.Notify(ctx, NewID(), payload)
+			err = l.Notify(ctx, p.agent.newID(), payload)
+			unsent = neverSent(err)
 		}
 		if err == nil {
 			return nil
 		}
-		errs = append(errs, err)
+		errs = append(errs, fmt.Errorf("%s: %w", f.Name(), err))
+		if !unsent || !curable(err) || ctx.Err() != nil {
+			break
+		}
 	}
 	if len(errs) == 0 {
 		return fmt.Errorf("%w: no fabric in common with %s that notifies", fabric.ErrUnsupported, p.Name)
@@ -138,7 +148,14 @@ func (p *Peer) Notify(ctx context.Context, payload []byte) error {
 	return errors.Join(errs...)
 }
 
-// Forget ends every link to a peer and everything that runs on them.
+// neverSent reports whether a fabric failed before it had anything to send on.
+func neverSent(err error) bool {
+	var failed *fabric.Error
+	return errors.Is(err, fabric.ErrUnsupported) || errors.As(err, &failed) && failed.Op == "connect"
+}
+
+// Forget ends every link to a peer and everything that runs on them. The Peer
+// is of no use after that; LoadMetadata makes another.
 func (a *Agent) Forget(ctx context.Context, name string) error {
 	a.mu.Lock()
 	p := a.peers[name]
@@ -147,38 +164,9 @@ func (a *Agent) Forget(ctx context.Context, name string) error {
 	if p == nil {
 		return fmt.Errorf("agent: no peer %q", name)
 	}
-	p.mu.Lock()
-	links := slices.Collect(maps.Values(p.links))
-	clear(p.links)
-	p.mu.Unlock()
 	var errs []error
-	for _, l := range links {
+	for _, l := range p.leave(fmt.Errorf("%w: %s", ErrForgotten, name)) {
 		errs = append(errs, l.Close(ctx))
 	}
 	return errors.Join(errs...)
-}
-
-// AgentRecord is what the directory holds of an agent.
-type AgentRecord struct {
-	Name        string            `json:"name"`
-	Incarnation string            `json:"incarnation"`
-	Fabrics     map[string]string `json:"fabrics"`
-	// Regions is a digest of the region table: it changes when the table does.
-	Regions string `json:"regions"`
-}
-
-// AgentKey is where an agent's record stands.
-func AgentKey(name string) string { return AgentPrefix + name }
-
-// AgentPrefix is where all agents' records stand.
-const AgentPrefix = "agents/"
-
-func (a *Agent) record() ([]byte, error) {
-	r := AgentRecord{Name: a.options.Name, Incarnation: a.incarnation.String(), Fabrics: make(map[string]string)}
-	for _, f := range a.reaches() {
-		r.Fabrics[f.fabric] = string(f.address)
-	}
-	blob := metadata{name: r.Name, regions: a.Regions()}.append(nil)
-	r.Regions = fmt.Sprintf("%x", blob[len(blob)-8:])
-	return json.Marshal(r)
 }

@@ -10,6 +10,31 @@ import (
 	"meridian/meta"
 )
 
+// AgentRecord is what the directory holds of an agent.
+type AgentRecord struct {
+	Name        string            `json:"name"`
+	Incarnation string            `json:"incarnation"`
+	Fabrics     map[string]string `json:"fabrics"`
+	// Regions is a digest of the region table: it changes when the table does.
+	Regions string `json:"regions"`
+}
+
+// AgentKey is where an agent's record stands.
+func AgentKey(name string) string { return AgentPrefix + name }
+
+// AgentPrefix is where all agents' records stand.
+const AgentPrefix = "agents/"
+
+func (a *Agent) record() ([]byte, error) {
+	r := AgentRecord{Name: a.options.Name, Incarnation: a.incarnation.String(), Fabrics: make(map[string]string)}
+	for _, f := range a.reaches() {
+		r.Fabrics[f.fabric] = string(f.address)
+	}
+	blob := metadata{name: r.Name, regions: a.Regions()}.append(nil)
+	r.Regions = fmt.Sprintf("%x", blob[len(blob)-8:])
+	return json.Marshal(r)
+}
+
 // publish puts the agent's record into the directory, under a lease that the
 // directory's outage does not end.
 func (a *Agent) publish(ctx context.Context) error {
@@ -45,6 +70,7 @@ func (a *Agent) Republish(ctx context.Context) error {
 }
 
 // Find looks a peer up in the directory and fetches its metadata from it.
+// Whoever else answers at its address is refused.
 func (a *Agent) Find(ctx context.Context, name string) (*Peer, error) {
 	if a.options.Directory == nil {
 		return nil, errors.New("agent: there is no directory to look in; use Fetch or LoadMetadata")
@@ -57,14 +83,26 @@ func (a *Agent) Find(ctx context.Context, name string) (*Peer, error) {
 	if err := json.Unmarshal(record.Value, &r); err != nil {
 		return nil, fmt.Errorf("agent: the record of %s: %w", name, err)
 	}
+	var errs []error
 	for _, f := range a.fabrics {
-		if address := r.Fabrics[f.Name()]; address != "" {
-			if p, err := a.fetch(ctx, f, []byte(address)); !errors.Is(err, fabric.ErrUnsupported) {
-				return p, err
-			}
+		address := r.Fabrics[f.Name()]
+		if address == "" {
+			continue
 		}
+		m, err := a.fetch(ctx, f, []byte(address))
+		if err == nil && (m.name != name || m.incarnation.String() != r.Incarnation) {
+			err = fmt.Errorf("%w: at %s the directory has %s of incarnation %s, and %s of %s answered",
+				fabric.ErrStalePeer, address, name, r.Incarnation, m.name, m.incarnation)
+		}
+		if err == nil {
+			return a.load(m)
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", f.Name(), err))
 	}
-	return nil, fmt.Errorf("agent: %s has no address that its metadata can be fetched from", name)
+	if len(errs) == 0 {
+		return nil, fmt.Errorf("agent: %s has no address that its metadata can be fetched from", name)
+	}
+	return nil, errors.Join(errs...)
 }
 
 // Fetch asks the agent at an address of a fabric for its metadata and loads it.
@@ -73,17 +111,21 @@ func (a *Agent) Fetch(ctx context.Context, fabricName, address string) (*Peer, e
 	if f == nil {
 		return nil, fmt.Errorf("%w: this agent has no fabric %q", fabric.ErrUnsupported, fabricName)
 	}
-	return a.fetch(ctx, f, []byte(address))
-}
-
-func (a *Agent) fetch(ctx context.Context, f fabric.Fabric, address []byte) (*Peer, error) {
-	fetcher, can := f.(fabric.Fetcher)
-	if !can {
-		return nil, fmt.Errorf("%w: %s cannot fetch metadata", fabric.ErrUnsupported, f.Name())
-	}
-	blob, err := fetcher.Fetch(ctx, address)
+	m, err := a.fetch(ctx, f, []byte(address))
 	if err != nil {
 		return nil, err
 	}
-	return a.LoadMetadata(blob)
+	return a.load(m)
+}
+
+func (a *Agent) fetch(ctx context.Context, f fabric.Fabric, address []byte) (metadata, error) {
+	fetcher, can := f.(fabric.Fetcher)
+	if !can {
+		return metadata{}, fmt.Errorf("%w: %s cannot fetch metadata", fabric.ErrUnsupported, f.Name())
+	}
+	blob, err := fetcher.Fetch(ctx, address)
+	if err != nil {
+		return metadata{}, err
+	}
+	return parseMetadata(blob)
 }

@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync"
 
 	"meridian/fabric"
 	"meridian/mem"
@@ -28,10 +31,16 @@ func (i RegionInfo) covers(device uint32, address, length uint64) bool {
 	return i.Device == device && address >= i.Address && length <= i.Length && address-i.Address <= i.Length-length
 }
 
+func byID(x, y RegionInfo) int { return cmp.Compare(x.ID, y.ID) }
+
 // region is memory registered here.
 type region struct {
-	RegionInfo
-	section *mem.Section
+	RegionInfo // changes under changing and the agent's mu, both
+	section    *mem.Section
+
+	// changing is held while the fabrics are told of a change, so that a fence
+	// cannot put back what Deregister took away. It comes before the agent's mu.
+	changing sync.Mutex
 }
 
 // Register makes a section reachable for transfers, on every fabric that can
@@ -41,87 +50,140 @@ func (a *Agent) Register(section *mem.Section, info string) (RegionInfo, error) 
 	if len(info) > maxInfo {
 		return RegionInfo{}, fmt.Errorf("agent: info of %d bytes, at most %d", len(info), maxInfo)
 	}
-	a.mu.Lock()
-	if a.closed {
-		a.mu.Unlock()
-		return RegionInfo{}, fabric.ErrClosed
+	r, err := a.enter(section, info)
+	if err != nil {
+		return RegionInfo{}, err
 	}
-	a.nextID++
-	r := &region{section: section, RegionInfo: RegionInfo{
-		ID: a.nextID, Epoch: 1, Kind: section.Kind(), Device: section.Device(), Address: section.Base(), Length: section.Size(), Info: info,
-	}}
-	for _, other := range a.regions {
-		if other.Kind == r.Kind && other.Device == r.Device && other.Address < r.Address+r.Length && r.Address < other.Address+other.Length {
-			a.mu.Unlock()
-			return RegionInfo{}, fmt.Errorf("agent: [%#x,+%d) on device %d overlaps region %d; give each file section a device of its own",
-				r.Address, r.Length, r.Device, other.ID)
-		}
+	defer r.changing.Unlock()
+	fabrics, err := a.registerOn(r, func(f fabric.Fabric) bool { return slices.Contains(f.Capabilities().Kinds, section.Kind()) })
+	if err == nil && len(fabrics) == 0 {
+		err = fmt.Errorf("%w: no fabric of this agent reaches %v memory", fabric.ErrUnsupported, section.Kind())
 	}
-	a.mu.Unlock()
-	for _, f := range a.fabrics {
-		if !slices.Contains(f.Capabilities().Kinds, r.Kind) {
-			continue
-		}
-		if err := f.Register(fabric.Region{ID: r.ID, Epoch: r.Epoch, Section: section}); err != nil {
-			return RegionInfo{}, errors.Join(err, a.unregister(context.Background(), r))
-		}
-		r.Fabrics = append(r.Fabrics, f.Name())
-	}
-	if len(r.Fabrics) == 0 {
-		return RegionInfo{}, fmt.Errorf("%w: no fabric of this agent reaches %v memory", fabric.ErrUnsupported, r.Kind)
+	if err != nil {
+		return RegionInfo{}, errors.Join(err, a.unregister(context.Background(), r.ID, fabrics), a.strike(r.ID))
 	}
 	a.mu.Lock()
-	a.regions[r.ID] = r
-	a.mu.Unlock()
+	defer a.mu.Unlock()
+	r.Fabrics = fabrics
 	return r.RegionInfo, nil
 }
 
-// Deregister fences a region: when it returns, nothing touches its memory any
-// more, whoever asked for it.
-func (a *Agent) Deregister(ctx context.Context, id uint64) error {
+// enter puts a region on the list, changing and not yet reached by any fabric.
+func (a *Agent) enter(section *mem.Section, info string) (*region, error) {
+	r := &region{section: section, RegionInfo: RegionInfo{
+		Epoch: 1, Kind: section.Kind(), Device: section.Device(), Address: section.Base(), Length: section.Size(), Info: info,
+	}}
 	a.mu.Lock()
-	r, known := a.regions[id]
-	delete(a.regions, id)
-	a.mu.Unlock()
-	if !known {
-		return fmt.Errorf("%w: %d", fabric.ErrUnknownRegion, id)
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil, fabric.ErrClosed
 	}
-	return a.unregister(ctx, r)
+	if len(a.regions) >= maxRegions {
+		return nil, fmt.Errorf("%w: %d regions are registered, which is all that a peer can be told of", fabric.ErrBusy, maxRegions)
+	}
+	for _, other := range a.regions {
+		if other.Device == r.Device && other.Address < r.Address+r.Length && r.Address < other.Address+other.Length {
+			return nil, fmt.Errorf("agent: [%#x,+%d) on device %d overlaps region %d, and descriptors could not tell them apart; "+
+				"give each file and each lent process a device of its own", r.Address, r.Length, r.Device, other.ID)
+		}
+	}
+	a.nextID++
+	r.ID = a.nextID
+	r.changing.Lock()
+	a.regions[r.ID] = r
+	return r, nil
 }
 
-func (a *Agent) unregister(ctx context.Context, r *region) error {
+// registerOn tells the fabrics that match of a region, and returns their names.
+func (a *Agent) registerOn(r *region, match func(fabric.Fabric) bool) (names []string, err error) {
+	for _, f := range a.fabrics {
+		if !match(f) {
+			continue
+		}
+		if err := f.Register(fabric.Region{ID: r.ID, Epoch: r.Epoch, Section: r.section}); err != nil {
+			return names, err
+		}
+		names = append(names, f.Name())
+	}
+	return names, nil
+}
+
+// strike takes a region off the list.
+func (a *Agent) strike(id uint64) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, known := a.regions[id]; !known {
+		return fmt.Errorf("%w: %d", fabric.ErrUnknownRegion, id)
+	}
+	delete(a.regions, id)
+	return nil
+}
+
+// claim finds a region and holds it for a change.
+func (a *Agent) claim(id uint64) (*region, error) {
+	unknown := fmt.Errorf("%w: %d", fabric.ErrUnknownRegion, id)
+	a.mu.Lock()
+	r := a.regions[id]
+	a.mu.Unlock()
+	if r == nil {
+		return nil, unknown
+	}
+	r.changing.Lock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.regions[id] != r { // it left while we waited
+		r.changing.Unlock()
+		return nil, unknown
+	}
+	return r, nil
+}
+
+// Deregister fences a region: when it returns nil, nothing touches its memory
+// any more, whoever asked for it. After an error the region is gone too, and
+// only closing its section tells when its memory is quiet.
+func (a *Agent) Deregister(ctx context.Context, id uint64) error {
+	r, err := a.claim(id)
+	if err != nil {
+		return err
+	}
+	defer r.changing.Unlock()
+	if err := a.strike(id); err != nil {
+		return err
+	}
+	a.audit.note(slog.LevelInfo, "fenced", "region", id, "deregistered", true)
+	return a.unregister(ctx, id, r.Fabrics)
+}
+
+func (a *Agent) unregister(ctx context.Context, id uint64, fabrics []string) error {
 	var errs []error
 	for _, f := range a.fabrics {
-		if slices.Contains(r.Fabrics, f.Name()) {
-			errs = append(errs, f.Deregister(ctx, r.ID))
+		if slices.Contains(fabrics, f.Name()) {
+			errs = append(errs, f.Deregister(ctx, id))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 // Fence gives a region another epoch: whatever was prepared for the old one is
-// refused from now on, and nothing of it is in flight when Fence returns.
+// refused from now on, and nothing of it is in flight when Fence returns nil.
+// After an error the region is only fit to be deregistered.
 func (a *Agent) Fence(ctx context.Context, id uint64) (RegionInfo, error) {
-	a.mu.Lock()
-	r, known := a.regions[id]
-	a.mu.Unlock()
-	if !known {
-		return RegionInfo{}, fmt.Errorf("%w: %d", fabric.ErrUnknownRegion, id)
+	r, err := a.claim(id)
+	if err != nil {
+		return RegionInfo{}, err
 	}
-	if err := a.unregister(ctx, r); err != nil {
+	defer r.changing.Unlock()
+	if err := a.unregister(ctx, id, r.Fabrics); err != nil {
 		return RegionInfo{}, err
 	}
 	a.mu.Lock()
 	r.Epoch++
 	info := r.RegionInfo
 	a.mu.Unlock()
-	for _, f := range a.fabrics {
-		if slices.Contains(info.Fabrics, f.Name()) {
-			if err := f.Register(fabric.Region{ID: id, Epoch: info.Epoch, Section: r.section}); err != nil {
-				return RegionInfo{}, err
-			}
-		}
+	if _, err := a.registerOn(r, func(f fabric.Fabric) bool { return slices.Contains(info.Fabrics, f.Name()) }); err != nil {
+		return RegionInfo{}, err
 	}
+	a.audit.note(slog.LevelInfo, "fenced", "region", id, "epoch", info.Epoch)
 	return info, nil
 }
 
@@ -131,8 +193,10 @@ func (a *Agent) Regions() []RegionInfo {
 	defer a.mu.Unlock()
 	infos := make([]RegionInfo, 0, len(a.regions))
 	for _, r := range a.regions {
-		infos = append(infos, r.RegionInfo)
+		if len(r.Fabrics) > 0 { // else it is still being registered
+			infos = append(infos, r.RegionInfo)
+		}
 	}
-	slices.SortFunc(infos, func(x, y RegionInfo) int { return int(int64(x.ID) - int64(y.ID)) })
+	slices.SortFunc(infos, byID)
 	return infos
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -18,6 +19,14 @@ func NewID() (id mrdn.ID) {
 	return id
 }
 
+// newID makes an id for this agent's own use.
+func (a *Agent) newID() (id mrdn.ID) {
+	if _, err := io.ReadFull(a.options.Random, id[:]); err != nil {
+		panic(fmt.Sprintf("agent: ids cannot be made: %v", err))
+	}
+	return id
+}
+
 // Side is some descriptors of a list: those at Indices, or all.
 type Side struct {
 	List    *List
@@ -27,17 +36,20 @@ type Side struct {
 // Request is a transfer that was prepared once and can be posted many times. It
 // holds its local memory until Release.
 type Request struct {
-	agent  *Agent
-	peer   *Peer
-	op     fabric.Op
-	bytes  uint64
-	pieces uint64
-	local  fabric.List
-	remote fabric.List
+	agent   *Agent
+	peer    *Peer
+	op      fabric.Op
+	bytes   uint64
+	pieces  uint64
+	local   fabric.List
+	remote  fabric.List
+	choices []Choice
 
-	mu       sync.Mutex // protects the rest
-	choices  []Choice
+	preparing sync.Mutex // held while a fabric prepares; comes before mu
+
+	mu       sync.Mutex // protects the rest; held across nothing that waits
 	prepared map[string]*fabric.Prepared
+	posts    int // that have not ended
 	released bool
 }
 
@@ -50,6 +62,8 @@ func (a *Agent) Prepare(op fabric.Op, local, remote Side) (*Request, error) {
 		return nil, errors.New("agent: the local list is of a peer's memory")
 	case remote.List.peer == nil:
 		return nil, errors.New("agent: the remote list is of this agent's memory; load the agent's own metadata to loop back")
+	case local.List.agent != a || remote.List.agent != a:
+		return nil, errors.New("agent: a list was made by another agent; lists are good for the agent that made them")
 	}
 	r := &Request{agent: a, peer: remote.List.peer, op: op, prepared: make(map[string]*fabric.Prepared)}
 	var err error
@@ -63,7 +77,7 @@ func (a *Agent) Prepare(op fabric.Op, local, remote Side) (*Request, error) {
 	if r.remote.Bytes() != r.bytes {
 		return nil, fmt.Errorf("%w: local %d bytes, remote %d", fabric.ErrLengths, r.bytes, r.remote.Bytes())
 	}
-	r.choices = choose(op, local.List.kinds(), remote.List.kinds(), r.candidates(local.List, remote.List))
+	r.choices = choose(op, local.List.kinds, remote.List.kinds, r.candidates(local.List, remote.List))
 	if r.choices[0].Refused != "" {
 		return nil, fmt.Errorf("%w: no fabric can %v between these lists (%s)", fabric.ErrUnsupported, op, describe(r.choices))
 	}
@@ -71,7 +85,6 @@ func (a *Agent) Prepare(op fabric.Op, local, remote Side) (*Request, error) {
 }
 
 func (r *Request) candidates(local, remote *List) []candidate {
-	here, there := local.reachable(), remote.reachable()
 	r.peer.mu.Lock()
 	defer r.peer.mu.Unlock()
 	var all []candidate
@@ -79,7 +92,7 @@ func (r *Request) candidates(local, remote *List) []candidate {
 		_, peerHas := r.peer.fabrics[f.Name()]
 		c := candidate{
 			name: f.Name(), capabilities: f.Capabilities(), peerHasIt: peerHas,
-			local: here[f.Name()] || local.Len() == 0, remote: there[f.Name()] || remote.Len() == 0,
+			local: local.reachedBy(f.Name()), remote: remote.reachedBy(f.Name()),
 		}
 		if rate := r.peer.measured[measure{f.Name(), r.op}]; rate > 0 {
 			c.expected, c.measured = time.Duration(float64(r.bytes)/rate), true
@@ -89,11 +102,10 @@ func (r *Request) candidates(local, remote *List) []candidate {
 	return all
 }
 
-// Estimate is how long a post would take on the fabric that would be used.
+// Estimate is how long a post would take on the fabric that would be tried
+// first.
 func (r *Request) Estimate(ctx context.Context) (time.Duration, error) {
-	r.mu.Lock()
 	first := r.choices[0]
-	r.mu.Unlock()
 	if first.Measured {
 		return first.Expected, nil
 	}
@@ -104,92 +116,96 @@ func (r *Request) Estimate(ctx context.Context) (time.Duration, error) {
 	return l.Estimate(r.op, r.bytes, r.pieces), nil
 }
 
-func (a *Agent) fabric(name string) fabric.Fabric {
-	for _, f := range a.fabrics {
-		if f.Name() == name {
-			return f
-		}
-	}
-	return nil
-}
-
 // PostOptions belong to one post.
 type PostOptions struct {
-	// ID makes a post repeatable: posting the same one again returns the same
-	// transfer. Zero takes a new one.
+	// ID makes a post repeatable: posting the same request under it again
+	// returns the same transfer, unless Post refused it. Zero takes a new one.
 	ID mrdn.ID
+	// Grant is what the peer's agent gave to open its memory to this transfer.
+	Grant mrdn.ID
 	// Notification is delivered at the peer exactly once, after the data is in
-	// place. Nil sends none.
+	// place. Nil sends none. The bytes are the caller's again when Post returns.
 	Notification []byte
 }
 
 // Post starts the transfer and returns at once, or as soon as the peer is
 // connected if this is the first contact. ctx's deadline is the transfer's. When
-// a fabric fails before anything moved, the next one is tried.
+// a fabric fails before anything moved, then or later, the next one is tried.
 func (r *Request) Post(ctx context.Context, o PostOptions) (*Transfer, error) {
 	if o.ID == (mrdn.ID{}) {
-		o.ID = NewID()
+		o.ID = r.agent.newID()
 	}
-	if t := r.agent.ledger.transfer(o.ID); t != nil {
-		return t, nil
+	if err := r.use(); err != nil {
+		return nil, err
 	}
+	t, ctx := newTransfer(ctx, r, o)
+	if standing := r.agent.ledger.enter(t); standing != t {
+		r.unuse()
+		t.stop(nil)
+		return standing.repeated(r)
+	}
+	r.agent.countPosted()
+	if err := t.search(ctx, r); err != nil {
+		r.agent.ledger.refuse(t)
+		return nil, err
+	}
+	return t, nil
+}
+
+// ready connects and prepares: all that comes before a post, and may wait.
+func (r *Request) ready(ctx context.Context, name string) (fabric.Link, *fabric.Prepared, error) {
+	l, err := r.peer.link(ctx, r.agent.fabric(name))
+	if err != nil {
+		return nil, nil, err
+	}
+	r.preparing.Lock()
+	defer r.preparing.Unlock()
+	r.mu.Lock()
+	p := r.prepared[name]
+	r.mu.Unlock()
+	if p != nil {
+		return l, p, nil
+	}
+	if p, err = l.Prepare(r.op, r.local, r.remote); err != nil {
+		return nil, nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.prepared[name] = p
+	return l, p, nil
+}
+
+// use keeps the memory for one more post.
+func (r *Request) use() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.released {
-		return nil, fabric.ErrReleased
+		return fabric.ErrReleased
 	}
-	var errs []error
-	for i := range r.choices {
-		choice := &r.choices[i]
-		if choice.Refused != "" {
-			break
-		}
-		running, err := r.post(ctx, choice.Fabric, o)
-		if err == nil {
-			t := newTransfer(r, running, choice.Fabric)
-			r.agent.begin(t)
-			return t, nil
-		}
-		choice.Failed = err.Error()
-		errs = append(errs, fmt.Errorf("%s: %w", choice.Fabric, err))
-		if !mayFallBack(err) {
-			break
-		}
-	}
-	return nil, errors.Join(errs...)
+	r.posts++
+	return nil
 }
 
-func (r *Request) post(ctx context.Context, name string, o PostOptions) (*fabric.Transfer, error) {
-	l, err := r.peer.link(ctx, r.agent.fabric(name))
-	if err != nil {
-		return nil, err
+func (r *Request) unuse() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.posts--; r.posts == 0 && r.released {
+		r.letGo()
 	}
-	p := r.prepared[name]
-	if p == nil {
-		if p, err = l.Prepare(r.op, r.local, r.remote); err != nil {
-			return nil, err
-		}
-		r.prepared[name] = p
-	}
-	return l.Post(ctx, p, fabric.PostOptions{ID: o.ID, Notify: o.Notification != nil, Notification: o.Notification})
 }
 
-// mayFallBack: another fabric can help against what is wrong with this one, not
-// against a request that is wrong everywhere.
-func mayFallBack(err error) bool {
-	for _, e := range []error{fabric.ErrPeerGone, fabric.ErrVersion, fabric.ErrUnsupported, fabric.ErrBusy, fabric.ErrClosed} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
-// Release gives the local memory back as soon as the last post has ended.
+// Release gives the local memory back as soon as the last post has ended. It
+// may be called again.
 func (r *Request) Release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.released = true
+	if r.released = true; r.posts == 0 {
+		r.letGo()
+	}
+}
+
+// letGo is for whoever holds mu.
+func (r *Request) letGo() {
 	for _, p := range r.prepared {
 		p.Release()
 	}

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,176 +14,184 @@ import (
 	"meridian/mrdn"
 )
 
-// Transfer is one posted request.
+// Transfer is one posted request. It is tried on one fabric after another, under
+// one id and one deadline, until one has moved the bytes, may have moved some,
+// or none is left:
+//
+//	searching ─► posting ─► running ─► over
+//	    ▲           │          │
+//	    └───────────┴──────────┘ not submitted, and another fabric may do better
+//
+// While it searches nothing touches the caller's memory, so a cancel ends it on
+// the spot; while it is being posted or runs, the fabric's end is its end.
 type Transfer struct {
-	*fabric.Transfer
-	agent  *Agent
-	peer   *Peer
-	record Record
+	ID    mrdn.ID
+	Op    fabric.Op
+	Bytes uint64
+
+	agent    *Agent
+	deadline time.Time // zero: none
+	options  fabric.PostOptions
+	done     chan struct{}
+
+	mu        sync.Mutex // protects the rest
+	request   *Request   // nil once over: a record does not keep lists alive
+	stop      context.CancelCauseFunc
+	cancelled bool
+	posting   bool
+	running   *fabric.Transfer // nil unless a fabric has it
+	failures  []error          // of the attempts that failed, each with its fabric's name
+	record    Record
+	err       error // once over
+
+	refused bool // Post returned an error, and the id is free again; the ledger's
 }
 
-// Record is what is kept of a transfer: who, what, how, how long, and why.
-type Record struct {
-	ID          mrdn.ID      `json:"id"`
-	Op          fabric.Op    `json:"op"`
-	Peer        string       `json:"peer"`
-	Incarnation mrdn.ID      `json:"incarnation"`
-	Fabric      string       `json:"fabric"`
-	Choices     []Choice     `json:"choices"`
-	Bytes       uint64       `json:"bytes"`
-	Pieces      uint64       `json:"pieces"`
-	State       fabric.State `json:"state"`
-	Error       string       `json:"error,omitempty"`
-	Times       fabric.Times `json:"times"`
-}
-
-func newTransfer(r *Request, running *fabric.Transfer, name string) *Transfer {
-	return &Transfer{Transfer: running, agent: r.agent, peer: r.peer, record: Record{
-		ID: running.ID, Op: r.op, Peer: r.peer.Name, Incarnation: r.peer.Incarnation, Fabric: name,
-		Choices: slices.Clone(r.choices), Bytes: r.bytes, Pieces: r.pieces,
-	}}
-}
-
-// begin enters a transfer into the ledger and sees to it that its end is
-// counted, without a goroutine of its own.
-func (a *Agent) begin(t *Transfer) {
-	a.mu.Lock()
-	a.metrics.Posted++
-	a.mu.Unlock()
-	a.ledger.add(t)
-	t.OnEnd(func() {
-		r := t.Record()
-		a.count(&r)
-		t.peer.learnSpeed(&r)
-	})
-}
-
-// learnSpeed keeps a moving average of how fast a fabric was with this peer.
-func (p *Peer) learnSpeed(r *Record) {
-	const worthMeasuring = 1 << 20
-	took := r.Times.Ended.Sub(r.Times.Posted)
-	if r.State != fabric.Done || r.Bytes < worthMeasuring || took <= 0 {
-		return
+// newTransfer makes the transfer of a post, and the context of its search.
+func newTransfer(ctx context.Context, r *Request, o PostOptions) (*Transfer, context.Context) {
+	t := &Transfer{
+		ID: o.ID, Op: r.op, Bytes: r.bytes, agent: r.agent, request: r, done: make(chan struct{}),
+		options: fabric.PostOptions{ID: o.ID, Grant: o.Grant, Notify: o.Notification != nil, Notification: bytes.Clone(o.Notification)},
+		record: Record{
+			ID: o.ID, Op: r.op, Peer: r.peer.Name, Incarnation: r.peer.Incarnation, Choices: r.choices, Bytes: r.bytes, Pieces: r.pieces,
+			Times: fabric.Times{Posted: r.agent.options.Clock.Now()},
+		},
 	}
-	rate := float64(r.Bytes) / float64(took)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	key := measure{r.Fabric, r.Op}
-	if old := p.measured[key]; old > 0 {
-		rate = 0.8*old + 0.2*rate
-	}
-	p.measured[key] = rate
+	t.deadline, _ = ctx.Deadline()
+	ctx, t.stop = context.WithCancelCause(ctx)
+	return t, ctx
 }
 
-// Record returns what is known of the transfer so far.
-func (t *Transfer) Record() Record {
-	r := t.record
-	state, err := t.Status()
-	r.State, r.Times = state, t.Times()
-	if err != nil {
-		r.Error = err.Error()
+// repeated answers a post that repeats t, by r.
+func (t *Transfer) repeated(r *Request) (*Transfer, error) {
+	if was := t.Record(); was.Op != r.op || was.Peer != r.peer.Name || was.Incarnation != r.peer.Incarnation ||
+		was.Bytes != r.bytes || was.Pieces != r.pieces {
+		return nil, fmt.Errorf("agent: transfer %s is another one already: %v, %d bytes in %d pieces, with %s; take a new id",
+			t.ID, was.Op, was.Bytes, was.Pieces, was.Peer)
 	}
-	return r
+	return t, nil
 }
 
-// Await waits for the end; the error names the peer.
+// Status is the state now, and the error once it has ended badly. A transfer
+// that goes on with another fabric is Admitted again.
+func (t *Transfer) Status() (fabric.State, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state(), t.err
+}
+
+// state is for whoever holds mu. What a fabric has ended and nobody has looked
+// at yet is not over: it may go on with another.
+func (t *Transfer) state() fabric.State {
+	if t.over() || t.running == nil {
+		return t.record.State
+	}
+	state, _ := t.running.Status()
+	switch state {
+	case fabric.NotSubmitted:
+		return fabric.Admitted
+	case fabric.Done, fabric.InDoubt:
+		return fabric.Submitted
+	}
+	return state
+}
+
+// over is for whoever holds mu.
+func (t *Transfer) over() bool { return t.record.State.Ended() }
+
+// Done is closed at the end.
+func (t *Transfer) Done() <-chan struct{} { return t.done }
+
+// Await waits for the end and returns nil only for Done; the error names the
+// peer. When ctx ends first the transfer goes on; Cancel ends it.
 func (t *Transfer) Await(ctx context.Context) error {
-	if err := t.Transfer.Await(ctx); err != nil {
-		return &fabric.Error{Op: t.Op.String(), Peer: t.peer.Name, Err: err}
+	if err := t.wait(ctx); err != nil {
+		return err
+	}
+	if _, err := t.Status(); err != nil {
+		return &fabric.Error{Op: t.Op.String(), Peer: t.record.Peer, Err: err}
 	}
 	return nil
 }
 
+func (t *Transfer) wait(ctx context.Context) error {
+	select {
+	case <-t.done:
+		return nil
+	default:
+	}
+	select {
+	case <-t.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("agent: waiting for transfer %s: %w", t.ID, ctx.Err())
+	}
+}
+
+// Cancel ends the transfer and returns when the local memory is quiet, which
+// takes local work only. It returns nil when the transfer is over, also when
+// it was already Done.
+func (t *Transfer) Cancel(ctx context.Context) error {
+	t.mu.Lock()
+	t.cancelled = true
+	running, stop := t.running, t.stop
+	settle := func() {}
+	if running == nil && !t.posting && !t.over() {
+		settle = t.end(fabric.NotSubmitted, fabric.ErrCancelled)
+	}
+	t.mu.Unlock()
+	settle()
+	stop(fabric.ErrCancelled)
+	if running != nil {
+		_ = running.Cancel(ctx) // the same wait follows
+	}
+	return t.wait(ctx)
+}
+
+// end is for whoever holds mu, and calls the rest once it does not. Only the
+// first end counts.
+func (t *Transfer) end(state fabric.State, err error) (settle func()) {
+	if t.over() {
+		return func() {}
+	}
+	request, last := t.request, Attempt{}
+	if n := len(t.record.Attempts); n > 0 {
+		last = t.record.Attempts[n-1]
+	}
+	t.request, t.err = nil, err
+	t.record.State, t.record.Times.Ended = state, t.agent.options.Clock.Now()
+	t.record.Times.Submitted = last.Times.Submitted
+	if err != nil {
+		t.record.Error = err.Error()
+	}
+	stop := t.stop
+	return func() {
+		stop(nil)
+		t.agent.countEnded(t.Op, t.Bytes, state)
+		if errors.Is(err, fabric.ErrChecksum) {
+			t.agent.audit.note(slog.LevelError, "checksum failed", "peer", request.peer.Name, "transfer", t.ID.String(), "error", err.Error())
+		}
+		request.peer.learnSpeed(t.Op, t.Bytes, &last)
+		request.unuse()
+		t.agent.ledger.ended(t)
+		close(t.done)
+	}
+}
+
+// Record returns what is known of the transfer so far.
+func (t *Transfer) Record() Record {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.record
+	r.State = t.state()
+	r.Attempts = slices.Clone(r.Attempts)
+	if t.running != nil {
+		now := &r.Attempts[len(r.Attempts)-1]
+		now.State, now.Times = r.State, t.running.Times()
+		r.Times.Submitted = now.Times.Submitted
+	}
+	return r
+}
+
 // Explain tells what became of the transfer, and why it went the way it did.
 func (t *Transfer) Explain() string { return t.Record().String() }
-
-func (r Record) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "transfer %s: %v, %d bytes in %d pieces, with %s (incarnation %s)\n", r.ID, r.Op, r.Bytes, r.Pieces, r.Peer, r.Incarnation)
-	fmt.Fprintf(&b, "  state     %v", r.State)
-	if r.Error != "" {
-		fmt.Fprintf(&b, ": %s", r.Error)
-	}
-	fmt.Fprintf(&b, "\n  fabric    %s (%s)\n", r.Fabric, describe(r.Choices))
-	stage := func(name string, from, to time.Time) {
-		if !from.IsZero() && !to.IsZero() {
-			fmt.Fprintf(&b, "  %-9s %v\n", name, to.Sub(from).Round(time.Microsecond))
-		}
-	}
-	stage("submit", r.Times.Posted, r.Times.Submitted)
-	stage("total", r.Times.Posted, r.Times.Ended)
-	if took := r.Times.Ended.Sub(r.Times.Posted); r.State == fabric.Done && took > 0 {
-		fmt.Fprintf(&b, "  rate      %.2f GB/s\n", float64(r.Bytes)/float64(took))
-	}
-	return b.String()
-}
-
-// describe says of each fabric why it stands where it does.
-func describe(choices []Choice) string {
-	parts := make([]string, len(choices))
-	for i, c := range choices {
-		switch {
-		case c.Refused != "":
-			parts[i] = fmt.Sprintf("%s: %s", c.Fabric, c.Refused)
-		case c.Failed != "":
-			parts[i] = fmt.Sprintf("%s: tried, %s", c.Fabric, c.Failed)
-		case c.Measured:
-			parts[i] = fmt.Sprintf("%s: measured, expected %v", c.Fabric, c.Expected.Round(time.Microsecond))
-		default:
-			parts[i] = fmt.Sprintf("%s: preference %d", c.Fabric, c.Preference)
-		}
-	}
-	return strings.Join(parts, "; ")
-}
-
-// Explain finds a transfer of the last Options.Records by id.
-func (a *Agent) Explain(id mrdn.ID) (Record, error) {
-	if t := a.ledger.transfer(id); t != nil {
-		return t.Record(), nil
-	}
-	return Record{}, fmt.Errorf("agent: no record of transfer %s; the last %d are kept", id, a.options.Records)
-}
-
-// Transfers returns the records that are kept, oldest first.
-func (a *Agent) Transfers() []Record { return a.ledger.records() }
-
-// ledger keeps the last so many transfers.
-type ledger struct {
-	mu   sync.Mutex // protects the rest
-	ring []*Transfer
-	next int
-	byID map[mrdn.ID]*Transfer
-}
-
-func newLedger(size int) *ledger {
-	return &ledger{ring: make([]*Transfer, size), byID: make(map[mrdn.ID]*Transfer, size)}
-}
-
-func (l *ledger) add(t *Transfer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if old := l.ring[l.next]; old != nil {
-		delete(l.byID, old.ID)
-	}
-	l.ring[l.next] = t
-	l.next = (l.next + 1) % len(l.ring)
-	l.byID[t.ID] = t
-}
-
-func (l *ledger) transfer(id mrdn.ID) *Transfer {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.byID[id]
-}
-
-func (l *ledger) records() []Record {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var all []Record
-	for i := range l.ring {
-		if t := l.ring[(l.next+i)%len(l.ring)]; t != nil {
-			all = append(all, t.Record())
-		}
-	}
-	return all
-}

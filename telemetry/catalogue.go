@@ -92,6 +92,19 @@ var catalogue = []Metric{
 		Room:   "agent",
 	},
 	{
+		Name: "meridian_agent_grants", Type: Gauge, Unit: "grants",
+		Help:   "Grants that open memory of this agent to a peer.",
+		Action: "Growing without end means that somebody grants and never revokes; grants expire by themselves.",
+		Room:   "agent",
+	},
+	{
+		Name: "meridian_agent_audit_events_total", Type: Counter, Unit: "events",
+		Labels: []Label{{Name: "event", Values: []string{"granted", "revoked", "refused", "fenced", "checksum_failed"}}},
+		Help:   "Events for the audit; each has a log line with audit=true.",
+		Action: "A rising refused: look at the log for who asks, and for what. Any checksum_failed: memory or network corrupts bytes.",
+		Room:   "agent",
+	},
+	{
 		Name: "meridian_think_tokens_per_request", Type: Histogram, Unit: "tokens",
 		Help:   "Length of a thought when it ended, by itself or forced.",
 		Action: "A pile-up at scheduler.max_think_tokens means that the cap ends thoughts: lower the cap, or loosen the entropy thresholds so that they end sooner.",

@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"meridian/fabric"
+)
+
+// contact is a link to a peer, or the attempt to make one. What is not nil when
+// made is closed stays as it is.
+type contact struct {
+	made chan struct{}
+	link fabric.Link
+	err  error // why there is no link; nil when whoever tried gave up waiting
+}
+
+const (
+	// connectTimeout bounds a first contact whose caller set no deadline.
+	connectTimeout = 10 * time.Second
+	// hangUpTimeout bounds the end of a link that nobody waits for.
+	hangUpTimeout = 10 * time.Second
+)
+
+// link returns the peer's link on a fabric, connecting at the first use. One
+// caller connects; others wait for it, and share its failure.
+func (p *Peer) link(ctx context.Context, f fabric.Fabric) (fabric.Link, error) {
+	for {
+		c, mine, err := p.contact(f.Name())
+		if err != nil {
+			return nil, err
+		}
+		if mine {
+			return p.connect(ctx, f, c)
+		}
+		select {
+		case <-c.made:
+		default:
+			select {
+			case <-c.made:
+			case <-ctx.Done():
+				return nil, fmt.Errorf("agent: waiting for a link to %s: %w", p.Name, ctx.Err())
+			}
+		}
+		if c.link != nil || c.err != nil {
+			return c.link, c.err
+		}
+	}
+}
+
+// contact finds the contact on a fabric; mine means that the caller is to make it.
+func (p *Peer) contact(name string) (c *contact, mine bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone != nil {
+		return nil, false, p.gone
+	}
+	if c = p.contacts[name]; c != nil {
+		return c, false, nil
+	}
+	c = &contact{made: make(chan struct{})}
+	p.contacts[name] = c
+	return c, true, nil
+}
+
+// connect makes a contact, without any lock while it waits for the network.
+func (p *Peer) connect(ctx context.Context, f fabric.Fabric, c *contact) (fabric.Link, error) {
+	bounded := ctx
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+	}
+	link, err := f.Connect(bounded, fabric.Peer{Name: p.Name, Incarnation: p.Incarnation, Address: p.address(f.Name())})
+	p.mu.Lock()
+	gone := p.gone
+	switch {
+	case gone != nil:
+		c.err = gone
+	case err != nil:
+		delete(p.contacts, f.Name())
+		if ctx.Err() == nil {
+			c.err = err
+		}
+	default:
+		c.link = link
+	}
+	close(c.made)
+	p.mu.Unlock()
+	if gone != nil {
+		if err == nil {
+			p.agent.hangUp(link)
+		}
+		return nil, gone
+	}
+	return c.link, err
+}
+
+func (p *Peer) address(fabricName string) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fabrics[fabricName]
+}
+
+// leave makes the peer unusable, for a reason, and returns the links it had.
+// Those that are being made are ended by whoever makes them.
+func (p *Peer) leave(gone error) []fabric.Link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = gone
+	var links []fabric.Link
+	for _, name := range slices.Sorted(maps.Keys(p.contacts)) { // in order, so that a simulation repeats
+		if c := p.contacts[name]; c.link != nil {
+			links = append(links, c.link)
+		}
+	}
+	clear(p.contacts)
+	return links
+}
+
+// hangUp ends links without making anybody wait; Close waits for it.
+func (a *Agent) hangUp(links ...fabric.Link) {
+	if len(links) == 0 {
+		return
+	}
+	a.run(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), hangUpTimeout)
+		defer cancel()
+		var errs []error
+		for _, l := range links {
+			errs = append(errs, l.Close(ctx))
+		}
+		if err := errors.Join(errs...); err != nil {
+			a.options.Logger.Warn("a link to a peer that is gone did not end", "peer", links[0].Peer().Name, "error", err)
+		}
+	})
+}

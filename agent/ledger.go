@@ -1,0 +1,80 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"meridian/mrdn"
+)
+
+// ledger keeps every transfer that runs, and the last so many that have ended.
+type ledger struct {
+	mu   sync.Mutex // protects the rest, and Transfer.refused; comes before a transfer's
+	byID map[mrdn.ID]*Transfer
+	ring []*Transfer // ended, the oldest at next
+	next int
+}
+
+func newLedger(size int) *ledger {
+	return &ledger{ring: make([]*Transfer, size), byID: make(map[mrdn.ID]*Transfer)}
+}
+
+// enter adds a transfer, unless its id has one already, which it returns.
+func (l *ledger) enter(t *Transfer) *Transfer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if standing := l.byID[t.ID]; standing != nil && !standing.refused {
+		return standing
+	}
+	l.byID[t.ID] = t
+	return t
+}
+
+// refuse frees the id of a transfer that Post refused; its record stays until
+// the id is posted again.
+func (l *ledger) refuse(t *Transfer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.refused = true
+}
+
+// ended lets the transfer that ended longest ago go, in favour of t.
+func (l *ledger) ended(t *Transfer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if old := l.ring[l.next]; old != nil && l.byID[old.ID] == old {
+		delete(l.byID, old.ID)
+	}
+	l.ring[l.next] = t
+	l.next = (l.next + 1) % len(l.ring)
+}
+
+func (l *ledger) transfer(id mrdn.ID) *Transfer {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.byID[id]
+}
+
+func (l *ledger) records() []Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]Record, 0, len(l.byID))
+	for _, t := range l.byID {
+		all = append(all, t.Record())
+	}
+	slices.SortFunc(all, func(x, y Record) int { return x.Times.Posted.Compare(y.Times.Posted) })
+	return all
+}
+
+// Explain finds a transfer by id: one that runs, or one of the last
+// Options.Records that have ended.
+func (a *Agent) Explain(id mrdn.ID) (Record, error) {
+	if t := a.ledger.transfer(id); t != nil {
+		return t.Record(), nil
+	}
+	return Record{}, fmt.Errorf("agent: no record of transfer %s; the last %d are kept", id, a.options.Records)
+}
+
+// Transfers returns the records that are kept, oldest first.
+func (a *Agent) Transfers() []Record { return a.ledger.records() }
