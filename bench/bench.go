@@ -1,7 +1,8 @@
 // Package bench measures how fast Meridian moves bytes, side by side with
 // others that move bytes on the same machine in the same minutes.
 //
-//	          ┌ ours ─────┬── serving process (the command itself, again)
+//	          ┌ ours ─────┬── serving process (the command itself, again), or
+//	          │           │   both sides in this process: inproc, file
 //	          ├ nixl ─────┼── two Python processes
 //	rounds ─► ├ mooncake ─┼── two Python processes
 //	          ├ iperf3 ───┼── client and server
@@ -41,6 +42,9 @@ type Options struct {
 	Rounds int
 	// Peers by name, or "auto" for all that are installed, or "none".
 	Peers []string
+	// Dir is where sockets and files are made for the time of a run; empty means
+	// the system's directory for such things.
+	Dir string
 	// PeersDir is where `make peers` put them.
 	PeersDir string
 	// Pin gives each of Meridian's two sides half of the cores.
@@ -90,6 +94,9 @@ func (o *Options) validate() error {
 	); err != nil {
 		return err
 	}
+	if err := o.validateKinds(); err != nil {
+		return err
+	}
 	if len(o.Blocks) == 0 || o.Total.Bytes == 0 {
 		return fmt.Errorf("%w: nothing to move", ErrOptions)
 	}
@@ -97,6 +104,22 @@ func (o *Options) validate() error {
 		if block.Bytes == 0 || block.Bytes%wordBytes != 0 || o.Total.Bytes%block.Bytes != 0 {
 			return fmt.Errorf("%w: blocks of %s in a total of %s; a block is a multiple of %d bytes and divides the total",
 				ErrOptions, block, o.Total, wordBytes)
+		}
+	}
+	return nil
+}
+
+// validateKinds refuses what a fabric cannot do.
+func (o *Options) validateKinds() error {
+	for _, name := range o.Fabrics {
+		kind := fabricByName(name)
+		if o.Latency && kind.onDisk {
+			return fmt.Errorf("%w: the latency of a write with notification over %s: nobody is there to be notified", ErrOptions, name)
+		}
+		for _, peer := range o.Peers {
+			if why := kind.unfit[peer]; why != "" {
+				return fmt.Errorf("%w: no %s beside %s: %s", ErrOptions, peer, name, why)
+			}
 		}
 	}
 	return nil

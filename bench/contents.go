@@ -17,21 +17,25 @@ func word(of side, offset uint64) uint64 {
 	return (offset + uint64(of)) * 0x9E3779B97F4A7C15
 }
 
-// fill writes a pool's own contents into it.
-func fill(pool []byte, of side) {
-	for offset := 0; offset+wordBytes <= len(pool); offset += wordBytes {
-		binary.LittleEndian.PutUint64(pool[offset:], word(of, uint64(offset)))
+// fill writes what belongs at a byte offset of a side's pool, and behind it.
+func fill(part []byte, of side, at uint64) {
+	for i := 0; i+wordBytes <= len(part); i += wordBytes {
+		binary.LittleEndian.PutUint64(part[i:], word(of, at+uint64(i)))
 	}
 }
 
-// check reads the destination's pool: each block holds what lay at its
+// check looks at the destination's pool: each block holds what lay at its
 // counterpart in the source, and nothing lies behind it.
-func (c Case) check(pool []byte) error {
+func (c Case) check(look func(offset, length uint64) ([]byte, error)) error {
 	to := c.destination()
 	from := to.other()
 	sources := c.offsets(from)
 	for i, offset := range c.offsets(to) {
-		block := pool[offset : offset+c.Block]
+		found, err := look(offset, c.Block+c.gap())
+		if err != nil {
+			return fmt.Errorf("bench: looking at block %d: %w", i, err)
+		}
+		block, behind := found[:c.Block], found[c.Block:]
 		for at := uint64(0); at < c.Block; at += wordBytes {
 			got, want := binary.LittleEndian.Uint64(block[at:]), word(from, sources[i]+at)
 			if got != want {
@@ -39,7 +43,6 @@ func (c Case) check(pool []byte) error {
 					ErrContents, c, i, len(sources), offset, at, got, want, sources[i]+at)
 			}
 		}
-		behind := pool[offset+c.Block : offset+c.Block+c.gap()]
 		for at := 0; at < len(behind); at += wordBytes {
 			if binary.LittleEndian.Uint64(behind[at:]) != 0 {
 				return fmt.Errorf("%w: %v: byte %d behind block %d, at %d in the destination, was written", ErrContents, c, at, i, offset)

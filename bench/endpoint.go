@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"meridian/fabric"
-	"meridian/mem"
 	"meridian/mrdn"
 )
 
@@ -17,8 +16,18 @@ type setup struct {
 	Streams   int    `json:"streams"`
 	Checksums bool   `json:"checksums"`
 	PoolBytes uint64 `json:"pool_bytes"`
+	// Dir is for the sockets and files of both sides.
+	Dir string `json:"dir"`
 	// CPUProfile is a directory, or empty.
 	CPUProfile string `json:"cpu_profile"`
+}
+
+// profileName tells the serving sides of one run apart.
+func (s setup) profileName() string {
+	if s.Checksums {
+		return "serving-" + s.Fabric
+	}
+	return "serving-" + s.Fabric + "-no-checksums"
 }
 
 // introduction is what one side tells the other to be reached.
@@ -32,23 +41,23 @@ func (i introduction) peer() fabric.Peer {
 	return fabric.Peer{Name: i.Name, Incarnation: i.Incarnation, Address: i.Address}
 }
 
-// The one region that each side registers.
-const (
-	poolRegion = 1
-	poolEpoch  = 1
-)
+// poolEpoch is the epoch of the one region that each side registers; its id is
+// the side.
+const poolEpoch = 1
 
-// endpoint is one side: a fabric with a pool of memory.
+// endpoint is one side: a fabric with a pool.
 type endpoint struct {
 	side   side
 	fabric fabric.Fabric
-	pool   *mem.Arena
+	pool   *pool
 	self   introduction
 	notes  chan fabric.Notification
 }
 
-func openEndpoint(ctx context.Context, of side, s setup) (_ *endpoint, err error) {
-	e := &endpoint{side: of, notes: make(chan fabric.Notification, 1024)}
+func openEndpoint(ctx context.Context, of side, s setup, open opener) (_ *endpoint, err error) {
+	// There is room for all the notifications that nobody answers: whoever takes
+	// them may wait for a core that long.
+	e := &endpoint{side: of, notes: make(chan fabric.Notification, 2*samples)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, e.close(ctx))
@@ -56,17 +65,22 @@ func openEndpoint(ctx context.Context, of side, s setup) (_ *endpoint, err error
 	}()
 	e.self.Name = fmt.Sprintf("bench-%d", of)
 	e.self.Incarnation = newID()
-	if e.pool, err = mem.NewArena(mem.ArenaOptions{Name: e.self.Name, SizeBytes: s.PoolBytes, NUMANode: -1}); err != nil {
+	if of == serving && fabricByName(s.Fabric).onDisk {
+		e.pool, err = openFilePool(s.Dir, s.PoolBytes)
+	} else {
+		e.pool, err = openPool(e.self.Name, s.PoolBytes)
+	}
+	if err != nil {
 		return e, err
 	}
-	e.fabric, err = fabricByName(s.Fabric).open(ctx, fabricOptions{
-		Agent: e.self.Name, Incarnation: e.self.Incarnation, Streams: s.Streams, Checksums: s.Checksums, Events: e,
+	e.fabric, err = open(ctx, fabricOptions{
+		Agent: e.self.Name, Incarnation: e.self.Incarnation, Streams: s.Streams, Checksums: s.Checksums, Events: e, Dir: s.Dir,
 	})
 	if err != nil {
 		return e, err
 	}
 	e.self.Address = e.fabric.Address()
-	return e, e.fabric.Register(fabric.Region{ID: poolRegion, Epoch: poolEpoch, Section: e.pool.Section})
+	return e, e.fabric.Register(fabric.Region{ID: uint64(of), Epoch: poolEpoch, Section: e.pool.Section})
 }
 
 func newID() (id mrdn.ID) {
@@ -87,31 +101,31 @@ func (e *endpoint) Notified(n fabric.Notification) error {
 // LinkLost is of no use here: the transfer that runs fails, and says why.
 func (e *endpoint) LinkLost(fabric.Peer, error) {}
 
-func (e *endpoint) memory() []byte { return e.pool.Bytes(0, e.pool.Size()) }
+// Refused shows in what was posted.
+func (e *endpoint) Refused(string, error) {}
 
 // load writes the row's contents where they come from, and clears where they
 // go to.
-func (e *endpoint) load(ctx context.Context, c Case) {
-	apart(ctx, "load", func() {
-		if c.destination() == e.side {
-			clear(e.memory())
-		} else {
-			fill(e.memory(), e.side)
-		}
-	})
+func (e *endpoint) load(ctx context.Context, c Case) error {
+	if c.destination() == e.side {
+		return e.clear(ctx)
+	}
+	return apart(ctx, "load", func() error { return e.pool.fill(e.side) })
 }
 
+func (e *endpoint) clear(ctx context.Context) error { return apart(ctx, "clear", e.pool.clear) }
+
 // check reads what arrived; the side that only sends has nothing to check.
-func (e *endpoint) check(ctx context.Context, c Case) (err error) {
-	if c.destination() == e.side {
-		apart(ctx, "check", func() { err = c.check(e.memory()) })
+func (e *endpoint) check(ctx context.Context, c Case) error {
+	if c.destination() != e.side {
+		return nil
 	}
-	return err
+	return apart(ctx, "check", func() error { return c.check(e.pool.look) })
 }
 
 // list names a row's blocks in a side's pool.
 func (c Case) list(of side) (fabric.List, error) {
-	l := fabric.List{{Region: poolRegion, Epoch: poolEpoch}}
+	l := fabric.List{{Region: uint64(of), Epoch: poolEpoch}}
 	for _, offset := range c.offsets(of) {
 		if err := l[0].Spans.Add(offset, c.Block); err != nil {
 			return nil, err

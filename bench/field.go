@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -31,7 +33,7 @@ func openField(ctx context.Context, o Options, kind fabricKind, report *Report) 
 		return f, err
 	}
 	for _, checksum := range o.Checksums {
-		m, err := openOurs(ctx, o, kind.name, checksum)
+		m, err := openOurs(ctx, o, kind, checksum)
 		if err != nil {
 			return f, err
 		}
@@ -40,9 +42,26 @@ func openField(ctx context.Context, o Options, kind fabricKind, report *Report) 
 	return f, nil
 }
 
+// wanted picks from some peers those to measure beside a fabric, and whether
+// they must be there: those named must; with auto what is there will do, and who
+// does something else is noted.
+func (f *field) wanted(o Options, kind fabricKind, among []string) (names []string, must bool) {
+	must = o.Peers[0] != "auto"
+	for _, name := range among {
+		switch why := kind.unfit[name]; {
+		case must && !slices.Contains(o.Peers, name):
+		case why != "":
+			f.report.miss(Absence{Peer: name, Fabric: kind.name, Why: why})
+		default:
+			names = append(names, name)
+		}
+	}
+	return names, must
+}
+
 // openPeers starts who is wanted and there, and notes who is not.
 func (f *field) openPeers(ctx context.Context, o Options, kind fabricKind) error {
-	names, must := o.wanted(kind)
+	names, must := f.wanted(o, kind, PeerNames())
 	for _, name := range names {
 		who := peerByName(name)
 		absence := who.missing(o)
@@ -85,8 +104,8 @@ func (f *field) join(p contender, who peerKind, kind fabricKind) {
 	switch p := p.(type) {
 	case *pythonPeer:
 		title += " " + p.version
-		if who.name == "nixl" && kind.nixlTransport != "" {
-			title += " (UCX " + kind.nixlTransport + ")"
+		if who.name == "nixl" {
+			title += " (UCX " + cmp.Or(kind.nixlTransport, "default") + ")"
 		}
 	case *iperf:
 		title += " " + p.version

@@ -66,7 +66,7 @@ func measureLatency(ctx context.Context, o Options, fabricName string, report *R
 	defer cancel()
 	var lanes []*lane
 	for _, checksum := range o.Checksums {
-		m, err := openOurs(opening, o, fabricName, checksum)
+		m, err := openOurs(opening, o, kind, checksum)
 		if err != nil {
 			return err
 		}
@@ -76,12 +76,16 @@ func measureLatency(ctx context.Context, o Options, fabricName string, report *R
 		}
 		lanes = append(lanes, &lane{sprinter: m, pinned: o.Pin})
 	}
-	ping, err := openPing(opening, f.ours[0].child)
-	if err != nil {
-		return err
+	if child := f.ours[0].child; child == nil {
+		report.miss(Absence{Peer: pingName, Fabric: fabricName, Why: twoProcesses})
+	} else {
+		ping, err := openPing(opening, child)
+		if err != nil {
+			return err
+		}
+		defer ping.close()
+		lanes = append(lanes, &lane{sprinter: ping, pinned: o.Pin})
 	}
-	defer ping.close()
-	lanes = append(lanes, &lane{sprinter: ping, pinned: o.Pin})
 	if rival := f.openRival(opening, o, kind); rival != nil {
 		lanes = append(lanes, &lane{sprinter: rival, rival: true})
 	}
@@ -95,11 +99,8 @@ func measureLatency(ctx context.Context, o Options, fabricName string, report *R
 // openRival starts NIXL, the only peer with notifications, with both sides
 // polling.
 func (f *field) openRival(ctx context.Context, o Options, kind fabricKind) *pythonPeer {
-	names, _ := o.wanted(kind)
+	names, _ := f.wanted(o, kind, []string{"nixl"})
 	for _, name := range names {
-		if name != "nixl" {
-			continue
-		}
 		who := peerByName(name)
 		absence := who.missing(o)
 		if absence == nil {
@@ -179,16 +180,21 @@ func (m *ours) openSmall(ctx context.Context) error {
 	if err := m.load(ctx, Case{Op: "write", Block: smallBytes, Total: smallBytes, Layout: Dense}); err != nil {
 		return err
 	}
-	return m.child.ask(ctx, request{Do: "echo", Peer: &m.near.self}, nil)
+	_, err := m.far.do(ctx, request{Do: "echo", Peer: &m.near.self})
+	return err
 }
 
 // sprint times small writes of Meridian.
 func (m *ours) sprint(ctx context.Context, count int, pinned bool) (got lags, err error) {
-	if err := placePair(os.Getpid(), m.child.pid(), pinned); err != nil {
-		return got, err
+	servingPID := 0
+	if m.child != nil {
+		servingPID = m.child.pid()
+		if err := placePair(os.Getpid(), servingPID, pinned); err != nil {
+			return got, err
+		}
+		defer pin(os.Getpid(), usableCores())
 	}
-	defer pin(os.Getpid(), usableCores())
-	stop := watchCores(os.Getpid(), m.child.pid())
+	stop := watchCores(os.Getpid(), servingPID)
 	for range count {
 		took, err := m.small(ctx, keepQuiet)
 		if err != nil {
@@ -209,7 +215,7 @@ func (m *ours) sprint(ctx context.Context, count int, pinned bool) (got lags, er
 
 func (m *ours) small(ctx context.Context, notification string) (time.Duration, error) {
 	start := time.Now()
-	t, err := m.link.Post(ctx, m.prepared, fabric.PostOptions{ID: newID(), Notify: true, Notification: []byte(notification)})
+	t, err := m.link.Post(ctx, m.prepared[0], fabric.PostOptions{ID: newID(), Notify: true, Notification: []byte(notification)})
 	if err == nil {
 		err = t.Await(ctx)
 	}
@@ -226,12 +232,17 @@ func (m *ours) small(ctx context.Context, notification string) (time.Duration, e
 	return time.Since(start), nil
 }
 
-// watchCores tells how many cores two processes use until stop is called.
+// watchCores tells how many cores two processes use until stop is called. Where
+// the posting one serves as well, the other's id is 0 and it uses none.
 func watchCores(postingPID, servingPID int) (stop func() (forPosting, forServing float64)) {
 	start, near, far := time.Now(), cpuTime(postingPID), cpuTime(servingPID)
-	return func() (float64, float64) {
+	return func() (forPosting, forServing float64) {
 		wall := time.Since(start).Seconds()
-		return (cpuTime(postingPID) - near).Seconds() / wall, (cpuTime(servingPID) - far).Seconds() / wall
+		forPosting = (cpuTime(postingPID) - near).Seconds() / wall
+		if servingPID != 0 {
+			forServing = (cpuTime(servingPID) - far).Seconds() / wall
+		}
+		return forPosting, forServing
 	}
 }
 

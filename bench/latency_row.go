@@ -20,7 +20,8 @@ type LatencyRow struct {
 	// Ratio50 and Ratio99 are Meridian's over this one's; nil for Meridian.
 	Ratio50 *float64 `json:"ratio_p50,omitempty"`
 	Ratio99 *float64 `json:"ratio_p99,omitempty"`
-	// Cores that each side's process used meanwhile.
+	// Cores that each side's process used meanwhile; where one process is both,
+	// all of them are the posting side's.
 	PostingCores float64 `json:"posting_cores"`
 	ServingCores float64 `json:"serving_cores"`
 }

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"meridian/mem"
 )
 
 // memcpy copies the same blocks within this process, with every core: what the
 // machine's memory allows.
 type memcpy struct {
-	pools   [2]*mem.Arena // from, to
+	pools   [2]*pool // from, to
 	current Case
 	from    []uint64
 	to      []uint64
@@ -22,8 +20,7 @@ func openMemcpy(o Options) (contender, error) {
 	m := &memcpy{}
 	for i := range m.pools {
 		var err error
-		m.pools[i], err = mem.NewArena(mem.ArenaOptions{Name: "memcpy", SizeBytes: poolBytes(o.Total.Bytes), NUMANode: -1})
-		if err != nil {
+		if m.pools[i], err = openPool("memcpy", poolBytes(o.Total.Bytes)); err != nil {
 			return nil, errors.Join(err, m.close(context.Background()))
 		}
 	}
@@ -38,21 +35,24 @@ func (m *memcpy) load(ctx context.Context, c Case) error {
 	m.current = c
 	to := c.destination()
 	m.from, m.to = c.offsets(to.other()), c.offsets(to)
-	apart(ctx, "memcpy", func() { fill(m.memory(0), to.other()) })
-	return m.clear(ctx)
+	return errors.Join(
+		apart(ctx, "memcpy", func() error { return m.pools[0].fill(to.other()) }),
+		m.clear(ctx),
+	)
 }
 
 func (m *memcpy) round(ctx context.Context, _ bool) (float64, error) {
 	start := time.Now()
-	apart(ctx, "memcpy", func() {
+	err := apart(ctx, "memcpy", func() error {
 		var workers sync.WaitGroup
 		count := len(usableCores())
 		for i := range count {
 			workers.Go(func() { m.copyShare(i*len(m.to)/count, (i+1)*len(m.to)/count) })
 		}
 		workers.Wait()
+		return nil
 	})
-	return gbps(m.current.Total, time.Since(start)), nil
+	return gbps(m.current.Total, time.Since(start)), err
 }
 
 func (m *memcpy) copyShare(first, end int) {
@@ -62,14 +62,10 @@ func (m *memcpy) copyShare(first, end int) {
 	}
 }
 
-func (m *memcpy) clear(ctx context.Context) error {
-	apart(ctx, "memcpy", func() { clear(m.memory(1)) })
-	return nil
-}
+func (m *memcpy) clear(ctx context.Context) error { return apart(ctx, "memcpy", m.pools[1].clear) }
 
-func (m *memcpy) verify(ctx context.Context) (err error) {
-	apart(ctx, "memcpy", func() { err = m.current.check(m.memory(1)) })
-	return err
+func (m *memcpy) verify(ctx context.Context) error {
+	return apart(ctx, "memcpy", func() error { return m.current.check(m.pools[1].look) })
 }
 
 func (m *memcpy) rest()       {}

@@ -10,36 +10,65 @@ import (
 	"meridian/fabric"
 )
 
-// ours is Meridian: this process posts, a child serves.
+// ours is Meridian: this process posts; a child serves, or this process does.
 type ours struct {
 	checksum string // as asked for: on or off
 	pinned   bool
+	parts    int    // transfers that a round is cut into
+	dir      string // for the sockets and files of both sides
 	child    *process
+	far      partner
 	near     *endpoint
 	link     fabric.Link
 	current  Case
-	prepared *fabric.Prepared
+	prepared []*fabric.Prepared
 }
 
-func openOurs(ctx context.Context, o Options, fabricName, checksum string) (_ *ours, err error) {
-	m := &ours{checksum: checksum, pinned: o.Pin}
+// partner is the serving side.
+type partner interface {
+	do(ctx context.Context, r request) (answer, error)
+	close(ctx context.Context) error
+}
+
+// away is a partner in a process of its own.
+type away struct{ *process }
+
+func (a away) do(ctx context.Context, r request) (got answer, err error) {
+	err = a.ask(ctx, r, &got)
+	return got, err
+}
+
+func (a away) close(ctx context.Context) error { return a.stop(ctx) }
+
+func openOurs(ctx context.Context, o Options, kind fabricKind, checksum string) (_ *ours, err error) {
+	m := &ours{checksum: checksum, pinned: o.Pin && !kind.oneProcess, parts: 1}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.close(ctx))
 		}
 	}()
-	if m.child, err = startProcess("the serving side", o.ServeCommand, nil); err != nil {
+	if m.dir, err = os.MkdirTemp(o.Dir, "meridian-"); err != nil {
 		return m, err
 	}
 	s := setup{
-		Fabric: fabricName, Streams: o.Streams, Checksums: checksum == "on",
-		PoolBytes: poolBytes(o.Total.Bytes), CPUProfile: o.CPUProfile,
+		Fabric: kind.name, Streams: o.Streams, Checksums: checksum == "on",
+		PoolBytes: poolBytes(o.Total.Bytes), Dir: m.dir,
 	}
-	var far answer
-	if err := m.child.ask(ctx, request{Do: "open", Setup: &s}, &far); err != nil {
+	open := kind.opener()
+	if kind.oneProcess {
+		m.far, m.parts = newServer(open), o.Streams
+	} else {
+		s.CPUProfile = o.CPUProfile
+		if m.child, err = startProcess("the serving side", o.ServeCommand, nil); err != nil {
+			return m, err
+		}
+		m.far = away{m.child}
+	}
+	far, err := m.far.do(ctx, request{Do: "open", Setup: &s})
+	if err != nil {
 		return m, err
 	}
-	if m.near, err = openEndpoint(ctx, posting, s); err != nil {
+	if m.near, err = openEndpoint(ctx, posting, s, open); err != nil {
 		return m, err
 	}
 	m.link, err = m.near.fabric.Connect(ctx, far.Self.peer())
@@ -56,10 +85,12 @@ func (m *ours) name() string {
 func (m *ours) load(ctx context.Context, c Case) error {
 	m.release()
 	m.current = c
-	if err := m.child.ask(ctx, request{Do: "load", Case: &c}, nil); err != nil {
+	if _, err := m.far.do(ctx, request{Do: "load", Case: &c}); err != nil {
 		return err
 	}
-	m.near.load(ctx, c)
+	if err := m.near.load(ctx, c); err != nil {
+		return err
+	}
 	local, err := c.list(posting)
 	if err != nil {
 		return err
@@ -68,15 +99,38 @@ func (m *ours) load(ctx context.Context, c Case) error {
 	if err != nil {
 		return err
 	}
-	m.prepared, err = m.link.Prepare(c.op(), local, remote)
-	return err
+	return m.prepare(local, remote)
+}
+
+// prepare cuts the lists into equal parts, at the bounds of blocks.
+func (m *ours) prepare(local, remote fabric.List) error {
+	c := m.current
+	blocks := c.Total / c.Block
+	parts := min(uint64(m.parts), blocks)
+	for i := range parts {
+		from, to := i*blocks/parts*c.Block, (i+1)*blocks/parts*c.Block
+		near, err := local.Slice(nil, from, to-from)
+		if err != nil {
+			return err
+		}
+		far, err := remote.Slice(nil, from, to-from)
+		if err != nil {
+			return err
+		}
+		p, err := m.link.Prepare(c.op(), near, far)
+		if err != nil {
+			return err
+		}
+		m.prepared = append(m.prepared, p)
+	}
+	return nil
 }
 
 func (m *ours) release() {
-	if m.prepared != nil {
-		m.prepared.Release()
-		m.prepared = nil
+	for _, p := range m.prepared {
+		p.Release()
 	}
+	m.prepared = nil
 }
 
 // round ignores the runner's choice: whether Meridian is pinned is the user's.
@@ -89,18 +143,26 @@ func (m *ours) round(ctx context.Context, _ bool) (float64, error) {
 		defer pin(os.Getpid(), usableCores())
 	}
 	start := time.Now()
-	t, err := m.link.Post(ctx, m.prepared, fabric.PostOptions{ID: newID()})
-	if err == nil {
-		err = t.Await(ctx)
+	running := make([]*fabric.Transfer, len(m.prepared))
+	var err error
+	for i, p := range m.prepared {
+		if running[i], err = m.link.Post(ctx, p, fabric.PostOptions{ID: newID()}); err != nil {
+			return 0, m.explain(err)
+		}
 	}
-	if err != nil {
-		return 0, m.explain(err)
+	for _, t := range running {
+		if err := t.Await(ctx); err != nil {
+			return 0, m.explain(err)
+		}
 	}
 	return gbps(m.current.Total, time.Since(start)), nil
 }
 
 // explain puts the death of the serving side before what followed from it.
 func (m *ours) explain(err error) error {
+	if m.child == nil {
+		return err
+	}
 	select {
 	case <-m.child.exited:
 		return m.child.gone(err)
@@ -114,24 +176,30 @@ func gbps(bytes uint64, took time.Duration) float64 {
 }
 
 func (m *ours) clear(ctx context.Context) error {
-	if m.current.destination() == serving {
-		return m.child.ask(ctx, request{Do: "clear"}, nil)
+	if m.current.destination() == posting {
+		return m.near.clear(ctx)
 	}
-	apart(ctx, "clear", func() { clear(m.near.memory()) })
-	return nil
+	_, err := m.far.do(ctx, request{Do: "clear"})
+	return err
 }
 
 func (m *ours) verify(ctx context.Context) error {
-	if err := m.child.ask(ctx, request{Do: "check"}, nil); err != nil {
+	if _, err := m.far.do(ctx, request{Do: "check"}); err != nil {
 		return fmt.Errorf("after %v: %w", m.current, err)
 	}
 	return m.near.check(ctx, m.current)
 }
 
 // Nothing of ours spins, so it can wait without being stopped.
-func (m *ours) rest()       {}
-func (m *ours) wake()       {}
-func (m *ours) pids() []int { return []int{m.child.pid()} }
+func (m *ours) rest() {}
+func (m *ours) wake() {}
+
+func (m *ours) pids() []int {
+	if m.child == nil {
+		return nil
+	}
+	return []int{m.child.pid()}
+}
 
 func (m *ours) close(ctx context.Context) error {
 	m.release()
@@ -139,8 +207,11 @@ func (m *ours) close(ctx context.Context) error {
 	if m.near != nil {
 		errs = append(errs, m.near.close(ctx))
 	}
-	if m.child != nil {
-		errs = append(errs, m.child.stop(ctx))
+	if m.far != nil {
+		errs = append(errs, m.far.close(ctx))
+	}
+	if m.dir != "" {
+		errs = append(errs, os.RemoveAll(m.dir))
 	}
 	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -24,16 +25,23 @@ type peerKind struct {
 // Absence is a peer that is not in the report.
 type Absence struct {
 	Peer string
-	Why  string
+	// Fabric is the one beside which it is not; empty means any.
+	Fabric string
+	Why    string
 	// Fix is what to type to have it.
 	Fix string
 }
 
 func (a Absence) String() string {
-	if a.Fix == "" {
-		return fmt.Sprintf("%s is absent: %s", a.Peer, a.Why)
+	text := a.Peer + " is absent"
+	if a.Fabric != "" {
+		text += " beside " + a.Fabric
 	}
-	return fmt.Sprintf("%s is absent: %s; to have it: %s", a.Peer, a.Why, a.Fix)
+	text += ": " + a.Why
+	if a.Fix != "" {
+		text += "; to have it: " + a.Fix
+	}
+	return text
 }
 
 // peers in the order of the report's columns.
@@ -75,18 +83,6 @@ func (o *Options) validatePeers() error {
 	return known("peer", o.Peers, PeerNames())
 }
 
-// wanted lists the peers to measure beside a fabric, and whether all must be
-// there: those named must, with auto what is there will do.
-func (o *Options) wanted(f fabricKind) (names []string, must bool) {
-	switch o.Peers[0] {
-	case "none":
-		return nil, false
-	case "auto":
-		return f.rivals, false
-	}
-	return o.Peers, true
-}
-
 func noProgram(name string) func(Options) *Absence {
 	return func(Options) *Absence {
 		if _, err := exec.LookPath(name); err != nil {
@@ -114,9 +110,11 @@ func openNIXL(ctx context.Context, kind peerKind, o Options, f fabricKind) (cont
 }
 
 func openNIXLWith(ctx context.Context, kind peerKind, o Options, f fabricKind, servingThread bool) (*pythonPeer, error) {
-	environment := []string{"NIXL_LOG_LEVEL=ERROR", "UCX_LOG_LEVEL=error"}
+	// "all" is UCX's default; said, so that no setting of whoever runs this
+	// comes between.
+	environment := []string{"NIXL_LOG_LEVEL=ERROR", "UCX_LOG_LEVEL=error", "UCX_TLS=" + cmp.Or(f.nixlTransport, "all")}
 	if f.nixlTransport != "" {
-		environment = append(environment, "UCX_TLS="+f.nixlTransport, "UCX_NET_DEVICES=lo")
+		environment = append(environment, "UCX_NET_DEVICES=lo")
 	}
 	return openPython(ctx, kind, pythonOptions{
 		python: interpreter(o, kind.name), environment: environment, poolBytes: poolBytes(o.Total.Bytes), servingThread: servingThread,

@@ -29,7 +29,9 @@ func openPing(ctx context.Context, child *process) (*ping, error) {
 	return &ping{conn: conn, child: child}, nil
 }
 
-func (p *ping) name() string { return "ping-pong" }
+const pingName = "ping-pong"
+
+func (p *ping) name() string { return pingName }
 
 func (p *ping) sprint(ctx context.Context, count int, pinned bool) (got lags, err error) {
 	if err := placePair(os.Getpid(), p.child.pid(), pinned); err != nil {

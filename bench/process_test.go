@@ -14,9 +14,11 @@ import (
 	"time"
 )
 
-func openSmallOurs(t *testing.T) *ours {
+func openSmallOurs(t *testing.T, kind fabricKind) *ours {
 	t.Helper()
-	m, err := openOurs(t.Context(), smallRun(t), "tcp", "on")
+	o := smallRun(t)
+	o.Streams = 3
+	m, err := openOurs(t.Context(), o, kind, "on")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +31,13 @@ func openSmallOurs(t *testing.T) *ours {
 // A fabric that swaps two blocks must fail the run: here the serving side is
 // told of another row than the one that is moved.
 func TestVerifyComparesWithTheRow(t *testing.T) {
-	m := openSmallOurs(t)
+	for _, kind := range fabrics {
+		t.Run(kind.name, func(t *testing.T) { verifyCompares(t, kind) })
+	}
+}
+
+func verifyCompares(t *testing.T, kind fabricKind) {
+	m := openSmallOurs(t, kind)
 	if _, err := m.round(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +55,7 @@ func TestVerifyComparesWithTheRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.release()
-	if m.prepared, err = m.link.Prepare(other.op(), local, remote); err != nil {
+	if err := m.prepare(local, remote); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.round(t.Context(), false); err != nil {
@@ -65,8 +73,13 @@ func TestVerifyComparesWithTheRow(t *testing.T) {
 	if err := m.close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := syscall.Kill(m.child.pid(), 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("the serving side is left: %v", err)
+	if m.child != nil {
+		if err := syscall.Kill(m.child.pid(), 0); !errors.Is(err, syscall.ESRCH) {
+			t.Errorf("the serving side is left: %v", err)
+		}
+	}
+	if _, err := os.Stat(m.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is left: %v", m.dir, err)
 	}
 }
 
@@ -84,7 +97,7 @@ func TestServingSideDies(t *testing.T) {
 			return m.verify(t.Context())
 		},
 	} {
-		m := openSmallOurs(t)
+		m := openSmallOurs(t, fabricByName("tcp"))
 		kill := time.AfterFunc(20*time.Millisecond, func() { _ = m.child.cmd.Process.Kill() })
 		err := ask(m)
 		kill.Stop()

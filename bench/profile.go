@@ -32,6 +32,7 @@ func startProfile(directory, name string) (stop func() error, err error) {
 
 // apart runs what is not part of the measured work under the label "bench", so
 // that `go tool pprof -tagignore=bench` leaves it out of a profile.
-func apart(ctx context.Context, what string, do func()) {
-	pprof.Do(ctx, pprof.Labels("bench", what), func(context.Context) { do() })
+func apart(ctx context.Context, what string, do func() error) (err error) {
+	pprof.Do(ctx, pprof.Labels("bench", what), func(context.Context) { err = do() })
+	return err
 }

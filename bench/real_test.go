@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"strings"
 	"testing"
 
 	"meridian/internal/need"
@@ -29,6 +30,29 @@ func TestRealPeers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRealDefaultTransport measures NIXL as UCX likes it, where no network is
+// between the two.
+func TestRealDefaultTransport(t *testing.T) {
+	o := smallRun(t)
+	o.Fabrics, o.PeersDir, o.Peers, o.Ops = []string{"host"}, "../.peers", []string{"nixl"}, []string{"read", "write"}
+	if absence := peerByName("nixl").missing(o); absence != nil {
+		need.Skip(t, "nixl", absence.Why+"; to have it: "+absence.Fix)
+	}
+	report, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range report.Rows {
+		if row.Ratio["nixl"] == nil {
+			t.Errorf("%s: absent: %v", row.Op, report.Absent)
+		}
+	}
+	var text strings.Builder
+	if err := report.WriteText(&text); err != nil || !strings.Contains(text.String(), "(UCX default)") {
+		t.Errorf("%v\n%s", err, text.String())
 	}
 }
 

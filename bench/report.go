@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -98,6 +100,11 @@ func (r *Report) header() string {
 	if len(r.versions) > 0 {
 		fmt.Fprintf(&b, "beside %s\n", strings.Join(r.versions, ", "))
 	}
+	for _, name := range r.options.Fabrics {
+		if kind := fabricByName(name); kind.note != "" {
+			fmt.Fprintf(&b, "%s: in %s, %s\n", name, cmp.Or(r.options.Dir, os.TempDir()), kind.note)
+		}
+	}
 	for _, absence := range r.Absent {
 		fmt.Fprintf(&b, "%s\n", absence)
 	}
@@ -108,8 +115,12 @@ func (r *Report) header() string {
 }
 
 func (r *Report) writeRows(w io.Writer) error {
-	fmt.Fprintf(w, "GB/s (1e9 bytes), median [min–max] of %d rounds of %s over %d streams; ×: Meridian's median over the peer's; OTHERS: cores used by others\n\n",
-		r.options.Rounds, r.options.Total, r.options.Streams)
+	streams := ""
+	if slices.ContainsFunc(r.options.Fabrics, func(name string) bool { return fabricByName(name).streams }) {
+		streams = fmt.Sprintf(" over %d streams", r.options.Streams)
+	}
+	fmt.Fprintf(w, "GB/s (1e9 bytes), median [min–max] of %d rounds of %s%s; ×: Meridian's median over the peer's; OTHERS: cores used by others\n\n",
+		r.options.Rounds, r.options.Total, streams)
 	present := r.present()
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(table, "FABRIC\tOP\tBLOCK\tLAYOUT\tSUMS\tMERIDIAN")

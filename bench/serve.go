@@ -29,9 +29,11 @@ type answer struct {
 	Address string        `json:"address,omitempty"`
 }
 
-// server is the serving side of a measurement, in a process of its own.
+// server is the serving side of a measurement, in a process of its own or, with
+// the opener of the posting side, in that one's.
 type server struct {
 	*endpoint
+	opener      opener
 	current     Case
 	stopProfile func() error
 	echoing     sync.WaitGroup
@@ -42,10 +44,14 @@ type server struct {
 // closeLimit bounds how long a side takes to close in order.
 const closeLimit = 10 * time.Second
 
+func newServer(o opener) *server {
+	return &server{opener: o, stopProfile: func() error { return nil }, stopEcho: func() {}}
+}
+
 // Serve is the serving side: it does what the lines of in ask, answers on out,
 // and returns when in ends.
 func Serve(in io.Reader, out io.Writer) error {
-	s := &server{stopProfile: func() error { return nil }, stopEcho: func() {}}
+	s := newServer(nil)
 	defer s.stopEcho()
 	err := s.serve(in, json.NewEncoder(out))
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
@@ -80,11 +86,9 @@ func (s *server) do(ctx context.Context, r request) (answer, error) {
 		return s.open(ctx, *r.Setup)
 	case "load":
 		s.current = *r.Case
-		s.load(ctx, s.current)
-		return answer{}, nil
+		return answer{}, s.load(ctx, s.current)
 	case "clear":
-		apart(ctx, "clear", func() { clear(s.memory()) })
-		return answer{}, nil
+		return answer{}, s.clear(ctx)
 	case "check":
 		return answer{}, s.check(ctx, s.current)
 	case "echo":
@@ -96,10 +100,13 @@ func (s *server) do(ctx context.Context, r request) (answer, error) {
 }
 
 func (s *server) open(ctx context.Context, o setup) (a answer, err error) {
-	if s.stopProfile, err = startProfile(o.CPUProfile, "serving"); err != nil {
+	if s.stopProfile, err = startProfile(o.CPUProfile, o.profileName()); err != nil {
 		return a, err
 	}
-	if s.endpoint, err = openEndpoint(ctx, serving, o); err != nil {
+	if s.opener == nil {
+		s.opener = fabricByName(o.Fabric).opener()
+	}
+	if s.endpoint, err = openEndpoint(ctx, serving, o, s.opener); err != nil {
 		return a, err
 	}
 	return answer{Self: &s.self}, nil

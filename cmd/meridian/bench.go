@@ -23,21 +23,22 @@ type benchTransfer struct {
 	Block      []bench.Size   `default:"4KiB,16KiB,64KiB,256KiB,1MiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
 	Total      bench.Size     `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."`
 	Layout     []bench.Layout `default:"scattered,dense" placeholder:"NAME" help:"How blocks lie in memory: scattered, dense; default both."`
-	Streams    int            `placeholder:"N" help:"TCP connections; default one per core, at most 8."`
+	Streams    int            `placeholder:"N" help:"Connections of tcp; transfers at a time of inproc and file, which move each with one core. Default one per core, at most 8."`
 	Checksum   []string       `default:"on" placeholder:"on|off" help:"Whether Meridian checksums: on, off, or on,off for a row of each; default ${default}. Peers never do."`
 	Rounds     int            `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
 	Peers      []string       `default:"auto" placeholder:"NAME" help:"Who to measure beside: auto for all that are installed, none, or some of ${peers}; default ${default}."`
 	JSON       string         `placeholder:"FILE" help:"Write the rows to this file; - for standard output, without the table."`
 	Pin        bool           `help:"Give each of Meridian's two processes half of the cores. Peers are pinned if they are faster so."`
+	Dir        string         `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets and file its file (default: the system's directory for temporary files)."`
 	Latency    bool           `help:"Measure the latency of a 4 KiB write with notification instead."`
 	PeersDir   string         `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL and Mooncake; default ${default}."`
 	CPUProfile string         `name:"cpuprofile" placeholder:"DIR" help:"Write CPU profiles of both of Meridian's processes there."`
 }
 
 func (c *benchTransfer) Help() string {
-	return "Everybody moves the same bytes in turn, round by round, between two processes on this machine. What arrives is " +
-		"compared with what was sent. Ratios from one run can be compared; figures from two runs can not.\n\n" +
-		"With --cpuprofile,\n\n  go tool pprof -tagignore=bench -top DIR/serving.pprof\n\n" +
+	return "Everybody moves the same bytes in turn, round by round, between two processes on this machine; over inproc and file, " +
+		"within one. What arrives is compared with what was sent. Ratios from one run can be compared; figures from two runs can not.\n\n" +
+		"With --cpuprofile,\n\n  go tool pprof -tagignore=bench -top DIR/serving-tcp.pprof\n\n" +
 		"leaves out what is not part of a transfer."
 }
 
@@ -50,7 +51,7 @@ func (c *benchTransfer) Run(std *stdio) error {
 	defer stop()
 	report, err := bench.Run(ctx, bench.Options{
 		Fabrics: c.Fabric, Ops: c.Op, Blocks: c.Block, Total: c.Total, Layouts: c.Layout, Checksums: c.Checksum,
-		Streams: c.Streams, Rounds: c.Rounds, Peers: c.Peers, PeersDir: c.PeersDir, Pin: c.Pin, Latency: c.Latency,
+		Streams: c.Streams, Rounds: c.Rounds, Peers: c.Peers, Dir: c.Dir, PeersDir: c.PeersDir, Pin: c.Pin, Latency: c.Latency,
 		CPUProfile: c.CPUProfile, ServeCommand: []string{self, "bench", "__serve"}, Version: thisBuild().Version,
 		Progress: progressOn(std.err),
 	})
