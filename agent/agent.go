@@ -11,6 +11,10 @@
 // An agent is its name and the incarnation of this start. What was prepared for
 // one incarnation of a peer never reaches another: it fails with what was
 // expected and what came.
+//
+// Lock order: ledger, Transfer, Agent, Peer. None of them is held across a call
+// to a fabric, since a fabric calls back with locks of its own; a region's
+// changing and a request's preparing are, and no callback takes those.
 package agent
 
 import (

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -59,7 +60,7 @@ func (u *audit) note(level slog.Level, what string, attributes ...any) {
 	}
 	u.mu.Unlock()
 	if log {
-		u.logger.Log(nil, level, what, append([]any{"audit", true}, attributes...)...) //nolint:staticcheck // there is no caller to speak of
+		u.logger.Log(context.Background(), level, what, append([]any{"audit", true}, attributes...)...)
 	}
 }
 

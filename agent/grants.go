@@ -38,7 +38,7 @@ func (a *Agent) Grant(o GrantOptions) (mrdn.ID, error) {
 		return mrdn.ID{}, fmt.Errorf("agent: a grant is for reading or for writing, not for operation %d", o.Op)
 	case o.For <= 0:
 		return mrdn.ID{}, fmt.Errorf("agent: a grant for %v would never hold", o.For)
-	case o.Side.List == nil || o.Side.List.peer != nil:
+	case o.Side.List == nil || o.Side.List.agent != a || o.Side.List.peer != nil:
 		return mrdn.ID{}, fmt.Errorf("agent: a grant opens this agent's own memory: use a list of Local's")
 	}
 	list, err := o.Side.List.pick(o.Side.Indices)

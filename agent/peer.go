@@ -111,6 +111,13 @@ func (p *Peer) learnSpeed(op fabric.Op, bytes uint64, a *Attempt) {
 	p.measured[key] = rate
 }
 
+// speed is what was learnt, in bytes to a nanosecond; 0 is nothing.
+func (p *Peer) speed(m measure) float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.measured[m]
+}
+
 // Regions lists what is known of the peer's memory, by id.
 func (p *Peer) Regions() []RegionInfo {
 	p.mu.Lock()

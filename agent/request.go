@@ -85,16 +85,13 @@ func (a *Agent) Prepare(op fabric.Op, local, remote Side) (*Request, error) {
 }
 
 func (r *Request) candidates(local, remote *List) []candidate {
-	r.peer.mu.Lock()
-	defer r.peer.mu.Unlock()
 	var all []candidate
 	for _, f := range r.agent.fabrics {
-		_, peerHas := r.peer.fabrics[f.Name()]
 		c := candidate{
-			name: f.Name(), capabilities: f.Capabilities(), peerHasIt: peerHas,
+			name: f.Name(), capabilities: f.Capabilities(), peerHasIt: r.peer.address(f.Name()) != nil,
 			local: local.reachedBy(f.Name()), remote: remote.reachedBy(f.Name()),
 		}
-		if rate := r.peer.measured[measure{f.Name(), r.op}]; rate > 0 {
+		if rate := r.peer.speed(measure{f.Name(), r.op}); rate > 0 {
 			c.expected, c.measured = time.Duration(float64(r.bytes)/rate), true
 		}
 		all = append(all, c)

@@ -180,6 +180,7 @@ func (t *Transfer) failure() error {
 var wrongEverywhere = []error{
 	fabric.ErrCancelled, fabric.ErrDeadline, fabric.ErrStalePeer, fabric.ErrStaleEpoch, fabric.ErrUnknownRegion,
 	fabric.ErrOverlap, fabric.ErrLengths, fabric.ErrReleased, ErrForgotten,
+	fabric.ErrNoGrant, fabric.ErrGrantSpans, fabric.ErrGrantPeer, fabric.ErrGrantOp, fabric.ErrGrantExpired, fabric.ErrGrantRevoked,
 	mem.ErrBounds, mem.ErrSpans, mem.ErrClosed, mem.ErrGone, mem.ErrReadOnly,
 }
 

@@ -3,10 +3,11 @@
 // of it is called. It computes; it does no I/O and imports no other room.
 //
 //	Geometry     what one token's cache is made of, before any cut
-//	  Layer        KV heads × head dim, K and V or one MLA latent, window
+//	  Layer        KV heads × head dim, K and V or one MLA latent, window, indexer
 //	Parallelism  how it is cut: pipeline stages × attention DP × tensor × context
 //	  Rank         one cell of that cut
 //	Layout       the order of the axes in memory: layer, block, head, token, …
+//	Packing      in which pieces that memory must stay whole
 //	Scope        what the cache is *of* besides its tokens: model, adapter, salt
 //	BlockKey     the name of one block: a chained hash over Scope and tokens
 //	TokenRange   half-open range of token positions

@@ -21,6 +21,15 @@ const (
 	Latent
 )
 
+var attentionNames = [...]string{KeyValue: "key_value", Latent: "latent"}
+
+func (a Attention) String() string {
+	if int(a) >= len(attentionNames) {
+		return fmt.Sprintf("attention(%d)", uint8(a))
+	}
+	return attentionNames[a]
+}
+
 // Layer is the cache of one transformer layer for the whole model, before any
 // cut over ranks. It is comparable: layers that are equal form a group.
 type Layer struct {
@@ -32,6 +41,9 @@ type Layer struct {
 	HeadDim int
 	// WindowTokens is how far back a sliding-window layer attends; 0 means all.
 	WindowTokens int
+	// IndexBytes is the size of the vector that a sparse-attention indexer keeps
+	// of each token beside the layer's cache, in a type of its own; 0 means none.
+	IndexBytes int
 }
 
 // Factor is the number of vectors a head keeps per token: 2 for K and V, 1 for
@@ -43,9 +55,9 @@ func (l Layer) Factor() int {
 	return 2
 }
 
-// elementsPerToken has no overflow check: Geometry.Validate bounds the factors.
-func (l Layer) elementsPerToken() int64 {
-	return int64(l.Factor()) * int64(l.KVHeads) * int64(l.HeadDim)
+// bytesPerToken has no overflow check: Geometry.Validate bounds the factors.
+func (l Layer) bytesPerToken(dtype DType) int64 {
+	return int64(l.Factor())*int64(l.KVHeads)*int64(l.HeadDim)*int64(dtype.Bytes()) + int64(l.IndexBytes)
 }
 
 // LiveTokens returns the positions a decoder still needs at a context of
@@ -95,12 +107,13 @@ func (g Geometry) Groups() []Group {
 	return groups
 }
 
-// Limits that no real model reaches. They keep a token's bytes under 2^51, so
+// Limits that no real model reaches. They keep a token's bytes at about 2^51, so
 // that only a product with a caller's token count needs an overflow check.
 const (
-	maxLayers  = 1 << 14
-	maxKVHeads = 1 << 14
-	maxHeadDim = 1 << 20
+	maxLayers     = 1 << 14
+	maxKVHeads    = 1 << 14
+	maxHeadDim    = 1 << 20
+	maxIndexBytes = 1 << 20
 )
 
 // Validate says what is impossible about g.
@@ -123,6 +136,8 @@ func (g Geometry) Validate() error {
 			return fmt.Errorf("%w: layer %d: head dim %d, must be 1…%d", ErrShape, i, l.HeadDim, maxHeadDim)
 		case l.WindowTokens < 0:
 			return fmt.Errorf("%w: layer %d: window of %d tokens", ErrShape, i, l.WindowTokens)
+		case l.IndexBytes < 0 || l.IndexBytes > maxIndexBytes:
+			return fmt.Errorf("%w: layer %d: indexer of %d bytes a token, must be 0…%d", ErrShape, i, l.IndexBytes, maxIndexBytes)
 		}
 	}
 	return nil
@@ -131,11 +146,11 @@ func (g Geometry) Validate() error {
 // BytesPerToken is the size of one token's cache over all layers and heads. g
 // must be valid.
 func (g Geometry) BytesPerToken() int64 {
-	var elements int64
+	var total int64
 	for _, l := range g.Layers {
-		elements += l.elementsPerToken()
+		total += l.bytesPerToken(g.DType)
 	}
-	return elements * int64(g.DType.Bytes())
+	return total
 }
 
 // BytesPerBlock is the size of a block of blockTokens tokens over all layers.
@@ -148,7 +163,7 @@ func (g Geometry) BytesPerBlock(blockTokens int) (int64, error) {
 func (g Geometry) BytesForContext(contextTokens int) (int64, error) {
 	var total int64
 	for _, l := range g.Layers {
-		part, err := g.bytesFor(l.LiveTokens(contextTokens).Len(), l.elementsPerToken()*int64(g.DType.Bytes()))
+		part, err := g.bytesFor(l.LiveTokens(contextTokens).Len(), l.bytesPerToken(g.DType))
 		if err != nil {
 			return 0, err
 		}

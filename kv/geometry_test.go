@@ -94,6 +94,8 @@ func TestImpossibleGeometries(t *testing.T) {
 		"MLA with heads":    Uniform(2, Layer{Attention: Latent, KVHeads: 2, HeadDim: 8}, BFloat16),
 		"unknown attention": Uniform(2, Layer{Attention: 7, KVHeads: 1, HeadDim: 8}, BFloat16),
 		"negative window":   Uniform(2, Layer{KVHeads: 1, HeadDim: 8, WindowTokens: -1}, BFloat16),
+		"negative indexer":  Uniform(2, Layer{KVHeads: 1, HeadDim: 8, IndexBytes: -1}, BFloat16),
+		"huge indexer":      Uniform(2, Layer{KVHeads: 1, HeadDim: 8, IndexBytes: maxIndexBytes + 1}, BFloat16),
 	} {
 		if err := g.Validate(); !errors.Is(err, ErrShape) {
 			t.Errorf("%s: got %v, want ErrShape", name, err)
@@ -141,6 +143,9 @@ func TestNamesRoundTrip(t *testing.T) {
 		if tier, err := ParseTier(name); err == nil {
 			t.Errorf("tier %q was read as %v", name, tier)
 		}
+	}
+	if KeyValue.String() != "key_value" || Latent.String() != "latent" || Attention(7).String() != "attention(7)" {
+		t.Error("names of attention changed")
 	}
 	if Tier(3).Valid() || Tier(3).String() != "tier(3)" || Phase(9).String() != "phase(9)" || DType(99).String() != "dtype(99)" {
 		t.Error("an unknown value must print as its number")

@@ -99,6 +99,22 @@ func (l Layout) String() string {
 	return axes
 }
 
+// Innermost returns l with one axis moved to the end.
+func (l Layout) Innermost(axis Axis) Layout {
+	var moved Layout
+	at := 0
+	for _, a := range l.order {
+		if a != axis {
+			moved.order[at] = a
+			at++
+		}
+	}
+	if at < len(l.order) {
+		moved.order[at] = axis
+	}
+	return moved
+}
+
 // Extents is the size of each axis of one rank's memory of one group of layers.
 type Extents struct {
 	Layers, Blocks, Parts, Heads, Tokens, Elements int

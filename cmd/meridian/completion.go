@@ -8,6 +8,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"meridian/config"
+	"meridian/kv"
 	"meridian/models"
 )
 
@@ -124,8 +125,11 @@ func (t *typed) candidates(last string) []string {
 }
 
 func valuesOf(flag *kong.Flag) []string {
-	if flag.Name == "model" {
+	switch flag.PlaceHolder {
+	case "FAMILY":
 		return models.Names()
+	case "MODEL":
+		return kv.ModelNames()
 	}
 	return flag.EnumSlice()
 }

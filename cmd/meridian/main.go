@@ -28,8 +28,10 @@ type commands struct {
 	Version    versionCommand    `cmd:"" help:"Say which build this is."`
 	ConfigCmds configCommands    `cmd:"" name:"config" help:"Write, check, show and explain meridian.toml."`
 	Frame      frameCommands     `cmd:"" help:"Encode, inspect and verify MRDN frames."`
+	Plan       planCommand       `cmd:"" help:"Show who sends what to whom when a KV cache moves between two engines."`
 	Bench      benchCommands     `cmd:"" help:"Measure, side by side with peers."`
 	Doctor     doctorCommand     `cmd:"" help:"Tell what this machine has and what each thing enables."`
+	Cert       certCommands      `cmd:"" help:"Make a CA for a cell, issue certificates and show them."`
 	Directory  directoryCommand  `cmd:"" help:"Run the directory of a cell (an embedded etcd)."`
 	Agent      agentCommand      `cmd:"" help:"Run a transfer agent."`
 	Peers      peersCommand      `cmd:"" help:"List the agents of a cell."`

@@ -1,0 +1,107 @@
+package reshard
+
+import "iter"
+
+// Run is Count copies of Length bytes each: from Src in the source rank's memory
+// to Dst in the destination rank's, then SrcStride and DstStride bytes further.
+// A run of one copy has no strides.
+type Run struct {
+	Src, Dst             int64
+	Length, Count        int64
+	SrcStride, DstStride int64
+}
+
+// Flow is everything that goes from one source rank to one destination rank.
+type Flow struct {
+	Src, Dst int // rank numbers, as kv.Parallelism.Index counts
+
+	shape  *Shape
+	parts  []part
+	layers interval // of the model
+}
+
+// part is one need of a flow with the tokens it is for.
+type part struct {
+	need *need
+	lane *lane
+	base int64 // of the component in the source's memory
+}
+
+// Layers returns the part of f that belongs to layers [first, end) of the model,
+// so that layers can move as they are computed.
+func (f Flow) Layers(first, end int) Flow {
+	f.layers = f.layers.intersect(interval{first, end})
+	return f
+}
+
+// clip returns which of the need's layers belong to the flow.
+func (f Flow) clip(n *need) interval {
+	return n.layers.intersect(f.shape.components[n.component].within(f.layers))
+}
+
+// Bytes is how much moves.
+func (f Flow) Bytes() int64 {
+	var total int64
+	for _, p := range f.parts {
+		total += p.need.tile.bytesEachToken * p.lane.tokens * int64(f.clip(p.need).len())
+	}
+	return total
+}
+
+// Runs yields what to copy, in an order that both sides share. No byte of the
+// destination is in two runs of a plan, so they may be done in any order.
+func (f Flow) Runs() iter.Seq[Run] {
+	return func(yield func(Run) bool) {
+		f.eachNest(func(n *nest, src, dst int64) bool { return n.each(0, src, dst, yield) })
+	}
+}
+
+// CountRuns is how many runs there are, and of how many pieces.
+func (f Flow) CountRuns() (runs, pieces int64) {
+	f.eachNest(func(n *nest, _, _ int64) bool {
+		r := n.runs()
+		runs += r
+		if n.depth > 0 {
+			r *= n.loops[n.depth-1].count
+		}
+		pieces += r
+		return true
+	})
+	return runs, pieces
+}
+
+// eachNest visits every tile times every stretch.
+func (f Flow) eachNest(visit func(n *nest, src, dst int64) bool) {
+	for _, p := range f.parts {
+		layers, t := f.clip(p.need), &p.need.tile
+		if layers.len() == 0 {
+			continue
+		}
+		skipped := int64(layers.first - p.need.layers.first)
+		src, dst := p.base+t.src+skipped*t.layer.src, t.dst+skipped*t.layer.dst
+		for i := range p.lane.pieces {
+			if !t.eachNest(int64(layers.len()), &p.lane.pieces[i], src, dst, visit) {
+				return
+			}
+		}
+	}
+}
+
+// eachNest visits the stretches of one pattern.
+func (t *tile) eachNest(layers int64, p *pieces, src, dst int64, visit func(n *nest, src, dst int64) bool) bool {
+	src += int64(p.srcToken) * t.token.src
+	dst += int64(p.dstToken) * t.token.dst
+	var n nest
+	var folded stretch
+	for at := 0; at < len(p.blocks); {
+		s := p.stretch(at)
+		if s.count != folded.count || s.srcStep != folded.srcStep || s.dstStep != folded.dstStep {
+			n, folded = fold(t.elementBytes, t.loops(layers, p.tokens, s)), s
+		}
+		if !visit(&n, src+int64(s.first.src)*t.block.src, dst+int64(s.first.dst)*t.block.dst) {
+			return false
+		}
+		at += int(s.count)
+	}
+	return true
+}

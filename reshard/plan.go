@@ -1,0 +1,216 @@
+package reshard
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/zeebo/blake3"
+
+	"meridian/kv"
+)
+
+// Plan is who sends what to whom for one request.
+type Plan struct {
+	shape  *Shape
+	flows  []Flow
+	digest kv.Hash
+}
+
+// Limits on what one request can cost to plan.
+const (
+	maxTokens = 1 << 40
+	maxPieces = 1 << 22
+)
+
+// Plan plans a request. Everything in it may come from a stranger: what does not
+// fit fails with ErrRequest.
+func (s *Shape) Plan(r Request) (*Plan, error) {
+	if r.ContextTokens == 0 {
+		r.ContextTokens = r.Tokens.End
+	}
+	if err := r.validate(s); err != nil {
+		return nil, err
+	}
+	lanes := make([][]lane, len(s.components))
+	left := maxPieces
+	for i, c := range s.components {
+		var err error
+		if lanes[i], err = s.cut(c, r, &left); err != nil {
+			return nil, fmt.Errorf("group %d: %w", c.group, err)
+		}
+	}
+	p := &Plan{shape: s, flows: s.gather(s.legs(r, lanes))}
+	p.digest = p.hash(r)
+	return p, nil
+}
+
+// cut returns the lanes of one component, and takes their pieces off what is
+// left.
+func (s *Shape) cut(c component, r Request, left *int) ([]lane, error) {
+	tokens := r.Tokens.Intersect(c.live(r.ContextTokens, s.src.BlockTokens))
+	src := track{
+		table: r.Src.table(c.group), blocks: s.src.Blocks, blockTokens: s.src.BlockTokens,
+		turnTokens: s.src.turnTokens(), ranks: s.src.Parallelism.CP,
+	}
+	dst := track{
+		table: r.Dst.table(c.group), blocks: s.dst.Blocks, blockTokens: s.dst.BlockTokens,
+		turnTokens: s.dst.turnTokens(), ranks: s.dst.Parallelism.CP,
+	}
+	// A block that must stay whole counts as one token; both sides' blocks are
+	// equal. The last one moves whole even if it is not full.
+	if c.unit != kv.Element && !tokens.Empty() {
+		block := s.src.BlockTokens
+		if tokens.Start%block != 0 {
+			return nil, fmt.Errorf("%w: %s allows no cut within a block, but token %d is inside one of %d: begin at a block's first token",
+				ErrRequest, s.src.indivisible(), tokens.Start, block)
+		}
+		tokens.Start, tokens.End = tokens.Blocks(block)
+		for _, t := range []*track{&src, &dst} {
+			t.turnTokens, t.blockTokens = max(1, t.turnTokens/block), 1
+		}
+	}
+	if *left -= tokens.Len()/src.piece() + tokens.Len()/dst.piece(); *left < 0 {
+		return nil, fmt.Errorf("%w: %d tokens make more than %d pieces", ErrRequest, r.Tokens.Len(), maxPieces)
+	}
+	return cut(tokens, &src, &dst)
+}
+
+// live is what the component still needs of a context, from the beginning of a
+// block where blocks must stay whole.
+func (c component) live(contextTokens, blockTokens int) kv.TokenRange {
+	live := c.layer.LiveTokens(contextTokens)
+	if c.unit != kv.Element {
+		live.Start -= live.Start % blockTokens
+	}
+	return live
+}
+
+// leg is a part of a flow on its way there.
+type leg struct {
+	src, dst int
+	part     part
+}
+
+// legs elects the source of each need. Of the destination ranks that want
+// something from the owners of a head in one context rank, the first goes to the
+// first owner, the second to the second, and so on around.
+func (s *Shape) legs(r Request, lanes [][]lane) []leg {
+	var legs []leg
+	from, to := s.src.Parallelism, s.dst.Parallelism
+	for i := range s.needs {
+		n := &s.needs[i]
+		owners := uint64(n.owners)
+		for srcCP := range from.CP {
+			row := lanes[n.component][srcCP*to.CP : (srcCP+1)*to.CP]
+			turn := r.Turn%owners + uint64(n.turn*used(row))
+			for dstCP := range row {
+				if row[dstCP].tokens == 0 {
+					continue
+				}
+				elected := n.src.tensor + int(turn%owners)
+				legs = append(legs, leg{
+					src:  from.Index(kv.Rank{PP: n.src.stage, DP: r.Src.DP, TP: elected, CP: srcCP}),
+					dst:  to.Index(kv.Rank{PP: n.dst.stage, DP: r.Dst.DP, TP: n.dst.tensor, CP: dstCP}),
+					part: part{n, &row[dstCP], s.memories[n.src.stage][elected].grids[n.component].base},
+				})
+				turn++
+			}
+		}
+	}
+	return legs
+}
+
+// used is how many lanes have tokens.
+func used(lanes []lane) int {
+	count := 0
+	for i := range lanes {
+		if lanes[i].tokens > 0 {
+			count++
+		}
+	}
+	return count
+}
+
+// gather makes one flow of all legs between two ranks.
+func (s *Shape) gather(legs []leg) []Flow {
+	slices.SortStableFunc(legs, func(a, b leg) int { return cmp.Or(cmp.Compare(a.src, b.src), cmp.Compare(a.dst, b.dst)) })
+	var flows []Flow
+	for _, l := range legs {
+		if last := len(flows) - 1; last < 0 || flows[last].Src != l.src || flows[last].Dst != l.dst {
+			flows = append(flows, Flow{Src: l.src, Dst: l.dst, shape: s, layers: interval{0, len(s.src.Geometry.Layers)}})
+		}
+		last := &flows[len(flows)-1]
+		last.parts = append(last.parts, l.part)
+	}
+	return flows
+}
+
+// hash covers both sides, everything in the request, and who sends how much to
+// whom.
+func (p *Plan) hash(r Request) kv.Hash {
+	h := blake3.New()
+	b := append(make([]byte, 0, hashedAtOnce+8), planDomain...)
+	b = append(b, p.shape.digest[:]...)
+	b = appendInts(b, r.Tokens.Start, r.Tokens.End, r.ContextTokens)
+	b = binary.LittleEndian.AppendUint64(b, r.Turn)
+	for _, holding := range []Holding{r.Src, r.Dst} {
+		b = appendInts(b, holding.DP, len(holding.Tables))
+		for _, table := range holding.Tables {
+			b = appendInts(b, len(table))
+			for _, id := range table {
+				if b = binary.LittleEndian.AppendUint32(b, id); len(b) >= hashedAtOnce {
+					h.Write(b)
+					b = b[:0]
+				}
+			}
+		}
+	}
+	h.Write(b)
+	for _, f := range p.flows {
+		h.Write(appendInts(b[:0], f.Src, f.Dst, int(f.Bytes())))
+	}
+	return kv.Hash(h.Sum(nil))
+}
+
+// hashedAtOnce is enough for the hash to use all of a processor's width.
+const hashedAtOnce = 8 << 10
+
+// Digest is of everything that the plan depends on. Two sides whose digests are
+// equal move the same bytes to the same places.
+func (p *Plan) Digest() kv.Hash { return p.digest }
+
+// Shape is what the plan was made with.
+func (p *Plan) Shape() *Shape { return p.shape }
+
+// Flows returns everything that moves, by source rank, then destination rank.
+// There is at most one flow between two ranks. The slice belongs to the plan.
+func (p *Plan) Flows() []Flow { return p.flows }
+
+// From returns what a source rank sends.
+func (p *Plan) From(src int) []Flow {
+	first, _ := slices.BinarySearchFunc(p.flows, src, func(f Flow, rank int) int { return cmp.Compare(f.Src, rank) })
+	end, _ := slices.BinarySearchFunc(p.flows, src+1, func(f Flow, rank int) int { return cmp.Compare(f.Src, rank) })
+	return p.flows[first:end]
+}
+
+// To returns what a destination rank receives.
+func (p *Plan) To(dst int) []Flow {
+	var incoming []Flow
+	for _, f := range p.flows {
+		if f.Dst == dst {
+			incoming = append(incoming, f)
+		}
+	}
+	return incoming
+}
+
+// Bytes is how much moves in all.
+func (p *Plan) Bytes() int64 {
+	var total int64
+	for _, f := range p.flows {
+		total += f.Bytes()
+	}
+	return total
+}
