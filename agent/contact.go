@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/internal/mutant"
+	"meridian/mrdn"
 )
 
 // contact is a link to a peer, or the attempt to make one. What is not nil when
@@ -75,7 +77,11 @@ func (p *Peer) connect(ctx context.Context, f fabric.Fabric, c *contact) (fabric
 		bounded, cancel = context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 	}
-	link, err := f.Connect(bounded, fabric.Peer{Name: p.Name, Incarnation: p.Incarnation, Address: p.address(f.Name())})
+	peer := fabric.Peer{Name: p.Name, Incarnation: p.Incarnation, Address: p.address(f.Name())}
+	if mutant.Is(mutant.StaleIncarnation) {
+		peer.Incarnation = mrdn.ID{}
+	}
+	link, err := f.Connect(bounded, peer)
 	p.mu.Lock()
 	gone := p.gone
 	switch {

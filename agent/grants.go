@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/internal/mutant"
 	"meridian/mrdn"
 )
 
@@ -155,7 +156,7 @@ func (g *grants) admit(a fabric.Access, now time.Time) error {
 		return fmt.Errorf("%w: of another incarnation of %s", fabric.ErrGrantPeer, a.Peer)
 	case row.op != a.Op:
 		return fmt.Errorf("%w: to %v, not to %v", fabric.ErrGrantOp, row.op, a.Op)
-	case now.After(row.until):
+	case now.After(row.until) && !mutant.Is(mutant.GrantExpiryIgnored):
 		return fmt.Errorf("%w: %v ago", fabric.ErrGrantExpired, now.Sub(row.until).Round(time.Millisecond))
 	}
 	for i := range a.List {
@@ -172,6 +173,9 @@ func (r *grant) covers(part *fabric.Part) error {
 		o := &r.opened[i]
 		if o.region != part.Region {
 			continue
+		}
+		if o.epoch == part.Epoch && mutant.Is(mutant.GrantSpansIgnored) {
+			return nil
 		}
 		if o.epoch == part.Epoch {
 			return o.covers(&part.Spans)

@@ -87,8 +87,11 @@ func (a *Agent) Prepare(op fabric.Op, local, remote Side) (*Request, error) {
 func (r *Request) candidates(local, remote *List) []candidate {
 	var all []candidate
 	for _, f := range r.agent.fabrics {
+		// A fabric without an address, as to disks, reaches this agent itself.
+		capabilities := f.Capabilities()
+		own := capabilities.Local && r.peer.Incarnation == r.agent.incarnation
 		c := candidate{
-			name: f.Name(), capabilities: f.Capabilities(), peerHasIt: r.peer.address(f.Name()) != nil,
+			name: f.Name(), capabilities: capabilities, peerHasIt: own || r.peer.address(f.Name()) != nil,
 			local: local.reachedBy(f.Name()), remote: remote.reachedBy(f.Name()),
 		}
 		if rate := r.peer.speed(measure{f.Name(), r.op}); rate > 0 {
@@ -99,18 +102,23 @@ func (r *Request) candidates(local, remote *List) []candidate {
 	return all
 }
 
-// Estimate is how long a post would take on the fabric that would be tried
-// first.
+// Estimate is how long a post would take on the first fabric that connects.
 func (r *Request) Estimate(ctx context.Context) (time.Duration, error) {
-	first := r.choices[0]
-	if first.Measured {
-		return first.Expected, nil
+	var errs []error
+	for _, c := range r.choices {
+		if c.Refused != "" {
+			break // and so are all that follow
+		}
+		if c.Measured {
+			return c.Expected, nil
+		}
+		l, err := r.peer.link(ctx, r.agent.fabric(c.Fabric))
+		if err == nil {
+			return l.Estimate(r.op, r.bytes, r.pieces), nil
+		}
+		errs = append(errs, err)
 	}
-	l, err := r.peer.link(ctx, r.agent.fabric(first.Fabric))
-	if err != nil {
-		return 0, err
-	}
-	return l.Estimate(r.op, r.bytes, r.pieces), nil
+	return 0, errors.Join(errs...)
 }
 
 // PostOptions belong to one post.
