@@ -42,6 +42,12 @@ var rooms = map[string]room{
 		uses: map[string]string{"github.com/zeebo/blake3": "block keys are BLAKE3-256"},
 		pure: true,
 	},
+	"reshard": {
+		owns: "plans: who sends which bytes to whom when a cache changes its cut",
+		may:  map[string]string{"kv": "geometries, parallelisms, layouts"},
+		uses: map[string]string{"github.com/zeebo/blake3": "the digest that both sides compare"},
+		pure: true,
+	},
 	"mem": {
 		owns: "memory that transfers touch: sections, spans, references",
 		uses: map[string]string{"golang.org/x/sys": "memfd, process_vm_readv"},
@@ -84,7 +90,8 @@ var rooms = map[string]room{
 	"fabric/host": {
 		owns: "the fabric between agents of one machine: one copy, through read-only mappings",
 		may: map[string]string{
-			"fabric": "the contract", "fabric/session": "the machines it feeds", "mem": "sections, lent", "mrdn": "frames",
+			"fabric": "the contract", "fabric/session": "the machines it feeds", "fabric/greeting": "who is who",
+			"mem": "sections, lent", "mrdn": "frames", "trust": "the cell's key",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "descriptor passing, memfds"},
 		testsMay: []string{"fabric/fabrictest"},
@@ -92,7 +99,8 @@ var rooms = map[string]room{
 	"bench": {
 		owns: "measurements, side by side with peers",
 		may: map[string]string{
-			"fabric": "what is measured", "fabric/tcp": "the fabric between processes", "mem": "sections", "mrdn": "ids",
+			"fabric": "what is measured", "fabric/tcp": "between hosts", "fabric/host": "within one", "fabric/inproc": "within one process",
+			"fabric/file": "to a disk", "mem": "sections", "mrdn": "ids",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "pinning, and children that end with their parent"},
 		testsMay: []string{needed},
@@ -102,10 +110,15 @@ var rooms = map[string]room{
 		may:  map[string]string{"fabric": "the contract", "fabric/session": "the machines it feeds", "mrdn": "frames"},
 		uses: map[string]string{"github.com/zeebo/xxh3": "chunk checksums"},
 	},
+	"fabric/greeting": {
+		owns: "how two agents introduce themselves, and the door where strangers wait",
+		may:  map[string]string{"fabric": "errors", "mrdn": "frames", "trust": "proofs"},
+	},
 	"fabric/tcp": {
 		owns: "the data plane between hosts",
 		may: map[string]string{
-			"fabric": "the contract", "fabric/ends": "what its streams report to", "mem": "sections", "mrdn": "frames",
+			"fabric": "the contract", "fabric/ends": "what its streams report to", "fabric/greeting": "who is who",
+			"mem": "sections", "mrdn": "frames", "trust": "TLS, the cell's key",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "readv, writev"},
 		testsMay: []string{"fabric/fabrictest"},
@@ -134,10 +147,16 @@ var rooms = map[string]room{
 	},
 	"meta/etcd/embedded": {
 		owns: "an etcd of one member in a process of its own",
-		may:  map[string]string{"meta": "errors"},
+		may:  map[string]string{"meta": "errors", "trust": "its certificate"},
 		uses: map[string]string{
 			"go.etcd.io/etcd": "the server", "google.golang.org/grpc": "its listener", "go.uber.org/zap": "its logger",
 			"golang.org/x/sys": "the lock on its data",
+		},
+	},
+	"trust": {
+		owns: "who a peer is: certificates, the cell's key and its proof",
+		testsMay: []string{
+			needed, "meta", "meta/etcd", "go.etcd.io/etcd/client/pkg/v3/transport", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap",
 		},
 	},
 	"agent": {
@@ -151,8 +170,10 @@ var rooms = map[string]room{
 	"node": {
 		owns: "the fuse box: which adapters a process has",
 		may: map[string]string{
-			"agent": "agents", "fabric": "their fabrics", "fabric/tcp": "the one there is", "meta": "the directory",
+			"agent": "agents", "fabric": "their fabrics", "fabric/tcp": "between hosts", "fabric/host": "within one",
+			"fabric/file": "to its disks", "meta": "the directory",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "mrdn": "ids", "telemetry": "metrics",
+			"trust": "who the agent is",
 		},
 		testsMay: []string{"mem", "meta/memdir"},
 	},
@@ -190,9 +211,9 @@ var rooms = map[string]room{
 		owns: "the command line",
 		may: map[string]string{
 			"config": "config …", "models": "config init --model", "doctor": "doctor",
-			"kv": "frame encode --tier", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
+			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
 			"bench": "bench …", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
-			"meta": "peers", "meta/etcd/embedded": "directory",
+			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …",
 		},
 		uses: map[string]string{
 			"github.com/alecthomas/kong": "commands as structs",

@@ -211,6 +211,8 @@ func (f Field) check(value any) (any, []problem) {
 			return checkList(v, tokenID)
 		case Texts:
 			return checkList(v, markerText)
+		case Enums:
+			return f.choices(v)
 		}
 	}
 	return bad("must be " + article(f.Kind.String()))
@@ -241,6 +243,27 @@ func (f Field) choice(v string) (any, []problem) {
 		}
 	}
 	return nil, []problem{{index: -1, reason: "must be one of " + strings.Join(quoted, ", "), given: v, nearest: nearest(v, names)}}
+}
+
+// choices takes a list of choices, in an order of its own.
+func (f Field) choices(list []any) (any, []problem) {
+	if len(list) == 0 {
+		return nil, []problem{{index: -1, reason: "must not be empty", given: list}}
+	}
+	names := make([]string, len(list))
+	var problems []problem
+	for i, element := range list {
+		names[i], _ = element.(string)
+		_, bad := f.choice(names[i])
+		if len(bad) == 0 && slices.Contains(names[:i], names[i]) {
+			bad = []problem{{reason: "must not stand there twice"}}
+		}
+		for _, p := range bad {
+			p.index, p.given = i, element
+			problems = append(problems, p)
+		}
+	}
+	return names, problems
 }
 
 // checkList converts every element, or says what is wrong with each bad one.

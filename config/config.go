@@ -14,6 +14,7 @@ type Config struct {
 	Disagg    Disagg           `toml:"disagg"`
 	Model     map[string]Model `toml:"model"`
 	Agent     Agent            `toml:"agent"`
+	TLS       TLS              `toml:"tls"`
 	Directory Directory        `toml:"directory"`
 	Telemetry Telemetry        `toml:"telemetry"`
 	Logging   Logging          `toml:"logging"`
@@ -68,11 +69,23 @@ type Disagg struct {
 
 // Agent is the table [agent].
 type Agent struct {
-	Name     string `toml:"name"`
-	Listen   string `toml:"listen"`
-	Insecure bool   `toml:"insecure"`
-	Streams  int64  `toml:"streams"`
-	StateDir string `toml:"state_dir"`
+	Name               string   `toml:"name"`
+	Fabrics            []string `toml:"fabrics"`
+	Listen             string   `toml:"listen"`
+	Insecure           bool     `toml:"insecure"`
+	Streams            int64    `toml:"streams"`
+	MaxStrangers       int64    `toml:"max_strangers"`
+	HandshakeTimeoutMs int64    `toml:"handshake_timeout_ms"`
+	MaxGrants          int64    `toml:"max_grants"`
+	StateDir           string   `toml:"state_dir"`
+}
+
+// TLS is the table [tls].
+type TLS struct {
+	Mode string `toml:"mode"`
+	CA   string `toml:"ca"`
+	Cert string `toml:"cert"`
+	Key  string `toml:"key"`
 }
 
 // Directory is the table [directory].

@@ -29,7 +29,7 @@ func defaults(t *testing.T) *Loaded {
 func TestStructsMatchTheSchema(t *testing.T) {
 	types := map[Kind]any{
 		Bool: false, Int: int64(0), Float: 0.0, Text: "", Enum: "", Size: Bytes{},
-		Tokens: []uint32(nil), Texts: []string(nil), Endpoint: "", Listen: "",
+		Tokens: []uint32(nil), Texts: []string(nil), Enums: []string(nil), Endpoint: "", Listen: "",
 	}
 	want := make(map[string]reflect.Type)
 	for _, s := range Schema() {
@@ -76,7 +76,7 @@ func TestEveryFieldIsDescribedAndItsDefaultIsValid(t *testing.T) {
 				}
 				continue
 			}
-			if _, problems := f.check(f.Default); len(problems) > 0 {
+			if _, problems := f.check(asRead(f.Default)); len(problems) > 0 {
 				t.Errorf("the default of %s is refused: %s", path, problems[0].reason)
 			}
 		}
@@ -94,7 +94,8 @@ func TestDefaults(t *testing.T) {
 		KVMemory:  KVMemory{ThinkPhaseMemoryFraction: 0.4, BlockSize: Bytes{Auto: true}, Capacity: Bytes{Auto: true}},
 		Disagg:    Disagg{Fabric: "none", OffloadThresholdBlocks: 4},
 		Model:     map[string]Model{},
-		Agent:     Agent{Name: "auto", Listen: "127.0.0.1:0", StateDir: "auto"},
+		Agent:     Agent{Name: "auto", Fabrics: []string{"host", "file", "tcp"}, Listen: "127.0.0.1:0", MaxStrangers: 256, HandshakeTimeoutMs: 5000, MaxGrants: 65536, StateDir: "auto"},
+		TLS:       TLS{Mode: "auto", CA: "auto", Cert: "auto", Key: "auto"},
 		Directory: Directory{Endpoint: "auto"},
 		Telemetry: Telemetry{PrometheusListen: "127.0.0.1:9464", OTLPEndpoint: "http://127.0.0.1:4318"},
 		Logging:   Logging{Level: "info", Format: "text"},

@@ -85,6 +85,19 @@ func shown(value any) string {
 	return display(value)
 }
 
+// asRead is a value as a file would give it.
+func asRead(value any) any {
+	list, isList := value.([]string)
+	if !isList {
+		return value
+	}
+	read := make([]any, len(list))
+	for i := range list {
+		read[i] = list[i]
+	}
+	return read
+}
+
 func checkSetting(t *testing.T, l *Loaded, note string) {
 	t.Helper()
 	path, want, _ := strings.Cut(note, " = ")

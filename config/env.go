@@ -42,8 +42,9 @@ func (c *checker) environment(environ map[string]string) {
 	}
 }
 
-// fromVariable reads a variable's text as the field's kind. Text that is not
-// what the kind needs stays text, and the check then says so.
+// fromVariable reads a variable's text as the field's kind; choices stand there
+// with commas between. Text that is not what the kind needs stays text, and the
+// check then says so.
 func (f Field) fromVariable(text string) any {
 	switch f.Kind {
 	case Bool, Int, Float, Size:
@@ -54,6 +55,12 @@ func (f Field) fromVariable(text string) any {
 		if toml.Unmarshal([]byte("V = "+strings.TrimSpace(text)), &doc) == nil {
 			return doc.V
 		}
+	case Enums:
+		var list []any
+		for name := range strings.SplitSeq(text, ",") {
+			list = append(list, name)
+		}
+		return list
 	}
 	return text
 }

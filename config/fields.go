@@ -195,13 +195,22 @@ var agent = Section{
 			Tune: "Name it when one host runs several.",
 		},
 		{
+			Name: "fabrics", Kind: Enums, Default: []string{"host", "file", "tcp"},
+			Choices: []Choice{{Name: "host"}, {Name: "file"}, {Name: "tcp"}},
+			Doc: "Ways to move bytes, the preferred one first: \"host\" between agents of one user on one machine, through shared memory; " +
+				"\"file\" between the agent's own memory and its own files; \"tcp\" between any two. " +
+				"A transfer takes the first that reaches the memory on both sides.",
+			Tune: "Leave one out to do without it. Without \"tcp\" an agent reaches no other machine, and nobody finds it by the directory.",
+		},
+		{
 			Name: "listen", Kind: Listen, Default: "127.0.0.1:0",
 			Doc:  "Address of the data plane; port 0 takes any that is free.",
-			Tune: "Bind beyond loopback to serve other hosts; that needs agent.insecure until there is TLS.",
+			Tune: "Bind to the address by which other hosts reach this one to serve them; that needs TLS, or agent.insecure.",
 		},
 		{
 			Name: "insecure", Kind: Bool, Default: false,
-			Doc:  "Allow agent.listen beyond loopback, where anybody who reaches it can read and write registered memory.",
+			Doc: "Allow addresses beyond loopback without TLS, for the data plane and for a directory. Agents then still prove to each other that " +
+				"they know the cell's key, but whoever is on the way can read and change everything that follows.",
 			Tune: "Only on a network that is yours alone; every start warns.",
 		},
 		{
@@ -210,8 +219,52 @@ var agent = Section{
 			Tune: "More streams help where one cannot fill the link.",
 		},
 		{
+			Name: "max_strangers", Kind: Int, Default: int64(256), Unit: "connections", Range: atLeast(1).atMost(65536),
+			Doc:  "Connections to the data plane that have not yet said and proven who they are. More than these are closed at once.",
+			Tune: "Raise it when many agents start at the same moment and are turned away; each costs a few KiB.",
+		},
+		{
+			Name: "handshake_timeout_ms", Kind: Int, Default: int64(5000), Unit: "ms", Range: atLeast(100).atMost(60000),
+			Doc:  "Time a new connection may take to say and prove who it is, in either direction.",
+			Tune: "Raise it only where hosts are far apart or very busy; strangers may occupy their places for as long.",
+		},
+		{
+			Name: "max_grants", Kind: Int, Default: int64(65536), Unit: "grants", Range: atLeast(1).atMost(1 << 24),
+			Doc:  "Grants that may hold at a time. Beyond it a new one is refused; expired ones make room.",
+			Tune: "One per request and direction is usual; each remembers its spans.",
+		},
+		{
 			Name: "state_dir", Kind: Text, Default: Auto,
 			Doc: "Where sockets and the embedded directory live; it belongs to one user. \"auto\" is ~/.local/state/meridian.",
+		},
+	},
+}
+
+var tls = Section{
+	Name: "tls",
+	Doc:  "Who an agent is between hosts: TLS 1.3 with certificates on both sides. docs/security-setup.md shows how.",
+	Fields: []Field{
+		{
+			Name: "mode", Kind: Enum, Default: "auto",
+			Choices: []Choice{{Name: "auto"}, {Name: "off"}, {Name: "required"}},
+			Doc: "\"auto\" takes TLS when the agent has a certificate, else the cell's key, which is for one machine; " +
+				"\"required\" does not start without a certificate; \"off\" never looks for one. It holds for links over tcp.",
+			Tune: "Set it to \"required\" where hosts talk to each other, so that a certificate that is lost is noticed.",
+		},
+		{
+			Name: "ca", Kind: Text, Default: Auto,
+			Doc:  "Certificates of the CAs that are trusted, in PEM. \"auto\" is tls/ca.crt in agent.state_dir.",
+			Tune: "Name your own PKI's.",
+		},
+		{
+			Name: "cert", Kind: Text, Default: Auto,
+			Rule: "tls.cert and tls.key: both or none",
+			Doc:  "The agent's certificate, in PEM, followed by intermediates. \"auto\" is what `meridian cert issue NAME` made in agent.state_dir: tls/agent-NAME.crt.",
+			Tune: "It is read again when it changes; nothing needs to be restarted.",
+		},
+		{
+			Name: "key", Kind: Text, Default: Auto,
+			Doc: "The private key of tls.cert, in PEM, which others than its owner and group cannot read. \"auto\" is tls/agent-NAME.key.",
 		},
 	},
 }
@@ -223,7 +276,7 @@ var directory = Section{
 		{
 			Name: "endpoint", Kind: Text, Default: Auto,
 			Doc:  "Address of the directory: unix:///path, http://host:port or https://host:port of an etcd; several with commas between. \"auto\" is the socket of `meridian directory` in agent.state_dir.",
-			Tune: "Name your own etcd when the cell spans hosts.",
+			Tune: "Name your own etcd, or a `meridian directory` on one of the hosts, when the cell spans hosts; https needs a certificate, see tls.",
 		},
 	},
 }

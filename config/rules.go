@@ -14,9 +14,24 @@ func (c *checker) rules() {
 	if c.sound("disagg.enabled", "disagg.fabric") && enabled.value == true && fabric.value == "none" {
 		c.faultAt("disagg.fabric", `must name a fabric while disagg.enabled is true; use "meridian"`, display(fabric.value))
 	}
+	c.certificateRule()
 	for _, path := range c.models {
 		c.modelRules(path)
 	}
+}
+
+// certificateRule blames the half that is missing.
+func (c *checker) certificateRule() {
+	const cert, key = "tls.cert", "tls.key"
+	given := func(path string) bool { return c.settings[path].value != Auto }
+	if !c.sound(cert, key) || given(cert) == given(key) {
+		return
+	}
+	missing, other := cert, key
+	if given(cert) {
+		missing, other = key, cert
+	}
+	c.faultAt(missing, "must be given, because "+other+" is", "")
 }
 
 // thinkTokensRule blames the bound that was set, not the default it ran into.

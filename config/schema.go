@@ -29,6 +29,7 @@ const (
 	Float    Kind = "float" // an integer is accepted
 	Text     Kind = "text"
 	Enum     Kind = "enum"
+	Enums    Kind = "enums"  // list of choices, each at most once, at least one
 	Size     Kind = "size"   // bytes, or "auto"
 	Tokens   Kind = "tokens" // list of token ids, each a u32
 	Texts    Kind = "texts"  // list of non-empty texts
@@ -37,7 +38,7 @@ const (
 )
 
 var kindNames = map[Kind]string{
-	Bool: "boolean", Int: "integer", Float: "number", Text: "string", Enum: "string",
+	Bool: "boolean", Int: "integer", Float: "number", Text: "string", Enum: "string", Enums: "list of strings",
 	Size: `integer or "auto"`, Tokens: "list of token ids", Texts: "list of strings",
 	Endpoint: "http(s) URL", Listen: "host:port",
 }
@@ -47,7 +48,7 @@ func (k Kind) String() string { return kindNames[k] }
 // Auto is the value of a Size field that is found out when an engine registers.
 const Auto = "auto"
 
-// Choice is one value of an Enum. One that is Refused is known, but this build
+// Choice is one value of an Enum, or of Enums. One that is Refused is known, but this build
 // cannot do it; the text says what to do instead.
 type Choice struct {
 	Name    string `json:"name"`
@@ -124,7 +125,7 @@ type Section struct {
 
 // Schema is the whole of meridian.toml, in the order of the example file.
 func Schema() []Section {
-	return []Section{scheduler, entropy, kvMemory, disagg, model, agent, directory, telemetry, logging}
+	return []Section{scheduler, entropy, kvMemory, disagg, model, agent, tls, directory, telemetry, logging}
 }
 
 func findSection(name string) (Section, bool) {

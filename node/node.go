@@ -2,7 +2,7 @@
 // needs in the right order and stops it in the other. No other room knows
 // everybody; nobody but commands imports it.
 //
-//	directory ─► agent (tcp …) ─► metrics endpoint ─► admin socket
+//	certificate, cell key ─► directory ─► agent (host, file, tcp) ─► metrics endpoint ─► admin socket
 package node
 
 import (
@@ -10,32 +10,39 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"meridian/agent"
-	"meridian/fabric"
-	"meridian/fabric/tcp"
 	"meridian/meta"
-	"meridian/meta/etcd"
-	"meridian/meta/etcd/embedded"
 	"meridian/telemetry"
 )
 
 // AgentOptions says what an agent's process is made of.
 type AgentOptions struct {
 	Name string
+	// Fabrics are what the agent moves bytes with, the preferred one first; none
+	// means FabricNames.
+	Fabrics []string
 	// Listen is the tcp fabric's address.
 	Listen  string
 	Streams int
-	// Insecure allows Listen to be beyond loopback, where anybody who reaches
-	// it can read and write registered memory: there is no TLS yet.
+	// TLS says who the agent is to other hosts.
+	TLS TLS
+	// Insecure allows Listen and the directory to be beyond loopback without
+	// TLS. Peers must know the cell's key even then.
 	Insecure bool
-	// StateDir holds the directory's and the agents' sockets; it belongs to
-	// one user.
+	// Strangers, Handshake and Grants bound what others can take of this
+	// agent: connections that have not proven who they are, how long they may
+	// take to, and grants that hold at a time. Zero takes the defaults.
+	Strangers int
+	Handshake time.Duration
+	Grants    int
+	// StateDir holds the directory's and the agents' sockets, the cell's key and
+	// certificates; it belongs to one user.
 	StateDir string
 	// Directory lists endpoints; empty means the one in StateDir. NoDirectory
 	// does without.
@@ -47,6 +54,9 @@ type AgentOptions struct {
 	OTLPEndpoint string
 	Build        telemetry.Build
 	Logger       *slog.Logger
+
+	// machine stands in for the name of this machine, in tests.
+	machine string
 }
 
 // Agent is a running agent and what stands around it.
@@ -54,6 +64,7 @@ type Agent struct {
 	*agent.Agent
 	Directory meta.Directory
 
+	proof     proof
 	telemetry *telemetry.Telemetry
 	admin     *admin
 }
@@ -70,14 +81,6 @@ func DefaultStateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "meridian"), nil
 }
 
-// OpenDirectory dials the directory of a cell.
-func OpenDirectory(ctx context.Context, stateDir string, endpoints []string) (meta.Directory, error) {
-	if len(endpoints) == 0 {
-		endpoints = []string{embedded.Endpoint(stateDir)}
-	}
-	return etcd.Open(ctx, etcd.Options{Endpoints: endpoints})
-}
-
 // OpenAgent starts an agent's process, or nothing.
 func OpenAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	if o.Logger == nil {
@@ -90,24 +93,29 @@ func OpenAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	return n, nil
 }
 
-func (n *Agent) open(ctx context.Context, o AgentOptions) (err error) {
-	if err := o.checkListen(); err != nil {
-		return err
-	}
+func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
 		return fmt.Errorf("node: state directory: %w", err)
 	}
-	if !o.NoDirectory {
-		if n.Directory, err = OpenDirectory(ctx, o.StateDir, o.Directory); err != nil {
-			return err
-		}
+	var err error
+	if n.proof, err = o.proof(); err != nil {
+		return err
 	}
-	n.Agent, err = agent.Open(ctx, agent.Options{
-		Name: o.Name, Directory: n.Directory, Logger: o.Logger, Fabrics: []agent.Opener{overTCP(o)},
-	})
+	fabrics, err := o.openers(n.proof)
 	if err != nil {
 		return err
 	}
+	if !o.NoDirectory {
+		d := DirectoryOptions{Name: o.Name, Insecure: o.Insecure, Logger: o.Logger}
+		if n.Directory, err = parseEndpoints(o.Directory, o.StateDir).open(ctx, d, n.proof.tls); err != nil {
+			return err
+		}
+	}
+	n.Agent, err = agent.Open(ctx, agent.Options{Name: o.Name, Directory: n.Directory, Grants: o.Grants, Logger: o.Logger, Fabrics: fabrics})
+	if err != nil {
+		return err
+	}
+	o.Logger.Info("agent is open", "agent", o.Name, "incarnation", n.Incarnation().String(), "proof", n.Proof())
 	n.telemetry, err = telemetry.Open(ctx, telemetry.Options{
 		Build: o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Sources: []telemetry.Source{agentSource(n.Agent)}, Logger: o.Logger,
 	})
@@ -118,31 +126,11 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) (err error) {
 	return err
 }
 
-// checkListen refuses to open memory to a network by accident.
-func (o AgentOptions) checkListen() error {
-	host, _, err := net.SplitHostPort(o.Listen)
-	if err != nil {
-		return fmt.Errorf("node: %q is not host:port: %w", o.Listen, err)
-	}
-	if address := net.ParseIP(host); host == "localhost" || address != nil && address.IsLoopback() {
-		return nil
-	}
-	if !o.Insecure {
-		return fmt.Errorf("node: %s is beyond loopback, and the data plane has no authentication yet: "+
-			"anybody who reaches it could read and write registered memory; allow that with --insecure", o.Listen)
-	}
-	o.Logger.Warn("the data plane listens beyond loopback without authentication", "listen", o.Listen)
-	return nil
-}
+// Proof says what the agent proves itself with to peers over tcp.
+func (n *Agent) Proof() string { return n.proof.String() }
 
-func overTCP(o AgentOptions) agent.Opener {
-	return func(ctx context.Context, self agent.Self) (fabric.Fabric, error) {
-		return tcp.Open(ctx, tcp.Options{
-			Agent: self.Name, Incarnation: self.Incarnation, Listen: o.Listen, Streams: o.Streams,
-			Events: self.Events, Metadata: self.Metadata, Logger: self.Logger,
-		})
-	}
-}
+// HasTLS tells whether it is a certificate.
+func (n *Agent) HasTLS() bool { return n.proof.tls != nil }
 
 // MetricsAddr is where /metrics is served, or "".
 func (n *Agent) MetricsAddr() string { return n.telemetry.Addr() }
@@ -178,6 +166,12 @@ func agentSource(a *agent.Agent) telemetry.Source {
 		s.Value("meridian_agent_notifications_total", float64(m.NotificationsRefused), "refused")
 		s.Value("meridian_agent_regions", float64(m.Regions))
 		s.Value("meridian_agent_peers", float64(m.Peers))
+		s.Value("meridian_agent_grants", float64(m.Grants))
+		s.Value("meridian_agent_audit_events_total", float64(m.Audit.Granted), "granted")
+		s.Value("meridian_agent_audit_events_total", float64(m.Audit.Revoked), "revoked")
+		s.Value("meridian_agent_audit_events_total", float64(m.Audit.Refused), "refused")
+		s.Value("meridian_agent_audit_events_total", float64(m.Audit.Fenced), "fenced")
+		s.Value("meridian_agent_audit_events_total", float64(m.Audit.ChecksumFailures), "checksum_failed")
 	}
 }
 

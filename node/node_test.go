@@ -1,9 +1,13 @@
 package node
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -19,13 +23,14 @@ import (
 	"meridian/mem"
 	"meridian/mrdn"
 	"meridian/telemetry"
+	"meridian/trust"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t *testing.T, o AgentOptions) *Agent {
 	t.Helper()
-	o.NoDirectory, o.Listen, o.Build = true, "127.0.0.1:0", telemetry.Build{Version: "v1", Commit: "c", Go: "go"}
+	o.NoDirectory, o.Listen, o.Build = true, cmp.Or(o.Listen, "127.0.0.1:0"), telemetry.Build{Version: "v1", Commit: "c", Go: "go"}
 	n, err := OpenAgent(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -140,8 +145,26 @@ func TestBeyondLoopback(t *testing.T) {
 		"127.0.0.1:0": false, "localhost:0": false, "[::1]:0": false,
 		"0.0.0.0:0": true, ":0": true, "[::]:0": true, "10.1.2.3:0": true, "example:0": true, "nonsense": true,
 	} {
-		if err := (AgentOptions{Listen: listen}).checkListen(); (err != nil) != refused {
+		o := AgentOptions{Name: "a", Listen: listen, Logger: slog.New(slog.DiscardHandler)}
+		err := o.checkListen(proof{})
+		if (err != nil) != refused {
 			t.Errorf("%s: %v", listen, err)
+		}
+		if _, _, malformed := net.SplitHostPort(listen); malformed != nil {
+			continue
+		}
+		for _, command := range []string{"`meridian cert init`", "`meridian cert issue a`"} {
+			if refused && !strings.Contains(err.Error(), command) {
+				t.Errorf("%s: the error does not name %s: %v", listen, command, err)
+			}
+		}
+		if err := o.checkListen(proof{tls: new(trust.Source)}); err != nil {
+			t.Errorf("%s with TLS: %v", listen, err)
+		}
+		var log bytes.Buffer
+		o.Insecure, o.Logger = true, slog.New(slog.NewTextHandler(&log, nil))
+		if err := o.checkListen(proof{}); err != nil || strings.Contains(log.String(), "level=WARN") != refused {
+			t.Errorf("%s, insecure: %v, log %q", listen, err, &log)
 		}
 	}
 }

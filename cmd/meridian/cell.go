@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -21,6 +24,7 @@ import (
 	"meridian/mrdn"
 	"meridian/node"
 	"meridian/telemetry"
+	"meridian/trust"
 )
 
 // cellFlags say which cell a command belongs to. What is not given comes from
@@ -28,10 +32,13 @@ import (
 type cellFlags struct {
 	State     string   `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory of this user's cell (default: agent.state_dir of the configuration)."`
 	Directory []string `placeholder:"URL" help:"Endpoints of the directory (default: directory.endpoint of the configuration)."`
+	TLS       string   `enum:",auto,off,required" default:"" placeholder:"MODE" help:"Whether links between hosts have TLS: auto, off or required (default: tls.mode of the configuration)."`
+	Insecure  bool     `help:"Allow addresses beyond loopback without TLS; every start warns."`
 }
 
 // fill takes what no flag gave from the configuration.
 func (c *cellFlags) fill(in *config.Config) error {
+	c.TLS, c.Insecure = cmp.Or(c.TLS, in.TLS.Mode), c.Insecure || in.Agent.Insecure
 	if c.State == "" && in.Agent.StateDir != config.Auto {
 		c.State = in.Agent.StateDir
 	}
@@ -45,6 +52,35 @@ func (c *cellFlags) fill(in *config.Config) error {
 		c.Directory = strings.Split(in.Directory.Endpoint, ",")
 	}
 	return nil
+}
+
+// security is what flags and configuration say of certificates.
+func (c *cellFlags) security(in *config.Config) node.TLS {
+	named := func(path string) string {
+		if path == config.Auto {
+			return ""
+		}
+		return path
+	}
+	return node.TLS{Mode: node.TLSMode(c.TLS), Files: trust.Files{CA: named(in.TLS.CA), Cert: named(in.TLS.Cert), Key: named(in.TLS.Key)}}
+}
+
+// lacking adds to err what helps where files of TLS are missing.
+func lacking(err error) error {
+	var refused *trust.Error
+	if !errors.As(err, &refused) || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	hint := "TLS takes a CA, a certificate and a key: `meridian cert issue NAME` makes them in one state directory, docs/security-setup.md brings them to others"
+	return &failure{err: err, hint: hint, status: exitFailure}
+}
+
+// agentName is what an agent of this host is called where no flag says.
+func agentName(flag string, in *config.Config) (string, error) {
+	if flag == "" && in.Agent.Name == config.Auto {
+		return os.Hostname()
+	}
+	return cmp.Or(flag, in.Agent.Name), nil
 }
 
 // untilStopped ends with Ctrl-C or SIGTERM.
@@ -61,11 +97,13 @@ func stopping() (context.Context, context.CancelFunc) {
 
 type directoryCommand struct {
 	State  string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
-	Listen string `placeholder:"URL" help:"Where agents dial: unix:///path or http://127.0.0.1:PORT (default: a socket in the state directory)."`
+	Listen string `placeholder:"URL" help:"Where agents dial: unix:///path, http://127.0.0.1:PORT or https://ADDRESS:PORT (default: a socket in the state directory)."`
+	Name   string `default:"directory" help:"Whose certificate it shows at https (default: ${default})."`
 }
 
 func (c *directoryCommand) Help() string {
 	return "Runs the directory of a cell: an embedded etcd, in the foreground, until Ctrl-C. Records and leases survive a restart. " +
+		"Other hosts are let in by https only, and only with a certificate of the cell's CA; `meridian cert issue directory --host HOST` makes the one it needs. " +
 		"A cell that has an etcd of its own does not need it."
 }
 
@@ -80,9 +118,11 @@ func (c *directoryCommand) Run(std *stdio, all *commands) error {
 	}
 	ctx, cancel := untilStopped()
 	defer cancel()
-	server, err := embedded.Open(ctx, embedded.Options{Dir: cell.State, Listen: c.Listen, Logger: all.logger(std)})
+	server, err := embedded.Open(ctx, embedded.Options{
+		Dir: cell.State, Listen: c.Listen, TLS: cell.security(loaded.Config).FilesOf(cell.State, c.Name), Logger: all.logger(std),
+	})
 	if err != nil {
-		return err
+		return lacking(err)
 	}
 	fmt.Fprintf(std.out, "directory ready at %s\n", server.Endpoint())
 	var failed error
@@ -97,12 +137,12 @@ func (c *directoryCommand) Run(std *stdio, all *commands) error {
 
 type agentCommand struct {
 	cellFlags
-	Name        string  `help:"Name of the agent, unique in the cell (default: agent.name of the configuration)."`
-	Listen      string  `placeholder:"ADDRESS" help:"Address of the data plane (default: agent.listen)."`
-	Insecure    bool    `help:"Allow --listen beyond loopback, without authentication."`
-	Streams     int     `help:"TCP streams to each peer (default: agent.streams)."`
-	NoDirectory bool    `help:"Do without a directory; peers are told of by address."`
-	Metrics     *string `placeholder:"ADDRESS" help:"Where /metrics is served; empty for nowhere (default: telemetry.prometheus_listen)."`
+	Name        string   `help:"Name of the agent, unique in the cell (default: agent.name of the configuration)."`
+	Fabrics     []string `placeholder:"NAME" help:"Ways to move bytes, the preferred one first: some of host, file, tcp (default: agent.fabrics)."`
+	Listen      string   `placeholder:"ADDRESS" help:"Address of the data plane (default: agent.listen)."`
+	Streams     int      `help:"TCP streams to each peer (default: agent.streams)."`
+	NoDirectory bool     `help:"Do without a directory; peers are told of by address."`
+	Metrics     *string  `placeholder:"ADDRESS" help:"Where /metrics is served; empty for nowhere (default: telemetry.prometheus_listen)."`
 }
 
 // open starts the agent that flags and configuration describe.
@@ -115,22 +155,27 @@ func (c *agentCommand) open(ctx context.Context, std *stdio, all *commands) (*no
 	if err := c.fill(in); err != nil {
 		return nil, err
 	}
-	if c.Name == "" && in.Agent.Name == config.Auto {
-		if c.Name, err = os.Hostname(); err != nil {
-			return nil, err
-		}
+	name, err := agentName(c.Name, in)
+	if err != nil {
+		return nil, err
 	}
 	metrics := in.Telemetry.PrometheusListen
 	if c.Metrics != nil {
 		metrics = *c.Metrics
 	}
+	fabrics := in.Agent.Fabrics
+	if len(c.Fabrics) > 0 {
+		fabrics = c.Fabrics
+	}
 	b := thisBuild()
-	return node.OpenAgent(ctx, node.AgentOptions{
-		Name: cmp.Or(c.Name, in.Agent.Name), Listen: cmp.Or(c.Listen, in.Agent.Listen), Insecure: c.Insecure || in.Agent.Insecure,
+	n, err := node.OpenAgent(ctx, node.AgentOptions{
+		Name: name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), TLS: c.security(in), Insecure: c.Insecure,
+		Strangers: int(in.Agent.MaxStrangers), Handshake: time.Duration(in.Agent.HandshakeTimeoutMs) * time.Millisecond, Grants: int(in.Agent.MaxGrants),
 		Streams: cmp.Or(c.Streams, int(in.Agent.Streams)), StateDir: c.State, Directory: c.Directory, NoDirectory: c.NoDirectory,
 		Metrics: metrics, OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
 		Logger: all.logger(std),
 	})
+	return n, lacking(err)
 }
 
 func otlpEndpoint(in *config.Config) string {
@@ -147,7 +192,7 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.out, "agent %s ready, incarnation %s, metrics at %s\n", n.Name(), n.Incarnation(), cmp.Or(n.MetricsAddr(), "nowhere"))
+	fmt.Fprintf(std.out, "agent %s ready (%s), incarnation %s, metrics at %s\n", n.Name(), n.Proof(), n.Incarnation(), cmp.Or(n.MetricsAddr(), "nowhere"))
 	<-ctx.Done()
 	stop, done := stopping()
 	defer done()
@@ -156,8 +201,9 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 
 type peersCommand struct {
 	cellFlags
-	Watch bool `help:"Go on and show who comes and goes."`
-	JSON  bool `help:"Print JSON: one object, or with --watch one a line."`
+	Name  string `help:"Whose certificate to show to an https directory (default: agent.name of the configuration)."`
+	Watch bool   `help:"Go on and show who comes and goes."`
+	JSON  bool   `help:"Print JSON: one object, or with --watch one a line."`
 }
 
 func (c *peersCommand) Run(std *stdio, all *commands) error {
@@ -168,11 +214,17 @@ func (c *peersCommand) Run(std *stdio, all *commands) error {
 	if err := c.fill(loaded.Config); err != nil {
 		return err
 	}
-	ctx, cancel := untilStopped()
-	defer cancel()
-	d, err := node.OpenDirectory(ctx, c.State, c.Directory)
+	name, err := agentName(c.Name, loaded.Config)
 	if err != nil {
 		return err
+	}
+	ctx, cancel := untilStopped()
+	defer cancel()
+	d, err := node.OpenDirectory(ctx, node.DirectoryOptions{
+		Endpoints: c.Directory, StateDir: c.State, Name: name, TLS: c.security(loaded.Config), Insecure: c.Insecure, Logger: all.logger(std),
+	})
+	if err != nil {
+		return lacking(err)
 	}
 	err = c.show(ctx, std, d)
 	stop, done := stopping()
@@ -217,12 +269,15 @@ func agentRecords(records []meta.Record) []agent.AgentRecord {
 	return all
 }
 
+// fabricList shows the one address that a person might type; JSON has all.
 func fabricList(r agent.AgentRecord) string {
-	var parts []string
-	for name, address := range r.Fabrics {
-		parts = append(parts, name+" "+address)
+	names := slices.Sorted(maps.Keys(r.Fabrics))
+	for i, name := range names {
+		if name == "tcp" {
+			names[i] += " " + r.Fabrics[name]
+		}
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(names, ", ")
 }
 
 // follow prints who is there, then who comes and goes, until it is stopped.

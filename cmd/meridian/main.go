@@ -18,6 +18,7 @@ import (
 	"meridian/bench"
 	"meridian/models"
 	"meridian/mrdn"
+	"meridian/sim"
 )
 
 type commands struct {
@@ -30,6 +31,7 @@ type commands struct {
 	Frame      frameCommands     `cmd:"" help:"Encode, inspect and verify MRDN frames."`
 	Plan       planCommand       `cmd:"" help:"Show who sends what to whom when a KV cache moves between two engines."`
 	Bench      benchCommands     `cmd:"" help:"Measure, side by side with peers."`
+	Sim        simCommand        `cmd:"" help:"Live through made-up worlds full of faults, from a seed, and check what Meridian promises."`
 	Doctor     doctorCommand     `cmd:"" help:"Tell what this machine has and what each thing enables."`
 	Cert       certCommands      `cmd:"" help:"Make a CA for a cell, issue certificates and show them."`
 	Directory  directoryCommand  `cmd:"" help:"Run the directory of a cell (an embedded etcd)."`
@@ -56,6 +58,7 @@ func newParser(c *commands, std *stdio) (*kong.Kong, error) {
 		kong.Vars{
 			"models": strings.Join(models.Names(), ", "), "maxbody": strconv.Itoa(mrdn.DefaultMaxBody),
 			"fabrics": strings.Join(bench.FabricNames(), ", "), "peers": strings.Join(bench.PeerNames(), ", "),
+			"faults": strings.Join(sim.FaultNames(), ", "),
 		},
 		kong.Exit(func(int) { panic(enough{}) }),
 	)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +15,9 @@ import (
 	"meridian/agent"
 	"meridian/fabric"
 	"meridian/mem"
+	"meridian/mrdn"
 	"meridian/node"
+	"meridian/trust"
 )
 
 // A parcel is a file on its way from one agent to another: the sender registers
@@ -27,6 +30,7 @@ type parcel struct {
 	Bytes    uint64 `json:"bytes,omitempty"`
 	Address  uint64 `json:"address,omitempty"`
 	Device   uint32 `json:"device,omitempty"`
+	Grant    string `json:"grant,omitempty"`
 	Metadata []byte `json:"metadata,omitempty"`
 	Reason   string `json:"reason,omitempty"`
 }
@@ -53,8 +57,7 @@ type sendCommand struct {
 	To     string `arg:"" name:"peer" help:"PEER, or PEER:NAME to give the file another name there."`
 	At     string `placeholder:"HOST:PORT" help:"Address of the peer, where there is no directory."`
 	Listen string `placeholder:"ADDRESS" help:"Address to be read at (default: agent.listen of the configuration)."`
-
-	Insecure bool `help:"Allow --listen beyond loopback, without authentication."`
+	Name   string `help:"Name of the agent that sends; with TLS, one that has a certificate and does not run (default: one made up for this file)."`
 }
 
 func (c *sendCommand) Run(std *stdio, all *commands) error {
@@ -75,11 +78,7 @@ func (c *sendCommand) Run(std *stdio, all *commands) error {
 	}
 	ctx, cancel := untilStopped()
 	defer cancel()
-	var suffix [4]byte
-	rand.Read(suffix[:])
-	nowhere := ""
-	self := agentCommand{cellFlags: c.cellFlags, Metrics: &nowhere, Name: fmt.Sprintf("send-%x", suffix), Listen: c.Listen, Insecure: c.Insecure, NoDirectory: c.At != ""}
-	n, err := self.open(ctx, std, all)
+	n, err := c.open(ctx, std, all)
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -87,6 +86,22 @@ func (c *sendCommand) Run(std *stdio, all *commands) error {
 	stop, done := stopping()
 	defer done()
 	return errors.Join(err, n.Close(stop))
+}
+
+// open starts an agent for one file.
+func (c *sendCommand) open(ctx context.Context, std *stdio, all *commands) (*node.Agent, error) {
+	name, nowhere := c.Name, ""
+	if name == "" {
+		var suffix [4]byte
+		rand.Read(suffix[:])
+		name = fmt.Sprintf("send-%x", suffix)
+	}
+	self := agentCommand{cellFlags: c.cellFlags, Metrics: &nowhere, Name: name, Listen: c.Listen, NoDirectory: c.At != ""}
+	n, err := self.open(ctx, std, all)
+	if err != nil && c.Name == "" && (errors.Is(err, node.ErrNoCertificate) || errors.Is(err, trust.ErrName)) {
+		return nil, &failure{err: err, hint: "an agent made up for one file has no certificate: issue one with `meridian cert issue NAME`, and send with --name NAME", status: exitFailure}
+	}
+	return n, err
 }
 
 func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os.File, size uint64, peerName, name string) error {
@@ -108,7 +123,14 @@ func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os
 	if err != nil {
 		return err
 	}
-	offer := parcel{Kind: "offer", Name: name, Bytes: size, Address: region.Address, Device: region.Device, Metadata: n.MetadataBlob()}
+	grant, err := openFor(n, peer, region)
+	if err != nil {
+		return err
+	}
+	defer n.Revoke(context.WithoutCancel(ctx), grant)
+	offer := parcel{
+		Kind: "offer", Name: name, Bytes: size, Address: region.Address, Device: region.Device, Grant: grant.String(), Metadata: n.MetadataBlob(),
+	}
 	if err := peer.Notify(ctx, offer.encode()); err != nil {
 		return err
 	}
@@ -138,15 +160,36 @@ func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os
 	}
 }
 
+// parcelGrant is longer than any file takes; it ends with the command.
+const parcelGrant = 24 * time.Hour
+
+// openFor lets one peer read a region.
+func openFor(n *node.Agent, peer *agent.Peer, region agent.RegionInfo) (mrdn.ID, error) {
+	all, err := n.Local([]agent.Descriptor{{Address: region.Address, Length: region.Length, Device: region.Device}})
+	if err != nil {
+		return mrdn.ID{}, err
+	}
+	return n.Grant(agent.GrantOptions{
+		Peer: peer.Name, Incarnation: peer.Incarnation, Op: fabric.Read, Side: agent.Side{List: all}, For: parcelGrant,
+	})
+}
+
 func (c *sendCommand) peer(ctx context.Context, n *node.Agent, name string) (*agent.Peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
+	var p *agent.Peer
+	var err error
 	if c.At == "" {
-		return n.Find(ctx, name)
+		p, err = n.Find(ctx, name)
+	} else {
+		p, err = n.Fetch(ctx, "tcp", c.At)
 	}
-	p, err := n.Fetch(ctx, "tcp", c.At)
-	if err == nil && p.Name != name {
+	switch {
+	case err == nil && p.Name != name:
 		return nil, fmt.Errorf("%s answers at %s, not %s", p.Name, c.At, name)
+	case errors.Is(err, io.EOF) && !n.HasTLS():
+		// A listener with TLS has no words for whoever speaks none.
+		return nil, &failure{err: err, hint: "if " + name + " has TLS, send with --name NAME, an agent that `meridian cert issue NAME` made a certificate for", status: exitFailure}
 	}
 	return p, err
 }
@@ -165,7 +208,7 @@ func (c *recvCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.out, "waiting for files as %s\n", n.Name())
+	fmt.Fprintf(std.out, "waiting for files as %s (%s)\n", n.Name(), n.Proof())
 	err = c.serve(ctx, std, all, n)
 	stop, done := stopping()
 	defer done()
@@ -266,11 +309,15 @@ func (c *recvCommand) read(ctx context.Context, std *stdio, n *node.Agent, peer 
 	if err != nil {
 		return err
 	}
+	grant, err := mrdn.ParseID(p.Grant)
+	if err != nil {
+		return fmt.Errorf("the offer opens nothing: %w", err)
+	}
 	bar := newProgress(std.err, p.Name, p.Bytes)
 	defer bar.finish()
 	received := uint64(0)
 	for i := range here {
-		if err := c.window(ctx, n, agent.Side{List: local, Indices: []int32{int32(i)}}, agent.Side{List: remote, Indices: []int32{int32(i)}}); err != nil {
+		if err := c.window(ctx, n, grant, agent.Side{List: local, Indices: []int32{int32(i)}}, agent.Side{List: remote, Indices: []int32{int32(i)}}); err != nil {
 			return err
 		}
 		received += here[i].Length
@@ -282,7 +329,7 @@ func (c *recvCommand) read(ctx context.Context, std *stdio, n *node.Agent, peer 
 	return nil
 }
 
-func (c *recvCommand) window(ctx context.Context, n *node.Agent, local, remote agent.Side) error {
+func (c *recvCommand) window(ctx context.Context, n *node.Agent, grant mrdn.ID, local, remote agent.Side) error {
 	ctx, cancel := context.WithTimeout(ctx, parcelPatience)
 	defer cancel()
 	r, err := n.Prepare(fabric.Read, local, remote)
@@ -290,7 +337,7 @@ func (c *recvCommand) window(ctx context.Context, n *node.Agent, local, remote a
 		return err
 	}
 	defer r.Release()
-	t, err := r.Post(ctx, agent.PostOptions{})
+	t, err := r.Post(ctx, agent.PostOptions{Grant: grant})
 	if err != nil {
 		return err
 	}

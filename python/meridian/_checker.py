@@ -149,8 +149,11 @@ class Checker:
 
 
 def _from_variable(field: Field, text: str) -> object:
-    """Read a variable's text as the field's kind. Text that is not what the kind
-    needs stays text, and the check then says so."""
+    """Read a variable's text as the field's kind; choices stand there with commas
+    between. Text that is not what the kind needs stays text, and the check then
+    says so."""
+    if field.kind == "enums":
+        return text.split(",")
     if field.kind not in ("bool", "int", "float", "size") or "\n" in text or "\r" in text:
         return text
     try:

@@ -12,6 +12,7 @@ CHANNEL_FIELDS = ("open", "message", "close", "think", "answer")
 def apply(checker: Checker) -> None:
     _think_tokens_rule(checker)
     _fabric_rule(checker)
+    _certificate_rule(checker)
     for path in checker.models.values():
         _model_rules(checker, path)
 
@@ -33,6 +34,15 @@ def _fabric_rule(checker: Checker) -> None:
     if checker.sound(enabled, fabric) and checker.value(enabled) and checker.value(fabric) == "none":
         reason = 'must name a fabric while disagg.enabled is true; use "meridian"'
         checker.fault_at(fabric, reason, display("none"))
+
+
+def _certificate_rule(checker: Checker) -> None:
+    """Blame the half that is missing."""
+    cert, key = "tls.cert", "tls.key"
+    given = [path for path in (cert, key) if checker.value(path) != "auto"]
+    if checker.sound(cert, key) and len(given) == 1:
+        missing = key if given == [cert] else cert
+        checker.fault_at(missing, f"must be given, because {given[0]} is")
 
 
 def _model_rules(checker: Checker, path: str) -> None:

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Final
@@ -27,6 +27,7 @@ _KIND_NAMES: Final = {
     "float": "a number",
     "text": "a string",
     "enum": "a string",
+    "enums": "a list of strings",
     "size": 'an integer or "auto"',
     "tokens": "a list of token ids",
     "texts": "a list of strings",
@@ -81,6 +82,8 @@ class Field:
                 return value, []
             case ("enum", str()):
                 return value, self._no_choice(value)
+            case ("enums", list()):
+                return tuple(value), self._not_choices(value)
             case ("text", str()):
                 return value, [] if value else [Problem("must not be empty", value)]
             case ("endpoint", str()):
@@ -119,6 +122,17 @@ class Field:
                 return [Problem(choice["refused"], value)] if "refused" in choice else []
         names = [choice["name"] for choice in self.choices if "refused" not in choice]
         return [Problem(f"must be one of {', '.join(map(quoted, names))}", value, nearest(value, names))]
+
+    def _not_choices(self, elements: list[object]) -> list[Problem]:
+        if not elements:
+            return [Problem("must not be empty", elements)]
+        problems = []
+        for i, element in enumerate(elements):
+            bad = self._no_choice(element if isinstance(element, str) else "")
+            if not bad and element in elements[:i]:
+                bad = [Problem("must not stand there twice", element)]
+            problems += [replace(problem, given=element, suffix=f"[{i}]") for problem in bad]
+        return problems
 
 
 def _has_port(form: re.Pattern[str], address: str) -> bool:

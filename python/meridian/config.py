@@ -111,10 +111,24 @@ class Agent:
     """The table [agent]."""
 
     name: str
+    fabrics: tuple[str, ...]
     listen: str
     insecure: bool
     streams: int
+    max_strangers: int
+    handshake_timeout_ms: int
+    max_grants: int
     state_dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class TLS:
+    """The table [tls]."""
+
+    mode: str
+    ca: str
+    cert: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +165,7 @@ class MeridianConfig:
     disagg: Disagg
     model: Mapping[str, Model]
     agent: Agent
+    tls: TLS
     directory: Directory
     telemetry: Telemetry
     logging: Logging
@@ -190,6 +205,7 @@ def load_config(
         disagg=_section(Disagg, checker, "disagg"),
         model=MappingProxyType({name: _model(checker, name, markers[name]) for name in checker.models}),
         agent=_section(Agent, checker, "agent"),
+        tls=_section(TLS, checker, "tls"),
         directory=_section(Directory, checker, "directory"),
         telemetry=_section(Telemetry, checker, "telemetry"),
         logging=_section(Logging, checker, "logging"),

@@ -54,7 +54,7 @@ def test_fields_have_the_types_of_their_kinds() -> None:
     kinds: dict[str, typing.Any] = {"bool": bool, "int": int, "float": float}
     kinds |= {"size": int | typing.Literal["auto"]}
     kinds |= dict.fromkeys(("enum", "text", "endpoint", "listen"), str)
-    kinds |= {"tokens": tuple[int, ...], "texts": tuple[str, ...]}
+    kinds |= {"tokens": tuple[int, ...], "texts": tuple[str, ...], "enums": tuple[str, ...]}
     tables = typing.get_type_hints(MeridianConfig) | {"model": Model}
     for name, section in schema().items():
         hints = typing.get_type_hints(tables[name])

@@ -26,14 +26,16 @@ VALUES = r"""
 0 1 -1 512 32768 4294967296 9223372036854775807 9223372036854775808 0x10 1_000 007
 0.0 -0.0 0.5 1.0 1e3 1e400 nan inf true false True
 "" "auto" "none" "meridian" "nixl" "info" "qwen3" "gpt_oss" "granite" 'x' "\u00e9" "\q" ":1" "http://h"
-[] [1] [7,8] ["a"] ["<think>"] [[1]] [1,"a",-1] [{}] {} {open="a"} {a.b=1,} 2026-01-31 07:32 2026-01-31T07:32Z
+[] [1] [7,8] ["a"] ["<think>"] ["tcp","host"] ["tcp","tcp"]
+[[1]] [1,"a",-1] [{}] {} {open="a"} {a.b=1,} 2026-01-31 07:32 2026-01-31T07:32Z
 """
 KEYS = """
-enabled level fabric max_think_tokens source channel channel.open tokenizer think_end_texts
-think_end_token_ids reasoning_parser a a.b "a.b" "channel.open" "" model model.m scheduler
+enabled level fabric fabrics max_think_tokens source channel channel.open tokenizer think_end_texts
+think_end_token_ids reasoning_parser cert key a a.b "a.b" "channel.open" "" model model.m scheduler
 """
 HEADERS = """
-[scheduler] [model] [model.m] [model.m.channel] [model.n] [[model.m]] [[logging]] [disagg] [a.b.c]
+[scheduler] [model] [model.m] [model.m.channel] [model.n] [[model.m]] [[logging]] [disagg] [agent]
+[tls] [a.b.c]
 """
 
 

@@ -8,6 +8,10 @@
 //
 // After a restart every lease has its whole time again, however long the
 // server was away: it cannot know who tried to renew.
+//
+// On a socket or on loopback it asks nobody who they are: whoever reaches it is
+// this user, or on this machine. Beyond that it speaks TLS 1.3 only, and only
+// with those who have a certificate of the same CA.
 package embedded
 
 import (
@@ -23,11 +27,14 @@ import (
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/tlsutil"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"google.golang.org/grpc"
 
 	"meridian/meta"
+	"meridian/trust"
 )
 
 // DefaultQuotaBytes is far more than a cell's records need; the housekeeper
@@ -52,9 +59,13 @@ type Options struct {
 	// Dir is the state directory. It is made if it is missing, and refused if
 	// others than its owner can enter it.
 	Dir string
-	// Listen is unix:///path or http://address:port on the loopback interface;
-	// "" means Endpoint(Dir). A port of 0 takes any that is free.
-	Listen     string
+	// Listen is unix:///path, http://address:port on the loopback interface, or
+	// https://address:port anywhere; "" means Endpoint(Dir). A port of 0 takes
+	// any that is free.
+	Listen string
+	// TLS, for https, is the certificate that clients see, with the hosts that
+	// they dial in it, and the CA that has signed theirs.
+	TLS        trust.Files
 	QuotaBytes int64
 	Logger     *slog.Logger // nil: silence
 }
@@ -112,7 +123,7 @@ func (o Options) checked() (Options, *url.URL, error) {
 	if o.Listen == "" {
 		o.Listen = Endpoint(o.Dir)
 	}
-	listen, err := checkListen(o.Listen)
+	listen, err := o.checkListen()
 	if err != nil {
 		return o, nil, err
 	}
@@ -123,13 +134,13 @@ func refuse(key, problem, hint string) error {
 	return &meta.Error{Op: "open directory server", Key: key, Err: meta.Because(meta.ErrInvalid, errors.New(problem)), Hint: hint}
 }
 
-// checkListen lets nothing but this machine in: the server asks nobody who
-// they are.
-func checkListen(listen string) (*url.URL, error) {
-	u, err := url.Parse(listen)
+// checkListen lets nothing but this machine in, unless certificates say who
+// comes.
+func (o Options) checkListen() (*url.URL, error) {
+	u, err := url.Parse(o.Listen)
 	switch {
 	case err != nil:
-		return nil, refuse(listen, err.Error(), "write it as a URL")
+		return nil, refuse(o.Listen, err.Error(), "write it as a URL")
 	case u.Scheme == "unix" && u.Host == "" && filepath.IsAbs(u.Path):
 		if len(u.Path) > maxSocketPath {
 			return nil, refuse(u.Path, fmt.Sprintf("a socket's path has at most %d bytes, this has %d", maxSocketPath, len(u.Path)), "use a shorter state directory")
@@ -137,8 +148,29 @@ func checkListen(listen string) (*url.URL, error) {
 		return u, nil
 	case u.Scheme == "http" && net.ParseIP(u.Hostname()).IsLoopback() && u.Port() != "":
 		return u, nil
+	case u.Scheme == "https" && net.ParseIP(u.Hostname()) != nil && u.Port() != "":
+		return u, checkCertificate(o.TLS)
 	}
-	return nil, refuse(listen, "it is neither a Unix socket nor a loopback address", "use unix:///path or http://127.0.0.1:port; beyond this machine, run an etcd with TLS and give its endpoints")
+	return nil, refuse(o.Listen, "it is neither a Unix socket nor a loopback address, and has no TLS", "use unix:///path, http://127.0.0.1:port or https://address:port")
+}
+
+// checkCertificate finds what clients would, so that it is known at the start.
+func checkCertificate(f trust.Files) error {
+	if f == (trust.Files{}) {
+		return refuse("", "there is no certificate for https", "give the files of one")
+	}
+	if _, err := trust.Open(trust.Options{Files: f}); err != nil {
+		return &meta.Error{Op: "open directory server", Err: err}
+	}
+	chain, err := trust.ReadCertificates(f.Cert)
+	if err != nil {
+		return &meta.Error{Op: "open directory server", Err: err}
+	}
+	if len(trust.Describe(chain[0]).Hosts) == 0 {
+		return refuse(f.Cert, "the certificate names no host, so no client would take it for the directory's",
+			"issue it with the hosts that clients dial: `meridian cert issue NAME --host HOST --renew`")
+	}
+	return nil
 }
 
 func makePrivate(dir string) error {
@@ -173,8 +205,8 @@ func (s *Server) start(ctx context.Context, o Options, listen *url.URL) error {
 		return &meta.Error{Op: "open directory server", Key: o.Dir, Err: err}
 	}
 	s.endpoint = listen.String()
-	if listen.Scheme == "http" {
-		s.endpoint = "http://" + e.Clients[0].Addr().String()
+	if listen.Scheme != "unix" {
+		s.endpoint = listen.Scheme + "://" + e.Clients[0].Addr().String()
 	}
 	s.keeper = startHousekeeper(e.Server, o.QuotaBytes, o.Logger)
 	go s.observe()
@@ -187,6 +219,10 @@ func (s *Server) configure(o Options, listen *url.URL) *embed.Config {
 	c := embed.NewConfig()
 	c.Name, c.Dir = memberName, filepath.Join(o.Dir, memberName)
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{*listen}, []url.URL{*listen}
+	if listen.Scheme == "https" {
+		c.ClientTLSInfo = transport.TLSInfo{CertFile: o.TLS.Cert, KeyFile: o.TLS.Key, TrustedCAFile: o.TLS.CA, ClientCertAuth: true}
+		c.TlsMinVersion = string(tlsutil.TLSVersion13) // what ClientTLSInfo says of it is overwritten
+	}
 	nobody := url.URL{Scheme: "http", Host: "localhost:0"}
 	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, []url.URL{nobody}
 	c.InitialCluster = memberName + "=" + nobody.String()

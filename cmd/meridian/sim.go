@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"meridian/sim"
+)
+
+type simCommand struct {
+	Seed    *uint64 `xor:"what" placeholder:"N" help:"Live through the world of this seed and tell what became of it."`
+	Seeds   uint64  `xor:"what" placeholder:"N" help:"Live through so many worlds (default 1000, or as many as --minutes allow)."`
+	From    uint64  `placeholder:"N" help:"The first seed of --seeds; default 0."`
+	Minutes float64 `placeholder:"M" help:"Stop after so many minutes."`
+	Jobs    int     `short:"j" placeholder:"N" help:"Worlds at a time; default one per core."`
+	Faults  string  `default:"all" placeholder:"NAMES" help:"Faults that worlds may have: all, none, or some of ${faults}; default ${default}."`
+	Trace   string  `placeholder:"FILE" help:"With --seed: write every event to this file; - for standard output."`
+	Replay  string  `xor:"what" placeholder:"FILE" help:"Live through the world of a trace again, and compare every event."`
+}
+
+func (c *simCommand) Help() string {
+	return "Real agents work together over a network, a directory, memory and clocks that are made up, under faults, all from one seed. " +
+		"Every byte that moves and every end of a transfer is checked against what Meridian promises. A seed that breaks a promise " +
+		"tells its story, and tells it again whenever it is asked: docs/simulation.md says how to read one."
+}
+
+func (c *simCommand) Run(std *stdio) error {
+	faults, err := sim.ParseFaults(c.Faults)
+	if err != nil {
+		return &failure{err: err, hint: "`meridian sim --help` lists them", status: exitInvalid}
+	}
+	switch {
+	case c.Replay != "":
+		return c.replay(std)
+	case c.Seed != nil:
+		return c.one(std, sim.Run(sim.Options{Seed: *c.Seed, Faults: faults}))
+	case c.Trace != "":
+		return invalid("name the world with --seed", "--trace writes the events of one world")
+	case c.Minutes < 0 || c.Jobs < 0:
+		return invalid("leave them out for the defaults", "--minutes and --jobs cannot be negative")
+	}
+	return c.hunt(std, faults)
+}
+
+// tellMost is how many events a story has at most.
+const tellMost = 200
+
+// one reports on a single world.
+func (c *simCommand) one(std *stdio, r *sim.Result) error {
+	if c.Trace == "-" {
+		return r.WriteTrace(std.out)
+	}
+	if c.Trace != "" {
+		if err := writeWhole(c.Trace, r.WriteTrace); err != nil {
+			return err
+		}
+	}
+	if r.Violation != nil {
+		return errors.Join(r.Tell(std.out, tellMost), broken(1))
+	}
+	fmt.Fprintf(std.out, "seed %d keeps every promise: %d events in %v of its own time\n",
+		r.Options.Seed, r.Tally.Events, r.Tally.Simulated.Round(time.Millisecond))
+	return nil
+}
+
+func broken(worlds int) error {
+	return &failure{err: fmt.Errorf("promises are broken in %d of these worlds", worlds), status: exitFailure}
+}
+
+func (c *simCommand) replay(std *stdio) error {
+	f, err := os.Open(c.Replay)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	r, err := sim.Replay(f)
+	if errors.Is(err, sim.ErrTrace) {
+		return &failure{err: err, hint: "`meridian sim --seed N --trace FILE` writes one", status: exitInvalid}
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(std.out, "every event is as it was")
+	return c.one(std, r)
+}
+
+func (c *simCommand) hunt(std *stdio, faults []sim.Fault) error {
+	if c.Seeds == 0 && c.Minutes == 0 {
+		c.Seeds = 1000
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	debug.SetGCPercent(400) // worlds leave much garbage, and little else
+	progress, done := simProgress(std.err)
+	report, err := sim.Hunt(ctx, sim.HuntOptions{
+		From: c.From, Seeds: c.Seeds, For: time.Duration(c.Minutes * float64(time.Minute)), Faults: faults, Jobs: c.Jobs,
+		Failures: mostFailures, Progress: progress,
+	})
+	done()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	fmt.Fprintf(std.out, "%d worlds, seeds from %d, in %v: %d events, %v of their own time\n\n", report.Tally.Worlds, c.From,
+		report.Took.Round(time.Millisecond), report.Tally.Events, report.Tally.Simulated.Round(time.Second))
+	if err := report.Tally.Write(std.out); err != nil {
+		return err
+	}
+	if len(report.Failures) == 0 {
+		fmt.Fprintln(std.out, "\nevery promise was kept")
+		return nil
+	}
+	fmt.Fprintln(std.out)
+	for _, r := range report.Failures {
+		what, _, _ := strings.Cut(r.Violation.What, "\n")
+		fmt.Fprintf(std.out, "seed %d: %s: %s\n", r.Options.Seed, r.Violation.Rule, what)
+	}
+	fmt.Fprintln(std.out)
+	return errors.Join(report.Failures[0].Tell(std.out, tellMost), broken(len(report.Failures)))
+}
+
+// mostFailures is when a hunt has found enough.
+const mostFailures = 10
+
+// simProgress draws a line on a terminal, and nothing anywhere else.
+func simProgress(w io.Writer) (show func(sim.Progress), done func()) {
+	if f, isFile := w.(*os.File); !isFile || !isTerminal(f) {
+		return nil, func() {}
+	}
+	var drawn time.Time
+	show = func(p sim.Progress) {
+		if time.Since(drawn) < 100*time.Millisecond {
+			return
+		}
+		drawn = time.Now()
+		of := ""
+		if p.Seeds > 0 {
+			of = fmt.Sprintf(" of %d", p.Seeds)
+		}
+		if p.For > 0 {
+			of += fmt.Sprintf(", %v left", (p.For - p.Took).Round(time.Second))
+		}
+		fmt.Fprintf(w, "\r\x1b[K%d worlds%s, %.0f a second, %d failures", p.Worlds, of, float64(p.Worlds)/p.Took.Seconds(), p.Failures)
+	}
+	return show, func() { fmt.Fprint(w, "\r\x1b[K") }
+}
