@@ -30,9 +30,9 @@ func startEtcd(t *testing.T, f trust.Files) string {
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{listen}, []url.URL{listen}
 	c.EnableGRPCGateway = false
 	c.ClientTLSInfo = transport.TLSInfo{
-		CertFile: f.Cert, KeyFile: f.Key, TrustedCAFile: f.CA,
-		ClientCertAuth: true, MinVersion: tls.VersionTLS13,
+		CertFile: f.Cert, KeyFile: f.Key, TrustedCAFile: f.CA, ClientCertAuth: true,
 	}
+	c.TlsMinVersion = "TLS1.3"
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	server, err := embed.StartEtcd(c)
 	if err != nil {

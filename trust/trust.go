@@ -25,10 +25,10 @@
 //
 // An etcd server reads files by itself; it wants
 //
-//	transport.TLSInfo{
-//		CertFile: f.Cert, KeyFile: f.Key, TrustedCAFile: f.CA,
-//		ClientCertAuth: true, MinVersion: tls.VersionTLS13,
+//	config.ClientTLSInfo = transport.TLSInfo{
+//		CertFile: f.Cert, KeyFile: f.Key, TrustedCAFile: f.CA, ClientCertAuth: true,
 //	}
+//	config.TlsMinVersion = "TLS1.3" // it overwrites TLSInfo.MinVersion
 //
 // and certificates issued with the host that clients dial. It reads a new
 // certificate and key by itself, a new CA only when it starts.
