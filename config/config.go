@@ -72,6 +72,7 @@ type Agent struct {
 	Name               string   `toml:"name"`
 	Fabrics            []string `toml:"fabrics"`
 	Listen             string   `toml:"listen"`
+	Advertise          string   `toml:"advertise"`
 	Insecure           bool     `toml:"insecure"`
 	Streams            int64    `toml:"streams"`
 	MaxStrangers       int64    `toml:"max_strangers"`

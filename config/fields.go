@@ -208,6 +208,11 @@ var agent = Section{
 			Tune: "Bind to the address by which other hosts reach this one to serve them; that needs TLS, or agent.insecure.",
 		},
 		{
+			Name: "advertise", Kind: Text, Default: Auto,
+			Doc:  "Host, or host:port, by which others reach agent.listen. \"auto\" is the host of agent.listen.",
+			Tune: "Name it when agent.listen is 0.0.0.0 or behind a forwarded port.",
+		},
+		{
 			Name: "insecure", Kind: Bool, Default: false,
 			Doc: "Allow addresses beyond loopback without TLS, for the data plane and for a directory. Agents then still prove to each other that " +
 				"they know the cell's key, but whoever is on the way can read and change everything that follows.",

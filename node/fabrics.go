@@ -70,7 +70,7 @@ func toFiles(ctx context.Context, self agent.Self) (fabric.Fabric, error) {
 func (o AgentOptions) overTCP(p proof) agent.Opener {
 	return func(ctx context.Context, self agent.Self) (fabric.Fabric, error) {
 		options := tcp.Options{
-			Agent: self.Name, Incarnation: self.Incarnation, Listen: o.Listen, Streams: o.Streams,
+			Agent: self.Name, Incarnation: self.Incarnation, Listen: o.Listen, Advertise: o.Advertise, Streams: o.Streams,
 			TLS: p.tls, Strangers: o.Strangers, Handshake: o.Handshake,
 			Guard: self.Guard, Events: self.Events, Metadata: self.Metadata, Logger: self.Logger,
 		}

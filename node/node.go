@@ -28,8 +28,10 @@ type AgentOptions struct {
 	// means FabricNames.
 	Fabrics []string
 	// Listen is the tcp fabric's address.
-	Listen  string
-	Streams int
+	Listen string
+	// Advertise is the host by which others reach Listen, if it is another.
+	Advertise string
+	Streams   int
 	// TLS says who the agent is to other hosts.
 	TLS TLS
 	// Insecure allows Listen and the directory to be beyond loopback without

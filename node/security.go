@@ -126,6 +126,9 @@ func (o AgentOptions) checkListen(p proof) error {
 	if err != nil {
 		return fmt.Errorf("node: %q is not host:port: %w", o.Listen, err)
 	}
+	if address := net.ParseIP(host); o.Advertise == "" && (host == "" || address != nil && address.IsUnspecified()) {
+		o.Logger.Warn("peers on other hosts cannot dial an address that means all of this host's: say which one with agent.advertise", "listen", o.Listen)
+	}
 	switch {
 	case isLoopback(host) || p.tls != nil:
 		return nil

@@ -140,6 +140,7 @@ type agentCommand struct {
 	Name        string   `help:"Name of the agent, unique in the cell (default: agent.name of the configuration)."`
 	Fabrics     []string `placeholder:"NAME" help:"Ways to move bytes, the preferred one first: some of host, file, tcp (default: agent.fabrics)."`
 	Listen      string   `placeholder:"ADDRESS" help:"Address of the data plane (default: agent.listen)."`
+	Advertise   string   `placeholder:"HOST" help:"Host, or host:port, by which others reach --listen (default: agent.advertise)."`
 	Streams     int      `help:"TCP streams to each peer (default: agent.streams)."`
 	NoDirectory bool     `help:"Do without a directory; peers are told of by address."`
 	Metrics     *string  `placeholder:"ADDRESS" help:"Where /metrics is served; empty for nowhere (default: telemetry.prometheus_listen)."`
@@ -159,6 +160,10 @@ func (c *agentCommand) open(ctx context.Context, std *stdio, all *commands) (*no
 	if err != nil {
 		return nil, err
 	}
+	advertise := c.Advertise
+	if advertise == "" && in.Agent.Advertise != config.Auto {
+		advertise = in.Agent.Advertise
+	}
 	metrics := in.Telemetry.PrometheusListen
 	if c.Metrics != nil {
 		metrics = *c.Metrics
@@ -169,7 +174,7 @@ func (c *agentCommand) open(ctx context.Context, std *stdio, all *commands) (*no
 	}
 	b := thisBuild()
 	n, err := node.OpenAgent(ctx, node.AgentOptions{
-		Name: name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), TLS: c.security(in), Insecure: c.Insecure,
+		Name: name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), Advertise: advertise, TLS: c.security(in), Insecure: c.Insecure,
 		Strangers: int(in.Agent.MaxStrangers), Handshake: time.Duration(in.Agent.HandshakeTimeoutMs) * time.Millisecond, Grants: int(in.Agent.MaxGrants),
 		Streams: cmp.Or(c.Streams, int(in.Agent.Streams)), StateDir: c.State, Directory: c.Directory, NoDirectory: c.NoDirectory,
 		Metrics: metrics, OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},

@@ -171,3 +171,13 @@ func TestSmoke(t *testing.T) {
 		}
 	}
 }
+
+func TestAdvertised(t *testing.T) {
+	for host, want := range map[string]string{
+		"": "0.0.0.0:7400", "10.0.0.5": "10.0.0.5:7400", "cache-1": "cache-1:7400", "cache-1:9": "cache-1:9", "::1": "[::1]:7400",
+	} {
+		if got := advertised(host, "0.0.0.0:7400"); got != want {
+			t.Errorf("%q: %q, want %q", host, got, want)
+		}
+	}
+}

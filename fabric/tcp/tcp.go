@@ -47,6 +47,9 @@ type Options struct {
 	Incarnation mrdn.ID
 	// Listen is where peers connect; empty means that none can.
 	Listen string
+	// Advertise is the host by which peers reach Listen, where that is not the
+	// host of Listen; a port may follow, for who forwards one.
+	Advertise string
 	// Streams per link; default one per core, at most 8.
 	Streams int
 	// ChunkBytes is what one checksum covers; default 256 KiB.
@@ -197,7 +200,22 @@ func (f *Fabric) Address() []byte {
 	if f.door == nil {
 		return nil
 	}
-	return []byte(f.door.Addr().String())
+	return []byte(advertised(f.options.Advertise, f.door.Addr().String()))
+}
+
+// advertised puts a host, or a host and a port, in place of the listener's.
+func advertised(host, listening string) string {
+	if host == "" {
+		return listening
+	}
+	if _, _, err := net.SplitHostPort(host); err == nil {
+		return host
+	}
+	_, port, err := net.SplitHostPort(listening)
+	if err != nil {
+		return listening
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // Connect reaches a peer.

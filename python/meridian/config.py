@@ -113,6 +113,7 @@ class Agent:
     name: str
     fabrics: tuple[str, ...]
     listen: str
+    advertise: str
     insecure: bool
     streams: int
     max_strangers: int
