@@ -29,8 +29,9 @@ type room struct {
 }
 
 const (
-	golden = "internal/golden"
-	needed = "internal/need"
+	golden  = "internal/golden"
+	needed  = "internal/need"
+	mutants = "internal/mutant"
 )
 
 // anyTestUses is what every room's tests may import.
@@ -54,11 +55,11 @@ var rooms = map[string]room{
 	},
 	"fabric": {
 		owns: "the transfer contract: regions, links, lists, transfers",
-		may:  map[string]string{"mem": "lists are spans of sections", "mrdn": "ids and error codes"},
+		may:  map[string]string{mutants: "sites of known bugs", "mem": "lists are spans of sections", "mrdn": "ids and error codes"},
 	},
 	"fabric/session": {
 		owns: "the conversation of a link as state machines without I/O",
-		may:  map[string]string{"fabric": "states and errors", "mrdn": "frames"},
+		may:  map[string]string{"fabric": "states and errors", mutants: "sites of known bugs", "mrdn": "frames"},
 		pure: true,
 	},
 	"fabric/fabrictest": {
@@ -107,8 +108,11 @@ var rooms = map[string]room{
 	},
 	"fabric/ends": {
 		owns: "both ends of a link, over streams that somebody else runs",
-		may:  map[string]string{"fabric": "the contract", "fabric/session": "the machines it feeds", "mrdn": "frames"},
-		uses: map[string]string{"github.com/zeebo/xxh3": "chunk checksums"},
+		may: map[string]string{
+			"fabric": "the contract", "fabric/session": "the machines it feeds", mutants: "sites of known bugs", "mrdn": "frames",
+		},
+		uses:     map[string]string{"github.com/zeebo/xxh3": "chunk checksums"},
+		testsMay: []string{"mem"},
 	},
 	"fabric/greeting": {
 		owns: "how two agents introduce themselves, and the door where strangers wait",
@@ -162,7 +166,7 @@ var rooms = map[string]room{
 	"agent": {
 		owns: "registration, metadata, requests, transfers, notifications; the choice of fabric",
 		may: map[string]string{
-			"fabric": "what moves the bytes", "mem": "sections", "meta": "where agents are found", "mrdn": "ids",
+			"fabric": "what moves the bytes", mutants: "sites of known bugs", "mem": "sections", "meta": "where agents are found", "mrdn": "ids",
 		},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "the checksum of a metadata blob"},
 		testsMay: []string{"fabric/tcp", "meta/memdir"},
@@ -207,13 +211,21 @@ var rooms = map[string]room{
 		owns: "what this machine has and what it enables",
 		uses: map[string]string{"golang.org/x/sys": "limits and kernel facts"},
 	},
+	"sim": {
+		owns: "the seeded world: network, directory, memory, clocks, faults, checkers",
+		may: map[string]string{
+			"agent": "what is simulated", "fabric": "the contract that its network fulfils", "fabric/ends": "both ends of its links",
+			"mem": "sections", "meta": "the directory over its store", "mrdn": "frames",
+		},
+		testsMay: []string{mutants},
+	},
 	"cmd/meridian": {
 		owns: "the command line",
 		may: map[string]string{
 			"config": "config …", "models": "config init --model", "doctor": "doctor",
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
 			"bench": "bench …", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
-			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …",
+			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim",
 		},
 		uses: map[string]string{
 			"github.com/alecthomas/kong": "commands as structs",
@@ -221,9 +233,27 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{golden, needed},
 	},
-	golden: {owns: "tests: committed files that code makes"},
-	needed: {owns: "tests: what a machine may lack"},
-	"":     {owns: "tests of the tree itself", testsMay: []string{needed}},
+	golden:                {owns: "tests: committed files that code makes"},
+	needed:                {owns: "tests: what a machine may lack"},
+	"internal/faultproxy": {owns: "tests: a bad network between two processes"},
+	mutants:               {owns: "tests of tests: known bugs, compiled in by a build tag"},
+	"internal/chaos": {
+		owns: "tests: agents in processes of their own, to be broken",
+		may: map[string]string{
+			"agent": "what a puppet is", "fabric": "operations and errors", "fabric/file": "its disk", "fabric/tcp": "its network",
+			"mem": "its memory", "meta": "its directory", "meta/etcd": "the one there is", "mrdn": "ids", "trust": "the cell's key",
+		},
+		uses:     map[string]string{"golang.org/x/sys": "limits of another process"},
+		testsMay: []string{"internal/faultproxy", "meta/etcd/embedded", "meta/metatest", needed},
+	},
+	"internal/hostile": {
+		owns: "tests: a peer that knows the protocol and means harm",
+		may: map[string]string{
+			"fabric": "lists", "fabric/greeting": "how an insider comes in", "mrdn": "frames", "trust": "nonces",
+		},
+		testsMay: []string{"internal/chaos"},
+	},
+	"": {owns: "tests of the tree itself", testsMay: []string{needed}},
 }
 
 // computing is what pure rooms may import of the standard library: nothing in

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 
 	"meridian/fabric"
+	"meridian/internal/mutant"
 	"meridian/mrdn"
 )
 
@@ -33,7 +34,8 @@ type Stream interface {
 	// and Left. The caller holds the end's lock, so that nobody can ask for
 	// quiet meanwhile.
 	Post(p *Outbound) (sent bool, err error)
-	// Expect makes the stream ready for the bytes of a part.
+	// Expect makes the stream ready for the bytes of a part. Bytes that nobody
+	// expects are thrown away: the peer may not know yet that they are unwanted.
 	Expect(p *Inbound)
 	// Quiet stops every part that match selects, in both directions. When it
 	// returns the stream does not touch their memory any more.
@@ -95,7 +97,7 @@ type Inbound struct {
 
 // Release gives the part's memory back if the part holds it.
 func (p *Inbound) Release() {
-	if p.owned.Swap(false) {
+	if p.owned.Swap(false) && !mutant.Is(mutant.ReferenceLeak) {
 		p.Bound.Release()
 	}
 }

@@ -2,11 +2,13 @@ package ends
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"meridian/fabric"
 	"meridian/fabric/session"
+	"meridian/internal/mutant"
 	"meridian/mrdn"
 )
 
@@ -73,7 +75,7 @@ func (e *Poster) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpti
 	}
 	e.posted[o.ID] = &posted{transfer: t, prepared: p, notice: o.Notification}
 	// Under mu, so that a fence either sees this transfer or is seen by it.
-	if err := e.options.Regions.Current(p.Local); err != nil {
+	if err := e.options.Regions.Current(p.Local); err != nil && !mutant.Is(mutant.PreparedOutlives) {
 		e.carryOut(e.machine.Failed(o.ID, err))
 	}
 	for i := range cuts {
@@ -129,6 +131,9 @@ func (e *Poster) carryOut(effects []session.Effect) {
 				p.transfer.Advance(f.State)
 			}
 		case session.Quiet:
+			if mutant.Is(mutant.CancelNotQuiet) {
+				continue
+			}
 			for _, s := range e.streams {
 				s.Quiet(func(p Part) bool { return p.ID == f.ID })
 			}
@@ -152,6 +157,9 @@ func (e *Poster) carryOut(effects []session.Effect) {
 
 // Stop ends a transfer for a cause of the caller's.
 func (e *Poster) Stop(id mrdn.ID, cause error) {
+	if errors.Is(cause, fabric.ErrDeadline) && mutant.Is(mutant.DeadlineIgnored) {
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.carryOut(e.machine.Stop(id, cause))

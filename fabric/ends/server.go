@@ -2,10 +2,12 @@ package ends
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"meridian/fabric"
 	"meridian/fabric/session"
+	"meridian/internal/mutant"
 	"meridian/mrdn"
 )
 
@@ -120,9 +122,7 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 		}
 	}
 	switch {
-	case b.Write && refused != nil:
-		s.Expect(&Inbound{Part: part, Handle: b.Handle, Walk: list.Walk(), Discard: true})
-	case refused != nil:
+	case refused != nil: // bytes of it that come are expected by nobody
 	case b.Write && b.Bytes == 0:
 		part.Bound.Release()
 		e.carryOut(e.machine.Placed(b.ID, b.Part))
@@ -130,6 +130,9 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 		in := &Inbound{Part: part, Handle: b.Handle, Walk: list.Walk()}
 		in.owned.Store(true)
 		s.Expect(in)
+		if mutant.Is(mutant.AckEarly) {
+			e.carryOut(e.machine.Placed(b.ID, b.Part))
+		}
 	default:
 		e.give(s, part, b.Handle, list)
 	}
@@ -143,7 +146,7 @@ func (e *Server) admit(b mrdn.Begin, list fabric.List) (*fabric.Bound, error) {
 	if b.Write {
 		op = fabric.Write
 	}
-	if e.options.Guard != nil {
+	if e.options.Guard != nil && !mutant.Is(mutant.GrantNotChecked) {
 		err := e.options.Guard.Admit(fabric.Access{
 			Peer: e.options.Peer, Incarnation: e.options.Incarnation, Grant: b.Grant, Op: op, List: list,
 		})
@@ -177,7 +180,7 @@ func (e *Server) answerOn(id mrdn.ID, part uint16, s Stream) {
 // answered forgets one part, and only that: the others may still need theirs.
 func (e *Server) answered(id mrdn.ID, part uint16) {
 	delete(e.parts[id], part)
-	if len(e.parts[id]) == 0 {
+	if len(e.parts[id]) == 0 || mutant.Is(mutant.AnswersForgotten) {
 		delete(e.parts, id)
 	}
 }
@@ -188,9 +191,7 @@ func (e *Server) carryOut(effects []session.Effect) {
 		f := effects[i]
 		switch f.Kind {
 		case session.Quiet:
-			for _, s := range e.streams {
-				s.Quiet(func(p Part) bool { return p.ID == f.ID })
-			}
+			e.quiet(f.ID, effects[i+1:])
 		case session.SendAck:
 			ack := mrdn.Ack{ID: f.ID, Part: f.Part, Untouched: f.Untouched}
 			ack.Code, ack.Message = fabric.ToCode(f.Err)
@@ -199,12 +200,37 @@ func (e *Server) carryOut(effects []session.Effect) {
 				s.Send(ack.Append(nil))
 			}
 		case session.Deliver:
-			err := e.options.Events.Notified(fabric.Notification{
-				From: e.options.Peer, Incarnation: e.options.Incarnation, Transfer: f.ID, Payload: f.Payload,
-			})
-			effects = append(effects, e.machine.Delivered(f.ID, f.Part, err)...)
+			effects = append(effects, e.machine.Delivered(f.ID, f.Part, e.deliver(f))...)
 		}
 	}
+}
+
+// quiet stops a transfer. Of its parts only those are answered that the effects
+// after it name; nobody will answer the others.
+func (e *Server) quiet(id mrdn.ID, after []session.Effect) {
+	for _, s := range e.streams {
+		s.Quiet(func(p Part) bool { return p.ID == id })
+	}
+	if mutant.Is(mutant.AnswersKept) {
+		return
+	}
+	for part := range e.parts[id] {
+		if !slices.ContainsFunc(after, func(f session.Effect) bool { return f.ID == id && f.Part == part }) {
+			e.answered(id, part)
+		}
+	}
+}
+
+// deliver hands a notification to the agent.
+func (e *Server) deliver(f session.Effect) error {
+	n := fabric.Notification{From: e.options.Peer, Incarnation: e.options.Incarnation, Transfer: f.ID, Payload: f.Payload}
+	switch {
+	case mutant.Is(mutant.NotifyTwice):
+		_ = e.options.Events.Notified(n)
+	case mutant.Is(mutant.NoticeLost):
+		return nil
+	}
+	return e.options.Events.Notified(n)
 }
 
 // Arrived ends a part of a write.
@@ -236,11 +262,17 @@ func (e *Server) Left(p *Outbound, err error) {
 
 // Fence refuses and stops everything that touches a region.
 func (e *Server) Fence(region uint64, cause error) {
+	if mutant.Is(mutant.FenceNotQuiet) {
+		return
+	}
 	e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Bound.Touches(region) })
 }
 
 // Revoke stops everything that runs under a grant.
 func (e *Server) Revoke(grant mrdn.ID, cause error) {
+	if mutant.Is(mutant.RevokeNotQuiet) {
+		return
+	}
 	e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Grant == grant })
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"meridian/fabric"
+	"meridian/internal/mutant"
 	"meridian/mrdn"
 )
 
@@ -22,7 +23,7 @@ type Incoming struct {
 type incoming struct {
 	write  bool
 	parts  uint16
-	placed uint16
+	placed uint16 // or given
 	seen   map[uint16]bool
 	notify bool
 	// payload is a copy: the frame it came in is long gone when it is due.
@@ -42,9 +43,11 @@ func (s *Incoming) Len() int { return len(s.ops) }
 // effects already say so to the peer.
 func (s *Incoming) Begin(b mrdn.Begin) ([]Effect, error) {
 	switch end, ended := s.recent.get(b.ID); {
-	case ended && end != nil:
-		return []Effect{refuse(b.ID, b.Part, end)}, end
-	case ended && b.Write:
+	case ended && end.err != nil:
+		answer := ack(b.ID, b.Part, end.err)
+		answer.Untouched = end.untouched
+		return []Effect{answer}, end.err
+	case ended && b.Write && !mutant.Is(mutant.RepeatExecuted):
 		return []Effect{ack(b.ID, b.Part, nil)}, fmt.Errorf("fabric: transfer %s is done already", b.ID)
 	}
 	// A read that is done may be read again: that changes nothing here.
@@ -75,7 +78,7 @@ func (s *Incoming) Placed(id mrdn.ID, part uint16) []Effect {
 		return nil
 	}
 	o.placed++
-	if o.placed < o.parts {
+	if o.placed < o.parts && !(o.notify && mutant.Is(mutant.NotifyEarly)) {
 		// The data of this part is safe to acknowledge; only the last ack may
 		// still turn into a refusal, when the notification finds no room.
 		return []Effect{ack(id, part, nil)}
@@ -83,25 +86,27 @@ func (s *Incoming) Placed(id mrdn.ID, part uint16) []Effect {
 	if o.notify {
 		return []Effect{{Kind: Deliver, ID: id, Part: part, Payload: o.payload}}
 	}
-	s.finish(id, nil)
+	s.finish(id, end{})
 	return []Effect{ack(id, part, nil)}
 }
 
 // Delivered: the notification was taken, or there was no room for it.
 func (s *Incoming) Delivered(id mrdn.ID, part uint16, err error) []Effect {
-	if o := s.ops[id]; o != nil {
-		s.finish(id, err)
-	}
-	if part == mrdn.NoticeAck {
-		s.recent.put(id, err)
+	switch {
+	case part == mrdn.NoticeAck:
+		s.recent.put(id, end{err: err}) // a read that is heard again may still run under the same id
+	case s.ops[id] != nil:
+		s.finish(id, end{err: err})
 	}
 	return []Effect{ack(id, part, err)}
 }
 
-// Served: every byte of a part of a read has left.
+// Served: every byte of a part of a read has left. A read runs while one of its
+// parts does: whether all have come is the reader's to know, and one that is
+// heard twice must not stay for want of the others.
 func (s *Incoming) Served(id mrdn.ID) {
 	if o := s.ops[id]; o != nil {
-		if o.placed++; o.placed == o.parts {
+		if o.placed++; int(o.placed) == len(o.seen) && !(o.placed < o.parts && mutant.Is(mutant.ReadKept)) {
 			delete(s.ops, id) // a notice may follow under the same id
 		}
 	}
@@ -109,10 +114,11 @@ func (s *Incoming) Served(id mrdn.ID) {
 
 // Refused: what a part names may not be touched, and was not.
 func (s *Incoming) Refused(id mrdn.ID, part uint16, err error) []Effect {
-	if s.ops[id] == nil {
+	o := s.ops[id]
+	if o == nil {
 		return nil
 	}
-	s.finish(id, err)
+	s.finish(id, end{err: err, untouched: o.parts == 1})
 	return []Effect{{Kind: Quiet, ID: id}, refuse(id, part, err)}
 }
 
@@ -123,7 +129,7 @@ func (s *Incoming) Failed(id mrdn.ID, part uint16, err error) []Effect { return 
 // Cancelled: the peer wants no more of it.
 func (s *Incoming) Cancelled(id mrdn.ID) []Effect {
 	_, running := s.ops[id]
-	s.finish(id, fabric.ErrCancelled)
+	s.finish(id, end{err: fabric.ErrCancelled})
 	if !running {
 		return nil
 	}
@@ -133,7 +139,7 @@ func (s *Incoming) Cancelled(id mrdn.ID) []Effect {
 // Noticed: a notification by itself, or the one that follows a read.
 func (s *Incoming) Noticed(n mrdn.Notice) []Effect {
 	if end, ended := s.recent.get(n.ID); ended {
-		return []Effect{ack(n.ID, mrdn.NoticeAck, end)}
+		return []Effect{ack(n.ID, mrdn.NoticeAck, end.err)}
 	}
 	return []Effect{{Kind: Deliver, ID: n.ID, Part: mrdn.NoticeAck, Payload: append([]byte(nil), n.Payload...)}}
 }
@@ -152,13 +158,15 @@ func (s *Incoming) fail(id mrdn.ID, part uint16, err error) []Effect {
 	if s.ops[id] == nil {
 		return nil
 	}
-	s.finish(id, err)
-	return []Effect{{Kind: Quiet, ID: id}, ack(id, part, err)}
+	s.finish(id, end{err: err})
+	answer := ack(id, part, err)
+	answer.Untouched = mutant.Is(mutant.TouchedCalledNot)
+	return []Effect{{Kind: Quiet, ID: id}, answer}
 }
 
-func (s *Incoming) finish(id mrdn.ID, err error) {
+func (s *Incoming) finish(id mrdn.ID, e end) {
 	delete(s.ops, id)
-	s.recent.put(id, err)
+	s.recent.put(id, e)
 }
 
 func ack(id mrdn.ID, part uint16, err error) Effect {
@@ -169,28 +177,39 @@ func refuse(id mrdn.ID, part uint16, err error) Effect {
 	return Effect{Kind: SendAck, ID: id, Part: part, Err: err, Untouched: true}
 }
 
-// recent remembers the last so many ends.
+// recent remembers the last so many ends. It grows to its size as they come: a
+// link that does little, or a stranger's, costs little.
 type recent struct {
+	size int
 	ring []mrdn.ID
-	next int
-	ends map[mrdn.ID]error
+	next int // the oldest, once the ring is full
+	ends map[mrdn.ID]end
 }
 
-func newRecent(size int) recent {
-	return recent{ring: make([]mrdn.ID, size), ends: make(map[mrdn.ID]error, size)}
+// end is how a transfer ended. Untouched ones did nothing at all here, which
+// whoever repeats them may hear again.
+type end struct {
+	err       error
+	untouched bool
 }
 
-func (r *recent) get(id mrdn.ID) (error, bool) { //nolint:revive // the error is the value that is kept
-	err, known := r.ends[id]
-	return err, known
+func newRecent(size int) recent { return recent{size: size, ends: make(map[mrdn.ID]end)} }
+
+func (r *recent) get(id mrdn.ID) (end, bool) {
+	e, known := r.ends[id]
+	return e, known
 }
 
-func (r *recent) put(id mrdn.ID, err error) {
+func (r *recent) put(id mrdn.ID, e end) {
 	if _, known := r.ends[id]; known {
+		return
+	}
+	r.ends[id] = e
+	if len(r.ring) < r.size {
+		r.ring = append(r.ring, id)
 		return
 	}
 	delete(r.ends, r.ring[r.next])
 	r.ring[r.next] = id
-	r.next = (r.next + 1) % len(r.ring)
-	r.ends[id] = err
+	r.next = (r.next + 1) % r.size
 }

@@ -18,6 +18,7 @@ import (
 	"slices"
 
 	"meridian/fabric"
+	"meridian/internal/mutant"
 	"meridian/mrdn"
 )
 
@@ -69,6 +70,7 @@ type outgoing struct {
 	parts     uint16
 	submitted uint16 // parts whose bytes or request have left
 	ended     uint16 // parts that are in place
+	acked     []bool // which of them the peer has said so of
 	begun     bool   // something left this side
 	notice    bool   // a read that is followed by a notification
 	noticed   bool   // …which was sent
@@ -147,13 +149,31 @@ func (s *Outgoing) Acked(a mrdn.Ack) []Effect {
 	case a.Part == mrdn.NoticeAck && o.noticed:
 		return s.end(a.ID, fabric.Done, nil)
 	case a.Part < o.parts && o.op == fabric.Write:
-		return s.partEnded(a.ID, o)
+		return s.partAcked(a.ID, o, a.Part)
 	}
 	return s.fail(a.ID, fmt.Errorf("%w: it answered part %d of %d out of turn", fabric.ErrRefused, a.Part, o.parts), true)
 }
 
+// partAcked counts a part once, however often the peer says it. A peer that has
+// done the transfer before answers while bytes still leave: the caller's memory
+// must be quiet when it hears of the end.
+func (s *Outgoing) partAcked(id mrdn.ID, o *outgoing, part uint16) []Effect {
+	if o.acked == nil {
+		o.acked = make([]bool, o.parts)
+	}
+	if o.acked[part] && !mutant.Is(mutant.DuplicateAckCounted) {
+		return nil
+	}
+	o.acked[part] = true
+	effects := s.partEnded(id, o)
+	if o.submitted < o.parts && !s.Running(id) && !mutant.Is(mutant.DoneNotQuiet) {
+		return append([]Effect{{Kind: Quiet, ID: id}}, effects...)
+	}
+	return effects
+}
+
 func (s *Outgoing) partEnded(id mrdn.ID, o *outgoing) []Effect {
-	if o.ended++; o.ended < o.parts {
+	if o.ended++; o.ended < o.parts && !mutant.Is(mutant.PartMiscounted) {
 		return nil
 	}
 	if o.notice && !o.noticed {
@@ -167,7 +187,12 @@ func (s *Outgoing) partEnded(id mrdn.ID, o *outgoing) []Effect {
 func (s *Outgoing) Failed(id mrdn.ID, err error) []Effect { return s.fail(id, err, true) }
 
 // Stop: the caller cancels, or the deadline has passed.
-func (s *Outgoing) Stop(id mrdn.ID, cause error) []Effect { return s.fail(id, cause, true) }
+func (s *Outgoing) Stop(id mrdn.ID, cause error) []Effect {
+	if mutant.Is(mutant.CancelDone) && s.Running(id) {
+		return s.end(id, fabric.Done, nil)
+	}
+	return s.fail(id, cause, true)
+}
 
 // Lost: the link is gone. Everything ends; what had begun is in doubt.
 func (s *Outgoing) Lost(err error) []Effect {
@@ -184,7 +209,7 @@ func (s *Outgoing) fail(id mrdn.ID, err error, tellPeer bool) []Effect {
 		return nil
 	}
 	effects := []Effect{{Kind: Quiet, ID: id}}
-	if !o.begun {
+	if !o.begun || !tellPeer && mutant.Is(mutant.LostNotSubmitted) {
 		return append(effects, s.end(id, fabric.NotSubmitted, err)...)
 	}
 	if tellPeer {

@@ -1,0 +1,50 @@
+// Package mutant plants known bugs, to test the tests: the simulator must catch
+// each of them. A site asks Is with the name of its bug. In a normal build the
+// answer is a constant, and the compiler removes the site; with the build tag
+// mutant, the environment variable MERIDIAN_MUTANT chooses one.
+package mutant
+
+import "slices"
+
+// Name is one bug.
+type Name string
+
+// The bugs, each named after what it breaks.
+const (
+	NoEpochCheck        Name = "no-epoch-check"
+	AckEarly            Name = "ack-before-the-last-byte"
+	PartMiscounted      Name = "done-before-the-last-part"
+	CancelNotQuiet      Name = "cancel-without-quiescence"
+	CancelDone          Name = "done-for-a-cancelled-transfer"
+	DeadlineIgnored     Name = "deadline-ignored"
+	NotifyTwice         Name = "notification-twice"
+	NotifyEarly         Name = "notification-before-data"
+	NoticeLost          Name = "notification-not-delivered"
+	ChecksumIgnored     Name = "checksum-ignored"
+	StaleIncarnation    Name = "stale-incarnation-accepted"
+	ReferenceLeak       Name = "reference-leak"
+	FenceNotQuiet       Name = "fence-does-not-stop-what-runs"
+	PreparedOutlives    Name = "prepared-request-outlives-a-fence"
+	RepeatExecuted      Name = "repeat-executed-twice"
+	TouchedCalledNot    Name = "touched-reported-as-untouched"
+	AnswersForgotten    Name = "a-part-takes-its-siblings-answers"
+	AnswersKept         Name = "answers-kept-after-a-cancel"
+	GrantNotChecked     Name = "grant-not-checked"
+	GrantSpansIgnored   Name = "grant-spans-not-checked"
+	GrantExpiryIgnored  Name = "grant-expiry-ignored"
+	RevokeNotQuiet      Name = "revoke-does-not-stop-what-runs"
+	LostNotSubmitted    Name = "lost-link-reported-as-not-submitted"
+	DuplicateAckCounted Name = "duplicate-ack-counted"
+	DoneNotQuiet        Name = "done-while-bytes-leave"
+	ReadKept            Name = "read-heard-twice-stays"
+)
+
+// Names lists them all.
+func Names() []Name { return slices.Clone(names) }
+
+var names = []Name{
+	NoEpochCheck, AckEarly, PartMiscounted, CancelNotQuiet, CancelDone, DeadlineIgnored, NotifyTwice, NotifyEarly, NoticeLost,
+	ChecksumIgnored, StaleIncarnation, ReferenceLeak, FenceNotQuiet, PreparedOutlives, RepeatExecuted, TouchedCalledNot,
+	AnswersForgotten, AnswersKept, GrantNotChecked, GrantSpansIgnored, GrantExpiryIgnored, RevokeNotQuiet, LostNotSubmitted,
+	DuplicateAckCounted, DoneNotQuiet, ReadKept,
+}

@@ -1,0 +1,136 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"meridian/fabric"
+	"meridian/fabric/ends"
+	"meridian/mrdn"
+)
+
+// link is what an agent holds: it connects when it must, and connects again when
+// the connection was lost.
+type link struct {
+	rail    *rail
+	peer    fabric.Peer
+	current *connection
+	closed  bool
+	fatal   error // another incarnation answered: nobody will ever be there
+}
+
+// Peer is who is at the other end.
+func (l *link) Peer() fabric.Peer { return l.peer }
+
+func (l *link) connected() (*connection, error) {
+	switch {
+	case l.closed || l.rail.closed:
+		return nil, l.error("connect", fabric.ErrClosed)
+	case l.fatal != nil:
+		return nil, l.error("connect", l.fatal)
+	case l.current != nil:
+		return l.current, nil
+	}
+	peer, err := l.rail.reach(l.peer.Address)
+	if err != nil {
+		return nil, l.error("connect", err)
+	}
+	if answers := peer.self.Incarnation; l.peer.Incarnation != (mrdn.ID{}) && l.peer.Incarnation != answers {
+		l.fatal = fmt.Errorf("%w: expected %s, this is %s", fabric.ErrStalePeer, l.peer.Incarnation, answers)
+		return nil, l.error("connect", l.fatal)
+	}
+	l.current = connect(l, peer)
+	return l.current, nil
+}
+
+func (l *link) error(op string, err error) error {
+	return &fabric.Error{Op: op, Peer: l.peer.Name, Err: err}
+}
+
+// Prepare checks a request and cuts it into parts.
+func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
+	cutter := ends.Cutter{Streams: l.rail.process.world.swarm.streams, WholePart: l.rail.process.world.swarm.wholePart}
+	p, err := cutter.Prepare(&l.rail.regions, op, local, remote)
+	if err != nil {
+		return nil, l.error("prepare", err)
+	}
+	return p, nil
+}
+
+// Post starts a prepared request.
+func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {
+	c, err := l.connected()
+	if err != nil {
+		return nil, err
+	}
+	l.rail.process.world.carriedBy(o.ID, c)
+	t, err := c.poster.Post(ctx, p, o)
+	if err != nil {
+		return nil, l.error(p.Op.String(), err)
+	}
+	return t, nil
+}
+
+// Notify delivers payload by itself. It is ends.Poster.Notify on a fiber.
+func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
+	c, err := l.connected()
+	if err != nil {
+		return err
+	}
+	p, late := l.rail.process, false
+	if deadline, has := ctx.Deadline(); has {
+		p.world.after(deadline.Sub(p.clock.Now()), p, func() { late = true })
+	}
+	before := c.poster.Running()
+	p.await(func() bool {
+		before = slices.DeleteFunc(before, func(t *fabric.Transfer) bool {
+			state, _ := t.Status()
+			return state.Ended()
+		})
+		return late || len(before) == 0
+	})
+	if len(before) > 0 {
+		return l.error("notify", fmt.Errorf("%w: waiting for what was posted before notification %s", context.DeadlineExceeded, id))
+	}
+	var answer error
+	answered := false
+	if err := c.poster.Announce(id, payload, func(err error) { answer, answered = err, true }); err != nil {
+		return l.error("notify", err)
+	}
+	p.await(func() bool { return late || answered })
+	if !answered {
+		c.poster.Withdraw(id)
+		answer = fmt.Errorf("%w: waiting for the peer to take notification %s", context.DeadlineExceeded, id)
+	}
+	if answer != nil {
+		return l.error("notify", answer)
+	}
+	return nil
+}
+
+// Estimate is of no use in a world without real time.
+func (l *link) Estimate(fabric.Op, uint64, uint64) time.Duration { return time.Millisecond }
+
+// Close ends the link.
+func (l *link) Close(context.Context) error {
+	l.closed = true
+	if l.current != nil {
+		l.current.poster.Lost(fabric.ErrClosed)
+	}
+	l.rail.links = slices.DeleteFunc(l.rail.links, func(other *link) bool { return other == l })
+	return nil
+}
+
+// drop forgets a connection that was lost.
+func (l *link) drop(c *connection, err error) {
+	if l.current != c {
+		return
+	}
+	l.current = nil
+	if !l.closed && !errors.Is(err, fabric.ErrClosed) {
+		l.rail.self.Events.LinkLost(l.peer, err)
+	}
+}

@@ -1,0 +1,31 @@
+//go:build real
+
+package sim
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// TestRealWorlds is the long form: ten thousand worlds, or as many as fit into
+// MERIDIAN_SIM_MINUTES, from a seed that no run before has begun with.
+func TestRealWorlds(t *testing.T) {
+	o := HuntOptions{Seeds: 10000, Failures: 3}
+	if text := os.Getenv("MERIDIAN_SIM_MINUTES"); text != "" {
+		minutes, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatalf("MERIDIAN_SIM_MINUTES: %v", err)
+		}
+		o = HuntOptions{From: uint64(time.Now().Unix()) << 20, For: time.Duration(minutes * float64(time.Minute)), Failures: 3}
+	}
+	found, err := Hunt(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range found.Failures {
+		report(t, r)
+	}
+	t.Logf("%d worlds from seed %d in %v", found.Tally.Worlds, o.From, found.Took)
+}

@@ -1,0 +1,106 @@
+// Package sim is the seeded world: real agents, their links and their grants
+// over a network, a directory, memory and clocks that are made up, all from one
+// seed. The same seed gives the same events in the same order, so that whatever
+// goes wrong can be watched again.
+//
+//	           ┌──────────────── world: one queue of events, one clock ───────────────┐
+//	client ──► agent.Agent ──► Fabric ─► ends.Poster ═ stream ═ pipe ═ stream ═ ends.Server
+//	(random     (the product)  (made up)  (the product)      (made up)           (the product)
+//	 work)          │                                            ▲                    │
+//	             meta.Directory over a store that is made up   faults               memory
+//	                                                                                  ▲
+//	                         checkers: every byte that is taken or placed, every end ─┘
+//
+// Everything happens on one goroutine. The two places where the product starts
+// goroutines or waits are turned into events: the agent's background work, and
+// bare notifications, which run as coroutines. A lease's keeper is a goroutine
+// of package meta; the world stands still whenever one of them is awake.
+//
+// A world has three parts: work under faults, then a while without faults, in
+// which whatever still runs must end, then the closing, after which nothing may
+// be left. Which faults there are, and how often, is drawn for each seed.
+package sim
+
+import (
+	"fmt"
+	"time"
+)
+
+// Options says which world.
+type Options struct {
+	Seed uint64
+	// Faults that may be drawn; nil means all.
+	Faults []Fault
+}
+
+// Result is what became of a world.
+type Result struct {
+	Options   Options
+	Violation *Violation // nil: all promises were kept
+	Tally     Tally
+	story     []entry
+	world     string // what was drawn for it
+	state     string // of everything, when the promise was broken
+}
+
+// Violation is a promise that was broken.
+type Violation struct {
+	// Rule names the promise.
+	Rule string
+	// What happened instead.
+	What string
+	// At is when, by the world's clock; Event which one it was.
+	At    time.Duration
+	Event int
+
+	transfer *transfer // that it is about, if it is about one
+}
+
+func (v *Violation) Error() string { return fmt.Sprintf("%s: %s", v.Rule, v.What) }
+
+// Run lives through one world.
+func Run(o Options) *Result {
+	var s stage
+	r := s.run(o)
+	s.arenas.close()
+	return r
+}
+
+// stage is where worlds are played, one after the other. It keeps what is costly
+// to make, and nothing that carries over from one world to the next.
+type stage struct {
+	arenas  arenas
+	digests digests
+	story   []entry
+}
+
+// run plays a world. One that comes to a standstill in the product, over a lock
+// or a channel, is given up, and the stage with it.
+func (s *stage) run(o Options) *Result {
+	var r *Result
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r = s.play(o)
+	}()
+	if ended(done) {
+		return r
+	}
+	*s = stage{}
+	stuck := Violation{Rule: "worlds end", What: "this one stands still:\n" + allStacks()}
+	return &Result{Options: o, Violation: &stuck, Tally: Tally{Worlds: 1}}
+}
+
+func (s *stage) play(o Options) *Result {
+	w := newWorld(s, o)
+	w.live()
+	w.tally.Events = uint64(w.events)
+	w.tally.Simulated = w.now
+	return &Result{Options: o, Violation: w.violation, Tally: w.tally, story: w.story, world: w.swarm.String(), state: w.state}
+}
+
+// reuse takes back what a result holds, once nobody reads it any more.
+func (s *stage) reuse(r *Result) {
+	clear(r.story)
+	s.story, r.story = r.story[:0], nil
+}
