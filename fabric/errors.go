@@ -55,14 +55,31 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-var sentinelOf = map[mrdn.Code]error{
-	mrdn.CodeVersion: ErrVersion, mrdn.CodeStalePeer: ErrStalePeer, mrdn.CodeUnknownRegion: ErrUnknownRegion,
-	mrdn.CodeStaleEpoch: ErrStaleEpoch, mrdn.CodeBounds: mem.ErrBounds, mrdn.CodeOverlap: ErrOverlap,
-	mrdn.CodeChecksum: ErrChecksum, mrdn.CodeBusy: ErrBusy, mrdn.CodeCancelled: ErrCancelled,
-	mrdn.CodeClosed: ErrClosed, mrdn.CodeRefused: ErrRefused, mrdn.CodeBroken: mem.ErrGone,
-	mrdn.CodeNoGrant: ErrNoGrant, mrdn.CodeGrantSpans: ErrGrantSpans, mrdn.CodeGrantPeer: ErrGrantPeer,
-	mrdn.CodeGrantOp: ErrGrantOp, mrdn.CodeGrantExpired: ErrGrantExpired, mrdn.CodeGrantRevoked: ErrGrantRevoked,
-	mrdn.CodeUnproven: ErrUnproven,
+// sentinels in the order in which ToCode looks for them: an error that wraps
+// two has the code of the first.
+var sentinels = []struct {
+	code mrdn.Code
+	err  error
+}{
+	{mrdn.CodeVersion, ErrVersion},
+	{mrdn.CodeStalePeer, ErrStalePeer},
+	{mrdn.CodeUnknownRegion, ErrUnknownRegion},
+	{mrdn.CodeStaleEpoch, ErrStaleEpoch},
+	{mrdn.CodeBounds, mem.ErrBounds},
+	{mrdn.CodeOverlap, ErrOverlap},
+	{mrdn.CodeChecksum, ErrChecksum},
+	{mrdn.CodeBusy, ErrBusy},
+	{mrdn.CodeCancelled, ErrCancelled},
+	{mrdn.CodeClosed, ErrClosed},
+	{mrdn.CodeRefused, ErrRefused},
+	{mrdn.CodeBroken, mem.ErrGone},
+	{mrdn.CodeNoGrant, ErrNoGrant},
+	{mrdn.CodeGrantSpans, ErrGrantSpans},
+	{mrdn.CodeGrantPeer, ErrGrantPeer},
+	{mrdn.CodeGrantOp, ErrGrantOp},
+	{mrdn.CodeGrantExpired, ErrGrantExpired},
+	{mrdn.CodeGrantRevoked, ErrGrantRevoked},
+	{mrdn.CodeUnproven, ErrUnproven},
 }
 
 // FromCode turns what a peer said into an error; OK is nil.
@@ -70,9 +87,11 @@ func FromCode(code mrdn.Code, message string) error {
 	if code == mrdn.OK {
 		return nil
 	}
-	sentinel, known := sentinelOf[code]
-	if !known {
-		sentinel = ErrRefused
+	sentinel := ErrRefused
+	for _, s := range sentinels {
+		if s.code == code {
+			sentinel = s.err
+		}
 	}
 	if message == "" {
 		return sentinel
@@ -85,9 +104,9 @@ func ToCode(err error) (mrdn.Code, string) {
 	if err == nil {
 		return mrdn.OK, ""
 	}
-	for code, sentinel := range sentinelOf {
-		if errors.Is(err, sentinel) {
-			return code, err.Error()
+	for _, s := range sentinels {
+		if errors.Is(err, s.err) {
+			return s.code, err.Error()
 		}
 	}
 	return mrdn.CodeRefused, err.Error()

@@ -128,9 +128,10 @@ type Link interface {
 	Prepare(op Op, local, remote List) (*Prepared, error)
 	// Post starts a prepared request and returns at once. The context's
 	// deadline is the transfer's: past it the transfer is cancelled. Posting an
-	// ID that is running returns the running transfer; one that has ended is
-	// answered as it ended: what is done stays done, and nobody is notified
-	// twice.
+	// ID that is running returns the running transfer; one that has ended on the
+	// same connection is answered as it ended: what is done stays done, and
+	// nobody is notified twice. A connection that was lost is forgotten; an
+	// agent remembers its own ids beyond that.
 	Post(ctx context.Context, p *Prepared, o PostOptions) (*Transfer, error)
 	// Notify delivers payload by itself, after everything posted before.
 	Notify(ctx context.Context, id mrdn.ID, payload []byte) error

@@ -213,7 +213,8 @@ func TestStatesOnlyGoForward(t *testing.T) {
 }
 
 func TestErrorsSurviveTheWire(t *testing.T) {
-	for code, sentinel := range sentinelOf {
+	for _, known := range sentinels {
+		code, sentinel := known.code, known.err
 		gotCode, message := ToCode(fmt.Errorf("region 7: %w", sentinel))
 		back := FromCode(gotCode, message)
 		if gotCode != code || !errors.Is(back, sentinel) || message == "" {

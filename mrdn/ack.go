@@ -5,7 +5,10 @@ package mrdn
 type Ack struct {
 	ID   ID
 	Part uint16
-	Code Code
+	// Handle is the Begin's that it answers: a late answer to an earlier post of
+	// the same id is not mistaken for one to this. A Notice has none.
+	Handle uint32
+	Code   Code
 	// Untouched, with a refusal, says that no byte of the part was placed or
 	// given.
 	Untouched bool
@@ -20,6 +23,7 @@ func (m Ack) Append(dst []byte) []byte {
 	w := begin(dst, AckFrame)
 	w.id(m.ID)
 	w.u16(m.Part)
+	w.u32(m.Handle)
 	w.u16(uint16(m.Code))
 	w.u8(flag(m.Untouched, 1))
 	w.bytes([]byte(m.Message))
@@ -29,7 +33,7 @@ func (m Ack) Append(dst []byte) []byte {
 // ParseAck reads a frame's own bytes.
 func ParseAck(b []byte) (Ack, error) {
 	r := reader{b: b}
-	m := Ack{ID: r.id(), Part: r.u16(), Code: Code(r.u16())}
+	m := Ack{ID: r.id(), Part: r.u16(), Handle: r.u32(), Code: Code(r.u16())}
 	flags := r.u8()
 	m.Untouched, m.Message = flags == 1, string(r.bytes())
 	r.bad = r.bad || flags > 1

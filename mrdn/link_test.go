@@ -38,8 +38,8 @@ var linkFrames = []struct {
 	},
 	{
 		"ack", AckFrame,
-		Ack{ID: someID, Part: NoticeAck, Code: CodeBusy, Untouched: true, Message: "full"}.Append(nil),
-		Ack{ID: someID, Part: NoticeAck, Code: CodeBusy, Untouched: true, Message: "full"},
+		Ack{ID: someID, Part: NoticeAck, Handle: 0x01020304, Code: CodeBusy, Untouched: true, Message: "full"}.Append(nil),
+		Ack{ID: someID, Part: NoticeAck, Handle: 0x01020304, Code: CodeBusy, Untouched: true, Message: "full"},
 		func(b []byte) (any, error) { return ParseAck(b) },
 	},
 	{

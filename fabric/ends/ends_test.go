@@ -202,3 +202,40 @@ func TestCutter(t *testing.T) {
 		p.Release()
 	}
 }
+
+// An answer to an earlier post of an id does not end a later one.
+func TestLateAnswer(t *testing.T) {
+	regions, _ := memory(t)
+	p := NewPoster(PosterOptions{Regions: regions, Clock: fabric.SystemClock, MaxTransfers: 1, OnLost: func(error) {}})
+	w := new(wire)
+	p.Attach(w)
+	prepared, err := Cutter{Streams: 1, WholePart: wholePart}.Prepare(regions, fabric.Write, part(t, 1, 4096), part(t, 1, 4096))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prepared.Release()
+	post := func() *fabric.Transfer {
+		transfer, err := p.Post(t.Context(), prepared, fabric.PostOptions{ID: mrdn.ID{1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return transfer
+	}
+	first := post()
+	p.Leaving(w.posted[0])
+	p.Stop(mrdn.ID{1}, fabric.ErrCancelled)
+	if state, _ := first.Status(); state != fabric.InDoubt {
+		t.Fatalf("the first is %v", state)
+	}
+	second := post()
+	p.Leaving(w.posted[1])
+	late := mrdn.Ack{ID: mrdn.ID{1}, Handle: w.posted[0].Handle, Code: mrdn.CodeBusy, Untouched: true}
+	hear(t, p, w, mrdn.AckFrame, late.Append(nil))
+	if state, err := second.Status(); state.Ended() {
+		t.Fatalf("a late answer ended the second: %v, %v", state, err)
+	}
+	hear(t, p, w, mrdn.AckFrame, mrdn.Ack{ID: mrdn.ID{1}, Handle: w.posted[1].Handle}.Append(nil))
+	if state, err := second.Status(); state != fabric.Done {
+		t.Fatalf("the second is %v, %v", state, err)
+	}
+}

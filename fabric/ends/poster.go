@@ -39,7 +39,8 @@ type Poster struct {
 type posted struct {
 	transfer *fabric.Transfer
 	prepared *fabric.Prepared
-	notice   []byte // sent when a read has arrived
+	notice   []byte   // sent when a read has arrived
+	handles  []uint32 // of its parts
 }
 
 // NewPoster makes a posting side, which needs streams before its first use.
@@ -89,6 +90,7 @@ func (e *Poster) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpti
 
 func (e *Poster) postPart(p *fabric.Prepared, cut *Cut, index, count uint16, o fabric.PostOptions) {
 	e.nextHandle++
+	e.posted[o.ID].handles = append(e.posted[o.ID].handles, e.nextHandle)
 	s := e.streams[e.nextStream%len(e.streams)]
 	e.nextStream++
 	begin := mrdn.Begin{
@@ -256,6 +258,9 @@ func (e *Poster) Frame(_ Stream, f mrdn.LinkFrame, body []byte) error {
 		delete(e.notices, ack.ID)
 		answer(fabric.FromCode(ack.Code, ack.Message))
 		return nil
+	}
+	if p := e.posted[ack.ID]; p != nil && int(ack.Part) < len(p.handles) && p.handles[ack.Part] != ack.Handle {
+		return nil // it answers an earlier post of the same id
 	}
 	e.carryOut(e.machine.Acked(ack))
 	return nil

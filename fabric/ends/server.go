@@ -34,9 +34,9 @@ type Server struct {
 	mu      sync.Mutex // protects the rest
 	streams []Stream
 	machine *session.Incoming
-	// parts holds the stream on which each part of a transfer came, and so the
-	// one to answer it on.
-	parts map[mrdn.ID]map[uint16]Stream
+	// parts holds where each part of a transfer is to be answered: on the stream
+	// on which it came.
+	parts map[mrdn.ID]map[uint16]reply
 	gone  bool
 }
 
@@ -48,7 +48,7 @@ func NewServer(o ServerOptions) *Server {
 	if o.Remember == 0 {
 		o.Remember = remembered
 	}
-	return &Server{options: o, machine: session.NewIncoming(o.MaxTransfers, o.Remember), parts: make(map[mrdn.ID]map[uint16]Stream)}
+	return &Server{options: o, machine: session.NewIncoming(o.MaxTransfers, o.Remember), parts: make(map[mrdn.ID]map[uint16]reply)}
 }
 
 // Held is how many transfers run here and how many parts wait to be answered.
@@ -93,7 +93,7 @@ func (e *Server) Frame(s Stream, f mrdn.LinkFrame, body []byte) error {
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.answerOn(notice.ID, mrdn.NoticeAck, s)
+		e.answerOn(notice.ID, mrdn.NoticeAck, reply{s, 0})
 		e.carryOut(e.machine.Noticed(notice))
 		return nil
 	}
@@ -112,7 +112,7 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.answerOn(b.ID, b.Part, s)
+	e.answerOn(b.ID, b.Part, reply{s, b.Handle})
 	effects, refused := e.machine.Begin(b)
 	e.carryOut(effects)
 	part := Part{ID: b.ID, Index: b.Part, Grant: b.Grant}
@@ -170,11 +170,17 @@ func (e *Server) give(s Stream, part Part, handle uint32, list fabric.List) {
 	}
 }
 
-func (e *Server) answerOn(id mrdn.ID, part uint16, s Stream) {
+// reply says where an answer goes, and what it answers.
+type reply struct {
+	stream Stream
+	handle uint32
+}
+
+func (e *Server) answerOn(id mrdn.ID, part uint16, r reply) {
 	if e.parts[id] == nil {
-		e.parts[id] = make(map[uint16]Stream, 1)
+		e.parts[id] = make(map[uint16]reply, 1)
 	}
-	e.parts[id][part] = s
+	e.parts[id][part] = r
 }
 
 // answered forgets one part, and only that: the others may still need theirs.
@@ -193,11 +199,11 @@ func (e *Server) carryOut(effects []session.Effect) {
 		case session.Quiet:
 			e.quiet(f.ID, effects[i+1:])
 		case session.SendAck:
-			ack := mrdn.Ack{ID: f.ID, Part: f.Part, Untouched: f.Untouched}
-			ack.Code, ack.Message = fabric.ToCode(f.Err)
-			if s := e.parts[f.ID][f.Part]; s != nil {
+			if r, due := e.parts[f.ID][f.Part]; due {
 				e.answered(f.ID, f.Part)
-				s.Send(ack.Append(nil))
+				ack := mrdn.Ack{ID: f.ID, Part: f.Part, Handle: r.handle, Untouched: f.Untouched}
+				ack.Code, ack.Message = fabric.ToCode(f.Err)
+				r.stream.Send(ack.Append(nil))
 			}
 		case session.Deliver:
 			effects = append(effects, e.machine.Delivered(f.ID, f.Part, e.deliver(f))...)

@@ -155,10 +155,11 @@ func (s *stream) Quiet(match func(ends.Part) bool) {
 	}
 
 	s.receiveMu.Lock()
-	for _, p := range s.inbounds {
-		if !p.Discard && match(p.Part) {
-			p.Discard = true
+	for handle, p := range s.inbounds {
+		if match(p.Part) {
+			p.Discard = true // for the chunk that is being placed
 			p.Release()
+			delete(s.inbounds, handle)
 		}
 	}
 	s.receiveMu.Unlock()
