@@ -1,0 +1,197 @@
+package hostile_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"meridian/fabric"
+	"meridian/fabric/greeting"
+	"meridian/internal/chaos"
+	"meridian/internal/hostile"
+	"meridian/trust"
+)
+
+func TestMain(m *testing.M) {
+	chaos.Main(m, map[string]func() error{"attacker": attack})
+}
+
+// order says to a process whom to attack, and how. An insider finds the cell's
+// key in StateDir.
+type order struct {
+	Target, StateDir, Attack string
+	Crowd                    int
+}
+
+const orders = "MERIDIAN_HOSTILE_ORDER"
+
+// attack is the attacker's process, until its input ends.
+func attack() error {
+	var o order
+	if err := json.Unmarshal([]byte(os.Getenv(orders)), &o); err != nil {
+		return err
+	}
+	a := &hostile.Attacker{Target: o.Target, Crowd: o.Crowd, Self: greeting.Self{Agent: "mallory"}}
+	if o.StateDir != "" {
+		key, err := trust.OpenCellKey(o.StateDir)
+		if err != nil {
+			return err
+		}
+		a.Self.Key = &key
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	go func() {
+		for ctx.Err() == nil {
+			time.Sleep(50 * time.Millisecond)
+			_ = json.NewEncoder(os.Stdout).Encode(a.Tally())
+		}
+	}()
+	return a.Run(ctx, o.Attack)
+}
+
+// tallies is what an attacker tells of itself, a line at a time.
+type tallies struct {
+	mu   sync.Mutex // protects what follows
+	text []byte
+	last hostile.Tally
+}
+
+func (l *tallies) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, p...)
+	for {
+		line, rest, whole := bytes.Cut(l.text, []byte("\n"))
+		if !whole {
+			return len(p), nil
+		}
+		l.text = rest
+		if err := json.Unmarshal(line, &l.last); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (l *tallies) now() hostile.Tally {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.last
+}
+
+// siege is an agent, an honest peer of it, and an attacker.
+type siege struct {
+	t        *testing.T
+	dir      string
+	owner    *chaos.Puppet
+	honest   *chaos.Puppet
+	attacker *chaos.Process
+	tallies  tallies
+	before   uint64 // the owner's memory in peace
+}
+
+const arenaBytes = 8 << 20
+
+func lay(t *testing.T) *siege {
+	t.Helper()
+	s := &siege{t: t, dir: t.TempDir()}
+	s.owner = chaos.Start(t, chaos.Setup{Name: "owner", StateDir: s.dir, ArenaBytes: arenaBytes, Seed: 2})
+	s.honest = chaos.Start(t, chaos.Setup{Name: "honest", StateDir: s.dir, ArenaBytes: arenaBytes, Seed: 1})
+	s.honest.Meet(s.owner, arenaBytes)
+	s.work(100 * time.Millisecond)
+	s.before = s.memory()
+	return s
+}
+
+// memory is what the owner holds, without its arena.
+func (s *siege) memory() uint64 { return s.owner.Status("RssAnon") }
+
+// work is what the honest peer achieves: reads of one MiB, one after the other.
+func (s *siege) work(d time.Duration) chaos.Rate {
+	s.t.Helper()
+	rate := s.honest.Run(chaos.Post{Peer: "owner", Op: fabric.Read, Length: 1 << 20, Deadline: 20 * time.Second}, d)
+	if rate.Err != nil {
+		s.t.Errorf("the honest peer: %v", rate.Err)
+	}
+	return rate
+}
+
+// attack begins. The attacker never has more than one core.
+func (s *siege) attack(name string, insider bool, crowd int) {
+	s.t.Helper()
+	o := order{Target: s.owner.Address, Attack: name, Crowd: crowd}
+	if insider {
+		o.StateDir = s.dir
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.attacker = chaos.StartProcess(s.t, chaos.ProcessOptions{
+		Role: "attacker", Environment: []string{orders + "=" + string(text), "GOMAXPROCS=1"}, Stdout: &s.tallies,
+	})
+	s.until("the attack has begun", func(t hostile.Tally) bool { return t.Connections > 0 })
+}
+
+// until waits for an attacker to get somewhere.
+func (s *siege) until(what string, there func(hostile.Tally) bool) {
+	s.t.Helper()
+	for start := time.Now(); !there(s.tallies.now()); time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			s.t.Fatalf("not %s: %+v\n%s", what, s.tallies.now(), s.attacker.Said())
+		}
+	}
+}
+
+// round is a while of peace and a while of war.
+type round struct {
+	peace, war chaos.Rate
+	most       uint64 // of the owner's memory
+}
+
+// share is what the attacker has of one core, in war.
+const share = 0.2
+
+// fight lets the honest peer work while the attacker rests, and while it has
+// its share.
+func (s *siege) fight(d time.Duration) (r round) {
+	s.t.Helper()
+	r.peace, _ = s.while(d, 0)
+	r.war, r.most = s.while(d, share)
+	s.attacker.Continue()
+	return r
+}
+
+// while lets the honest peer work, the attacker have a share of a core, and
+// follows the owner's memory. In peace it does as much itself as in war.
+func (s *siege) while(d time.Duration, share float64) (rate chaos.Rate, most uint64) {
+	s.t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		rate = s.work(d)
+	}()
+	start, before := time.Now(), s.attacker.CPU()
+	for {
+		if used := s.attacker.CPU() - before; used.Seconds() < share*time.Since(start).Seconds() {
+			s.attacker.Continue()
+		} else {
+			s.attacker.Stop()
+		}
+		most = max(most, s.memory())
+		select {
+		case <-done:
+			return rate, most
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
