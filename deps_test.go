@@ -171,6 +171,20 @@ var rooms = map[string]room{
 		uses:     map[string]string{"github.com/zeebo/xxh3": "the checksum of a metadata blob"},
 		testsMay: []string{"fabric/tcp", "meta/memdir"},
 	},
+	"transceiver/handoff": {
+		owns: "the conversation of a hand-off as state machines without I/O: tickets, messages, holder, taker, hand",
+		may:  map[string]string{mutants: "sites of known bugs", "kv": "what a cache is of", "mrdn": "ids", "reshard": "plans and their digests"},
+		uses: map[string]string{"github.com/zeebo/blake3": "seals of tickets, fingerprints of contents"},
+		pure: true,
+	},
+	"transceiver": {
+		owns: "the hand-off of one request from its prefill ranks to its decode ranks",
+		may: map[string]string{
+			"agent": "what moves bytes and carries messages", "fabric": "operations, lists, errors", "kv": "token ranges", "mem": "runs",
+			"mrdn": "ids", "reshard": "plans", "transceiver/handoff": "the machines it feeds",
+		},
+		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp"},
+	},
 	"node": {
 		owns: "the fuse box: which adapters a process has",
 		may: map[string]string{
@@ -184,7 +198,9 @@ var rooms = map[string]room{
 	"mrdn": {
 		owns: "bytes on the wire: the MRDN v1 frame, the frames of a link",
 		may:  map[string]string{"kv": "a frame carries a Tier"},
-		uses: map[string]string{"github.com/zeebo/blake3": "a frame carries a BLAKE3-128 checksum"},
+		uses: map[string]string{
+			"github.com/zeebo/blake3": "a frame carries a BLAKE3-128 checksum", "github.com/zeebo/xxh3": "a link's frames carry a check",
+		},
 	},
 	"token": {
 		owns: "tokenizers: think markers from tokenizer.json",

@@ -92,6 +92,7 @@ type Agent struct {
 	mu      sync.Mutex // protects the rest, and fabrics until Open is done
 	closed  bool
 	drained bool // inbox is closed
+	waiting inboxBytes
 	nextID  uint64
 	regions map[uint64]*region
 	peers   map[string]*Peer
@@ -306,8 +307,13 @@ func (e *events) Notified(n fabric.Notification) error {
 	if a.closed {
 		return fabric.ErrClosed
 	}
+	if !a.waiting.admits(len(n.Payload), len(a.inbox)) {
+		a.metrics.NotificationsRefused++
+		return fmt.Errorf("%w: %s has %d bytes of notifications that nobody took", fabric.ErrBusy, a.options.Name, a.waiting.bytes)
+	}
 	select {
 	case a.inbox <- n:
+		a.waiting.add(len(n.Payload))
 		a.metrics.Notified++
 		return nil
 	default:

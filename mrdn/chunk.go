@@ -25,10 +25,9 @@ type Chunk struct {
 
 // Put writes c into the first ChunkHeaderSize bytes of b.
 func (c Chunk) Put(b []byte) {
-	binary.LittleEndian.PutUint32(b, ChunkHeaderSize-PrefixSize)
-	binary.LittleEndian.PutUint32(b[4:], uint32(ChunkFrame))
 	binary.LittleEndian.PutUint32(b[8:], c.Handle)
 	binary.LittleEndian.PutUint32(b[12:], c.Length)
+	putPrefix(b, ChunkFrame, b[PrefixSize:ChunkHeaderSize])
 }
 
 // ParseChunk reads a frame's own bytes.

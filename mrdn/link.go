@@ -6,17 +6,22 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+
+	"github.com/zeebo/xxh3"
 )
 
 // Frames of the link between two agents, in binary. Every one starts with
 //
-//	 0        4      5       8
-//	┌────────┬──────┬───────┬──────────────┄
-//	│ length │ type │ 0 0 0 │ length bytes
-//	│ u32    │ u8   │       │
-//	└────────┴──────┴───────┴──────────────┄
+//	 0        4      5       6       8
+//	┌────────┬──────┬───────┬───────┬──────────────┄
+//	│ length │ type │ fold  │ check │ length bytes
+//	│ u32    │ u8   │ u8    │ u16   │
+//	└────────┴──────┴───────┴───────┴──────────────┄
 //
-// and integers are little-endian. Only a Chunk is followed by bytes that its
+// and integers are little-endian. A request that changed on the way must not be
+// carried out: check is the low 16 bits of the XXH3-64 of the length bytes. And
+// a length that changed must not be waited for: fold is the exclusive or of the
+// five bytes before it, inverted. Only a Chunk is followed by bytes that its
 // length does not count: the payload, which goes straight to its destination.
 const (
 	// LinkVersion is the version of the link that this build speaks.
@@ -89,8 +94,8 @@ func (id *ID) UnmarshalText(text []byte) (err error) {
 func ParsePrefix(b []byte) (LinkFrame, uint32, error) {
 	length, frame := binary.LittleEndian.Uint32(b), LinkFrame(b[4])
 	switch {
-	case b[5]|b[6]|b[7] != 0:
-		return 0, 0, fmt.Errorf("%w: padding % x", ErrLinkFrame, b[5:8])
+	case b[5] != fold(b):
+		return 0, 0, fmt.Errorf("%w: a prefix % x that changed on the way", ErrLinkFrame, b[:PrefixSize])
 	case frame < HelloFrame || frame > PermitFrame:
 		return 0, 0, fmt.Errorf("%w: unknown type %d", ErrLinkFrame, frame)
 	case length > MaxLinkFrame:
@@ -99,7 +104,27 @@ func ParsePrefix(b []byte) (LinkFrame, uint32, error) {
 	return frame, length, nil
 }
 
-// writer builds a frame; finish fills in its length.
+// CheckFrame compares a frame with the check in its prefix, which ParsePrefix
+// has read.
+func CheckFrame(prefix, body []byte) error {
+	if binary.LittleEndian.Uint16(prefix[6:]) != checkOf(body) {
+		return fmt.Errorf("%w: type %d of %d bytes changed on the way", ErrLinkFrame, prefix[4], len(body))
+	}
+	return nil
+}
+
+func checkOf(body []byte) uint16 { return uint16(xxh3.Hash(body)) }
+
+func fold(b []byte) byte { return ^(b[0] ^ b[1] ^ b[2] ^ b[3] ^ b[4]) }
+
+func putPrefix(b []byte, frame LinkFrame, body []byte) {
+	binary.LittleEndian.PutUint32(b, uint32(len(body)))
+	b[4] = byte(frame)
+	b[5] = fold(b)
+	binary.LittleEndian.PutUint16(b[6:], checkOf(body))
+}
+
+// writer builds a frame; finish fills in its prefix.
 type writer struct {
 	b     []byte
 	start int
@@ -121,7 +146,8 @@ func (w *writer) bytes(v []byte) {
 }
 
 func (w *writer) finish() []byte {
-	binary.LittleEndian.PutUint32(w.b[w.start:], uint32(len(w.b)-w.start-PrefixSize))
+	frame := w.b[w.start:]
+	putPrefix(frame, LinkFrame(frame[4]), frame[PrefixSize:])
 	return w.b
 }
 

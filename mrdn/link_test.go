@@ -143,10 +143,10 @@ func TestLinkFramesCutOrPadded(t *testing.T) {
 
 func TestLinkFramesRefuseNonsense(t *testing.T) {
 	for name, prefix := range map[string][]byte{
-		"unknown type": {0, 0, 0, 0, 200, 0, 0, 0},
-		"type zero":    {0, 0, 0, 0, 0, 0, 0, 0},
-		"padding":      {0, 0, 0, 0, 1, 0, 1, 0},
-		"too long":     {1, 0, 0x40, 0, 1, 0, 0, 0},
+		"unknown type": {0, 0, 0, 0, 200, ^byte(200), 0, 0},
+		"type zero":    {0, 0, 0, 0, 0, 0xFF, 0, 0},
+		"wrong fold":   {0, 0, 0, 0, 1, 0, 0, 0},
+		"too long":     {1, 0, 0x40, 0, 1, 0xBF, 0, 0},
 	} {
 		if _, _, err := ParsePrefix(prefix); !errors.Is(err, ErrLinkFrame) {
 			t.Errorf("%s: %v", name, err)
@@ -183,4 +183,21 @@ func FuzzLinkFrames(f *testing.F) {
 			t.Fatalf("%s: %v has no sentinel", c.name, err)
 		}
 	})
+}
+
+// One flipped bit anywhere in a frame is noticed, by its prefix or by its check.
+func TestLinkFramesNoticeAFlippedBit(t *testing.T) {
+	for _, c := range linkFrames {
+		for bit := range 8 * len(c.wire) {
+			b := bytes.Clone(c.wire)
+			b[bit/8] ^= 1 << (bit % 8)
+			_, _, err := ParsePrefix(b)
+			if err == nil {
+				err = CheckFrame(b, b[PrefixSize:])
+			}
+			if !errors.Is(err, ErrLinkFrame) {
+				t.Errorf("%s: bit %d: %v", c.name, bit, err)
+			}
+		}
+	}
 }

@@ -263,6 +263,9 @@ func (c *recvCommand) take(ctx context.Context, std *stdio, n *node.Agent, peer 
 	if p.Name == "" || p.Name != filepath.Base(p.Name) || strings.HasPrefix(p.Name, ".") {
 		return fmt.Errorf("%q is not a plain file name", p.Name)
 	}
+	if _, err := peer.Remote([]agent.Descriptor{{Address: p.Address, Length: p.Bytes, Device: p.Device}}); err != nil {
+		return fmt.Errorf("the offer is not of what the sender has registered: %w", err)
+	}
 	target := filepath.Join(c.Dir, p.Name)
 	if _, err := os.Lstat(target); err == nil && !c.Overwrite {
 		return fmt.Errorf("%s exists; start with --overwrite to replace it", p.Name)
@@ -295,34 +298,28 @@ func (c *recvCommand) take(ctx context.Context, std *stdio, n *node.Agent, peer 
 
 // read brings the file over, window by window.
 func (c *recvCommand) read(ctx context.Context, std *stdio, n *node.Agent, peer *agent.Peer, p parcel, region agent.RegionInfo) error {
-	var here, there []agent.Descriptor
-	for at := uint64(0); at < p.Bytes; at += parcelWindow {
-		size := min(parcelWindow, p.Bytes-at)
-		here = append(here, agent.Descriptor{Address: region.Address + at, Length: size, Device: region.Device})
-		there = append(there, agent.Descriptor{Address: p.Address + at, Length: size, Device: p.Device})
-	}
-	local, err := n.Local(here)
-	if err != nil {
-		return err
-	}
-	remote, err := peer.Remote(there)
-	if err != nil {
-		return err
-	}
 	grant, err := mrdn.ParseID(p.Grant)
 	if err != nil {
 		return fmt.Errorf("the offer opens nothing: %w", err)
 	}
 	bar := newProgress(std.err, p.Name, p.Bytes)
 	defer bar.finish()
-	received := uint64(0)
-	for i := range here {
-		if err := c.window(ctx, n, grant, agent.Side{List: local, Indices: []int32{int32(i)}}, agent.Side{List: remote, Indices: []int32{int32(i)}}); err != nil {
+	for at := uint64(0); at < p.Bytes; {
+		size := min(parcelWindow, p.Bytes-at)
+		local, err := n.Local([]agent.Descriptor{{Address: region.Address + at, Length: size, Device: region.Device}})
+		if err != nil {
 			return err
 		}
-		received += here[i].Length
-		bar.set(received)
-		if err := peer.Notify(ctx, parcel{Kind: "progress", Bytes: received}.encode()); err != nil {
+		remote, err := peer.Remote([]agent.Descriptor{{Address: p.Address + at, Length: size, Device: p.Device}})
+		if err != nil {
+			return err
+		}
+		if err := c.window(ctx, n, grant, agent.Side{List: local}, agent.Side{List: remote}); err != nil {
+			return err
+		}
+		at += size
+		bar.set(at)
+		if err := peer.Notify(ctx, parcel{Kind: "progress", Bytes: at}.encode()); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"meridian/fabric"
 	"meridian/fabric/session"
@@ -20,6 +21,7 @@ type ServerOptions struct {
 	// Guard decides what the peer may touch; nil opens all that is registered.
 	Guard        fabric.Guard
 	Events       fabric.Events
+	Clock        fabric.Clock // default the machine's
 	MaxTransfers int
 	// Remember is how many ends are remembered; default 8192.
 	Remember int
@@ -38,6 +40,7 @@ type Server struct {
 	// on which it came.
 	parts map[mrdn.ID]map[uint16]reply
 	gone  bool
+	debt  debt
 }
 
 // remembered is more than can be in flight.
@@ -47,6 +50,9 @@ const remembered = 8192
 func NewServer(o ServerOptions) *Server {
 	if o.Remember == 0 {
 		o.Remember = remembered
+	}
+	if o.Clock == nil {
+		o.Clock = fabric.SystemClock
 	}
 	return &Server{options: o, machine: session.NewIncoming(o.MaxTransfers, o.Remember), parts: make(map[mrdn.ID]map[uint16]reply)}
 }
@@ -84,7 +90,11 @@ func (e *Server) Frame(s Stream, f mrdn.LinkFrame, body []byte) error {
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.carryOut(e.machine.Cancelled(cancel.ID))
+		effects := e.machine.Cancelled(cancel.ID)
+		if len(effects) == 0 {
+			e.debt.add(1, e.options.Clock.Now())
+		}
+		e.carryOut(effects)
 		return nil
 	case mrdn.NoticeFrame:
 		notice, err := mrdn.ParseNotice(body)
@@ -123,6 +133,7 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 	}
 	switch {
 	case refused != nil: // bytes of it that come are expected by nobody
+		e.debt.add(1+len(b.List)/listPerDebt, e.options.Clock.Now())
 	case b.Write && b.Bytes == 0:
 		part.Bound.Release()
 		e.carryOut(e.machine.Placed(b.ID, b.Part))
@@ -199,6 +210,9 @@ func (e *Server) carryOut(effects []session.Effect) {
 		case session.Quiet:
 			e.quiet(f.ID, effects[i+1:])
 		case session.SendAck:
+			if f.Err != nil {
+				e.debt.add(1, e.options.Clock.Now())
+			}
 			if r, due := e.parts[f.ID][f.Part]; due {
 				e.answered(f.ID, f.Part)
 				ack := mrdn.Ack{ID: f.ID, Part: f.Part, Handle: r.handle, Untouched: f.Untouched}
@@ -237,6 +251,14 @@ func (e *Server) deliver(f session.Effect) error {
 		return nil
 	}
 	return e.options.Events.Notified(n)
+}
+
+// Penance is how long a peer whose requests lead to nothing must wait before
+// the next of them is heard.
+func (e *Server) Penance() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.debt.penance(e.options.Clock.Now())
 }
 
 // Arrived ends a part of a write.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +31,9 @@ type DoorOptions struct {
 	Refused func(from string, err error)
 	// Patience is how long a stranger may take to say who it is.
 	Patience time.Duration
-	// Strangers bounds how many do so at a time; default 256.
+	// Strangers bounds how many do so at a time; default 256. Beyond it the one
+	// that has waited longest is turned away, so that a crowd which never says a
+	// word does not keep newcomers out.
 	Strangers int
 	Logger    *slog.Logger
 }
@@ -42,7 +45,7 @@ type Door struct {
 	wait     sync.WaitGroup
 
 	mu        sync.Mutex // protects the rest
-	strangers map[net.Conn]struct{}
+	strangers []net.Conn // in the order in which they came
 	closed    bool
 }
 
@@ -51,7 +54,7 @@ func Keep(listener net.Listener, o DoorOptions) *Door {
 	if o.Strangers == 0 {
 		o.Strangers = 256
 	}
-	d := &Door{options: o, listener: listener, strangers: make(map[net.Conn]struct{})}
+	d := &Door{options: o, listener: listener}
 	d.wait.Go(d.accept)
 	return d
 }
@@ -65,7 +68,7 @@ func (d *Door) Close() error {
 	d.mu.Lock()
 	again := d.closed
 	d.closed = true
-	for conn := range d.strangers {
+	for _, conn := range d.strangers {
 		conn.Close()
 	}
 	d.mu.Unlock()
@@ -99,10 +102,14 @@ func (d *Door) accept() {
 func (d *Door) admit(conn net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || len(d.strangers) >= d.options.Strangers {
+	if d.closed {
 		return false
 	}
-	d.strangers[conn] = struct{}{}
+	if len(d.strangers) >= d.options.Strangers {
+		d.strangers[0].Close()
+		d.strangers = slices.Delete(d.strangers, 0, 1)
+	}
+	d.strangers = append(d.strangers, conn)
 	d.wait.Go(func() { d.receive(conn) })
 	return true
 }
@@ -116,7 +123,9 @@ func (d *Door) receive(conn net.Conn) {
 		_, _ = secured.Write(mrdn.AppendBlob(nil, d.options.Metadata()))
 	}
 	d.mu.Lock()
-	delete(d.strangers, conn)
+	if i := slices.Index(d.strangers, conn); i >= 0 {
+		d.strangers = slices.Delete(d.strangers, i, i+1)
+	}
 	d.mu.Unlock()
 	switch {
 	case err == nil && hello.Fetch:

@@ -196,6 +196,8 @@ func ReadFrame(conn net.Conn, most uint32, due ...mrdn.LinkFrame) ([]byte, error
 		return nil, fmt.Errorf("%w: type %d of %d bytes where %v was due", mrdn.ErrLinkFrame, frame, length, due)
 	}
 	body := make([]byte, length)
-	_, err = io.ReadFull(conn, body)
+	if _, err = io.ReadFull(conn, body); err == nil {
+		err = mrdn.CheckFrame(prefix[:], body)
+	}
 	return body, err
 }

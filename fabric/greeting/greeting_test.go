@@ -1,11 +1,11 @@
 package greeting
 
 import (
-	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -171,12 +171,17 @@ func TestStrangersAreBounded(t *testing.T) {
 		silent = append(silent, conn)
 	}
 	time.Sleep(50 * time.Millisecond) // until the door has them
-	if err := call(t, d); err == nil {
-		t.Error("a fourth stranger was heard")
+	if err := call(t, d); err != nil {
+		t.Errorf("a newcomer among silent strangers: %v", err)
+	}
+	<-served
+	_ = silent[0].SetReadDeadline(time.Now().Add(100 * time.Millisecond)) // less than the patience that is left
+	if _, err := silent[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the oldest did not make room: %v", err)
 	}
 	for _, conn := range silent {
 		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
-		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("a silent stranger was kept: %v", err)
 		}
 	}

@@ -226,6 +226,9 @@ func (w *wire) readLoop() error {
 				break
 			}
 			body := buffer[start+mrdn.PrefixSize : start+need]
+			if err := mrdn.CheckFrame(buffer[start:], body); err != nil {
+				return err
+			}
 			start, need = start+need, mrdn.PrefixSize
 			if err := w.handle(frame, body); err != nil {
 				return err

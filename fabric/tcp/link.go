@@ -25,7 +25,10 @@ type link struct {
 	// dialing is closed when the attempt that runs has ended.
 	dialing chan struct{}
 	backoff time.Duration
-	fatal   error // another incarnation answered: nobody will ever be there
+	// stale: another incarnation answered, or none that speaks our version. It is
+	// believed for a while only, because who said so has proven nothing.
+	stale      error
+	staleUntil time.Time
 }
 
 func newLink(f *Fabric, p fabric.Peer) *link { return &link{fabric: f, peer: p} }
@@ -47,9 +50,10 @@ func (l *link) connected(ctx context.Context) (*connection, error) {
 		case l.closed:
 			l.mu.Unlock()
 			return nil, l.error("connect", fabric.ErrClosed)
-		case l.fatal != nil:
+		case l.stale != nil && time.Now().Before(l.staleUntil):
+			stale := l.stale
 			l.mu.Unlock()
-			return nil, l.error("connect", l.fatal)
+			return nil, l.error("connect", stale)
 		case l.current != nil:
 			c := l.current
 			l.mu.Unlock()
@@ -79,7 +83,7 @@ func (l *link) connected(ctx context.Context) (*connection, error) {
 		case err == nil:
 			l.current, l.backoff = c, 0
 		case errors.Is(err, fabric.ErrStalePeer), errors.Is(err, fabric.ErrVersion):
-			l.fatal = err
+			l.stale, l.staleUntil = err, time.Now().Add(lastBackoff)
 		default:
 			l.backoff = min(max(firstBackoff, 2*l.backoff), lastBackoff)
 		}

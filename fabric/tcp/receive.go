@@ -38,6 +38,9 @@ func (s *stream) readLoop() error {
 			return err
 		}
 		body := s.in[s.inStart+mrdn.PrefixSize : s.inStart+mrdn.PrefixSize+int(length)]
+		if err := mrdn.CheckFrame(s.in[s.inStart:], body); err != nil {
+			return err
+		}
 		s.inStart += mrdn.PrefixSize + int(length)
 		switch frame {
 		case mrdn.ChunkFrame:
@@ -54,6 +57,10 @@ func (s *stream) readLoop() error {
 		default:
 			if err := s.end.Frame(s, frame, body); err != nil {
 				return err
+			}
+			s.awaitReader()
+			if s.slow != nil {
+				time.Sleep(s.slow())
 			}
 		}
 	}
@@ -78,15 +85,12 @@ func (s *stream) fill(n int) error {
 		s.inStart, s.inEnd = 0, 0
 	}
 	if s.inStart+n > len(s.in) {
-		// A frame's length was checked against MaxLinkFrame before we got here.
-		grown := s.in
-		if n > len(s.in) {
-			grown = make([]byte, n)
-		}
-		copy(grown, s.in[s.inStart:s.inEnd])
-		s.in, s.inStart, s.inEnd = grown, 0, s.inEnd-s.inStart
+		s.makeRoom(n)
 	}
 	for s.inEnd-s.inStart < n {
+		if s.inEnd == len(s.in) {
+			s.makeRoom(n)
+		}
 		s.receiveMu.Lock()
 		s.scatter.reset()
 		s.scatter.add(s.in[s.inEnd:])
@@ -98,6 +102,17 @@ func (s *stream) fill(n int) error {
 		s.inEnd += got
 	}
 	return nil
+}
+
+// makeRoom moves what is buffered to the front, of a larger buffer if need be.
+// It grows with what has come, not with what was promised.
+func (s *stream) makeRoom(n int) {
+	into := s.in
+	if have := s.inEnd - s.inStart; s.inStart == 0 || n > len(s.in) {
+		into = make([]byte, max(len(s.in), min(n, 2*have+inputBuffer)))
+	}
+	s.inEnd = copy(into, s.in[s.inStart:s.inEnd])
+	s.in, s.inStart = into, 0
 }
 
 // receiveChunk places the payload that follows a chunk's header, straight into

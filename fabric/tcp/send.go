@@ -172,6 +172,7 @@ func (s *stream) writeLoop() error {
 				s.queueMu.Lock()
 				s.spare = control[:0]
 				s.queueMu.Unlock()
+				s.noteDrained()
 			} else {
 				err = s.writePart(p)
 			}

@@ -33,6 +33,9 @@ func (f *Fabric) join(conn net.Conn, hello mrdn.Hello) (*service, *stream, error
 	}
 	v := f.services[hello.Link]
 	if v == nil {
+		if n := f.linksOf(hello.Agent); n >= maxLinks {
+			return nil, nil, fmt.Errorf("%w: %s has %d links here already", fabric.ErrBusy, hello.Agent, n)
+		}
 		v = f.newService(hello)
 		f.services[hello.Link] = v
 	}
@@ -45,6 +48,7 @@ func (f *Fabric) join(conn net.Conn, hello mrdn.Hello) (*service, *stream, error
 	if err != nil {
 		return nil, nil, err
 	}
+	s.serving, s.slow = true, v.server.Penance
 	if !v.server.Attach(s) {
 		return nil, nil, fmt.Errorf("%w: the link is gone", fabric.ErrRefused)
 	}
@@ -52,11 +56,24 @@ func (f *Fabric) join(conn net.Conn, hello mrdn.Hello) (*service, *stream, error
 	return v, s, nil
 }
 
+// maxLinks of one peer: it needs one, and another while the first is dying.
+const maxLinks = 16
+
+// linksOf counts a peer's links. mu is held.
+func (f *Fabric) linksOf(agent string) (n int) {
+	for _, v := range f.services {
+		if v.hello.Agent == agent {
+			n++
+		}
+	}
+	return n
+}
+
 func (f *Fabric) newService(hello mrdn.Hello) *service {
 	v := &service{fabric: f, hello: hello}
 	v.server = ends.NewServer(ends.ServerOptions{
 		Peer: hello.Agent, Incarnation: hello.Incarnation, Regions: &f.regions, Guard: f.options.Guard,
-		Events: f.options.Events, MaxTransfers: f.options.MaxTransfers, OnLost: func(error) { v.end() },
+		Events: f.options.Events, MaxTransfers: f.options.MaxTransfers, Clock: f.options.Clock, OnLost: func(error) { v.end() },
 	})
 	v.timer = time.AfterFunc(f.options.KeepAlive, v.watch)
 	return v

@@ -31,6 +31,11 @@ type stream struct {
 	writing bool      // somebody is writing: the poster inline, or writeLoop
 	closed  bool
 	wake    chan struct{}
+	// serving streams do not read on while their answers are not read.
+	serving bool
+	// slow, where given, is how long to wait before the next frame.
+	slow    func() time.Duration
+	drained chan struct{}
 
 	sendMu  sync.Mutex // held around every use of a sender's memory; protects sending, gather
 	sending *outbound
@@ -79,7 +84,7 @@ func newStream(secured net.Conn, o *Options, e ends.End) (*stream, error) {
 	}
 	_ = conn.SetNoDelay(true)
 	s := &stream{
-		end: e, options: o, conn: conn, raw: raw, sealed: seal, wake: make(chan struct{}, 1),
+		end: e, options: o, conn: conn, raw: raw, sealed: seal, wake: make(chan struct{}, 1), drained: make(chan struct{}, 1),
 		inbounds: make(map[uint32]*ends.Inbound), in: make([]byte, inputBuffer),
 	}
 	s.writeReady, s.inlineReady, s.readReady = s.tryWrite, s.tryInline, s.tryRead
@@ -112,6 +117,34 @@ func (s *stream) Close() {
 	s.queueMu.Unlock()
 	s.conn.Close()
 	s.nudge()
+	s.noteDrained()
+}
+
+// maxUnread bounds the answers that wait for a peer which does not read them.
+const maxUnread = 256 << 10
+
+// awaitReader holds a serving stream's reader back until the peer has read its
+// answers. The posting side never waits so, or both could wait for each other.
+func (s *stream) awaitReader() {
+	if !s.serving {
+		return
+	}
+	for {
+		s.queueMu.Lock()
+		wait := len(s.control) > maxUnread && !s.closed
+		s.queueMu.Unlock()
+		if !wait {
+			return
+		}
+		<-s.drained
+	}
+}
+
+func (s *stream) noteDrained() {
+	select {
+	case s.drained <- struct{}{}:
+	default:
+	}
 }
 
 func (s *stream) nudge() {

@@ -38,7 +38,7 @@ func TestSlowNetwork(t *testing.T) {
 // A network so slow that what is under way takes longer than three keep-alives
 // is slow, not dead.
 func TestVerySlowNetwork(t *testing.T) {
-	t.Skip("bytes that leave are no sign of life yet: an owner whose ping waits behind them gives the poster up")
+	t.Skip("bytes that leave are no sign of life yet: a side whose ping waits behind them gives the other up")
 	both(t, func(t *testing.T, op fabric.Op) {
 		s := setStage(t)
 		s.served()
@@ -193,7 +193,6 @@ func TestFlippedByteAnywhere(t *testing.T) {
 
 // The frames around the data: the request, and its answer.
 func TestFlippedByteInAFrame(t *testing.T) {
-	t.Skip("the checksums of a transfer do not cover its request yet: a list that was changed on the way is carried out")
 	both(t, func(t *testing.T, op fabric.Op) {
 		s := setStage(t)
 		for after := range int64(requestBytes) {

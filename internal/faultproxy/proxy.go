@@ -108,6 +108,9 @@ func (p *Proxy) accept() {
 	}
 }
 
+// wireBytes is what a connection through the proxy holds in each direction.
+const wireBytes = 256 << 10
+
 // keep remembers a connection, so that Close finds it.
 func (p *Proxy) keep(c *net.TCPConn) bool {
 	p.mu.Lock()
@@ -147,6 +150,11 @@ func (p *Proxy) serve(near *net.TCPConn) {
 		return
 	}
 	defer p.forget(far)
+	for _, c := range []*net.TCPConn{near, far} {
+		// A wire holds little. Buffers of the size that a system gives would
+		// swallow whole transfers, and a slow way would seem a fast one.
+		_, _ = c.SetReadBuffer(wireBytes), c.SetWriteBuffer(wireBytes)
+	}
 	forward := &pipe{life: p.life, way: p.ways[Forward], from: near, to: far}
 	back := &pipe{life: p.life, way: p.ways[Back], twin: forward, from: far, to: near}
 	forward.twin = back

@@ -22,9 +22,6 @@ func TestRealStrangersLeaveAFairShare(t *testing.T) {
 func TestRealInsidersLeaveAFairShare(t *testing.T) {
 	for _, name := range hostile.Insiders() {
 		t.Run(name, func(t *testing.T) {
-			if why := unmended[name]; why != "" {
-				t.Skip("no remedy yet: " + why)
-			}
 			keepsItsShare(t, name, true)
 		})
 	}
