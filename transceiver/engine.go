@@ -1,0 +1,126 @@
+package transceiver
+
+import (
+	"context"
+	"fmt"
+
+	"meridian/transceiver/handoff"
+)
+
+// ranks is the ranks of an engine on this agent.
+type ranks struct {
+	memory map[int]handoff.Memory
+}
+
+// Join makes this agent the home of an engine. Ranks of it that live here need
+// not be served apart; those elsewhere are, by their own agents.
+func (t *Transceiver) Join(e handoff.Engine) error {
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	here := make(map[int]handoff.Memory)
+	for number, rank := range e.Ranks {
+		if rank.Agent == t.self {
+			here[number] = rank.Memory
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.enter(e.ID, here); err != nil {
+		return err
+	}
+	t.holder.Join(&e)
+	t.taker.Join(&e)
+	t.hand.Join(e.ID, t.self.Name)
+	return nil
+}
+
+// Serve makes ranks of an engine whose home is elsewhere work for it.
+func (t *Transceiver) Serve(engine, home string, memory map[int]handoff.Memory) error {
+	if home == t.self.Name {
+		return fmt.Errorf("transceiver: %s is the home of %s itself: use Join", home, engine)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.enter(engine, memory); err != nil {
+		return err
+	}
+	t.hand.Join(engine, home)
+	return nil
+}
+
+func (t *Transceiver) enter(engine string, memory map[int]handoff.Memory) error {
+	switch {
+	case t.closed:
+		return ErrClosed
+	case t.engines[engine] != nil:
+		return fmt.Errorf("transceiver: engine %q is here already; it must leave first", engine)
+	}
+	t.engines[engine] = &ranks{memory: memory}
+	return nil
+}
+
+// Leave takes an engine away: its offers are withdrawn, what it takes is
+// cancelled, and when Leave returns nil nothing of them touches its memory here.
+func (t *Transceiver) Leave(ctx context.Context, engine string) error {
+	t.step(func(now handoff.Instant) []handoff.Effect { return t.leave(now, engine) })
+	return t.until(ctx, func() bool { return !t.busy(engine) })
+}
+
+// leave is for whoever holds mu.
+func (t *Transceiver) leave(now handoff.Instant, engine string) []handoff.Effect {
+	delete(t.engines, engine)
+	effects := append(t.holder.Leave(now, engine), t.taker.Leave(now, engine)...)
+	return append(effects, t.hand.Leave(engine)...)
+}
+
+func (t *Transceiver) leaveAll(now handoff.Instant) []handoff.Effect {
+	var effects []handoff.Effect
+	for engine := range t.engines {
+		effects = append(effects, t.leave(now, engine)...)
+	}
+	return effects
+}
+
+// busy reports whether something runs for an engine; mu is held.
+func (t *Transceiver) busy(engine string) bool {
+	for _, o := range t.outgoing {
+		if o.engine == engine {
+			return true
+		}
+	}
+	for _, in := range t.incoming {
+		if in.engine == engine {
+			return true
+		}
+	}
+	return t.hand.Busy(engine)
+}
+
+// settled waits until nothing runs for any engine, and everybody was told.
+func (t *Transceiver) settled(ctx context.Context) error {
+	return t.until(ctx, func() bool {
+		return len(t.outgoing)+len(t.incoming)+len(t.news) == 0 && !t.telling && !t.hand.Busy("")
+	})
+}
+
+// until waits for something that mu protects and that a step brings about.
+func (t *Transceiver) until(ctx context.Context, done func() bool) error {
+	for {
+		t.mu.Lock()
+		if done() {
+			t.mu.Unlock()
+			return nil
+		}
+		if t.changed == nil {
+			t.changed = make(chan struct{})
+		}
+		changed := t.changed
+		t.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("transceiver: waiting for hand-offs to become quiet: %w", ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,38 @@
+// Package handoff is the conversation by which the KV cache of one request goes
+// from the ranks that computed it to the ranks that go on with it, as state
+// machines without I/O. It computes: a shell (the room transceiver, a simulation)
+// feeds the machines what happened and carries out what they answer. They have
+// no clock, no goroutine and no lock.
+//
+//	prefill engine                                              decode engine
+//	    │ Offer, Computed, Withdraw                  Accept, Cancel │
+//	    ▼                                                           ▼
+//	 Holder  ◄──────── Ask, Beat, Push, End ──────────────────  Taker      at each engine's home
+//	    │    ────────► Answer, Refusal, Progress, Pushed, Ended ──► │
+//	    │ Order ▲                                             Order │ ▲
+//	    ▼       │ Report                                            ▼ │ Report
+//	  Hand   Hand …  grants, or writes             Hand   Hand …  reads, or grants
+//
+// A home speaks for an engine, a hand works on the memory of the ranks that live
+// on one agent. A home tells the hand of its own agent and those of others the
+// same things; only the way there differs.
+//
+// A Holder's offer, and a Taker's intake:
+//
+//	awaited ─► held ─► planning ─► opening ─► open ─► closing ─► over
+//	             ▲                                       │
+//	             └─────── the taker failed or fell silent ┘
+//
+//	asked ─► agreed ─┬─► moving ──────────┬─► stopping ─► leaving ─► over
+//	                 └─► lending ─► lent ─┘
+//
+// Nothing is free before it is quiet: an offer's blocks, and those of an intake
+// that failed, are given back once every hand has said that nothing of this
+// hand-off can touch its memory any more. A lease that ends and a deadline that
+// passes begin that, they do not replace it.
+//
+// Messages may be lost, repeated, late, or out of order. Whoever wants something
+// asks for it again until it is answered; sessions and orders are numbered, so
+// that what is stale is seen to be; results that contradict one another fail the
+// hand-off.
+package handoff

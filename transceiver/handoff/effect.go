@@ -1,0 +1,102 @@
+package handoff
+
+import "meridian/mrdn"
+
+// Effect is one thing that whoever runs a machine must do, in order.
+type Effect interface{ effect() }
+
+// Send has a message delivered to an agent, which may be one's own.
+type Send struct {
+	To       Member
+	Transfer mrdn.ID
+	Message  Message
+}
+
+// MakePlan asks for the plan of a hand-off; Planned takes it, the Holder's at the
+// source, the Taker's at the destination. It is an effect because it may take
+// milliseconds.
+type MakePlan struct {
+	As      Role
+	Session uint64
+	Terms   *Terms
+}
+
+// Grant asks for grants on the flows of an order; Hand.Granted takes them. They
+// are to hold for Order.RemainingMs.
+type Grant struct {
+	Stint Stint
+	Order *Order
+}
+
+// Move asks for the bytes of layers [First, End) of a flow to be moved;
+// Hand.Moved takes the end.
+type Move struct {
+	Stint      Stint
+	Order      *Order
+	Opening    Opening
+	First, End int
+}
+
+// Quiet demands that nothing of a stint touches memory here any more: what moves
+// is cancelled, what is granted is revoked, and what is asked for later is not
+// begun. Hand.Quieted is called when that is certain. It is never given up.
+type Quiet struct{ Stint Stint }
+
+// PassTo tells ranks of an engine on this agent how a hand-off ended.
+type PassTo struct {
+	Engine   string
+	Transfer mrdn.ID
+	As       Role
+	Problem  Problem
+}
+
+// Tell tells an engine's home what happened.
+type Tell struct{ Event Event }
+
+// Keep is the record of a hand-off that is over.
+type Keep struct{ Record *Record }
+
+func (Send) effect()     {}
+func (MakePlan) effect() {}
+func (Grant) effect()    {}
+func (Move) effect()     {}
+func (Quiet) effect()    {}
+func (PassTo) effect()   {}
+func (Tell) effect()     {}
+func (Keep) effect()     {}
+
+// EventKind is what an engine is told.
+type EventKind uint8
+
+// What an engine is told of a hand-off. Of an intake: Ready once, or Failed once
+// and then Freed once. Of an offer: Freed once. The others may come before that.
+const (
+	// Ready: every byte is where the decode engine wants it.
+	Ready EventKind = iota + 1
+	// Failed: it will not come. Its blocks are still not the engine's.
+	Failed
+	// Freed: nothing of the hand-off can touch the blocks any more. With an
+	// offer, Problem says whether somebody took it.
+	Freed
+	// Dropped: the decode side of an offer failed or fell silent; another may
+	// come.
+	Dropped
+	// Stuck: Freed waits for a hand that cannot be reached. It ends when the
+	// hand answers, or when Gone says that its agent is no more.
+	Stuck
+)
+
+var eventNames = [...]string{Ready: "ready", Failed: "failed", Freed: "freed", Dropped: "dropped", Stuck: "stuck"}
+
+func (k EventKind) String() string { return eventNames[k] }
+
+// Event is what an engine's home is told.
+type Event struct {
+	Kind     EventKind
+	As       Role
+	Engine   string
+	Transfer mrdn.ID
+	Problem  Problem
+	// Member is the one that cannot be reached, with Stuck.
+	Member Member
+}

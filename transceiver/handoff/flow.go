@@ -1,0 +1,108 @@
+package handoff
+
+import (
+	"cmp"
+	"fmt"
+
+	"meridian/mrdn"
+)
+
+// Flow is one pair of ranks between which bytes move.
+type Flow struct {
+	Src int `json:"src"`
+	Dst int `json:"dst"`
+}
+
+// Compare orders flows.
+func (f Flow) Compare(other Flow) int {
+	return cmp.Or(cmp.Compare(f.Src, other.Src), cmp.Compare(f.Dst, other.Dst))
+}
+
+func (f Flow) String() string { return fmt.Sprintf("rank %d → rank %d", f.Src, f.Dst) }
+
+// maxFlows bounds what one message may list.
+const maxFlows = 1 << 18
+
+func (f Flow) append(w *writer) {
+	w.count(f.Src)
+	w.count(f.Dst)
+}
+
+func (f *Flow) parse(r *reader) { f.Src, f.Dst = int(r.uintTo(maxRanks)), int(r.uintTo(maxRanks)) }
+
+// Opening is a flow with the grant under which it may move. Whoever gives grants
+// is told the flows without them.
+type Opening struct {
+	Flow
+	Grant mrdn.ID
+}
+
+func appendOpenings(w *writer, all []Opening) {
+	w.count(len(all))
+	for i := range all {
+		all[i].Flow.append(w)
+		w.id(all[i].Grant)
+	}
+}
+
+func parseOpenings(r *reader) []Opening {
+	var all []Opening
+	for range r.count(maxFlows) {
+		var o Opening
+		o.Flow.parse(r)
+		o.Grant = r.id()
+		all = append(all, o)
+	}
+	return all
+}
+
+// FlowReport is how far a flow has come.
+type FlowReport struct {
+	Opening
+	// Layers is how many of the model's have moved: all those before it.
+	Layers int
+	Bytes  uint64
+	// Attempts is how many transfers it took, Failures how many of them failed.
+	Attempts, Failures int
+	// Micros is how long its transfers took, one after the other.
+	Micros  uint64
+	Fabric  string
+	Problem Problem
+}
+
+func (f *FlowReport) append(w *writer) {
+	f.Flow.append(w)
+	w.id(f.Grant)
+	w.count(f.Layers)
+	w.uint(f.Bytes)
+	w.count(f.Attempts)
+	w.count(f.Failures)
+	w.uint(f.Micros)
+	w.text(f.Fabric)
+	f.Problem.append(w)
+}
+
+func (f *FlowReport) parse(r *reader) {
+	f.Flow.parse(r)
+	f.Grant, f.Layers, f.Bytes = r.id(), r.int(), r.uint()
+	f.Attempts, f.Failures, f.Micros = r.int(), r.int(), r.uint()
+	f.Fabric = r.text(maxName)
+	f.Problem.parse(r)
+}
+
+func appendReports(w *writer, all []FlowReport) {
+	w.count(len(all))
+	for i := range all {
+		all[i].append(w)
+	}
+}
+
+func parseReports(r *reader) []FlowReport {
+	var all []FlowReport
+	for range r.count(maxFlows) {
+		var f FlowReport
+		f.parse(r)
+		all = append(all, f)
+	}
+	return all
+}

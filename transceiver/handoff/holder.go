@@ -1,0 +1,398 @@
+package handoff
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"meridian/mrdn"
+	"meridian/reshard"
+)
+
+// HolderOptions configures NewHolder.
+type HolderOptions struct {
+	Self Member
+	Key  Key
+	Pace Pace
+	// MaxHeldFraction is how much of an engine's blocks offers may keep from
+	// it; default 0.3. Beyond it an offer is declined, and decode recomputes.
+	MaxHeldFraction float64
+	// MaxOffers bounds offers and early asks; default 4096. MaxRemembered
+	// bounds tickets that are used up and have not expired; default 65536.
+	MaxOffers, MaxRemembered int
+}
+
+// Holder speaks for the prefill engines whose home is this agent: it keeps the
+// blocks that they offer, and has them opened to whoever may take them.
+type Holder struct {
+	HolderOptions
+	engines map[string]*Engine
+	offers  map[mrdn.ID]*offer
+	endings map[mrdn.ID]ending
+	sweep   Instant // when to look for endings to forget
+	parting partings
+	session uint64
+}
+
+// ending is what is remembered of an offer that is over, until no ticket for it
+// can be used any more.
+type ending struct {
+	problem Problem // none: it was taken
+	until   Instant
+}
+
+// NewHolder has no engines yet.
+func NewHolder(o HolderOptions) *Holder {
+	o.Pace = o.Pace.WithDefaults()
+	o.MaxHeldFraction = cmp.Or(o.MaxHeldFraction, 0.3)
+	o.MaxOffers, o.MaxRemembered = cmp.Or(o.MaxOffers, 4096), cmp.Or(o.MaxRemembered, 1<<16)
+	return &Holder{
+		HolderOptions: o, engines: make(map[string]*Engine), offers: make(map[mrdn.ID]*offer), endings: make(map[mrdn.ID]ending), sweep: Never,
+	}
+}
+
+// Join makes an engine known. It must be valid.
+func (h *Holder) Join(e *Engine) { h.engines[e.ID] = e }
+
+// Leave takes an engine away and withdraws what it offers.
+func (h *Holder) Leave(now Instant, engine string) []Effect {
+	delete(h.engines, engine)
+	var effects []Effect
+	for _, id := range inOrder(h.offers) {
+		if o := h.offers[id]; o.Engine == engine {
+			effects = append(effects, h.Withdraw(now, id)...)
+		}
+	}
+	return effects
+}
+
+// Len is how many offers and early asks there are.
+func (h *Holder) Len() int { return len(h.offers) }
+
+// Held is how many blocks of an engine its offers keep.
+func (h *Holder) Held(engine string) int {
+	held := 0
+	for _, o := range h.offers {
+		if o.Engine == engine && o.state != awaited {
+			held += o.src.blocks()
+		}
+	}
+	return held
+}
+
+// Offer is a prefill engine's: this request's cache may be taken.
+type Offer struct {
+	Transfer mrdn.ID
+	Engine   string
+	Of       Fingerprint
+	Tokens   int
+	Holding  reshard.Holding
+	// Layers is how many are computed; Computed tells of more.
+	Layers int
+	// Keep is how long the offer stands if nobody takes it.
+	Keep Instant
+}
+
+func (o *Offer) same(other *Offer) bool {
+	return o.Transfer == other.Transfer && o.Engine == other.Engine && o.Of == other.Of && o.Tokens == other.Tokens &&
+		o.Holding.DP == other.Holding.DP && slices.EqualFunc(o.Holding.Tables, other.Holding.Tables, slices.Equal)
+}
+
+// Issue makes a ticket, also for what will be offered only later.
+func (h *Holder) Issue(now Instant, o Offer) []byte {
+	return Ticket{Transfer: o.Transfer, Home: h.Self, Tokens: o.Tokens, Of: o.Of, Expires: now + o.Keep}.Seal(h.Key)
+}
+
+// Offer takes an offer, whose blocks are the holder's until Freed, or declines
+// it, which has effects too. Repeating it changes nothing.
+func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, err error) {
+	if over, is := h.endings[o.Transfer]; is {
+		if over.problem.None() {
+			return nil, nil, fmt.Errorf("%w: transfer %s is done", ErrUsed, o.Transfer)
+		}
+		return nil, nil, over.problem.Err()
+	}
+	standing := h.offers[o.Transfer]
+	if standing != nil && standing.state != awaited {
+		if !standing.same(&o) {
+			return nil, nil, fmt.Errorf("%w: transfer %s was offered before, otherwise", ErrContradiction, o.Transfer)
+		}
+		return standing.ticket, nil, nil
+	}
+	engine := h.engines[o.Engine]
+	if engine == nil {
+		return nil, nil, fmt.Errorf("%w: no engine %q here", ErrMember, o.Engine)
+	}
+	if err := h.admit(engine, &o); err != nil {
+		// Whoever waits for it, or comes for it later, need not wait.
+		return nil, h.forestall(now, o.Transfer, Trouble(err), now+max(o.Keep, h.Pace.Lease)), err
+	}
+	n := &offer{Offer: o, holder: h, state: held, expires: now + o.Keep, layers: len(engine.Side.Geometry.Layers), past: make(map[Member]overcome)}
+	n.lastTicket = n.expires
+	n.src = Party{Engine: *engine, Holding: o.Holding}
+	n.ticket = h.Issue(now, o)
+	n.record = &Record{
+		Transfer: o.Transfer, As: Source, Engine: o.Engine, Tokens: o.Tokens, SrcRanks: len(engine.Ranks),
+		Direct: true, Stages: Times{Begun: now},
+	}
+	h.offers[o.Transfer] = n
+	if standing != nil {
+		effects = n.seat(now, standing.session.asking, standing.session.deadline)
+	}
+	return n.ticket, effects, nil
+}
+
+// admit says whether there is room for an offer.
+func (h *Holder) admit(e *Engine, o *Offer) error {
+	p := Party{Holding: o.Holding}
+	switch held, limit := h.Held(e.ID), int(h.MaxHeldFraction*float64(e.Side.Blocks)); {
+	case o.Tokens < 1 || o.Keep <= 0 || o.Layers < 0 || o.Layers > len(e.Side.Geometry.Layers):
+		return fmt.Errorf("%w: %d tokens, %d of %d layers, to keep for %d µs", ErrTerms, o.Tokens, o.Layers, len(e.Side.Geometry.Layers), o.Keep)
+	case held+p.blocks() > limit:
+		return fmt.Errorf("%w: engine %s has %d blocks in other offers, %d more are beyond %d, which is %.2g of its %d; let decode recompute",
+			ErrDeclined, e.ID, held, p.blocks(), limit, h.MaxHeldFraction, e.Side.Blocks)
+	case len(h.offers) >= h.MaxOffers && h.offers[o.Transfer] == nil:
+		return fmt.Errorf("%w: %d offers stand already", ErrDeclined, len(h.offers))
+	case len(h.endings) >= h.MaxRemembered:
+		return fmt.Errorf("%w: %d tickets that were used have not expired yet", ErrDeclined, len(h.endings))
+	}
+	return nil
+}
+
+// Computed tells how many layers of an offer are computed by now.
+func (h *Holder) Computed(now Instant, transfer mrdn.ID, layers int) []Effect {
+	o := h.offers[transfer]
+	if o == nil || o.state == awaited || layers <= o.Layers || layers > o.layers {
+		return nil
+	}
+	o.Layers = layers
+	return o.tellLayers(now)
+}
+
+// Withdraw takes an offer back, also one that has not come yet. The blocks are
+// the engine's again at Freed.
+func (h *Holder) Withdraw(now Instant, transfer mrdn.ID) []Effect {
+	o := h.offers[transfer]
+	if o == nil || o.state == awaited {
+		if _, over := h.endings[transfer]; over {
+			return nil
+		}
+		return h.forestall(now, transfer, Trouble(ErrWithdrawn), now+h.Pace.Lease)
+	}
+	return o.leave(now, Trouble(ErrWithdrawn), true)
+}
+
+// forestall ends what was not offered yet.
+func (h *Holder) forestall(now Instant, transfer mrdn.ID, why Problem, until Instant) []Effect {
+	var effects []Effect
+	if o := h.offers[transfer]; o != nil {
+		until = max(until, o.lastTicket)
+		effects = h.refuse(o.session.asking, transfer, why.Err())
+		delete(h.offers, transfer)
+	}
+	h.remember(now, transfer, why, until)
+	return effects
+}
+
+func (h *Holder) remember(now Instant, transfer mrdn.ID, how Problem, until Instant) {
+	if _, is := h.endings[transfer]; !is && len(h.endings) < 2*h.MaxRemembered {
+		h.endings[transfer] = ending{how, until}
+		h.sweep = min(h.sweep, now+h.Pace.Lease)
+	}
+}
+
+// Hear takes a message from another agent, or from the hand of this one. What is
+// not for a holder it leaves alone.
+func (h *Holder) Hear(now Instant, from Member, transfer mrdn.ID, m Message) []Effect {
+	switch m := m.(type) {
+	case *Ask:
+		return h.hearAsk(now, asking{from, m}, transfer)
+	case *End:
+		return h.hearEnd(now, from, transfer, m)
+	case *Report:
+		return h.hearReport(now, from, transfer, m)
+	case *Beat:
+		if o := h.offers[transfer]; o != nil && o.sits(from, m.Session) {
+			return o.hearBeat(now, m)
+		}
+		return h.stranger(from, transfer, m.Session)
+	case *Push:
+		if o := h.offers[transfer]; o != nil && o.sits(from, m.Session) {
+			return o.hearPush(now, m)
+		}
+		return h.stranger(from, transfer, m.Session)
+	}
+	return nil
+}
+
+// stranger tells whoever thinks that he sits at an offer that he does not.
+func (h *Holder) stranger(from Member, transfer mrdn.ID, session uint64) []Effect {
+	how := Trouble(ErrLapsed)
+	if over, is := h.endings[transfer]; is {
+		if how = over.problem; how.None() {
+			return nil // his last word came before
+		}
+	}
+	return []Effect{Send{from, transfer, &Ended{Session: session, Problem: how}}}
+}
+
+// check says whether a ticket gives the right to speak of a transfer.
+func (h *Holder) check(sealed []byte, transfer mrdn.ID) (Ticket, error) {
+	t, err := OpenTicket(sealed, h.Key)
+	switch {
+	case err != nil:
+		return Ticket{}, err
+	case t.Transfer != transfer:
+		return Ticket{}, fmt.Errorf("%w: it is for transfer %s, not %s", ErrForged, t.Transfer, transfer)
+	case t.Home != h.Self:
+		return Ticket{}, fmt.Errorf("%w: for %v, this is %v", ErrElsewhere, t.Home, h.Self)
+	}
+	return t, nil
+}
+
+// asking is an ask and who asked.
+type asking struct {
+	from Member
+	ask  *Ask
+}
+
+func (h *Holder) refuse(to asking, transfer mrdn.ID, err error) []Effect {
+	return []Effect{Send{to.from, transfer, &Refusal{Session: to.ask.Session, Problem: Trouble(err)}}}
+}
+
+func (h *Holder) hearAsk(now Instant, a asking, transfer mrdn.ID) []Effect {
+	ticket, err := h.check(a.ask.Ticket, transfer)
+	if err != nil {
+		return h.refuse(a, transfer, err)
+	}
+	o := h.offers[transfer]
+	if o != nil && o.sits(a.from, a.ask.Session) {
+		return o.heardAgain(now)
+	}
+	if err := h.eligible(now, a, &ticket); err != nil {
+		return h.refuse(a, transfer, err)
+	}
+	switch {
+	case o == nil:
+		return h.await(now, a, &ticket)
+	case o.state == awaited:
+		return o.awaitOther(now, a, &ticket)
+	}
+	o.lastTicket = max(o.lastTicket, ticket.Expires)
+	return o.invite(now, a, &ticket)
+}
+
+// eligible says whether a ticket may still be used, and by this asker.
+func (h *Holder) eligible(now Instant, a asking, t *Ticket) error {
+	if over, is := h.endings[t.Transfer]; is {
+		if over.problem.None() {
+			return fmt.Errorf("%w: its cache was taken", ErrUsed)
+		}
+		return over.problem.Err()
+	}
+	switch {
+	case now >= t.Expires:
+		return fmt.Errorf("%w: %d ms ago", ErrExpired, (now-t.Expires)/Millisecond)
+	case a.ask.Low > HighVersion || a.ask.High < LowVersion:
+		return fmt.Errorf("%w: %d to %d are asked for, this build speaks %d to %d", ErrVersion, a.ask.Low, a.ask.High, LowVersion, HighVersion)
+	case a.ask.RemainingMs == 0:
+		return ErrDeadline
+	}
+	return nil
+}
+
+// await keeps an ask that came before its offer.
+func (h *Holder) await(now Instant, a asking, t *Ticket) []Effect {
+	if len(h.offers) >= h.MaxOffers {
+		return h.refuse(a, t.Transfer, fmt.Errorf("%w: %d offers stand or are awaited", ErrDeclined, len(h.offers)))
+	}
+	o := &offer{Offer: Offer{Transfer: t.Transfer}, holder: h, state: awaited}
+	h.offers[t.Transfer] = o
+	o.wait(now, a, t)
+	return nil
+}
+
+func (h *Holder) hearEnd(now Instant, from Member, transfer mrdn.ID, m *End) []Effect {
+	ended := []Effect{Send{from, transfer, &Ended{Session: m.Session, Problem: m.Problem}}}
+	ticket, err := h.check(m.Ticket, transfer)
+	if err != nil {
+		return []Effect{Send{from, transfer, &Refusal{Session: m.Session, Problem: Trouble(err)}}}
+	}
+	o := h.offers[transfer]
+	switch {
+	case o == nil:
+		if _, is := h.endings[transfer]; !is && m.Final && now < ticket.Expires {
+			h.remember(now, transfer, m.Problem, ticket.Expires) // it ends before it began
+		}
+		return ended
+	case o.state == awaited:
+		if m.Final {
+			return append(h.forestall(now, transfer, m.Problem, ticket.Expires), ended...)
+		}
+		if o.sits(from, m.Session) {
+			delete(h.offers, transfer)
+		}
+		return ended
+	}
+	return o.hearEnd(now, from, m, ended)
+}
+
+func (h *Holder) hearReport(now Instant, from Member, transfer mrdn.ID, r *Report) []Effect {
+	if r.As != Source {
+		return nil
+	}
+	if o := h.offers[transfer]; o != nil && o.session != nil && o.session.team != nil && o.session.team.hear(now, from, r) {
+		return o.review(now)
+	}
+	h.parting.hear(now, from, r)
+	return nil
+}
+
+// Planned takes the plan that MakePlan asked for.
+func (h *Holder) Planned(now Instant, transfer mrdn.ID, session uint64, plan *reshard.Plan, err error) []Effect {
+	o := h.offers[transfer]
+	if o == nil || o.session == nil || o.session.own != session || o.state != planning {
+		return nil
+	}
+	return o.planned(now, plan, err)
+}
+
+// Gone tells that an agent is no more: another start of it has its name.
+func (h *Holder) Gone(now Instant, m Member) []Effect {
+	var effects []Effect
+	for _, id := range inOrder(h.offers) {
+		effects = append(effects, h.offers[id].lost(now, m)...)
+	}
+	h.parting.lost(m)
+	return effects
+}
+
+// Wake is when Tick is wanted.
+func (h *Holder) Wake() Instant {
+	next := min(h.sweep, h.parting.wake())
+	for _, o := range h.offers {
+		next = min(next, o.wake())
+	}
+	return next
+}
+
+// Tick asks again, ends leases, and forgets.
+func (h *Holder) Tick(now Instant) []Effect {
+	effects := h.parting.tick(now)
+	for _, id := range inOrder(h.offers) {
+		effects = append(effects, h.offers[id].tick(now)...)
+	}
+	if now >= h.sweep {
+		maps.DeleteFunc(h.endings, func(_ mrdn.ID, e ending) bool { return now >= e.until })
+		if h.sweep = now + h.Pace.Lease; len(h.endings) == 0 {
+			h.sweep = Never
+		}
+	}
+	return effects
+}
+
+// inOrder lists a map's ids in their order, so that a simulation repeats.
+func inOrder[T any](m map[mrdn.ID]T) []mrdn.ID {
+	return slices.SortedFunc(maps.Keys(m), mrdn.ID.Compare)
+}

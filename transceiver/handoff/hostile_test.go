@@ -1,0 +1,51 @@
+package handoff
+
+import "testing"
+
+// FuzzHear interrupts a hand-off after some messages with one that anybody of the
+// cell may have made up. Nothing panics, nobody is told an end twice or before it
+// is quiet, and with time everything ends.
+func FuzzHear(f *testing.F) {
+	for _, push := range []bool{false, true} {
+		s := newStage(f)
+		s.whole(push)
+		for i, l := range s.said {
+			for _, from := range []uint8{0, 1, 2} {
+				f.Add(push, uint8(i/2), from, AppendMessage(nil, l.transfer, l.message))
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, push bool, after, from uint8, wire []byte) {
+		_, m, err := ParseMessage(wire)
+		if err != nil {
+			return
+		}
+		// A home and its hands trust one another, as parts of one engine do.
+		_, isOrder := m.(*Order)
+		_, isReport := m.(*Report)
+		if (isOrder || isReport) && from%3 != 2 {
+			return
+		}
+		s := newStage(t)
+		s.hostile = true
+		s.offer(1)
+		s.accept(push)
+		for n := uint8(0); n < after && len(s.post) > 0; n++ {
+			l := s.post[0]
+			s.post = s.post[1:]
+			s.deliver(l)
+		}
+		members := []Member{memberP, memberD, memberX}
+		for _, to := range members {
+			s.deliver(letter{members[from%3], to, s.transfer, m})
+		}
+		s.play()
+		s.do(memberP, s.holder.Computed(s.now, s.transfer, 2))
+		for range 20 {
+			s.pass(10 * Second)
+		}
+		if s.holder.Len() != 0 || s.taker.Len() != 0 {
+			t.Fatalf("%d offers and %d intakes are left: %s", s.holder.Len(), s.taker.Len(), s.story())
+		}
+	})
+}

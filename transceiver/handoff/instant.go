@@ -1,0 +1,68 @@
+package handoff
+
+import "math"
+
+// Instant is a moment, in microseconds by the clock of whoever runs the
+// machines. Only differences mean anything, and none leaves the process:
+// messages carry what remains, in milliseconds.
+type Instant int64
+
+// Spans of time.
+const (
+	Millisecond Instant = 1000
+	Second              = 1000 * Millisecond
+	Minute              = 60 * Second
+)
+
+// Never comes after every other instant.
+const Never Instant = math.MaxInt64
+
+// after is now and so many milliseconds that a message says remain.
+func (now Instant) after(remainingMs uint64) Instant {
+	if remainingMs > uint64((Never-now)/Millisecond) {
+		return Never
+	}
+	return now + Instant(remainingMs)*Millisecond
+}
+
+// until is how many milliseconds remain from now; what has passed has none.
+func (now Instant) until(end Instant) uint64 {
+	if end <= now {
+		return 0
+	}
+	return max(1, uint64((end-now)/Millisecond))
+}
+
+// Pace is how long things take and may take.
+type Pace struct {
+	// Lease is how long a holder keeps blocks for a taker that it does not hear
+	// from; a taker is heard several times as often.
+	Lease Instant
+	// HandLease is how long a hand on another agent goes on without hearing
+	// from its home.
+	HandLease Instant
+	// FirstRetry and LastRetry bound how long is waited for an answer before
+	// asking again.
+	FirstRetry, LastRetry Instant
+	// Attempts is how often a flow is tried when a link breaks.
+	Attempts int
+}
+
+// WithDefaults fills in what is zero.
+func (p Pace) WithDefaults() Pace {
+	def := func(v *Instant, standard Instant) {
+		if *v <= 0 {
+			*v = standard
+		}
+	}
+	def(&p.Lease, 30*Second)
+	def(&p.HandLease, 10*Second)
+	def(&p.FirstRetry, 50*Millisecond)
+	def(&p.LastRetry, Second)
+	if p.Attempts <= 0 {
+		p.Attempts = 3
+	}
+	return p
+}
+
+func (p Pace) beat() Instant { return p.Lease / 6 }

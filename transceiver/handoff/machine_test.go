@@ -1,0 +1,386 @@
+package handoff
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"meridian/mrdn"
+)
+
+var allReady = []string{"source freed", "destination ready"}
+
+// whole plays a hand-off from its offer to its end.
+func (s *stage) whole(push bool) {
+	s.offer(1)
+	s.accept(push)
+	s.play()
+	s.do(memberP, s.holder.Computed(s.now, s.transfer, 2))
+	s.play()
+}
+
+// record is what was kept of one side.
+func (s *stage) record(as Role) *Record {
+	for _, r := range s.records {
+		if r.As == as {
+			return r
+		}
+	}
+	s.t.Fatalf("no record as %v", as)
+	return nil
+}
+
+func bothWays(t *testing.T, play func(t *testing.T, push bool)) {
+	t.Helper()
+	for _, push := range []bool{false, true} {
+		t.Run(fmt.Sprintf("push=%t", push), func(t *testing.T) { play(t, push) })
+	}
+}
+
+func TestHandOff(t *testing.T) {
+	bothWays(t, func(t *testing.T, push bool) {
+		s := newStage(t)
+		s.whole(push)
+		s.ended(allReady...)
+		s.empty()
+		for _, as := range []Role{Source, Destination} {
+			if r := s.record(as); r.Bytes != 96 || r.Problem != "" || len(r.Flows) != 2 || r.Flows[1] != (FlowRecord{Flow: Flow{1, 0}, Bytes: 48, Fabric: r.Flows[1].Fabric, Attempts: r.Flows[1].Attempts}) {
+				t.Errorf("%v", r)
+			}
+		}
+	})
+}
+
+// Every message twice, at once.
+func TestMessagesTwice(t *testing.T) {
+	bothWays(t, func(t *testing.T, push bool) {
+		s := newStage(t)
+		s.offer(2)
+		s.accept(push)
+		for len(s.post) > 0 {
+			l := s.post[0]
+			s.post = s.post[1:]
+			s.deliver(l)
+			s.deliver(l)
+		}
+		s.ended(allReady...)
+		s.empty()
+	})
+}
+
+// Every message again when all is over, forwards and backwards.
+func TestMessagesAfterTheEnd(t *testing.T) {
+	bothWays(t, func(t *testing.T, push bool) {
+		s := newStage(t)
+		s.whole(push)
+		old := slices.Clone(s.said)
+		for range 2 {
+			for _, l := range old {
+				s.deliver(l)
+			}
+			s.play()
+			s.pass(Second)
+			slices.Reverse(old)
+		}
+		s.ended(allReady...)
+		s.pass(2 * Minute)
+		s.ended(allReady...)
+		s.empty()
+	})
+}
+
+// Any one message is lost, or comes only when all is over: the hand-off succeeds
+// all the same, by asking again.
+func TestAnyMessageLateOrLost(t *testing.T) {
+	bothWays(t, func(t *testing.T, push bool) {
+		for missing := 0; ; missing++ {
+			s := newStage(t)
+			s.join(oneRank("prefill", 2, memberP, memberX), oneRank("decode", 2, memberX, memberD)) // with followers
+			s.offer(2)
+			s.accept(push)
+			var late []letter
+			for n := 0; len(s.post) > 0; n++ {
+				l := s.post[0]
+				s.post = s.post[1:]
+				if n == missing && l.from != l.to { // what is said within a process is not lost
+					late = append(late, l)
+					continue
+				}
+				s.deliver(l)
+			}
+			s.pass(15 * Second)
+			s.ended(allReady...)
+			for _, l := range late {
+				s.deliver(l)
+			}
+			s.pass(2 * Minute)
+			s.ended(allReady...)
+			s.empty()
+			if missing > len(s.said) {
+				return
+			}
+		}
+	})
+}
+
+// failing moves nothing.
+func failing(err error) func(Move) (Movement, bool) {
+	return func(m Move) (Movement, bool) { return Movement{Flow: m.Opening.Flow, Err: err}, true }
+}
+
+// One rank that fails fails all; another decode engine may come.
+func TestOneRankFails(t *testing.T) {
+	bothWays(t, func(t *testing.T, push bool) {
+		s := newStage(t)
+		good := s.move
+		s.move = func(m Move) (Movement, bool) {
+			if m.Opening.Src == 1 {
+				return failing(errors.New("a cable"))(m)
+			}
+			return good(m)
+		}
+		s.offer(2)
+		s.accept(push)
+		s.play()
+		s.ended("source dropped", "destination failed", "destination freed")
+		if err := s.events[0].Problem.Err(); !errors.Is(err, ErrMove) {
+			t.Errorf("%v", err)
+		}
+		s.events, s.move = nil, good
+		s.accept(push)
+		s.play()
+		s.ended(allReady...)
+		s.pass(Minute)
+		s.empty()
+	})
+}
+
+// A link that breaks is tried again, so often and no more.
+func TestMovesAreTriedAgain(t *testing.T) {
+	s := newStage(t)
+	good, tries := s.move, 0
+	s.move = func(m Move) (Movement, bool) {
+		if tries++; tries < 3 {
+			return Movement{Flow: m.Opening.Flow, Err: errors.New("reset"), Again: true}, true
+		}
+		return good(m)
+	}
+	s.whole(false)
+	s.ended(allReady...)
+	if r := s.record(Destination); r.Retries != 2 {
+		t.Errorf("%d retries", r.Retries)
+	}
+	s = newStage(t)
+	s.move = func(m Move) (Movement, bool) {
+		return Movement{Flow: m.Opening.Flow, Err: errors.New("reset"), Again: true}, true
+	}
+	s.offer(2)
+	s.accept(false)
+	s.play()
+	s.ended("source dropped", "destination failed", "destination freed")
+}
+
+// A taker that cannot take layers one by one is answered when all are there.
+func TestTakerWithoutLayers(t *testing.T) {
+	s := newStage(t)
+	s.offer(1)
+	s.accept(false)
+	ask := *s.post[0].message.(*Ask)
+	ask.Capabilities = 0
+	s.post[0].message = &ask
+	s.play()
+	answered := func() bool {
+		return slices.ContainsFunc(s.said, func(l letter) bool { _, is := l.message.(*Answer); return is })
+	}
+	if answered() {
+		t.Fatal("it was answered while layers are missing")
+	}
+	s.do(memberP, s.holder.Computed(s.now, s.transfer, 2))
+	s.play()
+	if !answered() {
+		t.Fatal("it was not answered")
+	}
+	s.ended(allReady...)
+}
+
+// A taker that falls silent loses its place: first everything is closed, then
+// the offer is there for another.
+func TestSilentTaker(t *testing.T) {
+	s := newStage(t)
+	s.move = func(Move) (Movement, bool) { return Movement{}, false }
+	s.offer(2)
+	s.accept(false)
+	s.play()
+	if n := s.grants[place{memberP, Stint{Post{memberP, Source}, 1}}]; n != 2 {
+		t.Fatalf("%d grants", n)
+	}
+	for s.now += 31 * Second; len(s.events) == 0; { // and nothing of the taker's
+		s.do(memberP, s.holder.Tick(s.now))
+		s.play()
+	}
+	s.ended("source dropped", "destination failed", "destination freed") // it hears of it in the end
+	if n := s.grants[place{memberP, Stint{Post{memberP, Source}, 1}}]; n != 0 {
+		t.Errorf("%d grants", n)
+	}
+}
+
+// A follower that cannot be reached keeps blocks from being free, and it is said.
+// When its agent is known to be gone they are.
+func TestUnreachableFollower(t *testing.T) {
+	bothWays(t, func(t *testing.T, push bool) {
+		s := newStage(t)
+		s.join(oneRank("prefill", 2, memberP, memberX), oneRank("decode", 1, memberD))
+		s.offer(2)
+		s.move = func(Move) (Movement, bool) { return Movement{}, false }
+		s.accept(push)
+		s.play()
+		delete(s.hands, memberX)
+		s.hands[memberX] = NewHand(Pace{}) // it answers nothing that it is asked
+		lost := func() {
+			s.post = slices.DeleteFunc(s.post, func(l letter) bool { return l.to == memberX || l.from == memberX })
+		}
+		s.do(memberP, s.holder.Withdraw(s.now, s.transfer))
+		for end := s.now + 15*Second; s.now < end; s.now += 100 * Millisecond {
+			s.tick()
+			lost()
+			s.play()
+		}
+		s.ended("source stuck", "destination failed", "destination freed")
+		for here := range s.grants {
+			if here.at == memberX {
+				delete(s.grants, here)
+			}
+		}
+		for here := range s.moves {
+			if here.at == memberX {
+				delete(s.moves, here)
+			}
+		}
+		s.do(memberP, s.holder.Gone(s.now, memberX))
+		s.play()
+		s.ended("source stuck", "source freed", "destination failed", "destination freed")
+	})
+}
+
+// A hand forgets old stints, but not that they are over.
+func TestLateOrders(t *testing.T) {
+	h := NewHand(Pace{})
+	h.Join("e", "p")
+	terms := &Terms{Src: Party{Engine: *oneRank("e", 1, memberD)}, Dst: Party{Engine: *oneRank("f", 1, memberX)}}
+	begin := func(session uint64) []Effect {
+		return h.Hear(0, memberP, mrdn.ID{1}, &Order{Session: session, Number: 1, Kind: OpenUp, As: Source, Engine: "e", Terms: terms, Flows: []Opening{{}}})
+	}
+	for session := uint64(1); session <= 3*rememberedStints; session++ {
+		stint := Stint{Post{memberP, Source}, session}
+		if effects := begin(session); len(effects) != 1 || effects[0].(Grant).Stint != stint {
+			t.Fatalf("session %d: %+v", session, effects)
+		}
+		h.Hear(0, memberP, mrdn.ID{1}, &Order{Session: session, Number: 2, Kind: CloseUp, As: Source, Engine: "e"})
+		h.Quieted(0, stint)
+		h.Hear(0, memberP, mrdn.ID{1}, &Order{Session: session, Number: 3, Kind: PassOn, As: Source, Engine: "e"})
+	}
+	for _, session := range []uint64{1, rememberedStints, 3 * rememberedStints} {
+		effects := begin(session)
+		if r, is := effects[0].(Send).Message.(*Report); len(effects) != 1 || !is || r.Phase != Closed {
+			t.Errorf("session %d begins again: %+v", session, effects)
+		}
+	}
+	if len(h.past[Post{memberP, Source}].recent) > rememberedStints || h.Len() != 0 {
+		t.Error("it remembers too much")
+	}
+}
+
+// Whatever happens in whatever order, each side is told its end once, never
+// before it is quiet, and all ends when time passes.
+func TestAnyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newStage(t)
+		if rapid.Bool().Draw(t, "followers") {
+			s.join(oneRank("prefill", 2, memberP, memberX), oneRank("decode", 2, memberX, memberD))
+		}
+		s.move = func(m Move) (Movement, bool) { return s.done(m), !rapid.Bool().Draw(t, "it takes long") }
+		push := rapid.Bool().Draw(t, "push")
+		offered, accepted := false, false
+		actions := map[string]func(*rapid.T){
+			"offer": func(t *rapid.T) {
+				if !offered && s.holder.endings[s.transfer].until == 0 {
+					offered = true
+					s.offer(rapid.IntRange(0, 2).Draw(t, "layers"))
+				}
+			},
+			"accept": func(t *rapid.T) {
+				if s.ticket != nil && !accepted {
+					accepted = s.tryAccept(push) == nil
+				}
+			},
+			"deliver": func(t *rapid.T) {
+				for range rapid.IntRange(1, 8).Draw(t, "letters") {
+					if len(s.post) > 0 {
+						at := rapid.IntRange(0, len(s.post)-1).Draw(t, "letter")
+						l := s.post[at]
+						s.post = slices.Delete(s.post, at, at+1)
+						s.deliver(l)
+					}
+				}
+			},
+			"lose": func(t *rapid.T) {
+				if len(s.post) > 0 && s.post[0].from != s.post[0].to {
+					s.post = s.post[1:]
+				}
+			},
+			"repeat": func(t *rapid.T) {
+				if len(s.said) > 0 {
+					s.deliver(s.said[rapid.IntRange(0, len(s.said)-1).Draw(t, "letter")])
+				}
+			},
+			"end a move": func(t *rapid.T) {
+				for _, at := range []Member{memberP, memberD, memberX} {
+					for _, post := range []Post{{memberP, Source}, {memberD, Destination}} {
+						here := place{at, Stint{post, 1}}
+						if moves := s.moves[here]; len(moves) > 0 {
+							s.moves[here] = moves[1:]
+							s.do(at, s.hands[at].Moved(s.now, here.Stint, s.done(moves[0]).or(rapid.Bool().Draw(t, "fails"))))
+						}
+					}
+				}
+			},
+			"compute": func(t *rapid.T) {
+				s.do(memberP, s.holder.Computed(s.now, s.transfer, rapid.IntRange(0, 2).Draw(t, "layers")))
+			},
+			"wait": func(t *rapid.T) {
+				s.now += Instant(rapid.IntRange(0, int(Second)).Draw(t, "time"))
+				s.tick()
+			},
+		}
+		if rapid.Bool().Draw(t, "regret") {
+			actions["cancel"] = func(t *rapid.T) { s.do(memberD, s.taker.Cancel(s.now, s.transfer)) }
+			actions["withdraw"] = func(t *rapid.T) { s.do(memberP, s.holder.Withdraw(s.now, s.transfer)) }
+		}
+		t.Repeat(actions)
+		s.move = func(m Move) (Movement, bool) { return s.done(m), true }
+		for range 40 { // all that is still on its way, and time
+			s.pass(10 * Second)
+		}
+		for stint, moves := range s.moves {
+			if len(moves) > 0 {
+				t.Fatalf("%v still moves", stint)
+			}
+		}
+		if s.taker.Len() != 0 || s.holder.Len() != 0 {
+			t.Fatalf("%d offers and %d intakes are left: %s", s.holder.Len(), s.taker.Len(), s.story())
+		}
+		if offered && !slices.ContainsFunc(s.events, func(e Event) bool { return e.As == Source && e.Kind == Freed }) {
+			t.Fatalf("the offer's blocks are lost: %s", s.story())
+		}
+	})
+}
+
+func (m Movement) or(fails bool) Movement {
+	if fails {
+		return Movement{Flow: m.Flow, Err: errors.New("reset"), Again: true}
+	}
+	return m
+}

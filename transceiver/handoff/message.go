@@ -1,0 +1,107 @@
+package handoff
+
+import (
+	"fmt"
+
+	"meridian/mrdn"
+)
+
+// Messages between homes and to hands begin with
+//
+//	"MRDH" │ u8 version of the form │ u8 kind │ transfer id │ the kind's own
+const (
+	messageMagic   = "MRDH"
+	messageVersion = 1
+	// MaxMessageBytes is what a notification can carry.
+	MaxMessageBytes = mrdn.MaxLinkFrame - 1<<10
+)
+
+// The versions of the conversation that this build speaks. A home names its
+// range when it asks; the answer names the one to use.
+const (
+	LowVersion  = 1
+	HighVersion = 1
+)
+
+// Message is one thing that is said.
+type Message interface {
+	kind() uint8
+	append(w *writer)
+	parse(r *reader)
+}
+
+// blank makes an empty message of a kind, or nil.
+func blank(kind uint8) Message {
+	switch kind {
+	case 1:
+		return &Ask{}
+	case 2:
+		return &Answer{}
+	case 3:
+		return &Refusal{}
+	case 4:
+		return &Beat{}
+	case 5:
+		return &Progress{}
+	case 6:
+		return &Push{}
+	case 7:
+		return &Pushed{}
+	case 8:
+		return &End{}
+	case 9:
+		return &Ended{}
+	case 10:
+		return &Order{}
+	case 11:
+		return &Report{}
+	}
+	return nil
+}
+
+func (*Ask) kind() uint8      { return 1 }
+func (*Answer) kind() uint8   { return 2 }
+func (*Refusal) kind() uint8  { return 3 }
+func (*Beat) kind() uint8     { return 4 }
+func (*Progress) kind() uint8 { return 5 }
+func (*Push) kind() uint8     { return 6 }
+func (*Pushed) kind() uint8   { return 7 }
+func (*End) kind() uint8      { return 8 }
+func (*Ended) kind() uint8    { return 9 }
+func (*Order) kind() uint8    { return 10 }
+func (*Report) kind() uint8   { return 11 }
+
+// IsMessage reports whether a notification is one of ours.
+func IsMessage(payload []byte) bool {
+	return len(payload) >= len(messageMagic) && string(payload[:len(messageMagic)]) == messageMagic
+}
+
+// AppendMessage appends a message in wire form.
+func AppendMessage(dst []byte, transfer mrdn.ID, m Message) []byte {
+	w := writer{b: append(dst, messageMagic...)}
+	w.u8(messageVersion)
+	w.u8(m.kind())
+	w.id(transfer)
+	m.append(&w)
+	return w.b
+}
+
+// ParseMessage reads what AppendMessage wrote, from a stranger. What it returns
+// shares no memory with b.
+func ParseMessage(b []byte) (mrdn.ID, Message, error) {
+	if !IsMessage(b) {
+		return mrdn.ID{}, nil, fmt.Errorf("%w: it does not begin as one", ErrMessage)
+	}
+	r := reader{b: append([]byte(nil), b[len(messageMagic):]...)}
+	if v := r.u8(); v != messageVersion {
+		return mrdn.ID{}, nil, fmt.Errorf("%w: form %d, this build reads %d", ErrMessage, v, messageVersion)
+	}
+	kind := r.u8()
+	m := blank(kind)
+	if m == nil {
+		return mrdn.ID{}, nil, fmt.Errorf("%w: unknown kind %d", ErrMessage, kind)
+	}
+	transfer := r.id()
+	m.parse(&r)
+	return transfer, m, r.end(fmt.Sprintf("%T", m))
+}

@@ -1,0 +1,191 @@
+package handoff
+
+import (
+	"fmt"
+
+	"meridian/kv"
+)
+
+// Role is which side of a hand-off one is on.
+type Role uint8
+
+// The roles.
+const (
+	Source Role = iota + 1
+	Destination
+)
+
+func (r Role) String() string {
+	switch r {
+	case Source:
+		return "source"
+	case Destination:
+		return "destination"
+	}
+	return fmt.Sprintf("role(%d)", uint8(r))
+}
+
+// MarshalText writes r as String does.
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// OrderKind is what a home wants of a hand.
+type OrderKind uint8
+
+// The orders, in the order in which a session gives them.
+const (
+	// OpenUp: grant the flows to the agents at their other ends, for reading
+	// at the source, for writing at the destination.
+	OpenUp OrderKind = iota + 1
+	// MoveOn: move the flows as far as Layers says, by writing at the source,
+	// by reading at the destination.
+	MoveOn
+	// CloseUp: stop everything, take every grant back, and say when nothing of
+	// the session can touch memory any more.
+	CloseUp
+	// PassOn: tell the ranks how it ended, and forget the session.
+	PassOn
+)
+
+var orderNames = [...]string{OpenUp: "open up", MoveOn: "move on", CloseUp: "close up", PassOn: "pass on"}
+
+func (k OrderKind) String() string {
+	if int(k) < len(orderNames) && k > 0 {
+		return orderNames[k]
+	}
+	return fmt.Sprintf("order(%d)", uint8(k))
+}
+
+// Order is what a home wants a hand to have done, in full: an order replaces the
+// one before, and repeating it changes nothing.
+type Order struct {
+	// Session numbers what one start of a home has its hands do; Number the
+	// orders of a session.
+	Session, Number uint64
+	Kind            OrderKind
+	As              Role
+	// Engine is the one whose ranks the hand is to work on.
+	Engine string
+	// Terms, Digest and Flows go with OpenUp and MoveOn.
+	Terms  *Terms
+	Digest kv.Hash
+	Flows  []Opening
+	// Layers says how far MoveOn may go: to the layers before it.
+	Layers int
+	// LeaseMs is how long the hand goes on without hearing of its home again;
+	// 0 is for the hand on the home's own agent, which dies with it.
+	LeaseMs uint64
+	// RemainingMs is how long the hand-off may take: grants hold no longer.
+	RemainingMs uint64
+	// Problem goes with PassOn; none is success.
+	Problem Problem
+}
+
+// Other is the rank at the other end of a flow.
+func (m *Order) Other(f Flow) *Rank {
+	if m.As == Source {
+		return &m.Terms.Dst.Engine.Ranks[f.Dst]
+	}
+	return &m.Terms.Src.Engine.Ranks[f.Src]
+}
+
+// check says what cannot be about an order. A home is trusted to mean well, not
+// to make no mistakes.
+func (m *Order) check() error {
+	if m.Terms == nil {
+		return nil
+	}
+	src, dst := &m.Terms.Src.Engine, &m.Terms.Dst.Engine
+	for _, e := range []*Engine{src, dst} {
+		if err := e.Validate(); err != nil {
+			return err
+		}
+	}
+	for _, f := range m.Flows {
+		if f.Src >= len(src.Ranks) || f.Dst >= len(dst.Ranks) {
+			return fmt.Errorf("%w: %v, of %d and %d ranks", ErrTerms, f.Flow, len(src.Ranks), len(dst.Ranks))
+		}
+	}
+	if m.Layers > m.Terms.layers() {
+		return fmt.Errorf("%w: %d of %d layers", ErrTerms, m.Layers, m.Terms.layers())
+	}
+	return nil
+}
+
+func (m *Order) append(w *writer) {
+	w.uint(m.Session)
+	w.uint(m.Number)
+	w.u8(uint8(m.Kind))
+	w.u8(uint8(m.As))
+	w.text(m.Engine)
+	w.flag(m.Terms != nil)
+	if m.Terms != nil {
+		m.Terms.append(w)
+		w.hash(m.Digest)
+		appendOpenings(w, m.Flows)
+		w.count(m.Layers)
+	}
+	w.uint(m.LeaseMs)
+	w.uint(m.RemainingMs)
+	m.Problem.append(w)
+}
+
+func (m *Order) parse(r *reader) {
+	m.Session, m.Number = r.uint(), r.uint()
+	m.Kind, m.As, m.Engine = OrderKind(r.u8()), Role(r.u8()), r.text(maxName)
+	if r.flag() {
+		m.Terms = &Terms{}
+		m.Terms.parse(r)
+		m.Digest, m.Flows, m.Layers = r.hash(), parseOpenings(r), r.int()
+	}
+	m.LeaseMs, m.RemainingMs = r.uint(), r.uint()
+	m.Problem.parse(r)
+	needsTerms := m.Kind == OpenUp || m.Kind == MoveOn
+	if m.Kind < OpenUp || m.Kind > PassOn || m.As < Source || m.As > Destination || needsTerms && m.Terms == nil {
+		r.fail()
+	}
+}
+
+// Phase is how far a hand has come with a session.
+type Phase uint8
+
+// The phases.
+const (
+	AtWork Phase = iota + 1
+	Open
+	Moving
+	Moved
+	Closing
+	Closed
+)
+
+// Report is a hand's answer to an order, and its news when something changes.
+type Report struct {
+	As              Role
+	Session, Number uint64
+	// Serial numbers a stint's reports, so that an older one is seen to be.
+	Serial uint64
+	Phase  Phase
+	Flows  []FlowReport
+	// Problem is what concerns all flows: an order that cannot be carried out,
+	// or a home that fell silent.
+	Problem Problem
+}
+
+func (m *Report) append(w *writer) {
+	w.u8(uint8(m.As))
+	w.uint(m.Session)
+	w.uint(m.Number)
+	w.uint(m.Serial)
+	w.u8(uint8(m.Phase))
+	appendReports(w, m.Flows)
+	m.Problem.append(w)
+}
+
+func (m *Report) parse(r *reader) {
+	m.As, m.Session, m.Number, m.Serial = Role(r.u8()), r.uint(), r.uint(), r.uint()
+	m.Phase, m.Flows = Phase(r.u8()), parseReports(r)
+	m.Problem.parse(r)
+	if m.As < Source || m.As > Destination || m.Phase < AtWork || m.Phase > Closed {
+		r.fail()
+	}
+}

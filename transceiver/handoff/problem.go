@@ -1,0 +1,154 @@
+package handoff
+
+import (
+	"errors"
+	"fmt"
+
+	"meridian/kv"
+	"meridian/reshard"
+)
+
+// Why a ticket is refused.
+var (
+	ErrTicket      = errors.New("handoff: this is not a ticket")
+	ErrForged      = errors.New("handoff: the ticket was not made by this cell")
+	ErrExpired     = errors.New("handoff: the ticket has expired")
+	ErrUsed        = errors.New("handoff: the ticket was used before")
+	ErrTaken       = errors.New("handoff: another decode engine is taking this cache")
+	ErrElsewhere   = errors.New("handoff: the ticket is for another agent, or another start of it")
+	ErrOtherModel  = errors.New("handoff: the cache is of another model, revision or adapter")
+	ErrOtherPrompt = errors.New("handoff: the cache is of another prompt")
+	ErrOtherSalt   = errors.New("handoff: the cache has another salt")
+)
+
+// Why a hand-off fails.
+var (
+	ErrVersion       = errors.New("handoff: no common version")
+	ErrUnable        = errors.New("handoff: the other side cannot do this")
+	ErrDeclined      = errors.New("handoff: declined")
+	ErrWithdrawn     = errors.New("handoff: the prefill engine withdrew its offer")
+	ErrCancelled     = errors.New("handoff: cancelled")
+	ErrDeadline      = errors.New("handoff: the deadline passed")
+	ErrDigest        = errors.New("handoff: the two sides made different plans")
+	ErrTerms         = errors.New("handoff: what the other side says of itself cannot be")
+	ErrMember        = errors.New("handoff: not a member of this engine")
+	ErrLapsed        = errors.New("handoff: nothing was heard for too long")
+	ErrGone          = errors.New("handoff: an agent of the hand-off is gone")
+	ErrMove          = errors.New("handoff: bytes did not arrive")
+	ErrContradiction = errors.New("handoff: contradictory results")
+)
+
+// Code says across the wire why something failed. The numbers never change.
+type Code uint8
+
+var errorOf = [...]error{
+	1: ErrTicket, 2: ErrForged, 3: ErrExpired, 4: ErrUsed, 5: ErrTaken, 6: ErrElsewhere, 7: ErrOtherModel, 8: ErrOtherPrompt,
+	9: ErrOtherSalt, 10: ErrVersion, 11: ErrUnable, 12: ErrDeclined, 13: ErrWithdrawn, 14: ErrCancelled, 15: ErrDeadline,
+	16: ErrDigest, 17: ErrTerms, 18: ErrMember, 19: ErrLapsed, 20: ErrGone, 21: ErrMove, 22: ErrContradiction,
+	23: reshard.ErrIncompatible, 24: reshard.ErrRequest, 25: kv.ErrShape,
+}
+
+// Problem is why something failed, in a form that can be sent; the zero Problem
+// is none.
+type Problem struct {
+	Code Code
+	Text string
+	// Differences go with reshard.ErrIncompatible.
+	Differences []reshard.Difference
+}
+
+const (
+	maxProblemText = 1 << 10
+	maxDifferences = 1 << 6
+)
+
+// Trouble turns an error into a Problem; nil is none.
+func Trouble(err error) Problem {
+	if err == nil {
+		return Problem{}
+	}
+	p := Problem{Text: err.Error()}
+	for code, sentinel := range errorOf {
+		if sentinel != nil && errors.Is(err, sentinel) {
+			p.Code = Code(code)
+			break
+		}
+	}
+	if p.Code == 0 {
+		p.Code = codeOf(ErrMove)
+	}
+	var unfit *reshard.Incompatible
+	if errors.As(err, &unfit) {
+		p.Differences = unfit.Differences[:min(len(unfit.Differences), maxDifferences)]
+	}
+	p.Text = p.Text[:min(len(p.Text), maxProblemText)]
+	return p
+}
+
+func codeOf(sentinel error) Code {
+	for code, e := range errorOf {
+		if e == sentinel {
+			return Code(code)
+		}
+	}
+	return 0
+}
+
+// None reports whether nothing is wrong.
+func (p Problem) None() bool { return p.Code == 0 }
+
+// Err is the problem as an error that errors.Is knows; nil for none.
+func (p Problem) Err() error {
+	switch {
+	case p.None():
+		return nil
+	case len(p.Differences) > 0:
+		return &reshard.Incompatible{Differences: p.Differences}
+	case int(p.Code) >= len(errorOf) || errorOf[p.Code] == nil:
+		return fmt.Errorf("%w: %s", ErrUnable, p.Text)
+	}
+	return &told{errorOf[p.Code], p.Text}
+}
+
+// told is an error that another machine put into words; its text begins with
+// the sentinel's already.
+type told struct {
+	sentinel error
+	text     string
+}
+
+func (e *told) Error() string {
+	if e.text == "" {
+		return e.sentinel.Error()
+	}
+	return e.text
+}
+
+func (e *told) Unwrap() error { return e.sentinel }
+
+func (p *Problem) append(w *writer) {
+	w.u8(uint8(p.Code))
+	if p.None() {
+		return
+	}
+	w.text(p.Text)
+	w.count(len(p.Differences))
+	for _, d := range p.Differences {
+		w.text(d.Field)
+		w.text(d.Src)
+		w.text(d.Dst)
+		w.text(d.Why)
+	}
+}
+
+func (p *Problem) parse(r *reader) {
+	if p.Code = Code(r.u8()); p.None() {
+		return
+	}
+	p.Text = r.text(maxProblemText)
+	for range r.count(maxDifferences) {
+		p.Differences = append(p.Differences, reshard.Difference{
+			Field: r.text(maxProblemText), Src: r.text(maxProblemText), Dst: r.text(maxProblemText), Why: r.text(maxProblemText),
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package handoff
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"meridian/mrdn"
+	"meridian/reshard"
+)
+
+// Record is what is kept of a hand-off: who, what, how, how long, and why.
+type Record struct {
+	Transfer mrdn.ID `json:"id"`
+	As       Role    `json:"as"`
+	Engine   string  `json:"engine"`
+	// Peer is the other side's home, and PeerEngine its engine; empty if it
+	// never came.
+	Peer       string `json:"peer"`
+	PeerEngine string `json:"peer_engine"`
+	Tokens     int    `json:"tokens"`
+	Push       bool   `json:"push"`
+	SrcRanks   int    `json:"src_ranks"`
+	DstRanks   int    `json:"dst_ranks"`
+	Bytes      uint64 `json:"bytes"`
+	// Pieces is in how many contiguous pieces they were moved.
+	Pieces int64 `json:"pieces"`
+	// Flows is what moved between which ranks, and how. A source that was read
+	// from knows only what was planned.
+	Flows []FlowRecord `json:"flows"`
+	// Direct: from blocks to blocks, without a stop on the way.
+	Direct  bool  `json:"direct"`
+	Stages  Times `json:"stages_us"`
+	Retries int   `json:"retries"` // messages and transfers that were tried again
+	// Problem is empty when all went well.
+	Problem string `json:"problem,omitempty"`
+}
+
+// FlowRecord is one cell of the matrix of ranks.
+type FlowRecord struct {
+	Flow
+	Bytes    uint64 `json:"bytes"`
+	Fabric   string `json:"fabric,omitempty"`
+	Attempts int    `json:"attempts"`
+	Micros   uint64 `json:"micros"`
+}
+
+// Times is when a hand-off reached each stage, by the clock of this machine;
+// zero means never.
+type Times struct {
+	Begun   Instant `json:"begun"`
+	Met     Instant `json:"met,omitempty"`
+	Planned Instant `json:"planned,omitempty"`
+	Moving  Instant `json:"moving,omitempty"`
+	Moved   Instant `json:"moved,omitempty"`
+	Ended   Instant `json:"ended"`
+}
+
+// stages names the time from one stage to the next.
+func (t Times) stages() []struct {
+	name     string
+	from, to Instant
+} {
+	return []struct {
+		name     string
+		from, to Instant
+	}{
+		{"handshake", t.Begun, t.Met},
+		{"plan", t.Met, t.Planned},
+		{"prepare", t.Planned, t.Moving},
+		{"data", t.Moving, t.Moved},
+		{"verify", t.Moved, t.Ended},
+		{"total", t.Begun, t.Ended},
+	}
+}
+
+func (r *Record) String() string {
+	var b strings.Builder
+	way := "read by the destination"
+	if r.Push {
+		way = "written by the source"
+	}
+	fmt.Fprintf(&b, "hand-off %s: %d tokens, %d bytes, %s, as %v for engine %s\n", r.Transfer, r.Tokens, r.Bytes, way, r.As, r.Engine)
+	if r.Peer != "" {
+		fmt.Fprintf(&b, "  with      %s, engine %s\n", r.Peer, r.PeerEngine)
+	}
+	outcome := "done"
+	if r.Problem != "" {
+		outcome = "failed: " + r.Problem
+	}
+	fmt.Fprintf(&b, "  outcome   %s\n", outcome)
+	for _, s := range r.Stages.stages() {
+		if s.from > 0 && s.to >= s.from {
+			fmt.Fprintf(&b, "  %-9s %.3f ms\n", s.name, float64(s.to-s.from)/float64(Millisecond))
+		}
+	}
+	if r.Pieces > 0 {
+		fmt.Fprintf(&b, "  way       direct, from blocks to blocks: %d pieces of %d bytes on average\n", r.Pieces, r.Bytes/uint64(r.Pieces))
+	}
+	fmt.Fprintf(&b, "  retries   %d\n", r.Retries)
+	r.matrix(&b)
+	return b.String()
+}
+
+// matrix draws bytes by source and destination rank.
+func (r *Record) matrix(b *strings.Builder) {
+	if len(r.Flows) == 0 {
+		return
+	}
+	bytes := make(map[Flow]uint64, len(r.Flows))
+	used := make(map[int]bool)
+	for _, f := range r.Flows {
+		bytes[f.Flow] = f.Bytes
+		used[f.Src] = true
+	}
+	b.WriteString("  bytes     ")
+	for dst := range r.DstRanks {
+		fmt.Fprintf(b, "%12s", fmt.Sprintf("→ %d", dst))
+	}
+	b.WriteString("\n")
+	for src := range r.SrcRanks {
+		if !used[src] {
+			continue
+		}
+		fmt.Fprintf(b, "  rank %-5d", src)
+		for dst := range r.DstRanks {
+			cell := "·"
+			if n := bytes[Flow{src, dst}]; n > 0 {
+				cell = fmt.Sprint(n)
+			}
+			fmt.Fprintf(b, "%12s", cell)
+		}
+		b.WriteString("\n")
+	}
+	for _, f := range r.Flows {
+		if f.Fabric != "" {
+			fmt.Fprintf(b, "  %v: %d bytes by %s in %.3f ms, %d transfers\n", f.Flow, f.Bytes, f.Fabric, float64(f.Micros)/1000, f.Attempts)
+		}
+	}
+}
+
+// addFlows takes over what was planned, and what hands told of it, which is in
+// the same order.
+func (r *Record) addFlows(plan *reshard.Plan, told []FlowReport) {
+	for _, f := range plan.Flows() {
+		_, pieces := f.CountRuns()
+		r.Pieces += pieces
+		flow := FlowRecord{Flow: Flow{f.Src, f.Dst}, Bytes: uint64(f.Bytes())}
+		if i, found := slices.BinarySearchFunc(told, flow.Flow, func(t FlowReport, f Flow) int { return t.Compare(f) }); found {
+			flow.Fabric, flow.Attempts, flow.Micros = told[i].Fabric, told[i].Attempts, told[i].Micros
+			r.Retries += max(0, told[i].Failures)
+		}
+		r.Flows = append(r.Flows, flow)
+	}
+}
+
+func (r *Record) countRetry() {
+	if r != nil { // a ticket that is only given back leaves none
+		r.Retries++
+	}
+}

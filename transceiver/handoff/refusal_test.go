@@ -1,0 +1,270 @@
+package handoff
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"meridian/kv"
+	"meridian/mrdn"
+	"meridian/reshard"
+)
+
+// Whoever says one thing and then the other is not believed at all.
+func TestContradictions(t *testing.T) {
+	t.Run("answer", func(t *testing.T) {
+		s := newStage(t)
+		s.offer(1)
+		s.accept(false)
+		s.play()
+		at := slices.IndexFunc(s.said, func(l letter) bool { _, is := l.message.(*Answer); return is })
+		l := s.said[at]
+		other := *l.message.(*Answer)
+		other.Digest = kv.Hash{1}
+		l.message = &other
+		s.deliver(l)
+		s.play()
+		if err := s.events[0].Problem.Err(); !errors.Is(err, ErrContradiction) {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("end", func(t *testing.T) {
+		s := newStage(t)
+		s.move = func(Move) (Movement, bool) { return Movement{}, false }
+		s.offer(2)
+		s.accept(false)
+		s.play()
+		done := &End{Session: 1, Ticket: s.ticket, Final: true}
+		failed := &End{Session: 1, Ticket: s.ticket, Problem: Trouble(ErrDeadline)}
+		for _, m := range []Message{done, failed} {
+			s.do(memberP, s.holder.Hear(s.now, memberD, s.transfer, m))
+		}
+		s.play()
+		if err := s.events[0].Problem.Err(); s.events[0].Kind != Freed || !errors.Is(err, ErrContradiction) {
+			t.Errorf("%s", s.story())
+		}
+	})
+	t.Run("report", func(t *testing.T) {
+		s := newStage(t)
+		s.offer(1)
+		s.accept(false)
+		s.play()
+		at := slices.IndexFunc(s.said, func(l letter) bool { r, is := l.message.(*Report); return is && r.As == Destination })
+		l := s.said[at]
+		done := *l.message.(*Report)
+		done.Serial, done.Flows = 100, slices.Clone(done.Flows)
+		for i := range done.Flows {
+			done.Flows[i].Layers = 2
+		}
+		failed := done
+		failed.Serial, failed.Flows = 101, slices.Clone(done.Flows)
+		failed.Flows[0].Problem = Trouble(ErrMove)
+		l.message = &done
+		s.deliver(l)
+		l.message = &failed
+		s.deliver(l)
+		s.play()
+		if err := s.events[0].Problem.Err(); !errors.Is(err, ErrContradiction) && !errors.Is(err, ErrMove) {
+			t.Errorf("%s", s.story())
+		}
+		if slices.ContainsFunc(s.events, func(e Event) bool { return e.Kind == Ready }) {
+			t.Errorf("%s", s.story())
+		}
+	})
+}
+
+// Who is not the taker, the home or a bearer of the ticket has no say.
+func TestStrangers(t *testing.T) {
+	s := newStage(t)
+	s.move = func(Move) (Movement, bool) { return Movement{}, false } // it takes long
+	s.offer(2)
+	s.accept(false)
+	s.play()
+	lease := s.holder.offers[s.transfer].session.lease
+	s.now += Second
+	for _, l := range []letter{
+		{memberX, memberP, s.transfer, &Beat{Session: 1}},
+		{memberX, memberP, s.transfer, &End{Session: 1, Ticket: []byte("MRDT no ticket at all"), Problem: Trouble(ErrCancelled), Final: true}},
+		{memberX, memberD, s.transfer, &Ended{Session: 1, Problem: Trouble(ErrWithdrawn)}},
+		{memberX, memberD, s.transfer, &Refusal{Session: 1, Problem: Trouble(ErrUsed)}},
+		{memberP, memberD, s.transfer, &Ended{Session: 7, Problem: Trouble(ErrWithdrawn)}},
+		{memberX, memberD, s.transfer, &Order{Session: 1, Number: 9, Kind: CloseUp, As: Destination, Engine: "decode"}},
+		{memberX, memberD, s.transfer, &Report{As: Destination, Session: 1, Number: 1, Serial: 1000, Phase: Closed}},
+	} {
+		s.deliver(l)
+	}
+	s.play()
+	if len(s.events) != 0 || s.holder.offers[s.transfer].session.lease != lease {
+		t.Errorf("%s; the lease went from %d to %d", s.story(), lease, s.holder.offers[s.transfer].session.lease)
+	}
+	another := &Order{Session: 9, Number: 1, Kind: MoveOn, As: Destination, Engine: "decode", Terms: &Terms{}}
+	effects := s.hands[memberD].Hear(s.now, memberX, s.transfer, another)
+	if r := effects[0].(Send).Message.(*Report); !errors.Is(r.Problem.Err(), ErrMember) || len(effects) != 1 {
+		t.Errorf("a stranger's order: %+v", r)
+	}
+}
+
+// What an ask is refused for, by the holder.
+func TestAsksAreRefused(t *testing.T) {
+	s := newStage(t)
+	s.offer(2)
+	s.accept(false)
+	good := *s.post[0].message.(*Ask)
+	s.post = nil
+	elsewhere := Ticket{Transfer: s.transfer, Home: Member{"p", mrdn.ID{8}}, Tokens: 6, Of: testContent.Fingerprint(testKey), Expires: Never}
+	otherPrompt := Ticket{Transfer: s.transfer, Home: memberP, Tokens: 6, Of: Content{}.Fingerprint(testKey), Expires: Never}
+	otherTransfer := Ticket{Transfer: mrdn.ID{43}, Home: memberP, Tokens: 6, Expires: Never}
+	expired := Ticket{Transfer: s.transfer, Home: memberP, Tokens: 6, Of: testContent.Fingerprint(testKey), Expires: s.now - 1}
+	for name, c := range map[string]struct {
+		change func(*Ask)
+		want   error
+	}{
+		"forged":         {func(a *Ask) { a.Ticket = elsewhere.Seal(Key{}) }, ErrForged},
+		"elsewhere":      {func(a *Ask) { a.Ticket = elsewhere.Seal(testKey) }, ErrElsewhere},
+		"other prompt":   {func(a *Ask) { a.Ticket = otherPrompt.Seal(testKey) }, ErrOtherModel},
+		"other transfer": {func(a *Ask) { a.Ticket = otherTransfer.Seal(testKey) }, ErrForged},
+		"expired":        {func(a *Ask) { a.Ticket = expired.Seal(testKey) }, ErrExpired},
+		"version":        {func(a *Ask) { a.Low, a.High = HighVersion+1, HighVersion+2 }, ErrVersion},
+		"deadline":       {func(a *Ask) { a.RemainingMs = 0 }, ErrDeadline},
+		"no such engine": {func(a *Ask) { a.Dst.Engine.Ranks = nil }, ErrTerms},
+		"blocks":         {func(a *Ask) { a.Dst.Holding.Tables = [][]uint32{{1}} }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.post = nil
+			ask := good
+			ask.Session = 100
+			c.change(&ask)
+			s.do(memberP, s.holder.Hear(s.now, Member{name, mrdn.ID{7}}, s.transfer, &ask))
+			refusal, is := s.post[len(s.post)-1].message.(*Refusal)
+			if !is || refusal.Problem.None() || c.want != nil && !errors.Is(refusal.Problem.Err(), c.want) {
+				t.Errorf("%+v", s.post)
+			}
+		})
+	}
+	t.Run("taken", func(t *testing.T) {
+		s.post = nil
+		s.do(memberP, s.holder.Hear(s.now, memberD, s.transfer, &good))
+		s.play()
+		other := good
+		s.do(memberP, s.holder.Hear(s.now, memberX, s.transfer, &other))
+		refusal, is := s.post[0].message.(*Refusal)
+		if !is || !errors.Is(refusal.Problem.Err(), ErrTaken) && !errors.Is(refusal.Problem.Err(), ErrUsed) {
+			t.Errorf("%+v", s.post[0].message)
+		}
+	})
+}
+
+// Orders that cannot be carried out are refused before anything is touched.
+func TestOrdersAreChecked(t *testing.T) {
+	good := func() *Order {
+		terms := &Terms{Src: Party{Engine: *oneRank("e", 2, memberD)}, Dst: Party{Engine: *oneRank("f", 1, memberX)}}
+		return &Order{Session: 1, Number: 1, Kind: MoveOn, As: Source, Engine: "e", Terms: terms, Flows: []Opening{{Flow: Flow{1, 0}}}, Layers: 2}
+	}
+	for name, change := range map[string]func(*Order){
+		"no such source rank":      func(o *Order) { o.Flows[0].Src = 2 },
+		"no such destination rank": func(o *Order) { o.Flows[0].Dst = 1 },
+		"too many layers":          func(o *Order) { o.Layers = 3 },
+		"ranks without memory":     func(o *Order) { o.Terms.Src.Engine.Ranks[0].Memory = nil },
+		"too few ranks":            func(o *Order) { o.Terms.Dst.Engine.Ranks = nil },
+		"another home's engine":    func(o *Order) { o.Engine = "f" },
+	} {
+		h := NewHand(Pace{})
+		h.Join("e", "p")
+		h.Join("f", "x")
+		o := good()
+		change(o)
+		effects := h.Hear(0, memberP, mrdn.ID{1}, o)
+		if r := effects[0].(Send).Message.(*Report); len(effects) != 1 || r.Phase != Closed || r.Problem.None() || h.Len() != 0 {
+			t.Errorf("%s: %+v", name, effects)
+		}
+	}
+	h := NewHand(Pace{})
+	h.Join("e", "p")
+	if effects := h.Hear(0, memberP, mrdn.ID{1}, good()); len(effects) != 1 || effects[0].(Move).End != 2 {
+		t.Fatalf("%+v", effects)
+	}
+	second := good()
+	second.Number, second.Flows[0].Src = 2, 7 // one that comes later ends the stint
+	if effects := h.Hear(0, memberP, mrdn.ID{1}, second); effects[0] != (Quiet{Stint{Post{memberP, Source}, 1}}) {
+		t.Errorf("%+v", effects)
+	}
+}
+
+func TestEnginesAreChecked(t *testing.T) {
+	for name, change := range map[string]func(*Engine){
+		"no id":         func(e *Engine) { e.ID = "" },
+		"no layout":     func(e *Engine) { e.Side.Layout = kv.Layout{} },
+		"a rank less":   func(e *Engine) { e.Ranks = e.Ranks[1:] },
+		"nobody's rank": func(e *Engine) { e.Ranks[1].Agent.Name = "" },
+		"a byte less":   func(e *Engine) { e.Ranks[1].Memory[0].Length-- },
+		"wraps around":  func(e *Engine) { e.Ranks[1].Memory[0].Offset = 1<<64 - 1 },
+		"empty extent":  func(e *Engine) { e.Ranks[1].Memory = append(e.Ranks[1].Memory, Extent{}) },
+	} {
+		e := oneRank("e", 2, memberD, memberX)
+		if err := e.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		if change(e); e.Validate() == nil {
+			t.Errorf("%s is possible", name)
+		}
+	}
+	if m := oneRank("e", 2, memberX, memberD).Members(); !slices.Equal(m, []Member{memberD, memberX}) {
+		t.Errorf("%v", m)
+	}
+}
+
+// Two sides that plan otherwise move nothing.
+func TestDigestsDiffer(t *testing.T) {
+	bothWays(t, func(t *testing.T, push bool) {
+		s := newStage(t)
+		s.move = func(Move) (Movement, bool) {
+			t.Error("bytes move")
+			return Movement{}, false
+		}
+		s.offer(2)
+		s.accept(push)
+		for len(s.post) > 0 {
+			l := s.post[0]
+			s.post = s.post[1:]
+			switch m := l.message.(type) {
+			case *Answer:
+				changed := *m
+				changed.Digest[0]++
+				l.message = &changed
+			case *Push:
+				changed := *m
+				changed.Digest[0]++
+				l.message = &changed
+			}
+			s.deliver(l)
+		}
+		failed := s.events[slices.IndexFunc(s.events, func(e Event) bool { return e.Kind == Failed })]
+		if !errors.Is(failed.Problem.Err(), ErrDigest) {
+			t.Errorf("%s", s.story())
+		}
+	})
+}
+
+// An offer that is declined is declined for whoever waits for it, too.
+func TestDeclinedOffer(t *testing.T) {
+	s := newStage(t)
+	s.holder.MaxHeldFraction = 0.1
+	o := Offer{
+		Transfer: s.transfer, Engine: "prefill", Of: testContent.Fingerprint(testKey), Tokens: 6,
+		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Layers: 2, Keep: Minute,
+	}
+	s.ticket = s.holder.Issue(s.now, o)
+	s.accept(false)
+	s.play()
+	_, effects, err := s.holder.Offer(s.now, o)
+	if !errors.Is(err, ErrDeclined) {
+		t.Fatal(err)
+	}
+	s.do(memberP, effects)
+	s.play()
+	s.ended("destination failed", "destination freed")
+	if !errors.Is(s.events[0].Problem.Err(), ErrDeclined) {
+		t.Errorf("%s", s.story())
+	}
+	s.empty()
+}

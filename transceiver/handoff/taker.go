@@ -1,0 +1,236 @@
+package handoff
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"meridian/kv"
+	"meridian/mrdn"
+	"meridian/reshard"
+)
+
+// TakerOptions configures NewTaker.
+type TakerOptions struct {
+	Self Member
+	Key  Key
+	Pace Pace
+	// MaxIntakes bounds hand-offs that have not ended; default 4096.
+	MaxIntakes int
+}
+
+// Taker speaks for the decode engines whose home is this agent: it asks for
+// caches and has them brought.
+type Taker struct {
+	TakerOptions
+	engines map[string]*Engine
+	intakes map[mrdn.ID]*intake
+	over    endings
+	parting partings
+	session uint64
+}
+
+// NewTaker has no engines yet.
+func NewTaker(o TakerOptions) *Taker {
+	o.Pace, o.MaxIntakes = o.Pace.WithDefaults(), cmp.Or(o.MaxIntakes, 4096)
+	return &Taker{TakerOptions: o, engines: make(map[string]*Engine), intakes: make(map[mrdn.ID]*intake), over: endings{how: make(map[mrdn.ID]Problem)}}
+}
+
+// endings remembers how the last hand-offs ended, also those that were cancelled
+// before they began.
+type endings struct {
+	how   map[mrdn.ID]Problem
+	order []mrdn.ID
+}
+
+const rememberedEndings = 1 << 12
+
+func (e *endings) add(id mrdn.ID, how Problem) {
+	_, known := e.how[id]
+	e.how[id] = how
+	if known {
+		return
+	}
+	if e.order = append(e.order, id); len(e.order) > rememberedEndings {
+		delete(e.how, e.order[0])
+		e.order = e.order[1:]
+	}
+}
+
+// Join makes an engine known. It must be valid.
+func (t *Taker) Join(e *Engine) { t.engines[e.ID] = e }
+
+// Leave takes an engine away and cancels what it takes.
+func (t *Taker) Leave(now Instant, engine string) []Effect {
+	delete(t.engines, engine)
+	var effects []Effect
+	for _, id := range inOrder(t.intakes) {
+		if t.intakes[id].Engine == engine {
+			effects = append(effects, t.Cancel(now, id)...)
+		}
+	}
+	return effects
+}
+
+// Len is how many hand-offs have not ended.
+func (t *Taker) Len() int { return len(t.intakes) }
+
+// Accept is a decode engine's: it wants this cache, in these blocks.
+type Accept struct {
+	Ticket  []byte
+	Engine  string
+	Holding reshard.Holding
+	// Of is what the engine's own request is of. A ticket of anything else is
+	// refused: a stranger's cache must not get into this one.
+	Of Fingerprint
+	// Tokens is what the engine lacks: all of the ticket's but a prefix.
+	Tokens kv.TokenRange
+	// Push has the source write, instead of reading from it.
+	Push     bool
+	Deadline Instant
+}
+
+func (a *Accept) same(other *Accept) bool {
+	return slices.Equal(a.Ticket, other.Ticket) && a.Engine == other.Engine && a.Of == other.Of && a.Tokens == other.Tokens && a.Push == other.Push &&
+		a.Holding.DP == other.Holding.DP && slices.EqualFunc(a.Holding.Tables, other.Holding.Tables, slices.Equal)
+}
+
+// Accept begins an intake, whose blocks are the taker's until Ready or Freed, or
+// refuses it. Repeating it changes nothing.
+func (t *Taker) Accept(now Instant, a Accept) (mrdn.ID, []Effect, error) {
+	ticket, err := OpenTicket(a.Ticket, t.Key)
+	if err == nil {
+		err = ticket.Of.Check(a.Of)
+	}
+	if err != nil {
+		return mrdn.ID{}, nil, err
+	}
+	if standing := t.intakes[ticket.Transfer]; standing != nil && standing.state != leaving {
+		switch {
+		case !standing.same(&a):
+			return mrdn.ID{}, nil, fmt.Errorf("%w: transfer %s was accepted before, otherwise", ErrContradiction, ticket.Transfer)
+		case standing.told:
+			return mrdn.ID{}, nil, fmt.Errorf("%w: transfer %s failed, and its blocks are not free yet", ErrDeclined, ticket.Transfer)
+		}
+		return ticket.Transfer, nil, nil
+	}
+	engine := t.engines[a.Engine]
+	how, over := t.over.how[ticket.Transfer]
+	switch {
+	case over && how.None():
+		return mrdn.ID{}, nil, fmt.Errorf("%w: here, by transfer %s", ErrUsed, ticket.Transfer)
+	case over && how.Code == codeOf(ErrCancelled):
+		return mrdn.ID{}, nil, how.Err()
+	case engine == nil:
+		return mrdn.ID{}, nil, fmt.Errorf("%w: no engine %q here", ErrMember, a.Engine)
+	case a.Tokens.Start < 0 || a.Tokens.End > ticket.Tokens || a.Tokens.Start > a.Tokens.End:
+		return mrdn.ID{}, nil, fmt.Errorf("%w: tokens %v of a cache of %d", ErrTerms, a.Tokens, ticket.Tokens)
+	case now >= a.Deadline:
+		return mrdn.ID{}, nil, ErrDeadline
+	case len(t.intakes) >= t.MaxIntakes:
+		return mrdn.ID{}, nil, fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, len(t.intakes))
+	}
+	t.session++
+	in := &intake{Accept: a, taker: t, ticket: ticket, session: t.session, state: asked, dst: Party{Engine: *engine, Holding: a.Holding}}
+	in.record = &Record{
+		Transfer: ticket.Transfer, As: Destination, Engine: a.Engine, Peer: ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push,
+		DstRanks: len(engine.Ranks), Direct: true, Stages: Times{Begun: now},
+	}
+	t.intakes[ticket.Transfer] = in
+	return ticket.Transfer, in.begin(now, in.ask), nil
+}
+
+// Cancel ends an intake, also one that has not come yet. Its blocks are the
+// engine's again at Freed. What is Ready stays so.
+func (t *Taker) Cancel(now Instant, transfer mrdn.ID) []Effect {
+	if in := t.intakes[transfer]; in != nil {
+		return in.fail(now, Trouble(ErrCancelled))
+	}
+	t.over.add(transfer, Trouble(ErrCancelled))
+	return nil
+}
+
+// Decline gives a ticket back that was not used, so that nobody holds blocks for
+// it.
+func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
+	ticket, err := OpenTicket(sealed, t.Key)
+	if err != nil {
+		return nil, err
+	}
+	if t.intakes[ticket.Transfer] != nil {
+		return t.Cancel(now, ticket.Transfer), nil
+	}
+	if _, over := t.over.how[ticket.Transfer]; over {
+		return nil, nil
+	}
+	t.session++
+	t.over.add(ticket.Transfer, Trouble(ErrCancelled))
+	in := &intake{Accept: Accept{Ticket: sealed}, taker: t, ticket: ticket, session: t.session, state: leaving, problem: Trouble(ErrCancelled)}
+	t.intakes[ticket.Transfer] = in
+	return in.takeLeave(now), nil
+}
+
+// Hear takes a message from another agent, or from the hand of this one.
+func (t *Taker) Hear(now Instant, from Member, transfer mrdn.ID, m Message) []Effect {
+	in := t.intakes[transfer]
+	if r, is := m.(*Report); is {
+		if in != nil && in.team != nil && in.team.hear(now, from, r) {
+			return in.review(now)
+		}
+		t.parting.hear(now, from, r)
+		return nil
+	}
+	if in == nil || from != in.ticket.Home {
+		return nil
+	}
+	switch m := m.(type) {
+	case *Answer:
+		return in.ours(m.Session, func() []Effect { return in.hearAnswer(now, m) })
+	case *Refusal:
+		return in.ours(m.Session, func() []Effect { return in.hearRefusal(now, m) })
+	case *Progress:
+		return in.ours(m.Session, func() []Effect { return in.hearProgress(now, m) })
+	case *Pushed:
+		return in.ours(m.Session, func() []Effect { return in.hearPushed(now, m) })
+	case *Ended:
+		return in.ours(m.Session, func() []Effect { return in.hearEnded(now, m) })
+	}
+	return nil
+}
+
+// Planned takes the plan that MakePlan asked for.
+func (t *Taker) Planned(now Instant, transfer mrdn.ID, session uint64, plan *reshard.Plan, err error) []Effect {
+	in := t.intakes[transfer]
+	if in == nil || in.session != session || in.state != agreed {
+		return nil
+	}
+	return in.planned(now, plan, err)
+}
+
+// Gone tells that an agent is no more: another start of it has its name.
+func (t *Taker) Gone(now Instant, m Member) []Effect {
+	var effects []Effect
+	for _, id := range inOrder(t.intakes) {
+		effects = append(effects, t.intakes[id].lost(now, m)...)
+	}
+	t.parting.lost(m)
+	return effects
+}
+
+// Wake is when Tick is wanted.
+func (t *Taker) Wake() Instant {
+	next := t.parting.wake()
+	for _, in := range t.intakes {
+		next = min(next, in.wake())
+	}
+	return next
+}
+
+// Tick asks again, gives signs of life, and keeps deadlines.
+func (t *Taker) Tick(now Instant) []Effect {
+	effects := t.parting.tick(now)
+	for _, id := range inOrder(t.intakes) {
+		effects = append(effects, t.intakes[id].tick(now)...)
+	}
+	return effects
+}

@@ -1,0 +1,55 @@
+package handoff
+
+import (
+	"encoding/binary"
+
+	"meridian/kv"
+	"meridian/mrdn"
+	"meridian/reshard"
+)
+
+// Terms is all that the plan of a hand-off depends on. Both homes have the same,
+// and so has every hand.
+type Terms struct {
+	Transfer mrdn.ID
+	Src, Dst Party
+	// Tokens is what moves, of a context of ContextTokens.
+	Tokens        kv.TokenRange
+	ContextTokens int
+
+	// plan is known where one of the machines' own process has made it. It does
+	// not go over the wire: others make their own and compare digests.
+	plan *reshard.Plan
+}
+
+// Request is what the planner is asked.
+func (t *Terms) Request() reshard.Request {
+	return reshard.Request{
+		Tokens: t.Tokens, ContextTokens: t.ContextTokens, Src: t.Src.Holding, Dst: t.Dst.Holding,
+		Turn: binary.LittleEndian.Uint64(t.Transfer[:8]),
+	}
+}
+
+// Known is the plan that goes with the terms, where it was made in this process;
+// else nil.
+func (t *Terms) Known() *reshard.Plan { return t.plan }
+
+// layers is how many the model has.
+func (t *Terms) layers() int { return len(t.Src.Engine.Side.Geometry.Layers) }
+
+func (t *Terms) append(w *writer) {
+	w.id(t.Transfer)
+	t.Src.append(w)
+	t.Dst.append(w)
+	w.uint(uint64(t.Tokens.Start))
+	w.uint(uint64(t.Tokens.End))
+	w.uint(uint64(t.ContextTokens))
+}
+
+func (t *Terms) parse(r *reader) {
+	t.Transfer = r.id()
+	t.Src.parse(r)
+	t.Dst.parse(r)
+	t.Tokens = kv.TokenRange{Start: r.int(), End: r.int()}
+	t.ContextTokens = r.int()
+}

@@ -1,0 +1,151 @@
+package transceiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"meridian/kv"
+	"meridian/mrdn"
+	"meridian/reshard"
+	"meridian/transceiver/handoff"
+)
+
+// Accept is a decode engine's: it wants the cache of a ticket, in these blocks.
+type Accept struct {
+	Ticket []byte
+	Engine string
+	// Content is what the engine's own request is of; a ticket of anything else
+	// is refused.
+	Content handoff.Content
+	// Holding is where the cache is to go. The blocks are not the engine's
+	// until the hand-off has ended.
+	Holding reshard.Holding
+	// Present is how many tokens of it the engine has already.
+	Present int
+	// Push has the source write, instead of reading from it.
+	Push bool
+}
+
+// Incoming is a cache on its way.
+type Incoming struct {
+	Transfer mrdn.ID
+
+	transceiver *Transceiver
+	engine      string
+	done        chan struct{}
+	err         error // before done is closed
+}
+
+// Accept asks for a cache. ctx's deadline is the hand-off's. Repeating it returns
+// the one that runs.
+func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
+	accept := handoff.Accept{
+		Ticket: a.Ticket, Engine: a.Engine, Holding: a.Holding, Push: a.Push, Of: a.Content.Fingerprint(t.options.TicketKey),
+		Tokens: kv.TokenRange{Start: a.Present, End: len(a.Content.Tokens)},
+	}
+	patience := t.options.Patience
+	if deadline, has := ctx.Deadline(); has {
+		patience = deadline.Sub(t.options.Clock.Now())
+	}
+	var in *Incoming
+	err := ErrClosed
+	t.step(func(now handoff.Instant) (effects []handoff.Effect) {
+		if t.closed {
+			return nil
+		}
+		accept.Deadline = now + handoff.Instant(patience/time.Microsecond)
+		var id mrdn.ID
+		if id, effects, err = t.taker.Accept(now, accept); err != nil {
+			t.metrics.Refused++
+			return effects
+		}
+		if in = t.incoming[id]; in == nil {
+			t.metrics.Accepted++
+			in = &Incoming{Transfer: id, transceiver: t, engine: a.Engine, done: make(chan struct{})}
+			t.incoming[id] = in // before anything can end it
+		}
+		return effects
+	})
+	return in, err
+}
+
+// Decline gives a ticket back that will not be used, so that nobody keeps blocks
+// for it.
+func (t *Transceiver) Decline(ticket []byte) error {
+	var err error
+	t.step(func(now handoff.Instant) (effects []handoff.Effect) {
+		effects, err = t.taker.Decline(now, ticket)
+		return effects
+	})
+	return err
+}
+
+// Done is closed when the hand-off has ended: the cache is there, or the blocks
+// are the engine's again.
+func (in *Incoming) Done() <-chan struct{} { return in.done }
+
+// Wait waits for the end and returns nil when every byte is there. After any
+// error of a hand-off nothing of it touches the blocks any more; when ctx ends
+// first the hand-off goes on.
+func (in *Incoming) Wait(ctx context.Context) error {
+	select {
+	case <-in.done:
+		return in.err
+	case <-ctx.Done():
+		return fmt.Errorf("transceiver: waiting for hand-off %s: %w", in.Transfer, ctx.Err())
+	}
+}
+
+// Cancel ends the hand-off and waits until the blocks are the engine's again. It
+// returns nil then, also when the cache was there already.
+func (in *Incoming) Cancel(ctx context.Context) error {
+	in.transceiver.Cancel(in.Transfer)
+	select {
+	case <-in.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("transceiver: cancelling hand-off %s: %w", in.Transfer, ctx.Err())
+	}
+}
+
+// Cancel ends a hand-off that this agent's engine accepted, or will.
+func (t *Transceiver) Cancel(transfer mrdn.ID) {
+	t.step(func(now handoff.Instant) []handoff.Effect { return t.taker.Cancel(now, transfer) })
+}
+
+// tell makes news of an event, for whoever waits for it. mu is held.
+func (t *Transceiver) tell(e handoff.Event) (news func()) {
+	var ended chan struct{}
+	switch {
+	case e.As == handoff.Source && e.Kind == handoff.Freed:
+		if out := t.outgoing[e.Transfer]; out != nil {
+			delete(t.outgoing, e.Transfer)
+			out.err, ended = e.Problem.Err(), out.freed
+		}
+		t.metrics.Freed++
+		if errors.Is(e.Problem.Err(), handoff.ErrExpired) {
+			t.metrics.Expired++
+		}
+	case e.As == handoff.Destination && (e.Kind == handoff.Ready || e.Kind == handoff.Freed):
+		if in := t.incoming[e.Transfer]; in != nil {
+			delete(t.incoming, e.Transfer)
+			in.err, ended = e.Problem.Err(), in.done
+		}
+		if e.Kind == handoff.Ready {
+			t.metrics.Ready++
+		} else {
+			t.metrics.Failed++
+		}
+	}
+	events := t.options.Events
+	return func() {
+		if events != nil {
+			events(e)
+		}
+		if ended != nil {
+			close(ended)
+		}
+	}
+}

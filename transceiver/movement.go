@@ -1,0 +1,123 @@
+package transceiver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"meridian/agent"
+	"meridian/fabric"
+	"meridian/transceiver/handoff"
+)
+
+// move brings some layers of a flow over, and returns when nothing of it touches
+// memory here any more.
+func (t *Transceiver) move(l *labour, g *opening, e handoff.Move, own map[int]handoff.Memory) handoff.Movement {
+	m := handoff.Movement{Flow: e.Opening.Flow}
+	began := t.now()
+	ctx, cancel := context.WithTimeout(l.ctx, time.Duration(e.Order.RemainingMs)*time.Millisecond)
+	defer cancel()
+	if g != nil {
+		defer context.AfterFunc(g.ctx, cancel)()
+	}
+	all, err := t.lotsOf(e, own)
+	if err == nil && len(all) > 0 {
+		m.Bytes, m.Fabric, err = t.moveLots(ctx, e, all)
+	}
+	m.Err, m.Again = err, mayWorkAgain(err)
+	m.Micros = uint64(t.now() - began)
+	return m
+}
+
+func (t *Transceiver) lotsOf(e handoff.Move, own map[int]handoff.Memory) ([]lot, error) {
+	plan, err := t.planOf(e.Order)
+	if err != nil {
+		return nil, err
+	}
+	flow, err := flowOf(plan, e.Opening.Flow)
+	if err != nil {
+		return nil, err
+	}
+	src, dst := e.Order.Terms.Src.Engine.Ranks[e.Opening.Src].Memory, e.Order.Terms.Dst.Engine.Ranks[e.Opening.Dst].Memory
+	if e.Order.As == handoff.Source {
+		src = own[e.Opening.Src]
+	} else {
+		dst = own[e.Opening.Dst]
+	}
+	return lots(flow.Layers(e.First, e.End), src, dst)
+}
+
+// moveLots posts all lots at once and waits for all of them. The first failure
+// cancels the others.
+func (t *Transceiver) moveLots(ctx context.Context, e handoff.Move, all []lot) (bytes uint64, fabricName string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var running []*agent.Transfer
+	for i := range all {
+		var tr *agent.Transfer
+		if tr, err = t.post(ctx, e, &all[i]); err != nil {
+			cancel()
+			break
+		}
+		running = append(running, tr)
+	}
+	for _, tr := range running {
+		ended := finish(ctx, tr)
+		if err == nil {
+			err = ended
+		}
+		if ended != nil {
+			cancel()
+		}
+		record := tr.Record()
+		fabricName = record.Fabric
+		bytes += record.Bytes
+	}
+	if err != nil {
+		return 0, fabricName, err
+	}
+	return bytes, fabricName, nil
+}
+
+// post starts one lot.
+func (t *Transceiver) post(ctx context.Context, e handoff.Move, l *lot) (tr *agent.Transfer, err error) {
+	op, local, remote := fabric.Read, l.dst, l.src
+	if e.Order.As == handoff.Source {
+		op, local, remote = fabric.Write, l.src, l.dst
+	}
+	err = t.peers.with(ctx, e.Order.Other(e.Opening.Flow).Agent, func(p *agent.Peer) error {
+		request, err := t.options.Agent.PrepareSpans(op, local, p, remote)
+		if err != nil {
+			return err
+		}
+		defer request.Release() // as soon as the transfer has ended
+		tr, err = request.Post(ctx, agent.PostOptions{Grant: e.Opening.Grant})
+		return err
+	})
+	return tr, err
+}
+
+// finish waits for the end of a transfer. When ctx ends first it is cancelled;
+// either way nothing of it touches memory here when finish returns.
+func finish(ctx context.Context, tr *agent.Transfer) error {
+	select {
+	case <-tr.Done():
+	case <-ctx.Done():
+		_ = tr.Cancel(context.WithoutCancel(ctx)) // local work only
+	}
+	if _, err := tr.Status(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// mayWorkAgain: what a broken link, a full queue or a flipped bit spoils may
+// succeed the next time.
+func mayWorkAgain(err error) bool {
+	for _, passing := range []error{fabric.ErrPeerGone, fabric.ErrBusy, fabric.ErrChecksum} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}

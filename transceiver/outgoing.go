@@ -1,0 +1,111 @@
+package transceiver
+
+import (
+	"context"
+	"time"
+
+	"meridian/mrdn"
+	"meridian/reshard"
+	"meridian/transceiver/handoff"
+)
+
+// Offer is a prefill engine's: this request's cache may be taken.
+type Offer struct {
+	// Transfer is the request's id; a new one for every request.
+	Transfer mrdn.ID
+	Engine   string
+	// Content is what the cache is of.
+	Content handoff.Content
+	// Holding is where the blocks are. They are not the engine's until Freed.
+	Holding reshard.Holding
+	// Layers is how many are computed by now; Outgoing.Computed tells of more.
+	Layers int
+	// Keep is how long the offer stands if nobody takes it; default half a
+	// minute.
+	Keep time.Duration
+}
+
+func (t *Transceiver) offerOf(o *Offer) handoff.Offer {
+	if o.Keep <= 0 {
+		o.Keep = 30 * time.Second
+	}
+	return handoff.Offer{
+		Transfer: o.Transfer, Engine: o.Engine, Of: o.Content.Fingerprint(t.options.TicketKey), Tokens: len(o.Content.Tokens),
+		Holding: o.Holding, Layers: o.Layers, Keep: handoff.Instant(o.Keep / time.Microsecond),
+	}
+}
+
+// Outgoing is an offer that stands.
+type Outgoing struct {
+	Transfer mrdn.ID
+	// Ticket is for the decode engine.
+	Ticket []byte
+
+	transceiver *Transceiver
+	engine      string
+	freed       chan struct{}
+	err         error // why nobody took it; before freed is closed
+}
+
+// Issue makes the ticket of an offer that will come. A decode engine that shows
+// it waits for the offer.
+func (t *Transceiver) Issue(o Offer) []byte {
+	offer := t.offerOf(&o)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.holder.Issue(t.now(), offer)
+}
+
+// Offer takes an offer, or declines it: then the decode engine computes for
+// itself. Repeating an offer returns the one that stands.
+func (t *Transceiver) Offer(o Offer) (*Outgoing, error) {
+	offer := t.offerOf(&o) // hashing a long prompt takes a while
+	var out *Outgoing
+	err := ErrClosed
+	t.step(func(now handoff.Instant) []handoff.Effect {
+		if t.closed {
+			return nil
+		}
+		ticket, effects, declined := t.holder.Offer(now, offer)
+		if err = declined; err != nil {
+			t.metrics.Declined++
+			return effects
+		}
+		if out = t.outgoing[o.Transfer]; out == nil {
+			t.metrics.Offered++
+			out = &Outgoing{Transfer: o.Transfer, Ticket: ticket, transceiver: t, engine: o.Engine, freed: make(chan struct{})}
+			t.outgoing[o.Transfer] = out // before anything can end it
+		}
+		return effects
+	})
+	return out, err
+}
+
+// Computed tells that the first so many layers are computed on all ranks.
+func (o *Outgoing) Computed(layers int) {
+	t := o.transceiver
+	t.step(func(now handoff.Instant) []handoff.Effect { return t.holder.Computed(now, o.Transfer, layers) })
+}
+
+// Withdraw takes the offer back. The blocks are the engine's again when Freed is
+// closed.
+func (o *Outgoing) Withdraw() { o.transceiver.Withdraw(o.Transfer) }
+
+// Withdraw takes an offer back, also one that has not come yet.
+func (t *Transceiver) Withdraw(transfer mrdn.ID) {
+	t.step(func(now handoff.Instant) []handoff.Effect { return t.holder.Withdraw(now, transfer) })
+}
+
+// Freed is closed when the blocks are the engine's again: nothing of the
+// hand-off can touch them any more.
+func (o *Outgoing) Freed() <-chan struct{} { return o.freed }
+
+// Wait waits for Freed and returns nil if the cache was taken.
+func (o *Outgoing) Wait(ctx context.Context) error {
+	select {
+	case <-o.freed:
+		return o.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,359 @@
+// Package transceiver hands the KV cache of one request from its prefill ranks
+// to its decode ranks. It is the shell around the machines of package handoff:
+// it brings them messages and time, and does what they answer with an agent.
+//
+//	Offer, Accept ─► ┌─────────── Transceiver ───────────┐
+//	                 │ handoff.Holder  .Taker   .Hand    │ ◄─► Mail ═══ other agents
+//	Ready, Freed  ◄─ └──────┬───────────────────┬────────┘
+//	                     planner       grants, reads, writes
+//	                     (reshard)          (agent)
+//
+// An event is taken by the machines under one lock, on the goroutine that brought
+// it; what they ask for is done outside of it, each on a goroutine of its own that
+// Close waits for. What runs for one session ends with it: Quiet is answered
+// only when every transfer has ended and every grant is revoked.
+package transceiver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"meridian/agent"
+	"meridian/fabric"
+	"meridian/mrdn"
+	"meridian/reshard"
+	"meridian/transceiver/handoff"
+)
+
+// Options configures Open.
+type Options struct {
+	// Agent is what moves bytes and carries messages. The transceiver takes its
+	// notifications; Rest has what is not for it.
+	Agent *agent.Agent
+	// TicketKey seals tickets: the cell's key, derived for that.
+	TicketKey handoff.Key
+	// Find looks an agent up; default Agent.Find.
+	Find func(ctx context.Context, name string) (*agent.Peer, error)
+	// Pace is how long things take and may take.
+	Pace handoff.Pace
+	// MaxHeldFraction is how much of an engine's blocks offers may keep from
+	// it; default 0.3.
+	MaxHeldFraction float64
+	// MaxOffers and MaxIntakes bound what runs; default 4096 each.
+	MaxOffers, MaxIntakes int
+	// Patience is the deadline of an Accept whose context has none; default one
+	// minute.
+	Patience time.Duration
+	// Records bounds how many ended hand-offs can be explained; default 4096.
+	Records int
+	// Events, where given, is told what happens to this agent's engines, and
+	// Passed what ranks on this agent are to know. They are called one at a
+	// time, in order, and must not block.
+	Events func(handoff.Event)
+	Passed func(handoff.PassTo)
+	Clock  fabric.Clock
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Agent == nil {
+		return o, errors.New("transceiver: Options needs an Agent")
+	}
+	if o.TicketKey == (handoff.Key{}) {
+		return o, errors.New("transceiver: Options needs a TicketKey; derive it from the cell's key")
+	}
+	if o.MaxHeldFraction < 0 || o.MaxHeldFraction > 1 {
+		return o, fmt.Errorf("transceiver: a fraction of %g of an engine's blocks", o.MaxHeldFraction)
+	}
+	o.Pace = o.Pace.WithDefaults()
+	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.Records = cmp.Or(o.Records, 4096)
+	if o.Clock == nil {
+		o.Clock = fabric.SystemClock
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// Transceiver is an open transceiver. Its methods may be called from several
+// goroutines.
+type Transceiver struct {
+	options Options
+	self    handoff.Member
+	start   time.Time
+	peers   *peers
+	mail    *mailroom
+	planner planner
+	wait    sync.WaitGroup // everything that runs here
+	life    context.Context
+	endLife context.CancelFunc
+
+	mu       sync.Mutex // protects the rest
+	closed   bool       // nothing new begins
+	stopped  bool       // nothing happens any more
+	holder   *handoff.Holder
+	taker    *handoff.Taker
+	hand     *handoff.Hand
+	engines  map[string]*ranks
+	outgoing map[mrdn.ID]*Outgoing
+	incoming map[mrdn.ID]*Incoming
+	stints   map[handoff.Stint]*labour
+	grants   map[mrdn.ID]*opening
+	records  *ring
+	metrics  Metrics
+	disarm   func() bool
+	alarm    handoff.Instant
+	changed  chan struct{} // closed by the next change; nil while nobody waits
+	news     []func()      // that is yet to be told, in order
+	telling  bool          // somebody does
+}
+
+// Metrics is a snapshot of what a transceiver has done.
+type Metrics struct {
+	Offered, Declined, Freed, Expired uint64
+	Accepted, Refused, Ready, Failed  uint64
+	BytesReady                        uint64
+	MessagesSent, MessagesLost        uint64
+	MessagesHeard, MessagesMalformed  uint64
+	Offers, Intakes, Stints           int
+}
+
+// Open starts to listen.
+func Open(_ context.Context, o Options) (*Transceiver, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	t := &Transceiver{
+		options: o, self: handoff.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
+		engines: make(map[string]*ranks), outgoing: make(map[mrdn.ID]*Outgoing), incoming: make(map[mrdn.ID]*Incoming),
+		stints: make(map[handoff.Stint]*labour), grants: make(map[mrdn.ID]*opening), records: newRing(o.Records),
+		hand: handoff.NewHand(o.Pace), planner: planner{shapes: reshard.NewShapes(64)}, alarm: handoff.Never,
+	}
+	// The first instant is not zero, which means never.
+	t.start = o.Clock.Now().Add(-time.Second)
+	t.life, t.endLife = context.WithCancel(context.Background())
+	t.peers = newPeers(t)
+	t.holder = handoff.NewHolder(handoff.HolderOptions{
+		Self: t.self, Key: o.TicketKey, Pace: o.Pace, MaxHeldFraction: o.MaxHeldFraction, MaxOffers: o.MaxOffers,
+	})
+	t.taker = handoff.NewTaker(handoff.TakerOptions{Self: t.self, Key: o.TicketKey, Pace: o.Pace, MaxIntakes: o.MaxIntakes})
+	t.mail = openMailroom(o.Agent.Notifications(), t.heard, o.Logger)
+	return t, nil
+}
+
+// Rest is where notifications arrive that are not for the transceiver.
+func (t *Transceiver) Rest() <-chan fabric.Notification { return t.mail.rest }
+
+// now is the machines' clock.
+func (t *Transceiver) now() handoff.Instant {
+	return handoff.Instant(t.options.Clock.Now().Sub(t.start) / time.Microsecond)
+}
+
+// step lets the machines take an event, and does what they ask for.
+func (t *Transceiver) step(event func(now handoff.Instant) []handoff.Effect) {
+	t.mu.Lock()
+	todo := t.advance(event)
+	t.mu.Unlock()
+	for _, do := range todo {
+		do()
+	}
+	t.tellNews()
+}
+
+// tellNews tells what happened, in order, without mu. Whoever comes while
+// somebody does leaves it to him.
+func (t *Transceiver) tellNews() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.telling {
+		return
+	}
+	t.telling = true
+	for len(t.news) > 0 {
+		tell := t.news[0]
+		t.news = t.news[1:]
+		t.mu.Unlock()
+		tell()
+		t.mu.Lock()
+	}
+	t.telling = false
+	t.signal()
+}
+
+// signal wakes whoever waits for a change. mu is held.
+func (t *Transceiver) signal() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// advance is for whoever holds mu. What it returns is done without it.
+func (t *Transceiver) advance(event func(now handoff.Instant) []handoff.Effect) (todo []func()) {
+	if t.stopped {
+		return nil
+	}
+	now := t.now()
+	effects := event(now)
+	for len(effects) > 0 {
+		e := effects[0]
+		effects = effects[1:]
+		if s, is := e.(handoff.Send); is && s.To == t.self {
+			effects = append(effects, t.hear(now, t.self, s.Transfer, s.Message)...)
+			continue
+		}
+		if do := t.carryOut(e); do != nil {
+			todo = append(todo, do)
+		}
+	}
+	t.rearm(now)
+	t.signal()
+	return todo
+}
+
+// hear hands a message to the machine that it is for. mu is held.
+func (t *Transceiver) hear(now handoff.Instant, from handoff.Member, transfer mrdn.ID, m handoff.Message) []handoff.Effect {
+	if o, is := m.(*handoff.Order); is {
+		return t.hand.Hear(now, from, transfer, o)
+	}
+	return append(t.holder.Hear(now, from, transfer, m), t.taker.Hear(now, from, transfer, m)...)
+}
+
+// heard takes a message from another agent.
+func (t *Transceiver) heard(n fabric.Notification) {
+	transfer, m, err := handoff.ParseMessage(n.Payload)
+	if err != nil {
+		t.count(func(c *Metrics) { c.MessagesMalformed++ })
+		t.options.Logger.Warn("a message of a hand-off cannot be read", "peer", n.From, "error", err)
+		return
+	}
+	t.count(func(c *Metrics) { c.MessagesHeard++ })
+	from := handoff.Member{Name: n.From, Incarnation: n.Incarnation}
+	t.step(func(now handoff.Instant) []handoff.Effect { return t.hear(now, from, transfer, m) })
+}
+
+// carryOut begins what an effect asks for and returns what is to be done
+// without mu, which is held.
+func (t *Transceiver) carryOut(e handoff.Effect) (do func()) {
+	switch e := e.(type) {
+	case handoff.Send:
+		return t.begin(func() { t.send(e) })
+	case handoff.MakePlan:
+		return t.begin(func() { t.plan(e) })
+	case handoff.Grant:
+		return t.beginGrant(e)
+	case handoff.Move:
+		return t.beginMove(e)
+	case handoff.Quiet:
+		return t.beginQuiet(e)
+	case handoff.Tell:
+		t.news = append(t.news, t.tell(e.Event))
+	case handoff.PassTo:
+		if t.options.Passed != nil {
+			t.news = append(t.news, func() { t.options.Passed(e) })
+		}
+	case handoff.Keep:
+		t.records.add(e.Record)
+		if e.Record.As == handoff.Destination && e.Record.Problem == "" {
+			t.metrics.BytesReady += e.Record.Bytes
+		}
+	}
+	return nil
+}
+
+// begin makes work that Close waits for; mu is held.
+func (t *Transceiver) begin(work func()) (do func()) {
+	t.wait.Add(1)
+	return func() {
+		go func() {
+			defer t.wait.Done()
+			work()
+		}()
+	}
+}
+
+// rearm sets the alarm for when the machines want Tick. mu is held.
+func (t *Transceiver) rearm(now handoff.Instant) {
+	next := min(t.holder.Wake(), t.taker.Wake(), t.hand.Wake())
+	if next == t.alarm {
+		return
+	}
+	if t.disarm != nil {
+		t.disarm()
+		t.disarm = nil
+	}
+	if t.alarm = next; next != handoff.Never {
+		t.disarm = t.options.Clock.AfterFunc(max(0, time.Duration(next-now))*time.Microsecond, t.tick)
+	}
+}
+
+func (t *Transceiver) tick() {
+	t.step(func(now handoff.Instant) []handoff.Effect {
+		t.alarm = handoff.Never // so that it is set again
+		effects := append(t.holder.Tick(now), t.taker.Tick(now)...)
+		return append(effects, t.hand.Tick(now)...)
+	})
+}
+
+// gone tells the machines that an agent is no more.
+func (t *Transceiver) gone(m handoff.Member) {
+	t.options.Logger.Info("an agent is gone", "peer", m.Name, "incarnation", m.Incarnation.String())
+	t.step(func(now handoff.Instant) []handoff.Effect {
+		return append(t.holder.Gone(now, m), t.taker.Gone(now, m)...)
+	})
+}
+
+func (t *Transceiver) count(change func(*Metrics)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	change(&t.metrics)
+}
+
+// Metrics returns a snapshot.
+func (t *Transceiver) Metrics() Metrics {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.metrics
+	m.Offers, m.Intakes, m.Stints = t.holder.Len(), t.taker.Len(), t.hand.Len()
+	return m
+}
+
+// Close withdraws and cancels everything, waits until nothing of it touches
+// memory, and stops listening. It comes before the agent's own Close. After an
+// error it may be called again.
+func (t *Transceiver) Close(ctx context.Context) error {
+	t.step(func(now handoff.Instant) []handoff.Effect {
+		t.closed = true
+		return t.leaveAll(now)
+	})
+	if err := t.settled(ctx); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.stopped = true
+	if t.disarm != nil {
+		t.disarm()
+	}
+	t.mu.Unlock()
+	t.endLife()
+	done := make(chan struct{})
+	go func() {
+		t.mail.close()
+		t.wait.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("transceiver: closing: %w", ctx.Err())
+	}
+}
