@@ -54,7 +54,9 @@ bench: ## every Go benchmark; BENCH=regexp selects
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count 5 ./...
 
 .PHONY: soak
-soak: ## all tests over and over, shuffled and raced, for SOAK_MINUTES (10)
+soak: ## two agents for SOAK_MINUTES (10), flat in memory; then as long all tests, shuffled and raced, and simulated worlds
+	MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -count=1 -timeout 0 -v -run TestMemoryStaysFlat ./internal/chaos
+	$(GO) run ./cmd/meridian sim --minutes $(SOAK_MINUTES)
 	@end=$$(( $$(date +%s) + 60 * $(SOAK_MINUTES) )); rounds=0; \
 	while [ $$(date +%s) -lt $$end ]; do \
 	  $(GO) test -count=1 -shuffle=on $$(command -v gcc >/dev/null && echo -race) ./... >/tmp/meridian-soak.$$$$ 2>&1 \

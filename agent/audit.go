@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/mrdn"
 )
 
 // Audit counts what an operator must be able to ask about afterwards.
@@ -76,8 +77,8 @@ type guard Agent
 // Admit looks into the table of grants.
 func (g *guard) Admit(access fabric.Access) error {
 	a := (*Agent)(g)
-	if access.Peer == a.options.Name && access.Incarnation == a.incarnation {
-		return nil // it is this agent itself, and has proven it
+	if access.Grant == (mrdn.ID{}) && access.Peer == a.options.Name && access.Incarnation == a.incarnation {
+		return nil // it is this agent itself, and has proven it; a grant that is named counts
 	}
 	err := a.grants.admit(access, a.options.Clock.Now())
 	if err != nil {

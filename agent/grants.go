@@ -54,11 +54,12 @@ func (a *Agent) Grant(o GrantOptions) (mrdn.ID, error) {
 	return id, err
 }
 
-// Revoke takes a grant back: when it returns nothing that runs under it touches
-// memory here. Revoking what has ended is no error.
+// Revoke takes a grant back: when it returns nil, nothing that runs under it
+// touches memory here. Revoking what has ended is no error, and what failed may
+// be tried again.
 func (a *Agent) Revoke(ctx context.Context, id mrdn.ID) error {
-	if !a.grants.end(id, fabric.ErrGrantRevoked) {
-		return nil
+	if a.grants.end(id, fabric.ErrGrantRevoked) {
+		a.audit.note(slog.LevelInfo, "revoked", "grant", short(id))
 	}
 	var errs []error
 	for _, f := range a.fabrics {
@@ -66,7 +67,6 @@ func (a *Agent) Revoke(ctx context.Context, id mrdn.ID) error {
 			errs = append(errs, r.Revoke(ctx, id))
 		}
 	}
-	a.audit.note(slog.LevelInfo, "revoked", "grant", short(id))
 	return errors.Join(errs...)
 }
 

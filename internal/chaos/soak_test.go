@@ -1,0 +1,44 @@
+package chaos_test
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"meridian/fabric"
+	"meridian/internal/chaos"
+)
+
+// Two agents that move bytes for as long as they like do not grow. `make soak`
+// says for how many minutes.
+func TestMemoryStaysFlat(t *testing.T) {
+	t.Parallel()
+	length := 4 * time.Second
+	if minutes, err := strconv.ParseFloat(os.Getenv("MERIDIAN_SOAK_MINUTES"), 64); err == nil {
+		length = time.Duration(minutes * float64(time.Minute))
+	}
+	s := setStage(t)
+	step := length / 8
+	memory := func() [2]uint64 { return [2]uint64{s.poster.Status("RssAnon"), s.owner.Status("RssAnon")} }
+	var settled [2]uint64
+	for i := range 8 {
+		for _, op := range []fabric.Op{fabric.Read, fabric.Write} {
+			for _, size := range []uint64{512, 64 << 10, 1 << 20} {
+				rate := s.poster.Run(chaos.Post{Peer: "owner", Op: op, Length: size, Deadline: soon}, step/6)
+				if rate.Err != nil {
+					t.Fatal(rate.Err)
+				}
+			}
+		}
+		if i == 1 { // ledgers and memories of the last ends are full by now, or nearly
+			settled = memory()
+		}
+	}
+	for i, now := range memory() {
+		t.Logf("%s: from %d to %d KiB", []string{"poster", "owner"}[i], settled[i]>>10, now>>10)
+		if now > settled[i]+settled[i]/4+16<<20 {
+			t.Errorf("%s grew from %d to %d KiB", []string{"poster", "owner"}[i], settled[i]>>10, now>>10)
+		}
+	}
+}
