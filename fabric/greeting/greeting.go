@@ -49,11 +49,11 @@ type Call struct {
 // maxIntroduction bounds what a stranger can make us buffer.
 const maxIntroduction = 4 << 10
 
-// Introduce says who self is and hears who answers. The caller bounds it by a
+// Introduce says who s is and hears who answers. The caller bounds it by a
 // deadline on conn.
-func (self Self) Introduce(conn net.Conn, c Call) (mrdn.Welcome, error) {
+func (s Self) Introduce(conn net.Conn, c Call) (mrdn.Welcome, error) {
 	hello := mrdn.Hello{
-		MinVersion: mrdn.LinkVersion, MaxVersion: mrdn.LinkVersion, Agent: self.Agent, Incarnation: self.Incarnation,
+		MinVersion: mrdn.LinkVersion, MaxVersion: mrdn.LinkVersion, Agent: s.Agent, Incarnation: s.Incarnation,
 		Expect: c.Expect, Link: c.Link, Stream: c.Stream, Streams: c.Streams, Fetch: c.Fetch, Nonce: trust.NewNonce(),
 	}
 	if _, err := conn.Write(hello.Append(nil)); err != nil {
@@ -73,20 +73,20 @@ func (self Self) Introduce(conn net.Conn, c Call) (mrdn.Welcome, error) {
 		return welcome, fmt.Errorf("%w: expected %s, %s answered", fabric.ErrStalePeer, c.Expect, welcome.Incarnation)
 	case c.Certified != "" && welcome.Agent != c.Certified:
 		return welcome, fmt.Errorf("%w: it says it is %s, its certificate %s", fabric.ErrUnproven, welcome.Agent, c.Certified)
-	case welcome.Prove && self.Key == nil:
+	case welcome.Prove && s.Key == nil:
 		return welcome, fmt.Errorf("%w: %s asks for a proof of the cell's key, and there is none here", fabric.ErrUnproven, welcome.Agent)
-	case !welcome.Prove && self.Key != nil && c.Certified == "":
+	case !welcome.Prove && s.Key != nil && c.Certified == "":
 		return welcome, fmt.Errorf("%w: %s does not prove that it belongs to this cell", fabric.ErrUnproven, welcome.Agent)
 	case !welcome.Prove:
 		return welcome, nil
 	}
-	return welcome, self.prove(conn, hello, welcome)
+	return welcome, s.prove(conn, hello, welcome)
 }
 
 // prove exchanges proofs, the dialer's first.
-func (self Self) prove(conn net.Conn, h mrdn.Hello, w mrdn.Welcome) error {
+func (s Self) prove(conn net.Conn, h mrdn.Hello, w mrdn.Welcome) error {
 	said := transcript(h, w)
-	if _, err := conn.Write(mrdn.Proof{MAC: trust.Proof(*self.Key, trust.Dialer, said)}.Append(nil)); err != nil {
+	if _, err := conn.Write(mrdn.Proof{MAC: trust.Proof(*s.Key, trust.Dialer, said)}.Append(nil)); err != nil {
 		return gone(err)
 	}
 	body, err := ReadFrame(conn, maxIntroduction, mrdn.ProofFrame)
@@ -100,7 +100,7 @@ func (self Self) prove(conn net.Conn, h mrdn.Hello, w mrdn.Welcome) error {
 	case proof.Code != mrdn.OK:
 		return fabric.FromCode(proof.Code, proof.Message)
 	}
-	if err := trust.Verify(*self.Key, trust.Listener, said, proof.MAC); err != nil {
+	if err := trust.Verify(*s.Key, trust.Listener, said, proof.MAC); err != nil {
 		return fmt.Errorf("%w: %w", fabric.ErrUnproven, err)
 	}
 	return nil
@@ -108,7 +108,7 @@ func (self Self) prove(conn net.Conn, h mrdn.Hello, w mrdn.Welcome) error {
 
 // Hear listens to a guest and answers. Judge says what else must be right.
 // Certified is the name in the guest's certificate; empty without TLS.
-func (self Self) Hear(conn net.Conn, certified string, judge func(mrdn.Hello) error) (mrdn.Hello, error) {
+func (s Self) Hear(conn net.Conn, certified string, judge func(mrdn.Hello) error) (mrdn.Hello, error) {
 	body, err := ReadFrame(conn, maxIntroduction, mrdn.HelloFrame)
 	if err != nil {
 		return mrdn.Hello{}, err
@@ -117,12 +117,12 @@ func (self Self) Hear(conn net.Conn, certified string, judge func(mrdn.Hello) er
 	if err != nil {
 		return mrdn.Hello{}, err
 	}
-	if err = self.judge(hello, certified); err == nil {
+	if err = s.judge(hello, certified); err == nil {
 		err = judge(hello)
 	}
 	welcome := mrdn.Welcome{
-		Version: mrdn.LinkVersion, Agent: self.Agent, Incarnation: self.Incarnation, Nonce: trust.NewNonce(),
-		Prove: certified == "" && self.Key != nil,
+		Version: mrdn.LinkVersion, Agent: s.Agent, Incarnation: s.Incarnation, Nonce: trust.NewNonce(),
+		Prove: certified == "" && s.Key != nil,
 	}
 	welcome.Code, welcome.Message = fabric.ToCode(err)
 	if _, writeErr := conn.Write(welcome.Append(nil)); err == nil {
@@ -131,11 +131,11 @@ func (self Self) Hear(conn net.Conn, certified string, judge func(mrdn.Hello) er
 	if err != nil || !welcome.Prove {
 		return hello, err
 	}
-	return hello, self.demand(conn, hello, welcome)
+	return hello, s.demand(conn, hello, welcome)
 }
 
 // demand takes the dialer's proof and answers with the listener's.
-func (self Self) demand(conn net.Conn, h mrdn.Hello, w mrdn.Welcome) error {
+func (s Self) demand(conn net.Conn, h mrdn.Hello, w mrdn.Welcome) error {
 	body, err := ReadFrame(conn, maxIntroduction, mrdn.ProofFrame)
 	if err != nil {
 		return err
@@ -146,11 +146,11 @@ func (self Self) demand(conn net.Conn, h mrdn.Hello, w mrdn.Welcome) error {
 	}
 	said := transcript(h, w)
 	answer := mrdn.Proof{}
-	if err = trust.Verify(*self.Key, trust.Dialer, said, proof.MAC); err != nil {
+	if err = trust.Verify(*s.Key, trust.Dialer, said, proof.MAC); err != nil {
 		err = fmt.Errorf("%w: %w", fabric.ErrUnproven, err)
 		answer.Code, answer.Message = fabric.ToCode(err)
 	} else {
-		answer.MAC = trust.Proof(*self.Key, trust.Listener, said)
+		answer.MAC = trust.Proof(*s.Key, trust.Listener, said)
 	}
 	_, writeErr := conn.Write(answer.Append(nil))
 	return errors.Join(err, writeErr)
@@ -165,12 +165,12 @@ func transcript(h mrdn.Hello, w mrdn.Welcome) trust.Transcript {
 }
 
 // judge is what every guest must have right.
-func (self Self) judge(h mrdn.Hello, certified string) error {
+func (s Self) judge(h mrdn.Hello, certified string) error {
 	switch {
 	case h.MinVersion > mrdn.LinkVersion || h.MaxVersion < mrdn.LinkVersion:
 		return fmt.Errorf("%w: this side speaks %d, the caller %d to %d", fabric.ErrVersion, mrdn.LinkVersion, h.MinVersion, h.MaxVersion)
-	case h.Expect != (mrdn.ID{}) && h.Expect != self.Incarnation:
-		return fmt.Errorf("%w: expected %s, this is %s", fabric.ErrStalePeer, h.Expect, self.Incarnation)
+	case h.Expect != (mrdn.ID{}) && h.Expect != s.Incarnation:
+		return fmt.Errorf("%w: expected %s, this is %s", fabric.ErrStalePeer, h.Expect, s.Incarnation)
 	case h.Agent == "" || len(h.Agent) > 255 || h.Streams == 0 || h.Stream >= h.Streams:
 		return fmt.Errorf("%w: a hello that makes no sense", fabric.ErrRefused)
 	case certified != "" && h.Agent != certified:

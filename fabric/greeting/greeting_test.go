@@ -36,7 +36,7 @@ var (
 )
 
 // converse runs both sides against each other.
-func converse(t *testing.T, dialer, listener Self, c Call, certified string) (dialed, heard error, hello mrdn.Hello) {
+func converse(t *testing.T, dialer, listener Self, c Call, certified string) (hello mrdn.Hello, dialed, heard error) {
 	t.Helper()
 	near, far := net.Pipe()
 	deadline := time.Now().Add(5 * time.Second)
@@ -56,7 +56,7 @@ func converse(t *testing.T, dialer, listener Self, c Call, certified string) (di
 	<-done
 	near.Close()
 	far.Close()
-	return dialed, heard, hello
+	return hello, dialed, heard
 }
 
 func TestIntroductions(t *testing.T) {
@@ -81,7 +81,7 @@ func TestIntroductions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.call.Link, c.call.Streams = mrdn.ID{5}, 1
-			dialed, heard, hello := converse(t,
+			hello, dialed, heard := converse(t,
 				Self{Agent: "a", Incarnation: first, Key: c.dialerKey}, Self{Agent: "b", Incarnation: second, Key: c.listenerKey}, c.call, c.guestCertified)
 			if !errors.Is(dialed, c.dialed) || !errors.Is(heard, c.heard) {
 				t.Fatalf("dialer: %v\nlistener: %v", dialed, heard)
