@@ -94,7 +94,7 @@ func TestDefaults(t *testing.T) {
 		KVMemory:  KVMemory{ThinkPhaseMemoryFraction: 0.4, BlockSize: Bytes{Auto: true}, Capacity: Bytes{Auto: true}},
 		Disagg:    Disagg{Fabric: "none", OffloadThresholdBlocks: 4},
 		Model:     map[string]Model{},
-		Agent:     Agent{Name: "auto", Fabrics: []string{"host", "file", "tcp"}, Listen: "127.0.0.1:0", MaxStrangers: 256, HandshakeTimeoutMs: 5000, MaxGrants: 65536, StateDir: "auto"},
+		Agent:     Agent{Name: "auto", Fabrics: []string{"host", "file", "tcp"}, Listen: "127.0.0.1:0", Advertise: "auto", MaxStrangers: 256, HandshakeTimeoutMs: 5000, MaxGrants: 65536, StateDir: "auto"},
 		TLS:       TLS{Mode: "auto", CA: "auto", Cert: "auto", Key: "auto"},
 		Directory: Directory{Endpoint: "auto"},
 		Telemetry: Telemetry{PrometheusListen: "127.0.0.1:9464", OTLPEndpoint: "http://127.0.0.1:4318"},

@@ -127,12 +127,6 @@ func (c *connection) startRead(id mrdn.ID, post *posted) *job {
 		c.carryOut(c.machine.Failed(id, err))
 		return nil
 	}
-	for _, name := range missing {
-		if ask := (mrdn.Borrow{Region: name.Region, Epoch: name.Epoch, Grant: post.grant}); !c.asked[ask] {
-			c.asked[ask] = true
-			c.wire.send(ask.Append(nil))
-		}
-	}
 	if !post.allowed && !c.shelf.isOpen() {
 		c.shelf.release(loans)
 		if !post.asked {
@@ -140,6 +134,12 @@ func (c *connection) startRead(id mrdn.ID, post *posted) *job {
 			c.wire.send(mrdn.Ask{ID: id, Grant: post.grant, List: remote.AppendTo(nil)}.Append(nil))
 		}
 		return nil
+	}
+	for _, name := range missing {
+		if ask := (mrdn.Borrow{Region: name.Region, Epoch: name.Epoch, Grant: post.grant}); !c.asked[ask] {
+			c.asked[ask] = true
+			c.wire.send(ask.Append(nil))
+		}
 	}
 	if len(missing) > 0 {
 		return nil
