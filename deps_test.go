@@ -101,7 +101,9 @@ var rooms = map[string]room{
 		owns: "measurements, side by side with peers",
 		may: map[string]string{
 			"fabric": "what is measured", "fabric/tcp": "between hosts", "fabric/host": "within one", "fabric/inproc": "within one process",
-			"fabric/file": "to a disk", "mem": "sections", "mrdn": "ids",
+			"fabric/file": "to a disk", "mem": "sections", "mrdn": "ids", "agent": "what grants cost; both ends of a hand-off",
+			"trust": "what TLS costs", "transceiver": "hand-offs", "transceiver/handoff": "engines, contents and records of hand-offs",
+			"reshard": "how engines are cut", "kv": "models and layouts",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "pinning, and children that end with their parent"},
 		testsMay: []string{needed},
@@ -176,6 +178,14 @@ var rooms = map[string]room{
 		may:  map[string]string{mutants: "sites of known bugs", "kv": "what a cache is of", "mrdn": "ids", "reshard": "plans and their digests"},
 		uses: map[string]string{"github.com/zeebo/blake3": "seals of tickets, fingerprints of contents"},
 		pure: true,
+
+		testsMay: []string{"transceiver/handoff/handoffsim"},
+	},
+	"transceiver/handoff/handoffsim": {
+		owns: "the seeded world of hand-offs: engines, memory, network, trouble, checkers",
+		may: map[string]string{
+			mutants: "sites of known bugs", "kv": "models", "mrdn": "ids", "reshard": "plans", "transceiver/handoff": "what is simulated",
+		},
 	},
 	"transceiver": {
 		owns: "the hand-off of one request from its prefill ranks to its decode ranks",
@@ -232,8 +242,9 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"agent": "what is simulated", "fabric": "the contract that its network fulfils", "fabric/ends": "both ends of its links",
 			"mem": "sections", "meta": "the directory over its store", "mrdn": "frames",
+			"transceiver/handoff/handoffsim": "the other kind of world",
 		},
-		testsMay: []string{mutants},
+		testsMay: []string{mutants, "transceiver/handoff"},
 	},
 	"cmd/meridian": {
 		owns: "the command line",

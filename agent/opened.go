@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 
 	"meridian/fabric"
 	"meridian/mem"
@@ -13,12 +14,13 @@ import (
 type opened struct {
 	region, epoch uint64
 	// runs as they were granted: most requests name the same ones in the same
-	// order.
+	// order, and nothing else is needed for them.
 	runs []mem.Run
-	// places finds a run by the offset of its first byte.
-	places []place
-	// ranges are the same bytes, dense and in order.
-	ranges []span
+	// places finds a run by the offset of its first byte, ranges are the same
+	// bytes, dense and in order. A run may have very many pieces, so neither is
+	// made before a request needs it.
+	places func() []place
+	ranges func() []span
 }
 
 type place struct {
@@ -34,17 +36,12 @@ func open(l fabric.List) []opened {
 	var all []opened
 	for _, part := range l {
 		o := openedOf(&all, part)
-		for _, run := range part.Spans.Runs() {
-			o.places = append(o.places, place{run.Offset, len(o.runs)})
-			o.runs = append(o.runs, run)
-			for i := range run.Count {
-				at := run.Offset + i*run.Stride
-				o.ranges = append(o.ranges, span{at, at + run.Length})
-			}
-		}
+		o.runs = append(o.runs, part.Spans.Runs()...)
 	}
 	for i := range all {
-		all[i].seal()
+		runs := all[i].runs
+		all[i].places = sync.OnceValue(func() []place { return placesOf(runs) })
+		all[i].ranges = sync.OnceValue(func() []span { return rangesOf(runs) })
 	}
 	return all
 }
@@ -59,47 +56,96 @@ func openedOf(all *[]opened, part fabric.Part) *opened {
 	return &(*all)[len(*all)-1]
 }
 
-// seal sorts, and merges what touches.
-func (o *opened) seal() {
-	slices.SortFunc(o.places, func(x, y place) int { return cmp.Compare(x.offset, y.offset) })
-	slices.SortFunc(o.ranges, func(x, y span) int { return cmp.Compare(x.from, y.from) })
-	merged := o.ranges[:0]
-	for _, r := range o.ranges {
+func placesOf(runs []mem.Run) []place {
+	places := make([]place, len(runs))
+	for i, run := range runs {
+		places[i] = place{run.Offset, i}
+	}
+	slices.SortFunc(places, func(x, y place) int { return cmp.Compare(x.offset, y.offset) })
+	return places
+}
+
+// rangesOf sorts the pieces of runs, and merges those that touch.
+func rangesOf(runs []mem.Run) []span {
+	var pieces []span
+	for _, run := range runs {
+		for i := range run.Count {
+			at := run.Offset + i*run.Stride
+			pieces = append(pieces, span{at, at + run.Length})
+		}
+	}
+	slices.SortFunc(pieces, func(x, y span) int { return cmp.Compare(x.from, y.from) })
+	merged := pieces[:0]
+	for _, r := range pieces {
 		if n := len(merged); n > 0 && r.from <= merged[n-1].to {
 			merged[n-1].to = max(merged[n-1].to, r.to)
 			continue
 		}
 		merged = append(merged, r)
 	}
-	o.ranges = slices.Clip(merged)
+	return slices.Clip(merged)
 }
 
-// covers reports whether every byte of s is open.
+// covers reports whether every byte of s is open. A fabric cuts a request into
+// parts, so the first run of one may begin anywhere; what follows is in order.
 func (o *opened) covers(s *mem.Spans) error {
-	next := -1 // the granted run that is expected now
-	for _, run := range s.Runs() {
-		if next < 0 || next >= len(o.runs) || o.runs[next] != run {
-			next = o.place(run.Offset)
-		}
-		if next >= 0 && o.runs[next] == run {
+	next := 0 // the granted run that is expected now
+	for i, run := range s.Runs() {
+		if next < len(o.runs) && o.runs[next] == run {
 			next++
 			continue
 		}
-		next = -1
-		if err := o.coversRun(run); err != nil {
-			return err
+		at := o.find(run, next)
+		if at < 0 && i == 0 {
+			at = slices.IndexFunc(o.runs, func(granted mem.Run) bool { return within(granted, run) })
+		}
+		switch {
+		case at >= 0 && o.runs[at] == run:
+			next = at + 1
+		case at >= 0:
+			next = at
+		default:
+			if err := o.coversRun(run); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// place finds the granted run that begins at offset, or -1.
-func (o *opened) place(offset uint64) int {
-	i, found := slices.BinarySearchFunc(o.places, offset, func(p place, at uint64) int { return cmp.Compare(p.offset, at) })
-	if !found {
-		return -1
+// find returns a granted run that has all of run, or -1: the expected one, the
+// one after it, or the last that does not begin after it.
+func (o *opened) find(run mem.Run, expected int) int {
+	for i := expected; i < min(expected+2, len(o.runs)); i++ {
+		if within(o.runs[i], run) {
+			return i
+		}
 	}
-	return o.places[i].run
+	places := o.places()
+	i, found := slices.BinarySearchFunc(places, run.Offset, func(p place, at uint64) int { return cmp.Compare(p.offset, at) })
+	if !found {
+		i--
+	}
+	if i >= 0 && within(o.runs[places[i].run], run) {
+		return places[i].run
+	}
+	return -1
+}
+
+// within reports whether each piece of run is in a piece of granted, by what the
+// two say of themselves.
+func within(granted, run mem.Run) bool {
+	if run.Offset < granted.Offset || run.Length > granted.Length {
+		return false
+	}
+	first, in := uint64(0), run.Offset-granted.Offset
+	if granted.Count > 1 && granted.Stride > 0 {
+		first, in = in/granted.Stride, in%granted.Stride
+	}
+	if first >= granted.Count || in > granted.Length-run.Length {
+		return false
+	}
+	return run.Count <= 1 || run.Stride == granted.Stride && run.Count <= granted.Count-first
 }
 
 // coversRun looks at the bytes themselves. A peer's run may have any number of
@@ -120,9 +166,10 @@ func (o *opened) coversRun(run mem.Run) error {
 
 // holds reports whether one range holds [from, to).
 func (o *opened) holds(from, to uint64) bool {
-	i, found := slices.BinarySearchFunc(o.ranges, from, func(r span, at uint64) int { return cmp.Compare(r.from, at) })
+	ranges := o.ranges()
+	i, found := slices.BinarySearchFunc(ranges, from, func(r span, at uint64) int { return cmp.Compare(r.from, at) })
 	if !found {
 		i--
 	}
-	return i >= 0 && to <= o.ranges[i].to
+	return i >= 0 && to <= ranges[i].to
 }

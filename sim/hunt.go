@@ -12,12 +12,13 @@ import (
 
 // HuntOptions says which worlds to look at.
 type HuntOptions struct {
+	World Kind // default Agents
 	// From is the first seed; Seeds how many there are, 0 for no end.
 	From, Seeds uint64
 	// For bounds how long the hunt takes; 0 for no bound. One that has neither
 	// is refused.
 	For time.Duration
-	// Faults that may be drawn; nil means all.
+	// Faults that may be drawn in worlds of agents; nil means all.
 	Faults []Fault
 	// Jobs is how many worlds are looked at at a time; default one per core.
 	Jobs int
@@ -105,7 +106,7 @@ func (h *hunt) work(ctx context.Context) {
 		if !more || ctx.Err() != nil {
 			return
 		}
-		r := s.run(Options{Seed: seed, Faults: h.options.Faults})
+		r := s.run(Options{World: h.options.World, Seed: seed, Faults: h.options.Faults})
 		h.finish(r)
 		if r.Violation == nil {
 			s.reuse(r)

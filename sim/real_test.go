@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestRealWorlds is the long form: ten thousand worlds, or as many as fit into
-// MERIDIAN_SIM_MINUTES, from a seed that no run before has begun with.
+// TestRealWorlds is the long form: ten thousand worlds of each kind, or as many
+// as fit into MERIDIAN_SIM_MINUTES, from a seed that no run before has begun with.
 func TestRealWorlds(t *testing.T) {
 	o := HuntOptions{Seeds: 10000, Failures: 3}
 	if text := os.Getenv("MERIDIAN_SIM_MINUTES"); text != "" {
@@ -18,14 +18,17 @@ func TestRealWorlds(t *testing.T) {
 		if err != nil {
 			t.Fatalf("MERIDIAN_SIM_MINUTES: %v", err)
 		}
-		o = HuntOptions{From: uint64(time.Now().Unix()) << 20, For: time.Duration(minutes * float64(time.Minute)), Failures: 3}
+		o = HuntOptions{From: uint64(time.Now().Unix()) << 20, For: time.Duration(minutes * float64(time.Minute) / 2), Failures: 3}
 	}
-	found, err := Hunt(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
+	for _, kind := range []Kind{Agents, HandOffs} {
+		o.World = kind
+		found, err := Hunt(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range found.Failures {
+			report(t, r)
+		}
+		t.Logf("%d worlds of kind %s from seed %d in %v", found.Tally.Worlds, kind, o.From, found.Took)
 	}
-	for _, r := range found.Failures {
-		report(t, r)
-	}
-	t.Logf("%d worlds from seed %d in %v", found.Tally.Worlds, o.From, found.Took)
 }

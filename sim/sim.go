@@ -19,6 +19,9 @@
 // A world has three parts: work under faults, then a while without faults, in
 // which whatever still runs must end, then the closing, after which nothing may
 // be left. Which faults there are, and how often, is drawn for each seed.
+//
+// The worlds of hand-offs are another kind: package handoffsim has them. They
+// are hunted in, told and replayed like the others.
 package sim
 
 import (
@@ -28,8 +31,9 @@ import (
 
 // Options says which world.
 type Options struct {
-	Seed uint64
-	// Faults that may be drawn; nil means all.
+	World Kind // default Agents
+	Seed  uint64
+	// Faults that may be drawn in a world of agents; nil means all.
 	Faults []Fault
 }
 
@@ -92,7 +96,11 @@ func (s *stage) run(o Options) *Result {
 }
 
 func (s *stage) play(o Options) *Result {
+	if o.World == HandOffs {
+		return s.playHandOffs(o)
+	}
 	w := newWorld(s, o)
+	s.story = nil // the world's, and then the result's, until it is given back
 	w.live()
 	w.tally.Events = uint64(w.events)
 	w.tally.Simulated = w.now

@@ -93,7 +93,7 @@ func (r *Result) Tell(out io.Writer, most int) error {
 	for i := range told {
 		fmt.Fprintf(b, "  %s\n", &r.story[told[len(told)-1-i]])
 	}
-	fmt.Fprintf(b, "\nhow things stood:\n%s\nto see it again: meridian sim --seed %d%s\n", r.state, r.Options.Seed, r.Options.faultFlag())
+	fmt.Fprintf(b, "\nhow things stood:\n%s\nto see it again: meridian sim%s --seed %d%s\n", r.state, r.Options.worldFlag(), r.Options.Seed, r.Options.faultFlag())
 	return b.Flush()
 }
 
@@ -107,6 +107,13 @@ func (r *Result) concerns(e *entry) bool {
 		return e.transfer == t
 	}
 	return e.process == nil || e.process == t.from || e.process == t.to
+}
+
+func (o *Options) worldFlag() string {
+	if o.World != HandOffs {
+		return ""
+	}
+	return " --world " + string(HandOffs)
 }
 
 func (o *Options) faultFlag() string {

@@ -9,6 +9,7 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
+	"meridian/transceiver/handoff/handoffsim"
 )
 
 // Tally counts what was exercised, so that one sees whether a run means
@@ -28,6 +29,8 @@ type Tally struct {
 	Registered, Deregistered, Fences, Grants, Revoked  uint64
 	Notified, NotNotified, NotificationsRefused, Heard uint64
 	Unknown, Unavailable                               uint64
+
+	HandOffs handoffsim.Tally // of worlds of hand-offs, which have no other counts
 }
 
 // reasons are what ends that are not Done are counted by; the last count is for
@@ -131,6 +134,7 @@ func (t *Tally) Add(other *Tally) {
 	t.Worlds += other.Worlds
 	t.Events += other.Events
 	t.Simulated += other.Simulated
+	t.HandOffs.Add(&other.HandOffs)
 	mine, theirs := t.sections(), other.sections()
 	for i := range mine {
 		for j := range mine[i].rows {
@@ -142,7 +146,11 @@ func (t *Tally) Add(other *Tally) {
 // Write prints what was exercised.
 func (t *Tally) Write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
-	for _, s := range t.sections() {
+	sections := t.sections()
+	if t.HandOffs.Worlds > 0 {
+		sections = handOffSections(&t.HandOffs)
+	}
+	for _, s := range sections {
 		fmt.Fprintf(w, "%s\n", s.title)
 		for _, r := range s.rows {
 			fmt.Fprintf(w, "  %d\t %s\n", *r.count, r.name)

@@ -18,13 +18,18 @@ const traceTitle = "meridian sim trace 1"
 // event, to compare with.
 //
 //	meridian sim trace 1
+//	world handoff           (left out for agents)
 //	seed 42
 //	faults all
 //
 //	0.000ms  a#1 …
 func (r *Result) WriteTrace(out io.Writer) error {
 	b := bufio.NewWriter(out)
-	fmt.Fprintf(b, "%s\nseed %d\nfaults %s\n\n", traceTitle, r.Options.Seed, r.Options.faultNames())
+	fmt.Fprintln(b, traceTitle)
+	if r.Options.World == HandOffs {
+		fmt.Fprintf(b, "world %s\n", HandOffs)
+	}
+	fmt.Fprintf(b, "seed %d\nfaults %s\n\n", r.Options.Seed, r.Options.faultNames())
 	for _, line := range r.Lines() {
 		fmt.Fprintln(b, line)
 	}
@@ -107,6 +112,8 @@ func readHeader(s *bufio.Scanner) (o Options, err error) {
 	for s.Scan() && s.Text() != "" {
 		key, value, _ := strings.Cut(s.Text(), " ")
 		switch key {
+		case "world":
+			o.World, err = ParseKind(value)
 		case "seed":
 			o.Seed, err = strconv.ParseUint(value, 10, 64)
 		case "faults":

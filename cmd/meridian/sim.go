@@ -16,6 +16,7 @@ import (
 )
 
 type simCommand struct {
+	World   string  `default:"" enum:",agents,handoff,all" placeholder:"KIND" help:"Which worlds: agents, handoff, or all, one after the other; default all, or agents with --seed or --faults."`
 	Seed    *uint64 `xor:"what" placeholder:"N" help:"Live through the world of this seed and tell what became of it."`
 	Seeds   uint64  `xor:"what" placeholder:"N" help:"Live through so many worlds (default 1000, or as many as --minutes allow)."`
 	From    uint64  `placeholder:"N" help:"The first seed of --seeds; default 0."`
@@ -28,6 +29,7 @@ type simCommand struct {
 
 func (c *simCommand) Help() string {
 	return "Real agents work together over a network, a directory, memory and clocks that are made up, under faults, all from one seed. " +
+		"In worlds of another kind, engines of many ranks hand caches over to one another. " +
 		"Every byte that moves and every end of a transfer is checked against what Meridian promises. A seed that breaks a promise " +
 		"tells its story, and tells it again whenever it is asked: docs/simulation.md says how to read one."
 }
@@ -38,16 +40,50 @@ func (c *simCommand) Run(std *stdio) error {
 		return &failure{err: err, hint: "`meridian sim --help` lists them", status: exitInvalid}
 	}
 	switch {
+	case faults != nil && (c.World == worldHandOffs || c.World == worldsAll):
+		return invalid("leave one of them out", "--faults chooses for worlds of agents; those of hand-offs draw their trouble from the seed")
+	case c.Trace != "" && c.World == worldsAll:
+		return invalid("name one with --world", "--trace writes the events of one world")
 	case c.Replay != "":
 		return c.replay(std)
 	case c.Seed != nil:
-		return c.one(std, sim.Run(sim.Options{Seed: *c.Seed, Faults: faults}))
+		return c.each(faults, func(kind sim.Kind) error {
+			return c.one(std, sim.Run(sim.Options{World: kind, Seed: *c.Seed, Faults: faults}))
+		})
 	case c.Trace != "":
 		return invalid("name the world with --seed", "--trace writes the events of one world")
 	case c.Minutes < 0 || c.Jobs < 0:
 		return invalid("leave them out for the defaults", "--minutes and --jobs cannot be negative")
 	}
-	return c.hunt(std, faults)
+	return c.huntAll(std, faults)
+}
+
+// The values of --world, besides none.
+const (
+	worldHandOffs = string(sim.HandOffs)
+	worldsAll     = "all"
+)
+
+// kinds is which kinds of worlds are asked for.
+func (c *simCommand) kinds(faults []sim.Fault) []sim.Kind {
+	switch {
+	case c.World == worldsAll, c.World == "" && c.Seed == nil && faults == nil:
+		return []sim.Kind{sim.Agents, sim.HandOffs}
+	case c.World == worldHandOffs:
+		return []sim.Kind{sim.HandOffs}
+	}
+	return []sim.Kind{sim.Agents}
+}
+
+// each goes through the kinds, all of them whatever one shows.
+func (c *simCommand) each(faults []sim.Fault, do func(sim.Kind) error) error {
+	var failed error
+	for _, kind := range c.kinds(faults) {
+		if err := do(kind); err != nil {
+			failed = errors.Join(failed, err)
+		}
+	}
+	return failed
 }
 
 // tellMost is how many events a story has at most.
@@ -66,8 +102,12 @@ func (c *simCommand) one(std *stdio, r *sim.Result) error {
 	if r.Violation != nil {
 		return errors.Join(r.Tell(std.out, tellMost), broken(1))
 	}
-	fmt.Fprintf(std.out, "seed %d keeps every promise: %d events in %v of its own time\n",
-		r.Options.Seed, r.Tally.Events, r.Tally.Simulated.Round(time.Millisecond))
+	world, keep := "seed", "keeps"
+	if r.Options.World == sim.HandOffs {
+		world, keep = "the hand-offs of seed", "keep"
+	}
+	fmt.Fprintf(std.out, "%s %d %s every promise: %d events in %v of its own time\n", world,
+		r.Options.Seed, keep, r.Tally.Events, r.Tally.Simulated.Round(time.Millisecond))
 	return nil
 }
 
@@ -92,23 +132,40 @@ func (c *simCommand) replay(std *stdio) error {
 	return c.one(std, r)
 }
 
-func (c *simCommand) hunt(std *stdio, faults []sim.Fault) error {
+// huntAll hunts in one kind of worlds after the other; they share --minutes.
+func (c *simCommand) huntAll(std *stdio, faults []sim.Fault) error {
 	if c.Seeds == 0 && c.Minutes == 0 {
 		c.Seeds = 1000
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	debug.SetGCPercent(400) // worlds leave much garbage, and little else
-	progress, done := simProgress(std.err)
-	report, err := sim.Hunt(ctx, sim.HuntOptions{
-		From: c.From, Seeds: c.Seeds, For: time.Duration(c.Minutes * float64(time.Minute)), Faults: faults, Jobs: c.Jobs,
-		Failures: mostFailures, Progress: progress,
+	kinds := c.kinds(faults)
+	o := sim.HuntOptions{
+		From: c.From, Seeds: c.Seeds, For: time.Duration(c.Minutes*float64(time.Minute)) / time.Duration(len(kinds)), Faults: faults, Jobs: c.Jobs,
+		Failures: mostFailures,
+	}
+	return c.each(faults, func(kind sim.Kind) error {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if kind != kinds[0] {
+			fmt.Fprintln(std.out)
+		}
+		o.World = kind
+		return hunt(ctx, std, o)
 	})
+}
+
+func hunt(ctx context.Context, std *stdio, o sim.HuntOptions) error {
+	progress, done := simProgress(std.err, o.World)
+	o.Progress = progress
+	report, err := sim.Hunt(ctx, o)
 	done()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	fmt.Fprintf(std.out, "%d worlds, seeds from %d, in %v: %d events, %v of their own time\n\n", report.Tally.Worlds, c.From,
+	fmt.Fprintf(std.out, "%d worlds of %s, seeds from %d, in %v: %d events, %v of their own time\n\n", report.Tally.Worlds, inhabitants[o.World], o.From,
 		report.Took.Round(time.Millisecond), report.Tally.Events, report.Tally.Simulated.Round(time.Second))
 	if err := report.Tally.Write(std.out); err != nil {
 		return err
@@ -126,11 +183,14 @@ func (c *simCommand) hunt(std *stdio, faults []sim.Fault) error {
 	return errors.Join(report.Failures[0].Tell(std.out, tellMost), broken(len(report.Failures)))
 }
 
+// inhabitants says what a kind of world is of.
+var inhabitants = map[sim.Kind]string{sim.Agents: "agents", sim.HandOffs: "hand-offs"}
+
 // mostFailures is when a hunt has found enough.
 const mostFailures = 10
 
 // simProgress draws a line on a terminal, and nothing anywhere else.
-func simProgress(w io.Writer) (show func(sim.Progress), done func()) {
+func simProgress(w io.Writer, kind sim.Kind) (show func(sim.Progress), done func()) {
 	if f, isFile := w.(*os.File); !isFile || !isTerminal(f) {
 		return nil, func() {}
 	}
@@ -147,7 +207,7 @@ func simProgress(w io.Writer) (show func(sim.Progress), done func()) {
 		if p.For > 0 {
 			of += fmt.Sprintf(", %v left", (p.For - p.Took).Round(time.Second))
 		}
-		fmt.Fprintf(w, "\r\x1b[K%d worlds%s, %.0f a second, %d failures", p.Worlds, of, float64(p.Worlds)/p.Took.Seconds(), p.Failures)
+		fmt.Fprintf(w, "\r\x1b[K%d worlds of %s%s, %.0f a second, %d failures", p.Worlds, inhabitants[kind], of, float64(p.Worlds)/p.Took.Seconds(), p.Failures)
 	}
 	return show, func() { fmt.Fprint(w, "\r\x1b[K") }
 }

@@ -3,6 +3,8 @@ package handoff_test
 import (
 	"flag"
 	"testing"
+
+	"meridian/transceiver/handoff/handoffsim"
 )
 
 var (
@@ -20,32 +22,17 @@ func TestSimulation(t *testing.T) {
 	if *seed != 0 {
 		first, count = *seed, 1
 	}
-	total := tally{why: make(map[string]int)}
+	var total handoffsim.Tally
 	for at := first; at < first+count; at++ {
-		w := newWorld(at, at%5 == 0)
-		w.live()
-		if w.broken != "" {
-			t.Fatalf("seed %d: %s\n%s\nto see it again: go test ./transceiver/handoff -run TestSimulation -handoff.seed %d", at, w.broken, w.tell(120), at)
+		r := handoffsim.Run(at)
+		if r.Violation != nil {
+			t.Fatalf("%sto see it again: go test ./transceiver/handoff -run TestSimulation -handoff.seed %d", r.Tell(120), at)
 		}
-		total.add(w.tally)
+		total.Add(&r.Tally)
 	}
 	t.Logf("%d worlds: %+v", count, total)
-	if *seed == 0 && (total.ready < int(count) || total.failed < int(count)/10 || total.crashes < int(count)/20 || total.retriedElsewhere == 0) {
+	if *seed == 0 && (total.Ready < count || total.Failed < count/10 || total.Crashes < count/20 || total.Elsewhere == 0) {
 		t.Errorf("too little happened: %+v", total)
-	}
-}
-
-func (t *tally) add(other tally) {
-	t.ready += other.ready
-	t.failed += other.failed
-	t.freed += other.freed
-	t.messages += other.messages
-	t.lost += other.lost
-	t.crashes += other.crashes
-	t.events += other.events
-	t.retriedElsewhere += other.retriedElsewhere
-	for why, n := range other.why {
-		t.why[why] += n
 	}
 }
 
@@ -54,9 +41,8 @@ func (t *tally) add(other tally) {
 func FuzzSimulation(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(func(t *testing.T, number uint64) {
-		w := newWorld(number, number%5 == 0)
-		if w.live(); w.broken != "" {
-			t.Fatalf("seed %d: %s\n%s", number, w.broken, w.tell(120))
+		if r := handoffsim.Run(number); r.Violation != nil {
+			t.Fatal(r.Tell(120))
 		}
 	})
 }

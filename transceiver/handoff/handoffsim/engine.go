@@ -1,4 +1,4 @@
-package handoff_test
+package handoffsim
 
 import (
 	"fmt"
@@ -69,6 +69,7 @@ func newEngine(w *world, id string, model kv.Geometry) *engine {
 			h = w.hosts[r.IntN(len(w.hosts))]
 		}
 		e.rankOn = append(e.rankOn, h)
+		w.tally.Ranks++
 	}
 	e.rise()
 	return e

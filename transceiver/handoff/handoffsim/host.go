@@ -1,7 +1,8 @@
-package handoff_test
+package handoffsim
 
 import (
 	"fmt"
+	"strings"
 
 	"meridian/mrdn"
 	"meridian/transceiver/handoff"
@@ -9,7 +10,8 @@ import (
 
 var cellKey = handoff.Key{1, 2, 3}
 
-var simPace = handoff.Pace{
+// pace is quicker than that of agents, so that leases end within a world.
+var pace = handoff.Pace{
 	Lease: 3 * handoff.Second, HandLease: 2 * handoff.Second, FirstRetry: 20 * handoff.Millisecond, LastRetry: 500 * handoff.Millisecond,
 }
 
@@ -24,12 +26,12 @@ type host struct {
 
 func (h *host) start() {
 	h.births++
-	p := &process{world: h.world, host: h, self: handoff.Member{Name: h.name, Incarnation: h.world.id()}}
+	p := &process{world: h.world, host: h, birth: h.births, self: handoff.Member{Name: h.name, Incarnation: h.world.id()}}
 	// Clocks of hosts have nothing to do with one another.
 	p.skew = handoff.Instant(h.world.draw.Int64N(int64(1000 * handoff.Second)))
-	p.holder = handoff.NewHolder(handoff.HolderOptions{Self: p.self, Key: cellKey, Pace: simPace, MaxHeldFraction: 0.8})
-	p.taker = handoff.NewTaker(handoff.TakerOptions{Self: p.self, Key: cellKey, Pace: simPace})
-	p.hand = handoff.NewHand(simPace)
+	p.holder = handoff.NewHolder(handoff.HolderOptions{Self: p.self, Key: cellKey, Pace: pace, MaxHeldFraction: 0.8})
+	p.taker = handoff.NewTaker(handoff.TakerOptions{Self: p.self, Key: cellKey, Pace: pace})
+	p.hand = handoff.NewHand(pace)
 	p.grants, p.stints = make(map[mrdn.ID]*grant), make(map[handoff.Stint]*labour)
 	p.alarm = handoff.Never
 	h.process = p
@@ -45,7 +47,7 @@ func (h *host) crash() {
 		return
 	}
 	w.note("%v dies", p)
-	w.tally.crashes++
+	w.tally.Crashes++
 	p.dead, h.process = true, nil
 	for _, e := range w.engines {
 		if e.livesOn(p) {
@@ -84,6 +86,7 @@ func (h *host) reaches(other *host) bool { return h.cut[other] <= 0 }
 type process struct {
 	world  *world
 	host   *host
+	birth  int
 	self   handoff.Member
 	skew   handoff.Instant
 	holder *handoff.Holder
@@ -95,7 +98,7 @@ type process struct {
 	dead   bool
 }
 
-func (p *process) String() string { return fmt.Sprintf("%s#%d", p.host.name, p.host.births) }
+func (p *process) String() string { return fmt.Sprintf("%s#%d", p.host.name, p.birth) }
 
 // clock is the process's own.
 func (p *process) clock() handoff.Instant { return p.world.now + p.skew }
@@ -153,7 +156,7 @@ func (p *process) send(e handoff.Send) {
 	if len(wire) > handoff.MaxMessageBytes {
 		w.violate("messages fit", "%T has %d bytes", e.Message, len(wire))
 	}
-	w.tally.messages++
+	w.tally.Messages++
 	if e.To == p.self {
 		w.after(0, p, func() { p.deliver(p.self, wire) })
 		return
@@ -162,15 +165,17 @@ func (p *process) send(e handoff.Send) {
 	copies := 1
 	if w.plan.twice && !w.calm && w.chance.IntN(6) == 0 {
 		copies = 2
+		w.tally.Twice++
 	}
 	for range copies {
 		if w.plan.loss && !w.calm && w.chance.IntN(8) == 0 {
-			w.note("%v to %s: %T of %.4s is lost", p, e.To.Name, e.Message, e.Transfer)
-			w.tally.lost++
+			w.note("%v to %s: %.4s %s is lost", p, e.To.Name, e.Transfer, gist{e.Message})
+			w.tally.Lost++
 			continue
 		}
 		delay := w.span(10, 2*handoff.Millisecond)
 		if w.plan.slow && !w.calm && w.chance.IntN(5) == 0 {
+			w.tally.Late++
 			delay = w.span(handoff.Millisecond, 6*handoff.Second)
 		}
 		w.after(delay, nil, func() { p.arrive(to, e, wire) })
@@ -182,7 +187,7 @@ func (p *process) arrive(to *host, e handoff.Send, wire []byte) {
 	w := p.world
 	switch {
 	case to.process == nil || !p.host.reaches(to):
-		w.tally.lost++
+		w.tally.Lost++
 	case to.process.self != e.To:
 		// Another start answers: the sender learns that this one is gone.
 		if !p.dead {
@@ -235,7 +240,7 @@ func (g gist) String() string {
 	case *handoff.Pushed:
 		return fmt.Sprintf("Pushed %d %s", m.Session, m.Problem.Text)
 	}
-	return fmt.Sprintf("%T", g.Message)
+	return strings.TrimPrefix(fmt.Sprintf("%T", g.Message), "*handoff.")
 }
 
 func (w *world) host(name string) *host { return w.hosts[name[0]-'a'] }

@@ -1,12 +1,10 @@
-package handoff_test
+package handoffsim
 
 import (
-	"errors"
 	"fmt"
 
 	"meridian/kv"
 	"meridian/mrdn"
-	"meridian/reshard"
 	"meridian/transceiver/handoff"
 )
 
@@ -79,6 +77,7 @@ func (w *world) arrive() {
 	r.srcHome = r.prefill.home
 	w.note("%v: %d tokens from %s to %s", r, r.tokens, r.prefill.id, w.engines[to].id)
 	if w.draw.IntN(3) == 0 { // decode may be first
+		w.tally.Early++
 		r.ticket = r.srcHome.holder.Issue(r.srcHome.clock(), r.offer(0))
 		w.after(w.span(0, handoff.Second), nil, func() { r.accept(w.engines[to]) })
 		w.after(w.span(0, handoff.Second), r.srcHome, r.prefillDone)
@@ -107,11 +106,13 @@ func (r *request) regret(to *engine) {
 	switch w.draw.IntN(4) {
 	case 0:
 		w.after(w.span(0, 3*handoff.Second), r.srcHome, func() {
+			w.tally.Withdrawn++
 			w.note("%v is withdrawn", r)
 			r.srcHome.do(r.srcHome.holder.Withdraw(r.srcHome.clock(), r.id))
 		})
 	case 1:
 		w.after(w.span(0, 3*handoff.Second), to.home, func() {
+			w.tally.Cancelled++
 			w.note("%v is cancelled", r)
 			to.home.do(to.home.taker.Cancel(to.home.clock(), r.id))
 		})
@@ -119,6 +120,7 @@ func (r *request) regret(to *engine) {
 		w.after(w.span(0, 2*handoff.Second), to.home, func() {
 			if r.ticket != nil {
 				effects, err := to.home.taker.Decline(to.home.clock(), r.ticket)
+				w.tally.Declined++
 				w.note("%v is declined: %v", r, err)
 				to.home.do(effects)
 			}
@@ -141,6 +143,7 @@ func (r *request) prefillDone() {
 		return
 	}
 	if r.src = r.prefill.allocate(r, handoff.Source, r.tokens); r.src == nil {
+		w.tally.NoRoom++
 		w.note("%v finds no room at %s", r, r.prefill.id)
 		r.refused = true
 		p.do(p.holder.Withdraw(p.clock(), r.id))
@@ -156,11 +159,16 @@ func (r *request) prefillDone() {
 	}
 	ticket, effects, err := p.holder.Offer(p.clock(), r.offer(done))
 	if err != nil {
+		w.tally.NoRoom++
 		w.note("%v is not offered: %v", r, err)
 		r.refused = true
 		r.src.free()
 		p.do(effects)
 		return
+	}
+	w.tally.Offered++
+	if done < all {
+		w.tally.Growing++
 	}
 	if r.ticket == nil {
 		r.ticket = ticket
@@ -202,6 +210,7 @@ func (r *request) accept(to *engine) {
 	}
 	if t.dst = to.allocate(r, handoff.Destination, r.tokens); t.dst == nil {
 		effects, err := to.home.taker.Decline(to.home.clock(), r.ticket)
+		w.tally.Declined++
 		w.note("%v finds no room at %s and is declined: %v", r, to.id, err)
 		to.home.do(effects)
 		to.home.rearm()
@@ -230,6 +239,10 @@ func (r *request) accept(to *engine) {
 	if id != r.id {
 		w.violate("tickets name their transfer", "%s is not %s", id, r.id)
 	}
+	w.tally.Accepted++
+	if a.Push {
+		w.tally.Pushed++
+	}
 	w.note("%v is accepted by %s, push %t", r, to.id, a.Push)
 	p.do(effects)
 	p.rearm()
@@ -247,7 +260,7 @@ func (p *process) tell(e handoff.Event) {
 	w.note("%v tells %s as %v: %v is %v %s", p, e.Engine, e.As, r, e.Kind, e.Problem.Text)
 	if e.As == handoff.Source {
 		if e.Kind == handoff.Freed {
-			w.tally.freed++
+			w.tally.Freed++
 			r.src.free()
 		}
 		return
@@ -268,7 +281,7 @@ func (t *try) hear(e handoff.Event) {
 	case e.Kind == handoff.Stuck:
 	case e.Kind == handoff.Ready && !t.failed && !t.ready:
 		t.ready, t.over = true, true
-		w.tally.ready++
+		w.tally.Ready++
 		if t.dst.birth == t.decode.births && t.decode.alive {
 			if err := t.dst.check(t.tokens); err != nil {
 				w.violate("ready means that the bytes are there", "%v at %s: %v", t.request, t.decode.id, err)
@@ -277,37 +290,21 @@ func (t *try) hear(e handoff.Event) {
 		w.after(w.span(0, 2*handoff.Second), nil, t.dst.free)
 	case e.Kind == handoff.Failed && !t.failed && !t.ready:
 		t.failed = true
-		w.tally.failed++
-		w.tally.why[kindOf(e.Problem.Err())]++
+		w.tally.failed(e.Problem.Err())
 	case e.Kind == handoff.Freed && t.failed:
 		t.over = true
-		w.tally.freed++
+		w.tally.Freed++
 		t.dst.free()
 		if w.draw.IntN(2) == 0 { // another engine may have more luck
 			to := w.engines[w.draw.IntN(len(w.engines))]
 			if to != t.request.prefill && to.alive {
-				w.tally.retriedElsewhere++
+				w.tally.Elsewhere++
 				w.after(w.span(0, handoff.Second), nil, func() { t.request.accept(to) })
 			}
 		}
 	default:
 		w.violate("engines are told once", "%v of %v, which is ready %t, failed %t, over %t", e.Kind, t.request, t.ready, t.failed, t.over)
 	}
-}
-
-var kinds = []error{
-	handoff.ErrTicket, handoff.ErrForged, handoff.ErrExpired, handoff.ErrUsed, handoff.ErrTaken, handoff.ErrElsewhere, handoff.ErrDeclined,
-	handoff.ErrWithdrawn, handoff.ErrCancelled, handoff.ErrDeadline, handoff.ErrDigest, handoff.ErrTerms, handoff.ErrMember, handoff.ErrLapsed,
-	handoff.ErrGone, handoff.ErrMove, handoff.ErrContradiction, reshard.ErrRequest,
-}
-
-func kindOf(err error) string {
-	for _, kind := range kinds {
-		if errors.Is(err, kind) {
-			return kind.Error()
-		}
-	}
-	return fmt.Sprint(err)
 }
 
 // inspect demands that the request has come to an end on both sides, where they
@@ -324,7 +321,7 @@ func (r *request) inspect() {
 		if lives(t.dst, t.home) && !t.ready {
 			w.violate("blocks are freed exactly once", "%v: %s still keeps its blocks", r, t.decode.id)
 		}
-		if w.untroubled() && !t.ready && !r.refused && w.broken == "" {
+		if w.untroubled() && !t.ready && !r.refused && w.broken == nil {
 			w.violate("without trouble all goes well", "%v at %s: %s", r, t.decode.id, t.why.Text)
 		}
 		if t.why.Code == 0 && !t.ready && t.failed {

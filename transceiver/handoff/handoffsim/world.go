@@ -1,4 +1,4 @@
-package handoff_test
+package handoffsim
 
 import (
 	"container/heap"
@@ -14,7 +14,6 @@ import (
 // live on them, requests that go from one engine to another, and what a network
 // and crashes do to them. One seed gives one world, event by event.
 type world struct {
-	seed    uint64
 	draw    *rand.Rand // what there is and what is wanted
 	chance  *rand.Rand // what goes wrong
 	now     handoff.Instant
@@ -25,9 +24,9 @@ type world struct {
 	engines []*engine
 	all     []*request
 	calm    bool // nothing goes wrong any more
-	story   []entry
-	broken  string // the first promise that was broken
-	tally   tally
+	story   []Entry
+	broken  *Violation // the first promise that was broken
+	tally   Tally
 }
 
 // circumstances is which trouble a world has.
@@ -36,12 +35,6 @@ type circumstances struct {
 
 	requests int
 	sluggish bool // bytes take longer than leases last, which is no trouble
-}
-
-// tally counts what happened, so that a test can demand that enough did.
-type tally struct {
-	ready, failed, freed, messages, lost, crashes, events, retriedElsewhere int
-	why                                                                     map[string]int
 }
 
 type event struct {
@@ -67,11 +60,14 @@ func (q *queue) Pop() any {
 }
 
 func newWorld(seed uint64, quiet bool) *world {
-	w := &world{seed: seed, draw: rand.New(rand.NewPCG(seed, 1)), chance: rand.New(rand.NewPCG(seed, 2)), tally: tally{why: make(map[string]int)}}
+	w := &world{draw: rand.New(rand.NewPCG(seed, 1)), chance: rand.New(rand.NewPCG(seed, 2)), tally: Tally{Worlds: 1}}
 	some := func() bool { return !quiet && w.draw.IntN(3) == 0 }
 	w.plan = circumstances{
 		loss: some(), twice: some(), slow: some(), partitions: some(), crashes: some(), cancels: some(), linkFaults: some(),
 		otherBuild: !quiet && w.draw.IntN(8) == 0, requests: 1 + w.draw.IntN(6), sluggish: w.draw.IntN(5) == 0,
+	}
+	if w.plan.otherBuild {
+		w.tally.OtherBuilds++
 	}
 	for i := range 1 + w.draw.IntN(5) {
 		h := &host{world: w, name: string(rune('a' + i))}
@@ -93,14 +89,14 @@ func (w *world) after(d handoff.Instant, on *process, run func()) {
 
 // runUntil lets events happen.
 func (w *world) runUntil(end handoff.Instant, done func() bool) {
-	for w.broken == "" && len(w.queue) > 0 && w.queue[0].at <= end && !done() {
+	for w.broken == nil && len(w.queue) > 0 && w.queue[0].at <= end && !done() {
 		e := heap.Pop(&w.queue).(event)
 		w.now = e.at
 		if e.on != nil && e.on.dead {
 			continue
 		}
-		if w.tally.events++; w.tally.events > 400_000 {
-			w.violate("worlds end", "%d events", w.tally.events)
+		if w.tally.Events++; w.tally.Events > 400_000 {
+			w.violate("worlds end", "%d events", w.tally.Events)
 			return
 		}
 		e.run()
@@ -108,7 +104,7 @@ func (w *world) runUntil(end handoff.Instant, done func() bool) {
 			e.on.rearm()
 		}
 	}
-	if w.broken == "" && !done() {
+	if w.broken == nil && !done() {
 		w.now = max(w.now, end)
 	}
 }
@@ -163,6 +159,7 @@ func (w *world) mischief() {
 			h.crash()
 		case w.plan.partitions && w.chance.IntN(3) == 0:
 			other := w.hosts[w.chance.IntN(len(w.hosts))]
+			w.tally.Partitions++
 			w.note("%s and %s are cut off from one another", h.name, other.name)
 			h.cutOff(other, true)
 			w.after(w.span(50*handoff.Millisecond, 8*handoff.Second), nil, func() { h.cutOff(other, false) })
@@ -179,7 +176,7 @@ func (w *world) inspect() {
 	for _, h := range w.hosts {
 		p := h.process
 		switch {
-		case w.broken != "" || p == nil:
+		case w.broken != nil || p == nil:
 		case p.holder.Len() != 0:
 			w.violate("everything ends", "%s still holds %d offers", p, p.holder.Len())
 		case p.taker.Len() != 0:
@@ -193,30 +190,64 @@ func (w *world) inspect() {
 }
 
 func (w *world) violate(rule, format string, args ...any) {
-	if w.broken == "" {
-		w.broken = fmt.Sprintf("at %.3f ms: %s: %s", float64(w.now)/1000, rule, fmt.Sprintf(format, args...))
-		w.note("VIOLATION %s", w.broken)
+	if w.broken == nil {
+		w.broken = &Violation{Rule: rule, What: fmt.Sprintf(format, args...), At: duration(w.now), Event: len(w.story)}
 	}
 }
 
-// entry is one thing that happened, put into words only when somebody wants to
-// read it.
-type entry struct {
-	at     handoff.Instant
-	format string
-	args   []any
-}
-
 func (w *world) note(format string, args ...any) {
-	w.story = append(w.story, entry{w.now, format, args})
+	w.story = append(w.story, Entry{duration(w.now), format, args})
 }
 
-// tell is the end of the story.
-func (w *world) tell(lines int) string {
+// String is what was drawn.
+func (w *world) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%+v\n", w.plan)
-	for _, e := range w.story[max(0, len(w.story)-lines):] {
-		fmt.Fprintf(&b, "%12.3f  %s\n", float64(e.at)/1000, fmt.Sprintf(e.format, e.args...))
+	fmt.Fprintf(&b, "%d hosts, %d requests", len(w.hosts), w.plan.requests)
+	for _, e := range w.engines {
+		fmt.Fprintf(&b, "; %s: %v, %s, blocks of %d", e.id, e.side.Parallelism, e.side.Layout.Axes(), e.side.BlockTokens)
+	}
+	var trouble []string
+	for _, t := range []struct {
+		name string
+		on   bool
+	}{
+		{"loss", w.plan.loss},
+		{"duplicates", w.plan.twice},
+		{"delays", w.plan.slow},
+		{"partitions", w.plan.partitions},
+		{"crashes", w.plan.crashes},
+		{"cancels", w.plan.cancels},
+		{"broken links", w.plan.linkFaults},
+		{"another build", w.plan.otherBuild},
+		{"slow transfers", w.plan.sluggish},
+	} {
+		if t.on {
+			trouble = append(trouble, t.name)
+		}
+	}
+	fmt.Fprintf(&b, "; trouble: %s", strings.Join(trouble, ", "))
+	return b.String()
+}
+
+// state is how everything stands.
+func (w *world) state() string {
+	var b strings.Builder
+	for _, h := range w.hosts {
+		p := h.process
+		if p == nil {
+			fmt.Fprintf(&b, "  %s: down\n", h.name)
+			continue
+		}
+		fmt.Fprintf(&b, "  %v: %d offers, %d intakes, %d stints of its hand, %d grants\n", p, p.holder.Len(), p.taker.Len(), p.hand.Len(), len(p.grants))
+	}
+	for _, e := range w.engines {
+		kept := 0
+		for _, k := range e.owners {
+			if k != nil {
+				kept++
+			}
+		}
+		fmt.Fprintf(&b, "  %s: alive %t, epoch %d, %d of %d blocks kept\n", e.id, e.alive, e.epoch, kept, len(e.owners))
 	}
 	return b.String()
 }

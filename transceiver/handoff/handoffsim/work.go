@@ -1,4 +1,4 @@
-package handoff_test
+package handoffsim
 
 import (
 	"errors"
@@ -214,6 +214,7 @@ func (p *process) copyPiece(e handoff.Move, c piece) error {
 	peer := w.host(theirs.Name)
 	switch {
 	case peer.process == nil || !p.host.reaches(peer), w.plan.linkFaults && !w.calm && w.chance.IntN(40) == 0:
+		w.tally.LinkFaults++
 		return errLink
 	case peer.process.self != theirs:
 		return errRefuse
@@ -228,6 +229,7 @@ func (p *process) copyPiece(e handoff.Move, c piece) error {
 		!dst.touched(t.Transfer, handoff.Destination, e.Opening.Dst, c.dst, c.length) {
 		return errRefuse
 	}
+	w.tally.Bytes += uint64(c.length)
 	copy(dst.memory[e.Opening.Dst][c.dst:c.dst+c.length], src.memory[e.Opening.Src][c.src:c.src+c.length])
 	return nil
 }
