@@ -14,6 +14,10 @@
 // some of them spin. Contents depend on their position, the destination is
 // cleared before the last round and read after it: a block that is missing,
 // swapped or too long fails the run.
+//
+// RunHandOff measures hand-offs of whole requests in the same way, between a
+// prefill engine in a process of its own and a decode engine in this one, beside
+// a plain transfer of as many bytes.
 package bench
 
 import (
@@ -36,6 +40,8 @@ type Options struct {
 	Layouts []Layout
 	// Checksums are "on" and "off"; both may be measured in one run.
 	Checksums []string
+	// Protect is how Meridian is protected; see Protections. Empty means none.
+	Protect []string
 	// Streams per peer; 0 means one per core, at most 8.
 	Streams int
 	// Rounds per row.
@@ -90,11 +96,12 @@ func (o *Options) validate() error {
 	if err := errors.Join(
 		known("fabric", o.Fabrics, FabricNames()), known("operation", o.Ops, []string{"read", "write"}),
 		known("checksum setting", o.Checksums, []string{"on", "off"}), known("layout", o.Layouts, []Layout{Scattered, Dense}),
+		known("protection", o.Protect, Protections()),
 		o.validatePeers(),
 	); err != nil {
 		return err
 	}
-	if err := o.validateKinds(); err != nil {
+	if err := errors.Join(o.validateKinds(), o.validateProtection()); err != nil {
 		return err
 	}
 	if len(o.Blocks) == 0 || o.Total.Bytes == 0 {
@@ -197,6 +204,9 @@ const roundLimit = 2 * time.Minute
 // Run measures. The report is complete or there is an error; a peer that fails
 // on the way is left out from there on, and the report says why.
 func Run(ctx context.Context, o Options) (*Report, error) {
+	if len(o.Protect) == 0 {
+		o.Protect = []string{noProtection}
+	}
 	if err := o.validate(); err != nil {
 		return nil, err
 	}

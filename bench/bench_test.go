@@ -76,9 +76,9 @@ func TestRowsAndTheirShape(t *testing.T) {
 	}
 	var file struct {
 		Rows []struct {
-			Fabric, Op, Block, Layout, Checksum *string
-			GBps, Min, Max                      *float64
-			Ratio                               map[string]*float64
+			Fabric, Op, Block, Layout, Checksum, Protect *string
+			GBps, Min, Max                               *float64
+			Ratio                                        map[string]*float64
 		}
 	}
 	decoder := json.NewDecoder(&text)
@@ -151,6 +151,12 @@ func TestWhatMakesNoSense(t *testing.T) {
 		"unfit": {
 			func(o *Options) { o.Fabrics, o.Peers = []string{"tcp", "host"}, []string{"memcpy", "iperf3"} },
 			"no iperf3 beside host: what is measured of it moves bytes over TCP",
+		},
+		"protection": {func(o *Options) { o.Protect = []string{"moat"} }, `no protection "moat"; there is none, grants, tls`},
+		"host tls":   {func(o *Options) { o.Fabrics, o.Protect = []string{"host"}, []string{"tls"} }, "host cannot be measured with tls: it never leaves the machine"},
+		"guarded file": {
+			func(o *Options) { o.Fabrics, o.Protect = []string{"file"}, []string{"grants"} },
+			"file cannot be measured with grants: its two sides are one agent",
 		},
 		"latency": {func(o *Options) { o.Fabrics, o.Latency = []string{"file"}, true }, "nobody is there to be notified"},
 	} {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 
 	"meridian/fabric"
 	"meridian/mrdn"
@@ -15,6 +14,8 @@ type setup struct {
 	Fabric    string `json:"fabric"`
 	Streams   int    `json:"streams"`
 	Checksums bool   `json:"checksums"`
+	// Protect is one of Protections.
+	Protect   string `json:"protect"`
 	PoolBytes uint64 `json:"pool_bytes"`
 	// Dir is for the sockets and files of both sides.
 	Dir string `json:"dir"`
@@ -24,10 +25,14 @@ type setup struct {
 
 // profileName tells the serving sides of one run apart.
 func (s setup) profileName() string {
-	if s.Checksums {
-		return "serving-" + s.Fabric
+	name := "serving-" + s.Fabric
+	if s.Protect != noProtection {
+		name += "-" + s.Protect
 	}
-	return "serving-" + s.Fabric + "-no-checksums"
+	if !s.Checksums {
+		name += "-no-checksums"
+	}
+	return name
 }
 
 // introduction is what one side tells the other to be reached.
@@ -35,14 +40,16 @@ type introduction struct {
 	Name        string  `json:"name"`
 	Incarnation mrdn.ID `json:"incarnation"`
 	Address     []byte  `json:"address"`
+	// Region is the id of its pool.
+	Region uint64 `json:"region"`
 }
 
 func (i introduction) peer() fabric.Peer {
 	return fabric.Peer{Name: i.Name, Incarnation: i.Incarnation, Address: i.Address}
 }
 
-// poolEpoch is the epoch of the one region that each side registers; its id is
-// the side.
+// poolEpoch is the epoch of the one region that each side registers; unless an
+// agent numbers it, its id is the side.
 const poolEpoch = 1
 
 // endpoint is one side: a fabric with a pool.
@@ -52,6 +59,7 @@ type endpoint struct {
 	pool   *pool
 	self   introduction
 	notes  chan fabric.Notification
+	shield *shield // nil when nothing is guarded
 }
 
 func openEndpoint(ctx context.Context, of side, s setup, open opener) (_ *endpoint, err error) {
@@ -63,7 +71,7 @@ func openEndpoint(ctx context.Context, of side, s setup, open opener) (_ *endpoi
 			err = errors.Join(err, e.close(ctx))
 		}
 	}()
-	e.self.Name = fmt.Sprintf("bench-%d", of)
+	e.self.Name, e.self.Region = agentName(of), uint64(of)
 	e.self.Incarnation = newID()
 	if of == serving && fabricByName(s.Fabric).onDisk {
 		e.pool, err = openFilePool(s.Dir, s.PoolBytes)
@@ -73,6 +81,13 @@ func openEndpoint(ctx context.Context, of side, s setup, open opener) (_ *endpoi
 	if err != nil {
 		return e, err
 	}
+	if s.Protect != noProtection {
+		if err = e.raise(ctx, s, open); err != nil {
+			return e, err
+		}
+		e.self.Address = e.fabric.Address()
+		return e, nil
+	}
 	e.fabric, err = open(ctx, fabricOptions{
 		Agent: e.self.Name, Incarnation: e.self.Incarnation, Streams: s.Streams, Checksums: s.Checksums, Events: e, Dir: s.Dir,
 	})
@@ -80,7 +95,7 @@ func openEndpoint(ctx context.Context, of side, s setup, open opener) (_ *endpoi
 		return e, err
 	}
 	e.self.Address = e.fabric.Address()
-	return e, e.fabric.Register(fabric.Region{ID: uint64(of), Epoch: poolEpoch, Section: e.pool.Section})
+	return e, e.fabric.Register(fabric.Region{ID: e.self.Region, Epoch: poolEpoch, Section: e.pool.Section})
 }
 
 func newID() (id mrdn.ID) {
@@ -136,7 +151,10 @@ func (c Case) list(of side) (fabric.List, error) {
 
 func (e *endpoint) close(ctx context.Context) error {
 	var errs []error
-	if e.fabric != nil {
+	switch {
+	case e.shield != nil:
+		errs = append(errs, e.shield.agent.Close(ctx)) // with its fabric
+	case e.fabric != nil:
 		errs = append(errs, e.fabric.Close(ctx))
 	}
 	if e.pool != nil {

@@ -9,6 +9,7 @@ import (
 	"meridian/fabric/inproc"
 	"meridian/fabric/tcp"
 	"meridian/mrdn"
+	"meridian/trust"
 )
 
 // fabricOptions is what every fabric is opened with.
@@ -20,6 +21,9 @@ type fabricOptions struct {
 	Events      fabric.Events
 	// Dir is for what the fabric puts into the file system.
 	Dir string
+	// Guard and TLS protect it, where given.
+	Guard fabric.Guard
+	TLS   *trust.Source
 }
 
 // opener opens the fabric of one side. Two sides in one process share one.
@@ -38,6 +42,8 @@ type fabricKind struct {
 	onDisk bool
 	// streams: the number of streams matters.
 	streams bool
+	// protections are what can be measured with it, besides none.
+	protections []string
 	// unfit are the peers that do something else, and what.
 	unfit map[string]string
 	// nixlTransport is what UCX may use when NIXL is the rival; empty leaves
@@ -49,9 +55,9 @@ type fabricKind struct {
 
 // fabrics lists what can be measured; a new fabric is a new row here.
 var fabrics = []fabricKind{
-	{name: "tcp", opener: func() opener { return openTCP }, streams: true, nixlTransport: "tcp"},
+	{name: "tcp", opener: func() opener { return openTCP }, streams: true, nixlTransport: "tcp", protections: []string{withGrants, withTLS}},
 	{
-		name: "host", opener: func() opener { return openHost },
+		name: "host", opener: func() opener { return openHost }, protections: []string{withGrants},
 		unfit: map[string]string{"mooncake": overTCP, "iperf3": overTCP},
 	},
 	{
@@ -93,13 +99,13 @@ func fabricByName(name string) fabricKind {
 func openTCP(ctx context.Context, o fabricOptions) (fabric.Fabric, error) {
 	return tcp.Open(ctx, tcp.Options{
 		Agent: o.Agent, Incarnation: o.Incarnation, Listen: "127.0.0.1:0",
-		Streams: o.Streams, NoChecksums: !o.Checksums, Events: o.Events,
+		Streams: o.Streams, NoChecksums: !o.Checksums, Events: o.Events, Guard: o.Guard, TLS: o.TLS,
 	})
 }
 
 func openHost(ctx context.Context, o fabricOptions) (fabric.Fabric, error) {
 	return host.Open(ctx, host.Options{
-		Agent: o.Agent, Incarnation: o.Incarnation, Dir: o.Dir, NoChecksums: !o.Checksums, Events: o.Events,
+		Agent: o.Agent, Incarnation: o.Incarnation, Dir: o.Dir, NoChecksums: !o.Checksums, Events: o.Events, Guard: o.Guard,
 	})
 }
 

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// field is everybody in one measurement: Meridian once per checksum setting,
-// and the peers that are left.
+// field is everybody in one measurement: Meridian once per variant, and the peers that are left.
 type field struct {
 	ours   []*ours
 	peers  []contender
@@ -32,8 +31,8 @@ func openField(ctx context.Context, o Options, kind fabricKind, report *Report) 
 	if err := f.openPeers(ctx, o, kind); err != nil {
 		return f, err
 	}
-	for _, checksum := range o.Checksums {
-		m, err := openOurs(ctx, o, kind, checksum)
+	for _, v := range o.variants() {
+		m, err := openOurs(ctx, o, kind, v)
 		if err != nil {
 			return f, err
 		}

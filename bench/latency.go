@@ -65,8 +65,8 @@ func measureLatency(ctx context.Context, o Options, fabricName string, report *R
 	opening, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	var lanes []*lane
-	for _, checksum := range o.Checksums {
-		m, err := openOurs(opening, o, kind, checksum)
+	for _, v := range o.variants() {
+		m, err := openOurs(opening, o, kind, v)
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func measureLatency(ctx context.Context, o Options, fabricName string, report *R
 	if lanes, err = f.sprintAll(ctx, o, fabricName, lanes); err != nil {
 		return err
 	}
-	report.addLatency(fabricName, o.Checksums, lanes)
+	report.addLatency(fabricName, o.variants(), lanes)
 	return nil
 }
 
@@ -215,7 +215,7 @@ func (m *ours) sprint(ctx context.Context, count int, pinned bool) (got lags, er
 
 func (m *ours) small(ctx context.Context, notification string) (time.Duration, error) {
 	start := time.Now()
-	t, err := m.link.Post(ctx, m.prepared[0], fabric.PostOptions{ID: newID(), Notify: true, Notification: []byte(notification)})
+	t, err := m.link.Post(ctx, m.prepared[0], fabric.PostOptions{ID: newID(), Grant: m.grant, Notify: true, Notification: []byte(notification)})
 	if err == nil {
 		err = t.Await(ctx)
 	}

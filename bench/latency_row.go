@@ -10,6 +10,7 @@ import (
 type LatencyRow struct {
 	Fabric   string `json:"fabric"`
 	Checksum string `json:"checksum"`
+	Protect  string `json:"protect"`
 	// Who is meridian, nixl or ping-pong.
 	Who string `json:"who"`
 	// Until is "done" at the poster, or "echo": the other side has answered.
@@ -37,15 +38,15 @@ func (m Micros) String() string { return Figure(m).String() }
 
 // addLatency turns lanes into rows: each of Meridian's, and behind it the
 // others with their ratios to it.
-func (r *Report) addLatency(fabricName string, checksums []string, lanes []*lane) {
-	for i, checksum := range checksums {
+func (r *Report) addLatency(fabricName string, variants []variant, lanes []*lane) {
+	for i, v := range variants {
 		for _, until := range []string{"done", "echo"} {
 			own := lanes[i].row(until)
-			own.Fabric, own.Checksum, own.Who = fabricName, checksum, "meridian"
+			own.Fabric, own.Checksum, own.Protect, own.Who = fabricName, v.checksum, v.protect, "meridian"
 			r.Latency = append(r.Latency, own)
-			for _, l := range lanes[len(checksums):] {
+			for _, l := range lanes[len(variants):] {
 				other := l.row(until)
-				other.Fabric, other.Checksum = fabricName, checksum
+				other.Fabric, other.Checksum, other.Protect = fabricName, v.checksum, v.protect
 				other.Ratio50, other.Ratio99 = new(rounded(own.P50.Median/other.P50.Median)), new(rounded(own.P99.Median/other.P99.Median))
 				r.Latency = append(r.Latency, other)
 			}
@@ -68,9 +69,9 @@ func (r *Report) writeLatency(w io.Writer) error {
 	fmt.Fprintf(w, "µs for a write of %d bytes with a notification, median [min–max] over %d rounds of %d; ×: Meridian's over the other's\n\n",
 		smallBytes, r.options.Rounds, samples)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "FABRIC\tSUMS\tWHO\tUNTIL\tP50\t×\tP99\t×\tCORES, POSTING\tSERVING")
+	fmt.Fprintf(table, "FABRIC\tSUMS%s\tWHO\tUNTIL\tP50\t×\tP99\t×\tCORES, POSTING\tSERVING\n", r.protectCell("PROTECT"))
 	for _, row := range r.Latency {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\n", row.Fabric, row.Checksum, row.Who, row.Until,
+		fmt.Fprintf(table, "%s\t%s%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\n", row.Fabric, row.Checksum, r.protectCell(row.Protect), row.Who, row.Until,
 			row.P50, times(row.Ratio50), row.P99, times(row.Ratio99), row.PostingCores, row.ServingCores)
 	}
 	return table.Flush()

@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/mrdn"
 )
 
 // ours is Meridian: this process posts; a child serves, or this process does.
 type ours struct {
-	checksum string // as asked for: on or off
+	variant
 	pinned   bool
 	parts    int    // transfers that a round is cut into
 	dir      string // for the sockets and files of both sides
@@ -20,6 +21,8 @@ type ours struct {
 	far      partner
 	near     *endpoint
 	link     fabric.Link
+	farPool  uint64  // the id of the serving side's region
+	grant    mrdn.ID // to it, for the current row
 	current  Case
 	prepared []*fabric.Prepared
 }
@@ -40,8 +43,8 @@ func (a away) do(ctx context.Context, r request) (got answer, err error) {
 
 func (a away) close(ctx context.Context) error { return a.stop(ctx) }
 
-func openOurs(ctx context.Context, o Options, kind fabricKind, checksum string) (_ *ours, err error) {
-	m := &ours{checksum: checksum, pinned: o.Pin && !kind.oneProcess, parts: 1}
+func openOurs(ctx context.Context, o Options, kind fabricKind, v variant) (_ *ours, err error) {
+	m := &ours{variant: v, pinned: o.Pin && !kind.oneProcess, parts: 1}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.close(ctx))
@@ -50,8 +53,13 @@ func openOurs(ctx context.Context, o Options, kind fabricKind, checksum string) 
 	if m.dir, err = os.MkdirTemp(o.Dir, "meridian-"); err != nil {
 		return m, err
 	}
+	if v.protect == withTLS {
+		if err = issueCertificates(m.dir); err != nil {
+			return m, err
+		}
+	}
 	s := setup{
-		Fabric: kind.name, Streams: o.Streams, Checksums: checksum == "on",
+		Fabric: kind.name, Streams: o.Streams, Checksums: v.checksum == "on", Protect: v.protect,
 		PoolBytes: poolBytes(o.Total.Bytes), Dir: m.dir,
 	}
 	open := kind.opener()
@@ -71,23 +79,21 @@ func openOurs(ctx context.Context, o Options, kind fabricKind, checksum string) 
 	if m.near, err = openEndpoint(ctx, posting, s, open); err != nil {
 		return m, err
 	}
+	m.farPool = far.Self.Region
 	m.link, err = m.near.fabric.Connect(ctx, far.Self.peer())
 	return m, err
 }
 
-func (m *ours) name() string {
-	if m.checksum == "off" {
-		return "meridian, no checksums"
-	}
-	return "meridian"
-}
+func (m *ours) name() string { return m.variant.String() }
 
 func (m *ours) load(ctx context.Context, c Case) error {
 	m.release()
 	m.current = c
-	if _, err := m.far.do(ctx, request{Do: "load", Case: &c}); err != nil {
+	far, err := m.far.do(ctx, request{Do: "load", Case: &c})
+	if err != nil {
 		return err
 	}
+	m.grant = far.Grant
 	if err := m.near.load(ctx, c); err != nil {
 		return err
 	}
@@ -99,6 +105,7 @@ func (m *ours) load(ctx context.Context, c Case) error {
 	if err != nil {
 		return err
 	}
+	local[0].Region, remote[0].Region = m.near.self.Region, m.farPool
 	return m.prepare(local, remote)
 }
 
@@ -146,7 +153,7 @@ func (m *ours) round(ctx context.Context, _ bool) (float64, error) {
 	running := make([]*fabric.Transfer, len(m.prepared))
 	var err error
 	for i, p := range m.prepared {
-		if running[i], err = m.link.Post(ctx, p, fabric.PostOptions{ID: newID()}); err != nil {
+		if running[i], err = m.link.Post(ctx, p, fabric.PostOptions{ID: newID(), Grant: m.grant}); err != nil {
 			return 0, m.explain(err)
 		}
 	}

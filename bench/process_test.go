@@ -18,7 +18,7 @@ func openSmallOurs(t *testing.T, kind fabricKind) *ours {
 	t.Helper()
 	o := smallRun(t)
 	o.Streams = 3
-	m, err := openOurs(t.Context(), o, kind, "on")
+	m, err := openOurs(t.Context(), o, kind, variant{"on", noProtection})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,12 +116,11 @@ func TestServingSideSaysWhatIsWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for request, says := range map[request]string{
-		{Do: "load"}:  `"load" before open`,
-		{Do: "dance"}: `"dance" before open`,
+	for do, says := range map[string]string{
+		"load": `"load" before open`, "dance": `"dance" before open`, "offer": `"offer" before lend`,
 	} {
-		if err := p.ask(t.Context(), request, nil); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%+v: %v", request, err)
+		if err := p.ask(t.Context(), request{Do: do}, nil); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", do, err)
 		}
 	}
 	if err := p.stop(t.Context()); err != nil {

@@ -35,6 +35,7 @@ type Row struct {
 	Block    string `json:"block"`
 	Layout   Layout `json:"layout"`
 	Checksum string `json:"checksum"`
+	Protect  string `json:"protect"`
 	Figure
 	// Ratio is this row's median over each peer's; nil for one that is absent.
 	Ratio map[string]*float64 `json:"ratio"`
@@ -123,13 +124,13 @@ func (r *Report) writeRows(w io.Writer) error {
 		r.options.Rounds, r.options.Total, streams)
 	present := r.present()
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(table, "FABRIC\tOP\tBLOCK\tLAYOUT\tSUMS\tMERIDIAN")
+	fmt.Fprintf(table, "FABRIC\tOP\tBLOCK\tLAYOUT\tSUMS%s\tMERIDIAN", r.protectCell("PROTECT"))
 	for _, name := range present {
 		fmt.Fprintf(table, "\t%s", strings.ToUpper(name))
 	}
 	fmt.Fprintln(table, "\tOTHERS")
 	for _, row := range r.Rows {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s", row.Fabric, row.Op, row.Block, row.Layout, row.Checksum, row.Figure)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s%s\t%s", row.Fabric, row.Op, row.Block, row.Layout, row.Checksum, r.protectCell(row.Protect), row.Figure)
 		for _, name := range present {
 			if ratio := row.Ratio[name]; ratio != nil {
 				fmt.Fprintf(table, "\t%s %.2f×", row.beside[name], *ratio)
@@ -140,6 +141,15 @@ func (r *Report) writeRows(w io.Writer) error {
 		fmt.Fprintf(table, "\t%.1f\n", row.others)
 	}
 	return table.Flush()
+}
+
+// protectCell is a cell of the column that is there only when something else
+// than no protection was measured.
+func (r *Report) protectCell(text string) string {
+	if slices.Equal(r.options.Protect, []string{noProtection}) {
+		return ""
+	}
+	return "\t" + text
 }
 
 func (f Figure) String() string { return fmt.Sprintf("%.2f [%.2f–%.2f]", f.Median, f.Min, f.Max) }

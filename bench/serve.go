@@ -12,27 +12,35 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/mrdn"
 )
 
 // request is a line to the serving side; each has one answer.
 type request struct {
-	// Do is open, load, clear, check, echo or pong.
-	Do    string        `json:"do"`
-	Setup *setup        `json:"setup,omitempty"`
-	Case  *Case         `json:"case,omitempty"`
-	Peer  *introduction `json:"peer,omitempty"`
+	// Do is open, load, clear, check, echo or pong; for hand-offs lend, meet,
+	// offer or settle.
+	Do       string        `json:"do"`
+	Setup    *setup        `json:"setup,omitempty"`
+	Case     *Case         `json:"case,omitempty"`
+	Peer     *introduction `json:"peer,omitempty"`
+	Staging  *staging      `json:"staging,omitempty"`
+	Metadata []byte        `json:"metadata,omitempty"`
 }
 
 type answer struct {
-	Error   string        `json:"error,omitempty"`
-	Self    *introduction `json:"self,omitempty"`
-	Address string        `json:"address,omitempty"`
+	Error    string        `json:"error,omitempty"`
+	Self     *introduction `json:"self,omitempty"`
+	Address  string        `json:"address,omitempty"`
+	Grant    mrdn.ID       `json:"grant,omitzero"`
+	Metadata []byte        `json:"metadata,omitempty"`
+	Tickets  [][]byte      `json:"tickets,omitempty"`
 }
 
 // server is the serving side of a measurement, in a process of its own or, with
 // the opener of the posting side, in that one's.
 type server struct {
 	*endpoint
+	engine      *engine // of a hand-off
 	opener      opener
 	current     Case
 	stopProfile func() error
@@ -78,6 +86,10 @@ func (s *server) serve(in io.Reader, out *json.Encoder) error {
 }
 
 func (s *server) do(ctx context.Context, r request) (answer, error) {
+	switch r.Do {
+	case "lend", "meet", "offer", "settle":
+		return s.lending(ctx, r)
+	}
 	if s.endpoint == nil && r.Do != "open" {
 		return answer{}, fmt.Errorf("%q before open", r.Do)
 	}
@@ -86,7 +98,11 @@ func (s *server) do(ctx context.Context, r request) (answer, error) {
 		return s.open(ctx, *r.Setup)
 	case "load":
 		s.current = *r.Case
-		return answer{}, s.load(ctx, s.current)
+		if err := s.load(ctx, s.current); err != nil {
+			return answer{}, err
+		}
+		grant, err := s.shield.open(ctx, s.current, s.self.Region)
+		return answer{Grant: grant}, err
 	case "clear":
 		return answer{}, s.clear(ctx)
 	case "check":
@@ -147,6 +163,9 @@ func (s *server) close(ctx context.Context) error {
 	s.echoing.Wait()
 	if s.endpoint != nil {
 		errs = append(errs, s.endpoint.close(ctx))
+	}
+	if s.engine != nil {
+		errs = append(errs, s.engine.close(ctx))
 	}
 	return errors.Join(append(errs, s.stopProfile())...)
 }

@@ -151,7 +151,7 @@ func (h *heat) report(r *Report, fabricName string, block Size, others float64) 
 	}
 	for _, m := range h.field.ours {
 		row := Row{
-			Fabric: fabricName, Op: h.c.Op, Block: block.Text, Layout: h.c.Layout, Checksum: m.checksum,
+			Fabric: fabricName, Op: h.c.Op, Block: block.Text, Layout: h.c.Layout, Checksum: m.checksum, Protect: m.protect,
 			Figure: figure(h.scores[m]), beside: beside, others: others,
 		}
 		row.Ratio = row.ratios()

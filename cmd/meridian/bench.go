@@ -14,6 +14,7 @@ import (
 
 type benchCommands struct {
 	Transfer benchTransfer `cmd:"" help:"How fast bytes move from memory to memory, beside NIXL, Mooncake, iperf3 and memcpy."`
+	Handoff  benchHandoff  `cmd:"" help:"How fast the KV cache of requests moves from a prefill engine to a decode engine that is cut differently."`
 	Serve    benchServe    `cmd:"" name:"__serve" hidden:""`
 }
 
@@ -25,6 +26,7 @@ type benchTransfer struct {
 	Layout     []bench.Layout `default:"scattered,dense" placeholder:"NAME" help:"How blocks lie in memory: scattered, dense; default both."`
 	Streams    int            `placeholder:"N" help:"Connections of tcp; transfers at a time of inproc and file, which move each with one core. Default one per core, at most 8."`
 	Checksum   []string       `default:"on" placeholder:"on|off" help:"Whether Meridian checksums: on, off, or on,off for a row of each; default ${default}. Peers never do."`
+	Protect    []string       `default:"none" placeholder:"HOW" help:"How Meridian's memory is protected: some of none, grants, tls, each with a row of its own; default ${default}. grants has agents check a grant of the row's blocks, tls is that over TLS 1.3 (tcp only). Peers never are."`
 	Rounds     int            `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
 	Peers      []string       `default:"auto" placeholder:"NAME" help:"Who to measure beside: auto for all that are installed, none, or some of ${peers}; default ${default}."`
 	JSON       string         `placeholder:"FILE" help:"Write the rows to this file; - for standard output, without the table."`
@@ -50,11 +52,19 @@ func (c *benchTransfer) Run(std *stdio) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	report, err := bench.Run(ctx, bench.Options{
-		Fabrics: c.Fabric, Ops: c.Op, Blocks: c.Block, Total: c.Total, Layouts: c.Layout, Checksums: c.Checksum,
+		Fabrics: c.Fabric, Ops: c.Op, Blocks: c.Block, Total: c.Total, Layouts: c.Layout, Checksums: c.Checksum, Protect: c.Protect,
 		Streams: c.Streams, Rounds: c.Rounds, Peers: c.Peers, Dir: c.Dir, PeersDir: c.PeersDir, Pin: c.Pin, Latency: c.Latency,
 		CPUProfile: c.CPUProfile, ServeCommand: []string{self, "bench", "__serve"}, Version: thisBuild().Version,
 		Progress: progressOn(std.err),
 	})
+	if err := measured(ctx, std, err, "transfer"); err != nil {
+		return err
+	}
+	return printReport(std, report, c.JSON)
+}
+
+// measured ends the line of progress and says why a run failed.
+func measured(ctx context.Context, std *stdio, err error, command string) error {
 	if f, isFile := std.err.(*os.File); isFile && isTerminal(f) {
 		fmt.Fprint(std.err, "\r\x1b[K")
 	}
@@ -62,23 +72,69 @@ func (c *benchTransfer) Run(std *stdio) error {
 	case err != nil && ctx.Err() != nil:
 		return errors.New("interrupted: what was measured until then is not reported")
 	case errors.Is(err, bench.ErrOptions):
-		return &failure{err: err, hint: "`meridian bench transfer --help` lists what it takes", status: exitInvalid}
+		return &failure{err: err, hint: "`meridian bench " + command + " --help` lists what it takes", status: exitInvalid}
 	case errors.Is(err, bench.ErrPeer):
 		return &failure{err: err, hint: "--peers auto measures beside what is there", status: exitFailure}
-	case err != nil:
-		return err
 	}
-	return c.print(std, report)
+	return err
 }
 
-func (c *benchTransfer) print(std *stdio, report *bench.Report) error {
-	switch c.JSON {
+// findings is what a measurement found.
+type findings interface {
+	WriteText(w io.Writer) error
+	WriteJSON(w io.Writer) error
+}
+
+// printReport writes a table, or rows into a file, or both.
+func printReport(std *stdio, r findings, file string) error {
+	switch file {
 	case "-":
-		return report.WriteJSON(std.out)
+		return r.WriteJSON(std.out)
 	case "":
-		return report.WriteText(std.out)
+		return r.WriteText(std.out)
 	}
-	return errors.Join(report.WriteText(std.out), writeWhole(c.JSON, report.WriteJSON))
+	return errors.Join(r.WriteText(std.out), writeWhole(file, r.WriteJSON))
+}
+
+type benchHandoff struct {
+	Model      []string       `sep:"none" default:"llama-3.1-70b" placeholder:"MODEL" help:"A model by name, or its shape, e.g. layers=7,kv_heads=4,head_dim=8,dtype=bf16; may be given several times; default ${default}."`
+	Tokens     []bench.Tokens `default:"1k,8k" placeholder:"N" help:"Tokens of a request; 8k means 8 × 1024; default ${default}."`
+	From       string         `default:"tp=4,pp=1,block=16" placeholder:"SIDE" help:"How the prefill engine cuts and keeps the cache; default ${default}."`
+	To         string         `default:"tp=2,pp=2,block=64" placeholder:"SIDE" help:"The same for the decode engine; default ${default}."`
+	Fabric     []string       `default:"tcp" placeholder:"NAME" help:"Fabrics to measure (tcp, host); default ${default}."`
+	Concurrent []int          `default:"1" placeholder:"N" help:"Hand-offs at a time, e.g. 1,64; default ${default}."`
+	Rounds     int            `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	Memory     bench.Size     `default:"1GiB" placeholder:"SIZE" help:"What the cache of either side may take; default ${default}. A run takes about six times that."`
+	Streams    int            `placeholder:"N" help:"Connections of tcp. Default one per core, at most 8."`
+	JSON       string         `placeholder:"FILE" help:"Write the rows to this file; - for standard output, without the table."`
+	Dir        string         `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets (default: the system's directory for temporary files)."`
+}
+
+func (c *benchHandoff) Help() string {
+	return "A prefill engine in a process of its own offers requests; a decode engine in this one accepts and reads them, with tickets, plans, grants " +
+		"and checksums as in service, from real memory to real memory. In the same rounds a plain transfer reads as many bytes, unguarded, " +
+		"in scattered blocks as large as the prefill engine's are in one layer of one rank; several requests also go one by one. Time " +
+		"counts from accepting to having every byte; offers stand before. What arrives in the last round is compared with a direct shard.\n\n" +
+		"A cache that does not fit into --memory is sized down, first to fewer layers, then to fewer tokens, and the report says so.\n\n" +
+		"A SIDE is a list of NAME=VALUE, as for `meridian plan`: tp, pp, block and layout are measured."
+}
+
+func (c *benchHandoff) Run(std *stdio) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	found, err := bench.RunHandOff(ctx, bench.HandOffOptions{
+		Fabrics: c.Fabric, Models: c.Model, Tokens: c.Tokens, From: c.From, To: c.To, Concurrent: c.Concurrent, Memory: c.Memory,
+		Streams: c.Streams, Rounds: c.Rounds, Dir: c.Dir, ServeCommand: []string{self, "bench", "__serve"}, Version: thisBuild().Version,
+		Progress: progressOn(std.err),
+	})
+	if err := measured(ctx, std, err, "handoff"); err != nil {
+		return err
+	}
+	return printReport(std, found, c.JSON)
 }
 
 // progressOn shows where a run is: on a terminal in one line that is written
