@@ -201,9 +201,9 @@ var rooms = map[string]room{
 			"agent": "agents", "fabric": "their fabrics", "fabric/tcp": "between hosts", "fabric/host": "within one",
 			"fabric/file": "to its disks", "meta": "the directory",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "mrdn": "ids", "telemetry": "metrics",
-			"trust": "who the agent is",
+			"transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
-		testsMay: []string{"mem", "meta/memdir"},
+		testsMay: []string{"kv", "mem", "meta/memdir", "reshard"},
 	},
 	"mrdn": {
 		owns: "bytes on the wire: the MRDN v1 frame, the frames of a link",
@@ -252,7 +252,7 @@ var rooms = map[string]room{
 			"config": "config …", "models": "config init --model", "doctor": "doctor",
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
 			"bench": "bench …", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
-			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim",
+			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 		},
 		uses: map[string]string{
 			"github.com/alecthomas/kong": "commands as structs",

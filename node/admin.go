@@ -15,6 +15,7 @@ import (
 
 	"meridian/agent"
 	"meridian/mrdn"
+	"meridian/transceiver/handoff"
 )
 
 // AdminSocket is where the agent of that name answers questions about itself.
@@ -28,7 +29,7 @@ type admin struct {
 	served chan error
 }
 
-func openAdmin(path string, a *agent.Agent) (*admin, error) {
+func openAdmin(path string, n *Agent) (*admin, error) {
 	// A socket that a killed agent left behind answers nobody.
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
@@ -45,27 +46,34 @@ func openAdmin(path string, a *agent.Agent) (*admin, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /transfers", func(w http.ResponseWriter, _ *http.Request) { reply(w, a.Transfers()) })
-	mux.HandleFunc("GET /regions", func(w http.ResponseWriter, _ *http.Request) { reply(w, a.Regions()) })
-	mux.HandleFunc("GET /transfers/{id}", func(w http.ResponseWriter, r *http.Request) {
-		id, err := mrdn.ParseID(r.PathValue("id"))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		record, err := a.Explain(id)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusNotFound)
-			return
-		}
-		reply(w, record)
-	})
+	mux.HandleFunc("GET /transfers", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Transfers()) })
+	mux.HandleFunc("GET /regions", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Regions()) })
+	mux.HandleFunc("GET /handoffs", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Transceiver.Records()) })
+	mux.HandleFunc("GET /transfers/{id}", explainWith(n.Explain))
+	mux.HandleFunc("GET /handoffs/{id}", explainWith(n.Transceiver.Explain))
 	d := &admin{
 		server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second},
 		served: make(chan error, 1),
 	}
 	go func() { d.served <- d.server.Serve(listener) }()
 	return d, nil
+}
+
+// explainWith answers with the record of the id in the path.
+func explainWith[T any](find func(mrdn.ID) (T, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id, err := mrdn.ParseID(r.PathValue("id"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		record, err := find(id)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		reply(w, record)
+	}
 }
 
 func reply(w http.ResponseWriter, v any) {
@@ -85,6 +93,21 @@ func Explain(ctx context.Context, stateDir, name string, id mrdn.ID) (agent.Reco
 	var r agent.Record
 	err := ask(ctx, AdminSocket(stateDir, name), "/transfers/"+id.String(), &r)
 	return r, err
+}
+
+// ExplainHandOff asks a running agent about a hand-off: what it knows of it as
+// the one that gave, the one that took, or both.
+func ExplainHandOff(ctx context.Context, stateDir, name string, id mrdn.ID) ([]handoff.Record, error) {
+	var all []handoff.Record
+	err := ask(ctx, AdminSocket(stateDir, name), "/handoffs/"+id.String(), &all)
+	return all, err
+}
+
+// HandOffs asks a running agent for the records of hand-offs it keeps.
+func HandOffs(ctx context.Context, stateDir, name string) ([]handoff.Record, error) {
+	var all []handoff.Record
+	err := ask(ctx, AdminSocket(stateDir, name), "/handoffs", &all)
+	return all, err
 }
 
 // Transfers asks a running agent for the records it keeps.

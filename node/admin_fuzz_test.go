@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"meridian/agent"
+	"meridian/transceiver"
+	"meridian/transceiver/handoff"
 )
 
 // Whatever somebody writes to the admin socket, it goes on answering.
@@ -29,7 +32,11 @@ func FuzzAdmin(f *testing.F) {
 		f.Fatal(err)
 	}
 	socket := filepath.Join(f.TempDir(), "s")
-	d, err := openAdmin(socket, a)
+	tr, err := transceiver.Open(f.Context(), transceiver.Options{Agent: a, TicketKey: handoff.Key{1}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	d, err := openAdmin(socket, &Agent{Agent: a, Transceiver: tr})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -40,7 +47,7 @@ func FuzzAdmin(f *testing.F) {
 		if err := d.close(ctx); err != nil {
 			f.Error(err)
 		}
-		if err := a.Close(ctx); err != nil {
+		if err := errors.Join(tr.Close(ctx), a.Close(ctx)); err != nil {
 			f.Error(err)
 		}
 	})

@@ -17,8 +17,11 @@ import (
 	"time"
 
 	"meridian/agent"
+	"meridian/fabric"
 	"meridian/meta"
 	"meridian/telemetry"
+	"meridian/transceiver"
+	"meridian/trust"
 )
 
 // AgentOptions says what an agent's process is made of.
@@ -65,6 +68,8 @@ type AgentOptions struct {
 type Agent struct {
 	*agent.Agent
 	Directory meta.Directory
+	// Transceiver hands requests' caches over for engines of this process.
+	Transceiver *transceiver.Transceiver
 
 	proof     proof
 	telemetry *telemetry.Telemetry
@@ -117,6 +122,12 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if err != nil {
 		return err
 	}
+	n.Transceiver, err = transceiver.Open(ctx, transceiver.Options{
+		Agent: n.Agent, TicketKey: n.proof.key.Derive(trust.ForTickets), Logger: o.Logger,
+	})
+	if err != nil {
+		return err
+	}
 	o.Logger.Info("agent is open", "agent", o.Name, "incarnation", n.Incarnation().String(), "proof", n.Proof())
 	n.telemetry, err = telemetry.Open(ctx, telemetry.Options{
 		Build: o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Sources: []telemetry.Source{agentSource(n.Agent)}, Logger: o.Logger,
@@ -124,9 +135,13 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if err != nil {
 		return err
 	}
-	n.admin, err = openAdmin(AdminSocket(o.StateDir, o.Name), n.Agent)
+	n.admin, err = openAdmin(AdminSocket(o.StateDir, o.Name), n)
 	return err
 }
+
+// Notifications is where peers' notifications arrive that are not about
+// hand-offs.
+func (n *Agent) Notifications() <-chan fabric.Notification { return n.Transceiver.Rest() }
 
 // Proof says what the agent proves itself with to peers over tcp.
 func (n *Agent) Proof() string { return n.proof.String() }
@@ -145,6 +160,9 @@ func (n *Agent) Close(ctx context.Context) error {
 	}
 	if n.telemetry != nil {
 		errs = append(errs, n.telemetry.Close(ctx))
+	}
+	if n.Transceiver != nil {
+		errs = append(errs, n.Transceiver.Close(ctx))
 	}
 	if n.Agent != nil {
 		errs = append(errs, n.Agent.Close(ctx))

@@ -24,6 +24,7 @@ import (
 	"meridian/mrdn"
 	"meridian/node"
 	"meridian/telemetry"
+	"meridian/transceiver/handoff"
 	"meridian/trust"
 )
 
@@ -324,7 +325,7 @@ func (c *peersCommand) line(std *stdio, what string, r agent.AgentRecord) error 
 }
 
 type explainCommand struct {
-	ID    string `arg:"" optional:"" help:"Id of a transfer; without one, the transfers that are remembered are listed."`
+	ID    string `arg:"" optional:"" help:"Id of a transfer or of a hand-off; without one, those that are remembered are listed."`
 	State string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
 	Agent string `placeholder:"NAME" help:"Ask this agent only (default: every agent of this user)."`
 	JSON  bool   `help:"Print one JSON object."`
@@ -371,25 +372,59 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 		_, err = io.WriteString(std.out, record.String())
 		return err
 	}
+	if told, err := c.handOff(ctx, std, dir, names, id); told {
+		return err
+	}
 	return errors.Join(errs...)
 }
 
+// handOff tells of a hand-off as every agent that took part knows it.
+func (c *explainCommand) handOff(ctx context.Context, std *stdio, dir string, names []string, id mrdn.ID) (told bool, err error) {
+	records := []handoff.Record{}
+	for _, name := range names {
+		known, err := node.ExplainHandOff(ctx, dir, name, id)
+		if err == nil {
+			records = append(records, known...)
+		}
+	}
+	if c.JSON && len(records) > 0 {
+		return true, std.writeJSON(map[string]any{"handoffs": records})
+	}
+	for i := range records {
+		if _, err := io.WriteString(std.out, records[i].String()); err != nil {
+			return true, err
+		}
+	}
+	return len(records) > 0, nil
+}
+
 func (c *explainCommand) list(ctx context.Context, std *stdio, dir string, names []string) error {
-	all := []agent.Record{}
+	all, handOffs := []agent.Record{}, []handoff.Record{}
 	for _, name := range names {
 		records, err := node.Transfers(ctx, dir, name)
 		if err != nil {
 			return err
 		}
 		all = append(all, records...)
+		given, err := node.HandOffs(ctx, dir, name)
+		if err != nil {
+			return err
+		}
+		handOffs = append(handOffs, given...)
 	}
 	if c.JSON {
-		return std.writeJSON(map[string]any{"transfers": all})
+		return std.writeJSON(map[string]any{"transfers": all, "handoffs": handOffs})
 	}
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "TRANSFER\tOP\tPEER\tBYTES\tFABRIC\tSTATE")
 	for _, r := range all {
 		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%s\t%v\n", r.ID, r.Op, r.Peer, r.Bytes, r.Fabric, r.State)
+	}
+	if len(handOffs) > 0 {
+		fmt.Fprintln(table, "\nHAND-OFF\tAS\tPEER\tBYTES\tTOKENS\tPROBLEM")
+	}
+	for _, r := range handOffs {
+		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%d\t%s\n", r.Transfer, r.As, r.Peer, r.Bytes, r.Tokens, cmp.Or(r.Problem, "none"))
 	}
 	return table.Flush()
 }

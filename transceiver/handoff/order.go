@@ -28,6 +28,17 @@ func (r Role) String() string {
 // MarshalText writes r as String does.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
+// UnmarshalText reads what MarshalText wrote.
+func (r *Role) UnmarshalText(text []byte) error {
+	for _, role := range []Role{Source, Destination} {
+		if role.String() == string(text) {
+			*r = role
+			return nil
+		}
+	}
+	return fmt.Errorf("handoff: unknown role %q", text)
+}
+
 // OrderKind is what a home wants of a hand.
 type OrderKind uint8
 
