@@ -66,20 +66,27 @@ func iperfVersion(ctx context.Context) string {
 }
 
 // connect waits until the server answers.
-func (p *iperf) connect(ctx context.Context) (err error) {
+func (p *iperf) connect(ctx context.Context) error {
+	_, err := p.persist(ctx, 1<<20, false)
+	return err
+}
+
+// persist runs the client until the server takes it: it does not listen for a
+// moment when it starts, nor after each client.
+func (p *iperf) persist(ctx context.Context, bytes int, pinned bool) (rate float64, err error) {
 	for range 50 {
-		if _, err = p.client(ctx, 1<<20, false); err == nil {
-			return nil
+		if rate, err = p.client(ctx, bytes, pinned); err == nil {
+			return rate, nil
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("iperf3's server %w: %v", ErrGone, p.server.ProcessState)
+			return 0, fmt.Errorf("iperf3's server %w: %v", ErrGone, p.server.ProcessState)
 		case <-ctx.Done():
-			return ctx.Err()
+			return 0, ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	return err
+	return 0, err
 }
 
 func (p *iperf) client(ctx context.Context, bytes int, pinned bool) (float64, error) {
@@ -117,7 +124,7 @@ func (p *iperf) client(ctx context.Context, bytes int, pinned bool) (float64, er
 func (p *iperf) name() string { return "iperf3" }
 
 func (p *iperf) round(ctx context.Context, pinned bool) (float64, error) {
-	return p.client(ctx, iperfBytes, pinned)
+	return p.persist(ctx, iperfBytes, pinned)
 }
 
 // Bytes without a place need neither loading nor checking.

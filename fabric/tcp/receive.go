@@ -58,11 +58,11 @@ func (s *stream) readLoop() error {
 			if err := s.end.Frame(s, frame, body); err != nil {
 				return err
 			}
-			s.awaitReader()
 			if s.slow != nil {
 				time.Sleep(s.slow())
 			}
 		}
+		s.awaitReader()
 	}
 }
 

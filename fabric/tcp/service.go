@@ -56,8 +56,8 @@ func (f *Fabric) join(conn net.Conn, hello mrdn.Hello) (*service, *stream, error
 	return v, s, nil
 }
 
-// maxLinks of one peer: it needs one, and another while the first is dying.
-const maxLinks = 16
+// maxLinks of one peer: it needs one, and others while the first is dying.
+const maxLinks = 4
 
 // linksOf counts a peer's links. mu is held.
 func (f *Fabric) linksOf(agent string) (n int) {

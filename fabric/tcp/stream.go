@@ -121,7 +121,7 @@ func (s *stream) Close() {
 }
 
 // maxUnread bounds the answers that wait for a peer which does not read them.
-const maxUnread = 256 << 10
+const maxUnread = 64 << 10
 
 // awaitReader holds a serving stream's reader back until the peer has read its
 // answers. The posting side never waits so, or both could wait for each other.
