@@ -8,6 +8,8 @@ PYTHON  ?= python3
 VENV    := .venv
 VPYTHON := $(VENV)/bin/python
 FUZZTIME ?= 30s
+# Resharding is proven by count: so many random configurations, on real bytes.
+RESHARD_FUZZ ?= 100000x
 SOAK_MINUTES ?= 10
 BENCH   ?= .
 
@@ -41,12 +43,13 @@ test-real: venv build ## tests against real components: shells today; peers, eng
 	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian $(GO) run ./tally -real -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
 
 .PHONY: fuzz
-fuzz: ## every fuzz target for FUZZTIME each (30s)
+fuzz: ## every fuzz target for FUZZTIME each (30s); resharding for RESHARD_FUZZ configurations (100000x)
 	@set -e; for package in $$($(GO) list ./...); do \
 	  listed=$$($(GO) test -list '^Fuzz' $$package) || { echo "$$listed"; exit 1; }; \
 	  for target in $$(grep '^Fuzz' <<<"$$listed" || true); do \
 	    echo "== $$package $$target"; \
-	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$package; \
+	    spent=$(FUZZTIME); [ $$target != FuzzTransfer ] || spent=$(RESHARD_FUZZ); \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $$spent $$package; \
 	  done; done
 
 .PHONY: bench
