@@ -55,6 +55,16 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Dress says of an error which operation with which peer it ended, unless it
+// says so already.
+func Dress(op string, p Peer, err error) error {
+	var already *Error
+	if errors.As(err, &already) {
+		return err
+	}
+	return &Error{Op: op, Peer: p.Name, Err: err}
+}
+
 // sentinels in the order in which ToCode looks for them: an error that wraps
 // two has the code of the first.
 var sentinels = []struct {

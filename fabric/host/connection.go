@@ -131,7 +131,7 @@ func (c *connection) startRead(id mrdn.ID, post *posted) *job {
 		c.shelf.release(loans)
 		if !post.asked {
 			post.asked = true
-			c.wire.send(mrdn.Ask{ID: id, Grant: post.grant, List: remote.AppendTo(nil)}.Append(nil))
+			c.ask(id, post)
 		}
 		return nil
 	}
@@ -150,6 +150,16 @@ func (c *connection) startRead(id mrdn.ID, post *posted) *job {
 		begin: func() bool { return c.leaving(id) }, ended: func(err error) { c.arrived(id, err) },
 	}
 	return post.job
+}
+
+// ask asks the peer whether a read may be.
+func (c *connection) ask(id mrdn.ID, post *posted) {
+	cut := post.prepared.Plan.(*plan)
+	if err := cut.tooLong(); err != nil {
+		c.carryOut(c.machine.Failed(id, err))
+		return
+	}
+	c.wire.send(mrdn.Ask{ID: id, Grant: post.grant, List: cut.to}.Append(nil))
 }
 
 // startWrite lends what the peer lacks and asks it to copy.

@@ -71,13 +71,7 @@ func (l *link) connected(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-func (l *link) error(op string, err error) error {
-	var already *fabric.Error
-	if errors.As(err, &already) {
-		return err
-	}
-	return &fabric.Error{Op: op, Peer: l.peer.Name, Err: err}
-}
+func (l *link) error(op string, err error) error { return fabric.Dress(op, l.peer, err) }
 
 // drop forgets a connection that was lost.
 func (l *link) drop(c *connection, err error) {
@@ -92,8 +86,16 @@ func (l *link) drop(c *connection, err error) {
 	}
 }
 
-// plan is what Prepare works out once for a write: both lists as they are sent.
+// plan is what Prepare works out once: the lists as they are sent. A read sends
+// only where it wants to read, and only to a peer that wants to be asked.
 type plan struct{ from, to []byte }
+
+func (p *plan) tooLong() error {
+	if max(len(p.from), len(p.to)) <= mrdn.MaxLinkFrame/2 {
+		return nil
+	}
+	return fmt.Errorf("%w: the list does not fit one request; split it", fabric.ErrBusy)
+}
 
 // Prepare checks a request.
 func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
@@ -101,13 +103,15 @@ func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepare
 	if err != nil {
 		return nil, l.error("prepare", err)
 	}
-	if op == fabric.Write {
-		cut := &plan{from: local.AppendTo(nil), to: remote.AppendTo(nil)}
-		if max(len(cut.from), len(cut.to)) > mrdn.MaxLinkFrame/2 {
-			p.Release()
-			return nil, l.error("prepare", fmt.Errorf("%w: %d pieces do not fit one request; split the list", fabric.ErrBusy, max(local.Pieces(), remote.Pieces())))
-		}
-		p.Plan = cut
+	cut := &plan{to: remote.AppendTo(nil)}
+	p.Plan = cut
+	if op == fabric.Read {
+		return p, nil
+	}
+	cut.from = local.AppendTo(nil)
+	if err := cut.tooLong(); err != nil {
+		p.Release()
+		return nil, l.error("prepare", err)
 	}
 	return p, nil
 }

@@ -122,13 +122,7 @@ func (l *link) attempt(ctx context.Context, pause time.Duration) (*connection, e
 	return c, nil
 }
 
-func (l *link) error(op string, err error) error {
-	var already *fabric.Error
-	if errors.As(err, &already) {
-		return err
-	}
-	return &fabric.Error{Op: op, Peer: l.peer.Name, Err: err}
-}
+func (l *link) error(op string, err error) error { return fabric.Dress(op, l.peer, err) }
 
 // drop forgets a connection that was lost.
 func (l *link) drop(c *connection, err error) {
