@@ -20,16 +20,18 @@ type setting struct {
 type checker struct {
 	document *document
 	settings map[string]setting // by dotted path
-	models   []string           // names of [model.*], sorted
-	faults   []Fault
+	// tables are the paths of the tables of sections that can have several, by
+	// section: of named ones sorted, of listed ones in the file's order.
+	tables map[string][]string
+	faults []Fault
 	// broken paths had a fault; rules that need them stay silent.
 	broken map[string]bool
 }
 
 func newChecker() *checker {
-	c := &checker{settings: make(map[string]setting), broken: make(map[string]bool)}
+	c := &checker{settings: make(map[string]setting), broken: make(map[string]bool), tables: make(map[string][]string)}
 	for _, s := range Schema() {
-		if !s.Named {
+		if !s.many() {
 			c.setDefaults(s, s.Name)
 		}
 	}
@@ -56,7 +58,7 @@ func (c *checker) file() {
 	for _, name := range slices.Sorted(maps.Keys(d.values)) {
 		path := quoteKey(name)
 		section, known := findSection(name)
-		if !known {
+		if !known || section.Listed {
 			c.fault(Fault{Path: path, Source: d.source, Reason: "unknown section", Nearest: nearest(name, names)}, d.keys[path])
 			continue
 		}
@@ -67,13 +69,32 @@ func (c *checker) file() {
 			for _, entry := range slices.Sorted(maps.Keys(table)) {
 				entryPath := path + "." + quoteKey(entry)
 				if fields, ok := c.table(entryPath, table[entry]); ok {
-					c.models = append(c.models, entryPath)
-					c.setDefaults(section, entryPath)
-					c.fields(section, entryPath, "", fields)
+					c.newTable(section, entryPath, fields)
 				}
 			}
 		default:
 			c.fields(section, path, "", table)
+		}
+	}
+}
+
+func (c *checker) newTable(s Section, path string, fields map[string]any) {
+	c.tables[s.Name] = append(c.tables[s.Name], path)
+	c.setDefaults(s, path)
+	c.fields(s, path, "", fields)
+}
+
+// list checks the tables of a listed section.
+func (c *checker) list(s Section, value any) {
+	tables, isList := value.([]any)
+	if !isList {
+		c.fault(Fault{Path: s.Name, Source: c.document.source, Reason: "must be a list of tables: " + s.header(), Given: display(value)}, c.document.at(s.Name))
+		return
+	}
+	for i, entry := range tables {
+		path := fmt.Sprintf("%s[%d]", s.Name, i)
+		if fields, ok := c.table(path, entry); ok {
+			c.newTable(s, path, fields)
 		}
 	}
 }
@@ -96,6 +117,9 @@ func (c *checker) fields(s Section, path, prefix string, table map[string]any) {
 		switch {
 		case known && !strings.Contains(key, "."):
 			c.set(field, keyPath, table[key], FromFile, c.document.source)
+		case isListed(keyPath):
+			section, _ := findSection(keyPath)
+			c.list(section, table[key])
 		case s.hasSubtable(name) && !strings.Contains(key, "."):
 			if inner, ok := c.table(keyPath, table[key]); ok {
 				c.fields(s, path, name+".", inner)
@@ -104,7 +128,7 @@ func (c *checker) fields(s Section, path, prefix string, table map[string]any) {
 			c.fault(Fault{
 				Path: keyPath, Source: c.document.source, Reason: "unknown field",
 				Nearest: strings.TrimPrefix(nearest(name, s.fieldNames()), prefix),
-			}, c.document.keys[keyPath])
+			}, c.document.key(keyPath))
 		}
 	}
 }
@@ -128,7 +152,9 @@ func (c *checker) set(f Field, path string, value any, origin Origin, source str
 func sectionNames() []string {
 	var names []string
 	for _, s := range Schema() {
-		names = append(names, s.Name)
+		if !s.Listed {
+			names = append(names, s.Name)
+		}
 	}
 	return names
 }
@@ -139,6 +165,11 @@ func (s Section) fieldNames() []string {
 		names = append(names, f.Name)
 	}
 	return names
+}
+
+func isListed(path string) bool {
+	s, known := findSection(path)
+	return known && s.Listed
 }
 
 func (s Section) hasSubtable(name string) bool {
@@ -204,6 +235,11 @@ func (f Field) check(value any) (any, []problem) {
 				return v, nil
 			}
 			return bad("must be host:port with a port from 0 to 65535, or empty")
+		case Publisher:
+			if v == Auto || v == None || hasPort(publisherPattern, v) {
+				return v, nil
+			}
+			return bad("must be tcp://host:port, ipc:///path, " + quote(Auto) + " or " + quote(None))
 		}
 	case []any:
 		switch f.Kind {
@@ -211,6 +247,10 @@ func (f Field) check(value any) (any, []problem) {
 			return checkList(v, tokenID)
 		case Texts:
 			return checkList(v, markerText)
+		case UserIDs:
+			return checkList(v, userID)
+		case Paths:
+			return checkPaths(v)
 		case Enums:
 			return f.choices(v)
 		}
@@ -219,14 +259,14 @@ func (f Field) check(value any) (any, []problem) {
 }
 
 func (f Field) inRange(v float64, given, normal any) (any, []problem) {
-	if !f.Range.Contains(v) {
-		reason := "must be " + f.Range.String()
-		if f.Range == (Range{}) {
-			reason = "must be a finite number"
-		}
-		return nil, []problem{{index: -1, reason: reason, given: given}}
+	if f.Range.Contains(v) {
+		return normal, nil
 	}
-	return normal, nil
+	reason := "must be " + f.Range.String()
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		reason = strings.TrimSpace("must be a finite number " + f.Range.String())
+	}
+	return nil, []problem{{index: -1, reason: reason, given: given}}
 }
 
 func (f Field) choice(v string) (any, []problem) {
@@ -288,6 +328,14 @@ func tokenID(element any) (uint32, string) {
 	return uint32(id), ""
 }
 
+func userID(element any) (uint32, string) {
+	id, ok := element.(int64)
+	if !ok || id < 0 || id >= math.MaxUint32 {
+		return 0, "must be a user id from 0 to 4294967294"
+	}
+	return uint32(id), ""
+}
+
 func markerText(element any) (string, string) {
 	text, ok := element.(string)
 	if !ok || text == "" {
@@ -296,11 +344,30 @@ func markerText(element any) (string, string) {
 	return text, ""
 }
 
-// Both grammars are small on purpose: the same expressions judge in Python, and
+// checkPaths takes paths, each once.
+func checkPaths(list []any) (any, []problem) {
+	seen := make(map[string]bool)
+	return checkList(list, func(element any) (string, string) {
+		path, _ := element.(string)
+		switch {
+		case !pathPattern.MatchString(path):
+			return "", "must be the path of one endpoint, such as /tokenize"
+		case seen[path]:
+			return "", "must not stand there twice"
+		}
+		seen[path] = true
+		return path, ""
+	})
+}
+
+// These grammars are small on purpose: the same expressions judge in Python, and
 // two URL libraries would not agree on the corners. A last group is the port.
 var (
 	endpointPattern = regexp.MustCompile(`^https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::0*([0-9]{1,5}))?(?:/[!$&->@-~]*)?$`)
 	listenPattern   = regexp.MustCompile(`^(?:\[[^\[\]]*\]|[^:\[\]]*):0*([0-9]{1,5})$`)
+	// publisherPattern has no port for a path of the system.
+	publisherPattern = regexp.MustCompile(`^(?:tcp://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+|\*):0*([0-9]{1,5})|ipc://[!-~]+)$`)
+	pathPattern      = regexp.MustCompile(`^(?:/[A-Za-z0-9._~-]+)+$`)
 )
 
 func hasPort(pattern *regexp.Regexp, text string) bool {
@@ -332,7 +399,7 @@ func display(value any) string {
 	case []any:
 		return fmt.Sprintf("a list of %d", len(v))
 	case float64:
-		text = strconv.FormatFloat(v, 'g', -1, 64)
+		text = floatText(v)
 	default:
 		text = fmt.Sprint(v)
 	}

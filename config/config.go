@@ -14,8 +14,10 @@ type Config struct {
 	Disagg    Disagg           `toml:"disagg"`
 	Model     map[string]Model `toml:"model"`
 	Agent     Agent            `toml:"agent"`
+	Door      Door             `toml:"door"`
 	TLS       TLS              `toml:"tls"`
 	Directory Directory        `toml:"directory"`
+	Gateway   Gateway          `toml:"gateway"`
 	Telemetry Telemetry        `toml:"telemetry"`
 	Logging   Logging          `toml:"logging"`
 }
@@ -94,6 +96,48 @@ type Directory struct {
 	Endpoint string `toml:"endpoint"`
 }
 
+// Door is the table [door].
+type Door struct {
+	AllowUIDs  []uint32 `toml:"allow_uids"`
+	RequireLeg bool     `toml:"require_leg"`
+}
+
+// Gateway is the table [gateway].
+type Gateway struct {
+	Listen              string    `toml:"listen"`
+	AdminListen         string    `toml:"admin_listen"`
+	Insecure            bool      `toml:"insecure"`
+	TLSCert             string    `toml:"tls_cert"`
+	TLSKey              string    `toml:"tls_key"`
+	APIKeyFile          string    `toml:"api_key_file"`
+	ProxyPaths          []string  `toml:"proxy_paths"`
+	Resume              bool      `toml:"resume"`
+	DirectPromptTokens  int64     `toml:"direct_prompt_tokens"`
+	PromiseTokens       int64     `toml:"promise_tokens"`
+	PrefixAffinity      float64   `toml:"prefix_affinity"`
+	MaxBodyBytes        int64     `toml:"max_body_bytes"`
+	MaxRunning          int64     `toml:"max_running"`
+	MaxWaiting          int64     `toml:"max_waiting"`
+	QueueTimeoutMs      int64     `toml:"queue_timeout_ms"`
+	ClientTimeoutMs     int64     `toml:"client_timeout_ms"`
+	PrefillTimeoutMs    int64     `toml:"prefill_timeout_ms"`
+	FirstTokenTimeoutMs int64     `toml:"first_token_timeout_ms"`
+	AnswerTimeoutMs     int64     `toml:"answer_timeout_ms"`
+	StallTimeoutMs      int64     `toml:"stall_timeout_ms"`
+	Backend             []Backend `toml:"backend"`
+}
+
+// Backend is one table [[gateway.backend]].
+type Backend struct {
+	URL            string `toml:"url"`
+	Role           string `toml:"role"`
+	Engine         string `toml:"engine"`
+	APIKeyFile     string `toml:"api_key_file"`
+	KVEvents       string `toml:"kv_events"`
+	KVEventsReplay string `toml:"kv_events_replay"`
+	KVEventsRanks  int64  `toml:"kv_events_ranks"`
+}
+
 // Telemetry is the table [telemetry].
 type Telemetry struct {
 	PrometheusListen string `toml:"prometheus_listen"`
@@ -136,10 +180,15 @@ func Defaults() *Config { return decode(newChecker().settings, nil) }
 
 // decode fills a Config from checked settings. The schema and the structs are
 // held together by a test, so a field without a setting keeps its zero value.
-func decode(settings map[string]setting, models []string) *Config {
-	c := &Config{Model: make(map[string]Model, len(models))}
+func decode(settings map[string]setting, tables map[string][]string) *Config {
+	c := &Config{Model: make(map[string]Model, len(tables[model.Name]))}
 	fill(reflect.ValueOf(c).Elem(), "", settings)
-	for _, path := range models {
+	for _, path := range tables[gatewayBackend.Name] {
+		var b Backend
+		fill(reflect.ValueOf(&b).Elem(), path+".", settings)
+		c.Gateway.Backend = append(c.Gateway.Backend, b)
+	}
+	for _, path := range tables[model.Name] {
 		var m Model
 		fill(reflect.ValueOf(&m).Elem(), path+".", settings)
 		c.Model[unquoteKey(strings.TrimPrefix(path, model.Name+"."))] = m

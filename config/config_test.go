@@ -29,7 +29,7 @@ func defaults(t *testing.T) *Loaded {
 func TestStructsMatchTheSchema(t *testing.T) {
 	types := map[Kind]any{
 		Bool: false, Int: int64(0), Float: 0.0, Text: "", Enum: "", Size: Bytes{},
-		Tokens: []uint32(nil), Texts: []string(nil), Enums: []string(nil), Endpoint: "", Listen: "",
+		Tokens: []uint32(nil), Texts: []string(nil), Enums: []string(nil), Endpoint: "", Listen: "", UserIDs: []uint32(nil), Publisher: "", Paths: []string(nil),
 	}
 	want := make(map[string]reflect.Type)
 	for _, s := range Schema() {
@@ -45,7 +45,7 @@ func TestStructsMatchTheSchema(t *testing.T) {
 			path := prefix + f.Tag.Get("toml")
 			switch {
 			case f.Tag.Get("toml") == "-":
-			case f.Type.Kind() == reflect.Map:
+			case f.Type.Kind() == reflect.Map || f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct:
 				walk(f.Type.Elem(), path+".")
 			case f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[Bytes]():
 				walk(f.Type, path+".")
@@ -71,7 +71,7 @@ func TestEveryFieldIsDescribedAndItsDefaultIsValid(t *testing.T) {
 				t.Errorf("%s has no text or kind", path)
 			}
 			if f.Default == nil {
-				if !s.Named {
+				if !s.many() {
 					t.Errorf("%s has no default", path)
 				}
 				continue
@@ -95,8 +95,19 @@ func TestDefaults(t *testing.T) {
 		Disagg:    Disagg{Fabric: "none", OffloadThresholdBlocks: 4},
 		Model:     map[string]Model{},
 		Agent:     Agent{Name: "auto", Fabrics: []string{"host", "file", "tcp"}, Listen: "127.0.0.1:0", Advertise: "auto", MaxStrangers: 256, HandshakeTimeoutMs: 5000, MaxGrants: 65536, StateDir: "auto"},
+		Door:      Door{AllowUIDs: []uint32{}},
 		TLS:       TLS{Mode: "auto", CA: "auto", Cert: "auto", Key: "auto"},
 		Directory: Directory{Endpoint: "auto"},
+		Gateway: Gateway{
+			Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:0", TLSCert: "none", TLSKey: "none", APIKeyFile: "none",
+			ProxyPaths: []string{
+				"/tokenize", "/detokenize", "/version", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+				"/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
+			},
+			Resume:             true,
+			DirectPromptTokens: 256, PromiseTokens: 4096, PrefixAffinity: 1, MaxBodyBytes: 8 << 20, MaxRunning: 1024, MaxWaiting: 1024, QueueTimeoutMs: 30_000,
+			ClientTimeoutMs: 10_000, PrefillTimeoutMs: 120_000, FirstTokenTimeoutMs: 120_000, AnswerTimeoutMs: 600_000, StallTimeoutMs: 30_000,
+		},
 		Telemetry: Telemetry{PrometheusListen: "127.0.0.1:9464", OTLPEndpoint: "http://127.0.0.1:4318"},
 		Logging:   Logging{Level: "info", Format: "text"},
 	}
@@ -217,7 +228,7 @@ func TestFaultsPointAtTheirPlace(t *testing.T) {
 	want := strings.Join([]string{
 		`f.toml:2:1: scheduler.max_think_tokns: unknown field; did you mean max_think_tokens?`,
 		`f.toml:3:20: scheduler.min_think_tokens: must be < scheduler.max_think_tokens, which is 32768; got 40000`,
-		`f.toml:4:24: scheduler.think_tpot_budget_ms: must be > 0; got NaN`,
+		`f.toml:4:24: scheduler.think_tpot_budget_ms: must be a finite number > 0; got nan`,
 		`f.toml:5:2: disagg.fabric: must name a fabric while disagg.enabled is true; use "meridian"; got "none"`,
 		`f.toml:9:3: model.qwen3.think_start_token_ids[1]: must be a token id from 0 to 4294967295; got -2`,
 		`f.toml:10:11: model.qwen3.channel.answer: must be given, because the other channel fields are`,
@@ -254,6 +265,7 @@ func TestNearest(t *testing.T) {
 	names := []string{"enabled", "fabric", "offload_threshold_blocks"}
 	for typo, want := range map[string]string{
 		"enable": "enabled", "fabrics": "fabric", "offload_treshold_block": "offload_threshold_blocks", "zebra": "", "": "",
+		"ENABLED": "enabled", "Fabric": "fabric", "f": "", "ab": "",
 	} {
 		if got := nearest(typo, names); got != want {
 			t.Errorf("%q: got %q, want %q", typo, got, want)
@@ -261,8 +273,32 @@ func TestNearest(t *testing.T) {
 	}
 }
 
+func TestFaultsDoNotContradictThemselves(t *testing.T) {
+	for text, want := range map[string]string{
+		"[entropy]\nrpdi_threshold = inf":           "must be a finite number > 1; got inf",
+		"[entropy]\nema_alpha = -inf":               "must be a finite number > 0 and ≤ 1; got -inf",
+		"[entropy]\nema_alpha = 1e300":              "must be > 0 and ≤ 1; got 1e+300",
+		"[scheduler]\nmax_think_tokens = 1024.0":    "must be an integer; got 1024.0",
+		"[gateway]\nmax_running = 1048577":          "must be ≥ 1 and ≤ 1048576; got 1048577",
+		"[logging]\nlevel = \"INFO\"":               "; got \"INFO\"; did you mean info?",
+		"[tls]\nmode = \"on\"":                      "must be one of \"auto\", \"off\", \"required\"; got \"on\"",
+		"[model.m]\nthink_end_token_ids = [1, 2.0]": "must be a token id from 0 to 4294967295; got 2.0",
+	} {
+		_, err := Parse("f.toml", []byte(text))
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%q: %v, want …%s", text, err, want)
+		}
+	}
+	file := "../testdata/config/bad/tokenizer-needs-several-ids.toml"
+	_, err := Load(Options{Path: file, Environ: []string{}})
+	if err == nil || !strings.Contains(err.Error(), `"</think><think>" is several tokens, [8, 7]; leave the ids out; got [8, 7]`) {
+		t.Errorf("%s: %v", file, err)
+	}
+}
+
 func TestExplain(t *testing.T) {
-	l, err := Parse("mine.toml", []byte("[scheduler]\nmax_think_tokens = 4096\n[model.qwen3]\nsource = \"here\"\n[model.\"a.b\"]\nsource = \"there\"\n"))
+	l, err := Parse("mine.toml", []byte("[scheduler]\nmax_think_tokens = 4096\n[model.qwen3]\nsource = \"here\"\n[model.\"a.b\"]\nsource = \"there\"\n"+
+		"[[gateway.backend]]\nurl = \"http://h:1\"\n[[gateway.backend]]\nurl = \"http://h:2\"\nrole = \"prefill\"\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,6 +314,10 @@ func TestExplain(t *testing.T) {
 		"model.channel.open":         {"<|channel|>"},
 		"model.qwen3.source":         {`"here" (mine.toml)`},
 		`model."a.b".source`:         {`"there" (mine.toml)`},
+		"gateway.backend":            {"[[gateway.backend]]", "role"},
+		"gateway.backend.role":       {`"decode"`, `"both"`},
+		"gateway.backend[1].role":    {`"prefill" (mine.toml)`},
+		"gateway.backend[0].role":    {`"both" (default)`},
 	} {
 		text, err := Explain(path, l)
 		if err != nil {
@@ -292,7 +332,7 @@ func TestExplain(t *testing.T) {
 	for path, want := range map[string]string{
 		"schedular": "did you mean scheduler?", "scheduler.max_think_token": "did you mean scheduler.max_think_tokens?",
 		"model.sourc": "did you mean model.source?", "model.channel.opn": "did you mean model.channel.open?",
-		"model.qwen3.sourc": "did you mean model.source?", "": "unknown section",
+		"model.qwen3.sourc": "did you mean model.source?", "": "unknown section", "gateway.backend.rol": "did you mean gateway.backend.role?",
 	} {
 		if _, err := Explain(path, l); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
@@ -329,7 +369,8 @@ func TestHint(t *testing.T) {
 
 func TestShow(t *testing.T) {
 	text := "[scheduler]\nmax_think_tokens = 4096\n[model.\"a b\"]\nthink_end_token_ids = [1, 2]\nchannel = {}\n" +
-		"[model.\"\\u0000\\u0007\\u200b\\U000e0001\"]\nsource = \"\\u0007\\u000b\\b\\f\\u001b\\u007f\\u0085\\u202e\\\"\\\\é\"\n"
+		"[model.\"\\u0000\\u0007\\u200b\\U000e0001\"]\nsource = \"\\u0007\\u000b\\b\\f\\u001b\\u007f\\u0085\\u202e\\\"\\\\é\"\n" +
+		"[door]\nallow_uids = [0, 1000]\n[[gateway.backend]]\nurl = \"http://h:1\"\nengine = \"e0\"\n[[gateway.backend]]\nurl = \"http://h:2\"\n"
 	l, err := Parse("mine.toml", []byte(text))
 	if err != nil {
 		t.Fatal(err)

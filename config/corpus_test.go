@@ -87,13 +87,18 @@ func shown(value any) string {
 
 // asRead is a value as a file would give it.
 func asRead(value any) any {
-	list, isList := value.([]string)
-	if !isList {
+	read := []any{}
+	switch list := value.(type) {
+	case []string:
+		for i := range list {
+			read = append(read, list[i])
+		}
+	case []uint32:
+		for i := range list {
+			read = append(read, int64(list[i]))
+		}
+	default:
 		return value
-	}
-	read := make([]any, len(list))
-	for i := range list {
-		read[i] = list[i]
 	}
 	return read
 }

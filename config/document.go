@@ -19,6 +19,8 @@ type document struct {
 	values map[string]any
 	keys   map[string]position // by dotted path
 	places map[string]position // of the value, by dotted path
+	// lists counts the tables of each list of tables, while they are located.
+	lists map[string]int
 }
 
 // parseDocument reads TOML. What is no TOML, or defines a key twice, is one
@@ -28,7 +30,7 @@ func parseDocument(source string, data []byte) (*document, []Fault) {
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	d := &document{
 		source: source, values: make(map[string]any),
-		keys: make(map[string]position), places: make(map[string]position),
+		keys: make(map[string]position), places: make(map[string]position), lists: make(map[string]int),
 	}
 	if err := toml.Unmarshal(data, &d.values); err != nil {
 		fault := Fault{Source: source, Reason: "not valid TOML: " + strings.TrimPrefix(err.Error(), "toml: ")}
@@ -47,24 +49,38 @@ func parseDocument(source string, data []byte) (*document, []Fault) {
 func (d *document) locate(data []byte) {
 	var p unstable.Parser
 	p.Reset(data)
-	var table []string
+	table := ""
 	for p.NextExpression() {
 		switch e := p.Expression(); e.Kind {
-		case unstable.Table, unstable.ArrayTable:
-			table = d.locateKey(&p, nil, e.Key())
+		case unstable.Table:
+			table = d.locateKey(&p, "", e.Key())
+		case unstable.ArrayTable:
+			table = d.locateList(&p, e.Key())
 		case unstable.KeyValue:
 			d.locateKeyValue(&p, table, e)
 		}
 	}
 }
 
-func (d *document) locateKeyValue(p *unstable.Parser, table []string, e *unstable.Node) {
+// locateList notes the place of another table of a list, and returns its path.
+func (d *document) locateList(p *unstable.Parser, key unstable.Iterator) string {
+	var place position
+	for parts := key; parts.Next(); {
+		place = startOf(p, parts.Node())
+	}
+	list := d.locateKey(p, "", key)
+	path := fmt.Sprintf("%s[%d]", list, d.lists[list])
+	d.lists[list]++
+	d.keys[path] = place
+	return path
+}
+
+func (d *document) locateKeyValue(p *unstable.Parser, table string, e *unstable.Node) {
 	path := d.locateKey(p, table, e.Key())
 	value := e.Value()
-	dotted := dottedPath(path)
-	d.places[dotted] = d.keys[dotted]
+	d.places[path] = d.keys[path]
 	if value.Raw.Length > 0 {
-		d.places[dotted] = startOf(p, value)
+		d.places[path] = startOf(p, value)
 	}
 	index := 0
 	for children := value.Children(); children.Next(); {
@@ -74,20 +90,28 @@ func (d *document) locateKeyValue(p *unstable.Parser, table []string, e *unstabl
 			d.locateKeyValue(p, path, child)
 		case value.Kind == unstable.Array && child.Kind != unstable.Comment:
 			if child.Raw.Length > 0 {
-				d.places[fmt.Sprintf("%s[%d]", dotted, index)] = startOf(p, child)
+				d.places[fmt.Sprintf("%s[%d]", path, index)] = startOf(p, child)
 			}
 			index++
 		}
 	}
 }
 
-// locateKey notes the place of each part of a key the first time it is seen.
-func (d *document) locateKey(p *unstable.Parser, prefix []string, key unstable.Iterator) []string {
-	path := append([]string(nil), prefix...)
+// locateKey notes the place of each part of a key the first time it is seen,
+// and returns the dotted path. A part that is a list of tables means its last.
+func (d *document) locateKey(p *unstable.Parser, path string, key unstable.Iterator) string {
 	for key.Next() {
-		path = append(path, string(key.Node().Data))
-		if dotted := dottedPath(path); d.keys[dotted] == (position{}) {
-			d.keys[dotted] = startOf(p, key.Node())
+		if n := d.lists[path]; n > 0 {
+			path = fmt.Sprintf("%s[%d]", path, n-1)
+		}
+		part := quoteKey(string(key.Node().Data))
+		if path == "" {
+			path = part
+		} else {
+			path += "." + part
+		}
+		if d.keys[path] == (position{}) {
+			d.keys[path] = startOf(p, key.Node())
 		}
 	}
 	return path
@@ -96,6 +120,14 @@ func (d *document) locateKey(p *unstable.Parser, prefix []string, key unstable.I
 func startOf(p *unstable.Parser, n *unstable.Node) position {
 	start := p.Shape(n.Raw).Start
 	return position{start.Line, start.Column}
+}
+
+// key returns where the last part of path stands, or what it is in.
+func (d *document) key(path string) position {
+	if place, known := d.keys[path]; known {
+		return place
+	}
+	return d.at(path)
 }
 
 // at returns where the value of path stands, or its key where it has none.

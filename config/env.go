@@ -16,6 +16,9 @@ const envPrefix = "MERIDIAN_"
 // somebody else.
 func (c *checker) environment(environ map[string]string) {
 	for _, s := range Schema() {
+		if s.Listed {
+			continue // its variables would be those of the section that it is in
+		}
 		prefix := envPrefix + strings.ToUpper(s.Name) + "_"
 		byVariable := make(map[string]Field)
 		for _, f := range s.Fields {
@@ -55,8 +58,16 @@ func (f Field) fromVariable(text string) any {
 		if toml.Unmarshal([]byte("V = "+strings.TrimSpace(text)), &doc) == nil {
 			return doc.V
 		}
-	case Enums:
-		var list []any
+	case UserIDs:
+		var doc struct{ V []any }
+		if !strings.ContainsAny(text, "\r\n#") && toml.Unmarshal([]byte("V = ["+text+"]"), &doc) == nil {
+			return doc.V
+		}
+	case Enums, Paths:
+		list := []any{}
+		if text == "" && f.Kind == Paths {
+			return list
+		}
 		for name := range strings.SplitSeq(text, ",") {
 			list = append(list, name)
 		}

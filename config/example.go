@@ -14,8 +14,8 @@ func Example() string {
 	for _, s := range Schema() {
 		b.WriteString("\n")
 		comment(&b, s.Doc)
-		if s.Named {
-			exampleNamed(&b, s)
+		if s.many() {
+			exampleOfMany(&b, s)
 			continue
 		}
 		fmt.Fprintf(&b, "%s\n", s.header())
@@ -29,8 +29,8 @@ func Example() string {
 	return b.String()
 }
 
-// exampleNamed lists the fields of a section that has no tables by default.
-func exampleNamed(b *strings.Builder, s Section) {
+// exampleOfMany lists the fields of a section that has no tables by default.
+func exampleOfMany(b *strings.Builder, s Section) {
 	fmt.Fprintf(b, "# %s\n", s.header())
 	for _, f := range s.Fields {
 		fmt.Fprintf(b, "#   %-24s %s\n", f.Name, f.Kind)
@@ -73,10 +73,7 @@ func literal(value any) string {
 	case nil:
 		return "not set"
 	case float64:
-		if text := fmt.Sprint(v); strings.ContainsAny(text, ".e") {
-			return text
-		}
-		return fmt.Sprintf("%.1f", v)
+		return floatText(v)
 	case string:
 		return quote(v)
 	case []uint32:

@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -16,6 +17,9 @@ func Explain(path string, l *Loaded) (string, error) {
 	s, known := findSection(sectionName)
 	if !known {
 		return "", unknownName(path, "section", nearest(sectionName, sectionNames()))
+	}
+	if listed, field, isListed := findListed(path); isListed {
+		s, name = listed, field
 	}
 	if s.Named {
 		name = withoutName(s, name, l)
@@ -40,7 +44,7 @@ func withoutName(s Section, path string, l *Loaded) string {
 		return path
 	}
 	if l != nil {
-		for _, table := range l.models {
+		for _, table := range l.tables[s.Name] {
 			if rest, found := strings.CutPrefix(s.Name+"."+path+".", table+"."); found {
 				return strings.TrimSuffix(rest, ".")
 			}
@@ -51,6 +55,19 @@ func withoutName(s Section, path string, l *Loaded) string {
 		return path
 	}
 	return rest
+}
+
+var listedPath = regexp.MustCompile(`^([a-z_]+\.[a-z_]+)(?:\[\d+\])?(?:\.(.*))?$`)
+
+// findListed reads a path into a listed section: [[gateway.backend]] is
+// gateway.backend, its first table gateway.backend[0].
+func findListed(path string) (s Section, field string, found bool) {
+	match := listedPath.FindStringSubmatch(path)
+	if match == nil || !isListed(match[1]) {
+		return Section{}, "", false
+	}
+	s, _ = findSection(match[1])
+	return s, match[2], true
 }
 
 func unknownName(path, noun, nearest string) error {
@@ -100,7 +117,7 @@ func explainField(s Section, f Field, path string, l *Loaded) string {
 	row("rule", f.Rule)
 	row("default", literal(f.Default))
 	row("environment", s.EnvName(f.Name))
-	if !s.Named || path != s.Name+"."+f.Name {
+	if !s.many() || path != s.Name+"."+f.Name {
 		row("in force", l.inForce(path))
 	}
 	return b.String()
@@ -132,11 +149,7 @@ func (l *Loaded) where(origin Origin) string {
 func (l *Loaded) TOML(all bool) string {
 	var b strings.Builder
 	for _, s := range Schema() {
-		prefixes := []string{s.Name}
-		if s.Named {
-			prefixes = l.models
-		}
-		for _, prefix := range prefixes {
+		for _, prefix := range l.prefixes(s) {
 			var lines []string
 			for _, f := range s.Fields {
 				set, given := l.settings[prefix+"."+f.Name]
@@ -144,8 +157,12 @@ func (l *Loaded) TOML(all bool) string {
 					lines = append(lines, fmt.Sprintf("%-48s # %s", f.Name+" = "+literal(set.value), l.where(set.origin)))
 				}
 			}
-			if len(lines) > 0 || s.Named {
-				fmt.Fprintf(&b, "[%s]\n%s\n", prefix, strings.Join(append(lines, ""), "\n"))
+			header := "[" + prefix + "]"
+			if s.Listed {
+				header = s.header()
+			}
+			if len(lines) > 0 || s.many() {
+				fmt.Fprintf(&b, "%s\n%s\n", header, strings.Join(append(lines, ""), "\n"))
 			}
 		}
 	}
@@ -156,11 +173,11 @@ func (l *Loaded) TOML(all bool) string {
 func (l *Loaded) JSON(all bool) ([]byte, error) {
 	tree := make(map[string]any)
 	for _, s := range Schema() {
-		prefixes := []string{s.Name}
-		if s.Named {
-			prefixes = l.models
+		if s.Listed {
+			insert(tree, strings.Split(s.Name, "."), l.listJSON(s, all))
+			continue
 		}
-		for _, prefix := range prefixes {
+		for _, prefix := range l.prefixes(s) {
 			for _, f := range s.Fields {
 				set, given := l.settings[prefix+"."+f.Name]
 				if given && (all || set.origin != Default) {
@@ -174,6 +191,29 @@ func (l *Loaded) JSON(all bool) ([]byte, error) {
 		}
 	}
 	return json.MarshalIndent(tree, "", "  ")
+}
+
+// prefixes are the paths of a section's tables.
+func (l *Loaded) prefixes(s Section) []string {
+	if s.many() {
+		return l.tables[s.Name]
+	}
+	return []string{s.Name}
+}
+
+func (l *Loaded) listJSON(s Section, all bool) []map[string]any {
+	list := []map[string]any{}
+	for _, prefix := range l.prefixes(s) {
+		entry := make(map[string]any)
+		for _, f := range s.Fields {
+			set, given := l.settings[prefix+"."+f.Name]
+			if given && (all || set.origin != Default) {
+				insert(entry, strings.Split(f.Name, "."), set.value)
+			}
+		}
+		list = append(list, entry)
+	}
+	return list
 }
 
 func insert(tree map[string]any, keys []string, value any) {

@@ -81,11 +81,14 @@ func asError(faults []Fault) error {
 	return &Error{Faults: faults}
 }
 
-// nearest returns the candidate that name was probably meant to be, or "".
+// nearest returns the candidate that name was probably meant to be, or "". Case
+// does not count. A candidate that keeps nothing of a short name was not meant:
+// "on" is no mistyped "off".
 func nearest(name string, candidates []string) string {
-	best, bestDistance := "", max(2, len(name)/3)+1
+	name = strings.ToLower(name)
+	best, bestDistance := "", min(max(2, len(name)/3), len(name)-1)+1
 	for _, c := range candidates {
-		if d := editDistance(name, c); d < bestDistance {
+		if d := editDistance(name, strings.ToLower(c)); d < bestDistance {
 			best, bestDistance = c, d
 		}
 	}

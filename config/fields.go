@@ -297,7 +297,7 @@ var telemetry = Section{
 		},
 		{
 			Name: "otlp_enabled", Kind: Bool, Default: false,
-			Doc:  "Whether metrics and traces are also sent to an OpenTelemetry collector over OTLP/HTTP.",
+			Doc:  "Whether metrics are also sent to an OpenTelemetry collector over OTLP/HTTP. Traces are planned.",
 			Tune: "Off by default: nothing leaves the machine unasked.",
 		},
 		{

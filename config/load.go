@@ -49,7 +49,7 @@ type Loaded struct {
 	// File is the file that was read, or "" when there was none.
 	File     string
 	settings map[string]setting
-	models   []string
+	tables   map[string][]string
 }
 
 // Origin returns the layer that path's value came from.
@@ -95,8 +95,8 @@ func parse(source string, data []byte, environ map[string]string) (*Loaded, erro
 	c.file()
 	c.environment(environ)
 	c.rules()
-	config := decode(c.settings, c.models)
-	for _, path := range c.models {
+	config := decode(c.settings, c.tables)
+	for _, path := range c.tables[model.Name] {
 		name := unquoteKey(strings.TrimPrefix(path, model.Name+"."))
 		m := config.Model[name]
 		m.Markers = c.resolve(path, filepath.Dir(source), m)
@@ -105,7 +105,7 @@ func parse(source string, data []byte, environ map[string]string) (*Loaded, erro
 	if err := asError(c.faults); err != nil {
 		return nil, err
 	}
-	return &Loaded{Config: config, File: source, settings: c.settings, models: c.models}, nil
+	return &Loaded{Config: config, File: source, settings: c.settings, tables: c.tables}, nil
 }
 
 // Find returns the file that Load reads: Options.Path, or what MERIDIAN_CONFIG

@@ -121,10 +121,15 @@ func (r resolver) agree(field string, ids []uint32, resolved []Marker) {
 		return
 	}
 	for _, m := range resolved {
-		if len(m.IDs) != 1 || !slices.Contains(ids, m.IDs[0]) {
-			r.c.faultAt(r.path+"."+field, "disagrees with the tokenizer, where "+display(m.Text)+" is "+displayIDs(m.IDs), displayIDs(ids))
-			return
+		if len(m.IDs) == 1 && slices.Contains(ids, m.IDs[0]) {
+			continue
 		}
+		reason := "disagrees with the tokenizer, where " + display(m.Text) + " is " + displayIDs(m.IDs)
+		if len(m.IDs) > 1 {
+			reason = "each id is a marker by itself, but " + display(m.Text) + " is several tokens, " + displayIDs(m.IDs) + "; leave the ids out"
+		}
+		r.c.faultAt(r.path+"."+field, reason, displayIDs(ids))
+		return
 	}
 }
 

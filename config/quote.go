@@ -48,11 +48,11 @@ func unquoteKey(key string) string {
 	return key
 }
 
-// dottedPath joins keys, quoting those that TOML would have to quote.
-func dottedPath(keys []string) string {
-	parts := make([]string, len(keys))
-	for i, k := range keys {
-		parts[i] = quoteKey(k)
+// floatText writes v as the file would: never as an integer.
+func floatText(v float64) string {
+	text := strings.ToLower(strings.TrimPrefix(fmt.Sprint(v), "+"))
+	if !strings.ContainsAny(text, ".en") {
+		text += ".0"
 	}
-	return strings.Join(parts, ".")
+	return text
 }

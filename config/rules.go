@@ -14,16 +14,21 @@ func (c *checker) rules() {
 	if c.sound("disagg.enabled", "disagg.fabric") && enabled.value == true && fabric.value == "none" {
 		c.faultAt("disagg.fabric", `must name a fabric while disagg.enabled is true; use "meridian"`, display(fabric.value))
 	}
-	c.certificateRule()
-	for _, path := range c.models {
+	c.certificateRule("tls.cert", "tls.key", Auto)
+	c.certificateRule("gateway.tls_cert", "gateway.tls_key", None)
+	for _, path := range c.tables[gatewayBackend.Name] {
+		if url := path + ".url"; c.sound(url) && !isGiven(c.settings[url].value) {
+			c.faultAt(url, "must be given", "")
+		}
+	}
+	for _, path := range c.tables[model.Name] {
 		c.modelRules(path)
 	}
 }
 
 // certificateRule blames the half that is missing.
-func (c *checker) certificateRule() {
-	const cert, key = "tls.cert", "tls.key"
-	given := func(path string) bool { return c.settings[path].value != Auto }
+func (c *checker) certificateRule(cert, key, absent string) {
+	given := func(path string) bool { return c.settings[path].value != absent }
 	if !c.sound(cert, key) || given(cert) == given(key) {
 		return
 	}

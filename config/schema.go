@@ -33,17 +33,25 @@ const (
 	Size     Kind = "size"   // bytes, or "auto"
 	Tokens   Kind = "tokens" // list of token ids, each a u32
 	Texts    Kind = "texts"  // list of non-empty texts
+	UserIDs  Kind = "uids"   // list of user ids of the system
 	Endpoint Kind = "endpoint"
 	Listen   Kind = "listen" // host:port, or "" for none
+	// Publisher is where something is published, as ZeroMQ writes it, or "auto" or
+	// "none".
+	Publisher Kind = "publisher"
+	Paths     Kind = "paths" // list of paths of URLs, each at most once
 )
 
 var kindNames = map[Kind]string{
 	Bool: "boolean", Int: "integer", Float: "number", Text: "string", Enum: "string", Enums: "list of strings",
-	Size: `integer or "auto"`, Tokens: "list of token ids", Texts: "list of strings",
-	Endpoint: "http(s) URL", Listen: "host:port",
+	Size: `integer or "auto"`, Tokens: "list of token ids", Texts: "list of strings", UserIDs: "list of user ids",
+	Endpoint: "http(s) URL", Listen: "host:port", Publisher: "ZeroMQ endpoint", Paths: "list of paths",
 }
 
 func (k Kind) String() string { return kindNames[k] }
+
+// None is the value of a text that names nothing.
+const None = "none"
 
 // Auto is the value of a Size field that is found out when an engine registers.
 const Auto = "auto"
@@ -118,14 +126,17 @@ type Field struct {
 type Section struct {
 	Name string
 	// Named sections hold one table per name: [model.qwen3].
-	Named  bool
+	Named bool
+	// Listed sections hold any number of tables, which stand in a table of
+	// another section: [[gateway.backend]].
+	Listed bool
 	Doc    string
 	Fields []Field
 }
 
 // Schema is the whole of meridian.toml, in the order of the example file.
 func Schema() []Section {
-	return []Section{scheduler, entropy, kvMemory, disagg, model, agent, tls, directory, telemetry, logging}
+	return []Section{scheduler, entropy, kvMemory, disagg, model, agent, door, tls, directory, gateway, gatewayBackend, telemetry, logging}
 }
 
 func findSection(name string) (Section, bool) {
@@ -146,10 +157,13 @@ func (s Section) field(name string) (Field, bool) {
 	return Field{}, false
 }
 
-// EnvName is the variable that overrides a field, or "" for named sections,
-// whose names cannot be told from field names in a variable.
+// many tells whether there can be several tables of the section.
+func (s Section) many() bool { return s.Named || s.Listed }
+
+// EnvName is the variable that overrides a field, or "" for sections of several
+// tables, whose names cannot be told from field names in a variable.
 func (s Section) EnvName(field string) string {
-	if s.Named {
+	if s.many() {
 		return ""
 	}
 	return envPrefix + strings.ToUpper(s.Name+"_"+field)
@@ -157,8 +171,11 @@ func (s Section) EnvName(field string) string {
 
 // header is the table header that stands above the section's fields.
 func (s Section) header() string {
-	if s.Named {
+	switch {
+	case s.Named:
 		return fmt.Sprintf("[%s.<name>]", s.Name)
+	case s.Listed:
+		return fmt.Sprintf("[[%s]]", s.Name)
 	}
 	return fmt.Sprintf("[%s]", s.Name)
 }
@@ -175,11 +192,12 @@ func SchemaJSON() []byte {
 	type jsonSection struct {
 		Name   string      `json:"name"`
 		Named  bool        `json:"named"`
+		Listed bool        `json:"listed"`
 		Fields []jsonField `json:"fields"`
 	}
 	var sections []jsonSection
 	for _, s := range Schema() {
-		js := jsonSection{Name: s.Name, Named: s.Named}
+		js := jsonSection{Name: s.Name, Named: s.Named, Listed: s.Listed}
 		for _, f := range s.Fields {
 			js.Fields = append(js.Fields, jsonField{f.Name, f.Kind, f.Default, f.Range, f.Choices})
 		}

@@ -35,11 +35,13 @@ class Checker:
         """By dotted path."""
         self.models: dict[str, str] = {}
         """Dotted paths of [model.*], by name."""
+        self.lists: dict[str, list[str]] = {}
+        """Paths of the tables of listed sections, by section."""
         self.faults: list[Fault] = []
         self.broken: set[str] = set()
         """Paths that had a fault; rules that need them stay silent."""
         for section in schema().values():
-            if not section.named:
+            if not (section.named or section.listed):
                 self._set_defaults(section, section.name)
 
     def value(self, path: str) -> Any:
@@ -68,8 +70,9 @@ class Checker:
         for name, value in document.items():
             path = quoted_key(name)
             section = schema().get(name)
-            if section is None:
-                self.fault(Fault(path, self.source, "unknown section", nearest=nearest(name, schema())))
+            if section is None or section.listed:
+                names = [section.name for section in schema().values() if not section.listed]
+                self.fault(Fault(path, self.source, "unknown section", nearest=nearest(name, names)))
             elif not self._is_table(path, value):
                 pass
             elif section.named:
@@ -85,6 +88,18 @@ class Checker:
                 self._set_defaults(section, path)
                 self._fields(section, path, "", fields)
 
+    def _listed_tables(self, section: Section, tables: object) -> None:
+        if not isinstance(tables, list):
+            reason = f"must be a list of tables: [[{section.name}]]"
+            self.fault(Fault(section.name, self.source, reason, display(tables)))
+            return
+        for i, fields in enumerate(tables):
+            path = f"{section.name}[{i}]"
+            if self._is_table(path, fields):
+                self.lists.setdefault(section.name, []).append(path)
+                self._set_defaults(section, path)
+                self._fields(section, path, "", fields)
+
     def _fields(self, section: Section, path: str, prefix: str, table: dict[str, Any]) -> None:
         """Check the keys of one table. prefix is the path of a table within the
         section, such as "channel.", or empty."""
@@ -93,8 +108,11 @@ class Checker:
             key_path = f"{path}.{prefix}{quoted_key(key)}"
             # A quoted key may hold a dot; it is no path into a table.
             field = section.fields.get(name) if "." not in key else None
+            listed = schema().get(key_path)
             if field:
                 self._set(field, key_path, value, "file", self.source)
+            elif listed and listed.listed:
+                self._listed_tables(listed, value)
             elif section.has_subtable(name):
                 if self._is_table(key_path, value):
                     self._fields(section, path, name + ".", value)
@@ -110,6 +128,8 @@ class Checker:
         other MERIDIAN_ variables belong to somebody else.
         """
         for section in schema().values():
+            if section.listed:
+                continue  # its variables would be those of the section that it is in
             fields = {section.env_name(name): field for name, field in section.fields.items()}
             prefix = section.env_name("")
             for variable in sorted(name for name in environ if name.startswith(prefix)):
@@ -152,8 +172,13 @@ def _from_variable(field: Field, text: str) -> object:
     """Read a variable's text as the field's kind; choices stand there with commas
     between. Text that is not what the kind needs stays text, and the check then
     says so."""
-    if field.kind == "enums":
-        return text.split(",")
+    if field.kind in ("enums", "paths"):
+        return text.split(",") if text or field.kind == "enums" else []
+    if field.kind == "uids" and not any(c in text for c in "\r\n#"):
+        try:
+            return _toml.read(f"value = [{text}]".encode())["value"]
+        except ValueError:
+            return text
     if field.kind not in ("bool", "int", "float", "size") or "\n" in text or "\r" in text:
         return text
     try:

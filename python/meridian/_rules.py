@@ -12,7 +12,12 @@ CHANNEL_FIELDS = ("open", "message", "close", "think", "answer")
 def apply(checker: Checker) -> None:
     _think_tokens_rule(checker)
     _fabric_rule(checker)
-    _certificate_rule(checker)
+    _certificate_rule(checker, "tls.cert", "tls.key", absent="auto")
+    _certificate_rule(checker, "gateway.tls_cert", "gateway.tls_key", absent="none")
+    for path in checker.lists.get("gateway.backend", ()):
+        url = f"{path}.url"
+        if checker.sound(url) and checker.value(url) is None:
+            checker.fault_at(url, "must be given")
     for path in checker.models.values():
         _model_rules(checker, path)
 
@@ -36,10 +41,9 @@ def _fabric_rule(checker: Checker) -> None:
         checker.fault_at(fabric, reason, display("none"))
 
 
-def _certificate_rule(checker: Checker) -> None:
+def _certificate_rule(checker: Checker, cert: str, key: str, *, absent: str) -> None:
     """Blame the half that is missing."""
-    cert, key = "tls.cert", "tls.key"
-    given = [path for path in (cert, key) if checker.value(path) != "auto"]
+    given = [path for path in (cert, key) if checker.value(path) != absent]
     if checker.sound(cert, key) and len(given) == 1:
         missing = key if given == [cert] else cert
         checker.fault_at(missing, f"must be given, because {given[0]} is")

@@ -31,8 +31,11 @@ _KIND_NAMES: Final = {
     "size": 'an integer or "auto"',
     "tokens": "a list of token ids",
     "texts": "a list of strings",
+    "uids": "a list of user ids",
     "endpoint": "a http(s) URL",
     "listen": "a host:port",
+    "publisher": "a ZeroMQ endpoint",
+    "paths": "a list of paths",
 }
 
 _PORT: Final = r":0*(?P<port>[0-9]{1,5})"
@@ -40,6 +43,8 @@ _LISTEN: Final = re.compile(rf"(?:\[[^\[\]]*\]|[^:\[\]]*){_PORT}")
 _ENDPOINT: Final = re.compile(
     rf"https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?:{_PORT})?(?:/[!$&->@-~]*)?"
 )
+_PUBLISHER: Final = re.compile(rf"tcp://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+|\*){_PORT}|ipc://[!-~]+")
+_PATH: Final = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +98,18 @@ class Field:
                 fits = value == "" or _has_port(_LISTEN, value)
                 reason = f"must be host:port with a port from 0 to {_MAX_PORT}, or empty"
                 return value, [] if fits else [Problem(reason, value)]
+            case ("publisher", str()):
+                fits = value in ("auto", "none") or _has_port(_PUBLISHER, value)
+                reason = 'must be tcp://host:port, ipc:///path, "auto" or "none"'
+                return value, [] if fits else [Problem(reason, value)]
+            case ("paths", list()):
+                return tuple(value), _bad_paths(value)
             case ("tokens", list()):
                 reason = f"must be a token id from 0 to {_MAX_U32}"
                 return tuple(value), _bad_elements(value, _is_token_id, reason)
+            case ("uids", list()):
+                reason = f"must be a user id from 0 to {_MAX_U32 - 1}"
+                return tuple(value), _bad_elements(value, _is_user_id, reason)
             case ("texts", list()):
                 reason = "must be a text that is not empty"
                 return tuple(value), _bad_elements(value, _is_marker_text, reason)
@@ -106,15 +120,16 @@ class Field:
         below = value < self.max if self.max_open else value <= self.max
         if above and below and math.isfinite(value):
             return []
-        return [Problem(f"must be {self._range()}", value)]
+        finite = "" if math.isfinite(value) else "a finite number "
+        return [Problem(f"must be {finite}{self._range()}".rstrip(), value)]
 
     def _range(self) -> str:
         bounds = []
         if self.min > -math.inf:
-            bounds.append(f"{'>' if self.min_open else '≥'} {self.min:g}")
+            bounds.append(f"{'>' if self.min_open else '≥'} {_number(self.min)}")
         if self.max < math.inf:
-            bounds.append(f"{'<' if self.max_open else '≤'} {self.max:g}")
-        return " and ".join(bounds) or "a finite number"
+            bounds.append(f"{'<' if self.max_open else '≤'} {_number(self.max)}")
+        return " and ".join(bounds)
 
     def _no_choice(self, value: str) -> list[Problem]:
         for choice in self.choices:
@@ -135,6 +150,10 @@ class Field:
         return problems
 
 
+def _number(bound: float) -> str:
+    return str(int(bound)) if bound == int(bound) else repr(bound)
+
+
 def _has_port(form: re.Pattern[str], address: str) -> bool:
     match = form.fullmatch(address)
     return match is not None and int(match["port"] or 0) <= _MAX_PORT
@@ -150,8 +169,27 @@ def _bad_elements(
     ]
 
 
+def _bad_paths(elements: list[object]) -> list[Problem]:
+    problems, seen = [], set()
+    for i, element in enumerate(elements):
+        reason = ""
+        if not isinstance(element, str) or not _PATH.fullmatch(element):
+            reason = "must be the path of one endpoint, such as /tokenize"
+        elif element in seen:
+            reason = "must not stand there twice"
+        else:
+            seen.add(element)
+        if reason:
+            problems.append(Problem(reason, element, suffix=f"[{i}]"))
+    return problems
+
+
 def _is_token_id(element: object) -> bool:
     return isinstance(element, int) and not isinstance(element, bool) and 0 <= element <= _MAX_U32
+
+
+def _is_user_id(element: object) -> bool:
+    return _is_token_id(element) and element != _MAX_U32
 
 
 def _is_marker_text(element: object) -> bool:
@@ -160,10 +198,12 @@ def _is_marker_text(element: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table of the file, or, where named, one table per name: [model.qwen3]."""
+    """One table of the file; where named, one table per name: [model.qwen3]; where
+    listed, any number of tables in a table of another section: [[gateway.backend]]."""
 
     name: str
     named: bool
+    listed: bool
     fields: dict[str, Field]
 
     def has_subtable(self, name: str) -> bool:

@@ -123,6 +123,14 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True)
+class Door:
+    """The table [door]."""
+
+    allow_uids: tuple[int, ...]
+    require_leg: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TLS:
     """The table [tls]."""
 
@@ -137,6 +145,46 @@ class Directory:
     """The table [directory]."""
 
     endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One table [[gateway.backend]]."""
+
+    url: str
+    role: str
+    engine: str
+    api_key_file: str
+    kv_events: str
+    kv_events_replay: str
+    kv_events_ranks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """The table [gateway]."""
+
+    listen: str
+    admin_listen: str
+    insecure: bool
+    tls_cert: str
+    tls_key: str
+    api_key_file: str
+    proxy_paths: tuple[str, ...]
+    resume: bool
+    direct_prompt_tokens: int
+    promise_tokens: int
+    prefix_affinity: float
+    max_body_bytes: int
+    max_running: int
+    max_waiting: int
+    queue_timeout_ms: int
+    client_timeout_ms: int
+    prefill_timeout_ms: int
+    first_token_timeout_ms: int
+    answer_timeout_ms: int
+    stall_timeout_ms: int
+    backend: tuple[Backend, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +214,10 @@ class MeridianConfig:
     disagg: Disagg
     model: Mapping[str, Model]
     agent: Agent
+    door: Door
     tls: TLS
     directory: Directory
+    gateway: Gateway
     telemetry: Telemetry
     logging: Logging
 
@@ -206,8 +256,10 @@ def load_config(
         disagg=_section(Disagg, checker, "disagg"),
         model=MappingProxyType({name: _model(checker, name, markers[name]) for name in checker.models}),
         agent=_section(Agent, checker, "agent"),
+        door=_section(Door, checker, "door"),
         tls=_section(TLS, checker, "tls"),
         directory=_section(Directory, checker, "directory"),
+        gateway=_gateway(checker),
         telemetry=_section(Telemetry, checker, "telemetry"),
         logging=_section(Logging, checker, "logging"),
     )
@@ -250,6 +302,14 @@ def _section(table: type[_Table], checker: Checker, path: str) -> _Table:
     """Fill a dataclass from checked settings; what is not set keeps its default."""
     settings = {f.name: checker.value(f"{path}.{f.name}") for f in fields(table)}
     return table(**{name: value for name, value in settings.items() if value is not None})
+
+
+def _gateway(checker: Checker) -> Gateway:
+    paths = checker.lists.get("gateway.backend", ())
+    return replace(
+        _section(Gateway, checker, "gateway"),
+        backend=tuple(_section(Backend, checker, path) for path in paths),
+    )
 
 
 def _model(checker: Checker, name: str, markers: Markers) -> Model:

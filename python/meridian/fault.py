@@ -77,18 +77,20 @@ def display(value: object) -> str:
         case list():
             return f"a list of {len(value)}"
         case float():
-            text = repr(value).removesuffix(".0")
+            text = repr(value)
         case _:
             text = str(value)
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """Return the candidate that name was probably meant to be, or ""."""
-    typed = name.encode(errors="surrogateescape")
-    best, best_distance = "", max(2, len(typed) // 3) + 1
+    """Return the candidate that name was probably meant to be, or "". Case does
+    not count. A candidate that keeps nothing of a short name was not meant: "on" is
+    no mistyped "off"."""
+    typed = name.lower().encode(errors="surrogateescape")
+    best, best_distance = "", min(max(2, len(typed) // 3), len(typed) - 1) + 1
     for candidate in candidates:
-        distance = _edit_distance(typed, candidate.encode())
+        distance = _edit_distance(typed, candidate.lower().encode())
         if distance < best_distance:
             best, best_distance = candidate, distance
     return best

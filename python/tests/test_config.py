@@ -13,7 +13,7 @@ from conftest import TESTDATA
 import meridian
 from meridian import ConfigError, Fault, MeridianConfig, load_config
 from meridian._schema import Field, schema
-from meridian.config import MAX_FILE_BYTES, Channel, Model
+from meridian.config import MAX_FILE_BYTES, Backend, Channel, Model
 from meridian.fault import display, nearest, quoted
 from meridian.markers import Marker, Markers
 
@@ -37,14 +37,14 @@ def field_names(table: type) -> set[str]:
     for field in dataclasses.fields(table):
         if field.name == "channel":
             names |= {f"channel.{name}" for name in field_names(Channel)}
-        elif field.name != "markers":
+        elif field.name not in ("markers", "backend"):
             names.add(field.name)
     return names
 
 
 def test_dataclasses_match_the_schema() -> None:
     tables = typing.get_type_hints(MeridianConfig)
-    tables["model"] = Model
+    tables |= {"model": Model, "gateway.backend": Backend}
     assert {name: field_names(table) for name, table in tables.items()} == {
         name: set(section.fields) for name, section in schema().items()
     }
@@ -55,7 +55,8 @@ def test_fields_have_the_types_of_their_kinds() -> None:
     kinds |= {"size": int | typing.Literal["auto"]}
     kinds |= dict.fromkeys(("enum", "text", "endpoint", "listen"), str)
     kinds |= {"tokens": tuple[int, ...], "texts": tuple[str, ...], "enums": tuple[str, ...]}
-    tables = typing.get_type_hints(MeridianConfig) | {"model": Model}
+    kinds |= {"uids": tuple[int, ...], "publisher": str, "paths": tuple[str, ...]}
+    tables = typing.get_type_hints(MeridianConfig) | {"model": Model, "gateway.backend": Backend}
     for name, section in schema().items():
         hints = typing.get_type_hints(tables[name])
         hints |= {f"channel.{field}": hint for field, hint in typing.get_type_hints(Channel).items()}
@@ -66,7 +67,7 @@ def test_fields_have_the_types_of_their_kinds() -> None:
 def test_every_default_is_valid() -> None:
     for section in schema().values():
         for field in section.fields.values():
-            assert (field.default is not None) or section.named, field.name
+            assert (field.default is not None) or section.named or section.listed, field.name
             if field.default is not None:
                 assert field.check(field.default)[1] == [], field.name
 
@@ -200,7 +201,7 @@ environment MERIDIAN_ENTROPY_ENABLED: entropy.enabled: must be a boolean; got "o
 {file}: modle: unknown section; did you mean model?
 {file}: scheduler.max_think_tokns: unknown field; did you mean max_think_tokens?
 {file}: scheduler.min_think_tokens: must be < scheduler.max_think_tokens, which is 32768; got 40000
-{file}: scheduler.think_tpot_budget_ms: must be > 0; got nan
+{file}: scheduler.think_tpot_budget_ms: must be a finite number > 0; got nan
 """
     assert str(refused.value) == want.strip()
 
@@ -277,6 +278,29 @@ def test_a_range_without_bounds_still_refuses_nan() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[entropy]\nrpdi_threshold = inf", "must be a finite number > 1; got inf"),
+        ("[entropy]\nema_alpha = -inf", "must be a finite number > 0 and ≤ 1; got -inf"),
+        ("[entropy]\nema_alpha = 1e300", "must be > 0 and ≤ 1; got 1e+300"),
+        ("[scheduler]\nmax_think_tokens = 1024.0", "must be an integer; got 1024.0"),
+        ("[gateway]\nmax_running = 1048577", "must be ≥ 1 and ≤ 1048576; got 1048577"),
+        ('[logging]\nlevel = "INFO"', '; got "INFO"; did you mean info?'),
+        ('[tls]\nmode = "on"', 'must be one of "auto", "off", "required"; got "on"'),
+        ("[model.m]\nthink_end_token_ids = [1, 2.0]", "must be a token id from 0 to 4294967295; got 2.0"),
+    ],
+)
+def test_faults_do_not_contradict_themselves(text: str, told: str, tmp_path: Path) -> None:
+    [fault] = faults_of(tmp_path, text)
+    assert str(fault).endswith(told)
+
+
+def test_a_marker_of_several_tokens_is_no_list_of_ids() -> None:
+    with pytest.raises(ConfigError, match=r"is several tokens, \[8, 7\]; leave the ids out; got \[8, 7\]"):
+        load_config(TESTDATA / "config" / "bad" / "tokenizer-needs-several-ids.toml", environ={})
+
+
+@pytest.mark.parametrize(
     ("typo", "meant"),
     [
         ("enable", "enabled"),
@@ -284,6 +308,10 @@ def test_a_range_without_bounds_still_refuses_nan() -> None:
         ("offload_treshold_block", "offload_threshold_blocks"),
         ("zebra", ""),
         ("", ""),
+        ("ENABLED", "enabled"),
+        ("Fabric", "fabric"),
+        ("f", ""),
+        ("ab", ""),
     ],
 )
 def test_nearest(typo: str, meant: str) -> None:
@@ -300,7 +328,7 @@ def test_nearest_is_the_first_of_the_closest_and_not_too_far() -> None:
 
 def test_display() -> None:
     values: list[object] = [True, 1, 1.5, 80.0, "a\n", {}, [1, 2]]
-    assert list(map(display, values)) == ["true", "1", "1.5", "80", '"a\\n"', "a table", "a list of 2"]
+    assert list(map(display, values)) == ["true", "1", "1.5", "80.0", '"a\\n"', "a table", "a list of 2"]
     assert display("x" * 58) == '"' + "x" * 58 + '"'
     assert display("x" * 59) == '"' + "x" * 58 + "…"
     assert quoted("\x80\uffff\U000110bd") == '"\\u0080\\uffff\\U000110bd"'

@@ -51,6 +51,9 @@ def check_setting(cfg: MeridianConfig, note: str) -> None:
     path, _, want = note.partition(" = ")
     section, _, field = path.partition(".")
     value: object = getattr(cfg, section)
+    if listed := re.fullmatch(r"(\w+)\[(\d+)\]\.(.*)", field):
+        name, index, field = listed.groups()
+        value = getattr(value, name)[int(index)]
     if section == "model":
         name, field = re.fullmatch(r'("(?:[^"\\]|\\.)*"|[^.]*)\.(.*)', field).groups()  # type: ignore[union-attr]
         value = cfg.model[json.loads(name) if name.startswith('"') else name]

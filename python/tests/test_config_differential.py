@@ -31,11 +31,12 @@ VALUES = r"""
 """
 KEYS = """
 enabled level fabric fabrics max_think_tokens source channel channel.open tokenizer think_end_texts
-think_end_token_ids reasoning_parser cert key a a.b "a.b" "channel.open" "" model model.m scheduler
+think_end_token_ids reasoning_parser cert key backend url role allow_uids a a.b "a.b" "channel.open" ""
+model model.m scheduler
 """
 HEADERS = """
 [scheduler] [model] [model.m] [model.m.channel] [model.n] [[model.m]] [[logging]] [disagg] [agent]
-[tls] [a.b.c]
+[tls] [a.b.c] [gateway] [[gateway.backend]] [gateway.backend] [gateway.backend.x] [door] ["gateway.backend"]
 """
 
 
