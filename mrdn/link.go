@@ -93,15 +93,27 @@ func (id *ID) UnmarshalText(text []byte) (err error) {
 // ParsePrefix reads the first PrefixSize bytes of a frame.
 func ParsePrefix(b []byte) (LinkFrame, uint32, error) {
 	length, frame := binary.LittleEndian.Uint32(b), LinkFrame(b[4])
-	switch {
-	case b[5] != fold(b):
-		return 0, 0, fmt.Errorf("%w: a prefix % x that changed on the way", ErrLinkFrame, b[:PrefixSize])
-	case frame < HelloFrame || frame > PermitFrame:
-		return 0, 0, fmt.Errorf("%w: unknown type %d", ErrLinkFrame, frame)
-	case length > MaxLinkFrame:
-		return 0, 0, fmt.Errorf("%w: %d bytes, at most %d", ErrLinkFrame, length, MaxLinkFrame)
+	if b[5] != fold(b) || frame < HelloFrame || frame > PermitFrame || length > MaxLinkFrame {
+		return 0, 0, badPrefix(b[:PrefixSize])
 	}
 	return frame, length, nil
+}
+
+// badPrefix is put into words only where somebody reads them: strangers send
+// many.
+type badPrefix [PrefixSize]byte
+
+func (p badPrefix) Unwrap() error { return ErrLinkFrame }
+
+func (p badPrefix) Error() string {
+	length, frame := binary.LittleEndian.Uint32(p[:]), LinkFrame(p[4])
+	switch {
+	case p[5] != fold(p[:]):
+		return fmt.Sprintf("%v: a prefix % x that changed on the way", ErrLinkFrame, p[:])
+	case length > MaxLinkFrame:
+		return fmt.Sprintf("%v: %d bytes, at most %d", ErrLinkFrame, length, MaxLinkFrame)
+	}
+	return fmt.Sprintf("%v: unknown type %d", ErrLinkFrame, frame)
 }
 
 // CheckFrame compares a frame with the check in its prefix, which ParsePrefix

@@ -1,224 +1,137 @@
-// Package token reads the tokenizers that models ship. Today it knows the
-// vocabulary of a Hugging Face tokenizer.json, which is enough to turn a
-// model's think markers into token ids; it does not yet split running text.
+// Package token reads the tokenizers that models ship, and has one of its own.
 //
 //	tokenizer.json ── Open ──► Vocabulary ── Marker("</think>") ──► [151668]
+//	       │
+//	       └── OpenTokenizer ──► Tokenizer ── Encode ──► ids ── Decode ──► text
+//	                  Bytes ───────▲                       └─── Stream ──► text, as it comes
+//
+// A Tokenizer works in stages, each of which a tokenizer.json may leave out:
+//
+//	text ── added tokens ──► sections ── normalizer ──► pre-tokenizer ──► pieces ── merges ──► ids
+//
+// Byte-pair encoding is what it knows, with byte-level and with Llama-2-style
+// vocabularies. A file that wants something else is refused with an error that
+// names it: ids that are merely plausible would be a different prompt.
 package token
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"maps"
-	"os"
-	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 )
 
-// ErrNoMarker means that a text is not made of whole tokens of a vocabulary.
-var ErrNoMarker = errors.New("token: not in the vocabulary")
+// ErrUnsupported means that a tokenizer.json asks for something that this
+// package does not do.
+var ErrUnsupported = errors.New("token: not supported")
 
-// maxFileBytes is several times the largest tokenizer.json in use.
-const maxFileBytes = 256 << 20
-
-// Vocabulary is the tokens of one model.
-type Vocabulary struct {
-	added map[string]tokenID // matched in raw text, before anything else
-	// addedLongestFirst lists the texts in added; where one starts with
-	// another, the longer one wins.
-	addedLongestFirst []string
-	base              map[string]tokenID // in the model's own spelling
+// Tokenizer turns text into token ids and back. It does not change and may be
+// used from several goroutines.
+type Tokenizer struct {
+	raw        scanner // added tokens that are found in text as it is written
+	normalized scanner // added tokens that are found in normalized text
+	normalize  []func(string) string
+	split      []splitter
+	merges     bpe
+	first      []uint32 // what the post-processor puts before a text
+	last       []uint32 // and after it
+	texts      [][]byte // by id: what a token stands for; nil where there is none
+	special    map[uint32]bool
+	// stripFirst: a vocabulary that marks words by a space before them has one
+	// too many at the beginning of a text.
+	stripFirst bool
 }
 
-type tokenID uint32
-
-// UnmarshalJSON takes nothing but digits: no null, no sign, no fraction.
-func (id *tokenID) UnmarshalJSON(data []byte) error {
-	n, err := strconv.ParseUint(string(data), 10, 32)
-	*id = tokenID(n)
-	return err
-}
-
-// Open reads a tokenizer.json.
-func Open(path string) (*Vocabulary, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("token: %s is larger than %d bytes", path, maxFileBytes)
-	}
-	v, err := Parse(data)
-	if err != nil {
-		return nil, fmt.Errorf("token: %s: %w", path, err)
-	}
-	return v, nil
-}
-
-// Parse reads the text of a tokenizer.json. Names are taken as they are
-// written, and of two with one name the last counts: maps do that, where the
-// fields of a struct would also take "MODEL". Python's reader, with which the
-// corpus in testdata/token holds this one together, does the same.
-func Parse(data []byte) (*Vocabulary, error) {
-	if !utf8.Valid(data) {
-		return nil, errors.New("not a tokenizer.json: it is not UTF-8")
-	}
-	if nesting(data) > maxNesting {
-		return nil, fmt.Errorf("not a tokenizer.json: it is nested deeper than %d", maxNesting)
-	}
-	var file, model map[string]json.RawMessage
-	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("not a tokenizer.json: %w", err)
-	}
-	if json.Unmarshal(file["model"], &model) != nil || model == nil {
-		return nil, errors.New(`not a tokenizer.json: it has no "model"`)
-	}
-	v := &Vocabulary{}
-	var err error
-	if v.base, err = parseVocab(model["vocab"]); err != nil {
-		return nil, err
-	}
-	if v.added, err = parseAdded(file["added_tokens"]); err != nil {
-		return nil, err
-	}
-	v.addedLongestFirst = slices.SortedFunc(maps.Keys(v.added), func(a, b string) int {
-		return cmp.Or(len(b)-len(a), strings.Compare(a, b))
-	})
-	return v, nil
-}
-
-// maxNesting is many times what a tokenizer.json has.
-const maxNesting = 100
-
-// nesting is how deep the lists and objects of a JSON text lie in one another.
-func nesting(data []byte) (deepest int) {
-	depth, quoted := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			depth++
-			deepest = max(deepest, depth)
-		case c == ']' || c == '}':
-			depth--
-		}
-	}
-	return deepest
-}
-
-// parseAdded reads the list of added tokens, which may be missing.
-func parseAdded(raw json.RawMessage) (map[string]tokenID, error) {
-	var tokens []map[string]json.RawMessage
-	if raw != nil {
-		if err := json.Unmarshal(raw, &tokens); err != nil {
-			return nil, fmt.Errorf(`"added_tokens" is no list of tokens: %w`, err)
-		}
-	}
-	added := make(map[string]tokenID, len(tokens))
-	for i, t := range tokens {
-		var id tokenID
-		var content string
-		if json.Unmarshal(t["id"], &id) != nil || json.Unmarshal(t["content"], &content) != nil || content == "" {
-			return nil, fmt.Errorf("added token %d lacks an id or a content", i)
-		}
-		added[content] = id
-	}
-	return added, nil
-}
-
-// parseVocab reads the two shapes a vocabulary comes in: {"text": id} of BPE
-// and WordPiece, and [["text", score], …] of Unigram, where the place is the id.
-func parseVocab(raw json.RawMessage) (map[string]tokenID, error) {
-	var byText map[string]tokenID
-	if err := json.Unmarshal(raw, &byText); err == nil && byText != nil {
-		return byText, nil
-	}
-	var byPlace [][]json.RawMessage
-	if err := json.Unmarshal(raw, &byPlace); err != nil || byPlace == nil {
-		return nil, errors.New(`"model.vocab" is neither a map of ids nor a list of pieces`)
-	}
-	byText = make(map[string]tokenID, len(byPlace))
-	for i, piece := range byPlace {
-		var text *string
-		if len(piece) == 0 || json.Unmarshal(piece[0], &text) != nil || text == nil {
-			return nil, fmt.Errorf(`"model.vocab" entry %d is not [text, score]`, i)
-		}
-		byText[*text] = tokenID(i)
-	}
-	return byText, nil
-}
-
-// Marker returns the ids that text is made of: added tokens, and between them
-// whole vocabulary entries, as in "<|channel|>analysis<|message|>". Text that
-// only a tokenizer's merges could split is refused, because an id sequence that
-// is merely plausible would never match what the model emits.
-func (v *Vocabulary) Marker(text string) ([]uint32, error) {
-	if text == "" {
-		return nil, fmt.Errorf("%w: the text is empty", ErrNoMarker)
-	}
+// Encode returns the ids of text. Added tokens within it, such as <|im_end|>,
+// become themselves, as they do with the tokenizers that models are trained
+// with: who lets strangers write a prompt and wants to keep them out filters
+// before.
+func (t *Tokenizer) Encode(text string) []uint32 {
 	var ids []uint32
-	for rest := text; rest != ""; {
-		at, token := v.nextAdded(rest)
-		if plain := rest[:at]; plain != "" {
-			id, known := v.base[byteLevel(plain)]
-			if !known {
-				return nil, fmt.Errorf("%w: %q is not one token", ErrNoMarker, plain)
+	begin := 0
+	t.raw.scan(text, func(section string, found *addedToken) {
+		ids = t.encodeSection(ids, section, begin == 0)
+		begin += len(section)
+		if found != nil {
+			ids = append(ids, found.id)
+			begin++
+		}
+	})
+	return ids
+}
+
+// EncodeWhole is Encode with what the tokenizer puts around a text, such as the
+// token that begins a sequence.
+func (t *Tokenizer) EncodeWhole(text string) []uint32 {
+	ids := append([]uint32(nil), t.first...)
+	ids = append(ids, t.Encode(text)...)
+	return append(ids, t.last...)
+}
+
+// encodeSection appends the ids of text between raw added tokens. atStart says
+// whether it begins the whole text.
+func (t *Tokenizer) encodeSection(ids []uint32, text string, atStart bool) []uint32 {
+	if text == "" {
+		return ids
+	}
+	for _, change := range t.normalize {
+		text = change(text)
+	}
+	t.normalized.scan(text, func(section string, found *addedToken) {
+		if section != "" {
+			pieces := []string{section}
+			for _, s := range t.split {
+				pieces = s.split(pieces, atStart)
 			}
-			ids = append(ids, uint32(id))
+			for _, piece := range pieces {
+				ids = t.merges.encode(ids, piece)
+			}
 		}
-		if token != "" {
-			ids = append(ids, uint32(v.added[token]))
+		if found != nil {
+			ids = append(ids, found.id)
 		}
-		rest = rest[at+len(token):]
-	}
-	return ids, nil
+		atStart = false
+	})
+	return ids
 }
 
-// nextAdded finds the first added token in text, or the end of text.
-func (v *Vocabulary) nextAdded(text string) (at int, token string) {
-	at = len(text)
-	for _, candidate := range v.addedLongestFirst {
-		if i := strings.Index(text, candidate); i >= 0 && i < at {
-			at, token = i, candidate
+// Size is one more than the greatest id.
+func (t *Tokenizer) Size() int { return len(t.texts) }
+
+// ID finds a token by its text; only added tokens and whole entries of the
+// vocabulary have one.
+func (t *Tokenizer) ID(text string) (uint32, bool) {
+	for _, s := range []*scanner{&t.raw, &t.normalized} {
+		if added := s.byText(text); added != nil {
+			return added.id, true
 		}
 	}
-	return at, token
+	id, found := t.merges.ids[text]
+	return id, found
 }
 
-// byteLevel spells text as byte-level BPE vocabularies do: every byte is one
-// printable rune, so that a space is Ġ and a newline is Ċ. Printable ASCII stays
-// itself, so plain words read the same in every kind of vocabulary.
-func byteLevel(text string) string {
-	var b strings.Builder
-	for _, c := range []byte(text) {
-		b.WriteRune(byteRunes[c])
+// Text is what a token stands for; it may be half a character. It belongs to
+// the tokenizer. An id without a token has none.
+func (t *Tokenizer) Text(id uint32) []byte {
+	if int(id) >= len(t.texts) {
+		return nil
 	}
-	return b.String()
+	return t.texts[id]
 }
 
-var byteRunes = func() (runes [256]rune) {
-	next := rune(256)
-	for c := range runes {
-		switch {
-		case c >= '!' && c <= '~', c >= 0xA1 && c <= 0xAC, c >= 0xAE:
-			runes[c] = rune(c)
-		default:
-			runes[c] = next
-			next++
-		}
+// Special reports whether a token structures a sequence and is no text, as the
+// one that ends it.
+func (t *Tokenizer) Special(id uint32) bool { return t.special[id] }
+
+// Decode returns the text of ids, special tokens as they are written. Bytes
+// that are no UTF-8 become U+FFFD.
+func (t *Tokenizer) Decode(ids []uint32) string {
+	s := t.Stream(false)
+	var text strings.Builder
+	for _, id := range ids {
+		text.WriteString(s.Append(id))
 	}
-	return runes
-}()
+	text.WriteString(s.Flush())
+	if t.stripFirst {
+		return strings.TrimPrefix(text.String(), " ")
+	}
+	return text.String()
+}
