@@ -55,22 +55,22 @@ type examination struct {
 }
 
 var examinations = []examination{
-	{"cores", "Today: the command line tool. Planned: checksums and copies of every transfer.", cores},
-	{"memory", "Today: the command line tool. Planned: the DRAM tier of the KV cache and DRAM transfers.", memory},
+	{"cores", "Today: checksums and copies of every transfer, a TCP stream to a peer for each core up to 8; the reference engine.", cores},
+	{"memory", "Today: KV arenas of the reference engine and memory that other engines lend. Planned: a DRAM tier of the KV cache.", memory},
 	{"huge pages", "Planned: KV arenas in DRAM with fewer TLB misses.", hugePages},
 	{"NUMA nodes", "Planned: arenas placed near the card that reads them.", numaNodes},
-	{"/dev/shm", "Planned: engines beside an agent; PyTorch, NCCL and UCX need it, Meridian's own arenas will be memfds.", sharedMemory},
-	{"open files", "Planned: agents with many peers, streams and lent memfds.", openFiles},
+	{"/dev/shm", "Today: engines beside an agent; vLLM, NCCL and UCX need it, Meridian's own arenas are memfds.", sharedMemory},
+	{"open files", "Today: agents with many peers, streams and lent memfds; gateways with many clients.", openFiles},
 	{"locked memory", "Planned: DRAM registered with an RDMA card.", lockedMemory},
-	{"memfd", "Planned: engines lend DRAM to the agent as sealed memfds.", memfd},
-	{"pidfd", "Planned: the agent knows which engine is at its socket, and that it is still the same one.", pidfd},
-	{"ptrace scope", "Planned: borrowed memory, read from the engine's process with process_vm_readv.", ptraceScope},
-	{"PID namespace", "Planned: borrowed memory; agent and engine must see each other's process ids.", pidNamespace},
+	{"memfd", "Today: engines lend DRAM to the agent as sealed memfds, and agents of one machine to each other.", memfd},
+	{"pidfd", "Today: the agent knows which engine is at its door, and that it is still the same one.", pidfd},
+	{"ptrace scope", "Today: borrowed memory, such as vLLM's, read and written in the engine's process with process_vm_readv and process_vm_writev.", ptraceScope},
+	{"PID namespace", "Today: borrowed memory; agent and engine must see each other's process ids.", pidNamespace},
 	{"CUDA", "Planned: KV cache moved from and to GPU memory.", cuda},
 	{"RDMA", "Planned: transfers between hosts through UCX.", rdma},
 	{"UCX", "Planned: the UCX adapter.", ucx},
-	{"NIXL", "Planned: the NIXL adapter, to talk to engines that use NIXL.", nixl},
-	{"Mooncake", "Planned: the Mooncake adapter, to talk to Mooncake's transfer engine and store.", mooncake},
+	{"NIXL", "Today: a peer to measure beside; `meridian bench` takes the one that `make peers` installs. Planned: the NIXL adapter, to talk to engines that use NIXL.", nixl},
+	{"Mooncake", "Today: a peer to measure beside; `meridian bench` takes the one that `make peers` installs. Planned: the Mooncake adapter, to talk to Mooncake's transfer engine and store.", mooncake},
 	{"UCX memory hooks", "Planned: the UCX and NIXL adapters. It concerns today every engine that loads UCX.", ucxMemoryHooks},
 }
 

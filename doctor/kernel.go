@@ -55,15 +55,16 @@ func memfd(p *patient) finding {
 
 func pidfd(p *patient) finding {
 	kernel, err := p.kernel()
-	upgrade := fmt.Sprintf("Upgrade the kernel to %s or later for borrowed memory; memfds will do without it:\n    uname -r", withPeerPidfd)
 	switch {
 	case err != nil:
 		return unreadable(osRelease, err)
 	case kernel.atLeast(withPeerPidfd):
 		return ok(fmt.Sprintf("kernel %s has pidfd_open and SO_PEERPIDFD", kernel))
 	case kernel.atLeast(withPidfd):
-		return warn(fmt.Sprintf("kernel %s has pidfd_open, but SO_PEERPIDFD came with %s", kernel, withPeerPidfd), upgrade)
+		return warn(fmt.Sprintf("kernel %s has pidfd_open, but SO_PEERPIDFD came with %s", kernel, withPeerPidfd),
+			fmt.Sprintf("The agent then goes by the number of the process, which another may have got meanwhile. Kernel %s or later is sure:\n    uname -r", withPeerPidfd))
 	default:
-		return absent(fmt.Sprintf("kernel %s; pidfd_open came with %s, SO_PEERPIDFD with %s", kernel, withPidfd, withPeerPidfd), upgrade)
+		return absent(fmt.Sprintf("kernel %s; pidfd_open came with %s, SO_PEERPIDFD with %s", kernel, withPidfd, withPeerPidfd),
+			fmt.Sprintf("No engine gets in at an agent's door without it. Upgrade the kernel, best to %s or later:\n    uname -r", withPeerPidfd))
 	}
 }

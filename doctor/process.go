@@ -46,13 +46,13 @@ func (p *patient) yama() finding {
 	case "0":
 		return ok("0: processes of one user may read each other's memory")
 	case "1":
-		return ok("1: only where the process read from allows it, which the engine's client will do with PR_SET_PTRACER")
+		return ok("1: only where the process read from allows it, which the engine's client does with PR_SET_PTRACER")
 	case "2":
 		const found = "2: only with CAP_SYS_PTRACE"
 		if p.hasCapability(capSysPtrace) {
 			return ok(found + ", which this process has")
 		}
-		return warn(found, "Relax it as root, or give the agent that capability; memfds will do without it:\n"+
+		return warn(found, "Relax it as root, or give the agent that capability; engines that lend memfds do without it:\n"+
 			relax+"\n    docker run --cap-add SYS_PTRACE …")
 	case "3":
 		return warn("3: nobody may, until the next boot",

@@ -15,7 +15,7 @@ const (
 )
 
 const textHeader = `What this machine has, and what each thing enables for Meridian.
-Today that is the command line tool; what is marked "Planned" is not built yet.
+What is marked "Planned" is not built yet.
 `
 
 // WriteText prints the report for people: a line for each check, below it what the thing enables, and advice where

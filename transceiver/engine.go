@@ -9,6 +9,7 @@ import (
 
 // ranks is the ranks of an engine on this agent.
 type ranks struct {
+	home   string // the agent that speaks for it, if that is another
 	memory map[int]handoff.Memory
 }
 
@@ -26,7 +27,7 @@ func (t *Transceiver) Join(e handoff.Engine) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.enter(e.ID, here); err != nil {
+	if err := t.enter(e.ID, "", here); err != nil {
 		return err
 	}
 	t.holder.Join(&e)
@@ -35,28 +36,32 @@ func (t *Transceiver) Join(e handoff.Engine) error {
 	return nil
 }
 
-// Serve makes ranks of an engine whose home is elsewhere work for it.
+// Serve makes ranks of an engine whose home is elsewhere work for it. As long as
+// nothing is asked of them it may be called again, when more of them are here.
 func (t *Transceiver) Serve(engine, home string, memory map[int]handoff.Memory) error {
 	if home == t.self.Name {
 		return fmt.Errorf("transceiver: %s is the home of %s itself: use Join", home, engine)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.enter(engine, memory); err != nil {
+	if standing := t.engines[engine]; standing != nil && standing.home == home && !t.hand.Busy(engine) {
+		delete(t.engines, engine)
+	}
+	if err := t.enter(engine, home, memory); err != nil {
 		return err
 	}
 	t.hand.Join(engine, home)
 	return nil
 }
 
-func (t *Transceiver) enter(engine string, memory map[int]handoff.Memory) error {
+func (t *Transceiver) enter(engine, home string, memory map[int]handoff.Memory) error {
 	switch {
 	case t.closed:
 		return ErrClosed
 	case t.engines[engine] != nil:
 		return fmt.Errorf("transceiver: engine %q is here already; it must leave first", engine)
 	}
-	t.engines[engine] = &ranks{memory: memory}
+	t.engines[engine] = &ranks{home: home, memory: memory}
 	return nil
 }
 

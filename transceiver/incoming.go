@@ -41,8 +41,9 @@ type Incoming struct {
 // Accept asks for a cache. ctx's deadline is the hand-off's. Repeating it returns
 // the one that runs.
 func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
+	ticket, _ := handoff.OpenTicket(a.Ticket, t.options.TicketKey) // the taker refuses what cannot be read
 	accept := handoff.Accept{
-		Ticket: a.Ticket, Engine: a.Engine, Holding: a.Holding, Push: a.Push, Of: a.Content.Fingerprint(t.options.TicketKey),
+		Ticket: a.Ticket, Engine: a.Engine, Holding: a.Holding, Push: a.Push, Of: a.Content.Fingerprint(t.options.TicketKey.For(ticket.Home)),
 		Tokens: kv.TokenRange{Start: a.Present, End: len(a.Content.Tokens)},
 	}
 	patience := t.options.Patience
@@ -69,6 +70,13 @@ func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
 		return effects
 	})
 	return in, err
+}
+
+// Redeem writes the ticket of an offer that was promised to this agent's engine,
+// whose own request is of the content. An agent has the key of every home's
+// tickets; one that is of another content than the offer is refused by the home.
+func (t *Transceiver) Redeem(transfer mrdn.ID, home handoff.Member, own handoff.Content) []byte {
+	return handoff.Redeemed(transfer, home, own, t.options.TicketKey).Seal(t.options.TicketKey)
 }
 
 // Decline gives a ticket back that will not be used, so that nobody keeps blocks

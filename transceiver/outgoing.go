@@ -30,7 +30,7 @@ func (t *Transceiver) offerOf(o *Offer) handoff.Offer {
 		o.Keep = 30 * time.Second
 	}
 	return handoff.Offer{
-		Transfer: o.Transfer, Engine: o.Engine, Of: o.Content.Fingerprint(t.options.TicketKey), Tokens: len(o.Content.Tokens),
+		Transfer: o.Transfer, Engine: o.Engine, Of: o.Content.Fingerprint(t.HomeKey()), Tokens: len(o.Content.Tokens),
 		Holding: o.Holding, Layers: o.Layers, Keep: handoff.Instant(o.Keep / time.Microsecond),
 	}
 }

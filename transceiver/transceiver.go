@@ -317,6 +317,10 @@ func (t *Transceiver) count(change func(*Metrics)) {
 	change(&t.metrics)
 }
 
+// HomeKey seals tickets that name this agent as their home, and no others. An
+// engine that has it can write its tickets itself.
+func (t *Transceiver) HomeKey() handoff.Key { return t.options.TicketKey.For(t.self) }
+
 // Metrics returns a snapshot.
 func (t *Transceiver) Metrics() Metrics {
 	t.mu.Lock()

@@ -177,6 +177,34 @@ func TestDecline(t *testing.T) {
 	}
 }
 
+// A hand-off that fails leaves the offer for another try, unless its ticket is
+// given back.
+func TestDeclineAfterFailure(t *testing.T) {
+	for _, soonest := range []bool{true, false} {
+		x := newPair(t, handoff.Pace{})
+		x.offer.Layers = 1 // the rest does not come
+		out := x.offered(t)
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		in := x.accepted(t, ctx)
+		if err := in.Wait(soon(t)); !errors.Is(err, handoff.ErrDeadline) {
+			t.Fatal(err)
+		}
+		if !soonest { // the holder has been told of the failure
+			eventually(t, func() bool { return x.d.Metrics().Intakes == 0 })
+		}
+		if err := x.d.Decline(out.Ticket); err != nil {
+			t.Fatal(err)
+		}
+		if err := out.Wait(soon(t)); !errors.Is(err, handoff.ErrCancelled) {
+			t.Error(err)
+		}
+		if _, err := x.d.Accept(soon(t), x.accept); !errors.Is(err, handoff.ErrCancelled) {
+			t.Errorf("accepted after it was given back: %v", err)
+		}
+	}
+}
+
 // The prefill agent dies: the decode side hears of it, or its deadline passes.
 func TestPrefillDies(t *testing.T) {
 	x := newPair(t, handoff.Pace{})
@@ -267,7 +295,7 @@ func TestHeldBlocksAreCapped(t *testing.T) {
 }
 
 // An engine that leaves takes its offers and its intakes along; nothing touches
-// its memory after that.
+// its memory after that. What it was taking stays for another.
 func TestLeave(t *testing.T) {
 	x := newPair(t, handoff.Pace{})
 	x.offer.Layers = 1
@@ -276,14 +304,19 @@ func TestLeave(t *testing.T) {
 	if err := x.d.Leave(soon(t), "decode"); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.Wait(soon(t)); !errors.Is(err, handoff.ErrCancelled) {
+	if err := in.Wait(soon(t)); !errors.Is(err, handoff.ErrGone) {
 		t.Error(err)
 	}
-	if err := out.Wait(soon(t)); !errors.Is(err, handoff.ErrCancelled) {
-		t.Error(err)
+	select {
+	case <-out.Freed():
+		t.Errorf("the offer ended with the decode engine that was taking it: %v", out.Wait(soon(t)))
+	case <-time.After(50 * time.Millisecond):
 	}
 	if err := x.p.Leave(soon(t), "prefill"); err != nil {
 		t.Fatal(err)
+	}
+	if err := out.Wait(soon(t)); !errors.Is(err, handoff.ErrWithdrawn) {
+		t.Error(err)
 	}
 	if _, err := x.p.Offer(x.offer); err == nil {
 		t.Error("an engine that left offers something")
@@ -316,14 +349,14 @@ func TestMailLeavesTheRest(t *testing.T) {
 
 // A hand-off that takes longer than the lease keeps it, by signs of life.
 func TestBeatsKeepTheLease(t *testing.T) {
-	x := newPair(t, handoff.Pace{Lease: 150 * handoff.Millisecond})
+	x := newPair(t, handoff.Pace{Lease: handoff.Second})
 	x.offer.Layers = 1
 	out := x.offered(t)
 	in := x.accepted(t, soon(t))
 	select {
 	case <-in.Done():
 		t.Fatalf("it ended before its time: %v", in.Wait(soon(t)))
-	case <-time.After(time.Second):
+	case <-time.After(2500 * time.Millisecond):
 	}
 	out.Computed(len(model.Layers))
 	if err := in.Wait(soon(t)); err != nil {

@@ -157,6 +157,7 @@ func (l *loop) Close(ctx context.Context) error {
 func TestLoopbackPassesTheSuite(t *testing.T) {
 	fabrictest.Run(t, fabrictest.Options{
 		Loopback: true,
+		Brief:    true,
 		Open: func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
 			workers, err := crew.Open(crew.Options{})
 			if err != nil {

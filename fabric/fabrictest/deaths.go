@@ -47,7 +47,7 @@ func (s *stage) gone() {
 			return err
 		}
 		defer prepared.Release()
-		ctx, cancel := context.WithTimeout(ctx, s.o.Patience/4)
+		ctx, cancel := context.WithTimeout(ctx, min(s.o.Patience/4, 2*time.Second)) // it may be dialled until then
 		defer cancel()
 		t, err := s.link.Post(ctx, prepared, fabric.PostOptions{ID: s.id()})
 		if err != nil {

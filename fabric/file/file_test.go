@@ -36,6 +36,7 @@ func newFile(t testing.TB, sizeBytes uint64) *mem.Section {
 func suite(o Options) fabrictest.Options {
 	return fabrictest.Options{
 		Loopback:   true,
+		Brief:      true, // the workers are crew's, which inproc plays in full
 		FarSection: newFile,
 		Open: func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
 			t.Helper()

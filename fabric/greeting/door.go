@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"meridian/fabric"
@@ -43,6 +45,8 @@ type Door struct {
 	options  DoorOptions
 	listener net.Listener
 	wait     sync.WaitGroup
+	// turnedAway counts strangers since the last one that came in.
+	turnedAway atomic.Int64
 
 	mu        sync.Mutex // protects the rest
 	strangers []net.Conn // in the order in which they came
@@ -93,11 +97,21 @@ func (d *Door) accept() {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
+		began := time.Now()
 		if !d.admit(conn) {
 			conn.Close()
 		}
+		// Whoever is served goes first: a crowd at the door waits its turn, and
+		// one that nobody of comes in has no more than a third of the time.
+		runtime.Gosched()
+		if d.turnedAway.Load() > int64(d.options.Strangers) {
+			time.Sleep(min(2*time.Since(began), maxPause))
+		}
 	}
 }
+
+// maxPause keeps newcomers from waiting behind a crowd for longer than it takes.
+const maxPause = time.Millisecond
 
 func (d *Door) admit(conn net.Conn) bool {
 	d.mu.Lock()
@@ -127,6 +141,11 @@ func (d *Door) receive(conn net.Conn) {
 		d.strangers = slices.Delete(d.strangers, i, i+1)
 	}
 	d.mu.Unlock()
+	if err == nil {
+		d.turnedAway.Store(0)
+	} else {
+		d.turnedAway.Add(1)
+	}
 	switch {
 	case err == nil && hello.Fetch:
 		return

@@ -89,7 +89,11 @@ func (p *pool) occupy() (resume func()) {
 func TestSuite(t *testing.T) { fabrictest.Run(t, suite(Options{Workers: 2})) }
 
 // More hands than cores: the same promises.
-func TestSuiteManyWorkers(t *testing.T) { fabrictest.Run(t, suite(Options{Workers: 8})) }
+func TestSuiteManyWorkers(t *testing.T) {
+	o := suite(Options{Workers: 8})
+	o.Brief = true
+	fabrictest.Run(t, o)
+}
 
 type heard struct{ notes chan fabric.Notification }
 

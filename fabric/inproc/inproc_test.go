@@ -63,7 +63,7 @@ func TestFabric(t *testing.T) { fabrictest.Run(t, suite()) }
 // One agent alone, and memory that is not mapped.
 func TestFabricWithItself(t *testing.T) {
 	o := suite()
-	o.Loopback, o.Kill, o.FarSection = true, nil, fileSection
+	o.Loopback, o.Kill, o.FarSection, o.Brief = true, nil, fileSection, true
 	fabrictest.Run(t, o)
 }
 

@@ -140,7 +140,8 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 	}
 	f := &Fabric{options: o, links: make(map[*link]struct{}), services: make(map[mrdn.ID]*service)}
 	if o.Listen != "" {
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
+		// Streams have signs of life of their own; strangers need none.
+		listener, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, "tcp", o.Listen)
 		if err != nil {
 			return nil, fmt.Errorf("tcp: cannot listen on %s: %w", o.Listen, err)
 		}

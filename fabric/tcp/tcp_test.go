@@ -158,7 +158,9 @@ func TestSuiteOneStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fabrictest.Run(t, suite(Options{Streams: 1, ChunkBytes: 4 << 10, Key: &key}))
+	o := suite(Options{Streams: 1, ChunkBytes: 4 << 10, Key: &key})
+	o.Brief = true
+	fabrictest.Run(t, o)
 }
 
 // The same promises with TLS, where every byte passes through a buffer.
@@ -169,6 +171,7 @@ func TestSuiteTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := suite(Options{})
+	o.Brief = true
 	o.Open = func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
 		files, err := ca.Issue(trust.Request{Name: self.Name, Renew: true})
 		if err != nil {

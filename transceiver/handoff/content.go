@@ -16,7 +16,7 @@ type Content struct {
 }
 
 // Fingerprint tells contents apart without telling what they are: it is hashed
-// under the cell's key, so that nobody else can try prompts or salts against it.
+// under a home's key, so that nobody else can try prompts or salts against it.
 // Its parts are apart so that a refusal can say what differs.
 type Fingerprint struct {
 	Model  kv.Hash // model, revision, adapter
@@ -30,9 +30,10 @@ const (
 	modelDomain byte = iota + 1
 	promptDomain
 	saltDomain
+	homeDomain
 )
 
-// Fingerprint is the content's, in this cell.
+// Fingerprint is the content's, under the key of the home that offers it.
 func (c Content) Fingerprint(k Key) Fingerprint {
 	return Fingerprint{
 		Model:  k.hashTexts(modelDomain, c.Scope.Model, c.Scope.Revision, c.Scope.Adapter),

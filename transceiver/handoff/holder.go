@@ -195,7 +195,10 @@ func (h *Holder) forestall(now Instant, transfer mrdn.ID, why Problem, until Ins
 	return effects
 }
 
+// remember keeps how an offer ended until no ticket for it can be used, and for a
+// lease at least.
 func (h *Holder) remember(now Instant, transfer mrdn.ID, how Problem, until Instant) {
+	until = max(until, now+h.Pace.Lease)
 	if _, is := h.endings[transfer]; !is && len(h.endings) < 2*h.MaxRemembered {
 		h.endings[transfer] = ending{how, until}
 		h.sweep = min(h.sweep, now+h.Pace.Lease)
@@ -279,7 +282,7 @@ func (h *Holder) hearAsk(now Instant, a asking, transfer mrdn.ID) []Effect {
 	case o.state == awaited:
 		return o.awaitOther(now, a, &ticket)
 	}
-	o.lastTicket = max(o.lastTicket, ticket.Expires)
+	o.lastTicket = max(o.lastTicket, ticket.end())
 	return o.invite(now, a, &ticket)
 }
 
@@ -323,12 +326,12 @@ func (h *Holder) hearEnd(now Instant, from Member, transfer mrdn.ID, m *End) []E
 	switch {
 	case o == nil:
 		if _, is := h.endings[transfer]; !is && m.Final && now < ticket.Expires {
-			h.remember(now, transfer, m.Problem, ticket.Expires) // it ends before it began
+			h.remember(now, transfer, m.Problem, ticket.end()) // it ends before it began
 		}
 		return ended
 	case o.state == awaited:
 		if m.Final {
-			return append(h.forestall(now, transfer, m.Problem, ticket.Expires), ended...)
+			return append(h.forestall(now, transfer, m.Problem, ticket.end()), ended...)
 		}
 		if o.sits(from, m.Session) {
 			delete(h.offers, transfer)

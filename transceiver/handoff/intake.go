@@ -36,8 +36,10 @@ type intake struct {
 	layers  int  // that the holder has computed, as far as is known
 	told    bool // the engine knows how it ended
 	mute    bool // the holder needs no telling
-	problem Problem
-	flows   []FlowReport // of the holder's hands, when they write
+	// declined: its ticket was given back after it had failed.
+	declined bool
+	problem  Problem
+	flows    []FlowReport // of the holder's hands, when they write
 
 	say         func(now Instant) Message // what is repeated until it is answered
 	next, pause Instant                   // …and when
@@ -320,6 +322,9 @@ func (in *intake) hearRefusal(now Instant, m *Refusal) []Effect {
 // hearEnded: the holder is through with the session.
 func (in *intake) hearEnded(now Instant, m *Ended) []Effect {
 	if in.state == leaving {
+		if in.declined && m.Problem.Code != in.problem.Code {
+			return nil // it answers what was said before the ticket was given back
+		}
 		delete(in.taker.intakes, in.ticket.Transfer)
 		return nil
 	}

@@ -49,7 +49,7 @@ func (o *offer) sits(from Member, session uint64) bool {
 // wait keeps an ask, for as long as its ticket and its asker's deadline say and
 // signs of life come.
 func (o *offer) wait(now Instant, a asking, t *Ticket) {
-	o.expires, o.lastTicket = min(t.Expires, now.after(a.ask.RemainingMs)), t.Expires
+	o.expires, o.lastTicket = min(t.Expires, now.after(a.ask.RemainingMs)), t.end()
 	o.session = &sitting{asking: a, lease: now + o.holder.Pace.Lease, deadline: o.expires}
 }
 

@@ -20,9 +20,12 @@ type Record struct {
 	PeerEngine string `json:"peer_engine"`
 	Tokens     int    `json:"tokens"`
 	Push       bool   `json:"push"`
-	SrcRanks   int    `json:"src_ranks"`
-	DstRanks   int    `json:"dst_ranks"`
-	Bytes      uint64 `json:"bytes"`
+	// Promised: it was asked for before it could be offered, so that the handshake
+	// lasts until the prompt was computed.
+	Promised bool   `json:"promised,omitempty"`
+	SrcRanks int    `json:"src_ranks"`
+	DstRanks int    `json:"dst_ranks"`
+	Bytes    uint64 `json:"bytes"`
 	// Pieces is in how many contiguous pieces they were moved.
 	Pieces int64 `json:"pieces"`
 	// Flows is what moved between which ranks, and how. A source that was read
@@ -91,7 +94,11 @@ func (r *Record) String() string {
 	fmt.Fprintf(&b, "  outcome   %s\n", outcome)
 	for _, s := range r.Stages.stages() {
 		if s.from > 0 && s.to >= s.from {
-			fmt.Fprintf(&b, "  %-9s %.3f ms\n", s.name, float64(s.to-s.from)/float64(Millisecond))
+			note := ""
+			if r.Promised && s.name == "handshake" {
+				note = ", asked for before it was offered"
+			}
+			fmt.Fprintf(&b, "  %-9s %.3f ms%s\n", s.name, float64(s.to-s.from)/float64(Millisecond), note)
 		}
 	}
 	if r.Pieces > 0 {

@@ -3,6 +3,7 @@ package handoff
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"meridian/kv"
@@ -267,4 +268,46 @@ func TestDeclinedOffer(t *testing.T) {
 		t.Errorf("%s", s.story())
 	}
 	s.empty()
+}
+
+// A ticket without an end must not be remembered without one.
+func TestRedeemedTicketsAreForgotten(t *testing.T) {
+	s := newStage(t)
+	s.ticket = Redeemed(s.transfer, memberP, testContent, testKey).Seal(testKey)
+	_, effects, err := s.taker.Accept(s.now, Accept{
+		Ticket: s.ticket, Engine: "decode", Of: testContent.Fingerprint(testKey.For(memberP)), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
+		Tokens: kv.TokenRange{End: 6}, Deadline: s.now + 20*Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.do(memberD, effects)
+	s.play() // the ask is there, and waits
+	_, effects, err = s.holder.Offer(s.now, Offer{
+		Transfer: s.transfer, Engine: "prefill", Of: testContent.Fingerprint(testKey.For(memberP)), Tokens: 6,
+		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Layers: 2, Keep: Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.do(memberP, effects)
+	s.play()
+	if ending, over := s.holder.endings[s.transfer]; !over || !ending.problem.None() || ending.until > s.now+Minute {
+		t.Fatalf("over %v: %+v\n%s", over, ending, s.story())
+	}
+	other := Redeemed(mrdn.ID{43}, memberP, testContent, testKey).Seal(testKey)
+	s.do(memberP, s.holder.Hear(s.now, memberD, mrdn.ID{43}, &End{Session: 9, Ticket: other, Problem: Trouble(ErrCancelled), Final: true}))
+	if _, over := s.holder.endings[mrdn.ID{43}]; !over {
+		t.Error("a promise was given back, and could still be offered for")
+	}
+	for range 4 {
+		s.now += s.holder.Pace.Lease
+		s.do(memberP, s.holder.Tick(s.now))
+	}
+	if len(s.holder.endings) != 0 || s.holder.Wake() != Never {
+		t.Errorf("it is remembered still: %v", s.holder.endings)
+	}
+	if !s.records[0].Promised && !s.records[1].Promised || !strings.Contains(s.records[0].String()+s.records[1].String(), "before it was offered") {
+		t.Errorf("%v", s.records)
+	}
 }

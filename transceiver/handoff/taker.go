@@ -60,13 +60,15 @@ func (e *endings) add(id mrdn.ID, how Problem) {
 // Join makes an engine known. It must be valid.
 func (t *Taker) Join(e *Engine) { t.engines[e.ID] = e }
 
-// Leave takes an engine away and cancels what it takes.
+// Leave takes an engine away and ends what it takes. The request may go on
+// elsewhere, so the offer stays for another engine.
 func (t *Taker) Leave(now Instant, engine string) []Effect {
 	delete(t.engines, engine)
+	why := Trouble(fmt.Errorf("%w: decode engine %s has left", ErrGone, engine))
 	var effects []Effect
 	for _, id := range inOrder(t.intakes) {
-		if t.intakes[id].Engine == engine {
-			effects = append(effects, t.Cancel(now, id)...)
+		if in := t.intakes[id]; in.Engine == engine {
+			effects = append(effects, in.fail(now, why)...)
 		}
 	}
 	return effects
@@ -133,7 +135,7 @@ func (t *Taker) Accept(now Instant, a Accept) (mrdn.ID, []Effect, error) {
 	t.session++
 	in := &intake{Accept: a, taker: t, ticket: ticket, session: t.session, state: asked, dst: Party{Engine: *engine, Holding: a.Holding}}
 	in.record = &Record{
-		Transfer: ticket.Transfer, As: Destination, Engine: a.Engine, Peer: ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push,
+		Transfer: ticket.Transfer, As: Destination, Engine: a.Engine, Peer: ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push, Promised: ticket.Expires == Never,
 		DstRanks: len(engine.Ranks), Direct: true, Stages: Times{Begun: now},
 	}
 	t.intakes[ticket.Transfer] = in
@@ -150,23 +152,28 @@ func (t *Taker) Cancel(now Instant, transfer mrdn.ID) []Effect {
 	return nil
 }
 
-// Decline gives a ticket back that was not used, so that nobody holds blocks for
-// it.
+// Decline gives a ticket back that was not used, or whose intake failed and will
+// not be tried again, so that nobody holds blocks for it.
 func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
 	ticket, err := OpenTicket(sealed, t.Key)
 	if err != nil {
 		return nil, err
 	}
-	if t.intakes[ticket.Transfer] != nil {
+	cancelled := Trouble(ErrCancelled)
+	in := t.intakes[ticket.Transfer]
+	if in != nil && in.state != leaving {
 		return t.Cancel(now, ticket.Transfer), nil
 	}
-	if _, over := t.over.how[ticket.Transfer]; over {
+	if how, over := t.over.how[ticket.Transfer]; over && (how.None() || how.Code == cancelled.Code) {
 		return nil, nil
 	}
-	t.session++
-	t.over.add(ticket.Transfer, Trouble(ErrCancelled))
-	in := &intake{Accept: Accept{Ticket: sealed}, taker: t, ticket: ticket, session: t.session, state: leaving, problem: Trouble(ErrCancelled)}
-	t.intakes[ticket.Transfer] = in
+	t.over.add(ticket.Transfer, cancelled)
+	if in == nil {
+		t.session++
+		in = &intake{Accept: Accept{Ticket: sealed}, taker: t, ticket: ticket, session: t.session}
+		t.intakes[ticket.Transfer] = in
+	}
+	in.problem, in.declined = cancelled, true
 	return in.takeLeave(now), nil
 }
 

@@ -8,15 +8,25 @@ import (
 	"meridian/mrdn"
 )
 
-// Key is what tickets of a cell are sealed with.
+// Key is what tickets are sealed with. A cell has one; each home has its own,
+// made of it, so that an engine can write tickets of its own home and of no other.
 type Key [32]byte
+
+// For is the key of one home's tickets. Whoever has the cell's can make it; it
+// does not give the cell's away.
+func (k Key) For(home Member) Key {
+	w := writer{b: []byte{homeDomain}}
+	home.append(&w)
+	return k.mac(w.b)
+}
 
 // Ticket is a right to ask for a cache, not to read it. It goes from the prefill
 // engine to the decode engine through hands that are not trusted.
 //
 //	"MRDT" u8 version │ transfer id │ home's name and incarnation │ tokens │ fingerprint │ expires │ MAC
 //
-// The MAC is BLAKE3-256 under the cell's key for tickets, of everything before.
+// The MAC is BLAKE3-256 under the home's key, of everything before; so are the
+// hashes of the fingerprint.
 type Ticket struct {
 	Transfer mrdn.ID
 	// Home is the agent that speaks for the prefill engine. It is looked up in
@@ -24,8 +34,26 @@ type Ticket struct {
 	Home   Member
 	Tokens int
 	Of     Fingerprint
-	// Expires is by the home's own clock; to anybody else it means nothing.
+	// Expires is by the home's own clock; to anybody else it means nothing. Never
+	// is for whoever does not have that clock; see Redeemed.
 	Expires Instant
+}
+
+// Redeemed is the ticket of an offer that was promised, as the decode side's
+// agent writes it for what its engine's own request is of. The home compares
+// that with the offer when it has come.
+func Redeemed(transfer mrdn.ID, home Member, own Content, k Key) Ticket {
+	return Ticket{Transfer: transfer, Home: home, Tokens: len(own.Tokens), Of: own.Fingerprint(k.For(home)), Expires: Never}
+}
+
+// end is until when it must be remembered that a ticket was used. Of one that does
+// not expire that is not known: whoever shows it late waits in vain until his own
+// deadline, because no transfer is offered twice.
+func (t *Ticket) end() Instant {
+	if t.Expires == Never {
+		return 0
+	}
+	return t.Expires
 }
 
 // MaxTicketBytes bounds a sealed ticket.
@@ -37,7 +65,7 @@ const (
 	macBytes      = 32
 )
 
-// Seal writes the ticket.
+// Seal writes the ticket. k is the cell's key.
 func (t Ticket) Seal(k Key) []byte {
 	w := writer{b: append(make([]byte, 0, 256), ticketMagic...)}
 	w.u8(ticketVersion)
@@ -46,11 +74,11 @@ func (t Ticket) Seal(k Key) []byte {
 	w.uint(uint64(t.Tokens))
 	t.Of.append(&w)
 	w.uint(uint64(t.Expires))
-	mac := k.mac(w.b)
+	mac := k.For(t.Home).mac(w.b)
 	return append(w.b, mac[:]...)
 }
 
-// OpenTicket reads a ticket from a stranger.
+// OpenTicket reads a ticket from a stranger. k is the cell's key.
 func OpenTicket(b []byte, k Key) (Ticket, error) {
 	if len(b) > MaxTicketBytes || len(b) < len(ticketMagic)+1+macBytes || string(b[:len(ticketMagic)]) != ticketMagic {
 		return Ticket{}, fmt.Errorf("%w: %d bytes", ErrTicket, len(b))
@@ -58,10 +86,7 @@ func OpenTicket(b []byte, k Key) (Ticket, error) {
 	if v := b[len(ticketMagic)]; v != ticketVersion {
 		return Ticket{}, fmt.Errorf("%w: it is of version %d, this build reads %d", ErrTicket, v, ticketVersion)
 	}
-	body, mac := b[:len(b)-macBytes], k.mac(b[:len(b)-macBytes])
-	if !sameMAC(mac, [macBytes]byte(b[len(body):])) {
-		return Ticket{}, fmt.Errorf("%w: its seal is wrong", ErrForged)
-	}
+	body := b[:len(b)-macBytes]
 	r := reader{b: body[len(ticketMagic)+1:]}
 	var t Ticket
 	t.Transfer = r.id()
@@ -69,7 +94,12 @@ func OpenTicket(b []byte, k Key) (Ticket, error) {
 	t.Tokens = r.int()
 	t.Of.parse(&r)
 	t.Expires = Instant(r.uintTo(uint64(Never)))
-	if r.end("ticket") != nil {
+	malformed := r.end("ticket") != nil
+	// Nothing of it is believed before its seal is.
+	if !sameMAC(k.For(t.Home).mac(body), [macBytes]byte(b[len(body):])) {
+		return Ticket{}, fmt.Errorf("%w: its seal is wrong", ErrForged)
+	}
+	if malformed {
 		return Ticket{}, fmt.Errorf("%w: malformed", ErrTicket)
 	}
 	return t, nil

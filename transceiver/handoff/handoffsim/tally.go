@@ -13,7 +13,7 @@ type Tally struct {
 
 	Crashes, Partitions, Lost, Twice, Late, LinkFaults, OtherBuilds uint64
 
-	Offered, Growing, NoRoom, Early                   uint64
+	Offered, Growing, NoRoom, Early, Promised         uint64
 	Withdrawn, Cancelled, Declined                    uint64
 	Accepted, Pushed, Ready, Failed, Freed, Elsewhere uint64
 	Reasons                                           [len(reasons) + 1]uint64
@@ -74,6 +74,7 @@ func (t *Tally) Sections() []Section {
 			{"offered", &t.Offered},
 			{"  while prefill went on", &t.Growing},
 			{"  to a decode engine that was first", &t.Early},
+			{"  …by a promise", &t.Promised},
 			{"for which there was no room", &t.NoRoom},
 			{"withdrawn at some time", &t.Withdrawn},
 			{"cancelled at some time", &t.Cancelled},
