@@ -2,7 +2,8 @@
 // needs in the right order and stops it in the other. No other room knows
 // everybody; nobody but commands imports it.
 //
-//	certificate, cell key ─► directory ─► agent (host, file, tcp) ─► metrics endpoint ─► admin socket
+//	certificate, cell key ─► directory ─► agent (host, file, tcp) ─► transceiver ─► engine door
+//	                                                       ─► metrics endpoint ─► admin socket
 package node
 
 import (
@@ -19,9 +20,9 @@ import (
 	"meridian/agent"
 	"meridian/fabric"
 	"meridian/meta"
+	"meridian/sidecar"
 	"meridian/telemetry"
 	"meridian/transceiver"
-	"meridian/trust"
 )
 
 // AgentOptions says what an agent's process is made of.
@@ -53,6 +54,8 @@ type AgentOptions struct {
 	// does without.
 	Directory   []string
 	NoDirectory bool
+	// Door is where engines come in; nil means nowhere.
+	Door *Door
 	// Metrics is where /metrics is served; empty means nowhere.
 	Metrics string
 	// OTLPEndpoint is where metrics and traces are sent; empty means nowhere.
@@ -70,6 +73,8 @@ type Agent struct {
 	Directory meta.Directory
 	// Transceiver hands requests' caches over for engines of this process.
 	Transceiver *transceiver.Transceiver
+	// Door is where engines of other processes come in; nil if they do not.
+	Door *sidecar.Sidecar
 
 	proof     proof
 	telemetry *telemetry.Telemetry
@@ -122,15 +127,13 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if err != nil {
 		return err
 	}
-	n.Transceiver, err = transceiver.Open(ctx, transceiver.Options{
-		Agent: n.Agent, TicketKey: n.proof.key.Derive(trust.ForTickets), Logger: o.Logger,
-	})
-	if err != nil {
+	if err := n.openDoor(ctx, o); err != nil {
 		return err
 	}
 	o.Logger.Info("agent is open", "agent", o.Name, "incarnation", n.Incarnation().String(), "proof", n.Proof())
 	n.telemetry, err = telemetry.Open(ctx, telemetry.Options{
-		Build: o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Sources: []telemetry.Source{agentSource(n.Agent)}, Logger: o.Logger,
+		Build: o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger,
+		Sources: n.sources(),
 	})
 	if err != nil {
 		return err
@@ -161,6 +164,9 @@ func (n *Agent) Close(ctx context.Context) error {
 	if n.telemetry != nil {
 		errs = append(errs, n.telemetry.Close(ctx))
 	}
+	if n.Door != nil {
+		errs = append(errs, n.Door.Close(ctx))
+	}
 	if n.Transceiver != nil {
 		errs = append(errs, n.Transceiver.Close(ctx))
 	}
@@ -171,28 +177,6 @@ func (n *Agent) Close(ctx context.Context) error {
 		errs = append(errs, n.Directory.Close(ctx))
 	}
 	return errors.Join(errs...)
-}
-
-// agentSource hands an agent's numbers to telemetry.
-func agentSource(a *agent.Agent) telemetry.Source {
-	return func(s *telemetry.Sink) {
-		m := a.Metrics()
-		s.Value("meridian_agent_transfers_posted_total", float64(m.Posted))
-		s.Value("meridian_agent_transfers_ended_total", float64(m.Done), "done")
-		s.Value("meridian_agent_transfers_ended_total", float64(m.Failed), "failed")
-		s.Value("meridian_agent_bytes_total", float64(m.BytesRead), "read")
-		s.Value("meridian_agent_bytes_total", float64(m.BytesWritten), "write")
-		s.Value("meridian_agent_notifications_total", float64(m.Notified), "taken")
-		s.Value("meridian_agent_notifications_total", float64(m.NotificationsRefused), "refused")
-		s.Value("meridian_agent_regions", float64(m.Regions))
-		s.Value("meridian_agent_peers", float64(m.Peers))
-		s.Value("meridian_agent_grants", float64(m.Grants))
-		s.Value("meridian_agent_audit_events_total", float64(m.Audit.Granted), "granted")
-		s.Value("meridian_agent_audit_events_total", float64(m.Audit.Revoked), "revoked")
-		s.Value("meridian_agent_audit_events_total", float64(m.Audit.Refused), "refused")
-		s.Value("meridian_agent_audit_events_total", float64(m.Audit.Fenced), "fenced")
-		s.Value("meridian_agent_audit_events_total", float64(m.Audit.ChecksumFailures), "checksum_failed")
-	}
 }
 
 // Agents lists the agents of this user that have an admin socket in stateDir.

@@ -1,0 +1,182 @@
+// Package door is the engine door as an engine sees it: the frames, and a client
+// that registers an engine with the agent of its host and keeps it registered.
+//
+//	engine process                                agent's process
+//	┌────────────────────────────┐                ┌─────────────┐
+//	│ scheduler ──► control ═════╪═ Unix socket ══╪═► sidecar   │
+//	│ rank 0 memory ─► rank 0 ═══╪═ + memfd ══════╪═►           │
+//	│ rank 1 memory ─► rank 1 ═══╪════════════════╪═►           │
+//	└────────────────────────────┘                └─────────────┘
+//
+//	         Open                 Serving                  connection lost
+//	(none) ───────► registering ───────────► serving ─────────────────────┐
+//	                     ▲                                Failed, Freed of all, Fenced
+//	                     └──── with backoff ◄─────────────────────────────┘
+//
+// The end of a connection means that its memory is quiet: the agent ends one
+// only then, and a dead agent touches nothing.
+package door
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"meridian/door/doorpb"
+	"meridian/kv"
+)
+
+// Version is what this build speaks.
+const Version = 1
+
+// MaxFrameBytes bounds a frame's type and message.
+const MaxFrameBytes = 16 << 20
+
+// Socket is where the agent of that name opens its door.
+func Socket(stateDir, agentName string) string {
+	return filepath.Join(stateDir, "door-"+agentName+".sock")
+}
+
+var (
+	// ErrClosed means that the client is closing or closed.
+	ErrClosed = errors.New("door: closed")
+	// ErrLost means that the connection to the agent ended before it answered.
+	ErrLost = errors.New("door: the agent is gone")
+	// ErrNotServing means that the engine is not registered, or not all of its
+	// ranks are.
+	ErrNotServing = errors.New("door: the engine is not serving")
+)
+
+// Problem is why the agent refuses something or a hand-off failed.
+type Problem struct {
+	// Code is a word that programs may look at.
+	Code string
+	// Message says what was wrong, and Hint what to do.
+	Message, Hint string
+}
+
+func (p *Problem) Error() string {
+	text := fmt.Sprintf("door: %s (%s)", p.Message, p.Code)
+	if p.Hint != "" {
+		text += "; " + p.Hint
+	}
+	return text
+}
+
+func problemOf(p *doorpb.Problem) *Problem {
+	if p.GetCode() == "" {
+		return nil
+	}
+	return &Problem{Code: p.GetCode(), Message: p.GetMessage(), Hint: p.GetHint()}
+}
+
+// Publication is what an engine caches and how it is cut and kept.
+type Publication struct {
+	Geometry    kv.Geometry
+	Parallelism kv.Parallelism
+	Layout      kv.Layout
+	Packing     kv.Packing
+	BlockTokens int
+	Blocks      int
+	// InterleaveTokens is how many tokens in a row a context rank takes; 0 means
+	// one block.
+	InterleaveTokens int
+	// Scope is what all requests share; a request's own goes before it.
+	Scope kv.Scope
+}
+
+// Offer says that a request's cache may be taken. The blocks are not the
+// engine's until the event Freed.
+type Offer struct {
+	Transfer [16]byte // the request's id; a new one for every offer
+	Scope    kv.Scope // what is not the publication's
+	Tokens   []uint32
+	// Tables is one block table for each group of layers, or one for all.
+	Tables [][]uint32
+	// DP is the attention-DP group that serves the request.
+	DP     int
+	Layers int           // computed by now; Progress tells of more
+	Keep   time.Duration // 0: the agent's default
+	Leg    []byte        // what a gateway made, if there is one
+}
+
+// Accept asks for the cache of a ticket. The blocks are not the engine's until
+// the event Ready, or Freed.
+type Accept struct {
+	Ticket  []byte // or a promise of one
+	Scope   kv.Scope
+	Tokens  []uint32
+	Tables  [][]uint32
+	DP      int
+	Present int  // tokens that the engine has already
+	Push    bool // the source writes, instead of being read from
+	// Deadline is of the whole hand-off; 0: the agent's default.
+	Deadline time.Duration
+	Leg      []byte
+	// Begun, where given, is called like Events with the transfer's id, before
+	// the first event of it: Accept itself may return later than that.
+	Begun func(transfer [16]byte)
+}
+
+// IsPromise tells a gateway's promise from a ticket: what it is for may still have
+// to be computed. Agents make tickets of promises; to engines both are opaque.
+func IsPromise(ticket []byte) bool { return bytes.HasPrefix(ticket, []byte("MRDP")) }
+
+// Cancel names what is not wanted any more: exactly one of its fields is set.
+type Cancel struct {
+	Offered  [16]byte // an offer to withdraw
+	Accepted [16]byte // an intake to cancel
+	Ticket   []byte   // a ticket that will not be used
+}
+
+// Step is what one step of an engine did. Columns that are not empty have one
+// entry for each request.
+type Step struct {
+	Number         uint64
+	Requests       [][16]byte
+	Committed      []uint32 // tokens each request has now
+	ComputedLayers []uint32 // of offers that are being computed
+	Running        int
+	Waiting        int
+	FreeBlocks     int
+}
+
+// EventKind is what has happened.
+type EventKind uint8
+
+// The kinds. Of an intake: Ready once, or Failed once and then Freed once. Of an
+// offer: Freed once.
+const (
+	// Serving: the engine is complete; offers and accepts are taken.
+	Serving EventKind = iota + 1
+	// Ready: an accepted cache is there, every byte checked.
+	Ready
+	// Failed: an accepted cache will not come. The blocks come back with Freed.
+	Failed
+	// Freed: the blocks are the engine's again.
+	Freed
+	// Fenced: the engine does not serve until it has registered anew, which the
+	// client does by itself.
+	Fenced
+)
+
+var eventNames = [...]string{Serving: "serving", Ready: "ready", Failed: "failed", Freed: "freed", Fenced: "fenced"}
+
+func (k EventKind) String() string {
+	if int(k) < len(eventNames) && eventNames[k] != "" {
+		return eventNames[k]
+	}
+	return fmt.Sprintf("event(%d)", uint8(k))
+}
+
+// Event is one thing that has happened.
+type Event struct {
+	Kind     EventKind
+	Transfer [16]byte
+	// Accepted: of an intake; else of an offer.
+	Accepted bool
+	// Problem says why; nil where all went well.
+	Problem *Problem
+}

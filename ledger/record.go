@@ -1,0 +1,174 @@
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Outcomes of a request.
+const (
+	Finished  = "finished"  // the client got everything
+	Refused   = "refused"   // it asked for what cannot be
+	Failed    = "failed"    // it could not be served
+	Cancelled = "cancelled" // the client went away
+)
+
+// Record is what became of one request. It has no text of prompt or answer.
+type Record struct {
+	ID       string    `json:"id"`
+	Began    time.Time `json:"began"`
+	Endpoint string    `json:"endpoint"`
+	Model    string    `json:"model,omitempty"`
+	Stream   bool      `json:"stream,omitempty"`
+	// Placement is where it went first, and why.
+	Placement string `json:"placement,omitempty"`
+	// Held is what engines held of the prompt when it was placed.
+	Held []Held `json:"held,omitempty"`
+	Legs []Leg  `json:"legs,omitempty"`
+	// Resumed counts how often a stream went on with another engine.
+	Resumed int     `json:"resumed,omitempty"`
+	Latency Latency `json:"latency"`
+
+	PromptTokens int    `json:"prompt_tokens,omitempty"`
+	OutputTokens int    `json:"output_tokens,omitempty"`
+	Finish       string `json:"finish,omitempty"` // why the answer ended
+	Outcome      string `json:"outcome"`
+	Status       int    `json:"status"` // of the HTTP response
+	Problem      string `json:"problem,omitempty"`
+}
+
+// Kinds of legs.
+const (
+	PrefillLeg = "prefill"
+	DecodeLeg  = "decode"
+	ResumeLeg  = "resume"
+)
+
+// Held is what one engine held of a prompt, as the gateway knew it.
+type Held struct {
+	Engine string `json:"engine"`
+	Tokens int    `json:"tokens"`
+	// Told: the engine itself tells what its cache holds.
+	Told bool `json:"told,omitempty"`
+}
+
+func (h Held) String() string {
+	how := "as was sent to it"
+	if h.Told {
+		how = "by its events"
+	}
+	return fmt.Sprintf("%d tokens at %s, %s", h.Tokens, h.Engine, how)
+}
+
+// Leg is one request to one engine.
+type Leg struct {
+	Kind   string `json:"kind"`
+	Engine string `json:"engine"`
+	// Transfer is the hand-off that a prefill leg offered or a decode leg took.
+	Transfer string  `json:"transfer,omitempty"`
+	StartMs  float64 `json:"start_ms"` // after the request began
+	Ms       float64 `json:"ms"`
+	Status   int     `json:"status,omitempty"`
+	// KV says where the prompt's cache came from, KVReason why not from where
+	// it should have.
+	KV       string `json:"kv,omitempty"`
+	KVReason string `json:"kv_reason,omitempty"`
+	Tokens   int    `json:"tokens,omitempty"` // that came of it
+	Problem  string `json:"problem,omitempty"`
+}
+
+// Latency is the time of a request by phase, in milliseconds; what did not
+// happen or was not seen is 0.
+type Latency struct {
+	QueueMs   float64 `json:"queue_ms"`             // in the gateway
+	PrefillMs float64 `json:"prefill_ms,omitempty"` // the prefill leg, or as the engine tells
+	HandoffMs float64 `json:"handoff_ms,omitempty"` // as the engine tells
+	TTFTMs    float64 `json:"ttft_ms,omitempty"`    // first token, of whatever kind
+	TTFVTMs   float64 `json:"ttfvt_ms,omitempty"`   // first token that a user sees
+	TTOTMs    float64 `json:"ttot_ms,omitempty"`    // from the last thought to the first visible token
+	// Means between tokens.
+	ThinkITLMs  float64 `json:"think_itl_ms,omitempty"`
+	AnswerITLMs float64 `json:"answer_itl_ms,omitempty"`
+	TotalMs     float64 `json:"total_ms"`
+}
+
+// Transfers are the ids of the hand-offs that the request took part in, each
+// once.
+func (r *Record) Transfers() []string {
+	var ids []string
+	seen := make(map[string]bool)
+	for _, leg := range r.Legs {
+		if leg.Transfer != "" && !seen[leg.Transfer] {
+			seen[leg.Transfer] = true
+			ids = append(ids, leg.Transfer)
+		}
+	}
+	return ids
+}
+
+// String tells it to a person.
+func (r *Record) String() string {
+	var b strings.Builder
+	kind := "at once"
+	if r.Stream {
+		kind = "streamed"
+	}
+	fmt.Fprintf(&b, "request %s: %s", r.ID, r.Outcome)
+	if r.Problem != "" {
+		fmt.Fprintf(&b, ", %s", r.Problem)
+	}
+	fmt.Fprintf(&b, "\n  %s of %s, %s, at %s, status %d\n", r.Endpoint, cmp.Or(r.Model, "no model"), kind, r.Began.Format(time.RFC3339Nano), r.Status)
+	fmt.Fprintf(&b, "  tokens: prompt %d, answer %d", r.PromptTokens, r.OutputTokens)
+	if r.Finish != "" {
+		fmt.Fprintf(&b, ", ended by %s", r.Finish)
+	}
+	fmt.Fprintf(&b, "\n  placement: %s\n", cmp.Or(r.Placement, "none"))
+	for _, h := range r.Held {
+		fmt.Fprintf(&b, "  held of the prompt: %s\n", h)
+	}
+	for _, leg := range r.Legs {
+		leg.tell(&b)
+	}
+	r.Latency.tell(&b)
+	return b.String()
+}
+
+func (l *Leg) tell(b *strings.Builder) {
+	fmt.Fprintf(b, "  %-8s at %s, from %.1f ms, took %.1f ms", l.Kind, l.Engine, l.StartMs, l.Ms)
+	for _, part := range []struct{ name, text string }{
+		{"transfer", l.Transfer}, {"cache", l.KV}, {"because", l.KVReason}, {"problem:", l.Problem},
+	} {
+		if part.text != "" {
+			fmt.Fprintf(b, ", %s %s", part.name, part.text)
+		}
+	}
+	if l.Tokens > 0 {
+		fmt.Fprintf(b, ", %d tokens", l.Tokens)
+	}
+	b.WriteByte('\n')
+}
+
+func (l *Latency) tell(b *strings.Builder) {
+	b.WriteString("  latency, ms:")
+	for _, part := range []struct {
+		name string
+		ms   float64
+	}{
+		{"queue", l.QueueMs},
+		{"prefill", l.PrefillMs},
+		{"hand-off", l.HandoffMs},
+		{"TTFT", l.TTFTMs},
+		{"TTFVT", l.TTFVTMs},
+		{"TTOT", l.TTOTMs},
+		{"think ITL", l.ThinkITLMs},
+		{"answer ITL", l.AnswerITLMs},
+		{"total", l.TotalMs},
+	} {
+		if part.ms > 0 {
+			fmt.Fprintf(b, " %s %.2f", part.name, part.ms)
+		}
+	}
+	b.WriteByte('\n')
+}

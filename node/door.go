@@ -1,0 +1,44 @@
+package node
+
+import (
+	"context"
+
+	"meridian/door"
+	"meridian/sidecar"
+	"meridian/transceiver"
+	"meridian/trust"
+)
+
+// Door says who may come in where engines do.
+type Door struct {
+	// Socket is its path; empty means door.Socket in the state directory.
+	Socket string
+	// AllowUIDs are the users besides the agent's own whose engines may come.
+	AllowUIDs []uint32
+	// RequireLeg refuses requests that no gateway of the cell has sent.
+	RequireLeg bool
+}
+
+// openDoor opens the transceiver, and the door whose engines it speaks for.
+func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
+	var relay sidecar.Relay
+	var err error
+	n.Transceiver, err = transceiver.Open(ctx, transceiver.Options{
+		Agent: n.Agent, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: relay.Events, Passed: relay.Passed, Logger: o.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	if o.Door == nil {
+		return nil
+	}
+	socket := o.Door.Socket
+	if socket == "" {
+		socket = door.Socket(o.StateDir, o.Name)
+	}
+	n.Door, err = sidecar.Open(ctx, sidecar.Options{
+		Agent: n.Agent, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket,
+		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Logger: o.Logger,
+	})
+	return err
+}

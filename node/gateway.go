@@ -1,0 +1,211 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync/atomic"
+
+	"meridian/gateway"
+	"meridian/ledger"
+	"meridian/meta"
+	"meridian/telemetry"
+	"meridian/trust"
+)
+
+// GatewayOptions says what a gateway's process is made of.
+type GatewayOptions struct {
+	gateway.Options
+
+	// StateDir holds the cell's key, the directory's socket and the records of
+	// requests.
+	StateDir string
+	// Directory lists endpoints; empty means the one in StateDir. It is asked
+	// only where no engine is listed. Name and TLS are shown to an https one.
+	DirectoryEndpoints []string
+	Name               string
+	TLSOfAgents        TLS
+	InsecureDirectory  bool
+	// Cert and Key are what clients see; empty for no TLS.
+	Cert, Key string
+	// APIKeyFile has keys, one a line; empty for none.
+	APIKeyFile string
+
+	OTLPEndpoint string
+	Build        telemetry.Build
+}
+
+// Gateway is a running gateway and what stands around it.
+type Gateway struct {
+	*gateway.Gateway
+	directory meta.Directory
+	records   *ledger.Ledger
+	telemetry *telemetry.Telemetry
+}
+
+// OpenGateway starts a gateway's process, or nothing.
+func OpenGateway(ctx context.Context, o GatewayOptions) (*Gateway, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Gateway{}
+	if err := g.open(ctx, o); err != nil {
+		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
+	}
+	return g, nil
+}
+
+func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
+	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
+		return fmt.Errorf("node: state directory: %w", err)
+	}
+	if err := o.secrets(); err != nil {
+		return err
+	}
+	var err error
+	if len(o.Backends) == 0 {
+		g.directory, err = OpenDirectory(ctx, DirectoryOptions{
+			Endpoints: o.DirectoryEndpoints, StateDir: o.StateDir, Name: o.Name, TLS: o.TLSOfAgents, Insecure: o.InsecureDirectory, Logger: o.Logger,
+		})
+		if err != nil {
+			return err
+		}
+		o.Options.Directory = g.directory
+	}
+	if g.records, err = ledger.Open(ledger.Options{Dir: o.StateDir, Logger: o.Logger}); err != nil {
+		return err
+	}
+	o.Ledger = g.records
+	// The page needs the gateway's numbers, and the gateway needs the page.
+	var opened atomic.Pointer[gateway.Gateway]
+	g.telemetry, err = telemetry.Open(ctx, telemetry.Options{
+		Build: o.Build, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger, Sources: []telemetry.Source{gatewaySource(&opened)},
+	})
+	if err != nil {
+		return err
+	}
+	o.MetricsPage = http.Handler(g.telemetry.Handler(o.Logger))
+	if g.Gateway, err = gateway.Open(ctx, o.Options); err != nil {
+		return err
+	}
+	opened.Store(g.Gateway)
+	o.Logger.Info("gateway is open", "listen", g.Addr(), "admin", g.AdminAddr())
+	return nil
+}
+
+// secrets reads the cell's key, the certificate and the API keys.
+func (o *GatewayOptions) secrets() error {
+	key, err := trust.OpenCellKey(o.StateDir)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	legs := key.Derive(trust.ForGatewayLegs)
+	o.LegKey = &legs
+	if o.Cert != "" || o.Key != "" {
+		if o.TLS, err = gateway.TLSFromFiles(o.Cert, o.Key, o.Logger); err != nil {
+			return err
+		}
+	}
+	if o.APIKeyFile == "" {
+		return nil
+	}
+	data, err := os.ReadFile(o.APIKeyFile)
+	if err != nil {
+		return fmt.Errorf("node: API keys: %w", err)
+	}
+	if info, err := os.Stat(o.APIKeyFile); err == nil && info.Mode()&fs.FileMode(0o077) != 0 {
+		o.Logger.Warn("others can read the file of API keys", "file", o.APIKeyFile, "mode", info.Mode().Perm().String())
+	}
+	for line := range bytes.Lines(data) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			o.APIKeys = append(o.APIKeys, string(line))
+		}
+	}
+	if len(o.APIKeys) == 0 {
+		return fmt.Errorf("node: there is no API key in %s; put one on each line, or do without the file", o.APIKeyFile)
+	}
+	return nil
+}
+
+// Close lets requests end that have begun, then stops everything in the reverse
+// order.
+func (g *Gateway) Close(ctx context.Context) error {
+	var errs []error
+	if g.Gateway != nil {
+		errs = append(errs, g.Gateway.Close(ctx))
+	}
+	// What is left takes no time; it must not be lost to a drain that took all.
+	rest := context.WithoutCancel(ctx)
+	if g.telemetry != nil {
+		errs = append(errs, g.telemetry.Close(rest))
+	}
+	if g.records != nil {
+		errs = append(errs, g.records.Close(rest))
+	}
+	if g.directory != nil {
+		errs = append(errs, g.directory.Close(rest))
+	}
+	return errors.Join(errs...)
+}
+
+// gatewaySource hands a gateway's numbers to telemetry, once it is open.
+func gatewaySource(opened *atomic.Pointer[gateway.Gateway]) telemetry.Source {
+	return func(s *telemetry.Sink) {
+		g := opened.Load()
+		if g == nil {
+			return
+		}
+		m := g.Metrics()
+		for outcome, n := range m.Requests {
+			s.Value("meridian_gateway_requests_total", float64(n), outcome)
+		}
+		s.Value("meridian_gateway_overloaded_total", float64(m.Overloaded))
+		s.Value("meridian_gateway_requests", float64(m.Running), "running")
+		s.Value("meridian_gateway_requests", float64(m.Waiting), "waiting")
+		for kind, ends := range m.Legs {
+			for end, n := range ends {
+				s.Value("meridian_gateway_legs_total", float64(n), kind, end)
+			}
+		}
+		s.Value("meridian_gateway_streams_broken_total", float64(m.Resumed), "resumed")
+		s.Value("meridian_gateway_streams_broken_total", float64(m.Unresumable), "failed")
+		for source, n := range m.KV {
+			s.Value("meridian_gateway_kv_total", float64(n), source)
+		}
+		s.Value("meridian_gateway_handoff_fallbacks_total", float64(m.FellBack))
+		s.Value("meridian_gateway_promises_total", float64(m.Promises))
+		s.Value("meridian_gateway_promises_broken_total", float64(m.Broken))
+		s.Value("meridian_gateway_tokens_total", float64(m.PromptTokens), "prompt")
+		s.Value("meridian_gateway_tokens_total", float64(m.OutputTokens), "output")
+		for i, phase := range gateway.Phases {
+			d := m.Phases[i]
+			s.Distribution("meridian_gateway_phase_seconds", telemetry.Distribution{Count: d.Count, Sum: d.Sum, Buckets: d.Buckets}, phase)
+		}
+		for result, n := range m.Passed {
+			s.Value("meridian_gateway_passed_total", float64(n), result)
+		}
+		for prefix, n := range m.Placements {
+			s.Value("meridian_gateway_placements_total", float64(n), prefix)
+		}
+		s.Value("meridian_gateway_cache_subscriptions", float64(m.Cache.Up), "up")
+		s.Value("meridian_gateway_cache_subscriptions", float64(m.Cache.Down), "down")
+		s.Value("meridian_gateway_cache_blocks", float64(m.Cache.Blocks))
+		s.Value("meridian_gateway_cache_batches_total", float64(m.Cache.Batches))
+		s.Value("meridian_gateway_cache_resets_total", float64(m.Cache.Resets))
+		for role, n := range m.Engines {
+			s.Value("meridian_gateway_engines", float64(n.Up), role, "up")
+			s.Value("meridian_gateway_engines", float64(n.Down), role, "down")
+		}
+		known := 0.0
+		if m.DirectoryKnown {
+			known = 1
+		}
+		s.Value("meridian_gateway_directory_known", known)
+		s.Value("meridian_gateway_records_dropped_total", float64(m.RecordsDropped))
+	}
+}

@@ -1,0 +1,133 @@
+package trust
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+)
+
+func testLeg() Leg {
+	return Leg{Kind: LegPrefill, ID: [16]byte{1, 2, 3, 15: 9}, Engine: "engine-0"}
+}
+
+func TestLegOpensAsSealed(t *testing.T) {
+	key := newCellKey().Derive(ForGatewayLegs)
+	for _, l := range []Leg{
+		testLeg(),
+		{Kind: LegDecode, Engine: "e"},
+		{Kind: LegDecode, ID: [16]byte{0xff}, Engine: strings.Repeat("x", 255)},
+	} {
+		sealed := l.Seal(key)
+		if len(sealed) > MaxLegBytes {
+			t.Errorf("%d bytes, at most %d", len(sealed), MaxLegBytes)
+		}
+		if got, err := OpenLeg(sealed, key); err != nil || got != l {
+			t.Errorf("%+v opens as %+v, %v", l, got, err)
+		}
+	}
+}
+
+// Its bytes never change: gateways and agents of different builds meet.
+func TestLegBytes(t *testing.T) {
+	key := [32]byte{1}
+	sealed := Leg{Kind: LegDecode, ID: [16]byte{2}, Engine: "e"}.Seal(key)
+	if want := append([]byte{1, 2, 2}, append(make([]byte, 15), 1, 'e')...); !bytes.HasPrefix(sealed, want) {
+		t.Errorf("% x does not begin with % x", sealed, want)
+	}
+}
+
+func TestLegsOfOthersAreRefused(t *testing.T) {
+	cell := newCellKey()
+	key := cell.Derive(ForGatewayLegs)
+	sealed := testLeg().Seal(key)
+	for name, other := range map[string][32]byte{
+		"of another cell": newCellKey().Derive(ForGatewayLegs), "of another purpose": cell.Derive(ForTickets), "of nobody": {},
+	} {
+		if _, err := OpenLeg(sealed, other); !errors.Is(err, ErrProof) {
+			t.Errorf("a key %s: %v", name, err)
+		}
+	}
+}
+
+func TestDamagedLegsAreRefused(t *testing.T) {
+	key := newCellKey().Derive(ForGatewayLegs)
+	sealed := testLeg().Seal(key)
+	for bit := range 8 * len(sealed) {
+		damaged := bytes.Clone(sealed)
+		damaged[bit/8] ^= 1 << (bit % 8)
+		if l, err := OpenLeg(damaged, key); !errors.Is(err, ErrProof) {
+			t.Fatalf("with bit %d flipped it opens as %+v, %v", bit, l, err)
+		}
+	}
+	for length := range sealed {
+		if _, err := OpenLeg(sealed[:length], key); !errors.Is(err, ErrProof) {
+			t.Fatalf("%d bytes of it open: %v", length, err)
+		}
+	}
+	if _, err := OpenLeg(append(bytes.Clone(sealed), 0), key); !errors.Is(err, ErrProof) {
+		t.Errorf("with a byte more it opens: %v", err)
+	}
+}
+
+// A seal that is right does not make right what is malformed.
+func TestMalformedLegsAreRefused(t *testing.T) {
+	key := newCellKey().Derive(ForGatewayLegs)
+	body := testLeg().Seal(key)
+	body = body[:len(body)-32]
+	for name, change := range map[string]func([]byte){
+		"kind":   func(b []byte) { b[1] = 3 },
+		"length": func(b []byte) { b[legHead-1]++ },
+	} {
+		b := bytes.Clone(body)
+		change(b)
+		if _, err := OpenLeg(append(b, gatewayMAC(key, legLabel, b)...), key); !errors.Is(err, ErrProof) || !strings.Contains(err.Error(), "malformed") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestLegIsForOneThing(t *testing.T) {
+	l := testLeg()
+	any := l
+	any.ID = [16]byte{}
+	for _, need := range []Leg{l, any} {
+		if err := l.Check(need); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, need := range map[string]Leg{
+		"kind":    {Kind: LegDecode, ID: l.ID, Engine: l.Engine},
+		"engine":  {Kind: l.Kind, ID: l.ID, Engine: "engine-1"},
+		"request": {Kind: l.Kind, ID: [16]byte{7}, Engine: l.Engine},
+	} {
+		if err := l.Check(need); !errors.Is(err, ErrProof) {
+			t.Errorf("another %s: %v", name, err)
+		}
+	}
+}
+
+func TestLegNobodyCouldOpenIsNotSealed(t *testing.T) {
+	for _, l := range []Leg{{Kind: LegPrefill}, {Kind: 3, Engine: "e"}, {Kind: LegPrefill, Engine: strings.Repeat("x", 256)}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%v was sealed", l.Kind)
+				}
+			}()
+			l.Seal([32]byte{1})
+		}()
+	}
+}
+
+func FuzzOpenLeg(f *testing.F) {
+	key := [32]byte{7}
+	f.Add(testLeg().Seal(key))
+	f.Add([]byte{1, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l, err := OpenLeg(b, key)
+		if err == nil && !bytes.Equal(l.Seal(key), b) {
+			t.Errorf("% x opens as %+v, which is sealed otherwise", b, l)
+		}
+	})
+}
