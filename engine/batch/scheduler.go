@@ -1,0 +1,199 @@
+// Package batch decides what a step of the reference engine computes: which
+// sequences get how many tokens, which blocks of KV memory they lie in, what is
+// found in the cache of earlier prompts, and who has to go when blocks run out.
+// It computes: no clock, no I/O, no goroutines.
+//
+//	Add ──► waiting ──Plan──► running ──► Work{Sequence, Start, Count} ──► the model
+//	           ▲                 │                                            │
+//	           └── preempted ◄───┘           Append (the next token) ◄── Commit
+//
+// Rules:
+//   - Who came first is served first. Sequences that answer get their one token
+//     before prompts get what is left of the step's budget.
+//   - A sequence takes the blocks of all its tokens when it is admitted, and one
+//     more whenever they are full. If there is none, the youngest sequence that
+//     has blocks gives all of its up and is computed anew later, which gives the
+//     same tokens.
+//   - A full block is named by the hash of everything up to its end. A named
+//     block is never written again, so any number may share it.
+//   - A held block (a Hold) stays until it is released, whoever had it.
+package batch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+var (
+	// ErrFull means that as many sequences wait as may.
+	ErrFull = errors.New("batch: the queue is full")
+	// ErrTooLong means that a sequence would not fit if it were alone.
+	ErrTooLong = errors.New("batch: more tokens than there is memory for")
+)
+
+// Options are the limits of a scheduler.
+type Options struct {
+	Blocks, BlockTokens int
+	// MaxRunning is how many sequences are computed at a time, and also how many
+	// may be fetched.
+	MaxRunning int
+	// MaxWaiting is how many may wait to be admitted for the first time.
+	MaxWaiting int
+	// StepTokens is how many tokens a step computes at most; sequences that
+	// answer are at most MaxRunning of them.
+	StepTokens int
+	// FetchTokens is how many tokens of a prompt must be missing to fetch them,
+	// where there is the rest: fewer are computed sooner than fetched.
+	FetchTokens int
+}
+
+// Validate says what is impossible about o.
+func (o Options) Validate() error {
+	for _, limit := range []struct {
+		name  string
+		value int
+	}{
+		{"Blocks", o.Blocks}, {"BlockTokens", o.BlockTokens}, {"MaxRunning", o.MaxRunning}, {"MaxWaiting", o.MaxWaiting}, {"StepTokens", o.StepTokens},
+	} {
+		if limit.value < 1 {
+			return fmt.Errorf("batch: %s is %d, must be positive", limit.name, limit.value)
+		}
+	}
+	if o.StepTokens < o.MaxRunning {
+		return fmt.Errorf("batch: a step of %d tokens is too short for %d running sequences", o.StepTokens, o.MaxRunning)
+	}
+	return nil
+}
+
+// Scheduler decides. It is not safe for use by several goroutines.
+type Scheduler struct {
+	options  Options
+	pool     *Pool
+	arrivals uint64
+	waiting  []*Sequence // by arrival
+	running  []*Sequence // by arrival
+	fetching int
+	holds    []int32 // by block: how many holds keep it
+	held     int     // blocks that some hold keeps
+}
+
+// New makes a scheduler. Its options must be valid.
+func New(o Options) *Scheduler {
+	return &Scheduler{options: o, pool: NewPool(o.Blocks), holds: make([]int32, o.Blocks)}
+}
+
+// Fits reports whether a sequence of so many tokens can be computed at all.
+func (s *Scheduler) Fits(tokens int) bool { return s.blocksFor(tokens) <= s.options.Blocks }
+
+// Add lets sequences wait, all of them or, with an error, none.
+func (s *Scheduler) Add(sequences ...*Sequence) error {
+	if len(s.waiting)+len(sequences) > s.options.MaxWaiting {
+		return fmt.Errorf("%w: %d sequences wait", ErrFull, len(s.waiting))
+	}
+	for _, q := range sequences {
+		if !s.Fits(len(q.Tokens)) {
+			return fmt.Errorf("%w: %d tokens, %d blocks of %d", ErrTooLong, len(q.Tokens), s.options.Blocks, s.options.BlockTokens)
+		}
+	}
+	for _, q := range sequences {
+		s.arrivals++
+		q.arrival, q.state = s.arrivals, Waiting
+		s.waiting = append(s.waiting, q)
+	}
+	return nil
+}
+
+// Append adds the token that follows. All before it must be computed.
+func (s *Scheduler) Append(q *Sequence, token uint32) { q.Tokens = append(q.Tokens, token) }
+
+// Pause lets q wait, with its blocks, or go on.
+func (s *Scheduler) Pause(q *Sequence, paused bool) { q.paused = paused }
+
+// Remove forgets a sequence, wherever it stands. Its blocks can be used again,
+// but for those that are held.
+func (s *Scheduler) Remove(q *Sequence) {
+	switch q.state {
+	case Absent:
+		return
+	case Waiting:
+		s.waiting = without(s.waiting, q)
+	case Running:
+		s.running = without(s.running, q)
+	case Fetching:
+		s.fetching--
+	}
+	s.drop(q)
+	q.state = Absent
+}
+
+// drop takes everything that q has.
+func (s *Scheduler) drop(q *Sequence) {
+	s.pool.ReleaseAll(q.blocks)
+	q.blocks, q.computed, q.named, q.planned = nil, 0, 0, 0
+}
+
+// Fetched says that the cache of q's prompt is in its blocks.
+func (s *Scheduler) Fetched(q *Sequence) {
+	// The last token is computed again, for what follows it.
+	q.computed = max(q.computed, min(q.Prompt, len(q.Tokens)-1))
+	q.prompted = true
+	s.name(q)
+	s.unfetch(q)
+}
+
+// Unfetched says that the cache of q's prompt does not come: it is computed. The
+// blocks that were meant for it are held, or free.
+func (s *Scheduler) Unfetched(q *Sequence) {
+	s.drop(q)
+	s.unfetch(q)
+}
+
+func (s *Scheduler) unfetch(q *Sequence) {
+	s.fetching--
+	q.Fetch, q.state = false, Waiting
+	s.waiting = inserted(s.waiting, q)
+}
+
+// name makes full blocks known by their keys.
+func (s *Scheduler) name(q *Sequence) {
+	for ; (q.named+1)*s.options.BlockTokens <= q.computed; q.named++ {
+		s.pool.Name(q.blocks[q.named], q.key(q.named, s.options.BlockTokens))
+	}
+}
+
+func (s *Scheduler) blocksFor(tokens int) int {
+	return (tokens + s.options.BlockTokens - 1) / s.options.BlockTokens
+}
+
+// Stats is where everything stands.
+type Stats struct {
+	Total, Free, Cached, Held  int // blocks
+	Running, Fetching, Waiting int // sequences
+}
+
+// Stats counts.
+func (s *Scheduler) Stats() Stats {
+	return Stats{
+		Total: s.pool.Total(), Free: s.pool.Free(), Cached: s.pool.Cached(), Held: s.held,
+		Running: len(s.running), Fetching: s.fetching, Waiting: len(s.waiting),
+	}
+}
+
+func without(list []*Sequence, q *Sequence) []*Sequence {
+	if i := slices.Index(list, q); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// inserted puts q where it belongs by its arrival.
+func inserted(list []*Sequence, q *Sequence) []*Sequence {
+	at, _ := slices.BinarySearchFunc(list, q.arrival, func(other *Sequence, arrival uint64) int {
+		if other.arrival < arrival {
+			return -1
+		}
+		return 1
+	})
+	return slices.Insert(list, at, q)
+}

@@ -1,0 +1,411 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"meridian/door"
+	"meridian/kv"
+	"meridian/reshard"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 20 * time.Second
+
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// cell plays the agents between engines: it copies bytes from arena to arena as
+// a plan of reshard says, and can be told to fail.
+type cell struct {
+	mu     sync.Mutex // protects the rest
+	offers map[[16]byte]*testOffer
+	trouble
+}
+
+type testOffer struct {
+	from *testDoor
+	door.Offer
+}
+
+// trouble is how often, of 100, something goes wrong.
+type trouble struct {
+	dice                                       *rand.Rand
+	refuse, fail, silence, late, mute, slowest int
+}
+
+func (c *cell) hit(percent int) bool { return c.dice != nil && c.dice.IntN(100) < percent }
+
+func newCell() *cell { return &cell{offers: make(map[[16]byte]*testOffer)} }
+
+// testDoor is the portal of one engine.
+type testDoor struct {
+	cell    *cell
+	engine  *Engine
+	serving bool // protected by the cell's mu
+	running map[testHandOff]bool
+	losses  int
+	later   sync.WaitGroup
+}
+
+type testHandOff struct {
+	transfer [16]byte
+	accepted bool
+}
+
+func (d *testDoor) Serving() bool {
+	d.cell.mu.Lock()
+	defer d.cell.mu.Unlock()
+	return d.serving
+}
+
+func (d *testDoor) tell(events ...door.Event) {
+	for _, e := range events {
+		d.engine.post(func() { d.engine.happened(e) })
+	}
+}
+
+func ticketOf(transfer [16]byte) []byte { return append([]byte("ticket "), transfer[:]...) }
+
+func (d *testDoor) Offer(_ context.Context, o door.Offer) ([]byte, error) {
+	d.cell.mu.Lock()
+	defer d.cell.mu.Unlock()
+	if !d.serving {
+		return nil, door.ErrNotServing
+	}
+	if d.cell.hit(d.cell.refuse) {
+		return nil, &door.Problem{Code: "refused", Message: "no"}
+	}
+	d.running[testHandOff{o.Transfer, false}] = true
+	if d.cell.hit(d.cell.mute) {
+		d.soon(func() { d.lose(true) })
+		return nil, door.ErrNoAnswer
+	}
+	d.cell.offers[o.Transfer] = &testOffer{from: d, Offer: o}
+	return ticketOf(o.Transfer), nil
+}
+
+// end lets go of one side of a hand-off, once.
+func (d *testDoor) end(h testHandOff, events ...door.Event) {
+	if d.running[h] {
+		delete(d.running, h)
+		d.tell(events...)
+	}
+}
+
+func (c *cell) endOffer(transfer [16]byte) {
+	if o := c.offers[transfer]; o != nil {
+		delete(c.offers, transfer)
+		o.from.end(testHandOff{transfer, false}, door.Event{Kind: door.Freed, Transfer: transfer})
+	}
+}
+
+func (d *testDoor) Accept(_ context.Context, a door.Accept) ([16]byte, error) {
+	c := d.cell
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !d.serving {
+		return [16]byte{}, door.ErrNotServing
+	}
+	transfer := [16]byte(a.Ticket[len("ticket "):])
+	if c.offers[transfer] == nil || c.hit(c.refuse) {
+		c.endOffer(transfer)
+		return transfer, &door.Problem{Code: "unknown", Message: "there is no such offer"}
+	}
+	if c.hit(c.mute) {
+		connection := d.losses
+		d.soon(func() {
+			c.mu.Lock()
+			still := d.losses == connection
+			if still {
+				d.scribble(a) // until the connection has ended
+			}
+			c.mu.Unlock()
+			if still {
+				d.lose(true)
+			}
+		})
+		return transfer, door.ErrNoAnswer
+	}
+	h := testHandOff{transfer, true}
+	d.running[h] = true
+	a.Begun(transfer)
+	var pause time.Duration
+	if c.dice != nil {
+		pause = time.Duration(c.dice.IntN(c.slowest+1)) * time.Microsecond
+	}
+	if c.hit(c.silence) {
+		return transfer, nil
+	}
+	fails, late := c.hit(c.fail), c.hit(c.late)
+	d.later.Add(1)
+	time.AfterFunc(pause, func() {
+		defer d.later.Done()
+		d.move(h, a, fails, late)
+	})
+	return transfer, nil
+}
+
+func (d *testDoor) soon(do func()) {
+	d.later.Add(1)
+	time.AfterFunc(5*time.Millisecond, func() {
+		defer d.later.Done()
+		do()
+	})
+}
+
+func (d *testDoor) move(h testHandOff, a door.Accept, fails, late bool) {
+	c := d.cell
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.offers[h.transfer]
+	if !d.running[h] {
+		return
+	}
+	if fails || o == nil {
+		d.scribble(a)
+		d.tell(door.Event{Kind: door.Failed, Transfer: h.transfer, Accepted: true, Problem: &door.Problem{Code: "lost", Message: "the peer is gone"}})
+		freed := door.Event{Kind: door.Freed, Transfer: h.transfer, Accepted: true}
+		c.endOffer(h.transfer)
+		if !late {
+			d.end(h, freed)
+			return
+		}
+		d.soon(func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if d.running[h] {
+				d.scribble(a)
+			}
+			d.end(h, freed)
+		})
+		return
+	}
+	if err := copyCache(o, d.engine, a); err != nil {
+		panic(err)
+	}
+	d.end(h, door.Event{Kind: door.Ready, Transfer: h.transfer, Accepted: true})
+	c.endOffer(h.transfer)
+}
+
+// scribble is half a transfer: the blocks that were to be filled hold nonsense.
+func (d *testDoor) scribble(a door.Accept) {
+	size := d.engine.cut.BlockTokens
+	for i := (a.Present + size - 1) / size; i < len(a.Tables[0]); i++ {
+		for rank, arena := range d.engine.arenas {
+			bytes := d.engine.cut.MemoryBytes(d.engine.source.model.Config(), rank)
+			if d.engine.cut.Layout.String() == "BLHNC" { // a block is one piece
+				each := bytes / int64(d.engine.cut.Blocks)
+				at := each * int64(a.Tables[0][i])
+				for j, b := 0, arena.Bytes(uint64(at), uint64(each)); j < len(b); j += 4 {
+					binary.LittleEndian.PutUint32(b[j:], 0x7FC00000) // NaN
+				}
+			}
+		}
+	}
+}
+
+func sideOf(e *Engine) reshard.Side {
+	p := e.publication()
+	return reshard.Side{Geometry: p.Geometry, Parallelism: p.Parallelism, Layout: p.Layout, Packing: p.Packing, BlockTokens: p.BlockTokens, Blocks: p.Blocks}
+}
+
+func copyCache(o *testOffer, to *Engine, a door.Accept) error {
+	if !slices.Equal(o.Tokens, a.Tokens) || o.Scope != a.Scope || o.from.engine.source.scope != to.source.scope {
+		return errors.New("the contents differ")
+	}
+	shape, err := reshard.Prepare(sideOf(o.from.engine), sideOf(to))
+	if err != nil {
+		return err
+	}
+	plan, err := shape.Plan(reshard.Request{
+		Tokens: kv.TokenRange{Start: a.Present, End: len(a.Tokens)}, Src: reshard.Holding{Tables: o.Tables}, Dst: reshard.Holding{Tables: a.Tables},
+	})
+	if err != nil {
+		return err
+	}
+	for _, f := range plan.Flows() {
+		src, dst := o.from.engine.arenas[f.Src], to.arenas[f.Dst]
+		for r := range f.Runs() {
+			for i := range r.Count {
+				copy(dst.Bytes(uint64(r.Dst+i*r.DstStride), uint64(r.Length)), src.Bytes(uint64(r.Src+i*r.SrcStride), uint64(r.Length)))
+			}
+		}
+	}
+	return nil
+}
+
+func (d *testDoor) Cancel(_ context.Context, what door.Cancel) error {
+	c := d.cell
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case what.Ticket != nil:
+		c.endOffer([16]byte(what.Ticket[len("ticket "):]))
+	case what.Offered != [16]byte{}:
+		c.endOffer(what.Offered)
+	default:
+		h := testHandOff{what.Accepted, true}
+		d.end(h, door.Event{Kind: door.Failed, Transfer: what.Accepted, Accepted: true}, door.Event{Kind: door.Freed, Transfer: what.Accepted, Accepted: true})
+		c.endOffer(what.Accepted)
+	}
+	return nil
+}
+
+// lose plays the end of the connection, and after it a new one.
+func (d *testDoor) lose(back bool) {
+	d.cell.mu.Lock()
+	defer d.cell.mu.Unlock()
+	d.serving = false
+	d.losses++
+	for h := range d.running {
+		if h.accepted {
+			d.tell(door.Event{Kind: door.Failed, Transfer: h.transfer, Accepted: true, Problem: &door.Problem{Code: "gone", Message: "gone"}})
+		}
+		d.tell(door.Event{Kind: door.Freed, Transfer: h.transfer, Accepted: h.accepted})
+		delete(d.running, h)
+		if !h.accepted {
+			delete(d.cell.offers, h.transfer)
+		}
+	}
+	d.tell(door.Event{Kind: door.Fenced})
+	if back {
+		d.serving = true
+		d.tell(door.Event{Kind: door.Serving})
+	}
+}
+
+func (d *testDoor) Close(context.Context) error {
+	d.lose(false)
+	d.later.Wait()
+	return nil
+}
+
+// join opens an engine of the cell; a nil cell means that it has no door.
+func join(t testing.TB, c *cell, o Options) *Engine {
+	t.Helper()
+	e, _ := joinAt(t, c, o)
+	return e
+}
+
+func joinAt(t testing.TB, c *cell, o Options) (*Engine, *testDoor) {
+	t.Helper()
+	if o.ID == "" {
+		o.ID = "test"
+	}
+	if o.Model == "" {
+		o.Model = "tiny"
+	}
+	if o.Blocks == 0 {
+		o.Blocks = 2048 / max(o.BlockTokens, 1)
+	}
+	e, err := prepare(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.openMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.runner = r
+	var d *testDoor
+	if c != nil {
+		d = &testDoor{cell: c, engine: e, serving: true, running: make(map[testHandOff]bool)}
+		e.door = d
+	}
+	e.start()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if err := e.Close(ctx); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return e, d
+}
+
+// told is everything a stream has said of one answer.
+type told struct {
+	Tokens        []uint32
+	Text, Thought string
+	Logprobs      []Logprob
+	Finish        string
+}
+
+func readAll(ctx context.Context, s *Stream, choices int) ([]told, Result, error) {
+	all := make([]told, choices)
+	for {
+		outputs, err := s.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return all, s.Result(), nil
+		}
+		if err != nil {
+			return all, Result{}, err
+		}
+		for _, o := range outputs {
+			a := &all[o.Choice]
+			if a.Finish != "" {
+				return nil, Result{}, fmt.Errorf("answer %d goes on after its end", o.Choice)
+			}
+			a.Tokens = append(a.Tokens, o.Tokens...)
+			a.Text += o.Text
+			a.Thought += o.Thought
+			a.Logprobs = append(a.Logprobs, o.Logprobs...)
+			a.Finish = o.Finish
+		}
+	}
+}
+
+func ask(t testing.TB, e *Engine, r Request) ([]told, Result) {
+	t.Helper()
+	ctx := within(t)
+	s, err := e.Submit(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, result, err := readAll(ctx, s, len(r.Prompts)*max(r.N, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, result
+}
+
+// idle waits until nothing runs and demands that no block is missing.
+func idle(t testing.TB, e *Engine) Stats {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		s := e.Stats()
+		if s.Blocks.Free+s.Blocks.Cached == s.Blocks.Total && s.Blocks.Held == 0 && s.Running+s.Waiting+s.Fetching == 0 {
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not come to rest: %+v", s)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func prompt(seed uint64, n int) []uint32 {
+	dice := rand.New(rand.NewPCG(seed, 1))
+	list := make([]uint32, n)
+	for i := range list {
+		list[i] = ' ' + dice.Uint32N(95)
+	}
+	return list
+}

@@ -1,0 +1,284 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"meridian/door"
+	"meridian/engine/batch"
+	"meridian/kv"
+	"meridian/openai"
+)
+
+// offer is a prompt's cache that another engine may fetch. Its blocks are held
+// until the door says Freed, whatever became of the request.
+type offer struct {
+	transfer [16]byte
+	hold     *batch.Hold
+}
+
+// intake is a prompt's cache on its way here.
+//
+//	asking ──Begun──► moving ──Ready──► over: the request goes on
+//	   │                 ├────Failed, deadline──► forsaken ──Freed──► over
+//	   └──refused──► over└────client gone───────────┘
+//	     the request computes its prompt itself
+type intake struct {
+	choice *choice
+	hold   *batch.Hold
+	// transfer is zero until the agent has taken it on.
+	transfer [16]byte
+	// forsaken: the request does not wait any more; only the blocks do.
+	forsaken bool
+	failed   bool // as the agent said: it needs no cancel
+	timer    *time.Timer
+}
+
+// deadlineGrace is how much later than the agent the engine itself loses
+// patience.
+const deadlineGrace = time.Second
+
+var errNoDoor = errors.New("this engine has no agent")
+
+// requestScope is what of a request's scope the publication does not say.
+func requestScope(q *request) kv.Scope { return kv.Scope{Salt: q.Salt} }
+
+// offer keeps a computed prompt for another engine, and then answers.
+func (e *Engine) offer(c *choice) {
+	q := c.request
+	o := &offer{transfer: *q.Offer, hold: e.scheduler.Hold(&c.sequence)}
+	e.dropChoice(c)
+	if _, twice := e.offers[o.transfer]; twice || e.door == nil {
+		e.scheduler.Release(o.hold)
+		q.kvReason = errNoDoor.Error()
+		if twice {
+			q.kvReason = fmt.Sprintf("transfer %x has been offered before", o.transfer)
+		}
+		e.counters.Declined++
+		e.finish(q, nil)
+		return
+	}
+	e.offers[o.transfer] = o
+	message := door.Offer{
+		Transfer: o.transfer, Scope: requestScope(q), Tokens: q.Prompts[0], Tables: [][]uint32{slices.Clone(o.hold.Blocks())},
+		Layers: e.source.model.Config().Layers, Keep: e.options.OfferKeep, Leg: q.Leg,
+	}
+	e.inBackground(func(ctx context.Context) {
+		ticket, err := e.door.Offer(ctx, message)
+		e.post(func() { e.offered(q, o, ticket, err) })
+	})
+}
+
+// offered hears what the agent says to an offer.
+func (e *Engine) offered(q *request, o *offer, ticket []byte, err error) {
+	switch {
+	case err == nil && q.over:
+		e.withdraw(o.transfer)
+	case err == nil:
+		e.counters.Offered++
+	default:
+		e.counters.Declined++
+		q.kvReason = err.Error()
+		e.options.Logger.Debug("an offer was not taken; whoever decodes computes the prompt", "transfer", fmt.Sprintf("%x", o.transfer), "error", err)
+		if !errors.Is(err, door.ErrNoAnswer) { // else Freed comes
+			e.freed(o)
+		}
+	}
+	e.finishWith(q, ticket, nil)
+}
+
+func (e *Engine) freed(o *offer) {
+	if e.offers[o.transfer] == o {
+		delete(e.offers, o.transfer)
+		e.scheduler.Release(o.hold)
+	}
+}
+
+// Withdraw takes an offer back whose ticket nobody will use.
+func (e *Engine) Withdraw(transfer [16]byte) { e.post(func() { e.withdraw(transfer) }) }
+
+func (e *Engine) withdraw(transfer [16]byte) {
+	if _, exists := e.offers[transfer]; exists {
+		e.tellDoor(door.Cancel{Offered: transfer})
+	}
+}
+
+// withdrawAll takes every offer back.
+func (e *Engine) withdrawAll() {
+	for transfer := range e.offers {
+		e.withdraw(transfer)
+	}
+}
+
+// giveBack tells that a ticket will not be used.
+func (e *Engine) giveBack(ticket []byte) {
+	if ticket != nil && e.door != nil {
+		e.tellDoor(door.Cancel{Ticket: ticket})
+	}
+}
+
+// tellDoor cancels something. Where that cannot be told, leases end by
+// themselves.
+func (e *Engine) tellDoor(what door.Cancel) {
+	e.inBackground(func(ctx context.Context) {
+		if err := e.door.Cancel(ctx, what); err != nil {
+			e.options.Logger.Debug("the agent could not be told of a cancel", "error", err)
+		}
+	})
+}
+
+// promisePatience is how long a prompt may take to be computed whose cache was
+// promised. A gateway promises none that takes long.
+const promisePatience = 30 * time.Second
+
+// fetch asks for the cache of an admitted request's prompt.
+func (e *Engine) fetch(c *choice, a batch.Admission) {
+	q := c.request
+	in := &intake{choice: c, hold: a.Hold}
+	q.intake, q.fetching = in, time.Now()
+	if e.door == nil {
+		e.scheduler.Release(in.hold)
+		e.forsakeAs(in, errNoDoor.Error())
+		return
+	}
+	patience := e.options.HandoffDeadline
+	if door.IsPromise(q.Ticket) {
+		patience += promisePatience
+	}
+	in.timer = time.AfterFunc(patience+deadlineGrace, func() {
+		e.post(func() { e.broke(in, fmt.Sprintf("the cache did not come within %v", patience)) })
+	})
+	message := door.Accept{
+		Ticket: q.Ticket, Scope: requestScope(q), Tokens: q.Prompts[0], Tables: [][]uint32{slices.Clone(in.hold.Blocks())},
+		Present: a.Cached, Deadline: patience, Leg: q.Leg,
+		Begun: func(transfer [16]byte) { e.post(func() { e.begun(in, transfer) }) },
+	}
+	e.inBackground(func(ctx context.Context) {
+		_, err := e.door.Accept(ctx, message)
+		if err != nil {
+			e.post(func() { e.refused(in, err) })
+		}
+	})
+}
+
+// begun: the agent has taken an intake on; events of it follow.
+func (e *Engine) begun(in *intake, transfer [16]byte) {
+	in.transfer = transfer
+	e.intakes[transfer] = in
+	if in.forsaken {
+		e.tellDoor(door.Cancel{Accepted: transfer})
+	}
+}
+
+// refused: nothing will touch the blocks, unless the agent did not answer.
+func (e *Engine) refused(in *intake, err error) {
+	if errors.Is(err, door.ErrNoAnswer) {
+		e.inDoubt = append(e.inDoubt, in.hold)
+	} else {
+		e.scheduler.Release(in.hold)
+	}
+	e.forsakeAs(in, err.Error())
+}
+
+// broke ends the wait for a cache that was on its way.
+func (e *Engine) broke(in *intake, reason string) {
+	if !in.forsaken {
+		e.counters.Broken++
+	}
+	e.forsakeAs(in, reason)
+}
+
+// forsakeAs lets the request compute its prompt itself, for a reason.
+func (e *Engine) forsakeAs(in *intake, reason string) {
+	if in.forsaken {
+		return
+	}
+	q := in.choice.request
+	e.forsake(in)
+	q.handoff = time.Since(q.fetching)
+	if q.over {
+		return
+	}
+	q.kv, q.kvReason = openai.KVLocal, reason
+	e.counters.Local++
+	e.options.Logger.Debug("a prompt is computed here after all", "reason", reason)
+	e.scheduler.Unfetched(&in.choice.sequence)
+}
+
+// forsake stops to wait for an intake. Its blocks come back when the door says so.
+func (e *Engine) forsake(in *intake) {
+	if in.forsaken {
+		return
+	}
+	in.forsaken = true
+	in.choice.request.intake = nil
+	if in.timer != nil {
+		in.timer.Stop()
+	}
+	if e.intakes[in.transfer] == in && !in.failed {
+		e.tellDoor(door.Cancel{Accepted: in.transfer})
+	}
+}
+
+// happened hears of an event at the door.
+func (e *Engine) happened(event door.Event) {
+	switch event.Kind {
+	case door.Serving:
+		e.doorState = "serving"
+		e.settleDoubts()
+		e.options.Logger.Info("the agent serves this engine", "engine", e.options.ID)
+	case door.Fenced:
+		e.doorState = "lost"
+		e.settleDoubts()
+		e.options.Logger.Warn("the agent is lost; this engine serves alone until it is back", "engine", e.options.ID)
+	case door.Ready, door.Failed, door.Freed:
+		if !event.Accepted {
+			if o := e.offers[event.Transfer]; o != nil && event.Kind == door.Freed {
+				e.freed(o)
+			}
+			return
+		}
+		if in := e.intakes[event.Transfer]; in != nil {
+			e.intakeEvent(in, event)
+		}
+	}
+}
+
+// settleDoubts: a connection has ended since, so the agent that did not answer
+// touches nothing.
+func (e *Engine) settleDoubts() {
+	for _, hold := range e.inDoubt {
+		e.scheduler.Release(hold)
+	}
+	e.inDoubt = nil
+}
+
+func (e *Engine) intakeEvent(in *intake, event door.Event) {
+	q := in.choice.request
+	if event.Kind == door.Failed {
+		reason := "the hand-off failed"
+		if event.Problem != nil {
+			reason = event.Problem.Error()
+		}
+		in.failed = true // the blocks are not free before Freed
+		e.broke(in, reason)
+		return
+	}
+	delete(e.intakes, in.transfer)
+	if event.Kind == door.Ready && !in.forsaken {
+		in.timer.Stop()
+		in.forsaken = true
+		q.intake = nil
+		q.handoff = time.Since(q.fetching)
+		q.kv = openai.KVHandoff
+		e.counters.Ready++
+		e.scheduler.Fetched(&in.choice.sequence)
+	} else {
+		e.forsakeAs(in, "the agent gave the blocks back")
+		e.giveBack(q.Ticket) // it is not tried again
+	}
+	e.scheduler.Release(in.hold)
+}

@@ -1,0 +1,333 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"meridian/engine/batch"
+	"meridian/engine/model"
+	"meridian/kv"
+	"meridian/openai"
+)
+
+// request is a Request on its way. It is the step loop's, but for its stream.
+type request struct {
+	Request
+	stream  *Stream
+	unwatch func() bool
+	root    kv.Hash
+	ends    []uint32
+	choices []*choice
+	open    int  // choices that go on
+	over    bool // nothing is said any more
+	seated  int  // choices that were not admitted yet
+	cached  int  // tokens of prompts that were there
+
+	submitted, admitted, first, fetching time.Time
+	handoff                              time.Duration
+	kv, kvReason                         string
+	intake                               *intake
+}
+
+func (e *Engine) newRequest(r Request) *request {
+	q := &request{Request: r, submitted: time.Now(), root: e.scope(&r).Root(), seated: len(r.Prompts) * r.N}
+	q.ends = r.StopTokens
+	if !r.IgnoreEOS {
+		q.ends = append(append([]uint32(nil), e.source.ends...), r.StopTokens...)
+	}
+	q.stream = newStream(func() { e.post(func() { e.pause(q, false) }) })
+	for number := range len(r.Prompts) * r.N {
+		c := e.newChoice(q, number)
+		if c.place > 0 {
+			c.sequence.Leader = &q.choices[number-c.place].sequence
+		}
+		q.choices = append(q.choices, c)
+	}
+	q.open = len(q.choices)
+	return q
+}
+
+// run is the step loop.
+func (e *Engine) run() {
+	defer close(e.loopDone)
+	defer e.publishStats()
+	for {
+		if e.takeInbox() && len(e.requests) == 0 && len(e.offers) == 0 && len(e.intakes) == 0 && len(e.inDoubt) == 0 {
+			return
+		}
+		plan := e.scheduler.Plan()
+		e.admitted(plan)
+		if len(plan.Work) > 0 {
+			e.step(plan.Work)
+		}
+		e.publishStats()
+		runtime.Gosched() // on one processor, let readers tell what came of the step
+		if len(plan.Work) == 0 && len(plan.Preempted) == 0 {
+			<-e.wake
+		}
+	}
+}
+
+// takeInbox runs what others want and reports whether the engine is closing.
+func (e *Engine) takeInbox() bool {
+	for {
+		e.mu.Lock()
+		inbox, closing := e.inbox, e.closing
+		e.inbox = nil
+		e.mu.Unlock()
+		if len(inbox) == 0 {
+			return closing
+		}
+		for _, f := range inbox {
+			f()
+		}
+	}
+}
+
+func (e *Engine) leaveSeats(n int) {
+	e.mu.Lock()
+	e.seats -= n
+	e.mu.Unlock()
+}
+
+// begin takes a request over.
+func (e *Engine) begin(q *request) {
+	if q.over { // cancelled before it began
+		return
+	}
+	e.requests[q] = struct{}{}
+	for _, prompt := range q.Prompts {
+		e.counters.Prompt += uint64(len(prompt))
+	}
+	for _, t := range q.Resume {
+		c := q.choices[0]
+		if c.finish != "" {
+			e.finish(q, invalid("%d tokens to resume after, but the answer ends earlier", len(q.Resume)))
+			return
+		}
+		c.take(e, t) // its text was told before
+	}
+	for _, c := range q.choices {
+		if c.finish != "" {
+			q.stream.push(Output{Choice: c.number, Finish: c.finish})
+			e.ended(c)
+		} else if err := e.scheduler.Add(&c.sequence); err != nil {
+			e.finish(q, err)
+			return
+		}
+	}
+}
+
+// admitted notes who has got blocks, and sends for caches.
+func (e *Engine) admitted(p batch.Plan) {
+	now := time.Now()
+	for _, a := range p.Admitted {
+		c := a.Sequence.Owner.(*choice)
+		q := c.request
+		if q.admitted.IsZero() {
+			q.admitted = now
+		}
+		if !c.seen {
+			c.seen = true
+			q.seated--
+			e.leaveSeats(1)
+			if c.place == 0 {
+				q.cached += min(a.Cached, a.Sequence.Prompt)
+			}
+		}
+		switch {
+		case a.Fetch:
+			e.fetch(c, a)
+		case a.Declined:
+			q.kv = openai.KVCached
+			e.giveBack(q.Ticket)
+		case q.kv == "" && a.Cached > 0 && a.Sequence.Prompt-a.Cached < worthFetching:
+			q.kv = openai.KVCached
+		}
+	}
+	e.counters.Preempted += uint64(len(p.Preempted))
+}
+
+// step computes and hands out what came of it.
+func (e *Engine) step(work []batch.Work) {
+	e.slices = e.slices[:0]
+	tokens := 0
+	for _, w := range work {
+		q := w.Sequence
+		s := model.Slice{Tokens: q.Tokens[w.Start : w.Start+w.Count], Start: w.Start, Blocks: q.Blocks()}
+		if w.Last {
+			c := q.Owner.(*choice)
+			if c.logits == nil {
+				c.logits = e.takeLogits()
+			}
+			s.Logits = c.logits
+		}
+		e.slices = append(e.slices, s)
+		tokens += w.Count
+	}
+	if err := e.runner.Step(e.slices); err != nil {
+		e.options.Logger.Error("a step failed; its requests are ended", "requests", len(work), "error", err)
+		for _, w := range work {
+			e.finish(w.Sequence.Owner.(*choice).request, fmt.Errorf("engine: a step failed: %w", err))
+		}
+		return
+	}
+	e.counters.Steps++
+	e.counters.Computed += uint64(tokens)
+	e.scheduler.Commit(work)
+	for _, w := range work {
+		if c := w.Sequence.Owner.(*choice); w.Last && w.Sequence.State() == batch.Running {
+			e.advance(c)
+		}
+	}
+}
+
+// advance finds out an answer's next token.
+func (e *Engine) advance(c *choice) {
+	q := c.request
+	if q.first.IsZero() {
+		q.first = time.Now()
+	}
+	token, logprob := c.next(e)
+	out := c.take(e, token)
+	if logprob != nil {
+		out.Logprobs = []Logprob{*logprob}
+	}
+	e.counters.Generated++
+	if q.stream.push(out) {
+		e.pause(q, true)
+	}
+	if c.finish != "" {
+		e.ended(c)
+	}
+}
+
+// ended: an answer is complete.
+func (e *Engine) ended(c *choice) {
+	q := c.request
+	q.open--
+	if q.open == 0 && q.Offer != nil && c.sequence.State() == batch.Running {
+		e.offer(c)
+		return
+	}
+	e.dropChoice(c)
+	if q.open == 0 {
+		e.finish(q, nil)
+	}
+}
+
+func (e *Engine) dropChoice(c *choice) {
+	e.scheduler.Remove(&c.sequence)
+	if c.logits != nil {
+		e.spare = append(e.spare, c.logits)
+		c.logits = nil
+	}
+}
+
+func (e *Engine) takeLogits() []float32 {
+	if last := len(e.spare) - 1; last >= 0 {
+		taken := e.spare[last]
+		e.spare = e.spare[:last]
+		return taken
+	}
+	return make([]float32, e.source.model.Config().Vocab)
+}
+
+// finish ends a request, well or with an error. Blocks that the door knows of
+// stay held.
+func (e *Engine) finish(q *request, err error) { e.finishWith(q, nil, err) }
+
+func (e *Engine) finishWith(q *request, ticket []byte, err error) {
+	if q.over {
+		return
+	}
+	q.over = true
+	delete(e.requests, q)
+	if q.unwatch != nil {
+		q.unwatch()
+	}
+	for _, c := range q.choices {
+		e.dropChoice(c)
+	}
+	if q.seated > 0 {
+		e.leaveSeats(q.seated)
+		q.seated = 0
+	}
+	switch {
+	case errors.Is(err, errCancelled):
+		e.counters.Cancelled++
+	case err != nil:
+		e.counters.Failed++
+	default:
+		e.counters.Finished++
+	}
+	q.stream.end(Result{Usage: q.usage(), Report: e.report(q), Ticket: ticket}, err)
+}
+
+var errCancelled = errors.New("engine: the request was cancelled")
+
+// cancel ends a request that nobody wants any more.
+func (e *Engine) cancel(q *request, cause error) {
+	if q.over {
+		return
+	}
+	if q.Ticket != nil && q.kv == "" && q.intake == nil {
+		e.giveBack(q.Ticket)
+	}
+	if q.intake != nil {
+		e.forsake(q.intake)
+	}
+	e.finish(q, fmt.Errorf("%w: %w", errCancelled, cause))
+}
+
+// pause lets a request wait for its reader, or go on.
+func (e *Engine) pause(q *request, paused bool) {
+	for _, c := range q.choices {
+		e.scheduler.Pause(&c.sequence, paused)
+	}
+	if paused {
+		e.counters.Paused++
+	}
+}
+
+// abandon ends everything that a closing engine still has.
+func (e *Engine) abandon() {
+	for q := range e.requests {
+		e.cancel(q, ErrClosed)
+	}
+	// The door's Close returns when nobody touches the memory.
+	clear(e.offers)
+	clear(e.intakes)
+	e.inDoubt = nil
+}
+
+func (q *request) usage() openai.Usage {
+	u := openai.Usage{PromptDetails: &openai.PromptUsage{CachedTokens: q.cached}, OutputDetails: &openai.OutputUsage{}}
+	for _, prompt := range q.Prompts {
+		u.PromptTokens += len(prompt)
+	}
+	for _, c := range q.choices {
+		u.CompletionTokens += c.answered()
+		u.OutputDetails.ReasoningTokens += c.thoughts
+	}
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens
+	return u
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func (e *Engine) report(q *request) openai.Report {
+	r := openai.Report{Engine: e.options.ID, KV: q.kv, KVReason: q.kvReason, HandoffMs: milliseconds(q.handoff)}
+	if r.KV == "" {
+		r.KV = openai.KVLocal
+	}
+	if !q.admitted.IsZero() {
+		r.QueueMs = milliseconds(q.admitted.Sub(q.submitted))
+		if !q.first.IsZero() {
+			r.PrefillMs = milliseconds(q.first.Sub(q.admitted) - q.handoff)
+		}
+	}
+	return r
+}

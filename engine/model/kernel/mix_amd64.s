@@ -1,0 +1,155 @@
+#include "textflag.h"
+
+// func mixAVX2(out, p *float32, v *float32, vStride, rows, n int)
+//
+// One vector of sums: 16 elements at a time over all rows, then the next 16.
+TEXT ·mixAVX2(SB), NOSPLIT, $0-48
+	MOVQ out+0(FP), DI
+	MOVQ p+8(FP), SI
+	MOVQ v+16(FP), BX
+	MOVQ vStride+24(FP), R9
+	MOVQ n+40(FP), DX
+
+chunk:
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	MOVQ BX, R13
+	MOVQ SI, R14
+	MOVQ rows+32(FP), CX
+
+row:
+	VBROADCASTSS (R14), Y8
+	VMULPS (R13), Y8, Y9
+	VADDPS Y9, Y0, Y0
+	VMULPS 32(R13), Y8, Y10
+	VADDPS Y10, Y1, Y1
+	ADDQ $4, R14
+	ADDQ R9, R13
+	DECQ CX
+	JNZ row
+
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	ADDQ $64, DI
+	ADDQ $64, BX
+	SUBQ $16, DX
+	JNZ chunk
+	VZEROUPPER
+	RET
+
+// func mix4AVX2(out *float32, outStride int, p *float32, pStride int, v *float32, vStride, rows, n int)
+//
+// Four vectors of sums, which share what is read of v.
+TEXT ·mix4AVX2(SB), NOSPLIT, $0-64
+	MOVQ out+0(FP), DI
+	MOVQ outStride+8(FP), R8
+	MOVQ p+16(FP), SI
+	MOVQ pStride+24(FP), R11
+	MOVQ v+32(FP), BX
+	MOVQ vStride+40(FP), R9
+	MOVQ n+56(FP), DX
+	LEAQ (R8)(R8*2), R10     // 3 strides
+	LEAQ (R11)(R11*2), R12
+
+chunk:
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS (DI)(R8*1), Y2
+	VMOVUPS 32(DI)(R8*1), Y3
+	VMOVUPS (DI)(R8*2), Y4
+	VMOVUPS 32(DI)(R8*2), Y5
+	VMOVUPS (DI)(R10*1), Y6
+	VMOVUPS 32(DI)(R10*1), Y7
+	MOVQ BX, R13
+	MOVQ SI, R14
+	MOVQ rows+48(FP), CX
+
+row:
+	VMOVUPS (R13), Y8
+	VMOVUPS 32(R13), Y9
+	VBROADCASTSS (R14), Y10
+	VMULPS Y8, Y10, Y11
+	VADDPS Y11, Y0, Y0
+	VMULPS Y9, Y10, Y12
+	VADDPS Y12, Y1, Y1
+	VBROADCASTSS (R14)(R11*1), Y13
+	VMULPS Y8, Y13, Y14
+	VADDPS Y14, Y2, Y2
+	VMULPS Y9, Y13, Y15
+	VADDPS Y15, Y3, Y3
+	VBROADCASTSS (R14)(R11*2), Y10
+	VMULPS Y8, Y10, Y11
+	VADDPS Y11, Y4, Y4
+	VMULPS Y9, Y10, Y12
+	VADDPS Y12, Y5, Y5
+	VBROADCASTSS (R14)(R12*1), Y13
+	VMULPS Y8, Y13, Y14
+	VADDPS Y14, Y6, Y6
+	VMULPS Y9, Y13, Y15
+	VADDPS Y15, Y7, Y7
+	ADDQ $4, R14
+	ADDQ R9, R13
+	DECQ CX
+	JNZ row
+
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, (DI)(R8*1)
+	VMOVUPS Y3, 32(DI)(R8*1)
+	VMOVUPS Y4, (DI)(R8*2)
+	VMOVUPS Y5, 32(DI)(R8*2)
+	VMOVUPS Y6, (DI)(R10*1)
+	VMOVUPS Y7, 32(DI)(R10*1)
+	ADDQ $64, DI
+	ADDQ $64, BX
+	SUBQ $16, DX
+	JNZ chunk
+	VZEROUPPER
+	RET
+
+// func mix4AVX512(out *float32, outStride int, p *float32, pStride int, v *float32, vStride, rows, n int)
+TEXT ·mix4AVX512(SB), NOSPLIT, $0-64
+	MOVQ out+0(FP), DI
+	MOVQ outStride+8(FP), R8
+	MOVQ p+16(FP), SI
+	MOVQ pStride+24(FP), R11
+	MOVQ v+32(FP), BX
+	MOVQ vStride+40(FP), R9
+	MOVQ n+56(FP), DX
+	LEAQ (R8)(R8*2), R10
+	LEAQ (R11)(R11*2), R12
+
+chunk:
+	VMOVUPS (DI), Z0
+	VMOVUPS (DI)(R8*1), Z1
+	VMOVUPS (DI)(R8*2), Z2
+	VMOVUPS (DI)(R10*1), Z3
+	MOVQ BX, R13
+	MOVQ SI, R14
+	MOVQ rows+48(FP), CX
+
+row:
+	VMOVUPS (R13), Z8
+	VMULPS.BCST (R14), Z8, Z9
+	VADDPS Z9, Z0, Z0
+	VMULPS.BCST (R14)(R11*1), Z8, Z10
+	VADDPS Z10, Z1, Z1
+	VMULPS.BCST (R14)(R11*2), Z8, Z11
+	VADDPS Z11, Z2, Z2
+	VMULPS.BCST (R14)(R12*1), Z8, Z12
+	VADDPS Z12, Z3, Z3
+	ADDQ $4, R14
+	ADDQ R9, R13
+	DECQ CX
+	JNZ row
+
+	VMOVUPS Z0, (DI)
+	VMOVUPS Z1, (DI)(R8*1)
+	VMOVUPS Z2, (DI)(R8*2)
+	VMOVUPS Z3, (DI)(R10*1)
+	ADDQ $64, DI
+	ADDQ $64, BX
+	SUBQ $16, DX
+	JNZ chunk
+	VZEROUPPER
+	RET

@@ -1,0 +1,93 @@
+package engine
+
+import "fmt"
+
+// Counters count since the start.
+type Counters struct {
+	Steps     uint64 `json:"steps"`
+	Prompt    uint64 `json:"prompt"`    // tokens of prompts
+	Computed  uint64 `json:"computed"`  // tokens, prompts and answers, preempted ones again
+	Generated uint64 `json:"generated"` // tokens of answers
+	Preempted uint64 `json:"preempted"`
+	Paused    uint64 `json:"paused"` // for a reader that was slow
+
+	Finished  uint64 `json:"finished"` // requests
+	Cancelled uint64 `json:"cancelled"`
+	Failed    uint64 `json:"failed"`
+
+	Offered  uint64 `json:"offered"`  // prompts
+	Declined uint64 `json:"declined"` // prompts that the agent did not take
+	Ready    uint64 `json:"ready"`    // prompts that came from elsewhere
+	Broken   uint64 `json:"broken"`   // that were on their way and did not come
+	Local    uint64 `json:"local"`    // that should have come, and were computed here
+}
+
+// Stats is what GET /stats answers.
+type Stats struct {
+	Engine string     `json:"engine"`
+	Model  string     `json:"model"`
+	Cut    string     `json:"cut"`
+	Blocks BlockStats `json:"blocks"`
+	// Running are answers that are computed, Fetching those whose prompt comes
+	// from elsewhere, Waiting the rest.
+	Running  int          `json:"running"`
+	Fetching int          `json:"fetching"`
+	Waiting  int          `json:"waiting"`
+	Handoffs HandoffStats `json:"handoffs"`
+	Tokens   TokenStats   `json:"tokens"`
+	// Door is absent, serving or lost.
+	Door     string   `json:"door"`
+	Counters Counters `json:"counters"`
+}
+
+// BlockStats is of KV memory. When nothing runs, free and cached are all.
+type BlockStats struct {
+	Total  int `json:"total"`
+	Free   int `json:"free"`
+	Cached int `json:"cached"`
+	Held   int `json:"held"` // that the door was told of
+}
+
+// HandoffStats is of prompts that were to come from elsewhere.
+type HandoffStats struct {
+	Ready  uint64 `json:"ready"`
+	Failed uint64 `json:"failed"`
+	Local  uint64 `json:"local"`
+}
+
+// TokenStats counts tokens.
+type TokenStats struct {
+	Prompt    uint64 `json:"prompt"`
+	Generated uint64 `json:"generated"`
+}
+
+// Stats is how things stood after the last step.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stats
+}
+
+// Metrics is the counters after the last step.
+func (e *Engine) Metrics() Counters { return e.Stats().Counters }
+
+// publishStats lets others see where the step loop is.
+func (e *Engine) publishStats() {
+	s, c := e.scheduler.Stats(), e.counters
+	stats := Stats{
+		Engine: e.options.ID, Model: e.options.ServedName, Cut: e.cutText,
+		Blocks:  BlockStats{Total: s.Total, Free: s.Free, Cached: s.Cached, Held: s.Held},
+		Running: s.Running, Fetching: s.Fetching, Waiting: s.Waiting,
+		Handoffs: HandoffStats{Ready: c.Ready, Failed: c.Broken, Local: c.Local},
+		Tokens:   TokenStats{Prompt: c.Prompt, Generated: c.Generated},
+		Door:     e.doorState, Counters: c,
+	}
+	e.mu.Lock()
+	e.stats = stats
+	e.mu.Unlock()
+}
+
+// describeCut says how the model lies in memory, as commands take it.
+func (e *Engine) describeCut() string {
+	return fmt.Sprintf("tp=%d,pp=%d,block=%d,layout=%s", e.cut.Parallelism.TP, len(e.cut.Parallelism.Stages), e.cut.BlockTokens, e.cut.Layout)
+}
