@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+	"net/http/pprof"
+
+	"meridian/openai"
+)
+
+// adminHandler shows numbers, health and what is going on. It only shows, and
+// nothing that it shows is text of a prompt or an answer.
+func (g *Gateway) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", g.health)
+	mux.HandleFunc("GET /ready", g.ready)
+	if g.options.MetricsPage != nil {
+		mux.Handle("GET /metrics", g.options.MetricsPage)
+	}
+	mux.HandleFunc("GET /debug/requests", g.debugRequests)
+	mux.HandleFunc("GET /debug/requests/{id}", g.debugRequest)
+	mux.HandleFunc("GET /debug/engines", g.debugEngines)
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return localOnly(mux)
+}
+
+// localOnly refuses requests that were made for another host: a page in a
+// browser must not reach the admin listener under a name of its own.
+func localOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		ip := net.ParseIP(host)
+		if host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			http.Error(w, "this listener answers to 127.0.0.1, [::1] and localhost only", http.StatusForbidden)
+			return
+		}
+		// Profiles take as long as they are asked to.
+		next.ServeHTTP(w, r)
+	})
+}
+
+// health says how the gateway is, part by part.
+func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
+	why := g.unready()
+	status := http.StatusOK
+	if why != "" {
+		status = http.StatusServiceUnavailable
+	}
+	m := g.Metrics()
+	writeJSON(w, status, map[string]any{
+		"ready": why == "", "reason": why, "models": g.roster.models(), "directory_known": m.DirectoryKnown,
+		"running": m.Running, "waiting": m.Waiting, "engines": g.engineStates(),
+	})
+}
+
+// engineState is an engine as pages show it.
+type engineState struct {
+	ID      string   `json:"id"`
+	URL     string   `json:"url"`
+	Role    string   `json:"role"`
+	Kind    string   `json:"kind"`
+	Models  []string `json:"models"`
+	Cut     string   `json:"cut,omitempty"`
+	Listed  bool     `json:"listed"`
+	Up      bool     `json:"up"`
+	Problem string   `json:"problem,omitempty"`
+	Running int64    `json:"running"`
+	Waiting int64    `json:"waiting_tokens"`
+	Served  uint64   `json:"served"`
+	Failed  uint64   `json:"failed"`
+	// Caches is what it says of its caches, rank by rank.
+	Caches []cacheState `json:"caches,omitempty"`
+}
+
+func (g *Gateway) engineStates() []engineState {
+	states := []engineState{}
+	for _, e := range g.roster.all() {
+		a := e.about.Load()
+		s := engineState{
+			ID: a.id, URL: e.url, Role: e.role.String(), Kind: a.kind.String(), Models: a.models, Cut: e.cut, Listed: e.listed, Up: e.up.Load(),
+			Running: e.running.Load(), Waiting: e.waiting.Load(), Served: e.served.Load(), Failed: e.failed.Load(),
+			Caches: cacheStates(g.roster.cachesOf(e)),
+		}
+		if why := e.problem.Load(); why != nil {
+			s.Problem = *why
+		}
+		states = append(states, s)
+	}
+	return states
+}
+
+func (g *Gateway) debugEngines(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]any{"engines": g.engineStates()})
+}
+
+// latestShown is how many requests the debug page tells of.
+const latestShown = 100
+
+func (g *Gateway) debugRequests(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]any{"running": g.running.list(), "latest": g.ledger.Latest(latestShown)})
+}
+
+func (g *Gateway) debugRequest(w http.ResponseWriter, r *http.Request) {
+	record, err := g.ledger.Find(r.PathValue("id"))
+	if err != nil {
+		fault := openai.Invalid("", "%v", err)
+		fault.Status = http.StatusNotFound
+		fault.Write(w)
+		return
+	}
+	writeJSON(w, http.StatusOK, record)
+}

@@ -1,0 +1,261 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"meridian/openai"
+	"meridian/place"
+)
+
+// ask is what a client wants, as far as a gateway must know.
+type ask struct {
+	endpoint string
+	body     *openai.Body
+	model    string
+	stream   bool
+	// wantsIDs: the client itself asked for token ids.
+	wantsIDs bool
+	// whole: several answers or prompts at once, which one engine serves.
+	whole bool
+	// plain: nothing is asked for but text, so that a prompt made of tokens
+	// says all there is.
+	plain  bool
+	greedy bool
+	// sampled without a seed: the answer could not be gone on with.
+	unseeded  bool
+	maxTokens *int
+	resumed   []uint32 // tokens that the client itself goes on after
+
+	prefix place.Prefix
+	tokens int // of the prompt, about
+	turn   uint64
+	// ids are the prompt's tokens, as far as they are known; partly means that
+	// they are those of its beginning.
+	ids    []uint32
+	partly bool
+	salt   string
+	// prompts are the prompt as engines cache it, without and with an adapter.
+	prompts [2]*knownPrompt
+}
+
+func (a *ask) isChat() bool { return a.endpoint == openai.PathChat }
+
+// plainMembers say nothing that a prompt of token ids would lose.
+var plainMembers = []string{
+	"model", "prompt", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stream",
+	"stream_options", "user", "n", "return_token_ids", "cache_salt", "store", "metadata", "priority", "request_id",
+	// It counts tokens of prompts as it does those of answers.
+	"repetition_penalty",
+	// They look at one token at a time.
+	"ignore_eos", "stop_token_ids",
+}
+
+// parseAsk reads a request's body.
+func parseAsk(endpoint string, data []byte) (*ask, *openai.Error) {
+	body, fault := openai.ParseBody(data)
+	if fault != nil {
+		return nil, fault
+	}
+	if fault := refuseTransfers(body); fault != nil {
+		return nil, fault
+	}
+	a := &ask{endpoint: endpoint, body: body}
+	var n, bestOf *int
+	var temperature *float64
+	var seed *int64
+	var maxCompletion *int
+	for _, member := range []struct {
+		name string
+		into any
+	}{
+		{"model", &a.model},
+		{"stream", &a.stream},
+		{"return_token_ids", &a.wantsIDs},
+		{"n", &n},
+		{"best_of", &bestOf},
+		{"temperature", &temperature},
+		{"seed", &seed},
+		{"max_tokens", &a.maxTokens},
+		{"max_completion_tokens", &maxCompletion},
+		{"resume_token_ids", &a.resumed},
+	} {
+		if fault := body.Read(member.name, member.into); fault != nil {
+			return nil, fault
+		}
+	}
+	if maxCompletion != nil && a.isChat() {
+		a.maxTokens = maxCompletion
+	}
+	several := func(count *int) bool { return count != nil && *count > 1 }
+	a.whole = several(n) || several(bestOf) || isTrue(body.Get("echo")) || body.Has("prompt_logprobs") ||
+		isTrue(body.Get("use_beam_search")) || body.Has("prompt_embeds")
+	a.greedy = temperature != nil && *temperature == 0
+	a.unseeded = !a.greedy && seed == nil
+	a.plain = !slices.ContainsFunc(body.Names(), func(name string) bool { return !slices.Contains(plainMembers, name) && body.Has(name) })
+	return a, a.readPrompt()
+}
+
+// transferMembers tell an engine to take caches from somewhere. Whoever could
+// send them could have an engine read what is not theirs.
+var transferMembers = []string{"kv_transfer_params", "ec_transfer_params"}
+
+func refuseTransfers(body *openai.Body) *openai.Error {
+	extra, _ := openai.ViewBody(body.Get("vllm_xargs"))
+	for _, name := range transferMembers {
+		if body.Has(name) || extra.Has(name) {
+			return openai.Invalid(name, "%s is made by the gateway and not taken from clients; leave it out", name)
+		}
+	}
+	return nil
+}
+
+func isTrue(raw json.RawMessage) bool { return string(raw) == "true" }
+
+// readPrompt makes the chain of hashes by which engines that hold the prompt
+// are found. Text is hashed as the body has it: what is the same prompt with
+// other escapes is only placed less well.
+func (a *ask) readPrompt() *openai.Error {
+	if fault := a.body.Read("cache_salt", &a.salt); fault != nil {
+		return fault
+	}
+	scope := a.scope()
+	if a.isChat() {
+		if a.body.Get("messages") == nil {
+			return openai.Invalid("messages", "messages is missing")
+		}
+		a.prefix, a.tokens = place.OfText(scope, rendered(a.body))
+		return nil
+	}
+	raw := bytes.TrimSpace(a.body.Get("prompt"))
+	switch {
+	case len(raw) == 0 && a.body.Has("prompt_embeds"):
+		a.tokens = len(a.body.Get("prompt_embeds")) / bytesPerEmbedding
+		return nil
+	case len(raw) == 0:
+		return openai.Invalid("prompt", "prompt is missing")
+	case raw[0] == '"':
+		a.prefix, a.tokens = place.OfText(scope, raw)
+		return nil
+	case raw[0] != '[':
+		return openai.Invalid("prompt", "prompt must be a string, a list of token ids, or a list of either")
+	}
+	var prompt openai.Prompt
+	if err := json.Unmarshal(raw, &prompt); err != nil {
+		return openai.Invalid("prompt", "%v", err)
+	}
+	a.whole = a.whole || prompt.Len() > 1
+	switch {
+	case a.whole: // one engine takes it, whatever it is
+		a.tokens = len(raw) / 4
+	case len(prompt.Tokens) == 1:
+		a.ids = prompt.Tokens[0]
+		a.prefix, a.tokens = place.OfTokens(scope, a.ids), len(a.ids)
+	default:
+		a.prefix, a.tokens = place.OfText(scope, []byte(prompt.Texts[0]))
+	}
+	return nil
+}
+
+// bytesPerEmbedding is what a token of a prompt of embeddings takes in a body,
+// about.
+const bytesPerEmbedding = 8 << 10
+
+// templateMembers make another prompt of the same text.
+var templateMembers = []string{
+	"chat_template", "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "documents", "reasoning_effort",
+	"add_special_tokens", "truncate_prompt_tokens", "tool_choice", "mm_processor_kwargs",
+}
+
+// scope is what keeps caches of equal texts apart.
+func (a *ask) scope() string {
+	scope := a.model + "\x00" + a.salt
+	for _, name := range templateMembers {
+		if value := a.body.Get(name); value != nil {
+			scope += "\x00" + name + "\x00" + string(value)
+		}
+	}
+	return scope
+}
+
+// isText: the engine makes tokens of it.
+func (a *ask) isText() bool { return a.prefix.Bytes > 0 }
+
+// known is the prompt as an engine caches it, nil where its tokens are not
+// known.
+func (a *ask) known(about *about) *knownPrompt {
+	if len(a.ids) == 0 {
+		return nil
+	}
+	i, adapter := 0, ""
+	if slices.Contains(about.adapters, a.model) {
+		i, adapter = 1, a.model
+	}
+	if a.prompts[i] == nil {
+		a.prompts[i] = &knownPrompt{scope: place.Scope{Adapter: adapter, Salt: a.salt}, tokens: a.ids, guess: a.partly}
+	}
+	return a.prompts[i]
+}
+
+// recall finds out what the prompt's tokens are, where an earlier one tells.
+func (a *ask) recall(r *roster) {
+	if !a.isText() || a.whole || !r.followsCaches() {
+		return
+	}
+	ids, whole := r.recall(a.prefix)
+	if a.ids, a.partly = ids, !whole; whole {
+		a.tokens = len(ids)
+	}
+}
+
+// worthLearning: what the prompt's tokens are would help to place the next one
+// that begins alike.
+func (a *ask) worthLearning(r *roster) bool {
+	return a.isText() && !a.whole && (len(a.ids) == 0 || a.partly) && r.followsCaches()
+}
+
+// rendered is a chat as one text that grows at its end from turn to turn: tools
+// first, as templates have it, then roles and contents.
+func rendered(body *openai.Body) []byte {
+	messages := body.Get("messages")
+	text := make([]byte, 0, len(messages)+64)
+	text = append(text, body.Get("tools")...)
+	for message := range openai.Elements(messages) {
+		view, isObject := openai.ViewBody(message)
+		if !isObject {
+			continue
+		}
+		text = append(text, 0)
+		text = append(append(append(text, view.Get("role")...), 0), view.Get("content")...)
+		text = append(text, view.Get("tool_calls")...)
+	}
+	return text
+}
+
+// request is what placement must know.
+func (a *ask) request() place.Request {
+	return place.Request{Tokens: a.tokens, Whole: a.whole, Turn: a.turn}
+}
+
+// resumable says how a stream of this request can go on elsewhere when an
+// engine of that kind is lost, or why it cannot.
+func (a *ask) resumable(kind engineKind, maxContext int) (resumeMode, string) {
+	switch {
+	case !a.stream:
+		return resumeNever, "it is not a stream"
+	case a.whole:
+		return resumeNever, "there are several answers at once"
+	case kind == kindMeridian:
+		return resumeExact, ""
+	case kind != kindVLLM:
+		return resumeNever, "this kind of engine does not tell which tokens it sent"
+	case !a.greedy:
+		return resumeNever, "only an answer with temperature 0 comes out the same on another engine"
+	case !a.plain:
+		return resumeNever, "the request asks for more than plain text"
+	case a.maxTokens == nil && maxContext == 0 && a.isChat():
+		return resumeNever, "the request has no max_tokens, and the engine does not say how long its context is"
+	}
+	return resumeGreedy, ""
+}

@@ -1,0 +1,260 @@
+package gateway
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"time"
+
+	"meridian/ledger"
+	"meridian/openai"
+)
+
+// answer is what is known of the answer so far.
+type answer struct {
+	kind engineKind // of the engine that began it
+	// tells: the engine tells which tokens it sends.
+	tells  bool
+	prompt []uint32
+	// sofar are the tokens that the client has and that another engine can go on
+	// after, beyond what it has after them.
+	sofar    []uint32
+	beyond   seam
+	tokens   int
+	finish   string
+	finished bool
+	usage    openai.Usage
+	// id and created of the first engine's chunks, so that a stream which goes
+	// on elsewhere looks like one.
+	id, created json.RawMessage
+}
+
+func notJSON(e *engine) *trouble {
+	return &trouble{kind: lost, reached: true, engine: e.key, fault: openai.Unavailable("engine %s answered with what is no JSON object", e.id())}
+}
+
+// decode sends a decode leg and brings its answer to the client.
+func (x *exchange) decode(s step) step {
+	e := x.g.roster.get(s.engine)
+	if e == nil {
+		return x.flow.decodeFailed(trouble{kind: lost, engine: s.engine, fault: openai.Unavailable("the engine is gone")})
+	}
+	about := e.about.Load()
+	d := decodeLeg{mode: s.resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
+	record := ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.id}
+	if run := x.ahead; run != nil && s.ticket && e.home == nil {
+		x.ahead = nil
+		if next := x.endPrefill(run); !next.ticket {
+			return next // it takes no promises, and there is no ticket
+		}
+	}
+	if s.ticket {
+		d.transfer, d.params, d.ahead = x.transfer, x.params, x.ahead
+		record.Transfer = x.transfer.String()
+	} else {
+		x.dropAhead(otherLegFailed)
+	}
+	if s.resume != resumeNever {
+		record.Kind = ledger.ResumeLeg
+		x.rec.Resumed++
+	}
+	if !x.flow.begun {
+		mode, _ := x.mode(about)
+		x.answer = answer{kind: about.kind, tells: mode != resumeNever}
+	}
+	d.tells = x.answer.tells
+	before, began := x.answer.tokens, time.Now()
+	x.asked = began
+	report, trouble := x.decodeLeg(e, about, d)
+	took := time.Since(began)
+	record.Tokens = x.answer.tokens - before
+	x.judge(e, &record, s.ticket, report)
+	if trouble != nil && d.ahead.failed() && x.ctx.Err() == nil && !x.flow.begun {
+		x.ahead = nil
+		x.g.count.broken.Add(1)
+		next := x.endPrefill(d.ahead)
+		trouble.giveUp(otherLegFailed)
+		x.note(record, began, took, trouble)
+		return next
+	}
+	if trouble == nil {
+		x.joinAhead()
+	}
+	x.note(record, began, took, trouble)
+	if trouble != nil {
+		x.g.prober.hurry()
+		next := x.flow.decodeFailed(*trouble)
+		if s.ticket {
+			x.countFallBack(next)
+		}
+		if !x.flow.ticket {
+			x.dropAhead(otherLegFailed)
+		}
+		return next
+	}
+	e.served.Add(1)
+	if s.resume != resumeNever {
+		x.g.count.resumed.Add(1)
+	}
+	return x.flow.finished()
+}
+
+// mode is how a stream of this request could go on elsewhere.
+func (x *exchange) mode(about *about) (resumeMode, string) {
+	if x.g.options.NoResume {
+		return resumeNever, "going on with another engine is turned off"
+	}
+	return x.ask.resumable(about.kind, about.maxContext)
+}
+
+func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Report, *trouble) {
+	path, body := x.ask.endpoint, []byte(nil)
+	if d.mode == resumeGreedy {
+		var left bool
+		if body, left = x.legs.greedy(d, about); !left {
+			return nil, x.endGreedy()
+		}
+		path = openai.PathCompletions
+	} else {
+		body = x.legs.decode(d, about)
+	}
+	local := int64(0)
+	if d.params == nil {
+		local = int64(x.ask.tokens)
+	}
+	e.running.Add(1)
+	e.waiting.Add(local)
+	waiting := true
+	arrived := func() bool {
+		if waiting {
+			if !d.ahead.use() {
+				return false
+			}
+			waiting = false
+			e.waiting.Add(-local)
+			x.g.roster.note(e.key, x.ask.prefix, time.Now())
+			x.noteAhead()
+		}
+		return true
+	}
+	defer func() {
+		e.running.Add(-1)
+		if waiting {
+			e.waiting.Add(-local)
+		}
+	}()
+	silent := x.g.options.AnswerTimeout
+	if x.ask.stream {
+		silent = x.g.options.FirstTokenTimeout
+	}
+	ctx := x.ctx
+	if d.ahead != nil {
+		ctx, silent = d.ahead.alive, silent+x.g.options.PrefillTimeout
+	}
+	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, id: x.rec.ID, silent: silent})
+	if trouble != nil {
+		return nil, trouble
+	}
+	defer c.close()
+	isStream := strings.HasPrefix(c.response.Header.Get("Content-Type"), openai.EventStream)
+	if x.ask.stream && isStream {
+		r := relay{x: x, call: c, greedy: d.mode == resumeGreedy, resumed: x.flow.begun, arrived: arrived}
+		if r.greedy {
+			r.again = x.answer.beyond.clone()
+		}
+		return r.run()
+	}
+	return x.wholeAnswer(c, arrived)
+}
+
+// endGreedy: the answer was complete but for its end.
+func (x *exchange) endGreedy() *trouble {
+	x.answer.finished = true
+	x.answer.finish = openai.FinishLength
+	x.out.finishGreedy(x)
+	return nil
+}
+
+// wholeAnswer passes on an answer that is no stream. Nothing of it has been
+// sent before all of it is here, so that a loss can be mended.
+func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *trouble) {
+	data, trouble := c.readAll(x.g.options.MaxResponseBytes)
+	if trouble != nil {
+		return nil, trouble
+	}
+	if !arrived() {
+		return nil, c.tooLate()
+	}
+	var chunk openai.Chunk
+	if !chunk.Parse(data) {
+		return nil, notJSON(c.engine)
+	}
+	now := time.Now()
+	x.watch.take(now, sample{answered: true})
+	x.answer.finished = true
+	x.answer.note(&chunk)
+	report := parseReport(chunk.Report)
+	if chunk.Report != nil || chunk.Transfers {
+		data = chunk.Without(false)
+	}
+	if report != nil {
+		x.reported(report)
+	}
+	if len(chunk.PromptTokens) > 0 {
+		x.learn(chunk.PromptTokens)
+	}
+	x.out.whole(data, x.rec, x.watch.latency(now))
+	return report, nil
+}
+
+func (a *answer) note(c *openai.Chunk) {
+	if c.FinishReason != nil {
+		_ = json.Unmarshal(c.FinishReason, &a.finish) // only for the record
+	}
+	if c.Usage != nil {
+		_ = json.Unmarshal(c.Usage, &a.usage)
+	}
+}
+
+func parseReport(raw json.RawMessage) *openai.Report {
+	var r openai.Report
+	if raw == nil || json.Unmarshal(raw, &r) != nil {
+		return nil
+	}
+	return &r
+}
+
+// report takes in what the engine knows better.
+func (s *stopwatch) report(r *openai.Report) {
+	if s.prefill == 0 {
+		s.prefill = milliseconds(r.PrefillMs)
+	}
+	s.handoff = milliseconds(r.HandoffMs)
+}
+
+func milliseconds(v float64) time.Duration {
+	if math.IsNaN(v) || v < 0 || v > float64(24*time.Hour/time.Millisecond) {
+		return 0
+	}
+	return time.Duration(v * float64(time.Millisecond))
+}
+
+// judge takes in where the prompt's cache came from.
+func (x *exchange) judge(e *engine, record *ledger.Leg, ticket bool, report *openai.Report) {
+	if report == nil {
+		return
+	}
+	record.KV, record.KVReason = report.KV, report.KVReason
+	if i := index(kvSources, report.KV); i >= 0 {
+		x.g.count.kv[i].Add(1)
+	}
+	if report.KV != openai.KVLocal {
+		return
+	}
+	if ticket {
+		x.g.count.fellBack.Add(1)
+	}
+	if x.expected {
+		x.g.roster.misjudged(e.key)
+	}
+}

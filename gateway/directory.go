@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+
+	"meridian/meta"
+	"meridian/place"
+)
+
+// follower keeps the roster as the directory has it. While the directory is
+// away the roster stays as it is: unknown is not dead.
+type follower struct {
+	roster *roster
+	hurry  func() // somebody has come
+	logger *slog.Logger
+	known  atomic.Bool
+
+	view meta.View
+	// keys are the roster's, by the directory's.
+	keys map[string]string
+}
+
+func (f *follower) run(ctx context.Context, events <-chan meta.Event) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event, open := <-events:
+			if !open {
+				return
+			}
+			f.take(event)
+		}
+	}
+}
+
+func (f *follower) take(event meta.Event) {
+	changed, gone := f.view.Apply(event)
+	if known := f.view.Known(); f.known.Swap(known) != known && !known {
+		f.logger.Warn("the directory is away; engines that are known go on serving", "error", event.Err)
+	}
+	for _, record := range gone {
+		if key, had := f.keys[record.Key]; had {
+			f.roster.orphan(key)
+			f.hurry()
+			f.logger.Info("the directory does not name an engine any more; it is asked for as long as it answers", "engine", strings.TrimPrefix(record.Key, meta.EnginePrefix))
+		}
+	}
+	for _, record := range changed {
+		f.upsert(record)
+	}
+}
+
+func (f *follower) drop(key string) {
+	if last, had := f.keys[key]; had {
+		f.roster.remove(last)
+		delete(f.keys, key)
+		f.logger.Info("an engine is gone", "engine", strings.TrimPrefix(key, meta.EnginePrefix))
+	}
+}
+
+func (f *follower) upsert(record meta.Record) {
+	var r meta.EngineRecord
+	refuse := func(why string, err error) {
+		f.logger.Warn("an engine's record cannot be used", "key", record.Key, "why", why, "error", err)
+		f.drop(record.Key)
+	}
+	if err := json.Unmarshal(record.Value, &r); err != nil {
+		refuse("it is no JSON", err)
+		return
+	}
+	if r.URL == "" {
+		f.drop(record.Key) // not to be reached by HTTP: none of ours
+		return
+	}
+	role, err := place.ParseRole(r.Role)
+	if err != nil {
+		refuse("its role", err)
+		return
+	}
+	url, _, err := checkURL(r.URL)
+	if err != nil {
+		refuse("its url", err)
+		return
+	}
+	key := r.ID + "@" + r.Incarnation
+	if f.keys[record.Key] == key {
+		return // the same life
+	}
+	f.drop(record.Key)
+	e := &engine{key: key, url: url, role: role, cut: r.Cut, home: homeOf(&r), cacheHashes: place.TextHashes(r.Blocks * r.BlockTokens)}
+	e.about.Store(&about{id: r.ID, models: []string{r.Model}})
+	f.keys[record.Key] = key
+	f.roster.add(e)
+	f.logger.Info("an engine has come", "engine", r.ID, "role", r.Role, "url", url)
+	f.hurry()
+}

@@ -1,0 +1,165 @@
+package gateway
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"meridian/meta"
+	"meridian/meta/memdir"
+	"meridian/openai"
+	"meridian/place"
+	"meridian/trust"
+)
+
+var (
+	discard    = slog.New(slog.DiscardHandler)
+	usualPlace = place.Options{DirectTokens: 16, AffinityWeight: 1, RunningTokens: 64}
+)
+
+func openDirectory(t *testing.T) meta.Directory {
+	t.Helper()
+	d, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close(context.Background()) })
+	return d
+}
+
+func publish(t *testing.T, d meta.Directory, r meta.EngineRecord) {
+	t.Helper()
+	value, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Put(t.Context(), meta.Entry{Key: meta.EnginePrefix + r.ID, Value: value}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEnginesOfTheDirectory(t *testing.T) {
+	d := openDirectory(t)
+	c := newCell(t, 0, 2, func(o *Options) { o.Backends, o.Directory = nil, d })
+	if r := c.post(openai.PathCompletions, completion("short", "")); r.status != http.StatusServiceUnavailable {
+		t.Errorf("without engines: %d %s", r.status, r.body)
+	}
+	record := meta.EngineRecord{ID: "d0", Incarnation: "1", URL: c.decode[0].server.URL, Role: "decode", Model: "m", BlockTokens: 16, Blocks: 100}
+	publish(t, d, record)
+	c.until("d0 serves", func() bool { return c.Metrics().Engines["decode"].Up == 1 })
+	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
+
+	// Records that cannot be used are passed over.
+	publish(t, d, meta.EngineRecord{ID: "d1", Incarnation: "1", URL: "nonsense", Role: "decode", Model: "m"})
+	publish(t, d, meta.EngineRecord{ID: "d2", Incarnation: "1", URL: "http://127.0.0.1:1", Role: "queen", Model: "m"})
+	publish(t, d, meta.EngineRecord{ID: "d3", Incarnation: "1", Role: "decode", Model: "m"})
+
+	// A new life is another engine, with nothing of the old one's.
+	record.Incarnation, record.URL = "2", c.decode[1].server.URL
+	publish(t, d, record)
+	c.until("the new life serves", func() bool { e := c.roster.get("d0@2"); return e != nil && e.up.Load() })
+	if c.roster.get("d0@1") != nil || len(c.roster.all()) != 1 {
+		t.Errorf("known are %d", len(c.roster.all()))
+	}
+	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
+	if len(c.decode[1].seen()) != 1 {
+		t.Error("the new life was not asked")
+	}
+
+	if err := d.Delete(t.Context(), meta.EnginePrefix+"d0", meta.Any); err != nil {
+		t.Fatal(err)
+	}
+	// Its agent is gone, it is not: it goes on serving, until it does not answer.
+	c.until("d0 has said that it lives", func() bool { e := c.roster.get("d0@2"); return e != nil && e.stray.Load() && e.up.Load() })
+	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
+	c.decode[1].server.CloseClientConnections()
+	c.decode[1].server.Close()
+	c.until("d0 is gone", func() bool { return len(c.roster.all()) == 0 })
+	if r := c.post(openai.PathCompletions, completion("short", "")); r.status != http.StatusServiceUnavailable {
+		t.Errorf("a model that was served: %d %s", r.status, r.body)
+	}
+}
+
+// An engine that comes while a request waits for one serves it.
+func TestRequestsWaitForAnEngine(t *testing.T) {
+	d := openDirectory(t)
+	c := newCell(t, 0, 1, func(o *Options) { o.Backends, o.Directory, o.EngineWait = nil, d, 10*time.Second })
+	done := make(chan reply)
+	go func() { done <- c.post(openai.PathCompletions, completion("short", `,"stream":true`)) }()
+	c.until("it waits", func() bool { return c.Metrics().Running == 1 })
+	publish(t, d, meta.EngineRecord{ID: "d0", Incarnation: "1", URL: c.decode[0].server.URL, Role: "decode", Model: "m"})
+	(<-done).whole(t, "short", 5, 12)
+}
+
+// While the directory is away, what is known goes on serving.
+func TestDirectoryOutage(t *testing.T) {
+	f := &follower{roster: newRoster(usualPlace), hurry: func() {}, logger: discard, keys: make(map[string]string)}
+	value, _ := json.Marshal(meta.EngineRecord{ID: "d0", Incarnation: "1", URL: "http://h:1", Role: "both", Model: "m"})
+	record := meta.Record{Key: meta.EnginePrefix + "d0", Value: value, Revision: 1}
+	f.take(meta.Event{Kind: meta.Resync, Records: []meta.Record{record}})
+	if !f.known.Load() || len(f.roster.all()) != 1 {
+		t.Fatal("it was not taken in")
+	}
+	first := f.roster.all()[0]
+	f.take(meta.Event{Kind: meta.Unavailable})
+	if f.known.Load() || len(f.roster.all()) != 1 {
+		t.Error("an outage is not a death")
+	}
+	record.Revision = 2 // put back, as it was
+	f.take(meta.Event{Kind: meta.Available, Records: []meta.Record{record}})
+	if !f.known.Load() || f.roster.all()[0] != first {
+		t.Error("the same life became another")
+	}
+	f.take(meta.Event{Kind: meta.Available})
+	if !first.stray.Load() || first.up.Load() {
+		t.Error("what is gone is still believed in")
+	}
+}
+
+// Clients come in by TLS, with a certificate that may change.
+func TestTLS(t *testing.T) {
+	dir := t.TempDir()
+	authority, err := trust.CreateAuthority(trust.AuthorityOptions{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := authority.Issue(trust.Request{Name: "gateway", Hosts: []string{"127.0.0.1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := TLSFromFiles(files.Cert, files.Key, discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCell(t, 0, 1, func(o *Options) { o.TLS = config })
+	ca, err := os.ReadFile(files.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	serial := func() string {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
+		defer transport.CloseIdleConnections()
+		response, err := (&http.Client{Transport: transport}).Get("https://" + c.Addr() + "/v1/models")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusOK || response.ProtoMajor != 2 {
+			t.Errorf("%s %s", response.Proto, response.Status)
+		}
+		return response.TLS.PeerCertificates[0].SerialNumber.String()
+	}
+	first := serial()
+	if _, err := authority.Issue(trust.Request{Name: "gateway", Renew: true}); err != nil {
+		t.Fatal(err)
+	}
+	c.until("the new certificate is shown", func() bool { return serial() != first })
+}

@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"meridian/meta"
+	"meridian/place"
+)
+
+// engineKind is what an engine understands beyond the API.
+type engineKind uint8
+
+const (
+	kindOther engineKind = iota
+	kindVLLM
+	kindMeridian
+)
+
+func (k engineKind) String() string { return [...]string{"other", "vllm", "meridian"}[k] }
+
+// Backend is an engine that is listed, not found in the directory.
+type Backend struct {
+	URL  string
+	Role place.Role
+	// Engine is its id, as its agent knows it; empty asks the engine, and takes
+	// the URL's host where it does not say.
+	Engine string
+	// APIKey is what the engine itself wants, where it wants one.
+	APIKey string
+	Cache  CacheEvents
+}
+
+// about is what an engine says of itself.
+type about struct {
+	id         string // as people and agents call it
+	nameless   bool   // nobody said its name: id is its address, and no agent knows it by that
+	models     []string
+	cards      map[string]json.RawMessage // of models, as the engine shows them
+	adapters   []string                   // the models that are a LoRA of another
+	kind       engineKind
+	maxContext int // in tokens, 0 where it does not say
+	// asked: it has answered; before, only the directory's word is known.
+	asked bool
+}
+
+func (a *about) serves(model string) bool { return slices.Contains(a.models, model) }
+
+// engine is one engine in one life: one that comes back is another.
+type engine struct {
+	key    string // unique among all that ever were
+	url    string
+	role   place.Role
+	listed bool
+	cut    string
+	// home is the agent that speaks for it, as the directory has it; nil where that
+	// is not known, or where it does not redeem promises.
+	home *home
+	// authorization is the header that lets the gateway in, "" for none.
+	authorization string
+	cacheEvents   CacheEvents
+	// cacheHashes is how many chunks of text its cache can hold, 0 for unknown.
+	cacheHashes int
+
+	// stray: the directory does not name it any more, as when its agent died. For
+	// as long as it answers it is asked, but hands nothing over.
+	stray atomic.Bool
+
+	about  atomic.Pointer[about]
+	caches []*cache // under the roster's lock
+	// up: it has answered since it came or last failed. Others are doubtful; one
+	// that is listed and not up is not asked at all.
+	up      atomic.Bool
+	probing atomic.Bool
+	problem atomic.Pointer[string] // why it is not up
+	running atomic.Int64
+	waiting atomic.Int64 // tokens of prompts
+	served  atomic.Uint64
+	failed  atomic.Uint64
+}
+
+// home is an agent in one life.
+type home struct {
+	name        string
+	incarnation [16]byte
+}
+
+// homeOf is nil for a record of an agent that does not tell its incarnation.
+func homeOf(r *meta.EngineRecord) *home {
+	h := &home{name: r.Home}
+	n, err := hex.Decode(h.incarnation[:], []byte(r.HomeIncarnation))
+	if err != nil || n != len(h.incarnation) || h.name == "" || len(h.name) > 255 {
+		return nil
+	}
+	return h
+}
+
+func (e *engine) id() string { return e.about.Load().id }
+
+// doubt marks an engine that failed until it answers a probe, and tells whether
+// that is news.
+func (e *engine) doubt(why string) bool {
+	e.problem.Store(&why)
+	return e.up.Swap(false)
+}
+
+func (e *engine) believe() {
+	e.up.Store(true)
+	e.problem.Store(nil)
+}
+
+// checkURL reads the base URL of an engine, without a slash at its end.
+func checkURL(text string) (base, host string, err error) {
+	u, err := url.Parse(strings.TrimRight(text, "/"))
+	if err != nil {
+		return "", "", fmt.Errorf("gateway: %q is not a URL: %w", text, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return "", "", fmt.Errorf("gateway: %q is not the base URL of an engine; it looks like http://host:port", text)
+	}
+	return u.String(), u.Host, nil
+}

@@ -1,0 +1,241 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"meridian/ledger"
+	"meridian/openai"
+	"meridian/place"
+)
+
+// exchange is one request on its way through the gateway: the shell around
+// flow.
+type exchange struct {
+	g     *Gateway
+	ctx   context.Context
+	out   *client
+	ask   *ask
+	legs  legs
+	flow  flow
+	watch stopwatch
+	rec   *ledger.Record
+
+	id       transfer
+	offers   int             // transfer ids that were used
+	transfer transfer        // of the ticket that is held
+	params   json.RawMessage // what the prefill engine sent, or a promise
+	ahead    *prefillRun     // that runs beside decode legs, which were promised its cache
+	asked    time.Time       // when the last decode leg began
+	expected bool            // the decode engine should hold the prompt already
+	answer   answer
+	waited   bool // for an engine to come
+}
+
+// run does what flow says until it is over.
+func (x *exchange) run() {
+	defer func() {
+		x.dropAhead(otherLegFailed)
+		slices.SortStableFunc(x.rec.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
+	}()
+	next := x.flow.start()
+	for {
+		if why := x.abandoned(); why != "" {
+			x.end(ledger.Cancelled, why)
+			return
+		}
+		switch next.do {
+		case doPlace, doPlaceDecode:
+			next = x.place(next.do == doPlaceDecode)
+		case doPlacePrefix:
+			next = x.placePrefill(next.engine)
+		case doPrefill:
+			next = x.prefill(next.engine)
+		case doDecode:
+			next = x.decode(next)
+		case doFail:
+			x.fail(next.fault)
+			return
+		case doEnd:
+			x.end(ledger.Finished, "")
+			return
+		}
+	}
+}
+
+// abandoned says why nobody waits for the answer any more, or "".
+func (x *exchange) abandoned() string {
+	switch {
+	case x.out.err != nil:
+		return x.out.err.Error()
+	case x.g.life.Err() != nil:
+		return "the gateway was stopped"
+	case x.ctx.Err() != nil:
+		return "the client went away"
+	}
+	return ""
+}
+
+// place chooses engines. Where nobody is there it waits a little, once: an
+// engine that was killed may be about to come back.
+func (x *exchange) place(decodeOnly bool) step {
+	w := wanted{ask: x.ask, avoid: x.flow.avoids}
+	request := x.ask.request()
+	if decodeOnly {
+		request.Whole = true
+	}
+	if x.flow.begun {
+		kind := x.answer.kind
+		w.kind = &kind
+	}
+	deadline := time.NewTimer(x.g.options.EngineWait)
+	defer deadline.Stop()
+	for {
+		news := x.g.roster.news()
+		candidates := x.g.roster.candidates(w, time.Now())
+		choice, err := place.Choose(candidates, request, x.g.options.Place)
+		if err == nil {
+			x.held(candidates, choice)
+			x.placed(choice, decodeOnly)
+			return x.flow.placed(choice, nil)
+		}
+		if x.waited {
+			return x.flow.placed(choice, err)
+		}
+		select {
+		case <-news:
+		case <-deadline.C:
+			x.waited = true
+		case <-x.ctx.Done():
+			return x.flow.placed(choice, err)
+		}
+	}
+}
+
+// shownHeld is how many engines a record names that hold something of a prompt.
+const shownHeld = 8
+
+// held records what engines hold of the prompt, as far as is known, and counts
+// how the chosen one's was known.
+func (x *exchange) held(candidates []place.Engine, c place.Choice) {
+	x.rec.Held = nil
+	known := 2 // nobody
+	for _, e := range candidates {
+		if e.Held == 0 {
+			continue
+		}
+		if len(x.rec.Held) < shownHeld {
+			x.rec.Held = append(x.rec.Held, ledger.Held{Engine: x.g.roster.name(e.ID), Tokens: e.Held, Told: e.Told})
+		}
+		switch {
+		case e.ID != c.Decode && e.ID != c.Prefill:
+		case e.Told:
+			known = 0
+		default:
+			known = min(known, 1)
+		}
+	}
+	slices.SortFunc(x.rec.Held, func(a, b ledger.Held) int { return cmp.Or(b.Tokens-a.Tokens, cmp.Compare(a.Engine, b.Engine)) })
+	x.g.count.placements[known].Add(1)
+}
+
+func (x *exchange) placed(c place.Choice, decodeOnly bool) {
+	x.expected = c.Prefill == "" && strings.HasPrefix(c.PrefillWhy, "cached")
+	if !decodeOnly {
+		x.rec.Placement = x.g.roster.named(c).String()
+	}
+}
+
+func (x *exchange) placePrefill(decode string) step {
+	candidates := x.g.roster.candidates(wanted{ask: x.ask, avoid: x.flow.avoids}, time.Now())
+	engine, why, ok := place.ChoosePrefill(candidates, decode, x.ask.request(), x.g.options.Place)
+	if !ok {
+		return x.countFallBack(x.flow.prefillGone())
+	}
+	c := place.Choice{Prefill: engine, PrefillWhy: why, Decode: decode, DecodeWhy: "as before"}
+	x.placed(c, false)
+	return x.flow.placed(c, nil)
+}
+
+// countFallBack counts a prompt that was to be handed over, where the next step
+// has the decode engine compute it.
+func (x *exchange) countFallBack(next step) step {
+	if next.do == doDecode && !next.ticket {
+		x.g.count.fellBack.Add(1)
+	}
+	return next
+}
+
+// learn remembers which tokens the prompt came to.
+func (x *exchange) learn(prompt []uint32) {
+	if x.legs.learns {
+		x.g.roster.learnTokens(x.ask.prefix, prompt)
+	}
+}
+
+// nextTransfer is the request's own id for the first hand-off, and a new one
+// for every later one.
+func (x *exchange) nextTransfer() transfer {
+	x.offers++
+	if x.offers == 1 {
+		return x.id
+	}
+	return newTransfer()
+}
+
+// otherLegFailed is why one of two legs that ran at the same time was given up.
+const otherLegFailed = "the other leg failed"
+
+// note puts a leg into the record.
+func (x *exchange) note(l ledger.Leg, began time.Time, took time.Duration, t *trouble) {
+	l.StartMs, l.Ms = x.watch.since(began), ms(took)
+	l.Status = http.StatusOK
+	end := endOf(t)
+	if t != nil {
+		l.Status, l.Problem = t.fault.Status, t.fault.Message
+		if t.withdrawn || x.ctx.Err() != nil {
+			end, l.Status, l.Problem = legCancelled, 0, cmp.Or(x.abandoned(), t.fault.Message)
+		}
+	}
+	x.g.count.legs[index(legKinds, l.Kind)][end].Add(1)
+	x.rec.Legs = append(x.rec.Legs, l)
+}
+
+// fail tells the client, in whatever form is still possible.
+func (x *exchange) fail(fault *openai.Error) {
+	outcome := ledger.Failed
+	if fault.Status < 500 {
+		outcome = ledger.Refused
+	}
+	if x.flow.begun {
+		x.g.count.unresumable.Add(1)
+	}
+	x.out.fault(fault, x.rec)
+	x.rec.Status = fault.Status
+	x.end(outcome, fault.Message)
+}
+
+// end completes the record.
+func (x *exchange) end(outcome, problem string) {
+	if outcome == ledger.Finished && x.out.err != nil {
+		outcome, problem = ledger.Cancelled, x.out.err.Error()
+	}
+	r := x.rec
+	r.Outcome, r.Problem = outcome, problem
+	if r.Status == 0 && outcome == ledger.Finished {
+		r.Status = http.StatusOK
+	}
+	r.PromptTokens, r.OutputTokens, r.Finish = x.answer.usage.PromptTokens, x.answer.usage.CompletionTokens, x.answer.finish
+	if r.OutputTokens == 0 {
+		r.OutputTokens = x.answer.tokens
+	}
+	if r.PromptTokens == 0 {
+		r.PromptTokens = len(x.answer.prompt)
+	}
+	r.Latency = x.watch.latency(time.Now())
+}

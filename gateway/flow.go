@@ -1,0 +1,223 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"meridian/openai"
+	"meridian/place"
+)
+
+// flow is the life of one request, without I/O: every method takes in what
+// happened and says what to do next. The shell does it and comes back.
+type flow struct {
+	limits flowLimits
+	// avoid are engines that failed this request, by key.
+	avoid []string
+
+	decode  string // the engine that was chosen to generate
+	ticket  bool   // a prefill engine has offered, or is to offer, and nobody has asked yet
+	begun   bool   // the client has something of the answer
+	resume  resumeMode
+	noWhy   string // why a stream that began could not go on elsewhere
+	last    *trouble
+	prefill int // legs that failed
+	starts  int
+	resumes int
+}
+
+// flowLimits bound how often a request tries again.
+type flowLimits struct {
+	prefills, starts, resumes int
+}
+
+var usualLimits = flowLimits{prefills: 2, starts: 3, resumes: 4}
+
+// resumeMode is how a stream goes on with another engine.
+type resumeMode uint8
+
+const (
+	resumeNever  resumeMode = iota
+	resumeExact             // resume_token_ids, of engines that sample by position
+	resumeGreedy            // the tokens so far become part of the prompt
+)
+
+// doing is what the shell does next.
+type doing uint8
+
+const (
+	doPlace       doing = iota + 1 // choose engines, then placed
+	doPlacePrefix                  // choose another prefill engine for step.engine, then placed
+	doPlaceDecode                  // choose a decode engine only, then placed
+	doPrefill                      // send a prefill leg, then prefilled or prefillFailed
+	doDecode                       // send a decode leg, then began and finished, or decodeFailed
+	doFail                         // tell the client
+	doEnd
+)
+
+// step says what to do, and with whom.
+type step struct {
+	do     doing
+	engine string
+	ticket bool // of a decode leg: with the ticket
+	resume resumeMode
+	fault  *openai.Error // of doFail
+}
+
+// troubleKind is why a leg did not work out.
+type troubleKind uint8
+
+const (
+	// lost: the engine is gone, hangs or broke off.
+	lost troubleKind = iota + 1
+	// busy: it does not take more.
+	busy
+	// refused: no engine would do this.
+	refused
+)
+
+// trouble is what went wrong with a leg.
+type trouble struct {
+	kind troubleKind
+	// reached is false where the engine cannot have seen the request.
+	reached bool
+	// withdrawn: nobody waited for it any more; it says nothing of the engine.
+	withdrawn bool
+	// answered: the engine is well enough to say that this request failed.
+	answered bool
+	engine   string
+	fault    *openai.Error
+}
+
+// giveUp words the trouble of a leg that was ended because nobody waited for it.
+func (t *trouble) giveUp(why string) {
+	if t != nil && t.withdrawn {
+		t.fault = openai.Unavailable("%s", why)
+	}
+}
+
+func (f *flow) start() step { return step{do: doPlace} }
+
+// placed takes in a choice, or that there is none.
+func (f *flow) placed(c place.Choice, err error) step {
+	switch {
+	case err != nil:
+		return f.fail()
+	case f.begun:
+		return step{do: doDecode, engine: c.Decode, resume: f.resume}
+	}
+	f.decode = c.Decode
+	if c.Prefill != "" && !f.ticket {
+		return step{do: doPrefill, engine: c.Prefill}
+	}
+	return step{do: doDecode, engine: c.Decode, ticket: f.ticket}
+}
+
+// prefilled takes in that a prompt is computed; without a ticket the decode
+// engine computes it again.
+func (f *flow) prefilled(ticket bool) step {
+	f.ticket = ticket
+	return step{do: doDecode, engine: f.decode, ticket: ticket}
+}
+
+// prefillFailed tries others, and then does without: a decode engine computes
+// a prompt as well, only that others wait for it.
+func (f *flow) prefillFailed(t trouble) step {
+	if t.kind == refused {
+		return step{do: doFail, fault: t.fault}
+	}
+	f.last, f.ticket = &t, false
+	f.avoid = append(f.avoid, t.engine)
+	f.prefill++
+	if f.prefill >= f.limits.prefills {
+		return step{do: doDecode, engine: f.decode}
+	}
+	return step{do: doPlacePrefix, engine: f.decode}
+}
+
+// prefillGone: nobody else is there to prefill.
+func (f *flow) prefillGone() step { return step{do: doDecode, engine: f.decode} }
+
+// promised: a prefill leg is on its way, and the decode leg need not wait for its
+// end. It is in doubt until prefilled or prefillFailed.
+func (f *flow) promised() step { return f.prefilled(true) }
+
+// began: the client has got the first of the answer. From here on nothing can
+// be said twice. why tells why mode is resumeNever.
+func (f *flow) began(mode resumeMode, why string) {
+	if !f.begun {
+		f.begun, f.resume, f.noWhy = true, mode, why
+	}
+}
+
+// cannotResume: something came that another engine could not go on from.
+func (f *flow) cannotResume(why string) { f.resume, f.noWhy = resumeNever, why }
+
+// decodeFailed takes in that a decode leg broke off.
+func (f *flow) decodeFailed(t trouble) step {
+	if t.kind == refused {
+		return step{do: doFail, fault: t.fault}
+	}
+	f.last = &t
+	if f.ticket && t.answered && !f.begun {
+		// Its hand-off failed, most likely: it computes the prompt itself.
+		f.ticket = false
+		return step{do: doDecode, engine: t.engine}
+	}
+	f.avoid = append(f.avoid, t.engine)
+	if f.begun {
+		return f.goOn()
+	}
+	f.starts++
+	if f.starts >= f.limits.starts {
+		return f.fail()
+	}
+	// A ticket that an engine may have used opens nothing for another.
+	f.ticket = f.ticket && !t.reached
+	if f.ticket {
+		return step{do: doPlaceDecode}
+	}
+	return step{do: doPlace}
+}
+
+func (f *flow) goOn() step {
+	f.resumes++
+	if f.resume == resumeNever || f.resumes > f.limits.resumes {
+		return f.fail()
+	}
+	return step{do: doPlaceDecode}
+}
+
+func (f *flow) finished() step { return step{do: doEnd} }
+
+// avoids tells whether an engine is not to be asked again.
+func (f *flow) avoids(key string) bool { return slices.Contains(f.avoid, key) }
+
+// retryAfter is how soon engines that were lost may be back.
+const retryAfter = time.Second
+
+// fail says what the client is told when everything was tried.
+func (f *flow) fail() step {
+	t := f.last
+	switch {
+	case t == nil:
+		fault := openai.Unavailable("no engine serves this model now; try again").WithCode(openai.CodeEngineLost)
+		fault.RetryAfter = retryAfter
+		return step{do: doFail, fault: fault}
+	case f.begun && f.resume == resumeNever:
+		fault := openai.Unavailable("the engine was lost in the middle of the answer (%s), which cannot go on elsewhere: %s", t.fault.Message, f.noWhy)
+		return step{do: doFail, fault: fault.WithCode(openai.CodeEngineLost)}
+	case f.begun:
+		fault := openai.Unavailable("the engine was lost in the middle of the answer (%s), and no other could go on", t.fault.Message)
+		return step{do: doFail, fault: fault.WithCode(openai.CodeEngineLost)}
+	case t.kind == busy:
+		return step{do: doFail, fault: t.fault}
+	}
+	fault := openai.Unavailable("no engine could answer, the last one failed: %s", t.fault.Message).WithCode(openai.CodeEngineLost)
+	fault.RetryAfter = retryAfter
+	if t.fault.Status == http.StatusGatewayTimeout {
+		fault.Status = http.StatusGatewayTimeout
+	}
+	return step{do: doFail, fault: fault}
+}

@@ -1,0 +1,270 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"meridian/ledger"
+	"meridian/meta"
+)
+
+// Gateway is open. It owns its listeners, the watch of the directory and the
+// prober, and waits for all of them in Close.
+type Gateway struct {
+	options   Options
+	keys      [][sha256.Size]byte
+	roster    *roster
+	prober    *prober
+	follower  *follower // nil without a directory
+	watch     *meta.Watch
+	admission *admission
+	client    *http.Client
+	transport *http.Transport
+	ledger    *ledger.Ledger
+	ownLedger bool
+	count     counters
+	running   runningRequests
+	turns     atomic.Uint64
+	opened    time.Time
+
+	life    context.Context // ends when requests must
+	stop    context.CancelFunc
+	closing atomic.Bool
+	active  sync.WaitGroup
+
+	public, admin *listener
+}
+
+// Open starts a gateway. It serves when Open returns, with the engines that
+// have answered by then.
+func Open(ctx context.Context, o Options) (*Gateway, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	g := &Gateway{
+		options: o, roster: newRoster(o.Place), admission: newAdmission(o.MaxRunning, max(o.MaxWaiting, 0), o.QueueTimeout),
+		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(),
+	}
+	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
+	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	for _, key := range o.APIKeys {
+		g.keys = append(g.keys, sha256.Sum256([]byte(key)))
+	}
+	g.prober = &prober{
+		roster: g.roster, client: g.client, interval: o.ProbeInterval, timeout: o.ProbeTimeout, soon: make(chan struct{}, 1), logger: o.Logger,
+		found: g.followCaches,
+	}
+	if err := g.open(ctx); err != nil {
+		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
+	}
+	return g, nil
+}
+
+func (g *Gateway) open(ctx context.Context) error {
+	var err error
+	if g.ledger == nil {
+		g.ownLedger = true
+		if g.ledger, err = ledger.Open(ledger.Options{Logger: g.options.Logger}); err != nil {
+			return err
+		}
+	}
+	for i, b := range g.options.Backends {
+		if err := g.list(i, b); err != nil {
+			return err
+		}
+	}
+	if g.options.Directory != nil {
+		g.watch, err = g.options.Directory.Watch(g.life, meta.EnginePrefix, 0)
+		if err != nil {
+			return fmt.Errorf("gateway: engines in the directory: %w", err)
+		}
+		g.follower = &follower{roster: g.roster, hurry: g.prober.hurry, logger: g.options.Logger, keys: make(map[string]string)}
+		g.active.Go(func() { g.follower.run(g.life, g.watch.Events()) })
+	}
+	g.prober.round(ctx)
+	g.prober.active.Wait()
+	g.active.Go(func() { g.prober.run(g.life) })
+	if g.public, err = g.listen(ctx, address{g.options.Listen, g.options.TLS}, g.publicHandler()); err != nil {
+		return err
+	}
+	if g.options.Admin != "" {
+		g.admin, err = g.listen(ctx, address{g.options.Admin, nil}, g.adminHandler())
+	}
+	return err
+}
+
+// list adds an engine that was named, not found.
+func (g *Gateway) list(i int, b Backend) error {
+	url, _, err := checkURL(b.URL)
+	if err != nil {
+		return err
+	}
+	if b.Role == 0 {
+		return fmt.Errorf("gateway: the engine at %s has no role", b.URL)
+	}
+	e := &engine{key: fmt.Sprintf("%d:%s", i, url), url: url, role: b.Role, listed: true, cacheEvents: b.Cache}
+	if b.APIKey != "" {
+		e.authorization = "Bearer " + b.APIKey
+	}
+	e.about.Store(&about{id: b.Engine})
+	sources, err := b.Cache.sources(url)
+	if err != nil {
+		return fmt.Errorf("gateway: the engine at %s: %w", b.URL, err)
+	}
+	g.roster.add(e)
+	g.followCaches(e, sources)
+	return nil
+}
+
+// followCaches subscribes to what an engine says of its caches.
+func (g *Gateway) followCaches(e *engine, sources []source) {
+	if len(sources) == 0 || g.life.Err() != nil {
+		return
+	}
+	caches, err := follow(sources, func() { g.roster.misjudged(e.key) }, &g.count, g.options.Logger)
+	if err != nil {
+		g.options.Logger.Warn("an engine's cache events are not followed", "engine", e.id(), "error", err)
+		return
+	}
+	g.roster.followed(e, caches)
+}
+
+// Addr is where clients come in, AdminAddr where operators do or "".
+func (g *Gateway) Addr() string { return g.public.socket.Addr().String() }
+
+// AdminAddr is where operators come in, or "".
+func (g *Gateway) AdminAddr() string {
+	if g.admin == nil {
+		return ""
+	}
+	return g.admin.socket.Addr().String()
+}
+
+// Close lets nobody new in, waits for requests that run until ctx ends, and
+// then ends them.
+func (g *Gateway) Close(ctx context.Context) error {
+	g.closing.Store(true)
+	var errs []error
+	if g.public != nil {
+		errs = append(errs, g.public.drain(ctx))
+	}
+	g.stop()
+	if g.public != nil {
+		errs = append(errs, g.public.close())
+	}
+	if g.admin != nil {
+		errs = append(errs, g.admin.close())
+	}
+	if g.watch != nil {
+		g.watch.Close()
+	}
+	g.active.Wait()
+	for _, e := range g.roster.all() {
+		g.roster.unfollow(e)
+	}
+	g.transport.CloseIdleConnections()
+	if g.ownLedger && g.ledger != nil {
+		errs = append(errs, g.ledger.Close(context.WithoutCancel(ctx)))
+	}
+	return errors.Join(errs...)
+}
+
+// listener is one HTTP server.
+type listener struct {
+	socket net.Listener
+	server *http.Server
+	served chan error
+	// inside counts connections: closing a server does not wait for them.
+	inside sync.WaitGroup
+}
+
+// Bounds on what a stranger can take of the gateway before it is known what it
+// wants.
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	writeTimeout   = time.Minute // handlers of requests set a time of their own, piece by piece
+	maxHeaderBytes = 64 << 10
+	// sendBuffer is what the kernel keeps for a client that does not read.
+	sendBuffer = 256 << 10
+)
+
+// address is where and how to listen.
+type address struct {
+	host string      // host:port
+	tls  *tls.Config // nil for none
+}
+
+func (g *Gateway) listen(ctx context.Context, at address, handler http.Handler) (*listener, error) {
+	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.host)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: cannot listen on %s: %w", at.host, err)
+	}
+	l := &listener{socket: socket, served: make(chan error, 1)}
+	l.server = &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return g.life },
+		ErrorLog:          slog.NewLogLogger(g.options.Logger.Handler(), slog.LevelDebug),
+		ConnState:         l.follow,
+	}
+	serve := func() error { return l.server.Serve(socket) }
+	if at.tls != nil {
+		l.server.TLSConfig = at.tls.Clone()
+		serve = func() error { return l.server.ServeTLS(socket, "", "") }
+	}
+	go func() { l.served <- serve() }()
+	return l, nil
+}
+
+func (l *listener) follow(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		l.inside.Add(1)
+		if tcp, isTCP := conn.(*net.TCPConn); isTCP {
+			_ = tcp.SetWriteBuffer(sendBuffer)
+		}
+	case http.StateClosed, http.StateHijacked:
+		l.inside.Done()
+	}
+}
+
+// drain stops accepting and waits for what runs, until ctx ends.
+func (l *listener) drain(ctx context.Context) error {
+	err := l.server.Shutdown(ctx)
+	if ctx.Err() != nil {
+		return nil // what still runs is ended next
+	}
+	return err
+}
+
+// close ends what runs, and waits for it.
+func (l *listener) close() error {
+	err := l.server.Close()
+	if served := <-l.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	l.inside.Wait() // nobody comes in any more
+	return err
+}
+
+func newTransfer() (t transfer) {
+	rand.Read(t[:])
+	return t
+}
+
+// HasTLS tells whether clients come in by https.
+func (g *Gateway) HasTLS() bool { return g.options.TLS != nil }

@@ -1,0 +1,70 @@
+package gateway
+
+import (
+	"encoding/json"
+
+	"meridian/openai"
+)
+
+// translated makes a chunk of a completion that goes on after given tokens into
+// a chunk of what the client asked for: its ids, its kind, its usage.
+func (r *relay) translated() []byte {
+	var got openai.Completion
+	if json.Unmarshal(r.chunk.Raw(), &got) != nil {
+		return r.chunk.Raw() // as unreadable for the client as for us
+	}
+	x := r.x
+	got.Report, got.KVTransfer, got.PromptTokenIDs = nil, nil, nil
+	if got.Usage != nil {
+		u := *got.Usage
+		before := u.PromptTokens - len(x.answer.prompt) // tokens of the answer that were sent as prompt
+		got.Usage = &openai.Usage{PromptTokens: len(x.answer.prompt), CompletionTokens: u.CompletionTokens + before, TotalTokens: u.TotalTokens}
+		x.answer.usage = *got.Usage
+	}
+	_ = json.Unmarshal(x.answer.id, &got.ID)
+	_ = json.Unmarshal(x.answer.created, &got.Created)
+	for i := range got.Choices {
+		c := &got.Choices[i]
+		c.Text, c.PromptTokenIDs, c.TokenIDs = r.text, nil, nil
+		if x.ask.wantsIDs {
+			c.TokenIDs = &r.chunk.Tokens
+		}
+	}
+	var shown any = got
+	if x.ask.isChat() {
+		shown = asChat(got)
+	}
+	data, err := json.Marshal(shown)
+	if err != nil {
+		panic(err) // what was decoded can be encoded
+	}
+	return data
+}
+
+func asChat(c openai.Completion) openai.ChatChunk {
+	chat := openai.ChatChunk{ID: c.ID, Object: openai.ObjectChatChunk, Created: c.Created, Model: c.Model, Choices: []openai.DeltaChoice{}, Usage: c.Usage}
+	for _, choice := range c.Choices {
+		chat.Choices = append(chat.Choices, openai.DeltaChoice{
+			Index: choice.Index, Delta: openai.Delta{Content: &choice.Text}, FinishReason: choice.FinishReason, TokenIDs: choice.TokenIDs,
+		})
+	}
+	return chat
+}
+
+// finishGreedy ends a stream whose engine was lost after the last token it was
+// allowed, and before it said so.
+func (c *client) finishGreedy(x *exchange) {
+	finish := openai.FinishLength
+	last := openai.Completion{Object: openai.ObjectCompletion, Model: x.ask.model, Choices: []openai.CompletionChoice{{FinishReason: &finish}}}
+	_ = json.Unmarshal(x.answer.id, &last.ID)
+	_ = json.Unmarshal(x.answer.created, &last.Created)
+	var shown any = last
+	if x.ask.isChat() {
+		shown = asChat(last)
+	}
+	data, err := json.Marshal(shown)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	c.events(openai.AppendEvent(openai.AppendEvent(nil, data), []byte(openai.Done)), x.rec)
+}

@@ -1,0 +1,151 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"meridian/openai"
+	"meridian/trust"
+)
+
+// legs makes the requests that one client's request becomes.
+type legs struct {
+	ask  *ask
+	key  *[32]byte // seals legs; nil where there is no cell
+	seed int64     // for a client that gave none
+	// learns: the prompt's tokens are worth knowing.
+	learns bool
+}
+
+// transfer names a hand-off: one prefill leg and the decode leg that takes it.
+type transfer [16]byte
+
+func (t transfer) String() string { return fmt.Sprintf("%x", t[:]) }
+
+// seal is the gateway's word for one leg, nil for an engine whose own name it
+// does not know: a word for another one would be refused.
+func (l *legs) seal(kind trust.LegKind, t transfer, to *about) []byte {
+	if l.key == nil || to.nameless || to.id == "" || len(to.id) > 255 {
+		return nil
+	}
+	return trust.Leg{Kind: kind, ID: t, Engine: to.id}.Seal(*l.key)
+}
+
+var one = json.RawMessage("1")
+
+// prefill asks an engine to compute the prompt, keep it and offer it under t, which
+// may be promised to another.
+func (l *legs) prefill(t transfer, to *about, promised bool) []byte {
+	transfer := openai.RemoteDecode(t.String(), l.seal(trust.LegPrefill, t, to))
+	transfer.Promised = promised
+	params, err := json.Marshal(transfer)
+	if err != nil {
+		panic(err) // texts and bytes
+	}
+	edits := []openai.Edit{
+		{Name: "max_tokens", Value: one},
+		{Name: "stream", Value: json.RawMessage("false")},
+		{Name: "kv_transfer_params", Value: params},
+		{Name: "stream_options"},
+		{Name: "min_tokens"},
+		{Name: "n"},
+		{Name: "resume_token_ids"},
+		{Name: "return_token_ids"},
+	}
+	if l.learns && to.kind == kindVLLM {
+		edits[len(edits)-1].Value = []byte("true")
+	}
+	if l.ask.isChat() {
+		edits = append(edits, openai.Edit{Name: "max_completion_tokens", Value: one})
+	}
+	return l.ask.body.With(edits...)
+}
+
+// promise is what a decode engine gets in the place of what a prefill engine has
+// yet to send.
+func (l *legs) promise(t transfer, from *home) json.RawMessage {
+	sealed := trust.Promise{ID: t, Home: from.name, Incarnation: from.incarnation}.Seal(*l.key)
+	params, err := json.Marshal(openai.KVTransfer{DoRemotePrefill: true, Ticket: sealed})
+	if err != nil {
+		panic(err) // bytes
+	}
+	return params
+}
+
+// decodeLeg is what a decode leg is made of.
+type decodeLeg struct {
+	transfer transfer
+	params   json.RawMessage // as the prefill engine sent them, or a promise; nil for none
+	ahead    *prefillRun     // of a promise: what is to fulfil it
+	mode     resumeMode      // of a leg that goes on
+	// tells: the engine is to tell token ids, so that another can go on.
+	tells  bool
+	prompt []uint32 // of resumeGreedy: the prompt's tokens
+	sofar  []uint32 // and those that the client has
+}
+
+// decode asks an engine to generate.
+func (l *legs) decode(d decodeLeg, to *about) []byte {
+	var edits []openai.Edit
+	set := func(name string, value []byte) { edits = append(edits, openai.Edit{Name: name, Value: value}) }
+	if d.params != nil {
+		set("kv_transfer_params", l.withLeg(d, to))
+	}
+	if d.tells {
+		set("return_token_ids", []byte("true"))
+		if to.kind == kindMeridian && l.ask.unseeded {
+			set("seed", strconv.AppendInt(nil, l.seed, 10))
+		}
+	}
+	if d.mode == resumeExact {
+		set("resume_token_ids", openai.AppendIDs(nil, slices.Concat(l.ask.resumed, d.sofar)))
+	}
+	return l.ask.body.With(edits...)
+}
+
+// withLeg puts the gateway's word into what a prefill engine sent, and changes
+// nothing else of it.
+func (l *legs) withLeg(d decodeLeg, to *about) json.RawMessage {
+	leg := l.seal(trust.LegDecode, d.transfer, to)
+	view, isObject := openai.ViewBody(d.params)
+	if leg == nil || !isObject {
+		return d.params
+	}
+	value, err := json.Marshal(leg)
+	if err != nil {
+		panic(err) // bytes
+	}
+	return view.With(openai.Edit{Name: "meridian_leg", Value: value})
+}
+
+// defaultCompletionTokens is what /v1/completions generates where nothing is
+// said.
+const defaultCompletionTokens = 16
+
+// greedy asks an engine to go on after tokens that become part of the prompt.
+// It is a completion, whatever the client asked for; ok is false where nothing
+// is left to generate.
+func (l *legs) greedy(d decodeLeg, to *about) (body []byte, ok bool) {
+	limit := defaultCompletionTokens
+	switch {
+	case l.ask.maxTokens != nil:
+		limit = *l.ask.maxTokens
+	case l.ask.isChat():
+		limit = to.maxContext - len(d.prompt)
+	}
+	limit -= len(d.sofar)
+	if limit < 1 {
+		return nil, false
+	}
+	prompt := openai.AppendIDs(nil, slices.Concat(d.prompt, d.sofar))
+	edits := []openai.Edit{
+		{Name: "prompt", Value: prompt},
+		{Name: "max_tokens", Value: strconv.AppendInt(nil, int64(limit), 10)},
+		{Name: "return_token_ids", Value: []byte("true")},
+		{Name: "messages"},
+		{Name: "max_completion_tokens"},
+	}
+	return l.ask.body.With(edits...), true
+}

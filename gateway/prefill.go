@@ -1,0 +1,226 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"time"
+
+	"meridian/ledger"
+	"meridian/openai"
+)
+
+// prefillRun is a prefill leg on its way. A decode leg may be on its way at the
+// same time, promised what this one is to offer; it goes by alive.
+type prefillRun struct {
+	engine   *engine
+	transfer transfer
+	began    time.Time
+	cancel   context.CancelFunc
+	// alive ends when this leg has failed, unless its cache was used by then.
+	alive context.Context
+	lose  context.CancelFunc
+	fate  atomic.Uint32 // used or forfeit, whichever came first
+
+	done    chan struct{} // closed after the rest is written
+	took    time.Duration
+	params  json.RawMessage // nil: nothing was offered
+	trouble *trouble
+}
+
+// What may become of a promised cache.
+const (
+	undecided uint32 = iota
+	used
+	forfeit
+)
+
+// failed tells whether a decode leg was ended because this one has failed. nil is
+// a leg that nobody was promised anything of.
+func (p *prefillRun) failed() bool { return p != nil && p.alive.Err() != nil }
+
+// use: the decode leg has the beginning of its answer, so it has all it needs of
+// this one. It returns false where that comes too late: the leg has failed, and
+// the decode leg is given up.
+func (p *prefillRun) use() bool {
+	return p == nil || p.fate.CompareAndSwap(undecided, used) || p.fate.Load() == used
+}
+
+// forsake ends the decode leg that waits for this one, unless it has all it needs.
+func (p *prefillRun) forsake() {
+	if p.fate.CompareAndSwap(undecided, forfeit) {
+		p.lose()
+	}
+}
+
+// over tells whether the leg has ended.
+func (p *prefillRun) over() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// prefill sends a prefill leg. Every one has a transfer id of its own: an id
+// that was offered once is never offered again.
+func (x *exchange) prefill(key string) step {
+	e := x.g.roster.get(key)
+	if e == nil {
+		return x.countFallBack(x.flow.prefillFailed(trouble{kind: lost, engine: key, fault: openai.Unavailable("the engine is gone")}))
+	}
+	promised := x.mayPromise(e) // before this prompt is among those that wait there
+	run := x.beginPrefill(e, x.nextTransfer(), promised)
+	if promised {
+		x.g.count.promises.Add(1)
+		x.ahead, x.transfer, x.params = run, run.transfer, x.legs.promise(run.transfer, e.home)
+		return x.flow.promised()
+	}
+	return x.endPrefill(run)
+}
+
+// mayPromise tells whether the decode engine may be asked before the prefill
+// engine has answered. It keeps blocks meanwhile, so not where that takes long.
+func (x *exchange) mayPromise(prefill *engine) bool {
+	decode := x.g.roster.get(x.flow.decode)
+	redeems := func(e *engine) bool { return e != nil && e.home != nil && !e.stray.Load() }
+	return x.legs.key != nil && redeems(prefill) && redeems(decode) &&
+		prefill.waiting.Load()+int64(x.ask.tokens) <= int64(x.g.options.PromiseTokens)
+}
+
+// beginPrefill sends a prefill leg, and waits for its end unless it is promised.
+func (x *exchange) beginPrefill(e *engine, t transfer, promised bool) *prefillRun {
+	run := &prefillRun{engine: e, transfer: t, began: time.Now(), done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(x.ctx)
+	run.cancel = cancel
+	run.alive, run.lose = context.WithCancel(x.ctx)
+	body := x.legs.prefill(t, e.about.Load(), promised)
+	e.waiting.Add(int64(x.ask.tokens))
+	work := func() {
+		defer close(run.done)
+		defer e.waiting.Add(-int64(x.ask.tokens))
+		run.params, run.trouble = x.prefillLeg(ctx, e, t, body)
+		run.took = time.Since(run.began)
+		if run.trouble != nil || run.params == nil {
+			run.forsake()
+		}
+	}
+	if promised {
+		go work()
+	} else {
+		work()
+	}
+	return run
+}
+
+// endPrefill waits for a prefill leg and goes on with what became of it.
+func (x *exchange) endPrefill(run *prefillRun) step {
+	x.settle(run)
+	if run.trouble != nil {
+		return x.countFallBack(x.flow.prefillFailed(*run.trouble))
+	}
+	x.transfer, x.params = run.transfer, run.params
+	return x.countFallBack(x.flow.prefilled(run.params != nil))
+}
+
+// settle waits for a prefill leg and puts it into the record.
+func (x *exchange) settle(run *prefillRun) {
+	<-run.done
+	run.cancel()
+	run.lose()
+	x.note(ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.id(), Transfer: run.transfer.String()}, run.began, run.took, run.trouble)
+	if run.trouble == nil {
+		run.engine.served.Add(1)
+		x.watch.prefill = run.took
+		x.g.roster.note(run.engine.key, x.ask.prefix, time.Now())
+	}
+}
+
+// dropAhead ends a prefill leg that nobody waits for any more.
+func (x *exchange) dropAhead(why string) {
+	if run := x.ahead; run != nil {
+		x.ahead = nil
+		run.cancel()
+		<-run.done
+		run.trouble.giveUp(why)
+		x.settle(run)
+	}
+}
+
+// lastWord is how long a prefill engine may take to answer after its cache has
+// been used. All that is lost with its answer is that it is known.
+const lastWord = 100 * time.Millisecond
+
+// joinAhead waits for the end of a prefill leg whose cache was used.
+func (x *exchange) joinAhead() {
+	if x.ahead == nil {
+		return
+	}
+	patience := time.NewTimer(lastWord)
+	defer patience.Stop()
+	select {
+	case <-x.ahead.done:
+	case <-patience.C:
+	}
+	x.dropAhead("its cache was used before it answered")
+}
+
+// noteAhead takes the time of a prefill leg that has ended before the decode leg
+// was answered.
+func (x *exchange) noteAhead() {
+	if x.ahead != nil && x.ahead.over() {
+		x.watch.prefill = x.ahead.took
+	}
+}
+
+// reported takes in what a decode engine tells of its leg. Of a hand-off that was
+// promised, only what it took beyond the prefill engine's answer is its time.
+func (x *exchange) reported(r *openai.Report) {
+	x.watch.report(r)
+	if x.ahead != nil && r.HandoffMs > 0 {
+		x.watch.handoff = x.ahead.until(x.asked.Add(milliseconds(r.QueueMs) + milliseconds(r.HandoffMs)))
+	}
+}
+
+// until is how much later than the leg's end something was; never nothing, which
+// would mean that it was not at all.
+func (p *prefillRun) until(then time.Time) time.Duration {
+	if !p.over() {
+		return time.Microsecond
+	}
+	return max(time.Microsecond, then.Sub(p.began.Add(p.took)))
+}
+
+func (x *exchange) prefillLeg(ctx context.Context, e *engine, t transfer, body []byte) (json.RawMessage, *trouble) {
+	c, trouble := x.g.send(ctx, leg{
+		engine: e, path: x.ask.endpoint, body: body, id: t.String(), silent: x.g.options.PrefillTimeout,
+	})
+	if trouble != nil {
+		x.g.prober.hurry()
+		return nil, trouble
+	}
+	defer c.close()
+	data, trouble := c.readAll(maxPrefillBytes)
+	if trouble != nil {
+		x.g.prober.hurry()
+		return nil, trouble
+	}
+	view, isObject := openai.ViewBody(data)
+	if !isObject {
+		return nil, notJSON(e)
+	}
+	var chunk openai.Chunk
+	if x.legs.learns && chunk.Parse(data) {
+		x.learn(chunk.PromptTokens)
+	}
+	params := view.Get("kv_transfer_params")
+	if len(params) == 0 || params[0] != '{' {
+		return nil, nil // it has nothing to offer
+	}
+	return params, nil
+}
+
+// maxPrefillBytes bounds a prefill engine's answer: one token and what it
+// offers.
+const maxPrefillBytes = 4 << 20

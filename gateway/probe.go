@@ -1,0 +1,189 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"meridian/openai"
+)
+
+// prober asks engines whether they are there: listed ones and strays always,
+// those of the directory until they have answered and after they failed.
+type prober struct {
+	roster   *roster
+	client   *http.Client
+	interval time.Duration
+	timeout  time.Duration
+	soon     chan struct{} // somebody came or failed: do not wait for the interval
+	logger   *slog.Logger
+	active   sync.WaitGroup
+	// found is told of an engine's first answer, with where it publishes what
+	// its cache holds.
+	found func(*engine, []source)
+}
+
+// maxProbeBytes bounds what an engine may say of itself.
+const maxProbeBytes = 1 << 20
+
+func (p *prober) hurry() {
+	select {
+	case p.soon <- struct{}{}:
+	default: // it will
+	}
+}
+
+func (p *prober) run(ctx context.Context) {
+	tick := time.NewTicker(p.interval)
+	defer tick.Stop()
+	defer p.active.Wait()
+	for {
+		p.round(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-p.soon:
+		}
+	}
+}
+
+// round probes everybody who needs it and is not being probed. It does not wait
+// for them: one that hangs must not hide one that comes.
+func (p *prober) round(ctx context.Context) {
+	for _, e := range p.roster.all() {
+		if (e.listed || e.stray.Load() || !e.up.Load()) && e.probing.CompareAndSwap(false, true) {
+			p.active.Go(func() {
+				defer e.probing.Store(false)
+				p.probe(ctx, e)
+			})
+		}
+	}
+}
+
+func (p *prober) probe(ctx context.Context, e *engine) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	_, err := p.get(ctx, e, "/health")
+	var found *about
+	if err == nil && !e.about.Load().asked {
+		found, err = p.discover(ctx, e)
+	}
+	switch {
+	case err == nil:
+		if p.roster.learn(e, found) {
+			p.logger.Info("an engine answers", "engine", e.id(), "url", e.url)
+		}
+		if found != nil {
+			p.found(e, p.sources(ctx, e, found))
+		}
+	case errors.Is(ctx.Err(), context.Canceled): // the gateway ends
+	case e.stray.Load():
+		p.roster.remove(e.key)
+		p.logger.Info("an engine is gone", "engine", e.id(), "url", e.url)
+	default:
+		if e.doubt(err.Error()) {
+			p.logger.Warn("an engine does not answer", "engine", e.id(), "url", e.url, "error", err)
+		}
+	}
+}
+
+func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
+	data, err := p.get(ctx, e, openai.PathModels)
+	if err != nil {
+		return nil, err
+	}
+	var list struct{ Data []json.RawMessage }
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("%s%s: %w", e.url, openai.PathModels, err)
+	}
+	a := *e.about.Load()
+	a.asked = true
+	if len(list.Data) > 0 {
+		a.models, a.cards, a.adapters = nil, make(map[string]json.RawMessage), nil
+	}
+	for _, card := range list.Data {
+		if err := a.show(card); err != nil {
+			return nil, fmt.Errorf("%s%s: %w", e.url, openai.PathModels, err)
+		}
+	}
+	if a.kind == kindMeridian && e.listed && a.id == "" {
+		var stats struct {
+			Engine string `json:"engine"`
+		}
+		if data, err := p.get(ctx, e, "/stats"); err == nil && json.Unmarshal(data, &stats) == nil {
+			a.id = stats.Engine
+		}
+	}
+	a.nameless = a.id == ""
+	a.id = cmp.Or(a.id, strings.TrimPrefix(strings.TrimPrefix(e.url, "https://"), "http://"))
+	return &a, nil
+}
+
+// show takes in a model as an engine shows it.
+func (a *about) show(card json.RawMessage) error {
+	var m openai.Model
+	if err := json.Unmarshal(card, &m); err != nil {
+		return err
+	}
+	a.models = append(a.models, m.ID)
+	a.cards[m.ID] = card
+	if m.Parent != nil {
+		a.adapters = append(a.adapters, m.ID)
+	}
+	a.maxContext = max(a.maxContext, m.MaxModelLen)
+	switch m.OwnedBy {
+	case openai.OwnedByMeridian:
+		a.kind = kindMeridian
+	case "vllm":
+		a.kind = kindVLLM
+	}
+	return nil
+}
+
+// sources are where an engine publishes what its cache holds. vLLM tells, of
+// late; what it does not tell can be configured.
+func (p *prober) sources(ctx context.Context, e *engine, found *about) []source {
+	c := e.cacheEvents
+	if c.Off || c.Events != "" || found.kind != kindVLLM {
+		return nil
+	}
+	data, err := p.get(ctx, e, "/kv_event_sources")
+	if err != nil {
+		return nil // it does not publish, or is of an older kind
+	}
+	sources, err := parseSources(data, e.url)
+	if err != nil {
+		p.logger.Warn("an engine tells where it publishes its cache's events, which cannot be read", "engine", found.id, "error", err)
+	}
+	return sources
+}
+
+func (p *prober) get(ctx context.Context, e *engine, path string) ([]byte, error) {
+	url := e.url + path
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if e.authorization != "" {
+		request.Header.Set("Authorization", e.authorization)
+	}
+	response, err := p.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxProbeBytes))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answered with status %d", url, response.StatusCode)
+	}
+	return data, err
+}

@@ -1,0 +1,278 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"meridian/ledger"
+	"meridian/openai"
+)
+
+func (g *Gateway) publicHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", g.alive)
+	mux.HandleFunc("GET /ready", g.ready)
+	mux.HandleFunc("GET "+openai.PathModels, g.keyed(g.models))
+	mux.HandleFunc("GET "+openai.PathModels+"/{model...}", g.keyed(g.model))
+	mux.HandleFunc("POST "+openai.PathCompletions, g.keyed(g.generate))
+	mux.HandleFunc("POST "+openai.PathChat, g.keyed(g.generate))
+	mux.HandleFunc("GET /ping", g.alive)
+	mux.HandleFunc("POST /ping", g.alive)
+	for _, path := range g.options.ProxyPaths {
+		mux.HandleFunc(path, g.keyed(g.pass))
+	}
+	mux.HandleFunc("/", unknownEndpoint(g.options.ProxyPaths))
+	return mux
+}
+
+// endpoints are what there is, for those who look for something else.
+const endpoints = "GET /v1/models, POST /v1/completions, POST /v1/chat/completions, GET /health and GET /ready"
+
+func unknownEndpoint(passed []string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		fault := openai.Invalid("", "there is no %s %s here; there is %s", r.Method, r.URL.Path, endpoints)
+		if len(passed) > 0 {
+			fault.Message += ", and passed on to engines " + strings.Join(passed, ", ")
+		}
+		fault.Type, fault.Status = openai.TypeNotFound, http.StatusNotFound
+		fault.Write(w)
+	}
+}
+
+// keyed lets in who has an API key, where keys are asked for. Every key is
+// compared, in a time that tells nothing of it.
+func (g *Gateway) keyed(handle http.HandlerFunc) http.HandlerFunc {
+	if len(g.keys) == 0 {
+		return handle
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		digest := sha256.Sum256([]byte(given))
+		match := 0
+		for i := range g.keys {
+			match |= subtle.ConstantTimeCompare(digest[:], g.keys[i][:])
+		}
+		if !isBearer || match == 0 {
+			fault := openai.Invalid("", "an API key is needed: send it as the header Authorization: Bearer KEY")
+			fault.Type, fault.Status = openai.TypeAuth, http.StatusUnauthorized
+			fault.WithCode(openai.CodeInvalidKey).Write(w)
+			return
+		}
+		handle(w, r)
+	}
+}
+
+func (g *Gateway) alive(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// ready: at least one model can be served.
+func (g *Gateway) ready(w http.ResponseWriter, _ *http.Request) {
+	if why := g.unready(); why != "" {
+		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "not ready", "reason": why})
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+func (g *Gateway) unready() string {
+	switch {
+	case g.closing.Load():
+		return "the gateway is stopping"
+	case len(g.roster.models()) == 0:
+		return "no engine that decodes is there yet"
+	}
+	return ""
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		status, data = http.StatusInternalServerError, []byte(`{"error":"`+err.Error()+`"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n')) // whoever asked may have gone
+}
+
+func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
+	list := struct {
+		Object string            `json:"object"`
+		Data   []json.RawMessage `json:"data"`
+	}{openai.ObjectList, []json.RawMessage{}}
+	for _, name := range g.roster.models() {
+		list.Data = append(list.Data, g.modelNamed(name))
+	}
+	writeJSON(w, http.StatusOK, list)
+}
+
+// modelNamed is a model as its engine shows it. It always has a root, by which
+// benchmarks find its tokenizer.
+func (g *Gateway) modelNamed(name string) json.RawMessage {
+	card := g.roster.card(name)
+	if card == nil {
+		shown, err := json.Marshal(openai.Model{ID: name, Object: openai.ObjectModel, Created: g.opened.Unix(), OwnedBy: openai.OwnedByMeridian})
+		if err != nil {
+			panic(err) // texts and numbers
+		}
+		card = shown
+	}
+	view, isObject := openai.ViewBody(card)
+	if !isObject || view.Has("root") {
+		return card
+	}
+	return view.With(openai.Edit{Name: "root", Value: view.Get("id")})
+}
+
+func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("model")
+	served := g.roster.models()
+	if index(served, name) < 0 {
+		openai.UnknownModel(name, served).Write(w)
+		return
+	}
+	writeJSON(w, http.StatusOK, g.modelNamed(name))
+}
+
+// generate serves a request for tokens.
+func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	id := newTransfer()
+	record := &ledger.Record{ID: id.String(), Began: began, Endpoint: r.URL.Path}
+	w.Header().Set(headerRequest, record.ID)
+	w.Header().Set("X-Request-Id", record.ID)
+	x := &exchange{
+		g: g, ctx: r.Context(), out: newClient(w, g.options.ClientTimeout), rec: record,
+		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id,
+	}
+	defer g.complete(x)
+	if fault := x.admit(r); fault != nil {
+		x.fail(fault)
+		return
+	}
+	defer g.admission.leave()
+	defer g.running.add(x)()
+	x.run()
+}
+
+// admit reads and checks a request, and waits for its turn.
+func (x *exchange) admit(r *http.Request) *openai.Error {
+	g := x.g
+	if g.closing.Load() {
+		fault := openai.Unavailable("the gateway is stopping")
+		fault.RetryAfter = time.Second
+		return fault
+	}
+	data, fault := x.readBody(r)
+	if fault != nil {
+		return fault
+	}
+	if x.ask, fault = parseAsk(r.URL.Path, data); fault != nil {
+		return fault
+	}
+	if fault := g.resolve(x.ask); fault != nil {
+		return fault
+	}
+	x.ask.recall(g.roster)
+	x.ask.turn = g.turns.Add(1)
+	x.rec.Model, x.rec.Stream = x.ask.model, x.ask.stream
+	x.legs = legs{ask: x.ask, key: g.options.LegKey, seed: newSeed(), learns: x.ask.worthLearning(g.roster)}
+	if fault := g.admission.enter(x.ctx); fault != nil {
+		if fault.Status == http.StatusTooManyRequests {
+			g.count.overloaded.Add(1)
+		}
+		return fault
+	}
+	x.watch.admitted = time.Now()
+	return nil
+}
+
+// readBody reads what a client sent, within its time and size.
+func (x *exchange) readBody(r *http.Request) ([]byte, *openai.Error) {
+	g := x.g
+	_ = x.out.control.SetReadDeadline(time.Now().Add(g.options.BodyTimeout)) // a recorder in a test has none
+	size := r.ContentLength
+	if size < 0 || size > g.options.MaxBodyBytes {
+		size = 4 << 10
+	}
+	data := make([]byte, 0, size+1)
+	body := http.MaxBytesReader(x.out.to, r.Body, g.options.MaxBodyBytes)
+	for {
+		n, err := body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if err == io.EOF {
+			break
+		}
+		var tooLarge *http.MaxBytesError
+		switch {
+		case errors.As(err, &tooLarge):
+			fault := openai.Invalid("", "the body has more than %d bytes", tooLarge.Limit)
+			fault.Status = http.StatusRequestEntityTooLarge
+			return nil, fault
+		case err != nil:
+			fault := openai.Invalid("", "the body could not be read: %v", err)
+			fault.Status = http.StatusRequestTimeout
+			return nil, fault
+		}
+		if len(data) == cap(data) {
+			data = append(data, 0)[:len(data)]
+		}
+	}
+	_ = x.out.control.SetReadDeadline(time.Time{}) // from here on only its going away is of interest
+	return data, nil
+}
+
+// resolve finds out which model is meant. A model that was served and is not
+// now is worth waiting for; one that never was is not.
+func (g *Gateway) resolve(a *ask) *openai.Error {
+	served := g.roster.models()
+	if a.model == "" && len(served) == 1 {
+		name, err := json.Marshal(served[0])
+		if err != nil {
+			panic(err) // a text
+		}
+		body, fault := openai.ParseBody(a.body.With(openai.Edit{Name: "model", Value: name}))
+		if fault != nil {
+			return fault
+		}
+		a.model, a.body = served[0], body
+		return a.readPrompt()
+	}
+	switch {
+	case index(served, a.model) >= 0:
+		return nil
+	case a.model == "":
+		return openai.Invalid("model", "model is missing; there is %q", served)
+	case len(served) == 0 || g.roster.servedOnce(a.model):
+		return nil // placement waits for it, and says so
+	}
+	return openai.UnknownModel(a.model, served)
+}
+
+// complete counts and records a request that ended, however it did.
+func (g *Gateway) complete(x *exchange) {
+	r := x.rec
+	if i := index(outcomes, r.Outcome); i >= 0 {
+		g.count.outcomes[i].Add(1)
+	}
+	g.count.promptTokens.Add(uint64(r.PromptTokens))
+	g.count.outputTokens.Add(uint64(r.OutputTokens))
+	g.count.observe(r.Latency)
+	g.ledger.Add(r)
+}
+
+// newSeed is for clients that gave none, so that another engine can go on
+// exactly.
+func newSeed() int64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return int64(binary.LittleEndian.Uint64(b[:]) >> 1)
+}

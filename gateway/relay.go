@@ -1,0 +1,255 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	"meridian/openai"
+)
+
+// relay brings the events of one decode leg to the client, and learns what it
+// needs to go on elsewhere. An event is passed on whole or not at all.
+type relay struct {
+	x       *exchange
+	call    *call
+	greedy  bool        // the leg is a completion whose prompt ends with the answer so far
+	resumed bool        // the client has the beginning from another engine
+	arrived func() bool // false: too late
+	// again is what another engine says once more, because it goes on from an
+	// earlier point than the client has come to.
+	again seam
+
+	chunk  openai.Chunk
+	whole  bool   // the chunk is one token, with its text
+	text   string // of a greedy leg's chunk, without what the client has
+	held   []byte // events that say nothing yet, before the first that does
+	ready  []byte // events to be written
+	report *openai.Report
+}
+
+// flushBytes is how much is gathered at most before it is written.
+const flushBytes = 32 << 10
+
+// run returns when the answer is complete, or why it is not.
+func (r *relay) run() (*openai.Report, *trouble) {
+	events := openai.NewEventReader(r.call.response.Body, openai.MaxEvent)
+	for {
+		data, err := events.Next()
+		if err != nil {
+			r.flush()
+			return r.report, r.broken(err)
+		}
+		r.call.alive(r.x.g.options.StallTimeout)
+		if string(data) == openai.Done {
+			r.finish()
+			return r.report, nil
+		}
+		if t := r.take(data); t != nil {
+			r.flush()
+			return r.report, t
+		}
+		if !events.Ready() || len(r.ready) > flushBytes {
+			r.flush()
+		}
+		if r.x.out.err != nil || r.x.ctx.Err() != nil {
+			return r.report, r.clientGone()
+		}
+	}
+}
+
+// broken says what the end of the connection means: an answer whose end was
+// seen is complete, [DONE] or not.
+func (r *relay) broken(err error) *trouble {
+	if r.x.answer.finished && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
+		r.finish()
+		return nil
+	}
+	return r.call.trouble(err)
+}
+
+func (r *relay) clientGone() *trouble {
+	return &trouble{kind: refused, engine: r.call.engine.key, fault: openai.Unavailable("the client went away")}
+}
+
+func (r *relay) finish() {
+	r.ready = append(r.ready, r.held...)
+	r.ready = openai.AppendEvent(r.ready, []byte(openai.Done))
+	r.flush()
+}
+
+func (r *relay) flush() {
+	if len(r.ready) > 0 {
+		r.x.out.events(r.ready, r.x.rec)
+		r.ready = r.ready[:0]
+	}
+}
+
+// take looks at one event and makes ready what the client gets of it.
+func (r *relay) take(data []byte) *trouble {
+	x := r.x
+	if !r.chunk.Parse(data) {
+		r.ready = openai.AppendEvent(r.ready, data)
+		return nil
+	}
+	c := &r.chunk
+	if c.Fault != nil {
+		return r.engineFault()
+	}
+	r.learn()
+	r.whole = c.Answered && len(c.Tokens) == 1
+	if c.Says() && !r.arrived() {
+		return r.call.tooLate()
+	}
+	if r.greedy {
+		if t := r.cut(); t != nil {
+			return t
+		}
+		if !c.Says() {
+			return nil // the client has it
+		}
+	}
+	gap, tokens, think := x.watch.take(time.Now(), sample{thought: c.Thought, answered: c.Answered, tokens: len(c.Tokens)})
+	if tokens > 0 {
+		phase := phaseAnswerITL
+		if think {
+			phase = phaseThinkITL
+		}
+		x.g.count.phases[phase].observe(gap, tokens)
+	}
+	switch {
+	case !c.Says() && c.Choices == 0 && c.Report != nil: // only for us
+	case !c.Says() && r.resumed: // the beginning of a stream that has begun
+	case !c.Says() && !x.flow.begun:
+		r.held = openai.AppendEvent(r.held, r.shown())
+	default:
+		if !x.flow.begun {
+			x.flow.began(r.mode())
+			r.ready = append(r.ready, r.held...)
+			r.held = nil
+		}
+		if !r.onlyOurs() {
+			r.ready = openai.AppendEvent(r.ready, r.shown())
+		}
+		r.settle()
+	}
+	return nil
+}
+
+// onlyOurs: the engine sends it because the gateway asked for token ids, and says
+// nothing else by it.
+func (r *relay) onlyOurs() bool {
+	c := &r.chunk
+	return r.hidden() && c.Blank && !c.Finished && c.Usage == nil
+}
+
+// hidden: the client did not ask for the ids that the engine tells.
+func (r *relay) hidden() bool { return r.x.answer.tells && !r.x.ask.wantsIDs }
+
+// mode is how the stream can go on, now that its first chunk is here.
+func (r *relay) mode() (resumeMode, string) {
+	mode, why := r.x.mode(r.call.engine.about.Load())
+	switch {
+	case mode == resumeNever:
+	case !r.chunk.HasTokens:
+		mode, why = resumeNever, "the engine does not tell which tokens it sent"
+	case mode == resumeGreedy && len(r.x.answer.prompt) == 0:
+		mode, why = resumeNever, "the engine does not tell the prompt's tokens"
+	}
+	return mode, why
+}
+
+// engineFault is an error that an engine tells in its stream.
+func (r *relay) engineFault() *trouble {
+	fault := openai.ParseError(500, r.chunk.Raw())
+	t := &trouble{kind: lost, reached: true, answered: true, engine: r.call.engine.key, fault: openai.Unavailable("engine %s: %s", r.call.engine.id(), fault.Message)}
+	if fault.Type == openai.TypeInvalid {
+		fault.Status = 400
+		t.kind, t.fault = refused, fault
+	}
+	return t
+}
+
+// learn takes from a chunk what only the gateway needs.
+func (r *relay) learn() {
+	a, c := &r.x.answer, &r.chunk
+	if len(c.PromptTokens) > 0 && len(a.prompt) == 0 {
+		a.prompt = append(a.prompt, c.PromptTokens...)
+		r.x.learn(a.prompt)
+	}
+	if a.id == nil {
+		a.id, a.created = append(a.id, c.Get("id")...), append(a.created, c.Get("created")...)
+	}
+	if rep := parseReport(c.Report); rep != nil {
+		r.report = rep
+		if !r.resumed { // what is computed again is no part of the way to the first token
+			r.x.reported(rep)
+		}
+	}
+	a.note(c)
+	a.finished = a.finished || c.Finished
+}
+
+// settle counts the tokens that the client has now. An engine that goes on
+// exactly knows itself what it held back; for others the answer so far ends
+// where a token's text is known to be complete, and the rest is said again.
+func (r *relay) settle() {
+	a, c := &r.x.answer, &r.chunk
+	a.tokens += max(len(c.Tokens), boolInt(!c.HasTokens && (c.Answered || c.Thought)))
+	if r.x.flow.resume == resumeNever {
+		return
+	}
+	if (c.Answered || c.Thought) && !c.HasTokens {
+		r.x.flow.cannotResume("the engine did not tell which tokens it sent")
+		return
+	}
+	if r.x.flow.resume == resumeGreedy && c.Thought {
+		r.x.flow.cannotResume("the model was thinking")
+		return
+	}
+	if r.x.flow.resume == resumeExact {
+		a.sofar = append(a.sofar, c.Tokens...)
+		return
+	}
+	a.beyond.tokens = append(a.beyond.tokens, c.Tokens...)
+	switch {
+	case !c.Answered:
+	case r.whole && r.again.isEmpty():
+		a.sofar = append(a.sofar, a.beyond.tokens...)
+		a.beyond = seam{}
+	default:
+		a.beyond.text += r.said()
+	}
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// shown is the chunk as the client sees it; bytes stay as they are unless they
+// must not.
+func (r *relay) shown() []byte {
+	c, a := &r.chunk, &r.x.answer
+	hidden := r.hidden()
+	strip := hidden || c.Report != nil || c.Transfers
+	switch {
+	case r.greedy:
+		return r.translated()
+	case r.resumed:
+		return c.Without(hidden, openai.Edit{Name: "id", Value: a.id}, openai.Edit{Name: "created", Value: orNull(a.created)})
+	case strip:
+		return c.Without(hidden)
+	}
+	return c.Raw()
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("0")
+	}
+	return raw
+}

@@ -1,0 +1,305 @@
+package gateway
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"meridian/place"
+)
+
+// roster knows the engines: who is there, how busy, and who holds what.
+type roster struct {
+	options place.Options
+
+	mu      sync.Mutex // protects what follows; never held across a call
+	engines map[string]*engine
+	index   *place.Index
+	lexicon *place.Lexicon
+	changed chan struct{}   // closed and replaced when somebody comes
+	once    map[string]bool // models that were served at some time
+}
+
+// Bounds of what is remembered of prompts.
+const (
+	indexHashes   = 1 << 16
+	prefixLife    = 30 * time.Minute
+	lexiconTokens = 4 << 20
+)
+
+func newRoster(o place.Options) *roster {
+	return &roster{
+		options: o, engines: make(map[string]*engine), index: place.NewIndex(indexHashes), lexicon: place.NewLexicon(lexiconTokens),
+		changed: make(chan struct{}), once: make(map[string]bool),
+	}
+}
+
+// add makes an engine known, in the place of one with the same key.
+func (r *roster) add(e *engine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.engines[e.key] = e
+	r.bound(e)
+	r.tell()
+}
+
+func (r *roster) bound(e *engine) {
+	if e.cacheHashes > 0 {
+		r.index.Limit(e.key, e.cacheHashes)
+	}
+}
+
+// tell wakes those who wait for an engine. The caller holds mu.
+func (r *roster) tell() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// learn takes in what an engine answered, and tells whether that it answers is
+// news; found is nil where what it said of itself was known.
+func (r *roster) learn(e *engine, found *about) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if found != nil {
+		e.about.Store(found)
+		for _, model := range found.models {
+			r.once[model] = true
+		}
+	}
+	if e.up.Load() {
+		return false
+	}
+	e.believe()
+	r.tell()
+	return true
+}
+
+// servedOnce tells whether a model was served at some time.
+func (r *roster) servedOnce(model string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.once[model]
+}
+
+func (r *roster) remove(key string) {
+	r.mu.Lock()
+	e := r.engines[key]
+	delete(r.engines, key)
+	r.index.Forget(key)
+	r.mu.Unlock()
+	if e != nil {
+		r.unfollow(e)
+	}
+}
+
+// unfollow ends what an engine's caches are followed by. They take the lock, so
+// it must not be held.
+func (r *roster) unfollow(e *engine) {
+	r.mu.Lock()
+	caches := e.caches
+	e.caches = nil
+	r.mu.Unlock()
+	closeCaches(caches)
+}
+
+// followed takes in that an engine's caches are followed, unless it has gone.
+func (r *roster) followed(e *engine, caches []*cache) {
+	r.mu.Lock()
+	stays := r.engines[e.key] == e
+	if stays {
+		e.caches = caches
+	}
+	r.mu.Unlock()
+	if !stays {
+		closeCaches(caches)
+	}
+}
+
+func (r *roster) cachesOf(e *engine) []*cache {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return e.caches
+}
+
+// followsCaches tells whether any engine says what it holds.
+func (r *roster) followsCaches() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.engines {
+		if len(e.caches) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// card is what an engine shows of a model, or nil.
+func (r *roster) card(model string) json.RawMessage {
+	for _, e := range r.all() {
+		if card := e.about.Load().cards[model]; card != nil && e.role&place.Decode != 0 {
+			return card
+		}
+	}
+	return nil
+}
+
+// learnTokens remembers which tokens a text prompt came to.
+func (r *roster) learnTokens(p place.Prefix, tokens []uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lexicon.Learn(p, tokens)
+}
+
+// recall returns the tokens that a text prompt begins with, where they are
+// known.
+func (r *roster) recall(p place.Prefix) (tokens []uint32, whole bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lexicon.Recall(p)
+}
+
+// orphan keeps an engine that has lost its agent for as long as it answers. One
+// that only prefills is of no use without.
+func (r *roster) orphan(key string) {
+	e := r.get(key)
+	if e == nil || e.role&place.Decode == 0 {
+		r.remove(key)
+		return
+	}
+	e.stray.Store(true)
+	e.up.Store(false) // until it has said otherwise
+}
+
+func (r *roster) all() []*engine {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Values(r.engines), func(a, b *engine) int { return cmp.Or(cmp.Compare(a.id(), b.id()), cmp.Compare(a.key, b.key)) })
+}
+
+// models are the names of all that can be asked for, sorted.
+func (r *roster) models() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	served := make(map[string]bool)
+	for _, e := range r.engines {
+		a := e.about.Load()
+		if e.role&place.Decode == 0 || !a.asked {
+			continue
+		}
+		for _, model := range a.models {
+			served[model] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(served))
+}
+
+// wanted says which engines a request can use.
+type wanted struct {
+	ask   *ask
+	avoid func(key string) bool
+	// kind, where it is not nil, is the kind that it must be.
+	kind *engineKind
+}
+
+// candidates are the engines as placement sees them. An engine that nobody
+// could reach yet is not among them; one that failed lately is, as doubtful.
+func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	since := now.Add(-prefixLife).UnixNano()
+	candidates := make([]place.Engine, 0, len(r.engines))
+	for key, e := range r.engines {
+		up, a, stray := e.up.Load(), e.about.Load(), e.stray.Load()
+		if !a.asked || (e.listed || stray) && !up || !a.serves(w.ask.model) || w.avoid(key) || w.kind != nil && a.kind != *w.kind {
+			continue
+		}
+		held, told := 0, false
+		if r.options.AffinityWeight > 0 {
+			held, told = r.held(e, w.ask, since)
+		}
+		role := e.role
+		if stray {
+			role &^= place.Prefill
+		}
+		candidates = append(candidates, place.Engine{
+			ID: key, Role: role, Doubtful: !up, Held: held, Told: told, Running: int(e.running.Load()), Waiting: int(e.waiting.Load()),
+		})
+	}
+	return candidates
+}
+
+// held is how many tokens of a prompt an engine holds: by its own word, where it
+// gives it and the prompt's tokens are known, else by what was sent to it. The
+// caller holds mu.
+func (r *roster) held(e *engine, a *ask, since int64) (tokens int, told bool) {
+	guess := r.index.Held(e.key, a.prefix, since) * a.prefix.TokensPerHash
+	if len(e.caches) == 0 {
+		return guess, false
+	}
+	prompt := a.known(e.about.Load())
+	if prompt == nil {
+		return guess, false
+	}
+	h, told := heldByAll(e.caches, prompt)
+	switch {
+	case !told:
+		return guess, false
+	case prompt.guess && h.all: // what comes after is not known to the gateway
+		return max(h.tokens, guess), true
+	}
+	return h.tokens, true
+}
+
+func (r *roster) get(key string) *engine {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.engines[key]
+}
+
+// note remembers that an engine has a prompt in its cache.
+func (r *roster) note(key string, p place.Prefix, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.engines[key] != nil {
+		r.index.Note(key, p, now.UnixNano())
+	}
+}
+
+// misjudged: an engine did not hold what it should have; what is thought of it
+// is wrong.
+func (r *roster) misjudged(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.index.Forget(key)
+	if e := r.engines[key]; e != nil {
+		r.bound(e)
+	}
+}
+
+// news is closed when the next engine comes.
+func (r *roster) news() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+// name is an engine's, for people.
+func (r *roster) name(key string) string {
+	if e := r.get(key); e != nil {
+		return e.id()
+	}
+	return key
+}
+
+// named puts people's names of engines into a choice.
+func (r *roster) named(c place.Choice) place.Choice {
+	for _, key := range []*string{&c.Prefill, &c.Decode} {
+		if e := r.get(*key); e != nil {
+			*key = e.id()
+		}
+	}
+	return c
+}

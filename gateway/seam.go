@@ -1,0 +1,66 @@
+package gateway
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"meridian/openai"
+)
+
+// seam is what a client has of an answer beyond the last point at which another
+// engine can go on. That point is a token whose text is complete: an engine that
+// is given half a character as the end of its prompt says the whole prompt again
+// with the other half. When an answer goes on elsewhere, the seam is said once
+// more; it is compared, and left out.
+type seam struct {
+	tokens []uint32
+	text   string
+}
+
+func (s *seam) isEmpty() bool { return len(s.tokens) == 0 && s.text == "" }
+
+func (s *seam) clone() seam { return seam{slices.Clone(s.tokens), s.text} }
+
+// repeat takes what an engine says, and returns what of it is new. ok is false
+// where it says something else than was said before.
+func (s *seam) repeat(tokens []uint32, text string) (newTokens []uint32, newText string, ok bool) {
+	n := min(len(tokens), len(s.tokens))
+	if !slices.Equal(tokens[:n], s.tokens[:n]) {
+		return nil, "", false
+	}
+	m := min(len(text), len(s.text))
+	if !strings.HasPrefix(s.text, text[:m]) {
+		return nil, "", false
+	}
+	s.tokens, s.text = s.tokens[n:], s.text[m:]
+	return tokens[n:], text[m:], true
+}
+
+// said is the chunk's text.
+func (r *relay) said() string {
+	if r.greedy {
+		return r.text
+	}
+	return textIn(&r.chunk)
+}
+
+func textIn(c *openai.Chunk) string {
+	var text string
+	if c.Text != nil {
+		_ = json.Unmarshal(c.Text, &text) // what is no text says nothing
+	}
+	return text
+}
+
+// cut leaves of a greedy leg's chunk what the client does not have yet.
+func (r *relay) cut() *trouble {
+	c := &r.chunk
+	tokens, text, ok := r.again.repeat(c.Tokens, textIn(c))
+	if !ok {
+		r.x.flow.cannotResume("another engine's answer is not the same")
+		return &trouble{kind: lost, reached: true, engine: r.call.engine.key, fault: openai.Unavailable("engine %s goes on with another answer", r.call.engine.id())}
+	}
+	c.Tokens, r.text, c.Answered = tokens, text, text != ""
+	return nil
+}

@@ -1,0 +1,170 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+// Body is the raw JSON of an object of which single members are read, replaced
+// or left out. Everything else stays byte for byte: who passes a request on
+// must not lose what it does not know.
+type Body struct {
+	raw     []byte
+	members []member
+}
+
+// member is one "name": value of an object, by its place in the raw bytes.
+type member struct {
+	name       []byte
+	start, end int // of the whole member, without commas
+	value      int // where the value starts; it ends with the member
+}
+
+// ParseBody reads an object. It keeps data. Names that come twice, or in two
+// spellings that differ only in case, are refused: engines disagree about
+// which one counts, and so could be made to see what the gateway did not.
+func ParseBody(data []byte) (*Body, *Error) {
+	b := &Body{raw: data}
+	if !json.Valid(data) {
+		return nil, Invalid("", "the body is not valid JSON: %s", syntaxProblem(data))
+	}
+	trimmed := bytes.TrimLeft(data, " \t\r\n")
+	if trimmed[0] != '{' {
+		return nil, Invalid("", "the body must be a JSON object")
+	}
+	b.members = appendMembers(nil, data)
+	seen := make(map[string]bool, len(b.members))
+	for _, m := range b.members {
+		folded := strings.ToLower(string(m.name))
+		if seen[folded] {
+			return nil, Invalid(string(m.name), "%q stands in the body twice", m.name)
+		}
+		seen[folded] = true
+	}
+	return b, nil
+}
+
+// ViewBody is ParseBody for what an engine sent: nothing is checked but that
+// it looks like an object.
+func ViewBody(data []byte) (Body, bool) {
+	trimmed := bytes.TrimSpace(data)
+	if len(trimmed) < 2 || trimmed[0] != '{' || trimmed[len(trimmed)-1] != '}' {
+		return Body{}, false
+	}
+	return Body{raw: data, members: appendMembers(nil, data)}, true
+}
+
+func syntaxProblem(data []byte) error {
+	var any json.RawMessage
+	return json.Unmarshal(data, &any)
+}
+
+// Get returns the value of a member as it stands there, or nil.
+func (b *Body) Get(name string) json.RawMessage {
+	for i := range b.members {
+		if m := &b.members[i]; string(m.name) == name {
+			return json.RawMessage(b.raw[m.value:m.end])
+		}
+	}
+	return nil
+}
+
+// Has is true where there is a member of that name, in any case, that is not
+// null.
+func (b *Body) Has(name string) bool {
+	for i := range b.members {
+		if m := &b.members[i]; strings.EqualFold(string(m.name), name) && string(b.raw[m.value:m.end]) != "null" {
+			return true
+		}
+	}
+	return false
+}
+
+// Read decodes a member into v, which stays as it is where there is none.
+func (b *Body) Read(name string, v any) *Error {
+	raw := b.Get(name)
+	if raw == nil {
+		return nil
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return Invalid(name, "%s cannot be read: %v", name, err)
+	}
+	return nil
+}
+
+// Edit says what becomes of one member: its new value, or with nil none.
+type Edit struct {
+	Name  string
+	Value json.RawMessage
+}
+
+// With returns the object with edits made; members that are new come last.
+// The body itself does not change.
+func (b *Body) With(edits ...Edit) []byte {
+	if len(edits) == 0 {
+		return b.raw
+	}
+	size := len(b.raw) + 2
+	for _, e := range edits {
+		size += len(e.Name) + len(e.Value) + 4
+	}
+	return appendEdited(make([]byte, 0, size), b.raw, b.members, edits)
+}
+
+// appendEdited appends an object of which members are known, with edits made.
+func appendEdited(to, raw []byte, members []member, edits []Edit) []byte {
+	to = append(to, '{')
+	empty := true
+	begin := func(text []byte) {
+		if !empty {
+			to = append(to, ',')
+		}
+		to, empty = append(to, text...), false
+	}
+	for _, m := range members {
+		edit := findEdit(edits, m.name)
+		switch {
+		case edit == nil:
+			begin(raw[m.start:m.end])
+		case edit.Value != nil:
+			begin(raw[m.start:m.value])
+			to = append(to, edit.Value...)
+		}
+	}
+	for _, e := range edits {
+		if e.Value != nil && !hasMember(members, e.Name) {
+			begin(nil)
+			to = append(append(append(to, '"'), e.Name...), `":`...)
+			to = append(to, e.Value...)
+		}
+	}
+	return append(to, '}')
+}
+
+func findEdit(edits []Edit, name []byte) *Edit {
+	for i := range edits {
+		if edits[i].Name == string(name) {
+			return &edits[i]
+		}
+	}
+	return nil
+}
+
+func hasMember(members []member, name string) bool {
+	for i := range members {
+		if string(members[i].name) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Names are the names of the members.
+func (b *Body) Names() []string {
+	names := make([]string, len(b.members))
+	for i := range b.members {
+		names[i] = string(b.members[i].name)
+	}
+	return names
+}

@@ -1,0 +1,81 @@
+package openai
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestChunk(t *testing.T) {
+	for name, c := range map[string]struct {
+		data string
+		want Chunk
+	}{
+		"text": {
+			`{"id":"x","choices":[{"index":0,"text":"hi","finish_reason":null,"token_ids":[5, 6]}]}`,
+			Chunk{Answered: true, Choices: 1, Tokens: []uint32{5, 6}, HasTokens: true, Text: json.RawMessage(`"hi"`)},
+		},
+		"held back":                {`{"choices":[{"text":"","token_ids":[]}]}`, Chunk{Choices: 1, HasTokens: true, Text: json.RawMessage(`""`)}},
+		"role":                     {`{"choices":[{"delta":{"role":"assistant","content":""}}],"prompt_token_ids":[1,2]}`, Chunk{Choices: 1, PromptTokens: []uint32{1, 2}, Text: json.RawMessage(`""`)}},
+		"thought":                  {`{"choices":[{"delta":{"reasoning_content":"hm","content":null}}]}`, Chunk{Choices: 1, Thought: true}},
+		"answer":                   {`{"choices":[{"delta":{"reasoning_content":null,"content":"yes"}}]}`, Chunk{Choices: 1, Answered: true, Text: json.RawMessage(`"yes"`)}},
+		"thought, as vLLM says it": {`{"choices":[{"delta":{"reasoning":"hm"}}]}`, Chunk{Choices: 1, Thought: true}},
+		"whose caches":             {`{"choices":[],"kv_transfer_params":{"remote_host":"h"}}`, Chunk{Transfers: true}},
+		"no caches":                {`{"choices":[],"kv_transfer_params":null}`, Chunk{}},
+		"tool":                     {`{"choices":[{"delta":{"tool_calls":[{}]}}]}`, Chunk{Choices: 1, Answered: true}},
+		"end":                      {`{"choices":[{"delta":{},"finish_reason":"stop"}]}`, Chunk{Choices: 1, Blank: true, Finished: true, FinishReason: json.RawMessage(`"stop"`)}},
+		"report":                   {`{"choices":[],"usage":{"a":1},"meridian":{"kv":"local"}}`, Chunk{Usage: json.RawMessage(`{"a":1}`), Report: json.RawMessage(`{"kv":"local"}`)}},
+		"fault":                    {`{"error":{"message":"no"}}`, Chunk{Fault: json.RawMessage(`{"message":"no"}`)}},
+		"vllm":                     {`{"choices":[{"text":"a","prompt_token_ids":[7],"token_ids":[8]}]}`, Chunk{Choices: 1, Answered: true, Tokens: []uint32{8}, HasTokens: true, PromptTokens: []uint32{7}, Text: json.RawMessage(`"a"`)}},
+	} {
+		var got Chunk
+		got.Parse([]byte(`{"choices":[{"text":"old","finish_reason":"x","token_ids":[1]}],"prompt_token_ids":[9],"usage":1,"meridian":1,"error":1,"kv_transfer_params":{}}`))
+		if !got.Parse([]byte(c.data)) {
+			t.Errorf("%s: not taken for an object", name)
+		}
+		for _, ids := range []*[]uint32{&got.Tokens, &got.PromptTokens} {
+			if len(*ids) == 0 {
+				*ids = nil
+			}
+		}
+		if diff := cmp.Diff(c.want, got, cmp.FilterPath(func(p cmp.Path) bool {
+			field, ok := p.Last().(cmp.StructField)
+			return ok && field.Name()[0] >= 'a'
+		}, cmp.Ignore())); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if new(Chunk).Parse([]byte(Done)) {
+		t.Error("the end was taken for an object")
+	}
+}
+
+func TestChunkWithout(t *testing.T) {
+	const data = `{"id":"a","choices":[{"index":0,"token_ids":[1],"delta":{"content":"x"}},{"prompt_token_ids":[2],"index":1}],"prompt_token_ids":[1],"meridian":{"engine":"d0"}}`
+	var c Chunk
+	c.Parse([]byte(data))
+	for name, step := range map[string]struct {
+		ids   bool
+		edits []Edit
+		want  string
+	}{
+		"ids":        {true, nil, `{"id":"a","choices":[{"index":0,"delta":{"content":"x"}},{"index":1}]}`},
+		"report":     {false, nil, `{"id":"a","choices":[{"index":0,"token_ids":[1],"delta":{"content":"x"}},{"prompt_token_ids":[2],"index":1}],"prompt_token_ids":[1]}`},
+		"another id": {true, []Edit{{"id", []byte(`"b"`)}}, `{"id":"b","choices":[{"index":0,"delta":{"content":"x"}},{"index":1}]}`},
+	} {
+		if got := string(c.Without(step.ids, step.edits...)); got != step.want {
+			t.Errorf("%s: got %s, want %s", name, got, step.want)
+		}
+	}
+}
+
+func BenchmarkChunkWithout(b *testing.B) {
+	data := []byte(`{"id":"cmpl-0123456789abcdef","object":"text_completion","created":1700000000,"model":"tiny","choices":[{"index":0,"text":"hello","logprobs":null,"finish_reason":null,"token_ids":[104]}]}`)
+	var c Chunk
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Parse(data)
+		c.Without(true)
+	}
+}

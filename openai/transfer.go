@@ -1,0 +1,100 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// KVTransfer is kv_transfer_params: how a gateway tells a prefill engine to
+// keep what it computes and a decode engine where to take it from. What an
+// engine puts in is passed on as it is, so members that are not named here
+// survive.
+type KVTransfer struct {
+	DoRemoteDecode  bool
+	DoRemotePrefill bool
+	// Ticket is what a Meridian prefill engine offers, Leg the gateway's word
+	// that it made this leg.
+	Ticket []byte
+	Leg    []byte
+	// Transfer is the id, in hex, under which a prefill engine must offer what
+	// it computes: the one that Leg is for.
+	Transfer string
+	// Promised: a decode engine has been promised what a prefill leg offers, and
+	// waits for it.
+	Promised bool
+	// Others are the members that have no name here.
+	Others map[string]json.RawMessage
+}
+
+type namedTransfer struct {
+	DoRemoteDecode  bool   `json:"do_remote_decode"`
+	DoRemotePrefill bool   `json:"do_remote_prefill"`
+	Ticket          []byte `json:"meridian_ticket,omitempty"`
+	Leg             []byte `json:"meridian_leg,omitempty"`
+	Transfer        string `json:"meridian_transfer,omitempty"`
+	Promised        bool   `json:"meridian_promised,omitempty"`
+}
+
+// UnmarshalJSON keeps what it does not know.
+func (k *KVTransfer) UnmarshalJSON(data []byte) error {
+	if bytes.Equal(bytes.TrimSpace(data), []byte("null")) {
+		return nil
+	}
+	var named namedTransfer
+	if err := json.Unmarshal(data, &named); err != nil {
+		return err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		return err
+	}
+	for _, name := range []string{"do_remote_decode", "do_remote_prefill", "meridian_ticket", "meridian_leg", "meridian_transfer", "meridian_promised"} {
+		delete(all, name)
+	}
+	if len(all) == 0 {
+		all = nil
+	}
+	*k = KVTransfer{named.DoRemoteDecode, named.DoRemotePrefill, named.Ticket, named.Leg, named.Transfer, named.Promised, all}
+	return nil
+}
+
+// MarshalJSON writes named members and others.
+func (k KVTransfer) MarshalJSON() ([]byte, error) {
+	named, err := json.Marshal(namedTransfer{k.DoRemoteDecode, k.DoRemotePrefill, k.Ticket, k.Leg, k.Transfer, k.Promised})
+	if err != nil || len(k.Others) == 0 {
+		return named, err
+	}
+	others, err := json.Marshal(k.Others)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(named[:len(named)-1], ','), others[1:]...), nil
+}
+
+// RemoteDecode is what a prefill leg's request carries: vLLM wants the remote
+// members to be there.
+func RemoteDecode(transfer string, leg []byte) *KVTransfer {
+	null := json.RawMessage("null")
+	return &KVTransfer{DoRemoteDecode: true, Transfer: transfer, Leg: leg, Others: map[string]json.RawMessage{
+		"remote_engine_id": null, "remote_block_ids": null, "remote_host": null, "remote_port": null,
+	}}
+}
+
+// KV says where a decode engine had a prompt's cache from.
+const (
+	KVHandoff = "handoff" // another engine computed it
+	KVCached  = "cached"  // it was there
+	KVLocal   = "local"   // it computed it itself
+)
+
+// Report is what a Meridian engine tells its gateway beside the answer, in the
+// member "meridian".
+type Report struct {
+	Engine    string  `json:"engine"`
+	QueueMs   float64 `json:"queue_ms"`
+	PrefillMs float64 `json:"prefill_ms"`
+	HandoffMs float64 `json:"handoff_ms"`
+	KV        string  `json:"kv,omitempty"`
+	// KVReason says why, where the cache was to come from elsewhere and did not.
+	KVReason string `json:"kv_reason,omitempty"`
+}

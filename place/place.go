@@ -1,0 +1,210 @@
+package place
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Role is what an engine does.
+type Role uint8
+
+// The roles. One that does both may play either part, request by request.
+const (
+	Prefill Role = 1 << iota
+	Decode
+	Both = Prefill | Decode
+)
+
+func (r Role) String() string {
+	switch r {
+	case Prefill:
+		return "prefill"
+	case Decode:
+		return "decode"
+	case Both:
+		return "both"
+	}
+	return fmt.Sprintf("Role(%d)", uint8(r))
+}
+
+// ParseRole reads what String writes.
+func ParseRole(text string) (Role, error) {
+	for _, r := range []Role{Prefill, Decode, Both} {
+		if r.String() == text {
+			return r, nil
+		}
+	}
+	return 0, fmt.Errorf("place: no role %q; there is prefill, decode, both", text)
+}
+
+// Engine is one that could serve the request, as it stands now.
+type Engine struct {
+	ID   string
+	Role Role
+	// Doubtful engines failed lately; they are taken when nobody else is there.
+	Doubtful bool
+	// Running is how many requests it generates for, Waiting how many tokens of
+	// prompts were sent to it that it has not answered yet.
+	Running int
+	Waiting int
+	// Held is how many tokens of the prompt it holds, as far as is known; Told
+	// means that the engine itself tells what it holds.
+	Held int
+	Told bool
+}
+
+// Request is what is to be placed.
+type Request struct {
+	// Tokens is the prompt's length; of a text, about.
+	Tokens int
+	// Whole requests cannot be split: several answers or several prompts at once.
+	Whole bool
+	// Turn breaks ties: requests with different turns spread over equal engines.
+	Turn uint64
+}
+
+// Options are how much weighs what.
+type Options struct {
+	// DirectTokens: a prompt of which the decode engine lacks no more than this
+	// is computed there; moving it would take longer.
+	DirectTokens int
+	// AffinityWeight is how much a token that an engine holds already counts
+	// against a token that others made it wait for. 0 ignores prefixes.
+	AffinityWeight float64
+	// RunningTokens is what a running generation counts as, in prompt tokens.
+	RunningTokens int
+}
+
+// ErrNoEngine means that nobody generates for this model.
+var ErrNoEngine = errors.New("place: no engine decodes for this model")
+
+// Choice is where a request goes, and why.
+type Choice struct {
+	Prefill string // "" where the decode engine computes the prompt itself
+	Decode  string
+	// Reasons, for people.
+	PrefillWhy, DecodeWhy string
+}
+
+// String is one line, as the header shows it.
+func (c Choice) String() string {
+	var b strings.Builder
+	prefill := cmp.Or(c.Prefill, "none")
+	fmt.Fprintf(&b, "prefill=%s (%s), decode=%s (%s)", prefill, c.PrefillWhy, c.Decode, c.DecodeWhy)
+	return b.String()
+}
+
+// Choose places a request.
+func Choose(engines []Engine, r Request, o Options) (Choice, error) {
+	decode, why := pick(engines, Decode, r, o)
+	if decode == nil {
+		return Choice{}, ErrNoEngine
+	}
+	c := Choice{Decode: decode.ID, DecodeWhy: why}
+	lacks := max(r.Tokens-decode.Held, 0)
+	switch {
+	case r.Whole:
+		c.PrefillWhy = "several answers at once"
+	case r.Tokens <= o.DirectTokens:
+		c.PrefillWhy = fmt.Sprintf("short, %d tokens", r.Tokens)
+	case lacks <= o.DirectTokens:
+		c.PrefillWhy = fmt.Sprintf("cached, %d of %d tokens", decode.Held, r.Tokens)
+	default:
+		c.choosePrefill(engines, r, o)
+	}
+	return c, nil
+}
+
+// choosePrefill leaves the prompt to the decode engine where that is as good.
+func (c *Choice) choosePrefill(engines []Engine, r Request, o Options) {
+	prefill, why := pick(engines, Prefill, r, o)
+	switch {
+	case prefill == nil:
+		c.PrefillWhy = "no prefill engine"
+	case prefill.ID == c.Decode:
+		c.PrefillWhy = "the decode engine is the best for it"
+	default:
+		c.Prefill, c.PrefillWhy = prefill.ID, why
+	}
+}
+
+// ChoosePrefill picks anew where the first choice failed; ok is false where
+// nobody is left but the decode engine itself.
+func ChoosePrefill(engines []Engine, decode string, r Request, o Options) (engine, why string, ok bool) {
+	c := Choice{Decode: decode}
+	c.choosePrefill(engines, r, o)
+	return c.Prefill, c.PrefillWhy, c.Prefill != ""
+}
+
+// cost is in tokens.
+func (o Options) cost(e *Engine, role Role, r Request) float64 {
+	work := float64(e.Waiting)
+	if role == Decode {
+		work += float64(e.Running * o.RunningTokens)
+	}
+	return work + o.AffinityWeight*float64(max(r.Tokens-e.Held, 0))
+}
+
+// pick returns the cheapest engine of a role, and what was best about it.
+func pick(engines []Engine, role Role, r Request, o Options) (*Engine, string) {
+	candidates := make([]*Engine, 0, len(engines))
+	doubtful := true
+	for i := range engines {
+		e := &engines[i]
+		if e.Role&role == 0 {
+			continue
+		}
+		if doubtful && !e.Doubtful {
+			doubtful, candidates = false, candidates[:0]
+		}
+		if e.Doubtful == doubtful {
+			candidates = append(candidates, e)
+		}
+	}
+	if len(candidates) == 0 {
+		return nil, ""
+	}
+	best := slices.MinFunc(candidates, func(a, b *Engine) int {
+		return cmp.Or(
+			cmp.Compare(o.cost(a, role, r), o.cost(b, role, r)),
+			cmp.Compare(specialisation(a.Role), specialisation(b.Role)),
+			cmp.Compare(lot(r.Turn, a.ID), lot(r.Turn, b.ID)),
+			cmp.Compare(a.ID, b.ID),
+		)
+	})
+	return best, reason(best, candidates, role, r, o)
+}
+
+// specialisation prefers engines that do nothing else.
+func specialisation(r Role) int {
+	if r == Both {
+		return 1
+	}
+	return 0
+}
+
+// lot draws: every engine's number for a turn is as good as random.
+func lot(turn uint64, id string) uint64 { return xxh3.HashStringSeed(id, turn) }
+
+func reason(best *Engine, candidates []*Engine, role Role, r Request, o Options) string {
+	switch {
+	case best.Doubtful:
+		return "failed lately, nobody else is there"
+	case len(candidates) == 1:
+		return "the only one"
+	case o.AffinityWeight > 0 && best.Held > 0 && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.Held < best.Held }):
+		why := fmt.Sprintf("prefix %d/%d", min(best.Held, r.Tokens), r.Tokens)
+		if best.Told {
+			why += " by its events"
+		}
+		return why
+	case slices.ContainsFunc(candidates, func(e *Engine) bool { return o.cost(e, role, r) > o.cost(best, role, r) }):
+		return "least loaded"
+	}
+	return "equal, drawn"
+}

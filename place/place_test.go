@@ -1,0 +1,140 @@
+package place
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+var usual = Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64}
+
+func TestChoose(t *testing.T) {
+	p := func(id string, waiting, held int) Engine {
+		return Engine{ID: id, Role: Prefill, Waiting: waiting, Held: held}
+	}
+	d := func(id string, running, held int) Engine {
+		return Engine{ID: id, Role: Decode, Running: running, Held: held}
+	}
+	b := func(id string, running int) Engine { return Engine{ID: id, Role: Both, Running: running} }
+	doubtful := func(e Engine) Engine { e.Doubtful = true; return e }
+	for name, c := range map[string]struct {
+		engines []Engine
+		request Request
+		want    string
+	}{
+		"long":               {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p0 (the only one), decode=d0 (the only one)"},
+		"short":              {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 256}, "prefill=none (short, 256 tokens), decode=d0 (the only one)"},
+		"cached":             {[]Engine{p("p0", 0, 0), d("d0", 0, 0), d("d1", 0, 900)}, Request{Tokens: 1000}, "prefill=none (cached, 900 of 1000 tokens), decode=d1 (prefix 900/1000)"},
+		"least loaded":       {[]Engine{p("p0", 5000, 0), p("p1", 10, 0), d("d0", 9, 0), d("d1", 2, 0)}, Request{Tokens: 1000}, "prefill=p1 (least loaded), decode=d1 (least loaded)"},
+		"prefix":             {[]Engine{p("p0", 100, 768), p("p1", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p0 (prefix 768/1000), decode=d0 (the only one)"},
+		"prefix, but busy":   {[]Engine{p("p0", 5000, 768), p("p1", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p1 (least loaded), decode=d0 (the only one)"},
+		"nobody prefills":    {[]Engine{d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=none (no prefill engine), decode=d0 (the only one)"},
+		"one for both":       {[]Engine{b("b0", 0)}, Request{Tokens: 1000}, "prefill=none (the decode engine is the best for it), decode=b0 (the only one)"},
+		"several answers":    {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000, Whole: true}, "prefill=none (several answers at once), decode=d0 (the only one)"},
+		"not the doubtful":   {[]Engine{doubtful(d("d0", 0, 0)), d("d1", 50, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d1 (the only one)"},
+		"only the doubtful":  {[]Engine{doubtful(d("d0", 0, 0))}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d0 (failed lately, nobody else is there)"},
+		"specialists first":  {[]Engine{b("a", 0), d("b", 0, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=b (equal, drawn)"},
+		"both may prefill":   {[]Engine{b("b0", 3), b("b1", 0), b("b2", 9)}, Request{Tokens: 1000, Turn: 3}, ""},
+		"unknown affiliates": {[]Engine{p("p0", 0, 0)}, Request{Tokens: 1}, "no engine"},
+	} {
+		got, err := Choose(c.engines, c.request, usual)
+		switch {
+		case c.want == "no engine":
+			if !errors.Is(err, ErrNoEngine) {
+				t.Errorf("%s: got %v, %v", name, got, err)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		case c.want != "" && got.String() != c.want:
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func someEngines(t *rapid.T) []Engine {
+	var engines []Engine
+	for _, id := range rapid.SliceOfDistinct(rapid.StringMatching(`[a-z]{1,2}`), rapid.ID).Draw(t, "ids") {
+		engines = append(engines, Engine{
+			ID: id, Role: rapid.SampledFrom([]Role{Prefill, Decode, Both}).Draw(t, "role"), Doubtful: rapid.Bool().Draw(t, "doubtful"),
+			Running: rapid.IntRange(0, 50).Draw(t, "running"), Waiting: rapid.IntRange(0, 5000).Draw(t, "waiting"), Held: rapid.IntRange(0, 4000).Draw(t, "held"),
+		})
+	}
+	return engines
+}
+
+func someRequest(t *rapid.T) Request {
+	return Request{Tokens: rapid.IntRange(0, 4000).Draw(t, "tokens"), Whole: rapid.Bool().Draw(t, "whole"), Turn: rapid.Uint64().Draw(t, "turn")}
+}
+
+// Whatever is there, a choice keeps the laws of placement.
+func TestChoiceLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		engines, r := someEngines(t), someRequest(t)
+		find := func(id string) Engine {
+			return engines[slices.IndexFunc(engines, func(e Engine) bool { return e.ID == id })]
+		}
+		c, err := Choose(engines, r, usual)
+		decoders := slices.DeleteFunc(slices.Clone(engines), func(e Engine) bool { return e.Role&Decode == 0 })
+		if (err != nil) != (len(decoders) == 0) {
+			t.Fatalf("%d decode, and the answer is %v, %v", len(decoders), c, err)
+		}
+		if err != nil {
+			return
+		}
+		decode := find(c.Decode)
+		sound := slices.ContainsFunc(decoders, func(e Engine) bool { return !e.Doubtful })
+		if decode.Role&Decode == 0 || decode.Doubtful && sound {
+			t.Fatalf("%+v decodes", decode)
+		}
+		if c.DecodeWhy == "" || c.PrefillWhy == "" {
+			t.Fatalf("no reason: %v", c)
+		}
+		for _, e := range decoders {
+			if e.Doubtful == decode.Doubtful && usual.cost(&e, Decode, r) < usual.cost(&decode, Decode, r) {
+				t.Fatalf("%v was cheaper than %v", e, decode)
+			}
+		}
+		if c.Prefill == "" {
+			return
+		}
+		if prefill := find(c.Prefill); prefill.Role&Prefill == 0 || c.Prefill == c.Decode {
+			t.Fatalf("%+v prefills for %s", prefill, c.Decode)
+		}
+		if r.Whole || r.Tokens-decode.Held <= usual.DirectTokens {
+			t.Fatalf("%+v was split: %v", r, c)
+		}
+		// The order in which engines are listed decides nothing.
+		slices.Reverse(engines)
+		if again, _ := Choose(engines, r, usual); again != c {
+			t.Fatalf("%v became %v", c, again)
+		}
+	})
+}
+
+// Equal engines share the work.
+func TestTurnsSpread(t *testing.T) {
+	engines := []Engine{{ID: "d0", Role: Decode}, {ID: "d1", Role: Decode}, {ID: "d2", Role: Decode}}
+	count := make(map[string]int)
+	for turn := range uint64(3000) {
+		c, _ := Choose(engines, Request{Tokens: 1, Turn: turn}, usual)
+		count[c.Decode]++
+	}
+	for id, n := range count {
+		if n < 800 || n > 1200 {
+			t.Errorf("%s got %d of 3000", id, n)
+		}
+	}
+}
+
+func TestChoosePrefillLeavesTheDecodeEngine(t *testing.T) {
+	engines := []Engine{{ID: "b0", Role: Both}}
+	if _, why, ok := ChoosePrefill(engines, "b0", Request{Tokens: 1000}, usual); ok || why == "" {
+		t.Errorf("b0 was to prefill for itself (%s)", why)
+	}
+	engines = append(engines, Engine{ID: "p1", Role: Prefill})
+	if id, _, ok := ChoosePrefill(engines, "b0", Request{Tokens: 1000}, usual); !ok || id != "p1" {
+		t.Errorf("got %s, %v", id, ok)
+	}
+}
