@@ -15,6 +15,8 @@ import (
 type benchCommands struct {
 	Transfer benchTransfer `cmd:"" help:"How fast bytes move from memory to memory, beside NIXL, Mooncake, iperf3 and memcpy."`
 	Handoff  benchHandoff  `cmd:"" help:"How fast the KV cache of requests moves from a prefill engine to a decode engine that is cut differently."`
+	Gateway  benchGateway  `cmd:"" help:"What the gateway adds to a request, and how many it serves on one core."`
+	VLLM     benchVLLM     `cmd:"" name:"vllm" help:"What a hand-off between servers of vLLM adds to the first token, beside vLLM's own connectors."`
 	Serve    benchServe    `cmd:"" name:"__serve" hidden:""`
 }
 
@@ -147,6 +149,10 @@ func progressOn(w io.Writer) func(bench.Progress) {
 	return func(p bench.Progress) {
 		if p.What != said {
 			said = p.What
+			if p.Rows == 0 {
+				fmt.Fprintln(w, p.What)
+				return
+			}
 			fmt.Fprintf(w, "[%d/%d] %s\n", p.Row, p.Rows, p.What)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -21,10 +20,7 @@ import (
 	"meridian/config"
 	"meridian/meta"
 	"meridian/meta/etcd/embedded"
-	"meridian/mrdn"
 	"meridian/node"
-	"meridian/telemetry"
-	"meridian/transceiver/handoff"
 	"meridian/trust"
 )
 
@@ -134,75 +130,6 @@ func (c *directoryCommand) Run(std *stdio, all *commands) error {
 	stop, done := stopping()
 	defer done()
 	return errors.Join(failed, server.Close(stop))
-}
-
-type agentCommand struct {
-	cellFlags
-	Name        string   `help:"Name of the agent, unique in the cell (default: agent.name of the configuration)."`
-	Fabrics     []string `placeholder:"NAME" help:"Ways to move bytes, the preferred one first: some of host, file, tcp (default: agent.fabrics)."`
-	Listen      string   `placeholder:"ADDRESS" help:"Address of the data plane (default: agent.listen)."`
-	Advertise   string   `placeholder:"HOST" help:"Host, or host:port, by which others reach --listen (default: agent.advertise)."`
-	Streams     int      `help:"TCP streams to each peer (default: agent.streams)."`
-	NoDirectory bool     `help:"Do without a directory; peers are told of by address."`
-	Metrics     *string  `placeholder:"ADDRESS" help:"Where /metrics is served; empty for nowhere (default: telemetry.prometheus_listen)."`
-}
-
-// open starts the agent that flags and configuration describe.
-func (c *agentCommand) open(ctx context.Context, std *stdio, all *commands) (*node.Agent, error) {
-	loaded, err := all.load(std)
-	if err != nil {
-		return nil, err
-	}
-	in := loaded.Config
-	if err := c.fill(in); err != nil {
-		return nil, err
-	}
-	name, err := agentName(c.Name, in)
-	if err != nil {
-		return nil, err
-	}
-	advertise := c.Advertise
-	if advertise == "" && in.Agent.Advertise != config.Auto {
-		advertise = in.Agent.Advertise
-	}
-	metrics := in.Telemetry.PrometheusListen
-	if c.Metrics != nil {
-		metrics = *c.Metrics
-	}
-	fabrics := in.Agent.Fabrics
-	if len(c.Fabrics) > 0 {
-		fabrics = c.Fabrics
-	}
-	b := thisBuild()
-	n, err := node.OpenAgent(ctx, node.AgentOptions{
-		Name: name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), Advertise: advertise, TLS: c.security(in), Insecure: c.Insecure,
-		Strangers: int(in.Agent.MaxStrangers), Handshake: time.Duration(in.Agent.HandshakeTimeoutMs) * time.Millisecond, Grants: int(in.Agent.MaxGrants),
-		Streams: cmp.Or(c.Streams, int(in.Agent.Streams)), StateDir: c.State, Directory: c.Directory, NoDirectory: c.NoDirectory,
-		Metrics: metrics, OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
-		Logger: all.logger(std),
-	})
-	return n, lacking(err)
-}
-
-func otlpEndpoint(in *config.Config) string {
-	if !in.Telemetry.OTLPEnabled {
-		return ""
-	}
-	return in.Telemetry.OTLPEndpoint
-}
-
-func (c *agentCommand) Run(std *stdio, all *commands) error {
-	ctx, cancel := untilStopped()
-	defer cancel()
-	n, err := c.open(ctx, std, all)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(std.out, "agent %s ready (%s), incarnation %s, metrics at %s\n", n.Name(), n.Proof(), n.Incarnation(), cmp.Or(n.MetricsAddr(), "nowhere"))
-	<-ctx.Done()
-	stop, done := stopping()
-	defer done()
-	return n.Close(stop)
 }
 
 type peersCommand struct {
@@ -322,109 +249,4 @@ func (c *peersCommand) line(std *stdio, what string, r agent.AgentRecord) error 
 	}
 	_, err := fmt.Fprintf(std.out, "%s %-8s %s %s\n", time.Now().Format(time.TimeOnly), what, r.Name, fabricList(r))
 	return err
-}
-
-type explainCommand struct {
-	ID    string `arg:"" optional:"" help:"Id of a transfer or of a hand-off; without one, those that are remembered are listed."`
-	State string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
-	Agent string `placeholder:"NAME" help:"Ask this agent only (default: every agent of this user)."`
-	JSON  bool   `help:"Print one JSON object."`
-}
-
-func (c *explainCommand) Run(std *stdio, all *commands) error {
-	loaded, err := all.load(std)
-	if err != nil {
-		return err
-	}
-	cell := cellFlags{State: c.State}
-	if err := cell.fill(loaded.Config); err != nil {
-		return err
-	}
-	dir := cell.State
-	names := []string{c.Agent}
-	if c.Agent == "" {
-		if names, err = node.Agents(dir); err != nil {
-			return err
-		}
-	}
-	if len(names) == 0 {
-		return &failure{err: fmt.Errorf("no agent runs with the state directory %s", dir), hint: "`meridian agent --name NAME` starts one", status: exitFailure}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
-	if c.ID == "" {
-		return c.list(ctx, std, dir, names)
-	}
-	id, err := mrdn.ParseID(c.ID)
-	if err != nil {
-		return invalid("`meridian explain` without an id lists them", "%w", err)
-	}
-	var errs []error
-	for _, name := range names {
-		record, err := node.Explain(ctx, dir, name, id)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if c.JSON {
-			return std.writeJSON(record)
-		}
-		_, err = io.WriteString(std.out, record.String())
-		return err
-	}
-	if told, err := c.handOff(ctx, std, dir, names, id); told {
-		return err
-	}
-	return errors.Join(errs...)
-}
-
-// handOff tells of a hand-off as every agent that took part knows it.
-func (c *explainCommand) handOff(ctx context.Context, std *stdio, dir string, names []string, id mrdn.ID) (told bool, err error) {
-	records := []handoff.Record{}
-	for _, name := range names {
-		known, err := node.ExplainHandOff(ctx, dir, name, id)
-		if err == nil {
-			records = append(records, known...)
-		}
-	}
-	if c.JSON && len(records) > 0 {
-		return true, std.writeJSON(map[string]any{"handoffs": records})
-	}
-	for i := range records {
-		if _, err := io.WriteString(std.out, records[i].String()); err != nil {
-			return true, err
-		}
-	}
-	return len(records) > 0, nil
-}
-
-func (c *explainCommand) list(ctx context.Context, std *stdio, dir string, names []string) error {
-	all, handOffs := []agent.Record{}, []handoff.Record{}
-	for _, name := range names {
-		records, err := node.Transfers(ctx, dir, name)
-		if err != nil {
-			return err
-		}
-		all = append(all, records...)
-		given, err := node.HandOffs(ctx, dir, name)
-		if err != nil {
-			return err
-		}
-		handOffs = append(handOffs, given...)
-	}
-	if c.JSON {
-		return std.writeJSON(map[string]any{"transfers": all, "handoffs": handOffs})
-	}
-	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "TRANSFER\tOP\tPEER\tBYTES\tFABRIC\tSTATE")
-	for _, r := range all {
-		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%s\t%v\n", r.ID, r.Op, r.Peer, r.Bytes, r.Fabric, r.State)
-	}
-	if len(handOffs) > 0 {
-		fmt.Fprintln(table, "\nHAND-OFF\tAS\tPEER\tBYTES\tTOKENS\tPROBLEM")
-	}
-	for _, r := range handOffs {
-		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%d\t%s\n", r.Transfer, r.As, r.Peer, r.Bytes, r.Tokens, cmp.Or(r.Problem, "none"))
-	}
-	return table.Flush()
 }

@@ -1,6 +1,6 @@
-// Command meridian is the whole product in one static binary: today the tools
-// around the wire format, the configuration and the machine; the agent, the
-// gateway and the rest join it as they are built.
+// Command meridian is the whole product in one static binary: a cell and its
+// parts (directory, agent, engine, gateway), the tools that look at them, and
+// those around the wire format, the configuration and the machine.
 //
 // Each command is a struct with a Run method in a file of its own. Results go
 // to standard output, errors to standard error; the exit status is 0 for
@@ -26,6 +26,11 @@ type commands struct {
 	LogLevel  string `enum:",debug,info,warn,error" default:"" placeholder:"LEVEL" help:"The least serious message that is written: debug, info, warn or error (default: logging.level of the configuration)."`
 	LogFormat string `enum:",text,json" default:"" placeholder:"FORMAT" help:"How errors and logs are written: text for people, json for programs (default: logging.format of the configuration)."`
 
+	Up         upCommand         `cmd:"" help:"Run a whole cell on this machine: directory, agents, engines, gateway."`
+	Down       downCommand       `cmd:"" help:"Stop the cell that up runs."`
+	Status     statusCommand     `cmd:"" help:"Show the parts of the cell that up runs."`
+	Logs       logsCommand       `cmd:"" help:"Show what the parts of the cell have said."`
+	Chat       chatCommand       `cmd:"" help:"Talk to the cell, or to another server of the OpenAI API."`
 	Version    versionCommand    `cmd:"" help:"Say which build this is."`
 	ConfigCmds configCommands    `cmd:"" name:"config" help:"Write, check, show and explain meridian.toml."`
 	Frame      frameCommands     `cmd:"" help:"Encode, inspect and verify MRDN frames."`
@@ -35,9 +40,11 @@ type commands struct {
 	Doctor     doctorCommand     `cmd:"" help:"Tell what this machine has and what each thing enables."`
 	Cert       certCommands      `cmd:"" help:"Make a CA for a cell, issue certificates and show them."`
 	Directory  directoryCommand  `cmd:"" help:"Run the directory of a cell (an embedded etcd)."`
-	Agent      agentCommand      `cmd:"" help:"Run a transfer agent."`
+	Agent      agentCommand      `cmd:"" help:"Run the agent of a host: it moves caches for the engines that come in at its door."`
+	Engine     engineCommand     `cmd:"" help:"Run the reference engine: a small transformer with paged KV memory behind the OpenAI API."`
+	Gateway    gatewayCommand    `cmd:"" help:"Serve the OpenAI API with the engines of a cell."`
 	Peers      peersCommand      `cmd:"" help:"List the agents of a cell."`
-	Explain    explainCommand    `cmd:"" help:"Tell what became of a transfer, and why."`
+	Explain    explainCommand    `cmd:"" help:"Tell what became of a request or a transfer, and why."`
 	Send       sendCommand       `cmd:"" help:"Send a file to an agent that receives."`
 	Recv       recvCommand       `cmd:"" help:"Receive files."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for a shell."`
@@ -57,7 +64,7 @@ func newParser(c *commands, std *stdio) (*kong.Kong, error) {
 		kong.Bind(std, c),
 		kong.Vars{
 			"models": strings.Join(models.Names(), ", "), "maxbody": strconv.Itoa(mrdn.DefaultMaxBody),
-			"fabrics": strings.Join(bench.FabricNames(), ", "), "peers": strings.Join(bench.PeerNames(), ", "),
+			"fabrics": strings.Join(bench.FabricNames(), ", "), "peers": strings.Join(bench.PeerNames(), ", "), "vllm_peers": strings.Join(bench.VLLMPeerNames(), ", "),
 			"faults": strings.Join(sim.FaultNames(), ", "),
 		},
 		kong.Exit(func(int) { panic(enough{}) }),

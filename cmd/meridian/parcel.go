@@ -15,6 +15,7 @@ import (
 	"meridian/agent"
 	"meridian/fabric"
 	"meridian/mem"
+	"meridian/meta"
 	"meridian/mrdn"
 	"meridian/node"
 	"meridian/trust"
@@ -96,8 +97,8 @@ func (c *sendCommand) open(ctx context.Context, std *stdio, all *commands) (*nod
 		rand.Read(suffix[:])
 		name = fmt.Sprintf("send-%x", suffix)
 	}
-	self := agentCommand{cellFlags: c.cellFlags, Metrics: &nowhere, Name: name, Listen: c.Listen, NoDirectory: c.At != ""}
-	n, err := self.open(ctx, std, all)
+	self := agentFlags{cellFlags: c.cellFlags, Metrics: &nowhere, Name: name, Listen: c.Listen, NoDirectory: c.At != ""}
+	n, err := self.open(ctx, std, all, nil)
 	if err != nil && c.Name == "" && (errors.Is(err, node.ErrNoCertificate) || errors.Is(err, trust.ErrName)) {
 		return nil, &failure{err: err, hint: "an agent made up for one file has no certificate: issue one with `meridian cert issue NAME`, and send with --name NAME", status: exitFailure}
 	}
@@ -187,6 +188,11 @@ func (c *sendCommand) peer(ctx context.Context, n *node.Agent, name string) (*ag
 	switch {
 	case err == nil && p.Name != name:
 		return nil, fmt.Errorf("%s answers at %s, not %s", p.Name, c.At, name)
+	case errors.Is(err, meta.ErrNotFound):
+		return nil, &failure{
+			err:  fmt.Errorf("no agent %s is in the directory", name),
+			hint: "`meridian peers` lists who is there; one that was just started needs a moment", status: exitFailure,
+		}
 	case errors.Is(err, io.EOF) && !n.HasTLS():
 		// A listener with TLS has no words for whoever speaks none.
 		return nil, &failure{err: err, hint: "if " + name + " has TLS, send with --name NAME, an agent that `meridian cert issue NAME` made a certificate for", status: exitFailure}
@@ -195,7 +201,7 @@ func (c *sendCommand) peer(ctx context.Context, n *node.Agent, name string) (*ag
 }
 
 type recvCommand struct {
-	agentCommand
+	agentFlags
 	Dir       string `default:"." type:"existingdir" help:"Where files are put."`
 	Once      bool   `help:"Stop after the first file."`
 	Overwrite bool   `help:"Replace files that exist."`
@@ -204,7 +210,7 @@ type recvCommand struct {
 func (c *recvCommand) Run(std *stdio, all *commands) error {
 	ctx, cancel := untilStopped()
 	defer cancel()
-	n, err := c.open(ctx, std, all)
+	n, err := c.open(ctx, std, all, nil)
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -25,11 +28,31 @@ func TestScripts(t *testing.T) {
 			}
 			e.Setenv("REPO", repository+"/../..")
 			e.Setenv("HOME", e.WorkDir)
+			for i := range 4 {
+				e.Setenv(fmt.Sprintf("PORT%d", i+1), strconv.Itoa(freePort()))
+			}
 			return nil
 		},
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "ask": ask, "await": await},
 		RequireExplicitExec: true,
 	})
+}
+
+// nextPort counts through ports that the system gives to nobody by itself, from
+// a place of this process's own.
+var nextPort atomic.Int32
+
+// freePort is a port of this machine that nobody listens on and no other script
+// of this run is given.
+func freePort() int {
+	const first, count = 20000, 12000
+	for {
+		port := first + (os.Getpid()*64+int(nextPort.Add(1)))%count
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
 }
 
 // exits runs `exits STATUS COMMAND…` and demands that exit status.

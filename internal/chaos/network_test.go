@@ -73,7 +73,7 @@ func TestIdleConnectionReset(t *testing.T) {
 	for range 3 {
 		s.served()
 		s.proxy.Sever()
-		time.Sleep(10 * time.Millisecond) // so that it is the idle link that breaks
+		time.Sleep(300 * time.Millisecond) // so that it is the idle link that breaks, and is seen to
 	}
 	s.served()
 }

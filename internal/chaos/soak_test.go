@@ -14,9 +14,11 @@ import (
 // says for how many minutes.
 func TestMemoryStaysFlat(t *testing.T) {
 	t.Parallel()
-	length := 4 * time.Second
+	// In seconds, on a busy machine, the ledgers are not full when they are taken
+	// for full; buffers that leak are seen all the same.
+	length, slack := 4*time.Second, uint64(64<<20)
 	if minutes, err := strconv.ParseFloat(os.Getenv("MERIDIAN_SOAK_MINUTES"), 64); err == nil {
-		length = time.Duration(minutes * float64(time.Minute))
+		length, slack = time.Duration(minutes*float64(time.Minute)), 16<<20
 	}
 	s := setStage(t)
 	step := length / 8
@@ -37,7 +39,7 @@ func TestMemoryStaysFlat(t *testing.T) {
 	}
 	for i, now := range memory() {
 		t.Logf("%s: from %d to %d KiB", []string{"poster", "owner"}[i], settled[i]>>10, now>>10)
-		if now > settled[i]+settled[i]/4+16<<20 {
+		if now > settled[i]+settled[i]/4+slack {
 			t.Errorf("%s grew from %d to %d KiB", []string{"poster", "owner"}[i], settled[i]>>10, now>>10)
 		}
 	}

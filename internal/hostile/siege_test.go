@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +19,19 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	chaos.Main(m, map[string]func() error{"attacker": attack})
+	chaos.Main(m, map[string]func() error{"attacker": attack, "bystander": spin})
+}
+
+// spin is a process that works and harms nobody, until its input ends.
+func spin() error {
+	var stop atomic.Bool
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop.Store(true)
+	}()
+	for !stop.Load() {
+	}
+	return nil
 }
 
 // order says to a process whom to attack, and how. An insider finds the cell's
@@ -88,15 +101,18 @@ func (l *tallies) now() hostile.Tally {
 	return l.last
 }
 
-// siege is an agent, an honest peer of it, and an attacker.
+// siege is an agent, an honest peer of it, and an attacker. A bystander takes
+// in peace what the attacker takes in war: an attacker has a machine of its own,
+// and what it costs is what the agent does about it.
 type siege struct {
-	t        *testing.T
-	dir      string
-	owner    *chaos.Puppet
-	honest   *chaos.Puppet
-	attacker *chaos.Process
-	tallies  tallies
-	before   uint64 // the owner's memory in peace
+	t         *testing.T
+	dir       string
+	owner     *chaos.Puppet
+	honest    *chaos.Puppet
+	attacker  *chaos.Process
+	bystander *chaos.Process
+	tallies   tallies
+	before    uint64 // the owner's memory in peace
 }
 
 const arenaBytes = 8 << 20
@@ -139,6 +155,8 @@ func (s *siege) attack(name string, insider bool, crowd int) {
 	s.attacker = chaos.StartProcess(s.t, chaos.ProcessOptions{
 		Role: "attacker", Environment: []string{orders + "=" + string(text), "GOMAXPROCS=1"}, Stdout: &s.tallies,
 	})
+	s.bystander = chaos.StartProcess(s.t, chaos.ProcessOptions{Role: "bystander", Environment: []string{"GOMAXPROCS=1"}})
+	s.bystander.Stop()
 	s.until("the attack has begun", func(t hostile.Tally) bool { return t.Connections > 0 })
 }
 
@@ -158,34 +176,36 @@ type round struct {
 	most       uint64 // of the owner's memory
 }
 
-// share is what the attacker has of one core, in war.
+// share is what the attacker or the bystander has of one core.
 const share = 0.2
 
-// fight lets the honest peer work while the attacker rests, and while it has
-// its share.
+// fight lets the honest peer work while the bystander has a share of a core,
+// and while the attacker has it.
 func (s *siege) fight(d time.Duration) (r round) {
 	s.t.Helper()
-	r.peace, _ = s.while(d, 0)
-	r.war, r.most = s.while(d, share)
+	s.attacker.Stop()
+	r.peace, _ = s.while(d, s.bystander)
+	s.bystander.Stop()
+	r.war, r.most = s.while(d, s.attacker)
 	s.attacker.Continue()
 	return r
 }
 
-// while lets the honest peer work, the attacker have a share of a core, and
-// follows the owner's memory. In peace it does as much itself as in war.
-func (s *siege) while(d time.Duration, share float64) (rate chaos.Rate, most uint64) {
+// while lets the honest peer work, somebody have their share of a core, and
+// follows the owner's memory.
+func (s *siege) while(d time.Duration, somebody *chaos.Process) (rate chaos.Rate, most uint64) {
 	s.t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		rate = s.work(d)
 	}()
-	start, before := time.Now(), s.attacker.CPU()
+	start, before := time.Now(), somebody.CPU()
 	for {
-		if used := s.attacker.CPU() - before; used.Seconds() < share*time.Since(start).Seconds() {
-			s.attacker.Continue()
+		if used := somebody.CPU() - before; used.Seconds() < share*time.Since(start).Seconds() {
+			somebody.Continue()
 		} else {
-			s.attacker.Stop()
+			somebody.Stop()
 		}
 		most = max(most, s.memory())
 		select {

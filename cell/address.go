@@ -1,0 +1,57 @@
+package cell
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"syscall"
+)
+
+// Where the gateway listens unless somebody says otherwise.
+const (
+	DefaultListen = "127.0.0.1:8080"
+	DefaultAdmin  = "127.0.0.1:8081"
+)
+
+// address is the one that was asked for, or the first free one from the
+// default on. It tells when that is another.
+func (c *Cell) address(what, asked, standard string, taken ...string) (string, error) {
+	if asked != "" {
+		return asked, nil
+	}
+	found, err := freeFrom(standard, taken...)
+	if err == nil && found != standard {
+		c.tell(Event{Part: "gateway", Kind: Gateway, State: Waiting, Detail: fmt.Sprintf("%s is taken; the %s is at %s", standard, what, found)})
+	}
+	return found, err
+}
+
+// portsTried is how many ports are looked at.
+const portsTried = 100
+
+func freeFrom(standard string, taken ...string) (string, error) {
+	host, text, err := net.SplitHostPort(standard)
+	if err != nil {
+		return "", err
+	}
+	first, err := strconv.Atoi(text)
+	if err != nil {
+		return "", err
+	}
+	for port := first; port < first+portsTried; port++ {
+		address := net.JoinHostPort(host, strconv.Itoa(port))
+		if slices.Contains(taken, address) {
+			continue
+		}
+		listener, err := net.Listen("tcp", address)
+		if err == nil {
+			return address, listener.Close()
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return "", fmt.Errorf("cell: %w", err)
+		}
+	}
+	return "", fmt.Errorf("cell: ports %d to %d of %s are taken; name one that is free with --listen and --admin", first, first+portsTried-1, host)
+}

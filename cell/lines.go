@@ -1,0 +1,230 @@
+package cell
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Line is one line of a part's log.
+type Line struct {
+	Part string    `json:"part"`
+	Time time.Time `json:"time"`
+	Text string    `json:"text"`
+}
+
+// parseLine takes the time off that journals put before lines. A line without
+// one belongs to the time of the one before it.
+func parseLine(part, text string, before time.Time) Line {
+	text = strings.TrimRight(text, "\n")
+	if stamp, rest, found := strings.Cut(text, " "); found {
+		if t, err := time.Parse(logTime, stamp); err == nil {
+			return Line{Part: part, Time: t, Text: rest}
+		}
+	}
+	return Line{Part: part, Time: before, Text: text}
+}
+
+// LogNames lists the parts that have logs in a state directory.
+func LogNames(dir string) ([]string, error) {
+	paths, err := filepath.Glob(logPath(dir, "*"))
+	var names []string
+	for _, path := range paths {
+		names = append(names, strings.TrimSuffix(filepath.Base(path), ".log"))
+	}
+	return names, err
+}
+
+// checkNames refuses parts that have no log; none named means all.
+func checkNames(dir string, names []string) ([]string, error) {
+	there, err := LogNames(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(there) == 0 {
+		return nil, fmt.Errorf("there are no logs in %s; `meridian up` starts a cell", filepath.Join(dir, logsDir))
+	}
+	for _, name := range names {
+		if !slices.Contains(there, name) {
+			return nil, fmt.Errorf("there is no log of %q; there are %s", name, strings.Join(there, ", "))
+		}
+	}
+	if len(names) == 0 {
+		return there, nil
+	}
+	return names, nil
+}
+
+// LogOptions says which logs are read.
+type LogOptions struct {
+	StateDir string
+	// Parts are those whose logs are read; none means all.
+	Parts []string
+	// Last is how many lines of each part are shown of what there is; negative
+	// means all.
+	Last int
+	// Follow goes on with what is written, until its context ends.
+	Follow bool
+}
+
+// followEvery is how often logs are looked at.
+const followEvery = 100 * time.Millisecond
+
+// Logs shows the logs of several parts as one, in the order of time.
+func Logs(ctx context.Context, o LogOptions, show func(Line) error) error {
+	names, err := checkNames(o.StateDir, o.Parts)
+	if err != nil {
+		return err
+	}
+	readers := make(map[string]*logReader)
+	defer func() {
+		for _, r := range readers {
+			r.close()
+		}
+	}()
+	var lines []Line
+	for _, name := range names {
+		r := &logReader{part: name, path: logPath(o.StateDir, name)}
+		readers[name] = r
+		found, err := r.past(o.Last)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, found...)
+	}
+	for {
+		slices.SortStableFunc(lines, func(a, b Line) int { return a.Time.Compare(b.Time) })
+		for _, line := range lines {
+			if err := show(line); err != nil {
+				return err
+			}
+		}
+		if !o.Follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followEvery):
+		}
+		if lines, err = news(o, readers); err != nil {
+			return err
+		}
+	}
+}
+
+// news is what was written since, also by parts that were not there before.
+func news(o LogOptions, readers map[string]*logReader) ([]Line, error) {
+	if len(o.Parts) == 0 {
+		names, err := LogNames(o.StateDir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if readers[name] == nil {
+				readers[name] = &logReader{part: name, path: logPath(o.StateDir, name)}
+			}
+		}
+	}
+	var lines []Line
+	for _, r := range readers {
+		found, err := r.more()
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, found...)
+	}
+	return lines, nil
+}
+
+// logReader reads one log as it grows, over its being put aside.
+type logReader struct {
+	part, path string
+	file       *os.File
+	lines      *bufio.Reader
+	partial    string // a line whose end has not been written
+	last       time.Time
+}
+
+// past is the end of what there is, with what was put aside before it.
+func (r *logReader) past(last int) ([]Line, error) {
+	older := &logReader{part: r.part, path: r.path + ".1"}
+	defer older.close()
+	lines, err := older.more()
+	if err != nil {
+		return nil, err
+	}
+	r.last = older.last
+	recent, err := r.more()
+	if lines = append(lines, recent...); last >= 0 && len(lines) > last {
+		lines = lines[len(lines)-last:]
+	}
+	return lines, err
+}
+
+// more is what was written since the last time.
+func (r *logReader) more() ([]Line, error) {
+	var lines []Line
+	for {
+		if r.file == nil {
+			file, err := os.Open(r.path)
+			if errors.Is(err, fs.ErrNotExist) {
+				return lines, nil
+			}
+			if err != nil {
+				return lines, err
+			}
+			r.file, r.lines = file, bufio.NewReader(file)
+		}
+		// Whether there is a newer file is asked before the end of this one is
+		// read: what is put aside is not written any more.
+		replaced := r.replaced()
+		found, err := r.rest()
+		lines = append(lines, found...)
+		if err != nil || !replaced {
+			return lines, err
+		}
+		r.close()
+	}
+}
+
+func (r *logReader) replaced() bool {
+	now, err := os.Stat(r.path)
+	if err != nil {
+		return false
+	}
+	open, err := r.file.Stat()
+	return err == nil && !os.SameFile(now, open)
+}
+
+func (r *logReader) rest() ([]Line, error) {
+	var lines []Line
+	for {
+		text, err := r.lines.ReadString('\n')
+		r.partial += text
+		if errors.Is(err, io.EOF) {
+			return lines, nil
+		}
+		if err != nil {
+			return lines, err
+		}
+		line := parseLine(r.part, r.partial, r.last)
+		r.partial, r.last = "", line.Time
+		lines = append(lines, line)
+	}
+}
+
+func (r *logReader) close() {
+	if r.file != nil {
+		r.file.Close()
+		r.file, r.partial = nil, ""
+	}
+}

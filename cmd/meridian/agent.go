@@ -1,0 +1,103 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"meridian/config"
+	"meridian/node"
+	"meridian/telemetry"
+)
+
+// agentFlags are of every command that is an agent while it runs.
+type agentFlags struct {
+	cellFlags
+	Name        string   `help:"Name of the agent, unique in the cell (default: agent.name of the configuration)."`
+	Fabrics     []string `placeholder:"NAME" help:"Ways to move bytes, the preferred one first: some of host, file, tcp (default: agent.fabrics)."`
+	Listen      string   `placeholder:"ADDRESS" help:"Address of the data plane (default: agent.listen)."`
+	Advertise   string   `placeholder:"HOST" help:"Host, or host:port, by which others reach --listen (default: agent.advertise)."`
+	Streams     int      `help:"TCP streams to each peer (default: agent.streams)."`
+	NoDirectory bool     `help:"Do without a directory; peers are told of by address."`
+	Metrics     *string  `placeholder:"ADDRESS" help:"Where /metrics is served; empty for nowhere (default: telemetry.prometheus_listen)."`
+}
+
+// doorFlags say who may come in where engines do.
+type doorFlags struct {
+	Door       string   `placeholder:"SOCKET" help:"Path of the engine door (default: door-NAME.sock in the state directory)."`
+	AllowUIDs  []uint32 `name:"allow-uids" placeholder:"UID" help:"Users besides this one whose engines may come; with door.allow_uids of the configuration."`
+	RequireLeg bool     `help:"Refuse requests of engines that no gateway of the cell has sent (also: door.require_leg)."`
+}
+
+// options are the flags', and what the configuration says besides.
+func (d *doorFlags) options(in *config.Config) *node.Door {
+	return &node.Door{Socket: d.Door, AllowUIDs: append(d.AllowUIDs, in.Door.AllowUIDs...), RequireLeg: d.RequireLeg || in.Door.RequireLeg}
+}
+
+// open starts the agent that flags and configuration describe.
+func (c *agentFlags) open(ctx context.Context, std *stdio, all *commands, door *node.Door) (*node.Agent, error) {
+	loaded, err := all.load(std)
+	if err != nil {
+		return nil, err
+	}
+	in := loaded.Config
+	if err := c.fill(in); err != nil {
+		return nil, err
+	}
+	name, err := agentName(c.Name, in)
+	if err != nil {
+		return nil, err
+	}
+	advertise := c.Advertise
+	if advertise == "" && in.Agent.Advertise != config.Auto {
+		advertise = in.Agent.Advertise
+	}
+	metrics := in.Telemetry.PrometheusListen
+	if c.Metrics != nil {
+		metrics = *c.Metrics
+	}
+	fabrics := in.Agent.Fabrics
+	if len(c.Fabrics) > 0 {
+		fabrics = c.Fabrics
+	}
+	b := thisBuild()
+	n, err := node.OpenAgent(ctx, node.AgentOptions{
+		Name: name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), Advertise: advertise, TLS: c.security(in), Insecure: c.Insecure,
+		Strangers: int(in.Agent.MaxStrangers), Handshake: time.Duration(in.Agent.HandshakeTimeoutMs) * time.Millisecond, Grants: int(in.Agent.MaxGrants),
+		Streams: cmp.Or(c.Streams, int(in.Agent.Streams)), StateDir: c.State, Directory: c.Directory, NoDirectory: c.NoDirectory,
+		Door: door, Metrics: metrics, OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
+		Logger: all.logger(std),
+	})
+	return n, lacking(err)
+}
+
+func otlpEndpoint(in *config.Config) string {
+	if !in.Telemetry.OTLPEnabled {
+		return ""
+	}
+	return in.Telemetry.OTLPEndpoint
+}
+
+type agentCommand struct {
+	agentFlags
+	doorFlags
+}
+
+func (c *agentCommand) Run(std *stdio, all *commands) error {
+	ctx, cancel := untilStopped()
+	defer cancel()
+	loaded, err := all.load(std)
+	if err != nil {
+		return err
+	}
+	n, err := c.open(ctx, std, all, c.options(loaded.Config))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(std.out, "agent %s ready (%s), incarnation %s, metrics at %s\n", n.Name(), n.Proof(), n.Incarnation(), cmp.Or(n.MetricsAddr(), "nowhere"))
+	<-ctx.Done()
+	stop, done := stopping()
+	defer done()
+	return n.Close(stop)
+}

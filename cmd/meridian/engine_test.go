@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// ask runs `ask URL [FILE]`: it prints what is answered to a GET, or to a POST
+// of FILE. It waits for somebody to listen. Negated, it wants an error's status.
+func ask(ts *testscript.TestScript, negated bool, args []string) {
+	if len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: ask URL [FILE]")
+	}
+	method, body := http.MethodGet, ""
+	if len(args) == 2 {
+		method, body = http.MethodPost, ts.ReadFile(args[1])
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for {
+		request, err := http.NewRequestWithContext(ctx, method, args[0], strings.NewReader(body))
+		ts.Check(err)
+		request.Close = true
+		response, err := http.DefaultClient.Do(request)
+		if err != nil && ctx.Err() == nil {
+			time.Sleep(20 * time.Millisecond)
+			continue
+		}
+		ts.Check(err)
+		defer response.Body.Close()
+		data, err := io.ReadAll(response.Body)
+		ts.Check(err)
+		fmt.Fprintf(ts.Stdout(), "%s", data)
+		if (response.StatusCode >= 400) != negated {
+			ts.Fatalf("status %d: %s", response.StatusCode, data)
+		}
+		return
+	}
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"meridian/agent"
+	"meridian/ledger"
+	"meridian/mrdn"
+	"meridian/node"
+	"meridian/transceiver/handoff"
+)
+
+type explainCommand struct {
+	ID    string `arg:"" optional:"" help:"Id of a request, of a transfer or of a hand-off; without one, those that are remembered are listed."`
+	State string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
+	Agent string `placeholder:"NAME" help:"Ask this agent only (default: every agent of this user)."`
+	JSON  bool   `help:"Print one JSON object."`
+}
+
+func (c *explainCommand) Help() string {
+	return "Tells what became of a request, of a transfer or of a hand-off. Requests are told from the gateway's records in the state directory, with the hand-offs " +
+		"that they took part in below; transfers and hand-offs by the agents that run."
+}
+
+// latestRequests is how many are listed.
+const latestRequests = 20
+
+func (c *explainCommand) Run(std *stdio, all *commands) error {
+	loaded, err := all.load(std)
+	if err != nil {
+		return err
+	}
+	cell := cellFlags{State: c.State}
+	if err := cell.fill(loaded.Config); err != nil {
+		return err
+	}
+	names := []string{c.Agent}
+	if c.Agent == "" {
+		if names, err = node.Agents(cell.State); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	if c.ID == "" {
+		return c.list(ctx, std, cell.State, names)
+	}
+	id, err := mrdn.ParseID(c.ID)
+	if err != nil {
+		return invalid("`meridian explain` without an id lists them", "%w", err)
+	}
+	e := explanation{dir: cell.State, agents: names}
+	return e.of(ctx, id).tell(std, c.JSON)
+}
+
+// explanation is everything that is known under an id.
+type explanation struct {
+	dir    string
+	agents []string
+
+	request  *ledger.Record
+	transfer *agent.Record
+	handOffs []handoff.Record
+	err      error // why there is nothing
+}
+
+func (e *explanation) of(ctx context.Context, id mrdn.ID) *explanation {
+	var err error
+	if e.request, err = ledger.FindIn(e.dir, id.String()); err != nil && !errors.Is(err, ledger.ErrNoRecord) {
+		e.err = err
+		return e
+	}
+	if e.request != nil {
+		for _, text := range e.request.Transfers() {
+			if transfer, err := mrdn.ParseID(text); err == nil {
+				e.handOff(ctx, transfer)
+			}
+		}
+		return e
+	}
+	if len(e.agents) == 0 {
+		e.err = noAgent(e.dir)
+		return e
+	}
+	for _, name := range e.agents {
+		record, err := node.Explain(ctx, e.dir, name, id)
+		if err == nil {
+			e.transfer, e.err = &record, nil
+			return e
+		}
+		e.err = errors.Join(e.err, err)
+	}
+	if e.handOff(ctx, id); len(e.handOffs) > 0 {
+		e.err = nil
+	}
+	return e
+}
+
+func noAgent(dir string) error {
+	return &failure{err: fmt.Errorf("no agent runs with the state directory %s", dir), hint: "`meridian agent --name NAME` starts one", status: exitFailure}
+}
+
+// handOff asks every agent: each tells its own part.
+func (e *explanation) handOff(ctx context.Context, id mrdn.ID) {
+	for _, name := range e.agents {
+		if known, err := node.ExplainHandOff(ctx, e.dir, name, id); err == nil {
+			e.handOffs = append(e.handOffs, known...)
+		}
+	}
+}
+
+func (e *explanation) tell(std *stdio, asJSON bool) error {
+	switch {
+	case e.err != nil:
+		return e.err
+	case asJSON && e.transfer != nil:
+		return std.writeJSON(e.transfer)
+	case asJSON && e.request != nil:
+		return std.writeJSON(map[string]any{"request": e.request, "handoffs": e.handOffs})
+	case asJSON:
+		return std.writeJSON(map[string]any{"handoffs": e.handOffs})
+	}
+	var parts []fmt.Stringer
+	if e.request != nil {
+		parts = append(parts, e.request)
+	}
+	if e.transfer != nil {
+		parts = append(parts, e.transfer)
+	}
+	for i := range e.handOffs {
+		parts = append(parts, &e.handOffs[i])
+	}
+	for _, part := range parts {
+		if _, err := io.WriteString(std.out, part.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listing is everything that is remembered.
+type listing struct {
+	requests  []*ledger.Record
+	transfers []agent.Record
+	handOffs  []handoff.Record
+}
+
+func (c *explainCommand) list(ctx context.Context, std *stdio, dir string, names []string) error {
+	known := listing{transfers: []agent.Record{}, handOffs: []handoff.Record{}}
+	var err error
+	if known.requests, err = ledger.LatestIn(dir, latestRequests); err != nil {
+		return err
+	}
+	if len(names) == 0 && len(known.requests) == 0 {
+		return noAgent(dir)
+	}
+	for _, name := range names {
+		records, err := node.Transfers(ctx, dir, name)
+		if err != nil {
+			return err
+		}
+		known.transfers = append(known.transfers, records...)
+		given, err := node.HandOffs(ctx, dir, name)
+		if err != nil {
+			return err
+		}
+		known.handOffs = append(known.handOffs, given...)
+	}
+	if c.JSON {
+		return std.writeJSON(map[string]any{"requests": known.requests, "transfers": known.transfers, "handoffs": known.handOffs})
+	}
+	return known.table(std.out)
+}
+
+func (l *listing) table(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	blank := ""
+	section := func(rows int, header string) {
+		if rows > 0 {
+			fmt.Fprint(table, blank+header+"\n")
+			blank = "\n"
+		}
+	}
+	section(len(l.requests), "REQUEST\tBEGAN\tMODEL\tTOKENS\tMS\tOUTCOME")
+	for _, r := range l.requests {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.1f\t%s\n", r.ID, r.Began.Local().Format(time.TimeOnly), r.Model, r.OutputTokens, r.Latency.TotalMs, r.Outcome)
+	}
+	if len(l.requests) == 0 || len(l.transfers) > 0 {
+		section(1, "TRANSFER\tOP\tPEER\tBYTES\tFABRIC\tSTATE")
+	}
+	for _, r := range l.transfers {
+		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%s\t%v\n", r.ID, r.Op, r.Peer, r.Bytes, r.Fabric, r.State)
+	}
+	section(len(l.handOffs), "HAND-OFF\tAS\tPEER\tBYTES\tTOKENS\tPROBLEM")
+	for _, r := range l.handOffs {
+		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%d\t%s\n", r.Transfer, r.As, r.Peer, r.Bytes, r.Tokens, cmp.Or(r.Problem, "none"))
+	}
+	return table.Flush()
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"meridian/config"
+	"meridian/gateway"
+	"meridian/node"
+	"meridian/place"
+	"meridian/telemetry"
+)
+
+type gatewayCommand struct {
+	cellFlags
+	Listen        string        `placeholder:"ADDRESS" help:"Where clients come in (default: gateway.listen of the configuration)."`
+	Admin         *string       `placeholder:"ADDRESS" help:"Where metrics, health detail and debug pages are; loopback; empty for nowhere (default: gateway.admin_listen)."`
+	Prefill       []string      `placeholder:"URL" help:"Engines that prefill, instead of those in the directory."`
+	Decode        []string      `placeholder:"URL" help:"Engines that decode, instead of those in the directory."`
+	Both          []string      `placeholder:"URL" help:"Engines that do both, instead of those in the directory."`
+	NoResume      bool          `help:"Tell a client that its engine was lost, instead of going on with another (default: gateway.resume)."`
+	DirectTokens  *int          `placeholder:"N" help:"Prompts of which no more tokens than this are to be computed go straight to decode (default: gateway.direct_prompt_tokens)."`
+	PromiseTokens *int          `placeholder:"N" help:"Decode engines are asked at the same time as prefill engines at which no more tokens than this wait; 0 never (default: gateway.promise_tokens)."`
+	APIKey        []string      `placeholder:"KEY" env:"MERIDIAN_API_KEY" help:"Keys that clients must send; better in a file: gateway.api_key_file."`
+	APIKeyFile    string        `placeholder:"FILE" help:"File of keys, one a line (default: gateway.api_key_file)."`
+	Drain         time.Duration `default:"30s" help:"How long requests that have begun may go on after Ctrl-C (default: ${default})."`
+}
+
+func (c *gatewayCommand) Help() string {
+	return "Serves the OpenAI API: /v1/models, /v1/completions and /v1/chat/completions. Engines are found in the directory of the cell, or listed. " +
+		"A long prompt is computed by a prefill engine and handed over to the decode engine that generates; docs/gateway.md tells what happens when one of them fails."
+}
+
+func (c *gatewayCommand) Run(std *stdio, all *commands) error {
+	ctx, cancel := untilStopped()
+	defer cancel()
+	g, err := c.open(ctx, std, all)
+	if err != nil {
+		return err
+	}
+	scheme := "http"
+	if g.HasTLS() {
+		scheme = "https"
+	}
+	admin := "nowhere"
+	if address := g.AdminAddr(); address != "" {
+		admin = "http://" + address
+	}
+	fmt.Fprintf(std.out, "gateway ready at %s://%s, admin at %s\n", scheme, g.Addr(), admin)
+	<-ctx.Done()
+	stop, done := context.WithTimeout(context.Background(), c.Drain)
+	defer done()
+	return g.Close(stop)
+}
+
+func (c *gatewayCommand) open(ctx context.Context, std *stdio, all *commands) (*node.Gateway, error) {
+	loaded, err := all.load(std)
+	if err != nil {
+		return nil, err
+	}
+	in := loaded.Config
+	if err := c.fill(in); err != nil {
+		return nil, err
+	}
+	name, err := agentName("", in)
+	if err != nil {
+		return nil, err
+	}
+	backends, err := c.backends(in)
+	if err != nil {
+		return nil, err
+	}
+	named := func(path string) string {
+		if path == config.None {
+			return ""
+		}
+		return path
+	}
+	b := thisBuild()
+	o := node.GatewayOptions{
+		Options: c.options(in, backends), StateDir: c.State, DirectoryEndpoints: c.Directory, Name: name, TLSOfAgents: c.security(in), InsecureDirectory: c.Insecure,
+		Cert: named(in.Gateway.TLSCert), Key: named(in.Gateway.TLSKey), APIKeyFile: cmp.Or(c.APIKeyFile, named(in.Gateway.APIKeyFile)),
+		OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
+	}
+	o.Logger = all.logger(std)
+	g, err := node.OpenGateway(ctx, o)
+	return g, lacking(err)
+}
+
+// options are what flags and configuration say of the gateway itself.
+func (c *gatewayCommand) options(in *config.Config, backends []gateway.Backend) gateway.Options {
+	t := in.Gateway
+	admin := t.AdminListen
+	if c.Admin != nil {
+		admin = *c.Admin
+	}
+	direct := int(t.DirectPromptTokens)
+	if c.DirectTokens != nil {
+		direct = *c.DirectTokens
+	}
+	promise := int(t.PromiseTokens)
+	if c.PromiseTokens != nil {
+		promise = *c.PromiseTokens
+	}
+	waiting := int(t.MaxWaiting)
+	if waiting == 0 {
+		waiting = -1 // none, where 0 would be the default
+	}
+	milliseconds := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	return gateway.Options{
+		Listen: cmp.Or(c.Listen, t.Listen), Admin: admin, Insecure: t.Insecure || c.Insecure, Backends: backends,
+		Place:         place.Options{DirectTokens: direct, AffinityWeight: t.PrefixAffinity, RunningTokens: runningTokens},
+		PromiseTokens: promise, NoResume: c.NoResume || !t.Resume, APIKeys: c.APIKey, ProxyPaths: t.ProxyPaths, MaxBodyBytes: t.MaxBodyBytes, MaxRunning: int(t.MaxRunning), MaxWaiting: waiting,
+		QueueTimeout: milliseconds(t.QueueTimeoutMs), ClientTimeout: milliseconds(t.ClientTimeoutMs), PrefillTimeout: milliseconds(t.PrefillTimeoutMs),
+		FirstTokenTimeout: milliseconds(t.FirstTokenTimeoutMs), AnswerTimeout: milliseconds(t.AnswerTimeoutMs), StallTimeout: milliseconds(t.StallTimeoutMs),
+	}
+}
+
+// runningTokens is what a running generation weighs in placement, against
+// tokens of prompts that wait.
+const runningTokens = 64
+
+// backends are the engines that flags list, or else the configuration.
+func (c *gatewayCommand) backends(in *config.Config) ([]gateway.Backend, error) {
+	var listed []gateway.Backend
+	for _, part := range []struct {
+		urls []string
+		role place.Role
+	}{{c.Prefill, place.Prefill}, {c.Decode, place.Decode}, {c.Both, place.Both}} {
+		for _, url := range part.urls {
+			listed = append(listed, gateway.Backend{URL: url, Role: part.role})
+		}
+	}
+	if len(listed) > 0 {
+		return listed, nil
+	}
+	for _, b := range in.Gateway.Backend {
+		role, err := place.ParseRole(b.Role)
+		if err != nil {
+			return nil, err
+		}
+		engine := b.Engine
+		if engine == config.Auto {
+			engine = ""
+		}
+		backend := gateway.Backend{URL: b.URL, Role: role, Engine: engine, Cache: cacheEvents(b)}
+		if backend.APIKey, err = engineKey(b); err != nil {
+			return nil, err
+		}
+		listed = append(listed, backend)
+	}
+	return listed, nil
+}
+
+// cacheEvents is where an engine publishes what its cache holds.
+func cacheEvents(b config.Backend) gateway.CacheEvents {
+	named := func(endpoint string) string {
+		if endpoint == config.Auto || endpoint == config.None {
+			return ""
+		}
+		return endpoint
+	}
+	return gateway.CacheEvents{
+		Off: b.KVEvents == config.None, Events: named(b.KVEvents), Replay: named(b.KVEventsReplay), Ranks: int(b.KVEventsRanks),
+	}
+}
+
+// engineKey is what lets the gateway in at an engine, "" where nothing is asked
+// for.
+func engineKey(b config.Backend) (string, error) {
+	if b.APIKeyFile == config.None {
+		return "", nil
+	}
+	text, err := os.ReadFile(b.APIKeyFile)
+	if err != nil {
+		return "", invalid("name a file with the key, or none", "the key of the engine at %s: %v", b.URL, err)
+	}
+	key := strings.TrimSpace(string(text))
+	if key == "" || strings.ContainsAny(key, "\r\n") {
+		return "", invalid("put the key into it, on one line", "%s does not hold one key for the engine at %s", b.APIKeyFile, b.URL)
+	}
+	return key, nil
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"meridian/config"
+	"meridian/gateway"
+)
+
+// The schema and the gateway agree about what is passed on.
+func TestProxyPathsOfTheSchema(t *testing.T) {
+	if got := config.Defaults().Gateway.ProxyPaths; !slices.Equal(got, gateway.ProxyPaths) {
+		t.Errorf("the schema has %q, the gateway %q", got, gateway.ProxyPaths)
+	}
+}
+
+func TestEngineKey(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	for text, want := range map[string]string{"secret\n": "secret", "": "", "\n": "", "a\nb\n": ""} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := engineKey(config.Backend{APIKeyFile: file})
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+	if _, err := engineKey(config.Backend{APIKeyFile: file + ".none"}); err == nil {
+		t.Error("a file that is not there was read")
+	}
+	if got, err := engineKey(config.Backend{APIKeyFile: config.None}); got != "" || err != nil {
+		t.Errorf("no file: %q, %v", got, err)
+	}
+}
+
+func TestCacheEventsOfTheConfiguration(t *testing.T) {
+	for _, c := range []struct {
+		in   config.Backend
+		want gateway.CacheEvents
+	}{
+		{config.Backend{KVEvents: "auto", KVEventsReplay: "none", KVEventsRanks: 1}, gateway.CacheEvents{Ranks: 1}},
+		{config.Backend{KVEvents: "none", KVEventsReplay: "none", KVEventsRanks: 1}, gateway.CacheEvents{Off: true, Ranks: 1}},
+		{
+			config.Backend{KVEvents: "tcp://*:5557", KVEventsReplay: "tcp://*:5558", KVEventsRanks: 2},
+			gateway.CacheEvents{Events: "tcp://*:5557", Replay: "tcp://*:5558", Ranks: 2},
+		},
+	} {
+		if got := cacheEvents(c.in); got != c.want {
+			t.Errorf("%+v: %+v, want %+v", c.in, got, c.want)
+		}
+	}
+}
+
+// await is `await URL PATTERN…`: it asks until the page says all of it.
+func await(ts *testscript.TestScript, negated bool, args []string) {
+	if negated || len(args) < 2 {
+		ts.Fatalf("usage: await URL PATTERN…")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var page []byte
+	for ctx.Err() == nil {
+		page = get(ctx, args[0])
+		if saysAll(page, args[1:]) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	ts.Fatalf("%s does not say %q but\n%s", args[0], args[1:], page)
+}
+
+func get(ctx context.Context, url string) []byte {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	request.Close = true
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return []byte(err.Error())
+	}
+	defer response.Body.Close()
+	page, _ := io.ReadAll(response.Body) // what is missing is missed
+	return page
+}
+
+func saysAll(page []byte, patterns []string) bool {
+	for _, pattern := range patterns {
+		if !regexp.MustCompile(pattern).Match(page) {
+			return false
+		}
+	}
+	return true
+}

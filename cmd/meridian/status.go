@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"meridian/cell"
+)
+
+type statusCommand struct {
+	State string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
+	JSON  bool   `help:"Print one JSON object."`
+}
+
+func (c *statusCommand) Help() string {
+	return "Shows the parts of the cell that `meridian up` runs, as they are found now. The exit status is 0 only if all of them are up."
+}
+
+func (c *statusCommand) Run(std *stdio, all *commands) error {
+	dir, err := stateDir(c.State, std, all)
+	if err != nil {
+		return err
+	}
+	s, err := cell.ReadStatus(context.Background(), dir)
+	if errors.Is(err, cell.ErrNoCell) {
+		return &failure{err: err, hint: "`meridian up` starts one", status: exitFailure}
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = std.writeJSON(s)
+	} else {
+		err = c.table(std, s)
+	}
+	if err == nil && !s.AllUp {
+		err = &failure{err: errors.New("not all of the cell is up"), hint: "`meridian logs NAME` shows what a part has said", status: exitFailure}
+	}
+	return err
+}
+
+func (c *statusCommand) table(std *stdio, s *cell.Status) error {
+	fmt.Fprintf(std.out, "model %s, since %s, state in %s\n", s.Model, s.Started.Local().Format(time.DateTime), s.StateDir)
+	if s.Gateway != "" {
+		fmt.Fprintf(std.out, "API at %s/v1, admin at %s\n", s.Gateway, s.Admin)
+	}
+	if s.Supervisor == 0 {
+		fmt.Fprintln(std.out, "`meridian up` is gone: nothing is started again, and `meridian down` ends what is left")
+	}
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nPART\tPID\tSTATE\tFOR\tRESTARTS\tRUNNING\tWAITING\tBLOCKS\tHAND-OFFS\tURL")
+	for _, p := range s.Parts {
+		state, pid := string(p.State), "–"
+		if p.Process != nil {
+			pid = fmt.Sprint(p.Process.PID)
+		}
+		if p.State == cell.Ready && !p.Up {
+			state = "gone"
+		}
+		since := "–"
+		if !p.Since.IsZero() {
+			since = time.Since(p.Since).Round(time.Second).String()
+		}
+		running, waiting, blocks, handOffs := "", "", "", ""
+		if e := p.Stats; e != nil {
+			running, waiting = fmt.Sprint(e.Running), fmt.Sprint(e.Waiting)
+			blocks = fmt.Sprintf("%d of %d, %d cached", e.Blocks.Total-e.Blocks.Free-e.Blocks.Cached, e.Blocks.Total, e.Blocks.Cached)
+			handOffs = fmt.Sprint(e.HandOffs.Ready)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", p.Name, pid, state, since, p.Restarts, running, waiting, blocks, handOffs, p.URL)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for _, p := range s.Parts {
+		if p.Problem != "" {
+			fmt.Fprintf(std.out, "%s: %s\n", p.Name, p.Problem)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,344 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"meridian/cell"
+	"meridian/cell/demo"
+	"meridian/cell/talk"
+	"meridian/config"
+)
+
+type upCommand struct {
+	Engine    string `enum:"reference,vllm" default:"reference" placeholder:"NAME" help:"What the workers are: reference engines, or vllm (default: ${default})."`
+	Prefill   string `placeholder:"CUT" help:"How prefill workers cut the model and its cache: tp, pp, block (tokens), layout (default: tp=2,pp=1,block=16; vllm: tp=1,pp=1,block=32)."`
+	Decode    string `placeholder:"CUT" help:"How decode workers do (default: tp=4,pp=2,block=64; vllm: tp=1,pp=1,block=32)."`
+	Workers   string `placeholder:"PxD" help:"How many prefill and how many decode workers (default: 2x2; vllm: 1x1)."`
+	Model     string `placeholder:"NAME|DIR" help:"A model that is built in (tiny, small), or a Hugging Face directory (default: small); with vllm, what vLLM can serve."`
+	Venv      string `placeholder:"DIR" help:"Virtual environment with vLLM and Meridian's Python package (default: the active one, else .peers/vllm, else vllm on PATH)."`
+	VLLMArgs  string `name:"vllm-args" placeholder:"FLAGS" help:"More flags for every vLLM server, quoted as in a shell."`
+	Seed      uint64 `default:"0" placeholder:"N" help:"What the weights of a built-in model are made from (default: ${default})."`
+	State     string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
+	Listen    string `placeholder:"ADDRESS" help:"Where the gateway listens (default: 127.0.0.1:8080, or the next port that is free)."`
+	Admin     string `placeholder:"ADDRESS" help:"Where its admin listener is (default: 127.0.0.1:8081, or the next port that is free)."`
+	Reasoning bool   `default:"true" negatable:"" help:"Have the engines play a model that thinks, by a script (default: yes)."`
+	NoRestart bool   `help:"Leave parts that die alone."`
+	Demo      bool   `help:"Send a small load, compare it with one engine alone, token by token, show latencies, and stop."`
+	JSON      bool   `help:"With --demo: print the report as one JSON object."`
+}
+
+func (c *upCommand) Help() string {
+	return "Runs a whole cell on this machine, in the foreground, until Ctrl-C: a directory, two agents that stand for two hosts, " +
+		"prefill and decode workers, and the gateway; each is a process of its own. What dies is started again. " +
+		"Ctrl-C lets requests end and stops everything; a second one kills. docs/cell.md tells more. " +
+		"The workers are reference engines, or with --engine vllm servers of a real vLLM: docs/vllm.md."
+}
+
+// spec is what flags and configuration say the cell is made of.
+func (c *upCommand) spec(ctx context.Context, in *config.Loaded) (cell.Spec, error) {
+	s := cell.DefaultSpec()
+	if c.Engine == "vllm" {
+		s = cell.DefaultVLLMSpec()
+	}
+	s.Seed, s.Reasoning = c.Seed, c.Reasoning && c.Engine != "vllm"
+	if in.Origin("gateway.direct_prompt_tokens") != config.Default {
+		s.DirectTokens = 0
+	}
+	if len(in.Gateway.Backend) > 0 {
+		return s, invalid("take them out of the configuration, or run `meridian gateway` without a cell", "gateway.backend lists engines, but a cell has engines of its own")
+	}
+	if err := c.cuts(&s); err != nil {
+		return s, err
+	}
+	if err := c.model(&s); err != nil {
+		return s, err
+	}
+	if c.Engine != "vllm" {
+		if c.Venv != "" || c.VLLMArgs != "" {
+			return s, invalid("say --engine vllm too", "--venv and --vllm-args are for vLLM")
+		}
+		return s, nil
+	}
+	return s, c.vllm(ctx, &s)
+}
+
+// vllm finds vLLM.
+func (c *upCommand) vllm(ctx context.Context, s *cell.Spec) (err error) {
+	args, err := shellWords(c.VLLMArgs)
+	if err != nil {
+		return invalid("quote as in a shell: --vllm-args \"--dtype float32 --override '{}'\"", "--vllm-args: %w", err)
+	}
+	if s.VLLM, err = cell.FindVLLM(ctx, c.Venv); err != nil {
+		return err
+	}
+	s.VLLM.Args = args
+	return nil
+}
+
+func (c *upCommand) model(s *cell.Spec) (err error) {
+	if c.Model == "" && c.Engine == "vllm" {
+		return invalid("--model DIR is a Hugging Face directory, --model NAME one that vLLM finds by itself", "vLLM needs a model")
+	}
+	s.Model = cmp.Or(c.Model, s.Model)
+	if info, problem := os.Stat(s.Model); problem == nil && info.IsDir() {
+		if s.Model, err = filepath.Abs(s.Model); err != nil {
+			return err
+		}
+		s.ServedName = filepath.Base(s.Model)
+		return nil
+	}
+	switch named := strings.HasPrefix(s.Model, ".") || filepath.IsAbs(s.Model); {
+	case c.Engine == "vllm" && named:
+		return invalid("--model takes a directory, or a name such as Qwen/Qwen3-0.6B", "there is no directory %s", s.Model)
+	case c.Engine != "vllm" && strings.ContainsRune(s.Model, filepath.Separator):
+		return invalid("--model takes tiny, small, or a directory with config.json, safetensors and tokenizer.json", "there is no directory %s", s.Model)
+	}
+	return nil
+}
+
+// cuts reads how workers are cut and how many there are.
+func (c *upCommand) cuts(s *cell.Spec) (err error) {
+	for _, side := range []struct {
+		flag, text, example string
+		cut                 *cell.Cut
+	}{{"--prefill", c.Prefill, "tp=2,pp=1,block=16", &s.Prefill}, {"--decode", c.Decode, "tp=4,pp=2,block=64", &s.Decode}} {
+		switch {
+		case side.text == "":
+		case c.Engine == "vllm":
+			*side.cut, err = side.cut.With(side.text)
+		default:
+			*side.cut, err = cell.ParseCut(side.text)
+		}
+		if err != nil {
+			return invalid("a cut is written as "+side.example, "%s: %w", side.flag, err)
+		}
+	}
+	if c.Workers != "" {
+		if s.Workers, err = cell.ParseWorkers(c.Workers); err != nil {
+			return invalid("2x3 is two that prefill and three that decode", "--workers: %w", err)
+		}
+	}
+	return nil
+}
+
+// fill takes addresses from the configuration, if it names some.
+func (c *upCommand) fill(in *config.Loaded) {
+	if in.Origin("gateway.listen") != config.Default {
+		c.Listen = cmp.Or(c.Listen, in.Gateway.Listen)
+	}
+	if in.Origin("gateway.admin_listen") != config.Default {
+		c.Admin = cmp.Or(c.Admin, in.Gateway.AdminListen)
+	}
+}
+
+// globals are the flags of every command, for the parts.
+func (c *commands) globals() []string {
+	var flags []string
+	for _, f := range []struct{ name, value string }{{"--config", c.Config}, {"--log-level", c.LogLevel}, {"--log-format", c.LogFormat}} {
+		if f.value != "" {
+			flags = append(flags, f.name, f.value)
+		}
+	}
+	return flags
+}
+
+func (c *upCommand) Run(std *stdio, all *commands) error {
+	if c.JSON && !c.Demo {
+		return invalid("`meridian status --json` tells of a running cell", "--json is for --demo")
+	}
+	in, err := all.load(std)
+	if err != nil {
+		return err
+	}
+	interrupts := listenForInterrupts()
+	defer interrupts.close()
+	spec, err := c.spec(interrupts.stop, in)
+	if err != nil {
+		return err
+	}
+	c.fill(in)
+	dir, err := stateDir(c.State, std, all)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	board := newBoard(std, c.JSON)
+	running, err := cell.Open(interrupts.stop, cell.Options{
+		StateDir: dir, Spec: spec, Listen: c.Listen, Admin: c.Admin, Globals: all.globals(), NoRestart: c.NoRestart, Watch: board.show,
+	})
+	if errors.Is(err, context.Canceled) {
+		board.say("stopped before it was ready")
+		return &failure{err: errors.New("interrupted while the cell was starting"), status: exitFailure}
+	}
+	if err != nil {
+		return err
+	}
+	board.started(time.Since(began))
+	gateway := &talk.Client{URL: running.Record().Gateway, Key: ownKey(in.Config)}
+	if c.Demo {
+		err = c.demonstrate(interrupts.stop, std, board, running, gateway)
+		board.quiet()
+	} else {
+		c.screen(interrupts.stop, board.w, running, gateway)
+		<-interrupts.stop.Done()
+		board.say("\nstopping; Ctrl-C again kills")
+	}
+	return errors.Join(err, running.Close(interrupts.kill))
+}
+
+// stateDir is the one that flag or configuration name, or the default one.
+func stateDir(flag string, std *stdio, all *commands) (string, error) {
+	loaded, err := all.load(std)
+	if err != nil {
+		return "", err
+	}
+	flags := cellFlags{State: flag}
+	err = flags.fill(loaded.Config)
+	return flags.State, err
+}
+
+// ownKey is a key that the cell's gateway takes, for whoever runs it; empty
+// where it asks for none.
+func ownKey(in *config.Config) string {
+	if key := keyOfEnvironment(); key != "" || in.Gateway.APIKeyFile == config.None {
+		return key
+	}
+	text, _ := os.ReadFile(in.Gateway.APIKeyFile) // the gateway complains, where it matters
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			return line
+		}
+	}
+	return ""
+}
+
+// keyOfEnvironment is the first of the keys that a gateway takes from there.
+func keyOfEnvironment() string {
+	first, _, _ := strings.Cut(os.Getenv("MERIDIAN_API_KEY"), ",")
+	return first
+}
+
+// calledAs is what to type for this program: its name where the shell finds it
+// by that, else as it was called.
+func calledAs() string {
+	name := filepath.Base(os.Args[0])
+	if path, err := exec.LookPath(name); err == nil && path != os.Args[0] {
+		return name
+	}
+	return os.Args[0]
+}
+
+// screen tells a person what to do with the cell.
+func (c *upCommand) screen(ctx context.Context, w io.Writer, running *cell.Cell, gateway *talk.Client) {
+	r, dir := running.Record(), running.StateDir()
+	model := c.Model
+	if models, err := gateway.Models(ctx); err == nil && len(models) > 0 {
+		model = models[0].ID
+	}
+	key := ""
+	if gateway.Key != "" {
+		key = ` -H "Authorization: Bearer $MERIDIAN_API_KEY"`
+	}
+	state := ""
+	if c.State != "" && os.Getenv("MERIDIAN_STATE") != c.State {
+		state = " --state " + c.State
+	}
+	me := calledAs()
+	fmt.Fprintf(w, `
+  API     %s/v1
+  admin   %s
+  try     curl -N %s/v1/chat/completions -H 'Content-Type: application/json'%s \
+            -d '{"model": "%s", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 60, "stream": true}'
+  chat    %s chat%s
+  look    %s status%s
+          %s logs -f%s
+  logs    %s/logs
+  stop    Ctrl-C, or: %s down%s
+
+`, r.Gateway, r.Admin, r.Gateway, key, model, me, state, me, state, me, state, dir, me, state)
+}
+
+// demonstrate runs the load and prints the report, the verdict last.
+func (c *upCommand) demonstrate(ctx context.Context, std *stdio, board *board, running *cell.Cell, gateway *talk.Client) error {
+	models, err := gateway.Models(ctx)
+	if err != nil {
+		return err
+	}
+	if len(models) == 0 {
+		return errors.New("the gateway has no model; `meridian logs gateway` may tell why")
+	}
+	const alone = "alone"
+	report, err := demo.Run(ctx, demo.Options{
+		Gateway: gateway, StateDir: running.StateDir(), Model: models[0].ID, MaxTokens: models[0].MaxModelLen, Reasoning: running.Spec().Reasoning,
+		Greedy: running.Spec().VLLM != nil, Received: running.HandedTokens,
+		Alone: func(ctx context.Context) (*talk.Client, error) {
+			plan, err := running.Spec().Alone(alone)
+			if err != nil {
+				return nil, err
+			}
+			engine, err := running.Add(ctx, plan)
+			return &talk.Client{URL: engine.URL}, err
+		},
+		Tell: board.stage,
+	})
+	board.finishStage()
+	if report != nil && c.JSON {
+		err = errors.Join(err, std.writeJSON(report))
+	} else if report != nil {
+		err = errors.Join(report.Write(std.out), err)
+	}
+	if err != nil {
+		return err
+	}
+	if !c.JSON {
+		fmt.Fprintln(std.out, report.Verdict())
+	}
+	if !report.Equal() {
+		return &failure{err: errors.New("the cell and one engine alone gave different tokens"), status: exitFailure}
+	}
+	return nil
+}
+
+// interrupts are what a person says with Ctrl-C: once to stop, twice to kill.
+type interrupts struct {
+	stop, kill context.Context
+	close      func()
+}
+
+func listenForInterrupts() *interrupts {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup wants it to go on
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	stop, stopNow := context.WithCancel(context.Background())
+	kill, killNow := context.WithCancel(context.Background())
+	over := make(chan struct{})
+	go func() {
+		for _, tell := range []context.CancelFunc{stopNow, killNow} {
+			select {
+			case <-signals:
+				tell()
+			case <-over:
+				return
+			}
+		}
+	}()
+	return &interrupts{stop: stop, kill: kill, close: func() {
+		signal.Stop(signals)
+		close(over)
+		stopNow()
+		killNow()
+	}}
+}

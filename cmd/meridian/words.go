@@ -1,0 +1,45 @@
+package main
+
+import (
+	"errors"
+	"strings"
+)
+
+// shellWords splits text as a shell does that expands nothing: at blanks, but
+// not within quotes; a backslash takes the next letter as it is.
+func shellWords(text string) (words []string, err error) {
+	var word strings.Builder
+	var quote rune
+	begun, escaped := false, false
+	for _, r := range text {
+		switch {
+		case escaped:
+			word.WriteRune(r)
+			escaped = false
+		case r == '\\' && quote != '\'':
+			begun, escaped = true, true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			begun, quote = true, r
+		case strings.ContainsRune(" \t\n", r):
+			if begun {
+				words = append(words, word.String())
+				word.Reset()
+				begun = false
+			}
+		default:
+			begun = true
+			word.WriteRune(r)
+		}
+	}
+	if quote != 0 || escaped {
+		return nil, errors.New("a quote or a backslash without its other end")
+	}
+	if begun {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
