@@ -3,12 +3,40 @@
 >>> import meridian
 >>> cfg = meridian.load_config()
 >>> frame, rest = meridian.mrdn.parse(meridian.mrdn.encode(meridian.Tier.THINK_ACTIVE, b"kv"))
+
+`meridian.door` is the engine door. What is not used is not imported: an engine
+that opens a door needs protobuf and nothing else.
 """
 
-from meridian import mrdn
-from meridian._version import __version__
-from meridian.config import MeridianConfig, load_config
-from meridian.fault import ConfigError, Fault
-from meridian.mrdn import Tier
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["ConfigError", "Fault", "MeridianConfig", "Tier", "__version__", "load_config", "mrdn"]
+from meridian._version import __version__
+
+if TYPE_CHECKING:
+    from meridian import door, mrdn
+    from meridian.config import MeridianConfig, load_config
+    from meridian.fault import ConfigError, Fault
+    from meridian.mrdn import Tier
+
+__all__ = ["ConfigError", "Fault", "MeridianConfig", "Tier", "__version__", "door", "load_config", "mrdn"]
+
+_HOMES = {
+    "ConfigError": "meridian.fault",
+    "Fault": "meridian.fault",
+    "MeridianConfig": "meridian.config",
+    "Tier": "meridian.mrdn",
+    "load_config": "meridian.config",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in ("door", "mrdn"):
+        return import_module(f"meridian.{name}")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

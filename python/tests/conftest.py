@@ -37,3 +37,10 @@ def no_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("MERIDIAN_") and name not in ("MERIDIAN_BIN", "MERIDIAN_REQUIRE"):
             monkeypatch.delenv(name)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that run vLLM servers by where they are."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent / "vllm"):
+            item.add_marker(pytest.mark.vllm)

@@ -1,0 +1,263 @@
+"""What one part of an engine and its agent say to each other.
+
+::
+
+           begin                  welcome, all said                       end
+    (away) ─────► registering ───────────────────────► registered ───────────────────┐
+       ▲              │ a refusal, nonsense, nothing in time           FAILED, FREED of all; FENCED
+       └──────────────┴──────────────────────────────────────────────────────────────┘
+
+There is no socket, clock, thread or task in it: a shell tells it what came and
+when, and does what follows. There are two, `_registration` with a thread and
+`_registration_asyncio` with a task.
+
+The agent ends a connection only when nothing of it touches the engine's memory
+any more, and a dead agent touches nothing: so the end of a connection means that
+the memory is the engine's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Final
+
+from meridian import _doorproto
+from meridian._doorevent import DoorError, Event, EventKind, events_of, problem_of
+from meridian._doorframe import BadFrame, Outgoing, frame
+from meridian._doorproto import Message
+from meridian._outstanding import HandOff, Outstanding, Question, Unheard, ended
+from meridian._statement import Statement
+
+PROTOCOL_VERSION: Final = 1
+
+_HANDSHAKE_TIMEOUT: Final = 20.0  # longer than an agent may take to fence an engine that has just died
+
+
+@dataclass(slots=True)
+class Effects:
+    """What follows. The shell does it, outside any lock."""
+
+    send: list[Outgoing] = field(default_factory=list)
+    answers: list[tuple[Question, Message | DoorError]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    leave: bool = False
+    """The agent is not to be waited for any more."""
+    complaint: DoorError | None = None
+    """What the agent says of the connection itself, which ends then."""
+
+
+class Conversation:
+    """One connection of an engine after the other. Whoever has it locks it."""
+
+    def __init__(self, hello: Message, answer_timeout: float) -> None:
+        hello.low_version = hello.high_version = PROTOCOL_VERSION
+        self.engine: Final[str] = hello.engine
+        self.registered = False
+        self.serving = False
+        self.closing = False
+        """Set by the shell, and never reset."""
+        self.welcome: Message | None = None
+        """What the agent that is talked to says of itself."""
+        self._hello = frame(hello)
+        self._answer_timeout = answer_timeout
+        self._requests = itertools.count(1)
+        self._said: list[Statement] = []
+        self._outstanding = Outstanding()
+        # Of the connection that is being registered:
+        self._agent_pid = 0
+        self._until: float | None = None
+        self._repeated = 0  # how many of the statements were said in it
+        self._early: list[Message] = []  # events that came before the last answer
+
+    # What the engine wants.
+
+    def absent(self) -> DoorError:
+        """Say why nothing can be asked now."""
+        if self.closing:
+            return DoorError("closed", "this door is closed")
+        return DoorError(
+            "not_serving", f"engine {self.engine} is not serving: the agent is away, or a rank is"
+        )
+
+    def serving_agent(self) -> Message:
+        """Return what the agent that the engine serves with said of itself."""
+        if self.welcome is None or not self.serving or self.closing:
+            raise self.absent()
+        return self.welcome
+
+    def running(self) -> int:
+        """Return how many hand-offs have blocks out."""
+        return self._outstanding.running()
+
+    def state(self, statement: Statement, question: Question, now: float) -> Outgoing | None:
+        """Say what this connection is. None: it will be said as soon as the agent is there.
+
+        The question fails where the agent refuses the statement, which is not
+        said again then.
+        """
+        if self.closing:
+            raise self.absent()
+        outgoing = None
+        if self.registered:
+            question.states = statement
+            outgoing = self._ask(statement.message(self._agent_pid), question, now, None)
+            outgoing = outgoing._replace(descriptor=statement.descriptor)
+        self._said.append(statement)
+        return outgoing
+
+    def ask(self, message: Message, question: Question, now: float, holds: HandOff | None = None) -> Outgoing:
+        """Ask an agent that the engine serves with. The question is settled in bounded time."""
+        if not self.registered or not self.serving or self.closing:
+            raise self.absent()
+        return self._ask(message, question, now, holds)
+
+    def say(self, message: Message) -> Outgoing | None:
+        """Tell what is not answered. Where it cannot be told, nobody misses it."""
+        if not self.registered or not self.serving or self.closing:
+            return None
+        return Outgoing(_frame(message))
+
+    def take_back(self, question: Question, now: float) -> Effects:
+        """Give up what a question begins. READY, or FAILED and FREED, tell how it ends: now, or later."""
+        question.abandoned = True
+        return Effects() if question.outcome is None else self._given_up(question, question.outcome, now)
+
+    def never_asked(self, holds: HandOff) -> Effects:
+        """Tell the end of what nobody was asked for."""
+        if self._outstanding.holds(holds):  # it has been asked for by somebody else
+            return Effects()
+        return Effects(events=list(ended(holds, DoorError("cancelled", "the agent was not asked"))))
+
+    def _ask(self, message: Message, question: Question, now: float, holds: HandOff | None) -> Outgoing:
+        message.request = next(self._requests)
+        outgoing = Outgoing(_frame(message))
+        question.deadline = now + self._answer_timeout
+        self._outstanding.ask(message.request, question, holds)
+        return outgoing
+
+    # What becomes of a connection.
+
+    def begin(self, agent_pid: int, now: float) -> Effects:
+        """Speak first: there is a connection."""
+        self._agent_pid, self._until = agent_pid, now + _HANDSHAKE_TIMEOUT
+        self._repeated, self._early = 0, []
+        return Effects(send=[Outgoing(self._hello)])
+
+    def take(self, message: Message, now: float) -> Effects:
+        """Hear a message. DoorError, OSError, ValueError: the connection is good for nothing."""
+        if not self.registered:
+            return self._greeted(message)
+        if isinstance(message, _doorproto.Reply):
+            return self._answered(message, now)
+        if isinstance(message, _doorproto.Event):
+            return self._happened([message])
+        raise BadFrame(f"an agent sends no {message.DESCRIPTOR.name} now")
+
+    def deadline(self) -> float | None:
+        """Return when to call `tick`."""
+        return self._outstanding.next_deadline() if self.registered else self._until
+
+    def tick(self, now: float) -> Effects:
+        """Give up what was not answered in time. DoorError: the connection is good for nothing."""
+        if not self.registered:
+            self._must_go_on()
+            if self._until is not None and self._until <= now:
+                raise DoorError("no_answer", "the agent does not answer")
+            return Effects()
+        late = self._outstanding.late(now)
+        why = DoorError("no_answer", f"the agent has not answered within {self._answer_timeout:g} s")
+        return Effects(answers=[_unanswered(question, why) for question in late], leave=bool(late))
+
+    def end(self) -> Effects:
+        """Forget the connection: it has ended. Only what was registered is told to be lost."""
+        was_registered = self.registered
+        self.registered = self.serving = False
+        self.welcome, self._until = None, None
+        if not was_registered:
+            return Effects()
+        questions, events = self._outstanding.lose()
+        why = DoorError("lost", "the connection to the agent has ended before it answered")
+        return Effects(answers=[_unanswered(question, why) for question in questions], events=events)
+
+    def _greeted(self, message: Message) -> Effects:
+        """Hear the one message that must come now. A Reply with a problem may come instead of it."""
+        self._must_go_on()
+        if isinstance(message, _doorproto.Event):
+            self._early.append(message)
+            return Effects()
+        if isinstance(message, _doorproto.Reply) and (problem := problem_of(message.problem)):
+            raise problem
+        wanted = _doorproto.Welcome if self.welcome is None else _doorproto.Reply
+        if not isinstance(message, wanted):
+            raise BadFrame(f"{message.DESCRIPTOR.name} came where {wanted.__name__} was due")
+        if self.welcome is None:
+            if message.version != PROTOCOL_VERSION:
+                raise DoorError(
+                    "version", f"the agent speaks version {message.version}, this client {PROTOCOL_VERSION}"
+                )
+            self.welcome = message
+        return self._repeat()
+
+    def _repeat(self) -> Effects:
+        """Say the next thing that was said before; after the last one the connection is registered."""
+        if self._repeated == len(self._said):
+            effects = self._happened(self._early)
+            self.registered, self._until = True, None
+            return effects
+        statement = self._said[self._repeated]
+        self._repeated += 1
+        message = statement.message(self._agent_pid)
+        message.request = next(self._requests)
+        return Effects(send=[Outgoing(_frame(message), statement.descriptor)])
+
+    def _must_go_on(self) -> None:
+        if self.closing:
+            raise self.absent()
+
+    def _answered(self, reply: Message, now: float) -> Effects:
+        problem = problem_of(reply.problem)
+        question = self._outstanding.answered(reply)
+        if question is None:
+            return Effects(complaint=problem)
+        if problem is not None and question.states is not None:
+            self._said.remove(question.states)
+        outcome = problem or reply
+        effects = self._given_up(question, outcome, now) if question.abandoned else Effects()
+        effects.answers.append((question, outcome))
+        return effects
+
+    def _given_up(self, question: Question, outcome: Message | DoorError, now: float) -> Effects:
+        """See to the end of an answered question that nobody waits for."""
+        begun = question.begins
+        if begun is None:
+            return Effects()
+        if isinstance(outcome, DoorError):
+            told_otherwise = outcome.code == "no_answer"  # it stays held until the connection ends
+            return Effects() if told_otherwise else Effects(events=list(ended(begun, outcome)))
+        if not self.registered or not self._outstanding.holds(begun):
+            return Effects()  # its end was told
+        transfer, accepted = begun
+        cancel = _doorproto.Cancel(**{"accepted" if accepted else "offered": transfer})
+        return Effects(send=[self._ask(cancel, Question(Unheard()), now, None)])
+
+    def _happened(self, messages: list[Message]) -> Effects:
+        events = [event for message in messages for event in events_of(message)]
+        for event in events:
+            self._outstanding.happened(event)
+            if event.kind in (EventKind.SERVING, EventKind.FENCED):
+                self.serving = event.kind is EventKind.SERVING
+        # After FENCED the end of the connection follows, and tells of it once.
+        return Effects(events=[event for event in events if event.kind is not EventKind.FENCED])
+
+
+def _unanswered(question: Question, why: DoorError) -> tuple[Question, Message | DoorError]:
+    """Settle a question without the agent. What was stated is no failure: it will be said again."""
+    return question, _doorproto.Reply() if question.states is not None else why
+
+
+def _frame(message: Message) -> bytes:
+    try:
+        return frame(message)
+    except BadFrame as error:
+        raise DoorError("malformed", str(error)) from None

@@ -1,0 +1,241 @@
+"""Keeps one connection of an engine registered with its agent, by a thread.
+
+The thread connects, reads, and waits before it tries again; what is said and
+heard, and what follows from it, `_conversation` has.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from meridian._backoff import FAREWELL, NOT_REGISTERED, Backoff, as_door_error
+from meridian._conversation import Conversation, Effects
+from meridian._doorevent import DoorError, Event
+from meridian._doorlink import Link
+from meridian._doorproto import Message
+from meridian._outstanding import HandOff, Question
+from meridian._statement import Statement
+
+_log: Final = logging.getLogger("meridian.door")
+
+
+class Registration:
+    """A connection that is kept. Any thread may call its methods."""
+
+    def __init__(
+        self, socket: str, hello: Message, tell: Callable[[Event], None], answer_timeout: float
+    ) -> None:
+        self._socket = socket
+        self._engine: str = hello.engine
+        self._tell = tell
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name=f"door {self._engine}", daemon=True)
+        self._stating = threading.Lock()  # held around one statement, so that they keep their order
+        self._first: Future[None] = Future()  # how the first attempt went
+
+        self._changed = threading.Condition()  # protects the rest
+        self._conversation = Conversation(hello, answer_timeout)
+        self._link: Link | None = None  # what the conversation goes over
+
+    # What callers do.
+
+    def open(self, required: bool) -> None:
+        """Register. Where the agent is not required to be there, it may come later."""
+        self._thread.start()
+        if required:
+            self._first.result()  # the thread's own deadlines bound it
+
+    def close(self, timeout: float) -> None:
+        """Leave, and return when the memory is the engine's own again."""
+        self.must_not_be_told()
+        with self._changed:
+            self._conversation.closing = True
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                raise DoorError(
+                    "held", f"after {timeout:g} s the agent has not let go of the memory", "close again"
+                )
+        with self._changed:
+            if self._wake >= 0:
+                os.close(self._wake)
+                self._wake = -1
+
+    @property
+    def serving(self) -> bool:
+        with self._changed:
+            return self._conversation.serving
+
+    def welcome(self) -> Message:
+        """Return what the agent that the engine serves with said of itself."""
+        with self._changed:
+            return self._conversation.serving_agent()
+
+    def wait_serving(self, timeout: float) -> None:
+        self.must_not_be_told()
+        talk = self._conversation
+        with self._changed:
+            if not self._changed.wait_for(lambda: talk.serving or talk.closing, timeout) or talk.closing:
+                raise talk.absent()
+
+    def state(self, statement: Statement) -> None:
+        """Say what this connection is, now if the agent is there, and whenever it comes back."""
+        self.must_not_be_told()
+        with self._stating:
+            question, answer = _question()
+            with self._changed:
+                self._expect_an_answer()
+                outgoing = self._conversation.state(statement, question, time.monotonic())
+                link = self._link
+            if outgoing is None or link is None:
+                return  # the thread says it
+            link.send(*outgoing)
+            answer.result()
+
+    def ask(self, message: Message, holds: HandOff | None = None) -> Future[Message]:
+        """Send a request; its future is answered, or fails, in bounded time. This does not wait."""
+        question, answer = _question()
+        with self._changed:
+            self._expect_an_answer()
+            outgoing = self._conversation.ask(message, question, time.monotonic(), holds)
+            link = self._link
+        if link is not None:
+            link.send(*outgoing)
+        return answer
+
+    def say(self, message: Message) -> None:
+        """Send what is not answered. Where it cannot be told, nobody misses it."""
+        with self._changed:
+            outgoing = self._conversation.say(message)
+            link = self._link
+        if outgoing is not None and link is not None:
+            link.send(*outgoing)
+
+    def must_not_be_told(self) -> None:
+        """Refuse a call that waits, from the thread that it would wait for."""
+        if threading.current_thread() is self._thread:
+            raise DoorError("order", "a function that is told of events must not wait for the agent")
+
+    def _expect_an_answer(self) -> None:
+        """Let the thread see a deadline where there was none."""
+        if self._conversation.registered and self._conversation.deadline() is None:
+            os.eventfd_write(self._wake, 1)
+
+    # What the thread does.
+
+    def _run(self) -> None:
+        try:
+            self._keep()
+        finally:
+            with self._changed:
+                self._conversation.closing = True  # also where this thread has failed
+            if not self._first.done():
+                self._first.set_exception(self._conversation.absent())
+            self._end()
+
+    def _keep(self) -> None:
+        backoff = Backoff(self._engine, self._socket)
+        while not self._conversation.closing:
+            try:
+                link = self._register()
+            except NOT_REGISTERED as error:
+                if not self._first.done():
+                    self._first.set_exception(as_door_error(error, self._socket))
+                self._sleep(backoff.failed(error))
+                continue
+            if not self._first.done():
+                self._first.set_result(None)
+            backoff.succeeded()
+            self._read(link)
+            self._end()
+            link.close()
+            self._sleep(backoff.pause())
+
+    def _sleep(self, seconds: float) -> None:
+        if self._conversation.closing:
+            return
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        if poll.poll(seconds * 1000):
+            os.eventfd_read(self._wake)
+
+    def _register(self) -> Link:
+        """Connect and say everything."""
+        link, talk = Link(self._socket, self._wake), self._conversation
+        try:
+            with self._changed:
+                self._link = link
+            self._follow(lambda now: talk.begin(link.agent_pid(), now))
+            while not talk.registered:
+                self._hear(link.receive(talk.deadline()))
+        except BaseException:
+            link.leave()
+            link.drain(time.monotonic() + FAREWELL)
+            self._end()
+            link.close()
+            raise
+        return link
+
+    def _read(self, link: Link) -> None:
+        """Take what comes, until the connection ends."""
+        receive = link.receive
+        while True:
+            if self._conversation.closing:
+                link.leave()
+            try:
+                self._hear(receive(self._deadline()))
+            except EOFError as error:
+                _log.debug("engine %s: %s", self._engine, error)
+                return
+            except ValueError as error:
+                _log.warning("engine %s: the agent says what cannot be read: %s", self._engine, error)
+                link.leave()
+                receive = link.discard
+
+    def _deadline(self) -> float | None:
+        with self._changed:
+            return self._conversation.deadline()
+
+    def _hear(self, message: Message | None) -> None:
+        """Take a message, or that none came."""
+        if message is not None:
+            self._follow(lambda now: self._conversation.take(message, now))
+        self._follow(self._conversation.tick)
+
+    def _end(self) -> None:
+        """Tell everything that the end of a connection means."""
+        self._follow(lambda now: self._conversation.end())
+        with self._changed:
+            self._link = None
+
+    def _follow(self, step: Callable[[float], Effects]) -> None:
+        """Take a step of the conversation, and do what follows."""
+        with self._changed:
+            effects, link = step(time.monotonic()), self._link
+            self._changed.notify_all()
+        if link is not None:
+            for outgoing in effects.send:
+                link.send(*outgoing)
+            if effects.leave:
+                link.leave()
+        if effects.complaint is not None:
+            _log.warning("engine %s: the agent ends the connection: %s", self._engine, effects.complaint)
+        for question, outcome in effects.answers:
+            question.settle(outcome)
+        for event in effects.events:
+            self._tell(event)
+
+
+def _question() -> tuple[Question, Future[Message]]:
+    answer: Future[Message] = Future()
+    answer.set_running_or_notify_cancel()  # what was sent cannot be unsent
+    return Question(answer), answer

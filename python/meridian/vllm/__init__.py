@@ -1,0 +1,47 @@
+"""Meridian for vLLM: prefill and decode on different servers, every hand-off checked.
+
+`Connector` is a KV connector that vLLM loads by its module's name::
+
+    vllm serve MODEL --kv-transfer-config '{
+        "kv_connector": "Connector", "kv_connector_module_path": "meridian.vllm",
+        "kv_role": "kv_producer", "engine_id": "prefill-0", "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {"state_dir": "/var/lib/meridian", "agent": "prefill"}}'
+
+`settings` says what the extra configuration may hold. One Connector is vLLM's
+scheduler's half, one in each worker the other::
+
+    engine core                            worker, one for each rank
+    ┌───────────────────────────────┐      ┌───────────────────────────┐
+    │ scheduler: decides, remembers │ step │ memory: what is lent      │
+    │ handoffs:  who waits for what ╪═════►│ reports: what vLLM hears  │
+    │ Door(control)                 │      │ Door(rank)                │
+    └───────╥───────────────────────┘      └───────╥───────────────────┘
+            ╚══════════ the agent of this host ════╝
+
+vLLM hears of completions from workers alone, while requests are known to the
+scheduler's half. So that half tells the workers with every step which requests
+have ended, and they report just those; a worker that heard from the agent
+itself that a cache is there reports it sooner. Either way once.
+
+Offers are of whole prompts. vLLM hands out what a connector says of a request
+with the request's end and not before, so no decode server could have a ticket
+while the prompt is still being computed: offering layer by layer would bring
+nothing.
+
+The package can be imported without vLLM; `Connector` cannot.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from meridian.vllm.connector import Connector
+
+__all__ = ["Connector"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Connector":
+        from meridian.vllm.connector import Connector
+
+        return Connector
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,232 @@
+"""What vLLM loads."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import Any, Final, Literal
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    SupportsHMA,
+)
+from vllm.v1.request import RequestStatus
+
+from meridian.door import Control, Door, DoorError, Rank
+from meridian.vllm.handoffs import Step
+from meridian.vllm.memory import regions
+from meridian.vllm.model import Model
+from meridian.vllm.reports import Report
+from meridian.vllm.scheduler import SchedulerHalf
+from meridian.vllm.settings import Settings
+from meridian.vllm.stats import Metrics, Stats
+from meridian.vllm.worker import WorkerHalf
+
+try:
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
+except ImportError:  # an older vLLM, as 0.25: a failed load is told by its blocks alone
+    KVConnectorTransferResults = None
+
+# Heads before tokens, by the name that this vLLM has for it.
+_LAYOUT: Final = "LBHNC" if find_spec("vllm.v1.kv_cache_layout") else "HND"
+
+_CLOSING: Final = 5.0
+"""How long an agent that hangs may delay the end of a process, in seconds."""
+
+_ROLES: Final[dict[str, Literal["prefill", "decode", "both"]]] = {
+    "kv_producer": "prefill",
+    "kv_consumer": "decode",
+    "kv_both": "both",
+}
+
+_log: Final = logging.getLogger("meridian.vllm")
+
+
+class Orders(KVConnectorMetadata):  # type: ignore[misc]
+    """A step, on its way from the scheduler's half to the workers'."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+
+
+class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+    """Hands KV caches off between vLLM servers, through the agents of their hosts."""
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        _log_like_vllm()
+        self._settings = Settings.read(self._kv_transfer_config.kv_connector_extra_config)
+        self._model = Model(vllm_config, kv_cache_config)
+        self._door: Door | None = None
+        self._scheduler: SchedulerHalf | None = None
+        self._worker: WorkerHalf | None = None
+        self._indexes: dict[str, int] = {}
+        if role is KVConnectorRole.SCHEDULER:
+            self._open_control()
+
+    def _open_control(self) -> None:
+        cut = self._model.cut()
+        config, consumes = self._kv_transfer_config, self._kv_transfer_config.is_kv_consumer
+        if consumes and len(cut.groups) > 1 and KVConnectorTransferResults is None:
+            consumes = False
+            _log.warning("with several groups of layers this vLLM cannot hear of failed loads: none is tried")
+        half = SchedulerHalf(
+            self._settings,
+            cut,
+            produces=config.is_kv_producer,
+            consumes=consumes,
+            by_layers=self._model.one_step_at_a_time,
+        )
+        door = Door(
+            self._settings.socket,
+            config.engine_id,
+            control=Control(self._settings.url, _ROLES[config.kv_role], self._model.name),
+            on_event=half.happened,
+        )
+        self._open(door)
+        door.publish(cut.publication)
+        half.attach(door)
+        self._scheduler = half
+
+    def _open(self, door: Door) -> None:
+        self._door = door
+        door.open(required=self._settings.agent_required)
+
+    # The scheduler's half.
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
+        assert self._scheduler is not None
+        return self._scheduler.matched_tokens(request, num_computed_tokens)
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        assert self._scheduler is not None
+        self._scheduler.allocated(request, blocks.get_block_ids(), num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
+        assert self._scheduler is not None
+        if self._scheduler.has_promised:  # else no request of the step is looked at
+            for request, end, new_block_ids in _computed(scheduler_output):
+                self._scheduler.scheduled(request, end, new_block_ids)
+        return Orders(self._scheduler.step(idle=scheduler_output.total_num_scheduled_tokens == 0))
+
+    def update_connector_output(self, connector_output: Any) -> None:
+        assert self._scheduler is not None
+        self._scheduler.reported(connector_output.finished_recving or ())
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
+        return self.request_finished_all_groups(request, (block_ids,))
+
+    def request_finished_all_groups(
+        self, request: Any, block_ids: tuple[list[int], ...]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        assert self._scheduler is not None
+        complete = request.status in (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
+        return self._scheduler.finished(request, block_ids, complete=complete)
+
+    def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
+        return tuple(range(len(self._kv_cache_config.kv_cache_groups)))
+
+    # The worker's half.
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        from vllm.distributed.parallel_state import get_pp_group, get_tp_group
+
+        layers, shares = self._model.share()
+        lent = regions(layers, shares, kv_caches)
+        index = get_pp_group().rank_in_group * self._model.tp + get_tp_group().rank_in_group
+        engine = self._kv_transfer_config.engine_id
+        door = Door(self._settings.socket, engine, rank=Rank(index, self._model.ranks))
+        self._open(door)
+        self._indexes = {layer.name: layer.index for layer in layers}
+        self._worker = WorkerHalf(door, len(layers))
+        self._worker.lend(lent)
+
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        super().bind_connector_metadata(connector_metadata)
+        if self._worker is not None and isinstance(connector_metadata, Orders):
+            self._worker.told(connector_metadata.step)
+
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Do nothing: the scheduler's half has asked for what is to be loaded."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Do nothing: a request runs when all of its cache is there."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
+        """Tell how far the step is; what is offered stays where it is."""
+        index = self._indexes.get(layer_name)
+        if self._worker is not None and index is not None:
+            self._worker.saved(index)
+
+    def wait_for_save(self) -> None:
+        """Do nothing: what is offered stays where it is."""
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str] | None, set[str] | None]:
+        report = self._report()
+        return report.sent or None, report.received or None
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
+        report = self._report()
+        results = KVConnectorTransferResults(finished_sending=report.sent, finished_recving=report.received)
+        if len(self._kv_cache_config.kv_cache_groups) > 1:  # then numbers of blocks do not say whose they are
+            results.failed_recving = report.failed
+        return results
+
+    def _report(self) -> Report:
+        return self._worker.report() if self._worker is not None else Report()
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        return self._worker.take_invalid_blocks() if self._worker is not None else set()
+
+    # Both.
+
+    def get_kv_connector_stats(self) -> Stats | None:
+        counted = self._scheduler.tally.take() if self._scheduler is not None else {}
+        return Stats(data=counted) if counted else None
+
+    def shutdown(self) -> None:
+        if self._door is not None:
+            with contextlib.suppress(DoorError):  # the end of the process ends it
+                self._door.close(_CLOSING)
+
+    @classmethod
+    def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
+        return _LAYOUT
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Stats | None:
+        return Stats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: Any
+    ) -> Metrics:
+        return Metrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+def _computed(output: Any) -> Iterator[tuple[str, int, Sequence[Sequence[int]] | None]]:
+    """Go through what a step computes: the request, up to which token, the blocks that it got for that.
+
+    Of requests that begin, or begin again, blocks were told with their allocation.
+    """
+    counts: dict[str, int] = output.num_scheduled_tokens
+    for new in output.scheduled_new_reqs:
+        yield new.req_id, new.num_computed_tokens + counts[new.req_id], None
+    cached = output.scheduled_cached_reqs
+    for request, had, blocks in zip(
+        cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True
+    ):
+        yield request, had + counts[request], None if request in cached.resumed_req_ids else blocks
+
+
+def _log_like_vllm() -> None:
+    """Write what this package logs where vLLM writes its own."""
+    ours, theirs = logging.getLogger("meridian"), logging.getLogger("vllm")
+    if not ours.handlers:
+        ours.handlers = list(theirs.handlers)
+        ours.setLevel(theirs.level)
+        ours.propagate = False

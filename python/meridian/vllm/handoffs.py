@@ -1,0 +1,349 @@
+"""Which requests wait for which hand-offs. No clock, no I/O: the scheduler's half feeds it.
+
+Of an intake, whose blocks vLLM keeps until a worker reports the request::
+
+              taken          Ready
+    asked ───────────► moving ─────────────────────────────────► over ──reported──► (forgotten)
+      │ └── no answer      └── Failed ──► broken ── Freed ────────▲
+      │        └──► doubtful ── Fenced ───────────────────────────┤
+      └── refused ────────────────────────────────────────────────┘
+
+An intake that nobody wants any more (the client is gone, its time is over) is
+cancelled, and goes on as before: its blocks are vLLM's again when the agent
+says so, not when somebody lost patience.
+
+An offer's blocks are vLLM's again at Freed, or when the agent refuses it. Of one
+that was made while its prompt is computed they are vLLM's own until the request is
+finished, whatever becomes of the offer.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from meridian._doorevent import DoorError, Event, EventKind
+
+NO_ANSWER: Final = "no_answer"
+
+_MAX_ACCEPTED: Final = 1 << 13
+"""How many transfers are remembered, so that none is accepted twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """An intake that workers may hear of."""
+
+    transfer: bytes
+    blocks: tuple[int, ...]
+    """Those that it fills. Empty where vLLM has several groups of them, whose numbers say nothing alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What workers are told with one step of the engine."""
+
+    watches: dict[str, Watch] = field(default_factory=dict)
+    """Requests that wait from now on."""
+    landed: tuple[str, ...] = ()
+    """Requests whose cache is there."""
+    failed: tuple[str, ...] = ()
+    """Requests whose cache will not come."""
+    freed: tuple[str, ...] = ()
+    """Requests whose offered blocks are free."""
+    computing: tuple[bytes, ...] = ()
+    """Transfers that are offered, and whose layers are computed in this step."""
+    idle: bool = False
+    """Nothing is computed in this step: vLLM steps only to hear of hand-offs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a hand-off ended, for logs and figures."""
+
+    request: str
+    transfer: bytes
+    accepted: bool
+    seconds: float
+    tokens: int
+    problem: DoorError | None
+    abandoned: bool
+    """Nobody waited for it any more."""
+    begun: bool
+    """The agent had taken it up, so that its ticket is this engine's to give back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The agent is to be told that something is not wanted any more."""
+
+    transfer: bytes
+    accepted: bool
+
+
+class _Phase(enum.Enum):
+    ASKED = "asked"
+    MOVING = "moving"
+    BROKEN = "broken"
+    DOUBTFUL = "doubtful"
+    OVER = "over"
+
+
+@dataclass(slots=True)
+class _Intake:
+    request: str
+    transfer: bytes
+    tokens: int
+    began: float
+    deadline: float
+    phase: _Phase = _Phase.ASKED
+    problem: DoorError | None = None
+    unwanted: bool = False
+    abandoned: bool = False
+    """Unwanted because the request is finished."""
+    told: bool = False
+    """Workers know how it ended."""
+    begun: bool = False
+
+
+@dataclass(slots=True)
+class _Offer:
+    request: str
+    transfer: bytes
+    tokens: int
+    began: float
+    deadline: float
+    computing: bool
+    """Its request is not finished."""
+    unwanted: bool = False
+
+
+class Handoffs:
+    """Every hand-off whose blocks vLLM does not have back."""
+
+    def __init__(self) -> None:
+        self._intakes: dict[str, _Intake] = {}
+        self._moving: dict[bytes, _Intake] = {}
+        self._accepted: OrderedDict[bytes, None] = OrderedDict()
+        self._offers: dict[bytes, _Offer] = {}
+        self._watches: dict[str, Watch] = {}
+        self._freed: list[str] = []
+        self._computing: list[bytes] = []
+        self._taken: set[bytes] = set()
+        """Transfers that somebody has, and whose requests are not finished."""
+        self._cancels: list[Cancel] = []
+        self._endings: list[Ending] = []
+
+    # Intakes.
+
+    def accept(self, request: str, watch: Watch, tokens: int, now: float, *, deadline: float) -> None:
+        """Begin an intake, right before the agent is asked for it."""
+        assert request not in self._intakes and watch.transfer not in self._accepted
+        intake = _Intake(request, watch.transfer, tokens, now, deadline)
+        self._intakes[request] = self._moving[watch.transfer] = intake
+        self._watches[request] = watch
+        self._accepted[watch.transfer] = None
+        if len(self._accepted) > _MAX_ACCEPTED:
+            self._accepted.popitem(last=False)
+
+    def is_moving(self, transfer: bytes) -> bool:
+        """Say whether a transfer is on its way already, for another request."""
+        return transfer in self._moving
+
+    def was_accepted(self, transfer: bytes) -> bool:
+        """Say whether a transfer was accepted before.
+
+        The agent would refuse it. It must not even be asked: what a rank hears
+        late of the first time would be taken for the second.
+        """
+        return transfer in self._accepted
+
+    def taken(self, request: str) -> None:
+        """Hear that the agent has begun."""
+        intake = self._intakes.get(request)
+        if intake is not None and intake.phase is _Phase.ASKED:
+            intake.phase, intake.begun = _Phase.MOVING, True
+            if intake.unwanted:
+                self._cancels.append(Cancel(intake.transfer, True))
+
+    def refused(self, request: str, problem: DoorError, now: float) -> None:
+        """Hear that the agent does not begin, or that it does not answer."""
+        intake = self._intakes.get(request)
+        if intake is None or intake.phase is not _Phase.ASKED:
+            return
+        intake.problem = problem
+        if problem.code == NO_ANSWER:
+            intake.phase = _Phase.DOUBTFUL  # until the connection has ended
+        else:
+            self._over(intake, now)
+
+    def abandon(self, request: str) -> bool:
+        """Hear that a request is finished; return whether its blocks wait for an intake to end."""
+        intake = self._intakes.get(request)
+        if intake is None:
+            return False
+        intake.abandoned = True
+        self._unwant(intake)
+        return True
+
+    def _unwant(self, intake: _Intake) -> None:
+        if not intake.unwanted:
+            intake.unwanted = True
+            if intake.phase is _Phase.MOVING:
+                self._cancels.append(Cancel(intake.transfer, True))
+
+    def _over(self, intake: _Intake, now: float) -> None:
+        intake.phase = _Phase.OVER
+        del self._moving[intake.transfer]
+        self._end(intake, True, now, intake.problem)
+
+    # Offers.
+
+    def offer(
+        self,
+        request: str,
+        transfer: bytes,
+        tokens: int,
+        now: float,
+        *,
+        deadline: float,
+        computing: bool = False,
+    ) -> None:
+        """Begin an offer, right before the agent hears of it. `computing`: in the next step."""
+        assert transfer not in self._offers
+        self._offers[transfer] = _Offer(request, transfer, tokens, now, deadline, computing)
+        if computing:
+            self._computing.append(transfer)
+
+    def finish(self, transfer: bytes, *, wanted: bool) -> tuple[bool, bool]:
+        """Hear that an offer's request is finished.
+
+        Return whether its blocks wait for the offer to end, and whether the
+        offer stands or was taken.
+        """
+        taken = transfer in self._taken
+        self._taken.discard(transfer)
+        offer = self._offers.get(transfer)
+        if offer is None:
+            return False, taken
+        offer.computing = False
+        if not wanted:
+            self._withdraw(offer)
+        return True, True
+
+    def _withdraw(self, offer: _Offer) -> None:
+        if not offer.unwanted:
+            offer.unwanted = True
+            self._cancels.append(Cancel(offer.transfer, False))
+
+    def is_offered(self, transfer: bytes) -> bool:
+        """Say whether an offer of that id stands."""
+        return transfer in self._offers
+
+    def declined(self, transfer: bytes, problem: DoorError, now: float) -> None:
+        """Hear that the agent does not take an offer. Where it did not answer, Freed comes."""
+        if problem.code != NO_ANSWER:
+            self._free(transfer, problem, now)
+
+    def _free(self, transfer: bytes, problem: DoorError | None, now: float) -> None:
+        offer = self._offers.pop(transfer, None)
+        if offer is not None:
+            if not offer.computing:
+                self._freed.append(offer.request)
+            elif problem is None:
+                self._taken.add(transfer)
+            self._end(offer, False, now, problem)
+
+    # Both.
+
+    def happened(self, event: Event, now: float) -> None:
+        """Hear of an event at the door. What is late, or came before, changes nothing."""
+        if event.kind is EventKind.FENCED:
+            for intake in list(self._moving.values()):
+                if intake.phase is _Phase.DOUBTFUL:
+                    self._over(intake, now)
+        elif not event.accepted:
+            if event.kind is EventKind.FREED:
+                self._free(event.transfer, event.problem, now)
+        elif (found := self._moving.get(event.transfer)) is not None:
+            self._intake_event(found, event, now)
+
+    def _intake_event(self, intake: _Intake, event: Event, now: float) -> None:
+        # An event may be heard before the answer that it follows: whoever asks looks at
+        # the answer only after asking, and by then all may be over.
+        running = intake.phase in (_Phase.ASKED, _Phase.MOVING)
+        intake.begun = True
+        if event.kind is EventKind.READY and running:
+            self._over(intake, now)
+        elif event.kind is EventKind.FAILED and running:
+            intake.phase = _Phase.BROKEN
+            intake.problem = event.problem or DoorError("move", "the agent does not say why")
+        elif event.kind is EventKind.FREED and (running or intake.phase is _Phase.BROKEN):
+            intake.problem = intake.problem or event.problem or DoorError("move", "the agent gave up")
+            self._over(intake, now)
+
+    def lose_patience(self, now: float) -> None:
+        """Cancel what takes longer than it may."""
+        for intake in self._moving.values():
+            if now >= intake.deadline:
+                self._unwant(intake)
+        for offer in self._offers.values():
+            if now >= offer.deadline:
+                self._withdraw(offer)
+
+    def reported(self, received: Iterable[str], now: float) -> None:
+        """Hear for which requests all workers have reported the end."""
+        for request in received:
+            intake = self._intakes.pop(request, None)
+            if intake is None:
+                continue
+            if intake.phase is not _Phase.OVER:  # workers heard Ready sooner
+                self._over(intake, now)
+
+    @property
+    def intakes(self) -> int:
+        """How many requests' blocks wait for an intake."""
+        return len(self._intakes)
+
+    @property
+    def offers(self) -> int:
+        """How many requests' blocks are offered."""
+        return len(self._offers)
+
+    # What follows from it.
+
+    def take_step(self, *, idle: bool) -> Step:
+        """Return what workers have not been told yet."""
+        ended = [i for i in self._intakes.values() if i.phase is _Phase.OVER and not i.told]
+        for intake in ended:
+            intake.told = True
+        step = Step(
+            watches=self._watches,
+            landed=tuple(i.request for i in ended if i.problem is None),
+            failed=tuple(i.request for i in ended if i.problem is not None),
+            freed=tuple(self._freed),
+            computing=tuple(self._computing),
+            idle=idle,
+        )
+        self._watches, self._freed, self._computing = {}, [], []
+        return step
+
+    def take_cancels(self) -> list[Cancel]:
+        """Return what the agent has to be told."""
+        cancels, self._cancels = self._cancels, []
+        return cancels
+
+    def take_endings(self) -> list[Ending]:
+        """Return what has ended since the last time."""
+        endings, self._endings = self._endings, []
+        return endings
+
+    def _end(self, of: _Intake | _Offer, accepted: bool, now: float, problem: DoorError | None) -> None:
+        abandoned = isinstance(of, _Intake) and of.abandoned
+        begun = isinstance(of, _Offer) or of.begun
+        self._endings.append(
+            Ending(of.request, of.transfer, accepted, now - of.began, of.tokens, problem, abandoned, begun)
+        )

@@ -1,0 +1,173 @@
+"""What vLLM's own configuration says of its KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec, SlidingWindowSpec
+
+from meridian.publication import Layer, Publication, Scope
+from meridian.vllm.cut import CachedLayer, Cut, arrange, in_memory
+from meridian.vllm.memory import Share
+
+_DTYPES: Final = {
+    "torch.float32": "fp32",
+    "torch.float16": "fp16",
+    "torch.bfloat16": "bf16",
+    "torch.float8_e4m3fn": "fp8_e4m3",
+    "torch.float8_e5m2": "fp8_e5m2",
+    "torch.int8": "int8",
+}
+
+
+class Model:
+    """One model as one vLLM serves it. ValueError: its KV cache cannot be handed off, and why."""
+
+    def __init__(self, vllm_config: Any, kv_cache_config: Any) -> None:
+        self._config = vllm_config
+        parallel = vllm_config.parallel_config
+        for what in ("decode_context_parallel_size", "prefill_context_parallel_size"):
+            if (ranks := getattr(parallel, what, 1)) > 1:
+                raise ValueError(f"{what} is {ranks}: context parallelism is not handed off yet")
+        self.tp: int = parallel.tensor_parallel_size
+        self.pp: int = parallel.pipeline_parallel_size
+        self._blocks: int = kv_cache_config.num_blocks
+        self._specs = dict(_specs(kv_cache_config))
+        if not self._specs:
+            raise ValueError("this model has no KV cache")
+        for name, (_, spec) in self._specs.items():
+            _check_kind(name, spec)
+        self._block_tokens: int = _same("block size", [s.block_size for _, s in self._specs.values()])
+        self._dtype: Any = _same("dtype", [s.dtype for _, s in self._specs.values()])
+        self._layers = [
+            CachedLayer(name, _index(name), group, self._layer(name, spec))
+            for name, (group, spec) in self._specs.items()
+        ]
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        served = self._config.model_config.served_model_name
+        found: str = (served[0] if isinstance(served, list) else served) or self._config.model_config.model
+        return found
+
+    @property
+    def ranks(self) -> int:
+        return self.tp * self.pp
+
+    @property
+    def one_step_at_a_time(self) -> bool:
+        """Whether a step's requests are finished before another step takes blocks from anybody."""
+        return self.pp == 1 and not getattr(self._config.scheduler_config, "async_scheduling", False)
+
+    def cut(self) -> Cut:
+        """Return what all its ranks cache together."""
+        if self.pp > 1:
+            return self._staged()
+        ordered, groups = arrange(self._layers)
+        return Cut(self._publication([cached.layer for cached in ordered], ()), groups)
+
+    def _staged(self) -> Cut:
+        """The scheduler knows the layers of one stage alone: all others must be like them."""
+        from vllm.distributed.utils import get_pp_indices
+
+        layer = _same("layer", [cached.layer for cached in self._layers])
+        count: int = self._config.model_config.get_total_num_hidden_layers()
+        bounds = [get_pp_indices(count, stage, self.pp) for stage in range(self.pp)]
+        return Cut(self._publication([layer] * count, tuple(end - first for first, end in bounds)), (0,))
+
+    def _publication(self, layers: list[Layer], stages: tuple[int, ...]) -> Publication:
+        dtype = _DTYPES.get(str(self._dtype))
+        if dtype is None:
+            raise ValueError(f"a KV cache of {self._dtype} cannot be handed off")
+        return Publication(
+            dtype=dtype,
+            layers=layers,
+            block_tokens=self._block_tokens,
+            blocks=self._blocks,
+            tp=self.tp,
+            stages=stages,
+            layout="LBHNC",
+            packing=self._packing(dtype),
+            scope=Scope(model=self.name, revision=self._revision()),
+        )
+
+    def share(self) -> tuple[list[CachedLayer], list[Share]]:
+        """Return what this rank caches, in the order of its memory."""
+        ordered = in_memory(sorted(self._layers, key=lambda cached: cached.index))
+        shares = [
+            Share(self._blocks, self._block_tokens, self._specs[c.name][1].num_kv_heads, c.layer.head_dim)
+            for c in ordered
+        ]
+        return ordered, shares
+
+    def _layer(self, name: str, spec: Any) -> Layer:
+        values = getattr(spec, "head_size_v", None)
+        if values is not None and values != spec.head_size:
+            raise ValueError(f"{name} has keys of {spec.head_size} and values of {values} elements")
+        total: int = self._config.model_config.get_total_num_kv_heads()
+        heads = spec.num_kv_heads * self.tp
+        if spec.num_kv_heads == 1 and total < self.tp:
+            heads = total  # ranks hold copies
+        window = spec.sliding_window if isinstance(spec, SlidingWindowSpec) else 0
+        return Layer(kv_heads=heads, head_dim=spec.head_size, window_tokens=window)
+
+    def _packing(self, dtype: str) -> str:
+        """Name the order of elements within a block.
+
+        On CPU it depends on the instructions that the kernels use, and a
+        release of vLLM may change it.
+        """
+        from vllm.platforms import current_platform
+        from vllm.version import __version__
+
+        if not current_platform.is_cpu():
+            return "plain"
+        from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
+
+        cache = self._config.cache_config
+        head_dims = {cached.layer.head_dim for cached in self._layers}
+        isas = {
+            _get_attn_isa(self._config.model_config.dtype, self._block_tokens, head_dim, cache.cache_dtype)
+            for head_dim in head_dims
+        }
+        return f"head:cpu_attn-{'+'.join(sorted(isas))}-{dtype}-block{self._block_tokens}-vllm{__version__}"
+
+    def _revision(self) -> str:
+        """Tell apart what goes by one name: a revision, and what the model's own configuration says."""
+        from blake3 import blake3
+
+        model = self._config.model_config
+        described = {
+            key: value
+            for key, value in model.hf_config.to_dict().items()
+            if not key.startswith("_") and key != "transformers_version"
+        }
+        text = repr(sorted((key, repr(value)) for key, value in described.items()))
+        return f"{model.revision or ''}+{blake3(text.encode()).hexdigest()[:16]}"
+
+
+def _specs(kv_cache_config: Any) -> Iterator[tuple[str, tuple[int, Any]]]:
+    for number, group in enumerate(kv_cache_config.kv_cache_groups):
+        each = getattr(group.kv_cache_spec, "kv_cache_specs", None)  # layers of one kind, of several sizes
+        for name in group.layer_names:
+            yield name, (number, group.kv_cache_spec if each is None else each[name])
+
+
+def _check_kind(name: str, spec: Any) -> None:
+    if isinstance(spec, MLAAttentionSpec) or type(spec) not in (FullAttentionSpec, SlidingWindowSpec):
+        raise ValueError(f"{name} keeps a {type(spec).__name__}, which is not handed off yet")
+
+
+def _index(name: str) -> int:
+    numbers = [int(part) for part in name.split(".") if part.isdigit()]
+    if len(numbers) != 1:
+        raise ValueError(f"{name} does not say which layer it is")
+    return numbers[0]
+
+
+def _same(what: str, values: list[Any]) -> Any:
+    if any(value != values[0] for value in values):
+        raise ValueError(f"layers differ in their {what}: {sorted(set(map(str, values)))}")
+    return values[0]

@@ -1,0 +1,41 @@
+"""What a request's cache is of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meridian.publication import Scope
+
+
+def reads_cache(request: Any) -> bool:
+    """Say whether a request may start from a cache; one that wants its prompt's logprobs computes it all."""
+    return not getattr(request, "skip_reading_prefix_cache", False)
+
+
+def tokens_of(request: Any) -> Sequence[int] | None:
+    """Return the tokens of a vLLM request's prompt; None where they do not say what the prompt is."""
+    if getattr(request, "prompt_embeds", None) is not None:
+        return None
+    tokens: Sequence[int] | None = request.prompt_token_ids
+    return tokens or None
+
+
+def scope_of(request: Any) -> Scope:
+    """Return what else a vLLM request's cache depends on.
+
+    vLLM's hashes of blocks say all of this too, but differ from process to
+    process.
+    """
+    adapter = getattr(request, "lora_request", None)
+    media = getattr(request, "mm_features", None) or ()
+    return Scope(
+        adapter=adapter.lora_name if adapter is not None else "",
+        media="\n".join(f"{_place(feature)} {feature.identifier}" for feature in media),
+        salt=getattr(request, "cache_salt", None) or "",
+    )
+
+
+def _place(feature: Any) -> str:
+    place = feature.mm_position
+    return f"{place.offset}+{place.length}"

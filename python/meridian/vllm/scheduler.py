@@ -1,0 +1,392 @@
+"""The half of the connector that is with vLLM's scheduler."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from meridian._doorevent import DoorError, Event, EventKind
+from meridian.door import new_transfer
+from meridian.handoff import Accept, Offer
+from meridian.vllm.cut import Cut
+from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
+from meridian.vllm.leg import DecodeLeg, PrefillLeg, leg_of, params_of
+from meridian.vllm.prompt import reads_cache, scope_of, tokens_of
+from meridian.vllm.settings import Settings
+from meridian.vllm.tally import Tally
+
+_GRACE: Final = 2.0
+"""How much later than the agent this half loses patience, in seconds."""
+
+_log: Final = logging.getLogger("meridian.vllm")
+
+
+class ControlDoor(Protocol):
+    """What this half asks of a Door."""
+
+    @property
+    def serving(self) -> bool: ...
+    def mint(self, offer: Offer) -> bytes: ...
+    def offer_soon(self, offer: Offer) -> Future[bytes]: ...
+    def accept_soon(self, accept: Accept) -> Future[bytes]: ...
+    def withdraw_offer_soon(self, transfer: bytes) -> Future[None]: ...
+    def cancel_accept_soon(self, transfer: bytes) -> Future[None]: ...
+    def decline_ticket_soon(self, ticket: bytes) -> Future[None]: ...
+    def progress(self, transfer: bytes, layers: int) -> None: ...
+    def close(self, timeout: float = ...) -> None: ...
+
+
+@dataclass(slots=True)
+class _Prefill:
+    """A request whose prompt is computed here, promised to a decode server."""
+
+    request: Any
+    leg: PrefillLeg
+    block_ids: list[list[int]]
+
+
+class SchedulerHalf:
+    """Decides for each request whether its cache comes from elsewhere or goes there.
+
+    vLLM calls it from one thread. What the door's thread hears waits in an
+    inbox until then, so nothing here is locked.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cut: Cut,
+        *,
+        produces: bool,
+        consumes: bool,
+        by_layers: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take what does not change. `by_layers`: a prompt may be offered with its last step."""
+        self._settings, self._cut, self._clock = settings, cut, clock
+        self._produces, self._consumes, self._by_layers = produces, consumes, by_layers
+        self._door: ControlDoor | None = None
+        self._handoffs = Handoffs()
+        self._inbox: deque[Callable[[float], None]] = deque()
+        self._decided: set[str] = set()
+        """Requests with a ticket that were asked for, or never will be."""
+        self._tickets: dict[bytes, bytes] = {}
+        """Of intakes, by transfer."""
+        self._prefills: dict[str, _Prefill] = {}
+        """Requests that will be offered with their last step."""
+        self._ahead: dict[str, tuple[bytes, bytes]] = {}
+        """Transfer and ticket of requests that were offered, and are not finished."""
+        self._reasons: set[str] = set()
+        self.tally = Tally()
+
+    def attach(self, door: ControlDoor) -> None:
+        """Take the door, whose events go to `happened`."""
+        self._door = door
+
+    def happened(self, event: Event) -> None:
+        """Hear of an event, on any thread."""
+        if event.kind is EventKind.SERVING:
+            _log.info("the agent serves this engine: prompts are handed off")
+        elif event.kind is EventKind.FENCED:
+            _log.warning("the agent is lost: prompts are computed where they are decoded until it is back")
+        self._inbox.append(lambda now: self._event(event, now))
+
+    # What vLLM asks.
+
+    def matched_tokens(self, request: Any, computed: int) -> tuple[int | None, bool]:
+        """Return how many tokens can come from elsewhere beyond those that are computed."""
+        leg = self._decode_leg(request)
+        if leg is None or request.request_id in self._decided or not reads_cache(request):
+            return 0, False
+        self._hear()
+        if self._handoffs.is_moving(leg.transfer):
+            return None, False  # for a twin of this request, whose cache can be shared then
+        tokens = tokens_of(request)
+        if tokens is None or not self._may_accept(leg) or self._cut.edge_is_lost(len(tokens)):
+            return 0, False
+        missing = len(tokens) - computed
+        return (missing, True) if missing > 0 else (0, False)
+
+    def allocated(self, request: Any, block_ids: Sequence[Sequence[int]], external: int) -> None:
+        """Hear which blocks a request has, and ask for what belongs in them."""
+        self._remember(request, block_ids)
+        leg = self._decode_leg(request)
+        if leg is None or request.request_id in self._decided:
+            return
+        self._decided.add(request.request_id)
+        if external > 0:
+            self._accept(request, leg, block_ids, external)
+        else:
+            self._decline(leg)
+
+    @property
+    def has_promised(self) -> bool:
+        """Whether prompts are computed here that will be offered with their last step."""
+        return bool(self._prefills)
+
+    def scheduled(self, request: str, end: int, new_block_ids: Sequence[Sequence[int]] | None) -> None:
+        """Hear that the next step computes a request's tokens up to `end`, in blocks that came on top."""
+        prefill = self._prefills.get(request)
+        if prefill is None:
+            return
+        for had, new in zip(prefill.block_ids, new_block_ids or (), strict=False):
+            had.extend(new)
+        tokens = tokens_of(prefill.request)
+        if tokens is not None and end >= len(tokens):
+            del self._prefills[request]
+            begun = self._begin_offer(prefill.request, prefill.leg, prefill.block_ids, computing=True)
+            if begun is not None:
+                self._ahead[request] = begun
+                self.tally.ahead += 1
+
+    def finished(
+        self, request: Any, block_ids: Sequence[Sequence[int]], *, complete: bool
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Hear that a request is finished; return whether to keep its blocks, and what to answer.
+
+        `complete`: it came to its end by itself.
+        """
+        self._hear()
+        decided = request.request_id in self._decided
+        self._decided.discard(request.request_id)
+        self._prefills.pop(request.request_id, None)
+        if (ahead := self._ahead.pop(request.request_id, None)) is not None:
+            return self._finish_offer(*ahead, complete=complete)
+        if self._handoffs.abandon(request.request_id):
+            self._pass_on()
+            return False, None  # vLLM keeps the blocks of what it waits for
+        try:
+            leg = leg_of(request.kv_transfer_params)
+        except ValueError:
+            return False, None  # it was complained about
+        match leg:
+            case DecodeLeg() if not decided:
+                self._decline(leg)  # finished before it was ever scheduled
+            case PrefillLeg() if self._produces and complete:
+                return self._offer(request, leg, block_ids)
+        return False, None
+
+    def step(self, *, idle: bool = False) -> Step:
+        """Return what workers have to know for the next step. `idle`: nothing is computed in it."""
+        self._hear()
+        self._handoffs.lose_patience(self._clock())
+        self._pass_on()
+        return self._handoffs.take_step(idle=idle)
+
+    def reported(self, received: Iterable[str]) -> None:
+        """Hear for which requests all workers have reported that loading is over."""
+        self._hear()
+        self._handoffs.reported(received, self._clock())
+        self._count()
+
+    @property
+    def holds(self) -> int:
+        """How many requests' blocks wait for a hand-off to end."""
+        return self._handoffs.intakes + self._handoffs.offers
+
+    # Intakes.
+
+    def _decode_leg(self, request: Any) -> DecodeLeg | None:
+        if not self._consumes:
+            return None
+        try:
+            leg = leg_of(request.kv_transfer_params)
+        except ValueError as error:
+            self._complain(f"a request's kv_transfer_params cannot be read: {error}")
+            return None
+        return leg if isinstance(leg, DecodeLeg) else None
+
+    def _may_accept(self, leg: DecodeLeg) -> bool:
+        return self._door is not None and self._door.serving and not self._handoffs.was_accepted(leg.transfer)
+
+    def _accept(
+        self, request: Any, leg: DecodeLeg, block_ids: Sequence[Sequence[int]], external: int
+    ) -> None:
+        tokens = tokens_of(request)
+        assert tokens is not None and self._door is not None  # else nothing would have been matched
+        now, id_ = self._clock(), request.request_id
+        present = len(tokens) - external
+        first = present // self._cut.publication.block_tokens
+        fills = tuple(block_ids[0][first:]) if len(block_ids) == 1 else ()
+        patience = self._settings.deadline + (self._settings.keep if leg.promised else 0.0)
+        watch = Watch(leg.transfer, fills)
+        self._handoffs.accept(id_, watch, external, now, deadline=now + patience + _GRACE)
+        self._tickets[leg.transfer] = leg.ticket
+        try:
+            accept = Accept(
+                leg.ticket,
+                tokens,
+                self._cut.tables(block_ids, len(tokens)),
+                scope=scope_of(request),
+                present_tokens=present,
+                push=self._settings.push,
+                deadline=patience,
+                leg=leg.seal,
+            )
+            asked = self._door.accept_soon(accept)
+        except (DoorError, ValueError) as error:
+            self._handoffs.refused(id_, _as_problem(error), now)
+            return
+        self._when_answered(asked, lambda problem, now: self._accepted(id_, problem, now))
+
+    def _accepted(self, request: str, problem: DoorError | None, now: float) -> None:
+        if problem is None:
+            self._handoffs.taken(request)
+        else:
+            self._handoffs.refused(request, problem, now)
+
+    def _decline(self, leg: DecodeLeg) -> None:
+        """Let the prefill server have its blocks back. If it cannot be told, its patience ends."""
+        if self._door is not None and not self._handoffs.was_accepted(leg.transfer):
+            self._tell(self._door.decline_ticket_soon, leg.ticket)
+
+    # Offers.
+
+    def _remember(self, request: Any, block_ids: Sequence[Sequence[int]]) -> None:
+        """Keep in mind what may be offered while it is computed.
+
+        Only where nothing can come between its last step and its end: vLLM
+        would not ask before it takes the blocks of a request that goes on.
+        """
+        ends_at_once = getattr(request, "max_tokens", 0) == 1 and not getattr(request, "resumable", False)
+        if not self._by_layers or not self._produces or not ends_at_once:
+            return
+        try:
+            leg = leg_of(request.kv_transfer_params)
+        except ValueError:
+            return  # it is complained about at the end
+        if isinstance(leg, PrefillLeg) and leg.promised:
+            self._prefills[request.request_id] = _Prefill(request, leg, [list(ids) for ids in block_ids])
+
+    def _offer(
+        self, request: Any, leg: PrefillLeg, block_ids: Sequence[Sequence[int]]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        tokens = tokens_of(request)
+        if tokens is None or request.num_computed_tokens < len(tokens):
+            return False, None
+        begun = self._begin_offer(request, leg, block_ids)
+        return (False, None) if begun is None else (True, params_of(begun[1]))
+
+    def _begin_offer(
+        self, request: Any, leg: PrefillLeg, block_ids: Sequence[Sequence[int]], *, computing: bool = False
+    ) -> tuple[bytes, bytes] | None:
+        """Offer a prompt, and return the transfer and its ticket; None: it cannot be offered."""
+        tokens = tokens_of(request)
+        if tokens is None or self._door is None or self._cut.edge_is_lost(len(tokens)):
+            return None
+        transfer = leg.transfer or new_transfer()
+        if self._handoffs.is_offered(transfer):
+            self._complain(f"transfer {transfer.hex()} was offered before; its request is not offered again")
+            return None
+        now = self._clock()
+        try:
+            offer = Offer(
+                transfer,
+                tokens,
+                self._cut.tables(block_ids, len(tokens)),
+                layers=0 if computing else self._layers,
+                scope=scope_of(request),
+                keep=self._settings.keep,
+                leg=leg.seal,
+            )
+            ticket = self._door.mint(offer)
+            asked = self._door.offer_soon(offer)
+        except (DoorError, ValueError) as error:
+            if not computing:  # else it is tried again at the end
+                self._complain(f"a prompt is not offered, so whoever decodes computes it: {error}")
+                self.tally.declined += 1
+            return None
+        deadline = now + self._settings.keep + self._settings.deadline + _GRACE
+        self._handoffs.offer(
+            request.request_id, transfer, len(tokens), now, deadline=deadline, computing=computing
+        )
+        self._when_answered(asked, lambda problem, now: self._offered(transfer, problem, now))
+        return transfer, ticket
+
+    def _finish_offer(
+        self, transfer: bytes, ticket: bytes, *, complete: bool
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """End the computing of what was offered before."""
+        held, good = self._handoffs.finish(transfer, wanted=complete)
+        if held and complete and self._door is not None:
+            self._door.progress(transfer, self._layers)
+        self._pass_on()
+        return held, params_of(ticket) if complete and good else None
+
+    @property
+    def _layers(self) -> int:
+        return len(self._cut.publication.layers)
+
+    def _offered(self, transfer: bytes, problem: DoorError | None, now: float) -> None:
+        if problem is not None:
+            self._complain(f"an offer was not taken: {problem}")
+            self._handoffs.declined(transfer, problem, now)
+
+    # Both.
+
+    def _when_answered(self, asked: Future[bytes], hear: Callable[[DoorError | None, float], None]) -> None:
+        """Hear the agent's answer in its turn, in between the events."""
+
+        def answered(answer: Future[bytes]) -> None:
+            error = answer.exception()
+            problem = None if error is None else _as_problem(error)
+            self._inbox.append(lambda now: hear(problem, now))
+
+        asked.add_done_callback(answered)
+
+    def _hear(self) -> None:
+        """Take in what the door's thread has heard, in its order."""
+        now = self._clock()
+        while self._inbox:
+            self._inbox.popleft()(now)
+
+    def _event(self, event: Event, now: float) -> None:
+        if event.kind is EventKind.SERVING:
+            self._reasons.clear()
+        self._handoffs.happened(event, now)
+
+    def _pass_on(self) -> None:
+        for cancel in self._handoffs.take_cancels():
+            if self._door is not None:
+                end = self._door.cancel_accept_soon if cancel.accepted else self._door.withdraw_offer_soon
+                self._tell(end, cancel.transfer)
+        self._count()
+
+    def _tell(self, tell: Callable[[bytes], Future[None]], what: bytes) -> None:
+        """Tell the agent something that it may know, and that ends by itself if it cannot be told."""
+        try:
+            tell(what)
+        except DoorError as error:
+            _log.debug("the agent could not be told: %s", error)
+
+    def _count(self) -> None:
+        for ending in self._handoffs.take_endings():
+            self.tally.count(ending)
+            self._log_ending(ending)
+            ticket = self._tickets.pop(ending.transfer, None) if ending.accepted else None
+            if ticket is not None and ending.problem is not None and ending.begun and self._door is not None:
+                # It is not tried again, so the prefill server need not keep its blocks for that.
+                self._tell(self._door.decline_ticket_soon, ticket)
+
+    def _log_ending(self, ending: Ending) -> None:
+        if ending.accepted and ending.problem is not None and not ending.abandoned:
+            self._complain(f"a prompt's cache did not come: {ending.problem}")
+            return
+        what = "intake" if ending.accepted else "offer"
+        _log.debug("the %s of %s ended: %s", what, ending.request, ending.problem or "well")
+
+    def _complain(self, message: str) -> None:
+        """Log a reason once, until the agent has been away."""
+        fresh = message not in self._reasons and len(self._reasons) < 100
+        _log.log(logging.WARNING if fresh else logging.DEBUG, "%s", message)
+        if fresh:
+            self._reasons.add(message)
+
+
+def _as_problem(error: BaseException) -> DoorError:
+    return error if isinstance(error, DoorError) else DoorError("request", str(error))

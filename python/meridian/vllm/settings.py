@@ -1,0 +1,95 @@
+"""What `kv_connector_extra_config` may hold.
+
+=================  =======================================================================
+``state_dir``      the agent's state directory, and
+``agent``          its name: together they say where its engine door is
+``socket``         the path of that door, instead of the two
+``url``            where requests reach this server, for gateways that look it up
+``mode``           ``pull`` (default): this server's agent reads what it needs;
+                   ``push``: the other one's writes it
+``deadline_ms``    how long a hand-off may take before the prompt is computed here; 10000.
+                   Of a cache that was promised, ``keep_ms`` longer
+``keep_ms``        how long a computed prompt waits to be taken; 30000
+``agent_required`` whether to start only if the agent is there; false: until it is,
+                   prompts are computed where they are decoded
+=================  =======================================================================
+
+The engine's name is vLLM's own ``engine_id``, beside ``kv_role``; vLLM itself makes
+it different for every data-parallel rank. ``kv_role`` says what requests the
+server is for: kv_producer for prefill, kv_consumer for decode, kv_both for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from meridian.door import socket_path
+from meridian.fault import nearest
+
+_KEYS: Final = ("state_dir", "agent", "socket", "url", "mode", "deadline_ms", "keep_ms", "agent_required")
+_MODES: Final = ("pull", "push")
+_LONGEST_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What was configured, checked."""
+
+    socket: str
+    url: str = ""
+    push: bool = False
+    deadline: float = 10.0
+    """In seconds, as is `keep`."""
+    keep: float = 30.0
+    agent_required: bool = False
+
+    @classmethod
+    def read(cls, extra: Mapping[str, Any]) -> Settings:
+        """Read the extra configuration; ValueError names the key that is wrong."""
+        for key in extra:
+            if key not in _KEYS:
+                meant = nearest(key, _KEYS)
+                raise _wrong(key, "there is no such key", f"did you mean {meant}?" if meant else "")
+        mode = extra.get("mode", "pull")
+        if mode not in _MODES:
+            raise _wrong("mode", f"{mode!r} is neither pull nor push")
+        agent_required = extra.get("agent_required", False)
+        if not isinstance(agent_required, bool):
+            raise _wrong("agent_required", f"{agent_required!r} is neither true nor false")
+        return cls(
+            socket=_socket(extra),
+            url=_text(extra, "url"),
+            push=mode == "push",
+            deadline=_seconds(extra, "deadline_ms", 10_000),
+            keep=_seconds(extra, "keep_ms", 30_000),
+            agent_required=agent_required,
+        )
+
+
+def _socket(extra: Mapping[str, Any]) -> str:
+    socket, state_dir, agent = (_text(extra, key) for key in ("socket", "state_dir", "agent"))
+    if socket and not (state_dir or agent):
+        return socket
+    if state_dir and agent and not socket:
+        return socket_path(state_dir, agent)
+    raise _wrong("socket", "say where the agent's door is: either socket, or state_dir and agent")
+
+
+def _text(extra: Mapping[str, Any], key: str) -> str:
+    value = extra.get(key, "")
+    if not isinstance(value, str):
+        raise _wrong(key, f"{value!r} is no text")
+    return value
+
+
+def _seconds(extra: Mapping[str, Any], key: str, default_ms: int) -> float:
+    value = extra.get(key, default_ms)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= _LONGEST_MS:
+        raise _wrong(key, f"{value!r} is no time of 1 to {_LONGEST_MS} milliseconds")
+    return float(value) / 1000
+
+
+def _wrong(key: str, reason: str, hint: str = "") -> ValueError:
+    return ValueError(f"kv_connector_extra_config.{key}: {reason}" + (f"; {hint}" if hint else ""))

@@ -1,0 +1,46 @@
+"""What has become of hand-offs, counted between two looks of vLLM's metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from meridian.vllm.handoffs import Ending
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts, and one entry for each cache that arrived."""
+
+    ready_seconds: list[float] = field(default_factory=list)
+    ready_tokens: list[int] = field(default_factory=list)
+    failed: int = 0
+    """Intakes that a client still waited for."""
+    abandoned: int = 0
+    """Intakes that nobody waited for any more."""
+    offered: int = 0
+    """Offers that have ended, taken or not."""
+    ahead: int = 0
+    """Offers that were made while the prompt was computed."""
+    declined: int = 0
+    """Prompts that could not be offered."""
+
+    def count(self, ending: Ending) -> None:
+        """Add one that has ended."""
+        if not ending.accepted:
+            self.offered += 1
+        elif ending.problem is None:
+            self.ready_seconds.append(ending.seconds)
+            self.ready_tokens.append(ending.tokens)
+        elif ending.abandoned:
+            self.abandoned += 1
+        else:
+            self.failed += 1
+
+    def take(self) -> dict[str, Any]:
+        """Return what was counted, for pickling, and begin anew; empty if that is nothing."""
+        counted = {name: count for name, count in dataclasses.asdict(self).items() if count}
+        for name in counted:
+            setattr(self, name, [] if isinstance(counted[name], list) else 0)
+        return counted

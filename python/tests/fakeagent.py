@@ -1,0 +1,52 @@
+"""An agent that says what a test wants it to say."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+from processes import PATIENCE
+
+from meridian import _doorproto
+from meridian._doorframe import Deframer
+from meridian._doorproto import Message
+
+WELCOME = _doorproto.Welcome(version=1, agent="n", incarnation=bytes(16))
+SERVING = _doorproto.Event(kinds=[1], transfers=bytes(16), accepted=[False])
+SERVING.problems.add()
+
+
+class FakeAgent:
+    """Says to each connection after its Hello what it is told to say, and then waits for the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sayings: list[bytes] = []
+        self.hellos: list[Message] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(PATIENCE)
+                deframer = Deframer()
+                while (hello := deframer.next()) is None:
+                    deframer.feed(connection.recv(1 << 16))
+                self.hellos.append(hello)
+                connection.sendall(self.sayings.pop(0) if self.sayings else b"")
+                while connection.recv(1 << 16):
+                    pass
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(PATIENCE)
+        self._listener.close()

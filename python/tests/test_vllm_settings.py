@@ -1,0 +1,60 @@
+"""The extra configuration of the connector."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from meridian.vllm.settings import Settings
+
+DOOR = {"state_dir": "/state", "agent": "a"}
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    assert Settings.read(DOOR) == Settings("/state/door-a.sock", "", False, 10.0, 30.0, False)
+
+
+def test_everything_can_be_said() -> None:
+    said = {
+        "socket": "/door",
+        "url": "http://here",
+        "mode": "push",
+        "deadline_ms": 1500,
+        "keep_ms": 250,
+        "agent_required": True,
+    }
+    assert Settings.read(said) == Settings("/door", "http://here", True, 1.5, 0.25, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ({}, "say where the agent's door is"),
+        ({"agent": "a"}, "say where the agent's door is"),
+        (DOOR | {"socket": "/door"}, "say where the agent's door is"),
+        (DOOR | {"mod": "pull"}, "kv_connector_extra_config.mod: there is no such key; did you mean mode"),
+        (DOOR | {"mode": "shove"}, "'shove' is neither pull nor push"),
+        (DOOR | {"deadline_ms": 0}, "deadline_ms: 0 is no time"),
+        (DOOR | {"deadline_ms": True}, "deadline_ms: True is no time"),
+        (DOOR | {"keep_ms": "9"}, "keep_ms: '9' is no time"),
+        (DOOR | {"url": 7}, "url: 7 is no text"),
+        (DOOR | {"agent_required": "yes"}, "agent_required: 'yes' is neither"),
+    ],
+)
+def test_what_is_wrong_is_named(said: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Settings.read(said)
+
+
+def test_the_package_needs_no_vllm_until_the_connector_is_wanted() -> None:
+    program = (
+        "import sys; sys.modules['vllm'] = None; import meridian.vllm, meridian.vllm.scheduler, "
+        "meridian.vllm.worker\n"
+        "try: meridian.vllm.Connector\n"
+        "except ImportError: print('no vllm')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "no vllm", done.stderr

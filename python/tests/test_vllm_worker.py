@@ -1,0 +1,72 @@
+"""The worker's half: what it lends, what it tells, and how long it waits for news."""
+
+from __future__ import annotations
+
+from vllmworld import FakeRankDoor
+
+from meridian.door import Event, EventKind
+from meridian.vllm.handoffs import Step, Watch
+from meridian.vllm.memory import Region
+from meridian.vllm.worker import WorkerHalf
+
+TRANSFER = bytes(15) + b"\x01"
+
+
+def test_a_worker_lends_one_region_after_the_other() -> None:
+    door = FakeRankDoor()
+    WorkerHalf(door).lend([Region(1, 10), Region(100, 20)])
+    assert door.lent == [(1, 10, True), (100, 20, False)]
+
+
+def test_an_idle_step_waits_for_news_and_others_do_not() -> None:
+    door = FakeRankDoor()
+    worker = WorkerHalf(door)
+    worker.told(Step(watches={"d": Watch(TRANSFER, (1,))}, idle=True))
+    worker.report()
+    worker.told(Step())
+    worker.report()
+    assert door.naps[0] > 0 and door.naps[1] == 0
+
+
+def test_caches_on_their_way_are_waited_for_longer_than_blocks_that_are_kept() -> None:
+    door = FakeRankDoor()
+    worker = WorkerHalf(door)
+    worker.told(Step(idle=True))
+    worker.report()
+    worker.told(Step(watches={"d": Watch(TRANSFER, (1,))}, idle=True))
+    worker.report()
+    assert 0 < door.naps[0] < door.naps[1] < 0.01
+
+
+def test_a_worker_that_has_news_does_not_wait_for_more() -> None:
+    door = FakeRankDoor()
+    worker = WorkerHalf(door)
+    worker.told(Step(freed=("p",), idle=True))
+    assert worker.report().sent == {"p"} and door.naps == [0.0]
+    worker.told(Step(watches={"d": Watch(TRANSFER, (1,))}, landed=("d",), idle=True))
+    assert worker.report().received == {"d"} and door.naps == [0.0, 0.0]
+
+
+def test_a_cache_that_is_there_is_reported_once() -> None:
+    door = FakeRankDoor()
+    worker = WorkerHalf(door)
+    worker.told(Step(watches={"d": Watch(TRANSFER, (1,))}, idle=True))
+    door.events = [Event(EventKind.READY, TRANSFER, True)] * 2
+    assert worker.report().received == {"d"}
+    worker.told(Step(landed=("d",), idle=True))
+    assert worker.report().received == set()
+
+
+def test_a_worker_tells_some_times_how_far_it_is() -> None:
+    door = FakeRankDoor()
+    worker = WorkerHalf(door, 20)
+    worker.told(Step())
+    worker.saved(19)
+    assert door.told == []
+    worker.told(Step(computing=(TRANSFER,)))
+    for layer in range(20):
+        worker.saved(layer)
+    assert door.told == [(TRANSFER, layers) for layers in (3, 6, 9, 12, 15, 18, 20)]
+    worker.told(Step())
+    worker.saved(19)
+    assert len(door.told) == 7, "of a step that computes nothing of it"

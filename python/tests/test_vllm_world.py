@@ -1,0 +1,21 @@
+"""The connector's two halves against chance."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from vllmworld import World
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_is_reported_twice_lost_or_freed_too_early(workers: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(100):
+        world = World(seed, workers)
+        try:
+            world.run(60)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        seen.update(world.outcomes)
+    assert min(seen.values()) > 100, f"too little happened: {seen}"

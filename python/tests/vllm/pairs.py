@@ -1,0 +1,269 @@
+"""A prefill and a decode vLLM behind a gateway, with all that hands caches over between them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asking import Answer, post
+from badwire import BadWire
+from oracle import Case, Oracle
+from processes import Agent, Process
+from servers import Server, free_port, require_vllm, wait_all_ready
+
+KEEP = 10.0
+"""Seconds that a producer keeps what nobody takes."""
+DEADLINE = 5.0
+"""Seconds that a consumer waits for a cache."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """How one of the two servers is started."""
+
+    flags: tuple[str, ...] = ()
+    block: int = 32
+    policy: str = "recompute"
+    """What vLLM does with a request whose cache did not arrive."""
+    mode: str = "pull"
+    keep: float = KEEP
+    deadline: float = DEADLINE
+    role: str = ""
+    """Of kv_producer, kv_consumer and kv_both; the side's own, unless told."""
+
+
+def _memory() -> str | None:
+    """Return where files are in memory: while servers start, a disk can keep the directory waiting."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+class Cell:
+    """A directory and two agents, which reach each other over TCP, by wires that can go bad."""
+
+    def __init__(self, binary: Path, undo: contextlib.ExitStack) -> None:
+        self.binary = binary
+        self.state = Path(tempfile.mkdtemp(prefix="meridian-vllm-", dir=_memory()))
+        undo.callback(shutil.rmtree, self.state, ignore_errors=True)
+        self.logs = self.state / "logs"
+        self.state.chmod(0o700)
+        self.logs.mkdir()
+        self.directory = Process(binary, self.logs / "directory.log", "directory", "--state", str(self.state))
+        undo.callback(self.directory.stop)
+        self.wires: dict[str, BadWire] = {}
+        self.agents: dict[str, Agent] = {}
+        for name in ("prefill", "decode"):
+            port = free_port()
+            self.wires[name] = undo.enter_context(BadWire(port))
+            self.agents[name] = Agent(
+                binary,
+                self.state,
+                name,
+                *("--fabrics", "tcp", "--listen", f"127.0.0.1:{port}"),
+                *("--advertise", f"127.0.0.1:{self.wires[name].port}"),
+            )
+            undo.callback(self.agents[name].stop)
+
+    def start_server(self, name: str, model: Path, side: Side) -> Server:
+        """Start one of the two servers, without waiting for it."""
+        transfer = {
+            "kv_connector": "Connector",
+            "kv_connector_module_path": "meridian.vllm",
+            "kv_role": side.role or {"prefill": "kv_producer", "decode": "kv_consumer"}[name],
+            "engine_id": name,
+            "kv_load_failure_policy": side.policy,
+            "kv_connector_extra_config": {
+                "state_dir": str(self.state),
+                "agent": name,
+                "mode": side.mode,
+                "keep_ms": int(side.keep * 1000),
+                "deadline_ms": int(side.deadline * 1000),
+            },
+        }
+        log = self.logs / f"vllm-{name}.log"
+        return Server(name, model, log, *side.flags, block=side.block, transfer=transfer)
+
+
+class Pair:
+    """The two servers and the gateway."""
+
+    def __init__(self, cell: Cell, prefill: Server, decode: Server, *, by_prefix: bool) -> None:
+        self.cell, self.prefill, self.decode = cell, prefill, decode
+        self.port, self._admin = free_port(), free_port()
+        self.gateway = Process(
+            cell.binary,
+            cell.logs / "gateway.log",
+            *("gateway", "--state", str(cell.state), "--direct-tokens", "0"),
+            *("--listen", f"127.0.0.1:{self.port}", "--admin", f"127.0.0.1:{self._admin}"),
+            environment={"MERIDIAN_GATEWAY_PREFIX_AFFINITY": "1" if by_prefix else "0"},
+        )
+
+    def wait_known(self, seconds: float = 20.0) -> None:
+        """Wait until the gateway has found out what both servers are."""
+        end = time.monotonic() + seconds
+        while sum(engine["up"] for engine in self._engines()) < 2:
+            assert time.monotonic() < end, f"the gateway knows of {self._engines()}"
+            time.sleep(0.1)
+
+    def _engines(self) -> list[dict[str, Any]]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._admin}/debug/engines", timeout=10) as answer:
+            engines: list[dict[str, Any]] = json.load(answer)["engines"]
+            return engines
+
+    def ask(self, case: Case, **more: object) -> Answer:
+        return post(self.port, case.request(**more))
+
+    def prefill_leg(self, case: Case, at: Server | None = None) -> dict[str, Any]:
+        """Have a prompt computed and offered, as a gateway does; return what goes to the decode server."""
+        wish = {"do_remote_decode": True, "do_remote_prefill": False}
+        answer = post((at or self.prefill).port, case.request(max_tokens=1, kv_transfer_params=wish))
+        params: dict[str, Any] | None = answer.body.get("kv_transfer_params")
+        assert params and params["do_remote_prefill"], f"nothing was offered: {answer.body}"
+        return params
+
+    @contextlib.contextmanager
+    def changed_bytes(self, count: int = sys.maxsize) -> Iterator[None]:
+        """Change a byte in so many of the chunks that pass between the agents."""
+        wires = self.cell.wires.values()
+        before = sum(wire.flipped for wire in wires)
+        for wire in wires:
+            wire.flip(count)
+        try:
+            yield
+        finally:
+            for wire in wires:
+                wire.flip(0)
+        assert sum(wire.flipped for wire in wires) > before, "no byte was changed"
+
+    @contextlib.contextmanager
+    def held_bytes(self) -> Iterator[None]:
+        """Keep data waiting between the agents."""
+        wires = self.cell.wires.values()
+        for wire in wires:
+            wire.hold()
+        try:
+            yield
+        finally:
+            for wire in wires:
+                wire.release()
+
+    def forget_prefixes(self) -> None:
+        """Let both servers forget the prompts they know, so that caches have to move again."""
+        for server in (self.prefill, self.decode):
+            answer = post(server.port, {}, "/reset_prefix_cache")
+            assert answer.status == 200, answer
+
+    def handed_over(self) -> float:
+        """Return how many tokens of prompts have come over so far, as the connector counts them."""
+        return self.decode.metric("vllm:meridian_handoff_tokens_sum")
+
+    def failed(self) -> float:
+        """Return how many prompts' caches did not come, while somebody waited."""
+        return self.decode.metric("vllm:meridian_handoffs_failed_total")
+
+    def computed(self) -> float:
+        """Return how many tokens of prompts the decode server computed itself so far."""
+        return self.decode.metric("vllm:prompt_tokens_by_source_total", source="local_compute")
+
+    def abandoned(self) -> float:
+        """Return how many caches were given up because nobody waited for them any more."""
+        return self.decode.metric("vllm:meridian_handoffs_abandoned_total")
+
+    def until_failed(self, count: float) -> None:
+        """Wait until so many hand-offs count as failed, and no more."""
+        _until_counted(self.failed, count, "hand-offs have failed")
+        assert self.failed() == count
+
+    def ahead(self) -> float:
+        """Return how many prompts were offered while they were computed."""
+        return self.prefill.metric("vllm:meridian_offers_ahead_total")
+
+    def until_ahead(self, count: float) -> None:
+        """Wait until so many prompts count as offered while they were computed."""
+        _until_counted(self.ahead, count, "prompts were offered ahead")
+
+    def until_abandoned(self, count: float) -> None:
+        """Wait until so many hand-offs count as abandoned."""
+        _until_counted(self.abandoned, count, "hand-offs were abandoned")
+
+    def until_handed_over(self, oracle: Oracle, seconds: float = 30.0) -> None:
+        """Ask, right answers expected, until a prompt's cache comes over again."""
+        end = time.monotonic() + seconds
+        before = self.handed_over()
+        case = oracle.long(300)[-1]
+        while self.handed_over() == before:
+            assert time.monotonic() < end, f"nothing was handed over for {seconds} s"
+            self.forget_prefixes()
+            assert tuple(self.ask(case).tokens) == case.answer
+            time.sleep(0.2)
+
+    def assert_nothing_held(self, seconds: float = KEEP + 10.0) -> None:
+        """Wait until neither server holds a block for anybody."""
+        end = time.monotonic() + seconds
+        for server in (self.prefill, self.decode):
+            while (usage := server.metric("vllm:kv_cache_usage_perc")) > 0:
+                assert time.monotonic() < end, f"{server.name} still holds {usage:.2%} of its blocks"
+                time.sleep(0.2)
+
+    def logs(self) -> str:
+        """Return the end of what everybody said that matters."""
+        parts = sorted([*self.cell.logs.iterdir(), *self.cell.state.glob("*.log")])
+        return "\n".join(f"==> {part.name}\n{_last_words(part)}" for part in parts)
+
+
+def _until_counted(counter: Callable[[], float], count: float, what: str, seconds: float = 5.0) -> None:
+    """Wait until a counter of vLLM has come so far: they lag behind its answers."""
+    end = time.monotonic() + seconds
+    while (counted := counter()) < count:
+        assert time.monotonic() < end, f"{counted:g} {what}, it should be {count:g}"
+        time.sleep(0.1)
+
+
+_CHATTER = ("Recovered from KV load failure", " Route: ")
+
+
+def _last_words(log: Path, lines: int = 40) -> str:
+    said = log.read_text(errors="replace").splitlines()
+    grave = [line for line in said if not any(words in line for words in _CHATTER)]
+    return "\n".join(line[:400] for line in grave[-lines:])
+
+
+@contextlib.contextmanager
+def running_pair(
+    binary: Path, model: Path, prefill: Side, decode: Side, *, by_prefix: bool = False
+) -> Iterator[Pair]:
+    """Run a cell with two servers.
+
+    `by_prefix`: the gateway places prompts by what servers hold. Then those that
+    the decode server was sent before may go straight to it.
+    """
+    require_vllm()
+    with contextlib.ExitStack() as undo:
+        cell = Cell(binary, undo)
+        servers = []
+        for name, side in (("prefill", prefill), ("decode", decode)):
+            servers.append(cell.start_server(name, model, side))
+            undo.callback(servers[-1].stop)
+        wait_all_ready(*servers)
+        pair = Pair(cell, servers[0], servers[1], by_prefix=by_prefix)
+        undo.callback(pair.gateway.stop)
+        pair.wait_known()
+        yield pair
+
+
+@pytest.fixture
+def told(pair: Pair, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Show what everybody said where a test fails."""
+    failed = request.session.testsfailed
+    yield
+    if request.session.testsfailed > failed:
+        print(pair.logs())

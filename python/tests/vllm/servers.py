@@ -1,0 +1,191 @@
+"""vLLM servers that tests start and kill."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from conftest import ROOT, need
+
+HOME = Path(os.environ.get("MERIDIAN_VLLM") or ROOT / ".peers" / "vllm").absolute()
+"""The virtual environment that has vLLM: MERIDIAN_VLLM, else what make vllm made."""
+
+BLOCK = 32
+"""Tokens in a block, unless a test says otherwise."""
+
+START = 180.0
+"""Seconds until a server must serve; on two cores it takes about thirty."""
+
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_SERVER_DEV_MODE": "1",  # for POST /reset_prefix_cache
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": str(ROOT / "python"),
+}
+
+FLAGS = [
+    *("--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"),
+    *("--enable-prefix-caching", "--generation-config", "vllm", "--disable-uvicorn-access-log"),
+]
+
+
+def require_vllm() -> None:
+    """Skip the test where there is no vLLM."""
+    if not (HOME / "bin" / "vllm").exists():
+        need("vllm", "to have it: make vllm")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def vllm_environment() -> dict[str, str]:
+    """Return what vLLM's processes are started with; without bytecode they would start slowly."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **ENVIRONMENT}
+
+
+class Server:
+    """A `vllm serve`, with all its processes."""
+
+    def __init__(
+        self,
+        name: str,
+        model: Path,
+        log: Path,
+        *flags: str,
+        block: int = BLOCK,
+        transfer: Mapping[str, object] | None = None,
+    ) -> None:
+        """Start it, without waiting until it is ready."""
+        require_vllm()
+        self.name = name
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._log = log
+        self._command: Sequence[str] = [
+            *(str(HOME / "bin" / "vllm"), "serve", str(model), "--served-model-name", "tiny"),
+            *("--host", "127.0.0.1", "--port", str(self.port), "--block-size", str(block)),
+            *FLAGS,
+            *flags,
+        ]
+        if transfer is not None:
+            self._command = [*self._command, "--kv-transfer-config", json.dumps(self._with_url(transfer))]
+        self._running: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def _with_url(self, transfer: Mapping[str, object]) -> dict[str, object]:
+        extra = transfer.get("kv_connector_extra_config", {})
+        assert isinstance(extra, dict)
+        return {**transfer, "kv_connector_extra_config": {**extra, "url": self.url}}
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._running = subprocess.Popen(
+                self._command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=vllm_environment(),
+                cwd=self._log.parent,
+                start_new_session=True,
+            )
+
+    def wait_ready(self, seconds: float = START) -> None:
+        end = time.monotonic() + seconds
+        while not self.healthy():
+            assert self._running is not None
+            assert self._running.poll() is None, f"{self.name} ended:\n{self.log_tail()}"
+            assert time.monotonic() < end, f"{self.name} is not ready after {seconds} s:\n{self.log_tail()}"
+            time.sleep(0.25)
+
+    def healthy(self) -> bool:
+        try:
+            self.get("/health")
+        except (OSError, http.client.HTTPException):
+            return False
+        return True
+
+    def get(self, path: str) -> str:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            if answer.status != 200:
+                raise http.client.HTTPException(f"GET {path}: {answer.status} {text[:200]}")
+            return text
+        finally:
+            connection.close()
+
+    def version(self) -> tuple[int, ...]:
+        """Return vLLM's own."""
+        text: str = json.loads(self.get("/version"))["version"]
+        return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Return the sum over all series of that name, with these labels."""
+        total, found = 0.0, False
+        for line in self.get("/metrics").splitlines():
+            match = re.match(r"([^{ ]+)(?:\{(.*)\})? (\S+)$", line)
+            wanted = [f'{label}="{value}"' for label, value in labels.items()]
+            if match and match[1] == name and all(pair in (match[2] or "") for pair in wanted):
+                total, found = total + float(match[3]), True
+        assert found, f"{self.name} has no metric {name} {labels}"
+        return total
+
+    def kill(self) -> None:
+        """End all its processes as a crash of the machine would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._running is None:
+            return
+        group = self._running.pid  # it is the leader of its session
+        try:
+            self._running.send_signal(number) if number == signal.SIGTERM else os.killpg(group, number)
+            self._running.wait(30)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+        finally:
+            _kill_group(group)
+            self._running.wait()
+            self._running = None
+
+    def alive(self) -> bool:
+        return self._running is not None and self._running.poll() is None
+
+    def log_text(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def log_tail(self, lines: int = 60) -> str:
+        return "\n".join(self.log_text().splitlines()[-lines:])
+
+
+def _kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def wait_all_ready(*servers: Server) -> None:
+    """Wait for servers that start at the same time."""
+    for server in servers:
+        server.wait_ready()

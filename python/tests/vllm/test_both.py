@@ -1,0 +1,65 @@
+"""Two servers of which each computes prompts for the other, and generates."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from asking import Stream, at_once, post
+from oracle import Oracle, oracle
+from pairs import Pair, Side, running_pair, told
+
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("told")]
+__all__ = ["oracle", "told"]
+
+
+@pytest.fixture(scope="module")
+def pair(oracle: Oracle, meridian_binary: Path) -> Iterator[Pair]:
+    both = Side(role="kv_both")
+    with running_pair(meridian_binary, oracle.model, both, both) as running:
+        yield running
+
+
+def test_each_takes_from_the_other(pair: Pair, oracle: Oracle) -> None:
+    cases = oracle.long(100)[:24]
+
+    def hand_over(number: int) -> None:
+        giver, taker = (pair.prefill, pair.decode) if number % 2 else (pair.decode, pair.prefill)
+        params = pair.prefill_leg(cases[number], giver)
+        answer = post(taker.port, cases[number].request(kv_transfer_params=params))
+        assert tuple(answer.tokens) == cases[number].answer
+
+    pair.forget_prefixes()
+    at_once(hand_over, range(len(cases)), workers=4)
+    for server in (pair.prefill, pair.decode):
+        assert server.metric("vllm:meridian_handoff_tokens_count") == len(cases) / 2
+        assert server.metric("vllm:meridian_handoffs_failed_total") == 0
+    pair.assert_nothing_held()
+
+
+def test_whoever_the_gateway_chooses(pair: Pair, oracle: Oracle) -> None:
+    cases = oracle.cases[:48]
+    for case, answer in zip(cases, at_once(pair.ask, cases, workers=8), strict=True):
+        assert tuple(answer.tokens) == case.answer
+    pair.assert_nothing_held()
+
+
+def test_an_answer_goes_on_at_the_other_when_its_server_dies(pair: Pair, oracle: Oracle) -> None:
+    """The last test of the module: a server is gone after it."""
+    case, stream = oracle.long_answers[0], Stream()
+    with ThreadPoolExecutor(1) as client:
+        reading = client.submit(stream.read, pair.port, case.request())
+        end = time.monotonic() + 20
+        while len(stream.tokens) < len(case.answer) // 10:
+            assert time.monotonic() < end and not reading.done(), stream
+            time.sleep(0.001)
+        decodes = re.search(r"decode=(\w+)", stream.placement)
+        assert decodes, stream.placement
+        {"prefill": pair.prefill, "decode": pair.decode}[decodes[1]].kill()
+        assert len(stream.tokens) < len(case.answer), "it was over before"
+        reading.result()
+    assert stream.complete and tuple(stream.tokens) == case.answer, stream

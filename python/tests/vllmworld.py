@@ -1,0 +1,436 @@
+"""A vLLM, its workers and an agent, as far as the connector's two halves can tell, ruled by chance."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from meridian.door import Accept, DoorError, Event, EventKind, Offer, Scope
+from meridian.publication import Layer, Publication
+from meridian.ticket import Home, Ticket
+from meridian.vllm.cut import Cut
+from meridian.vllm.handoffs import Step
+from meridian.vllm.scheduler import SchedulerHalf
+from meridian.vllm.settings import Settings
+from meridian.vllm.worker import WorkerHalf
+
+BLOCK = 4
+KEY = bytes(32)
+CUT = Cut(Publication("fp32", [Layer(2, 8)] * 2, BLOCK, 1000, scope=Scope(model="m")), (0,))
+SETTINGS = Settings(socket="", deadline=10.0, keep=30.0)
+
+
+@dataclass
+class Request:
+    """What the connector looks at of a vLLM request."""
+
+    request_id: str
+    prompt_token_ids: list[int] | None
+    kv_transfer_params: dict[str, Any] | None
+    num_computed_tokens: int = 0
+    prompt_embeds: object = None
+    lora_request: Any = None
+    mm_features: list[Any] = field(default_factory=list)
+    cache_salt: str | None = None
+    skip_reading_prefix_cache: bool = False
+    max_tokens: int = 1
+
+
+def ticket_of(transfer: bytes, tokens: list[int]) -> bytes:
+    return Ticket(transfer, Home("prefill", bytes(16)), tokens, Scope(model="m"), 1).seal(KEY)
+
+
+def decode_params(transfer: bytes, tokens: list[int]) -> dict[str, Any]:
+    ticket = base64.b64encode(ticket_of(transfer, tokens)).decode()
+    return {"do_remote_prefill": True, "do_remote_decode": False, "meridian_ticket": ticket}
+
+
+@dataclass
+class FakeDoor:
+    """A door at which a test plays the agent. Futures that it answers are as a Door's."""
+
+    serving: bool = True
+    accepts: list[tuple[Accept, Future[bytes]]] = field(default_factory=list)
+    offers: list[tuple[Offer, Future[bytes]]] = field(default_factory=list)
+    cancelled: list[bytes] = field(default_factory=list)
+    withdrawn: list[bytes] = field(default_factory=list)
+    declined: list[bytes] = field(default_factory=list)
+    told: list[tuple[bytes, int]] = field(default_factory=list)
+
+    def progress(self, transfer: bytes, layers: int) -> None:
+        self.told.append((transfer, layers))
+
+    def mint(self, offer: Offer) -> bytes:
+        self._must_serve()
+        return ticket_of(offer.transfer, list(offer.tokens))
+
+    def offer_soon(self, offer: Offer) -> Future[bytes]:
+        self._must_serve()
+        self.offers.append((offer, Future()))
+        return self.offers[-1][1]
+
+    def accept_soon(self, accept: Accept) -> Future[bytes]:
+        self._must_serve()
+        self.accepts.append((accept, Future()))
+        return self.accepts[-1][1]
+
+    def withdraw_offer_soon(self, transfer: bytes) -> Future[None]:
+        return self._note(self.withdrawn, transfer)
+
+    def cancel_accept_soon(self, transfer: bytes) -> Future[None]:
+        return self._note(self.cancelled, transfer)
+
+    def decline_ticket_soon(self, ticket: bytes) -> Future[None]:
+        return self._note(self.declined, ticket)
+
+    def close(self, timeout: float = 60.0) -> None:
+        self.serving = False
+
+    def _note(self, notes: list[bytes], what: bytes) -> Future[None]:
+        self._must_serve()
+        notes.append(what)
+        return Future()
+
+    def _must_serve(self) -> None:
+        if not self.serving:
+            raise DoorError("not_serving", "the agent is away")
+
+
+@dataclass
+class FakeRankDoor:
+    """A rank's door: events come, in their order, whenever the test lets them."""
+
+    lent: list[tuple[int, int, bool]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    naps: list[float] = field(default_factory=list)
+    told: list[tuple[bytes, int]] = field(default_factory=list)
+
+    def progress(self, transfer: bytes, layers: int) -> None:
+        self.told.append((transfer, layers))
+
+    def lend_borrowed(self, address: int, size: int, *, more: bool = False) -> None:
+        self.lent.append((address, size, more))
+
+    def poll_events(self, timeout: float = 0.0) -> list[Event]:
+        self.naps.append(timeout)
+        taken, self.events = self.events, []
+        return taken
+
+    def close(self, timeout: float = 60.0) -> None:
+        pass
+
+
+@dataclass
+class _Moving:
+    """A hand-off as the agent has it. While it is here the agent may touch its blocks."""
+
+    transfer: bytes
+    accepted: bool
+    request: str
+    answer: Future[bytes] | None
+    failed: bool = False
+
+
+@dataclass
+class _Parked:
+    """A request whose blocks vLLM will not free before it has heard of its end."""
+
+    request: Request
+    receiving: bool
+    finished: bool = False
+    failed: bool = False
+    reports: int = 0
+
+
+class World:
+    """Runs requests at random, and asserts at every step what must never happen."""
+
+    def __init__(self, seed: int, workers: int) -> None:
+        self.chance = random.Random(seed)
+        self.now = 0.0
+        self.half = SchedulerHalf(
+            SETTINGS, CUT, produces=True, consumes=True, by_layers=True, clock=lambda: self.now
+        )
+        self.door = FakeDoor()
+        self.half.attach(self.door)
+        self.rank_doors = [FakeRankDoor() for _ in range(workers)]
+        self.workers = [WorkerHalf(door) for door in self.rank_doors]
+        self.late: list[tuple[FakeRankDoor, Event]] = []
+        """Events that ranks have not heard yet."""
+        self.unsaid: list[Callable[[], None]] = []
+        """What control has not heard yet, in its order."""
+        self.parked: dict[str, _Parked] = {}
+        self.waiting: list[Request] = []
+        self.computing: list[Request] = []
+        """Prompts that are promised to somebody; they are finished with the step that they begin in."""
+        self.agent: list[_Moving] = []
+        self.doubted: list[_Moving] = []
+        """Asked of an agent that did not answer: only the end of the connection settles them."""
+        self.ready: set[str] = set()
+        """Requests whose cache is there."""
+        self.seen = (0, 0)
+        self.next = 0
+        self.outcomes = {"landed": 0, "failed": 0, "aborted": 0, "freed": 0, "ahead": 0}
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.now += self.chance.choice((0.001, 0.01, 1.0))
+            self._clients()
+            for _ in range(self.chance.randrange(4)):
+                self._agent()
+            self._step()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Let everything come to its end: nothing may stay held."""
+        for _ in range(200):
+            self.now += 1.0
+            self._agent()
+            self._say(len(self.unsaid))
+            self._step()
+            if not self.parked and not self.waiting and not self.agent:
+                break
+        else:
+            self._fence()
+            self._say(len(self.unsaid))
+            self._step()
+        assert not self.parked, f"held for ever: {self.parked}"
+        assert self.half.holds == 0
+
+    # What clients do.
+
+    def _clients(self) -> None:
+        for _ in range(self.chance.randrange(3)):
+            self._arrive()
+        for parked in self.parked.values():
+            if parked.receiving and not parked.finished and self.chance.random() < 0.1:
+                parked.finished = True
+                self.outcomes["aborted"] += 1
+                assert self.half.finished(parked.request, self._table(parked.request), complete=False) == (
+                    False,
+                    None,
+                )
+
+    def _arrive(self) -> None:
+        self.next += 1
+        id_ = f"r{self.next}"
+        tokens = [self.chance.randrange(500) for _ in range(self.chance.randrange(1, 40))]
+        if self.chance.random() < 0.2:
+            self.computing.append(Request(id_, tokens, {"do_remote_decode": True, "meridian_promised": True}))
+            return
+        if self.chance.random() < 0.5:
+            request = Request(id_, tokens, {"do_remote_decode": True}, num_computed_tokens=len(tokens))
+            kept, params = self.half.finished(
+                request, self._table(request), complete=self.chance.random() < 0.9
+            )
+            assert kept == (params is not None)
+            if kept:
+                self.parked[id_] = _Parked(request, receiving=False, finished=True)
+            return
+        replayed = self.chance.random() < 0.1 and self.waiting
+        transfer = self.chance.randbytes(16)
+        params = decode_params(transfer, tokens)
+        if replayed:
+            twin = self.waiting[-1]
+            tokens, params = list(twin.prompt_token_ids or ()), dict(twin.kv_transfer_params or {})
+        self.waiting.append(Request(id_, tokens, params))
+
+    def _table(self, request: Request) -> tuple[list[int], ...]:
+        count = -(-len(request.prompt_token_ids or ()) // BLOCK)
+        first = int(request.request_id[1:]) * 10
+        return (list(range(first, first + count)),)
+
+    # What the agent does.
+
+    def _say(self, count: int) -> None:
+        for say in self.unsaid[:count]:
+            say()
+        del self.unsaid[:count]
+
+    def _happened(self, event: Event) -> None:
+        self.unsaid.append(lambda: self.half.happened(event))
+
+    def _agent(self) -> None:
+        self._say(self.chance.randrange(len(self.unsaid) + 1))
+        self._notice()
+        if self.chance.random() < 0.03:
+            self._fence()
+            return
+        if not self.door.serving:
+            if self.chance.random() < 0.3:
+                self.door.serving = True
+                self._happened(Event(EventKind.SERVING))
+            return
+        if self.agent:
+            self._go_on(self.chance.choice(self.agent))
+
+    def _notice(self) -> None:
+        accepts, offers = self.seen
+        for accept, answer in self.door.accepts[accepts:]:
+            transfer = accept.ticket[5:21]
+            request = next(
+                p for p in self.parked.values() if p.receiving and _ticket(p.request) == accept.ticket
+            )
+            self.agent.append(_Moving(transfer, True, request.request.request_id, answer))
+        for offer, answer in self.door.offers[offers:]:
+            kept = [p.request for p in self.parked.values() if not p.receiving]
+            of = next(r for r in kept + self.computing if r.prompt_token_ids is offer.tokens)
+            self.agent.append(_Moving(offer.transfer, False, of.request_id, answer))
+        self.seen = len(self.door.accepts), len(self.door.offers)
+
+    def _go_on(self, moving: _Moving) -> None:
+        if moving.answer is not None:
+            self._answer(moving)
+        elif not moving.accepted:
+            self._tell(moving, EventKind.FREED)
+        elif moving.failed or self.chance.random() < 0.3:
+            self._tell(moving, EventKind.FREED if moving.failed else EventKind.FAILED)
+            moving.failed = True
+        else:
+            self.ready.add(moving.request)
+            self._tell(moving, EventKind.READY)
+
+    def _answer(self, moving: _Moving) -> None:
+        answer, moving.answer = moving.answer, None
+        assert answer is not None
+        match self.chance.choice(("well", "well", "well", "refused", "no_answer")):
+            case "well":
+                self.unsaid.append(lambda: answer.set_result(moving.transfer))
+            case "refused":
+                self.agent.remove(moving)
+                self.unsaid.append(lambda: answer.set_exception(DoorError("incompatible", "they do not fit")))
+            case "no_answer":
+                self.agent.remove(moving)
+                self.doubted.append(moving)
+                self.unsaid.append(lambda: answer.set_exception(DoorError("no_answer", "nothing is heard")))
+
+    def _tell(self, moving: _Moving, kind: EventKind) -> None:
+        problem = DoorError("gone", "the other agent is gone") if kind is not EventKind.READY else None
+        event = Event(kind, moving.transfer, moving.accepted, problem)
+        if kind is not EventKind.FAILED:
+            self.agent.remove(moving)
+            self.late += [(door, event) for door in self.rank_doors]
+        self._happened(event)
+        if self.chance.random() < 0.1:
+            self._happened(event)  # once more
+
+    def _fence(self) -> None:
+        """The connection ends: the agent touches nothing any more."""
+        self._notice()
+        self.door.serving = False
+        for moving in self.agent:
+            if moving.answer is not None:
+                self.unsaid.append(_lose(moving.answer))
+                continue
+            for kind in (EventKind.FAILED, EventKind.FREED) if moving.accepted else (EventKind.FREED,):
+                self._happened(Event(kind, moving.transfer, moving.accepted, DoorError("gone", "it ended")))
+        for moving in self.doubted:
+            if not moving.accepted:
+                self._happened(Event(EventKind.FREED, moving.transfer, False, DoorError("gone", "it ended")))
+        self.agent, self.doubted = [], []
+        self._happened(Event(EventKind.FENCED))
+
+    # What vLLM does.
+
+    def _step(self) -> None:
+        self._schedule()
+        offered = len(self.door.offers)
+        for request in self.computing:
+            self.half.allocated(request, self._table(request), 0)
+            self.half.scheduled(request.request_id, len(request.prompt_token_ids or ()), None)
+        ahead = [offer.transfer for offer, _ in self.door.offers[offered:]]
+        step = self.half.step()
+        assert list(step.computing) == ahead, "workers must hear of all that is offered while it is computed"
+        assert len(set(step.landed + step.failed)) == len(step.landed + step.failed)
+        finished: dict[str, int] = {}
+        for worker, door in zip(self.workers, self.rank_doors, strict=True):
+            self._work(worker, door, step, finished)
+        self._finish()
+        received = {id_ for id_ in finished if self.parked[id_].receiving and self._all_reported(id_)}
+        self.half.reported(received)
+        for id_ in [id_ for id_ in finished if self._all_reported(id_)]:
+            self._end(id_)
+
+    def _finish(self) -> None:
+        """The step is over, and with it the requests that it computed. The agent did not wait for that."""
+        for _ in range(self.chance.randrange(4)):
+            self._agent()
+        self._notice()
+        for request in self.computing:
+            request.num_computed_tokens = len(request.prompt_token_ids or ())
+            kept, params = self.half.finished(
+                request, self._table(request), complete=self.chance.random() < 0.9
+            )
+            self.outcomes["ahead"] += params is not None
+            if kept:
+                self.parked[request.request_id] = _Parked(request, receiving=False, finished=True)
+                continue
+            touched = [m for m in (*self.agent, *self.doubted) if m.request == request.request_id]
+            assert not touched, (
+                f"the blocks of {request.request_id} are free, the agent may touch them: {touched}"
+            )
+        self.computing = []
+
+    def _schedule(self) -> None:
+        for request in list(self.waiting):
+            computed = self.chance.choice((0, 0, BLOCK)) if len(request.prompt_token_ids or ()) > BLOCK else 0
+            count, parks = self.half.matched_tokens(request, computed)
+            assert (count, parks) == self.half.matched_tokens(request, computed), "asking changed something"
+            if count is None:
+                continue
+            assert parks == (count > 0)
+            self.waiting.remove(request)
+            if parks:
+                self.parked[request.request_id] = _Parked(request, receiving=True)
+            self.half.allocated(request, self._table(request), count)
+            self.half.allocated(request, self._table(request), 0)
+
+    def _work(self, worker: WorkerHalf, door: FakeRankDoor, step: Step, finished: dict[str, int]) -> None:
+        worker.told(step)
+        for late in [late for late in self.late if late[0] is door and self.chance.random() < 0.5]:
+            self.late.remove(late)
+            door.events.append(late[1])
+        report = worker.report()
+        invalid = worker.take_invalid_blocks()
+        for id_ in report.sent | report.received:
+            parked = self.parked.get(id_)
+            assert parked is not None, f"{id_} is reported, and vLLM does not wait for it"
+            assert parked.receiving == (id_ in report.received)
+            parked.reports += 1
+            parked.failed |= id_ in report.failed
+            finished[id_] = parked.reports
+            if id_ in report.failed:
+                assert invalid & set(self._table(parked.request)[0]), f"{id_} failed without a block"
+
+    def _all_reported(self, id_: str) -> bool:
+        assert self.parked[id_].reports <= len(self.workers), f"{id_} is reported too often"
+        return self.parked[id_].reports == len(self.workers)
+
+    def _end(self, id_: str) -> None:
+        parked = self.parked.pop(id_)
+        touched = [m for m in (*self.agent, *self.doubted) if m.request == id_]
+        assert not touched, f"the blocks of {id_} are free while the agent may touch them: {touched}"
+        if not parked.receiving:
+            self.outcomes["freed"] += 1
+            return
+        assert parked.failed or id_ in self.ready, f"{id_} goes on with a cache that is not there"
+        self.outcomes["failed" if parked.failed else "landed"] += 1
+        if not parked.finished:
+            assert self.half.matched_tokens(parked.request, 0) == (0, False), "its ticket is used"
+            assert self.half.finished(parked.request, self._table(parked.request), complete=True) == (
+                False,
+                None,
+            )
+
+
+def _lose(answer: Future[bytes]) -> Callable[[], None]:
+    return lambda: answer.set_exception(DoorError("lost", "the connection has ended"))
+
+
+def _ticket(request: Request) -> bytes:
+    assert request.kv_transfer_params is not None
+    return base64.b64decode(request.kv_transfer_params["meridian_ticket"])
