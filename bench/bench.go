@@ -76,6 +76,9 @@ type Progress struct {
 }
 
 func (p Progress) String() string {
+	if p.Rows == 0 {
+		return p.What // nothing is measured yet
+	}
 	round := "warm-up"
 	if p.Round > 0 {
 		round = fmt.Sprintf("round %d of %d", p.Round, p.Rounds)

@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	case "bench __parent":
 		beKilled()
 	}
+	if os.Getenv(fakeVLLM) != "" && len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-test.") {
+		playVLLM(os.Args[1:])
+	}
 	goleak.VerifyTestMain(m)
 }
 

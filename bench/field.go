@@ -16,8 +16,9 @@ type field struct {
 	report *Report
 }
 
-// openLimit bounds how long a contender takes to start.
-const openLimit = time.Minute
+// openLimit bounds how long contenders take to start. A peer that was just
+// installed has its Python compiled first.
+const openLimit = 3 * time.Minute
 
 func openField(ctx context.Context, o Options, kind fabricKind, report *Report) (_ *field, err error) {
 	f := &field{report: report}
