@@ -27,8 +27,8 @@ build: ## build bin/meridian, static
 	@tools/static.sh bin/meridian
 
 .PHONY: up
-up: ## a whole cell on this machine: not yet
-	@echo 'make up: not yet. A cell (gateway, prefill and decode workers on one machine) is planned; README.md says what works today.'; exit 1
+up: build ## a whole cell on this machine: gateway, prefill and decode workers; ARGS=--demo shows that it works, and stops
+	@bin/meridian up $(ARGS)
 
 .PHONY: check
 check: venv ## formatting, vet, staticcheck, vulnerabilities, licences, Python lint and types, the laws of the tree
@@ -39,8 +39,12 @@ test: venv build ## everything people run before they push: Go, Python and C++
 	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian $(GO) run ./tally -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
 
 .PHONY: test-real
-test-real: venv build ## tests against real components: shells today; peers, engines and browsers as they arrive
+test-real: venv build ## tests against real components: faults and load on running cells, shells, peers (make peers) and vLLM (make vllm)
 	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian $(GO) run ./tally -real -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
+
+.PHONY: test-vllm
+test-vllm: venv build vllm ## of make test-real, the hand-offs between real vLLM servers; VLLM=0.25.1 selects another version
+	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian MERIDIAN_VLLM=$(CURDIR)/$(VLLM_HOME) $(GO) run ./tally -vllm -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each (30s); resharding for RESHARD_FUZZ configurations (100000x)
@@ -69,7 +73,8 @@ soak: ## two agents for SOAK_MINUTES (10), flat in memory; then as long all test
 
 .PHONY: generate
 generate: ## write the files that are made from code
-	$(GO) test ./config ./telemetry -run 'TestGenerated|TestReference' -update
+	$(GO) test ./config ./telemetry ./transceiver/handoff -run 'TestGenerated|TestReference' -update
+	cd tools && $(GO) run ./protogen
 
 .PHONY: release
 release: venv ## dist/: binaries for linux amd64 and arm64, wheel, checksums, SBOMs, provenance; built twice and compared
@@ -107,6 +112,27 @@ $(PEERS)/nixl/installed: PIP_OPTIONS := --no-deps
 $(PEERS)/%/installed: bench/peers/%.txt
 	rm -rf $(@D) && $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip --disable-pip-version-check -q install $(PIP_OPTIONS) -r $<
+	touch $@
+
+# A real vLLM, on the CPU, with torch and transformers, and vLLM's own tests beside
+# it. bench/peers/vllm/ says what is installed and what is made up for.
+VLLM      ?= 0.32.0
+VLLM_HOME := $(PEERS)/vllm$(patsubst %,-%,$(filter-out 0.32.0,$(VLLM)))
+VLLM_FROM := bench/peers/vllm
+
+.PHONY: vllm
+vllm: $(VLLM_HOME)/installed ## vLLM on the CPU, with torch and transformers, for make test-real; VLLM=0.25.1 selects another version
+
+$(VLLM_HOME)/installed: $(VLLM_FROM)/$(VLLM).txt $(wildcard $(VLLM_FROM)/*.py)
+	@for tool in gcc readelf; do command -v $$tool >/dev/null || { echo "$$tool is needed to make torch load without CUDA"; exit 1; }; done
+	@$(PYTHON) -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' || { echo 'vLLM needs libnuma1: apt-get install libnuma1'; exit 1; }
+	rm -rf $(@D) && $(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip --disable-pip-version-check -q install --no-deps -r $<
+	@packages=$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && set -x && \
+	$(@D)/bin/python $(VLLM_FROM)/stub_cuda.py $$packages && \
+	$(@D)/bin/python $(VLLM_FROM)/name_vllm.py $$packages
+	$(@D)/bin/python $(VLLM_FROM)/fetch_tests.py $(VLLM) $(@D)
+	$(@D)/bin/vllm --version
 	touch $@
 
 .PHONY: clean

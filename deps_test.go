@@ -104,6 +104,7 @@ var rooms = map[string]room{
 			"fabric/file": "to a disk", "mem": "sections", "mrdn": "ids", "agent": "what grants cost; both ends of a hand-off",
 			"trust": "what TLS costs", "transceiver": "hand-offs", "transceiver/handoff": "engines, contents and records of hand-offs",
 			"reshard": "how engines are cut", "kv": "models and layouts",
+			"cell": "servers of vLLM, and what stands before them", "openai": "their streams",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "pinning, and children that end with their parent"},
 		testsMay: []string{needed},
@@ -179,7 +180,7 @@ var rooms = map[string]room{
 		uses: map[string]string{"github.com/zeebo/blake3": "seals of tickets, fingerprints of contents"},
 		pure: true,
 
-		testsMay: []string{"transceiver/handoff/handoffsim"},
+		testsMay: []string{"transceiver/handoff/handoffsim", golden},
 	},
 	"transceiver/handoff/handoffsim": {
 		owns: "the seeded world of hand-offs: engines, memory, network, trouble, checkers",
@@ -195,15 +196,37 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp"},
 	},
+	"door": {
+		owns: "the engine door as engines see it: frames, and the client",
+		may:  map[string]string{"door/doorpb": "its messages", "kv": "what an engine caches", "mem": "what an engine lends"},
+		uses: map[string]string{"golang.org/x/sys": "descriptor passing, prctl", "google.golang.org/protobuf": "messages"},
+	},
+	"door/doorpb": {
+		owns: "the messages of the engine door, generated",
+		uses: map[string]string{"google.golang.org/protobuf": "what generated code stands on"},
+	},
+	"sidecar": {
+		owns: "the engine door's server: registrations, offers, accepts; fences on an engine's death",
+		may: map[string]string{
+			"agent": "what engines' memory is registered with", "door": "frames", "door/doorpb": "messages", "kv": "what caches are of",
+			"mem": "lent sections", "meta": "engines' records", "mrdn": "ids", "reshard": "how engines are cut", "transceiver": "hand-offs",
+			"transceiver/handoff": "engines, events, errors", "trust": "legs",
+		},
+		uses: map[string]string{
+			"golang.org/x/sys": "peer credentials, pidfds, seals", "google.golang.org/protobuf": "messages",
+		},
+		testsMay: []string{"fabric", "fabric/host", "fabric/tcp", needed, "meta/memdir"},
+	},
 	"node": {
 		owns: "the fuse box: which adapters a process has",
 		may: map[string]string{
 			"agent": "agents", "fabric": "their fabrics", "fabric/tcp": "between hosts", "fabric/host": "within one",
 			"fabric/file": "to its disks", "meta": "the directory",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "mrdn": "ids", "telemetry": "metrics",
+			"door": "where its socket is", "sidecar": "where engines come in", "gateway": "where users do", "ledger": "records of requests",
 			"transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
-		testsMay: []string{"kv", "mem", "meta/memdir", "reshard"},
+		testsMay: []string{"kv", "mem", "meta/memdir", "place", "reshard"},
 	},
 	"mrdn": {
 		owns: "bytes on the wire: the MRDN v1 frame, the frames of a link",
@@ -213,7 +236,8 @@ var rooms = map[string]room{
 		},
 	},
 	"token": {
-		owns: "tokenizers: think markers from tokenizer.json",
+		owns: "tokenizers: BPE and think markers from tokenizer.json, built-in bytes, chat templates",
+		uses: map[string]string{"golang.org/x/text": "the normal forms of Unicode that tokenizers ask for"},
 	},
 	"config": {
 		owns:     "meridian.toml: schema, defaults, strict validation",
@@ -246,11 +270,75 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{mutants, "transceiver/handoff"},
 	},
+	"cell": {
+		owns: "a whole cell on one machine: its processes, started in order, watched, stopped in the other",
+		may:  map[string]string{"kv": "layouts of a cut"},
+		uses: map[string]string{"golang.org/x/sys": "the lock that says that a cell runs"},
+	},
+	"cell/talk": {
+		owns: "a client of the OpenAI API, for people and for the demo",
+		may:  map[string]string{"openai": "requests, events, errors"},
+	},
+	"cell/demo": {
+		owns: "a small load through a cell, compared with one engine alone, token by token",
+		may: map[string]string{
+			"cell/talk": "how prompts are sent", "openai": "requests", "ledger": "latency by phase, and where caches came from",
+		},
+	},
+	"openai": {
+		owns: "the OpenAI API: requests, answers, errors, the event stream",
+	},
+	"place": {
+		owns: "which engine prefills and which decodes",
+		uses: map[string]string{"github.com/zeebo/xxh3": "chains of prefixes"},
+		pure: true,
+	},
+	"ledger": {
+		owns: "bounded records of requests, in memory and on disk",
+	},
+	"kvevents": {
+		owns:     "what engines publish of their caches: ZMTP, msgpack, numbers, replays",
+		testsMay: []string{"kvevents/kveventstest", needed},
+	},
+	"kvevents/kveventstest": {owns: "tests: a publisher of cache events, as vLLM's"},
+	"gateway": {
+		owns: "the user door: OpenAI HTTP, legs to engines, what happens when they fail, latency by phase",
+		may: map[string]string{
+			"kvevents": "what engines hold, by their own word", "ledger": "what became of a request", "meta": "engines in the directory",
+			"openai": "what it speaks", "place": "who serves", "trust": "legs are sealed",
+		},
+		testsMay: []string{"kvevents/kveventstest", "meta/memdir"},
+	},
+	"engine": {
+		owns: "the reference engine: requests, step loop, sampling, streams, HTTP, its side of hand-offs",
+		may: map[string]string{
+			"door": "its agent", "engine/batch": "what a step computes", "engine/model": "what computes it", "kv": "cuts and scopes",
+			"mem": "the arenas of its ranks", "openai": "requests and answers", "token": "texts",
+		},
+		testsMay: []string{"reshard"},
+	},
+	"engine/batch": {
+		owns: "what a step computes: who, how much, in which blocks; the prefix cache, preemption",
+		may:  map[string]string{"kv": "block keys"},
+		pure: true,
+	},
+	"engine/model": {
+		owns: "the mathematics of the reference engine: transformers over paged KV in the memory of ranks, with the same bits under every cut",
+		may:  map[string]string{"kv": "geometry, cuts and layouts of KV memory", "engine/model/kernel": "dot products and their like"},
+
+		testsMay: []string{needed, "reshard"},
+	},
+	"engine/model/kernel": {
+		owns: "loops with one order of operations in every instruction set",
+		uses: map[string]string{"golang.org/x/sys": "which instructions the processor has"},
+	},
 	"cmd/meridian": {
 		owns: "the command line",
 		may: map[string]string{
 			"config": "config …", "models": "config init --model", "doctor": "doctor",
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
+			"cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat",
+			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 		},
@@ -279,6 +367,11 @@ var rooms = map[string]room{
 			"fabric": "lists", "fabric/greeting": "how an insider comes in", "mrdn": "frames", "trust": "nonces",
 		},
 		testsMay: []string{"internal/chaos"},
+	},
+	"internal/storm": {
+		owns:     "tests: a whole cell under load, with parts of it killed",
+		may:      map[string]string{"cell/talk": "asks", "openai": "requests and errors"},
+		testsMay: []string{"cell", needed},
 	},
 	"": {owns: "tests of the tree itself", testsMay: []string{needed}},
 }

@@ -43,6 +43,7 @@ type options struct {
 	root   string // of the repository
 	python string // interpreter with pytest, or ""
 	real   bool   // the tests that need real components, instead of the fast ones
+	vllm   bool   // those that need vLLM servers, and no others
 }
 
 func main() {
@@ -50,6 +51,7 @@ func main() {
 	flag.StringVar(&o.root, "root", "..", "root of the repository")
 	flag.StringVar(&o.python, "python", "", "Python interpreter that has pytest")
 	flag.BoolVar(&o.real, "real", false, "run the tests of real components")
+	flag.BoolVar(&o.vllm, "vllm", false, "run the tests of vLLM servers")
 	flag.Parse()
 	root, err := filepath.Abs(o.root)
 	if err != nil {
@@ -75,6 +77,9 @@ func main() {
 }
 
 func suites(o options) []suite {
+	if o.vllm {
+		return []suite{o.pythonSuite()}
+	}
 	list := []suite{o.goSuite(), o.pythonSuite()}
 	if !o.real {
 		list = append(list, o.toolsSuite(), o.cxxSuite())
