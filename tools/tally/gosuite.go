@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
@@ -20,18 +21,42 @@ func (o options) goSuite() suite {
 		args = append(args, "-tags=real", "-run=^TestReal", "-timeout=25m")
 		title = "Go, real components"
 	}
-	return suite{title: title, run: func(report func(result)) error {
-		environment := os.Environ()
-		if !o.real {
-			if race := raceEnvironment(); race != nil {
-				args = append(args, "-race")
-				environment = append(environment, race...)
-			} else {
-				lack(report, "race detector", "cc", "no C compiler on PATH, so the tests run without it")
+	environment := os.Environ()
+	race := raceEnvironment()
+	if !o.real && race != nil {
+		args = append(args, "-race")
+		environment = append(environment, race...)
+	}
+	s := goModule(title, o.root, args, environment)
+	if o.real || race != nil {
+		return s
+	}
+	run := s.run
+	s.run = func(report func(result)) error {
+		lack(report, "race detector", "cc", "no C compiler on PATH, so the tests run without it")
+		return run(report)
+	}
+	return s
+}
+
+// goModule is the suite of the module in dir.
+func goModule(title, dir string, args, environment []string) suite {
+	return suite{
+		title: title,
+		run: func(report func(result)) error {
+			return goTest(dir, slices.Concat(args, []string{"./..."}), environment, report)
+		},
+		rerun: func(selectors []string, report func(result)) error {
+			for _, selector := range selectors {
+				importPath, test, _ := strings.Cut(selector, " ")
+				once := []string{"-count=1", "-run=^" + test + "$", importPath}
+				if err := goTest(dir, slices.Concat(args, once), environment, report); err != nil {
+					return err
+				}
 			}
-		}
-		return goTest(o.root, append(args, "./..."), environment, report)
-	}}
+			return nil
+		},
+	}
 }
 
 // raceEnvironment is what the race detector needs, or nil without a C compiler.
@@ -46,9 +71,7 @@ func raceEnvironment() []string {
 
 // toolsSuite runs the tests of the build tools, a module of their own.
 func (o options) toolsSuite() suite {
-	return suite{title: "Go, build tools", run: func(report func(result)) error {
-		return goTest(o.root+"/tools", []string{"test", "-json", "-shuffle=on", "./..."}, os.Environ(), report)
-	}}
+	return goModule("Go, build tools", o.root+"/tools", []string{"test", "-json", "-shuffle=on"}, os.Environ())
 }
 
 type goEvent struct {
@@ -142,7 +165,8 @@ func (l *goLedger) take(e goEvent) {
 		l.failedTests[e.Package]++
 		fmt.Print(text)
 	}
-	r := result{name: name, verdict: verdict}
+	top, _, _ := strings.Cut(e.Test, "/")
+	r := result{name: name, verdict: verdict, selector: e.Package + " " + top}
 	if verdict != passed {
 		r.reason = strings.TrimSpace(text)
 	}

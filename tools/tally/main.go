@@ -3,7 +3,7 @@
 // component. `make test` and `make test-real` are this program.
 //
 //	go test -json ──┐
-//	pytest --junit ─┼──► result ──► N passed, N failed, N skipped
+//	pytest --junit ─┼──► result ──► once more, if asked ──► N passed, N failed, N skipped
 //	C++ PASS/FAIL ──┘
 package main
 
@@ -20,9 +20,10 @@ import (
 
 // result is one test. Skipped ones name the component they lack, where they do.
 type result struct {
-	name    string
-	verdict verdict
-	reason  string
+	name     string
+	verdict  verdict
+	reason   string
+	selector string // what a suite runs to have this test again, or ""
 }
 
 type verdict int
@@ -31,12 +32,14 @@ const (
 	passed verdict = iota
 	failed
 	skipped
+	unsteady // failed, and passed when it was run again
 )
 
 // suite runs one kind of test and reports each as it ends.
 type suite struct {
 	title string
 	run   func(report func(result)) error
+	rerun func(selectors []string, report func(result)) error // or nil
 }
 
 type options struct {
@@ -67,11 +70,13 @@ func main() {
 	var all []result
 	for _, s := range suites(o) {
 		fmt.Printf("== %s\n", s.title)
-		err := s.run(func(r result) { all = append(all, r) })
+		var own []result
+		err := s.run(func(r result) { own = append(own, r) })
 		if err != nil {
-			all = append(all, result{name: s.title, verdict: failed, reason: err.Error()})
+			own = append(own, result{name: s.title, verdict: failed, reason: err.Error()})
 			fmt.Printf("FAIL %s: %v\n", s.title, err)
 		}
+		all = append(all, s.again(own)...)
 	}
 	os.Exit(summarize(all, time.Since(start)))
 }
@@ -97,11 +102,9 @@ func summarize(all []result, took time.Duration) int {
 		counts[r.verdict]++
 		switch r.verdict {
 		case failed:
-			fmt.Printf("FAIL %s\n", r.name)
-			for line := range strings.Lines(r.reason) {
-				fmt.Printf("     %s", line)
-			}
-			fmt.Println()
+			fmt.Printf("FAIL %s\n%s\n", r.name, indented(r.reason))
+		case unsteady:
+			fmt.Printf("UNSTEADY %s: it failed, and passed when it was run again\n%s\n", r.name, indented(r.reason))
 		case skipped:
 			component := missingComponent(r.reason)
 			lacking[component] = append(lacking[component], r.name)
@@ -119,11 +122,18 @@ func summarize(all []result, took time.Duration) int {
 		}
 	}
 	fmt.Printf("took %s\n", took.Round(100*time.Millisecond))
-	fmt.Printf("%d passed, %d failed, %d skipped\n", counts[passed], counts[failed], counts[skipped])
+	if n := counts[unsteady]; n > 0 {
+		fmt.Printf("%d passed only when run again\n", n)
+	}
+	fmt.Printf("%d passed, %d failed, %d skipped\n", counts[passed]+counts[unsteady], counts[failed], counts[skipped])
 	if counts[failed] > 0 || counts[passed] == 0 {
 		return 1
 	}
 	return 0
+}
+
+func indented(text string) string {
+	return "     " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n     ")
 }
 
 // missingComponent reads the "needs NAME: why" that internal/need and the

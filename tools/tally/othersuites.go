@@ -20,36 +20,48 @@ func (o options) pythonSuite() suite {
 	case o.real:
 		title, selection = "Python, real components", "real"
 	}
-	return suite{title: title, run: func(report func(result)) error {
+	s := suite{title: title}
+	s.run = func(report func(result)) error {
 		if o.python == "" {
 			lack(report, "Python tests", "python-packages", "the environment in .venv could not be made")
 			return nil
 		}
-		dir, err := os.MkdirTemp("", "tally")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		junit := filepath.Join(dir, "junit.xml")
-		command := exec.Command(o.python, "-m", "pytest", "-q", "-m", selection, "-p", "no:cacheprovider", "--junitxml", junit)
-		command.Dir = filepath.Join(o.root, "python")
-		command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
-		command.Stdout, command.Stderr = os.Stdout, os.Stderr
-		runErr := command.Run()
-		failures, err := readJUnit(junit, report)
-		if err != nil {
-			return errors.Join(runErr, err)
-		}
-		if runErr != nil && failures == 0 {
-			return runErr
-		}
-		return nil
-	}}
+		return o.pytest(report, "-m", selection)
+	}
+	s.rerun = func(selectors []string, report func(result)) error {
+		return o.pytest(report, selectors...)
+	}
+	return s
+}
+
+// pytest runs what is asked for and reports every test.
+func (o options) pytest(report func(result), asked ...string) error {
+	dir, err := os.MkdirTemp("", "tally")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	junit := filepath.Join(dir, "junit.xml")
+	fixed := []string{"-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "junit_family=xunit1", "--junitxml", junit}
+	command := exec.Command(o.python, append(fixed, asked...)...)
+	command.Dir = filepath.Join(o.root, "python")
+	command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	command.Stdout, command.Stderr = os.Stdout, os.Stderr
+	runErr := command.Run()
+	failures, err := readJUnit(junit, report)
+	if err != nil {
+		return errors.Join(runErr, err)
+	}
+	if runErr != nil && failures == 0 {
+		return runErr
+	}
+	return nil
 }
 
 type junitCase struct {
 	Class   string     `xml:"classname,attr"`
 	Name    string     `xml:"name,attr"`
+	File    string     `xml:"file,attr"`
 	Failure *junitNote `xml:"failure"`
 	Error   *junitNote `xml:"error"`
 	Skipped *junitNote `xml:"skipped"`
@@ -75,6 +87,9 @@ func readJUnit(path string, report func(result)) (failures int, err error) {
 	for _, s := range file.Suites {
 		for _, c := range s.Cases {
 			r := result{name: c.Class + "." + c.Name}
+			if c.File != "" {
+				r.selector = c.File + "::" + c.Name
+			}
 			switch {
 			case c.Failure != nil:
 				r.verdict, r.reason = failed, c.Failure.Message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,11 @@ class Case:
 
     def request(self, **more: object) -> dict[str, object]:
         return completion(self.prompt, len(self.answer), **more)
+
+    def check(self, tokens: Sequence[int], begun: bool = False) -> None:
+        """Fail where these are not the tokens of the answer, or of its beginning."""
+        right = self.answer[: len(tokens)] if begun else self.answer
+        assert tuple(tokens) == right, f"wrong tokens: {list(tokens)}, not {list(right)}"
 
 
 @dataclass(frozen=True)

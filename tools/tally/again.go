@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Where MERIDIAN_AGAIN is set, as in continuous integration, a test that failed
+// is run once more, by itself, after all others. A machine that stood still for
+// seconds is not the code's fault; a test that passes then is counted as
+// unsteady, and the summary shows its first failure, so that it is mended. Without
+// the variable a failure is a failure.
+const againVariable = "MERIDIAN_AGAIN"
+
+// accidents is how many tests of a suite may fail by accident. More have a cause.
+const accidents = 3
+
+// neverForgiven are failures that no machine is to blame for. Tests call wrong
+// bytes, tokens and answers wrong.
+var neverForgiven = []string{"DATA RACE", "panic: ", "fatal error: ", "wrong"}
+
+func forgivable(failures []result) bool {
+	if tests := selectors(failures); len(tests) == 0 || len(tests) > accidents {
+		return false
+	}
+	for _, r := range failures {
+		if r.selector == "" {
+			return false
+		}
+		for _, mark := range neverForgiven {
+			if strings.Contains(r.reason, mark) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// selectors are what to run to have these tests again, each once: a test of Go
+// has its subtests in it.
+func selectors(failures []result) []string {
+	var list []string
+	for _, r := range failures {
+		if !slices.Contains(list, r.selector) {
+			list = append(list, r.selector)
+		}
+	}
+	return list
+}
+
+// again gives the failed tests of a suite their second run, and returns all its
+// results with the verdicts as they are now.
+func (s suite) again(all []result) []result {
+	var failures []result
+	for _, r := range all {
+		if r.verdict == failed {
+			failures = append(failures, r)
+		}
+	}
+	if os.Getenv(againVariable) == "" || s.rerun == nil || !forgivable(failures) {
+		return all
+	}
+	fmt.Printf("== %s, what failed once more\n", s.title)
+	good, bad := make(map[string]bool), make(map[string]bool)
+	err := s.rerun(selectors(failures), func(r result) {
+		good[r.selector] = good[r.selector] || r.verdict == passed
+		bad[r.selector] = bad[r.selector] || r.verdict != passed
+	})
+	if err != nil {
+		fmt.Printf("FAIL %s: %v\n", s.title, err)
+		return all
+	}
+	for i, r := range all {
+		if r.verdict == failed && good[r.selector] && !bad[r.selector] {
+			all[i].verdict = unsteady
+		}
+	}
+	return all
+}
