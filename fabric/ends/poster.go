@@ -297,6 +297,14 @@ func (e *Poster) Left(p *Outbound, err error) {
 	e.carryOut(e.machine.Left(p.ID))
 }
 
+// Gone is why the link is lost, or nil. Whoever waited for a transfer knows of
+// its end before OnLost is called, and may be back by then.
+func (e *Poster) Gone() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.gone
+}
+
 // Lost ends the link; the first reason counts.
 func (e *Poster) Lost(err error) {
 	e.mu.Lock()

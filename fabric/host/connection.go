@@ -321,6 +321,14 @@ func (c *connection) running() []*fabric.Transfer {
 	return all
 }
 
+// isGone is why the connection is lost, or nil. Whoever waited for a transfer knows
+// of its end before the link does, and may be back by then.
+func (c *connection) isGone() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone
+}
+
 // lost ends the connection; the first reason counts.
 func (c *connection) lost(err error) {
 	c.mu.Lock()

@@ -29,11 +29,19 @@ func (l *link) Peer() fabric.Peer { return l.peer }
 
 func (l *link) state() (*connection, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
+	c, closed := l.current, l.closed
+	l.mu.Unlock()
+	if closed {
 		return nil, l.error("connect", fabric.ErrClosed)
 	}
-	return l.current, nil
+	if c == nil {
+		return nil, nil
+	}
+	if gone := c.isGone(); gone != nil {
+		l.drop(c, gone)
+		return nil, nil
+	}
+	return c, nil
 }
 
 // connected returns the connection, making one if need be. One goroutine dials;

@@ -57,6 +57,10 @@ func (l *link) connected(ctx context.Context) (*connection, error) {
 		case l.current != nil:
 			c := l.current
 			l.mu.Unlock()
+			if gone := c.poster.Gone(); gone != nil {
+				l.drop(c, gone)
+				continue
+			}
 			return c, nil
 		}
 		if wait := l.dialing; wait != nil {

@@ -1,0 +1,39 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"meridian/fabric"
+)
+
+// Whoever waited for a transfer may post the next one before the link has heard
+// that its connection is lost.
+func TestPostRightAfterALoss(t *testing.T) {
+	const size = 4 << 20
+	near, far := newAgent(t, "near", size, Options{}), newAgent(t, "far", size, Options{})
+	posting := near.connect(t, far.peer())
+	prepared, err := posting.Prepare(fabric.Write, dense(size, 7), dense(size, 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prepared.Release()
+	var cutting sync.WaitGroup
+	defer cutting.Wait()
+	for round := range 100 {
+		running, err := posting.Post(context.Background(), prepared, fabric.PostOptions{ID: newID()})
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		c, err := posting.(*link).connected(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cutting.Go(func() { c.lost(errors.New("cut")) })
+		if err := running.Await(soon(t)); err != nil && !errors.Is(err, fabric.ErrPeerGone) {
+			t.Fatalf("round %d: %v", round, err)
+		}
+	}
+}

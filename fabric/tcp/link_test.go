@@ -1,0 +1,43 @@
+package tcp
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"meridian/fabric"
+)
+
+// Whoever waited for a transfer may post the next one before the link has heard
+// that its connection is lost.
+func TestPostRightAfterALoss(t *testing.T) {
+	p := newPair(t, 32<<20, Options{})
+	prepared, err := p.link.Prepare(fabric.Read, scattered(8<<20, 4096, 1), scattered(8<<20, 4096, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prepared.Release()
+	var cutting sync.WaitGroup
+	defer cutting.Wait()
+	for round := range 100 {
+		running, err := p.link.Post(t.Context(), prepared, fabric.PostOptions{ID: newID()})
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		c, err := p.link.(*link).connected(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cutting.Go(func() { c.poster.Lost(errors.New("cut")) })
+		if err := running.Await(t.Context()); err != nil && !errors.Is(err, fabric.ErrPeerGone) {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		for { // a peer has room for few links at a time
+			if _, services := p.b.connections(); len(services) <= 2 {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
