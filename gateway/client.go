@@ -22,12 +22,15 @@ type client struct {
 	control *http.ResponseController
 	timeout time.Duration
 	renewed time.Time // when the time was last given
-	started bool      // of a stream: its head is sent
-	err     error     // the first that came of writing
+	http2   bool
+	started bool  // of a stream: its head is sent
+	err     error // the first that came of writing
 }
 
-func newClient(w http.ResponseWriter, timeout time.Duration) *client {
-	return &client{to: w, control: http.NewResponseController(w), timeout: timeout}
+func newClient(w http.ResponseWriter, r *http.Request, timeout time.Duration) *client {
+	c := &client{to: w, control: http.NewResponseController(w), timeout: timeout, http2: r.ProtoMajor == 2}
+	c.rest()
+	return c
 }
 
 // pieceBytes is what a client must take within its time.
@@ -52,6 +55,23 @@ func (c *client) renew() {
 	}
 }
 
+// flush sends what was written.
+func (c *client) flush() {
+	if c.err == nil {
+		c.fail(c.control.Flush())
+		c.rest()
+	}
+}
+
+// rest takes the time back while nothing is written: over HTTP/2 a stream is ended
+// when its time has passed, whether or not anything waits to be taken.
+func (c *client) rest() {
+	if c.http2 {
+		c.renewed = time.Time{}
+		c.fail(c.control.SetWriteDeadline(time.Time{}))
+	}
+}
+
 func (c *client) fail(err error) {
 	switch {
 	case err == nil || c.err != nil:
@@ -73,9 +93,7 @@ func (c *client) events(data []byte, r *ledger.Record) {
 		c.to.WriteHeader(http.StatusOK)
 	}
 	c.write(data)
-	if c.err == nil {
-		c.fail(c.control.Flush())
-	}
+	c.flush()
 }
 
 func (c *client) head(r *ledger.Record) {
@@ -92,9 +110,7 @@ func (c *client) whole(data []byte, r *ledger.Record, l ledger.Latency) {
 	header.Set("Server-Timing", serverTiming(l))
 	c.head(r)
 	c.write(data)
-	if c.err == nil {
-		c.fail(c.control.Flush()) // the client need not wait for what is left to be recorded
-	}
+	c.flush() // the client need not wait for what is left to be recorded
 }
 
 // serverTiming is latency in the form that browsers show.

@@ -88,7 +88,7 @@ func (f *follower) upsert(record meta.Record) {
 		return
 	}
 	key := r.ID + "@" + r.Incarnation
-	if f.keys[record.Key] == key {
+	if e := f.roster.get(key); f.keys[record.Key] == key && e != nil && !e.stray.Load() {
 		return // the same life
 	}
 	f.drop(record.Key)

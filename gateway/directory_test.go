@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,12 +121,45 @@ func TestDirectoryOutage(t *testing.T) {
 	if !first.stray.Load() || first.up.Load() {
 		t.Error("what is gone is still believed in")
 	}
+	record.Revision = 3 // its agent was only cut off for a while
+	f.take(meta.Event{Kind: meta.Put, Record: record})
+	if all := f.roster.all(); len(all) != 1 || all[0].stray.Load() {
+		t.Errorf("what came back is not believed in: %d engines", len(all))
+	}
 }
 
-// Clients come in by TLS, with a certificate that may change.
-func TestTLS(t *testing.T) {
-	dir := t.TempDir()
-	authority, err := trust.CreateAuthority(trust.AuthorityOptions{Dir: dir})
+// An engine that hangs keeps its record; only its silence tells.
+func TestAHungEngineIsDoubted(t *testing.T) {
+	d := openDirectory(t)
+	c := newCell(t, 0, 2, func(o *Options) { o.Backends, o.Directory, o.ProbeTimeout = nil, d, 50*time.Millisecond })
+	for i, s := range c.decode {
+		publish(t, d, meta.EngineRecord{ID: s.id, Incarnation: "1", URL: c.decode[i].server.URL, Role: "decode", Model: "m"})
+	}
+	c.until("both serve", func() bool { return c.Metrics().Engines["decode"].Up == 2 })
+	c.decode[0].set(habits{hung: true, deaf: true})
+	c.until("d0 is doubted", func() bool { return !c.roster.get("d0@1").up.Load() })
+	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
+	c.decode[0].set(habits{})
+	c.until("d0 is believed again", func() bool { return c.roster.get("d0@1").up.Load() })
+}
+
+// A listed engine that was started anew may serve something else.
+func TestAListedEngineComesBackWithAnotherModel(t *testing.T) {
+	c := newCell(t, 0, 1, nil)
+	c.until("m is served", func() bool { return index(c.roster.models(), "m") >= 0 })
+	c.decode[0].set(habits{status: http.StatusServiceUnavailable})
+	c.until("it is down", func() bool { return !c.roster.all()[0].up.Load() })
+	c.decode[0].set(habits{model: "other"})
+	c.until("the other model is served", func() bool { return index(c.roster.models(), "other") >= 0 })
+	if index(c.roster.models(), "m") >= 0 {
+		t.Error("the model that is gone is still offered")
+	}
+}
+
+// secured is a cell whose clients come by TLS, and how they do.
+func secured(t *testing.T, change func(*Options)) (*testCell, *trust.Authority, func() *http.Transport) {
+	t.Helper()
+	authority, err := trust.CreateAuthority(trust.AuthorityOptions{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,15 +171,48 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCell(t, 0, 1, func(o *Options) { o.TLS = config })
 	ca, err := os.ReadFile(files.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
+	c := newCell(t, 0, 1, func(o *Options) {
+		o.TLS = config
+		change(o)
+	})
+	return c, authority, func() *http.Transport {
+		return &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
+	}
+}
+
+// Over HTTP/2 the time that a client has to take a piece must not run while the
+// engine thinks.
+func TestHTTP2WaitsForAnEngine(t *testing.T) {
+	c, _, transport := secured(t, func(o *Options) { o.ClientTimeout = 100 * time.Millisecond })
+	c.client.Transport = transport()
+	c.decode[0].set(habits{slow: 300 * time.Millisecond})
+	for _, path := range []string{openai.PathCompletions, "/v1/responses"} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.Addr()+path, strings.NewReader(`{"model":"m","prompt":"short","max_tokens":3,"seed":5,"stream":true}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := c.do(request)
+		if r.err != nil || r.status != http.StatusOK {
+			t.Errorf("%s: %d %v %s", path, r.status, r.err, r.body)
+			continue
+		}
+		if text, _, problem, done := r.text(t); text != textOf(tokensOf("short", 5, 3)) || problem != "" || !done {
+			t.Errorf("%s: %q %q", path, text, problem)
+		}
+	}
+}
+
+// Clients come in by TLS, with a certificate that may change.
+func TestTLS(t *testing.T) {
+	c, authority, newTransport := secured(t, func(*Options) {})
 	serial := func() string {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
+		transport := newTransport()
 		defer transport.CloseIdleConnections()
 		response, err := (&http.Client{Transport: transport}).Get("https://" + c.Addr() + "/v1/models")
 		if err != nil {

@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +28,7 @@ type prefillRun struct {
 	took    time.Duration
 	params  json.RawMessage // nil: nothing was offered
 	trouble *trouble
+	fell    string // the panic that ended the leg, and where
 }
 
 // What may become of a promised cache.
@@ -100,6 +103,7 @@ func (x *exchange) beginPrefill(e *engine, t transfer, promised bool) *prefillRu
 	work := func() {
 		defer close(run.done)
 		defer e.waiting.Add(-int64(x.ask.tokens))
+		defer run.fall()
 		run.params, run.trouble = x.prefillLeg(ctx, e, t, body)
 		run.took = time.Since(run.began)
 		if run.trouble != nil || run.params == nil {
@@ -124,11 +128,23 @@ func (x *exchange) endPrefill(run *prefillRun) step {
 	return x.countFallBack(x.flow.prefilled(run.params != nil))
 }
 
+// fall keeps a panic for the request that the leg is of: it must end that one, and
+// no other.
+func (p *prefillRun) fall() {
+	if cause := recover(); cause != nil {
+		p.fell = fmt.Sprintf("%v\n%s", cause, debug.Stack())
+		p.forsake()
+	}
+}
+
 // settle waits for a prefill leg and puts it into the record.
 func (x *exchange) settle(run *prefillRun) {
 	<-run.done
 	run.cancel()
 	run.lose()
+	if run.fell != "" {
+		panic(run.fell)
+	}
 	x.note(ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.id(), Transfer: run.transfer.String()}, run.began, run.took, run.trouble)
 	if run.trouble == nil {
 		run.engine.served.Add(1)

@@ -16,8 +16,8 @@ import (
 	"meridian/openai"
 )
 
-// prober asks engines whether they are there: listed ones and strays always,
-// those of the directory until they have answered and after they failed.
+// prober asks engines whether they are there, again and again: one that hangs has
+// an agent and a record, and only its silence tells.
 type prober struct {
 	roster   *roster
 	client   *http.Client
@@ -56,11 +56,11 @@ func (p *prober) run(ctx context.Context) {
 	}
 }
 
-// round probes everybody who needs it and is not being probed. It does not wait
+// round probes everybody who is not being probed. It does not wait
 // for them: one that hangs must not hide one that comes.
 func (p *prober) round(ctx context.Context) {
 	for _, e := range p.roster.all() {
-		if (e.listed || e.stray.Load() || !e.up.Load()) && e.probing.CompareAndSwap(false, true) {
+		if e.probing.CompareAndSwap(false, true) {
 			p.active.Go(func() {
 				defer e.probing.Store(false)
 				p.probe(ctx, e)
@@ -74,7 +74,9 @@ func (p *prober) probe(ctx context.Context, e *engine) {
 	defer cancel()
 	_, err := p.get(ctx, e, "/health")
 	var found *about
-	if err == nil && !e.about.Load().asked {
+	first := !e.about.Load().asked
+	// A listed engine that comes back may be another, with other models.
+	if err == nil && (first || e.listed && !e.up.Load()) {
 		found, err = p.discover(ctx, e)
 	}
 	switch {
@@ -82,7 +84,7 @@ func (p *prober) probe(ctx context.Context, e *engine) {
 		if p.roster.learn(e, found) {
 			p.logger.Info("an engine answers", "engine", e.id(), "url", e.url)
 		}
-		if found != nil {
+		if first {
 			p.found(e, p.sources(ctx, e, found))
 		}
 	case errors.Is(ctx.Err(), context.Canceled): // the gateway ends

@@ -47,6 +47,35 @@ func TestDecodeIsPromisedTheCache(t *testing.T) {
 	}
 }
 
+// falling panics where a prefill leg would be sent.
+type falling struct {
+	http.RoundTripper
+	prefill string
+}
+
+func (f falling) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPost && "http://"+r.URL.Host == f.prefill {
+		panic("a fault of ours")
+	}
+	return f.RoundTripper.RoundTrip(r)
+}
+
+// A panic in a leg that was promised ends its request, and no other.
+func TestAPanicEndsOneRequest(t *testing.T) {
+	for name, change := range map[string]func(*Options){"promised": promising, "awaited": nil} {
+		t.Run(name, func(t *testing.T) {
+			cell := newCell(t, 1, 1, change).atHome()
+			cell.Gateway.client = &http.Client{Transport: falling{cell.Gateway.client.Transport, cell.prefill[0].server.URL}}
+			cell.roster.all() // requests take the roster's lock, and see it
+			if r := cell.post(openai.PathCompletions, completion(longPrompt, "")); r.err == nil {
+				t.Errorf("got %d %s", r.status, r.body)
+			}
+			cell.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
+			cell.until("nothing runs", func() bool { return cell.Metrics().Running == 0 })
+		})
+	}
+}
+
 // What waits at a prefill engine counts as what is to be waited for.
 func TestNothingIsPromisedOfABusyEngine(t *testing.T) {
 	cell := newCell(t, 1, 1, promising).atHome()

@@ -41,7 +41,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	id := newTransfer().String()
 	w.Header().Set(headerRequest, id)
 	w.Header().Set("X-Request-Id", id)
-	p := &passed{g: g, r: r, out: newClient(w, g.options.ClientTimeout)}
+	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout)}
 	fault := p.admit()
 	if fault == nil {
 		defer g.admission.leave()
@@ -183,10 +183,12 @@ func (p *passed) relay(c *call) {
 	piece := make([]byte, 32<<10)
 	for {
 		n, err := c.response.Body.Read(piece)
+		c.silence.Stop() // from here on it is the client's time
 		p.out.write(piece[:n])
-		if streamed && n > 0 && p.out.err == nil {
-			p.out.fail(p.out.control.Flush())
+		if streamed && n > 0 {
+			p.out.flush()
 		}
+		p.out.rest()
 		if err == io.EOF || p.out.err != nil {
 			return
 		}

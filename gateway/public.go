@@ -150,7 +150,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(headerRequest, record.ID)
 	w.Header().Set("X-Request-Id", record.ID)
 	x := &exchange{
-		g: g, ctx: r.Context(), out: newClient(w, g.options.ClientTimeout), rec: record,
+		g: g, ctx: r.Context(), out: newClient(w, r, g.options.ClientTimeout), rec: record,
 		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id,
 	}
 	defer g.complete(x)
@@ -199,11 +199,12 @@ func (x *exchange) admit(r *http.Request) *openai.Error {
 func (x *exchange) readBody(r *http.Request) ([]byte, *openai.Error) {
 	g := x.g
 	_ = x.out.control.SetReadDeadline(time.Now().Add(g.options.BodyTimeout)) // a recorder in a test has none
-	size := r.ContentLength
-	if size < 0 || size > g.options.MaxBodyBytes {
-		size = 4 << 10
+	// What a client says of its length is believed as it comes true.
+	size := int64(4 << 10)
+	if said := r.ContentLength; said >= 0 {
+		size = min(said, 64<<10) + 1
 	}
-	data := make([]byte, 0, size+1)
+	data := make([]byte, 0, size)
 	body := http.MaxBytesReader(x.out.to, r.Body, g.options.MaxBodyBytes)
 	for {
 		n, err := body.Read(data[len(data):cap(data)])

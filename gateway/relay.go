@@ -81,8 +81,10 @@ func (r *relay) finish() {
 
 func (r *relay) flush() {
 	if len(r.ready) > 0 {
+		r.call.silence.Stop() // from here on it is the client's time
 		r.x.out.events(r.ready, r.x.rec)
 		r.ready = r.ready[:0]
+		r.call.alive(r.x.g.options.StallTimeout)
 	}
 }
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -63,6 +64,8 @@ type habits struct {
 	noIDs       bool // tells no token ids
 	holdBack    bool // every other token's text comes with the next token
 	noDone      bool // ends its stream without saying so
+	hung        bool // does not answer probes either
+	model       string
 }
 
 type stubRequest struct {
@@ -73,17 +76,21 @@ type stubRequest struct {
 func newStub(t *testing.T, id string) *stub {
 	s := &stub{t: t, id: id, owner: openai.OwnedByMeridian}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		if s.habit().status == http.StatusServiceUnavailable {
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
+		switch h := s.habit(); {
+		case h.hung:
+			<-r.Context().Done()
+		case h.status == http.StatusServiceUnavailable:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"engine":%q}`, id) })
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"object":"list","data":[{"id":"m","object":"model","owned_by":%q,"max_model_len":4096}]}`, s.owner)
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":%q,"max_model_len":4096}]}`, cmp.Or(s.habit().model, "m"), s.owner)
 	})
 	mux.HandleFunc("POST /v1/completions", s.generate)
 	mux.HandleFunc("POST /v1/chat/completions", s.generate)
+	mux.HandleFunc("POST /v1/responses", s.generate) // passed on unread, so it may answer as ever
 	s.server = httptest.NewServer(mux)
 	t.Cleanup(s.server.Close)
 	return s

@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -45,13 +46,13 @@ type Ledger struct {
 	options Options
 	queue   chan *Record
 	done    chan struct{}
+	dropped atomic.Uint64
 
-	mu      sync.Mutex // protects what follows
-	ring    []*Record
-	next    int
-	byID    map[string]*Record
-	dropped uint64
-	closed  bool
+	mu     sync.Mutex // protects what follows
+	ring   []*Record
+	next   int
+	byID   map[string]*Record
+	closed bool
 }
 
 // queueLength is how many records may wait for the disk.
@@ -78,7 +79,7 @@ func Open(o Options) (*Ledger, error) {
 		options: o, ring: make([]*Record, o.Records), byID: make(map[string]*Record),
 		queue: make(chan *Record, queueLength), done: make(chan struct{}),
 	}
-	w := &writer{options: o}
+	w := &writer{options: o, dropped: &l.dropped}
 	if o.Dir != "" {
 		if err := w.open(); err != nil {
 			return nil, err
@@ -106,7 +107,7 @@ func (l *Ledger) Add(r *Record) {
 	select {
 	case l.queue <- r:
 	default:
-		l.dropped++
+		l.dropped.Add(1)
 	}
 }
 
@@ -138,12 +139,9 @@ func (l *Ledger) Latest(n int) []*Record {
 	return records
 }
 
-// Dropped counts records that are not on disk, because it did not keep up.
-func (l *Ledger) Dropped() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.dropped
-}
+// Dropped counts records that are not on disk, because it did not keep up or
+// could not be written to.
+func (l *Ledger) Dropped() uint64 { return l.dropped.Load() }
 
 // Close writes what is left.
 func (l *Ledger) Close(ctx context.Context) error {
@@ -176,7 +174,9 @@ type writer struct {
 	file    *os.File
 	size    int64
 	buffer  []byte
+	records uint64 // in buffer
 	failing bool
+	dropped *atomic.Uint64 // the ledger's
 }
 
 const fileMode = 0o600 // ids of requests are nobody else's business
@@ -234,10 +234,11 @@ func (w *writer) append(r *Record) {
 	}
 	line, err := json.Marshal(r)
 	if err != nil {
-		w.complain(err)
+		w.complain(err, 1)
 		return
 	}
 	w.buffer = append(append(w.buffer, line...), '\n')
+	w.records++
 	if len(w.buffer) >= bufferBytes {
 		w.flush()
 	}
@@ -248,17 +249,17 @@ func (w *writer) flush() {
 	if len(w.buffer) == 0 || w.options.Dir == "" {
 		return
 	}
-	defer func() { w.buffer = w.buffer[:0] }()
+	defer func() { w.buffer, w.records = w.buffer[:0], 0 }()
 	if w.size > 0 && w.size+int64(len(w.buffer)) > w.options.FileBytes {
 		if err := w.rotate(); err != nil {
-			w.complain(err)
+			w.complain(err, w.records)
 			return
 		}
 	}
 	n, err := w.file.Write(w.buffer)
 	w.size += int64(n)
 	if err != nil {
-		w.complain(err)
+		w.complain(err, w.records)
 		return
 	}
 	w.failing = false
@@ -278,8 +279,9 @@ func (w *writer) rotate() error {
 	return old.Close()
 }
 
-// complain says once that records are lost.
-func (w *writer) complain(err error) {
+// complain counts the records that are lost, and says once that some are.
+func (w *writer) complain(err error, lost uint64) {
+	w.dropped.Add(lost)
 	if !w.failing {
 		w.options.Logger.Warn("records of requests cannot be written; requests are served all the same", "error", err)
 	}
