@@ -125,7 +125,7 @@ func openRoutes(ctx context.Context, o VLLMOptions, scratch, model string, repor
 	if err != nil {
 		return nil, err
 	}
-	ours, err := open.route(meridian, c.Record().Gateway, "decode-0", "prefill-0", "agent-prefill", "agent-decode", "gateway")
+	ours, err := open.route(meridian, c.Record().Gateway, "decode-0", "prefill-0", "agent-prefill", "agent-decode", "gateway", "directory")
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func (o *surveyor) route(name, url, decode string, more ...string) (*route, erro
 			return nil, err
 		}
 		s.pids = append(s.pids, pids...)
-		if r.Kind != cell.Agent { // agents have leases to keep
+		if r.Kind != cell.Agent && r.Kind != cell.Directory { // there are leases to keep
 			s.sleepers = append(s.sleepers, pids...)
 		}
 	}
