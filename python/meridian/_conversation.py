@@ -13,7 +13,9 @@ when, and does what follows. There are two, `_registration` with a thread and
 
 The agent ends a connection only when nothing of it touches the engine's memory
 any more, and a dead agent touches nothing: so the end of a connection means that
-the memory is the engine's own.
+the memory is the engine's own. An agent that hangs may touch it, and is left: it is
+told nothing more, and the engine does not serve, but what it has is not given back
+before the end.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ from meridian._statement import Statement
 
 PROTOCOL_VERSION: Final = 1
 
+UNREAD: Final = DoorError("no_answer", "the agent does not read what it is told")
+"""Why a link was left that leaves by itself."""
+
 _HANDSHAKE_TIMEOUT: Final = 20.0  # longer than an agent may take to fence an engine that has just died
 
 
@@ -42,9 +47,9 @@ class Effects:
     answers: list[tuple[Question, Message | DoorError]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     leave: bool = False
-    """The agent is not to be waited for any more."""
+    """Nothing more is to be sent."""
     complaint: DoorError | None = None
-    """What the agent says of the connection itself, which ends then."""
+    """Why the connection is to end."""
 
 
 class Conversation:
@@ -55,6 +60,10 @@ class Conversation:
         self.engine: Final[str] = hello.engine
         self.registered = False
         self.serving = False
+        self.left = False
+        """Nothing more is said in this connection: only its end is waited for."""
+        self.patient = False
+        """Set by the shell: a statement that is refused is said again, in the next connection."""
         self.closing = False
         """Set by the shell, and never reset."""
         self.welcome: Message | None = None
@@ -77,7 +86,8 @@ class Conversation:
         if self.closing:
             return DoorError("closed", "this door is closed")
         return DoorError(
-            "not_serving", f"engine {self.engine} is not serving: the agent is away, or a rank is"
+            "not_serving",
+            f"engine {self.engine} is not serving: the agent is away or hangs, or a rank is away",
         )
 
     def serving_agent(self) -> Message:
@@ -94,12 +104,12 @@ class Conversation:
         """Say what this connection is. None: it will be said as soon as the agent is there.
 
         The question fails where the agent refuses the statement, which is not
-        said again then.
+        said again then, unless this engine is patient.
         """
         if self.closing:
             raise self.absent()
         outgoing = None
-        if self.registered:
+        if self.registered and not self.left:
             question.states = statement
             outgoing = self._ask(statement.message(self._agent_pid), question, now, None)
             outgoing = outgoing._replace(descriptor=statement.descriptor)
@@ -140,6 +150,7 @@ class Conversation:
 
     def begin(self, agent_pid: int, now: float) -> Effects:
         """Speak first: there is a connection."""
+        self.left = False
         self._agent_pid, self._until = agent_pid, now + _HANDSHAKE_TIMEOUT
         self._repeated, self._early = 0, []
         return Effects(send=[Outgoing(self._hello)])
@@ -167,7 +178,16 @@ class Conversation:
             return Effects()
         late = self._outstanding.late(now)
         why = DoorError("no_answer", f"the agent has not answered within {self._answer_timeout:g} s")
-        return Effects(answers=[_unanswered(question, why) for question in late], leave=bool(late))
+        effects = self.leave(why) if late else Effects()
+        effects.answers += [_unanswered(question, why) for question in late]
+        return effects
+
+    def leave(self, why: DoorError) -> Effects:
+        """Say nothing more in a registered connection. What was asked stays open until it ends."""
+        if not self.registered or self.left or self.closing:
+            return Effects()
+        self.left, self.serving = True, False
+        return Effects(leave=True, complaint=why)
 
     def end(self) -> Effects:
         """Forget the connection: it has ended. Only what was registered is told to be lost."""
@@ -221,6 +241,10 @@ class Conversation:
         if question is None:
             return Effects(complaint=problem)
         if problem is not None and question.states is not None:
+            if self.patient:
+                effects = self.leave(problem)
+                effects.answers.append(_unanswered(question, problem))
+                return effects
             self._said.remove(question.states)
         outcome = problem or reply
         effects = self._given_up(question, outcome, now) if question.abandoned else Effects()
@@ -235,8 +259,8 @@ class Conversation:
         if isinstance(outcome, DoorError):
             told_otherwise = outcome.code == "no_answer"  # it stays held until the connection ends
             return Effects() if told_otherwise else Effects(events=list(ended(begun, outcome)))
-        if not self.registered or not self._outstanding.holds(begun):
-            return Effects()  # its end was told
+        if not self.registered or self.left or not self._outstanding.holds(begun):
+            return Effects()  # its end was told, or comes with that of the connection
         transfer, accepted = begun
         cancel = _doorproto.Cancel(**{"accepted" if accepted else "offered": transfer})
         return Effects(send=[self._ask(cancel, Question(Unheard()), now, None)])
@@ -246,7 +270,7 @@ class Conversation:
         for event in events:
             self._outstanding.happened(event)
             if event.kind in (EventKind.SERVING, EventKind.FENCED):
-                self.serving = event.kind is EventKind.SERVING
+                self.serving = event.kind is EventKind.SERVING and not self.left
         # After FENCED the end of the connection follows, and tells of it once.
         return Effects(events=[event for event in events if event.kind is not EventKind.FENCED])
 

@@ -66,6 +66,11 @@ class Link:
             if self._outbox.waiting_bytes:
                 os.eventfd_write(self._wake, 1)
 
+    @property
+    def unread(self) -> bool:
+        """Whether nothing more is sent because the agent does not read."""
+        return self._outbox.unread
+
     def leave(self) -> None:
         """Say nothing more. The agent ends the connection once nothing of it touches the engine's memory."""
         with self._lock:
@@ -107,7 +112,8 @@ class Link:
             stalls_at = self._outbox.stalls_at()
         if stalls_at is not None:
             if time.monotonic() > stalls_at:
-                self.leave()  # the agent does not read
+                with self._lock:
+                    self._outbox.give_up()
                 return False
             until = stalls_at if until is None else min(until, stalls_at)
         poll = select.poll()

@@ -19,12 +19,17 @@ class AsyncLink:
     """A connection. What comes is passed on from the loop itself: no task reads."""
 
     def __init__(
-        self, path: str, take: Callable[[Message], None], garbled: Callable[[ValueError], None]
+        self,
+        path: str,
+        take: Callable[[Message], None],
+        garbled: Callable[[ValueError], None],
+        unread: Callable[[], None],
     ) -> None:
-        """Connect. After `garbled`, whatever comes is read away."""
+        """Connect. After `garbled`, whatever comes is read away; after `unread` nothing more is sent."""
         self._loop = asyncio.get_running_loop()
         self._take = take
         self._garbled = garbled
+        self._unread = unread
         self._deframer: Deframer | None = Deframer()
         self._drained = asyncio.Event()
         self._stall: asyncio.TimerHandle | None = None  # there is one while something waits
@@ -40,8 +45,11 @@ class AsyncLink:
 
     def send(self, data: bytes, descriptor: int | None = None) -> None:
         """Send whole frames, now or as soon as the agent reads. This never waits."""
+        had_left = self._outbox.left
         self._outbox.put(data, descriptor, self._loop.time())
         self._watch()
+        if self._outbox.unread and not had_left:
+            self._unread()
 
     async def drained(self) -> None:
         """Wait while much waits to be sent. An agent that reads nothing is left, which ends it."""
@@ -115,4 +123,6 @@ class AsyncLink:
         if stalls_at is not None and stalls_at > self._loop.time():  # something went meanwhile
             self._stall = self._loop.call_at(stalls_at, self._stalled)
         else:
-            self.leave()  # the agent does not read
+            self._outbox.give_up()
+            self._watch()
+            self._unread()

@@ -28,13 +28,15 @@ class Outbox:
         self._went = 0.0  # when bytes last went, or began to wait
         self.waiting_bytes = 0
         self.left = False
+        self.unread = False
+        """It left because nobody reads."""
 
     def put(self, data: bytes, descriptor: int | None, now: float) -> None:
         """Send whole frames, now or later. The descriptor must stay open until then."""
         if self.left:
             return
         if self.waiting_bytes + len(data) > _MAX_WAITING_BYTES:
-            self.leave()
+            self.give_up()
             return
         if not self._waiting:
             self._went = now
@@ -66,6 +68,11 @@ class Outbox:
     def stalls_at(self) -> float | None:
         """Return when the agent will have read nothing for too long; None: nothing waits."""
         return self._went + _STALL_TIMEOUT if self._waiting else None
+
+    def give_up(self) -> None:
+        """Leave an agent that does not read."""
+        self.unread = True
+        self.leave()
 
     def leave(self) -> None:
         """Say nothing more. The agent ends the connection once nothing of it touches the engine's memory."""

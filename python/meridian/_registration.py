@@ -16,8 +16,9 @@ from concurrent.futures import Future
 from typing import Final
 
 from meridian._backoff import FAREWELL, NOT_REGISTERED, Backoff, as_door_error
-from meridian._conversation import Conversation, Effects
+from meridian._conversation import UNREAD, Conversation, Effects
 from meridian._doorevent import DoorError, Event
+from meridian._doorframe import Outgoing
 from meridian._doorlink import Link
 from meridian._doorproto import Message
 from meridian._outstanding import HandOff, Question
@@ -48,6 +49,7 @@ class Registration:
 
     def open(self, required: bool) -> None:
         """Register. Where the agent is not required to be there, it may come later."""
+        self._conversation.patient = not required
         self._thread.start()
         if required:
             self._first.result()  # the thread's own deadlines bound it
@@ -98,7 +100,7 @@ class Registration:
                 link = self._link
             if outgoing is None or link is None:
                 return  # the thread says it
-            link.send(*outgoing)
+            self._send(link, outgoing)
             answer.result()
 
     def ask(self, message: Message, holds: HandOff | None = None) -> Future[Message]:
@@ -109,7 +111,7 @@ class Registration:
             outgoing = self._conversation.ask(message, question, time.monotonic(), holds)
             link = self._link
         if link is not None:
-            link.send(*outgoing)
+            self._send(link, outgoing)
         return answer
 
     def say(self, message: Message) -> None:
@@ -118,7 +120,20 @@ class Registration:
             outgoing = self._conversation.say(message)
             link = self._link
         if outgoing is not None and link is not None:
-            link.send(*outgoing)
+            self._send(link, outgoing)
+
+    def _send(self, link: Link, outgoing: Outgoing) -> None:
+        link.send(*outgoing)
+        self._heed(link)
+
+    def _heed(self, link: Link) -> None:
+        """Leave an agent that reads nothing, as its link has."""
+        if link.unread:
+            self._leave(link, UNREAD)
+
+    def _leave(self, link: Link, why: DoorError) -> None:
+        # Meanwhile there may be another link, which is not to be left.
+        self._follow(lambda _: self._conversation.leave(why) if self._link is link else Effects())
 
     def must_not_be_told(self) -> None:
         """Refuse a call that waits, from the thread that it would wait for."""
@@ -193,12 +208,12 @@ class Registration:
                 link.leave()
             try:
                 self._hear(receive(self._deadline()))
+                self._heed(link)
             except EOFError as error:
                 _log.debug("engine %s: %s", self._engine, error)
                 return
             except ValueError as error:
-                _log.warning("engine %s: the agent says what cannot be read: %s", self._engine, error)
-                link.leave()
+                self._leave(link, as_door_error(error, self._socket))
                 receive = link.discard
 
     def _deadline(self) -> float | None:
@@ -228,7 +243,7 @@ class Registration:
             if effects.leave:
                 link.leave()
         if effects.complaint is not None:
-            _log.warning("engine %s: the agent ends the connection: %s", self._engine, effects.complaint)
+            _log.warning("engine %s: the connection is to end: %s", self._engine, effects.complaint)
         for question, outcome in effects.answers:
             question.settle(outcome)
         for event in effects.events:

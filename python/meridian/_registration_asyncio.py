@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from meridian._backoff import FAREWELL, NOT_REGISTERED, Backoff, as_door_error
-from meridian._conversation import Conversation, Effects
+from meridian._conversation import UNREAD, Conversation, Effects
 from meridian._doorevent import DoorError
 from meridian._doorframe import Outgoing
 from meridian._doorlink_asyncio import AsyncLink
@@ -55,6 +55,7 @@ class AsyncRegistration:
 
     async def open(self, required: bool) -> None:
         """Register. Where the agent is not required to be there, it may come later."""
+        self._conversation.patient = not required
         first: asyncio.Future[DoorError | None] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._run(first), name=f"door {self._conversation.engine}")
         if required and (problem := await first) is not None:
@@ -195,7 +196,7 @@ class AsyncRegistration:
     async def _register(self) -> AsyncLink:
         """Connect and say everything."""
         self._must_have_room()
-        link = self._link = AsyncLink(self._socket, self._take, self._fail)
+        link = self._link = AsyncLink(self._socket, self._take, self._fail, self._unread)
         registered = self._registered = asyncio.get_running_loop().create_future()
         try:
             self._follow(self._conversation.begin(link.agent_pid(), _now()))
@@ -232,12 +233,14 @@ class AsyncRegistration:
         if self._registered is not None and not self._registered.done():
             self._registered.set_result(error)
         else:
-            _log.warning(
-                "engine %s: the agent says what cannot be read: %s", self._conversation.engine, error
-            )
+            self._follow(self._conversation.leave(as_door_error(error, self._socket)))
         if self._link is not None:
             self._link.discard()
             self._link.leave()
+
+    def _unread(self) -> None:
+        """Leave an agent that reads nothing, as its link has."""
+        self._follow(self._conversation.leave(UNREAD))
 
     def _set_alarm(self) -> None:
         deadline = self._conversation.deadline()
@@ -263,7 +266,7 @@ class AsyncRegistration:
                 self._link.leave()
         engine = self._conversation.engine
         if effects.complaint is not None:
-            _log.warning("engine %s: the agent ends the connection: %s", engine, effects.complaint)
+            _log.warning("engine %s: the connection is to end: %s", engine, effects.complaint)
         for question, outcome in effects.answers:
             if question.states is not None and question.answer.done() and isinstance(outcome, DoorError):
                 _log.warning("engine %s: nobody waits to hear that it is refused: %s", engine, outcome)

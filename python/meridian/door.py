@@ -108,8 +108,10 @@ class Door(Telling):
         self._closed = False
 
     def open(self, required: bool = True) -> None:
-        """Register with the agent. Unless that is `required`, an agent that is not there yet is no error.
+        """Register with the agent.
 
+        Unless that is `required`, an agent that is not there yet is no error, nor
+        is one that refuses what is lent or published: it is tried again.
         A Door opens once: after an error, and after `close`, make another.
         """
         try:

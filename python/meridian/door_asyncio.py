@@ -83,8 +83,10 @@ class AsyncDoor(Telling):
         self._scope = Scope()  # what was published of every request
 
     async def open(self, required: bool = True) -> None:
-        """Register with the agent. Unless that is `required`, an agent that is not there yet is no error.
+        """Register with the agent.
 
+        Unless that is `required`, an agent that is not there yet is no error, nor
+        is one that refuses what is lent or published: it is tried again.
         A door opens once: after an error, and after `close`, make another.
         """
         self._registration.must_be_new()

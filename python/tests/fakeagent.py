@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from processes import PATIENCE
@@ -18,12 +20,16 @@ SERVING.problems.add()
 
 
 class FakeAgent:
-    """Says to each connection after its Hello what it is told to say, and then waits for the end."""
+    """Says to each connection after its Hello what it is told to say, and then answers until the end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.sayings: list[bytes] = []
         self.hellos: list[Message] = []
+        self.answer: Callable[[Message], bytes] = lambda _: b""
+        """What it says to anything else."""
+        self._going = threading.Event()
+        self._going.set()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
@@ -43,8 +49,22 @@ class FakeAgent:
                     deframer.feed(connection.recv(1 << 16))
                 self.hellos.append(hello)
                 connection.sendall(self.sayings.pop(0) if self.sayings else b"")
-                while connection.recv(1 << 16):
-                    pass
+                self._converse(connection, deframer)
+
+    def _converse(self, connection: socket.socket, deframer: Deframer) -> None:
+        while self._going.wait(2 * PATIENCE) and (data := connection.recv(1 << 16)):
+            deframer.feed(data)
+            while (message := deframer.next()) is not None:
+                connection.sendall(self.answer(message))
+
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Read nothing for a while, and end no connection."""
+        self._going.clear()
+        try:
+            yield
+        finally:
+            self._going.set()
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)

@@ -226,6 +226,9 @@ def test_an_agent_that_does_not_answer(agent: Agent) -> None:
             assert silent.value.code == "no_answer"
             # A stopped agent may still write: the blocks stay out until the connection ends.
             assert engine.control.poll_events(0.2) == []
+            with pytest.raises(DoorError) as given_up:
+                engine.offer(new_transfer())
+            assert given_up.value.code == "not_serving"
         freed, _, _ = engine.until(EventKind.FREED, EventKind.FENCED, EventKind.SERVING)
         assert freed.transfer == transfer
 

@@ -202,6 +202,7 @@ async def test_an_agent_that_does_not_answer(agent: Agent) -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await anext(engine.events)
+            assert await refused(engine.offer(new_transfer())) == "not_serving"
         freed, _, _ = await engine.until(EventKind.FREED, EventKind.FENCED, EventKind.SERVING)
         assert freed.transfer == transfer
 

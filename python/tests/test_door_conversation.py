@@ -83,6 +83,42 @@ def test_an_intake_may_end_before_its_answer() -> None:
     assert [event.kind for event in talk.end().events] == [EventKind.FENCED]
 
 
+def test_an_agent_that_hangs_is_left() -> None:
+    talk = registered()
+    about = (bytes([7] * 16), False)
+    question = Question(Future())
+    talk.ask(Offer(about[0], [1], [[0]], layers=1).message(), question, 0, about)
+    effects = talk.tick(ANSWER_TIMEOUT)
+    assert effects.leave and effects.complaint is not None and effects.complaint.code == "no_answer"
+    for late in (SERVING, _doorproto.Reply(request=99), event(EventKind.READY, (bytes(16), True))):
+        assert not talk.take(late, 11).send and not talk.serving and talk.registered
+    assert talk.take_back(question, 11) == Effects(), "its end comes with that of the connection"
+    assert talk.state(Published(PUBLICATION), Question(Future()), 11) is None
+    assert talk.say(_doorproto.Step()) is None
+    for asks in (talk.serving_agent, lambda: talk.ask(_doorproto.Cancel(), Question(Future()), 11)):
+        with pytest.raises(DoorError, match="not serving"):
+            asks()
+    assert talk.leave(DoorError("no_answer", "again")) == Effects()
+    assert [event.kind for event in talk.end().events] == [EventKind.FREED, EventKind.FENCED]
+    talk.begin(1, 12)
+    assert [type(m) for m in said(talk.take(WELCOME, 12).send)] == [_doorproto.Publish]
+
+
+def test_one_who_is_patient_says_again_what_was_refused() -> None:
+    talk = registered()
+    talk.patient = True
+    outgoing = talk.state(Published(PUBLICATION), Question(Future()), 0)
+    assert outgoing is not None
+    (publish,) = said([outgoing])
+    effects = talk.take(reply(publish, "busy"), 0)
+    assert [type(outcome) for _, outcome in effects.answers] == [_doorproto.Reply]
+    assert effects.leave and effects.complaint is not None and effects.complaint.code == "busy"
+    assert not talk.serving
+    talk.end()
+    talk.begin(1, 0)
+    assert [type(m) for m in said(talk.take(WELCOME, 0).send)] == [_doorproto.Publish]
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_each_hand_off_ends_once(seed: int) -> None:
     world = World(random.Random(seed))
@@ -152,11 +188,12 @@ class World:
 
     def step(self) -> None:
         actions = [self.ask, self.ask, self.answer, self.answer, self.finish, self.give_up, self.wait]
-        if self.rng.random() < 0.05:
+        if self.rng.random() < (0.2 if self.talk.left else 0.05):
             actions = [self.restart]
         self.rng.choice(actions)()
 
     def follow(self, effects: Effects) -> None:
+        assert not (effects.send and self.talk.left), "nothing that is sent to it arrives"
         self.inbox += said(effects.send)
         for question, outcome in effects.answers:
             question.settle(outcome)
@@ -168,14 +205,16 @@ class World:
                 assert about not in self.running, "freed, and the agent may touch it"
                 assert about not in [about_of(m) for m in self.inbox], "freed, and the agent may begin it"
             next(call for call in self.calls if call.about == about).ends.append(told.kind)
-        if effects.leave:
-            self.restart()
 
     def ask(self) -> None:
         id, accepted = self.rng.randbytes(16), self.rng.random() < 0.5
         offer, accept = Offer(id, [1], [[0]], layers=1), Accept(b"MRDT\x01" + id, [1], [[0]])
         call = Call((id, accepted), Question(Future()))
         message = accept.message() if accepted else offer.message()
+        if self.talk.left:
+            with pytest.raises(DoorError, match="not serving"):
+                self.talk.ask(message, call.question, self.now, call.about)
+            return
         self.calls.append(call)
         self.inbox += said([self.talk.ask(message, call.question, self.now, call.about)])
 

@@ -134,7 +134,7 @@ class AsyncDialogue(Dialogue):
         super().__init__()
         self._runner = asyncio.Runner()
         self._came = asyncio.Event()
-        self._link = self._run(lambda: AsyncLink(str(socket), self._heard, self._garbled))
+        self._link = self._run(lambda: AsyncLink(str(socket), self._heard, self._garbled, lambda: None))
         self._link.ended.add_done_callback(lambda _: self._came.set())
 
     def send(self, data: bytes, descriptor: int | None = None) -> None:

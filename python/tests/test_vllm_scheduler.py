@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -440,26 +439,6 @@ def test_a_window_whose_edge_vllm_gave_up_is_not_handed_off() -> None:
     request = Request("p", kept, {"do_remote_decode": True}, num_computed_tokens=12)
     assert half.finished(request, blocks, complete=True)[0]
     assert half.door.offers[0][0].tables == [[0, 5, 6], [1, 2, 3]], "tables are in the order of layers"
-
-
-def test_a_reason_is_logged_once(half: Half, caplog: pytest.LogCaptureFixture) -> None:
-    def fail() -> None:
-        transfer = len(half.door.accepts).to_bytes(16, "big", signed=False)[::-1]
-        request = Request(f"d{len(half.door.accepts)}", TOKENS, decode_params(transfer, TOKENS))
-        half.matched_tokens(request, 0)
-        half.allocated(request, BLOCKS, len(TOKENS))
-        half.door.accepts[-1][1].set_exception(DoorError("incompatible", "packing: source a, destination b"))
-        half.step()
-
-    with caplog.at_level(logging.WARNING, "meridian.vllm"):
-        fail()
-        fail()
-        assert [r.message for r in caplog.records] == [
-            "a prompt's cache did not come: packing: source a, destination b (incompatible)"
-        ]
-        half.happened(Event(EventKind.SERVING))
-        fail()
-    assert len(caplog.records) == 2, "an agent that is new may have new reasons"
 
 
 def test_time_and_tokens_are_counted(half: Half) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from vllmworld import World
+from vllmworld import CUT, WINDOWED, World
+
+from meridian.vllm.cut import Cut
 
 
+@pytest.mark.parametrize("cut", [CUT, WINDOWED], ids=["whole", "windowed"])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_nothing_is_reported_twice_lost_or_freed_too_early(workers: int) -> None:
+def test_nothing_is_reported_twice_lost_or_freed_too_early(workers: int, cut: Cut) -> None:
     seen: Counter[str] = Counter()
     for seed in range(100):
-        world = World(seed, workers)
+        world = World(seed, workers, cut)
         try:
             world.run(60)
         except AssertionError as error:

@@ -23,10 +23,9 @@ scheduler's half. So that half tells the workers with every step which requests
 have ended, and they report just those; a worker that heard from the agent
 itself that a cache is there reports it sooner. Either way once.
 
-Offers are of whole prompts. vLLM hands out what a connector says of a request
-with the request's end and not before, so no decode server could have a ticket
-while the prompt is still being computed: offering layer by layer would bring
-nothing.
+A prompt is offered when its request ends: only then does vLLM hand out what a
+connector says of it, the ticket. Where a decode server was promised the cache, and
+waits, the prompt is offered with its last step, and goes layer by layer.
 
 The package can be imported without vLLM; `Connector` cannot.
 """

@@ -71,9 +71,12 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def _open_control(self) -> None:
         cut = self._model.cut()
         config, consumes = self._kv_transfer_config, self._kv_transfer_config.is_kv_consumer
-        if consumes and len(cut.groups) > 1 and KVConnectorTransferResults is None:
+        if consumes and not cut.blocks_tell_whose and KVConnectorTransferResults is None:
             consumes = False
-            _log.warning("with several groups of layers this vLLM cannot hear of failed loads: none is tried")
+            _log.warning(
+                "this vLLM cannot hear of failed loads where a model has several groups of layers, or "
+                "sliding windows: none is tried, and prompts are computed here"
+            )
         half = SchedulerHalf(
             self._settings,
             cut,
@@ -171,10 +174,9 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> Any:
         report = self._report()
-        results = KVConnectorTransferResults(finished_sending=report.sent, finished_recving=report.received)
-        if len(self._kv_cache_config.kv_cache_groups) > 1:  # then numbers of blocks do not say whose they are
-            results.failed_recving = report.failed
-        return results
+        return KVConnectorTransferResults(
+            finished_sending=report.sent, finished_recving=report.received, failed_recving=report.failed
+        )
 
     def _report(self) -> Report:
         return self._worker.report() if self._worker is not None else Report()

@@ -32,6 +32,15 @@ class Cut:
         """How far back the sliding windows reach, in tokens."""
         return tuple({layer.window_tokens for layer in self.publication.layers if layer.window_tokens})
 
+    @property
+    def blocks_tell_whose(self) -> bool:
+        """Whether the number of a block says which request has it.
+
+        Not where vLLM counts blocks in several groups, nor where a window moves
+        on: then every request has the null block in front.
+        """
+        return len(set(self.groups)) == 1 and not self.windows
+
     def tables(self, block_ids: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
         """Return block tables for so many tokens, one for each group of equal layers.
 

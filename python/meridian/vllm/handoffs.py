@@ -39,7 +39,7 @@ class Watch:
 
     transfer: bytes
     blocks: tuple[int, ...]
-    """Those that it fills. Empty where vLLM has several groups of them, whose numbers say nothing alone."""
+    """Those that it fills. Empty where their numbers do not say whose they are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ class Report:
     sent: set[str] = field(default_factory=set)
     received: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
-    """Of those received."""
+    """Of those received, where no block tells it. vLLM begins them anew."""
     invalid_blocks: set[int] = field(default_factory=set)
-    """Blocks of the failed ones, where their numbers say which they are."""
+    """Blocks of others that failed. vLLM goes on in front of them."""
 
 
 class Reports:
@@ -56,9 +56,10 @@ class Reports:
             return  # it was reported
         del self._requests[watch.transfer]
         self._next.received.add(request)
-        if failed:
-            self._next.failed.add(request)
+        if failed and watch.blocks:
             self._next.invalid_blocks.update(watch.blocks)
+        elif failed:
+            self._next.failed.add(request)
 
     @property
     def waiting(self) -> bool:

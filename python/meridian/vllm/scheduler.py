@@ -81,7 +81,9 @@ class SchedulerHalf:
         """Requests that will be offered with their last step."""
         self._ahead: dict[str, tuple[bytes, bytes]] = {}
         """Transfer and ticket of requests that were offered, and are not finished."""
-        self._reasons: set[str] = set()
+        self._served = False
+        self._complaints: set[str] = set()
+        """Kinds of those that were logged."""
         self.tally = Tally()
 
     def attach(self, door: ControlDoor) -> None:
@@ -92,8 +94,10 @@ class SchedulerHalf:
         """Hear of an event, on any thread."""
         if event.kind is EventKind.SERVING:
             _log.info("the agent serves this engine: prompts are handed off")
-        elif event.kind is EventKind.FENCED:
+        elif event.kind is EventKind.FENCED and self._served:
             _log.warning("the agent is lost: prompts are computed where they are decoded until it is back")
+        if event.kind in (EventKind.SERVING, EventKind.FENCED):
+            self._served = event.kind is EventKind.SERVING
         self._inbox.append(lambda now: self._event(event, now))
 
     # What vLLM asks.
@@ -160,14 +164,10 @@ class SchedulerHalf:
         if self._handoffs.abandon(request.request_id):
             self._pass_on()
             return False, None  # vLLM keeps the blocks of what it waits for
-        try:
-            leg = leg_of(request.kv_transfer_params)
-        except ValueError:
-            return False, None  # it was complained about
-        match leg:
-            case DecodeLeg() if not decided:
+        match self._leg(request):
+            case DecodeLeg() as leg if not decided:
                 self._decline(leg)  # finished before it was ever scheduled
-            case PrefillLeg() if self._produces and complete:
+            case PrefillLeg() as leg if self._produces and complete:
                 return self._offer(request, leg, block_ids)
         return False, None
 
@@ -192,13 +192,7 @@ class SchedulerHalf:
     # Intakes.
 
     def _decode_leg(self, request: Any) -> DecodeLeg | None:
-        if not self._consumes:
-            return None
-        try:
-            leg = leg_of(request.kv_transfer_params)
-        except ValueError as error:
-            self._complain(f"a request's kv_transfer_params cannot be read: {error}")
-            return None
+        leg = self._leg(request) if self._consumes else None
         return leg if isinstance(leg, DecodeLeg) else None
 
     def _may_accept(self, leg: DecodeLeg) -> bool:
@@ -212,7 +206,7 @@ class SchedulerHalf:
         now, id_ = self._clock(), request.request_id
         present = len(tokens) - external
         first = present // self._cut.publication.block_tokens
-        fills = tuple(block_ids[0][first:]) if len(block_ids) == 1 else ()
+        fills = tuple(block_ids[0][first:]) if self._cut.blocks_tell_whose else ()
         patience = self._settings.deadline + (self._settings.keep if leg.promised else 0.0)
         watch = Watch(leg.transfer, fills)
         self._handoffs.accept(id_, watch, external, now, deadline=now + patience + _GRACE)
@@ -256,10 +250,7 @@ class SchedulerHalf:
         ends_at_once = getattr(request, "max_tokens", 0) == 1 and not getattr(request, "resumable", False)
         if not self._by_layers or not self._produces or not ends_at_once:
             return
-        try:
-            leg = leg_of(request.kv_transfer_params)
-        except ValueError:
-            return  # it is complained about at the end
+        leg = self._leg(request)
         if isinstance(leg, PrefillLeg) and leg.promised:
             self._prefills[request.request_id] = _Prefill(request, leg, [list(ids) for ids in block_ids])
 
@@ -281,7 +272,8 @@ class SchedulerHalf:
             return None
         transfer = leg.transfer or new_transfer()
         if self._handoffs.is_offered(transfer):
-            self._complain(f"transfer {transfer.hex()} was offered before; its request is not offered again")
+            message = f"transfer {transfer.hex()} was offered before; its request is not offered again"
+            self._complain("offered before", message)
             return None
         now = self._clock()
         try:
@@ -298,7 +290,8 @@ class SchedulerHalf:
             asked = self._door.offer_soon(offer)
         except (DoorError, ValueError) as error:
             if not computing:  # else it is tried again at the end
-                self._complain(f"a prompt is not offered, so whoever decodes computes it: {error}")
+                message = f"a prompt is not offered, so whoever decodes computes it: {error}"
+                self._complain(f"not offered: {_as_problem(error).code}", message)
                 self.tally.declined += 1
             return None
         deadline = now + self._settings.keep + self._settings.deadline + _GRACE
@@ -324,10 +317,17 @@ class SchedulerHalf:
 
     def _offered(self, transfer: bytes, problem: DoorError | None, now: float) -> None:
         if problem is not None:
-            self._complain(f"an offer was not taken: {problem}")
+            self._complain(f"not taken: {problem.code}", f"an offer was not taken: {problem}")
             self._handoffs.declined(transfer, problem, now)
 
     # Both.
+
+    def _leg(self, request: Any) -> PrefillLeg | DecodeLeg | None:
+        try:
+            return leg_of(request.kv_transfer_params)
+        except ValueError as error:
+            self._complain("unreadable", f"a request's kv_transfer_params cannot be read: {error}")
+            return None
 
     def _when_answered(self, asked: Future[bytes], hear: Callable[[DoorError | None, float], None]) -> None:
         """Hear the agent's answer in its turn, in between the events."""
@@ -347,7 +347,7 @@ class SchedulerHalf:
 
     def _event(self, event: Event, now: float) -> None:
         if event.kind is EventKind.SERVING:
-            self._reasons.clear()
+            self._complaints.clear()
         self._handoffs.happened(event, now)
 
     def _pass_on(self) -> None:
@@ -375,17 +375,17 @@ class SchedulerHalf:
 
     def _log_ending(self, ending: Ending) -> None:
         if ending.accepted and ending.problem is not None and not ending.abandoned:
-            self._complain(f"a prompt's cache did not come: {ending.problem}")
+            self._complain(
+                f"did not come: {ending.problem.code}", f"a prompt's cache did not come: {ending.problem}"
+            )
             return
         what = "intake" if ending.accepted else "offer"
         _log.debug("the %s of %s ended: %s", what, ending.request, ending.problem or "well")
 
-    def _complain(self, message: str) -> None:
-        """Log a reason once, until the agent has been away."""
-        fresh = message not in self._reasons and len(self._reasons) < 100
-        _log.log(logging.WARNING if fresh else logging.DEBUG, "%s", message)
-        if fresh:
-            self._reasons.add(message)
+    def _complain(self, kind: str, message: str) -> None:
+        """Log a message, once of its kind until the agent has been away. Kinds hold nothing of requests."""
+        _log.log(logging.DEBUG if kind in self._complaints else logging.WARNING, "%s", message)
+        self._complaints.add(kind)
 
 
 def _as_problem(error: BaseException) -> DoorError:

@@ -1,0 +1,165 @@
+"""Models all of whose layers have sliding windows: vLLM's blocks do not say whose they are.
+
+Of such a model vLLM has one group of layers, and puts the null block, number 0, where a
+window has moved on, in the table of every long request. It looks for requests that have a
+block which could not be loaded, and goes on in front of it: so the null block must not be
+named, and where a window was given up there is nothing to go on from.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from vllmworld import BLOCK, CUT, SETTINGS, WINDOWED, FakeDoor, FakeRankDoor, Request, decode_params
+
+from meridian.door import DoorError
+from meridian.publication import Layer, Publication
+from meridian.vllm.cut import Cut
+from meridian.vllm.scheduler import SchedulerHalf
+from meridian.vllm.worker import WorkerHalf
+
+TRANSFER = bytes(range(1, 17))
+TOKENS = list(range(16))
+NULL = 0
+
+
+def reports_of_a_failed_load(cut: Cut, block_ids: tuple[list[int], ...]) -> tuple[set[str], set[int]]:
+    """Let a load fail whose request had its first block; return what vLLM hears: requests, and blocks."""
+    half = SchedulerHalf(SETTINGS, cut, produces=False, consumes=True)
+    half.attach(door := FakeDoor())
+    worker = WorkerHalf(FakeRankDoor())
+    request = Request("d", TOKENS, decode_params(TRANSFER, TOKENS))
+    assert half.matched_tokens(request, BLOCK) == (len(TOKENS) - BLOCK, True)
+    half.allocated(request, block_ids, len(TOKENS) - BLOCK)
+    worker.told(half.step())
+    door.accepts[0][1].set_exception(DoorError("gone", "the prefill server is gone"))
+    worker.told(half.step())
+    report = worker.report()
+    assert report.received == {"d"}
+    return report.failed, worker.take_invalid_blocks()
+
+
+def test_a_failed_load_is_told_by_its_request() -> None:
+    assert not WINDOWED.blocks_tell_whose
+    assert reports_of_a_failed_load(WINDOWED, ([NULL, NULL, 7, 8],)) == ({"d"}, set())
+
+
+def test_where_blocks_tell_whose_they_are_they_are_named() -> None:
+    assert CUT.blocks_tell_whose
+    assert reports_of_a_failed_load(CUT, ([5, 6, 7, 8],)) == (set(), {6, 7, 8})
+
+
+def test_several_groups_are_told_by_their_request() -> None:
+    layers = [Layer(2, 8, window_tokens=8), Layer(2, 8)]
+    cut = Cut(Publication("fp32", layers, BLOCK, 100), (0, 1))
+    assert not cut.blocks_tell_whose
+    assert reports_of_a_failed_load(cut, ([NULL, NULL, 7, 8], [1, 2, 3, 4])) == ({"d"}, set())
+
+
+def test_layers_of_several_sizes_in_one_group_have_one_table() -> None:
+    cut = Cut(Publication("fp32", [Layer(2, 8), Layer(2, 16)], BLOCK, 100), (0, 0))
+    assert reports_of_a_failed_load(cut, ([5, 6, 7, 8],)) == (set(), {6, 7, 8})
+
+
+@dataclass
+class Results:
+    """As vLLM's KVConnectorTransferResults."""
+
+    finished_sending: set[str] = field(default_factory=set)
+    finished_recving: set[str] = field(default_factory=set)
+    failed_recving: set[str] = field(default_factory=set)
+
+
+class Base:
+    """As vLLM's KVConnectorBase_V1."""
+
+    def __init__(self, vllm_config: Any, role: object, kv_cache_config: object) -> None:
+        self._kv_transfer_config = vllm_config.kv_transfer_config
+        self._kv_cache_config = kv_cache_config
+
+
+class Bystander(FakeDoor):
+    """A door that may be opened."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__()
+
+    def open(self, required: bool) -> None: ...
+    def publish(self, publication: Publication) -> None: ...
+
+
+@pytest.fixture(params=[Results, None], ids=["0.32", "0.25"])
+def connector(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module, with as much of a newer or an older vLLM as it imports."""
+    base: dict[str, object] = {
+        "KVConnectorBase_V1": Base,
+        "KVConnectorMetadata": object,
+        "KVConnectorRole": SimpleNamespace(SCHEDULER="scheduler"),
+        "SupportsHMA": object,
+    }
+    if request.param is not None:
+        base["KVConnectorTransferResults"] = request.param
+    v1 = "vllm.distributed.kv_transfer.kv_connector.v1"
+    imported: dict[str, dict[str, object]] = {
+        "vllm": {},
+        "vllm.v1": {},
+        f"{v1}.base": base,
+        f"{v1}.metrics": dict.fromkeys(("KVConnectorPromMetrics", "KVConnectorStats"), object),
+        "vllm.v1.kv_cache_interface": dict.fromkeys(
+            ("FullAttentionSpec", "MLAAttentionSpec", "SlidingWindowSpec"), object
+        ),
+        "vllm.v1.metrics.utils": {"create_metric_per_engine": None},
+        "vllm.v1.request": {"RequestStatus": None},
+    }
+    for name, members in imported.items():
+        theirs = ModuleType(name)
+        vars(theirs).update(members, __path__=[])
+        monkeypatch.setitem(sys.modules, name, theirs)
+    ours = [f"meridian.vllm.{name}" for name in ("connector", "model", "stats")]
+    assert not set(ours) & set(sys.modules)
+    module = importlib.import_module(ours[0])
+    monkeypatch.setattr(module, "Door", Bystander)
+    monkeypatch.setattr(module, "_log_like_vllm", lambda: None)
+    yield module
+    for name in ours:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("cut", [CUT, WINDOWED], ids=["whole", "windowed"])
+def test_a_vllm_that_cannot_hear_of_it_loads_nothing(
+    connector: Any, cut: Cut, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = SimpleNamespace(cut=lambda: cut, name="m", one_step_at_a_time=True)
+    monkeypatch.setattr(connector, "Model", lambda *_: model)
+    transfer = SimpleNamespace(
+        kv_connector_extra_config={"socket": "door.sock"},
+        kv_role="kv_consumer",
+        is_kv_producer=False,
+        is_kv_consumer=True,
+        engine_id="e",
+    )
+    older = connector.KVConnectorTransferResults is None
+    with caplog.at_level(logging.WARNING, "meridian.vllm"):
+        made = connector.Connector(SimpleNamespace(kv_transfer_config=transfer), "scheduler", None)
+    request = Request("d", TOKENS, decode_params(TRANSFER, TOKENS))
+    loads = made.get_num_new_matched_tokens(request, 0)
+    assert loads == ((0, False) if older and cut is WINDOWED else (len(TOKENS), True))
+    assert ("sliding windows" in caplog.text) == (older and cut is WINDOWED)
+
+
+def test_vllm_hears_which_requests_failed(connector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if connector.KVConnectorTransferResults is None:
+        return
+    monkeypatch.setattr(connector, "Model", lambda *_: None)
+    transfer = SimpleNamespace(kv_connector_extra_config={"socket": "door.sock"})
+    made = connector.Connector(SimpleNamespace(kv_transfer_config=transfer), "worker", None)
+    report = connector.Report(sent={"p"}, received={"d", "e"}, failed={"d"})
+    monkeypatch.setattr(made, "_report", lambda: report)
+    assert made.get_transfer_results(set()) == Results({"p"}, {"d", "e"}, {"d"})
