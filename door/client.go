@@ -137,10 +137,19 @@ func (c *Client) keep(s *session) {
 		case <-s.broken:
 		case <-c.life.Done():
 		}
+		c.leave()
 		s.finish()
 		c.lost()
 		s = c.registerAgain()
 	}
+}
+
+// leave asks nothing more in a session that is to end. An agent that hangs does
+// not end it: what it was asked before stays out, and nothing is added to it.
+func (c *Client) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.session, c.serving = nil, false
 }
 
 // lost tells everything that the end of a session means. Nobody else tells

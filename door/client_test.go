@@ -103,6 +103,53 @@ func TestHangingAgentIsGivenUp(t *testing.T) {
 	}
 }
 
+// An agent that hangs may still touch what it was asked for, and nothing else is
+// given to it.
+func TestNothingIsAskedOfAHangingAgent(t *testing.T) {
+	hang := make(chan struct{})
+	socket := agentOf(t, func(c *Conn, f Frame) bool {
+		if f.Type != doorpb.FrameType_FRAME_TYPE_OFFER {
+			return welcome(c, f)
+		}
+		_ = c.Send(doorpb.FrameType_FRAME_TYPE_STEP, &doorpb.Step{}, nil) // nonsense, so that it is left at once
+		<-hang
+		return false
+	})
+	freed := make(chan Event, 8)
+	c, err := Open(shortly(t), options(socket, func(e Event) {
+		if e.Kind == Freed {
+			freed <- e
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make(chan error, 1)
+	go func() {
+		_, err := c.Offer(shortly(t), Offer{Transfer: [16]byte{1}})
+		first <- err
+	}()
+	for began := time.Now(); c.Serving(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > 5*time.Second {
+			close(hang)
+			t.Fatal("the engine still serves")
+		}
+	}
+	if _, err := c.Offer(shortly(t), Offer{Transfer: [16]byte{2}}); !errors.Is(err, ErrNotServing) {
+		t.Errorf("a second offer: %v", err)
+	}
+	if len(freed) != 0 {
+		t.Error("what the agent may touch was freed")
+	}
+	close(hang)
+	if err := <-first; !errors.Is(err, ErrLost) {
+		t.Errorf("the first offer: %v", err)
+	}
+	if err := c.Close(shortly(t)); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestStrangeAnswers(t *testing.T) {
 	for name, each := range map[string]func(c *Conn, f Frame) bool{
 		"a version of the future": func(c *Conn, _ Frame) bool {
