@@ -291,13 +291,15 @@ func (f Field) choices(list []any) (any, []problem) {
 		return nil, []problem{{index: -1, reason: "must not be empty", given: list}}
 	}
 	names := make([]string, len(list))
+	seen := make(map[string]bool)
 	var problems []problem
 	for i, element := range list {
 		names[i], _ = element.(string)
 		_, bad := f.choice(names[i])
-		if len(bad) == 0 && slices.Contains(names[:i], names[i]) {
+		if len(bad) == 0 && seen[names[i]] {
 			bad = []problem{{reason: "must not stand there twice"}}
 		}
+		seen[names[i]] = true
 		for _, p := range bad {
 			p.index, p.given = i, element
 			problems = append(problems, p)
@@ -384,27 +386,4 @@ func article(noun string) string {
 		return "an " + noun
 	}
 	return "a " + noun
-}
-
-// display writes a value as the file would, shortened.
-func display(value any) string {
-	var text string
-	switch v := value.(type) {
-	case nil:
-		return ""
-	case string:
-		text = quote(v)
-	case map[string]any:
-		return "a table"
-	case []any:
-		return fmt.Sprintf("a list of %d", len(v))
-	case float64:
-		text = floatText(v)
-	default:
-		text = fmt.Sprint(v)
-	}
-	if runes := []rune(text); len(runes) > 60 {
-		return string(runes[:59]) + "…"
-	}
-	return text
 }

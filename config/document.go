@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
@@ -13,12 +14,19 @@ import (
 // position is a place in a file; the zero position is "nowhere".
 type position struct{ line, column int }
 
-// document is a parsed file: its values, and where each key and value stands.
+// deepestPath is how many parts the longest path of the schema has:
+// model.NAME.channel.open. What lies deeper is part of something unknown.
+const deepestPath = 4
+
+// document is a parsed file: its values, and where each key and value stands,
+// as deep as the schema goes.
 type document struct {
 	source string
 	values map[string]any
 	keys   map[string]position // by dotted path
 	places map[string]position // of the value, by dotted path
+	// lines are the offsets at which lines start.
+	lines []int
 	// lists counts the tables of each list of tables, while they are located.
 	lists map[string]int
 }
@@ -41,56 +49,82 @@ func parseDocument(source string, data []byte) (*document, []Fault) {
 		return nil, []Fault{fault}
 	}
 	d.locate(data)
+	if where, reason := absurdity("", d.values, 0); reason != "" {
+		place := d.at(where)
+		return nil, []Fault{{Source: source, Line: place.line, Column: place.column, Reason: "not valid TOML: " + reason}}
+	}
 	return d, nil
 }
 
 // locate notes where every key and value stands. The values themselves come
 // from the decoder; this walk only ever adds line numbers.
 func (d *document) locate(data []byte) {
+	d.lines = []int{0}
+	for i, c := range data {
+		if c == '\n' {
+			d.lines = append(d.lines, i+1)
+		}
+	}
 	var p unstable.Parser
 	p.Reset(data)
-	table := ""
+	var table branch
 	for p.NextExpression() {
 		switch e := p.Expression(); e.Kind {
 		case unstable.Table:
-			table = d.locateKey(&p, "", e.Key())
+			table = d.locateKey(branch{}, e.Key())
 		case unstable.ArrayTable:
-			table = d.locateList(&p, e.Key())
+			table = d.locateList(e.Key())
 		case unstable.KeyValue:
-			d.locateKeyValue(&p, table, e)
+			d.locateKeyValue(table, e)
 		}
 	}
 }
 
-// locateList notes the place of another table of a list, and returns its path.
-func (d *document) locateList(p *unstable.Parser, key unstable.Iterator) string {
-	var place position
-	for parts := key; parts.Next(); {
-		place = startOf(p, parts.Node())
-	}
-	list := d.locateKey(p, "", key)
-	path := fmt.Sprintf("%s[%d]", list, d.lists[list])
-	d.lists[list]++
-	d.keys[path] = place
-	return path
+// branch is a dotted path and how many parts it has. One that is deeper than
+// the schema has lost its path, and is not followed.
+type branch struct {
+	path  string
+	parts int
 }
 
-func (d *document) locateKeyValue(p *unstable.Parser, table string, e *unstable.Node) {
-	path := d.locateKey(p, table, e.Key())
+func (b branch) lost() bool { return b.parts > deepestPath }
+
+// locateList notes the place of another table of a list, and returns its path.
+func (d *document) locateList(key unstable.Iterator) branch {
+	var place position
+	for parts := key; parts.Next(); {
+		place = d.startOf(parts.Node())
+	}
+	list := d.locateKey(branch{}, key)
+	if list.lost() {
+		return list
+	}
+	n := d.lists[list.path]
+	d.lists[list.path]++
+	list.path = fmt.Sprintf("%s[%d]", list.path, n)
+	d.keys[list.path] = place
+	return list
+}
+
+func (d *document) locateKeyValue(table branch, e *unstable.Node) {
+	at := d.locateKey(table, e.Key())
+	if at.lost() {
+		return
+	}
 	value := e.Value()
-	d.places[path] = d.keys[path]
+	d.places[at.path] = d.keys[at.path]
 	if value.Raw.Length > 0 {
-		d.places[path] = startOf(p, value)
+		d.places[at.path] = d.startOf(value)
 	}
 	index := 0
 	for children := value.Children(); children.Next(); {
 		child := children.Node()
 		switch {
 		case value.Kind == unstable.InlineTable && child.Kind == unstable.KeyValue:
-			d.locateKeyValue(p, path, child)
+			d.locateKeyValue(at, child)
 		case value.Kind == unstable.Array && child.Kind != unstable.Comment:
 			if child.Raw.Length > 0 {
-				d.places[fmt.Sprintf("%s[%d]", path, index)] = startOf(p, child)
+				d.places[fmt.Sprintf("%s[%d]", at.path, index)] = d.startOf(child)
 			}
 			index++
 		}
@@ -98,28 +132,40 @@ func (d *document) locateKeyValue(p *unstable.Parser, table string, e *unstable.
 }
 
 // locateKey notes the place of each part of a key the first time it is seen,
-// and returns the dotted path. A part that is a list of tables means its last.
-func (d *document) locateKey(p *unstable.Parser, path string, key unstable.Iterator) string {
+// and returns what it leads to. A part that is a list of tables means its last.
+func (d *document) locateKey(at branch, key unstable.Iterator) branch {
 	for key.Next() {
-		if n := d.lists[path]; n > 0 {
-			path = fmt.Sprintf("%s[%d]", path, n-1)
+		if at.parts++; at.lost() {
+			return at
 		}
-		part := quoteKey(string(key.Node().Data))
-		if path == "" {
-			path = part
-		} else {
-			path += "." + part
+		if n := d.lists[at.path]; n > 0 {
+			at.path = fmt.Sprintf("%s[%d]", at.path, n-1)
 		}
-		if d.keys[path] == (position{}) {
-			d.keys[path] = startOf(p, key.Node())
+		at.path = joinKey(at.path, string(key.Node().Data))
+		if d.keys[at.path] == (position{}) {
+			d.keys[at.path] = d.startOf(key.Node())
 		}
 	}
-	return path
+	return at
 }
 
-func startOf(p *unstable.Parser, n *unstable.Node) position {
-	start := p.Shape(n.Raw).Start
-	return position{start.Line, start.Column}
+// joinKey leaves the end of an absurdly long key out: paths that repeat it
+// would fill the memory before it is refused.
+func joinKey(path, key string) string {
+	key = quoteKey(key[:min(len(key), maxKeyBytes)])
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func (d *document) startOf(n *unstable.Node) position {
+	offset := int(n.Raw.Offset)
+	line, starts := slices.BinarySearch(d.lines, offset)
+	if !starts {
+		line--
+	}
+	return position{line + 1, offset - d.lines[line] + 1}
 }
 
 // key returns where the last part of path stands, or what it is in.

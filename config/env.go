@@ -10,39 +10,64 @@ import (
 
 const envPrefix = "MERIDIAN_"
 
-// environment applies MERIDIAN_SECTION_FIELD variables. A variable that starts
-// with a section's name but names no field is a fault, because an override that
-// silently does nothing is worse than none; other MERIDIAN_ variables belong to
-// somebody else.
+// environment applies MERIDIAN_SECTION_FIELD variables. One that starts with a
+// section's name but names no field is a fault, and so is one that names a field
+// behind a mistyped section, because an override that silently does nothing is
+// worse than none; other MERIDIAN_ variables belong to somebody else.
 func (c *checker) environment(environ map[string]string) {
-	for _, s := range Schema() {
-		if s.Listed {
-			continue // its variables would be those of the section that it is in
-		}
-		prefix := envPrefix + strings.ToUpper(s.Name) + "_"
-		byVariable := make(map[string]Field)
-		for _, f := range s.Fields {
-			byVariable[s.EnvName(f.Name)] = f
-		}
-		for _, variable := range slices.Sorted(maps.Keys(environ)) {
-			rest, ours := strings.CutPrefix(variable, prefix)
-			if !ours {
-				continue
+	for _, variable := range slices.Sorted(maps.Keys(environ)) {
+		fault := Fault{Source: "environment " + variable}
+		s, name, ours := ofSection(variable)
+		if !ours {
+			if fault.Path, fault.Nearest = mistypedSection(variable); fault.Nearest != "" {
+				fault.Reason = "unknown section"
+				c.fault(fault, position{})
 			}
-			source := "environment " + variable
-			path := s.Name + "." + quoteKey(strings.ToLower(rest))
-			f, known := byVariable[variable]
-			switch {
-			case known:
-				c.set(f, s.Name+"."+f.Name, f.fromVariable(environ[variable]), FromEnvironment, source)
-			case s.Named:
-				c.fault(Fault{Path: path, Source: source, Reason: s.header() + " has no variables; set it in the file"}, position{})
-			default:
-				meant := nearest(variable, slices.Sorted(maps.Keys(byVariable)))
-				c.fault(Fault{Path: path, Source: source, Reason: "unknown field", Nearest: meant}, position{})
+			continue
+		}
+		fault.Path = s.Name + "." + quoteKey(strings.ToLower(name))
+		fields := make(map[string]Field)
+		for _, f := range s.Fields {
+			fields[s.EnvName(f.Name)] = f
+		}
+		f, known := fields[variable]
+		switch {
+		case s.Named:
+			fault.Reason = s.header() + " has no variables; set it in the file"
+			c.fault(fault, position{})
+		case known:
+			c.set(f, s.Name+"."+f.Name, f.fromVariable(environ[variable]), FromEnvironment, fault.Source)
+		default:
+			fault.Reason, fault.Nearest = "unknown field", nearest(variable, slices.Sorted(maps.Keys(fields)))
+			c.fault(fault, position{})
+		}
+	}
+}
+
+// ofSection tells whose variable this is, and what stands behind the section.
+// A listed section has none: they would be those of the section that it is in.
+func ofSection(variable string) (s Section, name string, ours bool) {
+	for _, s := range Schema() {
+		prefix := envPrefix + strings.ToUpper(s.Name) + "_"
+		if name, ours := strings.CutPrefix(variable, prefix); ours && !s.Listed {
+			return s, name, true
+		}
+	}
+	return Section{}, "", false
+}
+
+// mistypedSection finds the variable that was meant, or "", for one that ends in
+// the name of a field of a section with a similar name.
+func mistypedSection(variable string) (path, meant string) {
+	for _, s := range Schema() {
+		for _, f := range s.Fields {
+			typed, ends := strings.CutSuffix(strings.TrimPrefix(variable, envPrefix), "_"+strings.ToUpper(f.Name))
+			if ends && !s.many() && nearest(typed, []string{s.Name}) != "" {
+				return quoteKey(strings.ToLower(typed)) + "." + f.Name, s.EnvName(f.Name)
 			}
 		}
 	}
+	return "", ""
 }
 
 // fromVariable reads a variable's text as the field's kind; choices stand there

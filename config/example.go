@@ -13,7 +13,7 @@ func Example() string {
 		"# own needs only what differs. `meridian config explain FIELD` tells more.\n")
 	for _, s := range Schema() {
 		b.WriteString("\n")
-		comment(&b, s.Doc)
+		comment(&b, s.about())
 		if s.many() {
 			exampleOfMany(&b, s)
 			continue

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -16,7 +17,8 @@ func Explain(path string, l *Loaded) (string, error) {
 	sectionName, name, _ := strings.Cut(path, ".")
 	s, known := findSection(sectionName)
 	if !known {
-		return "", unknownName(path, "section", nearest(sectionName, sectionNames()))
+		meant := cmp.Or(strings.Join(withSection(path), " or "), nearest(sectionName, sectionNames()))
+		return "", unknownName(path, "section", meant)
 	}
 	if listed, field, isListed := findListed(path); isListed {
 		s, name = listed, field
@@ -35,6 +37,17 @@ func Explain(path string, l *Loaded) (string, error) {
 		meant = s.Name + "." + meant
 	}
 	return "", unknownName(path, "field", meant)
+}
+
+// withSection returns the full names of the fields called name.
+func withSection(name string) []string {
+	var paths []string
+	for _, s := range Schema() {
+		if _, known := s.field(name); known {
+			paths = append(paths, s.Name+"."+name)
+		}
+	}
+	return paths
 }
 
 // withoutName takes the name of a table off a path within a named section. Any
@@ -79,7 +92,7 @@ func unknownName(path, noun, nearest string) error {
 func explainTable(s Section, table string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", s.header())
-	for _, line := range wrap(s.Doc, commentWidth-2) {
+	for _, line := range wrap(s.about(), commentWidth-2) {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	b.WriteString("\n")
@@ -174,7 +187,9 @@ func (l *Loaded) JSON(all bool) ([]byte, error) {
 	tree := make(map[string]any)
 	for _, s := range Schema() {
 		if s.Listed {
-			insert(tree, strings.Split(s.Name, "."), l.listJSON(s, all))
+			if list := l.listJSON(s, all); all || len(list) > 0 {
+				insert(tree, strings.Split(s.Name, "."), list)
+			}
 			continue
 		}
 		for _, prefix := range l.prefixes(s) {

@@ -82,13 +82,13 @@ func asError(faults []Fault) error {
 }
 
 // nearest returns the candidate that name was probably meant to be, or "". Case
-// does not count. A candidate that keeps nothing of a short name was not meant:
-// "on" is no mistyped "off".
+// does not count. A candidate that shares less than half of either was not meant:
+// "on" is no mistyped "off", and "foo" no "door".
 func nearest(name string, candidates []string) string {
 	name = strings.ToLower(name)
-	best, bestDistance := "", min(max(2, len(name)/3), len(name)-1)+1
+	best, bestDistance := "", min(max(2, len(name)/3), len(name)/2)+1
 	for _, c := range candidates {
-		if d := editDistance(name, strings.ToLower(c)); d < bestDistance {
+		if d := editDistance(name, strings.ToLower(c)); d < bestDistance && d <= len(c)/2 {
 			best, bestDistance = c, d
 		}
 	}

@@ -4,8 +4,8 @@ package config
 // book is wrong about what a field means, the text here says what is true.
 
 var scheduler = Section{
-	Name: "scheduler",
-	Doc:  "Who runs next, and how long a model may think.",
+	Name: "scheduler", Planned: true,
+	Doc: "Who runs next, and how long a model may think.",
 	Fields: []Field{
 		{
 			Name: "think_tpot_budget_ms", Kind: Float, Default: 80.0, Unit: "ms per think token", Range: above(0),
@@ -38,8 +38,8 @@ var scheduler = Section{
 }
 
 var entropy = Section{
-	Name: "entropy",
-	Doc:  "When a thought has converged or has lost its way.",
+	Name: "entropy", Planned: true,
+	Doc: "When a thought has converged or has lost its way.",
 	Fields: []Field{
 		{
 			Name: "enabled", Kind: Bool, Default: true,
@@ -75,8 +75,8 @@ var entropy = Section{
 }
 
 var kvMemory = Section{
-	Name: "kv_memory",
-	Doc:  "Which blocks stay in an engine's memory.",
+	Name: "kv_memory", Planned: true,
+	Doc: "Which blocks stay in an engine's memory.",
 	Fields: []Field{
 		{
 			Name: "aggressive_think_eviction", Kind: Bool, Default: false,
@@ -102,8 +102,8 @@ var kvMemory = Section{
 }
 
 var disagg = Section{
-	Name: "disagg",
-	Doc:  "Moving KV between machines.",
+	Name: "disagg", Planned: true,
+	Doc: "Moving KV between machines.",
 	Fields: []Field{
 		{
 			Name: "enabled", Kind: Bool, Default: false,
@@ -132,7 +132,7 @@ var disagg = Section{
 
 var model = Section{
 	Name:  "model",
-	Named: true,
+	Named: true, Planned: true,
 	Doc: "How a model marks its thoughts. Give token ids, or texts, or a channel (gpt-oss); " +
 		"models/*.toml holds checked tables. Without markers the whole answer is one phase.",
 	Fields: []Field{
@@ -288,7 +288,7 @@ var directory = Section{
 
 var telemetry = Section{
 	Name: "telemetry",
-	Doc:  "Numbers and traces for operators.",
+	Doc:  "Numbers for operators.",
 	Fields: []Field{
 		{
 			Name: "prometheus_listen", Kind: Listen, Default: "127.0.0.1:9464",
@@ -302,7 +302,7 @@ var telemetry = Section{
 		},
 		{
 			Name: "otlp_endpoint", Kind: Endpoint, Default: "http://127.0.0.1:4318",
-			Doc:  "Base URL of the collector; /v1/metrics and /v1/traces are appended.",
+			Doc:  "Base URL of the collector; /v1/metrics is appended, and /v1/traces once there are traces.",
 			Tune: "Use https beyond loopback.",
 		},
 	},
@@ -316,7 +316,7 @@ var logging = Section{
 			Name: "level", Kind: Enum, Default: "info",
 			Choices: []Choice{{Name: "debug"}, {Name: "info"}, {Name: "warn"}, {Name: "error"}},
 			Doc:     "The least serious message that is still written.",
-			Tune:    "debug shows every signal of every probe.",
+			Tune:    "debug adds what was coped with: a link that was lost, an offer that was not taken.",
 		},
 		{
 			Name: "format", Kind: Enum, Default: "text",

@@ -28,9 +28,6 @@ const FileName = "meridian.toml"
 // fileVariable names the file where no caller does.
 const fileVariable = envPrefix + "CONFIG"
 
-// maxFileBytes is far above any file a person would write.
-const maxFileBytes = 1 << 20
-
 // Options says where to look. The zero Options look where a command would.
 type Options struct {
 	// Path names the file; empty means the one that MERIDIAN_CONFIG names, or to
@@ -156,7 +153,8 @@ func readAll(source string, r io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("config: %s is larger than %d bytes", source, maxFileBytes)
+		reason := fmt.Sprintf("is larger than %d bytes; is it the right file?", maxFileBytes)
+		return nil, asError([]Fault{{Source: source, Reason: reason}})
 	}
 	return data, nil
 }

@@ -56,3 +56,26 @@ func floatText(v float64) string {
 	}
 	return text
 }
+
+// display writes a value as the file would, shortened.
+func display(value any) string {
+	var text string
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case string:
+		text = quote(v)
+	case map[string]any:
+		return "a table"
+	case []any:
+		return fmt.Sprintf("a list of %d", len(v))
+	case float64:
+		text = floatText(v)
+	default:
+		text = fmt.Sprint(v)
+	}
+	if runes := []rune(text); len(runes) > 60 {
+		return string(runes[:59]) + "…"
+	}
+	return text
+}

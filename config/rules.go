@@ -119,8 +119,12 @@ func (c *checker) modelRules(path string) {
 func (c *checker) sharedIDs(path string) {
 	starts, _ := c.settings[path+".think_start_token_ids"].value.([]uint32)
 	ends, _ := c.settings[path+".think_end_token_ids"].value.([]uint32)
+	isStart := make(map[uint32]bool)
+	for _, id := range starts {
+		isStart[id] = true
+	}
 	for _, id := range ends {
-		if slices.Contains(starts, id) {
+		if isStart[id] {
 			c.faultAt(path+".think_end_token_ids", "must share no id with think_start_token_ids", display(int64(id)))
 			return
 		}

@@ -130,8 +130,18 @@ type Section struct {
 	// Listed sections hold any number of tables, which stand in a table of
 	// another section: [[gateway.backend]].
 	Listed bool
-	Doc    string
-	Fields []Field
+	// Planned sections are checked, and steer nothing yet.
+	Planned bool
+	Doc     string
+	Fields  []Field
+}
+
+// about is the text of the section, for people who would rely on it.
+func (s Section) about() string {
+	if s.Planned {
+		return s.Doc + " Planned: it is checked, and nothing acts on it yet."
+	}
+	return s.Doc
 }
 
 // Schema is the whole of meridian.toml, in the order of the example file.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"meridian/config"
 	"meridian/models"
@@ -21,12 +22,16 @@ type configCommands struct {
 }
 
 type configInit struct {
-	File  string   `arg:"" optional:"" default:"meridian.toml" help:"File to write; - for standard output."`
+	File  string   `arg:"" optional:"" help:"File to write, - for standard output; without it the one that --config names, else meridian.toml."`
 	Model []string `placeholder:"FAMILY" help:"Add the think markers of a model family (${models})."`
 	Force bool     `help:"Overwrite the file if it exists."`
 }
 
-func (c *configInit) Run(std *stdio) error {
+func (c *configInit) Run(std *stdio, all *commands) error {
+	if c.File != "" && all.Config != "" && c.File != all.Config {
+		return invalid("name it once", "--config names %s and the argument %s: which one is to be written?", all.Config, c.File)
+	}
+	file := cmp.Or(c.File, all.Config, config.FileName)
 	text := config.Example()
 	for i, name := range c.Model {
 		if slices.Contains(c.Model[:i], name) {
@@ -38,7 +43,7 @@ func (c *configInit) Run(std *stdio) error {
 		}
 		text += "\n" + table
 	}
-	if c.File == "-" {
+	if file == "-" {
 		_, err := fmt.Fprint(std.out, text)
 		return err
 	}
@@ -46,12 +51,15 @@ func (c *configInit) Run(std *stdio) error {
 	if c.Force {
 		mode = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
 	}
-	f, err := os.OpenFile(c.File, mode, 0o644)
+	f, err := os.OpenFile(file, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
+		if info, _ := os.Stat(file); info != nil && info.IsDir() {
+			return &fs.PathError{Op: "open", Path: file, Err: syscall.EISDIR}
+		}
 		return &failure{err: err, hint: "--force overwrites it", status: exitFailure}
 	}
 	if err != nil {
-		return unwritable(c.File, err)
+		return unwritable(file, err)
 	}
 	if _, err := f.WriteString(text); err != nil {
 		return errors.Join(err, f.Close())
@@ -59,7 +67,7 @@ func (c *configInit) Run(std *stdio) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.out, "wrote %s\n", c.File)
+	_, err = fmt.Fprintf(std.out, "wrote %s\n", file)
 	return err
 }
 
@@ -115,7 +123,7 @@ func (c *configCheck) Run(std *stdio, all *commands) error {
 func checkFile(std *stdio, file string) (name string, err error) {
 	if file != "-" {
 		_, err = config.Load(config.Options{Path: file, Environ: []string{}})
-		return file, err
+		return file, unopened(err)
 	}
 	name = "standard input"
 	_, err = config.Read(name, std.in)

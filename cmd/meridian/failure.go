@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -46,13 +47,22 @@ func unwritable(path string, err error) error {
 	return &failure{err: err, hint: hint, status: exitFailure}
 }
 
+// unopened adds to err what helps with a file that can also be standard input.
+func unopened(err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return &failure{err: err, hint: "check the path; `-` reads standard input", status: exitFailure}
+}
+
 // report writes err as one paragraph with a hint, and returns the exit status
 // it stands for.
 func report(w io.Writer, o telemetry.LogOptions, err error) int {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitFailure // the reader of our output has gone: nobody to tell
 	}
-	text, hint := err.Error(), hintFor(err)
+	// A flag that may be left out has a choice with no name, which is none to offer.
+	text, hint := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1), hintFor(err)
 	var faults *config.Error
 	inFile := errors.As(err, &faults)
 	if o.Format == "json" {
@@ -79,9 +89,11 @@ func exitStatus(err error) int {
 	var usage *kong.ParseError
 	var faults *config.Error
 	switch {
+	case errors.As(err, &faults): // also beside a file that cannot be read
+		return exitInvalid
 	case errors.As(err, &f):
 		return f.status
-	case errors.As(err, &usage), errors.As(err, &faults), mrdn.Verdict(err) != "":
+	case errors.As(err, &usage), mrdn.Verdict(err) != "":
 		return exitInvalid
 	}
 	return exitFailure
@@ -105,10 +117,10 @@ func hintFor(err error) string {
 		return "raise the cap with --max-body if you trust the source"
 	case errors.Is(err, mrdn.ErrChecksum), errors.Is(err, mrdn.ErrTruncated):
 		return "the bytes changed or were cut on the way; fetch them again from where they were written"
-	case errors.Is(err, mrdn.ErrVersion):
-		return "a newer Meridian wrote this; docs/wire.md tells which versions a build reads"
+	case errors.Is(err, mrdn.ErrVersion), errors.Is(err, mrdn.ErrTier), errors.Is(err, mrdn.ErrPad):
+		return "a newer Meridian wrote this, or the bytes changed on the way; docs/wire.md tells what a build reads"
 	case errors.Is(err, fs.ErrNotExist):
-		return "check the path; `-` reads standard input"
+		return "check the path"
 	case errors.Is(err, syscall.EISDIR):
 		return "that is a directory; name a file in it"
 	case errors.Is(err, fs.ErrPermission):

@@ -31,7 +31,7 @@ func (f frameInput) open(io *stdio) (io.Reader, func() error, error) {
 	}
 	file, err := os.Open(f.File)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, unopened(err)
 	}
 	return file, file.Close, nil
 }
@@ -46,7 +46,7 @@ func (f frameInput) name() string {
 type frameEncode struct {
 	Tier string `required:"" enum:"think_complete,think_active,output_critical" help:"What the body is: ${enum}."`
 	frameInput
-	Output string `short:"o" placeholder:"FILE" help:"Write to this file instead of standard output."`
+	Output string `short:"o" placeholder:"FILE" help:"Write to this file instead of standard output, which - names too."`
 }
 
 func (c *frameEncode) Run(std *stdio) error {
@@ -54,7 +54,8 @@ func (c *frameEncode) Run(std *stdio) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "" && std.terminal {
+	toFile := c.Output != "" && c.Output != "-"
+	if !toFile && std.terminal {
 		return invalid("pipe it, or name a file with --output", "a frame is binary and would garble the terminal")
 	}
 	r, closeInput, err := c.open(std)
@@ -68,7 +69,7 @@ func (c *frameEncode) Run(std *stdio) error {
 	if len(body) > int(c.MaxBody) {
 		return fmt.Errorf("%w: %s has more than %d bytes", mrdn.ErrTooLarge, c.name(), c.MaxBody)
 	}
-	if c.Output == "" {
+	if !toFile {
 		return mrdn.NewWriter(std.out).Write(tier, body)
 	}
 	err = writeWhole(c.Output, func(w io.Writer) error { return mrdn.NewWriter(w).Write(tier, body) })

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from meridian import _toml
-from meridian._schema import Field, Section, schema
+from meridian._schema import ENV_PREFIX, Field, Section, schema
 from meridian.fault import Fault, display, nearest, quoted_key
 
 Origin = Literal["default", "file", "environment"]
@@ -123,28 +123,31 @@ class Checker:
     def environment(self, environ: Mapping[str, str]) -> None:
         """Apply MERIDIAN_SECTION_FIELD variables.
 
-        A variable that starts with a section's name but names no field is a
-        fault, because an override that silently does nothing is worse than none;
-        other MERIDIAN_ variables belong to somebody else.
+        One that starts with a section's name but names no field is a fault, and so
+        is one that names a field behind a mistyped section, because an override
+        that silently does nothing is worse than none; other MERIDIAN_ variables
+        belong to somebody else.
         """
-        for section in schema().values():
-            if section.listed:
-                continue  # its variables would be those of the section that it is in
+        for variable in sorted(name for name in environ if name.startswith(ENV_PREFIX)):
+            source = f"environment {variable}"
+            section = _section_of(variable)
+            if section is None:
+                path, meant = _mistyped_section(variable)
+                if meant:
+                    self.fault(Fault(path, source, "unknown section", nearest=meant))
+                continue
             fields = {section.env_name(name): field for name, field in section.fields.items()}
-            prefix = section.env_name("")
-            for variable in sorted(name for name in environ if name.startswith(prefix)):
-                source = f"environment {variable}"
-                path = f"{section.name}.{quoted_key(variable.removeprefix(prefix).lower())}"
-                field = fields.get(variable)
-                if section.named:
-                    reason = f"[{section.name}.<name>] has no variables; set it in the file"
-                    self.fault(Fault(path, source, reason))
-                elif field:
-                    value = _from_variable(field, environ[variable])
-                    self._set(field, f"{section.name}.{field.name}", value, "environment", source)
-                else:
-                    meant = nearest(variable, sorted(fields))
-                    self.fault(Fault(path, source, "unknown field", nearest=meant))
+            path = f"{section.name}.{quoted_key(variable.removeprefix(section.env_name('')).lower())}"
+            field = fields.get(variable)
+            if section.named:
+                reason = f"[{section.name}.<name>] has no variables; set it in the file"
+                self.fault(Fault(path, source, reason))
+            elif field:
+                value = _from_variable(field, environ[variable])
+                self._set(field, f"{section.name}.{field.name}", value, "environment", source)
+            else:
+                meant = nearest(variable, sorted(fields))
+                self.fault(Fault(path, source, "unknown field", nearest=meant))
 
     def _set_defaults(self, section: Section, path: str) -> None:
         for field in section.fields.values():
@@ -166,6 +169,27 @@ class Checker:
             self.broken.add(path)
         if not problems:
             self.settings[path] = Setting(normal, origin)
+
+
+def _section_of(variable: str) -> Section | None:
+    """Tell whose variable this is. A listed section has none: they would be those
+    of the section that it is in."""
+    for section in schema().values():
+        if variable.startswith(section.env_name("")) and not section.listed:
+            return section
+    return None
+
+
+def _mistyped_section(variable: str) -> tuple[str, str]:
+    """Return the path, and the variable that was meant, or "", for one that ends in
+    the name of a field of a section with a similar name."""
+    rest = variable.removeprefix(ENV_PREFIX)
+    for section in schema().values():
+        for field in section.fields:
+            typed = rest.removesuffix(f"_{field.upper()}")
+            if typed != rest and not (section.named or section.listed) and nearest(typed, [section.name]):
+                return f"{quoted_key(typed.lower())}.{field}", section.env_name(field)
+    return "", ""
 
 
 def _from_variable(field: Field, text: str) -> object:

@@ -77,7 +77,7 @@ def _model_rules(checker: Checker, path: str) -> None:
 
 
 def _shared_ids_rule(checker: Checker, path: str) -> None:
-    starts = checker.value(f"{path}.think_start_token_ids") or ()
+    starts = set(checker.value(f"{path}.think_start_token_ids") or ())
     for token_id in checker.value(f"{path}.think_end_token_ids") or ():
         if token_id in starts:
             end = f"{path}.think_end_token_ids"

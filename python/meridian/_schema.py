@@ -141,11 +141,13 @@ class Field:
     def _not_choices(self, elements: list[object]) -> list[Problem]:
         if not elements:
             return [Problem("must not be empty", elements)]
-        problems = []
+        problems, seen = [], set()
         for i, element in enumerate(elements):
-            bad = self._no_choice(element if isinstance(element, str) else "")
-            if not bad and element in elements[:i]:
+            name = element if isinstance(element, str) else ""
+            bad = self._no_choice(name)
+            if not bad and name in seen:
                 bad = [Problem("must not stand there twice", element)]
+            seen.add(name)
             problems += [replace(problem, given=element, suffix=f"[{i}]") for problem in bad]
         return problems
 

@@ -1,10 +1,9 @@
 """TOML as the Go side reads it.
 
 tomli and Go's reader share one grammar, TOML 1.1, but not every verdict. Here
-tomli is held to Go's: numbers must fit 64 bits, and a dotted key may not reach
-into a table that a longer header made in passing. What is left are two absurd
-inputs that both sides refuse under different paths: a date in the year 0, and
-values nested hundreds deep.
+tomli is held to Go's: numbers must fit 64 bits, a dotted key may not reach into
+a table that a longer header made in passing, and keys and nesting have the limits
+of config/absurd.go.
 """
 
 from __future__ import annotations
@@ -12,11 +11,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import tomli
 
+MAX_KEY_BYTES: Final = 256
+MAX_DEPTH: Final = 64
+"""Of tables and lists in one another."""
+
 Key = tuple[str, ...]
+Tree = dict[str, "Tree"]
 
 _TOKEN = re.compile(
     r'''
@@ -51,7 +55,7 @@ def read(data: bytes) -> dict[str, Any]:
         raise NotTOML(error.msg, error.lineno, error.colno) from error
     except (ValueError, RecursionError) as error:
         raise NotTOML(str(error)) from error
-    _refuse_wide_integers(document)
+    _refuse_absurdities(document)
     return document
 
 
@@ -62,32 +66,37 @@ def _finite(text: str) -> float:
     return value
 
 
-def _refuse_wide_integers(document: dict[str, Any]) -> None:
-    pending: list[Any] = [document]
+def _refuse_absurdities(document: dict[str, Any]) -> None:
+    """Refuse what TOML allows and no reader has to bear."""
+    pending: list[tuple[Any, int]] = [(document, 0)]
     while pending:
-        value = pending.pop()
+        value, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            raise NotTOML(f"tables and lists stand in one another more than {MAX_DEPTH} deep")
         if isinstance(value, dict):
-            pending += value.values()
+            if any(len(key.encode()) > MAX_KEY_BYTES for key in value):
+                raise NotTOML(f"a key is longer than {MAX_KEY_BYTES} bytes")
+            pending += [(inner, depth + 1) for inner in value.values()]
         elif isinstance(value, list):
-            pending += value
+            pending += [(element, depth + 1) for element in value]
         elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise NotTOML(f"{value} does not fit 64 bits")
 
 
 def _refuse_keys_into_passed_tables(text: str) -> None:
     """Refuse what tomli lets pass: [a.b.c], then [a] with a key b.d."""
-    header: Key = ()
-    passed: set[Key] = set()
+    passed: Tree = {}
+    table = passed
     for mark, key, place in _statements(text):
         if mark == "=":
-            for n in range(1, len(key)):
-                if header + key[:n] in passed:
-                    raise tomli.TOMLDecodeError(f"{key[n - 1]} is already defined", text, place)
+            if len(key) > 1 and key[0] in table:
+                raise tomli.TOMLDecodeError(f"{key[0]} is already defined", text, place)
             continue
-        header = key
+        table = passed
+        for part in key:
+            table = table.setdefault(part, {})
         if mark == "[[":  # a new element: what was said of the last one is forgotten
-            passed = {table for table in passed if table[: len(key)] != key}
-        passed.update(key[:n] for n in range(1, len(key) + 1))
+            table.clear()
 
 
 def _statements(text: str) -> Iterator[tuple[str, Key, int]]:

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 FILE_NAME: Final = "meridian.toml"
 FILE_VARIABLE: Final = "MERIDIAN_CONFIG"
-MAX_FILE_BYTES: Final = 1 << 20
-"""Far above any file a person would write."""
+MAX_FILE_BYTES: Final = 128 << 10
+"""Go's limit; config/absurd.go says why."""
 
 Size = int | Literal["auto"]
 
@@ -287,7 +287,8 @@ def _read(file: str) -> dict[str, object]:
     with open(file, "rb") as stream:
         data = stream.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
-        raise ConfigError([Fault("", file, f"is larger than {MAX_FILE_BYTES} bytes")])
+        reason = f"is larger than {MAX_FILE_BYTES} bytes; is it the right file?"
+        raise ConfigError([Fault("", file, reason)])
     try:
         return _toml.read(data)
     except _toml.NotTOML as error:

@@ -85,13 +85,16 @@ def display(value: object) -> str:
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Return the candidate that name was probably meant to be, or "". Case does
-    not count. A candidate that keeps nothing of a short name was not meant: "on" is
-    no mistyped "off"."""
+    not count. A candidate that shares less than half of either was not meant: "on"
+    is no mistyped "off", and "foo" no "door"."""
     typed = name.lower().encode(errors="surrogateescape")
-    best, best_distance = "", min(max(2, len(typed) // 3), len(typed) - 1) + 1
+    best, best_distance = "", min(max(2, len(typed) // 3), len(typed) // 2) + 1
     for candidate in candidates:
-        distance = _edit_distance(typed, candidate.lower().encode())
-        if distance < best_distance:
+        meant = candidate.lower().encode()
+        if abs(len(meant) - len(typed)) >= best_distance:
+            continue  # each byte more is an edit
+        distance = _edit_distance(typed, meant)
+        if distance < best_distance and distance <= len(meant) // 2:
             best, best_distance = candidate, distance
     return best
 

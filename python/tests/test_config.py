@@ -159,7 +159,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_huge_file_is_refused(tmp_path: Path) -> None:
-    assert MAX_FILE_BYTES == 1 << 20
+    assert MAX_FILE_BYTES == 128 << 10  # as in Go
     assert parse(tmp_path, b"#" * MAX_FILE_BYTES)
     (fault,) = faults_of(tmp_path, b"#" * (MAX_FILE_BYTES + 1))
     assert "larger" in fault.reason
@@ -323,7 +323,8 @@ def test_nearest_is_the_first_of_the_closest_and_not_too_far() -> None:
     assert nearest("abcdefghijkl", ["abcdefgh"]) == "abcdefgh"
     assert nearest("abcdefghijkl", ["abcdefg"]) == ""
     assert nearest("abcdefgh", ["abcdefghijk"]) == ""
-    assert nearest("abc", ["cab"]) == "cab"
+    assert nearest("abcd", ["cabd"]) == "cabd"
+    assert nearest("foo", ["door"]) == nearest("test", ["tls"]) == ""
 
 
 def test_display() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from conftest import ROOT, TESTDATA
 
 from meridian import ConfigError, load_config
+from meridian.config import MAX_FILE_BYTES
 
 SEED = 1
 MUTANTS = 300
@@ -28,6 +29,8 @@ VALUES = r"""
 "" "auto" "none" "meridian" "nixl" "info" "qwen3" "gpt_oss" "granite" 'x' "\u00e9" "\q" ":1" "http://h"
 [] [1] [7,8] ["a"] ["<think>"] ["tcp","host"] ["tcp","tcp"]
 [[1]] [1,"a",-1] [{}] {} {open="a"} {a.b=1,} 2026-01-31 07:32 2026-01-31T07:32Z
+0000-01-01 0001-01-01 0000-12-31T23:59Z 23:59:60 24:00 2026-02-29
+2026-01-31T07:32+24:00 2026-01-31T07:32-23:59
 """
 KEYS = """
 enabled level fabric fabrics max_think_tokens source channel channel.open tokenizer think_end_texts
@@ -132,3 +135,33 @@ def test_mutants_get_one_verdict(meridian_binary: Path, tmp_path: Path) -> None:
     ]
     assert not differences, "\n\n".join(differences)
     assert 0 < ours.count([]) < MUTANTS, "mutants should be good now and then"
+
+
+def absurd_files() -> list[str]:
+    """Files that are too much of something, and some that are just not."""
+    made = ["#" * MAX_FILE_BYTES, "#" * (MAX_FILE_BYTES + 1)]
+    for depth in (63, 64, 65, 399, 400, 401, 1000, 1001, 5000, 20_000):
+        made += [
+            f"a = {'[' * depth}{']' * depth}",
+            f"a = {'{a=' * depth}1{'}' * depth}",
+            f"[tls]\n{'a.' * depth}a = 1",
+            f"[{'a.' * depth}a]",
+            f"[[{'a.' * depth}a]]\n[{'a.' * depth}a.b]",
+            f"[agent]\nfabrics = [[{'{a=[' * (depth // 2)}{']}' * (depth // 2)}]]",
+        ]
+    for length in (255, 256, 257, 10_000):
+        key = "k" * length
+        made += [f"{key} = 1", f"[model.{key}]", f"[tls]\na = [{{b = {{{key} = 1}}}}]"]
+        made.append(f"[tls]\n'{'é' * (length // 2)}' = 1")
+    return made
+
+
+def test_absurd_files_get_one_verdict(meridian_binary: Path, tmp_path: Path) -> None:
+    files = []
+    for i, text in enumerate(absurd_files()):
+        files.append(tmp_path / f"{i}.toml")
+        files[-1].write_text(text, encoding="utf-8")
+    ours = list(map(python_verdict, files))
+    theirs = go_verdicts(meridian_binary, files)
+    for text, go, py in zip(absurd_files(), theirs, ours, strict=True):
+        assert go == py, text[:60]
