@@ -45,7 +45,8 @@ func (x *exchange) run() {
 	}()
 	next := x.flow.start()
 	for {
-		if why := x.abandoned(); why != "" {
+		// Who has the whole answer may go: that is no abandoning.
+		if why := x.abandoned(); why != "" && next.do != doEnd {
 			x.end(ledger.Cancelled, why)
 			return
 		}

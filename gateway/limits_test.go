@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -332,5 +333,30 @@ func TestOpenRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// hangsUp goes away with the last byte of an answer that is no stream.
+type hangsUp struct {
+	*httptest.ResponseRecorder
+	leave func()
+}
+
+func (h hangsUp) Flush() { h.leave() }
+
+// A client that has its answer and goes has not abandoned it.
+func TestAnAnswerThatWasTakenIsFinished(t *testing.T) {
+	c := newCell(t, 0, 1, nil)
+	c.until("d0 serves", func() bool { return c.Metrics().Engines["decode"].Up == 1 })
+	ctx, leave := context.WithCancel(t.Context())
+	w := hangsUp{httptest.NewRecorder(), leave}
+	body := strings.NewReader(completion("short", ""))
+	c.publicHandler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, openai.PathCompletions, body))
+	record, err := c.ledger.Find(w.Header().Get(headerRequest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if record.Outcome != ledger.Finished || ctx.Err() == nil {
+		t.Errorf("got %s", record)
 	}
 }
