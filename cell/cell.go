@@ -59,6 +59,9 @@ type Options struct {
 	Ready, Drain time.Duration
 	// FirstPause is the shortest pause before a part is started again.
 	FirstPause time.Duration
+	// Kill has a start that is given up end at once, as the context of Close has
+	// a cell that runs; nil never does.
+	Kill context.Context
 	// Watch hears of every change, one at a time, and must not block.
 	Watch func(Event)
 }
@@ -113,7 +116,7 @@ func Open(ctx context.Context, o Options) (*Cell, error) {
 		c.tell(Event{Part: "cell", State: Starting, Detail: left.String()})
 	}
 	if err := c.open(ctx); err != nil {
-		return nil, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, c.Close(o.Kill))
 	}
 	return c, nil
 }
@@ -137,6 +140,9 @@ func (o Options) checked() (Options, error) {
 	}
 	if o.FirstPause == 0 {
 		o.FirstPause = defaultFirstPause
+	}
+	if o.Kill == nil {
+		o.Kill = context.Background()
 	}
 	if o.Watch == nil {
 		o.Watch = func(Event) {}
@@ -239,25 +245,6 @@ func (c *Cell) open(ctx context.Context) error {
 		}
 	}
 	return c.awaitService(ctx)
-}
-
-// awaitService waits until the gateway has found the engines.
-func (c *Cell) awaitService(ctx context.Context) error {
-	late := time.NewTimer(c.options.Ready)
-	defer late.Stop()
-	for {
-		err := getJSON(ctx, c.Record().Gateway+"/ready", nil)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("cell: stopped while the gateway was looking for engines: %w", context.Cause(ctx))
-		case <-late.C:
-			return fmt.Errorf("cell: the gateway does not serve after %v: %w", c.options.Ready, err)
-		}
-	}
 }
 
 // start begins the lives of parts and waits until all are ready, or one is not.

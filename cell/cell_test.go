@@ -107,6 +107,44 @@ func TestStartThatIsCancelledLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestStartThatIsKilledWaitsForNobody(t *testing.T) {
+	s := newStage(t)
+	s.habit("gateway", "silent") // and deaf
+	s.habit("decode-0", "deaf")
+	ctx, cancel := context.WithCancel(t.Context())
+	kill, killNow := context.WithCancel(t.Context())
+	go func() {
+		s.await("gateway", Starting)
+		cancel()
+		s.await("gateway", Stopping)
+		killNow()
+	}()
+	s.options.Drain, s.options.Kill = time.Hour, kill
+	if _, err := Open(ctx, s.options); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if e := s.await("decode-0", Stopped); e.Detail != "was killed" {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestCellIsReadyWhenTheGatewayKnowsAllWorkers(t *testing.T) {
+	for habit, want := range map[string]string{
+		"half blind": "has not found all workers after 3s: it does not know prefill-0, prefill-1, or gets no answer there",
+		"mute":       "has not found all workers after 3s: ",
+	} {
+		t.Run(habit, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.habit("gateway", habit)
+			s.options.Ready = 3 * time.Second
+			if _, err := Open(t.Context(), s.options); err == nil || !strings.Contains(err.Error(), want) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestWorkerThatDiesComesBack(t *testing.T) {
 	s := newStage(t)
 	c := s.open()

@@ -58,7 +58,7 @@ func play(args []string) {
 		line = "engine " + name + " ready at http://ADDRESS (fake)"
 	case "gateway":
 		listen = flagOf(args, "--listen")
-		line = "gateway ready at http://ADDRESS, admin at http://" + flagOf(args, "--admin")
+		line = "gateway ready at http://ADDRESS, admin at http://ADDRESS"
 	}
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM)
@@ -77,7 +77,7 @@ func play(args []string) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	go func() { _ = http.Serve(listener, fakeService(name, string(habit))) }()
+	go func() { _ = http.Serve(listener, fakeService(name, state, string(habit))) }()
 	fmt.Println(strings.ReplaceAll(line, "ADDRESS", listener.Addr().String()))
 	if string(habit) == "die" {
 		os.Exit(3)
@@ -90,7 +90,7 @@ func play(args []string) {
 	os.Exit(0)
 }
 
-func fakeService(name, habit string) http.Handler {
+func fakeService(name, state, habit string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, r *http.Request) {
 		if habit == "mute" {
@@ -102,7 +102,27 @@ func fakeService(name, habit string) http.Handler {
 		})
 	})
 	mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
+		if habit == "mute" {
+			<-r.Context().Done()
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"engines": knownTo(state, habit)})
+	})
 	return mux
+}
+
+// knownTo is the workers that a fake gateway has found: all, or, if it is half
+// blind, those that decode.
+func knownTo(state, habit string) (engines []map[string]any) {
+	r, err := ReadRecord(state)
+	if err != nil {
+		return nil
+	}
+	for _, p := range r.Parts {
+		engines = append(engines, map[string]any{"url": p.URL, "up": habit != "half blind" || p.Kind == Decode})
+	}
+	return engines
 }
 
 func chronicle(state, event string) {

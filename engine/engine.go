@@ -233,9 +233,16 @@ func (e *Engine) Closing() bool {
 
 // Close takes no more requests and waits for those there are, and for a moment
 // for caches that others still fetch, until ctx ends; what is left is then
-// cancelled. It
-// returns when nothing runs any more and the memory is gone.
+// cancelled. It returns when nothing runs any more and the memory is gone. Of the
+// time until a deadline the last part, closeGrace at most, is for whoever still
+// touches the memory; where ctx is cancelled, he has that time afterwards.
 func (e *Engine) Close(ctx context.Context) error {
+	draining, drained, grace := ctx, context.CancelFunc(func() {}), closeGrace
+	if deadline, bounded := ctx.Deadline(); bounded {
+		grace = min(grace, time.Until(deadline)/2)
+		draining, drained = context.WithDeadline(ctx, deadline.Add(-grace))
+	}
+	defer drained()
 	e.mu.Lock()
 	e.closing = true
 	e.mu.Unlock()
@@ -244,23 +251,22 @@ func (e *Engine) Close(ctx context.Context) error {
 	defer patience.Stop()
 	select {
 	case <-e.loopDone:
-	case <-ctx.Done():
+	case <-draining.Done():
 		e.post(e.abandon)
 		<-e.loopDone
 	}
 	e.stop()
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer cancel()
 	var err error
 	if e.door != nil {
-		// Whoever still touches the memory is waited for a moment more.
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
-		defer cancel()
-		err = e.door.Close(closing)
+		err = e.door.Close(last)
 	}
 	e.background.Wait()
 	if err != nil {
 		return err
 	}
-	return e.closeMemory(context.WithoutCancel(ctx))
+	return e.closeMemory(last)
 }
 
 const (

@@ -1,11 +1,16 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"meridian/openai"
@@ -25,8 +30,11 @@ func (e *Engine) Handler() http.Handler {
 		problem.Write(w)
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The deadline of an answer before, on the same connection, is not this one's.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		// The deadline of an answer before, on the same connection, is not this
+		// one's. That of the body stays, whoever reads it, until all of it is here.
+		control := http.NewResponseController(w)
+		_ = control.SetWriteDeadline(time.Time{})
+		_ = control.SetReadDeadline(time.Now().Add(e.options.StallTimeout))
 		mux.ServeHTTP(w, r)
 	})
 }
@@ -81,13 +89,54 @@ func (e *Engine) read(w http.ResponseWriter, r *http.Request, v any) *openai.Err
 		problem.Status = http.StatusRequestEntityTooLarge
 		return problem
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		problem := openai.Invalid("", "the body was not complete after %v", e.options.StallTimeout)
+		problem.Status = http.StatusRequestTimeout
+		return problem
+	}
 	if err != nil {
 		return openai.Invalid("", "the body could not be read: %v", err)
 	}
+	// From here on reading means waiting for the client to hang up.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if err := json.Unmarshal(data, v); err != nil {
-		return openai.Invalid("", "the body is not such a request: %v", err)
+		return unfit(err)
 	}
 	return nil
+}
+
+// embedded are the structs that stand in the path of a member by their Go names.
+var embedded = []string{"ChatRequest", "CompletionRequest", "Sampling", "extras"}
+
+// unfit tells a client, in the words of JSON, why a body is not a request.
+func unfit(err error) *openai.Error {
+	var mistyped *json.UnmarshalTypeError
+	if !errors.As(err, &mistyped) {
+		return openai.Invalid("", "the body is not such a request: %v", err)
+	}
+	isEmbedded := func(name string) bool { return slices.Contains(embedded, name) }
+	path := strings.Join(slices.DeleteFunc(strings.Split(mistyped.Field, "."), isEmbedded), ".")
+	member, _, _ := strings.Cut(path, ".")
+	return openai.Invalid(member, "%s: want %s, got %s", cmp.Or(path, "the body"), wanted(mistyped.Type), mistyped.Value)
+}
+
+// wanted is what JSON calls the values of a Go type.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a string"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Uint32, reflect.Uint64:
+		return "a whole number that is not negative"
+	}
+	return "a whole number"
 }
 
 // problemOf tells a client why a request was refused or failed.

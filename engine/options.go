@@ -50,7 +50,8 @@ type Options struct {
 	StepTokens int
 	// MaxBodyBytes is of an HTTP request; default 8 MiB.
 	MaxBodyBytes int64
-	// StallTimeout is how long a client may refuse to read; default 30 s.
+	// StallTimeout is how long a client may refuse to read, and how long its body
+	// may take to come; default 30 s.
 	StallTimeout time.Duration
 
 	// Door is the socket of the agent; empty: serve alone.

@@ -7,6 +7,7 @@ package talk
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,8 @@ type Client struct {
 	URL string
 	// Key is sent as a bearer token, if there is one.
 	Key string
+	// HTTP carries requests; nil is for servers that the system trusts.
+	HTTP *http.Client
 	// Patience is how long a server may be silent; 0 means a minute.
 	Patience time.Duration
 }
@@ -55,14 +58,16 @@ var ErrCut = errors.New("the stream ended before the answer did")
 
 // Models lists what the server has.
 func (c *Client) Models(ctx context.Context) ([]openai.Model, error) {
+	ctx, watch := c.watch(ctx)
+	defer watch.stop()
 	var list openai.ModelList
 	body, _, err := c.do(ctx, http.MethodGet, openai.PathModels, nil)
 	if err != nil {
-		return nil, err
+		return nil, watch.explain(err)
 	}
 	defer body.Close()
 	if err := json.NewDecoder(body).Decode(&list); err != nil {
-		return nil, fmt.Errorf("%s%s: %w", c.URL, openai.PathModels, err)
+		return nil, fmt.Errorf("%s%s: %w", c.URL, openai.PathModels, watch.explain(err))
 	}
 	return list.Data, nil
 }
@@ -109,7 +114,7 @@ func (c *Client) do(ctx context.Context, method, path string, data []byte) (io.R
 	if c.Key != "" {
 		request.Header.Set("Authorization", "Bearer "+c.Key)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := cmp.Or(c.HTTP, http.DefaultClient).Do(request)
 	if err != nil {
 		return nil, nil, err
 	}

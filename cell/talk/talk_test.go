@@ -2,12 +2,22 @@ package talk
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"log"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -133,6 +143,76 @@ func TestSilentServerIsNotWaitedForForever(t *testing.T) {
 		t.Error(err)
 	}
 	<-gone
+}
+
+func TestSilentServerIsNotWaitedForForItsModels(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer server.Close()
+	if _, err := (&Client{URL: server.URL, Patience: 50 * time.Millisecond}).Models(t.Context()); !errors.Is(err, errSilent) {
+		t.Error(err)
+	}
+}
+
+// A server with a certificate that nobody signed is trusted by who has its
+// file, under any name; another one is not.
+func TestTrusting(t *testing.T) {
+	shows := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"data":[{"id":"small"}]}`)
+	}))
+	shows.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not trust it
+	shows.StartTLS()
+	defer shows.Close()
+	file := filepath.Join(t.TempDir(), "gateway.crt")
+	shown := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: shows.Certificate().Raw})
+	if err := os.WriteFile(file, append([]byte("a comment\n"), shown...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := ReadCertificate(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(c *http.Client) error {
+		_, port, _ := net.SplitHostPort(shows.Listener.Addr().String())
+		_, err := (&Client{URL: "https://localhost:" + port, HTTP: c}).Models(t.Context()) // the certificate has no such name
+		if c != nil {
+			c.CloseIdleConnections()
+		}
+		return err
+	}
+	if err := ask(Trusting(certificate)); err != nil {
+		t.Error(err)
+	}
+	if err := ask(nil); err == nil {
+		t.Error("the system trusts a certificate of a test")
+	}
+	if err := ask(Trusting(another(t))); err == nil || !strings.Contains(err.Error(), "does not show the certificate") {
+		t.Error(err)
+	}
+	if err := os.WriteFile(file, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadCertificate(file); err == nil || !strings.Contains(err.Error(), "there is no certificate in "+file) {
+		t.Error(err)
+	}
+}
+
+// another is a certificate that signed itself.
+func another(t *testing.T) *x509.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
 }
 
 func TestCancelReachesTheServer(t *testing.T) {

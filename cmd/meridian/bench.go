@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/alecthomas/kong"
+
 	"meridian/bench"
 )
 
@@ -31,7 +33,7 @@ type benchTransfer struct {
 	Protect    []string       `default:"none" placeholder:"HOW" help:"How Meridian's memory is protected: some of none, grants, tls, each with a row of its own; default ${default}. grants has agents check a grant of the row's blocks, tls is that over TLS 1.3 (tcp only). Peers never are."`
 	Rounds     int            `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
 	Peers      []string       `default:"auto" placeholder:"NAME" help:"Who to measure beside: auto for all that are installed, none, or some of ${peers}; default ${default}."`
-	JSON       string         `placeholder:"FILE" help:"Write the rows to this file; - for standard output, without the table."`
+	JSON       rowsFile       `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 	Pin        bool           `help:"Give each of Meridian's two processes half of the cores. Peers are pinned if they are faster so."`
 	Dir        string         `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets and file its file (default: the system's directory for temporary files)."`
 	Latency    bool           `help:"Measure the latency of a 4 KiB write with notification instead."`
@@ -81,6 +83,19 @@ func measured(ctx context.Context, std *stdio, err error, command string) error 
 	return err
 }
 
+// rowsFile is where rows go: - is standard output, which a flag without a value
+// means, too; empty means that there is a table only.
+type rowsFile string
+
+// Decode lets kong take `--json` and `--json FILE`.
+func (f *rowsFile) Decode(ctx *kong.DecodeContext) error {
+	*f = "-"
+	if !ctx.Scan.Peek().IsValue() {
+		return nil
+	}
+	return ctx.Scan.PopValueInto("file", (*string)(f))
+}
+
 // findings is what a measurement found.
 type findings interface {
 	WriteText(w io.Writer) error
@@ -88,14 +103,14 @@ type findings interface {
 }
 
 // printReport writes a table, or rows into a file, or both.
-func printReport(std *stdio, r findings, file string) error {
+func printReport(std *stdio, r findings, file rowsFile) error {
 	switch file {
 	case "-":
 		return r.WriteJSON(std.out)
 	case "":
 		return r.WriteText(std.out)
 	}
-	return errors.Join(r.WriteText(std.out), writeWhole(file, r.WriteJSON))
+	return errors.Join(r.WriteText(std.out), writeWhole(string(file), r.WriteJSON))
 }
 
 type benchHandoff struct {
@@ -108,7 +123,7 @@ type benchHandoff struct {
 	Rounds     int            `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
 	Memory     bench.Size     `default:"1GiB" placeholder:"SIZE" help:"What the cache of either side may take; default ${default}. A run takes about six times that."`
 	Streams    int            `placeholder:"N" help:"Connections of tcp. Default one per core, at most 8."`
-	JSON       string         `placeholder:"FILE" help:"Write the rows to this file; - for standard output, without the table."`
+	JSON       rowsFile       `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 	Dir        string         `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets (default: the system's directory for temporary files)."`
 }
 

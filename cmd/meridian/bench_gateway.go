@@ -10,10 +10,10 @@ import (
 )
 
 type benchGateway struct {
-	Clients []int   `default:"1,64" placeholder:"N" help:"Clients that ask at a time, each one request after the other; default ${default}."`
-	Seconds float64 `default:"1" placeholder:"S" help:"How long one side of one round lasts; default ${default}."`
-	Rounds  int     `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	JSON    string  `placeholder:"FILE" help:"Write the rows to this file; - for standard output, without the table."`
+	Clients []int    `default:"1,64" placeholder:"N" help:"Clients that ask at a time, each one request after the other; default ${default}."`
+	Seconds float64  `default:"1" placeholder:"S" help:"How long one side of one round lasts; default ${default}."`
+	Rounds  int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	JSON    rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 }
 
 func (c *benchGateway) Help() string {

@@ -18,7 +18,7 @@ type benchVLLM struct {
 	Rounds   int      `default:"5" placeholder:"N" help:"Rounds; default ${default}."`
 	Peers    []string `default:"auto" placeholder:"NAME" help:"Connectors of vLLM to measure beside: auto for all that work here, none, or some of ${vllm_peers}; default ${default}."`
 	PeersDir string   `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL; default ${default}."`
-	JSON     string   `placeholder:"FILE" help:"Write the rows to this file; - for standard output, without the table."`
+	JSON     rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 }
 
 func (c *benchVLLM) Help() string {

@@ -59,7 +59,13 @@ func (c *chatCommand) client(std *stdio, all *commands) (*talk.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &talk.Client{URL: r.Gateway, Key: cmp.Or(c.APIKey, ownKey(in.Config))}, nil
+	entrance, err := newEntrance(in.Config)
+	if err != nil {
+		return nil, err
+	}
+	client := entrance.client(r.Gateway)
+	client.Key = cmp.Or(c.APIKey, client.Key)
+	return client, nil
 }
 
 func (c *chatCommand) Run(std *stdio, all *commands) error {
@@ -113,7 +119,7 @@ type conversation struct {
 	temperature *float64
 	think       *int
 	messages    []openai.Message
-	failed      error // the last answer that a pipe did not get
+	failures    int // lines that failed
 }
 
 // choose finds the model.
@@ -163,8 +169,12 @@ func (s *conversation) run() error {
 func (s *conversation) leave() error {
 	if s.asks {
 		fmt.Fprintln(s.out)
+		return nil
 	}
-	return s.failed
+	if s.failures > 0 {
+		return fmt.Errorf("%d of the lines failed; what went wrong stands above", s.failures)
+	}
+	return nil
 }
 
 // take handles a line; false leaves.
@@ -194,9 +204,7 @@ func (s *conversation) take(line string) bool {
 }
 
 func (s *conversation) complain(err error) {
-	if !s.asks {
-		s.failed = err
-	}
+	s.failures++
 	fmt.Fprintln(s.err, err)
 }
 

@@ -83,7 +83,7 @@ func TestChatThatFails(t *testing.T) {
 		"/think of me\n":    "/think takes a number of tokens",
 	} {
 		status, out, problems, _ := chat(t, typed)
-		if status != exitFailure || !strings.Contains(problems, want) {
+		if status != exitFailure || strings.Count(problems, want) != 1 || !strings.Contains(problems, "meridian: 1 of the lines failed") {
 			t.Errorf("%q: status %d, %q", typed, status, problems)
 		}
 		// What was refused is not part of the history.

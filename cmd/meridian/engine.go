@@ -90,10 +90,11 @@ func serveUntil(ctx context.Context, e *engine.Engine, server *http.Server, fail
 	}
 	stop, done := stopping()
 	defer done()
-	err = errors.Join(err, e.Close(stop))
-	last, end := stopping()
-	defer end()
-	return errors.Join(err, server.Shutdown(last))
+	err = errors.Join(err, e.Close(stop), server.Shutdown(stop))
+	if stop.Err() != nil {
+		err = errors.Join(err, server.Close()) // somebody does not read his answer
+	}
+	return err
 }
 
 func (c *engineCommand) listen(std *stdio, all *commands) (net.Listener, error) {

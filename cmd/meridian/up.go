@@ -172,10 +172,15 @@ func (c *upCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
+	entrance, err := newEntrance(in.Config)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	board := newBoard(std, c.JSON)
 	running, err := cell.Open(interrupts.stop, cell.Options{
-		StateDir: dir, Spec: spec, Listen: c.Listen, Admin: c.Admin, Globals: all.globals(), NoRestart: c.NoRestart, Watch: board.show,
+		StateDir: dir, Spec: spec, Listen: c.Listen, Admin: c.Admin, Globals: all.globals(), NoRestart: c.NoRestart,
+		Kill: interrupts.kill, Watch: board.show,
 	})
 	if errors.Is(err, context.Canceled) {
 		board.say("stopped before it was ready")
@@ -185,12 +190,11 @@ func (c *upCommand) Run(std *stdio, all *commands) error {
 		return err
 	}
 	board.started(time.Since(began))
-	gateway := &talk.Client{URL: running.Record().Gateway, Key: ownKey(in.Config)}
 	if c.Demo {
-		err = c.demonstrate(interrupts.stop, std, board, running, gateway)
+		err = c.demonstrate(interrupts.stop, std, board, running, entrance.client(running.Record().Gateway))
 		board.quiet()
 	} else {
-		c.screen(interrupts.stop, board.w, running, gateway)
+		c.screen(board.w, running, entrance, all.Config)
 		<-interrupts.stop.Done()
 		board.say("\nstopping; Ctrl-C again kills")
 	}
@@ -208,27 +212,6 @@ func stateDir(flag string, std *stdio, all *commands) (string, error) {
 	return flags.State, err
 }
 
-// ownKey is a key that the cell's gateway takes, for whoever runs it; empty
-// where it asks for none.
-func ownKey(in *config.Config) string {
-	if key := keyOfEnvironment(); key != "" || in.Gateway.APIKeyFile == config.None {
-		return key
-	}
-	text, _ := os.ReadFile(in.Gateway.APIKeyFile) // the gateway complains, where it matters
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			return line
-		}
-	}
-	return ""
-}
-
-// keyOfEnvironment is the first of the keys that a gateway takes from there.
-func keyOfEnvironment() string {
-	first, _, _ := strings.Cut(os.Getenv("MERIDIAN_API_KEY"), ",")
-	return first
-}
-
 // calledAs is what to type for this program: its name where the shell finds it
 // by that, else as it was called.
 func calledAs() string {
@@ -240,33 +223,26 @@ func calledAs() string {
 }
 
 // screen tells a person what to do with the cell.
-func (c *upCommand) screen(ctx context.Context, w io.Writer, running *cell.Cell, gateway *talk.Client) {
-	r, dir := running.Record(), running.StateDir()
-	model := c.Model
-	if models, err := gateway.Models(ctx); err == nil && len(models) > 0 {
-		model = models[0].ID
+func (c *upCommand) screen(w io.Writer, running *cell.Cell, entrance *entrance, configuration string) {
+	r, spec := running.Record(), running.Spec()
+	me, state := calledAs(), ""
+	if configuration != "" {
+		me += " --config " + quoted(configuration)
 	}
-	key := ""
-	if gateway.Key != "" {
-		key = ` -H "Authorization: Bearer $MERIDIAN_API_KEY"`
-	}
-	state := ""
 	if c.State != "" && os.Getenv("MERIDIAN_STATE") != c.State {
-		state = " --state " + c.State
+		state = " --state " + quoted(c.State)
 	}
-	me := calledAs()
 	fmt.Fprintf(w, `
   API     %s/v1
   admin   %s
-  try     curl -N %s/v1/chat/completions -H 'Content-Type: application/json'%s \
-            -d '{"model": "%s", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 60, "stream": true}'
+  try     %s
   chat    %s chat%s
   look    %s status%s
           %s logs -f%s
   logs    %s/logs
   stop    Ctrl-C, or: %s down%s
 
-`, r.Gateway, r.Admin, r.Gateway, key, model, me, state, me, state, me, state, dir, me, state)
+`, r.Gateway, r.Admin, entrance.curl(r.Gateway, cmp.Or(spec.ServedName, spec.Model)), me, state, me, state, me, state, running.StateDir(), me, state)
 }
 
 // demonstrate runs the load and prints the report, the verdict last.

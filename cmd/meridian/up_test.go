@@ -2,7 +2,15 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +22,7 @@ import (
 	"time"
 
 	"meridian/cell"
+	"meridian/internal/need"
 )
 
 // program is bin/meridian as `make test` names it, else built here: a cell of
@@ -80,17 +89,17 @@ func (s *screen) String() string {
 
 var smallCell = []string{"up", "--model", "tiny", "--workers", "1x1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
 
-// up starts a cell and returns when it is ready.
-func (s *shell) up() *exec.Cmd {
+// up starts a cell, with flags before the command, and returns when it is ready.
+func (s *shell) up(globals ...string) (*exec.Cmd, *screen) {
 	s.t.Helper()
 	seen := new(screen)
-	command := s.command(smallCell...)
+	command := s.command(append(globals, smallCell...)...)
 	command.Stdout, command.Stderr = seen, seen
 	if err := command.Start(); err != nil {
 		s.t.Fatal(err)
 	}
 	s.until("the cell is ready", func() bool { return strings.Contains(seen.String(), "stop    Ctrl-C") }, seen)
-	return command
+	return command, seen
 }
 
 func (s *shell) until(what string, is func() bool, seen *screen) {
@@ -136,7 +145,7 @@ func TestDemo(t *testing.T) {
 
 func TestCellLivesAndIsLookedAt(t *testing.T) {
 	s := newShell(t)
-	up := s.up()
+	up, _ := s.up()
 	var status cell.Status
 	if err := json.Unmarshal([]byte(s.typed(exitOK, "", "status", "--json")), &status); err != nil || !status.AllUp || len(status.Parts) != 6 {
 		t.Errorf("%+v, %v", status, err)
@@ -177,7 +186,7 @@ func TestCellLivesAndIsLookedAt(t *testing.T) {
 func TestCellAfterAKill(t *testing.T) {
 	s := newShell(t)
 	began := time.Now()
-	up := s.up()
+	up, _ := s.up()
 	first := time.Since(began)
 	before := s.record()
 	if err := up.Process.Kill(); err != nil {
@@ -185,7 +194,7 @@ func TestCellAfterAKill(t *testing.T) {
 	}
 	_ = up.Wait() // it was killed
 	began = time.Now()
-	up = s.up()
+	up, _ = s.up()
 	// Names of the dead are theirs until leases end; nobody waits for that.
 	if took := time.Since(began); took > 4*first+5*time.Second {
 		t.Errorf("a start after a kill took %v, the one before %v", took, first)
@@ -203,4 +212,138 @@ func TestCellAfterAKill(t *testing.T) {
 	if err := <-reaped; err != nil {
 		t.Errorf("after down: %v", err)
 	}
+}
+
+// Workers that neither get ready nor leave are not waited for by who is in a
+// hurry.
+func TestSecondInterruptKillsAStart(t *testing.T) {
+	s := newShell(t)
+	environment := t.TempDir()
+	if err := os.Mkdir(filepath.Join(environment, "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, script := range map[string]string{
+		"vllm": "", "python": `case "$*" in *serve*) trap "" TERM; while :; do sleep 1; done;; esac
+echo '{"vllm": true, "version": "0.32.0", "connector": true}'`,
+	} {
+		if err := os.WriteFile(filepath.Join(environment, "bin", name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := new(screen)
+	up := s.command("up", "--engine", "vllm", "--venv", environment, "--model", "some/model", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	up.Stdout, up.Stderr = seen, seen
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	interruptOnce := func(state cell.State) {
+		s.until(string(state), func() bool {
+			r, err := cell.ReadRecord(s.state)
+			return err == nil && r.Part("decode-0") != nil && r.Part("decode-0").State == state
+		}, seen)
+		if err := up.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	interruptOnce(cell.Starting)
+	interruptOnce(cell.Stopping)
+	killed := time.Now()
+	_ = up.Wait() // the status is looked at
+	if took := time.Since(killed); up.ProcessState.ExitCode() != exitFailure || took > 10*time.Second {
+		t.Errorf("%v after %v:\n%s", up.ProcessState, took, seen)
+	}
+}
+
+// What `up` prints works as it stands: with a certificate of a private CA,
+// which is not for the address, and a key that is in a file only.
+func TestCellWithCertificateAndKey(t *testing.T) {
+	bash := need.Program(t, "bash")
+	s := newShell(t)
+	authority := &shell{t: t, program: s.program, state: filepath.Join(t.TempDir(), "authority")}
+	authority.typed(exitOK, "", "cert", "init")
+	authority.typed(exitOK, "", "cert", "issue", "door", "--host", "gateway.test")
+	dir := t.TempDir()
+	settings, keys := filepath.Join(dir, "meridian.toml"), filepath.Join(dir, "the keys")
+	files := map[string]string{
+		keys:                       "# of Ada\n\nk-1\nk-2\n",
+		settings:                   fmt.Sprintf("[gateway]\ntls_cert = %[1]q\ntls_key = %[2]q\napi_key_file = %[3]q\n", authority.state+"/tls/agent-door.crt", authority.state+"/tls/agent-door.key", keys),
+		filepath.Join(dir, "curl"): "#!/bin/sh\nprintf '%s\\n' \"$@\"\n",
+	}
+	for path, text := range files {
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	up, seen := s.up("--config", settings)
+	if out := s.typed(exitOK, "Hello\n", "--config", settings, "chat", "--max-tokens", "60"); len(strings.TrimSpace(out)) == 0 {
+		t.Error("nothing was said")
+	}
+	printed := regexp.MustCompile(`(?s)try     (curl .*)\n  chat    (.*?)\n`).FindStringSubmatch(seen.String())
+	if printed == nil || !strings.Contains(printed[2], " --config "+settings+" chat --state ") {
+		t.Fatal(seen.String())
+	}
+	curl := exec.Command(bash, "-c", printed[1])
+	curl.Env = append(plainEnvironment(), "PATH="+dir+":"+os.Getenv("PATH"))
+	args, err := curl.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	response := asCurl(t, strings.Split(string(args), "\n"))
+	if placed := response.Header.Get("X-Meridian-Placement"); response.StatusCode != http.StatusOK || !strings.HasPrefix(placed, "prefill=prefill-0 ") {
+		t.Errorf("%s, placed %q:\n%s", response.Status, placed, args)
+	}
+	if answer, err := io.ReadAll(response.Body); err != nil || !strings.Contains(string(answer), "[DONE]") {
+		t.Errorf("%s, %v", answer, err)
+	}
+	if err := up.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := up.Wait(); err != nil {
+		t.Errorf("after Ctrl-C: %v\n%s", err, seen)
+	}
+}
+
+// asCurl makes the request that curl would make with such arguments.
+func asCurl(t *testing.T, args []string) *http.Response {
+	t.Helper()
+	roots, dialer := x509.NewCertPool(), new(net.Dialer)
+	request := &http.Request{Method: http.MethodPost, Header: make(http.Header)}
+	var address string
+	for len(args) > 1 {
+		value := args[1]
+		var err error
+		switch args[0] {
+		case "--cacert":
+			var text []byte
+			if text, err = os.ReadFile(value); !roots.AppendCertsFromPEM(text) {
+				t.Fatalf("no certificates in %s: %v", value, err)
+			}
+		case "--connect-to":
+			address = strings.TrimPrefix(value, "::")
+		case "-H":
+			name, content, _ := strings.Cut(value, ": ")
+			request.Header.Set(name, content)
+		case "-d":
+			request.Body = io.NopCloser(strings.NewReader(value))
+		default: // -iN, or the URL
+			if request.URL, err = url.Parse(args[0]); err != nil {
+				t.Fatal(err)
+			}
+			args = args[1:]
+			continue
+		}
+		args = args[2:]
+	}
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, address)
+		},
+	}}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	return response
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"strings"
+	"unicode"
 )
 
 // shellWords splits text as a shell does that expands nothing: at blanks, but
@@ -42,4 +43,15 @@ func shellWords(text string) (words []string, err error) {
 		words = append(words, word.String())
 	}
 	return words, nil
+}
+
+// quoted is a word as a shell takes it.
+func quoted(word string) string {
+	plain := func(r rune) bool {
+		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("-_./:@%+=,", r)
+	}
+	if word != "" && strings.TrimFunc(word, plain) == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

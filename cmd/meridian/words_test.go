@@ -25,3 +25,14 @@ func TestShellWords(t *testing.T) {
 		}
 	}
 }
+
+func TestQuoted(t *testing.T) {
+	for word, want := range map[string]string{
+		"/a/b-1.crt": "/a/b-1.crt", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'", "a$b": "'a$b'", "ä": "'ä'",
+	} {
+		got := quoted(word)
+		if back, err := shellWords(got); got != want || err != nil || !slices.Equal(back, []string{word}) {
+			t.Errorf("%q: %s, want %s; read back %q, %v", word, got, want, back, err)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"meridian/openai"
+)
+
+// Whoever sends half of a body is not waited for, whether it is wanted or not.
+func TestBodyThatDoesNotEnd(t *testing.T) {
+	s := serve(t, join(t, nil, Options{StallTimeout: 100 * time.Millisecond}))
+	for path, status := range map[string]string{openai.PathCompletions: "408 Request Timeout", "/nowhere": "404 Not Found"} {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"prompt\":"); err != nil {
+			t.Fatal(err)
+		}
+		// The connection is closed: nobody reads on.
+		if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+status) {
+			t.Errorf("%s: %v, %s", path, err, answer)
+		}
+	}
+}
+
+// The time that a body may take is not that of the answer.
+func TestAnswerOutlivesTheTimeOfTheBody(t *testing.T) {
+	const stall = 100 * time.Millisecond
+	s := serve(t, join(t, nil, Options{StallTimeout: stall}))
+	r := post(t, s, openai.PathCompletions, `{"prompt":"a","max_tokens":2000,"ignore_eos":true,"stream":true}`)
+	events := bufio.NewReader(r.Body)
+	for began := time.Now(); time.Since(began) < 3*stall; {
+		if line, err := events.ReadString('\n'); err != nil || strings.Contains(line, openai.Done) {
+			t.Fatalf("after %v: %q, %v", time.Since(began), line, err)
+		}
+	}
+}
+
+// The time that a client has to read is of one answer, not of a connection.
+func TestConnectionsOutliveAnswers(t *testing.T) {
+	s := serve(t, join(t, nil, Options{StallTimeout: 100 * time.Millisecond}))
+	for range 3 {
+		var got openai.Completion
+		postJSON(t, s, openai.PathCompletions, `{"prompt":"a","max_tokens":2}`, &got)
+		time.Sleep(150 * time.Millisecond)
+		r := post(t, s, openai.PathCompletions, `{"prompt":"a","max_tokens":0}`)
+		if _, err := io.ReadAll(r.Body); err != nil || r.StatusCode != http.StatusBadRequest {
+			t.Errorf("status %d, %v", r.StatusCode, err)
+		}
+	}
+}
