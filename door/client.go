@@ -82,6 +82,7 @@ type Client struct {
 	mu      sync.Mutex // protects the rest
 	session *session   // nil while there is none
 	serving bool
+	left    bool             // nothing more is asked in the session that is ending
 	running map[handOff]bool // what blocks are out for
 }
 
@@ -149,7 +150,7 @@ func (c *Client) keep(s *session) {
 func (c *Client) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.session, c.serving = nil, false
+	c.session, c.serving, c.left = nil, false, true
 }
 
 // lost tells everything that the end of a session means. Nobody else tells
@@ -197,7 +198,7 @@ func (c *Client) tell(e Event) {
 	c.mu.Lock()
 	switch e.Kind {
 	case Serving:
-		c.serving = true
+		c.serving = !c.left
 	case Ready, Freed:
 		delete(c.running, handOff{e.Transfer, e.Accepted})
 	case Fenced:

@@ -42,6 +42,9 @@ func (l *link) send(kind doorpb.FrameType, m proto.Message, file *os.File) error
 func (c *Client) register(ctx context.Context) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
+	c.mu.Lock()
+	c.left = false
+	c.mu.Unlock()
 	s := newSession(c)
 	err := c.registerAll(ctx, s)
 	if err == nil {

@@ -234,12 +234,13 @@ func (e *Engine) Closing() bool {
 // Close takes no more requests and waits for those there are, and for a moment
 // for caches that others still fetch, until ctx ends; what is left is then
 // cancelled. It returns when nothing runs any more and the memory is gone. Of the
-// time until a deadline the last part, closeGrace at most, is for whoever still
-// touches the memory; where ctx is cancelled, he has that time afterwards.
+// time until a deadline the last part, closeGrace at most and leastGrace at least,
+// is for whoever still touches the memory; where ctx is cancelled, he has that
+// time afterwards.
 func (e *Engine) Close(ctx context.Context) error {
 	draining, drained, grace := ctx, context.CancelFunc(func() {}), closeGrace
 	if deadline, bounded := ctx.Deadline(); bounded {
-		grace = min(grace, time.Until(deadline)/2)
+		grace = max(leastGrace, min(grace, time.Until(deadline)/2))
 		draining, drained = context.WithDeadline(ctx, deadline.Add(-grace))
 	}
 	defer drained()
@@ -271,6 +272,7 @@ func (e *Engine) Close(ctx context.Context) error {
 
 const (
 	closeGrace = 5 * time.Second
+	leastGrace = 100 * time.Millisecond
 	// offerGrace is how long a closing engine waits for others to fetch what it
 	// has offered.
 	offerGrace = 2 * time.Second

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bufio"
 	"io"
 	"net"
 	"net/http"
@@ -36,14 +35,16 @@ func TestBodyThatDoesNotEnd(t *testing.T) {
 
 // The time that a body may take is not that of the answer.
 func TestAnswerOutlivesTheTimeOfTheBody(t *testing.T) {
-	const stall = 100 * time.Millisecond
+	const stall = 50 * time.Millisecond
 	s := serve(t, join(t, nil, Options{StallTimeout: stall}))
 	r := post(t, s, openai.PathCompletions, `{"prompt":"a","max_tokens":2000,"ignore_eos":true,"stream":true}`)
-	events := bufio.NewReader(r.Body)
-	for began := time.Now(); time.Since(began) < 3*stall; {
-		if line, err := events.ReadString('\n'); err != nil || strings.Contains(line, openai.Done) {
-			t.Fatalf("after %v: %q, %v", time.Since(began), line, err)
-		}
+	began := time.Now()
+	said, err := io.ReadAll(r.Body)
+	if err != nil || !strings.Contains(string(said), openai.Done) {
+		t.Errorf("%v: … %q", err, said[max(0, len(said)-200):])
+	}
+	if took := time.Since(began); took < stall {
+		t.Logf("the answer took %v only, so this tells nothing", took)
 	}
 }
 

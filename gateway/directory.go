@@ -88,12 +88,13 @@ func (f *follower) upsert(record meta.Record) {
 		return
 	}
 	key := r.ID + "@" + r.Incarnation
-	if e := f.roster.get(key); f.keys[record.Key] == key && e != nil && !e.stray.Load() {
+	if f.keys[record.Key] == key && f.roster.claim(key) {
 		return // the same life
 	}
 	f.drop(record.Key)
 	e := &engine{key: key, url: url, role: role, cut: r.Cut, home: homeOf(&r), cacheHashes: place.TextHashes(r.Blocks * r.BlockTokens)}
-	e.about.Store(&about{id: r.ID, models: []string{r.Model}})
+	e.given = about{id: r.ID, models: []string{r.Model}}
+	e.about.Store(&e.given)
 	f.keys[record.Key] = key
 	f.roster.add(e)
 	f.logger.Info("an engine has come", "engine", r.ID, "role", r.Role, "url", url)

@@ -139,6 +139,20 @@ func TestAHungEngineIsDoubted(t *testing.T) {
 	c.decode[0].set(habits{hung: true, deaf: true})
 	c.until("d0 is doubted", func() bool { return !c.roster.get("d0@1").up.Load() })
 	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
+
+	// Doubted is better than nobody.
+	if err := d.Delete(t.Context(), meta.EnginePrefix+"d1", meta.Any); err != nil {
+		t.Fatal(err)
+	}
+	c.decode[1].server.CloseClientConnections()
+	c.decode[1].server.Close()
+	c.until("d1 is gone", func() bool { return len(c.roster.all()) == 1 })
+	c.decode[0].set(habits{hung: true})
+	for _, path := range []string{openai.PathCompletions, "/v1/responses"} {
+		if r := c.post(path, completion("short", "")); r.status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, r.status, r.body)
+		}
+	}
 	c.decode[0].set(habits{})
 	c.until("d0 is believed again", func() bool { return c.roster.get("d0@1").up.Load() })
 }
@@ -149,10 +163,13 @@ func TestAListedEngineComesBackWithAnotherModel(t *testing.T) {
 	c.until("m is served", func() bool { return index(c.roster.models(), "m") >= 0 })
 	c.decode[0].set(habits{status: http.StatusServiceUnavailable})
 	c.until("it is down", func() bool { return !c.roster.all()[0].up.Load() })
-	c.decode[0].set(habits{model: "other"})
+	c.decode[0].set(habits{model: "other", owner: "another kind of server"})
 	c.until("the other model is served", func() bool { return index(c.roster.models(), "other") >= 0 })
 	if index(c.roster.models(), "m") >= 0 {
 		t.Error("the model that is gone is still offered")
+	}
+	if a := c.roster.all()[0].about.Load(); a.kind != kindOther || !a.nameless {
+		t.Errorf("it is taken for what it was: kind %v, name %q", a.kind, a.id)
 	}
 }
 

@@ -71,6 +71,7 @@ type engine struct {
 	// as long as it answers it is asked, but hands nothing over.
 	stray atomic.Bool
 
+	given  about // what is known of it unasked
 	about  atomic.Pointer[about]
 	caches []*cache // under the roster's lock
 	// up: it has answered since it came or last failed. Others are doubtful; one

@@ -112,11 +112,11 @@ func (g *Gateway) list(i int, b Backend) error {
 	if b.Role == 0 {
 		return fmt.Errorf("gateway: the engine at %s has no role", b.URL)
 	}
-	e := &engine{key: fmt.Sprintf("%d:%s", i, url), url: url, role: b.Role, listed: true, cacheEvents: b.Cache}
+	e := &engine{key: fmt.Sprintf("%d:%s", i, url), url: url, role: b.Role, listed: true, cacheEvents: b.Cache, given: about{id: b.Engine}}
 	if b.APIKey != "" {
 		e.authorization = "Bearer " + b.APIKey
 	}
-	e.about.Store(&about{id: b.Engine})
+	e.about.Store(&e.given)
 	sources, err := b.Cache.sources(url)
 	if err != nil {
 		return fmt.Errorf("gateway: the engine at %s: %w", b.URL, err)

@@ -88,8 +88,7 @@ func (p *prober) probe(ctx context.Context, e *engine) {
 			p.found(e, p.sources(ctx, e, found))
 		}
 	case errors.Is(ctx.Err(), context.Canceled): // the gateway ends
-	case e.stray.Load():
-		p.roster.remove(e.key)
+	case e.stray.Load() && p.roster.removeStray(e):
 		p.logger.Info("an engine is gone", "engine", e.id(), "url", e.url)
 	default:
 		if e.doubt(err.Error()) {
@@ -107,7 +106,7 @@ func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", e.url, openai.PathModels, err)
 	}
-	a := *e.about.Load()
+	a := e.given // and nothing of what it said in another life
 	a.asked = true
 	if len(list.Data) > 0 {
 		a.models, a.cards, a.adapters = nil, make(map[string]json.RawMessage), nil

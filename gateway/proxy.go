@@ -49,6 +49,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	}
 	g.count.passed[boolInt(fault != nil)].Add(1)
 	if fault != nil {
+		p.out.renew()
 		fault.Write(w)
 	}
 }
@@ -188,6 +189,9 @@ func (p *passed) relay(c *call) {
 		if streamed && n > 0 {
 			p.out.flush()
 		}
+		if err == io.EOF {
+			p.out.flush()
+		}
 		p.out.rest()
 		if err == io.EOF || p.out.err != nil {
 			return
@@ -201,15 +205,22 @@ func (p *passed) relay(c *call) {
 }
 
 // leastBusy is the engine to ask for something that no placement is made for:
-// any that decodes and serves the model, where one is named.
+// any that decodes and serves the model, where one is named. One of the directory
+// that is doubted is better than none.
 func (r *roster) leastBusy(model string, avoid []string) *engine {
+	better := func(e, other *engine) bool {
+		if up := e.up.Load(); up != other.up.Load() {
+			return up
+		}
+		return e.running.Load() < other.running.Load()
+	}
 	var best *engine
 	for _, e := range r.all() {
 		a := e.about.Load()
-		if !e.up.Load() || !a.asked || e.role&place.Decode == 0 || model != "" && !a.serves(model) || slices.Contains(avoid, e.key) {
+		if !e.up.Load() && (e.listed || e.stray.Load()) || !a.asked || e.role&place.Decode == 0 || model != "" && !a.serves(model) || slices.Contains(avoid, e.key) {
 			continue
 		}
-		if best == nil || e.running.Load() < best.running.Load() {
+		if best == nil || better(e, best) {
 			best = e
 		}
 	}

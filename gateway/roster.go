@@ -84,15 +84,39 @@ func (r *roster) servedOnce(model string) bool {
 	return r.once[model]
 }
 
-func (r *roster) remove(key string) {
+func (r *roster) remove(key string) { r.removeIf(key, func(*engine) bool { return true }) }
+
+// removeStray forgets an engine that does not answer, unless the directory names
+// it again.
+func (r *roster) removeStray(e *engine) bool {
+	return r.removeIf(e.key, func(current *engine) bool { return current == e && e.stray.Load() })
+}
+
+func (r *roster) removeIf(key string, holds func(*engine) bool) bool {
 	r.mu.Lock()
 	e := r.engines[key]
-	delete(r.engines, key)
-	r.index.Forget(key)
+	gone := e != nil && holds(e)
+	if gone {
+		delete(r.engines, key)
+		r.index.Forget(key)
+	}
 	r.mu.Unlock()
-	if e != nil {
+	if gone {
 		r.unfollow(e)
 	}
+	return gone
+}
+
+// claim: the directory names an engine, which is no stray then. It returns false
+// where there is none of that key.
+func (r *roster) claim(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.engines[key]
+	if e != nil {
+		e.stray.Store(false)
+	}
+	return e != nil
 }
 
 // unfollow ends what an engine's caches are followed by. They take the lock, so

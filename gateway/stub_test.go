@@ -66,6 +66,7 @@ type habits struct {
 	noDone      bool // ends its stream without saying so
 	hung        bool // does not answer probes either
 	model       string
+	owner       string // of its model
 }
 
 type stubRequest struct {
@@ -86,7 +87,7 @@ func newStub(t *testing.T, id string) *stub {
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"engine":%q}`, id) })
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":%q,"max_model_len":4096}]}`, cmp.Or(s.habit().model, "m"), s.owner)
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":%q,"max_model_len":4096}]}`, cmp.Or(s.habit().model, "m"), cmp.Or(s.habit().owner, s.owner))
 	})
 	mux.HandleFunc("POST /v1/completions", s.generate)
 	mux.HandleFunc("POST /v1/chat/completions", s.generate)

@@ -188,7 +188,9 @@ func (s *Section) Close(ctx context.Context) error {
 	select {
 	case <-s.idle:
 	case <-ctx.Done():
-		return fmt.Errorf("mem: close: %d references left: %w", s.References(), ctx.Err())
+		if left := s.References(); left > 0 {
+			return fmt.Errorf("mem: close: %d references left: %w", left, ctx.Err())
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -319,7 +319,7 @@ var catalogue = []Metric{
 	},
 	{
 		Name: "meridian_gateway_records_dropped_total", Type: Counter, Unit: "records",
-		Help:   "Records of requests that are not on disk, because it did not keep up.",
+		Help:   "Records of requests that are not on disk, because it did not keep up or could not be written to.",
 		Action: "Above zero: the state directory's disk is slow or full; requests are served all the same.",
 		Room:   "gateway",
 	},

@@ -61,8 +61,12 @@ func report(w io.Writer, o telemetry.LogOptions, err error) int {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitFailure // the reader of our output has gone: nobody to tell
 	}
-	// A flag that may be left out has a choice with no name, which is none to offer.
-	text, hint := strings.Replace(err.Error(), `must be one of "",`, "must be one of ", 1), hintFor(err)
+	text, hint := err.Error(), hintFor(err)
+	var usage *kong.ParseError
+	if errors.As(err, &usage) {
+		// A flag that may be left out has a choice with no name, which is none to offer.
+		text = strings.Replace(text, `must be one of "",`, "must be one of ", 1)
+	}
 	var faults *config.Error
 	inFile := errors.As(err, &faults)
 	if o.Format == "json" {

@@ -18,8 +18,6 @@ func TestPostRightAfterALoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer prepared.Release()
-	var cutting sync.WaitGroup
-	defer cutting.Wait()
 	for round := range 100 {
 		running, err := p.link.Post(t.Context(), prepared, fabric.PostOptions{ID: newID()})
 		if err != nil {
@@ -29,15 +27,21 @@ func TestPostRightAfterALoss(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var cutting sync.WaitGroup
 		cutting.Go(func() { c.poster.Lost(errors.New("cut")) })
-		if err := running.Await(t.Context()); err != nil && !errors.Is(err, fabric.ErrPeerGone) {
+		switch err := running.Await(t.Context()); {
+		case err == nil:
+			cutting.Wait() // the cut came too late, and is not to hit the next
+		case !errors.Is(err, fabric.ErrPeerGone):
 			t.Fatalf("round %d: %v", round, err)
 		}
-		for { // a peer has room for few links at a time
+		for began := time.Now(); ; time.Sleep(time.Millisecond) { // a peer has room for few links at a time
 			if _, services := p.b.connections(); len(services) <= 2 {
 				break
 			}
-			time.Sleep(time.Millisecond)
+			if time.Since(began) > 10*time.Second {
+				t.Fatal("links that were lost stay")
+			}
 		}
 	}
 }

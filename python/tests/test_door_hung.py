@@ -67,7 +67,7 @@ def asks_nothing(door: Door) -> None:
     assert code_of(lambda: door.offer_soon(offer)) == "not_serving"
     assert code_of(lambda: door.withdraw_offer(offer.transfer)) == "not_serving"
     door.publish(PUBLICATION)  # it is said to the agent that comes back
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     assert door.poll_events() == []
 
 
@@ -193,7 +193,7 @@ async def test_tasks_have_the_same_patience(fake: FakeAgent) -> None:
 
 async def asks_nothing_more(door: AsyncDoor) -> None:
     offer = an_offer()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(5):
         assert not door.serving
         assert code_of(lambda: door.mint(offer)) == "not_serving"
         assert await refused(door.offer(offer)) == "not_serving"

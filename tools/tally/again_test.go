@@ -42,6 +42,13 @@ func TestASecondRun(t *testing.T) {
 		"is not for races":        {secondRun(nil, nil), []result{failure("a", "WARNING: DATA RACE")}, 0},
 		"is not for panics":       {secondRun(nil, nil), []result{failure("a", "panic: nil"), failure("b", "slow")}, 0},
 		"is not for wrong tokens": {secondRun(nil, nil), []result{failure("a", "wrong tokens: [1]")}, 0},
+		"breaks its package": {
+			suite{rerun: func(selectors []string, report func(result)) error {
+				report(result{selector: selectors[0]})
+				report(result{name: "the package", verdict: failed})
+				return nil
+			}}, []result{failure("a", "slow")}, 0,
+		},
 		"is not for many at once": {secondRun(nil, nil), many, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,5 +126,17 @@ def test_once(word):
 	}
 	if got := verdicts(options{root: root, python: python}.pythonSuite()); got != [4]int{1, 0, 0, 1} {
 		t.Errorf("Python: %v", got)
+	}
+}
+
+// A test that fails mildly does not hide a package that breaks down behind it.
+func TestABrokenPackageIsNotForgiven(t *testing.T) {
+	t.Setenv(againVariable, "1")
+	all, err := module(t, `import "testing"
+func TestMild(t *testing.T) { t.Error("slow") }
+func TestOther(t *testing.T) { go func() { panic("elsewhere") }(); select {} }
+`)
+	if err != nil || count(all, failed) < 2 || (suite{rerun: func([]string, func(result)) error { t.Error("it was run again"); return nil }}).again(all) == nil {
+		t.Errorf("%v: %+v", err, all)
 	}
 }

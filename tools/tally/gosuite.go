@@ -91,7 +91,7 @@ func goTest(dir string, args, environment []string, report func(result)) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	ledger := goLedger{report: report, output: make(map[string]*strings.Builder), failedTests: make(map[string]int)}
+	ledger := goLedger{report: report, output: make(map[string]*strings.Builder), failedTests: make(map[string]int), running: make(map[string]map[string]bool)}
 	readErr := ledger.read(out)
 	err = command.Wait()
 	if ledger.failures == 0 && err != nil {
@@ -104,7 +104,8 @@ func goTest(dir string, args, environment []string, report func(result)) error {
 type goLedger struct {
 	report      func(result)
 	output      map[string]*strings.Builder
-	failedTests map[string]int // by package
+	failedTests map[string]int             // by package
+	running     map[string]map[string]bool // tests that have begun, by package
 	tests       int
 	failures    int
 }
@@ -139,6 +140,13 @@ func (l *goLedger) take(e goEvent) {
 		fmt.Print(e.Output)
 		return
 	}
+	if e.Action == "run" {
+		if l.running[e.Package] == nil {
+			l.running[e.Package] = make(map[string]bool)
+		}
+		l.running[e.Package][name] = true
+		return
+	}
 	if e.Action == "output" {
 		if l.output[name] == nil {
 			l.output[name] = &strings.Builder{}
@@ -160,6 +168,7 @@ func (l *goLedger) take(e goEvent) {
 		return
 	}
 	l.tests++
+	delete(l.running[e.Package], name)
 	if verdict == failed {
 		l.failures++
 		l.failedTests[e.Package]++
@@ -178,7 +187,12 @@ func (l *goLedger) packageDone(e goEvent, v verdict, text string) {
 	if v != skipped {
 		fmt.Printf("%s %-34s %6.1fs\n", word, e.Package, e.Elapsed)
 	}
-	if v == failed && l.failedTests[e.Package] == 0 {
+	if v != failed {
+		return
+	}
+	// Tests that were begun and have no end are those that a panic elsewhere, or
+	// the time limit, has cut off; nobody knows of those that were to come.
+	if l.failedTests[e.Package] == 0 || len(l.running[e.Package]) > 0 || isNeverForgiven(text) {
 		l.failures++
 		fmt.Print(text)
 		l.report(result{name: e.Package, verdict: failed, reason: strings.TrimSpace(text)})
