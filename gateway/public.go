@@ -261,13 +261,13 @@ func (g *Gateway) resolve(a *ask) *openai.Error {
 // complete counts and records a request that ended, however it did.
 func (g *Gateway) complete(x *exchange) {
 	r := x.rec
+	g.ledger.Add(r) // first: who sees the count finds the record
 	if i := index(outcomes, r.Outcome); i >= 0 {
 		g.count.outcomes[i].Add(1)
 	}
 	g.count.promptTokens.Add(uint64(r.PromptTokens))
 	g.count.outputTokens.Add(uint64(r.OutputTokens))
 	g.count.observe(r.Latency)
-	g.ledger.Add(r)
 }
 
 // newSeed is for clients that gave none, so that another engine can go on

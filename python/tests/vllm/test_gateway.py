@@ -118,8 +118,14 @@ def held(pair: Pair, prompt: list[int]) -> dict[str, Any]:
     """Ask for a token, and return what the gateway knew of the decode server's cache."""
     answer = post(pair.port, {"model": "tiny", "prompt": prompt, "max_tokens": 1, "temperature": 0})
     assert answer.status == 200, answer
-    record = admin_page(pair, "/debug/requests")["latest"][0]
-    known: dict[str, dict[str, Any]] = {h["engine"]: h for h in record.get("held", [])}
+    asked = answer.headers["x-meridian-request-id"]
+
+    def records() -> list[Any]:  # a request is recorded after it was answered
+        latest = admin_page(pair, "/debug/requests")["latest"]
+        return [record for record in latest if record["id"] == asked]
+
+    until("a record", lambda: bool(records()))
+    known: dict[str, dict[str, Any]] = {h["engine"]: h for h in records()[0].get("held", [])}
     return known.get("decode", {"tokens": 0})
 
 
