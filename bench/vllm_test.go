@@ -45,7 +45,7 @@ func playVLLM(args []string) {
 	case "agent":
 		line = "agent " + argument(args, "--name") + " ready"
 	case "gateway":
-		line = "gateway ready at http://ADDRESS"
+		line = "gateway ready at http://ADDRESS, admin at http://ADDRESS"
 	default:
 		listen = net.JoinHostPort(argument(args, "--host"), argument(args, "--port"))
 		if strings.Contains(argument(args, "--kv-transfer-config"), "Nixl") {
@@ -57,18 +57,19 @@ func playVLLM(args []string) {
 	if err != nil {
 		os.Exit(1)
 	}
-	go func() { _ = http.Serve(socket, fakeServing()) }()
+	go func() { _ = http.Serve(socket, fakeServing(argument(args, "--state"))) }()
 	fmt.Println(strings.ReplaceAll(line, "ADDRESS", socket.Addr().String()))
 	<-told
 	os.Exit(0)
 }
 
-func fakeServing() http.Handler {
+func fakeServing(state string) http.Handler {
 	mux := http.NewServeMux()
 	var asked atomic.Int64
-	good := func(http.ResponseWriter, *http.Request) {}
-	mux.HandleFunc("GET /health", good)
-	mux.HandleFunc("GET /ready", good)
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]any{"engines": workersOf(state)})
+	})
+	mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, "vllm:external_prefix_cache_hits_total{engine=\"0\"} %d\n", 100*asked.Add(1))
 	})
@@ -83,6 +84,18 @@ func fakeServing() http.Handler {
 		fmt.Fprint(w, "data: [DONE]\n\n")
 	})
 	return mux
+}
+
+// workersOf is what the gateway of a cell knows; servers know of nobody.
+func workersOf(state string) (engines []map[string]any) {
+	record, err := cell.ReadRecord(state)
+	if err != nil {
+		return nil
+	}
+	for _, p := range record.Parts {
+		engines = append(engines, map[string]any{"url": p.URL, "up": true})
+	}
+	return engines
 }
 
 // The whole course with servers that only pretend: everything is started, asked
