@@ -1,6 +1,7 @@
 package door
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,12 +127,18 @@ func (c *Client) open(ctx context.Context, s *session, hello *doorpb.Hello, sect
 func (c *Client) greet(ctx context.Context, l *link, hello *doorpb.Hello) error {
 	defer context.AfterFunc(ctx, func() { _ = l.conn.Socket().SetDeadline(time.Unix(1, 0)) })()
 	hello.LowVersion, hello.HighVersion, hello.Engine, hello.Client = Version, Version, c.options.Engine, c.options.ClientName
-	if err := l.send(doorpb.FrameType_FRAME_TYPE_HELLO, hello, nil); err != nil {
-		return err
+	sent := l.send(doorpb.FrameType_FRAME_TYPE_HELLO, hello, nil)
+	if sent != nil && !errors.Is(sent, unix.EPIPE) {
+		return sent
 	}
+	// Who is refused at the door hears why, though not a word was listened to.
 	var welcome doorpb.Welcome
 	if err := l.expect(doorpb.FrameType_FRAME_TYPE_WELCOME, &welcome); err != nil {
-		return err
+		var refusal *Problem
+		if errors.As(err, &refusal) {
+			return err
+		}
+		return cmp.Or(sent, err)
 	}
 	if v := welcome.GetVersion(); v != Version {
 		return fmt.Errorf("the agent answers with version %d, this build speaks %d", v, Version)
