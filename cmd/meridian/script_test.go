@@ -28,6 +28,7 @@ func TestScripts(t *testing.T) {
 			}
 			e.Setenv("REPO", repository+"/../..")
 			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("GORACE", os.Getenv("GORACE")) // a script hands nothing on by itself
 			for i := range 4 {
 				e.Setenv(fmt.Sprintf("PORT%d", i+1), strconv.Itoa(freePort()))
 			}

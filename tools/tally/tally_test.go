@@ -135,7 +135,7 @@ func TestTheRaceDetectorGetsTheCompilerThatIsThere(t *testing.T) {
 	if err := os.WriteFile(clang, []byte("#!/bin/sh\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := raceEnvironment(), []string{"CGO_ENABLED=1", "CC=" + clang}; !slices.Equal(got, want) {
+	if got, want := raceEnvironment(), []string{"CGO_ENABLED=1", "CC=" + clang, "GORACE=atexit_sleep_ms=10"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
