@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"meridian/door/doorpb"
 	"meridian/kv"
 )
@@ -97,28 +95,14 @@ func TestNobodyAnswers(t *testing.T) {
 
 // A door that is full says so and shuts, whether or not it was spoken to.
 func TestRefusedBeforeTheFirstWord(t *testing.T) {
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var conns [2]*Conn
-	for i, fd := range ends {
-		file := os.NewFile(uintptr(fd), "pair")
-		conn, err := net.FileConn(file)
-		file.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		conns[i] = NewConn(conn.(*net.UnixConn))
-		defer conns[i].Close()
-	}
+	agent, engine := pair(t)
 	reply := &doorpb.Reply{Problem: &doorpb.Problem{Code: "busy", Message: "enough are here"}}
-	if err := errors.Join(conns[0].Send(doorpb.FrameType_FRAME_TYPE_REPLY, reply, nil), conns[0].Close()); err != nil {
+	if err := errors.Join(agent.Send(doorpb.FrameType_FRAME_TYPE_REPLY, reply, nil), agent.Close()); err != nil {
 		t.Fatal(err)
 	}
 	c := &Client{options: options("", nil)}
 	var problem *Problem
-	if err := c.greet(shortly(t), &link{conn: conns[1]}, &doorpb.Hello{}); !errors.As(err, &problem) || problem.Code != "busy" {
+	if err := c.greet(shortly(t), &link{conn: engine}, &doorpb.Hello{}); !errors.As(err, &problem) || problem.Code != "busy" {
 		t.Errorf("got %v", err)
 	}
 }
