@@ -36,15 +36,15 @@ check: venv ## formatting, vet, staticcheck, vulnerabilities, licences, Python l
 
 .PHONY: test
 test: venv build ## everything people run before they push: Go, Python and C++
-	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian $(GO) run ./tally -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
+	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian $(GO) run ./testsummary -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
 
 .PHONY: test-real
 test-real: venv build ## tests against real components: faults and load on running cells, shells, peers (make peers) and vLLM (make vllm)
-	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian $(GO) run ./tally -real -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
+	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian $(GO) run ./testsummary -real -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
 
 .PHONY: test-vllm
 test-vllm: venv build vllm ## of make test-real, the hand-offs between real vLLM servers; VLLM=0.25.1 selects another version
-	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian MERIDIAN_VLLM=$(CURDIR)/$(VLLM_HOME) $(GO) run ./tally -vllm -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
+	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian MERIDIAN_VLLM=$(CURDIR)/$(VLLM_HOME) $(GO) run ./testsummary -vllm -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each (30s); resharding for RESHARD_FUZZ configurations (100000x)

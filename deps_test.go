@@ -30,7 +30,7 @@ type room struct {
 
 const (
 	golden  = "internal/golden"
-	needed  = "internal/need"
+	needed  = "internal/require"
 	mutants = "internal/mutant"
 )
 
@@ -49,33 +49,38 @@ var rooms = map[string]room{
 		uses: map[string]string{"github.com/zeebo/blake3": "the digest that both sides compare"},
 		pure: true,
 	},
+	"checksum": {
+		owns: "the checksum of KV bytes, in segments that can be hashed in parallel",
+		uses: map[string]string{"github.com/zeebo/xxh3": "the hash of a segment, and of the sums"},
+		pure: true,
+	},
 	"mem": {
 		owns: "memory that transfers touch: sections, spans, references",
 		uses: map[string]string{"golang.org/x/sys": "memfd, process_vm_readv"},
 	},
 	"fabric": {
 		owns: "the transfer contract: regions, links, lists, transfers",
-		may:  map[string]string{mutants: "sites of known bugs", "mem": "lists are spans of sections", "mrdn": "ids and error codes"},
+		may:  map[string]string{"kv": "ids", mutants: "sites of known bugs", "mem": "lists are spans of sections", "mrdn": "ids and error codes"},
 	},
 	"fabric/session": {
 		owns: "the conversation of a link as state machines without I/O",
-		may:  map[string]string{"fabric": "states and errors", mutants: "sites of known bugs", "mrdn": "frames"},
+		may:  map[string]string{"kv": "ids", "fabric": "states and errors", mutants: "sites of known bugs", "mrdn": "frames"},
 		pure: true,
 	},
 	"fabric/fabrictest": {
 		owns: "the suite every fabric passes",
-		may:  map[string]string{"fabric": "the contract", "mem": "sections", "mrdn": "ids"},
+		may:  map[string]string{"kv": "ids", "fabric": "the contract", "mem": "sections"},
 		uses: map[string]string{"go.uber.org/goleak": "no goroutine is left"},
 	},
-	"fabric/crew": {
+	"fabric/workers": {
 		owns:     "bounded workers for fabrics that reach both sides from one process",
-		may:      map[string]string{"fabric": "the contract", "mrdn": "ids"},
+		may:      map[string]string{"kv": "ids", "fabric": "the contract"},
 		testsMay: []string{"fabric/fabrictest", "mem"},
 	},
 	"fabric/inproc": {
 		owns: "the fabric within one process",
 		may: map[string]string{
-			"fabric": "the contract", "fabric/crew": "its workers", "mem": "sections", "mrdn": "ids",
+			"kv": "ids", "fabric": "the contract", "fabric/workers": "its workers", "mem": "sections",
 		},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "checksums"},
 		testsMay: []string{"fabric/fabrictest"},
@@ -83,7 +88,7 @@ var rooms = map[string]room{
 	"fabric/file": {
 		owns: "the fabric to local disks",
 		may: map[string]string{
-			"fabric": "the contract", "fabric/crew": "its workers", "mem": "sections", "mrdn": "ids",
+			"kv": "ids", "fabric": "the contract", "fabric/workers": "its workers", "mem": "sections",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "O_DIRECT, fdatasync"},
 		testsMay: []string{"fabric/fabrictest", needed},
@@ -91,7 +96,7 @@ var rooms = map[string]room{
 	"fabric/host": {
 		owns: "the fabric between agents of one machine: one copy, through read-only mappings",
 		may: map[string]string{
-			"fabric": "the contract", "fabric/session": "the machines it feeds", "fabric/greeting": "who is who",
+			"kv": "ids", "fabric": "the contract", "fabric/session": "the machines it feeds", "fabric/handshake": "who is who",
 			"mem": "sections, lent", "mrdn": "frames", "trust": "the cell's key",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "descriptor passing, memfds"},
@@ -101,7 +106,7 @@ var rooms = map[string]room{
 		owns: "measurements, side by side with peers",
 		may: map[string]string{
 			"fabric": "what is measured", "fabric/tcp": "between hosts", "fabric/host": "within one", "fabric/inproc": "within one process",
-			"fabric/file": "to a disk", "mem": "sections", "mrdn": "ids", "agent": "what grants cost; both ends of a hand-off",
+			"fabric/file": "to a disk", "mem": "sections", "agent": "what grants cost; both ends of a hand-off",
 			"trust": "what TLS costs", "transceiver": "hand-offs", "transceiver/handoff": "engines, contents and records of hand-offs",
 			"reshard": "how engines are cut", "kv": "models and layouts",
 			"cell": "servers of vLLM, and what stands before them", "openai": "their streams",
@@ -109,22 +114,22 @@ var rooms = map[string]room{
 		uses:     map[string]string{"golang.org/x/sys": "pinning, and children that end with their parent"},
 		testsMay: []string{needed},
 	},
-	"fabric/ends": {
+	"fabric/link": {
 		owns: "both ends of a link, over streams that somebody else runs",
 		may: map[string]string{
-			"fabric": "the contract", "fabric/session": "the machines it feeds", mutants: "sites of known bugs", "mrdn": "frames",
+			"kv": "ids", "fabric": "the contract", "fabric/session": "the machines it feeds", mutants: "sites of known bugs", "mrdn": "frames",
 		},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "chunk checksums"},
 		testsMay: []string{"mem"},
 	},
-	"fabric/greeting": {
+	"fabric/handshake": {
 		owns: "how two agents introduce themselves, and the door where strangers wait",
-		may:  map[string]string{"fabric": "errors", "mrdn": "frames", "trust": "proofs"},
+		may:  map[string]string{"kv": "ids", "fabric": "errors", "mrdn": "frames", "trust": "proofs"},
 	},
 	"fabric/tcp": {
 		owns: "the data plane between hosts",
 		may: map[string]string{
-			"fabric": "the contract", "fabric/ends": "what its streams report to", "fabric/greeting": "who is who",
+			"checksum": "of every chunk", "kv": "ids", "fabric": "the contract", "fabric/link": "what its streams report to", "fabric/handshake": "who is who",
 			"mem": "sections", "mrdn": "frames", "trust": "TLS, the cell's key",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "readv, writev"},
@@ -169,7 +174,7 @@ var rooms = map[string]room{
 	"agent": {
 		owns: "registration, metadata, requests, transfers, notifications; the choice of fabric",
 		may: map[string]string{
-			"fabric": "what moves the bytes", mutants: "sites of known bugs", "mem": "sections", "meta": "where agents are found", "mrdn": "ids",
+			"kv": "ids", "fabric": "what moves the bytes", mutants: "sites of known bugs", "mem": "sections", "meta": "where agents are found",
 		},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "the checksum of a metadata blob"},
 		testsMay: []string{"fabric/tcp", "meta/memdir"},
@@ -185,14 +190,14 @@ var rooms = map[string]room{
 	"transceiver/handoff/handoffsim": {
 		owns: "the seeded world of hand-offs: engines, memory, network, trouble, checkers",
 		may: map[string]string{
-			mutants: "sites of known bugs", "kv": "models", "mrdn": "ids", "reshard": "plans", "transceiver/handoff": "what is simulated",
+			mutants: "sites of known bugs", "kv": "models", "reshard": "plans", "transceiver/handoff": "what is simulated",
 		},
 	},
 	"transceiver": {
 		owns: "the hand-off of one request from its prefill ranks to its decode ranks",
 		may: map[string]string{
 			"agent": "what moves bytes and carries messages", "fabric": "operations, lists, errors", "kv": "token ranges", "mem": "runs",
-			"mrdn": "ids", "reshard": "plans", "transceiver/handoff": "the machines it feeds",
+			"reshard": "plans", "transceiver/handoff": "the machines it feeds",
 		},
 		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp"},
 	},
@@ -205,11 +210,11 @@ var rooms = map[string]room{
 		owns: "the messages of the engine door, generated",
 		uses: map[string]string{"google.golang.org/protobuf": "what generated code stands on"},
 	},
-	"sidecar": {
+	"doorserver": {
 		owns: "the engine door's server: registrations, offers, accepts; fences on an engine's death",
 		may: map[string]string{
 			"agent": "what engines' memory is registered with", "door": "frames", "door/doorpb": "messages", "kv": "what caches are of",
-			"mem": "lent sections", "meta": "engines' records", "mrdn": "ids", "reshard": "how engines are cut", "transceiver": "hand-offs",
+			"mem": "lent sections", "meta": "engines' records", "reshard": "how engines are cut", "transceiver": "hand-offs",
 			"transceiver/handoff": "engines, events, errors", "trust": "legs",
 		},
 		uses: map[string]string{
@@ -220,10 +225,10 @@ var rooms = map[string]room{
 	"node": {
 		owns: "the fuse box: which adapters a process has",
 		may: map[string]string{
-			"agent": "agents", "fabric": "their fabrics", "fabric/tcp": "between hosts", "fabric/host": "within one",
+			"kv": "ids", "agent": "agents", "fabric": "their fabrics", "fabric/tcp": "between hosts", "fabric/host": "within one",
 			"fabric/file": "to its disks", "meta": "the directory",
-			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "mrdn": "ids", "telemetry": "metrics",
-			"door": "where its socket is", "sidecar": "where engines come in", "gateway": "where users do", "ledger": "records of requests",
+			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "telemetry": "metrics",
+			"door": "where its socket is", "doorserver": "where engines come in", "gateway": "where users do", "ledger": "records of requests",
 			"transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
 		testsMay: []string{"kv", "mem", "meta/memdir", "place", "reshard"},
@@ -264,7 +269,7 @@ var rooms = map[string]room{
 	"sim": {
 		owns: "the seeded world: network, directory, memory, clocks, faults, checkers",
 		may: map[string]string{
-			"agent": "what is simulated", "fabric": "the contract that its network fulfils", "fabric/ends": "both ends of its links",
+			"checksum": "of every chunk", "kv": "ids", "agent": "what is simulated", "fabric": "the contract that its network fulfils", "fabric/link": "both ends of its links",
 			"mem": "sections", "meta": "the directory over its store", "mrdn": "frames",
 			"transceiver/handoff/handoffsim": "the other kind of world",
 		},
@@ -355,8 +360,8 @@ var rooms = map[string]room{
 	"internal/chaos": {
 		owns: "tests: agents in processes of their own, to be broken",
 		may: map[string]string{
-			"agent": "what a puppet is", "fabric": "operations and errors", "fabric/file": "its disk", "fabric/tcp": "its network",
-			"mem": "its memory", "meta": "its directory", "meta/etcd": "the one there is", "mrdn": "ids", "trust": "the cell's key",
+			"kv": "ids", "agent": "what a puppet is", "fabric": "operations and errors", "fabric/file": "its disk", "fabric/tcp": "its network",
+			"mem": "its memory", "meta": "its directory", "meta/etcd": "the one there is", "trust": "the cell's key",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "limits of another process"},
 		testsMay: []string{"internal/faultproxy", "meta/etcd/embedded", "meta/metatest", needed},
@@ -364,7 +369,7 @@ var rooms = map[string]room{
 	"internal/hostile": {
 		owns: "tests: a peer that knows the protocol and means harm",
 		may: map[string]string{
-			"fabric": "lists", "fabric/greeting": "how an insider comes in", "mrdn": "frames", "trust": "nonces",
+			"kv": "ids", "fabric": "lists", "fabric/handshake": "how an insider comes in", "mrdn": "frames", "trust": "nonces",
 		},
 		testsMay: []string{"internal/chaos"},
 	},

@@ -29,8 +29,8 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/meta"
-	"meridian/mrdn"
 )
 
 // Opener makes one of the agent's fabrics. The agent gives it what every fabric
@@ -40,7 +40,7 @@ type Opener func(ctx context.Context, self Self) (fabric.Fabric, error)
 // Self is an agent as its fabrics see it.
 type Self struct {
 	Name        string
-	Incarnation mrdn.ID
+	Incarnation kv.ID
 	Events      fabric.Events
 	// Guard decides what a peer may touch.
 	Guard fabric.Guard
@@ -78,7 +78,7 @@ type Options struct {
 // Agent is an open agent. Its methods may be called from several goroutines.
 type Agent struct {
 	options     Options
-	incarnation mrdn.ID
+	incarnation kv.ID
 	fabrics     []fabric.Fabric
 	inbox       chan fabric.Notification
 	ledger      *ledger
@@ -203,7 +203,7 @@ func (a *Agent) fabric(name string) fabric.Fabric {
 func (a *Agent) Name() string { return a.options.Name }
 
 // Incarnation is this start of the agent.
-func (a *Agent) Incarnation() mrdn.ID { return a.incarnation }
+func (a *Agent) Incarnation() kv.ID { return a.incarnation }
 
 // Fabrics names what the agent can move bytes with, in order of preference.
 func (a *Agent) Fabrics() []string {

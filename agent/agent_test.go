@@ -15,10 +15,10 @@ import (
 	"meridian/agent"
 	"meridian/fabric"
 	"meridian/fabric/tcp"
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/meta"
 	"meridian/meta/memdir"
-	"meridian/mrdn"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -392,7 +392,7 @@ func TestRefusals(t *testing.T) {
 	if _, err := agent.Open(t.Context(), agent.Options{Fabrics: []agent.Opener{overTCP}}); err == nil {
 		t.Error("an agent without a name")
 	}
-	if (mrdn.ID{}) == agent.NewID() {
+	if (kv.ID{}) == agent.NewID() {
 		t.Error("ids are random")
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // Audit counts what an operator must be able to ask about afterwards.
@@ -77,7 +77,7 @@ type guard Agent
 // Admit looks into the table of grants.
 func (g *guard) Admit(access fabric.Access) error {
 	a := (*Agent)(g)
-	if access.Grant == (mrdn.ID{}) && access.Peer == a.options.Name && access.Incarnation == a.incarnation {
+	if access.Grant == (kv.ID{}) && access.Peer == a.options.Name && access.Incarnation == a.incarnation {
 		return nil // it is this agent itself, and has proven it; a grant that is named counts
 	}
 	err := a.grants.admit(access, a.options.Clock.Now())

@@ -11,7 +11,7 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 func TestCancelOnTheFirstFabric(t *testing.T) {
@@ -176,7 +176,7 @@ func TestCancelOnTheSecondFabric(t *testing.T) {
 func TestCancelRacesTheNextFabric(t *testing.T) {
 	first, posts := hold()
 	p := couple(t, first.open, overSteady)
-	done, inDoubt := 0, make(map[mrdn.ID]bool)
+	done, inDoubt := 0, make(map[kv.ID]bool)
 	for i := range 300 {
 		tr := p.post(t, agent.PostOptions{Notification: []byte{byte(i)}})
 		h := <-posts

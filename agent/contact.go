@@ -10,7 +10,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/internal/mutant"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // contact is a link to a peer, or the attempt to make one. What is not nil when
@@ -79,7 +79,7 @@ func (p *Peer) connect(ctx context.Context, f fabric.Fabric, c *contact) (fabric
 	}
 	peer := fabric.Peer{Name: p.Name, Incarnation: p.Incarnation, Address: p.address(f.Name())}
 	if mutant.Is(mutant.StaleIncarnation) {
-		peer.Incarnation = mrdn.ID{}
+		peer.Incarnation = kv.ID{}
 	}
 	link, err := f.Connect(bounded, peer)
 	p.mu.Lock()

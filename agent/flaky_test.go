@@ -8,7 +8,7 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // flaky is a fabric that fails on purpose. What no test scripts goes to the
@@ -59,7 +59,7 @@ func (l flakyLink) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOp
 	return l.Link.Post(ctx, p, o)
 }
 
-func (l flakyLink) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
+func (l flakyLink) Notify(ctx context.Context, id kv.ID, payload []byte) error {
 	send := func() error { return l.Link.Notify(ctx, id, payload) }
 	if l.script.notify != nil {
 		return l.script.notify(send)

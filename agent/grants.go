@@ -10,7 +10,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/internal/mutant"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // GrantOptions says what a grant opens, to whom, for what and for how long.
@@ -18,7 +18,7 @@ type GrantOptions struct {
 	// Peer is the name of the one agent that may use it; Incarnation, where
 	// given, the one start of it.
 	Peer        string
-	Incarnation mrdn.ID
+	Incarnation kv.ID
 	// Op is what the peer may do: read this memory, or write it.
 	Op fabric.Op
 	// Side is the memory, a list that Local prepared.
@@ -31,20 +31,20 @@ type GrantOptions struct {
 // read or write anything here. The id is a secret between this agent and that
 // peer, who names it in PostOptions; it may be used any number of times until
 // it expires, is revoked, or a region it opens is fenced.
-func (a *Agent) Grant(o GrantOptions) (mrdn.ID, error) {
+func (a *Agent) Grant(o GrantOptions) (kv.ID, error) {
 	switch {
 	case o.Peer == "":
-		return mrdn.ID{}, fmt.Errorf("agent: a grant is for one peer: name it")
+		return kv.ID{}, fmt.Errorf("agent: a grant is for one peer: name it")
 	case o.Op != fabric.Read && o.Op != fabric.Write:
-		return mrdn.ID{}, fmt.Errorf("agent: a grant is for reading or for writing, not for operation %d", o.Op)
+		return kv.ID{}, fmt.Errorf("agent: a grant is for reading or for writing, not for operation %d", o.Op)
 	case o.For <= 0:
-		return mrdn.ID{}, fmt.Errorf("agent: a grant for %v would never hold", o.For)
+		return kv.ID{}, fmt.Errorf("agent: a grant for %v would never hold", o.For)
 	case o.Side.List == nil || o.Side.List.agent != a || o.Side.List.peer != nil:
-		return mrdn.ID{}, fmt.Errorf("agent: a grant opens this agent's own memory: use a list of Local's")
+		return kv.ID{}, fmt.Errorf("agent: a grant opens this agent's own memory: use a list of Local's")
 	}
 	list, err := o.Side.List.pick(o.Side.Indices)
 	if err != nil {
-		return mrdn.ID{}, err
+		return kv.ID{}, err
 	}
 	row := &grant{peer: o.Peer, incarnation: o.Incarnation, op: o.Op, until: a.options.Clock.Now().Add(o.For), opened: open(list)}
 	id, err := a.grants.issue(a.newID(), row, a.options.Clock.Now())
@@ -57,7 +57,7 @@ func (a *Agent) Grant(o GrantOptions) (mrdn.ID, error) {
 // Revoke takes a grant back: when it returns nil, nothing that runs under it
 // touches memory here. Revoking what has ended is no error, and what failed may
 // be tried again.
-func (a *Agent) Revoke(ctx context.Context, id mrdn.ID) error {
+func (a *Agent) Revoke(ctx context.Context, id kv.ID) error {
 	if a.grants.end(id, fabric.ErrGrantRevoked) {
 		a.audit.note(slog.LevelInfo, "revoked", "grant", short(id))
 	}
@@ -71,12 +71,12 @@ func (a *Agent) Revoke(ctx context.Context, id mrdn.ID) error {
 }
 
 // short is enough of an id to follow it in a log, and too little to use it.
-func short(id mrdn.ID) string { return id.String()[:8] }
+func short(id kv.ID) string { return id.String()[:8] }
 
 // grant is one row of the table.
 type grant struct {
 	peer        string
-	incarnation mrdn.ID
+	incarnation kv.ID
 	op          fabric.Op
 	until       time.Time
 	opened      []opened
@@ -85,18 +85,18 @@ type grant struct {
 // grants is the table. A row is never changed once it is in.
 type grants struct {
 	mu    sync.RWMutex // protects the rest
-	rows  map[mrdn.ID]*grant
+	rows  map[kv.ID]*grant
 	ended endings
 	limit int
 }
 
 func newGrants(limit int) *grants {
-	return &grants{rows: make(map[mrdn.ID]*grant), ended: endings{ring: make([]mrdn.ID, 4096), why: make(map[mrdn.ID]error)}, limit: limit}
+	return &grants{rows: make(map[kv.ID]*grant), ended: endings{ring: make([]kv.ID, 4096), why: make(map[kv.ID]error)}, limit: limit}
 }
 
 // issue enters a row under a random id. A full table first forgets what has
 // expired.
-func (g *grants) issue(id mrdn.ID, row *grant, now time.Time) (mrdn.ID, error) {
+func (g *grants) issue(id kv.ID, row *grant, now time.Time) (kv.ID, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.rows) >= g.limit {
@@ -107,20 +107,20 @@ func (g *grants) issue(id mrdn.ID, row *grant, now time.Time) (mrdn.ID, error) {
 		}
 	}
 	if len(g.rows) >= g.limit {
-		return mrdn.ID{}, fmt.Errorf("%w: %d grants hold already", fabric.ErrBusy, g.limit)
+		return kv.ID{}, fmt.Errorf("%w: %d grants hold already", fabric.ErrBusy, g.limit)
 	}
 	g.rows[id] = row
 	return id, nil
 }
 
 // end strikes a row out and remembers why for a while.
-func (g *grants) end(id mrdn.ID, why error) bool {
+func (g *grants) end(id kv.ID, why error) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.endLocked(id, why)
 }
 
-func (g *grants) endLocked(id mrdn.ID, why error) bool {
+func (g *grants) endLocked(id kv.ID, why error) bool {
 	if _, held := g.rows[id]; !held {
 		return false
 	}
@@ -152,7 +152,7 @@ func (g *grants) admit(a fabric.Access, now time.Time) error {
 		return fmt.Errorf("%w: ask the owner of the memory for one", fabric.ErrNoGrant)
 	case row.peer != a.Peer:
 		return fmt.Errorf("%w: not %s's", fabric.ErrGrantPeer, a.Peer)
-	case row.incarnation != (mrdn.ID{}) && row.incarnation != a.Incarnation:
+	case row.incarnation != (kv.ID{}) && row.incarnation != a.Incarnation:
 		return fmt.Errorf("%w: of another incarnation of %s", fabric.ErrGrantPeer, a.Peer)
 	case row.op != a.Op:
 		return fmt.Errorf("%w: to %v, not to %v", fabric.ErrGrantOp, row.op, a.Op)
@@ -190,12 +190,12 @@ func (r *grant) covers(part *fabric.Part) error {
 
 // endings remembers how the last grants ended.
 type endings struct {
-	ring []mrdn.ID
+	ring []kv.ID
 	next int
-	why  map[mrdn.ID]error
+	why  map[kv.ID]error
 }
 
-func (e *endings) put(id mrdn.ID, why error) {
+func (e *endings) put(id kv.ID, why error) {
 	delete(e.why, e.ring[e.next])
 	e.ring[e.next], e.why[id] = id, why
 	e.next = (e.next + 1) % len(e.ring)

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 func spansOf(t testing.TB, region, epoch uint64, pieces ...span) fabric.Part {
@@ -27,20 +27,20 @@ func TestGrantsRefuseByName(t *testing.T) {
 	now := time.Now()
 	g := newGrants(10)
 	row := &grant{
-		peer: "b", incarnation: mrdn.ID{2}, op: fabric.Read, until: now.Add(time.Minute),
+		peer: "b", incarnation: kv.ID{2}, op: fabric.Read, until: now.Add(time.Minute),
 		opened: open(fabric.List{spansOf(t, 1, 7, span{100, 200}, span{300, 400})}),
 	}
-	id, err := g.issue(mrdn.ID{42}, row, now)
+	id, err := g.issue(kv.ID{42}, row, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	revoked, err := g.issue(mrdn.ID{43}, row, now)
+	revoked, err := g.issue(kv.ID{43}, row, now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g.end(revoked, fabric.ErrGrantRevoked)
 	good := fabric.Access{
-		Peer: "b", Incarnation: mrdn.ID{2}, Grant: id, Op: fabric.Read, List: fabric.List{spansOf(t, 1, 7, span{120, 150}, span{300, 400})},
+		Peer: "b", Incarnation: kv.ID{2}, Grant: id, Op: fabric.Read, List: fabric.List{spansOf(t, 1, 7, span{120, 150}, span{300, 400})},
 	}
 	if err := g.admit(good, now); err != nil {
 		t.Fatal(err)
@@ -50,10 +50,10 @@ func TestGrantsRefuseByName(t *testing.T) {
 		after time.Duration
 		want  error
 	}{
-		"no grant":            {func(a *fabric.Access) { a.Grant = mrdn.ID{} }, 0, fabric.ErrNoGrant},
+		"no grant":            {func(a *fabric.Access) { a.Grant = kv.ID{} }, 0, fabric.ErrNoGrant},
 		"guessed":             {func(a *fabric.Access) { a.Grant[15]++ }, 0, fabric.ErrNoGrant},
 		"another peer":        {func(a *fabric.Access) { a.Peer = "c" }, 0, fabric.ErrGrantPeer},
-		"another incarnation": {func(a *fabric.Access) { a.Incarnation = mrdn.ID{3} }, 0, fabric.ErrGrantPeer},
+		"another incarnation": {func(a *fabric.Access) { a.Incarnation = kv.ID{3} }, 0, fabric.ErrGrantPeer},
 		"another operation":   {func(a *fabric.Access) { a.Op = fabric.Write }, 0, fabric.ErrGrantOp},
 		"expired":             {func(*fabric.Access) {}, time.Minute + 1, fabric.ErrGrantExpired},
 		"revoked":             {func(a *fabric.Access) { a.Grant = revoked }, 0, fabric.ErrGrantRevoked},
@@ -112,19 +112,19 @@ func TestFullTableForgetsWhatExpired(t *testing.T) {
 	now := time.Now()
 	g := newGrants(2)
 	for i := range 2 {
-		if _, err := g.issue(mrdn.ID{byte(i + 1)}, &grant{until: now.Add(time.Duration(i+1) * time.Second)}, now); err != nil {
+		if _, err := g.issue(kv.ID{byte(i + 1)}, &grant{until: now.Add(time.Duration(i+1) * time.Second)}, now); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := g.issue(mrdn.ID{3}, &grant{until: now.Add(time.Hour)}, now); !errors.Is(err, fabric.ErrBusy) {
+	if _, err := g.issue(kv.ID{3}, &grant{until: now.Add(time.Hour)}, now); !errors.Is(err, fabric.ErrBusy) {
 		t.Fatalf("a third of two: %v", err)
 	}
 	later := now.Add(1500 * time.Millisecond)
-	if _, err := g.issue(mrdn.ID{3}, &grant{until: now.Add(time.Hour)}, later); err != nil || g.len() != 2 {
+	if _, err := g.issue(kv.ID{3}, &grant{until: now.Add(time.Hour)}, later); err != nil || g.len() != 2 {
 		t.Fatalf("%v, %d rows", err, g.len())
 	}
 	some := fabric.List{spansOf(t, 1, 1, span{0, 1})}
-	if err := g.admit(fabric.Access{Grant: mrdn.ID{1}, List: some}, later); !errors.Is(err, fabric.ErrGrantExpired) {
+	if err := g.admit(fabric.Access{Grant: kv.ID{1}, List: some}, later); !errors.Is(err, fabric.ErrGrantExpired) {
 		t.Errorf("what was forgotten: %v", err)
 	}
 }
@@ -141,7 +141,7 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 	g := newGrants(10)
 	now := time.Now()
-	id, _ := g.issue(mrdn.ID{1}, &grant{peer: "b", op: fabric.Read, until: now.Add(time.Hour), opened: open(fabric.List{p})}, now)
+	id, _ := g.issue(kv.ID{1}, &grant{peer: "b", op: fabric.Read, until: now.Add(time.Hour), opened: open(fabric.List{p})}, now)
 	access := fabric.Access{Peer: "b", Grant: id, Op: fabric.Read, List: fabric.List{p}}
 	for b.Loop() {
 		if err := g.admit(access, now); err != nil {

@@ -5,19 +5,19 @@ import (
 	"slices"
 	"sync"
 
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // ledger keeps every transfer that runs, and the last so many that have ended.
 type ledger struct {
 	mu   sync.Mutex // protects the rest, and Transfer.refused; comes before a transfer's
-	byID map[mrdn.ID]*Transfer
+	byID map[kv.ID]*Transfer
 	ring []*Transfer // ended, the oldest at next
 	next int
 }
 
 func newLedger(size int) *ledger {
-	return &ledger{ring: make([]*Transfer, size), byID: make(map[mrdn.ID]*Transfer)}
+	return &ledger{ring: make([]*Transfer, size), byID: make(map[kv.ID]*Transfer)}
 }
 
 // enter adds a transfer, unless its id has one already, which it returns.
@@ -50,7 +50,7 @@ func (l *ledger) ended(t *Transfer) {
 	l.next = (l.next + 1) % len(l.ring)
 }
 
-func (l *ledger) transfer(id mrdn.ID) *Transfer {
+func (l *ledger) transfer(id kv.ID) *Transfer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.byID[id]
@@ -69,7 +69,7 @@ func (l *ledger) records() []Record {
 
 // Explain finds a transfer by id: one that runs, or one of the last
 // Options.Records that have ended.
-func (a *Agent) Explain(id mrdn.ID) (Record, error) {
+func (a *Agent) Explain(id kv.ID) (Record, error) {
 	if t := a.ledger.transfer(id); t != nil {
 		return t.Record(), nil
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // ErrMetadata means that a blob is not one, or was changed on the way.
@@ -34,7 +34,7 @@ const metadataVersion = 1
 type metadata struct {
 	partial     bool
 	name        string
-	incarnation mrdn.ID
+	incarnation kv.ID
 	fabrics     []reach
 	regions     []RegionInfo
 }
@@ -128,7 +128,7 @@ func parseMetadata(b []byte) (metadata, error) {
 		return metadata{}, fmt.Errorf("%w: its checksum is wrong", ErrMetadata)
 	}
 	s := scanner{b: body[6:]}
-	m := metadata{partial: b[5] == 1, name: s.text(255), incarnation: mrdn.ID(s.take(16))}
+	m := metadata{partial: b[5] == 1, name: s.text(255), incarnation: kv.ID(s.take(16))}
 	for range s.count(uint64(s.u16()), maxFabrics) {
 		m.fabrics = append(m.fabrics, reach{s.text(255), []byte(s.text(4096))})
 	}

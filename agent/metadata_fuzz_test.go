@@ -8,8 +8,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // A blob from a stranger is refused with a reason, or read and written back as
@@ -17,7 +17,7 @@ import (
 func FuzzMetadata(f *testing.F) {
 	for _, m := range []metadata{
 		{name: "a"},
-		{name: "b", partial: true, incarnation: mrdn.ID{1, 15: 2}, fabrics: []reach{{"tcp", []byte("127.0.0.1:7411")}}},
+		{name: "b", partial: true, incarnation: kv.ID{1, 15: 2}, fabrics: []reach{{"tcp", []byte("127.0.0.1:7411")}}},
 		{
 			name: "c", fabrics: []reach{{"tcp", nil}, {"host", []byte("boot:/run/c.sock")}},
 			regions: []RegionInfo{

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // ErrForgotten means that Forget ended the peer; its metadata must be loaded
@@ -19,7 +19,7 @@ var ErrForgotten = errors.New("agent: the peer was forgotten")
 // Peer is one incarnation of another agent, or of this one.
 type Peer struct {
 	Name        string
-	Incarnation mrdn.ID
+	Incarnation kv.ID
 
 	agent *Agent
 

@@ -6,15 +6,15 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // Record is what is kept of a transfer: who, what, how, how long, and why.
 type Record struct {
-	ID          mrdn.ID      `json:"id"`
+	ID          kv.ID        `json:"id"`
 	Op          fabric.Op    `json:"op"`
 	Peer        string       `json:"peer"`
-	Incarnation mrdn.ID      `json:"incarnation"`
+	Incarnation kv.ID        `json:"incarnation"`
 	Fabric      string       `json:"fabric"` // of the last attempt
 	Choices     []Choice     `json:"choices"`
 	Attempts    []Attempt    `json:"attempts"`

@@ -10,17 +10,17 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // NewID makes a transfer id.
-func NewID() (id mrdn.ID) {
+func NewID() (id kv.ID) {
 	rand.Read(id[:])
 	return id
 }
 
 // newID makes an id for this agent's own use.
-func (a *Agent) newID() (id mrdn.ID) {
+func (a *Agent) newID() (id kv.ID) {
 	if _, err := io.ReadFull(a.options.Random, id[:]); err != nil {
 		panic(fmt.Sprintf("agent: ids cannot be made: %v", err))
 	}
@@ -125,9 +125,9 @@ func (r *Request) Estimate(ctx context.Context) (time.Duration, error) {
 type PostOptions struct {
 	// ID makes a post repeatable: posting the same request under it again
 	// returns the same transfer, unless Post refused it. Zero takes a new one.
-	ID mrdn.ID
+	ID kv.ID
 	// Grant is what the peer's agent gave to open its memory to this transfer.
-	Grant mrdn.ID
+	Grant kv.ID
 	// Notification is delivered at the peer exactly once, after the data is in
 	// place. Nil sends none. The bytes are the caller's again when Post returns.
 	Notification []byte
@@ -137,7 +137,7 @@ type PostOptions struct {
 // connected if this is the first contact. ctx's deadline is the transfer's. When
 // a fabric fails before anything moved, then or later, the next one is tried.
 func (r *Request) Post(ctx context.Context, o PostOptions) (*Transfer, error) {
-	if o.ID == (mrdn.ID{}) {
+	if o.ID == (kv.ID{}) {
 		o.ID = r.agent.newID()
 	}
 	if err := r.use(); err != nil {

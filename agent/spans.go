@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // PrepareSpans is Prepare for callers that know regions and strides: blocks at
@@ -40,17 +40,17 @@ func (a *Agent) PrepareSpans(op fabric.Op, local fabric.List, peer *Peer, remote
 
 // GrantSpans is Grant for such a list of this agent's memory; o.Side is not
 // looked at.
-func (a *Agent) GrantSpans(o GrantOptions, list fabric.List) (mrdn.ID, error) {
+func (a *Agent) GrantSpans(o GrantOptions, list fabric.List) (kv.ID, error) {
 	switch {
 	case o.Peer == "":
-		return mrdn.ID{}, errors.New("agent: a grant is for one peer: name it")
+		return kv.ID{}, errors.New("agent: a grant is for one peer: name it")
 	case o.Op != fabric.Read && o.Op != fabric.Write:
-		return mrdn.ID{}, fmt.Errorf("agent: a grant is for reading or for writing, not for operation %d", o.Op)
+		return kv.ID{}, fmt.Errorf("agent: a grant is for reading or for writing, not for operation %d", o.Op)
 	case o.For <= 0:
-		return mrdn.ID{}, fmt.Errorf("agent: a grant for %v would never hold", o.For)
+		return kv.ID{}, fmt.Errorf("agent: a grant for %v would never hold", o.For)
 	}
 	if _, err := outline(&List{agent: a, regions: a.Regions()}, list); err != nil {
-		return mrdn.ID{}, err
+		return kv.ID{}, err
 	}
 	row := &grant{peer: o.Peer, incarnation: o.Incarnation, op: o.Op, until: a.options.Clock.Now().Add(o.For), opened: open(list)}
 	id, err := a.grants.issue(a.newID(), row, a.options.Clock.Now())

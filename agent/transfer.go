@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // Transfer is one posted request. It is tried on one fabric after another, under
@@ -25,7 +25,7 @@ import (
 // While it searches nothing touches the caller's memory, so a cancel ends it on
 // the spot; while it is being posted or runs, the fabric's end is its end.
 type Transfer struct {
-	ID    mrdn.ID
+	ID    kv.ID
 	Op    fabric.Op
 	Bytes uint64
 

@@ -6,7 +6,7 @@ import (
 	"errors"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // setup is what both sides of a measurement open.
@@ -37,9 +37,9 @@ func (s setup) profileName() string {
 
 // introduction is what one side tells the other to be reached.
 type introduction struct {
-	Name        string  `json:"name"`
-	Incarnation mrdn.ID `json:"incarnation"`
-	Address     []byte  `json:"address"`
+	Name        string `json:"name"`
+	Incarnation kv.ID  `json:"incarnation"`
+	Address     []byte `json:"address"`
 	// Region is the id of its pool.
 	Region uint64 `json:"region"`
 }
@@ -98,7 +98,7 @@ func openEndpoint(ctx context.Context, of side, s setup, open opener) (_ *endpoi
 	return e, e.fabric.Register(fabric.Region{ID: e.self.Region, Epoch: poolEpoch, Section: e.pool.Section})
 }
 
-func newID() (id mrdn.ID) {
+func newID() (id kv.ID) {
 	rand.Read(id[:])
 	return id
 }

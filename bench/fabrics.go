@@ -8,14 +8,14 @@ import (
 	"meridian/fabric/host"
 	"meridian/fabric/inproc"
 	"meridian/fabric/tcp"
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/trust"
 )
 
 // fabricOptions is what every fabric is opened with.
 type fabricOptions struct {
 	Agent       string
-	Incarnation mrdn.ID
+	Incarnation kv.ID
 	Streams     int
 	Checksums   bool
 	Events      fabric.Events

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // ours is Meridian: this process posts; a child serves, or this process does.
@@ -21,8 +21,8 @@ type ours struct {
 	far      partner
 	near     *endpoint
 	link     fabric.Link
-	farPool  uint64  // the id of the serving side's region
-	grant    mrdn.ID // to it, for the current row
+	farPool  uint64 // the id of the serving side's region
+	grant    kv.ID  // to it, for the current row
 	current  Case
 	prepared []*fabric.Prepared
 }

@@ -10,7 +10,7 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/trust"
 )
 
@@ -57,7 +57,7 @@ func (o *Options) variants() (all []variant) {
 // asks.
 type shield struct {
 	agent *agent.Agent
-	grant mrdn.ID // of the row's memory; zero before there is one
+	grant kv.ID // of the row's memory; zero before there is one
 }
 
 // raise opens a side's fabric as its agent's, so that the agent guards it.
@@ -92,18 +92,18 @@ const grantLasts = 24 * time.Hour
 // open grants the posting side the row's blocks and nothing between them, and
 // takes back what it granted before. Where nothing is guarded there is nothing
 // to grant.
-func (s *shield) open(ctx context.Context, c Case, region uint64) (mrdn.ID, error) {
+func (s *shield) open(ctx context.Context, c Case, region uint64) (kv.ID, error) {
 	if s == nil {
-		return mrdn.ID{}, nil
+		return kv.ID{}, nil
 	}
-	if s.grant != (mrdn.ID{}) {
+	if s.grant != (kv.ID{}) {
 		if err := s.agent.Revoke(ctx, s.grant); err != nil {
-			return mrdn.ID{}, err
+			return kv.ID{}, err
 		}
 	}
 	list, err := c.list(serving)
 	if err != nil {
-		return mrdn.ID{}, err
+		return kv.ID{}, err
 	}
 	list[0].Region = region
 	s.grant, err = s.agent.GrantSpans(agent.GrantOptions{Peer: agentName(posting), Op: c.op(), For: grantLasts}, list)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // Every protection has a row of its own, verified, and the column is there only
@@ -94,7 +94,7 @@ func TestProtectionProtects(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkWiderListIsRefused(t, m, row)
-			m.grant = mrdn.ID{}
+			m.grant = kv.ID{}
 			if _, err := m.round(t.Context(), false); !errors.Is(err, fabric.ErrNoGrant) {
 				t.Errorf("without a grant: %v", err)
 			}

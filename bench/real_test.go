@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/internal/need"
+	"meridian/internal/require"
 )
 
 // TestRealPeers measures beside each real peer; what it moved was verified, or
@@ -18,7 +18,7 @@ func TestRealPeers(t *testing.T) {
 			o.PeersDir, o.Peers = "../.peers", []string{kind.name}
 			o.Ops, o.Layouts = []string{"read", "write"}, []Layout{Scattered, Dense}
 			if absence := kind.missing(o); absence != nil {
-				need.Skip(t, kind.name, absence.Why+"; to have it: "+absence.Fix)
+				require.Skip(t, kind.name, absence.Why+"; to have it: "+absence.Fix)
 			}
 			report, err := Run(t.Context(), o)
 			if err != nil {
@@ -39,7 +39,7 @@ func TestRealDefaultTransport(t *testing.T) {
 	o := smallRun(t)
 	o.Fabrics, o.PeersDir, o.Peers, o.Ops = []string{"host"}, "../.peers", []string{"nixl"}, []string{"read", "write"}
 	if absence := peerByName("nixl").missing(o); absence != nil {
-		need.Skip(t, "nixl", absence.Why+"; to have it: "+absence.Fix)
+		require.Skip(t, "nixl", absence.Why+"; to have it: "+absence.Fix)
 	}
 	report, err := Run(t.Context(), o)
 	if err != nil {
@@ -60,7 +60,7 @@ func TestRealLatency(t *testing.T) {
 	o := smallRun(t)
 	o.PeersDir, o.Peers, o.Latency, o.Rounds = "../.peers", []string{"nixl"}, true, 1
 	if absence := peerByName("nixl").missing(o); absence != nil {
-		need.Skip(t, "nixl", absence.Why+"; to have it: "+absence.Fix)
+		require.Skip(t, "nixl", absence.Why+"; to have it: "+absence.Fix)
 	}
 	report, err := Run(t.Context(), o)
 	if err != nil || len(report.Latency) != 6 {

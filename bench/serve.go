@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // request is a line to the serving side; each has one answer.
@@ -31,7 +31,7 @@ type answer struct {
 	Error    string        `json:"error,omitempty"`
 	Self     *introduction `json:"self,omitempty"`
 	Address  string        `json:"address,omitempty"`
-	Grant    mrdn.ID       `json:"grant,omitzero"`
+	Grant    kv.ID         `json:"grant,omitzero"`
 	Metadata []byte        `json:"metadata,omitempty"`
 	Tickets  [][]byte      `json:"tickets,omitempty"`
 }

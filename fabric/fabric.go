@@ -24,8 +24,8 @@ import (
 	"fmt"
 	"time"
 
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // Op is the direction of a transfer, seen from who posts it.
@@ -87,7 +87,7 @@ type Region struct {
 // A zero Incarnation takes whichever answers.
 type Peer struct {
 	Name        string
-	Incarnation mrdn.ID
+	Incarnation kv.ID
 	Address     []byte
 }
 
@@ -134,7 +134,7 @@ type Link interface {
 	// agent remembers its own ids beyond that.
 	Post(ctx context.Context, p *Prepared, o PostOptions) (*Transfer, error)
 	// Notify delivers payload by itself, after everything posted before.
-	Notify(ctx context.Context, id mrdn.ID, payload []byte) error
+	Notify(ctx context.Context, id kv.ID, payload []byte) error
 	// Estimate is how long a transfer would take, as far as this link knows.
 	Estimate(op Op, bytes, pieces uint64) time.Duration
 	// Close ends the link; what is running ends too.
@@ -143,9 +143,9 @@ type Link interface {
 
 // PostOptions belong to one post.
 type PostOptions struct {
-	ID mrdn.ID
+	ID kv.ID
 	// Grant is what the peer's agent gave to open its memory to this transfer.
-	Grant mrdn.ID
+	Grant kv.ID
 	// Notification is delivered at the peer exactly once, after the data is in
 	// place. Notify tells an empty one from none. It must not change until the
 	// transfer has ended.
@@ -156,8 +156,8 @@ type PostOptions struct {
 // Notification is what a peer said.
 type Notification struct {
 	From        string
-	Incarnation mrdn.ID
-	Transfer    mrdn.ID
+	Incarnation kv.ID
+	Transfer    kv.ID
 	Payload     []byte
 }
 
@@ -165,8 +165,8 @@ type Notification struct {
 type Access struct {
 	// Peer and Incarnation are who asks, as it has proven.
 	Peer        string
-	Incarnation mrdn.ID
-	Grant       mrdn.ID
+	Incarnation kv.ID
+	Grant       kv.ID
 	Op          Op
 	List        List
 }
@@ -183,7 +183,7 @@ type Guard interface {
 type Revoker interface {
 	// Revoke stops everything that runs under a grant. When it returns nothing
 	// of it touches memory here.
-	Revoke(ctx context.Context, grant mrdn.ID) error
+	Revoke(ctx context.Context, grant kv.ID) error
 }
 
 // Events is where a fabric tells its agent what happened. Calls come from the

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 func newSection(t *testing.T, size uint64) *mem.Section {
@@ -241,7 +241,7 @@ func TestPreparedKeepsMemoryUntilTheLastPostEnds(t *testing.T) {
 	}
 	post := func() *Transfer {
 		t.Helper()
-		transfer, err := NewTransfer(t.Context(), SystemClock, p, mrdn.ID{1}, func(error) {})
+		transfer, err := NewTransfer(t.Context(), SystemClock, p, kv.ID{1}, func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func TestPreparedKeepsMemoryUntilTheLastPostEnds(t *testing.T) {
 	if n := sections[1].References(); n != 1 {
 		t.Errorf("%d references while a post runs", n)
 	}
-	if _, err := NewTransfer(t.Context(), SystemClock, p, mrdn.ID{2}, func(error) {}); !errors.Is(err, ErrReleased) {
+	if _, err := NewTransfer(t.Context(), SystemClock, p, kv.ID{2}, func(error) {}); !errors.Is(err, ErrReleased) {
 		t.Errorf("posted after Release: %v", err)
 	}
 	second.Finish(InDoubt, ErrPeerGone)

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // State is how far a transfer has come; see the package comment.
@@ -57,7 +57,7 @@ type Times struct {
 // Transfer is one posted operation. Its end is seen by Await, by the channel
 // Done, or by polling Status.
 type Transfer struct {
-	ID    mrdn.ID
+	ID    kv.ID
 	Op    Op
 	Bytes uint64
 
@@ -81,7 +81,7 @@ type Transfer struct {
 // memory until Finish. A deadline of ctx, by clock, cancels the transfer when it
 // passes, which may be before NewTransfer returns: a fabric calls it under the
 // lock that stop takes.
-func NewTransfer(ctx context.Context, clock Clock, p *Prepared, id mrdn.ID, stop func(cause error)) (*Transfer, error) {
+func NewTransfer(ctx context.Context, clock Clock, p *Prepared, id kv.ID, stop func(cause error)) (*Transfer, error) {
 	unuse, err := p.use()
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/mrdn"
 )
@@ -49,7 +50,7 @@ func (s *slow) post(t *testing.T, ctx context.Context) *Transfer { //nolint:revi
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
-	if s.transfer, err = NewTransfer(ctx, SystemClock, empty(t), mrdn.ID{1}, s.stop); err != nil {
+	if s.transfer, err = NewTransfer(ctx, SystemClock, empty(t), kv.ID{1}, s.stop); err != nil {
 		t.Fatal(err)
 	}
 	return s.transfer
@@ -95,7 +96,7 @@ func TestCancelGivesUpWithItsContext(t *testing.T) {
 
 func TestCancelAfterDoneChangesNothing(t *testing.T) {
 	stopped := 0
-	transfer, err := NewTransfer(t.Context(), SystemClock, empty(t), mrdn.ID{1}, func(error) { stopped++ })
+	transfer, err := NewTransfer(t.Context(), SystemClock, empty(t), kv.ID{1}, func(error) { stopped++ })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func TestCancelledContextIsNoDeadline(t *testing.T) {
 // the first end is the end.
 func TestStatesOnlyGoForward(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		transfer, err := NewTransfer(context.Background(), SystemClock, empty(t), mrdn.ID{1}, func(error) {})
+		transfer, err := NewTransfer(context.Background(), SystemClock, empty(t), kv.ID{1}, func(error) {})
 		if err != nil {
 			t.Fatal(err)
 		}

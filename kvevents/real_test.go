@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/internal/need"
+	"meridian/internal/require"
 )
 
 func vllmPython(t *testing.T) string {
@@ -25,7 +25,7 @@ func vllmPython(t *testing.T) string {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(python), "../installed")); err != nil {
-		need.Skip(t, "vllm", "it is not installed; to have it: make vllm")
+		require.Skip(t, "vllm", "it is not installed; to have it: make vllm")
 	}
 	return python
 }

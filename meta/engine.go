@@ -5,7 +5,7 @@ const EnginePrefix = "engines/"
 
 // EngineRecord is an engine as its home agent publishes it, in JSON, for those
 // who send it requests. It is here because two rooms that know nothing of each
-// other, sidecar and gateway, must agree on it.
+// other, door server and gateway, must agree on it.
 type EngineRecord struct {
 	ID string `json:"id"`
 	// Incarnation is of this registration: an engine that comes back has another.

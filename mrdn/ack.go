@@ -1,9 +1,11 @@
 package mrdn
 
+import "meridian/kv"
+
 // Ack ends a part, or answers a Notice. OK means that the last byte is in
 // place and its checksum was right, or that the notification was delivered.
 type Ack struct {
-	ID   ID
+	ID   kv.ID
 	Part uint16
 	// Handle is the Begin's that it answers: a late answer to an earlier post of
 	// the same id is not mistaken for one to this. A Notice has none.
@@ -42,7 +44,7 @@ func ParseAck(b []byte) (Ack, error) {
 
 // Cancel asks the peer to forget a transfer: to place no more of its bytes and
 // to give none.
-type Cancel struct{ ID ID }
+type Cancel struct{ ID kv.ID }
 
 // Append appends m in wire form.
 func (m Cancel) Append(dst []byte) []byte {
@@ -60,7 +62,7 @@ func ParseCancel(b []byte) (Cancel, error) {
 
 // Notice is a notification by itself, or the one that follows a read.
 type Notice struct {
-	ID      ID
+	ID      kv.ID
 	Payload []byte
 }
 

@@ -1,14 +1,16 @@
 package mrdn
 
+import "meridian/kv"
+
 // Begin asks the peer to take (write) or to give (read) one part of a transfer.
 // A transfer is cut into as many parts as it has streams to use; each part
 // travels on its own stream and is answered there.
 type Begin struct {
 	// Handle names the part on this stream, in its chunks.
 	Handle uint32
-	ID     ID
+	ID     kv.ID
 	// Grant is what opens the peer's memory to this transfer.
-	Grant ID
+	Grant kv.ID
 	Write bool
 	// Part of Parts; all parts of one ID say the same Parts.
 	Part, Parts uint16

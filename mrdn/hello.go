@@ -1,5 +1,7 @@
 package mrdn
 
+import "meridian/kv"
+
 // Hello opens every stream of a link. The stream joins the link it names; the
 // first to arrive makes it.
 type Hello struct {
@@ -7,10 +9,10 @@ type Hello struct {
 	Capabilities           uint64
 	// Agent and Incarnation are the caller's.
 	Agent       string
-	Incarnation ID
+	Incarnation kv.ID
 	// Expect is the incarnation the caller means to reach; zero takes any.
-	Expect          ID
-	Link            ID
+	Expect          kv.ID
+	Link            kv.ID
 	Stream, Streams uint16
 	// Fetch: the caller wants the metadata of whoever listens, and no link.
 	Fetch bool
@@ -52,7 +54,7 @@ type Welcome struct {
 	Version      uint16
 	Capabilities uint64
 	Agent        string
-	Incarnation  ID
+	Incarnation  kv.ID
 	// Nonce goes into the proofs, which follow if Prove is set.
 	Nonce   [32]byte
 	Prove   bool

@@ -1,5 +1,7 @@
 package mrdn
 
+import "meridian/kv"
+
 // Frames between two agents of one machine. Those that lend carry a descriptor
 // beside their bytes, with the first of them.
 
@@ -32,7 +34,7 @@ func ParseBoard(b []byte) (Board, error) {
 // it.
 type Borrow struct {
 	Region, Epoch uint64
-	Grant         ID
+	Grant         kv.ID
 }
 
 // Append appends m in wire form.
@@ -56,7 +58,7 @@ func ParseBorrow(b []byte) (Borrow, error) {
 // long as Cell of the sender's board says Turn.
 type Lend struct {
 	Region, Epoch uint64
-	Grant         ID // of the Borrow that it answers
+	Grant         kv.ID // of the Borrow that it answers
 	Cell          uint32
 	Turn          uint64
 	Code          Code
@@ -131,7 +133,7 @@ func ParseSource(b []byte) (Source, error) {
 
 // Ask asks whether a transfer may read what List names.
 type Ask struct {
-	ID, Grant ID
+	ID, Grant kv.ID
 	List      []byte
 }
 
@@ -153,7 +155,7 @@ func ParseAsk(b []byte) (Ask, error) {
 
 // Permit answers an Ask.
 type Permit struct {
-	ID      ID
+	ID      kv.ID
 	Code    Code
 	Message string
 }

@@ -1,13 +1,13 @@
 package mrdn
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 
 	"github.com/zeebo/xxh3"
+
+	"meridian/kv"
 )
 
 // Frames of the link between two agents, in binary. Every one starts with
@@ -61,34 +61,6 @@ const (
 // ErrLinkFrame means that a link frame is malformed; what follows it on the
 // stream cannot be trusted either.
 var ErrLinkFrame = errors.New("mrdn: bad link frame")
-
-// ID names a transfer, an incarnation or a link: 128 random bits.
-type ID [16]byte
-
-func (id ID) String() string { return hex.EncodeToString(id[:]) }
-
-// Compare orders ids.
-func (id ID) Compare(other ID) int { return bytes.Compare(id[:], other[:]) }
-
-// ParseID reads the 32 hex digits that String writes.
-func ParseID(text string) (ID, error) {
-	var id ID
-	raw, err := hex.DecodeString(text)
-	if err != nil || len(raw) != len(id) {
-		return ID{}, fmt.Errorf("mrdn: %q is not an id: want %d hex digits", text, 2*len(id))
-	}
-	copy(id[:], raw)
-	return id, nil
-}
-
-// MarshalText writes id as String does.
-func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
-
-// UnmarshalText reads what MarshalText wrote.
-func (id *ID) UnmarshalText(text []byte) (err error) {
-	*id, err = ParseID(string(text))
-	return err
-}
 
 // ParsePrefix reads the first PrefixSize bytes of a frame.
 func ParsePrefix(b []byte) (LinkFrame, uint32, error) {
@@ -150,7 +122,7 @@ func (w *writer) u8(v uint8)   { w.b = append(w.b, v) }
 func (w *writer) u16(v uint16) { w.b = binary.LittleEndian.AppendUint16(w.b, v) }
 func (w *writer) u32(v uint32) { w.b = binary.LittleEndian.AppendUint32(w.b, v) }
 func (w *writer) u64(v uint64) { w.b = binary.LittleEndian.AppendUint64(w.b, v) }
-func (w *writer) id(v ID)      { w.b = append(w.b, v[:]...) }
+func (w *writer) id(v kv.ID)   { w.b = append(w.b, v[:]...) }
 
 func (w *writer) bytes(v []byte) {
 	w.u32(uint32(len(v)))
@@ -184,7 +156,7 @@ func (r *reader) u8() uint8   { return r.take(1)[0] }
 func (r *reader) u16() uint16 { return binary.LittleEndian.Uint16(r.take(2)) }
 func (r *reader) u32() uint32 { return binary.LittleEndian.Uint32(r.take(4)) }
 func (r *reader) u64() uint64 { return binary.LittleEndian.Uint64(r.take(8)) }
-func (r *reader) id() ID      { return ID(r.take(16)) }
+func (r *reader) id() kv.ID   { return kv.ID(r.take(16)) }
 
 func (r *reader) proof() [32]byte { return [32]byte(r.take(32)) }
 

@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"meridian/kv"
 )
 
-var someID = ID{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+var someID = kv.ID{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 
 // linkFrames is one of each, with the parser that reads it back.
 var linkFrames = []struct {
@@ -20,8 +22,8 @@ var linkFrames = []struct {
 }{
 	{
 		"hello", HelloFrame,
-		Hello{MinVersion: 1, MaxVersion: 2, Capabilities: 3, Agent: "p0", Incarnation: someID, Expect: ID{9}, Link: ID{8}, Stream: 1, Streams: 4}.Append(nil),
-		Hello{MinVersion: 1, MaxVersion: 2, Capabilities: 3, Agent: "p0", Incarnation: someID, Expect: ID{9}, Link: ID{8}, Stream: 1, Streams: 4},
+		Hello{MinVersion: 1, MaxVersion: 2, Capabilities: 3, Agent: "p0", Incarnation: someID, Expect: kv.ID{9}, Link: kv.ID{8}, Stream: 1, Streams: 4}.Append(nil),
+		Hello{MinVersion: 1, MaxVersion: 2, Capabilities: 3, Agent: "p0", Incarnation: someID, Expect: kv.ID{9}, Link: kv.ID{8}, Stream: 1, Streams: 4},
 		func(b []byte) (any, error) { return ParseHello(b) },
 	},
 	{
@@ -58,8 +60,8 @@ var linkFrames = []struct {
 		func(b []byte) (any, error) { return ParseProof(b) },
 	},
 	{
-		"ask", AskFrame, Ask{ID: someID, Grant: ID{9}, List: []byte{4}}.Append(nil),
-		Ask{ID: someID, Grant: ID{9}, List: []byte{4}},
+		"ask", AskFrame, Ask{ID: someID, Grant: kv.ID{9}, List: []byte{4}}.Append(nil),
+		Ask{ID: someID, Grant: kv.ID{9}, List: []byte{4}},
 		func(b []byte) (any, error) { return ParseAsk(b) },
 	},
 	{

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"meridian/agent"
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/transceiver/handoff"
 )
 
@@ -60,9 +60,9 @@ func openAdmin(path string, n *Agent) (*admin, error) {
 }
 
 // explainWith answers with the record of the id in the path.
-func explainWith[T any](find func(mrdn.ID) (T, error)) http.HandlerFunc {
+func explainWith[T any](find func(kv.ID) (T, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		id, err := mrdn.ParseID(r.PathValue("id"))
+		id, err := kv.ParseID(r.PathValue("id"))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
@@ -89,7 +89,7 @@ func (d *admin) close(ctx context.Context) error {
 
 // Explain asks a running agent about one of its transfers. ErrNoRecord means
 // that it has none of that id.
-func Explain(ctx context.Context, stateDir, name string, id mrdn.ID) (agent.Record, error) {
+func Explain(ctx context.Context, stateDir, name string, id kv.ID) (agent.Record, error) {
 	var r agent.Record
 	err := ask(ctx, AdminSocket(stateDir, name), "/transfers/"+id.String(), &r)
 	return r, err
@@ -97,7 +97,7 @@ func Explain(ctx context.Context, stateDir, name string, id mrdn.ID) (agent.Reco
 
 // ExplainHandOff asks a running agent about a hand-off: what it knows of it as
 // the one that gave, the one that took, or both.
-func ExplainHandOff(ctx context.Context, stateDir, name string, id mrdn.ID) ([]handoff.Record, error) {
+func ExplainHandOff(ctx context.Context, stateDir, name string, id kv.ID) ([]handoff.Record, error) {
 	var all []handoff.Record
 	err := ask(ctx, AdminSocket(stateDir, name), "/handoffs/"+id.String(), &all)
 	return all, err

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"meridian/door"
-	"meridian/sidecar"
+	"meridian/doorserver"
 	"meridian/transceiver"
 	"meridian/trust"
 )
@@ -21,7 +21,7 @@ type Door struct {
 
 // openDoor opens the transceiver, and the door whose engines it speaks for.
 func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
-	var relay sidecar.Relay
+	var relay doorserver.Relay
 	var err error
 	n.Transceiver, err = transceiver.Open(ctx, transceiver.Options{
 		Agent: n.Agent, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: relay.Events, Passed: relay.Passed, Logger: o.Logger,
@@ -36,7 +36,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	if socket == "" {
 		socket = door.Socket(o.StateDir, o.Name)
 	}
-	n.Door, err = sidecar.Open(ctx, sidecar.Options{
+	n.Door, err = doorserver.Open(ctx, doorserver.Options{
 		Agent: n.Agent, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket,
 		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Logger: o.Logger,
 	})

@@ -14,8 +14,8 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 	"meridian/trust"
 )
 
@@ -46,7 +46,7 @@ func (p *party) side(t *testing.T, offset, length uint64) agent.Side {
 	return agent.Side{List: list}
 }
 
-func (p *party) grant(t *testing.T, o agent.GrantOptions) mrdn.ID {
+func (p *party) grant(t *testing.T, o agent.GrantOptions) kv.ID {
 	t.Helper()
 	id, err := p.Grant(o)
 	if err != nil {
@@ -56,7 +56,7 @@ func (p *party) grant(t *testing.T, o agent.GrantOptions) mrdn.ID {
 }
 
 // openTo lets a peer read some of the party's region.
-func (p *party) openTo(t *testing.T, peer string) mrdn.ID {
+func (p *party) openTo(t *testing.T, peer string) kv.ID {
 	t.Helper()
 	return p.grant(t, agent.GrantOptions{Peer: peer, Op: fabric.Read, Side: p.side(t, 0, 4096), For: time.Minute})
 }
@@ -83,7 +83,7 @@ func (p *party) scramble(t *testing.T) {
 type access struct {
 	op             fabric.Op
 	offset, length uint64
-	grant          mrdn.ID
+	grant          kv.ID
 }
 
 // ask posts between the same offsets of both regions and returns the
@@ -175,7 +175,7 @@ type refusal struct {
 	want error
 }
 
-func refusals(t *testing.T, far *party, opened agent.GrantOptions, toRead mrdn.ID) []refusal {
+func refusals(t *testing.T, far *party, opened agent.GrantOptions, toRead kv.ID) []refusal {
 	t.Helper()
 	brief, gone, once := opened, opened, opened
 	brief.For, once.Incarnation = time.Nanosecond, agent.NewID()
@@ -185,10 +185,10 @@ func refusals(t *testing.T, far *party, opened agent.GrantOptions, toRead mrdn.I
 	}
 	guessed := toRead
 	guessed[15]++
-	read := func(offset, length uint64, grant mrdn.ID) access { return access{fabric.Read, offset, length, grant} }
+	read := func(offset, length uint64, grant kv.ID) access { return access{fabric.Read, offset, length, grant} }
 	return []refusal{
-		{"no grant", false, read(grantedFrom, grantedSize, mrdn.ID{}), fabric.ErrNoGrant},
-		{"no grant to write", false, access{fabric.Write, grantedFrom, grantedSize, mrdn.ID{}}, fabric.ErrNoGrant},
+		{"no grant", false, read(grantedFrom, grantedSize, kv.ID{}), fabric.ErrNoGrant},
+		{"no grant to write", false, access{fabric.Write, grantedFrom, grantedSize, kv.ID{}}, fabric.ErrNoGrant},
 		{"guessed", false, read(grantedFrom, grantedSize, guessed), fabric.ErrNoGrant},
 		{"another peer", true, read(grantedFrom, grantedSize, toRead), fabric.ErrGrantPeer},
 		{"another incarnation", false, read(grantedFrom, grantedSize, reborn), fabric.ErrGrantPeer},
@@ -216,7 +216,7 @@ func testRefused(t *testing.T, from, far *party, c refusal) {
 	}
 }
 
-func testAllowed(t *testing.T, near, far *party, toRead mrdn.ID) {
+func testAllowed(t *testing.T, near, far *party, toRead kv.ID) {
 	t.Helper()
 	far.scramble(t)
 	for range 2 { // a grant may be used again
@@ -242,7 +242,7 @@ func testAllowed(t *testing.T, near, far *party, toRead mrdn.ID) {
 
 // testFenced: neither what was prepared before a fence nor what was granted
 // before it is of use after it.
-func testFenced(t *testing.T, near, far *party, toRead mrdn.ID) {
+func testFenced(t *testing.T, near, far *party, toRead kv.ID) {
 	t.Helper()
 	peer, err := near.LoadMetadata(far.MetadataBlob())
 	if err != nil {

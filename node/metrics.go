@@ -2,7 +2,7 @@ package node
 
 import (
 	"meridian/agent"
-	"meridian/sidecar"
+	"meridian/doorserver"
 	"meridian/telemetry"
 	"meridian/transceiver"
 )
@@ -62,7 +62,7 @@ func handOffSource(t *transceiver.Transceiver) telemetry.Source {
 }
 
 // doorSource hands the engine door's numbers to telemetry.
-func doorSource(d *sidecar.Sidecar) telemetry.Source {
+func doorSource(d *doorserver.Server) telemetry.Source {
 	return func(s *telemetry.Sink) {
 		m := d.Metrics()
 		s.Value("meridian_door_connections", float64(m.Connections))

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"meridian/agent"
+	"meridian/doorserver"
 	"meridian/fabric"
 	"meridian/meta"
-	"meridian/sidecar"
 	"meridian/telemetry"
 	"meridian/transceiver"
 )
@@ -74,7 +74,7 @@ type Agent struct {
 	// Transceiver hands requests' caches over for engines of this process.
 	Transceiver *transceiver.Transceiver
 	// Door is where engines of other processes come in; nil if they do not.
-	Door *sidecar.Sidecar
+	Door *doorserver.Server
 
 	proof     proof
 	telemetry *telemetry.Telemetry

@@ -20,8 +20,8 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 	"meridian/telemetry"
 	"meridian/trust"
 )
@@ -47,7 +47,7 @@ func open(t *testing.T, o AgentOptions) *Agent {
 }
 
 // loop moves a few bytes from the agent to itself.
-func loop(t *testing.T, n *Agent) mrdn.ID {
+func loop(t *testing.T, n *Agent) kv.ID {
 	t.Helper()
 	arena, err := mem.NewArena(mem.ArenaOptions{Name: "node", SizeBytes: 8192, NUMANode: -1})
 	if err != nil {

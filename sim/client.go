@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"meridian/agent"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // client is whoever uses an agent: it knows some peers, perhaps not as they are
@@ -188,7 +188,7 @@ func (p *process) cancelSome() {
 }
 
 // processOf finds who has, or had, an incarnation.
-func (w *world) processOf(incarnation mrdn.ID) *process { return w.processes[incarnation] }
+func (w *world) processOf(incarnation kv.ID) *process { return w.processes[incarnation] }
 
 // releaseAll gives up whatever the client holds of its agent.
 func (p *process) releaseAll() {

@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"slices"
 
-	"meridian/fabric/ends"
+	"meridian/fabric/link"
 )
 
 // connection is one life of a link: its streams and both its ends.
 type connection struct {
 	serial    int
-	link      *link
+	link      *peerLink
 	near, far *rail
-	poster    *ends.Poster
-	server    *ends.Server
+	poster    *link.Poster
+	server    *link.Server
 	nearSide  []*stream
 	farSide   []*stream
 	nearLost  bool
@@ -23,11 +23,11 @@ type connection struct {
 }
 
 // connect makes the streams of a link.
-func connect(l *link, far *rail) *connection {
+func connect(l *peerLink, far *rail) *connection {
 	near, w := l.rail, l.rail.process.world
 	c := &connection{serial: len(w.connections) + 1, link: l, near: near, far: far}
 	w.connections = append(w.connections, c)
-	c.poster = ends.NewPoster(ends.PosterOptions{
+	c.poster = link.NewPoster(link.PosterOptions{
 		Regions: &near.regions, Clock: near.process.clock, MaxTransfers: w.swarm.transfers,
 		OnLost: func(err error) {
 			c.nearLost = true
@@ -35,7 +35,7 @@ func connect(l *link, far *rail) *connection {
 			l.drop(c, err)
 		},
 	})
-	c.server = ends.NewServer(ends.ServerOptions{
+	c.server = link.NewServer(link.ServerOptions{
 		Peer: near.self.Name, Incarnation: near.self.Incarnation, Regions: &far.regions, Guard: far.self.Guard,
 		Events: witness{far.self.Events, far.process}, MaxTransfers: w.swarm.transfers, Remember: w.swarm.remember,
 		OnLost: func(err error) {

@@ -8,12 +8,12 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // grant is what the world knows of a grant.
 type grant struct {
-	id      mrdn.ID
+	id      kv.ID
 	owner   *process
 	flaw    error // why it never opens all of what it is used for
 	opens   []piece
@@ -60,7 +60,7 @@ func (p *process) grantFor(owner *process, op fabric.Op, pieces []piece, flaw er
 	}
 	if owner == nil || errors.Is(flaw, fabric.ErrNoGrant) {
 		if w.work.IntN(2) == 0 {
-			none.id = mrdn.ID{}
+			none.id = kv.ID{}
 		}
 		return none
 	}
@@ -85,7 +85,7 @@ func (p *process) grantFor(owner *process, op fabric.Op, pieces []piece, flaw er
 		g.until = w.now + o.For
 	}
 	if flaw == nil && w.work.IntN(2) == 0 {
-		o.Incarnation = mrdn.ID{}
+		o.Incarnation = kv.ID{}
 	}
 	list, err := owner.agent.Local(describeLocally(pieces))
 	if err != nil {

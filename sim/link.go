@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/fabric/ends"
-	"meridian/mrdn"
+	"meridian/fabric/link"
+	"meridian/kv"
 )
 
-// link is what an agent holds: it connects when it must, and connects again when
+// peerLink is what an agent holds: it connects when it must, and connects again when
 // the connection was lost.
-type link struct {
+type peerLink struct {
 	rail    *rail
 	peer    fabric.Peer
 	current *connection
@@ -23,9 +23,9 @@ type link struct {
 }
 
 // Peer is who is at the other end.
-func (l *link) Peer() fabric.Peer { return l.peer }
+func (l *peerLink) Peer() fabric.Peer { return l.peer }
 
-func (l *link) connected() (*connection, error) {
+func (l *peerLink) connected() (*connection, error) {
 	switch {
 	case l.closed || l.rail.closed:
 		return nil, l.error("connect", fabric.ErrClosed)
@@ -38,7 +38,7 @@ func (l *link) connected() (*connection, error) {
 	if err != nil {
 		return nil, l.error("connect", err)
 	}
-	if answers := peer.self.Incarnation; l.peer.Incarnation != (mrdn.ID{}) && l.peer.Incarnation != answers {
+	if answers := peer.self.Incarnation; l.peer.Incarnation != (kv.ID{}) && l.peer.Incarnation != answers {
 		l.fatal = fmt.Errorf("%w: expected %s, this is %s", fabric.ErrStalePeer, l.peer.Incarnation, answers)
 		return nil, l.error("connect", l.fatal)
 	}
@@ -46,13 +46,13 @@ func (l *link) connected() (*connection, error) {
 	return l.current, nil
 }
 
-func (l *link) error(op string, err error) error {
+func (l *peerLink) error(op string, err error) error {
 	return &fabric.Error{Op: op, Peer: l.peer.Name, Err: err}
 }
 
 // Prepare checks a request and cuts it into parts.
-func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
-	cutter := ends.Cutter{Streams: l.rail.process.world.swarm.streams, WholePart: l.rail.process.world.swarm.wholePart}
+func (l *peerLink) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
+	cutter := link.Cutter{Streams: l.rail.process.world.swarm.streams, WholePart: l.rail.process.world.swarm.wholePart}
 	p, err := cutter.Prepare(&l.rail.regions, op, local, remote)
 	if err != nil {
 		return nil, l.error("prepare", err)
@@ -61,7 +61,7 @@ func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepare
 }
 
 // Post starts a prepared request.
-func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {
+func (l *peerLink) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {
 	c, err := l.connected()
 	if err != nil {
 		return nil, err
@@ -74,8 +74,8 @@ func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOption
 	return t, nil
 }
 
-// Notify delivers payload by itself. It is ends.Poster.Notify on a fiber.
-func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
+// Notify delivers payload by itself. It is link.Poster.Notify on a fiber.
+func (l *peerLink) Notify(ctx context.Context, id kv.ID, payload []byte) error {
 	c, err := l.connected()
 	if err != nil {
 		return err
@@ -112,20 +112,20 @@ func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
 }
 
 // Estimate is of no use in a world without real time.
-func (l *link) Estimate(fabric.Op, uint64, uint64) time.Duration { return time.Millisecond }
+func (l *peerLink) Estimate(fabric.Op, uint64, uint64) time.Duration { return time.Millisecond }
 
 // Close ends the link.
-func (l *link) Close(context.Context) error {
+func (l *peerLink) Close(context.Context) error {
 	l.closed = true
 	if l.current != nil {
 		l.current.poster.Lost(fabric.ErrClosed)
 	}
-	l.rail.links = slices.DeleteFunc(l.rail.links, func(other *link) bool { return other == l })
+	l.rail.links = slices.DeleteFunc(l.rail.links, func(other *peerLink) bool { return other == l })
 	return nil
 }
 
 // drop forgets a connection that was lost.
-func (l *link) drop(c *connection, err error) {
+func (l *peerLink) drop(c *connection, err error) {
 	if l.current != c {
 		return
 	}

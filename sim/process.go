@@ -9,8 +9,8 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/meta"
-	"meridian/mrdn"
 )
 
 // host is a machine: a name, under which one process lives after the other.
@@ -135,7 +135,7 @@ func (p *process) look() {
 }
 
 // incarnation is this start of the agent.
-func (p *process) incarnation() mrdn.ID { return p.agent.Incarnation() }
+func (p *process) incarnation() kv.ID { return p.agent.Incarnation() }
 
 // crash ends the process without a word. Its memory is gone at once; its peers
 // hear of it from its kernel, or, when the whole machine stopped, from nobody.

@@ -7,8 +7,8 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // rail is a fabric of the world: one of the ways an agent can move bytes. It does
@@ -18,7 +18,7 @@ type rail struct {
 	number   int
 	self     agent.Self
 	regions  fabric.Regions
-	links    []*link
+	links    []*peerLink
 	services []*connection
 	closed   bool
 }
@@ -60,7 +60,7 @@ func (r *rail) Deregister(_ context.Context, id uint64) error {
 }
 
 // Revoke stops everything that runs under a grant.
-func (r *rail) Revoke(_ context.Context, grant mrdn.ID) error {
+func (r *rail) Revoke(_ context.Context, grant kv.ID) error {
 	for _, c := range slices.Clone(r.services) {
 		c.server.Revoke(grant, fabric.ErrGrantRevoked)
 	}
@@ -75,7 +75,7 @@ func (r *rail) Connect(_ context.Context, p fabric.Peer) (fabric.Link, error) {
 	if r.closed {
 		return nil, fabric.ErrClosed
 	}
-	l := &link{rail: r, peer: p}
+	l := &peerLink{rail: r, peer: p}
 	if _, err := l.connected(); err != nil {
 		return nil, err
 	}

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"io"
 
-	"meridian/fabric/ends"
+	"meridian/checksum"
+	"meridian/fabric/link"
 	"meridian/mrdn"
 )
 
 // Expect makes the stream ready for the bytes of a part.
-func (s *stream) Expect(p *ends.Inbound) {
+func (s *stream) Expect(p *link.Inbound) {
 	if s.closed {
 		p.Release()
 		return
@@ -117,12 +118,12 @@ func (s *stream) endChunk(sum uint64) {
 }
 
 // digests keeps checksums in the making, which are large, for the next chunk.
-type digests []*ends.Digest
+type digests []*checksum.Digest
 
-func (d *digests) take() *ends.Digest {
+func (d *digests) take() *checksum.Digest {
 	n := len(*d)
 	if n == 0 {
-		return new(ends.Digest)
+		return new(checksum.Digest)
 	}
 	first := (*d)[n-1]
 	*d = (*d)[:n-1]
@@ -130,4 +131,4 @@ func (d *digests) take() *ends.Digest {
 	return first
 }
 
-func (d *digests) give(digest *ends.Digest) { *d = append(*d, digest) }
+func (d *digests) give(digest *checksum.Digest) { *d = append(*d, digest) }

@@ -4,7 +4,7 @@
 // goes wrong can be watched again.
 //
 //	           ┌──────────────── world: one queue of events, one clock ───────────────┐
-//	client ──► agent.Agent ──► Fabric ─► ends.Poster ═ stream ═ pipe ═ stream ═ ends.Server
+//	client ──► agent.Agent ──► Fabric ─► link.Poster ═ stream ═ pipe ═ stream ═ link.Server
 //	(random     (the product)  (made up)  (the product)      (made up)           (the product)
 //	 work)          │                                            ▲                    │
 //	             meta.Directory over a store that is made up   faults               memory

@@ -3,7 +3,9 @@ package sim
 import (
 	"time"
 
-	"meridian/fabric/ends"
+	"meridian/checksum"
+	"meridian/fabric/link"
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
@@ -15,7 +17,7 @@ type stream struct {
 	process    *process
 	rail       *rail
 	connection *connection
-	end        ends.End
+	end        link.End
 	out        *pipe
 	closed     bool
 
@@ -24,23 +26,23 @@ type stream struct {
 	active  *sending
 	left    uint64 // bytes of the active chunk that have not left
 	private []byte // the rest of the chunk, once its part is to be quiet
-	sent    *ends.Digest
+	sent    *checksum.Digest
 	pumping bool
 	pump    func()
 
-	inbounds []*ends.Inbound
-	arriving *ends.Inbound // nil: nobody wants the chunk
+	inbounds []*link.Inbound
+	arriving *link.Inbound // nil: nobody wants the chunk
 	awaited  uint64        // bytes of the arriving chunk that are due
 	chunk    uint32
-	received *ends.Digest
+	received *checksum.Digest
 	heard    time.Duration
 }
 
-var _ ends.Stream = (*stream)(nil)
+var _ link.Stream = (*stream)(nil)
 
 // sending is a part whose bytes leave.
 type sending struct {
-	*ends.Outbound
+	*link.Outbound
 	started, stopped bool
 }
 
@@ -57,7 +59,7 @@ func (s *stream) Send(frame []byte) {
 }
 
 // Post queues a part, or takes a small one's bytes at once.
-func (s *stream) Post(p *ends.Outbound) (sent bool, err error) {
+func (s *stream) Post(p *link.Outbound) (sent bool, err error) {
 	w := s.world
 	if s.closed {
 		p.Release()
@@ -73,14 +75,14 @@ func (s *stream) Post(p *ends.Outbound) (sent bool, err error) {
 	return false, nil
 }
 
-func (s *stream) postSmall(p *ends.Outbound) {
+func (s *stream) postSmall(p *link.Outbound) {
 	if len(p.Begin) > 0 {
 		s.queue = append(s.queue, packet{kind: framePacket, bytes: p.Begin})
 	}
 	if size := p.Walk.Left(); size > 0 {
 		payload := make([]byte, size)
 		s.take(p, payload)
-		sum := ends.Checksum(payload)
+		sum := checksum.Of(payload)
 		s.corrupt(p.ID, payload)
 		s.queue = append(s.queue, packet{kind: chunkPacket, handle: p.Handle, length: uint32(size)},
 			packet{kind: piecePacket, bytes: payload}, packet{kind: sumPacket, sum: sum})
@@ -178,7 +180,7 @@ func (s *stream) sendPiece() {
 }
 
 // take copies the next bytes of a part out of its memory.
-func (s *stream) take(p *ends.Outbound, b []byte) {
+func (s *stream) take(p *link.Outbound, b []byte) {
 	for len(b) > 0 {
 		cut := p.Walk.Next(uint64(len(b)))
 		section := p.Bound.Section(cut.Part)
@@ -191,7 +193,7 @@ func (s *stream) take(p *ends.Outbound, b []byte) {
 }
 
 // corrupt may change a byte that is about to travel.
-func (s *stream) corrupt(id mrdn.ID, b []byte) {
+func (s *stream) corrupt(id kv.ID, b []byte) {
 	if w := s.world; w.swarm.faults[Corrupt] && !w.calm && chance(w.mischief, 0.01) {
 		b[w.mischief.IntN(len(b))] ^= 1 << w.mischief.IntN(8)
 		w.tally.Faults[Corrupt]++
@@ -201,7 +203,7 @@ func (s *stream) corrupt(id mrdn.ID, b []byte) {
 }
 
 // Quiet stops every part that match selects, in both directions.
-func (s *stream) Quiet(match func(ends.Part) bool) {
+func (s *stream) Quiet(match func(link.Part) bool) {
 	kept := s.parts[:0]
 	for _, p := range s.parts {
 		if match(p.Part) {

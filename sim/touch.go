@@ -2,12 +2,12 @@ package sim
 
 import (
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // taken is told of every byte before it is read from a source.
-func (w *world) taken(by *process, id mrdn.ID, section *mem.Section, cut fabric.Cut) {
+func (w *world) taken(by *process, id kv.ID, section *mem.Section, cut fabric.Cut) {
 	if by.dead {
 		return
 	}
@@ -18,7 +18,7 @@ func (w *world) taken(by *process, id mrdn.ID, section *mem.Section, cut fabric.
 }
 
 // placed is told of every byte before it is written to a destination.
-func (w *world) placed(by *process, id mrdn.ID, section *mem.Section, cut fabric.Cut) {
+func (w *world) placed(by *process, id kv.ID, section *mem.Section, cut fabric.Cut) {
 	if by.dead {
 		return
 	}

@@ -9,13 +9,13 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // transfer is what the world knows of a posted transfer, and what it promises.
 type transfer struct {
 	serial   int
-	id       mrdn.ID
+	id       kv.ID
 	op       fabric.Op
 	from, to *process // who posts, and the process it is meant for
 	// source and destination say the same number of bytes.
@@ -96,7 +96,7 @@ func find(pieces []piece, r *region, cut fabric.Cut) (first *piece) {
 }
 
 // carriedBy is told when a transfer is handed to a connection.
-func (w *world) carriedBy(id mrdn.ID, c *connection) {
+func (w *world) carriedBy(id kv.ID, c *connection) {
 	if t := w.transfers[id]; t != nil {
 		w.note(t.from, t, "goes on connection %d", c.serial)
 		t.carrier = c

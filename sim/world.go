@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // world is everything there is in one run.
@@ -27,12 +27,12 @@ type world struct {
 	fiber  *fiber // the coroutine that runs, if one does
 
 	hosts         []*host
-	processes     map[mrdn.ID]*process
+	processes     map[kv.ID]*process
 	connections   []*connection
 	store         *store // nil in a world without a directory
 	network       network
 	sections      map[*mem.Section]*region
-	transfers     map[mrdn.ID]*transfer
+	transfers     map[kv.ID]*transfer
 	posted        []*transfer
 	notices       []*notice
 	calm          bool // no more faults
@@ -50,8 +50,8 @@ func newWorld(s *stage, o Options) *world {
 		work:      rand.New(rand.NewPCG(o.Seed, 1)),
 		road:      rand.New(rand.NewPCG(o.Seed, 2)),
 		mischief:  rand.New(rand.NewPCG(o.Seed, 3)),
-		processes: make(map[mrdn.ID]*process),
-		sections:  make(map[*mem.Section]*region), transfers: make(map[mrdn.ID]*transfer),
+		processes: make(map[kv.ID]*process),
+		sections:  make(map[*mem.Section]*region), transfers: make(map[kv.ID]*transfer),
 	}
 	w.swarm = drawSwarm(rand.New(rand.NewPCG(o.Seed, 4)), o.Faults)
 	w.tally.Worlds = 1
@@ -215,7 +215,7 @@ func between(r *rand.Rand, low, high time.Duration) time.Duration {
 func one[T any](r *rand.Rand, all []T) T { return all[r.IntN(len(all))] }
 
 // id draws an id.
-func drawID(r *rand.Rand) (id mrdn.ID) {
+func drawID(r *rand.Rand) (id kv.ID) {
 	for i := 0; i < len(id); i += 8 {
 		v := r.Uint64()
 		for j := range 8 {

@@ -1,6 +1,6 @@
 # What a machine may lack, for scripts to source in the root of the tree;
-# internal/need is the same for tests.
-components=internal/need/components.txt
+# internal/require is the same for tests.
+components=internal/require/components.txt
 demanded=${MERIDIAN_REQUIRE:-}
 demanded=${demanded//,/ }
 

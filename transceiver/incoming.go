@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/mrdn"
 	"meridian/reshard"
 	"meridian/transceiver/handoff"
 )
@@ -30,7 +29,7 @@ type Accept struct {
 
 // Incoming is a cache on its way.
 type Incoming struct {
-	Transfer mrdn.ID
+	Transfer kv.ID
 
 	transceiver *Transceiver
 	engine      string
@@ -57,7 +56,7 @@ func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
 			return nil
 		}
 		accept.Deadline = now + handoff.Instant(patience/time.Microsecond)
-		var id mrdn.ID
+		var id kv.ID
 		if id, effects, err = t.taker.Accept(now, accept); err != nil {
 			t.metrics.Refused++
 			return effects
@@ -75,7 +74,7 @@ func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
 // Redeem writes the ticket of an offer that was promised to this agent's engine,
 // whose own request is of the content. An agent has the key of every home's
 // tickets; one that is of another content than the offer is refused by the home.
-func (t *Transceiver) Redeem(transfer mrdn.ID, home handoff.Member, own handoff.Content) []byte {
+func (t *Transceiver) Redeem(transfer kv.ID, home handoff.Member, own handoff.Content) []byte {
 	return handoff.Redeemed(transfer, home, own, t.options.TicketKey).Seal(t.options.TicketKey)
 }
 
@@ -119,7 +118,7 @@ func (in *Incoming) Cancel(ctx context.Context) error {
 }
 
 // Cancel ends a hand-off that this agent's engine accepted, or will.
-func (t *Transceiver) Cancel(transfer mrdn.ID) {
+func (t *Transceiver) Cancel(transfer kv.ID) {
 	t.step(func(now handoff.Instant) []handoff.Effect { return t.taker.Cancel(now, transfer) })
 }
 

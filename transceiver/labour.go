@@ -10,7 +10,7 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/reshard"
 	"meridian/transceiver/handoff"
 )
@@ -24,7 +24,7 @@ type labour struct {
 	work sync.WaitGroup
 	// The rest is under the transceiver's mu.
 	closed  bool
-	grants  []mrdn.ID
+	grants  []kv.ID
 	regions []uint64 // that they open some of
 }
 
@@ -132,10 +132,10 @@ func (t *Transceiver) grantFlows(l *labour, o *handoff.Order, own map[int]handof
 	return openings, nil
 }
 
-func (t *Transceiver) grantFlow(l *labour, o *handoff.Order, plan *reshard.Plan, f handoff.Flow, own map[int]handoff.Memory) (mrdn.ID, error) {
+func (t *Transceiver) grantFlow(l *labour, o *handoff.Order, plan *reshard.Plan, f handoff.Flow, own map[int]handoff.Memory) (kv.ID, error) {
 	flow, err := flowOf(plan, f)
 	if err != nil {
-		return mrdn.ID{}, err
+		return kv.ID{}, err
 	}
 	list, op := fabric.List(nil), fabric.Read
 	if o.As == handoff.Source {
@@ -145,14 +145,14 @@ func (t *Transceiver) grantFlow(l *labour, o *handoff.Order, plan *reshard.Plan,
 		list, err = oneSide(flow, own[f.Dst], o.As)
 	}
 	if err != nil {
-		return mrdn.ID{}, err
+		return kv.ID{}, err
 	}
 	peer := o.Other(f).Agent
 	id, err := t.options.Agent.GrantSpans(agent.GrantOptions{
 		Peer: peer.Name, Incarnation: peer.Incarnation, Op: op, For: time.Duration(o.RemainingMs+grantSlackMs) * time.Millisecond,
 	}, list)
 	if err != nil {
-		return mrdn.ID{}, err
+		return kv.ID{}, err
 	}
 	g := &opening{}
 	g.ctx, g.revoke = context.WithCancel(t.life)
@@ -229,7 +229,7 @@ func (t *Transceiver) beginQuiet(e handoff.Quiet) (do func()) {
 // revoke returns when nothing under a grant touches memory here. That takes local
 // work only; where it fails all the same, the regions are fenced: their engine
 // must register them anew, but its blocks are safe.
-func (t *Transceiver) revoke(id mrdn.ID, regions []uint64) {
+func (t *Transceiver) revoke(id kv.ID, regions []uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
 	defer cancel()
 	err := t.options.Agent.Revoke(ctx, id)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/reshard"
 	"meridian/transceiver/handoff"
 )
@@ -12,7 +12,7 @@ import (
 // Offer is a prefill engine's: this request's cache may be taken.
 type Offer struct {
 	// Transfer is the request's id; a new one for every request.
-	Transfer mrdn.ID
+	Transfer kv.ID
 	Engine   string
 	// Content is what the cache is of.
 	Content handoff.Content
@@ -37,7 +37,7 @@ func (t *Transceiver) offerOf(o *Offer) handoff.Offer {
 
 // Outgoing is an offer that stands.
 type Outgoing struct {
-	Transfer mrdn.ID
+	Transfer kv.ID
 	// Ticket is for the decode engine.
 	Ticket []byte
 
@@ -92,7 +92,7 @@ func (o *Outgoing) Computed(layers int) {
 func (o *Outgoing) Withdraw() { o.transceiver.Withdraw(o.Transfer) }
 
 // Withdraw takes an offer back, also one that has not come yet.
-func (t *Transceiver) Withdraw(transfer mrdn.ID) {
+func (t *Transceiver) Withdraw(transfer kv.ID) {
 	t.step(func(now handoff.Instant) []handoff.Effect { return t.holder.Withdraw(now, transfer) })
 }
 

@@ -3,7 +3,7 @@ package transceiver
 import (
 	"fmt"
 
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/transceiver/handoff"
 )
 
@@ -35,7 +35,7 @@ func (t *Transceiver) Records() []handoff.Record {
 
 // Explain finds what is kept of a hand-off: one record for each side of it that
 // this agent was home of.
-func (t *Transceiver) Explain(transfer mrdn.ID) ([]handoff.Record, error) {
+func (t *Transceiver) Explain(transfer kv.ID) ([]handoff.Record, error) {
 	var found []handoff.Record
 	for _, r := range t.Records() {
 		if r.Transfer == transfer {

@@ -25,7 +25,7 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/reshard"
 	"meridian/transceiver/handoff"
 )
@@ -102,10 +102,10 @@ type Transceiver struct {
 	taker    *handoff.Taker
 	hand     *handoff.Hand
 	engines  map[string]*ranks
-	outgoing map[mrdn.ID]*Outgoing
-	incoming map[mrdn.ID]*Incoming
+	outgoing map[kv.ID]*Outgoing
+	incoming map[kv.ID]*Incoming
 	stints   map[handoff.Stint]*labour
-	grants   map[mrdn.ID]*opening
+	grants   map[kv.ID]*opening
 	records  *ring
 	metrics  Metrics
 	disarm   func() bool
@@ -133,8 +133,8 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 	}
 	t := &Transceiver{
 		options: o, self: handoff.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
-		engines: make(map[string]*ranks), outgoing: make(map[mrdn.ID]*Outgoing), incoming: make(map[mrdn.ID]*Incoming),
-		stints: make(map[handoff.Stint]*labour), grants: make(map[mrdn.ID]*opening), records: newRing(o.Records),
+		engines: make(map[string]*ranks), outgoing: make(map[kv.ID]*Outgoing), incoming: make(map[kv.ID]*Incoming),
+		stints: make(map[handoff.Stint]*labour), grants: make(map[kv.ID]*opening), records: newRing(o.Records),
 		hand: handoff.NewHand(o.Pace), planner: planner{shapes: reshard.NewShapes(64)}, alarm: handoff.Never,
 	}
 	// The first instant is not zero, which means never.
@@ -220,7 +220,7 @@ func (t *Transceiver) advance(event func(now handoff.Instant) []handoff.Effect) 
 }
 
 // hear hands a message to the machine that it is for. mu is held.
-func (t *Transceiver) hear(now handoff.Instant, from handoff.Member, transfer mrdn.ID, m handoff.Message) []handoff.Effect {
+func (t *Transceiver) hear(now handoff.Instant, from handoff.Member, transfer kv.ID, m handoff.Message) []handoff.Effect {
 	if o, is := m.(*handoff.Order); is {
 		return t.hand.Hear(now, from, transfer, o)
 	}

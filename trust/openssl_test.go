@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/internal/need"
+	"meridian/internal/require"
 )
 
 // openssl runs the program and returns what it printed.
 func openssl(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), need.Program(t, "openssl"), args...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), require.Program(t, "openssl"), args...).CombinedOutput()
 	return string(out), err
 }
 
@@ -52,7 +52,7 @@ func TestOpenSSLVerifiesWhatWasIssued(t *testing.T) {
 
 // Another library on the other side: it is welcomed by name, and TLS 1.2 is not.
 func TestOpenSSLShakesHands(t *testing.T) {
-	need.Program(t, "openssl")
+	require.Program(t, "openssl")
 	ca := newAuthority(t)
 	a := opened(t, Options{Files: issued(t, ca, Request{Name: "a", Hosts: []string{"127.0.0.1"}})})
 	files := issued(t, ca, Request{Name: "b"})

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/internal/need"
+	"meridian/internal/require"
 	"meridian/kv"
 )
 
@@ -21,7 +21,7 @@ func cxxCompiler(t *testing.T) string {
 			return path
 		}
 	}
-	need.Skip(t, "c++", "no C++ compiler on PATH")
+	require.Skip(t, "c++", "no C++ compiler on PATH")
 	return ""
 }
 

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"meridian/agent"
+	"meridian/kv"
 	"meridian/ledger"
-	"meridian/mrdn"
 	"meridian/node"
 	"meridian/transceiver/handoff"
 )
@@ -51,7 +51,7 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	if c.ID == "" {
 		return c.list(ctx, std, cell.State, names)
 	}
-	id, err := mrdn.ParseID(c.ID)
+	id, err := kv.ParseID(c.ID)
 	if err != nil {
 		return invalid("`meridian explain` without an id lists them", "%w", err)
 	}
@@ -70,7 +70,7 @@ type explanation struct {
 	err      error // why there is nothing
 }
 
-func (e *explanation) of(ctx context.Context, id mrdn.ID) *explanation {
+func (e *explanation) of(ctx context.Context, id kv.ID) *explanation {
 	var err error
 	if e.request, err = ledger.FindIn(e.dir, id.String()); err != nil && !errors.Is(err, ledger.ErrNoRecord) {
 		e.err = err
@@ -78,7 +78,7 @@ func (e *explanation) of(ctx context.Context, id mrdn.ID) *explanation {
 	}
 	if e.request != nil {
 		for _, text := range e.request.Transfers() {
-			if transfer, err := mrdn.ParseID(text); err == nil {
+			if transfer, err := kv.ParseID(text); err == nil {
 				e.handOff(ctx, transfer)
 			}
 		}
@@ -107,7 +107,7 @@ func noAgent(dir string) error {
 }
 
 // handOff asks every agent: each tells its own part.
-func (e *explanation) handOff(ctx context.Context, id mrdn.ID) {
+func (e *explanation) handOff(ctx context.Context, id kv.ID) {
 	for _, name := range e.agents {
 		if known, err := node.ExplainHandOff(ctx, e.dir, name, id); err == nil {
 			e.handOffs = append(e.handOffs, known...)

@@ -14,9 +14,9 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/meta"
-	"meridian/mrdn"
 	"meridian/node"
 	"meridian/trust"
 )
@@ -165,10 +165,10 @@ func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os
 const parcelGrant = 24 * time.Hour
 
 // openFor lets one peer read a region.
-func openFor(n *node.Agent, peer *agent.Peer, region agent.RegionInfo) (mrdn.ID, error) {
+func openFor(n *node.Agent, peer *agent.Peer, region agent.RegionInfo) (kv.ID, error) {
 	all, err := n.Local([]agent.Descriptor{{Address: region.Address, Length: region.Length, Device: region.Device}})
 	if err != nil {
-		return mrdn.ID{}, err
+		return kv.ID{}, err
 	}
 	return n.Grant(agent.GrantOptions{
 		Peer: peer.Name, Incarnation: peer.Incarnation, Op: fabric.Read, Side: agent.Side{List: all}, For: parcelGrant,
@@ -304,7 +304,7 @@ func (c *recvCommand) take(ctx context.Context, std *stdio, n *node.Agent, peer 
 
 // read brings the file over, window by window.
 func (c *recvCommand) read(ctx context.Context, std *stdio, n *node.Agent, peer *agent.Peer, p parcel, region agent.RegionInfo) error {
-	grant, err := mrdn.ParseID(p.Grant)
+	grant, err := kv.ParseID(p.Grant)
 	if err != nil {
 		return fmt.Errorf("the offer opens nothing: %w", err)
 	}
@@ -332,7 +332,7 @@ func (c *recvCommand) read(ctx context.Context, std *stdio, n *node.Agent, peer 
 	return nil
 }
 
-func (c *recvCommand) window(ctx context.Context, n *node.Agent, grant mrdn.ID, local, remote agent.Side) error {
+func (c *recvCommand) window(ctx context.Context, n *node.Agent, grant kv.ID, local, remote agent.Side) error {
 	ctx, cancel := context.WithTimeout(ctx, parcelPatience)
 	defer cancel()
 	r, err := n.Prepare(fabric.Read, local, remote)

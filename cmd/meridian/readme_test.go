@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/internal/need"
+	"meridian/internal/require"
 )
 
 // plainEnvironment is the environment without settings of whoever runs the tests.
@@ -20,7 +20,7 @@ func plainEnvironment() []string {
 // TestReadmeTour types what the README's console blocks show, in order, and
 // demands what they promise. "…" stands for anything to the end of the line.
 func TestReadmeTour(t *testing.T) {
-	bash := need.Program(t, "bash")
+	bash := require.Program(t, "bash")
 	repository, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)

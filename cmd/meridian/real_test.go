@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/internal/need"
+	"meridian/internal/require"
 )
 
 // TestRealShells loads the completion scripts into real shells and asks them,
@@ -40,7 +40,7 @@ func TestRealShells(t *testing.T) {
 		{"fish", fish + "complete -C 'meridian frame encode --tier=thi'", flagged},
 	} {
 		t.Run(c.shell, func(t *testing.T) {
-			command := exec.Command(need.Program(t, c.shell), "-c", c.script)
+			command := exec.Command(require.Program(t, c.shell), "-c", c.script)
 			command.Env = append(plainEnvironment(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+t.TempDir())
 			out, err := command.CombinedOutput()
 			got := strings.Fields(string(out))

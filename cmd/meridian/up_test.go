@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"meridian/cell"
-	"meridian/internal/need"
+	"meridian/internal/require"
 )
 
 // program is bin/meridian as `make test` names it, else built here: a cell of
@@ -257,7 +257,7 @@ echo '{"vllm": true, "version": "0.32.0", "connector": true}'`,
 // What `up` prints works as it stands: with a certificate of a private CA,
 // which is not for the address, and a key that is in a file only.
 func TestCellWithCertificateAndKey(t *testing.T) {
-	bash := need.Program(t, "bash")
+	bash := require.Program(t, "bash")
 	s := newShell(t)
 	authority := &shell{t: t, program: s.program, state: filepath.Join(t.TempDir(), "authority")}
 	authority.typed(exitOK, "", "cert", "init")

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/internal/need"
+	"meridian/internal/require"
 )
 
 // TestRealTransformers has Hugging Face transformers compute anew: what is
@@ -24,7 +24,7 @@ func TestRealTransformers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(python), "../installed")); err != nil {
-		need.Skip(t, "vllm", "transformers comes with it; to have it: make vllm")
+		require.Skip(t, "vllm", "transformers comes with it; to have it: make vllm")
 	}
 	fresh := t.TempDir()
 	script := exec.CommandContext(t.Context(), python, "testdata/make_golden.py", fresh)

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 var crowdPlays = []play{
@@ -20,7 +20,7 @@ var crowdPlays = []play{
 func playCrowd(s *stage) {
 	const posters, each, size = 8, 8, 64 << 10
 	near, far := s.memory(s.near, posters*each*size), s.memory(s.far, posters*each*size)
-	all, ids := make([]*posted, posters*each), make([]mrdn.ID, posters*each)
+	all, ids := make([]*posted, posters*each), make([]kv.ID, posters*each)
 	for i := range all {
 		at := uint64(i) * size
 		op := s.ops()[i%len(s.ops())]
@@ -50,7 +50,7 @@ func playCrowd(s *stage) {
 }
 
 // postInto may be called from any goroutine.
-func (s *stage) postInto(t *posted, id mrdn.ID) {
+func (s *stage) postInto(t *posted, id kv.ID) {
 	prepared, err := s.link.Prepare(t.plan.op, t.plan.near.list(s), t.plan.far.list(s))
 	if err == nil {
 		defer prepared.Release()

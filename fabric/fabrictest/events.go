@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // events is where a fabric under test tells what happened.
@@ -74,7 +74,7 @@ func (e *events) onNotified(hear func(fabric.Notification) error) {
 }
 
 // of lists what came for one transfer, in order.
-func (e *events) of(id mrdn.ID) []fabric.Notification {
+func (e *events) of(id kv.ID) []fabric.Notification {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(e.notified), func(n fabric.Notification) bool { return n.Transfer != id })

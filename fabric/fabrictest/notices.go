@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 var noticePlays = []play{
@@ -28,7 +28,7 @@ func (p *posted) placed() {
 }
 
 // delivered demands one notification of a transfer, and what it says.
-func (s *stage) delivered(id mrdn.ID, payload []byte) {
+func (s *stage) delivered(id kv.ID, payload []byte) {
 	s.Helper()
 	got := s.far.events.of(id)
 	if len(got) != 1 {

@@ -6,8 +6,8 @@ import (
 	"math"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 var refusalPlays = []play{
@@ -219,7 +219,7 @@ func playWhoAnswers(s *stage) {
 		s.Errorf("the link's peer is %s %s, want %s %s", got.Name, got.Incarnation, s.far.self.Name, s.far.self.Incarnation)
 	}
 	stale := s.far.self
-	stale.Incarnation = mrdn.ID{1, 2, 3}
+	stale.Incarnation = kv.ID{1, 2, 3}
 	link, err := s.near.fabric.Connect(s.soon(), stale)
 	if !errors.Is(err, fabric.ErrStalePeer) {
 		s.Errorf("another incarnation answered: %v, want %v", err, fabric.ErrStalePeer)

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // agent has one fabric open.
@@ -79,7 +79,7 @@ func (s *stage) connect() fabric.Link {
 	return link
 }
 
-func (s *stage) id() (id mrdn.ID) {
+func (s *stage) id() (id kv.ID) {
 	binary.LittleEndian.PutUint64(id[:], s.random.Uint64())
 	binary.LittleEndian.PutUint64(id[8:], s.random.Uint64())
 	return id

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // fault is one way in which the toy breaks the contract.
@@ -127,7 +127,7 @@ func (f *toy) Connect(_ context.Context, p fabric.Peer) (fabric.Link, error) {
 	case far.self.Incarnation != p.Incarnation && !f.has("takes any incarnation"):
 		return nil, fabric.ErrStalePeer
 	}
-	l := &toyLink{near: f, far: far, peer: far.self, posts: make(map[mrdn.ID]*toyOp)}
+	l := &toyLink{near: f, far: far, peer: far.self, posts: make(map[kv.ID]*toyOp)}
 	f.links[l] = struct{}{}
 	return l, nil
 }
@@ -197,7 +197,7 @@ type toyLink struct {
 
 	mu    sync.Mutex // protects the rest
 	ended error
-	posts map[mrdn.ID]*toyOp
+	posts map[kv.ID]*toyOp
 	order []*toyOp
 }
 
@@ -246,7 +246,7 @@ func (l *toyLink) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpt
 	return op.transfer, nil
 }
 
-func (l *toyLink) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
+func (l *toyLink) Notify(ctx context.Context, id kv.ID, payload []byte) error {
 	l.mu.Lock()
 	before := l.order
 	if l.near.has("hurries Notify") {

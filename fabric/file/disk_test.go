@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/fabric"
-	"meridian/internal/need"
+	"meridian/internal/require"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 type silent struct{}
@@ -87,7 +87,7 @@ func (r *rig) move(op fabric.Op, memory, file fabric.List) (fabric.State, error)
 	}
 	defer p.Release()
 	r.posts++
-	t, err := r.link.Post(r.Context(), p, fabric.PostOptions{ID: mrdn.ID{r.posts}})
+	t, err := r.link.Post(r.Context(), p, fabric.PostOptions{ID: kv.ID{r.posts}})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func (r *rig) needDirect() *disk {
 	r.Helper()
 	d := r.f.disks[fileRegion]
 	if d.direct == nil {
-		need.Skip(r.T, "o-direct", "the file system of the temporary directory has none")
+		require.Skip(r.T, "o-direct", "the file system of the temporary directory has none")
 	}
 	return d
 }

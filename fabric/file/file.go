@@ -30,9 +30,9 @@ import (
 	"sync"
 
 	"meridian/fabric"
-	"meridian/fabric/crew"
+	"meridian/fabric/workers"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // Sync says when a write is on the disk.
@@ -48,8 +48,8 @@ const (
 type Options struct {
 	// Agent and Incarnation say who this is.
 	Agent       string
-	Incarnation mrdn.ID
-	// Workers and MaxTransfers: see crew.Options.
+	Incarnation kv.ID
+	// Workers and MaxTransfers: see workers.Options.
 	Workers, MaxTransfers int
 	Sync                  Sync
 	// NoDirect keeps everything in the page cache.
@@ -74,7 +74,7 @@ func (o Options) validate() error {
 type Fabric struct {
 	options Options
 	regions fabric.Regions
-	crew    *crew.Crew
+	pool    *workers.Pool
 
 	mu     sync.Mutex // protects the rest
 	closed bool
@@ -86,11 +86,11 @@ func Open(_ context.Context, o Options) (*Fabric, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	workers, err := crew.Open(crew.Options{Workers: o.Workers, MaxTransfers: o.MaxTransfers, BytesPerSecond: 500e6})
+	pool, err := workers.Open(workers.Options{Workers: o.Workers, MaxTransfers: o.MaxTransfers, BytesPerSecond: 500e6})
 	if err != nil {
 		return nil, err
 	}
-	return &Fabric{options: o, crew: workers, disks: make(map[uint64]*disk)}, nil
+	return &Fabric{options: o, pool: pool, disks: make(map[uint64]*disk)}, nil
 }
 
 // Name is "file".
@@ -143,7 +143,7 @@ func (f *Fabric) Deregister(ctx context.Context, id uint64) error {
 	delete(f.disks, id)
 	f.mu.Unlock()
 	cause := fmt.Errorf("%w: region %d was deregistered", fabric.ErrUnknownRegion, id)
-	err := f.crew.Fence(ctx, cause, func(t *crew.Task) bool {
+	err := f.pool.Fence(ctx, cause, func(t *workers.Task) bool {
 		return t.Prepared.Local.Touches(id) || names(t.Prepared.Remote, id)
 	})
 	return errors.Join(err, d.close())
@@ -179,7 +179,7 @@ func (f *Fabric) Connect(_ context.Context, p fabric.Peer) (fabric.Link, error) 
 		return nil, fabric.ErrClosed
 	case p.Name != self.Name:
 		return nil, &fabric.Error{Op: "connect", Peer: p.Name, Err: fabric.ErrPeerGone, Hint: "a file fabric reaches only its own agent"}
-	case p.Incarnation != self.Incarnation && p.Incarnation != (mrdn.ID{}):
+	case p.Incarnation != self.Incarnation && p.Incarnation != (kv.ID{}):
 		err := fmt.Errorf("%w: expected %s, came %s", fabric.ErrStalePeer, p.Incarnation, self.Incarnation)
 		return nil, &fabric.Error{Op: "connect", Peer: p.Name, Err: err}
 	}
@@ -199,7 +199,7 @@ func (f *Fabric) Close(ctx context.Context) error {
 	disks := f.disks
 	f.disks = make(map[uint64]*disk)
 	f.mu.Unlock()
-	errs := []error{f.crew.Close(ctx)}
+	errs := []error{f.pool.Close(ctx)}
 	for _, d := range disks {
 		errs = append(errs, d.close())
 	}

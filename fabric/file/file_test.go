@@ -36,7 +36,7 @@ func newFile(t testing.TB, sizeBytes uint64) *mem.Section {
 func suite(o Options) fabrictest.Options {
 	return fabrictest.Options{
 		Loopback:   true,
-		Brief:      true, // the workers are crew's, which inproc plays in full
+		Brief:      true, // the workers are a pool of fabric/workers, which inproc plays in full
 		FarSection: newFile,
 		Open: func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
 			t.Helper()
@@ -50,7 +50,7 @@ func suite(o Options) fabrictest.Options {
 
 // hold stalls a fabric by keeping its workers waiting.
 func hold(near, _ fabric.Fabric) (resume func()) {
-	resume, err := near.(*Fabric).crew.Hold(context.Background())
+	resume, err := near.(*Fabric).pool.Hold(context.Background())
 	if err != nil {
 		panic(err)
 	}

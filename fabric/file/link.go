@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/fabric/crew"
-	"meridian/mrdn"
+	"meridian/fabric/workers"
+	"meridian/kv"
 )
 
 // link is a fabric's connection with itself.
@@ -35,15 +35,15 @@ func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOption
 		return nil, err
 	}
 	o.Notification = bytes.Clone(o.Notification) // the caller's buffer is his again
-	return l.fabric.crew.Post(ctx, crew.Job{
+	return l.fabric.pool.Post(ctx, workers.Job{
 		Group: l, ID: o.ID, Prepared: p,
-		Run: func(t *crew.Task) (fabric.State, error) { return l.move(t, o) },
+		Run: func(t *workers.Task) (fabric.State, error) { return l.move(t, o) },
 	})
 }
 
 // move runs on a worker. Only now, when Close and Deregister find the task, is
 // what they ended before looked for.
-func (l *link) move(t *crew.Task, o fabric.PostOptions) (fabric.State, error) {
+func (l *link) move(t *workers.Task, o fabric.PostOptions) (fabric.State, error) {
 	p, f := t.Prepared, l.fabric
 	if err := errors.Join(l.usable(), f.regions.Current(p.Local)); err != nil {
 		return fabric.NotSubmitted, err
@@ -80,8 +80,8 @@ func (l *link) move(t *crew.Task, o fabric.PostOptions) (fabric.State, error) {
 }
 
 // Notify is a transfer of nothing, once everything posted before has ended.
-func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
-	if err := l.fabric.crew.Drain(ctx, l.posted); err != nil {
+func (l *link) Notify(ctx context.Context, id kv.ID, payload []byte) error {
+	if err := l.fabric.pool.Drain(ctx, l.posted); err != nil {
 		return err
 	}
 	nothing, err := l.Prepare(fabric.Write, nil, nil)
@@ -98,7 +98,7 @@ func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
 
 // Estimate rests on what the workers have measured.
 func (l *link) Estimate(_ fabric.Op, bytes, pieces uint64) time.Duration {
-	return l.fabric.crew.Estimate(bytes, pieces)
+	return l.fabric.pool.Estimate(bytes, pieces)
 }
 
 // Close ends what was posted here.
@@ -106,10 +106,10 @@ func (l *link) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
 	l.mu.Unlock()
-	return l.fabric.crew.Fence(ctx, fabric.ErrClosed, l.posted)
+	return l.fabric.pool.Fence(ctx, fabric.ErrClosed, l.posted)
 }
 
-func (l *link) posted(t *crew.Task) bool { return t.Group == l }
+func (l *link) posted(t *workers.Task) bool { return t.Group == l }
 
 func (l *link) usable() error {
 	l.mu.Lock()

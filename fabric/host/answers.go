@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
@@ -94,7 +95,7 @@ func (c *connection) hearPermit(body []byte) error {
 	return nil
 }
 
-func (c *connection) allow(id mrdn.ID, refused error) *job {
+func (c *connection) allow(id kv.ID, refused error) *job {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.posted[id]

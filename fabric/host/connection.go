@@ -10,12 +10,13 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/session"
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
 // connection is the posting side of one life of a link.
 type connection struct {
-	link    *link
+	link    *peerLink
 	wire    *wire
 	shelf   shelf
 	stopped chan struct{} // closed when nothing of the wire runs
@@ -23,8 +24,8 @@ type connection struct {
 	mu         sync.Mutex // protects the rest
 	machine    *session.Outgoing
 	lender     lender
-	posted     map[mrdn.ID]*posted
-	notices    map[mrdn.ID]chan error
+	posted     map[kv.ID]*posted
+	notices    map[kv.ID]chan error
 	asked      map[mrdn.Borrow]bool
 	nextHandle uint32
 	gone       error
@@ -36,17 +37,17 @@ type posted struct {
 	prepared *fabric.Prepared
 	notice   []byte // sent when a read has arrived
 	flag     flag   // of a write
-	grant    mrdn.ID
+	grant    kv.ID
 	asked    bool // whether a read may be
 	allowed  bool
 	job      *job // of a read, once it has all it needs
 }
 
-func newConnection(l *link, conn *net.UnixConn) (*connection, error) {
+func newConnection(l *peerLink, conn *net.UnixConn) (*connection, error) {
 	c := &connection{
 		link: l, stopped: make(chan struct{}), machine: session.NewOutgoing(l.fabric.options.MaxTransfers),
-		lender: newLender(&l.fabric.flags), posted: make(map[mrdn.ID]*posted),
-		notices: make(map[mrdn.ID]chan error), asked: make(map[mrdn.Borrow]bool),
+		lender: newLender(&l.fabric.flags), posted: make(map[kv.ID]*posted),
+		notices: make(map[kv.ID]chan error), asked: make(map[mrdn.Borrow]bool),
 	}
 	var err error
 	if c.wire, err = newWire(conn, l.fabric.options.KeepAlive, c); err != nil {
@@ -115,7 +116,7 @@ func (c *connection) admit(ctx context.Context, p *fabric.Prepared, o fabric.Pos
 }
 
 // startRead makes the job of a read, or asks for what it lacks.
-func (c *connection) startRead(id mrdn.ID, post *posted) *job {
+func (c *connection) startRead(id kv.ID, post *posted) *job {
 	remote := post.prepared.Remote
 	if post.prepared.Bytes == 0 {
 		effects, _ := c.machine.Leaving(id)
@@ -153,7 +154,7 @@ func (c *connection) startRead(id mrdn.ID, post *posted) *job {
 }
 
 // ask asks the peer whether a read may be.
-func (c *connection) ask(id mrdn.ID, post *posted) {
+func (c *connection) ask(id kv.ID, post *posted) {
 	cut := post.prepared.Plan.(*plan)
 	if err := cut.tooLong(); err != nil {
 		c.carryOut(c.machine.Failed(id, err))
@@ -170,7 +171,7 @@ func (c *connection) startWrite(post *posted, o fabric.PostOptions) error {
 		if c.lender.holds(local.List[i].Region) {
 			continue
 		}
-		if err := c.lender.lend(&p, local.List[i], mrdn.ID{}, local.Section(i)); err != nil {
+		if err := c.lender.lend(&p, local.List[i], kv.ID{}, local.Section(i)); err != nil {
 			closeGifts(p.gifts)
 			return err
 		}
@@ -231,7 +232,7 @@ func (c *connection) quiet(p *posted) {
 	}
 }
 
-func (c *connection) stop(id mrdn.ID, cause error) {
+func (c *connection) stop(id kv.ID, cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.carryOut(c.machine.Stop(id, cause))
@@ -254,7 +255,7 @@ func (c *connection) settle(f flag) { c.shelf.settle(f) }
 
 func (c *connection) hangUp() { _ = c.wire.conn.CloseWrite() }
 
-func (c *connection) leaving(id mrdn.ID) bool {
+func (c *connection) leaving(id kv.ID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	effects, running := c.machine.Leaving(id)
@@ -264,7 +265,7 @@ func (c *connection) leaving(id mrdn.ID) bool {
 
 // arrived ends a read. Flags of a peer that died fly for ever, so it is asked
 // for first: its memory may be another's by now.
-func (c *connection) arrived(id mrdn.ID, err error) {
+func (c *connection) arrived(id kv.ID, err error) {
 	if c.wire.hungUp() {
 		err = errors.Join(fabric.ErrPeerGone, err)
 	}
@@ -279,7 +280,7 @@ func (c *connection) arrived(id mrdn.ID, err error) {
 
 // notify sends a notification, once what was posted before it has ended, and
 // waits for the peer to take it.
-func (c *connection) notify(ctx context.Context, id mrdn.ID, payload []byte) error {
+func (c *connection) notify(ctx context.Context, id kv.ID, payload []byte) error {
 	for _, t := range c.running() {
 		select {
 		case <-t.Done():

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/mrdn"
 )
@@ -86,7 +87,7 @@ func (p *parcel) add(frame []byte, file *os.File) {
 }
 
 // lend adds a region to a parcel. The caller holds a reference on the section.
-func (l *lender) lend(p *parcel, name fabric.Part, grant mrdn.ID, section *mem.Section) error {
+func (l *lender) lend(p *parcel, name fabric.Part, grant kv.ID, section *mem.Section) error {
 	f, err := l.flags.find(name.Region)
 	if err != nil {
 		return err

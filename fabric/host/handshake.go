@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/fabric"
-	"meridian/fabric/greeting"
+	"meridian/fabric/handshake"
 	"meridian/mrdn"
 )
 
@@ -33,13 +33,13 @@ func sameUser(conn *net.UnixConn) error {
 	return nil
 }
 
-func (f *Fabric) self() greeting.Self {
-	return greeting.Self{Agent: f.options.Agent, Incarnation: f.options.Incarnation, Key: f.options.Key}
+func (f *Fabric) self() handshake.Self {
+	return handshake.Self{Agent: f.options.Agent, Incarnation: f.options.Incarnation, Key: f.options.Key}
 }
 
 // keepDoor lets peers in.
-func (f *Fabric) keepDoor(l net.Listener) *greeting.Door {
-	return greeting.Keep(l, greeting.DoorOptions{
+func (f *Fabric) keepDoor(l net.Listener) *handshake.Door {
+	return handshake.Keep(l, handshake.DoorOptions{
 		Self: f.self(), Patience: f.options.Handshake, Logger: f.options.Logger, Refused: f.options.Events.Refused,
 		Judge: func(conn net.Conn, h mrdn.Hello) error {
 			if h.Streams != 1 {
@@ -69,7 +69,7 @@ func (f *Fabric) dial(ctx context.Context, p fabric.Peer) (*net.UnixConn, error)
 	defer stop()
 	socket := conn.(*net.UnixConn)
 	if err = sameUser(socket); err == nil {
-		_, err = f.self().Introduce(socket, greeting.Call{Expect: p.Incarnation, Streams: 1})
+		_, err = f.self().Introduce(socket, handshake.Call{Expect: p.Incarnation, Streams: 1})
 	}
 	if err != nil {
 		conn.Close()

@@ -51,9 +51,9 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/fabric/greeting"
+	"meridian/fabric/handshake"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 	"meridian/trust"
 )
 
@@ -61,7 +61,7 @@ import (
 type Options struct {
 	// Agent and Incarnation say who this is.
 	Agent       string
-	Incarnation mrdn.ID
+	Incarnation kv.ID
 	// Dir is where this agent's socket is made, for this user alone.
 	Dir string
 	// HostID names the machine; default its boot id.
@@ -133,13 +133,13 @@ type Fabric struct {
 	flags   flags
 	board   *board
 	pool    *pool
-	door    *greeting.Door
+	door    *handshake.Door
 	wait    sync.WaitGroup // every goroutine of the links
 
 	mu     sync.Mutex // protects the rest
 	closed bool
 	ends   map[end]struct{}
-	links  map[*link]struct{}
+	links  map[*peerLink]struct{}
 }
 
 // end is this agent's end of a connection, at the side that posts or the one
@@ -173,7 +173,7 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 	}
 	f := &Fabric{
 		options: o, board: b, pool: newPool(b), flags: flags{board: b, byRegion: make(map[uint64]flag)},
-		ends: make(map[end]struct{}), links: make(map[*link]struct{}),
+		ends: make(map[end]struct{}), links: make(map[*peerLink]struct{}),
 	}
 	f.door = f.keepDoor(listener)
 	return f, nil
@@ -216,7 +216,7 @@ func (f *Fabric) Deregister(_ context.Context, id uint64) error {
 }
 
 // Revoke stops every write that runs under a grant.
-func (f *Fabric) Revoke(_ context.Context, grant mrdn.ID) error {
+func (f *Fabric) Revoke(_ context.Context, grant kv.ID) error {
 	for _, e := range f.everyEnd() {
 		if v, serves := e.(*service); serves {
 			v.revoke(grant)
@@ -254,7 +254,7 @@ func (f *Fabric) forget(e end) {
 
 // Connect reaches a peer.
 func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error) {
-	l := &link{fabric: f, peer: p, dialing: make(chan struct{}, 1)}
+	l := &peerLink{fabric: f, peer: p, dialing: make(chan struct{}, 1)}
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
@@ -273,7 +273,7 @@ func (f *Fabric) Close(ctx context.Context) error {
 	f.mu.Lock()
 	again := f.closed
 	f.closed = true
-	links := make([]*link, 0, len(f.links))
+	links := make([]*peerLink, 0, len(f.links))
 	for l := range f.links {
 		links = append(links, l)
 	}

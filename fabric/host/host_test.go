@@ -11,8 +11,8 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/fabrictest"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 func TestMain(m *testing.M) {
@@ -109,7 +109,7 @@ func (h *heard) LinkLost(fabric.Peer, error) {}
 
 func (h *heard) Refused(string, error) {}
 
-func newID() (id mrdn.ID) { rand.Read(id[:]); return id }
+func newID() (id kv.ID) { rand.Read(id[:]); return id }
 
 // agent is a fabric with one region, number 1 in epoch 7.
 type agent struct {

@@ -6,14 +6,14 @@ import (
 	"sync"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // job is the copying of one transfer: from what a peer has lent to memory of
 // our own. Several hands may work on it at a time.
 type job struct {
-	id       mrdn.ID
-	grant    mrdn.ID // of a write
+	id       kv.ID
+	grant    kv.ID // of a write
 	shelf    *shelf
 	loans    []*loan // of the source, by part
 	write    flag    // the peer's flag of the whole transfer; none for a read

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
-// link is what a caller holds. It connects when it must, also again after a
+// peerLink is what a caller holds. It connects when it must, also again after a
 // connection was lost; on one machine a dead peer refuses at once.
-type link struct {
+type peerLink struct {
 	fabric *Fabric
 	peer   fabric.Peer
 
@@ -25,9 +26,9 @@ type link struct {
 }
 
 // Peer is who is at the other end.
-func (l *link) Peer() fabric.Peer { return l.peer }
+func (l *peerLink) Peer() fabric.Peer { return l.peer }
 
-func (l *link) state() (*connection, error) {
+func (l *peerLink) state() (*connection, error) {
 	l.mu.Lock()
 	c, closed := l.current, l.closed
 	l.mu.Unlock()
@@ -46,7 +47,7 @@ func (l *link) state() (*connection, error) {
 
 // connected returns the connection, making one if need be. One goroutine dials;
 // others wait for it.
-func (l *link) connected(ctx context.Context) (*connection, error) {
+func (l *peerLink) connected(ctx context.Context) (*connection, error) {
 	if c, err := l.state(); c != nil || err != nil {
 		return c, err
 	}
@@ -79,10 +80,10 @@ func (l *link) connected(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-func (l *link) error(op string, err error) error { return fabric.Dress(op, l.peer, err) }
+func (l *peerLink) error(op string, err error) error { return fabric.Dress(op, l.peer, err) }
 
 // drop forgets a connection that was lost.
-func (l *link) drop(c *connection, err error) {
+func (l *peerLink) drop(c *connection, err error) {
 	l.mu.Lock()
 	mine, closed := l.current == c, l.closed
 	if mine {
@@ -106,7 +107,7 @@ func (p *plan) tooLong() error {
 }
 
 // Prepare checks a request.
-func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
+func (l *peerLink) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
 	p, err := fabric.NewPrepared(&l.fabric.regions, op, local, remote)
 	if err != nil {
 		return nil, l.error("prepare", err)
@@ -125,7 +126,7 @@ func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepare
 }
 
 // Post starts a prepared request.
-func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {
+func (l *peerLink) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {
 	c, err := l.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -138,7 +139,7 @@ func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOption
 }
 
 // Notify delivers payload by itself.
-func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
+func (l *peerLink) Notify(ctx context.Context, id kv.ID, payload []byte) error {
 	c, err := l.connected(ctx)
 	if err != nil {
 		return err
@@ -151,12 +152,12 @@ func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
 
 // Estimate assumes 8 GB/s, with 10 µs for a wake-up and 50 ns a piece; the agent
 // refines it by what it measures.
-func (l *link) Estimate(_ fabric.Op, bytes, pieces uint64) time.Duration {
+func (l *peerLink) Estimate(_ fabric.Op, bytes, pieces uint64) time.Duration {
 	return 10*time.Microsecond + time.Duration(bytes/8) + time.Duration(pieces*50)
 }
 
 // Close ends the link.
-func (l *link) Close(context.Context) error {
+func (l *peerLink) Close(context.Context) error {
 	l.mu.Lock()
 	l.closed = true
 	c := l.current

@@ -25,7 +25,7 @@ func TestPostRightAfterALoss(t *testing.T) {
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		c, err := posting.(*link).connected(t.Context())
+		c, err := posting.(*peerLink).connected(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // roleVariable makes this binary the other process of a test.
@@ -58,7 +58,7 @@ func serveOrWrite(role string) error {
 		}
 		incarnation, address, _ := strings.Cut(in.Text(), " ")
 		peer := fabric.Peer{Name: "parent", Address: []byte(address)}
-		if peer.Incarnation, err = mrdn.ParseID(incarnation); err != nil {
+		if peer.Incarnation, err = kv.ParseID(incarnation); err != nil {
 			return err
 		}
 		link, err := f.Connect(ctx, peer)
@@ -115,7 +115,7 @@ func newChild(t *testing.T, role string) *child {
 	}
 	incarnation, address, _ := strings.Cut(strings.TrimSpace(line), " ")
 	c.peer = fabric.Peer{Name: "child", Address: []byte(address)}
-	if c.peer.Incarnation, err = mrdn.ParseID(incarnation); err != nil {
+	if c.peer.Incarnation, err = kv.ParseID(incarnation); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/fabric"
-	"meridian/fabric/greeting"
+	"meridian/fabric/handshake"
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/mrdn"
 )
@@ -80,10 +81,10 @@ func newStranger(t *testing.T, a *agent) *stranger {
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	s := &stranger{conn.(*net.UnixConn), t}
 	s.say(mrdn.Hello{MinVersion: 1, MaxVersion: 1, Agent: "stranger", Streams: 1}.Append(nil))
-	if _, err := greeting.ReadFrame(conn, 4096, mrdn.WelcomeFrame); err != nil {
+	if _, err := handshake.ReadFrame(conn, 4096, mrdn.WelcomeFrame); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := greeting.ReadFrame(conn, 4096, mrdn.BoardFrame); err != nil {
+	if _, err := handshake.ReadFrame(conn, 4096, mrdn.BoardFrame); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -127,8 +128,8 @@ func (s *stranger) write(lent int, source mrdn.Source) mrdn.Ack {
 	s.say(mrdn.Lend{Region: 1, Epoch: 7, Cell: 3, Turn: 9}.Append(nil), lent)
 	source.Handle, source.List = 4, dense(100, 7).AppendTo(nil)
 	s.say(source.Append(nil))
-	s.say(mrdn.Begin{Handle: 4, ID: mrdn.ID{1}, Write: true, Parts: 1, Bytes: 100, List: dense(100, 7).AppendTo(nil)}.Append(nil))
-	body, err := greeting.ReadFrame(s, 4096, mrdn.AckFrame)
+	s.say(mrdn.Begin{Handle: 4, ID: kv.ID{1}, Write: true, Parts: 1, Bytes: 100, List: dense(100, 7).AppendTo(nil)}.Append(nil))
+	body, err := handshake.ReadFrame(s, 4096, mrdn.AckFrame)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/session"
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
@@ -21,7 +22,7 @@ type service struct {
 	mu      sync.Mutex // protects the rest
 	machine *session.Incoming
 	lender  lender
-	jobs    map[mrdn.ID]*job
+	jobs    map[kv.ID]*job
 	gone    bool
 }
 
@@ -32,7 +33,7 @@ const remembered = 8192
 func (f *Fabric) serve(conn *net.UnixConn, hello mrdn.Hello) error {
 	v := &service{
 		fabric: f, hello: hello, machine: session.NewIncoming(f.options.MaxTransfers, remembered),
-		lender: newLender(&f.flags), jobs: make(map[mrdn.ID]*job),
+		lender: newLender(&f.flags), jobs: make(map[kv.ID]*job),
 	}
 	var err error
 	if v.wire, err = newWire(conn, f.options.KeepAlive, v); err != nil {
@@ -144,7 +145,7 @@ func (v *service) lend(b mrdn.Borrow) {
 }
 
 // permitted asks the guard, if there is one.
-func (v *service) permitted(grant mrdn.ID, op fabric.Op, list fabric.List) error {
+func (v *service) permitted(grant kv.ID, op fabric.Op, list fabric.List) error {
 	if v.fabric.options.Guard == nil {
 		return nil
 	}
@@ -280,7 +281,7 @@ func (v *service) carryOut(effects []session.Effect) {
 
 // revoke stops every write under a grant. A read under it that has begun is
 // the peer's own doing; a fence ends it.
-func (v *service) revoke(grant mrdn.ID) {
+func (v *service) revoke(grant kv.ID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for id, j := range v.jobs {

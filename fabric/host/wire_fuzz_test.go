@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/fabric"
-	"meridian/fabric/greeting"
+	"meridian/fabric/handshake"
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/mrdn"
 )
@@ -29,11 +30,11 @@ func FuzzWire(f *testing.F) {
 	board := mrdn.Board{Hands: 1}.Append(nil)
 	lend := mrdn.Lend{Region: 1, Epoch: 1, Cell: 3, Turn: 9}.Append(nil)
 	source := mrdn.Source{Handle: 4, Cell: 3, Turn: 9, List: list}.Append(nil)
-	begin := mrdn.Begin{Handle: 4, ID: mrdn.ID{1}, Write: true, Parts: 1, Bytes: 10, List: list}.Append(nil)
+	begin := mrdn.Begin{Handle: 4, ID: kv.ID{1}, Write: true, Parts: 1, Bytes: 10, List: list}.Append(nil)
 	for _, said := range [][]byte{
 		board, lend, source, begin, append(append(append(append([]byte{}, board...), lend...), source...), begin...),
 		mrdn.Borrow{Region: 1, Epoch: 1}.Append(board), mrdn.Recall{Region: 1, Turn: 9}.Append(nil),
-		mrdn.Begin{Handle: 1, ID: mrdn.ID{2}, Parts: 1, Bytes: 10, List: list}.Append(nil),
+		mrdn.Begin{Handle: 1, ID: kv.ID{2}, Parts: 1, Bytes: 10, List: list}.Append(nil),
 		{0, 0, 0x40, 0, byte(mrdn.LendFrame), 0, 0, 0},
 	} {
 		f.Add(said, true)
@@ -75,7 +76,7 @@ func neighbour(t *testing.T, socket string, said []byte, gift bool) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	if _, err := (greeting.Self{Agent: "a"}).Introduce(conn, greeting.Call{Link: mrdn.ID{1}, Streams: 1}); err != nil {
+	if _, err := (handshake.Self{Agent: "a"}).Introduce(conn, handshake.Call{Link: kv.ID{1}, Streams: 1}); err != nil {
 		t.Fatalf("the fabric greets nobody any more: %v", err)
 	}
 	var rights []byte

@@ -19,9 +19,9 @@ import (
 	"sync"
 
 	"meridian/fabric"
-	"meridian/fabric/crew"
+	"meridian/fabric/workers"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // Network is where fabrics find each other. An address is an agent's name.
@@ -63,8 +63,8 @@ type Options struct {
 	Network *Network
 	// Agent and Incarnation say who this is.
 	Agent       string
-	Incarnation mrdn.ID
-	// Workers and MaxTransfers: see crew.Options.
+	Incarnation kv.ID
+	// Workers and MaxTransfers: see workers.Options.
 	Workers, MaxTransfers int
 	// NoChecksums is for measuring what they cost.
 	NoChecksums bool
@@ -77,18 +77,18 @@ type Options struct {
 type Fabric struct {
 	options Options
 	regions fabric.Regions
-	crew    *crew.Crew
+	pool    *workers.Pool
 
 	mu     sync.Mutex // protects the rest
 	closed bool
 	links  map[*link]struct{} // of which this is either end
-	guests map[*crew.Task]guest
+	guests map[*workers.Task]guest
 }
 
 // guest is what a peer's transfer touches here, and what lets it.
 type guest struct {
 	bound *fabric.Bound
-	grant mrdn.ID
+	grant kv.ID
 }
 
 // Open joins the network.
@@ -96,13 +96,13 @@ func Open(_ context.Context, o Options) (*Fabric, error) {
 	if o.Network == nil || o.Agent == "" || o.Events == nil {
 		return nil, errors.New("inproc: Options needs a Network, an Agent and Events")
 	}
-	workers, err := crew.Open(crew.Options{Workers: o.Workers, MaxTransfers: o.MaxTransfers})
+	pool, err := workers.Open(workers.Options{Workers: o.Workers, MaxTransfers: o.MaxTransfers})
 	if err != nil {
 		return nil, err
 	}
-	f := &Fabric{options: o, crew: workers, links: make(map[*link]struct{}), guests: make(map[*crew.Task]guest)}
+	f := &Fabric{options: o, pool: pool, links: make(map[*link]struct{}), guests: make(map[*workers.Task]guest)}
 	if err := o.Network.join(f); err != nil {
-		return nil, errors.Join(err, workers.Close(context.Background()))
+		return nil, errors.Join(err, pool.Close(context.Background()))
 	}
 	return f, nil
 }
@@ -130,18 +130,18 @@ func (f *Fabric) Deregister(ctx context.Context, id uint64) error {
 		return err
 	}
 	cause := fmt.Errorf("%w: region %d was deregistered", fabric.ErrUnknownRegion, id)
-	own := f.crew.Fence(ctx, cause, func(t *crew.Task) bool { return t.Prepared.Local.Touches(id) })
-	guests := crew.StopAll(ctx, cause, f.findGuests(func(g guest) bool { return g.bound.Touches(id) }))
+	own := f.pool.Fence(ctx, cause, func(t *workers.Task) bool { return t.Prepared.Local.Touches(id) })
+	guests := workers.StopAll(ctx, cause, f.findGuests(func(g guest) bool { return g.bound.Touches(id) }))
 	return errors.Join(own, guests)
 }
 
 // Revoke stops everything that runs under a grant.
-func (f *Fabric) Revoke(ctx context.Context, grant mrdn.ID) error {
-	return crew.StopAll(ctx, fabric.ErrGrantRevoked, f.findGuests(func(g guest) bool { return g.grant == grant }))
+func (f *Fabric) Revoke(ctx context.Context, grant kv.ID) error {
+	return workers.StopAll(ctx, fabric.ErrGrantRevoked, f.findGuests(func(g guest) bool { return g.grant == grant }))
 }
 
 // admit lets a transfer that from posted touch memory here, until dismiss.
-func (f *Fabric) admit(t *crew.Task, from *Fabric, grant mrdn.ID) (*fabric.Bound, error) {
+func (f *Fabric) admit(t *workers.Task, from *Fabric, grant kv.ID) (*fabric.Bound, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed && from == f {
@@ -166,17 +166,17 @@ func (f *Fabric) admit(t *crew.Task, from *Fabric, grant mrdn.ID) (*fabric.Bound
 	return b, nil
 }
 
-func (f *Fabric) dismiss(t *crew.Task) {
+func (f *Fabric) dismiss(t *workers.Task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.guests[t].bound.Release()
 	delete(f.guests, t)
 }
 
-func (f *Fabric) findGuests(match func(guest) bool) []*crew.Task {
+func (f *Fabric) findGuests(match func(guest) bool) []*workers.Task {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var found []*crew.Task
+	var found []*workers.Task
 	for t, g := range f.guests {
 		if match(g) {
 			found = append(found, t)
@@ -195,7 +195,7 @@ func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error
 		return nil, &fabric.Error{Op: "connect", Peer: p.Name, Err: fabric.ErrPeerGone, Hint: "no such agent in this network"}
 	}
 	came := far.options.Incarnation
-	if p.Incarnation != (mrdn.ID{}) && p.Incarnation != came {
+	if p.Incarnation != (kv.ID{}) && p.Incarnation != came {
 		err := fmt.Errorf("%w: expected %s, came %s", fabric.ErrStalePeer, p.Incarnation, came)
 		return nil, &fabric.Error{Op: "connect", Peer: p.Name, Err: err}
 	}
@@ -253,6 +253,6 @@ func (f *Fabric) Close(ctx context.Context) error {
 		}
 	}
 	everyone := func(guest) bool { return true }
-	errs = append(errs, crew.StopAll(ctx, fabric.ErrPeerGone, f.findGuests(everyone)), f.crew.Close(ctx))
+	errs = append(errs, workers.StopAll(ctx, fabric.ErrPeerGone, f.findGuests(everyone)), f.pool.Close(ctx))
 	return errors.Join(errs...)
 }

@@ -11,8 +11,8 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/fabrictest"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // suite opens every pair in one network.
@@ -38,7 +38,7 @@ func suite() fabrictest.Options {
 
 // hold stalls a fabric by keeping its workers waiting.
 func hold(near, _ fabric.Fabric) (resume func()) {
-	resume, err := near.(*Fabric).crew.Hold(context.Background())
+	resume, err := near.(*Fabric).pool.Hold(context.Background())
 	if err != nil {
 		panic(err)
 	}
@@ -82,7 +82,7 @@ func (l *listener) LinkLost(p fabric.Peer, _ error) {
 	l.lost = append(l.lost, p)
 }
 
-func open(t *testing.T, n *Network, name string, incarnation mrdn.ID, events fabric.Events) *Fabric {
+func open(t *testing.T, n *Network, name string, incarnation kv.ID, events fabric.Events) *Fabric {
 	t.Helper()
 	f, err := Open(t.Context(), Options{Network: n, Agent: name, Incarnation: incarnation, Events: events})
 	if err != nil {
@@ -116,12 +116,12 @@ func register(t *testing.T, f *Fabric, id, sizeBytes uint64) *mem.Section {
 // A peer that came back is another one, to new links and to old.
 func TestRebornPeer(t *testing.T) {
 	n, events := NewNetwork(), &listener{}
-	near := open(t, n, "near", mrdn.ID{1}, events)
-	far := open(t, n, "far", mrdn.ID{2}, events)
+	near := open(t, n, "near", kv.ID{1}, events)
+	far := open(t, n, "far", kv.ID{2}, events)
 	if _, err := Open(t.Context(), Options{Network: n, Agent: "far", Events: events}); err == nil {
 		t.Error("two agents have one name")
 	}
-	old := fabric.Peer{Name: "far", Incarnation: mrdn.ID{2}, Address: far.Address()}
+	old := fabric.Peer{Name: "far", Incarnation: kv.ID{2}, Address: far.Address()}
 	link, err := near.Connect(t.Context(), old)
 	if err != nil {
 		t.Fatal(err)
@@ -129,17 +129,17 @@ func TestRebornPeer(t *testing.T) {
 	if err := far.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	open(t, n, "far", mrdn.ID{3}, events)
+	open(t, n, "far", kv.ID{3}, events)
 	if len(events.lost) != 1 || events.lost[0].Incarnation != old.Incarnation {
 		t.Errorf("lost %v", events.lost)
 	}
-	if err := link.Notify(t.Context(), mrdn.ID{9}, nil); !errors.Is(err, fabric.ErrPeerGone) {
+	if err := link.Notify(t.Context(), kv.ID{9}, nil); !errors.Is(err, fabric.ErrPeerGone) {
 		t.Errorf("the old link: %v", err)
 	}
 	if _, err := near.Connect(t.Context(), old); !errors.Is(err, fabric.ErrStalePeer) || !strings.Contains(err.Error(), "came 03") {
 		t.Errorf("a new link to the old peer: %v", err)
 	}
-	old.Incarnation = mrdn.ID{}
+	old.Incarnation = kv.ID{}
 	if _, err := near.Connect(t.Context(), old); err != nil {
 		t.Errorf("a link to whoever is there: %v", err)
 	}
@@ -148,7 +148,7 @@ func TestRebornPeer(t *testing.T) {
 // Bytes that change while they are moved are an error that names them.
 func TestChecksum(t *testing.T) {
 	n := NewNetwork()
-	f := open(t, n, "self", mrdn.ID{1}, &listener{})
+	f := open(t, n, "self", kv.ID{1}, &listener{})
 	from, to := register(t, f, 1, 1<<20), register(t, f, 2, 1<<20)
 	link, err := f.Connect(t.Context(), fabric.Peer{Name: "self", Address: f.Address()})
 	if err != nil {
@@ -178,7 +178,7 @@ func TestChecksum(t *testing.T) {
 	defer meddling.Wait()
 	defer close(over)
 	for i := range 1000 {
-		transfer, err := link.Post(t.Context(), p, fabric.PostOptions{ID: mrdn.ID{byte(i), byte(i >> 8)}})
+		transfer, err := link.Post(t.Context(), p, fabric.PostOptions{ID: kv.ID{byte(i), byte(i >> 8)}})
 		if err != nil {
 			t.Fatal(err)
 		}

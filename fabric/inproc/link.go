@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/fabric/crew"
-	"meridian/mrdn"
+	"meridian/fabric/workers"
+	"meridian/kv"
 )
 
 // link is a connection between two fabrics of this process, or of one with
@@ -36,16 +36,16 @@ func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOption
 		return nil, err
 	}
 	o.Notification = bytes.Clone(o.Notification) // the caller's buffer is his again
-	return l.near.crew.Post(ctx, crew.Job{
+	return l.near.pool.Post(ctx, workers.Job{
 		Group: l, ID: o.ID, Prepared: p,
-		Run: func(t *crew.Task) (fabric.State, error) { return l.move(t, o) },
+		Run: func(t *workers.Task) (fabric.State, error) { return l.move(t, o) },
 	})
 }
 
 // move runs on a worker. The link and the local regions are looked at here, not
 // in Post: from now on Close and Deregister find the task, so what they ended
 // before is seen, and what they end later stops it.
-func (l *link) move(t *crew.Task, o fabric.PostOptions) (fabric.State, error) {
+func (l *link) move(t *workers.Task, o fabric.PostOptions) (fabric.State, error) {
 	p := t.Prepared
 	if err := errors.Join(l.usable(), l.near.regions.Current(p.Local)); err != nil {
 		return fabric.NotSubmitted, err
@@ -86,8 +86,8 @@ func (l *link) notify(o fabric.PostOptions) error {
 }
 
 // Notify is a transfer of nothing, once everything posted before has ended.
-func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
-	if err := l.near.crew.Drain(ctx, l.posted); err != nil {
+func (l *link) Notify(ctx context.Context, id kv.ID, payload []byte) error {
+	if err := l.near.pool.Drain(ctx, l.posted); err != nil {
 		return err
 	}
 	nothing, err := l.Prepare(fabric.Write, nil, nil)
@@ -104,7 +104,7 @@ func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
 
 // Estimate rests on what the poster's workers have measured.
 func (l *link) Estimate(_ fabric.Op, bytes, pieces uint64) time.Duration {
-	return l.near.crew.Estimate(bytes, pieces)
+	return l.near.pool.Estimate(bytes, pieces)
 }
 
 // Close ends the link.
@@ -121,14 +121,14 @@ func (l *link) end(ctx context.Context, cause error) error {
 	l.mu.Unlock()
 	l.near.forget(l)
 	l.far.forget(l)
-	err := l.near.crew.Fence(ctx, cause, l.posted)
+	err := l.near.pool.Fence(ctx, cause, l.posted)
 	if first && !errors.Is(cause, fabric.ErrClosed) {
 		l.near.options.Events.LinkLost(l.peer, cause)
 	}
 	return err
 }
 
-func (l *link) posted(t *crew.Task) bool { return t.Group == l }
+func (l *link) posted(t *workers.Task) bool { return t.Group == l }
 
 func (l *link) usable() error {
 	l.mu.Lock()

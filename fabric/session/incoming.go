@@ -7,13 +7,14 @@ import (
 
 	"meridian/fabric"
 	"meridian/internal/mutant"
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
 // Incoming is the serving side's half of a link.
 type Incoming struct {
 	limit int
-	ops   map[mrdn.ID]*incoming
+	ops   map[kv.ID]*incoming
 	// recent holds how the last transfers ended, so that a repeated or late
 	// message finds the same answer and a notification is delivered once.
 	recent recent
@@ -33,7 +34,7 @@ type incoming struct {
 // NewIncoming admits at most limit transfers at a time and remembers the ends
 // of the last so many.
 func NewIncoming(limit, remember int) *Incoming {
-	return &Incoming{limit: limit, ops: make(map[mrdn.ID]*incoming), recent: newRecent(remember)}
+	return &Incoming{limit: limit, ops: make(map[kv.ID]*incoming), recent: newRecent(remember)}
 }
 
 // Len is how many transfers are running.
@@ -72,7 +73,7 @@ func (s *Incoming) Begin(b mrdn.Begin) ([]Effect, error) {
 }
 
 // Placed: every byte of a part of a write is in place and verified.
-func (s *Incoming) Placed(id mrdn.ID, part uint16) []Effect {
+func (s *Incoming) Placed(id kv.ID, part uint16) []Effect {
 	o := s.ops[id]
 	if o == nil {
 		return nil
@@ -91,7 +92,7 @@ func (s *Incoming) Placed(id mrdn.ID, part uint16) []Effect {
 }
 
 // Delivered: the notification was taken, or there was no room for it.
-func (s *Incoming) Delivered(id mrdn.ID, part uint16, err error) []Effect {
+func (s *Incoming) Delivered(id kv.ID, part uint16, err error) []Effect {
 	switch {
 	case part == mrdn.NoticeAck:
 		s.recent.put(id, end{err: err}) // a read that is heard again may still run under the same id
@@ -104,7 +105,7 @@ func (s *Incoming) Delivered(id mrdn.ID, part uint16, err error) []Effect {
 // Served: every byte of a part of a read has left. A read runs while one of its
 // parts does: whether all have come is the reader's to know, and one that is
 // heard twice must not stay for want of the others.
-func (s *Incoming) Served(id mrdn.ID) {
+func (s *Incoming) Served(id kv.ID) {
 	if o := s.ops[id]; o != nil {
 		if o.placed++; int(o.placed) == len(o.seen) && !(o.placed < o.parts && mutant.Is(mutant.ReadKept)) {
 			delete(s.ops, id) // a notice may follow under the same id
@@ -113,7 +114,7 @@ func (s *Incoming) Served(id mrdn.ID) {
 }
 
 // Refused: what a part names may not be touched, and was not.
-func (s *Incoming) Refused(id mrdn.ID, part uint16, err error) []Effect {
+func (s *Incoming) Refused(id kv.ID, part uint16, err error) []Effect {
 	o := s.ops[id]
 	if o == nil {
 		return nil
@@ -124,10 +125,10 @@ func (s *Incoming) Refused(id mrdn.ID, part uint16, err error) []Effect {
 
 // Failed: memory could not be reached, a checksum was wrong, the region was
 // fenced.
-func (s *Incoming) Failed(id mrdn.ID, part uint16, err error) []Effect { return s.fail(id, part, err) }
+func (s *Incoming) Failed(id kv.ID, part uint16, err error) []Effect { return s.fail(id, part, err) }
 
 // Cancelled: the peer wants no more of it.
-func (s *Incoming) Cancelled(id mrdn.ID) []Effect {
+func (s *Incoming) Cancelled(id kv.ID) []Effect {
 	_, running := s.ops[id]
 	s.finish(id, end{err: fabric.ErrCancelled})
 	if !running {
@@ -147,14 +148,14 @@ func (s *Incoming) Noticed(n mrdn.Notice) []Effect {
 // Lost: the link is gone; nothing of the peer's may touch memory any more.
 func (s *Incoming) Lost() []Effect {
 	var effects []Effect
-	for _, id := range slices.SortedFunc(maps.Keys(s.ops), mrdn.ID.Compare) {
+	for _, id := range slices.SortedFunc(maps.Keys(s.ops), kv.ID.Compare) {
 		effects = append(effects, Effect{Kind: Quiet, ID: id})
 	}
 	clear(s.ops)
 	return effects
 }
 
-func (s *Incoming) fail(id mrdn.ID, part uint16, err error) []Effect {
+func (s *Incoming) fail(id kv.ID, part uint16, err error) []Effect {
 	if s.ops[id] == nil {
 		return nil
 	}
@@ -164,16 +165,16 @@ func (s *Incoming) fail(id mrdn.ID, part uint16, err error) []Effect {
 	return []Effect{{Kind: Quiet, ID: id}, answer}
 }
 
-func (s *Incoming) finish(id mrdn.ID, e end) {
+func (s *Incoming) finish(id kv.ID, e end) {
 	delete(s.ops, id)
 	s.recent.put(id, e)
 }
 
-func ack(id mrdn.ID, part uint16, err error) Effect {
+func ack(id kv.ID, part uint16, err error) Effect {
 	return Effect{Kind: SendAck, ID: id, Part: part, Err: err}
 }
 
-func refuse(id mrdn.ID, part uint16, err error) Effect {
+func refuse(id kv.ID, part uint16, err error) Effect {
 	return Effect{Kind: SendAck, ID: id, Part: part, Err: err, Untouched: true}
 }
 
@@ -181,9 +182,9 @@ func refuse(id mrdn.ID, part uint16, err error) Effect {
 // link that does little, or a stranger's, costs little.
 type recent struct {
 	size int
-	ring []mrdn.ID
+	ring []kv.ID
 	next int // the oldest, once the ring is full
-	ends map[mrdn.ID]end
+	ends map[kv.ID]end
 }
 
 // end is how a transfer ended. Untouched ones did nothing at all here, which
@@ -193,14 +194,14 @@ type end struct {
 	untouched bool
 }
 
-func newRecent(size int) recent { return recent{size: size, ends: make(map[mrdn.ID]end)} }
+func newRecent(size int) recent { return recent{size: size, ends: make(map[kv.ID]end)} }
 
-func (r *recent) get(id mrdn.ID) (end, bool) {
+func (r *recent) get(id kv.ID) (end, bool) {
 	e, known := r.ends[id]
 	return e, known
 }
 
-func (r *recent) put(id mrdn.ID, e end) {
+func (r *recent) put(id kv.ID, e end) {
 	if _, known := r.ends[id]; known {
 		return
 	}

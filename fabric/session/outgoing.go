@@ -19,6 +19,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/internal/mutant"
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
@@ -48,7 +49,7 @@ const (
 // Effect is one thing the shell must do, in order.
 type Effect struct {
 	Kind  Kind
-	ID    mrdn.ID
+	ID    kv.ID
 	Part  uint16
 	State fabric.State
 	Err   error
@@ -61,7 +62,7 @@ type Effect struct {
 // Outgoing is the posting side's half of a link.
 type Outgoing struct {
 	limit int
-	ops   map[mrdn.ID]*outgoing
+	ops   map[kv.ID]*outgoing
 }
 
 // outgoing is one transfer that was posted here.
@@ -78,17 +79,17 @@ type outgoing struct {
 
 // NewOutgoing admits at most limit transfers at a time.
 func NewOutgoing(limit int) *Outgoing {
-	return &Outgoing{limit: limit, ops: make(map[mrdn.ID]*outgoing)}
+	return &Outgoing{limit: limit, ops: make(map[kv.ID]*outgoing)}
 }
 
 // Len is how many transfers are running.
 func (s *Outgoing) Len() int { return len(s.ops) }
 
 // Running reports whether a transfer is.
-func (s *Outgoing) Running(id mrdn.ID) bool { return s.ops[id] != nil }
+func (s *Outgoing) Running(id kv.ID) bool { return s.ops[id] != nil }
 
 // Post admits a transfer of so many parts, or refuses it by name.
-func (s *Outgoing) Post(id mrdn.ID, op fabric.Op, parts uint16, notice bool) error {
+func (s *Outgoing) Post(id kv.ID, op fabric.Op, parts uint16, notice bool) error {
 	if s.ops[id] != nil {
 		return fmt.Errorf("fabric: transfer %s is running already", id)
 	}
@@ -101,7 +102,7 @@ func (s *Outgoing) Post(id mrdn.ID, op fabric.Op, parts uint16, notice bool) err
 
 // Leaving: the first byte of a part is about to leave. It returns false when
 // the transfer has ended and the part must not leave.
-func (s *Outgoing) Leaving(id mrdn.ID) ([]Effect, bool) {
+func (s *Outgoing) Leaving(id kv.ID) ([]Effect, bool) {
 	o := s.ops[id]
 	if o == nil {
 		return nil, false
@@ -114,7 +115,7 @@ func (s *Outgoing) Leaving(id mrdn.ID) ([]Effect, bool) {
 }
 
 // Left: the last byte of a part has left, or the request for it.
-func (s *Outgoing) Left(id mrdn.ID) []Effect {
+func (s *Outgoing) Left(id kv.ID) []Effect {
 	o := s.ops[id]
 	if o == nil {
 		return nil
@@ -126,7 +127,7 @@ func (s *Outgoing) Left(id mrdn.ID) []Effect {
 }
 
 // Arrived: every byte of a part of a read is in place and verified.
-func (s *Outgoing) Arrived(id mrdn.ID) []Effect {
+func (s *Outgoing) Arrived(id kv.ID) []Effect {
 	if o := s.ops[id]; o != nil && o.op == fabric.Read {
 		return s.partEnded(id, o)
 	}
@@ -157,7 +158,7 @@ func (s *Outgoing) Acked(a mrdn.Ack) []Effect {
 // partAcked counts a part once, however often the peer says it. A peer that has
 // done the transfer before answers while bytes still leave: the caller's memory
 // must be quiet when it hears of the end.
-func (s *Outgoing) partAcked(id mrdn.ID, o *outgoing, part uint16) []Effect {
+func (s *Outgoing) partAcked(id kv.ID, o *outgoing, part uint16) []Effect {
 	if o.acked == nil {
 		o.acked = make([]bool, o.parts)
 	}
@@ -172,7 +173,7 @@ func (s *Outgoing) partAcked(id mrdn.ID, o *outgoing, part uint16) []Effect {
 	return effects
 }
 
-func (s *Outgoing) partEnded(id mrdn.ID, o *outgoing) []Effect {
+func (s *Outgoing) partEnded(id kv.ID, o *outgoing) []Effect {
 	if o.ended++; o.ended < o.parts && !mutant.Is(mutant.PartMiscounted) {
 		return nil
 	}
@@ -184,10 +185,10 @@ func (s *Outgoing) partEnded(id mrdn.ID, o *outgoing) []Effect {
 }
 
 // Failed: local memory or the stream could not do its part.
-func (s *Outgoing) Failed(id mrdn.ID, err error) []Effect { return s.fail(id, err, true) }
+func (s *Outgoing) Failed(id kv.ID, err error) []Effect { return s.fail(id, err, true) }
 
 // Stop: the caller cancels, or the deadline has passed.
-func (s *Outgoing) Stop(id mrdn.ID, cause error) []Effect {
+func (s *Outgoing) Stop(id kv.ID, cause error) []Effect {
 	if mutant.Is(mutant.CancelDone) && s.Running(id) {
 		return s.end(id, fabric.Done, nil)
 	}
@@ -197,13 +198,13 @@ func (s *Outgoing) Stop(id mrdn.ID, cause error) []Effect {
 // Lost: the link is gone. Everything ends; what had begun is in doubt.
 func (s *Outgoing) Lost(err error) []Effect {
 	var effects []Effect
-	for _, id := range slices.SortedFunc(maps.Keys(s.ops), mrdn.ID.Compare) {
+	for _, id := range slices.SortedFunc(maps.Keys(s.ops), kv.ID.Compare) {
 		effects = append(effects, s.fail(id, fmt.Errorf("%w: %w", fabric.ErrPeerGone, err), false)...)
 	}
 	return effects
 }
 
-func (s *Outgoing) fail(id mrdn.ID, err error, tellPeer bool) []Effect {
+func (s *Outgoing) fail(id kv.ID, err error, tellPeer bool) []Effect {
 	o := s.ops[id]
 	if o == nil {
 		return nil
@@ -218,7 +219,7 @@ func (s *Outgoing) fail(id mrdn.ID, err error, tellPeer bool) []Effect {
 	return append(effects, s.end(id, fabric.InDoubt, err)...)
 }
 
-func (s *Outgoing) end(id mrdn.ID, state fabric.State, err error) []Effect {
+func (s *Outgoing) end(id kv.ID, state fabric.State, err error) []Effect {
 	delete(s.ops, id)
 	return []Effect{{Kind: Ended, ID: id, State: state, Err: err}}
 }

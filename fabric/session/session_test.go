@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
@@ -28,7 +29,7 @@ func has(effects []Effect, kind Kind) bool {
 	return false
 }
 
-var id = mrdn.ID{1}
+var id = kv.ID{1}
 
 func posted(t *testing.T, op fabric.Op, parts uint16, notice bool) *Outgoing {
 	t.Helper()
@@ -119,17 +120,17 @@ func TestBounds(t *testing.T) {
 	if err := s.Post(id, fabric.Write, 1, false); err == nil {
 		t.Error("one id, two transfers")
 	}
-	if err := s.Post(mrdn.ID{2}, fabric.Write, 1, false); err != nil {
+	if err := s.Post(kv.ID{2}, fabric.Write, 1, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Post(mrdn.ID{3}, fabric.Write, 1, false); !errors.Is(err, fabric.ErrBusy) {
+	if err := s.Post(kv.ID{3}, fabric.Write, 1, false); !errors.Is(err, fabric.ErrBusy) {
 		t.Errorf("over the limit: %v", err)
 	}
 	in := NewIncoming(1, 4)
 	if _, err := in.Begin(mrdn.Begin{ID: id, Write: true, Parts: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if effects, err := in.Begin(mrdn.Begin{ID: mrdn.ID{2}, Write: true, Parts: 1}); !errors.Is(err, fabric.ErrBusy) || !has(effects, SendAck) {
+	if effects, err := in.Begin(mrdn.Begin{ID: kv.ID{2}, Write: true, Parts: 1}); !errors.Is(err, fabric.ErrBusy) || !has(effects, SendAck) {
 		t.Errorf("over the limit: %v, %+v", err, effects)
 	}
 }
@@ -169,7 +170,7 @@ func TestRepeatsFindTheSameEnd(t *testing.T) {
 	if effects := in.Noticed(mrdn.Notice{ID: id}); has(effects, Deliver) {
 		t.Errorf("the notification came twice: %+v", effects)
 	}
-	cancelled := mrdn.ID{2}
+	cancelled := kv.ID{2}
 	if effects := in.Cancelled(cancelled); effects != nil {
 		t.Errorf("%+v", effects)
 	}
@@ -177,7 +178,7 @@ func TestRepeatsFindTheSameEnd(t *testing.T) {
 		t.Errorf("a cancel that came first was forgotten: %v", err)
 	}
 	for i := range byte(4) {
-		in.Cancelled(mrdn.ID{10 + i})
+		in.Cancelled(kv.ID{10 + i})
 	}
 	if len(in.recent.ends) != 4 {
 		t.Errorf("%d ends are remembered, the bound is 4", len(in.recent.ends))

@@ -5,22 +5,22 @@ import (
 	"sync"
 	"time"
 
-	"meridian/fabric/ends"
+	"meridian/fabric/link"
 )
 
 // connection is one life of a link: its streams, and the end that posts on
 // them.
 type connection struct {
-	link    *link
-	poster  *ends.Poster
+	link    *peerLink
+	poster  *link.Poster
 	streams []*stream
 	wait    sync.WaitGroup
 	stopped chan struct{} // closed when the connection is lost
 }
 
-func newConnection(l *link) *connection {
+func newConnection(l *peerLink) *connection {
 	c := &connection{link: l, stopped: make(chan struct{})}
-	c.poster = ends.NewPoster(ends.PosterOptions{
+	c.poster = link.NewPoster(link.PosterOptions{
 		Regions: &l.fabric.regions, Clock: l.fabric.options.Clock, MaxTransfers: l.fabric.options.MaxTransfers,
 		OnLost: func(err error) {
 			close(c.stopped)

@@ -9,18 +9,19 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/fabric/greeting"
+	"meridian/fabric/handshake"
+	"meridian/kv"
 	"meridian/mrdn"
 	"meridian/trust"
 )
 
-func (f *Fabric) self() greeting.Self {
-	return greeting.Self{Agent: f.options.Agent, Incarnation: f.options.Incarnation, Key: f.options.Key}
+func (f *Fabric) self() handshake.Self {
+	return handshake.Self{Agent: f.options.Agent, Incarnation: f.options.Incarnation, Key: f.options.Key}
 }
 
 // keepDoor lets peers in.
-func (f *Fabric) keepDoor(l net.Listener) *greeting.Door {
-	o := greeting.DoorOptions{
+func (f *Fabric) keepDoor(l net.Listener) *handshake.Door {
+	o := handshake.DoorOptions{
 		Self: f.self(), Metadata: f.options.Metadata, Patience: f.options.Handshake, Strangers: f.options.Strangers,
 		Logger: f.options.Logger, Refused: f.options.Events.Refused, Serve: f.serve,
 		Judge: func(_ net.Conn, h mrdn.Hello) error {
@@ -40,7 +41,7 @@ func (f *Fabric) keepDoor(l net.Listener) *greeting.Door {
 			return secured, name, err
 		}
 	}
-	return greeting.Keep(l, o)
+	return handshake.Keep(l, o)
 }
 
 // serve runs a guest's stream until it ends.
@@ -56,7 +57,7 @@ func (f *Fabric) serve(conn net.Conn, hello mrdn.Hello) error {
 
 // reach dials, secures and introduces a connection. An empty name takes
 // whoever answers.
-func (f *Fabric) reach(ctx context.Context, address, name string, call greeting.Call) (net.Conn, error) {
+func (f *Fabric) reach(ctx context.Context, address, name string, call handshake.Call) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.options.Handshake)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -87,15 +88,15 @@ func (f *Fabric) reach(ctx context.Context, address, name string, call greeting.
 }
 
 // dial opens one stream of a link.
-func (f *Fabric) dial(ctx context.Context, p fabric.Peer, link mrdn.ID, stream int) (net.Conn, error) {
-	return f.reach(ctx, string(p.Address), p.Name, greeting.Call{
+func (f *Fabric) dial(ctx context.Context, p fabric.Peer, link kv.ID, stream int) (net.Conn, error) {
+	return f.reach(ctx, string(p.Address), p.Name, handshake.Call{
 		Expect: p.Incarnation, Link: link, Stream: uint16(stream), Streams: uint16(f.options.Streams),
 	})
 }
 
 // Fetch asks whoever listens at address for its metadata.
 func (f *Fabric) Fetch(ctx context.Context, address []byte) ([]byte, error) {
-	conn, err := f.reach(ctx, string(address), "", greeting.Call{Fetch: true, Streams: 1})
+	conn, err := f.reach(ctx, string(address), "", handshake.Call{Fetch: true, Streams: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func (f *Fabric) Fetch(ctx context.Context, address []byte) ([]byte, error) {
 	_ = conn.SetDeadline(time.Now().Add(f.options.Handshake))
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	blob, err := greeting.ReadFrame(conn, mrdn.MaxLinkFrame, mrdn.BlobFrame)
+	blob, err := handshake.ReadFrame(conn, mrdn.MaxLinkFrame, mrdn.BlobFrame)
 	if err != nil {
 		return nil, fmt.Errorf("tcp: fetching metadata from %s: %w", address, errors.Join(err, ctx.Err()))
 	}

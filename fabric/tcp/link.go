@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/fabric/ends"
-	"meridian/mrdn"
+	"meridian/fabric/link"
+	"meridian/kv"
 )
 
-// link is what a caller holds: it connects when it must, and connects again
+// peerLink is what a caller holds: it connects when it must, and connects again
 // when the connection was lost.
-type link struct {
+type peerLink struct {
 	fabric *Fabric
 	peer   fabric.Peer
 
@@ -31,10 +31,10 @@ type link struct {
 	staleUntil time.Time
 }
 
-func newLink(f *Fabric, p fabric.Peer) *link { return &link{fabric: f, peer: p} }
+func newLink(f *Fabric, p fabric.Peer) *peerLink { return &peerLink{fabric: f, peer: p} }
 
 // Peer is who is at the other end.
-func (l *link) Peer() fabric.Peer { return l.peer }
+func (l *peerLink) Peer() fabric.Peer { return l.peer }
 
 const (
 	firstBackoff = 20 * time.Millisecond
@@ -43,7 +43,7 @@ const (
 
 // connected returns the connection, making one if need be. One goroutine dials;
 // others wait for it.
-func (l *link) connected(ctx context.Context) (*connection, error) {
+func (l *peerLink) connected(ctx context.Context) (*connection, error) {
 	for {
 		l.mu.Lock()
 		switch {
@@ -97,7 +97,7 @@ func (l *link) connected(ctx context.Context) (*connection, error) {
 }
 
 // attempt waits out the backoff and dials every stream.
-func (l *link) attempt(ctx context.Context, pause time.Duration) (*connection, error) {
+func (l *peerLink) attempt(ctx context.Context, pause time.Duration) (*connection, error) {
 	if pause > 0 {
 		select {
 		case <-time.After(pause):
@@ -105,7 +105,7 @@ func (l *link) attempt(ctx context.Context, pause time.Duration) (*connection, e
 			return nil, l.error("connect", fmt.Errorf("%w: %w", fabric.ErrPeerGone, ctx.Err()))
 		}
 	}
-	var id mrdn.ID
+	var id kv.ID
 	rand.Read(id[:])
 	c := newConnection(l)
 	for i := range l.fabric.options.Streams {
@@ -126,10 +126,10 @@ func (l *link) attempt(ctx context.Context, pause time.Duration) (*connection, e
 	return c, nil
 }
 
-func (l *link) error(op string, err error) error { return fabric.Dress(op, l.peer, err) }
+func (l *peerLink) error(op string, err error) error { return fabric.Dress(op, l.peer, err) }
 
 // drop forgets a connection that was lost.
-func (l *link) drop(c *connection, err error) {
+func (l *peerLink) drop(c *connection, err error) {
 	l.mu.Lock()
 	mine := l.current == c
 	if mine {
@@ -143,8 +143,8 @@ func (l *link) drop(c *connection, err error) {
 }
 
 // Prepare checks a request and cuts it into parts.
-func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
-	p, err := ends.Prepare(&l.fabric.regions, l.fabric.options.Streams, op, local, remote)
+func (l *peerLink) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
+	p, err := link.Prepare(&l.fabric.regions, l.fabric.options.Streams, op, local, remote)
 	if err != nil {
 		return nil, l.error("prepare", err)
 	}
@@ -152,7 +152,7 @@ func (l *link) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepare
 }
 
 // Post starts a prepared request.
-func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {
+func (l *peerLink) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {
 	c, err := l.connected(ctx)
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (l *link) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOption
 }
 
 // Notify delivers payload by itself.
-func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
+func (l *peerLink) Notify(ctx context.Context, id kv.ID, payload []byte) error {
 	c, err := l.connected(ctx)
 	if err != nil {
 		return err
@@ -178,12 +178,12 @@ func (l *link) Notify(ctx context.Context, id mrdn.ID, payload []byte) error {
 
 // Estimate assumes a link that moves 3 GB/s, with 20 µs for a round trip and a
 // third of a microsecond a piece; the agent refines it by what it measures.
-func (l *link) Estimate(_ fabric.Op, bytes, pieces uint64) time.Duration {
+func (l *peerLink) Estimate(_ fabric.Op, bytes, pieces uint64) time.Duration {
 	return 20*time.Microsecond + time.Duration(bytes/3) + time.Duration(pieces*300)
 }
 
 // Close ends the link.
-func (l *link) Close(context.Context) error {
+func (l *peerLink) Close(context.Context) error {
 	l.mu.Lock()
 	l.closed = true
 	c := l.current
@@ -198,7 +198,7 @@ func (l *link) Close(context.Context) error {
 	return nil
 }
 
-func (l *link) fence(region uint64, cause error) {
+func (l *peerLink) fence(region uint64, cause error) {
 	l.mu.Lock()
 	c := l.current
 	l.mu.Unlock()

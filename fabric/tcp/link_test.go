@@ -23,7 +23,7 @@ func TestPostRightAfterALoss(t *testing.T) {
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		c, err := p.link.(*link).connected(t.Context())
+		c, err := p.link.(*peerLink).connected(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,12 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"meridian/fabric/ends"
+	"meridian/fabric/link"
 	"meridian/mrdn"
 )
 
 // Expect makes the stream ready for the chunks of a part.
-func (s *stream) Expect(p *ends.Inbound) {
+func (s *stream) Expect(p *link.Inbound) {
 	s.receiveMu.Lock()
 	s.inbounds[p.Handle] = p
 	s.receiveMu.Unlock()
@@ -147,7 +147,7 @@ func (s *stream) receiveChunk(c mrdn.Chunk) error {
 }
 
 // endChunk compares the checksum and reports a part that is complete or broken.
-func (s *stream) endChunk(p *ends.Inbound, c mrdn.Chunk, sum uint64, placeErr error) error {
+func (s *stream) endChunk(p *link.Inbound, c mrdn.Chunk, sum uint64, placeErr error) error {
 	if p == nil {
 		return nil // cancelled before it came
 	}
@@ -176,7 +176,7 @@ var errPlacing = errors.New("tcp: memory cannot be written")
 
 // placeSome moves at most left payload bytes to their destination: first what
 // is buffered, then straight from the socket.
-func (s *stream) placeSome(p *ends.Inbound, left int) (int, error) {
+func (s *stream) placeSome(p *link.Inbound, left int) (int, error) {
 	if buffered := s.inEnd - s.inStart; buffered > 0 {
 		n := min(buffered, left)
 		err := s.place(p, s.in[s.inStart:s.inStart+n])
@@ -220,7 +220,7 @@ const tailRoom = mrdn.ChunkTrailerSize + mrdn.ChunkHeaderSize
 
 // aim fills the vector with the next destination pieces of p. It is false when
 // one of them is not mapped. The walk moves on in settle, by what arrived.
-func (s *stream) aim(p *ends.Inbound, left int) bool {
+func (s *stream) aim(p *link.Inbound, left int) bool {
 	s.scatter.reset()
 	ahead := p.Walk
 	for taken := 0; taken < left && len(s.scatter.pieces) < maxPieces; {
@@ -236,7 +236,7 @@ func (s *stream) aim(p *ends.Inbound, left int) bool {
 }
 
 // place copies b to the next bytes of p's destination and hashes it.
-func (s *stream) place(p *ends.Inbound, b []byte) error {
+func (s *stream) place(p *link.Inbound, b []byte) error {
 	s.receiveMu.Lock()
 	defer s.receiveMu.Unlock()
 	if p == nil {

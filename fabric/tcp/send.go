@@ -11,13 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"meridian/fabric/ends"
+	"meridian/checksum"
+	"meridian/fabric/link"
 	"meridian/mrdn"
 )
 
 // outbound is a part whose bytes leave on a stream.
 type outbound struct {
-	*ends.Outbound
+	*link.Outbound
 	started bool
 	// stopped parts must not leave any more.
 	stopped atomic.Bool
@@ -25,7 +26,7 @@ type outbound struct {
 
 // smallPart is what is copied into the control buffer and written at once by
 // whoever posts it: for a few KiB a copy is cheaper than a hand-over.
-const smallPart = ends.SmallChunk
+const smallPart = checksum.SmallChunk
 
 // Send queues a frame, and writes it at once when nobody else is writing.
 func (s *stream) Send(frame []byte) {
@@ -35,7 +36,7 @@ func (s *stream) Send(frame []byte) {
 }
 
 // Post queues a part. A small one is written at once.
-func (s *stream) Post(p *ends.Outbound) (sent bool, err error) {
+func (s *stream) Post(p *link.Outbound) (sent bool, err error) {
 	if p.Walk.Left() <= smallPart {
 		err := s.postSmall(p)
 		p.Release()
@@ -58,7 +59,7 @@ func (s *stream) Post(p *ends.Outbound) (sent bool, err error) {
 }
 
 // postSmall puts a whole part into the control buffer.
-func (s *stream) postSmall(p *ends.Outbound) error {
+func (s *stream) postSmall(p *link.Outbound) error {
 	s.queueMu.Lock()
 	before := len(s.control)
 	s.control = append(s.control, p.Begin...)
@@ -75,7 +76,7 @@ func (s *stream) postSmall(p *ends.Outbound) error {
 		mrdn.Chunk{Handle: p.Handle, Length: uint32(size)}.Put(s.control[start:])
 		var sum uint64
 		if !s.options.NoChecksums {
-			sum = ends.Checksum(payload)
+			sum = checksum.Of(payload)
 		}
 		binary.LittleEndian.PutUint64(s.control[start+mrdn.ChunkHeaderSize+size:], sum)
 	}
@@ -84,7 +85,7 @@ func (s *stream) postSmall(p *ends.Outbound) error {
 }
 
 // copyOut copies a part's bytes into b.
-func copyOut(p *ends.Outbound, b []byte) error {
+func copyOut(p *link.Outbound, b []byte) error {
 	for len(b) > 0 {
 		cut := p.Walk.Next(uint64(len(b)))
 		if err := p.Bound.Section(cut.Part).ReadAt(b[:cut.Length], cut.Offset); err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/fabric/ends"
+	"meridian/fabric/link"
 	"meridian/mrdn"
 )
 
@@ -16,7 +16,7 @@ import (
 type service struct {
 	fabric *Fabric
 	hello  mrdn.Hello
-	server *ends.Server
+	server *link.Server
 
 	mu      sync.Mutex // protects the rest
 	timer   *time.Timer
@@ -71,7 +71,7 @@ func (f *Fabric) linksOf(agent string) (n int) {
 
 func (f *Fabric) newService(hello mrdn.Hello) *service {
 	v := &service{fabric: f, hello: hello}
-	v.server = ends.NewServer(ends.ServerOptions{
+	v.server = link.NewServer(link.ServerOptions{
 		Peer: hello.Agent, Incarnation: hello.Incarnation, Regions: &f.regions, Guard: f.options.Guard,
 		Events: f.options.Events, MaxTransfers: f.options.MaxTransfers, Clock: f.options.Clock, OnLost: func(error) { v.end() },
 	})

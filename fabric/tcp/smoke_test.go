@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 type heard struct{ notes chan fabric.Notification }
@@ -27,7 +27,7 @@ func (h *heard) LinkLost(fabric.Peer, error) {}
 
 func (h *heard) Refused(string, error) {}
 
-func newID() (id mrdn.ID) { rand.Read(id[:]); return id }
+func newID() (id kv.ID) { rand.Read(id[:]); return id }
 
 type pair struct {
 	a, b   *Fabric

@@ -9,13 +9,14 @@ import (
 	"syscall"
 	"time"
 
-	"meridian/fabric/ends"
+	"meridian/checksum"
+	"meridian/fabric/link"
 	"meridian/mrdn"
 )
 
 // stream is one TCP connection of a link.
 type stream struct {
-	end     ends.End
+	end     link.End
 	options *Options
 	conn    *net.TCPConn
 	raw     syscall.RawConn
@@ -40,7 +41,7 @@ type stream struct {
 	sendMu  sync.Mutex // held around every use of a sender's memory; protects sending, gather
 	sending *outbound
 	gather  vector
-	sent    ends.Digest
+	sent    checksum.Digest
 	// plain counts the bytes at the front of gather that are not payload.
 	plain   int
 	header  [mrdn.ChunkHeaderSize]byte
@@ -51,16 +52,16 @@ type stream struct {
 	inline      []byte // what is being written outside writeLoop
 
 	receiveMu sync.Mutex // held around every use of a receiver's memory; protects inbounds
-	inbounds  map[uint32]*ends.Inbound
+	inbounds  map[uint32]*link.Inbound
 	scatter   vector
 	in        []byte // buffered input is in[inStart:inEnd]
 	inStart   int
 	inEnd     int
-	received  ends.Digest
+	received  checksum.Digest
 	placing   []byte // staging for memory that is not mapped, or not wanted
 	// target is the part that scatter is aimed at, by aimed bytes; behind them
 	// comes room for the next header when tail is set.
-	target *ends.Inbound
+	target *link.Inbound
 	aimed  int
 	tail   bool
 
@@ -72,7 +73,7 @@ type stream struct {
 
 const inputBuffer = 16 << 10
 
-func newStream(secured net.Conn, o *Options, e ends.End) (*stream, error) {
+func newStream(secured net.Conn, o *Options, e link.End) (*stream, error) {
 	var seal *sealed
 	if over, is := secured.(*tls.Conn); is {
 		seal, secured = newSealed(over), over.NetConn()
@@ -85,7 +86,7 @@ func newStream(secured net.Conn, o *Options, e ends.End) (*stream, error) {
 	_ = conn.SetNoDelay(true)
 	s := &stream{
 		end: e, options: o, conn: conn, raw: raw, sealed: seal, wake: make(chan struct{}, 1), drained: make(chan struct{}, 1),
-		inbounds: make(map[uint32]*ends.Inbound), in: make([]byte, inputBuffer),
+		inbounds: make(map[uint32]*link.Inbound), in: make([]byte, inputBuffer),
 	}
 	s.writeReady, s.inlineReady, s.readReady = s.tryWrite, s.tryInline, s.tryRead
 	s.lastHeard.Store(time.Now().UnixNano())
@@ -156,7 +157,7 @@ func (s *stream) nudge() {
 
 // Quiet stops every part that match selects, in both directions. When it
 // returns the stream does not touch their memory any more.
-func (s *stream) Quiet(match func(ends.Part) bool) {
+func (s *stream) Quiet(match func(link.Part) bool) {
 	s.queueMu.Lock()
 	kept := s.parts[:0]
 	for _, p := range s.parts {

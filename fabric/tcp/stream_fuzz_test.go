@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"meridian/checksum"
 	"meridian/fabric"
-	"meridian/fabric/ends"
-	"meridian/fabric/greeting"
+	"meridian/fabric/handshake"
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/mrdn"
 )
@@ -48,7 +49,7 @@ func FuzzStream(f *testing.F) {
 		}
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		if _, err := (greeting.Self{Agent: "a"}).Introduce(conn, greeting.Call{Link: newID(), Streams: 1}); err != nil {
+		if _, err := (handshake.Self{Agent: "a"}).Introduce(conn, handshake.Call{Link: newID(), Streams: 1}); err != nil {
 			t.Fatalf("the fabric greets nobody any more: %v", err)
 		}
 		_, _ = conn.Write(said)
@@ -77,20 +78,20 @@ func saidByPeers() [][]byte {
 		panic(err) // one span always fits
 	}
 	list := fabric.List{part}.AppendTo(nil)
-	read := mrdn.Begin{Handle: 1, ID: mrdn.ID{1}, Parts: 1, Bytes: 10, List: list}.Append(nil)
-	write := mrdn.Begin{Handle: 2, ID: mrdn.ID{2}, Write: true, Parts: 1, Bytes: 10, List: list, Notify: true, Notification: []byte("n")}.Append(nil)
+	read := mrdn.Begin{Handle: 1, ID: kv.ID{1}, Parts: 1, Bytes: 10, List: list}.Append(nil)
+	write := mrdn.Begin{Handle: 2, ID: kv.ID{2}, Write: true, Parts: 1, Bytes: 10, List: list, Notify: true, Notification: []byte("n")}.Append(nil)
 	payload := []byte("ten bytes.")
 	chunk := make([]byte, mrdn.ChunkHeaderSize)
 	mrdn.Chunk{Handle: 2, Length: 10}.Put(chunk)
-	chunk = binary.LittleEndian.AppendUint64(append(chunk, payload...), ends.Checksum(payload))
+	chunk = binary.LittleEndian.AppendUint64(append(chunk, payload...), checksum.Of(payload))
 	whole := append(append([]byte{}, write...), chunk...)
 	broken := append([]byte{}, whole...)
 	broken[len(broken)-1]++
 	return [][]byte{
 		read, whole, broken, write, chunk, append(append([]byte{}, read...), read...),
-		mrdn.Cancel{ID: mrdn.ID{2}}.Append(append([]byte{}, write...)),
-		mrdn.Notice{ID: mrdn.ID{3}, Payload: []byte("hello")}.Append(mrdn.AppendPing(nil)),
-		mrdn.Ack{ID: mrdn.ID{1}}.Append(nil),
+		mrdn.Cancel{ID: kv.ID{2}}.Append(append([]byte{}, write...)),
+		mrdn.Notice{ID: kv.ID{3}, Payload: []byte("hello")}.Append(mrdn.AppendPing(nil)),
+		mrdn.Ack{ID: kv.ID{1}}.Append(nil),
 		{0, 0, 0x40, 0, byte(mrdn.BeginFrame), 0, 0, 0},
 	}
 }

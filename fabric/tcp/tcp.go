@@ -34,7 +34,8 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/fabric/greeting"
+	"meridian/fabric/handshake"
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/mrdn"
 	"meridian/trust"
@@ -44,7 +45,7 @@ import (
 type Options struct {
 	// Agent and Incarnation say who this is.
 	Agent       string
-	Incarnation mrdn.ID
+	Incarnation kv.ID
 	// Listen is where peers connect; empty means that none can.
 	Listen string
 	// Advertise is the host by which peers reach Listen, where that is not the
@@ -123,13 +124,13 @@ const maxStreams = 64
 type Fabric struct {
 	options Options
 	regions fabric.Regions
-	door    *greeting.Door // nil when nobody can connect here
-	wait    sync.WaitGroup // every goroutine of the links
+	door    *handshake.Door // nil when nobody can connect here
+	wait    sync.WaitGroup  // every goroutine of the links
 
 	mu       sync.Mutex // protects the rest
 	closed   bool
-	links    map[*link]struct{}
-	services map[mrdn.ID]*service
+	links    map[*peerLink]struct{}
+	services map[kv.ID]*service
 }
 
 // Open starts listening, if asked to.
@@ -138,7 +139,7 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	f := &Fabric{options: o, links: make(map[*link]struct{}), services: make(map[mrdn.ID]*service)}
+	f := &Fabric{options: o, links: make(map[*peerLink]struct{}), services: make(map[kv.ID]*service)}
 	if o.Listen != "" {
 		// Streams have signs of life of their own; strangers need none.
 		listener, err := (&net.ListenConfig{KeepAlive: -1}).Listen(ctx, "tcp", o.Listen)
@@ -181,7 +182,7 @@ func (f *Fabric) Deregister(_ context.Context, id uint64) error {
 }
 
 // Revoke stops everything that runs under a grant.
-func (f *Fabric) Revoke(_ context.Context, grant mrdn.ID) error {
+func (f *Fabric) Revoke(_ context.Context, grant kv.ID) error {
 	_, services := f.connections()
 	for _, v := range services {
 		v.server.Revoke(grant, fabric.ErrGrantRevoked)
@@ -190,7 +191,7 @@ func (f *Fabric) Revoke(_ context.Context, grant mrdn.ID) error {
 }
 
 // connections lists everything that may touch memory right now.
-func (f *Fabric) connections() ([]*link, []*service) {
+func (f *Fabric) connections() ([]*peerLink, []*service) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Collect(maps.Keys(f.links)), slices.Collect(maps.Values(f.services))

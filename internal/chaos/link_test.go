@@ -8,7 +8,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/internal/chaos"
-	"meridian/internal/need"
+	"meridian/internal/require"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 // each, and a cable between them.
 func connectHosts(t *testing.T) *stage {
 	t.Helper()
-	ip := need.Program(t, "ip")
+	ip := require.Program(t, "ip")
 	mountTmpfs(t, "/run", 1<<20) // where ip keeps the names of namespaces
 	s := &stage{t: t, dir: t.TempDir(), fresh: 100}
 	start := func(name, address string, seed uint64) *chaos.Puppet {
@@ -43,7 +43,7 @@ func connectHosts(t *testing.T) *stage {
 
 func (s *stage) cable(state string) {
 	s.t.Helper()
-	mustRun(s.t, need.Program(s.t, "ip"), "-n", "owner", "link", "set", "cable", state)
+	mustRun(s.t, require.Program(s.t, "ip"), "-n", "owner", "link", "set", "cable", state)
 }
 
 // cutOff posts a read whose bytes cannot come, on a link that stands.
@@ -59,7 +59,7 @@ func (s *stage) cutOff(deadline time.Duration) chaos.Outcome {
 }
 
 func TestLinkDownPastTheDeadline(t *testing.T) {
-	if need.Program(t, "ip"); !inItsOwnWorld(t) {
+	if require.Program(t, "ip"); !inItsOwnWorld(t) {
 		return
 	}
 	s := connectHosts(t)
@@ -76,7 +76,7 @@ func TestLinkDownPastTheDeadline(t *testing.T) {
 // A cable that is out for less than three keep-alives costs the transfers that
 // run nothing but time.
 func TestLinkDownForAMoment(t *testing.T) {
-	if need.Program(t, "ip"); !inItsOwnWorld(t) {
+	if require.Program(t, "ip"); !inItsOwnWorld(t) {
 		return
 	}
 	s := connectHosts(t)
@@ -97,7 +97,7 @@ func TestLinkDownForAMoment(t *testing.T) {
 }
 
 func TestLinkDownForGood(t *testing.T) {
-	if need.Program(t, "ip"); !inItsOwnWorld(t) {
+	if require.Program(t, "ip"); !inItsOwnWorld(t) {
 		return
 	}
 	s := connectHosts(t)

@@ -7,7 +7,7 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // Post is a transfer between the same offsets of two arenas.
@@ -16,7 +16,7 @@ type Post struct {
 	Op             fabric.Op
 	Offset, Length uint64
 	// Grant is what the peer gave; the handle of a puppet fills it in.
-	Grant mrdn.ID
+	Grant kv.ID
 	// Deadline of the transfer; 0 means none.
 	Deadline     time.Duration
 	Notification []byte
@@ -24,7 +24,7 @@ type Post struct {
 
 // Outcome is what became of a transfer.
 type Outcome struct {
-	ID    mrdn.ID
+	ID    kv.ID
 	State fabric.State
 	// Took is how long the order took, for whoever waited for it.
 	Took time.Duration
@@ -90,7 +90,7 @@ func (p *Player) prepare(o Post) (*agent.Request, error) {
 	return p.agent.Prepare(o.Op, agent.Side{List: local}, agent.Side{List: remote})
 }
 
-func (p *Player) transfer(id mrdn.ID) (*agent.Transfer, error) {
+func (p *Player) transfer(id kv.ID) (*agent.Transfer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t := p.transfers[id]; t != nil {
@@ -100,7 +100,7 @@ func (p *Player) transfer(id mrdn.ID) (*agent.Transfer, error) {
 }
 
 // Await waits for the end of a transfer.
-func (p *Player) Await(id mrdn.ID, out *Outcome) error {
+func (p *Player) Await(id kv.ID, out *Outcome) error {
 	t, err := p.transfer(id)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (p *Player) Await(id mrdn.ID, out *Outcome) error {
 }
 
 // Cancel ends a transfer.
-func (p *Player) Cancel(id mrdn.ID, out *Outcome) error {
+func (p *Player) Cancel(id kv.ID, out *Outcome) error {
 	t, err := p.transfer(id)
 	if err != nil {
 		return err

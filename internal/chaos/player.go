@@ -15,10 +15,10 @@ import (
 	"meridian/agent"
 	"meridian/fabric"
 	"meridian/fabric/tcp"
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/meta"
 	"meridian/meta/etcd"
-	"meridian/mrdn"
 	"meridian/trust"
 )
 
@@ -54,7 +54,7 @@ type Player struct {
 
 	mu        sync.Mutex // protects the rest
 	peers     map[string]*agent.Peer
-	transfers map[mrdn.ID]*agent.Transfer
+	transfers map[kv.ID]*agent.Transfer
 }
 
 // play opens an agent and carries out orders until the input ends, which is how
@@ -89,7 +89,7 @@ type advertised struct {
 func (a advertised) Address() []byte { return a.address }
 
 func open(ctx context.Context, s Setup) (p *Player, err error) {
-	p = &Player{peers: make(map[string]*agent.Peer), transfers: make(map[mrdn.ID]*agent.Transfer)}
+	p = &Player{peers: make(map[string]*agent.Peer), transfers: make(map[kv.ID]*agent.Transfer)}
 	key, err := trust.OpenCellKey(s.StateDir)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ type Answer struct{ Err *Failure }
 // Report is who a puppet is.
 type Report struct {
 	Address     string
-	Incarnation mrdn.ID
+	Incarnation kv.ID
 	Blob        []byte
 	Region      uint64
 	Metrics     agent.Metrics
@@ -195,7 +195,7 @@ type Opening struct {
 }
 
 // Grant opens memory to a peer.
-func (p *Player) Grant(o Opening, id *mrdn.ID) error {
+func (p *Player) Grant(o Opening, id *kv.ID) error {
 	list, err := p.agent.Local([]agent.Descriptor{p.descriptor(p.region, o.Offset, o.Length)})
 	if err == nil {
 		*id, err = p.agent.Grant(agent.GrantOptions{Peer: o.Peer, Op: o.Op, Side: agent.Side{List: list}, For: time.Hour})

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // patience is how long an order may take before the test is broken.
@@ -22,7 +22,7 @@ type Puppet struct {
 	*Process
 	Report
 	Name   string
-	grants map[grantKey]mrdn.ID
+	grants map[grantKey]kv.ID
 	orders *rpc.Client
 }
 
@@ -50,7 +50,7 @@ func StartIn(t testing.TB, s Setup, namespaces uintptr) *Puppet {
 		Role: "puppet", Environment: []string{setup + "=" + string(text)}, Namespaces: namespaces, Stdout: childOut,
 	})
 	childOut.Close()
-	p := &Puppet{Process: process, Name: s.Name, grants: make(map[grantKey]mrdn.ID)}
+	p := &Puppet{Process: process, Name: s.Name, grants: make(map[grantKey]kv.ID)}
 	p.orders = jsonrpc.NewClient(struct {
 		io.Reader
 		io.WriteCloser
@@ -90,7 +90,7 @@ func (p *Puppet) Meet(peer *Puppet, arenaBytes uint64) {
 func (p *Puppet) TakeGrants(peer *Puppet, arenaBytes uint64) {
 	p.t.Helper()
 	for _, op := range []fabric.Op{fabric.Read, fabric.Write} {
-		var id mrdn.ID
+		var id kv.ID
 		peer.order("Grant", Opening{Peer: p.Name, Op: op, Length: arenaBytes}, &id)
 		p.grants[grantKey{peer.Name, op}] = id
 	}
@@ -103,7 +103,7 @@ func (p *Puppet) Find(name string) {
 }
 
 func (p *Puppet) granted(o Post) Post {
-	if o.Grant == (mrdn.ID{}) {
+	if o.Grant == (kv.ID{}) {
 		o.Grant = p.grants[grantKey{o.Peer, o.Op}]
 	}
 	return o

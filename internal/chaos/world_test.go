@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"meridian/internal/need"
+	"meridian/internal/require"
 )
 
 // world says that this process is in namespaces of its own.
@@ -36,13 +36,13 @@ func inItsOwnWorld(t *testing.T) bool {
 	var exit *exec.ExitError
 	switch {
 	case strings.Contains(string(out), "--- SKIP: "+t.Name()):
-		need.Skip(t, "namespaces", string(out))
+		require.Skip(t, "namespaces", string(out))
 	case err == nil:
 		t.Logf("in its own world:\n%s", out)
 	case errors.As(err, &exit):
 		t.Errorf("in its own world: %v\n%s", err, out)
 	default:
-		need.Skip(t, "namespaces", err.Error())
+		require.Skip(t, "namespaces", err.Error())
 	}
 	return false
 }
@@ -51,7 +51,7 @@ func inItsOwnWorld(t *testing.T) bool {
 func mountTmpfs(t *testing.T, at string, sizeBytes int) {
 	t.Helper()
 	if err := syscall.Mount("none", at, "tmpfs", 0, fmt.Sprintf("size=%d", sizeBytes)); err != nil {
-		need.Skip(t, "namespaces", "mount "+at+": "+err.Error())
+		require.Skip(t, "namespaces", "mount "+at+": "+err.Error())
 	}
 	t.Cleanup(func() {
 		if err := syscall.Unmount(at, syscall.MNT_DETACH); err != nil {

@@ -23,7 +23,8 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/fabric/greeting"
+	"meridian/fabric/handshake"
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
@@ -32,7 +33,7 @@ type Attacker struct {
 	// Target is where the agent listens.
 	Target string
 	// Self is who it says it is. An insider has the cell's key.
-	Self greeting.Self
+	Self handshake.Self
 	// Crowd is how many connections it holds at a time where an attack is a
 	// matter of numbers.
 	Crowd int
@@ -114,7 +115,7 @@ func (a *Attacker) join(ctx context.Context) net.Conn {
 			return nil
 		}
 		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		_, err := a.Self.Introduce(conn, greeting.Call{Link: newID(), Streams: 64})
+		_, err := a.Self.Introduce(conn, handshake.Call{Link: newID(), Streams: 64})
 		if err == nil {
 			_ = conn.SetDeadline(time.Time{})
 			return conn
@@ -164,7 +165,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-func newID() (id mrdn.ID) {
+func newID() (id kv.ID) {
 	rand.Read(id[:])
 	return id
 }

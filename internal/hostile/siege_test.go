@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/fabric/greeting"
+	"meridian/fabric/handshake"
 	"meridian/internal/chaos"
 	"meridian/internal/hostile"
 	"meridian/trust"
@@ -49,7 +49,7 @@ func attack() error {
 	if err := json.Unmarshal([]byte(os.Getenv(orders)), &o); err != nil {
 		return err
 	}
-	a := &hostile.Attacker{Target: o.Target, Crowd: o.Crowd, Self: greeting.Self{Agent: "mallory"}}
+	a := &hostile.Attacker{Target: o.Target, Crowd: o.Crowd, Self: handshake.Self{Agent: "mallory"}}
 	if o.StateDir != "" {
 		key, err := trust.OpenCellKey(o.StateDir)
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 
 	"meridian/cell"
 	"meridian/cell/talk"
-	"meridian/internal/need"
+	"meridian/internal/require"
 )
 
 const model = "tiny"
@@ -33,7 +33,7 @@ func program(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("MERIDIAN_BIN")
 	if path == "" {
-		need.Skip(t, "meridian", "MERIDIAN_BIN does not name the program")
+		require.Skip(t, "meridian", "MERIDIAN_BIN does not name the program")
 	}
 	return path
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"meridian/kv"
-	"meridian/mrdn"
 )
 
 // ErrMessage means that bytes from a peer are no message.
@@ -19,7 +18,7 @@ type writer struct{ b []byte }
 func (w *writer) u8(v uint8)     { w.b = append(w.b, v) }
 func (w *writer) uint(v uint64)  { w.b = binary.AppendUvarint(w.b, v) }
 func (w *writer) count(n int)    { w.uint(uint64(n)) }
-func (w *writer) id(v mrdn.ID)   { w.b = append(w.b, v[:]...) }
+func (w *writer) id(v kv.ID)     { w.b = append(w.b, v[:]...) }
 func (w *writer) hash(v kv.Hash) { w.b = append(w.b, v[:]...) }
 func (w *writer) text(v string)  { w.count(len(v)); w.b = append(w.b, v...) }
 func (w *writer) bytes(v []byte) { w.count(len(v)); w.b = append(w.b, v...) }
@@ -51,7 +50,7 @@ func (r *reader) take(n int) []byte {
 }
 
 func (r *reader) u8() uint8     { return r.take(1)[0] }
-func (r *reader) id() mrdn.ID   { return mrdn.ID(r.take(16)) }
+func (r *reader) id() kv.ID     { return kv.ID(r.take(16)) }
 func (r *reader) hash() kv.Hash { return kv.Hash(r.take(32)) }
 
 func (r *reader) uint() uint64 {

@@ -1,6 +1,6 @@
 package handoff
 
-import "meridian/mrdn"
+import "meridian/kv"
 
 // Effect is one thing that whoever runs a machine must do, in order.
 type Effect interface{ effect() }
@@ -8,7 +8,7 @@ type Effect interface{ effect() }
 // Send has a message delivered to an agent, which may be one's own.
 type Send struct {
 	To       Member
-	Transfer mrdn.ID
+	Transfer kv.ID
 	Message  Message
 }
 
@@ -45,7 +45,7 @@ type Quiet struct{ Stint Stint }
 // PassTo tells ranks of an engine on this agent how a hand-off ended.
 type PassTo struct {
 	Engine   string
-	Transfer mrdn.ID
+	Transfer kv.ID
 	As       Role
 	Problem  Problem
 }
@@ -95,7 +95,7 @@ type Event struct {
 	Kind     EventKind
 	As       Role
 	Engine   string
-	Transfer mrdn.ID
+	Transfer kv.ID
 	Problem  Problem
 	// Member is the one that cannot be reached, with Stuck.
 	Member Member

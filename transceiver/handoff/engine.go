@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"slices"
 
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/reshard"
 )
 
 // Member is one start of an agent that has ranks of an engine.
 type Member struct {
 	Name        string
-	Incarnation mrdn.ID
+	Incarnation kv.ID
 }
 
 func (m Member) String() string { return fmt.Sprintf("%s (%.8s)", m.Name, m.Incarnation) }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // Flow is one pair of ranks between which bytes move.
@@ -34,7 +34,7 @@ func (f *Flow) parse(r *reader) { f.Src, f.Dst = int(r.uintTo(maxRanks)), int(r.
 // is told the flows without them.
 type Opening struct {
 	Flow
-	Grant mrdn.ID
+	Grant kv.ID
 }
 
 func appendOpenings(w *writer, all []Opening) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"meridian/internal/mutant"
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // Post is who gives orders: one start of a home, speaking for sources or for
@@ -100,7 +100,7 @@ func (p *past) add(session uint64) {
 // stint is one session's work here.
 type stint struct {
 	name     Stint
-	transfer mrdn.ID
+	transfer kv.ID
 	order    *Order
 	phase    Phase
 	flows    []*work
@@ -119,7 +119,7 @@ type work struct {
 func (w *work) running() bool { return w.end > 0 }
 
 // Hear takes an order.
-func (h *Hand) Hear(now Instant, from Member, transfer mrdn.ID, o *Order) []Effect {
+func (h *Hand) Hear(now Instant, from Member, transfer kv.ID, o *Order) []Effect {
 	name := Stint{Post{from, o.As}, o.Session}
 	s := h.stints[name]
 	if s == nil {

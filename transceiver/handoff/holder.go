@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/reshard"
 )
 
@@ -28,8 +28,8 @@ type HolderOptions struct {
 type Holder struct {
 	HolderOptions
 	engines map[string]*Engine
-	offers  map[mrdn.ID]*offer
-	endings map[mrdn.ID]ending
+	offers  map[kv.ID]*offer
+	endings map[kv.ID]ending
 	sweep   Instant // when to look for endings to forget
 	parting partings
 	session uint64
@@ -48,7 +48,7 @@ func NewHolder(o HolderOptions) *Holder {
 	o.MaxHeldFraction = cmp.Or(o.MaxHeldFraction, 0.3)
 	o.MaxOffers, o.MaxRemembered = cmp.Or(o.MaxOffers, 4096), cmp.Or(o.MaxRemembered, 1<<16)
 	return &Holder{
-		HolderOptions: o, engines: make(map[string]*Engine), offers: make(map[mrdn.ID]*offer), endings: make(map[mrdn.ID]ending), sweep: Never,
+		HolderOptions: o, engines: make(map[string]*Engine), offers: make(map[kv.ID]*offer), endings: make(map[kv.ID]ending), sweep: Never,
 	}
 }
 
@@ -83,7 +83,7 @@ func (h *Holder) Held(engine string) int {
 
 // Offer is a prefill engine's: this request's cache may be taken.
 type Offer struct {
-	Transfer mrdn.ID
+	Transfer kv.ID
 	Engine   string
 	Of       Fingerprint
 	Tokens   int
@@ -161,7 +161,7 @@ func (h *Holder) admit(e *Engine, o *Offer) error {
 }
 
 // Computed tells how many layers of an offer are computed by now.
-func (h *Holder) Computed(now Instant, transfer mrdn.ID, layers int) []Effect {
+func (h *Holder) Computed(now Instant, transfer kv.ID, layers int) []Effect {
 	o := h.offers[transfer]
 	if o == nil || o.state == awaited || layers <= o.Layers || layers > o.layers {
 		return nil
@@ -172,7 +172,7 @@ func (h *Holder) Computed(now Instant, transfer mrdn.ID, layers int) []Effect {
 
 // Withdraw takes an offer back, also one that has not come yet. The blocks are
 // the engine's again at Freed.
-func (h *Holder) Withdraw(now Instant, transfer mrdn.ID) []Effect {
+func (h *Holder) Withdraw(now Instant, transfer kv.ID) []Effect {
 	o := h.offers[transfer]
 	if o == nil || o.state == awaited {
 		if _, over := h.endings[transfer]; over {
@@ -184,7 +184,7 @@ func (h *Holder) Withdraw(now Instant, transfer mrdn.ID) []Effect {
 }
 
 // forestall ends what was not offered yet.
-func (h *Holder) forestall(now Instant, transfer mrdn.ID, why Problem, until Instant) []Effect {
+func (h *Holder) forestall(now Instant, transfer kv.ID, why Problem, until Instant) []Effect {
 	var effects []Effect
 	if o := h.offers[transfer]; o != nil {
 		until = max(until, o.lastTicket)
@@ -197,7 +197,7 @@ func (h *Holder) forestall(now Instant, transfer mrdn.ID, why Problem, until Ins
 
 // remember keeps how an offer ended until no ticket for it can be used, and for a
 // lease at least.
-func (h *Holder) remember(now Instant, transfer mrdn.ID, how Problem, until Instant) {
+func (h *Holder) remember(now Instant, transfer kv.ID, how Problem, until Instant) {
 	until = max(until, now+h.Pace.Lease)
 	if _, is := h.endings[transfer]; !is && len(h.endings) < 2*h.MaxRemembered {
 		h.endings[transfer] = ending{how, until}
@@ -207,7 +207,7 @@ func (h *Holder) remember(now Instant, transfer mrdn.ID, how Problem, until Inst
 
 // Hear takes a message from another agent, or from the hand of this one. What is
 // not for a holder it leaves alone.
-func (h *Holder) Hear(now Instant, from Member, transfer mrdn.ID, m Message) []Effect {
+func (h *Holder) Hear(now Instant, from Member, transfer kv.ID, m Message) []Effect {
 	switch m := m.(type) {
 	case *Ask:
 		return h.hearAsk(now, asking{from, m}, transfer)
@@ -230,7 +230,7 @@ func (h *Holder) Hear(now Instant, from Member, transfer mrdn.ID, m Message) []E
 }
 
 // stranger tells whoever thinks that he sits at an offer that he does not.
-func (h *Holder) stranger(from Member, transfer mrdn.ID, session uint64) []Effect {
+func (h *Holder) stranger(from Member, transfer kv.ID, session uint64) []Effect {
 	how := Trouble(ErrLapsed)
 	if over, is := h.endings[transfer]; is {
 		if how = over.problem; how.None() {
@@ -241,7 +241,7 @@ func (h *Holder) stranger(from Member, transfer mrdn.ID, session uint64) []Effec
 }
 
 // check says whether a ticket gives the right to speak of a transfer.
-func (h *Holder) check(sealed []byte, transfer mrdn.ID) (Ticket, error) {
+func (h *Holder) check(sealed []byte, transfer kv.ID) (Ticket, error) {
 	t, err := OpenTicket(sealed, h.Key)
 	switch {
 	case err != nil:
@@ -260,11 +260,11 @@ type asking struct {
 	ask  *Ask
 }
 
-func (h *Holder) refuse(to asking, transfer mrdn.ID, err error) []Effect {
+func (h *Holder) refuse(to asking, transfer kv.ID, err error) []Effect {
 	return []Effect{Send{to.from, transfer, &Refusal{Session: to.ask.Session, Problem: Trouble(err)}}}
 }
 
-func (h *Holder) hearAsk(now Instant, a asking, transfer mrdn.ID) []Effect {
+func (h *Holder) hearAsk(now Instant, a asking, transfer kv.ID) []Effect {
 	ticket, err := h.check(a.ask.Ticket, transfer)
 	if err != nil {
 		return h.refuse(a, transfer, err)
@@ -316,7 +316,7 @@ func (h *Holder) await(now Instant, a asking, t *Ticket) []Effect {
 	return nil
 }
 
-func (h *Holder) hearEnd(now Instant, from Member, transfer mrdn.ID, m *End) []Effect {
+func (h *Holder) hearEnd(now Instant, from Member, transfer kv.ID, m *End) []Effect {
 	ended := []Effect{Send{from, transfer, &Ended{Session: m.Session, Problem: m.Problem}}}
 	ticket, err := h.check(m.Ticket, transfer)
 	if err != nil {
@@ -341,7 +341,7 @@ func (h *Holder) hearEnd(now Instant, from Member, transfer mrdn.ID, m *End) []E
 	return o.hearEnd(now, from, m, ended)
 }
 
-func (h *Holder) hearReport(now Instant, from Member, transfer mrdn.ID, r *Report) []Effect {
+func (h *Holder) hearReport(now Instant, from Member, transfer kv.ID, r *Report) []Effect {
 	if r.As != Source {
 		return nil
 	}
@@ -353,7 +353,7 @@ func (h *Holder) hearReport(now Instant, from Member, transfer mrdn.ID, r *Repor
 }
 
 // Planned takes the plan that MakePlan asked for.
-func (h *Holder) Planned(now Instant, transfer mrdn.ID, session uint64, plan *reshard.Plan, err error) []Effect {
+func (h *Holder) Planned(now Instant, transfer kv.ID, session uint64, plan *reshard.Plan, err error) []Effect {
 	o := h.offers[transfer]
 	if o == nil || o.session == nil || o.session.own != session || o.state != planning {
 		return nil
@@ -387,7 +387,7 @@ func (h *Holder) Tick(now Instant) []Effect {
 		effects = append(effects, h.offers[id].tick(now)...)
 	}
 	if now >= h.sweep {
-		maps.DeleteFunc(h.endings, func(_ mrdn.ID, e ending) bool { return now >= e.until })
+		maps.DeleteFunc(h.endings, func(_ kv.ID, e ending) bool { return now >= e.until })
 		if h.sweep = now + h.Pace.Lease; len(h.endings) == 0 {
 			h.sweep = Never
 		}
@@ -396,6 +396,6 @@ func (h *Holder) Tick(now Instant) []Effect {
 }
 
 // inOrder lists a map's ids in their order, so that a simulation repeats.
-func inOrder[T any](m map[mrdn.ID]T) []mrdn.ID {
-	return slices.SortedFunc(maps.Keys(m), mrdn.ID.Compare)
+func inOrder[T any](m map[kv.ID]T) []kv.ID {
+	return slices.SortedFunc(maps.Keys(m), kv.ID.Compare)
 }

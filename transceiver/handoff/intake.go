@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"meridian/internal/mutant"
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/reshard"
 )
 
@@ -144,7 +144,7 @@ func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 		in.state = lending
 		return append(in.team.command(now, OpenUp, 0, Problem{}), in.review(now)...)
 	}
-	granted := func(want, have Opening) bool { return want.Flow == have.Flow && have.Grant != (mrdn.ID{}) }
+	granted := func(want, have Opening) bool { return want.Flow == have.Flow && have.Grant != (kv.ID{}) }
 	if !slices.EqualFunc(openings, in.answer.Openings, granted) && !mutant.Is(mutant.DigestIgnored) {
 		return in.fail(now, Trouble(fmt.Errorf("%w: the grants are not what the plan needs", ErrTerms)))
 	}

@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 var allReady = []string{"source freed", "destination ready"}
@@ -271,16 +271,16 @@ func TestLateOrders(t *testing.T) {
 	h.Join("e", "p")
 	terms := &Terms{Src: Party{Engine: *oneRank("e", 1, memberD)}, Dst: Party{Engine: *oneRank("f", 1, memberX)}}
 	begin := func(session uint64) []Effect {
-		return h.Hear(0, memberP, mrdn.ID{1}, &Order{Session: session, Number: 1, Kind: OpenUp, As: Source, Engine: "e", Terms: terms, Flows: []Opening{{}}})
+		return h.Hear(0, memberP, kv.ID{1}, &Order{Session: session, Number: 1, Kind: OpenUp, As: Source, Engine: "e", Terms: terms, Flows: []Opening{{}}})
 	}
 	for session := uint64(1); session <= 3*rememberedStints; session++ {
 		stint := Stint{Post{memberP, Source}, session}
 		if effects := begin(session); len(effects) != 1 || effects[0].(Grant).Stint != stint {
 			t.Fatalf("session %d: %+v", session, effects)
 		}
-		h.Hear(0, memberP, mrdn.ID{1}, &Order{Session: session, Number: 2, Kind: CloseUp, As: Source, Engine: "e"})
+		h.Hear(0, memberP, kv.ID{1}, &Order{Session: session, Number: 2, Kind: CloseUp, As: Source, Engine: "e"})
 		h.Quieted(0, stint)
-		h.Hear(0, memberP, mrdn.ID{1}, &Order{Session: session, Number: 3, Kind: PassOn, As: Source, Engine: "e"})
+		h.Hear(0, memberP, kv.ID{1}, &Order{Session: session, Number: 3, Kind: PassOn, As: Source, Engine: "e"})
 	}
 	for _, session := range []uint64{1, rememberedStints, 3 * rememberedStints} {
 		effects := begin(session)

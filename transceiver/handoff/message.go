@@ -3,6 +3,7 @@ package handoff
 import (
 	"fmt"
 
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
@@ -77,7 +78,7 @@ func IsMessage(payload []byte) bool {
 }
 
 // AppendMessage appends a message in wire form.
-func AppendMessage(dst []byte, transfer mrdn.ID, m Message) []byte {
+func AppendMessage(dst []byte, transfer kv.ID, m Message) []byte {
 	w := writer{b: append(dst, messageMagic...)}
 	w.u8(messageVersion)
 	w.u8(m.kind())
@@ -88,18 +89,18 @@ func AppendMessage(dst []byte, transfer mrdn.ID, m Message) []byte {
 
 // ParseMessage reads what AppendMessage wrote, from a stranger. What it returns
 // shares no memory with b.
-func ParseMessage(b []byte) (mrdn.ID, Message, error) {
+func ParseMessage(b []byte) (kv.ID, Message, error) {
 	if !IsMessage(b) {
-		return mrdn.ID{}, nil, fmt.Errorf("%w: it does not begin as one", ErrMessage)
+		return kv.ID{}, nil, fmt.Errorf("%w: it does not begin as one", ErrMessage)
 	}
 	r := reader{b: append([]byte(nil), b[len(messageMagic):]...)}
 	if v := r.u8(); v != messageVersion {
-		return mrdn.ID{}, nil, fmt.Errorf("%w: form %d, this build reads %d", ErrMessage, v, messageVersion)
+		return kv.ID{}, nil, fmt.Errorf("%w: form %d, this build reads %d", ErrMessage, v, messageVersion)
 	}
 	kind := r.u8()
 	m := blank(kind)
 	if m == nil {
-		return mrdn.ID{}, nil, fmt.Errorf("%w: unknown kind %d", ErrMessage, kind)
+		return kv.ID{}, nil, fmt.Errorf("%w: unknown kind %d", ErrMessage, kind)
 	}
 	transfer := r.id()
 	m.parse(&r)

@@ -9,11 +9,10 @@ import (
 	"pgregory.net/rapid"
 
 	"meridian/kv"
-	"meridian/mrdn"
 	"meridian/reshard"
 )
 
-func drawID(t *rapid.T) mrdn.ID { return mrdn.ID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")) }
+func drawID(t *rapid.T) kv.ID { return kv.ID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")) }
 
 func drawParty(t *rapid.T) Party {
 	number := rapid.IntRange(0, 1<<20)
@@ -33,7 +32,7 @@ func drawParty(t *rapid.T) Party {
 		s.Packing = kv.Packing{Unit: kv.HeadOfBlock, Name: "x"}
 	}
 	s.BlockTokens, s.Blocks, s.InterleaveTokens = number.Draw(t, "block"), number.Draw(t, "blocks"), number.Draw(t, "turn")
-	members := []Member{{"a", mrdn.ID{1}}, {"b", mrdn.ID{2}}}
+	members := []Member{{"a", kv.ID{1}}, {"b", kv.ID{2}}}
 	for range rapid.IntRange(0, 5).Draw(t, "ranks") {
 		r := Rank{Agent: rapid.SampledFrom(members).Draw(t, "agent")}
 		for range rapid.IntRange(0, 3).Draw(t, "extents") {
@@ -138,7 +137,7 @@ func TestMessagesRoundTrip(t *testing.T) {
 func FuzzParseMessage(f *testing.F) {
 	messages := rapid.Custom(drawMessage)
 	for i := range 40 {
-		f.Add(AppendMessage(nil, mrdn.ID{1}, messages.Example(i)))
+		f.Add(AppendMessage(nil, kv.ID{1}, messages.Example(i)))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		id, m, err := ParseMessage(b)

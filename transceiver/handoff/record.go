@@ -5,15 +5,15 @@ import (
 	"slices"
 	"strings"
 
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/reshard"
 )
 
 // Record is what is kept of a hand-off: who, what, how, how long, and why.
 type Record struct {
-	Transfer mrdn.ID `json:"id"`
-	As       Role    `json:"as"`
-	Engine   string  `json:"engine"`
+	Transfer kv.ID  `json:"id"`
+	As       Role   `json:"as"`
+	Engine   string `json:"engine"`
 	// Peer is the other side's home, and PeerEngine its engine; empty if it
 	// never came.
 	Peer       string `json:"peer"`

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"meridian/kv"
-	"meridian/mrdn"
 	"meridian/reshard"
 )
 
@@ -112,9 +111,9 @@ func TestAsksAreRefused(t *testing.T) {
 	s.accept(false)
 	good := *s.post[0].message.(*Ask)
 	s.post = nil
-	elsewhere := Ticket{Transfer: s.transfer, Home: Member{"p", mrdn.ID{8}}, Tokens: 6, Of: testContent.Fingerprint(testKey), Expires: Never}
+	elsewhere := Ticket{Transfer: s.transfer, Home: Member{"p", kv.ID{8}}, Tokens: 6, Of: testContent.Fingerprint(testKey), Expires: Never}
 	otherPrompt := Ticket{Transfer: s.transfer, Home: memberP, Tokens: 6, Of: Content{}.Fingerprint(testKey), Expires: Never}
-	otherTransfer := Ticket{Transfer: mrdn.ID{43}, Home: memberP, Tokens: 6, Expires: Never}
+	otherTransfer := Ticket{Transfer: kv.ID{43}, Home: memberP, Tokens: 6, Expires: Never}
 	expired := Ticket{Transfer: s.transfer, Home: memberP, Tokens: 6, Of: testContent.Fingerprint(testKey), Expires: s.now - 1}
 	for name, c := range map[string]struct {
 		change func(*Ask)
@@ -135,7 +134,7 @@ func TestAsksAreRefused(t *testing.T) {
 			ask := good
 			ask.Session = 100
 			c.change(&ask)
-			s.do(memberP, s.holder.Hear(s.now, Member{name, mrdn.ID{7}}, s.transfer, &ask))
+			s.do(memberP, s.holder.Hear(s.now, Member{name, kv.ID{7}}, s.transfer, &ask))
 			refusal, is := s.post[len(s.post)-1].message.(*Refusal)
 			if !is || refusal.Problem.None() || c.want != nil && !errors.Is(refusal.Problem.Err(), c.want) {
 				t.Errorf("%+v", s.post)
@@ -174,19 +173,19 @@ func TestOrdersAreChecked(t *testing.T) {
 		h.Join("f", "x")
 		o := good()
 		change(o)
-		effects := h.Hear(0, memberP, mrdn.ID{1}, o)
+		effects := h.Hear(0, memberP, kv.ID{1}, o)
 		if r := effects[0].(Send).Message.(*Report); len(effects) != 1 || r.Phase != Closed || r.Problem.None() || h.Len() != 0 {
 			t.Errorf("%s: %+v", name, effects)
 		}
 	}
 	h := NewHand(Pace{})
 	h.Join("e", "p")
-	if effects := h.Hear(0, memberP, mrdn.ID{1}, good()); len(effects) != 1 || effects[0].(Move).End != 2 {
+	if effects := h.Hear(0, memberP, kv.ID{1}, good()); len(effects) != 1 || effects[0].(Move).End != 2 {
 		t.Fatalf("%+v", effects)
 	}
 	second := good()
 	second.Number, second.Flows[0].Src = 2, 7 // one that comes later ends the stint
-	if effects := h.Hear(0, memberP, mrdn.ID{1}, second); effects[0] != (Quiet{Stint{Post{memberP, Source}, 1}}) {
+	if effects := h.Hear(0, memberP, kv.ID{1}, second); effects[0] != (Quiet{Stint{Post{memberP, Source}, 1}}) {
 		t.Errorf("%+v", effects)
 	}
 }
@@ -295,9 +294,9 @@ func TestRedeemedTicketsAreForgotten(t *testing.T) {
 	if ending, over := s.holder.endings[s.transfer]; !over || !ending.problem.None() || ending.until > s.now+Minute {
 		t.Fatalf("over %v: %+v\n%s", over, ending, s.story())
 	}
-	other := Redeemed(mrdn.ID{43}, memberP, testContent, testKey).Seal(testKey)
-	s.do(memberP, s.holder.Hear(s.now, memberD, mrdn.ID{43}, &End{Session: 9, Ticket: other, Problem: Trouble(ErrCancelled), Final: true}))
-	if _, over := s.holder.endings[mrdn.ID{43}]; !over {
+	other := Redeemed(kv.ID{43}, memberP, testContent, testKey).Seal(testKey)
+	s.do(memberP, s.holder.Hear(s.now, memberD, kv.ID{43}, &End{Session: 9, Ticket: other, Problem: Trouble(ErrCancelled), Final: true}))
+	if _, over := s.holder.endings[kv.ID{43}]; !over {
 		t.Error("a promise was given back, and could still be offered for")
 	}
 	for range 4 {

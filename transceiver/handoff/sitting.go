@@ -6,7 +6,6 @@ import (
 
 	"meridian/internal/mutant"
 	"meridian/kv"
-	"meridian/mrdn"
 	"meridian/reshard"
 )
 
@@ -149,7 +148,7 @@ func (o *offer) hearPush(now Instant, m *Push) []Effect {
 	if m.Digest != s.digest && !mutant.Is(mutant.DigestIgnored) {
 		return o.leave(now, Trouble(fmt.Errorf("%w: the source has %.8s, the destination %.8s", ErrDigest, s.digest, m.Digest)), false)
 	}
-	named := func(a, b Opening) bool { return a.Flow == b.Flow && b.Grant != (mrdn.ID{}) }
+	named := func(a, b Opening) bool { return a.Flow == b.Flow && b.Grant != (kv.ID{}) }
 	if !slices.EqualFunc(s.flows, m.Openings, named) {
 		return o.leave(now, Trouble(fmt.Errorf("%w: the memory that was opened is not what the plan needs", ErrTerms)), false)
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"meridian/kv"
-	"meridian/mrdn"
 	"meridian/reshard"
 )
 
@@ -27,7 +26,7 @@ type stage struct {
 	move     func(Move) (Movement, bool) // false: it does not end yet
 	ids      byte
 	hostile  bool // orders may be made up: what they ask for may be impossible
-	transfer mrdn.ID
+	transfer kv.ID
 	ticket   []byte
 	layers   int
 }
@@ -45,14 +44,14 @@ type place struct {
 
 type letter struct {
 	from, to Member
-	transfer mrdn.ID
+	transfer kv.ID
 	message  Message
 }
 
 var (
-	memberP = Member{"p", mrdn.ID{1}}
-	memberD = Member{"d", mrdn.ID{2}}
-	memberX = Member{"x", mrdn.ID{3}}
+	memberP = Member{"p", kv.ID{1}}
+	memberD = Member{"d", kv.ID{2}}
+	memberX = Member{"x", kv.ID{3}}
 )
 
 // oneRank is an engine of so many tensor ranks on one agent.
@@ -74,7 +73,7 @@ var testContent = Content{Scope: kv.Scope{Model: "m"}, Tokens: []uint32{1, 2, 3,
 
 func newStage(t fataler) *stage {
 	s := &stage{
-		t: t, now: Second, hands: make(map[Member]*Hand), grants: make(map[place]int), moves: make(map[place][]Move), transfer: mrdn.ID{42}, layers: 2,
+		t: t, now: Second, hands: make(map[Member]*Hand), grants: make(map[place]int), moves: make(map[place][]Move), transfer: kv.ID{42}, layers: 2,
 	}
 	s.holder = NewHolder(HolderOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
 	s.taker = NewTaker(TakerOptions{Self: memberD, Key: testKey})
@@ -177,7 +176,7 @@ func (s *stage) do(at Member, effects []Effect) {
 			openings := slices.Clone(e.Order.Flows)
 			for i := range openings {
 				s.ids++
-				openings[i].Grant = mrdn.ID{s.ids}
+				openings[i].Grant = kv.ID{s.ids}
 			}
 			s.grants[place{at, e.Stint}] += len(openings)
 			s.do(at, s.hands[at].Granted(s.now, e.Stint, openings, nil))

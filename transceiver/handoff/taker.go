@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"meridian/kv"
-	"meridian/mrdn"
 	"meridian/reshard"
 )
 
@@ -24,7 +23,7 @@ type TakerOptions struct {
 type Taker struct {
 	TakerOptions
 	engines map[string]*Engine
-	intakes map[mrdn.ID]*intake
+	intakes map[kv.ID]*intake
 	over    endings
 	parting partings
 	session uint64
@@ -33,19 +32,19 @@ type Taker struct {
 // NewTaker has no engines yet.
 func NewTaker(o TakerOptions) *Taker {
 	o.Pace, o.MaxIntakes = o.Pace.WithDefaults(), cmp.Or(o.MaxIntakes, 4096)
-	return &Taker{TakerOptions: o, engines: make(map[string]*Engine), intakes: make(map[mrdn.ID]*intake), over: endings{how: make(map[mrdn.ID]Problem)}}
+	return &Taker{TakerOptions: o, engines: make(map[string]*Engine), intakes: make(map[kv.ID]*intake), over: endings{how: make(map[kv.ID]Problem)}}
 }
 
 // endings remembers how the last hand-offs ended, also those that were cancelled
 // before they began.
 type endings struct {
-	how   map[mrdn.ID]Problem
-	order []mrdn.ID
+	how   map[kv.ID]Problem
+	order []kv.ID
 }
 
 const rememberedEndings = 1 << 12
 
-func (e *endings) add(id mrdn.ID, how Problem) {
+func (e *endings) add(id kv.ID, how Problem) {
 	_, known := e.how[id]
 	e.how[id] = how
 	if known {
@@ -99,20 +98,20 @@ func (a *Accept) same(other *Accept) bool {
 
 // Accept begins an intake, whose blocks are the taker's until Ready or Freed, or
 // refuses it. Repeating it changes nothing.
-func (t *Taker) Accept(now Instant, a Accept) (mrdn.ID, []Effect, error) {
+func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
 	ticket, err := OpenTicket(a.Ticket, t.Key)
 	if err == nil {
 		err = ticket.Of.Check(a.Of)
 	}
 	if err != nil {
-		return mrdn.ID{}, nil, err
+		return kv.ID{}, nil, err
 	}
 	if standing := t.intakes[ticket.Transfer]; standing != nil && standing.state != leaving {
 		switch {
 		case !standing.same(&a):
-			return mrdn.ID{}, nil, fmt.Errorf("%w: transfer %s was accepted before, otherwise", ErrContradiction, ticket.Transfer)
+			return kv.ID{}, nil, fmt.Errorf("%w: transfer %s was accepted before, otherwise", ErrContradiction, ticket.Transfer)
 		case standing.told:
-			return mrdn.ID{}, nil, fmt.Errorf("%w: transfer %s failed, and its blocks are not free yet", ErrDeclined, ticket.Transfer)
+			return kv.ID{}, nil, fmt.Errorf("%w: transfer %s failed, and its blocks are not free yet", ErrDeclined, ticket.Transfer)
 		}
 		return ticket.Transfer, nil, nil
 	}
@@ -120,17 +119,17 @@ func (t *Taker) Accept(now Instant, a Accept) (mrdn.ID, []Effect, error) {
 	how, over := t.over.how[ticket.Transfer]
 	switch {
 	case over && how.None():
-		return mrdn.ID{}, nil, fmt.Errorf("%w: here, by transfer %s", ErrUsed, ticket.Transfer)
+		return kv.ID{}, nil, fmt.Errorf("%w: here, by transfer %s", ErrUsed, ticket.Transfer)
 	case over && how.Code == codeOf(ErrCancelled):
-		return mrdn.ID{}, nil, how.Err()
+		return kv.ID{}, nil, how.Err()
 	case engine == nil:
-		return mrdn.ID{}, nil, fmt.Errorf("%w: no engine %q here", ErrMember, a.Engine)
+		return kv.ID{}, nil, fmt.Errorf("%w: no engine %q here", ErrMember, a.Engine)
 	case a.Tokens.Start < 0 || a.Tokens.End > ticket.Tokens || a.Tokens.Start > a.Tokens.End:
-		return mrdn.ID{}, nil, fmt.Errorf("%w: tokens %v of a cache of %d", ErrTerms, a.Tokens, ticket.Tokens)
+		return kv.ID{}, nil, fmt.Errorf("%w: tokens %v of a cache of %d", ErrTerms, a.Tokens, ticket.Tokens)
 	case now >= a.Deadline:
-		return mrdn.ID{}, nil, ErrDeadline
+		return kv.ID{}, nil, ErrDeadline
 	case len(t.intakes) >= t.MaxIntakes:
-		return mrdn.ID{}, nil, fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, len(t.intakes))
+		return kv.ID{}, nil, fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, len(t.intakes))
 	}
 	t.session++
 	in := &intake{Accept: a, taker: t, ticket: ticket, session: t.session, state: asked, dst: Party{Engine: *engine, Holding: a.Holding}}
@@ -144,7 +143,7 @@ func (t *Taker) Accept(now Instant, a Accept) (mrdn.ID, []Effect, error) {
 
 // Cancel ends an intake, also one that has not come yet. Its blocks are the
 // engine's again at Freed. What is Ready stays so.
-func (t *Taker) Cancel(now Instant, transfer mrdn.ID) []Effect {
+func (t *Taker) Cancel(now Instant, transfer kv.ID) []Effect {
 	if in := t.intakes[transfer]; in != nil {
 		return in.fail(now, Trouble(ErrCancelled))
 	}
@@ -178,7 +177,7 @@ func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
 }
 
 // Hear takes a message from another agent, or from the hand of this one.
-func (t *Taker) Hear(now Instant, from Member, transfer mrdn.ID, m Message) []Effect {
+func (t *Taker) Hear(now Instant, from Member, transfer kv.ID, m Message) []Effect {
 	in := t.intakes[transfer]
 	if r, is := m.(*Report); is {
 		if in != nil && in.team != nil && in.team.hear(now, from, r) {
@@ -206,7 +205,7 @@ func (t *Taker) Hear(now Instant, from Member, transfer mrdn.ID, m Message) []Ef
 }
 
 // Planned takes the plan that MakePlan asked for.
-func (t *Taker) Planned(now Instant, transfer mrdn.ID, session uint64, plan *reshard.Plan, err error) []Effect {
+func (t *Taker) Planned(now Instant, transfer kv.ID, session uint64, plan *reshard.Plan, err error) []Effect {
 	in := t.intakes[transfer]
 	if in == nil || in.session != session || in.state != agreed {
 		return nil

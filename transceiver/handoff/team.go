@@ -6,7 +6,6 @@ import (
 
 	"meridian/internal/mutant"
 	"meridian/kv"
-	"meridian/mrdn"
 	"meridian/reshard"
 )
 
@@ -17,7 +16,7 @@ type team struct {
 	pace     Pace
 	self     Member
 	session  uint64
-	transfer mrdn.ID
+	transfer kv.ID
 	as       Role
 	engine   string
 	terms    *Terms
@@ -181,7 +180,7 @@ func (t *team) learn(x *tie, r *Report) {
 		failed, arrived := !known.Problem.None(), known.Layers == all
 		switch {
 		case failed && news.Problem.None() && news.Layers == all, arrived && !news.Problem.None(),
-			known.Grant != (mrdn.ID{}) && news.Grant != (mrdn.ID{}) && known.Grant != news.Grant:
+			known.Grant != (kv.ID{}) && news.Grant != (kv.ID{}) && known.Grant != news.Grant:
 			t.problem = Trouble(fmt.Errorf("%w: %v says of %v what it denied before", ErrContradiction, x.member, known.Flow))
 		default:
 			*known = *news

@@ -4,14 +4,13 @@ import (
 	"encoding/binary"
 
 	"meridian/kv"
-	"meridian/mrdn"
 	"meridian/reshard"
 )
 
 // Terms is all that the plan of a hand-off depends on. Both homes have the same,
 // and so has every hand.
 type Terms struct {
-	Transfer mrdn.ID
+	Transfer kv.ID
 	Src, Dst Party
 	// Tokens is what moves, of a context of ContextTokens.
 	Tokens        kv.TokenRange

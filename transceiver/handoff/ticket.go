@@ -5,7 +5,7 @@ import (
 
 	"github.com/zeebo/blake3"
 
-	"meridian/mrdn"
+	"meridian/kv"
 )
 
 // Key is what tickets are sealed with. A cell has one; each home has its own,
@@ -28,7 +28,7 @@ func (k Key) For(home Member) Key {
 // The MAC is BLAKE3-256 under the home's key, of everything before; so are the
 // hashes of the fingerprint.
 type Ticket struct {
-	Transfer mrdn.ID
+	Transfer kv.ID
 	// Home is the agent that speaks for the prefill engine. It is looked up in
 	// the directory: a ticket carries no address.
 	Home   Member
@@ -42,7 +42,7 @@ type Ticket struct {
 // Redeemed is the ticket of an offer that was promised, as the decode side's
 // agent writes it for what its engine's own request is of. The home compares
 // that with the offer when it has come.
-func Redeemed(transfer mrdn.ID, home Member, own Content, k Key) Ticket {
+func Redeemed(transfer kv.ID, home Member, own Content, k Key) Ticket {
 	return Ticket{Transfer: transfer, Home: home, Tokens: len(own.Tokens), Of: own.Fingerprint(k.For(home)), Expires: Never}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"meridian/internal/golden"
 	"meridian/kv"
-	"meridian/mrdn"
 )
 
 // ticketVector is a ticket and what it is made of. Other languages make the same
@@ -50,9 +49,9 @@ func TestGeneratedTickets(t *testing.T) {
 		}
 		return tokens
 	}
-	ticket := Ticket{Transfer: mrdn.ID{1, 15: 2}, Home: Member{"prefill", mrdn.ID{3, 15: 4}}, Expires: 30 * Second}
+	ticket := Ticket{Transfer: kv.ID{1, 15: 2}, Home: Member{"prefill", kv.ID{3, 15: 4}}, Expires: 30 * Second}
 	named := func(name string, expires Instant) Ticket {
-		return Ticket{Transfer: mrdn.ID{5}, Home: Member{name, mrdn.ID{6}}, Expires: expires}
+		return Ticket{Transfer: kv.ID{5}, Home: Member{name, kv.ID{6}}, Expires: expires}
 	}
 	vectors := []ticketVector{
 		newTicketVector("everything is said", Key{1, 31: 9}, ticket, Content{scope, counting(8)}),

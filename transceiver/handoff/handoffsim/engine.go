@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"meridian/kv"
-	"meridian/mrdn"
 	"meridian/reshard"
 	"meridian/transceiver/handoff"
 )
@@ -274,7 +273,7 @@ func (e *engine) blockAt(rank int, offset int64) uint32 {
 }
 
 // touched: a transfer touches bytes of a rank now. They must be the transfer's.
-func (e *engine) touched(transfer mrdn.ID, as handoff.Role, rank int, offset, length int64) bool {
+func (e *engine) touched(transfer kv.ID, as handoff.Role, rank int, offset, length int64) bool {
 	size := int64(e.side.Geometry.DType.Bytes())
 	for at := offset; at < offset+length; at += size {
 		k := e.owners[e.blockAt(rank, at)]

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/transceiver/handoff"
 )
 
@@ -32,7 +32,7 @@ func (h *host) start() {
 	p.holder = handoff.NewHolder(handoff.HolderOptions{Self: p.self, Key: cellKey, Pace: pace, MaxHeldFraction: 0.8})
 	p.taker = handoff.NewTaker(handoff.TakerOptions{Self: p.self, Key: cellKey, Pace: pace})
 	p.hand = handoff.NewHand(pace)
-	p.grants, p.stints = make(map[mrdn.ID]*grant), make(map[handoff.Stint]*labour)
+	p.grants, p.stints = make(map[kv.ID]*grant), make(map[handoff.Stint]*labour)
 	p.alarm = handoff.Never
 	h.process = p
 	h.world.note("%v starts", p)
@@ -92,7 +92,7 @@ type process struct {
 	holder *handoff.Holder
 	taker  *handoff.Taker
 	hand   *handoff.Hand
-	grants map[mrdn.ID]*grant
+	grants map[kv.ID]*grant
 	stints map[handoff.Stint]*labour
 	alarm  handoff.Instant // when Tick is due, by the world's clock
 	dead   bool

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"meridian/kv"
-	"meridian/mrdn"
 	"meridian/transceiver/handoff"
 )
 
@@ -12,7 +11,7 @@ import (
 type request struct {
 	world   *world
 	serial  int
-	id      mrdn.ID
+	id      kv.ID
 	salt    uint64
 	tokens  int
 	of      handoff.Fingerprint
@@ -47,7 +46,7 @@ func (r *request) byteAt(values ...int) byte {
 	return byte(mixed >> 32)
 }
 
-func (w *world) request(id mrdn.ID) *request {
+func (w *world) request(id kv.ID) *request {
 	for _, r := range w.all {
 		if r.id == id {
 			return r

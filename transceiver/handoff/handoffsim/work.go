@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"meridian/internal/mutant"
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/reshard"
 	"meridian/transceiver/handoff"
 )
@@ -14,7 +14,7 @@ import (
 // labour is what a process does for a stint.
 type labour struct {
 	closed bool // Quiet was asked for: nothing begins any more
-	grants []mrdn.ID
+	grants []kv.ID
 	moves  []*journey
 }
 

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"meridian/mrdn"
+	"meridian/kv"
 	"meridian/transceiver/handoff"
 )
 
@@ -260,7 +260,7 @@ func (w *world) span(low, high handoff.Instant) handoff.Instant {
 	return low + handoff.Instant(w.chance.Int64N(int64(high-low)+1))
 }
 
-func (w *world) id() (id mrdn.ID) {
+func (w *world) id() (id kv.ID) {
 	for i := range id {
 		id[i] = byte(w.draw.Uint32())
 	}

@@ -1,0 +1,256 @@
+// Package doorserver is the server of the engine door: engines register with the
+// agent of their host, lend it their memory, offer and accept caches, and are
+// fenced the moment they are gone.
+//
+//	engine ══ control, ranks ══► ┌──────── Server ────────┐
+//	                             │ engine: control + ranks │──► agent: regions
+//	       ◄══ replies, events ═ │  gathering → serving    │──► transceiver: Join, Offer, Accept
+//	                             │      └───────┴► fencing │──► directory: the engine's record
+//	                             └─────────────────────────┘
+//
+// An engine is gathering until its control has published and every rank has
+// lent its memory; then it serves. The loss of any one of its connections fences
+// all of it: nothing new begins, what runs is ended, its memory is deregistered
+// and unmapped, and only then are its other connections ended. So the end of a
+// connection tells an engine that its memory is its own again.
+package doorserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"meridian/agent"
+	"meridian/door"
+	"meridian/meta"
+	"meridian/transceiver"
+	"meridian/transceiver/handoff"
+)
+
+// Options configures Open.
+type Options struct {
+	Agent       *agent.Agent
+	Transceiver *transceiver.Transceiver
+	// Relay is what the transceiver tells its events to.
+	Relay *Relay
+	// Directory is where engines are published; nil means nowhere.
+	Directory meta.Directory
+	// Socket is the path of the door.
+	Socket string
+	// AllowUIDs are the users besides this one whose engines may come. With any,
+	// the socket is open to all, and the kernel says who is at its other end.
+	AllowUIDs []uint32
+	// RequireLeg refuses offers and accepts that no gateway of the cell made a
+	// leg for. A leg that is there is always checked, with LegKey.
+	RequireLeg bool
+	LegKey     [32]byte
+	// MaxConnections and MaxEngines bound who may be there at a time; defaults
+	// 1024 and 256. MaxRegions bounds what one engine lends, default 1024;
+	// MaxOutstanding its offers and accepts that have not ended, default 4096.
+	MaxConnections, MaxEngines, MaxRegions, MaxOutstanding int
+	// MaxBacklogBytes is how much may wait for an engine that does not read
+	// before it is cut off; default 8 MiB.
+	MaxBacklogBytes int
+	// Handshake bounds the time to the end of Hello; default 5 seconds.
+	Handshake time.Duration
+	// FenceWait is how long an engine that comes back waits for the fence of
+	// what it was before; default 10 seconds.
+	FenceWait time.Duration
+	Logger    *slog.Logger
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Agent == nil || o.Transceiver == nil || o.Relay == nil || o.Socket == "" {
+		return o, errors.New("doorserver: Options needs an Agent, a Transceiver, its Relay and a Socket")
+	}
+	o.AllowUIDs = slices.Clone(o.AllowUIDs)
+	o.MaxConnections, o.MaxEngines = cmp.Or(o.MaxConnections, 1024), cmp.Or(o.MaxEngines, 256)
+	o.MaxRegions, o.MaxOutstanding = cmp.Or(o.MaxRegions, 1024), cmp.Or(o.MaxOutstanding, 4096)
+	o.MaxBacklogBytes = cmp.Or(o.MaxBacklogBytes, 8<<20)
+	o.Handshake, o.FenceWait = cmp.Or(o.Handshake, 5*time.Second), cmp.Or(o.FenceWait, 10*time.Second)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o, nil
+}
+
+// Server is an open door.
+type Server struct {
+	options  Options
+	self     handoff.Member
+	listener *net.UnixListener
+	wait     sync.WaitGroup // everything that runs here
+	life     context.Context
+	endLife  context.CancelFunc
+
+	mu         sync.Mutex // protects the rest; never held while the transceiver is asked for a step
+	closing    bool
+	conns      map[*conn]bool
+	engines    map[string]*engine
+	nextDevice uint32
+	metrics    Metrics
+}
+
+// Metrics is a snapshot of what a door has seen.
+type Metrics struct {
+	// Connections, Engines and Serving are there now.
+	Connections, Engines, Serving int
+	// Running, Waiting and FreeBlocks are what engines said of their last steps,
+	// together.
+	Running, Waiting, FreeBlocks uint64
+	// Refused counts connections and requests that were refused, by the code
+	// that was answered.
+	Refused map[string]uint64
+	// Fenced counts engines that were lost or left.
+	Fenced uint64
+}
+
+// Open opens the door.
+func Open(_ context.Context, o Options) (*Server, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		options: o, self: handoff.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
+		conns: make(map[*conn]bool), engines: make(map[string]*engine), metrics: Metrics{Refused: make(map[string]uint64)},
+	}
+	if s.listener, err = listen(o.Socket, len(o.AllowUIDs) > 0); err != nil {
+		return nil, err
+	}
+	s.life, s.endLife = context.WithCancel(context.Background())
+	o.Relay.attach(s)
+	s.wait.Go(s.accept)
+	return s, nil
+}
+
+// listen opens the socket, which others than this user may dial only if shared.
+func listen(path string, shared bool) (*net.UnixListener, error) {
+	// A socket that a killed agent left behind answers nobody.
+	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("doorserver: an agent answers at %s already", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("doorserver: door: %w", err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("doorserver: door: %w", err)
+	}
+	mode := os.FileMode(0o600)
+	if shared {
+		mode = 0o666
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(fmt.Errorf("doorserver: door: %w", err), listener.Close())
+	}
+	return listener, nil
+}
+
+// accept takes connections until the door is closed.
+func (s *Server) accept() {
+	for {
+		socket, err := s.listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			s.options.Logger.Warn("the engine door cannot take a connection", "error", err)
+			time.Sleep(10 * time.Millisecond) // out of descriptors, most likely
+			continue
+		}
+		s.admit(door.NewConn(socket))
+	}
+}
+
+// admit counts a connection and lets it speak.
+func (s *Server) admit(wire *door.Conn) {
+	c := newConn(s, wire)
+	s.mu.Lock()
+	full := len(s.conns) >= s.options.MaxConnections
+	if s.closing || full {
+		s.mu.Unlock()
+		if full {
+			s.refuse(c, busy(fmt.Sprintf("%d connections are open, which is the limit", s.options.MaxConnections)))
+		}
+		_ = wire.Close()
+		return
+	}
+	s.conns[c] = true
+	s.mu.Unlock()
+	s.wait.Go(c.run)
+}
+
+// refuse answers a connection that does not come in.
+func (s *Server) refuse(c *conn, p *door.Problem) {
+	s.count(p)
+	s.options.Logger.Warn("the engine door refuses a connection", "peer", c.peer.String(), "code", p.Code, "reason", p.Message)
+	_ = c.wire.Socket().SetWriteDeadline(time.Now().Add(time.Second))
+	_ = c.wire.Write(replyFrame(0, p), nil)
+}
+
+func (s *Server) count(p *door.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.metrics.Refused[p.Code]++
+}
+
+// Metrics returns a snapshot.
+func (s *Server) Metrics() Metrics {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.metrics
+	m.Refused = make(map[string]uint64, len(s.metrics.Refused))
+	for code, n := range s.metrics.Refused {
+		m.Refused[code] = n
+	}
+	m.Connections, m.Engines = len(s.conns), len(s.engines)
+	for _, e := range s.engines {
+		if e.state == serving {
+			m.Serving++
+		}
+		m.Running += uint64(e.last.GetRunning())
+		m.Waiting += uint64(e.last.GetWaiting())
+		m.FreeBlocks += uint64(e.last.GetFreeBlocks())
+	}
+	return m
+}
+
+// Close fences every engine, and returns when nothing of them is touched and
+// everything has ended. It comes before the transceiver's Close. After an error it
+// may be called again.
+func (s *Server) Close(ctx context.Context) error {
+	_ = s.listener.Close() // it removes the socket; a second time it says that it was closed
+	s.mu.Lock()
+	s.closing = true
+	for _, e := range s.engines {
+		s.fence(e, "the agent stops")
+	}
+	for c := range s.conns {
+		if c.engine == nil {
+			_ = c.wire.Close() // it has not come in
+		}
+	}
+	s.mu.Unlock()
+	s.endLife()
+	done := make(chan struct{})
+	go func() {
+		s.wait.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		s.options.Relay.detach(s)
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("doorserver: closing: %w", ctx.Err())
+	}
+}

@@ -1,0 +1,373 @@
+package doorserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"meridian/agent"
+	"meridian/door"
+	"meridian/door/doorpb"
+	"meridian/kv"
+	"meridian/meta"
+	"meridian/reshard"
+	"meridian/transceiver"
+	"meridian/transceiver/handoff"
+)
+
+// state is where an engine stands.
+type state uint8
+
+const (
+	gathering state = iota + 1
+	serving
+	fencing
+)
+
+// engine is one registration of an engine. All of it is under the server's mu.
+type engine struct {
+	id          string
+	uid         uint32
+	incarnation kv.ID
+	state       state
+	control     *conn
+	about       *doorpb.Control
+	ranks       map[int]*rank
+	size        int // how many ranks there are, as the first of them said
+	side        *reshard.Side
+	scope       kv.Scope
+	offers      map[kv.ID]*offered
+	intakes     map[kv.ID]bool
+	last        *doorpb.Step
+	joined      bool // the transceiver knows it
+
+	// Of engines whose ranks are at several agents.
+	members      *meta.View           // what their agents say, once that matters
+	claimed      bool                 // this agent has said that it is the home
+	elsewhere    map[int]handoff.Rank // at the home: ranks at other agents
+	home         string               // not at the home: who speaks for the engine …
+	registration string               // … under which registration …
+	followed     int                  // … for how many ranks from here
+
+	life    context.Context // until it is lost
+	endLife context.CancelFunc
+	fenced  chan struct{} // closed when nothing of it is left
+
+	running int           // requests that are being done
+	idle    chan struct{} // closed when none is, once fencing waits for it
+	busy    bool          // control is being answered
+	held    []door.Event  // that come after the answer
+}
+
+// offered is an offer that stands, and how many layers of it each rank says that
+// it has computed.
+type offered struct {
+	*transceiver.Outgoing
+	layers map[int]uint32
+}
+
+// byAll is how many layers all ranks have computed. Of ranks at other agents
+// nothing is heard here, so that only control tells.
+func (e *engine) byAll(o *offered) uint32 {
+	if len(e.elsewhere) > 0 {
+		return 0
+	}
+	least := o.layers[0]
+	for index := range e.size {
+		least = min(least, o.layers[index])
+	}
+	return least
+}
+
+// rank is one rank's memory: what it has lent so far.
+type rank struct {
+	conn     *conn
+	lent     []loan
+	memory   handoff.Memory
+	complete bool
+	told     bool // to the home, at another agent
+}
+
+// enter makes a connection part of its engine, or says why not, and welcomes it.
+// An engine that comes back waits for the fence of what it was.
+func (s *Server) enter(c *conn, hello *doorpb.Hello) *door.Problem {
+	id := hello.GetEngine()
+	if id == "" || len(id) > 255 || meta.CheckKey(meta.EnginePrefix+id) != nil || !oneSegment(id) {
+		return problem(codeTerms, "%.80q is no id for an engine: 1 to 255 letters, digits and -._~:@%%+=", id)
+	}
+	deadline := time.Now().Add(s.options.FenceWait)
+	for {
+		wait, p := s.tryEnter(c, hello)
+		if wait == nil {
+			return p
+		}
+		left := time.Until(deadline)
+		if p != nil { // somebody is there; maybe he is dying just now
+			left = min(left, time.Second)
+		}
+		select {
+		case <-wait:
+		case <-time.After(left):
+			if p == nil {
+				p = problem(codeFenced, "engine %s was lost, and is still being fenced", id)
+			}
+			return p
+		case <-s.life.Done():
+			return problem(codeFenced, "the agent stops")
+		}
+	}
+}
+
+func oneSegment(id string) bool {
+	for _, r := range id {
+		if r == '/' {
+			return false
+		}
+	}
+	return true
+}
+
+// tryEnter lets a connection in, or returns what to wait for, or a problem, or
+// both: then the problem holds unless what to wait for happens soon.
+func (s *Server) tryEnter(c *conn, hello *doorpb.Hello) (wait <-chan struct{}, p *door.Problem) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.engines[hello.GetEngine()]
+	switch {
+	case s.closing:
+		return nil, problem(codeFenced, "the agent stops")
+	case e == nil && len(s.engines) >= s.options.MaxEngines:
+		return nil, busy(fmt.Sprintf("%d engines are here, which is the limit", len(s.engines)))
+	case e == nil:
+		e = s.newEngine(hello.GetEngine(), c.peer.uid)
+	case e.state == fencing:
+		return e.fenced, nil
+	}
+	if e.uid != c.peer.uid {
+		return nil, problem(codeDenied, "engine %s belongs to user %d", e.id, e.uid)
+	}
+	occupied, p := e.admit(c, hello)
+	if p != nil {
+		if occupied {
+			return e.life.Done(), p
+		}
+		if s.engines[e.id] == nil {
+			e.endLife()
+		}
+		return nil, p
+	}
+	s.engines[e.id] = e
+	c.engine = e
+	incarnation := s.self.Incarnation
+	welcome := &doorpb.Welcome{Version: door.Version, Agent: s.self.Name, Incarnation: incarnation[:], MaxFrameBytes: door.MaxFrameBytes}
+	if hello.GetControl() != nil {
+		key := s.options.Transceiver.HomeKey()
+		welcome.TicketKey = key[:]
+	}
+	c.put(frame(doorpb.FrameType_FRAME_TYPE_WELCOME, welcome))
+	s.options.Logger.Info("an engine's connection has come in", "engine", e.id, "as", c.as(), "peer", c.peer.String(), "client", hello.GetClient())
+	return nil, nil
+}
+
+func (s *Server) newEngine(id string, uid uint32) *engine {
+	e := &engine{
+		id: id, uid: uid, incarnation: agent.NewID(), state: gathering, ranks: make(map[int]*rank),
+		offers: make(map[kv.ID]*offered), intakes: make(map[kv.ID]bool), fenced: make(chan struct{}),
+	}
+	e.life, e.endLife = context.WithCancel(s.life)
+	return e
+}
+
+// maxRanks is as many as a hand-off can name.
+const maxRanks = 1 << 10
+
+// admit gives a connection its place. occupied means that another has it.
+func (e *engine) admit(c *conn, hello *doorpb.Hello) (occupied bool, p *door.Problem) {
+	switch as := hello.GetAs().(type) {
+	case *doorpb.Hello_Control:
+		if e.control != nil {
+			return true, present(fmt.Sprintf("engine %s has a control already, %v", e.id, e.control.peer))
+		}
+		switch as.Control.GetRole() {
+		case "prefill", "decode", "both":
+		default:
+			return false, problem(codeTerms, "%.80q is no role; there is prefill, decode and both", as.Control.GetRole())
+		}
+		e.control, e.about = c, as.Control
+	case *doorpb.Hello_Rank:
+		index, size := int(as.Rank.GetIndex()), int(as.Rank.GetRanks())
+		if size < 1 || size > maxRanks || index >= size {
+			return false, problem(codeTerms, "rank %d of %d; there may be 1 to %d", index, size, maxRanks)
+		}
+		if e.size != 0 && e.size != size {
+			return false, problem(codeTerms, "this rank says that engine %s has %d ranks, others say %d", e.id, size, e.size)
+		}
+		if r := e.ranks[index]; r != nil {
+			return true, present(fmt.Sprintf("rank %d of engine %s is there already, %v", index, e.id, r.conn.peer))
+		}
+		e.size, c.rank = size, index
+		e.ranks[index] = &rank{conn: c}
+	default:
+		return false, problem(codeMalformed, "Hello says neither control nor which rank")
+	}
+	return false, nil
+}
+
+func present(message string) *door.Problem {
+	return &door.Problem{Code: codePresent, Message: message, Hint: "end that process, or take another id"}
+}
+
+// conns lists the connections of an engine.
+func (e *engine) conns() []*conn {
+	var all []*conn
+	if e.control != nil {
+		all = append(all, e.control)
+	}
+	for _, r := range e.ranks {
+		if r.conn != nil {
+			all = append(all, r.conn)
+		}
+	}
+	return all
+}
+
+// publish takes what control says of the engine.
+func (c *conn) publish(m *doorpb.Publish) *door.Problem {
+	if c.rank != control {
+		return problem(codeOrder, "a rank does not publish; control does")
+	}
+	publication, err := door.ParsePublication(m)
+	if err != nil {
+		return problem(codeTerms, "%v", err)
+	}
+	side := &reshard.Side{
+		Geometry: publication.Geometry, Parallelism: publication.Parallelism, Layout: publication.Layout, Packing: publication.Packing,
+		BlockTokens: publication.BlockTokens, Blocks: publication.Blocks, InterleaveTokens: publication.InterleaveTokens,
+	}
+	if err := side.Validate(); err != nil {
+		return problemOf(err)
+	}
+	s, e := c.server, c.engine
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch ranks := side.Parallelism.Ranks(); {
+	case e.state == fencing:
+		return problem(codeFenced, "engine %s is being fenced", e.id)
+	case e.side != nil:
+		return problem(codeOrder, "engine %s has published already", e.id)
+	case e.size != 0 && e.size != ranks || ranks > maxRanks:
+		return problem(codeTerms, "%v has %d ranks, ranks say there are %d", side.Parallelism, ranks, e.size)
+	}
+	e.side, e.scope, e.size = side, publication.Scope, side.Parallelism.Ranks()
+	p := s.tryServe(e)
+	if p != nil {
+		e.side = nil
+	}
+	return p
+}
+
+// tryServe lets an engine serve that is complete. mu is held.
+func (s *Server) tryServe(e *engine) *door.Problem {
+	if e.state != gathering {
+		return nil
+	}
+	if e.side == nil {
+		if e.control == nil && e.complete() > 0 { // control may be at another agent
+			s.seek(e)
+			if e.members != nil && e.members.Known() {
+				s.reviewHome(e, e.members)
+			}
+		}
+		return nil
+	}
+	joining := handoff.Engine{ID: e.id, Side: *e.side}
+	for index := range e.size {
+		rank, there := e.member(s, index)
+		if !there {
+			s.seek(e)
+			return nil
+		}
+		need, err := e.side.MemoryBytes(index)
+		if err != nil {
+			return problemOf(err)
+		}
+		if have := rank.Memory.Bytes(); have < uint64(need) {
+			return problem(codeSize, "rank %d has lent %d bytes, its share of the cache takes %d", index, have, need)
+		}
+		joining.Ranks = append(joining.Ranks, rank)
+	}
+	if err := s.options.Transceiver.Join(joining); err != nil {
+		return problemOf(err)
+	}
+	e.state, e.joined = serving, true
+	for _, c := range e.conns() {
+		c.tell(door.Event{Kind: door.Serving})
+	}
+	s.options.Logger.Info("an engine serves", "engine", e.id, "incarnation", e.incarnation.String(), "role", e.about.GetRole(), "cut", cutOf(e.side))
+	s.announce(e)
+	if len(e.elsewhere) > 0 {
+		s.tellMembers(e, servingRecord, e.incarnation.String(), nil)
+	}
+	return nil
+}
+
+// member finds a rank, here or at another agent.
+func (e *engine) member(s *Server, index int) (handoff.Rank, bool) {
+	if r := e.ranks[index]; r != nil {
+		return handoff.Rank{Agent: s.self, Memory: r.memory}, r.complete
+	}
+	rank, there := e.elsewhere[index]
+	return rank, there
+}
+
+// complete is how many ranks here have lent everything.
+func (e *engine) complete() (n int) {
+	for _, r := range e.ranks {
+		if r.complete {
+			n++
+		}
+	}
+	return n
+}
+
+// cutOf tells people how an engine cuts and keeps its cache.
+func cutOf(side *reshard.Side) string {
+	return fmt.Sprintf("%v,block=%d,layout=%v", side.Parallelism, side.BlockTokens, side.Layout)
+}
+
+// asking holds back events for control until it has its answer.
+func (e *engine) asking(c *conn) {
+	e.running++
+	if c == e.control {
+		e.busy = true
+	}
+}
+
+func (e *engine) answered(c *conn) {
+	if c == e.control {
+		e.busy = false
+		held := e.held
+		e.held = nil
+		for _, event := range held {
+			e.tell(event)
+		}
+	}
+	if e.running--; e.running == 0 && e.idle != nil {
+		close(e.idle)
+		e.idle = nil
+	}
+}
+
+// drained waits until no request is being done. One that came late must not
+// reach the engine that takes this one's place.
+func (s *Server) drained(e *engine) {
+	s.mu.Lock()
+	idle := make(chan struct{})
+	if e.running == 0 {
+		close(idle)
+	} else {
+		e.idle = idle
+	}
+	s.mu.Unlock()
+	<-idle
+}

@@ -1,0 +1,202 @@
+package doorserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"meridian/door"
+	"meridian/door/doorpb"
+	"meridian/mem"
+	"meridian/transceiver/handoff"
+)
+
+// loan is a stretch of memory that a rank has lent.
+type loan struct {
+	region  uint64
+	section *mem.Section
+}
+
+// lend takes memory of a rank's process.
+func (c *conn) lend(m *doorpb.Lend, f *door.Frame) (*doorpb.Reply, *door.Problem) {
+	s, e := c.server, c.engine
+	if p := s.mayLend(c); p != nil {
+		return nil, p
+	}
+	section, p := c.open(m, f)
+	if p != nil {
+		return nil, p
+	}
+	info, err := s.options.Agent.Register(section, fmt.Sprintf("%s/%d", e.id, c.rank))
+	if err != nil {
+		return nil, problemOf(errors.Join(err, closeSection(section)))
+	}
+	lent := loan{region: info.ID, section: section}
+	if p := s.enlist(c, lent, handoff.Extent{Region: info.ID, Epoch: info.Epoch, Length: info.Length}, m.GetMore()); p != nil {
+		s.giveBack(e, lent)
+		return nil, p
+	}
+	return &doorpb.Reply{With: &doorpb.Reply_Region{Region: info.ID}}, nil
+}
+
+func (s *Server) mayLend(c *conn) *door.Problem {
+	if c.rank == control {
+		return problem(codeOrder, "control lends no memory; its ranks do")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, lent := c.engine, 0
+	for _, r := range e.ranks {
+		lent += len(r.lent)
+	}
+	switch {
+	case e.state == fencing:
+		return problem(codeFenced, "engine %s is being fenced", e.id)
+	case e.ranks[c.rank].complete:
+		return problem(codeOrder, "rank %d of engine %s has said that nothing more follows", c.rank, e.id)
+	case lent >= s.options.MaxRegions:
+		return busy(fmt.Sprintf("engine %s has lent %d regions, which is the limit", e.id, lent))
+	}
+	return nil
+}
+
+// enlist adds memory to a rank, which may complete the engine. If that fails
+// nothing has changed.
+func (s *Server) enlist(c *conn, lent loan, extent handoff.Extent, more bool) *door.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := c.engine
+	if e.state == fencing {
+		return problem(codeFenced, "engine %s is being fenced", e.id)
+	}
+	r := e.ranks[c.rank]
+	before := *r
+	r.lent, r.memory, r.complete = append(r.lent, lent), append(r.memory, extent), !more
+	p := s.tryServe(e)
+	if p != nil {
+		*r = before
+	}
+	return p
+}
+
+// open makes a section of what is lent.
+func (c *conn) open(m *doorpb.Lend, f *door.Frame) (*mem.Section, *door.Problem) {
+	if _, is := m.GetKind().(*doorpb.Lend_Memfd); !is && f.File != nil {
+		return nil, problem(codeMalformed, "a descriptor came with memory that needs none")
+	}
+	switch kind := m.GetKind().(type) {
+	case *doorpb.Lend_Memfd:
+		return openMemFD(f.File, m.GetSizeBytes())
+	case *doorpb.Lend_Borrowed:
+		return c.borrow(kind.Borrowed.GetAddress(), m.GetSizeBytes())
+	case nil:
+		return nil, problem(codeMalformed, "Lend does not say what kind of memory it lends")
+	default:
+		p := problem(codeUnsupported, "this agent does not take %s memory", kindName(m))
+		p.Hint = "lend a memfd, or borrowed memory"
+		return nil, p
+	}
+}
+
+func kindName(m *doorpb.Lend) string {
+	switch m.GetKind().(type) {
+	case *doorpb.Lend_CudaIpc:
+		return "cuda_ipc"
+	case *doorpb.Lend_CudaVmmFd:
+		return "cuda_vmm_fd"
+	case *doorpb.Lend_DmabufFd:
+		return "dmabuf_fd"
+	}
+	return "that kind of"
+}
+
+// openMemFD maps a memfd that cannot change its size.
+func openMemFD(file *os.File, size uint64) (*mem.Section, *door.Problem) {
+	if file == nil {
+		return nil, problem(codeMalformed, "no descriptor came with the frame")
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
+		return nil, problem(codeSeal, "the descriptor: %v", err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, problem(codeSeal, "the descriptor is not of a memfd")
+	}
+	if uint64(stat.Size) != size || size == 0 {
+		return nil, problem(codeSize, "the memfd has %d bytes, size_bytes says %d", stat.Size, size)
+	}
+	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, problem(codeInternal, "%v", err)
+	}
+	arena, err := mem.MapArena(fd, true)
+	if err != nil {
+		return nil, &door.Problem{Code: codeSeal, Message: err.Error(), Hint: "memfd_create with MFD_ALLOW_SEALING, ftruncate, then F_ADD_SEALS F_SEAL_SHRINK|F_SEAL_GROW"}
+	}
+	return arena.Section, nil
+}
+
+// borrow takes a stretch of the peer's own memory. Whether the kernel lets this
+// process reach it is tried at once.
+func (c *conn) borrow(address, size uint64) (*mem.Section, *door.Problem) {
+	pidfd, err := c.peer.hold()
+	if err != nil {
+		return nil, problem(codeInternal, "%v", err)
+	}
+	s := c.server
+	s.mu.Lock()
+	s.nextDevice++
+	// Each process has addresses of its own, so each is a device of its own.
+	device := 1<<31 | s.nextDevice
+	s.mu.Unlock()
+	section, err := mem.Borrow(mem.BorrowOptions{PIDFD: pidfd, PID: c.peer.pid, Address: address, SizeBytes: size, Device: device})
+	if err != nil {
+		return nil, problemOf(err)
+	}
+	if err := tryEnds(section); err != nil {
+		p := problem(codeDenied, "the memory at %#x cannot be reached: %v", address, errors.Join(err, closeSection(section)))
+		p.Hint = "the engine calls prctl(PR_SET_PTRACER) with the agent's pid; `meridian doctor` tells what this machine allows"
+		return nil, p
+	}
+	return section, nil
+}
+
+// tryEnds reads the first and the last byte and writes them back as they were.
+func tryEnds(section *mem.Section) error {
+	var b [1]byte
+	for _, at := range []uint64{0, section.Size() - 1} {
+		if err := section.ReadAt(b[:], at); err != nil {
+			return err
+		}
+		if err := section.WriteAt(b[:], at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func closeSection(section *mem.Section) error {
+	ctx, cancel := bounded(10 * time.Second)
+	defer cancel()
+	return section.Close(ctx)
+}
+
+// giveBack ends a loan: when it returns nothing touches the memory any more. It
+// is never given up, since memory in doubt must not be given back.
+func (s *Server) giveBack(e *engine, l loan) {
+	ctx, cancel := bounded(10 * time.Second)
+	defer cancel()
+	if err := s.options.Agent.Deregister(ctx, l.region); err != nil {
+		s.options.Logger.Warn("a region was not quiet at once", "engine", e.id, "region", l.region, "error", err)
+	}
+	for {
+		err := closeSection(l.section)
+		if err == nil {
+			return
+		}
+		s.options.Logger.Error("an engine's memory is still in use", "engine", e.id, "region", l.region, "error", err)
+	}
+}

@@ -1,0 +1,199 @@
+package doorserver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"meridian/door"
+	"meridian/kv"
+	"meridian/meta"
+	"meridian/transceiver/handoff"
+)
+
+// Ranks of one engine may be at several agents. Those meet in the directory,
+// under the engine's id:
+//
+//	ranks/ID/home      the agent of control: who speaks for the engine, and under
+//	                   which registration
+//	ranks/ID/INDEX     one rank, by the agent that it is at, for that registration
+//	ranks/ID/serving   the home: everybody is there
+//
+// Each is leased by whoever wrote it. When one of them vanishes, so does the
+// engine, at every agent. A directory that does not answer means nothing.
+const ranksPrefix = "ranks/"
+
+const (
+	homeRecord    = "home"
+	servingRecord = "serving"
+)
+
+// member is what an agent says of its part of an engine.
+type member struct {
+	Agent        string           `json:"agent"`
+	Incarnation  string           `json:"incarnation"`
+	Registration string           `json:"registration"` // the home's, of the engine
+	Memory       []handoff.Extent `json:"memory,omitempty"`
+}
+
+func (m member) name() (handoff.Member, error) {
+	incarnation, err := kv.ParseID(m.Incarnation)
+	return handoff.Member{Name: m.Agent, Incarnation: incarnation}, err
+}
+
+func ranksKey(engine, what string) string { return ranksPrefix + engine + "/" + what }
+
+// seek begins to look for the members of an engine that are elsewhere, once. mu is
+// held.
+func (s *Server) seek(e *engine) {
+	if s.options.Directory == nil {
+		return
+	}
+	if e.control != nil && !e.claimed {
+		e.claimed = true
+		s.tellMembers(e, homeRecord, e.incarnation.String(), nil)
+	}
+	if e.members == nil {
+		e.members = &meta.View{}
+		s.wait.Go(func() { s.watchMembers(e) })
+	}
+}
+
+// tellMembers keeps one record for the other agents of an engine. mu is held.
+func (s *Server) tellMembers(e *engine, what, registration string, memory handoff.Memory) {
+	value, err := json.Marshal(member{
+		Agent: s.self.Name, Incarnation: s.self.Incarnation.String(), Registration: registration, Memory: memory,
+	})
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	own := func(standing []byte) error {
+		var m member
+		if err := json.Unmarshal(standing, &m); err == nil && m.Agent != s.self.Name {
+			return fmt.Errorf("agent %s has it", m.Agent)
+		}
+		return nil
+	}
+	s.wait.Go(func() { s.keepRecord(e.life, ranksKey(e.id, what), value, own) })
+}
+
+// watchMembers follows what others say of an engine, until it is lost.
+func (s *Server) watchMembers(e *engine) {
+	for pause := firstRecordPause; e.life.Err() == nil; pause = min(2*pause, lastRecordPause) {
+		w, err := s.options.Directory.Watch(e.life, ranksKey(e.id, ""), 0)
+		if err == nil {
+			for event := range w.Events() {
+				s.review(e, event)
+			}
+			w.Close()
+		}
+		select {
+		case <-time.After(pause):
+		case <-e.life.Done():
+		}
+	}
+}
+
+// review compares an engine with what the directory says of its members.
+func (s *Server) review(e *engine, event meta.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.members.Apply(event)
+	switch {
+	case e.state == fencing || !e.members.Known():
+	case e.control != nil:
+		s.reviewRanks(e, e.members)
+	default:
+		s.reviewHome(e, e.members)
+	}
+}
+
+// reviewRanks is the home's: which ranks of this registration are elsewhere. mu is
+// held.
+func (s *Server) reviewRanks(e *engine, known *meta.View) {
+	elsewhere := make(map[int]handoff.Rank)
+	for _, r := range known.Records() {
+		index, err := strconv.Atoi(strings.TrimPrefix(r.Key, ranksKey(e.id, "")))
+		if err != nil {
+			continue
+		}
+		var m member
+		if json.Unmarshal(r.Value, &m) != nil || m.Registration != e.incarnation.String() {
+			continue // of another time
+		}
+		if agent, err := m.name(); err == nil && agent != s.self {
+			elsewhere[index] = handoff.Rank{Agent: agent, Memory: m.Memory}
+		}
+	}
+	for index, was := range e.elsewhere {
+		is := elsewhere[index]
+		if e.state == serving && (is.Agent != was.Agent || !slices.Equal(is.Memory, was.Memory)) {
+			s.fence(e, fmt.Sprintf("rank %d, at another agent, was lost", index))
+			return
+		}
+	}
+	e.elsewhere = elsewhere
+	if p := s.tryServe(e); p != nil {
+		s.options.Logger.Warn("an engine whose ranks are all there cannot serve", "engine", e.id, "code", p.Code, "reason", p.Message)
+	}
+}
+
+// reviewHome is everybody else's: who speaks for the engine. mu is held.
+func (s *Server) reviewHome(e *engine, known *meta.View) {
+	var home member
+	record, there := known.Get(ranksKey(e.id, homeRecord))
+	if there && (json.Unmarshal(record.Value, &home) != nil || home.Agent == s.self.Name) {
+		return
+	}
+	switch {
+	case e.home != "" && (!there || home.Registration != e.registration):
+		s.fence(e, "its home is gone, or has begun anew")
+		return
+	case !there:
+		return
+	}
+	if err := s.follow(e, home); err != nil {
+		s.options.Logger.Warn("ranks cannot work for their home", "engine", e.id, "home", home.Agent, "error", err)
+		return
+	}
+	var all member
+	if record, there := known.Get(ranksKey(e.id, servingRecord)); e.state == gathering && there &&
+		json.Unmarshal(record.Value, &all) == nil && all.Registration == e.registration {
+		e.state = serving
+		for _, c := range e.conns() {
+			c.tell(door.Event{Kind: door.Serving})
+		}
+	}
+}
+
+// follow makes the ranks that are complete work for their home, and then says so.
+// Until the home has all ranks nothing is asked of them, so that more may come.
+func (s *Server) follow(e *engine, home member) error {
+	memory := make(map[int]handoff.Memory)
+	for index, r := range e.ranks {
+		if r.complete {
+			memory[index] = r.memory
+		}
+	}
+	if e.home != "" && len(memory) == e.followed || len(memory) == 0 {
+		return nil
+	}
+	if e.state == serving {
+		return errors.New("the engine serves already, without them")
+	}
+	if err := s.options.Transceiver.Serve(e.id, home.Agent, memory); err != nil {
+		return err
+	}
+	e.joined, e.home, e.registration, e.followed = true, home.Agent, home.Registration, len(memory)
+	for index, r := range e.ranks {
+		if r.complete && !r.told {
+			r.told = true
+			s.tellMembers(e, strconv.Itoa(index), home.Registration, r.memory)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package doorserver
+
+import (
+	"sync"
+
+	"meridian/door"
+	"meridian/door/doorpb"
+)
+
+// outbox is what waits to be written to one engine. Whoever puts something in
+// never waits; events that wait together become one frame.
+type outbox struct {
+	limit int
+
+	mu      sync.Mutex // protects the rest
+	frames  []byte
+	events  *doorpb.Event // after frames
+	closed  bool          // nothing more comes
+	waiting *sync.Cond
+}
+
+func newOutbox(limit int) *outbox {
+	o := &outbox{limit: limit}
+	o.waiting = sync.NewCond(&o.mu)
+	return o
+}
+
+// put adds a frame, or reports that too much waits already.
+func (o *outbox) put(frame []byte) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return true // nobody reads it any more
+	}
+	o.flushEvents()
+	if len(o.frames)+len(frame) > o.limit {
+		return false
+	}
+	o.frames = append(o.frames, frame...)
+	o.waiting.Signal()
+	return true
+}
+
+// eventBytes is about what an event takes on the wire.
+const eventBytes = 32
+
+// tell adds an event.
+func (o *outbox) tell(e door.Event) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return true
+	}
+	if o.events == nil {
+		o.events = &doorpb.Event{}
+	}
+	p := &doorpb.Problem{}
+	if e.Problem != nil {
+		p = problemMessage(e.Problem)
+	}
+	o.events.Kinds = append(o.events.Kinds, doorpb.EventKind(e.Kind))
+	o.events.Transfers = append(o.events.Transfers, e.Transfer[:]...)
+	o.events.Accepted = append(o.events.Accepted, e.Accepted)
+	o.events.Problems = append(o.events.Problems, p)
+	o.waiting.Signal()
+	return len(o.frames)+eventBytes*len(o.events.Kinds) <= o.limit
+}
+
+// flushEvents makes a frame of the events that wait. mu is held.
+func (o *outbox) flushEvents() {
+	if o.events == nil {
+		return
+	}
+	frames, err := door.AppendFrame(o.frames, doorpb.FrameType_FRAME_TYPE_EVENT, o.events)
+	if err == nil { // so many do not wait that a frame would be too long
+		o.frames = frames
+	}
+	o.events = nil
+}
+
+// take waits for something to write; nothing means that there will be no more.
+func (o *outbox) take() []byte {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.frames) == 0 && o.events == nil && !o.closed {
+		o.waiting.Wait()
+	}
+	o.flushEvents()
+	frames := o.frames
+	o.frames = nil
+	return frames
+}
+
+// close lets take end when everything is written.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.waiting.Signal()
+}

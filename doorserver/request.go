@@ -1,0 +1,248 @@
+package doorserver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"meridian/door"
+	"meridian/door/doorpb"
+	"meridian/kv"
+	"meridian/reshard"
+	"meridian/transceiver"
+	"meridian/transceiver/handoff"
+	"meridian/trust"
+)
+
+// mayAsk says why an engine may not offer or accept now.
+func (s *Server) mayAsk(c *conn) *door.Problem {
+	if c.rank != control {
+		return problem(codeOrder, "a rank neither offers nor accepts; control does")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := c.engine
+	switch {
+	case e.state == fencing:
+		return problem(codeFenced, "engine %s is being fenced", e.id)
+	case e.state != serving:
+		return problem(codeOrder, "engine %s does not serve yet: %s", e.id, e.lacks())
+	case len(e.offers)+len(e.intakes) >= s.options.MaxOutstanding:
+		return busy(fmt.Sprintf("engine %s has %d hand-offs that have not ended, which is the limit", e.id, s.options.MaxOutstanding))
+	}
+	return nil
+}
+
+// lacks says what an engine waits for.
+func (e *engine) lacks() string {
+	if e.side == nil {
+		return "it has not published"
+	}
+	for index := range e.size {
+		if r := e.ranks[index]; r == nil || !r.complete {
+			return fmt.Sprintf("rank %d of %d has not lent its memory", index, e.size)
+		}
+	}
+	return "nothing"
+}
+
+// checkLeg checks what a gateway made for a request.
+func (s *Server) checkLeg(sealed []byte, need trust.Leg) *door.Problem {
+	if len(sealed) == 0 {
+		if !s.options.RequireLeg {
+			return nil
+		}
+		return &door.Problem{
+			Code: codeLeg, Message: fmt.Sprintf("no leg came with the %v of a request, and this agent requires one", need.Kind),
+			Hint: "send requests through the cell's gateway, or set door.require_leg = false",
+		}
+	}
+	leg, err := trust.OpenLeg(sealed, s.options.LegKey)
+	if err == nil {
+		err = leg.Check(need)
+	}
+	return problemOf(err)
+}
+
+func contentOf(e *engine, own *doorpb.Scope, tokens []uint32) handoff.Content {
+	o := door.ParseScope(own)
+	return handoff.Content{Tokens: tokens, Scope: kv.Scope{
+		Model: cmp.Or(o.Model, e.scope.Model), Revision: cmp.Or(o.Revision, e.scope.Revision), Adapter: cmp.Or(o.Adapter, e.scope.Adapter),
+		Media: cmp.Or(o.Media, e.scope.Media), Salt: cmp.Or(o.Salt, e.scope.Salt),
+	}}
+}
+
+func transferID(b []byte) (id kv.ID, p *door.Problem) {
+	if len(b) != len(id) || kv.ID(b) == id {
+		return id, problem(codeMalformed, "the id of a transfer has %d bytes that are not all zero; %d came", len(id), len(b))
+	}
+	return kv.ID(b), nil
+}
+
+func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
+	s, e := c.server, c.engine
+	if p := s.mayAsk(c); p != nil {
+		return nil, p
+	}
+	id, p := transferID(m.GetTransfer())
+	if p != nil {
+		return nil, p
+	}
+	if p := s.checkLeg(m.GetLeg(), trust.Leg{Kind: trust.LegPrefill, ID: id, Engine: e.id}); p != nil {
+		return nil, p
+	}
+	out, err := s.options.Transceiver.Offer(transceiver.Offer{
+		Transfer: id, Engine: e.id, Content: contentOf(e, m.GetScope(), m.GetTokens()),
+		Holding: reshard.Holding{DP: int(m.GetDp()), Tables: door.ParseTables(m.GetTables())},
+		Layers:  int(m.GetLayers()), Keep: time.Duration(m.GetKeepMs()) * time.Millisecond,
+	})
+	if err != nil {
+		return nil, problemOf(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.offers[id] = &offered{Outgoing: out, layers: make(map[int]uint32)}
+	return &doorpb.Reply{With: &doorpb.Reply_Ticket{Ticket: out.Ticket}}, nil
+}
+
+func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
+	s, e := c.server, c.engine
+	if p := s.mayAsk(c); p != nil {
+		return nil, p
+	}
+	promise, p := s.promise(m.GetTicket())
+	if p != nil {
+		return nil, p
+	}
+	if p := s.checkLeg(m.GetLeg(), trust.Leg{Kind: trust.LegDecode, ID: promise.ID, Engine: e.id}); p != nil {
+		return nil, p
+	}
+	if present := m.GetPresentTokens(); int(present) > len(m.GetTokens()) {
+		return nil, problem("request", "%d tokens are present, the request has %d", present, len(m.GetTokens()))
+	}
+	content := contentOf(e, m.GetScope(), m.GetTokens())
+	ticket := s.redeem(m.GetTicket(), promise, content)
+	ctx := context.Background()
+	if ms := m.GetDeadlineMs(); ms > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond) // the transceiver reads the deadline, and goes by it
+		defer cancel()
+	}
+	in, err := s.options.Transceiver.Accept(ctx, transceiver.Accept{
+		Ticket: ticket, Engine: e.id, Content: content,
+		Holding: reshard.Holding{DP: int(m.GetDp()), Tables: door.ParseTables(m.GetTables())},
+		Present: int(m.GetPresentTokens()), Push: m.GetPush(),
+	})
+	if err != nil {
+		return nil, problemOf(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.intakes[in.Transfer] = true
+	return &doorpb.Reply{With: &doorpb.Reply_Transfer{Transfer: in.Transfer[:]}}, nil
+}
+
+// promise reads what came in the place of a ticket; of a ticket it is zero.
+func (s *Server) promise(ticket []byte) (trust.Promise, *door.Problem) {
+	if !trust.IsPromise(ticket) {
+		return trust.Promise{}, nil
+	}
+	promise, err := trust.OpenPromise(ticket, s.options.LegKey)
+	return promise, problemOf(err)
+}
+
+// redeem makes a ticket of a promise, for an engine whose own request is of the
+// content. A ticket it returns as it is.
+func (s *Server) redeem(ticket []byte, promise trust.Promise, own handoff.Content) []byte {
+	if promise.Home == "" {
+		return ticket
+	}
+	return s.options.Transceiver.Redeem(promise.ID, handoff.Member{Name: promise.Home, Incarnation: promise.Incarnation}, own)
+}
+
+func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {
+	if c.rank != control {
+		return problem(codeOrder, "a rank cancels nothing; control does")
+	}
+	t := c.server.options.Transceiver
+	switch what := m.GetWhat().(type) {
+	case *doorpb.Cancel_Offered:
+		id, p := c.known(what.Offered, false)
+		if p == nil {
+			t.Withdraw(id)
+		}
+		return p
+	case *doorpb.Cancel_Accepted:
+		id, p := c.known(what.Accepted, true)
+		if p == nil {
+			t.Cancel(id)
+		}
+		return p
+	case *doorpb.Cancel_UnusedTicket:
+		promise, p := c.server.promise(what.UnusedTicket)
+		if p == nil {
+			p = problemOf(t.Decline(c.server.redeem(what.UnusedTicket, promise, handoff.Content{})))
+		}
+		return p
+	}
+	return problem(codeMalformed, "Cancel does not say what")
+}
+
+// known finds a hand-off of this engine: it may not end another's.
+func (c *conn) known(transfer []byte, accepted bool) (kv.ID, *door.Problem) {
+	id, p := transferID(transfer)
+	if p != nil {
+		return id, p
+	}
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	if accepted && c.engine.intakes[id] || !accepted && c.engine.offers[id] != nil {
+		return id, nil
+	}
+	return id, problem(codeUnknown, "engine %s has no such hand-off that runs: %s", c.engine.id, id)
+}
+
+// progress tells how far an offer is: control of all ranks, a rank of itself. Of
+// one that is not there it is passed over: it has ended, or control, which offers
+// it, will tell at the end.
+func (c *conn) progress(m *doorpb.Progress) {
+	if id, p := c.known(m.GetTransfer(), false); p == nil {
+		c.computed(id, m.GetLayers())
+	}
+}
+
+func (c *conn) computed(id kv.ID, layers uint32) {
+	c.server.mu.Lock()
+	o := c.engine.offers[id]
+	if o != nil && c.rank != control {
+		o.layers[c.rank] = max(o.layers[c.rank], layers)
+		layers = c.engine.byAll(o)
+	}
+	c.server.mu.Unlock()
+	if o != nil && layers > 0 {
+		o.Computed(int(layers))
+	}
+}
+
+// step takes what a step did.
+func (c *conn) step(m *doorpb.Step) *door.Problem {
+	if c.rank != control {
+		return problem(codeOrder, "a rank tells of no steps; control does")
+	}
+	n := len(m.GetRequests()) / 16
+	for _, column := range [][]uint32{m.GetCommitted(), m.GetComputedLayers()} {
+		if len(m.GetRequests())%16 != 0 || len(column) != 0 && len(column) != n {
+			return problem(codeMalformed, "columns of a step have different lengths")
+		}
+	}
+	for i, layers := range m.GetComputedLayers() {
+		if layers > 0 {
+			c.computed(kv.ID(m.GetRequests()[16*i:16*i+16]), layers)
+		}
+	}
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	c.engine.last = m
+	return nil
+}

@@ -1,0 +1,41 @@
+package link
+
+import "time"
+
+// debt is what a peer owes for requests that led to nothing: refused, repeated,
+// cancelled after their end. An honest peer has few, also when a fence refuses
+// all it had under way; one that lives off them is made to wait, because a
+// refusal costs its server more than the request cost the peer.
+type debt struct {
+	owed float64
+	at   time.Time
+}
+
+const (
+	debtForgiven = 8192 // at once
+	debtPaidPerS = 1000
+	// listPerDebt is how many bytes of a list cost as much as a refusal.
+	listPerDebt = 256
+	// penanceMost is how long one frame waits at most; a stream that closes
+	// must not wait longer either.
+	penanceMost = 10 * time.Millisecond
+)
+
+func (d *debt) add(n int, now time.Time) {
+	d.settle(now)
+	d.owed += float64(n)
+}
+
+func (d *debt) settle(now time.Time) {
+	d.owed = max(0, d.owed-now.Sub(d.at).Seconds()*debtPaidPerS)
+	d.at = now
+}
+
+// penance is how long the peer waits before it is heard again.
+func (d *debt) penance(now time.Time) time.Duration {
+	if d.owed <= debtForgiven {
+		return 0
+	}
+	d.settle(now)
+	return min(penanceMost, time.Duration(max(0, d.owed-debtForgiven)/debtPaidPerS*float64(time.Second)))
+}

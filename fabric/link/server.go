@@ -1,0 +1,340 @@
+package link
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"meridian/fabric"
+	"meridian/fabric/session"
+	"meridian/internal/mutant"
+	"meridian/kv"
+	"meridian/mrdn"
+)
+
+// ServerOptions says what a Server works with.
+type ServerOptions struct {
+	// Peer and Incarnation are who posts, as it has proven.
+	Peer        string
+	Incarnation kv.ID
+	Regions     *fabric.Regions
+	// Guard decides what the peer may touch; nil opens all that is registered.
+	Guard        fabric.Guard
+	Events       fabric.Events
+	Clock        fabric.Clock // default the machine's
+	MaxTransfers int
+	// Remember is how many ends are remembered; default 8192.
+	Remember int
+	// OnLost is called once, without any lock, when the link is gone.
+	OnLost func(err error)
+}
+
+// Server is the serving side of one life of a link.
+type Server struct {
+	options ServerOptions
+
+	mu      sync.Mutex // protects the rest
+	streams []Stream
+	machine *session.Incoming
+	// parts holds where each part of a transfer is to be answered: on the stream
+	// on which it came.
+	parts map[kv.ID]map[uint16]reply
+	gone  bool
+	debt  debt
+}
+
+// remembered is more than can be in flight.
+const remembered = 8192
+
+// NewServer makes a serving side.
+func NewServer(o ServerOptions) *Server {
+	if o.Remember == 0 {
+		o.Remember = remembered
+	}
+	if o.Clock == nil {
+		o.Clock = fabric.SystemClock
+	}
+	return &Server{options: o, machine: session.NewIncoming(o.MaxTransfers, o.Remember), parts: make(map[kv.ID]map[uint16]reply)}
+}
+
+// Held is how many transfers run here and how many parts wait to be answered.
+func (e *Server) Held() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.machine.Len() + len(e.parts)
+}
+
+// Attach adds a stream; false when the link is gone.
+func (e *Server) Attach(s Stream) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.gone {
+		e.streams = append(e.streams, s)
+	}
+	return !e.gone
+}
+
+// Frame hears the peer's requests.
+func (e *Server) Frame(s Stream, f mrdn.LinkFrame, body []byte) error {
+	switch f {
+	case mrdn.BeginFrame:
+		begin, err := mrdn.ParseBegin(body)
+		if err != nil {
+			return err
+		}
+		return e.begin(s, begin)
+	case mrdn.CancelFrame:
+		cancel, err := mrdn.ParseCancel(body)
+		if err != nil {
+			return err
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		effects := e.machine.Cancelled(cancel.ID)
+		if len(effects) == 0 {
+			e.debt.add(1, e.options.Clock.Now())
+		}
+		e.carryOut(effects)
+		return nil
+	case mrdn.NoticeFrame:
+		notice, err := mrdn.ParseNotice(body)
+		if err != nil {
+			return err
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.answerOn(notice.ID, mrdn.NoticeAck, reply{s, 0})
+		e.carryOut(e.machine.Noticed(notice))
+		return nil
+	}
+	return fmt.Errorf("%w: type %d from the posting side", mrdn.ErrLinkFrame, f)
+}
+
+// begin admits a part: its list must name regions of ours, in their epoch,
+// within their bounds, under a grant, before a byte of it is placed or given.
+func (e *Server) begin(s Stream, b mrdn.Begin) error {
+	list, err := fabric.ParseList(b.List)
+	if err == nil && list.Bytes() != b.Bytes {
+		err = fmt.Errorf("%w: a list of %d bytes for a part of %d", mrdn.ErrLinkFrame, list.Bytes(), b.Bytes)
+	}
+	if err != nil {
+		return err // the stream cannot be trusted any more
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.answerOn(b.ID, b.Part, reply{s, b.Handle})
+	effects, refused := e.machine.Begin(b)
+	e.carryOut(effects)
+	part := Part{ID: b.ID, Index: b.Part, Grant: b.Grant}
+	if refused == nil {
+		if part.Bound, refused = e.admit(b, list); refused != nil {
+			e.carryOut(e.machine.Refused(b.ID, b.Part, refused))
+		}
+	}
+	switch {
+	case refused != nil: // bytes of it that come are expected by nobody
+		e.debt.add(1+len(b.List)/listPerDebt, e.options.Clock.Now())
+	case b.Write && b.Bytes == 0:
+		part.Bound.Release()
+		e.carryOut(e.machine.Placed(b.ID, b.Part))
+	case b.Write:
+		in := &Inbound{Part: part, Handle: b.Handle, Walk: list.Walk()}
+		in.owned.Store(true)
+		s.Expect(in)
+		if mutant.Is(mutant.AckEarly) {
+			e.carryOut(e.machine.Placed(b.ID, b.Part))
+		}
+	default:
+		e.give(s, part, b.Handle, list)
+	}
+	return nil
+}
+
+// admit asks the guard before the table of regions: whoever has no grant learns
+// nothing of what is registered.
+func (e *Server) admit(b mrdn.Begin, list fabric.List) (*fabric.Bound, error) {
+	op := fabric.Read
+	if b.Write {
+		op = fabric.Write
+	}
+	if e.options.Guard != nil && !mutant.Is(mutant.GrantNotChecked) {
+		err := e.options.Guard.Admit(fabric.Access{
+			Peer: e.options.Peer, Incarnation: e.options.Incarnation, Grant: b.Grant, Op: op, List: list,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return e.options.Regions.BindAs(list, b.Write)
+}
+
+// give starts the bytes of a read on their way.
+func (e *Server) give(s Stream, part Part, handle uint32, list fabric.List) {
+	out := &Outbound{Part: part, Handle: handle, Walk: list.Walk()}
+	out.owned.Store(true)
+	sent, err := s.Post(out)
+	if err != nil {
+		e.carryOut(e.machine.Failed(part.ID, part.Index, err))
+	} else if sent {
+		e.machine.Served(part.ID)
+		e.answered(part.ID, part.Index)
+	}
+}
+
+// reply says where an answer goes, and what it answers.
+type reply struct {
+	stream Stream
+	handle uint32
+}
+
+func (e *Server) answerOn(id kv.ID, part uint16, r reply) {
+	if e.parts[id] == nil {
+		e.parts[id] = make(map[uint16]reply, 1)
+	}
+	e.parts[id][part] = r
+}
+
+// answered forgets one part, and only that: the others may still need theirs.
+func (e *Server) answered(id kv.ID, part uint16) {
+	delete(e.parts[id], part)
+	if len(e.parts[id]) == 0 || mutant.Is(mutant.AnswersForgotten) {
+		delete(e.parts, id)
+	}
+}
+
+// carryOut does what the machine asks. mu is held.
+func (e *Server) carryOut(effects []session.Effect) {
+	for i := 0; i < len(effects); i++ {
+		f := effects[i]
+		switch f.Kind {
+		case session.Quiet:
+			e.quiet(f.ID, effects[i+1:])
+		case session.SendAck:
+			if f.Err != nil {
+				e.debt.add(1, e.options.Clock.Now())
+			}
+			if r, due := e.parts[f.ID][f.Part]; due {
+				e.answered(f.ID, f.Part)
+				ack := mrdn.Ack{ID: f.ID, Part: f.Part, Handle: r.handle, Untouched: f.Untouched}
+				ack.Code, ack.Message = fabric.ToCode(f.Err)
+				r.stream.Send(ack.Append(nil))
+			}
+		case session.Deliver:
+			effects = append(effects, e.machine.Delivered(f.ID, f.Part, e.deliver(f))...)
+		}
+	}
+}
+
+// quiet stops a transfer. Of its parts only those are answered that the effects
+// after it name; nobody will answer the others.
+func (e *Server) quiet(id kv.ID, after []session.Effect) {
+	for _, s := range e.streams {
+		s.Quiet(func(p Part) bool { return p.ID == id })
+	}
+	if mutant.Is(mutant.AnswersKept) {
+		return
+	}
+	for part := range e.parts[id] {
+		if !slices.ContainsFunc(after, func(f session.Effect) bool { return f.ID == id && f.Part == part }) {
+			e.answered(id, part)
+		}
+	}
+}
+
+// deliver hands a notification to the agent.
+func (e *Server) deliver(f session.Effect) error {
+	n := fabric.Notification{From: e.options.Peer, Incarnation: e.options.Incarnation, Transfer: f.ID, Payload: f.Payload}
+	switch {
+	case mutant.Is(mutant.NotifyTwice):
+		_ = e.options.Events.Notified(n)
+	case mutant.Is(mutant.NoticeLost):
+		return nil
+	}
+	return e.options.Events.Notified(n)
+}
+
+// Penance is how long a peer whose requests lead to nothing must wait before
+// the next of them is heard.
+func (e *Server) Penance() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.debt.penance(e.options.Clock.Now())
+}
+
+// Arrived ends a part of a write.
+func (e *Server) Arrived(p *Inbound, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.carryOut(e.machine.Failed(p.ID, p.Index, err))
+		e.options.Events.Refused(e.options.Peer, err)
+		return
+	}
+	e.carryOut(e.machine.Placed(p.ID, p.Index))
+}
+
+// Leaving starts a part of a read.
+func (e *Server) Leaving(*Outbound) bool { return true }
+
+// Left ends a part of a read on this side.
+func (e *Server) Left(p *Outbound, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err != nil {
+		e.carryOut(e.machine.Failed(p.ID, p.Index, err))
+		return
+	}
+	e.machine.Served(p.ID)
+	e.answered(p.ID, p.Index)
+}
+
+// Fence refuses and stops everything that touches a region.
+func (e *Server) Fence(region uint64, cause error) {
+	if mutant.Is(mutant.FenceNotQuiet) {
+		return
+	}
+	e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Bound.Touches(region) })
+}
+
+// Revoke stops everything that runs under a grant.
+func (e *Server) Revoke(grant kv.ID, cause error) {
+	if mutant.Is(mutant.RevokeNotQuiet) {
+		return
+	}
+	e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Grant == grant })
+}
+
+func (e *Server) fence(cause error, match func(Part) bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var stopped []Part
+	for _, s := range e.streams {
+		s.Quiet(func(p Part) bool {
+			hit := match(p)
+			if hit {
+				stopped = append(stopped, p)
+			}
+			return hit
+		})
+	}
+	for _, p := range stopped {
+		e.carryOut(e.machine.Failed(p.ID, p.Index, cause))
+	}
+}
+
+// Lost ends the link: nothing of the peer's touches memory any more.
+func (e *Server) Lost(err error) {
+	e.mu.Lock()
+	if e.gone {
+		e.mu.Unlock()
+		return
+	}
+	e.gone = true
+	e.carryOut(e.machine.Lost())
+	for _, s := range e.streams {
+		s.Close()
+	}
+	e.mu.Unlock()
+	e.options.OnLost(err)
+}

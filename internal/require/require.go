@@ -1,0 +1,58 @@
+// Package require lets a test ask for something this machine may not have: a
+// compiler, a shell, a peer. Without it the test is skipped, and the summary
+// of `make test` names what was missing; MERIDIAN_REQUIRE=a,b turns the skip
+// into a failure, which is how CI makes sure that nothing is skipped there.
+package require
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// components lists what may be named, one a line. Whoever starts the tests or
+// the checks refuses a name in MERIDIAN_REQUIRE that is not in it, because a
+// mistyped demand that demands nothing is worse than none.
+//
+//go:embed components.txt
+var components string
+
+func listed(component string) bool {
+	return strings.Contains("\n"+components, "\n"+component+": ")
+}
+
+// Required reports whether MERIDIAN_REQUIRE names component.
+func Required(component string) bool {
+	demanded := strings.ReplaceAll(os.Getenv("MERIDIAN_REQUIRE"), ",", " ")
+	return slices.Contains(strings.Fields(demanded), component)
+}
+
+// Skip skips the test for lack of component, or fails it if that is required.
+// The wording is read back by tools/testsummary and written alike by
+// python/tests/conftest.py.
+func Skip(t testing.TB, component, reason string) {
+	t.Helper()
+	if !listed(component) {
+		t.Fatalf("internal/require/components.txt does not list %s, so nobody could demand it", component)
+	}
+	message := fmt.Sprintf("needs %s: %s", component, reason)
+	if Required(component) {
+		t.Fatalf("%s, and MERIDIAN_REQUIRE demands it", message)
+	}
+	t.Skip(message)
+}
+
+// Program returns the path of a program that the component of the same name
+// installs.
+func Program(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Skip(t, name, "not on PATH")
+	}
+	return path
+}

@@ -1,0 +1,198 @@
+// Command tally runs Meridian's test suites, Go, Python and C++, and ends with
+// one summary: what passed, what failed, and what was skipped for lack of which
+// component. `make test` and `make test-real` are this program.
+//
+//	go test -json ──┐
+//	pytest --junit ─┼──► result ──► once more, if asked ──► N passed, N failed, N skipped
+//	C++ PASS/FAIL ──┘
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// result is one test. Skipped ones name the component they lack, where they do.
+type result struct {
+	name     string
+	verdict  verdict
+	reason   string
+	selector string // what a suite runs to have this test again, or ""
+}
+
+type verdict int
+
+const (
+	passed verdict = iota
+	failed
+	skipped
+	unsteady // failed, and passed when it was run again
+)
+
+// suite runs one kind of test and reports each as it ends.
+type suite struct {
+	title string
+	run   func(report func(result)) error
+	rerun func(selectors []string, report func(result)) error // or nil
+}
+
+type options struct {
+	root   string // of the repository
+	python string // interpreter with pytest, or ""
+	real   bool   // the tests that need real components, instead of the fast ones
+	vllm   bool   // those that need vLLM servers, and no others
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.root, "root", "..", "root of the repository")
+	flag.StringVar(&o.python, "python", "", "Python interpreter that has pytest")
+	flag.BoolVar(&o.real, "real", false, "run the tests of real components")
+	flag.BoolVar(&o.vllm, "vllm", false, "run the tests of vLLM servers")
+	flag.Parse()
+	root, err := filepath.Abs(o.root)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tally:", err)
+		os.Exit(2)
+	}
+	o.root = root
+	if err := checkDemands(root); err != nil {
+		fmt.Fprintln(os.Stderr, "tally:", err)
+		os.Exit(2)
+	}
+	start := time.Now()
+	var all []result
+	for _, s := range suites(o) {
+		fmt.Printf("== %s\n", s.title)
+		var own []result
+		err := s.run(func(r result) { own = append(own, r) })
+		if err != nil {
+			own = append(own, result{name: s.title, verdict: failed, reason: err.Error()})
+			fmt.Printf("FAIL %s: %v\n", s.title, err)
+		}
+		all = append(all, s.again(own)...)
+	}
+	os.Exit(summarize(all, time.Since(start)))
+}
+
+func suites(o options) []suite {
+	if o.vllm {
+		return []suite{o.pythonSuite()}
+	}
+	list := []suite{o.goSuite(), o.pythonSuite()}
+	if !o.real {
+		list = append(list, o.toolsSuite(), o.cxxSuite())
+	}
+	return list
+}
+
+// summarize prints the one summary and returns the exit status. Its last line
+// is the plain "N passed, N failed, N skipped".
+func summarize(all []result, took time.Duration) int {
+	counts := make(map[verdict]int)
+	lacking := make(map[string][]string)
+	fmt.Println("\n== summary")
+	for _, r := range all {
+		counts[r.verdict]++
+		switch r.verdict {
+		case failed:
+			fmt.Printf("FAIL %s\n%s\n", r.name, indented(r.reason))
+		case unsteady:
+			fmt.Printf("UNSTEADY %s: it failed, and passed when it was run again\n%s\n", r.name, indented(r.reason))
+		case skipped:
+			component := missingComponent(r.reason)
+			lacking[component] = append(lacking[component], r.name)
+		}
+	}
+	for _, component := range sortedKeys(lacking) {
+		names := lacking[component]
+		if component == "" {
+			fmt.Printf("do not apply: %d cases that a backend has no use for\n", len(names))
+			continue
+		}
+		fmt.Printf("skipped for lack of %s: %s\n", component, strings.Join(names[:min(len(names), 5)], ", "))
+		if more := len(names) - 5; more > 0 {
+			fmt.Printf("  and %d more\n", more)
+		}
+	}
+	fmt.Printf("took %s\n", took.Round(100*time.Millisecond))
+	if n := counts[unsteady]; n > 0 {
+		fmt.Printf("%d passed only when run again\n", n)
+	}
+	fmt.Printf("%d passed, %d failed, %d skipped\n", counts[passed]+counts[unsteady], counts[failed], counts[skipped])
+	if counts[failed] > 0 || counts[passed] == 0 {
+		return 1
+	}
+	return 0
+}
+
+func indented(text string) string {
+	return "     " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n     ")
+}
+
+// missingComponent reads the "needs NAME: why" that internal/require and the
+// Python tests write.
+func missingComponent(reason string) string {
+	if _, rest, found := strings.Cut(reason, "needs "); found {
+		if name, _, found := strings.Cut(rest, ":"); found {
+			return name
+		}
+	}
+	return ""
+}
+
+func sortedKeys(m map[string][]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// lack reports that a whole suite or property could not be had; required
+// components make that a failure.
+func lack(report func(result), name, component, why string) {
+	r := result{name: name, verdict: skipped, reason: fmt.Sprintf("needs %s: %s", component, why)}
+	if slices.Contains(demanded(), component) {
+		r.verdict = failed
+		r.reason += ", and MERIDIAN_REQUIRE demands it"
+	}
+	fmt.Printf("%s: %s\n", name, r.reason)
+	report(r)
+}
+
+// demanded is what MERIDIAN_REQUIRE names.
+func demanded() []string {
+	return strings.Fields(strings.ReplaceAll(os.Getenv("MERIDIAN_REQUIRE"), ",", " "))
+}
+
+// checkDemands refuses names that no test will ever ask for.
+func checkDemands(root string) error {
+	const list = "internal/require/components.txt"
+	components, err := os.ReadFile(filepath.Join(root, list))
+	if err != nil {
+		return err
+	}
+	for _, name := range demanded() {
+		if !strings.Contains("\n"+string(components), "\n"+name+": ") {
+			return fmt.Errorf("MERIDIAN_REQUIRE names %s, which is not in %s", name, list)
+		}
+	}
+	return nil
+}
+
+func hasProgram(names ...string) string {
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
