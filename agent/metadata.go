@@ -19,6 +19,7 @@ const (
 	maxInfo    = 1 << 10
 	maxRegions = 1 << 16
 	maxFabrics = 64
+	maxAddress = 4096
 )
 
 const metadataVersion = 1
@@ -130,7 +131,7 @@ func parseMetadata(b []byte) (metadata, error) {
 	s := scanner{b: body[6:]}
 	m := metadata{partial: b[5] == 1, name: s.text(255), incarnation: kv.ID(s.take(16))}
 	for range s.count(uint64(s.u16()), maxFabrics) {
-		m.fabrics = append(m.fabrics, reach{s.text(255), []byte(s.text(4096))})
+		m.fabrics = append(m.fabrics, reach{s.text(255), []byte(s.text(maxAddress))})
 	}
 	for range s.count(uint64(s.u32()), maxRegions) {
 		r := RegionInfo{ID: s.u64(), Epoch: s.u64(), Kind: mem.Kind(s.take(1)[0]), Device: s.u32(), Address: s.u64(), Length: s.u64(), Info: s.text(maxInfo)}

@@ -63,7 +63,7 @@ func (a *Agent) Republish(ctx context.Context) error {
 	}
 	var r AgentRecord
 	if json.Unmarshal(standing.Value, &r) != nil || r.Incarnation != a.incarnation.String() {
-		return fmt.Errorf("agent: the name %q is held by incarnation %s; stop that agent, or wait until its lease ends", a.options.Name, r.Incarnation)
+		return fmt.Errorf("agent: the name %q is held by incarnation %s; stop that agent, or wait until its lease ends", a.options.Name, fabric.Told(r.Incarnation))
 	}
 	_, err = a.options.Directory.Swap(ctx, entry, standing.Revision)
 	return err
@@ -89,10 +89,14 @@ func (a *Agent) Find(ctx context.Context, name string) (*Peer, error) {
 		if address == "" {
 			continue
 		}
+		if len(address) > maxAddress {
+			errs = append(errs, fmt.Errorf("%s: the directory has an address of %d bytes, at most %d", f.Name(), len(address), maxAddress))
+			continue
+		}
 		m, err := a.fetch(ctx, f, []byte(address))
 		if err == nil && (m.name != name || m.incarnation.String() != r.Incarnation) {
 			err = fmt.Errorf("%w: at %s the directory has %s of incarnation %s, and %s of %s answered",
-				fabric.ErrStalePeer, address, name, r.Incarnation, m.name, m.incarnation)
+				fabric.ErrStalePeer, fabric.Told(address), name, fabric.Told(r.Incarnation), m.name, m.incarnation)
 		}
 		if err == nil {
 			return a.load(m)

@@ -163,7 +163,7 @@ func (t *Transfer) note(state fabric.State, err error, times fabric.Times) {
 	a := t.attempt()
 	a.State, a.Times = state, times
 	if err != nil {
-		a.Error = err.Error()
+		a.Error = fabric.Told(err.Error())
 		t.failures = append(t.failures, fmt.Errorf("%s: %w", a.Fabric, err))
 	}
 }

@@ -113,6 +113,20 @@ func TestStaysWithWhatNoFabricCures(t *testing.T) {
 	}
 }
 
+// A record outlives its transfer by thousands of others: whatever a fabric or a
+// peer says, little of it is kept.
+func TestRecordsKeepLittleOfAnError(t *testing.T) {
+	first, posts := hold()
+	p := couple(t, first.open)
+	tr := p.post(t, agent.PostOptions{})
+	(<-posts).finish(fabric.NotSubmitted, fmt.Errorf("%w: %s", fabric.ErrRefused, strings.Repeat("no ", 1<<20)))
+	over(t, p, tr, fabric.NotSubmitted, fabric.ErrRefused)
+	r := tr.Record()
+	if len(r.Error) > fabric.MaxTold || len(r.Attempts[0].Error) > fabric.MaxTold || !strings.Contains(r.Error, "refused by the peer: no no") {
+		t.Errorf("the record keeps %d bytes, its attempt %d", len(r.Error), len(r.Attempts[0].Error))
+	}
+}
+
 func TestEveryFabricFails(t *testing.T) {
 	first, posts := hold()
 	second := &script{connect: func(context.Context) error { return fmt.Errorf("%w: today", fabric.ErrRefused) }}

@@ -3,6 +3,7 @@ package fabric
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"meridian/mem"
 	"meridian/mrdn"
@@ -92,7 +93,20 @@ var sentinels = []struct {
 	{mrdn.CodeUnproven, ErrUnproven},
 }
 
-// FromCode turns what a peer said into an error; OK is nil.
+// MaxTold bounds, in bytes, what is kept of a text that a stranger wrote.
+const MaxTold = 1 << 10
+
+// Told is a stranger's text as far as it is kept: at most MaxTold bytes.
+func Told(text string) string {
+	if len(text) <= MaxTold {
+		return text
+	}
+	const mark = "…"
+	return strings.ToValidUTF8(text[:MaxTold-len(mark)], "") + mark
+}
+
+// FromCode turns what a peer said into an error; OK is nil. Of a long message
+// it keeps what Told does.
 func FromCode(code mrdn.Code, message string) error {
 	if code == mrdn.OK {
 		return nil
@@ -106,18 +120,19 @@ func FromCode(code mrdn.Code, message string) error {
 	if message == "" {
 		return sentinel
 	}
-	return fmt.Errorf("%w: %s", sentinel, message)
+	return fmt.Errorf("%w: %s", sentinel, Told(message))
 }
 
-// ToCode turns an error into what a peer is told.
+// ToCode turns an error into what a peer is told, which keeps no more of it than
+// Told does.
 func ToCode(err error) (mrdn.Code, string) {
 	if err == nil {
 		return mrdn.OK, ""
 	}
 	for _, s := range sentinels {
 		if errors.Is(err, s.err) {
-			return s.code, err.Error()
+			return s.code, Told(err.Error())
 		}
 	}
-	return mrdn.CodeRefused, err.Error()
+	return mrdn.CodeRefused, Told(err.Error())
 }

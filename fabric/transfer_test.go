@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 
@@ -234,6 +236,21 @@ func TestErrorsSurviveTheWire(t *testing.T) {
 	wrapped := &Error{Op: "connect", Peer: "b", Err: mem.ErrBounds}
 	if !errors.Is(wrapped, mem.ErrBounds) || wrapped.Error() != "connect b: mem: out of bounds" {
 		t.Errorf("%v", wrapped)
+	}
+}
+
+func TestAStrangersWordsAreCut(t *testing.T) {
+	long := strings.Repeat("é", 1<<20)
+	if err := FromCode(mrdn.CodeBusy, long); len(err.Error()) > MaxTold+len(ErrBusy.Error())+2 || !errors.Is(err, ErrBusy) || !utf8.ValidString(err.Error()) {
+		t.Errorf("%d bytes of a peer's message became an error of %d", len(long), len(err.Error()))
+	}
+	for _, err := range []error{errors.New(long), fmt.Errorf("%w: %s", ErrBusy, long)} {
+		if _, message := ToCode(err); len(message) > MaxTold {
+			t.Errorf("a peer is told %d bytes", len(message))
+		}
+	}
+	if short := strings.Repeat("x", MaxTold); Told(short) != short {
+		t.Error("what may be kept was cut")
 	}
 }
 

@@ -47,8 +47,12 @@ type Call struct {
 	Fetch bool
 }
 
-// maxIntroduction bounds what a stranger can make us buffer.
-const maxIntroduction = 4 << 10
+const (
+	// maxIntroduction bounds what a stranger can make us buffer.
+	maxIntroduction = 4 << 10
+	// maxName bounds an agent's name, in bytes.
+	maxName = 255
+)
 
 // Introduce says who s is and hears who answers. The caller bounds it by a
 // deadline on conn.
@@ -70,6 +74,8 @@ func (s Self) Introduce(conn net.Conn, c Call) (mrdn.Welcome, error) {
 		return welcome, err
 	case welcome.Code != mrdn.OK:
 		return welcome, fabric.FromCode(welcome.Code, welcome.Message)
+	case welcome.Agent == "" || len(welcome.Agent) > maxName:
+		return welcome, fmt.Errorf("%w: a welcome that makes no sense", fabric.ErrRefused)
 	case c.Expect != (kv.ID{}) && welcome.Incarnation != c.Expect:
 		return welcome, fmt.Errorf("%w: expected %s, %s answered", fabric.ErrStalePeer, c.Expect, welcome.Incarnation)
 	case c.Certified != "" && welcome.Agent != c.Certified:
@@ -172,7 +178,7 @@ func (s Self) judge(h mrdn.Hello, certified string) error {
 		return fmt.Errorf("%w: this side speaks %d, the caller %d to %d", fabric.ErrVersion, mrdn.LinkVersion, h.MinVersion, h.MaxVersion)
 	case h.Expect != (kv.ID{}) && h.Expect != s.Incarnation:
 		return fmt.Errorf("%w: expected %s, this is %s", fabric.ErrStalePeer, h.Expect, s.Incarnation)
-	case h.Agent == "" || len(h.Agent) > 255 || h.Streams == 0 || h.Stream >= h.Streams:
+	case h.Agent == "" || len(h.Agent) > maxName || h.Streams == 0 || h.Stream >= h.Streams:
 		return fmt.Errorf("%w: a hello that makes no sense", fabric.ErrRefused)
 	case certified != "" && h.Agent != certified:
 		return fmt.Errorf("%w: it says it is %s, its certificate %s", fabric.ErrUnproven, h.Agent, certified)
