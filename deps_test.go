@@ -29,9 +29,9 @@ type room struct {
 }
 
 const (
-	golden  = "internal/golden"
-	needed  = "internal/require"
-	mutants = "internal/mutant"
+	golden   = "internal/golden"
+	required = "internal/require"
+	mutants  = "internal/mutant"
 )
 
 // anyTestUses is what every room's tests may import.
@@ -91,7 +91,7 @@ var rooms = map[string]room{
 			"kv": "ids", "fabric": "the contract", "fabric/workers": "its workers", "mem": "sections",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "O_DIRECT, fdatasync"},
-		testsMay: []string{"fabric/fabrictest", needed},
+		testsMay: []string{"fabric/fabrictest", required},
 	},
 	"fabric/host": {
 		owns: "the fabric between agents of one machine: one copy, through read-only mappings",
@@ -112,7 +112,7 @@ var rooms = map[string]room{
 			"cell": "servers of vLLM, and what stands before them", "openai": "their streams",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "pinning, and children that end with their parent"},
-		testsMay: []string{needed},
+		testsMay: []string{required},
 	},
 	"fabric/link": {
 		owns: "both ends of a link, over streams that somebody else runs",
@@ -168,7 +168,7 @@ var rooms = map[string]room{
 	"trust": {
 		owns: "who a peer is: certificates, the cell's key and its proof",
 		testsMay: []string{
-			needed, "meta", "meta/etcd", "go.etcd.io/etcd/client/pkg/v3/transport", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap",
+			required, "meta", "meta/etcd", "go.etcd.io/etcd/client/pkg/v3/transport", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap",
 		},
 	},
 	"agent": {
@@ -220,7 +220,7 @@ var rooms = map[string]room{
 		uses: map[string]string{
 			"golang.org/x/sys": "peer credentials, pidfds, seals", "google.golang.org/protobuf": "messages",
 		},
-		testsMay: []string{"fabric", "fabric/host", "fabric/tcp", needed, "meta/memdir"},
+		testsMay: []string{"fabric", "fabric/host", "fabric/tcp", required, "meta/memdir"},
 	},
 	"node": {
 		owns: "the fuse box: which adapters a process has",
@@ -303,7 +303,7 @@ var rooms = map[string]room{
 	},
 	"kvevents": {
 		owns:     "what engines publish of their caches: ZMTP, msgpack, numbers, replays",
-		testsMay: []string{"kvevents/kveventstest", needed},
+		testsMay: []string{"kvevents/kveventstest", required},
 	},
 	"kvevents/kveventstest": {owns: "tests: a publisher of cache events, as vLLM's"},
 	"gateway": {
@@ -331,7 +331,7 @@ var rooms = map[string]room{
 		owns: "the mathematics of the reference engine: transformers over paged KV in the memory of ranks, with the same bits under every cut",
 		may:  map[string]string{"kv": "geometry, cuts and layouts of KV memory", "engine/model/kernel": "dot products and their like"},
 
-		testsMay: []string{needed, "reshard"},
+		testsMay: []string{required, "reshard"},
 	},
 	"engine/model/kernel": {
 		owns: "loops with one order of operations in every instruction set",
@@ -351,10 +351,10 @@ var rooms = map[string]room{
 			"github.com/alecthomas/kong": "commands as structs",
 			"golang.org/x/sys":           "whether output goes to a terminal",
 		},
-		testsMay: []string{golden, needed},
+		testsMay: []string{golden, required},
 	},
 	golden:                {owns: "tests: committed files that code makes"},
-	needed:                {owns: "tests: what a machine may lack"},
+	required:              {owns: "tests: what a machine may lack"},
 	"internal/faultproxy": {owns: "tests: a bad network between two processes"},
 	mutants:               {owns: "tests of tests: known bugs, compiled in by a build tag"},
 	"internal/chaos": {
@@ -364,7 +364,7 @@ var rooms = map[string]room{
 			"mem": "its memory", "meta": "its directory", "meta/etcd": "the one there is", "trust": "the cell's key",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "limits of another process"},
-		testsMay: []string{"internal/faultproxy", "meta/etcd/embedded", "meta/metatest", needed},
+		testsMay: []string{"internal/faultproxy", "meta/etcd/embedded", "meta/metatest", required},
 	},
 	"internal/hostile": {
 		owns: "tests: a peer that knows the protocol and means harm",
@@ -376,9 +376,9 @@ var rooms = map[string]room{
 	"internal/storm": {
 		owns:     "tests: a whole cell under load, with parts of it killed",
 		may:      map[string]string{"cell/talk": "asks", "openai": "requests and errors"},
-		testsMay: []string{"cell", needed},
+		testsMay: []string{"cell", required},
 	},
-	"": {owns: "tests of the tree itself", testsMay: []string{needed}},
+	"": {owns: "tests of the tree itself", testsMay: []string{required}},
 }
 
 // computing is what pure rooms may import of the standard library: nothing in

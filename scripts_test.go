@@ -71,7 +71,7 @@ func (s *scratch) expect(status int, text, name string, args ...string) {
 	}
 }
 
-var checkScript = []string{"tools/check.sh", "tools/need.sh", "internal/require/components.txt"}
+var checkScript = []string{"tools/check.sh", "tools/require.sh", "internal/require/components.txt"}
 
 func TestCheckFailsWhereAToolCannotRun(t *testing.T) {
 	s := newScratch(t, checkScript...)
@@ -115,7 +115,7 @@ func TestCheckSeesTestsOfRealComponents(t *testing.T) {
 }
 
 func TestStaticCheck(t *testing.T) {
-	s := newScratch(t, "tools/static.sh", "tools/need.sh", "internal/require/components.txt")
+	s := newScratch(t, "tools/static.sh", "tools/require.sh", "internal/require/components.txt")
 	s.program("readelf", "true")
 	s.expect(0, "x is static", "bash", "tools/static.sh", "x")
 	s.program("readelf", "echo ' INTERP 0x0'")
@@ -123,7 +123,7 @@ func TestStaticCheck(t *testing.T) {
 	s.program("readelf", "echo no ELF; exit 1")
 	s.expect(1, "", "bash", "tools/static.sh", "x")
 
-	lacking := newScratch(t, "tools/static.sh", "tools/need.sh", "internal/require/components.txt")
+	lacking := newScratch(t, "tools/static.sh", "tools/require.sh", "internal/require/components.txt")
 	lacking.variables = []string{"PATH=" + lacking.bin}
 	for _, name := range []string{"bash", "dirname", "cut", "grep"} {
 		if err := os.Symlink(require.Program(t, name), filepath.Join(lacking.bin, name)); err != nil {
@@ -139,7 +139,7 @@ func TestStaticCheck(t *testing.T) {
 const recipeFailed = 2
 
 func TestMakeUpRunsWhatItBuilt(t *testing.T) {
-	s := newScratch(t, "Makefile", "tools/static.sh", "tools/need.sh", "internal/require/components.txt")
+	s := newScratch(t, "Makefile", "tools/static.sh", "tools/require.sh", "internal/require/components.txt")
 	// The build leaves a program that repeats what it is told.
 	s.program("go", `[ "$1" != build ] || { mkdir -p bin; printf '#!/bin/sh\necho "told: $*"\n' > bin/meridian; chmod +x bin/meridian; }`)
 	s.program("readelf", "echo static")

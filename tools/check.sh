@@ -3,7 +3,7 @@
 # verdicts are listed.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-source tools/need.sh
+source tools/require.sh
 selected=("$@")
 verdicts=()
 status=0

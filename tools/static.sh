@@ -3,7 +3,7 @@
 # interpreter, no shared library.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-source tools/need.sh
+source tools/require.sh
 
 if ! command -v readelf >/dev/null; then
   echo 'static check skipped: needs readelf: not on PATH'

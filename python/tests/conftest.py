@@ -10,10 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TESTDATA = ROOT / "testdata"
-COMPONENTS = ROOT / "internal" / "need" / "components.txt"
+COMPONENTS = ROOT / "internal" / "require" / "components.txt"
 
 
-def need(component: str, reason: str) -> NoReturn:
+def require(component: str, reason: str) -> NoReturn:
     """Skip a test for lack of a component, or fail it where MERIDIAN_REQUIRE names the component."""
     message = f"needs {component}: {reason}"
     assert f"\n{component}: " in "\n" + COMPONENTS.read_text(), f"{COMPONENTS} does not list {component}"
@@ -27,7 +27,7 @@ def meridian_binary() -> Path:
     """The Go program, to be held against this package."""
     binary = Path(os.environ.get("MERIDIAN_BIN") or ROOT / "bin" / "meridian")
     if not binary.is_file():
-        need("meridian", "run make build")
+        require("meridian", "run make build")
     return binary
 
 

@@ -109,10 +109,10 @@ func TestRequiredComponents(t *testing.T) {
 
 func TestUnknownComponentsAreRefused(t *testing.T) {
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "internal", "need"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(root, "internal", "require"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	list := filepath.Join(root, "internal", "need", "components.txt")
+	list := filepath.Join(root, "internal", "require", "components.txt")
 	if err := os.WriteFile(list, []byte("c++: a compiler\ncc: another\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

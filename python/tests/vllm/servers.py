@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from conftest import ROOT, need
+from conftest import ROOT, require
 
 HOME = Path(os.environ.get("MERIDIAN_VLLM") or ROOT / ".peers" / "vllm").absolute()
 """The virtual environment that has vLLM: MERIDIAN_VLLM, else what make vllm made."""
@@ -43,7 +43,7 @@ FLAGS = [
 def require_vllm() -> None:
     """Skip the test where there is no vLLM."""
     if not (HOME / "bin" / "vllm").exists():
-        need("vllm", "to have it: make vllm")
+        require("vllm", "to have it: make vllm")
 
 
 def free_port() -> int:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from conftest import need
+from conftest import require
 
 
 def test_a_missing_component_skips(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERIDIAN_REQUIRE", "cc,meridian-accel")
     with pytest.raises(pytest.skip.Exception, match=r"^needs meridian: run make build$"):
-        need("meridian", "run make build")
+        require("meridian", "run make build")
 
 
 def test_a_required_component_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERIDIAN_REQUIRE", "cc, meridian")
     with pytest.raises(pytest.fail.Exception, match=r"^needs meridian: run make build$"):
-        need("meridian", "run make build")
+        require("meridian", "run make build")
 
 
 def test_a_component_that_nobody_could_demand_fails() -> None:
     with pytest.raises(AssertionError, match="does not list lunch"):
-        need("lunch", "it is noon")
+        require("lunch", "it is noon")
