@@ -149,7 +149,7 @@ func (t *Transceiver) grantFlow(l *labour, o *handoff.Order, plan *reshard.Plan,
 	}
 	peer := o.Other(f).Agent
 	id, err := t.options.Agent.GrantSpans(agent.GrantOptions{
-		Peer: peer.Name, Incarnation: peer.Incarnation, Op: op, For: time.Duration(o.RemainingMs+grantSlackMs) * time.Millisecond,
+		Peer: peer.Name, Incarnation: peer.Incarnation, Op: op, For: duration(handoff.Span(o.RemainingMs)) + grantSlack,
 	}, list)
 	if err != nil {
 		return kv.ID{}, err
@@ -168,9 +168,9 @@ func (t *Transceiver) grantFlow(l *labour, o *handoff.Order, plan *reshard.Plan,
 	return id, nil
 }
 
-// grantSlackMs is how much longer a grant holds than the hand-off may take. It
+// grantSlack is how much longer a grant holds than the hand-off may take. It
 // is the fence that ends what runs, not the grant's own end.
-const grantSlackMs = 1000
+const grantSlack = time.Second
 
 // beginMove moves some layers of a flow. mu is held.
 func (t *Transceiver) beginMove(e handoff.Move) (do func()) {

@@ -3,7 +3,6 @@ package transceiver
 import (
 	"context"
 	"errors"
-	"time"
 
 	"meridian/agent"
 	"meridian/fabric"
@@ -15,7 +14,7 @@ import (
 func (t *Transceiver) move(l *labour, g *opening, e handoff.Move, own map[int]handoff.Memory) handoff.Movement {
 	m := handoff.Movement{Flow: e.Opening.Flow}
 	began := t.now()
-	ctx, cancel := context.WithTimeout(l.ctx, time.Duration(e.Order.RemainingMs)*time.Millisecond)
+	ctx, cancel := context.WithTimeout(l.ctx, duration(handoff.Span(e.Order.RemainingMs)))
 	defer cancel()
 	if g != nil {
 		defer context.AfterFunc(g.ctx, cancel)()

@@ -157,6 +157,13 @@ func (t *Transceiver) now() handoff.Instant {
 	return handoff.Instant(t.options.Clock.Now().Sub(t.start) / time.Microsecond)
 }
 
+// duration is a span of the machines' time. Instants lie as far apart as a
+// message says, so it is bounded here as messages are: a longer one is waited for
+// in pieces.
+func duration(span handoff.Instant) time.Duration {
+	return time.Duration(min(span, handoff.MaxSpan)) * time.Microsecond
+}
+
 // step lets the machines take an event, and does what they ask for.
 func (t *Transceiver) step(event func(now handoff.Instant) []handoff.Effect) {
 	t.mu.Lock()
@@ -291,7 +298,7 @@ func (t *Transceiver) rearm(now handoff.Instant) {
 		t.disarm = nil
 	}
 	if t.alarm = next; next != handoff.Never {
-		t.disarm = t.options.Clock.AfterFunc(max(0, time.Duration(next-now))*time.Microsecond, t.tick)
+		t.disarm = t.options.Clock.AfterFunc(duration(max(0, next-now)), t.tick)
 	}
 }
 

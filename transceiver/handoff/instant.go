@@ -17,20 +17,26 @@ const (
 // Never comes after every other instant.
 const Never Instant = math.MaxInt64
 
-// after is now and so many milliseconds that a message says remain.
-func (now Instant) after(remainingMs uint64) Instant {
-	if remainingMs > uint64((Never-now)/Millisecond) {
-		return Never
-	}
-	return now + Instant(remainingMs)*Millisecond
+// MaxSpan bounds every span of time that another process names. It is longer
+// than anything lasts, and short enough that neither a sum of instants nor the
+// same span in nanoseconds overflows.
+const MaxSpan = 365 * 24 * 60 * Minute
+
+// Span is so many milliseconds that another process named, at most MaxSpan.
+func Span(ms uint64) Instant {
+	return Instant(min(ms, uint64(MaxSpan/Millisecond))) * Millisecond
 }
 
-// until is how many milliseconds remain from now; what has passed has none.
+// after is now and so many milliseconds that a message says remain.
+func (now Instant) after(remainingMs uint64) Instant { return now + Span(remainingMs) }
+
+// until is how many milliseconds remain from now, at most MaxSpan; what has
+// passed has none.
 func (now Instant) until(end Instant) uint64 {
 	if end <= now {
 		return 0
 	}
-	return max(1, uint64((end-now)/Millisecond))
+	return max(1, uint64(min(end-now, MaxSpan)/Millisecond))
 }
 
 // Pace is how long things take and may take.

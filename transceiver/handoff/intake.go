@@ -118,7 +118,7 @@ func (in *intake) fits(m *Answer) error {
 }
 
 func (in *intake) beatEvery() Instant {
-	return max(1, min(in.taker.Pace.beat(), Instant(min(in.answer.LeaseMs, 1<<40))*Millisecond/6))
+	return max(1, min(in.taker.Pace.beat(), Span(in.answer.LeaseMs)/6))
 }
 
 // planned goes on with a plan, if it is the holder's too.
