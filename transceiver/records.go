@@ -7,28 +7,33 @@ import (
 	"meridian/transceiver/handoff"
 )
 
-// ring keeps the records of the last so many hand-offs.
-type ring struct {
+// records keeps the last hand-offs that ended, oldest first: so many, and with so
+// many flows in all, because a peer's ranks decide how many one has.
+type records struct {
+	most    int
 	entries []*handoff.Record
-	next    int
+	flows   int
 }
 
-func newRing(size int) *ring { return &ring{entries: make([]*handoff.Record, size)} }
+const maxRecordedFlows = 1 << 18
 
-func (r *ring) add(record *handoff.Record) {
-	r.entries[r.next] = record
-	r.next = (r.next + 1) % len(r.entries)
+func (r *records) add(record *handoff.Record) {
+	r.entries = append(r.entries, record)
+	r.flows += len(record.Flows)
+	for len(r.entries) > r.most || r.flows > maxRecordedFlows && len(r.entries) > 1 {
+		r.flows -= len(r.entries[0].Flows)
+		r.entries[0] = nil
+		r.entries = r.entries[1:]
+	}
 }
 
 // Records returns what is kept of hand-offs that have ended, oldest first.
 func (t *Transceiver) Records() []handoff.Record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var all []handoff.Record
-	for i := range t.records.entries {
-		if r := t.records.entries[(t.records.next+i)%len(t.records.entries)]; r != nil {
-			all = append(all, *r)
-		}
+	all := make([]handoff.Record, len(t.records.entries))
+	for i, r := range t.records.entries {
+		all[i] = *r
 	}
 	return all
 }
@@ -43,7 +48,7 @@ func (t *Transceiver) Explain(transfer kv.ID) ([]handoff.Record, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("transceiver: no record of hand-off %s; the last %d that ended are kept", transfer, t.options.Records)
+		return nil, fmt.Errorf("transceiver: no record of hand-off %s; the last %d that ended are kept, fewer of engines with many ranks", transfer, t.options.Records)
 	}
 	return found, nil
 }

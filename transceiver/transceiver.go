@@ -106,7 +106,7 @@ type Transceiver struct {
 	incoming map[kv.ID]*Incoming
 	stints   map[handoff.Stint]*labour
 	grants   map[kv.ID]*opening
-	records  *ring
+	records  records
 	metrics  Metrics
 	disarm   func() bool
 	alarm    handoff.Instant
@@ -134,7 +134,7 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 	t := &Transceiver{
 		options: o, self: handoff.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
 		engines: make(map[string]*ranks), outgoing: make(map[kv.ID]*Outgoing), incoming: make(map[kv.ID]*Incoming),
-		stints: make(map[handoff.Stint]*labour), grants: make(map[kv.ID]*opening), records: newRing(o.Records),
+		stints: make(map[handoff.Stint]*labour), grants: make(map[kv.ID]*opening), records: records{most: o.Records},
 		hand: handoff.NewHand(o.Pace), planner: planner{shapes: reshard.NewShapes(64)}, alarm: handoff.Never,
 	}
 	// The first instant is not zero, which means never.

@@ -20,8 +20,12 @@ func (f Flow) Compare(other Flow) int {
 
 func (f Flow) String() string { return fmt.Sprintf("rank %d → rank %d", f.Src, f.Dst) }
 
-// maxFlows bounds what one message may list.
-const maxFlows = 1 << 18
+// maxFlows bounds what one message may list, maxFabricName what each of them may
+// say that it moved by.
+const (
+	maxFlows      = 1 << 18
+	maxFabricName = 32
+)
 
 func (f Flow) append(w *writer) {
 	w.count(f.Src)
@@ -86,7 +90,7 @@ func (f *FlowReport) parse(r *reader) {
 	f.Flow.parse(r)
 	f.Grant, f.Layers, f.Bytes = r.id(), r.int(), r.uint()
 	f.Attempts, f.Failures, f.Micros = r.int(), r.int(), r.uint()
-	f.Fabric = r.text(maxName)
+	f.Fabric = r.text(maxFabricName)
 	f.Problem.parse(r)
 }
 

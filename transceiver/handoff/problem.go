@@ -3,6 +3,8 @@ package handoff
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"meridian/kv"
 	"meridian/reshard"
@@ -57,6 +59,9 @@ type Problem struct {
 	Differences []reshard.Difference
 }
 
+// Limits on a problem's words. A message may bring maxDifferences of four texts;
+// what is kept of it, perhaps for thousands of hand-offs, is a text and
+// differences of maxProblemText each.
 const (
 	maxProblemText = 1 << 10
 	maxDifferences = 1 << 6
@@ -79,10 +84,26 @@ func Trouble(err error) Problem {
 	}
 	var unfit *reshard.Incompatible
 	if errors.As(err, &unfit) {
-		p.Differences = unfit.Differences[:min(len(unfit.Differences), maxDifferences)]
+		p.Differences = unfit.Differences
 	}
-	p.Text = p.Text[:min(len(p.Text), maxProblemText)]
+	p.cut()
 	return p
+}
+
+// cut bounds what the problem holds. The text names the differences too, so none
+// is lost that is not lost there.
+func (p *Problem) cut() {
+	if len(p.Text) > maxProblemText {
+		// A clone, so that the rest is not kept alive.
+		p.Text = strings.Clone(strings.ToValidUTF8(p.Text[:maxProblemText], ""))
+	}
+	left := maxProblemText
+	for i, d := range p.Differences {
+		if left -= len(d.Field) + len(d.Src) + len(d.Dst) + len(d.Why); left < 0 || i == maxDifferences {
+			p.Differences = slices.Clone(p.Differences[:i])
+			return
+		}
+	}
 }
 
 func codeOf(sentinel error) Code {
@@ -151,4 +172,5 @@ func (p *Problem) parse(r *reader) {
 			Field: r.text(maxProblemText), Src: r.text(maxProblemText), Dst: r.text(maxProblemText), Why: r.text(maxProblemText),
 		})
 	}
+	p.cut()
 }

@@ -2,12 +2,15 @@ package handoff
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"meridian/kv"
+	"meridian/reshard"
 )
 
 var testKey = Key{1, 2, 3}
@@ -139,5 +142,34 @@ func TestProblemsTravel(t *testing.T) {
 	}
 	if p := (Problem{Code: 200, Text: "of a later build"}); !errors.Is(p.Err(), ErrUnable) {
 		t.Errorf("%v", p.Err())
+	}
+}
+
+// What another agent writes of a failure is kept in part only.
+func TestProblemsAreCut(t *testing.T) {
+	long := strings.Repeat("ä", 3000)
+	sent := Problem{Code: codeOf(reshard.ErrIncompatible), Text: long[:maxProblemText]}
+	for range maxDifferences {
+		sent.Differences = append(sent.Differences, reshard.Difference{Field: long[:250], Src: long[:250], Dst: long[:250], Why: long[:250]})
+	}
+	var w writer
+	sent.append(&w)
+	var told Problem
+	r := reader{b: w.b}
+	if told.parse(&r); r.end("problem") != nil {
+		t.Fatal("a long problem cannot be read")
+	}
+	for name, p := range map[string]Problem{"told": told, "own": Trouble(&reshard.Incompatible{Differences: sent.Differences}), "text": Trouble(errors.New("a" + long))} {
+		kept := len(p.Text)
+		for _, d := range p.Differences {
+			kept += len(d.Field) + len(d.Src) + len(d.Dst) + len(d.Why)
+		}
+		if kept > 2*maxProblemText || len(p.Err().Error()) > 2*maxProblemText || !utf8.ValidString(p.Text) {
+			t.Errorf("%s: %d bytes are kept, and read %d", name, kept, len(p.Err().Error()))
+		}
+	}
+	few := Trouble(&reshard.Incompatible{Differences: []reshard.Difference{{Field: "tp", Src: "1", Dst: "2", Why: "so"}, {Field: "dtype", Src: "a", Dst: "b"}}})
+	if len(few.Differences) != 2 {
+		t.Errorf("of two short differences %d are left", len(few.Differences))
 	}
 }
