@@ -3,7 +3,10 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"iter"
 	"strings"
+	"unicode"
 )
 
 // Body is the raw JSON of an object of which single members are read, replaced
@@ -21,9 +24,14 @@ type member struct {
 	value      int // where the value starts; it ends with the member
 }
 
-// ParseBody reads an object. It keeps data. Names that come twice, or in two
-// spellings that differ only in case, are refused: engines disagree about
-// which one counts, and so could be made to see what the gateway did not.
+// MaxMembers is how many members a client's body may have. Engines know some
+// hundred; whatever looks for one of them looks at this many at most.
+const MaxMembers = 512
+
+// ParseBody reads an object that a client sent. It keeps data. Names that come
+// twice, or in two spellings that differ only in case, are refused: engines
+// disagree about which one counts, and so could be made to see what the gateway
+// did not.
 func ParseBody(data []byte) (*Body, *Error) {
 	b := &Body{raw: data}
 	if !json.Valid(data) {
@@ -33,16 +41,30 @@ func ParseBody(data []byte) (*Body, *Error) {
 	if trimmed[0] != '{' {
 		return nil, Invalid("", "the body must be a JSON object")
 	}
-	b.members = appendMembers(nil, data)
-	seen := make(map[string]bool, len(b.members))
-	for _, m := range b.members {
-		folded := strings.ToLower(string(m.name))
-		if seen[folded] {
-			return nil, Invalid(string(m.name), "%q stands in the body twice", m.name)
+	seen := make(map[string]bool)
+	for m := range scanMembers(data) {
+		if len(b.members) == MaxMembers {
+			return nil, Invalid("", "the body has more than %d members; leave out what no engine knows", MaxMembers)
 		}
-		seen[folded] = true
+		b.members = append(b.members, m)
+		name := folded(m.name)
+		if seen[name] {
+			return nil, Invalid(fmt.Sprintf("%.64s", m.name), "%.64q stands in the body twice", m.name)
+		}
+		seen[name] = true
 	}
 	return b, nil
+}
+
+// folded is one spelling for all names that strings.EqualFold takes for equal.
+func folded(name []byte) string {
+	return strings.Map(func(r rune) rune {
+		least := r
+		for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
+			least = min(least, other)
+		}
+		return least
+	}, string(name))
 }
 
 // ViewBody is ParseBody for what an engine sent: nothing is checked but that
@@ -88,7 +110,7 @@ func (b *Body) Read(name string, v any) *Error {
 		return nil
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		return Invalid(name, "%s cannot be read: %v", name, err)
+		return Invalid(name, "%s cannot be read: %.256v", name, err)
 	}
 	return nil
 }
@@ -160,11 +182,13 @@ func hasMember(members []member, name string) bool {
 	return false
 }
 
-// Names are the names of the members.
-func (b *Body) Names() []string {
-	names := make([]string, len(b.members))
-	for i := range b.members {
-		names[i] = string(b.members[i].name)
+// Members are the names and raw values of all members.
+func (b *Body) Members() iter.Seq2[string, json.RawMessage] {
+	return func(yield func(string, json.RawMessage) bool) {
+		for i := range b.members {
+			if m := &b.members[i]; !yield(string(m.name), json.RawMessage(b.raw[m.value:m.end])) {
+				return
+			}
+		}
 	}
-	return names
 }

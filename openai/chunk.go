@@ -58,7 +58,7 @@ func (c *Chunk) Parse(data []byte) bool {
 				c.choice(value[e.start:e.end])
 			}
 		case "prompt_token_ids":
-			c.PromptTokens = appendIDs(c.PromptTokens[:0], value)
+			c.PromptTokens, _ = appendIDs(c.PromptTokens[:0], value)
 		case "usage":
 			c.Usage = value
 		case "meridian":
@@ -111,9 +111,9 @@ func (c *Chunk) choice(data []byte) {
 			}
 		case "token_ids":
 			c.HasTokens = c.HasTokens || value != nil
-			c.Tokens = appendIDs(c.Tokens, value)
+			c.Tokens, _ = appendIDs(c.Tokens, value)
 		case "prompt_token_ids":
-			c.PromptTokens = appendIDs(c.PromptTokens[:0], value)
+			c.PromptTokens, _ = appendIDs(c.PromptTokens[:0], value)
 		case "logprobs":
 			likely = value != nil
 		}
@@ -176,25 +176,17 @@ func (c *Chunk) choicesWithoutIDs() []byte {
 	return c.choices
 }
 
-// appendIDs appends the numbers of a list of ids. It stops at what is none.
-func appendIDs(ids []uint32, list []byte) []uint32 {
-	i := skipSpace(list, 0)
-	if i >= len(list) || list[i] != '[' {
-		return ids
-	}
-	for i = skipSpace(list, i+1); i < len(list) && list[i] != ']'; i = skipSpace(list, i+1) {
-		end := skipValue(list, i)
-		id, err := strconv.ParseUint(string(list[i:end]), 10, 32)
+// appendIDs appends the numbers of a list of ids. It stops at what is none, and
+// ok is false.
+func appendIDs(ids []uint32, list []byte) (all []uint32, ok bool) {
+	for e := range scanElements(list) {
+		id, err := strconv.ParseUint(string(list[e.start:e.end]), 10, 32)
 		if err != nil {
-			return ids
+			return ids, false
 		}
 		ids = append(ids, uint32(id))
-		i = skipSpace(list, end)
-		if i >= len(list) || list[i] != ',' {
-			return ids
-		}
 	}
-	return ids
+	return ids, len(list) > 0 && list[0] == '['
 }
 
 // AppendIDs appends ids as a JSON list.

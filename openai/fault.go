@@ -70,7 +70,7 @@ func Unavailable(format string, args ...any) *Error {
 
 // UnknownModel refuses a model that nobody serves.
 func UnknownModel(model string, served []string) *Error {
-	e := Invalid("model", "the model %q does not exist; there is %q", model, served)
+	e := Invalid("model", "the model %.256q does not exist; there is %q", model, served)
 	e.Type, e.Status = TypeNotFound, http.StatusNotFound
 	return e.WithCode(CodeModelNotFound)
 }

@@ -2,7 +2,9 @@ package openai
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 )
 
 // Sampling is what completions and chats have in common. Pointers are nil
@@ -79,41 +81,60 @@ type Prompt struct {
 // Len is how many prompts there are.
 func (p Prompt) Len() int { return len(p.Texts) + len(p.Tokens) }
 
+// MaxPrompts is how many prompts one request may have, MaxStops how many texts
+// may end its answer.
+const (
+	MaxPrompts = 4096
+	MaxStops   = 1024
+)
+
+var errPrompt = errors.New("prompt must be a string, a list of token ids, or a list of either")
+
 // UnmarshalJSON reads the four forms there are: a text, a list of ids, and
-// lists of either.
+// lists of either. A long list is read once, and given up where it is none.
 func (p *Prompt) UnmarshalJSON(data []byte) error {
-	var text string
-	var texts []string
-	var ids []uint32
-	var lists [][]uint32
-	switch {
-	case json.Unmarshal(data, &text) == nil && data[0] == '"':
-		*p = Prompt{Texts: []string{text}}
-	case json.Unmarshal(data, &ids) == nil && len(ids) > 0 && noNulls(data):
-		*p = Prompt{Tokens: [][]uint32{ids}}
-	case json.Unmarshal(data, &texts) == nil && len(texts) > 0 && noNulls(data):
-		*p = Prompt{Texts: texts}
-	case json.Unmarshal(data, &lists) == nil && len(lists) > 0 && noNulls(data):
-		*p = Prompt{Tokens: lists}
-	default:
-		return fmt.Errorf("prompt must be a string, a list of token ids, or a list of either")
+	*p = Prompt{}
+	if data[0] == '"' {
+		p.Texts = make([]string, 1)
+		return json.Unmarshal(data, &p.Texts[0])
+	}
+	for element := range Elements(data) {
+		if element[0] != '"' && element[0] != '[' {
+			return p.addIDs(data) // a list of ids, or none of prompts
+		}
+		if p.Len() == MaxPrompts {
+			return fmt.Errorf("prompt is a list of more than %d prompts; send them in several requests", MaxPrompts)
+		}
+		if err := p.add(element); err != nil {
+			return err
+		}
+	}
+	if (len(p.Texts) > 0) == (len(p.Tokens) > 0) {
+		return errPrompt // nothing, or both
 	}
 	return nil
 }
 
-// noNulls is true of a list without null, which Go would take for an empty
-// text or list.
-func noNulls(data []byte) bool {
-	var elements []json.RawMessage
-	if json.Unmarshal(data, &elements) != nil {
-		return false
+func (p *Prompt) addIDs(list []byte) error {
+	ids, ok := appendIDs(nil, list)
+	if !ok {
+		return errPrompt
 	}
-	for _, e := range elements {
-		if string(e) == "null" {
-			return false
-		}
+	p.Tokens = append(p.Tokens, ids)
+	return nil
+}
+
+// add takes one of a list of prompts.
+func (p *Prompt) add(element []byte) error {
+	if element[0] == '[' {
+		return p.addIDs(element)
 	}
-	return true
+	var text string
+	if err := json.Unmarshal(element, &text); err != nil {
+		return err
+	}
+	p.Texts = append(p.Texts, text)
+	return nil
 }
 
 // MarshalJSON writes the shortest form.
@@ -134,21 +155,32 @@ type Stop []string
 
 // UnmarshalJSON takes a text, a list of texts or null.
 func (s *Stop) UnmarshalJSON(data []byte) error {
+	*s = nil
 	var text *string
-	var texts []string
-	switch {
-	case json.Unmarshal(data, &text) == nil:
-		*s = nil
+	if json.Unmarshal(data, &text) == nil {
 		if text != nil {
 			*s = Stop{*text}
 		}
-	case json.Unmarshal(data, &texts) == nil && noNulls(data):
-		*s = texts
-	default:
-		return fmt.Errorf("stop must be a string or a list of strings")
+		return nil
+	}
+	if data[0] != '[' {
+		return errStop
+	}
+	for element := range Elements(data) {
+		if len(*s) == MaxStops {
+			return fmt.Errorf("stop is a list of more than %d texts", MaxStops)
+		}
+		// null would be an empty text.
+		if json.Unmarshal(element, &text) != nil || text == nil {
+			return errStop
+		}
+		*s = append(*s, *text)
+		text = nil
 	}
 	return nil
 }
+
+var errStop = errors.New("stop must be a string or a list of strings")
 
 // Message is one turn of a chat.
 type Message struct {
@@ -180,12 +212,13 @@ func (c *Content) UnmarshalJSON(data []byte) error {
 	if json.Unmarshal(data, &parts) != nil {
 		return fmt.Errorf("content must be a string, null, or a list of parts")
 	}
-	*c = ""
+	var joined strings.Builder
 	for _, part := range parts {
 		if part.Type != "text" {
-			return fmt.Errorf("content has a part of type %q; only text is understood", part.Type)
+			return fmt.Errorf("content has a part of type %.64q; only text is understood", part.Type)
 		}
-		*c += Content(part.Text)
+		joined.WriteString(part.Text)
 	}
+	*c = Content(joined.String())
 	return nil
 }

@@ -9,55 +9,87 @@ import (
 // known or hoped to be valid, without decoding what it passes. In JSON that is
 // not valid it finds something or nothing, and never leaves the bytes.
 
-// appendMembers appends the members of the object that data starts with.
-func appendMembers(members []member, data []byte) []member {
-	i := skipSpace(data, 0)
-	if i >= len(data) || data[i] != '{' {
-		return members
+// scanMembers finds the members of the object that data starts with.
+func scanMembers(data []byte) iter.Seq[member] {
+	return func(yield func(member) bool) {
+		i := skipSpace(data, 0)
+		if i >= len(data) || data[i] != '{' {
+			return
+		}
+		for i = skipSpace(data, i+1); i < len(data) && data[i] == '"'; i = skipSpace(data, i+1) {
+			m := member{start: i}
+			nameEnd := skipValue(data, i)
+			m.name = memberName(data[i:nameEnd])
+			i = skipSpace(data, nameEnd)
+			if i >= len(data) || data[i] != ':' {
+				return
+			}
+			m.value = skipSpace(data, i+1)
+			m.end = skipValue(data, m.value)
+			if !yield(m) {
+				return
+			}
+			i = skipSpace(data, m.end)
+			if i >= len(data) || data[i] != ',' {
+				return
+			}
+		}
 	}
-	for i = skipSpace(data, i+1); i < len(data) && data[i] == '"'; i = skipSpace(data, i+1) {
-		m := member{start: i}
-		nameEnd := skipValue(data, i)
-		m.name = memberName(data[i:nameEnd])
-		i = skipSpace(data, nameEnd)
-		if i >= len(data) || data[i] != ':' {
-			return members
-		}
-		m.value = skipSpace(data, i+1)
-		m.end = skipValue(data, m.value)
+}
+
+func appendMembers(members []member, data []byte) []member {
+	for m := range scanMembers(data) {
 		members = append(members, m)
-		i = skipSpace(data, m.end)
-		if i >= len(data) || data[i] != ',' {
-			return members
-		}
 	}
 	return members
+}
+
+// Members are the names and raw values of a JSON object's members, found one by
+// one: nothing is kept of an object that has many.
+func Members(object []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for m := range scanMembers(object) {
+			if !yield(string(m.name), object[m.value:m.end]) {
+				return
+			}
+		}
+	}
 }
 
 // span is a stretch of bytes.
 type span struct{ start, end int }
 
-// appendElements appends the elements of the list that data starts with.
-func appendElements(elements []span, data []byte) []span {
-	i := skipSpace(data, 0)
-	if i >= len(data) || data[i] != '[' {
-		return elements
-	}
-	for i = skipSpace(data, i+1); i < len(data) && data[i] != ']'; i = skipSpace(data, i+1) {
-		end := skipValue(data, i)
-		elements = append(elements, span{i, end})
-		i = skipSpace(data, end)
-		if i >= len(data) || data[i] != ',' {
-			return elements
+// scanElements finds the elements of the list that data starts with.
+func scanElements(data []byte) iter.Seq[span] {
+	return func(yield func(span) bool) {
+		i := skipSpace(data, 0)
+		if i >= len(data) || data[i] != '[' {
+			return
 		}
+		for i = skipSpace(data, i+1); i < len(data) && data[i] != ']'; i = skipSpace(data, i+1) {
+			end := skipValue(data, i)
+			if !yield(span{i, end}) {
+				return
+			}
+			i = skipSpace(data, end)
+			if i >= len(data) || data[i] != ',' {
+				return
+			}
+		}
+	}
+}
+
+func appendElements(elements []span, data []byte) []span {
+	for e := range scanElements(data) {
+		elements = append(elements, e)
 	}
 	return elements
 }
 
-// Elements are the elements of a JSON list, raw.
+// Elements are the elements of a JSON list, raw, found one by one.
 func Elements(list []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		for _, e := range appendElements(nil, list) {
+		for e := range scanElements(list) {
 			if !yield(list[e.start:e.end]) {
 				return
 			}
