@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"meridian/openai"
 	"meridian/place"
@@ -52,6 +53,15 @@ var plainMembers = []string{
 	"ignore_eos", "stop_token_ids",
 }
 
+func isPlain(body *openai.Body) bool {
+	for name, value := range body.Members() {
+		if string(value) != "null" && !slices.Contains(plainMembers, name) {
+			return false
+		}
+	}
+	return true
+}
+
 // parseAsk reads a request's body.
 func parseAsk(endpoint string, data []byte) (*ask, *openai.Error) {
 	body, fault := openai.ParseBody(data)
@@ -93,7 +103,7 @@ func parseAsk(endpoint string, data []byte) (*ask, *openai.Error) {
 		isTrue(body.Get("use_beam_search")) || body.Has("prompt_embeds")
 	a.greedy = temperature != nil && *temperature == 0
 	a.unseeded = !a.greedy && seed == nil
-	a.plain = !slices.ContainsFunc(body.Names(), func(name string) bool { return !slices.Contains(plainMembers, name) && body.Has(name) })
+	a.plain = isPlain(body)
 	return a, a.readPrompt()
 }
 
@@ -102,10 +112,22 @@ func parseAsk(endpoint string, data []byte) (*ask, *openai.Error) {
 var transferMembers = []string{"kv_transfer_params", "ec_transfer_params"}
 
 func refuseTransfers(body *openai.Body) *openai.Error {
-	extra, _ := openai.ViewBody(body.Get("vllm_xargs"))
-	for _, name := range transferMembers {
-		if body.Has(name) || extra.Has(name) {
-			return openai.Invalid(name, "%s is made by the gateway and not taken from clients; leave it out", name)
+	refuse := func(name string, value []byte) *openai.Error {
+		for _, transfer := range transferMembers {
+			if string(value) != "null" && strings.EqualFold(name, transfer) {
+				return openai.Invalid(transfer, "%s is made by the gateway and not taken from clients; leave it out", transfer)
+			}
+		}
+		return nil
+	}
+	for name, value := range body.Members() {
+		if fault := refuse(name, value); fault != nil {
+			return fault
+		}
+	}
+	for name, value := range openai.Members(body.Get("vllm_xargs")) {
+		if fault := refuse(name, value); fault != nil {
+			return fault
 		}
 	}
 	return nil
@@ -222,13 +244,19 @@ func rendered(body *openai.Body) []byte {
 	text := make([]byte, 0, len(messages)+64)
 	text = append(text, body.Get("tools")...)
 	for message := range openai.Elements(messages) {
-		view, isObject := openai.ViewBody(message)
-		if !isObject {
-			continue
+		var role, content, calls []byte
+		for name, value := range openai.Members(message) {
+			switch name {
+			case "role":
+				role = value
+			case "content":
+				content = value
+			case "tool_calls":
+				calls = value
+			}
 		}
-		text = append(text, 0)
-		text = append(append(append(text, view.Get("role")...), 0), view.Get("content")...)
-		text = append(text, view.Get("tool_calls")...)
+		text = append(append(append(text, 0), role...), 0)
+		text = append(append(text, content...), calls...)
 	}
 	return text
 }

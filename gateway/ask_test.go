@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -105,5 +106,21 @@ func TestLegs(t *testing.T) {
 	}
 	if body, left := l.greedy(decodeLeg{prompt: []uint32{1}, sofar: make([]uint32, 50)}, &about{}); left {
 		t.Errorf("nothing is left to generate, and the body is %s", body)
+	}
+}
+
+// What a client sends is looked at once, however many members it has.
+func TestManyMembersAreRefused(t *testing.T) {
+	var members strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&members, `,"k%06d":null`, i)
+	}
+	_, fault := parseAsk(openai.PathCompletions, []byte(`{"prompt":"x"`+members.String()+`}`))
+	if fault == nil || fault.Status != 400 || !strings.Contains(fault.Message, "more than 512 members") {
+		t.Errorf("got %v", fault)
+	}
+	_, fault = parseAsk(openai.PathCompletions, []byte(`{"prompt":"x","vllm_xargs":{"a":1`+members.String()+`,"KV_transfer_params":{}}}`))
+	if fault == nil || !strings.Contains(fault.Message, "not taken from clients") {
+		t.Errorf("a transfer behind many others: %v", fault)
 	}
 }

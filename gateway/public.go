@@ -38,7 +38,7 @@ const endpoints = "GET /v1/models, POST /v1/completions, POST /v1/chat/completio
 
 func unknownEndpoint(passed []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		fault := openai.Invalid("", "there is no %s %s here; there is %s", r.Method, r.URL.Path, endpoints)
+		fault := openai.Invalid("", "there is no %.16s %.256s here; there is %s", r.Method, r.URL.Path, endpoints)
 		if len(passed) > 0 {
 			fault.Message += ", and passed on to engines " + strings.Join(passed, ", ")
 		}
