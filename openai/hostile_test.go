@@ -80,7 +80,9 @@ func TestMessagesAreShort(t *testing.T) {
 // Long lists cost a few times their size.
 func TestLongListsAreReadOnce(t *testing.T) {
 	const size = 1 << 20
-	list := func(element string) string { return "[" + strings.Repeat(element+",", size/(len(element)+1)) + element + "]" }
+	list := func(element string) string {
+		return "[" + strings.Repeat(element+",", size/(len(element)+1)) + element + "]"
+	}
 	for name, test := range map[string]struct {
 		text string
 		into json.Unmarshaler
