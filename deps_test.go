@@ -369,7 +369,8 @@ var rooms = map[string]room{
 	"internal/hostile": {
 		owns: "tests: a peer that knows the protocol and means harm",
 		may: map[string]string{
-			"kv": "ids", "fabric": "lists", "fabric/handshake": "how an insider comes in", "mrdn": "frames", "trust": "nonces",
+			"kv": "ids", "checksum": "bytes that pass for right", "fabric": "lists", "fabric/handshake": "how an insider comes in", "mrdn": "frames",
+			"trust": "nonces",
 		},
 		testsMay: []string{"internal/chaos"},
 	},

@@ -10,12 +10,13 @@ import (
 )
 
 // Expect makes the stream ready for the bytes of a part.
-func (s *stream) Expect(p *link.Inbound) {
+func (s *stream) Expect(p *link.Inbound) error {
 	if s.closed {
 		p.Release()
-		return
+		return nil
 	}
 	s.inbounds = append(s.inbounds, p)
+	return nil
 }
 
 // receive takes what comes out of the pipe.

@@ -38,7 +38,9 @@ type Stream interface {
 	Post(p *Outbound) (sent bool, err error)
 	// Expect makes the stream ready for the bytes of a part. Bytes that nobody
 	// expects are thrown away: the peer may not know yet that they are unwanted.
-	Expect(p *Inbound)
+	// An error means that the part's handle is in use, and that the stream has
+	// not taken the part.
+	Expect(p *Inbound) error
 	// Quiet stops every part that match selects, in both directions. When it
 	// returns the stream does not touch their memory any more.
 	Quiet(match func(Part) bool)

@@ -27,7 +27,10 @@ func (w *wire) Post(p *Outbound) (bool, error) {
 	return false, nil
 }
 
-func (w *wire) Expect(p *Inbound) { w.expected = append(w.expected, p) }
+func (w *wire) Expect(p *Inbound) error {
+	w.expected = append(w.expected, p)
+	return nil
+}
 
 func (w *wire) Quiet(match func(Part) bool) {
 	for _, p := range w.expected {
@@ -142,6 +145,45 @@ func TestServerKeepsNothingOfWhatEnded(t *testing.T) {
 		if w.quieted == 0 {
 			t.Errorf("%s: nothing was stopped", name)
 		}
+	}
+}
+
+// What a peer begins and never ends is bounded in bytes too, whatever it is
+// that is large about it, and the room is there again once it has ended.
+func TestServerHoldsSoMuch(t *testing.T) {
+	var scattered fabric.List
+	for range 4 {
+		scattered = append(scattered, fabric.Part{Region: 1, Epoch: 1})
+		for i := range uint64(1200) {
+			if err := scattered[len(scattered)-1].Spans.Add(i*3+i%2, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, large := range map[string]mrdn.Begin{
+		"pieces":       {Bytes: scattered.Bytes(), List: scattered.AppendTo(nil)},
+		"notification": {Bytes: 64, List: part(t, 1, 64).AppendTo(nil), Notify: true, Notification: make([]byte, 1<<20)},
+		"many":         {Bytes: 64, List: part(t, 1, 64).AppendTo(nil)},
+	} {
+		s, w := serve(t)
+		large.Write, large.ID, large.Parts = true, kv.ID{7}, 1<<16-1
+		for ; len(w.sent) == 0 && large.Part < large.Parts-1; large.Part++ {
+			hear(t, s, w, mrdn.BeginFrame, large.Append(nil))
+		}
+		if len(w.sent) == 0 {
+			t.Fatalf("%s: %d parts are held", name, large.Part)
+		}
+		if ack, err := mrdn.ParseAck(w.sent[0][mrdn.PrefixSize:]); err != nil || ack.Code != mrdn.CodeBusy {
+			t.Errorf("%s: %+v, %v", name, ack, err)
+		}
+		if s.held != 0 || w.quieted == 0 {
+			t.Errorf("%s: %d bytes are held after the refusal, %d parts were stopped", name, s.held, w.quieted)
+		}
+		hear(t, s, w, mrdn.BeginFrame, begin(t, 8, 1, 0, 1, true))
+		if len(w.sent) != 1 {
+			t.Errorf("%s: the next one is refused", name)
+		}
+		s.Fence(1, fabric.ErrUnknownRegion)
 	}
 }
 

@@ -110,7 +110,10 @@ func (e *Poster) postPart(p *fabric.Prepared, cut *Cut, index, count uint16, o f
 			e.carryOut(append(e.machine.Left(o.ID), e.machine.Arrived(o.ID)...))
 			return
 		}
-		s.Expect(&Inbound{Part: part, Handle: begin.Handle, Walk: cut.local})
+		if err := s.Expect(&Inbound{Part: part, Handle: begin.Handle, Walk: cut.local}); err != nil {
+			e.carryOut(e.machine.Failed(o.ID, err))
+			return
+		}
 		s.Send(begin.Append(nil))
 		e.carryOut(e.machine.Left(o.ID))
 		return

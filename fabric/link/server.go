@@ -40,6 +40,7 @@ type Server struct {
 	// parts holds where each part of a transfer is to be answered: on the stream
 	// on which it came.
 	parts map[kv.ID]map[uint16]reply
+	held  int // bytes that they cost
 	gone  bool
 	debt  debt
 }
@@ -104,7 +105,7 @@ func (e *Server) Frame(s Stream, f mrdn.LinkFrame, body []byte) error {
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.answerOn(notice.ID, mrdn.NoticeAck, reply{s, 0})
+		e.answerOn(notice.ID, mrdn.NoticeAck, reply{stream: s})
 		e.carryOut(e.machine.Noticed(notice))
 		return nil
 	}
@@ -123,7 +124,7 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.answerOn(b.ID, b.Part, reply{s, b.Handle})
+	e.answerOn(b.ID, b.Part, reply{s, b.Handle, costOf(b, list)})
 	effects, refused := e.machine.Begin(b)
 	e.carryOut(effects)
 	part := Part{ID: b.ID, Index: b.Part, Grant: b.Grant}
@@ -141,7 +142,10 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 	case b.Write:
 		in := &Inbound{Part: part, Handle: b.Handle, Walk: list.Walk()}
 		in.owned.Store(true)
-		s.Expect(in)
+		if err := s.Expect(in); err != nil {
+			in.Release()
+			return err
+		}
 		if mutant.Is(mutant.AckEarly) {
 			e.carryOut(e.machine.Placed(b.ID, b.Part))
 		}
@@ -151,9 +155,27 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 	return nil
 }
 
+// maxHeld bounds what the parts that a peer has begun may cost here until they
+// end, which is up to the peer: enough for 4096 transfers of eight parts each,
+// or for a million pieces without a pattern.
+const maxHeld = 32 << 20
+
+// costOf is about what a part costs here until it ends, in bytes.
+func costOf(b mrdn.Begin, list fabric.List) int {
+	const part, region, run = 512, 64, 32
+	cost := part + len(b.Notification) + region*len(list)
+	for i := range list {
+		cost += run * len(list[i].Spans.Runs())
+	}
+	return cost
+}
+
 // admit asks the guard before the table of regions: whoever has no grant learns
 // nothing of what is registered.
 func (e *Server) admit(b mrdn.Begin, list fabric.List) (*fabric.Bound, error) {
+	if e.held > maxHeld {
+		return nil, fmt.Errorf("%w: what this peer has begun holds %d bytes, at most %d; end some of it first", fabric.ErrBusy, e.held, maxHeld)
+	}
 	op := fabric.Read
 	if b.Write {
 		op = fabric.Write
@@ -182,21 +204,25 @@ func (e *Server) give(s Stream, part Part, handle uint32, list fabric.List) {
 	}
 }
 
-// reply says where an answer goes, and what it answers.
+// reply says where an answer goes, what it answers, and what it costs to wait
+// for it.
 type reply struct {
 	stream Stream
 	handle uint32
+	cost   int
 }
 
 func (e *Server) answerOn(id kv.ID, part uint16, r reply) {
 	if e.parts[id] == nil {
 		e.parts[id] = make(map[uint16]reply, 1)
 	}
+	e.held += r.cost - e.parts[id][part].cost
 	e.parts[id][part] = r
 }
 
 // answered forgets one part, and only that: the others may still need theirs.
 func (e *Server) answered(id kv.ID, part uint16) {
+	e.held -= e.parts[id][part].cost
 	delete(e.parts[id], part)
 	if len(e.parts[id]) == 0 || mutant.Is(mutant.AnswersForgotten) {
 		delete(e.parts, id)

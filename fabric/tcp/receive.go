@@ -13,11 +13,16 @@ import (
 	"meridian/mrdn"
 )
 
-// Expect makes the stream ready for the chunks of a part.
-func (s *stream) Expect(p *link.Inbound) {
+// Expect makes the stream ready for the chunks of a part. A handle in use names
+// another part, which would be lost here and its memory never be quiet.
+func (s *stream) Expect(p *link.Inbound) error {
 	s.receiveMu.Lock()
+	defer s.receiveMu.Unlock()
+	if s.inbounds[p.Handle] != nil {
+		return fmt.Errorf("%w: handle %d is in use", mrdn.ErrLinkFrame, p.Handle)
+	}
 	s.inbounds[p.Handle] = p
-	s.receiveMu.Unlock()
+	return nil
 }
 
 // readLoop takes frames apart until the stream ends.

@@ -232,6 +232,12 @@ func (p *Player) Fence(_ None, a *Answer) error {
 	return nil
 }
 
+// References counts who holds the arena.
+func (p *Player) References(_ None, n *int) error {
+	*n = p.arena.References()
+	return nil
+}
+
 // Notifications takes what has arrived.
 func (p *Player) Notifications(_ None, all *[]string) error {
 	for {

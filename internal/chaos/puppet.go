@@ -90,10 +90,22 @@ func (p *Puppet) Meet(peer *Puppet, arenaBytes uint64) {
 func (p *Puppet) TakeGrants(peer *Puppet, arenaBytes uint64) {
 	p.t.Helper()
 	for _, op := range []fabric.Op{fabric.Read, fabric.Write} {
-		var id kv.ID
-		peer.order("Grant", Opening{Peer: p.Name, Op: op, Length: arenaBytes}, &id)
-		p.grants[grantKey{peer.Name, op}] = id
+		p.grants[grantKey{peer.Name, op}] = peer.Grant(Opening{Peer: p.Name, Op: op, Length: arenaBytes})
 	}
+}
+
+// Grant asks p to open memory of its arena.
+func (p *Puppet) Grant(o Opening) (id kv.ID) {
+	p.t.Helper()
+	p.order("Grant", o, &id)
+	return id
+}
+
+// References counts who holds the arena.
+func (p *Puppet) References() (n int) {
+	p.t.Helper()
+	p.order("References", None{}, &n)
+	return n
 }
 
 // Find makes p look a peer up in the directory.

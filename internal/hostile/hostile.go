@@ -1,12 +1,14 @@
 // Package hostile is a peer that knows the protocol and means harm. A stranger
 // does not know the cell's key; an insider does, has joined the cell, and holds
-// no grant:
+// no grant; a grantee holds one for reading and one for writing:
 //
 //	stranger   crowd, drip, garbage, giant, impostor
 //	insider    links, deaf, asking, offering, halves, lists, cancels, notices, chunks, repeats
+//	grantee    again, begun, broken, halfway, late, overlaps, parts, pieces, promises, same-handle, too-much, unread
 //
 // Every attack goes on until its context ends. The tests hold agents to their
-// promises meanwhile: memory is bounded, and honest peers are served.
+// promises meanwhile: memory is bounded, honest peers are served, and what was
+// granted is quiet as soon as it is fenced.
 package hostile
 
 import (
@@ -37,6 +39,8 @@ type Attacker struct {
 	// Crowd is how many connections it holds at a time where an attack is a
 	// matter of numbers.
 	Crowd int
+	// Grant is what a grantee may touch.
+	Grant Grant
 
 	tally struct{ connections, frames, failures atomic.Int64 }
 }
@@ -64,11 +68,19 @@ var insiders = map[string]attack{
 	"cancels": cancels, "notices": notices, "chunks": chunks, "repeats": repeats,
 }
 
+var grantees = map[string]attack{
+	"again": again, "begun": begun, "broken": broken, "halfway": halfway, "late": late, "overlaps": overlaps, "parts": parts,
+	"pieces": pieces, "promises": promises, "same-handle": sameHandle, "too-much": tooMuch, "unread": unread,
+}
+
 // Strangers names the attacks that need no key.
 func Strangers() []string { return names(strangers) }
 
 // Insiders names the attacks of a member of the cell.
 func Insiders() []string { return names(insiders) }
+
+// Grantees names the attacks of a member that was granted something.
+func Grantees() []string { return names(grantees) }
 
 func names(attacks map[string]attack) []string {
 	all := make([]string, 0, len(attacks))
@@ -81,15 +93,13 @@ func names(attacks map[string]attack) []string {
 
 // Run attacks until ctx ends.
 func (a *Attacker) Run(ctx context.Context, name string) error {
-	run := strangers[name]
-	if run == nil {
-		run = insiders[name]
+	for _, attacks := range []map[string]attack{strangers, insiders, grantees} {
+		if run := attacks[name]; run != nil {
+			run(ctx, a)
+			return nil
+		}
 	}
-	if run == nil {
-		return fmt.Errorf("hostile: no attack %q", name)
-	}
-	run(ctx, a)
-	return nil
+	return fmt.Errorf("hostile: no attack %q", name)
 }
 
 // dial connects. The connection ends with ctx.
@@ -186,8 +196,11 @@ func prefix(frame mrdn.LinkFrame, length uint32) []byte {
 }
 
 // list names bytes of a region that may or may not be there.
-func list(pieces int) []byte {
-	part := fabric.Part{Region: 1, Epoch: 1}
+func list(pieces int) []byte { return scattered(1, pieces) }
+
+// scattered names single bytes of a region in its first epoch.
+func scattered(region uint64, pieces int) []byte {
+	part := fabric.Part{Region: region, Epoch: 1}
 	offset := uint64(0)
 	for i := range pieces {
 		if err := part.Spans.Add(offset, 1); err != nil {

@@ -24,23 +24,31 @@ const (
 
 func TestStrangers(t *testing.T) {
 	for _, name := range hostile.Strangers() {
-		t.Run(name, func(t *testing.T) { besiege(t, name, false) })
+		t.Run(name, func(t *testing.T) { besiege(t, name, stranger) })
 	}
 }
 
 func TestInsiders(t *testing.T) {
 	for _, name := range hostile.Insiders() {
-		t.Run(name, func(t *testing.T) { besiege(t, name, true) })
+		t.Run(name, func(t *testing.T) { besiege(t, name, insider) })
+	}
+}
+
+// A peer that was granted something cannot keep it: not by handles that it uses
+// twice, not by what it begins and never ends.
+func TestGrantees(t *testing.T) {
+	for _, name := range hostile.Grantees() {
+		t.Run(name, func(t *testing.T) { besiege(t, name, grantee) })
 	}
 }
 
 // besiege demands that the agent survives, stays within its bounds and serves
 // the honest peer meanwhile.
-func besiege(t *testing.T, name string, insider bool) {
+func besiege(t *testing.T, name string, who enemy) {
 	t.Parallel()
 	s := lay(t)
 	files := s.owner.Descriptors()
-	s.attack(name, insider, crowd)
+	s.attack(name, who, crowd)
 	r := s.fight(500 * time.Millisecond)
 	if r.war.Transfers == 0 {
 		t.Error("the honest peer got nothing")
@@ -48,11 +56,16 @@ func besiege(t *testing.T, name string, insider bool) {
 	if grown := r.most - min(r.most, s.before); grown > memoryBound {
 		t.Errorf("the agent grew by %d MiB", grown>>20)
 	}
-	if held := s.owner.Descriptors() - files; !insider && held > strangerCap+8 {
+	if held := s.owner.Descriptors() - files; who == stranger && held > strangerCap+8 {
 		t.Errorf("strangers hold %d connections", held)
 	}
+	if who == grantee {
+		s.fence()
+	}
 	s.attacker.Leave()
-	s.work(50 * time.Millisecond)
+	if who != grantee {
+		s.work(50 * time.Millisecond)
+	}
 	t.Logf("%+v; %.0f %% of the rate in peace; memory from %d to %d MiB", s.tallies.now(),
 		100*r.war.BytesPerSecond()/r.peace.BytesPerSecond(), s.before>>20, r.most>>20)
 }
@@ -63,7 +76,7 @@ func TestTenThousandConnections(t *testing.T) {
 	t.Parallel()
 	s := lay(t)
 	files := s.owner.Descriptors()
-	s.attack("crowd", false, 1000)
+	s.attack("crowd", stranger, 1000)
 	for start := time.Now(); s.tallies.now().Connections < 10_000; {
 		s.work(200 * time.Millisecond)
 		if grown := s.memory() - min(s.memory(), s.before); grown > memoryBound {
@@ -132,7 +145,7 @@ func TestStrangersAreFewAndHaveFiveSeconds(t *testing.T) {
 func TestNewcomerInACrowd(t *testing.T) {
 	t.Parallel()
 	s := lay(t)
-	s.attack("crowd", false, 2*strangerCap)
+	s.attack("crowd", stranger, 2*strangerCap)
 	s.until("a crowd", func(t hostile.Tally) bool { return t.Connections > 2*strangerCap })
 	newcomer := chaos.Start(t, chaos.Setup{Name: "newcomer", StateDir: s.dir, ArenaBytes: arenaBytes})
 	newcomer.Meet(s.owner, arenaBytes)

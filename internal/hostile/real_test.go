@@ -15,14 +15,14 @@ const fairShare = 0.7
 
 func TestRealStrangersLeaveAFairShare(t *testing.T) {
 	for _, name := range hostile.Strangers() {
-		t.Run(name, func(t *testing.T) { keepsItsShare(t, name, false) })
+		t.Run(name, func(t *testing.T) { keepsItsShare(t, name, stranger) })
 	}
 }
 
 func TestRealInsidersLeaveAFairShare(t *testing.T) {
 	for _, name := range hostile.Insiders() {
 		t.Run(name, func(t *testing.T) {
-			keepsItsShare(t, name, true)
+			keepsItsShare(t, name, insider)
 		})
 	}
 }
@@ -30,9 +30,9 @@ func TestRealInsidersLeaveAFairShare(t *testing.T) {
 // keepsItsShare takes turns of peace and war, so that whatever else the machine
 // does falls on both. One try of five is enough: what else it does cannot make
 // the honest peer faster in war than in peace for long.
-func keepsItsShare(t *testing.T, name string, insider bool) {
+func keepsItsShare(t *testing.T, name string, who enemy) {
 	s := lay(t)
-	s.attack(name, insider, crowd)
+	s.attack(name, who, crowd)
 	best := 0.0
 	for try := 0; try < 5 && best < fairShare; try++ {
 		var peace, war float64

@@ -15,6 +15,7 @@ import (
 	"meridian/fabric/handshake"
 	"meridian/internal/chaos"
 	"meridian/internal/hostile"
+	"meridian/kv"
 	"meridian/trust"
 )
 
@@ -39,9 +40,13 @@ func spin() error {
 type order struct {
 	Target, StateDir, Attack string
 	Crowd                    int
+	Grant                    hostile.Grant
 }
 
 const orders = "MERIDIAN_HOSTILE_ORDER"
+
+// mallory is who every attacker says it is.
+const mallory = "mallory"
 
 // attack is the attacker's process, until its input ends.
 func attack() error {
@@ -49,7 +54,7 @@ func attack() error {
 	if err := json.Unmarshal([]byte(os.Getenv(orders)), &o); err != nil {
 		return err
 	}
-	a := &hostile.Attacker{Target: o.Target, Crowd: o.Crowd, Self: handshake.Self{Agent: "mallory"}}
+	a := &hostile.Attacker{Target: o.Target, Crowd: o.Crowd, Grant: o.Grant, Self: handshake.Self{Agent: mallory}}
 	if o.StateDir != "" {
 		key, err := trust.OpenCellKey(o.StateDir)
 		if err != nil {
@@ -141,12 +146,27 @@ func (s *siege) work(d time.Duration) chaos.Rate {
 	return rate
 }
 
+// enemy is who attacks.
+type enemy uint8
+
+const (
+	stranger enemy = iota
+	insider        // knows the cell's key
+	grantee        // and may read and write the owner's arena
+)
+
 // attack begins. The attacker never has more than one core.
-func (s *siege) attack(name string, insider bool, crowd int) {
+func (s *siege) attack(name string, who enemy, crowd int) {
 	s.t.Helper()
 	o := order{Target: s.owner.Address, Attack: name, Crowd: crowd}
-	if insider {
+	if who != stranger {
 		o.StateDir = s.dir
+	}
+	if who == grantee {
+		grant := func(op fabric.Op) kv.ID {
+			return s.owner.Grant(chaos.Opening{Peer: mallory, Op: op, Length: arenaBytes})
+		}
+		o.Grant = hostile.Grant{Read: grant(fabric.Read), Write: grant(fabric.Write), Region: s.owner.Region, Epoch: 1, Bytes: arenaBytes}
 	}
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -158,6 +178,20 @@ func (s *siege) attack(name string, insider bool, crowd int) {
 	s.bystander = chaos.StartProcess(s.t, chaos.ProcessOptions{Role: "bystander", Environment: []string{"GOMAXPROCS=1"}})
 	s.bystander.Stop()
 	s.until("the attack has begun", func(t hostile.Tally) bool { return t.Connections > 0 })
+}
+
+// fence demands that the owner's memory is quiet, while the attack goes on.
+func (s *siege) fence() {
+	s.t.Helper()
+	start := time.Now()
+	if err := s.owner.Fence(); err != nil {
+		s.t.Fatalf("fence: %v", err)
+	}
+	for s.owner.References() != 0 {
+		if time.Since(start) > patience {
+			s.t.Fatalf("%d references to fenced memory after %v", s.owner.References(), patience)
+		}
+	}
 }
 
 // until waits for an attacker to get somewhere.
