@@ -53,6 +53,11 @@ type Self struct {
 type Options struct {
 	// Name is unique in a cell; it is the name on the agent's certificate.
 	Name string
+	// Lock names, everywhere and for ever, a lock that this process holds until
+	// the agent is closed and that only agents of its name take; "" for none. A
+	// record in the directory with the same lock is of one that has died, and
+	// makes room at once.
+	Lock string
 	// Fabrics in order of preference.
 	Fabrics []Opener
 	// Directory, where given, is where the agent publishes itself under a

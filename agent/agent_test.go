@@ -321,6 +321,36 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
+// A name stands in the directory until the lease of a killed agent ends. Who has
+// the lock that it had knows that it is dead; nobody else does.
+func TestNameOfAKilledAgent(t *testing.T) {
+	store := memdir.New(memdir.Options{})
+	d, err := store.Open(memdir.ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	killed := start(t, agent.Options{Name: "b", Directory: d, Lock: "this one"})
+	for _, lock := range []string{"", "another"} {
+		if _, err := agent.Open(t.Context(), agent.Options{Name: "b", Fabrics: []agent.Opener{overTCP}, Directory: d, Lock: lock}); err == nil ||
+			!strings.Contains(err.Error(), "is held by incarnation") {
+			t.Errorf("with lock %q: %v", lock, err)
+		}
+	}
+	next := start(t, agent.Options{Name: "b", Directory: d, Lock: "this one"})
+	if err := killed.Close(t.Context()); err != nil { // its lease ends
+		t.Fatal(err)
+	}
+	a := start(t, agent.Options{Name: "a", Directory: d})
+	if p, err := a.Find(t.Context(), "b"); err != nil || p.Incarnation != next.Incarnation() {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
 func TestMetadata(t *testing.T) {
 	a, b := start(t, agent.Options{Name: "a"}), start(t, agent.Options{Name: "b"})
 	connectionOnly, err := b.PartialMetadataBlob()

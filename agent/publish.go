@@ -17,6 +17,8 @@ type AgentRecord struct {
 	Fabrics     map[string]string `json:"fabrics"`
 	// Regions is a digest of the region table: it changes when the table does.
 	Regions string `json:"regions"`
+	// Lock is Options.Lock.
+	Lock string `json:"lock,omitempty"`
 }
 
 // AgentKey is where an agent's record stands.
@@ -26,7 +28,7 @@ func AgentKey(name string) string { return AgentPrefix + name }
 const AgentPrefix = "agents/"
 
 func (a *Agent) record() ([]byte, error) {
-	r := AgentRecord{Name: a.options.Name, Incarnation: a.incarnation.String(), Fabrics: make(map[string]string)}
+	r := AgentRecord{Name: a.options.Name, Incarnation: a.incarnation.String(), Fabrics: make(map[string]string), Lock: a.options.Lock}
 	for _, f := range a.reaches() {
 		r.Fabrics[f.fabric] = string(f.address)
 	}
@@ -47,7 +49,8 @@ func (a *Agent) publish(ctx context.Context) error {
 }
 
 // Republish writes the record anew, after regions came or went. A name belongs
-// to one living agent: while another holds it, this fails.
+// to one living agent: while another holds it, this fails, unless that one had
+// the lock that this one has, and has died.
 func (a *Agent) Republish(ctx context.Context) error {
 	if a.lease == nil {
 		return errors.New("agent: there is no directory to publish in")
@@ -62,7 +65,10 @@ func (a *Agent) Republish(ctx context.Context) error {
 		return err
 	}
 	var r AgentRecord
-	if json.Unmarshal(standing.Value, &r) != nil || r.Incarnation != a.incarnation.String() {
+	readable := json.Unmarshal(standing.Value, &r) == nil
+	ours := readable && r.Incarnation == a.incarnation.String()
+	dead := readable && a.options.Lock != "" && r.Lock == a.options.Lock
+	if !ours && !dead {
 		return fmt.Errorf("agent: the name %q is held by incarnation %s; stop that agent, or wait until its lease ends", a.options.Name, fabric.Told(r.Incarnation))
 	}
 	_, err = a.options.Directory.Swap(ctx, entry, standing.Revision)

@@ -2,7 +2,7 @@
 // needs in the right order and stops it in the other. No other room knows
 // everybody; nobody but commands imports it.
 //
-//	certificate, cell key ─► directory ─► agent (host, file, tcp) ─► transceiver ─► engine door
+//	name, certificate, cell key ─► directory ─► agent (host, file, tcp) ─► transceiver ─► engine door
 //	                                                       ─► metrics endpoint ─► admin socket
 package node
 
@@ -76,6 +76,7 @@ type Agent struct {
 	// Door is where engines of other processes come in; nil if they do not.
 	Door *doorserver.Server
 
+	name      *nameLock
 	proof     proof
 	telemetry *telemetry.Telemetry
 	admin     *admin
@@ -110,6 +111,9 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 		return fmt.Errorf("node: state directory: %w", err)
 	}
 	var err error
+	if n.name, err = lockName(ctx, o.StateDir, o.Name); err != nil {
+		return err
+	}
 	if n.proof, err = o.proof(); err != nil {
 		return err
 	}
@@ -122,8 +126,11 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 		if n.Directory, err = parseEndpoints(o.Directory, o.StateDir).open(ctx, d, n.proof.tls); err != nil {
 			return err
 		}
+		awaitName(ctx, n.Directory, o.Name, n.name.id, o.Logger)
 	}
-	n.Agent, err = agent.Open(ctx, agent.Options{Name: o.Name, Directory: n.Directory, Grants: o.Grants, Logger: o.Logger, Fabrics: fabrics})
+	n.Agent, err = agent.Open(ctx, agent.Options{
+		Name: o.Name, Lock: n.name.id, Directory: n.Directory, Grants: o.Grants, Logger: o.Logger, Fabrics: fabrics,
+	})
 	if err != nil {
 		return err
 	}
@@ -175,6 +182,10 @@ func (n *Agent) Close(ctx context.Context) error {
 	}
 	if n.Directory != nil {
 		errs = append(errs, n.Directory.Close(ctx))
+	}
+	if n.name != nil {
+		errs = append(errs, n.name.release())
+		n.name = nil
 	}
 	return errors.Join(errs...)
 }

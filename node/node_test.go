@@ -129,7 +129,7 @@ func TestSockets(t *testing.T) {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	if _, err := OpenAgent(t.Context(), AgentOptions{Name: "a", StateDir: dir, Listen: "127.0.0.1:0", NoDirectory: true}); err == nil ||
-		!strings.Contains(err.Error(), "answers at") {
+		!strings.Contains(err.Error(), "runs already") {
 		t.Errorf("two agents of one name: %v", err)
 	}
 	// What a killed agent leaves behind is in nobody's way.
