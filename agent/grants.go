@@ -21,7 +21,7 @@ type GrantOptions struct {
 	Incarnation kv.ID
 	// Op is what the peer may do: read this memory, or write it.
 	Op fabric.Op
-	// Side is the memory, a list that Local prepared.
+	// Side is the memory, of a list that Local or LocalSpans made.
 	Side Side
 	// For is how long the grant holds.
 	For time.Duration
@@ -34,13 +34,13 @@ type GrantOptions struct {
 func (a *Agent) Grant(o GrantOptions) (kv.ID, error) {
 	switch {
 	case o.Peer == "":
-		return kv.ID{}, fmt.Errorf("agent: a grant is for one peer: name it")
+		return kv.ID{}, errors.New("agent: a grant is for one peer: name it")
 	case o.Op != fabric.Read && o.Op != fabric.Write:
 		return kv.ID{}, fmt.Errorf("agent: a grant is for reading or for writing, not for operation %d", o.Op)
 	case o.For <= 0:
 		return kv.ID{}, fmt.Errorf("agent: a grant for %v would never hold", o.For)
 	case o.Side.List == nil || o.Side.List.agent != a || o.Side.List.peer != nil:
-		return kv.ID{}, fmt.Errorf("agent: a grant opens this agent's own memory: use a list of Local's")
+		return kv.ID{}, errors.New("agent: a grant opens this agent's own memory: use a list of Local's or LocalSpans'")
 	}
 	list, err := o.Side.List.pick(o.Side.Indices)
 	if err != nil {

@@ -16,13 +16,15 @@ type Descriptor struct {
 }
 
 // List is descriptors whose regions were found: prepared once, used by index in
-// any number of requests.
+// any number of requests. For callers that know regions and strides it is made
+// of spans, and has a part of those where another list has a descriptor.
 type List struct {
 	agent *Agent // whose list it is
 	peer  *Peer  // whose memory it names; nil for the agent's own
 	// regions are those that were known; pieces refer to them by place.
 	regions []RegionInfo
-	pieces  []piece
+	pieces  []piece     // of a list of descriptors
+	spans   fabric.List // of a list of spans
 	// kinds and fabrics are those of the regions that the list touches: any
 	// kind, and the fabrics that reach all of them.
 	kinds   []mem.Kind
@@ -34,8 +36,8 @@ type piece struct {
 	region         uint32
 }
 
-// Len is the number of descriptors.
-func (l *List) Len() int { return len(l.pieces) }
+// Len is the number of descriptors, or of parts.
+func (l *List) Len() int { return max(len(l.pieces), len(l.spans)) }
 
 // Local prepares descriptors of this agent's memory.
 func (a *Agent) Local(descriptors []Descriptor) (*List, error) {
@@ -45,6 +47,38 @@ func (a *Agent) Local(descriptors []Descriptor) (*List, error) {
 // Remote prepares descriptors of a peer's memory, as far as its metadata tells.
 func (p *Peer) Remote(descriptors []Descriptor) (*List, error) {
 	return newList(&List{agent: p.agent, peer: p, regions: p.Regions()}, descriptors)
+}
+
+// LocalSpans is Local for callers that know regions and strides: blocks at equal
+// distances stay one run from the plan to the wire. The list is the agent's.
+func (a *Agent) LocalSpans(list fabric.List) (*List, error) {
+	return newSpans(&List{agent: a, regions: a.Regions(), spans: list})
+}
+
+// RemoteSpans is Remote for such callers. The list is the agent's.
+func (p *Peer) RemoteSpans(list fabric.List) (*List, error) {
+	return newSpans(&List{agent: p.agent, peer: p, regions: p.Regions(), spans: list})
+}
+
+// newSpans finds the regions of l's spans, and checks that they hold them.
+func newSpans(l *List) (*List, error) {
+	touched := make([]bool, len(l.regions))
+	for i := range l.spans {
+		part := &l.spans[i]
+		at := slices.IndexFunc(l.regions, func(r RegionInfo) bool { return r.ID == part.Region })
+		if at < 0 {
+			return nil, fmt.Errorf("%w: %d", fabric.ErrUnknownRegion, part.Region)
+		}
+		if have := l.regions[at].Epoch; have != part.Epoch {
+			return nil, fmt.Errorf("%w: region %d is known at epoch %d, the list names %d", fabric.ErrStaleEpoch, part.Region, have, part.Epoch)
+		}
+		if err := part.Spans.Check(l.regions[at].Length); err != nil {
+			return nil, fmt.Errorf("region %d: %w", part.Region, err)
+		}
+		touched[at] = true
+	}
+	l.survey(touched)
+	return l, nil
 }
 
 // newList places descriptors in the regions of l.
@@ -105,8 +139,12 @@ func find(sorted []RegionInfo, d Descriptor) int {
 	return -1
 }
 
-// pick builds the fabric's list of the chosen descriptors; nil chooses all.
+// pick builds the fabric's list of the chosen descriptors or parts; nil chooses
+// all.
 func (l *List) pick(indices []int32) (out fabric.List, err error) {
+	if indices == nil && l.spans != nil {
+		return l.spans, nil
+	}
 	if indices == nil {
 		for i := range l.pieces {
 			if out, err = l.add(out, i, len(l.pieces)); err != nil {
@@ -116,8 +154,8 @@ func (l *List) pick(indices []int32) (out fabric.List, err error) {
 		return out, nil
 	}
 	for _, i := range indices {
-		if i < 0 || int(i) >= len(l.pieces) {
-			return nil, fmt.Errorf("%w: index %d of a list of %d", mem.ErrBounds, i, len(l.pieces))
+		if i < 0 || int(i) >= l.Len() {
+			return nil, fmt.Errorf("%w: index %d of a list of %d", mem.ErrBounds, i, l.Len())
 		}
 		if out, err = l.add(out, int(i), len(indices)); err != nil {
 			return nil, err
@@ -126,8 +164,11 @@ func (l *List) pick(indices []int32) (out fabric.List, err error) {
 	return out, nil
 }
 
-// add appends one descriptor to out, which will have so many in all.
+// add appends one descriptor or part to out, which will have so many in all.
 func (l *List) add(out fabric.List, i, all int) (fabric.List, error) {
+	if l.spans != nil {
+		return append(out, l.spans[i]), nil
+	}
 	p := &l.pieces[i]
 	r := &l.regions[p.region]
 	if n := len(out); n == 0 || out[n-1].Region != r.ID {

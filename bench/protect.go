@@ -106,7 +106,11 @@ func (s *shield) open(ctx context.Context, c Case, region uint64) (kv.ID, error)
 		return kv.ID{}, err
 	}
 	list[0].Region = region
-	s.grant, err = s.agent.GrantSpans(agent.GrantOptions{Peer: agentName(posting), Op: c.op(), For: grantLasts}, list)
+	blocks, err := s.agent.LocalSpans(list)
+	if err != nil {
+		return kv.ID{}, err
+	}
+	s.grant, err = s.agent.Grant(agent.GrantOptions{Peer: agentName(posting), Op: c.op(), Side: agent.Side{List: blocks}, For: grantLasts})
 	return s.grant, err
 }
 

@@ -147,10 +147,15 @@ func (t *Transceiver) grantFlow(l *labour, o *handoff.Order, plan *reshard.Plan,
 	if err != nil {
 		return kv.ID{}, err
 	}
+	memory, err := t.options.Agent.LocalSpans(list)
+	if err != nil {
+		return kv.ID{}, err
+	}
 	peer := o.Other(f).Agent
-	id, err := t.options.Agent.GrantSpans(agent.GrantOptions{
-		Peer: peer.Name, Incarnation: peer.Incarnation, Op: op, For: duration(handoff.Span(o.RemainingMs)) + grantSlack,
-	}, list)
+	id, err := t.options.Agent.Grant(agent.GrantOptions{
+		Peer: peer.Name, Incarnation: peer.Incarnation, Op: op, Side: agent.Side{List: memory},
+		For: duration(handoff.Span(o.RemainingMs)) + grantSlack,
+	})
 	if err != nil {
 		return kv.ID{}, err
 	}

@@ -85,7 +85,15 @@ func (t *Transceiver) post(ctx context.Context, e handoff.Move, l *lot) (tr *age
 		op, local, remote = fabric.Write, l.src, l.dst
 	}
 	err = t.peers.with(ctx, e.Order.Other(e.Opening.Flow).Agent, func(p *agent.Peer) error {
-		request, err := t.options.Agent.PrepareSpans(op, local, p, remote)
+		here, err := t.options.Agent.LocalSpans(local)
+		if err != nil {
+			return err
+		}
+		there, err := p.RemoteSpans(remote)
+		if err != nil {
+			return err
+		}
+		request, err := t.options.Agent.Prepare(op, agent.Side{List: here}, agent.Side{List: there})
 		if err != nil {
 			return err
 		}

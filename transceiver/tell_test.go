@@ -41,7 +41,11 @@ func TestMessagesOvertakeBytes(t *testing.T) {
 		return fabric.List{part}
 	}
 	local, remote := lent(p), lent(d)
-	grant, err := d.agent.GrantSpans(agent.GrantOptions{Peer: "p", Op: fabric.Write, For: time.Minute}, remote)
+	opened, err := d.agent.LocalSpans(remote)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant, err := d.agent.Grant(agent.GrantOptions{Peer: "p", Op: fabric.Write, Side: agent.Side{List: opened}, For: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,9 +53,17 @@ func TestMessagesOvertakeBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	here, err := p.agent.LocalSpans(local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := peer.RemoteSpans(remote)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var bulk []*agent.Transfer
 	for range posts {
-		request, err := p.agent.PrepareSpans(fabric.Write, local, peer, remote)
+		request, err := p.agent.Prepare(fabric.Write, agent.Side{List: here}, agent.Side{List: there})
 		if err != nil {
 			t.Fatal(err)
 		}
