@@ -22,6 +22,7 @@ type Record struct {
 	Pieces      uint64       `json:"pieces"`
 	State       fabric.State `json:"state"`
 	Error       string       `json:"error,omitempty"`
+	Hint        string       `json:"hint,omitempty"` // what to do about Error
 	Times       fabric.Times `json:"times"`
 }
 
@@ -39,6 +40,9 @@ func (r Record) String() string {
 	fmt.Fprintf(&b, "  state     %v", r.State)
 	if r.Error != "" {
 		fmt.Fprintf(&b, ": %s", strings.ReplaceAll(r.Error, "\n", "; "))
+	}
+	if r.Hint != "" {
+		fmt.Fprintf(&b, "\n  hint      %s", r.Hint)
 	}
 	fmt.Fprintf(&b, "\n  fabric    %s (%s)\n", r.Fabric, describe(r.Choices))
 	if len(r.Attempts) > 1 {

@@ -135,6 +135,9 @@ func TestEveryFabricFails(t *testing.T) {
 	(<-posts).finish(fabric.NotSubmitted, fabric.ErrPeerGone)
 	over(t, p, tr, fabric.NotSubmitted, fabric.ErrPeerGone)
 	over(t, p, tr, fabric.NotSubmitted, fabric.ErrRefused)
+	if text := tr.Explain(); !strings.Contains(text, "\n  hint      "+fabric.Hint(fabric.ErrPeerGone)+"\n") {
+		t.Errorf("no hint in\n%s", text)
+	}
 	if r := tr.Record(); !strings.Contains(r.Error, "flaky: ") || !strings.Contains(r.Error, "second: ") || len(r.Attempts) != 2 {
 		t.Errorf("%+v", r)
 	}

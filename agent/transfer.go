@@ -162,7 +162,7 @@ func (t *Transfer) end(state fabric.State, err error) (settle func()) {
 	t.record.State, t.record.Times.Ended = state, t.agent.options.Clock.Now()
 	t.record.Times.Submitted = last.Times.Submitted
 	if err != nil {
-		t.record.Error = fabric.Told(err.Error())
+		t.record.Error, t.record.Hint = fabric.Told(err.Error()), fabric.Hint(err)
 	}
 	stop := t.stop
 	return func() {

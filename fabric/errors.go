@@ -39,7 +39,8 @@ var (
 	ErrGrantRevoked = errors.New("fabric: the grant was revoked")
 )
 
-// Error is an error of one operation with one peer.
+// Error is an error of one operation with one peer. Hint says what to do, where
+// that is more than Hint knows of Err.
 type Error struct {
 	Op   string
 	Peer string
@@ -55,6 +56,38 @@ func (e *Error) Error() string {
 }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// hints say what to do about what went wrong, for people.
+var hints = []struct {
+	err  error
+	hint string
+}{
+	{ErrStalePeer, "the peer was started anew; look it up again"},
+	{ErrVersion, "run versions of Meridian on both sides that speak a common one"},
+	{ErrPeerGone, "see that the peer runs and can be reached from here; `meridian peers` lists those that live"},
+	{ErrNoGrant, "ask the owner of the memory for a grant"},
+	{ErrGrantExpired, "ask the owner of the memory for another grant"},
+	{ErrGrantRevoked, "the owner of the memory took the grant back; ask it for another"},
+	{ErrStaleEpoch, "the owner has fenced that memory; load its metadata again"},
+	{ErrChecksum, "see to the memory and the network of both machines; nothing of this was reported as done"},
+	{ErrBusy, "wait until something that runs has ended, and post again"},
+}
+
+// Hint says what to do about an error; empty where nobody knows.
+func Hint(err error) string {
+	var e *Error
+	for at := err; errors.As(at, &e); at = e.Err {
+		if e.Hint != "" {
+			return e.Hint
+		}
+	}
+	for _, h := range hints {
+		if errors.Is(err, h.err) {
+			return h.hint
+		}
+	}
+	return ""
+}
 
 // Dress says of an error which operation with which peer it ended, unless it
 // says so already.

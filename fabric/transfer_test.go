@@ -254,6 +254,26 @@ func TestAStrangersWordsAreCut(t *testing.T) {
 	}
 }
 
+func TestHints(t *testing.T) {
+	inner := &Error{Op: "connect", Peer: "b", Err: ErrPeerGone, Hint: "start it"}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{inner, "start it"},
+		{&Error{Op: "read", Peer: "b", Err: fmt.Errorf("tcp: %w", inner)}, "start it"},
+		{fmt.Errorf("all: %w", errors.Join(errors.New("other"), ErrPeerGone)), "meridian peers"},
+		{FromCode(mrdn.CodeGrantExpired, "an hour ago"), "another grant"},
+	} {
+		if got := Hint(c.err); !strings.Contains(got, c.want) {
+			t.Errorf("%v: %q", c.err, got)
+		}
+	}
+	if got := Hint(errors.New("other")) + Hint(nil); got != "" {
+		t.Errorf("a hint for nothing: %q", got)
+	}
+}
+
 func TestNamesOfStates(t *testing.T) {
 	for s, want := range map[State]string{Admitted: "admitted", InDoubt: "in doubt", 9: "state(9)"} {
 		if got := s.String(); got != want {

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"meridian/config"
+	"meridian/fabric"
 	"meridian/mrdn"
 	"meridian/telemetry"
 )
@@ -130,5 +131,5 @@ func hintFor(err error) string {
 	case errors.Is(err, fs.ErrPermission):
 		return "this user may not read or write there"
 	}
-	return ""
+	return fabric.Hint(err)
 }
