@@ -1,14 +1,15 @@
 // Package ledger keeps bounded records of requests, so that one can be
 // explained afterwards: in memory the latest, on disk a little more. Records
-// hold ids, times and reasons, and no text of any prompt or answer.
+// hold ids, times and reasons, and no text of any prompt or answer. Of what
+// clients and engines wrote, they hold 1 KiB a word.
 //
 //	Add ─► ring ──────────► Find, Latest       (this process)
 //	   └─► queue ─► writer ─► requests.jsonl    (Find in a state directory, any process)
 //	                          requests.jsonl.1  the file before it
 //
 // Adding never waits: a disk that does not keep up costs records on disk, which
-// are counted, and nothing else. A file whose last line was torn by a crash is
-// read up to there.
+// are counted, and nothing else. A line that a crash has torn, or that is longer
+// than a record, is passed over.
 package ledger
 
 import (
@@ -92,8 +93,9 @@ func Open(o Options) (*Ledger, error) {
 	return l, nil
 }
 
-// Add keeps a record, which must not change any more.
+// Add keeps a record, bounded: a copy, so that what was cut off is free.
 func (l *Ledger) Add(r *Record) {
+	r = r.bounded()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {

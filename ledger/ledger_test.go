@@ -150,7 +150,7 @@ func TestFilesAreBounded(t *testing.T) {
 	if len(files) != 2 || total > 2*limit {
 		t.Errorf("%d files with %d bytes, may be 2 with %d", len(files), total, 2*limit)
 	}
-	latest, err := LatestIn(dir, 3)
+	latest, _, err := LatestIn(dir, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestNothingToFind(t *testing.T) {
 	if _, err := FindIn(t.TempDir(), "x"); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("got %v", err)
 	}
-	if all, err := LatestIn(t.TempDir(), 5); err != nil || len(all) != 0 {
+	if all, _, err := LatestIn(t.TempDir(), 5); err != nil || len(all) != 0 {
 		t.Errorf("got %v, %v", all, err)
 	}
 }

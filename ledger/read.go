@@ -16,7 +16,7 @@ import (
 func FindIn(dir, id string) (*Record, error) {
 	needle := []byte(id)
 	var found *Record
-	err := readFiles(dir, func(line []byte) {
+	skipped, err := readFiles(dir, func(line []byte) {
 		if !bytes.Contains(line, needle) {
 			return
 		}
@@ -25,17 +25,21 @@ func FindIn(dir, id string) (*Record, error) {
 			found = &r
 		}
 	})
-	if err == nil && found == nil {
-		err = fmt.Errorf("%w: %s", ErrNoRecord, id)
+	switch {
+	case err != nil || found != nil:
+		return found, err
+	case skipped > 0:
+		return nil, fmt.Errorf("%w: %s, but for %d lines of %d bytes or more, which were passed over", ErrNoRecord, id, skipped, maxLine)
 	}
-	return found, err
+	return nil, fmt.Errorf("%w: %s", ErrNoRecord, id)
 }
 
-// LatestIn returns up to n records of a state directory, the newest first.
-func LatestIn(dir string, n int) ([]*Record, error) {
+// LatestIn returns up to n records of a state directory, the newest first, and
+// how many lines were too long to be records.
+func LatestIn(dir string, n int) (records []*Record, skipped int, err error) {
 	ring := make([]*Record, 0, n)
 	at := 0
-	err := readFiles(dir, func(line []byte) {
+	skipped, err = readFiles(dir, func(line []byte) {
 		var r Record
 		if json.Unmarshal(line, &r) != nil || r.ID == "" {
 			return
@@ -47,40 +51,59 @@ func LatestIn(dir string, n int) ([]*Record, error) {
 		ring[at] = &r
 		at = (at + 1) % n
 	})
-	newestFirst := make([]*Record, 0, len(ring))
+	records = make([]*Record, 0, len(ring))
 	for i := range ring {
-		newestFirst = append(newestFirst, ring[(at+len(ring)-1-i)%len(ring)])
+		records = append(records, ring[(at+len(ring)-1-i)%len(ring)])
 	}
-	return newestFirst, err
+	return records, skipped, err
 }
 
-// maxLine is longer than any record: a file with longer lines is not ours.
+// maxLine is longer than any record, were each character of its texts escaped.
 const maxLine = 1 << 20
 
-// readFiles hands over every line, the oldest first. What is no record is for
-// the caller to pass over: a crash may tear a line.
-func readFiles(dir string, take func(line []byte)) error {
+// readFiles hands over every line, the oldest first, and counts those that are
+// too long. What is no record is for the caller to pass over: a crash may tear a
+// line.
+func readFiles(dir string, take func(line []byte)) (skipped int, err error) {
 	for n := 1; n >= 0; n-- {
 		file, err := os.Open(path(dir, n))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("ledger: %w", err)
+			return skipped, fmt.Errorf("ledger: %w", err)
 		}
-		err = readLines(file, take)
+		long, err := readLines(file, take)
+		skipped += long
 		if err = errors.Join(err, file.Close()); err != nil {
-			return fmt.Errorf("ledger: %s: %w", path(dir, n), err)
+			return skipped, fmt.Errorf("ledger: %s: %w", path(dir, n), err)
 		}
 	}
-	return nil
+	return skipped, nil
 }
 
-func readLines(r io.Reader, take func(line []byte)) error {
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		take(lines.Bytes())
+func readLines(r io.Reader, take func(line []byte)) (skipped int, err error) {
+	lines := bufio.NewReaderSize(r, maxLine)
+	within := false // a line that is too long
+	for {
+		line, err := lines.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			if !within {
+				within = true
+				skipped++
+			}
+			continue
+		case within:
+			within = false
+		default:
+			take(bytes.TrimSuffix(line, []byte("\n")))
+		}
+		if errors.Is(err, io.EOF) {
+			return skipped, nil
+		}
+		if err != nil {
+			return skipped, err
+		}
 	}
-	return lines.Err()
 }

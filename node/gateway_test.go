@@ -87,7 +87,7 @@ func TestGatewayProcess(t *testing.T) {
 	if err := g.Close(context.Background()); err != nil {
 		t.Error(err)
 	}
-	if records, err := ledger.LatestIn(o.StateDir, 10); err != nil || len(records) != 2 {
+	if records, _, err := ledger.LatestIn(o.StateDir, 10); err != nil || len(records) != 2 {
 		t.Errorf("%d records, %v", len(records), err)
 	}
 }

@@ -200,7 +200,7 @@ func recordsOf(ctx context.Context, dir string, answers []*talk.Answer) ([]*ledg
 		wanted[a.RequestID] = true
 	}
 	for {
-		records, err := ledger.LatestIn(dir, 2*len(answers)) // others may use the cell
+		records, _, err := ledger.LatestIn(dir, 2*len(answers)) // others may use the cell
 		if err != nil {
 			return nil, err
 		}

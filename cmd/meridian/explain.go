@@ -153,9 +153,13 @@ type listing struct {
 
 func (c *explainCommand) list(ctx context.Context, std *stdio, dir string, names []string) error {
 	known := listing{transfers: []agent.Record{}, handOffs: []handoff.Record{}}
+	var skipped int
 	var err error
-	if known.requests, err = ledger.LatestIn(dir, latestRequests); err != nil {
+	if known.requests, skipped, err = ledger.LatestIn(dir, latestRequests); err != nil {
 		return err
+	}
+	if skipped > 0 {
+		fmt.Fprintf(std.err, "%d lines of %s are longer than a record and were passed over\n", skipped, ledger.FileName)
 	}
 	if len(names) == 0 && len(known.requests) == 0 {
 		return noAgent(dir)

@@ -1,0 +1,56 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// Bounds of a record. Models, problems and reasons are words of clients and
+// engines, and a ledger keeps thousands of records: it keeps of each word no
+// more than this, whoever adds it.
+const (
+	maxText  = 1 << 10 // bytes, with the note that it was cut
+	maxParts = 16      // legs of a record, and engines that held something; no request comes to more
+)
+
+// bounded is the record as far as it is kept. The one that was given stays as
+// it is.
+func (r *Record) bounded() *Record {
+	kept := *r
+	for _, text := range []*string{&kept.ID, &kept.Endpoint, &kept.Model, &kept.Placement, &kept.Finish, &kept.Outcome, &kept.Problem} {
+		*text = boundedText(*text)
+	}
+	kept.Held = slices.Clone(r.Held[:min(len(r.Held), maxParts)])
+	for i := range kept.Held {
+		kept.Held[i].Engine = boundedText(kept.Held[i].Engine)
+	}
+	kept.Legs = slices.Clone(r.Legs[:min(len(r.Legs), maxParts)])
+	for i := range kept.Legs {
+		l := &kept.Legs[i]
+		for _, text := range []*string{&l.Kind, &l.Engine, &l.Transfer, &l.KV, &l.KVReason, &l.Problem} {
+			*text = boundedText(*text)
+		}
+	}
+	return &kept
+}
+
+// boundedText is a text of at most maxText bytes that can be shown: what is
+// longer is cut where a character ends, and says how long it was; a character
+// that would move a terminal's cursor is replaced.
+func boundedText(text string) string {
+	if len(text) > maxText {
+		note := fmt.Sprintf("… (cut, %d bytes)", len(text))
+		text = strings.ToValidUTF8(text[:maxText-len(note)], "") + note
+	}
+	if !strings.ContainsFunc(text, unicode.IsControl) {
+		return text
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
