@@ -1,12 +1,16 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode"
 
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/meta"
 )
 
@@ -19,6 +23,42 @@ type AgentRecord struct {
 	Regions string `json:"regions"`
 	// Lock is Options.Lock.
 	Lock string `json:"lock,omitempty"`
+}
+
+// Bounds of what an agent's record may say.
+const (
+	maxRecordFabrics = 16
+	maxRecordText    = 1 << 10
+)
+
+// ParseAgentRecord reads an agent's record as whoever can write to the directory
+// left it. What it returns is the key's agent, and bounded in every part.
+func ParseAgentRecord(record meta.Record) (AgentRecord, error) {
+	refuse := func(why string, args ...any) (AgentRecord, error) {
+		return AgentRecord{}, fmt.Errorf("agent: the record at %.80q cannot be used: %s", record.Key, fmt.Sprintf(why, args...))
+	}
+	if len(record.Value) > meta.MaxValueBytes {
+		return refuse("it has %d bytes; %d is the limit", len(record.Value), meta.MaxValueBytes)
+	}
+	var r AgentRecord
+	if err := json.Unmarshal(record.Value, &r); err != nil {
+		return refuse("%.200v", err)
+	}
+	if r.Name == "" || AgentKey(r.Name) != record.Key {
+		return refuse("it is of %.80q", r.Name)
+	}
+	if _, err := kv.ParseID(r.Incarnation); err != nil {
+		return refuse("its incarnation is none")
+	}
+	if len(r.Fabrics) > maxRecordFabrics || len(r.Regions) > maxRecordText || len(r.Lock) > maxRecordText {
+		return refuse("it names %d fabrics and has a digest of %d bytes and a lock of %d", len(r.Fabrics), len(r.Regions), len(r.Lock))
+	}
+	for name, address := range r.Fabrics {
+		if len(name) > maxRecordText || len(address) > maxRecordText || strings.ContainsFunc(name+address, unicode.IsControl) {
+			return refuse("%.80q is no address at fabric %.80q", address, name)
+		}
+	}
+	return r, nil
 }
 
 // AgentKey is where an agent's record stands.
@@ -64,12 +104,11 @@ func (a *Agent) Republish(ctx context.Context) error {
 	if !errors.Is(err, meta.ErrExists) {
 		return err
 	}
-	var r AgentRecord
-	readable := json.Unmarshal(standing.Value, &r) == nil
-	ours := readable && r.Incarnation == a.incarnation.String()
-	dead := readable && a.options.Lock != "" && r.Lock == a.options.Lock
+	r, err := ParseAgentRecord(standing)
+	ours := err == nil && r.Incarnation == a.incarnation.String()
+	dead := err == nil && a.options.Lock != "" && r.Lock == a.options.Lock
 	if !ours && !dead {
-		return fmt.Errorf("agent: the name %q is held by incarnation %s; stop that agent, or wait until its lease ends", a.options.Name, fabric.Told(r.Incarnation))
+		return fmt.Errorf("agent: the name %q is held by incarnation %s; stop that agent, or wait until its lease ends", a.options.Name, cmp.Or(r.Incarnation, "unknown"))
 	}
 	_, err = a.options.Directory.Swap(ctx, entry, standing.Revision)
 	return err
@@ -85,9 +124,9 @@ func (a *Agent) Find(ctx context.Context, name string) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	var r AgentRecord
-	if err := json.Unmarshal(record.Value, &r); err != nil {
-		return nil, fmt.Errorf("agent: the record of %s: %w", name, err)
+	r, err := ParseAgentRecord(record)
+	if err != nil {
+		return nil, err
 	}
 	var errs []error
 	for _, f := range a.fabrics {

@@ -40,9 +40,32 @@ type member struct {
 	Memory       []handoff.Extent `json:"memory,omitempty"`
 }
 
-func (m member) name() (handoff.Member, error) {
-	incarnation, err := kv.ParseID(m.Incarnation)
-	return handoff.Member{Name: m.Agent, Incarnation: incarnation}, err
+// parseMember reads what an agent, or whoever else can write to the directory, left
+// of its part of an engine.
+func parseMember(value []byte) (m member, agent handoff.Member, err error) {
+	if len(value) > meta.MaxValueBytes {
+		return m, agent, fmt.Errorf("a member's record of %d bytes, at most %d", len(value), meta.MaxValueBytes)
+	}
+	if err := json.Unmarshal(value, &m); err != nil {
+		return member{}, agent, err
+	}
+	if agent.Incarnation, err = kv.ParseID(m.Incarnation); err == nil {
+		_, err = kv.ParseID(m.Registration)
+	}
+	if agent.Name = m.Agent; err == nil && (agent.Name == "" || len(agent.Name) > 255) {
+		err = fmt.Errorf("a member's agent has a name of 1 to 255 bytes, not %d", len(agent.Name))
+	}
+	if err != nil {
+		return member{}, handoff.Member{}, err
+	}
+	return m, agent, nil
+}
+
+// rankNumber reads a rank's number as ranksKey writes it, and in no other form: one
+// rank has one record.
+func rankNumber(text string) (index int, ok bool) {
+	index, err := strconv.Atoi(text)
+	return index, err == nil && index >= 0 && strconv.Itoa(index) == text
 }
 
 func ranksKey(engine, what string) string { return ranksPrefix + engine + "/" + what }
@@ -72,8 +95,7 @@ func (s *Server) tellMembers(e *engine, what, registration string, memory handof
 		panic(err) // strings and numbers
 	}
 	own := func(standing []byte) error {
-		var m member
-		if err := json.Unmarshal(standing, &m); err == nil && m.Agent != s.self.Name {
+		if m, _, err := parseMember(standing); err == nil && m.Agent != s.self.Name {
 			return fmt.Errorf("agent %s has it", m.Agent)
 		}
 		return nil
@@ -117,15 +139,15 @@ func (s *Server) review(e *engine, event meta.Event) {
 func (s *Server) reviewRanks(e *engine, known *meta.View) {
 	elsewhere := make(map[int]handoff.Rank)
 	for _, r := range known.Records() {
-		index, err := strconv.Atoi(strings.TrimPrefix(r.Key, ranksKey(e.id, "")))
-		if err != nil {
+		index, isRank := rankNumber(strings.TrimPrefix(r.Key, ranksKey(e.id, "")))
+		if !isRank {
 			continue
 		}
-		var m member
-		if json.Unmarshal(r.Value, &m) != nil || m.Registration != e.incarnation.String() {
-			continue // of another time
+		m, agent, err := parseMember(r.Value)
+		if err != nil || m.Registration != e.incarnation.String() {
+			continue // of nobody, or of another time
 		}
-		if agent, err := m.name(); err == nil && agent != s.self {
+		if agent != s.self {
 			elsewhere[index] = handoff.Rank{Agent: agent, Memory: m.Memory}
 		}
 	}
@@ -146,8 +168,11 @@ func (s *Server) reviewRanks(e *engine, known *meta.View) {
 func (s *Server) reviewHome(e *engine, known *meta.View) {
 	var home member
 	record, there := known.Get(ranksKey(e.id, homeRecord))
-	if there && (json.Unmarshal(record.Value, &home) != nil || home.Agent == s.self.Name) {
-		return
+	if there {
+		var err error
+		if home, _, err = parseMember(record.Value); err != nil || home.Agent == s.self.Name {
+			return
+		}
 	}
 	switch {
 	case e.home != "" && (!there || home.Registration != e.registration):
@@ -160,9 +185,8 @@ func (s *Server) reviewHome(e *engine, known *meta.View) {
 		s.options.Logger.Warn("ranks cannot work for their home", "engine", e.id, "home", home.Agent, "error", err)
 		return
 	}
-	var all member
-	if record, there := known.Get(ranksKey(e.id, servingRecord)); e.state == gathering && there &&
-		json.Unmarshal(record.Value, &all) == nil && all.Registration == e.registration {
+	record, there = known.Get(ranksKey(e.id, servingRecord))
+	if all, _, err := parseMember(record.Value); e.state == gathering && there && err == nil && all.Registration == e.registration {
 		e.state = serving
 		for _, c := range e.conns() {
 			c.tell(door.Event{Kind: door.Serving})

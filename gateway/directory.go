@@ -2,14 +2,19 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
+	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync/atomic"
 
 	"meridian/meta"
 	"meridian/place"
 )
+
+// maxEngines bounds how many engines of the directory the gateway knows: each is
+// probed, and looked at for every request.
+const maxEngines = 4096
 
 // follower keeps the roster as the directory has it. While the directory is
 // away the roster stays as it is: unknown is not dead.
@@ -64,13 +69,13 @@ func (f *follower) drop(key string) {
 }
 
 func (f *follower) upsert(record meta.Record) {
-	var r meta.EngineRecord
 	refuse := func(why string, err error) {
-		f.logger.Warn("an engine's record cannot be used", "key", record.Key, "why", why, "error", err)
+		f.logger.Warn("an engine's record cannot be used", "key", fmt.Sprintf("%.200s", record.Key), "why", why, "error", err)
 		f.drop(record.Key)
 	}
-	if err := json.Unmarshal(record.Value, &r); err != nil {
-		refuse("it is no JSON", err)
+	r, err := meta.ParseEngineRecord(record)
+	if err != nil {
+		refuse("it is not of an engine", err)
 		return
 	}
 	if r.URL == "" {
@@ -92,6 +97,13 @@ func (f *follower) upsert(record meta.Record) {
 		return // the same life
 	}
 	f.drop(record.Key)
+	if len(f.keys) >= maxEngines { // those that left without a word are in the way of nobody
+		maps.DeleteFunc(f.keys, func(_, key string) bool { return f.roster.get(key) == nil })
+	}
+	if len(f.keys) >= maxEngines {
+		refuse("there are too many", fmt.Errorf("the gateway knows %d engines of the directory, which is the limit", len(f.keys)))
+		return
+	}
 	e := &engine{key: key, url: url, role: role, cut: r.Cut, home: homeOf(&r), cacheHashes: place.TextHashes(r.Blocks * r.BlockTokens)}
 	e.given = about{id: r.ID, models: []string{r.Model}}
 	e.about.Store(&e.given)

@@ -93,12 +93,11 @@ type home struct {
 
 // homeOf is nil for a record of an agent that does not tell its incarnation.
 func homeOf(r *meta.EngineRecord) *home {
-	h := &home{name: r.Home}
-	n, err := hex.Decode(h.incarnation[:], []byte(r.HomeIncarnation))
-	if err != nil || n != len(h.incarnation) || h.name == "" || len(h.name) > 255 {
+	incarnation, err := hex.DecodeString(r.HomeIncarnation)
+	if err != nil || len(incarnation) != len(home{}.incarnation) || r.Home == "" || len(r.Home) > 255 {
 		return nil
 	}
-	return h
+	return &home{name: r.Home, incarnation: [16]byte(incarnation)}
 }
 
 func (e *engine) id() string { return e.about.Load().id }

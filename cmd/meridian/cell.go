@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -194,8 +193,7 @@ func (c *peersCommand) show(ctx context.Context, std *stdio, d meta.Directory) e
 func agentRecords(records []meta.Record) []agent.AgentRecord {
 	all := []agent.AgentRecord{}
 	for _, record := range records {
-		var r agent.AgentRecord
-		if json.Unmarshal(record.Value, &r) == nil {
+		if r, err := agent.ParseAgentRecord(record); err == nil {
 			all = append(all, r)
 		}
 	}
