@@ -32,6 +32,7 @@ const (
 	golden   = "internal/golden"
 	required = "internal/require"
 	mutants  = "internal/mutant"
+	joins    = "internal/join"
 )
 
 // anyTestUses is what every room's tests may import.
@@ -97,7 +98,7 @@ var rooms = map[string]room{
 		owns: "the fabric between agents of one machine: one copy, through read-only mappings",
 		may: map[string]string{
 			"kv": "ids", "fabric": "the contract", "fabric/session": "the machines it feeds", "fabric/handshake": "who is who",
-			"mem": "sections, lent", "mrdn": "frames", "trust": "the cell's key",
+			"mem": "sections, lent", "mrdn": "frames", "trust": "the cell's key", joins: "closing waits for what was started",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "descriptor passing, memfds"},
 		testsMay: []string{"fabric/fabrictest"},
@@ -130,7 +131,7 @@ var rooms = map[string]room{
 		owns: "the data plane between hosts",
 		may: map[string]string{
 			"checksum": "of every chunk", "kv": "ids", "fabric": "the contract", "fabric/link": "what its streams report to", "fabric/handshake": "who is who",
-			"mem": "sections", "mrdn": "frames", "trust": "TLS, the cell's key",
+			"mem": "sections", "mrdn": "frames", "trust": "TLS, the cell's key", joins: "closing waits for what was started",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "readv, writev"},
 		testsMay: []string{"fabric/fabrictest"},
@@ -174,7 +175,7 @@ var rooms = map[string]room{
 	"agent": {
 		owns: "registration, metadata, requests, transfers, notifications; the choice of fabric",
 		may: map[string]string{
-			"kv": "ids", "fabric": "what moves the bytes", mutants: "sites of known bugs", "mem": "sections", "meta": "where agents are found",
+			"kv": "ids", "fabric": "what moves the bytes", mutants: "sites of known bugs", "mem": "sections", "meta": "where agents are found", joins: "closing waits for what was started",
 		},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "the checksum of a metadata blob"},
 		testsMay: []string{"fabric/tcp", "meta/memdir"},
@@ -197,7 +198,7 @@ var rooms = map[string]room{
 		owns: "the hand-off of one request from its prefill ranks to its decode ranks",
 		may: map[string]string{
 			"agent": "what moves bytes and carries messages", "fabric": "operations, lists, errors", "kv": "token ranges", "mem": "runs",
-			"reshard": "plans", "transceiver/handoff": "the machines it feeds",
+			"reshard": "plans", "transceiver/handoff": "the machines it feeds", joins: "closing waits for what was started",
 		},
 		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp"},
 	},
@@ -215,7 +216,7 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"agent": "what engines' memory is registered with", "door": "frames", "door/doorpb": "messages", "kv": "what caches are of",
 			"mem": "lent sections", "meta": "engines' records", "reshard": "how engines are cut", "transceiver": "hand-offs",
-			"transceiver/handoff": "engines, events, errors", "trust": "legs",
+			"transceiver/handoff": "engines, events, errors", "trust": "legs", joins: "closing waits for what was started",
 		},
 		uses: map[string]string{
 			"golang.org/x/sys": "peer credentials, pidfds, seals", "google.golang.org/protobuf": "messages",
@@ -353,6 +354,7 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{golden, required},
 	},
+	joins:                 {owns: "waiting for what a room has started, as long as a context lasts"},
 	golden:                {owns: "tests: committed files that code makes"},
 	required:              {owns: "tests: what a machine may lack"},
 	"internal/faultproxy": {owns: "tests: a bad network between two processes"},

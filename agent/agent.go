@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/internal/join"
 	"meridian/kv"
 	"meridian/meta"
 )
@@ -247,7 +248,7 @@ func (a *Agent) Close(ctx context.Context) error {
 	for _, f := range slices.Backward(a.fabrics) {
 		errs = append(errs, f.Close(ctx))
 	}
-	if err := errors.Join(append(errs, a.join(ctx))...); err != nil {
+	if err := errors.Join(append(errs, join.Within(ctx, "agent: closing", a.wait.Wait))...); err != nil {
 		return err
 	}
 	a.mu.Lock()
@@ -271,20 +272,6 @@ func (a *Agent) run(work func()) bool {
 		})
 	}
 	return !a.closed
-}
-
-func (a *Agent) join(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		a.wait.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("agent: closing: %w", ctx.Err())
-	}
 }
 
 // until is the context of work that ends by a deadline, where it has one, and

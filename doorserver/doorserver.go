@@ -29,6 +29,7 @@ import (
 
 	"meridian/agent"
 	"meridian/door"
+	"meridian/internal/join"
 	"meridian/meta"
 	"meridian/transceiver"
 	"meridian/transceiver/handoff"
@@ -241,16 +242,9 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.endLife()
-	done := make(chan struct{})
-	go func() {
-		s.wait.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		s.options.Relay.detach(s)
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("doorserver: closing: %w", ctx.Err())
+	if err := join.Within(ctx, "doorserver: closing", s.wait.Wait); err != nil {
+		return err
 	}
+	s.options.Relay.detach(s)
+	return nil
 }

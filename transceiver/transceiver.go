@@ -25,6 +25,7 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
+	"meridian/internal/join"
 	"meridian/kv"
 	"meridian/reshard"
 	"meridian/transceiver/handoff"
@@ -355,16 +356,5 @@ func (t *Transceiver) Close(ctx context.Context) error {
 	}
 	t.mu.Unlock()
 	t.endLife()
-	done := make(chan struct{})
-	go func() {
-		t.mail.close()
-		t.wait.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("transceiver: closing: %w", ctx.Err())
-	}
+	return join.Within(ctx, "transceiver: closing", t.mail.close, t.wait.Wait)
 }

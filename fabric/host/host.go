@@ -52,6 +52,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/handshake"
+	"meridian/internal/join"
 	"meridian/kv"
 	"meridian/mem"
 	"meridian/trust"
@@ -305,16 +306,5 @@ func (f *Fabric) Close(ctx context.Context) error {
 }
 
 func (f *Fabric) join(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		f.door.Wait()
-		f.wait.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("host: closing: %w", ctx.Err())
-	}
+	return join.Within(ctx, "host: closing", f.door.Wait, f.wait.Wait)
 }

@@ -35,6 +35,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/handshake"
+	"meridian/internal/join"
 	"meridian/kv"
 	"meridian/mem"
 	"meridian/mrdn"
@@ -252,18 +253,9 @@ func (f *Fabric) Close(ctx context.Context) error {
 	for _, s := range services {
 		s.server.Lost(fabric.ErrClosed)
 	}
-	done := make(chan struct{})
-	go func() {
-		if f.door != nil {
-			f.door.Wait()
-		}
-		f.wait.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-		errs = append(errs, fmt.Errorf("tcp: closing: %w", ctx.Err()))
+	guests := func() {} // who comes in at the door may start what f.wait counts
+	if f.door != nil {
+		guests = f.door.Wait
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, join.Within(ctx, "tcp: closing", guests, f.wait.Wait))...)
 }
