@@ -18,6 +18,14 @@ type Cut struct {
 	list  []byte // where in the peer's memory
 }
 
+// listBytes is how many bytes the lists of all cuts take on the wire.
+func (c Cuts) listBytes() (total int) {
+	for i := range c {
+		total += len(c[i].list)
+	}
+	return total
+}
+
 // wholePart is the size below which cutting costs more than it gains.
 const wholePart = 512 << 10
 

@@ -31,6 +31,7 @@ type Poster struct {
 	machine    *session.Outgoing
 	posted     map[kv.ID]*posted
 	notices    map[kv.ID]func(error)
+	held       int // bytes that the requests of posted take on the wire
 	nextHandle uint32
 	nextStream int
 	gone       error
@@ -42,6 +43,7 @@ type posted struct {
 	prepared *fabric.Prepared
 	notice   []byte   // sent when a read has arrived
 	handles  []uint32 // of its parts
+	cost     int      // bytes of the requests for them
 }
 
 // NewPoster makes a posting side, which needs streams before its first use.
@@ -66,6 +68,10 @@ func (e *Poster) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpti
 		return nil, fmt.Errorf("%w: %w", fabric.ErrPeerGone, e.gone)
 	}
 	cuts := p.Plan.(Cuts)
+	cost := len(o.Notification) + cuts.listBytes()
+	if e.held+cost > maxHeld && e.held > 0 {
+		return nil, fmt.Errorf("%w: requests that run on this link take %d bytes, at most %d", fabric.ErrBusy, e.held, maxHeld)
+	}
 	follow := p.Op == fabric.Read && o.Notify
 	if err := e.machine.Post(o.ID, p.Op, uint16(len(cuts)), follow); err != nil {
 		return nil, err
@@ -75,7 +81,8 @@ func (e *Poster) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpti
 		e.carryOut(e.machine.Failed(o.ID, err))
 		return nil, err
 	}
-	e.posted[o.ID] = &posted{transfer: t, prepared: p, notice: o.Notification}
+	e.posted[o.ID] = &posted{transfer: t, prepared: p, notice: o.Notification, cost: cost}
+	e.held += cost
 	// Under mu, so that a fence either sees this transfer or is seen by it.
 	if err := e.options.Regions.Current(p.Local); err != nil && !mutant.Is(mutant.PreparedOutlives) {
 		e.carryOut(e.machine.Failed(o.ID, err))
@@ -155,6 +162,7 @@ func (e *Poster) carryOut(effects []session.Effect) {
 		case session.Ended:
 			if p := e.posted[f.ID]; p != nil {
 				delete(e.posted, f.ID)
+				e.held -= p.cost
 				p.transfer.Finish(f.State, f.Err)
 			}
 		}

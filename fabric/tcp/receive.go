@@ -57,7 +57,7 @@ func (s *stream) readLoop() error {
 				return err
 			}
 		case mrdn.PingFrame:
-			s.Send(mrdn.AppendPong(nil))
+			s.answerPing()
 		case mrdn.PongFrame:
 		default:
 			if err := s.end.Frame(s, frame, body); err != nil {

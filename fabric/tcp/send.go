@@ -28,21 +28,66 @@ type outbound struct {
 // whoever posts it: for a few KiB a copy is cheaper than a hand-over.
 const smallPart = checksum.SmallChunk
 
+// maxQueued bounds the frames that wait for a peer which does not read; maxSmall
+// is where parts begin to wait in the memory that they are in.
+const (
+	maxQueued = 64 << 20
+	maxSmall  = 1 << 20
+)
+
+// ErrDeaf ends a link whose peer takes no frames.
+var ErrDeaf = errors.New("tcp: the peer does not read what it is sent")
+
 // Send queues a frame, and writes it at once when nobody else is writing.
 func (s *stream) Send(frame []byte) {
 	s.queueMu.Lock()
+	if len(s.control)+len(frame) > maxQueued {
+		s.queueMu.Unlock()
+		s.closeFor(fmt.Errorf("%w: %d MiB of frames wait for it", ErrDeaf, maxQueued>>20))
+		return
+	}
 	s.control = append(s.control, frame...)
 	s.flushLocked()
 }
 
+// answerPing queues a pong. One that waits already answers every ping until it
+// leaves: a peer that asks and does not read must not fill memory here.
+func (s *stream) answerPing() {
+	s.queueMu.Lock()
+	if s.pong {
+		s.queueMu.Unlock()
+		return
+	}
+	s.pong = true
+	s.control = mrdn.AppendPong(s.control)
+	s.flushLocked()
+}
+
+// takeControlLocked takes all frames that wait. queueMu is held.
+func (s *stream) takeControlLocked() []byte {
+	taken := s.control
+	s.control, s.pong = s.spare[:0], false
+	return taken
+}
+
+// keepLocked keeps a buffer that was written for control to go on in, unless it
+// is one that a stalled peer made grow. queueMu is held.
+func (s *stream) keepLocked(written []byte) {
+	if cap(written) <= 2*maxSmall {
+		s.spare = written[:0]
+	} else {
+		s.spare = nil
+	}
+}
+
 // Post queues a part. A small one is written at once.
 func (s *stream) Post(p *link.Outbound) (sent bool, err error) {
-	if p.Walk.Left() <= smallPart {
-		err := s.postSmall(p)
+	s.queueMu.Lock()
+	if left := p.Walk.Left(); left == 0 || left <= smallPart && len(s.control) <= maxSmall {
+		err := s.postSmallLocked(p)
 		p.Release()
 		return true, err
 	}
-	s.queueMu.Lock()
 	if s.closed {
 		s.queueMu.Unlock()
 		p.Release()
@@ -58,9 +103,8 @@ func (s *stream) Post(p *link.Outbound) (sent bool, err error) {
 	return false, nil
 }
 
-// postSmall puts a whole part into the control buffer.
-func (s *stream) postSmall(p *link.Outbound) error {
-	s.queueMu.Lock()
+// postSmallLocked puts a whole part into the control buffer. It unlocks queueMu.
+func (s *stream) postSmallLocked(p *link.Outbound) error {
 	before := len(s.control)
 	s.control = append(s.control, p.Begin...)
 	if size := int(p.Walk.Left()); size > 0 {
@@ -109,8 +153,7 @@ func (s *stream) flushLocked() {
 		s.nudge()
 		return
 	}
-	buffer := s.control
-	s.control = s.spare[:0]
+	buffer := s.takeControlLocked()
 	s.queueMu.Unlock()
 
 	s.inline = buffer
@@ -121,7 +164,7 @@ func (s *stream) flushLocked() {
 	if len(rest) > 0 {
 		s.control = append(append([]byte(nil), rest...), s.control...)
 	}
-	s.spare = buffer[:0]
+	s.keepLocked(buffer)
 	again := len(s.control) > 0 || len(s.parts) > 0
 	s.writing = again
 	s.queueMu.Unlock()
@@ -155,7 +198,7 @@ func (s *stream) writeLoop() error {
 			var p *outbound
 			switch {
 			case len(s.control) > 0, len(s.parts) == 0 && s.owesTrailer:
-				control, s.control = s.control, s.spare[:0]
+				control = s.takeControlLocked()
 			case len(s.parts) > 0:
 				p, s.parts = s.parts[0], s.parts[1:]
 				s.active = p
@@ -171,7 +214,7 @@ func (s *stream) writeLoop() error {
 			if p == nil {
 				err = s.writeControl(control)
 				s.queueMu.Lock()
-				s.spare = control[:0]
+				s.keepLocked(control)
 				s.queueMu.Unlock()
 				s.noteDrained()
 			} else {

@@ -24,13 +24,15 @@ type stream struct {
 	// lastHeard is when bytes last came, in nanoseconds; see keepAlive.
 	lastHeard atomic.Int64
 
-	queueMu sync.Mutex // protects control, parts, active, writing, spare, closed
+	queueMu sync.Mutex // protects control, pong, parts, active, writing, spare, closed, cause
 	control []byte     // frames to write, in order
+	pong    bool       // one of them answers a ping
 	parts   []*outbound
 	active  *outbound // taken from parts by writeLoop
 	spare   []byte    // a buffer for control to go on in
 	writing bool      // somebody is writing: the poster inline, or writeLoop
 	closed  bool
+	cause   error // why this side closed, where the socket would not say
 	wake    chan struct{}
 	// serving streams do not read on while their answers are not read.
 	serving bool
@@ -99,22 +101,36 @@ func (s *stream) run() {
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		if err := s.writeLoop(); err != nil {
-			s.end.Lost(err)
+			s.end.Lost(s.causeOf(err))
 		}
 	})
 	err := s.readLoop()
 	if err == nil {
 		err = io.EOF
 	}
-	s.end.Lost(err)
+	s.end.Lost(s.causeOf(err))
 	s.Close()
 	writer.Wait()
 }
 
-// Close breaks the stream; whoever waits on it wakes up.
-func (s *stream) Close() {
+// causeOf is why the stream ended, where err is what the socket said.
+func (s *stream) causeOf(err error) error {
 	s.queueMu.Lock()
-	s.closed = true
+	defer s.queueMu.Unlock()
+	if s.cause != nil {
+		return s.cause
+	}
+	return err
+}
+
+// Close breaks the stream; whoever waits on it wakes up.
+func (s *stream) Close() { s.closeFor(nil) }
+
+func (s *stream) closeFor(cause error) {
+	s.queueMu.Lock()
+	if !s.closed {
+		s.closed, s.cause = true, cause
+	}
 	s.queueMu.Unlock()
 	s.conn.Close()
 	s.nudge()
