@@ -57,7 +57,7 @@ func (s *stream) readLoop() error {
 				return err
 			}
 		case mrdn.PingFrame:
-			s.answerPing()
+			s.sayAlive()
 		case mrdn.PongFrame:
 		default:
 			if err := s.end.Frame(s, frame, body); err != nil {

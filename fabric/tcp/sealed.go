@@ -39,6 +39,7 @@ func (s *stream) writeSealed() error {
 		if _, err := s.sealed.conn.Write(s.sealed.out[:n]); err != nil {
 			return err
 		}
+		s.spoke.Store(true)
 	}
 }
 

@@ -50,9 +50,9 @@ func (s *stream) Send(frame []byte) {
 	s.flushLocked()
 }
 
-// answerPing queues a pong. One that waits already answers every ping until it
+// sayAlive queues a pong. One that waits already answers every ping until it
 // leaves: a peer that asks and does not read must not fill memory here.
-func (s *stream) answerPing() {
+func (s *stream) sayAlive() {
 	s.queueMu.Lock()
 	if s.pong {
 		s.queueMu.Unlock()
@@ -178,6 +178,7 @@ func (s *stream) flushLocked() {
 func (s *stream) tryInline(fd uintptr) (done bool) {
 	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(s.inline))), uintptr(len(s.inline)))
 	if errno == 0 {
+		s.spoke.Store(true)
 		s.inline = s.inline[n:]
 	}
 	return true
@@ -373,6 +374,7 @@ func (s *stream) tryWrite(fd uintptr) (done bool) {
 		}
 		n, err := s.gather.transfer(unix.SYS_WRITEV, fd)
 		if err == nil {
+			s.spoke.Store(true)
 			s.settleSent(n)
 		}
 		s.sendMu.Unlock()

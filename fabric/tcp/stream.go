@@ -23,6 +23,8 @@ type stream struct {
 	sealed  *sealed // nil without TLS
 	// lastHeard is when bytes last came, in nanoseconds; see keepAlive.
 	lastHeard atomic.Int64
+	// spoke: bytes have left since keepAlive looked last.
+	spoke atomic.Bool
 
 	queueMu sync.Mutex // protects control, pong, parts, active, writing, spare, closed, cause
 	control []byte     // frames to write, in order
@@ -215,8 +217,19 @@ func (s *stream) Quiet(match func(link.Part) bool) {
 	s.receiveMu.Unlock()
 }
 
-// keepAlive asks a silent stream whether it lives, and says when it does not.
+// keepAlive is called once in a keep-alive. It tells the peer that this side
+// lives, unless something has left since the last time, and reports whether the
+// peer has been silent for too long.
+//
+// A side does not wait to be asked: the question may be behind bytes that a slow
+// network takes longer than that to deliver. Those bytes are a sign of life to
+// the side that they reach, and this is the one to the side that sends them. It
+// asks all the same, for peers that speak only when they are asked.
 func (s *stream) keepAlive(now time.Time) (dead bool) {
+	if !s.spoke.Swap(false) {
+		s.sayAlive()
+		s.spoke.Store(false)
+	}
 	silent := now.Sub(time.Unix(0, s.lastHeard.Load()))
 	switch {
 	case silent > 3*s.options.KeepAlive:
