@@ -25,7 +25,7 @@ func (g *Gateway) adminHandler() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return localOnly(mux)
+	return withinTime(headerTimeout, localOnly(mux))
 }
 
 // localOnly refuses requests that were made for another host: a page in a

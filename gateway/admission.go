@@ -8,16 +8,53 @@ import (
 	"meridian/openai"
 )
 
-// admission bounds how many requests run and how many wait to.
+// admission bounds how many requests are read, how many wait for their turn and
+// how many run, and what memory their bodies take together. A request passes
+//
+//	read ──► done reading ──► enter ──► leave
+//
+// and holds its body's bytes until it is over.
 type admission struct {
 	running chan struct{}
-	limit   int64
+	limit   int64         // of those that wait
 	patient time.Duration // how long one waits
 	waiting atomic.Int64
+
+	readers int64 // limit of those that are read
+	reading atomic.Int64
+
+	memory int64 // limit of the bytes of all bodies
+	bytes  atomic.Int64
 }
 
-func newAdmission(running, waiting int, patient time.Duration) *admission {
-	return &admission{running: make(chan struct{}, running), limit: int64(waiting), patient: patient}
+// newAdmission takes options that are complete. As many requests may be sent to
+// the gateway at a time as may be inside.
+func newAdmission(o *Options) *admission {
+	waiting := max(o.MaxWaiting, 0)
+	return &admission{
+		running: make(chan struct{}, o.MaxRunning), limit: int64(waiting), patient: o.QueueTimeout,
+		readers: int64(o.MaxRunning + waiting), memory: o.MaxBodyMemory,
+	}
+}
+
+// read takes a place for a request whose body is to be read and parsed, which
+// doneReading gives back. Nothing is read for a request that would be turned away
+// after it.
+func (a *admission) read() *openai.Error {
+	if len(a.running) == cap(a.running) && a.waiting.Load() >= a.limit {
+		return a.full()
+	}
+	if a.reading.Add(1) > a.readers {
+		a.reading.Add(-1)
+		return openai.Overloaded(time.Second, "the gateway is full: %d requests are being sent to it", a.readers)
+	}
+	return nil
+}
+
+func (a *admission) doneReading() { a.reading.Add(-1) }
+
+func (a *admission) full() *openai.Error {
+	return openai.Overloaded(time.Second, "the gateway is full: %d requests run and %d wait", cap(a.running), a.limit)
 }
 
 // enter waits for a place; with an error there is none. leave gives it back.
@@ -29,7 +66,7 @@ func (a *admission) enter(ctx context.Context) *openai.Error {
 	}
 	if a.waiting.Add(1) > a.limit {
 		a.waiting.Add(-1)
-		return openai.Overloaded(time.Second, "the gateway is full: %d requests run and %d wait", cap(a.running), a.limit)
+		return a.full()
 	}
 	defer a.waiting.Add(-1)
 	timer := time.NewTimer(a.patient)
@@ -45,3 +82,14 @@ func (a *admission) enter(ctx context.Context) *openai.Error {
 }
 
 func (a *admission) leave() { <-a.running }
+
+// hold counts bytes of a body; release gives them back.
+func (a *admission) hold(bytes int64) *openai.Error {
+	if a.bytes.Add(bytes) > a.memory {
+		a.bytes.Add(-bytes)
+		return openai.Overloaded(time.Second, "the gateway is full: requests of %d bytes are inside", a.memory)
+	}
+	return nil
+}
+
+func (a *admission) release(bytes int64) { a.bytes.Add(-bytes) }

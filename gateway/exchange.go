@@ -20,6 +20,7 @@ type exchange struct {
 	g     *Gateway
 	ctx   context.Context
 	out   *client
+	body  clientBody
 	ask   *ask
 	legs  legs
 	flow  flow

@@ -4,11 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -52,7 +49,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{
-		options: o, roster: newRoster(o.Place), admission: newAdmission(o.MaxRunning, max(o.MaxWaiting, 0), o.QueueTimeout),
+		options: o, roster: newRoster(o.Place), admission: newAdmission(&o),
 		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(),
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -94,11 +91,11 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.prober.round(ctx)
 	g.prober.active.Wait()
 	g.active.Go(func() { g.prober.run(g.life) })
-	if g.public, err = g.listen(ctx, address{g.options.Listen, g.options.TLS}, g.publicHandler()); err != nil {
+	if g.public, err = g.listen(ctx, address{g.options.Listen, g.options.TLS, g.options.MaxConnections}, g.publicHandler()); err != nil {
 		return err
 	}
 	if g.options.Admin != "" {
-		g.admin, err = g.listen(ctx, address{g.options.Admin, nil}, g.adminHandler())
+		g.admin, err = g.listen(ctx, address{g.options.Admin, nil, adminConnections}, g.adminHandler())
 	}
 	return err
 }
@@ -177,88 +174,6 @@ func (g *Gateway) Close(ctx context.Context) error {
 		errs = append(errs, g.ledger.Close(context.WithoutCancel(ctx)))
 	}
 	return errors.Join(errs...)
-}
-
-// listener is one HTTP server.
-type listener struct {
-	socket net.Listener
-	server *http.Server
-	served chan error
-	// inside counts connections: closing a server does not wait for them.
-	inside sync.WaitGroup
-}
-
-// Bounds on what a stranger can take of the gateway before it is known what it
-// wants.
-const (
-	headerTimeout  = 10 * time.Second
-	idleTimeout    = 2 * time.Minute
-	writeTimeout   = time.Minute // handlers of requests set a time of their own, piece by piece
-	maxHeaderBytes = 64 << 10
-	// sendBuffer is what the kernel keeps for a client that does not read.
-	sendBuffer = 256 << 10
-)
-
-// address is where and how to listen.
-type address struct {
-	host string      // host:port
-	tls  *tls.Config // nil for none
-}
-
-func (g *Gateway) listen(ctx context.Context, at address, handler http.Handler) (*listener, error) {
-	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.host)
-	if err != nil {
-		return nil, fmt.Errorf("gateway: cannot listen on %s: %w", at.host, err)
-	}
-	l := &listener{socket: socket, served: make(chan error, 1)}
-	l.server = &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		BaseContext:       func(net.Listener) context.Context { return g.life },
-		ErrorLog:          slog.NewLogLogger(g.options.Logger.Handler(), slog.LevelDebug),
-		ConnState:         l.follow,
-	}
-	serve := func() error { return l.server.Serve(socket) }
-	if at.tls != nil {
-		l.server.TLSConfig = at.tls.Clone()
-		serve = func() error { return l.server.ServeTLS(socket, "", "") }
-	}
-	go func() { l.served <- serve() }()
-	return l, nil
-}
-
-func (l *listener) follow(conn net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		l.inside.Add(1)
-		if tcp, isTCP := conn.(*net.TCPConn); isTCP {
-			_ = tcp.SetWriteBuffer(sendBuffer)
-		}
-	case http.StateClosed, http.StateHijacked:
-		l.inside.Done()
-	}
-}
-
-// drain stops accepting and waits for what runs, until ctx ends.
-func (l *listener) drain(ctx context.Context) error {
-	err := l.server.Shutdown(ctx)
-	if ctx.Err() != nil {
-		return nil // what still runs is ended next
-	}
-	return err
-}
-
-// close ends what runs, and waits for it.
-func (l *listener) close() error {
-	err := l.server.Close()
-	if served := <-l.served; !errors.Is(served, http.ErrServerClosed) {
-		err = errors.Join(err, served)
-	}
-	l.inside.Wait() // nobody comes in any more
-	return err
 }
 
 func newTransfer() (t transfer) {

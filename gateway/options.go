@@ -47,6 +47,8 @@ type Options struct {
 	ProxyPaths []string
 
 	MaxBodyBytes     int64         // 8 MiB
+	MaxBodyMemory    int64         // 512 MiB; of the bodies of all requests that are inside, or one
+	MaxConnections   int           // of clients at a time; as many as connectionLimit says
 	MaxResponseBytes int64         // 64 MiB; of an answer that is no stream
 	MaxRunning       int           // 1024 requests
 	MaxWaiting       int           // 1024 requests; negative: none
@@ -82,6 +84,8 @@ func (o *Options) complete() error {
 	orDefault(&o.MaxResponseBytes, 64<<20)
 	orDefault(&o.MaxRunning, 1024)
 	orDefault(&o.MaxWaiting, 1024)
+	orDefault(&o.MaxBodyMemory, 512<<20)
+	orDefault(&o.MaxConnections, connectionLimit(o, openFiles()))
 	for _, d := range []struct {
 		value     *time.Duration
 		otherwise time.Duration
@@ -105,9 +109,10 @@ func (o *Options) complete() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.MaxRunning < 1 || o.MaxBodyBytes < 1 || o.MaxResponseBytes < 1 {
+	if o.MaxRunning < 1 || o.MaxBodyBytes < 1 || o.MaxResponseBytes < 1 || o.MaxConnections < 1 {
 		return fmt.Errorf("gateway: at least one request must be able to run, with a body")
 	}
+	o.MaxBodyMemory = max(o.MaxBodyMemory, o.MaxBodyBytes+1) // the largest fits
 	if o.Directory == nil && len(o.Backends) == 0 {
 		return fmt.Errorf("gateway: no engine can be found: list some, or give a directory")
 	}

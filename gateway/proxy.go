@@ -27,7 +27,7 @@ type passed struct {
 	g     *Gateway
 	r     *http.Request
 	out   *client
-	body  []byte
+	body  clientBody
 	model string
 }
 
@@ -41,7 +41,8 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	id := newTransfer().String()
 	w.Header().Set(headerRequest, id)
 	w.Header().Set("X-Request-Id", id)
-	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout)}
+	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout), body: clientBody{admission: g.admission}}
+	defer p.body.release()
 	fault := p.admit()
 	if fault == nil {
 		defer g.admission.leave()
@@ -56,18 +57,26 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 
 // admit reads and checks the request, and waits for its turn.
 func (p *passed) admit() *openai.Error {
-	if p.g.closing.Load() {
-		fault := openai.Unavailable("the gateway is stopping")
-		fault.RetryAfter = time.Second
+	if fault := p.take(); fault != nil {
 		return fault
 	}
-	if p.r.Method == http.MethodPost {
-		x := exchange{g: p.g, out: p.out}
-		data, fault := x.readBody(p.r)
-		if fault != nil {
+	return p.g.admission.enter(p.r.Context())
+}
+
+// take reads and checks the request, in one of the places for that.
+func (p *passed) take() *openai.Error {
+	if fault := p.g.beginReading(); fault != nil {
+		return fault
+	}
+	defer p.g.admission.doneReading()
+	switch {
+	case p.r.Method == http.MethodGet && p.r.ContentLength != 0:
+		return openai.Invalid("", "a GET has no body; leave it out")
+	case p.r.Method == http.MethodPost:
+		if fault := p.body.read(p.r, p.out, &p.g.options); fault != nil {
 			return fault
 		}
-		body, fault := openai.ParseBody(data)
+		body, fault := openai.ParseBody(p.body.data)
 		if fault != nil {
 			return fault
 		}
@@ -80,13 +89,12 @@ func (p *passed) admit() *openai.Error {
 		if fault := body.Read("model", &p.model); fault != nil {
 			return fault
 		}
-		p.body = data
 	}
 	served := p.g.roster.models()
 	if p.model != "" && len(served) > 0 && index(served, p.model) < 0 && !p.g.roster.servedOnce(p.model) {
 		return openai.UnknownModel(p.model, served)
 	}
-	return p.g.admission.enter(p.r.Context())
+	return nil
 }
 
 // refuseMemory: what an engine is to remember would be at that engine alone, and
@@ -131,7 +139,7 @@ func (p *passed) ask(e *engine, id string) *trouble {
 	c := &call{engine: e, ctx: ctx, cancel: cancel, logger: p.g.options.Logger}
 	c.silence = time.AfterFunc(p.g.options.AnswerTimeout, func() { cancel(errStalled) })
 	defer c.close()
-	request, err := http.NewRequestWithContext(ctx, p.r.Method, e.url+p.r.URL.RequestURI(), bytes.NewReader(p.body))
+	request, err := http.NewRequestWithContext(ctx, p.r.Method, e.url+p.r.URL.RequestURI(), bytes.NewReader(p.body.data))
 	if err != nil {
 		return &trouble{kind: refused, reached: true, fault: openai.Invalid("", "%v", err)}
 	}

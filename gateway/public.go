@@ -6,8 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -30,7 +28,7 @@ func (g *Gateway) publicHandler() http.Handler {
 		mux.HandleFunc(path, g.keyed(g.pass))
 	}
 	mux.HandleFunc("/", unknownEndpoint(g.options.ProxyPaths))
-	return mux
+	return withinTime(g.options.BodyTimeout, mux)
 }
 
 // endpoints are what there is, for those who look for something else.
@@ -154,7 +152,12 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id,
 	}
 	defer g.complete(x)
+	x.body.admission = g.admission
+	defer x.body.release()
 	if fault := x.admit(r); fault != nil {
+		if fault.Status == http.StatusTooManyRequests {
+			g.count.overloaded.Add(1)
+		}
 		x.fail(fault)
 		return
 	}
@@ -165,17 +168,28 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 
 // admit reads and checks a request, and waits for its turn.
 func (x *exchange) admit(r *http.Request) *openai.Error {
-	g := x.g
-	if g.closing.Load() {
-		fault := openai.Unavailable("the gateway is stopping")
-		fault.RetryAfter = time.Second
+	if fault := x.take(r); fault != nil {
 		return fault
 	}
-	data, fault := x.readBody(r)
+	if fault := x.g.admission.enter(x.ctx); fault != nil {
+		return fault
+	}
+	x.watch.admitted = time.Now()
+	return nil
+}
+
+// take reads and checks a request, in one of the places for that.
+func (x *exchange) take(r *http.Request) *openai.Error {
+	g := x.g
+	if fault := g.beginReading(); fault != nil {
+		return fault
+	}
+	defer g.admission.doneReading()
+	fault := x.body.read(r, x.out, &g.options)
 	if fault != nil {
 		return fault
 	}
-	if x.ask, fault = parseAsk(r.URL.Path, data); fault != nil {
+	if x.ask, fault = parseAsk(r.URL.Path, x.body.data); fault != nil {
 		return fault
 	}
 	if fault := g.resolve(x.ask); fault != nil {
@@ -185,50 +199,18 @@ func (x *exchange) admit(r *http.Request) *openai.Error {
 	x.ask.turn = g.turns.Add(1)
 	x.rec.Model, x.rec.Stream = x.ask.model, x.ask.stream
 	x.legs = legs{ask: x.ask, key: g.options.LegKey, seed: newSeed(), learns: x.ask.worthLearning(g.roster)}
-	if fault := g.admission.enter(x.ctx); fault != nil {
-		if fault.Status == http.StatusTooManyRequests {
-			g.count.overloaded.Add(1)
-		}
-		return fault
-	}
-	x.watch.admitted = time.Now()
 	return nil
 }
 
-// readBody reads what a client sent, within its time and size.
-func (x *exchange) readBody(r *http.Request) ([]byte, *openai.Error) {
-	g := x.g
-	_ = x.out.control.SetReadDeadline(time.Now().Add(g.options.BodyTimeout)) // a recorder in a test has none
-	// What a client says of its length is believed as it comes true.
-	size := int64(4 << 10)
-	if said := r.ContentLength; said >= 0 {
-		size = min(said, 64<<10) + 1
+// beginReading takes a place for a request that is to be read, unless the gateway
+// is stopping or full.
+func (g *Gateway) beginReading() *openai.Error {
+	if g.closing.Load() {
+		fault := openai.Unavailable("the gateway is stopping")
+		fault.RetryAfter = time.Second
+		return fault
 	}
-	data := make([]byte, 0, size)
-	body := http.MaxBytesReader(x.out.to, r.Body, g.options.MaxBodyBytes)
-	for {
-		n, err := body.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		if err == io.EOF {
-			break
-		}
-		var tooLarge *http.MaxBytesError
-		switch {
-		case errors.As(err, &tooLarge):
-			fault := openai.Invalid("", "the body has more than %d bytes", tooLarge.Limit)
-			fault.Status = http.StatusRequestEntityTooLarge
-			return nil, fault
-		case err != nil:
-			fault := openai.Invalid("", "the body could not be read: %v", err)
-			fault.Status = http.StatusRequestTimeout
-			return nil, fault
-		}
-		if len(data) == cap(data) {
-			data = append(data, 0)[:len(data)]
-		}
-	}
-	_ = x.out.control.SetReadDeadline(time.Time{}) // from here on only its going away is of interest
-	return data, nil
+	return g.admission.read()
 }
 
 // resolve finds out which model is meant. A model that was served and is not

@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"meridian/openai"
+)
+
+// connect opens a connection and sends what is given.
+func (c *testCell) connect(to, text string) net.Conn {
+	c.t.Helper()
+	conn, err := net.Dial("tcp", to)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.WriteString(conn, text); err != nil {
+		c.t.Fatal(err)
+	}
+	return conn
+}
+
+// answer reads a response by hand.
+func (c *testCell) answer(conn net.Conn) reply {
+	c.t.Helper()
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return reply{status: response.StatusCode, header: response.Header, body: body}
+}
+
+// begun is a request of which only the beginning is sent.
+func begun(path string, length int) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: gateway\r\nContent-Length: %d\r\n\r\n{", path, length)
+}
+
+func isFull(r reply, says string) bool {
+	return r.status == http.StatusTooManyRequests && r.header.Get("Retry-After") == "1" && strings.Contains(string(r.body), says)
+}
+
+// Requests that are being sent take places, too: who sends slowly cannot have
+// the gateway read ever more of them.
+func TestRequestsBeingReadAreBounded(t *testing.T) {
+	c := newCell(t, 0, 1, func(o *Options) { o.MaxRunning, o.MaxWaiting = 1, 1 })
+	var slow []net.Conn
+	for range 2 {
+		slow = append(slow, c.connect(c.Addr(), begun(openai.PathCompletions, 100)))
+	}
+	c.until("both are read", func() bool { return c.admission.reading.Load() == 2 })
+	for _, path := range []string{openai.PathCompletions, openai.PathChat, "/tokenize"} {
+		if r := c.post(path, completion("short", "")); !isFull(r, "being sent") {
+			t.Errorf("%s: %d %s", path, r.status, r.body)
+		}
+	}
+	if r := c.answer(c.connect(c.AdminAddr(), "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")); r.status != http.StatusOK {
+		t.Errorf("the admin listener: %d", r.status)
+	}
+	for _, conn := range slow {
+		conn.Close()
+	}
+	c.until("they are gone", func() bool { return c.admission.reading.Load() == 0 })
+	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
+	c.until("no byte is held", func() bool { return c.admission.bytes.Load() == 0 })
+	if c.Metrics().Overloaded != 2 {
+		t.Errorf("%d were counted", c.Metrics().Overloaded)
+	}
+}
+
+// While nobody can wait any more, nothing is read.
+func TestNothingIsReadInVain(t *testing.T) {
+	c := newCell(t, 0, 1, func(o *Options) { o.MaxRunning, o.MaxWaiting = 1, -1 })
+	c.decode[0].set(habits{hangAfter: 3})
+	c.dial(completion("short", `,"stream":true`))
+	c.until("it runs", func() bool { return c.Metrics().Running == 1 })
+	if r := c.answer(c.connect(c.Addr(), begun(openai.PathCompletions, 1<<20))); !isFull(r, "1 requests run") {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+}
+
+// Bodies take no more memory together than they may, and give it back.
+func TestBodiesShareTheirMemory(t *testing.T) {
+	c := newCell(t, 0, 1, func(o *Options) { o.MaxBodyBytes, o.MaxBodyMemory = 64<<10, 100<<10 })
+	c.decode[0].set(habits{hangAfter: 3})
+	large := completion(strings.Repeat("x", 60<<10), `,"stream":true`)
+	conn := c.dial(large)
+	c.until("it runs", func() bool { return c.Metrics().Running == 1 })
+	if r := c.post(openai.PathCompletions, large); !isFull(r, "102400 bytes") {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	if r := c.post("/v1/embeddings", large); !isFull(r, "102400 bytes") {
+		t.Errorf("passed on: %d %s", r.status, r.body)
+	}
+	conn.Close()
+	c.until("it is given back", func() bool { return c.admission.bytes.Load() == 0 })
+}
+
+// A body that nobody wants must come in time as well: the server reads it before
+// it answers.
+func TestBodiesThatNobodyReads(t *testing.T) {
+	c := newCell(t, 0, 1, func(o *Options) { o.BodyTimeout, o.APIKeys = 50*time.Millisecond, []string{"k"} })
+	for name, head := range map[string]string{
+		"unknown endpoint": begun("/nowhere", 100),
+		"no key":           begun(openai.PathCompletions, 100),
+		"health":           begun("/ping", 100),
+		"a GET":            strings.Replace(begun("/health", 100), "POST", "GET", 1),
+		"a GET, passed on": strings.Replace(begun("/version", 100), "POST", "GET", 1),
+	} {
+		conn := c.connect(c.Addr(), head)
+		began := time.Now()
+		if _, err := io.Copy(io.Discard, conn); err != nil { // its answer, and the end
+			t.Errorf("%s: after %v: %v", name, time.Since(began), err)
+		}
+	}
+}
+
+// Where all connections are taken, one that waits for nothing makes room; else
+// the newcomer hears why. Operators come in all the same.
+func TestConnectionsAreBounded(t *testing.T) {
+	c := newCell(t, 0, 1, func(o *Options) { o.MaxConnections = 2 })
+	const ping = "GET /health HTTP/1.1\r\nHost: gateway\r\n\r\n"
+	idle := c.connect(c.Addr(), ping)
+	if r := c.answer(idle); r.status != http.StatusOK {
+		t.Fatalf("status %d", r.status)
+	}
+	c.connect(c.Addr(), begun(openai.PathCompletions, 100))
+	c.connect(c.Addr(), begun(openai.PathCompletions, 100))
+	c.until("both are read", func() bool { return c.admission.reading.Load() == 2 })
+	if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the idle connection: %v", err)
+	}
+	for range 3 {
+		r := c.answer(c.connect(c.Addr(), ping))
+		if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") != "1" || !strings.Contains(string(r.body), openai.CodeOverloaded) {
+			t.Errorf("%d %v %s", r.status, r.header, r.body)
+		}
+	}
+	if c.public.refused.Load() != 3 {
+		t.Errorf("%d were counted", c.public.refused.Load())
+	}
+	if r := c.answer(c.connect(c.AdminAddr(), strings.Replace(ping, "gateway", "localhost", 1))); r.status != http.StatusOK {
+		t.Errorf("the admin listener: %d", r.status)
+	}
+}
+
+func TestConnectionLimit(t *testing.T) {
+	for _, test := range []struct {
+		running, waiting int
+		files            uint64
+		want             int
+	}{
+		{1024, 1024, 1 << 20, 4160},
+		{1024, 1024, 1 << 63, 4160},
+		{1024, -1, 1 << 20, 2112},
+		{1024, 1024, 4096, 4096 - 2048 - 256},
+		{1024, 1024, 1024, 256},
+		{1, 1, 0, 1},
+	} {
+		if got := connectionLimit(&Options{MaxRunning: test.running, MaxWaiting: test.waiting}, test.files); got != test.want {
+			t.Errorf("%+v: got %d", test, got)
+		}
+	}
+}
