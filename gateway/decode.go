@@ -151,7 +151,7 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 	if d.ahead != nil {
 		ctx, silent = d.ahead.alive, silent+x.g.options.PrefillTimeout
 	}
-	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, id: x.rec.ID, silent: silent})
+	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, client: x.ask.body, id: x.rec.ID, silent: silent})
 	if trouble != nil {
 		return nil, trouble
 	}

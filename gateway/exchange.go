@@ -199,9 +199,9 @@ func (x *exchange) note(l ledger.Leg, began time.Time, took time.Duration, t *tr
 	l.Status = http.StatusOK
 	end := endOf(t)
 	if t != nil {
-		l.Status, l.Problem = t.fault.Status, t.fault.Message
+		l.Status, l.Problem = t.fault.Status, t.fault.Recorded()
 		if t.withdrawn || x.ctx.Err() != nil {
-			end, l.Status, l.Problem = legCancelled, 0, cmp.Or(x.abandoned(), t.fault.Message)
+			end, l.Status, l.Problem = legCancelled, 0, cmp.Or(x.abandoned(), t.fault.Recorded())
 		}
 	}
 	x.g.count.legs[index(legKinds, l.Kind)][end].Add(1)
@@ -219,7 +219,7 @@ func (x *exchange) fail(fault *openai.Error) {
 	}
 	x.out.fault(fault, x.rec)
 	x.rec.Status = fault.Status
-	x.end(outcome, fault.Message)
+	x.end(outcome, fault.Recorded())
 }
 
 // end completes the record.

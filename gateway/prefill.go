@@ -210,7 +210,7 @@ func (p *prefillRun) until(then time.Time) time.Duration {
 
 func (x *exchange) prefillLeg(ctx context.Context, e *engine, t transfer, body []byte) (json.RawMessage, *trouble) {
 	c, trouble := x.g.send(ctx, leg{
-		engine: e, path: x.ask.endpoint, body: body, id: t.String(), silent: x.g.options.PrefillTimeout,
+		engine: e, path: x.ask.endpoint, body: body, client: x.ask.body, id: t.String(), silent: x.g.options.PrefillTimeout,
 	})
 	if trouble != nil {
 		x.g.prober.hurry()

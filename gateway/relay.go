@@ -164,8 +164,8 @@ func (r *relay) mode() (resumeMode, string) {
 
 // engineFault is an error that an engine tells in its stream.
 func (r *relay) engineFault() *trouble {
-	fault := openai.ParseError(500, r.chunk.Raw())
-	t := &trouble{kind: lost, reached: true, answered: true, engine: r.call.engine.key, fault: openai.Unavailable("engine %s: %s", r.call.engine.id(), fault.Message)}
+	fault := r.call.complaint(500, r.chunk.Raw())
+	t := &trouble{kind: lost, reached: true, answered: true, engine: r.call.engine.key, fault: openai.Unavailable("%s", fault.Record)}
 	if fault.Type == openai.TypeInvalid {
 		fault.Status = 400
 		t.kind, t.fault = refused, fault

@@ -50,6 +50,7 @@ type habits struct {
 	status      int // answers with it
 	retryAfter  string
 	fault       string        // the message of that answer
+	quote       *quotes       // the message of that answer, made of the request
 	deaf        bool          // takes requests and says nothing
 	dieBefore   bool          // closes the connection instead of answering
 	dieAfter    int           // closes it after so many tokens; 0: never
@@ -68,6 +69,9 @@ type habits struct {
 	model       string
 	owner       string // of its model
 }
+
+// quotes is how an engine quotes a request.
+type quotes struct{ of func(request []byte) string }
 
 type stubRequest struct {
 	path string
@@ -189,7 +193,12 @@ func (s *stub) generate(w http.ResponseWriter, r *http.Request) {
 	case job.h.status != 0:
 		w.Header().Set("Retry-After", job.h.retryAfter)
 		w.WriteHeader(job.h.status)
-		fmt.Fprintf(w, `{"error":{"message":%q,"type":"invalid_request_error","code":"c"}}`, job.h.fault)
+		fault, _ := json.Marshal(job.h.fault)
+		if job.h.quote != nil {
+			request, _ := json.Marshal(body)
+			fault, _ = json.Marshal(job.h.quote.of(request))
+		}
+		fmt.Fprintf(w, `{"error":{"message":%s,"type":"invalid_request_error","code":"c"}}`, fault)
 		return
 	}
 	if params, _ := body["kv_transfer_params"].(map[string]any); params != nil {

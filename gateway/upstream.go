@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -50,6 +52,8 @@ func newTransport(connections int) *http.Transport {
 // ends, or when the engine is silent for longer than it may be.
 type call struct {
 	engine   *engine
+	sent     []byte       // the body, as the engine has it
+	client   *openai.Body // and as the client sent it; nil where that is the same
 	response *http.Response
 	cancel   context.CancelCauseFunc
 	ctx      context.Context
@@ -57,10 +61,12 @@ type call struct {
 	logger   *slog.Logger
 }
 
+// leg is what is asked of one engine.
 type leg struct {
 	engine *engine
 	path   string
 	body   []byte
+	client *openai.Body  // what the body was made of
 	id     string        // the request's
 	silent time.Duration // how long until the first sign of life
 }
@@ -68,7 +74,7 @@ type leg struct {
 // send posts a leg and waits for the head of the answer.
 func (g *Gateway) send(parent context.Context, l leg) (*call, *trouble) {
 	ctx, cancel := context.WithCancelCause(parent)
-	c := &call{engine: l.engine, ctx: ctx, cancel: cancel, logger: g.options.Logger}
+	c := &call{engine: l.engine, sent: l.body, client: l.client, ctx: ctx, cancel: cancel, logger: g.options.Logger}
 	c.silence = time.AfterFunc(l.silent, func() { cancel(errStalled) })
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, l.engine.url+l.path, bytes.NewReader(l.body))
 	if err != nil {
@@ -121,7 +127,7 @@ func (c *call) trouble(err error) *trouble {
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		t.fault = openai.Unavailable("engine %s closed the connection", id)
 	default:
-		t.fault = openai.Unavailable("engine %s: %v", id, err)
+		t.fault = openai.Unavailable("engine %s: %s", id, c.words(err))
 	}
 	if c.ctx.Err() != nil && !errors.Is(context.Cause(c.ctx), errStalled) {
 		t.withdrawn = true
@@ -132,6 +138,17 @@ func (c *call) trouble(err error) *trouble {
 		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.url, "why", t.fault.Message)
 	}
 	return t
+}
+
+// words are an error of the connection without what the engine may have put into
+// it: an answer that is no HTTP is quoted.
+func (c *call) words(err error) string {
+	text := err.Error()
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		text = asked.Err.Error() // who reads it need not know the engine's address
+	}
+	return cmp.Or(secretsOf(c.sent, c.client, c.engine.authorization).said(text), "its answer could not be read")
 }
 
 // tooLate is what becomes of an answer that begins when its leg was given up.
@@ -149,7 +166,7 @@ func (c *call) status() *trouble {
 	if err != nil {
 		return c.trouble(err)
 	}
-	fault := openai.ParseError(status, data)
+	fault := c.complaint(status, data)
 	t := &trouble{kind: refused, reached: true, engine: c.engine.key, fault: fault}
 	switch {
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
@@ -163,7 +180,7 @@ func (c *call) status() *trouble {
 		t.fault = openai.Unavailable("engine %s does not let the gateway in: status %d", c.engine.id(), status)
 	case status >= 500 || status == http.StatusRequestTimeout:
 		t.kind, t.answered = lost, true
-		t.fault = openai.Unavailable("engine %s: %s", c.engine.id(), fault.Message)
+		t.fault = openai.Unavailable("%s", fault.Record)
 	}
 	return t
 }

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -38,7 +39,13 @@ type Error struct {
 	// wait, if anything.
 	Status     int           `json:"-"`
 	RetryAfter time.Duration `json:"-"`
+	// Record is what may be kept of it, where Message quotes an engine; "" where
+	// Message may be.
+	Record string `json:"-"`
 }
+
+// Recorded is what may be kept of the error.
+func (e *Error) Recorded() string { return cmp.Or(e.Record, e.Message) }
 
 func (e *Error) Error() string { return e.Message }
 
