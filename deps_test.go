@@ -97,7 +97,7 @@ var rooms = map[string]room{
 	"fabric/host": {
 		owns: "the fabric between agents of one machine: one copy, through read-only mappings",
 		may: map[string]string{
-			"kv": "ids", "fabric": "the contract", "fabric/session": "the machines it feeds", "fabric/handshake": "who is who",
+			"kv": "ids", "fabric": "the contract", "fabric/link": "what its stream reports to", "fabric/handshake": "who is who",
 			"mem": "sections, lent", "mrdn": "frames", "trust": "the cell's key", joins: "closing waits for what was started",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "descriptor passing, memfds"},
@@ -116,7 +116,7 @@ var rooms = map[string]room{
 		testsMay: []string{required},
 	},
 	"fabric/link": {
-		owns: "both ends of a link, over streams that somebody else runs",
+		owns: "both ends of a link, over streams that carry bytes or lend memory",
 		may: map[string]string{
 			"kv": "ids", "fabric": "the contract", "fabric/session": "the machines it feeds", mutants: "sites of known bugs", "mrdn": "frames",
 		},

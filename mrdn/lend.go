@@ -1,68 +1,32 @@
 package mrdn
 
-import "meridian/kv"
+// Frames between two agents of one machine, where no bytes travel: the owner of
+// a source lends its memory, and the destination's agent copies. Those that lend
+// carry a descriptor beside their bytes, with the first of them.
 
-// Frames between two agents of one machine. Those that lend carry a descriptor
-// beside their bytes, with the first of them.
-
-// Board lends the page in which its sender shows what still holds: cells of 8
-// bytes, the first Hands × 2 for what each of its hands is taking.
-type Board struct {
-	Hands uint32
-	// Guarded: every read must be asked for.
-	Guarded bool
-}
+// FlagPage lends the page in which its sender shows what may still be taken:
+// cells of 8 bytes, the first Hands for what each of its hands is taking.
+type FlagPage struct{ Hands uint32 }
 
 // Append appends m in wire form.
-func (m Board) Append(dst []byte) []byte {
-	w := begin(dst, BoardFrame)
+func (m FlagPage) Append(dst []byte) []byte {
+	w := begin(dst, FlagPageFrame)
 	w.u32(m.Hands)
-	w.u8(flag(m.Guarded, 1))
 	return w.finish()
 }
 
-// ParseBoard reads a frame's own bytes.
-func ParseBoard(b []byte) (Board, error) {
+// ParseFlagPage reads a frame's own bytes.
+func ParseFlagPage(b []byte) (FlagPage, error) {
 	r := reader{b: b}
-	m := Board{Hands: r.u32()}
-	flags := r.u8()
-	m.Guarded, r.bad = flags == 1, r.bad || flags > 1
-	return m, r.end("board")
+	m := FlagPage{Hands: r.u32()}
+	return m, r.end("flag page")
 }
 
-// Borrow asks for a region, to read from it under a grant that opens some of
-// it.
-type Borrow struct {
-	Region, Epoch uint64
-	Grant         kv.ID
-}
-
-// Append appends m in wire form.
-func (m Borrow) Append(dst []byte) []byte {
-	w := begin(dst, BorrowFrame)
-	w.u64(m.Region)
-	w.u64(m.Epoch)
-	w.id(m.Grant)
-	return w.finish()
-}
-
-// ParseBorrow reads a frame's own bytes.
-func ParseBorrow(b []byte) (Borrow, error) {
-	r := reader{b: b}
-	m := Borrow{Region: r.u64(), Epoch: r.u64(), Grant: r.id()}
-	return m, r.end("borrow")
-}
-
-// Lend answers a Borrow, or comes unasked before the first Source that names
-// the region. With OK a descriptor comes with it, and the loan holds for as
-// long as Cell of the sender's board says Turn.
+// Lend lends a region, before the first Source that needs it.
 type Lend struct {
 	Region, Epoch uint64
-	Grant         kv.ID // of the Borrow that it answers
-	Cell          uint32
-	Turn          uint64
-	Code          Code
-	Message       string
+	// Serial tells this loan from others of the region on the same link.
+	Serial uint64
 }
 
 // Append appends m in wire form.
@@ -70,48 +34,44 @@ func (m Lend) Append(dst []byte) []byte {
 	w := begin(dst, LendFrame)
 	w.u64(m.Region)
 	w.u64(m.Epoch)
-	w.id(m.Grant)
-	w.u32(m.Cell)
-	w.u64(m.Turn)
-	w.u16(uint16(m.Code))
-	w.bytes([]byte(m.Message))
+	w.u64(m.Serial)
 	return w.finish()
 }
 
 // ParseLend reads a frame's own bytes.
 func ParseLend(b []byte) (Lend, error) {
 	r := reader{b: b}
-	m := Lend{Region: r.u64(), Epoch: r.u64(), Grant: r.id(), Cell: r.u32(), Turn: r.u64()}
-	m.Code, m.Message = Code(r.u16()), string(r.bytes())
+	m := Lend{Region: r.u64(), Epoch: r.u64(), Serial: r.u64()}
 	return m, r.end("lend")
 }
 
-// Recall asks to unmap a region that was lent and holds no longer.
-type Recall struct{ Region, Turn uint64 }
+// Recall asks to unmap a region that was lent and is not registered any more.
+type Recall struct{ Region, Serial uint64 }
 
 // Append appends m in wire form.
 func (m Recall) Append(dst []byte) []byte {
 	w := begin(dst, RecallFrame)
 	w.u64(m.Region)
-	w.u64(m.Turn)
+	w.u64(m.Serial)
 	return w.finish()
 }
 
 // ParseRecall reads a frame's own bytes.
 func ParseRecall(b []byte) (Recall, error) {
 	r := reader{b: b}
-	m := Recall{Region: r.u64(), Turn: r.u64()}
+	m := Recall{Region: r.u64(), Serial: r.u64()}
 	return m, r.end("recall")
 }
 
-// Source comes before the Begin of a write with the same handle and says where
-// in the poster's memory its bytes are. They may be taken for as long as Cell
-// of the poster's board says Turn.
+// Source stands where the bytes of a part would: they may be taken out of its
+// sender's memory for as long as Cell of the sender's flag page says Turn.
 type Source struct {
 	Handle uint32
 	Cell   uint32
 	Turn   uint64
-	List   []byte
+	// List says where the bytes of a write are, as fabric.List encodes it. A read
+	// has none: its Begin said where.
+	List []byte
 }
 
 // Append appends m in wire form.
@@ -131,47 +91,20 @@ func ParseSource(b []byte) (Source, error) {
 	return m, r.end("source")
 }
 
-// Ask asks whether a transfer may read what List names.
-type Ask struct {
-	ID, Grant kv.ID
-	List      []byte
-}
+// Taken says that the Source of a read is not needed any more. Of a write its
+// Ack says that.
+type Taken struct{ Handle uint32 }
 
 // Append appends m in wire form.
-func (m Ask) Append(dst []byte) []byte {
-	w := begin(dst, AskFrame)
-	w.id(m.ID)
-	w.id(m.Grant)
-	w.bytes(m.List)
+func (m Taken) Append(dst []byte) []byte {
+	w := begin(dst, TakenFrame)
+	w.u32(m.Handle)
 	return w.finish()
 }
 
-// ParseAsk reads a frame's own bytes; List is a part of b.
-func ParseAsk(b []byte) (Ask, error) {
+// ParseTaken reads a frame's own bytes.
+func ParseTaken(b []byte) (Taken, error) {
 	r := reader{b: b}
-	m := Ask{ID: r.id(), Grant: r.id(), List: r.bytes()}
-	return m, r.end("ask")
-}
-
-// Permit answers an Ask.
-type Permit struct {
-	ID      kv.ID
-	Code    Code
-	Message string
-}
-
-// Append appends m in wire form.
-func (m Permit) Append(dst []byte) []byte {
-	w := begin(dst, PermitFrame)
-	w.id(m.ID)
-	w.u16(uint16(m.Code))
-	w.bytes([]byte(m.Message))
-	return w.finish()
-}
-
-// ParsePermit reads a frame's own bytes.
-func ParsePermit(b []byte) (Permit, error) {
-	r := reader{b: b}
-	m := Permit{ID: r.id(), Code: Code(r.u16()), Message: string(r.bytes())}
-	return m, r.end("permit")
+	m := Taken{Handle: r.u32()}
+	return m, r.end("taken")
 }

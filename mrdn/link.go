@@ -49,13 +49,11 @@ const (
 	PongFrame
 	ProofFrame
 	BlobFrame
-	BoardFrame
-	BorrowFrame
+	FlagPageFrame
 	LendFrame
 	RecallFrame
 	SourceFrame
-	AskFrame
-	PermitFrame
+	TakenFrame
 )
 
 // ErrLinkFrame means that a link frame is malformed; what follows it on the
@@ -65,7 +63,7 @@ var ErrLinkFrame = errors.New("mrdn: bad link frame")
 // ParsePrefix reads the first PrefixSize bytes of a frame.
 func ParsePrefix(b []byte) (LinkFrame, uint32, error) {
 	length, frame := binary.LittleEndian.Uint32(b), LinkFrame(b[4])
-	if b[5] != fold(b) || frame < HelloFrame || frame > PermitFrame || length > MaxLinkFrame {
+	if b[5] != fold(b) || frame < HelloFrame || frame > TakenFrame || length > MaxLinkFrame {
 		return 0, 0, badPrefix(b[:PrefixSize])
 	}
 	return frame, length, nil

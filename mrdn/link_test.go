@@ -60,16 +60,6 @@ var linkFrames = []struct {
 		func(b []byte) (any, error) { return ParseProof(b) },
 	},
 	{
-		"ask", AskFrame, Ask{ID: someID, Grant: kv.ID{9}, List: []byte{4}}.Append(nil),
-		Ask{ID: someID, Grant: kv.ID{9}, List: []byte{4}},
-		func(b []byte) (any, error) { return ParseAsk(b) },
-	},
-	{
-		"permit", PermitFrame, Permit{ID: someID, Code: CodeNoGrant, Message: "none"}.Append(nil),
-		Permit{ID: someID, Code: CodeNoGrant, Message: "none"},
-		func(b []byte) (any, error) { return ParsePermit(b) },
-	},
-	{
 		"chunk", ChunkFrame,
 		func() []byte {
 			b := make([]byte, ChunkHeaderSize)
@@ -80,25 +70,24 @@ var linkFrames = []struct {
 		func(b []byte) (any, error) { return ParseChunk(b) },
 	},
 	{
-		"board", BoardFrame, Board{Hands: 3}.Append(nil),
-		Board{Hands: 3},
-		func(b []byte) (any, error) { return ParseBoard(b) },
+		"flag page", FlagPageFrame, FlagPage{Hands: 3}.Append(nil),
+		FlagPage{Hands: 3},
+		func(b []byte) (any, error) { return ParseFlagPage(b) },
 	},
 	{
-		"borrow", BorrowFrame, Borrow{Region: 1, Epoch: 2}.Append(nil),
-		Borrow{Region: 1, Epoch: 2},
-		func(b []byte) (any, error) { return ParseBorrow(b) },
-	},
-	{
-		"lend", LendFrame,
-		Lend{Region: 1, Epoch: 2, Cell: 3, Turn: 4, Code: CodeStaleEpoch, Message: "old"}.Append(nil),
-		Lend{Region: 1, Epoch: 2, Cell: 3, Turn: 4, Code: CodeStaleEpoch, Message: "old"},
+		"lend", LendFrame, Lend{Region: 1, Epoch: 2, Serial: 3}.Append(nil),
+		Lend{Region: 1, Epoch: 2, Serial: 3},
 		func(b []byte) (any, error) { return ParseLend(b) },
 	},
 	{
-		"recall", RecallFrame, Recall{Region: 1, Turn: 2}.Append(nil),
-		Recall{Region: 1, Turn: 2},
+		"recall", RecallFrame, Recall{Region: 1, Serial: 2}.Append(nil),
+		Recall{Region: 1, Serial: 2},
 		func(b []byte) (any, error) { return ParseRecall(b) },
+	},
+	{
+		"taken", TakenFrame, Taken{Handle: 7}.Append(nil),
+		Taken{Handle: 7},
+		func(b []byte) (any, error) { return ParseTaken(b) },
 	},
 	{
 		"source", SourceFrame, Source{Handle: 1, Cell: 2, Turn: 3, List: []byte{4}}.Append(nil),

@@ -59,20 +59,20 @@ func (s *stream) Send(frame []byte) {
 }
 
 // Post queues a part, or takes a small one's bytes at once.
-func (s *stream) Post(p *link.Outbound) (sent bool, err error) {
+func (s *stream) Post(p *link.Outbound) (link.Progress, error) {
 	w := s.world
 	if s.closed {
 		p.Release()
-		return false, nil // the end learns of it through Lost
+		return link.Queued, nil // the end learns of it through Lost
 	}
 	if left := p.Walk.Left(); left == 0 || left <= w.swarm.chunk && w.road.IntN(3) == 0 {
 		s.postSmall(p)
 		p.Release()
-		return true, nil
+		return link.Sent, nil
 	}
 	s.parts = append(s.parts, &sending{Outbound: p})
 	s.wake()
-	return false, nil
+	return link.Queued, nil
 }
 
 func (s *stream) postSmall(p *link.Outbound) {

@@ -28,9 +28,10 @@ import (
 
 // Options tells the suite how to make the fabric under test.
 type Options struct {
-	// Open opens the fabric of one agent. self has its name and incarnation; the
-	// suite closes what Open returns.
-	Open func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric
+	// Open opens the fabric of one agent. self has its name and incarnation; guard
+	// is for a fabric that serves others under grants; the suite closes what Open
+	// returns.
+	Open func(t testing.TB, self fabric.Peer, events fabric.Events, guard fabric.Guard) fabric.Fabric
 	// Loopback is for a fabric whose only peer is itself: near and far are then
 	// one agent.
 	Loopback bool
@@ -108,7 +109,7 @@ type play struct {
 
 func allPlays() (all []play) {
 	for _, some := range [][]play{
-		contentPlays, refusalPlays, fencePlays, cancelPlays, deathPlays, closePlays, noticePlays, repeatPlays, crowdPlays,
+		contentPlays, refusalPlays, fencePlays, revokePlays, cancelPlays, deathPlays, closePlays, noticePlays, repeatPlays, crowdPlays,
 	} {
 		all = append(all, some...)
 	}

@@ -15,7 +15,9 @@ import (
 
 func toyOptions(n *toyNetwork) Options {
 	return Options{
-		Open:  func(_ testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric { return n.open(self, events) },
+		Open: func(_ testing.TB, self fabric.Peer, events fabric.Events, guard fabric.Guard) fabric.Fabric {
+			return n.open(self, events, guard)
+		},
 		Kill:  func(f fabric.Fabric) { _ = f.Close(context.Background()) },
 		Stall: func(_, _ fabric.Fabric) func() { return n.stall() },
 	}
@@ -121,6 +123,9 @@ func TestSuiteFindsFaults(t *testing.T) {
 		{fault: "deregister only forgets the name", play: "deregister near memory while it is read into", says: "bytes", slow: slow},
 		{fault: "deregister only forgets the name", play: "deregister far memory while it is written to", says: "bytes", slow: slow},
 		{fault: "deregister does not wait", play: "deregister near memory while it is read into", says: "bytes", slow: slow},
+		{fault: "revoke stops only writes", play: "revoke while it is read from", says: "bytes", slow: slow},
+		{fault: "revoke stops only reads", play: "revoke while it is written to", says: "bytes", slow: slow},
+		{fault: "asks no guard", play: "revoked before it is posted", says: "want not submitted"},
 		{fault: "goes on after a stop", play: "cancel a read at any moment", says: "bytes", slow: slow},
 		{fault: "goes on after a stop", play: "cancel a write at any moment", says: "bytes", slow: slow},
 		{fault: "goes on after a stop", play: "deregister near memory while it is read into", says: "bytes", slow: slow},

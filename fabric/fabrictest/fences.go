@@ -26,7 +26,8 @@ func playDeregister(s *stage, op fabric.Op, near bool) {
 		t.touched(near).deregister()
 	}
 	for _, t := range doomed {
-		t.fenced(near, func() {})
+		t.stopped(near, func() {})
+		t.named(fabric.ErrUnknownRegion, fabric.ErrStaleEpoch)
 	}
 	for _, t := range others {
 		t.must(fabric.Done)
@@ -43,9 +44,9 @@ func (p *posted) touched(near bool) *memory {
 	return p.plan.far[0].memory
 }
 
-// fenced is for a transfer whose memory on one side was deregistered. Its owner
-// gives it new bytes: they stay, and nobody sees them.
-func (p *posted) fenced(near bool, then func()) {
+// stopped is for a transfer that may not touch its memory on one side any more.
+// The owner gives that new bytes: they stay, and nobody sees them.
+func (p *posted) stopped(near bool, then func()) {
 	p.s.Helper()
 	m := p.touched(near)
 	destination := p.plan.destination()
@@ -62,7 +63,6 @@ func (p *posted) fenced(near bool, then func()) {
 		then()
 		p.settle()
 	}
-	p.named(fabric.ErrUnknownRegion, fabric.ErrStaleEpoch)
 }
 
 // Deregister needs no peer: near memory is free, and its transfers are over,
@@ -75,11 +75,12 @@ func playDeregisterStalled(s *stage) {
 			t.start()
 			t.stillRuns()
 			t.touched(near).deregister()
-			t.fenced(near, func() {
+			t.stopped(near, func() {
 				if !near {
 					resume() // near learns of it when far speaks again
 				}
 			})
+			t.named(fabric.ErrUnknownRegion, fabric.ErrStaleEpoch)
 			if state, _ := t.Status(); state == fabric.Done {
 				s.Errorf("%v was stalled, fenced, and done", op)
 			}

@@ -22,6 +22,7 @@ type agent struct {
 	self   fabric.Peer
 	fabric fabric.Fabric
 	events *events
+	guard  *guard
 	closed bool
 }
 
@@ -63,11 +64,11 @@ func (s *stage) setUp() {
 
 func (s *stage) open(name string, section func(testing.TB, uint64) *mem.Section) *side {
 	s.Helper()
-	e := &events{}
+	e, g := &events{}, &guard{}
 	self := fabric.Peer{Name: name, Incarnation: s.id()}
-	f := s.o.Open(s.TB, self, e)
+	f := s.o.Open(s.TB, self, e, g)
 	self.Address = f.Address()
-	return &side{agent: &agent{self: self, fabric: f, events: e}, section: section}
+	return &side{agent: &agent{self: self, fabric: f, events: e, guard: g}, section: section}
 }
 
 func (s *stage) connect() fabric.Link {

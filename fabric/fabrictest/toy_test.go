@@ -51,6 +51,7 @@ type toy struct {
 	network *toyNetwork
 	self    fabric.Peer
 	events  fabric.Events
+	guard   fabric.Guard
 	regions fabric.Regions
 	wait    sync.WaitGroup
 
@@ -60,10 +61,10 @@ type toy struct {
 	links  map[*toyLink]struct{}
 }
 
-func (n *toyNetwork) open(self fabric.Peer, events fabric.Events) *toy {
+func (n *toyNetwork) open(self fabric.Peer, events fabric.Events, guard fabric.Guard) *toy {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	f := &toy{network: n, self: self, events: events, ops: make(map[*toyOp]struct{}), links: make(map[*toyLink]struct{})}
+	f := &toy{network: n, self: self, events: events, guard: guard, ops: make(map[*toyOp]struct{}), links: make(map[*toyLink]struct{})}
 	f.self.Address = []byte(self.Name)
 	n.toys[self.Name] = f
 	return f
@@ -90,6 +91,15 @@ func (f *toy) Deregister(_ context.Context, id uint64) error {
 	}
 	cause := fmt.Errorf("%w: deregistered", fabric.ErrUnknownRegion)
 	f.stop(cause, !f.has("deregister does not wait"), func(o *toyOp) bool { return o.touches(f, id) })
+	return nil
+}
+
+// Revoke stops what runs here under a grant.
+func (f *toy) Revoke(_ context.Context, grant kv.ID) error {
+	f.stop(fabric.ErrGrantRevoked, true, func(o *toyOp) bool {
+		spared := o.p.Op == fabric.Read && f.has("revoke stops only writes") || o.p.Op == fabric.Write && f.has("revoke stops only reads")
+		return o.link.far == f && o.o.Grant == grant && !spared
+	})
 	return nil
 }
 

@@ -128,6 +128,9 @@ func (o *toyOp) admit() (*fabric.Bound, error) {
 	if far.closed {
 		return nil, fabric.ErrPeerGone
 	}
+	if err := far.guard.Admit(fabric.Access{Peer: o.link.near.self.Name, Grant: o.o.Grant, Op: o.p.Op, List: o.p.Remote}); err != nil && !o.has("asks no guard") {
+		return nil, err
+	}
 	far.ops[o] = struct{}{}
 	b, err := far.regions.Bind(o.p.Remote)
 	for ignores, what := range map[fault]error{

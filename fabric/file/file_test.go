@@ -38,7 +38,7 @@ func suite(o Options) fabrictest.Options {
 		Loopback:   true,
 		Brief:      true, // the workers are a pool of fabric/workers, which inproc plays in full
 		FarSection: newFile,
-		Open: func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
+		Open: func(t testing.TB, self fabric.Peer, events fabric.Events, _ fabric.Guard) fabric.Fabric {
 			t.Helper()
 			o := o
 			o.Agent, o.Incarnation, o.Events, o.Workers, o.MaxTransfers = self.Name, self.Incarnation, events, 3, 1000

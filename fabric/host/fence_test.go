@@ -144,17 +144,10 @@ func TestLoansAreGivenBack(t *testing.T) {
 		prepared.Release()
 	}
 	loans := func() (count int) {
-		for _, e := range append(near.everyEnd(), far.everyEnd()...) {
-			s := (*shelf)(nil)
-			switch e := e.(type) {
-			case *connection:
-				s = &e.shelf
-			case *service:
-				s = &e.shelf
-			}
-			s.mu.Lock()
-			count += len(s.loans)
-			s.mu.Unlock()
+		for _, s := range append(near.everyStream(), far.everyStream()...) {
+			s.borrowed.mu.Lock()
+			count += len(s.borrowed.loans)
+			s.borrowed.mu.Unlock()
 		}
 		return count
 	}

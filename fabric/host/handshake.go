@@ -78,15 +78,3 @@ func (f *Fabric) dial(ctx context.Context, p fabric.Peer) (*net.UnixConn, error)
 	_ = conn.SetDeadline(time.Time{})
 	return socket, nil
 }
-
-// showBoard is the first that either side sends once it is welcome.
-func (f *Fabric) showBoard(w *wire) error {
-	file, err := f.board.arena.Lend()
-	if err != nil {
-		return err
-	}
-	var p parcel
-	p.add(mrdn.Board{Hands: uint32(f.board.hands), Guarded: f.options.Guard != nil}.Append(nil), file)
-	w.sendWith(p.frames, p.gifts)
-	return nil
-}

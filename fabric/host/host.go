@@ -9,14 +9,15 @@
 // 64 KiB with its source while both are in its cache; two mappings in front of
 // one core need no hash to be compared, and comparing is exact.
 //
-// The source's agent takes its memory back alone. It has a board, a page that
-// it writes and its peers can only read, where a flag flies for each region and
-// for each write. A fence or a Cancel takes the flag down. Whoever copies
+// What is lent and taken when is decided by link.Lending; here it is done. The
+// source's agent takes its memory back alone. It has a flag page, which it writes
+// and its peers can only read, where a flag flies for each part that may be
+// taken. A fence, a Revoke or a Cancel takes the flag down. Whoever copies
 //
-//	pins     says on its own board what it is about to take
+//	pins     says on its own page under which flag it is about to take
 //	looks    whether the flag flies, else it takes nothing
 //	copies   a piece, compares, and unpins
-//	looks    at every flag again at the very end: down means never Done
+//	looks    at the flag again at the very end: down means never Done
 //
 // So what is read after a fence is never reported as Done and never
 // acknowledged, whatever the two processes do; a reader does no harm to the
@@ -35,8 +36,8 @@
 //
 // Only DRAM that is a memfd can be lent, so that is all this fabric takes.
 //
-// Lock order: connection or service mu, then any one of wire, shelf, board,
-// pool, job.
+// Lock order: that of fabric/link, then stream mu, then any one of wire,
+// borrowed, flagPage, pool, job.
 package host
 
 import (
@@ -52,6 +53,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/handshake"
+	"meridian/fabric/link"
 	"meridian/internal/join"
 	"meridian/kv"
 	"meridian/mem"
@@ -131,28 +133,15 @@ func (o Options) socket() string { return filepath.Join(o.Dir, o.Incarnation.Str
 type Fabric struct {
 	options Options
 	regions fabric.Regions
-	flags   flags
-	board   *board
+	page    *flagPage
 	pool    *pool
 	door    *handshake.Door
 	wait    sync.WaitGroup // every goroutine of the links
 
-	mu     sync.Mutex // protects the rest
-	closed bool
-	ends   map[end]struct{}
-	links  map[*peerLink]struct{}
-}
-
-// end is this agent's end of a connection, at the side that posts or the one
-// that serves.
-type end interface {
-	// fence ends what touches a region and recalls what was lent of it.
-	fence(region uint64, cause error)
-	// settle waits until the peer takes nothing under a flag that is down.
-	settle(flag)
-	// hangUp tells the peer that nothing more will come.
-	hangUp()
-	lost(err error)
+	mu      sync.Mutex // protects the rest
+	closed  bool
+	streams map[*stream]struct{}
+	links   map[*peerLink]struct{}
 }
 
 // Open starts listening.
@@ -164,17 +153,17 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 	if err := errors.Join(o.validate(), makeDirectory(o.Dir)); err != nil {
 		return nil, err
 	}
-	b, err := newBoard(o.Workers)
+	page, err := newFlagPage(o.Workers)
 	if err != nil {
 		return nil, err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", o.socket())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("host: %w", err), b.close())
+		return nil, errors.Join(fmt.Errorf("host: %w", err), page.close())
 	}
 	f := &Fabric{
-		options: o, board: b, pool: newPool(b), flags: flags{board: b, byRegion: make(map[uint64]flag)},
-		ends: make(map[end]struct{}), links: make(map[*peerLink]struct{}),
+		options: o, page: page, pool: newPool(page),
+		streams: make(map[*stream]struct{}), links: make(map[*peerLink]struct{}),
 	}
 	f.door = f.keepDoor(listener)
 	return f, nil
@@ -199,58 +188,39 @@ func (f *Fabric) Register(r fabric.Region) error {
 	if r.Section.Kind() != mem.DRAM {
 		return fmt.Errorf("%w: region %d is %v memory, which cannot be lent", fabric.ErrUnsupported, r.ID, r.Section.Kind())
 	}
-	return f.flags.register(&f.regions, r)
+	return f.regions.Add(r)
 }
 
 // Deregister fences a region.
 func (f *Fabric) Deregister(_ context.Context, id uint64) error {
-	down, err := f.flags.deregister(&f.regions, id)
-	if err != nil {
+	if err := f.regions.Remove(id); err != nil {
 		return err
 	}
 	cause := fmt.Errorf("%w: region %d was deregistered", fabric.ErrUnknownRegion, id)
-	for _, e := range f.everyEnd() {
-		e.fence(id, cause)
-		e.settle(down)
+	for _, s := range f.everyStream() {
+		s.fence(id, cause)
 	}
 	return nil
 }
 
-// Revoke stops every write that runs under a grant.
+// Revoke stops everything that runs under a grant.
 func (f *Fabric) Revoke(_ context.Context, grant kv.ID) error {
-	for _, e := range f.everyEnd() {
-		if v, serves := e.(*service); serves {
-			v.revoke(grant)
+	for _, s := range f.everyStream() {
+		if server, serves := s.engine.(*link.Server); serves {
+			server.Revoke(grant, fabric.ErrGrantRevoked)
 		}
 	}
 	return nil
 }
 
-func (f *Fabric) everyEnd() []end {
+func (f *Fabric) everyStream() []*stream {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	all := make([]end, 0, len(f.ends))
-	for e := range f.ends {
-		all = append(all, e)
+	all := make([]*stream, 0, len(f.streams))
+	for s := range f.streams {
+		all = append(all, s)
 	}
 	return all
-}
-
-// keep lets Deregister and Close find an end.
-func (f *Fabric) keep(e end) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return fabric.ErrClosed
-	}
-	f.ends[e] = struct{}{}
-	return nil
-}
-
-func (f *Fabric) forget(e end) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.ends, e)
 }
 
 // Connect reaches a peer.
@@ -286,23 +256,14 @@ func (f *Fabric) Close(ctx context.Context) error {
 	for _, l := range links {
 		errs = append(errs, l.Close(ctx))
 	}
-	ends := f.everyEnd()
-	for _, e := range ends {
-		e.hangUp() // before the flags go down, so that peers see a close and not a fence
-	}
-	for _, down := range f.flags.lowerAll() {
-		for _, e := range ends {
-			e.settle(down)
-		}
-	}
-	for _, e := range ends {
-		e.lost(fabric.ErrClosed)
+	for _, s := range f.everyStream() {
+		s.engine.Lost(fabric.ErrClosed)
 	}
 	f.pool.close()
 	if err := f.join(ctx); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
-	return errors.Join(append(errs, f.board.close())...)
+	return errors.Join(append(errs, f.page.close())...)
 }
 
 func (f *Fabric) join(ctx context.Context) error {

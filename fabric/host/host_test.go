@@ -35,9 +35,9 @@ func socketDir(t testing.TB) string {
 
 func suite(o Options) fabrictest.Options {
 	return fabrictest.Options{
-		Open: func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
+		Open: func(t testing.TB, self fabric.Peer, events fabric.Events, guard fabric.Guard) fabric.Fabric {
 			o := o
-			o.Agent, o.Incarnation, o.Dir, o.Events = self.Name, self.Incarnation, socketDir(t), events
+			o.Agent, o.Incarnation, o.Dir, o.Events, o.Guard = self.Name, self.Incarnation, socketDir(t), events, guard
 			f, err := Open(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
@@ -55,13 +55,8 @@ func suite(o Options) fabrictest.Options {
 // die closes every socket without a word.
 func (f *Fabric) die() {
 	_ = f.door.Close()
-	for _, e := range f.everyEnd() {
-		switch e := e.(type) {
-		case *connection:
-			e.wire.conn.Close()
-		case *service:
-			e.wire.conn.Close()
-		}
+	for _, s := range f.everyStream() {
+		s.wire.conn.Close()
 	}
 }
 

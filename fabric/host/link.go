@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
 	"meridian/fabric"
+	"meridian/fabric/link"
 	"meridian/kv"
-	"meridian/mrdn"
 )
 
 // peerLink is what a caller holds. It connects when it must, also again after a
@@ -38,7 +39,7 @@ func (l *peerLink) state() (*connection, error) {
 	if c == nil {
 		return nil, nil
 	}
-	if gone := c.isGone(); gone != nil {
+	if gone := c.poster.Gone(); gone != nil {
 		l.drop(c, gone)
 		return nil, nil
 	}
@@ -64,14 +65,14 @@ func (l *peerLink) connected(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, l.error("connect", err)
 	}
-	c, err := newConnection(l, conn)
+	c, err := l.newConnection(conn)
 	if err != nil {
 		conn.Close()
 		return nil, l.error("connect", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.fabric.keep(c) != nil {
+	if l.closed || l.fabric.keep(c.stream) != nil {
 		c.abandon()
 		return nil, l.error("connect", fabric.ErrClosed)
 	}
@@ -95,31 +96,10 @@ func (l *peerLink) drop(c *connection, err error) {
 	}
 }
 
-// plan is what Prepare works out once: the lists as they are sent. A read sends
-// only where it wants to read, and only to a peer that wants to be asked.
-type plan struct{ from, to []byte }
-
-func (p *plan) tooLong() error {
-	if max(len(p.from), len(p.to)) <= mrdn.MaxLinkFrame/2 {
-		return nil
-	}
-	return fmt.Errorf("%w: the list does not fit one request; split it", fabric.ErrBusy)
-}
-
 // Prepare checks a request.
 func (l *peerLink) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
-	p, err := fabric.NewPrepared(&l.fabric.regions, op, local, remote)
+	p, err := link.Cutter{Streams: 1, WholePart: 1, Lend: true}.Prepare(&l.fabric.regions, op, local, remote)
 	if err != nil {
-		return nil, l.error("prepare", err)
-	}
-	cut := &plan{to: remote.AppendTo(nil)}
-	p.Plan = cut
-	if op == fabric.Read {
-		return p, nil
-	}
-	cut.from = local.AppendTo(nil)
-	if err := cut.tooLong(); err != nil {
-		p.Release()
 		return nil, l.error("prepare", err)
 	}
 	return p, nil
@@ -131,7 +111,7 @@ func (l *peerLink) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOp
 	if err != nil {
 		return nil, err
 	}
-	t, err := c.post(ctx, p, o)
+	t, err := c.poster.Post(ctx, p, o)
 	if err != nil {
 		return nil, l.error(p.Op.String(), err)
 	}
@@ -144,7 +124,7 @@ func (l *peerLink) Notify(ctx context.Context, id kv.ID, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := c.notify(ctx, id, payload); err != nil {
+	if err := c.poster.Notify(ctx, id, payload); err != nil {
 		return l.error("notify", err)
 	}
 	return nil
@@ -163,11 +143,49 @@ func (l *peerLink) Close(context.Context) error {
 	c := l.current
 	l.mu.Unlock()
 	if c != nil {
-		c.lost(fabric.ErrClosed)
+		c.poster.Lost(fabric.ErrClosed)
 		<-c.stopped
 	}
 	l.fabric.mu.Lock()
 	delete(l.fabric.links, l)
 	l.fabric.mu.Unlock()
 	return nil
+}
+
+// connection is the posting side of one life of a link.
+type connection struct {
+	link    *peerLink
+	poster  *link.Poster
+	stream  *stream
+	stopped chan struct{} // closed when nothing of the stream runs
+}
+
+func (l *peerLink) newConnection(conn *net.UnixConn) (*connection, error) {
+	c := &connection{link: l, stopped: make(chan struct{})}
+	c.poster = link.NewPoster(link.PosterOptions{
+		Regions: &l.fabric.regions, Clock: fabric.SystemClock, MaxTransfers: l.fabric.options.MaxTransfers,
+		OnLost: func(err error) {
+			l.fabric.forget(c.stream)
+			l.drop(c, err)
+		},
+	})
+	var err error
+	if c.stream, err = l.fabric.newStream(conn, l.peer.Name, c.poster); err != nil {
+		return nil, err
+	}
+	c.poster.Attach(c.stream.lending)
+	return c, nil
+}
+
+func (c *connection) start() {
+	c.link.fabric.wait.Go(func() {
+		defer close(c.stopped)
+		c.stream.wire.run()
+	})
+}
+
+// abandon ends what never started.
+func (c *connection) abandon() {
+	c.stream.Close()
+	close(c.stopped)
 }

@@ -30,7 +30,7 @@ func TestPostRightAfterALoss(t *testing.T) {
 			t.Fatal(err)
 		}
 		var cutting sync.WaitGroup
-		cutting.Go(func() { c.lost(errors.New("cut")) })
+		cutting.Go(func() { c.poster.Lost(errors.New("cut")) })
 		switch err := running.Await(soon(t)); {
 		case err == nil:
 			cutting.Wait() // the cut came too late, and is not to hit the next

@@ -25,13 +25,13 @@ type claim struct {
 	quanta int
 }
 
-func newPool(b *board) *pool {
-	p := &pool{hands: b.hands}
+func newPool(page *flagPage) *pool {
+	p := &pool{hands: page.hands}
 	p.wake = sync.NewCond(&p.mu)
-	for i := range b.hands {
-		p.idle = append(p.idle, b.hand(i))
+	for i := range page.hands {
+		p.idle = append(p.idle, page.hand(i))
 	}
-	for range b.hands {
+	for range page.hands {
 		p.workers.Go(p.work)
 	}
 	return p

@@ -199,7 +199,7 @@ func TestPosterIsKilled(t *testing.T) {
 		if err := c.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		for give := time.Now().Add(10 * time.Second); len(a.everyEnd()) > 0 || a.memory.References() > 0; time.Sleep(time.Millisecond) {
+		for give := time.Now().Add(10 * time.Second); len(a.everyStream()) > 0 || a.memory.References() > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(give) {
 				t.Fatal("memory is still in use though the poster is dead")
 			}

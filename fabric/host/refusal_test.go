@@ -80,11 +80,11 @@ func newStranger(t *testing.T, a *agent) *stranger {
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	s := &stranger{conn.(*net.UnixConn), t}
-	s.say(mrdn.Hello{MinVersion: 1, MaxVersion: 1, Agent: "stranger", Streams: 1}.Append(nil))
+	s.say(mrdn.Hello{MinVersion: 1, MaxVersion: 1, Agent: "stranger " + newID().String(), Streams: 1}.Append(nil))
 	if _, err := handshake.ReadFrame(conn, 4096, mrdn.WelcomeFrame); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := handshake.ReadFrame(conn, 4096, mrdn.BoardFrame); err != nil {
+	if _, err := handshake.ReadFrame(conn, 4096, mrdn.FlagPageFrame); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -116,19 +116,19 @@ func memfd(t *testing.T, size int64, seals int) int {
 
 const fixedSize = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
-// write says all that a write of 100 bytes takes. On its board one flag flies:
+// write says all that a write of 100 bytes takes. On its page one flag flies:
 // turn 9, in cell 3.
 func (s *stranger) write(lent int, source mrdn.Source) mrdn.Ack {
 	s.t.Helper()
-	board := memfd(s.t, 8*1024, fixedSize)
-	if _, err := unix.Pwrite(board, []byte{9}, 3*8); err != nil {
+	page := memfd(s.t, 8*1024, fixedSize)
+	if _, err := unix.Pwrite(page, []byte{9}, 3*8); err != nil {
 		s.t.Fatal(err)
 	}
-	s.say(mrdn.Board{Hands: 1}.Append(nil), board)
-	s.say(mrdn.Lend{Region: 1, Epoch: 7, Cell: 3, Turn: 9}.Append(nil), lent)
+	s.say(mrdn.FlagPage{Hands: 1}.Append(nil), page)
+	s.say(mrdn.Lend{Region: 1, Epoch: 7, Serial: 1}.Append(nil), lent)
 	source.Handle, source.List = 4, dense(100, 7).AppendTo(nil)
-	s.say(source.Append(nil))
 	s.say(mrdn.Begin{Handle: 4, ID: kv.ID{1}, Write: true, Parts: 1, Bytes: 100, List: dense(100, 7).AppendTo(nil)}.Append(nil))
+	s.say(source.Append(nil))
 	body, err := handshake.ReadFrame(s, 4096, mrdn.AckFrame)
 	if err != nil {
 		s.t.Fatal(err)
@@ -159,7 +159,7 @@ func TestWritesFromBadSources(t *testing.T) {
 		"as it should be":        {fixedSize, mrdn.Source{Cell: 3, Turn: 9}, mrdn.OK},
 		"unsealed":               {0, mrdn.Source{Cell: 3, Turn: 9}, mrdn.CodeRefused},
 		"may grow":               {unix.F_SEAL_SHRINK, mrdn.Source{Cell: 3, Turn: 9}, mrdn.CodeRefused},
-		"a flag off the board":   {fixedSize, mrdn.Source{Cell: 1 << 30, Turn: 9}, mrdn.CodeRefused},
+		"a flag off the page":    {fixedSize, mrdn.Source{Cell: 1 << 30, Turn: 9}, mrdn.CodeRefused},
 		"no flag":                {fixedSize, mrdn.Source{Cell: 3}, mrdn.CodeRefused},
 		"a flag that is down":    {fixedSize, mrdn.Source{Cell: 4, Turn: 9}, mrdn.CodeCancelled},
 		"a flag of another turn": {fixedSize, mrdn.Source{Cell: 3, Turn: 8}, mrdn.CodeCancelled},
@@ -182,10 +182,13 @@ func TestStrangersAreCutOff(t *testing.T) {
 	a := newAgent(t, "a", 4096, Options{})
 	unsealed := memfd(t, 4096, 0)
 	for why, speak := range map[string]func(*stranger){
-		"no descriptor":      func(s *stranger) { s.say(mrdn.Board{Hands: 1}.Append(nil)) },
-		"an unsealed board":  func(s *stranger) { s.say(mrdn.Board{Hands: 1}.Append(nil), unsealed) },
-		"too many hands":     func(s *stranger) { s.say(mrdn.Board{Hands: 1 << 20}.Append(nil), memfd(t, 4096, fixedSize)) },
-		"a read by begin":    func(s *stranger) { s.say(mrdn.Begin{Parts: 1, List: fabric.List{}.AppendTo(nil)}.Append(nil)) },
+		"no descriptor":    func(s *stranger) { s.say(mrdn.FlagPage{Hands: 1}.Append(nil)) },
+		"an unsealed page": func(s *stranger) { s.say(mrdn.FlagPage{Hands: 1}.Append(nil), unsealed) },
+		"too many hands":   func(s *stranger) { s.say(mrdn.FlagPage{Hands: 1 << 20}.Append(nil), memfd(t, 4096, fixedSize)) },
+		"a source that is too short": func(s *stranger) {
+			s.say(mrdn.Begin{Handle: 4, ID: kv.ID{1}, Write: true, Parts: 1, Bytes: 100, List: dense(100, 7).AppendTo(nil)}.Append(nil))
+			s.say(mrdn.Source{Handle: 4, Turn: 1, List: dense(99, 7).AppendTo(nil)}.Append(nil))
+		},
 		"a frame of servers": func(s *stranger) { s.say(mrdn.Ack{}.Append(nil)) },
 		"noise":              func(s *stranger) { s.say([]byte("GET / HTTP/1.1\r\n\r\n")) },
 	} {

@@ -23,7 +23,11 @@ type wire struct {
 	raw       syscall.RawConn
 	keepAlive time.Duration
 	lastHeard atomic.Int64 // in nanoseconds
-	got       []int        // descriptors that came and were not claimed; the reader's own
+	// slow, where given, is how long to wait before the next frame: a peer is
+	// served here.
+	slow    func() time.Duration
+	drained chan struct{} // has room for one word that answers were read
+	got     []int         // descriptors that came and were not claimed; the reader's own
 
 	mu      sync.Mutex // protects the rest
 	out     []byte     // to be sent, in order
@@ -53,27 +57,24 @@ func newWire(conn *net.UnixConn, keepAlive time.Duration, o owner) (*wire, error
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{owner: o, conn: conn, raw: raw, keepAlive: keepAlive, wake: make(chan struct{}, 1)}
+	w := &wire{owner: o, conn: conn, raw: raw, keepAlive: keepAlive, wake: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 	w.lastHeard.Store(time.Now().UnixNano())
 	return w, nil
 }
 
-// send queues frames and sends what the socket takes at once. It never waits.
-func (w *wire) send(frames []byte) { w.sendWith(frames, nil) }
-
-// sendWith also sends descriptors, which it takes over; each stands at the
-// first byte of its frame.
-func (w *wire) sendWith(frames []byte, gifts []gift) {
+// send queues frames and sends what the socket takes at once. It never waits. It
+// takes the descriptors over; each stands at the first byte of its frame.
+func (w *wire) send(f frames) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		closeGifts(gifts)
+		closeGifts(f.gifts)
 		return
 	}
-	for _, g := range gifts {
+	for _, g := range f.gifts {
 		w.gifts = append(w.gifts, gift{len(w.out) + g.at, g.file})
 	}
-	w.out = append(w.out, frames...)
+	w.out = append(w.out, f.bytes...)
 	if w.waiting {
 		return
 	}
@@ -136,6 +137,7 @@ func (w *wire) writeLoop() {
 				w.flushLocked(fd)
 			}
 			w.waiting = !w.closed && len(w.out) > 0
+			w.noteDrained()
 			return !w.waiting
 		})
 		w.mu.Lock()
@@ -174,6 +176,7 @@ func (w *wire) close() {
 	if !again {
 		close(w.wake)
 	}
+	w.noteDrained()
 	w.mu.Unlock()
 	if !again {
 		w.conn.Close()
@@ -193,7 +196,7 @@ func (w *wire) tick() {
 			w.owner.lost(fmt.Errorf("no answer for %v", 3*w.keepAlive))
 			return
 		case silent > w.keepAlive:
-			w.send(mrdn.AppendPing(nil))
+			w.send(frames{bytes: mrdn.AppendPing(nil)})
 		}
 		w.tick()
 	})
@@ -294,10 +297,40 @@ func (w *wire) claim() (int, error) {
 func (w *wire) handle(f mrdn.LinkFrame, body []byte) error {
 	switch f {
 	case mrdn.PingFrame:
-		w.send(mrdn.AppendPong(nil))
+		w.send(frames{bytes: mrdn.AppendPong(nil)})
+		w.awaitReader()
 		return nil
 	case mrdn.PongFrame:
 		return nil
 	}
-	return w.owner.frame(f, body)
+	if err := w.owner.frame(f, body); err != nil || w.slow == nil {
+		return err
+	}
+	time.Sleep(w.slow())
+	w.awaitReader()
+	return nil
+}
+
+// maxUnread bounds the answers that wait for a peer which does not read them.
+const maxUnread = 64 << 10
+
+// awaitReader holds a serving wire's reader back until the peer has read its
+// answers. The posting side never waits so, or both could wait for each other.
+func (w *wire) awaitReader() {
+	for w.slow != nil {
+		w.mu.Lock()
+		wait := len(w.out) > maxUnread && !w.closed
+		w.mu.Unlock()
+		if !wait {
+			return
+		}
+		<-w.drained
+	}
+}
+
+func (w *wire) noteDrained() {
+	select {
+	case w.drained <- struct{}{}:
+	default:
+	}
 }

@@ -27,13 +27,13 @@ func FuzzWire(f *testing.F) {
 		f.Fatal(err)
 	}
 	list := fabric.List{part}.AppendTo(nil)
-	board := mrdn.Board{Hands: 1}.Append(nil)
-	lend := mrdn.Lend{Region: 1, Epoch: 1, Cell: 3, Turn: 9}.Append(nil)
+	page := mrdn.FlagPage{Hands: 1}.Append(nil)
+	lend := mrdn.Lend{Region: 1, Epoch: 1, Serial: 9}.Append(nil)
 	source := mrdn.Source{Handle: 4, Cell: 3, Turn: 9, List: list}.Append(nil)
 	begin := mrdn.Begin{Handle: 4, ID: kv.ID{1}, Write: true, Parts: 1, Bytes: 10, List: list}.Append(nil)
 	for _, said := range [][]byte{
-		board, lend, source, begin, append(append(append(append([]byte{}, board...), lend...), source...), begin...),
-		mrdn.Borrow{Region: 1, Epoch: 1}.Append(board), mrdn.Recall{Region: 1, Turn: 9}.Append(nil),
+		page, lend, source, begin, append(append(append(append([]byte{}, page...), lend...), begin...), source...),
+		mrdn.Taken{Handle: 1}.Append(page), mrdn.Recall{Region: 1, Serial: 9}.Append(nil),
 		mrdn.Begin{Handle: 1, ID: kv.ID{2}, Parts: 1, Bytes: 10, List: list}.Append(nil),
 		{0, 0, 0x40, 0, byte(mrdn.LendFrame), 0, 0, 0},
 	} {

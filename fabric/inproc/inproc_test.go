@@ -19,10 +19,10 @@ import (
 func suite() fabrictest.Options {
 	network := NewNetwork()
 	return fabrictest.Options{
-		Open: func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
+		Open: func(t testing.TB, self fabric.Peer, events fabric.Events, guard fabric.Guard) fabric.Fabric {
 			t.Helper()
 			f, err := Open(t.Context(), Options{
-				Network: network, Agent: self.Name, Incarnation: self.Incarnation, Events: events,
+				Network: network, Agent: self.Name, Incarnation: self.Incarnation, Events: events, Guard: guard,
 				Workers: 3, MaxTransfers: 1000,
 			})
 			if err != nil {

@@ -13,15 +13,17 @@ type Cuts []Cut
 
 // Cut is one part of a request.
 type Cut struct {
-	bytes uint64
-	local fabric.Walk
-	list  []byte // where in the peer's memory
+	bytes  uint64
+	local  fabric.Walk
+	remote fabric.List // where in the peer's memory
+	list   []byte      // …as it is sent
+	source []byte      // where in local memory, as it is sent of a write that is lent
 }
 
 // listBytes is how many bytes the lists of all cuts take on the wire.
 func (c Cuts) listBytes() (total int) {
 	for i := range c {
-		total += len(c[i].list)
+		total += len(c[i].list) + len(c[i].source)
 	}
 	return total
 }
@@ -34,6 +36,8 @@ const wholePart = 512 << 10
 type Cutter struct {
 	Streams   int
 	WholePart uint64
+	// Lend is for streams that lend memory instead of sending its bytes.
+	Lend bool
 }
 
 // Prepare checks a request and cuts it for so many streams.
@@ -54,14 +58,7 @@ func (c Cutter) Prepare(regions *fabric.Regions, op fabric.Op, local, remote fab
 		cut := Cut{bytes: size, local: local.Walk()}
 		cut.local.Skip(from)
 		cut.local.Limit(size)
-		slice, err := remote.Slice(nil, from, size)
-		if err == nil {
-			cut.list = slice.AppendTo(nil)
-			if len(cut.list) > mrdn.MaxLinkFrame/2 {
-				err = fmt.Errorf("%w: %d pieces do not fit one request; split the list", fabric.ErrBusy, remote.Pieces())
-			}
-		}
-		if err != nil {
+		if err := cut.name(local, remote, from, c.Lend && op == fabric.Write); err != nil {
 			p.Release()
 			return nil, err
 		}
@@ -70,4 +67,24 @@ func (c Cutter) Prepare(regions *fabric.Regions, op fabric.Op, local, remote fab
 	}
 	p.Plan = cuts
 	return p, nil
+}
+
+// name says where in the peer's memory the part is, and, where that is lent,
+// where in local memory.
+func (c *Cut) name(local, remote fabric.List, from uint64, lend bool) (err error) {
+	if c.remote, err = remote.Slice(nil, from, c.bytes); err != nil {
+		return err
+	}
+	c.list = c.remote.AppendTo(nil)
+	if lend {
+		slice, err := local.Slice(nil, from, c.bytes)
+		if err != nil {
+			return err
+		}
+		c.source = slice.AppendTo(nil)
+	}
+	if max(len(c.list), len(c.source)) > mrdn.MaxLinkFrame/2 {
+		return fmt.Errorf("%w: %d pieces do not fit one request; split the list", fabric.ErrBusy, max(local.Pieces(), remote.Pieces()))
+	}
+	return nil
 }

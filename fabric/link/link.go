@@ -1,14 +1,16 @@
-// Package link is the two ends of a link, over streams that somebody else
-// runs: Poster at the side that posts transfers, Server at the side that serves
-// them. They feed the machines of fabric/session with what the streams report,
+// Package link is the two ends of a link, over streams that a fabric or the
+// simulation runs: Poster at the side that posts transfers, Server at the side
+// that serves them. They feed the machines of fabric/session with what the streams report,
 // and the streams with what the machines answer:
 //
 //	Post ─► Poster ─► Stream ═══ frames, parts ═══ Stream ─► Server ─► Regions, Guard
 //	          │                                                │
 //	   session.Outgoing                                 session.Incoming
 //
-// A stream is a TCP connection in fabric/tcp and a queue in the simulator; what
-// is here does not know. It starts no goroutine and never waits, but for
+// A stream carries parts in one of two ways. In fabric/tcp their bytes travel,
+// over a TCP connection; in fabric/host they do not, because the other end copies
+// them out of memory that it was lent: that is Lending, which is here because the
+// simulation drives it as well as the other. What is here starts no goroutine and never waits, but for
 // Notify, which waits for its caller. An event is handled to its end on the
 // goroutine that brought it, under the end's lock.
 //
@@ -31,11 +33,9 @@ import (
 type Stream interface {
 	// Send queues a frame.
 	Send(frame []byte)
-	// Post queues a part. Sent means that its bytes have left already and its
-	// memory is not needed any more; else the end hears of it through Leaving
-	// and Left. The caller holds the end's lock, so that nobody can ask for
-	// quiet meanwhile.
-	Post(p *Outbound) (sent bool, err error)
+	// Post queues a part, and says how far it has come. The caller holds the
+	// end's lock, so that nobody can ask for quiet meanwhile.
+	Post(p *Outbound) (Progress, error)
 	// Expect makes the stream ready for the bytes of a part. Bytes that nobody
 	// expects are thrown away: the peer may not know yet that they are unwanted.
 	// An error means that the part's handle is in use, and that the stream has
@@ -47,6 +47,19 @@ type Stream interface {
 	// Close breaks the stream.
 	Close()
 }
+
+// Progress is how far a part has come when Post returns.
+type Progress uint8
+
+// The stages.
+const (
+	// Queued: the end hears of the part through Leaving and Left.
+	Queued Progress = iota
+	// Begun: bytes of it may have left; the end hears of it through Left.
+	Begun
+	// Sent: its bytes have left, and its memory is not needed any more.
+	Sent
+)
 
 // End is what a stream reports to. Calls come without any lock of the stream.
 type End interface {
@@ -76,6 +89,9 @@ type Outbound struct {
 	Part
 	Handle uint32
 	Begin  []byte // frame to send before the first bytes
+	// Source is the list of the part's memory as it is sent, where it is lent; at
+	// the serving end there is none, because the peer has named it.
+	Source []byte
 	Walk   fabric.Walk
 	owned  atomic.Bool
 }
@@ -93,6 +109,8 @@ type Inbound struct {
 	Part
 	Handle uint32
 	Walk   fabric.Walk
+	// From is where a read finds its bytes in the peer's memory.
+	From fabric.List
 	// Discard: the bytes go on arriving, because the peer does not know yet,
 	// and are thrown away. The stream owns it once it expects the part.
 	Discard bool

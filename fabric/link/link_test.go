@@ -22,9 +22,9 @@ type wire struct {
 
 func (w *wire) Send(frame []byte) { w.sent = append(w.sent, frame) }
 
-func (w *wire) Post(p *Outbound) (bool, error) {
+func (w *wire) Post(p *Outbound) (Progress, error) {
 	w.posted = append(w.posted, p)
-	return false, nil
+	return Queued, nil
 }
 
 func (w *wire) Expect(p *Inbound) error {
@@ -234,7 +234,7 @@ func TestCutter(t *testing.T) {
 		cutter Cutter
 		bytes  uint64
 		want   int
-	}{{Cutter{4, 64}, 63, 1}, {Cutter{4, 64}, 128, 2}, {Cutter{4, 64}, 4096, 4}, {Cutter{1, 64}, 4096, 1}} {
+	}{{Cutter{Streams: 4, WholePart: 64}, 63, 1}, {Cutter{Streams: 4, WholePart: 64}, 128, 2}, {Cutter{Streams: 4, WholePart: 64}, 4096, 4}, {Cutter{Streams: 1, WholePart: 64}, 4096, 1}} {
 		p, err := c.cutter.Prepare(regions, fabric.Write, part(t, 1, c.bytes), part(t, 1, c.bytes))
 		if err != nil {
 			t.Fatal(err)

@@ -117,7 +117,7 @@ func (e *Poster) postPart(p *fabric.Prepared, cut *Cut, index, count uint16, o f
 			e.carryOut(append(e.machine.Left(o.ID), e.machine.Arrived(o.ID)...))
 			return
 		}
-		if err := s.Expect(&Inbound{Part: part, Handle: begin.Handle, Walk: cut.local}); err != nil {
+		if err := s.Expect(&Inbound{Part: part, Handle: begin.Handle, Walk: cut.local, From: cut.remote}); err != nil {
 			e.carryOut(e.machine.Failed(o.ID, err))
 			return
 		}
@@ -125,13 +125,18 @@ func (e *Poster) postPart(p *fabric.Prepared, cut *Cut, index, count uint16, o f
 		e.carryOut(e.machine.Left(o.ID))
 		return
 	}
-	out := &Outbound{Part: part, Handle: begin.Handle, Walk: cut.local, Begin: begin.Append(nil)}
-	sent, err := s.Post(out)
+	out := &Outbound{Part: part, Handle: begin.Handle, Walk: cut.local, Begin: begin.Append(nil), Source: cut.source}
+	progress, err := s.Post(out)
 	if err != nil {
 		e.carryOut(e.machine.Failed(o.ID, err))
-	} else if sent {
+		return
+	}
+	if progress != Queued {
 		effects, _ := e.machine.Leaving(o.ID)
-		e.carryOut(append(effects, e.machine.Left(o.ID)...))
+		e.carryOut(effects)
+	}
+	if progress == Sent {
+		e.carryOut(e.machine.Left(o.ID))
 	}
 }
 

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -195,10 +196,10 @@ func (e *Server) admit(b mrdn.Begin, list fabric.List) (*fabric.Bound, error) {
 func (e *Server) give(s Stream, part Part, handle uint32, list fabric.List) {
 	out := &Outbound{Part: part, Handle: handle, Walk: list.Walk()}
 	out.owned.Store(true)
-	sent, err := s.Post(out)
+	progress, err := s.Post(out)
 	if err != nil {
 		e.carryOut(e.machine.Failed(part.ID, part.Index, err))
-	} else if sent {
+	} else if progress == Sent {
 		e.machine.Served(part.ID)
 		e.answered(part.ID, part.Index)
 	}
@@ -294,7 +295,9 @@ func (e *Server) Arrived(p *Inbound, err error) {
 	defer e.mu.Unlock()
 	if err != nil {
 		e.carryOut(e.machine.Failed(p.ID, p.Index, err))
-		e.options.Events.Refused(e.options.Peer, err)
+		if !errors.Is(err, fabric.ErrCancelled) { // by the poster, who knows
+			e.options.Events.Refused(e.options.Peer, err)
+		}
 		return
 	}
 	e.carryOut(e.machine.Placed(p.ID, p.Index))

@@ -81,17 +81,17 @@ func (s *stream) keepLocked(written []byte) {
 }
 
 // Post queues a part. A small one is written at once.
-func (s *stream) Post(p *link.Outbound) (sent bool, err error) {
+func (s *stream) Post(p *link.Outbound) (link.Progress, error) {
 	s.queueMu.Lock()
 	if left := p.Walk.Left(); left == 0 || left <= smallPart && len(s.control) <= maxSmall {
 		err := s.postSmallLocked(p)
 		p.Release()
-		return true, err
+		return link.Sent, err
 	}
 	if s.closed {
 		s.queueMu.Unlock()
 		p.Release()
-		return false, nil // the end learns of it through Lost
+		return link.Queued, nil // the end learns of it through Lost
 	}
 	s.parts = append(s.parts, &outbound{Outbound: p})
 	idle := !s.writing
@@ -100,7 +100,7 @@ func (s *stream) Post(p *link.Outbound) (sent bool, err error) {
 	if idle {
 		s.nudge()
 	}
-	return false, nil
+	return link.Queued, nil
 }
 
 // postSmallLocked puts a whole part into the control buffer. It unlocks queueMu.

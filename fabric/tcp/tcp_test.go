@@ -130,9 +130,9 @@ func (g *gated) Address() []byte { return []byte(g.gate.listener.Addr().String()
 
 func suite(o Options) fabrictest.Options {
 	return fabrictest.Options{
-		Open: func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
+		Open: func(t testing.TB, self fabric.Peer, events fabric.Events, guard fabric.Guard) fabric.Fabric {
 			o := o
-			o.Agent, o.Incarnation, o.Listen, o.Events = self.Name, self.Incarnation, "127.0.0.1:0", events
+			o.Agent, o.Incarnation, o.Listen, o.Events, o.Guard = self.Name, self.Incarnation, "127.0.0.1:0", events, guard
 			f, err := Open(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
@@ -172,7 +172,7 @@ func TestSuiteTLS(t *testing.T) {
 	}
 	o := suite(Options{})
 	o.Brief = true
-	o.Open = func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
+	o.Open = func(t testing.TB, self fabric.Peer, events fabric.Events, guard fabric.Guard) fabric.Fabric {
 		files, err := ca.Issue(trust.Request{Name: self.Name, Renew: true})
 		if err != nil {
 			t.Fatal(err)
@@ -181,7 +181,7 @@ func TestSuiteTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return suite(Options{TLS: source}).Open(t, self, events)
+		return suite(Options{TLS: source}).Open(t, self, events, guard)
 	}
 	fabrictest.Run(t, o)
 }

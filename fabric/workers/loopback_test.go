@@ -158,7 +158,7 @@ func TestLoopbackPassesTheSuite(t *testing.T) {
 	fabrictest.Run(t, fabrictest.Options{
 		Loopback: true,
 		Brief:    true,
-		Open: func(t testing.TB, self fabric.Peer, events fabric.Events) fabric.Fabric {
+		Open: func(t testing.TB, self fabric.Peer, events fabric.Events, _ fabric.Guard) fabric.Fabric {
 			pool, err := workers.Open(workers.Options{})
 			if err != nil {
 				t.Fatal(err)

@@ -1,0 +1,182 @@
+package host
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"meridian/fabric"
+	"meridian/fabric/link"
+	"meridian/mem"
+	"meridian/mrdn"
+)
+
+// borrowed is what one peer has lent on one link: its flag page, and regions
+// mapped to be read.
+type borrowed struct {
+	mu       sync.Mutex // protects the rest
+	page     *peerPage
+	loans    map[uint64]*loan // by region
+	users    int              // of the page
+	closed   bool
+	hopeless bool // the peer stopped in the middle of a piece
+}
+
+// loan is a region of the peer's.
+type loan struct {
+	region, epoch, serial uint64
+	arena                 *mem.Arena
+	users                 int // protected by borrowed.mu
+	returned              bool
+}
+
+// maxLoans bounds what a peer can make this agent map.
+const maxLoans = 4096
+
+func (b *borrowed) putPage(m mrdn.FlagPage, fd int) error {
+	page, err := newPeerPage(fd, m.Hands)
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.page != nil || b.closed {
+		_ = page.close()
+		return fmt.Errorf("%w: a second flag page", mrdn.ErrLinkFrame)
+	}
+	b.page, b.loans = page, make(map[uint64]*loan)
+	return nil
+}
+
+// put maps a region that was lent, in place of an older loan of it.
+func (b *borrowed) put(m mrdn.Lend, fd int) error {
+	arena, err := mem.MapArena(fd, false)
+	if err != nil {
+		return fmt.Errorf("%w: region %d was lent badly: %w", fabric.ErrRefused, m.Region, err)
+	}
+	l := &loan{region: m.Region, epoch: m.Epoch, serial: m.Serial, arena: arena}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old := b.loans[m.Region]; old != nil {
+		b.giveBackLocked(old)
+	}
+	switch {
+	case b.closed || b.page == nil:
+		err = fmt.Errorf("%w: a loan before the flag page", mrdn.ErrLinkFrame)
+	case len(b.loans) >= maxLoans:
+		err = fmt.Errorf("%w: the peer lends %d regions already", fabric.ErrBusy, maxLoans)
+	}
+	if err != nil {
+		_ = arena.Close(context.Background())
+		return err
+	}
+	b.loans[m.Region] = l
+	return nil
+}
+
+// take finds the loan of every part of a list, for use until release, with the
+// page on which the flag of the whole flies.
+func (b *borrowed) take(l fabric.List, f link.Flag) ([]*loan, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || b.page == nil || !b.page.fits(f) {
+		return nil, fmt.Errorf("%w: a source without a flag", fabric.ErrRefused)
+	}
+	loans := make([]*loan, len(l))
+	for i := range l {
+		held := b.loans[l[i].Region]
+		if held == nil || held.epoch != l[i].Epoch {
+			return nil, fmt.Errorf("%w: the source, region %d in epoch %d, is not lent", fabric.ErrRefused, l[i].Region, l[i].Epoch)
+		}
+		if err := l[i].Spans.Check(held.arena.Size()); err != nil {
+			return nil, fmt.Errorf("region %d: %w", l[i].Region, err)
+		}
+		loans[i] = held
+	}
+	for _, held := range loans {
+		held.users++
+	}
+	b.users++
+	return loans, nil
+}
+
+func (b *borrowed) release(loans []*loan) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range loans {
+		if l.users--; l.users == 0 && l.returned {
+			_ = l.arena.Close(context.Background())
+		}
+	}
+	b.unuseLocked()
+}
+
+func (b *borrowed) unuseLocked() {
+	if b.users--; b.users == 0 && b.closed {
+		_ = b.page.close()
+	}
+}
+
+// giveBackLocked unmaps a loan, once no hand uses it.
+func (b *borrowed) giveBackLocked(l *loan) {
+	delete(b.loans, l.region)
+	l.returned = true
+	if l.users == 0 {
+		_ = l.arena.Close(context.Background())
+	}
+}
+
+// recall gives a region back.
+func (b *borrowed) recall(m mrdn.Recall) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l := b.loans[m.Region]; l != nil && l.serial == m.Serial {
+		b.giveBackLocked(l)
+	}
+}
+
+// stoppedPeer is how long settle waits for a peer that does not run.
+const stoppedPeer = 500 * time.Millisecond
+
+// settle waits until the peer has ended the pieces that it was taking under
+// flags of ours that are down. That is some microseconds, and nothing rests on it
+// but what an InDoubt destination holds; so a peer that was stopped at just that
+// moment is waited for once, and not for long.
+func (b *borrowed) settle(down []link.Flag) {
+	b.mu.Lock()
+	page := b.page
+	if page == nil || b.closed || b.hopeless {
+		b.mu.Unlock()
+		return
+	}
+	b.users++
+	b.mu.Unlock()
+	hopeless, start := false, time.Now()
+	for _, f := range down {
+		for page.takes(f) && !hopeless {
+			time.Sleep(10 * time.Microsecond)
+			hopeless = time.Since(start) > stoppedPeer
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hopeless = b.hopeless || hopeless
+	b.unuseLocked()
+}
+
+// close gives everything back, as soon as no hand uses it.
+func (b *borrowed) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	b.closed = true
+	for _, l := range b.loans {
+		b.giveBackLocked(l)
+	}
+	if b.page != nil && b.users == 0 {
+		_ = b.page.close()
+	}
+}

@@ -1,0 +1,197 @@
+package host
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"meridian/fabric"
+	"meridian/fabric/link"
+	"meridian/mem"
+	"meridian/mrdn"
+)
+
+// stream is this agent's end of the one stream of a link: a Unix socket, what
+// was lent over it, and what was borrowed. link.Lending decides what is lent and
+// taken; here it is done.
+type stream struct {
+	fabric   *Fabric
+	peer     string
+	engine   engine
+	lending  *link.Lending
+	wire     *wire
+	borrowed borrowed
+
+	mu     sync.Mutex // protects the rest
+	lent   map[uint64]lentRegion
+	serial uint64 // of the last loan
+}
+
+// engine is an end of a link: a link.Poster or a link.Server.
+type engine interface {
+	link.End
+	Fence(region uint64, cause error)
+}
+
+// lentRegion is a region of ours that the peer has mapped.
+type lentRegion struct {
+	section *mem.Section
+	serial  uint64
+}
+
+var _ link.Lender = (*stream)(nil)
+
+// newStream makes this side's end of a stream and shows the flag page, which is
+// the first that either side sends once it is welcome.
+func (f *Fabric) newStream(conn *net.UnixConn, peer string, e engine) (*stream, error) {
+	s := &stream{fabric: f, peer: peer, engine: e, lent: make(map[uint64]lentRegion)}
+	server, serves := e.(*link.Server)
+	s.lending = link.NewLending(s, e, serves)
+	var err error
+	if s.wire, err = newWire(conn, f.options.KeepAlive, s); err != nil {
+		return nil, err
+	}
+	if serves {
+		s.wire.slow = server.Penance
+	}
+	file, err := f.page.arena.Lend()
+	if err != nil {
+		return nil, err
+	}
+	var page frames
+	page.add(mrdn.FlagPage{Hands: uint32(f.page.hands)}.Append(nil), file)
+	s.wire.send(page)
+	return s, nil
+}
+
+// frames are to be sent, with the descriptors that go with them.
+type frames struct {
+	bytes []byte
+	gifts []gift
+}
+
+func (f *frames) add(frame []byte, file *os.File) {
+	f.gifts = append(f.gifts, gift{len(f.bytes), file})
+	f.bytes = append(f.bytes, frame...)
+}
+
+// Send queues frames.
+func (s *stream) Send(b []byte) { s.wire.send(frames{bytes: b}) }
+
+// Lend lends the regions of a part that the peer lacks, and then sends more.
+func (s *stream) Lend(b *fabric.Bound, then []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out frames
+	for i := range b.List {
+		name, section := &b.List[i], b.Section(i)
+		if s.lent[name.Region].section == section {
+			continue
+		}
+		file, err := section.Lend()
+		if err != nil {
+			closeGifts(out.gifts)
+			return fmt.Errorf("%w: region %d: %w", fabric.ErrUnsupported, name.Region, err)
+		}
+		s.serial++
+		s.lent[name.Region] = lentRegion{section, s.serial}
+		out.add(mrdn.Lend{Region: name.Region, Epoch: name.Epoch, Serial: s.serial}.Append(nil), file)
+	}
+	out.bytes = append(out.bytes, then...)
+	s.wire.send(out)
+	return nil
+}
+
+// fence stops what touches a region, and recalls the region.
+func (s *stream) fence(region uint64, cause error) {
+	s.engine.Fence(region, cause)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l, was := s.lent[region]; was {
+		delete(s.lent, region)
+		s.Send(mrdn.Recall{Region: region, Serial: l.serial}.Append(nil))
+	}
+}
+
+// Raise flies a flag on this agent's page.
+func (s *stream) Raise() (link.Flag, error) { return s.fabric.page.raise() }
+
+// Lower takes flags down and waits until the peer has ended its pieces.
+func (s *stream) Lower(flags []link.Flag) {
+	for _, f := range flags {
+		s.fabric.page.lower(f)
+	}
+	s.borrowed.settle(flags)
+}
+
+// Take has hands copy.
+func (s *stream) Take(t *link.Taking) {
+	loans, err := s.borrowed.take(t.From, t.Flag)
+	if err != nil {
+		t.Over(err)
+		return
+	}
+	s.fabric.pool.do(&job{
+		taking: t, borrowed: &s.borrowed, loans: loans, bytes: t.In.Walk.Left(),
+		from: t.From.Walk(), to: t.In.Walk, compare: !s.fabric.options.NoChecksums,
+	})
+}
+
+// Flies looks at a flag on the peer's page. Whoever asks holds loans, and with
+// them the page.
+func (s *stream) Flies(f link.Flag) bool { return s.borrowed.page.flies(f) }
+
+// Lives asks the system whether the peer's end is closed: the memory of the dead
+// may be another's by now.
+func (s *stream) Lives() error {
+	if s.wire.hungUp() {
+		return fabric.ErrPeerGone
+	}
+	return nil
+}
+
+// Close breaks the stream.
+func (s *stream) Close() {
+	s.wire.close()
+	s.borrowed.close()
+}
+
+// frame hears what the peer says of its memory; the rest is the link's.
+func (s *stream) frame(f mrdn.LinkFrame, body []byte) error {
+	switch f {
+	case mrdn.FlagPageFrame:
+		page, err := mrdn.ParseFlagPage(body)
+		if err != nil {
+			return err
+		}
+		fd, err := s.wire.claim()
+		if err != nil {
+			return err
+		}
+		return s.borrowed.putPage(page, fd)
+	case mrdn.LendFrame:
+		lend, err := mrdn.ParseLend(body)
+		if err != nil {
+			return err
+		}
+		fd, err := s.wire.claim()
+		if err != nil {
+			return err
+		}
+		// What cannot be mapped is not there when a source names it.
+		if err := s.borrowed.put(lend, fd); err != nil {
+			s.fabric.options.Logger.Info("refused a loan", "from", s.peer, "error", err)
+		}
+		return nil
+	case mrdn.RecallFrame:
+		recall, err := mrdn.ParseRecall(body)
+		if err == nil {
+			s.borrowed.recall(recall)
+		}
+		return err
+	}
+	return s.lending.Frame(f, body)
+}
+
+func (s *stream) lost(err error) { s.engine.Lost(err) }
