@@ -12,7 +12,7 @@
 // one incarnation of a peer never reaches another: it fails with what was
 // expected and what came.
 //
-// Lock order: ledger, Transfer, Agent, Peer. None of them is held across a call
+// Lock order: transferLog, Transfer, Agent, Peer. None of them is held across a call
 // to a fabric, since a fabric calls back with locks of its own; a region's
 // changing and a request's preparing are, and no callback takes those.
 package agent
@@ -64,8 +64,8 @@ type Options struct {
 	// Directory, where given, is where the agent publishes itself under a
 	// lease and finds its peers.
 	Directory meta.Directory
-	// Inbox bounds notifications that nobody has taken; default 1024. Beyond
-	// it a peer's notification is refused with ErrBusy.
+	// Inbox bounds notifications that the owner has not taken; default 1024.
+	// Beyond it a peer's notification is refused with ErrBusy.
 	Inbox int
 	// Records bounds how many ended transfers can be explained; default 4096.
 	Records int
@@ -87,7 +87,7 @@ type Agent struct {
 	incarnation kv.ID
 	fabrics     []fabric.Fabric
 	inbox       chan fabric.Notification
-	ledger      *ledger
+	log         *transferLog
 	grants      *grants
 	audit       *audit
 	lease       *meta.Lease
@@ -159,7 +159,7 @@ func Open(ctx context.Context, o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		options: o, inbox: make(chan fabric.Notification, o.Inbox), ledger: newLedger(o.Records),
+		options: o, inbox: make(chan fabric.Notification, o.Inbox), log: newTransferLog(o.Records),
 		grants: newGrants(o.Grants), audit: &audit{logger: o.Logger, clock: o.Clock},
 		regions: make(map[uint64]*region), peers: make(map[string]*Peer),
 	}
@@ -301,7 +301,7 @@ func (e *events) Notified(n fabric.Notification) error {
 	}
 	if !a.waiting.admits(len(n.Payload), len(a.inbox)) {
 		a.metrics.NotificationsRefused++
-		return fmt.Errorf("%w: %s has %d bytes of notifications that nobody took", fabric.ErrBusy, a.options.Name, a.waiting.bytes)
+		return fmt.Errorf("%w: %s has %d bytes of notifications that its owner has not taken", fabric.ErrBusy, a.options.Name, a.waiting.bytes)
 	}
 	select {
 	case a.inbox <- n:
@@ -310,7 +310,7 @@ func (e *events) Notified(n fabric.Notification) error {
 		return nil
 	default:
 		a.metrics.NotificationsRefused++
-		return fmt.Errorf("%w: %s has %d notifications that nobody took", fabric.ErrBusy, a.options.Name, cap(a.inbox))
+		return fmt.Errorf("%w: %s has %d notifications that its owner has not taken", fabric.ErrBusy, a.options.Name, cap(a.inbox))
 	}
 }
 

@@ -51,7 +51,7 @@ func TestCancelBetweenTwoFabrics(t *testing.T) {
 	}
 	over(t, p, tr, fabric.NotSubmitted, fabric.ErrCancelled)
 	close(release)
-	if err := p.a.Close(soon(t)); err != nil { // waits for the search
+	if err := p.a.Close(soon(t)); err != nil { // waits for the attempts
 		t.Fatal(err)
 	}
 	select {
@@ -113,7 +113,7 @@ func TestCancelIsNoFailure(t *testing.T) {
 	first, posts := hold()
 	first.stop = func(h *held, _ error) { h.finish(fabric.NotSubmitted, fabric.ErrPeerGone) }
 	second := &script{connect: func(context.Context) error {
-		t.Error("the search went on")
+		t.Error("the attempts went on")
 		return nil
 	}}
 	p := couple(t, twoFlaky(first, second)...)
@@ -134,7 +134,7 @@ func TestCancelEndsTheSearch(t *testing.T) {
 		return nil, fmt.Errorf("%w: %w", fabric.ErrPeerGone, ctx.Err())
 	}}
 	second := &script{connect: func(context.Context) error {
-		t.Error("the search went on")
+		t.Error("the attempts went on")
 		return nil
 	}}
 	p := couple(t, twoFlaky(first, second)...)

@@ -46,7 +46,7 @@ func (a *Agent) Grant(o GrantOptions) (kv.ID, error) {
 	if err != nil {
 		return kv.ID{}, err
 	}
-	row := &grant{peer: o.Peer, incarnation: o.Incarnation, op: o.Op, until: a.options.Clock.Now().Add(o.For), opened: open(list)}
+	row := &grant{peer: o.Peer, incarnation: o.Incarnation, op: o.Op, until: a.options.Clock.Now().Add(o.For), runs: runsByRegion(list)}
 	id, err := a.grants.issue(a.newID(), row, a.options.Clock.Now())
 	if err == nil {
 		a.audit.note(slog.LevelInfo, "granted", "grant", short(id), "peer", o.Peer, "op", o.Op.String(), "bytes", list.Bytes(), "for", o.For)
@@ -79,7 +79,7 @@ type grant struct {
 	incarnation kv.ID
 	op          fabric.Op
 	until       time.Time
-	opened      []opened
+	runs        []grantedRuns
 }
 
 // grants is the table. A row is never changed once it is in.
@@ -169,8 +169,8 @@ func (g *grants) admit(a fabric.Access, now time.Time) error {
 
 func (r *grant) covers(part *fabric.Part) error {
 	stale := false
-	for i := range r.opened {
-		o := &r.opened[i]
+	for i := range r.runs {
+		o := &r.runs[i]
 		if o.region != part.Region {
 			continue
 		}

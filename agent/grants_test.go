@@ -28,7 +28,7 @@ func TestGrantsRefuseByName(t *testing.T) {
 	g := newGrants(10)
 	row := &grant{
 		peer: "b", incarnation: kv.ID{2}, op: fabric.Read, until: now.Add(time.Minute),
-		opened: open(fabric.List{spansOf(t, 1, 7, span{100, 200}, span{300, 400})}),
+		runs: runsByRegion(fabric.List{spansOf(t, 1, 7, span{100, 200}, span{300, 400})}),
 	}
 	id, err := g.issue(kv.ID{42}, row, now)
 	if err != nil {
@@ -101,7 +101,7 @@ func TestGrantCoversByBytes(t *testing.T) {
 		for at := range wants {
 			want = want && opens[at]
 		}
-		row := &grant{opened: open(fabric.List{granted})}
+		row := &grant{runs: runsByRegion(fabric.List{granted})}
 		if err := row.covers(&asked); (err == nil) != want {
 			t.Fatalf("granted %+v, asked %+v: %v", granted.Spans.Runs(), asked.Spans.Runs(), err)
 		}
@@ -141,7 +141,7 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 	g := newGrants(10)
 	now := time.Now()
-	id, _ := g.issue(kv.ID{1}, &grant{peer: "b", op: fabric.Read, until: now.Add(time.Hour), opened: open(fabric.List{p})}, now)
+	id, _ := g.issue(kv.ID{1}, &grant{peer: "b", op: fabric.Read, until: now.Add(time.Hour), runs: runsByRegion(fabric.List{p})}, now)
 	access := fabric.Access{Peer: "b", Grant: id, Op: fabric.Read, List: fabric.List{p}}
 	for b.Loop() {
 		if err := g.admit(access, now); err != nil {

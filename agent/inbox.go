@@ -1,10 +1,10 @@
 package agent
 
-// maxInboxBytes bounds what notifications that nobody took may hold.
+// maxInboxBytes bounds what notifications that the owner has not taken may hold.
 const maxInboxBytes = 16 << 20
 
-// inboxBytes knows how many bytes wait in the inbox. Whoever takes a
-// notification tells nobody; but they are taken in order, so the length of the
+// inboxBytes knows how many bytes wait in the inbox. The owner that takes a
+// notification does not tell; but they are taken in order, so the length of the
 // inbox tells which are left.
 type inboxBytes struct {
 	sizes []int // of those that wait, oldest first, and maybe some taken before

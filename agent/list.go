@@ -77,7 +77,7 @@ func newSpans(l *List) (*List, error) {
 		}
 		touched[at] = true
 	}
-	l.survey(touched)
+	l.summarize(touched)
 	return l, nil
 }
 
@@ -100,12 +100,12 @@ func newList(l *List, descriptors []Descriptor) (*List, error) {
 		touched[last] = true
 		l.pieces[i] = piece{offset: d.Address - sorted[last].Address, length: d.Length, region: uint32(last)}
 	}
-	l.survey(touched)
+	l.summarize(touched)
 	return l, nil
 }
 
-// survey notes what the touched regions are made of and what reaches them all.
-func (l *List) survey(touched []bool) {
+// summarize notes what the touched regions are made of and what reaches them all.
+func (l *List) summarize(touched []bool) {
 	first := true
 	for i, r := range l.regions {
 		if !touched[i] {

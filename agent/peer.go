@@ -26,7 +26,7 @@ type Peer struct {
 	mu       sync.Mutex // protects the rest
 	fabrics  map[string][]byte
 	regions  map[uint64]RegionInfo
-	contacts map[string]*contact
+	links    map[string]*linkAttempt
 	gone     error // why nothing reaches it any more: replaced, or forgotten
 	measured map[measure]float64
 }
@@ -54,7 +54,7 @@ func (a *Agent) load(m metadata) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.hangUp(links...)
+	a.closeLinks(links...)
 	return p, nil
 }
 
@@ -68,11 +68,11 @@ func (a *Agent) admit(m metadata) (p *Peer, links []fabric.Link, err error) {
 	p = a.peers[m.name]
 	if p == nil || p.Incarnation != m.incarnation {
 		if p != nil {
-			links = p.leave(fmt.Errorf("%w: %s was %s, now it is %s", fabric.ErrStalePeer, p.Name, p.Incarnation, m.incarnation))
+			links = p.retire(fmt.Errorf("%w: %s was %s, now it is %s", fabric.ErrStalePeer, p.Name, p.Incarnation, m.incarnation))
 		}
 		p = &Peer{
 			Name: m.name, Incarnation: m.incarnation, agent: a, fabrics: make(map[string][]byte),
-			regions: make(map[uint64]RegionInfo), contacts: make(map[string]*contact), measured: make(map[measure]float64),
+			regions: make(map[uint64]RegionInfo), links: make(map[string]*linkAttempt), measured: make(map[measure]float64),
 		}
 		a.peers[m.name] = p
 	}
@@ -125,42 +125,6 @@ func (p *Peer) Regions() []RegionInfo {
 	return slices.SortedFunc(maps.Values(p.regions), byID)
 }
 
-// Notify delivers payload to the peer by itself, in order after what was posted
-// before on the same fabric, and returns when the peer has taken it. Another
-// fabric is tried only while it is certain that nothing was sent: nobody is
-// notified twice.
-func (p *Peer) Notify(ctx context.Context, payload []byte) error {
-	var errs []error
-	for _, f := range p.agent.fabrics {
-		if p.address(f.Name()) == nil || !f.Capabilities().Notify {
-			continue
-		}
-		l, err := p.link(ctx, f)
-		unsent := err != nil
-		if err == nil {
-			err = l.Notify(ctx, p.agent.newID(), payload)
-			unsent = neverSent(err)
-		}
-		if err == nil {
-			return nil
-		}
-		errs = append(errs, fmt.Errorf("%s: %w", f.Name(), err))
-		if !unsent || !curable(err) || ctx.Err() != nil {
-			break
-		}
-	}
-	if len(errs) == 0 {
-		return fmt.Errorf("%w: no fabric in common with %s that notifies", fabric.ErrUnsupported, p.Name)
-	}
-	return errors.Join(errs...)
-}
-
-// neverSent reports whether a fabric failed before it had anything to send on.
-func neverSent(err error) bool {
-	var failed *fabric.Error
-	return errors.Is(err, fabric.ErrUnsupported) || errors.As(err, &failed) && failed.Op == "connect"
-}
-
 // Forget ends every link to a peer and everything that runs on them. The Peer
 // is of no use after that; LoadMetadata makes another.
 func (a *Agent) Forget(ctx context.Context, name string) error {
@@ -172,7 +136,7 @@ func (a *Agent) Forget(ctx context.Context, name string) error {
 		return fmt.Errorf("agent: no peer %q", name)
 	}
 	var errs []error
-	for _, l := range p.leave(fmt.Errorf("%w: %s", ErrForgotten, name)) {
+	for _, l := range p.retire(fmt.Errorf("%w: %s", ErrForgotten, name)) {
 		errs = append(errs, l.Close(ctx))
 	}
 	return errors.Join(errs...)

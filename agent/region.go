@@ -50,7 +50,7 @@ func (a *Agent) Register(section *mem.Section, info string) (RegionInfo, error) 
 	if len(info) > maxInfo {
 		return RegionInfo{}, fmt.Errorf("agent: info of %d bytes, at most %d", len(info), maxInfo)
 	}
-	r, err := a.enter(section, info)
+	r, err := a.addRegion(section, info)
 	if err != nil {
 		return RegionInfo{}, err
 	}
@@ -60,7 +60,7 @@ func (a *Agent) Register(section *mem.Section, info string) (RegionInfo, error) 
 		err = fmt.Errorf("%w: no fabric of this agent reaches %v memory", fabric.ErrUnsupported, section.Kind())
 	}
 	if err != nil {
-		return RegionInfo{}, errors.Join(err, a.unregister(context.Background(), r.ID, fabrics), a.strike(r.ID))
+		return RegionInfo{}, errors.Join(err, a.unregister(context.Background(), r.ID, fabrics), a.removeRegion(r.ID))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -68,8 +68,8 @@ func (a *Agent) Register(section *mem.Section, info string) (RegionInfo, error) 
 	return r.RegionInfo, nil
 }
 
-// enter puts a region on the list, changing and not yet reached by any fabric.
-func (a *Agent) enter(section *mem.Section, info string) (*region, error) {
+// addRegion puts a region on the list, changing and not yet reached by a fabric.
+func (a *Agent) addRegion(section *mem.Section, info string) (*region, error) {
 	r := &region{section: section, RegionInfo: RegionInfo{
 		Epoch: 1, Kind: section.Kind(), Device: section.Device(), Address: section.Base(), Length: section.Size(), Info: info,
 	}}
@@ -108,8 +108,8 @@ func (a *Agent) registerOn(r *region, match func(fabric.Fabric) bool) (names []s
 	return names, nil
 }
 
-// strike takes a region off the list.
-func (a *Agent) strike(id uint64) error {
+// removeRegion takes a region off the list.
+func (a *Agent) removeRegion(id uint64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, known := a.regions[id]; !known {
@@ -119,8 +119,8 @@ func (a *Agent) strike(id uint64) error {
 	return nil
 }
 
-// claim finds a region and holds it for a change.
-func (a *Agent) claim(id uint64) (*region, error) {
+// lockRegion finds a region and holds it for a change.
+func (a *Agent) lockRegion(id uint64) (*region, error) {
 	unknown := fmt.Errorf("%w: %d", fabric.ErrUnknownRegion, id)
 	a.mu.Lock()
 	r := a.regions[id]
@@ -131,7 +131,7 @@ func (a *Agent) claim(id uint64) (*region, error) {
 	r.changing.Lock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.regions[id] != r { // it left while we waited
+	if a.regions[id] != r { // it was removed while we waited
 		r.changing.Unlock()
 		return nil, unknown
 	}
@@ -139,15 +139,15 @@ func (a *Agent) claim(id uint64) (*region, error) {
 }
 
 // Deregister fences a region: when it returns nil, nothing touches its memory
-// any more, whoever asked for it. After an error the region is gone too, and
+// any more, whichever peer asked for it. After an error the region is gone too, and
 // only closing its section tells when its memory is quiet.
 func (a *Agent) Deregister(ctx context.Context, id uint64) error {
-	r, err := a.claim(id)
+	r, err := a.lockRegion(id)
 	if err != nil {
 		return err
 	}
 	defer r.changing.Unlock()
-	if err := a.strike(id); err != nil {
+	if err := a.removeRegion(id); err != nil {
 		return err
 	}
 	a.audit.note(slog.LevelInfo, "fenced", "region", id, "deregistered", true)
@@ -168,7 +168,7 @@ func (a *Agent) unregister(ctx context.Context, id uint64, fabrics []string) err
 // refused from now on, and nothing of it is in flight when Fence returns nil.
 // After an error the region is only fit to be deregistered.
 func (a *Agent) Fence(ctx context.Context, id uint64) (RegionInfo, error) {
-	r, err := a.claim(id)
+	r, err := a.lockRegion(id)
 	if err != nil {
 		return RegionInfo{}, err
 	}

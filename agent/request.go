@@ -134,7 +134,7 @@ type PostOptions struct {
 }
 
 // Post starts the transfer and returns at once, or as soon as the peer is
-// connected if this is the first contact. ctx's deadline is the transfer's. When
+// connected if this is its first link. ctx's deadline is the transfer's. When
 // a fabric fails before anything moved, then or later, the next one is tried.
 func (r *Request) Post(ctx context.Context, o PostOptions) (*Transfer, error) {
 	if o.ID == (kv.ID{}) {
@@ -144,14 +144,14 @@ func (r *Request) Post(ctx context.Context, o PostOptions) (*Transfer, error) {
 		return nil, err
 	}
 	t, ctx := newTransfer(ctx, r, o)
-	if standing := r.agent.ledger.enter(t); standing != t {
+	if standing := r.agent.log.add(t); standing != t {
 		r.unuse()
 		t.stop(nil)
 		return standing.repeated(r)
 	}
 	r.agent.countPosted()
-	if err := t.search(ctx, r); err != nil {
-		r.agent.ledger.refuse(t)
+	if err := t.tryFabrics(ctx, r); err != nil {
+		r.agent.log.refuse(t)
 		return nil, err
 	}
 	return t, nil
@@ -195,7 +195,7 @@ func (r *Request) unuse() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.posts--; r.posts == 0 && r.released {
-		r.letGo()
+		r.releasePrepared()
 	}
 }
 
@@ -205,12 +205,12 @@ func (r *Request) Release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.released = true; r.posts == 0 {
-		r.letGo()
+		r.releasePrepared()
 	}
 }
 
-// letGo is for whoever holds mu.
-func (r *Request) letGo() {
+// releasePrepared needs mu to be held.
+func (r *Request) releasePrepared() {
 	for _, p := range r.prepared {
 		p.Release()
 	}

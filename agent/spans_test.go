@@ -178,8 +178,8 @@ func TestSpansByIndex(t *testing.T) {
 	}
 }
 
-// Tell does not wait for what was posted before, and says whether it arrived.
-func TestTell(t *testing.T) {
+// NotifyUnordered does not wait for what was posted before, and says whether it arrived.
+func TestNotifyUnordered(t *testing.T) {
 	a, b := start(t, agent.Options{Name: "a"}), start(t, agent.Options{Name: "b", Inbox: 1})
 	peer, err := a.LoadMetadata(b.MetadataBlob())
 	if err != nil {
@@ -187,10 +187,10 @@ func TestTell(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := peer.Tell(ctx, []byte("one")); err != nil {
+	if err := peer.NotifyUnordered(ctx, []byte("one")); err != nil {
 		t.Fatal(err)
 	}
-	if err := peer.Tell(ctx, []byte("two")); !errors.Is(err, fabric.ErrBusy) {
+	if err := peer.NotifyUnordered(ctx, []byte("two")); !errors.Is(err, fabric.ErrBusy) {
 		t.Errorf("into a full inbox: %v", err)
 	}
 	if n := <-b.Notifications(); string(n.Payload) != "one" || n.From != "a" {

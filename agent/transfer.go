@@ -18,11 +18,11 @@ import (
 // one id and one deadline, until one has moved the bytes, may have moved some,
 // or none is left:
 //
-//	searching ─► posting ─► running ─► over
-//	    ▲           │          │
-//	    └───────────┴──────────┘ not submitted, and another fabric may do better
+//	connecting ─► posting ─► running ─► over
+//	    ▲            │          │
+//	    └────────────┴──────────┘ not submitted, and another fabric may do better
 //
-// While it searches nothing touches the caller's memory, so a cancel ends it on
+// While it connects nothing touches the caller's memory, so a cancel ends it on
 // the spot; while it is being posted or runs, the fabric's end is its end.
 type Transfer struct {
 	ID    kv.ID
@@ -44,10 +44,10 @@ type Transfer struct {
 	record    Record
 	err       error // once over
 
-	refused bool // Post returned an error, and the id is free again; the ledger's
+	refused bool // Post returned an error, and the id is free again; the log's
 }
 
-// newTransfer makes the transfer of a post, and the context of its search.
+// newTransfer makes the transfer of a post, and the context of its attempts.
 func newTransfer(ctx context.Context, r *Request, o PostOptions) (*Transfer, context.Context) {
 	t := &Transfer{
 		ID: o.ID, Op: r.op, Bytes: r.bytes, agent: r.agent, request: r, done: make(chan struct{}),
@@ -80,8 +80,8 @@ func (t *Transfer) Status() (fabric.State, error) {
 	return t.state(), t.err
 }
 
-// state is for whoever holds mu. What a fabric has ended and nobody has looked
-// at yet is not over: it may go on with another.
+// state needs mu to be held. What a fabric has ended is not over before the
+// agent has looked at it: it may go on with another.
 func (t *Transfer) state() fabric.State {
 	if t.over() || t.running == nil {
 		return t.record.State
@@ -96,7 +96,7 @@ func (t *Transfer) state() fabric.State {
 	return state
 }
 
-// over is for whoever holds mu.
+// over needs mu to be held.
 func (t *Transfer) over() bool { return t.record.State.Ended() }
 
 // Done is closed at the end.
@@ -148,7 +148,7 @@ func (t *Transfer) Cancel(ctx context.Context) error {
 	return t.wait(ctx)
 }
 
-// end is for whoever holds mu, and calls the rest once it does not. Only the
+// end needs mu to be held, and its caller calls settle once it is not. Only the
 // first end counts.
 func (t *Transfer) end(state fabric.State, err error) (settle func()) {
 	if t.over() {
@@ -173,7 +173,7 @@ func (t *Transfer) end(state fabric.State, err error) (settle func()) {
 		}
 		request.peer.learnSpeed(t.Op, t.Bytes, &last)
 		request.unuse()
-		t.agent.ledger.ended(t)
+		t.agent.log.ended(t)
 		close(t.done)
 	}
 }

@@ -89,9 +89,9 @@ func Hint(err error) string {
 	return ""
 }
 
-// Dress says of an error which operation with which peer it ended, unless it
+// WithOp says of an error which operation with which peer it ended, unless it
 // says so already.
-func Dress(op string, p Peer, err error) error {
+func WithOp(op string, p Peer, err error) error {
 	var already *Error
 	if errors.As(err, &already) {
 		return err

@@ -46,7 +46,7 @@ func TestLeaseOfAges(t *testing.T) {
 		Session: 1, Number: 1, Kind: handoff.MoveOn, As: handoff.Source, Engine: "prefill", LeaseMs: 1e13, RemainingMs: 1e13,
 		Terms: &handoff.Terms{Src: handoff.Party{Engine: e.Engine}, Dst: handoff.Party{Engine: e.Engine}},
 	}
-	if err := peer.Tell(soon(t), handoff.AppendMessage(nil, kv.ID{1}, order)); err != nil {
+	if err := peer.NotifyUnordered(soon(t), handoff.AppendMessage(nil, kv.ID{1}, order)); err != nil {
 		t.Fatal(err)
 	}
 	select {

@@ -114,7 +114,7 @@ func (t *Transceiver) send(e handoff.Send) {
 		ctx, cancel := context.WithTimeout(t.life, sendTimeout)
 		defer cancel()
 		wire := handoff.AppendMessage(nil, e.Transfer, e.Message)
-		err := t.peers.with(ctx, e.To, func(p *agent.Peer) error { return p.Tell(ctx, wire) })
+		err := t.peers.with(ctx, e.To, func(p *agent.Peer) error { return p.NotifyUnordered(ctx, wire) })
 		if err != nil {
 			t.options.Logger.Debug("a message of a hand-off was not delivered", "peer", e.To.Name, "transfer", e.Transfer.String(), "error", err)
 		}

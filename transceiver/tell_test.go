@@ -82,7 +82,7 @@ func TestMessagesOvertakeBytes(t *testing.T) {
 		}
 		return n
 	}
-	if err := peer.Tell(soon(t), []byte("a word")); err != nil {
+	if err := peer.NotifyUnordered(soon(t), []byte("a word")); err != nil {
 		t.Fatal(err)
 	}
 	if running() == 0 {

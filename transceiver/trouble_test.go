@@ -333,7 +333,7 @@ func TestMailLeavesTheRest(t *testing.T) {
 	if err := peer.Notify(soon(t), []byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	if err := peer.Tell(soon(t), []byte("MRDH and then nothing")); err != nil {
+	if err := peer.NotifyUnordered(soon(t), []byte("MRDH and then nothing")); err != nil {
 		t.Fatal(err)
 	}
 	select {

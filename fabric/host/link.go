@@ -81,7 +81,7 @@ func (l *peerLink) connected(ctx context.Context) (*connection, error) {
 	return c, nil
 }
 
-func (l *peerLink) error(op string, err error) error { return fabric.Dress(op, l.peer, err) }
+func (l *peerLink) error(op string, err error) error { return fabric.WithOp(op, l.peer, err) }
 
 // drop forgets a connection that was lost.
 func (l *peerLink) drop(c *connection, err error) {

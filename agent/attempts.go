@@ -10,10 +10,10 @@ import (
 	"meridian/mem"
 )
 
-// search posts the transfer on the first fabric that takes it, after those that
-// were tried. It returns nil when one has taken it; else the transfer is over,
-// with the error that it returns.
-func (t *Transfer) search(ctx context.Context, r *Request) error {
+// tryFabrics posts the transfer on the first fabric that takes it, after those
+// that were tried. It returns nil when one has taken it; else the transfer is
+// over, with the error that it returns.
+func (t *Transfer) tryFabrics(ctx context.Context, r *Request) error {
 	for {
 		name, begun := t.begin()
 		if !begun {
@@ -23,7 +23,7 @@ func (t *Transfer) search(ctx context.Context, r *Request) error {
 		if err == nil {
 			return nil
 		}
-		if t.failed(err); !curable(err) || ctx.Err() != nil {
+		if t.failed(err); !retryable(err) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -72,7 +72,7 @@ func (t *Transfer) try(ctx context.Context, r *Request, name string) error {
 	}
 	running.OnEnd(func() { t.ended(running, r) })
 	if cancelled {
-		_ = running.Cancel(ctx) // whoever cancelled waits
+		_ = running.Cancel(ctx) // the caller of Transfer.Cancel waits
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (t *Transfer) ended(running *fabric.Transfer, r *Request) {
 	t.running = nil
 	t.note(state, err, running.Times())
 	if state == fabric.NotSubmitted {
-		if t.goOn(err, r) {
+		if t.tryNextFabric(err, r) {
 			t.mu.Unlock()
 			return
 		}
@@ -115,19 +115,19 @@ func (t *Transfer) ended(running *fabric.Transfer, r *Request) {
 	settle()
 }
 
-// goOn searches on, in the background, if another fabric may do better. mu is
-// held.
-func (t *Transfer) goOn(err error, r *Request) bool {
-	if _, left := t.next(); !left || !curable(err) {
+// tryNextFabric goes on in the background, if another fabric may do better. mu
+// is held.
+func (t *Transfer) tryNextFabric(err error, r *Request) bool {
+	if _, left := t.next(); !left || !retryable(err) {
 		return false
 	}
 	t.stop(nil)
 	ctx, stop := t.agent.until(t.deadline)
 	t.stop = stop
-	return t.agent.run(func() { _ = t.search(ctx, r) }) // its error is the transfer's
+	return t.agent.run(func() { _ = t.tryFabrics(ctx, r) }) // its error is the transfer's
 }
 
-// giveUp ends a search that found nothing.
+// giveUp ends a transfer that no fabric took.
 func (t *Transfer) giveUp(ctx context.Context) error {
 	t.mu.Lock()
 	settle := t.end(fabric.NotSubmitted, t.reason(ctx))
@@ -137,7 +137,7 @@ func (t *Transfer) giveUp(ctx context.Context) error {
 	return err
 }
 
-// reason is why a search gives up: it was stopped, or everything failed. mu is
+// reason is why no fabric took it: it was stopped, or all of them failed. mu is
 // held.
 func (t *Transfer) reason(ctx context.Context) error {
 	cause := context.Cause(ctx)
@@ -184,8 +184,8 @@ var wrongEverywhere = []error{
 	mem.ErrBounds, mem.ErrSpans, mem.ErrClosed, mem.ErrGone, mem.ErrReadOnly,
 }
 
-// curable reports whether another fabric may do better where one failed before
+// retryable reports whether another fabric may do better where one failed before
 // anything moved. In doubt it may: trying costs nothing but time.
-func curable(err error) bool {
+func retryable(err error) bool {
 	return !slices.ContainsFunc(wrongEverywhere, func(wrong error) bool { return errors.Is(err, wrong) })
 }

@@ -8,20 +8,20 @@ import (
 	"meridian/kv"
 )
 
-// ledger keeps every transfer that runs, and the last so many that have ended.
-type ledger struct {
+// transferLog keeps every transfer that runs, and the last so many that ended.
+type transferLog struct {
 	mu   sync.Mutex // protects the rest, and Transfer.refused; comes before a transfer's
 	byID map[kv.ID]*Transfer
 	ring []*Transfer // ended, the oldest at next
 	next int
 }
 
-func newLedger(size int) *ledger {
-	return &ledger{ring: make([]*Transfer, size), byID: make(map[kv.ID]*Transfer)}
+func newTransferLog(size int) *transferLog {
+	return &transferLog{ring: make([]*Transfer, size), byID: make(map[kv.ID]*Transfer)}
 }
 
-// enter adds a transfer, unless its id has one already, which it returns.
-func (l *ledger) enter(t *Transfer) *Transfer {
+// add adds a transfer, unless its id has one already, which it returns.
+func (l *transferLog) add(t *Transfer) *Transfer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if standing := l.byID[t.ID]; standing != nil && !standing.refused {
@@ -33,14 +33,14 @@ func (l *ledger) enter(t *Transfer) *Transfer {
 
 // refuse frees the id of a transfer that Post refused; its record stays until
 // the id is posted again.
-func (l *ledger) refuse(t *Transfer) {
+func (l *transferLog) refuse(t *Transfer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t.refused = true
 }
 
 // ended lets the transfer that ended longest ago go, in favour of t.
-func (l *ledger) ended(t *Transfer) {
+func (l *transferLog) ended(t *Transfer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if old := l.ring[l.next]; old != nil && l.byID[old.ID] == old {
@@ -50,13 +50,13 @@ func (l *ledger) ended(t *Transfer) {
 	l.next = (l.next + 1) % len(l.ring)
 }
 
-func (l *ledger) transfer(id kv.ID) *Transfer {
+func (l *transferLog) transfer(id kv.ID) *Transfer {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.byID[id]
 }
 
-func (l *ledger) records() []Record {
+func (l *transferLog) records() []Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := make([]Record, 0, len(l.byID))
@@ -70,11 +70,11 @@ func (l *ledger) records() []Record {
 // Explain finds a transfer by id: one that runs, or one of the last
 // Options.Records that have ended.
 func (a *Agent) Explain(id kv.ID) (Record, error) {
-	if t := a.ledger.transfer(id); t != nil {
+	if t := a.log.transfer(id); t != nil {
 		return t.Record(), nil
 	}
 	return Record{}, fmt.Errorf("agent: no record of transfer %s; the last %d are kept", id, a.options.Records)
 }
 
 // Transfers returns the records that are kept, oldest first.
-func (a *Agent) Transfers() []Record { return a.ledger.records() }
+func (a *Agent) Transfers() []Record { return a.log.records() }

@@ -13,26 +13,26 @@ import (
 	"meridian/kv"
 )
 
-// contact is a link to a peer, or the attempt to make one. What is not nil when
-// made is closed stays as it is.
-type contact struct {
+// linkAttempt is a link to a peer, or the attempt to make one. What is not nil
+// when made is closed stays as it is.
+type linkAttempt struct {
 	made chan struct{}
 	link fabric.Link
-	err  error // why there is no link; nil when whoever tried gave up waiting
+	err  error // why there is no link; nil when the caller that tried gave up waiting
 }
 
 const (
-	// connectTimeout bounds a first contact whose caller set no deadline.
+	// connectTimeout bounds a connect whose caller set no deadline.
 	connectTimeout = 10 * time.Second
-	// hangUpTimeout bounds the end of a link that nobody waits for.
-	hangUpTimeout = 10 * time.Second
+	// closeTimeout bounds the end of a link that no caller waits for.
+	closeTimeout = 10 * time.Second
 )
 
 // link returns the peer's link on a fabric, connecting at the first use. One
 // caller connects; others wait for it, and share its failure.
 func (p *Peer) link(ctx context.Context, f fabric.Fabric) (fabric.Link, error) {
 	for {
-		c, mine, err := p.contact(f.Name())
+		c, mine, err := p.linkAttempt(f.Name())
 		if err != nil {
 			return nil, err
 		}
@@ -54,23 +54,24 @@ func (p *Peer) link(ctx context.Context, f fabric.Fabric) (fabric.Link, error) {
 	}
 }
 
-// contact finds the contact on a fabric; mine means that the caller is to make it.
-func (p *Peer) contact(name string) (c *contact, mine bool, err error) {
+// linkAttempt finds the attempt on a fabric; mine means that the caller is to
+// make it.
+func (p *Peer) linkAttempt(name string) (c *linkAttempt, mine bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone != nil {
 		return nil, false, p.gone
 	}
-	if c = p.contacts[name]; c != nil {
+	if c = p.links[name]; c != nil {
 		return c, false, nil
 	}
-	c = &contact{made: make(chan struct{})}
-	p.contacts[name] = c
+	c = &linkAttempt{made: make(chan struct{})}
+	p.links[name] = c
 	return c, true, nil
 }
 
-// connect makes a contact, without any lock while it waits for the network.
-func (p *Peer) connect(ctx context.Context, f fabric.Fabric, c *contact) (fabric.Link, error) {
+// connect makes a link, without any lock while it waits for the network.
+func (p *Peer) connect(ctx context.Context, f fabric.Fabric, c *linkAttempt) (fabric.Link, error) {
 	bounded := ctx
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc
@@ -88,7 +89,7 @@ func (p *Peer) connect(ctx context.Context, f fabric.Fabric, c *contact) (fabric
 	case gone != nil:
 		c.err = gone
 	case err != nil:
-		delete(p.contacts, f.Name())
+		delete(p.links, f.Name())
 		if ctx.Err() == nil {
 			c.err = err
 		}
@@ -99,7 +100,7 @@ func (p *Peer) connect(ctx context.Context, f fabric.Fabric, c *contact) (fabric
 	p.mu.Unlock()
 	if gone != nil {
 		if err == nil {
-			p.agent.hangUp(link)
+			p.agent.closeLinks(link)
 		}
 		return nil, gone
 	}
@@ -112,29 +113,29 @@ func (p *Peer) address(fabricName string) []byte {
 	return p.fabrics[fabricName]
 }
 
-// leave makes the peer unusable, for a reason, and returns the links it had.
-// Those that are being made are ended by whoever makes them.
-func (p *Peer) leave(gone error) []fabric.Link {
+// retire makes the peer unusable, for a reason, and returns the links it had.
+// Those that are being made are closed by the caller that makes them.
+func (p *Peer) retire(gone error) []fabric.Link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.gone = gone
 	var links []fabric.Link
-	for _, name := range slices.Sorted(maps.Keys(p.contacts)) { // in order, so that a simulation repeats
-		if c := p.contacts[name]; c.link != nil {
+	for _, name := range slices.Sorted(maps.Keys(p.links)) { // in order, so that a simulation repeats
+		if c := p.links[name]; c.link != nil {
 			links = append(links, c.link)
 		}
 	}
-	clear(p.contacts)
+	clear(p.links)
 	return links
 }
 
-// hangUp ends links without making anybody wait; Close waits for it.
-func (a *Agent) hangUp(links ...fabric.Link) {
+// closeLinks ends links without making its caller wait; Close waits for it.
+func (a *Agent) closeLinks(links ...fabric.Link) {
 	if len(links) == 0 {
 		return
 	}
 	a.run(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), hangUpTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		var errs []error
 		for _, l := range links {

@@ -10,8 +10,8 @@ import (
 	"meridian/mem"
 )
 
-// opened is what a grant opens of one region.
-type opened struct {
+// grantedRuns is what a grant opens of one region.
+type grantedRuns struct {
 	region, epoch uint64
 	// runs as they were granted: most requests name the same ones in the same
 	// order, and nothing else is needed for them.
@@ -30,13 +30,13 @@ type place struct {
 
 type span struct{ from, to uint64 }
 
-// open prepares a list for being asked about. Its spans were checked against
-// their regions, so nothing overflows here.
-func open(l fabric.List) []opened {
-	var all []opened
+// runsByRegion prepares a list for being asked about. Its spans were checked
+// against their regions, so nothing overflows here.
+func runsByRegion(l fabric.List) []grantedRuns {
+	var all []grantedRuns
 	for _, part := range l {
-		o := openedOf(&all, part)
-		o.runs = append(o.runs, part.Spans.Runs()...)
+		g := runsOf(&all, part)
+		g.runs = append(g.runs, part.Spans.Runs()...)
 	}
 	for i := range all {
 		runs := all[i].runs
@@ -46,13 +46,13 @@ func open(l fabric.List) []opened {
 	return all
 }
 
-func openedOf(all *[]opened, part fabric.Part) *opened {
+func runsOf(all *[]grantedRuns, part fabric.Part) *grantedRuns {
 	for i := range *all {
-		if o := &(*all)[i]; o.region == part.Region && o.epoch == part.Epoch {
-			return o
+		if g := &(*all)[i]; g.region == part.Region && g.epoch == part.Epoch {
+			return g
 		}
 	}
-	*all = append(*all, opened{region: part.Region, epoch: part.Epoch})
+	*all = append(*all, grantedRuns{region: part.Region, epoch: part.Epoch})
 	return &(*all)[len(*all)-1]
 }
 
@@ -88,24 +88,24 @@ func rangesOf(runs []mem.Run) []span {
 
 // covers reports whether every byte of s is open. A fabric cuts a request into
 // parts, so the first run of one may begin anywhere; what follows is in order.
-func (o *opened) covers(s *mem.Spans) error {
+func (g *grantedRuns) covers(s *mem.Spans) error {
 	next := 0 // the granted run that is expected now
 	for i, run := range s.Runs() {
-		if next < len(o.runs) && o.runs[next] == run {
+		if next < len(g.runs) && g.runs[next] == run {
 			next++
 			continue
 		}
-		at := o.find(run, next)
+		at := g.find(run, next)
 		if at < 0 && i == 0 {
-			at = slices.IndexFunc(o.runs, func(granted mem.Run) bool { return within(granted, run) })
+			at = slices.IndexFunc(g.runs, func(granted mem.Run) bool { return within(granted, run) })
 		}
 		switch {
-		case at >= 0 && o.runs[at] == run:
+		case at >= 0 && g.runs[at] == run:
 			next = at + 1
 		case at >= 0:
 			next = at
 		default:
-			if err := o.coversRun(run); err != nil {
+			if err := g.coversRun(run); err != nil {
 				return err
 			}
 		}
@@ -115,18 +115,18 @@ func (o *opened) covers(s *mem.Spans) error {
 
 // find returns a granted run that has all of run, or -1: the expected one, the
 // one after it, or the last that does not begin after it.
-func (o *opened) find(run mem.Run, expected int) int {
-	for i := expected; i < min(expected+2, len(o.runs)); i++ {
-		if within(o.runs[i], run) {
+func (g *grantedRuns) find(run mem.Run, expected int) int {
+	for i := expected; i < min(expected+2, len(g.runs)); i++ {
+		if within(g.runs[i], run) {
 			return i
 		}
 	}
-	places := o.places()
+	places := g.places()
 	i, found := slices.BinarySearchFunc(places, run.Offset, func(p place, at uint64) int { return cmp.Compare(p.offset, at) })
 	if !found {
 		i--
 	}
-	if i >= 0 && within(o.runs[places[i].run], run) {
+	if i >= 0 && within(g.runs[places[i].run], run) {
 		return places[i].run
 	}
 	return -1
@@ -151,22 +151,22 @@ func within(granted, run mem.Run) bool {
 // coversRun looks at the bytes themselves. A peer's run may have any number of
 // pieces, but the first that is not open ends the search, and those that are
 // open lie apart: there are no more of them than bytes in the grant.
-func (o *opened) coversRun(run mem.Run) error {
-	if end, fits := run.End(); fits && o.holds(run.Offset, end) {
+func (g *grantedRuns) coversRun(run mem.Run) error {
+	if end, fits := run.End(); fits && g.holds(run.Offset, end) {
 		return nil
 	}
 	for i := range run.Count {
 		at := run.Offset + i*run.Stride
-		if run.Stride <= run.Length && run.Count > 1 || !o.holds(at, at+run.Length) {
-			return fmt.Errorf("%w: [%d,+%d) of region %d", fabric.ErrGrantSpans, at, run.Length, o.region)
+		if run.Stride <= run.Length && run.Count > 1 || !g.holds(at, at+run.Length) {
+			return fmt.Errorf("%w: [%d,+%d) of region %d", fabric.ErrGrantSpans, at, run.Length, g.region)
 		}
 	}
 	return nil
 }
 
 // holds reports whether one range holds [from, to).
-func (o *opened) holds(from, to uint64) bool {
-	ranges := o.ranges()
+func (g *grantedRuns) holds(from, to uint64) bool {
+	ranges := g.ranges()
 	i, found := slices.BinarySearchFunc(ranges, from, func(r span, at uint64) int { return cmp.Compare(r.from, at) })
 	if !found {
 		i--
