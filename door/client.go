@@ -161,7 +161,7 @@ func (c *Client) lost() {
 	running := c.running
 	c.running = make(map[handOff]bool)
 	c.mu.Unlock()
-	gone := &Problem{Code: "gone", Message: "the connection to the agent has ended"}
+	gone := &Problem{Code: CodeGone, Message: "the connection to the agent has ended"}
 	for h := range running {
 		if h.accepted {
 			c.options.Events(Event{Kind: Failed, Transfer: h.transfer, Accepted: true, Problem: gone})

@@ -3,7 +3,7 @@
 //
 //	engine process                                agent's process
 //	┌────────────────────────────┐                ┌─────────────┐
-//	│ scheduler ──► control ═════╪═ Unix socket ══╪═► sidecar   │
+//	│ scheduler ──► control ═════╪═ Unix socket ══╪═► its door  │
 //	│ rank 0 memory ─► rank 0 ═══╪═ + memfd ══════╪═►           │
 //	│ rank 1 memory ─► rank 1 ═══╪════════════════╪═►           │
 //	└────────────────────────────┘                └─────────────┘
@@ -24,7 +24,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"meridian/door/doorpb"
 	"meridian/kv"
 )
 
@@ -48,29 +47,6 @@ var (
 	// ranks are.
 	ErrNotServing = errors.New("door: the engine is not serving")
 )
-
-// Problem is why the agent refuses something or a hand-off failed.
-type Problem struct {
-	// Code is a word that programs may look at.
-	Code string
-	// Message says what was wrong, and Hint what to do.
-	Message, Hint string
-}
-
-func (p *Problem) Error() string {
-	text := fmt.Sprintf("door: %s (%s)", p.Message, p.Code)
-	if p.Hint != "" {
-		text += "; " + p.Hint
-	}
-	return text
-}
-
-func problemOf(p *doorpb.Problem) *Problem {
-	if p.GetCode() == "" {
-		return nil
-	}
-	return &Problem{Code: p.GetCode(), Message: p.GetMessage(), Hint: p.GetHint()}
-}
 
 // Publication is what an engine caches and how it is cut and kept.
 type Publication struct {

@@ -104,7 +104,7 @@ func (c *Client) Cancel(ctx context.Context, what Cancel) error {
 	}
 	_, err = s.ask(ctx, doorpb.FrameType_FRAME_TYPE_CANCEL, func(request uint64) proto.Message { m.Request = request; return m }, nil)
 	var p *Problem
-	if errors.As(err, &p) && p.Code == "unknown" {
+	if errors.As(err, &p) && p.Code == CodeUnknown {
 		return nil // it has ended meanwhile
 	}
 	if err != nil {

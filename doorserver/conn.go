@@ -94,10 +94,10 @@ func (c *conn) comeIn() *door.Problem {
 	s := c.server
 	var err error
 	if c.peer, err = peerOf(c.wire.Socket()); err != nil {
-		return problem(codeDenied, "it cannot be told who is at the other end: %v", err)
+		return problem(door.CodeDenied, "it cannot be told who is at the other end: %v", err)
 	}
 	if uid := uint32(os.Geteuid()); c.peer.uid != uid && !slices.Contains(s.options.AllowUIDs, c.peer.uid) {
-		p := problem(codeDenied, "the agent runs as user %d, and user %d is not one whose engines it takes", uid, c.peer.uid)
+		p := problem(door.CodeDenied, "the agent runs as user %d, and user %d is not one whose engines it takes", uid, c.peer.uid)
 		p.Hint = "add it to door.allow_uids"
 		return p
 	}
@@ -107,19 +107,19 @@ func (c *conn) comeIn() *door.Problem {
 	_ = c.wire.Socket().SetReadDeadline(time.Now().Add(s.options.Handshake))
 	f, err := c.wire.Read(maxHelloBytes)
 	if err != nil {
-		return problem(codeMalformed, "no Hello: %v", err)
+		return problem(door.CodeMalformed, "no Hello: %v", err)
 	}
 	f.Close()
 	_ = c.wire.Socket().SetReadDeadline(time.Time{})
 	var hello doorpb.Hello
 	if f.Type != doorpb.FrameType_FRAME_TYPE_HELLO {
-		return problem(codeOrder, "%v came where Hello was due", f.Type)
+		return problem(door.CodeOrder, "%v came where Hello was due", f.Type)
 	}
 	if err := f.Unmarshal(&hello); err != nil {
 		return problemOf(err)
 	}
 	if hello.GetLowVersion() > door.Version || hello.GetHighVersion() < door.Version {
-		return problem(codeVersion, "the engine speaks versions %d to %d, this agent %d", hello.GetLowVersion(), hello.GetHighVersion(), door.Version)
+		return problem(door.CodeVersion, "the engine speaks versions %d to %d, this agent %d", hello.GetLowVersion(), hello.GetHighVersion(), door.Version)
 	}
 	return s.enter(c, &hello)
 }
@@ -206,7 +206,7 @@ func (c *conn) read() (why string) {
 func (c *conn) handle(f *door.Frame) *door.Problem {
 	if f.Type != doorpb.FrameType_FRAME_TYPE_LEND && f.File != nil {
 		f.Close()
-		return problem(codeMalformed, "a descriptor came with %v, which takes none", f.Type)
+		return problem(door.CodeMalformed, "a descriptor came with %v, which takes none", f.Type)
 	}
 	switch f.Type {
 	case doorpb.FrameType_FRAME_TYPE_LEND:
@@ -235,7 +235,7 @@ func (c *conn) handle(f *door.Frame) *door.Problem {
 		var m doorpb.Step
 		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return nil, c.step(&m) })
 	default:
-		return problem(codeMalformed, "an engine sends no frame of type %d now", f.Type)
+		return problem(door.CodeMalformed, "an engine sends no frame of type %d now", f.Type)
 	}
 	return nil
 }
@@ -267,7 +267,7 @@ func (c *conn) take(f *door.Frame, m interface {
 		}
 		reply.Request = m.GetRequest()
 		if p != nil {
-			reply.Problem = problemMessage(p)
+			reply.Problem = door.ProblemMessage(p)
 		}
 		c.put(frame(doorpb.FrameType_FRAME_TYPE_REPLY, reply))
 	}

@@ -57,7 +57,8 @@ type Options struct {
 	// MaxOutstanding its offers and accepts that have not ended, default 4096.
 	MaxConnections, MaxEngines, MaxRegions, MaxOutstanding int
 	// MaxBacklogBytes is how much may wait for an engine that does not read
-	// before it is cut off; default 8 MiB.
+	// before it is cut off; default 8 MiB, which is also the most: what waits
+	// together becomes one frame.
 	MaxBacklogBytes int
 	// Handshake bounds the time to the end of Hello; default 5 seconds.
 	Handshake time.Duration
@@ -74,7 +75,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.AllowUIDs = slices.Clone(o.AllowUIDs)
 	o.MaxConnections, o.MaxEngines = cmp.Or(o.MaxConnections, 1024), cmp.Or(o.MaxEngines, 256)
 	o.MaxRegions, o.MaxOutstanding = cmp.Or(o.MaxRegions, 1024), cmp.Or(o.MaxOutstanding, 4096)
-	o.MaxBacklogBytes = cmp.Or(o.MaxBacklogBytes, 8<<20)
+	o.MaxBacklogBytes = min(cmp.Or(o.MaxBacklogBytes, 8<<20), door.MaxFrameBytes/2)
 	o.Handshake, o.FenceWait = cmp.Or(o.Handshake, 5*time.Second), cmp.Or(o.FenceWait, 10*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -93,7 +93,7 @@ type rank struct {
 func (s *Server) enter(c *conn, hello *doorpb.Hello) *door.Problem {
 	id := hello.GetEngine()
 	if id == "" || len(id) > 255 || meta.CheckKey(meta.EnginePrefix+id) != nil || !oneSegment(id) {
-		return problem(codeTerms, "%.80q is no id for an engine: 1 to 255 letters, digits and -._~:@%%+=", id)
+		return problem(door.CodeTerms, "%.80q is no id for an engine: 1 to 255 letters, digits and -._~:@%%+=", id)
 	}
 	deadline := time.Now().Add(s.options.FenceWait)
 	for {
@@ -109,11 +109,11 @@ func (s *Server) enter(c *conn, hello *doorpb.Hello) *door.Problem {
 		case <-wait:
 		case <-time.After(left):
 			if p == nil {
-				p = problem(codeFenced, "engine %s was lost, and is still being fenced", id)
+				p = problem(door.CodeFenced, "engine %s was lost, and is still being fenced", id)
 			}
 			return p
 		case <-s.life.Done():
-			return problem(codeFenced, "the agent stops")
+			return problem(door.CodeFenced, "the agent stops")
 		}
 	}
 }
@@ -135,7 +135,7 @@ func (s *Server) tryEnter(c *conn, hello *doorpb.Hello) (wait <-chan struct{}, p
 	e := s.engines[hello.GetEngine()]
 	switch {
 	case s.closing:
-		return nil, problem(codeFenced, "the agent stops")
+		return nil, problem(door.CodeFenced, "the agent stops")
 	case e == nil && len(s.engines) >= s.options.MaxEngines:
 		return nil, busy(fmt.Sprintf("%d engines are here, which is the limit", len(s.engines)))
 	case e == nil:
@@ -144,7 +144,7 @@ func (s *Server) tryEnter(c *conn, hello *doorpb.Hello) (wait <-chan struct{}, p
 		return e.fenced, nil
 	}
 	if e.uid != c.peer.uid {
-		return nil, problem(codeDenied, "engine %s belongs to user %d", e.id, e.uid)
+		return nil, problem(door.CodeDenied, "engine %s belongs to user %d", e.id, e.uid)
 	}
 	occupied, p := e.admit(c, hello)
 	if p != nil {
@@ -191,16 +191,16 @@ func (e *engine) admit(c *conn, hello *doorpb.Hello) (occupied bool, p *door.Pro
 		switch as.Control.GetRole() {
 		case "prefill", "decode", "both":
 		default:
-			return false, problem(codeTerms, "%.80q is no role; there is prefill, decode and both", as.Control.GetRole())
+			return false, problem(door.CodeTerms, "%.80q is no role; there is prefill, decode and both", as.Control.GetRole())
 		}
 		e.control, e.about = c, as.Control
 	case *doorpb.Hello_Rank:
 		index, size := int(as.Rank.GetIndex()), int(as.Rank.GetRanks())
 		if size < 1 || size > maxRanks || index >= size {
-			return false, problem(codeTerms, "rank %d of %d; there may be 1 to %d", index, size, maxRanks)
+			return false, problem(door.CodeTerms, "rank %d of %d; there may be 1 to %d", index, size, maxRanks)
 		}
 		if e.size != 0 && e.size != size {
-			return false, problem(codeTerms, "this rank says that engine %s has %d ranks, others say %d", e.id, size, e.size)
+			return false, problem(door.CodeTerms, "this rank says that engine %s has %d ranks, others say %d", e.id, size, e.size)
 		}
 		if r := e.ranks[index]; r != nil {
 			return true, present(fmt.Sprintf("rank %d of engine %s is there already, %v", index, e.id, r.conn.peer))
@@ -208,13 +208,13 @@ func (e *engine) admit(c *conn, hello *doorpb.Hello) (occupied bool, p *door.Pro
 		e.size, c.rank = size, index
 		e.ranks[index] = &rank{conn: c}
 	default:
-		return false, problem(codeMalformed, "Hello says neither control nor which rank")
+		return false, problem(door.CodeMalformed, "Hello says neither control nor which rank")
 	}
 	return false, nil
 }
 
 func present(message string) *door.Problem {
-	return &door.Problem{Code: codePresent, Message: message, Hint: "end that process, or take another id"}
+	return &door.Problem{Code: door.CodePresent, Message: message, Hint: "end that process, or take another id"}
 }
 
 // conns lists the connections of an engine.
@@ -234,11 +234,11 @@ func (e *engine) conns() []*conn {
 // publish takes what control says of the engine.
 func (c *conn) publish(m *doorpb.Publish) *door.Problem {
 	if c.rank != control {
-		return problem(codeOrder, "a rank does not publish; control does")
+		return problem(door.CodeOrder, "a rank does not publish; control does")
 	}
 	publication, err := door.ParsePublication(m)
 	if err != nil {
-		return problem(codeTerms, "%v", err)
+		return problem(door.CodeTerms, "%v", err)
 	}
 	side := &reshard.Side{
 		Geometry: publication.Geometry, Parallelism: publication.Parallelism, Layout: publication.Layout, Packing: publication.Packing,
@@ -252,11 +252,11 @@ func (c *conn) publish(m *doorpb.Publish) *door.Problem {
 	defer s.mu.Unlock()
 	switch ranks := side.Parallelism.Ranks(); {
 	case e.state == fencing:
-		return problem(codeFenced, "engine %s is being fenced", e.id)
+		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
 	case e.side != nil:
-		return problem(codeOrder, "engine %s has published already", e.id)
+		return problem(door.CodeOrder, "engine %s has published already", e.id)
 	case e.size != 0 && e.size != ranks || ranks > maxRanks:
-		return problem(codeTerms, "%v has %d ranks, ranks say there are %d", side.Parallelism, ranks, e.size)
+		return problem(door.CodeTerms, "%v has %d ranks, ranks say there are %d", side.Parallelism, ranks, e.size)
 	}
 	e.side, e.scope, e.size = side, publication.Scope, side.Parallelism.Ranks()
 	p := s.tryServe(e)
@@ -292,7 +292,7 @@ func (s *Server) tryServe(e *engine) *door.Problem {
 			return problemOf(err)
 		}
 		if have := rank.Memory.Bytes(); have < uint64(need) {
-			return problem(codeSize, "rank %d has lent %d bytes, its share of the cache takes %d", index, have, need)
+			return problem(door.CodeSize, "rank %d has lent %d bytes, its share of the cache takes %d", index, have, need)
 		}
 		joining.Ranks = append(joining.Ranks, rank)
 	}

@@ -73,7 +73,7 @@ func (s *Server) dismiss(e *engine, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range e.conns() {
-		c.tell(door.Event{Kind: door.Fenced, Problem: problem(codeFenced, "%s", why)})
+		c.tell(door.Event{Kind: door.Fenced, Problem: problem(door.CodeFenced, "%s", why)})
 		c.end()
 	}
 	delete(s.engines, e.id)

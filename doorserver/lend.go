@@ -44,7 +44,7 @@ func (c *conn) lend(m *doorpb.Lend, f *door.Frame) (*doorpb.Reply, *door.Problem
 
 func (s *Server) mayLend(c *conn) *door.Problem {
 	if c.rank == control {
-		return problem(codeOrder, "control lends no memory; its ranks do")
+		return problem(door.CodeOrder, "control lends no memory; its ranks do")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,9 +54,9 @@ func (s *Server) mayLend(c *conn) *door.Problem {
 	}
 	switch {
 	case e.state == fencing:
-		return problem(codeFenced, "engine %s is being fenced", e.id)
+		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
 	case e.ranks[c.rank].complete:
-		return problem(codeOrder, "rank %d of engine %s has said that nothing more follows", c.rank, e.id)
+		return problem(door.CodeOrder, "rank %d of engine %s has said that nothing more follows", c.rank, e.id)
 	case lent >= s.options.MaxRegions:
 		return busy(fmt.Sprintf("engine %s has lent %d regions, which is the limit", e.id, lent))
 	}
@@ -70,7 +70,7 @@ func (s *Server) enlist(c *conn, lent loan, extent handoff.Extent, more bool) *d
 	defer s.mu.Unlock()
 	e := c.engine
 	if e.state == fencing {
-		return problem(codeFenced, "engine %s is being fenced", e.id)
+		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
 	}
 	r := e.ranks[c.rank]
 	before := *r
@@ -85,7 +85,7 @@ func (s *Server) enlist(c *conn, lent loan, extent handoff.Extent, more bool) *d
 // open makes a section of what is lent.
 func (c *conn) open(m *doorpb.Lend, f *door.Frame) (*mem.Section, *door.Problem) {
 	if _, is := m.GetKind().(*doorpb.Lend_Memfd); !is && f.File != nil {
-		return nil, problem(codeMalformed, "a descriptor came with memory that needs none")
+		return nil, problem(door.CodeMalformed, "a descriptor came with memory that needs none")
 	}
 	switch kind := m.GetKind().(type) {
 	case *doorpb.Lend_Memfd:
@@ -93,9 +93,9 @@ func (c *conn) open(m *doorpb.Lend, f *door.Frame) (*mem.Section, *door.Problem)
 	case *doorpb.Lend_Borrowed:
 		return c.borrow(kind.Borrowed.GetAddress(), m.GetSizeBytes())
 	case nil:
-		return nil, problem(codeMalformed, "Lend does not say what kind of memory it lends")
+		return nil, problem(door.CodeMalformed, "Lend does not say what kind of memory it lends")
 	default:
-		p := problem(codeUnsupported, "this agent does not take %s memory", kindName(m))
+		p := problem(door.CodeUnsupported, "this agent does not take %s memory", kindName(m))
 		p.Hint = "lend a memfd, or borrowed memory"
 		return nil, p
 	}
@@ -116,25 +116,25 @@ func kindName(m *doorpb.Lend) string {
 // openMemFD maps a memfd that cannot change its size.
 func openMemFD(file *os.File, size uint64) (*mem.Section, *door.Problem) {
 	if file == nil {
-		return nil, problem(codeMalformed, "no descriptor came with the frame")
+		return nil, problem(door.CodeMalformed, "no descriptor came with the frame")
 	}
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
-		return nil, problem(codeSeal, "the descriptor: %v", err)
+		return nil, problem(door.CodeSeal, "the descriptor: %v", err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, problem(codeSeal, "the descriptor is not of a memfd")
+		return nil, problem(door.CodeSeal, "the descriptor is not of a memfd")
 	}
 	if uint64(stat.Size) != size || size == 0 {
-		return nil, problem(codeSize, "the memfd has %d bytes, size_bytes says %d", stat.Size, size)
+		return nil, problem(door.CodeSize, "the memfd has %d bytes, size_bytes says %d", stat.Size, size)
 	}
 	fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
-		return nil, problem(codeInternal, "%v", err)
+		return nil, problem(door.CodeInternal, "%v", err)
 	}
 	arena, err := mem.MapArena(fd, true)
 	if err != nil {
-		return nil, &door.Problem{Code: codeSeal, Message: err.Error(), Hint: "memfd_create with MFD_ALLOW_SEALING, ftruncate, then F_ADD_SEALS F_SEAL_SHRINK|F_SEAL_GROW"}
+		return nil, &door.Problem{Code: door.CodeSeal, Message: err.Error(), Hint: "memfd_create with MFD_ALLOW_SEALING, ftruncate, then F_ADD_SEALS F_SEAL_SHRINK|F_SEAL_GROW"}
 	}
 	return arena.Section, nil
 }
@@ -144,7 +144,7 @@ func openMemFD(file *os.File, size uint64) (*mem.Section, *door.Problem) {
 func (c *conn) borrow(address, size uint64) (*mem.Section, *door.Problem) {
 	pidfd, err := c.peer.hold()
 	if err != nil {
-		return nil, problem(codeInternal, "%v", err)
+		return nil, problem(door.CodeInternal, "%v", err)
 	}
 	s := c.server
 	s.mu.Lock()
@@ -157,7 +157,7 @@ func (c *conn) borrow(address, size uint64) (*mem.Section, *door.Problem) {
 		return nil, problemOf(err)
 	}
 	if err := tryEnds(section); err != nil {
-		p := problem(codeDenied, "the memory at %#x cannot be reached: %v", address, errors.Join(err, closeSection(section)))
+		p := problem(door.CodeDenied, "the memory at %#x cannot be reached: %v", address, errors.Join(err, closeSection(section)))
 		p.Hint = "the engine calls prctl(PR_SET_PTRACER) with the agent's pid; `meridian doctor` tells what this machine allows"
 		return nil, p
 	}

@@ -12,11 +12,12 @@ import (
 type outbox struct {
 	limit int
 
-	mu      sync.Mutex // protects the rest
-	frames  []byte
-	events  *doorpb.Event // after frames
-	closed  bool          // nothing more comes
-	waiting *sync.Cond
+	mu         sync.Mutex // protects the rest
+	frames     []byte
+	events     *doorpb.Event // after frames
+	eventBytes int           // about what they take on the wire, and not less
+	closed     bool          // nothing more comes
+	waiting    *sync.Cond
 }
 
 func newOutbox(limit int) *outbox {
@@ -41,8 +42,8 @@ func (o *outbox) put(frame []byte) bool {
 	return true
 }
 
-// eventBytes is about what an event takes on the wire.
-const eventBytes = 32
+// eventBytes is what an event takes on the wire besides its texts, and not less.
+const eventBytes = 40
 
 // tell adds an event.
 func (o *outbox) tell(e door.Event) bool {
@@ -54,16 +55,14 @@ func (o *outbox) tell(e door.Event) bool {
 	if o.events == nil {
 		o.events = &doorpb.Event{}
 	}
-	p := &doorpb.Problem{}
-	if e.Problem != nil {
-		p = problemMessage(e.Problem)
-	}
+	p := door.ProblemMessage(e.Problem)
 	o.events.Kinds = append(o.events.Kinds, doorpb.EventKind(e.Kind))
 	o.events.Transfers = append(o.events.Transfers, e.Transfer[:]...)
 	o.events.Accepted = append(o.events.Accepted, e.Accepted)
 	o.events.Problems = append(o.events.Problems, p)
+	o.eventBytes += eventBytes + len(p.Code) + len(p.Message) + len(p.Hint)
 	o.waiting.Signal()
-	return len(o.frames)+eventBytes*len(o.events.Kinds) <= o.limit
+	return len(o.frames)+o.eventBytes <= o.limit
 }
 
 // flushEvents makes a frame of the events that wait. mu is held.
@@ -72,10 +71,10 @@ func (o *outbox) flushEvents() {
 		return
 	}
 	frames, err := door.AppendFrame(o.frames, doorpb.FrameType_FRAME_TYPE_EVENT, o.events)
-	if err == nil { // so many do not wait that a frame would be too long
-		o.frames = frames
+	if err != nil {
+		panic(err) // the limit is below a frame's, and every text can be written
 	}
-	o.events = nil
+	o.frames, o.events, o.eventBytes = frames, nil, 0
 }
 
 // take waits for something to write; nothing means that there will be no more.

@@ -18,16 +18,16 @@ import (
 // mayAsk says why an engine may not offer or accept now.
 func (s *Server) mayAsk(c *conn) *door.Problem {
 	if c.rank != control {
-		return problem(codeOrder, "a rank neither offers nor accepts; control does")
+		return problem(door.CodeOrder, "a rank neither offers nor accepts; control does")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := c.engine
 	switch {
 	case e.state == fencing:
-		return problem(codeFenced, "engine %s is being fenced", e.id)
+		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
 	case e.state != serving:
-		return problem(codeOrder, "engine %s does not serve yet: %s", e.id, e.lacks())
+		return problem(door.CodeOrder, "engine %s does not serve yet: %s", e.id, e.lacks())
 	case len(e.offers)+len(e.intakes) >= s.options.MaxOutstanding:
 		return busy(fmt.Sprintf("engine %s has %d hand-offs that have not ended, which is the limit", e.id, s.options.MaxOutstanding))
 	}
@@ -54,7 +54,7 @@ func (s *Server) checkLeg(sealed []byte, need trust.Leg) *door.Problem {
 			return nil
 		}
 		return &door.Problem{
-			Code: codeLeg, Message: fmt.Sprintf("no leg came with the %v of a request, and this agent requires one", need.Kind),
+			Code: door.CodeLeg, Message: fmt.Sprintf("no leg came with the %v of a request, and this agent requires one", need.Kind),
 			Hint: "send requests through the cell's gateway, or set door.require_leg = false",
 		}
 	}
@@ -75,7 +75,7 @@ func contentOf(e *engine, own *doorpb.Scope, tokens []uint32) handoff.Content {
 
 func transferID(b []byte) (id kv.ID, p *door.Problem) {
 	if len(b) != len(id) || kv.ID(b) == id {
-		return id, problem(codeMalformed, "the id of a transfer has %d bytes that are not all zero; %d came", len(id), len(b))
+		return id, problem(door.CodeMalformed, "the id of a transfer has %d bytes that are not all zero; %d came", len(id), len(b))
 	}
 	return kv.ID(b), nil
 }
@@ -119,7 +119,7 @@ func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 		return nil, p
 	}
 	if present := m.GetPresentTokens(); int(present) > len(m.GetTokens()) {
-		return nil, problem("request", "%d tokens are present, the request has %d", present, len(m.GetTokens()))
+		return nil, problem(door.CodeRequest, "%d tokens are present, the request has %d", present, len(m.GetTokens()))
 	}
 	content := contentOf(e, m.GetScope(), m.GetTokens())
 	ticket := s.redeem(m.GetTicket(), promise, content)
@@ -163,7 +163,7 @@ func (s *Server) redeem(ticket []byte, promise trust.Promise, own handoff.Conten
 
 func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {
 	if c.rank != control {
-		return problem(codeOrder, "a rank cancels nothing; control does")
+		return problem(door.CodeOrder, "a rank cancels nothing; control does")
 	}
 	t := c.server.options.Transceiver
 	switch what := m.GetWhat().(type) {
@@ -186,7 +186,7 @@ func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {
 		}
 		return p
 	}
-	return problem(codeMalformed, "Cancel does not say what")
+	return problem(door.CodeMalformed, "Cancel does not say what")
 }
 
 // known finds a hand-off of this engine: it may not end another's.
@@ -200,7 +200,7 @@ func (c *conn) known(transfer []byte, accepted bool) (kv.ID, *door.Problem) {
 	if accepted && c.engine.intakes[id] || !accepted && c.engine.offers[id] != nil {
 		return id, nil
 	}
-	return id, problem(codeUnknown, "engine %s has no such hand-off that runs: %s", c.engine.id, id)
+	return id, problem(door.CodeUnknown, "engine %s has no such hand-off that runs: %s", c.engine.id, id)
 }
 
 // progress tells how far an offer is: control of all ranks, a rank of itself. Of
@@ -228,12 +228,12 @@ func (c *conn) computed(id kv.ID, layers uint32) {
 // step takes what a step did.
 func (c *conn) step(m *doorpb.Step) *door.Problem {
 	if c.rank != control {
-		return problem(codeOrder, "a rank tells of no steps; control does")
+		return problem(door.CodeOrder, "a rank tells of no steps; control does")
 	}
 	n := len(m.GetRequests()) / 16
 	for _, column := range [][]uint32{m.GetCommitted(), m.GetComputedLayers()} {
 		if len(m.GetRequests())%16 != 0 || len(column) != 0 && len(column) != n {
-			return problem(codeMalformed, "columns of a step have different lengths")
+			return problem(door.CodeMalformed, "columns of a step have different lengths")
 		}
 	}
 	for i, layers := range m.GetComputedLayers() {
