@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,9 +33,9 @@ type Options struct {
 	// RanksOnly says that the engine's scheduler is another process: this client
 	// lends memory, hears events, and neither offers nor accepts.
 	RanksOnly bool
-	// ClientName is for the agent's log; default "meridian".
-	ClientName string
-	Logger     *slog.Logger
+	// Software is what the engine is, for the agent's log; default "meridian".
+	Software string
+	Logger   *slog.Logger
 	// Events is told what happens, one at a time, in order. It must not block,
 	// and not call the client's methods that wait.
 	Events func(Event)
@@ -54,7 +55,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Events == nil {
 		o.Events = func(Event) {}
 	}
-	o.ClientName = cmp.Or(o.ClientName, "meridian")
+	o.Software = cmp.Or(o.Software, "meridian")
 	return o, nil
 }
 
@@ -116,6 +117,13 @@ func (c *Client) Serving() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.serving
+}
+
+// Has reports whether the agent that the engine is registered with has a feature.
+func (c *Client) Has(feature string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session != nil && slices.Contains(c.session.links[0].features, feature)
 }
 
 // Close takes the engine away and returns when its memory is its own again. After

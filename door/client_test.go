@@ -100,9 +100,8 @@ func TestRefusedBeforeTheFirstWord(t *testing.T) {
 	if err := errors.Join(agent.Send(doorpb.FrameType_FRAME_TYPE_REPLY, reply, nil), agent.Close()); err != nil {
 		t.Fatal(err)
 	}
-	c := &Client{options: options("", nil)}
 	var problem *Problem
-	if err := c.greet(shortly(t), &link{conn: engine}, &doorpb.Hello{}); !errors.As(err, &problem) || problem.Code != "busy" {
+	if _, err := (&link{conn: engine}).greet(shortly(t), &doorpb.Hello{}); !errors.As(err, &problem) || problem.Code != "busy" {
 		t.Errorf("got %v", err)
 	}
 }

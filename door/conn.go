@@ -14,37 +14,6 @@ import (
 	"meridian/door/doorpb"
 )
 
-// Frame is one frame as it came: a type, a message, and maybe a descriptor.
-type Frame struct {
-	Type doorpb.FrameType
-	Body []byte
-	// File came with the frame's first byte; nil if none did. Whoever takes the
-	// frame closes it.
-	File *os.File
-}
-
-// ErrFrame means that what came is not a frame of this protocol.
-var ErrFrame = errors.New("door: bad frame")
-
-const headerBytes = 6 // u32 length of type and message, u16 type
-
-// AppendFrame writes a message as a frame.
-func AppendFrame(b []byte, kind doorpb.FrameType, m proto.Message) ([]byte, error) {
-	start := len(b)
-	b = append(b, 0, 0, 0, 0)
-	b = binary.LittleEndian.AppendUint16(b, uint16(kind))
-	b, err := proto.MarshalOptions{}.MarshalAppend(b, m)
-	if err != nil {
-		return b[:start], fmt.Errorf("door: writing %v: %w", kind, err)
-	}
-	length := len(b) - start - 4
-	if length > MaxFrameBytes {
-		return b[:start], fmt.Errorf("%w: %v of %d bytes, at most %d", ErrFrame, kind, length, MaxFrameBytes)
-	}
-	binary.LittleEndian.PutUint32(b[start:], uint32(length))
-	return b, nil
-}
-
 // Conn reads and writes frames. One goroutine may read while another writes.
 type Conn struct {
 	socket *net.UnixConn
@@ -159,20 +128,6 @@ func closeAll(files []*os.File) {
 			_ = f.Close()
 		}
 	}
-}
-
-// Close lets the descriptor go that nobody took.
-func (f *Frame) Close() {
-	closeAll([]*os.File{f.File})
-	f.File = nil
-}
-
-// Unmarshal reads the message of a frame.
-func (f *Frame) Unmarshal(into proto.Message) error {
-	if err := proto.Unmarshal(f.Body, into); err != nil {
-		return fmt.Errorf("%w: %v: %w", ErrFrame, f.Type, err)
-	}
-	return nil
 }
 
 // Send writes one message, with a descriptor if file is not nil.

@@ -27,9 +27,6 @@ import (
 	"meridian/kv"
 )
 
-// Version is what this build speaks.
-const Version = 1
-
 // MaxFrameBytes bounds a frame's type and message.
 const MaxFrameBytes = 16 << 20
 

@@ -19,7 +19,8 @@ import (
 
 // link is one connection to the agent.
 type link struct {
-	conn *Conn
+	conn     *Conn
+	features []string // that both sides have; from the greeting on
 
 	sending sync.Mutex // held around one frame
 	ended   bool       // nothing comes any more; under the session's mu
@@ -95,26 +96,38 @@ func (c *Client) registerAll(ctx context.Context, s *session) error {
 	return err
 }
 
+func dial(ctx context.Context, path string) (*link, error) {
+	var dialer net.Dialer
+	socket, err := dialer.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return &link{conn: NewConn(socket.(*net.UnixConn))}, nil
+}
+
+// depart ends a connection that is not part of a session. The other side ends it
+// once it has nothing of it any more.
+func (l *link) depart() error {
+	_ = l.conn.Socket().CloseWrite()
+	_ = l.conn.Socket().SetReadDeadline(time.Now().Add(farewell))
+	for {
+		f, ended := l.conn.Read(MaxFrameBytes)
+		if ended != nil {
+			return l.conn.Close()
+		}
+		f.Close()
+	}
+}
+
 // open makes one connection and adds it to the session.
 func (c *Client) open(ctx context.Context, s *session, hello *doorpb.Hello, section *mem.Section) error {
-	var dialer net.Dialer
-	socket, err := dialer.DialContext(ctx, "unix", c.options.Socket)
+	l, err := dial(ctx, c.options.Socket)
 	if err != nil {
 		return err
 	}
-	l := &link{conn: NewConn(socket.(*net.UnixConn))}
-	if err := c.greet(ctx, l, hello); err != nil {
-		// The other side ends it once it has nothing of it any more.
-		_ = l.conn.Socket().CloseWrite()
-		_ = l.conn.Socket().SetReadDeadline(time.Now().Add(farewell))
-		for {
-			f, ended := l.conn.Read(MaxFrameBytes)
-			if ended != nil {
-				break
-			}
-			f.Close()
-		}
-		return errors.Join(err, l.conn.Close())
+	hello.Engine, hello.Software = c.options.Engine, c.options.Software
+	if _, err := l.greet(ctx, hello); err != nil {
+		return errors.Join(err, l.depart())
 	}
 	s.add(l)
 	if section == nil {
@@ -124,27 +137,31 @@ func (c *Client) open(ctx context.Context, s *session, hello *doorpb.Hello, sect
 }
 
 // greet introduces a connection. Nobody else uses it yet.
-func (c *Client) greet(ctx context.Context, l *link, hello *doorpb.Hello) error {
-	defer context.AfterFunc(ctx, func() { _ = l.conn.Socket().SetDeadline(time.Unix(1, 0)) })()
-	hello.LowVersion, hello.HighVersion, hello.Engine, hello.Client = Version, Version, c.options.Engine, c.options.ClientName
+func (l *link) greet(ctx context.Context, hello *doorpb.Hello) (*doorpb.Welcome, error) {
+	defer context.AfterFunc(ctx, l.interrupt)()
+	hello.LowVersion, hello.HighVersion, hello.Features = OldestVersion, Version, Features
 	sent := l.send(doorpb.FrameType_FRAME_TYPE_HELLO, hello, nil)
 	if sent != nil && !errors.Is(sent, unix.EPIPE) {
-		return sent
+		return nil, sent
 	}
 	// Who is refused at the door hears why, though not a word was listened to.
 	var welcome doorpb.Welcome
 	if err := l.expect(doorpb.FrameType_FRAME_TYPE_WELCOME, &welcome); err != nil {
 		var refusal *Problem
 		if errors.As(err, &refusal) {
-			return err
+			return nil, err
 		}
-		return cmp.Or(sent, err)
+		return nil, cmp.Or(sent, err)
 	}
-	if v := welcome.GetVersion(); v != Version {
-		return fmt.Errorf("the agent answers with version %d, this build speaks %d", v, Version)
+	if v := welcome.GetVersion(); v < OldestVersion || v > Version {
+		return nil, fmt.Errorf("the agent answers with version %d, this build speaks %d to %d", v, OldestVersion, Version)
 	}
-	return nil
+	l.features = commonFeatures(welcome.GetFeatures())
+	return &welcome, nil
 }
+
+// interrupt ends what waits for the other side.
+func (l *link) interrupt() { _ = l.conn.Socket().SetDeadline(time.Unix(1, 0)) }
 
 // expect reads the one frame that must come now. A reply with a problem may come
 // instead of it.

@@ -119,7 +119,11 @@ func (s *session) take(f *Frame, first bool) error {
 		}
 		return s.happened(&m)
 	default:
-		return fmt.Errorf("%w: an agent sends no %v", ErrFrame, f.Type)
+		if _, known := doorpb.FrameType_name[int32(f.Type)]; known {
+			return fmt.Errorf("%w: an agent sends no %v", ErrFrame, f.Type)
+		}
+		// A newer agent's, for those who know it.
+		s.client.options.Logger.Debug("the agent sends what this build does not know", "engine", s.client.options.Engine, "type", f.Type.String())
 	}
 	return nil
 }
@@ -146,6 +150,9 @@ func (s *session) happened(m *doorpb.Event) error {
 		return fmt.Errorf("%w: columns of an event have different lengths", ErrFrame)
 	}
 	for i, kind := range m.GetKinds() {
+		if kind < doorpb.EventKind(Serving) || kind > doorpb.EventKind(Fenced) {
+			continue // of a newer agent
+		}
 		s.client.tell(Event{
 			Kind: EventKind(kind), Transfer: [16]byte(m.GetTransfers()[16*i:]), Accepted: m.GetAccepted()[i], Problem: problemOf(m.GetProblems()[i]),
 		})

@@ -16,7 +16,7 @@ import (
 	"meridian/door/doorpb"
 )
 
-// conn is one connection of an engine.
+// conn is one connection: of an engine, or of a client that is none.
 type conn struct {
 	server  *Server
 	wire    *door.Conn
@@ -25,23 +25,47 @@ type conn struct {
 	quiet   chan struct{} // closed when nothing of its engine is touched any more
 	release sync.Once
 
-	engine *engine // once it has come in; under the server's mu
-	rank   int     // its number, or control
+	engine   *engine // once it has come in; of a client always nil; under the server's mu
+	rank     int     // its number, or control, or client
+	version  uint32
+	features []string // that both sides have
 }
 
-// control is the rank of a connection that is none.
-const control = -1
+// The ranks of connections that are none.
+const (
+	control = -1
+	client  = -2
+)
 
-// as says what the connection is of its engine, for the log.
+// as says what the connection is, for the log.
 func (c *conn) as() string {
-	if c.rank == control {
+	switch c.rank {
+	case control:
 		return "control"
+	case client:
+		return "client"
 	}
 	return fmt.Sprintf("rank %d", c.rank)
 }
 
-// maxHelloBytes bounds the first frame, which strangers send.
-const maxHelloBytes = 64 << 10
+// engineID is for the log; a client has none.
+func (c *conn) engineID() string {
+	if c.engine == nil {
+		return ""
+	}
+	return c.engine.id
+}
+
+// maxSmallBytes bounds the first frame, which strangers send, and every frame of
+// those that have nothing long to say. Only control has: it sends prompts.
+const maxSmallBytes = 64 << 10
+
+func (c *conn) maxFrameBytes() int {
+	if c.rank == control {
+		return door.MaxFrameBytes
+	}
+	return maxSmallBytes
+}
 
 func newConn(s *Server, wire *door.Conn) *conn {
 	return &conn{server: s, wire: wire, outbox: newOutbox(s.options.MaxBacklogBytes), quiet: make(chan struct{}), rank: control}
@@ -89,7 +113,7 @@ func (c *conn) sayGoodbye() {
 	_, _ = io.CopyN(io.Discard, c.wire.Socket(), 1<<20)
 }
 
-// comeIn finds out who is there and makes it part of an engine.
+// comeIn finds out who is there and lets it in.
 func (c *conn) comeIn() *door.Problem {
 	s := c.server
 	var err error
@@ -105,7 +129,7 @@ func (c *conn) comeIn() *door.Problem {
 		s.options.Logger.Info("this kernel does not tell which process connected (SO_PEERPIDFD, Linux 6.5); its number is used", "peer", c.peer.String())
 	}
 	_ = c.wire.Socket().SetReadDeadline(time.Now().Add(s.options.Handshake))
-	f, err := c.wire.Read(maxHelloBytes)
+	f, err := c.wire.Read(maxSmallBytes)
 	if err != nil {
 		return problem(door.CodeMalformed, "no Hello: %v", err)
 	}
@@ -115,13 +139,39 @@ func (c *conn) comeIn() *door.Problem {
 	if f.Type != doorpb.FrameType_FRAME_TYPE_HELLO {
 		return problem(door.CodeOrder, "%v came where Hello was due", f.Type)
 	}
-	if err := f.Unmarshal(&hello); err != nil {
+	if err := f.UnmarshalRequest(&hello); err != nil {
 		return problemOf(err)
 	}
-	if hello.GetLowVersion() > door.Version || hello.GetHighVersion() < door.Version {
-		return problem(door.CodeVersion, "the engine speaks versions %d to %d, this agent %d", hello.GetLowVersion(), hello.GetHighVersion(), door.Version)
+	var p *door.Problem
+	if c.version, c.features, p = door.Agree(hello.GetLowVersion(), hello.GetHighVersion(), hello.GetFeatures()); p != nil {
+		return p
+	}
+	for _, text := range []string{hello.GetSoftware(), hello.GetControl().GetUrl(), hello.GetControl().GetModel()} {
+		if len(text) > maxTextBytes {
+			return problem(door.CodeTerms, "%.80q… has %d bytes, at most %d", text, len(text), maxTextBytes)
+		}
+	}
+	if hello.GetClient() != nil {
+		return s.enterClient(c, &hello)
 	}
 	return s.enter(c, &hello)
+}
+
+// maxTextBytes bounds each text that is kept of what a connection says of itself.
+const maxTextBytes = 1 << 10
+
+// welcome answers Hello. mu is held.
+func (s *Server) welcome(c *conn, hello *doorpb.Hello) {
+	incarnation := s.self.Incarnation
+	welcome := &doorpb.Welcome{
+		Version: c.version, Agent: s.self.Name, Incarnation: incarnation[:], MaxFrameBytes: uint32(c.maxFrameBytes()), Features: c.features,
+	}
+	if c.rank == control {
+		key := s.options.Transceiver.HomeKey()
+		welcome.TicketKey = key[:]
+	}
+	c.put(frame(doorpb.FrameType_FRAME_TYPE_WELCOME, welcome))
+	s.options.Logger.Info("a connection has come in", "engine", c.engineID(), "as", c.as(), "peer", c.peer.String(), "software", hello.GetSoftware(), "features", c.features)
 }
 
 func frame(kind doorpb.FrameType, m proto.Message) []byte {
@@ -183,7 +233,7 @@ func (c *conn) end() {
 // read takes frames until the connection ends, and says why it did.
 func (c *conn) read() (why string) {
 	for {
-		f, err := c.wire.Read(door.MaxFrameBytes)
+		f, err := c.wire.Read(c.maxFrameBytes())
 		switch {
 		case errors.Is(err, io.EOF):
 			return "it has left"
@@ -204,13 +254,17 @@ func (c *conn) read() (why string) {
 // handle does what a frame asks for. A problem that it returns is with the
 // protocol itself and ends the connection; others are answered.
 func (c *conn) handle(f *door.Frame) *door.Problem {
-	if f.Type != doorpb.FrameType_FRAME_TYPE_LEND && f.File != nil {
-		f.Close()
-		return problem(door.CodeMalformed, "a descriptor came with %v, which takes none", f.Type)
+	defer f.Close() // who keeps the descriptor has duplicated it
+	switch {
+	case f.File != nil && f.Type != doorpb.FrameType_FRAME_TYPE_LEND:
+		c.refuse(f, problem(door.CodeUnsupported, "a descriptor came with %v, which takes none", f.Type))
+		return nil
+	case c.rank == client && engineOnly(f.Type):
+		c.refuse(f, problem(door.CodeOrder, "a client that is no engine sends no %v", f.Type))
+		return nil
 	}
 	switch f.Type {
 	case doorpb.FrameType_FRAME_TYPE_LEND:
-		defer f.Close()
 		var m doorpb.Lend
 		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return c.lend(&m, f) })
 	case doorpb.FrameType_FRAME_TYPE_PUBLISH:
@@ -227,17 +281,37 @@ func (c *conn) handle(f *door.Frame) *door.Problem {
 		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return nil, c.cancel(&m) })
 	case doorpb.FrameType_FRAME_TYPE_PROGRESS:
 		var m doorpb.Progress
-		if err := f.Unmarshal(&m); err != nil {
+		if err := f.UnmarshalRequest(&m); err != nil {
 			return problemOf(err)
 		}
 		c.progress(&m)
 	case doorpb.FrameType_FRAME_TYPE_STEP:
 		var m doorpb.Step
 		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return nil, c.step(&m) })
-	default:
-		return problem(door.CodeMalformed, "an engine sends no frame of type %d now", f.Type)
+	case doorpb.FrameType_FRAME_TYPE_STATUS:
+		var m doorpb.Status
+		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return c.server.status(), nil })
+	case doorpb.FrameType_FRAME_TYPE_HELLO, doorpb.FrameType_FRAME_TYPE_WELCOME, doorpb.FrameType_FRAME_TYPE_REPLY, doorpb.FrameType_FRAME_TYPE_EVENT:
+		return problem(door.CodeMalformed, "%v is not sent to an agent, or not twice", f.Type)
+	default: // of a newer engine
+		c.refuse(f, problem(door.CodeUnsupported, "this agent knows no frame of type %d", f.Type))
 	}
 	return nil
+}
+
+// engineOnly reports whether a frame is for engines.
+func engineOnly(kind doorpb.FrameType) bool {
+	return kind >= doorpb.FrameType_FRAME_TYPE_LEND && kind <= doorpb.FrameType_FRAME_TYPE_STEP
+}
+
+// refuse answers a frame that is not taken, where it wants an answer. The
+// connection goes on.
+func (c *conn) refuse(f *door.Frame, p *door.Problem) {
+	c.server.count(p)
+	c.server.options.Logger.Debug("the engine door refuses a frame", "engine", c.engineID(), "type", f.Type.String(), "code", p.Code, "reason", p.Message)
+	if request := f.Request(); request != 0 {
+		c.put(replyFrame(request, p))
+	}
 }
 
 // take reads a request, does it, and answers. Events of what it began come after
@@ -247,17 +321,19 @@ func (c *conn) take(f *door.Frame, m interface {
 	GetRequest() uint64
 }, do func() (*doorpb.Reply, *door.Problem),
 ) *door.Problem {
-	if err := f.Unmarshal(m); err != nil {
+	if err := f.UnmarshalRequest(m); err != nil {
 		return problemOf(err)
 	}
 	s := c.server
 	s.mu.Lock()
-	c.engine.asking(c)
+	if c.engine != nil {
+		c.engine.asking(c)
+	}
 	s.mu.Unlock()
 	reply, p := do()
 	if p != nil {
 		s.count(p)
-		s.options.Logger.Debug("the engine door refuses a request", "engine", c.engine.id, "type", f.Type.String(), "code", p.Code, "reason", p.Message)
+		s.options.Logger.Debug("the engine door refuses a request", "engine", c.engineID(), "type", f.Type.String(), "code", p.Code, "reason", p.Message)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,7 +347,9 @@ func (c *conn) take(f *door.Frame, m interface {
 		}
 		c.put(frame(doorpb.FrameType_FRAME_TYPE_REPLY, reply))
 	}
-	c.engine.answered(c)
+	if c.engine != nil {
+		c.engine.answered(c)
+	}
 	return nil
 }
 

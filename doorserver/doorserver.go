@@ -52,10 +52,10 @@ type Options struct {
 	// leg for. A leg that is there is always checked, with LegKey.
 	RequireLeg bool
 	LegKey     [32]byte
-	// MaxConnections and MaxEngines bound who may be there at a time; defaults
-	// 1024 and 256. MaxRegions bounds what one engine lends, default 1024;
-	// MaxOutstanding its offers and accepts that have not ended, default 4096.
-	MaxConnections, MaxEngines, MaxRegions, MaxOutstanding int
+	// MaxConnections, MaxEngines and MaxClients bound who may be there at a time;
+	// defaults 1024, 256 and 64. MaxRegions bounds what one engine lends, default
+	// 1024; MaxOutstanding its offers and accepts that have not ended, default 4096.
+	MaxConnections, MaxEngines, MaxClients, MaxRegions, MaxOutstanding int
 	// MaxBacklogBytes is how much may wait for an engine that does not read
 	// before it is cut off; default 8 MiB, which is also the most: what waits
 	// together becomes one frame.
@@ -74,6 +74,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.AllowUIDs = slices.Clone(o.AllowUIDs)
 	o.MaxConnections, o.MaxEngines = cmp.Or(o.MaxConnections, 1024), cmp.Or(o.MaxEngines, 256)
+	o.MaxClients = cmp.Or(o.MaxClients, 64)
 	o.MaxRegions, o.MaxOutstanding = cmp.Or(o.MaxRegions, 1024), cmp.Or(o.MaxOutstanding, 4096)
 	o.MaxBacklogBytes = min(cmp.Or(o.MaxBacklogBytes, 8<<20), door.MaxFrameBytes/2)
 	o.Handshake, o.FenceWait = cmp.Or(o.Handshake, 5*time.Second), cmp.Or(o.FenceWait, 10*time.Second)
@@ -104,9 +105,6 @@ type Server struct {
 type Metrics struct {
 	// Connections, Engines and Serving are there now.
 	Connections, Engines, Serving int
-	// Running, Waiting and FreeBlocks are what engines said of their last steps,
-	// together.
-	Running, Waiting, FreeBlocks uint64
 	// Refused counts connections and requests that were refused, by the code
 	// that was answered.
 	Refused map[string]uint64
@@ -219,9 +217,6 @@ func (s *Server) Metrics() Metrics {
 		if e.state == serving {
 			m.Serving++
 		}
-		m.Running += uint64(e.last.GetRunning())
-		m.Waiting += uint64(e.last.GetWaiting())
-		m.FreeBlocks += uint64(e.last.GetFreeBlocks())
 	}
 	return m
 }
@@ -238,7 +233,7 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	for c := range s.conns {
 		if c.engine == nil {
-			_ = c.wire.Close() // it has not come in
+			_ = c.wire.Close() // it has not come in, or is a client
 		}
 	}
 	s.mu.Unlock()

@@ -38,7 +38,6 @@ type engine struct {
 	scope       kv.Scope
 	offers      map[kv.ID]*offered
 	intakes     map[kv.ID]bool
-	last        *doorpb.Step
 	joined      bool // the transceiver knows it
 
 	// Of engines whose ranks are at several agents.
@@ -158,14 +157,7 @@ func (s *Server) tryEnter(c *conn, hello *doorpb.Hello) (wait <-chan struct{}, p
 	}
 	s.engines[e.id] = e
 	c.engine = e
-	incarnation := s.self.Incarnation
-	welcome := &doorpb.Welcome{Version: door.Version, Agent: s.self.Name, Incarnation: incarnation[:], MaxFrameBytes: door.MaxFrameBytes}
-	if hello.GetControl() != nil {
-		key := s.options.Transceiver.HomeKey()
-		welcome.TicketKey = key[:]
-	}
-	c.put(frame(doorpb.FrameType_FRAME_TYPE_WELCOME, welcome))
-	s.options.Logger.Info("an engine's connection has come in", "engine", e.id, "as", c.as(), "peer", c.peer.String(), "client", hello.GetClient())
+	s.welcome(c, hello)
 	return nil, nil
 }
 
@@ -208,7 +200,7 @@ func (e *engine) admit(c *conn, hello *doorpb.Hello) (occupied bool, p *door.Pro
 		e.size, c.rank = size, index
 		e.ranks[index] = &rank{conn: c}
 	default:
-		return false, problem(door.CodeMalformed, "Hello says neither control nor which rank")
+		return false, choice(hello.ProtoReflect().GetUnknown(), "Hello says neither control nor which rank nor client")
 	}
 	return false, nil
 }

@@ -7,13 +7,16 @@ import (
 	"meridian/door"
 )
 
-// lost fences the engine of a connection that has ended or must.
+// lost fences the engine of a connection that has ended or must. A client has
+// none, and merely ends.
 func (s *Server) lost(c *conn, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.engine != nil {
-		s.fence(c.engine, why)
+	if c.engine == nil {
+		c.end()
+		return
 	}
+	s.fence(c.engine, why)
 }
 
 // fence begins the end of an engine. mu is held. The first reason counts.

@@ -48,16 +48,20 @@ func (s *Server) mayLend(c *conn) *door.Problem {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, lent := c.engine, 0
+	return c.engine.mayLend(c.rank, s.options.MaxRegions)
+}
+
+func (e *engine) mayLend(index, most int) *door.Problem {
+	lent := 0
 	for _, r := range e.ranks {
 		lent += len(r.lent)
 	}
 	switch {
 	case e.state == fencing:
 		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
-	case e.ranks[c.rank].complete:
-		return problem(door.CodeOrder, "rank %d of engine %s has said that nothing more follows", c.rank, e.id)
-	case lent >= s.options.MaxRegions:
+	case e.ranks[index].complete:
+		return problem(door.CodeOrder, "rank %d of engine %s has said that nothing more follows", index, e.id)
+	case lent >= most:
 		return busy(fmt.Sprintf("engine %s has lent %d regions, which is the limit", e.id, lent))
 	}
 	return nil
@@ -69,8 +73,8 @@ func (s *Server) enlist(c *conn, lent loan, extent handoff.Extent, more bool) *d
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := c.engine
-	if e.state == fencing {
-		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
+	if p := e.mayLend(c.rank, s.options.MaxRegions); p != nil { // others may have lent meanwhile
+		return p
 	}
 	r := e.ranks[c.rank]
 	before := *r
@@ -84,16 +88,16 @@ func (s *Server) enlist(c *conn, lent loan, extent handoff.Extent, more bool) *d
 
 // open makes a section of what is lent.
 func (c *conn) open(m *doorpb.Lend, f *door.Frame) (*mem.Section, *door.Problem) {
-	if _, is := m.GetKind().(*doorpb.Lend_Memfd); !is && f.File != nil {
-		return nil, problem(door.CodeMalformed, "a descriptor came with memory that needs none")
-	}
 	switch kind := m.GetKind().(type) {
 	case *doorpb.Lend_Memfd:
 		return openMemFD(f.File, m.GetSizeBytes())
 	case *doorpb.Lend_Borrowed:
+		if f.File != nil {
+			return nil, problem(door.CodeMalformed, "a descriptor came with memory that needs none")
+		}
 		return c.borrow(kind.Borrowed.GetAddress(), m.GetSizeBytes())
 	case nil:
-		return nil, problem(door.CodeMalformed, "Lend does not say what kind of memory it lends")
+		return nil, choice(m.ProtoReflect().GetUnknown(), "Lend does not say what kind of memory it lends")
 	default:
 		p := problem(door.CodeUnsupported, "this agent does not take %s memory", kindName(m))
 		p.Hint = "lend a memfd, or borrowed memory"
@@ -118,12 +122,14 @@ func openMemFD(file *os.File, size uint64) (*mem.Section, *door.Problem) {
 	if file == nil {
 		return nil, problem(door.CodeMalformed, "no descriptor came with the frame")
 	}
+	// Only memory files have seals. Of another file nothing more is asked: what
+	// it is on may answer never.
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil {
+		return nil, problem(door.CodeSeal, "the descriptor is not of a memfd: %v", err)
+	}
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &stat); err != nil {
 		return nil, problem(door.CodeSeal, "the descriptor: %v", err)
-	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, problem(door.CodeSeal, "the descriptor is not of a memfd")
 	}
 	if uint64(stat.Size) != size || size == 0 {
 		return nil, problem(door.CodeSize, "the memfd has %d bytes, size_bytes says %d", stat.Size, size)

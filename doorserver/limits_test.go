@@ -97,6 +97,105 @@ func TestLimits(t *testing.T) {
 	})
 }
 
+// greet dials a door and says Hello, and returns the connection and the answer.
+func greet(t testing.TB, n *node, hello *doorpb.Hello) (*door.Conn, door.Frame) {
+	t.Helper()
+	socket, err := net.Dial("unix", n.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.Close() })
+	_ = socket.SetDeadline(time.Now().Add(20 * time.Second))
+	wire := door.NewConn(socket.(*net.UnixConn))
+	hello.LowVersion, hello.HighVersion = 1, 1
+	if err := wire.Send(doorpb.FrameType_FRAME_TYPE_HELLO, hello, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := wire.Read(door.MaxFrameBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire, f
+}
+
+func codeOf(t testing.TB, f door.Frame) string {
+	t.Helper()
+	var m doorpb.Reply
+	if err := f.Unmarshal(&m); f.Type != doorpb.FrameType_FRAME_TYPE_REPLY || err != nil {
+		t.Fatalf("%v came, %v", f.Type, err)
+	}
+	return m.GetProblem().GetCode()
+}
+
+// What a connection says of itself is bounded.
+func TestHelloIsBounded(t *testing.T) {
+	n := newCell(t, "tcp").start("n")
+	as := &doorpb.Hello_Control{Control: &doorpb.Control{Role: "both"}}
+	long := strings.Repeat("x", 2<<10)
+	for name, hello := range map[string]*doorpb.Hello{
+		"features":      {Engine: "e", As: as, Features: make([]string, 30000)},
+		"one feature":   {Engine: "e", As: as, Features: []string{long}},
+		"engine":        {Engine: long, As: as},
+		"software":      {Engine: "e", As: as, Software: long},
+		"url and model": {Engine: "e", As: &doorpb.Hello_Control{Control: &doorpb.Control{Role: "both", Url: long, Model: long}}},
+	} {
+		if _, f := greet(t, n, hello); codeOf(t, f) != "terms" {
+			t.Errorf("%s: %s", name, codeOf(t, f))
+		}
+	}
+	if _, f := greet(t, n, &doorpb.Hello{Engine: "e", As: as, Features: make([]string, 40000)}); codeOf(t, f) != "malformed" {
+		t.Error("a Hello of 80 kB is read")
+	}
+	until(t, "nothing is left", n.empty)
+}
+
+// Clients that are no engines cannot crowd engines out, and ask for the status.
+func TestClients(t *testing.T) {
+	c := newCell(t, "tcp")
+	n := c.start("n", func(o *doorserver.Options) { o.MaxClients = 2 })
+	c.engine("e", n, decodeCut)
+	status, err := door.AskStatus(soon(t), n.socket, "test")
+	if err != nil || status.Agent != "n" || status.Engines != 1 || status.Serving != 1 {
+		t.Errorf("%+v, %v", status, err)
+	}
+	until(t, "it has gone", func() bool { return n.Metrics().Connections == status.Connections-1 })
+	as := &doorpb.Hello_Client{Client: &doorpb.Client{}}
+	for range 2 {
+		if _, f := greet(t, n, &doorpb.Hello{As: as}); f.Type != doorpb.FrameType_FRAME_TYPE_WELCOME {
+			t.Fatalf("%v came", f.Type)
+		}
+	}
+	if _, f := greet(t, n, &doorpb.Hello{As: as}); codeOf(t, f) != "busy" {
+		t.Errorf("a third client hears %s", codeOf(t, f))
+	}
+	if m := n.Metrics(); m.Serving != 1 || m.Fenced != 0 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// Ranks and clients have nothing long to say, nor has a step no end.
+func TestFramesAreBounded(t *testing.T) {
+	n := newCell(t, "tcp").start("n")
+	for name, hello := range map[string]*doorpb.Hello{
+		"rank":   {Engine: "r", As: &doorpb.Hello_Rank{Rank: &doorpb.Rank{Ranks: 1}}},
+		"client": {As: &doorpb.Hello_Client{Client: &doorpb.Client{}}},
+	} {
+		wire, _ := greet(t, n, hello)
+		_ = wire.Send(doorpb.FrameType_FRAME_TYPE_OFFER, &doorpb.Offer{Request: 1, Tokens: make([]uint32, 1<<20)}, nil) // it is hung up on meanwhile
+		if f, err := wire.Read(door.MaxFrameBytes); err == nil && codeOf(t, f) != "malformed" {
+			t.Errorf("a long frame of a %s: %s", name, codeOf(t, f))
+		}
+	}
+	wire, _ := greet(t, n, &doorpb.Hello{Engine: "c", As: &doorpb.Hello_Control{Control: &doorpb.Control{Role: "both"}}})
+	if err := wire.Send(doorpb.FrameType_FRAME_TYPE_STEP, &doorpb.Step{Request: 1, Requests: make([]byte, 15<<20)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := wire.Read(door.MaxFrameBytes)
+	if err != nil || codeOf(t, f) != "busy" {
+		t.Errorf("a step of a million requests: %v", err)
+	}
+}
+
 // An engine that asks and does not read is cut off, and holds up nobody.
 func TestEngineThatDoesNotRead(t *testing.T) {
 	c := newCell(t, "tcp")

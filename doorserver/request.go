@@ -102,7 +102,9 @@ func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.offers[id] = &offered{Outgoing: out, layers: make(map[int]uint32)}
+	if e.offers[id] == nil { // else it is repeated, and ranks may have told of it
+		e.offers[id] = &offered{Outgoing: out, layers: make(map[int]uint32)}
+	}
 	return &doorpb.Reply{With: &doorpb.Reply_Ticket{Ticket: out.Ticket}}, nil
 }
 
@@ -186,7 +188,7 @@ func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {
 		}
 		return p
 	}
-	return problem(door.CodeMalformed, "Cancel does not say what")
+	return choice(m.ProtoReflect().GetUnknown(), "Cancel does not say what")
 }
 
 // known finds a hand-off of this engine: it may not end another's.
@@ -225,12 +227,18 @@ func (c *conn) computed(id kv.ID, layers uint32) {
 	}
 }
 
+// maxStepRequests bounds the work of one step.
+const maxStepRequests = 64 << 10
+
 // step takes what a step did.
 func (c *conn) step(m *doorpb.Step) *door.Problem {
 	if c.rank != control {
 		return problem(door.CodeOrder, "a rank tells of no steps; control does")
 	}
 	n := len(m.GetRequests()) / 16
+	if n > maxStepRequests {
+		return problem(door.CodeBusy, "a step of %d requests, at most %d", n, maxStepRequests)
+	}
 	for _, column := range [][]uint32{m.GetCommitted(), m.GetComputedLayers()} {
 		if len(m.GetRequests())%16 != 0 || len(column) != 0 && len(column) != n {
 			return problem(door.CodeMalformed, "columns of a step have different lengths")
@@ -241,8 +249,5 @@ func (c *conn) step(m *doorpb.Step) *door.Problem {
 			c.computed(kv.ID(m.GetRequests()[16*i:16*i+16]), layers)
 		}
 	}
-	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	c.engine.last = m
 	return nil
 }

@@ -138,7 +138,12 @@ func (p *player) play(s step) error {
 		if err != nil {
 			return err
 		}
-		return p.conns[s.SendHex].Write(wire, nil)
+		file, err := p.lend(s.MemFD)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		return p.conns[s.SendHex].Write(wire, file)
 	case s.SendZeros != "":
 		_ = p.conns[s.SendZeros].Write(make([]byte, s.Bytes), nil)
 	case s.Expect != "":
@@ -187,17 +192,19 @@ func (p *player) send(s step) error {
 	if err != nil {
 		return err
 	}
-	var file *os.File
-	if s.MemFD != nil {
-		if file, err = p.lend(s.MemFD); err != nil {
-			return err
-		}
-		defer file.Close()
+	file, err := p.lend(s.MemFD)
+	if err != nil {
+		return err
 	}
+	defer file.Close()
 	return p.conns[s.Send].Send(doorpb.FrameType(doorpb.FrameType_value["FRAME_TYPE_"+strings.ToUpper(s.Type)]), m, file)
 }
 
+// lend makes what goes along with a frame, if anything does.
 func (p *player) lend(m *memfd) (*os.File, error) {
+	if m == nil {
+		return nil, nil
+	}
 	file, err := m.make()
 	if err != nil {
 		return nil, err

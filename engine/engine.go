@@ -169,7 +169,7 @@ func (e *Engine) publication() door.Publication {
 func (e *Engine) openDoor(ctx context.Context) (*door.Client, error) {
 	return door.Open(ctx, door.Options{
 		Socket: e.options.Door, Engine: e.options.ID, URL: e.options.URL, Role: e.options.Role, Model: e.options.ServedName,
-		Publish: e.publication(), Memory: e.sections(), ClientName: "meridian-engine", Logger: e.options.Logger,
+		Publish: e.publication(), Memory: e.sections(), Software: "meridian-engine", Logger: e.options.Logger,
 		Events: func(event door.Event) { e.post(func() { e.happened(event) }) },
 	})
 }

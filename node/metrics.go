@@ -68,9 +68,6 @@ func doorSource(d *doorserver.Server) telemetry.Source {
 		s.Value("meridian_door_connections", float64(m.Connections))
 		s.Value("meridian_door_engines", float64(m.Engines-m.Serving), "gathering")
 		s.Value("meridian_door_engines", float64(m.Serving), "serving")
-		s.Value("meridian_door_requests", float64(m.Running), "running")
-		s.Value("meridian_door_requests", float64(m.Waiting), "waiting")
-		s.Value("meridian_door_free_blocks", float64(m.FreeBlocks))
 		s.Value("meridian_door_fenced_total", float64(m.Fenced))
 		for code, n := range m.Refused {
 			s.Value("meridian_door_refused_total", float64(n), code)

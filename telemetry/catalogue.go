@@ -154,7 +154,7 @@ var catalogue = []Metric{
 	},
 	{
 		Name: "meridian_door_connections", Type: Gauge, Unit: "connections",
-		Help:   "Connections of engines at the door, control and ranks.",
+		Help:   "Connections at the door: of engines, control and ranks, and of clients that are none.",
 		Action: "Informational.",
 		Room:   "doorserver",
 	},
@@ -163,19 +163,6 @@ var catalogue = []Metric{
 		Labels: []Label{{Name: "state", Values: []string{"gathering", "serving"}}},
 		Help:   "Engines that are registered here: serving, or not yet or no longer.",
 		Action: "gathering stays above zero: a rank has not come, or has not lent its memory; the agent's log tells who has.",
-		Room:   "doorserver",
-	},
-	{
-		Name: "meridian_door_requests", Type: Gauge, Unit: "requests",
-		Labels: []Label{{Name: "state", Values: []string{"running", "waiting"}}},
-		Help:   "Requests in the engines at this door, as of the last step that each told of.",
-		Action: "waiting grows while free blocks are left: engines are short of compute, not of memory.",
-		Room:   "doorserver",
-	},
-	{
-		Name: "meridian_door_free_blocks", Type: Gauge, Unit: "blocks",
-		Help:   "Free blocks of the engines at this door, as of the last step that each told of.",
-		Action: "Near zero for long: requests are preempted; give engines more blocks, or the cell more engines.",
 		Room:   "doorserver",
 	},
 	{

@@ -7,6 +7,7 @@
 //     Lend (a file descriptor rides along) ──► a rank's memory
 //     Publish ───────────────────────────────► control: how the cache is cut and kept
 //     Offer, Accept, Progress, Cancel, Step ─►
+//     Status ────────────────────────────────► how is the agent? Everybody may ask
 //     ◄─────────────────── Reply, one for each that has a request id
 //     ◄─────────────────── Event, whenever something has happened
 //
@@ -14,6 +15,14 @@
 // in FrameType. What has a request is answered by exactly one Reply of the same
 // number; what has none is not answered. Fields that have one entry for each
 // request are columns: packed, of equal length.
+//
+// The door grows by features: Hello names what a client can do, Welcome those of
+// them that the agent can do, too, and neither side says what is beyond them.
+// Fields that a side does not know it passes over. A frame that the agent does
+// not know, or a choice within one, it refuses with a Reply, and the connection
+// goes on; so the number of a request is field 1 of every frame that is answered,
+// also of those to come. Frames and events that an engine does not know it passes
+// over.
 //
 // The agent ends a connection only when nothing of it touches the engine's
 // memory any more. An engine that leaves shuts its own side of the socket down
@@ -57,6 +66,7 @@ const (
 	FrameType_FRAME_TYPE_STEP        FrameType = 9
 	FrameType_FRAME_TYPE_REPLY       FrameType = 10
 	FrameType_FRAME_TYPE_EVENT       FrameType = 11
+	FrameType_FRAME_TYPE_STATUS      FrameType = 12
 )
 
 // Enum value maps for FrameType.
@@ -74,6 +84,7 @@ var (
 		9:  "FRAME_TYPE_STEP",
 		10: "FRAME_TYPE_REPLY",
 		11: "FRAME_TYPE_EVENT",
+		12: "FRAME_TYPE_STATUS",
 	}
 	FrameType_value = map[string]int32{
 		"FRAME_TYPE_UNSPECIFIED": 0,
@@ -88,6 +99,7 @@ var (
 		"FRAME_TYPE_STEP":        9,
 		"FRAME_TYPE_REPLY":       10,
 		"FRAME_TYPE_EVENT":       11,
+		"FRAME_TYPE_STATUS":      12,
 	}
 )
 
@@ -192,9 +204,12 @@ type Hello struct {
 	//
 	//	*Hello_Control
 	//	*Hello_Rank
+	//	*Hello_Client
 	As isHello_As `protobuf_oneof:"as"`
-	// Who wrote the client, for logs: "meridian-engine 0.3.0".
-	Client        string `protobuf:"bytes,6,opt,name=client,proto3" json:"client,omitempty"`
+	// What the client is, for logs: "meridian-engine 0.3.0".
+	Software string `protobuf:"bytes,6,opt,name=software,proto3" json:"software,omitempty"`
+	// What the client can do besides; at most 64 words of at most 64 bytes.
+	Features      []string `protobuf:"bytes,7,rep,name=features,proto3" json:"features,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -275,11 +290,27 @@ func (x *Hello) GetRank() *Rank {
 	return nil
 }
 
-func (x *Hello) GetClient() string {
+func (x *Hello) GetClient() *Client {
 	if x != nil {
-		return x.Client
+		if x, ok := x.As.(*Hello_Client); ok {
+			return x.Client
+		}
+	}
+	return nil
+}
+
+func (x *Hello) GetSoftware() string {
+	if x != nil {
+		return x.Software
 	}
 	return ""
+}
+
+func (x *Hello) GetFeatures() []string {
+	if x != nil {
+		return x.Features
+	}
+	return nil
 }
 
 type isHello_As interface {
@@ -294,9 +325,15 @@ type Hello_Rank struct {
 	Rank *Rank `protobuf:"bytes,5,opt,name=rank,proto3,oneof"`
 }
 
+type Hello_Client struct {
+	Client *Client `protobuf:"bytes,8,opt,name=client,proto3,oneof"`
+}
+
 func (*Hello_Control) isHello_As() {}
 
 func (*Hello_Rank) isHello_As() {}
+
+func (*Hello_Client) isHello_As() {}
 
 // Control is the engine's scheduler. There is one.
 type Control struct {
@@ -417,6 +454,44 @@ func (x *Rank) GetRanks() uint32 {
 	return 0
 }
 
+// Client is a program that is no engine and part of none, and names none in
+// Hello. It may ask for the agent's Status; its end fences nothing.
+type Client struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Client) Reset() {
+	*x = Client{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Client) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Client) ProtoMessage() {}
+
+func (x *Client) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Client.ProtoReflect.Descriptor instead.
+func (*Client) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{3}
+}
+
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -425,14 +500,16 @@ type Welcome struct {
 	MaxFrameBytes uint32                 `protobuf:"varint,4,opt,name=max_frame_bytes,json=maxFrameBytes,proto3" json:"max_frame_bytes,omitempty"`
 	// Control only: seals tickets that name this agent as their home, and no
 	// others, so that an engine can write a ticket without asking.
-	TicketKey     []byte `protobuf:"bytes,5,opt,name=ticket_key,json=ticketKey,proto3" json:"ticket_key,omitempty"`
+	TicketKey []byte `protobuf:"bytes,5,opt,name=ticket_key,json=ticketKey,proto3" json:"ticket_key,omitempty"`
+	// Of the features in Hello those that the agent has, too.
+	Features      []string `protobuf:"bytes,6,rep,name=features,proto3" json:"features,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[3]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +521,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[3]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +534,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{3}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Welcome) GetVersion() uint32 {
@@ -495,6 +572,13 @@ func (x *Welcome) GetTicketKey() []byte {
 	return nil
 }
 
+func (x *Welcome) GetFeatures() []string {
+	if x != nil {
+		return x.Features
+	}
+	return nil
+}
+
 // Lend gives memory of this connection's process to the agent. Only ranks lend,
 // and before the engine serves. All that a rank lends, one after the other in the
 // order in which it came, is its KV memory; bytes beyond its share are not used.
@@ -518,7 +602,7 @@ type Lend struct {
 
 func (x *Lend) Reset() {
 	*x = Lend{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[4]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +614,7 @@ func (x *Lend) String() string {
 func (*Lend) ProtoMessage() {}
 
 func (x *Lend) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[4]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +627,7 @@ func (x *Lend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lend.ProtoReflect.Descriptor instead.
 func (*Lend) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{4}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Lend) GetRequest() uint64 {
@@ -663,7 +747,7 @@ type MemFD struct {
 
 func (x *MemFD) Reset() {
 	*x = MemFD{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +759,7 @@ func (x *MemFD) String() string {
 func (*MemFD) ProtoMessage() {}
 
 func (x *MemFD) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +772,7 @@ func (x *MemFD) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemFD.ProtoReflect.Descriptor instead.
 func (*MemFD) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{5}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{6}
 }
 
 // Borrowed is a stretch of the sending process's address space. Whose process
@@ -702,7 +786,7 @@ type Borrowed struct {
 
 func (x *Borrowed) Reset() {
 	*x = Borrowed{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +798,7 @@ func (x *Borrowed) String() string {
 func (*Borrowed) ProtoMessage() {}
 
 func (x *Borrowed) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +811,7 @@ func (x *Borrowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Borrowed.ProtoReflect.Descriptor instead.
 func (*Borrowed) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{6}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Borrowed) GetAddress() uint64 {
@@ -749,7 +833,7 @@ type CudaIPC struct {
 
 func (x *CudaIPC) Reset() {
 	*x = CudaIPC{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +845,7 @@ func (x *CudaIPC) String() string {
 func (*CudaIPC) ProtoMessage() {}
 
 func (x *CudaIPC) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +858,7 @@ func (x *CudaIPC) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaIPC.ProtoReflect.Descriptor instead.
 func (*CudaIPC) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{7}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CudaIPC) GetHandle() []byte {
@@ -806,7 +890,7 @@ type CudaVMM struct {
 
 func (x *CudaVMM) Reset() {
 	*x = CudaVMM{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +902,7 @@ func (x *CudaVMM) String() string {
 func (*CudaVMM) ProtoMessage() {}
 
 func (x *CudaVMM) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +915,7 @@ func (x *CudaVMM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaVMM.ProtoReflect.Descriptor instead.
 func (*CudaVMM) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{8}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{9}
 }
 
 type DmaBuf struct {
@@ -842,7 +926,7 @@ type DmaBuf struct {
 
 func (x *DmaBuf) Reset() {
 	*x = DmaBuf{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +938,7 @@ func (x *DmaBuf) String() string {
 func (*DmaBuf) ProtoMessage() {}
 
 func (x *DmaBuf) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +951,7 @@ func (x *DmaBuf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DmaBuf.ProtoReflect.Descriptor instead.
 func (*DmaBuf) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{9}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{10}
 }
 
 // Publish tells what the engine caches and how it is cut. Control sends it
@@ -893,7 +977,7 @@ type Publish struct {
 
 func (x *Publish) Reset() {
 	*x = Publish{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +989,7 @@ func (x *Publish) String() string {
 func (*Publish) ProtoMessage() {}
 
 func (x *Publish) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1002,7 @@ func (x *Publish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Publish.ProtoReflect.Descriptor instead.
 func (*Publish) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{10}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Publish) GetRequest() uint64 {
@@ -1015,7 +1099,7 @@ type Geometry struct {
 
 func (x *Geometry) Reset() {
 	*x = Geometry{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1111,7 @@ func (x *Geometry) String() string {
 func (*Geometry) ProtoMessage() {}
 
 func (x *Geometry) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1124,7 @@ func (x *Geometry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Geometry.ProtoReflect.Descriptor instead.
 func (*Geometry) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{11}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Geometry) GetDtype() string {
@@ -1070,7 +1154,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1166,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1179,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{12}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Layer) GetAttention() string {
@@ -1149,7 +1233,7 @@ type Scope struct {
 
 func (x *Scope) Reset() {
 	*x = Scope{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1161,7 +1245,7 @@ func (x *Scope) String() string {
 func (*Scope) ProtoMessage() {}
 
 func (x *Scope) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1174,7 +1258,7 @@ func (x *Scope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scope.ProtoReflect.Descriptor instead.
 func (*Scope) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{13}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Scope) GetModel() string {
@@ -1221,7 +1305,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1317,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1330,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{14}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Table) GetBlocks() []uint32 {
@@ -1277,7 +1361,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1373,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1386,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{15}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Offer) GetRequest() uint64 {
@@ -1388,7 +1472,7 @@ type Accept struct {
 
 func (x *Accept) Reset() {
 	*x = Accept{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1484,7 @@ func (x *Accept) String() string {
 func (*Accept) ProtoMessage() {}
 
 func (x *Accept) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1497,7 @@ func (x *Accept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accept.ProtoReflect.Descriptor instead.
 func (*Accept) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{16}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Accept) GetRequest() uint64 {
@@ -1498,7 +1582,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1594,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1607,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{17}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Progress) GetTransfer() []byte {
@@ -1557,7 +1641,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1653,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1666,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{18}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Cancel) GetRequest() uint64 {
@@ -1649,7 +1733,8 @@ func (*Cancel_Accepted) isCancel_What() {}
 func (*Cancel_UnusedTicket) isCancel_What() {}
 
 // Step is what one step of an engine did, in columns. Entry i of every column
-// that is not empty is of the same request. At most one a step.
+// that is not empty is of the same request. At most one a step. Today an agent
+// uses computed_layers alone.
 type Step struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Request        uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"` // 0: no answer wanted
@@ -1666,7 +1751,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1763,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1776,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{19}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Step) GetRequest() uint64 {
@@ -1750,6 +1835,111 @@ func (x *Step) GetFreeBlocks() uint32 {
 	return 0
 }
 
+// Status asks how the agent is. It needs the feature "status".
+type Status struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Status) Reset() {
+	*x = Status{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Status) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Status) ProtoMessage() {}
+
+func (x *Status) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Status.ProtoReflect.Descriptor instead.
+func (*Status) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Status) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+type AgentStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Connections   uint32                 `protobuf:"varint,1,opt,name=connections,proto3" json:"connections,omitempty"`
+	Engines       uint32                 `protobuf:"varint,2,opt,name=engines,proto3" json:"engines,omitempty"`
+	Serving       uint32                 `protobuf:"varint,3,opt,name=serving,proto3" json:"serving,omitempty"` // engines that are complete
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentStatus) Reset() {
+	*x = AgentStatus{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentStatus) ProtoMessage() {}
+
+func (x *AgentStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
+func (*AgentStatus) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AgentStatus) GetConnections() uint32 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *AgentStatus) GetEngines() uint32 {
+	if x != nil {
+		return x.Engines
+	}
+	return 0
+}
+
+func (x *AgentStatus) GetServing() uint32 {
+	if x != nil {
+		return x.Serving
+	}
+	return 0
+}
+
 // Reply answers one request.
 type Reply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1760,6 +1950,7 @@ type Reply struct {
 	//	*Reply_Ticket
 	//	*Reply_Transfer
 	//	*Reply_Region
+	//	*Reply_Status
 	With          isReply_With `protobuf_oneof:"with"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1767,7 +1958,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1970,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1983,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{20}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Reply) GetRequest() uint64 {
@@ -1843,6 +2034,15 @@ func (x *Reply) GetRegion() uint64 {
 	return 0
 }
 
+func (x *Reply) GetStatus() *AgentStatus {
+	if x != nil {
+		if x, ok := x.With.(*Reply_Status); ok {
+			return x.Status
+		}
+	}
+	return nil
+}
+
 type isReply_With interface {
 	isReply_With()
 }
@@ -1859,11 +2059,17 @@ type Reply_Region struct {
 	Region uint64 `protobuf:"varint,5,opt,name=region,proto3,oneof"` // of Lend
 }
 
+type Reply_Status struct {
+	Status *AgentStatus `protobuf:"bytes,6,opt,name=status,proto3,oneof"` // of Status
+}
+
 func (*Reply_Ticket) isReply_With() {}
 
 func (*Reply_Transfer) isReply_With() {}
 
 func (*Reply_Region) isReply_With() {}
+
+func (*Reply_Status) isReply_With() {}
 
 type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1877,7 +2083,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2095,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2108,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{21}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Problem) GetCode() string {
@@ -1939,7 +2145,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1951,7 +2157,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1964,7 +2170,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{22}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Event) GetKinds() []EventKind {
@@ -1999,15 +2205,17 @@ var File_meridian_door_v1_door_proto protoreflect.FileDescriptor
 
 const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmeridian/door/v1/door.proto\x12\x10meridian.door.v1\"\xe6\x01\n" +
+	"\x1bmeridian/door/v1/door.proto\x12\x10meridian.door.v1\"\xba\x02\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vlow_version\x18\x01 \x01(\rR\n" +
 	"lowVersion\x12!\n" +
 	"\fhigh_version\x18\x02 \x01(\rR\vhighVersion\x12\x16\n" +
 	"\x06engine\x18\x03 \x01(\tR\x06engine\x125\n" +
 	"\acontrol\x18\x04 \x01(\v2\x19.meridian.door.v1.ControlH\x00R\acontrol\x12,\n" +
-	"\x04rank\x18\x05 \x01(\v2\x16.meridian.door.v1.RankH\x00R\x04rank\x12\x16\n" +
-	"\x06client\x18\x06 \x01(\tR\x06clientB\x04\n" +
+	"\x04rank\x18\x05 \x01(\v2\x16.meridian.door.v1.RankH\x00R\x04rank\x122\n" +
+	"\x06client\x18\b \x01(\v2\x18.meridian.door.v1.ClientH\x00R\x06client\x12\x1a\n" +
+	"\bsoftware\x18\x06 \x01(\tR\bsoftware\x12\x1a\n" +
+	"\bfeatures\x18\a \x03(\tR\bfeaturesB\x04\n" +
 	"\x02as\"E\n" +
 	"\aControl\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x12\n" +
@@ -2015,14 +2223,16 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x05model\x18\x03 \x01(\tR\x05model\"2\n" +
 	"\x04Rank\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x14\n" +
-	"\x05ranks\x18\x02 \x01(\rR\x05ranks\"\xa2\x01\n" +
+	"\x05ranks\x18\x02 \x01(\rR\x05ranks\"\b\n" +
+	"\x06Client\"\xbe\x01\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\fR\vincarnation\x12&\n" +
 	"\x0fmax_frame_bytes\x18\x04 \x01(\rR\rmaxFrameBytes\x12\x1d\n" +
 	"\n" +
-	"ticket_key\x18\x05 \x01(\fR\tticketKey\"\xf4\x02\n" +
+	"ticket_key\x18\x05 \x01(\fR\tticketKey\x12\x1a\n" +
+	"\bfeatures\x18\x06 \x03(\tR\bfeatures\"\xf4\x02\n" +
 	"\x04Lend\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1d\n" +
 	"\n" +
@@ -2116,13 +2326,20 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\arunning\x18\x06 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\a \x01(\rR\awaiting\x12\x1f\n" +
 	"\vfree_blocks\x18\b \x01(\rR\n" +
-	"freeBlocks\"\xb0\x01\n" +
+	"freeBlocks\"\"\n" +
+	"\x06Status\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\"c\n" +
+	"\vAgentStatus\x12 \n" +
+	"\vconnections\x18\x01 \x01(\rR\vconnections\x12\x18\n" +
+	"\aengines\x18\x02 \x01(\rR\aengines\x12\x18\n" +
+	"\aserving\x18\x03 \x01(\rR\aserving\"\xe9\x01\n" +
 	"\x05Reply\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x123\n" +
 	"\aproblem\x18\x02 \x01(\v2\x19.meridian.door.v1.ProblemR\aproblem\x12\x18\n" +
 	"\x06ticket\x18\x03 \x01(\fH\x00R\x06ticket\x12\x1c\n" +
 	"\btransfer\x18\x04 \x01(\fH\x00R\btransfer\x12\x18\n" +
-	"\x06region\x18\x05 \x01(\x04H\x00R\x06regionB\x06\n" +
+	"\x06region\x18\x05 \x01(\x04H\x00R\x06region\x127\n" +
+	"\x06status\x18\x06 \x01(\v2\x1d.meridian.door.v1.AgentStatusH\x00R\x06statusB\x06\n" +
 	"\x04with\"K\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
@@ -2132,7 +2349,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x05kinds\x18\x01 \x03(\x0e2\x1b.meridian.door.v1.EventKindR\x05kinds\x12\x1c\n" +
 	"\ttransfers\x18\x02 \x01(\fR\ttransfers\x12\x1a\n" +
 	"\baccepted\x18\x03 \x03(\bR\baccepted\x125\n" +
-	"\bproblems\x18\x04 \x03(\v2\x19.meridian.door.v1.ProblemR\bproblems*\xa0\x02\n" +
+	"\bproblems\x18\x04 \x03(\v2\x19.meridian.door.v1.ProblemR\bproblems*\xb7\x02\n" +
 	"\tFrameType\x12\x1a\n" +
 	"\x16FRAME_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10FRAME_TYPE_HELLO\x10\x01\x12\x16\n" +
@@ -2146,7 +2363,8 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x0fFRAME_TYPE_STEP\x10\t\x12\x14\n" +
 	"\x10FRAME_TYPE_REPLY\x10\n" +
 	"\x12\x14\n" +
-	"\x10FRAME_TYPE_EVENT\x10\v*\x99\x01\n" +
+	"\x10FRAME_TYPE_EVENT\x10\v\x12\x15\n" +
+	"\x11FRAME_TYPE_STATUS\x10\f*\x99\x01\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EVENT_KIND_SERVING\x10\x01\x12\x14\n" +
@@ -2168,57 +2386,62 @@ func file_meridian_door_v1_door_proto_rawDescGZIP() []byte {
 }
 
 var file_meridian_door_v1_door_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_meridian_door_v1_door_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_meridian_door_v1_door_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_meridian_door_v1_door_proto_goTypes = []any{
-	(FrameType)(0),   // 0: meridian.door.v1.FrameType
-	(EventKind)(0),   // 1: meridian.door.v1.EventKind
-	(*Hello)(nil),    // 2: meridian.door.v1.Hello
-	(*Control)(nil),  // 3: meridian.door.v1.Control
-	(*Rank)(nil),     // 4: meridian.door.v1.Rank
-	(*Welcome)(nil),  // 5: meridian.door.v1.Welcome
-	(*Lend)(nil),     // 6: meridian.door.v1.Lend
-	(*MemFD)(nil),    // 7: meridian.door.v1.MemFD
-	(*Borrowed)(nil), // 8: meridian.door.v1.Borrowed
-	(*CudaIPC)(nil),  // 9: meridian.door.v1.CudaIPC
-	(*CudaVMM)(nil),  // 10: meridian.door.v1.CudaVMM
-	(*DmaBuf)(nil),   // 11: meridian.door.v1.DmaBuf
-	(*Publish)(nil),  // 12: meridian.door.v1.Publish
-	(*Geometry)(nil), // 13: meridian.door.v1.Geometry
-	(*Layer)(nil),    // 14: meridian.door.v1.Layer
-	(*Scope)(nil),    // 15: meridian.door.v1.Scope
-	(*Table)(nil),    // 16: meridian.door.v1.Table
-	(*Offer)(nil),    // 17: meridian.door.v1.Offer
-	(*Accept)(nil),   // 18: meridian.door.v1.Accept
-	(*Progress)(nil), // 19: meridian.door.v1.Progress
-	(*Cancel)(nil),   // 20: meridian.door.v1.Cancel
-	(*Step)(nil),     // 21: meridian.door.v1.Step
-	(*Reply)(nil),    // 22: meridian.door.v1.Reply
-	(*Problem)(nil),  // 23: meridian.door.v1.Problem
-	(*Event)(nil),    // 24: meridian.door.v1.Event
+	(FrameType)(0),      // 0: meridian.door.v1.FrameType
+	(EventKind)(0),      // 1: meridian.door.v1.EventKind
+	(*Hello)(nil),       // 2: meridian.door.v1.Hello
+	(*Control)(nil),     // 3: meridian.door.v1.Control
+	(*Rank)(nil),        // 4: meridian.door.v1.Rank
+	(*Client)(nil),      // 5: meridian.door.v1.Client
+	(*Welcome)(nil),     // 6: meridian.door.v1.Welcome
+	(*Lend)(nil),        // 7: meridian.door.v1.Lend
+	(*MemFD)(nil),       // 8: meridian.door.v1.MemFD
+	(*Borrowed)(nil),    // 9: meridian.door.v1.Borrowed
+	(*CudaIPC)(nil),     // 10: meridian.door.v1.CudaIPC
+	(*CudaVMM)(nil),     // 11: meridian.door.v1.CudaVMM
+	(*DmaBuf)(nil),      // 12: meridian.door.v1.DmaBuf
+	(*Publish)(nil),     // 13: meridian.door.v1.Publish
+	(*Geometry)(nil),    // 14: meridian.door.v1.Geometry
+	(*Layer)(nil),       // 15: meridian.door.v1.Layer
+	(*Scope)(nil),       // 16: meridian.door.v1.Scope
+	(*Table)(nil),       // 17: meridian.door.v1.Table
+	(*Offer)(nil),       // 18: meridian.door.v1.Offer
+	(*Accept)(nil),      // 19: meridian.door.v1.Accept
+	(*Progress)(nil),    // 20: meridian.door.v1.Progress
+	(*Cancel)(nil),      // 21: meridian.door.v1.Cancel
+	(*Step)(nil),        // 22: meridian.door.v1.Step
+	(*Status)(nil),      // 23: meridian.door.v1.Status
+	(*AgentStatus)(nil), // 24: meridian.door.v1.AgentStatus
+	(*Reply)(nil),       // 25: meridian.door.v1.Reply
+	(*Problem)(nil),     // 26: meridian.door.v1.Problem
+	(*Event)(nil),       // 27: meridian.door.v1.Event
 }
 var file_meridian_door_v1_door_proto_depIdxs = []int32{
 	3,  // 0: meridian.door.v1.Hello.control:type_name -> meridian.door.v1.Control
 	4,  // 1: meridian.door.v1.Hello.rank:type_name -> meridian.door.v1.Rank
-	7,  // 2: meridian.door.v1.Lend.memfd:type_name -> meridian.door.v1.MemFD
-	8,  // 3: meridian.door.v1.Lend.borrowed:type_name -> meridian.door.v1.Borrowed
-	9,  // 4: meridian.door.v1.Lend.cuda_ipc:type_name -> meridian.door.v1.CudaIPC
-	10, // 5: meridian.door.v1.Lend.cuda_vmm_fd:type_name -> meridian.door.v1.CudaVMM
-	11, // 6: meridian.door.v1.Lend.dmabuf_fd:type_name -> meridian.door.v1.DmaBuf
-	13, // 7: meridian.door.v1.Publish.geometry:type_name -> meridian.door.v1.Geometry
-	15, // 8: meridian.door.v1.Publish.scope:type_name -> meridian.door.v1.Scope
-	14, // 9: meridian.door.v1.Geometry.layers:type_name -> meridian.door.v1.Layer
-	15, // 10: meridian.door.v1.Offer.scope:type_name -> meridian.door.v1.Scope
-	16, // 11: meridian.door.v1.Offer.tables:type_name -> meridian.door.v1.Table
-	15, // 12: meridian.door.v1.Accept.scope:type_name -> meridian.door.v1.Scope
-	16, // 13: meridian.door.v1.Accept.tables:type_name -> meridian.door.v1.Table
-	23, // 14: meridian.door.v1.Reply.problem:type_name -> meridian.door.v1.Problem
-	1,  // 15: meridian.door.v1.Event.kinds:type_name -> meridian.door.v1.EventKind
-	23, // 16: meridian.door.v1.Event.problems:type_name -> meridian.door.v1.Problem
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	5,  // 2: meridian.door.v1.Hello.client:type_name -> meridian.door.v1.Client
+	8,  // 3: meridian.door.v1.Lend.memfd:type_name -> meridian.door.v1.MemFD
+	9,  // 4: meridian.door.v1.Lend.borrowed:type_name -> meridian.door.v1.Borrowed
+	10, // 5: meridian.door.v1.Lend.cuda_ipc:type_name -> meridian.door.v1.CudaIPC
+	11, // 6: meridian.door.v1.Lend.cuda_vmm_fd:type_name -> meridian.door.v1.CudaVMM
+	12, // 7: meridian.door.v1.Lend.dmabuf_fd:type_name -> meridian.door.v1.DmaBuf
+	14, // 8: meridian.door.v1.Publish.geometry:type_name -> meridian.door.v1.Geometry
+	16, // 9: meridian.door.v1.Publish.scope:type_name -> meridian.door.v1.Scope
+	15, // 10: meridian.door.v1.Geometry.layers:type_name -> meridian.door.v1.Layer
+	16, // 11: meridian.door.v1.Offer.scope:type_name -> meridian.door.v1.Scope
+	17, // 12: meridian.door.v1.Offer.tables:type_name -> meridian.door.v1.Table
+	16, // 13: meridian.door.v1.Accept.scope:type_name -> meridian.door.v1.Scope
+	17, // 14: meridian.door.v1.Accept.tables:type_name -> meridian.door.v1.Table
+	26, // 15: meridian.door.v1.Reply.problem:type_name -> meridian.door.v1.Problem
+	24, // 16: meridian.door.v1.Reply.status:type_name -> meridian.door.v1.AgentStatus
+	1,  // 17: meridian.door.v1.Event.kinds:type_name -> meridian.door.v1.EventKind
+	26, // 18: meridian.door.v1.Event.problems:type_name -> meridian.door.v1.Problem
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_meridian_door_v1_door_proto_init() }
@@ -2229,23 +2452,25 @@ func file_meridian_door_v1_door_proto_init() {
 	file_meridian_door_v1_door_proto_msgTypes[0].OneofWrappers = []any{
 		(*Hello_Control)(nil),
 		(*Hello_Rank)(nil),
+		(*Hello_Client)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[4].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[5].OneofWrappers = []any{
 		(*Lend_Memfd)(nil),
 		(*Lend_Borrowed)(nil),
 		(*Lend_CudaIpc)(nil),
 		(*Lend_CudaVmmFd)(nil),
 		(*Lend_DmabufFd)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[18].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[19].OneofWrappers = []any{
 		(*Cancel_Offered)(nil),
 		(*Cancel_Accepted)(nil),
 		(*Cancel_UnusedTicket)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[20].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[23].OneofWrappers = []any{
 		(*Reply_Ticket)(nil),
 		(*Reply_Transfer)(nil),
 		(*Reply_Region)(nil),
+		(*Reply_Status)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2253,7 +2478,7 @@ func file_meridian_door_v1_door_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meridian_door_v1_door_proto_rawDesc), len(file_meridian_door_v1_door_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
