@@ -33,6 +33,9 @@ from meridian._statement import Statement
 
 PROTOCOL_VERSION: Final = 1
 
+FEATURES: Final = frozenset({"refusals", "status"})
+"""What this client can do besides; docs/wire.md tells what they mean."""
+
 UNREAD: Final = DoorError("no_answer", "the agent does not read what it is told")
 """Why a link was left that leaves by itself."""
 
@@ -56,7 +59,7 @@ class Conversation:
     """One connection of an engine after the other. Whoever has it locks it."""
 
     def __init__(self, hello: Message, answer_timeout: float) -> None:
-        hello.low_version = hello.high_version = PROTOCOL_VERSION
+        introduce(hello)
         self.engine: Final[str] = hello.engine
         self.registered = False
         self.serving = False
@@ -95,6 +98,10 @@ class Conversation:
         if self.welcome is None or not self.serving or self.closing:
             raise self.absent()
         return self.welcome
+
+    def features(self) -> frozenset[str]:
+        """Return what this client and the agent that is talked to both can do."""
+        return frozenset() if self.welcome is None else FEATURES.intersection(self.welcome.features)
 
     def running(self) -> int:
         """Return how many hand-offs have blocks out."""
@@ -212,10 +219,7 @@ class Conversation:
         if not isinstance(message, wanted):
             raise BadFrame(f"{message.DESCRIPTOR.name} came where {wanted.__name__} was due")
         if self.welcome is None:
-            if message.version != PROTOCOL_VERSION:
-                raise DoorError(
-                    "version", f"the agent speaks version {message.version}, this client {PROTOCOL_VERSION}"
-                )
+            check_welcome(message)
             self.welcome = message
         return self._repeat()
 
@@ -273,6 +277,20 @@ class Conversation:
                 self.serving = event.kind is EventKind.SERVING and not self.left
         # After FENCED the end of the connection follows, and tells of it once.
         return Effects(events=[event for event in events if event.kind is not EventKind.FENCED])
+
+
+def introduce(hello: Message) -> None:
+    """Say in a Hello what this client speaks and can do."""
+    hello.low_version = hello.high_version = PROTOCOL_VERSION
+    hello.features.extend(sorted(FEATURES))
+
+
+def check_welcome(welcome: Message) -> None:
+    """Refuse an agent that speaks another version."""
+    if welcome.version != PROTOCOL_VERSION:
+        raise DoorError(
+            "version", f"the agent speaks version {welcome.version}, this client {PROTOCOL_VERSION}"
+        )
 
 
 def _unanswered(question: Question, why: DoorError) -> tuple[Question, Message | DoorError]:

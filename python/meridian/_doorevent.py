@@ -66,6 +66,9 @@ class EventKind(enum.IntEnum):
     """The engine does not serve until it has registered anew, which the client does by itself."""
 
 
+_KINDS: Final = frozenset(EventKind)
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that has happened."""
@@ -79,11 +82,16 @@ class Event:
 
 
 def events_of(message: Message) -> Iterator[Event]:
-    """Read the columns of an Event; ValueError where they do not fit together."""
+    """Read the columns of an Event; ValueError where they do not fit together.
+
+    Kinds that are not known here are a newer agent's, and passed over.
+    """
     count = len(message.kinds)
     if not count == len(message.accepted) == len(message.problems) or len(message.transfers) != 16 * count:
         raise ValueError("columns of an event have different lengths")
     for i, kind in enumerate(message.kinds):
+        if kind not in _KINDS:
+            continue
         transfer = message.transfers[16 * i : 16 * i + 16]
         yield Event(EventKind(kind), transfer, message.accepted[i], problem_of(message.problems[i]))
 

@@ -55,7 +55,22 @@ class Deframer:
         self._bytes += data
 
     def next(self) -> Message | None:
-        """Return the next whole message, or None while it is not whole yet."""
+        """Return the next whole message, or None while it is not whole yet.
+
+        Frames of a type that is not known here are a newer agent's, and passed over.
+        """
+        while (cut := self._cut()) is not None:
+            frame_type, body = cut
+            try:
+                message = _doorproto.parse(frame_type, body)
+            except ValueError as error:
+                raise BadFrame(str(error)) from None
+            if message is not None:
+                return message
+        return None
+
+    def _cut(self) -> tuple[int, bytes] | None:
+        """Return the type and message of the next whole frame, or None while it is not whole yet."""
         if len(self._bytes) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._bytes)
@@ -67,7 +82,4 @@ class Deframer:
         _, frame_type = _HEADER.unpack_from(self._bytes)
         body = bytes(self._bytes[_HEADER.size : end])
         del self._bytes[:end]
-        try:
-            return _doorproto.parse(frame_type, body)
-        except ValueError as error:
-            raise BadFrame(str(error)) from None
+        return frame_type, body

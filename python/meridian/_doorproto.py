@@ -43,12 +43,13 @@ Accept: Final = _message_class("Accept")
 Progress: Final = _message_class("Progress")
 Cancel: Final = _message_class("Cancel")
 Step: Final = _message_class("Step")
+Status: Final = _message_class("Status")
 Reply: Final = _message_class("Reply")
 Event: Final = _message_class("Event")
 
 _CLASSES: Final[dict[int, Any]] = {
     _NUMBERS[cls.DESCRIPTOR.name.lower()]: cls
-    for cls in (Hello, Welcome, Lend, Publish, Offer, Accept, Progress, Cancel, Step, Reply, Event)
+    for cls in (Hello, Welcome, Lend, Publish, Offer, Accept, Progress, Cancel, Step, Reply, Event, Status)
 }
 
 
@@ -57,11 +58,14 @@ def frame_type(message: Message) -> int:
     return _NUMBERS[message.DESCRIPTOR.name.lower()]
 
 
-def parse(frame_type: int, body: bytes) -> Message:
-    """Read the message of a frame; ValueError says why there is none."""
+def parse(frame_type: int, body: bytes) -> Message | None:
+    """Read the message of a frame. None: a newer agent's, of a type that is not known here.
+
+    ValueError says why it cannot be read.
+    """
     cls = _CLASSES.get(frame_type)
     if cls is None:
-        raise ValueError(f"there is no frame of type {frame_type}")
+        return None
     try:
         return cls.FromString(body)
     except DecodeError as error:

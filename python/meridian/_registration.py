@@ -73,6 +73,11 @@ class Registration:
                 self._wake = -1
 
     @property
+    def features(self) -> frozenset[str]:
+        with self._changed:
+            return self._conversation.features()
+
+    @property
     def serving(self) -> bool:
         with self._changed:
             return self._conversation.serving

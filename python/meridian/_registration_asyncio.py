@@ -82,6 +82,10 @@ class AsyncRegistration:
             self._task.result()
 
     @property
+    def features(self) -> frozenset[str]:
+        return self._conversation.features()
+
+    @property
     def serving(self) -> bool:
         return self._conversation.serving
 

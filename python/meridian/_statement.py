@@ -32,11 +32,11 @@ class Published:
         return self.publication.message()
 
 
-def hello(engine: str, client: str, control: Control | None, rank: Rank | None) -> Message:
+def hello(engine: str, software: str, control: Control | None, rank: Rank | None) -> Message:
     """Return the first words of a connection: whose it is."""
     if (control is None) == (rank is None):
         raise ValueError("a Door is opened by an engine's control, or by one of its ranks")
-    m = _doorproto.Hello(engine=engine, client=client)
+    m = _doorproto.Hello(engine=engine, software=software)
     if control is not None:
         m.control.url, m.control.role, m.control.model = control.url, control.role, control.model
     if rank is not None:

@@ -37,6 +37,7 @@ from meridian._loan import Loan, sealed_memfd
 from meridian._mint import mint
 from meridian._registration import Registration
 from meridian._statement import Published, hello
+from meridian._status import AgentStatus, agent_status
 from meridian._telling import Telling
 from meridian._version import __version__
 from meridian.handoff import Accept, Offer
@@ -45,6 +46,7 @@ from meridian.ticket import transfer_of
 
 __all__ = [
     "Accept",
+    "AgentStatus",
     "Control",
     "Door",
     "DoorError",
@@ -55,6 +57,7 @@ __all__ = [
     "Publication",
     "Rank",
     "Scope",
+    "agent_status",
     "new_transfer",
     "sealed_memfd",
     "socket_path",
@@ -90,7 +93,7 @@ class Door(Telling):
         control: Control | None = None,
         rank: Rank | None = None,
         on_event: Callable[[Event], None] | None = None,
-        client: str = f"meridian-python {__version__}",
+        software: str = f"meridian-python {__version__}",
         answer_timeout: float = 10.0,
     ) -> None:
         """Say who opens which door; nothing is sent before `open`.
@@ -98,7 +101,7 @@ class Door(Telling):
         With `on_event`, a thread of the Door calls it with one event after the
         other; it must not block. Without, events wait for `poll_events`.
         """
-        first = hello(engine, client, control, rank)
+        first = hello(engine, software, control, rank)
         self._on_event = on_event
         self._mailbox = Mailbox(RANK_EVENTS if rank else None)
         self._registration = Registration(os.fspath(socket), first, self._told, answer_timeout)
@@ -143,6 +146,11 @@ class Door(Telling):
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What this client and the agent that it is registered with both can do: words of docs/wire.md."""
+        return self._registration.features
 
     @property
     def serving(self) -> bool:

@@ -58,7 +58,7 @@ class AsyncDoor(Telling):
         *,
         control: Control | None = None,
         rank: Rank | None = None,
-        client: str = f"meridian-python {__version__}",
+        software: str = f"meridian-python {__version__}",
         answer_timeout: float = 10.0,
         max_events: int = RANK_EVENTS,
     ) -> None:
@@ -74,7 +74,7 @@ class AsyncDoor(Telling):
         self._mailbox = AsyncMailbox(max_events if rank else None)
         self._registration = AsyncRegistration(
             os.fspath(socket),
-            hello(engine, client, control, rank),
+            hello(engine, software, control, rank),
             self._mailbox,
             answer_timeout,
             max_events if control else None,
@@ -114,6 +114,11 @@ class AsyncDoor(Telling):
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.close()
+
+    @property
+    def features(self) -> frozenset[str]:
+        """What this client and the agent that it is registered with both can do: words of docs/wire.md."""
+        return self._registration.features
 
     @property
     def serving(self) -> bool:

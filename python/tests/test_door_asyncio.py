@@ -378,8 +378,8 @@ async def test_an_agent_that_is_none(fake: FakeAgent, saying: bytes, code: str) 
 
 @pytest.mark.parametrize(
     "nonsense",
-    [bytes.fromhex("020000006300"), frame(WELCOME), frame(_doorproto.Event(kinds=[1], transfers=bytes(17)))],
-    ids=["unknown type", "a second welcome", "columns of different lengths"],
+    [frame(_doorproto.Step()), frame(WELCOME), frame(_doorproto.Event(kinds=[1], transfers=bytes(17)))],
+    ids=["an engine's frame", "a second welcome", "columns of different lengths"],
 )
 @in_a_loop
 async def test_an_agent_that_loses_its_mind(fake: FakeAgent, nonsense: bytes) -> None:

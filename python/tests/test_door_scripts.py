@@ -200,7 +200,9 @@ class Player:
         self._dialogues[name] = self._connected(self._socket)
 
     def _send(self, name: str, type: str, message: Step, memfd: Step | None = None) -> None:
-        data = frame(self._message(type, message))
+        self._send_bytes(name, frame(self._message(type, message)), memfd)
+
+    def _send_bytes(self, name: str, data: bytes, memfd: Step | None) -> None:
         if memfd is None:
             self._dialogues[name].send(data)
             return
@@ -222,8 +224,8 @@ class Player:
         self._memory[name] = mmap.mmap(fd, bytes)
         return fd
 
-    def _send_hex(self, name: str, hex: str) -> None:
-        self._dialogues[name].send(bytes.fromhex(hex))
+    def _send_hex(self, name: str, hex: str, memfd: Step | None = None) -> None:
+        self._send_bytes(name, bytes.fromhex(hex), memfd)
 
     def _send_zeros(self, name: str, **count: int) -> None:
         self._dialogues[name].send(bytes(count["bytes"]))
