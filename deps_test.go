@@ -181,7 +181,7 @@ var rooms = map[string]room{
 		testsMay: []string{"fabric/tcp", "meta/memdir"},
 	},
 	"transceiver/handoff": {
-		owns: "the conversation of a hand-off as state machines without I/O: tickets, messages, holder, taker, hand",
+		owns: "the conversation of a hand-off as state machines without I/O: tickets, messages, holder, taker, follower",
 		may:  map[string]string{mutants: "sites of known bugs", "kv": "what a cache is of", "mrdn": "ids", "reshard": "plans and their digests"},
 		uses: map[string]string{"github.com/zeebo/blake3": "seals of tickets, fingerprints of contents"},
 		pure: true,

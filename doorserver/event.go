@@ -54,7 +54,7 @@ func (e *engine) forget(event door.Event) {
 }
 
 // passed tells the ranks of an engine that are here.
-func (s *Server) passed(p handoff.PassTo) {
+func (s *Server) passed(p handoff.NotifyRanks) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.engines[p.Engine]

@@ -18,7 +18,7 @@ func (r *Relay) Events(e handoff.Event) {
 }
 
 // Passed is for transceiver.Options.
-func (r *Relay) Passed(p handoff.PassTo) {
+func (r *Relay) Passed(p handoff.NotifyRanks) {
 	if s := r.to.Load(); s != nil {
 		s.passed(p)
 	}

@@ -24,7 +24,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	var relay doorserver.Relay
 	var err error
 	n.Transceiver, err = transceiver.Open(ctx, transceiver.Options{
-		Agent: n.Agent, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: relay.Events, Passed: relay.Passed, Logger: o.Logger,
+		Agent: n.Agent, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: relay.Events, NotifyRanks: relay.Passed, Logger: o.Logger,
 	})
 	if err != nil {
 		return err

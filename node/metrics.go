@@ -57,7 +57,7 @@ func handOffSource(t *transceiver.Transceiver) telemetry.Source {
 		s.Value("meridian_handoff_messages_total", float64(m.MessagesMalformed), "malformed")
 		s.Value("meridian_handoff_running", float64(m.Offers), "offers")
 		s.Value("meridian_handoff_running", float64(m.Intakes), "intakes")
-		s.Value("meridian_handoff_running", float64(m.Stints), "stints")
+		s.Value("meridian_handoff_running", float64(m.Sessions), "sessions")
 	}
 }
 

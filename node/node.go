@@ -151,7 +151,7 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 
 // Notifications is where peers' notifications arrive that are not about
 // hand-offs.
-func (n *Agent) Notifications() <-chan fabric.Notification { return n.Transceiver.Rest() }
+func (n *Agent) Notifications() <-chan fabric.Notification { return n.Transceiver.OtherNotifications() }
 
 // Proof says what the agent proves itself with to peers over tcp.
 func (n *Agent) Proof() string { return n.proof.String() }

@@ -147,7 +147,7 @@ var catalogue = []Metric{
 	},
 	{
 		Name: "meridian_handoff_running", Type: Gauge, Unit: "hand-offs",
-		Labels: []Label{{Name: "what", Values: []string{"offers", "intakes", "stints"}}},
+		Labels: []Label{{Name: "what", Values: []string{"offers", "intakes", "sessions"}}},
 		Help:   "What runs now: offers that stand, intakes, and work of this agent for either.",
 		Action: "Growing without more requests: blocks are held for longer than they should; compare with the ended ones.",
 		Room:   "transceiver",

@@ -31,7 +31,7 @@ type cell struct {
 	fabric  string
 	network *inproc.Network
 	dir     string
-	pace    handoff.Pace
+	pace    handoff.Timing
 
 	mu    sync.Mutex
 	nodes map[string]*node
@@ -84,7 +84,7 @@ func (c *cell) start(name string, change ...func(*transceiver.Options)) *node {
 		c.t.Fatal(err)
 	}
 	o := transceiver.Options{
-		Agent: a, TicketKey: ticketKey, MaxHeldFraction: 1, Pace: c.pace,
+		Agent: a, TicketKey: ticketKey, MaxHeldFraction: 1, Timing: c.pace,
 		Find: func(_ context.Context, name string) (*agent.Peer, error) {
 			c.mu.Lock()
 			other := c.nodes[name]

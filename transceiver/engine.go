@@ -32,7 +32,7 @@ func (t *Transceiver) Join(e handoff.Engine) error {
 	}
 	t.holder.Join(&e)
 	t.taker.Join(&e)
-	t.hand.Join(e.ID, t.self.Name)
+	t.follower.Join(e.ID, t.self.Name)
 	return nil
 }
 
@@ -44,13 +44,13 @@ func (t *Transceiver) Serve(engine, home string, memory map[int]handoff.Memory) 
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if standing := t.engines[engine]; standing != nil && standing.home == home && !t.hand.Busy(engine) {
+	if standing := t.engines[engine]; standing != nil && standing.home == home && !t.follower.Busy(engine) {
 		delete(t.engines, engine)
 	}
 	if err := t.enter(engine, home, memory); err != nil {
 		return err
 	}
-	t.hand.Join(engine, home)
+	t.follower.Join(engine, home)
 	return nil
 }
 
@@ -72,11 +72,11 @@ func (t *Transceiver) Leave(ctx context.Context, engine string) error {
 	return t.until(ctx, func() bool { return !t.busy(engine) })
 }
 
-// leave is for whoever holds mu.
+// leave needs mu.
 func (t *Transceiver) leave(now handoff.Instant, engine string) []handoff.Effect {
 	delete(t.engines, engine)
 	effects := append(t.holder.Leave(now, engine), t.taker.Leave(now, engine)...)
-	return append(effects, t.hand.Leave(engine)...)
+	return append(effects, t.follower.Leave(engine)...)
 }
 
 func (t *Transceiver) leaveAll(now handoff.Instant) []handoff.Effect {
@@ -99,13 +99,13 @@ func (t *Transceiver) busy(engine string) bool {
 			return true
 		}
 	}
-	return t.hand.Busy(engine)
+	return t.follower.Busy(engine)
 }
 
-// settled waits until nothing runs for any engine, and everybody was told.
+// settled waits until nothing runs for any engine, and every event was delivered.
 func (t *Transceiver) settled(ctx context.Context) error {
 	return t.until(ctx, func() bool {
-		return len(t.outgoing)+len(t.incoming)+len(t.news) == 0 && !t.telling && !t.hand.Busy("")
+		return len(t.outgoing)+len(t.incoming)+len(t.events) == 0 && !t.delivering && !t.follower.Busy("")
 	})
 }
 

@@ -124,9 +124,9 @@ func TestFollowers(t *testing.T) {
 		for _, push := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/push=%t", fabricName, push), func(t *testing.T) {
 				c := newCell(t, fabricName)
-				passed := make(chan handoff.PassTo, 10)
+				passed := make(chan handoff.NotifyRanks, 10)
 				p0, p1, p2, d0 := c.start("p0"), c.start("p1"), c.start("p2"), c.start("d0")
-				d1 := c.start("d1", func(o *transceiver.Options) { o.Passed = func(e handoff.PassTo) { passed <- e } })
+				d1 := c.start("d1", func(o *transceiver.Options) { o.NotifyRanks = func(e handoff.NotifyRanks) { passed <- e } })
 				src := c.engine("prefill", model, shape{tp: 6, pp: 1, blockTokens: 16, blocks: 40, layout: "LBHNC"}, p0, p1, p2)
 				dst := c.engine("decode", model, shape{tp: 2, pp: 2, blockTokens: 8, blocks: 40, layout: "TRTLLM_HND"}, d0, d1)
 				handOver(t, src, dst, way{push: push, tokens: 200, stepwise: true})

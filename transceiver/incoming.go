@@ -42,10 +42,10 @@ type Incoming struct {
 func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
 	ticket, _ := handoff.OpenTicket(a.Ticket, t.options.TicketKey) // the taker refuses what cannot be read
 	accept := handoff.Accept{
-		Ticket: a.Ticket, Engine: a.Engine, Holding: a.Holding, Push: a.Push, Of: a.Content.Fingerprint(t.options.TicketKey.For(ticket.Home)),
+		Ticket: a.Ticket, Engine: a.Engine, Holding: a.Holding, Push: a.Push, Fingerprint: a.Content.Fingerprint(t.options.TicketKey.For(ticket.Home)),
 		Tokens: kv.TokenRange{Start: a.Present, End: len(a.Content.Tokens)},
 	}
-	patience := t.options.Patience
+	patience := t.options.DefaultTimeout
 	if deadline, has := ctx.Deadline(); has {
 		patience = deadline.Sub(t.options.Clock.Now())
 	}
@@ -78,8 +78,8 @@ func (t *Transceiver) Redeem(transfer kv.ID, home handoff.Member, own handoff.Co
 	return handoff.Redeemed(transfer, home, own, t.options.TicketKey).Seal(t.options.TicketKey)
 }
 
-// Decline gives a ticket back that will not be used, so that nobody keeps blocks
-// for it.
+// Decline gives a ticket back that will not be used, so that its holder does not keep
+// blocks for it.
 func (t *Transceiver) Decline(ticket []byte) error {
 	var err error
 	t.step(func(now handoff.Instant) (effects []handoff.Effect) {
@@ -122,8 +122,9 @@ func (t *Transceiver) Cancel(transfer kv.ID) {
 	t.step(func(now handoff.Instant) []handoff.Effect { return t.taker.Cancel(now, transfer) })
 }
 
-// tell makes news of an event, for whoever waits for it. mu is held.
-func (t *Transceiver) tell(e handoff.Event) (news func()) {
+// onEvent ends what waits for an event, and returns how it is delivered without
+// mu, which is held.
+func (t *Transceiver) onEvent(e handoff.Event) (deliver func()) {
 	var ended chan struct{}
 	switch {
 	case e.As == handoff.Source && e.Kind == handoff.Freed:

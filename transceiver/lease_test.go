@@ -43,7 +43,7 @@ func TestLeaseOfAges(t *testing.T) {
 		t.Fatal(err)
 	}
 	order := &handoff.Order{
-		Session: 1, Number: 1, Kind: handoff.MoveOn, As: handoff.Source, Engine: "prefill", LeaseMs: 1e13, RemainingMs: 1e13,
+		Session: 1, Number: 1, Kind: handoff.OrderMove, As: handoff.Source, Engine: "prefill", LeaseMs: 1e13, RemainingMs: 1e13,
 		Terms: &handoff.Terms{Src: handoff.Party{Engine: e.Engine}, Dst: handoff.Party{Engine: e.Engine}},
 	}
 	if err := peer.NotifyUnordered(soon(t), handoff.AppendMessage(nil, kv.ID{1}, order)); err != nil {

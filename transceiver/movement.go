@@ -11,44 +11,44 @@ import (
 
 // move brings some layers of a flow over, and returns when nothing of it touches
 // memory here any more.
-func (t *Transceiver) move(l *labour, g *opening, e handoff.Move, own map[int]handoff.Memory) handoff.Movement {
-	m := handoff.Movement{Flow: e.Opening.Flow}
+func (t *Transceiver) move(l *work, g *ownGrant, e handoff.Move, own map[int]handoff.Memory) handoff.Movement {
+	m := handoff.Movement{Flow: e.FlowGrant.Flow}
 	began := t.now()
 	ctx, cancel := context.WithTimeout(l.ctx, duration(handoff.Span(e.Order.RemainingMs)))
 	defer cancel()
 	if g != nil {
 		defer context.AfterFunc(g.ctx, cancel)()
 	}
-	all, err := t.lotsOf(e, own)
+	all, err := t.batchesOf(e, own)
 	if err == nil && len(all) > 0 {
-		m.Bytes, m.Fabric, err = t.moveLots(ctx, e, all)
+		m.Bytes, m.Fabric, err = t.moveBatches(ctx, e, all)
 	}
 	m.Err, m.Again = err, mayWorkAgain(err)
 	m.Micros = uint64(t.now() - began)
 	return m
 }
 
-func (t *Transceiver) lotsOf(e handoff.Move, own map[int]handoff.Memory) ([]lot, error) {
+func (t *Transceiver) batchesOf(e handoff.Move, own map[int]handoff.Memory) ([]batch, error) {
 	plan, err := t.planOf(e.Order)
 	if err != nil {
 		return nil, err
 	}
-	flow, err := flowOf(plan, e.Opening.Flow)
+	flow, err := flowOf(plan, e.FlowGrant.Flow)
 	if err != nil {
 		return nil, err
 	}
-	src, dst := e.Order.Terms.Src.Engine.Ranks[e.Opening.Src].Memory, e.Order.Terms.Dst.Engine.Ranks[e.Opening.Dst].Memory
+	src, dst := e.Order.Terms.Src.Engine.Ranks[e.FlowGrant.Src].Memory, e.Order.Terms.Dst.Engine.Ranks[e.FlowGrant.Dst].Memory
 	if e.Order.As == handoff.Source {
-		src = own[e.Opening.Src]
+		src = own[e.FlowGrant.Src]
 	} else {
-		dst = own[e.Opening.Dst]
+		dst = own[e.FlowGrant.Dst]
 	}
-	return lots(flow.Layers(e.First, e.End), src, dst)
+	return batches(flow.Layers(e.First, e.End), src, dst)
 }
 
-// moveLots posts all lots at once and waits for all of them. The first failure
+// moveBatches posts all batches at once and waits for all of them. The first failure
 // cancels the others.
-func (t *Transceiver) moveLots(ctx context.Context, e handoff.Move, all []lot) (bytes uint64, fabricName string, err error) {
+func (t *Transceiver) moveBatches(ctx context.Context, e handoff.Move, all []batch) (bytes uint64, fabricName string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var running []*agent.Transfer
@@ -78,13 +78,13 @@ func (t *Transceiver) moveLots(ctx context.Context, e handoff.Move, all []lot) (
 	return bytes, fabricName, nil
 }
 
-// post starts one lot.
-func (t *Transceiver) post(ctx context.Context, e handoff.Move, l *lot) (tr *agent.Transfer, err error) {
+// post starts one batch.
+func (t *Transceiver) post(ctx context.Context, e handoff.Move, l *batch) (tr *agent.Transfer, err error) {
 	op, local, remote := fabric.Read, l.dst, l.src
 	if e.Order.As == handoff.Source {
 		op, local, remote = fabric.Write, l.src, l.dst
 	}
-	err = t.peers.with(ctx, e.Order.Other(e.Opening.Flow).Agent, func(p *agent.Peer) error {
+	err = t.peers.with(ctx, e.Order.Other(e.FlowGrant.Flow).Agent, func(p *agent.Peer) error {
 		here, err := t.options.Agent.LocalSpans(local)
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func (t *Transceiver) post(ctx context.Context, e handoff.Move, l *lot) (tr *age
 			return err
 		}
 		defer request.Release() // as soon as the transfer has ended
-		tr, err = request.Post(ctx, agent.PostOptions{Grant: e.Opening.Grant})
+		tr, err = request.Post(ctx, agent.PostOptions{Grant: e.FlowGrant.Grant})
 		return err
 	})
 	return tr, err

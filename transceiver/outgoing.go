@@ -20,8 +20,8 @@ type Offer struct {
 	Holding reshard.Holding
 	// Layers is how many are computed by now; Outgoing.Computed tells of more.
 	Layers int
-	// Keep is how long the offer stands if nobody takes it; default half a
-	// minute.
+	// Keep is how long the offer stands if no decode engine takes it; default
+	// half a minute.
 	Keep time.Duration
 }
 
@@ -30,7 +30,7 @@ func (t *Transceiver) offerOf(o *Offer) handoff.Offer {
 		o.Keep = 30 * time.Second
 	}
 	return handoff.Offer{
-		Transfer: o.Transfer, Engine: o.Engine, Of: o.Content.Fingerprint(t.HomeKey()), Tokens: len(o.Content.Tokens),
+		Transfer: o.Transfer, Engine: o.Engine, Fingerprint: o.Content.Fingerprint(t.HomeKey()), Tokens: len(o.Content.Tokens),
 		Holding: o.Holding, Layers: o.Layers, Keep: handoff.Instant(o.Keep / time.Microsecond),
 	}
 }
@@ -44,7 +44,7 @@ type Outgoing struct {
 	transceiver *Transceiver
 	engine      string
 	freed       chan struct{}
-	err         error // why nobody took it; before freed is closed
+	err         error // why it was not taken; before freed is closed
 }
 
 // Issue makes the ticket of an offer that will come. A decode engine that shows

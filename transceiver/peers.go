@@ -16,13 +16,13 @@ import (
 type peers struct {
 	transceiver *Transceiver
 
-	mu     sync.Mutex // protects the rest
-	known  map[string]*agent.Peer
-	onWire map[handoff.Member]int // messages on their way
+	mu       sync.Mutex // protects the rest
+	known    map[string]*agent.Peer
+	inFlight map[handoff.Member]int // messages on their way
 }
 
 func newPeers(t *Transceiver) *peers {
-	return &peers{transceiver: t, known: make(map[string]*agent.Peer), onWire: make(map[handoff.Member]int)}
+	return &peers{transceiver: t, known: make(map[string]*agent.Peer), inFlight: make(map[handoff.Member]int)}
 }
 
 // find returns the agent that is this start of it. When another start has its
@@ -81,37 +81,37 @@ func (p *peers) with(ctx context.Context, m handoff.Member, do func(*agent.Peer)
 	return do(peer)
 }
 
-// enter counts a message to a peer, or refuses it: what cannot be sent now will
+// acquire counts a message to a peer, or refuses it: what cannot be sent now will
 // be said again.
-func (p *peers) enter(m handoff.Member) bool {
+func (p *peers) acquire(m handoff.Member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.onWire[m] >= maxOnWire {
+	if p.inFlight[m] >= maxInFlight {
 		return false
 	}
-	p.onWire[m]++
+	p.inFlight[m]++
 	return true
 }
 
-func (p *peers) leave(m handoff.Member) {
+func (p *peers) release(m handoff.Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.onWire[m]--; p.onWire[m] == 0 {
-		delete(p.onWire, m)
+	if p.inFlight[m]--; p.inFlight[m] == 0 {
+		delete(p.inFlight, m)
 	}
 }
 
 const (
-	maxOnWire   = 256
+	maxInFlight = 256
 	sendTimeout = 5 * time.Second
 )
 
 // send delivers a message. One that is lost is said again by the machines.
 func (t *Transceiver) send(e handoff.Send) {
 	sent := false
-	if t.peers.enter(e.To) {
-		defer t.peers.leave(e.To)
-		ctx, cancel := context.WithTimeout(t.life, sendTimeout)
+	if t.peers.acquire(e.To) {
+		defer t.peers.release(e.To)
+		ctx, cancel := context.WithTimeout(t.ctx, sendTimeout)
 		defer cancel()
 		wire := handoff.AppendMessage(nil, e.Transfer, e.Message)
 		err := t.peers.with(ctx, e.To, func(p *agent.Peer) error { return p.NotifyUnordered(ctx, wire) })

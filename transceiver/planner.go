@@ -15,7 +15,7 @@ type planner struct {
 
 // of returns the plan of terms.
 func (p *planner) of(terms *handoff.Terms) (*reshard.Plan, error) {
-	if known := terms.Known(); known != nil {
+	if known := terms.KnownPlan(); known != nil {
 		return known, nil
 	}
 	return p.make(terms.Src.Engine.Side, terms.Dst.Engine.Side, terms.Request())
@@ -33,25 +33,25 @@ func (p *planner) make(src, dst reshard.Side, r reshard.Request) (*reshard.Plan,
 	return shape.Plan(r)
 }
 
-// asItLies plans the same hand-off between one side as it is and ranks that are
+// planGrants plans the same hand-off between one side as it is and ranks that are
 // cut as the other side's, but laid out as this one. Every flow of it has the
 // same bytes of this side's memory as the real one, in runs as long as they can
 // be: what a grant opens depends on the bytes alone, and a permuted copy of a
 // million pieces opens a few thousand.
-func (p *planner) asItLies(terms *handoff.Terms, as handoff.Role) (*reshard.Plan, error) {
+func (p *planner) planGrants(terms *handoff.Terms, as handoff.Role) (*reshard.Plan, error) {
 	src, dst, r := terms.Src.Engine.Side, terms.Dst.Engine.Side, terms.Request()
 	if as == handoff.Source {
-		dst = likewise(src, dst, terms.ContextTokens)
-		r.Dst.Tables = inLine(dst)
+		dst = withLayoutOf(src, dst, terms.ContextTokens)
+		r.Dst.Tables = contiguousTables(dst)
 	} else {
-		src = likewise(dst, src, terms.ContextTokens)
-		r.Src.Tables = inLine(src)
+		src = withLayoutOf(dst, src, terms.ContextTokens)
+		r.Src.Tables = contiguousTables(src)
 	}
 	return p.make(src, dst, r)
 }
 
-// likewise is an engine laid out as one and cut as the other.
-func likewise(laidOut, cut reshard.Side, contextTokens int) reshard.Side {
+// withLayoutOf is an engine laid out as one and cut as the other.
+func withLayoutOf(laidOut, cut reshard.Side, contextTokens int) reshard.Side {
 	s := laidOut
 	s.Parallelism = cut.Parallelism
 	if s.InterleaveTokens = cut.InterleaveTokens; s.InterleaveTokens == 0 {
@@ -61,8 +61,8 @@ func likewise(laidOut, cut reshard.Side, contextTokens int) reshard.Side {
 	return s
 }
 
-// inLine is a block table that goes through all blocks.
-func inLine(s reshard.Side) [][]uint32 {
+// contiguousTables is a block table that goes through all blocks.
+func contiguousTables(s reshard.Side) [][]uint32 {
 	table := make([]uint32, s.Blocks)
 	for i := range table {
 		table[i] = uint32(i)

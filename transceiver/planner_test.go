@@ -34,7 +34,7 @@ func TestGrantsAreWhatMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, as := range []handoff.Role{handoff.Source, handoff.Destination} {
-			lies, err := p.asItLies(terms, as)
+			lies, err := p.planGrants(terms, as)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,7 +11,7 @@ import (
 
 // Each bad ticket is refused with its own error, before anything is asked.
 func TestTicketsAreRefused(t *testing.T) {
-	x := newPair(t, handoff.Pace{})
+	x := newPair(t, handoff.Timing{})
 	x.offered(t)
 	good := x.accept
 	for name, c := range map[string]struct {
@@ -43,7 +43,7 @@ func TestTicketsAreRefused(t *testing.T) {
 // A ticket that was used is refused everywhere, by the one who used it and by
 // the one who made it.
 func TestTicketIsUsedOnce(t *testing.T) {
-	x := newPair(t, handoff.Pace{})
+	x := newPair(t, handoff.Timing{})
 	out := x.offered(t)
 	if err := x.accepted(t, soon(t)).Wait(soon(t)); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestTicketIsUsedOnce(t *testing.T) {
 
 // An offer that nobody takes ends by itself, and its ticket with it.
 func TestOfferExpires(t *testing.T) {
-	x := newPair(t, handoff.Pace{})
+	x := newPair(t, handoff.Timing{})
 	x.offer.Keep = 20 * time.Millisecond
 	out := x.offered(t)
 	if err := out.Wait(soon(t)); !errors.Is(err, handoff.ErrExpired) {

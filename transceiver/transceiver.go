@@ -3,14 +3,14 @@
 // it brings them messages and time, and does what they answer with an agent.
 //
 //	Offer, Accept ─► ┌─────────── Transceiver ───────────┐
-//	                 │ handoff.Holder  .Taker   .Hand    │ ◄─► Mail ═══ other agents
+//	                 │ handoff.Holder .Taker .Follower   │ ◄─► demux ═══ other agents
 //	Ready, Freed  ◄─ └──────┬───────────────────┬────────┘
 //	                     planner       grants, reads, writes
 //	                     (reshard)          (agent)
 //
 // An event is taken by the machines under one lock, on the goroutine that brought
 // it; what they ask for is done outside of it, each on a goroutine of its own that
-// Close waits for. What runs for one session ends with it: Quiet is answered
+// Close waits for. What runs for one session ends with it: Quiesce is answered
 // only when every transfer has ended and every grant is revoked.
 package transceiver
 
@@ -34,14 +34,14 @@ import (
 // Options configures Open.
 type Options struct {
 	// Agent is what moves bytes and carries messages. The transceiver takes its
-	// notifications; Rest has what is not for it.
+	// notifications; OtherNotifications has what is not for it.
 	Agent *agent.Agent
 	// TicketKey seals tickets: the cell's key, derived for that.
 	TicketKey handoff.Key
 	// Find looks an agent up; default Agent.Find.
 	Find func(ctx context.Context, name string) (*agent.Peer, error)
-	// Pace is how long things take and may take.
-	Pace handoff.Pace
+	// Timing is how long things take and may take.
+	Timing handoff.Timing
 	// MaxHeldFraction is how much of an engine's blocks offers may keep from
 	// it; default 0.3.
 	MaxHeldFraction float64
@@ -49,16 +49,16 @@ type Options struct {
 	MaxOffers, MaxIntakes int
 	// Patience is the deadline of an Accept whose context has none; default one
 	// minute.
-	Patience time.Duration
+	DefaultTimeout time.Duration
 	// Records bounds how many ended hand-offs can be explained; default 4096.
 	Records int
 	// Events, where given, is told what happens to this agent's engines, and
 	// Passed what ranks on this agent are to know. They are called one at a
 	// time, in order, and must not block.
-	Events func(handoff.Event)
-	Passed func(handoff.PassTo)
-	Clock  fabric.Clock
-	Logger *slog.Logger
+	Events      func(handoff.Event)
+	NotifyRanks func(handoff.NotifyRanks)
+	Clock       fabric.Clock
+	Logger      *slog.Logger
 }
 
 func (o Options) withDefaults() (Options, error) {
@@ -71,8 +71,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxHeldFraction < 0 || o.MaxHeldFraction > 1 {
 		return o, fmt.Errorf("transceiver: a fraction of %g of an engine's blocks", o.MaxHeldFraction)
 	}
-	o.Pace = o.Pace.WithDefaults()
-	o.Patience = cmp.Or(o.Patience, time.Minute)
+	o.Timing = o.Timing.WithDefaults()
+	o.DefaultTimeout = cmp.Or(o.DefaultTimeout, time.Minute)
 	o.Records = cmp.Or(o.Records, 4096)
 	if o.Clock == nil {
 		o.Clock = fabric.SystemClock
@@ -90,30 +90,30 @@ type Transceiver struct {
 	self    handoff.Member
 	start   time.Time
 	peers   *peers
-	mail    *mailroom
+	demux   *demux
 	planner planner
 	wait    sync.WaitGroup // everything that runs here
-	life    context.Context
-	endLife context.CancelFunc
+	ctx     context.Context
+	cancel  context.CancelFunc
 
-	mu       sync.Mutex // protects the rest
-	closed   bool       // nothing new begins
-	stopped  bool       // nothing happens any more
-	holder   *handoff.Holder
-	taker    *handoff.Taker
-	hand     *handoff.Hand
-	engines  map[string]*ranks
-	outgoing map[kv.ID]*Outgoing
-	incoming map[kv.ID]*Incoming
-	stints   map[handoff.Stint]*labour
-	grants   map[kv.ID]*opening
-	records  records
-	metrics  Metrics
-	disarm   func() bool
-	alarm    handoff.Instant
-	changed  chan struct{} // closed by the next change; nil while nobody waits
-	news     []func()      // that is yet to be told, in order
-	telling  bool          // somebody does
+	mu         sync.Mutex // protects the rest
+	closed     bool       // nothing new begins
+	stopped    bool       // nothing happens any more
+	holder     *handoff.Holder
+	taker      *handoff.Taker
+	follower   *handoff.Follower
+	engines    map[string]*ranks
+	outgoing   map[kv.ID]*Outgoing
+	incoming   map[kv.ID]*Incoming
+	sessions   map[handoff.SessionID]*work
+	grants     map[kv.ID]*ownGrant
+	records    records
+	metrics    Metrics
+	disarm     func() bool
+	alarm      handoff.Instant
+	changed    chan struct{} // closed by the next change; nil while until has no caller
+	events     []func()      // that are yet to be delivered, in order
+	delivering bool          // a goroutine is in deliverEvents
 }
 
 // Metrics is a snapshot of what a transceiver has done.
@@ -123,7 +123,7 @@ type Metrics struct {
 	BytesReady                        uint64
 	MessagesSent, MessagesLost        uint64
 	MessagesHeard, MessagesMalformed  uint64
-	Offers, Intakes, Stints           int
+	Offers, Intakes, Sessions         int
 }
 
 // Open starts to listen.
@@ -135,23 +135,23 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 	t := &Transceiver{
 		options: o, self: handoff.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
 		engines: make(map[string]*ranks), outgoing: make(map[kv.ID]*Outgoing), incoming: make(map[kv.ID]*Incoming),
-		stints: make(map[handoff.Stint]*labour), grants: make(map[kv.ID]*opening), records: records{most: o.Records},
-		hand: handoff.NewHand(o.Pace), planner: planner{shapes: reshard.NewShapes(64)}, alarm: handoff.Never,
+		sessions: make(map[handoff.SessionID]*work), grants: make(map[kv.ID]*ownGrant), records: records{most: o.Records},
+		follower: handoff.NewFollower(o.Timing), planner: planner{shapes: reshard.NewShapes(64)}, alarm: handoff.Never,
 	}
 	// The first instant is not zero, which means never.
 	t.start = o.Clock.Now().Add(-time.Second)
-	t.life, t.endLife = context.WithCancel(context.Background())
+	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.peers = newPeers(t)
 	t.holder = handoff.NewHolder(handoff.HolderOptions{
-		Self: t.self, Key: o.TicketKey, Pace: o.Pace, MaxHeldFraction: o.MaxHeldFraction, MaxOffers: o.MaxOffers,
+		Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxHeldFraction: o.MaxHeldFraction, MaxOffers: o.MaxOffers,
 	})
-	t.taker = handoff.NewTaker(handoff.TakerOptions{Self: t.self, Key: o.TicketKey, Pace: o.Pace, MaxIntakes: o.MaxIntakes})
-	t.mail = openMailroom(o.Agent.Notifications(), t.heard, o.Logger)
+	t.taker = handoff.NewTaker(handoff.TakerOptions{Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxIntakes: o.MaxIntakes})
+	t.demux = openDemux(o.Agent.Notifications(), t.onNotification, o.Logger)
 	return t, nil
 }
 
-// Rest is where notifications arrive that are not for the transceiver.
-func (t *Transceiver) Rest() <-chan fabric.Notification { return t.mail.rest }
+// OtherNotifications is where notifications arrive that are not for the transceiver.
+func (t *Transceiver) OtherNotifications() <-chan fabric.Notification { return t.demux.other }
 
 // now is the machines' clock.
 func (t *Transceiver) now() handoff.Instant {
@@ -173,30 +173,30 @@ func (t *Transceiver) step(event func(now handoff.Instant) []handoff.Effect) {
 	for _, do := range todo {
 		do()
 	}
-	t.tellNews()
+	t.deliverEvents()
 }
 
-// tellNews tells what happened, in order, without mu. Whoever comes while
-// somebody does leaves it to him.
-func (t *Transceiver) tellNews() {
+// deliverEvents calls Options.Events and Options.NotifyRanks, in order, without
+// mu. One goroutine at a time does; the others leave their events to it.
+func (t *Transceiver) deliverEvents() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.telling {
+	if t.delivering {
 		return
 	}
-	t.telling = true
-	for len(t.news) > 0 {
-		tell := t.news[0]
-		t.news = t.news[1:]
+	t.delivering = true
+	for len(t.events) > 0 {
+		tell := t.events[0]
+		t.events = t.events[1:]
 		t.mu.Unlock()
 		tell()
 		t.mu.Lock()
 	}
-	t.telling = false
+	t.delivering = false
 	t.signal()
 }
 
-// signal wakes whoever waits for a change. mu is held.
+// signal wakes the callers of until. mu is held.
 func (t *Transceiver) signal() {
 	if t.changed != nil {
 		close(t.changed)
@@ -204,7 +204,7 @@ func (t *Transceiver) signal() {
 	}
 }
 
-// advance is for whoever holds mu. What it returns is done without it.
+// advance needs mu. What it returns is done without it.
 func (t *Transceiver) advance(event func(now handoff.Instant) []handoff.Effect) (todo []func()) {
 	if t.stopped {
 		return nil
@@ -215,10 +215,10 @@ func (t *Transceiver) advance(event func(now handoff.Instant) []handoff.Effect) 
 		e := effects[0]
 		effects = effects[1:]
 		if s, is := e.(handoff.Send); is && s.To == t.self {
-			effects = append(effects, t.hear(now, t.self, s.Transfer, s.Message)...)
+			effects = append(effects, t.receive(now, t.self, s.Transfer, s.Message)...)
 			continue
 		}
-		if do := t.carryOut(e); do != nil {
+		if do := t.execute(e); do != nil {
 			todo = append(todo, do)
 		}
 	}
@@ -227,16 +227,16 @@ func (t *Transceiver) advance(event func(now handoff.Instant) []handoff.Effect) 
 	return todo
 }
 
-// hear hands a message to the machine that it is for. mu is held.
-func (t *Transceiver) hear(now handoff.Instant, from handoff.Member, transfer kv.ID, m handoff.Message) []handoff.Effect {
+// receive hands a message to the machine that it is for. mu is held.
+func (t *Transceiver) receive(now handoff.Instant, from handoff.Member, transfer kv.ID, m handoff.Message) []handoff.Effect {
 	if o, is := m.(*handoff.Order); is {
-		return t.hand.Hear(now, from, transfer, o)
+		return t.follower.Receive(now, from, transfer, o)
 	}
-	return append(t.holder.Hear(now, from, transfer, m), t.taker.Hear(now, from, transfer, m)...)
+	return append(t.holder.Receive(now, from, transfer, m), t.taker.Receive(now, from, transfer, m)...)
 }
 
-// heard takes a message from another agent.
-func (t *Transceiver) heard(n fabric.Notification) {
+// onNotification takes a message from another agent.
+func (t *Transceiver) onNotification(n fabric.Notification) {
 	transfer, m, err := handoff.ParseMessage(n.Payload)
 	if err != nil {
 		t.count(func(c *Metrics) { c.MessagesMalformed++ })
@@ -245,12 +245,12 @@ func (t *Transceiver) heard(n fabric.Notification) {
 	}
 	t.count(func(c *Metrics) { c.MessagesHeard++ })
 	from := handoff.Member{Name: n.From, Incarnation: n.Incarnation}
-	t.step(func(now handoff.Instant) []handoff.Effect { return t.hear(now, from, transfer, m) })
+	t.step(func(now handoff.Instant) []handoff.Effect { return t.receive(now, from, transfer, m) })
 }
 
-// carryOut begins what an effect asks for and returns what is to be done
+// execute begins what an effect asks for and returns what is to be done
 // without mu, which is held.
-func (t *Transceiver) carryOut(e handoff.Effect) (do func()) {
+func (t *Transceiver) execute(e handoff.Effect) (do func()) {
 	switch e := e.(type) {
 	case handoff.Send:
 		return t.begin(func() { t.send(e) })
@@ -260,15 +260,15 @@ func (t *Transceiver) carryOut(e handoff.Effect) (do func()) {
 		return t.beginGrant(e)
 	case handoff.Move:
 		return t.beginMove(e)
-	case handoff.Quiet:
-		return t.beginQuiet(e)
-	case handoff.Tell:
-		t.news = append(t.news, t.tell(e.Event))
-	case handoff.PassTo:
-		if t.options.Passed != nil {
-			t.news = append(t.news, func() { t.options.Passed(e) })
+	case handoff.Quiesce:
+		return t.beginQuiesce(e)
+	case handoff.TellEngine:
+		t.events = append(t.events, t.onEvent(e.Event))
+	case handoff.NotifyRanks:
+		if t.options.NotifyRanks != nil {
+			t.events = append(t.events, func() { t.options.NotifyRanks(e) })
 		}
-	case handoff.Keep:
+	case handoff.KeepRecord:
 		t.records.add(e.Record)
 		if e.Record.As == handoff.Destination && e.Record.Problem == "" {
 			t.metrics.BytesReady += e.Record.Bytes
@@ -290,7 +290,7 @@ func (t *Transceiver) begin(work func()) (do func()) {
 
 // rearm sets the alarm for when the machines want Tick. mu is held.
 func (t *Transceiver) rearm(now handoff.Instant) {
-	next := min(t.holder.Wake(), t.taker.Wake(), t.hand.Wake())
+	next := min(t.holder.Wake(), t.taker.Wake(), t.follower.Wake())
 	if next == t.alarm {
 		return
 	}
@@ -307,7 +307,7 @@ func (t *Transceiver) tick() {
 	t.step(func(now handoff.Instant) []handoff.Effect {
 		t.alarm = handoff.Never // so that it is set again
 		effects := append(t.holder.Tick(now), t.taker.Tick(now)...)
-		return append(effects, t.hand.Tick(now)...)
+		return append(effects, t.follower.Tick(now)...)
 	})
 }
 
@@ -334,7 +334,7 @@ func (t *Transceiver) Metrics() Metrics {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.metrics
-	m.Offers, m.Intakes, m.Stints = t.holder.Len(), t.taker.Len(), t.hand.Len()
+	m.Offers, m.Intakes, m.Sessions = t.holder.Len(), t.taker.Len(), t.follower.Len()
 	return m
 }
 
@@ -355,6 +355,6 @@ func (t *Transceiver) Close(ctx context.Context) error {
 		t.disarm()
 	}
 	t.mu.Unlock()
-	t.endLife()
-	return join.Within(ctx, "transceiver: closing", t.mail.close, t.wait.Wait)
+	t.cancel()
+	return join.Within(ctx, "transceiver: closing", t.demux.close, t.wait.Wait)
 }

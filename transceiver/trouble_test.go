@@ -26,7 +26,7 @@ type pair struct {
 
 const pairTokens = 100
 
-func newPair(t *testing.T, pace handoff.Pace) *pair {
+func newPair(t *testing.T, pace handoff.Timing) *pair {
 	x := &pair{cell: newCell(t, "inproc")}
 	x.pace = pace
 	x.p, x.d = x.start("p"), x.start("d")
@@ -62,7 +62,7 @@ func (x *pair) accepted(t *testing.T, ctx context.Context) *transceiver.Incoming
 
 // Engines that do not fit are told field by field.
 func TestIncompatibleEngines(t *testing.T) {
-	x := newPair(t, handoff.Pace{})
+	x := newPair(t, handoff.Timing{})
 	out := x.offered(t)
 	other := kv.Uniform(3, kv.Layer{KVHeads: 4, HeadDim: 16}, kv.Float16)
 	x.engine("other", other, shape{tp: 1, pp: 1, blockTokens: 16, blocks: 20, layout: "LBHNC"}, x.d)
@@ -88,7 +88,7 @@ func TestIncompatibleEngines(t *testing.T) {
 
 // A decode engine that waits for an offer waits no longer than its deadline.
 func TestNothingIsOffered(t *testing.T) {
-	x := newPair(t, handoff.Pace{})
+	x := newPair(t, handoff.Timing{})
 	x.accept.Ticket = x.p.Issue(x.offer)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -117,7 +117,7 @@ func TestCancelAndWithdraw(t *testing.T) {
 		} {
 			for _, moving := range []bool{false, true} {
 				t.Run(name, func(t *testing.T) {
-					x := newPair(t, handoff.Pace{})
+					x := newPair(t, handoff.Timing{})
 					x.offer.Layers, x.accept.Push = 1, push
 					out := x.offered(t)
 					in := x.accepted(t, soon(t))
@@ -153,7 +153,7 @@ func eventually(t *testing.T, done func() bool) {
 
 // Cancels that come before there is anything to cancel are remembered.
 func TestCancelComesFirst(t *testing.T) {
-	x := newPair(t, handoff.Pace{})
+	x := newPair(t, handoff.Timing{})
 	x.accept.Ticket = x.p.Issue(x.offer)
 	x.d.Cancel(x.offer.Transfer)
 	if _, err := x.d.Accept(soon(t), x.accept); !errors.Is(err, handoff.ErrCancelled) {
@@ -167,7 +167,7 @@ func TestCancelComesFirst(t *testing.T) {
 
 // A ticket that is given back frees the blocks without a hand-off.
 func TestDecline(t *testing.T) {
-	x := newPair(t, handoff.Pace{})
+	x := newPair(t, handoff.Timing{})
 	out := x.offered(t)
 	if err := x.d.Decline(out.Ticket); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestDecline(t *testing.T) {
 // given back.
 func TestDeclineAfterFailure(t *testing.T) {
 	for _, soonest := range []bool{true, false} {
-		x := newPair(t, handoff.Pace{})
+		x := newPair(t, handoff.Timing{})
 		x.offer.Layers = 1 // the rest does not come
 		out := x.offered(t)
 		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -207,7 +207,7 @@ func TestDeclineAfterFailure(t *testing.T) {
 
 // The prefill agent dies: the decode side hears of it, or its deadline passes.
 func TestPrefillDies(t *testing.T) {
-	x := newPair(t, handoff.Pace{})
+	x := newPair(t, handoff.Timing{})
 	x.offer.Layers = 1
 	x.offered(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -235,7 +235,7 @@ func (c *cell) replace(t *testing.T, n *node) *node {
 func TestDecodeDies(t *testing.T) {
 	told := make(chan handoff.Event, 100)
 	x := &pair{cell: newCell(t, "inproc")}
-	x.pace = handoff.Pace{Lease: 200 * handoff.Millisecond}
+	x.pace = handoff.Timing{Lease: 200 * handoff.Millisecond}
 	x.p = x.start("p", func(o *transceiver.Options) { o.Events = func(e handoff.Event) { told <- e } })
 	x.d = x.start("d")
 	s := shape{tp: 1, pp: 1, blockTokens: 16, blocks: 20, layout: "LBHNC"}
@@ -297,7 +297,7 @@ func TestHeldBlocksAreCapped(t *testing.T) {
 // An engine that leaves takes its offers and its intakes along; nothing touches
 // its memory after that. What it was taking stays for another.
 func TestLeave(t *testing.T) {
-	x := newPair(t, handoff.Pace{})
+	x := newPair(t, handoff.Timing{})
 	x.offer.Layers = 1
 	out := x.offered(t)
 	in := x.accepted(t, soon(t))
@@ -325,7 +325,7 @@ func TestLeave(t *testing.T) {
 
 // What is not of hand-offs is for others.
 func TestMailLeavesTheRest(t *testing.T) {
-	x := newPair(t, handoff.Pace{})
+	x := newPair(t, handoff.Timing{})
 	peer, err := x.p.agent.LoadMetadata(x.d.agent.MetadataBlob())
 	if err != nil {
 		t.Fatal(err)
@@ -337,7 +337,7 @@ func TestMailLeavesTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case n := <-x.d.Rest():
+	case n := <-x.d.OtherNotifications():
 		if string(n.Payload) != "hello" || n.From != "p" {
 			t.Errorf("%+v", n)
 		}
@@ -349,7 +349,7 @@ func TestMailLeavesTheRest(t *testing.T) {
 
 // A hand-off that takes longer than the lease keeps it, by signs of life.
 func TestBeatsKeepTheLease(t *testing.T) {
-	x := newPair(t, handoff.Pace{Lease: handoff.Second})
+	x := newPair(t, handoff.Timing{Lease: handoff.Second})
 	x.offer.Layers = 1
 	out := x.offered(t)
 	in := x.accepted(t, soon(t))

@@ -17,7 +17,7 @@ type Ask struct {
 	Session      uint64
 	Low, High    uint8 // versions
 	Capabilities uint64
-	// Push asks the holder's hands to write, instead of reading from them.
+	// Push asks the holder's followers to write, instead of reading from them.
 	Push   bool
 	Ticket []byte
 	Dst    Party
@@ -55,7 +55,7 @@ type Answer struct {
 	Src           Party
 	ContextTokens int
 	Digest        kv.Hash
-	Openings      []Opening
+	Grants        []FlowGrant
 	// Layers is how many are computed so far.
 	Layers int
 	// LeaseMs is how long the holder waits for a sign of life.
@@ -68,7 +68,7 @@ func (m *Answer) append(w *writer) {
 	m.Src.append(w)
 	w.uint(uint64(m.ContextTokens))
 	w.hash(m.Digest)
-	appendOpenings(w, m.Openings)
+	appendGrants(w, m.Grants)
 	w.uint(uint64(m.Layers))
 	w.uint(m.LeaseMs)
 }
@@ -76,7 +76,7 @@ func (m *Answer) append(w *writer) {
 func (m *Answer) parse(r *reader) {
 	m.Session, m.Version = r.uint(), r.u8()
 	m.Src.parse(r)
-	m.ContextTokens, m.Digest, m.Openings = r.int(), r.hash(), parseOpenings(r)
+	m.ContextTokens, m.Digest, m.Grants = r.int(), r.hash(), parseGrants(r)
 	m.Layers, m.LeaseMs = r.int(), r.uint()
 }
 

@@ -11,28 +11,28 @@
 //	    │    ────────► Answer, Refusal, Progress, Pushed, Ended ──► │
 //	    │ Order ▲                                             Order │ ▲
 //	    ▼       │ Report                                            ▼ │ Report
-//	  Hand   Hand …  grants, or writes             Hand   Hand …  reads, or grants
+//	 Follower, Follower …  grants, or writes     Follower, Follower …  reads, or grants
 //
-// A home speaks for an engine, a hand works on the memory of the ranks that live
-// on one agent. A home tells the hand of its own agent and those of others the
+// A home speaks for an engine, a follower works on the memory of the ranks that live
+// on one agent. A home tells the follower of its own agent and those of others the
 // same things; only the way there differs.
 //
 // A Holder's offer, and a Taker's intake:
 //
-//	awaited ─► held ─► planning ─► opening ─► open ─► closing ─► over
-//	             ▲                                       │
+//	awaited ─► held ─► planning ─► granting ─► open ─► closing ─► over
+//	             ▲                                        │
 //	             └─────── the taker failed or fell silent ┘
 //
-//	asked ─► agreed ─┬─► moving ──────────┬─► stopping ─► leaving ─► over
-//	                 └─► lending ─► lent ─┘
+//	asked ─► planning ─┬─► moving ───────────────┬─► stopping ─► confirming ─► over
+//	                   └─► granting ─► granted ──┘
 //
 // Nothing is free before it is quiet: an offer's blocks, and those of an intake
-// that failed, are given back once every hand has said that nothing of this
+// that failed, are given back once every follower has said that nothing of this
 // hand-off can touch its memory any more. A lease that ends and a deadline that
 // passes begin that, they do not replace it.
 //
-// Messages may be lost, repeated, late, or out of order. Whoever wants something
-// asks for it again until it is answered; sessions and orders are numbered, so
+// Messages may be lost, repeated, late, or out of order. A machine that wants
+// something asks for it again until it is answered; sessions and orders are numbered, so
 // that what is stale is seen to be; results that contradict one another fail the
 // hand-off.
 package handoff

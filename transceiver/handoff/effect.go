@@ -2,7 +2,7 @@ package handoff
 
 import "meridian/kv"
 
-// Effect is one thing that whoever runs a machine must do, in order.
+// Effect is one thing that the shell around a machine must do, in order.
 type Effect interface{ effect() }
 
 // Send has a message delivered to an agent, which may be one's own.
@@ -21,29 +21,29 @@ type MakePlan struct {
 	Terms   *Terms
 }
 
-// Grant asks for grants on the flows of an order; Hand.Granted takes them. They
+// Grant asks for grants on the flows of an order; Follower.Granted takes them. They
 // are to hold for Order.RemainingMs.
 type Grant struct {
-	Stint Stint
-	Order *Order
+	Session SessionID
+	Order   *Order
 }
 
 // Move asks for the bytes of layers [First, End) of a flow to be moved;
-// Hand.Moved takes the end.
+// Follower.Moved takes the end.
 type Move struct {
-	Stint      Stint
+	Session    SessionID
 	Order      *Order
-	Opening    Opening
+	FlowGrant  FlowGrant
 	First, End int
 }
 
-// Quiet demands that nothing of a stint touches memory here any more: what moves
+// Quiesce demands that nothing of a session touches memory here any more: what moves
 // is cancelled, what is granted is revoked, and what is asked for later is not
-// begun. Hand.Quieted is called when that is certain. It is never given up.
-type Quiet struct{ Stint Stint }
+// begun. Follower.Quiesced is called when that is certain. It is never given up.
+type Quiesce struct{ Session SessionID }
 
-// PassTo tells ranks of an engine on this agent how a hand-off ended.
-type PassTo struct {
+// NotifyRanks tells ranks of an engine on this agent how a hand-off ended.
+type NotifyRanks struct {
 	Engine   string
 	Transfer kv.ID
 	As       Role
@@ -51,19 +51,19 @@ type PassTo struct {
 }
 
 // Tell tells an engine's home what happened.
-type Tell struct{ Event Event }
+type TellEngine struct{ Event Event }
 
 // Keep is the record of a hand-off that is over.
-type Keep struct{ Record *Record }
+type KeepRecord struct{ Record *Record }
 
-func (Send) effect()     {}
-func (MakePlan) effect() {}
-func (Grant) effect()    {}
-func (Move) effect()     {}
-func (Quiet) effect()    {}
-func (PassTo) effect()   {}
-func (Tell) effect()     {}
-func (Keep) effect()     {}
+func (Send) effect()        {}
+func (MakePlan) effect()    {}
+func (Grant) effect()       {}
+func (Move) effect()        {}
+func (Quiesce) effect()     {}
+func (NotifyRanks) effect() {}
+func (TellEngine) effect()  {}
+func (KeepRecord) effect()  {}
 
 // EventKind is what an engine is told.
 type EventKind uint8
@@ -76,13 +76,13 @@ const (
 	// Failed: it will not come. Its blocks are still not the engine's.
 	Failed
 	// Freed: nothing of the hand-off can touch the blocks any more. With an
-	// offer, Problem says whether somebody took it.
+	// offer, Problem says whether it was taken.
 	Freed
 	// Dropped: the decode side of an offer failed or fell silent; another may
 	// come.
 	Dropped
-	// Stuck: Freed waits for a hand that cannot be reached. It ends when the
-	// hand answers, or when Gone says that its agent is no more.
+	// Stuck: Freed waits for a follower that cannot be reached. It ends when the
+	// follower answers, or when Gone says that its agent is no more.
 	Stuck
 )
 

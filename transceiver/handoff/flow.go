@@ -34,14 +34,14 @@ func (f Flow) append(w *writer) {
 
 func (f *Flow) parse(r *reader) { f.Src, f.Dst = int(r.uintTo(maxRanks)), int(r.uintTo(maxRanks)) }
 
-// Opening is a flow with the grant under which it may move. Whoever gives grants
-// is told the flows without them.
-type Opening struct {
+// FlowGrant is a flow with the grant under which it may move. The follower that
+// is to give the grants is told the flows without them.
+type FlowGrant struct {
 	Flow
 	Grant kv.ID
 }
 
-func appendOpenings(w *writer, all []Opening) {
+func appendGrants(w *writer, all []FlowGrant) {
 	w.count(len(all))
 	for i := range all {
 		all[i].Flow.append(w)
@@ -49,10 +49,10 @@ func appendOpenings(w *writer, all []Opening) {
 	}
 }
 
-func parseOpenings(r *reader) []Opening {
-	var all []Opening
+func parseGrants(r *reader) []FlowGrant {
+	var all []FlowGrant
 	for range r.count(maxFlows) {
-		var o Opening
+		var o FlowGrant
 		o.Flow.parse(r)
 		o.Grant = r.id()
 		all = append(all, o)
@@ -62,7 +62,7 @@ func parseOpenings(r *reader) []Opening {
 
 // FlowReport is how far a flow has come.
 type FlowReport struct {
-	Opening
+	FlowGrant
 	// Layers is how many of the model's have moved: all those before it.
 	Layers int
 	Bytes  uint64

@@ -12,9 +12,9 @@ import (
 
 // HolderOptions configures NewHolder.
 type HolderOptions struct {
-	Self Member
-	Key  Key
-	Pace Pace
+	Self   Member
+	Key    Key
+	Timing Timing
 	// MaxHeldFraction is how much of an engine's blocks offers may keep from
 	// it; default 0.3. Beyond it an offer is declined, and decode recomputes.
 	MaxHeldFraction float64
@@ -24,14 +24,14 @@ type HolderOptions struct {
 }
 
 // Holder speaks for the prefill engines whose home is this agent: it keeps the
-// blocks that they offer, and has them opened to whoever may take them.
+// blocks that they offer, and has them opened to the decode engine that may take them.
 type Holder struct {
 	HolderOptions
 	engines map[string]*Engine
 	offers  map[kv.ID]*offer
 	endings map[kv.ID]ending
 	sweep   Instant // when to look for endings to forget
-	parting partings
+	notices finalNotices
 	session uint64
 }
 
@@ -44,7 +44,7 @@ type ending struct {
 
 // NewHolder has no engines yet.
 func NewHolder(o HolderOptions) *Holder {
-	o.Pace = o.Pace.WithDefaults()
+	o.Timing = o.Timing.WithDefaults()
 	o.MaxHeldFraction = cmp.Or(o.MaxHeldFraction, 0.3)
 	o.MaxOffers, o.MaxRemembered = cmp.Or(o.MaxOffers, 4096), cmp.Or(o.MaxRemembered, 1<<16)
 	return &Holder{
@@ -74,7 +74,7 @@ func (h *Holder) Len() int { return len(h.offers) }
 func (h *Holder) Held(engine string) int {
 	held := 0
 	for _, o := range h.offers {
-		if o.Engine == engine && o.state != awaited {
+		if o.Engine == engine && o.state != offerAwaited {
 			held += o.src.blocks()
 		}
 	}
@@ -83,25 +83,25 @@ func (h *Holder) Held(engine string) int {
 
 // Offer is a prefill engine's: this request's cache may be taken.
 type Offer struct {
-	Transfer kv.ID
-	Engine   string
-	Of       Fingerprint
-	Tokens   int
-	Holding  reshard.Holding
+	Transfer    kv.ID
+	Engine      string
+	Fingerprint Fingerprint
+	Tokens      int
+	Holding     reshard.Holding
 	// Layers is how many are computed; Computed tells of more.
 	Layers int
-	// Keep is how long the offer stands if nobody takes it.
+	// Keep is how long the offer stands if no decode engine takes it.
 	Keep Instant
 }
 
 func (o *Offer) same(other *Offer) bool {
-	return o.Transfer == other.Transfer && o.Engine == other.Engine && o.Of == other.Of && o.Tokens == other.Tokens &&
+	return o.Transfer == other.Transfer && o.Engine == other.Engine && o.Fingerprint == other.Fingerprint && o.Tokens == other.Tokens &&
 		o.Holding.DP == other.Holding.DP && slices.EqualFunc(o.Holding.Tables, other.Holding.Tables, slices.Equal)
 }
 
 // Issue makes a ticket, also for what will be offered only later.
 func (h *Holder) Issue(now Instant, o Offer) []byte {
-	return Ticket{Transfer: o.Transfer, Home: h.Self, Tokens: o.Tokens, Of: o.Of, Expires: now + o.Keep}.Seal(h.Key)
+	return Ticket{Transfer: o.Transfer, Home: h.Self, Tokens: o.Tokens, Fingerprint: o.Fingerprint, Expires: now + o.Keep}.Seal(h.Key)
 }
 
 // Offer takes an offer, whose blocks are the holder's until Freed, or declines
@@ -114,7 +114,7 @@ func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, e
 		return nil, nil, over.problem.Err()
 	}
 	standing := h.offers[o.Transfer]
-	if standing != nil && standing.state != awaited {
+	if standing != nil && standing.state != offerAwaited {
 		if !standing.same(&o) {
 			return nil, nil, fmt.Errorf("%w: transfer %s was offered before, otherwise", ErrContradiction, o.Transfer)
 		}
@@ -125,10 +125,10 @@ func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, e
 		return nil, nil, fmt.Errorf("%w: no engine %q here", ErrMember, o.Engine)
 	}
 	if err := h.admit(engine, &o); err != nil {
-		// Whoever waits for it, or comes for it later, need not wait.
-		return nil, h.forestall(now, o.Transfer, Trouble(err), now+max(o.Keep, h.Pace.Lease)), err
+		// A taker that waits for it, or comes for it later, need not wait.
+		return nil, h.endUnoffered(now, o.Transfer, ProblemOf(err), now+max(o.Keep, h.Timing.Lease)), err
 	}
-	n := &offer{Offer: o, holder: h, state: held, expires: now + o.Keep, layers: len(engine.Side.Geometry.Layers), past: make(map[Member]overcome)}
+	n := &offer{Offer: o, holder: h, state: offerHeld, expires: now + o.Keep, layers: len(engine.Side.Geometry.Layers), past: make(map[Member]pastSession)}
 	n.lastTicket = n.expires
 	n.src = Party{Engine: *engine, Holding: o.Holding}
 	n.ticket = h.Issue(now, o)
@@ -138,7 +138,7 @@ func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, e
 	}
 	h.offers[o.Transfer] = n
 	if standing != nil {
-		effects = n.seat(now, standing.session.asking, standing.session.deadline)
+		effects = n.beginSession(now, standing.session.asking, standing.session.deadline)
 	}
 	return n.ticket, effects, nil
 }
@@ -163,7 +163,7 @@ func (h *Holder) admit(e *Engine, o *Offer) error {
 // Computed tells how many layers of an offer are computed by now.
 func (h *Holder) Computed(now Instant, transfer kv.ID, layers int) []Effect {
 	o := h.offers[transfer]
-	if o == nil || o.state == awaited || layers <= o.Layers || layers > o.layers {
+	if o == nil || o.state == offerAwaited || layers <= o.Layers || layers > o.layers {
 		return nil
 	}
 	o.Layers = layers
@@ -174,17 +174,17 @@ func (h *Holder) Computed(now Instant, transfer kv.ID, layers int) []Effect {
 // the engine's again at Freed.
 func (h *Holder) Withdraw(now Instant, transfer kv.ID) []Effect {
 	o := h.offers[transfer]
-	if o == nil || o.state == awaited {
+	if o == nil || o.state == offerAwaited {
 		if _, over := h.endings[transfer]; over {
 			return nil
 		}
-		return h.forestall(now, transfer, Trouble(ErrWithdrawn), now+h.Pace.Lease)
+		return h.endUnoffered(now, transfer, ProblemOf(ErrWithdrawn), now+h.Timing.Lease)
 	}
-	return o.leave(now, Trouble(ErrWithdrawn), true)
+	return o.close(now, ProblemOf(ErrWithdrawn), true)
 }
 
-// forestall ends what was not offered yet.
-func (h *Holder) forestall(now Instant, transfer kv.ID, why Problem, until Instant) []Effect {
+// endUnoffered ends what was not offered yet.
+func (h *Holder) endUnoffered(now Instant, transfer kv.ID, why Problem, until Instant) []Effect {
 	var effects []Effect
 	if o := h.offers[transfer]; o != nil {
 		until = max(until, o.lastTicket)
@@ -198,43 +198,44 @@ func (h *Holder) forestall(now Instant, transfer kv.ID, why Problem, until Insta
 // remember keeps how an offer ended until no ticket for it can be used, and for a
 // lease at least.
 func (h *Holder) remember(now Instant, transfer kv.ID, how Problem, until Instant) {
-	until = max(until, now+h.Pace.Lease)
+	until = max(until, now+h.Timing.Lease)
 	if _, is := h.endings[transfer]; !is && len(h.endings) < 2*h.MaxRemembered {
 		h.endings[transfer] = ending{how, until}
-		h.sweep = min(h.sweep, now+h.Pace.Lease)
+		h.sweep = min(h.sweep, now+h.Timing.Lease)
 	}
 }
 
-// Hear takes a message from another agent, or from the hand of this one. What is
+// Receive takes a message from another agent, or from the follower of this one. What is
 // not for a holder it leaves alone.
-func (h *Holder) Hear(now Instant, from Member, transfer kv.ID, m Message) []Effect {
+func (h *Holder) Receive(now Instant, from Member, transfer kv.ID, m Message) []Effect {
 	switch m := m.(type) {
 	case *Ask:
-		return h.hearAsk(now, asking{from, m}, transfer)
+		return h.onAsk(now, asking{from, m}, transfer)
 	case *End:
-		return h.hearEnd(now, from, transfer, m)
+		return h.onEnd(now, from, transfer, m)
 	case *Report:
-		return h.hearReport(now, from, transfer, m)
+		return h.onReport(now, from, transfer, m)
 	case *Beat:
-		if o := h.offers[transfer]; o != nil && o.sits(from, m.Session) {
-			return o.hearBeat(now, m)
+		if o := h.offers[transfer]; o != nil && o.serves(from, m.Session) {
+			return o.onBeat(now, m)
 		}
-		return h.stranger(from, transfer, m.Session)
+		return h.tellNoSession(from, transfer, m.Session)
 	case *Push:
-		if o := h.offers[transfer]; o != nil && o.sits(from, m.Session) {
-			return o.hearPush(now, m)
+		if o := h.offers[transfer]; o != nil && o.serves(from, m.Session) {
+			return o.onPush(now, m)
 		}
-		return h.stranger(from, transfer, m.Session)
+		return h.tellNoSession(from, transfer, m.Session)
 	}
 	return nil
 }
 
-// stranger tells whoever thinks that he sits at an offer that he does not.
-func (h *Holder) stranger(from Member, transfer kv.ID, session uint64) []Effect {
-	how := Trouble(ErrLapsed)
+// tellNoSession tells a taker whose session is not that of the offer that it is
+// over.
+func (h *Holder) tellNoSession(from Member, transfer kv.ID, session uint64) []Effect {
+	how := ProblemOf(ErrLapsed)
 	if over, is := h.endings[transfer]; is {
 		if how = over.problem; how.None() {
-			return nil // his last word came before
+			return nil // the taker's End came before
 		}
 	}
 	return []Effect{Send{from, transfer, &Ended{Session: session, Problem: how}}}
@@ -261,17 +262,17 @@ type asking struct {
 }
 
 func (h *Holder) refuse(to asking, transfer kv.ID, err error) []Effect {
-	return []Effect{Send{to.from, transfer, &Refusal{Session: to.ask.Session, Problem: Trouble(err)}}}
+	return []Effect{Send{to.from, transfer, &Refusal{Session: to.ask.Session, Problem: ProblemOf(err)}}}
 }
 
-func (h *Holder) hearAsk(now Instant, a asking, transfer kv.ID) []Effect {
+func (h *Holder) onAsk(now Instant, a asking, transfer kv.ID) []Effect {
 	ticket, err := h.check(a.ask.Ticket, transfer)
 	if err != nil {
 		return h.refuse(a, transfer, err)
 	}
 	o := h.offers[transfer]
-	if o != nil && o.sits(a.from, a.ask.Session) {
-		return o.heardAgain(now)
+	if o != nil && o.serves(a.from, a.ask.Session) {
+		return o.onRepeatedAsk(now)
 	}
 	if err := h.eligible(now, a, &ticket); err != nil {
 		return h.refuse(a, transfer, err)
@@ -279,11 +280,11 @@ func (h *Holder) hearAsk(now Instant, a asking, transfer kv.ID) []Effect {
 	switch {
 	case o == nil:
 		return h.await(now, a, &ticket)
-	case o.state == awaited:
-		return o.awaitOther(now, a, &ticket)
+	case o.state == offerAwaited:
+		return o.onOtherAsk(now, a, &ticket)
 	}
 	o.lastTicket = max(o.lastTicket, ticket.end())
-	return o.invite(now, a, &ticket)
+	return o.onAsk(now, a, &ticket)
 }
 
 // eligible says whether a ticket may still be used, and by this asker.
@@ -310,17 +311,17 @@ func (h *Holder) await(now Instant, a asking, t *Ticket) []Effect {
 	if len(h.offers) >= h.MaxOffers {
 		return h.refuse(a, t.Transfer, fmt.Errorf("%w: %d offers stand or are awaited", ErrDeclined, len(h.offers)))
 	}
-	o := &offer{Offer: Offer{Transfer: t.Transfer}, holder: h, state: awaited}
+	o := &offer{Offer: Offer{Transfer: t.Transfer}, holder: h, state: offerAwaited}
 	h.offers[t.Transfer] = o
-	o.wait(now, a, t)
+	o.await(now, a, t)
 	return nil
 }
 
-func (h *Holder) hearEnd(now Instant, from Member, transfer kv.ID, m *End) []Effect {
+func (h *Holder) onEnd(now Instant, from Member, transfer kv.ID, m *End) []Effect {
 	ended := []Effect{Send{from, transfer, &Ended{Session: m.Session, Problem: m.Problem}}}
 	ticket, err := h.check(m.Ticket, transfer)
 	if err != nil {
-		return []Effect{Send{from, transfer, &Refusal{Session: m.Session, Problem: Trouble(err)}}}
+		return []Effect{Send{from, transfer, &Refusal{Session: m.Session, Problem: ProblemOf(err)}}}
 	}
 	o := h.offers[transfer]
 	switch {
@@ -329,33 +330,33 @@ func (h *Holder) hearEnd(now Instant, from Member, transfer kv.ID, m *End) []Eff
 			h.remember(now, transfer, m.Problem, ticket.end()) // it ends before it began
 		}
 		return ended
-	case o.state == awaited:
+	case o.state == offerAwaited:
 		if m.Final {
-			return append(h.forestall(now, transfer, m.Problem, ticket.end()), ended...)
+			return append(h.endUnoffered(now, transfer, m.Problem, ticket.end()), ended...)
 		}
-		if o.sits(from, m.Session) {
+		if o.serves(from, m.Session) {
 			delete(h.offers, transfer)
 		}
 		return ended
 	}
-	return o.hearEnd(now, from, m, ended)
+	return o.onEnd(now, from, m, ended)
 }
 
-func (h *Holder) hearReport(now Instant, from Member, transfer kv.ID, r *Report) []Effect {
+func (h *Holder) onReport(now Instant, from Member, transfer kv.ID, r *Report) []Effect {
 	if r.As != Source {
 		return nil
 	}
-	if o := h.offers[transfer]; o != nil && o.session != nil && o.session.team != nil && o.session.team.hear(now, from, r) {
+	if o := h.offers[transfer]; o != nil && o.session != nil && o.session.followers != nil && o.session.followers.onReport(now, from, r) {
 		return o.review(now)
 	}
-	h.parting.hear(now, from, r)
+	h.notices.onReport(now, from, r)
 	return nil
 }
 
 // Planned takes the plan that MakePlan asked for.
 func (h *Holder) Planned(now Instant, transfer kv.ID, session uint64, plan *reshard.Plan, err error) []Effect {
 	o := h.offers[transfer]
-	if o == nil || o.session == nil || o.session.own != session || o.state != planning {
+	if o == nil || o.session == nil || o.session.number != session || o.state != offerPlanning {
 		return nil
 	}
 	return o.planned(now, plan, err)
@@ -365,15 +366,15 @@ func (h *Holder) Planned(now Instant, transfer kv.ID, session uint64, plan *resh
 func (h *Holder) Gone(now Instant, m Member) []Effect {
 	var effects []Effect
 	for _, id := range inOrder(h.offers) {
-		effects = append(effects, h.offers[id].lost(now, m)...)
+		effects = append(effects, h.offers[id].onGone(now, m)...)
 	}
-	h.parting.lost(m)
+	h.notices.onGone(m)
 	return effects
 }
 
 // Wake is when Tick is wanted.
 func (h *Holder) Wake() Instant {
-	next := min(h.sweep, h.parting.wake())
+	next := min(h.sweep, h.notices.wake())
 	for _, o := range h.offers {
 		next = min(next, o.wake())
 	}
@@ -382,13 +383,13 @@ func (h *Holder) Wake() Instant {
 
 // Tick asks again, ends leases, and forgets.
 func (h *Holder) Tick(now Instant) []Effect {
-	effects := h.parting.tick(now)
+	effects := h.notices.tick(now)
 	for _, id := range inOrder(h.offers) {
 		effects = append(effects, h.offers[id].tick(now)...)
 	}
 	if now >= h.sweep {
 		maps.DeleteFunc(h.endings, func(_ kv.ID, e ending) bool { return now >= e.until })
-		if h.sweep = now + h.Pace.Lease; len(h.endings) == 0 {
+		if h.sweep = now + h.Timing.Lease; len(h.endings) == 0 {
 			h.sweep = Never
 		}
 	}

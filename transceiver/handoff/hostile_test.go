@@ -20,7 +20,7 @@ func FuzzHear(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// A home and its hands trust one another, as parts of one engine do.
+		// A home and its followers trust one another, as parts of one engine do.
 		_, isOrder := m.(*Order)
 		_, isReport := m.(*Report)
 		if (isOrder || isReport) && from%3 != 2 {

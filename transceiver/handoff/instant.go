@@ -2,7 +2,7 @@ package handoff
 
 import "math"
 
-// Instant is a moment, in microseconds by the clock of whoever runs the
+// Instant is a moment, in microseconds by the clock of the shell that runs the
 // machines. Only differences mean anything, and none leaves the process:
 // messages carry what remains, in milliseconds.
 type Instant int64
@@ -39,14 +39,14 @@ func (now Instant) until(end Instant) uint64 {
 	return max(1, uint64(min(end-now, MaxSpan)/Millisecond))
 }
 
-// Pace is how long things take and may take.
-type Pace struct {
+// Timing is how long things take and may take.
+type Timing struct {
 	// Lease is how long a holder keeps blocks for a taker that it does not hear
 	// from; a taker is heard several times as often.
 	Lease Instant
-	// HandLease is how long a hand on another agent goes on without hearing
+	// FollowerLease is how long a follower on another agent goes on without hearing
 	// from its home.
-	HandLease Instant
+	FollowerLease Instant
 	// FirstRetry and LastRetry bound how long is waited for an answer before
 	// asking again.
 	FirstRetry, LastRetry Instant
@@ -55,14 +55,14 @@ type Pace struct {
 }
 
 // WithDefaults fills in what is zero.
-func (p Pace) WithDefaults() Pace {
+func (p Timing) WithDefaults() Timing {
 	def := func(v *Instant, standard Instant) {
 		if *v <= 0 {
 			*v = standard
 		}
 	}
 	def(&p.Lease, 30*Second)
-	def(&p.HandLease, 10*Second)
+	def(&p.FollowerLease, 10*Second)
 	def(&p.FirstRetry, 50*Millisecond)
 	def(&p.LastRetry, Second)
 	if p.Attempts <= 0 {
@@ -71,4 +71,4 @@ func (p Pace) WithDefaults() Pace {
 	return p
 }
 
-func (p Pace) beat() Instant { return p.Lease / 6 }
+func (p Timing) beat() Instant { return p.Lease / 6 }

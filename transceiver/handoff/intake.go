@@ -13,62 +13,62 @@ import (
 type intakeState uint8
 
 const (
-	asked    intakeState = iota + 1
-	agreed               // …and being planned
-	lending              // the hands here open their memory
-	lent                 // the hands there write
-	moving               // the hands here read
-	stopping             // the hands here become quiet
-	leaving              // the holder is told
+	intakeAsked      intakeState = iota + 1
+	intakePlanning               // …and being planned
+	intakeGranting               // the followers here open their memory
+	intakeGranted                // the followers there write
+	intakeMoving                 // the followers here read
+	intakeStopping               // the followers here become quiet
+	intakeConfirming             // the holder is told
 )
 
 // intake is one cache that is on its way here.
 type intake struct {
 	Accept
-	taker   *Taker
-	ticket  Ticket
-	session uint64
-	state   intakeState
-	dst     Party
-	answer  *Answer
-	terms   *Terms
-	team    *team
-	layers  int  // that the holder has computed, as far as is known
-	told    bool // the engine knows how it ended
-	mute    bool // the holder needs no telling
+	taker       *Taker
+	ticket      Ticket
+	session     uint64
+	state       intakeState
+	dst         Party
+	answer      *Answer
+	terms       *Terms
+	followers   *followerGroup
+	layers      int  // that the holder has computed, as far as is known
+	engineTold  bool // the engine knows how it ended
+	holderKnows bool // the holder needs no telling
 	// declined: its ticket was given back after it had failed.
 	declined bool
 	problem  Problem
-	flows    []FlowReport // of the holder's hands, when they write
+	flows    []FlowReport // of the holder's followers, when they write
 
-	say         func(now Instant) Message // what is repeated until it is answered
+	repeated    func(now Instant) Message // what is repeated until it is answered
 	next, pause Instant                   // …and when
 	beat        Instant                   // when to give a sign of life
 	giveUp      Instant                   // when to stop saying farewell
 	record      *Record
 }
 
-// ours runs f if a message belongs to the intake's session.
-func (in *intake) ours(session uint64, f func() []Effect) []Effect {
+// inSession runs f if a message belongs to the intake's session.
+func (in *intake) inSession(session uint64, f func() []Effect) []Effect {
 	if session != in.session {
 		return nil
 	}
 	return f()
 }
 
-// begin says something, and goes on saying it until hush.
-func (in *intake) begin(now Instant, say func(now Instant) Message) []Effect {
-	in.say, in.pause = say, in.taker.Pace.FirstRetry
+// startRepeating sends a message, and sends it again until stopRepeating.
+func (in *intake) startRepeating(now Instant, say func(now Instant) Message) []Effect {
+	in.repeated, in.pause = say, in.taker.Timing.FirstRetry
 	return in.repeat(now)
 }
 
 func (in *intake) repeat(now Instant) []Effect {
 	in.next = now + in.pause
-	in.pause = min(2*in.pause, in.taker.Pace.LastRetry)
-	return in.send(in.say(now))
+	in.pause = min(2*in.pause, in.taker.Timing.LastRetry)
+	return in.send(in.repeated(now))
 }
 
-func (in *intake) hush() { in.say, in.next = nil, Never }
+func (in *intake) stopRepeating() { in.repeated, in.next = nil, Never }
 
 func (in *intake) send(m Message) []Effect {
 	return []Effect{Send{in.ticket.Home, in.ticket.Transfer, m}}
@@ -81,26 +81,26 @@ func (in *intake) ask(now Instant) Message {
 	}
 }
 
-func (in *intake) hearAnswer(now Instant, m *Answer) []Effect {
-	if in.state != asked {
-		if in.answer != nil && (m.Digest != in.answer.Digest || !slices.Equal(m.Openings, in.answer.Openings)) {
-			return in.fail(now, Trouble(fmt.Errorf("%w: the holder answered otherwise before", ErrContradiction)))
+func (in *intake) onAnswer(now Instant, m *Answer) []Effect {
+	if in.state != intakeAsked {
+		if in.answer != nil && (m.Digest != in.answer.Digest || !slices.Equal(m.Grants, in.answer.Grants)) {
+			return in.fail(now, ProblemOf(fmt.Errorf("%w: the holder answered otherwise before", ErrContradiction)))
 		}
 		return nil
 	}
 	in.record.Stages.Met, in.record.PeerEngine, in.record.SrcRanks = now, m.Src.Engine.ID, len(m.Src.Engine.Ranks)
-	if err := in.fits(m); err != nil {
-		return in.fail(now, Trouble(err))
+	if err := in.checkFit(m); err != nil {
+		return in.fail(now, ProblemOf(err))
 	}
-	in.hush()
-	in.answer, in.state, in.layers = m, agreed, max(in.layers, m.Layers)
+	in.stopRepeating()
+	in.answer, in.state, in.layers = m, intakePlanning, max(in.layers, m.Layers)
 	in.beat = now + in.beatEvery()
 	in.terms = &Terms{Transfer: in.ticket.Transfer, Src: m.Src, Dst: in.dst, Tokens: in.Tokens, ContextTokens: m.ContextTokens}
 	return []Effect{MakePlan{Destination, in.session, in.terms}}
 }
 
-// fits says what keeps the holder's answer from being of use.
-func (in *intake) fits(m *Answer) error {
+// checkFit says what keeps the holder's answer from being of use.
+func (in *intake) checkFit(m *Answer) error {
 	if m.Version < LowVersion || m.Version > HighVersion {
 		return fmt.Errorf("%w: the holder chose %d of %d to %d", ErrVersion, m.Version, LowVersion, HighVersion)
 	}
@@ -118,105 +118,105 @@ func (in *intake) fits(m *Answer) error {
 }
 
 func (in *intake) beatEvery() Instant {
-	return max(1, min(in.taker.Pace.beat(), Span(in.answer.LeaseMs)/6))
+	return max(1, min(in.taker.Timing.beat(), Span(in.answer.LeaseMs)/6))
 }
 
 // planned goes on with a plan, if it is the holder's too.
 func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 	if err != nil {
-		return in.fail(now, Trouble(err))
+		return in.fail(now, ProblemOf(err))
 	}
 	in.terms.plan = plan
 	in.record.Bytes, in.record.Stages.Planned = uint64(plan.Bytes()), now
 	if digest := plan.Digest(); digest != in.answer.Digest && !mutant.Is(mutant.DigestIgnored) {
-		return in.fail(now, Trouble(fmt.Errorf("%w: the source has %.8s, the destination %.8s; their builds may differ", ErrDigest, in.answer.Digest, digest)))
+		return in.fail(now, ProblemOf(fmt.Errorf("%w: the source has %.8s, the destination %.8s; their builds may differ", ErrDigest, in.answer.Digest, digest)))
 	}
-	in.team = &team{
-		pace: in.taker.Pace, self: in.taker.Self, session: in.session, transfer: in.ticket.Transfer, as: Destination, engine: in.Engine,
+	in.followers = &followerGroup{
+		timing: in.taker.Timing, self: in.taker.Self, session: in.session, transfer: in.ticket.Transfer, as: Destination, engine: in.Engine,
 		terms: in.terms, digest: in.answer.Digest, deadline: in.Deadline,
 	}
-	openings := make([]Opening, len(plan.Flows()))
+	flowGrants := make([]FlowGrant, len(plan.Flows()))
 	for i, f := range plan.Flows() {
-		openings[i].Flow = Flow{f.Src, f.Dst}
+		flowGrants[i].Flow = Flow{f.Src, f.Dst}
 	}
 	if in.Push {
-		in.team.muster(openings)
-		in.state = lending
-		return append(in.team.command(now, OpenUp, 0, Problem{}), in.review(now)...)
+		in.followers.assign(flowGrants)
+		in.state = intakeGranting
+		return append(in.followers.orderAll(now, OrderGrant, 0, Problem{}), in.review(now)...)
 	}
-	granted := func(want, have Opening) bool { return want.Flow == have.Flow && have.Grant != (kv.ID{}) }
-	if !slices.EqualFunc(openings, in.answer.Openings, granted) && !mutant.Is(mutant.DigestIgnored) {
-		return in.fail(now, Trouble(fmt.Errorf("%w: the grants are not what the plan needs", ErrTerms)))
+	granted := func(want, have FlowGrant) bool { return want.Flow == have.Flow && have.Grant != (kv.ID{}) }
+	if !slices.EqualFunc(flowGrants, in.answer.Grants, granted) && !mutant.Is(mutant.DigestIgnored) {
+		return in.fail(now, ProblemOf(fmt.Errorf("%w: the grants are not what the plan needs", ErrTerms)))
 	}
-	in.team.muster(in.answer.Openings)
-	in.state, in.record.Stages.Moving = moving, now
-	return append(in.team.command(now, MoveOn, in.reach(), Problem{}), in.review(now)...)
+	in.followers.assign(in.answer.Grants)
+	in.state, in.record.Stages.Moving = intakeMoving, now
+	return append(in.followers.orderAll(now, OrderMove, in.movableLayers(), Problem{}), in.review(now)...)
 }
 
-// reach is how far bytes may move now.
-func (in *intake) reach() int {
+// movableLayers is how far bytes may move now.
+func (in *intake) movableLayers() int {
 	if mutant.Is(mutant.LayersUnseen) {
 		return in.terms.layers()
 	}
 	return in.layers
 }
 
-func (in *intake) hearProgress(now Instant, m *Progress) []Effect {
+func (in *intake) onProgress(now Instant, m *Progress) []Effect {
 	if m.Layers <= in.layers || in.terms != nil && m.Layers > in.terms.layers() {
 		return nil
 	}
 	in.layers = m.Layers
-	if in.state != moving {
+	if in.state != intakeMoving {
 		return nil
 	}
-	return append(in.team.command(now, MoveOn, in.reach(), Problem{}), in.review(now)...)
+	return append(in.followers.orderAll(now, OrderMove, in.movableLayers(), Problem{}), in.review(now)...)
 }
 
 func (in *intake) push(Instant) Message {
-	return &Push{Session: in.session, Digest: in.terms.plan.Digest(), Openings: in.team.openings()}
+	return &Push{Session: in.session, Digest: in.terms.plan.Digest(), Grants: in.followers.grants()}
 }
 
-func (in *intake) hearPushed(now Instant, m *Pushed) []Effect {
+func (in *intake) onPushed(now Instant, m *Pushed) []Effect {
 	switch {
-	case in.state != lent && in.state != stopping:
+	case in.state != intakeGranted && in.state != intakeStopping:
 		return nil
-	case !m.Problem.None() && in.state == stopping:
-		return in.fail(now, Trouble(fmt.Errorf("%w: the source was done before, and now: %s", ErrContradiction, m.Problem.Text)))
+	case !m.Problem.None() && in.state == intakeStopping:
+		return in.fail(now, ProblemOf(fmt.Errorf("%w: the source was done before, and now: %s", ErrContradiction, m.Problem.Text)))
 	case !m.Problem.None():
 		return in.fail(now, m.Problem)
-	case in.state == stopping:
+	case in.state == intakeStopping:
 		return nil
 	}
 	in.flows = m.Flows
 	return in.arrived(now, m.Flows)
 }
 
-// review goes on when the hands here have.
+// review goes on when the followers here have.
 func (in *intake) review(now Instant) []Effect {
-	if in.team == nil {
+	if in.followers == nil {
 		return nil
 	}
-	done := in.team.done()
-	if mutant.Is(mutant.ReadyEarly) && in.state == moving {
-		done = slices.ContainsFunc(in.team.ties, in.team.content)
+	done := in.followers.done()
+	if mutant.Is(mutant.ReadyEarly) && in.state == intakeMoving {
+		done = slices.ContainsFunc(in.followers.members, in.followers.satisfied)
 	}
 	switch {
-	case in.state < stopping && !in.team.problem.None():
-		return in.fail(now, in.team.problem)
+	case in.state < intakeStopping && !in.followers.problem.None():
+		return in.fail(now, in.followers.problem)
 	case !done:
 		return nil
-	case in.state == lending:
-		in.state, in.record.Stages.Moving = lent, now
-		return in.begin(now, in.push)
-	case in.state == moving:
-		return in.arrived(now, in.team.flows())
-	case in.state == stopping:
-		return in.settle(now)
+	case in.state == intakeGranting:
+		in.state, in.record.Stages.Moving = intakeGranted, now
+		return in.startRepeating(now, in.push)
+	case in.state == intakeMoving:
+		return in.arrived(now, in.followers.flows())
+	case in.state == intakeStopping:
+		return in.finish(now)
 	}
 	return nil
 }
 
-// arrived looks whether everything has. Then the hands here become quiet; only
+// arrived looks whether everything has. Then the followers here become quiet; only
 // after that is it certain that nothing will be written any more.
 func (in *intake) arrived(now Instant, flows []FlowReport) []Effect {
 	all, err := arrived(in.terms.plan, flows, in.terms.layers())
@@ -225,30 +225,30 @@ func (in *intake) arrived(now Instant, flows []FlowReport) []Effect {
 	}
 	switch {
 	case err != nil:
-		return in.fail(now, Trouble(err))
+		return in.fail(now, ProblemOf(err))
 	case !all:
 		return nil
 	}
-	in.hush()
-	in.state, in.record.Stages.Moved = stopping, now
-	return append(in.team.command(now, CloseUp, 0, Problem{}), in.review(now)...)
+	in.stopRepeating()
+	in.state, in.record.Stages.Moved = intakeStopping, now
+	return append(in.followers.orderAll(now, OrderStop, 0, Problem{}), in.review(now)...)
 }
 
 // fail ends the intake badly, unless it has ended. The engine is told at once,
 // and again when its blocks are free.
 func (in *intake) fail(now Instant, why Problem) []Effect {
-	if in.told || in.state == leaving {
+	if in.engineTold || in.state == intakeConfirming {
 		return nil
 	}
-	in.hush()
-	in.told, in.problem = true, why
-	effects := []Effect{Tell{in.event(Failed)}}
-	if in.team == nil || in.team.kind == 0 || mutant.Is(mutant.FreedUnquiet) {
-		return append(effects, in.settle(now)...)
+	in.stopRepeating()
+	in.engineTold, in.problem = true, why
+	effects := []Effect{TellEngine{in.event(Failed)}}
+	if in.followers == nil || in.followers.kind == 0 || mutant.Is(mutant.FreedUnquiet) {
+		return append(effects, in.finish(now)...)
 	}
-	if in.state != stopping {
-		in.state = stopping
-		effects = append(effects, in.team.command(now, CloseUp, 0, Problem{})...)
+	if in.state != intakeStopping {
+		in.state = intakeStopping
+		effects = append(effects, in.followers.orderAll(now, OrderStop, 0, Problem{})...)
 	}
 	return append(effects, in.review(now)...)
 }
@@ -257,48 +257,48 @@ func (in *intake) event(kind EventKind) Event {
 	return Event{Kind: kind, As: Destination, Engine: in.Engine, Transfer: in.ticket.Transfer, Problem: in.problem}
 }
 
-// settle ends the intake, whose hands are quiet.
-func (in *intake) settle(now Instant) []Effect {
+// finish ends the intake, whose followers are quiet.
+func (in *intake) finish(now Instant) []Effect {
 	t := in.taker
-	end := Tell{in.event(Ready)}
+	end := TellEngine{in.event(Ready)}
 	if !in.problem.None() {
-		end = Tell{in.event(Freed)}
+		end = TellEngine{in.event(Freed)}
 	}
 	effects := []Effect{end, in.keep(now)}
 	if mutant.Is(mutant.FreedTwice) {
 		effects = append(effects, end)
 	}
-	in.told = true
+	in.engineTold = true
 	t.over.add(in.ticket.Transfer, in.problem)
-	if in.team != nil {
-		effects = append(effects, t.parting.add(now, in.team, in.problem)...)
-		in.team = nil
+	if in.followers != nil {
+		effects = append(effects, t.notices.add(now, in.followers, in.problem)...)
+		in.followers = nil
 	}
-	if in.mute {
+	if in.holderKnows {
 		delete(t.intakes, in.ticket.Transfer)
 		return effects
 	}
-	return append(effects, in.takeLeave(now)...)
+	return append(effects, in.sendEnd(now)...)
 }
 
 // keep completes the record.
 func (in *intake) keep(now Instant) Effect {
 	r := in.record
 	r.Stages.Ended, r.Problem = now, in.problem.Text
-	if in.team != nil {
-		flows := in.team.flows()
+	if in.followers != nil {
+		flows := in.followers.flows()
 		if in.Push {
 			flows = in.flows
 		}
 		r.addFlows(in.terms.plan, flows)
 	}
-	return Keep{r}
+	return KeepRecord{r}
 }
 
-// takeLeave tells the holder how it ended, for a while.
-func (in *intake) takeLeave(now Instant) []Effect {
-	in.state, in.giveUp = leaving, now+in.taker.Pace.Lease
-	return in.begin(now, in.end)
+// sendEnd tells the holder how it ended, for a while.
+func (in *intake) sendEnd(now Instant) []Effect {
+	in.state, in.giveUp = intakeConfirming, now+in.taker.Timing.Lease
+	return in.startRepeating(now, in.end)
 }
 
 func (in *intake) end(Instant) Message {
@@ -306,95 +306,95 @@ func (in *intake) end(Instant) Message {
 	return &End{Session: in.session, Ticket: in.Ticket, Problem: in.problem, Final: in.problem.None() || cancelled}
 }
 
-func (in *intake) hearRefusal(now Instant, m *Refusal) []Effect {
-	if in.state == leaving {
+func (in *intake) onRefusal(now Instant, m *Refusal) []Effect {
+	if in.state == intakeConfirming {
 		delete(in.taker.intakes, in.ticket.Transfer)
 		return nil
 	}
-	in.mute = true
+	in.holderKnows = true
 	why := m.Problem
 	if why.None() {
-		why = Trouble(ErrDeclined)
+		why = ProblemOf(ErrDeclined)
 	}
 	return in.fail(now, why)
 }
 
-// hearEnded: the holder is through with the session.
-func (in *intake) hearEnded(now Instant, m *Ended) []Effect {
-	if in.state == leaving {
+// onEnded: the holder is through with the session.
+func (in *intake) onEnded(now Instant, m *Ended) []Effect {
+	if in.state == intakeConfirming {
 		if in.declined && m.Problem.Code != in.problem.Code {
 			return nil // it answers what was said before the ticket was given back
 		}
 		delete(in.taker.intakes, in.ticket.Transfer)
 		return nil
 	}
-	in.mute = true
+	in.holderKnows = true
 	why := m.Problem
 	if why.None() {
-		why = Trouble(fmt.Errorf("%w: the holder says that it is done", ErrContradiction))
+		why = ProblemOf(fmt.Errorf("%w: the holder says that it is done", ErrContradiction))
 	}
 	return in.fail(now, why)
 }
 
-// lost: an agent is gone.
-func (in *intake) lost(now Instant, m Member) []Effect {
-	if in.team != nil {
-		in.team.lost(m)
+// onGone: an agent is gone.
+func (in *intake) onGone(now Instant, m Member) []Effect {
+	if in.followers != nil {
+		in.followers.onGone(m)
 	}
 	if m != in.ticket.Home {
 		return in.review(now)
 	}
-	if in.state == leaving {
+	if in.state == intakeConfirming {
 		delete(in.taker.intakes, in.ticket.Transfer)
 		return nil
 	}
-	in.mute = true
-	return append(in.fail(now, Trouble(fmt.Errorf("%w: %v", ErrGone, m))), in.review(now)...)
+	in.holderKnows = true
+	return append(in.fail(now, ProblemOf(fmt.Errorf("%w: %v", ErrGone, m))), in.review(now)...)
 }
 
 func (in *intake) wake() Instant {
-	if in.state == leaving {
+	if in.state == intakeConfirming {
 		return min(in.next, in.giveUp)
 	}
 	next := in.next
-	if !in.told {
+	if !in.engineTold {
 		next = min(next, in.Deadline)
 	}
-	if in.state > asked {
+	if in.state > intakeAsked {
 		next = min(next, in.beat)
 	}
-	if in.team != nil {
-		next = min(next, in.team.wake())
+	if in.followers != nil {
+		next = min(next, in.followers.wake())
 	}
 	return next
 }
 
 func (in *intake) tick(now Instant) []Effect {
-	if in.state == leaving && now >= in.giveUp {
+	if in.state == intakeConfirming && now >= in.giveUp {
 		delete(in.taker.intakes, in.ticket.Transfer)
 		return nil
 	}
 	var effects []Effect
-	if !in.told && now >= in.Deadline {
-		effects = in.fail(now, Trouble(fmt.Errorf("%w: the request had so long", ErrDeadline)))
+	if !in.engineTold && now >= in.Deadline {
+		effects = in.fail(now, ProblemOf(fmt.Errorf("%w: the request had so long", ErrDeadline)))
 	}
 	if now >= in.next {
 		in.record.countRetry()
 		effects = append(effects, in.repeat(now)...)
 	}
-	if in.state > asked && in.state < leaving && now >= in.beat {
+	if in.state > intakeAsked && in.state < intakeConfirming && now >= in.beat {
 		in.beat = now + in.beatEvery()
 		effects = append(effects, in.send(&Beat{Session: in.session, Layers: in.layers})...)
 	}
-	if in.team == nil || in.state == leaving {
+	if in.followers == nil || in.state == intakeConfirming {
 		return effects
 	}
-	asked, stuck := in.team.tick(now)
+	asked, stuck := in.followers.tick(now)
 	effects = append(effects, asked...)
 	for _, m := range stuck {
 		e := in.event(Stuck)
 		e.Member = m
-		effects = append(effects, Tell{e})
+		effects = append(effects, TellEngine{e})
 	}
 	return append(effects, in.review(now)...)
 }

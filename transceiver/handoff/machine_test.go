@@ -128,7 +128,7 @@ func TestAnyMessageLateOrLost(t *testing.T) {
 
 // failing moves nothing.
 func failing(err error) func(Move) (Movement, bool) {
-	return func(m Move) (Movement, bool) { return Movement{Flow: m.Opening.Flow, Err: err}, true }
+	return func(m Move) (Movement, bool) { return Movement{Flow: m.FlowGrant.Flow, Err: err}, true }
 }
 
 // One rank that fails fails all; another decode engine may come.
@@ -137,7 +137,7 @@ func TestOneRankFails(t *testing.T) {
 		s := newStage(t)
 		good := s.move
 		s.move = func(m Move) (Movement, bool) {
-			if m.Opening.Src == 1 {
+			if m.FlowGrant.Src == 1 {
 				return failing(errors.New("a cable"))(m)
 			}
 			return good(m)
@@ -164,7 +164,7 @@ func TestMovesAreTriedAgain(t *testing.T) {
 	good, tries := s.move, 0
 	s.move = func(m Move) (Movement, bool) {
 		if tries++; tries < 3 {
-			return Movement{Flow: m.Opening.Flow, Err: errors.New("reset"), Again: true}, true
+			return Movement{Flow: m.FlowGrant.Flow, Err: errors.New("reset"), Again: true}, true
 		}
 		return good(m)
 	}
@@ -175,7 +175,7 @@ func TestMovesAreTriedAgain(t *testing.T) {
 	}
 	s = newStage(t)
 	s.move = func(m Move) (Movement, bool) {
-		return Movement{Flow: m.Opening.Flow, Err: errors.New("reset"), Again: true}, true
+		return Movement{Flow: m.FlowGrant.Flow, Err: errors.New("reset"), Again: true}, true
 	}
 	s.offer(2)
 	s.accept(false)
@@ -214,7 +214,7 @@ func TestSilentTaker(t *testing.T) {
 	s.offer(2)
 	s.accept(false)
 	s.play()
-	if n := s.grants[place{memberP, Stint{Post{memberP, Source}, 1}}]; n != 2 {
+	if n := s.grants[place{memberP, SessionID{HomeRole{memberP, Source}, 1}}]; n != 2 {
 		t.Fatalf("%d grants", n)
 	}
 	for s.now += 31 * Second; len(s.events) == 0; { // and nothing of the taker's
@@ -222,7 +222,7 @@ func TestSilentTaker(t *testing.T) {
 		s.play()
 	}
 	s.ended("source dropped", "destination failed", "destination freed") // it hears of it in the end
-	if n := s.grants[place{memberP, Stint{Post{memberP, Source}, 1}}]; n != 0 {
+	if n := s.grants[place{memberP, SessionID{HomeRole{memberP, Source}, 1}}]; n != 0 {
 		t.Errorf("%d grants", n)
 	}
 }
@@ -237,8 +237,8 @@ func TestUnreachableFollower(t *testing.T) {
 		s.move = func(Move) (Movement, bool) { return Movement{}, false }
 		s.accept(push)
 		s.play()
-		delete(s.hands, memberX)
-		s.hands[memberX] = NewHand(Pace{}) // it answers nothing that it is asked
+		delete(s.followers, memberX)
+		s.followers[memberX] = NewFollower(Timing{}) // it answers nothing that it is asked
 		lost := func() {
 			s.post = slices.DeleteFunc(s.post, func(l letter) bool { return l.to == memberX || l.from == memberX })
 		}
@@ -265,30 +265,30 @@ func TestUnreachableFollower(t *testing.T) {
 	})
 }
 
-// A hand forgets old stints, but not that they are over.
+// A follower forgets old sessions, but not that they are over.
 func TestLateOrders(t *testing.T) {
-	h := NewHand(Pace{})
+	h := NewFollower(Timing{})
 	h.Join("e", "p")
 	terms := &Terms{Src: Party{Engine: *oneRank("e", 1, memberD)}, Dst: Party{Engine: *oneRank("f", 1, memberX)}}
 	begin := func(session uint64) []Effect {
-		return h.Hear(0, memberP, kv.ID{1}, &Order{Session: session, Number: 1, Kind: OpenUp, As: Source, Engine: "e", Terms: terms, Flows: []Opening{{}}})
+		return h.Receive(0, memberP, kv.ID{1}, &Order{Session: session, Number: 1, Kind: OrderGrant, As: Source, Engine: "e", Terms: terms, Flows: []FlowGrant{{}}})
 	}
-	for session := uint64(1); session <= 3*rememberedStints; session++ {
-		stint := Stint{Post{memberP, Source}, session}
-		if effects := begin(session); len(effects) != 1 || effects[0].(Grant).Stint != stint {
+	for session := uint64(1); session <= 3*rememberedSessions; session++ {
+		id := SessionID{HomeRole{memberP, Source}, session}
+		if effects := begin(session); len(effects) != 1 || effects[0].(Grant).Session != id {
 			t.Fatalf("session %d: %+v", session, effects)
 		}
-		h.Hear(0, memberP, kv.ID{1}, &Order{Session: session, Number: 2, Kind: CloseUp, As: Source, Engine: "e"})
-		h.Quieted(0, stint)
-		h.Hear(0, memberP, kv.ID{1}, &Order{Session: session, Number: 3, Kind: PassOn, As: Source, Engine: "e"})
+		h.Receive(0, memberP, kv.ID{1}, &Order{Session: session, Number: 2, Kind: OrderStop, As: Source, Engine: "e"})
+		h.Quiesced(0, id)
+		h.Receive(0, memberP, kv.ID{1}, &Order{Session: session, Number: 3, Kind: OrderNotifyRanks, As: Source, Engine: "e"})
 	}
-	for _, session := range []uint64{1, rememberedStints, 3 * rememberedStints} {
+	for _, session := range []uint64{1, rememberedSessions, 3 * rememberedSessions} {
 		effects := begin(session)
-		if r, is := effects[0].(Send).Message.(*Report); len(effects) != 1 || !is || r.Phase != Closed {
+		if r, is := effects[0].(Send).Message.(*Report); len(effects) != 1 || !is || r.Phase != Stopped {
 			t.Errorf("session %d begins again: %+v", session, effects)
 		}
 	}
-	if len(h.past[Post{memberP, Source}].recent) > rememberedStints || h.Len() != 0 {
+	if len(h.past[HomeRole{memberP, Source}].recent) > rememberedSessions || h.Len() != 0 {
 		t.Error("it remembers too much")
 	}
 }
@@ -338,11 +338,11 @@ func TestAnyOrder(t *testing.T) {
 			},
 			"end a move": func(t *rapid.T) {
 				for _, at := range []Member{memberP, memberD, memberX} {
-					for _, post := range []Post{{memberP, Source}, {memberD, Destination}} {
-						here := place{at, Stint{post, 1}}
+					for _, post := range []HomeRole{{memberP, Source}, {memberD, Destination}} {
+						here := place{at, SessionID{post, 1}}
 						if moves := s.moves[here]; len(moves) > 0 {
 							s.moves[here] = moves[1:]
-							s.do(at, s.hands[at].Moved(s.now, here.Stint, s.done(moves[0]).or(rapid.Bool().Draw(t, "fails"))))
+							s.do(at, s.followers[at].Moved(s.now, here.SessionID, s.done(moves[0]).or(rapid.Bool().Draw(t, "fails"))))
 						}
 					}
 				}
@@ -364,9 +364,9 @@ func TestAnyOrder(t *testing.T) {
 		for range 40 { // all that is still on its way, and time
 			s.pass(10 * Second)
 		}
-		for stint, moves := range s.moves {
+		for session, moves := range s.moves {
 			if len(moves) > 0 {
-				t.Fatalf("%v still moves", stint)
+				t.Fatalf("%v still moves", session)
 			}
 		}
 		if s.taker.Len() != 0 || s.holder.Len() != 0 {

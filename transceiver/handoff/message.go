@@ -7,7 +7,7 @@ import (
 	"meridian/mrdn"
 )
 
-// Messages between homes and to hands begin with
+// Messages between homes and to followers begin with
 //
 //	"MRDH" │ u8 version of the form │ u8 kind │ transfer id │ the kind's own
 const (

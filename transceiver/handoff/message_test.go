@@ -61,16 +61,16 @@ func drawProblem(t *rapid.T) Problem {
 func drawReports(t *rapid.T) (all []FlowReport) {
 	for range rapid.IntRange(0, 4).Draw(t, "flows") {
 		all = append(all, FlowReport{
-			Opening: Opening{Flow{rapid.IntRange(0, 1000).Draw(t, "src"), 3}, drawID(t)}, Layers: 5, Bytes: rapid.Uint64().Draw(t, "bytes"),
+			FlowGrant: FlowGrant{Flow{rapid.IntRange(0, 1000).Draw(t, "src"), 3}, drawID(t)}, Layers: 5, Bytes: rapid.Uint64().Draw(t, "bytes"),
 			Attempts: 2, Failures: 1, Micros: 9, Fabric: "tcp", Problem: drawProblem(t),
 		})
 	}
 	return all
 }
 
-func drawOpenings(t *rapid.T) (all []Opening) {
+func drawOpenings(t *rapid.T) (all []FlowGrant) {
 	for _, f := range drawReports(t) {
-		all = append(all, f.Opening)
+		all = append(all, f.FlowGrant)
 	}
 	return all
 }
@@ -81,7 +81,7 @@ func drawMessage(t *rapid.T) Message {
 	case 1:
 		return &Ask{Session: n, Low: 1, High: 2, Capabilities: n, Push: n%2 == 0, Ticket: []byte("ticket"), Dst: drawParty(t), Tokens: kv.TokenRange{Start: 1, End: 9}, RemainingMs: n}
 	case 2:
-		return &Answer{Session: n, Version: 1, Src: drawParty(t), ContextTokens: 7, Digest: kv.Hash{1}, Openings: drawOpenings(t), Layers: 3, LeaseMs: n}
+		return &Answer{Session: n, Version: 1, Src: drawParty(t), ContextTokens: 7, Digest: kv.Hash{1}, Grants: drawOpenings(t), Layers: 3, LeaseMs: n}
 	case 3:
 		return &Refusal{Session: n, Problem: drawProblem(t)}
 	case 4:
@@ -89,7 +89,7 @@ func drawMessage(t *rapid.T) Message {
 	case 5:
 		return &Progress{Session: n, Layers: 4}
 	case 6:
-		return &Push{Session: n, Digest: kv.Hash{2}, Openings: drawOpenings(t)}
+		return &Push{Session: n, Digest: kv.Hash{2}, Grants: drawOpenings(t)}
 	case 7:
 		return &Pushed{Session: n, Flows: drawReports(t), Problem: drawProblem(t)}
 	case 8:
@@ -97,9 +97,9 @@ func drawMessage(t *rapid.T) Message {
 	case 9:
 		return &Ended{Session: n, Problem: drawProblem(t)}
 	case 10:
-		o := &Order{Session: n, Number: 2, Kind: CloseUp, As: Source, Engine: "e", LeaseMs: 1, RemainingMs: n, Problem: drawProblem(t)}
+		o := &Order{Session: n, Number: 2, Kind: OrderStop, As: Source, Engine: "e", LeaseMs: 1, RemainingMs: n, Problem: drawProblem(t)}
 		if rapid.Bool().Draw(t, "with terms") {
-			o.Kind, o.Digest, o.Flows, o.Layers = OpenUp, kv.Hash{3}, drawOpenings(t), 2
+			o.Kind, o.Digest, o.Flows, o.Layers = OrderGrant, kv.Hash{3}, drawOpenings(t), 2
 			o.Terms = &Terms{Transfer: drawID(t), Src: drawParty(t), Dst: drawParty(t), Tokens: kv.TokenRange{End: 5}, ContextTokens: 5}
 		}
 		return o

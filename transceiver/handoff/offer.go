@@ -10,12 +10,12 @@ import (
 type offerState uint8
 
 const (
-	awaited offerState = iota + 1
-	held
-	planning
-	opening
-	open
-	closing
+	offerAwaited offerState = iota + 1
+	offerHeld
+	offerPlanning
+	offerGranting
+	offerOpen
+	offerClosing
 )
 
 // offer is one cache that is held, or asked for before it is.
@@ -28,59 +28,59 @@ type offer struct {
 	ticket     []byte
 	expires    Instant
 	lastTicket Instant // when the last ticket that was seen for it expires
-	session    *sitting
-	past       map[Member]overcome // takers' sessions that are over, the last of each
-	ending     Problem             // while closing: why
-	final      bool                // …and whether the offer ends with the session
+	session    *session
+	past       map[Member]pastSession // takers' sessions that are over, the last of each
+	ending     Problem                // while closing: why
+	final      bool                   // …and whether the offer ends with the session
 	record     *Record
 }
 
-// overcome is a taker's session that is over; those before it are too.
-type overcome struct {
+// pastSession is a taker's session that is over; those before it are too.
+type pastSession struct {
 	session uint64
 	problem Problem
 }
 
-// sits reports whether a taker's session is the one at the offer.
-func (o *offer) sits(from Member, session uint64) bool {
+// serves reports whether a taker's session is the one at the offer.
+func (o *offer) serves(from Member, session uint64) bool {
 	return o.session != nil && o.session.from == from && o.session.ask.Session == session
 }
 
-// wait keeps an ask, for as long as its ticket and its asker's deadline say and
+// await keeps an ask, for as long as its ticket and its asker's deadline say and
 // signs of life come.
-func (o *offer) wait(now Instant, a asking, t *Ticket) {
+func (o *offer) await(now Instant, a asking, t *Ticket) {
 	o.expires, o.lastTicket = min(t.Expires, now.after(a.ask.RemainingMs)), t.end()
-	o.session = &sitting{asking: a, lease: now + o.holder.Pace.Lease, deadline: o.expires}
+	o.session = &session{asking: a, lease: now + o.holder.Timing.Lease, deadline: o.expires}
 }
 
-// awaitOther: somebody else comes for what is not there yet.
-func (o *offer) awaitOther(now Instant, a asking, t *Ticket) []Effect {
+// onOtherAsk: another ask comes for what is not offered yet.
+func (o *offer) onOtherAsk(now Instant, a asking, t *Ticket) []Effect {
 	if o.session.from == a.from && a.ask.Session > o.session.ask.Session {
-		o.wait(now, a, t)
+		o.await(now, a, t)
 		return nil
 	}
 	return o.holder.refuse(a, o.Transfer, ErrTaken)
 }
 
-// heardAgain: an ask was repeated. It is a sign of life, and says that the
+// onRepeatedAsk: an ask was repeated. It is a sign of life, and says that the
 // answer may have been lost.
-func (o *offer) heardAgain(now Instant) []Effect {
+func (o *offer) onRepeatedAsk(now Instant) []Effect {
 	o.renew(now)
-	if o.state == open {
+	if o.state == offerOpen {
 		return o.answer(now)
 	}
 	return nil
 }
 
 func (o *offer) renew(now Instant) {
-	if o.state != closing && !mutant.Is(mutant.LeaseNotRenewed) {
-		o.session.lease = now + o.holder.Pace.Lease
+	if o.state != offerClosing && !mutant.Is(mutant.LeaseNotRenewed) {
+		o.session.lease = now + o.holder.Timing.Lease
 	}
 }
 
-// invite: somebody comes for what is there.
-func (o *offer) invite(now Instant, a asking, t *Ticket) []Effect {
-	if err := t.Of.Check(o.Of); err != nil {
+// onAsk: a taker asks for what is offered.
+func (o *offer) onAsk(now Instant, a asking, t *Ticket) []Effect {
+	if err := t.Fingerprint.Check(o.Fingerprint); err != nil {
 		return o.holder.refuse(a, o.Transfer, err)
 	}
 	switch {
@@ -89,85 +89,85 @@ func (o *offer) invite(now Instant, a asking, t *Ticket) []Effect {
 	case a.ask.Session == o.past[a.from].session && a.ask.Session > 0:
 		return o.holder.refuse(a, o.Transfer, o.past[a.from].problem.Err())
 	case o.session == nil:
-		return o.seat(now, a, now.after(a.ask.RemainingMs))
-	case o.state == closing:
+		return o.beginSession(now, a, now.after(a.ask.RemainingMs))
+	case o.state == offerClosing:
 		return nil // it will ask again, and be told then
 	case o.session.from == a.from:
 		// It began anew; what it had begun before is over.
-		return o.leave(now, Trouble(ErrLapsed), false)
+		return o.close(now, ProblemOf(ErrLapsed), false)
 	}
 	return o.holder.refuse(a, o.Transfer, ErrTaken)
 }
 
-func (o *offer) hearEnd(now Instant, from Member, m *End, ended []Effect) []Effect {
+func (o *offer) onEnd(now Instant, from Member, m *End, ended []Effect) []Effect {
 	s := o.session
-	if !o.sits(from, m.Session) {
+	if !o.serves(from, m.Session) {
 		if s == nil && (m.Session <= o.past[from].session && m.Problem.None() || m.Final) {
-			// A session that was given up here had all it needed, or nobody
-			// will come at all.
-			return append(ended, o.leave(now, m.Problem, true)...)
+			// A session that was given up here had all it needed, or no
+			// taker will come at all.
+			return append(ended, o.close(now, m.Problem, true)...)
 		}
 		return ended
 	}
 	// Ended comes when everything is quiet.
-	contrary := m.Problem.None() && !s.answered || s.said != nil && s.said.None() != m.Problem.None()
-	s.said = &m.Problem
+	contrary := m.Problem.None() && !s.answered || s.takerEnd != nil && s.takerEnd.None() != m.Problem.None()
+	s.takerEnd = &m.Problem
 	if contrary {
 		o.ending, o.final = Problem{}, false
-		return o.leave(now, Trouble(fmt.Errorf("%w: the taker cannot be done, or is not", ErrContradiction)), true)
+		return o.close(now, ProblemOf(fmt.Errorf("%w: the taker cannot be done, or is not", ErrContradiction)), true)
 	}
-	return o.leave(now, m.Problem, m.Problem.None() || m.Final)
+	return o.close(now, m.Problem, m.Problem.None() || m.Final)
 }
 
-// leave begins the end of a session, or of an offer that has none: whatever was
+// close begins the end of a session, or of an offer that has none: whatever was
 // opened is closed first. A final end overrules one that is not.
-func (o *offer) leave(now Instant, why Problem, final bool) []Effect {
-	if o.state == closing {
+func (o *offer) close(now Instant, why Problem, final bool) []Effect {
+	if o.state == offerClosing {
 		if final && !o.final {
 			o.ending, o.final = why, true
 		}
 		return nil
 	}
-	o.state, o.ending, o.final = closing, why, final
-	if o.session == nil || o.session.team == nil {
-		return o.settle(now)
+	o.state, o.ending, o.final = offerClosing, why, final
+	if o.session == nil || o.session.followers == nil {
+		return o.finish(now)
 	}
 	if o.ending.None() {
 		o.record.Stages.Moved = now
 	}
-	effects := o.session.team.command(now, CloseUp, 0, Problem{})
-	if o.session.said == nil { // it was not the taker's wish: let it know while hands are closing
+	effects := o.session.followers.orderAll(now, OrderStop, 0, Problem{})
+	if o.session.takerEnd == nil { // it was not the taker's wish: let it know while followers are closing
 		effects = append(effects, Send{o.session.from, o.Transfer, &Ended{Session: o.session.ask.Session, Problem: why}})
 	}
 	if mutant.Is(mutant.ReleasedEarly) {
-		return append(effects, o.settle(now)...)
+		return append(effects, o.finish(now)...)
 	}
 	return append(effects, o.review(now)...)
 }
 
-// settle ends a session whose hands are quiet, and the offer with it if it is
+// finish ends a session whose followers are quiet, and the offer with it if it is
 // final or too old for another.
-func (o *offer) settle(now Instant) []Effect {
+func (o *offer) finish(now Instant) []Effect {
 	h, s := o.holder, o.session
 	expired := now >= o.expires && !o.final
 	if expired {
-		o.ending = Trouble(fmt.Errorf("%w: %s", ErrExpired, o.ending.Text))
+		o.ending = ProblemOf(fmt.Errorf("%w: %s", ErrExpired, o.ending.Text))
 	}
 	var effects []Effect
 	if s != nil {
 		effects = append(effects, Send{s.from, o.Transfer, &Ended{Session: s.ask.Session, Problem: o.ending}})
-		o.past[s.from] = overcome{s.ask.Session, o.ending}
+		o.past[s.from] = pastSession{s.ask.Session, o.ending}
 	}
 	if !o.final && !expired {
-		effects = append(effects, Tell{o.event(Dropped, o.ending)})
-		o.session, o.state, o.ending = nil, held, Problem{}
+		effects = append(effects, TellEngine{o.event(Dropped, o.ending)})
+		o.session, o.state, o.ending = nil, offerHeld, Problem{}
 		return effects
 	}
 	delete(h.offers, o.Transfer)
-	h.remember(now, o.Transfer, o.ending, max(o.lastTicket, now+h.Pace.Lease))
-	effects = append(effects, Tell{o.event(Freed, o.ending)}, o.keep(now))
-	if s != nil && s.team != nil {
-		effects = append(effects, h.parting.add(now, s.team, o.ending)...)
+	h.remember(now, o.Transfer, o.ending, max(o.lastTicket, now+h.Timing.Lease))
+	effects = append(effects, TellEngine{o.event(Freed, o.ending)}, o.keep(now))
+	if s != nil && s.followers != nil {
+		effects = append(effects, h.notices.add(now, s.followers, o.ending)...)
 	}
 	return effects
 }
@@ -180,28 +180,28 @@ func (o *offer) event(kind EventKind, how Problem) Event {
 func (o *offer) keep(now Instant) Effect {
 	r := o.record
 	r.Stages.Ended, r.Problem = now, o.ending.Text
-	if o.session != nil && o.session.team != nil {
-		r.addFlows(o.session.terms.plan, o.session.team.flows())
+	if o.session != nil && o.session.followers != nil {
+		r.addFlows(o.session.terms.plan, o.session.followers.flows())
 	}
-	return Keep{r}
+	return KeepRecord{r}
 }
 
-// lost: an agent is gone.
-func (o *offer) lost(now Instant, m Member) []Effect {
+// onGone: an agent is gone.
+func (o *offer) onGone(now Instant, m Member) []Effect {
 	s := o.session
 	switch {
 	case s == nil:
 		return nil
-	case o.state == awaited && s.from == m:
+	case o.state == offerAwaited && s.from == m:
 		delete(o.holder.offers, o.Transfer)
 		return nil
-	case s.team != nil:
-		s.team.lost(m)
+	case s.followers != nil:
+		s.followers.onGone(m)
 	}
-	if s.from == m && o.state != awaited && o.state != closing {
-		return o.leave(now, Trouble(fmt.Errorf("%w: %v", ErrGone, m)), false)
+	if s.from == m && o.state != offerAwaited && o.state != offerClosing {
+		return o.close(now, ProblemOf(fmt.Errorf("%w: %v", ErrGone, m)), false)
 	}
-	if s.team == nil {
+	if s.followers == nil {
 		return nil
 	}
 	return o.review(now)
@@ -211,14 +211,14 @@ func (o *offer) wake() Instant {
 	switch {
 	case o.session == nil:
 		return o.expires
-	case o.state == closing:
-		return o.session.team.wake()
-	case o.state == awaited:
+	case o.state == offerClosing:
+		return o.session.followers.wake()
+	case o.state == offerAwaited:
 		return min(o.expires, o.session.lease)
 	}
 	next := min(o.session.lease, o.session.deadline)
-	if o.session.team != nil {
-		next = min(next, o.session.team.wake())
+	if o.session.followers != nil {
+		next = min(next, o.session.followers.wake())
 	}
 	return next
 }
@@ -227,27 +227,27 @@ func (o *offer) wake() Instant {
 func (o *offer) tick(now Instant) []Effect {
 	s := o.session
 	switch {
-	case o.state == awaited && now >= min(o.expires, s.lease):
+	case o.state == offerAwaited && now >= min(o.expires, s.lease):
 		delete(o.holder.offers, o.Transfer)
 		return o.holder.refuse(s.asking, o.Transfer, fmt.Errorf("%w: nothing was offered", ErrDeadline))
-	case o.state == awaited:
+	case o.state == offerAwaited:
 		return nil
 	case s == nil && now >= o.expires:
-		return o.leave(now, Trouble(fmt.Errorf("%w: nobody took the offer", ErrExpired)), true)
+		return o.close(now, ProblemOf(fmt.Errorf("%w: no decode engine took the offer", ErrExpired)), true)
 	case s == nil:
 		return nil
-	case o.state != closing && now >= s.lease && !mutant.Is(mutant.SilenceIgnored):
-		return o.leave(now, Trouble(fmt.Errorf("%w of %v", ErrLapsed, s.from)), false)
-	case o.state != closing && now >= s.deadline:
-		return o.leave(now, Trouble(ErrDeadline), false)
-	case s.team == nil:
+	case o.state != offerClosing && now >= s.lease && !mutant.Is(mutant.SilenceIgnored):
+		return o.close(now, ProblemOf(fmt.Errorf("%w of %v", ErrLapsed, s.from)), false)
+	case o.state != offerClosing && now >= s.deadline:
+		return o.close(now, ProblemOf(ErrDeadline), false)
+	case s.followers == nil:
 		return nil
 	}
-	effects, stuck := s.team.tick(now)
+	effects, stuck := s.followers.tick(now)
 	for _, m := range stuck {
 		stuck := o.event(Stuck, Problem{})
 		stuck.Member = m
-		effects = append(effects, Tell{stuck})
+		effects = append(effects, TellEngine{stuck})
 	}
 	return append(effects, o.review(now)...)
 }

@@ -39,25 +39,25 @@ func (r *Role) UnmarshalText(text []byte) error {
 	return fmt.Errorf("handoff: unknown role %q", text)
 }
 
-// OrderKind is what a home wants of a hand.
+// OrderKind is what a home wants of a follower.
 type OrderKind uint8
 
 // The orders, in the order in which a session gives them.
 const (
-	// OpenUp: grant the flows to the agents at their other ends, for reading
+	// OrderGrant: grant the flows to the agents at their other ends, for reading
 	// at the source, for writing at the destination.
-	OpenUp OrderKind = iota + 1
-	// MoveOn: move the flows as far as Layers says, by writing at the source,
+	OrderGrant OrderKind = iota + 1
+	// OrderMove: move the flows as far as Layers says, by writing at the source,
 	// by reading at the destination.
-	MoveOn
-	// CloseUp: stop everything, take every grant back, and say when nothing of
+	OrderMove
+	// OrderStop: stop everything, take every grant back, and say when nothing of
 	// the session can touch memory any more.
-	CloseUp
-	// PassOn: tell the ranks how it ended, and forget the session.
-	PassOn
+	OrderStop
+	// OrderNotifyRanks: tell the ranks how it ended, and forget the session.
+	OrderNotifyRanks
 )
 
-var orderNames = [...]string{OpenUp: "open up", MoveOn: "move on", CloseUp: "close up", PassOn: "pass on"}
+var orderNames = [...]string{OrderGrant: "grant", OrderMove: "move", OrderStop: "stop", OrderNotifyRanks: "notify ranks"}
 
 func (k OrderKind) String() string {
 	if int(k) < len(orderNames) && k > 0 {
@@ -66,28 +66,28 @@ func (k OrderKind) String() string {
 	return fmt.Sprintf("order(%d)", uint8(k))
 }
 
-// Order is what a home wants a hand to have done, in full: an order replaces the
+// Order is what a home wants a follower to have done, in full: an order replaces the
 // one before, and repeating it changes nothing.
 type Order struct {
-	// Session numbers what one start of a home has its hands do; Number the
+	// Session numbers what one start of a home has its followers do; Number the
 	// orders of a session.
 	Session, Number uint64
 	Kind            OrderKind
 	As              Role
-	// Engine is the one whose ranks the hand is to work on.
+	// Engine is the one whose ranks the follower is to work on.
 	Engine string
-	// Terms, Digest and Flows go with OpenUp and MoveOn.
+	// Terms, Digest and Flows go with OrderGrant and OrderMove.
 	Terms  *Terms
 	Digest kv.Hash
-	Flows  []Opening
-	// Layers says how far MoveOn may go: to the layers before it.
+	Flows  []FlowGrant
+	// Layers says how far OrderMove may go: to the layers before it.
 	Layers int
-	// LeaseMs is how long the hand goes on without hearing of its home again;
-	// 0 is for the hand on the home's own agent, which dies with it.
+	// LeaseMs is how long the follower goes on without hearing of its home again;
+	// 0 is for the follower on the home's own agent, which dies with it.
 	LeaseMs uint64
 	// RemainingMs is how long the hand-off may take: grants hold no longer.
 	RemainingMs uint64
-	// Problem goes with PassOn; none is success.
+	// Problem goes with OrderNotifyRanks; none is success.
 	Problem Problem
 }
 
@@ -132,7 +132,7 @@ func (m *Order) append(w *writer) {
 	if m.Terms != nil {
 		m.Terms.append(w)
 		w.hash(m.Digest)
-		appendOpenings(w, m.Flows)
+		appendGrants(w, m.Flows)
 		w.count(m.Layers)
 	}
 	w.uint(m.LeaseMs)
@@ -146,34 +146,34 @@ func (m *Order) parse(r *reader) {
 	if r.flag() {
 		m.Terms = &Terms{}
 		m.Terms.parse(r)
-		m.Digest, m.Flows, m.Layers = r.hash(), parseOpenings(r), r.int()
+		m.Digest, m.Flows, m.Layers = r.hash(), parseGrants(r), r.int()
 	}
 	m.LeaseMs, m.RemainingMs = r.uint(), r.uint()
 	m.Problem.parse(r)
-	needsTerms := m.Kind == OpenUp || m.Kind == MoveOn
-	if m.Kind < OpenUp || m.Kind > PassOn || m.As < Source || m.As > Destination || needsTerms && m.Terms == nil {
+	needsTerms := m.Kind == OrderGrant || m.Kind == OrderMove
+	if m.Kind < OrderGrant || m.Kind > OrderNotifyRanks || m.As < Source || m.As > Destination || needsTerms && m.Terms == nil {
 		r.fail()
 	}
 }
 
-// Phase is how far a hand has come with a session.
+// Phase is how far a follower has come with a session.
 type Phase uint8
 
 // The phases.
 const (
-	AtWork Phase = iota + 1
-	Open
+	Preparing Phase = iota + 1
+	Granted
 	Moving
 	Moved
-	Closing
-	Closed
+	Stopping
+	Stopped
 )
 
-// Report is a hand's answer to an order, and its news when something changes.
+// Report is a follower's answer to an order, and its news when something changes.
 type Report struct {
 	As              Role
 	Session, Number uint64
-	// Serial numbers a stint's reports, so that an older one is seen to be.
+	// Serial numbers a session's reports, so that an older one is seen to be.
 	Serial uint64
 	Phase  Phase
 	Flows  []FlowReport
@@ -196,7 +196,7 @@ func (m *Report) parse(r *reader) {
 	m.As, m.Session, m.Number, m.Serial = Role(r.u8()), r.uint(), r.uint(), r.uint()
 	m.Phase, m.Flows = Phase(r.u8()), parseReports(r)
 	m.Problem.parse(r)
-	if m.As < Source || m.As > Destination || m.Phase < AtWork || m.Phase > Closed {
+	if m.As < Source || m.As > Destination || m.Phase < Preparing || m.Phase > Stopped {
 		r.fail()
 	}
 }

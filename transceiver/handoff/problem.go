@@ -67,8 +67,8 @@ const (
 	maxDifferences = 1 << 6
 )
 
-// Trouble turns an error into a Problem; nil is none.
-func Trouble(err error) Problem {
+// ProblemOf turns an error into a Problem; nil is none.
+func ProblemOf(err error) Problem {
 	if err == nil {
 		return Problem{}
 	}
@@ -128,24 +128,24 @@ func (p Problem) Err() error {
 	case int(p.Code) >= len(errorOf) || errorOf[p.Code] == nil:
 		return fmt.Errorf("%w: %s", ErrUnable, p.Text)
 	}
-	return &told{errorOf[p.Code], p.Text}
+	return &remoteError{errorOf[p.Code], p.Text}
 }
 
-// told is an error that another machine put into words; its text begins with
+// remoteError is an error that another machine put into words; its text begins with
 // the sentinel's already.
-type told struct {
+type remoteError struct {
 	sentinel error
 	text     string
 }
 
-func (e *told) Error() string {
+func (e *remoteError) Error() string {
 	if e.text == "" {
 		return e.sentinel.Error()
 	}
 	return e.text
 }
 
-func (e *told) Unwrap() error { return e.sentinel }
+func (e *remoteError) Unwrap() error { return e.sentinel }
 
 func (p *Problem) append(w *writer) {
 	w.u8(uint8(p.Code))

@@ -2,25 +2,25 @@ package handoff
 
 import "meridian/kv"
 
-// Push opens the taker's memory to the holder's hands: they may write. The
+// Push opens the taker's memory to the holder's followers: they may write. The
 // digest is the taker's own; the holder compares it before a byte moves.
 type Push struct {
-	Session  uint64
-	Digest   kv.Hash
-	Openings []Opening
+	Session uint64
+	Digest  kv.Hash
+	Grants  []FlowGrant
 }
 
 func (m *Push) append(w *writer) {
 	w.uint(m.Session)
 	w.hash(m.Digest)
-	appendOpenings(w, m.Openings)
+	appendGrants(w, m.Grants)
 }
 
 func (m *Push) parse(r *reader) {
-	m.Session, m.Digest, m.Openings = r.uint(), r.hash(), parseOpenings(r)
+	m.Session, m.Digest, m.Grants = r.uint(), r.hash(), parseGrants(r)
 }
 
-// Pushed tells how far the holder's hands have come. It answers every Push.
+// Pushed tells how far the holder's followers have come. It answers every Push.
 type Pushed struct {
 	Session uint64
 	Flows   []FlowReport

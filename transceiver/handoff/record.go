@@ -146,7 +146,7 @@ func (r *Record) matrix(b *strings.Builder) {
 	}
 }
 
-// addFlows takes over what was planned, and what hands told of it, which is in
+// addFlows takes over what was planned, and what followers told of it, which is in
 // the same order.
 func (r *Record) addFlows(plan *reshard.Plan, told []FlowReport) {
 	for _, f := range plan.Flows() {

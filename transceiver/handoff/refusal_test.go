@@ -35,9 +35,9 @@ func TestContradictions(t *testing.T) {
 		s.accept(false)
 		s.play()
 		done := &End{Session: 1, Ticket: s.ticket, Final: true}
-		failed := &End{Session: 1, Ticket: s.ticket, Problem: Trouble(ErrDeadline)}
+		failed := &End{Session: 1, Ticket: s.ticket, Problem: ProblemOf(ErrDeadline)}
 		for _, m := range []Message{done, failed} {
-			s.do(memberP, s.holder.Hear(s.now, memberD, s.transfer, m))
+			s.do(memberP, s.holder.Receive(s.now, memberD, s.transfer, m))
 		}
 		s.play()
 		if err := s.events[0].Problem.Err(); s.events[0].Kind != Freed || !errors.Is(err, ErrContradiction) {
@@ -58,7 +58,7 @@ func TestContradictions(t *testing.T) {
 		}
 		failed := done
 		failed.Serial, failed.Flows = 101, slices.Clone(done.Flows)
-		failed.Flows[0].Problem = Trouble(ErrMove)
+		failed.Flows[0].Problem = ProblemOf(ErrMove)
 		l.message = &done
 		s.deliver(l)
 		l.message = &failed
@@ -84,12 +84,12 @@ func TestStrangers(t *testing.T) {
 	s.now += Second
 	for _, l := range []letter{
 		{memberX, memberP, s.transfer, &Beat{Session: 1}},
-		{memberX, memberP, s.transfer, &End{Session: 1, Ticket: []byte("MRDT no ticket at all"), Problem: Trouble(ErrCancelled), Final: true}},
-		{memberX, memberD, s.transfer, &Ended{Session: 1, Problem: Trouble(ErrWithdrawn)}},
-		{memberX, memberD, s.transfer, &Refusal{Session: 1, Problem: Trouble(ErrUsed)}},
-		{memberP, memberD, s.transfer, &Ended{Session: 7, Problem: Trouble(ErrWithdrawn)}},
-		{memberX, memberD, s.transfer, &Order{Session: 1, Number: 9, Kind: CloseUp, As: Destination, Engine: "decode"}},
-		{memberX, memberD, s.transfer, &Report{As: Destination, Session: 1, Number: 1, Serial: 1000, Phase: Closed}},
+		{memberX, memberP, s.transfer, &End{Session: 1, Ticket: []byte("MRDT no ticket at all"), Problem: ProblemOf(ErrCancelled), Final: true}},
+		{memberX, memberD, s.transfer, &Ended{Session: 1, Problem: ProblemOf(ErrWithdrawn)}},
+		{memberX, memberD, s.transfer, &Refusal{Session: 1, Problem: ProblemOf(ErrUsed)}},
+		{memberP, memberD, s.transfer, &Ended{Session: 7, Problem: ProblemOf(ErrWithdrawn)}},
+		{memberX, memberD, s.transfer, &Order{Session: 1, Number: 9, Kind: OrderStop, As: Destination, Engine: "decode"}},
+		{memberX, memberD, s.transfer, &Report{As: Destination, Session: 1, Number: 1, Serial: 1000, Phase: Stopped}},
 	} {
 		s.deliver(l)
 	}
@@ -97,8 +97,8 @@ func TestStrangers(t *testing.T) {
 	if len(s.events) != 0 || s.holder.offers[s.transfer].session.lease != lease {
 		t.Errorf("%s; the lease went from %d to %d", s.story(), lease, s.holder.offers[s.transfer].session.lease)
 	}
-	another := &Order{Session: 9, Number: 1, Kind: MoveOn, As: Destination, Engine: "decode", Terms: &Terms{}}
-	effects := s.hands[memberD].Hear(s.now, memberX, s.transfer, another)
+	another := &Order{Session: 9, Number: 1, Kind: OrderMove, As: Destination, Engine: "decode", Terms: &Terms{}}
+	effects := s.followers[memberD].Receive(s.now, memberX, s.transfer, another)
 	if r := effects[0].(Send).Message.(*Report); !errors.Is(r.Problem.Err(), ErrMember) || len(effects) != 1 {
 		t.Errorf("a stranger's order: %+v", r)
 	}
@@ -111,10 +111,10 @@ func TestAsksAreRefused(t *testing.T) {
 	s.accept(false)
 	good := *s.post[0].message.(*Ask)
 	s.post = nil
-	elsewhere := Ticket{Transfer: s.transfer, Home: Member{"p", kv.ID{8}}, Tokens: 6, Of: testContent.Fingerprint(testKey), Expires: Never}
-	otherPrompt := Ticket{Transfer: s.transfer, Home: memberP, Tokens: 6, Of: Content{}.Fingerprint(testKey), Expires: Never}
+	elsewhere := Ticket{Transfer: s.transfer, Home: Member{"p", kv.ID{8}}, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
+	otherPrompt := Ticket{Transfer: s.transfer, Home: memberP, Tokens: 6, Fingerprint: Content{}.Fingerprint(testKey), Expires: Never}
 	otherTransfer := Ticket{Transfer: kv.ID{43}, Home: memberP, Tokens: 6, Expires: Never}
-	expired := Ticket{Transfer: s.transfer, Home: memberP, Tokens: 6, Of: testContent.Fingerprint(testKey), Expires: s.now - 1}
+	expired := Ticket{Transfer: s.transfer, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: s.now - 1}
 	for name, c := range map[string]struct {
 		change func(*Ask)
 		want   error
@@ -134,7 +134,7 @@ func TestAsksAreRefused(t *testing.T) {
 			ask := good
 			ask.Session = 100
 			c.change(&ask)
-			s.do(memberP, s.holder.Hear(s.now, Member{name, kv.ID{7}}, s.transfer, &ask))
+			s.do(memberP, s.holder.Receive(s.now, Member{name, kv.ID{7}}, s.transfer, &ask))
 			refusal, is := s.post[len(s.post)-1].message.(*Refusal)
 			if !is || refusal.Problem.None() || c.want != nil && !errors.Is(refusal.Problem.Err(), c.want) {
 				t.Errorf("%+v", s.post)
@@ -143,10 +143,10 @@ func TestAsksAreRefused(t *testing.T) {
 	}
 	t.Run("taken", func(t *testing.T) {
 		s.post = nil
-		s.do(memberP, s.holder.Hear(s.now, memberD, s.transfer, &good))
+		s.do(memberP, s.holder.Receive(s.now, memberD, s.transfer, &good))
 		s.play()
 		other := good
-		s.do(memberP, s.holder.Hear(s.now, memberX, s.transfer, &other))
+		s.do(memberP, s.holder.Receive(s.now, memberX, s.transfer, &other))
 		refusal, is := s.post[0].message.(*Refusal)
 		if !is || !errors.Is(refusal.Problem.Err(), ErrTaken) && !errors.Is(refusal.Problem.Err(), ErrUsed) {
 			t.Errorf("%+v", s.post[0].message)
@@ -158,7 +158,7 @@ func TestAsksAreRefused(t *testing.T) {
 func TestOrdersAreChecked(t *testing.T) {
 	good := func() *Order {
 		terms := &Terms{Src: Party{Engine: *oneRank("e", 2, memberD)}, Dst: Party{Engine: *oneRank("f", 1, memberX)}}
-		return &Order{Session: 1, Number: 1, Kind: MoveOn, As: Source, Engine: "e", Terms: terms, Flows: []Opening{{Flow: Flow{1, 0}}}, Layers: 2}
+		return &Order{Session: 1, Number: 1, Kind: OrderMove, As: Source, Engine: "e", Terms: terms, Flows: []FlowGrant{{Flow: Flow{1, 0}}}, Layers: 2}
 	}
 	for name, change := range map[string]func(*Order){
 		"no such source rank":      func(o *Order) { o.Flows[0].Src = 2 },
@@ -168,24 +168,24 @@ func TestOrdersAreChecked(t *testing.T) {
 		"too few ranks":            func(o *Order) { o.Terms.Dst.Engine.Ranks = nil },
 		"another home's engine":    func(o *Order) { o.Engine = "f" },
 	} {
-		h := NewHand(Pace{})
+		h := NewFollower(Timing{})
 		h.Join("e", "p")
 		h.Join("f", "x")
 		o := good()
 		change(o)
-		effects := h.Hear(0, memberP, kv.ID{1}, o)
-		if r := effects[0].(Send).Message.(*Report); len(effects) != 1 || r.Phase != Closed || r.Problem.None() || h.Len() != 0 {
+		effects := h.Receive(0, memberP, kv.ID{1}, o)
+		if r := effects[0].(Send).Message.(*Report); len(effects) != 1 || r.Phase != Stopped || r.Problem.None() || h.Len() != 0 {
 			t.Errorf("%s: %+v", name, effects)
 		}
 	}
-	h := NewHand(Pace{})
+	h := NewFollower(Timing{})
 	h.Join("e", "p")
-	if effects := h.Hear(0, memberP, kv.ID{1}, good()); len(effects) != 1 || effects[0].(Move).End != 2 {
+	if effects := h.Receive(0, memberP, kv.ID{1}, good()); len(effects) != 1 || effects[0].(Move).End != 2 {
 		t.Fatalf("%+v", effects)
 	}
 	second := good()
-	second.Number, second.Flows[0].Src = 2, 7 // one that comes later ends the stint
-	if effects := h.Hear(0, memberP, kv.ID{1}, second); effects[0] != (Quiet{Stint{Post{memberP, Source}, 1}}) {
+	second.Number, second.Flows[0].Src = 2, 7 // one that comes later ends the session
+	if effects := h.Receive(0, memberP, kv.ID{1}, second); effects[0] != (Quiesce{SessionID{HomeRole{memberP, Source}, 1}}) {
 		t.Errorf("%+v", effects)
 	}
 }
@@ -250,7 +250,7 @@ func TestDeclinedOffer(t *testing.T) {
 	s := newStage(t)
 	s.holder.MaxHeldFraction = 0.1
 	o := Offer{
-		Transfer: s.transfer, Engine: "prefill", Of: testContent.Fingerprint(testKey), Tokens: 6,
+		Transfer: s.transfer, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
 		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Layers: 2, Keep: Minute,
 	}
 	s.ticket = s.holder.Issue(s.now, o)
@@ -274,7 +274,7 @@ func TestRedeemedTicketsAreForgotten(t *testing.T) {
 	s := newStage(t)
 	s.ticket = Redeemed(s.transfer, memberP, testContent, testKey).Seal(testKey)
 	_, effects, err := s.taker.Accept(s.now, Accept{
-		Ticket: s.ticket, Engine: "decode", Of: testContent.Fingerprint(testKey.For(memberP)), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
+		Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey.For(memberP)), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
 		Tokens: kv.TokenRange{End: 6}, Deadline: s.now + 20*Second,
 	})
 	if err != nil {
@@ -283,7 +283,7 @@ func TestRedeemedTicketsAreForgotten(t *testing.T) {
 	s.do(memberD, effects)
 	s.play() // the ask is there, and waits
 	_, effects, err = s.holder.Offer(s.now, Offer{
-		Transfer: s.transfer, Engine: "prefill", Of: testContent.Fingerprint(testKey.For(memberP)), Tokens: 6,
+		Transfer: s.transfer, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey.For(memberP)), Tokens: 6,
 		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Layers: 2, Keep: Minute,
 	})
 	if err != nil {
@@ -295,12 +295,12 @@ func TestRedeemedTicketsAreForgotten(t *testing.T) {
 		t.Fatalf("over %v: %+v\n%s", over, ending, s.story())
 	}
 	other := Redeemed(kv.ID{43}, memberP, testContent, testKey).Seal(testKey)
-	s.do(memberP, s.holder.Hear(s.now, memberD, kv.ID{43}, &End{Session: 9, Ticket: other, Problem: Trouble(ErrCancelled), Final: true}))
+	s.do(memberP, s.holder.Receive(s.now, memberD, kv.ID{43}, &End{Session: 9, Ticket: other, Problem: ProblemOf(ErrCancelled), Final: true}))
 	if _, over := s.holder.endings[kv.ID{43}]; !over {
 		t.Error("a promise was given back, and could still be offered for")
 	}
 	for range 4 {
-		s.now += s.holder.Pace.Lease
+		s.now += s.holder.Timing.Lease
 		s.do(memberP, s.holder.Tick(s.now))
 	}
 	if len(s.holder.endings) != 0 || s.holder.Wake() != Never {

@@ -9,26 +9,26 @@ import (
 	"meridian/reshard"
 )
 
-// stage is one hand-off between two homes, with a hand at each, played by hand:
+// stage is one hand-off between two homes, with a follower at each, played step by step:
 // messages wait until they are delivered, work is done when it is asked for.
 type stage struct {
-	t        fataler
-	now      Instant
-	holder   *Holder
-	taker    *Taker
-	hands    map[Member]*Hand
-	post     []letter // on its way
-	said     []letter // all that was ever sent
-	events   []Event
-	records  []*Record
-	grants   map[place]int // that are open
-	moves    map[place][]Move
-	move     func(Move) (Movement, bool) // false: it does not end yet
-	ids      byte
-	hostile  bool // orders may be made up: what they ask for may be impossible
-	transfer kv.ID
-	ticket   []byte
-	layers   int
+	t         fataler
+	now       Instant
+	holder    *Holder
+	taker     *Taker
+	followers map[Member]*Follower
+	post      []letter // on its way
+	said      []letter // all that was ever sent
+	events    []Event
+	records   []*Record
+	grants    map[place]int // that are open
+	moves     map[place][]Move
+	move      func(Move) (Movement, bool) // false: it does not end yet
+	ids       byte
+	hostile   bool // orders may be made up: what they ask for may be impossible
+	transfer  kv.ID
+	ticket    []byte
+	layers    int
 }
 
 type fataler interface {
@@ -36,10 +36,10 @@ type fataler interface {
 	Helper()
 }
 
-// place is a stint at one hand.
+// place is a session at one follower.
 type place struct {
 	at Member
-	Stint
+	SessionID
 }
 
 type letter struct {
@@ -73,12 +73,12 @@ var testContent = Content{Scope: kv.Scope{Model: "m"}, Tokens: []uint32{1, 2, 3,
 
 func newStage(t fataler) *stage {
 	s := &stage{
-		t: t, now: Second, hands: make(map[Member]*Hand), grants: make(map[place]int), moves: make(map[place][]Move), transfer: kv.ID{42}, layers: 2,
+		t: t, now: Second, followers: make(map[Member]*Follower), grants: make(map[place]int), moves: make(map[place][]Move), transfer: kv.ID{42}, layers: 2,
 	}
 	s.holder = NewHolder(HolderOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
 	s.taker = NewTaker(TakerOptions{Self: memberD, Key: testKey})
 	for _, m := range []Member{memberP, memberD, memberX} {
-		s.hands[m] = NewHand(Pace{})
+		s.followers[m] = NewFollower(Timing{})
 	}
 	s.move = func(m Move) (Movement, bool) { return s.done(m), true }
 	s.join(oneRank("prefill", 2, memberP), oneRank("decode", 1, memberD))
@@ -93,7 +93,7 @@ func (s *stage) join(src, dst *Engine) {
 	}
 	s.holder.Join(src)
 	s.taker.Join(dst)
-	for _, h := range s.hands {
+	for _, h := range s.followers {
 		h.Join("prefill", "p")
 		h.Join("decode", "d")
 	}
@@ -101,7 +101,7 @@ func (s *stage) join(src, dst *Engine) {
 
 // done is the good end of a movement.
 func (s *stage) done(m Move) Movement {
-	plan := m.Order.Terms.Known()
+	plan := m.Order.Terms.KnownPlan()
 	if plan == nil {
 		shape, err := reshard.Prepare(m.Order.Terms.Src.Engine.Side, m.Order.Terms.Dst.Engine.Side)
 		if err == nil {
@@ -111,24 +111,24 @@ func (s *stage) done(m Move) Movement {
 			if !s.hostile {
 				s.t.Fatalf("%v", err)
 			}
-			return Movement{Flow: m.Opening.Flow, Err: err}
+			return Movement{Flow: m.FlowGrant.Flow, Err: err}
 		}
 	}
 	for _, f := range plan.Flows() {
-		if f.Src == m.Opening.Src && f.Dst == m.Opening.Dst {
-			return Movement{Flow: m.Opening.Flow, Bytes: uint64(f.Layers(m.First, m.End).Bytes()), Fabric: "stage"}
+		if f.Src == m.FlowGrant.Src && f.Dst == m.FlowGrant.Dst {
+			return Movement{Flow: m.FlowGrant.Flow, Bytes: uint64(f.Layers(m.First, m.End).Bytes()), Fabric: "stage"}
 		}
 	}
 	if !s.hostile {
-		s.t.Fatalf("%v is not in the plan", m.Opening.Flow)
+		s.t.Fatalf("%v is not in the plan", m.FlowGrant.Flow)
 	}
-	return Movement{Flow: m.Opening.Flow, Err: ErrTerms}
+	return Movement{Flow: m.FlowGrant.Flow, Err: ErrTerms}
 }
 
 func (s *stage) offer(layers int) {
 	s.t.Helper()
 	ticket, effects, err := s.holder.Offer(s.now, Offer{
-		Transfer: s.transfer, Engine: "prefill", Of: testContent.Fingerprint(testKey), Tokens: 6,
+		Transfer: s.transfer, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
 		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Layers: layers, Keep: Minute,
 	})
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *stage) accept(push bool) {
 
 func (s *stage) tryAccept(push bool) error {
 	_, effects, err := s.taker.Accept(s.now, Accept{
-		Ticket: s.ticket, Engine: "decode", Of: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
+		Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
 		Tokens: kv.TokenRange{End: 6}, Push: push, Deadline: s.now + 20*Second,
 	})
 	s.do(memberD, effects)
@@ -173,26 +173,26 @@ func (s *stage) do(at Member, effects []Effect) {
 				s.do(at, s.taker.Planned(s.now, e.Terms.Transfer, e.Session, plan, err))
 			}
 		case Grant:
-			openings := slices.Clone(e.Order.Flows)
-			for i := range openings {
+			flowGrants := slices.Clone(e.Order.Flows)
+			for i := range flowGrants {
 				s.ids++
-				openings[i].Grant = kv.ID{s.ids}
+				flowGrants[i].Grant = kv.ID{s.ids}
 			}
-			s.grants[place{at, e.Stint}] += len(openings)
-			s.do(at, s.hands[at].Granted(s.now, e.Stint, openings, nil))
+			s.grants[place{at, e.Session}] += len(flowGrants)
+			s.do(at, s.followers[at].Granted(s.now, e.Session, flowGrants, nil))
 		case Move:
 			if end, over := s.move(e); over {
-				s.do(at, s.hands[at].Moved(s.now, e.Stint, end))
+				s.do(at, s.followers[at].Moved(s.now, e.Session, end))
 			} else {
-				s.moves[place{at, e.Stint}] = append(s.moves[place{at, e.Stint}], e)
+				s.moves[place{at, e.Session}] = append(s.moves[place{at, e.Session}], e)
 			}
-		case Quiet:
-			delete(s.grants, place{at, e.Stint})
-			delete(s.moves, place{at, e.Stint})
-			s.do(at, s.hands[at].Quieted(s.now, e.Stint))
-		case Tell:
+		case Quiesce:
+			delete(s.grants, place{at, e.Session})
+			delete(s.moves, place{at, e.Session})
+			s.do(at, s.followers[at].Quiesced(s.now, e.Session))
+		case TellEngine:
 			s.told(e.Event)
-		case Keep:
+		case KeepRecord:
 			s.records = append(s.records, e.Record)
 		}
 	}
@@ -216,13 +216,13 @@ func (s *stage) told(e Event) {
 		e.As == Destination && e.Kind == Freed && (count(Freed) > 0 || count(Failed) != 1):
 		s.t.Fatalf("%v again: %v", e.Kind, s.story())
 	case e.Kind == Freed || e.Kind == Ready:
-		for stint, n := range s.grants {
-			if stint.As == e.As && n > 0 {
+		for session, n := range s.grants {
+			if session.As == e.As && n > 0 {
 				s.t.Fatalf("%v as %v with %d grants open: %v", e.Kind, e.As, n, s.story())
 			}
 		}
-		for stint, moves := range s.moves {
-			if stint.As == e.As && len(moves) > 0 {
+		for session, moves := range s.moves {
+			if session.As == e.As && len(moves) > 0 {
 				s.t.Fatalf("%v as %v while bytes move: %v", e.Kind, e.As, s.story())
 			}
 		}
@@ -232,14 +232,14 @@ func (s *stage) told(e Event) {
 // deliver brings one letter.
 func (s *stage) deliver(l letter) {
 	if o, is := l.message.(*Order); is {
-		s.do(l.to, s.hands[l.to].Hear(s.now, l.from, l.transfer, o))
+		s.do(l.to, s.followers[l.to].Receive(s.now, l.from, l.transfer, o))
 		return
 	}
 	switch l.to {
 	case memberP:
-		s.do(memberP, s.holder.Hear(s.now, l.from, l.transfer, l.message))
+		s.do(memberP, s.holder.Receive(s.now, l.from, l.transfer, l.message))
 	case memberD:
-		s.do(memberD, s.taker.Hear(s.now, l.from, l.transfer, l.message))
+		s.do(memberD, s.taker.Receive(s.now, l.from, l.transfer, l.message))
 	}
 }
 
@@ -257,7 +257,7 @@ func (s *stage) pass(d Instant) {
 	for end := s.now + d; ; {
 		s.play()
 		next := min(s.holder.Wake(), s.taker.Wake())
-		for _, h := range s.hands {
+		for _, h := range s.followers {
 			next = min(next, h.Wake())
 		}
 		if next > end {
@@ -273,7 +273,7 @@ func (s *stage) tick() {
 	s.do(memberP, s.holder.Tick(s.now))
 	s.do(memberD, s.taker.Tick(s.now))
 	for _, m := range []Member{memberP, memberD, memberX} {
-		s.do(m, s.hands[m].Tick(s.now))
+		s.do(m, s.followers[m].Tick(s.now))
 	}
 }
 
@@ -307,9 +307,9 @@ func (s *stage) empty() {
 	if s.holder.Len() != 0 || s.taker.Len() != 0 || len(s.grants) != 0 || len(s.moves) != 0 {
 		s.t.Fatalf("%d offers, %d intakes, %d grants, %d moves are left", s.holder.Len(), s.taker.Len(), len(s.grants), len(s.moves))
 	}
-	for m, h := range s.hands {
+	for m, h := range s.followers {
 		if h.Len() != 0 {
-			s.t.Fatalf("the hand of %v has %d stints", m, h.Len())
+			s.t.Fatalf("the follower of %v has %d sessions", m, h.Len())
 		}
 	}
 }

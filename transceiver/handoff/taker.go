@@ -11,9 +11,9 @@ import (
 
 // TakerOptions configures NewTaker.
 type TakerOptions struct {
-	Self Member
-	Key  Key
-	Pace Pace
+	Self   Member
+	Key    Key
+	Timing Timing
 	// MaxIntakes bounds hand-offs that have not ended; default 4096.
 	MaxIntakes int
 }
@@ -25,13 +25,13 @@ type Taker struct {
 	engines map[string]*Engine
 	intakes map[kv.ID]*intake
 	over    endings
-	parting partings
+	notices finalNotices
 	session uint64
 }
 
 // NewTaker has no engines yet.
 func NewTaker(o TakerOptions) *Taker {
-	o.Pace, o.MaxIntakes = o.Pace.WithDefaults(), cmp.Or(o.MaxIntakes, 4096)
+	o.Timing, o.MaxIntakes = o.Timing.WithDefaults(), cmp.Or(o.MaxIntakes, 4096)
 	return &Taker{TakerOptions: o, engines: make(map[string]*Engine), intakes: make(map[kv.ID]*intake), over: endings{how: make(map[kv.ID]Problem)}}
 }
 
@@ -63,7 +63,7 @@ func (t *Taker) Join(e *Engine) { t.engines[e.ID] = e }
 // elsewhere, so the offer stays for another engine.
 func (t *Taker) Leave(now Instant, engine string) []Effect {
 	delete(t.engines, engine)
-	why := Trouble(fmt.Errorf("%w: decode engine %s has left", ErrGone, engine))
+	why := ProblemOf(fmt.Errorf("%w: decode engine %s has left", ErrGone, engine))
 	var effects []Effect
 	for _, id := range inOrder(t.intakes) {
 		if in := t.intakes[id]; in.Engine == engine {
@@ -83,7 +83,7 @@ type Accept struct {
 	Holding reshard.Holding
 	// Of is what the engine's own request is of. A ticket of anything else is
 	// refused: a stranger's cache must not get into this one.
-	Of Fingerprint
+	Fingerprint Fingerprint
 	// Tokens is what the engine lacks: all of the ticket's but a prefix.
 	Tokens kv.TokenRange
 	// Push has the source write, instead of reading from it.
@@ -92,7 +92,7 @@ type Accept struct {
 }
 
 func (a *Accept) same(other *Accept) bool {
-	return slices.Equal(a.Ticket, other.Ticket) && a.Engine == other.Engine && a.Of == other.Of && a.Tokens == other.Tokens && a.Push == other.Push &&
+	return slices.Equal(a.Ticket, other.Ticket) && a.Engine == other.Engine && a.Fingerprint == other.Fingerprint && a.Tokens == other.Tokens && a.Push == other.Push &&
 		a.Holding.DP == other.Holding.DP && slices.EqualFunc(a.Holding.Tables, other.Holding.Tables, slices.Equal)
 }
 
@@ -101,16 +101,16 @@ func (a *Accept) same(other *Accept) bool {
 func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
 	ticket, err := OpenTicket(a.Ticket, t.Key)
 	if err == nil {
-		err = ticket.Of.Check(a.Of)
+		err = ticket.Fingerprint.Check(a.Fingerprint)
 	}
 	if err != nil {
 		return kv.ID{}, nil, err
 	}
-	if standing := t.intakes[ticket.Transfer]; standing != nil && standing.state != leaving {
+	if standing := t.intakes[ticket.Transfer]; standing != nil && standing.state != intakeConfirming {
 		switch {
 		case !standing.same(&a):
 			return kv.ID{}, nil, fmt.Errorf("%w: transfer %s was accepted before, otherwise", ErrContradiction, ticket.Transfer)
-		case standing.told:
+		case standing.engineTold:
 			return kv.ID{}, nil, fmt.Errorf("%w: transfer %s failed, and its blocks are not free yet", ErrDeclined, ticket.Transfer)
 		}
 		return ticket.Transfer, nil, nil
@@ -132,35 +132,35 @@ func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
 		return kv.ID{}, nil, fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, len(t.intakes))
 	}
 	t.session++
-	in := &intake{Accept: a, taker: t, ticket: ticket, session: t.session, state: asked, dst: Party{Engine: *engine, Holding: a.Holding}}
+	in := &intake{Accept: a, taker: t, ticket: ticket, session: t.session, state: intakeAsked, dst: Party{Engine: *engine, Holding: a.Holding}}
 	in.record = &Record{
 		Transfer: ticket.Transfer, As: Destination, Engine: a.Engine, Peer: ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push, Promised: ticket.Expires == Never,
 		DstRanks: len(engine.Ranks), Direct: true, Stages: Times{Begun: now},
 	}
 	t.intakes[ticket.Transfer] = in
-	return ticket.Transfer, in.begin(now, in.ask), nil
+	return ticket.Transfer, in.startRepeating(now, in.ask), nil
 }
 
 // Cancel ends an intake, also one that has not come yet. Its blocks are the
 // engine's again at Freed. What is Ready stays so.
 func (t *Taker) Cancel(now Instant, transfer kv.ID) []Effect {
 	if in := t.intakes[transfer]; in != nil {
-		return in.fail(now, Trouble(ErrCancelled))
+		return in.fail(now, ProblemOf(ErrCancelled))
 	}
-	t.over.add(transfer, Trouble(ErrCancelled))
+	t.over.add(transfer, ProblemOf(ErrCancelled))
 	return nil
 }
 
 // Decline gives a ticket back that was not used, or whose intake failed and will
-// not be tried again, so that nobody holds blocks for it.
+// not be tried again, so that its holder does not keep blocks for it.
 func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
 	ticket, err := OpenTicket(sealed, t.Key)
 	if err != nil {
 		return nil, err
 	}
-	cancelled := Trouble(ErrCancelled)
+	cancelled := ProblemOf(ErrCancelled)
 	in := t.intakes[ticket.Transfer]
-	if in != nil && in.state != leaving {
+	if in != nil && in.state != intakeConfirming {
 		return t.Cancel(now, ticket.Transfer), nil
 	}
 	if how, over := t.over.how[ticket.Transfer]; over && (how.None() || how.Code == cancelled.Code) {
@@ -173,17 +173,17 @@ func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
 		t.intakes[ticket.Transfer] = in
 	}
 	in.problem, in.declined = cancelled, true
-	return in.takeLeave(now), nil
+	return in.sendEnd(now), nil
 }
 
-// Hear takes a message from another agent, or from the hand of this one.
-func (t *Taker) Hear(now Instant, from Member, transfer kv.ID, m Message) []Effect {
+// Receive takes a message from another agent, or from the follower of this one.
+func (t *Taker) Receive(now Instant, from Member, transfer kv.ID, m Message) []Effect {
 	in := t.intakes[transfer]
 	if r, is := m.(*Report); is {
-		if in != nil && in.team != nil && in.team.hear(now, from, r) {
+		if in != nil && in.followers != nil && in.followers.onReport(now, from, r) {
 			return in.review(now)
 		}
-		t.parting.hear(now, from, r)
+		t.notices.onReport(now, from, r)
 		return nil
 	}
 	if in == nil || from != in.ticket.Home {
@@ -191,15 +191,15 @@ func (t *Taker) Hear(now Instant, from Member, transfer kv.ID, m Message) []Effe
 	}
 	switch m := m.(type) {
 	case *Answer:
-		return in.ours(m.Session, func() []Effect { return in.hearAnswer(now, m) })
+		return in.inSession(m.Session, func() []Effect { return in.onAnswer(now, m) })
 	case *Refusal:
-		return in.ours(m.Session, func() []Effect { return in.hearRefusal(now, m) })
+		return in.inSession(m.Session, func() []Effect { return in.onRefusal(now, m) })
 	case *Progress:
-		return in.ours(m.Session, func() []Effect { return in.hearProgress(now, m) })
+		return in.inSession(m.Session, func() []Effect { return in.onProgress(now, m) })
 	case *Pushed:
-		return in.ours(m.Session, func() []Effect { return in.hearPushed(now, m) })
+		return in.inSession(m.Session, func() []Effect { return in.onPushed(now, m) })
 	case *Ended:
-		return in.ours(m.Session, func() []Effect { return in.hearEnded(now, m) })
+		return in.inSession(m.Session, func() []Effect { return in.onEnded(now, m) })
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (t *Taker) Hear(now Instant, from Member, transfer kv.ID, m Message) []Effe
 // Planned takes the plan that MakePlan asked for.
 func (t *Taker) Planned(now Instant, transfer kv.ID, session uint64, plan *reshard.Plan, err error) []Effect {
 	in := t.intakes[transfer]
-	if in == nil || in.session != session || in.state != agreed {
+	if in == nil || in.session != session || in.state != intakePlanning {
 		return nil
 	}
 	return in.planned(now, plan, err)
@@ -217,15 +217,15 @@ func (t *Taker) Planned(now Instant, transfer kv.ID, session uint64, plan *resha
 func (t *Taker) Gone(now Instant, m Member) []Effect {
 	var effects []Effect
 	for _, id := range inOrder(t.intakes) {
-		effects = append(effects, t.intakes[id].lost(now, m)...)
+		effects = append(effects, t.intakes[id].onGone(now, m)...)
 	}
-	t.parting.lost(m)
+	t.notices.onGone(m)
 	return effects
 }
 
 // Wake is when Tick is wanted.
 func (t *Taker) Wake() Instant {
-	next := t.parting.wake()
+	next := t.notices.wake()
 	for _, in := range t.intakes {
 		next = min(next, in.wake())
 	}
@@ -234,7 +234,7 @@ func (t *Taker) Wake() Instant {
 
 // Tick asks again, gives signs of life, and keeps deadlines.
 func (t *Taker) Tick(now Instant) []Effect {
-	effects := t.parting.tick(now)
+	effects := t.notices.tick(now)
 	for _, id := range inOrder(t.intakes) {
 		effects = append(effects, t.intakes[id].tick(now)...)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // Terms is all that the plan of a hand-off depends on. Both homes have the same,
-// and so has every hand.
+// and so has every follower.
 type Terms struct {
 	Transfer kv.ID
 	Src, Dst Party
@@ -29,9 +29,9 @@ func (t *Terms) Request() reshard.Request {
 	}
 }
 
-// Known is the plan that goes with the terms, where it was made in this process;
+// KnownPlan is the plan that goes with the terms, where it was made in this process;
 // else nil.
-func (t *Terms) Known() *reshard.Plan { return t.plan }
+func (t *Terms) KnownPlan() *reshard.Plan { return t.plan }
 
 // layers is how many the model has.
 func (t *Terms) layers() int { return len(t.Src.Engine.Side.Geometry.Layers) }

@@ -12,8 +12,8 @@ import (
 // made of it, so that an engine can write tickets of its own home and of no other.
 type Key [32]byte
 
-// For is the key of one home's tickets. Whoever has the cell's can make it; it
-// does not give the cell's away.
+// For is the key of one home's tickets. An agent that has the cell's can make it;
+// it does not give the cell's away.
 func (k Key) For(home Member) Key {
 	w := writer{b: []byte{homeDomain}}
 	home.append(&w)
@@ -21,7 +21,7 @@ func (k Key) For(home Member) Key {
 }
 
 // Ticket is a right to ask for a cache, not to read it. It goes from the prefill
-// engine to the decode engine through hands that are not trusted.
+// engine to the decode engine through programs that are not trusted.
 //
 //	"MRDT" u8 version │ transfer id │ home's name and incarnation │ tokens │ fingerprint │ expires │ MAC
 //
@@ -31,11 +31,11 @@ type Ticket struct {
 	Transfer kv.ID
 	// Home is the agent that speaks for the prefill engine. It is looked up in
 	// the directory: a ticket carries no address.
-	Home   Member
-	Tokens int
-	Of     Fingerprint
-	// Expires is by the home's own clock; to anybody else it means nothing. Never
-	// is for whoever does not have that clock; see Redeemed.
+	Home        Member
+	Tokens      int
+	Fingerprint Fingerprint
+	// Expires is by the home's own clock; to other agents it means nothing. They
+	// write Never; see Redeemed.
 	Expires Instant
 }
 
@@ -43,12 +43,12 @@ type Ticket struct {
 // agent writes it for what its engine's own request is of. The home compares
 // that with the offer when it has come.
 func Redeemed(transfer kv.ID, home Member, own Content, k Key) Ticket {
-	return Ticket{Transfer: transfer, Home: home, Tokens: len(own.Tokens), Of: own.Fingerprint(k.For(home)), Expires: Never}
+	return Ticket{Transfer: transfer, Home: home, Tokens: len(own.Tokens), Fingerprint: own.Fingerprint(k.For(home)), Expires: Never}
 }
 
 // end is until when it must be remembered that a ticket was used. Of one that does
-// not expire that is not known: whoever shows it late waits in vain until his own
-// deadline, because no transfer is offered twice.
+// not expire that is not known: a taker that shows it late waits in vain until its
+// own deadline, because no transfer is offered twice.
 func (t *Ticket) end() Instant {
 	if t.Expires == Never {
 		return 0
@@ -72,7 +72,7 @@ func (t Ticket) Seal(k Key) []byte {
 	w.id(t.Transfer)
 	t.Home.append(&w)
 	w.uint(uint64(t.Tokens))
-	t.Of.append(&w)
+	t.Fingerprint.append(&w)
 	w.uint(uint64(t.Expires))
 	mac := k.For(t.Home).mac(w.b)
 	return append(w.b, mac[:]...)
@@ -92,7 +92,7 @@ func OpenTicket(b []byte, k Key) (Ticket, error) {
 	t.Transfer = r.id()
 	t.Home.parse(&r)
 	t.Tokens = r.int()
-	t.Of.parse(&r)
+	t.Fingerprint.parse(&r)
 	t.Expires = Instant(r.uintTo(uint64(Never)))
 	malformed := r.end("ticket") != nil
 	// Nothing of it is believed before its seal is.

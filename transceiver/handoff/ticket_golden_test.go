@@ -31,7 +31,7 @@ type ticketVector struct {
 
 func newTicketVector(about string, k Key, t Ticket, c Content) ticketVector {
 	home := k.For(t.Home)
-	t.Tokens, t.Of = len(c.Tokens), c.Fingerprint(home)
+	t.Tokens, t.Fingerprint = len(c.Tokens), c.Fingerprint(home)
 	return ticketVector{
 		About: about, Key: hex.EncodeToString(home[:]), Transfer: hex.EncodeToString(t.Transfer[:]),
 		Home: t.Home.Name, Incarnation: hex.EncodeToString(t.Home.Incarnation[:]),

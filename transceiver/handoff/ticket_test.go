@@ -20,7 +20,7 @@ func drawTicket(t *rapid.T) Ticket {
 		Transfer: kv.ID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
 		Home:     Member{Name: rapid.StringN(1, 60, 255).Draw(t, "home"), Incarnation: kv.ID{9}},
 		Tokens:   rapid.IntRange(0, 1<<40).Draw(t, "tokens"), Expires: Instant(rapid.Int64Min(0).Draw(t, "expires")),
-		Of: Content{Scope: kv.Scope{Model: rapid.String().Draw(t, "model")}}.Fingerprint(testKey),
+		Fingerprint: Content{Scope: kv.Scope{Model: rapid.String().Draw(t, "model")}}.Fingerprint(testKey),
 	}
 }
 
@@ -124,7 +124,7 @@ func TestProblemsTravel(t *testing.T) {
 		if sentinel == nil {
 			continue
 		}
-		p := Trouble(sentinel)
+		p := ProblemOf(sentinel)
 		if p.Code != Code(code) || !errors.Is(p.Err(), sentinel) {
 			t.Errorf("%v: %+v, %v", sentinel, p, p.Err())
 		}
@@ -137,7 +137,7 @@ func TestProblemsTravel(t *testing.T) {
 			t.Errorf("%v: %s", sentinel, diff)
 		}
 	}
-	if p := Trouble(errors.New("anything")); p.None() || p.Err() == nil {
+	if p := ProblemOf(errors.New("anything")); p.None() || p.Err() == nil {
 		t.Errorf("an unknown error is none: %+v", p)
 	}
 	if p := (Problem{Code: 200, Text: "of a later build"}); !errors.Is(p.Err(), ErrUnable) {
@@ -159,7 +159,7 @@ func TestProblemsAreCut(t *testing.T) {
 	if told.parse(&r); r.end("problem") != nil {
 		t.Fatal("a long problem cannot be read")
 	}
-	for name, p := range map[string]Problem{"told": told, "own": Trouble(&reshard.Incompatible{Differences: sent.Differences}), "text": Trouble(errors.New("a" + long))} {
+	for name, p := range map[string]Problem{"told": told, "own": ProblemOf(&reshard.Incompatible{Differences: sent.Differences}), "text": ProblemOf(errors.New("a" + long))} {
 		kept := len(p.Text)
 		for _, d := range p.Differences {
 			kept += len(d.Field) + len(d.Src) + len(d.Dst) + len(d.Why)
@@ -168,7 +168,7 @@ func TestProblemsAreCut(t *testing.T) {
 			t.Errorf("%s: %d bytes are kept, and read %d", name, kept, len(p.Err().Error()))
 		}
 	}
-	few := Trouble(&reshard.Incompatible{Differences: []reshard.Difference{{Field: "tp", Src: "1", Dst: "2", Why: "so"}, {Field: "dtype", Src: "a", Dst: "b"}}})
+	few := ProblemOf(&reshard.Incompatible{Differences: []reshard.Difference{{Field: "tp", Src: "1", Dst: "2", Why: "so"}, {Field: "dtype", Src: "a", Dst: "b"}}})
 	if len(few.Differences) != 2 {
 		t.Errorf("of two short differences %d are left", len(few.Differences))
 	}

@@ -98,7 +98,7 @@ func (e *engine) rise() {
 		described.Ranks = append(described.Ranks, handoff.Rank{
 			Agent: h.process.self, Memory: handoff.Memory{{Region: uint64(rank), Epoch: e.epoch, Length: uint64(size)}},
 		})
-		h.process.hand.Join(e.id, e.home.self.Name)
+		h.process.follower.Join(e.id, e.home.self.Name)
 	}
 	if err := described.Validate(); err != nil {
 		panic(err)
@@ -127,7 +127,7 @@ func (e *engine) fall(dead *process) {
 		}
 		w.after(w.span(0, 500*handoff.Millisecond), p, func() {
 			if !e.alive { // else it rose again, and serves already
-				p.do(p.hand.Leave(e.id))
+				p.do(p.follower.Leave(e.id))
 			}
 		})
 	}

@@ -5,7 +5,7 @@
 //	requests ─► Offer, Accept, Cancel …          told ready, failed, freed ─► checked
 //	                 │                                       ▲
 //	              ┌──▼───────────── process ─────────────────┴──┐
-//	              │  Holder   Taker   Hand      (the product)   │
+//	              │  Holder   Taker   Follower      (the product)   │
 //	              └──┬───────────▲───────────────┬──────────▲───┘
 //	             messages        │        plans, grants, moves, quiet
 //	                 └─► lost, late, twice       └─► engines with real bytes

@@ -11,8 +11,8 @@ import (
 var cellKey = handoff.Key{1, 2, 3}
 
 // pace is quicker than that of agents, so that leases end within a world.
-var pace = handoff.Pace{
-	Lease: 3 * handoff.Second, HandLease: 2 * handoff.Second, FirstRetry: 20 * handoff.Millisecond, LastRetry: 500 * handoff.Millisecond,
+var pace = handoff.Timing{
+	Lease: 3 * handoff.Second, FollowerLease: 2 * handoff.Second, FirstRetry: 20 * handoff.Millisecond, LastRetry: 500 * handoff.Millisecond,
 }
 
 // host is a machine: a name, under which one process lives after the other.
@@ -29,10 +29,10 @@ func (h *host) start() {
 	p := &process{world: h.world, host: h, birth: h.births, self: handoff.Member{Name: h.name, Incarnation: h.world.id()}}
 	// Clocks of hosts have nothing to do with one another.
 	p.skew = handoff.Instant(h.world.draw.Int64N(int64(1000 * handoff.Second)))
-	p.holder = handoff.NewHolder(handoff.HolderOptions{Self: p.self, Key: cellKey, Pace: pace, MaxHeldFraction: 0.8})
-	p.taker = handoff.NewTaker(handoff.TakerOptions{Self: p.self, Key: cellKey, Pace: pace})
-	p.hand = handoff.NewHand(pace)
-	p.grants, p.stints = make(map[kv.ID]*grant), make(map[handoff.Stint]*labour)
+	p.holder = handoff.NewHolder(handoff.HolderOptions{Self: p.self, Key: cellKey, Timing: pace, MaxHeldFraction: 0.8})
+	p.taker = handoff.NewTaker(handoff.TakerOptions{Self: p.self, Key: cellKey, Timing: pace})
+	p.follower = handoff.NewFollower(pace)
+	p.grants, p.sessions = make(map[kv.ID]*grant), make(map[handoff.SessionID]*work)
 	p.alarm = handoff.Never
 	h.process = p
 	h.world.note("%v starts", p)
@@ -84,18 +84,18 @@ func (h *host) reaches(other *host) bool { return h.cut[other] <= 0 }
 
 // process is one start of an agent, with its machines and what they work on.
 type process struct {
-	world  *world
-	host   *host
-	birth  int
-	self   handoff.Member
-	skew   handoff.Instant
-	holder *handoff.Holder
-	taker  *handoff.Taker
-	hand   *handoff.Hand
-	grants map[kv.ID]*grant
-	stints map[handoff.Stint]*labour
-	alarm  handoff.Instant // when Tick is due, by the world's clock
-	dead   bool
+	world    *world
+	host     *host
+	birth    int
+	self     handoff.Member
+	skew     handoff.Instant
+	holder   *handoff.Holder
+	taker    *handoff.Taker
+	follower *handoff.Follower
+	grants   map[kv.ID]*grant
+	sessions map[handoff.SessionID]*work
+	alarm    handoff.Instant // when Tick is due, by the world's clock
+	dead     bool
 }
 
 func (p *process) String() string { return fmt.Sprintf("%s#%d", p.host.name, p.birth) }
@@ -105,7 +105,7 @@ func (p *process) clock() handoff.Instant { return p.world.now + p.skew }
 
 // rearm sees to it that Tick is called when the machines want it.
 func (p *process) rearm() {
-	next := min(p.holder.Wake(), p.taker.Wake(), p.hand.Wake())
+	next := min(p.holder.Wake(), p.taker.Wake(), p.follower.Wake())
 	if p.dead || next == handoff.Never {
 		return
 	}
@@ -121,7 +121,7 @@ func (p *process) rearm() {
 		p.alarm = handoff.Never
 		p.do(p.holder.Tick(p.clock()))
 		p.do(p.taker.Tick(p.clock()))
-		p.do(p.hand.Tick(p.clock()))
+		p.do(p.follower.Tick(p.clock()))
 	})
 }
 
@@ -137,13 +137,13 @@ func (p *process) do(effects []handoff.Effect) {
 			p.grant(e)
 		case handoff.Move:
 			p.move(e)
-		case handoff.Quiet:
+		case handoff.Quiesce:
 			p.quiet(e)
-		case handoff.Tell:
+		case handoff.TellEngine:
 			p.tell(e.Event)
-		case handoff.PassTo:
+		case handoff.NotifyRanks:
 			p.passTo(e)
-		case handoff.Keep:
+		case handoff.KeepRecord:
 			p.keep(e.Record)
 		}
 	}
@@ -211,11 +211,11 @@ func (p *process) deliver(from handoff.Member, wire []byte) {
 	w.note("%v hears from %s: %.4s %s", p, from.Name, transfer, gist{m})
 	now := p.clock()
 	if o, is := m.(*handoff.Order); is {
-		p.do(p.hand.Hear(now, from, transfer, o))
+		p.do(p.follower.Receive(now, from, transfer, o))
 		return
 	}
-	p.do(p.holder.Hear(now, from, transfer, m))
-	p.do(p.taker.Hear(now, from, transfer, m))
+	p.do(p.holder.Receive(now, from, transfer, m))
+	p.do(p.taker.Receive(now, from, transfer, m))
 }
 
 // gist is a message in a few words.
@@ -226,7 +226,7 @@ func (g gist) String() string {
 	case *handoff.Ask:
 		return fmt.Sprintf("Ask session %d", m.Session)
 	case *handoff.Answer:
-		return fmt.Sprintf("Answer session %d, %d openings, layers %d", m.Session, len(m.Openings), m.Layers)
+		return fmt.Sprintf("Answer session %d, %d flowGrants, layers %d", m.Session, len(m.Grants), m.Layers)
 	case *handoff.Order:
 		return fmt.Sprintf("Order %d.%d as %v: %v, %d flows, layers %d", m.Session, m.Number, m.As, m.Kind, len(m.Flows), m.Layers)
 	case *handoff.Report:

@@ -79,7 +79,7 @@ func (w *world) arrive() {
 		w.tally.Early++
 		if r.serial%2 == 0 { // by a promise: somebody without the home's clock wrote the ticket
 			w.tally.Promised++
-			r.ticket = handoff.Ticket{Transfer: r.id, Home: r.srcHome.self, Tokens: r.tokens, Of: r.of, Expires: handoff.Never}.Seal(cellKey)
+			r.ticket = handoff.Ticket{Transfer: r.id, Home: r.srcHome.self, Tokens: r.tokens, Fingerprint: r.of, Expires: handoff.Never}.Seal(cellKey)
 		} else {
 			r.ticket = r.srcHome.holder.Issue(r.srcHome.clock(), r.offer(0))
 		}
@@ -133,7 +133,7 @@ func (r *request) regret(to *engine) {
 }
 
 func (r *request) offer(layers int) handoff.Offer {
-	o := handoff.Offer{Transfer: r.id, Engine: r.prefill.id, Of: r.of, Tokens: r.tokens, Layers: layers, Keep: r.keep}
+	o := handoff.Offer{Transfer: r.id, Engine: r.prefill.id, Fingerprint: r.of, Tokens: r.tokens, Layers: layers, Keep: r.keep}
 	if r.src != nil {
 		o.Holding = r.src.holding()
 	}
@@ -230,7 +230,7 @@ func (r *request) accept(to *engine) {
 		patience = 5 * handoff.Minute
 	}
 	a := handoff.Accept{
-		Ticket: r.ticket, Engine: to.id, Holding: t.dst.holding(), Of: r.of, Tokens: t.tokens, Push: w.draw.IntN(3) == 0, Deadline: p.clock() + patience,
+		Ticket: r.ticket, Engine: to.id, Holding: t.dst.holding(), Fingerprint: r.of, Tokens: t.tokens, Push: w.draw.IntN(3) == 0, Deadline: p.clock() + patience,
 	}
 	r.tries = append(r.tries, t)
 	id, effects, err := p.taker.Accept(p.clock(), a)

@@ -11,9 +11,9 @@ import (
 	"meridian/transceiver/handoff"
 )
 
-// labour is what a process does for a stint.
-type labour struct {
-	closed bool // Quiet was asked for: nothing begins any more
+// work is what a process does for a session.
+type work struct {
+	closed bool // Quiesce was asked for: nothing begins any more
 	grants []kv.ID
 	moves  []*journey
 }
@@ -40,11 +40,11 @@ type journey struct {
 	ended   bool
 }
 
-func (p *process) labour(s handoff.Stint) *labour {
-	if p.stints[s] == nil {
-		p.stints[s] = &labour{}
+func (p *process) workOf(s handoff.SessionID) *work {
+	if p.sessions[s] == nil {
+		p.sessions[s] = &work{}
 	}
-	return p.stints[s]
+	return p.sessions[s]
 }
 
 // makePlan plans, after a while. Another build plans otherwise.
@@ -78,7 +78,7 @@ func (p *process) planOf(t *handoff.Terms, as handoff.Role) (*reshard.Plan, erro
 
 // grant opens what an order names, after a while.
 func (p *process) grant(e handoff.Grant) {
-	l := p.labour(e.Stint)
+	l := p.workOf(e.Session)
 	p.world.after(p.world.span(0, 2*handoff.Millisecond), p, func() {
 		if l.closed {
 			return
@@ -88,16 +88,16 @@ func (p *process) grant(e handoff.Grant) {
 			err = handoff.ErrDigest
 		}
 		if err != nil {
-			p.do(p.hand.Granted(p.clock(), e.Stint, nil, err))
+			p.do(p.follower.Granted(p.clock(), e.Session, nil, err))
 			return
 		}
-		openings := slices.Clone(e.Order.Flows)
-		for i := range openings {
-			openings[i].Grant = p.world.id()
-			l.grants = append(l.grants, openings[i].Grant)
-			p.grants[openings[i].Grant] = p.newGrant(e, plan, openings[i].Flow)
+		flowGrants := slices.Clone(e.Order.Flows)
+		for i := range flowGrants {
+			flowGrants[i].Grant = p.world.id()
+			l.grants = append(l.grants, flowGrants[i].Grant)
+			p.grants[flowGrants[i].Grant] = p.newGrant(e, plan, flowGrants[i].Flow)
 		}
-		p.do(p.hand.Granted(p.clock(), e.Stint, openings, nil))
+		p.do(p.follower.Granted(p.clock(), e.Session, flowGrants, nil))
 	})
 }
 
@@ -134,7 +134,7 @@ var (
 
 // move copies what a flow has of some layers, piece by piece.
 func (p *process) move(e handoff.Move) {
-	l, w := p.labour(e.Stint), p.world
+	l, w := p.workOf(e.Session), p.world
 	j := &journey{}
 	l.moves = append(l.moves, j)
 	end := func(bytes int64, err error) {
@@ -142,8 +142,8 @@ func (p *process) move(e handoff.Move) {
 		if l.closed {
 			return
 		}
-		p.do(p.hand.Moved(p.clock(), e.Stint, handoff.Movement{
-			Flow: e.Opening.Flow, Bytes: uint64(bytes), Err: err, Again: errors.Is(err, errLink), Fabric: "sim",
+		p.do(p.follower.Moved(p.clock(), e.Session, handoff.Movement{
+			Flow: e.FlowGrant.Flow, Bytes: uint64(bytes), Err: err, Again: errors.Is(err, errLink), Fabric: "sim",
 		}))
 	}
 	if l.closed {
@@ -159,7 +159,7 @@ func (p *process) move(e handoff.Move) {
 	}
 	var pieces []piece
 	for _, f := range plan.Flows() {
-		if f.Src == e.Opening.Src && f.Dst == e.Opening.Dst {
+		if f.Src == e.FlowGrant.Src && f.Dst == e.FlowGrant.Dst {
 			for run := range f.Layers(e.First, e.End).Runs() {
 				for i := range run.Count {
 					pieces = append(pieces, piece{run.Src + i*run.SrcStride, run.Dst + i*run.DstStride, run.Length})
@@ -202,11 +202,11 @@ func (p *process) carry(e handoff.Move, j *journey, pieces []piece, moved int64,
 func (p *process) copyPiece(e handoff.Move, c piece) error {
 	w, t := p.world, e.Order.Terms
 	src, dst := w.engine(t.Src.Engine.ID), w.engine(t.Dst.Engine.ID)
-	own, other, otherRank, at := dst, src, e.Opening.Src, c.src
+	own, other, otherRank, at := dst, src, e.FlowGrant.Src, c.src
 	if e.Order.As == handoff.Source {
-		own, other, otherRank, at = src, dst, e.Opening.Dst, c.dst
+		own, other, otherRank, at = src, dst, e.FlowGrant.Dst, c.dst
 	}
-	srcRank, dstRank := &t.Src.Engine.Ranks[e.Opening.Src], &t.Dst.Engine.Ranks[e.Opening.Dst]
+	srcRank, dstRank := &t.Src.Engine.Ranks[e.FlowGrant.Src], &t.Dst.Engine.Ranks[e.FlowGrant.Dst]
 	theirs := srcRank.Agent
 	if e.Order.As == handoff.Source {
 		theirs = dstRank.Agent
@@ -221,22 +221,22 @@ func (p *process) copyPiece(e handoff.Move, c piece) error {
 	case !own.alive || srcRank.Memory[0].Epoch != src.epoch || dstRank.Memory[0].Epoch != dst.epoch:
 		return errRefuse // stale epoch
 	}
-	g := peer.process.grants[e.Opening.Grant]
+	g := peer.process.grants[e.FlowGrant.Grant]
 	if g == nil || g.peer != p.self || g.read != (e.Order.As == handoff.Destination) || g.owner != other || g.rank != otherRank || !g.covers(at, at+c.length) {
 		return errRefuse
 	}
-	if !src.touched(t.Transfer, handoff.Source, e.Opening.Src, c.src, c.length) ||
-		!dst.touched(t.Transfer, handoff.Destination, e.Opening.Dst, c.dst, c.length) {
+	if !src.touched(t.Transfer, handoff.Source, e.FlowGrant.Src, c.src, c.length) ||
+		!dst.touched(t.Transfer, handoff.Destination, e.FlowGrant.Dst, c.dst, c.length) {
 		return errRefuse
 	}
 	w.tally.Bytes += uint64(c.length)
-	copy(dst.memory[e.Opening.Dst][c.dst:c.dst+c.length], src.memory[e.Opening.Src][c.src:c.src+c.length])
+	copy(dst.memory[e.FlowGrant.Dst][c.dst:c.dst+c.length], src.memory[e.FlowGrant.Src][c.src:c.src+c.length])
 	return nil
 }
 
-// quiet stops everything of a stint. A fabric's cancel is local and quick.
-func (p *process) quiet(e handoff.Quiet) {
-	l := p.labour(e.Stint)
+// quiet stops everything of a session. A fabric's cancel is local and quick.
+func (p *process) quiet(e handoff.Quiesce) {
+	l := p.workOf(e.Session)
 	p.world.after(p.world.span(0, 3*handoff.Millisecond), p, func() {
 		l.closed = true
 		for _, id := range l.grants {
@@ -245,13 +245,13 @@ func (p *process) quiet(e handoff.Quiet) {
 		for _, j := range l.moves {
 			j.stopped = true
 		}
-		p.do(p.hand.Quieted(p.clock(), e.Stint))
+		p.do(p.follower.Quiesced(p.clock(), e.Session))
 	})
 }
 
 // passTo: ranks hear how it ended. They must not hear of success before, or
 // without, their home.
-func (p *process) passTo(e handoff.PassTo) {
+func (p *process) passTo(e handoff.NotifyRanks) {
 	r := p.world.request(e.Transfer)
 	if e.As == handoff.Destination && e.Problem.None() && !slices.ContainsFunc(r.tries, func(t *try) bool { return t.ready }) {
 		p.world.violate("ranks agree with their home", "%v is told to ranks as ready", r)

@@ -181,8 +181,8 @@ func (w *world) inspect() {
 			w.violate("everything ends", "%s still holds %d offers", p, p.holder.Len())
 		case p.taker.Len() != 0:
 			w.violate("everything ends", "%s still takes %d hand-offs", p, p.taker.Len())
-		case p.hand.Len() != 0:
-			w.violate("everything ends", "the hand of %s still has %d stints", p, p.hand.Len())
+		case p.follower.Len() != 0:
+			w.violate("everything ends", "the follower of %s still has %d sessions", p, p.follower.Len())
 		case len(p.grants) != 0:
 			w.violate("everything ends", "%s still has %d grants", p, len(p.grants))
 		}
@@ -238,7 +238,7 @@ func (w *world) state() string {
 			fmt.Fprintf(&b, "  %s: down\n", h.name)
 			continue
 		}
-		fmt.Fprintf(&b, "  %v: %d offers, %d intakes, %d stints of its hand, %d grants\n", p, p.holder.Len(), p.taker.Len(), p.hand.Len(), len(p.grants))
+		fmt.Fprintf(&b, "  %v: %d offers, %d intakes, %d sessions of its follower, %d grants\n", p, p.holder.Len(), p.taker.Len(), p.follower.Len(), len(p.grants))
 	}
 	for _, e := range w.engines {
 		kept := 0

@@ -54,7 +54,7 @@ func drawBlocks(t *rapid.T, name string) []uint32 {
 	return rapid.Permutation(all).Draw(t, name+" blocks")
 }
 
-// What lots move between extents is what the flow's runs move between whole
+// What batches move between extents is what the flow's runs move between whole
 // memories, byte for byte, and no destination byte comes twice.
 func TestLotsAreTheFlow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -93,7 +93,7 @@ func checkLots(t *rapid.T, src, dst reshard.Side, flow reshard.Flow) {
 			copy(want[run.Dst+i*run.DstStride:][:run.Length], source[run.Src+i*run.SrcStride:])
 		}
 	}
-	all, err := lots(flow, from, to)
+	all, err := batches(flow, from, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func checkLots(t *rapid.T, src, dst reshard.Side, flow reshard.Flow) {
 }
 
 // copyLists is the plainest fabric.
-func copyLists(l lot, from, to map[uint64][]byte) {
+func copyLists(l batch, from, to map[uint64][]byte) {
 	src, dst := l.src.Walk(), l.dst.Walk()
 	for src.Left() > 0 {
 		s := src.Next(1)
@@ -127,26 +127,26 @@ func copyLists(l lot, from, to map[uint64][]byte) {
 func TestManyRunsBecomeSeveralLots(t *testing.T) {
 	b := builder{src: newMap(handoff.Memory{{Length: 1 << 30}}), dst: newMap(handoff.Memory{{Length: 1 << 30}}), places: make(map[[2]int]int)}
 	total := uint64(0)
-	for i := range int64(maxLotRuns + 10) {
+	for i := range int64(maxBatchRuns + 10) {
 		if err := b.add(reshard.Run{Src: i * 7, Dst: i * 9, Length: 3, Count: 1}); err != nil {
 			t.Fatal(err)
 		}
 		total += 3
 	}
-	if err := b.add(reshard.Run{Src: 1 << 25, Dst: 1 << 26, Length: 1, Count: maxLotPieces + 5, SrcStride: 2, DstStride: 3}); err != nil {
+	if err := b.add(reshard.Run{Src: 1 << 25, Dst: 1 << 26, Length: 1, Count: maxBatchPieces + 5, SrcStride: 2, DstStride: 3}); err != nil {
 		t.Fatal(err)
 	}
-	total += maxLotPieces + 5
+	total += maxBatchPieces + 5
 	b.flush()
 	var bytes uint64
-	for i := range b.lots {
-		bytes += b.lots[i].dst.Bytes()
-		if p := b.lots[i].dst.Pieces(); p > maxLotPieces {
-			t.Errorf("lot %d has %d pieces", i, p)
+	for i := range b.batches {
+		bytes += b.batches[i].dst.Bytes()
+		if p := b.batches[i].dst.Pieces(); p > maxBatchPieces {
+			t.Errorf("batch %d has %d pieces", i, p)
 		}
 	}
-	if len(b.lots) < 3 || bytes != total {
-		t.Errorf("%d lots, %d bytes of %d", len(b.lots), bytes, total)
+	if len(b.batches) < 3 || bytes != total {
+		t.Errorf("%d batches, %d bytes of %d", len(b.batches), bytes, total)
 	}
 	if err := b.add(reshard.Run{Src: 1<<30 - 1, Length: 2, Count: 1}); !errors.Is(err, mem.ErrBounds) {
 		t.Errorf("beyond memory: %v", err)

@@ -15,54 +15,54 @@ import (
 	"meridian/transceiver/handoff"
 )
 
-// labour is what this agent does for one stint. Everything in it ends when its
-// context does, and Quiet is answered after that.
-type labour struct {
+// work is what this agent does for one session. Everything in it ends when its
+// context does, and Quiesce is answered after that.
+type work struct {
 	ctx  context.Context
 	stop context.CancelFunc
-	// work is what runs. Nothing is added once closed is set.
-	work sync.WaitGroup
+	// running is what runs. Nothing is added once closed is set.
+	running sync.WaitGroup
 	// The rest is under the transceiver's mu.
 	closed  bool
 	grants  []kv.ID
 	regions []uint64 // that they open some of
 }
 
-// opening is a grant of this agent's memory. An agent may touch its own memory
+// ownGrant is a grant of this agent's memory. An agent may touch its own memory
 // without asking its guard, so what it moves here by itself, because both sides
 // of a hand-off live on it, is kept by this instead.
-type opening struct {
+type ownGrant struct {
 	ctx    context.Context
 	revoke context.CancelFunc
 	users  sync.WaitGroup
 }
 
-// labourOf finds or makes a stint's. mu is held.
-func (t *Transceiver) labourOf(s handoff.Stint) *labour {
-	l := t.stints[s]
+// workOf finds or makes a session's. mu is held.
+func (t *Transceiver) workOf(s handoff.SessionID) *work {
+	l := t.sessions[s]
 	if l == nil {
-		l = &labour{}
-		l.ctx, l.stop = context.WithCancel(t.life)
-		t.stints[s] = l
+		l = &work{}
+		l.ctx, l.stop = context.WithCancel(t.ctx)
+		t.sessions[s] = l
 	}
 	return l
 }
 
 // beginGrant opens what an order names. mu is held.
 func (t *Transceiver) beginGrant(e handoff.Grant) (do func()) {
-	l := t.labourOf(e.Stint)
+	l := t.workOf(e.Session)
 	if l.closed {
 		return nil
 	}
 	own, err := t.ownMemory(e.Order)
-	l.work.Add(1)
+	l.running.Add(1)
 	return t.begin(func() {
-		var openings []handoff.Opening
+		var flowGrants []handoff.FlowGrant
 		if err == nil {
-			openings, err = t.grantFlows(l, e.Order, own)
+			flowGrants, err = t.grantFlows(l, e.Order, own)
 		}
-		l.work.Done()
-		t.step(func(now handoff.Instant) []handoff.Effect { return t.hand.Granted(now, e.Stint, openings, err) })
+		l.running.Done()
+		t.step(func(now handoff.Instant) []handoff.Effect { return t.follower.Granted(now, e.Session, flowGrants, err) })
 	})
 }
 
@@ -96,7 +96,7 @@ func (t *Transceiver) ownMemory(o *handoff.Order) (map[int]handoff.Memory, error
 func (t *Transceiver) planOf(o *handoff.Order) (*reshard.Plan, error) {
 	plan, err := t.planner.of(o.Terms)
 	if err == nil && plan.Digest() != o.Digest {
-		err = fmt.Errorf("%w: the home has %.8s, its hand on %s %.8s", handoff.ErrDigest, o.Digest, t.self.Name, plan.Digest())
+		err = fmt.Errorf("%w: the home has %.8s, its follower on %s %.8s", handoff.ErrDigest, o.Digest, t.self.Name, plan.Digest())
 	}
 	return plan, err
 }
@@ -111,28 +111,28 @@ func flowOf(plan *reshard.Plan, f handoff.Flow) (reshard.Flow, error) {
 }
 
 // grantFlows writes the grants. Those it has written when something fails are
-// revoked with the rest of the stint.
-func (t *Transceiver) grantFlows(l *labour, o *handoff.Order, own map[int]handoff.Memory) ([]handoff.Opening, error) {
+// revoked with the rest of the session.
+func (t *Transceiver) grantFlows(l *work, o *handoff.Order, own map[int]handoff.Memory) ([]handoff.FlowGrant, error) {
 	plan, err := t.planOf(o)
 	if err != nil {
 		return nil, err
 	}
-	if lies, err := t.planner.asItLies(o.Terms, o.As); err == nil {
+	if lies, err := t.planner.planGrants(o.Terms, o.As); err == nil {
 		plan = lies
 	}
-	openings := slices.Clone(o.Flows)
-	for i := range openings {
+	flowGrants := slices.Clone(o.Flows)
+	for i := range flowGrants {
 		if err := l.ctx.Err(); err != nil {
 			return nil, err
 		}
-		if openings[i].Grant, err = t.grantFlow(l, o, plan, openings[i].Flow, own); err != nil {
-			return nil, fmt.Errorf("%v: %w", openings[i].Flow, err)
+		if flowGrants[i].Grant, err = t.grantFlow(l, o, plan, flowGrants[i].Flow, own); err != nil {
+			return nil, fmt.Errorf("%v: %w", flowGrants[i].Flow, err)
 		}
 	}
-	return openings, nil
+	return flowGrants, nil
 }
 
-func (t *Transceiver) grantFlow(l *labour, o *handoff.Order, plan *reshard.Plan, f handoff.Flow, own map[int]handoff.Memory) (kv.ID, error) {
+func (t *Transceiver) grantFlow(l *work, o *handoff.Order, plan *reshard.Plan, f handoff.Flow, own map[int]handoff.Memory) (kv.ID, error) {
 	flow, err := flowOf(plan, f)
 	if err != nil {
 		return kv.ID{}, err
@@ -159,8 +159,8 @@ func (t *Transceiver) grantFlow(l *labour, o *handoff.Order, plan *reshard.Plan,
 	if err != nil {
 		return kv.ID{}, err
 	}
-	g := &opening{}
-	g.ctx, g.revoke = context.WithCancel(t.life)
+	g := &ownGrant{}
+	g.ctx, g.revoke = context.WithCancel(t.ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l.grants = append(l.grants, id)
@@ -179,55 +179,55 @@ const grantSlack = time.Second
 
 // beginMove moves some layers of a flow. mu is held.
 func (t *Transceiver) beginMove(e handoff.Move) (do func()) {
-	l := t.labourOf(e.Stint)
+	l := t.workOf(e.Session)
 	if l.closed {
 		return nil
 	}
 	own, err := t.ownMemory(e.Order)
-	var g *opening
-	if err == nil && e.Order.Other(e.Opening.Flow).Agent == t.self {
-		if g = t.grants[e.Opening.Grant]; g == nil {
+	var g *ownGrant
+	if err == nil && e.Order.Other(e.FlowGrant.Flow).Agent == t.self {
+		if g = t.grants[e.FlowGrant.Grant]; g == nil {
 			err = fabric.ErrGrantRevoked
 		} else {
 			g.users.Add(1)
 		}
 	}
-	l.work.Add(1)
+	l.running.Add(1)
 	return t.begin(func() {
-		m := handoff.Movement{Flow: e.Opening.Flow, Err: err}
+		m := handoff.Movement{Flow: e.FlowGrant.Flow, Err: err}
 		if err == nil {
 			m = t.move(l, g, e, own)
 		}
 		if g != nil {
 			g.users.Done()
 		}
-		l.work.Done()
-		t.step(func(now handoff.Instant) []handoff.Effect { return t.hand.Moved(now, e.Stint, m) })
+		l.running.Done()
+		t.step(func(now handoff.Instant) []handoff.Effect { return t.follower.Moved(now, e.Session, m) })
 	})
 }
 
-// beginQuiet ends a stint's work. mu is held.
-func (t *Transceiver) beginQuiet(e handoff.Quiet) (do func()) {
-	l := t.labourOf(e.Stint)
+// beginQuiesce ends a session's work. mu is held.
+func (t *Transceiver) beginQuiesce(e handoff.Quiesce) (do func()) {
+	l := t.workOf(e.Session)
 	l.closed = true
 	l.stop()
 	return t.begin(func() {
-		l.work.Wait()
+		l.running.Wait()
 		t.mu.Lock()
 		grants := l.grants
-		var own []*opening
+		var own []*ownGrant
 		for _, id := range grants {
 			own = append(own, t.grants[id])
 			delete(t.grants, id)
 		}
-		delete(t.stints, e.Stint)
+		delete(t.sessions, e.Session)
 		t.mu.Unlock()
 		for i, id := range grants {
 			own[i].revoke()
 			own[i].users.Wait()
 			t.revoke(id, l.regions)
 		}
-		t.step(func(now handoff.Instant) []handoff.Effect { return t.hand.Quieted(now, e.Stint) })
+		t.step(func(now handoff.Instant) []handoff.Effect { return t.follower.Quiesced(now, e.Session) })
 	})
 }
 

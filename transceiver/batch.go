@@ -9,21 +9,21 @@ import (
 	"meridian/transceiver/handoff"
 )
 
-// lot is as much of a flow as one request takes: the n-th byte of src goes to
+// batch is as much of a flow as one request takes: the n-th byte of src goes to
 // the n-th byte of dst.
-type lot struct{ src, dst fabric.List }
+type batch struct{ src, dst fabric.List }
 
-// Limits on a lot, well within those of a fabric's list.
+// Limits on a batch, well within those of a fabric's list.
 const (
-	maxLotRuns   = 1 << 16
-	maxLotPieces = 1 << 20
-	maxLotParts  = 512
+	maxBatchRuns   = 1 << 16
+	maxBatchPieces = 1 << 20
+	maxBatchParts  = 512
 )
 
-// lots turns the runs of a flow into lists. A run may be done at any time, so
+// batches turns the runs of a flow into lists. A run may be done at any time, so
 // those between the same two extents of memory come together: a list has a part
 // for each pair of extents, however often runs alternate between them.
-func lots(flow reshard.Flow, src, dst handoff.Memory) ([]lot, error) {
+func batches(flow reshard.Flow, src, dst handoff.Memory) ([]batch, error) {
 	b := builder{src: newMap(src), dst: newMap(dst), places: make(map[[2]int]int)}
 	for run := range flow.Runs() {
 		if err := b.add(run); err != nil {
@@ -31,17 +31,17 @@ func lots(flow reshard.Flow, src, dst handoff.Memory) ([]lot, error) {
 		}
 	}
 	b.flush()
-	return b.lots, nil
+	return b.batches, nil
 }
 
 // oneSide is the bytes of one side of a flow.
 func oneSide(flow reshard.Flow, memory handoff.Memory, as handoff.Role) (list fabric.List, err error) {
 	anywhere := handoff.Memory{{Length: 1 << 62}}
-	var all []lot
+	var all []batch
 	if as == handoff.Source {
-		all, err = lots(flow, memory, anywhere)
+		all, err = batches(flow, memory, anywhere)
 	} else {
-		all, err = lots(flow, anywhere, memory)
+		all, err = batches(flow, anywhere, memory)
 	}
 	for i := range all {
 		if as == handoff.Source {
@@ -55,11 +55,11 @@ func oneSide(flow reshard.Flow, memory handoff.Memory, as handoff.Role) (list fa
 
 type builder struct {
 	src, dst memoryMap
-	lots     []lot
-	current  lot
+	batches  []batch
+	current  batch
 	runs     int
 	pieces   int64
-	places   map[[2]int]int // pair of extents → part of the current lot
+	places   map[[2]int]int // pair of extents → part of the current batch
 }
 
 // add takes a run, cut wherever either side's memory goes on in another extent.
@@ -74,7 +74,7 @@ func (b *builder) add(run reshard.Run) error {
 		if err != nil {
 			return fmt.Errorf("destination: %w", err)
 		}
-		whole := min(b.src.pieces(src, from, run, run.SrcStride), b.dst.pieces(dst, to, run, run.DstStride), run.Count-done, maxLotPieces)
+		whole := min(b.src.pieces(src, from, run, run.SrcStride), b.dst.pieces(dst, to, run, run.DstStride), run.Count-done, maxBatchPieces)
 		if whole > 0 {
 			r := reshard.Run{Length: run.Length, Count: whole, SrcStride: run.SrcStride, DstStride: run.DstStride}
 			if err := b.put(src, dst, from, to, r); err != nil {
@@ -114,7 +114,7 @@ func (b *builder) addCut(from, to, length uint64) error {
 // put appends a run that lies in one extent on each side.
 func (b *builder) put(src, dst int, from, to uint64, r reshard.Run) error {
 	part, known := b.places[[2]int{src, dst}]
-	if b.runs >= maxLotRuns || b.pieces+r.Count > maxLotPieces || !known && len(b.places) >= maxLotParts {
+	if b.runs >= maxBatchRuns || b.pieces+r.Count > maxBatchPieces || !known && len(b.places) >= maxBatchParts {
 		b.flush()
 		known = false
 	}
@@ -136,9 +136,9 @@ func (b *builder) put(src, dst int, from, to uint64, r reshard.Run) error {
 
 func (b *builder) flush() {
 	if len(b.current.src) > 0 {
-		b.lots = append(b.lots, b.current)
+		b.batches = append(b.batches, b.current)
 	}
-	b.current, b.runs, b.pieces = lot{}, 0, 0
+	b.current, b.runs, b.pieces = batch{}, 0, 0
 	clear(b.places)
 }
 
