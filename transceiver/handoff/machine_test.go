@@ -265,6 +265,40 @@ func TestUnreachableFollower(t *testing.T) {
 	})
 }
 
+// A ticket that is given back while its holder still closes what it opened for
+// the session before ends the offer, too.
+func TestDeclineWhileClosing(t *testing.T) {
+	s := newStage(t)
+	s.join(oneRank("prefill", 2, memberP, memberX), oneRank("decode", 1, memberD))
+	s.move = func(Move) (Movement, bool) { return Movement{}, false }
+	s.offer(2)
+	s.accept(false)
+	s.play()
+	var late []letter
+	playWithoutX := func() {
+		for len(s.post) > 0 {
+			l := s.post[0]
+			if s.post = s.post[1:]; l.to == memberX {
+				late = append(late, l)
+			} else {
+				s.deliver(l)
+			}
+		}
+	}
+	s.do(memberP, s.holder.offers[s.transfer].close(s.now, ProblemOf(ErrDeadline), false))
+	playWithoutX()
+	effects, err := s.taker.Decline(s.now, s.ticket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.do(memberD, effects)
+	playWithoutX()
+	s.post = late
+	s.play()
+	s.ended("source freed", "destination failed", "destination freed")
+	s.empty()
+}
+
 // A follower forgets old sessions, but not that they are over.
 func TestLateOrders(t *testing.T) {
 	h := NewFollower(Timing{})

@@ -102,9 +102,10 @@ func (o *offer) onAsk(now Instant, a asking, t *Ticket) []Effect {
 func (o *offer) onEnd(now Instant, from Member, m *End, ended []Effect) []Effect {
 	s := o.session
 	if !o.serves(from, m.Session) {
-		if s == nil && (m.Session <= o.past[from].session && m.Problem.None() || m.Final) {
-			// A session that was given up here had all it needed, or no
-			// taker will come at all.
+		// A session that was given up here had all it needed, or no taker will
+		// come at all: not after the session that is closing, either.
+		complete := s == nil && m.Session <= o.past[from].session && m.Problem.None()
+		if complete || m.Final && (s == nil || o.state == offerClosing) {
 			return append(ended, o.close(now, m.Problem, true)...)
 		}
 		return ended
