@@ -116,8 +116,10 @@ type Gateway struct {
 	PromiseTokens       int64     `toml:"promise_tokens"`
 	PrefixAffinity      float64   `toml:"prefix_affinity"`
 	MaxBodyBytes        int64     `toml:"max_body_bytes"`
+	MaxBodyMemoryBytes  int64     `toml:"max_body_memory_bytes"`
 	MaxRunning          int64     `toml:"max_running"`
 	MaxWaiting          int64     `toml:"max_waiting"`
+	MaxConnections      int64     `toml:"max_connections"`
 	QueueTimeoutMs      int64     `toml:"queue_timeout_ms"`
 	ClientTimeoutMs     int64     `toml:"client_timeout_ms"`
 	PrefillTimeoutMs    int64     `toml:"prefill_timeout_ms"`

@@ -89,13 +89,24 @@ var gateway = Section{
 			Doc: "Largest request that is read; beyond it the answer is 413.",
 		},
 		{
+			Name: "max_body_memory_bytes", Kind: Int, Default: int64(512 << 20), Unit: "bytes", Range: atLeast(1024).atMost(1 << 40),
+			Doc:  "Memory for the bodies of all requests that are read, wait or run; beyond it the answer is 429 with Retry-After. The largest body always fits.",
+			Tune: "A few times gateway.max_running times the size of a usual request. Each leg to an engine takes its body once more.",
+		},
+		{
 			Name: "max_running", Kind: Int, Default: int64(1024), Unit: "requests", Range: atLeast(1).atMost(1 << 20),
 			Doc:  "Requests that run at a time; more wait.",
 			Tune: "As many as all decode engines together run well, and some more to keep them busy.",
 		},
 		{
 			Name: "max_waiting", Kind: Int, Default: int64(1024), Unit: "requests", Range: atLeast(0).atMost(1 << 20),
-			Doc: "Requests that may wait for their turn; beyond it the answer is 429 with Retry-After.",
+			Doc: "Requests that may wait for their turn; beyond it the answer is 429 with Retry-After. As many may be sent to the gateway at a time as may run and wait.",
+		},
+		{
+			Name: "max_connections", Kind: Int, Default: int64(0), Unit: "connections", Range: atLeast(0).atMost(1 << 20),
+			Doc: "Connections of clients at a time; where all are taken, one without a request makes room, or the newcomer gets 503 with Retry-After. " +
+				"0 takes twice as many as requests may run and wait, as far as the limit of open files allows.",
+			Tune: "Where it falls short, see the limit of open files (`ulimit -n`) first: each connection takes one, each request that runs up to two more.",
 		},
 		{
 			Name: "queue_timeout_ms", Kind: Int, Default: int64(30_000), Unit: "ms", Range: atLeast(1).atMost(3_600_000),

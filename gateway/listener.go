@@ -150,6 +150,13 @@ func (l *listener) follow(conn net.Conn, state http.ConnState) {
 	}
 }
 
+// connections is how many there are.
+func (l *listener) connections() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.open)
+}
+
 // forget is called with mu.
 func (l *listener) forget(conn net.Conn) {
 	if at := l.open[conn]; at != nil {

@@ -148,8 +148,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 			t.Errorf("%d %v %s", r.status, r.header, r.body)
 		}
 	}
-	if c.public.refused.Load() != 3 {
-		t.Errorf("%d were counted", c.public.refused.Load())
+	if m := c.Metrics(); m.Connections != 2 || m.Unadmitted != 3 {
+		t.Errorf("%d are there, %d were refused", m.Connections, m.Unadmitted)
 	}
 	if r := c.answer(c.connect(c.AdminAddr(), strings.Replace(ping, "gateway", "localhost", 1))); r.status != http.StatusOK {
 		t.Errorf("the admin listener: %d", r.status)

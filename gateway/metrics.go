@@ -123,6 +123,10 @@ type Metrics struct {
 	Overloaded uint64
 	Running    int
 	Waiting    int
+	// Connections of clients that are there; Unadmitted are those for which there
+	// was no room.
+	Connections int
+	Unadmitted  uint64
 	// Legs by kind and by end.
 	Legs map[string]map[string]uint64
 	// KV by where a prompt's cache came from, as engines tell; FellBack are
@@ -174,6 +178,9 @@ func (g *Gateway) Metrics() Metrics {
 		Placements: make(map[string]uint64),
 		Passed:     map[string]uint64{"answered": c.passed[0].Load(), "failed": c.passed[1].Load()},
 		Engines:    make(map[string]EngineCount), DirectoryKnown: g.follower == nil || g.follower.known.Load(), RecordsDropped: g.ledger.Dropped(),
+	}
+	if g.public != nil {
+		m.Connections, m.Unadmitted = g.public.connections(), g.public.refused.Load()
 	}
 	for i, name := range outcomes {
 		m.Requests[name] = c.outcomes[i].Load()

@@ -167,6 +167,8 @@ func gatewaySource(opened *atomic.Pointer[gateway.Gateway]) telemetry.Source {
 		s.Value("meridian_gateway_overloaded_total", float64(m.Overloaded))
 		s.Value("meridian_gateway_requests", float64(m.Running), "running")
 		s.Value("meridian_gateway_requests", float64(m.Waiting), "waiting")
+		s.Value("meridian_gateway_connections", float64(m.Connections))
+		s.Value("meridian_gateway_connections_refused_total", float64(m.Unadmitted))
 		for kind, ends := range m.Legs {
 			for end, n := range ends {
 				s.Value("meridian_gateway_legs_total", float64(n), kind, end)

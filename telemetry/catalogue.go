@@ -199,6 +199,18 @@ var catalogue = []Metric{
 		Room:   "gateway",
 	},
 	{
+		Name: "meridian_gateway_connections", Type: Gauge, Unit: "connections",
+		Help:   "Connections of clients.",
+		Action: "Near gateway.max_connections: idle ones are closed for new ones, and refusing is next.",
+		Room:   "gateway",
+	},
+	{
+		Name: "meridian_gateway_connections_refused_total", Type: Counter, Unit: "connections",
+		Help:   "Connections of clients for which there was no room, whatever they would have asked for.",
+		Action: "Above zero: raise gateway.max_connections, and the limit of open files with it; or somebody opens connections and sends nothing.",
+		Room:   "gateway",
+	},
+	{
 		Name: "meridian_gateway_legs_total", Type: Counter, Unit: "legs",
 		Labels: []Label{{Name: "kind", Values: []string{"prefill", "decode", "resume"}}, {Name: "end", Values: []string{"done", "lost", "busy", "refused", "cancelled"}}},
 		Help:   "Requests to engines, by what they were for and how they ended. resume goes on with a stream whose engine was lost.",

@@ -176,8 +176,10 @@ class Gateway:
     promise_tokens: int
     prefix_affinity: float
     max_body_bytes: int
+    max_body_memory_bytes: int
     max_running: int
     max_waiting: int
+    max_connections: int
     queue_timeout_ms: int
     client_timeout_ms: int
     prefill_timeout_ms: int
