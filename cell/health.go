@@ -54,7 +54,7 @@ func (c *Cell) awaitService(ctx context.Context) error {
 	defer cancel()
 	var why error // of the last answer that was not cut short
 	for {
-		err := c.findsWorkers(ctx)
+		err := c.FindsWorkers(ctx)
 		if err == nil {
 			return nil
 		}
@@ -72,8 +72,8 @@ func (c *Cell) awaitService(ctx context.Context) error {
 	}
 }
 
-// findsWorkers asks the gateway whether every worker is known and answers.
-func (c *Cell) findsWorkers(ctx context.Context) error {
+// FindsWorkers asks the gateway whether every worker is known and answers.
+func (c *Cell) FindsWorkers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
 	r := c.Record()

@@ -5,11 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"meridian/mem"
 )
@@ -33,6 +38,10 @@ type Options struct {
 	// RanksOnly says that the engine's scheduler is another process: this client
 	// lends memory, hears events, and neither offers nor accepts.
 	RanksOnly bool
+	// AgentMayBeAway has Open return also where no agent answers: the engine is
+	// registered when there is one. What an agent refuses is an error all the
+	// same.
+	AgentMayBeAway bool
 	// Software is what the engine is, for the agent's log; default "meridian".
 	Software string
 	Logger   *slog.Logger
@@ -94,8 +103,9 @@ type handOff struct {
 }
 
 // Open dials the agent and registers the engine. It returns when the agent has
-// answered; if every rank's memory was given, the engine serves then. From then
-// on the client keeps the engine registered, until Close.
+// answered, or is found to be away and may be; if every rank's memory was given,
+// the engine serves then. From then on the client keeps the engine registered,
+// until Close.
 func Open(ctx context.Context, o Options) (*Client, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -104,12 +114,22 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{options: o, done: make(chan struct{}), running: make(map[handOff]bool)}
 	c.life, c.stop = context.WithCancel(context.Background())
 	s, err := c.register(ctx)
-	if err != nil {
+	if err != nil && (!o.AgentMayBeAway || !isAway(err) || ctx.Err() != nil) {
 		c.stop()
 		return nil, err
 	}
+	if err != nil {
+		o.Logger.Warn("the agent is away; the engine registers when it is there", "engine", o.Engine, "error", err)
+	}
 	go c.keep(s)
 	return c, nil
+}
+
+// isAway tells an agent that does not answer from one that refuses.
+func isAway(err error) bool {
+	return slices.ContainsFunc([]error{
+		fs.ErrNotExist, unix.ECONNREFUSED, unix.ECONNRESET, unix.EPIPE, io.EOF, io.ErrUnexpectedEOF, ErrLost, ErrNoAnswer, os.ErrDeadlineExceeded, context.DeadlineExceeded,
+	}, func(away error) bool { return errors.Is(err, away) })
 }
 
 // Serving reports whether the engine is registered and complete now.
@@ -139,8 +159,12 @@ func (c *Client) Close(ctx context.Context) error {
 }
 
 // keep registers again whenever the agent was lost, until the client is closed.
+// Where s is nil, it was away from the beginning.
 func (c *Client) keep(s *session) {
 	defer close(c.done)
+	if s == nil {
+		s = c.registerAgain()
+	}
 	for s != nil {
 		select {
 		case <-s.broken:
@@ -191,7 +215,7 @@ func (c *Client) registerAgain() *session {
 		}
 		s, err := c.register(c.life)
 		if err == nil {
-			c.options.Logger.Info("the engine is registered again", "engine", c.options.Engine, "socket", c.options.Socket)
+			c.options.Logger.Info("the engine is registered", "engine", c.options.Engine, "socket", c.options.Socket)
 			return s
 		}
 		if told != err.Error() { // an agent that stays away is told of once

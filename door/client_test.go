@@ -22,7 +22,15 @@ func agentOf(t *testing.T, each func(c *Conn, f Frame) bool) (socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket = filepath.Join(dir, "door.sock")
+	agentAt(t, socket, each)
+	return socket
+}
+
+// agentAt is one at a socket that the test names.
+func agentAt(t *testing.T, socket string, each func(c *Conn, f Frame) bool) {
+	t.Helper()
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -50,9 +58,7 @@ func agentOf(t *testing.T, each func(c *Conn, f Frame) bool) (socket string) {
 	t.Cleanup(func() {
 		listener.Close()
 		serving.Wait()
-		os.RemoveAll(dir)
 	})
-	return socket
 }
 
 func welcome(c *Conn, f Frame) bool {
@@ -90,6 +96,46 @@ func TestNobodyAnswers(t *testing.T) {
 	_, err := Open(shortly(t), options(filepath.Join(t.TempDir(), "none"), nil))
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
+	}
+}
+
+// An engine whose agent is away registers when that is there; what an agent
+// refuses is refused at once.
+func TestAgentMayBeAway(t *testing.T) {
+	dir, err := os.MkdirTemp("", "mrd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	told := make(chan Event, 8)
+	o := options(filepath.Join(dir, "door.sock"), func(e Event) { told <- e })
+	o.AgentMayBeAway = true
+	client, err := Open(shortly(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Offer(shortly(t), Offer{}); client.Serving() || !errors.Is(err, ErrNotServing) {
+		t.Errorf("without an agent: %v", err)
+	}
+	agentAt(t, o.Socket, welcome)
+	select {
+	case e := <-told:
+		if e.Kind != Serving || !client.Serving() {
+			t.Errorf("%v", e)
+		}
+	case <-shortly(t).Done():
+		t.Error("it has not registered")
+	}
+	if err := client.Close(shortly(t)); err != nil {
+		t.Error(err)
+	}
+	o.Socket = agentOf(t, func(c *Conn, _ Frame) bool {
+		_ = c.Send(doorpb.FrameType_FRAME_TYPE_REPLY, &doorpb.Reply{Problem: &doorpb.Problem{Code: "denied", Message: "not you"}}, nil)
+		return false
+	})
+	var problem *Problem
+	if _, err := Open(shortly(t), o); !errors.As(err, &problem) || problem.Code != "denied" {
+		t.Errorf("refused: %v", err)
 	}
 }
 

@@ -67,8 +67,8 @@ type loop struct {
 	doorState string
 }
 
-// Open loads a model, makes its memory, registers with the agent if there is
-// one, and begins to serve.
+// Open loads a model, makes its memory, registers with the agent if it has one,
+// and begins to serve; without an agent that is away, until that is there.
 func Open(ctx context.Context, o Options) (*Engine, error) {
 	e, err := prepare(o)
 	if err != nil {
@@ -142,8 +142,12 @@ func (e *Engine) openMemory() (*model.Runner, error) {
 
 // start begins to serve. What the engine is made of must be there.
 func (e *Engine) start() {
-	if e.door != nil && e.door.Serving() {
+	switch {
+	case e.door == nil:
+	case e.door.Serving():
 		e.doorState = "serving"
+	default: // until the agent says so
+		e.doorState = "lost"
 	}
 	e.publishStats()
 	go e.run()
@@ -169,7 +173,7 @@ func (e *Engine) publication() door.Publication {
 func (e *Engine) openDoor(ctx context.Context) (*door.Client, error) {
 	return door.Open(ctx, door.Options{
 		Socket: e.options.Door, Engine: e.options.ID, URL: e.options.URL, Role: e.options.Role, Model: e.options.ServedName,
-		Publish: e.publication(), Memory: e.sections(), Software: "meridian-engine", Logger: e.options.Logger,
+		Publish: e.publication(), Memory: e.sections(), AgentMayBeAway: true, Software: "meridian-engine", Logger: e.options.Logger,
 		Events: func(event door.Event) { e.post(func() { e.happened(event) }) },
 	})
 }

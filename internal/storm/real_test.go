@@ -4,6 +4,7 @@ package storm
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -112,11 +114,19 @@ func (r *running) handedOver(t *testing.T) (n int) {
 // settled waits until every part is up and no engine keeps a block for anybody.
 func (r *running) settled(t *testing.T, patience time.Duration) {
 	t.Helper()
-	var why string
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if why = r.unsettled(t.Context()); why == "" {
+	r.await(t, patience, r.unsettled)
+}
+
+// await waits until there is nothing to complain of.
+func (r *running) await(t *testing.T, patience time.Duration, complaint func(context.Context) string) {
+	t.Helper()
+	began, why := time.Now(), ""
+	for first := true; first || time.Since(began) < patience; time.Sleep(200 * time.Millisecond) {
+		if why = complaint(t.Context()); why == "" {
+			t.Logf("all is well after %v", time.Since(began).Round(time.Millisecond))
 			return
 		}
+		first = false
 	}
 	t.Errorf("after %v: %s", patience, why)
 }
@@ -233,6 +243,64 @@ func TestRealDirectoryIsKilled(t *testing.T) {
 		}
 	})
 	r.settled(t, 30*time.Second)
+}
+
+// Whatever dies comes back, in whatever order and however often it is killed: a
+// part of any kind every two seconds.
+func TestRealAnythingIsKilled(t *testing.T) {
+	r := start(t, 60)
+	parts := []string{}
+	for _, p := range r.Record().Parts {
+		if p.Kind != cell.Both { // the one that knows the answers
+			parts = append(parts, p.Name)
+		}
+	}
+	during := 30 * time.Second
+	if minutes, err := strconv.ParseFloat(os.Getenv("MERIDIAN_SOAK_MINUTES"), 64); err == nil {
+		during = time.Duration(minutes * float64(time.Minute))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), during)
+	defer cancel()
+	crowd := Crowd{Client: r.client, Questions: r.questions, Clients: 24, Ask: time.Minute, Seed: rand.Uint64(), MayBeCut: true}
+	var tally *Tally
+	killed, last := 0, time.Now()
+	every(2*time.Second, func() {
+		if ctx.Err() == nil && r.kill(t, parts[rand.IntN(len(parts))]) {
+			killed, last = killed+1, time.Now()
+		}
+	}, func() { tally = crowd.Run(ctx) })
+	t.Log(tally)
+	if tally.WrongCount > 0 || tally.Right == 0 {
+		t.Errorf("%d wrong answers, %d right ones", tally.WrongCount, tally.Right)
+	}
+	if least := int(during.Seconds()) / 4; killed < least {
+		t.Errorf("only %d parts were killed", killed)
+	}
+	r.await(t, time.Until(last.Add(20*time.Second)), r.lacking)
+	if after := r.ask(t, 8, 3*time.Second); after.Failures() > 0 {
+		t.Errorf("%d requests failed after everything had come back", after.Failures())
+	}
+	r.settled(t, 45*time.Second)
+}
+
+// lacking says what a cell has not that serves with all its parts.
+func (r *running) lacking(ctx context.Context) string {
+	s, err := cell.ReadStatus(ctx, r.StateDir())
+	if err != nil {
+		return err.Error()
+	}
+	for _, p := range s.Parts {
+		switch {
+		case !p.Up || p.Problem != "":
+			return fmt.Sprintf("%s is %s: %s", p.Name, p.State, cmp.Or(p.Problem, p.LastEnd))
+		case (p.Kind == cell.Prefill || p.Kind == cell.Decode) && p.Stats.Door != "serving":
+			return fmt.Sprintf("%s serves, but its door is %s", p.Name, p.Stats.Door)
+		}
+	}
+	if err := r.FindsWorkers(ctx); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // A client that reads a byte a second and one that never reads take nothing

@@ -79,6 +79,9 @@ type Crowd struct {
 	// Ask is how long one request may take: longer counts as silence.
 	Ask  time.Duration
 	Seed uint64
+	// MayBeCut is where whoever answers is killed: a request may then end
+	// without a word, but not go on for ever, and not with a wrong token.
+	MayBeCut bool
 }
 
 // Tally is what came of a crowd's questions.
@@ -136,7 +139,11 @@ func (c *Crowd) askOne(ctx context.Context, t *Tally, q *Question) {
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Ask)
 	defer cancel()
 	a, err := c.Client.Complete(asking, q.Request, nil)
-	t.note(q, a, err, time.Since(began))
+	took := time.Since(began)
+	if said := (*openai.Error)(nil); c.MayBeCut && err != nil && took < c.Ask && !errors.As(err, &said) {
+		err = openai.Unavailable("the gateway hung up")
+	}
+	t.note(q, a, err, took)
 	if err != nil { // as a client would, before it tries again
 		select {
 		case <-ctx.Done():
