@@ -61,8 +61,9 @@ bench: ## every Go benchmark; BENCH=regexp selects
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count 5 ./...
 
 .PHONY: soak
-soak: ## two agents for SOAK_MINUTES (10), flat in memory; then as long all tests, shuffled and raced, and simulated worlds
+soak: build ## two agents for SOAK_MINUTES (10), flat in memory; as long each: a cell whose parts are killed, simulated worlds, all tests shuffled and raced
 	MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -count=1 -timeout 0 -v -run TestMemoryStaysFlat ./internal/chaos
+	MERIDIAN_BIN=$(CURDIR)/bin/meridian MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -tags real -count=1 -timeout 0 -v -run TestRealAnythingIsKilled ./internal/storm
 	$(GO) run ./cmd/meridian sim --minutes $(SOAK_MINUTES)
 	@end=$$(( $$(date +%s) + 60 * $(SOAK_MINUTES) )); rounds=0; \
 	while [ $$(date +%s) -lt $$end ]; do \

@@ -19,13 +19,26 @@ const (
 // default on. It tells when that is another.
 func (c *Cell) address(what, asked, standard string, taken ...string) (string, error) {
 	if asked != "" {
-		return asked, nil
+		return settled(asked)
 	}
 	found, err := freeFrom(standard, taken...)
 	if err == nil && found != standard {
 		c.tell(Event{Part: "gateway", Kind: Gateway, State: Waiting, Detail: fmt.Sprintf("%s is taken; the %s is at %s", standard, what, found)})
 	}
 	return found, err
+}
+
+// settled is an address whose port, if the system may choose one, is chosen now:
+// a gateway that is started again is to be found where it was.
+func settled(address string) (string, error) {
+	if _, port, err := net.SplitHostPort(address); err != nil || port != "0" {
+		return address, nil // what is wrong with it, the gateway says
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("cell: %w", err)
+	}
+	return listener.Addr().String(), listener.Close()
 }
 
 // portsTried is how many ports are looked at.

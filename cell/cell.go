@@ -10,8 +10,8 @@
 //
 //	                ready line, health             exit
 //	waiting ─► starting ───────────► ready ───────────────► pausing ─► starting …
-//	              │ exit, deadline     │                        │ too often
-//	              └──────► dead        └─ stopping ─► stopped   └──────► dead
+//	              │ exit, deadline     │      exit, deadline ─► pausing …
+//	              └──────► dead        └─ stopping ─► stopped
 //
 // The state directory holds
 //

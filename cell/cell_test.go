@@ -162,21 +162,29 @@ func TestWorkerThatDiesComesBack(t *testing.T) {
 	}
 }
 
-func TestWorkerThatDiesAgainAndAgainIsGivenUp(t *testing.T) {
+// However often a part dies, it is started again, and the pauses stay short
+// enough for a cell to be whole again soon after what killed it has ended.
+func TestPartThatDiesAgainAndAgainIsNotGivenUp(t *testing.T) {
 	s := newStage(t)
 	s.habit("prefill-0", "die")
 	s.options.FirstPause = time.Microsecond
 	c := s.open()
-	e := s.await("prefill-0", Dead)
-	if !strings.Contains(e.Detail, "exit status 3") {
-		t.Errorf("%+v", e)
+	for range 14 {
+		if e := s.await("prefill-0", Pausing); !strings.Contains(e.Detail, "exit status 3") {
+			t.Errorf("%+v", e)
+		}
 	}
-	if r := c.Record().Part("prefill-0"); r.Restarts != maxFalls {
-		t.Errorf("%d restarts, want %d", r.Restarts, maxFalls)
-	}
-	status, err := ReadStatus(t.Context(), s.options.StateDir)
-	if err != nil || status.AllUp {
+	if status, err := ReadStatus(t.Context(), s.options.StateDir); err != nil || status.AllUp {
 		t.Errorf("%+v, %v", status, err)
+	}
+	s.habit("prefill-0", "")
+	for end := time.Now().Add(10 * time.Second); c.Record().Part("prefill-0").State != Ready; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%+v", c.Record().Part("prefill-0"))
+		}
+	}
+	if falls := 1000; pauseAfter(falls, defaultFirstPause) != longestPause || pauseAfter(1, defaultFirstPause) != defaultFirstPause {
+		t.Errorf("the pause after %d deaths is %v, after one %v", falls, pauseAfter(falls, defaultFirstPause), pauseAfter(1, defaultFirstPause))
 	}
 }
 
@@ -189,6 +197,20 @@ func TestPausesGrow(t *testing.T) {
 		if e := s.await("prefill-0", Pausing); !strings.HasSuffix(e.Detail, want) {
 			t.Errorf("%q, want %q", e.Detail, want)
 		}
+	}
+}
+
+func TestGatewayComesBackWhereItWas(t *testing.T) {
+	s := newStage(t) // the system chooses its ports
+	c := s.open()
+	before := c.Record()
+	if err := syscall.Kill(before.Part("gateway").Process.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.await("gateway", Pausing)
+	s.await("gateway", Ready)
+	if after := c.Record(); after.Gateway != before.Gateway {
+		t.Errorf("it was at %s and is at %s", before.Gateway, after.Gateway)
 	}
 }
 

@@ -17,7 +17,7 @@ const (
 	Starting State = "starting" // its process runs, and has not said that it is ready
 	Ready    State = "ready"
 	Pausing  State = "pausing" // it died, and is started again in a moment
-	Dead     State = "dead"    // it died, and stays so
+	Dead     State = "dead"    // it died, and stays so: it never was ready, or that is what was asked for
 	Stopping State = "stopping"
 	Stopped  State = "stopped"
 )
@@ -50,18 +50,19 @@ func (p *part) told() bool {
 }
 
 const (
-	longestPause = 10 * time.Second
+	// longestPause is before a start of a part that dies again and again. It is
+	// never given up: what killed it may have ended, and the others need it.
+	longestPause = 5 * time.Second
 	// steady is how long a part must have been ready for its past to be
 	// forgotten.
 	steady = time.Minute
-	// maxFalls is how many deaths in a row are answered with a new start.
-	maxFalls = 10
 	// progressPause is between two words about a part that takes long to start.
 	progressPause = 10 * time.Second
 )
 
 // live starts the part's process, again whenever it dies, until it is told to
-// stop or has died too often.
+// stop. One that has never been ready is not started again: that is for whoever
+// started the cell to see.
 func (c *Cell) live(p *part) {
 	defer close(p.gone)
 	log, err := openJournal(c.options.StateDir, p.plan.Name)
@@ -90,14 +91,14 @@ func (c *Cell) live(p *part) {
 			falls = 0
 		}
 		falls++
-		if !wasReady || c.options.NoRestart || falls > maxFalls {
+		if !wasReady || c.options.NoRestart {
 			c.note(p, Event{State: Dead, Detail: ending(err)}, func(r *PartRecord) { r.Process, r.LastEnd = nil, ending(err) })
 			if !wasReady {
 				p.opened <- opening{err}
 			}
 			return
 		}
-		pause := min(c.options.FirstPause<<min(falls-1, 16), longestPause)
+		pause := pauseAfter(falls, c.options.FirstPause)
 		c.note(p, Event{State: Pausing, Detail: fmt.Sprintf("%s; starts again in %v", ending(err), pause)}, func(r *PartRecord) {
 			r.Process, r.LastEnd, r.Restarts = nil, ending(err), r.Restarts+1
 		})
@@ -106,6 +107,12 @@ func (c *Cell) live(p *part) {
 		case <-p.stop:
 		}
 	}
+}
+
+// pauseAfter is how long is waited after that many deaths without a steady time
+// between them: twice as long each time.
+func pauseAfter(falls int, first time.Duration) time.Duration {
+	return min(first<<min(falls-1, 16), longestPause)
 }
 
 func ending(err error) string {

@@ -264,8 +264,13 @@ func TestRealAnythingIsKilled(t *testing.T) {
 	crowd := Crowd{Client: r.client, Questions: r.questions, Clients: 24, Ask: time.Minute, Seed: rand.Uint64(), MayBeCut: true}
 	var tally *Tally
 	killed, last := 0, time.Now()
+	first := rand.Perm(len(parts)) // each one once, and then as it comes
 	every(2*time.Second, func() {
-		if ctx.Err() == nil && r.kill(t, parts[rand.IntN(len(parts))]) {
+		next := rand.IntN(len(parts))
+		if killed < len(parts) {
+			next = first[killed]
+		}
+		if ctx.Err() == nil && r.kill(t, parts[next]) {
 			killed, last = killed+1, time.Now()
 		}
 	}, func() { tally = crowd.Run(ctx) })
