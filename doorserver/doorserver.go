@@ -98,6 +98,7 @@ type Server struct {
 	conns      map[*conn]bool
 	engines    map[string]*engine
 	nextDevice uint32
+	spent      spentLegs
 	metrics    Metrics
 }
 

@@ -47,24 +47,6 @@ func (e *engine) lacks() string {
 	return "nothing"
 }
 
-// checkLeg checks what a gateway made for a request.
-func (s *Server) checkLeg(sealed []byte, need trust.Leg) *door.Problem {
-	if len(sealed) == 0 {
-		if !s.options.RequireLeg {
-			return nil
-		}
-		return &door.Problem{
-			Code: door.CodeLeg, Message: fmt.Sprintf("no leg came with the %v of a request, and this agent requires one", need.Kind),
-			Hint: "send requests through the cell's gateway, or set door.require_leg = false",
-		}
-	}
-	leg, err := trust.OpenLeg(sealed, s.options.LegKey)
-	if err == nil {
-		err = leg.Check(need)
-	}
-	return problemOf(err)
-}
-
 func contentOf(e *engine, own *doorpb.Scope, tokens []uint32) handoff.Content {
 	o := door.ParseScope(own)
 	return handoff.Content{Tokens: tokens, Scope: kv.Scope{
@@ -89,7 +71,11 @@ func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
 	if p != nil {
 		return nil, p
 	}
-	if p := s.checkLeg(m.GetLeg(), trust.Leg{Kind: trust.LegPrefill, ID: id, Engine: e.id}); p != nil {
+	leg, p := s.openLeg(m.GetLeg(), trust.LegPrefill)
+	if p == nil {
+		p = s.checkLeg(c, leg, trust.Leg{Kind: trust.LegPrefill, ID: id, Engine: e.id})
+	}
+	if p != nil {
 		return nil, p
 	}
 	out, err := s.options.Transceiver.Offer(transceiver.Offer{
@@ -105,6 +91,9 @@ func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
 	if e.offers[id] == nil { // else it is repeated, and ranks may have told of it
 		e.offers[id] = &offered{Outgoing: out, layers: make(map[int]uint32)}
 	}
+	if leg != nil {
+		s.spent.add(legUse{e.id, id})
+	}
 	return &doorpb.Reply{With: &doorpb.Reply_Ticket{Ticket: out.Ticket}}, nil
 }
 
@@ -117,14 +106,22 @@ func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 	if p != nil {
 		return nil, p
 	}
-	if p := s.checkLeg(m.GetLeg(), trust.Leg{Kind: trust.LegDecode, ID: promise.ID, Engine: e.id}); p != nil {
+	leg, p := s.openLeg(m.GetLeg(), trust.LegDecode)
+	if p != nil {
+		return nil, p
+	}
+	content := contentOf(e, m.GetScope(), m.GetTokens())
+	ticket := s.redeem(m.GetTicket(), promise, content)
+	id, err := s.options.Transceiver.TransferOf(ticket)
+	if err != nil {
+		return nil, problemOf(err)
+	}
+	if p := s.checkLeg(c, leg, trust.Leg{Kind: trust.LegDecode, ID: id, Engine: e.id}); p != nil {
 		return nil, p
 	}
 	if present := m.GetPresentTokens(); int(present) > len(m.GetTokens()) {
 		return nil, problem(door.CodeRequest, "%d tokens are present, the request has %d", present, len(m.GetTokens()))
 	}
-	content := contentOf(e, m.GetScope(), m.GetTokens())
-	ticket := s.redeem(m.GetTicket(), promise, content)
 	ctx := context.Background()
 	if ms := m.GetDeadlineMs(); ms > 0 {
 		var cancel context.CancelFunc

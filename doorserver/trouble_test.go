@@ -280,11 +280,22 @@ func TestLegs(t *testing.T) {
 	if _, err := to.Accept(soon(t), accept); !errors.As(err, &refused) || refused.Code != "leg" {
 		t.Errorf("accepting without a leg: %v", err)
 	}
-	accept.Leg = trust.Leg{Kind: trust.LegDecode, Engine: "decode"}.Seal(legKey)
+	accept.Leg = trust.Leg{Kind: trust.LegDecode, ID: [16]byte{1}, Engine: "decode"}.Seal(legKey)
+	if _, err := to.Accept(soon(t), accept); !errors.As(err, &refused) || refused.Code != "leg" {
+		t.Errorf("accepting with another transfer's leg: %v", err)
+	}
+	if _, err := offer(from, id, good.Seal(legKey)); err != nil {
+		t.Errorf("repeating an offer that stands: %v", err)
+	}
+	accept.Leg = trust.Leg{Kind: trust.LegDecode, ID: id, Engine: "decode"}.Seal(legKey)
 	if _, err := to.Accept(soon(t), accept); err != nil {
 		t.Error(err)
 	}
 	to.hears(t, door.Ready, id)
+	from.hears(t, door.Freed, id)
+	if _, err := offer(from, id, good.Seal(legKey)); !errors.As(err, &refused) || refused.Code != "leg" {
+		t.Errorf("a second offer with one leg: %v", err)
+	}
 	// Where none is required one that is there is checked all the same.
 	if _, err := offer(free, agent.NewID(), nil); err != nil {
 		t.Error(err)
@@ -292,7 +303,7 @@ func TestLegs(t *testing.T) {
 	if _, err := offer(free, agent.NewID(), []byte("forged")); !errors.As(err, &refused) || refused.Code != "leg" {
 		t.Errorf("a forged leg: %v", err)
 	}
-	if got := n.Metrics().Refused["leg"]; got != 6 {
+	if got := n.Metrics().Refused["leg"]; got != 8 {
 		t.Errorf("%d refusals are counted", got)
 	}
 }

@@ -281,7 +281,7 @@ func (j *work) checkLeg(params map[string]any, kind trust.LegKind) trust.Leg {
 	}
 	leg, err := trust.OpenLeg(sealed, j.s.key)
 	if err == nil {
-		err = leg.Check(trust.Leg{Kind: kind, Engine: j.s.id})
+		err = leg.Check(trust.Leg{Kind: kind, ID: leg.ID, Engine: j.s.id})
 	}
 	if err != nil {
 		j.s.t.Errorf("%s: %v", j.s.id, err)

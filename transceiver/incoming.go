@@ -78,6 +78,13 @@ func (t *Transceiver) Redeem(transfer kv.ID, home handoff.Member, own handoff.Co
 	return handoff.Redeemed(transfer, home, own, t.options.TicketKey).Seal(t.options.TicketKey)
 }
 
+// TransferOf tells which transfer a ticket is for, of a ticket that a home of this
+// cell sealed.
+func (t *Transceiver) TransferOf(ticket []byte) (kv.ID, error) {
+	opened, err := handoff.OpenTicket(ticket, t.options.TicketKey)
+	return opened.Transfer, err
+}
+
 // Decline gives a ticket back that will not be used, so that its holder does not keep
 // blocks for it.
 func (t *Transceiver) Decline(ticket []byte) error {

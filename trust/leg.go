@@ -1,7 +1,6 @@
 package trust
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
@@ -36,7 +35,7 @@ func (k LegKind) String() string {
 // everything before.
 type Leg struct {
 	Kind   LegKind
-	ID     [16]byte // the request's
+	ID     [16]byte // the transfer's; zeros are none
 	Engine string   // who may use it
 }
 
@@ -48,7 +47,7 @@ const (
 )
 
 // Seal writes the leg. It panics for one that nobody could open: an engine's id
-// has 1 to 255 bytes.
+// has 1 to 255 bytes, and a transfer's is not zero.
 func (l Leg) Seal(key [keyBytes]byte) []byte {
 	if err := l.validate(); err != nil {
 		panic(err)
@@ -67,6 +66,9 @@ func (l Leg) validate() error {
 	}
 	if len(l.Engine) < 1 || len(l.Engine) > 255 {
 		return because(ErrInvalid, fmt.Sprintf("a leg names an engine of 1 to 255 bytes, not %d", len(l.Engine)))
+	}
+	if l.ID == [16]byte{} {
+		return because(ErrInvalid, "a leg names the transfer that it is for")
 	}
 	return nil
 }
@@ -93,8 +95,7 @@ func OpenLeg(b []byte, key [keyBytes]byte) (Leg, error) {
 	return l, nil
 }
 
-// Check says why a leg is not the one that is needed. An id of zeros stands for
-// any request.
+// Check says why a leg is not the one that is needed.
 func (l Leg) Check(need Leg) error {
 	refuse := func(what, has, wants string) error {
 		return &Error{Op: "check leg", Err: because(ErrProof, fmt.Sprintf("it is for %s %s, here is %s", what, has, wants))}
@@ -104,8 +105,8 @@ func (l Leg) Check(need Leg) error {
 		return refuse("the part", l.Kind.String(), need.Kind.String())
 	case l.Engine != need.Engine:
 		return refuse("engine", l.Engine, need.Engine)
-	case need.ID != [16]byte{} && !bytes.Equal(l.ID[:], need.ID[:]):
-		return refuse("request", fmt.Sprintf("%x", l.ID), fmt.Sprintf("%x", need.ID))
+	case l.ID != need.ID || need.ID == [16]byte{}:
+		return refuse("transfer", fmt.Sprintf("%x", l.ID), fmt.Sprintf("%x", need.ID))
 	}
 	return nil
 }
