@@ -72,6 +72,6 @@ func (c *connection) watch() {
 // abandon closes streams that never started.
 func (c *connection) abandon() {
 	for _, s := range c.streams {
-		s.conn.Close()
+		s.socket.conn.Close()
 	}
 }

@@ -91,9 +91,9 @@ func TestPongsDoNotPileUp(t *testing.T) {
 	}
 	s := c.streams[0]
 	for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		s.queueMu.Lock()
+		s.sender.mu.Lock()
 		waiting := len(s.control)
-		s.queueMu.Unlock()
+		s.sender.mu.Unlock()
 		if waiting > 10*mrdn.PrefixSize {
 			t.Fatalf("%d bytes of pongs wait", waiting)
 		}

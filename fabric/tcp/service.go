@@ -17,6 +17,7 @@ type service struct {
 	fabric *Fabric
 	hello  mrdn.Hello
 	server *link.Server
+	large  chan struct{} // of its guests
 
 	mu      sync.Mutex // protects the rest
 	timer   *time.Timer
@@ -48,7 +49,7 @@ func (f *Fabric) join(conn net.Conn, hello mrdn.Hello) (*service, *stream, error
 	if err != nil {
 		return nil, nil, err
 	}
-	s.serving, s.slow = true, v.server.Penance
+	s.guest = &guest{penance: v.server.Penance, large: v.large}
 	if !v.server.Attach(s) {
 		return nil, nil, fmt.Errorf("%w: the link is gone", fabric.ErrRefused)
 	}
@@ -70,7 +71,7 @@ func (f *Fabric) linksOf(agent string) (n int) {
 }
 
 func (f *Fabric) newService(hello mrdn.Hello) *service {
-	v := &service{fabric: f, hello: hello}
+	v := &service{fabric: f, hello: hello, large: make(chan struct{}, 1)}
 	v.server = link.NewServer(link.ServerOptions{
 		Peer: hello.Agent, Incarnation: hello.Incarnation, Regions: &f.regions, Guard: f.options.Guard,
 		Events: f.options.Events, MaxTransfers: f.options.MaxTransfers, Clock: f.options.Clock, OnLost: func(error) { v.end() },

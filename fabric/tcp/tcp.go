@@ -17,8 +17,8 @@
 // finished from a private copy, what is being received is thrown away. No peer
 // can delay that.
 //
-// Lock order: link or service mu, then stream.queueMu, then stream.sendMu, then
-// stream.receiveMu.
+// Lock order: link or service mu, then sender.mu, then gather.mu, then
+// scatter.mu.
 package tcp
 
 import (

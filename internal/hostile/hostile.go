@@ -3,7 +3,7 @@
 // no grant; a grantee holds one for reading and one for writing:
 //
 //	stranger   crowd, drip, garbage, giant, impostor
-//	insider    links, deaf, asking, offering, halves, lists, cancels, notices, chunks, repeats
+//	insider    links, deaf, asking, offering, halves, nearly, lists, cancels, notices, chunks, repeats
 //	grantee    again, begun, broken, halfway, late, overlaps, parts, pieces, promises, same-handle, too-much, unread
 //
 // Every attack goes on until its context ends. The tests hold agents to their
@@ -64,8 +64,8 @@ var strangers = map[string]attack{
 }
 
 var insiders = map[string]attack{
-	"links": links, "deaf": deaf, "asking": asking, "offering": offering, "halves": halves, "lists": lists,
-	"cancels": cancels, "notices": notices, "chunks": chunks, "repeats": repeats,
+	"links": manyLinks, "deaf": deaf, "asking": asking, "offering": offering, "halves": halves, "lists": lists,
+	"cancels": cancels, "notices": notices, "nearly": nearly, "chunks": chunks, "repeats": repeats,
 }
 
 var grantees = map[string]attack{
@@ -118,14 +118,17 @@ func (a *Attacker) dial(ctx context.Context) net.Conn {
 }
 
 // join makes one stream of a new link.
-func (a *Attacker) join(ctx context.Context) net.Conn {
+func (a *Attacker) join(ctx context.Context) net.Conn { return a.joinLink(ctx, newID()) }
+
+// joinLink makes one stream of a link.
+func (a *Attacker) joinLink(ctx context.Context, link kv.ID) net.Conn {
 	for ctx.Err() == nil {
 		conn := a.dial(ctx)
 		if conn == nil {
 			return nil
 		}
 		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		_, err := a.Self.Introduce(conn, handshake.Call{Link: newID(), Streams: 64})
+		_, err := a.Self.Introduce(conn, handshake.Call{Link: link, Streams: streams})
 		if err == nil {
 			_ = conn.SetDeadline(time.Time{})
 			return conn
@@ -168,6 +171,12 @@ func (a *Attacker) hold(ctx context.Context, behave func(context.Context)) {
 	all.Wait()
 }
 
+// What a peer may have at most.
+const (
+	links   = 4
+	streams = 64
+)
+
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -189,10 +198,19 @@ func (a *Attacker) awaitEnd(conn net.Conn) {
 	conn.Close()
 }
 
-// prefix promises a frame.
+// prefix promises a frame, credibly: it is its body that never fits.
 func prefix(frame mrdn.LinkFrame, length uint32) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, length)
-	return append(b, byte(frame), 0, 0, 0)
+	b := append(binary.LittleEndian.AppendUint32(nil, length), byte(frame))
+	fold := ^(b[0] ^ b[1] ^ b[2] ^ b[3] ^ b[4])
+	if b = append(b, fold, 0, 0); !promised(b) {
+		panic("hostile: the target would not believe this prefix")
+	}
+	return b
+}
+
+func promised(b []byte) bool {
+	_, _, err := mrdn.ParsePrefix(b)
+	return err == nil
 }
 
 // list names bytes of a region that may or may not be there.

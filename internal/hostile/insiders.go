@@ -2,13 +2,15 @@ package hostile
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
+	"meridian/kv"
 	"meridian/mrdn"
 )
 
-// links opens links without end, and uses none.
-func links(ctx context.Context, a *Attacker) {
+// manyLinks opens links without end, and uses none.
+func manyLinks(ctx context.Context, a *Attacker) {
 	a.hold(ctx, func(ctx context.Context) {
 		if conn := a.join(ctx); conn != nil {
 			a.awaitEnd(conn)
@@ -60,6 +62,27 @@ func halves(ctx context.Context, a *Attacker) {
 				return
 			}
 		}
+	})
+}
+
+// nearly sends all but the last byte of the largest frame, on every stream that
+// it can have.
+func nearly(ctx context.Context, a *Attacker) {
+	var ids [links]kv.ID
+	for i := range ids {
+		ids[i] = newID()
+	}
+	frame := append(prefix(mrdn.BeginFrame, mrdn.MaxLinkFrame), make([]byte, mrdn.MaxLinkFrame-1)...)
+	var next atomic.Uint32
+	a.hold(ctx, func(ctx context.Context) {
+		conn := a.joinLink(ctx, ids[next.Add(1)%links])
+		if conn == nil {
+			return
+		}
+		if _, err := conn.Write(frame); err == nil {
+			a.tally.frames.Add(1)
+		}
+		a.awaitEnd(conn)
 	})
 }
 

@@ -1,0 +1,212 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"meridian/checksum"
+	"meridian/mrdn"
+)
+
+// gather is what writeLoop writes at a time: frames, or a chunk of a part,
+// straight from the memory that it lies in. Only writeLoop calls it, but for
+// detach.
+type gather struct {
+	options *Options
+	socket  *socket
+	header  [mrdn.ChunkHeaderSize]byte
+	trailer [mrdn.ChunkTrailerSize]byte
+	// owesTrailer: the last chunk's checksum goes out with whatever is next.
+	owesTrailer bool
+	staging     []byte // of memory that is not mapped
+	sealing     []byte // what is sealed next; see writeSealed
+	// ready is try, made once: a closure per call would allocate.
+	ready func(fd uintptr) bool
+	err   error // of the last try
+
+	mu      sync.Mutex // held around every use of a part's memory; protects the rest
+	vector  vector
+	sending *outbound
+	sum     checksum.Digest
+	plain   int // bytes at the front of vector that are no payload
+}
+
+func newGather(k *socket, o *Options) *gather {
+	g := &gather{options: o, socket: k}
+	g.ready = g.try
+	return g
+}
+
+// begin empties the vector but for the trailer of the chunk before.
+func (g *gather) begin() {
+	g.vector.reset()
+	g.plain = 0
+	if g.owesTrailer {
+		g.vector.add(g.trailer[:])
+		g.plain = len(g.trailer)
+		g.owesTrailer = false
+	}
+}
+
+// writeFrames writes frames.
+func (g *gather) writeFrames(frames []byte) error {
+	g.mu.Lock()
+	g.begin()
+	g.vector.add(frames)
+	g.plain += len(frames)
+	g.mu.Unlock()
+	return g.write()
+}
+
+// writeChunk writes the next chunk of p, unless p was stopped. A readErr means
+// that its memory could not be read, and that nothing has left.
+func (g *gather) writeChunk(p *outbound) (readErr, err error) {
+	g.mu.Lock()
+	if p.stopped.Load() {
+		g.mu.Unlock()
+		return nil, nil
+	}
+	g.sending = p
+	readErr = g.collect(p)
+	g.mu.Unlock()
+	if readErr == nil {
+		err = g.write()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sending = nil
+	if readErr == nil {
+		binary.LittleEndian.PutUint64(g.trailer[:], g.sum.Sum())
+		g.owesTrailer = true
+	}
+	return readErr, err
+}
+
+// collect fills the vector with a header and the next bytes of p. mu is held.
+func (g *gather) collect(p *outbound) error {
+	g.begin()
+	g.vector.add(g.header[:])
+	g.plain += len(g.header)
+	size := min(uint64(g.options.ChunkBytes), p.Walk.Left())
+	g.sum.Reset()
+	taken := uint64(0)
+	staged := 0
+	for taken < size && len(g.vector.pieces) < maxPieces {
+		cut := p.Walk.Next(size - taken)
+		section := p.Bound.Section(cut.Part)
+		var piece []byte
+		if section.Mapped() {
+			piece = section.Bytes(cut.Offset, cut.Length)
+		} else {
+			if g.staging == nil {
+				g.staging = make([]byte, g.options.ChunkBytes)
+			}
+			piece = g.staging[staged : staged+int(cut.Length)]
+			if err := section.ReadAt(piece, cut.Offset); err != nil {
+				return err
+			}
+			staged += int(cut.Length)
+		}
+		g.vector.add(piece)
+		taken += cut.Length
+	}
+	mrdn.Chunk{Handle: p.Handle, Length: uint32(taken)}.Put(g.header[:])
+	return nil
+}
+
+// detach gives p's memory back. If it is being sent, the rest of the chunk goes
+// on from a copy, so that the peer's checksum stays right.
+func (g *gather) detach(p *outbound) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.sending == p {
+		g.vector.detach()
+	}
+	p.Release()
+}
+
+// write writes the whole vector, waiting for the socket as needed.
+func (g *gather) write() error {
+	if g.socket.tls != nil {
+		return g.writeSealed()
+	}
+	g.err = nil
+	if err := g.socket.raw.Write(g.ready); err != nil {
+		return err
+	}
+	return g.err
+}
+
+// try is called whenever the socket may take bytes. It takes mu for each system
+// call only, so that detach can come between two of them.
+func (g *gather) try(fd uintptr) (done bool) {
+	for {
+		g.mu.Lock()
+		if g.vector.bytes == 0 {
+			g.mu.Unlock()
+			return true
+		}
+		n, err := g.vector.transfer(unix.SYS_WRITEV, fd)
+		for left := n; err == nil && left > 0; {
+			left -= len(g.take(left))
+		}
+		g.mu.Unlock()
+		switch {
+		case err == nil && n == 0:
+			g.err = io.ErrShortWrite
+			return true
+		case err == nil:
+			g.socket.spoke.Store(true)
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return false
+		default:
+			g.err = fmt.Errorf("tcp: write: %w", err)
+			return true
+		}
+	}
+}
+
+// take uses up at most n bytes of the vector, and hashes what is payload: the
+// kernel has just copied it, or the caller is about to, so it is in the cache.
+func (g *gather) take(n int) []byte {
+	b := g.vector.take(n)
+	plain := min(g.plain, len(b))
+	g.plain -= plain
+	if !g.options.NoChecksums {
+		g.sum.Add(b[plain:])
+	}
+	return b
+}
+
+// sealedBuffer is four records of the largest size.
+const sealedBuffer = 64 << 10
+
+// writeSealed writes the whole vector through TLS. Bytes pass through a buffer,
+// because a record is sealed as a whole: so no system call touches a part's
+// memory, and whoever wants quiet waits for a copy at most.
+func (g *gather) writeSealed() error {
+	if g.sealing == nil {
+		g.sealing = make([]byte, sealedBuffer)
+	}
+	for {
+		g.mu.Lock()
+		n := 0
+		for n < len(g.sealing) && g.vector.bytes > 0 {
+			n += copy(g.sealing[n:], g.take(len(g.sealing)-n))
+		}
+		g.mu.Unlock()
+		if n == 0 {
+			return nil
+		}
+		if _, err := g.socket.tls.Write(g.sealing[:n]); err != nil {
+			return err
+		}
+		g.socket.spoke.Store(true)
+	}
+}

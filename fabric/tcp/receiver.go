@@ -1,0 +1,219 @@
+package tcp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"meridian/fabric/link"
+	"meridian/mrdn"
+)
+
+// receiver takes apart what arrives on a stream: frames into its buffer and to
+// the end, chunks to where they belong. All of it runs on readLoop's goroutine,
+// but for Expect.
+type receiver struct {
+	stream  *stream
+	scatter *scatter
+	buffer  []byte // buffered input is buffer[start:end]
+	start   int
+	bound   int
+	guest   *guest // nil at the posting side
+}
+
+// guest is what a serving stream must bear in mind of its peer.
+type guest struct {
+	// penance is how long to wait before the next frame.
+	penance func() time.Duration
+	// large has room for the one stream of a link that reads a large frame: a
+	// peer with many streams and half a frame on each would else hold as many
+	// buffers.
+	large chan struct{}
+}
+
+const (
+	inputBuffer = 16 << 10
+	// largeFrame is what a stream buffers without asking.
+	largeFrame = 64 << 10
+)
+
+func newReceiver(s *stream) *receiver {
+	return &receiver{stream: s, scatter: newScatter(s.socket, s.options), buffer: make([]byte, inputBuffer)}
+}
+
+// Expect makes the stream ready for the chunks of a part.
+func (r *receiver) Expect(p *link.Inbound) error { return r.scatter.expect(p) }
+
+// readLoop takes frames apart until the stream ends.
+func (r *receiver) readLoop() error {
+	defer r.scatter.forget()
+	for {
+		if err := r.fill(mrdn.PrefixSize); err != nil {
+			if errors.Is(err, io.EOF) && r.start == r.bound {
+				return nil
+			}
+			return err
+		}
+		frame, length, err := mrdn.ParsePrefix(r.buffer[r.start:r.bound])
+		if err != nil {
+			return err
+		}
+		if err := r.readFrame(frame, mrdn.PrefixSize+int(length)); err != nil {
+			return err
+		}
+		if r.guest != nil {
+			// The posting side never waits so, or both could wait for each other.
+			r.stream.awaitDrain(maxUnread)
+		}
+	}
+}
+
+// readFrame reads a frame of so many bytes, and lets go of the buffer that a
+// large one needed.
+func (r *receiver) readFrame(frame mrdn.LinkFrame, size int) error {
+	if r.guest != nil && size > largeFrame {
+		select {
+		case r.guest.large <- struct{}{}:
+		case <-r.stream.gone:
+			return io.ErrClosedPipe
+		}
+		defer func() {
+			r.buffer = append(make([]byte, 0, inputBuffer), r.buffer[r.start:r.bound]...)
+			r.start, r.bound = 0, len(r.buffer)
+			r.buffer = r.buffer[:cap(r.buffer)]
+			<-r.guest.large
+		}()
+	}
+	if err := r.fill(size); err != nil {
+		return err
+	}
+	whole := r.buffer[r.start : r.start+size]
+	if err := mrdn.CheckFrame(whole, whole[mrdn.PrefixSize:]); err != nil {
+		return err
+	}
+	r.start += size
+	return r.handle(frame, whole[mrdn.PrefixSize:])
+}
+
+func (r *receiver) handle(frame mrdn.LinkFrame, body []byte) error {
+	switch frame {
+	case mrdn.ChunkFrame:
+		c, err := mrdn.ParseChunk(body)
+		if err != nil {
+			return err
+		}
+		return r.receiveChunk(c)
+	case mrdn.PingFrame:
+		r.stream.sayAlive()
+	case mrdn.PongFrame:
+	default:
+		if err := r.stream.end.Frame(r.stream, frame, body); err != nil {
+			return err
+		}
+		if r.guest != nil {
+			time.Sleep(r.guest.penance())
+		}
+	}
+	return nil
+}
+
+// fill buffers at least n bytes of input.
+func (r *receiver) fill(n int) error {
+	if r.bound-r.start >= n {
+		return nil
+	}
+	if r.start == r.bound {
+		r.start, r.bound = 0, 0
+	}
+	if r.start+n > len(r.buffer) {
+		r.makeRoom(n)
+	}
+	for r.bound-r.start < n {
+		if r.bound == len(r.buffer) {
+			r.makeRoom(n)
+		}
+		room := r.buffer[r.bound:]
+		if n > inputBuffer { // no more than the frame: its buffer is soon let go of
+			room = r.buffer[r.bound:min(len(r.buffer), r.start+n)]
+		}
+		got, err := r.scatter.read(room)
+		if err != nil {
+			return err
+		}
+		r.bound += got
+	}
+	return nil
+}
+
+// makeRoom moves what is buffered to the front, of a larger buffer if need be.
+// It grows with what has come, not with what was promised.
+func (r *receiver) makeRoom(n int) {
+	into := r.buffer
+	if have := r.bound - r.start; r.start == 0 || n > len(r.buffer) {
+		into = make([]byte, max(len(r.buffer), min(n, 2*have+inputBuffer)))
+	}
+	r.bound = copy(into, r.buffer[r.start:r.bound])
+	r.buffer, r.start = into, 0
+}
+
+// receiveChunk places the payload that follows a chunk's header, straight into
+// its destination, and verifies it there.
+func (r *receiver) receiveChunk(c mrdn.Chunk) error {
+	p, err := r.scatter.begin(c)
+	if err != nil {
+		return err
+	}
+	left, placeErr := int(c.Length), error(nil)
+	for left > 0 {
+		n, err := r.placeSome(p, left)
+		if errors.Is(err, errPlacing) {
+			placeErr, err = err, nil
+		}
+		if err != nil {
+			return err
+		}
+		left -= n
+	}
+	if err := r.fill(mrdn.ChunkTrailerSize); err != nil {
+		return err
+	}
+	sum := binary.LittleEndian.Uint64(r.buffer[r.start:])
+	r.start += mrdn.ChunkTrailerSize
+	if p == nil {
+		return nil // cancelled before it came
+	}
+	if ended, err := r.scatter.finish(p, c, sum, placeErr); ended {
+		r.stream.end.Arrived(p, err)
+	}
+	return nil
+}
+
+// tailRoom is for what follows a payload: its checksum and the next header.
+const tailRoom = mrdn.ChunkTrailerSize + mrdn.ChunkHeaderSize
+
+// placeSome moves at most left payload bytes to their destination: first what
+// is buffered, then straight from the socket.
+func (r *receiver) placeSome(p *link.Inbound, left int) (int, error) {
+	if buffered := r.bound - r.start; buffered > 0 {
+		n := min(buffered, left)
+		err := r.scatter.place(p, r.buffer[r.start:r.start+n])
+		r.start += n
+		return n, err
+	}
+	r.start, r.bound = 0, 0
+	placed, tail, err := r.scatter.readInto(p, left, r.buffer[:tailRoom])
+	r.bound = tail
+	return placed, err
+}
+
+var errPlacing = errors.New("tcp: memory cannot be written")
+
+func errInUse(handle uint32) error {
+	return fmt.Errorf("%w: handle %d is in use", mrdn.ErrLinkFrame, handle)
+}
+
+func errTooLong(c mrdn.Chunk, due uint64) error {
+	return fmt.Errorf("%w: a chunk of %d bytes where %d are due", mrdn.ErrLinkFrame, c.Length, due)
+}

@@ -1,0 +1,41 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// socket is what a stream's sender and receiver share.
+type socket struct {
+	conn *net.TCPConn
+	raw  syscall.RawConn
+	tls  *tls.Conn // nil in the clear
+	// heard is when bytes last came, in nanoseconds.
+	heard atomic.Int64
+	// spoke: bytes have left since somebody looked last.
+	spoke atomic.Bool
+}
+
+func newSocket(secured net.Conn) (*socket, error) {
+	k := &socket{}
+	if over, is := secured.(*tls.Conn); is {
+		k.tls, secured = over, over.NetConn()
+	}
+	k.conn = secured.(*net.TCPConn)
+	var err error
+	if k.raw, err = k.conn.SyscallConn(); err != nil {
+		return nil, err
+	}
+	_ = k.conn.SetNoDelay(true)
+	k.hear()
+	return k, nil
+}
+
+// hear notes that bytes came.
+func (k *socket) hear() { k.heard.Store(time.Now().UnixNano()) }
+
+// silent is for how long nothing has come.
+func (k *socket) silent(now time.Time) time.Duration { return now.Sub(time.Unix(0, k.heard.Load())) }
