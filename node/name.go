@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"meridian/agent"
-	"meridian/fabric"
 	"meridian/meta"
 )
 
@@ -148,13 +146,13 @@ func awaitName(ctx context.Context, d meta.Directory, name, lock string, logger 
 		if err != nil {
 			return
 		}
-		var r agent.AgentRecord
-		if json.Unmarshal(standing.Value, &r) == nil && lock != "" && r.Lock == lock {
+		r, unreadable := agent.ParseAgentRecord(standing)
+		if unreadable == nil && lock != "" && r.Lock == lock {
 			return
 		}
 		if !waiting {
 			logger.Warn("the name is held by an agent that may live, on another machine or with another state directory; waiting for its lease to end",
-				"agent", name, "incarnation", fabric.Told(r.Incarnation), "longest", nameWait)
+				"agent", name, "incarnation", r.Incarnation, "longest", nameWait)
 		}
 		select {
 		case <-time.After(namePause):

@@ -100,7 +100,7 @@ func TestNameIsAwaited(t *testing.T) {
 	if await("here"); log.Len() > 0 {
 		t.Errorf("nobody has the name: %s", &log)
 	}
-	if _, err := d.Put(t.Context(), meta.Entry{Key: agent.AgentKey("a"), Value: []byte(`{"name": "a", "incarnation": "1", "lock": "here"}`)}); err != nil {
+	if _, err := d.Put(t.Context(), meta.Entry{Key: agent.AgentKey("a"), Value: []byte(`{"name": "a", "incarnation": "00000000000000000000000000000001", "lock": "here"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if await("here"); log.Len() > 0 {
@@ -112,7 +112,7 @@ func TestNameIsAwaited(t *testing.T) {
 			t.Errorf("lock %q: waited %v, log %s", lock, took, &log)
 		}
 		ended.Stop()
-		if _, err := d.Put(t.Context(), meta.Entry{Key: agent.AgentKey("a"), Value: []byte(`{"name": "a", "incarnation": "1"}`)}); err != nil {
+		if _, err := d.Put(t.Context(), meta.Entry{Key: agent.AgentKey("a"), Value: []byte(`{"name": "a", "incarnation": "00000000000000000000000000000001"}`)}); err != nil {
 			t.Fatal(err)
 		}
 	}

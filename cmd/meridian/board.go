@@ -55,10 +55,10 @@ func (b *board) show(e cell.Event) {
 	if e.Detail != "" {
 		line += "  " + e.Detail
 	}
-	line = strings.TrimRight(line, " ")
+	line = strings.TrimRight(printable(line), " ")
 	switch {
 	case b.starting && b.terminal && e.Detail != "" && (e.State == cell.Waiting || e.Part == "cell"):
-		b.redraw(strings.TrimSpace(e.Detail) + "\n")
+		b.redraw(strings.TrimSpace(printable(e.Detail)) + "\n")
 	case b.starting && b.terminal:
 		if _, known := b.lines[e.Part]; !known {
 			b.parts = append(b.parts, e.Part)

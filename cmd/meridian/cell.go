@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -182,10 +183,14 @@ func (c *peersCommand) show(ctx context.Context, std *stdio, d meta.Directory) e
 		_, err := fmt.Fprintln(std.out, "no agents")
 		return err
 	}
-	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	return peerTable(std.out, records)
+}
+
+func peerTable(out io.Writer, records []agent.AgentRecord) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NAME\tINCARNATION\tFABRICS")
 	for _, r := range records {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", r.Name, r.Incarnation, fabricList(r))
+		fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(r.Name), oneLine(r.Incarnation), fabricList(r))
 	}
 	return table.Flush()
 }
@@ -208,7 +213,7 @@ func fabricList(r agent.AgentRecord) string {
 			names[i] += " " + r.Fabrics[name]
 		}
 	}
-	return strings.Join(names, ", ")
+	return oneLine(strings.Join(names, ", "))
 }
 
 // follow prints who is there, then who comes and goes, until it is stopped.
@@ -245,6 +250,6 @@ func (c *peersCommand) line(std *stdio, what string, r agent.AgentRecord) error 
 	if c.JSON {
 		return std.writeJSON(map[string]any{"event": what, "agent": r})
 	}
-	_, err := fmt.Fprintf(std.out, "%s %-8s %s %s\n", time.Now().Format(time.TimeOnly), what, r.Name, fabricList(r))
+	_, err := fmt.Fprintf(std.out, "%s %-8s %s %s\n", time.Now().Format(time.TimeOnly), what, oneLine(r.Name), fabricList(r))
 	return err
 }

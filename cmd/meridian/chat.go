@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"meridian/cell"
 	"meridian/cell/talk"
@@ -149,7 +148,7 @@ func (s *conversation) reset() {
 
 func (s *conversation) run() error {
 	if s.asks {
-		fmt.Fprintf(s.out, "%s at %s; /help lists what there is beside talking\n", s.model, s.client.URL)
+		fmt.Fprintf(s.out, "%s at %s; /help lists what there is beside talking\n", oneLine(s.model), s.client.URL)
 	}
 	for {
 		if s.asks {
@@ -205,7 +204,7 @@ func (s *conversation) take(line string) bool {
 
 func (s *conversation) complain(err error) {
 	s.failures++
-	fmt.Fprintln(s.err, err)
+	fmt.Fprintln(s.err, printable(err.Error()))
 }
 
 // say sends a message and shows the answer as it comes.
@@ -297,10 +296,5 @@ func (s *speech) printable(text string) string {
 	if !s.dims {
 		return text
 	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
+	return printable(text)
 }

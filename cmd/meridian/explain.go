@@ -137,7 +137,7 @@ func (e *explanation) tell(std *stdio, asJSON bool) error {
 		parts = append(parts, &e.handOffs[i])
 	}
 	for _, part := range parts {
-		if _, err := io.WriteString(std.out, part.String()); err != nil {
+		if _, err := io.WriteString(std.out, printable(part.String())); err != nil {
 			return err
 		}
 	}
@@ -193,17 +193,17 @@ func (l *listing) table(out io.Writer) error {
 	}
 	section(len(l.requests), "REQUEST\tBEGAN\tMODEL\tTOKENS\tMS\tOUTCOME")
 	for _, r := range l.requests {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.1f\t%s\n", r.ID, r.Began.Local().Format(time.TimeOnly), r.Model, r.OutputTokens, r.Latency.TotalMs, r.Outcome)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%.1f\t%s\n", r.ID, r.Began.Local().Format(time.TimeOnly), oneLine(r.Model), r.OutputTokens, r.Latency.TotalMs, oneLine(r.Outcome))
 	}
 	if len(l.requests) == 0 || len(l.transfers) > 0 {
 		section(1, "TRANSFER\tOP\tPEER\tBYTES\tFABRIC\tSTATE")
 	}
 	for _, r := range l.transfers {
-		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%s\t%v\n", r.ID, r.Op, r.Peer, r.Bytes, r.Fabric, r.State)
+		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%s\t%v\n", r.ID, r.Op, oneLine(r.Peer), r.Bytes, oneLine(r.Fabric), r.State)
 	}
 	section(len(l.handOffs), "HAND-OFF\tAS\tPEER\tBYTES\tTOKENS\tPROBLEM")
 	for _, r := range l.handOffs {
-		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%d\t%s\n", r.Transfer, r.As, r.Peer, r.Bytes, r.Tokens, cmp.Or(r.Problem, "none"))
+		fmt.Fprintf(table, "%s\t%v\t%s\t%d\t%d\t%s\n", r.Transfer, r.As, oneLine(r.Peer), r.Bytes, r.Tokens, oneLine(cmp.Or(r.Problem, "none")))
 	}
 	return table.Flush()
 }

@@ -62,7 +62,7 @@ func report(w io.Writer, o telemetry.LogOptions, err error) int {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitFailure // the reader of our output has gone: nobody to tell
 	}
-	text, hint := err.Error(), hintFor(err)
+	text, hint := printable(err.Error()), printable(hintFor(err)) // of whoever it was that failed
 	var usage *kong.ParseError
 	if errors.As(err, &usage) {
 		// A flag that may be left out has a choice with no name, which is none to offer.

@@ -47,5 +47,5 @@ func logLine(l cell.Line, colour bool) string {
 		const first, colours = 31, 6      // of the terminal: red to cyan
 		name = fmt.Sprintf("\x1b[%dm%s\x1b[0m", first+hash.Sum32()%colours, name)
 	}
-	return fmt.Sprintf("%s %s %s", l.Time.Local().Format("15:04:05.000"), name, ownTime.ReplaceAllString(l.Text, ""))
+	return fmt.Sprintf("%s %s %s", l.Time.Local().Format("15:04:05.000"), name, printable(ownTime.ReplaceAllString(l.Text, "")))
 }

@@ -145,16 +145,16 @@ func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os
 		case note := <-n.Notifications():
 			var p parcel
 			if err := json.Unmarshal(note.Payload, &p); err != nil {
-				return fmt.Errorf("%s answered what this version does not understand: %w", note.From, err)
+				return fmt.Errorf("%s answered what this version does not understand: %w", oneLine(note.From), err)
 			}
 			switch p.Kind {
 			case "progress":
 				bar.set(p.Bytes)
 			case "refused":
-				return fmt.Errorf("%s refused %s: %s", note.From, name, p.Reason)
+				return fmt.Errorf("%s refused %s: %s", oneLine(note.From), name, oneLine(p.Reason))
 			case "done":
 				bar.finish()
-				_, err := fmt.Fprintf(std.out, "sent %s to %s: %d bytes, every chunk verified\n", name, note.From, size)
+				_, err := fmt.Fprintf(std.out, "sent %s to %s: %d bytes, every chunk verified\n", name, oneLine(note.From), size)
 				return err
 			}
 		}
@@ -231,9 +231,7 @@ func (c *recvCommand) serve(ctx context.Context, std *stdio, all *commands, n *n
 			if json.Unmarshal(note.Payload, &p) != nil || p.Kind != "offer" {
 				continue // not a parcel: somebody else's conversation
 			}
-			if err := c.receive(ctx, std, all, n, p); err != nil {
-				fmt.Fprintf(std.err, "%s from %s: %v\n", p.Name, note.From, err)
-			} else if _, err := fmt.Fprintf(std.out, "received %s from %s: %d bytes, every chunk verified\n", p.Name, note.From, p.Bytes); err != nil {
+			if err := c.tell(std, p, note.From, c.receive(ctx, std, all, n, p)); err != nil {
 				return err
 			}
 			if c.Once {
@@ -241,6 +239,16 @@ func (c *recvCommand) serve(ctx context.Context, std *stdio, all *commands, n *n
 			}
 		}
 	}
+}
+
+// tell says what became of an offer.
+func (c *recvCommand) tell(std *stdio, p parcel, from string, failed error) error {
+	if failed != nil {
+		_, err := fmt.Fprintf(std.err, "%s from %s: %s\n", oneLine(p.Name), oneLine(from), printable(failed.Error()))
+		return err
+	}
+	_, err := fmt.Fprintf(std.out, "received %s from %s: %d bytes, every chunk verified\n", oneLine(p.Name), oneLine(from), p.Bytes)
+	return err
 }
 
 // receive takes one file. It appears under its name only when it is whole.
@@ -265,9 +273,25 @@ func (c *recvCommand) receive(ctx context.Context, std *stdio, all *commands, n 
 	return err
 }
 
+// longestFileName leaves room, in what file systems take, for what a file is
+// called until it is whole.
+const longestFileName = 200
+
+// checkFileName refuses what would be put elsewhere, be hidden, or show as
+// something else than it is.
+func checkFileName(name string) error {
+	switch {
+	case len(name) > longestFileName:
+		return fmt.Errorf("a file name of %d bytes; %d are taken", len(name), longestFileName)
+	case name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") || printable(name) != name || strings.ContainsAny(name, "\n\t"):
+		return fmt.Errorf("%+q is not a plain file name", name)
+	}
+	return nil
+}
+
 func (c *recvCommand) take(ctx context.Context, std *stdio, n *node.Agent, peer *agent.Peer, p parcel) error {
-	if p.Name == "" || p.Name != filepath.Base(p.Name) || strings.HasPrefix(p.Name, ".") {
-		return fmt.Errorf("%q is not a plain file name", p.Name)
+	if err := checkFileName(p.Name); err != nil {
+		return err
 	}
 	if _, err := peer.Remote([]agent.Descriptor{{Address: p.Address, Length: p.Bytes, Device: p.Device}}); err != nil {
 		return fmt.Errorf("the offer is not of what the sender has registered: %w", err)

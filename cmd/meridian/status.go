@@ -70,14 +70,14 @@ func (c *statusCommand) table(std *stdio, s *cell.Status) error {
 			blocks = fmt.Sprintf("%d of %d, %d cached", e.Blocks.Total-e.Blocks.Free-e.Blocks.Cached, e.Blocks.Total, e.Blocks.Cached)
 			handOffs = fmt.Sprint(e.HandOffs.Ready)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", p.Name, pid, state, since, p.Restarts, running, waiting, blocks, handOffs, p.URL)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", p.Name, pid, state, since, p.Restarts, running, waiting, blocks, handOffs, oneLine(p.URL))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
 	for _, p := range s.Parts {
 		if p.Problem != "" {
-			fmt.Fprintf(std.out, "%s: %s\n", p.Name, p.Problem)
+			fmt.Fprintf(std.out, "%s: %s\n", p.Name, printable(p.Problem))
 		}
 	}
 	return nil
