@@ -138,7 +138,7 @@ func TestPublicationArrivesAsSent(t *testing.T) {
 		Parallelism: kv.Parallelism{TP: 2, Stages: []int{1, 1}, CP: 2, DP: 3}, Layout: layout, Packing: kv.Packing{Unit: kv.HeadOfBlock, Name: "x"},
 		BlockTokens: 16, Blocks: 100, InterleaveTokens: 4, Scope: kv.Scope{Model: "m", Revision: "r", Adapter: "a", Media: "i", Salt: "s"},
 	}
-	wire, err := proto.Marshal(want.message())
+	wire, err := proto.Marshal(want.Message())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,13 +193,39 @@ func FuzzRead(f *testing.F) {
 			length := len(frame.Body) + 2
 			again = append(again, byte(length), byte(length>>8), byte(length>>16), byte(length>>24), byte(frame.Type), byte(frame.Type>>8))
 			again = append(again, frame.Body...)
+			frame.Request()
 			var m doorpb.Offer
-			_ = frame.Unmarshal(&m)
-			_ = ParseTables(m.GetTables())
+			if frame.UnmarshalRequest(&m) == nil {
+				_, _ = ParseOffer(&m)
+			}
 			var p doorpb.Publish
-			if frame.Unmarshal(&p) == nil {
+			if frame.UnmarshalRequest(&p) == nil {
 				_, _ = ParsePublication(&p)
 			}
 		}
 	})
+}
+
+// What an engine asks arrives as it was said.
+func TestOfferAndAcceptArrive(t *testing.T) {
+	offer := Offer{
+		Transfer: [16]byte{1}, Scope: kv.Scope{Model: "m", Salt: "s"}, Tokens: []uint32{1, 2}, Tables: [][]uint32{{3}, {4, 5}}, DP: 1, Layers: 2,
+		Keep: 3 * time.Second, Leg: []byte("leg"),
+	}
+	got, err := ParseOffer(offer.message())
+	if diff := cmp.Diff(offer, got); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	accept := Accept{
+		Ticket: []byte("ticket"), Scope: kv.Scope{Revision: "r"}, Tokens: []uint32{1, 2}, Tables: [][]uint32{{3}}, DP: 2, Present: 1, Push: true,
+		Deadline: time.Minute, Leg: []byte("leg"),
+	}
+	if diff := cmp.Diff(accept, ParseAccept(accept.message())); diff != "" {
+		t.Error(diff)
+	}
+	for _, wrong := range [][]byte{nil, make([]byte, 16), make([]byte, 17)} {
+		if _, err := ParseOffer(&doorpb.Offer{Transfer: wrong}); !errors.Is(err, ErrFrame) {
+			t.Errorf("%x: %v", wrong, err)
+		}
+	}
 }

@@ -22,9 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"time"
-
-	"meridian/kv"
 )
 
 // MaxFrameBytes bounds a frame's type and message.
@@ -44,54 +41,6 @@ var (
 	// ranks are.
 	ErrNotServing = errors.New("door: the engine is not serving")
 )
-
-// Publication is what an engine caches and how it is cut and kept.
-type Publication struct {
-	Geometry    kv.Geometry
-	Parallelism kv.Parallelism
-	Layout      kv.Layout
-	Packing     kv.Packing
-	BlockTokens int
-	Blocks      int
-	// InterleaveTokens is how many tokens in a row a context rank takes; 0 means
-	// one block.
-	InterleaveTokens int
-	// Scope is what all requests share; a request's own goes before it.
-	Scope kv.Scope
-}
-
-// Offer says that a request's cache may be taken. The blocks are not the
-// engine's until the event Freed.
-type Offer struct {
-	Transfer [16]byte // the request's id; a new one for every offer
-	Scope    kv.Scope // what is not the publication's
-	Tokens   []uint32
-	// Tables is one block table for each group of layers, or one for all.
-	Tables [][]uint32
-	// DP is the attention-DP group that serves the request.
-	DP     int
-	Layers int           // computed by now; Progress tells of more
-	Keep   time.Duration // 0: the agent's default
-	Leg    []byte        // what a gateway made, if there is one
-}
-
-// Accept asks for the cache of a ticket. The blocks are not the engine's until
-// the event Ready, or Freed.
-type Accept struct {
-	Ticket  []byte // or a promise of one
-	Scope   kv.Scope
-	Tokens  []uint32
-	Tables  [][]uint32
-	DP      int
-	Present int  // tokens that the engine has already
-	Push    bool // the source writes, instead of being read from
-	// Deadline is of the whole hand-off; 0: the agent's default.
-	Deadline time.Duration
-	Leg      []byte
-	// Begun, where given, is called like Events with the transfer's id, before
-	// the first event of it: Accept itself may return later than that.
-	Begun func(transfer [16]byte)
-}
 
 // IsPromise tells a gateway's promise from a ticket: what it is for may still have
 // to be computed. Agents make tickets of promises; to engines both are opaque.

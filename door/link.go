@@ -91,7 +91,7 @@ func (c *Client) registerAll(ctx context.Context, s *session) error {
 	if c.options.RanksOnly {
 		return nil
 	}
-	publish := c.options.Publish.message()
+	publish := c.options.Publish.Message()
 	_, err := s.ask(ctx, doorpb.FrameType_FRAME_TYPE_PUBLISH, func(request uint64) proto.Message { publish.Request = request; return publish }, nil)
 	return err
 }

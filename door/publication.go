@@ -8,9 +8,25 @@ import (
 	"meridian/kv"
 )
 
+// Publication is what an engine caches and how it is cut and kept.
+type Publication struct {
+	Geometry    kv.Geometry
+	Parallelism kv.Parallelism
+	Layout      kv.Layout
+	Packing     kv.Packing
+	BlockTokens int
+	Blocks      int
+	// InterleaveTokens is how many tokens in a row a context rank takes; 0 means
+	// one block.
+	InterleaveTokens int
+	// Scope is what all requests share; a request's own goes before it.
+	Scope kv.Scope
+}
+
 var attentions = []kv.Attention{kv.KeyValue, kv.Latent}
 
-func (p *Publication) message() *doorpb.Publish {
+// Message is what control publishes; ParsePublication reads it.
+func (p *Publication) Message() *doorpb.Publish {
 	m := &doorpb.Publish{
 		Geometry: &doorpb.Geometry{Dtype: p.Geometry.DType.String()},
 		Tp:       uint32(p.Parallelism.TP), Cp: uint32(p.Parallelism.CP), Dp: uint32(p.Parallelism.DP),
@@ -33,7 +49,7 @@ func (p *Publication) message() *doorpb.Publish {
 // ParsePublication reads what an engine says of itself. It checks what can be
 // read, not what can be: reshard.Side.Validate does that.
 func ParsePublication(m *doorpb.Publish) (Publication, error) {
-	p := Publication{Scope: ParseScope(m.GetScope())}
+	p := Publication{Scope: parseScope(m.GetScope())}
 	var err error
 	if p.Geometry, err = parseGeometry(m.GetGeometry()); err != nil {
 		return p, err
@@ -107,24 +123,6 @@ func scopeMessage(s kv.Scope) *doorpb.Scope {
 	return &doorpb.Scope{Model: s.Model, Revision: s.Revision, Adapter: s.Adapter, Media: s.Media, Salt: s.Salt}
 }
 
-// ParseScope reads what a cache is of; nothing is the zero Scope.
-func ParseScope(m *doorpb.Scope) kv.Scope {
+func parseScope(m *doorpb.Scope) kv.Scope {
 	return kv.Scope{Model: m.GetModel(), Revision: m.GetRevision(), Adapter: m.GetAdapter(), Media: m.GetMedia(), Salt: m.GetSalt()}
-}
-
-func tableMessages(tables [][]uint32) []*doorpb.Table {
-	all := make([]*doorpb.Table, len(tables))
-	for i, blocks := range tables {
-		all[i] = &doorpb.Table{Blocks: blocks}
-	}
-	return all
-}
-
-// ParseTables reads block tables.
-func ParseTables(all []*doorpb.Table) [][]uint32 {
-	tables := make([][]uint32, len(all))
-	for i, t := range all {
-		tables[i] = t.GetBlocks()
-	}
-	return tables
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -26,10 +24,7 @@ func (c *Client) Offer(ctx context.Context, o Offer) (ticket []byte, err error) 
 	if err != nil {
 		return nil, err
 	}
-	m := &doorpb.Offer{
-		Transfer: o.Transfer[:], Scope: scopeMessage(o.Scope), Tokens: o.Tokens, Tables: tableMessages(o.Tables), Dp: uint32(o.DP),
-		Layers: uint32(o.Layers), KeepMs: milliseconds(o.Keep), Leg: o.Leg,
-	}
+	m := o.message()
 	first := c.begin(h)
 	reply, err := s.ask(ctx, doorpb.FrameType_FRAME_TYPE_OFFER, func(request uint64) proto.Message { m.Request = request; return m }, nil)
 	if err != nil {
@@ -49,13 +44,10 @@ func (c *Client) Accept(ctx context.Context, a Accept) (transfer [16]byte, err e
 	if err != nil {
 		return transfer, err
 	}
-	m := &doorpb.Accept{
-		Ticket: a.Ticket, Scope: scopeMessage(a.Scope), Tokens: a.Tokens, Tables: tableMessages(a.Tables), Dp: uint32(a.DP),
-		PresentTokens: uint32(a.Present), Push: a.Push, DeadlineMs: milliseconds(a.Deadline), Leg: a.Leg,
-	}
+	m := a.message()
 	begun := func(reply *doorpb.Reply) {
-		id, ok := transferOf(reply.GetTransfer())
-		if !ok {
+		id, err := ParseTransfer(reply.GetTransfer())
+		if err != nil {
 			return
 		}
 		c.begin(handOff{id, true})
@@ -67,18 +59,10 @@ func (c *Client) Accept(ctx context.Context, a Accept) (transfer [16]byte, err e
 	if err != nil {
 		return transfer, fmt.Errorf("accept: %w", err)
 	}
-	transfer, ok := transferOf(reply.GetTransfer())
-	if !ok {
-		return transfer, fmt.Errorf("%w: the agent answers Accept without a transfer", ErrFrame)
+	if transfer, err = ParseTransfer(reply.GetTransfer()); err != nil {
+		return transfer, fmt.Errorf("accept: the agent's answer: %w", err)
 	}
 	return transfer, nil
-}
-
-func transferOf(b []byte) (id [16]byte, ok bool) {
-	if len(b) != len(id) {
-		return id, false
-	}
-	return [16]byte(b), true
 }
 
 // Cancel takes back what is not wanted any more. The blocks are the engine's
@@ -135,12 +119,4 @@ func (c *Client) Step(step Step) {
 		m.Requests = append(m.Requests, step.Requests[i][:]...)
 	}
 	s.say(doorpb.FrameType_FRAME_TYPE_STEP, m)
-}
-
-// milliseconds is a time as messages have it: at least one, unless there is none.
-func milliseconds(d time.Duration) uint32 {
-	if d <= 0 {
-		return 0
-	}
-	return uint32(min(max(d.Milliseconds(), 1), math.MaxUint32))
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
 	"meridian/door"
 	"meridian/door/doorpb"
@@ -47,19 +46,12 @@ func (e *engine) lacks() string {
 	return "nothing"
 }
 
-func contentOf(e *engine, own *doorpb.Scope, tokens []uint32) handoff.Content {
-	o := door.ParseScope(own)
+// content is what a request is of: its own scope goes before the engine's.
+func (e *engine) content(own kv.Scope, tokens []uint32) handoff.Content {
 	return handoff.Content{Tokens: tokens, Scope: kv.Scope{
-		Model: cmp.Or(o.Model, e.scope.Model), Revision: cmp.Or(o.Revision, e.scope.Revision), Adapter: cmp.Or(o.Adapter, e.scope.Adapter),
-		Media: cmp.Or(o.Media, e.scope.Media), Salt: cmp.Or(o.Salt, e.scope.Salt),
+		Model: cmp.Or(own.Model, e.scope.Model), Revision: cmp.Or(own.Revision, e.scope.Revision), Adapter: cmp.Or(own.Adapter, e.scope.Adapter),
+		Media: cmp.Or(own.Media, e.scope.Media), Salt: cmp.Or(own.Salt, e.scope.Salt),
 	}}
-}
-
-func transferID(b []byte) (id kv.ID, p *door.Problem) {
-	if len(b) != len(id) || kv.ID(b) == id {
-		return id, problem(door.CodeMalformed, "the id of a transfer has %d bytes that are not all zero; %d came", len(id), len(b))
-	}
-	return kv.ID(b), nil
 }
 
 func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
@@ -67,32 +59,31 @@ func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
 	if p := s.mayAsk(c); p != nil {
 		return nil, p
 	}
-	id, p := transferID(m.GetTransfer())
-	if p != nil {
-		return nil, p
+	o, err := door.ParseOffer(m)
+	if err != nil {
+		return nil, problemOf(err)
 	}
-	leg, p := s.openLeg(m.GetLeg(), trust.LegPrefill)
+	leg, p := s.openLeg(o.Leg, trust.LegPrefill)
 	if p == nil {
-		p = s.checkLeg(c, leg, trust.Leg{Kind: trust.LegPrefill, ID: id, Engine: e.id})
+		p = s.checkLeg(c, leg, trust.Leg{Kind: trust.LegPrefill, ID: o.Transfer, Engine: e.id})
 	}
 	if p != nil {
 		return nil, p
 	}
 	out, err := s.options.Transceiver.Offer(transceiver.Offer{
-		Transfer: id, Engine: e.id, Content: contentOf(e, m.GetScope(), m.GetTokens()),
-		Holding: reshard.Holding{DP: int(m.GetDp()), Tables: door.ParseTables(m.GetTables())},
-		Layers:  int(m.GetLayers()), Keep: time.Duration(m.GetKeepMs()) * time.Millisecond,
+		Transfer: o.Transfer, Engine: e.id, Content: e.content(o.Scope, o.Tokens),
+		Holding: reshard.Holding{DP: o.DP, Tables: o.Tables}, Layers: o.Layers, Keep: o.Keep,
 	})
 	if err != nil {
 		return nil, problemOf(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.offers[id] == nil { // else it is repeated, and ranks may have told of it
-		e.offers[id] = &offered{Outgoing: out, layers: make(map[int]uint32)}
+	if e.offers[o.Transfer] == nil { // else it is repeated, and ranks may have told of it
+		e.offers[o.Transfer] = &offered{Outgoing: out, layers: make(map[int]uint32)}
 	}
 	if leg != nil {
-		s.spent.add(legUse{e.id, id})
+		s.spent.add(legUse{e.id, o.Transfer})
 	}
 	return &doorpb.Reply{With: &doorpb.Reply_Ticket{Ticket: out.Ticket}}, nil
 }
@@ -102,16 +93,17 @@ func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 	if p := s.mayAsk(c); p != nil {
 		return nil, p
 	}
-	promise, p := s.promise(m.GetTicket())
+	a := door.ParseAccept(m)
+	promise, p := s.promise(a.Ticket)
 	if p != nil {
 		return nil, p
 	}
-	leg, p := s.openLeg(m.GetLeg(), trust.LegDecode)
+	leg, p := s.openLeg(a.Leg, trust.LegDecode)
 	if p != nil {
 		return nil, p
 	}
-	content := contentOf(e, m.GetScope(), m.GetTokens())
-	ticket := s.redeem(m.GetTicket(), promise, content)
+	content := e.content(a.Scope, a.Tokens)
+	ticket := s.redeem(a.Ticket, promise, content)
 	id, err := s.options.Transceiver.TransferOf(ticket)
 	if err != nil {
 		return nil, problemOf(err)
@@ -119,19 +111,18 @@ func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 	if p := s.checkLeg(c, leg, trust.Leg{Kind: trust.LegDecode, ID: id, Engine: e.id}); p != nil {
 		return nil, p
 	}
-	if present := m.GetPresentTokens(); int(present) > len(m.GetTokens()) {
-		return nil, problem(door.CodeRequest, "%d tokens are present, the request has %d", present, len(m.GetTokens()))
+	if a.Present > len(a.Tokens) {
+		return nil, problem(door.CodeRequest, "%d tokens are present, the request has %d", a.Present, len(a.Tokens))
 	}
 	ctx := context.Background()
-	if ms := m.GetDeadlineMs(); ms > 0 {
+	if a.Deadline > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond) // the transceiver reads the deadline, and goes by it
+		ctx, cancel = context.WithTimeout(ctx, a.Deadline) // the transceiver reads the deadline, and goes by it
 		defer cancel()
 	}
 	in, err := s.options.Transceiver.Accept(ctx, transceiver.Accept{
 		Ticket: ticket, Engine: e.id, Content: content,
-		Holding: reshard.Holding{DP: int(m.GetDp()), Tables: door.ParseTables(m.GetTables())},
-		Present: int(m.GetPresentTokens()), Push: m.GetPush(),
+		Holding: reshard.Holding{DP: a.DP, Tables: a.Tables}, Present: a.Present, Push: a.Push,
 	})
 	if err != nil {
 		return nil, problemOf(err)
@@ -190,9 +181,9 @@ func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {
 
 // known finds a hand-off of this engine: it may not end another's.
 func (c *conn) known(transfer []byte, accepted bool) (kv.ID, *door.Problem) {
-	id, p := transferID(transfer)
-	if p != nil {
-		return id, p
+	id, err := door.ParseTransfer(transfer)
+	if err != nil {
+		return id, problemOf(err)
 	}
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()

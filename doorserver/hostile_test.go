@@ -1,0 +1,194 @@
+package doorserver_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"meridian/agent"
+	"meridian/door"
+	"meridian/door/doorpb"
+)
+
+// hostile makes frames of an engine that means harm: every field of every message
+// at its edges, in any order.
+type hostile struct{ *rand.Rand }
+
+var requests = map[doorpb.FrameType]func() proto.Message{
+	doorpb.FrameType_FRAME_TYPE_HELLO:    func() proto.Message { return &doorpb.Hello{} },
+	doorpb.FrameType_FRAME_TYPE_LEND:     func() proto.Message { return &doorpb.Lend{} },
+	doorpb.FrameType_FRAME_TYPE_PUBLISH:  func() proto.Message { return &doorpb.Publish{} },
+	doorpb.FrameType_FRAME_TYPE_OFFER:    func() proto.Message { return &doorpb.Offer{} },
+	doorpb.FrameType_FRAME_TYPE_ACCEPT:   func() proto.Message { return &doorpb.Accept{} },
+	doorpb.FrameType_FRAME_TYPE_PROGRESS: func() proto.Message { return &doorpb.Progress{} },
+	doorpb.FrameType_FRAME_TYPE_CANCEL:   func() proto.Message { return &doorpb.Cancel{} },
+	doorpb.FrameType_FRAME_TYPE_STEP:     func() proto.Message { return &doorpb.Step{} },
+	doorpb.FrameType_FRAME_TYPE_STATUS:   func() proto.Message { return &doorpb.Status{} },
+}
+
+func (h hostile) number() uint64 {
+	edges := []uint64{0, 1, 2, 3, 15, 16, 17, 1 << 10, 1 << 20, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, math.MaxInt64, math.MaxUint64}
+	return edges[h.IntN(len(edges))]
+}
+
+func (h hostile) text() string {
+	texts := []string{"", "e", "both", "fp32", "LBHNC", "plain", "key_value", "MRDT\x01", "MRDP\x01", "a/b", "\x00", "0123456789abcdef", string(make([]byte, 16)), string(make([]byte, 3000))}
+	return texts[h.IntN(len(texts))]
+}
+
+func (h hostile) scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
+	switch field.Kind() {
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(h.IntN(2) == 0)
+	case protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(uint32(h.number()))
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(h.number())
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString(h.text())
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte(h.text()))
+	}
+	panic(field.Kind())
+}
+
+func (h hostile) fill(m protoreflect.Message) {
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		switch {
+		case h.IntN(5) == 0:
+		case field.IsList():
+			list := m.Mutable(field).List()
+			for range h.IntN(4) {
+				if field.Message() == nil {
+					list.Append(h.scalar(field))
+					continue
+				}
+				h.fill(list.AppendMutable().Message())
+			}
+		case field.Message() != nil:
+			h.fill(m.Mutable(field).Message())
+		default:
+			m.Set(field, h.scalar(field))
+		}
+	}
+}
+
+// frame is one frame, now and then with bytes of it changed.
+func (h hostile) frame(t testing.TB) []byte {
+	kind := doorpb.FrameType(h.IntN(16))
+	m := proto.Message(&doorpb.Reply{})
+	if of, is := requests[kind]; is {
+		m = of()
+	}
+	h.fill(m.ProtoReflect())
+	wire, err := door.AppendFrame(nil, kind, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.IntN(4) == 0 && len(wire) > 6 {
+		wire[6+h.IntN(len(wire)-6)] ^= byte(1 + h.IntN(255))
+	}
+	return wire
+}
+
+// plausible is a frame of an engine that serves, with something wrong in it.
+func (h hostile) plausible(t testing.TB) []byte {
+	m := &doorpb.Offer{}
+	h.fill(m.ProtoReflect())
+	m.Transfer, m.Leg = []byte("0123456789abcdef"), nil
+	m.Transfer[0] = byte(h.IntN(8))
+	if h.IntN(2) == 0 {
+		m.Tokens, m.Dp, m.Scope = prompt(16), 0, nil
+	}
+	if h.IntN(2) == 0 {
+		m.Tables = []*doorpb.Table{{Blocks: []uint32{1}}}
+	}
+	said := []proto.Message{
+		m, &doorpb.Cancel{Request: 1, What: &doorpb.Cancel_Offered{Offered: m.Transfer}}, &doorpb.Progress{Transfer: m.Transfer, Layers: uint32(h.number())},
+		&doorpb.Step{Requests: m.Transfer, ComputedLayers: []uint32{uint32(h.number())}},
+	}
+	kinds := []doorpb.FrameType{
+		doorpb.FrameType_FRAME_TYPE_OFFER, doorpb.FrameType_FRAME_TYPE_CANCEL, doorpb.FrameType_FRAME_TYPE_PROGRESS, doorpb.FrameType_FRAME_TYPE_STEP,
+	}
+	i := h.IntN(len(said))
+	wire, err := door.AppendFrame(nil, kinds[i], said[i])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire
+}
+
+// attack comes in as one of three and says whatever comes to mind, until it is
+// thrown out or has said enough. It reads nothing.
+func (h hostile) attack(t testing.TB, n *node, hello *doorpb.Hello) {
+	wire, f := greet(t, n, hello)
+	defer wire.Close()
+	if f.Type != doorpb.FrameType_FRAME_TYPE_WELCOME {
+		return
+	}
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if publication := smallCut.publication(); hello.GetControl() != nil && h.IntN(4) > 0 {
+		if err := wire.Send(doorpb.FrameType_FRAME_TYPE_PUBLISH, publication.Message(), nil); err != nil {
+			return
+		}
+		until(t, "it serves", func() bool { return n.Metrics().Serving == 2 })
+	}
+	for range 1 + h.IntN(60) {
+		said, with := h.plausible(t), (*os.File)(nil)
+		if h.IntN(4) == 0 {
+			said = h.frame(t)
+		}
+		if h.IntN(8) == 0 {
+			with = file
+		}
+		if wire.Write(said, with) != nil {
+			return
+		}
+	}
+}
+
+var smallCut = cut{tp: 1, pp: 1, blockTokens: 16, blocks: 64, layout: "LBHNC"}
+
+// Whatever an engine says, in whatever order, the agent stays, the engines of
+// others serve, and nothing is left of it.
+func TestHostileEngine(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	h := hostile{rand.New(rand.NewPCG(seed, 1))}
+	c := newCell(t, "tcp")
+	n := c.start("n")
+	good := c.engine("good", n, prefillCut)
+	connections := n.Metrics().Connections
+	// One rank of it behaves, so that the engine serves when its control likes.
+	rank := c.engine("bad", n, smallCut, func(o *door.Options) { o.RanksOnly = true })
+	offered := false
+	for range 60 {
+		hello := &doorpb.Hello{Engine: "bad", As: &doorpb.Hello_Control{Control: &doorpb.Control{Role: "both"}}}
+		switch h.IntN(4) {
+		case 0:
+			hello.As = &doorpb.Hello_Rank{Rank: &doorpb.Rank{Index: uint32(h.IntN(3)), Ranks: uint32(h.IntN(3))}}
+		case 1:
+			hello.Engine, hello.As = "", &doorpb.Hello_Client{Client: &doorpb.Client{}}
+		}
+		h.attack(t, n, hello)
+		offered = offered || n.transceiver.Metrics().Offered > 0
+	}
+	if !offered {
+		t.Error("it has never come as far as an offer")
+	}
+	rank.leave(t)
+	until(t, "nothing is left of it", func() bool { m := n.Metrics(); return m.Engines == 1 && m.Connections == connections })
+	if _, err := good.Offer(soon(t), door.Offer{Transfer: agent.NewID(), Tokens: prompt(16), Tables: [][]uint32{{1}}}); err != nil {
+		t.Errorf("another engine: %v", err)
+	}
+}
