@@ -49,6 +49,13 @@ func connect(l *peerLink, far *rail) *connection {
 		n.end, f.end = c.poster, c.server
 		n.out, f.out = newPipe(n, f), newPipe(f, n)
 		c.nearSide, c.farSide = append(c.nearSide, n), append(c.farSide, f)
+		if w.swarm.lends[near.number] {
+			x, y := lendOver(n, false), lendOver(f, true)
+			x.other, y.other = y, x
+			c.poster.Attach(n.lending)
+			c.server.Attach(f.lending)
+			continue
+		}
 		c.poster.Attach(n)
 		c.server.Attach(f)
 	}
@@ -112,7 +119,7 @@ func (c *connection) alive() bool { return !c.nearLost && !c.farLost && !c.dead 
 // busy reports whether something is on its way between two that live.
 func (c *connection) busy() bool {
 	return c.alive() && slices.ContainsFunc(slices.Concat(c.nearSide, c.farSide), func(s *stream) bool {
-		return len(s.out.packets) > 0 || len(s.queue) > 0 || len(s.parts) > 0 || s.active != nil
+		return len(s.out.packets) > 0 || len(s.queue) > 0 || len(s.parts) > 0 || s.active != nil || s.lending != nil && s.lending.Held() > 0
 	})
 }
 
@@ -126,6 +133,9 @@ func (c *connection) checkIdle() {
 			w.violate("tables return to zero", nil, "the serving side of connection %d still holds %d", c.serial, n)
 		}
 		for _, s := range slices.Concat(c.nearSide, c.farSide) {
+			if s.lending != nil && s.lending.Held() > 0 {
+				w.violate("tables return to zero", nil, "a stream of connection %d at %s still lends, awaits or takes %d parts", c.serial, s.process, s.lending.Held())
+			}
 			if !s.idle() {
 				w.violate("tables return to zero", nil, "a stream of connection %d at %s still has %d parts to send, and expects %d",
 					c.serial, s.process, len(s.parts), len(s.inbounds))

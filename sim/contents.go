@@ -21,7 +21,7 @@ func (t *transfer) checkBytes() {
 		}
 	}
 	switch at, have := t.compare(t.state != fabric.Done); {
-	case at < 0 || t.state == fabric.NotSubmitted || t.corrupted && t.state == fabric.InDoubt:
+	case at < 0 || t.state == fabric.NotSubmitted || (t.corrupted || t.late) && t.state == fabric.InDoubt:
 	case t.state == fabric.Done:
 		w.violate("done means that the bytes are there", t, "byte %d of %d of %v is not what the source held%s", at, total(t.source), t, have)
 	default:

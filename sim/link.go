@@ -52,7 +52,8 @@ func (l *peerLink) error(op string, err error) error {
 
 // Prepare checks a request and cuts it into parts.
 func (l *peerLink) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
-	cutter := link.Cutter{Streams: l.rail.process.world.swarm.streams, WholePart: l.rail.process.world.swarm.wholePart}
+	swarm := &l.rail.process.world.swarm
+	cutter := link.Cutter{Streams: swarm.streams, WholePart: swarm.wholePart, Lend: swarm.lends[l.rail.number]}
 	p, err := cutter.Prepare(&l.rail.regions, op, local, remote)
 	if err != nil {
 		return nil, l.error("prepare", err)

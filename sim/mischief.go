@@ -130,9 +130,14 @@ func (w *world) pauseOne() bool {
 	if p == nil || p.pausedUntil > w.now {
 		return false
 	}
+	w.pause(p)
+	return true
+}
+
+// pause has a process stand still for a while.
+func (w *world) pause(p *process) {
 	p.pausedUntil = w.now + between(w.mischief, time.Millisecond, 5*w.swarm.keepAlive)
 	w.note(p, nil, "stands still for %v", p.pausedUntil-w.now)
-	return true
 }
 
 func (w *world) loseDirectory() bool {

@@ -40,6 +40,8 @@ var caughtWithin = map[mutant.Name]int{
 	mutant.DuplicateAckCounted: 100,
 	mutant.DoneNotQuiet:        500,
 	mutant.ReadKept:            3000,
+	mutant.LoanKept:            50,
+	mutant.LoanNotLookedAt:     500,
 }
 
 // TestMutants builds this package once with the bugs in it, and lets each of them

@@ -12,7 +12,7 @@ import (
 )
 
 // rail is a fabric of the world: one of the ways an agent can move bytes. It does
-// what fabric/tcp does, with streams that are made up.
+// what fabric/tcp does, or what fabric/host does, with streams that are made up.
 type rail struct {
 	process  *process
 	number   int

@@ -57,6 +57,9 @@ func (s *stream) receiveFrame(frame []byte) error {
 		return nil
 	}
 	s.world.noteFrame(s.process, kind, body)
+	if s.lending != nil {
+		return s.lending.Frame(kind, body)
+	}
 	return s.end.Frame(s, kind, body)
 }
 

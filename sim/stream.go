@@ -9,8 +9,8 @@ import (
 	"meridian/mrdn"
 )
 
-// stream is one end of one stream of a connection. It behaves as a TCP stream of
-// fabric/tcp does: frames first, then a chunk of each part in turn; a chunk that
+// stream is one end of one stream of a connection. It carries the frames of a
+// lender, or behaves as a TCP stream of fabric/tcp does: frames first, then a chunk of each part in turn; a chunk that
 // has begun is finished, from a private copy once its part is to be quiet.
 type stream struct {
 	world      *world
@@ -18,6 +18,7 @@ type stream struct {
 	rail       *rail
 	connection *connection
 	end        link.End
+	lending    *link.Lending // nil where bytes travel
 	out        *pipe
 	closed     bool
 

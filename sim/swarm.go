@@ -71,6 +71,7 @@ type swarm struct {
 	hosts     int
 	rails     int // fabrics of an agent
 	streams   int
+	lends     [mostRails]bool // rails on which memory is lent, and no bytes travel
 	errands   int
 	directory bool
 
@@ -105,6 +106,9 @@ func drawSwarm(r *rand.Rand, allowed []Fault) swarm {
 	if s.faults[FullQueue] {
 		s.transfers, s.inbox, s.window = 1+r.IntN(4), 1+r.IntN(3), 1
 	}
+	for i := range s.lends {
+		s.lends[i] = r.IntN(3) == 0
+	}
 	return s
 }
 
@@ -119,8 +123,14 @@ func (s *swarm) String() string {
 	if s.directory {
 		directory = "a directory"
 	}
-	return fmt.Sprintf("%d hosts, %d rails of %d streams, %s; chunks of %d in pieces of %d, parts from %d bytes, %d in flight; "+
+	var lends string
+	for i, on := range s.lends[:s.rails] {
+		if on {
+			lends += fmt.Sprintf(", rail %d lends", i)
+		}
+	}
+	return fmt.Sprintf("%d hosts, %d rails of %d streams%s, %s; chunks of %d in pieces of %d, parts from %d bytes, %d in flight; "+
 		"%d transfers, %d notifications, %d records; keepalive %v, latency %v; faults: %s",
-		s.hosts, s.rails, s.streams, directory, s.chunk, s.piece, s.wholePart, s.window, s.transfers, s.inbox, s.records,
+		s.hosts, s.rails, s.streams, lends, directory, s.chunk, s.piece, s.wholePart, s.window, s.transfers, s.inbox, s.records,
 		s.keepAlive, s.latency, strings.Join(faults, ", "))
 }

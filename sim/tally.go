@@ -24,7 +24,7 @@ type Tally struct {
 	Cancelled                                   [3]uint64    // by how far it had come
 	Reasons                                     [len(reasons) + 1]uint64
 	SecondTries                                 uint64
-	Taken, Placed                               uint64
+	Taken, Placed, Lent, Late                   uint64
 
 	Registered, Deregistered, Fences, Grants, Revoked  uint64
 	Notified, NotNotified, NotificationsRefused, Heard uint64
@@ -125,6 +125,8 @@ func (t *Tally) sections() []section {
 		{"calls that found no directory", &t.Unavailable},
 		{"bytes taken", &t.Taken},
 		{"bytes placed", &t.Placed},
+		{"bytes copied out of lent memory", &t.Lent},
+		{"pieces copied after it was taken back", &t.Late},
 	}}
 	return []section{faults, ends, why, rest}
 }

@@ -45,6 +45,7 @@ type transfer struct {
 	frozen              bool // what the units hold is final
 	mutilated           bool // some of its destination is gone with its process
 	corrupted           bool // a byte of it was changed on the way
+	late                bool // some of it was copied after its owner had taken it back, and stays in doubt
 	released            bool
 }
 

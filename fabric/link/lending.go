@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"meridian/fabric"
+	"meridian/internal/mutant"
 	"meridian/mrdn"
 )
 
@@ -239,7 +240,7 @@ func (l *Lending) Quiet(match func(Part) bool) {
 		}
 	}
 	l.mu.Unlock()
-	if len(down) > 0 {
+	if len(down) > 0 && !mutant.Is(mutant.LoanKept) {
 		l.lender.Lower(down)
 	}
 	for _, p := range back {
@@ -274,8 +275,7 @@ type Taking struct {
 	Flag Flag        // of the other end
 
 	lending *Lending
-	placing sync.RWMutex // read-held while bytes are placed; protects stopped
-	stopped bool
+	placing sync.RWMutex // read-held while bytes are placed; protects In.Discard
 }
 
 // errLowered ends a taking whose source was taken back.
@@ -287,7 +287,7 @@ func (t *Taking) Enter() error {
 	t.placing.RLock()
 	err := error(nil)
 	switch {
-	case t.stopped:
+	case t.In.Discard:
 		err = fabric.ErrCancelled
 	case !t.lending.lender.Flies(t.Flag):
 		err = errLowered
@@ -312,7 +312,7 @@ func (t *Taking) Differs(where string) error {
 
 func (t *Taking) stop() {
 	t.placing.Lock()
-	t.stopped = true
+	t.In.Discard = true
 	t.placing.Unlock()
 }
 
@@ -320,7 +320,7 @@ func (t *Taking) stop() {
 // the flag flew to the end.
 func (t *Taking) Over(err error) {
 	l := t.lending
-	if err == nil && !l.lender.Flies(t.Flag) {
+	if err == nil && !l.lender.Flies(t.Flag) && !mutant.Is(mutant.LoanNotLookedAt) {
 		err = errLowered
 	}
 	if gone := l.lender.Lives(); gone != nil {

@@ -37,6 +37,8 @@ const (
 	DuplicateAckCounted Name = "duplicate-ack-counted"
 	DoneNotQuiet        Name = "done-while-bytes-leave"
 	ReadKept            Name = "read-heard-twice-stays"
+	LoanKept            Name = "lent-memory-is-not-taken-back"
+	LoanNotLookedAt     Name = "done-without-a-last-look-at-the-flag"
 )
 
 // Names lists them all.
@@ -46,5 +48,5 @@ var names = []Name{
 	NoEpochCheck, AckEarly, PartMiscounted, CancelNotQuiet, CancelDone, DeadlineIgnored, NotifyTwice, NotifyEarly, NoticeLost,
 	ChecksumIgnored, StaleIncarnation, ReferenceLeak, FenceNotQuiet, PreparedOutlives, RepeatExecuted, TouchedCalledNot,
 	AnswersForgotten, AnswersKept, GrantNotChecked, GrantSpansIgnored, GrantExpiryIgnored, RevokeNotQuiet, LostNotSubmitted,
-	DuplicateAckCounted, DoneNotQuiet, ReadKept,
+	DuplicateAckCounted, DoneNotQuiet, ReadKept, LoanKept, LoanNotLookedAt,
 }
