@@ -104,16 +104,24 @@ var rooms = map[string]room{
 		testsMay: []string{"fabric/fabrictest"},
 	},
 	"bench": {
-		owns: "measurements, side by side with peers",
+		owns: "what all measurements share: figures, the machine and its cores, processes",
+		uses: map[string]string{"golang.org/x/sys": "pinning, and the clocks of other processes"},
+	},
+	"bench/transfer": {
+		owns: "measurements of transfers and of hand-offs, side by side with peers",
 		may: map[string]string{
-			"fabric": "what is measured", "fabric/tcp": "between hosts", "fabric/host": "within one", "fabric/inproc": "within one process",
-			"fabric/file": "to a disk", "mem": "sections", "agent": "what grants cost; both ends of a hand-off",
-			"trust": "what TLS costs", "transceiver": "hand-offs", "transceiver/handoff": "engines, contents and records of hand-offs",
-			"reshard": "how engines are cut", "kv": "models and layouts",
-			"cell": "servers of vLLM, and what stands before them", "openai": "their streams",
+			"bench": "figures, processes", "fabric": "what is measured", "fabric/tcp": "between hosts", "fabric/host": "within one",
+			"fabric/inproc": "within one process", "fabric/file": "to a disk", "mem": "sections",
+			"agent": "what grants cost; both ends of a hand-off", "trust": "what TLS costs", "transceiver": "hand-offs",
+			"transceiver/handoff": "engines, contents and records of hand-offs", "reshard": "how engines are cut", "kv": "models and layouts",
 		},
-		uses:     map[string]string{"golang.org/x/sys": "pinning, and children that end with their parent"},
 		testsMay: []string{required},
+	},
+	"bench/serving": {
+		owns: "measurements of the gateway, and of hand-offs between servers of vLLM",
+		may: map[string]string{
+			"bench": "figures, processes", "cell": "servers of vLLM, and what stands before them", "kv": "models", "openai": "their streams",
+		},
 	},
 	"fabric/link": {
 		owns: "both ends of a link, over streams that carry bytes or lend memory",
@@ -345,7 +353,7 @@ var rooms = map[string]room{
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
 			"cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
-			"bench": "bench …", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
+			"bench": "bench …", "bench/serving": "bench gateway, bench vllm", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 		},
 		uses: map[string]string{

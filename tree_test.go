@@ -161,7 +161,7 @@ func topLevel(f *ast.File) []string {
 	return names
 }
 
-var goName = regexp.MustCompile("`([a-z]+\\.[A-Z][A-Za-z]*)`")
+var goName = regexp.MustCompile("`([a-z]+(?:/[a-z]+)*\\.[A-Z][A-Za-z]*)`")
 
 // docs/names.md promises where each foreign name lives with us. What it calls
 // planned must not exist yet, so that the page is mended when it arrives.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usableCores lists the cores that this process started with.
-func usableCores() []int { return startCores }
+// UsableCores lists the cores that this process started with.
+func UsableCores() []int { return startCores }
 
 // startCores is read before anything is pinned.
 var startCores = func() (cores []int) {
@@ -26,10 +26,10 @@ var startCores = func() (cores []int) {
 	return cores
 }()
 
-// halves gives each side cores of its own: half of them. One core cannot be
+// Halves gives each side cores of its own: half of them. One core cannot be
 // shared out: both sides get it.
-func halves() (forPosting, forServing []int) {
-	cores := usableCores()
+func Halves() (forPosting, forServing []int) {
+	cores := UsableCores()
 	if len(cores) < 2 {
 		return cores, cores
 	}
@@ -37,8 +37,8 @@ func halves() (forPosting, forServing []int) {
 	return cores[:middle], cores[middle:]
 }
 
-// pin moves every thread of a process to the cores; threads to come inherit it.
-func pin(pid int, cores []int) error {
+// Pin moves every thread of a process to the cores; threads to come inherit it.
+func Pin(pid int, cores []int) error {
 	var set unix.CPUSet
 	for _, core := range cores {
 		set.Set(core)
@@ -59,14 +59,14 @@ func pin(pid int, cores []int) error {
 	return nil
 }
 
-// placePair pins two processes to their halves, or lets them run anywhere.
-func placePair(postingPID, servingPID int, pinned bool) error {
-	forPosting, forServing := usableCores(), usableCores()
+// PlacePair pins two processes to their halves, or lets them run anywhere.
+func PlacePair(postingPID, servingPID int, pinned bool) error {
+	forPosting, forServing := UsableCores(), UsableCores()
 	if pinned {
-		forPosting, forServing = halves()
+		forPosting, forServing = Halves()
 	}
-	if err := pin(postingPID, forPosting); err != nil {
+	if err := Pin(postingPID, forPosting); err != nil {
 		return err
 	}
-	return pin(servingPID, forServing)
+	return Pin(servingPID, forServing)
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -13,23 +14,26 @@ type Figure struct {
 	Max    float64 `json:"max"`
 }
 
-func figure(scores []float64) Figure {
+// NewFigure sums up the scores of at least one round.
+func NewFigure(scores []float64) Figure {
 	sorted := slices.Sorted(slices.Values(scores))
 	middle := len(sorted) / 2
 	median := sorted[middle]
 	if len(sorted)%2 == 0 {
 		median = (sorted[middle-1] + sorted[middle]) / 2
 	}
-	return Figure{Median: rounded(median), Min: rounded(sorted[0]), Max: rounded(sorted[len(sorted)-1])}
+	return Figure{Median: Rounded(median), Min: Rounded(sorted[0]), Max: Rounded(sorted[len(sorted)-1])}
 }
 
-// rounded keeps three decimals: more would be noise.
-func rounded(v float64) float64 { return math.Round(v*1000) / 1000 }
+// Rounded keeps three decimals: more would be noise.
+func Rounded(v float64) float64 { return math.Round(v*1000) / 1000 }
 
-// percentile is the smallest sample that so many percent do not exceed, in
+// Percentile is the smallest sample that so many percent do not exceed, in
 // microseconds. It sorts the samples.
-func percentile(samples []time.Duration, percent int) float64 {
+func Percentile(samples []time.Duration, percent int) float64 {
 	slices.Sort(samples)
 	at := min(len(samples)-1, len(samples)*percent/100)
 	return float64(samples[at].Nanoseconds()) / 1000
 }
+
+func (f Figure) String() string { return fmt.Sprintf("%.2f [%.2f–%.2f]", f.Median, f.Min, f.Max) }

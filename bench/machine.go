@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine says in a line what this runs on.
-func machine() string {
+// Machine says in a line what this runs on.
+func Machine() string {
 	var name unix.Utsname
 	kernel := "?"
 	if unix.Uname(&name) == nil {
 		kernel = unix.ByteSliceToString(name.Release[:])
 	}
-	return fmt.Sprintf("%d cores of %s, Linux %s, %s", len(usableCores()), cpuModel(), kernel, runtime.GOARCH)
+	return fmt.Sprintf("%d cores of %s, Linux %s, %s", len(UsableCores()), cpuModel(), kernel, runtime.GOARCH)
 }
 
 func cpuModel() string {
@@ -33,8 +33,8 @@ func cpuModel() string {
 	return "an unnamed CPU"
 }
 
-// cpuTime is how long a process has computed so far.
-func cpuTime(pid int) time.Duration {
+// CPUTime is how long a process has computed so far.
+func CPUTime(pid int) time.Duration {
 	// The clock of another process, as clock_getcpuclockid makes it.
 	const schedulerClock = 2
 	var t unix.Timespec
@@ -44,31 +44,31 @@ func cpuTime(pid int) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// meter tells how much of the machine others use while something runs.
-type meter struct {
+// Meter tells how much of the machine others use while something runs.
+type Meter struct {
 	children  []int
 	start     time.Time
 	all, ours time.Duration
 }
 
-// startMeter counts as ours this process, the children named, and those that
+// StartMeter counts as ours this process, the children named, and those that
 // end meanwhile.
-func startMeter(children []int) meter {
-	return meter{children, time.Now(), machineTime(), familyTime(children)}
+func StartMeter(children []int) Meter {
+	return Meter{children, time.Now(), machineTime(), familyTime(children)}
 }
 
-// others is how many cores others used since start, on average.
-func (m meter) others() float64 {
+// Others is how many cores others used since start, on average.
+func (m Meter) Others() float64 {
 	used := machineTime() - m.all - (familyTime(m.children) - m.ours)
-	return rounded(max(0, used.Seconds()/time.Since(m.start).Seconds()))
+	return Rounded(max(0, used.Seconds()/time.Since(m.start).Seconds()))
 }
 
 // familyTime is what this process, its ended children and some of the living
 // have computed.
 func familyTime(children []int) time.Duration {
-	total := cpuTime(os.Getpid())
+	total := CPUTime(os.Getpid())
 	for _, pid := range children {
-		total += cpuTime(pid)
+		total += CPUTime(pid)
 	}
 	var ended syscall.Rusage
 	if syscall.Getrusage(unix.RUSAGE_CHILDREN, &ended) == nil {

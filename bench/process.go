@@ -15,23 +15,23 @@ import (
 	"time"
 )
 
-// process is a child that takes a JSON object a line on its standard input and
+// Process is a child that takes a JSON object a line on its standard input and
 // answers each with one on its standard output. It ends when its input does,
 // and dies with this process, however that ends.
-type process struct {
+type Process struct {
 	title  string
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *os.File
 	lines  *bufio.Reader
 	errors tail
-	exited chan struct{} // closed once status is known
+	ended  chan struct{} // closed once status is known
 	status error
 }
 
-// startProcess starts a child. The caller stops it.
-func startProcess(title string, command, environment []string) (*process, error) {
-	p := &process{title: title, cmd: exec.Command(command[0], command[1:]...), exited: make(chan struct{})}
+// StartProcess starts a child. The caller stops it.
+func StartProcess(title string, command, environment []string) (*Process, error) {
+	p := &Process{title: title, cmd: exec.Command(command[0], command[1:]...), ended: make(chan struct{})}
 	out, childOut, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -54,43 +54,43 @@ func startProcess(title string, command, environment []string) (*process, error)
 	p.out, p.lines = out, bufio.NewReader(out)
 	go func() {
 		p.status = p.cmd.Wait()
-		close(p.exited)
+		close(p.ended)
 	}()
 	return p, nil
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+// PID is the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// ask sends a request and waits for its answer. Whoever does not answer while
-// ctx lasts is not asked again: the caller stops it.
-func (p *process) ask(ctx context.Context, request, answer any) error {
-	if err := p.tell(request); err != nil {
+// Exited is closed when the process has ended; Gone says how.
+func (p *Process) Exited() <-chan struct{} { return p.ended }
+
+// Ask sends a request and waits for its answer. A process that does not answer
+// while ctx lasts is not asked again: the caller stops it.
+func (p *Process) Ask(ctx context.Context, request, answer any) error {
+	if err := p.Send(request); err != nil {
 		return err
 	}
-	return p.hear(ctx, answer)
+	return p.Receive(ctx, answer)
 }
 
-func (p *process) tell(request any) error {
+// Send sends a request.
+func (p *Process) Send(request any) error {
 	line, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
 	if _, err := p.in.Write(append(line, '\n')); err != nil {
-		return p.gone(err)
+		return p.Gone(err)
 	}
 	return nil
 }
 
-func (p *process) hear(ctx context.Context, answer any) error {
-	_ = p.out.SetReadDeadline(time.Time{})
-	stop := context.AfterFunc(ctx, func() { _ = p.out.SetReadDeadline(time.Now()) })
-	defer stop()
-	line, err := p.lines.ReadBytes('\n')
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return fmt.Errorf("%s did not answer: %w", p.title, context.Cause(ctx))
-	case err != nil:
-		return p.gone(err)
+// Receive waits for an answer.
+func (p *Process) Receive(ctx context.Context, answer any) error {
+	line, err := p.Line(ctx)
+	if err != nil {
+		return err
 	}
 	var refusal struct {
 		Error string `json:"error"`
@@ -107,13 +107,28 @@ func (p *process) hear(ctx context.Context, answer any) error {
 	return json.Unmarshal(line, answer)
 }
 
+// Line waits for the next line of its output.
+func (p *Process) Line(ctx context.Context) ([]byte, error) {
+	_ = p.out.SetReadDeadline(time.Time{})
+	stop := context.AfterFunc(ctx, func() { _ = p.out.SetReadDeadline(time.Now()) })
+	defer stop()
+	line, err := p.lines.ReadBytes('\n')
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("%s did not answer: %w", p.title, context.Cause(ctx))
+	case err != nil:
+		return nil, p.Gone(err)
+	}
+	return line, nil
+}
+
 // ErrGone means that a process of the measurement ended before it was told to.
 var ErrGone = errors.New("ended unexpectedly")
 
-// gone says how the process ended, if it has; else it returns err.
-func (p *process) gone(err error) error {
+// Gone says how the process ended, if it has; else it returns err.
+func (p *Process) Gone(err error) error {
 	select {
-	case <-p.exited:
+	case <-p.ended:
 	case <-time.After(time.Second):
 		return fmt.Errorf("%s: %w", p.title, err)
 	}
@@ -121,27 +136,30 @@ func (p *process) gone(err error) error {
 	if said != "" {
 		said = ":\n" + said
 	}
-	return fmt.Errorf("%s (process %d) %w: %v%s", p.title, p.pid(), ErrGone, p.cmd.ProcessState, said)
+	return fmt.Errorf("%s (process %d) %w: %v%s", p.title, p.PID(), ErrGone, p.cmd.ProcessState, said)
 }
 
-// pause and resume stop its clock between its turns.
-func (p *process) pause()  { _ = p.cmd.Process.Signal(syscall.SIGSTOP) }
-func (p *process) resume() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
+// Interrupt asks the process to end.
+func (p *Process) Interrupt() { _ = p.cmd.Process.Signal(syscall.SIGTERM) }
 
-// stop ends the process in order, or else by force, and waits for it.
-func (p *process) stop(ctx context.Context) error {
-	p.resume()
+// Pause and Resume stop its clock between its turns.
+func (p *Process) Pause()  { _ = p.cmd.Process.Signal(syscall.SIGSTOP) }
+func (p *Process) Resume() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }
+
+// Stop ends the process in order, or else by force, and waits for it.
+func (p *Process) Stop(ctx context.Context) error {
+	p.Resume()
 	p.in.Close()
 	defer p.out.Close()
 	select {
-	case <-p.exited:
+	case <-p.ended:
 	case <-ctx.Done():
 		_ = p.cmd.Process.Kill()
-		<-p.exited
+		<-p.ended
 		return fmt.Errorf("%s had to be killed: %w", p.title, ctx.Err())
 	}
 	if p.status != nil {
-		return p.gone(p.status)
+		return p.Gone(p.status)
 	}
 	return nil
 }

@@ -8,9 +8,9 @@ import (
 	"runtime/pprof"
 )
 
-// startProfile profiles this process into a directory until stop is called;
+// StartProfile profiles this process into a directory until stop is called;
 // with an empty directory it does nothing.
-func startProfile(directory, name string) (stop func() error, err error) {
+func StartProfile(directory, name string) (stop func() error, err error) {
 	if directory == "" {
 		return func() error { return nil }, nil
 	}
@@ -30,9 +30,9 @@ func startProfile(directory, name string) (stop func() error, err error) {
 	}, nil
 }
 
-// apart runs what is not part of the measured work under the label "bench", so
+// Apart runs what is not part of the measured work under the label "bench", so
 // that `go tool pprof -tagignore=bench` leaves it out of a profile.
-func apart(ctx context.Context, what string, do func() error) (err error) {
+func Apart(ctx context.Context, what string, do func() error) (err error) {
 	pprof.Do(ctx, pprof.Labels("bench", what), func(context.Context) { err = do() })
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"meridian/bench"
+	"meridian/bench/transfer"
 )
 
 type benchCommands struct {
@@ -23,22 +24,22 @@ type benchCommands struct {
 }
 
 type benchTransfer struct {
-	Fabric     []string       `default:"tcp" placeholder:"NAME" help:"Fabrics to measure (${fabrics}); default ${default}."`
-	Op         []string       `default:"read,write" placeholder:"OP" help:"Operations: read, write; default both."`
-	Block      []bench.Size   `default:"4KiB,16KiB,64KiB,256KiB,1MiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
-	Total      bench.Size     `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."`
-	Layout     []bench.Layout `default:"scattered,dense" placeholder:"NAME" help:"How blocks lie in memory: scattered, dense; default both."`
-	Streams    int            `placeholder:"N" help:"Connections of tcp; transfers at a time of inproc and file, which move each with one core. Default one per core, at most 8."`
-	Checksum   []string       `default:"on" placeholder:"on|off" help:"Whether Meridian checksums: on, off, or on,off for a row of each; default ${default}. Peers never do."`
-	Protect    []string       `default:"none" placeholder:"HOW" help:"How Meridian's memory is protected: some of none, grants, tls, each with a row of its own; default ${default}. grants has agents check a grant of the row's blocks, tls is that over TLS 1.3 (tcp only). Peers never are."`
-	Rounds     int            `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	Peers      []string       `default:"auto" placeholder:"NAME" help:"Who to measure beside: auto for all that are installed, none, or some of ${peers}; default ${default}."`
-	JSON       rowsFile       `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
-	Pin        bool           `help:"Give each of Meridian's two processes half of the cores. Peers are pinned if they are faster so."`
-	Dir        string         `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets and file its file (default: the system's directory for temporary files)."`
-	Latency    bool           `help:"Measure the latency of a 4 KiB write with notification instead."`
-	PeersDir   string         `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL and Mooncake; default ${default}."`
-	CPUProfile string         `name:"cpuprofile" placeholder:"DIR" help:"Write CPU profiles of both of Meridian's processes there."`
+	Fabric     []string          `default:"tcp" placeholder:"NAME" help:"Fabrics to measure (${fabrics}); default ${default}."`
+	Op         []string          `default:"read,write" placeholder:"OP" help:"Operations: read, write; default both."`
+	Block      []bench.Size      `default:"4KiB,16KiB,64KiB,256KiB,1MiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
+	Total      bench.Size        `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."`
+	Layout     []transfer.Layout `default:"scattered,dense" placeholder:"NAME" help:"How blocks lie in memory: scattered, dense; default both."`
+	Streams    int               `placeholder:"N" help:"Connections of tcp; transfers at a time of inproc and file, which move each with one core. Default one per core, at most 8."`
+	Checksum   []string          `default:"on" placeholder:"on|off" help:"Whether Meridian checksums: on, off, or on,off for a row of each; default ${default}. Peers never do."`
+	Protect    []string          `default:"none" placeholder:"HOW" help:"How Meridian's memory is protected: some of none, grants, tls, each with a row of its own; default ${default}. grants has agents check a grant of the row's blocks, tls is that over TLS 1.3 (tcp only). Peers never are."`
+	Rounds     int               `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	Peers      []string          `default:"auto" placeholder:"NAME" help:"Who to measure beside: auto for all that are installed, none, or some of ${peers}; default ${default}."`
+	JSON       rowsFile          `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+	Pin        bool              `help:"Give each of Meridian's two processes half of the cores. Peers are pinned if they are faster so."`
+	Dir        string            `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets and file its file (default: the system's directory for temporary files)."`
+	Latency    bool              `help:"Measure the latency of a 4 KiB write with notification instead."`
+	PeersDir   string            `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL and Mooncake; default ${default}."`
+	CPUProfile string            `name:"cpuprofile" placeholder:"DIR" help:"Write CPU profiles of both of Meridian's processes there."`
 }
 
 func (c *benchTransfer) Help() string {
@@ -55,7 +56,7 @@ func (c *benchTransfer) Run(std *stdio) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	report, err := bench.Run(ctx, bench.Options{
+	report, err := transfer.Run(ctx, transfer.Options{
 		Fabrics: c.Fabric, Ops: c.Op, Blocks: c.Block, Total: c.Total, Layouts: c.Layout, Checksums: c.Checksum, Protect: c.Protect,
 		Streams: c.Streams, Rounds: c.Rounds, Peers: c.Peers, Dir: c.Dir, PeersDir: c.PeersDir, Pin: c.Pin, Latency: c.Latency,
 		CPUProfile: c.CPUProfile, ServeCommand: []string{self, "bench", "__serve"}, Version: thisBuild().Version,
@@ -114,17 +115,17 @@ func printReport(std *stdio, r findings, file rowsFile) error {
 }
 
 type benchHandoff struct {
-	Model      []string       `sep:"none" default:"llama-3.1-70b" placeholder:"MODEL" help:"A model by name, or its shape, e.g. layers=7,kv_heads=4,head_dim=8,dtype=bf16; may be given several times; default ${default}."`
-	Tokens     []bench.Tokens `default:"1k,8k" placeholder:"N" help:"Tokens of a request; 8k means 8 × 1024; default ${default}."`
-	From       string         `default:"tp=4,pp=1,block=16" placeholder:"SIDE" help:"How the prefill engine cuts and keeps the cache; default ${default}."`
-	To         string         `default:"tp=2,pp=2,block=64" placeholder:"SIDE" help:"The same for the decode engine; default ${default}."`
-	Fabric     []string       `default:"tcp" placeholder:"NAME" help:"Fabrics to measure (tcp, host); default ${default}."`
-	Concurrent []int          `default:"1" placeholder:"N" help:"Hand-offs at a time, e.g. 1,64; default ${default}."`
-	Rounds     int            `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	Memory     bench.Size     `default:"1GiB" placeholder:"SIZE" help:"What the cache of either side may take; default ${default}. A run takes about six times that."`
-	Streams    int            `placeholder:"N" help:"Connections of tcp. Default one per core, at most 8."`
-	JSON       rowsFile       `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
-	Dir        string         `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets (default: the system's directory for temporary files)."`
+	Model      []string          `sep:"none" default:"llama-3.1-70b" placeholder:"MODEL" help:"A model by name, or its shape, e.g. layers=7,kv_heads=4,head_dim=8,dtype=bf16; may be given several times; default ${default}."`
+	Tokens     []transfer.Tokens `default:"1k,8k" placeholder:"N" help:"Tokens of a request; 8k means 8 × 1024; default ${default}."`
+	From       string            `default:"tp=4,pp=1,block=16" placeholder:"SIDE" help:"How the prefill engine cuts and keeps the cache; default ${default}."`
+	To         string            `default:"tp=2,pp=2,block=64" placeholder:"SIDE" help:"The same for the decode engine; default ${default}."`
+	Fabric     []string          `default:"tcp" placeholder:"NAME" help:"Fabrics to measure (tcp, host); default ${default}."`
+	Concurrent []int             `default:"1" placeholder:"N" help:"Hand-offs at a time, e.g. 1,64; default ${default}."`
+	Rounds     int               `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	Memory     bench.Size        `default:"1GiB" placeholder:"SIZE" help:"What the cache of either side may take; default ${default}. A run takes about six times that."`
+	Streams    int               `placeholder:"N" help:"Connections of tcp. Default one per core, at most 8."`
+	JSON       rowsFile          `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+	Dir        string            `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets (default: the system's directory for temporary files)."`
 }
 
 func (c *benchHandoff) Help() string {
@@ -143,7 +144,7 @@ func (c *benchHandoff) Run(std *stdio) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	found, err := bench.RunHandOff(ctx, bench.HandOffOptions{
+	found, err := transfer.RunHandOff(ctx, transfer.HandOffOptions{
 		Fabrics: c.Fabric, Models: c.Model, Tokens: c.Tokens, From: c.From, To: c.To, Concurrent: c.Concurrent, Memory: c.Memory,
 		Streams: c.Streams, Rounds: c.Rounds, Dir: c.Dir, ServeCommand: []string{self, "bench", "__serve"}, Version: thisBuild().Version,
 		Progress: progressOn(std.err),
@@ -176,4 +177,4 @@ func progressOn(w io.Writer) func(bench.Progress) {
 // benchServe is the other side of a measurement; bench transfer starts it.
 type benchServe struct{}
 
-func (c *benchServe) Run(std *stdio) error { return bench.Serve(std.in, std.out) }
+func (c *benchServe) Run(std *stdio) error { return transfer.Serve(std.in, std.out) }

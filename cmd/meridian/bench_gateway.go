@@ -6,7 +6,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/bench"
+	"meridian/bench/serving"
 )
 
 type benchGateway struct {
@@ -29,7 +29,7 @@ func (c *benchGateway) Run(std *stdio) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	found, err := bench.RunGateway(ctx, bench.GatewayOptions{
+	found, err := serving.RunGateway(ctx, serving.GatewayOptions{
 		Clients: c.Clients, Seconds: c.Seconds, Rounds: c.Rounds, Command: []string{self, "gateway"}, Version: thisBuild().Version, Progress: progressOn(std.err),
 	})
 	if err := measured(ctx, std, err, "gateway"); err != nil {

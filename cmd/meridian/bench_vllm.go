@@ -6,7 +6,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/bench"
+	"meridian/bench/serving"
 	"meridian/cell"
 )
 
@@ -34,7 +34,7 @@ func (c *benchVLLM) Run(std *stdio) error {
 	if err != nil {
 		return err
 	}
-	found, err := bench.RunVLLM(ctx, bench.VLLMOptions{
+	found, err := serving.RunVLLM(ctx, serving.VLLMOptions{
 		VLLM: v, Shape: c.Model, Tokens: c.Tokens, Requests: c.Requests, Rounds: c.Rounds, Peers: c.Peers, PeersDir: c.PeersDir,
 		Version: thisBuild().Version, Progress: progressOn(std.err),
 	})

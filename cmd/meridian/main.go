@@ -15,7 +15,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"meridian/bench"
+	"meridian/bench/serving"
+	"meridian/bench/transfer"
 	"meridian/models"
 	"meridian/mrdn"
 	"meridian/sim"
@@ -64,7 +65,7 @@ func newParser(c *commands, std *stdio) (*kong.Kong, error) {
 		kong.Bind(std, c),
 		kong.Vars{
 			"models": strings.Join(models.Names(), ", "), "maxbody": strconv.Itoa(mrdn.DefaultMaxBody),
-			"fabrics": strings.Join(bench.FabricNames(), ", "), "peers": strings.Join(bench.PeerNames(), ", "), "vllm_peers": strings.Join(bench.VLLMPeerNames(), ", "),
+			"fabrics": strings.Join(transfer.FabricNames(), ", "), "peers": strings.Join(transfer.PeerNames(), ", "), "vllm_peers": strings.Join(serving.VLLMPeerNames(), ", "),
 			"faults": strings.Join(sim.FaultNames(), ", "),
 		},
 		kong.Exit(func(int) { panic(enough{}) }),
