@@ -111,7 +111,7 @@ func printReport(std *stdio, r findings, file rowsFile) error {
 	case "":
 		return r.WriteText(std.out)
 	}
-	return errors.Join(r.WriteText(std.out), writeWhole(string(file), r.WriteJSON))
+	return errors.Join(r.WriteText(std.out), writeAtomic(string(file), r.WriteJSON))
 }
 
 type benchHandoff struct {

@@ -72,7 +72,7 @@ func (c *frameEncode) Run(std *stdio) error {
 	if !toFile {
 		return mrdn.NewWriter(std.out).Write(tier, body)
 	}
-	err = writeWhole(c.Output, func(w io.Writer) error { return mrdn.NewWriter(w).Write(tier, body) })
+	err = writeAtomic(c.Output, func(w io.Writer) error { return mrdn.NewWriter(w).Write(tier, body) })
 	return unwritable(c.Output, err)
 }
 

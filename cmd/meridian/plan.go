@@ -63,7 +63,7 @@ func (c *planCommand) Run(std *stdio) error {
 		}
 	}
 	if c.SVG != "" {
-		if err := writeWhole(c.SVG, func(w io.Writer) error { return p.draw(w, link) }); err != nil {
+		if err := writeAtomic(c.SVG, func(w io.Writer) error { return p.draw(w, link) }); err != nil {
 			return unwritable(c.SVG, err)
 		}
 	}

@@ -63,9 +63,9 @@ func TestNobodyDrivesTheTerminal(t *testing.T) {
 	if err := peerTable(&out, []agent.AgentRecord{r}); err != nil {
 		t.Error(err)
 	}
-	(&board{w: &out}).show(cell.Event{Part: "decode-0", State: cell.Pausing, Detail: hostile})
+	(&startDisplay{w: &out}).show(cell.Event{Part: "decode-0", State: cell.Pausing, Detail: hostile})
 	for _, err := range []error{nil, errors.New(hostile)} {
-		if err := (&recvCommand{}).tell(std, parcel{Name: hostile}, hostile, err); err != nil {
+		if err := (&recvCommand{}).tell(std, fileMessage{Name: hostile}, hostile, err); err != nil {
 			t.Error(err)
 		}
 	}

@@ -95,7 +95,7 @@ func (c *simCommand) one(std *stdio, r *sim.Result) error {
 		return r.WriteTrace(std.out)
 	}
 	if c.Trace != "" {
-		if err := writeWhole(c.Trace, r.WriteTrace); err != nil {
+		if err := writeAtomic(c.Trace, r.WriteTrace); err != nil {
 			return err
 		}
 	}

@@ -177,26 +177,26 @@ func (c *upCommand) Run(std *stdio, all *commands) error {
 		return err
 	}
 	began := time.Now()
-	board := newBoard(std, c.JSON)
+	display := newStartDisplay(std, c.JSON)
 	running, err := cell.Open(interrupts.stop, cell.Options{
 		StateDir: dir, Spec: spec, Listen: c.Listen, Admin: c.Admin, Globals: all.globals(), NoRestart: c.NoRestart,
-		Kill: interrupts.kill, Watch: board.show,
+		Kill: interrupts.kill, Watch: display.show,
 	})
 	if errors.Is(err, context.Canceled) {
-		board.say("stopped before it was ready")
+		display.say("stopped before it was ready")
 		return &failure{err: errors.New("interrupted while the cell was starting"), status: exitFailure}
 	}
 	if err != nil {
 		return err
 	}
-	board.started(time.Since(began))
+	display.started(time.Since(began))
 	if c.Demo {
-		err = c.demonstrate(interrupts.stop, std, board, running, entrance.client(running.Record().Gateway))
-		board.quiet()
+		err = c.demonstrate(interrupts.stop, std, display, running, entrance.client(running.Record().Gateway))
+		display.quiet()
 	} else {
-		c.screen(board.w, running, entrance, all.Config)
+		c.screen(display.w, running, entrance, all.Config)
 		<-interrupts.stop.Done()
-		board.say("\nstopping; Ctrl-C again kills")
+		display.say("\nstopping; Ctrl-C again kills")
 	}
 	return errors.Join(err, running.Close(interrupts.kill))
 }
@@ -246,7 +246,7 @@ func (c *upCommand) screen(w io.Writer, running *cell.Cell, entrance *entrance, 
 }
 
 // demonstrate runs the load and prints the report, the verdict last.
-func (c *upCommand) demonstrate(ctx context.Context, std *stdio, board *board, running *cell.Cell, gateway *talk.Client) error {
+func (c *upCommand) demonstrate(ctx context.Context, std *stdio, display *startDisplay, running *cell.Cell, gateway *talk.Client) error {
 	models, err := gateway.Models(ctx)
 	if err != nil {
 		return err
@@ -266,9 +266,9 @@ func (c *upCommand) demonstrate(ctx context.Context, std *stdio, board *board, r
 			engine, err := running.Add(ctx, plan)
 			return &talk.Client{URL: engine.URL}, err
 		},
-		Tell: board.stage,
+		Tell: display.stage,
 	})
-	board.finishStage()
+	display.finishStage()
 	if report != nil && c.JSON {
 		err = errors.Join(err, std.writeJSON(report))
 	} else if report != nil {

@@ -10,20 +10,20 @@ import (
 	"meridian/cell/demo"
 )
 
-var boardStory = []cell.Event{
+var displayStory = []cell.Event{
 	{Part: "directory", State: cell.Waiting},
 	{Part: "directory", State: cell.Ready, Took: 240 * time.Millisecond},
 	{Part: "prefill-0", State: cell.Starting},
 	{Part: "prefill-0", State: cell.Ready, Took: time.Second, Detail: "http://127.0.0.1:1"},
 }
 
-func TestBoardOnATerminal(t *testing.T) {
+func TestStartDisplayOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	b := newBoard(&stdio{out: &out, terminal: true}, false)
+	b := newStartDisplay(&stdio{out: &out, terminal: true}, false)
 	b.width = 40
-	b.show(boardStory[0])
+	b.show(displayStory[0])
 	b.show(cell.Event{Part: "gateway", State: cell.Waiting, Detail: "8080 is taken"})
-	for _, e := range boardStory[1:] {
+	for _, e := range displayStory[1:] {
 		b.show(e)
 	}
 	// Each part has one line, drawn over what it said before; notes stay.
@@ -38,10 +38,10 @@ func TestBoardOnATerminal(t *testing.T) {
 	}
 }
 
-func TestBoardOnPaper(t *testing.T) {
+func TestStartDisplayOnPaper(t *testing.T) {
 	var out, beside bytes.Buffer
-	b := newBoard(&stdio{out: &out, err: &beside}, false)
-	for _, e := range boardStory {
+	b := newStartDisplay(&stdio{out: &out, err: &beside}, false)
+	for _, e := range displayStory {
 		b.show(e)
 	}
 	b.started(1300 * time.Millisecond)
@@ -60,7 +60,7 @@ func TestBoardOnPaper(t *testing.T) {
 	}
 	// Where standard output is for a program, people read beside it.
 	out.Reset()
-	newBoard(&stdio{out: &out, err: &beside, terminal: true}, true).show(boardStory[1])
+	newStartDisplay(&stdio{out: &out, err: &beside, terminal: true}, true).show(displayStory[1])
 	if out.Len() > 0 || !strings.Contains(beside.String(), "directory") || strings.Contains(beside.String(), "\x1b") {
 		t.Errorf("%q, %q", out.String(), beside.String())
 	}

@@ -21,11 +21,11 @@ import (
 	"meridian/trust"
 )
 
-// A parcel is a file on its way from one agent to another: the sender registers
-// it and says so in a notification; the receiver reads it, window by window,
-// straight into a file of its own, and says how far it is. It is the smallest
-// use of everything an agent does.
-type parcel struct {
+// fileMessage is what send and recv tell each other in notifications, about one
+// file: the sender registers it and offers it; the receiver reads it, window by
+// window, straight into a file of its own, and says how far it is. It is the
+// smallest use of everything an agent does.
+type fileMessage struct {
 	Kind     string `json:"kind"` // offer, progress, done, refused
 	Name     string `json:"name,omitempty"`
 	Bytes    uint64 `json:"bytes,omitempty"`
@@ -37,15 +37,15 @@ type parcel struct {
 }
 
 const (
-	parcelWindow = 32 << 20
-	// parcelDevice keeps file sections apart, which all begin at address 0.
-	parcelDevice = 1
-	// parcelPatience is how long either side waits for a sign of life.
-	parcelPatience = 30 * time.Second
+	windowBytes = 32 << 20
+	// fileDevice keeps file sections apart, which all begin at address 0.
+	fileDevice = 1
+	// answerPatience is how long either side waits for a sign of life.
+	answerPatience = 30 * time.Second
 )
 
-func (p parcel) encode() []byte {
-	b, err := json.Marshal(p)
+func (m fileMessage) encode() []byte {
+	b, err := json.Marshal(m)
 	if err != nil {
 		panic(err) // plain fields
 	}
@@ -106,7 +106,7 @@ func (c *sendCommand) open(ctx context.Context, std *stdio, all *commands) (*nod
 }
 
 func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os.File, size uint64, peerName, name string) error {
-	section, err := mem.OpenFile(f, size, parcelDevice)
+	section, err := mem.OpenFile(f, size, fileDevice)
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
@@ -129,7 +129,7 @@ func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os
 		return err
 	}
 	defer n.Revoke(context.WithoutCancel(ctx), grant)
-	offer := parcel{
+	offer := fileMessage{
 		Kind: "offer", Name: name, Bytes: size, Address: region.Address, Device: region.Device, Grant: grant.String(), Metadata: n.MetadataBlob(),
 	}
 	if err := peer.Notify(ctx, offer.encode()); err != nil {
@@ -140,18 +140,18 @@ func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(parcelPatience):
-			return fmt.Errorf("%s has not answered for %v", peerName, parcelPatience)
+		case <-time.After(answerPatience):
+			return fmt.Errorf("%s has not answered for %v", peerName, answerPatience)
 		case note := <-n.Notifications():
-			var p parcel
-			if err := json.Unmarshal(note.Payload, &p); err != nil {
+			var m fileMessage
+			if err := json.Unmarshal(note.Payload, &m); err != nil {
 				return fmt.Errorf("%s answered what this version does not understand: %w", oneLine(note.From), err)
 			}
-			switch p.Kind {
+			switch m.Kind {
 			case "progress":
-				bar.set(p.Bytes)
+				bar.set(m.Bytes)
 			case "refused":
-				return fmt.Errorf("%s refused %s: %s", oneLine(note.From), name, oneLine(p.Reason))
+				return fmt.Errorf("%s refused %s: %s", oneLine(note.From), name, oneLine(m.Reason))
 			case "done":
 				bar.finish()
 				_, err := fmt.Fprintf(std.out, "sent %s to %s: %d bytes, every chunk verified\n", name, oneLine(note.From), size)
@@ -161,8 +161,8 @@ func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os
 	}
 }
 
-// parcelGrant is longer than any file takes; it ends with the command.
-const parcelGrant = 24 * time.Hour
+// grantTime is longer than any file takes; it ends with the command.
+const grantTime = 24 * time.Hour
 
 // openFor lets one peer read a region.
 func openFor(n *node.Agent, peer *agent.Peer, region agent.RegionInfo) (kv.ID, error) {
@@ -171,7 +171,7 @@ func openFor(n *node.Agent, peer *agent.Peer, region agent.RegionInfo) (kv.ID, e
 		return kv.ID{}, err
 	}
 	return n.Grant(agent.GrantOptions{
-		Peer: peer.Name, Incarnation: peer.Incarnation, Op: fabric.Read, Side: agent.Side{List: all}, For: parcelGrant,
+		Peer: peer.Name, Incarnation: peer.Incarnation, Op: fabric.Read, Side: agent.Side{List: all}, For: grantTime,
 	})
 }
 
@@ -227,11 +227,11 @@ func (c *recvCommand) serve(ctx context.Context, std *stdio, all *commands, n *n
 		case <-ctx.Done():
 			return nil
 		case note := <-n.Notifications():
-			var p parcel
-			if json.Unmarshal(note.Payload, &p) != nil || p.Kind != "offer" {
-				continue // not a parcel: somebody else's conversation
+			var m fileMessage
+			if json.Unmarshal(note.Payload, &m) != nil || m.Kind != "offer" {
+				continue // another conversation of this agent
 			}
-			if err := c.tell(std, p, note.From, c.receive(ctx, std, all, n, p)); err != nil {
+			if err := c.tell(std, m, note.From, c.receive(ctx, std, all, n, m)); err != nil {
 				return err
 			}
 			if c.Once {
@@ -242,26 +242,26 @@ func (c *recvCommand) serve(ctx context.Context, std *stdio, all *commands, n *n
 }
 
 // tell says what became of an offer.
-func (c *recvCommand) tell(std *stdio, p parcel, from string, failed error) error {
+func (c *recvCommand) tell(std *stdio, m fileMessage, from string, failed error) error {
 	if failed != nil {
-		_, err := fmt.Fprintf(std.err, "%s from %s: %s\n", oneLine(p.Name), oneLine(from), printable(failed.Error()))
+		_, err := fmt.Fprintf(std.err, "%s from %s: %s\n", oneLine(m.Name), oneLine(from), printable(failed.Error()))
 		return err
 	}
-	_, err := fmt.Fprintf(std.out, "received %s from %s: %d bytes, every chunk verified\n", oneLine(p.Name), oneLine(from), p.Bytes)
+	_, err := fmt.Fprintf(std.out, "received %s from %s: %d bytes, every chunk verified\n", oneLine(m.Name), oneLine(from), m.Bytes)
 	return err
 }
 
 // receive takes one file. It appears under its name only when it is whole.
-func (c *recvCommand) receive(ctx context.Context, std *stdio, all *commands, n *node.Agent, p parcel) error {
-	peer, err := n.LoadMetadata(p.Metadata)
+func (c *recvCommand) receive(ctx context.Context, std *stdio, all *commands, n *node.Agent, m fileMessage) error {
+	peer, err := n.LoadMetadata(m.Metadata)
 	if err != nil {
 		return err
 	}
 	defer n.Forget(context.WithoutCancel(ctx), peer.Name)
-	err = c.take(ctx, std, n, peer, p)
-	answer := parcel{Kind: "done"}
+	err = c.take(ctx, std, n, peer, m)
+	answer := fileMessage{Kind: "done"}
 	if err != nil {
-		answer = parcel{Kind: "refused", Reason: err.Error()}
+		answer = fileMessage{Kind: "refused", Reason: err.Error()}
 	}
 	telling, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -289,30 +289,30 @@ func checkFileName(name string) error {
 	return nil
 }
 
-func (c *recvCommand) take(ctx context.Context, std *stdio, n *node.Agent, peer *agent.Peer, p parcel) error {
-	if err := checkFileName(p.Name); err != nil {
+func (c *recvCommand) take(ctx context.Context, std *stdio, n *node.Agent, peer *agent.Peer, m fileMessage) error {
+	if err := checkFileName(m.Name); err != nil {
 		return err
 	}
-	if _, err := peer.Remote([]agent.Descriptor{{Address: p.Address, Length: p.Bytes, Device: p.Device}}); err != nil {
+	if _, err := peer.Remote([]agent.Descriptor{{Address: m.Address, Length: m.Bytes, Device: m.Device}}); err != nil {
 		return fmt.Errorf("the offer is not of what the sender has registered: %w", err)
 	}
-	target := filepath.Join(c.Dir, p.Name)
+	target := filepath.Join(c.Dir, m.Name)
 	if _, err := os.Lstat(target); err == nil && !c.Overwrite {
-		return fmt.Errorf("%s exists; start with --overwrite to replace it", p.Name)
+		return fmt.Errorf("%s exists; start with --overwrite to replace it", m.Name)
 	}
-	f, err := os.CreateTemp(c.Dir, "."+p.Name+".*")
+	f, err := os.CreateTemp(c.Dir, "."+m.Name+".*")
 	if err != nil {
 		return err
 	}
 	partial := f.Name()
 	defer os.Remove(partial) // gone by then if all went well
-	section, err := mem.OpenFile(f, p.Bytes, parcelDevice)
+	section, err := mem.OpenFile(f, m.Bytes, fileDevice)
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	region, err := n.Register(section, p.Name)
+	region, err := n.Register(section, m.Name)
 	if err == nil {
-		err = c.read(ctx, std, n, peer, p, region)
+		err = c.read(ctx, std, n, peer, m, region)
 		err = errors.Join(err, n.Deregister(context.WithoutCancel(ctx), region.ID))
 	}
 	if err == nil {
@@ -327,20 +327,20 @@ func (c *recvCommand) take(ctx context.Context, std *stdio, n *node.Agent, peer 
 }
 
 // read brings the file over, window by window.
-func (c *recvCommand) read(ctx context.Context, std *stdio, n *node.Agent, peer *agent.Peer, p parcel, region agent.RegionInfo) error {
-	grant, err := kv.ParseID(p.Grant)
+func (c *recvCommand) read(ctx context.Context, std *stdio, n *node.Agent, peer *agent.Peer, m fileMessage, region agent.RegionInfo) error {
+	grant, err := kv.ParseID(m.Grant)
 	if err != nil {
 		return fmt.Errorf("the offer opens nothing: %w", err)
 	}
-	bar := newProgress(std.err, p.Name, p.Bytes)
+	bar := newProgress(std.err, m.Name, m.Bytes)
 	defer bar.finish()
-	for at := uint64(0); at < p.Bytes; {
-		size := min(parcelWindow, p.Bytes-at)
+	for at := uint64(0); at < m.Bytes; {
+		size := min(windowBytes, m.Bytes-at)
 		local, err := n.Local([]agent.Descriptor{{Address: region.Address + at, Length: size, Device: region.Device}})
 		if err != nil {
 			return err
 		}
-		remote, err := peer.Remote([]agent.Descriptor{{Address: p.Address + at, Length: size, Device: p.Device}})
+		remote, err := peer.Remote([]agent.Descriptor{{Address: m.Address + at, Length: size, Device: m.Device}})
 		if err != nil {
 			return err
 		}
@@ -349,7 +349,7 @@ func (c *recvCommand) read(ctx context.Context, std *stdio, n *node.Agent, peer 
 		}
 		at += size
 		bar.set(at)
-		if err := peer.Notify(ctx, parcel{Kind: "progress", Bytes: at}.encode()); err != nil {
+		if err := peer.Notify(ctx, fileMessage{Kind: "progress", Bytes: at}.encode()); err != nil {
 			return err
 		}
 	}
@@ -357,7 +357,7 @@ func (c *recvCommand) read(ctx context.Context, std *stdio, n *node.Agent, peer 
 }
 
 func (c *recvCommand) window(ctx context.Context, n *node.Agent, grant kv.ID, local, remote agent.Side) error {
-	ctx, cancel := context.WithTimeout(ctx, parcelPatience)
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
 	r, err := n.Prepare(fabric.Read, local, remote)
 	if err != nil {

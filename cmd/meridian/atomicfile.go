@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// writeWhole leaves either the whole file at path or what was there before.
+// writeAtomic leaves either the whole file at path or what was there before.
 // What is no regular file, such as a pipe or a device, is written as it stands.
-func writeWhole(path string, write func(io.Writer) error) error {
+func writeAtomic(path string, write func(io.Writer) error) error {
 	path = behindLinks(path)
 	info, err := os.Stat(path)
 	switch {

@@ -17,15 +17,15 @@ import (
 // outside its directory.
 func FuzzOffer(f *testing.F) {
 	n := openForOffers(f)
-	for _, p := range []parcel{
+	for _, m := range []fileMessage{
 		{Name: "a", Bytes: 100, Metadata: n.MetadataBlob(), Grant: "00000000000000000000000000000001"},
 		{Name: "../b", Bytes: 100, Metadata: n.MetadataBlob()},
 		{Name: "c/../../d", Bytes: 1, Metadata: n.MetadataBlob()},
 		{Name: "e\x00f", Bytes: 1 << 39, Address: 1<<64 - 1, Metadata: n.MetadataBlob(), Grant: "xyz"},
 		{Name: ".", Metadata: []byte("MRDM")},
 	} {
-		p.Kind = "offer"
-		f.Add(p.encode())
+		m.Kind = "offer"
+		f.Add(m.encode())
 	}
 	f.Add([]byte(`{"kind":"offer","bytes":-1}`))
 	f.Add([]byte(`[[[[[[`))
@@ -37,14 +37,14 @@ func FuzzOffer(f *testing.F) {
 	std := &stdio{out: io.Discard, err: io.Discard}
 	command := &recvCommand{Dir: inside}
 	f.Fuzz(func(t *testing.T, said []byte) {
-		var p parcel
-		if json.Unmarshal(said, &p) != nil || p.Bytes > 1<<40 {
-			return // not a parcel, or larger than any disk of a test
+		var m fileMessage
+		if json.Unmarshal(said, &m) != nil || m.Bytes > 1<<40 {
+			return // not an offer, or larger than any disk of a test
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if err := command.receive(ctx, std, &commands{}, n, p); err == nil {
-			t.Fatalf("received %q from nobody", p.Name)
+		if err := command.receive(ctx, std, &commands{}, n, m); err == nil {
+			t.Fatalf("received %q from nobody", m.Name)
 		}
 		for dir, want := range map[string]int{inside: 0, outside: 1} {
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != want {
