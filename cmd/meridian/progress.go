@@ -26,14 +26,17 @@ func newProgress(w io.Writer, name string, total uint64) *progress {
 
 const barWidth = 30
 
+// set draws how much is done, as far as a peer's word can be true.
 func (p *progress) set(done uint64) {
 	if p.w == nil {
 		return
 	}
+	done = min(done, p.total)
 	p.drawn = true
-	filled := int(barWidth * done / p.total)
+	share := float64(done) / float64(p.total)
+	filled := int(barWidth * share)
 	rate := float64(done) / time.Since(p.start).Seconds() / 1e6
-	fmt.Fprintf(p.w, "\r%s [%s%s] %3d%% %6.0f MB/s", p.name, strings.Repeat("█", filled), strings.Repeat("·", barWidth-filled), 100*done/p.total, rate)
+	fmt.Fprintf(p.w, "\r%s [%s%s] %3d%% %6.0f MB/s", p.name, strings.Repeat("█", filled), strings.Repeat("·", barWidth-filled), int(100*share), rate)
 }
 
 func (p *progress) finish() {
