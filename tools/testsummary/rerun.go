@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Where MERIDIAN_AGAIN is set, as in continuous integration, a test that failed
+// Where MERIDIAN_RERUN is set, as in continuous integration, a test that failed
 // is run once more, by itself, after all others. A machine that stood still for
 // seconds is not the code's fault; a test that passes then is counted as
 // unsteady, and the summary shows its first failure, so that it is mended. Without
 // the variable a failure is a failure.
-const againVariable = "MERIDIAN_AGAIN"
+const rerunVariable = "MERIDIAN_RERUN"
 
 // accidents is how many tests of a suite may fail by accident. More have a cause.
 const accidents = 3
@@ -58,7 +58,7 @@ func (s suite) again(all []result) []result {
 			failures = append(failures, r)
 		}
 	}
-	if os.Getenv(againVariable) == "" || s.rerun == nil || !forgivable(failures) {
+	if os.Getenv(rerunVariable) == "" || s.rerun == nil || !forgivable(failures) {
 		return all
 	}
 	fmt.Printf("== %s, what failed once more\n", s.title)

@@ -53,14 +53,14 @@ func TestASecondRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, asked := range []string{"", "1"} {
-				t.Setenv(againVariable, asked)
+				t.Setenv(rerunVariable, asked)
 				want := c.unsteady
 				if asked == "" {
 					want = 0
 				}
 				all := c.suite.again(append([]result(nil), c.first...))
 				if got := count(all, unsteady); got != want || count(all, failed)+got != count(c.first, failed) {
-					t.Errorf("%s=%q: %d unsteady of %+v, want %d", againVariable, asked, got, all, want)
+					t.Errorf("%s=%q: %d unsteady of %+v, want %d", rerunVariable, asked, got, all, want)
 				}
 			}
 		})
@@ -70,7 +70,7 @@ func TestASecondRun(t *testing.T) {
 // What fails once and passes then, in the suites as they really run: a subtest of
 // Go and a parametrized test of Python.
 func TestASecondRunOfRealSuites(t *testing.T) {
-	t.Setenv(againVariable, "1")
+	t.Setenv(rerunVariable, "1")
 	t.Setenv("SCRATCH", t.TempDir())
 	root := t.TempDir()
 	for name, text := range map[string]string{
@@ -131,7 +131,7 @@ def test_once(word):
 
 // A test that fails mildly does not hide a package that breaks down behind it.
 func TestABrokenPackageIsNotForgiven(t *testing.T) {
-	t.Setenv(againVariable, "1")
+	t.Setenv(rerunVariable, "1")
 	all, err := module(t, `import "testing"
 func TestMild(t *testing.T) { t.Error("slow") }
 func TestOther(t *testing.T) { go func() { panic("elsewhere") }(); select {} }
