@@ -31,7 +31,7 @@ func (e *Engine) newChoice(r *request, number int) *choice {
 		request: r, number: number, place: number % r.N,
 		text: e.source.tokenizer.Stream(true), stopper: stopper{stops: r.Stop},
 	}
-	c.sequence = batch.Sequence{Owner: c, Tokens: slices.Concat(prompt, nil), Prompt: len(prompt), Root: r.root, Fetch: r.Ticket != nil && c.place == 0}
+	c.sequence = batch.Sequence{Owner: c, Tokens: slices.Concat(prompt, nil), Prompt: len(prompt), Root: r.root, Fetch: r.Ticket != nil && !r.Unused && c.place == 0}
 	if r.PresencePenalty != 0 || r.FrequencyPenalty != 0 {
 		c.counts = make(map[uint32]int)
 	}

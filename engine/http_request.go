@@ -210,7 +210,7 @@ func transferOf(in *openai.KVTransfer, out *Request) *openai.Error {
 		}
 		copy(out.Offer[:], id)
 	case in.DoRemotePrefill && len(in.Ticket) > 0:
-		out.Ticket = in.Ticket
+		out.Ticket, out.Unused = in.Ticket, in.Unused
 	}
 	return nil
 }

@@ -286,6 +286,24 @@ func TestLegsOverHTTP(t *testing.T) {
 	}
 }
 
+// A ticket that comes as unused is given back, and what it was for is free at once.
+func TestUnusedTicketOverHTTP(t *testing.T) {
+	world := newCell()
+	holder := join(t, world, Options{})
+	p, d := serve(t, holder), serve(t, join(t, world, Options{ID: "d"}))
+	var offered, got openai.Completion
+	postJSON(t, p, openai.PathCompletions, `{"prompt":"what is there to be said of this?","max_tokens":1,"kv_transfer_params":{"do_remote_decode":true}}`, &offered)
+	if offered.KVTransfer == nil || holder.Stats().Blocks.Held == 0 {
+		t.Fatalf("%+v", offered.KVTransfer)
+	}
+	ticket := base64.StdEncoding.EncodeToString(offered.KVTransfer.Ticket)
+	postJSON(t, d, openai.PathCompletions, `{"prompt":[0],"max_tokens":1,"kv_transfer_params":{"do_remote_prefill":true,"meridian_unused":true,"meridian_ticket":"`+ticket+`"}}`, &got)
+	if got.Report == nil || got.Report.KV != openai.KVLocal {
+		t.Errorf("%+v", got.Report)
+	}
+	idle(t, holder)
+}
+
 // A client that hangs up is forgotten at once.
 func TestDisconnectCancels(t *testing.T) {
 	e := join(t, nil, Options{})

@@ -49,6 +49,8 @@ type Request struct {
 	Offer *[16]byte
 	// Ticket is where the prompt's cache comes from: a decode leg.
 	Ticket []byte
+	// Unused gives the ticket back instead: nobody will take what it is for.
+	Unused bool
 	// Leg is what a gateway sealed, for the agent.
 	Leg []byte
 }

@@ -67,6 +67,9 @@ func (x *exchange) decode(s step) step {
 	x.asked = began
 	report, trouble := x.decodeLeg(e, about, d)
 	took := time.Since(began)
+	if s.ticket && (trouble == nil || trouble.reached && trouble.kind != refused) {
+		x.taken = true
+	}
 	record.Tokens = x.answer.tokens - before
 	x.judge(e, &record, s.ticket, report)
 	if trouble != nil && d.ahead.failed() && x.ctx.Err() == nil && !x.flow.begun {

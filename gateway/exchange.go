@@ -31,6 +31,7 @@ type exchange struct {
 	offers   int             // transfer ids that were used
 	transfer transfer        // of the ticket that is held
 	params   json.RawMessage // what the prefill engine sent, or a promise
+	taken    bool            // an engine may have used params
 	ahead    *prefillRun     // that runs beside decode legs, which were promised its cache
 	asked    time.Time       // when the last decode leg began
 	expected bool            // the decode engine should hold the prompt already
@@ -42,6 +43,7 @@ type exchange struct {
 func (x *exchange) run() {
 	defer func() {
 		x.dropAhead(otherLegFailed)
+		x.giveBack()
 		slices.SortStableFunc(x.rec.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
 	}()
 	next := x.flow.start()

@@ -32,7 +32,9 @@ type Gateway struct {
 	count     counters
 	running   runningRequests
 	turns     atomic.Uint64
-	opened    time.Time
+	// givingBack has a place for each ticket that is on its way back.
+	givingBack chan struct{}
+	opened     time.Time
 
 	life    context.Context // ends when requests must
 	stop    context.CancelFunc
@@ -50,7 +52,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		options: o, roster: newRoster(o.Place), admission: newAdmission(&o),
-		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(),
+		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack),
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
 	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -77,7 +77,7 @@ func (x *exchange) prefill(key string) step {
 	run := x.beginPrefill(e, x.nextTransfer(), promised)
 	if promised {
 		x.g.count.promises.Add(1)
-		x.ahead, x.transfer, x.params = run, run.transfer, x.legs.promise(run.transfer, e.home)
+		x.ahead, x.transfer, x.params, x.taken = run, run.transfer, x.legs.promise(run.transfer, e.home), false
 		return x.flow.promised()
 	}
 	return x.endPrefill(run)
@@ -124,7 +124,7 @@ func (x *exchange) endPrefill(run *prefillRun) step {
 	if run.trouble != nil {
 		return x.countFallBack(x.flow.prefillFailed(*run.trouble))
 	}
-	x.transfer, x.params = run.transfer, run.params
+	x.transfer, x.params, x.taken = run.transfer, run.params, false
 	return x.countFallBack(x.flow.prefilled(run.params != nil))
 }
 

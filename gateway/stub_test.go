@@ -41,8 +41,9 @@ type stub struct {
 
 // stubTickets is what the agents of a cell know together.
 type stubTickets struct {
-	mu   sync.Mutex
-	used map[string]bool
+	mu       sync.Mutex
+	used     map[string]bool
+	returned []string // tickets and promises that were given back
 }
 
 // habits are what a stub does wrong; the zero habits are none.
@@ -181,6 +182,11 @@ func (s *stub) generate(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, stubRequest{r.URL.Path, body})
 	s.mu.Unlock()
+	if params, _ := body["kv_transfer_params"].(map[string]any); params != nil && params["meridian_unused"] == true {
+		s.shared.giveBack(params["meridian_ticket"])
+		fmt.Fprint(w, `{"id":"u","choices":[]}`)
+		return
+	}
 	job := &work{s: s, w: w, r: r, h: s.habit(), chat: r.URL.Path == openai.PathChat, max: 16, kv: "local"}
 	job.read(body)
 	switch {
@@ -346,6 +352,19 @@ func (j *work) redeem(params map[string]any) bool {
 		j.kv = "handoff"
 	}
 	return true
+}
+
+func (s *stubTickets) giveBack(ticket any) {
+	plain, _ := base64.StdEncoding.DecodeString(fmt.Sprint(ticket))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.returned = append(s.returned, string(plain))
+}
+
+func (s *stubTickets) givenBack() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.returned)
 }
 
 // await waits for an offer, and tells whether it came.

@@ -22,6 +22,9 @@ type KVTransfer struct {
 	// Promised: a decode engine has been promised what a prefill leg offers, and
 	// waits for it.
 	Promised bool
+	// Unused: nobody will take what Ticket is for. An engine that gets it gives the
+	// ticket back, and treats the request as any other.
+	Unused bool
 	// Others are the members that have no name here.
 	Others map[string]json.RawMessage
 }
@@ -33,6 +36,7 @@ type namedTransfer struct {
 	Leg             []byte `json:"meridian_leg,omitempty"`
 	Transfer        string `json:"meridian_transfer,omitempty"`
 	Promised        bool   `json:"meridian_promised,omitempty"`
+	Unused          bool   `json:"meridian_unused,omitempty"`
 }
 
 // UnmarshalJSON keeps what it does not know.
@@ -48,19 +52,19 @@ func (k *KVTransfer) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &all); err != nil {
 		return err
 	}
-	for _, name := range []string{"do_remote_decode", "do_remote_prefill", "meridian_ticket", "meridian_leg", "meridian_transfer", "meridian_promised"} {
+	for _, name := range []string{"do_remote_decode", "do_remote_prefill", "meridian_ticket", "meridian_leg", "meridian_transfer", "meridian_promised", "meridian_unused"} {
 		delete(all, name)
 	}
 	if len(all) == 0 {
 		all = nil
 	}
-	*k = KVTransfer{named.DoRemoteDecode, named.DoRemotePrefill, named.Ticket, named.Leg, named.Transfer, named.Promised, all}
+	*k = KVTransfer{named.DoRemoteDecode, named.DoRemotePrefill, named.Ticket, named.Leg, named.Transfer, named.Promised, named.Unused, all}
 	return nil
 }
 
 // MarshalJSON writes named members and others.
 func (k KVTransfer) MarshalJSON() ([]byte, error) {
-	named, err := json.Marshal(namedTransfer{k.DoRemoteDecode, k.DoRemotePrefill, k.Ticket, k.Leg, k.Transfer, k.Promised})
+	named, err := json.Marshal(namedTransfer{k.DoRemoteDecode, k.DoRemotePrefill, k.Ticket, k.Leg, k.Transfer, k.Promised, k.Unused})
 	if err != nil || len(k.Others) == 0 {
 		return named, err
 	}

@@ -101,6 +101,14 @@ def test_twins_share_one_hand_off(half: Half) -> None:
     assert half.door.declined == []
 
 
+def test_a_ticket_that_nobody_will_use_is_given_back(half: Half) -> None:
+    request = decode_request(meridian_unused=True)
+    assert half.matched_tokens(request, 0) == (0, False)
+    half.allocated(request, BLOCKS, 0)
+    assert len(half.door.declined) == 1 and half.door.accepts == []
+    assert half.finished(request, BLOCKS, complete=True) == (False, None)
+
+
 def test_a_request_that_has_its_prompt_gives_the_ticket_back(half: Half) -> None:
     request = decode_request()
     assert half.matched_tokens(request, len(TOKENS)) == (0, False)

@@ -14,6 +14,7 @@ _TICKET: Final = "meridian_ticket"
 _LEG: Final = "meridian_leg"
 _TRANSFER: Final = "meridian_transfer"
 _PROMISED: Final = "meridian_promised"
+_UNUSED: Final = "meridian_unused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class DecodeLeg:
     seal: bytes
     promised: bool
     """The ticket is a promise, and the prompt may still have to be computed there."""
+    unused: bool = False
+    """Nobody will take the cache: the ticket is to be given back."""
 
 
 def leg_of(params: Mapping[str, Any] | None) -> PrefillLeg | DecodeLeg | None:
@@ -45,7 +48,8 @@ def leg_of(params: Mapping[str, Any] | None) -> PrefillLeg | DecodeLeg | None:
         return None
     if params.get(_TICKET):
         ticket = _bytes(params, _TICKET)
-        return DecodeLeg(ticket, transfer_of(ticket), _bytes(params, _LEG), is_promise(ticket))
+        unused = params.get(_UNUSED) is True
+        return DecodeLeg(ticket, transfer_of(ticket), _bytes(params, _LEG), is_promise(ticket), unused)
     if params.get("do_remote_decode"):
         return PrefillLeg(_transfer(params), _bytes(params, _LEG), params.get(_PROMISED) is True)
     return None

@@ -105,7 +105,7 @@ class SchedulerHalf:
     def matched_tokens(self, request: Any, computed: int) -> tuple[int | None, bool]:
         """Return how many tokens can come from elsewhere beyond those that are computed."""
         leg = self._decode_leg(request)
-        if leg is None or request.request_id in self._decided or not reads_cache(request):
+        if leg is None or leg.unused or request.request_id in self._decided or not reads_cache(request):
             return 0, False
         self._hear()
         if self._handoffs.is_moving(leg.transfer):
