@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 
@@ -18,8 +19,12 @@ type ask struct {
 	stream   bool
 	// wantsIDs: the client itself asked for token ids.
 	wantsIDs bool
-	// whole: several answers or prompts at once, which one engine serves.
-	whole bool
+	// wantsUsage: a stream is to end with how many tokens there were.
+	wantsUsage bool
+	// whole: several answers or prompts at once, which one engine serves. each is
+	// how many answers a prompt gets, answers how many there are in all.
+	whole         bool
+	each, answers int
 	// plain: nothing is asked for but text, so that a prompt made of tokens
 	// says all there is.
 	plain  bool
@@ -51,6 +56,15 @@ var plainMembers = []string{
 	"repetition_penalty",
 	// They look at one token at a time.
 	"ignore_eos", "stop_token_ids",
+}
+
+// maxAnswers is how many answers to a prompt may be asked for.
+const maxAnswers = 16 << 10
+
+// wantsUsage leaves options that cannot be read to the engine.
+func wantsUsage(body *openai.Body) bool {
+	var options openai.StreamOptions
+	return json.Unmarshal(body.Get("stream_options"), &options) == nil && options.IncludeUsage
 }
 
 func isPlain(body *openai.Body) bool {
@@ -98,6 +112,15 @@ func parseAsk(endpoint string, data []byte) (*ask, *openai.Error) {
 	if maxCompletion != nil && a.isChat() {
 		a.maxTokens = maxCompletion
 	}
+	for name, count := range map[string]*int{"n": n, "best_of": bestOf} {
+		if count != nil && *count > maxAnswers {
+			return nil, openai.Invalid(name, "%s is %d, and may be %d at most", name, *count, maxAnswers)
+		}
+	}
+	if a.each = 1; n != nil {
+		a.each = max(*n, 1)
+	}
+	a.wantsUsage = wantsUsage(body)
 	several := func(count *int) bool { return count != nil && *count > 1 }
 	a.whole = several(n) || several(bestOf) || isTrue(body.Get("echo")) || body.Has("prompt_logprobs") ||
 		isTrue(body.Get("use_beam_search")) || body.Has("prompt_embeds")
@@ -142,6 +165,7 @@ func (a *ask) readPrompt() *openai.Error {
 	if fault := a.body.Read("cache_salt", &a.salt); fault != nil {
 		return fault
 	}
+	a.answers = a.each
 	scope := a.scope()
 	if a.isChat() {
 		if a.body.Get("messages") == nil {
@@ -153,6 +177,7 @@ func (a *ask) readPrompt() *openai.Error {
 	raw := bytes.TrimSpace(a.body.Get("prompt"))
 	switch {
 	case len(raw) == 0 && a.body.Has("prompt_embeds"):
+		a.answers = math.MaxInt // nobody here counts embeddings; only [DONE] is the end
 		a.tokens = len(a.body.Get("prompt_embeds")) / bytesPerEmbedding
 		return nil
 	case len(raw) == 0:
@@ -167,7 +192,7 @@ func (a *ask) readPrompt() *openai.Error {
 	if err := json.Unmarshal(raw, &prompt); err != nil {
 		return openai.Invalid("prompt", "%v", err)
 	}
-	a.whole = a.whole || prompt.Len() > 1
+	a.whole, a.answers = a.whole || prompt.Len() > 1, a.each*prompt.Len()
 	switch {
 	case a.whole: // one engine takes it, whatever it is
 		a.tokens = len(raw) / 4
@@ -261,6 +286,12 @@ func rendered(body *openai.Body) []byte {
 	return text
 }
 
+// unlimited: the answer may be as long as the engine's context. A chat that says
+// nothing is, and a completion that says null.
+func (a *ask) unlimited() bool {
+	return a.maxTokens == nil && (a.isChat() || a.body.Get("max_tokens") != nil)
+}
+
 // request is what placement must know.
 func (a *ask) request() place.Request {
 	return place.Request{Tokens: a.tokens, Whole: a.whole, Turn: a.turn}
@@ -282,7 +313,7 @@ func (a *ask) resumable(kind engineKind, maxContext int) (resumeMode, string) {
 		return resumeNever, "only an answer with temperature 0 comes out the same on another engine"
 	case !a.plain:
 		return resumeNever, "the request asks for more than plain text"
-	case a.maxTokens == nil && maxContext == 0 && a.isChat():
+	case a.unlimited() && maxContext == 0:
 		return resumeNever, "the request has no max_tokens, and the engine does not say how long its context is"
 	}
 	return resumeGreedy, ""

@@ -18,12 +18,13 @@ type answer struct {
 	prompt []uint32
 	// sofar are the tokens that the client has and that another engine can go on
 	// after, beyond what it has after them.
-	sofar    []uint32
-	beyond   seam
-	tokens   int
-	finish   string
-	finished bool
-	usage    openai.Usage
+	sofar  []uint32
+	beyond seam
+	tokens int
+	finish string
+	ends   int // answers whose end the client has
+	usage  openai.Usage
+	told   bool // the client has the usage that a stream ends with
 	// id and created of the first engine's chunks, so that a stream which goes
 	// on elsewhere looks like one.
 	id, created json.RawMessage
@@ -172,9 +173,11 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 
 // endGreedy: the answer was complete but for its end.
 func (x *exchange) endGreedy() *trouble {
-	x.answer.finished = true
 	x.answer.finish = openai.FinishLength
-	x.out.finishGreedy(x)
+	finish := openai.FinishLength
+	end := openai.AppendEvent(nil, x.ownChunk([]openai.CompletionChoice{{FinishReason: &finish}}, nil))
+	end = openai.AppendEvent(x.appendUsage(end), []byte(openai.Done))
+	x.out.events(end, x.rec)
 	return nil
 }
 
@@ -194,7 +197,6 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	}
 	now := time.Now()
 	x.watch.take(now, sample{answered: true})
-	x.answer.finished = true
 	x.answer.note(&chunk)
 	report := parseReport(chunk.Report)
 	if chunk.Report != nil || chunk.Transfers {
@@ -216,6 +218,7 @@ func (a *answer) note(c *openai.Chunk) {
 	}
 	if c.Usage != nil {
 		_ = json.Unmarshal(c.Usage, &a.usage)
+		a.told = a.told || c.Choices == 0
 	}
 }
 

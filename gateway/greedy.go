@@ -51,20 +51,30 @@ func asChat(c openai.Completion) openai.ChatChunk {
 	return chat
 }
 
-// finishGreedy ends a stream whose engine was lost after the last token it was
-// allowed, and before it said so.
-func (c *client) finishGreedy(x *exchange) {
-	finish := openai.FinishLength
-	last := openai.Completion{Object: openai.ObjectCompletion, Model: x.ask.model, Choices: []openai.CompletionChoice{{FinishReason: &finish}}}
-	_ = json.Unmarshal(x.answer.id, &last.ID)
-	_ = json.Unmarshal(x.answer.created, &last.Created)
-	var shown any = last
+// ownChunk is a chunk that no engine sent, as the client's others look.
+func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usage) []byte {
+	own := openai.Completion{Object: openai.ObjectCompletion, Model: x.ask.model, Choices: choices, Usage: usage}
+	_ = json.Unmarshal(x.answer.id, &own.ID)
+	_ = json.Unmarshal(x.answer.created, &own.Created)
+	var shown any = own
 	if x.ask.isChat() {
-		shown = asChat(last)
+		shown = asChat(own)
 	}
 	data, err := json.Marshal(shown)
 	if err != nil {
 		panic(err) // texts and numbers
 	}
-	c.events(openai.AppendEvent(openai.AppendEvent(nil, data), []byte(openai.Done)), x.rec)
+	return data
+}
+
+// appendUsage appends the usage that the client wants and that an engine which
+// was lost owes, where it is known.
+func (x *exchange) appendUsage(events []byte) []byte {
+	a := &x.answer
+	if !x.ask.wantsUsage || a.told || len(a.prompt) == 0 {
+		return events
+	}
+	a.told = true
+	a.usage = openai.Usage{PromptTokens: len(a.prompt), CompletionTokens: a.tokens, TotalTokens: len(a.prompt) + a.tokens}
+	return openai.AppendEvent(events, x.ownChunk([]openai.CompletionChoice{}, &a.usage))
 }

@@ -132,7 +132,7 @@ func (l *legs) greedy(d decodeLeg, to *about) (body []byte, ok bool) {
 	switch {
 	case l.ask.maxTokens != nil:
 		limit = *l.ask.maxTokens
-	case l.ask.isChat():
+	case l.ask.unlimited():
 		limit = to.maxContext - len(d.prompt)
 	}
 	limit -= len(d.sofar)

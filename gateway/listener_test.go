@@ -136,6 +136,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if r := c.answer(idle); r.status != http.StatusOK {
 		t.Fatalf("status %d", r.status)
 	}
+	c.until("it is idle", func() bool {
+		c.public.mu.Lock()
+		defer c.public.mu.Unlock()
+		return c.public.idle.Len() == 1
+	})
 	c.connect(c.Addr(), begun(openai.PathCompletions, 100))
 	c.connect(c.Addr(), begun(openai.PathCompletions, 100))
 	c.until("both are read", func() bool { return c.admission.reading.Load() == 2 })

@@ -38,7 +38,6 @@ func (r *relay) run() (*openai.Report, *trouble) {
 	for {
 		data, err := events.Next()
 		if err != nil {
-			r.flush()
 			return r.report, r.broken(err)
 		}
 		r.call.alive(r.x.g.options.StallTimeout)
@@ -47,8 +46,7 @@ func (r *relay) run() (*openai.Report, *trouble) {
 			return r.report, nil
 		}
 		if t := r.take(data); t != nil {
-			r.flush()
-			return r.report, t
+			return r.report, r.brokenOff(t)
 		}
 		if !events.Ready() || len(r.ready) > flushBytes {
 			r.flush()
@@ -59,14 +57,34 @@ func (r *relay) run() (*openai.Report, *trouble) {
 	}
 }
 
-// broken says what the end of the connection means: an answer whose end was
-// seen is complete, [DONE] or not.
+// broken says what the end of the connection means.
 func (r *relay) broken(err error) *trouble {
-	if r.x.answer.finished && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)) {
-		r.finish()
+	if r.complete() && errors.Is(err, io.EOF) {
+		r.end() // some engines say no [DONE], and are well
 		return nil
 	}
-	return r.call.trouble(err)
+	return r.brokenOff(r.call.trouble(err))
+}
+
+// complete: the client has the ends of all answers.
+func (r *relay) complete() bool { return r.x.answer.ends >= r.x.ask.answers }
+
+// brokenOff: an engine that is lost after the end of the answer has lost nothing
+// but how many tokens there were, and another one would only end it again.
+func (r *relay) brokenOff(t *trouble) *trouble {
+	if !r.complete() || t.withdrawn {
+		r.flush()
+		return t
+	}
+	r.end()
+	return nil
+}
+
+// end ends a stream for an engine that did not.
+func (r *relay) end() {
+	r.ready = r.x.appendUsage(append(r.ready, r.held...))
+	r.held = nil
+	r.finish()
 }
 
 func (r *relay) clientGone() *trouble {
@@ -133,6 +151,7 @@ func (r *relay) take(data []byte) *trouble {
 		}
 		if !r.onlyOurs() {
 			r.ready = openai.AppendEvent(r.ready, r.shown())
+			x.answer.ends += c.Ends
 		}
 		r.settle()
 	}
@@ -143,7 +162,7 @@ func (r *relay) take(data []byte) *trouble {
 // nothing else by it.
 func (r *relay) onlyOurs() bool {
 	c := &r.chunk
-	return r.hidden() && c.Blank && !c.Finished && c.Usage == nil
+	return r.hidden() && c.Blank && c.Ends == 0 && c.Usage == nil
 }
 
 // hidden: the client did not ask for the ids that the engine tells.
@@ -190,7 +209,6 @@ func (r *relay) learn() {
 		}
 	}
 	a.note(c)
-	a.finished = a.finished || c.Finished
 }
 
 // settle counts the tokens that the client has now. An engine that goes on

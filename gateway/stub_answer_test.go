@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -114,10 +115,14 @@ func (j *work) streamed() {
 			pending = nil
 		}
 		finish := "null"
-		if i+1 == j.max {
+		if i+1 == j.max && j.h.afterEnd != "unsaid" {
 			finish = `"length"`
 		}
 		j.event(&text, i < j.think, j.shownIDs([]uint32{token}), finish, "")
+	}
+	if j.h.afterEnd != "" {
+		j.breakAfterEnd()
+		return
 	}
 	j.tail()
 }
@@ -153,6 +158,25 @@ func (j *work) breaks(sent int) bool {
 		return true
 	}
 	return false
+}
+
+func (j *work) breakAfterEnd() {
+	switch j.h.afterEnd {
+	case "hang":
+		<-j.r.Context().Done()
+	case "fault":
+		fmt.Fprint(j.w, "data: {\"error\":{\"message\":\"out of order\",\"type\":\"server_error\"}}\n\n")
+	case "cut", "unsaid":
+		panic(http.ErrAbortHandler)
+	case "reset":
+		conn, _, err := http.NewResponseController(j.w).Hijack()
+		if err != nil {
+			j.s.t.Error(err)
+			return
+		}
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
+	}
 }
 
 func (j *work) tail() {

@@ -63,10 +63,11 @@ type habits struct {
 	noLoad      bool          // fails requests whose cache is elsewhere
 	slow        time.Duration // between tokens
 	slowPrefill time.Duration
-	noIDs       bool // tells no token ids
-	holdBack    bool // every other token's text comes with the next token
-	noDone      bool // ends its stream without saying so
-	hung        bool // does not answer probes either
+	noIDs       bool   // tells no token ids
+	holdBack    bool   // every other token's text comes with the next token
+	noDone      bool   // ends its stream without saying so
+	afterEnd    string // what comes of it between the end of its answer and [DONE]
+	hung        bool   // does not answer probes either
 	model       string
 	owner       string // of its model
 }

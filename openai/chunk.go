@@ -9,11 +9,11 @@ import (
 // decoding it. It may be used again and again; what it found is good until the
 // next Parse, and points into the data.
 type Chunk struct {
-	// Answered and Thought tell whether there is text of either kind, Finished
-	// whether an answer ends here.
-	Answered, Thought, Finished bool
-	// Choices is how many answers the chunk adds to.
-	Choices int
+	// Answered and Thought tell whether there is text of either kind.
+	Answered, Thought bool
+	// Choices is how many answers the chunk adds to, Ends how many of them end
+	// here.
+	Choices, Ends int
 	// Tokens are the ids of the chunk's tokens; HasTokens tells whether the
 	// engine says which they are, if only that there are none.
 	Tokens    []uint32
@@ -92,7 +92,7 @@ func (c *Chunk) Raw() []byte { return c.raw }
 
 // Says tells whether it adds anything for a client.
 func (c *Chunk) Says() bool {
-	return c.Answered || c.Thought || c.Finished || len(c.Tokens) > 0 || c.Usage != nil
+	return c.Answered || c.Thought || c.Ends > 0 || len(c.Tokens) > 0 || c.Usage != nil
 }
 
 func (c *Chunk) choice(data []byte) {
@@ -107,7 +107,8 @@ func (c *Chunk) choice(data []byte) {
 			c.said(value)
 		case "finish_reason":
 			if value != nil {
-				c.Finished, c.FinishReason = true, value
+				c.Ends++
+				c.FinishReason = value
 			}
 		case "token_ids":
 			c.HasTokens = c.HasTokens || value != nil

@@ -24,7 +24,7 @@ func TestChunk(t *testing.T) {
 		"whose caches":             {`{"choices":[],"kv_transfer_params":{"remote_host":"h"}}`, Chunk{Transfers: true}},
 		"no caches":                {`{"choices":[],"kv_transfer_params":null}`, Chunk{}},
 		"tool":                     {`{"choices":[{"delta":{"tool_calls":[{}]}}]}`, Chunk{Choices: 1, Answered: true}},
-		"end":                      {`{"choices":[{"delta":{},"finish_reason":"stop"}]}`, Chunk{Choices: 1, Blank: true, Finished: true, FinishReason: json.RawMessage(`"stop"`)}},
+		"end":                      {`{"choices":[{"delta":{},"finish_reason":"stop"}]}`, Chunk{Choices: 1, Blank: true, Ends: 1, FinishReason: json.RawMessage(`"stop"`)}},
 		"report":                   {`{"choices":[],"usage":{"a":1},"meridian":{"kv":"local"}}`, Chunk{Usage: json.RawMessage(`{"a":1}`), Report: json.RawMessage(`{"kv":"local"}`)}},
 		"fault":                    {`{"error":{"message":"no"}}`, Chunk{Fault: json.RawMessage(`{"message":"no"}`)}},
 		"vllm":                     {`{"choices":[{"text":"a","prompt_token_ids":[7],"token_ids":[8]}]}`, Chunk{Choices: 1, Answered: true, Tokens: []uint32{8}, HasTokens: true, PromptTokens: []uint32{7}, Text: json.RawMessage(`"a"`)}},
