@@ -225,7 +225,7 @@ func (f *Fabric) everyStream() []*stream {
 
 // Connect reaches a peer.
 func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error) {
-	l := &peerLink{fabric: f, peer: p, dialing: make(chan struct{}, 1)}
+	l := newLink(f, p)
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
@@ -233,7 +233,7 @@ func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error
 	}
 	f.links[l] = struct{}{}
 	f.mu.Unlock()
-	if _, err := l.connected(ctx); err != nil {
+	if _, err := l.Connected(ctx); err != nil {
 		return nil, errors.Join(err, l.Close(ctx))
 	}
 	return l, nil

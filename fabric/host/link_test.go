@@ -25,12 +25,12 @@ func TestPostRightAfterALoss(t *testing.T) {
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		c, err := posting.(*peerLink).connected(t.Context())
+		c, err := posting.(*peerLink).Connected(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		var cutting sync.WaitGroup
-		cutting.Go(func() { c.poster.Lost(errors.New("cut")) })
+		cutting.Go(func() { c.Posting().Lost(errors.New("cut")) })
 		switch err := running.Await(soon(t)); {
 		case err == nil:
 			cutting.Wait() // the cut came too late, and is not to hit the next

@@ -40,10 +40,8 @@ type Cutter struct {
 	Lend bool
 }
 
-// Prepare checks a request and cuts it for so many streams.
-func Prepare(regions *fabric.Regions, streams int, op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
-	return Cutter{Streams: streams, WholePart: wholePart}.Prepare(regions, op, local, remote)
-}
+// CutFor cuts for so many streams that carry bytes.
+func CutFor(streams int) Cutter { return Cutter{Streams: streams, WholePart: wholePart} }
 
 // Prepare checks a request and cuts it.
 func (c Cutter) Prepare(regions *fabric.Regions, op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {

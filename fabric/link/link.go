@@ -10,11 +10,12 @@
 // A stream carries parts in one of two ways. In fabric/tcp their bytes travel,
 // over a TCP connection; in fabric/host they do not, because the other end copies
 // them out of memory that it was lent: that is Lending, which is here because the
-// simulation drives it as well as the other. What is here starts no goroutine and never waits, but for
-// Notify, which waits for its caller. An event is handled to its end on the
-// goroutine that brought it, under the end's lock.
+// simulation drives it as well as the other. What is here starts no goroutine
+// and never waits, but for Notify, which waits for its caller, and for Redial,
+// which dials. An event is handled to its end on the goroutine that brought it,
+// under the end's lock.
 //
-// Lock order: Poster or Server mu, then whatever locks a stream has.
+// Lock order: Redial mu alone; Poster or Server mu, then whatever locks a stream has.
 package link
 
 import (

@@ -24,11 +24,17 @@ func newConnection(l *peerLink) *connection {
 		Regions: &l.fabric.regions, Clock: l.fabric.options.Clock, MaxTransfers: l.fabric.options.MaxTransfers,
 		OnLost: func(err error) {
 			close(c.stopped)
-			l.drop(c, err)
+			l.Drop(c, err)
 		},
 	})
 	return c
 }
+
+// Posting is the end that posts on it.
+func (c *connection) Posting() *link.Poster { return c.poster }
+
+// Wait returns when no goroutine of it runs.
+func (c *connection) Wait() { c.wait.Wait() }
 
 func (c *connection) add(s *stream) {
 	c.streams = append(c.streams, s)

@@ -85,11 +85,11 @@ func TestPongsDoNotPileUp(t *testing.T) {
 		pings = mrdn.AppendPing(pings)
 	}
 	_, l := hearing(t, deaf(t, pings), &heard{})
-	c, err := l.connected(t.Context())
+	c, err := l.Connected(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := c.streams[0]
+	s := c.(*connection).streams[0]
 	for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		s.sender.mu.Lock()
 		waiting := len(s.control)
@@ -126,12 +126,12 @@ func TestFramesForADeafPeerAreBounded(t *testing.T) {
 			t.Fatalf("after %d posts: %v", posted, err)
 		}
 	}
-	c, err := l.connected(t.Context())
+	c, err := l.Connected(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range maxQueued >> 20 {
-		c.streams[0].Send(make([]byte, 1<<20))
+		c.(*connection).streams[0].Send(make([]byte, 1<<20))
 	}
 	select {
 	case why := <-events.why:

@@ -174,7 +174,7 @@ func (f *Fabric) Deregister(_ context.Context, id uint64) error {
 	cause := fmt.Errorf("%w: region %d was deregistered", fabric.ErrUnknownRegion, id)
 	links, services := f.connections()
 	for _, l := range links {
-		l.fence(id, cause)
+		l.Fence(id, cause)
 	}
 	for _, v := range services {
 		v.server.Fence(id, cause)
@@ -231,7 +231,7 @@ func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error
 	}
 	f.links[l] = struct{}{}
 	f.mu.Unlock()
-	if _, err := l.connected(ctx); err != nil {
+	if _, err := l.Connected(ctx); err != nil {
 		return nil, errors.Join(err, l.Close(ctx))
 	}
 	return l, nil
