@@ -107,7 +107,11 @@ func explainTable(s Section, table string) string {
 func explainField(s Section, f Field, path string, l *Loaded) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", path)
-	for _, text := range []string{f.Doc, f.Tune} {
+	texts := []string{f.Doc, f.Tune}
+	if s.Planned {
+		texts = append(texts, planned)
+	}
+	for _, text := range texts {
 		if text == "" {
 			continue
 		}

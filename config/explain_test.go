@@ -55,12 +55,18 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Nobody is left to believe that a planned section acts.
+// Nobody is left to believe that a planned section acts, or a field of one.
 func TestPlannedSectionsSaySo(t *testing.T) {
 	for _, s := range Schema() {
 		text, err := Explain(s.Name, nil)
 		if told := strings.Contains(text, "Planned: "); err != nil || told != s.Planned {
 			t.Errorf("%v\n%s", err, text)
+		}
+		for _, f := range s.Fields {
+			text, err := Explain(s.Name+"."+f.Name, nil)
+			if told := strings.Contains(text, planned); err != nil || told != s.Planned {
+				t.Errorf("%v\n%s", err, text)
+			}
 		}
 	}
 	for _, text := range []string{Example(), Reference()} {

@@ -136,10 +136,14 @@ type Section struct {
 	Fields  []Field
 }
 
-// about is the text of the section, for people who would rely on it.
+// planned is what people are told of a section, or of a field of one, on which
+// they would else rely.
+const planned = "Planned: it is checked, and nothing acts on it yet."
+
+// about is the text of the section.
 func (s Section) about() string {
 	if s.Planned {
-		return s.Doc + " Planned: it is checked, and nothing acts on it yet."
+		return s.Doc + " " + planned
 	}
 	return s.Doc
 }
