@@ -18,8 +18,7 @@ from engines import TOKENS
 from kvcache import Cut, Memory
 from processes import PATIENCE, open_descriptors
 
-from meridian.door import Accept, Control, DoorError, Event, EventKind, Offer, Rank, sealed_memfd
-from meridian.door_asyncio import AsyncDoor
+from meridian.door import Accept, AsyncDoor, Control, DoorError, Event, EventKind, Offer, Rank, sealed_memfd
 
 
 class AsyncEngine:

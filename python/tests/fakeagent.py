@@ -10,12 +10,12 @@ from pathlib import Path
 
 from processes import PATIENCE
 
-from meridian import _doorproto
-from meridian._doorframe import Deframer
-from meridian._doorproto import Message
+from meridian.door import _messages
+from meridian.door._frames import Deframer
+from meridian.door._messages import Message
 
-WELCOME = _doorproto.Welcome(version=1, agent="n", incarnation=bytes(16))
-SERVING = _doorproto.Event(kinds=[1], transfers=bytes(16), accepted=[False])
+WELCOME = _messages.Welcome(version=1, agent="n", incarnation=bytes(16))
+SERVING = _messages.Event(kinds=[1], transfers=bytes(16), accepted=[False])
 SERVING.problems.add()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from meridian.publication import Layer, Publication, Scope
+from meridian.door import Layer, Publication, Scope
 
 LAYERS, HEADS, HEAD_DIM = 2, 4, 8
 

@@ -126,7 +126,7 @@ def test_an_engine_writes_its_own_tickets(cell: tuple[Agent, Agent]) -> None:
         table = prefill.cut.table(len(TOKENS), 0)
         prefill.cut.fill(prefill.memory, len(TOKENS), table)
         offer = Offer(new_transfer(), TOKENS, [table], layers=2, scope=Scope(salt="s"))
-        ticket = prefill.control.mint(offer)
+        ticket = prefill.control.write_ticket(offer)
         prefill.control.offer_soon(offer)
         with pytest.raises(DoorError) as refused:
             decode.accept(ticket)
@@ -136,7 +136,7 @@ def test_an_engine_writes_its_own_tickets(cell: tuple[Agent, Agent]) -> None:
         decode.until(EventKind.SERVING, EventKind.READY)
         decode.cut.check(decode.memory, len(TOKENS), decode.cut.table(len(TOKENS), 0))
     with pytest.raises(DoorError) as closed:
-        prefill.control.mint(offer)
+        prefill.control.write_ticket(offer)
     assert closed.value.code == "closed"
 
 

@@ -14,10 +14,9 @@ from fakeagent import SERVING, WELCOME, FakeAgent
 from kvcache import Cut
 from processes import PATIENCE, Agent, open_descriptors
 
-from meridian import _doorproto
-from meridian._doorframe import frame
 from meridian.door import (
     Accept,
+    AsyncDoor,
     Control,
     DoorError,
     Event,
@@ -25,11 +24,12 @@ from meridian.door import (
     Offer,
     Rank,
     Scope,
+    _messages,
     new_transfer,
     sealed_memfd,
     transfer_of,
 )
-from meridian.door_asyncio import AsyncDoor
+from meridian.door._frames import frame
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ async def test_an_engine_writes_its_own_tickets_and_tells_of_layers(agent: Agent
     ):
         offer = Offer(new_transfer(), TOKENS, [prefill.table(0)], layers=0, scope=Scope(salt="s"))
         prefill.cut.fill(prefill.memory, len(TOKENS), prefill.table(0))
-        ticket = prefill.control.mint(offer)
+        ticket = prefill.control.write_ticket(offer)
         async with asyncio.TaskGroup() as group:
             group.create_task(prefill.control.offer(offer))
         wanted = Accept(ticket, TOKENS, [decode.table(0)], scope=Scope(salt="s"))
@@ -358,15 +358,15 @@ def test_a_loop_that_ends_takes_an_open_door_with_it(agent: Agent) -> None:
     door = asyncio.run(forget())
     assert open_descriptors() == before
     with pytest.raises(DoorError, match="closed"):
-        door.mint(Offer(new_transfer(), [1], [[0]], layers=2))
+        door.write_ticket(Offer(new_transfer(), [1], [[0]], layers=2))
 
 
 @pytest.mark.parametrize(
     ("saying", "code"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", "malformed"),
-        (frame(_doorproto.Reply(request=1)), "malformed"),
-        (frame(_doorproto.Welcome(version=2)), "version"),
+        (frame(_messages.Reply(request=1)), "malformed"),
+        (frame(_messages.Welcome(version=2)), "version"),
     ],
     ids=["another protocol", "no welcome", "another version"],
 )
@@ -378,7 +378,7 @@ async def test_an_agent_that_is_none(fake: FakeAgent, saying: bytes, code: str) 
 
 @pytest.mark.parametrize(
     "nonsense",
-    [frame(_doorproto.Step()), frame(WELCOME), frame(_doorproto.Event(kinds=[1], transfers=bytes(17)))],
+    [frame(_messages.Step()), frame(WELCOME), frame(_messages.Event(kinds=[1], transfers=bytes(17)))],
     ids=["an engine's frame", "a second welcome", "columns of different lengths"],
 )
 @in_a_loop

@@ -10,15 +10,12 @@ from dataclasses import dataclass, field
 import pytest
 from fakeagent import SERVING, WELCOME
 
-from meridian import _doorproto
-from meridian._conversation import Conversation, Effects
-from meridian._doorevent import DoorError, Event, EventKind
-from meridian._doorframe import Deframer, Outgoing
-from meridian._doorproto import Message
-from meridian._outstanding import HandOff, Question
-from meridian._statement import Published, hello
-from meridian.handoff import Accept, Offer
-from meridian.publication import Control, Layer, Publication
+from meridian.door import Accept, Control, DoorError, Event, EventKind, Layer, Offer, Publication, _messages
+from meridian.door._conversation import Conversation, Effects
+from meridian.door._frames import Deframer, Outgoing
+from meridian.door._messages import Message
+from meridian.door._outstanding import HandOff, Question
+from meridian.door._statements import Published, hello
 
 ANSWER_TIMEOUT = 10.0
 PUBLICATION = Publication("bf16", [Layer(8, 128)], 16, 64, tp=1)
@@ -28,11 +25,11 @@ def test_what_was_said_is_said_again() -> None:
     talk = Conversation(hello("e", "test", Control(), None), ANSWER_TIMEOUT)
     assert talk.state(Published(PUBLICATION), Question(Future()), 0) is None
     for life in range(3):
-        assert [type(m) for m in said(talk.begin(1, life).send)] == [_doorproto.Hello]
+        assert [type(m) for m in said(talk.begin(1, life).send)] == [_messages.Hello]
         (publish,) = said(talk.take(WELCOME, life).send)
-        assert isinstance(publish, _doorproto.Publish)
+        assert isinstance(publish, _messages.Publish)
         assert talk.take(SERVING, life).events == []  # it comes before the answer, and is told after it
-        assert talk.take(_doorproto.Reply(request=publish.request), life).events == [Event(EventKind.SERVING)]
+        assert talk.take(_messages.Reply(request=publish.request), life).events == [Event(EventKind.SERVING)]
         assert talk.serving
         assert [event.kind for event in talk.end().events] == [EventKind.FENCED]
 
@@ -69,7 +66,7 @@ def test_a_statement_that_is_cut_off_is_no_failure() -> None:
     ((_, outcome),) = talk.end().answers
     assert not isinstance(outcome, DoorError)
     talk.begin(1, 0)
-    assert [type(m) for m in said(talk.take(WELCOME, 0).send)] == [_doorproto.Publish]
+    assert [type(m) for m in said(talk.take(WELCOME, 0).send)] == [_messages.Publish]
 
 
 def test_an_intake_may_end_before_its_answer() -> None:
@@ -79,7 +76,7 @@ def test_an_intake_may_end_before_its_answer() -> None:
         [talk.ask(Accept(b"t", [1], [[0]]).message(), Question(Future()), 0, about)],
     )
     talk.take(event(EventKind.READY, about), 0)
-    talk.take(_doorproto.Reply(request=accept.request, transfer=about[0]), 0)
+    talk.take(_messages.Reply(request=accept.request, transfer=about[0]), 0)
     assert [event.kind for event in talk.end().events] == [EventKind.FENCED]
 
 
@@ -90,18 +87,18 @@ def test_an_agent_that_hangs_is_left() -> None:
     talk.ask(Offer(about[0], [1], [[0]], layers=1).message(), question, 0, about)
     effects = talk.tick(ANSWER_TIMEOUT)
     assert effects.leave and effects.complaint is not None and effects.complaint.code == "no_answer"
-    for late in (SERVING, _doorproto.Reply(request=99), event(EventKind.READY, (bytes(16), True))):
+    for late in (SERVING, _messages.Reply(request=99), event(EventKind.READY, (bytes(16), True))):
         assert not talk.take(late, 11).send and not talk.serving and talk.registered
     assert talk.take_back(question, 11) == Effects(), "its end comes with that of the connection"
     assert talk.state(Published(PUBLICATION), Question(Future()), 11) is None
-    assert talk.say(_doorproto.Step()) is None
-    for asks in (talk.serving_agent, lambda: talk.ask(_doorproto.Cancel(), Question(Future()), 11)):
+    assert talk.say(_messages.Step()) is None
+    for asks in (talk.serving_agent, lambda: talk.ask(_messages.Cancel(), Question(Future()), 11)):
         with pytest.raises(DoorError, match="not serving"):
             asks()
     assert talk.leave(DoorError("no_answer", "again")) == Effects()
     assert [event.kind for event in talk.end().events] == [EventKind.FREED, EventKind.FENCED]
     talk.begin(1, 12)
-    assert [type(m) for m in said(talk.take(WELCOME, 12).send)] == [_doorproto.Publish]
+    assert [type(m) for m in said(talk.take(WELCOME, 12).send)] == [_messages.Publish]
 
 
 def test_one_who_is_patient_says_again_what_was_refused() -> None:
@@ -111,12 +108,12 @@ def test_one_who_is_patient_says_again_what_was_refused() -> None:
     assert outgoing is not None
     (publish,) = said([outgoing])
     effects = talk.take(reply(publish, "busy"), 0)
-    assert [type(outcome) for _, outcome in effects.answers] == [_doorproto.Reply]
+    assert [type(outcome) for _, outcome in effects.answers] == [_messages.Reply]
     assert effects.leave and effects.complaint is not None and effects.complaint.code == "busy"
     assert not talk.serving
     talk.end()
     talk.begin(1, 0)
-    assert [type(m) for m in said(talk.take(WELCOME, 0).send)] == [_doorproto.Publish]
+    assert [type(m) for m in said(talk.take(WELCOME, 0).send)] == [_messages.Publish]
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -147,14 +144,14 @@ def said(send: list[Outgoing]) -> Iterator[Message]:
 
 
 def reply(request: Message, code: str = "") -> Message:
-    m = _doorproto.Reply(request=request.request)
+    m = _messages.Reply(request=request.request)
     if code:
         m.problem.code = code
     return m
 
 
 def event(kind: EventKind, hand_off: HandOff) -> Message:
-    m = _doorproto.Event(kinds=[kind], transfers=hand_off[0], accepted=[hand_off[1]])
+    m = _messages.Event(kinds=[kind], transfers=hand_off[0], accepted=[hand_off[1]])
     m.problems.add()
     return m
 
@@ -222,7 +219,7 @@ class World:
         if not self.inbox:
             return
         request = self.inbox.pop(self.rng.randrange(len(self.inbox)))
-        if isinstance(request, _doorproto.Cancel):
+        if isinstance(request, _messages.Cancel):
             what = (request.accepted or request.offered, bool(request.accepted))
             self.follow(self.talk.take(reply(request, "" if what in self.running else "unknown"), self.now))
             self._end(what, EventKind.FREED)

@@ -13,13 +13,12 @@ from fakeagent import SERVING, WELCOME, FakeAgent
 from google.protobuf import descriptor_pool
 from processes import PATIENCE
 
-from meridian import _doorproto
-from meridian._doorframe import MAX_FRAME_BYTES, BadFrame, Deframer, frame
-from meridian.door import Control, Door, DoorError, Event, EventKind
+from meridian.door import Control, Door, DoorError, Event, EventKind, _messages
+from meridian.door._frames import MAX_FRAME_BYTES, BadFrame, Deframer, frame
 
 
 def test_frames_come_back_from_any_cut() -> None:
-    messages = [WELCOME, SERVING, _doorproto.Reply(request=1 << 40, ticket=b"t" * 1000), _doorproto.Step()]
+    messages = [WELCOME, SERVING, _messages.Reply(request=1 << 40, ticket=b"t" * 1000), _messages.Step()]
     stream = b"".join(map(frame, messages))
     for cut in range(len(stream) + 1):
         deframer, got = Deframer(), []
@@ -31,7 +30,7 @@ def test_frames_come_back_from_any_cut() -> None:
 
 
 def test_the_bytes_of_a_frame() -> None:
-    assert frame(_doorproto.Progress(layers=3)).hex() == "040000000700" + "1003"
+    assert frame(_messages.Progress(layers=3)).hex() == "040000000700" + "1003"
 
 
 @pytest.mark.parametrize(
@@ -48,16 +47,16 @@ def test_what_is_no_frame(wrong: str) -> None:
 
 def test_a_frame_that_would_be_too_long() -> None:
     with pytest.raises(BadFrame, match="at most"):
-        frame(_doorproto.Step(requests=bytes(MAX_FRAME_BYTES)))
+        frame(_messages.Step(requests=bytes(MAX_FRAME_BYTES)))
 
 
 def test_messages_have_a_pool_of_their_own() -> None:
     with pytest.raises(KeyError):
-        descriptor_pool.Default().FindMessageTypeByName(f"{_doorproto.PACKAGE}.Hello")
+        descriptor_pool.Default().FindMessageTypeByName(f"{_messages.PACKAGE}.Hello")
 
 
 def test_kinds_of_events_are_those_of_the_schema() -> None:
-    kinds = _doorproto.Event.DESCRIPTOR.fields_by_name["kinds"].enum_type.values_by_name
+    kinds = _messages.Event.DESCRIPTOR.fields_by_name["kinds"].enum_type.values_by_name
     named = {name.removeprefix("EVENT_KIND_"): value.number for name, value in kinds.items()}
     assert {kind.name: kind.value for kind in EventKind} | {"UNSPECIFIED": 0} == named
 
@@ -66,16 +65,16 @@ def test_kinds_of_events_are_those_of_the_schema() -> None:
 def test_either_runtime_of_protobuf(runtime: str) -> None:
     program = """if True:
         from google.protobuf.internal import api_implementation
-        from meridian import _doorproto
-        from meridian._doorframe import Deframer, frame
-        from meridian.handoff import Accept, Offer
-        from meridian.publication import Layer, Publication, Scope
+        from meridian.door import _messages
+        from meridian.door._frames import Deframer, frame
+        from meridian.door import Accept, Offer
+        from meridian.door import Layer, Publication, Scope
         deframer = Deframer()
         for message in (
             Offer(bytes(16), range(300), [[1, 2], [3]], layers=2, scope=Scope(salt="s")).message(),
             Accept(b"t", [1, 1 << 31], [[7]], push=True, deadline=2).message(),
             Publication("bf16", [Layer(8, 128)] * 2, 16, 64, tp=8, stages=[1, 1]).message(),
-            _doorproto.Step(requests=bytes(32), committed=[1, 2]),
+            _messages.Step(requests=bytes(32), committed=[1, 2]),
         ):
             deframer.feed(frame(message))
             assert deframer.next() == message
@@ -106,11 +105,11 @@ def fake(tmp_path: Path) -> Iterator[FakeAgent]:
 
 
 def version_2() -> bytes:
-    return frame(_doorproto.Welcome(version=2))
+    return frame(_messages.Welcome(version=2))
 
 
 def refusal() -> bytes:
-    reply = _doorproto.Reply()
+    reply = _messages.Reply()
     reply.problem.code, reply.problem.message, reply.problem.hint = "denied", "not you", "ask"
     return frame(reply)
 
@@ -119,7 +118,7 @@ def refusal() -> bytes:
     ("saying", "code"),
     [
         (lambda: b"GET / HTTP/1.1\r\n\r\n", "malformed"),
-        (lambda: frame(_doorproto.Reply(request=1)), "malformed"),
+        (lambda: frame(_messages.Reply(request=1)), "malformed"),
         (version_2, "version"),
         (refusal, "denied"),
     ],
@@ -135,9 +134,9 @@ def test_an_agent_that_is_none(fake: FakeAgent, saying: Callable[[], bytes], cod
 @pytest.mark.parametrize(
     "nonsense",
     [
-        lambda: frame(_doorproto.Step()),
+        lambda: frame(_messages.Step()),
         lambda: frame(WELCOME),
-        lambda: frame(_doorproto.Event(kinds=[1, 2], transfers=bytes(16))),
+        lambda: frame(_messages.Event(kinds=[1, 2], transfers=bytes(16))),
     ],
     ids=["an engine's frame", "a second welcome", "columns of different lengths"],
 )

@@ -14,11 +14,22 @@ from asyncengines import in_a_loop, refused
 from fakeagent import SERVING, WELCOME, FakeAgent
 from processes import PATIENCE
 
-from meridian import _doorproto, _outbox
-from meridian._doorframe import frame
-from meridian._doorproto import Message
-from meridian.door import Control, Door, DoorError, Event, EventKind, Layer, Offer, Publication, new_transfer
-from meridian.door_asyncio import AsyncDoor
+from meridian.door import (
+    AsyncDoor,
+    Control,
+    Door,
+    DoorError,
+    Event,
+    EventKind,
+    Layer,
+    Offer,
+    Publication,
+    _messages,
+    _outbox,
+    new_transfer,
+)
+from meridian.door._frames import frame
+from meridian.door._messages import Message
 
 REGISTERED = frame(WELCOME) + frame(SERVING)
 PUBLICATION = Publication("bf16", [Layer(8, 128)], 16, 64, tp=1)
@@ -63,7 +74,7 @@ def asks_nothing(door: Door) -> None:
     """See that everything is refused at once, and holds nothing."""
     began, offer = time.monotonic(), an_offer()
     assert not door.serving
-    assert code_of(lambda: door.mint(offer)) == "not_serving"
+    assert code_of(lambda: door.write_ticket(offer)) == "not_serving"
     assert code_of(lambda: door.offer_soon(offer)) == "not_serving"
     assert code_of(lambda: door.withdraw_offer(offer.transfer)) == "not_serving"
     door.publish(PUBLICATION)  # it is said to the agent that comes back
@@ -195,7 +206,7 @@ async def asks_nothing_more(door: AsyncDoor) -> None:
     offer = an_offer()
     async with asyncio.timeout(5):
         assert not door.serving
-        assert code_of(lambda: door.mint(offer)) == "not_serving"
+        assert code_of(lambda: door.write_ticket(offer)) == "not_serving"
         assert await refused(door.offer(offer)) == "not_serving"
         assert await refused(door.wait_serving(timeout=0.01)) == "not_serving"
         await door.publish(PUBLICATION)
@@ -216,7 +227,7 @@ def verdict(request: Message, code: str) -> bytes:
     """Answer what wants an answer."""
     if "request" not in request.DESCRIPTOR.fields_by_name:
         return b""
-    reply = _doorproto.Reply(request=request.request)
+    reply = _messages.Reply(request=request.request)
     if code:
         reply.problem.code, reply.problem.message = code, "not now"
     return frame(reply)

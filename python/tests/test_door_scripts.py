@@ -21,12 +21,12 @@ from conftest import TESTDATA
 from google.protobuf import json_format
 from processes import PATIENCE, Agent
 
-from meridian import _doorproto
-from meridian._doorevent import NO_TRANSFER, Event, EventKind, events_of
-from meridian._doorframe import frame
-from meridian._doorlink import Link
-from meridian._doorlink_asyncio import AsyncLink
-from meridian._doorproto import Message
+from meridian.door import _messages
+from meridian.door._connection import Connection
+from meridian.door._connection_asyncio import AsyncConnection
+from meridian.door._events import NO_TRANSFER, Event, EventKind, events_of
+from meridian.door._frames import frame
+from meridian.door._messages import Message
 
 SCRIPTS = sorted((TESTDATA / "door").glob("*.json"))
 Step = dict[str, Any]
@@ -96,7 +96,7 @@ class Dialogue(abc.ABC):
         assert not self._others, self._others
 
     def _take(self, message: Message) -> None:
-        if isinstance(message, _doorproto.Event):
+        if isinstance(message, _messages.Event):
             self._events += events_of(message)
         else:
             self._others.append(message)
@@ -108,7 +108,7 @@ class ThreadDialogue(Dialogue):
     def __init__(self, socket: Path) -> None:
         super().__init__()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
-        self._link = Link(str(socket), self._wake)
+        self._link = Connection(str(socket), self._wake)
 
     def send(self, data: bytes, descriptor: int | None = None) -> None:
         self._link.send(data, descriptor)
@@ -134,7 +134,7 @@ class AsyncDialogue(Dialogue):
         super().__init__()
         self._runner = asyncio.Runner()
         self._came = asyncio.Event()
-        self._link = self._run(lambda: AsyncLink(str(socket), self._heard, self._garbled, lambda: None))
+        self._link = self._run(lambda: AsyncConnection(str(socket), self._heard, self._garbled, lambda: None))
         self._link.ended.add_done_callback(lambda _: self._came.set())
 
     def send(self, data: bytes, descriptor: int | None = None) -> None:
@@ -275,7 +275,7 @@ class Player:
         self._variables[to["as"]] = bytes(flipped)
 
     def _message(self, type: str, fields: Step) -> Message:
-        cls = getattr(_doorproto, type.capitalize())
+        cls = getattr(_messages, type.capitalize())
         return json_format.ParseDict(self._filled(fields), cls())
 
     def _filled(self, value: Any) -> Any:

@@ -13,10 +13,20 @@ from engines import PREFILL, Engine, until
 from fakeagent import SERVING, WELCOME, FakeAgent
 from processes import Agent
 
-from meridian import _doorproto
-from meridian._doorframe import frame
-from meridian._doorproto import Message
-from meridian.door import Control, Door, DoorError, Event, EventKind, Layer, Offer, Publication, agent_status
+from meridian.door import (
+    Control,
+    Door,
+    DoorError,
+    Event,
+    EventKind,
+    Layer,
+    Offer,
+    Publication,
+    _messages,
+    agent_status,
+)
+from meridian.door._frames import frame
+from meridian.door._messages import Message
 
 OLD: dict[str, list[dict[str, Any]]] = json.loads((TESTDATA / "door/agents/old.json").read_text())["answers"]
 TRANSFER = bytes([1, *bytes(14), 1])
@@ -28,7 +38,7 @@ def old_answer(message: Message) -> bytes:
     for answer in OLD[message.DESCRIPTOR.name.lower()]:
         body = bytes.fromhex(answer["hex"])
         if answer.get("reply"):
-            body = _doorproto.Reply(request=message.request).SerializeToString() + body
+            body = _messages.Reply(request=message.request).SerializeToString() + body
         said += (len(body) + 2).to_bytes(4, "little") + answer["type"].to_bytes(2, "little") + body
     return said
 
@@ -41,7 +51,7 @@ def fake(tmp_path: Path) -> Iterator[FakeAgent]:
 
 
 def test_an_agent_from_before_there_were_features(fake: FakeAgent) -> None:
-    fake.sayings = [old_answer(_doorproto.Hello())] * 2
+    fake.sayings = [old_answer(_messages.Hello())] * 2
     fake.answer = old_answer
     events: list[Event] = []
     with Door(fake.path, "e", control=Control(role="both", model="m")) as door:
@@ -62,9 +72,9 @@ def test_an_agent_from_before_there_were_features(fake: FakeAgent) -> None:
 def test_what_a_newer_agent_tells_is_passed_over(fake: FakeAgent) -> None:
     unknown_frame = bytes.fromhex("040000004d00ffff")
     unknown_event = frame(
-        _doorproto.Event(kinds=[99, 1], transfers=bytes(32), accepted=[False, False], problems=[{}, {}])
+        _messages.Event(kinds=[99, 1], transfers=bytes(32), accepted=[False, False], problems=[{}, {}])
     )
-    welcome = _doorproto.Welcome(version=1, agent="n", features=["status", "tomorrow", "refusals"])
+    welcome = _messages.Welcome(version=1, agent="n", features=["status", "tomorrow", "refusals"])
     fake.sayings = [unknown_frame + frame(welcome) + unknown_frame + unknown_event]
     events: list[Event] = []
     with Door(fake.path, "e", control=Control()) as door:
@@ -90,7 +100,7 @@ def test_a_client_that_is_no_engine_asks_for_the_status(meridian_binary: Path, t
     ("saying", "code"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", "malformed"),
-        (frame(_doorproto.Welcome(version=2)), "version"),
+        (frame(_messages.Welcome(version=2)), "version"),
         (frame(SERVING), "malformed"),
         (frame(WELCOME), "unsupported"),
         (b"", "no_answer"),

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from conftest import TESTDATA
 
-from meridian.publication import Scope
-from meridian.ticket import Home, Ticket, transfer_of
+from meridian.door import Scope
+from meridian.door.ticket import Home, Ticket, transfer_of
 
 VECTORS: list[dict[str, Any]] = json.loads((TESTDATA / "ticket" / "tickets.json").read_text())
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from meridian.publication import Layer, Publication
+from meridian.door import Layer, Publication
 from meridian.vllm.cut import CachedLayer, Cut, arrange, in_memory
 from meridian.vllm.memory import Region, Share, regions
 

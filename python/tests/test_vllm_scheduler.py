@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from vllmworld import BLOCK, CUT, SETTINGS, FakeDoor, Request, decode_params, ticket_of
 
-from meridian.door import DoorError, Event, EventKind, Scope
-from meridian.publication import Layer, Publication
+from meridian.door import DoorError, Event, EventKind, Layer, Publication, Scope
 from meridian.vllm.cut import Cut
 from meridian.vllm.handoffs import Step, Watch
 from meridian.vllm.scheduler import SchedulerHalf
@@ -133,7 +132,7 @@ def test_an_abort_cancels_and_waits_for_the_agent(half: Half) -> None:
     assert half.step().failed == ()
     half.tell(EventKind.FREED, code="cancelled")
     assert half.step().failed == ("d",)
-    assert half.tally.take() == {"abandoned": 1}
+    assert half.counters.take() == {"abandoned": 1}
 
 
 def test_an_abort_before_the_answer_is_told_after_it(half: Half) -> None:
@@ -249,7 +248,7 @@ def test_without_an_agent_prompts_are_computed_here(half: Half) -> None:
     assert half.matched_tokens(request, 0) == (0, False)
     half.allocated(request, BLOCKS, 0)
     assert half.finished(prefill_request(), BLOCKS, complete=True) == (False, None)
-    assert half.tally.take() == {"declined": 1} and half.holds == 0
+    assert half.counters.take() == {"declined": 1} and half.holds == 0
 
 
 @pytest.mark.parametrize(
@@ -358,7 +357,7 @@ def test_a_promised_prompt_is_offered_with_its_last_step() -> None:
     assert half.step().computing == ()
     answer.set_result(b"the agent's own")
     assert half.finished(request, BLOCKS, complete=True) == (True, decode_params(TRANSFER, TOKENS))
-    assert half.door.told == [(TRANSFER, 2)] and len(half.door.offers) == 1 and half.tally.ahead == 1
+    assert half.door.told == [(TRANSFER, 2)] and len(half.door.offers) == 1 and half.counters.ahead == 1
     half.tell(EventKind.FREED, accepted=False)
     assert half.step().freed == ("p",) and half.holds == 0
 
@@ -455,5 +454,5 @@ def test_time_and_tokens_are_counted(half: Half) -> None:
     half.tell(EventKind.READY)
     assert half.step().landed == ("d",)
     half.reported(["d"])
-    assert half.tally.take() == {"ready_seconds": [0.25], "ready_tokens": [len(TOKENS)]}
-    assert half.tally.take() == {}
+    assert half.counters.take() == {"ready_seconds": [0.25], "ready_tokens": [len(TOKENS)]}
+    assert half.counters.take() == {}

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 from vllmworld import BLOCK, CUT, SETTINGS, WINDOWED, FakeDoor, FakeRankDoor, Request, decode_params
 
-from meridian.door import DoorError
-from meridian.publication import Layer, Publication
+from meridian.door import DoorError, Layer, Publication
 from meridian.vllm.cut import Cut
 from meridian.vllm.scheduler import SchedulerHalf
 from meridian.vllm.worker import WorkerHalf

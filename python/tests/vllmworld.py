@@ -9,9 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from meridian.door import Accept, DoorError, Event, EventKind, Offer, Scope
-from meridian.publication import Layer, Publication
-from meridian.ticket import Home, Ticket
+from meridian.door import Accept, DoorError, Event, EventKind, Layer, Offer, Publication, Scope
+from meridian.door.ticket import Home, Ticket
 from meridian.vllm.cut import Cut
 from meridian.vllm.handoffs import Step
 from meridian.vllm.scheduler import SchedulerHalf
@@ -65,7 +64,7 @@ class FakeDoor:
     def progress(self, transfer: bytes, layers: int) -> None:
         self.told.append((transfer, layers))
 
-    def mint(self, offer: Offer) -> bytes:
+    def write_ticket(self, offer: Offer) -> bytes:
         self._must_serve()
         return ticket_of(offer.transfer, list(offer.tokens))
 

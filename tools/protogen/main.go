@@ -26,7 +26,7 @@ type schema struct {
 }
 
 var schemas = []schema{
-	{source: "meridian/door/v1/door.proto", goFile: "door/doorpb/door.pb.go", descriptors: "python/meridian/door.binpb"},
+	{source: "meridian/door/v1/door.proto", goFile: "door/doorpb/door.pb.go", descriptors: "python/meridian/door/door.binpb"},
 }
 
 func main() {

@@ -187,7 +187,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     # Both.
 
     def get_kv_connector_stats(self) -> Stats | None:
-        counted = self._scheduler.tally.take() if self._scheduler is not None else {}
+        counted = self._scheduler.counters.take() if self._scheduler is not None else {}
         return Stats(data=counted) if counted else None
 
     def shutdown(self) -> None:

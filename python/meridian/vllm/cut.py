@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meridian.publication import Layer, Publication
+from meridian.door import Layer, Publication
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from meridian._doorevent import DoorError, Event, EventKind
+from meridian.door import DoorError, Event, EventKind
 
 NO_ANSWER: Final = "no_answer"
 

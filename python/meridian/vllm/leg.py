@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from meridian.ticket import is_promise, transfer_of
+from meridian.door import is_promise, transfer_of
 
 _TICKET: Final = "meridian_ticket"
 _LEG: Final = "meridian_leg"

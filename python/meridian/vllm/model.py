@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec, SlidingWindowSpec
 
-from meridian.publication import Layer, Publication, Scope
+from meridian.door import Layer, Publication, Scope
 from meridian.vllm.cut import CachedLayer, Cut, arrange, in_memory
 from meridian.vllm.memory import Share
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meridian.publication import Scope
+from meridian.door import Scope
 
 
 def reads_cache(request: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from meridian._doorevent import Event, EventKind
+from meridian.door import Event, EventKind
 from meridian.vllm.handoffs import Step, Watch
 
 

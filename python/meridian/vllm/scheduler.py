@@ -10,15 +10,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from meridian._doorevent import DoorError, Event, EventKind
-from meridian.door import new_transfer
-from meridian.handoff import Accept, Offer
+from meridian.door import Accept, DoorError, Event, EventKind, Offer, new_transfer
+from meridian.vllm.counters import Counters
 from meridian.vllm.cut import Cut
 from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
 from meridian.vllm.leg import DecodeLeg, PrefillLeg, leg_of, params_of
 from meridian.vllm.prompt import reads_cache, scope_of, tokens_of
 from meridian.vllm.settings import Settings
-from meridian.vllm.tally import Tally
 
 _GRACE: Final = 2.0
 """How much later than the agent this half loses patience, in seconds."""
@@ -31,7 +29,7 @@ class ControlDoor(Protocol):
 
     @property
     def serving(self) -> bool: ...
-    def mint(self, offer: Offer) -> bytes: ...
+    def write_ticket(self, offer: Offer) -> bytes: ...
     def offer_soon(self, offer: Offer) -> Future[bytes]: ...
     def accept_soon(self, accept: Accept) -> Future[bytes]: ...
     def withdraw_offer_soon(self, transfer: bytes) -> Future[None]: ...
@@ -84,7 +82,7 @@ class SchedulerHalf:
         self._served = False
         self._complaints: set[str] = set()
         """Kinds of those that were logged."""
-        self.tally = Tally()
+        self.counters = Counters()
 
     def attach(self, door: ControlDoor) -> None:
         """Take the door, whose events go to `happened`."""
@@ -146,7 +144,7 @@ class SchedulerHalf:
             begun = self._begin_offer(prefill.request, prefill.leg, prefill.block_ids, computing=True)
             if begun is not None:
                 self._ahead[request] = begun
-                self.tally.ahead += 1
+                self.counters.ahead += 1
 
     def finished(
         self, request: Any, block_ids: Sequence[Sequence[int]], *, complete: bool
@@ -286,13 +284,13 @@ class SchedulerHalf:
                 keep=self._settings.keep,
                 leg=leg.seal,
             )
-            ticket = self._door.mint(offer)
+            ticket = self._door.write_ticket(offer)
             asked = self._door.offer_soon(offer)
         except (DoorError, ValueError) as error:
             if not computing:  # else it is tried again at the end
                 message = f"a prompt is not offered, so whoever decodes computes it: {error}"
                 self._complain(f"not offered: {_as_problem(error).code}", message)
-                self.tally.declined += 1
+                self.counters.declined += 1
             return None
         deadline = now + self._settings.keep + self._settings.deadline + _GRACE
         self._handoffs.offer(
@@ -366,7 +364,7 @@ class SchedulerHalf:
 
     def _count(self) -> None:
         for ending in self._handoffs.take_endings():
-            self.tally.count(ending)
+            self.counters.count(ending)
             self._log_ending(ending)
             ticket = self._tickets.pop(ending.transfer, None) if ending.accepted else None
             if ticket is not None and ending.problem is not None and ending.begun and self._door is not None:

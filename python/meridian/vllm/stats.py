@@ -23,7 +23,7 @@ _COUNTERS: Final = {
 
 
 class Stats(KVConnectorStats):  # type: ignore[misc]
-    """A Tally on its way to vLLM's logger."""
+    """A Counters on its way to vLLM's logger."""
 
     def reset(self) -> None:
         self.data: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from meridian._doorevent import Event
+from meridian.door import Event
 from meridian.vllm.handoffs import Step
 from meridian.vllm.memory import Region
 from meridian.vllm.reports import Report, Reports

@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from meridian.door import new_transfer
-from meridian.handoff import Accept, Offer
-from meridian.ticket import MAGIC, VERSION, transfer_of
+from meridian.door import Accept, Offer, new_transfer
+from meridian.door.ticket import MAGIC, VERSION, transfer_of
 from meridian.vllm import connector
 from meridian.vllm.leg import params_of
 
@@ -39,7 +38,7 @@ class AgreeableDoor:
     def publish(self, publication: object) -> None:
         pass
 
-    def mint(self, offer: Offer) -> bytes:
+    def write_ticket(self, offer: Offer) -> bytes:
         return ticket(offer.transfer)
 
     def offer_soon(self, offer: Offer) -> Future[bytes]:

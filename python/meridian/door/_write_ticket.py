@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from meridian._doorevent import DoorError
-from meridian._doorproto import Message
-from meridian.handoff import Offer
-from meridian.publication import Scope
-from meridian.ticket import NEVER, Home, Ticket
+from meridian.door._events import DoorError
+from meridian.door._handoff import Offer
+from meridian.door._messages import Message
+from meridian.door._publication import Scope
+from meridian.door.ticket import NEVER, Home, Ticket
 
 
-def mint(welcome: Message, offer: Offer, published: Scope) -> bytes:
+def write_ticket(welcome: Message, offer: Offer, published: Scope) -> bytes:
     """Write the ticket of an offer to the agent that said `welcome`."""
     if not welcome.ticket_key:
         raise DoorError("unsupported", f"agent {welcome.agent} lets no engine write tickets")

@@ -15,14 +15,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
-from meridian._backoff import FAREWELL, NOT_REGISTERED, Backoff, as_door_error
-from meridian._conversation import UNREAD, Conversation, Effects
-from meridian._doorevent import DoorError, Event
-from meridian._doorframe import Outgoing
-from meridian._doorlink import Link
-from meridian._doorproto import Message
-from meridian._outstanding import HandOff, Question
-from meridian._statement import Statement
+from meridian.door._backoff import FAREWELL, NOT_REGISTERED, Backoff, as_door_error
+from meridian.door._connection import Connection
+from meridian.door._conversation import UNREAD, Conversation, Effects
+from meridian.door._events import DoorError, Event
+from meridian.door._frames import Outgoing
+from meridian.door._messages import Message
+from meridian.door._outstanding import HandOff, Question
+from meridian.door._statements import Statement
 
 _log: Final = logging.getLogger("meridian.door")
 
@@ -43,7 +43,7 @@ class Registration:
 
         self._changed = threading.Condition()  # protects the rest
         self._conversation = Conversation(hello, answer_timeout)
-        self._link: Link | None = None  # what the conversation goes over
+        self._link: Connection | None = None  # what the conversation goes over
 
     # What callers do.
 
@@ -127,16 +127,16 @@ class Registration:
         if outgoing is not None and link is not None:
             self._send(link, outgoing)
 
-    def _send(self, link: Link, outgoing: Outgoing) -> None:
+    def _send(self, link: Connection, outgoing: Outgoing) -> None:
         link.send(*outgoing)
         self._heed(link)
 
-    def _heed(self, link: Link) -> None:
+    def _heed(self, link: Connection) -> None:
         """Leave an agent that reads nothing, as its link has."""
         if link.unread:
             self._leave(link, UNREAD)
 
-    def _leave(self, link: Link, why: DoorError) -> None:
+    def _leave(self, link: Connection, why: DoorError) -> None:
         # Meanwhile there may be another link, which is not to be left.
         self._follow(lambda _: self._conversation.leave(why) if self._link is link else Effects())
 
@@ -188,9 +188,9 @@ class Registration:
         if poll.poll(seconds * 1000):
             os.eventfd_read(self._wake)
 
-    def _register(self) -> Link:
+    def _register(self) -> Connection:
         """Connect and say everything."""
-        link, talk = Link(self._socket, self._wake), self._conversation
+        link, talk = Connection(self._socket, self._wake), self._conversation
         try:
             with self._changed:
                 self._link = link
@@ -205,7 +205,7 @@ class Registration:
             raise
         return link
 
-    def _read(self, link: Link) -> None:
+    def _read(self, link: Connection) -> None:
         """Take what comes, until the connection ends."""
         receive = link.receive
         while True:

@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from meridian._doorframe import MAX_FRAME_BYTES, Deframer
-from meridian._doorlink import PIECE, agent_pid, connect
-from meridian._doorproto import Message
-from meridian._outbox import Outbox
+from meridian.door._connection import PIECE, agent_pid, connect
+from meridian.door._frames import MAX_FRAME_BYTES, Deframer
+from meridian.door._messages import Message
+from meridian.door._outbox import Outbox
 
 _MUCH: Final = MAX_FRAME_BYTES
 """How many bytes may wait before those who ask wait, too."""
 
 
-class AsyncLink:
+class AsyncConnection:
     """A connection. What comes is passed on from the loop itself: no task reads."""
 
     def __init__(

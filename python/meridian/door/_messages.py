@@ -19,7 +19,7 @@ PACKAGE: Final = "meridian.door.v1"
 
 _POOL: Final = descriptor_pool.DescriptorPool()
 for _file in descriptor_pb2.FileDescriptorSet.FromString(
-    resources.files("meridian").joinpath("door.binpb").read_bytes()
+    resources.files("meridian.door").joinpath("door.binpb").read_bytes()
 ).file:
     _POOL.AddSerializedFile(_file.SerializeToString())
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from meridian import _doorproto
-from meridian._doorproto import Message
+from meridian.door import _messages
+from meridian.door._messages import Message
 
 MAX_FRAME_BYTES: Final = 16 << 20
 """The cap on a frame's type and message."""
@@ -41,7 +41,7 @@ def frame(message: Message) -> bytes:
         raise BadFrame(
             f"a {message.DESCRIPTOR.name} of {length} bytes; a frame has at most {MAX_FRAME_BYTES}"
         )
-    return _HEADER.pack(length, _doorproto.frame_type(message)) + body
+    return _HEADER.pack(length, _messages.frame_type(message)) + body
 
 
 class Deframer:
@@ -62,7 +62,7 @@ class Deframer:
         while (cut := self._cut()) is not None:
             frame_type, body = cut
             try:
-                message = _doorproto.parse(frame_type, body)
+                message = _messages.parse(frame_type, body)
             except ValueError as error:
                 raise BadFrame(str(error)) from None
             if message is not None:

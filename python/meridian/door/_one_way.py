@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
-from meridian import _doorproto
-from meridian._doorproto import Message
+from meridian.door import _messages
+from meridian.door._messages import Message
 
 
-class Telling(ABC):
+class OneWay(ABC):
     """The part of a door that never waits, so it is the same for threads and tasks."""
 
     @abstractmethod
@@ -21,7 +21,7 @@ class Telling(ABC):
 
         Control tells it of all ranks, a rank of itself.
         """
-        self._say(_doorproto.Progress(transfer=transfer, layers=layers))
+        self._say(_messages.Progress(transfer=transfer, layers=layers))
 
     def step(
         self,
@@ -36,7 +36,7 @@ class Telling(ABC):
     ) -> None:
         """Tell what one step did, in columns: `requests` has 16 bytes for each. This does not wait."""
         self._say(
-            _doorproto.Step(
+            _messages.Step(
                 number=number,
                 requests=requests,
                 committed=committed,

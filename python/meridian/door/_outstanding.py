@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from meridian._doorevent import DoorError, Event, EventKind, problem_of
-from meridian._doorproto import Message
-from meridian._statement import Statement
+from meridian.door._events import DoorError, Event, EventKind, problem_of
+from meridian.door._messages import Message
+from meridian.door._statements import Statement
 
 HandOff: TypeAlias = tuple[bytes, bool]
 """One side of a hand-off that this engine takes part in: the transfer, and whether it was accepted."""

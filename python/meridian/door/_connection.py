@@ -11,9 +11,9 @@ import threading
 import time
 from typing import Final
 
-from meridian._doorframe import Deframer
-from meridian._doorproto import Message
-from meridian._outbox import Outbox
+from meridian.door._frames import Deframer
+from meridian.door._messages import Message
+from meridian.door._outbox import Outbox
 
 PIECE: Final = 64 << 10
 """How much is read at a time."""
@@ -40,7 +40,7 @@ def agent_pid(connected: socket.socket) -> int:
     return pid
 
 
-class Link:
+class Connection:
     """A connection. Any thread may send; one thread receives, and writes what had to wait."""
 
     def __init__(self, path: str, wake: int) -> None:

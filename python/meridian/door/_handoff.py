@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from meridian import _doorproto
-from meridian._doorproto import Message
-from meridian.publication import Scope
+from meridian.door import _messages
+from meridian.door._messages import Message
+from meridian.door._publication import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Offer:
 
     def message(self) -> Message:
         """Return the offer as the door has it."""
-        m = _doorproto.Offer(
+        m = _messages.Offer(
             transfer=self.transfer,
             tokens=self.tokens,
             dp=self.dp,
@@ -63,7 +63,7 @@ class Accept:
 
     def message(self) -> Message:
         """Return the accept as the door has it."""
-        m = _doorproto.Accept(
+        m = _messages.Accept(
             ticket=self.ticket,
             tokens=self.tokens,
             dp=self.dp,

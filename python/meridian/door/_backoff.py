@@ -6,7 +6,7 @@ import logging
 import random
 from typing import Final
 
-from meridian._doorevent import DoorError
+from meridian.door._events import DoorError
 
 FAREWELL: Final = 5.0
 """How long an agent that refused may take to hang up, in seconds. Nothing was offered or accepted by then."""

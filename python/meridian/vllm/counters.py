@@ -10,7 +10,7 @@ from meridian.vllm.handoffs import Ending
 
 
 @dataclass(slots=True)
-class Tally:
+class Counters:
     """Counts, and one entry for each cache that arrived."""
 
     ready_seconds: list[float] = field(default_factory=list)

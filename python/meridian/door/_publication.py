@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from meridian import _doorproto
-from meridian._doorproto import Message
+from meridian.door import _messages
+from meridian.door._messages import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Publication:
 
     def message(self) -> Message:
         """Return the publication as the door has it."""
-        m = _doorproto.Publish(
+        m = _messages.Publish(
             tp=self.tp,
             stages=self.stages or [len(self.layers)],
             cp=self.cp,

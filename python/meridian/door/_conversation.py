@@ -24,12 +24,12 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Final
 
-from meridian import _doorproto
-from meridian._doorevent import DoorError, Event, EventKind, events_of, problem_of
-from meridian._doorframe import BadFrame, Outgoing, frame
-from meridian._doorproto import Message
-from meridian._outstanding import HandOff, Outstanding, Question, Unheard, ended
-from meridian._statement import Statement
+from meridian.door import _messages
+from meridian.door._events import DoorError, Event, EventKind, events_of, problem_of
+from meridian.door._frames import BadFrame, Outgoing, frame
+from meridian.door._messages import Message
+from meridian.door._outstanding import HandOff, Outstanding, Question, Unheard, ended
+from meridian.door._statements import Statement
 
 PROTOCOL_VERSION: Final = 1
 
@@ -166,9 +166,9 @@ class Conversation:
         """Hear a message. DoorError, OSError, ValueError: the connection is good for nothing."""
         if not self.registered:
             return self._greeted(message)
-        if isinstance(message, _doorproto.Reply):
+        if isinstance(message, _messages.Reply):
             return self._answered(message, now)
-        if isinstance(message, _doorproto.Event):
+        if isinstance(message, _messages.Event):
             return self._happened([message])
         raise BadFrame(f"an agent sends no {message.DESCRIPTOR.name} now")
 
@@ -210,12 +210,12 @@ class Conversation:
     def _greeted(self, message: Message) -> Effects:
         """Hear the one message that must come now. A Reply with a problem may come instead of it."""
         self._must_go_on()
-        if isinstance(message, _doorproto.Event):
+        if isinstance(message, _messages.Event):
             self._early.append(message)
             return Effects()
-        if isinstance(message, _doorproto.Reply) and (problem := problem_of(message.problem)):
+        if isinstance(message, _messages.Reply) and (problem := problem_of(message.problem)):
             raise problem
-        wanted = _doorproto.Welcome if self.welcome is None else _doorproto.Reply
+        wanted = _messages.Welcome if self.welcome is None else _messages.Reply
         if not isinstance(message, wanted):
             raise BadFrame(f"{message.DESCRIPTOR.name} came where {wanted.__name__} was due")
         if self.welcome is None:
@@ -266,7 +266,7 @@ class Conversation:
         if not self.registered or self.left or not self._outstanding.holds(begun):
             return Effects()  # its end was told, or comes with that of the connection
         transfer, accepted = begun
-        cancel = _doorproto.Cancel(**{"accepted" if accepted else "offered": transfer})
+        cancel = _messages.Cancel(**{"accepted" if accepted else "offered": transfer})
         return Effects(send=[self._ask(cancel, Question(Unheard()), now, None)])
 
     def _happened(self, messages: list[Message]) -> Effects:
@@ -295,7 +295,7 @@ def check_welcome(welcome: Message) -> None:
 
 def _unanswered(question: Question, why: DoorError) -> tuple[Question, Message | DoorError]:
     """Settle a question without the agent. What was stated is no failure: it will be said again."""
-    return question, _doorproto.Reply() if question.states is not None else why
+    return question, _messages.Reply() if question.states is not None else why
 
 
 def _frame(message: Message) -> bytes:

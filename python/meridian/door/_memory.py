@@ -9,8 +9,8 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from meridian import _doorproto
-from meridian._doorproto import Message
+from meridian.door import _messages
+from meridian.door._messages import Message
 
 _PR_SET_PTRACER: Final = 0x59616D61
 
@@ -27,7 +27,7 @@ class Loan:
 
     def message(self, agent_pid: int) -> Message:
         """Return the loan as the door has it, after making it possible."""
-        m = _doorproto.Lend(size_bytes=self.size, more=self.more)
+        m = _messages.Lend(size_bytes=self.size, more=self.more)
         if self.descriptor is not None:
             m.memfd.SetInParent()
         else:

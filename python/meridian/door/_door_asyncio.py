@@ -1,6 +1,6 @@
 """The engine door for engines that run on asyncio.
 
-`AsyncDoor` is to tasks what `meridian.door.Door` is to threads: the same
+`AsyncDoor` is to tasks what `Door` is to threads: the same
 conversation, the same nouns, which are those of `meridian.door`::
 
     async with AsyncDoor(socket, "engine-1", control=Control(role="decode")) as control:
@@ -25,25 +25,23 @@ import os
 from collections.abc import AsyncIterator
 from types import TracebackType
 
-from meridian import _doorproto
-from meridian._doorevent import RANK_EVENTS, DoorError, Event
-from meridian._doorproto import Message
-from meridian._loan import Loan
-from meridian._mailbox_asyncio import AsyncMailbox
-from meridian._mint import mint
-from meridian._outstanding import HandOff
-from meridian._registration_asyncio import AsyncRegistration
-from meridian._statement import Published, hello
-from meridian._telling import Telling
 from meridian._version import __version__
-from meridian.handoff import Accept, Offer
-from meridian.publication import Control, Publication, Rank, Scope
-from meridian.ticket import transfer_of
+from meridian.door import _messages
+from meridian.door._events import RANK_EVENTS, DoorError, Event
+from meridian.door._handoff import Accept, Offer
+from meridian.door._mailbox_asyncio import AsyncMailbox
+from meridian.door._memory import Loan
+from meridian.door._messages import Message
+from meridian.door._one_way import OneWay
+from meridian.door._outstanding import HandOff
+from meridian.door._publication import Control, Publication, Rank, Scope
+from meridian.door._registration_asyncio import AsyncRegistration
+from meridian.door._statements import Published, hello
+from meridian.door._write_ticket import write_ticket
+from meridian.door.ticket import transfer_of
 
-__all__ = ["AsyncDoor"]
 
-
-class AsyncDoor(Telling):
+class AsyncDoor(OneWay):
     """One connection of an engine, in one event loop. Many tasks may use it at once.
 
     Nothing here waits for long: a request that the agent does not answer in
@@ -182,12 +180,12 @@ class AsyncDoor(Telling):
         ticket: bytes = reply.ticket
         return ticket
 
-    def mint(self, offer: Offer) -> bytes:
+    def write_ticket(self, offer: Offer) -> bytes:
         """Write the ticket of an offer without asking the agent. Only the offer makes it worth anything.
 
         It holds as long as the offer does. DoorError: the engine does not serve.
         """
-        return mint(self._registration.welcome(), offer, self._scope)
+        return write_ticket(self._registration.welcome(), offer, self._scope)
 
     async def accept(self, accept: Accept, *, timeout: float | None = None) -> bytes:
         """Ask for the cache of a ticket, and return the id of the transfer, of which events tell.
@@ -202,15 +200,15 @@ class AsyncDoor(Telling):
 
     async def withdraw_offer(self, transfer: bytes, *, timeout: float | None = None) -> None:
         """Take an offer back. Its blocks are the engine's again with FREED, or were already."""
-        await self._cancel(_doorproto.Cancel(offered=transfer), timeout)
+        await self._cancel(_messages.Cancel(offered=transfer), timeout)
 
     async def cancel_accept(self, transfer: bytes, *, timeout: float | None = None) -> None:
         """Give an intake up. Its blocks are the engine's again with FREED, or were already."""
-        await self._cancel(_doorproto.Cancel(accepted=transfer), timeout)
+        await self._cancel(_messages.Cancel(accepted=transfer), timeout)
 
     async def decline_ticket(self, ticket: bytes, *, timeout: float | None = None) -> None:
         """Give a ticket back that will not be used."""
-        await self._cancel(_doorproto.Cancel(unused_ticket=ticket), timeout)
+        await self._cancel(_messages.Cancel(unused_ticket=ticket), timeout)
 
     async def _cancel(self, message: Message, timeout: float | None) -> None:
         try:

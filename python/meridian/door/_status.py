@@ -7,12 +7,12 @@ import socket as sockets
 import time
 from dataclasses import dataclass
 
-from meridian import _doorproto
-from meridian._conversation import FEATURES, check_welcome, introduce
-from meridian._doorevent import DoorError, problem_of
-from meridian._doorframe import Deframer, frame
-from meridian._doorproto import Message
 from meridian._version import __version__
+from meridian.door import _messages
+from meridian.door._conversation import FEATURES, check_welcome, introduce
+from meridian.door._events import DoorError, problem_of
+from meridian.door._frames import Deframer, frame
+from meridian.door._messages import Message
 
 _PIECE = 64 << 10
 
@@ -38,7 +38,7 @@ def agent_status(
 
     DoorError: the agent refuses it (`unsupported`: it is older than the question), or says nothing in time.
     """
-    hello = _doorproto.Hello(software=software)
+    hello = _messages.Hello(software=software)
     hello.client.SetInParent()
     introduce(hello)
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as connected:
@@ -48,12 +48,12 @@ def agent_status(
             connected.connect(os.fspath(socket))
             connected.sendall(frame(hello))
             deframer = Deframer()
-            welcome = _expect(_doorproto.Welcome, connected, deframer, until)
+            welcome = _expect(_messages.Welcome, connected, deframer, until)
             check_welcome(welcome)
             if "status" not in FEATURES.intersection(welcome.features):
                 raise DoorError("unsupported", f"agent {welcome.agent} does not tell its status")
-            connected.sendall(frame(_doorproto.Status(request=1)))
-            told = _expect(_doorproto.Reply, connected, deframer, until).status
+            connected.sendall(frame(_messages.Status(request=1)))
+            told = _expect(_messages.Reply, connected, deframer, until).status
         except TimeoutError:
             raise DoorError(
                 "no_answer", f"the agent at {socket} has not answered within {timeout:g} s"
@@ -75,7 +75,7 @@ def _expect(wanted: type[Message], connected: sockets.socket, deframer: Deframer
         if not (data := connected.recv(_PIECE)):
             raise ConnectionResetError("it has ended the connection")
         deframer.feed(data)
-    if isinstance(message, _doorproto.Reply) and (problem := problem_of(message.problem)):
+    if isinstance(message, _messages.Reply) and (problem := problem_of(message.problem)):
         raise problem
     if not isinstance(message, wanted):
         raise ValueError(f"{message.DESCRIPTOR.name} came where {wanted.DESCRIPTOR.name} was due")

@@ -1,24 +1,4 @@
-"""The engine door as a Python engine sees it.
-
-An engine registers with the agent of its host, lends it the memory of its KV
-cache, and offers and accepts caches::
-
-    engine process                               agent's process
-    ┌────────────────────────────┐               ┌─────────────┐
-    │ scheduler: Door(control=…) ╪═ Unix socket ═╪═► engine    │
-    │ worker 0:  Door(rank=…) ═══╪═ + memory ════╪═► door      │
-    └────────────────────────────┘               └─────────────┘
-
-Each Door is one connection: the scheduler's process opens one as control, each
-worker's process one as its rank. A Door keeps itself registered: when the agent
-is lost it tells FAILED and FREED for everything outstanding and FENCED, then
-connects with backoff, says again what it was, and tells SERVING.
-
-Engines that run on asyncio have `meridian.door_asyncio`.
-
-Needs the standard library and protobuf. The agent writes the tickets of offers;
-an engine that cannot wait for one writes it itself with `mint`, which needs blake3.
-"""
+"""The engine door for engines that run on threads."""
 
 from __future__ import annotations
 
@@ -30,39 +10,17 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, TypeVar
 
-from meridian import _doorproto
-from meridian._doorevent import RANK_EVENTS, DoorError, Event, EventKind, Mailbox
-from meridian._doorproto import Message
-from meridian._loan import Loan, sealed_memfd
-from meridian._mint import mint
-from meridian._registration import Registration
-from meridian._statement import Published, hello
-from meridian._status import AgentStatus, agent_status
-from meridian._telling import Telling
 from meridian._version import __version__
-from meridian.handoff import Accept, Offer
-from meridian.publication import Control, Layer, Publication, Rank, Scope
-from meridian.ticket import transfer_of
-
-__all__ = [
-    "Accept",
-    "AgentStatus",
-    "Control",
-    "Door",
-    "DoorError",
-    "Event",
-    "EventKind",
-    "Layer",
-    "Offer",
-    "Publication",
-    "Rank",
-    "Scope",
-    "agent_status",
-    "new_transfer",
-    "sealed_memfd",
-    "socket_path",
-    "transfer_of",
-]
+from meridian.door import _messages
+from meridian.door._events import RANK_EVENTS, DoorError, Event, Mailbox
+from meridian.door._handoff import Accept, Offer
+from meridian.door._memory import Loan
+from meridian.door._messages import Message
+from meridian.door._one_way import OneWay
+from meridian.door._publication import Control, Publication, Rank, Scope
+from meridian.door._registration import Registration
+from meridian.door._statements import Published, hello
+from meridian.door._write_ticket import write_ticket
 
 _log: Final = logging.getLogger("meridian.door")
 _T = TypeVar("_T")
@@ -78,7 +36,7 @@ def new_transfer() -> bytes:
     return os.urandom(16)
 
 
-class Door(Telling):
+class Door(OneWay):
     """One connection of an engine. Its methods may be called from several threads.
 
     Nothing here waits for long: a request that the agent does not answer in
@@ -198,12 +156,12 @@ class Door(Telling):
         asked = self._registration.ask(offer.message(), holds=(offer.transfer, False))
         return _then(asked, lambda reply: reply.ticket)
 
-    def mint(self, offer: Offer) -> bytes:
+    def write_ticket(self, offer: Offer) -> bytes:
         """Write the ticket of an offer without asking the agent. Only the offer makes it worth anything.
 
         It holds as long as the offer does. DoorError: the engine does not serve.
         """
-        return mint(self._registration.welcome(), offer, self._scope)
+        return write_ticket(self._registration.welcome(), offer, self._scope)
 
     def accept(self, accept: Accept) -> bytes:
         """Ask for the cache of a ticket, and return the id of the transfer, of which events tell.
@@ -221,27 +179,27 @@ class Door(Telling):
 
     def withdraw_offer(self, transfer: bytes) -> None:
         """Take an offer back. Its blocks are the engine's again with FREED, or were already."""
-        self._cancel(_doorproto.Cancel(offered=transfer))
+        self._cancel(_messages.Cancel(offered=transfer))
 
     def withdraw_offer_soon(self, transfer: bytes) -> Future[None]:
         """Take an offer back without waiting for the answer."""
-        return self._cancel_soon(_doorproto.Cancel(offered=transfer))
+        return self._cancel_soon(_messages.Cancel(offered=transfer))
 
     def cancel_accept(self, transfer: bytes) -> None:
         """Give an intake up. Its blocks are the engine's again with FREED, or were already."""
-        self._cancel(_doorproto.Cancel(accepted=transfer))
+        self._cancel(_messages.Cancel(accepted=transfer))
 
     def cancel_accept_soon(self, transfer: bytes) -> Future[None]:
         """Give an intake up without waiting for the answer."""
-        return self._cancel_soon(_doorproto.Cancel(accepted=transfer))
+        return self._cancel_soon(_messages.Cancel(accepted=transfer))
 
     def decline_ticket(self, ticket: bytes) -> None:
         """Give a ticket back that will not be used."""
-        self._cancel(_doorproto.Cancel(unused_ticket=ticket))
+        self._cancel(_messages.Cancel(unused_ticket=ticket))
 
     def decline_ticket_soon(self, ticket: bytes) -> Future[None]:
         """Give a ticket back without waiting for the answer."""
-        return self._cancel_soon(_doorproto.Cancel(unused_ticket=ticket))
+        return self._cancel_soon(_messages.Cancel(unused_ticket=ticket))
 
     def _cancel_soon(self, message: Message) -> Future[None]:
         return _then(self._registration.ask(message), lambda _: None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from meridian._doorevent import Event
+from meridian.door._events import Event
 
 
 class AsyncMailbox:

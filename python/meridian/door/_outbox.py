@@ -7,7 +7,7 @@ import socket
 from collections import deque
 from typing import Final
 
-from meridian._doorframe import MAX_FRAME_BYTES
+from meridian.door._frames import MAX_FRAME_BYTES
 
 _MAX_WAITING_BYTES: Final = 4 * MAX_FRAME_BYTES
 _STALL_TIMEOUT: Final = 5.0

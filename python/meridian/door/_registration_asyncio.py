@@ -12,15 +12,15 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Final
 
-from meridian._backoff import FAREWELL, NOT_REGISTERED, Backoff, as_door_error
-from meridian._conversation import UNREAD, Conversation, Effects
-from meridian._doorevent import DoorError
-from meridian._doorframe import Outgoing
-from meridian._doorlink_asyncio import AsyncLink
-from meridian._doorproto import Message
-from meridian._mailbox_asyncio import AsyncMailbox
-from meridian._outstanding import HandOff, Question
-from meridian._statement import Statement
+from meridian.door._backoff import FAREWELL, NOT_REGISTERED, Backoff, as_door_error
+from meridian.door._connection_asyncio import AsyncConnection
+from meridian.door._conversation import UNREAD, Conversation, Effects
+from meridian.door._events import DoorError
+from meridian.door._frames import Outgoing
+from meridian.door._mailbox_asyncio import AsyncMailbox
+from meridian.door._messages import Message
+from meridian.door._outstanding import HandOff, Question
+from meridian.door._statements import Statement
 
 _log: Final = logging.getLogger("meridian.door")
 
@@ -43,7 +43,7 @@ class AsyncRegistration:
         self._alarm: asyncio.TimerHandle | None = None
         self._about_to_ask = 0
         # Of the connection that there is:
-        self._link: AsyncLink | None = None
+        self._link: AsyncConnection | None = None
         self._registered: asyncio.Future[Exception | None] | None = None  # or why it is not
 
     # What callers do.
@@ -197,10 +197,10 @@ class AsyncRegistration:
             async with asyncio.timeout(seconds):
                 await self._closing.wait()
 
-    async def _register(self) -> AsyncLink:
+    async def _register(self) -> AsyncConnection:
         """Connect and say everything."""
         self._must_have_room()
-        link = self._link = AsyncLink(self._socket, self._take, self._fail, self._unread)
+        link = self._link = AsyncConnection(self._socket, self._take, self._fail, self._unread)
         registered = self._registered = asyncio.get_running_loop().create_future()
         try:
             self._follow(self._conversation.begin(link.agent_pid(), _now()))

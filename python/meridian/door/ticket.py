@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from meridian.publication import Scope
+from meridian.door._publication import Scope
 
 if TYPE_CHECKING:
     from blake3 import blake3

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from meridian import _doorproto
-from meridian._doorproto import Message
-from meridian.publication import Control, Publication, Rank
+from meridian.door import _messages
+from meridian.door._messages import Message
+from meridian.door._publication import Control, Publication, Rank
 
 
 class Statement(Protocol):
@@ -36,7 +36,7 @@ def hello(engine: str, software: str, control: Control | None, rank: Rank | None
     """Return the first words of a connection: whose it is."""
     if (control is None) == (rank is None):
         raise ValueError("a Door is opened by an engine's control, or by one of its ranks")
-    m = _doorproto.Hello(engine=engine, software=software)
+    m = _messages.Hello(engine=engine, software=software)
     if control is not None:
         m.control.url, m.control.role, m.control.model = control.url, control.role, control.model
     if rank is not None:

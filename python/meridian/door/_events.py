@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from meridian._doorproto import Message
+from meridian.door._messages import Message
 
 NO_TRANSFER: Final = bytes(16)
 
