@@ -90,7 +90,7 @@ func TestCacheEventsKeepApart(t *testing.T) {
 		kveventstest.Stored([]uint64{3}, nil, prompt[:16], adapted),
 	))
 	cell.awaitCache("d0", func(c cacheState) bool { return c.Blocks == 3 })
-	held := func(a *ask, model string) int {
+	held := func(a *clientRequest, model string) int {
 		a.model = model
 		e := cell.roster.all()[0]
 		p := a.known(e.about.Load())
@@ -100,13 +100,13 @@ func TestCacheEventsKeepApart(t *testing.T) {
 		}
 		return h.tokens
 	}
-	if got := held(&ask{ids: prompt}, "m"); got != 0 {
+	if got := held(&clientRequest{ids: prompt}, "m"); got != 0 {
 		t.Errorf("%d tokens of others are held", got)
 	}
-	if got := held(&ask{ids: prompt, salt: "tenant"}, "m"); got != 32 {
+	if got := held(&clientRequest{ids: prompt, salt: "tenant"}, "m"); got != 32 {
 		t.Errorf("%d tokens are held with the salt, want 32", got)
 	}
-	if got := held(&ask{ids: prompt}, "sql"); got != 16 {
+	if got := held(&clientRequest{ids: prompt}, "sql"); got != 16 {
 		t.Errorf("%d tokens are held with the adapter, want 16", got)
 	}
 }

@@ -19,7 +19,7 @@ type answer struct {
 	// sofar are the tokens that the client has and that another engine can go on
 	// after, beyond what it has after them.
 	sofar  []uint32
-	beyond seam
+	beyond overlap
 	tokens int
 	finish string
 	ends   int // answers whose end the client has
@@ -43,17 +43,17 @@ func (x *exchange) decode(s step) step {
 	about := e.about.Load()
 	d := decodeLeg{mode: s.resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
 	record := ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.id}
-	if run := x.ahead; run != nil && s.ticket && e.home == nil {
-		x.ahead = nil
+	if run := x.promised; run != nil && s.ticket && e.home == nil {
+		x.promised = nil
 		if next := x.endPrefill(run); !next.ticket {
 			return next // it takes no promises, and there is no ticket
 		}
 	}
 	if s.ticket {
-		d.transfer, d.params, d.ahead = x.transfer, x.params, x.ahead
+		d.transfer, d.params, d.promised = x.transfer, x.params, x.promised
 		record.Transfer = x.transfer.String()
 	} else {
-		x.dropAhead(otherLegFailed)
+		x.dropPromised(otherLegFailed)
 	}
 	if s.resume != resumeNever {
 		record.Kind = ledger.ResumeLeg
@@ -73,16 +73,16 @@ func (x *exchange) decode(s step) step {
 	}
 	record.Tokens = x.answer.tokens - before
 	x.judge(e, &record, s.ticket, report)
-	if trouble != nil && d.ahead.failed() && x.ctx.Err() == nil && !x.flow.begun {
-		x.ahead = nil
+	if trouble != nil && d.promised.failed() && x.ctx.Err() == nil && !x.flow.begun {
+		x.promised = nil
 		x.g.count.broken.Add(1)
-		next := x.endPrefill(d.ahead)
+		next := x.endPrefill(d.promised)
 		trouble.giveUp(otherLegFailed)
 		x.note(record, began, took, trouble)
 		return next
 	}
 	if trouble == nil {
-		x.joinAhead()
+		x.joinPromised()
 	}
 	x.note(record, began, took, trouble)
 	if trouble != nil {
@@ -92,7 +92,7 @@ func (x *exchange) decode(s step) step {
 			x.countFallBack(next)
 		}
 		if !x.flow.ticket {
-			x.dropAhead(otherLegFailed)
+			x.dropPromised(otherLegFailed)
 		}
 		return next
 	}
@@ -108,11 +108,11 @@ func (x *exchange) mode(about *about) (resumeMode, string) {
 	if x.g.options.NoResume {
 		return resumeNever, "going on with another engine is turned off"
 	}
-	return x.ask.resumable(about.kind, about.maxContext)
+	return x.request.resumable(about.kind, about.maxContext)
 }
 
 func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Report, *trouble) {
-	path, body := x.ask.endpoint, []byte(nil)
+	path, body := x.request.endpoint, []byte(nil)
 	if d.mode == resumeGreedy {
 		var left bool
 		if body, left = x.legs.greedy(d, about); !left {
@@ -124,20 +124,20 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 	}
 	local := int64(0)
 	if d.params == nil {
-		local = int64(x.ask.tokens)
+		local = int64(x.request.tokens)
 	}
 	e.running.Add(1)
 	e.waiting.Add(local)
 	waiting := true
 	arrived := func() bool {
 		if waiting {
-			if !d.ahead.use() {
+			if !d.promised.use() {
 				return false
 			}
 			waiting = false
 			e.waiting.Add(-local)
-			x.g.roster.note(e.key, x.ask.prefix, time.Now())
-			x.noteAhead()
+			x.g.roster.note(e.key, x.request.prefix, time.Now())
+			x.notePromised()
 		}
 		return true
 	}
@@ -148,20 +148,20 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 		}
 	}()
 	silent := x.g.options.AnswerTimeout
-	if x.ask.stream {
+	if x.request.stream {
 		silent = x.g.options.FirstTokenTimeout
 	}
 	ctx := x.ctx
-	if d.ahead != nil {
-		ctx, silent = d.ahead.alive, silent+x.g.options.PrefillTimeout
+	if d.promised != nil {
+		ctx, silent = d.promised.alive, silent+x.g.options.PrefillTimeout
 	}
-	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, client: x.ask.body, id: x.rec.ID, silent: silent})
+	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, client: x.request.body, id: x.rec.ID, silent: silent})
 	if trouble != nil {
 		return nil, trouble
 	}
 	defer c.close()
 	isStream := strings.HasPrefix(c.response.Header.Get("Content-Type"), openai.EventStream)
-	if x.ask.stream && isStream {
+	if x.request.stream && isStream {
 		r := relay{x: x, call: c, greedy: d.mode == resumeGreedy, resumed: x.flow.begun, arrived: arrived}
 		if r.greedy {
 			r.again = x.answer.beyond.clone()

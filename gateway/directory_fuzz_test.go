@@ -32,20 +32,20 @@ func FuzzEngineRecords(f *testing.F) {
 		stored := meta.Record{Key: meta.EnginePrefix + "e", Value: value, Revision: 1}
 		follower.take(meta.Event{Kind: meta.Resync, Records: []meta.Record{stored}})
 		follower.take(meta.Event{Kind: meta.Put, Record: stored})
-		a, fault := parseAsk("/v1/completions", []byte(`{"model":"m","prompt":"`+strings.Repeat("p", 600)+`"}`))
+		a, fault := parseClientRequest("/v1/completions", []byte(`{"model":"m","prompt":"`+strings.Repeat("p", 600)+`"}`))
 		if fault != nil {
 			t.Fatal(fault)
 		}
 		for _, e := range r.all() {
 			r.learn(e, &about{id: e.id(), models: []string{"m"}, asked: true})
 			r.note(e.key, a.prefix, time.Now())
-			l := legs{ask: a, key: &key}
+			l := legs{request: a, key: &key}
 			l.prefill(transfer{1}, e.about.Load(), true)
 			if e.home != nil {
 				l.promise(transfer{1}, e.home)
 			}
 		}
-		r.candidates(wanted{ask: a, avoid: func(string) bool { return false }}, time.Now())
+		r.candidates(wanted{request: a, avoid: func(string) bool { return false }}, time.Now())
 		follower.take(meta.Event{Kind: meta.Delete, Record: stored})
 	})
 }

@@ -1,9 +1,9 @@
 // Package gateway is the user door: an HTTP server that speaks the OpenAI API,
 // places every request on engines, and sees it through when they fail.
 //
-//	client ──► admission ──► flow ──► prefill leg ──► ticket ──┐
-//	  ▲         (bounded)     │                                ▼
-//	  └──── relay ◄───────────┴────────────────────────── decode leg
+//	client ──► listener ──► admission ──► flow ──► prefill leg ──► ticket ──┐
+//	  ▲       (connections) (reading, waiting, running)                     ▼
+//	  └──── relay ◄──────────────────────────────────────────────────── decode leg
 //
 // The life of one request is a machine without I/O, flow.go; everything else
 // feeds it or does what it says:
@@ -18,6 +18,6 @@
 //
 // Engines are found in the directory or listed; roster.go knows who is there
 // and how busy, with the gateway's own counts, and cache.go what they hold, where
-// they say so. The admin listener shows metrics,
-// health and debug pages; no page shows the text of a prompt.
+// they say so. The admin listener, whose connections are counted apart, shows
+// metrics, health and debug pages; no page shows the text of a prompt.
 package gateway

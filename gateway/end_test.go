@@ -95,7 +95,7 @@ func TestGreedyLimits(t *testing.T) {
 		{openai.PathChat, `{"messages":[],"max_tokens":9,"max_completion_tokens":null}`, 9 - 2},
 		{openai.PathChat, `{"messages":[],"max_tokens":2}`, 0},
 	} {
-		l := legs{ask: parsedAsk(t, test.path, test.body)}
+		l := legs{request: parsedRequest(t, test.path, test.body)}
 		body, ok := l.greedy(decodeLeg{prompt: []uint32{1, 2, 3}, sofar: []uint32{4, 5}}, &about{maxContext: 4096})
 		var leg struct {
 			Max int `json:"max_tokens"`
@@ -109,7 +109,7 @@ func TestGreedyLimits(t *testing.T) {
 			t.Errorf("%s: %d tokens are left, want %d", test.body, leg.Max, test.left)
 		}
 	}
-	a := parsedAsk(t, openai.PathCompletions, `{"prompt":"x","max_tokens":null,"temperature":0,"stream":true}`)
+	a := parsedRequest(t, openai.PathCompletions, `{"prompt":"x","max_tokens":null,"temperature":0,"stream":true}`)
 	if mode, why := a.resumable(kindVLLM, 0); mode != resumeNever || !strings.Contains(why, "how long its context is") {
 		t.Errorf("without a limit and a context: %v, %q", mode, why)
 	}

@@ -17,22 +17,22 @@ import (
 // exchange is one request on its way through the gateway: the shell around
 // flow.
 type exchange struct {
-	g     *Gateway
-	ctx   context.Context
-	out   *client
-	body  clientBody
-	ask   *ask
-	legs  legs
-	flow  flow
-	watch stopwatch
-	rec   *ledger.Record
+	g       *Gateway
+	ctx     context.Context
+	out     *client
+	body    clientBody
+	request *clientRequest
+	legs    legs
+	flow    flow
+	watch   stopwatch
+	rec     *ledger.Record
 
 	id       transfer
 	offers   int             // transfer ids that were used
 	transfer transfer        // of the ticket that is held
 	params   json.RawMessage // what the prefill engine sent, or a promise
 	taken    bool            // an engine may have used params
-	ahead    *prefillRun     // that runs beside decode legs, which were promised its cache
+	promised *prefillRun     // the prefill leg that runs beside decode legs, which were promised its cache
 	asked    time.Time       // when the last decode leg began
 	expected bool            // the decode engine should hold the prompt already
 	answer   answer
@@ -42,7 +42,7 @@ type exchange struct {
 // run does what flow says until it is over.
 func (x *exchange) run() {
 	defer func() {
-		x.dropAhead(otherLegFailed)
+		x.dropPromised(otherLegFailed)
 		x.giveBack()
 		slices.SortStableFunc(x.rec.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
 	}()
@@ -88,8 +88,8 @@ func (x *exchange) abandoned() string {
 // place chooses engines. Where nobody is there it waits a little, once: an
 // engine that was killed may be about to come back.
 func (x *exchange) place(decodeOnly bool) step {
-	w := wanted{ask: x.ask, avoid: x.flow.avoids}
-	request := x.ask.request()
+	w := wanted{request: x.request, avoid: x.flow.avoids}
+	request := x.request.placement()
 	if decodeOnly {
 		request.Whole = true
 	}
@@ -156,8 +156,8 @@ func (x *exchange) placed(c place.Choice, decodeOnly bool) {
 }
 
 func (x *exchange) placePrefill(decode string) step {
-	candidates := x.g.roster.candidates(wanted{ask: x.ask, avoid: x.flow.avoids}, time.Now())
-	engine, why, ok := place.ChoosePrefill(candidates, decode, x.ask.request(), x.g.options.Place)
+	candidates := x.g.roster.candidates(wanted{request: x.request, avoid: x.flow.avoids}, time.Now())
+	engine, why, ok := place.ChoosePrefill(candidates, decode, x.request.placement(), x.g.options.Place)
 	if !ok {
 		return x.countFallBack(x.flow.prefillGone())
 	}
@@ -178,7 +178,7 @@ func (x *exchange) countFallBack(next step) step {
 // learn remembers which tokens the prompt came to.
 func (x *exchange) learn(prompt []uint32) {
 	if x.legs.learns {
-		x.g.roster.learnTokens(x.ask.prefix, prompt)
+		x.g.roster.learnTokens(x.request.prefix, prompt)
 	}
 }
 

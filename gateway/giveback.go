@@ -29,13 +29,13 @@ func (x *exchange) giveBack() {
 	}
 	e := g.roster.get(x.flow.decode)
 	if e == nil {
-		e = g.roster.leastBusy(x.ask.model, nil)
+		e = g.roster.leastBusy(x.request.model, nil)
 	}
 	if e == nil {
 		return
 	}
 	body, err := json.Marshal(map[string]any{
-		"model": x.ask.model, "prompt": []int{0}, "max_tokens": 1,
+		"model": x.request.model, "prompt": []int{0}, "max_tokens": 1,
 		"kv_transfer_params": json.RawMessage(params.With(openai.Edit{Name: "meridian_unused", Value: []byte("true")})),
 	})
 	if err != nil {

@@ -26,12 +26,12 @@ func (r *relay) translated() []byte {
 	for i := range got.Choices {
 		c := &got.Choices[i]
 		c.Text, c.PromptTokenIDs, c.TokenIDs = r.text, nil, nil
-		if x.ask.wantsIDs {
+		if x.request.wantsIDs {
 			c.TokenIDs = &r.chunk.Tokens
 		}
 	}
 	var shown any = got
-	if x.ask.isChat() {
+	if x.request.isChat() {
 		shown = asChat(got)
 	}
 	data, err := json.Marshal(shown)
@@ -53,11 +53,11 @@ func asChat(c openai.Completion) openai.ChatChunk {
 
 // ownChunk is a chunk that no engine sent, as the client's others look.
 func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usage) []byte {
-	own := openai.Completion{Object: openai.ObjectCompletion, Model: x.ask.model, Choices: choices, Usage: usage}
+	own := openai.Completion{Object: openai.ObjectCompletion, Model: x.request.model, Choices: choices, Usage: usage}
 	_ = json.Unmarshal(x.answer.id, &own.ID)
 	_ = json.Unmarshal(x.answer.created, &own.Created)
 	var shown any = own
-	if x.ask.isChat() {
+	if x.request.isChat() {
 		shown = asChat(own)
 	}
 	data, err := json.Marshal(shown)
@@ -71,7 +71,7 @@ func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usa
 // was lost owes, where it is known.
 func (x *exchange) appendUsage(events []byte) []byte {
 	a := &x.answer
-	if !x.ask.wantsUsage || a.told || len(a.prompt) == 0 {
+	if !x.request.wantsUsage || a.told || len(a.prompt) == 0 {
 		return events
 	}
 	a.told = true

@@ -12,9 +12,9 @@ import (
 
 // legs makes the requests that one client's request becomes.
 type legs struct {
-	ask  *ask
-	key  *[32]byte // seals legs; nil where there is no cell
-	seed int64     // for a client that gave none
+	request *clientRequest
+	key     *[32]byte // seals legs; nil where there is no cell
+	seed    int64     // for a client that gave none
 	// learns: the prompt's tokens are worth knowing.
 	learns bool
 }
@@ -57,10 +57,10 @@ func (l *legs) prefill(t transfer, to *about, promised bool) []byte {
 	if l.learns && to.kind == kindVLLM {
 		edits[len(edits)-1].Value = []byte("true")
 	}
-	if l.ask.isChat() {
+	if l.request.isChat() {
 		edits = append(edits, openai.Edit{Name: "max_completion_tokens", Value: one})
 	}
-	return l.ask.body.With(edits...)
+	return l.request.body.With(edits...)
 }
 
 // promise is what a decode engine gets in the place of what a prefill engine has
@@ -78,7 +78,7 @@ func (l *legs) promise(t transfer, from *home) json.RawMessage {
 type decodeLeg struct {
 	transfer transfer
 	params   json.RawMessage // as the prefill engine sent them, or a promise; nil for none
-	ahead    *prefillRun     // of a promise: what is to fulfil it
+	promised *prefillRun     // of a promise: the prefill leg that is to fulfil it
 	mode     resumeMode      // of a leg that goes on
 	// tells: the engine is to tell token ids, so that another can go on.
 	tells  bool
@@ -95,14 +95,14 @@ func (l *legs) decode(d decodeLeg, to *about) []byte {
 	}
 	if d.tells {
 		set("return_token_ids", []byte("true"))
-		if to.kind == kindMeridian && l.ask.unseeded {
+		if to.kind == kindMeridian && l.request.unseeded {
 			set("seed", strconv.AppendInt(nil, l.seed, 10))
 		}
 	}
 	if d.mode == resumeExact {
-		set("resume_token_ids", openai.AppendIDs(nil, slices.Concat(l.ask.resumed, d.sofar)))
+		set("resume_token_ids", openai.AppendIDs(nil, slices.Concat(l.request.resumed, d.sofar)))
 	}
-	return l.ask.body.With(edits...)
+	return l.request.body.With(edits...)
 }
 
 // withLeg puts the gateway's word into what a prefill engine sent, and changes
@@ -130,9 +130,9 @@ const defaultCompletionTokens = 16
 func (l *legs) greedy(d decodeLeg, to *about) (body []byte, ok bool) {
 	limit := defaultCompletionTokens
 	switch {
-	case l.ask.maxTokens != nil:
-		limit = *l.ask.maxTokens
-	case l.ask.unlimited():
+	case l.request.maxTokens != nil:
+		limit = *l.request.maxTokens
+	case l.request.unlimited():
 		limit = to.maxContext - len(d.prompt)
 	}
 	limit -= len(d.sofar)
@@ -147,5 +147,5 @@ func (l *legs) greedy(d decodeLeg, to *about) (body []byte, ok bool) {
 		{Name: "messages"},
 		{Name: "max_completion_tokens"},
 	}
-	return l.ask.body.With(edits...), true
+	return l.request.body.With(edits...), true
 }

@@ -77,7 +77,7 @@ func (x *exchange) prefill(key string) step {
 	run := x.beginPrefill(e, x.nextTransfer(), promised)
 	if promised {
 		x.g.count.promises.Add(1)
-		x.ahead, x.transfer, x.params, x.taken = run, run.transfer, x.legs.promise(run.transfer, e.home), false
+		x.promised, x.transfer, x.params, x.taken = run, run.transfer, x.legs.promise(run.transfer, e.home), false
 		return x.flow.promised()
 	}
 	return x.endPrefill(run)
@@ -89,7 +89,7 @@ func (x *exchange) mayPromise(prefill *engine) bool {
 	decode := x.g.roster.get(x.flow.decode)
 	redeems := func(e *engine) bool { return e != nil && e.home != nil && !e.stray.Load() }
 	return x.legs.key != nil && redeems(prefill) && redeems(decode) &&
-		prefill.waiting.Load()+int64(x.ask.tokens) <= int64(x.g.options.PromiseTokens)
+		prefill.waiting.Load()+int64(x.request.tokens) <= int64(x.g.options.PromiseTokens)
 }
 
 // beginPrefill sends a prefill leg, and waits for its end unless it is promised.
@@ -99,10 +99,10 @@ func (x *exchange) beginPrefill(e *engine, t transfer, promised bool) *prefillRu
 	run.cancel = cancel
 	run.alive, run.lose = context.WithCancel(x.ctx)
 	body := x.legs.prefill(t, e.about.Load(), promised)
-	e.waiting.Add(int64(x.ask.tokens))
+	e.waiting.Add(int64(x.request.tokens))
 	work := func() {
 		defer close(run.done)
-		defer e.waiting.Add(-int64(x.ask.tokens))
+		defer e.waiting.Add(-int64(x.request.tokens))
 		defer run.fall()
 		run.params, run.trouble = x.prefillLeg(ctx, e, t, body)
 		run.took = time.Since(run.began)
@@ -149,14 +149,14 @@ func (x *exchange) settle(run *prefillRun) {
 	if run.trouble == nil {
 		run.engine.served.Add(1)
 		x.watch.prefill = run.took
-		x.g.roster.note(run.engine.key, x.ask.prefix, time.Now())
+		x.g.roster.note(run.engine.key, x.request.prefix, time.Now())
 	}
 }
 
-// dropAhead ends a prefill leg that nobody waits for any more.
-func (x *exchange) dropAhead(why string) {
-	if run := x.ahead; run != nil {
-		x.ahead = nil
+// dropPromised ends a prefill leg for which no decode leg waits any more.
+func (x *exchange) dropPromised(why string) {
+	if run := x.promised; run != nil {
+		x.promised = nil
 		run.cancel()
 		<-run.done
 		run.trouble.giveUp(why)
@@ -168,25 +168,25 @@ func (x *exchange) dropAhead(why string) {
 // been used. All that is lost with its answer is that it is known.
 const lastWord = 100 * time.Millisecond
 
-// joinAhead waits for the end of a prefill leg whose cache was used.
-func (x *exchange) joinAhead() {
-	if x.ahead == nil {
+// joinPromised waits for the end of a prefill leg whose cache was used.
+func (x *exchange) joinPromised() {
+	if x.promised == nil {
 		return
 	}
 	patience := time.NewTimer(lastWord)
 	defer patience.Stop()
 	select {
-	case <-x.ahead.done:
+	case <-x.promised.done:
 	case <-patience.C:
 	}
-	x.dropAhead("its cache was used before it answered")
+	x.dropPromised("its cache was used before it answered")
 }
 
-// noteAhead takes the time of a prefill leg that has ended before the decode leg
+// notePromised takes the time of a prefill leg that has ended before the decode leg
 // was answered.
-func (x *exchange) noteAhead() {
-	if x.ahead != nil && x.ahead.over() {
-		x.watch.prefill = x.ahead.took
+func (x *exchange) notePromised() {
+	if x.promised != nil && x.promised.over() {
+		x.watch.prefill = x.promised.took
 	}
 }
 
@@ -194,8 +194,8 @@ func (x *exchange) noteAhead() {
 // promised, only what it took beyond the prefill engine's answer is its time.
 func (x *exchange) reported(r *openai.Report) {
 	x.watch.report(r)
-	if x.ahead != nil && r.HandoffMs > 0 {
-		x.watch.handoff = x.ahead.until(x.asked.Add(milliseconds(r.QueueMs) + milliseconds(r.HandoffMs)))
+	if x.promised != nil && r.HandoffMs > 0 {
+		x.watch.handoff = x.promised.until(x.asked.Add(milliseconds(r.QueueMs) + milliseconds(r.HandoffMs)))
 	}
 }
 
@@ -210,7 +210,7 @@ func (p *prefillRun) until(then time.Time) time.Duration {
 
 func (x *exchange) prefillLeg(ctx context.Context, e *engine, t transfer, body []byte) (json.RawMessage, *trouble) {
 	c, trouble := x.g.send(ctx, leg{
-		engine: e, path: x.ask.endpoint, body: body, client: x.ask.body, id: t.String(), silent: x.g.options.PrefillTimeout,
+		engine: e, path: x.request.endpoint, body: body, client: x.request.body, id: t.String(), silent: x.g.options.PrefillTimeout,
 	})
 	if trouble != nil {
 		x.g.prober.hurry()

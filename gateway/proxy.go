@@ -122,7 +122,7 @@ func (p *passed) run(id string) *openai.Error {
 			fault.RetryAfter = retryAfter
 			return fault
 		}
-		trouble := p.ask(e, id)
+		trouble := p.send(e, id)
 		if trouble == nil {
 			return nil
 		}
@@ -133,8 +133,8 @@ func (p *passed) run(id string) *openai.Error {
 	}
 }
 
-// ask has one engine answer.
-func (p *passed) ask(e *engine, id string) *trouble {
+// send has one engine answer.
+func (p *passed) send(e *engine, id string) *trouble {
 	ctx, cancel := context.WithCancelCause(p.r.Context())
 	c := &call{engine: e, ctx: ctx, cancel: cancel, logger: p.g.options.Logger}
 	c.silence = time.AfterFunc(p.g.options.AnswerTimeout, func() { cancel(errStalled) })

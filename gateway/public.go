@@ -189,16 +189,16 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	if fault != nil {
 		return fault
 	}
-	if x.ask, fault = parseAsk(r.URL.Path, x.body.data); fault != nil {
+	if x.request, fault = parseClientRequest(r.URL.Path, x.body.data); fault != nil {
 		return fault
 	}
-	if fault := g.resolve(x.ask); fault != nil {
+	if fault := g.resolve(x.request); fault != nil {
 		return fault
 	}
-	x.ask.recall(g.roster)
-	x.ask.turn = g.turns.Add(1)
-	x.rec.Model, x.rec.Stream = x.ask.model, x.ask.stream
-	x.legs = legs{ask: x.ask, key: g.options.LegKey, seed: newSeed(), learns: x.ask.worthLearning(g.roster)}
+	x.request.recall(g.roster)
+	x.request.turn = g.turns.Add(1)
+	x.rec.Model, x.rec.Stream = x.request.model, x.request.stream
+	x.legs = legs{request: x.request, key: g.options.LegKey, seed: newSeed(), learns: x.request.worthLearning(g.roster)}
 	return nil
 }
 
@@ -215,29 +215,29 @@ func (g *Gateway) beginReading() *openai.Error {
 
 // resolve finds out which model is meant. A model that was served and is not
 // now is worth waiting for; one that never was is not.
-func (g *Gateway) resolve(a *ask) *openai.Error {
+func (g *Gateway) resolve(c *clientRequest) *openai.Error {
 	served := g.roster.models()
-	if a.model == "" && len(served) == 1 {
+	if c.model == "" && len(served) == 1 {
 		name, err := json.Marshal(served[0])
 		if err != nil {
 			panic(err) // a text
 		}
-		body, fault := openai.ParseBody(a.body.With(openai.Edit{Name: "model", Value: name}))
+		body, fault := openai.ParseBody(c.body.With(openai.Edit{Name: "model", Value: name}))
 		if fault != nil {
 			return fault
 		}
-		a.model, a.body = served[0], body
-		return a.readPrompt()
+		c.model, c.body = served[0], body
+		return c.readPrompt()
 	}
 	switch {
-	case index(served, a.model) >= 0:
+	case index(served, c.model) >= 0:
 		return nil
-	case a.model == "":
+	case c.model == "":
 		return openai.Invalid("model", "model is missing; there is %q", served)
-	case len(served) == 0 || g.roster.servedOnce(a.model):
+	case len(served) == 0 || g.roster.servedOnce(c.model):
 		return nil // placement waits for it, and says so
 	}
-	return openai.UnknownModel(a.model, served)
+	return openai.UnknownModel(c.model, served)
 }
 
 // complete counts and records a request that ended, however it did.

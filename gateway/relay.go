@@ -19,7 +19,7 @@ type relay struct {
 	arrived func() bool // false: too late
 	// again is what another engine says once more, because it goes on from an
 	// earlier point than the client has come to.
-	again seam
+	again overlap
 
 	chunk  openai.Chunk
 	whole  bool   // the chunk is one token, with its text
@@ -67,7 +67,7 @@ func (r *relay) broken(err error) *trouble {
 }
 
 // complete: the client has the ends of all answers.
-func (r *relay) complete() bool { return r.x.answer.ends >= r.x.ask.answers }
+func (r *relay) complete() bool { return r.x.answer.ends >= r.x.request.answers }
 
 // brokenOff: an engine that is lost after the end of the answer has lost nothing
 // but how many tokens there were, and another one would only end it again.
@@ -166,7 +166,7 @@ func (r *relay) onlyOurs() bool {
 }
 
 // hidden: the client did not ask for the ids that the engine tells.
-func (r *relay) hidden() bool { return r.x.answer.tells && !r.x.ask.wantsIDs }
+func (r *relay) hidden() bool { return r.x.answer.tells && !r.x.request.wantsIDs }
 
 // mode is how the stream can go on, now that its first chunk is here.
 func (r *relay) mode() (resumeMode, string) {
@@ -237,7 +237,7 @@ func (r *relay) settle() {
 	case !c.Answered:
 	case r.whole && r.again.isEmpty():
 		a.sofar = append(a.sofar, a.beyond.tokens...)
-		a.beyond = seam{}
+		a.beyond = overlap{}
 	default:
 		a.beyond.text += r.said()
 	}

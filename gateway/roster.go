@@ -222,8 +222,8 @@ func (r *roster) models() []string {
 
 // wanted says which engines a request can use.
 type wanted struct {
-	ask   *ask
-	avoid func(key string) bool
+	request *clientRequest
+	avoid   func(key string) bool
 	// kind, where it is not nil, is the kind that it must be.
 	kind *engineKind
 }
@@ -237,12 +237,12 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 	candidates := make([]place.Engine, 0, len(r.engines))
 	for key, e := range r.engines {
 		up, a, stray := e.up.Load(), e.about.Load(), e.stray.Load()
-		if !a.asked || (e.listed || stray) && !up || !a.serves(w.ask.model) || w.avoid(key) || w.kind != nil && a.kind != *w.kind {
+		if !a.asked || (e.listed || stray) && !up || !a.serves(w.request.model) || w.avoid(key) || w.kind != nil && a.kind != *w.kind {
 			continue
 		}
 		held, told := 0, false
 		if r.options.AffinityWeight > 0 {
-			held, told = r.held(e, w.ask, since)
+			held, told = r.held(e, w.request, since)
 		}
 		role := e.role
 		if stray {
@@ -258,7 +258,7 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 // held is how many tokens of a prompt an engine holds: by its own word, where it
 // gives it and the prompt's tokens are known, else by what was sent to it. The
 // caller holds mu.
-func (r *roster) held(e *engine, a *ask, since int64) (tokens int, told bool) {
+func (r *roster) held(e *engine, a *clientRequest, since int64) (tokens int, told bool) {
 	guess := r.index.Held(e.key, a.prefix, since) * a.prefix.TokensPerHash
 	if len(e.caches) == 0 {
 		return guess, false

@@ -8,32 +8,32 @@ import (
 	"meridian/openai"
 )
 
-// seam is what a client has of an answer beyond the last point at which another
-// engine can go on. That point is a token whose text is complete: an engine that
+// overlap is what two engines say of one answer: what the client has from the lost
+// one beyond the last point at which another can go on. That point is a token whose text is complete: an engine that
 // is given half a character as the end of its prompt says the whole prompt again
-// with the other half. When an answer goes on elsewhere, the seam is said once
-// more; it is compared, and left out.
-type seam struct {
+// with the other half. When an answer goes on elsewhere, the next
+// engine says the overlap once more; the relay compares it and leaves it out.
+type overlap struct {
 	tokens []uint32
 	text   string
 }
 
-func (s *seam) isEmpty() bool { return len(s.tokens) == 0 && s.text == "" }
+func (o *overlap) isEmpty() bool { return len(o.tokens) == 0 && o.text == "" }
 
-func (s *seam) clone() seam { return seam{slices.Clone(s.tokens), s.text} }
+func (o *overlap) clone() overlap { return overlap{slices.Clone(o.tokens), o.text} }
 
 // repeat takes what an engine says, and returns what of it is new. ok is false
 // where it says something else than was said before.
-func (s *seam) repeat(tokens []uint32, text string) (newTokens []uint32, newText string, ok bool) {
-	n := min(len(tokens), len(s.tokens))
-	if !slices.Equal(tokens[:n], s.tokens[:n]) {
+func (o *overlap) repeat(tokens []uint32, text string) (newTokens []uint32, newText string, ok bool) {
+	n := min(len(tokens), len(o.tokens))
+	if !slices.Equal(tokens[:n], o.tokens[:n]) {
 		return nil, "", false
 	}
-	m := min(len(text), len(s.text))
-	if !strings.HasPrefix(s.text, text[:m]) {
+	m := min(len(text), len(o.text))
+	if !strings.HasPrefix(o.text, text[:m]) {
 		return nil, "", false
 	}
-	s.tokens, s.text = s.tokens[n:], s.text[m:]
+	o.tokens, o.text = o.tokens[n:], o.text[m:]
 	return tokens[n:], text[m:], true
 }
 

@@ -11,8 +11,8 @@ import (
 	"meridian/place"
 )
 
-// ask is what a client wants, as far as a gateway must know.
-type ask struct {
+// clientRequest is what a client wants, as far as a gateway must know.
+type clientRequest struct {
 	endpoint string
 	body     *openai.Body
 	model    string
@@ -46,7 +46,7 @@ type ask struct {
 	prompts [2]*knownPrompt
 }
 
-func (a *ask) isChat() bool { return a.endpoint == openai.PathChat }
+func (c *clientRequest) isChat() bool { return c.endpoint == openai.PathChat }
 
 // plainMembers say nothing that a prompt of token ids would lose.
 var plainMembers = []string{
@@ -76,8 +76,8 @@ func isPlain(body *openai.Body) bool {
 	return true
 }
 
-// parseAsk reads a request's body.
-func parseAsk(endpoint string, data []byte) (*ask, *openai.Error) {
+// parseClientRequest reads a request's body.
+func parseClientRequest(endpoint string, data []byte) (*clientRequest, *openai.Error) {
 	body, fault := openai.ParseBody(data)
 	if fault != nil {
 		return nil, fault
@@ -85,7 +85,7 @@ func parseAsk(endpoint string, data []byte) (*ask, *openai.Error) {
 	if fault := refuseTransfers(body); fault != nil {
 		return nil, fault
 	}
-	a := &ask{endpoint: endpoint, body: body}
+	c := &clientRequest{endpoint: endpoint, body: body}
 	var n, bestOf *int
 	var temperature *float64
 	var seed *int64
@@ -94,40 +94,40 @@ func parseAsk(endpoint string, data []byte) (*ask, *openai.Error) {
 		name string
 		into any
 	}{
-		{"model", &a.model},
-		{"stream", &a.stream},
-		{"return_token_ids", &a.wantsIDs},
+		{"model", &c.model},
+		{"stream", &c.stream},
+		{"return_token_ids", &c.wantsIDs},
 		{"n", &n},
 		{"best_of", &bestOf},
 		{"temperature", &temperature},
 		{"seed", &seed},
-		{"max_tokens", &a.maxTokens},
+		{"max_tokens", &c.maxTokens},
 		{"max_completion_tokens", &maxCompletion},
-		{"resume_token_ids", &a.resumed},
+		{"resume_token_ids", &c.resumed},
 	} {
 		if fault := body.Read(member.name, member.into); fault != nil {
 			return nil, fault
 		}
 	}
-	if maxCompletion != nil && a.isChat() {
-		a.maxTokens = maxCompletion
+	if maxCompletion != nil && c.isChat() {
+		c.maxTokens = maxCompletion
 	}
 	for name, count := range map[string]*int{"n": n, "best_of": bestOf} {
 		if count != nil && *count > maxAnswers {
 			return nil, openai.Invalid(name, "%s is %d, and may be %d at most", name, *count, maxAnswers)
 		}
 	}
-	if a.each = 1; n != nil {
-		a.each = max(*n, 1)
+	if c.each = 1; n != nil {
+		c.each = max(*n, 1)
 	}
-	a.wantsUsage = wantsUsage(body)
+	c.wantsUsage = wantsUsage(body)
 	several := func(count *int) bool { return count != nil && *count > 1 }
-	a.whole = several(n) || several(bestOf) || isTrue(body.Get("echo")) || body.Has("prompt_logprobs") ||
+	c.whole = several(n) || several(bestOf) || isTrue(body.Get("echo")) || body.Has("prompt_logprobs") ||
 		isTrue(body.Get("use_beam_search")) || body.Has("prompt_embeds")
-	a.greedy = temperature != nil && *temperature == 0
-	a.unseeded = !a.greedy && seed == nil
-	a.plain = isPlain(body)
-	return a, a.readPrompt()
+	c.greedy = temperature != nil && *temperature == 0
+	c.unseeded = !c.greedy && seed == nil
+	c.plain = isPlain(body)
+	return c, c.readPrompt()
 }
 
 // transferMembers tell an engine to take caches from somewhere. Whoever could
@@ -161,29 +161,29 @@ func isTrue(raw json.RawMessage) bool { return string(raw) == "true" }
 // readPrompt makes the chain of hashes by which engines that hold the prompt
 // are found. Text is hashed as the body has it: what is the same prompt with
 // other escapes is only placed less well.
-func (a *ask) readPrompt() *openai.Error {
-	if fault := a.body.Read("cache_salt", &a.salt); fault != nil {
+func (c *clientRequest) readPrompt() *openai.Error {
+	if fault := c.body.Read("cache_salt", &c.salt); fault != nil {
 		return fault
 	}
-	a.answers = a.each
-	scope := a.scope()
-	if a.isChat() {
-		if a.body.Get("messages") == nil {
+	c.answers = c.each
+	scope := c.scope()
+	if c.isChat() {
+		if c.body.Get("messages") == nil {
 			return openai.Invalid("messages", "messages is missing")
 		}
-		a.prefix, a.tokens = place.OfText(scope, rendered(a.body))
+		c.prefix, c.tokens = place.OfText(scope, rendered(c.body))
 		return nil
 	}
-	raw := bytes.TrimSpace(a.body.Get("prompt"))
+	raw := bytes.TrimSpace(c.body.Get("prompt"))
 	switch {
-	case len(raw) == 0 && a.body.Has("prompt_embeds"):
-		a.answers = math.MaxInt // nobody here counts embeddings; only [DONE] is the end
-		a.tokens = len(a.body.Get("prompt_embeds")) / bytesPerEmbedding
+	case len(raw) == 0 && c.body.Has("prompt_embeds"):
+		c.answers = math.MaxInt // nobody here counts embeddings; only [DONE] is the end
+		c.tokens = len(c.body.Get("prompt_embeds")) / bytesPerEmbedding
 		return nil
 	case len(raw) == 0:
 		return openai.Invalid("prompt", "prompt is missing")
 	case raw[0] == '"':
-		a.prefix, a.tokens = place.OfText(scope, raw)
+		c.prefix, c.tokens = place.OfText(scope, raw)
 		return nil
 	case raw[0] != '[':
 		return openai.Invalid("prompt", "prompt must be a string, a list of token ids, or a list of either")
@@ -192,15 +192,15 @@ func (a *ask) readPrompt() *openai.Error {
 	if err := json.Unmarshal(raw, &prompt); err != nil {
 		return openai.Invalid("prompt", "%v", err)
 	}
-	a.whole, a.answers = a.whole || prompt.Len() > 1, a.each*prompt.Len()
+	c.whole, c.answers = c.whole || prompt.Len() > 1, c.each*prompt.Len()
 	switch {
-	case a.whole: // one engine takes it, whatever it is
-		a.tokens = len(raw) / 4
+	case c.whole: // one engine takes it, whatever it is
+		c.tokens = len(raw) / 4
 	case len(prompt.Tokens) == 1:
-		a.ids = prompt.Tokens[0]
-		a.prefix, a.tokens = place.OfTokens(scope, a.ids), len(a.ids)
+		c.ids = prompt.Tokens[0]
+		c.prefix, c.tokens = place.OfTokens(scope, c.ids), len(c.ids)
 	default:
-		a.prefix, a.tokens = place.OfText(scope, []byte(prompt.Texts[0]))
+		c.prefix, c.tokens = place.OfText(scope, []byte(prompt.Texts[0]))
 	}
 	return nil
 }
@@ -216,10 +216,10 @@ var templateMembers = []string{
 }
 
 // scope is what keeps caches of equal texts apart.
-func (a *ask) scope() string {
-	scope := a.model + "\x00" + a.salt
+func (c *clientRequest) scope() string {
+	scope := c.model + "\x00" + c.salt
 	for _, name := range templateMembers {
-		if value := a.body.Get(name); value != nil {
+		if value := c.body.Get(name); value != nil {
 			scope += "\x00" + name + "\x00" + string(value)
 		}
 	}
@@ -227,39 +227,39 @@ func (a *ask) scope() string {
 }
 
 // isText: the engine makes tokens of it.
-func (a *ask) isText() bool { return a.prefix.Bytes > 0 }
+func (c *clientRequest) isText() bool { return c.prefix.Bytes > 0 }
 
 // known is the prompt as an engine caches it, nil where its tokens are not
 // known.
-func (a *ask) known(about *about) *knownPrompt {
-	if len(a.ids) == 0 {
+func (c *clientRequest) known(about *about) *knownPrompt {
+	if len(c.ids) == 0 {
 		return nil
 	}
 	i, adapter := 0, ""
-	if slices.Contains(about.adapters, a.model) {
-		i, adapter = 1, a.model
+	if slices.Contains(about.adapters, c.model) {
+		i, adapter = 1, c.model
 	}
-	if a.prompts[i] == nil {
-		a.prompts[i] = &knownPrompt{scope: place.Scope{Adapter: adapter, Salt: a.salt}, tokens: a.ids, guess: a.partly}
+	if c.prompts[i] == nil {
+		c.prompts[i] = &knownPrompt{scope: place.Scope{Adapter: adapter, Salt: c.salt}, tokens: c.ids, guess: c.partly}
 	}
-	return a.prompts[i]
+	return c.prompts[i]
 }
 
 // recall finds out what the prompt's tokens are, where an earlier one tells.
-func (a *ask) recall(r *roster) {
-	if !a.isText() || a.whole || !r.followsCaches() {
+func (c *clientRequest) recall(r *roster) {
+	if !c.isText() || c.whole || !r.followsCaches() {
 		return
 	}
-	ids, whole := r.recall(a.prefix)
-	if a.ids, a.partly = ids, !whole; whole {
-		a.tokens = len(ids)
+	ids, whole := r.recall(c.prefix)
+	if c.ids, c.partly = ids, !whole; whole {
+		c.tokens = len(ids)
 	}
 }
 
 // worthLearning: what the prompt's tokens are would help to place the next one
 // that begins alike.
-func (a *ask) worthLearning(r *roster) bool {
-	return a.isText() && !a.whole && (len(a.ids) == 0 || a.partly) && r.followsCaches()
+func (c *clientRequest) worthLearning(r *roster) bool {
+	return c.isText() && !c.whole && (len(c.ids) == 0 || c.partly) && r.followsCaches()
 }
 
 // rendered is a chat as one text that grows at its end from turn to turn: tools
@@ -288,32 +288,32 @@ func rendered(body *openai.Body) []byte {
 
 // unlimited: the answer may be as long as the engine's context. A chat that says
 // nothing is, and a completion that says null.
-func (a *ask) unlimited() bool {
-	return a.maxTokens == nil && (a.isChat() || a.body.Get("max_tokens") != nil)
+func (c *clientRequest) unlimited() bool {
+	return c.maxTokens == nil && (c.isChat() || c.body.Get("max_tokens") != nil)
 }
 
-// request is what placement must know.
-func (a *ask) request() place.Request {
-	return place.Request{Tokens: a.tokens, Whole: a.whole, Turn: a.turn}
+// placement is the request as place weighs it.
+func (c *clientRequest) placement() place.Request {
+	return place.Request{Tokens: c.tokens, Whole: c.whole, Turn: c.turn}
 }
 
 // resumable says how a stream of this request can go on elsewhere when an
 // engine of that kind is lost, or why it cannot.
-func (a *ask) resumable(kind engineKind, maxContext int) (resumeMode, string) {
+func (c *clientRequest) resumable(kind engineKind, maxContext int) (resumeMode, string) {
 	switch {
-	case !a.stream:
+	case !c.stream:
 		return resumeNever, "it is not a stream"
-	case a.whole:
+	case c.whole:
 		return resumeNever, "there are several answers at once"
 	case kind == kindMeridian:
 		return resumeExact, ""
 	case kind != kindVLLM:
 		return resumeNever, "this kind of engine does not tell which tokens it sent"
-	case !a.greedy:
+	case !c.greedy:
 		return resumeNever, "only an answer with temperature 0 comes out the same on another engine"
-	case !a.plain:
+	case !c.plain:
 		return resumeNever, "the request asks for more than plain text"
-	case a.unlimited() && maxContext == 0:
+	case c.unlimited() && maxContext == 0:
 		return resumeNever, "the request has no max_tokens, and the engine does not say how long its context is"
 	}
 	return resumeGreedy, ""

@@ -13,7 +13,7 @@ import (
 // An answer that goes on with another vLLM is the same to the last byte, wherever
 // the first one was lost: between tokens, within a character, after pieces of any
 // size.
-func TestGreedySeam(t *testing.T) {
+func TestGreedyOverlap(t *testing.T) {
 	for size := range 6 {
 		for lostAfter := 1; lostAfter < 12 && (size+1)*lostAfter < len(speech); lostAfter++ {
 			first, second := newFakeVLLM(t), newFakeVLLM(t)
@@ -41,7 +41,7 @@ func TestGreedySeam(t *testing.T) {
 }
 
 // A client that asked for the ids of tokens gets each of them once.
-func TestGreedySeamOfIDs(t *testing.T) {
+func TestGreedyOverlapOfIDs(t *testing.T) {
 	first, second := newFakeVLLM(t), newFakeVLLM(t)
 	first.dies, first.chunks = true, []int{1, 3, 1, 2}
 	second.dies, second.chunks = true, []int{3, 1, 4}
@@ -64,15 +64,15 @@ func TestGreedySeamOfIDs(t *testing.T) {
 }
 
 // An engine that goes on otherwise is not believed.
-func TestGreedySeamDiffers(t *testing.T) {
-	s := seam{tokens: []uint32{1, 2, 3}, text: "abc"}
+func TestGreedyOverlapDiffers(t *testing.T) {
+	s := overlap{tokens: []uint32{1, 2, 3}, text: "abc"}
 	if tokens, text, ok := s.repeat([]uint32{1}, "ab"); !ok || len(tokens) != 0 || text != "" {
 		t.Errorf("got %v, %q, %v", tokens, text, ok)
 	}
 	if tokens, text, ok := s.repeat([]uint32{2, 3, 4}, "cd"); !ok || !slices.Equal(tokens, []uint32{4}) || text != "d" || !s.isEmpty() {
 		t.Errorf("got %v, %q, %v", tokens, text, ok)
 	}
-	s = seam{tokens: []uint32{1}, text: "abc"}
+	s = overlap{tokens: []uint32{1}, text: "abc"}
 	if _, _, ok := s.repeat([]uint32{2}, ""); ok {
 		t.Error("another token was taken")
 	}
