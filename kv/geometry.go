@@ -95,12 +95,15 @@ type Group struct {
 func (g Geometry) Groups() []Group {
 	var groups []Group
 	at := make(map[Layer]int)
+	k := 0
 	for i, layer := range g.Layers {
-		k, seen := at[layer]
-		if !seen {
-			k = len(groups)
-			at[layer] = k
-			groups = append(groups, Group{Layer: layer})
+		if i == 0 || layer != g.Layers[i-1] { // most layers are like the one before
+			var seen bool
+			if k, seen = at[layer]; !seen {
+				k = len(groups)
+				at[layer] = k
+				groups = append(groups, Group{Layer: layer})
+			}
 		}
 		groups[k].Indices = append(groups[k].Indices, i)
 	}

@@ -41,10 +41,10 @@ func (e *Incompatible) Error() string {
 
 func (e *Incompatible) Unwrap() error { return ErrIncompatible }
 
-// Compare names everything that keeps the cache of src from moving to dst; none
-// means that it can. Ranks, stages, layouts and memory sizes may differ as they
-// like. Both sides must be valid.
-func Compare(src, dst Side) []Difference {
+// CompareModels is the part of Compare that tells models and packings apart. It
+// looks at no more layers than the smaller side has, and neither side need be
+// valid.
+func CompareModels(src, dst Side) []Difference {
 	var found []Difference
 	differ := func(field string, a, b any, why string) {
 		if a != b {
@@ -57,11 +57,21 @@ func Compare(src, dst Side) []Difference {
 		found = append(found, compareLayers(src.Geometry.Layers, dst.Geometry.Layers)...)
 	}
 	differ("packing", src.Packing, dst.Packing, "elements are not repacked")
+	return found
+}
+
+// Compare names everything that keeps the cache of src from moving to dst; none
+// means that it can. Ranks, stages, layouts and memory sizes may differ as they
+// like. Both sides must be valid.
+func Compare(src, dst Side) []Difference {
+	found := CompareModels(src, dst)
 	if len(found) > 0 {
 		return found // what a packing allows is clear only between equal ones
 	}
-	if what := src.indivisible(); what != "" {
-		differ("block_tokens", src.BlockTokens, dst.BlockTokens, what+" allows no cut within a block")
+	if what := src.indivisible(); what != "" && src.BlockTokens != dst.BlockTokens {
+		found = append(found, Difference{
+			Field: "block_tokens", Src: strconv.Itoa(src.BlockTokens), Dst: strconv.Itoa(dst.BlockTokens), Why: what + " allows no cut within a block",
+		})
 	}
 	if src.Packing.Unit == kv.WholeBlock {
 		found = append(found, unequalHeads(src, dst)...)

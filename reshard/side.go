@@ -89,6 +89,24 @@ func (s Side) turnTokens() int {
 	return s.InterleaveTokens
 }
 
+// RankBytes returns the size of every rank's KV memory. A stranger's side may
+// have a thousand ranks and thousands of layers: its layers are gone through once.
+func (s Side) RankBytes() ([]int64, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	cells, err := memories(s, s.components())
+	if err != nil {
+		return nil, err
+	}
+	sizes := make([]int64, s.Parallelism.Ranks())
+	for rank := range sizes {
+		at := s.Parallelism.Rank(rank)
+		sizes[rank] = cells[at.PP][at.TP].bytes
+	}
+	return sizes, nil
+}
+
 // MemoryBytes returns the size of a rank's KV memory.
 func (s Side) MemoryBytes(rank int) (int64, error) {
 	if err := s.Validate(); err != nil {
@@ -106,6 +124,14 @@ func (s Side) clone() Side {
 	s.Geometry.Layers = slices.Clone(s.Geometry.Layers)
 	s.Parallelism.Stages = slices.Clone(s.Parallelism.Stages)
 	return s
+}
+
+// equal reports whether two sides say the same; what is short is compared first.
+func (s *Side) equal(other Side) bool {
+	p, q := &s.Parallelism, &other.Parallelism
+	return s.BlockTokens == other.BlockTokens && s.Blocks == other.Blocks && s.InterleaveTokens == other.InterleaveTokens &&
+		s.Layout == other.Layout && s.Packing == other.Packing && s.Geometry.DType == other.Geometry.DType &&
+		p.TP == q.TP && p.CP == q.CP && p.DP == q.DP && slices.Equal(p.Stages, q.Stages) && slices.Equal(s.Geometry.Layers, other.Geometry.Layers)
 }
 
 // appendTo appends everything that s says, in a form that no other Side has.

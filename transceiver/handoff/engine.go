@@ -69,26 +69,33 @@ func (e *Engine) Validate() error {
 	if e.ID == "" || len(e.ID) > maxName {
 		return fmt.Errorf("%w: an engine has an id of 1 to %d bytes", ErrTerms, maxName)
 	}
-	if err := e.Side.Validate(); err != nil {
+	sizes, err := e.Side.RankBytes()
+	if err != nil {
 		return err
 	}
-	if want := e.Side.Parallelism.Ranks(); len(e.Ranks) != want {
-		return fmt.Errorf("%w: engine %s has %d ranks, %v has %d", ErrTerms, e.ID, len(e.Ranks), e.Side.Parallelism, want)
+	if len(e.Ranks) != len(sizes) {
+		return fmt.Errorf("%w: engine %s has %d ranks, %v has %d", ErrTerms, e.ID, len(e.Ranks), e.Side.Parallelism, len(sizes))
 	}
-	sizes := make(map[[2]int]int64) // ranks of one stage and tensor rank are alike
-	for number, rank := range e.Ranks {
-		at := e.Side.Parallelism.Rank(number)
-		need, known := sizes[[2]int{at.PP, at.TP}]
-		if !known {
-			var err error
-			if need, err = e.Side.MemoryBytes(number); err != nil {
-				return err
-			}
-			sizes[[2]int{at.PP, at.TP}] = need
-		}
-		if err := rank.validate(uint64(need)); err != nil {
+	for number := range e.Ranks {
+		if err := e.Ranks[number].validate(uint64(sizes[number])); err != nil {
 			return fmt.Errorf("%w: rank %d of engine %s: %w", ErrTerms, number, e.ID, err)
 		}
+	}
+	return nil
+}
+
+// fits says what keeps the cache of src from moving to dst. One of them is a
+// stranger's: whether it is of the same model is seen first, so that what it
+// costs to look at the rest is bounded by the other.
+func fits(src, dst, stranger *Engine) error {
+	if found := reshard.CompareModels(src.Side, dst.Side); len(found) > 0 {
+		return &reshard.Incompatible{Differences: found}
+	}
+	if err := stranger.Validate(); err != nil {
+		return err
+	}
+	if found := reshard.Compare(src.Side, dst.Side); len(found) > 0 {
+		return &reshard.Incompatible{Differences: found}
 	}
 	return nil
 }

@@ -139,9 +139,11 @@ func (h *Follower) Receive(now Instant, from Member, transfer kv.ID, o *Order) [
 	if s.order != nil && o.Number == s.order.Number {
 		return h.report(s)
 	}
-	s.order = o
-	if err := o.check(); err != nil {
-		return h.stop(s, ProblemOf(err))
+	began := s.order == nil // refusal has checked the order
+	if s.order = o; !began {
+		if err := o.check(); err != nil {
+			return h.stop(s, ProblemOf(err))
+		}
 	}
 	return h.execute(s)
 }
@@ -196,6 +198,17 @@ func (s *followerSession) takeFlows() {
 	}
 }
 
+// find returns the work of a flow; most callers know at which place it is.
+func (s *followerSession) find(f Flow, place int) *flowWork {
+	if place < len(s.flows) && s.flows[place].Flow == f {
+		return s.flows[place]
+	}
+	if i, found := slices.BinarySearchFunc(s.flows, f, func(w *flowWork, f Flow) int { return w.Compare(f) }); found {
+		return s.flows[i]
+	}
+	return nil
+}
+
 // startMoves begins what can be begun. With everything moved, or something failed,
 // the home is told.
 func (h *Follower) startMoves(s *followerSession) []Effect {
@@ -226,11 +239,9 @@ func (h *Follower) Granted(now Instant, name SessionID, flowGrants []FlowGrant, 
 	if err != nil {
 		return h.stop(s, ProblemOf(err))
 	}
-	for _, o := range flowGrants {
-		for _, w := range s.flows {
-			if w.Flow == o.Flow {
-				w.Grant = o.Grant
-			}
+	for i, o := range flowGrants {
+		if w := s.find(o.Flow, i); w != nil {
+			w.Grant = o.Grant
 		}
 	}
 	s.phase = Granted
@@ -256,11 +267,10 @@ func (h *Follower) Moved(now Instant, name SessionID, m Movement) []Effect {
 	if s == nil {
 		return nil
 	}
-	i := slices.IndexFunc(s.flows, func(w *flowWork) bool { return w.Flow == m.Flow })
-	if i < 0 || !s.flows[i].running() {
+	w := s.find(m.Flow, 0)
+	if w == nil || !w.running() {
 		return nil
 	}
-	w := s.flows[i]
 	end := w.end
 	w.end = 0
 	w.Micros += m.Micros

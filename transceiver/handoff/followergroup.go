@@ -172,8 +172,8 @@ func (g *followerGroup) mergeFlows(x *followerState, r *Report) {
 	all := g.terms.layers()
 	for i := range r.Flows {
 		news := &r.Flows[i]
-		at := slices.IndexFunc(x.flows, func(f FlowReport) bool { return f.Flow == news.Flow })
-		if at < 0 {
+		at, found := slices.BinarySearchFunc(x.flows, news.Flow, func(known FlowReport, f Flow) int { return known.Compare(f) })
+		if !found {
 			continue
 		}
 		known := &x.flows[at]

@@ -104,11 +104,8 @@ func (in *intake) checkFit(m *Answer) error {
 	if m.Version < LowVersion || m.Version > HighVersion {
 		return fmt.Errorf("%w: the holder chose %d of %d to %d", ErrVersion, m.Version, LowVersion, HighVersion)
 	}
-	if err := m.Src.Engine.Validate(); err != nil {
+	if err := fits(&m.Src.Engine, &in.dst.Engine, &m.Src.Engine); err != nil {
 		return err
-	}
-	if found := reshard.Compare(m.Src.Engine.Side, in.dst.Engine.Side); len(found) > 0 {
-		return &reshard.Incompatible{Differences: found}
 	}
 	if m.ContextTokens != in.ticket.Tokens || m.Layers > len(m.Src.Engine.Side.Geometry.Layers) {
 		return fmt.Errorf("%w: %d tokens and %d layers are held, the ticket says %d of %d",

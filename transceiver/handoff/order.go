@@ -106,14 +106,20 @@ func (m *Order) check() error {
 		return nil
 	}
 	src, dst := &m.Terms.Src.Engine, &m.Terms.Dst.Engine
-	for _, e := range []*Engine{src, dst} {
-		if err := e.Validate(); err != nil {
+	if m.Terms.plan == nil { // else the home is of this process, and has looked
+		if err := dst.Validate(); err != nil {
+			return err
+		}
+		if err := fits(src, dst, src); err != nil {
 			return err
 		}
 	}
-	for _, f := range m.Flows {
-		if f.Src >= len(src.Ranks) || f.Dst >= len(dst.Ranks) {
+	for i, f := range m.Flows {
+		switch {
+		case f.Src >= len(src.Ranks) || f.Dst >= len(dst.Ranks):
 			return fmt.Errorf("%w: %v, of %d and %d ranks", ErrTerms, f.Flow, len(src.Ranks), len(dst.Ranks))
+		case i > 0 && m.Flows[i-1].Compare(f.Flow) >= 0:
+			return fmt.Errorf("%w: %v is listed after %v", ErrTerms, f.Flow, m.Flows[i-1].Flow)
 		}
 	}
 	if m.Layers > m.Terms.layers() {

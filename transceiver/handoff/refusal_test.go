@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -127,7 +128,12 @@ func TestAsksAreRefused(t *testing.T) {
 		"version":        {func(a *Ask) { a.Low, a.High = HighVersion+1, HighVersion+2 }, ErrVersion},
 		"deadline":       {func(a *Ask) { a.RemainingMs = 0 }, ErrDeadline},
 		"no such engine": {func(a *Ask) { a.Dst.Engine.Ranks = nil }, ErrTerms},
-		"blocks":         {func(a *Ask) { a.Dst.Holding.Tables = [][]uint32{{1}} }, nil},
+		// Whose model is another's is not looked at any further.
+		"other model": {func(a *Ask) {
+			a.Dst.Engine.Side.Geometry = kv.Uniform(1<<14, kv.Layer{KVHeads: 1, HeadDim: 1}, kv.Int8)
+			a.Dst.Engine.Ranks = nil
+		}, reshard.ErrIncompatible},
+		"blocks": {func(a *Ask) { a.Dst.Holding.Tables = [][]uint32{{1}} }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.post = nil
@@ -210,6 +216,30 @@ func TestEnginesAreChecked(t *testing.T) {
 	}
 	if m := oneRank("e", 2, memberX, memberD).Members(); !slices.Equal(m, []Member{memberD, memberX}) {
 		t.Errorf("%v", m)
+	}
+}
+
+// The largest engine that a stranger may declare is a few hundred bytes on the
+// wire. Looking at it takes little all the same.
+func TestLargeEnginesCostLittle(t *testing.T) {
+	const layers, ranks = 1 << 14, 1 << 10
+	e := Engine{ID: "e", Side: oneRank("e", 1, memberD).Side}
+	e.Side.Geometry, e.Side.Parallelism = kv.Uniform(layers, kv.Layer{KVHeads: 32, HeadDim: 1}, kv.Int8), kv.Split(layers, 32, 32)
+	each, err := e.Side.MemoryBytes(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range ranks {
+		e.Ranks = append(e.Ranks, Rank{memberD, Memory{{Region: 1, Epoch: 1, Length: uint64(each)}}})
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := e.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 8<<20 {
+		t.Errorf("%d bytes were allocated for it", allocated)
 	}
 }
 

@@ -37,7 +37,7 @@ func (o *offer) beginSession(now Instant, a asking, deadline Instant) []Effect {
 		err = t.Fingerprint.Check(o.Fingerprint)
 	}
 	if err == nil {
-		err = o.checkFit(&a.ask.Dst)
+		err = fits(&o.src.Engine, &a.ask.Dst.Engine, &a.ask.Dst.Engine)
 	}
 	if err != nil {
 		return o.refuseSession(now, err)
@@ -45,16 +45,6 @@ func (o *offer) beginSession(now Instant, a asking, deadline Instant) []Effect {
 	o.state = offerPlanning
 	o.session.terms = &Terms{Transfer: o.Transfer, Src: o.src, Dst: a.ask.Dst, Tokens: a.ask.Tokens, ContextTokens: o.Tokens}
 	return []Effect{MakePlan{Source, o.session.number, o.session.terms}}
-}
-
-func (o *offer) checkFit(dst *Party) error {
-	if err := dst.Engine.Validate(); err != nil {
-		return err
-	}
-	if found := reshard.Compare(o.src.Engine.Side, dst.Engine.Side); len(found) > 0 {
-		return &reshard.Incompatible{Differences: found}
-	}
-	return nil
 }
 
 // refuseSession ends a session before anything was opened to its taker.
