@@ -75,7 +75,13 @@ func TestDigestSeesEveryInput(t *testing.T) {
 		"and in the other": func(i *inputs) { i.r.Dst = inLine(8) },
 	} {
 		i := fresh()
+		shape := mustPlan(t, i.src, i.dst, i.r).Shape()
+		shapes := NewShapes(1)
+		shapes.Add(shape)
 		change(i)
+		if found, same := shapes.Find(i.src, i.dst) != nil, shapeDigest(i.src, i.dst) == shape.Digest(); found != same {
+			t.Errorf("%q: the shape is the same: %t, and is found: %t", name, same, found)
+		}
 		digest := mustPlan(t, i.src, i.dst, i.r).Digest()
 		if other, taken := seen[digest]; taken {
 			t.Errorf("%q and %q have one digest", name, other)

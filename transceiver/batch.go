@@ -34,23 +34,62 @@ func batches(flow reshard.Flow, src, dst handoff.Memory) ([]batch, error) {
 	return b.batches, nil
 }
 
-// oneSide is the bytes of one side of a flow.
+// oneSide is the bytes of one side of a flow: a part for each extent.
 func oneSide(flow reshard.Flow, memory handoff.Memory, as handoff.Role) (list fabric.List, err error) {
-	anywhere := handoff.Memory{{Length: 1 << 62}}
-	var all []batch
-	if as == handoff.Source {
-		all, err = batches(flow, memory, anywhere)
-	} else {
-		all, err = batches(flow, anywhere, memory)
+	m := newMap(memory)
+	parts := make([]int, len(memory)) // extent → its part, counted from one
+	add := func(at uint64, r mem.Run) error {
+		extent, err := m.find(at)
+		if err != nil {
+			return err
+		}
+		if parts[extent] == 0 {
+			list = append(list, m.part(extent))
+			parts[extent] = len(list)
+		}
+		r.Offset = m.offset(extent, at)
+		return list[parts[extent]-1].Spans.AddRun(r)
 	}
-	for i := range all {
-		if as == handoff.Source {
-			list = append(list, all[i].src...)
-		} else {
-			list = append(list, all[i].dst...)
+	for run := range flow.Runs() {
+		at, stride := uint64(run.Src), run.SrcStride
+		if as == handoff.Destination {
+			at, stride = uint64(run.Dst), run.DstStride
+		}
+		if err := m.cut(at, stride, run, add); err != nil {
+			return nil, err
 		}
 	}
-	return list, err
+	return list, nil
+}
+
+// cut visits one side of a run in parts that lie in one extent each.
+func (m *memoryMap) cut(at uint64, stride int64, run reshard.Run, add func(at uint64, r mem.Run) error) error {
+	for left := run.Count; left > 0; {
+		extent, err := m.find(at)
+		if err != nil {
+			return err
+		}
+		whole := min(m.pieces(extent, at, run, stride), left)
+		if whole > 0 {
+			if err := add(at, mem.Run{Length: uint64(run.Length), Stride: uint64(stride), Count: uint64(whole)}); err != nil {
+				return err
+			}
+			at, left = at+uint64(whole*stride), left-whole
+			continue
+		}
+		for done := uint64(0); done < uint64(run.Length); { // a piece across a border
+			if extent, err = m.find(at + done); err != nil {
+				return err
+			}
+			n := min(uint64(run.Length)-done, m.left(extent, at+done))
+			if err := add(at+done, mem.Run{Length: n, Count: 1}); err != nil {
+				return err
+			}
+			done += n
+		}
+		at, left = at+uint64(stride), left-1
+	}
+	return nil
 }
 
 type builder struct {

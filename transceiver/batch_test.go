@@ -3,10 +3,12 @@ package transceiver
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"meridian/fabric"
 	"meridian/kv"
 	"meridian/mem"
 	"meridian/reshard"
@@ -56,7 +58,7 @@ func drawBlocks(t *rapid.T, name string) []uint32 {
 
 // What batches move between extents is what the flow's runs move between whole
 // memories, byte for byte, and no destination byte comes twice.
-func TestLotsAreTheFlow(t *testing.T) {
+func TestBatchesAreTheFlow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := kv.Uniform(rapid.IntRange(1, 3).Draw(t, "layers"), kv.Layer{KVHeads: rapid.IntRange(1, 4).Draw(t, "heads"), HeadDim: 2}, kv.BFloat16)
 		src, dst := drawSide(t, "src", g), drawSide(t, "dst", g)
@@ -72,12 +74,12 @@ func TestLotsAreTheFlow(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, flow := range plan.Flows() {
-			checkLots(t, src, dst, flow)
+			checkBatches(t, src, dst, flow)
 		}
 	})
 }
 
-func checkLots(t *rapid.T, src, dst reshard.Side, flow reshard.Flow) {
+func checkBatches(t *rapid.T, src, dst reshard.Side, flow reshard.Flow) {
 	srcBytes, _ := src.MemoryBytes(flow.Src)
 	dstBytes, _ := dst.MemoryBytes(flow.Dst)
 	from, fromRegions := drawMemory(t, "src", uint64(srcBytes))
@@ -108,6 +110,8 @@ func checkLots(t *rapid.T, src, dst reshard.Side, flow reshard.Flow) {
 	if moved != uint64(flow.Bytes()) {
 		t.Fatalf("%d bytes move, the flow has %d", moved, flow.Bytes())
 	}
+	checkOneSide(t, flow, from, handoff.Source, all)
+	checkOneSide(t, flow, to, handoff.Destination, all)
 	if got := linear(to, toRegions); !bytes.Equal(got, want) {
 		t.Fatalf("got %x, want %x", got, want)
 	}
@@ -150,5 +154,38 @@ func TestManyRunsBecomeSeveralLots(t *testing.T) {
 	}
 	if err := b.add(reshard.Run{Src: 1<<30 - 1, Length: 2, Count: 1}); !errors.Is(err, mem.ErrBounds) {
 		t.Errorf("beyond memory: %v", err)
+	}
+}
+
+// checkOneSide demands that what would be granted of one side is what moves there.
+func checkOneSide(t *rapid.T, flow reshard.Flow, memory handoff.Memory, as handoff.Role, all []batch) {
+	granted, err := oneSide(flow, memory, as)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moves := make(map[[2]uint64]bool)
+	for i := range all {
+		if as == handoff.Source {
+			touch(moves, all[i].src)
+		} else {
+			touch(moves, all[i].dst)
+		}
+	}
+	opened := make(map[[2]uint64]bool)
+	if touch(opened, granted); !maps.Equal(moves, opened) {
+		t.Fatalf("as %v %d bytes move, %d are granted", as, len(moves), len(opened))
+	}
+}
+
+// touch notes which bytes of which regions a list covers.
+func touch(all map[[2]uint64]bool, list fabric.List) {
+	for _, part := range list {
+		for _, run := range part.Spans.Runs() {
+			for i := range run.Count {
+				for b := range run.Length {
+					all[[2]uint64{part.Region, run.Offset + i*run.Stride + b}] = true
+				}
+			}
+		}
 	}
 }
