@@ -185,8 +185,8 @@ func (c *Client) leave() {
 	c.session, c.serving, c.left = nil, false, true
 }
 
-// lost tells everything that the end of a session means. Nobody else tells
-// anything at that time.
+// lost tells everything that the end of a session means. The readers of its
+// connections, which tell all else, have ended by then.
 func (c *Client) lost() {
 	c.mu.Lock()
 	c.session, c.serving = nil, false

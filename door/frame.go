@@ -17,8 +17,8 @@ import (
 type Frame struct {
 	Type doorpb.FrameType
 	Body []byte
-	// File came with the frame's first byte; nil if none did. Whoever takes the
-	// frame closes it.
+	// File came with the frame's first byte; nil if none did. The reader
+	// of the frame closes it.
 	File *os.File
 }
 

@@ -136,7 +136,7 @@ func (c *Client) open(ctx context.Context, s *session, hello *doorpb.Hello, sect
 	return s.lend(l, section)
 }
 
-// greet introduces a connection. Nobody else uses it yet.
+// greet introduces a connection, which has no other user yet.
 func (l *link) greet(ctx context.Context, hello *doorpb.Hello) (*doorpb.Welcome, error) {
 	defer context.AfterFunc(ctx, l.interrupt)()
 	hello.LowVersion, hello.HighVersion, hello.Features = OldestVersion, Version, Features

@@ -105,7 +105,7 @@ func (c *Client) Progress(transfer [16]byte, layers int) {
 	}
 }
 
-// Step tells what a step did. Where it cannot be told, nobody misses it.
+// Step tells what a step did. Where the agent is away it is dropped.
 func (c *Client) Step(step Step) {
 	s, err := c.current(true)
 	if err != nil {

@@ -122,7 +122,7 @@ func (s *session) take(f *Frame, first bool) error {
 		if _, known := doorpb.FrameType_name[int32(f.Type)]; known {
 			return fmt.Errorf("%w: an agent sends no %v", ErrFrame, f.Type)
 		}
-		// A newer agent's, for those who know it.
+		// A newer agent's, for newer engines.
 		s.client.options.Logger.Debug("the agent sends what this build does not know", "engine", s.client.options.Engine, "type", f.Type.String())
 	}
 	return nil
@@ -171,7 +171,7 @@ func (s *session) ask(ctx context.Context, kind doorpb.FrameType, message func(r
 
 // askOn sends a request and waits for its reply. What has been sent is waited for
 // also when the caller's context ends: an agent that is there answers at once,
-// and what it began would else belong to nobody.
+// and what it began would else have no owner.
 func (s *session) askOn(q *question, send func(request uint64) error) (*doorpb.Reply, error) {
 	s.mu.Lock()
 	if q.on.ended {

@@ -7,9 +7,9 @@ import (
 	"meridian/door/doorpb"
 )
 
-// enterClient lets a client in that is no engine. It may ask for the status; it
+// registerClient lets a client in that is no engine. It may ask for the status; it
 // lends nothing, and its end fences nothing.
-func (s *Server) enterClient(c *conn, hello *doorpb.Hello) *door.Problem {
+func (s *Server) registerClient(c *conn, hello *doorpb.Hello) *door.Problem {
 	if id := hello.GetEngine(); id != "" {
 		return problem(door.CodeTerms, "a client is part of no engine, and this one names %.80q", id)
 	}

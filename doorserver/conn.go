@@ -75,9 +75,9 @@ func newConn(s *Server, wire *door.Conn) *conn {
 func (c *conn) run() {
 	s := c.server
 	defer c.forget()
-	if p := c.comeIn(); p != nil {
+	if p := c.handshake(); p != nil {
 		s.refuse(c, p)
-		c.sayGoodbye()
+		c.drainRefused()
 		return
 	}
 	written := make(chan struct{})
@@ -86,7 +86,7 @@ func (c *conn) run() {
 		c.write()
 	})
 	s.wait.Go(func() {
-		if c.peer.gone() {
+		if c.peer.waitExit() {
 			s.lost(c, "its process has ended")
 		}
 	})
@@ -105,16 +105,16 @@ func (c *conn) forget() {
 	delete(c.server.conns, c)
 }
 
-// sayGoodbye lets the refused finish what it is saying, so that it gets to read
+// drainRefused lets the refused finish what it is saying, so that it gets to read
 // why.
-func (c *conn) sayGoodbye() {
+func (c *conn) drainRefused() {
 	_ = c.wire.Socket().CloseWrite()
 	_ = c.wire.Socket().SetReadDeadline(time.Now().Add(time.Second))
 	_, _ = io.CopyN(io.Discard, c.wire.Socket(), 1<<20)
 }
 
-// comeIn finds out who is there and lets it in.
-func (c *conn) comeIn() *door.Problem {
+// handshake asks the kernel which process dialled, reads its Hello and lets it in.
+func (c *conn) handshake() *door.Problem {
 	s := c.server
 	var err error
 	if c.peer, err = peerOf(c.wire.Socket()); err != nil {
@@ -152,9 +152,9 @@ func (c *conn) comeIn() *door.Problem {
 		}
 	}
 	if hello.GetClient() != nil {
-		return s.enterClient(c, &hello)
+		return s.registerClient(c, &hello)
 	}
-	return s.enter(c, &hello)
+	return s.register(c, &hello)
 }
 
 // maxTextBytes bounds each text that is kept of what a connection says of itself.
@@ -170,7 +170,7 @@ func (s *Server) welcome(c *conn, hello *doorpb.Hello) {
 		key := s.options.Transceiver.HomeKey()
 		welcome.TicketKey = key[:]
 	}
-	c.put(frame(doorpb.FrameType_FRAME_TYPE_WELCOME, welcome))
+	c.send(frame(doorpb.FrameType_FRAME_TYPE_WELCOME, welcome))
 	s.options.Logger.Info("a connection has come in", "engine", c.engineID(), "as", c.as(), "peer", c.peer.String(), "software", hello.GetSoftware(), "features", c.features)
 }
 
@@ -182,20 +182,20 @@ func frame(kind doorpb.FrameType, m proto.Message) []byte {
 	return wire
 }
 
-// put sends a frame, or cuts off an engine that does not read.
-func (c *conn) put(wire []byte) {
-	if !c.outbox.put(wire) {
-		c.cutOff()
+// send sends a frame, or cuts off an engine that does not read.
+func (c *conn) send(wire []byte) {
+	if !c.outbox.addFrame(wire) {
+		c.disconnectUnread()
 	}
 }
 
-func (c *conn) tell(e door.Event) {
-	if !c.outbox.tell(e) {
-		c.cutOff()
+func (c *conn) sendEvent(e door.Event) {
+	if !c.outbox.addEvent(e) {
+		c.disconnectUnread()
 	}
 }
 
-func (c *conn) cutOff() {
+func (c *conn) disconnectUnread() {
 	c.outbox.close()
 	_ = c.wire.Socket().SetWriteDeadline(time.Unix(1, 0))
 	c.server.wait.Go(func() {
@@ -238,14 +238,14 @@ func (c *conn) read() (why string) {
 		case errors.Is(err, io.EOF):
 			return "it has left"
 		case errors.Is(err, door.ErrFrame):
-			c.put(replyFrame(0, problemOf(err)))
+			c.send(replyFrame(0, problemOf(err)))
 			return err.Error()
 		case err != nil:
 			return err.Error()
 		}
 		if p := c.handle(&f); p != nil {
 			c.server.count(p)
-			c.put(replyFrame(0, p))
+			c.send(replyFrame(0, p))
 			return p.Message
 		}
 	}
@@ -254,7 +254,7 @@ func (c *conn) read() (why string) {
 // handle does what a frame asks for. A problem that it returns is with the
 // protocol itself and ends the connection; others are answered.
 func (c *conn) handle(f *door.Frame) *door.Problem {
-	defer f.Close() // who keeps the descriptor has duplicated it
+	defer f.Close() // lend has duplicated the descriptor that it keeps
 	switch {
 	case f.File != nil && f.Type != doorpb.FrameType_FRAME_TYPE_LEND:
 		c.refuse(f, problem(door.CodeUnsupported, "a descriptor came with %v, which takes none", f.Type))
@@ -310,7 +310,7 @@ func (c *conn) refuse(f *door.Frame, p *door.Problem) {
 	c.server.count(p)
 	c.server.options.Logger.Debug("the engine door refuses a frame", "engine", c.engineID(), "type", f.Type.String(), "code", p.Code, "reason", p.Message)
 	if request := f.Request(); request != 0 {
-		c.put(replyFrame(request, p))
+		c.send(replyFrame(request, p))
 	}
 }
 
@@ -327,7 +327,7 @@ func (c *conn) take(f *door.Frame, m interface {
 	s := c.server
 	s.mu.Lock()
 	if c.engine != nil {
-		c.engine.asking(c)
+		c.engine.beginRequest(c)
 	}
 	s.mu.Unlock()
 	reply, p := do()
@@ -345,15 +345,15 @@ func (c *conn) take(f *door.Frame, m interface {
 		if p != nil {
 			reply.Problem = door.ProblemMessage(p)
 		}
-		c.put(frame(doorpb.FrameType_FRAME_TYPE_REPLY, reply))
+		c.send(frame(doorpb.FrameType_FRAME_TYPE_REPLY, reply))
 	}
 	if c.engine != nil {
-		c.engine.answered(c)
+		c.engine.endRequest(c)
 	}
 	return nil
 }
 
-// bounded is for work that nobody cancels but that must end.
+// bounded is for work of the server's own, which has no caller to cancel it.
 func bounded(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
 }

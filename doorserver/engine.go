@@ -31,7 +31,7 @@ type engine struct {
 	incarnation kv.ID
 	state       state
 	control     *conn
-	about       *doorpb.Control
+	controlInfo *doorpb.Control
 	ranks       map[int]*rank
 	size        int // how many ranks there are, as the first of them said
 	side        *reshard.Side
@@ -41,21 +41,21 @@ type engine struct {
 	joined      bool // the transceiver knows it
 
 	// Of engines whose ranks are at several agents.
-	members      *meta.View           // what their agents say, once that matters
-	claimed      bool                 // this agent has said that it is the home
-	elsewhere    map[int]handoff.Rank // at the home: ranks at other agents
-	home         string               // not at the home: who speaks for the engine …
-	registration string               // … under which registration …
-	followed     int                  // … for how many ranks from here
+	members       *meta.View           // what their agents say, once that matters
+	homePublished bool                 // this agent has said that it is the home
+	remoteRanks   map[int]handoff.Rank // at the home: ranks at other agents
+	home          string               // not at the home: who speaks for the engine …
+	registration  string               // … under which registration …
+	followed      int                  // … for how many ranks from here
 
 	life    context.Context // until it is lost
 	endLife context.CancelFunc
 	fenced  chan struct{} // closed when nothing of it is left
 
-	running int           // requests that are being done
-	idle    chan struct{} // closed when none is, once fencing waits for it
-	busy    bool          // control is being answered
-	held    []door.Event  // that come after the answer
+	running    int           // requests that are being done
+	idle       chan struct{} // closed when none is, once fencing waits for it
+	answering  bool          // control is being answered
+	heldEvents []door.Event  // that come after the answer
 }
 
 // offered is an offer that stands, and how many layers of it each rank says that
@@ -65,10 +65,10 @@ type offered struct {
 	layers map[int]uint32
 }
 
-// byAll is how many layers all ranks have computed. Of ranks at other agents
+// computedByAll is how many layers all ranks have computed. Of ranks at other agents
 // nothing is heard here, so that only control tells.
-func (e *engine) byAll(o *offered) uint32 {
-	if len(e.elsewhere) > 0 {
+func (e *engine) computedByAll(o *offered) uint32 {
+	if len(e.remoteRanks) > 0 {
 		return 0
 	}
 	least := o.layers[0]
@@ -87,21 +87,21 @@ type rank struct {
 	told     bool // to the home, at another agent
 }
 
-// enter makes a connection part of its engine, or says why not, and welcomes it.
+// register makes a connection part of its engine, or says why not, and welcomes it.
 // An engine that comes back waits for the fence of what it was.
-func (s *Server) enter(c *conn, hello *doorpb.Hello) *door.Problem {
+func (s *Server) register(c *conn, hello *doorpb.Hello) *door.Problem {
 	id := hello.GetEngine()
 	if id == "" || len(id) > 255 || meta.CheckKey(meta.EnginePrefix+id) != nil || !oneSegment(id) {
 		return problem(door.CodeTerms, "%.80q is no id for an engine: 1 to 255 letters, digits and -._~:@%%+=", id)
 	}
 	deadline := time.Now().Add(s.options.FenceWait)
 	for {
-		wait, p := s.tryEnter(c, hello)
+		wait, p := s.tryRegister(c, hello)
 		if wait == nil {
 			return p
 		}
 		left := time.Until(deadline)
-		if p != nil { // somebody is there; maybe he is dying just now
+		if p != nil { // another process has this place, and may be dying just now
 			left = min(left, time.Second)
 		}
 		select {
@@ -126,9 +126,9 @@ func oneSegment(id string) bool {
 	return true
 }
 
-// tryEnter lets a connection in, or returns what to wait for, or a problem, or
+// tryRegister lets a connection in, or returns what to wait for, or a problem, or
 // both: then the problem holds unless what to wait for happens soon.
-func (s *Server) tryEnter(c *conn, hello *doorpb.Hello) (wait <-chan struct{}, p *door.Problem) {
+func (s *Server) tryRegister(c *conn, hello *doorpb.Hello) (wait <-chan struct{}, p *door.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.engines[hello.GetEngine()]
@@ -185,7 +185,7 @@ func (e *engine) admit(c *conn, hello *doorpb.Hello) (occupied bool, p *door.Pro
 		default:
 			return false, problem(door.CodeTerms, "%.80q is no role; there is prefill, decode and both", as.Control.GetRole())
 		}
-		e.control, e.about = c, as.Control
+		e.control, e.controlInfo = c, as.Control
 	case *doorpb.Hello_Rank:
 		index, size := int(as.Rank.GetIndex()), int(as.Rank.GetRanks())
 		if size < 1 || size > maxRanks || index >= size {
@@ -265,9 +265,9 @@ func (s *Server) tryServe(e *engine) *door.Problem {
 	}
 	if e.side == nil {
 		if e.control == nil && e.complete() > 0 { // control may be at another agent
-			s.seek(e)
+			s.findMembers(e)
 			if e.members != nil && e.members.Known() {
-				s.reviewHome(e, e.members)
+				s.checkHome(e, e.members)
 			}
 		}
 		return nil
@@ -276,7 +276,7 @@ func (s *Server) tryServe(e *engine) *door.Problem {
 	for index := range e.size {
 		rank, there := e.member(s, index)
 		if !there {
-			s.seek(e)
+			s.findMembers(e)
 			return nil
 		}
 		need, err := e.side.MemoryBytes(index)
@@ -293,12 +293,12 @@ func (s *Server) tryServe(e *engine) *door.Problem {
 	}
 	e.state, e.joined = serving, true
 	for _, c := range e.conns() {
-		c.tell(door.Event{Kind: door.Serving})
+		c.sendEvent(door.Event{Kind: door.Serving})
 	}
-	s.options.Logger.Info("an engine serves", "engine", e.id, "incarnation", e.incarnation.String(), "role", e.about.GetRole(), "cut", cutOf(e.side))
+	s.options.Logger.Info("an engine serves", "engine", e.id, "incarnation", e.incarnation.String(), "role", e.controlInfo.GetRole(), "cut", cutOf(e.side))
 	s.announce(e)
-	if len(e.elsewhere) > 0 {
-		s.tellMembers(e, servingRecord, e.incarnation.String(), nil)
+	if len(e.remoteRanks) > 0 {
+		s.publishMember(e, servingRecord, e.incarnation.String(), nil)
 	}
 	return nil
 }
@@ -308,7 +308,7 @@ func (e *engine) member(s *Server, index int) (handoff.Rank, bool) {
 	if r := e.ranks[index]; r != nil {
 		return handoff.Rank{Agent: s.self, Memory: r.memory}, r.complete
 	}
-	rank, there := e.elsewhere[index]
+	rank, there := e.remoteRanks[index]
 	return rank, there
 }
 
@@ -327,19 +327,19 @@ func cutOf(side *reshard.Side) string {
 	return fmt.Sprintf("%v,block=%d,layout=%v", side.Parallelism, side.BlockTokens, side.Layout)
 }
 
-// asking holds back events for control until it has its answer.
-func (e *engine) asking(c *conn) {
+// beginRequest holds back events for control until it has its answer.
+func (e *engine) beginRequest(c *conn) {
 	e.running++
 	if c == e.control {
-		e.busy = true
+		e.answering = true
 	}
 }
 
-func (e *engine) answered(c *conn) {
+func (e *engine) endRequest(c *conn) {
 	if c == e.control {
-		e.busy = false
-		held := e.held
-		e.held = nil
+		e.answering = false
+		held := e.heldEvents
+		e.heldEvents = nil
 		for _, event := range held {
 			e.tell(event)
 		}
@@ -350,9 +350,9 @@ func (e *engine) answered(c *conn) {
 	}
 }
 
-// drained waits until no request is being done. One that came late must not
+// waitIdle waits until no request is being done. One that came late must not
 // reach the engine that takes this one's place.
-func (s *Server) drained(e *engine) {
+func (s *Server) waitIdle(e *engine) {
 	s.mu.Lock()
 	idle := make(chan struct{})
 	if e.running == 0 {

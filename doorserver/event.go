@@ -5,8 +5,8 @@ import (
 	"meridian/transceiver/handoff"
 )
 
-// happened tells an engine's control what became of a hand-off.
-func (s *Server) happened(e handoff.Event) {
+// handleEvent tells an engine's control what became of a hand-off.
+func (s *Server) handleEvent(e handoff.Event) {
 	if e.Kind == handoff.Stuck {
 		s.options.Logger.Warn("blocks of a hand-off stay held: an agent cannot be reached", "engine", e.Engine, "transfer", e.Transfer.String(), "peer", e.Member.Name)
 	}
@@ -33,11 +33,11 @@ func (s *Server) happened(e handoff.Event) {
 // tell tells control, after the answer that it waits for.
 func (e *engine) tell(event door.Event) {
 	switch {
-	case e.busy:
-		e.held = append(e.held, event)
+	case e.answering:
+		e.heldEvents = append(e.heldEvents, event)
 		return
 	case e.control != nil:
-		e.control.tell(event)
+		e.control.sendEvent(event)
 	}
 	e.forget(event)
 }
@@ -53,8 +53,8 @@ func (e *engine) forget(event door.Event) {
 	}
 }
 
-// passed tells the ranks of an engine that are here.
-func (s *Server) passed(p handoff.NotifyRanks) {
+// handlePassed tells the ranks of an engine that are here.
+func (s *Server) handlePassed(p handoff.NotifyRanks) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.engines[p.Engine]
@@ -67,7 +67,7 @@ func (s *Server) passed(p handoff.NotifyRanks) {
 	}
 	for _, r := range e.ranks {
 		if r.conn != nil {
-			r.conn.tell(event)
+			r.conn.sendEvent(event)
 		}
 	}
 }

@@ -37,8 +37,8 @@ func (s *Server) fence(e *engine, why string) {
 		if joined {
 			s.leave(e, time.Minute) // what waited for a peer that did not answer
 		}
-		s.drained(e)
-		s.dismiss(e, why)
+		s.waitIdle(e)
+		s.endConnections(e, why)
 	})
 }
 
@@ -66,17 +66,17 @@ func (s *Server) quiesce(e *engine) {
 	s.mu.Unlock()
 	var all sync.WaitGroup
 	for _, l := range loans {
-		all.Go(func() { s.giveBack(e, l) })
+		all.Go(func() { s.returnMemory(e, l) })
 	}
 	all.Wait()
 }
 
-// dismiss ends an engine's connections, now that its memory is its own again.
-func (s *Server) dismiss(e *engine, why string) {
+// endConnections ends an engine's connections, now that its memory is its own again.
+func (s *Server) endConnections(e *engine, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range e.conns() {
-		c.tell(door.Event{Kind: door.Fenced, Problem: problem(door.CodeFenced, "%s", why)})
+		c.sendEvent(door.Event{Kind: door.Fenced, Problem: problem(door.CodeFenced, "%s", why)})
 		c.end()
 	}
 	delete(s.engines, e.id)

@@ -35,8 +35,8 @@ func (c *conn) lend(m *doorpb.Lend, f *door.Frame) (*doorpb.Reply, *door.Problem
 		return nil, problemOf(errors.Join(err, closeSection(section)))
 	}
 	lent := loan{region: info.ID, section: section}
-	if p := s.enlist(c, lent, handoff.Extent{Region: info.ID, Epoch: info.Epoch, Length: info.Length}, m.GetMore()); p != nil {
-		s.giveBack(e, lent)
+	if p := s.addMemory(c, lent, handoff.Extent{Region: info.ID, Epoch: info.Epoch, Length: info.Length}, m.GetMore()); p != nil {
+		s.returnMemory(e, lent)
 		return nil, p
 	}
 	return &doorpb.Reply{With: &doorpb.Reply_Region{Region: info.ID}}, nil
@@ -67,9 +67,9 @@ func (e *engine) mayLend(index, most int) *door.Problem {
 	return nil
 }
 
-// enlist adds memory to a rank, which may complete the engine. If that fails
+// addMemory adds memory to a rank, which may complete the engine. If that fails
 // nothing has changed.
-func (s *Server) enlist(c *conn, lent loan, extent handoff.Extent, more bool) *door.Problem {
+func (s *Server) addMemory(c *conn, lent loan, extent handoff.Extent, more bool) *door.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := c.engine
@@ -148,7 +148,7 @@ func openMemFD(file *os.File, size uint64) (*mem.Section, *door.Problem) {
 // borrow takes a stretch of the peer's own memory. Whether the kernel lets this
 // process reach it is tried at once.
 func (c *conn) borrow(address, size uint64) (*mem.Section, *door.Problem) {
-	pidfd, err := c.peer.hold()
+	pidfd, err := c.peer.dupPidfd()
 	if err != nil {
 		return nil, problem(door.CodeInternal, "%v", err)
 	}
@@ -190,9 +190,9 @@ func closeSection(section *mem.Section) error {
 	return section.Close(ctx)
 }
 
-// giveBack ends a loan: when it returns nothing touches the memory any more. It
+// returnMemory ends a loan: when it returns nothing touches the memory any more. It
 // is never given up, since memory in doubt must not be given back.
-func (s *Server) giveBack(e *engine, l loan) {
+func (s *Server) returnMemory(e *engine, l loan) {
 	ctx, cancel := bounded(10 * time.Second)
 	defer cancel()
 	if err := s.options.Agent.Deregister(ctx, l.region); err != nil {

@@ -21,9 +21,9 @@ import (
 //	ranks/ID/home      the agent of control: who speaks for the engine, and under
 //	                   which registration
 //	ranks/ID/INDEX     one rank, by the agent that it is at, for that registration
-//	ranks/ID/serving   the home: everybody is there
+//	ranks/ID/serving   the home: all ranks are there
 //
-// Each is leased by whoever wrote it. When one of them vanishes, so does the
+// Each is leased by the agent that wrote it. When one of them vanishes, so does the
 // engine, at every agent. A directory that does not answer means nothing.
 const ranksPrefix = "ranks/"
 
@@ -70,15 +70,15 @@ func rankNumber(text string) (index int, ok bool) {
 
 func ranksKey(engine, what string) string { return ranksPrefix + engine + "/" + what }
 
-// seek begins to look for the members of an engine that are elsewhere, once. mu is
+// findMembers begins to look for the members of an engine that are elsewhere, once. mu is
 // held.
-func (s *Server) seek(e *engine) {
+func (s *Server) findMembers(e *engine) {
 	if s.options.Directory == nil {
 		return
 	}
-	if e.control != nil && !e.claimed {
-		e.claimed = true
-		s.tellMembers(e, homeRecord, e.incarnation.String(), nil)
+	if e.control != nil && !e.homePublished {
+		e.homePublished = true
+		s.publishMember(e, homeRecord, e.incarnation.String(), nil)
 	}
 	if e.members == nil {
 		e.members = &meta.View{}
@@ -86,8 +86,8 @@ func (s *Server) seek(e *engine) {
 	}
 }
 
-// tellMembers keeps one record for the other agents of an engine. mu is held.
-func (s *Server) tellMembers(e *engine, what, registration string, memory handoff.Memory) {
+// publishMember keeps one record for the other agents of an engine. mu is held.
+func (s *Server) publishMember(e *engine, what, registration string, memory handoff.Memory) {
 	value, err := json.Marshal(member{
 		Agent: s.self.Name, Incarnation: s.self.Incarnation.String(), Registration: registration, Memory: memory,
 	})
@@ -103,13 +103,13 @@ func (s *Server) tellMembers(e *engine, what, registration string, memory handof
 	s.wait.Go(func() { s.keepRecord(e.life, ranksKey(e.id, what), value, own) })
 }
 
-// watchMembers follows what others say of an engine, until it is lost.
+// watchMembers follows what other agents say of an engine, until it is lost.
 func (s *Server) watchMembers(e *engine) {
 	for pause := firstRecordPause; e.life.Err() == nil; pause = min(2*pause, lastRecordPause) {
 		w, err := s.options.Directory.Watch(e.life, ranksKey(e.id, ""), 0)
 		if err == nil {
 			for event := range w.Events() {
-				s.review(e, event)
+				s.membersChanged(e, event)
 			}
 			w.Close()
 		}
@@ -120,23 +120,23 @@ func (s *Server) watchMembers(e *engine) {
 	}
 }
 
-// review compares an engine with what the directory says of its members.
-func (s *Server) review(e *engine, event meta.Event) {
+// membersChanged compares an engine with what the directory says of its members.
+func (s *Server) membersChanged(e *engine, event meta.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.members.Apply(event)
 	switch {
 	case e.state == fencing || !e.members.Known():
 	case e.control != nil:
-		s.reviewRanks(e, e.members)
+		s.checkRanks(e, e.members)
 	default:
-		s.reviewHome(e, e.members)
+		s.checkHome(e, e.members)
 	}
 }
 
-// reviewRanks is the home's: which ranks of this registration are elsewhere. mu is
+// checkRanks is the home's: which ranks of this registration are elsewhere. mu is
 // held.
-func (s *Server) reviewRanks(e *engine, known *meta.View) {
+func (s *Server) checkRanks(e *engine, known *meta.View) {
 	elsewhere := make(map[int]handoff.Rank)
 	for _, r := range known.Records() {
 		index, isRank := rankNumber(strings.TrimPrefix(r.Key, ranksKey(e.id, "")))
@@ -151,21 +151,22 @@ func (s *Server) reviewRanks(e *engine, known *meta.View) {
 			elsewhere[index] = handoff.Rank{Agent: agent, Memory: m.Memory}
 		}
 	}
-	for index, was := range e.elsewhere {
+	for index, was := range e.remoteRanks {
 		is := elsewhere[index]
 		if e.state == serving && (is.Agent != was.Agent || !slices.Equal(is.Memory, was.Memory)) {
 			s.fence(e, fmt.Sprintf("rank %d, at another agent, was lost", index))
 			return
 		}
 	}
-	e.elsewhere = elsewhere
+	e.remoteRanks = elsewhere
 	if p := s.tryServe(e); p != nil {
 		s.options.Logger.Warn("an engine whose ranks are all there cannot serve", "engine", e.id, "code", p.Code, "reason", p.Message)
 	}
 }
 
-// reviewHome is everybody else's: who speaks for the engine. mu is held.
-func (s *Server) reviewHome(e *engine, known *meta.View) {
+// checkHome is for agents that are not the home: which agent speaks for the
+// engine. mu is held.
+func (s *Server) checkHome(e *engine, known *meta.View) {
 	var home member
 	record, there := known.Get(ranksKey(e.id, homeRecord))
 	if there {
@@ -181,7 +182,7 @@ func (s *Server) reviewHome(e *engine, known *meta.View) {
 	case !there:
 		return
 	}
-	if err := s.follow(e, home); err != nil {
+	if err := s.followHome(e, home); err != nil {
 		s.options.Logger.Warn("ranks cannot work for their home", "engine", e.id, "home", home.Agent, "error", err)
 		return
 	}
@@ -189,14 +190,14 @@ func (s *Server) reviewHome(e *engine, known *meta.View) {
 	if all, _, err := parseMember(record.Value); e.state == gathering && there && err == nil && all.Registration == e.registration {
 		e.state = serving
 		for _, c := range e.conns() {
-			c.tell(door.Event{Kind: door.Serving})
+			c.sendEvent(door.Event{Kind: door.Serving})
 		}
 	}
 }
 
-// follow makes the ranks that are complete work for their home, and then says so.
+// followHome makes the ranks that are complete work for their home, and then says so.
 // Until the home has all ranks nothing is asked of them, so that more may come.
-func (s *Server) follow(e *engine, home member) error {
+func (s *Server) followHome(e *engine, home member) error {
 	memory := make(map[int]handoff.Memory)
 	for index, r := range e.ranks {
 		if r.complete {
@@ -216,7 +217,7 @@ func (s *Server) follow(e *engine, home member) error {
 	for index, r := range e.ranks {
 		if r.complete && !r.told {
 			r.told = true
-			s.tellMembers(e, strconv.Itoa(index), home.Registration, r.memory)
+			s.publishMember(e, strconv.Itoa(index), home.Registration, r.memory)
 		}
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 	"meridian/door/doorpb"
 )
 
-// outbox is what waits to be written to one engine. Whoever puts something in
-// never waits; events that wait together become one frame.
+// outbox is what waits to be written to one engine. The server's goroutines,
+// which add to it, never wait; events that wait together become one frame.
 type outbox struct {
 	limit int
 
@@ -26,12 +26,12 @@ func newOutbox(limit int) *outbox {
 	return o
 }
 
-// put adds a frame, or reports that too much waits already.
-func (o *outbox) put(frame []byte) bool {
+// addFrame adds a frame, or reports that too much waits already.
+func (o *outbox) addFrame(frame []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {
-		return true // nobody reads it any more
+		return true // the writer has ended, or will
 	}
 	o.flushEvents()
 	if len(o.frames)+len(frame) > o.limit {
@@ -45,8 +45,8 @@ func (o *outbox) put(frame []byte) bool {
 // eventBytes is what an event takes on the wire besides its texts, and not less.
 const eventBytes = 40
 
-// tell adds an event.
-func (o *outbox) tell(e door.Event) bool {
+// addEvent adds an event.
+func (o *outbox) addEvent(e door.Event) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {

@@ -16,7 +16,7 @@ import (
 func TestTextThatIsNoUTF8(t *testing.T) {
 	why := &door.Problem{Code: "unable", Message: "no\xff" + strings.Repeat("é", 1<<10)}
 	o := newOutbox(1 << 20)
-	if !o.tell(door.Event{Kind: door.Freed, Transfer: [16]byte{1}}) || !o.tell(door.Event{Kind: door.Failed, Problem: why}) || !o.put(replyFrame(7, why)) {
+	if !o.addEvent(door.Event{Kind: door.Freed, Transfer: [16]byte{1}}) || !o.addEvent(door.Event{Kind: door.Failed, Problem: why}) || !o.addFrame(replyFrame(7, why)) {
 		t.Fatal("an outbox that is empty takes nothing")
 	}
 	wire := o.take()
@@ -40,7 +40,7 @@ func TestBacklogCountsTexts(t *testing.T) {
 	o := newOutbox(limit)
 	why := &door.Problem{Code: "unable", Message: strings.Repeat("x", 1<<10)}
 	told := 0
-	for o.tell(door.Event{Kind: door.Failed, Problem: why}) {
+	for o.addEvent(door.Event{Kind: door.Failed, Problem: why}) {
 		told++
 	}
 	if wire := o.take(); told > 64 || len(wire) > limit+2<<10 {

@@ -77,8 +77,8 @@ func openPeer(fd, pid int) (int, error) {
 	return pidfd, nil
 }
 
-// gone waits until the process has ended, or until stopWatching.
-func (p peer) gone() bool {
+// waitExit waits until the process has ended, or until stopWatching.
+func (p peer) waitExit() bool {
 	raw, err := p.process.SyscallConn()
 	if err != nil {
 		return false
@@ -95,8 +95,9 @@ func (p peer) gone() bool {
 
 func (p peer) stopWatching() { _ = p.process.SetReadDeadline(time.Unix(1, 0)) }
 
-// hold returns the process for whoever needs it longer than the connection.
-func (p peer) hold() (pidfd int, err error) {
+// dupPidfd returns a descriptor of the process for memory that is borrowed from it,
+// which may outlive the connection.
+func (p peer) dupPidfd() (pidfd int, err error) {
 	raw, err := p.process.SyscallConn() // not Fd, which would make waiting block a thread
 	if err != nil {
 		return -1, err

@@ -51,7 +51,7 @@ func TestPeerOfThisProcess(t *testing.T) {
 		t.Errorf("%v", p)
 	}
 	p.stopWatching()
-	if p.gone() {
+	if p.waitExit() {
 		t.Error("this process has ended, it says")
 	}
 }
@@ -71,7 +71,7 @@ func TestEndOfAProcessIsSeen(t *testing.T) {
 	p := peer{pid: cmd.Process.Pid, process: os.NewFile(uintptr(pidfd), "pidfd")}
 	defer p.process.Close()
 	seen := make(chan bool)
-	go func() { seen <- p.gone() }()
+	go func() { seen <- p.waitExit() }()
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	if !<-seen {

@@ -21,7 +21,7 @@ import (
 
 // puppetVariable makes this test binary an engine in a process of its own, which
 // does what it is told line by line and can be killed.
-const puppetVariable = "MERIDIAN_SIDECAR_PUPPET"
+const puppetVariable = "MERIDIAN_DOOR_PUPPET"
 
 type puppetOptions struct {
 	Socket, Engine         string

@@ -16,7 +16,7 @@ func (s *Server) announce(e *engine) {
 		return
 	}
 	record := meta.EngineRecord{
-		ID: e.id, Incarnation: e.incarnation.String(), Home: s.self.Name, HomeIncarnation: s.self.Incarnation.String(), URL: e.about.GetUrl(), Role: e.about.GetRole(), Model: e.about.GetModel(),
+		ID: e.id, Incarnation: e.incarnation.String(), Home: s.self.Name, HomeIncarnation: s.self.Incarnation.String(), URL: e.controlInfo.GetUrl(), Role: e.controlInfo.GetRole(), Model: e.controlInfo.GetModel(),
 		Cut: cutOf(e.side), BlockTokens: e.side.BlockTokens, Blocks: e.side.Blocks,
 	}
 	value, err := json.Marshal(record)

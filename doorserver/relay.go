@@ -13,14 +13,14 @@ type Relay struct{ to atomic.Pointer[Server] }
 // Events is for transceiver.Options.
 func (r *Relay) Events(e handoff.Event) {
 	if s := r.to.Load(); s != nil {
-		s.happened(e)
+		s.handleEvent(e)
 	}
 }
 
 // Passed is for transceiver.Options.
 func (r *Relay) Passed(p handoff.NotifyRanks) {
 	if s := r.to.Load(); s != nil {
-		s.passed(p)
+		s.handlePassed(p)
 	}
 }
 

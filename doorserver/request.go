@@ -26,15 +26,15 @@ func (s *Server) mayAsk(c *conn) *door.Problem {
 	case e.state == fencing:
 		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
 	case e.state != serving:
-		return problem(door.CodeOrder, "engine %s does not serve yet: %s", e.id, e.lacks())
+		return problem(door.CodeOrder, "engine %s does not serve yet: %s", e.id, e.missing())
 	case len(e.offers)+len(e.intakes) >= s.options.MaxOutstanding:
 		return busy(fmt.Sprintf("engine %s has %d hand-offs that have not ended, which is the limit", e.id, s.options.MaxOutstanding))
 	}
 	return nil
 }
 
-// lacks says what an engine waits for.
-func (e *engine) lacks() string {
+// missing says what an engine waits for.
+func (e *engine) missing() string {
 	if e.side == nil {
 		return "it has not published"
 	}
@@ -207,7 +207,7 @@ func (c *conn) computed(id kv.ID, layers uint32) {
 	o := c.engine.offers[id]
 	if o != nil && c.rank != control {
 		o.layers[c.rank] = max(o.layers[c.rank], layers)
-		layers = c.engine.byAll(o)
+		layers = c.engine.computedByAll(o)
 	}
 	c.server.mu.Unlock()
 	if o != nil && layers > 0 {
