@@ -97,8 +97,12 @@ func fakeService(name, state, habit string) http.Handler {
 			<-r.Context().Done()
 			return
 		}
+		door := "serving"
+		if habit == "alone" {
+			door = "lost"
+		}
 		_ = json.NewEncoder(w).Encode(map[string]any{
-			"engine": name, "cut": "tp=1", "blocks": map[string]int{"total": 10, "free": 7, "held": 1}, "running": 2, "door": "serving",
+			"engine": name, "cut": "tp=1", "blocks": map[string]int{"total": 10, "free": 7, "held": 1}, "running": 2, "door": door,
 		})
 	})
 	mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})

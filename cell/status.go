@@ -32,7 +32,7 @@ type PartStatus struct {
 	Up bool `json:"up"`
 	// Stats is what an engine says of itself.
 	Stats *EngineStats `json:"stats,omitempty"`
-	// Problem is why there is none, or what the gateway lacks.
+	// Problem is why there is none, or what a worker or the gateway lacks.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -61,6 +61,9 @@ type EngineStats struct {
 	} `json:"tokens"`
 	Door string `json:"door,omitempty"`
 }
+
+// doorLost is what a reference engine says of its door while its agent is away.
+const doorLost = "lost"
 
 // askTimeout is how long a part may take to tell how it is.
 const askTimeout = 2 * time.Second
@@ -107,6 +110,9 @@ func (p *PartStatus) look(ctx context.Context) {
 	switch p.Kind {
 	case Prefill, Decode, Both:
 		p.Stats, err = readStats(ctx, p.Engine, p.URL)
+		if err == nil && p.Stats.Door == doorLost {
+			p.Problem = "its agent does not answer: it serves alone, hands nothing over, and registers when the agent is back"
+		}
 	case Gateway:
 		err = getJSON(ctx, p.URL+"/ready", nil)
 	case Directory, Agent, Beside:

@@ -23,17 +23,21 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestStatusOfOneThatDoesNotAnswer(t *testing.T) {
-	s := newStage(t)
-	s.habit("prefill-0", "mute")
-	s.open()
-	status, err := ReadStatus(t.Context(), s.options.StateDir)
-	if err != nil || status.AllUp {
-		t.Errorf("%+v, %v", status, err)
-	}
-	for _, p := range status.Parts {
-		if (p.Problem != "") != (p.Name == "prefill-0") || !p.Up {
-			t.Errorf("%s is up: %v, problem: %q", p.Name, p.Up, p.Problem)
+// Neither an engine that does not answer nor one without its agent is as it
+// should be.
+func TestStatusOfOneThatLacksSomething(t *testing.T) {
+	for _, habit := range []string{"mute", "alone"} {
+		s := newStage(t)
+		s.habit("prefill-0", habit)
+		s.open()
+		status, err := ReadStatus(t.Context(), s.options.StateDir)
+		if err != nil || status.AllUp {
+			t.Errorf("%s: %+v, %v", habit, status, err)
+		}
+		for _, p := range status.Parts {
+			if (p.Problem != "") != (p.Name == "prefill-0") || !p.Up {
+				t.Errorf("%s: %s is up: %v, problem: %q", habit, p.Name, p.Up, p.Problem)
+			}
 		}
 	}
 }

@@ -295,11 +295,8 @@ func (r *running) lacking(ctx context.Context) string {
 		return err.Error()
 	}
 	for _, p := range s.Parts {
-		switch {
-		case !p.Up || p.Problem != "":
+		if !p.Up || p.Problem != "" {
 			return fmt.Sprintf("%s is %s: %s", p.Name, p.State, cmp.Or(p.Problem, p.LastEnd))
-		case (p.Kind == cell.Prefill || p.Kind == cell.Decode) && p.Stats.Door != "serving":
-			return fmt.Sprintf("%s serves, but its door is %s", p.Name, p.Stats.Door)
 		}
 	}
 	if err := r.FindsWorkers(ctx); err != nil {
