@@ -1,8 +1,12 @@
 package mem
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,6 +37,61 @@ func Borrow(o BorrowOptions) (*Section, error) {
 	s := newSection(Borrowed, o.Address, o.SizeBytes, nil, b)
 	s.device = o.Device
 	return s, nil
+}
+
+// LendBorrowed returns the pidfd of the process that borrowed memory is in, and
+// where it is there, so that another process can read it with OpenLent if the
+// kernel lets it. The caller holds a reference during the call and closes the
+// descriptor.
+func (s *Section) LendBorrowed() (pidfd *os.File, address uint64, err error) {
+	b, is := s.backing.(*borrowed)
+	if !is {
+		return nil, 0, fmt.Errorf("mem: a section of kind %v is not borrowed", s.kind)
+	}
+	fd, err := unix.FcntlInt(uintptr(b.pidfd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("mem: lend: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), b.address, nil
+}
+
+// OpenLent makes a section, to be read only, of memory that its owner has
+// borrowed and lends on; it takes the pidfd over. The process is the pidfd's,
+// whatever its lender says, and whether the kernel lets this one read there is
+// tried at once.
+func OpenLent(pidfd int, address, sizeBytes uint64) (*Section, error) {
+	pid, err := pidOf(pidfd)
+	if err != nil {
+		unix.Close(pidfd)
+		return nil, err
+	}
+	s, err := Borrow(BorrowOptions{PIDFD: pidfd, PID: pid, Address: address, SizeBytes: sizeBytes})
+	if err != nil {
+		return nil, err
+	}
+	s.readOnly = true
+	var b [1]byte
+	if err := errors.Join(s.ReadAt(b[:], 0), s.ReadAt(b[:], sizeBytes-1)); err != nil {
+		return nil, errors.Join(err, s.Close(context.Background()))
+	}
+	return s, nil
+}
+
+// pidOf asks the kernel which process a pidfd holds, as this one sees it.
+func pidOf(pidfd int) (int, error) {
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
+	if err != nil {
+		return 0, fmt.Errorf("mem: %w", err)
+	}
+	for line := range strings.Lines(string(info)) {
+		if number, found := strings.CutPrefix(line, "Pid:"); found {
+			if pid, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && pid > 0 {
+				return pid, nil
+			}
+			return 0, fmt.Errorf("%w: or it is not in this PID namespace", ErrGone)
+		}
+	}
+	return 0, errors.New("mem: the descriptor is not of a process")
 }
 
 type borrowed struct {

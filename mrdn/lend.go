@@ -27,6 +27,9 @@ type Lend struct {
 	Region, Epoch uint64
 	// Serial tells this loan from others of the region on the same link.
 	Serial uint64
+	// Address and SizeBytes are where a region lies in the process of an engine,
+	// whose pidfd is the descriptor. With none, the descriptor is a memfd.
+	Address, SizeBytes uint64
 }
 
 // Append appends m in wire form.
@@ -35,13 +38,15 @@ func (m Lend) Append(dst []byte) []byte {
 	w.u64(m.Region)
 	w.u64(m.Epoch)
 	w.u64(m.Serial)
+	w.u64(m.Address)
+	w.u64(m.SizeBytes)
 	return w.finish()
 }
 
 // ParseLend reads a frame's own bytes.
 func ParseLend(b []byte) (Lend, error) {
 	r := reader{b: b}
-	m := Lend{Region: r.u64(), Epoch: r.u64(), Serial: r.u64()}
+	m := Lend{Region: r.u64(), Epoch: r.u64(), Serial: r.u64(), Address: r.u64(), SizeBytes: r.u64()}
 	return m, r.end("lend")
 }
 

@@ -75,8 +75,8 @@ var linkFrames = []struct {
 		func(b []byte) (any, error) { return ParseFlagPage(b) },
 	},
 	{
-		"lend", LendFrame, Lend{Region: 1, Epoch: 2, Serial: 3}.Append(nil),
-		Lend{Region: 1, Epoch: 2, Serial: 3},
+		"lend", LendFrame, Lend{Region: 1, Epoch: 2, Serial: 3, Address: 4, SizeBytes: 5}.Append(nil),
+		Lend{Region: 1, Epoch: 2, Serial: 3, Address: 4, SizeBytes: 5},
 		func(b []byte) (any, error) { return ParseLend(b) },
 	},
 	{

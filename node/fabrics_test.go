@@ -154,8 +154,9 @@ func TestChoiceOfFabric(t *testing.T) {
 		"another machine":  {far: AgentOptions{machine: "elsewhere"}, fabric: "tcp", from: newMemory, to: newMemory, says: "the peer is on machine elsewhere"},
 		"from a file":      {fabric: "tcp", from: newFile, to: newMemory, says: "host: does not reach local memory of kind file"},
 		"to a file":        {fabric: "tcp", from: newMemory, to: newFile, says: "host: does not reach remote memory of kind file"},
-		"borrowed here":    {fabric: "tcp", from: newBorrowed, to: newMemory, says: "host: does not reach local memory of kind borrowed"},
-		"borrowed there":   {fabric: "tcp", from: newMemory, to: newBorrowed, says: "host: does not reach remote memory of kind borrowed"},
+		"borrowed here":    {fabric: "host", from: newBorrowed, to: newMemory},
+		"borrowed there":   {fabric: "host", from: newMemory, to: newBorrowed},
+		"borrowed twice":   {fabric: "host", from: newBorrowed, to: newBorrowed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -26,8 +26,9 @@ type borrowed struct {
 // loan is a region of the peer's.
 type loan struct {
 	region, epoch, serial uint64
-	arena                 *mem.Arena
-	users                 int // protected by borrowed.mu
+	section               *mem.Section
+	unreached             error // why there is no section
+	users                 int   // protected by borrowed.mu
 	returned              bool
 }
 
@@ -51,16 +52,20 @@ func (b *borrowed) putPage(m mrdn.FlagPage, fd int) error {
 
 // put maps a region that was lent, in place of an older loan of it.
 func (b *borrowed) put(m mrdn.Lend, fd int) error {
-	arena, err := mem.MapArena(fd, false)
-	if err != nil {
-		return fmt.Errorf("%w: region %d was lent badly: %w", fabric.ErrRefused, m.Region, err)
+	l := &loan{region: m.Region, epoch: m.Epoch, serial: m.Serial}
+	if m.SizeBytes > 0 {
+		l.section, l.unreached = mem.OpenLent(fd, m.Address, m.SizeBytes)
+	} else if arena, err := mem.MapArena(fd, false); err != nil {
+		l.unreached = err
+	} else {
+		l.section = arena.Section
 	}
-	l := &loan{region: m.Region, epoch: m.Epoch, serial: m.Serial, arena: arena}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if old := b.loans[m.Region]; old != nil {
 		b.giveBackLocked(old)
 	}
+	var err error
 	switch {
 	case b.closed || b.page == nil:
 		err = fmt.Errorf("%w: a loan before the flag page", mrdn.ErrLinkFrame)
@@ -68,11 +73,17 @@ func (b *borrowed) put(m mrdn.Lend, fd int) error {
 		err = fmt.Errorf("%w: the peer lends %d regions already", fabric.ErrBusy, maxLoans)
 	}
 	if err != nil {
-		_ = arena.Close(context.Background())
+		l.close()
 		return err
 	}
 	b.loans[m.Region] = l
-	return nil
+	return l.unreached
+}
+
+func (l *loan) close() {
+	if l.section != nil {
+		_ = l.section.Close(context.Background())
+	}
 }
 
 // take finds the loan of every part of a list, for use until release, with the
@@ -89,7 +100,10 @@ func (b *borrowed) take(l fabric.List, f link.Flag) ([]*loan, error) {
 		if held == nil || held.epoch != l[i].Epoch {
 			return nil, fmt.Errorf("%w: the source, region %d in epoch %d, is not lent", fabric.ErrRefused, l[i].Region, l[i].Epoch)
 		}
-		if err := l[i].Spans.Check(held.arena.Size()); err != nil {
+		if held.unreached != nil {
+			return nil, fmt.Errorf("%w: the source, region %d, cannot be read from here: %w", fabric.ErrRefused, l[i].Region, held.unreached)
+		}
+		if err := l[i].Spans.Check(held.section.Size()); err != nil {
 			return nil, fmt.Errorf("region %d: %w", l[i].Region, err)
 		}
 		loans[i] = held
@@ -106,7 +120,7 @@ func (b *borrowed) release(loans []*loan) {
 	defer b.mu.Unlock()
 	for _, l := range loans {
 		if l.users--; l.users == 0 && l.returned {
-			_ = l.arena.Close(context.Background())
+			l.close()
 		}
 	}
 	b.unuseLocked()
@@ -123,7 +137,7 @@ func (b *borrowed) giveBackLocked(l *loan) {
 	delete(b.loans, l.region)
 	l.returned = true
 	if l.users == 0 {
-		_ = l.arena.Close(context.Background())
+		l.close()
 	}
 }
 

@@ -34,7 +34,11 @@
 // and trust each other to read no more than they asked for; other users are
 // turned away, and so is whoever does not know the cell's key.
 //
-// Only DRAM that is a memfd can be lent, so that is all this fabric takes.
+// Memory is lent as a memfd, which the borrower maps to read; or, where it lies in
+// the process of an engine, as that process's pidfd, and the borrower reads it
+// with process_vm_readv if the kernel lets it. If it does not, because the engine
+// has named its own agent alone as its tracer, the part is refused before a byte of
+// it was taken, and the agent that posted goes on with another fabric.
 //
 // Lock order: that of fabric/link, then stream mu, then any one of wire,
 // borrowed, flagPage, pool, job.
@@ -48,6 +52,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,11 +177,14 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 // Name is "host".
 func (f *Fabric) Name() string { return "host" }
 
+// kinds of memory that can be lent: memfds, and what lies in an engine's process.
+var kinds = []mem.Kind{mem.DRAM, mem.Borrowed}
+
 // Capabilities says what it can do.
 func (f *Fabric) Capabilities() fabric.Capabilities {
 	return fabric.Capabilities{
 		Local: true, Remote: true, SameHost: true, Read: true, Write: true, Notify: true,
-		Kinds: []mem.Kind{mem.DRAM}, Checksummed: !f.options.NoChecksums,
+		Kinds: kinds, Checksummed: !f.options.NoChecksums,
 	}
 }
 
@@ -185,7 +193,7 @@ func (f *Fabric) Address() []byte { return []byte(f.options.HostID + ":" + f.opt
 
 // Register makes a region reachable.
 func (f *Fabric) Register(r fabric.Region) error {
-	if r.Section.Kind() != mem.DRAM {
+	if !slices.Contains(kinds, r.Section.Kind()) {
 		return fmt.Errorf("%w: region %d is %v memory, which cannot be lent", fabric.ErrUnsupported, r.ID, r.Section.Kind())
 	}
 	return f.regions.Add(r)

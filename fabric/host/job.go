@@ -7,6 +7,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/link"
+	"meridian/mem"
 )
 
 // job is the copying of one part: from what a peer has lent to memory of our
@@ -99,30 +100,55 @@ func (j *job) piece(cuts []cut) error {
 	destination := j.taking.In.Bound
 	for i := range cuts {
 		c := &cuts[i]
-		source := j.loans[c.from.Part].arena.Bytes(c.from.Offset, c.from.Length)
-		placed := destination.Section(c.to.Part).Bytes(c.to.Offset, c.to.Length)
-		if !j.place(placed, source) {
-			return j.taking.Differs(fmt.Sprintf("region %d at [%d,+%d)", destination.List[c.to.Part].Region, c.to.Offset, c.to.Length))
+		same, err := j.place(destination.Section(c.to.Part), c.to, j.loans[c.from.Part].section, c.from)
+		if err == nil && !same {
+			err = j.taking.Differs(fmt.Sprintf("region %d at [%d,+%d)", destination.List[c.to.Part].Region, c.to.Offset, c.to.Length))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
 // place copies, and reports whether the bytes that lie there are the source's.
-func (j *job) place(placed, source []byte) bool {
+func (j *job) place(dst *mem.Section, to fabric.Cut, src *mem.Section, from fabric.Cut) (same bool, err error) {
+	if !dst.Mapped() || !src.Mapped() {
+		return j.placeApart(dst, to, src, from)
+	}
+	placed, source := dst.Bytes(to.Offset, to.Length), src.Bytes(from.Offset, from.Length)
 	if !j.compare {
 		copy(placed, source)
-		return true
+		return true, nil
 	}
 	for len(placed) > 0 {
 		n := min(stepBytes, len(placed))
 		copy(placed[:n], source)
 		if !bytes.Equal(placed[:n], source[:n]) {
-			return false
+			return false, nil
 		}
 		placed, source = placed[n:], source[n:]
 	}
-	return true
+	return true, nil
+}
+
+// between is where bytes of memory that is not mapped here pass through.
+var between = sync.Pool{New: func() any { return new([2][pieceBytes]byte) }}
+
+// placeApart is place where one of the two lies in another process.
+func (j *job) placeApart(dst *mem.Section, to fabric.Cut, src *mem.Section, from fabric.Cut) (same bool, err error) {
+	buffers := between.Get().(*[2][pieceBytes]byte)
+	defer between.Put(buffers)
+	source := buffers[0][:from.Length]
+	if err := src.ReadAt(source, from.Offset); err != nil {
+		return false, err
+	}
+	if err := dst.WriteAt(source, to.Offset); err != nil || !j.compare {
+		return true, err
+	}
+	placed := buffers[1][:to.Length]
+	err = dst.ReadAt(placed, to.Offset)
+	return bytes.Equal(placed, source), err
 }
 
 func (j *job) fail(err error) {

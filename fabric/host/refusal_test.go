@@ -68,7 +68,8 @@ func TestOnlyMemoryThatCanBeLent(t *testing.T) {
 // stranger speaks to an agent by hand.
 type stranger struct {
 	*net.UnixConn
-	t *testing.T
+	t    *testing.T
+	lend mrdn.Lend // what it says of the memory that it lends
 }
 
 func newStranger(t *testing.T, a *agent) *stranger {
@@ -79,7 +80,7 @@ func newStranger(t *testing.T, a *agent) *stranger {
 	}
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	s := &stranger{conn.(*net.UnixConn), t}
+	s := &stranger{conn.(*net.UnixConn), t, mrdn.Lend{Region: 1, Epoch: 7, Serial: 1}}
 	s.say(mrdn.Hello{MinVersion: 1, MaxVersion: 1, Agent: "stranger " + newID().String(), Streams: 1}.Append(nil))
 	if _, err := handshake.ReadFrame(conn, 4096, mrdn.WelcomeFrame); err != nil {
 		t.Fatal(err)
@@ -125,7 +126,7 @@ func (s *stranger) write(lent int, source mrdn.Source) mrdn.Ack {
 		s.t.Fatal(err)
 	}
 	s.say(mrdn.FlagPage{Hands: 1}.Append(nil), page)
-	s.say(mrdn.Lend{Region: 1, Epoch: 7, Serial: 1}.Append(nil), lent)
+	s.say(s.lend.Append(nil), lent)
 	source.Handle, source.List = 4, dense(100, 7).AppendTo(nil)
 	s.say(mrdn.Begin{Handle: 4, ID: kv.ID{1}, Write: true, Parts: 1, Bytes: 100, List: dense(100, 7).AppendTo(nil)}.Append(nil))
 	s.say(source.Append(nil))

@@ -89,18 +89,29 @@ func (s *stream) Lend(b *fabric.Bound, then []byte) error {
 		if s.lent[name.Region].section == section {
 			continue
 		}
-		file, err := section.Lend()
+		s.serial++
+		lend := mrdn.Lend{Region: name.Region, Epoch: name.Epoch, Serial: s.serial}
+		file, err := describe(section, &lend)
 		if err != nil {
 			closeGifts(out.gifts)
 			return fmt.Errorf("%w: region %d: %w", fabric.ErrUnsupported, name.Region, err)
 		}
-		s.serial++
 		s.lent[name.Region] = lentRegion{section, s.serial}
-		out.add(mrdn.Lend{Region: name.Region, Epoch: name.Epoch, Serial: s.serial}.Append(nil), file)
+		out.add(lend.Append(nil), file)
 	}
 	out.bytes = append(out.bytes, then...)
 	s.wire.send(out)
 	return nil
+}
+
+// describe says where a section is, and returns what opens it.
+func describe(section *mem.Section, lend *mrdn.Lend) (file *os.File, err error) {
+	if section.Kind() != mem.Borrowed {
+		return section.Lend()
+	}
+	lend.SizeBytes = section.Size()
+	file, lend.Address, err = section.LendBorrowed()
+	return file, err
 }
 
 // fence stops what touches a region, and recalls the region.
@@ -129,7 +140,7 @@ func (s *stream) Lower(flags []link.Flag) {
 func (s *stream) Take(t *link.Taking) {
 	loans, err := s.borrowed.take(t.From, t.Flag)
 	if err != nil {
-		t.Over(err)
+		t.Refuse(err)
 		return
 	}
 	s.fabric.pool.do(&job{

@@ -310,6 +310,34 @@ func (t *Taking) Differs(where string) error {
 	return fmt.Errorf("%w: %s is not what its source is", fabric.ErrChecksum, where)
 }
 
+// Refuse ends a taking before its first piece: the source cannot be reached from
+// here, and no byte was placed.
+func (t *Taking) Refuse(err error) {
+	if t.leave() {
+		t.lending.end.Unreached(t.In, err)
+	}
+}
+
+// leave gives the taking's memory back, and the source's where it was a read's;
+// false when the taking was made quiet, and its end is known.
+func (t *Taking) leave() bool {
+	l := t.lending
+	l.mu.Lock()
+	mine := l.taking[t.In.Handle] == t
+	if mine {
+		delete(l.taking, t.In.Handle)
+	}
+	l.mu.Unlock()
+	if !mine {
+		return false
+	}
+	t.In.Release()
+	if !l.serving {
+		l.lender.Send(mrdn.Taken{Handle: t.In.Handle}.Append(nil))
+	}
+	return true
+}
+
 func (t *Taking) stop() {
 	t.placing.Lock()
 	t.In.Discard = true
@@ -320,7 +348,7 @@ func (t *Taking) stop() {
 // the flag flew to the end.
 func (t *Taking) Over(err error) {
 	l := t.lending
-	if err == nil && !l.lender.Flies(t.Flag) && !mutant.Is(mutant.LoanNotLookedAt) {
+	if !l.lender.Flies(t.Flag) && !mutant.Is(mutant.LoanNotLookedAt) {
 		err = errLowered
 	}
 	if gone := l.lender.Lives(); gone != nil {
@@ -332,18 +360,7 @@ func (t *Taking) Over(err error) {
 		}
 		err = fmt.Errorf("%w: by the poster", fabric.ErrCancelled)
 	}
-	l.mu.Lock()
-	mine := l.taking[t.In.Handle] == t
-	if mine {
-		delete(l.taking, t.In.Handle)
+	if t.leave() {
+		l.end.Arrived(t.In, err)
 	}
-	l.mu.Unlock()
-	if !mine {
-		return // it was made quiet, and its end is known
-	}
-	t.In.Release()
-	if err == nil && !l.serving {
-		l.lender.Send(mrdn.Taken{Handle: t.In.Handle}.Append(nil))
-	}
-	l.end.Arrived(t.In, err)
 }

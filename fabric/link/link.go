@@ -69,6 +69,8 @@ type End interface {
 	Frame(s Stream, f mrdn.LinkFrame, body []byte) error
 	// Arrived: every byte of a part was placed and verified, or err.
 	Arrived(p *Inbound, err error)
+	// Unreached: the bytes of a part cannot be reached, and none was placed.
+	Unreached(p *Inbound, err error)
 	// Leaving: the first bytes of a part are about to go; false drops it.
 	Leaving(p *Outbound) bool
 	// Left: every byte of a part has been handed on, or err.

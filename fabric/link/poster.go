@@ -294,6 +294,13 @@ func (e *Poster) Arrived(p *Inbound, err error) {
 	e.carryOut(e.machine.Arrived(p.ID))
 }
 
+// Unreached ends a read before its first byte.
+func (e *Poster) Unreached(p *Inbound, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.carryOut(e.machine.Unreached(p.ID, err))
+}
+
 // Leaving starts a part of a write.
 func (e *Poster) Leaving(p *Outbound) bool {
 	e.mu.Lock()

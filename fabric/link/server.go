@@ -303,6 +303,13 @@ func (e *Server) Arrived(p *Inbound, err error) {
 	e.carryOut(e.machine.Placed(p.ID, p.Index))
 }
 
+// Unreached refuses a write before its first byte.
+func (e *Server) Unreached(p *Inbound, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.carryOut(e.machine.Refused(p.ID, p.Index, err))
+}
+
 // Leaving starts a part of a read.
 func (e *Server) Leaving(*Outbound) bool { return true }
 

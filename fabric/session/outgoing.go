@@ -184,6 +184,15 @@ func (s *Outgoing) partEnded(id kv.ID, o *outgoing) []Effect {
 	return s.end(id, fabric.Done, nil)
 }
 
+// Unreached: the bytes of a part of a read cannot be reached from here, and none
+// of it is in place.
+func (s *Outgoing) Unreached(id kv.ID, err error) []Effect {
+	if o := s.ops[id]; o != nil && o.parts == 1 {
+		o.begun = false // nothing happened, here or there
+	}
+	return s.fail(id, err, true)
+}
+
 // Failed: local memory or the stream could not do its part.
 func (s *Outgoing) Failed(id kv.ID, err error) []Effect { return s.fail(id, err, true) }
 
