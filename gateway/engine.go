@@ -3,11 +3,14 @@ package gateway
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"meridian/meta"
 	"meridian/place"
@@ -74,15 +77,19 @@ type engine struct {
 	given  about // what is known of it unasked
 	about  atomic.Pointer[about]
 	caches []*cache // under the roster's lock
-	// up: it has answered since it came or last failed. Others are doubtful; one
-	// that is listed and not up is not asked at all.
-	up      atomic.Bool
-	probing atomic.Bool
-	problem atomic.Pointer[string] // why it is not up
-	running atomic.Int64
-	waiting atomic.Int64 // tokens of prompts
-	served  atomic.Uint64
-	failed  atomic.Uint64
+	// up: it has answered since it came or last failed. Others are doubtful; of
+	// these a hopeless one is not asked at all.
+	up atomic.Bool
+	// unreachable: when it was last asked, its host or port did not take the
+	// connection. One that is only silent may still serve.
+	unreachable atomic.Bool
+	lostAt      atomic.Int64 // when it came, or was last up, in ns since 1970
+	probing     atomic.Bool
+	problem     atomic.Pointer[string] // why it is not up
+	running     atomic.Int64
+	waiting     atomic.Int64 // tokens of prompts
+	served      atomic.Uint64
+	failed      atomic.Uint64
 }
 
 // home is an agent in one life.
@@ -104,14 +111,37 @@ func (e *engine) id() string { return e.about.Load().id }
 
 // doubt marks an engine that failed until it answers a probe, and tells whether
 // that is news.
-func (e *engine) doubt(why string) bool {
+func (e *engine) doubt(err error, why string) bool {
+	why = cut(why, maxSaid)
 	e.problem.Store(&why)
-	return e.up.Swap(false)
+	e.unreachable.Store(isDial(err))
+	return e.down()
+}
+
+// down marks an engine that must answer a probe before it is believed.
+func (e *engine) down() bool {
+	if !e.up.Swap(false) {
+		return false
+	}
+	e.lostAt.Store(time.Now().UnixNano())
+	return true
 }
 
 func (e *engine) believe() {
+	e.unreachable.Store(false)
 	e.up.Store(true)
 	e.problem.Store(nil)
+}
+
+// hopeless: it is not up, and nothing speaks for it but a list or a record.
+func (e *engine) hopeless() bool {
+	return !e.up.Load() && (e.listed || e.stray.Load() || e.unreachable.Load())
+}
+
+// isDial tells whether an error came before there was a connection.
+func isDial(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 // checkURL reads the base URL of an engine, without a slash at its end.

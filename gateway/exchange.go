@@ -85,8 +85,8 @@ func (x *exchange) abandoned() string {
 	return ""
 }
 
-// place chooses engines. Where nobody is there it waits a little, once: an
-// engine that was killed may be about to come back.
+// place chooses engines. Where none is there it waits, once and not for longer than
+// an engine that was lost may need to come back: after that there is none to wait for.
 func (x *exchange) place(decodeOnly bool) step {
 	w := wanted{request: x.request, avoid: x.flow.avoids}
 	request := x.request.placement()
@@ -97,7 +97,7 @@ func (x *exchange) place(decodeOnly bool) step {
 		kind := x.answer.kind
 		w.kind = &kind
 	}
-	deadline := time.NewTimer(x.g.options.EngineWait)
+	deadline := time.NewTimer(min(time.Until(x.g.roster.lastLoss().Add(x.g.options.EngineWait)), x.g.options.EngineWait))
 	defer deadline.Stop()
 	for {
 		news := x.g.roster.news()

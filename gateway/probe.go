@@ -91,7 +91,7 @@ func (p *prober) probe(ctx context.Context, e *engine) {
 	case e.stray.Load() && p.roster.removeStray(e):
 		p.logger.Info("an engine is gone", "engine", e.id(), "url", e.url)
 	default:
-		if e.doubt(err.Error()) {
+		if e.doubt(err, err.Error()) {
 			p.logger.Warn("an engine does not answer", "engine", e.id(), "url", e.url, "error", err)
 		}
 	}

@@ -214,7 +214,7 @@ func (p *passed) relay(c *call) {
 
 // leastBusy is the engine to ask for something that no placement is made for:
 // any that decodes and serves the model, where one is named. One of the directory
-// that is doubted is better than none.
+// that is silent is better than none.
 func (r *roster) leastBusy(model string, avoid []string) *engine {
 	better := func(e, other *engine) bool {
 		if up := e.up.Load(); up != other.up.Load() {
@@ -225,7 +225,7 @@ func (r *roster) leastBusy(model string, avoid []string) *engine {
 	var best *engine
 	for _, e := range r.all() {
 		a := e.about.Load()
-		if !e.up.Load() && (e.listed || e.stray.Load()) || !a.asked || e.role&place.Decode == 0 || model != "" && !a.serves(model) || slices.Contains(avoid, e.key) {
+		if e.hopeless() || !a.asked || e.role&place.Decode == 0 || model != "" && !a.serves(model) || slices.Contains(avoid, e.key) {
 			continue
 		}
 		if best == nil || better(e, best) {

@@ -87,6 +87,8 @@ func (g *Gateway) unready() string {
 		return "the gateway is stopping"
 	case len(g.roster.models()) == 0:
 		return "no engine that decodes is there yet"
+	case !g.roster.ready():
+		return "no engine that decodes answers"
 	}
 	return ""
 }

@@ -19,7 +19,8 @@ type roster struct {
 	engines map[string]*engine
 	index   *place.Index
 	lexicon *place.Lexicon
-	changed chan struct{}   // closed and replaced when somebody comes
+	changed chan struct{}   // closed and replaced when an engine comes
+	lostAt  time.Time       // when the last engine left, or the roster was made
 	once    map[string]bool // models that were served at some time
 }
 
@@ -33,7 +34,7 @@ const (
 func newRoster(o place.Options) *roster {
 	return &roster{
 		options: o, engines: make(map[string]*engine), index: place.NewIndex(indexHashes), lexicon: place.NewLexicon(lexiconTokens),
-		changed: make(chan struct{}), once: make(map[string]bool),
+		changed: make(chan struct{}), lostAt: time.Now(), once: make(map[string]bool),
 	}
 }
 
@@ -42,6 +43,7 @@ func (r *roster) add(e *engine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.engines[e.key] = e
+	e.lostAt.Store(time.Now().UnixNano())
 	r.bound(e)
 	r.tell()
 }
@@ -98,6 +100,7 @@ func (r *roster) removeIf(key string, holds func(*engine) bool) bool {
 	gone := e != nil && holds(e)
 	if gone {
 		delete(r.engines, key)
+		r.lostAt = time.Now()
 		r.index.Forget(key)
 	}
 	r.mu.Unlock()
@@ -194,7 +197,7 @@ func (r *roster) orphan(key string) {
 		return
 	}
 	e.stray.Store(true)
-	e.up.Store(false) // until it has said otherwise
+	e.down() // until it has said otherwise
 }
 
 func (r *roster) all() []*engine {
@@ -220,6 +223,32 @@ func (r *roster) models() []string {
 	return slices.Sorted(maps.Keys(served))
 }
 
+// ready tells whether any engine that generates answers.
+func (r *roster) ready() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.engines {
+		if e.up.Load() && e.role&place.Decode != 0 && len(e.about.Load().models) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// lastLoss is when an engine last came, left or failed. For a while after that one
+// may be about to come back; later there is nothing to wait for.
+func (r *roster) lastLoss() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := r.lostAt
+	for _, e := range r.engines {
+		if lost := time.Unix(0, e.lostAt.Load()); lost.After(last) {
+			last = lost
+		}
+	}
+	return last
+}
+
 // wanted says which engines a request can use.
 type wanted struct {
 	request *clientRequest
@@ -237,7 +266,7 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 	candidates := make([]place.Engine, 0, len(r.engines))
 	for key, e := range r.engines {
 		up, a, stray := e.up.Load(), e.about.Load(), e.stray.Load()
-		if !a.asked || (e.listed || stray) && !up || !a.serves(w.request.model) || w.avoid(key) || w.kind != nil && a.kind != *w.kind {
+		if !a.asked || e.hopeless() || !a.serves(w.request.model) || w.avoid(key) || w.kind != nil && a.kind != *w.kind {
 			continue
 		}
 		held, told := 0, false

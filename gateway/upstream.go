@@ -115,11 +115,7 @@ func (c *call) close() {
 
 // trouble says what an error of the connection means.
 func (c *call) trouble(err error) *trouble {
-	t := &trouble{kind: lost, reached: true, engine: c.engine.key}
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" {
-		t.reached = false
-	}
+	t := &trouble{kind: lost, reached: !isDial(err), engine: c.engine.key}
 	id := c.engine.id()
 	switch {
 	case errors.Is(context.Cause(c.ctx), errStalled):
@@ -134,7 +130,7 @@ func (c *call) trouble(err error) *trouble {
 		return t
 	}
 	c.engine.failed.Add(1)
-	if c.engine.doubt(t.fault.Message) {
+	if c.engine.doubt(err, t.fault.Message) {
 		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.url, "why", t.fault.Message)
 	}
 	return t
