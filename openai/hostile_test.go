@@ -122,3 +122,27 @@ func TestMembersAreFoundOneByOne(t *testing.T) {
 		t.Errorf("%d members, %d bytes", count, spent)
 	}
 }
+
+// Names are found at every depth, in one pass.
+func TestMembersAnywhere(t *testing.T) {
+	var names []string
+	for name, rest := range MembersAnywhere([]byte(`{"a":[{"b" : "c\":1"},{"d\u0065":{"f":null}}],"":2}`)) {
+		names = append(names, name+" "+string(rest[:1]))
+	}
+	if got := fmt.Sprint(names); got != `[a [ b " de { f n  2]` {
+		t.Errorf("got %s", got)
+	}
+	deep := strings.Repeat(`{"a":`, 9_000)
+	count := 0
+	for range MembersAnywhere([]byte(deep)) {
+		count++
+	}
+	if count != 9_000 {
+		t.Errorf("%d members", count)
+	}
+	for _, torn := range []string{`"`, `{"a`, `{"a":`, `{"a":"\`} {
+		for range MembersAnywhere([]byte(torn)) {
+			count++ // and no panic
+		}
+	}
+}

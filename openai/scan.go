@@ -56,6 +56,24 @@ func Members(object []byte) iter.Seq2[string, []byte] {
 	}
 }
 
+// MembersAnywhere are the names of all members at every depth, each with what
+// follows from its value on. It passes over data once, however deep it is.
+func MembersAnywhere(data []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for i := 0; i < len(data); i++ {
+			if data[i] != '"' {
+				continue
+			}
+			end := skipText(data, i)
+			at := skipSpace(data, end)
+			if at < len(data) && data[at] == ':' && !yield(string(memberName(data[i:end])), data[skipSpace(data, at+1):]) {
+				return
+			}
+			i = end - 1
+		}
+	}
+}
+
 // span is a stretch of bytes.
 type span struct{ start, end int }
 
