@@ -58,6 +58,17 @@ var plainMembers = []string{
 	"ignore_eos", "stop_token_ids",
 }
 
+// maxModelBytes is longer than any model's name. What is longer is not kept, not
+// even while an engine is waited for.
+const maxModelBytes = 1 << 10
+
+func checkModel(name string) *openai.Error {
+	if len(name) > maxModelBytes {
+		return openai.Invalid("model", "model has %d bytes, and may have %d at most", len(name), maxModelBytes)
+	}
+	return nil
+}
+
 // maxAnswers is how many answers to a prompt may be asked for.
 const maxAnswers = 16 << 10
 
@@ -109,6 +120,9 @@ func parseClientRequest(endpoint string, data []byte) (*clientRequest, *openai.E
 			return nil, fault
 		}
 	}
+	if fault := checkModel(c.model); fault != nil {
+		return nil, fault
+	}
 	if maxCompletion != nil && c.isChat() {
 		c.maxTokens = maxCompletion
 	}
@@ -135,22 +149,24 @@ func parseClientRequest(endpoint string, data []byte) (*clientRequest, *openai.E
 var transferMembers = []string{"kv_transfer_params", "ec_transfer_params"}
 
 func refuseTransfers(body *openai.Body) *openai.Error {
-	refuse := func(name string, value []byte) *openai.Error {
-		for _, transfer := range transferMembers {
-			if string(value) != "null" && strings.EqualFold(name, transfer) {
-				return openai.Invalid(transfer, "%s is made by the gateway and not taken from clients; leave it out", transfer)
-			}
-		}
-		return nil
-	}
 	for name, value := range body.Members() {
-		if fault := refuse(name, value); fault != nil {
+		if fault := refuseTransfer(name, value); fault != nil {
 			return fault
 		}
 	}
 	for name, value := range openai.Members(body.Get("vllm_xargs")) {
-		if fault := refuse(name, value); fault != nil {
+		if fault := refuseTransfer(name, value); fault != nil {
 			return fault
+		}
+	}
+	return nil
+}
+
+// refuseTransfer refuses a member; rest begins with its value.
+func refuseTransfer(name string, rest []byte) *openai.Error {
+	for _, transfer := range transferMembers {
+		if strings.EqualFold(name, transfer) && !bytes.HasPrefix(rest, []byte("null")) {
+			return openai.Invalid(transfer, "%s is made by the gateway and not taken from clients; leave it out", transfer)
 		}
 	}
 	return nil

@@ -21,6 +21,7 @@ import (
 
 func TestRefusesBadRequests(t *testing.T) {
 	c := newCell(t, 1, 1, func(o *Options) { o.MaxBodyBytes = 2000 })
+	long := strings.Repeat("x", maxModelBytes+1)
 	for name, test := range map[string]struct {
 		path, body string
 		status     int
@@ -33,6 +34,8 @@ func TestRefusesBadRequests(t *testing.T) {
 		"odd prompt":         {openai.PathCompletions, `{"model":"m","prompt":{"a":1}}`, 400, "prompt must be"},
 		"odd n":              {openai.PathCompletions, `{"model":"m","prompt":"x","n":"two"}`, 400, `n cannot be read`},
 		"unknown model":      {openai.PathCompletions, `{"model":"n","prompt":"x"}`, 404, "does not exist"},
+		"long model":         {openai.PathCompletions, `{"model":"` + long + `","prompt":"x"}`, 400, "may have 1024 at most"},
+		"many answers":       {openai.PathCompletions, `{"model":"m","prompt":"x","n":16385}`, 400, "may be 16384 at most"},
 		"own transfer":       {openai.PathCompletions, `{"model":"m","prompt":"x","kv_transfer_params":{"do_remote_prefill":true}}`, 400, "not taken from clients"},
 		"own transfer, zero": {openai.PathCompletions, `{"model":"m","prompt":"x","kv_transfer_params":0}`, 400, "not taken from clients"},
 		"own transfer, caps": {openai.PathChat, `{"model":"m","messages":[],"KV_TRANSFER_PARAMS":{}}`, 400, "not taken from clients"},

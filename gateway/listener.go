@@ -19,8 +19,8 @@ import (
 )
 
 // listener is one HTTP server. It lets so many connections in at a time; where
-// all are taken, one that waits for its next request makes room, and else the
-// newcomer is told to come back.
+// all are taken, the one that has sent no request for the longest time makes
+// room, and else the newcomer is told to come back.
 type listener struct {
 	socket net.Listener
 	server *http.Server
@@ -34,7 +34,14 @@ type listener struct {
 
 	mu   sync.Mutex // protects what follows
 	open map[net.Conn]*list.Element
-	idle list.List // connections between two requests, the longest first
+	idle list.List // of idleConn: connections that have sent no request, the longest first
+}
+
+// idleConn is a connection whose next request has not come.
+type idleConn struct {
+	conn  net.Conn
+	since time.Time
+	fresh bool // nor has any
 }
 
 // Bounds on what a stranger can take of the gateway before it is known what it
@@ -121,9 +128,12 @@ func (l *listener) hasRoom() bool {
 	if oldest == nil {
 		return false
 	}
-	conn := oldest.Value.(net.Conn)
-	l.forget(conn)
-	_ = conn.Close() // its client asks anew, as after every idle time
+	waits := oldest.Value.(idleConn)
+	if waits.fresh && time.Since(waits.since) < freshTime {
+		return false
+	}
+	l.forget(waits.conn)
+	_ = waits.conn.Close() // its client asks anew, as after every idle time
 	return true
 }
 
@@ -134,10 +144,10 @@ func (l *listener) follow(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		l.inside.Add(1)
-		l.open[conn] = nil
+		l.open[conn] = l.idle.PushBack(idleConn{conn, time.Now(), true})
 	case http.StateIdle:
 		if _, isOpen := l.open[conn]; isOpen {
-			l.open[conn] = l.idle.PushBack(conn)
+			l.open[conn] = l.idle.PushBack(idleConn{conn, time.Now(), false})
 		}
 	case http.StateActive:
 		if at := l.open[conn]; at != nil {
@@ -171,6 +181,9 @@ const (
 	maxLeaving = 64
 	// leaveTimeout is how long one may take to hear it.
 	leaveTimeout = time.Second
+	// freshTime is what a new connection has for its first request, handshake and
+	// all, while others wait for its place.
+	freshTime = 2 * time.Second
 )
 
 // refuse tells a connection that there is no room, and closes it. With TLS it

@@ -179,3 +179,27 @@ func TestConnectionLimit(t *testing.T) {
 		}
 	}
 }
+
+// A connection that has never asked for anything makes room as well, once it has
+// had its time.
+func TestFreshConnectionsMakeRoom(t *testing.T) {
+	c := newCell(t, 0, 1, func(o *Options) { o.MaxConnections = 1 })
+	silent := c.connect(c.Addr(), "")
+	c.until("it is there", func() bool { return c.Metrics().Connections == 1 })
+	const ping = "GET /health HTTP/1.1\r\nHost: gateway\r\n\r\n"
+	if r := c.answer(c.connect(c.Addr(), ping)); r.status != http.StatusServiceUnavailable {
+		t.Errorf("at once: %d", r.status)
+	}
+	c.public.mu.Lock()
+	front := c.public.idle.Front()
+	fresh := front.Value.(idleConn)
+	fresh.since = fresh.since.Add(-freshTime)
+	front.Value = fresh
+	c.public.mu.Unlock()
+	if r := c.answer(c.connect(c.Addr(), ping)); r.status != http.StatusOK {
+		t.Errorf("after its time: %d", r.status)
+	}
+	if _, err := silent.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the silent connection: %v", err)
+	}
+}

@@ -3,7 +3,6 @@ package gateway
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 
 	"meridian/openai"
 )
@@ -15,12 +14,12 @@ import (
 // engine says the overlap once more; the relay compares it and leaves it out.
 type overlap struct {
 	tokens []uint32
-	text   string
+	text   []byte
 }
 
-func (o *overlap) isEmpty() bool { return len(o.tokens) == 0 && o.text == "" }
+func (o *overlap) isEmpty() bool { return len(o.tokens) == 0 && len(o.text) == 0 }
 
-func (o *overlap) clone() overlap { return overlap{slices.Clone(o.tokens), o.text} }
+func (o *overlap) clone() overlap { return overlap{slices.Clone(o.tokens), slices.Clone(o.text)} }
 
 // repeat takes what an engine says, and returns what of it is new. ok is false
 // where it says something else than was said before.
@@ -30,7 +29,7 @@ func (o *overlap) repeat(tokens []uint32, text string) (newTokens []uint32, newT
 		return nil, "", false
 	}
 	m := min(len(text), len(o.text))
-	if !strings.HasPrefix(o.text, text[:m]) {
+	if string(o.text[:m]) != text[:m] {
 		return nil, "", false
 	}
 	o.tokens, o.text = o.tokens[n:], o.text[m:]

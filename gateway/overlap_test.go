@@ -65,14 +65,14 @@ func TestGreedyOverlapOfIDs(t *testing.T) {
 
 // An engine that goes on otherwise is not believed.
 func TestGreedyOverlapDiffers(t *testing.T) {
-	s := overlap{tokens: []uint32{1, 2, 3}, text: "abc"}
+	s := overlap{tokens: []uint32{1, 2, 3}, text: []byte("abc")}
 	if tokens, text, ok := s.repeat([]uint32{1}, "ab"); !ok || len(tokens) != 0 || text != "" {
 		t.Errorf("got %v, %q, %v", tokens, text, ok)
 	}
 	if tokens, text, ok := s.repeat([]uint32{2, 3, 4}, "cd"); !ok || !slices.Equal(tokens, []uint32{4}) || text != "d" || !s.isEmpty() {
 		t.Errorf("got %v, %q, %v", tokens, text, ok)
 	}
-	s = overlap{tokens: []uint32{1}, text: "abc"}
+	s = overlap{tokens: []uint32{1}, text: []byte("abc")}
 	if _, _, ok := s.repeat([]uint32{2}, ""); ok {
 		t.Error("another token was taken")
 	}

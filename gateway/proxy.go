@@ -80,13 +80,19 @@ func (p *passed) take() *openai.Error {
 		if fault != nil {
 			return fault
 		}
-		if fault := refuseTransfers(body); fault != nil {
-			return fault
+		// Nobody here knows where such an endpoint has what.
+		for name, rest := range openai.MembersAnywhere(p.body.data) {
+			if fault := refuseTransfer(name, rest); fault != nil {
+				return fault
+			}
 		}
 		if fault := refuseMemory(body); fault != nil {
 			return fault
 		}
 		if fault := body.Read("model", &p.model); fault != nil {
+			return fault
+		}
+		if fault := checkModel(p.model); fault != nil {
 			return fault
 		}
 	}

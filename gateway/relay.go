@@ -142,7 +142,9 @@ func (r *relay) take(data []byte) *trouble {
 	case !c.Says() && c.Choices == 0 && c.Report != nil: // only for us
 	case !c.Says() && r.resumed: // the beginning of a stream that has begun
 	case !c.Says() && !x.flow.begun:
-		r.held = openai.AppendEvent(r.held, r.shown())
+		if r.held = openai.AppendEvent(r.held, r.shown()); len(r.held) > maxHeld {
+			return r.saysNothing()
+		}
 	default:
 		if !x.flow.begun {
 			x.flow.began(r.mode())
@@ -179,6 +181,20 @@ func (r *relay) mode() (resumeMode, string) {
 		mode, why = resumeNever, "the engine does not tell the prompt's tokens"
 	}
 	return mode, why
+}
+
+const (
+	// maxHeld is how many bytes of events are held back at most, before the first
+	// that says something.
+	maxHeld = 1 << 20
+	// maxResumed is how many tokens of an answer are kept for another engine to go
+	// on after.
+	maxResumed = 1 << 20
+)
+
+func (r *relay) saysNothing() *trouble {
+	fault := openai.Unavailable("engine %s sent %d bytes of events that say nothing", r.call.engine.id(), len(r.held))
+	return &trouble{kind: lost, reached: true, engine: r.call.engine.key, fault: fault}
 }
 
 // engineFault is an error that an engine tells in its stream.
@@ -224,6 +240,11 @@ func (r *relay) settle() {
 		r.x.flow.cannotResume("the engine did not tell which tokens it sent")
 		return
 	}
+	if len(a.sofar)+len(a.beyond.tokens) > maxResumed {
+		a.sofar, a.beyond = nil, overlap{}
+		r.x.flow.cannotResume("the answer is longer than any that goes on elsewhere")
+		return
+	}
 	if r.x.flow.resume == resumeGreedy && c.Thought {
 		r.x.flow.cannotResume("the model was thinking")
 		return
@@ -239,7 +260,7 @@ func (r *relay) settle() {
 		a.sofar = append(a.sofar, a.beyond.tokens...)
 		a.beyond = overlap{}
 	default:
-		a.beyond.text += r.said()
+		a.beyond.text = append(a.beyond.text, r.said()...)
 	}
 }
 

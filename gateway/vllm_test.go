@@ -119,8 +119,20 @@ func TestTransfersOfClientsAreRefused(t *testing.T) {
 			}
 		}
 	}
+	// Where an endpoint has what is for its engine alone to know.
+	for _, body := range []string{
+		`{"model":"m","sampling_params":{"extra_args":{"kv_transfer_params":{"a":1}}}}`, `{"model":"m","requests":[{"kv_\u0074ransfer_params" : true}]}`,
+	} {
+		if r := cell.post("/v1/responses", body); r.status != http.StatusBadRequest || !strings.Contains(string(r.body), "transfer_params") {
+			t.Errorf("%s: %d %s", body, r.status, r.body)
+		}
+	}
 	if seen := d.seen(); len(seen) > 0 {
 		t.Errorf("the engine saw %q", seen)
+	}
+	harmless := `{"model":"m","prompt":"say \"kv_transfer_params\": {}","a":{"kv_transfer_params": null}}`
+	if r := cell.post("/v1/responses", harmless); r.status != http.StatusCreated {
+		t.Errorf("%s: %d %s", harmless, r.status, r.body)
 	}
 }
 
