@@ -61,11 +61,11 @@ var rooms = map[string]room{
 	},
 	"fabric": {
 		owns: "the transfer contract: regions, links, lists, transfers",
-		may:  map[string]string{"kv": "ids", mutants: "sites of known bugs", "mem": "lists are spans of sections", "mrdn": "ids and error codes"},
+		may:  map[string]string{"kv": "ids", "mem": "lists are spans of sections", "mrdn": "ids and error codes"},
 	},
 	"fabric/session": {
 		owns: "the conversation of a link as state machines without I/O",
-		may:  map[string]string{"kv": "ids", "fabric": "states and errors", mutants: "sites of known bugs", "mrdn": "frames"},
+		may:  map[string]string{"kv": "ids", "fabric": "states and errors", "mrdn": "frames"},
 		pure: true,
 	},
 	"fabric/fabrictest": {
@@ -126,7 +126,7 @@ var rooms = map[string]room{
 	"fabric/link": {
 		owns: "both ends of a link, over streams that carry bytes or lend memory",
 		may: map[string]string{
-			"kv": "ids", "fabric": "the contract", "fabric/session": "the machines it feeds", mutants: "sites of known bugs", "mrdn": "frames",
+			"kv": "ids", "fabric": "the contract", "fabric/session": "the machines it feeds", "mrdn": "frames",
 		},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "chunk checksums"},
 		testsMay: []string{"mem"},
@@ -183,23 +183,23 @@ var rooms = map[string]room{
 	"agent": {
 		owns: "registration, metadata, requests, transfers, notifications; the choice of fabric",
 		may: map[string]string{
-			"kv": "ids", "fabric": "what moves the bytes", mutants: "sites of known bugs", "mem": "sections", "meta": "where agents are found", joins: "closing waits for what was started",
+			"kv": "ids", "fabric": "what moves the bytes", "mem": "sections", "meta": "where agents are found", joins: "closing waits for what was started",
 		},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "the checksum of a metadata blob"},
 		testsMay: []string{"fabric/tcp", "meta/memdir"},
 	},
 	"transceiver/handoff": {
 		owns: "the conversation of a hand-off as state machines without I/O: tickets, messages, holder, taker, follower",
-		may:  map[string]string{mutants: "sites of known bugs", "kv": "what a cache is of", "mrdn": "ids", "reshard": "plans and their digests"},
+		may:  map[string]string{"kv": "what a cache is of", "mrdn": "ids", "reshard": "plans and their digests"},
 		uses: map[string]string{"github.com/zeebo/blake3": "seals of tickets, fingerprints of contents"},
 		pure: true,
 
-		testsMay: []string{"transceiver/handoff/handoffsim", golden},
+		testsMay: []string{"transceiver/handoff/handoffsim", golden, mutants},
 	},
 	"transceiver/handoff/handoffsim": {
 		owns: "the seeded world of hand-offs: engines, memory, network, trouble, checkers",
 		may: map[string]string{
-			mutants: "sites of known bugs", "kv": "models", "reshard": "plans", "transceiver/handoff": "what is simulated",
+			"kv": "models", "reshard": "plans", "transceiver/handoff": "what is simulated",
 		},
 	},
 	"transceiver": {
@@ -366,7 +366,11 @@ var rooms = map[string]room{
 	golden:                {owns: "tests: committed files that code makes"},
 	required:              {owns: "tests: what a machine may lack"},
 	"internal/faultproxy": {owns: "tests: a bad network between two processes"},
-	mutants:               {owns: "tests of tests: known bugs, compiled in by a build tag"},
+	mutants:               {owns: "tests of tests: known bugs, and where each would be made"},
+	"internal/mutant/overlay": {
+		owns: "tests of tests: the known bugs for a build by hand",
+		may:  map[string]string{mutants: "the bugs"},
+	},
 	"internal/chaos": {
 		owns: "tests: agents in processes of their own, to be broken",
 		may: map[string]string{
@@ -389,7 +393,7 @@ var rooms = map[string]room{
 		may:      map[string]string{"cell/talk": "asks", "openai": "requests and errors"},
 		testsMay: []string{"cell", required},
 	},
-	"": {owns: "tests of the tree itself", testsMay: []string{required}},
+	"": {owns: "tests of the tree itself", testsMay: []string{mutants, required}},
 }
 
 // computing is what pure rooms may import of the standard library: nothing in

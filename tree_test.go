@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"meridian/internal/mutant"
 )
 
 const hardLineLimit = 800
@@ -159,6 +161,14 @@ func topLevel(f *ast.File) []string {
 		}
 	}
 	return names
+}
+
+// Every known bug still has its place in the code: without it the simulations
+// would not be tested any more.
+func TestKnownBugsHaveTheirPlaces(t *testing.T) {
+	if _, err := mutant.Overlay(".", t.TempDir()); err != nil {
+		t.Error(err)
+	}
 }
 
 var goName = regexp.MustCompile("`([a-z]+(?:/[a-z]+)*\\.[A-Z][A-Za-z]*)`")

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/internal/mutant"
 	"meridian/kv"
 )
 
@@ -156,7 +155,7 @@ func (g *grants) admit(a fabric.Access, now time.Time) error {
 		return fmt.Errorf("%w: of another incarnation of %s", fabric.ErrGrantPeer, a.Peer)
 	case row.op != a.Op:
 		return fmt.Errorf("%w: to %v, not to %v", fabric.ErrGrantOp, row.op, a.Op)
-	case now.After(row.until) && !mutant.Is(mutant.GrantExpiryIgnored):
+	case now.After(row.until):
 		return fmt.Errorf("%w: %v ago", fabric.ErrGrantExpired, now.Sub(row.until).Round(time.Millisecond))
 	}
 	for i := range a.List {
@@ -173,9 +172,6 @@ func (r *grant) covers(part *fabric.Part) error {
 		o := &r.runs[i]
 		if o.region != part.Region {
 			continue
-		}
-		if o.epoch == part.Epoch && mutant.Is(mutant.GrantSpansIgnored) {
-			return nil
 		}
 		if o.epoch == part.Epoch {
 			return o.covers(&part.Spans)

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"meridian/fabric"
-	"meridian/internal/mutant"
-	"meridian/kv"
 )
 
 // linkAttempt is a link to a peer, or the attempt to make one. What is not nil
@@ -79,9 +77,6 @@ func (p *Peer) connect(ctx context.Context, f fabric.Fabric, c *linkAttempt) (fa
 		defer cancel()
 	}
 	peer := fabric.Peer{Name: p.Name, Incarnation: p.Incarnation, Address: p.address(f.Name())}
-	if mutant.Is(mutant.StaleIncarnation) {
-		peer.Incarnation = kv.ID{}
-	}
 	link, err := f.Connect(bounded, peer)
 	p.mu.Lock()
 	gone := p.gone

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	"meridian/internal/mutant"
 	"meridian/mem"
 )
 
@@ -115,7 +114,7 @@ func (t *Regions) find(p *Part) (Region, error) {
 	if !known {
 		return Region{}, fmt.Errorf("%w: %d", ErrUnknownRegion, p.Region)
 	}
-	if region.Epoch != p.Epoch && !mutant.Is(mutant.NoEpochCheck) {
+	if region.Epoch != p.Epoch {
 		return Region{}, fmt.Errorf("%w: region %d is at epoch %d, the request names %d", ErrStaleEpoch, p.Region, region.Epoch, p.Epoch)
 	}
 	return region, nil

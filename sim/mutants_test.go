@@ -52,8 +52,12 @@ func TestMutants(t *testing.T) {
 			t.Errorf("nothing says how soon %s is caught", name)
 		}
 	}
+	overlay, err := mutant.Overlay("..", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	binary := filepath.Join(t.TempDir(), "mutants")
-	build := exec.Command("go", "test", "-c", "-tags", "mutant", "-o", binary, ".")
+	build := exec.Command("go", "test", "-c", "-tags", "mutant", "-overlay", overlay, "-o", binary, ".")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"meridian/fabric"
-	"meridian/internal/mutant"
 	"meridian/mrdn"
 )
 
@@ -240,7 +239,7 @@ func (l *Lending) Quiet(match func(Part) bool) {
 		}
 	}
 	l.mu.Unlock()
-	if len(down) > 0 && !mutant.Is(mutant.LoanKept) {
+	if len(down) > 0 {
 		l.lender.Lower(down)
 	}
 	for _, p := range back {
@@ -348,7 +347,7 @@ func (t *Taking) stop() {
 // the flag flew to the end.
 func (t *Taking) Over(err error) {
 	l := t.lending
-	if !l.lender.Flies(t.Flag) && !mutant.Is(mutant.LoanNotLookedAt) {
+	if !l.lender.Flies(t.Flag) {
 		err = errLowered
 	}
 	if gone := l.lender.Lives(); gone != nil {

@@ -2,13 +2,11 @@ package link
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
 	"meridian/fabric"
 	"meridian/fabric/session"
-	"meridian/internal/mutant"
 	"meridian/kv"
 	"meridian/mrdn"
 )
@@ -84,7 +82,7 @@ func (e *Poster) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpti
 	e.posted[o.ID] = &posted{transfer: t, prepared: p, notice: o.Notification, cost: cost}
 	e.held += cost
 	// Under mu, so that a fence either sees this transfer or is seen by it.
-	if err := e.options.Regions.Current(p.Local); err != nil && !mutant.Is(mutant.PreparedOutlives) {
+	if err := e.options.Regions.Current(p.Local); err != nil {
 		e.carryOut(e.machine.Failed(o.ID, err))
 	}
 	for i := range cuts {
@@ -149,9 +147,6 @@ func (e *Poster) carryOut(effects []session.Effect) {
 				p.transfer.Advance(f.State)
 			}
 		case session.Quiet:
-			if mutant.Is(mutant.CancelNotQuiet) {
-				continue
-			}
 			for _, s := range e.streams {
 				s.Quiet(func(p Part) bool { return p.ID == f.ID })
 			}
@@ -176,9 +171,6 @@ func (e *Poster) carryOut(effects []session.Effect) {
 
 // Stop ends a transfer for a cause of the caller's.
 func (e *Poster) Stop(id kv.ID, cause error) {
-	if errors.Is(cause, fabric.ErrDeadline) && mutant.Is(mutant.DeadlineIgnored) {
-		return
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.carryOut(e.machine.Stop(id, cause))

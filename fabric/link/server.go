@@ -9,7 +9,6 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/session"
-	"meridian/internal/mutant"
 	"meridian/kv"
 	"meridian/mrdn"
 )
@@ -147,9 +146,6 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 			in.Release()
 			return err
 		}
-		if mutant.Is(mutant.AckEarly) {
-			e.carryOut(e.machine.Placed(b.ID, b.Part))
-		}
 	default:
 		e.give(s, part, b.Handle, list)
 	}
@@ -181,7 +177,7 @@ func (e *Server) admit(b mrdn.Begin, list fabric.List) (*fabric.Bound, error) {
 	if b.Write {
 		op = fabric.Write
 	}
-	if e.options.Guard != nil && !mutant.Is(mutant.GrantNotChecked) {
+	if e.options.Guard != nil {
 		err := e.options.Guard.Admit(fabric.Access{
 			Peer: e.options.Peer, Incarnation: e.options.Incarnation, Grant: b.Grant, Op: op, List: list,
 		})
@@ -225,7 +221,7 @@ func (e *Server) answerOn(id kv.ID, part uint16, r reply) {
 func (e *Server) answered(id kv.ID, part uint16) {
 	e.held -= e.parts[id][part].cost
 	delete(e.parts[id], part)
-	if len(e.parts[id]) == 0 || mutant.Is(mutant.AnswersForgotten) {
+	if len(e.parts[id]) == 0 {
 		delete(e.parts, id)
 	}
 }
@@ -259,9 +255,6 @@ func (e *Server) quiet(id kv.ID, after []session.Effect) {
 	for _, s := range e.streams {
 		s.Quiet(func(p Part) bool { return p.ID == id })
 	}
-	if mutant.Is(mutant.AnswersKept) {
-		return
-	}
 	for part := range e.parts[id] {
 		if !slices.ContainsFunc(after, func(f session.Effect) bool { return f.ID == id && f.Part == part }) {
 			e.answered(id, part)
@@ -272,12 +265,6 @@ func (e *Server) quiet(id kv.ID, after []session.Effect) {
 // deliver hands a notification to the agent.
 func (e *Server) deliver(f session.Effect) error {
 	n := fabric.Notification{From: e.options.Peer, Incarnation: e.options.Incarnation, Transfer: f.ID, Payload: f.Payload}
-	switch {
-	case mutant.Is(mutant.NotifyTwice):
-		_ = e.options.Events.Notified(n)
-	case mutant.Is(mutant.NoticeLost):
-		return nil
-	}
 	return e.options.Events.Notified(n)
 }
 
@@ -327,17 +314,11 @@ func (e *Server) Left(p *Outbound, err error) {
 
 // Fence refuses and stops everything that touches a region.
 func (e *Server) Fence(region uint64, cause error) {
-	if mutant.Is(mutant.FenceNotQuiet) {
-		return
-	}
 	e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Bound.Touches(region) })
 }
 
 // Revoke stops everything that runs under a grant.
 func (e *Server) Revoke(grant kv.ID, cause error) {
-	if mutant.Is(mutant.RevokeNotQuiet) {
-		return
-	}
 	e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Grant == grant })
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"meridian/fabric"
-	"meridian/internal/mutant"
 	"meridian/kv"
 	"meridian/mrdn"
 )
@@ -48,7 +47,7 @@ func (s *Incoming) Begin(b mrdn.Begin) ([]Effect, error) {
 		answer := ack(b.ID, b.Part, end.err)
 		answer.Untouched = end.untouched
 		return []Effect{answer}, end.err
-	case ended && b.Write && !mutant.Is(mutant.RepeatExecuted):
+	case ended && b.Write:
 		return []Effect{ack(b.ID, b.Part, nil)}, fmt.Errorf("fabric: transfer %s is done already", b.ID)
 	}
 	// A read that is done may be read again: that changes nothing here.
@@ -79,7 +78,7 @@ func (s *Incoming) Placed(id kv.ID, part uint16) []Effect {
 		return nil
 	}
 	o.placed++
-	if o.placed < o.parts && !(o.notify && mutant.Is(mutant.NotifyEarly)) {
+	if o.placed < o.parts {
 		// The data of this part is safe to acknowledge; only the last ack may
 		// still turn into a refusal, when the notification finds no room.
 		return []Effect{ack(id, part, nil)}
@@ -107,7 +106,7 @@ func (s *Incoming) Delivered(id kv.ID, part uint16, err error) []Effect {
 // heard twice must not stay for want of the others.
 func (s *Incoming) Served(id kv.ID) {
 	if o := s.ops[id]; o != nil {
-		if o.placed++; int(o.placed) == len(o.seen) && !(o.placed < o.parts && mutant.Is(mutant.ReadKept)) {
+		if o.placed++; int(o.placed) == len(o.seen) {
 			delete(s.ops, id) // a notice may follow under the same id
 		}
 	}
@@ -161,7 +160,6 @@ func (s *Incoming) fail(id kv.ID, part uint16, err error) []Effect {
 	}
 	s.finish(id, end{err: err})
 	answer := ack(id, part, err)
-	answer.Untouched = mutant.Is(mutant.TouchedCalledNot)
 	return []Effect{{Kind: Quiet, ID: id}, answer}
 }
 

@@ -18,7 +18,6 @@ import (
 	"slices"
 
 	"meridian/fabric"
-	"meridian/internal/mutant"
 	"meridian/kv"
 	"meridian/mrdn"
 )
@@ -162,19 +161,19 @@ func (s *Outgoing) partAcked(id kv.ID, o *outgoing, part uint16) []Effect {
 	if o.acked == nil {
 		o.acked = make([]bool, o.parts)
 	}
-	if o.acked[part] && !mutant.Is(mutant.DuplicateAckCounted) {
+	if o.acked[part] {
 		return nil
 	}
 	o.acked[part] = true
 	effects := s.partEnded(id, o)
-	if o.submitted < o.parts && !s.Running(id) && !mutant.Is(mutant.DoneNotQuiet) {
+	if o.submitted < o.parts && !s.Running(id) {
 		return append([]Effect{{Kind: Quiet, ID: id}}, effects...)
 	}
 	return effects
 }
 
 func (s *Outgoing) partEnded(id kv.ID, o *outgoing) []Effect {
-	if o.ended++; o.ended < o.parts && !mutant.Is(mutant.PartMiscounted) {
+	if o.ended++; o.ended < o.parts {
 		return nil
 	}
 	if o.notice && !o.noticed {
@@ -198,9 +197,6 @@ func (s *Outgoing) Failed(id kv.ID, err error) []Effect { return s.fail(id, err,
 
 // Stop: the caller cancels, or the deadline has passed.
 func (s *Outgoing) Stop(id kv.ID, cause error) []Effect {
-	if mutant.Is(mutant.CancelDone) && s.Running(id) {
-		return s.end(id, fabric.Done, nil)
-	}
 	return s.fail(id, cause, true)
 }
 
@@ -219,7 +215,7 @@ func (s *Outgoing) fail(id kv.ID, err error, tellPeer bool) []Effect {
 		return nil
 	}
 	effects := []Effect{{Kind: Quiet, ID: id}}
-	if !o.begun || !tellPeer && mutant.Is(mutant.LostNotSubmitted) {
+	if !o.begun {
 		return append(effects, s.end(id, fabric.NotSubmitted, err)...)
 	}
 	if tellPeer {

@@ -6,7 +6,7 @@ import "slices"
 const (
 	DigestIgnored    Name = "plan-digest-ignored"
 	LeaseNotRenewed  Name = "lease-not-renewed"
-	ReleasedEarly    Name = "released-before-all-hands-are-quiet"
+	ReleasedEarly    Name = "released-before-all-followers-are-quiet"
 	ReadyEarly       Name = "ready-before-all-ranks"
 	FailureForgotten Name = "failure-of-one-rank-forgotten"
 	FreedTwice       Name = "freed-twice"

@@ -1,10 +1,14 @@
-// Package mutant plants known bugs, to test the tests: the simulator must catch
-// each of them. A site asks Is with the name of its bug. In a normal build the
-// answer is a constant, and the compiler removes the site; with the build tag
-// mutant, the environment variable MERIDIAN_MUTANT chooses one.
+// Package mutant knows bugs, to test the tests: the simulations must catch each
+// of them. The code that ships has none of them in it. An edit puts a bug where it
+// would be made, Overlay applies them all to copies of the files, and a build
+// with that overlay has every bug; the environment variable MERIDIAN_MUTANT
+// chooses which one it shows.
 package mutant
 
-import "slices"
+import (
+	"os"
+	"slices"
+)
 
 // Name is one bug.
 type Name string
@@ -50,3 +54,15 @@ var names = []Name{
 	AnswersForgotten, AnswersKept, GrantNotChecked, GrantSpansIgnored, GrantExpiryIgnored, RevokeNotQuiet, LostNotSubmitted,
 	DuplicateAckCounted, DoneNotQuiet, ReadKept, LoanKept, LoanNotLookedAt,
 }
+
+var chosen = choose(Name(os.Getenv("MERIDIAN_MUTANT")))
+
+func choose(n Name) Name {
+	if n != "" && !slices.Contains(names, n) && !slices.Contains(ofHandOffs, n) {
+		panic("mutant: MERIDIAN_MUTANT names no bug: " + string(n))
+	}
+	return n
+}
+
+// Is reports whether this is the bug that was chosen.
+func Is(n Name) bool { return n == chosen }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"meridian/internal/mutant"
 	"meridian/kv"
 )
 
@@ -151,7 +150,7 @@ func (h *Follower) Receive(now Instant, from Member, transfer kv.ID, o *Order) [
 // refusal says why no session begins with an order.
 func (h *Follower) refusal(name SessionID, o *Order) error {
 	switch {
-	case h.isPast(name) && !mutant.Is(mutant.LateOrderObeyed):
+	case h.isPast(name):
 		return ErrLapsed
 	case o.Kind >= OrderStop:
 		h.remember(name) // it never was, and will not be
@@ -278,7 +277,7 @@ func (h *Follower) Moved(now Instant, name SessionID, m Movement) []Effect {
 	switch {
 	case s.phase >= Stopping:
 		return nil
-	case m.Err == nil || mutant.Is(mutant.FailureForgotten):
+	case m.Err == nil:
 		w.Layers, w.failedInARow = end, 0
 		w.Bytes += m.Bytes
 	case m.Again && w.failedInARow+1 < h.timing.Attempts:

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"meridian/internal/mutant"
 	"meridian/kv"
 	"meridian/reshard"
 )
@@ -274,7 +273,7 @@ func arrived(plan *reshard.Plan, flows []FlowReport, layers int) (bool, error) {
 			return false, fmt.Errorf("%w: %v is told of, and is not in the plan", ErrTerms, told.Flow)
 		case told.Layers < layers:
 			all = false
-		case told.Bytes != uint64(f.Bytes()) && !mutant.Is(mutant.FailureForgotten):
+		case told.Bytes != uint64(f.Bytes()):
 			return false, fmt.Errorf("%w: %v moved %d bytes, the plan has %d", ErrMove, told.Flow, told.Bytes, f.Bytes())
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"meridian/internal/mutant"
 	"meridian/kv"
 	"meridian/reshard"
 )
@@ -125,7 +124,7 @@ func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 	}
 	in.terms.plan = plan
 	in.record.Bytes, in.record.Stages.Planned = uint64(plan.Bytes()), now
-	if digest := plan.Digest(); digest != in.answer.Digest && !mutant.Is(mutant.DigestIgnored) {
+	if digest := plan.Digest(); digest != in.answer.Digest {
 		return in.fail(now, ProblemOf(fmt.Errorf("%w: the source has %.8s, the destination %.8s; their builds may differ", ErrDigest, in.answer.Digest, digest)))
 	}
 	in.followers = &followerGroup{
@@ -142,7 +141,7 @@ func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 		return append(in.followers.orderAll(now, OrderGrant, 0, Problem{}), in.review(now)...)
 	}
 	granted := func(want, have FlowGrant) bool { return want.Flow == have.Flow && have.Grant != (kv.ID{}) }
-	if !slices.EqualFunc(flowGrants, in.answer.Grants, granted) && !mutant.Is(mutant.DigestIgnored) {
+	if !slices.EqualFunc(flowGrants, in.answer.Grants, granted) {
 		return in.fail(now, ProblemOf(fmt.Errorf("%w: the grants are not what the plan needs", ErrTerms)))
 	}
 	in.followers.assign(in.answer.Grants)
@@ -152,9 +151,6 @@ func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 
 // movableLayers is how far bytes may move now.
 func (in *intake) movableLayers() int {
-	if mutant.Is(mutant.LayersUnseen) {
-		return in.terms.layers()
-	}
 	return in.layers
 }
 
@@ -194,9 +190,6 @@ func (in *intake) review(now Instant) []Effect {
 		return nil
 	}
 	done := in.followers.done()
-	if mutant.Is(mutant.ReadyEarly) && in.state == intakeMoving {
-		done = slices.ContainsFunc(in.followers.members, in.followers.satisfied)
-	}
 	switch {
 	case in.state < intakeStopping && !in.followers.problem.None():
 		return in.fail(now, in.followers.problem)
@@ -217,9 +210,6 @@ func (in *intake) review(now Instant) []Effect {
 // after that is it certain that nothing will be written any more.
 func (in *intake) arrived(now Instant, flows []FlowReport) []Effect {
 	all, err := arrived(in.terms.plan, flows, in.terms.layers())
-	if mutant.Is(mutant.ReadyEarly) {
-		all, err = in.layers == in.terms.layers(), nil
-	}
 	switch {
 	case err != nil:
 		return in.fail(now, ProblemOf(err))
@@ -240,7 +230,7 @@ func (in *intake) fail(now Instant, why Problem) []Effect {
 	in.stopRepeating()
 	in.engineTold, in.problem = true, why
 	effects := []Effect{TellEngine{in.event(Failed)}}
-	if in.followers == nil || in.followers.kind == 0 || mutant.Is(mutant.FreedUnquiet) {
+	if in.followers == nil || in.followers.kind == 0 {
 		return append(effects, in.finish(now)...)
 	}
 	if in.state != intakeStopping {
@@ -262,9 +252,6 @@ func (in *intake) finish(now Instant) []Effect {
 		end = TellEngine{in.event(Freed)}
 	}
 	effects := []Effect{end, in.keep(now)}
-	if mutant.Is(mutant.FreedTwice) {
-		effects = append(effects, end)
-	}
 	in.engineTold = true
 	t.over.add(in.ticket.Transfer, in.problem)
 	if in.followers != nil {

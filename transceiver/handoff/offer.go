@@ -2,8 +2,6 @@ package handoff
 
 import (
 	"fmt"
-
-	"meridian/internal/mutant"
 )
 
 // offerState is where an offer stands; see the package comment.
@@ -73,7 +71,7 @@ func (o *offer) onRepeatedAsk(now Instant) []Effect {
 }
 
 func (o *offer) renew(now Instant) {
-	if o.state != offerClosing && !mutant.Is(mutant.LeaseNotRenewed) {
+	if o.state != offerClosing {
 		o.session.lease = now + o.holder.Timing.Lease
 	}
 }
@@ -139,9 +137,6 @@ func (o *offer) close(now Instant, why Problem, final bool) []Effect {
 	effects := o.session.followers.orderAll(now, OrderStop, 0, Problem{})
 	if o.session.takerEnd == nil { // it was not the taker's wish: let it know while followers are closing
 		effects = append(effects, Send{o.session.from, o.Transfer, &Ended{Session: o.session.ask.Session, Problem: why}})
-	}
-	if mutant.Is(mutant.ReleasedEarly) {
-		return append(effects, o.finish(now)...)
 	}
 	return append(effects, o.review(now)...)
 }
@@ -237,7 +232,7 @@ func (o *offer) tick(now Instant) []Effect {
 		return o.close(now, ProblemOf(fmt.Errorf("%w: no decode engine took the offer", ErrExpired)), true)
 	case s == nil:
 		return nil
-	case o.state != offerClosing && now >= s.lease && !mutant.Is(mutant.SilenceIgnored):
+	case o.state != offerClosing && now >= s.lease:
 		return o.close(now, ProblemOf(fmt.Errorf("%w of %v", ErrLapsed, s.from)), false)
 	case o.state != offerClosing && now >= s.deadline:
 		return o.close(now, ProblemOf(ErrDeadline), false)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"meridian/internal/mutant"
 	"meridian/kv"
 	"meridian/reshard"
 )
@@ -135,7 +134,7 @@ func (o *offer) onPush(now Instant, m *Push) []Effect {
 		}
 		return o.pushed()
 	}
-	if m.Digest != s.digest && !mutant.Is(mutant.DigestIgnored) {
+	if m.Digest != s.digest {
 		return o.close(now, ProblemOf(fmt.Errorf("%w: the source has %.8s, the destination %.8s", ErrDigest, s.digest, m.Digest)), false)
 	}
 	named := func(a, b FlowGrant) bool { return a.Flow == b.Flow && b.Grant != (kv.ID{}) }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"meridian/internal/mutant"
 	"meridian/kv"
 	"meridian/reshard"
 	"meridian/transceiver/handoff"
@@ -84,7 +83,7 @@ func (p *process) grant(e handoff.Grant) {
 			return
 		}
 		plan, err := p.planOf(e.Order.Terms, e.Order.As)
-		if err == nil && plan.Digest() != e.Order.Digest && !mutant.Is(mutant.DigestIgnored) {
+		if err == nil && plan.Digest() != e.Order.Digest {
 			err = handoff.ErrDigest
 		}
 		if err != nil {
@@ -150,10 +149,10 @@ func (p *process) move(e handoff.Move) {
 		return
 	}
 	plan, err := p.planOf(e.Order.Terms, e.Order.As)
-	if err == nil && plan.Digest() != e.Order.Digest && !mutant.Is(mutant.DigestIgnored) {
+	if err == nil && plan.Digest() != e.Order.Digest {
 		err = handoff.ErrDigest
 	}
-	if err != nil && !mutant.Is(mutant.DigestIgnored) {
+	if err != nil {
 		w.after(0, p, func() { end(0, err) })
 		return
 	}
