@@ -27,6 +27,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"meridian/agent"
 	"meridian/door"
 	"meridian/internal/join"
@@ -56,6 +58,9 @@ type Options struct {
 	// defaults 1024, 256 and 64. MaxRegions bounds what one engine lends, default
 	// 1024; MaxOutstanding its offers and accepts that have not ended, default 4096.
 	MaxConnections, MaxEngines, MaxClients, MaxRegions, MaxOutstanding int
+	// MaxLentBytes bounds the memory that one engine lends; default twice what the
+	// machine has, swap included.
+	MaxLentBytes uint64
 	// MaxBacklogBytes is how much may wait for an engine that does not read
 	// before it is cut off; default 8 MiB, which is also the most: what waits
 	// together becomes one frame.
@@ -76,12 +81,22 @@ func (o Options) withDefaults() (Options, error) {
 	o.MaxConnections, o.MaxEngines = cmp.Or(o.MaxConnections, 1024), cmp.Or(o.MaxEngines, 256)
 	o.MaxClients = cmp.Or(o.MaxClients, 64)
 	o.MaxRegions, o.MaxOutstanding = cmp.Or(o.MaxRegions, 1024), cmp.Or(o.MaxOutstanding, 4096)
+	o.MaxLentBytes = cmp.Or(o.MaxLentBytes, 2*machineBytes())
 	o.MaxBacklogBytes = min(cmp.Or(o.MaxBacklogBytes, 8<<20), door.MaxFrameBytes/2)
 	o.Handshake, o.FenceWait = cmp.Or(o.Handshake, 5*time.Second), cmp.Or(o.FenceWait, 10*time.Second)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o, nil
+}
+
+// machineBytes is the memory of this machine, with its swap.
+func machineBytes() uint64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		panic(err) // the call takes nothing that could be wrong
+	}
+	return (info.Totalram + info.Totalswap) * uint64(info.Unit)
 }
 
 // Server is an open door.
@@ -98,6 +113,7 @@ type Server struct {
 	conns      map[*conn]bool
 	engines    map[string]*engine
 	nextDevice uint32
+	lentBytes  uint64 // by all engines
 	spent      spentLegs
 	metrics    Metrics
 }

@@ -34,6 +34,8 @@ type engine struct {
 	controlInfo *doorpb.Control
 	ranks       map[int]*rank
 	size        int // how many ranks there are, as the first of them said
+	regions     int // lent, or about to be
+	lentBytes   uint64
 	side        *reshard.Side
 	scope       kv.Scope
 	offers      map[kv.ID]*offered

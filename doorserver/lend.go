@@ -18,23 +18,27 @@ import (
 type loan struct {
 	region  uint64
 	section *mem.Section
+	bytes   uint64 // as they were reserved
 }
 
 // lend takes memory of a rank's process.
 func (c *conn) lend(m *doorpb.Lend, f *door.Frame) (*doorpb.Reply, *door.Problem) {
 	s, e := c.server, c.engine
-	if p := s.mayLend(c); p != nil {
+	if p := s.reserve(c, m.GetSizeBytes()); p != nil {
 		return nil, p
 	}
 	section, p := c.open(m, f)
 	if p != nil {
+		s.unreserve(e, m.GetSizeBytes())
 		return nil, p
 	}
 	info, err := s.options.Agent.Register(section, fmt.Sprintf("%s/%d", e.id, c.rank))
 	if err != nil {
-		return nil, problemOf(errors.Join(err, closeSection(section)))
+		err = errors.Join(err, closeSection(section))
+		s.unreserve(e, m.GetSizeBytes())
+		return nil, problemOf(err)
 	}
-	lent := loan{region: info.ID, section: section}
+	lent := loan{region: info.ID, section: section, bytes: m.GetSizeBytes()}
 	if p := s.addMemory(c, lent, handoff.Extent{Region: info.ID, Epoch: info.Epoch, Length: info.Length}, m.GetMore()); p != nil {
 		s.returnMemory(e, lent)
 		return nil, p
@@ -42,29 +46,42 @@ func (c *conn) lend(m *doorpb.Lend, f *door.Frame) (*doorpb.Reply, *door.Problem
 	return &doorpb.Reply{With: &doorpb.Reply_Region{Region: info.ID}}, nil
 }
 
-func (s *Server) mayLend(c *conn) *door.Problem {
+// maxAllLentBytes is a quarter of the addresses that a process has. Mapping takes
+// addresses, also where a file has no memory yet, and without any left the agent
+// itself could not go on.
+const maxAllLentBytes = 1 << 45
+
+// reserve counts what a rank lends before it is mapped, as ranks lend at the same
+// time.
+func (s *Server) reserve(c *conn, size uint64) *door.Problem {
 	if c.rank == control {
 		return problem(door.CodeOrder, "control lends no memory; its ranks do")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return c.engine.mayLend(c.rank, s.options.MaxRegions)
-}
-
-func (e *engine) mayLend(index, most int) *door.Problem {
-	lent := 0
-	for _, r := range e.ranks {
-		lent += len(r.lent)
-	}
+	e := c.engine
 	switch {
 	case e.state == fencing:
 		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
-	case e.ranks[index].complete:
-		return problem(door.CodeOrder, "rank %d of engine %s has said that nothing more follows", index, e.id)
-	case lent >= most:
-		return busy(fmt.Sprintf("engine %s has lent %d regions, which is the limit", e.id, lent))
+	case e.ranks[c.rank].complete:
+		return problem(door.CodeOrder, "rank %d of engine %s has said that nothing more follows", c.rank, e.id)
+	case e.regions >= s.options.MaxRegions:
+		return busy(fmt.Sprintf("engine %s has lent %d regions, which is the limit", e.id, e.regions))
+	case size > s.options.MaxLentBytes:
+		return problem(door.CodeSize, "%d bytes are more than this machine can have; an engine lends at most %d", size, s.options.MaxLentBytes)
+	case size > s.options.MaxLentBytes-e.lentBytes:
+		return busy(fmt.Sprintf("engine %s has lent %d bytes and lends %d more, of at most %d", e.id, e.lentBytes, size, s.options.MaxLentBytes))
+	case size > maxAllLentBytes-s.lentBytes:
+		return busy(fmt.Sprintf("all engines here have lent %d bytes and this one lends %d more, of at most %d", s.lentBytes, size, uint64(maxAllLentBytes)))
 	}
+	e.regions, e.lentBytes, s.lentBytes = e.regions+1, e.lentBytes+size, s.lentBytes+size
 	return nil
+}
+
+func (s *Server) unreserve(e *engine, size uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e.regions, e.lentBytes, s.lentBytes = e.regions-1, e.lentBytes-size, s.lentBytes-size
 }
 
 // addMemory adds memory to a rank, which may complete the engine. If that fails
@@ -73,8 +90,8 @@ func (s *Server) addMemory(c *conn, lent loan, extent handoff.Extent, more bool)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := c.engine
-	if p := e.mayLend(c.rank, s.options.MaxRegions); p != nil { // others may have lent meanwhile
-		return p
+	if e.state == fencing {
+		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
 	}
 	r := e.ranks[c.rank]
 	before := *r
@@ -201,6 +218,7 @@ func (s *Server) returnMemory(e *engine, l loan) {
 	for {
 		err := closeSection(l.section)
 		if err == nil {
+			s.unreserve(e, l.bytes)
 			return
 		}
 		s.options.Logger.Error("an engine's memory is still in use", "engine", e.id, "region", l.region, "error", err)

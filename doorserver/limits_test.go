@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"meridian/agent"
 	"meridian/door"
 	"meridian/door/doorpb"
@@ -33,6 +35,46 @@ func open(t testing.TB, n *node, id string, shape cut) error {
 	return err
 }
 
+// lendSparse lends files of that size that have no memory yet, as one rank, and
+// compares the codes of the answers.
+func lendSparse(t testing.TB, n *node, size int64, codes ...string) {
+	t.Helper()
+	wire, _ := greet(t, n, &doorpb.Hello{Engine: "sparse", As: &doorpb.Hello_Rank{Rank: &doorpb.Rank{Ranks: 1}}})
+	defer wire.Close()
+	for i, want := range codes {
+		file, err := (&memfd{Name: "sparse"}).make()
+		if err == nil {
+			err = file.Truncate(size)
+		}
+		if err == nil {
+			_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &doorpb.Lend{Request: uint64(i + 1), SizeBytes: uint64(size), More: true, Kind: &doorpb.Lend_Memfd{Memfd: &doorpb.MemFD{}}}
+		if err := errors.Join(wire.Send(doorpb.FrameType_FRAME_TYPE_LEND, m, file), file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		f, err := wire.Read(door.MaxFrameBytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := codeOf(t, f); got != want {
+			t.Errorf("loan %d of %d bytes: %q, and not %q", i+1, size, got, want)
+		}
+	}
+}
+
+// Files without memory take the agent's addresses; it must keep enough for itself.
+func TestAddressesAreBounded(t *testing.T) {
+	n := newCell(t, "tcp").start("n", func(o *doorserver.Options) { o.MaxLentBytes = 1 << 62 })
+	lendSparse(t, n, 1<<44, "", "", "busy")
+	until(t, "nothing is left", n.empty)
+	lendSparse(t, n, 1<<45, "", "busy") // all of it was returned
+	until(t, "nothing is left", n.empty)
+}
+
 func TestLimits(t *testing.T) {
 	small := cut{tp: 1, pp: 1, blockTokens: 16, blocks: 64, layout: "LBHNC"}
 	t.Run("connections", func(t *testing.T) {
@@ -53,6 +95,13 @@ func TestLimits(t *testing.T) {
 		n := newCell(t, "tcp").start("n", func(o *doorserver.Options) { o.MaxRegions = 1 })
 		refusedWith(t, open(t, n, "two-ranks", prefillCut), "busy")
 		until(t, "nothing is left of it", n.empty)
+	})
+	t.Run("bytes", func(t *testing.T) {
+		n := newCell(t, "tcp").start("n", func(o *doorserver.Options) { o.MaxLentBytes = 32 << 10 })
+		lendSparse(t, n, 20<<10, "", "busy")
+		lendSparse(t, n, 16<<10, "", "", "busy")
+		lendSparse(t, n, 1<<62, "size", "size")
+		until(t, "nothing is left", n.empty)
 	})
 	t.Run("outstanding", func(t *testing.T) {
 		c := newCell(t, "tcp")
