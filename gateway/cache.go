@@ -111,8 +111,10 @@ func parseSources(data []byte, engineURL string) ([]source, error) {
 
 const (
 	maxRanks = 1024
-	// maxBlocks bounds what is remembered of one rank's cache.
-	maxBlocks = 1 << 18
+	// maxBlocks bounds what is remembered of one rank's cache, and maxEngineBlocks of
+	// all ranks of an engine: it is the engine that says how many ranks it has.
+	maxBlocks       = 1 << 18
+	maxEngineBlocks = 1 << 20
 )
 
 // cache is what one rank of an engine says that it holds.
@@ -129,7 +131,7 @@ type cache struct {
 func follow(sources []source, forgotten func(), count *counters, logger *slog.Logger) ([]*cache, error) {
 	var caches []*cache
 	for _, s := range sources {
-		c := &cache{source: s, blocks: place.NewBlocks(maxBlocks)}
+		c := &cache{source: s, blocks: place.NewBlocks(min(maxBlocks, maxEngineBlocks/len(sources)))}
 		var err error
 		c.subscriber, err = kvevents.Open(kvevents.Options{
 			Events: s.events, Replay: s.replay, Logger: logger,

@@ -26,14 +26,14 @@ type roster struct {
 
 // Bounds of what is remembered of prompts.
 const (
-	indexHashes   = 1 << 16
-	prefixLife    = 30 * time.Minute
-	lexiconTokens = 4 << 20
+	indexHashes  = 1 << 16
+	prefixLife   = 30 * time.Minute
+	lexiconBytes = 32 << 20
 )
 
 func newRoster(o place.Options) *roster {
 	return &roster{
-		options: o, engines: make(map[string]*engine), index: place.NewIndex(indexHashes), lexicon: place.NewLexicon(lexiconTokens),
+		options: o, engines: make(map[string]*engine), index: place.NewIndex(indexHashes), lexicon: place.NewLexicon(lexiconBytes),
 		changed: make(chan struct{}), lostAt: time.Now(), once: make(map[string]bool),
 	}
 }

@@ -76,10 +76,16 @@ func DecodeBatch(data []byte) (Batch, error) {
 	return b, nil // members beyond are newer than this
 }
 
+// maxEvents bounds a batch: an event of a few bytes becomes one of some hundred here.
+const maxEvents = 1 << 16
+
 func (b *Batch) events(m *msgpack) error {
 	n, err := m.list()
 	if err != nil {
 		return err
+	}
+	if n > maxEvents {
+		return fmt.Errorf("%w: %d events, at most %d", ErrEncoding, n, maxEvents)
 	}
 	for range n {
 		var e Event
@@ -107,6 +113,18 @@ var positions = map[Kind][]string{
 	Removed: {"block_hashes", "medium", "group_idx", "locality"},
 }
 
+// memberNames are the members of events that matter; an engine may send any number
+// of others, and they are passed over.
+var memberNames = func() map[string]bool {
+	names := map[string]bool{"type": true}
+	for _, list := range positions {
+		for _, name := range list {
+			names[name] = true
+		}
+	}
+	return names
+}()
+
 // decode reads an event, which is a map with its type among the members, or a
 // list that starts with it.
 func (e *Event) decode(m *msgpack) error {
@@ -126,7 +144,7 @@ func (e *Event) decode(m *msgpack) error {
 	}
 	e.Kind = kinds[string(kind)]
 	names := positions[e.Kind]
-	raw := members{values: make(map[string][]byte, n)}
+	raw := members{values: make(map[string][]byte, len(names))}
 	for i := range n - 1 {
 		value, err := m.skip()
 		if err != nil {
@@ -144,7 +162,7 @@ func (e *Event) decodeMap(m *msgpack) error {
 	if err != nil {
 		return err
 	}
-	raw := members{values: make(map[string][]byte, n)}
+	raw := members{values: make(map[string][]byte)}
 	for range n {
 		name, err := m.text()
 		if err != nil {
@@ -154,7 +172,9 @@ func (e *Event) decodeMap(m *msgpack) error {
 		if err != nil {
 			return err
 		}
-		raw.values[string(name)] = value
+		if memberNames[string(name)] {
+			raw.values[string(name)] = value
+		}
 	}
 	kind := raw.text("type")
 	if kind == "" && raw.err == nil {

@@ -1,10 +1,13 @@
 package kvevents
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 )
@@ -184,6 +187,26 @@ func TestBlocksAndTokensAgree(t *testing.T) {
 	payload[at] = 15
 	if _, err := DecodeBatch(payload); !errors.Is(err, ErrEncoding) {
 		t.Errorf("16 tokens were taken for a block of 15: %v", err)
+	}
+}
+
+// What a batch says of its own size is believed as far as its bytes go.
+func TestBatchTakesNoMoreThanItIs(t *testing.T) {
+	const pairs = 1 << 20
+	claim := binary.BigEndian.AppendUint32([]byte{0x93, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0x91, 0xdf}, pairs)
+	for name, data := range map[string][]byte{
+		"members that nobody knows": append(append(slices.Clone(claim), bytes.Repeat([]byte{0xa0, 0xc0}, pairs)...), 0xc0),
+		"claimed and not there":     append(slices.Clone(claim), bytes.Repeat([]byte{0xa0}, 2*pairs)...),
+		"many events": append(binary.BigEndian.AppendUint32([]byte{0x93, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0xdd}, pairs),
+			bytes.Repeat(append([]byte{0x91, 0xb0}, "AllBlocksCleared"...), pairs)...),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := DecodeBatch(data)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrEncoding) || took > uint64(len(data)) {
+			t.Errorf("%s: %d bytes took %d: %v", name, len(data), took, err)
+		}
 	}
 }
 

@@ -119,11 +119,17 @@ func (b *Blocks) Store(n NewlyStored) {
 	}
 }
 
+// maxGroups bounds how many groups of layers are told apart; models have a few.
+const maxGroups = 1024
+
 // follows picks one group of layers that attend to everything, and ignores the
 // others: all of them cache the same prompts.
 func (b *Blocks) follows(n NewlyStored) bool {
-	if n.Partly {
+	if n.Partly && len(b.strange) < maxGroups {
 		b.strange[n.Group] = true
+	}
+	if n.Partly {
+		return false
 	}
 	if b.strange[n.Group] {
 		return false
