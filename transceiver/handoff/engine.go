@@ -145,6 +145,18 @@ func (p *Party) blocks() int {
 	return most
 }
 
+// keptBytes is about what a party takes in memory.
+func (p *Party) keptBytes() int {
+	bytes := len(p.Engine.Side.Geometry.Layers)*40 + len(p.Engine.Side.Parallelism.Stages)*8 + len(p.Engine.Ranks)*64
+	for i := range p.Engine.Ranks {
+		bytes += len(p.Engine.Ranks[i].Memory) * 32
+	}
+	for _, table := range p.Holding.Tables {
+		bytes += len(table) * 4
+	}
+	return bytes
+}
+
 func (m Member) append(w *writer) {
 	w.text(m.Name)
 	w.id(m.Incarnation)

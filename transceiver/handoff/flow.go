@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"meridian/kv"
+	"meridian/reshard"
 )
 
 // Flow is one pair of ranks between which bytes move.
@@ -39,6 +40,22 @@ func (f *Flow) parse(r *reader) { f.Src, f.Dst = int(r.uintTo(maxRanks)), int(r.
 type FlowGrant struct {
 	Flow
 	Grant kv.ID
+}
+
+// maxFlowsEach bounds the flows of one hand-off. Each takes a grant, of which an
+// agent has so many for all hand-offs.
+const maxFlowsEach = 1 << 12
+
+// flowsOf lists the flows of a plan, without grants.
+func flowsOf(plan *reshard.Plan) ([]FlowGrant, error) {
+	if n := len(plan.Flows()); n > maxFlowsEach {
+		return nil, fmt.Errorf("%w: %d pairs of ranks would exchange bytes, at most %d may in one hand-off", ErrTerms, n, maxFlowsEach)
+	}
+	flows := make([]FlowGrant, len(plan.Flows()))
+	for i, f := range plan.Flows() {
+		flows[i].Flow = Flow{f.Src, f.Dst}
+	}
+	return flows, nil
 }
 
 func appendGrants(w *writer, all []FlowGrant) {

@@ -79,6 +79,9 @@ type pastSessions struct {
 	floor  uint64 // every session up to here that is not at work is over
 }
 
+// maxFollowerSessions bounds what homes elsewhere have this agent do at a time.
+const maxFollowerSessions = 1 << 14
+
 const (
 	rememberedSessions = 1 << 10
 	rememberedHomes    = 1 << 7
@@ -155,6 +158,8 @@ func (h *Follower) refusal(name SessionID, o *Order) error {
 	case o.Kind >= OrderStop:
 		h.remember(name) // it never was, and will not be
 		return ErrLapsed
+	case len(h.sessions) >= maxFollowerSessions:
+		return fmt.Errorf("%w: %d sessions run on this agent already", ErrDeclined, len(h.sessions))
 	case h.homes[o.Engine] != name.Home.Name:
 		return fmt.Errorf("%w: this agent has no ranks of an engine %q whose home is %s", ErrMember, o.Engine, name.Home.Name)
 	}

@@ -199,6 +199,7 @@ func (h *Holder) endUnoffered(now Instant, transfer kv.ID, why Problem, until In
 // lease at least.
 func (h *Holder) remember(now Instant, transfer kv.ID, how Problem, until Instant) {
 	until = max(until, now+h.Timing.Lease)
+	how.Differences = nil // its text names them
 	if _, is := h.endings[transfer]; !is && len(h.endings) < 2*h.MaxRemembered {
 		h.endings[transfer] = ending{how, until}
 		h.sweep = min(h.sweep, now+h.Timing.Lease)
@@ -308,12 +309,40 @@ func (h *Holder) eligible(now Instant, a asking, t *Ticket) error {
 
 // await keeps an ask that came before its offer.
 func (h *Holder) await(now Instant, a asking, t *Ticket) []Effect {
-	if len(h.offers) >= h.MaxOffers {
-		return h.refuse(a, t.Transfer, fmt.Errorf("%w: %d offers stand or are awaited", ErrDeclined, len(h.offers)))
+	if err := h.admitAsk(a, nil); err != nil {
+		return h.refuse(a, t.Transfer, err)
 	}
 	o := &offer{Offer: Offer{Transfer: t.Transfer}, holder: h, state: offerAwaited}
 	h.offers[t.Transfer] = o
 	o.await(now, a, t)
+	return nil
+}
+
+// maxAwaitedBytes bounds what asks that came before their offers make a holder
+// keep: each names the blocks of a taker.
+const maxAwaitedBytes = 64 << 20
+
+// admitAsk says whether there is room for an ask that came before its offer, in
+// the place of another's if one is given. One taker alone does not use up all
+// that offers need.
+func (h *Holder) admitAsk(a asking, replaced *offer) error {
+	bytes, ofTaker := a.ask.Dst.keptBytes(), 0
+	for _, o := range h.offers {
+		if o.state == offerAwaited && o != replaced {
+			bytes += o.session.askBytes
+			if o.session.from == a.from {
+				ofTaker++
+			}
+		}
+	}
+	switch {
+	case len(h.offers) >= h.MaxOffers && replaced == nil:
+		return fmt.Errorf("%w: %d offers stand or are awaited", ErrDeclined, len(h.offers))
+	case ofTaker > h.MaxOffers/2:
+		return fmt.Errorf("%w: %d offers are awaited by %v alone", ErrDeclined, ofTaker, a.from)
+	case bytes > maxAwaitedBytes:
+		return fmt.Errorf("%w: asks for what is not offered yet would take %d bytes, at most %d", ErrDeclined, bytes, maxAwaitedBytes)
+	}
 	return nil
 }
 

@@ -119,6 +119,10 @@ func (in *intake) beatEvery() Instant {
 
 // planned goes on with a plan, if it is the holder's too.
 func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
+	var flows []FlowGrant
+	if err == nil {
+		flows, err = flowsOf(plan)
+	}
 	if err != nil {
 		return in.fail(now, ProblemOf(err))
 	}
@@ -131,17 +135,13 @@ func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 		timing: in.taker.Timing, self: in.taker.Self, session: in.session, transfer: in.ticket.Transfer, as: Destination, engine: in.Engine,
 		terms: in.terms, digest: in.answer.Digest, deadline: in.Deadline,
 	}
-	flowGrants := make([]FlowGrant, len(plan.Flows()))
-	for i, f := range plan.Flows() {
-		flowGrants[i].Flow = Flow{f.Src, f.Dst}
-	}
 	if in.Push {
-		in.followers.assign(flowGrants)
+		in.followers.assign(flows)
 		in.state = intakeGranting
 		return append(in.followers.orderAll(now, OrderGrant, 0, Problem{}), in.review(now)...)
 	}
 	granted := func(want, have FlowGrant) bool { return want.Flow == have.Flow && have.Grant != (kv.ID{}) }
-	if !slices.EqualFunc(flowGrants, in.answer.Grants, granted) {
+	if !slices.EqualFunc(flows, in.answer.Grants, granted) {
 		return in.fail(now, ProblemOf(fmt.Errorf("%w: the grants are not what the plan needs", ErrTerms)))
 	}
 	in.followers.assign(in.answer.Grants)

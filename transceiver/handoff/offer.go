@@ -48,16 +48,20 @@ func (o *offer) serves(from Member, session uint64) bool {
 // signs of life come.
 func (o *offer) await(now Instant, a asking, t *Ticket) {
 	o.expires, o.lastTicket = min(t.Expires, now.after(a.ask.RemainingMs)), t.end()
-	o.session = &session{asking: a, lease: now + o.holder.Timing.Lease, deadline: o.expires}
+	o.session = &session{asking: a, askBytes: a.ask.Dst.keptBytes(), lease: now + o.holder.Timing.Lease, deadline: o.expires}
 }
 
 // onOtherAsk: another ask comes for what is not offered yet.
 func (o *offer) onOtherAsk(now Instant, a asking, t *Ticket) []Effect {
+	err := ErrTaken
 	if o.session.from == a.from && a.ask.Session > o.session.ask.Session {
-		o.await(now, a, t)
-		return nil
+		err = o.holder.admitAsk(a, o)
 	}
-	return o.holder.refuse(a, o.Transfer, ErrTaken)
+	if err != nil {
+		return o.holder.refuse(a, o.Transfer, err)
+	}
+	o.await(now, a, t)
+	return nil
 }
 
 // onRepeatedAsk: an ask was repeated. It is a sign of life, and says that the

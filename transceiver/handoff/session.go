@@ -11,6 +11,7 @@ import (
 // session is what a taker and the holder of an offer have agreed on so far.
 type session struct {
 	asking
+	askBytes  int    // about what the ask takes, while it is awaited
 	number    uint64 // the session of the holder's own followers
 	lease     Instant
 	deadline  Instant
@@ -57,14 +58,16 @@ func (o *offer) refuseSession(now Instant, err error) []Effect {
 // planned goes on with a plan: the followers open what it names, or, when they are
 // to write, wait for what the taker opens.
 func (o *offer) planned(now Instant, plan *reshard.Plan, err error) []Effect {
+	var flows []FlowGrant
+	if err == nil {
+		flows, err = flowsOf(plan)
+	}
 	if err != nil {
 		return o.refuseSession(now, err)
 	}
 	s := o.session
+	s.flows = flows
 	s.terms.plan, s.digest = plan, plan.Digest()
-	for _, f := range plan.Flows() {
-		s.flows = append(s.flows, FlowGrant{Flow: Flow{f.Src, f.Dst}})
-	}
 	o.record.Bytes, o.record.Stages.Planned = uint64(plan.Bytes()), now
 	s.followers = &followerGroup{
 		timing: o.holder.Timing, self: o.holder.Self, session: s.number, transfer: o.Transfer, as: Source, engine: o.Engine,

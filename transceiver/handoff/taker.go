@@ -46,6 +46,7 @@ const rememberedEndings = 1 << 12
 
 func (e *endings) add(id kv.ID, how Problem) {
 	_, known := e.how[id]
+	how.Differences = nil // its text names them
 	e.how[id] = how
 	if known {
 		return
