@@ -122,9 +122,13 @@ func descriptors(oob []byte) (files []*os.File, err error) {
 	return files, nil
 }
 
+// closeAll lets descriptors go that came from another process. What they are of
+// that process chose: a socket that lingers would hold the reader up for as long as
+// its maker likes.
 func closeAll(files []*os.File) {
 	for _, f := range files {
 		if f != nil {
+			_ = unix.SetsockoptLinger(int(f.Fd()), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 			_ = f.Close()
 		}
 	}

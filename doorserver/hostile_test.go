@@ -3,10 +3,12 @@ package doorserver_test
 import (
 	"math"
 	"math/rand/v2"
+	"net"
 	"os"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -193,5 +195,58 @@ func TestHostileEngine(t *testing.T) {
 	until(t, "nothing is left of it", func() bool { m := n.Metrics(); return m.Engines == 1 && m.Connections == connections })
 	if _, err := good.Offer(soon(t), door.Offer{Transfer: agent.NewID(), Tokens: prompt(16), Tables: [][]uint32{{1}}}); err != nil {
 		t.Errorf("another engine: %v", err)
+	}
+}
+
+// lingering is a connection whose last close waits for a minute: more was written
+// than the other side reads.
+func lingering(t *testing.T) *os.File {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	dialled, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dialled.Close()
+	silent, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	_ = dialled.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+	for err == nil {
+		_, err = dialled.Write(make([]byte, 1<<20))
+	}
+	file, err := dialled.(*net.TCPConn).File()
+	if err == nil {
+		err = unix.SetsockoptLinger(int(file.Fd()), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 60})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A descriptor that came along and is not wanted holds nothing up when it is closed.
+func TestDescriptorThatLingers(t *testing.T) {
+	n := newCell(t, "tcp").start("n")
+	wire, _ := greet(t, n, &doorpb.Hello{Engine: "e", As: &doorpb.Hello_Control{Control: &doorpb.Control{Role: "both"}}})
+	file := lingering(t)
+	if err := wire.Send(doorpb.FrameType_FRAME_TYPE_STATUS, &doorpb.Status{Request: 1}, file); err != nil {
+		t.Fatal(err)
+	}
+	file.Close() // the agent closes last, or has taken the lingering off
+	if err := wire.Send(doorpb.FrameType_FRAME_TYPE_STATUS, &doorpb.Status{Request: 2}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range []string{"unsupported", ""} {
+		f, err := wire.Read(door.MaxFrameBytes)
+		if err != nil || codeOf(t, f) != code {
+			t.Fatalf("%v, and not %q", err, code)
+		}
 	}
 }
