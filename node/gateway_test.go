@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"meridian/gateway"
 	"meridian/ledger"
@@ -75,13 +76,18 @@ func TestGatewayProcess(t *testing.T) {
 			t.Errorf("key %q: %d, want %d", key, got, want)
 		}
 	}
-	_, page := fetch(t, "http://"+g.AdminAddr()+"/metrics", "", "")
+	served := `meridian_gateway_requests_total{outcome="finished"} 2`
+	var page string
+	// A request is counted after its client has the answer.
+	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(page, served) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		_, page = fetch(t, "http://"+g.AdminAddr()+"/metrics", "", "")
+	}
 	for _, m := range telemetry.Catalogue() {
 		if m.Room == "gateway" && !strings.Contains(page, "\n"+m.Name) {
 			t.Errorf("/metrics lacks %s", m.Name)
 		}
 	}
-	if !strings.Contains(page, `meridian_gateway_requests_total{outcome="finished"} 2`) {
+	if !strings.Contains(page, served) {
 		t.Error("what was served is not counted")
 	}
 	if err := g.Close(context.Background()); err != nil {
