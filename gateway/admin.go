@@ -56,7 +56,7 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	m := g.Metrics()
 	writeJSON(w, status, map[string]any{
 		"ready": why == "", "reason": why, "models": g.roster.models(), "directory_known": m.DirectoryKnown,
-		"running": m.Running, "waiting": m.Waiting, "engines": g.engineStates(),
+		"reading": m.Reading, "waiting": m.Waiting, "running": m.Running, "connections": m.Connections, "engines": g.engineStates(),
 	})
 }
 

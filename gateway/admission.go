@@ -23,8 +23,7 @@ type admission struct {
 	readers int64 // limit of those that are read
 	reading atomic.Int64
 
-	memory int64 // limit of the bytes of all bodies
-	bytes  atomic.Int64
+	bodies budget
 }
 
 // newAdmission takes options that are complete. As many requests may be sent to
@@ -33,7 +32,7 @@ func newAdmission(o *Options) *admission {
 	waiting := max(o.MaxWaiting, 0)
 	return &admission{
 		running: make(chan struct{}, o.MaxRunning), limit: int64(waiting), patient: o.QueueTimeout,
-		readers: int64(o.MaxRunning + waiting), memory: o.MaxBodyMemory,
+		readers: int64(o.MaxRunning + waiting), bodies: budget{limit: o.MaxBodyMemory},
 	}
 }
 
@@ -82,14 +81,3 @@ func (a *admission) enter(ctx context.Context) *openai.Error {
 }
 
 func (a *admission) leave() { <-a.running }
-
-// hold counts bytes of a body; release gives them back.
-func (a *admission) hold(bytes int64) *openai.Error {
-	if a.bytes.Add(bytes) > a.memory {
-		a.bytes.Add(-bytes)
-		return openai.Overloaded(time.Second, "the gateway is full: requests of %d bytes are inside", a.memory)
-	}
-	return nil
-}
-
-func (a *admission) release(bytes int64) { a.bytes.Add(-bytes) }

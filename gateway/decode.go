@@ -2,6 +2,9 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"math"
 	"strings"
 	"time"
@@ -184,10 +187,12 @@ func (x *exchange) endGreedy() *trouble {
 // wholeAnswer passes on an answer that is no stream. Nothing of it has been
 // sent before all of it is here, so that a loss can be mended.
 func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *trouble) {
-	data, trouble := c.readAll(x.g.options.MaxResponseBytes)
-	if trouble != nil {
+	whole := heldBytes{budget: &x.g.answers}
+	defer whole.release()
+	if trouble := c.readWhole(&whole, x.g.options.MaxResponseBytes); trouble != nil {
 		return nil, trouble
 	}
+	data := whole.data
 	if !arrived() {
 		return nil, c.tooLate()
 	}
@@ -210,6 +215,24 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	}
 	x.out.whole(data, x.rec, x.watch.latency(now))
 	return report, nil
+}
+
+// readWhole reads an answer that is no stream. Clients can ask for large ones, so
+// they share their memory, as requests do.
+func (c *call) readWhole(whole *heldBytes, most int64) *trouble {
+	err := whole.readFrom(io.LimitReader(c.response.Body, most+1), c.response.ContentLength, most+1)
+	switch {
+	case errors.Is(err, errNoMemory):
+		fault := openai.Unavailable("the gateway is full: answers of %d bytes are being gathered; ask for streams", whole.budget.limit).WithCode(openai.CodeOverloaded)
+		fault.RetryAfter = retryAfter
+		return &trouble{kind: refused, reached: true, answered: true, engine: c.engine.key, fault: fault}
+	case err == nil && int64(len(whole.data)) > most:
+		err = fmt.Errorf("its answer has more than %d bytes", most)
+	}
+	if err != nil {
+		return c.trouble(err)
+	}
+	return nil
 }
 
 func (a *answer) note(c *openai.Chunk) {

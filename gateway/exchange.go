@@ -20,7 +20,7 @@ type exchange struct {
 	g       *Gateway
 	ctx     context.Context
 	out     *client
-	body    clientBody
+	body    heldBytes
 	request *clientRequest
 	legs    legs
 	flow    flow

@@ -25,6 +25,7 @@ type Gateway struct {
 	follower  *follower // nil without a directory
 	watch     *meta.Watch
 	admission *admission
+	answers   budget // of answers that are no streams
 	client    *http.Client
 	transport *http.Transport
 	ledger    *ledger.Ledger
@@ -51,7 +52,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{
-		options: o, roster: newRoster(o.Place), admission: newAdmission(&o),
+		options: o, roster: newRoster(o.Place), admission: newAdmission(&o), answers: budget{limit: o.MaxResponseMemory},
 		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack),
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))

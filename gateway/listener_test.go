@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -74,7 +75,7 @@ func TestRequestsBeingReadAreBounded(t *testing.T) {
 	}
 	c.until("they are gone", func() bool { return c.admission.reading.Load() == 0 })
 	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
-	c.until("no byte is held", func() bool { return c.admission.bytes.Load() == 0 })
+	c.until("no byte is held", func() bool { return c.admission.bodies.used.Load() == 0 })
 	if c.Metrics().Overloaded != 2 {
 		t.Errorf("%d were counted", c.Metrics().Overloaded)
 	}
@@ -89,23 +90,6 @@ func TestNothingIsReadInVain(t *testing.T) {
 	if r := c.answer(c.connect(c.Addr(), begun(openai.PathCompletions, 1<<20))); !isFull(r, "1 requests run") {
 		t.Errorf("%d %s", r.status, r.body)
 	}
-}
-
-// Bodies take no more memory together than they may, and give it back.
-func TestBodiesShareTheirMemory(t *testing.T) {
-	c := newCell(t, 0, 1, func(o *Options) { o.MaxBodyBytes, o.MaxBodyMemory = 64<<10, 100<<10 })
-	c.decode[0].set(habits{hangAfter: 3})
-	large := completion(strings.Repeat("x", 60<<10), `,"stream":true`)
-	conn := c.dial(large)
-	c.until("it runs", func() bool { return c.Metrics().Running == 1 })
-	if r := c.post(openai.PathCompletions, large); !isFull(r, "102400 bytes") {
-		t.Errorf("%d %s", r.status, r.body)
-	}
-	if r := c.post("/v1/embeddings", large); !isFull(r, "102400 bytes") {
-		t.Errorf("passed on: %d %s", r.status, r.body)
-	}
-	conn.Close()
-	c.until("it is given back", func() bool { return c.admission.bytes.Load() == 0 })
 }
 
 // A body that nobody wants must come in time as well: the server reads it before
@@ -158,6 +142,17 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	if r := c.answer(c.connect(c.AdminAddr(), strings.Replace(ping, "gateway", "localhost", 1))); r.status != http.StatusOK {
 		t.Errorf("the admin listener: %d", r.status)
+	}
+}
+
+func TestTooFewFilesAreToldOf(t *testing.T) {
+	var log strings.Builder
+	o := Options{MaxRunning: 100, MaxConnections: 200, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	if o.warnOfFiles(656); log.Len() > 0 {
+		t.Errorf("enough, and it says %s", &log)
+	}
+	if o.warnOfFiles(655); !strings.Contains(log.String(), "needed=656 limit=655") {
+		t.Errorf("too few, and it says %q", &log)
 	}
 }
 

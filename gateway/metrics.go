@@ -121,6 +121,7 @@ type Metrics struct {
 	// there was no place.
 	Requests   map[string]uint64
 	Overloaded uint64
+	Reading    int // that are being sent
 	Running    int
 	Waiting    int
 	// Connections of clients that are there; Unadmitted are those for which there
@@ -172,7 +173,7 @@ type EngineCount struct{ Up, Down int }
 func (g *Gateway) Metrics() Metrics {
 	c := &g.count
 	m := Metrics{
-		Requests: make(map[string]uint64), Overloaded: c.overloaded.Load(), Running: len(g.admission.running), Waiting: int(g.admission.waiting.Load()),
+		Requests: make(map[string]uint64), Overloaded: c.overloaded.Load(), Reading: int(g.admission.reading.Load()), Running: len(g.admission.running), Waiting: int(g.admission.waiting.Load()),
 		Legs: make(map[string]map[string]uint64), KV: make(map[string]uint64), FellBack: c.fellBack.Load(), Promises: c.promises.Load(), Broken: c.broken.Load(),
 		Resumed: c.resumed.Load(), Unresumable: c.unresumable.Load(), PromptTokens: c.promptTokens.Load(), OutputTokens: c.outputTokens.Load(),
 		Placements: make(map[string]uint64),

@@ -46,14 +46,17 @@ type Options struct {
 	// takes the usual ones, an empty list none.
 	ProxyPaths []string
 
-	MaxBodyBytes     int64         // 8 MiB
-	MaxBodyMemory    int64         // 512 MiB; of the bodies of all requests that are inside, or one
-	MaxConnections   int           // of clients at a time; as many as connectionLimit says
-	MaxResponseBytes int64         // 64 MiB; of an answer that is no stream
-	MaxRunning       int           // 1024 requests
-	MaxWaiting       int           // 1024 requests; negative: none
-	QueueTimeout     time.Duration // 30 s
-	EngineWait       time.Duration // 3 s for an engine to come where none is there
+	MaxBodyBytes     int64 // 8 MiB
+	MaxBodyMemory    int64 // 512 MiB; of the bodies of all requests that are inside, or one
+	MaxConnections   int   // of clients at a time; as many as connectionLimit says
+	MaxResponseBytes int64 // 64 MiB; of an answer that is no stream
+	// MaxResponseMemory is for all such answers that are being gathered; one fits.
+	MaxResponseMemory int64 // 1 GiB
+
+	MaxRunning   int           // 1024 requests
+	MaxWaiting   int           // 1024 requests; negative: none
+	QueueTimeout time.Duration // 30 s
+	EngineWait   time.Duration // 3 s for an engine to come where none is there
 
 	BodyTimeout       time.Duration // 30 s for a client to send its request
 	ClientTimeout     time.Duration // 10 s for a client to take a piece of its answer
@@ -85,6 +88,7 @@ func (o *Options) complete() error {
 	orDefault(&o.MaxRunning, 1024)
 	orDefault(&o.MaxWaiting, 1024)
 	orDefault(&o.MaxBodyMemory, 512<<20)
+	orDefault(&o.MaxResponseMemory, 1<<30)
 	orDefault(&o.MaxConnections, connectionLimit(o, openFiles()))
 	for _, d := range []struct {
 		value     *time.Duration
@@ -112,7 +116,9 @@ func (o *Options) complete() error {
 	if o.MaxRunning < 1 || o.MaxBodyBytes < 1 || o.MaxResponseBytes < 1 || o.MaxConnections < 1 {
 		return fmt.Errorf("gateway: at least one request must be able to run, with a body")
 	}
-	o.MaxBodyMemory = max(o.MaxBodyMemory, o.MaxBodyBytes+1) // the largest fits
+	// The largest fits.
+	o.MaxBodyMemory = max(o.MaxBodyMemory, o.MaxBodyBytes+1)
+	o.MaxResponseMemory = max(o.MaxResponseMemory, o.MaxResponseBytes+2)
 	if o.Directory == nil && len(o.Backends) == 0 {
 		return fmt.Errorf("gateway: no engine can be found: list some, or give a directory")
 	}
@@ -132,7 +138,17 @@ func (o *Options) complete() error {
 			return fmt.Errorf("gateway: an API key is empty, which would let in whoever sends none")
 		}
 	}
+	o.warnOfFiles(openFiles())
 	return o.checkListen()
+}
+
+// warnOfFiles says so where connections and legs may need more descriptors than
+// there are: an engine that cannot be reached for want of one looks lost.
+func (o *Options) warnOfFiles(files uint64) {
+	if need := o.MaxConnections + 2*o.MaxRunning + otherFiles; uint64(need) > files {
+		o.Logger.Warn("the gateway may need more open files than it may have; raise the limit (ulimit -n), or lower gateway.max_connections and gateway.max_running",
+			"needed", need, "limit", files)
+	}
 }
 
 // checkProxyPath takes paths that are one endpoint each, and none of ours.

@@ -27,7 +27,7 @@ type passed struct {
 	g     *Gateway
 	r     *http.Request
 	out   *client
-	body  clientBody
+	body  heldBytes
 	model string
 }
 
@@ -41,7 +41,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	id := newTransfer().String()
 	w.Header().Set(headerRequest, id)
 	w.Header().Set("X-Request-Id", id)
-	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout), body: clientBody{admission: g.admission}}
+	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout), body: heldBytes{budget: &g.admission.bodies}}
 	defer p.body.release()
 	fault := p.admit()
 	if fault == nil {
@@ -73,7 +73,7 @@ func (p *passed) take() *openai.Error {
 	case p.r.Method == http.MethodGet && p.r.ContentLength != 0:
 		return openai.Invalid("", "a GET has no body; leave it out")
 	case p.r.Method == http.MethodPost:
-		if fault := p.body.read(p.r, p.out, &p.g.options); fault != nil {
+		if fault := p.g.readBody(&p.body, p.r, p.out); fault != nil {
 			return fault
 		}
 		body, fault := openai.ParseBody(p.body.data)

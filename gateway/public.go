@@ -151,10 +151,9 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Request-Id", record.ID)
 	x := &exchange{
 		g: g, ctx: r.Context(), out: newClient(w, r, g.options.ClientTimeout), rec: record,
-		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id,
+		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id, body: heldBytes{budget: &g.admission.bodies},
 	}
 	defer g.complete(x)
-	x.body.admission = g.admission
 	defer x.body.release()
 	if fault := x.admit(r); fault != nil {
 		if fault.Status == http.StatusTooManyRequests {
@@ -187,7 +186,7 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 		return fault
 	}
 	defer g.admission.doneReading()
-	fault := x.body.read(r, x.out, &g.options)
+	fault := g.readBody(&x.body, r, x.out)
 	if fault != nil {
 		return fault
 	}

@@ -165,6 +165,7 @@ func gatewaySource(opened *atomic.Pointer[gateway.Gateway]) telemetry.Source {
 			s.Value("meridian_gateway_requests_total", float64(n), outcome)
 		}
 		s.Value("meridian_gateway_overloaded_total", float64(m.Overloaded))
+		s.Value("meridian_gateway_requests", float64(m.Reading), "reading")
 		s.Value("meridian_gateway_requests", float64(m.Running), "running")
 		s.Value("meridian_gateway_requests", float64(m.Waiting), "waiting")
 		s.Value("meridian_gateway_connections", float64(m.Connections))

@@ -193,9 +193,9 @@ var catalogue = []Metric{
 	},
 	{
 		Name: "meridian_gateway_requests", Type: Gauge, Unit: "requests",
-		Labels: []Label{{Name: "state", Values: []string{"running", "waiting"}}},
-		Help:   "Requests inside the gateway.",
-		Action: "waiting above zero for long: gateway.max_running is reached; turning away is next.",
+		Labels: []Label{{Name: "state", Values: []string{"reading", "waiting", "running"}}},
+		Help:   "Requests inside the gateway. reading: their clients send them.",
+		Action: "waiting above zero for long: gateway.max_running is reached; turning away is next. reading high for long: clients send slowly, or mean to.",
 		Room:   "gateway",
 	},
 	{
