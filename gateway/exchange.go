@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"meridian/ledger"
@@ -149,7 +148,7 @@ func (x *exchange) held(candidates []place.Engine, c place.Choice) {
 }
 
 func (x *exchange) placed(c place.Choice, decodeOnly bool) {
-	x.expected = c.Prefill == "" && strings.HasPrefix(c.PrefillWhy, "cached")
+	x.expected = c.PrefillWhy.Because == place.Cached
 	if !decodeOnly {
 		x.rec.Placement = x.g.roster.named(c).String()
 	}
@@ -157,11 +156,10 @@ func (x *exchange) placed(c place.Choice, decodeOnly bool) {
 
 func (x *exchange) placePrefill(decode string) step {
 	candidates := x.g.roster.candidates(wanted{request: x.request, avoid: x.flow.avoids}, time.Now())
-	engine, why, ok := place.ChoosePrefill(candidates, decode, x.request.placement(), x.g.options.Place)
+	c, ok := place.ChoosePrefill(candidates, decode, x.request.placement(), x.g.options.Place)
 	if !ok {
 		return x.countFallBack(x.flow.prefillGone())
 	}
-	c := place.Choice{Prefill: engine, PrefillWhy: why, Decode: decode, DecodeWhy: "as before"}
 	x.placed(c, false)
 	return x.flow.placed(c, nil)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/zeebo/xxh3"
 )
@@ -46,7 +45,7 @@ func ParseRole(text string) (Role, error) {
 type Engine struct {
 	ID   string
 	Role Role
-	// Doubtful engines failed lately; they are taken when nobody else is there.
+	// Doubtful engines failed lately; they are taken when no other is there.
 	Doubtful bool
 	// Running is how many requests it generates for, Waiting how many tokens of
 	// prompts were sent to it that it has not answered yet.
@@ -80,23 +79,20 @@ type Options struct {
 	RunningTokens int
 }
 
-// ErrNoEngine means that nobody generates for this model.
+// ErrNoEngine means that no engine generates for this model.
 var ErrNoEngine = errors.New("place: no engine decodes for this model")
 
 // Choice is where a request goes, and why.
 type Choice struct {
 	Prefill string // "" where the decode engine computes the prompt itself
 	Decode  string
-	// Reasons, for people.
-	PrefillWhy, DecodeWhy string
+
+	PrefillWhy, DecodeWhy Reason
 }
 
 // String is one line, as the header shows it.
 func (c Choice) String() string {
-	var b strings.Builder
-	prefill := cmp.Or(c.Prefill, "none")
-	fmt.Fprintf(&b, "prefill=%s (%s), decode=%s (%s)", prefill, c.PrefillWhy, c.Decode, c.DecodeWhy)
-	return b.String()
+	return fmt.Sprintf("prefill=%s (%s), decode=%s (%s)", cmp.Or(c.Prefill, "none"), c.PrefillWhy, c.Decode, c.DecodeWhy)
 }
 
 // Choose places a request.
@@ -109,11 +105,11 @@ func Choose(engines []Engine, r Request, o Options) (Choice, error) {
 	lacks := max(r.Tokens-decode.Held, 0)
 	switch {
 	case r.Whole:
-		c.PrefillWhy = "several answers at once"
+		c.PrefillWhy.Because = SeveralAnswers
 	case r.Tokens <= o.DirectTokens:
-		c.PrefillWhy = fmt.Sprintf("short, %d tokens", r.Tokens)
+		c.PrefillWhy = Reason{Because: Short, Tokens: r.Tokens}
 	case lacks <= o.DirectTokens:
-		c.PrefillWhy = fmt.Sprintf("cached, %d of %d tokens", decode.Held, r.Tokens)
+		c.PrefillWhy = Reason{Because: Cached, Tokens: r.Tokens, Held: decode.Held}
 	default:
 		c.choosePrefill(engines, r, o)
 	}
@@ -125,20 +121,20 @@ func (c *Choice) choosePrefill(engines []Engine, r Request, o Options) {
 	prefill, why := pick(engines, Prefill, r, o)
 	switch {
 	case prefill == nil:
-		c.PrefillWhy = "no prefill engine"
+		c.PrefillWhy.Because = NoPrefillEngine
 	case prefill.ID == c.Decode:
-		c.PrefillWhy = "the decode engine is the best for it"
+		c.PrefillWhy.Because = DecodeIsBest
 	default:
 		c.Prefill, c.PrefillWhy = prefill.ID, why
 	}
 }
 
 // ChoosePrefill picks anew where the first choice failed; ok is false where
-// nobody is left but the decode engine itself.
-func ChoosePrefill(engines []Engine, decode string, r Request, o Options) (engine, why string, ok bool) {
-	c := Choice{Decode: decode}
+// none is left but the decode engine itself.
+func ChoosePrefill(engines []Engine, decode string, r Request, o Options) (c Choice, ok bool) {
+	c = Choice{Decode: decode, DecodeWhy: Reason{Because: AsBefore}}
 	c.choosePrefill(engines, r, o)
-	return c.Prefill, c.PrefillWhy, c.Prefill != ""
+	return c, c.Prefill != ""
 }
 
 // cost is in tokens.
@@ -151,7 +147,7 @@ func (o Options) cost(e *Engine, role Role, r Request) float64 {
 }
 
 // pick returns the cheapest engine of a role, and what was best about it.
-func pick(engines []Engine, role Role, r Request, o Options) (*Engine, string) {
+func pick(engines []Engine, role Role, r Request, o Options) (*Engine, Reason) {
 	candidates := make([]*Engine, 0, len(engines))
 	doubtful := true
 	for i := range engines {
@@ -167,7 +163,7 @@ func pick(engines []Engine, role Role, r Request, o Options) (*Engine, string) {
 		}
 	}
 	if len(candidates) == 0 {
-		return nil, ""
+		return nil, Reason{}
 	}
 	best := slices.MinFunc(candidates, func(a, b *Engine) int {
 		return cmp.Or(
@@ -191,20 +187,16 @@ func specialisation(r Role) int {
 // lot draws: every engine's number for a turn is as good as random.
 func lot(turn uint64, id string) uint64 { return xxh3.HashStringSeed(id, turn) }
 
-func reason(best *Engine, candidates []*Engine, role Role, r Request, o Options) string {
+func reason(best *Engine, candidates []*Engine, role Role, r Request, o Options) Reason {
 	switch {
 	case best.Doubtful:
-		return "failed lately, nobody else is there"
+		return Reason{Because: FailedLately}
 	case len(candidates) == 1:
-		return "the only one"
+		return Reason{Because: OnlyOne}
 	case o.AffinityWeight > 0 && best.Held > 0 && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.Held < best.Held }):
-		why := fmt.Sprintf("prefix %d/%d", min(best.Held, r.Tokens), r.Tokens)
-		if best.Told {
-			why += " by its events"
-		}
-		return why
+		return Reason{Because: HoldsPrefix, Tokens: r.Tokens, Held: best.Held, Told: best.Told}
 	case slices.ContainsFunc(candidates, func(e *Engine) bool { return o.cost(e, role, r) > o.cost(best, role, r) }):
-		return "least loaded"
+		return Reason{Because: LeastLoaded}
 	}
-	return "equal, drawn"
+	return Reason{Because: Drawn}
 }

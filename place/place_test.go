@@ -88,7 +88,7 @@ func TestChoiceLaws(t *testing.T) {
 		if decode.Role&Decode == 0 || decode.Doubtful && sound {
 			t.Fatalf("%+v decodes", decode)
 		}
-		if c.DecodeWhy == "" || c.PrefillWhy == "" {
+		if c.DecodeWhy.Because == 0 || c.PrefillWhy.Because == 0 {
 			t.Fatalf("no reason: %v", c)
 		}
 		for _, e := range decoders {
@@ -130,11 +130,11 @@ func TestTurnsSpread(t *testing.T) {
 
 func TestChoosePrefillLeavesTheDecodeEngine(t *testing.T) {
 	engines := []Engine{{ID: "b0", Role: Both}}
-	if _, why, ok := ChoosePrefill(engines, "b0", Request{Tokens: 1000}, usual); ok || why == "" {
-		t.Errorf("b0 was to prefill for itself (%s)", why)
+	if c, ok := ChoosePrefill(engines, "b0", Request{Tokens: 1000}, usual); ok || c.PrefillWhy.Because == 0 {
+		t.Errorf("b0 was to prefill for itself (%s)", c.PrefillWhy)
 	}
 	engines = append(engines, Engine{ID: "p1", Role: Prefill})
-	if id, _, ok := ChoosePrefill(engines, "b0", Request{Tokens: 1000}, usual); !ok || id != "p1" {
-		t.Errorf("got %s, %v", id, ok)
+	if c, ok := ChoosePrefill(engines, "b0", Request{Tokens: 1000}, usual); !ok || c.Prefill != "p1" || c.DecodeWhy.Because != AsBefore {
+		t.Errorf("got %s, %v", c.Prefill, ok)
 	}
 }

@@ -1,0 +1,65 @@
+package place
+
+import "fmt"
+
+// Because is the kind of a reason.
+type Because uint8
+
+// Why no prefill engine computes a prompt, and why an engine was chosen.
+const (
+	_               Because = iota
+	SeveralAnswers          // the request cannot be split
+	Short                   // moving the prompt would take longer than computing it
+	Cached                  // the decode engine holds most of the prompt
+	NoPrefillEngine         // none is there
+	DecodeIsBest            // the decode engine itself is the best to prefill
+	FailedLately            // and no other is there
+	OnlyOne                 // no other plays this part
+	HoldsPrefix             // it holds more of the prompt than another
+	LeastLoaded             // it has less to do than another
+	Drawn                   // it is as good as others
+	AsBefore                // it was chosen earlier, and stays
+)
+
+// Reason is why a request goes where it goes. Programs go by its kind, people read
+// its text.
+type Reason struct {
+	Because Because
+	// Of Short, Cached and HoldsPrefix: the prompt's tokens, and how many of them the
+	// engine holds; Told means by its own word.
+	Tokens, Held int
+	Told         bool
+}
+
+// String is the reason for people.
+func (r Reason) String() string {
+	switch r.Because {
+	case SeveralAnswers:
+		return "several answers at once"
+	case Short:
+		return fmt.Sprintf("short, %d tokens", r.Tokens)
+	case Cached:
+		return fmt.Sprintf("cached, %d of %d tokens", r.Held, r.Tokens)
+	case NoPrefillEngine:
+		return "no prefill engine"
+	case DecodeIsBest:
+		return "the decode engine is the best for it"
+	case FailedLately:
+		return "failed lately, nobody else is there"
+	case OnlyOne:
+		return "the only one"
+	case HoldsPrefix:
+		text := fmt.Sprintf("prefix %d/%d", min(r.Held, r.Tokens), r.Tokens)
+		if r.Told {
+			text += " by its events"
+		}
+		return text
+	case LeastLoaded:
+		return "least loaded"
+	case Drawn:
+		return "equal, drawn"
+	case AsBefore:
+		return "as before"
+	}
+	return fmt.Sprintf("Because(%d)", uint8(r.Because))
+}
