@@ -125,12 +125,12 @@ func TestSpeech(t *testing.T) {
 		dims bool
 		want string
 	}{
-		"to a person":  {true, "\x1b[2mhm, so\x1b[0m\nyes\ufffd[31m!\n"},
-		"to a program": {false, "yes\x1b[31m!\n"},
+		"to a person":  {true, "\x1b[2mhm, so\x1b[0m\nyes\ufffd[2J!\n"},
+		"to a program": {false, "yes\x1b[31m\x1b[2J!\n"},
 	} {
 		var out bytes.Buffer
 		s := &speech{w: &out, dims: c.dims}
-		for _, p := range []talk.Piece{{Thought: "hm, "}, {Thought: "so"}, {Text: "yes"}, {Text: "\x1b[31m!"}} {
+		for _, p := range []talk.Piece{{Thought: "hm, "}, {Thought: "so"}, {Text: "yes"}, {Text: "\x1b[31m\x1b[2J!"}} {
 			s.piece(p)
 		}
 		s.end()
