@@ -77,6 +77,14 @@ func OpenLent(pidfd int, address, sizeBytes uint64) (*Section, error) {
 	return s, nil
 }
 
+// PID is the process that borrowed memory is in, and 0 for any other kind.
+func (s *Section) PID() int {
+	if b, is := s.backing.(*borrowed); is {
+		return b.pid
+	}
+	return 0
+}
+
 // pidOf asks the kernel which process a pidfd holds, as this one sees it.
 func pidOf(pidfd int) (int, error) {
 	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
@@ -85,10 +93,14 @@ func pidOf(pidfd int) (int, error) {
 	}
 	for line := range strings.Lines(string(info)) {
 		if number, found := strings.CutPrefix(line, "Pid:"); found {
-			if pid, err := strconv.Atoi(strings.TrimSpace(number)); err == nil && pid > 0 {
+			switch pid, err := strconv.Atoi(strings.TrimSpace(number)); {
+			case err != nil || pid == 0:
+				return 0, errors.New("mem: the process is not in this PID namespace")
+			case pid < 0:
+				return 0, ErrGone
+			default:
 				return pid, nil
 			}
-			return 0, fmt.Errorf("%w: or it is not in this PID namespace", ErrGone)
 		}
 	}
 	return 0, errors.New("mem: the descriptor is not of a process")

@@ -179,6 +179,18 @@ func TestOwnFiles(t *testing.T) {
 	}
 }
 
+// Engines of one agent hand over without a network, wherever their memory is.
+func TestOwnMemory(t *testing.T) {
+	dir := t.TempDir()
+	n := open(t, AgentOptions{Name: "a", StateDir: dir})
+	for _, memory := range []func(*testing.T) *mem.Section{newMemory, newBorrowed} {
+		record := ship(t, n, n, dir, memory(t), memory(t))
+		if record.Fabric != "host" || record.Choices[0].Fabric != "host" {
+			t.Errorf("not over host:\n%s", record)
+		}
+	}
+}
+
 func TestFabricsThatMakeNoSense(t *testing.T) {
 	for says, fabrics := range map[string][]string{
 		`no fabric "warp"; there is host, file, tcp`: {"tcp", "warp"},

@@ -43,7 +43,7 @@ func TestSuiteApart(t *testing.T) {
 		return section
 	}
 	for name, o := range map[string]fabrictest.Options{
-		"both": {NearSection: engines, FarSection: engines}, "near": {NearSection: engines}, "far": {FarSection: engines},
+		"both": {NearSection: engines, FarSection: engines}, "near": {NearSection: engines},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := suite(Options{Workers: 2})
@@ -106,5 +106,27 @@ func TestLoansOfNoProcess(t *testing.T) {
 	s.lend = mrdn.Lend{Region: 1, Epoch: 7, Serial: 1, Address: 4096, SizeBytes: 4096}
 	if ack := s.write(memfd(t, 4096, fixedSize), mrdn.Source{Cell: 3, Turn: 9}); ack.Code != mrdn.CodeRefused || !ack.Untouched {
 		t.Errorf("%+v", ack)
+	}
+}
+
+// A peer in another process cannot have an agent copy the agent's own memory.
+func TestOwnMemoryIsNotLentByOthers(t *testing.T) {
+	held, lent := apart(t, 4096)
+	defer unix.Munmap(lent)
+	defer held.Close(t.Context())
+	lend := mrdn.Lend{Region: 1, Address: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(lent)))), SizeBytes: 4096}
+	for lender, own := range map[int]bool{os.Getpid(): true, os.Getppid(): false} {
+		pidfd, err := unix.PidfdOpen(os.Getpid(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := borrowed{lender: lender}
+		section, err := b.openLent(lend, pidfd)
+		if (err == nil) != own {
+			t.Errorf("lent by itself %t: %v", own, err)
+		}
+		if err == nil {
+			_ = section.Close(t.Context())
+		}
 	}
 }

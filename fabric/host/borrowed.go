@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 // borrowed is what one peer has lent on one link: its flag page, and regions
 // mapped to be read.
 type borrowed struct {
+	lender int // the peer's process
+
 	mu       sync.Mutex // protects the rest
 	page     *peerPage
 	loans    map[uint64]*loan // by region
@@ -54,7 +57,7 @@ func (b *borrowed) putPage(m mrdn.FlagPage, fd int) error {
 func (b *borrowed) put(m mrdn.Lend, fd int) error {
 	l := &loan{region: m.Region, epoch: m.Epoch, serial: m.Serial}
 	if m.SizeBytes > 0 {
-		l.section, l.unreached = mem.OpenLent(fd, m.Address, m.SizeBytes)
+		l.section, l.unreached = b.openLent(m, fd)
 	} else if arena, err := mem.MapArena(fd, false); err != nil {
 		l.unreached = err
 	} else {
@@ -78,6 +81,17 @@ func (b *borrowed) put(m mrdn.Lend, fd int) error {
 	}
 	b.loans[m.Region] = l
 	return l.unreached
+}
+
+// openLent opens memory in an engine's process. Another process does not lend
+// this one its own memory: that would be a way to have its keys copied.
+func (b *borrowed) openLent(m mrdn.Lend, pidfd int) (*mem.Section, error) {
+	section, err := mem.OpenLent(pidfd, m.Address, m.SizeBytes)
+	if err == nil && section.PID() == os.Getpid() && b.lender != os.Getpid() {
+		_ = section.Close(context.Background())
+		return nil, fmt.Errorf("%w: it is this agent's own memory", fabric.ErrRefused)
+	}
+	return section, err
 }
 
 func (l *loan) close() {

@@ -15,16 +15,21 @@ import (
 	"meridian/mrdn"
 )
 
-// sameUser turns away whoever is another user: a loan shows a whole region.
-func sameUser(conn *net.UnixConn) error {
+// credentials are those of the process at the other end, by the kernel.
+func credentials(conn *net.UnixConn) (peer *unix.Ucred, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var peer *unix.Ucred
 	var credErr error
 	err = raw.Control(func(fd uintptr) { peer, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, credErr); err != nil {
+	return peer, errors.Join(err, credErr)
+}
+
+// sameUser turns away whoever is another user: a loan shows a whole region.
+func sameUser(conn *net.UnixConn) error {
+	peer, err := credentials(conn)
+	if err != nil {
 		return err
 	}
 	if int(peer.Uid) != os.Getuid() {

@@ -48,7 +48,11 @@ func (f *Fabric) newStream(conn *net.UnixConn, peer string, e engine) (*stream, 
 	s := &stream{fabric: f, peer: peer, engine: e, lent: make(map[uint64]lentRegion)}
 	server, serves := e.(*link.Server)
 	s.lending = link.NewLending(s, e, serves)
-	var err error
+	lender, err := credentials(conn)
+	if err != nil {
+		return nil, err
+	}
+	s.borrowed.lender = int(lender.Pid)
 	if s.wire, err = newWire(conn, f.options.KeepAlive, s); err != nil {
 		return nil, err
 	}

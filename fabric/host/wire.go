@@ -33,6 +33,8 @@ type wire struct {
 	out     []byte     // to be sent, in order
 	gifts   []gift
 	waiting bool // the socket is full, and writeLoop waits for room
+	pong    bool // one is in out: it answers every ping until it leaves
+	broken  error
 	closed  bool
 	wake    chan struct{}
 	timer   *time.Timer
@@ -62,6 +64,12 @@ func newWire(conn *net.UnixConn, keepAlive time.Duration, o owner) (*wire, error
 	return w, nil
 }
 
+// maxQueued bounds the frames that wait for a peer which does not read.
+const maxQueued = 64 << 20
+
+// ErrDeaf ends a link whose peer takes no frames.
+var ErrDeaf = errors.New("host: the peer does not read what it is sent")
+
 // send queues frames and sends what the socket takes at once. It never waits. It
 // takes the descriptors over; each stands at the first byte of its frame.
 func (w *wire) send(f frames) {
@@ -69,6 +77,12 @@ func (w *wire) send(f frames) {
 	defer w.mu.Unlock()
 	if w.closed {
 		closeGifts(f.gifts)
+		return
+	}
+	if len(w.out)+len(f.bytes) > maxQueued {
+		closeGifts(f.gifts)
+		w.broken = fmt.Errorf("%w: %d MiB of frames wait for it", ErrDeaf, maxQueued>>20)
+		_ = w.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // which ends the reader
 		return
 	}
 	for _, g := range f.gifts {
@@ -122,6 +136,7 @@ func (w *wire) flushLocked(fd uintptr) {
 		sent += n
 	}
 	w.out = append(w.out[:0], w.out[sent:]...)
+	w.pong = w.pong && len(w.out) > 0
 	for i := range w.gifts {
 		w.gifts[i].at -= sent
 	}
@@ -154,7 +169,13 @@ func (w *wire) run() {
 	var writer sync.WaitGroup
 	writer.Go(w.writeLoop)
 	w.tick()
-	w.owner.lost(w.readLoop())
+	err := w.readLoop()
+	w.mu.Lock()
+	if w.broken != nil {
+		err = w.broken
+	}
+	w.mu.Unlock()
+	w.owner.lost(err)
 	w.close()
 	writer.Wait()
 	for _, fd := range w.got {
@@ -297,7 +318,7 @@ func (w *wire) claim() (int, error) {
 func (w *wire) handle(f mrdn.LinkFrame, body []byte) error {
 	switch f {
 	case mrdn.PingFrame:
-		w.send(frames{bytes: mrdn.AppendPong(nil)})
+		w.sayAlive()
 		w.awaitReader()
 		return nil
 	case mrdn.PongFrame:
@@ -309,6 +330,18 @@ func (w *wire) handle(f mrdn.LinkFrame, body []byte) error {
 	time.Sleep(w.slow())
 	w.awaitReader()
 	return nil
+}
+
+// sayAlive answers a ping, unless an answer waits already: a peer that asks and
+// does not read must not fill memory here.
+func (w *wire) sayAlive() {
+	w.mu.Lock()
+	waits := w.pong
+	w.pong = true
+	w.mu.Unlock()
+	if !waits {
+		w.send(frames{bytes: mrdn.AppendPong(nil)})
+	}
 }
 
 // maxUnread bounds the answers that wait for a peer which does not read them.
