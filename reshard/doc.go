@@ -15,8 +15,8 @@
 // The first, second and fourth factor are known once two engines meet: they make
 // a need, and each need has one tile, a small set of strides in both memories. The
 // third depends on the request: its tokens are cut wherever either side begins
-// another block, and cuts at equal distances become one stretch. The runs of a
-// flow are its tiles times its stretches. They are never kept, only counted out, so
+// another block, and cuts at equal distances become one block run. The runs of a
+// flow are its tiles times its block runs. They are never kept, only counted out, so
 // a plan of a million pieces takes a few kilobytes for its tiles and one entry for
 // each block that lies out of line.
 //

@@ -23,7 +23,7 @@ type Flow struct {
 // part is one need of a flow with the tokens it is for.
 type part struct {
 	need *need
-	lane *lane
+	pair *contextPair
 	base int64 // of the component in the source's memory
 }
 
@@ -43,7 +43,7 @@ func (f Flow) clip(n *need) interval {
 func (f Flow) Bytes() int64 {
 	var total int64
 	for _, p := range f.parts {
-		total += p.need.tile.bytesEachToken * p.lane.tokens * int64(f.clip(p.need).len())
+		total += p.need.tile.bytesEachToken * p.pair.tokens * int64(f.clip(p.need).len())
 	}
 	return total
 }
@@ -70,7 +70,7 @@ func (f Flow) CountRuns() (runs, pieces int64) {
 	return runs, pieces
 }
 
-// eachNest visits every tile times every stretch.
+// eachNest visits every tile times every block run.
 func (f Flow) eachNest(visit func(n *nest, src, dst int64) bool) {
 	for _, p := range f.parts {
 		layers, t := f.clip(p.need), &p.need.tile
@@ -79,22 +79,22 @@ func (f Flow) eachNest(visit func(n *nest, src, dst int64) bool) {
 		}
 		skipped := int64(layers.first - p.need.layers.first)
 		src, dst := p.base+t.src+skipped*t.layer.src, t.dst+skipped*t.layer.dst
-		for i := range p.lane.pieces {
-			if !t.eachNest(int64(layers.len()), &p.lane.pieces[i], src, dst, visit) {
+		for i := range p.pair.pieces {
+			if !t.eachNest(int64(layers.len()), &p.pair.pieces[i], src, dst, visit) {
 				return
 			}
 		}
 	}
 }
 
-// eachNest visits the stretches of one pattern.
+// eachNest visits the block runs of one pattern.
 func (t *tile) eachNest(layers int64, p *pieces, src, dst int64, visit func(n *nest, src, dst int64) bool) bool {
 	src += int64(p.srcToken) * t.token.src
 	dst += int64(p.dstToken) * t.token.dst
 	var n nest
-	var folded stretch
+	var folded blockRun
 	for at := 0; at < len(p.blocks); {
-		s := p.stretch(at)
+		s := p.run(at)
 		if s.count != folded.count || s.srcStep != folded.srcStep || s.dstStep != folded.dstStep {
 			n, folded = fold(t.elementBytes, t.loops(layers, p.tokens, s)), s
 		}

@@ -173,7 +173,7 @@ func TestRunsByHand(t *testing.T) {
 		},
 		{
 			// Blocks of 2 into blocks of 4: even ones to the first half, odd ones to the
-			// second, each a stretch of its own.
+			// second, each a block run of its own.
 			"smaller blocks into larger", side("pp=2", "BLNHC", 2, 4), side("pp=2", "BLNHC", 4, 2),
 			Request{Tokens: kv.TokenRange{End: 8}, Src: inLine(4), Dst: inLine(2)},
 			map[string][]Run{

@@ -33,28 +33,28 @@ func (s *Shape) Plan(r Request) (*Plan, error) {
 	if err := r.validate(s); err != nil {
 		return nil, err
 	}
-	lanes := make([][]lane, len(s.components))
+	pairs := make([][]contextPair, len(s.components))
 	left := maxPieces
 	for i, c := range s.components {
 		var err error
-		if lanes[i], err = s.cut(c, r, &left); err != nil {
+		if pairs[i], err = s.cut(c, r, &left); err != nil {
 			return nil, fmt.Errorf("group %d: %w", c.group, err)
 		}
 	}
-	p := &Plan{shape: s, flows: s.gather(s.legs(r, lanes))}
+	p := &Plan{shape: s, flows: s.gather(s.assign(r, pairs))}
 	p.digest = p.hash(r)
 	return p, nil
 }
 
-// cut returns the lanes of one component, and takes their pieces off what is
+// cut returns the pairs of one component, and takes their pieces off what is
 // left.
-func (s *Shape) cut(c component, r Request, left *int) ([]lane, error) {
+func (s *Shape) cut(c component, r Request, left *int) ([]contextPair, error) {
 	tokens := r.Tokens.Intersect(c.live(r.ContextTokens, s.src.BlockTokens))
-	src := track{
+	src := blockCursor{
 		table: r.Src.table(c.group), blocks: s.src.Blocks, blockTokens: s.src.BlockTokens,
 		turnTokens: s.src.turnTokens(), ranks: s.src.Parallelism.CP,
 	}
-	dst := track{
+	dst := blockCursor{
 		table: r.Dst.table(c.group), blocks: s.dst.Blocks, blockTokens: s.dst.BlockTokens,
 		turnTokens: s.dst.turnTokens(), ranks: s.dst.Parallelism.CP,
 	}
@@ -67,7 +67,7 @@ func (s *Shape) cut(c component, r Request, left *int) ([]lane, error) {
 				ErrRequest, s.src.indivisible(), tokens.Start, block)
 		}
 		tokens.Start, tokens.End = tokens.Blocks(block)
-		for _, t := range []*track{&src, &dst} {
+		for _, t := range []*blockCursor{&src, &dst} {
 			t.turnTokens, t.blockTokens = max(1, t.turnTokens/block), 1
 		}
 	}
@@ -87,30 +87,30 @@ func (c component) live(contextTokens, blockTokens int) kv.TokenRange {
 	return live
 }
 
-// leg is a part of a flow on its way there.
-type leg struct {
+// assignment is a part of a flow with the ranks that it goes between.
+type assignment struct {
 	src, dst int
 	part     part
 }
 
-// legs elects the source of each need. Of the destination ranks that want
+// assign elects the source of each need. Of the destination ranks that want
 // something from the owners of a head in one context rank, the first goes to the
 // first owner, the second to the second, and so on around.
-func (s *Shape) legs(r Request, lanes [][]lane) []leg {
-	var legs []leg
+func (s *Shape) assign(r Request, pairs [][]contextPair) []assignment {
+	var assignments []assignment
 	from, to := s.src.Parallelism, s.dst.Parallelism
 	for i := range s.needs {
 		n := &s.needs[i]
 		owners := uint64(n.owners)
 		for srcCP := range from.CP {
-			row := lanes[n.component][srcCP*to.CP : (srcCP+1)*to.CP]
+			row := pairs[n.component][srcCP*to.CP : (srcCP+1)*to.CP]
 			turn := r.Turn%owners + uint64(n.turn*used(row))
 			for dstCP := range row {
 				if row[dstCP].tokens == 0 {
 					continue
 				}
 				elected := n.src.tensor + int(turn%owners)
-				legs = append(legs, leg{
+				assignments = append(assignments, assignment{
 					src:  from.Index(kv.Rank{PP: n.src.stage, DP: r.Src.DP, TP: elected, CP: srcCP}),
 					dst:  to.Index(kv.Rank{PP: n.dst.stage, DP: r.Dst.DP, TP: n.dst.tensor, CP: dstCP}),
 					part: part{n, &row[dstCP], s.memories[n.src.stage][elected].grids[n.component].base},
@@ -119,25 +119,25 @@ func (s *Shape) legs(r Request, lanes [][]lane) []leg {
 			}
 		}
 	}
-	return legs
+	return assignments
 }
 
-// used is how many lanes have tokens.
-func used(lanes []lane) int {
+// used is how many pairs have tokens.
+func used(pairs []contextPair) int {
 	count := 0
-	for i := range lanes {
-		if lanes[i].tokens > 0 {
+	for i := range pairs {
+		if pairs[i].tokens > 0 {
 			count++
 		}
 	}
 	return count
 }
 
-// gather makes one flow of all legs between two ranks.
-func (s *Shape) gather(legs []leg) []Flow {
-	slices.SortStableFunc(legs, func(a, b leg) int { return cmp.Or(cmp.Compare(a.src, b.src), cmp.Compare(a.dst, b.dst)) })
+// gather makes one flow of all assignments between two ranks.
+func (s *Shape) gather(assignments []assignment) []Flow {
+	slices.SortStableFunc(assignments, func(a, b assignment) int { return cmp.Or(cmp.Compare(a.src, b.src), cmp.Compare(a.dst, b.dst)) })
 	var flows []Flow
-	for _, l := range legs {
+	for _, l := range assignments {
 		if last := len(flows) - 1; last < 0 || flows[last].Src != l.src || flows[last].Dst != l.dst {
 			flows = append(flows, Flow{Src: l.src, Dst: l.dst, shape: s, layers: interval{0, len(s.src.Geometry.Layers)}})
 		}

@@ -39,7 +39,7 @@ type need struct {
 // cannot cost more than memory for so many.
 const maxFlows = 1 << 18
 
-// The digest's first bytes say what was hashed and by which rules. Whoever
+// The digest's first bytes say what was hashed and by which rules. A commit that
 // changes a rule by which plans are made changes the revision.
 const (
 	shapeDomain = "meridian reshard shape 1\x00"
@@ -96,7 +96,7 @@ func (s *Shape) addNeeds() error {
 	contexts := s.src.Parallelism.CP * s.dst.Parallelism.CP
 	for i, c := range s.components {
 		pairing := pairing{
-			component: i, geometry: c, src: src, dst: dst, owners: ownersOf(s.src.Parallelism, c.heads), turns: make(map[turnKey]int),
+			component: i, geometry: c, src: src, dst: dst, owners: ownersOf(s.src.Parallelism, c.heads), turns: make(map[ownersKey]int),
 		}
 		for stage := range s.dst.Parallelism.Stages {
 			for tensor := range s.dst.Parallelism.TP {
@@ -141,7 +141,7 @@ func ownersOf(p kv.Parallelism, heads int) []interval {
 }
 
 // turnKey is one set of owners: those of a head in a stage.
-type turnKey struct{ stage, head int }
+type ownersKey struct{ stage, head int }
 
 // pairing finds the needs of one component.
 type pairing struct {
@@ -149,7 +149,7 @@ type pairing struct {
 	geometry  component
 	src, dst  [][]memory
 	owners    []interval
-	turns     map[turnKey]int
+	turns     map[ownersKey]int
 }
 
 func (p *pairing) appendNeeds(needs []need, dst cell) []need {
@@ -165,7 +165,7 @@ func (p *pairing) appendNeeds(needs []need, dst cell) []need {
 			from := p.src[stage][owners.first].grids[p.component]
 			heads := from.heads.intersect(to.heads)
 			heads.first = first
-			key := turnKey{stage, first}
+			key := ownersKey{stage, first}
 			needs = append(needs, need{
 				component: p.component, src: cell{stage, owners.first}, dst: dst, owners: owners.len(), turn: p.turns[key], layers: layers,
 				tile: newTile(p.geometry, from, to, layers, heads),

@@ -64,7 +64,7 @@ func benchmarkRepeat(b *testing.B, scattered bool) {
 func BenchmarkRepeat128kScattered(b *testing.B) { benchmarkRepeat(b, true) }
 func BenchmarkRepeat128kInLine(b *testing.B)    { benchmarkRepeat(b, false) }
 
-// Counting a plan's runs out, as whoever moves the bytes does.
+// Counting a plan's runs out, as the mover of the bytes does.
 func BenchmarkRuns128kScattered(b *testing.B) {
 	src, dst, r := long(b, true)
 	plan := mustPlan(b, src, dst, r)

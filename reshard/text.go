@@ -70,6 +70,6 @@ func number(text string) (int, error) {
 // BlocksFor is how many blocks a block table of so many tokens has. Context
 // ranks share a table, so it is as long as the first one's.
 func (s Side) BlocksFor(tokens int) int {
-	t := track{turnTokens: s.turnTokens(), ranks: s.Parallelism.CP}
+	t := blockCursor{turnTokens: s.turnTokens(), ranks: s.Parallelism.CP}
 	return (t.before(tokens, 0) + s.BlockTokens - 1) / s.BlockTokens
 }

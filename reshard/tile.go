@@ -42,8 +42,8 @@ func newTile(c component, from, to grid, layers, held interval) tile {
 	return t
 }
 
-// loops returns the whole nest of a stretch, elements first.
-func (t *tile) loops(layers int64, tokens uint32, s stretch) [6]loop {
+// loops returns the whole nest of a block run, elements first.
+func (t *tile) loops(layers int64, tokens uint32, s blockRun) [6]loop {
 	return [6]loop{
 		t.vector[0], t.vector[1], t.vector[2],
 		{int64(tokens), t.token.src, t.token.dst},

@@ -7,8 +7,8 @@ import (
 	"meridian/kv"
 )
 
-// track walks along a request's tokens over the blocks of one side.
-type track struct {
+// blockCursor walks along a request's tokens over the blocks of one side.
+type blockCursor struct {
 	table       []uint32
 	blocks      int // in a rank's memory
 	blockTokens int
@@ -22,14 +22,14 @@ type track struct {
 }
 
 // before is how many of the first tokens a context rank holds.
-func (t *track) before(token, rank int) int {
+func (t *blockCursor) before(token, rank int) int {
 	round := t.turnTokens * t.ranks
 	return token/round*t.turnTokens + min(max(0, token%round-rank*t.turnTokens), t.turnTokens)
 }
 
 // check demands that the table has a block for every token, each in memory and
 // no two the same: in a destination the second would overwrite the first.
-func (t *track) check(tokens kv.TokenRange) error {
+func (t *blockCursor) check(tokens kv.TokenRange) error {
 	var used interval
 	for rank := range t.ranks {
 		held := kv.TokenRange{Start: t.before(tokens.Start, rank), End: t.before(tokens.End, rank)}
@@ -84,7 +84,7 @@ func twice(id uint32) error {
 }
 
 // piece is the most tokens that lie together in a block and a turn.
-func (t *track) piece() int {
+func (t *blockCursor) piece() int {
 	if t.ranks == 1 {
 		return t.blockTokens
 	}
@@ -92,7 +92,7 @@ func (t *track) piece() int {
 }
 
 // seek finds token at, wherever it is.
-func (t *track) seek(at int) {
+func (t *blockCursor) seek(at int) {
 	t.at, t.rank = at, at/t.turnTokens%t.ranks
 	local := t.before(at, t.rank)
 	t.block, t.offset = local/t.blockTokens, local%t.blockTokens
@@ -103,7 +103,7 @@ func (t *track) seek(at int) {
 }
 
 // advance goes on by so many tokens, at most left.
-func (t *track) advance(tokens int) {
+func (t *blockCursor) advance(tokens int) {
 	switch {
 	case tokens < t.left:
 		t.at, t.offset, t.left = t.at+tokens, t.offset+tokens, t.left-tokens
@@ -115,11 +115,11 @@ func (t *track) advance(tokens int) {
 }
 
 // cut walks both sides' blocks at once and returns the tokens that go from
-// context rank i of the source to k of the destination as lane i·CP + k.
-func cut(tokens kv.TokenRange, src, dst *track) ([]lane, error) {
-	lanes := make([]lane, src.ranks*dst.ranks)
+// context rank i of the source to k of the destination as pair i·CP + k.
+func cut(tokens kv.TokenRange, src, dst *blockCursor) ([]contextPair, error) {
+	pairs := make([]contextPair, src.ranks*dst.ranks)
 	if tokens.Empty() {
-		return lanes, nil
+		return pairs, nil
 	}
 	if err := src.check(tokens); err != nil {
 		return nil, fmt.Errorf("source: %w", err)
@@ -127,22 +127,22 @@ func cut(tokens kv.TokenRange, src, dst *track) ([]lane, error) {
 	if err := dst.check(tokens); err != nil {
 		return nil, fmt.Errorf("destination: %w", err)
 	}
-	aligned := len(lanes) == 1 && src.blockTokens == dst.blockTokens
+	aligned := len(pairs) == 1 && src.blockTokens == dst.blockTokens
 	src.seek(tokens.Start)
 	dst.seek(tokens.Start)
 	for src.at < tokens.End {
 		if aligned && src.offset == 0 && tokens.End-src.at >= src.blockTokens {
 			blocks := (tokens.End - src.at) / src.blockTokens
-			lanes[0].addWhole(src.blockTokens, src.table[src.block:src.block+blocks], dst.table[dst.block:dst.block+blocks])
+			pairs[0].addWhole(src.blockTokens, src.table[src.block:src.block+blocks], dst.table[dst.block:dst.block+blocks])
 			src.seek(src.at + blocks*src.blockTokens)
 			dst.seek(src.at)
 			continue
 		}
 		n := min(src.left, dst.left, tokens.End-src.at)
 		where := pattern{uint32(src.offset), uint32(dst.offset), uint32(n)}
-		lanes[src.rank*dst.ranks+dst.rank].add(where, blockPair{src.table[src.block], dst.table[dst.block]})
+		pairs[src.rank*dst.ranks+dst.rank].add(where, blockPair{src.table[src.block], dst.table[dst.block]})
 		src.advance(n)
 		dst.advance(n)
 	}
-	return lanes, nil
+	return pairs, nil
 }

@@ -15,22 +15,22 @@ type pieces struct {
 	blocks []blockPair
 }
 
-// stretch is pieces at equal distances on both sides.
-type stretch struct {
+// blockRun is pieces at equal distances on both sides.
+type blockRun struct {
 	first            blockPair
 	count            int64
 	srcStep, dstStep int64 // blocks from one piece to the next
 }
 
 // maxStep is the largest distance that is taken for a regular one. Any two
-// blocks are at some distance, but a stretch of two that lie far apart by chance
+// blocks are at some distance, but a run of two that lie far apart by chance
 // saves nothing.
 const maxStep = 256
 
-// stretch returns the longest one that begins at a piece. Distances are
+// run returns the longest one that begins at a piece. Distances are
 // positive, as those of runs are.
-func (p *pieces) stretch(at int) stretch {
-	s := stretch{first: p.blocks[at], count: 1}
+func (p *pieces) run(at int) blockRun {
+	s := blockRun{first: p.blocks[at], count: 1}
 	if at+1 == len(p.blocks) {
 		return s
 	}
@@ -51,32 +51,32 @@ func (p *pieces) stretch(at int) stretch {
 	return s
 }
 
-// lane is the tokens that go from one context rank to another.
-type lane struct {
-	pieces  []pieces
-	tokens  int64
-	numbers map[pattern]int // of pieces, once there are several
+// contextPair is the tokens that go from one context rank to another.
+type contextPair struct {
+	pieces    []pieces
+	tokens    int64
+	byPattern map[pattern]int // of pieces, once there are several
 }
 
 // of returns the pieces of a pattern.
-func (l *lane) of(p pattern) *pieces {
+func (l *contextPair) of(p pattern) *pieces {
 	if last := len(l.pieces) - 1; last >= 0 && l.pieces[last].pattern == p {
 		return &l.pieces[last]
 	}
-	number, known := l.numbers[p]
+	number, known := l.byPattern[p]
 	if !known {
-		if l.numbers == nil {
-			l.numbers = make(map[pattern]int)
+		if l.byPattern == nil {
+			l.byPattern = make(map[pattern]int)
 		}
 		number = len(l.pieces)
-		l.numbers[p] = number
+		l.byPattern[p] = number
 		l.pieces = append(l.pieces, pieces{pattern: p})
 	}
 	return &l.pieces[number]
 }
 
 // add takes one more piece.
-func (l *lane) add(p pattern, blocks blockPair) {
+func (l *contextPair) add(p pattern, blocks blockPair) {
 	l.tokens += int64(p.tokens)
 	of := l.of(p)
 	of.blocks = append(of.blocks, blocks)
@@ -84,7 +84,7 @@ func (l *lane) add(p pattern, blocks blockPair) {
 
 // addWhole takes many blocks at once, all of them full on both sides: what most
 // of a request is where both sides' blocks are equal.
-func (l *lane) addWhole(blockTokens int, srcBlocks, dstBlocks []uint32) {
+func (l *contextPair) addWhole(blockTokens int, srcBlocks, dstBlocks []uint32) {
 	l.tokens += int64(len(srcBlocks)) * int64(blockTokens)
 	of := l.of(pattern{tokens: uint32(blockTokens)})
 	of.blocks = slices.Grow(of.blocks, len(srcBlocks))
