@@ -24,7 +24,7 @@ type gather struct {
 	// owesTrailer: the last chunk's checksum goes out with whatever is next.
 	owesTrailer bool
 	staging     []byte // of memory that is not mapped
-	sealing     []byte // what is sealed next; see writeSealed
+	sealing     []byte // a record of several pieces
 	// ready is try, made once: a closure per call would allocate.
 	ready func(fd uintptr) bool
 	err   error // of the last try
@@ -38,7 +38,9 @@ type gather struct {
 
 func newGather(k *socket, o *Options) *gather {
 	g := &gather{options: o, socket: k}
-	g.ready = g.try
+	if g.ready = g.try; k.tls != nil {
+		g.ready = g.trySealed
+	}
 	return g
 }
 
@@ -132,9 +134,6 @@ func (g *gather) detach(p *outbound) {
 
 // write writes the whole vector, waiting for the socket as needed.
 func (g *gather) write() error {
-	if g.socket.tls != nil {
-		return g.writeSealed()
-	}
 	g.err = nil
 	if err := g.socket.raw.Write(g.ready); err != nil {
 		return err
@@ -184,29 +183,46 @@ func (g *gather) take(n int) []byte {
 	return b
 }
 
-// sealedBuffer is four records of the largest size.
-const sealedBuffer = 64 << 10
-
-// writeSealed writes the whole vector through TLS. Bytes pass through a buffer,
-// because a record is sealed as a whole: so no system call touches a part's
-// memory, and whoever wants quiet waits for a copy at most.
-func (g *gather) writeSealed() error {
-	if g.sealing == nil {
-		g.sealing = make([]byte, sealedBuffer)
-	}
+// trySealed is try through TLS: it seals and sends record by record.
+func (g *gather) trySealed(fd uintptr) (done bool) {
+	defer g.socket.sealed.rest()
 	for {
 		g.mu.Lock()
-		n := 0
-		for n < len(g.sealing) && g.vector.bytes > 0 {
-			n += copy(g.sealing[n:], g.take(len(g.sealing)-n))
-		}
+		left := g.vector.bytes
 		g.mu.Unlock()
-		if n == 0 {
-			return nil
+		taken, err := g.socket.sealed.flush(fd, left > maxRecord)
+		if err == nil && taken && left > 0 {
+			err = g.sealRecord()
 		}
-		if _, err := g.socket.tls.Write(g.sealing[:n]); err != nil {
-			return err
+		switch {
+		case err != nil:
+			g.err = err
+			return true
+		case !taken:
+			return false
+		case left == 0:
+			return true
 		}
 		g.socket.spoke.Store(true)
 	}
+}
+
+// sealRecord seals the next record of the vector, from where its bytes lie if
+// they lie in one piece.
+func (g *gather) sealRecord() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	record := g.take(maxRecord)
+	if len(record) < maxRecord && g.vector.bytes > 0 {
+		if g.sealing == nil {
+			g.sealing = make([]byte, maxRecord)
+		}
+		n := copy(g.sealing, record)
+		for n < maxRecord && g.vector.bytes > 0 {
+			n += copy(g.sealing[n:], g.take(maxRecord-n))
+		}
+		record = g.sealing[:n]
+	}
+	_, err := g.socket.tls.Write(record)
+	return err
 }

@@ -33,7 +33,7 @@ func (f *Fabric) keepDoor(l net.Listener) *handshake.Door {
 	}
 	if f.options.TLS != nil {
 		o.Secure = func(conn net.Conn) (net.Conn, string, error) {
-			secured := tls.Server(conn, f.options.TLS.Server())
+			secured := tls.Server(&sealed{TCPConn: conn.(*net.TCPConn)}, f.options.TLS.Server())
 			name, err := trust.Handshake(context.Background(), secured) // bounded by the door's patience
 			if err != nil {
 				err = fmt.Errorf("%w: %w", fabric.ErrUnproven, err)
@@ -70,7 +70,7 @@ func (f *Fabric) reach(ctx context.Context, address, name string, call handshake
 	defer stop()
 	secured := conn
 	if f.options.TLS != nil {
-		client := tls.Client(conn, f.options.TLS.Client(name))
+		client := tls.Client(&sealed{TCPConn: conn.(*net.TCPConn)}, f.options.TLS.Client(name))
 		if call.Certified, err = trust.Handshake(ctx, client); err != nil {
 			err = fmt.Errorf("%w: %w", fabric.ErrUnproven, err)
 		}

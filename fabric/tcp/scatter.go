@@ -19,7 +19,6 @@ import (
 type scatter struct {
 	options *Options
 	socket  *socket
-	opened  opened // what TLS has opened and nobody has taken yet
 	// ready is try, made once: a closure per call would allocate.
 	ready func(fd uintptr) bool
 	got   int   // by the last try
@@ -39,7 +38,9 @@ type scatter struct {
 
 func newScatter(k *socket, o *Options) *scatter {
 	s := &scatter{options: o, socket: k, inbounds: make(map[uint32]*link.Inbound)}
-	s.ready = s.try
+	if s.ready = s.try; k.tls != nil {
+		s.ready = s.trySealed
+	}
 	return s
 }
 
@@ -199,9 +200,6 @@ func (s *scatter) place(p *link.Inbound, b []byte) error {
 
 // readOnce reads once into the vector, waiting for input as needed.
 func (s *scatter) readOnce() (int, error) {
-	if s.socket.tls != nil {
-		return s.readSealed()
-	}
 	s.got, s.err = 0, nil
 	if err := s.socket.raw.Read(s.ready); err != nil {
 		return 0, err
@@ -277,40 +275,29 @@ func (s *scatter) settle(n int) {
 	}
 }
 
-// opened is plaintext of TLS; buffer[from:to] has not been taken.
-type opened struct {
-	buffer   []byte
-	from, to int
+// trySealed is try through TLS.
+func (s *scatter) trySealed(fd uintptr) (done bool) {
+	s.socket.sealed.in = fd
+	s.got, s.err = s.openRecords()
+	if s.got > 0 {
+		s.err = nil // it comes again
+	}
+	return !isDry(s.err)
 }
 
-// readSealed reads into the vector once, waiting for input as needed. A record
-// is opened as a whole, so bytes pass through a buffer: no system call touches a
-// part's memory.
-func (s *scatter) readSealed() (int, error) {
-	o := &s.opened
-	if o.from == o.to {
-		if o.buffer == nil {
-			o.buffer = make([]byte, sealedBuffer)
-		}
-		n, err := s.socket.tls.Read(o.buffer)
-		if n == 0 {
-			if err == nil {
-				err = io.ErrNoProgress
-			}
-			return 0, err
-		}
-		o.from, o.to = 0, n
-		s.socket.hear()
-	}
+// openRecords opens records that are there into the vector, and never waits.
+func (s *scatter) openRecords() (placed int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.avoid()
-	placed := 0
-	for s.vector.bytes > 0 && o.from < o.to {
-		n := copy(s.vector.take(o.to-o.from), o.buffer[o.from:o.to])
-		o.from += n
-		placed += n
+	for s.vector.bytes > 0 && err == nil {
+		var n int
+		n, err = s.socket.tls.Read(s.vector.piece())
+		if n > 0 {
+			s.vector.take(n)
+			placed += n
+		}
 	}
 	s.settle(placed)
-	return placed, nil
+	return placed, err
 }

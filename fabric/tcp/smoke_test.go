@@ -11,6 +11,7 @@ import (
 	"meridian/fabric"
 	"meridian/kv"
 	"meridian/mem"
+	"meridian/trust"
 )
 
 type heard struct{ notes chan fabric.Notification }
@@ -36,12 +37,15 @@ type pair struct {
 	events *heard
 }
 
-func newPair(t testing.TB, size uint64, o Options) *pair {
+func newPair(t testing.TB, size uint64, o Options, sealed ...func(name string) *trust.Source) *pair {
 	p := &pair{events: &heard{notes: make(chan fabric.Notification, 100)}}
 	ctx := context.Background()
 	open := func(name string, e fabric.Events) (*Fabric, *mem.Arena) {
 		o := o
 		o.Agent, o.Incarnation, o.Listen, o.Events = name, newID(), "127.0.0.1:0", e
+		for _, source := range sealed {
+			o.TLS = source(name)
+		}
 		f, err := Open(ctx, o)
 		if err != nil {
 			t.Fatal(err)

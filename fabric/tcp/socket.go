@@ -10,9 +10,10 @@ import (
 
 // socket is what a stream's sender and receiver share.
 type socket struct {
-	conn *net.TCPConn
-	raw  syscall.RawConn
-	tls  *tls.Conn // nil in the clear
+	conn   *net.TCPConn
+	raw    syscall.RawConn
+	tls    *tls.Conn // over sealed; both nil in the clear
+	sealed *sealed
 	// heard is when bytes last came, in nanoseconds.
 	heard atomic.Int64
 	// spoke: bytes have left since somebody looked last.
@@ -22,7 +23,9 @@ type socket struct {
 func newSocket(secured net.Conn) (*socket, error) {
 	k := &socket{}
 	if over, is := secured.(*tls.Conn); is {
-		k.tls, secured = over, over.NetConn()
+		k.tls, k.sealed = over, over.NetConn().(*sealed)
+		k.sealed.open = true
+		secured = k.sealed.TCPConn
 	}
 	k.conn = secured.(*net.TCPConn)
 	var err error

@@ -165,23 +165,11 @@ func TestSuiteOneStream(t *testing.T) {
 
 // The same promises with TLS, where every byte passes through a buffer.
 func TestSuiteTLS(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "certificates")
-	ca, err := trust.CreateAuthority(trust.AuthorityOptions{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := sealing(t)
 	o := suite(Options{})
 	o.Brief = true
 	o.Open = func(t testing.TB, self fabric.Peer, events fabric.Events, guard fabric.Guard) fabric.Fabric {
-		files, err := ca.Issue(trust.Request{Name: self.Name, Renew: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		source, err := trust.Open(trust.Options{Files: files, Name: self.Name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return suite(Options{TLS: source}).Open(t, self, events, guard)
+		return suite(Options{TLS: source(self.Name)}).Open(t, self, events, guard)
 	}
 	fabrictest.Run(t, o)
 }

@@ -44,6 +44,12 @@ func (v *vector) take(n int) []byte {
 	return taken
 }
 
+// piece is the next one that is not used up.
+func (v *vector) piece() []byte {
+	p := &v.pieces[v.next]
+	return unsafe.Slice(p.Base, p.Len)
+}
+
 // left returns the pieces that are not used up.
 func (v *vector) left() []unix.Iovec { return v.pieces[v.next:] }
 
