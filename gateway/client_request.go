@@ -96,6 +96,9 @@ func parseClientRequest(endpoint string, data []byte) (*clientRequest, *openai.E
 	if fault := refuseTransfers(body); fault != nil {
 		return nil, fault
 	}
+	if fault := checkSpelling(body); fault != nil {
+		return nil, fault
+	}
 	c := &clientRequest{endpoint: endpoint, body: body}
 	var n, bestOf *int
 	var temperature *float64
@@ -142,6 +145,25 @@ func parseClientRequest(endpoint string, data []byte) (*clientRequest, *openai.E
 	c.unseeded = !c.greedy && seed == nil
 	c.plain = isPlain(body)
 	return c, c.readPrompt()
+}
+
+// ownMembers are what the gateway reads of a request or writes into it.
+var ownMembers = []string{
+	"model", "prompt", "prompt_embeds", "messages", "tools", "stream", "stream_options", "n", "best_of", "echo", "prompt_logprobs", "use_beam_search",
+	"temperature", "seed", "max_tokens", "max_completion_tokens", "min_tokens", "return_token_ids", "resume_token_ids", "cache_salt", "vllm_xargs",
+}
+
+// checkSpelling refuses a member that some engines would take for one of the
+// gateway's own, and the gateway does not: Go reads STREAM as stream.
+func checkSpelling(body *openai.Body) *openai.Error {
+	for name := range body.Members() {
+		for _, own := range ownMembers {
+			if name != own && strings.EqualFold(name, own) {
+				return openai.Invalid(name, "%q is not a member that engines agree on; write %q", name, own)
+			}
+		}
+	}
+	return nil
 }
 
 // transferMembers tell an engine to take caches from somewhere. Whoever could

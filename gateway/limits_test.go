@@ -34,6 +34,8 @@ func TestRefusesBadRequests(t *testing.T) {
 		"odd prompt":         {openai.PathCompletions, `{"model":"m","prompt":{"a":1}}`, 400, "prompt must be"},
 		"odd n":              {openai.PathCompletions, `{"model":"m","prompt":"x","n":"two"}`, 400, `n cannot be read`},
 		"unknown model":      {openai.PathCompletions, `{"model":"n","prompt":"x"}`, 404, "does not exist"},
+		"another spelling":   {openai.PathCompletions, `{"model":"m","prompt":"x","STREAM":true}`, 400, `write \"stream\"`},
+		"an odd spelling":    {openai.PathChat, `{"model":"m","meſſages":[]}`, 400, `write \"messages\"`},
 		"long model":         {openai.PathCompletions, `{"model":"` + long + `","prompt":"x"}`, 400, "may have 1024 at most"},
 		"many answers":       {openai.PathCompletions, `{"model":"m","prompt":"x","n":16385}`, 400, "may be 16384 at most"},
 		"own transfer":       {openai.PathCompletions, `{"model":"m","prompt":"x","kv_transfer_params":{"do_remote_prefill":true}}`, 400, "not taken from clients"},
