@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from meridian import _rules, _toml
-from meridian._checker import Checker
+from meridian import _config_rules, _toml
+from meridian._config_checker import Checker
 from meridian.fault import ConfigError, Fault
 from meridian.markers import Markers, resolve
 
@@ -246,7 +246,7 @@ def load_config(
     if file:
         checker.file(_read(file))
     checker.environment(environ)
-    _rules.apply(checker)
+    _config_rules.apply(checker)
     directory = os.path.dirname(file)
     markers = {name: resolve(checker, model, directory) for name, model in checker.models.items()}
     if checker.faults:

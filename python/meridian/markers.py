@@ -6,8 +6,8 @@ import os.path
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from meridian._checker import Checker
-from meridian._rules import CHANNEL_FIELDS
+from meridian._config_checker import Checker
+from meridian._config_rules import CHANNEL_FIELDS
 from meridian.fault import display
 from meridian.token import NoMarker, Vocabulary
 

@@ -12,7 +12,7 @@ from conftest import TESTDATA
 
 import meridian
 from meridian import ConfigError, Fault, MeridianConfig, load_config
-from meridian._schema import Field, schema
+from meridian._config_schema import Field, schema
 from meridian.config import MAX_FILE_BYTES, Backend, Channel, Model
 from meridian.fault import display, nearest, quoted
 from meridian.markers import Marker, Markers

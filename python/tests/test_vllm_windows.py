@@ -121,7 +121,7 @@ def connector(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         theirs = ModuleType(name)
         vars(theirs).update(members, __path__=[])
         monkeypatch.setitem(sys.modules, name, theirs)
-    ours = [f"meridian.vllm.{name}" for name in ("connector", "model", "stats")]
+    ours = [f"meridian.vllm.{name}" for name in ("connector", "engine_config", "stats")]
     assert not set(ours) & set(sys.modules)
     module = importlib.import_module(ours[0])
     monkeypatch.setattr(module, "Door", Bystander)

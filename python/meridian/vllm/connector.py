@@ -17,9 +17,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.v1.request import RequestStatus
 
 from meridian.door import Control, Door, DoorError, Rank
+from meridian.vllm.engine_config import Model
 from meridian.vllm.handoffs import Step
 from meridian.vllm.memory import regions
-from meridian.vllm.model import Model
 from meridian.vllm.reports import Report
 from meridian.vllm.scheduler import SchedulerHalf
 from meridian.vllm.settings import Settings

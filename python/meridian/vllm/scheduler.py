@@ -14,9 +14,9 @@ from meridian.door import Accept, DoorError, Event, EventKind, Offer, new_transf
 from meridian.vllm.counters import Counters
 from meridian.vllm.cut import Cut
 from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
-from meridian.vllm.leg import DecodeLeg, PrefillLeg, leg_of, params_of
 from meridian.vllm.prompt import reads_cache, scope_of, tokens_of
 from meridian.vllm.settings import Settings
+from meridian.vllm.transfer_params import DecodeLeg, PrefillLeg, leg_of, params_of
 
 _GRACE: Final = 2.0
 """How much later than the agent this half loses patience, in seconds."""

@@ -19,7 +19,7 @@ import pytest
 from meridian.door import Accept, Offer, new_transfer
 from meridian.door.ticket import MAGIC, VERSION, transfer_of
 from meridian.vllm import connector
-from meridian.vllm.leg import params_of
+from meridian.vllm.transfer_params import params_of
 
 _T = TypeVar("_T")
 

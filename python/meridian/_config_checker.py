@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from meridian import _toml
-from meridian._schema import ENV_PREFIX, Field, Section, schema
+from meridian._config_schema import ENV_PREFIX, Field, Section, schema
 from meridian.fault import Fault, display, nearest, quoted_key
 
 Origin = Literal["default", "file", "environment"]

@@ -3,7 +3,7 @@ themselves, so that one mistake is reported once."""
 
 from __future__ import annotations
 
-from meridian._checker import Checker
+from meridian._config_checker import Checker
 from meridian.fault import display
 
 CHANNEL_FIELDS = ("open", "message", "close", "think", "answer")
