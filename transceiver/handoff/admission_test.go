@@ -120,3 +120,23 @@ func TestFlowsAreBounded(t *testing.T) {
 		t.Errorf("%d flows are allowed, %v", len(flows), err)
 	}
 }
+
+// However long an engine wants its offers to stand, and whatever its tickets say,
+// a home need not remember them for longer than MaxKeep.
+func TestMemoryOfTicketsIsBounded(t *testing.T) {
+	s := newStage(t)
+	_, _, err := s.holder.Offer(s.now, Offer{
+		Transfer: kv.ID{7}, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
+		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Layers: 2, Keep: MaxKeep + Millisecond,
+	})
+	if !errors.Is(err, ErrTerms) {
+		t.Errorf("an offer that stands for ages: %v", err)
+	}
+	ticket := Ticket{Transfer: kv.ID{8}, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never - 1}
+	s.do(memberP, s.holder.Receive(s.now, memberD, kv.ID{8}, &End{Session: 1, Ticket: ticket.Seal(testKey), Problem: ProblemOf(ErrCancelled), Final: true}))
+	for _, id := range []kv.ID{{7}, {8}} {
+		if over, is := s.holder.endings[id]; !is || over.until > s.now+MaxKeep {
+			t.Errorf("transfer %v is remembered: %v, until %d, now is %d", id, is, over.until, s.now)
+		}
+	}
+}

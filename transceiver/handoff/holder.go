@@ -94,6 +94,10 @@ type Offer struct {
 	Keep Instant
 }
 
+// MaxKeep bounds how long an offer may stand, and with it how long a home has to
+// remember that a ticket was used.
+const MaxKeep = 60 * Minute
+
 func (o *Offer) same(other *Offer) bool {
 	return o.Transfer == other.Transfer && o.Engine == other.Engine && o.Fingerprint == other.Fingerprint && o.Tokens == other.Tokens &&
 		o.Holding.DP == other.Holding.DP && slices.EqualFunc(o.Holding.Tables, other.Holding.Tables, slices.Equal)
@@ -126,7 +130,7 @@ func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, e
 	}
 	if err := h.admit(engine, &o); err != nil {
 		// A taker that waits for it, or comes for it later, need not wait.
-		return nil, h.endUnoffered(now, o.Transfer, ProblemOf(err), now+max(o.Keep, h.Timing.Lease)), err
+		return nil, h.endUnoffered(now, o.Transfer, ProblemOf(err), now+min(max(o.Keep, h.Timing.Lease), MaxKeep)), err
 	}
 	n := &offer{Offer: o, holder: h, state: offerHeld, expires: now + o.Keep, layers: len(engine.Side.Geometry.Layers), past: make(map[Member]pastSession)}
 	n.lastTicket = n.expires
@@ -147,6 +151,8 @@ func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, e
 func (h *Holder) admit(e *Engine, o *Offer) error {
 	p := Party{Holding: o.Holding}
 	switch held, limit := h.Held(e.ID), int(h.MaxHeldFraction*float64(e.Side.Blocks)); {
+	case o.Keep > MaxKeep:
+		return fmt.Errorf("%w: to be kept for %d ms, at most %d", ErrTerms, o.Keep/Millisecond, MaxKeep/Millisecond)
 	case o.Tokens < 1 || o.Keep <= 0 || o.Layers < 0 || o.Layers > len(e.Side.Geometry.Layers):
 		return fmt.Errorf("%w: %d tokens, %d of %d layers, to keep for %d µs", ErrTerms, o.Tokens, o.Layers, len(e.Side.Geometry.Layers), o.Keep)
 	case held+p.blocks() > limit:
@@ -284,7 +290,7 @@ func (h *Holder) onAsk(now Instant, a asking, transfer kv.ID) []Effect {
 	case o.state == offerAwaited:
 		return o.onOtherAsk(now, a, &ticket)
 	}
-	o.lastTicket = max(o.lastTicket, ticket.end())
+	o.lastTicket = max(o.lastTicket, ticket.end(now))
 	return o.onAsk(now, a, &ticket)
 }
 
@@ -356,12 +362,12 @@ func (h *Holder) onEnd(now Instant, from Member, transfer kv.ID, m *End) []Effec
 	switch {
 	case o == nil:
 		if _, is := h.endings[transfer]; !is && m.Final && now < ticket.Expires {
-			h.remember(now, transfer, m.Problem, ticket.end()) // it ends before it began
+			h.remember(now, transfer, m.Problem, ticket.end(now)) // it ends before it began
 		}
 		return ended
 	case o.state == offerAwaited:
 		if m.Final {
-			return append(h.endUnoffered(now, transfer, m.Problem, ticket.end()), ended...)
+			return append(h.endUnoffered(now, transfer, m.Problem, ticket.end(now)), ended...)
 		}
 		if o.serves(from, m.Session) {
 			delete(h.offers, transfer)

@@ -47,7 +47,7 @@ func (o *offer) serves(from Member, session uint64) bool {
 // await keeps an ask, for as long as its ticket and its asker's deadline say and
 // signs of life come.
 func (o *offer) await(now Instant, a asking, t *Ticket) {
-	o.expires, o.lastTicket = min(t.Expires, now.after(a.ask.RemainingMs)), t.end()
+	o.expires, o.lastTicket = min(t.Expires, now.after(a.ask.RemainingMs)), t.end(now)
 	o.session = &session{asking: a, askBytes: a.ask.Dst.keptBytes(), lease: now + o.holder.Timing.Lease, deadline: o.expires}
 }
 
