@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/url"
 	"slices"
 	"strconv"
@@ -74,6 +75,14 @@ func hostOf(engineURL string) string {
 	return u.Hostname()
 }
 
+// isLocal tells whether an engine is on this host: of another one, a socket's path
+// would be a path here.
+func isLocal(engineURL string) bool {
+	host := hostOf(engineURL)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 // parseSources reads what vLLM answers to GET /kv_event_sources: a publisher's
 // configuration for each rank.
 func parseSources(data []byte, engineURL string) ([]source, error) {
@@ -101,6 +110,9 @@ func parseSources(data []byte, engineURL string) ([]source, error) {
 			continue
 		}
 		s, err := newSource(publisher.Endpoint, publisher.Replay, hostOf(engineURL))
+		if err == nil && !isLocal(engineURL) && (s.events.IsLocal() || s.replay.IsLocal()) {
+			err = fmt.Errorf("rank %.20q publishes at a socket of its own host", rank)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -110,7 +122,7 @@ func parseSources(data []byte, engineURL string) ([]source, error) {
 }
 
 const (
-	maxRanks = 1024
+	maxRanks = 256
 	// maxBlocks bounds what is remembered of one rank's cache, and maxEngineBlocks of
 	// all ranks of an engine: it is the engine that says how many ranks it has.
 	maxBlocks       = 1 << 18

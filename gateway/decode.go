@@ -235,12 +235,24 @@ func (c *call) readWhole(whole *heldBytes, most int64) *trouble {
 	return nil
 }
 
+// Bounds of what an engine says of its answer.
+const (
+	maxFinish = 64      // bytes of a reason
+	maxUsage  = 1 << 30 // tokens
+	maxReason = 255     // bytes of why a cache did not come
+)
+
+// note takes from a chunk what the record has of the answer.
 func (a *answer) note(c *openai.Chunk) {
 	if c.FinishReason != nil {
 		_ = json.Unmarshal(c.FinishReason, &a.finish) // only for the record
+		a.finish = cut(a.finish, maxFinish)
 	}
 	if c.Usage != nil {
 		_ = json.Unmarshal(c.Usage, &a.usage)
+		for _, count := range []*int{&a.usage.PromptTokens, &a.usage.CompletionTokens, &a.usage.TotalTokens} {
+			*count = min(max(*count, 0), maxUsage)
+		}
 		a.told = a.told || c.Choices == 0
 	}
 }
@@ -273,10 +285,11 @@ func (x *exchange) judge(e *engine, record *ledger.Leg, ticket bool, report *ope
 	if report == nil {
 		return
 	}
-	record.KV, record.KVReason = report.KV, report.KVReason
 	if i := index(kvSources, report.KV); i >= 0 {
+		record.KV = report.KV
 		x.g.count.kv[i].Add(1)
 	}
+	record.KVReason = cut(report.KVReason, maxReason)
 	if report.KV != openai.KVLocal {
 		return
 	}

@@ -223,7 +223,7 @@ func (x *exchange) prefillLeg(ctx context.Context, e *engine, t transfer, body [
 		return nil, trouble
 	}
 	view, isObject := openai.ViewBody(data)
-	if !isObject {
+	if !isObject || !json.Valid(data) { // a part of it goes into another request
 		return nil, notJSON(e)
 	}
 	var chunk openai.Chunk

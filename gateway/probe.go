@@ -12,7 +12,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
+	"meridian/meta"
 	"meridian/openai"
 )
 
@@ -31,8 +33,12 @@ type prober struct {
 	found func(*engine, []source)
 }
 
-// maxProbeBytes bounds what an engine may say of itself.
-const maxProbeBytes = 1 << 20
+// Bounds of what an engine may say of itself.
+const (
+	maxProbeBytes = 1 << 20
+	maxModels     = 1024
+	maxModelName  = 512 // bytes
+)
 
 func (p *prober) hurry() {
 	select {
@@ -121,7 +127,9 @@ func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
 			Engine string `json:"engine"`
 		}
 		if data, err := p.get(ctx, e, "/stats"); err == nil && json.Unmarshal(data, &stats) == nil {
-			a.id = stats.Engine
+			if len(stats.Engine) <= 255 && !strings.Contains(stats.Engine, "/") && meta.CheckKey(meta.EnginePrefix+stats.Engine) == nil {
+				a.id = stats.Engine // else an agent knows it by another name
+			}
 		}
 	}
 	a.nameless = a.id == ""
@@ -134,6 +142,12 @@ func (a *about) show(card json.RawMessage) error {
 	var m openai.Model
 	if err := json.Unmarshal(card, &m); err != nil {
 		return err
+	}
+	switch {
+	case m.ID == "" || len(m.ID) > maxModelName || strings.ContainsFunc(m.ID, unicode.IsControl):
+		return fmt.Errorf("a model's name has 1 to %d bytes that can be shown, not %.80q", maxModelName, m.ID)
+	case len(a.models) == maxModels:
+		return fmt.Errorf("it lists more than %d models", maxModels)
 	}
 	a.models = append(a.models, m.ID)
 	a.cards[m.ID] = card

@@ -169,6 +169,9 @@ func (p *passed) send(e *engine, id string) *trouble {
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		return p.unknown(c)
 	}
+	if status := c.response.StatusCode; status < 200 || status > 599 {
+		return &trouble{kind: lost, reached: true, engine: e.key, fault: openai.Unavailable("engine %s answered with status %d, which is none", e.id(), status)}
+	}
 	e.served.Add(1)
 	p.relay(c)
 	return nil

@@ -24,6 +24,10 @@ type roster struct {
 	once    map[string]bool // models that were served at some time
 }
 
+// maxOnce bounds how many names of models are remembered: an engine that comes back
+// may have others every time.
+const maxOnce = 1 << 14
+
 // Bounds of what is remembered of prompts.
 const (
 	indexHashes  = 1 << 16
@@ -68,7 +72,9 @@ func (r *roster) learn(e *engine, found *about) bool {
 	if found != nil {
 		e.about.Store(found)
 		for _, model := range found.models {
-			r.once[model] = true
+			if len(r.once) < maxOnce {
+				r.once[model] = true
+			}
 		}
 	}
 	if e.up.Load() {

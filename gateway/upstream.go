@@ -183,9 +183,10 @@ func (c *call) status() *trouble {
 
 // readAll reads an answer that is no stream.
 func (c *call) readAll(limit int64) ([]byte, *trouble) {
-	size := c.response.ContentLength
-	if size < 0 || size > limit {
-		size = 4 << 10
+	// What an engine says of its answer's length is believed as it comes true.
+	size := int64(4 << 10)
+	if said := c.response.ContentLength; said >= 0 {
+		size = min(said, 64<<10)
 	}
 	buffer := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
 	n, err := buffer.ReadFrom(io.LimitReader(c.response.Body, limit+1))

@@ -38,6 +38,9 @@ func ParseEndpoint(text, host string) (Endpoint, error) {
 	return Endpoint{"tcp", net.JoinHostPort(name, port)}, nil
 }
 
+// IsLocal tells whether only this host's processes can publish there.
+func (e Endpoint) IsLocal() bool { return e.network == "unix" }
+
 // Rank is where a data-parallel rank publishes: each has the next port.
 func (e Endpoint) Rank(rank int) (Endpoint, error) {
 	if rank == 0 {

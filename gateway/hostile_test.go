@@ -1,0 +1,135 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"meridian/ledger"
+	"meridian/openai"
+	"meridian/place"
+)
+
+// hostileCell is a gateway before one engine that answers as answer does, and lists
+// models and its name as it likes.
+func hostileCell(t *testing.T, models, name string, answer http.HandlerFunc) *testCell {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"engine":%q}`, name) })
+	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"data":[%s]}`, models) })
+	mux.HandleFunc("POST /", answer)
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return newCell(t, 0, 0, func(o *Options) { o.Backends = []Backend{{URL: server.URL, Role: place.Both}} })
+}
+
+const hostileModel = `{"id":"m","owned_by":"meridian"}`
+
+// Numbers and words of an answer end in metrics and records, and are bounded there.
+func TestEngineTellsNonsenseOfItsAnswer(t *testing.T) {
+	long := strings.Repeat("x", 1<<16)
+	c := hostileCell(t, hostileModel, "e", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"choices":[{"index":0,"text":"t","finish_reason":%q}],"usage":{"prompt_tokens":-5,"completion_tokens":9007199254740993,"total_tokens":-1},
+			"meridian":{"kv":%[1]q,"kv_reason":%[1]q,"queue_ms":-1e300,"handoff_ms":1e300,"prefill_ms":-1}}`, long)
+	})
+	r := c.post(openai.PathCompletions, completion("short", ""))
+	if r.status != http.StatusOK {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	record := c.record(r)
+	if record.PromptTokens < 0 || record.OutputTokens > maxUsage || len(record.Finish) > maxFinish || record.Legs[0].KV != "" || len(record.Legs[0].KVReason) > maxReason {
+		t.Errorf("recorded: %+v", record)
+	}
+	if m := c.Metrics(); m.PromptTokens > maxUsage || m.OutputTokens > maxUsage {
+		t.Errorf("%d and %d tokens are counted", m.PromptTokens, m.OutputTokens)
+	}
+	if record.Latency.HandoffMs < 0 || record.Latency.PrefillMs < 0 || record.Latency == (ledger.Latency{}) {
+		t.Errorf("%+v", record.Latency)
+	}
+}
+
+// An engine whose list of models or whose name cannot be used does not serve under
+// them.
+func TestEngineTellsNonsenseOfItself(t *testing.T) {
+	many := strings.TrimSuffix(strings.Repeat(hostileModel+",", maxModels+1), ",")
+	for name, models := range map[string]string{
+		"an empty name": `{"id":""}`, "a long name": fmt.Sprintf(`{"id":%q}`, strings.Repeat("m", maxModelName+1)),
+		"a name that moves the cursor": `{"id":"\u001b[2J"}`, "many models": many, "no object": `7`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := hostileCell(t, models, "e", func(http.ResponseWriter, *http.Request) {})
+			if served := c.roster.models(); len(served) > 0 || c.roster.ready() {
+				t.Errorf("%d models are served", len(served))
+			}
+		})
+	}
+	for _, name := range []string{strings.Repeat("e", 256), "two\nlines", "a/b", ""} {
+		c := hostileCell(t, hostileModel, name, func(http.ResponseWriter, *http.Request) {})
+		if a := c.roster.all()[0].about.Load(); !a.nameless {
+			t.Errorf("it is believed to be %q", a.id)
+		}
+	}
+}
+
+// A status that is none is told as what it is, not passed on: the server would fall
+// over it.
+func TestEngineAnswersWithNoStatus(t *testing.T) {
+	for _, status := range []int{42, 999} {
+		c := hostileCell(t, hostileModel, "e", func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			fmt.Fprintf(conn, "HTTP/1.1 %03d what\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", status)
+			conn.Close()
+		})
+		for _, path := range []string{openai.PathCompletions, "/v1/responses"} {
+			if r := c.post(path, completion("short", "")); r.err != nil || r.status != http.StatusServiceUnavailable {
+				t.Errorf("%s, status %d: %d %s, %v", path, status, r.status, r.body, r.err)
+			}
+		}
+	}
+}
+
+// What a prefill engine answers goes into another engine's request: what is not JSON
+// does not.
+func TestPrefillEngineAnswersWithNoJSON(t *testing.T) {
+	for _, answer := range []string{
+		`{"kv_transfer_params":{"a":1]},"model":"other"}`, `{"kv_transfer_params":{"a":1}`, `{"kv_transfer_params":{"a" "b"},"x":1}`, `{"kv_transfer_params":{"a":1}} {}`,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/v1/models" {
+				fmt.Fprintf(w, `{"data":[%s]}`, hostileModel)
+				return
+			}
+			fmt.Fprint(w, answer)
+		}))
+		t.Cleanup(server.Close)
+		c := newCell(t, 0, 1, func(o *Options) { o.Backends = append(o.Backends, Backend{URL: server.URL, Role: place.Prefill}) })
+		c.post(openai.PathCompletions, completion(longPrompt, "")).whole(t, longPrompt, 5, 12)
+		for _, request := range c.decode[0].seen() {
+			if request.body["kv_transfer_params"] != nil || request.body["model"] != "m" {
+				t.Errorf("%s became a part of %v", answer, request.body)
+			}
+		}
+	}
+}
+
+// An engine elsewhere does not have the gateway open sockets of its own host.
+func TestEngineElsewhereNamesALocalSocket(t *testing.T) {
+	told := []byte(`{"0":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"ipc:///run/docker.sock"}}`)
+	if sources, err := parseSources(told, "http://10.0.0.3:8000"); err == nil {
+		t.Errorf("%v are followed", sources)
+	}
+	if _, err := parseSources(told, "http://127.0.0.1:8000"); err != nil {
+		t.Error(err)
+	}
+	if _, err := parseSources(bytes.ReplaceAll(told, []byte("ipc:///run/docker.sock"), []byte("tcp://*:5557")), "http://10.0.0.3:8000"); err != nil {
+		t.Error(err)
+	}
+}
