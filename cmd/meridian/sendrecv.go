@@ -231,7 +231,7 @@ func (c *recvCommand) serve(ctx context.Context, std *stdio, all *commands, n *n
 			if json.Unmarshal(note.Payload, &m) != nil || m.Kind != "offer" {
 				continue // another conversation of this agent
 			}
-			if err := c.tell(std, m, note.From, c.receive(ctx, std, all, n, m)); err != nil {
+			if err := c.tell(std, m, note.From, c.receive(ctx, std, all, n, m, note.From)); err != nil {
 				return err
 			}
 			if c.Once {
@@ -251,13 +251,16 @@ func (c *recvCommand) tell(std *stdio, m fileMessage, from string, failed error)
 	return err
 }
 
-// receive takes one file. It appears under its name only when it is whole.
-func (c *recvCommand) receive(ctx context.Context, std *stdio, all *commands, n *node.Agent, m fileMessage) error {
+// receive takes one file, of the agent that offered it. It appears under its name only when it is whole.
+func (c *recvCommand) receive(ctx context.Context, std *stdio, all *commands, n *node.Agent, m fileMessage, from string) error {
 	peer, err := n.LoadMetadata(m.Metadata)
 	if err != nil {
 		return err
 	}
 	defer n.Forget(context.WithoutCancel(ctx), peer.Name)
+	if peer.Name != from {
+		return fmt.Errorf("the offer is of a file of %s: an agent offers its own", oneLine(peer.Name))
+	}
 	err = c.take(ctx, std, n, peer, m)
 	answer := fileMessage{Kind: "done"}
 	if err != nil {

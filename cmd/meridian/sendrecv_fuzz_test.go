@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,7 +44,7 @@ func FuzzOffer(f *testing.F) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if err := command.receive(ctx, std, &commands{}, n, m); err == nil {
+		if err := command.receive(ctx, std, &commands{}, n, m, n.Name()); err == nil {
 			t.Fatalf("received %q from nobody", m.Name)
 		}
 		for dir, want := range map[string]int{inside: 0, outside: 1} {
@@ -54,8 +55,18 @@ func FuzzOffer(f *testing.F) {
 	})
 }
 
+// A peer offers what is its own.
+func TestOfferOfAnother(t *testing.T) {
+	n := openForOffers(t)
+	command, std := &recvCommand{Dir: t.TempDir()}, &stdio{out: io.Discard, err: io.Discard}
+	offer := fileMessage{Kind: "offer", Name: "a", Bytes: 100, Metadata: n.MetadataBlob()}
+	if err := command.receive(t.Context(), std, &commands{}, n, offer, "another"); err == nil || !strings.Contains(err.Error(), "of a file of receiver") {
+		t.Errorf("%v", err)
+	}
+}
+
 // openForOffers is an agent that receives; nobody but itself is there.
-func openForOffers(f *testing.F) *node.Agent {
+func openForOffers(f testing.TB) *node.Agent {
 	f.Helper()
 	n, err := node.OpenAgent(f.Context(), node.AgentOptions{
 		Name: "receiver", StateDir: f.TempDir(), Fabrics: []string{"tcp"}, Listen: "127.0.0.1:0", NoDirectory: true,
