@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"meridian/fabric"
@@ -17,13 +18,15 @@ import (
 // mapped to be read.
 type borrowed struct {
 	lender int // the peer's process
+	// hopeless: the peer stopped in the middle of a piece, and has not been heard
+	// of since.
+	hopeless atomic.Bool
 
-	mu       sync.Mutex // protects the rest
-	page     *peerPage
-	loans    map[uint64]*loan // by region
-	users    int              // of the page
-	closed   bool
-	hopeless bool // the peer stopped in the middle of a piece
+	mu     sync.Mutex // protects the rest
+	page   *peerPage
+	loans  map[uint64]*loan // by region
+	users  int              // of the page
+	closed bool
 }
 
 // loan is a region of the peer's.
@@ -170,11 +173,11 @@ const stoppedPeer = 500 * time.Millisecond
 // settle waits until the peer has ended the pieces that it was taking under
 // flags of ours that are down. That is some microseconds, and nothing rests on it
 // but what an InDoubt destination holds; so a peer that was stopped at just that
-// moment is waited for once, and not for long.
+// moment is waited for once, and not for long, until it is heard again.
 func (b *borrowed) settle(down []link.Flag) {
 	b.mu.Lock()
 	page := b.page
-	if page == nil || b.closed || b.hopeless {
+	if page == nil || b.closed || b.hopeless.Load() {
 		b.mu.Unlock()
 		return
 	}
@@ -189,7 +192,9 @@ func (b *borrowed) settle(down []link.Flag) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.hopeless = b.hopeless || hopeless
+	if hopeless {
+		b.hopeless.Store(true)
+	}
 	b.unuseLocked()
 }
 

@@ -174,6 +174,7 @@ func (s *stream) Close() {
 
 // frame hears what the peer says of its memory; the rest is the link's.
 func (s *stream) frame(f mrdn.LinkFrame, body []byte) error {
+	s.borrowed.hopeless.Store(false)
 	switch f {
 	case mrdn.FlagPageFrame:
 		page, err := mrdn.ParseFlagPage(body)

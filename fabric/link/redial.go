@@ -41,6 +41,7 @@ type RedialOptions struct {
 	Peer    fabric.Peer
 	Regions *fabric.Regions
 	Cutter  Cutter
+	Clock   fabric.Clock // default the machine's
 	// Dial makes a connection and starts it. Its poster's OnLost calls Drop.
 	Dial func(ctx context.Context) (Life, error)
 	// FirstBackoff is how long to wait before the second attempt, LastBackoff
@@ -51,7 +52,12 @@ type RedialOptions struct {
 }
 
 // NewRedial makes a link that has not connected yet.
-func NewRedial(o RedialOptions) *Redial { return &Redial{options: o} }
+func NewRedial(o RedialOptions) *Redial {
+	if o.Clock == nil {
+		o.Clock = fabric.SystemClock
+	}
+	return &Redial{options: o}
+}
 
 // Peer is who is at the other end.
 func (r *Redial) Peer() fabric.Peer { return r.options.Peer }
@@ -71,7 +77,7 @@ func (r *Redial) Connected(ctx context.Context) (Life, error) {
 		case r.closed:
 			r.mu.Unlock()
 			return nil, r.error("connect", fabric.ErrClosed)
-		case r.stale != nil && time.Now().Before(r.staleUntil):
+		case r.stale != nil && r.options.Clock.Now().Before(r.staleUntil):
 			stale := r.stale
 			r.mu.Unlock()
 			return nil, r.error("connect", stale)
@@ -104,8 +110,11 @@ func (r *Redial) Connected(ctx context.Context) (Life, error) {
 // attempt waits out the backoff and dials.
 func (r *Redial) attempt(ctx context.Context, pause time.Duration) (Life, error) {
 	if pause > 0 {
+		over := make(chan struct{})
+		stop := r.options.Clock.AfterFunc(pause, func() { close(over) })
+		defer stop()
 		select {
-		case <-time.After(pause):
+		case <-over:
 		case <-ctx.Done():
 			return nil, r.gaveUp(ctx.Err())
 		}
@@ -132,7 +141,7 @@ func (r *Redial) settle(c Life, err error) (Life, error) {
 	case err == nil:
 		r.current, r.backoff = c, 0
 	case errors.Is(err, fabric.ErrStalePeer), errors.Is(err, fabric.ErrVersion):
-		r.stale, r.staleUntil = err, time.Now().Add(r.options.LastBackoff)
+		r.stale, r.staleUntil = err, r.options.Clock.Now().Add(r.options.LastBackoff)
 	default:
 		r.backoff = min(max(r.options.FirstBackoff, 2*r.backoff), r.options.LastBackoff)
 	}
