@@ -14,7 +14,7 @@ func TestBodiesShareTheirMemory(t *testing.T) {
 	c.decode[0].set(habits{hangAfter: 3})
 	large := completion(strings.Repeat("x", 60<<10), `,"stream":true`)
 	conn := c.dial(large)
-	c.until("it runs", func() bool { return c.Metrics().Running == 1 })
+	c.until("its engine has it", func() bool { return c.decode[0].open.Load() == 1 })
 	if r := c.post(openai.PathCompletions, large); !isFull(r, "102400 bytes") {
 		t.Errorf("%d %s", r.status, r.body)
 	}

@@ -86,7 +86,7 @@ func TestNothingIsReadInVain(t *testing.T) {
 	c := newCell(t, 0, 1, func(o *Options) { o.MaxRunning, o.MaxWaiting = 1, -1 })
 	c.decode[0].set(habits{hangAfter: 3})
 	c.dial(completion("short", `,"stream":true`))
-	c.until("it runs", func() bool { return c.Metrics().Running == 1 })
+	c.until("its engine has it", func() bool { return c.decode[0].open.Load() == 1 })
 	if r := c.answer(c.connect(c.Addr(), begun(openai.PathCompletions, 1<<20))); !isFull(r, "1 requests run") {
 		t.Errorf("%d %s", r.status, r.body)
 	}
