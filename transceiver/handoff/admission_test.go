@@ -140,3 +140,26 @@ func TestMemoryOfTicketsIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// An engine that names more blocks than it has, or more tables than there can be
+// groups of layers, is refused before any of that is kept.
+func TestTablesAreBounded(t *testing.T) {
+	for name, tables := range map[string][][]uint32{"blocks": {make([]uint32, 9)}, "tables": make([][]uint32, maxTables+1)} {
+		s := newStage(t)
+		s.offer(2)
+		_, _, err := s.holder.Offer(s.now, Offer{
+			Transfer: kv.ID{7}, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
+			Holding: reshard.Holding{Tables: tables}, Layers: 2, Keep: Minute,
+		})
+		if !errors.Is(err, ErrTerms) {
+			t.Errorf("offered with too many %s: %v", name, err)
+		}
+		_, _, err = s.taker.Accept(s.now, Accept{
+			Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: tables},
+			Tokens: kv.TokenRange{End: 6}, Deadline: s.now + Second,
+		})
+		if !errors.Is(err, ErrTerms) || s.taker.Len() != 0 {
+			t.Errorf("accepted with too many %s: %v", name, err)
+		}
+	}
+}

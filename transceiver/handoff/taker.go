@@ -132,8 +132,12 @@ func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
 	case len(t.intakes) >= t.MaxIntakes:
 		return kv.ID{}, nil, fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, len(t.intakes))
 	}
+	dst := Party{Engine: *engine, Holding: a.Holding}
+	if err := dst.checkTables(); err != nil {
+		return kv.ID{}, nil, err
+	}
 	t.session++
-	in := &intake{Accept: a, taker: t, ticket: ticket, session: t.session, state: intakeAsked, dst: Party{Engine: *engine, Holding: a.Holding}}
+	in := &intake{Accept: a, taker: t, ticket: ticket, session: t.session, state: intakeAsked, dst: dst}
 	in.record = &Record{
 		Transfer: ticket.Transfer, As: Destination, Engine: a.Engine, Peer: ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push, Promised: ticket.Expires == Never,
 		DstRanks: len(engine.Ranks), Direct: true, Stages: Times{Begun: now},

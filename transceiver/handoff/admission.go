@@ -1,0 +1,69 @@
+package handoff
+
+import "fmt"
+
+// What a holder takes on: each bound holds before anything is kept.
+
+// MaxKeep bounds how long an offer may stand, and with it how long a home has to
+// remember that a ticket was used.
+const MaxKeep = 60 * Minute
+
+// admit says whether there is room for an offer.
+func (h *Holder) admit(e *Engine, o *Offer) error {
+	p := Party{Engine: *e, Holding: o.Holding}
+	if err := p.checkTables(); err != nil {
+		return err
+	}
+	switch held, limit := h.Held(e.ID), int(h.MaxHeldFraction*float64(e.Side.Blocks)); {
+	case o.Keep > MaxKeep:
+		return fmt.Errorf("%w: to be kept for %d ms, at most %d", ErrTerms, o.Keep/Millisecond, MaxKeep/Millisecond)
+	case o.Tokens < 1 || o.Keep <= 0 || o.Layers < 0 || o.Layers > len(e.Side.Geometry.Layers):
+		return fmt.Errorf("%w: %d tokens, %d of %d layers, to keep for %d µs", ErrTerms, o.Tokens, o.Layers, len(e.Side.Geometry.Layers), o.Keep)
+	case held+p.blocks() > limit:
+		return fmt.Errorf("%w: engine %s has %d blocks in other offers, %d more are beyond %d, which is %.2g of its %d; let decode recompute",
+			ErrDeclined, e.ID, held, p.blocks(), limit, h.MaxHeldFraction, e.Side.Blocks)
+	case len(h.offers) >= h.MaxOffers && h.offers[o.Transfer] == nil:
+		return fmt.Errorf("%w: %d offers stand already", ErrDeclined, len(h.offers))
+	case len(h.endings) >= h.MaxRemembered:
+		return fmt.Errorf("%w: %d tickets that were used have not expired yet", ErrDeclined, len(h.endings))
+	}
+	return nil
+}
+
+// checkTables says whether an engine can have the blocks that it says a request
+// is in; whether they are enough the plan sees.
+func (p *Party) checkTables() error {
+	if len(p.Holding.Tables) > maxTables || p.blocks() > p.Engine.Side.Blocks {
+		return fmt.Errorf("%w: engine %s has %d blocks and at most %d block tables; a request of it names %d blocks in %d tables",
+			ErrTerms, p.Engine.ID, p.Engine.Side.Blocks, maxTables, p.blocks(), len(p.Holding.Tables))
+	}
+	return nil
+}
+
+// maxAwaitedBytes bounds what asks that came before their offers make a holder
+// keep: each names the blocks of a taker.
+const maxAwaitedBytes = 64 << 20
+
+// admitAsk says whether there is room for an ask that came before its offer, in
+// the place of another's if one is given. One taker alone does not use up all
+// that offers need.
+func (h *Holder) admitAsk(a asking, replaced *offer) error {
+	bytes, ofTaker := a.ask.Dst.keptBytes(), 0
+	for _, o := range h.offers {
+		if o.state == offerAwaited && o != replaced {
+			bytes += o.session.askBytes
+			if o.session.from == a.from {
+				ofTaker++
+			}
+		}
+	}
+	switch {
+	case len(h.offers) >= h.MaxOffers && replaced == nil:
+		return fmt.Errorf("%w: %d offers stand or are awaited", ErrDeclined, len(h.offers))
+	case ofTaker > h.MaxOffers/2:
+		return fmt.Errorf("%w: %d offers are awaited by %v alone", ErrDeclined, ofTaker, a.from)
+	case bytes > maxAwaitedBytes:
+		return fmt.Errorf("%w: asks for what is not offered yet would take %d bytes, at most %d", ErrDeclined, bytes, maxAwaitedBytes)
+	}
+	return nil
+}
