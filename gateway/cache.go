@@ -193,7 +193,7 @@ func (c *cache) apply(b kvevents.Batch) (cleared bool) {
 		switch e.Kind {
 		case kvevents.Stored:
 			if e.Remote {
-				continue // nobody is nearer to it than others
+				continue // no engine is nearer to it than another
 			}
 			stored := place.NewlyStored{
 				Scope: place.Scope{Adapter: e.Adapter, Salt: e.Salt}, Names: e.Blocks, Tokens: e.Tokens, Others: e.Others,

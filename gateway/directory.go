@@ -20,7 +20,7 @@ const maxEngines = 4096
 // away the roster stays as it is: unknown is not dead.
 type follower struct {
 	roster *roster
-	hurry  func() // somebody has come
+	hurry  func() // an engine has come or gone: probe soon
 	logger *slog.Logger
 	known  atomic.Bool
 
@@ -97,7 +97,7 @@ func (f *follower) upsert(record meta.Record) {
 		return // the same life
 	}
 	f.drop(record.Key)
-	if len(f.keys) >= maxEngines { // those that left without a word are in the way of nobody
+	if len(f.keys) >= maxEngines { // engines that are gone take no place
 		maps.DeleteFunc(f.keys, func(_, key string) bool { return f.roster.get(key) == nil })
 	}
 	if len(f.keys) >= maxEngines {

@@ -42,7 +42,7 @@ type Backend struct {
 // about is what an engine says of itself.
 type about struct {
 	id         string // as people and agents call it
-	nameless   bool   // nobody said its name: id is its address, and no agent knows it by that
+	nameless   bool   // neither it nor its configuration says its name: id is its address, and no agent knows it by that
 	models     []string
 	cards      map[string]json.RawMessage // of models, as the engine shows them
 	adapters   []string                   // the models that are a LoRA of another
@@ -109,17 +109,17 @@ func homeOf(r *meta.EngineRecord) *home {
 
 func (e *engine) id() string { return e.about.Load().id }
 
-// doubt marks an engine that failed until it answers a probe, and tells whether
+// markFailed marks an engine that failed until it answers a probe, and tells whether
 // that is news.
-func (e *engine) doubt(err error, why string) bool {
+func (e *engine) markFailed(err error, why string) bool {
 	why = cut(why, maxSaid)
 	e.problem.Store(&why)
 	e.unreachable.Store(isDial(err))
-	return e.down()
+	return e.markDown()
 }
 
-// down marks an engine that must answer a probe before it is believed.
-func (e *engine) down() bool {
+// markDown marks an engine that must answer a probe before it is believed.
+func (e *engine) markDown() bool {
 	if !e.up.Swap(false) {
 		return false
 	}
@@ -127,7 +127,8 @@ func (e *engine) down() bool {
 	return true
 }
 
-func (e *engine) believe() {
+// markUp marks an engine that has answered.
+func (e *engine) markUp() {
 	e.unreachable.Store(false)
 	e.up.Store(true)
 	e.problem.Store(nil)

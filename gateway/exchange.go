@@ -71,7 +71,7 @@ func (x *exchange) run() {
 	}
 }
 
-// abandoned says why nobody waits for the answer any more, or "".
+// abandoned says why the client does not wait for the answer any more, or "".
 func (x *exchange) abandoned() string {
 	switch {
 	case x.out.err != nil:
@@ -127,7 +127,7 @@ const shownHeld = 8
 // how the chosen one's was known.
 func (x *exchange) held(candidates []place.Engine, c place.Choice) {
 	x.rec.Held = nil
-	known := 2 // nobody
+	known := 2 // no engine holds anything
 	for _, e := range candidates {
 		if e.Held == 0 {
 			continue

@@ -17,7 +17,7 @@ type flow struct {
 	avoid []string
 
 	decode  string // the engine that was chosen to generate
-	ticket  bool   // a prefill engine has offered, or is to offer, and nobody has asked yet
+	ticket  bool   // a prefill engine has offered, or is to offer, and no decode engine has asked yet
 	begun   bool   // the client has something of the answer
 	resume  resumeMode
 	noWhy   string // why a stream that began could not go on elsewhere
@@ -82,7 +82,7 @@ type trouble struct {
 	kind troubleKind
 	// reached is false where the engine cannot have seen the request.
 	reached bool
-	// withdrawn: nobody waited for it any more; it says nothing of the engine.
+	// withdrawn: the gateway ended the leg itself; it says nothing of the engine.
 	withdrawn bool
 	// answered: the engine is well enough to say that this request failed.
 	answered bool
@@ -90,7 +90,7 @@ type trouble struct {
 	fault    *openai.Error
 }
 
-// giveUp words the trouble of a leg that was ended because nobody waited for it.
+// giveUp words the trouble of a leg that the gateway ended itself.
 func (t *trouble) giveUp(why string) {
 	if t != nil && t.withdrawn {
 		t.fault = openai.Unavailable("%s", why)
@@ -136,7 +136,7 @@ func (f *flow) prefillFailed(t trouble) step {
 	return step{do: doPlacePrefix, engine: f.decode}
 }
 
-// prefillGone: nobody else is there to prefill.
+// prefillGone: no other engine is there to prefill.
 func (f *flow) prefillGone() step { return step{do: doDecode, engine: f.decode} }
 
 // promised: a prefill leg is on its way, and the decode leg need not wait for its

@@ -24,11 +24,11 @@ type prefillRun struct {
 	lose  context.CancelFunc
 	fate  atomic.Uint32 // used or forfeit, whichever came first
 
-	done    chan struct{} // closed after the rest is written
-	took    time.Duration
-	params  json.RawMessage // nil: nothing was offered
-	trouble *trouble
-	fell    string // the panic that ended the leg, and where
+	done     chan struct{} // closed after the rest is written
+	took     time.Duration
+	params   json.RawMessage // nil: nothing was offered
+	trouble  *trouble
+	panicked string // the panic that ended the leg, and where
 }
 
 // What may become of a promised cache.
@@ -39,7 +39,7 @@ const (
 )
 
 // failed tells whether a decode leg was ended because this one has failed. nil is
-// a leg that nobody was promised anything of.
+// a leg that no decode engine was promised anything of.
 func (p *prefillRun) failed() bool { return p != nil && p.alive.Err() != nil }
 
 // use: the decode leg has the beginning of its answer, so it has all it needs of
@@ -49,8 +49,8 @@ func (p *prefillRun) use() bool {
 	return p == nil || p.fate.CompareAndSwap(undecided, used) || p.fate.Load() == used
 }
 
-// forsake ends the decode leg that waits for this one, unless it has all it needs.
-func (p *prefillRun) forsake() {
+// failDecode ends the decode leg that waits for this one, unless it has all it needs.
+func (p *prefillRun) failDecode() {
 	if p.fate.CompareAndSwap(undecided, forfeit) {
 		p.lose()
 	}
@@ -103,11 +103,11 @@ func (x *exchange) beginPrefill(e *engine, t transfer, promised bool) *prefillRu
 	work := func() {
 		defer close(run.done)
 		defer e.waiting.Add(-int64(x.request.tokens))
-		defer run.fall()
+		defer run.keepPanic()
 		run.params, run.trouble = x.prefillLeg(ctx, e, t, body)
 		run.took = time.Since(run.began)
 		if run.trouble != nil || run.params == nil {
-			run.forsake()
+			run.failDecode()
 		}
 	}
 	if promised {
@@ -128,12 +128,12 @@ func (x *exchange) endPrefill(run *prefillRun) step {
 	return x.countFallBack(x.flow.prefilled(run.params != nil))
 }
 
-// fall keeps a panic for the request that the leg is of: it must end that one, and
+// keepPanic keeps a panic for the request that the leg is of: it must end that one, and
 // no other.
-func (p *prefillRun) fall() {
+func (p *prefillRun) keepPanic() {
 	if cause := recover(); cause != nil {
-		p.fell = fmt.Sprintf("%v\n%s", cause, debug.Stack())
-		p.forsake()
+		p.panicked = fmt.Sprintf("%v\n%s", cause, debug.Stack())
+		p.failDecode()
 	}
 }
 
@@ -142,8 +142,8 @@ func (x *exchange) settle(run *prefillRun) {
 	<-run.done
 	run.cancel()
 	run.lose()
-	if run.fell != "" {
-		panic(run.fell)
+	if run.panicked != "" {
+		panic(run.panicked)
 	}
 	x.note(ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.id(), Transfer: run.transfer.String()}, run.began, run.took, run.trouble)
 	if run.trouble == nil {

@@ -25,7 +25,7 @@ type prober struct {
 	client   *http.Client
 	interval time.Duration
 	timeout  time.Duration
-	soon     chan struct{} // somebody came or failed: do not wait for the interval
+	soon     chan struct{} // an engine came or failed: do not wait for the interval
 	logger   *slog.Logger
 	active   sync.WaitGroup
 	// found is told of an engine's first answer, with where it publishes what
@@ -62,7 +62,7 @@ func (p *prober) run(ctx context.Context) {
 	}
 }
 
-// round probes everybody who is not being probed. It does not wait
+// round probes every engine that is not being probed. It does not wait
 // for them: one that hangs must not hide one that comes.
 func (p *prober) round(ctx context.Context) {
 	for _, e := range p.roster.all() {
@@ -97,7 +97,7 @@ func (p *prober) probe(ctx context.Context, e *engine) {
 	case e.stray.Load() && p.roster.removeStray(e):
 		p.logger.Info("an engine is gone", "engine", e.id(), "url", e.url)
 	default:
-		if e.doubt(err, err.Error()) {
+		if e.markFailed(err, err.Error()) {
 			p.logger.Warn("an engine does not answer", "engine", e.id(), "url", e.url, "error", err)
 		}
 	}

@@ -175,7 +175,7 @@ func TestUseAndLossExcludeEachOther(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			run.forsake()
+			run.failDecode()
 		}()
 		used := run.use()
 		<-done

@@ -49,7 +49,7 @@ func (r *roster) add(e *engine) {
 	r.engines[e.key] = e
 	e.lostAt.Store(time.Now().UnixNano())
 	r.bound(e)
-	r.tell()
+	r.wake()
 }
 
 func (r *roster) bound(e *engine) {
@@ -58,8 +58,8 @@ func (r *roster) bound(e *engine) {
 	}
 }
 
-// tell wakes those who wait for an engine. The caller holds mu.
-func (r *roster) tell() {
+// wake wakes the requests that wait for an engine. The caller holds mu.
+func (r *roster) wake() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -80,8 +80,8 @@ func (r *roster) learn(e *engine, found *about) bool {
 	if e.up.Load() {
 		return false
 	}
-	e.believe()
-	r.tell()
+	e.markUp()
+	r.wake()
 	return true
 }
 
@@ -203,7 +203,7 @@ func (r *roster) orphan(key string) {
 		return
 	}
 	e.stray.Store(true)
-	e.down() // until it has said otherwise
+	e.markDown() // until it has said otherwise
 }
 
 func (r *roster) all() []*engine {
@@ -263,8 +263,8 @@ type wanted struct {
 	kind *engineKind
 }
 
-// candidates are the engines as placement sees them. An engine that nobody
-// could reach yet is not among them; one that failed lately is, as doubtful.
+// candidates are the engines as placement sees them. An engine that the prober has
+// not reached yet is not among them; one that failed lately is, as doubtful.
 func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 	r.mu.Lock()
 	defer r.mu.Unlock()

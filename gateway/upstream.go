@@ -130,7 +130,7 @@ func (c *call) trouble(err error) *trouble {
 		return t
 	}
 	c.engine.failed.Add(1)
-	if c.engine.doubt(err, t.fault.Message) {
+	if c.engine.markFailed(err, t.fault.Message) {
 		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.url, "why", t.fault.Message)
 	}
 	return t

@@ -16,6 +16,6 @@
 //	   │                       ▼
 //	   └── lost ◄───────────  live ── a number is missing: replay; without one, Reset
 //
-// Nobody waits for a Subscriber: what it learns goes to a function, one batch
+// No caller waits for a Subscriber: what it learns goes to a function, one batch
 // after the other, and what it cannot learn is left out.
 package kvevents

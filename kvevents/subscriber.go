@@ -57,7 +57,7 @@ type Subscriber struct {
 // Open starts to follow a publisher, which need not be there yet.
 func Open(o Options) (*Subscriber, error) {
 	if o.Events.IsZero() || o.Apply == nil || o.Reset == nil {
-		return nil, errors.New("kvevents: a subscriber needs an endpoint, and somebody who takes what comes")
+		return nil, errors.New("kvevents: a subscriber needs an endpoint, and Apply and Reset, which take what comes")
 	}
 	if o.Retry <= 0 {
 		o.Retry = 100 * time.Millisecond

@@ -6,7 +6,7 @@
 //	request ─► decode ─────┤
 //	           (cheapest)  └─ long ─► prefill (cheapest) ───► prefill, then decode
 //
-// What is cheap is counted in tokens of prompt that somebody must compute
+// What is cheap is counted in tokens of prompt that an engine must compute
 // before this request's first token: what the engine has before it, and what
 // of this prompt it does not hold. Blocks says what it holds by its own word;
 // Index says it as far as the one who placed earlier requests can know. Lexicon

@@ -46,7 +46,7 @@ const (
 	MaxLegBytes = legHead + 255 + sha256.Size
 )
 
-// Seal writes the leg. It panics for one that nobody could open: an engine's id
+// Seal writes the leg. It panics for one that no agent would open: an engine's id
 // has 1 to 255 bytes, and a transfer's is not zero.
 func (l Leg) Seal(key [keyBytes]byte) []byte {
 	if err := l.validate(); err != nil {

@@ -35,7 +35,7 @@ const (
 // tells.
 func IsPromise(b []byte) bool { return bytes.HasPrefix(b, []byte(promiseMagic)) }
 
-// Seal writes the promise. It panics for one that nobody could open: an agent's
+// Seal writes the promise. It panics for one that no agent would open: an agent's
 // name has 1 to 255 bytes.
 func (p Promise) Seal(key [keyBytes]byte) []byte {
 	if err := p.validate(); err != nil {
