@@ -63,11 +63,15 @@ func (s *stage) postInto(t *posted, id kv.ID) {
 
 // A fabric may refuse to take more, by name; what it took it does.
 func playFlood(s *stage) {
-	const posts, size = 20_000, 64
+	const size = 64
+	posts := uint64(20_000)
+	if s.o.Brief {
+		posts /= 4
+	}
 	near, far := s.memory(s.near, posts*size), s.memory(s.far, posts*size)
 	var taken []*posted
 	busy := 0
-	for i := range uint64(posts) {
+	for i := range posts {
 		p := plan{s.ops()[0], pieces{{near, i * size, size}}, pieces{{far, i * size, size}}}
 		prepared, err := s.link.Prepare(p.op, p.near.list(s), p.far.list(s))
 		if err != nil {

@@ -51,8 +51,9 @@ type Options struct {
 	// Quiet is how long a late write or notification is waited for; default
 	// 20 ms.
 	Quiet time.Duration
-	// Brief plays every case once, for a variant of a fabric whose main form is
-	// played in full: moments are drawn anew at every run, so none stays unseen.
+	// Brief plays every case once, and crowds with fewer, for a variant of a
+	// fabric whose main form is played in full: moments are drawn anew at every
+	// run, so none stays unseen.
 	Brief bool
 	// Seed repeats a run. Zero takes FABRICTEST_SEED, or draws one.
 	Seed uint64

@@ -29,8 +29,6 @@ func (p plan) destination() pieces {
 	return p.far
 }
 
-const heavyBytes = 3 << 20
-
 // heavy is a transfer that takes long enough to be met in the middle: many
 // scattered pieces, cut differently on the two sides.
 func (s *stage) heavy(op fabric.Op) plan {
