@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from fakeagent import SERVING, WELCOME, FakeAgent
 from google.protobuf import descriptor_pool
 from processes import PATIENCE
 
-from meridian.door import Control, Door, DoorError, Event, EventKind, _messages
+from meridian.door import Accept, Control, Door, DoorError, Event, EventKind, Offer, _messages
 from meridian.door._frames import MAX_FRAME_BYTES, BadFrame, Deframer, frame
 
 
@@ -48,6 +49,15 @@ def test_what_is_no_frame(wrong: str) -> None:
 def test_a_frame_that_would_be_too_long() -> None:
     with pytest.raises(BadFrame, match="at most"):
         frame(_messages.Step(requests=bytes(MAX_FRAME_BYTES)))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ms"),
+    [(-1.0, 0), (0.0, 0), (1e-9, 1), (0.25, 250), (1e30, 4_294_967_000), (math.inf, 4_294_967_000)],
+)
+def test_times_fit_a_message(seconds: float, ms: int) -> None:
+    assert Offer(bytes(16), [1], [[0]], layers=1, keep=seconds).message().keep_ms == ms
+    assert Accept(b"t", [1], [[0]], deadline=seconds).message().deadline_ms == ms
 
 
 def test_messages_have_a_pool_of_their_own() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from meridian.door import _messages
 from meridian.door._messages import Message
@@ -83,6 +84,10 @@ def _fill(message: Message, tables: Sequence[Iterable[int]], scope: Scope) -> No
         scope.fill(message.scope)
 
 
+_LONGEST: Final = 4_294_967.0
+"""The longest time that a message can have, in seconds: 49 days."""
+
+
 def _milliseconds(seconds: float) -> int:
     """Return a time as messages have it: at least one, unless there is none."""
-    return max(1, int(seconds * 1000)) if seconds > 0 else 0
+    return max(1, int(min(seconds, _LONGEST) * 1000)) if seconds > 0 else 0
