@@ -21,6 +21,7 @@ type gather struct {
 	socket  *socket
 	header  [mrdn.ChunkHeaderSize]byte
 	trailer [mrdn.ChunkTrailerSize]byte
+	owed    [mrdn.ChunkTrailerSize]byte // trailer of the chunk before
 	// owesTrailer: the last chunk's checksum goes out with whatever is next.
 	owesTrailer bool
 	staging     []byte // of memory that is not mapped
@@ -34,6 +35,8 @@ type gather struct {
 	sending *outbound
 	sum     checksum.Digest
 	plain   int // bytes at the front of vector that are no payload
+	// summed: the checksum is in vector already.
+	summed bool
 }
 
 func newGather(k *socket, o *Options) *gather {
@@ -47,10 +50,11 @@ func newGather(k *socket, o *Options) *gather {
 // begin empties the vector but for the trailer of the chunk before.
 func (g *gather) begin() {
 	g.vector.reset()
-	g.plain = 0
+	g.plain, g.summed = 0, false
 	if g.owesTrailer {
-		g.vector.add(g.trailer[:])
-		g.plain = len(g.trailer)
+		g.owed = g.trailer
+		g.vector.add(g.owed[:])
+		g.plain = len(g.owed)
 		g.owesTrailer = false
 	}
 }
@@ -65,16 +69,25 @@ func (g *gather) writeFrames(frames []byte) error {
 	return g.write()
 }
 
-// writeChunk writes the next chunk of p, unless p was stopped. A readErr means
-// that its memory could not be read, and that nothing has left.
-func (g *gather) writeChunk(p *outbound) (readErr, err error) {
+// writeChunk writes the next chunk of p, unless p was stopped; the first one
+// behind the frame that begins it. A readErr means that its memory could not be
+// read, and that nothing has left.
+func (g *gather) writeChunk(p *outbound, first bool) (readErr, err error) {
 	g.mu.Lock()
 	if p.stopped.Load() {
 		g.mu.Unlock()
 		return nil, nil
 	}
 	g.sending = p
-	readErr = g.collect(p)
+	owed := g.owesTrailer
+	g.begin()
+	if first {
+		g.vector.add(p.Begin)
+		g.plain += len(p.Begin)
+	}
+	if readErr = g.collect(p); readErr != nil {
+		g.owesTrailer = owed // it has not left either
+	}
 	g.mu.Unlock()
 	if readErr == nil {
 		err = g.write()
@@ -82,16 +95,15 @@ func (g *gather) writeChunk(p *outbound) (readErr, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sending = nil
-	if readErr == nil {
+	if readErr == nil && !g.summed {
 		binary.LittleEndian.PutUint64(g.trailer[:], g.sum.Sum())
 		g.owesTrailer = true
 	}
 	return readErr, err
 }
 
-// collect fills the vector with a header and the next bytes of p. mu is held.
+// collect adds a header and the next bytes of p to the vector. mu is held.
 func (g *gather) collect(p *outbound) error {
-	g.begin()
 	g.vector.add(g.header[:])
 	g.plain += len(g.header)
 	size := min(uint64(g.options.ChunkBytes), p.Walk.Left())
@@ -118,7 +130,27 @@ func (g *gather) collect(p *outbound) error {
 		taken += cut.Length
 	}
 	mrdn.Chunk{Handle: p.Handle, Length: uint32(taken)}.Put(g.header[:])
+	if p.Walk.Left() == 0 {
+		g.sumNow()
+	}
 	return nil
+}
+
+// sumNow hashes the payload before it leaves, so that the checksum leaves with
+// it. The last chunk of a part is sent so: there may be nothing after it that
+// its checksum could go with. mu is held.
+func (g *gather) sumNow() {
+	skip := g.plain
+	g.vector.each(func(b []byte) {
+		plain := min(skip, len(b))
+		skip -= plain
+		if !g.options.NoChecksums {
+			g.sum.Add(b[plain:])
+		}
+	})
+	binary.LittleEndian.PutUint64(g.trailer[:], g.sum.Sum())
+	g.vector.add(g.trailer[:])
+	g.summed = true
 }
 
 // detach gives p's memory back. If it is being sent, the rest of the chunk goes
@@ -177,7 +209,7 @@ func (g *gather) take(n int) []byte {
 	b := g.vector.take(n)
 	plain := min(g.plain, len(b))
 	g.plain -= plain
-	if !g.options.NoChecksums {
+	if !g.options.NoChecksums && !g.summed {
 		g.sum.Add(b[plain:])
 	}
 	return b

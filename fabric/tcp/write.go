@@ -64,20 +64,13 @@ func (s *sender) dropLocked() {
 
 // writePart writes one chunk of p and queues the rest behind the others.
 func (s *sender) writePart(p *outbound) error {
-	if !p.started {
-		p.started = true
-		if !s.end.Leaving(p.Outbound) {
-			s.retire(p, false)
-			return nil
-		}
-		if len(p.Begin) > 0 {
-			if err := s.gather.writeFrames(p.Begin); err != nil {
-				s.retire(p, false)
-				return err
-			}
-		}
+	first := !p.started
+	p.started = true
+	if first && !s.end.Leaving(p.Outbound) {
+		s.retire(p, false)
+		return nil
 	}
-	readErr, err := s.gather.writeChunk(p)
+	readErr, err := s.gather.writeChunk(p, first)
 	more := err == nil && readErr == nil && p.Walk.Left() > 0
 	// A broken socket is the end's to hear of through Lost, for all parts.
 	if stopped := s.retire(p, more); !more && !stopped && err == nil {
