@@ -198,3 +198,38 @@ func TestStrangersAreCutOff(t *testing.T) {
 		s.cutOff(why)
 	}
 }
+
+// A peer that cuts a read into more parts than transfers may run does not take
+// every flag there is.
+func TestManyPartsOfARead(t *testing.T) {
+	const most = 4
+	a := newAgent(t, "a", 4096, Options{MaxTransfers: most})
+	s := newStranger(t, a)
+	for part := range uint16(most + 1) {
+		s.say(mrdn.Begin{Handle: uint32(part), ID: kv.ID{1}, Part: part, Parts: 9, Bytes: 100, List: dense(100, 7).AppendTo(nil)}.Append(nil))
+	}
+	if _, err := handshake.ReadFrame(s, 4096, mrdn.LendFrame); err != nil {
+		t.Fatal(err)
+	}
+	for range most {
+		if _, err := handshake.ReadFrame(s, 4096, mrdn.SourceFrame); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body, err := handshake.ReadFrame(s, 4096, mrdn.AckFrame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ack, err := mrdn.ParseAck(body); err != nil || ack.Code != mrdn.CodeBusy {
+		t.Errorf("%+v, %v", ack, err)
+	}
+	flying := 0
+	for i := a.page.hands; i < len(a.page.cells); i++ {
+		if a.page.cells[i].Load() != 0 {
+			flying++
+		}
+	}
+	if flying != 0 {
+		t.Errorf("%d flags fly after the refusal", flying)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"meridian/fabric"
 	"meridian/fabric/link"
@@ -22,6 +23,7 @@ type stream struct {
 	lending  *link.Lending
 	wire     *wire
 	borrowed borrowed
+	flying   atomic.Int64 // flags of this link
 
 	mu     sync.Mutex // protects the rest
 	lent   map[uint64]lentRegion
@@ -129,14 +131,27 @@ func (s *stream) fence(region uint64, cause error) {
 	}
 }
 
-// Raise flies a flag on this agent's page.
-func (s *stream) Raise() (link.Flag, error) { return s.fabric.page.raise() }
+// Raise flies a flag on this agent's page, on which there is room for all links:
+// none takes more than transfers may run on it, into however many parts its peer
+// has cut them.
+func (s *stream) Raise() (f link.Flag, err error) {
+	if most := int64(s.fabric.options.MaxTransfers); s.flying.Add(1) > most {
+		err = fmt.Errorf("%w: %d parts are lent on this link", fabric.ErrBusy, most)
+	} else {
+		f, err = s.fabric.page.raise()
+	}
+	if err != nil {
+		s.flying.Add(-1)
+	}
+	return f, err
+}
 
 // Lower takes flags down and waits until the peer has ended its pieces.
 func (s *stream) Lower(flags []link.Flag) {
 	for _, f := range flags {
 		s.fabric.page.lower(f)
 	}
+	s.flying.Add(-int64(len(flags)))
 	s.borrowed.settle(flags)
 }
 
