@@ -34,6 +34,7 @@ func TestAnswersShareTheirMemory(t *testing.T) {
 	if r := c.post(openai.PathCompletions, request); r.status != http.StatusOK || string(r.body) != d.whole {
 		t.Errorf("%d, %d bytes", r.status, len(r.body))
 	}
+	c.until("the first is given back", func() bool { return c.answers.used.Load() == 0 }) // the client has its answer before
 	c.answers.hold(120 << 10)
 	r := c.post(openai.PathCompletions, request)
 	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") != "1" || !strings.Contains(string(r.body), "ask for streams") {

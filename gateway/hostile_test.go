@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"meridian/ledger"
 	"meridian/openai"
@@ -93,6 +94,17 @@ func TestEngineAnswersWithNoStatus(t *testing.T) {
 				t.Errorf("%s, status %d: %d %s, %v", path, status, r.status, r.body, r.err)
 			}
 		}
+	}
+}
+
+// Where an engine is stays between the gateway and its operator.
+func TestClientsHearNoAddress(t *testing.T) {
+	c := newCell(t, 0, 1, func(o *Options) { o.ProbeInterval = time.Hour })
+	address := strings.TrimPrefix(c.decode[0].server.URL, "http://")
+	c.decode[0].server.Close()
+	r := c.post(openai.PathCompletions, completion("short", ""))
+	if record := c.record(r); r.status != http.StatusServiceUnavailable || strings.Contains(string(r.body), address) || !strings.Contains(record.Legs[0].Problem, address) {
+		t.Errorf("%d %s\n%s", r.status, r.body, record)
 	}
 }
 

@@ -122,6 +122,9 @@ func (c *call) trouble(err error) *trouble {
 		t.fault = &openai.Error{Message: fmt.Sprintf("engine %s: %v", id, errStalled), Type: openai.TypeServer, Status: http.StatusGatewayTimeout}
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		t.fault = openai.Unavailable("engine %s closed the connection", id)
+	case isDial(err):
+		t.fault = openai.Unavailable("engine %s cannot be reached", id)
+		t.fault.Record = fmt.Sprintf("engine %s: %s", id, c.words(err)) // with its address, which is no client's concern
 	default:
 		t.fault = openai.Unavailable("engine %s: %s", id, c.words(err))
 	}
@@ -130,8 +133,8 @@ func (c *call) trouble(err error) *trouble {
 		return t
 	}
 	c.engine.failed.Add(1)
-	if c.engine.markFailed(err, t.fault.Message) {
-		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.url, "why", t.fault.Message)
+	if c.engine.markFailed(err, t.fault.Recorded()) {
+		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.url, "why", t.fault.Recorded())
 	}
 	return t
 }
