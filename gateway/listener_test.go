@@ -198,3 +198,36 @@ func TestFreshConnectionsMakeRoom(t *testing.T) {
 		t.Errorf("the silent connection: %v", err)
 	}
 }
+
+// With TLS and HTTP/2 connections are counted as without: an idle one makes
+// room, and one whose request is being sent slowly does so after its time.
+func TestConnectionsAreBoundedOverTLS(t *testing.T) {
+	c, _, newTransport := secured(t, func(o *Options) { o.MaxConnections, o.BodyTimeout = 1, 200*time.Millisecond })
+	idle := func() bool {
+		c.public.mu.Lock()
+		defer c.public.mu.Unlock()
+		return c.public.idle.Len() == 1
+	}
+	for range 3 {
+		transport := newTransport()
+		defer transport.CloseIdleConnections()
+		response, err := (&http.Client{Transport: transport}).Get("https://" + c.Addr() + "/health")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		c.until("its connection is idle", idle)
+	}
+	transport := newTransport()
+	defer transport.CloseIdleConnections()
+	slow, stop := io.Pipe()
+	defer stop.Close()
+	response, err := (&http.Client{Transport: transport}).Post("https://"+c.Addr()+openai.PathCompletions, "application/json", slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusRequestTimeout || response.ProtoMajor != 2 || c.Metrics().Connections != 1 {
+		t.Errorf("%s %s, %d connections", response.Proto, response.Status, c.Metrics().Connections)
+	}
+}
