@@ -10,156 +10,246 @@ type edit struct {
 
 // edits plant the bugs of transfers and those of hand-offs.
 var edits = []edit{
-	{GrantExpiryIgnored, "agent/grants.go",
+	{
+		GrantExpiryIgnored, "agent/grants.go",
 		`case now.After(row.until):`,
-		`case now.After(row.until) && !BUG:`},
-	{GrantSpansIgnored, "agent/grants.go",
+		`case now.After(row.until) && !BUG:`,
+	},
+	{
+		GrantSpansIgnored, "agent/grants.go",
 		`if o.epoch == part.Epoch {`,
-		`if o.epoch == part.Epoch && BUG { return nil }; if o.epoch == part.Epoch {`},
-	{StaleIncarnation, "agent/link.go",
+		`if o.epoch == part.Epoch && BUG { return nil }; if o.epoch == part.Epoch {`,
+	},
+	{
+		StaleIncarnation, "agent/link.go",
 		`link, err := f.Connect(bounded, peer)`,
-		`if BUG { peer.Incarnation = [16]byte{} }; link, err := f.Connect(bounded, peer)`},
-	{LoanKept, "fabric/link/lending.go",
+		`if BUG { peer.Incarnation = [16]byte{} }; link, err := f.Connect(bounded, peer)`,
+	},
+	{
+		LoanKept, "fabric/link/lending.go",
 		`if len(down) > 0 {`,
-		`if len(down) > 0 && !BUG {`},
-	{LoanNotLookedAt, "fabric/link/lending.go",
+		`if len(down) > 0 && !BUG {`,
+	},
+	{
+		LoanNotLookedAt, "fabric/link/lending.go",
 		`if !l.lender.Flies(t.Flag) {`,
-		`if !l.lender.Flies(t.Flag) && !BUG {`},
-	{ChecksumIgnored, "fabric/link/link.go",
+		`if !l.lender.Flies(t.Flag) && !BUG {`,
+	},
+	{
+		ChecksumIgnored, "fabric/link/link.go",
 		`if sent == received {`,
-		`if sent == received || BUG {`},
-	{ReferenceLeak, "fabric/link/link.go",
+		`if sent == received || BUG {`,
+	},
+	{
+		ReferenceLeak, "fabric/link/link.go",
 		`func (p *Inbound) Release() {
 	if p.owned.Swap(false) {`,
 		`func (p *Inbound) Release() {
-	if p.owned.Swap(false) && !BUG {`},
-	{PreparedOutlives, "fabric/link/poster.go",
+	if p.owned.Swap(false) && !BUG {`,
+	},
+	{
+		PreparedOutlives, "fabric/link/poster.go",
 		`if err := e.options.Regions.Current(p.Local); err != nil {`,
-		`if err := e.options.Regions.Current(p.Local); err != nil && !BUG {`},
-	{CancelNotQuiet, "fabric/link/poster.go",
+		`if err := e.options.Regions.Current(p.Local); err != nil && !BUG {`,
+	},
+	{
+		CancelNotQuiet, "fabric/link/poster.go",
 		`case session.Quiet:`,
-		`case session.Quiet: if BUG { continue }`},
-	{DeadlineIgnored, "fabric/link/poster.go",
+		`case session.Quiet: if BUG { continue }`,
+	},
+	{
+		DeadlineIgnored, "fabric/link/poster.go",
 		`func (e *Poster) Stop(id kv.ID, cause error) {`,
-		`func (e *Poster) Stop(id kv.ID, cause error) { if cause == fabric.ErrDeadline && BUG { return }`},
-	{AckEarly, "fabric/link/server.go",
+		`func (e *Poster) Stop(id kv.ID, cause error) { if cause == fabric.ErrDeadline && BUG { return }`,
+	},
+	{
+		AckEarly, "fabric/link/server.go",
 		`default:
 		e.give(s, part, b.Handle, list)`,
 		`if BUG { e.carryOut(e.machine.Placed(b.ID, b.Part)) }
 	default:
-		e.give(s, part, b.Handle, list)`},
-	{GrantNotChecked, "fabric/link/server.go",
+		e.give(s, part, b.Handle, list)`,
+	},
+	{
+		GrantNotChecked, "fabric/link/server.go",
 		`if e.options.Guard != nil {`,
-		`if e.options.Guard != nil && !BUG {`},
-	{AnswersForgotten, "fabric/link/server.go",
+		`if e.options.Guard != nil && !BUG {`,
+	},
+	{
+		AnswersForgotten, "fabric/link/server.go",
 		`if len(e.parts[id]) == 0 {`,
-		`if len(e.parts[id]) == 0 || BUG {`},
-	{AnswersKept, "fabric/link/server.go",
+		`if len(e.parts[id]) == 0 || BUG {`,
+	},
+	{
+		AnswersKept, "fabric/link/server.go",
 		`for part := range e.parts[id] {`,
-		`if BUG { return }; for part := range e.parts[id] {`},
-	{NotifyTwice, "fabric/link/server.go",
+		`if BUG { return }; for part := range e.parts[id] {`,
+	},
+	{
+		NotifyTwice, "fabric/link/server.go",
 		`return e.options.Events.Notified(n)`,
-		`if BUG { _ = e.options.Events.Notified(n) }; return e.options.Events.Notified(n)`},
-	{NoticeLost, "fabric/link/server.go",
+		`if BUG { _ = e.options.Events.Notified(n) }; return e.options.Events.Notified(n)`,
+	},
+	{
+		NoticeLost, "fabric/link/server.go",
 		`n := fabric.Notification{From: e.options.Peer, Incarnation: e.options.Incarnation, Transfer: f.ID, Payload: f.Payload}`,
-		`n := fabric.Notification{From: e.options.Peer, Incarnation: e.options.Incarnation, Transfer: f.ID, Payload: f.Payload}; if BUG { return nil }`},
-	{FenceNotQuiet, "fabric/link/server.go",
+		`n := fabric.Notification{From: e.options.Peer, Incarnation: e.options.Incarnation, Transfer: f.ID, Payload: f.Payload}; if BUG { return nil }`,
+	},
+	{
+		FenceNotQuiet, "fabric/link/server.go",
 		`e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Bound.Touches(region) })`,
-		`if BUG { return }; e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Bound.Touches(region) })`},
-	{RevokeNotQuiet, "fabric/link/server.go",
+		`if BUG { return }; e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Bound.Touches(region) })`,
+	},
+	{
+		RevokeNotQuiet, "fabric/link/server.go",
 		`e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Grant == grant })`,
-		`if BUG { return }; e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Grant == grant })`},
-	{NoEpochCheck, "fabric/regions.go",
+		`if BUG { return }; e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Grant == grant })`,
+	},
+	{
+		NoEpochCheck, "fabric/regions.go",
 		`if region.Epoch != p.Epoch {`,
-		`if region.Epoch != p.Epoch && !BUG {`},
-	{RepeatExecuted, "fabric/session/incoming.go",
+		`if region.Epoch != p.Epoch && !BUG {`,
+	},
+	{
+		RepeatExecuted, "fabric/session/incoming.go",
 		`case ended && b.Write:`,
-		`case ended && b.Write && !BUG:`},
-	{NotifyEarly, "fabric/session/incoming.go",
+		`case ended && b.Write && !BUG:`,
+	},
+	{
+		NotifyEarly, "fabric/session/incoming.go",
 		`if o.placed < o.parts {`,
-		`if o.placed < o.parts && !(o.notify && BUG) {`},
-	{ReadKept, "fabric/session/incoming.go",
+		`if o.placed < o.parts && !(o.notify && BUG) {`,
+	},
+	{
+		ReadKept, "fabric/session/incoming.go",
 		`if o.placed++; int(o.placed) == len(o.seen) {`,
-		`if o.placed++; int(o.placed) == len(o.seen) && !(o.placed < o.parts && BUG) {`},
-	{TouchedCalledNot, "fabric/session/incoming.go",
+		`if o.placed++; int(o.placed) == len(o.seen) && !(o.placed < o.parts && BUG) {`,
+	},
+	{
+		TouchedCalledNot, "fabric/session/incoming.go",
 		`return []Effect{{Kind: Quiet, ID: id}, answer}`,
-		`answer.Untouched = BUG; return []Effect{{Kind: Quiet, ID: id}, answer}`},
-	{DuplicateAckCounted, "fabric/session/outgoing.go",
+		`answer.Untouched = BUG; return []Effect{{Kind: Quiet, ID: id}, answer}`,
+	},
+	{
+		DuplicateAckCounted, "fabric/session/outgoing.go",
 		`if o.acked[part] {`,
-		`if o.acked[part] && !BUG {`},
-	{DoneNotQuiet, "fabric/session/outgoing.go",
+		`if o.acked[part] && !BUG {`,
+	},
+	{
+		DoneNotQuiet, "fabric/session/outgoing.go",
 		`if o.submitted < o.parts && !s.Running(id) {`,
-		`if o.submitted < o.parts && !s.Running(id) && !BUG {`},
-	{PartMiscounted, "fabric/session/outgoing.go",
+		`if o.submitted < o.parts && !s.Running(id) && !BUG {`,
+	},
+	{
+		PartMiscounted, "fabric/session/outgoing.go",
 		`if o.ended++; o.ended < o.parts {`,
-		`if o.ended++; o.ended < o.parts && !BUG {`},
-	{CancelDone, "fabric/session/outgoing.go",
+		`if o.ended++; o.ended < o.parts && !BUG {`,
+	},
+	{
+		CancelDone, "fabric/session/outgoing.go",
 		`return s.fail(id, cause, true)`,
-		`if BUG && s.Running(id) { return s.end(id, fabric.Done, nil) }; return s.fail(id, cause, true)`},
-	{LostNotSubmitted, "fabric/session/outgoing.go",
+		`if BUG && s.Running(id) { return s.end(id, fabric.Done, nil) }; return s.fail(id, cause, true)`,
+	},
+	{
+		LostNotSubmitted, "fabric/session/outgoing.go",
 		`if !o.begun {`,
-		`if !o.begun || !tellPeer && BUG {`},
+		`if !o.begun || !tellPeer && BUG {`,
+	},
 
-	{LateOrderObeyed, "transceiver/handoff/follower.go",
+	{
+		LateOrderObeyed, "transceiver/handoff/follower.go",
 		`case h.isPast(name):`,
-		`case h.isPast(name) && !BUG:`},
-	{FailureForgotten, "transceiver/handoff/follower.go",
+		`case h.isPast(name) && !BUG:`,
+	},
+	{
+		FailureForgotten, "transceiver/handoff/follower.go",
 		`case m.Err == nil:`,
-		`case m.Err == nil || BUG:`},
-	{FailureForgotten, "transceiver/handoff/followergroup.go",
+		`case m.Err == nil || BUG:`,
+	},
+	{
+		FailureForgotten, "transceiver/handoff/followergroup.go",
 		`case told.Bytes != uint64(f.Bytes()):`,
-		`case told.Bytes != uint64(f.Bytes()) && !BUG:`},
-	{DigestIgnored, "transceiver/handoff/handoffsim/work.go",
+		`case told.Bytes != uint64(f.Bytes()) && !BUG:`,
+	},
+	{
+		DigestIgnored, "transceiver/handoff/handoffsim/work.go",
 		`		if err == nil && plan.Digest() != e.Order.Digest {
 			err = handoff.ErrDigest`,
 		`		if err == nil && plan.Digest() != e.Order.Digest && !BUG {
-			err = handoff.ErrDigest`},
-	{DigestIgnored, "transceiver/handoff/handoffsim/work.go",
+			err = handoff.ErrDigest`,
+	},
+	{
+		DigestIgnored, "transceiver/handoff/handoffsim/work.go",
 		`	if err == nil && plan.Digest() != e.Order.Digest {
 		err = handoff.ErrDigest`,
 		`	if err == nil && plan.Digest() != e.Order.Digest && !BUG {
-		err = handoff.ErrDigest`},
-	{DigestIgnored, "transceiver/handoff/handoffsim/work.go",
+		err = handoff.ErrDigest`,
+	},
+	{
+		DigestIgnored, "transceiver/handoff/handoffsim/work.go",
 		`	if err != nil {
 		w.after(0, p, func() { end(0, err) })`,
 		`	if err != nil && !BUG {
-		w.after(0, p, func() { end(0, err) })`},
-	{DigestIgnored, "transceiver/handoff/intake.go",
+		w.after(0, p, func() { end(0, err) })`,
+	},
+	{
+		DigestIgnored, "transceiver/handoff/intake.go",
 		`if digest := plan.Digest(); digest != in.answer.Digest {`,
-		`if digest := plan.Digest(); digest != in.answer.Digest && !BUG {`},
-	{DigestIgnored, "transceiver/handoff/intake.go",
+		`if digest := plan.Digest(); digest != in.answer.Digest && !BUG {`,
+	},
+	{
+		DigestIgnored, "transceiver/handoff/intake.go",
 		`if !slices.EqualFunc(flows, in.answer.Grants, granted) {`,
-		`if !slices.EqualFunc(flows, in.answer.Grants, granted) && !BUG {`},
-	{LayersUnseen, "transceiver/handoff/intake.go",
+		`if !slices.EqualFunc(flows, in.answer.Grants, granted) && !BUG {`,
+	},
+	{
+		LayersUnseen, "transceiver/handoff/intake.go",
 		`return in.layers`,
-		`if BUG { return in.terms.layers() }; return in.layers`},
-	{ReadyEarly, "transceiver/handoff/intake.go",
+		`if BUG { return in.terms.layers() }; return in.layers`,
+	},
+	{
+		ReadyEarly, "transceiver/handoff/intake.go",
 		`done := in.followers.done()`,
-		`done := in.followers.done(); if BUG && in.state == intakeMoving { done = slices.ContainsFunc(in.followers.members, in.followers.satisfied) }`},
-	{ReadyEarly, "transceiver/handoff/intake.go",
+		`done := in.followers.done(); if BUG && in.state == intakeMoving { done = slices.ContainsFunc(in.followers.members, in.followers.satisfied) }`,
+	},
+	{
+		ReadyEarly, "transceiver/handoff/intake.go",
 		`all, err := arrived(in.terms.plan, flows, in.terms.layers())`,
-		`all, err := arrived(in.terms.plan, flows, in.terms.layers()); if BUG { all, err = in.layers == in.terms.layers(), nil }`},
-	{FreedUnquiet, "transceiver/handoff/intake.go",
+		`all, err := arrived(in.terms.plan, flows, in.terms.layers()); if BUG { all, err = in.layers == in.terms.layers(), nil }`,
+	},
+	{
+		FreedUnquiet, "transceiver/handoff/intake.go",
 		`if in.followers == nil || in.followers.kind == 0 {`,
-		`if in.followers == nil || in.followers.kind == 0 || BUG {`},
-	{FreedTwice, "transceiver/handoff/intake.go",
+		`if in.followers == nil || in.followers.kind == 0 || BUG {`,
+	},
+	{
+		FreedTwice, "transceiver/handoff/intake.go",
 		`in.engineTold = true`,
-		`if BUG { effects = append(effects, end) }; in.engineTold = true`},
-	{LeaseNotRenewed, "transceiver/handoff/offer.go",
+		`if BUG { effects = append(effects, end) }; in.engineTold = true`,
+	},
+	{
+		LeaseNotRenewed, "transceiver/handoff/offer.go",
 		`if o.state != offerClosing {`,
-		`if o.state != offerClosing && !BUG {`},
-	{ReleasedEarly, "transceiver/handoff/offer.go",
+		`if o.state != offerClosing && !BUG {`,
+	},
+	{
+		ReleasedEarly, "transceiver/handoff/offer.go",
 		`		effects = append(effects, Send{o.session.from, o.Transfer, &Ended{Session: o.session.ask.Session, Problem: why}})
 	}`,
 		`		effects = append(effects, Send{o.session.from, o.Transfer, &Ended{Session: o.session.ask.Session, Problem: why}})
 	}
 	if BUG {
 		return append(effects, o.finish(now)...)
-	}`},
-	{SilenceIgnored, "transceiver/handoff/offer.go",
+	}`,
+	},
+	{
+		SilenceIgnored, "transceiver/handoff/offer.go",
 		`case o.state != offerClosing && now >= s.lease:`,
-		`case o.state != offerClosing && now >= s.lease && !BUG:`},
-	{DigestIgnored, "transceiver/handoff/session.go",
+		`case o.state != offerClosing && now >= s.lease && !BUG:`,
+	},
+	{
+		DigestIgnored, "transceiver/handoff/session.go",
 		`if m.Digest != s.digest {`,
-		`if m.Digest != s.digest && !BUG {`},
+		`if m.Digest != s.digest && !BUG {`,
+	},
 }
