@@ -171,7 +171,7 @@ func (k *keeping) holding() reshard.Holding {
 	return reshard.Holding{Tables: [][]uint32{slices.Clone(k.blocks)}}
 }
 
-// free gives the blocks to somebody else, who scribbles on them at once.
+// free gives the blocks to another request, which scribbles on them at once.
 func (k *keeping) free() {
 	if k.over {
 		k.engine.world.violate("blocks are freed exactly once", "%v as %v, twice", k.request, k.as)

@@ -11,7 +11,7 @@
 //	                 └─► lost, late, twice       └─► engines with real bytes
 //
 // Every engine has its own ranks, layout and block size, and bytes in the memory
-// of each rank. Whoever is given a block that was freed scribbles on it at once,
+// of each rank. The next owner of a block that was freed scribbles on it at once,
 // and every byte that moves is looked at: it must belong to the hand-off that
 // moves it.
 //
@@ -46,7 +46,7 @@ type Violation struct {
 	Event      int // how much of the story came before
 }
 
-// Entry is one thing that happened, put into words only when somebody wants to
+// Entry is one thing that happened, put into words only when a reader wants to
 // read it.
 type Entry struct {
 	At     time.Duration

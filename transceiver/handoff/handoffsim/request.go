@@ -77,7 +77,7 @@ func (w *world) arrive() {
 	w.note("%v: %d tokens from %s to %s", r, r.tokens, r.prefill.id, w.engines[to].id)
 	if w.draw.IntN(3) == 0 { // decode may be first
 		w.tally.Early++
-		if r.serial%2 == 0 { // by a promise: somebody without the home's clock wrote the ticket
+		if r.serial%2 == 0 { // by a promise: an agent without the home's clock wrote the ticket
 			w.tally.Promised++
 			r.ticket = handoff.Ticket{Transfer: r.id, Home: r.srcHome.self, Tokens: r.tokens, Fingerprint: r.of, Expires: handoff.Never}.Seal(cellKey)
 		} else {

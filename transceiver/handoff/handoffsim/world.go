@@ -132,7 +132,7 @@ func (w *world) live() {
 	w.inspect()
 }
 
-// heal ends all trouble; whoever is down comes back.
+// heal ends all trouble; processes that are down come back.
 func (w *world) heal() {
 	w.calm = true
 	w.note("trouble ends")
