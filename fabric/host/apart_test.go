@@ -59,7 +59,8 @@ func TestSourceThatCannotBeReached(t *testing.T) {
 	for _, op := range []fabric.Op{fabric.Read, fabric.Write} {
 		near, far := newAgent(t, "near", 4096, Options{}), newAgent(t, "far", 4096, Options{})
 		section, lent := apart(t, 4096)
-		if err := unix.Munmap(lent); err != nil {
+		t.Cleanup(func() { _ = unix.Munmap(lent) })
+		if err := unix.Mprotect(lent, unix.PROT_NONE); err != nil { // its address stays taken
 			t.Fatal(err)
 		}
 		owner, local, remote := near, dense(4096, 7), dense(4096, 7)
