@@ -154,12 +154,12 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 
 // maxHeld bounds what the parts that a peer has begun may cost here until they
 // end, which is up to the peer: enough for 4096 transfers of eight parts each,
-// or for a million pieces without a pattern.
-const maxHeld = 32 << 20
+// or for half a million pieces without a pattern.
+const maxHeld = 16 << 20
 
 // costOf is about what a part costs here until it ends, in bytes.
 func costOf(b mrdn.Begin, list fabric.List) int {
-	const part, region, run = 512, 64, 32
+	const part, region, run = 256, 64, 32
 	cost := part + len(b.Notification) + region*len(list)
 	for i := range list {
 		cost += run * len(list[i].Spans.Runs())

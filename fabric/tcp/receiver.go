@@ -27,10 +27,10 @@ type receiver struct {
 type guest struct {
 	// penance is how long to wait before the next frame.
 	penance func() time.Duration
-	// large has room for the one stream of a link that reads a large frame: a
-	// peer with many streams and half a frame on each would else hold as many
-	// buffers.
-	large chan struct{}
+	// large holds the one buffer of a link for large frames, while no stream
+	// has it: a peer with many streams and half a frame on each would else hold
+	// as many.
+	large chan []byte
 }
 
 const (
@@ -70,21 +70,22 @@ func (r *receiver) readLoop() error {
 	}
 }
 
-// readFrame reads a frame of so many bytes, and lets go of the buffer that a
-// large one needed.
+// readFrame reads a frame of so many bytes; a large one into the buffer that the
+// link has for it.
 func (r *receiver) readFrame(frame mrdn.LinkFrame, size int) error {
 	if r.guest != nil && size > largeFrame {
 		select {
-		case r.guest.large <- struct{}{}:
+		case large := <-r.guest.large:
+			small := r.buffer
+			r.moveTo(large)
+			defer func() {
+				large = r.buffer
+				r.moveTo(small)
+				r.guest.large <- large
+			}()
 		case <-r.stream.gone:
 			return io.ErrClosedPipe
 		}
-		defer func() {
-			r.buffer = append(make([]byte, 0, inputBuffer), r.buffer[r.start:r.bound]...)
-			r.start, r.bound = 0, len(r.buffer)
-			r.buffer = r.buffer[:cap(r.buffer)]
-			<-r.guest.large
-		}()
 	}
 	if err := r.fill(size); err != nil {
 		return err
@@ -145,6 +146,15 @@ func (r *receiver) fill(n int) error {
 		r.bound += got
 	}
 	return nil
+}
+
+// moveTo goes on in another buffer, or in a larger one where that is too small.
+func (r *receiver) moveTo(into []byte) {
+	if have := r.bound - r.start; len(into) < max(have, inputBuffer) {
+		into = make([]byte, max(have, inputBuffer))
+	}
+	r.bound = copy(into, r.buffer[r.start:r.bound])
+	r.buffer, r.start = into, 0
 }
 
 // makeRoom moves what is buffered to the front, of a larger buffer if need be.
