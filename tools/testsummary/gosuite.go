@@ -94,17 +94,17 @@ func goTest(dir string, args, environment []string, report func(result)) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	ledger := goLedger{report: report, output: make(map[string]*strings.Builder), failedTests: make(map[string]int), running: make(map[string]map[string]bool)}
-	readErr := ledger.read(out)
+	events := goEvents{report: report, output: make(map[string]*strings.Builder), failedTests: make(map[string]int), running: make(map[string]map[string]bool)}
+	readErr := events.read(out)
 	err = command.Wait()
-	if ledger.failures == 0 && err != nil {
+	if events.failures == 0 && err != nil {
 		return fmt.Errorf("go test: %w", err)
 	}
 	return readErr
 }
 
-// goLedger turns the events of `go test` into results.
-type goLedger struct {
+// goEvents turns the events of `go test` into results.
+type goEvents struct {
 	report      func(result)
 	output      map[string]*strings.Builder
 	failedTests map[string]int             // by package
@@ -114,7 +114,7 @@ type goLedger struct {
 }
 
 // read takes events, one a line, however long, to the end.
-func (l *goLedger) read(r io.Reader) error {
+func (l *goEvents) read(r io.Reader) error {
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -134,7 +134,7 @@ func (l *goLedger) read(r io.Reader) error {
 	}
 }
 
-func (l *goLedger) take(e goEvent) {
+func (l *goEvents) take(e goEvent) {
 	name := e.Package
 	if e.Test != "" {
 		name += "." + e.Test
@@ -185,7 +185,7 @@ func (l *goLedger) take(e goEvent) {
 	l.report(r)
 }
 
-func (l *goLedger) packageDone(e goEvent, v verdict, text string) {
+func (l *goEvents) packageDone(e goEvent, v verdict, text string) {
 	word := map[verdict]string{passed: "ok  ", failed: "FAIL", skipped: "none"}[v]
 	if v != skipped {
 		fmt.Printf("%s %-34s %6.1fs\n", word, e.Package, e.Elapsed)

@@ -1,4 +1,4 @@
-// Command tally runs Meridian's test suites, Go, Python and C++, and ends with
+// Command testsummary runs Meridian's test suites, Go, Python and C++, and ends with
 // one summary: what passed, what failed, and what was skipped for lack of which
 // component. `make test` and `make test-real` are this program.
 //
@@ -58,12 +58,12 @@ func main() {
 	flag.Parse()
 	root, err := filepath.Abs(o.root)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "tally:", err)
+		fmt.Fprintln(os.Stderr, "testsummary:", err)
 		os.Exit(2)
 	}
 	o.root = root
 	if err := checkDemands(root); err != nil {
-		fmt.Fprintln(os.Stderr, "tally:", err)
+		fmt.Fprintln(os.Stderr, "testsummary:", err)
 		os.Exit(2)
 	}
 	start := time.Now()

@@ -36,7 +36,7 @@ func (o options) pythonSuite() suite {
 
 // pytest runs what is asked for and reports every test.
 func (o options) pytest(report func(result), asked ...string) error {
-	dir, err := os.MkdirTemp("", "tally")
+	dir, err := os.MkdirTemp("", "testsummary")
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (o options) cxxSuite() suite {
 			lack(report, "C++ tests", "c++", "no C++ compiler on PATH")
 			return nil
 		}
-		dir, err := os.MkdirTemp("", "tally")
+		dir, err := os.MkdirTemp("", "testsummary")
 		if err != nil {
 			return err
 		}
