@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -44,6 +45,10 @@ func (c *cellFlags) fill(in *config.Config) error {
 		if c.State, err = node.DefaultStateDir(); err != nil {
 			return err
 		}
+	}
+	var err error
+	if c.State, err = filepath.Abs(c.State); err != nil { // sockets in it are named by whole paths
+		return err
 	}
 	if len(c.Directory) == 0 && in.Directory.Endpoint != config.Auto {
 		c.Directory = strings.Split(in.Directory.Endpoint, ",")
