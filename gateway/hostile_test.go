@@ -145,3 +145,30 @@ func TestEngineElsewhereNamesALocalSocket(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Whatever an engine says of its models and of where it publishes is refused, or
+// bounded.
+func FuzzEngineTellsOfItself(f *testing.F) {
+	for _, data := range []string{
+		``, `{}`, `{"data":null}`, `{"data":[` + hostileModel + `]}`, `{"data":[{"id":"m","max_model_len":-1,"parent":"p"}]}`, `{"data":[{"id":""}]}`,
+		`{"0":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5558"}}`,
+		`{"-1":{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"ipc:///x"}}`,
+	} {
+		f.Add([]byte(data))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a := about{id: "e"}
+		if err := a.list(data); err == nil && (len(a.models) > maxModels || !a.asked || a.maxContext < 0 || a.serves("")) {
+			t.Fatalf("%+v", a)
+		}
+		sources, err := parseSources(data, "http://10.0.0.3:8000")
+		if err == nil && len(sources) > maxRanks {
+			t.Fatalf("%d ranks", len(sources))
+		}
+		for _, s := range sources {
+			if s.events.IsLocal() || s.replay.IsLocal() {
+				t.Fatalf("%v is a socket of this host", s)
+			}
+		}
+	})
+}

@@ -108,19 +108,9 @@ func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list struct{ Data []json.RawMessage }
-	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("%s%s: %w", e.url, openai.PathModels, err)
-	}
 	a := e.given // and nothing of what it said in another life
-	a.asked = true
-	if len(list.Data) > 0 {
-		a.models, a.cards, a.adapters = nil, make(map[string]json.RawMessage), nil
-	}
-	for _, card := range list.Data {
-		if err := a.show(card); err != nil {
-			return nil, fmt.Errorf("%s%s: %w", e.url, openai.PathModels, err)
-		}
+	if err := a.list(data); err != nil {
+		return nil, fmt.Errorf("%s%s: %w", e.url, openai.PathModels, err)
 	}
 	if a.kind == kindMeridian && e.listed && a.id == "" {
 		var stats struct {
@@ -135,6 +125,24 @@ func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
 	a.nameless = a.id == ""
 	a.id = cmp.Or(a.id, strings.TrimPrefix(strings.TrimPrefix(e.url, "https://"), "http://"))
 	return &a, nil
+}
+
+// list takes in the list of an engine's models. An empty one leaves what was known.
+func (a *about) list(data []byte) error {
+	var list struct{ Data []json.RawMessage }
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	a.asked = true
+	if len(list.Data) > 0 {
+		a.models, a.cards, a.adapters = nil, make(map[string]json.RawMessage), nil
+	}
+	for _, card := range list.Data {
+		if err := a.show(card); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // show takes in a model as an engine shows it.
