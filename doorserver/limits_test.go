@@ -35,6 +35,23 @@ func open(t testing.TB, n *node, id string, shape cut) error {
 	return err
 }
 
+// lendOn lends a new memfd of that size.
+func lendOn(wire *door.Conn, size int64, m *doorpb.Lend) error {
+	file, err := (&memfd{Name: "lent"}).make()
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if err := file.Truncate(size); err != nil {
+		return err
+	}
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW); err != nil {
+		return err
+	}
+	m.SizeBytes, m.Kind = uint64(size), &doorpb.Lend_Memfd{Memfd: &doorpb.MemFD{}}
+	return wire.Send(doorpb.FrameType_FRAME_TYPE_LEND, m, file)
+}
+
 // lendSparse lends files of that size that have no memory yet, as one rank, and
 // compares the codes of the answers.
 func lendSparse(t testing.TB, n *node, size int64, codes ...string) {
@@ -42,18 +59,7 @@ func lendSparse(t testing.TB, n *node, size int64, codes ...string) {
 	wire, _ := greet(t, n, &doorpb.Hello{Engine: "sparse", As: &doorpb.Hello_Rank{Rank: &doorpb.Rank{Ranks: 1}}})
 	defer wire.Close()
 	for i, want := range codes {
-		file, err := (&memfd{Name: "sparse"}).make()
-		if err == nil {
-			err = file.Truncate(size)
-		}
-		if err == nil {
-			_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := &doorpb.Lend{Request: uint64(i + 1), SizeBytes: uint64(size), More: true, Kind: &doorpb.Lend_Memfd{Memfd: &doorpb.MemFD{}}}
-		if err := errors.Join(wire.Send(doorpb.FrameType_FRAME_TYPE_LEND, m, file), file.Close()); err != nil {
+		if err := lendOn(wire, size, &doorpb.Lend{Request: uint64(i + 1), More: true}); err != nil {
 			t.Fatal(err)
 		}
 		f, err := wire.Read(door.MaxFrameBytes)
