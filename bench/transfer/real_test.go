@@ -9,13 +9,16 @@ import (
 	"meridian/internal/require"
 )
 
+// peersDir is where `make peers` installs, seen from here.
+const peersDir = "../../.peers"
+
 // TestRealPeers measures beside each real peer; what it moved was verified, or
 // it would have been left out.
 func TestRealPeers(t *testing.T) {
 	for _, kind := range peers {
 		t.Run(kind.name, func(t *testing.T) {
 			o := smallRun(t)
-			o.PeersDir, o.Peers = "../.peers", []string{kind.name}
+			o.PeersDir, o.Peers = peersDir, []string{kind.name}
 			o.Ops, o.Layouts = []string{"read", "write"}, []Layout{Scattered, Dense}
 			if absence := kind.missing(o); absence != nil {
 				require.Skip(t, kind.name, absence.Why+"; to have it: "+absence.Fix)
@@ -37,7 +40,7 @@ func TestRealPeers(t *testing.T) {
 // between the two.
 func TestRealDefaultTransport(t *testing.T) {
 	o := smallRun(t)
-	o.Fabrics, o.PeersDir, o.Peers, o.Ops = []string{"host"}, "../.peers", []string{"nixl"}, []string{"read", "write"}
+	o.Fabrics, o.PeersDir, o.Peers, o.Ops = []string{"host"}, peersDir, []string{"nixl"}, []string{"read", "write"}
 	if absence := peerByName("nixl").missing(o); absence != nil {
 		require.Skip(t, "nixl", absence.Why+"; to have it: "+absence.Fix)
 	}
@@ -58,7 +61,7 @@ func TestRealDefaultTransport(t *testing.T) {
 
 func TestRealLatency(t *testing.T) {
 	o := smallRun(t)
-	o.PeersDir, o.Peers, o.Latency, o.Rounds = "../.peers", []string{"nixl"}, true, 1
+	o.PeersDir, o.Peers, o.Latency, o.Rounds = peersDir, []string{"nixl"}, true, 1
 	if absence := peerByName("nixl").missing(o); absence != nil {
 		require.Skip(t, "nixl", absence.Why+"; to have it: "+absence.Fix)
 	}
