@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Where the gateway listens unless somebody says otherwise.
+// Where the gateway listens unless a flag says otherwise.
 const (
 	DefaultListen = "127.0.0.1:8080"
 	DefaultAdmin  = "127.0.0.1:8081"

@@ -25,7 +25,7 @@ const (
 // part is one process of the cell, and those that came before it.
 type part struct {
 	plan   Plan
-	alive  bool           // somebody lives its life
+	alive  bool           // a goroutine runs and watches it
 	opened chan<- opening // takes how its first start went
 	stop   chan struct{}  // closed when it is to end
 	gone   chan struct{}  // closed when it has

@@ -30,7 +30,7 @@ var (
 type patient struct {
 	ctx      context.Context
 	host     Host
-	software *software // nil until somebody asks
+	software *software // nil until a check asks
 }
 
 // read returns the beginning of a regular file. It stats first, because opening a FIFO would wait for a writer.

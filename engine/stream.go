@@ -29,7 +29,7 @@ type Result struct {
 }
 
 // maxUnread is how many tokens may wait for a reader. Beyond it the request
-// pauses: it keeps its memory and is not computed until somebody reads.
+// pauses: it keeps its memory and is not computed until its client reads.
 const maxUnread = 256
 
 // Stream is the answers to one request as they come. Who reads it calls Next

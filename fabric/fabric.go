@@ -193,7 +193,7 @@ type Events interface {
 	Notified(n Notification) error
 	// LinkLost tells that a peer's connection broke, and why.
 	LinkLost(p Peer, err error)
-	// Refused tells that somebody was turned away at the door, or that what it
+	// Refused tells that a peer was turned away at the door, or that what it
 	// sent was not what it should have been.
 	Refused(from string, err error)
 }

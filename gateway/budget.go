@@ -26,7 +26,7 @@ func (b *budget) release(bytes int64) { b.used.Add(-bytes) }
 // errNoMemory: the budget is spent.
 var errNoMemory = errors.New("no memory is left for it")
 
-// heldBytes are bytes that somebody sends, counted until release.
+// heldBytes are bytes that a client or an engine sends, counted until release.
 type heldBytes struct {
 	data   []byte
 	budget *budget

@@ -12,7 +12,7 @@ import (
 	"meridian/bench"
 )
 
-// peerKind is somebody to be measured beside.
+// peerKind is a library to be measured beside.
 type peerKind struct {
 	name string
 	// title says in the report what exactly is measured.

@@ -92,7 +92,7 @@ func serveUntil(ctx context.Context, e *engine.Engine, server *http.Server, fail
 	defer done()
 	err = errors.Join(err, e.Close(stop), server.Shutdown(stop))
 	if stop.Err() != nil {
-		err = errors.Join(err, server.Close()) // somebody does not read his answer
+		err = errors.Join(err, server.Close()) // a client does not read its answer
 	}
 	return err
 }

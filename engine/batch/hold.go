@@ -1,6 +1,6 @@
 package batch
 
-// Hold keeps blocks from being used again while somebody outside may still touch
+// Hold keeps blocks from being used again while the agent may still touch
 // them, whatever becomes of the sequence that had them.
 type Hold struct {
 	blocks []uint32

@@ -239,7 +239,7 @@ func (s *scatter) try(fd uintptr) (done bool) {
 	}
 }
 
-// avoid turns a vector that is aimed at memory somebody wants quiet into one
+// avoid turns a vector that is aimed at memory that a fence or a cancel wants quiet into one
 // that throws away as much. mu is held.
 func (s *scatter) avoid() {
 	if s.target == nil || !s.target.Discard {

@@ -34,7 +34,7 @@ type sender struct {
 	spare   []byte     // a buffer for control to go on in
 	parts   []*outbound
 	active  *outbound // taken from parts by writeLoop
-	writing bool      // somebody is writing: the poster inline, or writeLoop
+	writing bool      // being written: by the poster inline, or by writeLoop
 	closed  bool
 	cause   error // why this side closed, where the socket would not say
 

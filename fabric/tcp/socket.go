@@ -16,7 +16,7 @@ type socket struct {
 	sealed *sealed
 	// heard is when bytes last came, in nanoseconds.
 	heard atomic.Int64
-	// spoke: bytes have left since somebody looked last.
+	// spoke: bytes have left since keepAlive looked last.
 	spoke atomic.Bool
 }
 

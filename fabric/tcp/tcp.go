@@ -12,7 +12,7 @@
 // bytes, hashed where they lie on either side.
 //
 // Cancel and fence are local. A stream holds a short lock around each
-// non-blocking system call that touches somebody's memory; whoever wants the
+// non-blocking system call that touches registered memory; whoever wants the
 // memory quiet takes that lock and diverts the stream: what was being sent is
 // finished from a private copy, what is being received is thrown away. No peer
 // can delay that.

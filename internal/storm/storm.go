@@ -59,7 +59,7 @@ func Questions(model string, count, maxPromptBytes, maxTokens int, seed uint64) 
 	return all
 }
 
-// Know asks somebody who is trusted for the answers.
+// Know asks an engine that is trusted for the answers.
 func Know(ctx context.Context, c *talk.Client, questions []Question) error {
 	for i := range questions {
 		a, err := c.Complete(ctx, questions[i].Request, nil)
