@@ -142,9 +142,10 @@ func (r *relay) take(data []byte) *trouble {
 	case !c.Says() && c.Choices == 0 && c.Report != nil: // only for us
 	case !c.Says() && r.resumed: // the beginning of a stream that has begun
 	case !c.Says() && !x.flow.begun:
-		if r.held = openai.AppendEvent(r.held, r.shown()); len(r.held) > maxHeld {
+		if len(r.held) > maxHeld {
 			return r.saysNothing()
 		}
+		r.held = openai.AppendEvent(r.held, r.shown())
 	default:
 		if !x.flow.begun {
 			x.flow.began(r.mode())
@@ -184,8 +185,9 @@ func (r *relay) mode() (resumeMode, string) {
 }
 
 const (
-	// maxHeld is how many bytes of events are held back at most, before the first
-	// that says something.
+	// maxHeld is how many bytes of events may be held back, before the first that
+	// says something, for one more to be. One event always is, whatever it weighs:
+	// the first may have the tokens of a long prompt.
 	maxHeld = 1 << 20
 	// maxResumed is how many tokens of an answer are kept for another engine to go
 	// on after.
