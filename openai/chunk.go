@@ -106,7 +106,7 @@ func (c *Chunk) choice(data []byte) {
 		case "delta", "message":
 			c.said(value)
 		case "finish_reason":
-			if value != nil {
+			if hasText(value) { // some engines say "" until they end
 				c.Ends++
 				c.FinishReason = value
 			}
