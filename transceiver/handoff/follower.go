@@ -50,7 +50,7 @@ func (h *Follower) Leave(engine string) []Effect {
 	delete(h.homes, engine)
 	var effects []Effect
 	for _, name := range slices.SortedFunc(maps.Keys(h.sessions), SessionID.compare) {
-		if s := h.sessions[name]; s.order.Engine == engine && s.phase < Stopping {
+		if s := h.sessions[name]; s.first.Engine == engine && s.phase < Stopping {
 			effects = append(effects, h.stop(s, ProblemOf(fmt.Errorf("%w: engine %q left this agent", ErrMember, engine)))...)
 		}
 	}
@@ -61,7 +61,7 @@ func (h *Follower) Leave(engine string) []Effect {
 // name, for any.
 func (h *Follower) Busy(engine string) bool {
 	for _, s := range h.sessions {
-		if s.phase != Stopped && (engine == "" || s.order.Engine == engine) {
+		if s.phase != Stopped && (engine == "" || s.first.Engine == engine) {
 			return true
 		}
 	}
@@ -103,7 +103,8 @@ func (p *pastSessions) add(session uint64) {
 type followerSession struct {
 	name     SessionID
 	transfer kv.ID
-	order    *Order
+	first    *Order // whose engine is the home's, and is that of all that follow
+	order    *Order // the last
 	phase    Phase
 	flows    []*flowWork
 	problem  Problem
@@ -141,12 +142,12 @@ func (h *Follower) Receive(now Instant, from Member, transfer kv.ID, o *Order) [
 	if s.order != nil && o.Number == s.order.Number {
 		return h.report(s)
 	}
-	began := s.order == nil // refusal has checked the order
-	if s.order = o; !began {
-		if err := o.check(); err != nil {
-			return h.stop(s, ProblemOf(err))
-		}
+	if s.first == nil {
+		s.first = o // refusal has checked it
+	} else if err := s.first.precedes(o); err != nil {
+		return h.stop(s, ProblemOf(err))
 	}
+	s.order = o
 	return h.execute(s)
 }
 
@@ -185,7 +186,7 @@ func (h *Follower) execute(s *followerSession) []Effect {
 		if s.phase != Stopped {
 			return h.stop(s, Problem{})
 		}
-		passed := NotifyRanks{Engine: s.order.Engine, Transfer: s.transfer, As: s.order.As, Problem: s.order.Problem}
+		passed := NotifyRanks{Engine: s.first.Engine, Transfer: s.transfer, As: s.order.As, Problem: s.order.Problem}
 		effects := append(h.report(s), passed)
 		h.forget(s)
 		return effects

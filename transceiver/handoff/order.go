@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"fmt"
+	"slices"
 
 	"meridian/kv"
 )
@@ -126,6 +127,19 @@ func (m *Order) check() error {
 		return fmt.Errorf("%w: %d of %d layers", ErrTerms, m.Layers, m.Terms.layers())
 	}
 	return nil
+}
+
+// precedes says why another order cannot follow the first of its session: what
+// the follower has checked of that one, and works on, is not the home's to change.
+func (m *Order) precedes(next *Order) error {
+	if next.Kind >= OrderStop {
+		return nil // it works on nothing
+	}
+	sameFlow := func(a, b FlowGrant) bool { return a.Flow == b.Flow }
+	if next.Engine != m.Engine || next.Digest != m.Digest || !m.Terms.sameRanks(next.Terms) || !slices.EqualFunc(next.Flows, m.Flows, sameFlow) {
+		return fmt.Errorf("%w: order %d of session %d is not about what the first was", ErrContradiction, next.Number, next.Session)
+	}
+	return next.check()
 }
 
 func (m *Order) append(w *writer) {

@@ -184,15 +184,40 @@ func TestOrdersAreChecked(t *testing.T) {
 			t.Errorf("%s: %+v", name, effects)
 		}
 	}
+	for name, change := range map[string]func(*Order){
+		"no such source rank":   func(o *Order) { o.Flows[0].Src = 7 },
+		"other flows":           func(o *Order) { o.Flows[0].Src = 0 },
+		"fewer ranks":           func(o *Order) { o.Flows, o.Terms.Src.Engine = nil, *oneRank("e", 1, memberD) },
+		"no terms":              func(o *Order) { o.Terms = nil },
+		"another plan":          func(o *Order) { o.Digest[0]++ },
+		"another home's engine": func(o *Order) { o.Engine = "f" },
+		"too many layers":       func(o *Order) { o.Layers = 3 },
+	} {
+		h := NewFollower(Timing{})
+		h.Join("e", "p")
+		h.Join("f", "x")
+		if effects := h.Receive(0, memberP, kv.ID{1}, good()); len(effects) != 1 || effects[0].(Move).End != 2 {
+			t.Fatalf("%+v", effects)
+		}
+		second := good() // what comes later ends the session
+		second.Number = 2
+		change(second)
+		session := SessionID{HomeRole{memberP, Source}, 1}
+		if effects := h.Receive(0, memberP, kv.ID{1}, second); len(effects) != 1 || effects[0] != (Quiesce{session}) {
+			t.Errorf("%s: %+v", name, effects)
+		}
+		if !h.Busy("e") || h.Busy("f") {
+			t.Errorf("%s: busy for e: %v, for f: %v", name, h.Busy("e"), h.Busy("f"))
+		}
+	}
 	h := NewFollower(Timing{})
 	h.Join("e", "p")
-	if effects := h.Receive(0, memberP, kv.ID{1}, good()); len(effects) != 1 || effects[0].(Move).End != 2 {
-		t.Fatalf("%+v", effects)
-	}
-	second := good()
-	second.Number, second.Flows[0].Src = 2, 7 // one that comes later ends the session
-	if effects := h.Receive(0, memberP, kv.ID{1}, second); effects[0] != (Quiesce{SessionID{HomeRole{memberP, Source}, 1}}) {
-		t.Errorf("%+v", effects)
+	h.Receive(0, memberP, kv.ID{1}, good())
+	told := &Order{Session: 1, Number: 2, Kind: OrderNotifyRanks, As: Source, Engine: "f"}
+	h.Receive(0, memberP, kv.ID{1}, told)
+	effects := h.Quiesced(0, SessionID{HomeRole{memberP, Source}, 1})
+	if len(effects) != 2 || effects[1].(NotifyRanks).Engine != "e" {
+		t.Errorf("ranks of another engine are told: %+v", effects)
 	}
 }
 

@@ -33,6 +33,14 @@ func (t *Terms) Request() reshard.Request {
 // else nil.
 func (t *Terms) KnownPlan() *reshard.Plan { return t.plan }
 
+// sameRanks reports whether other terms are about as many ranks on either side.
+func (t *Terms) sameRanks(other *Terms) bool {
+	if t == nil || other == nil {
+		return t == other
+	}
+	return len(t.Src.Engine.Ranks) == len(other.Src.Engine.Ranks) && len(t.Dst.Engine.Ranks) == len(other.Dst.Engine.Ranks)
+}
+
 // layers is how many the model has.
 func (t *Terms) layers() int { return len(t.Src.Engine.Side.Geometry.Layers) }
 
