@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"meridian/fabric"
+	"meridian/fabric/session"
 	"meridian/kv"
 	"meridian/mem"
 	"meridian/mrdn"
@@ -176,14 +177,66 @@ func TestServerHoldsSoMuch(t *testing.T) {
 		if ack, err := mrdn.ParseAck(w.sent[0][mrdn.PrefixSize:]); err != nil || ack.Code != mrdn.CodeBusy {
 			t.Errorf("%s: %+v, %v", name, ack, err)
 		}
-		if s.held != 0 || w.quieted == 0 {
-			t.Errorf("%s: %d bytes are held after the refusal, %d parts were stopped", name, s.held, w.quieted)
+		if held := s.held + s.machine.Cost(); held != 0 || w.quieted == 0 {
+			t.Errorf("%s: %d bytes are held after the refusal, %d parts were stopped", name, held, w.quieted)
 		}
 		hear(t, s, w, mrdn.BeginFrame, begin(t, 8, 1, 0, 1, true))
 		if len(w.sent) != 1 {
 			t.Errorf("%s: the next one is refused", name)
 		}
 		s.Fence(1, fabric.ErrUnknownRegion)
+	}
+}
+
+// A notification stays until the last part of its write has come, and counts as
+// long: its own part may have arrived, and been answered, long before.
+func TestServerHoldsSoManyNotifications(t *testing.T) {
+	s, w := serve(t)
+	s.machine = session.NewIncoming(1<<10, remembered)
+	large := mrdn.Begin{Write: true, Parts: 2, Bytes: 64, List: part(t, 1, 64).AppendTo(nil), Notify: true, Notification: make([]byte, 1<<20)}
+	busy := false
+	for id := byte(1); id < 32 && !busy; id++ {
+		large.ID, large.Handle = kv.ID{id}, uint32(id)
+		hear(t, s, w, mrdn.BeginFrame, large.Append(nil))
+		if len(w.expected) == int(id) {
+			w.expected[id-1].Release()
+			s.Arrived(w.expected[id-1], nil)
+		}
+		ack, err := mrdn.ParseAck(w.sent[len(w.sent)-1][mrdn.PrefixSize:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		busy = ack.Code == mrdn.CodeBusy
+	}
+	if !busy {
+		t.Error("31 MiB of notifications are held")
+	}
+	empty := mrdn.Begin{ID: kv.ID{99}, Write: true, Parts: 2, List: fabric.List(nil).AppendTo(nil)}
+	if err := s.Frame(w, mrdn.BeginFrame, empty.Append(nil)[mrdn.PrefixSize:]); !errors.Is(err, mrdn.ErrLinkFrame) {
+		t.Errorf("an empty part of two: %v", err)
+	}
+	s.Lost(fabric.ErrPeerGone)
+	if s.machine.Cost() != 0 || s.held != 0 {
+		t.Errorf("%d and %d bytes are held after the end", s.machine.Cost(), s.held)
+	}
+}
+
+// What a stream had read when the link was lost begins nothing: nothing would
+// stop it, because no fence hears of a lost link.
+func TestLostServerBeginsNothing(t *testing.T) {
+	s, w := serve(t)
+	s.Lost(fabric.ErrPeerGone)
+	for kind, frame := range map[mrdn.LinkFrame][]byte{
+		mrdn.BeginFrame:  begin(t, 7, 1, 0, 1, true),
+		mrdn.CancelFrame: mrdn.Cancel{ID: kv.ID{7}}.Append(nil),
+		mrdn.NoticeFrame: mrdn.Notice{ID: kv.ID{8}}.Append(nil),
+	} {
+		if err := s.Frame(w, kind, frame[mrdn.PrefixSize:]); !errors.Is(err, fabric.ErrClosed) {
+			t.Errorf("frame %d: %v", kind, err)
+		}
+	}
+	if len(w.expected) != 0 || len(w.sent) != 0 || s.Held() != 0 {
+		t.Errorf("%d parts are expected, %d answers sent, %d held", len(w.expected), len(w.sent), s.Held())
 	}
 }
 

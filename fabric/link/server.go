@@ -40,7 +40,7 @@ type Server struct {
 	// parts holds where each part of a transfer is to be answered: on the stream
 	// on which it came.
 	parts map[kv.ID]map[uint16]reply
-	held  int // bytes that they cost
+	held  int // bytes that they cost; what a transfer costs is the machine's to know
 	gone  bool
 	debt  debt
 }
@@ -92,6 +92,9 @@ func (e *Server) Frame(s Stream, f mrdn.LinkFrame, body []byte) error {
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
+		if e.gone {
+			return fabric.ErrClosed
+		}
 		effects := e.machine.Cancelled(cancel.ID)
 		if len(effects) == 0 {
 			e.debt.add(1, e.options.Clock.Now())
@@ -105,6 +108,9 @@ func (e *Server) Frame(s Stream, f mrdn.LinkFrame, body []byte) error {
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
+		if e.gone {
+			return fabric.ErrClosed
+		}
 		e.answerOn(notice.ID, mrdn.NoticeAck, reply{stream: s})
 		e.carryOut(e.machine.Noticed(notice))
 		return nil
@@ -116,7 +122,11 @@ func (e *Server) Frame(s Stream, f mrdn.LinkFrame, body []byte) error {
 // within their bounds, under a grant, before a byte of it is placed or given.
 func (e *Server) begin(s Stream, b mrdn.Begin) error {
 	list, err := fabric.ParseList(b.List)
-	if err == nil && list.Bytes() != b.Bytes {
+	switch {
+	case err != nil:
+	case b.Bytes == 0 && b.Parts > 1:
+		err = fmt.Errorf("%w: part %d of %d is empty", mrdn.ErrLinkFrame, b.Part, b.Parts)
+	case list.Bytes() != b.Bytes:
 		err = fmt.Errorf("%w: a list of %d bytes for a part of %d", mrdn.ErrLinkFrame, list.Bytes(), b.Bytes)
 	}
 	if err != nil {
@@ -124,7 +134,10 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.answerOn(b.ID, b.Part, reply{s, b.Handle, costOf(b, list)})
+	if e.gone { // nothing would stop it: of what is lost, a fence hears nothing
+		return fabric.ErrClosed
+	}
+	e.answerOn(b.ID, b.Part, reply{s, b.Handle, costOf(list)})
 	effects, refused := e.machine.Begin(b)
 	e.carryOut(effects)
 	part := Part{ID: b.ID, Index: b.Part, Grant: b.Grant}
@@ -158,9 +171,9 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 const maxHeld = 16 << 20
 
 // costOf is about what a part costs here until it ends, in bytes.
-func costOf(b mrdn.Begin, list fabric.List) int {
+func costOf(list fabric.List) int {
 	const part, region, run = 256, 64, 32
-	cost := part + len(b.Notification) + region*len(list)
+	cost := part + region*len(list)
 	for i := range list {
 		cost += run * len(list[i].Spans.Runs())
 	}
@@ -170,8 +183,8 @@ func costOf(b mrdn.Begin, list fabric.List) int {
 // admit asks the guard before the table of regions: whoever has no grant learns
 // nothing of what is registered.
 func (e *Server) admit(b mrdn.Begin, list fabric.List) (*fabric.Bound, error) {
-	if e.held > maxHeld {
-		return nil, fmt.Errorf("%w: what this peer has begun holds %d bytes, at most %d; end some of it first", fabric.ErrBusy, e.held, maxHeld)
+	if held := e.held + e.machine.Cost(); held > maxHeld {
+		return nil, fmt.Errorf("%w: what this peer has begun holds %d bytes, at most %d; end some of it first", fabric.ErrBusy, held, maxHeld)
 	}
 	op := fabric.Read
 	if b.Write {

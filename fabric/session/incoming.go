@@ -14,6 +14,7 @@ import (
 type Incoming struct {
 	limit int
 	ops   map[kv.ID]*incoming
+	cost  int // of them, in bytes
 	// recent holds how the last transfers ended, so that a repeated or late
 	// message finds the same answer and a notification is delivered once.
 	recent recent
@@ -39,6 +40,16 @@ func NewIncoming(limit, remember int) *Incoming {
 // Len is how many transfers are running.
 func (s *Incoming) Len() int { return len(s.ops) }
 
+// Cost is about what the transfers that run cost, in bytes. Those of a transfer
+// whose parts do not all come stay until it ends.
+func (s *Incoming) Cost() int { return s.cost }
+
+// cost is what a transfer keeps of its parts, whatever becomes of each.
+func (o *incoming) cost() int {
+	const transfer, part = 256, 32
+	return transfer + part*len(o.seen) + len(o.payload)
+}
+
 // Begin admits a part. With an error its bytes must be thrown away, and the
 // effects already say so to the peer.
 func (s *Incoming) Begin(b mrdn.Begin) ([]Effect, error) {
@@ -59,15 +70,18 @@ func (s *Incoming) Begin(b mrdn.Begin) ([]Effect, error) {
 		}
 		o = &incoming{write: b.Write, parts: b.Parts, seen: make(map[uint16]bool)}
 		s.ops[b.ID] = o
+		s.cost += o.cost()
 	}
 	if o.write != b.Write || o.parts != b.Parts || o.seen[b.Part] {
 		err := fmt.Errorf("%w: part %d of transfer %s contradicts what came before", fabric.ErrRefused, b.Part, b.ID)
 		return s.fail(b.ID, b.Part, err), err
 	}
+	s.cost -= o.cost()
 	o.seen[b.Part] = true
 	if b.Notify {
 		o.notify, o.payload = true, append([]byte(nil), b.Notification...)
 	}
+	s.cost += o.cost()
 	return nil, nil
 }
 
@@ -107,7 +121,7 @@ func (s *Incoming) Delivered(id kv.ID, part uint16, err error) []Effect {
 func (s *Incoming) Served(id kv.ID) {
 	if o := s.ops[id]; o != nil {
 		if o.placed++; int(o.placed) == len(o.seen) {
-			delete(s.ops, id) // a notice may follow under the same id
+			s.drop(id) // a notice may follow under the same id
 		}
 	}
 }
@@ -151,6 +165,7 @@ func (s *Incoming) Lost() []Effect {
 		effects = append(effects, Effect{Kind: Quiet, ID: id})
 	}
 	clear(s.ops)
+	s.cost = 0
 	return effects
 }
 
@@ -164,8 +179,15 @@ func (s *Incoming) fail(id kv.ID, part uint16, err error) []Effect {
 }
 
 func (s *Incoming) finish(id kv.ID, e end) {
-	delete(s.ops, id)
+	s.drop(id)
 	s.recent.put(id, e)
+}
+
+func (s *Incoming) drop(id kv.ID) {
+	if o := s.ops[id]; o != nil {
+		s.cost -= o.cost()
+		delete(s.ops, id)
+	}
 }
 
 func ack(id kv.ID, part uint16, err error) Effect {
