@@ -205,6 +205,12 @@ func (e *Engine) Submit(ctx context.Context, r Request) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.Unused && r.Ticket != nil && e.door != nil {
+		// Also where there is no seat; the caller waits, so that there are no more of
+		// these than callers.
+		e.cancelAtDoor(ctx, door.Cancel{Ticket: r.Ticket})
+		r.Ticket = nil
+	}
 	choices := len(r.Prompts) * r.N
 	e.mu.Lock()
 	switch {

@@ -123,11 +123,13 @@ func (e *Engine) giveBack(ticket []byte) {
 // tellDoor cancels something. Where that cannot be told, leases end by
 // themselves.
 func (e *Engine) tellDoor(what door.Cancel) {
-	e.inBackground(func(ctx context.Context) {
-		if err := e.door.Cancel(ctx, what); err != nil {
-			e.options.Logger.Debug("the agent could not be told of a cancel", "error", err)
-		}
-	})
+	e.inBackground(func(ctx context.Context) { e.cancelAtDoor(ctx, what) })
+}
+
+func (e *Engine) cancelAtDoor(ctx context.Context, what door.Cancel) {
+	if err := e.door.Cancel(ctx, what); err != nil {
+		e.options.Logger.Debug("the agent could not be told of a cancel", "error", err)
+	}
 }
 
 // promisePatience is how long a prompt may take to be computed whose cache was

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -300,6 +301,22 @@ func TestUnusedTicketOverHTTP(t *testing.T) {
 	postJSON(t, d, openai.PathCompletions, `{"prompt":[0],"max_tokens":1,"kv_transfer_params":{"do_remote_prefill":true,"meridian_unused":true,"meridian_ticket":"`+ticket+`"}}`, &got)
 	if got.Report == nil || got.Report.KV != openai.KVLocal {
 		t.Errorf("%+v", got.Report)
+	}
+	idle(t, holder)
+}
+
+// A full engine gives it back as well.
+func TestUnusedTicketOfAFullEngine(t *testing.T) {
+	world := newCell()
+	holder := join(t, world, Options{})
+	full := join(t, world, Options{ID: "d", MaxWaiting: 1})
+	var offered openai.Completion
+	postJSON(t, serve(t, holder), openai.PathCompletions, `{"prompt":"what is there to be said of this?","max_tokens":1,"kv_transfer_params":{"do_remote_decode":true}}`, &offered)
+	if holder.Stats().Blocks.Held == 0 {
+		t.Fatal("nothing is held")
+	}
+	if _, err := full.Submit(t.Context(), Request{Prompts: [][]uint32{{0}}, N: 2, Ticket: offered.KVTransfer.Ticket, Unused: true}); !errors.Is(err, ErrBusy) {
+		t.Errorf("got %v", err)
 	}
 	idle(t, holder)
 }

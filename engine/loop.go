@@ -145,7 +145,6 @@ func (e *Engine) admitted(p batch.Plan) {
 			e.giveBack(q.Ticket)
 		case q.Unused && q.kv == "":
 			q.kv = openai.KVLocal
-			e.giveBack(q.Ticket)
 		case q.kv == "" && a.Cached > 0 && a.Sequence.Prompt-a.Cached < worthFetching:
 			q.kv = openai.KVCached
 		}
