@@ -138,6 +138,7 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 				return false
 			}
 			waiting = false
+			x.taken = x.taken || d.params != nil // also where the client leaves in the middle
 			e.waiting.Add(-local)
 			x.g.roster.note(e.key, x.request.prefix, time.Now())
 			x.notePromised()

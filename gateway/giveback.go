@@ -10,7 +10,8 @@ import (
 
 // A ticket that no engine will use keeps blocks of a prefill engine until its lease
 // ends. Only an engine speaks to its agent, so a decode engine gets a request of one
-// token that carries the ticket as unused, and its agent tells the holder.
+// token that carries the ticket as unused, and its agent tells the holder. Whoever
+// failed the request gets it only where there is no other.
 
 // giveBackTimeout bounds that request, and maxGivingBack how many there are at a
 // time; beyond both the lease ends by itself.
@@ -27,9 +28,9 @@ func (x *exchange) giveBack() {
 	if x.taken || !isObject || !params.Has("meridian_ticket") {
 		return
 	}
-	e := g.roster.get(x.flow.decode)
+	e := g.roster.leastBusy(x.request.model, x.flow.avoid)
 	if e == nil {
-		e = g.roster.leastBusy(x.request.model, nil)
+		e = g.roster.get(x.flow.decode)
 	}
 	if e == nil {
 		return

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"encoding/base64"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +41,40 @@ func TestPromiseOfARefusedRequestIsGivenBack(t *testing.T) {
 func TestUsedTicketIsNotGivenBack(t *testing.T) {
 	c := newCell(t, 1, 1, nil)
 	c.post(openai.PathCompletions, completion(longPrompt, "")).whole(t, longPrompt, 5, 12)
+	c.close()
+	if returned := c.prefill[0].shared.givenBack(); len(returned) > 0 {
+		t.Errorf("given back: %q", returned)
+	}
+}
+
+// Who is busy or dead has no ear for a ticket either: one that did not fail the
+// request gets it, if there is one.
+func TestTicketIsGivenBackElsewhere(t *testing.T) {
+	c := newCell(t, 0, 2, nil)
+	c.until("both are there", func() bool {
+		return !slices.ContainsFunc(c.roster.all(), func(e *engine) bool { return !e.about.Load().asked })
+	})
+	var avoid []string
+	for i, want := range []string{"d1", "d0"} {
+		failed := c.roster.all()[i]
+		avoid = append(avoid, failed.key)
+		ticket := base64.StdEncoding.EncodeToString([]byte(want))
+		x := &exchange{g: c.Gateway, request: &clientRequest{model: "m"}, flow: flow{decode: c.roster.all()[0].key, avoid: avoid}, params: []byte(`{"meridian_ticket":"` + ticket + `"}`)}
+		x.giveBack()
+		stub := c.decode[1-i]
+		c.until("it is given back to "+want, func() bool { return len(stub.seen()) == 1 })
+	}
+}
+
+// Nor is one given back whose answer has begun when the client leaves.
+func TestTicketOfABegunAnswerIsNotGivenBack(t *testing.T) {
+	c := newCell(t, 1, 1, nil)
+	conn := c.dial(`{"model":"m","prompt":"` + longPrompt + `","max_tokens":10000000,"stream":true}`)
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	c.until("the engine is told", func() bool { return c.decode[0].canceled.Load() == 1 })
 	c.close()
 	if returned := c.prefill[0].shared.givenBack(); len(returned) > 0 {
 		t.Errorf("given back: %q", returned)
