@@ -133,7 +133,11 @@ func (l *listener) hasRoom() bool {
 		return false
 	}
 	l.forget(waits.conn)
-	_ = waits.conn.Close() // its client asks anew, as after every idle time
+	conn := waits.conn
+	if secure, isTLS := conn.(*tls.Conn); isTLS {
+		conn = secure.NetConn() // TLS says goodbye first, for which a client that does not read has seconds
+	}
+	_ = conn.Close() // its client asks anew, as after every idle time
 	return true
 }
 

@@ -2,11 +2,15 @@ package gateway
 
 import (
 	"bufio"
+	"container/list"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -229,5 +233,29 @@ func TestConnectionsAreBoundedOverTLS(t *testing.T) {
 	response.Body.Close()
 	if response.StatusCode != http.StatusRequestTimeout || response.ProtoMajor != 2 || c.Metrics().Connections != 1 {
 		t.Errorf("%s %s, %d connections", response.Proto, response.Status, c.Metrics().Connections)
+	}
+}
+
+// A client that does not read does not keep others waiting when it makes room.
+func TestMakingRoomDoesNotWait(t *testing.T) {
+	certificates := httptest.NewUnstartedServer(nil)
+	certificates.StartTLS()
+	defer certificates.Close()
+	ours, theirs := net.Pipe() // has no buffer: a word that is not read is waited for
+	defer theirs.Close()
+	conn, client := tls.Server(ours, certificates.TLS), tls.Client(theirs, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+	shaken := make(chan error, 1)
+	go func() { shaken <- client.HandshakeContext(t.Context()) }()
+	if err := errors.Join(conn.HandshakeContext(t.Context()), <-shaken); err != nil {
+		t.Fatal(err)
+	}
+	l := &listener{most: 1, open: make(map[net.Conn]*list.Element)}
+	l.open[conn] = l.idle.PushBack(idleConn{conn: conn})
+	began := time.Now()
+	if !l.hasRoom() || time.Since(began) > 2*time.Second {
+		t.Errorf("it took %v", time.Since(began))
+	}
+	if _, err := theirs.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("the connection that made room: %v", err)
 	}
 }
