@@ -53,20 +53,27 @@ func TestEngineTellsNonsenseOfItsAnswer(t *testing.T) {
 	}
 }
 
-// An engine whose list of models or whose name cannot be used does not serve under
-// them.
+// An engine does not serve under names that cannot be used, neither a model's nor its
+// own; its other models it does.
 func TestEngineTellsNonsenseOfItself(t *testing.T) {
-	many := strings.TrimSuffix(strings.Repeat(hostileModel+",", maxModels+1), ",")
 	for name, models := range map[string]string{
 		"an empty name": `{"id":""}`, "a long name": fmt.Sprintf(`{"id":%q}`, strings.Repeat("m", maxModelName+1)),
-		"a name that moves the cursor": `{"id":"\u001b[2J"}`, "many models": many, "no object": `7`,
+		"a name that moves the cursor": `{"id":"\u001b[2J"}`, "no object": `7`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := hostileCell(t, models, "e", func(http.ResponseWriter, *http.Request) {})
 			if served := c.roster.models(); len(served) > 0 || c.roster.ready() {
 				t.Errorf("%d models are served", len(served))
 			}
+			c = hostileCell(t, models+","+hostileModel, "e", func(http.ResponseWriter, *http.Request) {})
+			if served := c.roster.models(); len(served) != 1 || served[0] != "m" {
+				t.Errorf("beside another: %d models are served", len(served))
+			}
 		})
+	}
+	many := strings.Repeat(hostileModel+",", maxModels) + `{"id":"one too many"}`
+	if served := hostileCell(t, many, "e", func(http.ResponseWriter, *http.Request) {}).roster.models(); len(served) != 1 || served[0] != "m" {
+		t.Errorf("of many %d models are served", len(served))
 	}
 	for _, name := range []string{strings.Repeat("e", 256), "two\nlines", "a/b", ""} {
 		c := hostileCell(t, hostileModel, name, func(http.ResponseWriter, *http.Request) {})
@@ -158,7 +165,7 @@ func FuzzEngineTellsOfItself(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a := about{id: "e"}
-		if err := a.list(data); err == nil && (len(a.models) > maxModels || !a.asked || a.maxContext < 0 || a.serves("")) {
+		if _, err := a.list(data); err == nil && (len(a.models) > maxModels || !a.asked || a.maxContext < 0 || a.serves("")) {
 			t.Fatalf("%+v", a)
 		}
 		sources, err := parseSources(data, "http://10.0.0.3:8000")

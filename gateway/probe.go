@@ -109,8 +109,12 @@ func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
 		return nil, err
 	}
 	a := e.given // and nothing of what it said in another life
-	if err := a.list(data); err != nil {
+	odd, err := a.list(data)
+	if err != nil {
 		return nil, fmt.Errorf("%s%s: %w", e.url, openai.PathModels, err)
+	}
+	if odd != nil {
+		p.logger.Warn("an engine lists models that cannot be served; they are left out", "engine", e.id(), "url", e.url, "error", odd)
 	}
 	if a.kind == kindMeridian && e.listed && a.id == "" {
 		var stats struct {
@@ -127,22 +131,31 @@ func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
 	return &a, nil
 }
 
-// list takes in the list of an engine's models. An empty one leaves what was known.
-func (a *about) list(data []byte) error {
+// list takes in the list of an engine's models. An empty one leaves what was known;
+// of others, what cannot be served is left out, and odd says why. It fails where
+// nothing is left.
+func (a *about) list(data []byte) (odd, err error) {
 	var list struct{ Data []json.RawMessage }
 	if err := json.Unmarshal(data, &list); err != nil {
-		return err
+		return nil, err
 	}
 	a.asked = true
-	if len(list.Data) > 0 {
-		a.models, a.cards, a.adapters = nil, make(map[string]json.RawMessage), nil
+	if len(list.Data) == 0 {
+		return nil, nil
 	}
+	a.models, a.cards, a.adapters = nil, make(map[string]json.RawMessage), nil
 	for _, card := range list.Data {
+		if len(a.models) == maxModels {
+			return fmt.Errorf("it lists more than %d models", maxModels), nil
+		}
 		if err := a.show(card); err != nil {
-			return err
+			odd = err
 		}
 	}
-	return nil
+	if len(a.models) == 0 {
+		return nil, odd
+	}
+	return odd, nil
 }
 
 // show takes in a model as an engine shows it.
@@ -151,11 +164,8 @@ func (a *about) show(card json.RawMessage) error {
 	if err := json.Unmarshal(card, &m); err != nil {
 		return err
 	}
-	switch {
-	case m.ID == "" || len(m.ID) > maxModelName || strings.ContainsFunc(m.ID, unicode.IsControl):
+	if m.ID == "" || len(m.ID) > maxModelName || strings.ContainsFunc(m.ID, unicode.IsControl) {
 		return fmt.Errorf("a model's name has 1 to %d bytes that can be shown, not %.80q", maxModelName, m.ID)
-	case len(a.models) == maxModels:
-		return fmt.Errorf("it lists more than %d models", maxModels)
 	}
 	a.models = append(a.models, m.ID)
 	a.cards[m.ID] = card
