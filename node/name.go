@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -118,8 +119,20 @@ func holderOf(path string) string {
 	return "in another process"
 }
 
+// kept are locks that are held until the process ends, whether or not their agents are
+// still referred to: the runtime closes files that are not.
+var kept sync.Map
+
+// keep holds the name until release, or until the process ends.
+func (l *nameLock) keep() {
+	if l != nil {
+		kept.Store(l, true)
+	}
+}
+
 // release lets go of the name, and leaves nothing behind.
 func (l *nameLock) release() error {
+	kept.Delete(l)
 	var err error
 	if l.there() {
 		err = os.Remove(l.file.Name())

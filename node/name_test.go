@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,6 +79,38 @@ func TestNameOfTheDead(t *testing.T) {
 	}
 	if err := third.release(); err != nil {
 		t.Error(err)
+	}
+}
+
+// brokenDirectory is closed only when it is well.
+type brokenDirectory struct {
+	meta.Directory
+	err error
+}
+
+func (d *brokenDirectory) Close(context.Context) error { return d.err }
+
+// An agent that could not be closed may live: nobody else gets its name.
+func TestNameOfTheUnclosed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent-a.lock")
+	held, err := tryLock(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &brokenDirectory{err: errors.New("not now")}
+	n := &Agent{Directory: d, name: held}
+	if err := n.Close(t.Context()); !errors.Is(err, d.err) {
+		t.Errorf("closed: %v", err)
+	}
+	if _, err := tryLock(path); !errors.Is(err, syscall.EWOULDBLOCK) {
+		t.Errorf("its name is free: %v", err)
+	}
+	d.err = nil
+	if err := n.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("left behind: %v", err)
 	}
 }
 

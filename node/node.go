@@ -162,7 +162,9 @@ func (n *Agent) HasTLS() bool { return n.proof.tls != nil }
 // MetricsAddr is where /metrics is served, or "".
 func (n *Agent) MetricsAddr() string { return n.telemetry.Addr() }
 
-// Close stops everything in the reverse order and waits for it.
+// Close stops everything in the reverse order and waits for it. Where something does
+// not end, the name stays held until Close succeeds or the process ends: an agent that
+// took it over would believe this one dead.
 func (n *Agent) Close(ctx context.Context) error {
 	var errs []error
 	if n.admin != nil {
@@ -183,11 +185,13 @@ func (n *Agent) Close(ctx context.Context) error {
 	if n.Directory != nil {
 		errs = append(errs, n.Directory.Close(ctx))
 	}
-	if n.name != nil {
-		errs = append(errs, n.name.release())
-		n.name = nil
+	if err := errors.Join(errs...); err != nil || n.name == nil {
+		n.name.keep()
+		return err
 	}
-	return errors.Join(errs...)
+	err := n.name.release()
+	n.name = nil
+	return err
 }
 
 // Agents lists the agents of this user that have an admin socket in stateDir.
