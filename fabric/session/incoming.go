@@ -72,7 +72,7 @@ func (s *Incoming) Begin(b mrdn.Begin) ([]Effect, error) {
 		s.ops[b.ID] = o
 		s.cost += o.cost()
 	}
-	if o.write != b.Write || o.parts != b.Parts || o.seen[b.Part] {
+	if o.write != b.Write || o.parts != b.Parts || o.seen[b.Part] || o.notify && b.Notify {
 		err := fmt.Errorf("%w: part %d of transfer %s contradicts what came before", fabric.ErrRefused, b.Part, b.ID)
 		return s.fail(b.ID, b.Part, err), err
 	}

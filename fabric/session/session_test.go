@@ -138,11 +138,12 @@ func TestBounds(t *testing.T) {
 func TestContradictionsPoison(t *testing.T) {
 	for name, second := range map[string]mrdn.Begin{
 		"same part again":   {ID: id, Write: true, Part: 0, Parts: 2},
+		"second notice":     {ID: id, Write: true, Part: 1, Parts: 2, Notify: true},
 		"other direction":   {ID: id, Part: 1, Parts: 2},
 		"other part number": {ID: id, Write: true, Part: 1, Parts: 3},
 	} {
 		in := NewIncoming(4, 4)
-		if _, err := in.Begin(mrdn.Begin{ID: id, Write: true, Part: 0, Parts: 2}); err != nil {
+		if _, err := in.Begin(mrdn.Begin{ID: id, Write: true, Part: 0, Parts: 2, Notify: true}); err != nil {
 			t.Fatal(err)
 		}
 		effects, err := in.Begin(second)
