@@ -61,6 +61,33 @@ func TestCancelBetweenTwoFabrics(t *testing.T) {
 	}
 }
 
+// What a fabric prepares for a post that was cancelled meanwhile, of a request
+// that was released, is given back.
+func TestCancelWhileTheSecondPrepares(t *testing.T) {
+	first, posts := hold()
+	second, _ := hold()
+	preparing, release := make(chan struct{}), make(chan struct{})
+	second.prepare = func() {
+		close(preparing)
+		<-release
+	}
+	p := couple(t, twoFlaky(first, second)...)
+	tr := p.post(t, agent.PostOptions{})
+	(<-posts).finish(fabric.NotSubmitted, fabric.ErrPeerGone)
+	<-preparing
+	if err := tr.Cancel(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	p.request.Release()
+	close(release)
+	if err := p.a.Close(soon(t)); err != nil { // waits for the attempts
+		t.Fatal(err)
+	}
+	if n := p.a.arena.References(); n != 0 {
+		t.Errorf("%d references are left", n)
+	}
+}
+
 // While a fabric is posting, memory may be touched any moment: the cancel waits
 // for the post and ends what came of it.
 func TestCancelDuringPost(t *testing.T) {

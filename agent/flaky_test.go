@@ -22,6 +22,8 @@ type flaky struct {
 type script struct {
 	// connect may wait, and fails with what it returns.
 	connect func(ctx context.Context) error
+	// prepare may wait.
+	prepare func()
 	// post is asked instead of the real fabric.
 	post func(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error)
 	// notify, where it fails, fails before or after the real one was asked.
@@ -50,6 +52,13 @@ func (f flaky) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error) 
 type flakyLink struct {
 	fabric.Link
 	script *script
+}
+
+func (l flakyLink) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
+	if l.script.prepare != nil {
+		l.script.prepare()
+	}
+	return l.Link.Prepare(op, local, remote)
 }
 
 func (l flakyLink) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {

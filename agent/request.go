@@ -176,6 +176,10 @@ func (r *Request) ready(ctx context.Context, name string) (fabric.Link, *fabric.
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.released && r.posts == 0 { // the post that wanted it was cancelled meanwhile
+		p.Release()
+		return nil, nil, fabric.ErrReleased
+	}
 	r.prepared[name] = p
 	return l, p, nil
 }
