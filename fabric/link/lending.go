@@ -31,6 +31,7 @@ type Lending struct {
 	lent    map[uint32]*lent
 	awaited map[uint32]*Inbound // whose source was not named yet
 	taking  map[uint32]*Taking
+	held    int // bytes that the sources cost that the peer has named and hands still read
 	closed  bool
 }
 
@@ -104,7 +105,9 @@ func (l *Lending) Post(p *Outbound) (Progress, error) {
 		if err = l.lender.Lend(p.Bound, source.Append(p.Begin)); err == nil {
 			return Begun, nil
 		}
-		l.forget(p.Handle)
+		if l.forget(p.Handle) == nil {
+			return Queued, err // it was made quiet meanwhile, and its flag is down
+		}
 	}
 	l.lender.Lower([]Flag{flag})
 	p.Release()
@@ -183,11 +186,12 @@ func (l *Lending) returned(handle uint32) {
 
 // hearSource starts to take a part whose bytes are ready.
 func (l *Lending) hearSource(s mrdn.Source) error {
-	from, err := fabric.List(nil), error(nil)
+	from, cost, err := fabric.List(nil), 0, error(nil)
 	if l.serving {
 		if from, err = fabric.ParseList(s.List); err != nil {
 			return err
 		}
+		cost = costOf(from)
 	}
 	l.mu.Lock()
 	in := l.awaited[s.Handle]
@@ -206,8 +210,15 @@ func (l *Lending) hearSource(s mrdn.Source) error {
 		l.mu.Unlock()
 		return fmt.Errorf("%w: a source of %d bytes for a part of %d", mrdn.ErrLinkFrame, from.Bytes(), in.Walk.Left())
 	}
-	t := &Taking{In: in, From: from, Flag: Flag{s.Cell, s.Turn}, lending: l}
 	delete(l.awaited, s.Handle)
+	if held := l.held + cost; held > maxHeld {
+		l.mu.Unlock()
+		in.Release()
+		l.end.Unreached(in, fmt.Errorf("%w: the sources that this peer has named hold %d bytes, at most %d; end some of it first", fabric.ErrBusy, held, maxHeld))
+		return nil
+	}
+	t := &Taking{In: in, From: from, Flag: Flag{s.Cell, s.Turn}, lending: l, cost: cost}
+	l.held += cost
 	l.taking[s.Handle] = t
 	l.mu.Unlock()
 	l.lender.Take(t)
@@ -274,6 +285,7 @@ type Taking struct {
 	Flag Flag        // of the other end
 
 	lending *Lending
+	cost    int          // of From, where the other end has named it
 	placing sync.RWMutex // read-held while bytes are placed; protects In.Discard
 }
 
@@ -318,10 +330,12 @@ func (t *Taking) Refuse(err error) {
 }
 
 // leave gives the taking's memory back, and the source's where it was a read's;
-// false when the taking was made quiet, and its end is known.
+// false when the taking was made quiet, and its end is known. Also then its list
+// was in use until now.
 func (t *Taking) leave() bool {
 	l := t.lending
 	l.mu.Lock()
+	l.held -= t.cost
 	mine := l.taking[t.In.Handle] == t
 	if mine {
 		delete(l.taking, t.In.Handle)

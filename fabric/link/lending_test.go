@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"meridian/fabric"
+	"meridian/fabric/session"
 	"meridian/kv"
 	"meridian/mrdn"
 )
@@ -16,8 +17,10 @@ type lenders struct {
 	other   *lenders
 	turn    uint64
 	flying  []Flag
+	lowered int
 	sent    [][]byte
 	started []*Taking
+	lend    func() error // where set, Lend fails with it
 	gone    error
 	closed  bool
 }
@@ -25,6 +28,9 @@ type lenders struct {
 func (l *lenders) Send(frames []byte) { l.sent = append(l.sent, frames) }
 
 func (l *lenders) Lend(_ *fabric.Bound, frames []byte) error {
+	if l.lend != nil {
+		return l.lend()
+	}
 	l.Send(frames)
 	return nil
 }
@@ -37,6 +43,7 @@ func (l *lenders) Raise() (Flag, error) {
 }
 
 func (l *lenders) Lower(down []Flag) {
+	l.lowered += len(down)
 	l.flying = slices.DeleteFunc(l.flying, func(f Flag) bool { return slices.Contains(down, f) })
 }
 
@@ -211,4 +218,70 @@ func TestSourcesThatComeTwice(t *testing.T) {
 		t.Errorf("%d frames give it back", len(l.near.sent))
 	}
 	l.ended(transfer, fabric.Done, nil)
+}
+
+// What cannot be lent has one flag, which comes down once, also when the stream
+// was closed meanwhile.
+func TestLendFails(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		l := newLentLink(t)
+		l.near.lend = func() error {
+			if closed {
+				l.nearSide.Close()
+			}
+			return fabric.ErrUnsupported
+		}
+		prepared, err := Cutter{Streams: 1, WholePart: 1, Lend: true}.Prepare(l.poster.options.Regions, fabric.Write, part(t, 1, 64), part(t, 1, 64))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.nearSide.Post(&Outbound{Part: Part{Bound: prepared.Local}, Handle: 1, Walk: prepared.Local.List.Walk()}); !errors.Is(err, fabric.ErrUnsupported) {
+			t.Errorf("closed %v: %v", closed, err)
+		}
+		if l.near.lowered != 1 || l.nearSide.Held() != 0 {
+			t.Errorf("closed %v: %d flags came down, %d parts are held", closed, l.near.lowered, l.nearSide.Held())
+		}
+		prepared.Release()
+	}
+}
+
+// The lists that name sources count as long as hands may read them: a peer whose
+// lists are long is refused before they fill the memory.
+func TestSourcesCount(t *testing.T) {
+	const bytes = 1 << 16
+	var scattered fabric.List
+	for range bytes / 2048 {
+		scattered = append(scattered, fabric.Part{Region: 1, Epoch: 1})
+		for i := range uint64(2048) {
+			if err := scattered[len(scattered)-1].Spans.Add(i*3+i%2, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	l := newLentLink(t)
+	l.server.machine = session.NewIncoming(1<<10, remembered)
+	dense := fabric.List{}
+	for range bytes / 4096 {
+		dense = append(dense, part(t, 1, 4096)...)
+	}
+	for id := uint32(1); len(l.far.sent) == 0; id++ {
+		if id > maxHeld/bytes {
+			t.Fatalf("%d lists of %d pieces are held", id, bytes)
+		}
+		l.hear(l.farSide, mrdn.Begin{Handle: id, ID: kv.ID{byte(id), byte(id >> 8)}, Write: true, Parts: 1, Bytes: bytes, List: dense.AppendTo(nil)}.Append(nil))
+		l.hear(l.farSide, mrdn.Source{Handle: id, Cell: id, Turn: 1, List: scattered.AppendTo(nil)}.Append(nil))
+	}
+	if ack, err := mrdn.ParseAck(l.far.sent[0][mrdn.PrefixSize:]); err != nil || ack.Code != mrdn.CodeBusy || !ack.Untouched {
+		t.Errorf("%+v, %v", ack, err)
+	}
+	l.server.Lost(fabric.ErrPeerGone)
+	if l.farSide.held == 0 {
+		t.Error("what hands still read is not counted")
+	}
+	for _, taking := range l.far.started {
+		taking.Over(nil)
+	}
+	if l.farSide.held != 0 {
+		t.Errorf("%d bytes are held after the end", l.farSide.held)
+	}
 }
