@@ -18,9 +18,9 @@ import (
 // mapped to be read.
 type borrowed struct {
 	lender int // the peer's process
-	// hopeless: the peer stopped in the middle of a piece, and has not been heard
-	// of since.
-	hopeless atomic.Bool
+	// hopeless is when the peer was given up, in nanoseconds: it had stopped in the
+	// middle of a piece; 0 when there is hope.
+	hopeless atomic.Int64
 
 	mu     sync.Mutex // protects the rest
 	page   *peerPage
@@ -173,11 +173,12 @@ const stoppedPeer = 500 * time.Millisecond
 // settle waits until the peer has ended the pieces that it was taking under
 // flags of ours that are down. That is some microseconds, and nothing rests on it
 // but what an InDoubt destination holds; so a peer that was stopped at just that
-// moment is waited for once, and not for long, until it is heard again.
+// moment is waited for once, and not for long, until it is heard again a while
+// later: one that lives, and stops at every flag, must not stretch every fence.
 func (b *borrowed) settle(down []link.Flag) {
 	b.mu.Lock()
 	page := b.page
-	if page == nil || b.closed || b.hopeless.Load() {
+	if page == nil || b.closed || b.hopeless.Load() != 0 {
 		b.mu.Unlock()
 		return
 	}
@@ -193,9 +194,16 @@ func (b *borrowed) settle(down []link.Flag) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if hopeless {
-		b.hopeless.Store(true)
+		b.hopeless.Store(time.Now().UnixNano())
 	}
 	b.unuseLocked()
+}
+
+// heard gives a peer that was given up so long ago another chance.
+func (b *borrowed) heard(after time.Duration) {
+	if since := b.hopeless.Load(); since != 0 && time.Now().UnixNano()-since > int64(after) {
+		b.hopeless.CompareAndSwap(since, 0)
+	}
 }
 
 // close gives everything back, as soon as no hand uses it.

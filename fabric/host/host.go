@@ -275,5 +275,5 @@ func (f *Fabric) Close(ctx context.Context) error {
 }
 
 func (f *Fabric) join(ctx context.Context) error {
-	return join.Within(ctx, "host: closing", f.door.Wait, f.wait.Wait)
+	return join.Within(ctx, "host: closing", f.door.Wait, f.wait.Wait, f.pool.wait)
 }

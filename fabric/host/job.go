@@ -3,6 +3,7 @@ package host
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"sync"
 
 	"meridian/fabric"
@@ -18,6 +19,7 @@ type job struct {
 	loans    []*loan // of the source, by part of its list
 	bytes    uint64
 	compare  bool
+	apart    bool // some of it, on either side, is not mapped here
 
 	mu         sync.Mutex // protects the rest
 	from       fabric.Walk
@@ -32,8 +34,10 @@ const (
 	// stepBytes stay in a core's first cache, on both sides, from the copy to the
 	// comparison.
 	stepBytes = 8 << 10
-	// quantum is what a hand copies before it looks for another job.
-	quantum = 1 << 20
+	// quantum is what a hand copies before it looks for another job, and
+	// quantumCuts in how many cuts at most: small ones take longer than their bytes.
+	quantum     = 1 << 20
+	quantumCuts = 1 << 13
 )
 
 // cut is some contiguous bytes on both sides.
@@ -44,11 +48,26 @@ type cut struct {
 // maxCuts bounds a piece of many small ones.
 const maxCuts = 512
 
+// isApart reports whether some of the sources or destinations is not mapped here.
+func isApart(loans []*loan, destination *fabric.Bound) bool {
+	for i := range destination.List {
+		if !destination.Section(i).Mapped() {
+			return true
+		}
+	}
+	return slices.ContainsFunc(loans, func(l *loan) bool { return !l.section.Mapped() })
+}
+
 func (j *job) quanta() int { return int(max(1, (j.bytes+quantum-1)/quantum)) }
 
-// work copies a quantum.
-func (j *job) work(h hand, cuts []cut) {
+// work copies a quantum, and reports whether some of it is left for later,
+// because it is cut too small.
+func (j *job) work(h hand, cuts []cut) (more bool) {
+	total := 0
 	for done := uint64(0); done < quantum; {
+		if total >= quantumCuts {
+			return true
+		}
 		var n uint64
 		if cuts, n = j.next(cuts[:0]); n == 0 {
 			break
@@ -63,8 +82,10 @@ func (j *job) work(h hand, cuts []cut) {
 			break
 		}
 		done += n
+		total += len(cuts)
 	}
 	j.retire(1)
+	return false
 }
 
 // next hands out a piece.
@@ -91,8 +112,21 @@ func (j *job) next(cuts []cut) ([]cut, uint64) {
 	return cuts, taken
 }
 
+// between is where bytes of memory that is not mapped here pass through: what
+// was read of a source, and what lies at the destination.
+var between = sync.Pool{New: func() any { return new([2][pieceBytes]byte) }}
+
 // piece takes and places a piece, unless one of the two owners wants quiet.
 func (j *job) piece(cuts []cut) error {
+	var read, again []byte
+	if j.apart {
+		buffers := between.Get().(*[2][pieceBytes]byte)
+		defer between.Put(buffers)
+		read, again = buffers[0][:], buffers[1][:]
+		if err := j.readApart(cuts, read); err != nil {
+			return err
+		}
+	}
 	if err := j.taking.Enter(); err != nil {
 		return err
 	}
@@ -100,7 +134,13 @@ func (j *job) piece(cuts []cut) error {
 	destination := j.taking.In.Bound
 	for i := range cuts {
 		c := &cuts[i]
-		same, err := j.place(destination.Section(c.to.Part), c.to, j.loans[c.from.Part].section, c.from)
+		var source []byte
+		if section := j.loans[c.from.Part].section; section.Mapped() {
+			source = section.Bytes(c.from.Offset, c.from.Length)
+		} else {
+			source, read = read[:c.from.Length], read[c.from.Length:]
+		}
+		same, err := j.place(destination.Section(c.to.Part), c.to, source, again)
 		if err == nil && !same {
 			err = j.taking.Differs(fmt.Sprintf("region %d at [%d,+%d)", destination.List[c.to.Part].Region, c.to.Offset, c.to.Length))
 		}
@@ -111,12 +151,43 @@ func (j *job) piece(cuts []cut) error {
 	return nil
 }
 
-// place copies, and reports whether the bytes that lie there are the source's.
-func (j *job) place(dst *mem.Section, to fabric.Cut, src *mem.Section, from fabric.Cut) (same bool, err error) {
-	if !dst.Mapped() || !src.Mapped() {
-		return j.placeApart(dst, to, src, from)
+// readApart reads what of a piece lies in another process, one after the other.
+// That may take as long as the process likes, so that the destination must be
+// free to become quiet meanwhile: the look at the flag comes after it.
+func (j *job) readApart(cuts []cut, to []byte) error {
+	looked := false
+	for i := range cuts {
+		from := &cuts[i].from
+		section := j.loans[from.Part].section
+		if section.Mapped() {
+			continue
+		}
+		if !looked { // what is over already is not read at all
+			if err := j.taking.Enter(); err != nil {
+				return err
+			}
+			j.taking.Leave()
+			looked = true
+		}
+		if err := section.ReadAt(to[:from.Length], from.Offset); err != nil {
+			return err
+		}
+		to = to[from.Length:]
 	}
-	placed, source := dst.Bytes(to.Offset, to.Length), src.Bytes(from.Offset, from.Length)
+	return nil
+}
+
+// place copies, and reports whether the bytes that lie there are the source's.
+func (j *job) place(dst *mem.Section, to fabric.Cut, source []byte, again []byte) (same bool, err error) {
+	if !dst.Mapped() {
+		if err := dst.WriteAt(source, to.Offset); err != nil || !j.compare {
+			return true, err
+		}
+		placed := again[:to.Length]
+		err = dst.ReadAt(placed, to.Offset)
+		return bytes.Equal(placed, source), err
+	}
+	placed := dst.Bytes(to.Offset, to.Length)
 	if !j.compare {
 		copy(placed, source)
 		return true, nil
@@ -130,25 +201,6 @@ func (j *job) place(dst *mem.Section, to fabric.Cut, src *mem.Section, from fabr
 		placed, source = placed[n:], source[n:]
 	}
 	return true, nil
-}
-
-// between is where bytes of memory that is not mapped here pass through.
-var between = sync.Pool{New: func() any { return new([2][pieceBytes]byte) }}
-
-// placeApart is place where one of the two lies in another process.
-func (j *job) placeApart(dst *mem.Section, to fabric.Cut, src *mem.Section, from fabric.Cut) (same bool, err error) {
-	buffers := between.Get().(*[2][pieceBytes]byte)
-	defer between.Put(buffers)
-	source := buffers[0][:from.Length]
-	if err := src.ReadAt(source, from.Offset); err != nil {
-		return false, err
-	}
-	if err := dst.WriteAt(source, to.Offset); err != nil || !j.compare {
-		return true, err
-	}
-	placed := buffers[1][:to.Length]
-	err = dst.ReadAt(placed, to.Offset)
-	return bytes.Equal(placed, source), err
 }
 
 func (j *job) fail(err error) {

@@ -61,14 +61,34 @@ func (p *pool) do(j *job) {
 	h := p.takeHand()
 	p.mu.Unlock()
 	var cuts [16]cut
-	j.work(h, cuts[:0])
-	p.giveHand(h)
+	p.use(h, j, cuts[:0])
 }
 
 func (p *pool) takeHand() hand {
 	h := p.idle[len(p.idle)-1]
 	p.idle = p.idle[:len(p.idle)-1]
 	return h
+}
+
+// use has a hand work on a job, and queues what it leaves.
+func (p *pool) use(h hand, j *job, cuts []cut) {
+	if j.work(h, cuts) {
+		p.queueRest(j)
+	}
+	p.giveHand(h)
+}
+
+func (p *pool) queueRest(j *job) {
+	p.mu.Lock()
+	closed := p.closed
+	if !closed {
+		p.queue = append(p.queue, claim{j, 1})
+	}
+	p.mu.Unlock()
+	if closed {
+		j.fail(fabric.ErrClosed)
+		j.retire(1)
+	}
 }
 
 func (p *pool) giveHand(h hand) {
@@ -99,12 +119,12 @@ func (p *pool) work() {
 		}
 		h := p.takeHand()
 		p.mu.Unlock()
-		c.job.work(h, cuts)
-		p.giveHand(h)
+		p.use(h, c.job, cuts)
 	}
 }
 
-// close ends the workers. Everybody's jobs have been made quiet before.
+// close ends the workers, for whom wait waits. Everybody's jobs have been made
+// quiet before.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -116,5 +136,6 @@ func (p *pool) close() {
 		c.job.fail(fabric.ErrClosed)
 		c.job.retire(c.quanta)
 	}
-	p.workers.Wait()
 }
+
+func (p *pool) wait() { p.workers.Wait() }

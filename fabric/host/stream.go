@@ -2,6 +2,7 @@ package host
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"sync"
@@ -90,9 +91,10 @@ func (s *stream) Lend(b *fabric.Bound, then []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out frames
+	fresh := map[uint64]lentRegion{} // the peer has heard of none until all can be described
 	for i := range b.List {
 		name, section := &b.List[i], b.Section(i)
-		if s.lent[name.Region].section == section {
+		if s.lent[name.Region].section == section || fresh[name.Region].section == section {
 			continue
 		}
 		s.serial++
@@ -102,9 +104,10 @@ func (s *stream) Lend(b *fabric.Bound, then []byte) error {
 			closeGifts(out.gifts)
 			return fmt.Errorf("%w: region %d: %w", fabric.ErrUnsupported, name.Region, err)
 		}
-		s.lent[name.Region] = lentRegion{section, s.serial}
+		fresh[name.Region] = lentRegion{section, s.serial}
 		out.add(lend.Append(nil), file)
 	}
+	maps.Copy(s.lent, fresh)
 	out.bytes = append(out.bytes, then...)
 	s.wire.send(out)
 	return nil
@@ -164,7 +167,7 @@ func (s *stream) Take(t *link.Taking) {
 	}
 	s.fabric.pool.do(&job{
 		taking: t, borrowed: &s.borrowed, loans: loans, bytes: t.In.Walk.Left(),
-		from: t.From.Walk(), to: t.In.Walk, compare: !s.fabric.options.NoChecksums,
+		from: t.From.Walk(), to: t.In.Walk, compare: !s.fabric.options.NoChecksums, apart: isApart(loans, t.In.Bound),
 	})
 }
 
@@ -189,7 +192,7 @@ func (s *stream) Close() {
 
 // frame hears what the peer says of its memory; the rest is the link's.
 func (s *stream) frame(f mrdn.LinkFrame, body []byte) error {
-	s.borrowed.hopeless.Store(false)
+	s.borrowed.heard(s.fabric.options.KeepAlive)
 	switch f {
 	case mrdn.FlagPageFrame:
 		page, err := mrdn.ParseFlagPage(body)
