@@ -3,7 +3,6 @@ package host
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"sync"
 
 	"meridian/fabric"
@@ -19,7 +18,7 @@ type job struct {
 	loans    []*loan // of the source, by part of its list
 	bytes    uint64
 	compare  bool
-	apart    bool // some of it, on either side, is not mapped here
+	apart    bool // some of the source is not mapped here
 
 	mu         sync.Mutex // protects the rest
 	from       fabric.Walk
@@ -47,16 +46,6 @@ type cut struct {
 
 // maxCuts bounds a piece of many small ones.
 const maxCuts = 512
-
-// isApart reports whether some of the sources or destinations is not mapped here.
-func isApart(loans []*loan, destination *fabric.Bound) bool {
-	for i := range destination.List {
-		if !destination.Section(i).Mapped() {
-			return true
-		}
-	}
-	return slices.ContainsFunc(loans, func(l *loan) bool { return !l.section.Mapped() })
-}
 
 func (j *job) quanta() int { return int(max(1, (j.bytes+quantum-1)/quantum)) }
 
@@ -113,16 +102,16 @@ func (j *job) next(cuts []cut) ([]cut, uint64) {
 }
 
 // between is where bytes of memory that is not mapped here pass through: what
-// was read of a source, and what lies at the destination.
-var between = sync.Pool{New: func() any { return new([2][pieceBytes]byte) }}
+// was read of a source, or what lies at the destination.
+var between = sync.Pool{New: func() any { return new([pieceBytes]byte) }}
 
 // piece takes and places a piece, unless one of the two owners wants quiet.
 func (j *job) piece(cuts []cut) error {
-	var read, again []byte
+	var read []byte
 	if j.apart {
-		buffers := between.Get().(*[2][pieceBytes]byte)
-		defer between.Put(buffers)
-		read, again = buffers[0][:], buffers[1][:]
+		buffer := between.Get().(*[pieceBytes]byte)
+		defer between.Put(buffer)
+		read = buffer[:]
 		if err := j.readApart(cuts, read); err != nil {
 			return err
 		}
@@ -140,7 +129,7 @@ func (j *job) piece(cuts []cut) error {
 		} else {
 			source, read = read[:c.from.Length], read[c.from.Length:]
 		}
-		same, err := j.place(destination.Section(c.to.Part), c.to, source, again)
+		same, err := j.place(destination.Section(c.to.Part), c.to, source)
 		if err == nil && !same {
 			err = j.taking.Differs(fmt.Sprintf("region %d at [%d,+%d)", destination.List[c.to.Part].Region, c.to.Offset, c.to.Length))
 		}
@@ -178,12 +167,14 @@ func (j *job) readApart(cuts []cut, to []byte) error {
 }
 
 // place copies, and reports whether the bytes that lie there are the source's.
-func (j *job) place(dst *mem.Section, to fabric.Cut, source []byte, again []byte) (same bool, err error) {
+func (j *job) place(dst *mem.Section, to fabric.Cut, source []byte) (same bool, err error) {
 	if !dst.Mapped() {
 		if err := dst.WriteAt(source, to.Offset); err != nil || !j.compare {
 			return true, err
 		}
-		placed := again[:to.Length]
+		buffer := between.Get().(*[pieceBytes]byte)
+		defer between.Put(buffer)
+		placed := buffer[:to.Length]
 		err = dst.ReadAt(placed, to.Offset)
 		return bytes.Equal(placed, source), err
 	}

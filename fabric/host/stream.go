@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -167,7 +168,7 @@ func (s *stream) Take(t *link.Taking) {
 	}
 	s.fabric.pool.do(&job{
 		taking: t, borrowed: &s.borrowed, loans: loans, bytes: t.In.Walk.Left(),
-		from: t.From.Walk(), to: t.In.Walk, compare: !s.fabric.options.NoChecksums, apart: isApart(loans, t.In.Bound),
+		from: t.From.Walk(), to: t.In.Walk, compare: !s.fabric.options.NoChecksums, apart: slices.ContainsFunc(loans, func(l *loan) bool { return !l.section.Mapped() }),
 	})
 }
 
