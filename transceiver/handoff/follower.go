@@ -135,9 +135,13 @@ func (h *Follower) Receive(now Instant, from Member, transfer kv.ID, o *Order) [
 	} else if o.Number < s.order.Number {
 		return h.report(s) // late: it has been overtaken
 	}
-	s.until = Never
-	if o.LeaseMs > 0 {
+	switch {
+	case s.phase == Stopped:
+		s.until = now + h.timing.FollowerLease // then it is forgotten, whoever its home is
+	case o.LeaseMs > 0:
 		s.until = now.after(o.LeaseMs)
+	default:
+		s.until = Never // the home is on this agent, and lives as long as it
 	}
 	if s.order != nil && o.Number == s.order.Number {
 		return h.report(s)

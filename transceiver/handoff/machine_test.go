@@ -327,6 +327,24 @@ func TestLateOrders(t *testing.T) {
 	}
 }
 
+// A session that has stopped is forgotten in the end, also when its home is on the
+// same agent, tells it to stop once more, and then has no more to say.
+func TestStoppedSessionOfTheSameAgentIsForgotten(t *testing.T) {
+	h := NewFollower(Timing{})
+	h.Join("e", "p")
+	terms := &Terms{Src: Party{Engine: *oneRank("e", 1, memberP)}, Dst: Party{Engine: *oneRank("f", 1, memberX)}}
+	session := SessionID{HomeRole{memberP, Source}, 1}
+	h.Receive(0, memberP, kv.ID{1}, &Order{Session: 1, Number: 1, Kind: OrderGrant, As: Source, Engine: "e", Terms: terms, Flows: []FlowGrant{{}}})
+	h.Leave("e")
+	h.Quiesced(0, session)
+	h.Receive(0, memberP, kv.ID{1}, &Order{Session: 1, Number: 2, Kind: OrderStop, As: Source, Engine: "e"})
+	if wake := h.Wake(); wake == Never {
+		t.Fatal("nothing would ever forget the session")
+	} else if h.Tick(wake); h.Len() != 0 {
+		t.Errorf("%d sessions are left", h.Len())
+	}
+}
+
 // Whatever happens in whatever order, each side is told its end once, never
 // before it is quiet, and all ends when time passes.
 func TestAnyOrder(t *testing.T) {
