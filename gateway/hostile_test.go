@@ -110,8 +110,14 @@ func TestClientsHearNoAddress(t *testing.T) {
 	address := strings.TrimPrefix(c.decode[0].server.URL, "http://")
 	c.decode[0].server.Close()
 	r := c.post(openai.PathCompletions, completion("short", ""))
-	if record := c.record(r); r.status != http.StatusServiceUnavailable || strings.Contains(string(r.body), address) || !strings.Contains(record.Legs[0].Problem, address) {
-		t.Errorf("%d %s\n%s", r.status, r.body, record)
+	record := c.record(r)
+	if r.status != http.StatusServiceUnavailable || strings.Contains(string(r.body), address) {
+		t.Errorf("%d %s", r.status, r.body)
+	}
+	for _, leg := range record.Legs { // none, where the gateway knew already that the port is closed
+		if !strings.Contains(leg.Problem, address) {
+			t.Errorf("the operator is not told where: %s", leg.Problem)
+		}
 	}
 }
 
