@@ -79,6 +79,7 @@ func (p *process) contradict(t *transfer) {
 func (t *transfer) relive() {
 	w := t.world()
 	before := *t
+	t.mayStillNotify = t.mayStillNotify || t.state == fabric.InDoubt && t.forbidden == nil
 	t.forbidden = firstOf(stale(t), t.grant.refusal())
 	t.wasDone = t.wasDone || t.state == fabric.Done
 	t.wasInDoubt = t.wasInDoubt || t.state == fabric.InDoubt

@@ -42,11 +42,14 @@ type transfer struct {
 	// wasDone and wasInDoubt: in an earlier life, for it was posted again under
 	// its id.
 	wasDone, wasInDoubt bool
-	frozen              bool // what the units hold is final
-	mutilated           bool // some of its destination is gone with its process
-	corrupted           bool // a byte of it was changed on the way
-	late                bool // some of it was copied after its owner had taken it back, and stays in doubt
-	released            bool
+	// mayStillNotify: an earlier life, which nothing forbade, was given up in doubt. Its
+	// notification may be on the way, whatever has become of grants and epochs since.
+	mayStillNotify bool
+	frozen         bool // what the units hold is final
+	mutilated      bool // some of its destination is gone with its process
+	corrupted      bool // a byte of it was changed on the way
+	late           bool // some of it was copied after its owner had taken it back, and stays in doubt
+	released       bool
 }
 
 // piece is some bytes of a region, as a list names them.
