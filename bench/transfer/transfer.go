@@ -1,5 +1,7 @@
 // Package transfer measures how fast Meridian moves bytes, side by side with
-// others that move bytes on the same machine in the same minutes.
+// others that move bytes on the same machine in the same minutes. Hand-offs are
+// measured here, too: they are compared with plain transfers of the same bytes in
+// the same run, between the same two processes.
 //
 //	          ┌ ours ─────┬── serving process (the command itself, again), or
 //	          │           │   both sides in this process: inproc, file
