@@ -33,6 +33,7 @@ const (
 	required = "internal/require"
 	mutants  = "internal/mutant"
 	joins    = "internal/join"
+	clips    = "internal/clip"
 )
 
 // anyTestUses is what every room's tests may import.
@@ -61,7 +62,7 @@ var rooms = map[string]room{
 	},
 	"fabric": {
 		owns: "the transfer contract: regions, links, lists, transfers",
-		may:  map[string]string{"kv": "ids", "mem": "lists are spans of sections", "mrdn": "ids and error codes"},
+		may:  map[string]string{clips: "what peers wrote", "kv": "ids", "mem": "lists are spans of sections", "mrdn": "ids and error codes"},
 	},
 	"fabric/session": {
 		owns: "the conversation of a link as state machines without I/O",
@@ -190,7 +191,7 @@ var rooms = map[string]room{
 	},
 	"transceiver/handoff": {
 		owns: "the conversation of a hand-off as state machines without I/O: tickets, messages, holder, taker, follower",
-		may:  map[string]string{"kv": "what a cache is of", "mrdn": "ids", "reshard": "plans and their digests"},
+		may:  map[string]string{clips: "what peers wrote", "kv": "what a cache is of", "mrdn": "ids", "reshard": "plans and their digests"},
 		uses: map[string]string{"github.com/zeebo/blake3": "seals of tickets, fingerprints of contents"},
 		pure: true,
 
@@ -309,6 +310,7 @@ var rooms = map[string]room{
 	},
 	"ledger": {
 		owns: "bounded records of requests, in memory and on disk",
+		may:  map[string]string{clips: "what clients and engines wrote"},
 	},
 	"kvevents": {
 		owns:     "what engines publish of their caches: ZMTP, msgpack, numbers, replays",
@@ -318,7 +320,7 @@ var rooms = map[string]room{
 	"gateway": {
 		owns: "the user door: OpenAI HTTP, legs to engines, what happens when they fail, latency by phase",
 		may: map[string]string{
-			"kvevents": "what engines hold, by their own word", "ledger": "what became of a request", "meta": "engines in the directory",
+			clips: "what engines wrote", "kvevents": "what engines hold, by their own word", "ledger": "what became of a request", "meta": "engines in the directory",
 			"openai": "what it speaks", "place": "who serves", "trust": "legs are sealed",
 		},
 		testsMay: []string{"kvevents/kveventstest", "meta/memdir"},
@@ -362,6 +364,7 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{golden, required},
 	},
+	clips:                 {owns: "texts that another process wrote, cut to what is kept of them", pure: true},
 	joins:                 {owns: "waiting for what a room has started, as long as a context lasts"},
 	golden:                {owns: "tests: committed files that code makes"},
 	required:              {owns: "tests: what a machine may lack"},

@@ -3,8 +3,8 @@ package fabric
 import (
 	"errors"
 	"fmt"
-	"strings"
 
+	"meridian/internal/clip"
 	"meridian/mem"
 	"meridian/mrdn"
 )
@@ -130,13 +130,7 @@ var sentinels = []struct {
 const MaxTold = 1 << 10
 
 // Told is a stranger's text as far as it is kept: at most MaxTold bytes.
-func Told(text string) string {
-	if len(text) <= MaxTold {
-		return text
-	}
-	const mark = "…"
-	return strings.ToValidUTF8(text[:MaxTold-len(mark)], "") + mark
-}
+func Told(text string) string { return clip.Text(text, MaxTold, "…") }
 
 // FromCode turns what a peer said into an error; OK is nil. Of a long message
 // it keeps what Told does.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"meridian/internal/clip"
 	"meridian/openai"
 )
 
@@ -132,16 +133,12 @@ func (s *secrets) said(text string) string {
 
 // cut bounds a stranger's text, and takes out what would move a terminal's cursor.
 func cut(text string, limit int) string {
-	const mark = "…"
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit-len(mark)], "") + mark
-	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' {
 			return ' '
 		}
 		return r
-	}, text)
+	}, clip.Text(text, limit, "…"))
 }
 
 // word is a text of an engine that programs compare, as a code or a type; nil where

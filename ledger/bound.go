@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"meridian/internal/clip"
 )
 
 // Bounds of a record. Models, problems and reasons are words of clients and
@@ -41,8 +43,7 @@ func (r *Record) bounded() *Record {
 // that would move a terminal's cursor is replaced.
 func boundedText(text string) string {
 	if len(text) > maxText {
-		note := fmt.Sprintf("… (cut, %d bytes)", len(text))
-		text = strings.ToValidUTF8(text[:maxText-len(note)], "") + note
+		text = clip.Text(text, maxText, fmt.Sprintf("… (cut, %d bytes)", len(text)))
 	}
 	if !strings.ContainsFunc(text, unicode.IsControl) {
 		return text

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
+	"meridian/internal/clip"
 	"meridian/kv"
 	"meridian/reshard"
 )
@@ -93,10 +93,7 @@ func ProblemOf(err error) Problem {
 // cut bounds what the problem holds. The text names the differences too, so none
 // is lost that is not lost there.
 func (p *Problem) cut() {
-	if len(p.Text) > maxProblemText {
-		// A clone, so that the rest is not kept alive.
-		p.Text = strings.Clone(strings.ToValidUTF8(p.Text[:maxProblemText], ""))
-	}
+	p.Text = clip.Text(p.Text, maxProblemText, "")
 	left := maxProblemText
 	for i, d := range p.Differences {
 		if left -= len(d.Field) + len(d.Src) + len(d.Dst) + len(d.Why); left < 0 || i == maxDifferences {
