@@ -60,9 +60,7 @@ func (f *Fabric) newStream(conn *net.UnixConn, peer string, e engine) (*stream, 
 	if s.wire, err = newWire(conn, f.options.KeepAlive, s); err != nil {
 		return nil, err
 	}
-	if serves {
-		s.wire.slow = server.Penance
-	}
+	s.wire.server = server
 	file, err := f.page.arena.Lend()
 	if err != nil {
 		return nil, err

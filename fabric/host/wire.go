@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/fabric/link"
 	"meridian/mrdn"
 )
 
@@ -22,12 +23,10 @@ type wire struct {
 	conn      *net.UnixConn
 	raw       syscall.RawConn
 	keepAlive time.Duration
-	lastHeard atomic.Int64 // in nanoseconds
-	// slow, where given, is how long to wait before the next frame: a peer is
-	// served here.
-	slow    func() time.Duration
-	drained chan struct{} // has room for one word that answers were read
-	got     []int         // descriptors that came and were not claimed; the reader's own
+	lastHeard atomic.Int64  // in nanoseconds
+	server    *link.Server  // nil at the posting side
+	drained   chan struct{} // has room for one word that answers were read
+	got       []int         // descriptors that came and were not claimed; the reader's own
 
 	mu      sync.Mutex // protects the rest
 	out     []byte     // to be sent, in order
@@ -317,18 +316,22 @@ func (w *wire) claim() (int, error) {
 
 func (w *wire) handle(f mrdn.LinkFrame, body []byte) error {
 	switch f {
-	case mrdn.PingFrame:
-		w.sayAlive()
+	case mrdn.PingFrame, mrdn.PongFrame:
+		if f == mrdn.PingFrame {
+			w.sayAlive()
+		}
+		if w.server != nil {
+			w.server.Wasted()
+		}
+	default:
+		if err := w.owner.frame(f, body); err != nil {
+			return err
+		}
+	}
+	if w.server != nil {
+		time.Sleep(w.server.Penance())
 		w.awaitReader()
-		return nil
-	case mrdn.PongFrame:
-		return nil
 	}
-	if err := w.owner.frame(f, body); err != nil || w.slow == nil {
-		return err
-	}
-	time.Sleep(w.slow())
-	w.awaitReader()
 	return nil
 }
 
@@ -350,7 +353,7 @@ const maxUnread = 64 << 10
 // awaitReader holds a serving wire's reader back until the peer has read its
 // answers. The posting side never waits so, or both could wait for each other.
 func (w *wire) awaitReader() {
-	for w.slow != nil {
+	for {
 		w.mu.Lock()
 		wait := len(w.out) > maxUnread && !w.closed
 		w.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/fabric/link"
 	"meridian/mrdn"
 )
 
@@ -21,7 +22,7 @@ func (*lostOwner) frame(mrdn.LinkFrame, []byte) error { return nil }
 func (o *lostOwner) lost(err error) { o.lostFor <- err }
 
 // runWire starts a wire; what it sends is read by nobody but the test.
-func runWire(t *testing.T) (*wire, *net.UnixConn, *lostOwner) {
+func runWire(t *testing.T, server *link.Server) (*wire, *net.UnixConn, *lostOwner) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -42,6 +43,7 @@ func runWire(t *testing.T) (*wire, *net.UnixConn, *lostOwner) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.server = server
 	var running sync.WaitGroup
 	running.Go(w.run)
 	t.Cleanup(func() {
@@ -53,7 +55,7 @@ func runWire(t *testing.T) (*wire, *net.UnixConn, *lostOwner) {
 
 // A peer that asks without end and reads no answer does not fill memory here.
 func TestPeerThatAsksAndDoesNotRead(t *testing.T) {
-	w, peer, _ := runWire(t)
+	w, peer, _ := runWire(t, nil)
 	var pings []byte
 	for range 1 << 16 {
 		pings = mrdn.AppendPing(pings)
@@ -70,8 +72,24 @@ func TestPeerThatAsksAndDoesNotRead(t *testing.T) {
 	}
 }
 
+// A peer that sends signs of life without end is served more slowly than it can
+// send them.
+func TestPeerThatOnlyAsksMustWait(t *testing.T) {
+	_, peer, _ := runWire(t, link.NewServer(link.ServerOptions{Peer: "b", MaxTransfers: 1}))
+	var signs []byte
+	for range 1 << 18 {
+		signs = mrdn.AppendPong(mrdn.AppendPing(signs))
+	}
+	if err := peer.SetWriteDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := peer.Write(signs); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d of %d bytes were taken at once: %v", n, len(signs), err)
+	}
+}
+
 func TestPeerThatDoesNotReadIsGivenUp(t *testing.T) {
-	w, _, o := runWire(t)
+	w, _, o := runWire(t, nil)
 	for range maxQueued>>20 + 4 {
 		w.send(frames{bytes: make([]byte, 1<<20)})
 	}

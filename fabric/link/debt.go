@@ -2,8 +2,8 @@ package link
 
 import "time"
 
-// debt is what a peer owes for requests that led to nothing: refused, repeated,
-// cancelled after their end. An honest peer has few, also when a fence refuses
+// debt is what a peer owes for frames that led to nothing: refused, repeated,
+// cancelled after their end, signs of life without end. An honest peer has few, also when a fence refuses
 // all it had under way; one that lives off them is made to wait, because a
 // refusal costs its server more than the request cost the peer.
 type debt struct {

@@ -112,6 +112,23 @@ func begin(t *testing.T, id byte, epoch uint64, index, parts uint16, write bool)
 	}.Append(nil)
 }
 
+// What leads to nothing is forgiven a peer now and then, not without end.
+func TestPeerWaitsForWhatItWasted(t *testing.T) {
+	server, _ := serve(t)
+	for range debtForgiven {
+		server.Wasted()
+	}
+	if wait := server.Penance(); wait != 0 {
+		t.Errorf("an honest peer waits for %v", wait)
+	}
+	for range debtForgiven {
+		server.Wasted()
+	}
+	if wait := server.Penance(); wait != penanceMost {
+		t.Errorf("it waits for %v, want %v", wait, penanceMost)
+	}
+}
+
 // However a transfer ends, the serving side keeps nothing of it: a peer that
 // begins and cancels without end must not fill its memory.
 func TestServerKeepsNothingOfWhatEnded(t *testing.T) {

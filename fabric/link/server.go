@@ -281,6 +281,14 @@ func (e *Server) deliver(f session.Effect) error {
 	return e.options.Events.Notified(n)
 }
 
+// Wasted counts a frame that leads to nothing and never reaches the server: a
+// ping, a pong, a chunk that no request announced. An honest peer sends few.
+func (e *Server) Wasted() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.debt.add(1, e.options.Clock.Now())
+}
+
 // Penance is how long a peer whose requests lead to nothing must wait before
 // the next of them is heard.
 func (e *Server) Penance() time.Duration {

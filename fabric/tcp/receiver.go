@@ -25,8 +25,9 @@ type receiver struct {
 
 // guest is what a serving stream must bear in mind of its peer.
 type guest struct {
-	// penance is how long to wait before the next frame.
-	penance func() time.Duration
+	// server counts what the peer sends to no purpose, and says how long to wait
+	// before its next frame.
+	server *link.Server
 	// large holds the one buffer of a link for large frames, while no stream
 	// has it: a peer with many streams and half a frame on each would else hold
 	// as many.
@@ -108,16 +109,30 @@ func (r *receiver) handle(frame mrdn.LinkFrame, body []byte) error {
 		return r.receiveChunk(c)
 	case mrdn.PingFrame:
 		r.stream.sayAlive()
+		r.guest.wasted()
 	case mrdn.PongFrame:
+		r.guest.wasted()
 	default:
 		if err := r.stream.end.Frame(r.stream, frame, body); err != nil {
 			return err
 		}
-		if r.guest != nil {
-			time.Sleep(r.guest.penance())
-		}
 	}
+	r.guest.repent()
 	return nil
+}
+
+// wasted counts a frame that led to nothing.
+func (g *guest) wasted() {
+	if g != nil {
+		g.server.Wasted()
+	}
+}
+
+// repent lets a peer wait whose frames lead to nothing.
+func (g *guest) repent() {
+	if g != nil {
+		time.Sleep(g.server.Penance())
+	}
 }
 
 // fill buffers at least n bytes of input.
@@ -191,8 +206,10 @@ func (r *receiver) receiveChunk(c mrdn.Chunk) error {
 	}
 	sum := binary.LittleEndian.Uint64(r.buffer[r.start:])
 	r.start += mrdn.ChunkTrailerSize
-	if p == nil {
-		return nil // cancelled before it came
+	if p == nil { // cancelled before it came
+		r.guest.wasted()
+		r.guest.repent()
+		return nil
 	}
 	if ended, err := r.scatter.finish(p, c, sum, placeErr); ended {
 		r.stream.end.Arrived(p, err)

@@ -49,7 +49,7 @@ func (f *Fabric) join(conn net.Conn, hello mrdn.Hello) (*service, *stream, error
 	if err != nil {
 		return nil, nil, err
 	}
-	s.guest = &guest{penance: v.server.Penance, large: v.large}
+	s.guest = &guest{server: v.server, large: v.large}
 	if !v.server.Attach(s) {
 		return nil, nil, fmt.Errorf("%w: the link is gone", fabric.ErrRefused)
 	}

@@ -65,7 +65,7 @@ var strangers = map[string]attack{
 
 var insiders = map[string]attack{
 	"links": manyLinks, "deaf": deaf, "asking": asking, "offering": offering, "halves": halves, "lists": lists,
-	"cancels": cancels, "notices": notices, "nearly": nearly, "chunks": chunks, "repeats": repeats,
+	"cancels": cancels, "notices": notices, "nearly": nearly, "chunks": chunks, "crumbs": crumbs, "repeats": repeats,
 }
 
 var grantees = map[string]attack{

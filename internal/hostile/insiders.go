@@ -18,13 +18,14 @@ func manyLinks(ctx context.Context, a *Attacker) {
 	})
 }
 
-// deaf asks whether the target lives, and never hears the answer.
+// deaf says that it lives, asks whether the target does, and never hears the
+// answer.
 func deaf(ctx context.Context, a *Attacker) {
-	var pings []byte
-	for range 1000 {
-		pings = mrdn.AppendPing(pings)
+	var signs []byte
+	for range 500 {
+		signs = mrdn.AppendPong(mrdn.AppendPing(signs))
 	}
-	a.flood(ctx, func(uint32) []byte { return pings })
+	a.flood(ctx, func(uint32) []byte { return signs })
 }
 
 // asking wants what it may not read, and never hears the refusal.
@@ -117,6 +118,18 @@ func chunks(ctx context.Context, a *Attacker) {
 	a.flood(ctx, func(n uint32) []byte {
 		mrdn.Chunk{Handle: n, Length: mrdn.MaxChunk}.Put(frame)
 		return frame
+	})
+}
+
+// crumbs sends bytes that no request announced, one at a time.
+func crumbs(ctx context.Context, a *Attacker) {
+	const each = mrdn.ChunkHeaderSize + 1 + mrdn.ChunkTrailerSize
+	some := make([]byte, 1000*each)
+	a.flood(ctx, func(n uint32) []byte {
+		for at := 0; at < len(some); at += each {
+			mrdn.Chunk{Handle: n, Length: 1}.Put(some[at:])
+		}
+		return some
 	})
 }
 
