@@ -330,7 +330,7 @@ func (w *wire) handle(f mrdn.LinkFrame, body []byte) error {
 	}
 	if w.server != nil {
 		time.Sleep(w.server.Penance())
-		w.awaitReader()
+		return w.awaitReader()
 	}
 	return nil
 }
@@ -352,13 +352,16 @@ const maxUnread = 64 << 10
 
 // awaitReader holds a serving wire's reader back until the peer has read its
 // answers. The posting side never waits so, or both could wait for each other.
-func (w *wire) awaitReader() {
+func (w *wire) awaitReader() error {
 	for {
 		w.mu.Lock()
-		wait := len(w.out) > maxUnread && !w.closed
+		wait, closed := len(w.out) > maxUnread, w.closed
 		w.mu.Unlock()
-		if !wait {
-			return
+		switch {
+		case closed: // what was read before is of no use, and might be much
+			return net.ErrClosed
+		case !wait:
+			return nil
 		}
 		<-w.drained
 	}

@@ -75,7 +75,8 @@ func TestPeerThatAsksAndDoesNotRead(t *testing.T) {
 // A peer that sends signs of life without end is served more slowly than it can
 // send them.
 func TestPeerThatOnlyAsksMustWait(t *testing.T) {
-	_, peer, _ := runWire(t, link.NewServer(link.ServerOptions{Peer: "b", MaxTransfers: 1}))
+	w, peer, _ := runWire(t, link.NewServer(link.ServerOptions{Peer: "b", MaxTransfers: 1}))
+	t.Cleanup(w.close)
 	var signs []byte
 	for range 1 << 18 {
 		signs = mrdn.AppendPong(mrdn.AppendPing(signs))

@@ -117,8 +117,7 @@ func (r *receiver) handle(frame mrdn.LinkFrame, body []byte) error {
 			return err
 		}
 	}
-	r.guest.repent()
-	return nil
+	return r.repent()
 }
 
 // wasted counts a frame that led to nothing.
@@ -129,9 +128,16 @@ func (g *guest) wasted() {
 }
 
 // repent lets a peer wait whose frames lead to nothing.
-func (g *guest) repent() {
-	if g != nil {
-		time.Sleep(g.server.Penance())
+func (r *receiver) repent() error {
+	if r.guest == nil {
+		return nil
+	}
+	time.Sleep(r.guest.server.Penance())
+	select {
+	case <-r.stream.gone: // what was read before is of no use, and might be much
+		return io.ErrClosedPipe
+	default:
+		return nil
 	}
 }
 
@@ -208,8 +214,7 @@ func (r *receiver) receiveChunk(c mrdn.Chunk) error {
 	r.start += mrdn.ChunkTrailerSize
 	if p == nil { // cancelled before it came
 		r.guest.wasted()
-		r.guest.repent()
-		return nil
+		return r.repent()
 	}
 	if ended, err := r.scatter.finish(p, c, sum, placeErr); ended {
 		r.stream.end.Arrived(p, err)
