@@ -348,6 +348,10 @@ var rooms = map[string]room{
 		owns: "loops with one order of operations in every instruction set",
 		uses: map[string]string{"golang.org/x/sys": "which instructions the processor has"},
 	},
+	"replay/workload": {
+		owns:     "which requests arrive, when, and how long they are: drawn from a seed, or read from traces",
+		testsMay: []string{required},
+	},
 	"cmd/meridian": {
 		owns: "the command line",
 		may: map[string]string{
