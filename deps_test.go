@@ -308,6 +308,11 @@ var rooms = map[string]room{
 		uses: map[string]string{"github.com/zeebo/xxh3": "chains of prefixes"},
 		pure: true,
 	},
+	"sched": {
+		owns: "who runs next: policies from a snapshot of an engine to a decision",
+		may:  map[string]string{"kv": "phases"},
+		pure: true,
+	},
 	"ledger": {
 		owns: "bounded records of requests, in memory and on disk",
 		may:  map[string]string{clips: "what clients and engines wrote"},

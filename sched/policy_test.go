@@ -1,0 +1,150 @@
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// every runs a property with every policy.
+func every(t *testing.T, property func(t *rapid.T, p Policy)) {
+	for _, name := range Names() {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) { property(t, newPolicy(t, name)) })
+		})
+	}
+}
+
+func newPolicy(t interface{ Fatal(...any) }, name string) Policy {
+	p, err := New(name, Options{ThinkCap: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestNew(t *testing.T) {
+	if _, err := New("fifo", Options{}); !errors.Is(err, ErrUnknownPolicy) {
+		t.Errorf("an unknown policy: %v", err)
+	}
+	if _, err := New("static-budget", Options{ThinkCap: -1}); err == nil {
+		t.Error("a negative cap was taken")
+	}
+	for _, name := range Names() {
+		if p := newPolicy(t, name); p.Name() != name {
+			t.Errorf("%s calls itself %s", name, p.Name())
+		}
+	}
+}
+
+// drawWorld is an engine with little memory.
+func drawWorld(t *rapid.T) *world {
+	return newWorld(Limits{
+		Tokens: rapid.Int32Range(8, 64).Draw(t, "tokens"), Sequences: rapid.Int32Range(2, 8).Draw(t, "sequences"),
+		BlockTokens: rapid.Int32Range(1, 8).Draw(t, "blockTokens"), Blocks: 0, PreemptMaxFraction: 0.1,
+	}.withRoomFor(rapid.Int32Range(200, 600).Draw(t, "room")), 3)
+}
+
+func (l Limits) withRoomFor(tokens int32) Limits {
+	l.Blocks = l.blocksFor(tokens)
+	return l
+}
+
+func drawArrival(t *rapid.T, w *world, id int) {
+	w.arrive(id, rapid.Int32Range(0, 2).Draw(t, "tenant"), rapid.Int32Range(1, 60).Draw(t, "prompt"),
+		rapid.Int32Range(0, 80).Draw(t, "think"), rapid.Int32Range(1, 50).Draw(t, "output"))
+}
+
+// Under arrivals that never pause no limit is exceeded; once they end,
+// everybody ends: no livelock.
+func TestLimitsHoldAndEverybodyEnds(t *testing.T) {
+	every(t, func(t *rapid.T, p Policy) {
+		w := drawWorld(t)
+		arrivals := rapid.IntRange(1, 40).Draw(t, "arrivals")
+		gap := rapid.IntRange(0, 6).Draw(t, "gap")
+		var work int
+		for id := 0; id < arrivals || len(w.s.Requests) > 0; {
+			if id < arrivals && (gap == 0 || w.lastStep%gap == 0) {
+				drawArrival(t, w, id)
+				last := w.plans[len(w.plans)-1]
+				work += int(last.prompt + last.think + last.output)
+				id++
+			}
+			p.Decide(&w.s, &w.d)
+			if err := w.check(p.Name() != "stock" && p.Name() != "static-budget"); err != nil {
+				t.Fatalf("step %d: %v\n%+v", w.lastStep, err, w.d)
+			}
+			w.apply(20 * Millisecond)
+			if w.lastStep > 20*work+1000 {
+				t.Fatalf("%d steps for %d tokens: %d requests never end: %+v", w.lastStep, work, len(w.s.Requests), w.s.Requests)
+			}
+		}
+	})
+}
+
+// A decision that holds for n steps is the one that is made at each of them.
+func TestStepsAreAPromise(t *testing.T) {
+	every(t, func(t *rapid.T, p Policy) {
+		w := drawWorld(t)
+		long := 0
+		for id := 0; w.lastStep < 300; {
+			if id < 12 && rapid.IntRange(0, 9).Draw(t, "arrives") == 0 {
+				drawArrival(t, w, id)
+				id++
+			}
+			p.Decide(&w.s, &w.d)
+			promised, until := w.d.Steps, w.d.Until
+			first := fmt.Sprint(w.d.Run, w.d.Victims, w.d.Recall, w.d.Force)
+			for n := int32(1); !w.apply(Instant(rapid.IntRange(10, 200).Draw(t, "ms"))*Millisecond) && n < promised && n < 200; n++ {
+				if until > 0 && w.s.Now >= until {
+					break
+				}
+				p.Decide(&w.s, &w.d)
+				if now := fmt.Sprint(w.d.Run, w.d.Victims, w.d.Recall, w.d.Force); now != first {
+					t.Fatalf("promised for %d steps until %d: %s\nafter %d, at %d: %s", promised, until, first, n, w.s.Now, now)
+				}
+				long++
+			}
+			if len(w.s.Requests) == 0 && id >= 12 {
+				break
+			}
+		}
+		_ = long
+	})
+}
+
+// The same snapshot gives the same decision, whatever was decided before.
+func TestDeterministic(t *testing.T) {
+	every(t, func(t *rapid.T, p Policy) {
+		w := drawWorld(t)
+		for id := range 60 {
+			if id%2 == 0 {
+				drawArrival(t, w, id)
+			}
+			var fresh Decision
+			newPolicy(t, p.Name()).Decide(&w.s, &fresh)
+			p.Decide(&w.s, &w.d)
+			if fmt.Sprint(fresh) != fmt.Sprint(w.d) {
+				t.Fatalf("step %d: %+v, by a new one %+v", id, w.d, fresh)
+			}
+			w.apply(20 * Millisecond)
+		}
+	})
+}
+
+func TestDecideDoesNotAllocate(t *testing.T) {
+	for _, name := range Names() {
+		p, w := newPolicy(t, name), crowded(1000)
+		var d Decision
+		p.Decide(&w.s, &d)
+		if n := testing.AllocsPerRun(20, func() { p.Decide(&w.s, &d) }); n > 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+		if reflect.ValueOf(d).IsZero() {
+			t.Errorf("%s decided nothing", name)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package sched
+
+// step is the account of a decision while it is made: what is left of the
+// limits, and the decision so far.
+type step struct {
+	s *Snapshot
+	d *Decision
+	// tokens, sequences and blocks are left.
+	tokens, sequences, blocks int32
+	// chunked: somebody computes more than one token, so the next step differs.
+	chunked bool
+	// slack counts the runs by how many tokens still fit into their blocks.
+	slack []int32
+}
+
+func (t *step) begin(s *Snapshot, d *Decision) {
+	d.reset()
+	t.s, t.d, t.chunked = s, d, false
+	t.tokens, t.sequences, t.blocks = s.Limits.Tokens, s.Limits.Sequences, s.FreeBlocks
+	size := int(s.Limits.BlockTokens)
+	if cap(t.slack) < size {
+		t.slack = make([]int32, size)
+	}
+	t.slack = t.slack[:size]
+	clear(t.slack)
+}
+
+// run lets a request compute what it needs, or a part of it that fits into the
+// step's tokens. It says false, and changes nothing, if blocks are missing.
+func (t *step) run(i int32) bool {
+	r := &t.s.Requests[i]
+	tokens := min(r.Pending, t.tokens)
+	more := t.s.Limits.need(r, tokens)
+	if more > t.blocks {
+		return false
+	}
+	t.blocks -= more
+	t.tokens -= tokens
+	t.sequences--
+	t.d.Run = append(t.d.Run, Run{Request: i, Tokens: tokens})
+	if r.Decodes() {
+		size := t.s.Limits.BlockTokens
+		t.slack[min(size-1, (r.Blocks+more)*size-r.Length-tokens)]++
+	} else {
+		t.chunked = true
+	}
+	return true
+}
+
+// full says that no other request can take part.
+func (t *step) full() bool { return t.tokens <= 0 || t.sequences <= 0 }
+
+// steps is for how many steps those who decode find blocks, this one among
+// them, if nothing else takes any.
+func (t *step) steps() int32 {
+	if t.chunked {
+		return 1
+	}
+	n := int32(len(t.d.Run))
+	if n == 0 {
+		return forever
+	}
+	// Every round of BlockTokens steps takes a block for each run; within a round
+	// those with the least slack come first.
+	size := t.s.Limits.BlockTokens
+	rounds, left := t.blocks/n, t.blocks%n
+	if rounds > (forever-1)/size-1 {
+		return forever
+	}
+	steps := 1 + rounds*size
+	for _, takes := range t.slack {
+		if takes > left {
+			break
+		}
+		left -= takes
+		steps++
+	}
+	return steps
+}
