@@ -353,6 +353,10 @@ var rooms = map[string]room{
 		owns: "loops with one order of operations in every instruction set",
 		uses: map[string]string{"golang.org/x/sys": "which instructions the processor has"},
 	},
+	"replay/report": {
+		owns:     "what runs of a replay amount to: intervals, verdicts, tables, pictures",
+		testsMay: []string{golden},
+	},
 	"replay/workload": {
 		owns:     "which requests arrive, when, and how long they are: drawn from a seed, or read from traces",
 		testsMay: []string{required},

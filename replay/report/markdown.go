@@ -1,0 +1,103 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// WriteMarkdown writes report.md.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\n%s\n\n", escapeMarkdown(r.title()), howToRead)
+	b.WriteString("## In short\n\n")
+	r.judgedTable().markdown(&b)
+	fmt.Fprintf(&b, "\n## Where %s loses\n\n%s\n\n", escapeMarkdown(r.Subject), escapeMarkdown(r.lossText()))
+	if len(r.losses()) > 0 {
+		r.lossTable().markdown(&b)
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "## Pareto\n\n%s\n\n", paretoText)
+	r.paretoTable().markdown(&b)
+	for _, load := range r.Loads {
+		fmt.Fprintf(&b, "\n## Everything at load %s\n\n", loadText(load))
+		r.deltaTable(load).markdown(&b)
+	}
+	b.WriteString("\n## How this was made\n\n")
+	r.aboutTable().markdown(&b)
+	fmt.Fprintf(&b, "\n```\n%s\n```\n", strings.ReplaceAll(r.Command, "```", ""))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// title names policies and workload.
+func (r *Report) title() string {
+	if others := r.others(); len(others) > 0 {
+		return fmt.Sprintf("%s against %s on %s", r.Subject, strings.Join(others, ", "), r.Workload.Name)
+	}
+	return fmt.Sprintf("%s on %s", r.Subject, r.Workload.Name)
+}
+
+const (
+	howToRead = "Figures are means over seeds, with their 95 % interval in brackets; differences are of runs with the same requests. " +
+		"WIN and LOSS stand only where the interval of the difference excludes zero, FLAT where it does not. " +
+		"Load 1 is what the modelled engine can serve at most of this workload."
+	paretoText = "A policy is beaten where another loses to it in nothing that is judged, as far as intervals tell, and wins something."
+)
+
+// WriteMarkdown writes a comparison for people.
+func (c *Comparison) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# B against A\n\nA: `%s`, commit %s\nB: `%s`, commit %s\n\n", c.A.Command, c.A.Commit, c.B.Command, c.B.Commit)
+	if c.Paired {
+		b.WriteString("Both had the same requests: differences are of each seed.\n\n")
+	} else {
+		b.WriteString("The requests were not the same (workload, window or seeds differ): each side is resampled by itself.\n\n")
+	}
+	fmt.Fprintf(&b, "B wins %d, loses %d, and is even in %d.\n\n", c.Count(Win), c.Count(Loss), c.Count(Flat))
+	t := table{Head: []string{"Load", "Policy", "Metric", "A", "B", "Difference"}}
+	for _, change := range c.Changes {
+		m, _ := metricOf(Metrics, change.Metric)
+		t.Rows = append(t.Rows, []cell{
+			plain(loadText(change.Load)), plain(change.Policy), plain(m.Title), plain(m.Unit.withInterval(change.A)), plain(m.Unit.withInterval(change.B)),
+			{Text: changeText(m, change.Change, change.Relative), Verdict: change.Verdict},
+		})
+	}
+	t.markdown(&b)
+	for _, lone := range c.Lone {
+		fmt.Fprintf(&b, "\n%s.\n", escapeMarkdown(lone))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteJSON writes a comparison for programs.
+func (c *Comparison) WriteJSON(w io.Writer) error { return writeJSON(w, c) }
+
+func (t table) markdown(b *strings.Builder) {
+	line := func(fields []string) { fmt.Fprintf(b, "| %s |\n", strings.Join(fields, " | ")) }
+	head := make([]string, len(t.Head))
+	for i, h := range t.Head {
+		head[i] = escapeMarkdown(h)
+	}
+	line(head)
+	b.WriteString("|" + strings.Repeat("---|", len(t.Head)) + "\n")
+	for _, row := range t.Rows {
+		fields := make([]string, len(row))
+		for i, c := range row {
+			fields[i] = escapeMarkdown(c.Text)
+			switch c.Verdict {
+			case Win, Loss:
+				fields[i] += " **" + string(c.Verdict) + "**"
+			case Flat:
+				fields[i] += " FLAT"
+			}
+		}
+		line(fields)
+	}
+}
+
+// escapeMarkdown keeps names of policies and workloads from being markup.
+func escapeMarkdown(s string) string {
+	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "*", `\*`, "`", "'").Replace(s)
+}

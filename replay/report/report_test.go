@@ -1,0 +1,235 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"meridian/internal/golden"
+)
+
+// The three files of a report that was made by hand. `go test -update` writes
+// them, for a reader to look at.
+func TestGeneratedReport(t *testing.T) {
+	runs := slices.DeleteFunc(sampleRuns(), func(r Run) bool { return r.Load < 0.9 || r.Seed > 2 })
+	r, err := Build(sampleAbout(), runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, write := range map[string]func(io.Writer) error{"report.json": r.WriteJSON, "report.md": r.WriteMarkdown, "report.html": r.WriteHTML} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		golden.File(t, "testdata/"+name, b.Bytes())
+	}
+	var b bytes.Buffer
+	if err := Compare(r, r).WriteMarkdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden.File(t, "testdata/diff.md", b.Bytes())
+}
+
+func TestOrderOfRunsDoesNotMatter(t *testing.T) {
+	var want bytes.Buffer
+	if err := sample(t).WriteJSON(&want); err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(5) {
+		runs := sampleRuns()
+		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
+		r, err := Build(sampleAbout(), runs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		if err := r.WriteJSON(&got); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got.Bytes(), want.Bytes()) {
+			t.Fatalf("the report depends on the order of its runs (shuffled by %d)", seed)
+		}
+	}
+}
+
+func TestReadIsWhatWasWritten(t *testing.T) {
+	want := sample(t)
+	var b bytes.Buffer
+	if err := want.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"no JSON":         "hello",
+		"another schema":  `{"schema": "something"}`,
+		"another version": `{"schema": "meridian-replay-report", "version": 99}`,
+		"no points":       `{"schema": "meridian-replay-report", "version": 1}`,
+		"no seeds":        `{"schema": "meridian-replay-report", "version": 1, "points": [{}]}`,
+		"seeds missing":   `{"schema": "meridian-replay-report", "version": 1, "seeds": [1, 2], "points": [{"values": [{"metric": "ttft_p50", "seeds": [1]}]}]}`,
+	} {
+		if _, err := Read(strings.NewReader(text)); !errors.Is(err, ErrFile) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	r := sample(t)
+	for _, c := range []struct {
+		load            float64
+		metric, against string
+		want            Verdict
+	}{
+		{0.5, TailTTFVT, "stock", Flat}, // 0.3 % in noise of 1 %
+		{1.1, TailTTFVT, "stock", Win},
+		{1.1, TailTTFVT, "pascal", Win},
+		{1.1, Attainment, "stock", Win},
+		{1.1, Throughput, "stock", Flat}, // the same figures
+		{1.1, Throughput, "pascal", Win}, // paired: 5 % in a spread of 20 %
+		{0.5, "think_itl_p99", "stock", Loss},
+		{1.1, "think_tokens", "stock", None}, // a fact
+	} {
+		d := r.deltaOf(c.load, c.metric, c.against)
+		if d == nil || d.Verdict != c.want {
+			t.Errorf("%s at %v against %s: %+v, want %q", c.metric, c.load, c.against, d, c.want)
+		}
+	}
+	for _, s := range r.Standings {
+		want := []string{}
+		if s.Policy == "stock" {
+			want = []string{"meridian"}
+		}
+		if s.Policy == "pascal" {
+			want = []string{"meridian"}
+		}
+		if s.Load == 1.1 && !slices.Equal(s.DominatedBy, want) {
+			t.Errorf("%s at 1.1 is dominated by %v, want %v", s.Policy, s.DominatedBy, want)
+		}
+	}
+}
+
+// One seed has no interval, and so no verdict.
+func TestOneSeedHasNoVerdict(t *testing.T) {
+	runs := slices.DeleteFunc(sampleRuns(), func(r Run) bool { return r.Seed > 0 })
+	r, err := Build(sampleAbout(), runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range r.Deltas {
+		if d.Verdict != None {
+			t.Fatalf("one seed says %s", d.Verdict)
+		}
+	}
+}
+
+func TestBuildRefuses(t *testing.T) {
+	about, runs := sampleAbout(), sampleRuns()
+	other := about
+	other.Subject = "nobody"
+	strange := slices.Clone(runs)
+	strange[0].Seed = 99 // which no other policy has
+	for name, c := range map[string]struct {
+		about About
+		runs  []Run
+	}{
+		"no runs": {about, nil}, "one is missing": {about, runs[1:]}, "one twice": {about, append(runs[:len(runs):len(runs)], runs[0])},
+		"nobody to be about": {other, runs}, "a seed of its own": {about, strange},
+	} {
+		if _, err := Build(c.about, c.runs); !errors.Is(err, ErrRuns) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A figure that one seed lacks is nobody's mean.
+func TestWhatIsNotMeasuredIsLeftOut(t *testing.T) {
+	runs := sampleRuns()
+	delete(runs[0].Values, "ttot_p50")
+	runs[1].Values["ttot_p95"] = math.NaN()
+	r, err := Build(sampleAbout(), runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := r.Point(runs[0].Policy, runs[0].Load).value("ttot_p50"); v != nil {
+		t.Errorf("the mean of four seeds: %+v", v)
+	}
+	if v := r.Point(runs[1].Policy, runs[1].Load).value("ttot_p95"); v != nil {
+		t.Errorf("a mean with a NaN in it: %+v", v)
+	}
+	if err := r.WriteJSON(io.Discard); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCompareFindsWhatChanged(t *testing.T) {
+	a := sample(t)
+	runs := sampleRuns()
+	for i := range runs {
+		if runs[i].Policy == "meridian" && runs[i].Load == 0.9 {
+			runs[i].Values[TailTTFVT] *= 1.02
+		}
+	}
+	b, err := Build(sampleAbout(), runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Compare(a, b)
+	if !c.Paired || c.Count(Loss) != 1 || c.Count(Win) != 0 {
+		t.Errorf("paired %v, %d losses, %d wins; want one loss", c.Paired, c.Count(Loss), c.Count(Win))
+	}
+	// The same 2 % drown in the spread of seeds once requests differ.
+	b.Workload.FromS = 7200
+	if c := Compare(a, b); c.Paired || c.Count(Loss) != 0 {
+		t.Errorf("paired %v, %d losses; want none", c.Paired, c.Count(Loss))
+	}
+	b.Points = slices.DeleteFunc(b.Points, func(p Point) bool { return p.Policy == "pascal" })
+	if c := Compare(a, b); len(c.Lone) != 4 {
+		t.Errorf("%q, want the four points of pascal", c.Lone)
+	}
+}
+
+// The page must need nothing from anywhere, and names must not become markup.
+func TestPageStandsAlone(t *testing.T) {
+	about, runs := sampleAbout(), sampleRuns()
+	evil := `<script>alert(1)</script>`
+	about.Policies, about.Subject, about.Command = []string{"stock", "pascal", evil}, evil, evil
+	about.Workload.Label = evil
+	for i := range runs {
+		if runs[i].Policy == "meridian" {
+			runs[i].Policy = evil
+		}
+	}
+	r, err := Build(about, runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page, text bytes.Buffer
+	if err := errors.Join(r.WriteHTML(&page), r.WriteMarkdown(&text)); err != nil {
+		t.Fatal(err)
+	}
+	for _, unwanted := range []string{`<script`, `src=`, `href=`, `url\(`, `@import`, `NaN`, `Inf`, `ZgotmplZ`} {
+		if found := regexp.MustCompile(unwanted).FindIndex(page.Bytes()); found != nil {
+			t.Errorf("the page has %s: %.80s", unwanted, page.Bytes()[found[0]:])
+		}
+	}
+	if before, _, _ := strings.Cut(text.String(), "```"); strings.Contains(before, "<script") {
+		t.Error("a name is markup in report.md")
+	}
+}
