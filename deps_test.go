@@ -313,6 +313,11 @@ var rooms = map[string]room{
 		may:  map[string]string{"kv": "phases"},
 		pure: true,
 	},
+	"probe": {
+		owns: "entropy of a row of logits; the estimators EAT and RPDI",
+		uses: map[string]string{"golang.org/x/sys": "which instructions the processor has"},
+		pure: true,
+	},
 	"ledger": {
 		owns: "bounded records of requests, in memory and on disk",
 		may:  map[string]string{clips: "what clients and engines wrote"},

@@ -1,0 +1,34 @@
+package probe
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// BenchmarkEntropy: a row of Qwen3's vocabulary in every form, from the near
+// caches.
+func BenchmarkEntropy(b *testing.B) {
+	const vocabulary = 151_936
+	random := rand.New(rand.NewPCG(1, 2))
+	wide, half, brain := make([]float32, vocabulary), make([]F16, vocabulary), make([]BF16, vocabulary)
+	for i := range wide {
+		wide[i] = float32(random.NormFloat64() * 3)
+		half[i], brain[i] = narrow[F16](wide[i]), bf16(wide[i])
+	}
+	for _, f := range available() {
+		benchmarkRow(b, f, "bf16", brain)
+		benchmarkRow(b, f, "fp16", half)
+		benchmarkRow(b, f, "fp32", wide)
+	}
+}
+
+func benchmarkRow[T Logit](b *testing.B, f form, name string, row []T) {
+	b.Run(fmt.Sprintf("%s/%v", name, f), func(b *testing.B) {
+		for b.Loop() {
+			if _, err := entropyBy(f, row); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
