@@ -308,6 +308,11 @@ var rooms = map[string]room{
 		uses: map[string]string{"github.com/zeebo/xxh3": "chains of prefixes"},
 		pure: true,
 	},
+	"block": {
+		owns: "which blocks of an engine's KV memory stay: holds, tiers, victims, copies elsewhere",
+		may:  map[string]string{"kv": "tiers"},
+		pure: true,
+	},
 	"sched": {
 		owns: "who runs next: policies from a snapshot of an engine to a decision",
 		may:  map[string]string{"kv": "phases"},

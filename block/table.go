@@ -1,0 +1,357 @@
+package block
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"meridian/kv"
+)
+
+// ID is a slot of an engine's KV memory.
+type ID uint32
+
+// none is no block, no hold.
+const none = math.MaxUint32
+
+var (
+	// ErrUnknown means a block or a request that the table does not have.
+	ErrUnknown = errors.New("block: unknown")
+	// ErrRefused means that what was asked for would break a promise of the table.
+	ErrRefused = errors.New("block: refused")
+)
+
+// Options is what a table is made for.
+type Options struct {
+	// Blocks is how many slots the engine has.
+	Blocks int
+	// Capacity is how many of them may be used; 0 means all. Memory computes both.
+	Capacity int
+	// BlockBytes is the size of one, for the counters in bytes.
+	BlockBytes int64
+	// ThinkFraction is kv_memory.think_phase_memory_fraction; 0 means 0.4.
+	ThinkFraction float64
+	// Aggressive is kv_memory.aggressive_think_eviction.
+	Aggressive bool
+}
+
+// DefaultThinkFraction is what kv_memory.think_phase_memory_fraction is by default.
+const DefaultThinkFraction = 0.4
+
+// Table is the blocks of one engine. It is not safe for concurrent use.
+type Table struct {
+	slots    []slot // of the blocks, then one sentinel for each queue
+	holds    []hold
+	requests []request
+	// freeHold and freeRequest begin the lists of entries that are not used.
+	freeHold, freeRequest uint32
+
+	blocks, capacity int
+	thinkBlocks      int // how many may think before they are the first to go
+	aggressive       bool
+	blockBytes       int64
+
+	queued [queues]int32
+	byTier [untiered + 1]int32
+	counts Counters
+	recent ring
+}
+
+// slot is what the table knows of a block. As a sentinel it is the ring of a queue.
+type slot struct {
+	next, prev uint32
+	first      uint32   // of its holds
+	tiers      [3]int32 // its holds by tier
+	// Of its holds: of requests that run, that are paused and need it, and for
+	// which policy chose to recompute. The rest have finished.
+	running, needed, forgone int32
+	queue                    queue
+	tier                     kv.Tier // of its most protected hold; untiered if nobody holds it
+	was                      kv.Tier // of its last hold
+	marks                    mark
+}
+
+type mark uint8
+
+const (
+	sealed   mark = 1 << iota // full: written no more, and can be found again
+	copied                    // an equal copy is elsewhere
+	leaving                   // a transfer reads it
+	arriving                  // a transfer writes it
+	stale                     // leaving, and written since
+)
+
+// untiered is the tier of a block that nobody holds.
+const untiered = kv.OutputCritical + 1
+
+func (s *slot) has(m mark) bool { return s.marks&m != 0 }
+
+// abandoned means that only a transfer keeps the block from being vacant.
+func (s *slot) abandoned() bool {
+	return s.tier == untiered && s.has(leaving|arriving) && !s.has(sealed)
+}
+
+// hold is one request's right to a block.
+type hold struct {
+	request uint32
+	block   uint32 // none: the copy elsewhere is all there is
+	// Neighbours in the request's list, oldest first, and in the block's.
+	older, newer uint32
+	next, prev   uint32
+	tier         kv.Tier
+}
+
+// New makes a table of vacant blocks.
+func New(o Options) (*Table, error) {
+	if o.Capacity == 0 {
+		o.Capacity = o.Blocks
+	}
+	if o.ThinkFraction == 0 {
+		o.ThinkFraction = DefaultThinkFraction
+	}
+	switch {
+	case o.Blocks < 1 || o.Blocks >= none-int(queues):
+		return nil, fmt.Errorf("block: a table of %d blocks: it takes 1 to %d", o.Blocks, none-int(queues)-1)
+	case o.Capacity < 0 || o.Capacity > o.Blocks:
+		return nil, fmt.Errorf("block: capacity of %d blocks, of which the engine has %d", o.Capacity, o.Blocks)
+	case !(o.ThinkFraction > 0 && o.ThinkFraction < 1):
+		return nil, fmt.Errorf("block: kv_memory.think_phase_memory_fraction %g is not between 0 and 1", o.ThinkFraction)
+	}
+	t := &Table{
+		slots: make([]slot, o.Blocks+int(queues)), holds: make([]hold, 0, o.Blocks), freeHold: none, freeRequest: none,
+		blocks: o.Blocks, capacity: o.Capacity, thinkBlocks: int(o.ThinkFraction * float64(o.Capacity)),
+		aggressive: o.Aggressive, blockBytes: o.BlockBytes,
+	}
+	for q := range queues {
+		head := t.head(q)
+		t.slots[head].next, t.slots[head].prev = head, head
+	}
+	for b := o.Blocks - 1; b >= 0; b-- {
+		s := &t.slots[b]
+		s.first, s.tier, s.was, s.queue = none, untiered, untiered, limbo
+		t.byTier[untiered]++
+		t.place(uint32(b))
+	}
+	return t, nil
+}
+
+// Next is the vacant block to hold next, if one may be used.
+func (t *Table) Next() (ID, bool) {
+	first := t.slots[t.head(vacant)].next
+	return ID(first), t.queued[vacant] > 0 && t.Used() < t.capacity
+}
+
+// Used is how many blocks are not vacant.
+func (t *Table) Used() int { return t.blocks - int(t.queued[vacant]) }
+
+// Short is how many blocks must leave before n more can be held.
+func (t *Table) Short(n int) int { return max(0, n+t.Used()-t.capacity) }
+
+// Hold gives a request a block: a vacant one, which it will write, or one whose
+// contents it shares. A new hold is ThinkActive or OutputCritical. An engine that
+// uses a cached block for something else says Evict first.
+func (t *Table) Hold(r Request, b ID, tier kv.Tier) error {
+	q, err := t.request(r)
+	if err != nil {
+		return err
+	}
+	s, err := t.slot(b)
+	if err != nil {
+		return err
+	}
+	switch {
+	case tier != kv.ThinkActive && tier != kv.OutputCritical:
+		return fmt.Errorf("%w: a new hold of tier %v: holds begin as think_active or output_critical", ErrRefused, tier)
+	case q.state == Finished:
+		return fmt.Errorf("%w: request %v has finished and holds nothing new", ErrRefused, r)
+	case q.state == Running && s.has(arriving):
+		return fmt.Errorf("%w: block %d is still being brought in: request %v can not run with it", ErrRefused, b, r)
+	case s.abandoned():
+		return fmt.Errorf("%w: block %d is %v and has no contents to share: a transfer touches it still", ErrRefused, b, s.location())
+	}
+	t.attach(t.newHold(r.index(), tier), uint32(b))
+	return nil
+}
+
+// Release ends one hold of a request on a block. It looks through the holds on
+// the block; End releases all of a request's without looking.
+func (t *Table) Release(r Request, b ID) error {
+	if _, err := t.request(r); err != nil {
+		return err
+	}
+	s, err := t.slot(b)
+	if err != nil {
+		return err
+	}
+	for h := s.first; h != none; h = t.holds[h].next {
+		if t.holds[h].request == r.index() {
+			t.detach(h)
+			t.endHold(h)
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: request %v does not hold block %d", ErrUnknown, r, b)
+}
+
+// Touch says that a block was used. A block of a running request is used in
+// every step and need not be touched: it joins the end of its queue when it may go.
+func (t *Table) Touch(b ID) error {
+	s, err := t.slot(b)
+	if err != nil {
+		return err
+	}
+	if s.queue != vacant && s.queue != limbo {
+		q := s.queue
+		t.unlink(uint32(b))
+		t.link(uint32(b), q)
+	}
+	return nil
+}
+
+// Seal says that a block is full: it is written no more, and can be found again.
+// Once nobody holds it, it is cached instead of vacant.
+func (t *Table) Seal(b ID) error {
+	s, err := t.slot(b)
+	if err != nil {
+		return err
+	}
+	if s.queue == vacant {
+		return fmt.Errorf("%w: block %d is vacant and holds nothing to be found", ErrRefused, b)
+	}
+	s.marks |= sealed
+	return nil
+}
+
+// Demote says that a request's thought has ended: its ThinkActive holds become
+// ThinkComplete, the only change of tier there is. It appends those of their
+// blocks that are full and have no copy elsewhere, in the order of the context:
+// copied out now, they make a later pause cheap.
+func (t *Table) Demote(r Request, dst []ID) ([]ID, error) {
+	q, err := t.request(r)
+	if err != nil {
+		return dst, err
+	}
+	for h := q.oldest; h != none; h = t.holds[h].newer {
+		n := &t.holds[h]
+		if n.tier != kv.ThinkActive {
+			continue
+		}
+		n.tier = kv.ThinkComplete
+		if n.block == none {
+			continue
+		}
+		s := &t.slots[n.block]
+		s.tiers[kv.ThinkActive]--
+		s.tiers[kv.ThinkComplete]++
+		t.place(n.block)
+		if s.has(sealed) && !s.has(copied|leaving|arriving) {
+			dst = append(dst, ID(n.block))
+		}
+	}
+	return dst, nil
+}
+
+func (t *Table) slot(b ID) (*slot, error) {
+	if int(b) >= t.blocks {
+		return nil, fmt.Errorf("%w: block %d of a table of %d", ErrUnknown, b, t.blocks)
+	}
+	return &t.slots[b], nil
+}
+
+// newHold begins a hold, at the end of its request's list, on no block yet.
+func (t *Table) newHold(request uint32, tier kv.Tier) uint32 {
+	h := t.freeHold
+	if h == none {
+		h = uint32(len(t.holds))
+		t.holds = append(t.holds, hold{})
+	} else {
+		t.freeHold = t.holds[h].next
+	}
+	q := &t.requests[request]
+	t.holds[h] = hold{request: request, block: none, older: q.newest, newer: none, next: none, prev: none, tier: tier}
+	if q.newest != none {
+		t.holds[q.newest].newer = h
+	} else {
+		q.oldest = h
+	}
+	q.newest = h
+	q.holds++
+	q.away++
+	return h
+}
+
+// endHold ends a hold that is on no block.
+func (t *Table) endHold(h uint32) {
+	n := &t.holds[h]
+	q := &t.requests[n.request]
+	if n.older != none {
+		t.holds[n.older].newer = n.newer
+	} else {
+		q.oldest = n.newer
+	}
+	if n.newer != none {
+		t.holds[n.newer].older = n.older
+	} else {
+		q.newest = n.older
+	}
+	q.holds--
+	q.away--
+	n.request, n.next = none, t.freeHold
+	t.freeHold = h
+}
+
+// attach puts a hold on a block.
+func (t *Table) attach(h, b uint32) {
+	n, s := &t.holds[h], &t.slots[b]
+	q := &t.requests[n.request]
+	n.block, n.next, n.prev = b, s.first, none
+	if s.first != none {
+		t.holds[s.first].prev = h
+	}
+	s.first = h
+	s.tiers[n.tier]++
+	q.away--
+	t.counts.Holds++
+	t.count(s, q.state, 1)
+	t.place(b)
+}
+
+// detach takes a hold off its block.
+func (t *Table) detach(h uint32) {
+	n := &t.holds[h]
+	b, s, q := n.block, &t.slots[n.block], &t.requests[n.request]
+	if n.prev != none {
+		t.holds[n.prev].next = n.next
+	} else {
+		s.first = n.next
+	}
+	if n.next != none {
+		t.holds[n.next].prev = n.prev
+	}
+	n.block = none
+	s.tiers[n.tier]--
+	s.was = n.tier
+	q.away++
+	t.counts.Holds--
+	t.count(s, q.state, -1)
+	t.place(b)
+}
+
+// count adds a holder in a state to what the slot knows of its holders. One that
+// runs writes a block that is not full: a copy of it is no longer equal.
+func (t *Table) count(s *slot, state State, n int32) {
+	switch state {
+	case Running:
+		s.running += n
+		if n > 0 && !s.has(sealed) {
+			s.marks &^= copied
+			if s.has(leaving) {
+				s.marks |= stale
+			}
+		}
+	case Paused:
+		s.needed += n
+	case Forgone:
+		s.forgone += n
+	}
+}
