@@ -45,6 +45,11 @@ var rooms = map[string]room{
 		uses: map[string]string{"github.com/zeebo/blake3": "block keys are BLAKE3-256"},
 		pure: true,
 	},
+	"phase": {
+		owns: "in which phase a sequence is, token by token, and the sequences of one engine",
+		may:  map[string]string{"kv": "phases"},
+		pure: true,
+	},
 	"reshard": {
 		owns: "plans: who sends which bytes to whom when a cache changes its cut",
 		may:  map[string]string{"kv": "geometries, parallelisms, layouts"},
