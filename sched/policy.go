@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -24,18 +25,57 @@ var ErrUnknownPolicy = errors.New("unknown policy")
 type Options struct {
 	// ThinkCap ends a thought after so many tokens: static-budget.
 	ThinkCap int32
+	// ThinkTPOTBudget and OutputTPOTBudget are how long a step may take while
+	// only thoughts take part, and while answers do; ThinkBatchMultiplier is how
+	// many times the tokens of answers thoughts may have: dual-queue.
+	ThinkTPOTBudget, OutputTPOTBudget Instant
+	ThinkBatchMultiplier              float64
+	// Quantum is the turn of an answer, DemoteAfter how many tokens a thought
+	// goes first, in tokens: pascal.
+	Quantum, DemoteAfter int32
+	// Pace is how long a reader takes for a token: pascal, meridian.
+	Pace Instant
+	// Patience is how long one may be left out before it goes first: pascal,
+	// meridian.
+	Patience Instant
 }
 
 // Defaults of Options.
 const (
-	DefaultThinkCap = 2048
+	DefaultThinkCap             = 2048
+	DefaultThinkTPOTBudget      = 80 * Millisecond
+	DefaultOutputTPOTBudget     = 20 * Millisecond
+	DefaultThinkBatchMultiplier = 2.5
+	DefaultQuantum              = 500
+	DefaultDemoteAfter          = 5000
+	DefaultPace                 = 100 * Millisecond
+	DefaultPatience             = 60 * Second
 )
 
 func (o Options) withDefaults() Options {
-	if o.ThinkCap == 0 {
-		o.ThinkCap = DefaultThinkCap
-	}
+	o.ThinkCap = cmp.Or(o.ThinkCap, DefaultThinkCap)
+	o.ThinkTPOTBudget = cmp.Or(o.ThinkTPOTBudget, DefaultThinkTPOTBudget)
+	o.OutputTPOTBudget = cmp.Or(o.OutputTPOTBudget, DefaultOutputTPOTBudget)
+	o.ThinkBatchMultiplier = cmp.Or(o.ThinkBatchMultiplier, DefaultThinkBatchMultiplier)
+	o.Quantum = cmp.Or(o.Quantum, DefaultQuantum)
+	o.DemoteAfter = cmp.Or(o.DemoteAfter, DefaultDemoteAfter)
+	o.Pace = cmp.Or(o.Pace, DefaultPace)
+	o.Patience = cmp.Or(o.Patience, DefaultPatience)
 	return o
+}
+
+// check refuses what no policy can work with.
+func (o *Options) check() error {
+	if least := min(o.ThinkCap, o.Quantum, o.DemoteAfter); least < 0 {
+		return fmt.Errorf("a number of tokens must be > 0; got %d", least)
+	}
+	if least := min(o.ThinkTPOTBudget, o.OutputTPOTBudget, o.Pace, o.Patience); least < 0 {
+		return fmt.Errorf("a time must be > 0; got %d ns", least)
+	}
+	if !(o.ThinkBatchMultiplier >= 1) {
+		return fmt.Errorf("the think batch's multiplier must be ≥ 1; got %v", o.ThinkBatchMultiplier)
+	}
+	return nil
 }
 
 var policies = []struct {
@@ -44,6 +84,8 @@ var policies = []struct {
 }{
 	{"stock", func(Options) Policy { return &Stock{} }},
 	{"static-budget", func(o Options) Policy { return &StaticBudget{cap: o.ThinkCap} }},
+	{"dual-queue", func(o Options) Policy { return newDualQueue(o) }},
+	{"pascal", func(o Options) Policy { return newPascal(o) }},
 }
 
 // Names lists the policies.
@@ -58,8 +100,8 @@ func Names() []string {
 // New makes a policy by its name.
 func New(name string, o Options) (Policy, error) {
 	o = o.withDefaults()
-	if o.ThinkCap < 0 {
-		return nil, fmt.Errorf("policy %s: the cap on thinking must be > 0; got %d", name, o.ThinkCap)
+	if err := o.check(); err != nil {
+		return nil, fmt.Errorf("policy %s: %w", name, err)
 	}
 	for _, p := range policies {
 		if p.name == name {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -19,7 +20,7 @@ func every(t *testing.T, property func(t *rapid.T, p Policy)) {
 }
 
 func newPolicy(t interface{ Fatal(...any) }, name string) Policy {
-	p, err := New(name, Options{ThinkCap: 60})
+	p, err := New(name, Options{ThinkCap: 60, Quantum: 10, DemoteAfter: 30, Patience: 2 * Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +86,16 @@ func TestLimitsHoldAndEverybodyEnds(t *testing.T) {
 	})
 }
 
+// said is a decision without its order, which no engine looks at.
+func said(d *Decision) string {
+	run := slices.SortedFunc(slices.Values(d.Run), func(a, b Run) int { return int(a.Request - b.Request) })
+	return fmt.Sprint(run, d.Victims, d.Recall, d.Force)
+}
+
 // A decision that holds for n steps is the one that is made at each of them.
 func TestStepsAreAPromise(t *testing.T) {
 	every(t, func(t *rapid.T, p Policy) {
 		w := drawWorld(t)
-		long := 0
 		for id := 0; w.lastStep < 300; {
 			if id < 12 && rapid.IntRange(0, 9).Draw(t, "arrives") == 0 {
 				drawArrival(t, w, id)
@@ -97,23 +103,59 @@ func TestStepsAreAPromise(t *testing.T) {
 			}
 			p.Decide(&w.s, &w.d)
 			promised, until := w.d.Steps, w.d.Until
-			first := fmt.Sprint(w.d.Run, w.d.Victims, w.d.Recall, w.d.Force)
+			first := said(&w.d)
 			for n := int32(1); !w.apply(Instant(rapid.IntRange(10, 200).Draw(t, "ms"))*Millisecond) && n < promised && n < 200; n++ {
 				if until > 0 && w.s.Now >= until {
 					break
 				}
 				p.Decide(&w.s, &w.d)
-				if now := fmt.Sprint(w.d.Run, w.d.Victims, w.d.Recall, w.d.Force); now != first {
+				if now := said(&w.d); now != first {
 					t.Fatalf("promised for %d steps until %d: %s\nafter %d, at %d: %s", promised, until, first, n, w.s.Now, now)
 				}
-				long++
 			}
 			if len(w.s.Requests) == 0 && id >= 12 {
 				break
 			}
 		}
-		_ = long
 	})
+}
+
+// However many others come, and whatever they are, one that has come ends.
+func TestNobodyStarves(t *testing.T) {
+	every(t, func(t *rapid.T, p Policy) {
+		w := drawWorld(t)
+		thinks := rapid.Bool().Draw(t, "others think")
+		const marked = 1000
+		w.s.Costs.CopiedBlock *= Instant(rapid.IntRange(0, 1).Draw(t, "copies"))
+		ended := func() bool {
+			return slices.ContainsFunc(w.finished, func(f finish) bool { return f.id == marked })
+		}
+		for id := 0; !ended(); id++ {
+			for waiting(w) < 3 {
+				w.arrive(id, int32(id%2), rapid.Int32Range(1, 60).Draw(t, "prompt"), 0, rapid.Int32Range(1, 50).Draw(t, "output"))
+				if thinks {
+					w.plans[len(w.plans)-1].think = rapid.Int32Range(0, 80).Draw(t, "think")
+				}
+			}
+			if id == 50 {
+				w.arrive(marked, 2, 60, 80, 50)
+			}
+			p.Decide(&w.s, &w.d)
+			w.apply(20 * Millisecond)
+			if w.lastStep > 4000 {
+				t.Fatalf("%d have ended, but not the marked one: %+v", len(w.finished), w.s.Requests)
+			}
+		}
+	})
+}
+
+func waiting(w *world) (n int) {
+	for i := range w.s.Requests {
+		if w.s.Requests[i].State == Waiting {
+			n++
+		}
+	}
+	return n
 }
 
 // The same snapshot gives the same decision, whatever was decided before.

@@ -87,6 +87,16 @@ func (r *Request) Holds() bool { return r.State == Running || r.State == Paused 
 // Decodes says whether one token is all it needs to find the next one.
 func (r *Request) Decodes() bool { return r.Pending == 1 && r.Phase != kv.Prefill }
 
+// owed is how many tokens r may still find before it can be a victim again: each
+// time it loses its blocks it is owed twice as many, up to a bound. So a request
+// is computed anew a few times at most, however scarce memory is.
+func (r *Request) owed() int32 {
+	if r.Preemptions == 0 {
+		return 0
+	}
+	return max(0, 1<<min(r.Preemptions-1, 8)-r.Since)
+}
+
 // Limits bound a step.
 type Limits struct {
 	// Tokens and Sequences are computed in one step at most.

@@ -1,0 +1,312 @@
+package sched
+
+import "meridian/kv"
+
+// Classes of a ranking are below rest. A request with rest in its class is left
+// out of the step and the first to give its blocks up; gone marks a victim of
+// this step; out means that a copy is under way, so nothing can be asked of it.
+const (
+	rest = 32
+	gone = 64
+	out  = 255
+)
+
+// ranking is a step in which requests take part by class, the lowest first, and
+// within a class as they came. A policy gives the classes; the ranking admits,
+// recalls, and finds victims for those who lack blocks.
+//
+// It keeps the bounds of ADR-0008: in one step at most PreemptMaxFraction of
+// those who hold blocks lose them; nobody loses them again before it has found
+// the tokens it is owed; and if that would leave a step without any work, the last
+// of all goes nevertheless, so that the first goes on.
+type ranking struct {
+	step
+	class []uint8
+	order []int32
+	// reasons say why one of a class is a victim.
+	reasons [2 * rest]Reason
+	// guests is the first class whose members take blocks from others only to go
+	// on, not to come in.
+	guests uint8
+	// reserve blocks are left free when somebody comes in.
+	reserve int32
+	account
+	// next of order is the first that was not asked; blocked: one could not come
+	// in, and nobody comes in before it.
+	next    int
+	blocked bool
+	// leaving blocks are free once they are copied.
+	leaving int32
+	// contended: somebody who might have taken part does not. Then the order of
+	// classes matters, and a decision holds only as long as they do.
+	contended bool
+	// tight: somebody would come in if others held a block more or less.
+	tight bool
+	// owed is in how many steps, at the earliest, one can be a victim that cannot
+	// now; 0 means that all can.
+	owed int32
+}
+
+// account is what makeRoom changes, and takes back if it fails.
+type account struct {
+	// lost of mayLose have lost their blocks.
+	lost, mayLose int32
+	// coming blocks are free once they are copied, and nobody counts on them yet.
+	coming int32
+	// changed: somebody came or went, so the next step differs.
+	changed bool
+}
+
+// rank begins a step. classify says the class of a request; out leaves it out.
+func (k *ranking) rank(s *Snapshot, d *Decision, classify func(*Request) uint8) {
+	k.begin(s, d)
+	n := len(s.Requests)
+	if cap(k.class) < n {
+		k.class, k.order = make([]uint8, n+n/2), make([]int32, n+n/2)
+	}
+	k.class, k.order = k.class[:n], k.order[:n]
+	k.next, k.blocked = 0, false
+	k.account, k.leaving, k.contended, k.tight, k.owed = account{}, 0, false, false, 0
+	var counts [out + 1]int32
+	holding := int32(0)
+	for i := range s.Requests {
+		r := &s.Requests[i]
+		c := uint8(out)
+		switch r.State {
+		case Leaving:
+			k.leaving += r.Blocks - r.Copied
+		case Recalling:
+		default:
+			c = classify(r)
+			if r.Holds() {
+				holding++
+				if owed := r.owed(); owed > 0 && (k.owed == 0 || owed < k.owed) {
+					k.owed = owed
+				}
+			}
+		}
+		k.class[i] = c
+		counts[c]++
+	}
+	k.coming = k.leaving
+	k.mayLose = max(1, int32(s.Limits.PreemptMaxFraction*float64(holding)))
+	at := int32(0)
+	for c, count := range counts {
+		counts[c] = at
+		at += count
+	}
+	for i, c := range k.class {
+		k.order[counts[c]] = int32(i)
+		counts[c]++
+	}
+}
+
+// serve lets all classes take part, as far as the limits go.
+func (k *ranking) serve() {
+	k.serveBelow(rest)
+	k.finish()
+}
+
+// serveBelow lets the classes below one take part that have not yet.
+func (k *ranking) serveBelow(class uint8) {
+	for ; k.next < len(k.order); k.next++ {
+		i := k.order[k.next]
+		c := k.class[i]
+		if c&gone != 0 && c != out {
+			continue
+		}
+		if c >= class {
+			return
+		}
+		served := false
+		switch r := &k.s.Requests[i]; {
+		case k.full():
+		case r.Holds():
+			served = k.run(i) || k.makeRoom(i, k.missing(r)) && k.run(i)
+		case k.blocked:
+		case r.State == Away:
+			served = k.recall(i)
+			k.blocked = !served
+		default:
+			served = k.admit(i)
+			k.blocked = !served
+		}
+		k.contended = k.contended || !served
+	}
+}
+
+// finish leaves the others out, and says for how long all this holds.
+func (k *ranking) finish() {
+	k.pause(k.order[k.next:])
+	if len(k.d.Run) == 0 && len(k.d.Recall) == 0 && k.leaving == 0 {
+		k.lastResort()
+	}
+	if k.changed {
+		return
+	}
+	k.d.Steps = k.steps()
+	if k.tight {
+		k.d.Steps = min(k.d.Steps, k.untilBlock())
+	}
+	if k.contended && k.owed > 0 {
+		k.d.Steps = min(k.d.Steps, k.owed)
+	}
+}
+
+// pause leaves those who rest out.
+func (k *ranking) pause(resting []int32) {
+	for _, i := range resting {
+		if c := k.class[i]; c&gone == 0 && k.s.Requests[i].State == Running {
+			k.d.Victims = append(k.d.Victims, Victim{Request: i, Reclaim: Keep, Reason: k.reasons[c]})
+			k.changed = true
+		}
+	}
+}
+
+// untilBlock is how many steps pass until somebody takes a block.
+func (k *ranking) untilBlock() int32 {
+	for i, takes := range k.slack {
+		if takes > 0 {
+			return int32(i) + 1
+		}
+	}
+	return forever
+}
+
+// missing is how many blocks r lacks for its share of the step.
+func (k *ranking) missing(r *Request) int32 {
+	return k.s.Limits.need(r, min(r.Pending, k.tokens)) - k.blocks
+}
+
+// admit lets a Waiting one in.
+func (k *ranking) admit(i int32) bool {
+	r := &k.s.Requests[i]
+	missing := k.missing(r) + k.reserve
+	if missing > 0 && (!k.invite(i, missing) || k.missing(r)+k.reserve > 0) {
+		return false
+	}
+	k.changed = true
+	return k.run(i)
+}
+
+// recall fetches one that is Away, with a block to go on.
+func (k *ranking) recall(i int32) bool {
+	r := &k.s.Requests[i]
+	more := r.Blocks + 1 + k.reserve
+	if more > k.blocks && (!k.invite(i, more-k.blocks) || more > k.blocks) {
+		return false
+	}
+	k.blocks -= r.Blocks
+	k.d.Recall = append(k.d.Recall, i)
+	k.changed = true
+	return true
+}
+
+// invite makes room for one that is to come in, if its class may ask for it.
+func (k *ranking) invite(i, missing int32) bool {
+	if k.class[i] >= k.guests {
+		return false
+	}
+	k.tight = true
+	return k.makeRoom(i, missing)
+}
+
+// makeRoom takes so many blocks from those behind request i: it says whether
+// they can be had, now or once they are copied, and takes none otherwise.
+func (k *ranking) makeRoom(i, missing int32) bool {
+	before, blocks, victims := k.account, k.blocks, len(k.d.Victims)
+	for {
+		use := min(missing, k.coming)
+		k.coming -= use
+		if missing -= use; missing <= 0 {
+			return true
+		}
+		v := k.victimBehind(i)
+		if v < 0 || k.lost == k.mayLose {
+			break
+		}
+		missing -= k.take(v)
+	}
+	for _, v := range k.d.Victims[victims:] {
+		k.class[v.Request] &^= gone
+	}
+	k.d.Victims = k.d.Victims[:victims]
+	k.account, k.blocks = before, blocks
+	return false
+}
+
+// take makes a victim of request v and says how many blocks that gives at once.
+func (k *ranking) take(v int32) int32 {
+	r := &k.s.Requests[v]
+	how := k.reclaim(r)
+	k.d.Victims = append(k.d.Victims, Victim{Request: v, Reclaim: how, Reason: k.reasons[k.class[v]]})
+	k.class[v] |= gone
+	k.lost++
+	k.changed = true
+	now := r.Blocks
+	if how == Offload {
+		now = r.Copied
+		k.coming += r.Blocks - now
+	}
+	k.blocks += now
+	return now
+}
+
+// victimBehind is who loses blocks for request i: of the last class that has
+// somebody, the least recently served, and of those the last to have come. A
+// class gives nothing to itself but to the earlier ones that go on.
+func (k *ranking) victimBehind(i int32) int32 {
+	best := int32(-1)
+	for v := range k.s.Requests {
+		r, c := &k.s.Requests[v], k.class[v]
+		if !r.Holds() || c&gone != 0 || r.Blocks == 0 || r.owed() > 0 {
+			continue
+		}
+		if c < k.class[i] || c == k.class[i] && int32(v) <= i {
+			continue
+		}
+		if best < 0 || k.before(int32(v), best) {
+			best = int32(v)
+		}
+	}
+	return best
+}
+
+// before says that a is a victim rather than b.
+func (k *ranking) before(a, b int32) bool {
+	if k.class[a] != k.class[b] {
+		return k.class[a] > k.class[b]
+	}
+	if x, y := k.s.Requests[a].LastServed, k.s.Requests[b].LastServed; x != y {
+		return x < y
+	}
+	return a > b
+}
+
+// reclaim is the cheaper way to take r's blocks; an answer is never computed
+// anew where it can be copied.
+func (k *ranking) reclaim(r *Request) Reclaim {
+	c := &k.s.Costs
+	if c.CopiedBlock == 0 {
+		return Recompute
+	}
+	copying := Instant(r.Blocks-r.Copied)*c.CopiedBlock + Instant(r.Blocks)*c.RecalledBlock
+	if r.Phase != kv.Output && copying > Instant(r.Length)*c.PrefillToken {
+		return Recompute
+	}
+	return Offload
+}
+
+// lastResort takes the blocks of the very last, whatever it has found since, so
+// that the others have something to go on with.
+func (k *ranking) lastResort() {
+	last := int32(-1)
+	for v := range k.s.Requests {
+		if r := &k.s.Requests[v]; r.Holds() && r.Blocks > 0 && k.class[v]&gone == 0 && (last < 0 || k.before(int32(v), last)) {
+			last = int32(v)
+		}
+	}
+	if last >= 0 && k.lost < k.mayLose {
+		k.take(last)
+	}
+}
