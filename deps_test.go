@@ -374,7 +374,7 @@ var rooms = map[string]room{
 	},
 	"replay/workload": {
 		owns:     "which requests arrive, when, and how long they are: drawn from a seed, or read from traces",
-		testsMay: []string{required},
+		testsMay: []string{golden, required},
 	},
 	"cmd/meridian": {
 		owns: "the command line",

@@ -3,7 +3,11 @@ package workload
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -20,10 +24,15 @@ type Options struct {
 	// Scale multiplies the rate of arrivals; 0 is 1. Recorded arrivals come
 	// closer together, or further apart; drawn ones are drawn at that rate.
 	Scale float64
-	// Start and Duration choose a window of the workload's own time: of the
-	// recorded day, say, before Scale. Duration 0 is all that follows.
-	Start, Duration time.Duration
-	// Synthetic has the knobs of the synthetic mix.
+	// Start is where in the workload's own time, that of the recorded day for
+	// one, the chosen window begins. Training and held-out hours differ by it.
+	Start time.Duration
+	// Duration is for how long requests arrive, after Scale; 0 is as long as
+	// the workload goes on, and 30 seconds where it never ends.
+	Duration time.Duration
+	// Coupling says how ServeGen's marginals are joined.
+	Coupling Coupling
+	// Synthetic has the knobs of what arrives by chance.
 	Synthetic Mix
 }
 
@@ -47,7 +56,40 @@ type Info struct {
 	Tenants int32
 }
 
-// Open opens a workload by its name.
+// kinds are the workloads by name. A file of requests is opened by its path.
+var kinds = []struct {
+	name string
+	open func(opening) (Source, Info, error)
+}{
+	{"servegen-r1", openServeGen},
+	{"mooncake-conversation", func(o opening) (Source, Info, error) { return openMooncake(o, "conversation") }},
+	{"mooncake-synthetic", func(o opening) (Source, Info, error) { return openMooncake(o, "synthetic") }},
+	{"azure-code", func(o opening) (Source, Info, error) { return openAzure(o, "code") }},
+	{"azure-conv", func(o opening) (Source, Info, error) { return openAzure(o, "conv") }},
+	{"synthetic", openSynthetic},
+	{"sharegpt", openShareGPT},
+	{"math500", openMath500},
+}
+
+// Names lists the workloads that are opened by name.
+func Names() []string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.name
+	}
+	return names
+}
+
+// opening is what a workload is opened with: checked options, and the data.
+type opening struct {
+	Options
+	data   fs.FS
+	sample bool
+}
+
+// Open opens a workload: one of Names; the path of a file that ends with
+// .jsonl; or A+B, the arrivals and prompts of A with the thoughts and answers
+// of B, which is synthetic whatever A and B are.
 func Open(name string, o Options) (Source, Info, error) {
 	if o.Scale == 0 {
 		o.Scale = 1
@@ -57,10 +99,33 @@ func Open(name string, o Options) (Source, Info, error) {
 		return nil, Info{}, fmt.Errorf("%w: scale %g is not a positive number", ErrOptions, o.Scale)
 	case o.Start < 0 || o.Duration < 0:
 		return nil, Info{}, fmt.Errorf("%w: the window starts at %v and lasts %v; neither may be negative", ErrOptions, o.Start, o.Duration)
+	case o.Coupling > Independent:
+		return nil, Info{}, fmt.Errorf("%w: there is no coupling %d", ErrOptions, o.Coupling)
 	}
-	switch name {
-	case "synthetic":
-		return openSynthetic(o)
+	source, info, err := open(name, o)
+	if err != nil {
+		return nil, Info{}, fmt.Errorf("workload %s: %w", name, err)
 	}
-	return nil, Info{}, fmt.Errorf("%w: there is no workload %q; there is: synthetic", ErrOptions, name)
+	info.Name = name
+	return &settling{Source: source, dice: stream(o.Seed, streamConvergence, 0, 0)}, info, nil
+}
+
+func open(name string, o Options) (Source, Info, error) {
+	data, sample := samples, true
+	if o.DataDir != "" {
+		data, sample = os.DirFS(o.DataDir), false
+	}
+	if strings.HasSuffix(name, ".jsonl") {
+		return openFile(opening{Options: o, data: os.DirFS(filepath.Dir(name))}, filepath.Base(name))
+	}
+	if arrivals, lengths, both := strings.Cut(name, "+"); both {
+		return openMixed(arrivals, lengths, o)
+	}
+	for _, k := range kinds {
+		if k.name == name {
+			return k.open(opening{Options: o, data: data, sample: sample})
+		}
+	}
+	return nil, Info{}, fmt.Errorf("%w: there is no such workload; there are %s, and files that end with .jsonl",
+		ErrOptions, strings.Join(Names(), ", "))
 }

@@ -34,14 +34,7 @@ type between struct{ low, high int32 }
 func (b between) draw(r *rand.Rand) int32 { return b.low + r.Int32N(b.high-b.low+1) }
 func (b between) mean() float64           { return float64(b.low+b.high) / 2 }
 
-type synthetic struct {
-	arrivals, lengths *rand.Rand
-	rate, reasoning   float64
-	at, end           float64
-}
-
-func openSynthetic(o Options) (Source, Info, error) {
-	m := o.Synthetic
+func (m Mix) defaulted() (Mix, error) {
 	if m.Rate == 0 {
 		m.Rate = 8
 	}
@@ -50,20 +43,34 @@ func openSynthetic(o Options) (Source, Info, error) {
 	}
 	m.Reasoning = max(m.Reasoning, 0)
 	if !(m.Rate > 0) || math.IsInf(m.Rate, 0) || !(m.Reasoning <= 1) {
-		return nil, Info{}, fmt.Errorf("%w: a synthetic mix needs a positive rate and a fraction of reasoning up to 1, not %g and %g",
+		return m, fmt.Errorf("%w: arrivals by chance need a positive rate and a fraction of reasoning up to 1, not %g and %g",
 			ErrOptions, m.Rate, m.Reasoning)
+	}
+	return m, nil
+}
+
+type synthetic struct {
+	arrivals, lengths *rand.Rand
+	rate, reasoning   float64
+	at, end           float64
+}
+
+func openSynthetic(o opening) (Source, Info, error) {
+	m, err := o.Synthetic.defaulted()
+	if err != nil {
+		return nil, Info{}, err
 	}
 	if o.Duration == 0 {
 		o.Duration = mixDuration
 	}
 	rate := m.Rate * o.Scale
 	info := Info{
-		Name: "synthetic", Label: "synthetic mix of chat and reasoning, Poisson arrivals", Synthetic: true,
+		Label: "synthetic mix of chat and reasoning, Poisson arrivals", Synthetic: true,
 		Duration: o.Duration, Rate: rate, Tenants: 1,
 		MeanPrompt: mixPrompt.mean(), MeanThink: m.Reasoning * mixThink.mean(), MeanOutput: mixAnswer.mean(),
 	}
 	return &synthetic{
-		arrivals: stream(o.Seed, streamArrivals, 0), lengths: stream(o.Seed, streamLengths, 0),
+		arrivals: stream(o.Seed, streamArrivals, 0, 0), lengths: stream(o.Seed, streamLengths, 0, 0),
 		rate: rate, reasoning: m.Reasoning, end: o.Duration.Seconds(),
 	}, info, nil
 }
