@@ -368,6 +368,12 @@ var rooms = map[string]room{
 		owns: "loops with one order of operations in every instruction set",
 		uses: map[string]string{"golang.org/x/sys": "which instructions the processor has"},
 	},
+	"replay": {
+		owns: "engines in virtual time, under the policies and the placement that real ones have",
+		may: map[string]string{
+			"kv": "phases and tiers", "place": "who serves", "replay/workload": "what arrives", "sched": "who runs",
+		},
+	},
 	"replay/report": {
 		owns:     "what runs of a replay amount to: intervals, verdicts, tables, pictures",
 		testsMay: []string{golden},

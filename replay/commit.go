@@ -1,0 +1,159 @@
+package replay
+
+import (
+	"meridian/kv"
+	"meridian/sched"
+)
+
+// commit carries out the first steps of the plan; what is left of it begins
+// where they end.
+func (e *engine) commit(steps int32) {
+	p := &e.plan
+	end := p.boundary(steps)
+	e.cell.tally.work.Steps += int64(steps)
+	e.busy += end - p.start
+	e.cell.tally.gaps = gaps{}
+	ended := false
+	for _, run := range p.runs {
+		r := &e.snap.Requests[run.Request]
+		r.LastServed = instant(end)
+		if r.Decodes() {
+			e.grow(run.Request, steps)
+		} else {
+			e.compute(run.Request, run.Tokens)
+		}
+		ended = ended || r.Phase == kv.Complete
+	}
+	e.cell.tally.addGaps(p, steps)
+	e.snap.Costs.Step = instant(p.first + p.growth*ps(steps-1))
+	p.first += p.growth * ps(steps)
+	p.start = end
+	p.steps -= steps
+	if ended {
+		e.sweep()
+	}
+	if p.steps > 0 { // the next step has begun, with blocks for its tokens
+		for _, run := range p.runs {
+			e.take(run.Request, e.blocksFor(e.snap.Requests[run.Request].Length+1))
+		}
+	}
+}
+
+// grow lets a request decode so many tokens, all of one phase.
+func (e *engine) grow(i, steps int32) {
+	r := &e.snap.Requests[i]
+	r.Length += steps
+	if blocks := e.blocksFor(r.Length); blocks > r.Blocks {
+		e.take(i, blocks)
+	}
+	e.found(i, steps)
+}
+
+// compute lets a request compute a part of what it must before its next token,
+// and finds that token if it was the last part.
+func (e *engine) compute(i, tokens int32) {
+	r, s := &e.snap.Requests[i], e.seqs[i]
+	r.Length += tokens
+	r.Pending -= tokens
+	if r.Phase == kv.Prefill {
+		e.promptTokens -= int64(tokens)
+		e.snap.Tenants[s.tenant].Served += int64(tokens)
+		e.cell.tally.tokens.Prompt += int64(tokens)
+	}
+	e.share(i)
+	if r.Pending > 0 {
+		return
+	}
+	if s.decodeAt != nil {
+		e.handOver(i)
+		return
+	}
+	r.Pending = 1
+	if r.Phase == kv.Prefill {
+		e.enter(i, e.plan.boundary(1))
+	}
+	e.found(i, 1)
+}
+
+// enter begins decoding, in the phase that the request has next.
+func (e *engine) enter(i int32, now ps) {
+	r, s := &e.snap.Requests[i], e.seqs[i]
+	if s.think > 0 {
+		r.Phase, s.until = kv.Think, s.think
+		return
+	}
+	r.Phase, s.until = kv.Output, s.output
+	s.thoughtEnd, r.ThoughtEnd = now, instant(now)
+}
+
+// found counts tokens of one phase that were found, one at the end of each of the
+// plan's first steps, and changes the phase where it has ended.
+func (e *engine) found(i, steps int32) {
+	r, s := &e.snap.Requests[i], e.seqs[i]
+	now := e.plan.boundary(steps)
+	e.cell.tally.found(r, s, &e.plan, steps)
+	e.snap.Tenants[s.tenant].Served += 2 * int64(steps)
+	r.Since += steps
+	s.lastToken = now
+	s.until -= steps
+	if r.Phase == kv.Think {
+		r.Think += steps
+		if s.until > 0 {
+			return
+		}
+		s.thoughtEnd, r.ThoughtEnd = now, instant(now)
+		r.Phase, s.until = kv.Output, s.output
+		if s.output > 0 {
+			e.copyThought(i, now)
+			return
+		}
+	} else {
+		if r.Output == 0 {
+			r.FirstOutput = instant(e.plan.boundary(1))
+		}
+		r.Output += steps
+		if s.until > 0 {
+			return
+		}
+	}
+	e.finish(i, now)
+}
+
+// finish ends a request.
+func (e *engine) finish(i int32, now ps) {
+	r, s := &e.snap.Requests[i], e.seqs[i]
+	e.release(s, e.holding(i))
+	e.leave(i)
+	e.cell.finished(r, s, now)
+}
+
+// leave takes a request out of the engine's account.
+func (e *engine) leave(i int32) {
+	r, s := &e.snap.Requests[i], e.seqs[i]
+	if r.State == sched.Running {
+		e.running--
+	}
+	e.active[s.tenant]--
+	r.Phase = kv.Complete
+}
+
+// handOver gives a computed prompt to the engine that decodes. The blocks stay
+// until they have been fetched.
+func (e *engine) handOver(i int32) {
+	s := e.seqs[i]
+	h := e.holding(i)
+	e.leave(i)
+	to := s.decodeAt
+	s.decodeAt, s.lender, s.lent = nil, e, h
+	s.remote, s.started, s.shared = s.prompt-1, false, 0
+	e.cell.deliver(to, s)
+}
+
+// force ends the thought of request i with this step.
+func (e *engine) force(i int32) {
+	r, s := &e.snap.Requests[i], e.seqs[i]
+	if r.Phase != kv.Think || s.until <= 1 {
+		return
+	}
+	s.think, s.until, s.forced = r.Think+1, 1, hardCap
+}

@@ -1,0 +1,265 @@
+package replay
+
+import (
+	"fmt"
+
+	"meridian/kv"
+	"meridian/place"
+	"meridian/sched"
+)
+
+// engine is one engine in virtual time. Requests and sequences have the same
+// indexes; they are in the order in which they came.
+type engine struct {
+	id   string
+	role place.Role
+	cell *cell
+
+	policy   sched.Policy
+	decision sched.Decision
+	snap     sched.Snapshot
+	seqs     []*sequence
+	backlog  backlog
+	// waiting are in the snapshot and hold nothing, running took part in the last
+	// step.
+	waiting, running int32
+	// promptTokens are sent here and not computed yet.
+	promptTokens int64
+	active       []int32 // live requests by tenant
+
+	cache     *cache
+	cacheSeen uint64 // version of the cache that waiting requests were matched with
+	matched   bool
+
+	plan      plan
+	asked     bool // the policy has been asked since something happened
+	wakeAt    ps   // when it wants to be asked again though nothing happens; 0: never
+	out, in   line // copies of blocks
+	transfers []transfer
+	stamp     int64
+	busy      ps
+}
+
+func (c *cell) newEngine(id string, role place.Role, policy sched.Policy) *engine {
+	e := &engine{id: id, role: role, cell: c, policy: policy, cache: newCache()}
+	g := &c.config
+	e.snap.Limits = sched.Limits{
+		Tokens: g.MaxTokens, Sequences: g.MaxSequences, BlockTokens: g.Profile.BlockTokens, Blocks: g.Blocks, PreemptMaxFraction: g.PreemptMaxFraction,
+	}
+	e.snap.FreeBlocks = g.Blocks
+	e.snap.Costs = sched.Costs{PrefillToken: sched.Instant((c.cost.dense[g.MaxTokens] - c.cost.dense[0]) / ps(g.MaxTokens) / nanosecond)}
+	if !g.NoOffload {
+		each := sched.Instant(1e9 * float64(c.blockBytes) / g.Offload.BytesPerSecond)
+		e.snap.Costs.CopiedBlock, e.snap.Costs.RecalledBlock = max(each, 1), max(each, 1)
+	}
+	return e
+}
+
+// arrive takes a request in, at the end of its backlog.
+func (e *engine) arrive(s *sequence, now ps) {
+	for int(s.tenant) >= len(e.snap.Tenants) {
+		e.snap.Tenants = append(e.snap.Tenants, sched.Tenant{})
+		e.active = append(e.active, 0)
+	}
+	if e.active[s.tenant] == 0 {
+		e.lift(s.tenant)
+	}
+	e.active[s.tenant]++
+	e.promptTokens += int64(s.prompt - s.remote)
+	e.backlog.push(s)
+	e.interrupt(now)
+}
+
+// lift keeps a tenant that was away from living on what it did not use: its
+// counter is that of the least served of those that are here, at least.
+func (e *engine) lift(tenant int32) {
+	least, some := int64(0), false
+	for t, n := range e.active {
+		if served := e.snap.Tenants[t].Served; n > 0 && (!some || served < least) {
+			least, some = served, true
+		}
+	}
+	t := &e.snap.Tenants[tenant]
+	if some {
+		t.Served = max(t.Served, least)
+	}
+}
+
+// refill shows waiting requests to the policy.
+func (e *engine) refill() {
+	for int(e.waiting) < e.cell.config.Window && e.backlog.len() > 0 {
+		s := e.backlog.pop()
+		e.snap.Requests = append(e.snap.Requests, sched.Request{
+			Arrived: instant(s.arrived), Tenant: s.tenant, Prompt: s.prompt, Pending: s.prompt, Phase: kv.Prefill, State: sched.Waiting,
+		})
+		e.seqs = append(e.seqs, s)
+		e.waiting++
+		e.matched = false
+	}
+}
+
+// match finds out what waiting requests would not have to compute.
+func (e *engine) match() {
+	if e.matched && e.cacheSeen == e.cache.version {
+		return
+	}
+	e.matched, e.cacheSeen = true, e.cache.version
+	for i := range e.snap.Requests {
+		r, s := &e.snap.Requests[i], e.seqs[i]
+		if r.State != sched.Waiting || (len(s.prefix) == 0 && s.remote == 0) {
+			continue
+		}
+		there, inUse := e.cache.held(s.prefix, s.chunks(tokens(r)))
+		r.Length = max(there*s.prefixTokens, s.remote)
+		r.Blocks = inUse * e.chunkBlocks(s)
+		r.Pending = tokens(r) - r.Length
+	}
+}
+
+// chunks is how many whole chunks of the prefix may come from a cache: a token
+// is left to be computed.
+func (s *sequence) chunks(tokens int32) int32 {
+	if s.prefixTokens == 0 {
+		return 0
+	}
+	return min(int32(len(s.prefix)), (min(tokens-1, s.prompt))/s.prefixTokens)
+}
+
+func (e *engine) chunkBlocks(s *sequence) int32 {
+	if s.prefixTokens == 0 {
+		return 0
+	}
+	return s.prefixTokens / e.snap.Limits.BlockTokens
+}
+
+// admit takes a waiting request in. It says false if what it needs is not here
+// yet, and is fetched.
+func (e *engine) admit(i int32, now ps) (here bool) {
+	r, s := &e.snap.Requests[i], e.seqs[i]
+	e.waiting--
+	there, _ := e.cache.held(s.prefix, s.chunks(tokens(r)))
+	r.Blocks = there * e.chunkBlocks(s)
+	for chunk := range there {
+		if e.cache.take(s.prefix[chunk]) {
+			e.snap.FreeBlocks -= e.chunkBlocks(s)
+		}
+	}
+	s.shared, s.alone = there, false
+	r.Length = max(there*s.prefixTokens, s.remote)
+	r.Pending = tokens(r) - r.Length
+	if r.Phase == kv.Prefill && !s.started {
+		e.cell.tally.hit(there*s.prefixTokens, r.Length)
+		e.promptTokens -= int64(r.Length - min(s.remote, r.Length))
+	}
+	s.started = true
+	r.Since = 0
+	if r.Length > there*s.prefixTokens {
+		e.take(i, e.blocksFor(r.Length))
+		e.fetch(i, r.Length-there*s.prefixTokens, now)
+		return false
+	}
+	return true
+}
+
+func (e *engine) blocksFor(tokens int32) int32 {
+	return (tokens + e.snap.Limits.BlockTokens - 1) / e.snap.Limits.BlockTokens
+}
+
+// take gives request i blocks, so that it has so many in all. Cached chunks
+// that nobody holds make room.
+func (e *engine) take(i, blocks int32) {
+	r := &e.snap.Requests[i]
+	if blocks <= r.Blocks {
+		return
+	}
+	e.snap.FreeBlocks -= blocks - r.Blocks
+	r.Blocks = blocks
+	for e.cache.idle > 0 && e.cache.idle*e.cell.chunkBlocks > e.snap.FreeBlocks {
+		e.cache.evict()
+		e.cell.tally.evictions.Cached += int64(e.cell.chunkBlocks)
+	}
+}
+
+// holding is what request i holds.
+func (e *engine) holding(i int32) hold {
+	s := e.seqs[i]
+	return hold{chunks: s.shared, blocks: e.snap.Requests[i].Blocks - s.shared*e.chunkBlocks(s)}
+}
+
+// release frees what was held of s's prefix and beside.
+func (e *engine) release(s *sequence, h hold) {
+	e.snap.FreeBlocks += h.blocks
+	for chunk := h.chunks - 1; chunk >= 0; chunk-- { // the end is to be forgotten first
+		if e.cache.give(s.prefix[chunk]) {
+			e.snap.FreeBlocks += e.chunkBlocks(s)
+		}
+	}
+}
+
+// share puts what request i has computed of its prompt into the cache.
+func (e *engine) share(i int32) {
+	r, s := &e.snap.Requests[i], e.seqs[i]
+	if s.alone || s.prefixTokens == 0 {
+		return
+	}
+	for s.shared < int32(len(s.prefix)) && (s.shared+1)*s.prefixTokens <= min(r.Length, s.prompt) {
+		hash := s.prefix[s.shared]
+		if !e.cache.put(hash) {
+			s.alone = true // somebody was faster: both keep theirs
+			return
+		}
+		s.shared++
+		e.cell.store.keep(hash, s.prefixTokens)
+	}
+}
+
+// sweep forgets requests that are complete or have moved on.
+func (e *engine) sweep() {
+	kept := 0
+	for i := range e.seqs {
+		if e.snap.Requests[i].Phase == kv.Complete {
+			continue
+		}
+		if kept != i {
+			e.snap.Requests[kept], e.seqs[kept] = e.snap.Requests[i], e.seqs[i]
+		}
+		kept++
+	}
+	clear(e.seqs[kept:])
+	e.snap.Requests, e.seqs = e.snap.Requests[:kept], e.seqs[:kept]
+}
+
+// candidate is the engine as the gateway sees it.
+func (e *engine) candidate(s *sequence) place.Engine {
+	there, _ := e.cache.held(s.prefix, s.chunks(s.prompt))
+	return place.Engine{
+		ID: e.id, Role: e.role, Running: len(e.seqs) - int(e.waiting), Waiting: int(e.promptTokens), Held: int(there * s.prefixTokens), Told: true,
+	}
+}
+
+// restless is the error of a policy that preempts and recalls, and lets nobody run.
+func (e *engine) restless(now ps) error {
+	return fmt.Errorf("%w: policy %s, engine %s: %d decisions at %v moved requests and let none run",
+		ErrStuck, e.policy.Name(), e.id, maxIdleTurns, now.duration())
+}
+
+// backlog is a queue.
+type backlog struct {
+	seqs []*sequence
+	head int
+}
+
+func (b *backlog) len() int         { return len(b.seqs) - b.head }
+func (b *backlog) push(s *sequence) { b.seqs = append(b.seqs, s) }
+
+func (b *backlog) pop() *sequence {
+	s := b.seqs[b.head]
+	b.seqs[b.head] = nil
+	b.head++
+	if b.head > len(b.seqs)/2 {
+		left := copy(b.seqs, b.seqs[b.head:])
+		clear(b.seqs[left:])
+		b.seqs, b.head = b.seqs[:left], 0
+	}
+	return s
+}
