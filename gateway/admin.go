@@ -19,6 +19,7 @@ func (g *Gateway) adminHandler() http.Handler {
 	}
 	mux.HandleFunc("GET /debug/requests", g.debugRequests)
 	mux.HandleFunc("GET /debug/requests/{id}", g.debugRequest)
+	mux.HandleFunc("GET /debug/records", g.debugRecords)
 	mux.HandleFunc("GET /debug/engines", g.debugEngines)
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)

@@ -24,10 +24,12 @@ type answer struct {
 	sofar  []uint32
 	beyond overlap
 	tokens int
-	finish string
-	ends   int // answers whose end the client has
-	usage  openai.Usage
-	told   bool // the client has the usage that a stream ends with
+	// thought are those of them that came as such.
+	thought int
+	finish  string
+	ends    int // answers whose end the client has
+	usage   openai.Usage
+	told    bool // the client has the usage that a stream ends with
 	// id and created of the first engine's chunks, so that a stream which goes
 	// on elsewhere looks like one.
 	id, created json.RawMessage
@@ -253,6 +255,9 @@ func (a *answer) note(c *openai.Chunk) {
 		_ = json.Unmarshal(c.Usage, &a.usage)
 		for _, count := range []*int{&a.usage.PromptTokens, &a.usage.CompletionTokens, &a.usage.TotalTokens} {
 			*count = min(max(*count, 0), maxUsage)
+		}
+		if d := a.usage.OutputDetails; d != nil {
+			d.ReasoningTokens = min(max(d.ReasoningTokens, 0), a.usage.CompletionTokens)
 		}
 		a.told = a.told || c.Choices == 0
 	}

@@ -239,5 +239,9 @@ func (x *exchange) end(outcome, problem string) {
 	if r.PromptTokens == 0 {
 		r.PromptTokens = len(x.answer.prompt)
 	}
+	r.ThinkTokens = min(x.answer.thought, r.OutputTokens)
+	if d := x.answer.usage.OutputDetails; d != nil {
+		r.ThinkTokens = d.ReasoningTokens
+	}
 	r.Latency = x.watch.latency(time.Now())
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -33,6 +34,7 @@ type Gateway struct {
 	count     counters
 	running   runningRequests
 	turns     atomic.Uint64
+	shapes    maphash.Seed // what senders and prompts are told apart by, in records
 	// givingBack has a place for each ticket that is on its way back.
 	givingBack chan struct{}
 	opened     time.Time
@@ -54,6 +56,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	g := &Gateway{
 		options: o, roster: newRoster(o.Place), admission: newAdmission(&o), answers: budget{limit: o.MaxResponseMemory},
 		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack),
+		shapes: maphash.MakeSeed(),
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
 	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

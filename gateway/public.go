@@ -199,6 +199,7 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	x.request.recall(g.roster)
 	x.request.turn = g.turns.Add(1)
 	x.rec.Model, x.rec.Stream = x.request.model, x.request.stream
+	x.rec.Shape = g.shape(x.request, r.Header.Get("Authorization"))
 	x.legs = legs{request: x.request, key: g.options.LegKey, seed: newSeed(), learns: x.request.worthLearning(g.roster)}
 	return nil
 }

@@ -234,7 +234,11 @@ func (r *relay) learn() {
 // where a token's text is known to be complete, and the rest is said again.
 func (r *relay) settle() {
 	a, c := &r.x.answer, &r.chunk
-	a.tokens += max(len(c.Tokens), boolInt(!c.HasTokens && (c.Answered || c.Thought)))
+	tokens := max(len(c.Tokens), boolInt(!c.HasTokens && (c.Answered || c.Thought)))
+	a.tokens += tokens
+	if c.Thought && !c.Answered {
+		a.thought += tokens
+	}
 	if r.x.flow.resume == resumeNever {
 		return
 	}

@@ -15,6 +15,9 @@ import (
 const (
 	maxText  = 1 << 10 // bytes, with the note that it was cut
 	maxParts = 16      // legs of a record, and engines that held something; no request comes to more
+
+	// MaxPrefix is how many numbers of a prompt's beginning are kept.
+	MaxPrefix = 256
 )
 
 // bounded is the record as far as it is kept. The one that was given stays as
@@ -24,6 +27,7 @@ func (r *Record) bounded() *Record {
 	for _, text := range []*string{&kept.ID, &kept.Endpoint, &kept.Model, &kept.Placement, &kept.Finish, &kept.Outcome, &kept.Problem} {
 		*text = boundedText(*text)
 	}
+	kept.Prefix = slices.Clone(r.Prefix[:min(len(r.Prefix), MaxPrefix)])
 	kept.Held = slices.Clone(r.Held[:min(len(r.Held), maxParts)])
 	for i := range kept.Held {
 		kept.Held[i].Engine = boundedText(kept.Held[i].Engine)

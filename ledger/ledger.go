@@ -52,6 +52,7 @@ type Ledger struct {
 	mu     sync.Mutex // protects what follows
 	ring   []*Record
 	next   int
+	added  uint64 // ever
 	byID   map[string]*Record
 	closed bool
 }
@@ -106,6 +107,7 @@ func (l *Ledger) Add(r *Record) {
 	}
 	l.ring[l.next], l.byID[r.ID] = r, r
 	l.next = (l.next + 1) % len(l.ring)
+	l.added++
 	select {
 	case l.queue <- r:
 	default:
@@ -139,6 +141,23 @@ func (l *Ledger) Latest(n int) []*Record {
 		records = append(records, r)
 	}
 	return records
+}
+
+// Since returns up to n records in the order in which they were added, from
+// number after on, or from the oldest that is still in memory; next is the
+// number of the one that follows. Who asks again with it misses none, unless
+// more were added meanwhile than the ledger keeps: then the first of them has
+// another number than was asked for. The first record ever has number 0.
+func (l *Ledger) Since(after uint64, n int) (records []*Record, first, next uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	oldest := l.added - min(l.added, uint64(len(l.ring)))
+	first = min(max(after, oldest), l.added)
+	next = min(first+uint64(max(n, 0)), l.added)
+	for i := first; i < next; i++ {
+		records = append(records, l.ring[i%uint64(len(l.ring))])
+	}
+	return records, first, next
 }
 
 // Dropped counts records that are not on disk, because it did not keep up or

@@ -195,3 +195,27 @@ func TestNothingToFind(t *testing.T) {
 		t.Errorf("got %v, %v", all, err)
 	}
 }
+
+func TestSinceMissesNoneUnlessItSaysSo(t *testing.T) {
+	l := open(t, Options{Records: 3})
+	for n := range 5 {
+		l.Add(record(n + 1))
+	}
+	for name, c := range map[string]struct {
+		after       uint64
+		n           int
+		want        []string
+		first, next uint64
+	}{
+		"the oldest are gone": {0, 9, []string{"3", "4", "5"}, 2, 5},
+		"a part":              {2, 2, []string{"3", "4"}, 2, 4},
+		"the rest":            {4, 9, []string{"5"}, 4, 5},
+		"nothing new":         {5, 9, nil, 5, 5},
+		"beyond the end":      {9, 9, nil, 5, 5},
+	} {
+		records, first, next := l.Since(c.after, c.n)
+		if diff := cmp.Diff(c.want, ids(records)); diff != "" || first != c.first || next != c.next {
+			t.Errorf("%s: %d to %d, %s", name, first, next, diff)
+		}
+	}
+}

@@ -31,12 +31,32 @@ type Record struct {
 	Resumed int     `json:"resumed,omitempty"`
 	Latency Latency `json:"latency"`
 
-	PromptTokens int    `json:"prompt_tokens,omitempty"`
+	// Shape is what a workload keeps of the request.
+	Shape
+
+	PromptTokens int `json:"prompt_tokens,omitempty"`
+	// OutputTokens are all that were generated, ThinkTokens those of them that
+	// were thought.
 	OutputTokens int    `json:"output_tokens,omitempty"`
+	ThinkTokens  int    `json:"think_tokens,omitempty"`
 	Finish       string `json:"finish,omitempty"` // why the answer ended
 	Outcome      string `json:"outcome"`
 	Status       int    `json:"status"` // of the HTTP response
 	Problem      string `json:"problem,omitempty"`
+}
+
+// Shape tells requests of one sender, and prompts that begin alike, from others,
+// by numbers that lead back to neither: they are made with a key that only the
+// gateway's process ever has, and mean nothing after it.
+type Shape struct {
+	// Tenant is whoever sent it, 0 where nothing says who.
+	Tenant uint64 `json:"tenant,omitempty"`
+	// Prefix has a number for each PrefixTokens tokens of the prompt, which
+	// stands for them and all before them.
+	Prefix       []uint64 `json:"prefix,omitempty"`
+	PrefixTokens int      `json:"prefix_tokens,omitempty"`
+	// PromptAbout is how long the prompt seemed when it came.
+	PromptAbout int `json:"prompt_tokens_about,omitempty"`
 }
 
 // Kinds of legs.
