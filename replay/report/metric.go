@@ -23,6 +23,7 @@ const (
 	Share     Unit = "share" // of one; differences are percentage points
 	Count     Unit = "count"
 	Bytes     Unit = "bytes"
+	Ratio     Unit = "ratio"
 	Index     Unit = "index" // between 0 and 1, without a meaning as a share
 )
 
@@ -47,6 +48,8 @@ var Latencies = []Latency{
 	{"think_itl", "think ITL", "between two tokens while thinking"},
 	{"answer_itl", "answer ITL", "between two tokens of the answer"},
 	{"e2e", "E2E", "from arrival to the last token"},
+	{"ttfvt_thinking", "TTFVT, thinking", "TTFVT of requests that think"},
+	{"ttfvt_chat", "TTFVT, chat", "TTFVT of requests that do not think"},
 }
 
 // Percentiles of a latency that are metrics of their own.
@@ -76,25 +79,27 @@ func catalogue() []Metric {
 		}
 	}
 	return append(all,
+		Metric{"slowdown_p99", "slowdown P99", Ratio, Lower, "E2E over what the same request takes alone"},
 		Metric{Attainment, "SLO attainment", Share, Higher, "requests whose answer came in time and flowed: QoE at least 0.95"},
 		Metric{"qoe", "QoE", Index, Higher, "how much of an answer came when its reader was ready for it; mean"},
 		Metric{"goodput", "goodput", PerSecond, Higher, "requests that attained the SLO, per second"},
-		Metric{Throughput, "throughput", PerSecond, Higher, "generated tokens per second"},
-		Metric{"completed", "completed", Share, Higher, "requests that ended, of those that arrived"},
+		Metric{Throughput, "throughput", PerSecond, Higher, "generated tokens per second until the last arrival"},
+		Metric{"refused", "refused", Share, Lower, "requests that no engine's memory could ever hold"},
 		Metric{"think_tokens", "think tokens", Count, Neither, "thought tokens of a request; mean"},
-		Metric{"forced", "forced", Share, Neither, "requests whose thinking was ended for them"},
-		Metric{"forced_converged", "forced: converged", Share, Neither, "because the answer had settled"},
-		Metric{"forced_overthinking", "forced: overthinking", Share, Neither, "because the chain had strayed"},
-		Metric{"forced_hard_cap", "forced: hard cap", Share, Neither, "because the cap was reached"},
-		Metric{"cut_short", "cut short", Share, Lower, "requests forced before their answer had settled; synthetic"},
-		Metric{"preemptions", "preemptions", Count, Lower, "times a request had to leave, per request"},
-		Metric{"recomputed_tokens", "recomputed tokens", Share, Lower, "tokens computed again, of those generated and prefilled"},
-		Metric{"evictions_think_complete", "evictions: think complete", Count, Neither, "blocks of the lowest tier that were evicted"},
-		Metric{"evictions_think_active", "evictions: think active", Count, Lower, "blocks of running thoughts that were evicted"},
-		Metric{"evictions_output_critical", "evictions: output critical", Count, Lower, "blocks of answers that were evicted"},
-		Metric{"moved_bytes", "bytes moved", Bytes, Neither, "over links, for copies, recalls and hand-offs"},
-		Metric{"prefix_hits", "prefix hits", Share, Higher, "prompt tokens found in a cache"},
-		Metric{"fairness", "fairness", Index, Higher, "Jain's index of what tenants were served, 1 is even"},
+		Metric{"forced_converged", "forced: converged", Share, Neither, "thoughts that were ended because the answer had settled"},
+		Metric{"forced_overthinking", "forced: overthinking", Share, Neither, "thoughts that were ended because the chain had strayed"},
+		Metric{"forced_hard_cap", "forced: hard cap", Share, Neither, "thoughts that were ended because a cap was reached"},
+		Metric{"thought_saved", "thought saved", Share, Neither, "think tokens that were not thought"},
+		Metric{"cut_short", "cut short", Share, Lower, "thoughts that were ended before their answer had settled; synthetic"},
+		Metric{"preemptions", "preemptions", Count, Neither, "times that a request lost its blocks, per request"},
+		Metric{"pauses", "pauses", Count, Neither, "times that a request kept its blocks and waited, per request"},
+		Metric{"recomputed", "recomputed", Share, Lower, "tokens that were computed again, of all that were computed"},
+		Metric{"evicted_think_complete", "evicted: think complete", Count, Neither, "blocks of ended thoughts that were given up"},
+		Metric{"evicted_think_active", "evicted: think active", Count, Neither, "blocks of running thoughts that were given up"},
+		Metric{"evicted_output_critical", "evicted: output critical", Count, Lower, "blocks of answers and prompts that were given up"},
+		Metric{"moved_bytes", "bytes moved", Bytes, Neither, "over links, for copies, recalls, hand-offs and the store"},
+		Metric{"prefix_hits", "prefix hits", Share, Higher, "prompt tokens that were found in a cache"},
+		Metric{"fairness", "fairness", Index, Higher, "Jain's index of the mean slowdown of tenants: 1 is even"},
 	)
 }
 

@@ -41,7 +41,7 @@ func sampleRun(policy string, load float64, seed uint64) Run {
 	merit := 1 + (merits[policy]-1)*pressure*pressure
 	r := Run{Policy: policy, Load: load, Seed: seed, Values: map[string]float64{}, Quantiles: map[string][]float64{}}
 	for i, l := range Latencies {
-		scale := []float64{0.2, 12, 0.05, 0.03, 0.03, 20}[i] * weather * (1 + 8*pressure*pressure*merit) * (1 + 0.01*noise.Float64())
+		scale := []float64{0.2, 12, 0.05, 0.03, 0.03, 20, 14, 0.3}[i] * weather * (1 + 8*pressure*pressure*merit) * (1 + 0.01*noise.Float64())
 		if l.Name == "think_itl" && policy == "meridian" {
 			scale *= 1.1
 		}
@@ -58,7 +58,6 @@ func sampleRun(policy string, load float64, seed uint64) Run {
 	if policy == "pascal" {
 		r.Values[Throughput] *= 0.95
 	}
-	r.Values["completed"] = 1
 	r.Values["think_tokens"] = 1067 * weather
 	r.Timeline = sampleTimeline(pressure * merit)
 	return r
