@@ -378,6 +378,12 @@ var rooms = map[string]room{
 		owns:     "what runs of a replay amount to: intervals, verdicts, tables, pictures",
 		testsMay: []string{golden},
 	},
+	"replay/sweep": {
+		owns: "replays of every policy at every load with every seed, on all cores; the search for a policy's parameters",
+		may: map[string]string{
+			"replay": "a run", "replay/report": "what runs amount to", "replay/workload": "requests", "sched": "policies",
+		},
+	},
 	"replay/workload": {
 		owns:     "which requests arrive, when, and how long they are: drawn from a seed, or read from traces",
 		testsMay: []string{golden, required},

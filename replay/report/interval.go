@@ -119,8 +119,10 @@ func quantile(sorted []float64, p float64) float64 {
 
 // rounded keeps six digits: more than any figure here means, and no noise of
 // last bits in a file that is compared byte by byte.
-func rounded(x float64) float64 {
-	short, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 6, 64), 64)
+func rounded(x float64) float64 { return roundedTo(x, 6) }
+
+func roundedTo(x float64, digits int) float64 {
+	short, err := strconv.ParseFloat(strconv.FormatFloat(x, 'g', digits, 64), 64)
 	if err != nil || short == 0 {
 		return 0 // an empty figure; also the end of a negative zero
 	}

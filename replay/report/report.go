@@ -47,6 +47,24 @@ type Timeline struct {
 	KV       []Series `json:"kv"`
 }
 
+// rounded is the timeline with as many digits as a picture can show.
+func (t *Timeline) rounded() *Timeline {
+	if t == nil {
+		return nil
+	}
+	short := func(all []Series) []Series {
+		out := make([]Series, len(all))
+		for i, s := range all {
+			out[i] = Series{Name: s.Name, Values: make([]float64, len(s.Values))}
+			for k, v := range s.Values {
+				out[i].Values[k] = roundedTo(v, 4)
+			}
+		}
+		return out
+	}
+	return &Timeline{StepS: rounded(t.StepS), Requests: short(t.Requests), KV: short(t.KV)}
+}
+
 // Series is one band of a timeline.
 type Series struct {
 	Name   string    `json:"name"`
@@ -171,6 +189,7 @@ type key struct {
 // Build makes a report of runs, whatever their order: one for each policy,
 // load and seed.
 func Build(about About, runs []Run) (*Report, error) {
+	about.Workload.RateAt1 = rounded(about.Workload.RateAt1)
 	b := &builder{runs: make(map[key]Run, len(runs))}
 	r := &Report{
 		Schema: Schema, Version: Version, About: about, Resamples: Resamples, Confidence: Confidence, Metrics: Metrics, Grid: Grid,
@@ -219,7 +238,7 @@ func (b *builder) point(policy string, load float64) (Point, error) {
 		}
 		seeds[i] = run
 	}
-	p.Timeline = seeds[0].Timeline
+	p.Timeline = seeds[0].Timeline.rounded()
 	for _, m := range Metrics {
 		if values, measured := gather(seeds, func(r Run) (float64, bool) { v, known := r.Values[m.Name]; return v, known }); measured {
 			p.Values = append(p.Values, Value{Metric: m.Name, Interval: b.draws.mean(values), Seeds: values})

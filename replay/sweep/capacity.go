@@ -1,0 +1,45 @@
+package sweep
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"meridian/replay"
+	"meridian/replay/workload"
+)
+
+// Requests that capacity is measured with, for each that an engine can run at
+// once; and how many more are drawn, as chance decides how many arrive.
+const (
+	capacityTimes = 6
+	capacitySpare = 1.3
+)
+
+// capacity is how many requests of the window a second the cell serves, with a
+// seed that no run has.
+func (o *Options) capacity(ctx context.Context, info workload.Info) (float64, error) {
+	c := o.Cell
+	engines := max(1, c.Replicas) + c.Prefills
+	need := capacityTimes * engines * int(cmp.Or(c.MaxSequences, c.Profile.MaxSequences))
+	scale := max(1, capacitySpare*float64(need)/(info.Rate*o.Duration.Seconds()))
+	source, _, err := o.open(scale, capacitySeed, o.Duration)
+	if err != nil {
+		return 0, err
+	}
+	perSecond, err := replay.Capacity(ctx, c, source, int64(need))
+	err = errors.Join(err, source.Close())
+	switch {
+	case ctx.Err() != nil:
+		return 0, fmt.Errorf("%w: what the cell can serve was not known yet, and no run was done", ErrInterrupted)
+	case errors.Is(err, replay.ErrConfig):
+		return 0, fmt.Errorf("%w: what the cell can serve of %s cannot be found out, so give it: %w", ErrOptions, o.Workload, err)
+	case err != nil:
+		return 0, err
+	}
+	return perSecond, nil
+}
+
+// capacitySeed is not among the seeds of runs, which start at 1.
+const capacitySeed = 0
