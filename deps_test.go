@@ -123,6 +123,10 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{required},
 	},
+	"bench/deciding": {
+		owns: "measurements of the rooms that decide, beside plain ways of doing the same",
+		may:  map[string]string{"bench": "figures, the machine", "block": "what is measured", "kv": "tiers"},
+	},
 	"bench/serving": {
 		owns: "measurements of the gateway, and of hand-offs between servers of vLLM",
 		may: map[string]string{
@@ -395,7 +399,7 @@ var rooms = map[string]room{
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
 			"cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
-			"bench": "bench …", "bench/serving": "bench gateway, bench vllm", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
+			"bench": "bench …", "bench/deciding": "bench block", "bench/serving": "bench gateway, bench vllm", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 		},
 		uses: map[string]string{

@@ -123,6 +123,8 @@ func (t *Table) Recall(held Held, to ID) error {
 	switch {
 	case q.state == Running:
 		return fmt.Errorf("%w: request %v runs: only a paused one waits for blocks", ErrRefused, held.Request)
+	case s.holders() == maxHolders:
+		return fmt.Errorf("%w: %d requests hold block %d, and no more can", ErrRefused, maxHolders, to)
 	case s.abandoned():
 		return fmt.Errorf("%w: block %d is %v: a transfer touches it still", ErrRefused, to, s.location())
 	}
@@ -170,7 +172,7 @@ func (t *Table) elsewhere(held Held) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	if int(held.hold) >= len(t.holds) || t.holds[held.hold].request != held.Request.index() || t.holds[held.hold].block != none {
+	if int(held.hold) >= t.blocks+len(t.extra) || t.hold(held.hold).request != held.Request.index() || t.hold(held.hold).block != none {
 		return nil, fmt.Errorf("%w: this hold of request %v is not elsewhere: ask Of again", ErrUnknown, held.Request)
 	}
 	return q, nil
@@ -180,13 +182,16 @@ func (t *Table) elsewhere(held Held) (*request, error) {
 // who need it remain; it returns how many did not.
 func (t *Table) expel(b uint32, copyRemains bool) (lost int) {
 	for h := t.slots[b].first; h != none; h = t.slots[b].first {
-		state := t.requests[t.holds[h].request].state
+		state := t.requests[t.hold(h).request].state
 		t.detach(h)
-		if state == Finished || !copyRemains {
+		switch {
+		case state == Finished:
 			t.endHold(h)
-			if state != Finished {
-				lost++
-			}
+		case !copyRemains:
+			t.endHold(h)
+			lost++
+		default:
+			t.moveOut(h)
 		}
 	}
 	return lost

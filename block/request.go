@@ -40,8 +40,10 @@ func (s State) String() string {
 }
 
 type request struct {
-	oldest, newest uint32 // of its holds
-	holds, away    int32  // how many it has, and of those on no block
+	oldest, newest uint32            // of its holds
+	holds, away    int32             // how many it has, and of those on no block
+	recent         [readAhead]uint32 // slots of its latest holds, in a ring
+	at             uint32            // of that
 	life           uint32
 	state          State
 	live           bool
@@ -81,7 +83,9 @@ func (t *Table) End(r Request) error {
 	}
 	for q.newest != none {
 		h := q.newest
-		if t.holds[h].block != none {
+		n := t.hold(h)
+		t.warm(n)
+		if n.block != none {
 			t.detach(h)
 		}
 		t.endHold(h)
@@ -108,19 +112,21 @@ func (t *Table) SetState(r Request, state State) error {
 		return fmt.Errorf("%w: request %v can not run: %d of its blocks are elsewhere; recall or forget them", ErrRefused, r, q.away)
 	}
 	if state == Running {
-		for h := q.oldest; h != none; h = t.holds[h].newer {
-			if t.slots[t.holds[h].block].has(arriving) {
-				return fmt.Errorf("%w: request %v can not run: block %d is still being brought in", ErrRefused, r, t.holds[h].block)
+		for h := q.oldest; h != none; h = t.hold(h).newer {
+			if b := t.hold(h).block; t.slots[b].has(arriving) {
+				return fmt.Errorf("%w: request %v can not run: block %d is still being brought in", ErrRefused, r, b)
 			}
 		}
 	}
 	was := q.state
 	q.state = state
 	for h := q.newest; h != none; {
-		older := t.holds[h].older
-		switch b := t.holds[h].block; {
+		n := t.hold(h)
+		t.warm(n)
+		older := n.older
+		switch b := n.block; {
 		case b != none:
-			t.count(&t.slots[b], was, -1)
+			t.count(&t.slots[b], was, minusOne)
 			t.count(&t.slots[b], state, 1)
 			t.place(b)
 		case state == Finished:
@@ -146,8 +152,8 @@ func (t *Table) Of(r Request, dst []Held) ([]Held, error) {
 	if err != nil {
 		return dst, err
 	}
-	for h := q.oldest; h != none; h = t.holds[h].newer {
-		n := &t.holds[h]
+	for h := q.oldest; h != none; h = t.hold(h).newer {
+		n := t.hold(h)
 		held := Held{Request: r, Block: ID(n.block), Tier: n.tier, Location: Elsewhere, hold: h}
 		if n.block != none {
 			held.Location = t.slots[n.block].location()

@@ -40,17 +40,20 @@ const DefaultThinkFraction = 0.4
 
 // Table is the blocks of one engine. It is not safe for concurrent use.
 type Table struct {
-	slots    []slot // of the blocks, then one sentinel for each queue
-	holds    []hold
+	slots []slot // of the blocks, then one sentinel for each queue
+	// extra are the holds beyond the one that a slot has room for. A hold is
+	// known by its slot's number, or by those that follow.
+	extra    []hold
 	requests []request
-	// freeHold and freeRequest begin the lists of entries that are not used.
-	freeHold, freeRequest uint32
+	// freeExtra and freeRequest begin the lists of entries that are not used.
+	freeExtra, freeRequest uint32
 
 	blocks, capacity int
 	thinkBlocks      int // how many may think before they are the first to go
 	aggressive       bool
 	blockBytes       int64
 
+	early  uint32 // what was read ahead, so that the compiler lets it be read
 	queued [queues]int32
 	byTier [untiered + 1]int32
 	counts Counters
@@ -58,18 +61,25 @@ type Table struct {
 }
 
 // slot is what the table knows of a block. As a sentinel it is the ring of a queue.
+// It has the size of a cache line, with the only hold that most blocks have: at
+// a million blocks, time is what comes from memory.
 type slot struct {
 	next, prev uint32
-	first      uint32   // of its holds
-	tiers      [3]int32 // its holds by tier
+	first      uint32    // of its holds
+	tiers      [3]uint16 // its holds by tier
 	// Of its holds: of requests that run, that are paused and need it, and for
 	// which policy chose to recompute. The rest have finished.
-	running, needed, forgone int32
+	running, needed, forgone uint16
 	queue                    queue
 	tier                     kv.Tier // of its most protected hold; untiered if nobody holds it
 	was                      kv.Tier // of its last hold
 	marks                    mark
+	own                      hold // one of its holds, unless request is none
+	_                        [4]byte
 }
+
+// maxHolders is how many requests may hold a block.
+const maxHolders = math.MaxUint16
 
 type mark uint8
 
@@ -85,6 +95,7 @@ const (
 const untiered = kv.OutputCritical + 1
 
 func (s *slot) has(m mark) bool { return s.marks&m != 0 }
+func (s *slot) holders() int    { return int(s.tiers[0]) + int(s.tiers[1]) + int(s.tiers[2]) }
 
 // abandoned means that only a transfer keeps the block from being vacant.
 func (s *slot) abandoned() bool {
@@ -98,8 +109,15 @@ type hold struct {
 	// Neighbours in the request's list, oldest first, and in the block's.
 	older, newer uint32
 	next, prev   uint32
-	tier         kv.Tier
+	// ahead is the slot of a hold that is some older: whoever follows the list
+	// reads it early, so that memory has it in time. It may be any slot.
+	ahead uint32
+	tier  kv.Tier
 }
+
+// readAhead is how many holds older that one is: about what a processor asks
+// memory for at a time.
+const readAhead = 8
 
 // New makes a table of vacant blocks.
 func New(o Options) (*Table, error) {
@@ -118,7 +136,7 @@ func New(o Options) (*Table, error) {
 		return nil, fmt.Errorf("block: kv_memory.think_phase_memory_fraction %g is not between 0 and 1", o.ThinkFraction)
 	}
 	t := &Table{
-		slots: make([]slot, o.Blocks+int(queues)), holds: make([]hold, 0, o.Blocks), freeHold: none, freeRequest: none,
+		slots: make([]slot, o.Blocks+int(queues)), freeExtra: none, freeRequest: none,
 		blocks: o.Blocks, capacity: o.Capacity, thinkBlocks: int(o.ThinkFraction * float64(o.Capacity)),
 		aggressive: o.Aggressive, blockBytes: o.BlockBytes,
 	}
@@ -128,7 +146,7 @@ func New(o Options) (*Table, error) {
 	}
 	for b := o.Blocks - 1; b >= 0; b-- {
 		s := &t.slots[b]
-		s.first, s.tier, s.was, s.queue = none, untiered, untiered, limbo
+		s.own.request, s.first, s.tier, s.was, s.queue = none, none, untiered, untiered, limbo
 		t.byTier[untiered]++
 		t.place(uint32(b))
 	}
@@ -166,10 +184,12 @@ func (t *Table) Hold(r Request, b ID, tier kv.Tier) error {
 		return fmt.Errorf("%w: request %v has finished and holds nothing new", ErrRefused, r)
 	case q.state == Running && s.has(arriving):
 		return fmt.Errorf("%w: block %d is still being brought in: request %v can not run with it", ErrRefused, b, r)
+	case s.holders() == maxHolders:
+		return fmt.Errorf("%w: %d requests hold block %d, and no more can", ErrRefused, maxHolders, b)
 	case s.abandoned():
 		return fmt.Errorf("%w: block %d is %v and has no contents to share: a transfer touches it still", ErrRefused, b, s.location())
 	}
-	t.attach(t.newHold(r.index(), tier), uint32(b))
+	t.attach(t.newHold(r.index(), uint32(b), tier), uint32(b))
 	return nil
 }
 
@@ -183,8 +203,8 @@ func (t *Table) Release(r Request, b ID) error {
 	if err != nil {
 		return err
 	}
-	for h := s.first; h != none; h = t.holds[h].next {
-		if t.holds[h].request == r.index() {
+	for h := s.first; h != none; h = t.hold(h).next {
+		if t.hold(h).request == r.index() {
 			t.detach(h)
 			t.endHold(h)
 			return nil
@@ -231,8 +251,8 @@ func (t *Table) Demote(r Request, dst []ID) ([]ID, error) {
 	if err != nil {
 		return dst, err
 	}
-	for h := q.oldest; h != none; h = t.holds[h].newer {
-		n := &t.holds[h]
+	for h := q.oldest; h != none; h = t.hold(h).newer {
+		n := t.hold(h)
 		if n.tier != kv.ThinkActive {
 			continue
 		}
@@ -258,19 +278,29 @@ func (t *Table) slot(b ID) (*slot, error) {
 	return &t.slots[b], nil
 }
 
-// newHold begins a hold, at the end of its request's list, on no block yet.
-func (t *Table) newHold(request uint32, tier kv.Tier) uint32 {
-	h := t.freeHold
-	if h == none {
-		h = uint32(len(t.holds))
-		t.holds = append(t.holds, hold{})
-	} else {
-		t.freeHold = t.holds[h].next
+// hold is a hold by its number.
+func (t *Table) hold(h uint32) *hold {
+	if int(h) < t.blocks {
+		return &t.slots[h].own
+	}
+	return &t.extra[int(h)-t.blocks]
+}
+
+// newHold begins a hold at the end of its request's list: in the slot of b, which
+// it will be on, if there is room, else among the extra ones.
+func (t *Table) newHold(request, b uint32, tier kv.Tier) uint32 {
+	h := b
+	if b == none || t.slots[b].own.request != none {
+		h = t.newExtra()
 	}
 	q := &t.requests[request]
-	t.holds[h] = hold{request: request, block: none, older: q.newest, newer: none, next: none, prev: none, tier: tier}
+	*t.hold(h) = hold{request: request, block: none, older: q.newest, newer: none, next: none, prev: none, tier: tier, ahead: q.recent[q.at%readAhead]}
+	if int(h) < t.blocks {
+		q.recent[q.at%readAhead] = h
+		q.at++
+	}
 	if q.newest != none {
-		t.holds[q.newest].newer = h
+		t.hold(q.newest).newer = h
 	} else {
 		q.oldest = h
 	}
@@ -280,33 +310,74 @@ func (t *Table) newHold(request uint32, tier kv.Tier) uint32 {
 	return h
 }
 
+// warm asks memory for what comes after a hold.
+func (t *Table) warm(n *hold) { t.early += t.slots[n.ahead].next }
+
+func (t *Table) newExtra() uint32 {
+	if t.freeExtra == none {
+		t.extra = append(t.extra, hold{})
+		return uint32(t.blocks + len(t.extra) - 1)
+	}
+	h := t.freeExtra
+	t.freeExtra = t.hold(h).next
+	return h
+}
+
 // endHold ends a hold that is on no block.
 func (t *Table) endHold(h uint32) {
-	n := &t.holds[h]
+	n := t.hold(h)
 	q := &t.requests[n.request]
-	if n.older != none {
-		t.holds[n.older].newer = n.newer
-	} else {
-		q.oldest = n.newer
-	}
-	if n.newer != none {
-		t.holds[n.newer].older = n.older
-	} else {
-		q.newest = n.older
-	}
+	t.relink(n, n.newer, n.older)
 	q.holds--
 	q.away--
-	n.request, n.next = none, t.freeHold
-	t.freeHold = h
+	t.freeHold(h)
+}
+
+// relink makes the neighbours of n in its request's list point elsewhere: the
+// older one to newer, the newer one to older.
+func (t *Table) relink(n *hold, newer, older uint32) {
+	q := &t.requests[n.request]
+	if n.older != none {
+		t.hold(n.older).newer = newer
+	} else {
+		q.oldest = newer
+	}
+	if n.newer != none {
+		t.hold(n.newer).older = older
+	} else {
+		q.newest = older
+	}
+}
+
+func (t *Table) freeHold(h uint32) {
+	n := t.hold(h)
+	n.request = none
+	if int(h) >= t.blocks {
+		n.next = t.freeExtra
+		t.freeExtra = h
+	}
+}
+
+// moveOut makes room in a slot: a hold that remains, but no longer on this block,
+// goes among the extra ones.
+func (t *Table) moveOut(h uint32) {
+	if int(h) >= t.blocks {
+		return
+	}
+	to := t.newExtra()
+	n := t.hold(h)
+	*t.hold(to) = *n
+	t.relink(n, to, to)
+	t.freeHold(h)
 }
 
 // attach puts a hold on a block.
 func (t *Table) attach(h, b uint32) {
-	n, s := &t.holds[h], &t.slots[b]
+	n, s := t.hold(h), &t.slots[b]
 	q := &t.requests[n.request]
 	n.block, n.next, n.prev = b, s.first, none
 	if s.first != none {
-		t.holds[s.first].prev = h
+		t.hold(s.first).prev = h
 	}
 	s.first = h
 	s.tiers[n.tier]++
@@ -318,32 +389,33 @@ func (t *Table) attach(h, b uint32) {
 
 // detach takes a hold off its block.
 func (t *Table) detach(h uint32) {
-	n := &t.holds[h]
+	n := t.hold(h)
 	b, s, q := n.block, &t.slots[n.block], &t.requests[n.request]
 	if n.prev != none {
-		t.holds[n.prev].next = n.next
+		t.hold(n.prev).next = n.next
 	} else {
 		s.first = n.next
 	}
 	if n.next != none {
-		t.holds[n.next].prev = n.prev
+		t.hold(n.next).prev = n.prev
 	}
 	n.block = none
 	s.tiers[n.tier]--
 	s.was = n.tier
 	q.away++
 	t.counts.Holds--
-	t.count(s, q.state, -1)
+	t.count(s, q.state, minusOne)
 	t.place(b)
 }
 
-// count adds a holder in a state to what the slot knows of its holders. One that
-// runs writes a block that is not full: a copy of it is no longer equal.
-func (t *Table) count(s *slot, state State, n int32) {
+// count adds a holder in a state to what the slot knows of its holders, or takes
+// one away. One that runs writes a block that is not full: a copy of it is no
+// longer equal.
+func (t *Table) count(s *slot, state State, n uint16) {
 	switch state {
 	case Running:
 		s.running += n
-		if n > 0 && !s.has(sealed) {
+		if n == 1 && !s.has(sealed) {
 			s.marks &^= copied
 			if s.has(leaving) {
 				s.marks |= stale
@@ -355,3 +427,6 @@ func (t *Table) count(s *slot, state State, n int32) {
 		s.forgone += n
 	}
 }
+
+// minusOne takes a holder away.
+const minusOne = math.MaxUint16

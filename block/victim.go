@@ -77,6 +77,7 @@ func (t *Table) Victims(dst []ID, n int) []ID {
 			break
 		}
 		b := at[q]
+		t.warm(&t.slots[b].own) // often its request's next one is the queue's, too
 		if t.slots[b].tier <= kv.ThinkActive {
 			over--
 		}

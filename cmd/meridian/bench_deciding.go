@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"meridian/bench/deciding"
+)
+
+// benchDeciding is what all measurements of deciding rooms take.
+type benchDeciding struct {
+	Rounds int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	JSON   rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+}
+
+// run measures with one of package deciding's functions.
+func (c *benchDeciding) run(std *stdio, name string, measure func(context.Context, deciding.Options) (*deciding.Report, error)) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	found, err := measure(ctx, deciding.Options{Rounds: c.Rounds, Version: thisBuild().Version, Progress: progressOn(std.err)})
+	if err := measured(ctx, std, err, name); err != nil {
+		return err
+	}
+	return printReport(std, found, c.JSON)
+}
+
+type benchBlock struct {
+	benchDeciding
+	Blocks int `default:"1048576" placeholder:"N" help:"Blocks of the table; default ${default}."`
+}
+
+func (c *benchBlock) Help() string {
+	return "A table full of requests with 256 blocks each: what it takes to end one and hold blocks for another, and to choose and evict victims, " +
+		"beside a table of maps and lists that knows tiers and nothing else."
+}
+
+func (c *benchBlock) Run(std *stdio) error {
+	return c.run(std, "block", func(ctx context.Context, o deciding.Options) (*deciding.Report, error) {
+		return deciding.RunBlock(ctx, deciding.BlockOptions{Options: o, Blocks: c.Blocks})
+	})
+}
