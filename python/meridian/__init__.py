@@ -16,14 +16,30 @@ from meridian._version import __version__
 if TYPE_CHECKING:
     from meridian import door, mrdn
     from meridian.config import MeridianConfig, load_config
+    from meridian.entropy import EntropyProbe, EntropySignal, KernelError
     from meridian.fault import ConfigError, Fault
     from meridian.mrdn import Tier
 
-__all__ = ["ConfigError", "Fault", "MeridianConfig", "Tier", "__version__", "door", "load_config", "mrdn"]
+__all__ = [
+    "ConfigError",
+    "EntropyProbe",
+    "EntropySignal",
+    "Fault",
+    "KernelError",
+    "MeridianConfig",
+    "Tier",
+    "__version__",
+    "door",
+    "load_config",
+    "mrdn",
+]
 
 _HOMES = {
     "ConfigError": "meridian.fault",
+    "EntropyProbe": "meridian.entropy",
+    "EntropySignal": "meridian.entropy",
     "Fault": "meridian.fault",
+    "KernelError": "meridian.entropy",
     "MeridianConfig": "meridian.config",
     "Tier": "meridian.mrdn",
     "load_config": "meridian.config",
