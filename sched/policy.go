@@ -33,11 +33,16 @@ type Options struct {
 	// Quantum is the turn of an answer, DemoteAfter how many tokens a thought
 	// goes first, in tokens: pascal.
 	Quantum, DemoteAfter int32
-	// Pace is how long a reader takes for a token: pascal, meridian.
-	Pace Instant
-	// Patience is how long one may be left out before it goes first: pascal,
-	// meridian.
-	Patience Instant
+	// Pace is how long a reader takes for a token, Patience how long one may be
+	// left out before it goes first: pascal.
+	Pace, Patience Instant
+	// LongAfter is how many tokens a thought may have before it makes room for
+	// others, LongPatience how long after its arrival it goes first in any case,
+	// FairTokens how much more than others a tenant may be served before its
+	// requests wait for theirs: meridian.
+	LongAfter    int32
+	LongPatience Instant
+	FairTokens   int64
 }
 
 // Defaults of Options.
@@ -50,6 +55,9 @@ const (
 	DefaultDemoteAfter          = 5000
 	DefaultPace                 = 100 * Millisecond
 	DefaultPatience             = 60 * Second
+	DefaultLongAfter            = 12000
+	DefaultLongPatience         = 1800 * Second
+	DefaultFairTokens           = 1 << 22
 )
 
 func (o Options) withDefaults() Options {
@@ -61,15 +69,18 @@ func (o Options) withDefaults() Options {
 	o.DemoteAfter = cmp.Or(o.DemoteAfter, DefaultDemoteAfter)
 	o.Pace = cmp.Or(o.Pace, DefaultPace)
 	o.Patience = cmp.Or(o.Patience, DefaultPatience)
+	o.LongAfter = cmp.Or(o.LongAfter, DefaultLongAfter)
+	o.LongPatience = cmp.Or(o.LongPatience, DefaultLongPatience)
+	o.FairTokens = cmp.Or(o.FairTokens, DefaultFairTokens)
 	return o
 }
 
 // check refuses what no policy can work with.
 func (o *Options) check() error {
-	if least := min(o.ThinkCap, o.Quantum, o.DemoteAfter); least < 0 {
+	if least := min(int64(o.ThinkCap), int64(o.Quantum), int64(o.DemoteAfter), int64(o.LongAfter), o.FairTokens); least < 0 {
 		return fmt.Errorf("a number of tokens must be > 0; got %d", least)
 	}
-	if least := min(o.ThinkTPOTBudget, o.OutputTPOTBudget, o.Pace, o.Patience); least < 0 {
+	if least := min(o.ThinkTPOTBudget, o.OutputTPOTBudget, o.Pace, o.Patience, o.LongPatience); least < 0 {
 		return fmt.Errorf("a time must be > 0; got %d ns", least)
 	}
 	if !(o.ThinkBatchMultiplier >= 1) {
@@ -86,6 +97,7 @@ var policies = []struct {
 	{"static-budget", func(o Options) Policy { return &StaticBudget{cap: o.ThinkCap} }},
 	{"dual-queue", func(o Options) Policy { return newDualQueue(o) }},
 	{"pascal", func(o Options) Policy { return newPascal(o) }},
+	{"meridian", func(o Options) Policy { return newMeridian(o) }},
 }
 
 // Names lists the policies.
