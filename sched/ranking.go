@@ -178,11 +178,11 @@ func (k *ranking) missing(r *Request) int32 {
 	return k.s.Limits.need(r, min(r.Pending, k.tokens)) - k.blocks
 }
 
-// admit lets a Waiting one in.
+// admit lets a Waiting one in, if all it must compute fits.
 func (k *ranking) admit(i int32) bool {
 	r := &k.s.Requests[i]
-	missing := k.missing(r) + k.reserve
-	if missing > 0 && (!k.invite(i, missing) || k.missing(r)+k.reserve > 0) {
+	more := k.s.Limits.need(r, r.Pending) + k.reserve
+	if more > k.blocks && (!k.invite(i, more-k.blocks) || more > k.blocks) {
 		return false
 	}
 	k.changed = true

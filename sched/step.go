@@ -47,6 +47,11 @@ func (t *step) run(i int32) bool {
 	return true
 }
 
+// fits says whether all that r has to compute finds blocks, not only its part of
+// this step: one that came in for its first chunk alone would be thrown out with
+// it again.
+func (t *step) fits(r *Request) bool { return t.s.Limits.need(r, r.Pending) <= t.blocks }
+
 // full says that no other request can take part.
 func (t *step) full() bool { return t.tokens <= 0 || t.sequences <= 0 }
 

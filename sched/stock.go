@@ -3,7 +3,7 @@ package sched
 // Stock is the scheduler of vLLM V1: those who run go on, in the order in which
 // they came, prefill in chunks; whoever lacks a block takes those of the last
 // that came, which is computed anew later; newcomers are admitted, in order,
-// when nobody had to go.
+// when nobody had to go and all they must compute fits.
 //
 // Nobody waits for ever: the first to have come is never a victim, so it ends,
 // and then another is the first.
@@ -45,7 +45,7 @@ func (p *Stock) Decide(s *Snapshot, d *Decision) {
 	admitted := false
 	for i := waiting; i >= 0 && i < int32(len(s.Requests)) && !t.full(); i++ {
 		if s.Requests[i].State == Waiting {
-			if !t.run(i) {
+			if !t.fits(&s.Requests[i]) || !t.run(i) {
 				break
 			}
 			admitted = true
