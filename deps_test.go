@@ -327,6 +327,14 @@ var rooms = map[string]room{
 		may:  map[string]string{"kv": "phases"},
 		pure: true,
 	},
+	"governor": {
+		owns: "decisions for one engine from the facts of its steps",
+		may: map[string]string{
+			"block": "which blocks may go", "kv": "phases and tiers", "phase": "where a sequence stands", "probe": "how sure it is",
+			"sched": "who runs",
+		},
+		pure: true,
+	},
 	"probe": {
 		owns: "entropy of a row of logits; the estimators EAT and RPDI",
 		uses: map[string]string{"golang.org/x/sys": "which instructions the processor has"},

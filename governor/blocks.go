@@ -1,0 +1,295 @@
+package governor
+
+import (
+	"fmt"
+	"slices"
+
+	"meridian/block"
+	"meridian/kv"
+	"meridian/phase"
+	"meridian/sched"
+)
+
+// wish is a block of a finished thought that is to be copied out.
+type wish struct {
+	sequence phase.Sequence
+	block    block.ID
+}
+
+// blockFacts takes what engines did to blocks: copies first, since they free
+// what others hold next.
+func (g *Governor) blockFacts(f *Facts) {
+	if g.blocks == nil {
+		return
+	}
+	for i := range f.Copied {
+		g.contradicted(g.copied(&f.Copied[i]))
+	}
+	for i := range f.Recalled {
+		g.contradicted(g.recalled(&f.Recalled[i]))
+	}
+	for _, b := range f.Evicted {
+		_, err := g.blocks.Evict(b)
+		g.contradicted(err)
+	}
+	for _, h := range f.Held {
+		g.contradicted(g.hold(h))
+	}
+}
+
+// hold gives a sequence its next block; the one before is full.
+func (g *Governor) hold(h Hold) error {
+	s := g.byNumber[h.Sequence]
+	if s == nil {
+		return fmt.Errorf("%w: %w: %d holds block %d", ErrContradiction, phase.ErrUnknown, h.Sequence, h.Block)
+	}
+	r := g.request(s)
+	tier := kv.OutputCritical
+	if r.Phase == kv.Think {
+		tier = kv.ThinkActive
+	}
+	if err := g.blocks.Hold(s.holder, h.Block, tier); err != nil {
+		return err
+	}
+	if s.holds {
+		g.contradicted(g.seal(s.last))
+	} else {
+		r.Blocks = 0 // what it was to share it holds from here on
+	}
+	s.last, s.holds = h.Block, true
+	r.Blocks++
+	if r.State == sched.Waiting && !s.going {
+		r.State = sched.Running
+	}
+	return nil
+}
+
+// seal says that a block is full; one that it shares has been so before.
+func (g *Governor) seal(b block.ID) error {
+	location, err := g.blocks.Location(b)
+	if err != nil || location != block.Here {
+		return err
+	}
+	return g.blocks.Seal(b)
+}
+
+// demote makes the blocks of a thought those of a finished one. They wait for a
+// batch to be copied out in.
+func (g *Governor) demote(s *sequence) {
+	if g.blocks == nil {
+		return
+	}
+	var err error
+	g.ids, err = g.blocks.Demote(s.holder, g.ids[:0])
+	g.contradicted(err)
+	if !g.options.Offloads || !g.calibration.WorthCopying() {
+		return
+	}
+	for _, b := range g.ids {
+		g.waiting = append(g.waiting, wish{s.number, b})
+	}
+}
+
+// copyOut asks for copies of finished thoughts, in batches, and not for more than
+// the link carries soon. A batch that is too small waits for the next thought.
+func (g *Governor) copyOut() {
+	batch := g.options.OffloadThreshold
+	room := g.calibration.Ahead(batch) - g.underWay
+	if g.calibration.FabricDown || int32(len(g.waiting)) < batch || room < batch {
+		return
+	}
+	n := min(len(g.waiting), int(room))
+	for _, w := range g.waiting[:n] {
+		if s := g.byNumber[w.sequence]; s != nil {
+			g.ask(s, w.block)
+		}
+	}
+	g.waiting = slices.Delete(g.waiting, 0, n)
+}
+
+// ask asks for a copy of one block, unless there is one or it is on its way.
+func (g *Governor) ask(s *sequence, b block.ID) bool {
+	if location, err := g.blocks.Location(b); err != nil || location != block.Here {
+		return false
+	}
+	if err := g.blocks.CopyOut(b); err != nil {
+		g.contradicted(err)
+		return false
+	}
+	g.underWay++
+	d := &g.decision
+	if n := len(d.CopyOut); n == 0 || d.CopyOut[n-1].Sequence != s.number {
+		d.CopyOut = append(d.CopyOut, CopyOut{Sequence: s.number})
+	}
+	last := &d.CopyOut[len(d.CopyOut)-1]
+	last.Blocks = append(last.Blocks, b)
+	return true
+}
+
+// copied is the end of a copy.
+func (g *Governor) copied(c *Copied) error {
+	if c.Whole {
+		g.calibration.CopiedOut(c.Took, int32(len(c.Blocks)))
+		g.counters.CopiedBlocks += int64(len(c.Blocks))
+	} else {
+		g.counters.FailedCopies += int64(len(c.Blocks))
+	}
+	for _, b := range c.Blocks {
+		there, err := g.blocks.CopiedOut(b, c.Whole)
+		if err != nil {
+			return err
+		}
+		g.underWay--
+		if s := g.byNumber[c.Sequence]; s != nil && there {
+			g.request(s).Copied++
+		}
+	}
+	s := g.byNumber[c.Sequence]
+	if s == nil || g.request(s).State != sched.Leaving {
+		return nil
+	}
+	if !c.Whole {
+		g.request(s).State = sched.Paused // it keeps its blocks; the policy will see
+		return nil
+	}
+	g.leave(s, g.request(s))
+	return nil
+}
+
+// leave asks for the copies that a sequence lacks, and frees its blocks when it
+// lacks none.
+func (g *Governor) leave(s *sequence, r *sched.Request) {
+	g.contradicted(g.blocks.SetState(s.holder, block.Paused))
+	var err error
+	g.held, err = g.blocks.Of(s.holder, g.held[:0])
+	g.contradicted(err)
+	lacks := false
+	for _, h := range g.held {
+		switch h.Location {
+		case block.Here:
+			lacks = g.ask(s, h.Block) || lacks
+		case block.Leaving:
+			lacks = true
+		}
+	}
+	if lacks {
+		return
+	}
+	for _, h := range g.held {
+		if h.Location == block.Both {
+			g.evict(h.Block)
+		}
+	}
+	g.away(s, r)
+}
+
+// evict frees a block, unless others need it: then it stays.
+func (g *Governor) evict(b block.ID) {
+	if _, err := g.blocks.Evict(b); err == nil {
+		g.decision.Evict = append(g.decision.Evict, b)
+	}
+}
+
+// away makes a sequence one that is to be recalled, if blocks of it are elsewhere.
+func (g *Governor) away(s *sequence, r *sched.Request) {
+	var err error
+	g.held, err = g.blocks.Of(s.holder, g.held[:0])
+	g.contradicted(err)
+	elsewhere := int32(0)
+	for _, h := range g.held {
+		if h.Location == block.Elsewhere {
+			elsewhere++
+		}
+	}
+	switch {
+	case elsewhere > 0:
+		r.State, r.Blocks = sched.Away, elsewhere
+	case r.State == sched.Leaving:
+		r.State = sched.Paused // others hold all of them: nothing was gained
+	}
+}
+
+// evictDue frees blocks of finished thoughts that should not wait for pressure.
+func (g *Governor) evictDue() {
+	if g.blocks == nil || g.calibration.FabricDown {
+		return
+	}
+	due := g.blocks.Due()
+	if due == 0 {
+		return
+	}
+	g.ids = g.blocks.Victims(g.ids[:0], due)
+	for _, b := range g.ids {
+		g.evict(b)
+	}
+	for i, s := range g.sequences {
+		if r := &g.snapshot.Requests[i]; r.State == sched.Paused {
+			g.away(s, r)
+		}
+	}
+}
+
+// recalled has a sequence's blocks back, or gives them up.
+func (g *Governor) recalled(c *Recalled) error {
+	s := g.byNumber[c.Sequence]
+	if s == nil || g.request(s).State != sched.Recalling {
+		return fmt.Errorf("%w: blocks of sequence %d are back, which nobody recalled", ErrContradiction, c.Sequence)
+	}
+	r := g.request(s)
+	if !c.Whole {
+		g.counters.FailedCopies += int64(len(c.Blocks))
+		g.recompute(s, r)
+		return nil
+	}
+	g.calibration.Recalled(c.Took, int32(len(c.Blocks)))
+	g.counters.RecalledBlocks += int64(len(c.Blocks))
+	if err := g.place(s, c.Blocks); err != nil {
+		g.recompute(s, r)
+		return err
+	}
+	r.State, r.Blocks, r.Copied = sched.Paused, int32(len(g.held)), max(0, int32(len(g.held))-1) // the last is written on
+	return nil
+}
+
+// place puts what a sequence holds elsewhere into blocks.
+func (g *Governor) place(s *sequence, blocks []block.ID) error {
+	var err error
+	if g.held, err = g.blocks.Of(s.holder, g.held[:0]); err != nil {
+		return err
+	}
+	for _, h := range g.held {
+		s.last = h.Block
+		if h.Location != block.Elsewhere {
+			continue
+		}
+		if len(blocks) == 0 {
+			return fmt.Errorf("%w: sequence %d got fewer blocks back than it had", ErrContradiction, s.number)
+		}
+		s.last, blocks = blocks[0], blocks[1:]
+		if err := g.blocks.Recall(h, s.last); err != nil {
+			return err
+		}
+		if err := g.blocks.Arrived(s.last, true); err != nil {
+			return err
+		}
+	}
+	s.holds = len(g.held) > 0
+	return nil
+}
+
+// standing tells the block table what a sequence does.
+func (g *Governor) standing(s *sequence, r *sched.Request) {
+	if g.blocks == nil {
+		return
+	}
+	if s.going {
+		return // a step may still touch its blocks
+	}
+	state := block.Running
+	if r.State != sched.Running {
+		state = block.Paused
+	}
+	if is, err := g.blocks.State(s.holder); err == nil && is != state {
+		g.contradicted(g.blocks.SetState(s.holder, state))
+	}
+}

@@ -1,0 +1,258 @@
+package governor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"meridian/block"
+	"meridian/kv"
+	"meridian/phase"
+	"meridian/sched"
+)
+
+// ErrContradiction means that a fact does not fit what was said before.
+var ErrContradiction = errors.New("governor: contradiction")
+
+// reapEvery is after how many steps silent sequences are looked for.
+const reapEvery = 64
+
+// Options is what a governor is made for.
+type Options struct {
+	// Model is the one that the engine serves; nil means one without thoughts.
+	Model *phase.Model
+	// Texts returns what a token stands for: where clauses and paragraphs end.
+	// Without it every token is a boundary and no context is forked.
+	Texts func(id uint32) []byte
+	// Forks: the engine can fork a context for EAT.
+	Forks  bool
+	Policy sched.Policy
+	Limits sched.Limits
+	Budget Budget
+	// Blocks describes the engine's block table; without blocks none is kept, and
+	// nothing is copied out.
+	Blocks block.Options
+	// OffloadThreshold is disagg.offload_threshold_blocks; 0 means 1.
+	OffloadThreshold int32
+	// Offloads: finished thoughts are copied out, disagg.enabled.
+	Offloads bool
+}
+
+// Governor decides for one engine. One goroutine feeds it.
+type Governor struct {
+	options     Options
+	phases      *phase.Map
+	blocks      *block.Table // nil: there is none
+	calibration Calibration
+	downSince   sched.Instant
+
+	// sequences and snapshot.Requests are parallel, in the order of arrival.
+	sequences []*sequence
+	byNumber  map[phase.Sequence]*sequence
+	snapshot  sched.Snapshot
+	policy    sched.Decision
+
+	decision Decision
+	counters Counters
+	events   []phase.Event
+	held     []block.Held
+	ids      []block.ID
+	// waiting are finished thoughts' blocks that make no batch yet; underWay counts
+	// blocks whose copies are being made.
+	waiting  []wish
+	underWay int32
+}
+
+// New makes a governor.
+func New(o Options) (*Governor, error) {
+	if err := o.Budget.check(); err != nil {
+		return nil, err
+	}
+	if o.Policy == nil || o.Limits.BlockTokens < 1 {
+		return nil, fmt.Errorf("%w: a policy and the size of a block must be given", ErrOptions)
+	}
+	if o.Model == nil {
+		model, err := phase.NewModel(phase.Markers{})
+		if err != nil {
+			return nil, err
+		}
+		o.Model = model
+	}
+	o.OffloadThreshold = max(1, o.OffloadThreshold)
+	g := &Governor{
+		options: o, phases: phase.NewMap(o.Model), byNumber: make(map[phase.Sequence]*sequence),
+		calibration: Calibration{BlockTokens: o.Limits.BlockTokens},
+	}
+	if o.Blocks.Blocks > 0 {
+		table, err := block.New(o.Blocks)
+		if err != nil {
+			return nil, err
+		}
+		g.blocks = table
+	}
+	return g, nil
+}
+
+// Counters is what happened until now.
+func (g *Governor) Counters() Counters {
+	c := g.counters
+	c.Sequences = int64(len(g.sequences))
+	return c
+}
+
+// Blocks is what the block table has counted; false without one.
+func (g *Governor) Blocks() (block.Counters, bool) {
+	if g.blocks == nil {
+		return block.Counters{}, false
+	}
+	return g.blocks.Counters(), true
+}
+
+// Costs is what policies go by now.
+func (g *Governor) Costs() sched.Costs { return g.calibration.Costs() }
+
+// Carry is what a sequence takes along when it is resumed elsewhere.
+func (g *Governor) Carry(number phase.Sequence) (Carry, bool) {
+	s, machine, known := g.find(number)
+	if !known {
+		return Carry{}, false
+	}
+	return Carry{Phase: machine.Export(), Limit: s.limit, Forced: s.forced}, true
+}
+
+func (g *Governor) find(number phase.Sequence) (*sequence, phase.Machine, bool) {
+	machine, known := g.phases.Machine(number)
+	return g.byNumber[number], machine, known
+}
+
+// Step takes what happened and decides what comes next. It never fails: what
+// contradicts itself is left out and counted, and an engine that carries nothing
+// of the decision out goes on as if there were no governor.
+func (g *Governor) Step(f *Facts) *Decision {
+	g.decision.reset()
+	g.counters.Steps++
+	g.measure(f)
+	for i := range f.Arrivals {
+		g.contradicted(g.arrive(&f.Arrivals[i]))
+	}
+	for _, stopped := range f.Stopped {
+		g.contradicted(g.stopped(stopped))
+	}
+	g.blockFacts(f)
+	for i := range f.Commits {
+		g.contradicted(g.commit(f.Now, &f.Commits[i]))
+	}
+	for _, fork := range f.Forks {
+		g.contradicted(g.forked(fork))
+	}
+	for _, number := range f.Ended {
+		g.contradicted(g.end(number))
+	}
+	g.reap(f.Now)
+	g.forgetCopies(f.Now)
+	g.evictDue()
+	g.schedule(f)
+	g.copyOut()
+	return &g.decision
+}
+
+func (g *Governor) contradicted(err error) {
+	if err != nil {
+		g.counters.Contradictions++
+		g.counters.LastContradiction = err
+	}
+}
+
+func (g *Governor) measure(f *Facts) {
+	g.calibration.Stepped(f.Took, f.Computed, f.Sequences)
+	switch {
+	case !f.FabricDown:
+		g.downSince = 0
+	case !g.calibration.FabricDown:
+		g.downSince = f.Now
+	}
+	g.calibration.FabricDown = f.FabricDown
+}
+
+// arrive begins a sequence, or resumes it.
+func (g *Governor) arrive(a *Arrival) error {
+	if a.PromptTokens < 1 || a.Tenant < 0 || a.Tenant >= maxTenants || a.Cached < 0 || a.Cached >= a.PromptTokens || a.Shared < 0 {
+		return fmt.Errorf("%w: sequence %d of tenant %d with %d tokens, %d of them cached in %d blocks", ErrContradiction, a.Sequence, a.Tenant, a.PromptTokens, a.Cached, a.Shared)
+	}
+	if err := g.begin(a); err != nil {
+		return err
+	}
+	s := &sequence{number: a.Sequence, index: len(g.sequences), limit: g.options.Budget.Cap(a.MaxThinkTokens)}
+	machine, _ := g.phases.Machine(a.Sequence)
+	if c := a.Resumed; c != nil {
+		s.limit, s.forced, s.forcedAt = g.options.Budget.Cap(c.Limit), c.Forced, int32(machine.Think())
+	}
+	s.generated = int32(machine.Tokens())
+	r := sched.Request{
+		Arrived: a.At, Tenant: a.Tenant, Prompt: a.PromptTokens, Length: a.Cached, Blocks: a.Shared,
+		Pending: a.PromptTokens + s.generated - a.Cached,
+		Phase:   machine.Phase(), Think: int32(machine.Think()), Output: int32(machine.Output()),
+	}
+	if g.blocks != nil {
+		s.holder = g.blocks.Admit()
+	}
+	for int(a.Tenant) >= len(g.snapshot.Tenants) {
+		g.snapshot.Tenants = append(g.snapshot.Tenants, sched.Tenant{})
+	}
+	g.sequences = append(g.sequences, s)
+	g.snapshot.Requests = append(g.snapshot.Requests, r)
+	g.byNumber[a.Sequence] = s
+	return nil
+}
+
+func (g *Governor) begin(a *Arrival) error {
+	if a.Resumed == nil {
+		return g.phases.Begin(int64(a.At), a.Sequence, a.Prompt)
+	}
+	if a.Resumed.Phase.Phase == kv.Complete || a.Resumed.Forced > HardCap {
+		return fmt.Errorf("%w: sequence %d is resumed after its end", ErrContradiction, a.Sequence)
+	}
+	return g.phases.Resume(int64(a.At), a.Sequence, a.Resumed.Phase)
+}
+
+// end forgets a sequence.
+func (g *Governor) end(number phase.Sequence) error {
+	s := g.byNumber[number]
+	if s == nil {
+		return fmt.Errorf("%w: %w: %d has ended", ErrContradiction, phase.ErrUnknown, number)
+	}
+	g.events, _ = g.phases.End(number, g.events[:0])
+	return g.drop(s)
+}
+
+func (g *Governor) drop(s *sequence) error {
+	delete(g.byNumber, s.number)
+	g.sequences = slices.Delete(g.sequences, s.index, s.index+1)
+	g.snapshot.Requests = slices.Delete(g.snapshot.Requests, s.index, s.index+1)
+	for i := s.index; i < len(g.sequences); i++ {
+		g.sequences[i].index = i
+	}
+	g.waiting = slices.DeleteFunc(g.waiting, func(w wish) bool { return w.sequence == s.number })
+	if g.blocks == nil {
+		return nil
+	}
+	return g.blocks.End(s.holder)
+}
+
+// reap forgets those of whom the engine has not spoken for long. Who waits or is
+// away is not silent by its own fault.
+func (g *Governor) reap(now sched.Instant) {
+	if g.counters.Steps%reapEvery != 0 {
+		return
+	}
+	for i, s := range g.sequences {
+		if g.snapshot.Requests[i].State != sched.Running {
+			g.phases.Touch(int64(now), s.number)
+		}
+	}
+	g.decision.Reaped = g.phases.Reap(int64(now), phase.StaleNs, g.decision.Reaped)
+	for _, number := range g.decision.Reaped {
+		g.counters.Reaped++
+		g.contradicted(g.drop(g.byNumber[number]))
+	}
+}

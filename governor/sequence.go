@@ -1,0 +1,237 @@
+package governor
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+
+	"meridian/block"
+	"meridian/kv"
+	"meridian/phase"
+	"meridian/probe"
+	"meridian/sched"
+)
+
+const (
+	// maxTenants is many times those that one engine serves.
+	maxTenants = 1 << 16
+	// forceAgain is after how many more tokens a thought that goes on is ended
+	// again: the engine needs some steps to carry a decision out.
+	forceAgain = 32
+	// ignoredOften is how many steps of a preempted sequence mean that the engine
+	// did not carry the preemption out.
+	ignoredOften = 8
+)
+
+// sequence is what the governor knows of one that is not in its sched.Request.
+type sequence struct {
+	number phase.Sequence
+	index  int // in the governor's sequences
+	// limit is the longest that its thought may be; forced why it was ended, at
+	// so many tokens.
+	limit int32
+	// generated counts its tokens, markers among them.
+	generated int32
+	forced    ForceReason
+	forcedAt  int32
+	// estimator watches its thought; nil while none has begun, or none is wanted.
+	estimator *probe.Estimator
+	heard     probe.Reason
+	measured  bool
+	forking   bool
+	runs      bool // in the order that is being made
+
+	holder block.Request
+	last   block.ID // the block that it writes now
+	holds  bool
+	// going: it was preempted, and the engine has not said yet that it stopped;
+	// before is what it was, and ignored how often it ran all the same.
+	going   bool
+	before  sched.Request
+	ignored int
+}
+
+func (g *Governor) request(s *sequence) *sched.Request { return &g.snapshot.Requests[s.index] }
+
+// commit takes what a step did for one sequence.
+func (g *Governor) commit(now sched.Instant, c *Commit) error {
+	s := g.byNumber[c.Sequence]
+	if s == nil {
+		return fmt.Errorf("%w: %w: %d committed tokens", ErrContradiction, phase.ErrUnknown, c.Sequence)
+	}
+	r := g.request(s)
+	found := int32(len(c.Tokens))
+	if c.Given != nil {
+		found = c.Given.Found
+	}
+	total := int64(r.Prompt) + int64(r.Think) + int64(r.Output) + int64(found)
+	if c.Computed < 0 || found < 0 || total+int64(c.Computed) > math.MaxInt32 || len(c.Entropies) > 0 && len(c.Entropies) != len(c.Tokens) {
+		return fmt.Errorf("%w: sequence %d computed %d tokens, found %d, with %d entropies", ErrContradiction, c.Sequence, c.Computed, found, len(c.Entropies))
+	}
+	was := r.Phase
+	if c.Given != nil {
+		g.given(now, s, r, c.Given)
+	} else {
+		g.tokens(now, s, r, c)
+	}
+	s.generated += found
+	r.LastServed = now
+	g.computed(s, r, c.Computed, found)
+	g.snapshot.Tenants[r.Tenant].Served += int64(c.Computed) + 2*int64(found)
+	if was < kv.Output && r.Phase == kv.Output {
+		r.ThoughtEnd = now
+		g.thoughtOver(s, r)
+	}
+	if r.FirstOutput == 0 && r.Output > 0 {
+		r.FirstOutput = now
+	}
+	g.force(s, r)
+	return nil
+}
+
+// computed counts what a step did. Who is going loses it, unless the engine does
+// not listen: then it has not gone.
+func (g *Governor) computed(s *sequence, r *sched.Request, tokens, found int32) {
+	if s.going {
+		s.before.Length += tokens
+		if s.ignored++; s.ignored < ignoredOften {
+			r.Pending = max(1, r.Prompt+s.generated-r.Length)
+			return
+		}
+		s.going = false
+		r.Length, r.Blocks, r.Copied, r.Preemptions, r.State = s.before.Length, s.before.Blocks, s.before.Copied, s.before.Preemptions, sched.Running
+		tokens = 0
+	}
+	r.Length += tokens
+	r.Pending = max(1, r.Prompt+s.generated-r.Length)
+	r.Since += found
+	if g.blocks == nil {
+		r.Blocks = (r.Length + g.options.Limits.BlockTokens - 1) / g.options.Limits.BlockTokens
+	}
+	if r.State == sched.Waiting || r.State == sched.Paused {
+		r.State = sched.Running
+	}
+}
+
+// given takes a phase that is known without tokens.
+func (g *Governor) given(now sched.Instant, s *sequence, r *sched.Request, given *Given) {
+	r.Phase, r.Think, r.Output = max(r.Phase, given.Phase), given.Think, given.Output
+	g.phases.Touch(int64(now), s.number)
+	if given.Heard != probe.None {
+		s.heard, s.measured = given.Heard, true
+	}
+}
+
+// tokens finds the phase from what was committed.
+func (g *Governor) tokens(now sched.Instant, s *sequence, r *sched.Request, c *Commit) {
+	listens := g.options.Budget.Entropy && g.options.Model.Thinks()
+	for i, rest := 0, c.Tokens; len(rest) > 0; i++ {
+		n := len(rest)
+		if listens && r.Phase < kv.Output {
+			n = 1
+		}
+		think := r.Think
+		g.events, _ = g.phases.Step(int64(now), s.number, rest[:n], g.events[:0])
+		machine, _ := g.phases.Machine(s.number)
+		r.Phase, r.Think, r.Output = machine.Phase(), int32(machine.Think()), int32(machine.Output())
+		if listens && r.Phase == kv.Think && r.Think > think {
+			g.listen(s, rest[0], c.Entropies, i)
+		}
+		rest = rest[n:]
+	}
+}
+
+// listen takes the entropy of a think token.
+func (g *Governor) listen(s *sequence, id uint32, entropies []float64, i int) {
+	if s.estimator == nil {
+		estimator, err := probe.NewEstimator(&g.options.Budget.Probe)
+		if err != nil {
+			return // New has checked the options
+		}
+		s.estimator = estimator
+	}
+	boundary, paragraph := true, false
+	if g.options.Texts != nil {
+		boundary, paragraph = ends(g.options.Texts(id))
+	}
+	if i >= len(entropies) {
+		s.estimator.Miss()
+	} else {
+		s.measured = true
+		s.hear(s.estimator.Token(entropies[i], boundary))
+	}
+	if g.options.Forks && !s.forking && s.estimator.ForkDue(paragraph) {
+		s.forking = true
+		g.decision.Fork = append(g.decision.Fork, s.number)
+	}
+}
+
+// forked takes the entropy after a forced end of a thought.
+func (g *Governor) forked(f Fork) error {
+	s := g.byNumber[f.Sequence]
+	if s == nil || !s.forking || s.estimator == nil {
+		return fmt.Errorf("%w: sequence %d was forked, and nobody asked for it", ErrContradiction, f.Sequence)
+	}
+	s.forking, s.measured = false, true
+	s.hear(s.estimator.Forked(f.Nats))
+	g.force(s, g.request(s))
+	return nil
+}
+
+// hear keeps the first reason that an estimator gave.
+func (s *sequence) hear(reason probe.Reason) {
+	if s.heard == probe.None {
+		s.heard = reason
+	}
+}
+
+// ends says whether a token ends a clause, and whether a paragraph.
+func ends(text []byte) (clause, paragraph bool) {
+	paragraph = bytes.Contains(text, []byte("\n\n"))
+	text = bytes.TrimRight(text, " ")
+	if len(text) == 0 {
+		return false, paragraph
+	}
+	return bytes.IndexByte([]byte(".\n;?!,"), text[len(text)-1]) >= 0, paragraph
+}
+
+// force ends a thought that has a reason to end.
+func (g *Governor) force(s *sequence, r *sched.Request) {
+	if r.Phase != kv.Think {
+		return
+	}
+	reason := g.options.Budget.Verdict(r.Think, s.limit, s.heard)
+	if reason != Free {
+		g.forceFor(s, r, reason)
+	}
+}
+
+func (g *Governor) forceFor(s *sequence, r *sched.Request, reason ForceReason) {
+	if s.forced != Free && r.Think-s.forcedAt < forceAgain {
+		return // it is being carried out
+	}
+	if s.forced == Free {
+		s.forced = reason
+		g.counters.Forced[reason]++
+	}
+	s.forcedAt = r.Think
+	entropy := Measured
+	switch {
+	case !g.options.Budget.Entropy:
+		entropy = Disabled
+	case !s.measured:
+		entropy = Absent
+	}
+	g.decision.Force = append(g.decision.Force, Force{Sequence: s.number, Reason: s.forced, Entropy: entropy, Tokens: g.options.Model.Force()})
+}
+
+// thoughtOver is the end of a thought, or of the prompt where there is none.
+func (g *Governor) thoughtOver(s *sequence, r *sched.Request) {
+	s.estimator = nil
+	if r.Think == 0 {
+		return
+	}
+	g.counters.Thoughts++
+	g.counters.ThinkTokens += int64(r.Think)
+	g.demote(s)
+}
