@@ -409,6 +409,7 @@ var rooms = map[string]room{
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "bench/deciding": "bench block", "bench/serving": "bench gateway, bench vllm", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
+			"replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "sched": "replay --policy",
 		},
 		uses: map[string]string{
 			"github.com/alecthomas/kong": "commands as structs",

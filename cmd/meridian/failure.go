@@ -56,9 +56,9 @@ func unopened(err error) error {
 	return &failure{err: err, hint: "check the path; `-` reads standard input", status: exitFailure}
 }
 
-// report writes err as one paragraph with a hint, and returns the exit status
+// reportFailure writes err as one paragraph with a hint, and returns the exit status
 // it stands for.
-func report(w io.Writer, o telemetry.LogOptions, err error) int {
+func reportFailure(w io.Writer, o telemetry.LogOptions, err error) int {
 	if errors.Is(err, syscall.EPIPE) {
 		return exitFailure // the reader of our output has gone: nobody to tell
 	}

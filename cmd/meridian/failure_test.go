@@ -22,7 +22,7 @@ func TestHintsOfFabrics(t *testing.T) {
 		{errors.Join(errors.New("other"), fabric.ErrGrantExpired), "hint: " + fabric.Hint(fabric.ErrGrantExpired) + "\n"},
 	} {
 		var out bytes.Buffer
-		if report(&out, telemetry.LogOptions{}, c.err); !strings.HasSuffix(out.String(), c.want) {
+		if reportFailure(&out, telemetry.LogOptions{}, c.err); !strings.HasSuffix(out.String(), c.want) {
 			t.Errorf("%q, want %q at its end", out.String(), c.want)
 		}
 	}

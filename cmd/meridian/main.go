@@ -19,6 +19,8 @@ import (
 	"meridian/bench/transfer"
 	"meridian/models"
 	"meridian/mrdn"
+	"meridian/replay/workload"
+	"meridian/sched"
 	"meridian/sim"
 )
 
@@ -38,6 +40,7 @@ type commands struct {
 	Plan       planCommand       `cmd:"" help:"Show who sends what to whom when a KV cache moves between two engines."`
 	Bench      benchCommands     `cmd:"" help:"Measure, side by side with peers."`
 	Sim        simCommand        `cmd:"" help:"Live through made-up worlds full of faults, from a seed, and check what Meridian promises."`
+	Replay     replayCommands    `cmd:"" help:"Replay a workload in virtual time under scheduling policies, and say who waits for what."`
 	Doctor     doctorCommand     `cmd:"" help:"Tell what this machine has and what each thing enables."`
 	Cert       certCommands      `cmd:"" help:"Make a CA for a cell, issue certificates and show them."`
 	Directory  directoryCommand  `cmd:"" help:"Run the directory of a cell (an embedded etcd)."`
@@ -66,7 +69,8 @@ func newParser(c *commands, std *stdio) (*kong.Kong, error) {
 		kong.Vars{
 			"models": strings.Join(models.Names(), ", "), "maxbody": strconv.Itoa(mrdn.DefaultMaxBody),
 			"fabrics": strings.Join(transfer.FabricNames(), ", "), "peers": strings.Join(transfer.PeerNames(), ", "), "vllm_peers": strings.Join(serving.VLLMPeerNames(), ", "),
-			"faults": strings.Join(sim.FaultNames(), ", "),
+			"faults":    strings.Join(sim.FaultNames(), ", "),
+			"workloads": strings.Join(workload.Names(), ", "), "policies": strings.Join(sched.Names(), ", "), "profiles": strings.Join(profileNames(), ", "),
 		},
 		kong.Exit(func(int) { panic(enough{}) }),
 	)
@@ -112,7 +116,7 @@ func run(args []string, std *stdio) int {
 	if usage := new(kong.ParseError); errors.As(err, &usage) {
 		c = commands{Config: flagIn(args, "config"), LogFormat: flagIn(args, "log-format")}
 	}
-	return report(std.err, c.logOptionsInForce(), err)
+	return reportFailure(std.err, c.logOptionsInForce(), err)
 }
 
 func main() {

@@ -155,14 +155,14 @@ func TestPlansReplay(t *testing.T) {
 		if err := decoder.Decode(&plan); err != nil || len(plan.Digest) != 64 {
 			t.Fatalf("%v: %v, digest %q", args, err, plan.Digest)
 		}
-		if problem := replay(plan, from.memories(tokens), to.memories(tokens)); problem != "" {
+		if problem := carriedOut(plan, from.memories(tokens), to.memories(tokens)); problem != "" {
 			t.Errorf("%v: %s", args, problem)
 		}
 	}
 }
 
-// replay copies the runs and says what is wrong with the result.
-func replay(plan replayed, have, want [][]byte) string {
+// carriedOut copies the runs and says what is wrong with the result.
+func carriedOut(plan replayed, have, want [][]byte) string {
 	if len(plan.Src) != len(have) || len(plan.Dst) != len(want) {
 		return fmt.Sprintf("%d and %d ranks, want %d and %d", len(plan.Src), len(plan.Dst), len(have), len(want))
 	}

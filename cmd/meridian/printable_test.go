@@ -43,7 +43,7 @@ func TestPrintable(t *testing.T) {
 func TestNobodyDrivesTheTerminal(t *testing.T) {
 	var out strings.Builder
 	std := &stdio{out: &out, err: &out}
-	report(&out, telemetry.LogOptions{}, &cell.EndError{Part: "decode-0", How: "ended", Said: []string{hostile}})
+	reportFailure(&out, telemetry.LogOptions{}, &cell.EndError{Part: "decode-0", How: "ended", Said: []string{hostile}})
 	out.WriteString(logLine(cell.Line{Part: "gateway", Text: hostile}, false))
 	s := &cell.Status{Parts: []cell.PartStatus{{PartRecord: cell.PartRecord{Name: "decode-0", URL: "http://" + hostile}, Problem: hostile}}}
 	if err := (&statusCommand{}).table(std, s); err != nil {

@@ -75,7 +75,7 @@ func changes(old, p *Point, base, rows draws) []Change {
 		change := changeIn(v.Seeds, w.Seeds, relative, rows, base)
 		all = append(all, Change{
 			Policy: p.Policy, Load: p.Load, Metric: m.Name, A: w.Interval, B: v.Interval, Change: change, Relative: relative,
-			Verdict: m.verdict(change, min(len(v.Seeds), len(w.Seeds))),
+			Verdict: m.verdict(change, relative, min(len(v.Seeds), len(w.Seeds))),
 		})
 	}
 	return all

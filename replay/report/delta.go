@@ -5,7 +5,7 @@ type Verdict string
 
 const (
 	Win  Verdict = "WIN"
-	Flat Verdict = "FLAT" // the interval has zero in it
+	Flat Verdict = "FLAT" // the interval has zero in it, or the difference is less than Least
 	Loss Verdict = "LOSS"
 	None Verdict = "" // one seed has no interval, and facts have no merit
 )
@@ -33,7 +33,7 @@ func (b *builder) delta(m Metric, ours, theirs *Point) (Delta, bool) {
 	change := b.draws.change(v.Seeds, w.Seeds, relative)
 	return Delta{
 		Load: ours.Load, Metric: m.Name, Policy: ours.Policy, Against: theirs.Policy,
-		Change: change, Relative: relative, Verdict: m.verdict(change, len(v.Seeds)),
+		Change: change, Relative: relative, Verdict: m.verdict(change, relative, len(v.Seeds)),
 	}, true
 }
 

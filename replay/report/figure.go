@@ -71,17 +71,13 @@ func (u Unit) withInterval(i Interval) string {
 // points, or the metric's own unit.
 func changeText(m Metric, change Interval, relative bool) string {
 	one := func(x float64) string {
-		sign := "+"
-		if x <= 0 {
-			sign = "" // digits writes the minus
-		}
 		switch {
-		case relative:
-			return sign + tenths(100*x)
-		case m.Unit == Share:
-			return sign + tenths(100*x)
+		case relative || m.Unit == Share:
+			return signed(100 * x)
+		case x > 0:
+			return "+" + m.Unit.text(x)
 		}
-		return sign + m.Unit.text(x)
+		return m.Unit.text(x)
 	}
 	unit := ""
 	switch {
@@ -103,6 +99,18 @@ func tenths(x float64) string {
 		after = 0
 	}
 	return strings.Replace(strconv.FormatFloat(x, 'f', after, 64), "-", "−", 1)
+}
+
+// signed writes x in tenths with its sign, if it has one then.
+func signed(x float64) string {
+	switch text := tenths(x); {
+	case strings.Trim(text, "−0.") == "":
+		return "0.0"
+	case x > 0:
+		return "+" + text
+	default:
+		return text
+	}
 }
 
 // loadText writes a load as people give it.

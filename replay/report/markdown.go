@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 )
 
 // WriteMarkdown writes report.md.
@@ -30,6 +31,31 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
+// WriteSummary writes the short answer as plain text.
+func (r *Report) WriteSummary(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n\n", r.title())
+	t := r.judgedTable()
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, strings.Join(t.Head, "\t"))
+	for _, row := range t.Rows {
+		fields := make([]string, len(row))
+		for i, c := range row {
+			fields[i] = strings.TrimSpace(c.Text + " " + string(c.Verdict))
+		}
+		fmt.Fprintln(table, strings.Join(fields, "\t"))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(&b, "\n%s\n", r.lossText())
+	if lost := r.losses(); len(lost) > 0 {
+		b.WriteString("report.md lists them\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
 // title names policies and workload.
 func (r *Report) title() string {
 	if others := r.others(); len(others) > 0 {
@@ -40,13 +66,13 @@ func (r *Report) title() string {
 
 const (
 	howToRead = "Figures are means over seeds, with their 95 % interval in brackets; differences are of runs with the same requests. " +
-		"WIN and LOSS stand only where the interval of the difference excludes zero, FLAT where it does not. " +
-		"Load 1 is what the modelled engine can serve at most of this workload."
+		"WIN and LOSS stand only where the interval of the difference excludes zero and the difference is at least 0.1 %, or 0.1 percentage points (pp); else FLAT. " +
+		"Load 1 is what the modelled engines serve of this workload under stock when there is always one more request waiting."
 	paretoText = "A policy is beaten where another loses to it in nothing that is judged, as far as intervals tell, and wins something."
 )
 
-// WriteMarkdown writes a comparison for people.
-func (c *Comparison) WriteMarkdown(w io.Writer) error {
+// WriteMarkdown writes a comparison for people: what was won and lost, or all.
+func (c *Comparison) WriteMarkdown(w io.Writer, all bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# B against A\n\nA: `%s`, commit %s\nB: `%s`, commit %s\n\n", c.A.Command, c.A.Commit, c.B.Command, c.B.Commit)
 	if c.Paired {
@@ -57,13 +83,18 @@ func (c *Comparison) WriteMarkdown(w io.Writer) error {
 	fmt.Fprintf(&b, "B wins %d, loses %d, and is even in %d.\n\n", c.Count(Win), c.Count(Loss), c.Count(Flat))
 	t := table{Head: []string{"Load", "Policy", "Metric", "A", "B", "Difference"}}
 	for _, change := range c.Changes {
+		if !all && change.Verdict != Win && change.Verdict != Loss {
+			continue
+		}
 		m, _ := metricOf(Metrics, change.Metric)
 		t.Rows = append(t.Rows, []cell{
 			plain(loadText(change.Load)), plain(change.Policy), plain(m.Title), plain(m.Unit.withInterval(change.A)), plain(m.Unit.withInterval(change.B)),
 			{Text: changeText(m, change.Change, change.Relative), Verdict: change.Verdict},
 		})
 	}
-	t.markdown(&b)
+	if len(t.Rows) > 0 {
+		t.markdown(&b)
+	}
 	for _, lone := range c.Lone {
 		fmt.Fprintf(&b, "\n%s.\n", escapeMarkdown(lone))
 	}

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -115,12 +116,17 @@ func metricOf(metrics []Metric, name string) (Metric, bool) {
 // relative says whether a difference is told in per cent of the base.
 func (m Metric) relative() bool { return m.Unit != Share && m.Unit != Index }
 
-// better says what a change by so much is.
-func (m Metric) verdict(change Interval, seeds int) Verdict {
+// Least is the smallest difference that is called one: a tenth of a per cent,
+// or of a percentage point. A smaller one can be sure, and still be nothing.
+const Least = 0.001
+
+// verdict says what a change by so much is.
+func (m Metric) verdict(change Interval, relative bool, seeds int) Verdict {
+	small := (relative || !m.relative()) && math.Abs(change.Mean) < Least
 	switch {
 	case m.Better == Neither || seeds < 2:
 		return None
-	case !change.Excludes(0):
+	case small || !change.Excludes(0):
 		return Flat
 	case (change.Mean < 0) == (m.Better == Lower):
 		return Win

@@ -115,6 +115,7 @@ type Report struct {
 	Seeds      []uint64  `json:"seeds"`
 	Resamples  int       `json:"resamples"`
 	Confidence float64   `json:"confidence"`
+	Least      float64   `json:"least"`
 	Metrics    []Metric  `json:"metrics"`
 	// Grid are the probabilities of all quantiles below.
 	Grid      []float64  `json:"grid"`
@@ -192,7 +193,7 @@ func Build(about About, runs []Run) (*Report, error) {
 	about.Workload.RateAt1 = rounded(about.Workload.RateAt1)
 	b := &builder{runs: make(map[key]Run, len(runs))}
 	r := &Report{
-		Schema: Schema, Version: Version, About: about, Resamples: Resamples, Confidence: Confidence, Metrics: Metrics, Grid: Grid,
+		Schema: Schema, Version: Version, About: about, Resamples: Resamples, Confidence: Confidence, Least: Least, Metrics: Metrics, Grid: Grid,
 		Points: []Point{}, Deltas: []Delta{}, Standings: []Standing{},
 	}
 	for _, run := range runs {

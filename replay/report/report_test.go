@@ -32,7 +32,7 @@ func TestGeneratedReport(t *testing.T) {
 		golden.File(t, "testdata/"+name, b.Bytes())
 	}
 	var b bytes.Buffer
-	if err := Compare(r, r).WriteMarkdown(&b); err != nil {
+	if err := Compare(r, r).WriteMarkdown(&b, true); err != nil {
 		t.Fatal(err)
 	}
 	golden.File(t, "testdata/diff.md", b.Bytes())
@@ -121,6 +121,28 @@ func TestVerdicts(t *testing.T) {
 		}
 		if s.Load == 1.1 && !slices.Equal(s.DominatedBy, want) {
 			t.Errorf("%s at 1.1 is dominated by %v, want %v", s.Policy, s.DominatedBy, want)
+		}
+	}
+}
+
+// A difference must be sure, and be one.
+func TestVerdictsNeedADifference(t *testing.T) {
+	ttft, _ := metricOf(Metrics, "ttft_p99")
+	evicted, _ := metricOf(Metrics, "evicted_output_critical")
+	for _, c := range []struct {
+		m        Metric
+		change   Interval
+		relative bool
+		want     Verdict
+	}{
+		{ttft, Interval{-0.002, -0.003, -0.001}, true, Win},
+		{ttft, Interval{-0.0005, -0.0006, -0.0004}, true, Flat}, // sure, and nothing
+		{ttft, Interval{0.2, -0.1, 0.5}, true, Flat},            // much, and not sure
+		{ttft, Interval{0.2, 0.1, 0.5}, true, Loss},
+		{evicted, Interval{0.0005, 0.0004, 0.0006}, false, Loss}, // where there were none
+	} {
+		if got := c.m.verdict(c.change, c.relative, 5); got != c.want {
+			t.Errorf("%s by %+v is %q, want %q", c.m.Name, c.change, got, c.want)
 		}
 	}
 }

@@ -158,9 +158,9 @@ func (r *Report) lossText() string {
 	case len(r.Seeds) < 2:
 		return "One seed has no interval, so nothing is called a win or a loss: replay with more --seeds."
 	case counts[Loss] == 0:
-		return fmt.Sprintf("Of %d comparisons %s wins %d and loses none; in %d the interval has zero in it.", compared, r.Subject, counts[Win], counts[Flat])
+		return fmt.Sprintf("Of %d comparisons %s wins %d and loses none; in %d there is no difference that is sure and worth a word.", compared, r.Subject, counts[Win], counts[Flat])
 	}
-	return fmt.Sprintf("Of %d comparisons %s wins %d and loses %d; in %d the interval has zero in it. The losses:",
+	return fmt.Sprintf("Of %d comparisons %s wins %d and loses %d; in %d there is no difference that is sure and worth a word.",
 		compared, r.Subject, counts[Win], counts[Loss], counts[Flat])
 }
 
