@@ -133,6 +133,18 @@ var rooms = map[string]room{
 			"bench": "figures, processes", "cell": "servers of vLLM, and what stands before them", "kv": "models", "openai": "their streams",
 		},
 	},
+	"bench/load": {
+		owns: "a live endpoint under a workload, and what its clients see",
+		may: map[string]string{
+			"cell/talk": "which models there are, how chats are counted", clips: "what endpoints wrote", "openai": "requests and their streams",
+			"replay": "the same figures", "replay/workload": "what is sent",
+		},
+		testsMay: []string{"bench/record", "engine", "gateway", "place"},
+	},
+	"bench/record": {
+		owns: "the workload of a running gateway, written down",
+		may:  map[string]string{"gateway": "what its admin listener answers", "ledger": "records", "replay/workload": "how requests are written"},
+	},
 	"fabric/link": {
 		owns: "both ends of a link, over streams that carry bytes or lend memory",
 		may: map[string]string{

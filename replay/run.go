@@ -328,12 +328,7 @@ func (c *cell) result() *Result {
 		Policy: c.engines[0].policy.Name(), Profile: c.config.Profile.Name,
 		Requests: t.requests, DurationSeconds: c.last.seconds(), MakespanSeconds: c.now.seconds(),
 		Tokens: t.tokens, Forced: t.forced, Evictions: t.evictions, Moved: t.moved, Cache: t.cache, Fairness: t.fairness(), Engine: t.work,
-		Series: c.series.samples,
-		Latency: Latency{
-			TTFT: t.ttft.distribution(1e9), TTFVT: t.ttfvt.distribution(1e9), TTOT: t.ttot.distribution(1e9),
-			ThinkITL: t.thinkITL.distribution(1e9), AnswerITL: t.answerITL.distribution(1e9), E2E: t.e2e.distribution(1e9),
-			QoE: t.qoe.distribution(1e6), Slowdown: t.slowdown.distribution(1e3), Thinking: t.thinking.distribution(1e9), Chat: t.chat.distribution(1e9),
-		},
+		Series: c.series.samples, Latency: t.latency(),
 	}
 	if t.requests.Counted > 0 {
 		r.SLOAttainment = float64(t.requests.Met) / float64(t.requests.Counted)

@@ -194,6 +194,14 @@ func (t *tally) hit(local, all int32) {
 	t.cache.StoreTokens += int64(all - local)
 }
 
+func (t *tally) latency() Latency {
+	return Latency{
+		TTFT: t.ttft.distribution(1e9), TTFVT: t.ttfvt.distribution(1e9), TTOT: t.ttot.distribution(1e9),
+		ThinkITL: t.thinkITL.distribution(1e9), AnswerITL: t.answerITL.distribution(1e9), E2E: t.e2e.distribution(1e9),
+		QoE: t.qoe.distribution(1e6), Slowdown: t.slowdown.distribution(1e3), Thinking: t.thinking.distribution(1e9), Chat: t.chat.distribution(1e9),
+	}
+}
+
 func (t *tally) fairness() Fairness {
 	var f Fairness
 	sum, squares := 0.0, 0.0
