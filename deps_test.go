@@ -61,6 +61,24 @@ var rooms = map[string]room{
 		uses: map[string]string{"github.com/zeebo/xxh3": "the hash of a segment, and of the sums"},
 		pure: true,
 	},
+	"store/extent": {
+		owns: "which bytes of an arena are free, taken, or taken by others without a word yet",
+		pure: true,
+	},
+	"store/arena": {
+		owns:     "the memory of an object cache: headers, extents, free lists and the ring, a stable layout",
+		may:      map[string]string{"store/extent": "the granule of extents"},
+		uses:     map[string]string{"github.com/zeebo/xxh3": "the hash of keys and segments"},
+		testsMay: []string{"checksum", golden},
+	},
+	"store/owner": {
+		owns: "the truth about one arena: its objects, their readers, who leaves when room is needed",
+		may: map[string]string{
+			"store/arena":  "the memory that others read and write",
+			"store/extent": "what of it is free",
+		},
+		pure: true,
+	},
 	"mem": {
 		owns: "memory that transfers touch: sections, spans, references",
 		uses: map[string]string{"golang.org/x/sys": "memfd, process_vm_readv"},
@@ -467,7 +485,7 @@ var rooms = map[string]room{
 // computing is what pure rooms may import of the standard library: nothing in
 // it waits, reads a clock, rolls dice or touches the world.
 var computing = []string{
-	"bytes", "cmp", "encoding/binary", "encoding/hex", "errors", "fmt", "hash", "iter", "maps", "math", "math/bits",
+	"bytes", "cmp", "container/heap", "encoding/binary", "encoding/hex", "errors", "fmt", "hash", "iter", "maps", "math", "math/bits",
 	"slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
 }
 

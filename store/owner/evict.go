@@ -1,0 +1,188 @@
+package owner
+
+import (
+	"fmt"
+
+	"meridian/store/arena"
+	"meridian/store/extent"
+)
+
+// Policy says which objects leave first.
+type Policy uint8
+
+const (
+	// LRU evicts what was asked for least recently.
+	LRU Policy = iota
+	// FIFO evicts what came first.
+	FIFO
+	// ByPriority evicts the lowest priority first, the least recent of it.
+	ByPriority
+)
+
+var policyNames = [...]string{"lru", "fifo", "priority"}
+
+func (p Policy) String() string {
+	if int(p) >= len(policyNames) {
+		return "unknown policy"
+	}
+	return policyNames[p]
+}
+
+// ParsePolicy reads the name that String writes.
+func ParsePolicy(name string) (Policy, error) {
+	for p, known := range policyNames {
+		if known == name {
+			return Policy(p), nil
+		}
+	}
+	return 0, fmt.Errorf("store: unknown eviction policy %q: use lru, fifo or priority", name)
+}
+
+// order is who leaves first: a list for each priority, the first to leave at its
+// front.
+type order struct {
+	policy Policy
+	lists  [256]links // before: the front, after: the back
+}
+
+// links are neighbours in a list, each plus 1; 0 for none.
+type links struct{ before, after uint32 }
+
+func newOrder(p Policy) order { return order{policy: p} }
+
+func (o *order) listOf(e *entry) *links {
+	if o.policy == ByPriority {
+		return &o.lists[e.priority]
+	}
+	return &o.lists[0]
+}
+
+// add puts an object at the back. One that is pinned is in no list, or a search
+// would pass it by for ever.
+func (o *order) add(entries []entry, i uint32) {
+	if entries[i].pinned {
+		return
+	}
+	list := o.listOf(&entries[i])
+	entries[i].links = links{before: list.after}
+	if list.after != 0 {
+		entries[list.after-1].links.after = i + 1
+	} else {
+		list.before = i + 1
+	}
+	list.after = i + 1
+}
+
+func (o *order) remove(entries []entry, i uint32) {
+	if entries[i].pinned {
+		return
+	}
+	e, list := &entries[i], o.listOf(&entries[i])
+	if e.links.before != 0 {
+		entries[e.links.before-1].links.after = e.links.after
+	} else {
+		list.before = e.links.after
+	}
+	if e.links.after != 0 {
+		entries[e.links.after-1].links.before = e.links.before
+	} else {
+		list.after = e.links.before
+	}
+	e.links = links{}
+}
+
+// touch notes that an object was asked for.
+func (o *order) touch(entries []entry, i uint32) {
+	if o.policy != FIFO {
+		o.remove(entries, i)
+		o.add(entries, i)
+	}
+}
+
+// first is the object that leaves first of those that are not read.
+func (o *order) first(entries []entry) (uint32, bool) {
+	for p := range o.lists {
+		for at := o.lists[p].before; at != 0; at = entries[at-1].links.after {
+			if entries[at-1].readers == 0 {
+				return at - 1, true
+			}
+		}
+		if o.policy != ByPriority {
+			break
+		}
+	}
+	return 0, false
+}
+
+// Used is the part of the heap that is taken.
+func (w *Owner) Used() float64 {
+	b := w.heap.Bounds()
+	return float64(w.usedBytes()) / float64(b.Limit-b.Base)
+}
+
+func (w *Owner) usedBytes() uint64 { return w.space.Grown() - w.space.FreeBytes() }
+
+// evictOne lets one object go.
+func (w *Owner) evictOne(Instant) bool {
+	i, ok := w.order.first(w.entries)
+	if ok {
+		w.drop(i)
+		w.stats.Evictions++
+	}
+	return ok
+}
+
+// EvictUntilBelow lets objects go until no more than a part of the heap is used,
+// and reports how many left.
+func (w *Owner) EvictUntilBelow(now Instant, used float64) (evicted int) {
+	for w.Used() > used && w.evictOne(now) {
+		evicted++
+	}
+	return evicted
+}
+
+// makeRoom finds an extent: of what was freed, of what was never given out, or of
+// what objects leave that are evicted for it.
+func (w *Owner) makeRoom(now Instant, need arena.Extent) (extent.ID, error) {
+	b := w.heap.Bounds()
+	if float64(w.usedBytes()+need.Size) > w.options.High*float64(b.Limit-b.Base) {
+		w.EvictUntilBelow(now, max(0, w.options.Low-float64(need.Size)/float64(b.Limit-b.Base)))
+	}
+	for repairs := 0; ; {
+		if id := w.space.Allocate(need.Size, need.Align); id != extent.None {
+			w.tellUsed()
+			return id, nil
+		}
+		if at, ok := w.heap.TakeBump(need.Size, need.Align); ok && repairs < maxRepairs {
+			if id, err := w.claim(at-b.Base, need.Size); err == nil {
+				w.tellUsed()
+				return id, nil
+			}
+			w.repair()
+			repairs++
+			continue
+		}
+		if !w.evictOne(now) {
+			w.stats.OutOfMemory++
+			return extent.None, fmt.Errorf("%w: %d bytes are wanted, %d of %d are used", ErrFull, need.Size, w.usedBytes(), b.Limit-b.Base)
+		}
+	}
+}
+
+// maxRepairs bounds what an owner does against a producer that scribbles while it
+// looks for room.
+const maxRepairs = 8
+
+// claim takes bytes that the heap has given out. What was given out besides is
+// pending.
+func (w *Owner) claim(offset, size uint64) (extent.ID, error) {
+	if end := offset + size; end > w.space.Grown() {
+		if err := w.space.Grow(end); err != nil {
+			return extent.None, err
+		}
+	}
+	return w.space.Claim(offset, size)
+}
+
+// tellUsed lets producers that map the arena know how full it is.
+func (w *Owner) tellUsed() { w.heap.SetUsed(uint32(100 * w.Used())) }

@@ -1,0 +1,138 @@
+package owner
+
+import (
+	"meridian/store/arena"
+	"meridian/store/extent"
+)
+
+// Ingest takes in what producers have announced, at most so many, and reports how
+// many objects came. Whatever they wrote is judged by what the owner gave out.
+func (w *Owner) Ingest(now Instant, most int) (came int) {
+	w.follow(now)
+	for range most {
+		a, ok := w.heap.Hear()
+		if !ok {
+			if w.stuck.since(now, w.heap.Waiting()) > w.options.WriteTimeout {
+				w.heap.Skip() // its producer died between taking the place and writing it
+				w.stuck = stuckRing{}
+				w.stats.Reclaims++
+				continue
+			}
+			break
+		}
+		w.stuck = stuckRing{}
+		i, err := w.heap.HeaderAt(a.HeaderOff)
+		if err == nil && w.take(i) {
+			came++
+		}
+	}
+	return came
+}
+
+// stuckRing follows how long the next place of the ring has been empty although
+// it is taken.
+type stuckRing struct {
+	seen bool
+	at   Instant
+}
+
+func (s *stuckRing) since(now Instant, waiting uint32) Instant {
+	if waiting == 0 {
+		*s = stuckRing{}
+		return 0
+	}
+	if !s.seen {
+		*s = stuckRing{true, now}
+	}
+	return now - s.at
+}
+
+// mark is how far the heap was given out at a time.
+type mark struct {
+	at   Instant
+	bump uint64
+}
+
+// follow notes what producers have taken of the heap.
+func (w *Owner) follow(now Instant) {
+	bump := (w.heap.Bump() - min(w.heap.Bump(), w.heap.Bounds().Base)) &^ (extent.Granule - 1)
+	if bump > w.space.Grown() {
+		if err := w.space.Grow(bump); err != nil {
+			w.stats.Refused++
+			return
+		}
+		w.grown = append(w.grown, mark{now, bump})
+		w.tellUsed()
+	}
+}
+
+// take makes an object the owner's own that a producer has written; false if it
+// is not one, or not where the producer had room.
+func (w *Owner) take(i uint32) bool {
+	if i >= w.heap.UsedHeaders() {
+		w.stats.Refused++
+		return false
+	}
+	w.know(i)
+	e := &w.entries[i]
+	header := w.heap.Load(i)
+	if header.Word.State() != arena.Ready || e.state == ready && header.Word.Epoch() == e.epoch {
+		return false // not yet, or told twice
+	}
+	if e.state != unknown && e.state != offered {
+		return false // the owner's own: nobody else has a say
+	}
+	if header.Check(w.heap.Bounds()) != nil {
+		return w.refuse(i, &header)
+	}
+	room, ok := w.roomOf(i, &header)
+	if !ok {
+		return w.refuse(i, &header)
+	}
+	w.offers.taken(i)
+	key := w.heap.Key(&header)
+	e.hash, e.bytes, e.keyLength, e.extent = arena.HashKey(key), header.Bytes, uint16(header.KeyLength), room
+	e.epoch, e.priority, e.pinned = header.Word.Epoch(), arena.Priority(header.Flags), header.Flags&arena.Pinned != 0
+	if _, is := w.index[e.hash]; is || e.hash != header.KeyHash {
+		e.state = writing
+		return w.refuse(i, &header) // another was first, or the key is not what was hashed
+	}
+	own := w.header(i, header.PageSize)
+	own.Word, own.Checksum = header.Word, header.Checksum
+	if header.Flags&arena.Unchecked != 0 {
+		w.heap.Sum(i, &own)
+	}
+	w.heap.Place(i, &own)
+	w.index[e.hash] = i
+	w.becomeReady(i)
+	return true
+}
+
+// refuse takes header and room back from a producer that wrote what cannot be.
+func (w *Owner) refuse(i uint32, header *arena.Header) bool {
+	w.stats.Refused++
+	w.heap.Kill(i, header.Word.Epoch())
+	e := &w.entries[i]
+	e.epoch = max(e.epoch, header.Word.Epoch())
+	w.offers.taken(i)
+	if e.extent != extent.None {
+		w.space.Free(e.extent)
+	}
+	w.entries[i] = entry{epoch: e.epoch, extent: extent.None, state: idle}
+	w.spare = append(w.spare, i)
+	w.tellUsed()
+	return false
+}
+
+// roomOf is the extent of an object that a producer wrote: what it was offered, or
+// a part of what it took of the heap.
+func (w *Owner) roomOf(i uint32, header *arena.Header) (extent.ID, bool) {
+	e := &w.entries[i]
+	offset, need := header.PayloadBase-w.heap.Bounds().Base, header.Extent()
+	if e.state == offered {
+		at, size := w.space.At(e.extent)
+		return e.extent, at == offset && need.Size <= size && header.Word.Epoch() == e.epoch
+	}
+	id, err := w.space.Claim(offset, (need.Size+extent.Granule-1)&^(extent.Granule-1))
+	return id, err == nil
+}

@@ -1,0 +1,162 @@
+package owner
+
+import (
+	"container/heap"
+
+	"meridian/store/arena"
+)
+
+// Location is where an object lies.
+type Location struct {
+	Header   uint32
+	Epoch    uint32
+	KeyHash  uint64
+	Offset   uint64 // of the payload
+	Bytes    uint64
+	Checksum uint64
+}
+
+// LeaseID names a lease. 0 is none.
+type LeaseID uint64
+
+// Locate says where an object lies. It counts as use, and keeps nothing: what
+// may be read for a while is leased.
+func (w *Owner) Locate(now Instant, key []byte) (Location, error) {
+	i, err := w.find(key)
+	if err != nil {
+		w.stats.Misses++
+		return Location{}, err
+	}
+	w.stats.Hits++
+	w.order.touch(w.entries, i)
+	w.heap.Touch(i, uint64(now/Second))
+	return w.location(i), nil
+}
+
+func (w *Owner) location(i uint32) Location {
+	e := &w.entries[i]
+	header := w.header(i, arena.PageSize)
+	return Location{
+		Header: i, Epoch: e.epoch, KeyHash: e.hash, Offset: header.PayloadBase, Bytes: e.bytes, Checksum: w.heap.Load(i).Checksum,
+	}
+}
+
+// Has reports whether an object is there, and counts as no use: whoever asks for
+// many keys does not mean to read them all.
+func (w *Owner) Has(key []byte) bool {
+	_, err := w.find(key)
+	return err == nil
+}
+
+// maxReaders of one object at a time.
+const maxReaders = 1 << 12
+
+// Lease keeps an object in memory for its reader, for so long at most. Asking for
+// its location does not renew it.
+func (w *Owner) Lease(now Instant, key []byte, length Instant) (Location, LeaseID, error) {
+	at, err := w.Locate(now, key)
+	if err != nil {
+		return Location{}, 0, err
+	}
+	e := &w.entries[at.Header]
+	if e.readers >= maxReaders {
+		return Location{}, 0, ErrBusy
+	}
+	e.readers++
+	w.stats.BytesOut += e.bytes
+	return at, w.leases.add(at.Header, now+length), nil
+}
+
+// Release ends a lease. One that has ended already is none.
+func (w *Owner) Release(id LeaseID) {
+	if i, is := w.leases.end(id); is {
+		w.unread(i)
+	}
+}
+
+func (w *Owner) unread(i uint32) {
+	e := &w.entries[i]
+	if e.readers--; e.readers == 0 && e.state == doomed {
+		w.release(i)
+	}
+}
+
+// Expire ends the leases of readers that took too long: they are dead, or will
+// find that their copy is of another epoch.
+func (w *Owner) Expire(now Instant) {
+	for {
+		i, is := w.leases.overdue(now)
+		if !is {
+			return
+		}
+		w.stats.Timeouts++
+		w.unread(i)
+	}
+}
+
+// leases are the readers' claims, by id and by their end.
+type leases struct {
+	next LeaseID
+	byID map[LeaseID]uint32
+	ends leaseEnds
+}
+
+type leaseEnd struct {
+	at Instant
+	id LeaseID
+}
+
+// leaseEnds is a heap, the first to end on top. A lease that was released stays
+// until its time comes, or until most are such.
+type leaseEnds []leaseEnd
+
+func (l leaseEnds) Len() int           { return len(l) }
+func (l leaseEnds) Less(i, j int) bool { return l[i].at < l[j].at }
+func (l leaseEnds) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
+func (l *leaseEnds) Push(x any)        { *l = append(*l, x.(leaseEnd)) }
+func (l *leaseEnds) Pop() any {
+	last := (*l)[len(*l)-1]
+	*l = (*l)[:len(*l)-1]
+	return last
+}
+
+func (l *leases) add(i uint32, end Instant) LeaseID {
+	if l.byID == nil {
+		l.byID = make(map[LeaseID]uint32)
+	}
+	l.next++
+	l.byID[l.next] = i
+	if len(l.ends) > 2*len(l.byID)+64 {
+		l.compact()
+	}
+	heap.Push(&l.ends, leaseEnd{end, l.next})
+	return l.next
+}
+
+func (l *leases) compact() {
+	kept := l.ends[:0]
+	for _, e := range l.ends {
+		if _, is := l.byID[e.id]; is {
+			kept = append(kept, e)
+		}
+	}
+	l.ends = kept
+	heap.Init(&l.ends)
+}
+
+func (l *leases) end(id LeaseID) (uint32, bool) {
+	i, is := l.byID[id]
+	delete(l.byID, id)
+	return i, is
+}
+
+// overdue ends the next lease whose time is over.
+func (l *leases) overdue(now Instant) (uint32, bool) {
+	for len(l.ends) > 0 && l.ends[0].at <= now {
+		id := heap.Pop(&l.ends).(leaseEnd).id
+		if i, is := l.end(id); is {
+			return i, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,316 @@
+// Package owner is the truth about one arena of an object cache: which objects
+// it holds, who reads them, which leave when room is needed. It is pure: time is
+// an argument, and the arena is memory. All it believes is in private memory;
+// the arena is what others read and, where they may, write.
+//
+//	Reserve ──► writing ──Commit──► ready ──────────► (gone)
+//	               │                  │  Remove, evicted   ▲
+//	               │ overdue, Abort   └──► doomed ─────────┤ last reader gone
+//	               └────────────────────────────────────────┘
+//
+//	offered ──(a producer takes it, writes, announces)──Ingest──► ready
+//
+// An object is found by the hash of its key. Two keys of one hash cannot both be
+// kept: the second is refused, and never served for the first.
+package owner
+
+import (
+	"errors"
+	"fmt"
+
+	"meridian/store/arena"
+	"meridian/store/extent"
+)
+
+// What can be wrong with a request.
+var (
+	ErrExists    = errors.New("store: the key exists; values never change: remove it first")
+	ErrBusy      = errors.New("store: the key is being written")
+	ErrCollision = errors.New("store: another key has the same hash")
+	ErrMissing   = errors.New("store: no such object")
+	ErrFull      = errors.New("store: no room, and nothing that may be evicted")
+	ErrTooLarge  = errors.New("store: larger than the arena can hold")
+	ErrStale     = errors.New("store: the reservation is no longer good")
+)
+
+// Options of an owner. Zero values mean the defaults.
+type Options struct {
+	Policy Policy
+	// High is the used part of the heap above which objects are evicted, until
+	// no more than Low is used; default 0.95 and 0.85.
+	High, Low float64
+	// WriteTimeout is how long a writer may take; default 30 s.
+	WriteTimeout Instant
+	// Offers is how many extents of each size class are set aside for producers
+	// that map the arena; 0 for none.
+	Offers int
+}
+
+func (o Options) withDefaults() Options {
+	if o.High == 0 {
+		o.High = 0.95
+	}
+	if o.Low == 0 {
+		o.Low = 0.85
+	}
+	if o.WriteTimeout == 0 {
+		o.WriteTimeout = 30 * Second
+	}
+	return o
+}
+
+// Owner holds the objects of one arena.
+type Owner struct {
+	heap    *arena.Heap
+	space   *extent.Allocator // of the heap, from its base
+	options Options
+	index   map[uint64]uint32 // hash of a key to its header
+	entries []entry           // by header
+	spare   []uint32          // headers to be used again
+	order   order
+	leases  leases
+	offers  offers
+	stuck   stuckRing
+	grown   []mark // how far the heap was given out, and when
+	stats   Stats
+}
+
+// entry is what the owner knows of a header.
+type entry struct {
+	hash      uint64
+	bytes     uint64
+	since     Instant // reserved or offered
+	extent    extent.ID
+	epoch     uint32
+	links     links
+	keyLength uint16
+	readers   uint16
+	state     state
+	priority  uint8
+	pinned    bool
+}
+
+type state uint8
+
+const (
+	unknown state = iota // nothing that the owner gave out or took in
+	idle                 // in spare
+	offered              // to producers
+	writing
+	ready
+	doomed // not found any more, still read
+)
+
+// New makes the owner of an arena that was just formatted.
+func New(heap *arena.Heap, o Options) (*Owner, error) {
+	o = o.withDefaults()
+	if o.Low <= 0 || o.Low >= o.High || o.High > 1 {
+		return nil, fmt.Errorf("store: watermarks %v and %v: want 0 < low < high <= 1", o.Low, o.High)
+	}
+	b := heap.Bounds()
+	w := &Owner{
+		heap: heap, space: extent.New(b.Limit - b.Base), options: o,
+		index: make(map[uint64]uint32), order: newOrder(o.Policy),
+	}
+	return w, nil
+}
+
+// Put describes an object that is to be written.
+type Put struct {
+	Key      []byte
+	Bytes    uint64
+	PageSize uint32 // default arena.PageSize
+	Pinned   bool
+	Priority uint8
+}
+
+// Plan is where a writer writes.
+type Plan struct {
+	Header  uint32
+	Epoch   uint32
+	KeyHash uint64
+	Offset  uint64 // of the payload
+	Bytes   uint64
+	Pages   uint32
+	// PageSize is that of the header.
+	PageSize uint32
+}
+
+// Reserve makes room for an object, and keeps the key for its writer.
+func (w *Owner) Reserve(now Instant, p Put) (Plan, error) {
+	if p.PageSize == 0 {
+		p.PageSize = arena.PageSize
+	}
+	if len(p.Key) == 0 || len(p.Key) > arena.MaxKey || p.Bytes == 0 {
+		return Plan{}, fmt.Errorf("store: a key of %d bytes and a value of %d: keys have 1 to %d, values at least 1", len(p.Key), p.Bytes, arena.MaxKey)
+	}
+	hash := arena.HashKey(p.Key)
+	if i, is := w.index[hash]; is {
+		return Plan{}, w.refusal(i, p.Key)
+	}
+	bounds := w.heap.Bounds()
+	if p.Bytes > bounds.Limit-bounds.Base {
+		return Plan{}, fmt.Errorf("%w: %d bytes of %d", ErrTooLarge, p.Bytes, bounds.Limit-bounds.Base)
+	}
+	need := arena.ExtentOf(p.Bytes, len(p.Key))
+	room, err := w.makeRoom(now, need)
+	if err != nil {
+		return Plan{}, err
+	}
+	i, ok := w.takeHeader(now)
+	if !ok {
+		w.space.Free(room)
+		return Plan{}, fmt.Errorf("%w: all %d headers are taken", ErrFull, w.heap.Headers())
+	}
+	e := &w.entries[i]
+	e.hash, e.bytes, e.keyLength, e.extent, e.since, e.state = hash, p.Bytes, uint16(len(p.Key)), room, now, writing
+	e.pinned, e.priority, e.epoch = p.Pinned, p.Priority, e.epoch+1
+	w.index[hash] = i
+	header := w.header(i, p.PageSize)
+	header.Word = arena.MakeWord(arena.Reserved, e.epoch)
+	w.heap.Place(i, &header)
+	w.heap.PutKey(&header, p.Key)
+	w.stats.Writing++
+	return Plan{Header: i, Epoch: e.epoch, KeyHash: hash, Offset: header.PayloadBase, Bytes: p.Bytes, Pages: header.Pages, PageSize: p.PageSize}, nil
+}
+
+// refusal is why a key that is in the index cannot be reserved.
+func (w *Owner) refusal(i uint32, key []byte) error {
+	header := w.header(i, arena.PageSize)
+	switch {
+	case int(w.entries[i].keyLength) != len(key) || string(w.heap.Key(&header)) != string(key):
+		return ErrCollision
+	case w.entries[i].state == writing:
+		return ErrBusy
+	}
+	return ErrExists
+}
+
+// header is a header as it must be, from private memory.
+func (w *Owner) header(i, pageSize uint32) arena.Header {
+	e := &w.entries[i]
+	offset, _ := w.space.At(e.extent)
+	h := arena.Header{
+		KeyHash: e.hash, PageSize: pageSize, Pages: uint32((e.bytes-1)/uint64(pageSize) + 1), PayloadBase: w.heap.Bounds().Base + offset,
+		Bytes: e.bytes, KeyLength: uint32(e.keyLength), Flags: arena.WithPriority(0, e.priority),
+	}
+	if e.pinned {
+		h.Flags |= arena.Pinned
+	}
+	return h
+}
+
+// Commit ends a reservation whose payload is complete: the sums are written, and
+// the object can be found.
+func (w *Owner) Commit(now Instant, p Plan) error {
+	e, err := w.written(p)
+	if err != nil {
+		return err
+	}
+	header := w.header(p.Header, p.PageSize)
+	w.heap.Sum(p.Header, &header)
+	header.Word = arena.MakeWord(arena.Ready, e.epoch)
+	header.LastAccess = uint64(now / Second)
+	w.heap.Place(p.Header, &header)
+	w.stats.Writing--
+	w.becomeReady(p.Header)
+	return nil
+}
+
+// Abort gives a reservation up.
+func (w *Owner) Abort(p Plan) error {
+	if _, err := w.written(p); err != nil {
+		return err
+	}
+	w.drop(p.Header)
+	return nil
+}
+
+// written is the entry of a reservation that still stands.
+func (w *Owner) written(p Plan) (*entry, error) {
+	if int(p.Header) >= len(w.entries) {
+		return nil, fmt.Errorf("%w: no header %d", ErrStale, p.Header)
+	}
+	e := &w.entries[p.Header]
+	if e.state != writing || e.epoch != p.Epoch || e.hash != p.KeyHash {
+		return nil, fmt.Errorf("%w: header %d", ErrStale, p.Header)
+	}
+	return e, nil
+}
+
+func (w *Owner) becomeReady(i uint32) {
+	e := &w.entries[i]
+	e.state = ready
+	w.order.add(w.entries, i)
+	w.stats.Ready++
+	w.stats.BytesIn += e.bytes
+}
+
+// Remove takes an object away. Its bytes stay as long as they are read.
+func (w *Owner) Remove(key []byte) error {
+	i, err := w.find(key)
+	if err != nil {
+		return err
+	}
+	w.drop(i)
+	return nil
+}
+
+// find is the header of an object that is ready.
+func (w *Owner) find(key []byte) (uint32, error) {
+	i, is := w.index[arena.HashKey(key)]
+	if !is || w.entries[i].state != ready {
+		return 0, ErrMissing
+	}
+	if err := w.refusal(i, key); errors.Is(err, ErrCollision) {
+		return 0, fmt.Errorf("%w: %w", ErrMissing, ErrCollision)
+	}
+	return i, nil
+}
+
+// drop forgets an object, written or being written. It stays in memory while it
+// is read.
+func (w *Owner) drop(i uint32) {
+	e := &w.entries[i]
+	switch e.state {
+	case ready:
+		w.order.remove(w.entries, i)
+		w.stats.Ready--
+	case writing:
+		w.stats.Writing--
+	}
+	delete(w.index, e.hash)
+	w.heap.Kill(i, e.epoch)
+	if e.readers > 0 {
+		e.state = doomed
+		return
+	}
+	w.release(i)
+}
+
+// release gives header and extent of an object back that nobody reads.
+func (w *Owner) release(i uint32) {
+	w.space.Free(w.entries[i].extent)
+	w.entries[i] = entry{epoch: w.entries[i].epoch, extent: extent.None, state: idle}
+	w.spare = append(w.spare, i)
+	w.tellUsed()
+}
+
+// takeHeader is a header that nobody uses.
+func (w *Owner) takeHeader(now Instant) (uint32, bool) {
+	for {
+		if i, ok := w.spareHeader(); ok {
+			return i, true
+		}
+		if !w.evictOne(now) { // headers come back with the objects that leave
+			return 0, false
+		}
+	}
+}
+
+// know makes room for what is known of a header.
+func (w *Owner) know(i uint32) {
+	for int(i) >= len(w.entries) {
+		w.entries = append(w.entries, entry{extent: extent.None})
+	}
+}

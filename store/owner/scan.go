@@ -1,0 +1,190 @@
+package owner
+
+import (
+	"maps"
+	"slices"
+
+	"meridian/store/arena"
+	"meridian/store/extent"
+)
+
+// offers are the extents that producers may take without asking.
+type offers struct {
+	count [arena.Classes]int
+	class map[uint32]int // by header
+}
+
+func (o *offers) taken(i uint32) {
+	if class, is := o.class[i]; is {
+		o.count[class]--
+		delete(o.class, i)
+	}
+}
+
+// Scan does what nobody asks for: it takes in objects whose announcement was lost,
+// takes the room of dead writers back, and sets room aside for producers.
+func (w *Owner) Scan(now Instant) {
+	w.follow(now)
+	w.Expire(now)
+	known := uint32(len(w.entries))
+	for i := range w.heap.UsedHeaders() {
+		if i >= known || w.entries[i].state == unknown || w.entries[i].state == offered {
+			w.take(i)
+		}
+	}
+	for i := range w.entries {
+		if e := &w.entries[i]; e.state == writing && now-e.since > w.options.WriteTimeout {
+			w.stats.Reclaims++
+			w.drop(uint32(i))
+		}
+	}
+	w.reclaimPending(now)
+	w.refreshOffers(now)
+}
+
+// reclaimPending frees what producers took of the heap so long ago that they must
+// be dead, with the headers they took.
+func (w *Owner) reclaimPending(now Instant) {
+	overdue := uint64(0)
+	for len(w.grown) > 0 && now-w.grown[0].at > w.options.WriteTimeout {
+		overdue = w.grown[0].bump
+		w.grown = w.grown[1:]
+	}
+	if overdue == 0 {
+		return
+	}
+	var runs [][2]uint64
+	w.space.Pending(func(offset, size uint64) {
+		if offset < overdue {
+			runs = append(runs, [2]uint64{offset, min(size, overdue-offset)})
+		}
+	})
+	base := w.heap.Bounds().Base
+	for i := range w.heap.UsedHeaders() {
+		w.know(i)
+		if w.entries[i].state != unknown {
+			continue
+		}
+		header := w.heap.Load(i)
+		for _, run := range runs {
+			if at := header.PayloadBase - base; header.PayloadBase >= base && at >= run[0] && at < run[0]+run[1] {
+				w.heap.Kill(i, header.Word.Epoch())
+				w.entries[i] = entry{epoch: header.Word.Epoch(), extent: extent.None, state: idle}
+				w.spare = append(w.spare, i)
+				break
+			}
+		}
+	}
+	for _, run := range runs {
+		if w.space.Reclaim(run[0], run[1]) == nil {
+			w.stats.Reclaims++
+		}
+	}
+	w.tellUsed()
+}
+
+// refreshOffers takes back what was offered so long ago that a producer may have
+// died with it, and offers anew.
+func (w *Owner) refreshOffers(now Instant) {
+	if w.options.Offers == 0 {
+		return
+	}
+	if w.offers.class == nil {
+		w.offers.class = make(map[uint32]int)
+	}
+	for class := range arena.Classes {
+		w.heap.Withdraw(class, func(i uint32) {
+			if at, is := w.offers.class[i]; is && at == class {
+				w.entries[i].since = now // it was still there
+			}
+		})
+	}
+	for _, i := range slices.Sorted(maps.Keys(w.offers.class)) {
+		class := w.offers.class[i]
+		switch e := &w.entries[i]; {
+		case e.since == now: // still there: it goes back into its list below
+			offset, size := w.space.At(e.extent)
+			w.heap.Offer(class, i, w.heap.Bounds().Base+offset, size, e.epoch)
+		case now-e.since > w.options.WriteTimeout:
+			w.offers.taken(i)
+			w.heap.Kill(i, e.epoch)
+			w.stats.Reclaims++
+			w.release(i)
+		}
+	}
+	for class := range arena.Classes {
+		for w.offers.count[class] < w.options.Offers && w.offer(now, class) {
+		}
+	}
+}
+
+// offer sets an extent aside, of what is free below the low watermark.
+func (w *Owner) offer(now Instant, class int) bool {
+	size := arena.ClassBytes(class)
+	b := w.heap.Bounds()
+	if float64(w.usedBytes()+size) > w.options.Low*float64(b.Limit-b.Base) {
+		return false
+	}
+	id := w.space.Allocate(size, arena.Segment)
+	if id == extent.None {
+		return false
+	}
+	i, ok := w.spareHeader()
+	if !ok {
+		w.space.Free(id)
+		return false
+	}
+	e := &w.entries[i]
+	e.state, e.extent, e.since, e.epoch = offered, id, now, e.epoch+1
+	w.offers.class[i] = class
+	w.offers.count[class]++
+	offset, have := w.space.At(id)
+	w.heap.Offer(class, i, b.Base+offset, have, e.epoch)
+	return true
+}
+
+// spareHeader is a header that nobody uses: one that came back, or one that was
+// never used.
+func (w *Owner) spareHeader() (uint32, bool) {
+	if n := len(w.spare); n > 0 {
+		i := w.spare[n-1]
+		w.spare = w.spare[:n-1]
+		return i, true
+	}
+	for range maxRepairs {
+		i, ok := w.heap.TakeHeader()
+		if !ok {
+			return 0, false
+		}
+		if int(i) >= len(w.entries) {
+			w.know(i)
+			return i, true
+		}
+		w.repair() // it was given out before
+	}
+	return 0, false
+}
+
+// repair puts back what a producer has scribbled over.
+func (w *Owner) repair() {
+	w.stats.Refused++
+	w.heap.Repair(w.heap.Bounds().Base+w.space.Grown(), uint32(len(w.entries)))
+}
+
+// Stats are counters and gauges of an owner.
+type Stats struct {
+	HeapUsed, HeapTotal           uint64
+	Ready, Writing                int
+	Waiting                       uint32 // announcements in the ring
+	Hits, Misses                  uint64
+	Evictions, Reclaims, Timeouts uint64
+	Refused, OutOfMemory          uint64
+	BytesIn, BytesOut             uint64
+}
+
+// Stats is how the owner stands.
+func (w *Owner) Stats() Stats {
+	s, b := w.stats, w.heap.Bounds()
+	s.HeapUsed, s.HeapTotal, s.Waiting = w.usedBytes(), b.Limit-b.Base, w.heap.Waiting()
+	return s
+}
