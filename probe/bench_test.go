@@ -3,11 +3,12 @@ package probe
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
 // BenchmarkEntropy: a row of Qwen3's vocabulary in every form, from the near
-// caches.
+// caches (one row) and from beyond (64 of them in turn).
 func BenchmarkEntropy(b *testing.B) {
 	const vocabulary = 151_936
 	random := rand.New(rand.NewPCG(1, 2))
@@ -24,11 +25,17 @@ func BenchmarkEntropy(b *testing.B) {
 }
 
 func benchmarkRow[T Logit](b *testing.B, f form, name string, row []T) {
-	b.Run(fmt.Sprintf("%s/%v", name, f), func(b *testing.B) {
-		for b.Loop() {
-			if _, err := entropyBy(f, row); err != nil {
-				b.Fatal(err)
+	for _, count := range []int{1, 64} {
+		b.Run(fmt.Sprintf("%s/%v/%d", name, f, count), func(b *testing.B) {
+			rows := make([][]T, count)
+			for i := range rows {
+				rows[i] = slices.Clone(row)
 			}
-		}
-	})
+			for i := 0; b.Loop(); i++ {
+				if _, err := entropyBy(f, rows[i%count]); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

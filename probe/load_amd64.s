@@ -1,7 +1,9 @@
 #include "textflag.h"
 
 // Loads go 32 logits at a time: to fp32, which is exact, into the block, with the
-// largest in Z2 and Z3 (Y2 to Y5), and in K2 (Y6) whether any is NaN.
+// largest in Z2 and Z3 (Y2 to Y5), and in K2 (Y6) whether any is NaN. Meanwhile the
+// next block is asked for: it comes while the sums of this one are made. Beyond the
+// end of a row that asks for nothing.
 
 #define SEEN512(X, MOST) \
 	VMOVUPS X, (DI)       \
@@ -72,6 +74,8 @@ TEXT ·loadF32AVX512(SB), NOSPLIT, $0-29
 	BEGIN512
 
 next:
+	PREFETCHT0 8192(SI)
+	PREFETCHT0 8256(SI)
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z4
 	SEEN512(Z0, Z2)
@@ -87,6 +91,7 @@ TEXT ·loadBF16AVX512(SB), NOSPLIT, $0-29
 	BEGIN512
 
 next:
+	PREFETCHT0 4096(SI)
 	VPMOVZXWD (SI), Z0
 	VPMOVZXWD 32(SI), Z4
 	VPSLLD $16, Z0, Z0
@@ -104,6 +109,7 @@ TEXT ·loadF16AVX512(SB), NOSPLIT, $0-29
 	BEGIN512
 
 next:
+	PREFETCHT0 4096(SI)
 	VCVTPH2PS (SI), Z0
 	VCVTPH2PS 32(SI), Z4
 	SEEN512(Z0, Z2)
@@ -119,6 +125,8 @@ TEXT ·loadF32AVX2(SB), NOSPLIT, $0-29
 	BEGIN256
 
 next:
+	PREFETCHT0 8192(SI)
+	PREFETCHT0 8256(SI)
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y7
 	VMOVUPS 64(SI), Y8
@@ -138,6 +146,7 @@ TEXT ·loadBF16AVX2(SB), NOSPLIT, $0-29
 	BEGIN256
 
 next:
+	PREFETCHT0 4096(SI)
 	VPMOVZXWD (SI), Y0
 	VPMOVZXWD 16(SI), Y7
 	VPMOVZXWD 32(SI), Y8
@@ -161,6 +170,7 @@ TEXT ·loadF16AVX2(SB), NOSPLIT, $0-29
 	BEGIN256
 
 next:
+	PREFETCHT0 4096(SI)
 	VCVTPH2PS (SI), Y0
 	VCVTPH2PS 16(SI), Y7
 	VCVTPH2PS 32(SI), Y8

@@ -17,6 +17,8 @@ type Options struct {
 	Rounds   int
 	Version  string // of this build, for the report
 	Progress func(bench.Progress)
+
+	children []int // processes that are measured beside
 }
 
 // Lap is what one round took.
@@ -45,7 +47,7 @@ func measure(ctx context.Context, o Options, tasks []Task) (*Report, error) {
 	if o.Rounds < 1 || o.Rounds > 1000 {
 		return nil, fmt.Errorf("%w: %d rounds; 1 to 1000", bench.ErrOptions, o.Rounds)
 	}
-	meter := bench.StartMeter(nil)
+	meter := bench.StartMeter(o.children)
 	r := &Report{Rows: []Row{}, options: o, date: time.Now()}
 	for i, task := range tasks {
 		var scores rounds

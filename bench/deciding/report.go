@@ -18,6 +18,8 @@ type Report struct {
 	// Others is how many cores were used by processes that are not part of the
 	// run, on average.
 	Others float64
+	// Absent are those that would be measured beside, and why they are not.
+	Absent []bench.Absence
 
 	options Options
 	date    time.Time
@@ -89,6 +91,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "one goroutine; median [min–max] of %d rounds; ns: for one operation; M/s: millions of operations a second; "+
 		"RATIO: times as fast as the plain way beside it, in the same rounds\n\n", o.Rounds)
+	for _, absence := range r.Absent {
+		fmt.Fprintf(&b, "%v\n\n", absence)
+	}
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return err
 	}
