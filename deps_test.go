@@ -295,13 +295,13 @@ var rooms = map[string]room{
 	},
 	"config": {
 		owns:     "meridian.toml: schema, defaults, strict validation",
-		may:      map[string]string{"token": "marker texts are resolved in a model's tokenizer"},
+		may:      map[string]string{"phase": "what a model's table comes down to", "token": "marker texts are resolved in a model's tokenizer"},
 		uses:     map[string]string{"github.com/pelletier/go-toml": "TOML, with positions"},
-		testsMay: []string{golden},
+		testsMay: []string{golden, "kv"},
 	},
 	"models": {
 		owns:     "the checked table of think markers",
-		testsMay: []string{"config"},
+		testsMay: []string{"config", "phase"},
 	},
 	"telemetry": {
 		owns: "slog, Prometheus, OpenTelemetry; the metric catalogue",

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"meridian/phase"
 )
 
 // Config is a checked configuration.
@@ -165,7 +167,7 @@ type Model struct {
 	SupportsThinkDisable bool     `toml:"supports_think_disable"`
 	Source               string   `toml:"source"`
 	// Markers is what the fields above come down to.
-	Markers Markers `toml:"-"`
+	Markers phase.Markers `toml:"-"`
 }
 
 // Channel is how gpt-oss keeps thoughts apart: open think message … close.

@@ -12,6 +12,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"meridian/kv"
+	"meridian/phase"
+	"meridian/token"
 )
 
 func defaults(t *testing.T) *Loaded {
@@ -324,12 +328,91 @@ think_end_texts = ["</think>", "</think><think>"]
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Markers{
-		Start: []Marker{{IDs: []uint32{7}, Text: "<think>"}},
-		End:   []Marker{{IDs: []uint32{8}, Text: "</think>"}, {IDs: []uint32{8, 7}, Text: "</think><think>"}},
+	want := phase.Markers{
+		Start: []phase.Marker{{IDs: []uint32{7}, Text: "<think>"}},
+		End:   []phase.Marker{{IDs: []uint32{8}, Text: "</think>"}, {IDs: []uint32{8, 7}, Text: "</think><think>"}},
 	}
 	if diff := cmp.Diff(want, l.Model["m"].Markers); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// letters is a tokenizer.json in which every letter is a token.
+func letters(added string) string {
+	vocab := []string{`"Ġ": 1`, `"Ċ": 2`}
+	for c := 'A'; c <= 'z'; c++ {
+		if c != '\\' {
+			vocab = append(vocab, fmt.Sprintf("%q: %d", string(c), c))
+		}
+	}
+	vocab = append(vocab, `":": 3`, `"/": 4`)
+	return `{"added_tokens": [` + added + `], "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+		"decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": {` + strings.Join(vocab, ", ") + `}, "merges": []}}`
+}
+
+// What a table says leads to a machine that reads the family's streams.
+func TestMarkersAreFollowed(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "tokenizer.json"), letters(`{"id": 200, "content": "<think>"}, {"id": 201, "content": "</think>"}, {"id": 205, "content": "<|channel|>"},
+		{"id": 207, "content": "<|end|>"}, {"id": 208, "content": "<|message|>"}, {"id": 206, "content": "<|start|>"}, {"id": 210, "content": "analysis"},
+		{"id": 211, "content": "final"}, {"id": 212, "content": "assistant"}`))
+	tokenizer, err := token.OpenTokenizer(filepath.Join(dir, "tokenizer.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Load(Options{Path: write(t, filepath.Join(dir, "m.toml"), `
+[model.granite]
+tokenizer = "tokenizer.json"
+think_start_texts = ["Here is my thought process:"]
+think_end_texts = ["Here is my response:"]
+reasoning_parser = "granite"
+[model.gpt_oss]
+tokenizer = "tokenizer.json"
+channel = { open = "<|channel|>", message = "<|message|>", close = "<|end|>", think = "analysis", answer = "final" }
+reasoning_parser = "gpt_oss"
+[model.r1]
+think_end_token_ids = [201]
+reasoning_parser = "deepseek_r1"
+[model.qwen3]
+tokenizer = "tokenizer.json"
+think_start_texts = ["<think>"]
+think_end_texts = ["</think>"]
+reasoning_parser = "qwen3"
+supports_think_disable = true
+`), Environ: []string{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		model, prompt, stream string
+		think                 int // -1: none
+	}{
+		"granite":        {"granite", "q", "Here is my thought process:abcHere is my response:d", 3},
+		"granite, plain": {"granite", "q", "Here is the answer", -1},
+		"gpt_oss":        {"gpt_oss", "q", "<|channel|>analysis<|message|>ab<|end|><|start|>assistant<|channel|>final<|message|>c", 2},
+		"r1":             {"r1", "q", "ab</think>c", 2},
+		"qwen3":          {"qwen3", "q", "<think>ab</think>c", 2},
+		"qwen3, told":    {"qwen3", "q /no_think", "<think>ab</think>c", -1},
+	} {
+		markers := l.Model[c.model].Markers
+		model, err := phase.NewModel(markers)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		m := model.Begin(phase.Prompt{Tokens: tokenizer.Encode(c.prompt)})
+		events := m.Step(tokenizer.Encode(c.stream), nil)
+		if got := m.Think(); m.Phase() != kv.Output || (len(events) == 0) != (c.think < 0) || got != max(0, c.think) {
+			t.Errorf("%s: %v after a thought of %d tokens, %v", name, m.Phase(), got, events)
+		}
+		// What ends a thought by force does end it.
+		m = model.Begin(phase.Prompt{})
+		start, _, _ := strings.Cut(c.stream, "ab")
+		m.Step(tokenizer.Encode(start), nil)
+		if m.Phase() == kv.Think {
+			if m.Step(model.Force(), nil); m.Phase() != kv.Output {
+				t.Errorf("%s: %v after %v", name, m.Phase(), model.Force())
+			}
+		}
 	}
 }
 

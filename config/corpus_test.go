@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"meridian/phase"
 )
 
 // The corpus in testdata/config is read by the Python package's tests as well:
@@ -115,7 +117,7 @@ func checkMarkers(t *testing.T, l *Loaded, note string) {
 	t.Helper()
 	name, rest, _ := strings.Cut(note, " ")
 	decoder := json.NewDecoder(strings.NewReader(rest))
-	for _, markers := range [][]Marker{l.Model[name].Markers.Start, l.Model[name].Markers.End} {
+	for _, markers := range [][]phase.Marker{l.Model[name].Markers.Start, l.Model[name].Markers.End} {
 		want, got := [][]uint32{}, [][]uint32{}
 		if err := decoder.Decode(&want); err != nil {
 			t.Fatal(err)

@@ -133,7 +133,8 @@ var disagg = Section{
 var model = Section{
 	Name:  "model",
 	Named: true, Planned: true,
-	Doc: "How a model marks its thoughts. Give token ids, or texts, or a channel (gpt-oss); " +
+	Doc: "How a model marks its thoughts; the table's name is the one that engines give the model, as in [model.\"Qwen/Qwen3-32B\"]. " +
+		"Case, what stands before the last slash, and which of - . _ separates words do not count. Give token ids, or texts, or a channel (gpt-oss); " +
 		"models/*.toml holds checked tables. Without markers the whole answer is one phase.",
 	Fields: []Field{
 		{
@@ -165,18 +166,19 @@ var model = Section{
 		{Name: "channel.answer", Kind: Text, Doc: "Name of the channel that holds the answer: final."},
 		{
 			Name: "tokenizer", Kind: Text,
-			Rule: "every marker text must be whole tokens of it, and agree with ids that are given too",
+			Rule: "every marker text must be whole tokens of it, and agree with ids that are given too, unless the parser is granite or anthropic",
 			Doc:  "Path of the model's tokenizer.json, relative to this file. Marker texts are resolved to ids in it; a miss is an error.",
 		},
 		{
 			Name: "reasoning_parser", Kind: Enum,
 			Choices: []Choice{{Name: "deepseek_r1"}, {Name: "qwen3"}, {Name: "glm45"}, {Name: "gpt_oss"}, {Name: "granite"}, {Name: "anthropic"}},
 			Rule:    "anthropic and granite take texts, gpt_oss takes a channel",
-			Doc:     "Which family's habits the markers follow.",
+			Doc: "Which family's habits the markers follow: with deepseek_r1 a stream without a start marker is a thought, with granite and anthropic texts are " +
+				"looked for whatever tokens spell them, with gpt_oss a thought ends where a message opens in another channel.",
 		},
 		{
 			Name: "supports_think_disable", Kind: Bool, Default: false,
-			Doc: "Whether the model honours /no_think; such a request is output from its first token.",
+			Doc: "Whether the model honours /no_think; such a request is output from its first token. The directive is found with tokenizer.",
 		},
 		{
 			Name: "source", Kind: Text,

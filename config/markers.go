@@ -5,53 +5,49 @@ import (
 	"slices"
 	"strings"
 
+	"meridian/phase"
 	"meridian/token"
 )
 
-// Marker is one way a thought may start or end: a sequence of token ids where
-// they are known, and its text where that was given.
-type Marker struct {
-	IDs  []uint32
-	Text string
-}
-
-// Markers is how a model's thoughts start and end. No End means that the model
-// does not mark thoughts at all.
-type Markers struct {
-	Start, End []Marker
-}
-
-func idMarkers(ids []uint32) []Marker {
-	markers := make([]Marker, len(ids))
+func idMarkers(ids []uint32) []phase.Marker {
+	markers := make([]phase.Marker, len(ids))
 	for i, id := range ids {
-		markers[i] = Marker{IDs: []uint32{id}}
+		markers[i] = phase.Marker{IDs: []uint32{id}}
 	}
 	return markers
 }
 
-func textMarkers(texts []string) []Marker {
-	markers := make([]Marker, len(texts))
+func textMarkers(texts []string) []phase.Marker {
+	markers := make([]phase.Marker, len(texts))
 	for i, text := range texts {
-		markers[i] = Marker{Text: text}
+		markers[i] = phase.Marker{Text: text}
 	}
 	return markers
 }
 
-// markers turns a model's fields into its markers, before any tokenizer.
-func (m Model) markers() Markers {
+// answerRole stands before a message of the answer in harmony, the format of
+// gpt_oss: a thought that is ended from outside goes on with it.
+const answerRole = "<|start|>assistant"
+
+// markers turns a model's fields into its markers, before any tokenizer, and adds
+// what its parser says of the family's habits.
+func (m Model) markers() phase.Markers {
+	markers := phase.Markers{
+		Opens: m.ReasoningParser == "deepseek_r1", Prose: m.ReasoningParser == "granite" || m.ReasoningParser == "anthropic",
+		Disables: m.SupportsThinkDisable,
+	}
 	switch {
 	case m.Channel != Channel{}:
 		// A thought ends where its message closes; what follows may be another
 		// thought, a tool call or the answer's own channel.
-		return Markers{
-			Start: []Marker{{Text: m.Channel.Open + m.Channel.Think + m.Channel.Message}},
-			End:   []Marker{{Text: m.Channel.Close}},
-		}
+		markers.Start = []phase.Marker{{Text: m.Channel.Open + m.Channel.Think + m.Channel.Message}}
+		markers.End = []phase.Marker{{Text: m.Channel.Close}}
 	case len(m.ThinkEndTokenIDs) > 0:
-		return Markers{Start: idMarkers(m.ThinkStartTokenIDs), End: idMarkers(m.ThinkEndTokenIDs)}
+		markers.Start, markers.End = idMarkers(m.ThinkStartTokenIDs), idMarkers(m.ThinkEndTokenIDs)
 	default:
-		return Markers{Start: textMarkers(m.ThinkStartTexts), End: textMarkers(m.ThinkEndTexts)}
+		markers.Start, markers.End = textMarkers(m.ThinkStartTexts), textMarkers(m.ThinkEndTexts)
 	}
+	return markers
 }
 
 // resolver looks marker texts up in a model's tokenizer.
@@ -63,7 +59,7 @@ type resolver struct {
 
 // resolve reads the tokenizer of m, if it names one, checks every marker text
 // against it and returns the markers with their ids.
-func (c *checker) resolve(path, dir string, m Model) Markers {
+func (c *checker) resolve(path, dir string, m Model) phase.Markers {
 	markers := m.markers()
 	tokenizerPath := path + ".tokenizer"
 	if m.Tokenizer == "" || c.broken[tokenizerPath] {
@@ -79,6 +75,12 @@ func (c *checker) resolve(path, dir string, m Model) Markers {
 		return markers
 	}
 	r := resolver{c: c, path: path, vocabulary: vocabulary}
+	if markers.Prose || markers.Disables {
+		spell(&markers, file)
+	}
+	if markers.Prose {
+		return markers // tokens spell prose in more than one way: its text is looked for
+	}
 	if m.Channel != (Channel{}) {
 		if slices.ContainsFunc(channelFields, func(f string) bool { return c.broken[path+".channel."+f] }) {
 			return markers // what is missing has been said
@@ -86,20 +88,60 @@ func (c *checker) resolve(path, dir string, m Model) Markers {
 		r.texts("channel.open", []string{m.Channel.Open + m.Channel.Think + m.Channel.Message}, markers.Start)
 		r.texts("channel.close", []string{m.Channel.Close}, markers.End)
 		r.texts("channel.answer", []string{m.Channel.Open + m.Channel.Answer + m.Channel.Message}, nil)
+		r.channel(m.Channel, &markers)
 		return markers
 	}
 	start := r.texts("think_start_texts", m.ThinkStartTexts, nil)
 	end := r.texts("think_end_texts", m.ThinkEndTexts, nil)
 	if len(m.ThinkEndTokenIDs) == 0 {
-		return Markers{Start: start, End: end}
+		markers.Start, markers.End = start, end
+		return markers
 	}
 	r.agree("think_start_token_ids", m.ThinkStartTokenIDs, start)
 	r.agree("think_end_token_ids", m.ThinkEndTokenIDs, end)
 	return markers
 }
 
+// spell has markers read the tokenizer's texts. One that can be read for its ids
+// only leaves them without, and who looks for prose then says so.
+func spell(markers *phase.Markers, file string) {
+	tokenizer, err := token.OpenTokenizer(file)
+	if err != nil {
+		return
+	}
+	markers.Texts = tokenizer.Text
+	if markers.Prose && len(markers.End) > 0 {
+		markers.Force = tokenizer.Encode("\n\n" + markers.End[0].Text)
+	}
+}
+
+// channel resolves the parts of a channel where each is one token, and what ends
+// a thought. Where one is not, the markers as a whole are looked for.
+func (r resolver) channel(of Channel, markers *phase.Markers) {
+	var channel phase.Channel
+	for _, part := range []struct {
+		text string
+		into *uint32
+	}{{of.Open, &channel.Open}, {of.Message, &channel.Message}, {of.Close, &channel.Close}} {
+		ids, err := r.vocabulary.Marker(part.text)
+		if err != nil || len(ids) != 1 {
+			return
+		}
+		*part.into = ids[0]
+	}
+	think, thinkErr := r.vocabulary.Marker(of.Think)
+	answer, answerErr := r.vocabulary.Marker(of.Answer)
+	if thinkErr != nil || answerErr != nil {
+		return
+	}
+	channel.Think, channel.Answer = think, answer
+	markers.Channel = channel
+	// A vocabulary without the role has no known end for its thoughts.
+	markers.Force, _ = r.vocabulary.Marker(of.Close + answerRole + of.Open + of.Answer + of.Message)
+}
+
 // texts resolves each text; into, where given, receives the ids.
-func (r resolver) texts(field string, texts []string, into []Marker) []Marker {
+func (r resolver) texts(field string, texts []string, into []phase.Marker) []phase.Marker {
 	if into == nil {
 		into = textMarkers(texts)
 	}
@@ -116,7 +158,7 @@ func (r resolver) texts(field string, texts []string, into []Marker) []Marker {
 }
 
 // agree demands that ids given beside texts are what the texts resolve to.
-func (r resolver) agree(field string, ids []uint32, resolved []Marker) {
+func (r resolver) agree(field string, ids []uint32, resolved []phase.Marker) {
 	if len(resolved) == 0 || !r.c.sound(r.path+"."+field, r.path+"."+strings.Replace(field, "_token_ids", "_texts", 1)) {
 		return
 	}

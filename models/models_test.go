@@ -6,6 +6,7 @@ import (
 
 	"meridian/config"
 	"meridian/models"
+	"meridian/phase"
 )
 
 func TestEveryTableIsCheckedAndSourced(t *testing.T) {
@@ -28,6 +29,11 @@ func TestEveryTableIsCheckedAndSourced(t *testing.T) {
 		}
 		if m.Source == "" || m.ReasoningParser == "" || len(m.Markers.Start) == 0 || len(m.Markers.End) == 0 {
 			t.Errorf("%s: source %q, parser %q, markers %+v", name, m.Source, m.ReasoningParser, m.Markers)
+		}
+		// Without a tokenizer, ids can be looked for, and what has none says so.
+		_, err = phase.NewModel(m.Markers)
+		if wants := len(m.ThinkEndTokenIDs) == 0; wants != (err != nil) || wants && !strings.Contains(err.Error(), "tokenizer.json") {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

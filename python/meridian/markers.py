@@ -30,6 +30,9 @@ class Markers:
     end: tuple[Marker, ...] = ()
 
 
+PROSE_PARSERS = ("granite", "anthropic")
+
+
 def resolve(checker: Checker, path: str, directory: str) -> Markers:
     """Return the markers of the model at path. Where it names a tokenizer, relative
     to directory, every marker text is looked up in it, and a miss is a fault."""
@@ -40,7 +43,10 @@ def resolve(checker: Checker, path: str, directory: str) -> Markers:
     def texts(field: str) -> tuple[str, ...]:
         return checker.value(f"{path}.{field}") or ()
 
-    lookup = _Lookup(checker, path, _open(checker, f"{path}.tokenizer", directory))
+    vocabulary = _open(checker, f"{path}.tokenizer", directory)
+    if checker.value(f"{path}.reasoning_parser") in PROSE_PARSERS:
+        vocabulary = None  # tokens spell prose in more than one way: its text is looked for
+    lookup = _Lookup(checker, path, vocabulary)
     channel = [checker.value(f"{path}.channel.{field}") for field in CHANNEL_FIELDS]
     if all(channel):
         return lookup.channel(*channel)
