@@ -20,6 +20,7 @@ type benchCommands struct {
 	Handoff  benchHandoff  `cmd:"" help:"How fast the KV cache of requests moves from a prefill engine to a decode engine that is cut differently."`
 	Gateway  benchGateway  `cmd:"" help:"What the gateway adds to a request, and how many it serves on one core."`
 	VLLM     benchVLLM     `cmd:"" name:"vllm" help:"What a hand-off between servers of vLLM adds to the first token, beside vLLM's own connectors."`
+	Phase    benchPhase    `cmd:"" help:"How fast the phases of an engine's sequences are followed, token by token."`
 	Block    benchBlock    `cmd:"" help:"What it takes to hold, release and choose blocks of KV memory, at a million of them."`
 	Probe    benchProbe    `cmd:"" help:"What the entropy of a row of logits costs, beside torch."`
 	Serve    benchServe    `cmd:"" name:"__serve" hidden:""`

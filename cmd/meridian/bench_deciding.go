@@ -41,3 +41,20 @@ func (c *benchBlock) Run(std *stdio) error {
 		return deciding.RunBlock(ctx, deciding.BlockOptions{Options: o, Blocks: c.Blocks})
 	})
 }
+
+type benchPhase struct {
+	benchDeciding
+	Sequences int `default:"256" placeholder:"N" help:"Sequences that the engine has at once; default ${default}."`
+	Tokens    int `default:"4000000" placeholder:"N" help:"Tokens of a round, at least; default ${default}."`
+}
+
+func (c *benchPhase) Help() string {
+	return "Streams of 1,024 tokens, half of them a thought, through the map of one engine, for each way in which models mark thoughts, beside a map under a lock " +
+		"that knows single ids only; and a whole step of the governor, in nanoseconds a sequence, with entropies and the policy stock."
+}
+
+func (c *benchPhase) Run(std *stdio) error {
+	return c.run(std, "phase", func(ctx context.Context, o deciding.Options) (*deciding.Report, error) {
+		return deciding.RunPhase(ctx, deciding.PhaseOptions{Options: o, Sequences: c.Sequences, Tokens: c.Tokens})
+	})
+}
