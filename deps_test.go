@@ -426,6 +426,13 @@ var rooms = map[string]room{
 			"replay": "a run", "replay/report": "what runs amount to", "replay/workload": "requests", "sched": "policies",
 		},
 	},
+	"replay/validation": {
+		owns: "replay held to the reference engine: its profile measured, its load predicted, both side by side",
+		may: map[string]string{
+			"bench": "the machine, and who else uses it", "engine": "what is measured", "replay": "what predicts", "replay/workload": "requests",
+			"sched": "the policy that the engine has",
+		},
+	},
 	"replay/workload": {
 		owns:     "which requests arrive, when, and how long they are: drawn from a seed, or read from traces",
 		testsMay: []string{golden, required},
@@ -439,7 +446,7 @@ var rooms = map[string]room{
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe", "bench/serving": "bench gateway, bench vllm", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
-			"replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "sched": "replay --policy",
+			"replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
 		},
 		uses: map[string]string{
 			"github.com/alecthomas/kong": "commands as structs",

@@ -54,6 +54,7 @@ func (e *Engine) run() {
 	defer close(e.loopDone)
 	defer e.publishStats()
 	for {
+		began := time.Now()
 		if e.takeInbox() && len(e.requests) == 0 && len(e.offers) == 0 && len(e.intakes) == 0 && len(e.inDoubt) == 0 {
 			return
 		}
@@ -64,6 +65,9 @@ func (e *Engine) run() {
 		}
 		e.publishStats()
 		runtime.Gosched() // on one processor, let readers tell what came of the step
+		if e.options.OnStep != nil && len(plan.Work) > 0 {
+			e.options.OnStep(newStep(plan.Work, time.Since(began)))
+		}
 		if len(plan.Work) == 0 && len(plan.Preempted) == 0 {
 			<-e.wake
 		}

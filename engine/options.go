@@ -64,6 +64,10 @@ type Options struct {
 	// OfferKeep is how long an offer stays; default the agent's.
 	OfferKeep time.Duration
 
+	// OnStep is told of every step, by the step loop, which waits for it: for whoever
+	// measures the engine.
+	OnStep func(Step)
+
 	Logger *slog.Logger
 }
 

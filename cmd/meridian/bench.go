@@ -65,7 +65,7 @@ func (c *benchTransfer) Run(std *stdio) error {
 		CPUProfile: c.CPUProfile, ServeCommand: []string{self, "bench", "__serve"}, Version: thisBuild().Version,
 		Progress: progressOn(std.err),
 	})
-	if err := measured(ctx, std, err, "transfer"); err != nil {
+	if err := measured(ctx, std, err, "bench transfer"); err != nil {
 		return err
 	}
 	return printReport(std, report, c.JSON)
@@ -80,7 +80,7 @@ func measured(ctx context.Context, std *stdio, err error, command string) error 
 	case err != nil && ctx.Err() != nil:
 		return errors.New("interrupted: what was measured until then is not reported")
 	case errors.Is(err, bench.ErrOptions):
-		return &failure{err: err, hint: "`meridian bench " + command + " --help` lists what it takes", status: exitInvalid}
+		return &failure{err: err, hint: "`meridian " + command + " --help` lists what it takes", status: exitInvalid}
 	case errors.Is(err, bench.ErrPeer):
 		return &failure{err: err, hint: "--peers auto measures beside what is there", status: exitFailure}
 	}
@@ -152,7 +152,7 @@ func (c *benchHandoff) Run(std *stdio) error {
 		Streams: c.Streams, Rounds: c.Rounds, Dir: c.Dir, ServeCommand: []string{self, "bench", "__serve"}, Version: thisBuild().Version,
 		Progress: progressOn(std.err),
 	})
-	if err := measured(ctx, std, err, "handoff"); err != nil {
+	if err := measured(ctx, std, err, "bench handoff"); err != nil {
 		return err
 	}
 	return printReport(std, found, c.JSON)

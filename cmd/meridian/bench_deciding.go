@@ -20,7 +20,7 @@ func (c *benchDeciding) run(std *stdio, name string, measure func(context.Contex
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	found, err := measure(ctx, deciding.Options{Rounds: c.Rounds, Version: thisBuild().Version, Progress: progressOn(std.err)})
-	if err := measured(ctx, std, err, name); err != nil {
+	if err := measured(ctx, std, err, "bench "+name); err != nil {
 		return err
 	}
 	return printReport(std, found, c.JSON)

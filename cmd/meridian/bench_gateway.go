@@ -32,7 +32,7 @@ func (c *benchGateway) Run(std *stdio) error {
 	found, err := serving.RunGateway(ctx, serving.GatewayOptions{
 		Clients: c.Clients, Seconds: c.Seconds, Rounds: c.Rounds, Command: []string{self, "gateway"}, Version: thisBuild().Version, Progress: progressOn(std.err),
 	})
-	if err := measured(ctx, std, err, "gateway"); err != nil {
+	if err := measured(ctx, std, err, "bench gateway"); err != nil {
 		return err
 	}
 	return printReport(std, found, c.JSON)

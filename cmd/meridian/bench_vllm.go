@@ -38,7 +38,7 @@ func (c *benchVLLM) Run(std *stdio) error {
 		VLLM: v, Shape: c.Model, Tokens: c.Tokens, Requests: c.Requests, Rounds: c.Rounds, Peers: c.Peers, PeersDir: c.PeersDir,
 		Version: thisBuild().Version, Progress: progressOn(std.err),
 	})
-	if err := measured(ctx, std, err, "vllm"); err != nil {
+	if err := measured(ctx, std, err, "bench vllm"); err != nil {
 		return err
 	}
 	return printReport(std, found, c.JSON)

@@ -22,9 +22,10 @@ import (
 )
 
 type replayCommands struct {
-	Run  replayRun  `cmd:"" default:"withargs" help:"Replay a workload under several policies, and report (what replay does without a further word)."`
-	Diff replayDiff `cmd:"" help:"Compare two reports."`
-	Tune replayTune `cmd:"" help:"Search a policy's parameters on one window of a workload, and report on another."`
+	Run      replayRun      `cmd:"" default:"withargs" help:"Replay a workload under several policies, and report (what replay does without a further word)."`
+	Diff     replayDiff     `cmd:"" help:"Compare two reports."`
+	Validate replayValidate `cmd:"" help:"Compare what replay predicts with what the reference engine does."`
+	Tune     replayTune     `cmd:"" help:"Search a policy's parameters on one window of a workload, and report on another."`
 }
 
 // replayWindow is what is replayed, and on what.
