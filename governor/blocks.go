@@ -60,6 +60,7 @@ func (g *Governor) hold(h Hold) error {
 	r.Blocks++
 	if r.State == sched.Waiting && !s.going {
 		r.State = sched.Running
+		g.standing(s, r)
 	}
 	return nil
 }
@@ -137,7 +138,8 @@ func (g *Governor) copied(c *Copied) error {
 	for _, b := range c.Blocks {
 		there, err := g.blocks.CopiedOut(b, c.Whole)
 		if err != nil {
-			return err
+			g.contradicted(err) // the others have been copied all the same
+			continue
 		}
 		g.underWay--
 		if s := g.byNumber[c.Sequence]; s != nil && there {

@@ -65,8 +65,8 @@ func (g *Governor) commit(now sched.Instant, c *Commit) error {
 		found = c.Given.Found
 	}
 	total := int64(r.Prompt) + int64(r.Think) + int64(r.Output) + int64(found)
-	if c.Computed < 0 || found < 0 || total+int64(c.Computed) > math.MaxInt32 || len(c.Entropies) > 0 && len(c.Entropies) != len(c.Tokens) {
-		return fmt.Errorf("%w: sequence %d computed %d tokens, found %d, with %d entropies", ErrContradiction, c.Sequence, c.Computed, found, len(c.Entropies))
+	if c.Computed < 0 || found < 0 || total+int64(c.Computed) > math.MaxInt32 {
+		return fmt.Errorf("%w: sequence %d computed %d tokens and found %d", ErrContradiction, c.Sequence, c.Computed, found)
 	}
 	was := r.Phase
 	if c.Given != nil {
@@ -110,6 +110,7 @@ func (g *Governor) computed(s *sequence, r *sched.Request, tokens, found int32) 
 	}
 	if r.State == sched.Waiting || r.State == sched.Paused {
 		r.State = sched.Running
+		g.standing(s, r) // from here on none of its blocks may go
 	}
 }
 
@@ -125,6 +126,12 @@ func (g *Governor) given(now sched.Instant, s *sequence, r *sched.Request, given
 // tokens finds the phase from what was committed.
 func (g *Governor) tokens(now sched.Instant, s *sequence, r *sched.Request, c *Commit) {
 	listens := g.options.Budget.Entropy && g.options.Model.Thinks()
+	entropies := c.Entropies
+	if len(entropies) > 0 && len(entropies) != len(c.Tokens) {
+		// Whose they are is not known; the tokens are committed all the same.
+		g.contradicted(fmt.Errorf("%w: sequence %d has %d entropies of %d tokens", ErrContradiction, c.Sequence, len(entropies), len(c.Tokens)))
+		entropies = nil
+	}
 	for i, rest := 0, c.Tokens; len(rest) > 0; i++ {
 		n := len(rest)
 		if listens && r.Phase < kv.Output {
@@ -135,29 +142,30 @@ func (g *Governor) tokens(now sched.Instant, s *sequence, r *sched.Request, c *C
 		machine, _ := g.phases.Machine(s.number)
 		r.Phase, r.Think, r.Output = machine.Phase(), int32(machine.Think()), int32(machine.Output())
 		if listens && r.Phase == kv.Think && r.Think > think {
-			g.listen(s, rest[0], c.Entropies, i)
+			g.listen(s, int(think), rest[0], entropies, i)
 		}
 		rest = rest[n:]
 	}
 }
 
-// listen takes the entropy of a think token.
-func (g *Governor) listen(s *sequence, id uint32, entropies []float64, i int) {
+// listen takes the entropy of a think token, before which the thought had so many.
+func (g *Governor) listen(s *sequence, before int, id uint32, entropies []float64, i int) {
 	if s.estimator == nil {
 		estimator, err := probe.NewEstimator(&g.options.Budget.Probe)
 		if err != nil {
 			return // New has checked the options
 		}
 		s.estimator = estimator
+		estimator.Miss(before) // where the thought began elsewhere
 	}
 	boundary, paragraph := true, false
 	if g.options.Texts != nil {
 		boundary, paragraph = ends(g.options.Texts(id))
 	}
 	if i >= len(entropies) {
-		s.estimator.Miss()
+		s.estimator.Miss(1)
 	} else {
-		s.measured = true
+		s.measured = s.measured || !math.IsNaN(entropies[i])
 		s.hear(s.estimator.Token(entropies[i], boundary))
 	}
 	if g.options.Forks && !s.forking && s.estimator.ForkDue(paragraph) {
@@ -172,7 +180,7 @@ func (g *Governor) forked(f Fork) error {
 	if s == nil || !s.forking || s.estimator == nil {
 		return fmt.Errorf("%w: sequence %d was forked, and nobody asked for it", ErrContradiction, f.Sequence)
 	}
-	s.forking, s.measured = false, true
+	s.forking, s.measured = false, s.measured || !math.IsNaN(f.Nats)
 	s.hear(s.estimator.Forked(f.Nats))
 	g.force(s, g.request(s))
 	return nil

@@ -90,6 +90,17 @@ func TestMapResumes(t *testing.T) {
 	}
 }
 
+// Nobody is within a message of a thought that has not begun.
+func TestResumeRefusesAThoughtBeforeItBegan(t *testing.T) {
+	m := model(t, harmony)
+	machine := m.Begin(Prompt{})
+	state := machine.Export()
+	state.at = inThought
+	if _, err := m.Resume(state); !errors.Is(err, ErrState) {
+		t.Errorf("%v", err)
+	}
+}
+
 func FuzzState(f *testing.F) {
 	for _, name := range familyNames() {
 		m := model(f, kinds[name]).Begin(Prompt{})

@@ -68,6 +68,8 @@ func (m *Machine) check() error {
 		return fmt.Errorf("%w: position %d within a marker, of %d", ErrState, m.at, m.positions())
 	case m.phase == kv.Prefill && m.matched() > m.tokens || m.phase == kv.Think && m.matched() > m.think:
 		return fmt.Errorf("%w: %d ids of a marker among %d tokens", ErrState, m.matched(), m.tokens)
+	case m.model.channels && m.phase == kv.Prefill && m.at == inThought:
+		return fmt.Errorf("%w: within a message of the thought, which has not begun", ErrState)
 	case m.model.channels && m.starts > maxFrameTokens+1:
 		return fmt.Errorf("%w: %d tokens of a frame", ErrState, m.starts)
 	}

@@ -94,7 +94,7 @@ func (e *Estimator) Reset() { *e = Estimator{options: e.options} }
 func (e *Estimator) Token(nats float64, boundary bool) Reason {
 	nats, sound := entropyOf(nats)
 	if !sound {
-		e.Miss()
+		e.Miss(1)
 		return None
 	}
 	e.tokens++
@@ -112,12 +112,15 @@ func (e *Estimator) Token(nats float64, boundary bool) Reason {
 	return None
 }
 
-// Miss is a committed think token whose entropy nobody measured: for the rest of
+// Miss is committed think tokens whose entropy nobody measured: for the rest of
 // this thought there is no RPDI. A thought that began elsewhere misses what came
 // before.
-func (e *Estimator) Miss() {
-	e.tokens++
-	e.amiss++
+func (e *Estimator) Miss(tokens int) {
+	if tokens < 1 {
+		return
+	}
+	e.tokens += tokens
+	e.amiss += tokens
 	e.known = false
 	e.rpdi.Miss()
 }

@@ -114,7 +114,7 @@ func TestWhatIsMissingIsAbsent(t *testing.T) {
 	o := cautious
 	o.MinThinkTokens, o.RPDI, o.Alpha = 0, 1.1, 1
 	for name, miss := range map[string]func(e *Estimator){
-		"missing":   func(e *Estimator) { e.Miss() },
+		"missing":   func(e *Estimator) { e.Miss(1) },
 		"NaN":       func(e *Estimator) { e.Token(math.NaN(), true) },
 		"infinite":  func(e *Estimator) { e.Token(math.Inf(1), true) },
 		"negative":  func(e *Estimator) { e.Token(-1, true) },
@@ -145,6 +145,29 @@ func TestWhatIsMissingIsAbsent(t *testing.T) {
 		if e.Reset(); e.Signal() != (Signal{}) {
 			t.Errorf("%s: after Reset %+v", name, e.Signal())
 		}
+	}
+}
+
+// TestAThoughtThatBeganElsewhere: its tokens count, its entropies are not known.
+func TestAThoughtThatBeganElsewhere(t *testing.T) {
+	o := cautious
+	o.RPDI, o.Alpha = 1.1, 1
+	e := estimator(t, o)
+	e.Miss(0)
+	e.Miss(511)
+	for range 2 * Window {
+		if got := e.Token(5, true); got != None {
+			t.Fatalf("%v of a tail", got)
+		}
+	}
+	if s := e.Signal(); s.RPDIKnown || s.Tokens != 511+2*Window || s.Missing != 511 {
+		t.Errorf("%+v", s)
+	}
+	for range WarmUp(1) {
+		e.Forked(1)
+	}
+	if got := e.Forked(1); got != Converged {
+		t.Errorf("forks need no past: %v", got)
 	}
 }
 

@@ -186,7 +186,7 @@ func take(e *Estimator, step []any) Reason {
 	case "fork":
 		return e.Forked(step[1].(float64))
 	}
-	e.Miss()
+	e.Miss(1)
 	return None
 }
 
