@@ -432,6 +432,7 @@ var rooms = map[string]room{
 			"bench": "the machine, and who else uses it", "engine": "what is measured", "replay": "what predicts", "replay/workload": "requests",
 			"sched": "the policy that the engine has",
 		},
+		testsMay: []string{"engine/batch"},
 	},
 	"replay/workload": {
 		owns:     "which requests arrive, when, and how long they are: drawn from a seed, or read from traces",

@@ -45,7 +45,7 @@ func Fit(steps []engine.Step) (replay.Profile, error) {
 	for _, s := range steps {
 		most = max(most, s.Tokens)
 	}
-	for _, tokens := range append([]int{0}, append(knees[:], most)...) {
+	for _, tokens := range append([]int{1}, append(knees[:], most)...) {
 		ns := times[4] * float64(tokens)
 		for i, knee := range knees {
 			ns += times[5+i] * float64(min(tokens, knee))
