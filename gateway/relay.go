@@ -236,8 +236,9 @@ func (r *relay) settle() {
 	a, c := &r.x.answer, &r.chunk
 	tokens := max(len(c.Tokens), boolInt(!c.HasTokens && (c.Answered || c.Thought)))
 	a.tokens += tokens
-	if c.Thought && !c.Answered {
-		a.thought += tokens
+	if c.Thought {
+		// Where a thought ends within a chunk, nobody tells where.
+		a.thought += tokens - boolInt(c.Answered && tokens > 0)
 	}
 	if r.x.flow.resume == resumeNever {
 		return

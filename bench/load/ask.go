@@ -19,6 +19,7 @@ import (
 type heard struct {
 	chunks         []replay.Chunk
 	tokens         int32
+	said           bool // something that has text
 	prompt, cached int32
 	err            error
 }
@@ -130,12 +131,23 @@ func (h *heard) note(c *openai.Chunk, at time.Duration) {
 	if tokens == 0 {
 		return
 	}
-	// A chunk without text, whose tokens are held back, is of the kind of the one
-	// before it.
+	// Tokens without text, such as the marks of a thought, are of the kind of what
+	// came before, or else of what comes next.
 	thought := c.Thought && !c.Answered
-	if !c.Thought && !c.Answered && len(h.chunks) > 0 {
+	switch hasText := c.Thought || c.Answered; {
+	case !hasText && len(h.chunks) > 0:
 		thought = h.chunks[len(h.chunks)-1].Thought
+	case hasText && !h.said:
+		h.said = true
+		for i := range h.chunks {
+			h.chunks[i].Thought = thought
+		}
 	}
 	h.tokens += tokens
+	if c.Thought && c.Answered && tokens > 1 {
+		// A thought ended within the chunk, and nobody tells where.
+		h.chunks = append(h.chunks, replay.Chunk{At: at, Tokens: tokens - 1, Thought: true})
+		tokens = 1
+	}
 	h.chunks = append(h.chunks, replay.Chunk{At: at, Tokens: tokens, Thought: thought})
 }

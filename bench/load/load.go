@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -70,15 +71,15 @@ type Report struct {
 	Complete int            `json:"complete"`
 	Failed   int            `json:"failed"`
 	NotSent  int            `json:"not_sent"` // more were under way than may be
-	// PromptAsked and Prompt are mean lengths: as the workload has it, and as the
-	// endpoint counted. Shorter answers are those that ended before their length.
+	// PromptAsked and Prompt are mean lengths of what is complete: as the workload
+	// has it, and as the endpoint counted. Shorter answers are those that ended before their length.
 	PromptAsked float64 `json:"prompt_asked"`
 	Prompt      float64 `json:"prompt"`
 	Shorter     int     `json:"shorter"`
 	// LateSeconds is how long after its time the latest request was sent: what
 	// the machine that makes the load did not keep up with.
 	LateSeconds float64 `json:"late_seconds"`
-	// Problems are what failed, and how often; of many kinds the first.
+	// Problems are why requests failed; of many kinds the first.
 	Problems []Problem `json:"problems,omitempty"`
 }
 
@@ -124,7 +125,7 @@ type run struct {
 	report Report
 	asked  float64
 	prompt float64
-	counts map[string]int
+	kinds  map[string]int // where each is in the report
 }
 
 // Run sends a workload to its end, or until the context ends: then what is under
@@ -137,7 +138,7 @@ func Run(ctx context.Context, o Options, source workload.Source) (*Report, error
 	if err := o.choose(ctx); err != nil {
 		return nil, err
 	}
-	r := &run{options: o, places: make(chan struct{}, o.MaxRunning), meter: replay.NewMeter(o.SLO), counts: make(map[string]int)}
+	r := &run{options: o, places: make(chan struct{}, o.MaxRunning), meter: replay.NewMeter(o.SLO), kinds: make(map[string]int)}
 	if r.prompts, err = newPrompter(ctx, o); err != nil {
 		return nil, err
 	}
@@ -206,7 +207,6 @@ func (r *run) sent(q workload.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.report.Sent++
-	r.asked += float64(q.Prompt)
 	r.report.LateSeconds = max(r.report.LateSeconds, (time.Since(r.began) - q.At).Seconds())
 }
 
@@ -224,24 +224,34 @@ func (r *run) took(q workload.Request, h heard) {
 	r.meter.Add(replay.Measured{Arrived: q.At, Prompt: h.prompt, Cached: h.cached, Chunks: h.chunks, Complete: h.err == nil})
 	if h.err == nil {
 		r.report.Complete++
-		r.prompt += float64(h.prompt)
+		r.asked, r.prompt = r.asked+float64(q.Prompt), r.prompt+float64(h.prompt)
 		if h.tokens < q.Think+q.Output {
 			r.report.Shorter++
 		}
 		return
 	}
 	r.report.Failed++
-	text := clip.Text(h.err.Error(), maxProblemText, "…")
-	if _, known := r.counts[text]; !known {
-		if len(r.report.Problems) >= maxProblems {
-			text = "others"
-		}
-		if r.counts[text] == 0 {
-			r.report.Problems = append(r.report.Problems, Problem{Text: text})
-		}
-	}
-	r.counts[text]++
+	r.problem(clip.Text(h.err.Error(), maxProblemText, "…"))
 }
+
+// problem counts a problem. Those that differ only in numbers are one, told as
+// it was first.
+func (r *run) problem(text string) {
+	kind := numbers.ReplaceAllString(text, "0")
+	i, known := r.kinds[kind]
+	if !known && len(r.report.Problems) < maxProblems {
+		i, known = len(r.report.Problems), true
+		r.report.Problems = append(r.report.Problems, Problem{Text: text})
+		r.kinds[kind] = i
+	}
+	if !known {
+		i = maxProblems - 1
+		r.report.Problems[i].Text = "other problems, such as: " + text
+	}
+	r.report.Problems[i].Count++
+}
+
+var numbers = regexp.MustCompile("[0-9]+")
 
 // tell tells of progress until stop is called, which waits for it.
 func (r *run) tell() (stop func()) {
@@ -280,10 +290,7 @@ func (r *run) finish() *Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	report := r.report
-	for i := range report.Problems {
-		report.Problems[i].Count = r.counts[report.Problems[i].Text]
-	}
-	report.PromptAsked = r.asked / float64(max(report.Sent, 1))
+	report.PromptAsked = r.asked / float64(max(report.Complete, 1))
 	report.Prompt = r.prompt / float64(max(report.Complete, 1))
 	report.Result = r.meter.Result(report.Endpoint)
 	return &report

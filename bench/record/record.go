@@ -289,3 +289,19 @@ func (b *byArrival) Pop() any {
 	*b = (*b)[:len(*b)-1]
 	return last
 }
+
+func (s Summary) String() string {
+	text := fmt.Sprintf("%d requests", s.Requests)
+	for _, part := range []struct {
+		count uint64
+		what  string
+	}{
+		{uint64(s.Waiting), "waiting for older ones"}, {uint64(s.LeftOut), "left out, without an answer"},
+		{s.Lost, "lost, faster than they were asked for"}, {uint64(s.Late), "late, with their order kept"},
+	} {
+		if part.count > 0 {
+			text += fmt.Sprintf(", %d %s", part.count, part.what)
+		}
+	}
+	return text
+}

@@ -41,6 +41,8 @@ type commands struct {
 	Bench      benchCommands     `cmd:"" help:"Measure, side by side with peers."`
 	Sim        simCommand        `cmd:"" help:"Live through made-up worlds full of faults, from a seed, and check what Meridian promises."`
 	Replay     replayCommands    `cmd:"" help:"Replay a workload in virtual time under scheduling policies, and say who waits for what."`
+	Record     recordCommand     `cmd:"" help:"Write down the workload of a running gateway, without a word of what was said."`
+	Load       loadCommand       `cmd:"" help:"Send a workload to a server of the OpenAI API, and measure what its clients see."`
 	Doctor     doctorCommand     `cmd:"" help:"Tell what this machine has and what each thing enables."`
 	Cert       certCommands      `cmd:"" help:"Make a CA for a cell, issue certificates and show them."`
 	Directory  directoryCommand  `cmd:"" help:"Run the directory of a cell (an embedded etcd)."`

@@ -7,10 +7,16 @@ import (
 	"meridian/replay/report"
 )
 
-// reported is what a report keeps of a result.
 func reported(j job, r *replay.Result) report.Run {
+	run := Reported(r)
+	run.Policy, run.Load, run.Seed = j.candidate.Name, j.load, j.seed
+	return run
+}
+
+// Reported is what a report keeps of a result.
+func Reported(r *replay.Result) report.Run {
 	run := report.Run{
-		Policy: j.candidate.Name, Load: j.load, Seed: j.seed,
+		Policy: r.Policy,
 		Values: values(r), Quantiles: make(map[string][]float64), Timeline: timeline(r.Series),
 	}
 	for name, d := range latencies(r) {

@@ -39,21 +39,25 @@ type Options struct {
 // Info says what a workload is.
 type Info struct {
 	// Name is what it was opened by; Label a line for people.
-	Name, Label string
+	Name  string `json:"name"`
+	Label string `json:"label"`
 	// Licence is that of the data, empty where there is none.
-	Licence string
+	Licence string `json:"licence,omitempty"`
 	// Synthetic is true where lengths or arrivals were made up, or come from
 	// more than one source; Sample where the generated stand-in was used.
-	Synthetic, Sample bool
+	Synthetic bool `json:"synthetic"`
+	Sample    bool `json:"sample"`
 	// Duration is that of the chosen window, after scaling.
-	Duration time.Duration
+	Duration time.Duration `json:"duration_ns"`
 	// Rate is the mean number of requests a second in that window, after
 	// scaling: exact where requests are recorded, expected where drawn.
-	Rate float64
+	Rate float64 `json:"requests_per_second"`
 	// MeanPrompt, MeanThink and MeanOutput are tokens a request.
-	MeanPrompt, MeanThink, MeanOutput float64
+	MeanPrompt float64 `json:"mean_prompt"`
+	MeanThink  float64 `json:"mean_think"`
+	MeanOutput float64 `json:"mean_output"`
 	// Tenants is how many there are: every Tenant is below it.
-	Tenants int32
+	Tenants int32 `json:"tenants"`
 }
 
 // kinds are the workloads by name. A file of requests is opened by its path.
