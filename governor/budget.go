@@ -3,7 +3,6 @@ package governor
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"meridian/probe"
 )
@@ -66,7 +65,8 @@ type Budget struct {
 	Probe probe.Options
 }
 
-func (b *Budget) check() error {
+// Check returns an error that names the first thing that makes no sense.
+func (b *Budget) Check() error {
 	if b.MaxThinkTokens < 1 {
 		return fmt.Errorf("%w: a thought of %d tokens at most", ErrOptions, b.MaxThinkTokens)
 	}
@@ -84,21 +84,3 @@ func (b *Budget) Cap(asked int32) int32 {
 	}
 	return min(asked, b.MaxThinkTokens)
 }
-
-// Verdict says whether a thought of so many tokens ends, and why. The cap comes
-// last: where several reasons meet, the one that says more is told.
-func (b *Budget) Verdict(think, limit int32, heard probe.Reason) ForceReason {
-	switch {
-	case b.Entropy && heard == probe.Converged:
-		return Converged
-	case b.Entropy && heard == probe.Overthinking:
-		return Overthinking
-	case think >= limit:
-		return HardCap
-	}
-	return Free
-}
-
-// Left is how many tokens a thought has until its cap: a decision that holds for
-// several steps holds for no more than that.
-func (b *Budget) Left(think, limit int32) int32 { return min(max(0, limit-think), math.MaxInt32) }

@@ -61,11 +61,13 @@ func TestVerdict(t *testing.T) {
 		"disabled, and the cap":  {off, 100, probe.Converged, HardCap},
 		"disabled, overthinking": {off, 99, probe.Overthinking, Free},
 	} {
-		if got := c.budget.Verdict(c.think, 100, c.heard); got != c.want {
+		thought := c.budget.Begin(0)
+		thought.Heard(c.heard)
+		if got := thought.Verdict(c.think); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	if on.Left(40, 100) != 60 || on.Left(140, 100) != 0 {
+	if thought := on.Begin(500); thought.Left(40) != 60 || thought.Left(140) != 0 {
 		t.Error("wrong tokens left")
 	}
 }

@@ -6,13 +6,13 @@
 //	facts of a step                                             decision
 //	  arrivals, ends ─────► sequences ───────────► sched.Policy ──► order, pause, resume,
 //	  committed tokens ───► phase.Map ─► events ──┐    ▲            preempt, recall
-//	  entropies, forks ───► probe.Estimator ──────┼► Budget ──────► force, with a reason; fork
+//	  entropies, forks ───► probe.Estimator ──────┼► Thought ─────► force, with a reason; fork
 //	  blocks, copies ─────► block.Table ──────────┘    │ ─────────► copy out, evict
 //	  times ──────────────► Calibration ───────────────┘ costs
 //
-// The deciding parts stand by themselves: replay feeds a Budget and a
-// Calibration with phases that it knows, a running engine feeds them with tokens.
-// A commit may say its phase instead of its tokens; everything behind is the same
+// The deciding parts stand by themselves: a Thought and a Calibration can be fed
+// by whoever knows phases and times without a stream of tokens, as replay does. A
+// commit may say its phase instead of its tokens; everything behind is the same
 // code.
 //
 // It fails open. A fact that contradicts another is left out and counted; without

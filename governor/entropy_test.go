@@ -60,7 +60,7 @@ func TestNothingButNaN(t *testing.T) {
 	if len(d.Force) != 1 || d.Force[0].Entropy != Absent {
 		t.Errorf("%+v", d.Force)
 	}
-	if got := g.byNumber[1].heard; got != probe.None {
+	if got := g.byNumber[1].thought.heard; got != probe.None {
 		t.Errorf("heard %v", got)
 	}
 }

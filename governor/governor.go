@@ -65,7 +65,7 @@ type Governor struct {
 
 // New makes a governor.
 func New(o Options) (*Governor, error) {
-	if err := o.Budget.check(); err != nil {
+	if err := o.Budget.Check(); err != nil {
 		return nil, err
 	}
 	if o.Policy == nil || o.Limits.BlockTokens < 1 {
@@ -117,7 +117,7 @@ func (g *Governor) Carry(number phase.Sequence) (Carry, bool) {
 	if !known {
 		return Carry{}, false
 	}
-	return Carry{Phase: machine.Export(), Limit: s.limit, Forced: s.forced}, true
+	return Carry{Phase: machine.Export(), Limit: s.thought.limit, Forced: s.forced}, true
 }
 
 func (g *Governor) find(number phase.Sequence) (*sequence, phase.Machine, bool) {
@@ -182,10 +182,11 @@ func (g *Governor) arrive(a *Arrival) error {
 	if err := g.begin(a); err != nil {
 		return err
 	}
-	s := &sequence{number: a.Sequence, index: len(g.sequences), limit: g.options.Budget.Cap(a.MaxThinkTokens)}
+	s := &sequence{number: a.Sequence, index: len(g.sequences), thought: g.options.Budget.Begin(a.MaxThinkTokens)}
 	machine, _ := g.phases.Machine(a.Sequence)
 	if c := a.Resumed; c != nil {
-		s.limit, s.forced, s.forcedAt = g.options.Budget.Cap(c.Limit), c.Forced, int32(machine.Think())
+		s.thought, s.forced, s.forcedAt = g.options.Budget.Begin(c.Limit), c.Forced, int32(machine.Think())
+		s.thought.Miss(machine.Think())
 	}
 	s.generated = int32(machine.Tokens())
 	r := sched.Request{

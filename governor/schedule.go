@@ -48,7 +48,7 @@ func (g *Governor) order() {
 		}
 		s.runs = true
 		if r.Phase == kv.Think && s.forced == Free {
-			d.Steps = max(1, min(d.Steps, g.options.Budget.Left(r.Think, s.limit)))
+			d.Steps = max(1, min(d.Steps, s.thought.Left(r.Think)))
 		}
 	}
 	for i, s := range g.sequences {

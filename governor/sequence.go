@@ -8,7 +8,6 @@ import (
 	"meridian/block"
 	"meridian/kv"
 	"meridian/phase"
-	"meridian/probe"
 	"meridian/sched"
 )
 
@@ -27,19 +26,15 @@ const (
 type sequence struct {
 	number phase.Sequence
 	index  int // in the governor's sequences
-	// limit is the longest that its thought may be; forced why it was ended, at
-	// so many tokens.
-	limit int32
 	// generated counts its tokens, markers among them.
 	generated int32
-	forced    ForceReason
-	forcedAt  int32
-	// estimator watches its thought; nil while none has begun, or none is wanted.
-	estimator *probe.Estimator
-	heard     probe.Reason
-	measured  bool
-	forking   bool
-	runs      bool // in the order that is being made
+	// thought is what may end its thought; forced why it was ended, at so many
+	// tokens.
+	thought  Thought
+	forced   ForceReason
+	forcedAt int32
+	forking  bool
+	runs     bool // in the order that is being made
 
 	holder block.Request
 	last   block.ID // the block that it writes now
@@ -60,14 +55,11 @@ func (g *Governor) commit(now sched.Instant, c *Commit) error {
 		return fmt.Errorf("%w: %w: %d committed tokens", ErrContradiction, phase.ErrUnknown, c.Sequence)
 	}
 	r := g.request(s)
-	found := int32(len(c.Tokens))
-	if c.Given != nil {
-		found = c.Given.Found
+	if err := c.check(s, r); err != nil {
+		return err
 	}
-	total := int64(r.Prompt) + int64(r.Think) + int64(r.Output) + int64(found)
-	if c.Computed < 0 || found < 0 || total+int64(c.Computed) > math.MaxInt32 {
-		return fmt.Errorf("%w: sequence %d computed %d tokens and found %d", ErrContradiction, c.Sequence, c.Computed, found)
-	}
+	found := c.found()
+	computed := g.believed(s, r, c)
 	was := r.Phase
 	if c.Given != nil {
 		g.given(now, s, r, c.Given)
@@ -76,8 +68,8 @@ func (g *Governor) commit(now sched.Instant, c *Commit) error {
 	}
 	s.generated += found
 	r.LastServed = now
-	g.computed(s, r, c.Computed, found)
-	g.snapshot.Tenants[r.Tenant].Served += int64(c.Computed) + 2*int64(found)
+	g.computed(s, r, computed, found)
+	g.snapshot.Tenants[r.Tenant].Served += int64(computed) + 2*int64(found)
 	if was < kv.Output && r.Phase == kv.Output {
 		r.ThoughtEnd = now
 		g.thoughtOver(s, r)
@@ -87,6 +79,36 @@ func (g *Governor) commit(now sched.Instant, c *Commit) error {
 	}
 	g.force(s, r)
 	return nil
+}
+
+func (c *Commit) found() int32 {
+	if c.Given != nil {
+		return c.Given.Found
+	}
+	return int32(min(len(c.Tokens), math.MaxInt32))
+}
+
+// check refuses tokens that cannot be.
+func (c *Commit) check(s *sequence, r *sched.Request) error {
+	total := int64(r.Prompt) + int64(s.generated) + int64(c.found())
+	if g := c.Given; g != nil && (g.Found < 0 || g.Phase > kv.Complete || g.Think < 0 || g.Output < 0 || int64(g.Think)+int64(g.Output) > total) || total > math.MaxInt32 {
+		return fmt.Errorf("%w: sequence %d found %d tokens, of %d in all", ErrContradiction, c.Sequence, c.found(), total)
+	}
+	return nil
+}
+
+// believed is how many tokens a step computed. Where that cannot be, the tokens it
+// found are committed all the same: without them the end of a thought is lost.
+func (g *Governor) believed(s *sequence, r *sched.Request, c *Commit) int32 {
+	most := r.Prompt + s.generated + c.found() - r.Length
+	if r.State == sched.Away || r.State == sched.Recalling {
+		most = 0 // it cannot have run
+	}
+	if c.Computed >= 0 && c.Computed <= most {
+		return c.Computed
+	}
+	g.contradicted(fmt.Errorf("%w: sequence %d, which is %v, computed %d tokens after %d, and has %d more", ErrContradiction, c.Sequence, r.State, c.Computed, r.Length, most))
+	return max(0, min(c.Computed, most))
 }
 
 // computed counts what a step did. Who is going loses it, unless the engine does
@@ -118,9 +140,7 @@ func (g *Governor) computed(s *sequence, r *sched.Request, tokens, found int32) 
 func (g *Governor) given(now sched.Instant, s *sequence, r *sched.Request, given *Given) {
 	r.Phase, r.Think, r.Output = max(r.Phase, given.Phase), given.Think, given.Output
 	g.phases.Touch(int64(now), s.number)
-	if given.Heard != probe.None {
-		s.heard, s.measured = given.Heard, true
-	}
+	s.thought.Heard(given.Heard)
 }
 
 // tokens finds the phase from what was committed.
@@ -142,55 +162,42 @@ func (g *Governor) tokens(now sched.Instant, s *sequence, r *sched.Request, c *C
 		machine, _ := g.phases.Machine(s.number)
 		r.Phase, r.Think, r.Output = machine.Phase(), int32(machine.Think()), int32(machine.Output())
 		if listens && r.Phase == kv.Think && r.Think > think {
-			g.listen(s, int(think), rest[0], entropies, i)
+			g.listen(s, rest[0], entropies, i)
 		}
 		rest = rest[n:]
 	}
 }
 
-// listen takes the entropy of a think token, before which the thought had so many.
-func (g *Governor) listen(s *sequence, before int, id uint32, entropies []float64, i int) {
-	if s.estimator == nil {
-		estimator, err := probe.NewEstimator(&g.options.Budget.Probe)
-		if err != nil {
-			return // New has checked the options
-		}
-		s.estimator = estimator
-		estimator.Miss(before) // where the thought began elsewhere
-	}
+// listen takes the entropy of a think token.
+func (g *Governor) listen(s *sequence, id uint32, entropies []float64, i int) {
 	boundary, paragraph := true, false
 	if g.options.Texts != nil {
 		boundary, paragraph = ends(g.options.Texts(id))
 	}
-	if i >= len(entropies) {
-		s.estimator.Miss(1)
+	if i < len(entropies) {
+		s.thought.Token(entropies[i], boundary)
 	} else {
-		s.measured = s.measured || !math.IsNaN(entropies[i])
-		s.hear(s.estimator.Token(entropies[i], boundary))
+		s.thought.Miss(1)
 	}
-	if g.options.Forks && !s.forking && s.estimator.ForkDue(paragraph) {
+	if g.options.Forks && !s.forking && s.thought.ForkDue(paragraph) {
 		s.forking = true
 		g.decision.Fork = append(g.decision.Fork, s.number)
 	}
 }
 
-// forked takes the entropy after a forced end of a thought.
+// forked takes the entropy after a forced end of a thought, which may have ended
+// meanwhile.
 func (g *Governor) forked(f Fork) error {
 	s := g.byNumber[f.Sequence]
-	if s == nil || !s.forking || s.estimator == nil {
+	if s == nil || !s.forking {
 		return fmt.Errorf("%w: sequence %d was forked, and nobody asked for it", ErrContradiction, f.Sequence)
 	}
-	s.forking, s.measured = false, s.measured || !math.IsNaN(f.Nats)
-	s.hear(s.estimator.Forked(f.Nats))
-	g.force(s, g.request(s))
-	return nil
-}
-
-// hear keeps the first reason that an estimator gave.
-func (s *sequence) hear(reason probe.Reason) {
-	if s.heard == probe.None {
-		s.heard = reason
+	s.forking = false
+	if r := g.request(s); r.Phase == kv.Think {
+		s.thought.Forked(f.Nats)
+		g.force(s, r)
 	}
+	return nil
 }
 
 // ends says whether a token ends a clause, and whether a paragraph.
@@ -208,8 +215,7 @@ func (g *Governor) force(s *sequence, r *sched.Request) {
 	if r.Phase != kv.Think {
 		return
 	}
-	reason := g.options.Budget.Verdict(r.Think, s.limit, s.heard)
-	if reason != Free {
+	if reason := s.thought.Verdict(r.Think); reason != Free {
 		g.forceFor(s, r, reason)
 	}
 }
@@ -223,19 +229,12 @@ func (g *Governor) forceFor(s *sequence, r *sched.Request, reason ForceReason) {
 		g.counters.Forced[reason]++
 	}
 	s.forcedAt = r.Think
-	entropy := Measured
-	switch {
-	case !g.options.Budget.Entropy:
-		entropy = Disabled
-	case !s.measured:
-		entropy = Absent
-	}
-	g.decision.Force = append(g.decision.Force, Force{Sequence: s.number, Reason: s.forced, Entropy: entropy, Tokens: g.options.Model.Force()})
+	g.decision.Force = append(g.decision.Force, Force{Sequence: s.number, Reason: s.forced, Entropy: s.thought.Entropy(), Tokens: g.options.Model.Force()})
 }
 
 // thoughtOver is the end of a thought, or of the prompt where there is none.
 func (g *Governor) thoughtOver(s *sequence, r *sched.Request) {
-	s.estimator = nil
+	s.thought.over()
 	if r.Think == 0 {
 		return
 	}

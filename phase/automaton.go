@@ -85,13 +85,16 @@ func (a *automaton) complete() {
 	}
 }
 
+// absent says that an id surely stands in no marker; most such ids it knows.
+func (a *automaton) absent(id uint32) bool { return a.filter[id>>6&15]>>(id&63)&1 == 0 }
+
 // step is the state after a symbol.
 func (a *automaton) step(state uint16, symbol uint32) uint16 {
 	class := uint16(0)
 	switch {
 	case a.bytes != nil:
 		class = a.bytes[symbol]
-	case a.filter[symbol>>6&15]>>(symbol&63)&1 != 0:
+	case !a.absent(symbol):
 		class = a.ids[symbol]
 	}
 	if class == 0 {

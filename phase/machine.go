@@ -56,6 +56,12 @@ func (m *Machine) Step(tokens []uint32, events []Event) []Event {
 			return events
 		case kv.Complete:
 			return events
+		case kv.Think:
+			if m.at == 0 && m.model.byIDs && m.model.end.absent(id) {
+				m.tokens++ // most tokens are of this kind
+				m.think++
+				continue
+			}
 		}
 		m.tokens++
 		was := m.phase

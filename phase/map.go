@@ -36,6 +36,9 @@ type Map struct {
 	// entries keep their place, so that an order does not depend on a map's.
 	entries []entry
 	free    []int32
+	// last is the place that was found last: engines name their sequences in the
+	// same order step by step, so that the next one is likely to follow.
+	last int32
 }
 
 type entry struct {
@@ -89,7 +92,7 @@ func (m *Map) add(nowNs int64, s Sequence, machine Machine) error {
 // Step feeds the tokens that a step committed for a sequence and appends what
 // they caused to events.
 func (m *Map) Step(nowNs int64, s Sequence, tokens []uint32, events []Event) ([]Event, error) {
-	place, known := m.places[s]
+	place, known := m.find(s)
 	if !known {
 		return events, fmt.Errorf("%w: %d", ErrUnknown, s)
 	}
@@ -99,6 +102,19 @@ func (m *Map) Step(nowNs int64, s Sequence, tokens []uint32, events []Event) ([]
 	events = e.machine.Step(tokens, events)
 	named(events[before:], s)
 	return events, nil
+}
+
+func (m *Map) find(s Sequence) (place int32, known bool) {
+	for next := m.last; next <= m.last+1 && int(next) < len(m.entries); next++ {
+		if e := &m.entries[next]; e.sequence == s && e.used {
+			m.last = next
+			return next, true
+		}
+	}
+	if place, known = m.places[s]; known {
+		m.last = place
+	}
+	return place, known
 }
 
 // End says that no token follows, and forgets the sequence.
@@ -124,7 +140,7 @@ func (m *Map) Touch(nowNs int64, s Sequence) {
 
 // Machine is a copy of a sequence's machine.
 func (m *Map) Machine(s Sequence) (Machine, bool) {
-	place, known := m.places[s]
+	place, known := m.find(s)
 	if !known {
 		return Machine{}, false
 	}

@@ -6,6 +6,8 @@ import "slices"
 // change: all sequences of an engine share it.
 type Model struct {
 	thinks, opens, prose, channels, disables bool
+	// byIDs: markers are ids, not prose and not channels.
+	byIDs bool
 
 	start, end *automaton
 	channel    Channel
@@ -28,6 +30,7 @@ func NewModel(m Markers) (*Model, error) {
 		channel: m.Channel, force: slices.Clone(m.Force), texts: m.Texts,
 		opened: m.Start, closed: m.End,
 	}
+	model.byIDs = !model.prose && !model.channels
 	if m.Disables && m.Texts != nil {
 		model.directives = newAutomaton([][]uint32{symbols(thinkDirective), symbols(noThinkDirective)}, true)
 	}
