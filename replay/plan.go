@@ -87,6 +87,7 @@ func (e *engine) decide(now ps) error {
 	e.refill()
 	e.match()
 	e.snap.Now = instant(now)
+	e.snap.Costs.FreeTokens = e.cell.cost.free(e.running)
 	e.policy.Decide(&e.snap, &e.decision)
 	e.cell.tally.work.Decisions++
 	e.asked, e.wakeAt = true, 0

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -173,6 +174,15 @@ func (p *Profile) denseNs(tokens float64) float64 {
 // of is the time of a step.
 func (c *stepCost) of(s *shape) ps {
 	return c.step + c.sequence*ps(s.sequences) + c.dense[s.tokens] + c.context*ps(s.context) + c.pair*ps(s.pairs)
+}
+
+// free is how many tokens more than these a step may compute and take a tenth
+// longer, beside attention.
+func (c *stepCost) free(tokens int32) int32 {
+	tokens = min(max(tokens, 1), int32(len(c.dense)-1))
+	bound := c.dense[tokens] + c.dense[tokens]/10
+	more := sort.Search(len(c.dense)-int(tokens), func(n int) bool { return c.dense[int(tokens)+n] > bound })
+	return int32(more) - 1
 }
 
 // shape is what the time of a step depends on.

@@ -65,20 +65,11 @@ func (p *DualQueue) Decide(s *Snapshot, d *Decision) {
 	p.serveBelow(dualOverdue)
 	p.sequences += seats
 	used := l.Tokens - tokens - p.tokens
-	p.tokens = min(l.Tokens-used, max(tokens, min(int32(p.multiplier*float64(answers)), p.inTime())))
+	p.tokens = min(l.Tokens-used, max(tokens, int32(p.multiplier*float64(answers))))
+	if len(d.Run) > 0 {
+		p.keepTo(p.output)
+	} else {
+		p.keepTo(p.think)
+	}
 	p.serve()
-}
-
-// inTime is how many tokens thoughts may compute so that the step keeps to its
-// budget: one for each that decodes, and prompts for the time that is left.
-func (p *DualQueue) inTime() int32 {
-	c, budget := &p.s.Costs, p.think
-	if len(p.d.Run) > 0 {
-		budget = p.output
-	}
-	if c.PrefillToken <= 0 {
-		return p.s.Limits.Tokens
-	}
-	left := max(0, budget-c.Step) / c.PrefillToken
-	return p.thoughts + int32(min(left, Instant(p.s.Limits.Tokens)))
 }

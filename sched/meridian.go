@@ -3,28 +3,30 @@ package sched
 import "meridian/kv"
 
 // Meridian is our own policy. What a user feels is the time until the answer
-// begins, and then whether it flows; memory is what is short. So:
+// begins, and then whether it flows. So:
 //
-//   - answers go first and are not victims while anybody else is: they stream
+//   - answers go first, and are victims only when there is no other: they stream
 //     faster than people read, end soon and free their blocks;
-//   - those who think, and prompts, come in as they came;
-//   - a thought of more than LongAfter tokens gives its blocks up for any of
-//     these, by a copy where that is cheaper, and comes back when memory is idle.
-//     One in a hundred is so long, and these few hold a third of all memory over
-//     time, because a thought holds the more the longer it holds it;
+//   - those who think, and prompts, come in as they came, and who has to give its
+//     blocks up is copied out rather than computed anew where that is cheaper;
+//   - prompts are cut so that they cost the others nothing. A step of few tokens
+//     waits for the weights; until it computes FreeTokens more, it takes no
+//     longer. A prompt in such pieces is slower by itself, and everybody else
+//     faster: over an hour at full load that is worth more than any order;
+//   - one that does not fit lets smaller ones come in before it for a while, so
+//     that memory does not lie idle;
 //   - of those who wait, tenants that have been served FairTokens more than the
 //     least served come after the others.
 //
-// Nobody starves: who came longer ago than Patience goes before all, in the
-// order in which they came, and so does who came back, until it has found the
-// tokens it is owed. So one that is as old waits at most for those before it.
+// Nobody starves: who came longer ago than MaxAge goes before all, in the order
+// in which they came, and so does who came back, until it has found the tokens
+// it is owed. So one that is as old waits at most for those before it.
 type Meridian struct {
 	ranking
-	longAfter  int32
-	patience   Instant
-	fairTokens int64
-	classify   func(*Request) uint8
-	horizon    horizon
+	maxAge, stepBudget Instant
+	fairTokens         int64
+	classify           func(*Request) uint8
+	horizon            horizon
 	// least is what the least served of the tenants that wait was served.
 	least int64
 }
@@ -35,14 +37,13 @@ const (
 	meridianAnswers
 	meridianThoughts
 	meridianServed // they wait, and their tenant was served more than others
-	meridianLong
 )
 
 func newMeridian(o Options) *Meridian {
-	p := &Meridian{longAfter: o.LongAfter, patience: o.LongPatience, fairTokens: o.FairTokens}
-	p.guests = meridianLong
+	p := &Meridian{maxAge: o.MaxAge, stepBudget: o.StepBudget, fairTokens: o.FairTokens}
+	p.guests, p.backfill = meridianThoughts, o.Backfill
 	p.reasons[meridianOverdue], p.reasons[meridianAnswers] = Answering, Answering
-	p.reasons[meridianThoughts], p.reasons[meridianServed], p.reasons[meridianLong] = Thinking, Thinking, Demoted
+	p.reasons[meridianThoughts], p.reasons[meridianServed] = Thinking, Thinking
 	p.classify = p.classOf
 	return p
 }
@@ -55,15 +56,35 @@ func (p *Meridian) Decide(s *Snapshot, d *Decision) {
 	p.horizon = horizon{now: s.Now}
 	p.findLeast(s)
 	p.rank(s, d, p.classify)
-	p.serveBelow(meridianLong)
-	// Who comes back only because memory is idle leaves some of it idle, or the
-	// next newcomer would send it away again.
-	if len(d.Run) > 0 {
-		p.reserve = s.Limits.Blocks / 16
-	}
+	p.keepTo(p.stepBudget)
+	p.cut()
 	p.serve()
-	p.reserve = 0
 	p.horizon.limit(&p.ranking)
+}
+
+// drainSteps is in how many steps prompts are to be computed at the latest.
+const drainSteps = 256
+
+// cut makes prompts so short that they cost those who decode nothing. Where
+// prompts are what holds everything up, they get more.
+func (p *Meridian) cut() {
+	s := p.s
+	if s.Costs.FreeTokens == 0 {
+		return
+	}
+	idle := s.FreeBlocks > s.Limits.Blocks/4
+	decoding, prompts := false, int64(0)
+	for i := range s.Requests {
+		switch r := &s.Requests[i]; {
+		case r.Holds() && r.Decodes():
+			decoding = true
+		case r.Holds() || idle && r.State == Waiting:
+			prompts += int64(r.Pending)
+		}
+	}
+	if decoding {
+		p.chunk = min(p.chunk, max(s.Costs.FreeTokens, int32(min(prompts/drainSteps, forever)), 32))
+	}
 }
 
 // findLeast looks for the least served tenant of those that wait.
@@ -80,26 +101,22 @@ func (p *Meridian) findLeast(s *Snapshot) {
 
 func (p *Meridian) classOf(r *Request) uint8 {
 	h := &p.horizon
-	owed := r.owed()
-	switch age := h.now - r.Arrived; {
-	case age >= p.patience:
+	if h.now-r.Arrived >= p.maxAge {
 		return meridianOverdue
-	case owed > 0 && r.Holds():
+	}
+	h.at(r.Arrived + p.maxAge)
+	if owed := r.owed(); owed > 0 && r.Holds() {
 		h.in(owed)
 		return meridianOverdue
-	default:
-		h.at(r.Arrived + p.patience)
 	}
 	switch {
 	case r.Phase == kv.Output:
 		return meridianAnswers
-	case r.Think >= p.longAfter:
-		return meridianLong
 	case r.State == Waiting:
+		if left := r.Arrived + p.backfill; left > h.now {
+			h.at(left) // then others may not come in before it any more
+		}
 		return p.fair(r)
-	}
-	if r.Phase == kv.Think {
-		h.in(p.longAfter - r.Think)
 	}
 	return meridianThoughts
 }
@@ -107,7 +124,7 @@ func (p *Meridian) classOf(r *Request) uint8 {
 // fair is the class of one that waits.
 func (p *Meridian) fair(r *Request) uint8 {
 	lead := p.s.Tenants[r.Tenant].Served - p.least
-	// Both counters grow by two for every token of a step, at most.
+	// Both counters grow by two for every sequence of a step, at most.
 	pace := 2 * int64(p.s.Limits.Sequences)
 	p.horizon.in(int32(min(max(lead-p.fairTokens, p.fairTokens-lead)/pace, forever)))
 	if lead > p.fairTokens {

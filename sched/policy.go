@@ -36,13 +36,13 @@ type Options struct {
 	// Pace is how long a reader takes for a token, Patience how long one may be
 	// left out before it goes first: pascal.
 	Pace, Patience Instant
-	// LongAfter is how many tokens a thought may have before it makes room for
-	// others, LongPatience how long after its arrival it goes first in any case,
-	// FairTokens how much more than others a tenant may be served before its
-	// requests wait for theirs: meridian.
-	LongAfter    int32
-	LongPatience Instant
-	FairTokens   int64
+	// StepBudget is how long a step may take for the prompts in it; Backfill for
+	// how long after its arrival a request that does not fit lets smaller ones come
+	// in; MaxAge how long after its arrival it goes first in any case; FairTokens
+	// how much more than others a tenant may be served before its requests wait
+	// for theirs: meridian.
+	StepBudget, Backfill, MaxAge Instant
+	FairTokens                   int64
 }
 
 // Defaults of Options.
@@ -55,8 +55,9 @@ const (
 	DefaultDemoteAfter          = 5000
 	DefaultPace                 = 100 * Millisecond
 	DefaultPatience             = 60 * Second
-	DefaultLongAfter            = 12000
-	DefaultLongPatience         = 1800 * Second
+	DefaultStepBudget           = 80 * Millisecond
+	DefaultBackfill             = 30 * Second
+	DefaultMaxAge               = 1800 * Second
 	DefaultFairTokens           = 1 << 22
 )
 
@@ -69,18 +70,19 @@ func (o Options) withDefaults() Options {
 	o.DemoteAfter = cmp.Or(o.DemoteAfter, DefaultDemoteAfter)
 	o.Pace = cmp.Or(o.Pace, DefaultPace)
 	o.Patience = cmp.Or(o.Patience, DefaultPatience)
-	o.LongAfter = cmp.Or(o.LongAfter, DefaultLongAfter)
-	o.LongPatience = cmp.Or(o.LongPatience, DefaultLongPatience)
+	o.StepBudget = cmp.Or(o.StepBudget, DefaultStepBudget)
+	o.Backfill = cmp.Or(o.Backfill, DefaultBackfill)
+	o.MaxAge = cmp.Or(o.MaxAge, DefaultMaxAge)
 	o.FairTokens = cmp.Or(o.FairTokens, DefaultFairTokens)
 	return o
 }
 
 // check refuses what no policy can work with.
 func (o *Options) check() error {
-	if least := min(int64(o.ThinkCap), int64(o.Quantum), int64(o.DemoteAfter), int64(o.LongAfter), o.FairTokens); least < 0 {
+	if least := min(int64(o.ThinkCap), int64(o.Quantum), int64(o.DemoteAfter), o.FairTokens); least < 0 {
 		return fmt.Errorf("a number of tokens must be > 0; got %d", least)
 	}
-	if least := min(o.ThinkTPOTBudget, o.OutputTPOTBudget, o.Pace, o.Patience, o.LongPatience); least < 0 {
+	if least := min(o.ThinkTPOTBudget, o.OutputTPOTBudget, o.Pace, o.Patience, o.StepBudget, o.Backfill, o.MaxAge); least < 0 {
 		return fmt.Errorf("a time must be > 0; got %d ns", least)
 	}
 	if !(o.ThinkBatchMultiplier >= 1) {

@@ -20,7 +20,7 @@ func every(t *testing.T, property func(t *rapid.T, p Policy)) {
 }
 
 func newPolicy(t interface{ Fatal(...any) }, name string) Policy {
-	p, err := New(name, Options{ThinkCap: 60, Quantum: 10, DemoteAfter: 30, Patience: 2 * Second, LongAfter: 40, LongPatience: 4 * Second, FairTokens: 100})
+	p, err := New(name, Options{ThinkCap: 60, Quantum: 10, DemoteAfter: 30, Patience: 2 * Second, Backfill: Second, MaxAge: 4 * Second, FairTokens: 100})
 	if err != nil {
 		t.Fatal(err)
 	}

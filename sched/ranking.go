@@ -28,8 +28,9 @@ type ranking struct {
 	// guests is the first class whose members take blocks from others only to go
 	// on, not to come in.
 	guests uint8
-	// reserve blocks are left free when somebody comes in.
-	reserve int32
+	// backfill is for how long after its arrival others may come in before one
+	// that does not fit.
+	backfill Instant
 	account
 	// next of order is the first that was not asked; blocked: one could not come
 	// in, and nobody comes in before it.
@@ -129,7 +130,7 @@ func (k *ranking) serveBelow(class uint8) {
 			k.blocked = !served
 		default:
 			served = k.admit(i)
-			k.blocked = !served
+			k.blocked = !served && k.s.Now-k.s.Requests[i].Arrived >= k.backfill
 		}
 		k.contended = k.contended || !served
 	}
@@ -175,13 +176,16 @@ func (k *ranking) untilBlock() int32 {
 
 // missing is how many blocks r lacks for its share of the step.
 func (k *ranking) missing(r *Request) int32 {
-	return k.s.Limits.need(r, min(r.Pending, k.tokens)) - k.blocks
+	return k.s.Limits.need(r, k.share(r)) - k.blocks
 }
 
 // admit lets a Waiting one in, if all it must compute fits.
 func (k *ranking) admit(i int32) bool {
 	r := &k.s.Requests[i]
-	more := k.s.Limits.need(r, r.Pending) + k.reserve
+	if k.share(r) <= 0 {
+		return false
+	}
+	more := k.s.Limits.need(r, r.Pending)
 	if more > k.blocks && (!k.invite(i, more-k.blocks) || more > k.blocks) {
 		return false
 	}
@@ -192,7 +196,7 @@ func (k *ranking) admit(i int32) bool {
 // recall fetches one that is Away, with a block to go on.
 func (k *ranking) recall(i int32) bool {
 	r := &k.s.Requests[i]
-	more := r.Blocks + 1 + k.reserve
+	more := r.Blocks + 1
 	if more > k.blocks && (!k.invite(i, more-k.blocks) || more > k.blocks) {
 		return false
 	}

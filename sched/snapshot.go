@@ -117,6 +117,10 @@ type Costs struct {
 	CopiedBlock, RecalledBlock Instant
 	// Step is the time of a step as they are now.
 	Step Instant
+	// FreeTokens of prompts can be computed in a step beside those who decode now
+	// without making it noticeably longer, because it waits for the weights; 0
+	// means that it is not known.
+	FreeTokens int32
 }
 
 // Tenant is the virtual token counter of those who share an engine.

@@ -7,6 +7,9 @@ type step struct {
 	d *Decision
 	// tokens, sequences and blocks are left.
 	tokens, sequences, blocks int32
+	// chunk is how many of the tokens prompts may have; who decodes has one in any
+	// case.
+	chunk int32
 	// chunked: somebody computes more than one token, so the next step differs.
 	chunked bool
 	// slack counts the runs by how many tokens still fit into their blocks.
@@ -17,6 +20,7 @@ func (t *step) begin(s *Snapshot, d *Decision) {
 	d.reset()
 	t.s, t.d, t.chunked = s, d, false
 	t.tokens, t.sequences, t.blocks = s.Limits.Tokens, s.Limits.Sequences, s.FreeBlocks
+	t.chunk = t.tokens
 	size := int(s.Limits.BlockTokens)
 	if cap(t.slack) < size {
 		t.slack = make([]int32, size)
@@ -26,12 +30,13 @@ func (t *step) begin(s *Snapshot, d *Decision) {
 }
 
 // run lets a request compute what it needs, or a part of it that fits into the
-// step's tokens. It says false, and changes nothing, if blocks are missing.
+// step's tokens. It says false, and changes nothing, if blocks or tokens are
+// missing.
 func (t *step) run(i int32) bool {
 	r := &t.s.Requests[i]
-	tokens := min(r.Pending, t.tokens)
+	tokens := t.share(r)
 	more := t.s.Limits.need(r, tokens)
-	if more > t.blocks {
+	if more > t.blocks || tokens <= 0 {
 		return false
 	}
 	t.blocks -= more
@@ -42,9 +47,29 @@ func (t *step) run(i int32) bool {
 		size := t.s.Limits.BlockTokens
 		t.slack[min(size-1, (r.Blocks+more)*size-r.Length-tokens)]++
 	} else {
+		t.chunk -= tokens
 		t.chunked = true
 	}
 	return true
+}
+
+// share is how many tokens r would compute now.
+func (t *step) share(r *Request) int32 {
+	if r.Decodes() {
+		return min(1, t.tokens)
+	}
+	return min(r.Pending, t.chunk, t.tokens)
+}
+
+// keepTo makes prompts so short that the step takes no longer than that, with
+// what it takes now; but they get a thirty-second of a step's tokens.
+func (t *step) keepTo(budget Instant) {
+	c, all := &t.s.Costs, t.s.Limits.Tokens
+	if c.PrefillToken <= 0 {
+		return
+	}
+	inTime := int32(min(max(0, budget-c.Step)/c.PrefillToken, Instant(all)))
+	t.chunk = min(t.chunk, max((all+31)/32, inTime))
 }
 
 // fits says whether all that r has to compute finds blocks, not only its part of
