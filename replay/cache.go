@@ -1,23 +1,31 @@
 package replay
 
-// cache is the prefix cache of an engine, or the cell's store: chunks of prompts
-// by their hashes. A chunk that somebody holds stays; the others leave, those
-// that were used longest ago first.
+// cache knows the chunks of prompts in the blocks of an engine, or of the cell's
+// store, by their hashes. A chunk that somebody holds stays; the others are in
+// the list of what is free, and leave when they are the oldest there.
 type cache struct {
 	byHash  map[uint64]int32
-	chunks  []chunk // chunks[0] is the ring's anchor: older is the newest, newer the oldest
+	chunks  []chunk // chunks[0] is none
 	unused  []int32
+	free    *freeList
+	blocks  int32 // of a chunk
 	idle    int32 // chunks that nobody holds
 	version uint64
+	// evicted counts chunks that have left.
+	evicted int64
 }
 
 type chunk struct {
-	hash         uint64
-	holders      int32
-	older, newer int32
+	hash    uint64
+	holders int32
+	span    int32 // where it is in the list, while nobody holds it
 }
 
-func newCache() *cache { return &cache{byHash: make(map[uint64]int32), chunks: make([]chunk, 1)} }
+func newCache(free *freeList) *cache {
+	c := &cache{byHash: make(map[uint64]int32), chunks: make([]chunk, 1), free: free}
+	free.forget = c.forget
+	return c
+}
 
 // held is how many leading chunks are there, and how many of these somebody
 // holds.
@@ -36,13 +44,12 @@ func (c *cache) held(prefix []uint64, limit int32) (there, inUse int32) {
 
 // take holds a chunk that is there, and says whether nobody did before.
 func (c *cache) take(hash uint64) (first bool) {
-	at := c.byHash[hash]
-	k := &c.chunks[at]
+	k := &c.chunks[c.byHash[hash]]
 	k.holders++
 	if k.holders > 1 {
 		return false
 	}
-	c.unlink(at)
+	c.free.remove(k.span)
 	c.idle--
 	c.version++
 	return true
@@ -74,26 +81,17 @@ func (c *cache) give(hash uint64) (last bool) {
 	if k.holders > 0 {
 		return false
 	}
-	k.newer, k.older = 0, c.chunks[0].older
-	c.chunks[k.older].newer = at
-	c.chunks[0].older = at
+	k.span = c.free.push(span{blocks: c.blocks, chunk: at})
 	c.idle++
 	c.version++
 	return true
 }
 
-// evict forgets the chunk that was used longest ago, of those nobody holds.
-func (c *cache) evict() {
-	at := c.chunks[0].newer
-	c.unlink(at)
+// forget is told by the list of what is free that a chunk's blocks are taken.
+func (c *cache) forget(at int32) {
 	delete(c.byHash, c.chunks[at].hash)
 	c.unused = append(c.unused, at)
 	c.idle--
+	c.evicted++
 	c.version++
-}
-
-func (c *cache) unlink(at int32) {
-	k := c.chunks[at]
-	c.chunks[k.older].newer = k.newer
-	c.chunks[k.newer].older = k.older
 }

@@ -31,6 +31,7 @@ const (
 	copyOut   errand = iota // and then the blocks are freed
 	copyAhead               // a copy of what stays
 	bringBack               // from a copy, a store or another engine
+	leaseEnd                // of a prompt that was computed here for another engine
 )
 
 // start puts a transfer on its way.
@@ -50,12 +51,17 @@ func (e *engine) land(now ps) {
 			return
 		}
 		e.transfers = slices.Delete(e.transfers, first, first+1)
+		e.settle(now)
 		e.landed(t, now)
 		e.interrupt(now)
 	}
 }
 
 func (e *engine) landed(t transfer, now ps) {
+	if t.kind == leaseEnd {
+		t.seq.expire(e, now)
+		return
+	}
 	i := slices.Index(e.seqs, t.seq)
 	if i < 0 {
 		return // it has ended; a copy of it is of no use
@@ -73,12 +79,7 @@ func (e *engine) landed(t transfer, now ps) {
 		}
 	case bringBack:
 		r.State = sched.Paused
-		s.remote = 0
-		if s.lender != nil {
-			s.lender.release(s, s.lent)
-			s.lender.interrupt(now)
-			s.lender, s.lent = nil, hold{}
-		}
+		s.fetched(now)
 	}
 }
 
@@ -107,12 +108,11 @@ func (e *engine) preempt(v sched.Victim, now ps) {
 		return
 	}
 	x.Recompute++
-	e.cell.tally.tokens.Recomputed += int64(r.Length)
+	s.lost = r.Length
 	if r.Phase == kv.Prefill {
 		e.promptTokens += int64(r.Length)
 	}
-	e.release(s, e.holding(v.Request))
-	s.shared = 0
+	e.abandon(v.Request)
 	r.State, r.Length, r.Blocks, r.Copied = sched.Waiting, 0, 0, 0
 	r.Pending = tokens(r)
 	e.waiting++
@@ -124,18 +124,17 @@ func (e *engine) offload(i int32, now ps) {
 	r, s := &e.snap.Requests[i], e.seqs[i]
 	h := e.holding(i)
 	free := min(r.Copied, h.blocks)
-	e.snap.FreeBlocks += free
+	e.release(s, hold{blocks: free})
 	h.blocks -= free
 	if h == (hold{}) {
-		r.State, s.leftAt = sched.Away, now
+		r.State = sched.Away
 		return
 	}
 	bytes := int64(r.Blocks-free) * e.cell.blockBytes
 	e.cell.tally.moved.Offload += bytes
 	s.leaving = h
-	s.leftAt = e.out.send(e.cell.config.Offload, bytes, now)
 	r.State = sched.Leaving
-	e.start(transfer{done: s.leftAt, kind: copyOut, seq: s})
+	e.start(transfer{done: e.out.send(e.cell.config.Offload, bytes, now), kind: copyOut, seq: s})
 }
 
 // recall brings the blocks of request i back.
@@ -158,7 +157,7 @@ func (e *engine) recall(i int32, now ps) {
 // or from the store.
 func (e *engine) fetch(i, tokens int32, now ps) {
 	r, s := &e.snap.Requests[i], e.seqs[i]
-	r.State = sched.Recalling
+	r.State, s.fetching = sched.Recalling, true
 	bytes := int64(tokens) * e.cell.config.Profile.KVBytesPerToken
 	link, moved := e.cell.config.StoreLink, &e.cell.tally.moved.Store
 	if s.lender != nil {
@@ -178,4 +177,15 @@ func (e *engine) copyThought(i int32, now ps) {
 	bytes := int64(blocks) * e.cell.blockBytes
 	e.cell.tally.moved.Copied += bytes
 	e.start(transfer{done: e.out.send(e.cell.config.Offload, bytes, now), kind: copyAhead, seq: e.seqs[i], blocks: blocks})
+}
+
+// expire: nobody has fetched what was computed for s, and its blocks are needed.
+func (s *sequence) expire(lender *engine, now ps) {
+	if s.lender != lender || s.fetching {
+		return
+	}
+	s.fetched(now)
+	s.at.matched = false
+	s.at.promptTokens += int64(s.prompt - 1)
+	s.at.interrupt(now)
 }

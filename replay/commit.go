@@ -138,16 +138,32 @@ func (e *engine) leave(i int32) {
 }
 
 // handOver gives a computed prompt to the engine that decodes. The blocks stay
-// until they have been fetched.
+// until they have been fetched, or until their lease ends. An engine that holds
+// too many for others declines, and the other one computes the prompt itself.
 func (e *engine) handOver(i int32) {
 	s := e.seqs[i]
 	h := e.holding(i)
 	e.leave(i)
 	to := s.decodeAt
-	s.decodeAt, s.lender, s.lent = nil, e, h
-	s.remote, s.started, s.shared = s.prompt-1, false, 0
+	s.decodeAt, s.started, s.shared = nil, false, 0
+	now := e.plan.boundary(1)
+	held := h.blocks + h.chunks*e.cache.blocks
+	if limit := maxHeldFraction * float64(e.snap.Limits.Blocks); float64(e.lentBlocks+held) > limit {
+		e.release(s, h)
+		s.remote = e.cell.store.held(s)
+	} else {
+		s.lender, s.lent, s.remote = e, h, s.prompt-1
+		e.lentBlocks += held
+		e.start(transfer{done: now + lease, kind: leaseEnd, seq: s})
+	}
 	e.cell.deliver(to, s)
 }
+
+// What doors allow by default.
+const (
+	maxHeldFraction = 0.3
+	lease           = 30 * second
+)
 
 // force ends the thought of request i with this step.
 func (e *engine) force(i int32) {

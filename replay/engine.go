@@ -27,22 +27,27 @@ type engine struct {
 	promptTokens int64
 	active       []int32 // live requests by tenant
 
+	free      *freeList
 	cache     *cache
 	cacheSeen uint64 // version of the cache that waiting requests were matched with
 	matched   bool
 
-	plan      plan
-	asked     bool // the policy has been asked since something happened
-	wakeAt    ps   // when it wants to be asked again though nothing happens; 0: never
-	out, in   line // copies of blocks
-	transfers []transfer
-	stamp     int64
-	busy      ps
+	plan    plan
+	asked   bool // the policy has been asked since something happened
+	wakeAt  ps   // when it wants to be asked again though nothing happens; 0: never
+	out, in line // copies of blocks
+	// lentBlocks are held for engines that are to fetch them.
+	lentBlocks int32
+	transfers  []transfer
+	stamp      int64
+	busy       ps
 }
 
 func (c *cell) newEngine(id string, role place.Role, policy sched.Policy) *engine {
-	e := &engine{id: id, role: role, cell: c, policy: policy, cache: newCache()}
 	g := &c.config
+	e := &engine{id: id, role: role, cell: c, policy: policy, free: newFreeList(g.Blocks)}
+	e.cache = newCache(e.free)
+	e.free.changed = func() { e.matched = false }
 	e.snap.Limits = sched.Limits{
 		Tokens: g.MaxTokens, Sequences: g.MaxSequences, BlockTokens: g.Profile.BlockTokens, Blocks: g.Blocks, PreemptMaxFraction: g.PreemptMaxFraction,
 	}
@@ -65,6 +70,7 @@ func (e *engine) arrive(s *sequence, now ps) {
 		e.lift(s.tenant)
 	}
 	e.active[s.tenant]++
+	s.at = e
 	e.promptTokens += int64(s.prompt - s.remote)
 	e.backlog.push(s)
 	e.interrupt(now)
@@ -106,14 +112,26 @@ func (e *engine) match() {
 	e.matched, e.cacheSeen = true, e.cache.version
 	for i := range e.snap.Requests {
 		r, s := &e.snap.Requests[i], e.seqs[i]
-		if r.State != sched.Waiting || (len(s.prefix) == 0 && s.remote == 0) {
-			continue
+		if r.State == sched.Waiting && (len(s.prefix) > 0 || s.remote > 0 || s.started) {
+			e.matchOne(r, s)
 		}
-		there, inUse := e.cache.held(s.prefix, s.chunks(tokens(r)))
-		r.Length = max(there*s.prefixTokens, s.remote)
-		r.Blocks = inUse * e.chunkBlocks(s)
-		r.Pending = tokens(r) - r.Length
 	}
+}
+
+// matchOne finds it out for one.
+func (e *engine) matchOne(r *sched.Request, s *sequence) {
+	there, inUse, left := e.reuse(r, s)
+	r.Length = max(there*s.prefixTokens, s.remote) + left
+	r.Blocks = inUse * e.cache.blocks
+	r.Pending = tokens(r) - r.Length
+}
+
+// reuse is what a waiting request need not compute: chunks of its prompt, those
+// of them that somebody holds, and tokens that are left of what it had computed
+// when it was preempted.
+func (e *engine) reuse(r *sched.Request, s *sequence) (there, inUse, left int32) {
+	there, inUse = e.cache.held(s.prefix, s.chunks(tokens(r)))
+	return there, inUse, min(s.kept*e.snap.Limits.BlockTokens, tokens(r)-1)
 }
 
 // chunks is how many whole chunks of the prefix may come from a cache: a token
@@ -125,30 +143,28 @@ func (s *sequence) chunks(tokens int32) int32 {
 	return min(int32(len(s.prefix)), (min(tokens-1, s.prompt))/s.prefixTokens)
 }
 
-func (e *engine) chunkBlocks(s *sequence) int32 {
-	if s.prefixTokens == 0 {
-		return 0
-	}
-	return s.prefixTokens / e.snap.Limits.BlockTokens
-}
-
 // admit takes a waiting request in. It says false if what it needs is not here
 // yet, and is fetched.
 func (e *engine) admit(i int32, now ps) (here bool) {
 	r, s := &e.snap.Requests[i], e.seqs[i]
 	e.waiting--
-	there, _ := e.cache.held(s.prefix, s.chunks(tokens(r)))
-	r.Blocks = there * e.chunkBlocks(s)
+	there, _, left := e.reuse(r, s)
+	r.Blocks = there*e.cache.blocks + e.blocksFor(left)
 	for chunk := range there {
 		if e.cache.take(s.prefix[chunk]) {
-			e.snap.FreeBlocks -= e.chunkBlocks(s)
+			e.snap.FreeBlocks -= e.cache.blocks
 		}
 	}
+	e.takeBack(s, e.blocksFor(left))
 	s.shared, s.alone = there, false
-	r.Length = max(there*s.prefixTokens, s.remote)
+	r.Length = max(there*s.prefixTokens, s.remote) + left
 	r.Pending = tokens(r) - r.Length
-	if r.Phase == kv.Prefill && !s.started {
-		e.cell.tally.hit(there*s.prefixTokens, r.Length)
+	e.cell.tally.tokens.Recomputed += int64(max(s.lost-r.Length, 0))
+	s.lost = 0
+	if r.Phase == kv.Prefill {
+		if !s.started {
+			e.cell.tally.hit(there*s.prefixTokens, r.Length)
+		}
 		e.promptTokens -= int64(r.Length - min(s.remote, r.Length))
 	}
 	s.started = true
@@ -158,42 +174,80 @@ func (e *engine) admit(i int32, now ps) (here bool) {
 		e.fetch(i, r.Length-there*s.prefixTokens, now)
 		return false
 	}
+	s.fetched(now)
 	return true
+}
+
+// fetched: nothing of s is to be fetched any more.
+func (s *sequence) fetched(now ps) {
+	s.remote, s.fetching = 0, false
+	if s.lender != nil {
+		s.lender.lentBlocks -= s.lent.blocks + s.lent.chunks*s.lender.cache.blocks
+		s.lender.release(s, s.lent)
+		s.lender.interrupt(now)
+		s.lender, s.lent = nil, hold{}
+	}
 }
 
 func (e *engine) blocksFor(tokens int32) int32 {
 	return (tokens + e.snap.Limits.BlockTokens - 1) / e.snap.Limits.BlockTokens
 }
 
-// take gives request i blocks, so that it has so many in all. Cached chunks
-// that nobody holds make room.
+// take gives request i blocks, so that it has so many in all.
 func (e *engine) take(i, blocks int32) {
 	r := &e.snap.Requests[i]
 	if blocks <= r.Blocks {
 		return
 	}
 	e.snap.FreeBlocks -= blocks - r.Blocks
+	e.free.take(blocks - r.Blocks)
 	r.Blocks = blocks
-	for e.cache.idle > 0 && e.cache.idle*e.cell.chunkBlocks > e.snap.FreeBlocks {
-		e.cache.evict()
-		e.cell.tally.evictions.Cached += int64(e.cell.chunkBlocks)
-	}
 }
 
 // holding is what request i holds.
 func (e *engine) holding(i int32) hold {
 	s := e.seqs[i]
-	return hold{chunks: s.shared, blocks: e.snap.Requests[i].Blocks - s.shared*e.chunkBlocks(s)}
+	return hold{chunks: s.shared, blocks: e.snap.Requests[i].Blocks - s.shared*e.cache.blocks}
 }
 
 // release frees what was held of s's prefix and beside.
 func (e *engine) release(s *sequence, h hold) {
-	e.snap.FreeBlocks += h.blocks
+	if h.blocks > 0 {
+		e.snap.FreeBlocks += h.blocks
+		e.free.push(span{blocks: h.blocks})
+	}
 	for chunk := h.chunks - 1; chunk >= 0; chunk-- { // the end is to be forgotten first
 		if e.cache.give(s.prefix[chunk]) {
-			e.snap.FreeBlocks += e.chunkBlocks(s)
+			e.snap.FreeBlocks += e.cache.blocks
 		}
 	}
+}
+
+// abandon frees all that request i holds. What it computed stays there as long as
+// nobody takes the blocks; of one with a prefix, only what others may share does.
+func (e *engine) abandon(i int32) {
+	s := e.seqs[i]
+	h := e.holding(i)
+	if len(s.prefix) > 0 {
+		e.release(s, h)
+		s.shared = 0
+		return
+	}
+	s.kept, s.remains = h.blocks, e.free.push(span{blocks: h.blocks, owner: s})
+	e.snap.FreeBlocks += h.blocks
+}
+
+// takeBack takes so many of the remains of s, and gives up the others.
+func (e *engine) takeBack(s *sequence, blocks int32) {
+	if s.kept == 0 {
+		return
+	}
+	e.free.remove(s.remains)
+	if others := s.kept - blocks; others > 0 {
+		e.free.push(span{blocks: others})
+	}
+	e.snap.FreeBlocks -= blocks
+	s.kept, s.remains = 0, 0
 }
 
 // share puts what request i has computed of its prompt into the cache.

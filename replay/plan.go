@@ -45,6 +45,17 @@ func (e *engine) interrupt(t ps) {
 	}
 }
 
+// settle carries out the steps of the plan that have ended before t. All but a
+// plan's last step change no phase.
+func (e *engine) settle(t ps) {
+	if e.plan.steps < 2 {
+		return
+	}
+	if steps := e.plan.until(t); steps > 1 {
+		e.commit(steps - 1)
+	}
+}
+
 // next is when something happens here by itself, or never.
 func (e *engine) next() ps {
 	at := never
@@ -126,7 +137,7 @@ const maxIdleTurns = 10_000
 // out and counted; so are those whose contents are to be fetched first.
 func (e *engine) make(d *sched.Decision, now ps) {
 	e.stamp++
-	p := &e.plan
+	p, evicted := &e.plan, e.cache.evicted
 	p.runs = p.runs[:0]
 	var s shape
 	alike, events, ran := true, d.Steps, int32(0)
@@ -137,15 +148,15 @@ func (e *engine) make(d *sched.Decision, now ps) {
 			continue
 		}
 		if r.State == sched.Waiting {
+			e.matchOne(r, q) // those before it may have taken what it was to share
+			run.Tokens = min(run.Tokens, r.Pending)
 			if e.lacks(r, run.Tokens) || !e.admit(run.Request, now) {
 				continue
 			}
-			run.Tokens = min(run.Tokens, r.Pending)
 		}
 		blocks := e.blocksFor(r.Length + run.Tokens)
 		if !(r.State == sched.Waiting || r.Holds()) || blocks-r.Blocks > e.snap.FreeBlocks {
 			e.cell.tally.work.Denied++
-			e.setWaitingIfEmpty(run.Request)
 			continue
 		}
 		e.take(run.Request, blocks)
@@ -171,7 +182,8 @@ func (e *engine) make(d *sched.Decision, now ps) {
 	e.cell.idleTurns = 0
 	p.start, p.first, p.growth = now, e.cell.cost.of(&s), 0
 	p.steps = 1
-	if alike && !e.cell.config.SingleStep {
+	news := e.waiting > 0 && e.cache.evicted != evicted // for those who would have shared it
+	if alike && !news && !e.cell.config.SingleStep {
 		p.growth = e.cell.cost.context * ps(s.sequences)
 		p.steps = e.holds(max(events, 1))
 		if until := ps(d.Until) * nanosecond; until > 0 {
@@ -185,8 +197,8 @@ func (e *engine) make(d *sched.Decision, now ps) {
 func (e *engine) holds(limit int32) int32 {
 	p, size := &e.plan, e.snap.Limits.BlockTokens
 	n, free := int32(len(p.runs)), e.snap.FreeBlocks
-	if e.waiting > 0 && e.cache.idle > 0 { // a chunk that leaves the cache is news for those who wait for it
-		free = max(free-e.cache.idle*e.cell.chunkBlocks, 0)
+	if e.waiting > 0 && e.cache.idle > 0 { // a chunk that leaves the cache is news
+		free = e.free.plain(free)
 	}
 	// Within so many steps nobody needs more than that.
 	if rounds := free / n; int64(limit-1) <= int64(rounds)*int64(size) {
@@ -217,19 +229,6 @@ func (e *engine) lacks(r *sched.Request, tokens int32) bool {
 	}
 	e.cell.tally.work.Denied++
 	return true
-}
-
-// setWaitingIfEmpty undoes an admission that found no blocks after all.
-func (e *engine) setWaitingIfEmpty(i int32) {
-	r, s := &e.snap.Requests[i], e.seqs[i]
-	if r.State != sched.Waiting {
-		return
-	}
-	e.release(s, e.holding(i))
-	s.shared, r.Blocks, r.Length = 0, 0, 0
-	r.Pending = tokens(r)
-	e.waiting++
-	e.matched = false
 }
 
 // pauseOthers: whoever ran before and is not among so many who run now holds

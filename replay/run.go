@@ -26,12 +26,10 @@ func instant(t ps) sched.Instant { return sched.Instant(t / nanosecond) }
 
 // cell is the world of a replay: engines, the store, and the next arrival.
 type cell struct {
-	config     Config
-	cost       stepCost
-	blockBytes int64
-	// chunkBlocks is how many blocks a chunk of a prefix has; all have the same.
-	chunkBlocks  int32
-	prefixTokens int32
+	config       Config
+	cost         stepCost
+	blockBytes   int64
+	prefixTokens int32 // of a chunk; all have the same
 	slack        []int32
 
 	engines    []*engine
@@ -188,7 +186,10 @@ func (c *cell) pull() error {
 		return fmt.Errorf("%w: request %d names blocks of %d tokens; those before named %d", ErrConfig, c.number, r.PrefixTokens, c.prefixTokens)
 	}
 	if len(r.Prefix) > 0 {
-		c.prefixTokens, c.chunkBlocks = r.PrefixTokens, r.PrefixTokens/c.config.Profile.BlockTokens
+		c.prefixTokens = r.PrefixTokens
+		for _, e := range c.engines {
+			e.cache.blocks = r.PrefixTokens / c.config.Profile.BlockTokens
+		}
 	}
 	c.arrival = r
 	return nil
@@ -283,14 +284,7 @@ func (c *cell) deliver(to *engine, s *sequence) {
 // settle carries out every step that has ended before t.
 func (c *cell) settle(t ps) {
 	for _, e := range c.engines {
-		p := &e.plan
-		if p.steps < 2 {
-			continue
-		}
-		// All but a plan's last step change no phase.
-		if steps := p.until(t); steps > 1 {
-			e.commit(steps - 1)
-		}
+		e.settle(t)
 	}
 }
 
@@ -320,8 +314,8 @@ func (c *cell) alone(s *sequence) ps {
 
 func (c *cell) result() *Result {
 	t := &c.tally
-	t.work.Busy = 0
 	for _, e := range c.engines {
+		t.evictions.Cached += e.cache.evicted * int64(e.cache.blocks)
 		t.work.Busy += float64(e.busy) / float64(max(c.now, 1)) / float64(len(c.engines))
 	}
 	r := &Result{

@@ -1,12 +1,16 @@
 package replay
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"meridian/replay/workload"
 	"meridian/sched"
@@ -92,21 +96,22 @@ func TestOneRequestAlone(t *testing.T) {
 	}
 }
 
-// mixed is a small workload under pressure.
-func mixed(seed uint64, n int) []workload.Request {
-	d := rand.New(rand.NewPCG(seed, 1))
+// someWorkload draws requests that press on a small engine.
+func someWorkload(t *rapid.T, blockTokens int32) []workload.Request {
+	d := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+	gap := rapid.SampledFrom([]float64{1e6, 5e6, 20e6, 100e6}).Draw(t, "gap")
 	var requests []workload.Request
 	at := time.Duration(0)
-	for range n {
-		at += time.Duration(d.ExpFloat64() * 20e6)
-		q := workload.Request{At: at, Prompt: 1 + d.Int32N(700), Output: 1 + d.Int32N(80), Tenant: d.Int32N(3)}
+	for range rapid.IntRange(1, 120).Draw(t, "requests") {
+		at += time.Duration(d.ExpFloat64() * gap)
+		q := workload.Request{At: at, Prompt: 1 + d.Int32N(700), Output: d.Int32N(80), Tenant: d.Int32N(3)}
 		if d.IntN(2) == 0 {
 			q.Think = 1 + d.Int32N(300)
 		}
 		if d.IntN(3) == 0 {
-			q.PrefixTokens = 64
+			q.PrefixTokens = 4 * blockTokens
 			family := uint64(d.IntN(4))
-			for chunk := range uint64(q.Prompt/64) + 1 {
+			for chunk := range uint64(q.Prompt/q.PrefixTokens) + 1 {
 				q.Prefix = append(q.Prefix, family<<32|chunk)
 			}
 		}
@@ -115,24 +120,147 @@ func mixed(seed uint64, n int) []workload.Request {
 	return requests
 }
 
+// someConfig draws a cell, with times that are not round.
+func someConfig(t *rapid.T) Config {
+	p := simple()
+	p.ContextNs, p.PairNs, p.SequenceNs = 37.25, 0.5, 999.125
+	p.BlockTokens = rapid.SampledFrom([]int32{1, 4, 16}).Draw(t, "block")
+	p.Blocks = rapid.Int32Range(1200, 6000).Draw(t, "tokens") / p.BlockTokens
+	p.MaxSequences = rapid.Int32Range(1, 24).Draw(t, "sequences")
+	p.MaxTokens = rapid.SampledFrom([]int32{64, 256, 1000}).Draw(t, "budget")
+	c := Config{
+		Profile: p, SampleEvery: 50 * time.Millisecond, Seed: 7,
+		Offload:     Link{BytesPerSecond: rapid.SampledFrom([]float64{1e6, 1e8}).Draw(t, "link"), Latency: 300 * time.Microsecond},
+		HandOff:     Link{BytesPerSecond: 1e7, Latency: time.Millisecond},
+		StoreLink:   Link{BytesPerSecond: 1e7, Latency: time.Millisecond},
+		CopyThought: rapid.Bool().Draw(t, "copy"), NoOffload: rapid.Bool().Draw(t, "no offload"),
+		Window: rapid.SampledFrom([]int{3, 512}).Draw(t, "window"),
+	}
+	if rapid.Bool().Draw(t, "several") {
+		c.Replicas, c.Prefills = rapid.IntRange(1, 3).Draw(t, "replicas"), rapid.IntRange(0, 2).Draw(t, "prefills")
+	}
+	if rapid.Bool().Draw(t, "store") {
+		c.StoreTokens = 3000
+	}
+	return c
+}
+
+// Under every policy, in every kind of cell, all requests end, blocks add up at
+// every moment, and the same seed gives the same bytes.
+func TestAllRequestsEnd(t *testing.T) {
+	for _, name := range sched.Names() {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				c := someConfig(t)
+				requests := someWorkload(t, c.Profile.BlockTokens)
+				first, err := json.Marshal(ran(t, c, name, requests))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if again, _ := json.Marshal(ran(t, c, name, requests)); !bytes.Equal(first, again) {
+					t.Fatalf("the same seed gives\n%s\nand\n%s", first, again)
+				}
+			})
+		})
+	}
+}
+
+// Plans of many steps are the same steps one by one, in every kind of cell.
 func TestMacroStepsEqualSingleSteps(t *testing.T) {
-	for _, name := range []string{"stock", "static-budget"} {
-		p := simple()
-		p.ContextNs, p.PairNs, p.SequenceNs, p.Blocks, p.MaxSequences = 37.25, 0.5, 999, 160, 12
-		c := Config{Profile: p, SampleEvery: 50 * time.Millisecond}
-		requests := mixed(1, 200)
-		macro := replayed(t, c, name, slices.Clone(requests))
-		c.SingleStep = true
-		single := replayed(t, c, name, requests)
-		if single.Engine.Decisions <= macro.Engine.Decisions {
-			t.Errorf("%s: %d decisions, and %d one by one", name, macro.Engine.Decisions, single.Engine.Decisions)
+	for _, name := range []string{"stock", "static-budget", "meridian"} {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				c := someConfig(t)
+				requests := someWorkload(t, c.Profile.BlockTokens)
+				macro := ran(t, c, name, requests)
+				c.SingleStep = true
+				single := ran(t, c, name, requests)
+				macro.Engine.Decisions, single.Engine.Decisions = 0, 0
+				if diff := cmp.Diff(single, macro); diff != "" {
+					t.Fatalf("one by one, and as plans of many steps:\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// ran replays, and checks what must hold at the end of every replay.
+func ran(t *rapid.T, c Config, name string, requests []workload.Request) *Result {
+	p, err := sched.New(name, sched.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	world, err := newCell(c, &list{requests: requests}, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := world.pull(); err != nil {
+		t.Fatal(err)
+	}
+	for more := true; more; {
+		if more, err = world.turn(); err != nil {
+			t.Fatal(err)
 		}
-		macro.Engine.Decisions, single.Engine.Decisions = 0, 0
-		if diff := cmp.Diff(single, macro); diff != "" {
-			t.Errorf("%s: one by one, and as plans of many steps:\n%s", name, diff)
-		}
-		if macro.Requests.Counted != 200 || macro.Evictions.Recompute == 0 || macro.Cache.HitTokens == 0 || macro.Engine.Denied > 0 {
-			t.Errorf("%s: %+v %+v %+v %+v", name, macro.Requests, macro.Evictions, macro.Cache, macro.Engine)
+		for _, e := range world.engines {
+			if problem := e.audit(); problem != "" {
+				t.Fatalf("at %v: %s: %s", world.now.duration(), e.id, problem)
+			}
 		}
 	}
+	for _, e := range world.engines {
+		listed := int32(0)
+		for at := e.free.spans[0].newer; at != 0; at = e.free.spans[at].newer {
+			listed += e.free.spans[at].blocks
+		}
+		if e.snap.FreeBlocks != e.snap.Limits.Blocks || listed != e.snap.FreeBlocks || len(e.seqs) > 0 || e.promptTokens != 0 || e.running != 0 || e.waiting != 0 {
+			t.Fatalf("%s ends with %d blocks free and %d listed of %d, %d requests, %d tokens of prompts, %d running, %d waiting",
+				e.id, e.snap.FreeBlocks, listed, e.snap.Limits.Blocks, len(e.seqs), e.promptTokens, e.running, e.waiting)
+		}
+	}
+	r := world.result()
+	if r.Requests.Counted+r.Requests.Refused != int64(len(requests)) {
+		t.Fatalf("of %d requests %d ended and %d were refused", len(requests), r.Requests.Counted, r.Requests.Refused)
+	}
+	return r
+}
+
+// audit says what is wrong with an engine's account of blocks.
+func (e *engine) audit() string {
+	private, shares := int32(0), int32(0)
+	lent := hold{}
+	for _, other := range e.cell.engines {
+		for _, s := range append(slices.Clone(other.seqs), other.backlog.seqs[other.backlog.head:]...) {
+			if s.lender == e {
+				lent.blocks, lent.chunks = lent.blocks+s.lent.blocks, lent.chunks+s.lent.chunks
+			}
+		}
+	}
+	for i := range e.seqs {
+		r, s := &e.snap.Requests[i], e.seqs[i]
+		switch r.State {
+		case sched.Running, sched.Paused, sched.Recalling:
+			h := e.holding(int32(i))
+			private, shares = private+h.blocks, shares+h.chunks
+			if h.blocks < 0 {
+				return fmt.Sprintf("request %d holds %d blocks beside %d chunks", s.number, h.blocks, h.chunks)
+			}
+		case sched.Leaving:
+			private, shares = private+s.leaving.blocks, shares+s.leaving.chunks
+		}
+	}
+	private, shares = private+lent.blocks, shares+lent.chunks
+	holders, used := int32(0), int32(0)
+	for _, at := range e.cache.byHash {
+		holders += e.cache.chunks[at].holders
+		if e.cache.chunks[at].holders > 0 {
+			used++
+		}
+	}
+	if holders != shares {
+		return fmt.Sprintf("chunks have %d holders, and requests hold %d", holders, shares)
+	}
+	if all := private + used*e.cache.blocks + e.snap.FreeBlocks; all != e.snap.Limits.Blocks {
+		return fmt.Sprintf("%d blocks of requests, %d of chunks and %d free ones are %d of %d", private, used*e.cache.blocks, e.snap.FreeBlocks, all, e.snap.Limits.Blocks)
+	}
+	return ""
 }

@@ -37,12 +37,18 @@ type sequence struct {
 	shared int32
 	alone  bool
 	// remote is how many leading tokens are elsewhere, in the store or with lender.
-	remote int32
-	lender *engine
-	lent   hold
-	// leaving blocks are freed when their copy is complete, at leftAt.
+	remote   int32
+	lender   *engine
+	lent     hold
+	fetching bool
+	at       *engine // where it is
+	// leaving blocks are freed when their copy is complete.
 	leaving hold
-	leftAt  ps
+	// kept is how many leading blocks are left of what it held when it was
+	// preempted; remains is where they are in the free list.
+	kept, remains int32
+	// lost is how many tokens it had computed when it was preempted.
+	lost int32
 	// decodeAt is the engine that goes on after this one's prefill.
 	decodeAt *engine
 }

@@ -1,7 +1,7 @@
 package replay
 
 // store is the cell's store of prompts: chunks that engines have computed, as
-// many as fit. What is looked for there is fetched over a link.
+// many as fit. What is found there is fetched over a link.
 type store struct {
 	limit  int64 // tokens
 	chunks *cache
@@ -12,7 +12,9 @@ func newStore(tokens int64) *store {
 	if tokens == 0 {
 		return nil
 	}
-	return &store{limit: tokens, chunks: newCache()}
+	s := &store{limit: tokens, chunks: newCache(newFreeList(0))}
+	s.chunks.blocks = 1 // a chunk is what is counted
+	return s
 }
 
 // keep takes a chunk that an engine has computed; one that is there is used once
@@ -26,7 +28,7 @@ func (s *store) keep(hash uint64, tokens int32) {
 	}
 	s.chunks.give(hash)
 	for int64(s.chunks.idle)*int64(tokens) > s.limit {
-		s.chunks.evict()
+		s.chunks.free.take(1)
 	}
 }
 
