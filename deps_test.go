@@ -71,6 +71,11 @@ var rooms = map[string]room{
 		uses:     map[string]string{"github.com/zeebo/xxh3": "the hash of keys and segments"},
 		testsMay: []string{"checksum", golden},
 	},
+	"store/master": {
+		owns: "who owns a key: the conversation between a master and the owners, both sides",
+		may:  map[string]string{"kv": "incarnations"},
+		pure: true,
+	},
 	"store/owner": {
 		owns: "the truth about one arena: its objects, their readers, who leaves when room is needed",
 		may: map[string]string{

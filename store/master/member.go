@@ -1,0 +1,97 @@
+package master
+
+import "meridian/kv"
+
+// Member is an owner's side: whether it may answer, and what it must do first.
+type Member struct {
+	Owner       string
+	Incarnation kv.ID
+
+	term    uint64
+	seq     uint64
+	asked   [window]Instant // when, by number
+	until   Instant
+	dropped uint64
+	next    Instant // when to ask again
+	pace    Instant
+	serial  uint64
+}
+
+// window is how many answers an owner still knows what to do with.
+const window = 64
+
+const (
+	// impatient is the pace of an owner without a lease.
+	impatient = 50 * Millisecond
+)
+
+// Order is what a member must do before it is heard again.
+type Order struct {
+	// Tell asks for all keys, as parts of Keys of this term and of Seq.
+	Tell bool
+	// Drop asks for Keys, or All, to be dropped; then Dropped is called with Seq.
+	Drop bool
+	All  bool
+	Keys []uint64
+	Seq  uint64
+}
+
+// Term is that of the newest master the member has heard of.
+func (m *Member) Term() uint64 { return m.term }
+
+// Elected says that there is a master of a term. Whatever an older one granted is
+// over.
+func (m *Member) Elected(term uint64) {
+	if term > m.term {
+		*m = Member{Owner: m.Owner, Incarnation: m.Incarnation, term: term, seq: m.seq, serial: m.serial}
+	}
+}
+
+// Answers reports whether the owner has a lease: whether it may serve and store.
+func (m *Member) Answers(now Instant) bool { return now < m.until }
+
+// Tick asks for a lease when it is time to.
+func (m *Member) Tick(now Instant) (Renew, bool) {
+	if m.term == 0 || now < m.next {
+		return Renew{}, false
+	}
+	m.seq++
+	m.asked[m.seq%window] = now
+	m.next = now + impatient
+	if m.Answers(now) {
+		m.next = now + max(impatient, m.pace)
+	}
+	return Renew{Owner: m.Owner, Incarnation: m.Incarnation, Term: m.term, Seq: m.seq, Dropped: m.dropped}, true
+}
+
+// Heard takes an answer. One that is too old says nothing.
+func (m *Member) Heard(a Answer) Order {
+	if a.Term > m.term {
+		m.Elected(a.Term)
+		return Order{}
+	}
+	if a.Term < m.term || a.Seq > m.seq || a.Seq+window <= m.seq {
+		return Order{}
+	}
+	switch a.Verdict {
+	case Granted:
+		m.until = max(m.until, m.asked[a.Seq%window]+a.Length)
+		m.pace = a.Length / 3
+	case Tell:
+		m.until = 0
+		return Order{Tell: true, Seq: a.Seq}
+	case Drop:
+		m.until = 0
+		return Order{Drop: true, All: a.All, Keys: a.Keys, Seq: a.Seq}
+	}
+	return Order{}
+}
+
+// Serial numbers the owner's next word about its keys.
+func (m *Member) Serial() uint64 {
+	m.serial++
+	return m.serial
+}
+
+// Dropped says that an order to drop was carried out.
+func (m *Member) Dropped(seq uint64) { m.dropped = seq }
