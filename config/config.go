@@ -26,6 +26,8 @@ type Config struct {
 
 // Scheduler is the table [scheduler].
 type Scheduler struct {
+	Policy               string  `toml:"policy"`
+	PreemptMaxFraction   float64 `toml:"preempt_max_fraction"`
 	ThinkTPOTBudgetMs    float64 `toml:"think_tpot_budget_ms"`
 	OutputTPOTBudgetMs   float64 `toml:"output_tpot_budget_ms"`
 	ThinkBatchMultiplier float64 `toml:"think_batch_multiplier"`

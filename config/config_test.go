@@ -89,7 +89,7 @@ func TestEveryFieldIsDescribedAndItsDefaultIsValid(t *testing.T) {
 // The numbers of the Meridian book, as corrected.
 func TestDefaults(t *testing.T) {
 	want := &Config{
-		Scheduler: Scheduler{ThinkTPOTBudgetMs: 80, OutputTPOTBudgetMs: 20, ThinkBatchMultiplier: 2.5, MaxThinkTokens: 32768, MinThinkTokens: 512},
+		Scheduler: Scheduler{Policy: "meridian", PreemptMaxFraction: 0.1, ThinkTPOTBudgetMs: 80, OutputTPOTBudgetMs: 20, ThinkBatchMultiplier: 2.5, MaxThinkTokens: 32768, MinThinkTokens: 512},
 		Entropy: Entropy{
 			Enabled: true, EMAAlpha: 0.05, RPDIThreshold: 3, EATEMAVarianceThreshold: 0.001,
 			TransitionEntropyThreshold: 2.5, EATProbeIntervalTokens: 32,

@@ -8,6 +8,17 @@ var scheduler = Section{
 	Doc: "Who runs next, and how long a model may think.",
 	Fields: []Field{
 		{
+			Name: "policy", Kind: Enum, Default: "meridian",
+			Choices: []Choice{{Name: "meridian"}, {Name: "stock"}, {Name: "static-budget"}, {Name: "dual-queue"}, {Name: "pascal"}},
+			Doc:     "Who decides which requests run, wait or make room: Meridian's own policy, vLLM's, the same with a cap on thinking, the two queues of the Meridian book, or PASCAL's.",
+			Tune:    "Compare them on your own workload with `meridian replay` first.",
+		},
+		{
+			Name: "preempt_max_fraction", Kind: Float, Default: 0.1, Unit: "of the requests that hold blocks", Range: above(0).atMost(1),
+			Doc:  "How many of them may lose their blocks in one step; one always may. Policy stock does not ask.",
+			Tune: "Lower it when many answers stall at once under memory pressure; raise it when newcomers wait for blocks.",
+		},
+		{
 			Name: "think_tpot_budget_ms", Kind: Float, Default: 80.0, Unit: "ms per think token", Range: above(0),
 			Doc:  "Time a think token may take. Nobody reads these tokens as they come, so the budget is loose and the batch may grow.",
 			Tune: "Raise it when the accelerator idles while models think; lower it when thinking crowds out answers.",

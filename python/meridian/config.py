@@ -40,6 +40,8 @@ Size = int | Literal["auto"]
 class Scheduler:
     """The table [scheduler]."""
 
+    policy: str
+    preempt_max_fraction: float
     think_tpot_budget_ms: float
     output_tpot_budget_ms: float
     think_batch_multiplier: float
