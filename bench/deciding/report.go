@@ -47,7 +47,17 @@ type Score struct {
 	Max    float64 `json:"max"`
 }
 
-func (s Score) String() string { return fmt.Sprintf("%.4g [%.4g–%.4g]", s.Median, s.Min, s.Max) }
+func (s Score) String() string {
+	return fmt.Sprintf("%s [%s–%s]", digits(s.Median), digits(s.Min), digits(s.Max))
+}
+
+// digits are four, and all of those before the point.
+func digits(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
 
 func newScore(rounds []float64) Score { return Score(bench.NewFigure(rounds)) }
 
@@ -102,7 +112,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, row := range r.Rows {
 		bound, beside, theirs, ratio := "–", "–", "–", "–"
 		if row.Bound != nil {
-			bound = fmt.Sprintf("%.4g", *row.Bound)
+			bound = digits(*row.Bound)
 			if !*row.Kept {
 				bound += " missed"
 			}
