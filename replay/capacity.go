@@ -24,7 +24,7 @@ func Capacity(ctx context.Context, config Config, source workload.Source, reques
 	if err != nil {
 		return 0, err
 	}
-	c, err := newCell(config, &first{Source: source, left: requests}, stock)
+	c, err := newCell(config, First(source, requests), stock)
 	if err != nil {
 		return 0, err
 	}
@@ -50,7 +50,11 @@ func Capacity(ctx context.Context, config Config, source workload.Source, reques
 	return float64(c.endedLast-ended) / (c.last - from).seconds(), nil
 }
 
-// first is the beginning of a source.
+// First is the beginning of a source: so many of its requests.
+func First(source workload.Source, requests int64) workload.Source {
+	return &first{Source: source, left: requests}
+}
+
 type first struct {
 	workload.Source
 	left int64

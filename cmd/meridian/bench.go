@@ -22,6 +22,7 @@ type benchCommands struct {
 	VLLM     benchVLLM     `cmd:"" name:"vllm" help:"What a hand-off between servers of vLLM adds to the first token, beside vLLM's own connectors."`
 	Phase    benchPhase    `cmd:"" help:"How fast the phases of an engine's sequences are followed, token by token."`
 	Block    benchBlock    `cmd:"" help:"What it takes to hold, release and choose blocks of KV memory, at a million of them."`
+	Replay   benchReplay   `cmd:"" help:"What it takes to replay a request on an engine in virtual time."`
 	Probe    benchProbe    `cmd:"" help:"What the entropy of a row of logits costs, beside torch."`
 	Serve    benchServe    `cmd:"" name:"__serve" hidden:""`
 }
