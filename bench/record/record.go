@@ -296,8 +296,10 @@ func (s Summary) String() string {
 		count uint64
 		what  string
 	}{
-		{uint64(s.Waiting), "waiting for older ones"}, {uint64(s.LeftOut), "left out, without an answer"},
-		{s.Lost, "lost, faster than they were asked for"}, {uint64(s.Late), "late, with their order kept"},
+		{uint64(s.Waiting), "waiting for older ones"},
+		{uint64(s.LeftOut), "left out, without an answer"},
+		{s.Lost, "lost, faster than they were asked for"},
+		{uint64(s.Late), "late, with their order kept"},
 	} {
 		if part.count > 0 {
 			text += fmt.Sprintf(", %d %s", part.count, part.what)

@@ -1,8 +1,11 @@
 package workload
 
 import (
+	"math"
 	"os"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +90,28 @@ func TestServeGenFacts(t *testing.T) {
 		near(t, "p95 of thoughts", f.thinkP95, thought[1], 0.01)
 		if info.Tenants != 73 || info.Synthetic || info.Sample {
 			t.Errorf("%+v", info)
+		}
+	}
+}
+
+func TestIndependentByName(t *testing.T) {
+	short := Options{Seed: 1, Duration: time.Minute}
+	byName, info := collect(t, "servegen-r1-independent", short)
+	usual, _ := collect(t, "servegen-r1", short)
+	short.Coupling = Independent
+	byOption, _ := collect(t, "servegen-r1", short)
+	if !reflect.DeepEqual(byName, byOption) || reflect.DeepEqual(byName, usual) || !strings.Contains(info.Label, "independent") {
+		t.Errorf("%d, %d and %d requests, %+v", len(byName), len(byOption), len(usual), info)
+	}
+}
+
+// A window that would end after the end of time ends with the workload.
+func TestLongestWindow(t *testing.T) {
+	for _, name := range []string{"servegen-r1", "mooncake-conversation", "azure-code"} {
+		whole, info := collect(t, name, Options{Seed: 1, Scale: 0.01})
+		long, same := collect(t, name, Options{Seed: 1, Scale: 0.01, Duration: math.MaxInt64})
+		if len(whole) != len(long) || info != same {
+			t.Errorf("%s: %d requests of %d, %+v", name, len(long), len(whole), same)
 		}
 	}
 }

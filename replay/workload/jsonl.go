@@ -160,8 +160,11 @@ func (w *Writer) Write(r Request) error {
 		value int32
 		write bool
 	}{
-		{`,"prompt":`, r.Prompt, true}, {`,"think":`, r.Think, r.Think > 0}, {`,"output":`, r.Output, true},
-		{`,"tenant":`, r.Tenant, r.Tenant > 0}, {`,"converged":`, r.Converged, r.Converged > 0},
+		{`,"prompt":`, r.Prompt, true},
+		{`,"think":`, r.Think, r.Think > 0},
+		{`,"output":`, r.Output, true},
+		{`,"tenant":`, r.Tenant, r.Tenant > 0},
+		{`,"converged":`, r.Converged, r.Converged > 0},
 	} {
 		if member.write {
 			line = strconv.AppendInt(append(line, member.name...), int64(member.value), 10)

@@ -66,6 +66,10 @@ var kinds = []struct {
 	open func(opening) (Source, Info, error)
 }{
 	{"servegen-r1", openServeGen},
+	{"servegen-r1-independent", func(o opening) (Source, Info, error) {
+		o.Coupling = Independent
+		return openServeGen(o)
+	}},
 	{"mooncake-conversation", func(o opening) (Source, Info, error) { return openMooncake(o, "conversation") }},
 	{"mooncake-synthetic", func(o opening) (Source, Info, error) { return openMooncake(o, "synthetic") }},
 	{"azure-code", func(o opening) (Source, Info, error) { return openAzure(o, "code") }},

@@ -22,6 +22,13 @@ const (
 	Independent
 )
 
+func (c Coupling) String() string {
+	if c == Independent {
+		return "with independent lengths"
+	}
+	return "with comonotone lengths"
+}
+
 // serveGen draws requests as ServeGen does. In every window every client has as
 // many requests as its rate says (a fraction by chance), at intervals of its
 // family and shape, stretched to fill the window. One window is held at a time.
@@ -47,8 +54,8 @@ func openServeGen(o opening) (Source, Info, error) {
 	whole := windows[len(windows)-1].start + s.step
 	s.start = o.Start
 	s.end = whole
-	if o.Duration > 0 {
-		s.end = min(whole, o.Start+o.Duration)
+	if o.Duration > 0 && o.Duration < whole-o.Start {
+		s.end = o.Start + o.Duration
 	}
 	if s.start >= s.end {
 		return nil, Info{}, fmt.Errorf("%w: the window starts at %v, and the workload ends at %v", ErrOptions, o.Start, whole)
@@ -57,12 +64,13 @@ func openServeGen(o opening) (Source, Info, error) {
 		s.window++
 	}
 	info := Info{
-		Label:   fmt.Sprintf("ServeGen DeepSeek-R1, %d clients of a production service, drawn from their published distributions", len(clients)),
+		Label: fmt.Sprintf("ServeGen DeepSeek-R1, %d clients of a production service, drawn from their published distributions, %s",
+			len(clients), o.Coupling),
 		Licence: "Apache-2.0", Duration: s.end - s.start, Tenants: int32(len(clients)),
 	}
 	if o.sample {
 		info.Sample, info.Synthetic = true, true
-		info.Label, info.Licence = "generated sample in the manner of ServeGen DeepSeek-R1", ""
+		info.Label, info.Licence = fmt.Sprintf("generated sample in the manner of ServeGen DeepSeek-R1, %s", o.Coupling), ""
 	}
 	s.describe(&info)
 	if info.Rate == 0 {
@@ -76,6 +84,7 @@ func (s *serveGen) describe(info *Info) {
 	var requests float64
 	for i := range s.clients {
 		c := &s.clients[i]
+		thinks := make(map[*lengths]float64) // many windows have the same
 		for _, w := range c.windows {
 			inside := min(s.end, w.start+s.step) - max(s.start, w.start)
 			if w.rate == 0 || inside <= 0 {
@@ -83,7 +92,10 @@ func (s *serveGen) describe(info *Info) {
 			}
 			n := w.rate * s.scale * inside.Seconds()
 			l := c.lengthsAt(w.start)
-			generated, think := l.output.mean, s.meanThink(l)
+			if _, known := thinks[l]; !known {
+				thinks[l] = s.meanThink(l)
+			}
+			generated, think := l.output.mean, thinks[l]
 			requests += n
 			info.MeanPrompt += n * l.input.mean
 			info.MeanThink += n * think

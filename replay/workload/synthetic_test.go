@@ -89,8 +89,13 @@ func TestOpenRefuses(t *testing.T) {
 		}
 	}
 	for _, o := range []Options{
-		{Scale: math.Inf(1)}, {Scale: math.NaN()}, {Start: -1}, {Duration: -1},
-		{Synthetic: Mix{Reasoning: 1.5}}, {Synthetic: Mix{Rate: -2}}, {Synthetic: Mix{Rate: math.NaN()}},
+		{Scale: math.Inf(1)},
+		{Scale: math.NaN()},
+		{Start: -1},
+		{Duration: -1},
+		{Synthetic: Mix{Reasoning: 1.5}},
+		{Synthetic: Mix{Rate: -2}},
+		{Synthetic: Mix{Rate: math.NaN()}},
 	} {
 		if _, _, err := Open("synthetic", o); !errors.Is(err, ErrOptions) {
 			t.Errorf("%+v: %v", o, err)
