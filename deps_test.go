@@ -418,8 +418,9 @@ var rooms = map[string]room{
 	"replay": {
 		owns: "engines in virtual time, under the policies and the placement that real ones have",
 		may: map[string]string{
-			"kv": "phases and tiers", "place": "who serves", "replay/workload": "what arrives", "sched": "who runs",
+			"governor": "what ends thoughts", "kv": "phases and tiers", "place": "who serves", "replay/workload": "what arrives", "sched": "who runs",
 		},
+		testsMay: []string{"probe"},
 	},
 	"replay/report": {
 		owns:     "what runs of a replay amount to: intervals, verdicts, tables, pictures",
@@ -452,7 +453,7 @@ var rooms = map[string]room{
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
-			"replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
+			"governor": "replay --entropy", "probe": "replay --entropy", "replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
 		},
 		uses: map[string]string{
 			"github.com/alecthomas/kong": "commands as structs",

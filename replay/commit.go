@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"meridian/governor"
 	"meridian/kv"
 	"meridian/sched"
 )
@@ -171,5 +172,5 @@ func (e *engine) force(i int32) {
 	if r.Phase != kv.Think || s.until <= 1 {
 		return
 	}
-	s.think, s.until, s.forced = r.Think+1, 1, hardCap
+	s.think, s.until, s.forced = r.Think+1, 1, governor.HardCap
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"meridian/governor"
 	"meridian/place"
 )
 
@@ -40,6 +41,10 @@ type Config struct {
 	StoreLink   Link
 	// Place weighs what the gateway weighs; its defaults are those of the gateway.
 	Place place.Options
+
+	// Thoughts ends thoughts as an engine's governor does, by entropies that are made
+	// up from Seed; nil leaves that to policies.
+	Thoughts *governor.Budget
 
 	// SLO is what an answer is held to.
 	SLO SLO

@@ -102,8 +102,10 @@ type Tokens struct {
 
 // Forced counts thoughts that were ended, by reason, among Thoughts.
 type Forced struct {
-	Thoughts int64 `json:"thoughts"`
-	HardCap  int64 `json:"hard_cap"`
+	Thoughts     int64 `json:"thoughts"`
+	Converged    int64 `json:"converged"`
+	Overthinking int64 `json:"overthinking"`
+	HardCap      int64 `json:"hard_cap"`
 	// Saved tokens were not thought. CutShort thoughts were ended before the
 	// synthetic point of convergence, Known is how many have one.
 	Saved    int64 `json:"saved_tokens"`

@@ -228,6 +228,9 @@ func (c *cell) sequence(r workload.Request) *sequence {
 		thought: r.Think, converged: r.Converged, prefix: r.Prefix, prefixTokens: r.PrefixTokens,
 		counted: c.now >= ps(c.config.Warmup)*nanosecond,
 	}
+	if s.think > 0 && c.config.Thoughts != nil {
+		s.think, s.forced = endOf(c.config.Thoughts, c.config.Seed, s.number, &r)
+	}
 	if s.think == 0 {
 		s.output = max(s.output, 1) // a request finds a token at least
 	}

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"meridian/governor"
 	"meridian/kv"
 	"meridian/sched"
 )
@@ -19,7 +20,7 @@ type sequence struct {
 	// thought is what think would have been had nobody ended it; forced says why it
 	// was, and converged is the synthetic point of convergence.
 	thought, converged int32
-	forced             reason
+	forced             governor.ForceReason
 	counted            bool
 	started            bool // it has been admitted once
 	stamp              int64
@@ -58,14 +59,6 @@ type sequence struct {
 type hold struct {
 	chunks, blocks int32
 }
-
-// reason is why a thought was ended.
-type reason uint8
-
-const (
-	notForced reason = iota
-	hardCap
-)
 
 // tokens is how many tokens r has, computed or not.
 func tokens(r *sched.Request) int32 { return r.Prompt + r.Think + r.Output }

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"meridian/governor"
 	"meridian/kv"
 	"meridian/sched"
 )
@@ -182,7 +183,12 @@ func (t *tally) thoughtEnded(s *sequence) {
 		}
 	}
 	f.Saved += int64(s.thought - s.think)
-	if s.forced == hardCap {
+	switch s.forced {
+	case governor.Converged:
+		f.Converged++
+	case governor.Overthinking:
+		f.Overthinking++
+	case governor.HardCap:
 		f.HardCap++
 	}
 }

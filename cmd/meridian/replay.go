@@ -42,6 +42,7 @@ type replayWindow struct {
 	Replicas int       `default:"1" placeholder:"N" help:"How many engines there are; default ${default}."`
 	Prefills int       `default:"0" placeholder:"N" help:"How many more engines compute prompts for them and hand these over; default none."`
 	Blocks   int32     `placeholder:"N" help:"Blocks of KV memory in each engine; default what the profile says."`
+	Entropy  *float64  `placeholder:"ALPHA" help:"End thoughts as the governor does, by entropies that are made up from the seed, with this entropy.ema_alpha; other thresholds are the configuration's defaults. Default: only policies end thoughts."`
 	Capacity float64   `placeholder:"RATE" help:"Requests a second that load 1 is; default what the engines turn out to serve under stock."`
 	Jobs     int       `short:"j" placeholder:"N" help:"Runs at a time; default one per core."`
 	Out      string    `required:"" placeholder:"DIR" help:"Where report.json, report.md and report.html go. It must be new, empty, or hold such a report."`
@@ -163,6 +164,10 @@ func (c *replayWindow) options(candidates []sweep.Candidate) (sweep.Options, err
 	if !(warmup >= 0 && warmup < 60*c.Hours) {
 		return sweep.Options{}, fmt.Errorf("%w: a warm-up of %g minutes leaves nothing of %g hours", sweep.ErrOptions, warmup, c.Hours)
 	}
+	thoughts, err := c.thoughts()
+	if err != nil {
+		return sweep.Options{}, err
+	}
 	if err := mayHold(c.Out); err != nil {
 		return sweep.Options{}, err
 	}
@@ -170,7 +175,7 @@ func (c *replayWindow) options(candidates []sweep.Candidate) (sweep.Options, err
 	return sweep.Options{
 		Workload: c.Workload, DataDir: c.Data, Start: hours(c.Start), Duration: hours(c.Hours), Candidates: candidates, Loads: c.Load, Capacity: c.Capacity,
 		Seeds: seedsFrom(c.Seed, c.Seeds), Jobs: c.Jobs, Build: build.Version, Commit: build.Commit,
-		Cell: replay.Config{Profile: profile, Replicas: c.Replicas, Prefills: c.Prefills, Warmup: hours(warmup / 60)},
+		Cell: replay.Config{Profile: profile, Replicas: c.Replicas, Prefills: c.Prefills, Warmup: hours(warmup / 60), Thoughts: thoughts},
 	}, nil
 }
 
@@ -204,6 +209,7 @@ func (c *replayWindow) again(command string, flags ...string) string {
 	add(c.Replicas != 1, fmt.Sprintf("--replicas %d", c.Replicas))
 	add(c.Prefills != 0, fmt.Sprintf("--prefills %d", c.Prefills))
 	add(c.Blocks != 0, fmt.Sprintf("--blocks %d", c.Blocks))
+	add(c.Entropy != nil, "--entropy "+number(deref(c.Entropy)))
 	add(c.Capacity != 0, "--capacity "+number(c.Capacity))
 	add(c.Data != "", "--data DIR")
 	words = append(words, "--out DIR")

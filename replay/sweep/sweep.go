@@ -184,7 +184,7 @@ func (o *Options) about(info workload.Info) report.About {
 	return report.About{
 		Build: o.Build, Commit: o.Commit, Command: o.Command, Policies: names, Subject: o.Subject, Engine: o.engineFacts(),
 		Workload: report.Workload{
-			Name: info.Name, Label: info.Label, Licence: info.Licence, Synthetic: info.Synthetic || info.Sample,
+			Name: info.Name, Label: info.Label, Licence: info.Licence, Synthetic: info.Synthetic || info.Sample || o.Cell.Thoughts != nil,
 			FromS: o.Start.Seconds(), DurationS: o.Duration.Seconds(), RateAt1: o.Capacity,
 		},
 	}
