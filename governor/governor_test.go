@@ -258,8 +258,8 @@ func TestOffloadAndRecall(t *testing.T) {
 func TestFabricDown(t *testing.T) {
 	p := &scripted{}
 	g := open(t, options(t, p))
-	d := thinkThen(t, g, 5, 5)
-	d = step(t, g, Facts{FabricDown: true, Commits: []Commit{{Sequence: 1, Computed: 2, Tokens: []uint32{endID, 92}}}})
+	thinkThen(t, g, 5, 5)
+	d := step(t, g, Facts{FabricDown: true, Commits: []Commit{{Sequence: 1, Computed: 2, Tokens: []uint32{endID, 92}}}})
 	if c := p.seen.Costs; len(d.CopyOut) != 0 || c.CopiedBlock != 0 || c.RecalledBlock != 0 {
 		t.Errorf("%v, %+v", d.CopyOut, c)
 	}

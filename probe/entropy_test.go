@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -296,6 +297,11 @@ func FuzzEntropy(f *testing.F) {
 		}
 		fuzzed(t, row)
 		fuzzed(t, half)
+		wide := make([]float32, len(bytes)/4)
+		for i := range wide {
+			wide[i] = math.Float32frombits(binary.LittleEndian.Uint32(bytes[4*i:]))
+		}
+		fuzzed(t, wide)
 	})
 }
 

@@ -56,10 +56,10 @@ func tokensAStep(n int) string {
 }
 
 type phaseKind struct {
-	name               string
-	markers            phase.Markers
-	start, thought     []uint32
-	end, answer, ahead []uint32 // ahead stands before end and begins like it
+	name       string
+	markers    phase.Markers
+	start, end []uint32
+	ahead      []uint32 // stands before end and begins like it
 }
 
 var phaseKinds = []phaseKind{
