@@ -141,6 +141,9 @@ func (r *Record) String() string {
 	}
 	fmt.Fprintf(&b, "\n  %s of %s, %s, at %s, status %d\n", r.Endpoint, cmp.Or(r.Model, "no model"), kind, r.Began.Format(time.RFC3339Nano), r.Status)
 	fmt.Fprintf(&b, "  tokens: prompt %d, answer %d", r.PromptTokens, r.OutputTokens)
+	if r.ThinkTokens > 0 {
+		fmt.Fprintf(&b, " (%d of them thought)", r.ThinkTokens)
+	}
 	if r.Finish != "" {
 		fmt.Fprintf(&b, ", ended by %s", r.Finish)
 	}

@@ -112,6 +112,9 @@ func Open(name string, o Options) (Source, Info, error) {
 	}
 	source, info, err := open(name, o)
 	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) && o.DataDir != "" {
+			err = fmt.Errorf("%w in %s: docs/workloads.md lists what a folder of traces holds", err, o.DataDir)
+		}
 		return nil, Info{}, fmt.Errorf("workload %s: %w", name, err)
 	}
 	info.Name = name

@@ -158,3 +158,39 @@ func BenchmarkServeGen(b *testing.B) {
 		}
 	}
 }
+
+// Faults of a public trace are told with their line, before anything runs.
+func TestTracesRefuse(t *testing.T) {
+	const stamp = "2023-11-16 18:17:03.9799600"
+	for content, want := range map[string]string{
+		"":                                           "no requests",
+		"TIMESTAMP,Context\n":                        "line 1: the first line must be",
+		azureHeader + "\n" + stamp + ",1\n":          "line 2: 2 columns",
+		azureHeader + "\nyesterday,1,2\n":            "line 2: \"yesterday\" is not a time",
+		azureHeader + "\n" + stamp + ",-1,2\n":       "line 2: \"-1\" is not a number",
+		azureHeader + "\n" + stamp + ",1,99999999\n": "line 2: \"99999999\" is not a number",
+		azureHeader + "\n" + stamp + ",1,2\n" + stamp[:19] + ",1,2\n":    "line 3: arrives",
+		azureHeader + "\n" + stamp + ",1,2\n2123" + stamp[4:] + ",1,2\n": "line 3: arrives",
+	} {
+		data := fstest.MapFS{"azure-2023/AzureLLMInferenceTrace_code.csv": {Data: []byte(content)}}
+		if _, _, err := openAzure(opening{Options: Options{Scale: 1}, data: data}, "code"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("azure %q: %v, want %q", content, err, want)
+		}
+	}
+	good := `{"timestamp": 5, "input_length": 600, "output_length": 5, "hash_ids": [0, 1]}` + "\n"
+	for content, want := range map[string]string{
+		`{"timestamp": 5}`: "line 1: input_length is missing",
+		good + `{"timestamp": 4, "input_length": 6, "output_length": 5, "hash_ids": [0]}`:        "line 2: arrives",
+		good + `{"timestamp": 6, "input_length": 6, "output_length": 5, "hash_ids": [0, 1]}`:     "line 2: more blocks",
+		good + `{"timestamp": 6, "input_length": 6, "output_length": 5, "hash_ids": 7}`:          "line 2: hash_ids: expected a list",
+		good + `{"timestamp": 6, "input_length": 6, "output_length": 5, "hash_ids": [], "x": 1}`: `line 2: unknown member "x"`,
+	} {
+		data := fstest.MapFS{"mooncake/conversation_trace.jsonl": {Data: []byte(content)}}
+		if _, _, err := openMooncake(opening{Options: Options{Scale: 1}, data: data}, "conversation"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("mooncake %q: %v, want %q", content, err, want)
+		}
+	}
+	if _, _, err := Open("azure-code", Options{DataDir: t.TempDir()}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder without traces: %v", err)
+	}
+}
