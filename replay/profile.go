@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"sort"
 	"strings"
 )
@@ -114,14 +113,12 @@ func (p *Profile) validate() error {
 			return fmt.Errorf("%w: %s is %g; it must be from 0 to %g", ErrProfile, t.name, t.ns, maxStepNs)
 		}
 	}
-	sorted := slices.IsSortedFunc(p.Dense, func(a, b Point) int {
-		if a.Tokens < b.Tokens && a.Ns <= b.Ns {
-			return -1
-		}
-		return 1
-	})
+	rising := true
+	for i := 1; i < len(p.Dense); i++ {
+		rising = rising && p.Dense[i-1].Tokens < p.Dense[i].Tokens && p.Dense[i-1].Ns <= p.Dense[i].Ns
+	}
 	switch {
-	case len(p.Dense) == 0 || !sorted || p.Dense[0].Tokens < 0:
+	case len(p.Dense) == 0 || !rising || p.Dense[0].Tokens < 0:
 		return fmt.Errorf("%w: dense must have points with more tokens, and no less time, from one to the next", ErrProfile)
 	case !(p.Dense[0].Ns >= 0 && p.Dense[len(p.Dense)-1].Ns <= maxStepNs):
 		return fmt.Errorf("%w: the times of dense must be from 0 to %g ns", ErrProfile, maxStepNs)
