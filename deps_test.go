@@ -148,7 +148,7 @@ var rooms = map[string]room{
 	},
 	"bench/deciding": {
 		owns: "measurements of the rooms that decide, beside plain ways of doing the same",
-		may:  map[string]string{"bench": "figures, the machine", "block": "what is measured", "governor": "what is measured", "kv": "tiers", "phase": "what is measured", "probe": "what is measured", "replay": "what is measured", "replay/workload": "what is replayed", "sched": "what a governor asks, and what is replayed"},
+		may:  map[string]string{"bench": "figures, the machine", "block": "what is measured", "governor": "what is measured", "kv": "tiers", "phase": "what is measured", "probe": "what is measured", "replay": "what is measured", "replay/workload": "what is replayed", "sched": "what is measured, what a governor asks, and what is replayed"},
 	},
 	"bench/serving": {
 		owns: "measurements of the gateway, and of hand-offs between servers of vLLM",
@@ -451,7 +451,7 @@ var rooms = map[string]room{
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
 			"cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
-			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
+			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 			"governor": "replay --entropy", "probe": "replay --entropy", "replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
 		},

@@ -24,6 +24,7 @@ type benchCommands struct {
 	Block    benchBlock    `cmd:"" help:"What it takes to hold, release and choose blocks of KV memory, at a million of them."`
 	Replay   benchReplay   `cmd:"" help:"What it takes to replay a request on an engine in virtual time."`
 	Probe    benchProbe    `cmd:"" help:"What the entropy of a row of logits costs, beside torch."`
+	Sched    benchSched    `cmd:"" help:"What a decision of each scheduling policy takes, for a thousand requests."`
 	Serve    benchServe    `cmd:"" name:"__serve" hidden:""`
 }
 

@@ -58,3 +58,18 @@ func (c *benchPhase) Run(std *stdio) error {
 		return deciding.RunPhase(ctx, deciding.PhaseOptions{Options: o, Sequences: c.Sequences, Tokens: c.Tokens})
 	})
 }
+
+type benchSched struct {
+	benchDeciding
+	Requests int `default:"1000" placeholder:"N" help:"Requests that run; a quarter as many wait; default ${default}."`
+}
+
+func (c *benchSched) Help() string {
+	return "One decision of each scheduling policy, with memory to spare and with no free block, beside one that sorts all requests and fills the step from the front."
+}
+
+func (c *benchSched) Run(std *stdio) error {
+	return c.run(std, "sched", func(ctx context.Context, o deciding.Options) (*deciding.Report, error) {
+		return deciding.RunSched(ctx, deciding.SchedOptions{Options: o, Requests: c.Requests})
+	})
+}
