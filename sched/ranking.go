@@ -225,8 +225,11 @@ func (k *ranking) makeRoom(i, missing int32) bool {
 		if missing -= use; missing <= 0 {
 			return true
 		}
+		if k.lost == k.mayLose {
+			break
+		}
 		v := k.victimBehind(i)
-		if v < 0 || k.lost == k.mayLose {
+		if v < 0 {
 			break
 		}
 		missing -= k.take(v)
