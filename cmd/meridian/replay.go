@@ -151,8 +151,8 @@ func (c *replayWindow) options(candidates []sweep.Candidate) (sweep.Options, err
 	if err != nil {
 		return sweep.Options{}, err
 	}
-	if c.Blocks < 0 || c.Seeds < 1 || c.Seeds > 1000 || c.Jobs < 0 || c.Seed == 0 || !(c.Hours > 0) || !(c.Start >= 0) || c.Hours+c.Start > 24*366 {
-		return sweep.Options{}, fmt.Errorf("%w: --hours and --seed are above 0, --seeds from 1 to 1000, --start, --blocks and --jobs not negative", sweep.ErrOptions)
+	if c.Blocks < 0 || c.Seeds < 1 || c.Seeds > 1000 || c.Jobs < 0 || c.Seed == 0 || !(c.Hours > 0) || !(c.Start >= 0) || c.Hours > mostHours || c.Start > mostHours {
+		return sweep.Options{}, fmt.Errorf("%w: --hours is above 0, --seed too, --seeds from 1 to 1000; --start, --blocks and --jobs are not negative; --hours and --start are at most %d", sweep.ErrOptions, mostHours)
 	}
 	if c.Blocks > 0 {
 		profile.Blocks = c.Blocks
@@ -178,6 +178,9 @@ func (c *replayWindow) options(candidates []sweep.Candidate) (sweep.Options, err
 		Cell: replay.Config{Profile: profile, Replicas: c.Replicas, Prefills: c.Prefills, Warmup: hours(warmup / 60), Thoughts: thoughts},
 	}, nil
 }
+
+// mostHours is what a window may last: 90 days.
+const mostHours = 90 * 24
 
 func hours(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
 

@@ -20,9 +20,11 @@ type page struct {
 	Title, How, Pareto string
 	Subject            string
 	LossText           string
+	Notes              []string
 	Legend             []legend
 	Bands              []string
-	Judged, Losses     table
+	Judged             table
+	Losses             []lostTo
 	ParetoTable        table
 	Curves, MoreCurves []template.HTML
 	CDFs               []cdfs
@@ -63,8 +65,8 @@ var curves = []string{TailTTFVT, Attainment, Throughput, "goodput", "ttft_p99", 
 // from anywhere.
 func (r *Report) WriteHTML(w io.Writer) error {
 	p := page{
-		Title: r.title(), How: howToRead, Pareto: paretoText, Subject: r.Subject, LossText: r.lossText(), Bands: r.bandsSeen(),
-		Judged: r.judgedTable(), Losses: r.lossTable(), ParetoTable: r.paretoTable(), About: r.aboutTable(), Metrics: r.metricTable(), Command: r.Command,
+		Title: r.title(), How: howToRead, Pareto: paretoText, Subject: r.Subject, LossText: r.lossText(), Notes: r.notes(), Bands: r.bandsSeen(),
+		Judged: r.judgedTable(), Losses: r.lossTables(), ParetoTable: r.paretoTable(), About: r.aboutTable(), Metrics: r.metricTable(), Command: r.Command,
 	}
 	for _, policy := range r.drawn() {
 		style := r.style(policy)

@@ -13,9 +13,13 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n", escapeMarkdown(r.title()), howToRead)
 	b.WriteString("## In short\n\n")
 	r.judgedTable().markdown(&b)
+	for _, note := range r.notes() {
+		fmt.Fprintf(&b, "\n%s\n", escapeMarkdown(note))
+	}
 	fmt.Fprintf(&b, "\n## Where %s loses\n\n%s\n\n", escapeMarkdown(r.Subject), escapeMarkdown(r.lossText()))
-	if len(r.losses()) > 0 {
-		r.lossTable().markdown(&b)
+	for _, lost := range r.lossTables() {
+		fmt.Fprintf(&b, "### %s\n\n", escapeMarkdown(lost.Title))
+		lost.Table.markdown(&b)
 		b.WriteString("\n")
 	}
 	fmt.Fprintf(&b, "## Pareto\n\n%s\n\n", paretoText)
@@ -48,9 +52,8 @@ func (r *Report) WriteSummary(w io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(&b, "\n%s\n", r.lossText())
-	if lost := r.losses(); len(lost) > 0 {
-		b.WriteString("report.md lists them\n")
+	for _, text := range append(r.notes(), r.lossText()) {
+		fmt.Fprintf(&b, "\n%s\n", text)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

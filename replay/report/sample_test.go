@@ -43,7 +43,7 @@ func sampleRun(policy string, load float64, seed uint64) Run {
 	for i, l := range Latencies {
 		scale := []float64{0.2, 12, 0.05, 0.03, 0.03, 20, 14, 0.3}[i] * weather * (1 + 8*pressure*pressure*merit) * (1 + 0.01*noise.Float64())
 		if l.Name == "think_itl" && policy == "meridian" {
-			scale *= 1.1
+			scale *= 1.5 // something to lose
 		}
 		for _, p := range percentiles {
 			r.Values[Percentile(l.Name, p)] = scale * -math.Log(1-float64(p)/100)
@@ -57,6 +57,10 @@ func sampleRun(policy string, load float64, seed uint64) Run {
 	r.Values[Throughput] = 1500 * min(load, 1) * weather
 	if policy == "pascal" {
 		r.Values[Throughput] *= 0.95
+	}
+	r.Values["thought_saved"] = 0
+	if policy == "pascal" {
+		r.Values["thought_saved"] = 0.25 * pressure // so that the report has something to note
 	}
 	r.Values["think_tokens"] = 1067 * weather
 	r.Timeline = sampleTimeline(pressure * merit)

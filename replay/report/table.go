@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -121,47 +122,105 @@ func (r *Report) paretoTable() table {
 	return t
 }
 
-// losses are the comparisons that the subject has lost.
-func (r *Report) losses() []*Delta {
-	var lost []*Delta
-	for i := range r.Deltas {
-		if r.Deltas[i].Verdict == Loss {
-			lost = append(lost, &r.Deltas[i])
+// lostTo is what the subject lost to one other policy: metrics by loads.
+type lostTo struct {
+	Title string
+	Table table
+}
+
+// lossTables has one for each policy that the subject lost anything to.
+func (r *Report) lossTables() []lostTo {
+	var tables []lostTo
+	for _, other := range r.others() {
+		t := table{Head: []string{"Metric"}}
+		for _, load := range r.Loads {
+			t.Head = append(t.Head, "Load "+loadText(load))
+		}
+		count := 0
+		for _, m := range r.Metrics {
+			row, lost := []cell{plain(m.Title)}, 0
+			for _, load := range r.Loads {
+				d := r.deltaOf(load, m.Name, other)
+				if d == nil || d.Verdict != Loss {
+					row = append(row, plain("·"))
+					continue
+				}
+				row, lost = append(row, deltaCell(m, d)), lost+1
+			}
+			if lost > 0 {
+				t.Rows, count = append(t.Rows, row), count+lost
+			}
+		}
+		if count > 0 {
+			tables = append(tables, lostTo{fmt.Sprintf("Against %s: %d", other, count), t})
 		}
 	}
-	return lost
+	return tables
 }
 
-func (r *Report) lossTable() table {
-	t := table{Head: []string{"Load", "Metric", "Against", r.Subject, "The other", "Difference"}}
-	for _, d := range r.losses() {
-		m, _ := metricOf(r.Metrics, d.Metric)
-		ours, theirs := r.Point(r.Subject, d.Load).value(d.Metric), r.Point(d.Against, d.Load).value(d.Metric)
-		t.Rows = append(t.Rows, []cell{
-			plain(loadText(d.Load)), plain(m.Title), plain(d.Against),
-			plain(m.Unit.withInterval(ours.Interval)), plain(m.Unit.withInterval(theirs.Interval)), deltaCell(m, d),
-		})
-	}
-	return t
-}
-
-// lossText says in a sentence where the subject loses.
+// lossText says in a few sentences where the subject loses.
 func (r *Report) lossText() string {
-	counts := map[Verdict]int{}
+	counts, judged := map[Verdict]int{}, map[Verdict]int{}
 	for _, d := range r.Deltas {
 		counts[d.Verdict]++
+		if slices.Contains(Judged, d.Metric) {
+			judged[d.Verdict]++
+		}
 	}
-	compared := counts[Win] + counts[Flat] + counts[Loss]
+	all := func(c map[Verdict]int) int { return c[Win] + c[Flat] + c[Loss] }
 	switch {
 	case len(r.others()) == 0:
 		return fmt.Sprintf("Only %s was replayed: there is nobody to lose to.", r.Subject)
 	case len(r.Seeds) < 2:
 		return "One seed has no interval, so nothing is called a win or a loss: replay with more --seeds."
-	case counts[Loss] == 0:
-		return fmt.Sprintf("Of %d comparisons %s wins %d and loses none; in %d there is no difference that is sure and worth a word.", compared, r.Subject, counts[Win], counts[Flat])
 	}
-	return fmt.Sprintf("Of %d comparisons %s wins %d and loses %d; in %d there is no difference that is sure and worth a word.",
-		compared, r.Subject, counts[Win], counts[Loss], counts[Flat])
+	text := fmt.Sprintf("In what policies are judged by, %s wins %d of %d comparisons and loses %d", r.Subject, judged[Win], all(judged), judged[Loss])
+	if lost := r.judgedLosses(); len(lost) > 0 {
+		text += ": " + strings.Join(lost, "; ")
+	}
+	return text + fmt.Sprintf(". In all metrics it wins %d of %d and loses %d.", counts[Win], all(counts), counts[Loss])
+}
+
+// judgedLosses names what was lost of what is judged, with the loads at which it was.
+func (r *Report) judgedLosses() []string {
+	var lost []string
+	for _, name := range Judged {
+		m, _ := metricOf(r.Metrics, name)
+		for _, other := range r.others() {
+			var loads []string
+			for _, load := range r.Loads {
+				if d := r.deltaOf(load, name, other); d != nil && d.Verdict == Loss {
+					loads = append(loads, loadText(load))
+				}
+			}
+			if len(loads) > 0 {
+				lost = append(lost, fmt.Sprintf("%s against %s at load %s", m.Title, other, strings.Join(loads, ", ")))
+			}
+		}
+	}
+	return lost
+}
+
+// noteworthy is the part of think tokens from which on a policy is said to have
+// thought less.
+const noteworthy = 0.001
+
+// notes say what must be known to compare policies fairly.
+func (r *Report) notes() []string {
+	var notes []string
+	for _, policy := range r.Policies {
+		most := 0.0
+		for _, load := range r.Loads {
+			if v := r.Point(policy, load).value("thought_saved"); v != nil {
+				most = max(most, v.Mean)
+			}
+		}
+		if most >= noteworthy {
+			notes = append(notes, fmt.Sprintf("%s ends thoughts: up to %s of the tokens that were to be thought were not. It does less work than the others, for other answers, "+
+				"so its latencies and its throughput are not of the same thing.", policy, Share.text(most)))
+		}
+	}
+	return notes
 }
 
 // aboutTable is how the report was made.

@@ -33,8 +33,15 @@ var Parameters = []Parameter{
 	},
 	tokens("quantum_tokens", 50, 5000, func(o *sched.Options) *int32 { return &o.Quantum }, "pascal"),
 	tokens("demote_after_tokens", 500, 32768, func(o *sched.Options) *int32 { return &o.DemoteAfter }, "pascal"),
-	millis("pace_ms", 20, 200, func(o *sched.Options) *sched.Instant { return &o.Pace }, "pascal", "meridian"),
-	millis("patience_ms", 1000, 600000, func(o *sched.Options) *sched.Instant { return &o.Patience }, "pascal", "meridian"),
+	millis("pace_ms", 20, 200, func(o *sched.Options) *sched.Instant { return &o.Pace }, "pascal"),
+	millis("patience_ms", 1000, 600000, func(o *sched.Options) *sched.Instant { return &o.Patience }, "pascal"),
+	tokens("long_after_tokens", 500, 32768, func(o *sched.Options) *int32 { return &o.LongAfter }, "meridian"),
+	millis("long_patience_ms", 60e3, 7200e3, func(o *sched.Options) *sched.Instant { return &o.LongPatience }, "meridian"),
+	{
+		Name: "fair_tokens", Policies: []string{"meridian"}, Low: 1 << 14, High: 1 << 26,
+		set: func(o *sched.Options, x float64) { o.FairTokens = int64(math.Round(x)) },
+		get: func(o *sched.Options) float64 { return float64(o.FairTokens) },
+	},
 }
 
 func tokens(name string, low, high float64, field func(*sched.Options) *int32, policies ...string) Parameter {

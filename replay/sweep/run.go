@@ -99,7 +99,7 @@ func atPart(d replay.Distribution, part float64) float64 {
 }
 
 // timelinePoints is how many points a report's timeline has at most.
-const timelinePoints = 120
+const timelinePoints = 80
 
 // timeline is a result's series in fewer points, each the mean of those it
 // stands for.

@@ -124,9 +124,6 @@ func TestInterruptedBeforeTheFirstRun(t *testing.T) {
 func TestParameters(t *testing.T) {
 	for _, p := range Parameters {
 		for _, policy := range p.Policies {
-			if policy == "meridian" {
-				continue // until there is one
-			}
 			for _, x := range []float64{p.Low, p.High} {
 				c := Candidate{Policy: policy}
 				p.set(&c.Options, x)
