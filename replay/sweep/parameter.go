@@ -35,8 +35,9 @@ var Parameters = []Parameter{
 	tokens("demote_after_tokens", 500, 32768, func(o *sched.Options) *int32 { return &o.DemoteAfter }, "pascal"),
 	millis("pace_ms", 20, 200, func(o *sched.Options) *sched.Instant { return &o.Pace }, "pascal"),
 	millis("patience_ms", 1000, 600000, func(o *sched.Options) *sched.Instant { return &o.Patience }, "pascal"),
-	tokens("long_after_tokens", 500, 32768, func(o *sched.Options) *int32 { return &o.LongAfter }, "meridian"),
-	millis("long_patience_ms", 60e3, 7200e3, func(o *sched.Options) *sched.Instant { return &o.LongPatience }, "meridian"),
+	millis("step_budget_ms", 10, 500, func(o *sched.Options) *sched.Instant { return &o.StepBudget }, "meridian"),
+	millis("backfill_ms", 1e3, 600e3, func(o *sched.Options) *sched.Instant { return &o.Backfill }, "meridian"),
+	millis("max_age_ms", 60e3, 7200e3, func(o *sched.Options) *sched.Instant { return &o.MaxAge }, "meridian"),
 	{
 		Name: "fair_tokens", Policies: []string{"meridian"}, Low: 1 << 14, High: 1 << 26,
 		set: func(o *sched.Options, x float64) { o.FairTokens = int64(math.Round(x)) },
