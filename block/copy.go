@@ -184,14 +184,11 @@ func (t *Table) expel(b uint32, copyRemains bool) (lost int) {
 	for h := t.slots[b].first; h != none; h = t.slots[b].first {
 		state := t.requests[t.hold(h).request].state
 		t.detach(h)
-		switch {
-		case state == Finished:
+		if state == Finished || !copyRemains {
 			t.endHold(h)
-		case !copyRemains:
-			t.endHold(h)
-			lost++
-		default:
-			t.moveOut(h)
+			if state != Finished {
+				lost++
+			}
 		}
 	}
 	return lost

@@ -74,7 +74,7 @@ type slot struct {
 	tier                     kv.Tier // of its most protected hold; untiered if nobody holds it
 	was                      kv.Tier // of its last hold
 	marks                    mark
-	own                      hold // one of its holds, unless request is none
+	own                      hold // most often on this very block; free if its request is none
 	_                        [4]byte
 }
 
@@ -290,7 +290,7 @@ func (t *Table) hold(h uint32) *hold {
 // it will be on, if there is room, else among the extra ones.
 func (t *Table) newHold(request, b uint32, tier kv.Tier) uint32 {
 	h := b
-	if b == none || t.slots[b].own.request != none {
+	if t.slots[b].own.request != none {
 		h = t.newExtra()
 	}
 	q := &t.requests[request]
@@ -327,48 +327,23 @@ func (t *Table) newExtra() uint32 {
 func (t *Table) endHold(h uint32) {
 	n := t.hold(h)
 	q := &t.requests[n.request]
-	t.relink(n, n.newer, n.older)
-	q.holds--
-	q.away--
-	t.freeHold(h)
-}
-
-// relink makes the neighbours of n in its request's list point elsewhere: the
-// older one to newer, the newer one to older.
-func (t *Table) relink(n *hold, newer, older uint32) {
-	q := &t.requests[n.request]
 	if n.older != none {
-		t.hold(n.older).newer = newer
+		t.hold(n.older).newer = n.newer
 	} else {
-		q.oldest = newer
+		q.oldest = n.newer
 	}
 	if n.newer != none {
-		t.hold(n.newer).older = older
+		t.hold(n.newer).older = n.older
 	} else {
-		q.newest = older
+		q.newest = n.older
 	}
-}
-
-func (t *Table) freeHold(h uint32) {
-	n := t.hold(h)
+	q.holds--
+	q.away--
 	n.request = none
 	if int(h) >= t.blocks {
 		n.next = t.freeExtra
 		t.freeExtra = h
 	}
-}
-
-// moveOut makes room in a slot: a hold that remains, but no longer on this block,
-// goes among the extra ones.
-func (t *Table) moveOut(h uint32) {
-	if int(h) >= t.blocks {
-		return
-	}
-	to := t.newExtra()
-	n := t.hold(h)
-	*t.hold(to) = *n
-	t.relink(n, to, to)
-	t.freeHold(h)
 }
 
 // attach puts a hold on a block.
