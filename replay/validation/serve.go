@@ -130,13 +130,16 @@ func together(n int, f func(int) error) error {
 	return errors.Join(errs...)
 }
 
+// fewest is how many requests there are at least, however long they take to come.
+const fewest = 20
+
 // arrivals are requests of a Poisson process.
 func arrivals(perSecond float64, lasts time.Duration, seed uint64) []workload.Request {
 	dice := rand.New(rand.NewPCG(seed, 0))
 	var requests []workload.Request
 	for at := time.Duration(0); ; {
 		at += time.Duration(dice.ExpFloat64() / perSecond * float64(time.Second))
-		if at > lasts {
+		if at > lasts && len(requests) >= fewest {
 			return requests
 		}
 		r := drawn(dice)
