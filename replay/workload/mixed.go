@@ -18,7 +18,7 @@ type mixed struct {
 }
 
 func openMixed(arrivals, lengths string, o Options) (Source, Info, error) {
-	if strings.Contains(lengths, "+") {
+	if strings.Contains(lengths, "+") && !isFile(lengths) {
 		return nil, Info{}, fmt.Errorf("%w: two workloads can be mixed, not more", ErrOptions)
 	}
 	first, info, err := open(arrivals, o)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -126,11 +127,12 @@ func open(name string, o Options) (Source, Info, error) {
 	if o.DataDir != "" {
 		data, sample = os.DirFS(o.DataDir), false
 	}
-	if strings.HasSuffix(name, ".jsonl") {
-		return openFile(opening{Options: o, data: os.DirFS(filepath.Dir(name))}, filepath.Base(name))
-	}
-	if arrivals, lengths, both := strings.Cut(name, "+"); both {
+	// A file's own name may have a plus.
+	if arrivals, lengths, both := strings.Cut(name, "+"); both && (isFile(arrivals) || slices.Contains(Names(), arrivals)) {
 		return openMixed(arrivals, lengths, o)
+	}
+	if isFile(name) {
+		return openFile(opening{Options: o, data: os.DirFS(filepath.Dir(name))}, filepath.Base(name))
 	}
 	for _, k := range kinds {
 		if k.name == name {
@@ -140,3 +142,5 @@ func open(name string, o Options) (Source, Info, error) {
 	return nil, Info{}, fmt.Errorf("%w: there is no such workload; there are %s, and files that end with .jsonl",
 		ErrOptions, strings.Join(Names(), ", "))
 }
+
+func isFile(name string) bool { return strings.HasSuffix(name, ".jsonl") }

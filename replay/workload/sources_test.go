@@ -33,6 +33,13 @@ func TestMixedIsSynthetic(t *testing.T) {
 	if long, _ := collect(t, "mooncake-conversation+synthetic", Options{Seed: 1, Synthetic: Mix{Rate: 0.5}}); len(long) != len(plain) {
 		t.Errorf("%d of %d requests when lengths begin again", len(long), len(plain))
 	}
+	file := write(t, "a+b.jsonl", header+`{"at_us":0,"prompt":9,"think":70,"output":30}`+"\n")
+	if all, info := collect(t, file, Options{}); len(all) != 1 || info.Synthetic {
+		t.Errorf("a file with a plus in its name: %+v", info)
+	}
+	if all, info := collect(t, "azure-code+"+file, Options{}); len(all) != 500 || !info.Synthetic || all[99].Think != 70 || all[99].Output != 30 {
+		t.Errorf("lengths of a file: %d requests, %+v", len(all), info)
+	}
 	if _, _, err := Open("synthetic+synthetic+synthetic", Options{}); !errors.Is(err, ErrOptions) {
 		t.Errorf("three workloads: %v", err)
 	}
