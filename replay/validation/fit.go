@@ -10,7 +10,7 @@ import (
 )
 
 // ErrFit means that there are not enough steps to tell what they depend on.
-var ErrFit = errors.New("validation: too few steps to fit a profile")
+var ErrFit = errors.New("validation: too few steps to fit a profile: measure for longer")
 
 // knees are where the time of a token may fall, when more are computed at once.
 var knees = [...]int{4, 16}
