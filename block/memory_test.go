@@ -1,6 +1,9 @@
 package block
 
-import "testing"
+import (
+	"testing"
+	"unsafe"
+)
 
 func TestMemory(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -33,5 +36,12 @@ func TestOptions(t *testing.T) {
 	table, err := New(Options{Blocks: 4, Capacity: 3})
 	if err != nil || table.Short(3) != 0 || table.Short(5) != 2 {
 		t.Fatal(err)
+	}
+}
+
+// A slot is one line of the processor's caches: no more has to come from memory.
+func TestSlotIsACacheLine(t *testing.T) {
+	if size := unsafe.Sizeof(slot{}); size != 64 {
+		t.Errorf("a slot has %d bytes", size)
 	}
 }
