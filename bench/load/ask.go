@@ -56,7 +56,7 @@ func (r *run) ask(ctx context.Context, q workload.Request, body []byte) (h heard
 		h.err = fmt.Errorf("status %d: %w", response.StatusCode, openai.ParseError(response.StatusCode, text))
 		return h
 	}
-	if err := h.listen(response.Body, r.began, 4*int(q.Think+q.Output)+spareEvents); err != nil {
+	if err := h.listen(response.Body, r.began, q.Think+q.Output); err != nil {
 		h.err = r.worded(ctx, err)
 	}
 	return h
@@ -82,9 +82,11 @@ func (o *Options) path() string {
 	return openai.PathChat
 }
 
-// listen notes what comes when, until the stream says that it is over.
-func (h *heard) listen(body io.Reader, began time.Time, most int) error {
+// listen notes what comes when, until the stream says that it is over. An
+// endpoint that says much more than was asked for is not listened to.
+func (h *heard) listen(body io.Reader, began time.Time, asked int32) error {
 	var c openai.Chunk
+	most := 4*int(asked) + spareEvents
 	ended := false
 	events := openai.NewEventReader(body, openai.MaxEvent)
 	for n := 0; ; n++ {
@@ -102,13 +104,15 @@ func (h *heard) listen(body io.Reader, began time.Time, most int) error {
 			}
 			return nil
 		case n == most:
-			return fmt.Errorf("more than %d events for an answer that was to be a quarter as long", most)
+			return fmt.Errorf("more than %d events for an answer of %d tokens", most, asked)
 		case !c.Parse(data):
 			return fmt.Errorf("the stream has %.60q, which is no JSON object", data)
 		case c.Fault != nil:
 			return openai.ParseError(http.StatusOK, data)
 		}
-		h.note(&c, time.Since(began))
+		if h.note(&c, time.Since(began)); h.tokens > asked+spareEvents {
+			return fmt.Errorf("%d tokens for an answer of %d", h.tokens, asked)
+		}
 		ended = ended || c.Ends > 0
 	}
 }

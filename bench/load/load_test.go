@@ -226,7 +226,9 @@ func TestProblemsAreTold(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		n++
-		switch n % 4 {
+		switch n % 5 {
+		case 4:
+			_, _ = io.WriteString(w, "data: {\"choices\":[{\"text\":\"a\",\"token_ids\":[1"+strings.Repeat(",1", 9000)+"]}]}\n\n")
 		case 0:
 			w.WriteHeader(http.StatusTooManyRequests)
 			_, _ = io.WriteString(w, `{"error":{"message":"too many"}}`)
@@ -250,7 +252,7 @@ func TestProblemsAreTold(t *testing.T) {
 	}
 	for _, p := range report.Problems {
 		known := false
-		for _, words := range []string{"too many", "ended before", "no JSON object", "more than"} {
+		for _, words := range []string{"too many", "ended before", "no JSON object", "more than", "tokens for an answer"} {
 			known = known || strings.Contains(p.Text, words)
 		}
 		if !known || p.Count == 0 || len(p.Text) > maxProblemText {
@@ -311,7 +313,7 @@ func TestKindsOfChunks(t *testing.T) {
 	}
 	stream += `data: {"choices":[],"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":99}}}` + "\n\ndata: [DONE]\n\n"
 	var h heard
-	if err := h.listen(strings.NewReader(stream), time.Now(), 100); err != nil {
+	if err := h.listen(strings.NewReader(stream), time.Now(), 8); err != nil {
 		t.Fatal(err)
 	}
 	got := ""
