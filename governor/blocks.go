@@ -25,12 +25,15 @@ func (g *Governor) blockFacts(f *Facts) {
 	for i := range f.Copied {
 		g.contradicted(g.copied(&f.Copied[i]))
 	}
-	for i := range f.Recalled {
-		g.contradicted(g.recalled(&f.Recalled[i]))
-	}
 	for _, b := range f.Evicted {
+		if location, err := g.blocks.Location(b); err == nil && location == block.Vacant {
+			continue // it held nothing that could be found again
+		}
 		_, err := g.blocks.Evict(b)
 		g.contradicted(err)
+	}
+	for i := range f.Recalled {
+		g.contradicted(g.recalled(&f.Recalled[i]))
 	}
 	for _, h := range f.Held {
 		g.contradicted(g.hold(h))
@@ -52,7 +55,7 @@ func (g *Governor) hold(h Hold) error {
 		return err
 	}
 	if s.holds {
-		g.contradicted(g.seal(s.last))
+		g.contradicted(g.blocks.Seal(s.last))
 	} else {
 		r.Blocks = 0 // what it was to share it holds from here on
 	}
@@ -63,15 +66,6 @@ func (g *Governor) hold(h Hold) error {
 		g.standing(s, r)
 	}
 	return nil
-}
-
-// seal says that a block is full; one that it shares has been so before.
-func (g *Governor) seal(b block.ID) error {
-	location, err := g.blocks.Location(b)
-	if err != nil || location != block.Here {
-		return err
-	}
-	return g.blocks.Seal(b)
 }
 
 // demote makes the blocks of a thought those of a finished one. They wait for a
@@ -106,6 +100,11 @@ func (g *Governor) copyOut() {
 		}
 	}
 	g.waiting = slices.Delete(g.waiting, 0, n)
+}
+
+// unwish forgets blocks that a sequence has no more: others will have them.
+func (g *Governor) unwish(s *sequence) {
+	g.waiting = slices.DeleteFunc(g.waiting, func(w wish) bool { return w.sequence == s.number })
 }
 
 // ask asks for a copy of one block, unless there is one or it is on its way.
@@ -151,7 +150,8 @@ func (g *Governor) copied(c *Copied) error {
 		return nil
 	}
 	if !c.Whole {
-		g.request(s).State = sched.Paused // it keeps its blocks; the policy will see
+		g.request(s).State = sched.Paused // it keeps what it has; the policy will see
+		g.away(s, g.request(s))
 		return nil
 	}
 	g.leave(s, g.request(s))
@@ -206,6 +206,7 @@ func (g *Governor) away(s *sequence, r *sched.Request) {
 	switch {
 	case elsewhere > 0:
 		r.State, r.Blocks = sched.Away, elsewhere
+		g.unwish(s)
 	case r.State == sched.Leaving:
 		r.State = sched.Paused // others hold all of them: nothing was gained
 	}

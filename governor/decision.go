@@ -7,7 +7,7 @@ import (
 )
 
 // Decision is what an engine is to do. The engine carries it out in this order:
-// preemptions and evictions, recalls, then the order; copies go on meanwhile. It
+// evictions, preemptions, recalls, then the order; copies go on meanwhile. It
 // belongs to the governor and holds until the next Step.
 type Decision struct {
 	// Order is who runs in the next step, and for how many tokens.
@@ -18,7 +18,8 @@ type Decision struct {
 	Force []Force
 	// Fork asks for the entropy after a forced end marker.
 	Fork []phase.Sequence
-	// CopyOut asks for copies; Evict frees blocks whose copy exists.
+	// CopyOut asks for copies; Evict forgets the contents of blocks whose copy
+	// exists: sequences that are away lose them, the engine's cache does, too.
 	CopyOut []CopyOut
 	Evict   []block.ID
 	// Recall asks for the blocks of these back.

@@ -233,7 +233,7 @@ func (g *Governor) drop(s *sequence) error {
 	for i := s.index; i < len(g.sequences); i++ {
 		g.sequences[i].index = i
 	}
-	g.waiting = slices.DeleteFunc(g.waiting, func(w wish) bool { return w.sequence == s.number })
+	g.unwish(s)
 	if g.blocks == nil {
 		return nil
 	}

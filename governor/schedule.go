@@ -84,6 +84,7 @@ func (g *Governor) preempt(v sched.Victim) {
 		r.State = sched.Leaving
 		return
 	}
+	g.unwish(s)
 	s.forgo(r)
 }
 
@@ -121,6 +122,7 @@ func (g *Governor) stopped(stopped Stopped) error {
 func (g *Governor) recompute(s *sequence, r *sched.Request) {
 	s.forgo(r)
 	s.holds = false
+	g.unwish(s)
 	if g.blocks != nil {
 		g.contradicted(g.blocks.End(s.holder))
 		s.holder = g.blocks.Admit()
