@@ -90,23 +90,23 @@ func opened(t *testing.T, content string) workload.Source {
 
 func TestLoadOfAnEngine(t *testing.T) {
 	url := openEngine(t, false)
-	report, err := Run(t.Context(), Options{URL: url + "/v1/", Completions: true}, small(t, 20, `,"prefix":[77]`))
+	report, err := Run(t.Context(), Options{URL: url + "/v1/", Completions: true}, small(t, 8, `,"prefix":[77]`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Model != "tiny" || report.Sent != 20 || report.Complete != 20 || report.Failed+report.NotSent+report.Shorter != 0 || len(report.Problems) != 0 {
+	if report.Model != "tiny" || report.Sent != 8 || report.Complete != 8 || report.Failed+report.NotSent+report.Shorter != 0 || len(report.Problems) != 0 {
 		t.Fatalf("%+v", report)
 	}
 	// Prompts of token ids are exactly as long as they are to be.
-	if report.Prompt != report.PromptAsked || report.Prompt != 609.5 {
+	if report.Prompt != report.PromptAsked || report.Prompt != 603.5 {
 		t.Errorf("prompts of %g tokens, asked for %g", report.Prompt, report.PromptAsked)
 	}
 	r := report.Result
-	if r.Tokens.Output != 119 || r.Requests.Counted != 20 || r.Latency.TTFT.Count != 20 || r.Latency.TTFVT.Mean < r.Latency.TTFT.Mean || r.Latency.E2E.P50 <= 0 {
+	if r.Tokens.Output != 47 || r.Requests.Counted != 8 || r.Latency.TTFT.Count != 8 || r.Latency.TTFVT.Mean < r.Latency.TTFT.Mean || r.Latency.E2E.P50 <= 0 {
 		t.Errorf("%+v", r)
 	}
-	// All but the first find the shared block.
-	if r.Cache.HitTokens < 19*500 {
+	// Whoever comes after the first was computed finds the shared block.
+	if r.Cache.HitTokens < 500 {
 		t.Errorf("%d tokens of equal prefixes were found in the cache", r.Cache.HitTokens)
 	}
 }
@@ -114,7 +114,7 @@ func TestLoadOfAnEngine(t *testing.T) {
 // A workload that is sent through a gateway and recorded there comes out as it
 // went in: lengths, thoughts, tenants and equal prefixes.
 func TestLoadAndRecordThroughAGateway(t *testing.T) {
-	const requests = 24
+	const requests = 12
 	t.Run("chats", func(t *testing.T) {
 		report, recorded := throughGateway(t, Options{Script: true}, small(t, requests, `,"think":6`))
 		if report.Complete != requests || report.Result.Latency.Thinking.Count != requests || report.Result.Latency.TTOT.Count != requests {
