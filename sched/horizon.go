@@ -37,7 +37,10 @@ func (h *horizon) limit(k *ranking) {
 }
 
 // ahead is how much time r's reader still has to read, at the pace of one token
-// in that time: negative, if it waits.
+// in that time: negative, if it waits, and 0 before its first token.
 func (r *Request) ahead(now, pace Instant) Instant {
+	if r.FirstOutput == 0 {
+		return 0
+	}
 	return Instant(r.Output)*pace - (now - r.FirstOutput)
 }

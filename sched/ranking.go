@@ -120,7 +120,8 @@ func (k *ranking) serveBelow(class uint8) {
 			return
 		}
 		served := false
-		switch r := &k.s.Requests[i]; {
+		r := &k.s.Requests[i]
+		switch {
 		case k.full():
 		case r.Holds():
 			served = k.run(i) || k.makeRoom(i, k.missing(r)) && k.run(i)
@@ -133,6 +134,9 @@ func (k *ranking) serveBelow(class uint8) {
 			k.blocked = !served && k.s.Now-k.s.Requests[i].Arrived >= k.backfill
 		}
 		k.contended = k.contended || !served
+		if !served && r.State == Running {
+			k.changed = true // it pauses, and may be of another class then
+		}
 	}
 }
 
