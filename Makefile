@@ -60,6 +60,12 @@ fuzz: ## every fuzz target for FUZZTIME each (30s); resharding for RESHARD_FUZZ 
 bench: ## every Go benchmark; BENCH=regexp selects
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count 5 ./...
 
+# Held out: another hour and other seeds than those that replay has by default.
+.PHONY: replay
+replay: build ## the comparison of policies in docs/replay/policies, on held-out hours and seeds; DATA=DIR has the public traces
+	@test -n "$(DATA)" || { echo 'DATA=DIR: where the public traces are; docs/workloads.md says which'; exit 1; }
+	bin/meridian replay --workload servegen-r1 --data $(DATA) --policy all --load 0.5,0.7,0.9,1.1 --hours 1 --start 12 --seeds 5 --seed 101 --out docs/replay/policies
+
 .PHONY: soak
 soak: build ## two agents for SOAK_MINUTES (10), flat in memory; as long each: a cell whose parts are killed, simulated worlds, all tests shuffled and raced
 	MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -count=1 -timeout 0 -v -run TestMemoryStaysFlat ./internal/chaos

@@ -30,22 +30,32 @@ func newChart(title, xName string, x, y scale, height float64) *chart {
 	c := &chart{x: x, y: y, high: height}
 	fmt.Fprintf(&c.b, `<svg class="chart" viewBox="0 0 %d %.0f" role="img" aria-label="%s">`+"\n", chartWidth, height, html.EscapeString(title))
 	c.text(leftMargin, 17, "title", "start", title)
-	for _, t := range y.ticks {
-		at := c.py(t.at)
-		fmt.Fprintf(&c.b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`+"\n", leftMargin, chartWidth-rightMargin, at, at)
-		c.text(leftMargin-6, at+4, "tick", "end", t.label)
+	c.axes()
+	c.text(leftMargin+(chartWidth-leftMargin-rightMargin)/2, height-8, "name", "middle", xName)
+	return c
+}
+
+// axes draws the grid as one path, and the labels of its lines.
+func (c *chart) axes() {
+	var grid, labels strings.Builder
+	label := func(x, y float64, anchor, s string) {
+		fmt.Fprintf(&labels, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, html.EscapeString(s))
 	}
-	for _, t := range x.ticks {
+	for _, t := range c.y.ticks {
+		at := c.py(t.at)
+		fmt.Fprintf(&grid, "M%d,%.1fH%d", leftMargin, at, chartWidth-rightMargin)
+		label(leftMargin-6, at+4, "end", t.label)
+	}
+	for _, t := range c.x.ticks {
 		at := c.px(t.at)
-		fmt.Fprintf(&c.b, `<line class="grid" x1="%.1f" x2="%.1f" y1="%d" y2="%.1f"/>`+"\n", at, at, topMargin, height-footMargin)
+		fmt.Fprintf(&grid, "M%.1f,%dV%.1f", at, topMargin, c.high-footMargin)
 		anchor := "middle"
 		if at > chartWidth-rightMargin-16 {
 			anchor = "end" // the label would leave the picture
 		}
-		c.text(at, height-footMargin+16, "tick", anchor, t.label)
+		label(at, c.high-footMargin+16, anchor, t.label)
 	}
-	c.text(leftMargin+(chartWidth-leftMargin-rightMargin)/2, height-8, "name", "middle", xName)
-	return c
+	fmt.Fprintf(&c.b, `<path class="grid" d="%s"/><g class="tick">%s</g>`+"\n", grid.String(), labels.String())
 }
 
 func (c *chart) px(x float64) float64 {

@@ -130,6 +130,9 @@ func (t *Timeline) stack(title string, series []Series, y scale) string {
 	c := newChart(title, name, x, y, stackHeight)
 	below := make([]float64, steps)
 	for _, s := range series {
+		if slices.Max(append([]float64{0}, s.Values...)) == 0 {
+			continue // nothing to see
+		}
 		above := make([]float64, steps)
 		for i := range above {
 			above[i] = below[i] + at(s.Values, i)
