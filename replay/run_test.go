@@ -102,7 +102,7 @@ func someWorkload(t *rapid.T, blockTokens int32) []workload.Request {
 	gap := rapid.SampledFrom([]float64{1e6, 5e6, 20e6, 100e6}).Draw(t, "gap")
 	var requests []workload.Request
 	at := time.Duration(0)
-	for range rapid.IntRange(1, 120).Draw(t, "requests") {
+	for range rapid.IntRange(1, 50).Draw(t, "requests") {
 		at += time.Duration(d.ExpFloat64() * gap)
 		q := workload.Request{At: at, Prompt: 1 + d.Int32N(700), Output: d.Int32N(80), Tenant: d.Int32N(3)}
 		if d.IntN(2) == 0 {

@@ -82,7 +82,53 @@ func (w *replayWorld) prepare() error {
 }
 
 func (w *replayWorld) open() (workload.Source, workload.Info, error) {
-	return workload.Open(w.options.Workload, workload.Options{DataDir: w.options.DataDir, Seed: 42, Scale: w.scale})
+	d := &days{world: w, seed: 42}
+	info, err := d.next()
+	return d, info, err
+}
+
+// days is a workload that goes on with another seed when it ends, at the time at
+// which it ended.
+type days struct {
+	world *replayWorld
+	workload.Source
+	seed      uint64
+	from, end time.Duration
+	some      bool // of this source have come
+	err       error
+}
+
+func (d *days) next() (workload.Info, error) {
+	o := &d.world.options
+	source, info, err := workload.Open(o.Workload, workload.Options{DataDir: o.DataDir, Seed: d.seed, Scale: d.world.scale})
+	d.Source, d.from, d.end, d.seed, d.some = source, d.end, d.end+info.Duration, d.seed+1, false
+	return info, err
+}
+
+func (d *days) Next() (workload.Request, bool) {
+	for {
+		r, more := d.Source.Next()
+		if r.At += d.from; more {
+			d.some = true
+			return r, true
+		}
+		if !d.some || d.Source.Err() != nil {
+			return r, false
+		}
+		if d.err = d.Source.Close(); d.err != nil {
+			return r, false
+		}
+		if _, d.err = d.next(); d.err != nil {
+			return r, false
+		}
+	}
+}
+
+func (d *days) Err() error {
+	if d.err != nil {
+		return d.err
+	}
+	return d.Source.Err()
 }
 
 func (w *replayWorld) replay(policy string, requests int, singleStep bool) (Lap, error) {
