@@ -36,14 +36,15 @@ type Map struct {
 	// entries keep their place, so that an order does not depend on a map's.
 	entries []entry
 	free    []int32
-	// last is the place that was found last: engines name their sequences in the
-	// same order step by step, so that the next one is likely to follow.
+	// last is the place that was found last. Engines name their sequences in the same
+	// order step by step, so that each entry guesses who comes after it.
 	last int32
 }
 
 type entry struct {
 	sequence Sequence
 	used     bool
+	next     int32 // the place that was found after this one
 	lastNs   int64
 	machine  Machine
 }
@@ -105,14 +106,18 @@ func (m *Map) Step(nowNs int64, s Sequence, tokens []uint32, events []Event) ([]
 }
 
 func (m *Map) find(s Sequence) (place int32, known bool) {
-	for next := m.last; next <= m.last+1 && int(next) < len(m.entries); next++ {
-		if e := &m.entries[next]; e.sequence == s && e.used {
-			m.last = next
-			return next, true
+	if len(m.places) == 0 {
+		return 0, false
+	}
+	last := &m.entries[m.last]
+	for _, place = range [...]int32{last.next, m.last} {
+		if e := &m.entries[place]; e.sequence == s && e.used {
+			m.last = place
+			return place, true
 		}
 	}
 	if place, known = m.places[s]; known {
-		m.last = place
+		last.next, m.last = place, place
 	}
 	return place, known
 }
