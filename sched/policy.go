@@ -58,7 +58,7 @@ const (
 	DefaultStepBudget           = 80 * Millisecond
 	DefaultBackfill             = 30 * Second
 	DefaultMaxAge               = 1800 * Second
-	DefaultFairTokens           = 1 << 22
+	DefaultFairTokens           = 1 << 24
 )
 
 func (o Options) withDefaults() Options {
