@@ -36,6 +36,51 @@ func TestMap(t *testing.T) {
 	}
 }
 
+// The place of one that ended is nobody's, whatever number it had.
+func TestEndedSequenceIsUnknown(t *testing.T) {
+	m := NewMap(model(t, single))
+	for s := range Sequence(3) {
+		_ = m.Begin(0, s, Prompt{})
+	}
+	for range 2 { // the map has learnt who follows whom
+		for s := range Sequence(3) {
+			if _, err := m.Step(1, s, []uint32{5}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_, _ = m.End(0, nil)
+	if _, err := m.Step(2, 0, []uint32{5}, nil); !errors.Is(err, ErrUnknown) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestStatesRefused(t *testing.T) {
+	model := model(t, several)
+	m := model.Begin(Prompt{})
+	m.Step([]uint32{1, 2}, nil)
+	good := m.Export()
+	if _, err := model.Resume(good); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*State){
+		"another model":             func(s *State) { s.Model++ },
+		"a thought before it began": func(s *State) { s.Think = 1 },
+		"no such phase":             func(s *State) { s.Phase = 4 },
+		"thinking, never begun":     func(s *State) { s.Phase = kv.Think },
+		"fewer tokens than matched": func(s *State) { s.Tokens = 1 },
+		"negative":                  func(s *State) { s.Tokens = -1 },
+		"beyond the markers":        func(s *State) { s.at = 99 },
+		"an answer before it began": func(s *State) { s.answer = 1 },
+	} {
+		bad := good
+		change(&bad)
+		if _, err := model.Resume(bad); !errors.Is(err, ErrState) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestReap(t *testing.T) {
 	m := NewMap(model(t, single))
 	for s := range Sequence(4) {
