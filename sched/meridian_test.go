@@ -42,6 +42,12 @@ func TestMeridianBackfills(t *testing.T) {
 	if got, want := decide(t, w, p), "run[{0 1} {2 8}]"; got != want {
 		t.Errorf("one that does not fit: %s, want %s", got, want)
 	}
+	w.s.Requests = w.s.Requests[:2]
+	// Nobody else is there; but one that came now could go first only that long.
+	if got, until := decide(t, w, p), w.s.Requests[1].Arrived+Second; got != "run[{0 1}]" || w.d.Until != until {
+		t.Errorf("one that does not fit, alone: %s until %d, want %d", got, w.d.Until, until)
+	}
+	w.arrive(2, 0, 8, 10, 10)
 	w.s.Now += Second
 	if got, want := decide(t, w, p), "run[{0 1}]"; got != want || w.d.Steps < 2 {
 		t.Errorf("one that has not fitted for a second: %s for %d steps, want %s", got, w.d.Steps, want)

@@ -104,3 +104,14 @@ func TestPascalReasonsFirst(t *testing.T) {
 		t.Errorf("one that is overdue: %s, want %s", got, want)
 	}
 }
+
+// Somebody may come in once a block more is held, so the decision does not hold
+// beyond the step that takes one.
+func TestUntilBlock(t *testing.T) {
+	for want, slack := range map[int32][]int32{1: {2, 0, 1}, 3: {0, 0, 1}, forever: {0, 0, 0}} {
+		k := ranking{step: step{slack: slack}}
+		if got := k.untilBlock(); got != want {
+			t.Errorf("runs by slack %v: %d steps, want %d", slack, got, want)
+		}
+	}
+}
