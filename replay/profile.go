@@ -174,12 +174,18 @@ func (c *stepCost) of(s *shape) ps {
 }
 
 // free is how many tokens more than these a step may compute and take a tenth
-// longer, beside attention.
+// longer, beside attention; 0 if they cost a quarter of what tokens cost at
+// most, as where halves of layers are summed up: then there is no free part.
 func (c *stepCost) free(tokens int32) int32 {
 	tokens = min(max(tokens, 1), int32(len(c.dense)-1))
 	bound := c.dense[tokens] + c.dense[tokens]/10
 	more := sort.Search(len(c.dense)-int(tokens), func(n int) bool { return c.dense[int(tokens)+n] > bound })
-	return int32(more) - 1
+	more--
+	last := len(c.dense) - 1
+	if 4*int64(c.dense[int(tokens)+more]-c.dense[tokens])*int64(last) > int64(more)*int64(c.dense[last]-c.dense[0]) {
+		return 0
+	}
+	return int32(more)
 }
 
 // shape is what the time of a step depends on.
