@@ -10,12 +10,9 @@ import (
 	"meridian/replay/workload"
 )
 
-// Requests that capacity is measured with, for each that an engine can run at
-// once; and how many more are drawn, as chance decides how many arrive.
-const (
-	capacityTimes = 6
-	capacitySpare = 1.3
-)
+// capacityTimes is how many requests capacity is measured with, for each that an
+// engine can run at once: about as many, as chance decides how many arrive.
+const capacityTimes = 8
 
 // capacity is how many requests of the window a second the cell serves, with a
 // seed that no run has.
@@ -23,12 +20,11 @@ func (o *Options) capacity(ctx context.Context, info workload.Info) (float64, er
 	c := o.Cell
 	engines := max(1, c.Replicas) + c.Prefills
 	need := capacityTimes * engines * int(cmp.Or(c.MaxSequences, c.Profile.MaxSequences))
-	scale := max(1, capacitySpare*float64(need)/(info.Rate*o.Duration.Seconds()))
-	source, _, err := o.open(scale, capacitySeed, o.Duration)
+	source, err := o.sample(info, need)
 	if err != nil {
 		return 0, err
 	}
-	perSecond, err := replay.Capacity(ctx, c, source, int64(need))
+	perSecond, err := replay.Capacity(ctx, c, source, 2*int64(need))
 	err = errors.Join(err, source.Close())
 	switch {
 	case ctx.Err() != nil:
@@ -43,3 +39,10 @@ func (o *Options) capacity(ctx context.Context, info workload.Info) (float64, er
 
 // capacitySeed is not among the seeds of runs, which start at 1.
 const capacitySeed = 0
+
+// sample draws about so many requests from the whole window, thinly where it has
+// more: an hour does not end as it begins.
+func (o *Options) sample(info workload.Info, requests int) (workload.Source, error) {
+	source, _, err := o.open(float64(requests)/(info.Rate*o.Duration.Seconds()), capacitySeed, o.Duration)
+	return source, err
+}

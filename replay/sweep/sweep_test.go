@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,31 @@ func TestLoadIsAPartOfCapacity(t *testing.T) {
 	for _, p := range r.Points {
 		if p.Timeline == nil || len(p.Timeline.Requests) == 0 || len(p.Timeline.Requests[0].Values) < 10 {
 			t.Fatalf("no timeline of %s at %v", p.Policy, p.Load)
+		}
+	}
+}
+
+// What load 1 is measured with comes from the whole window, not from its first
+// minutes, whether the window has more requests than needed or fewer.
+func TestCapacityIsOfTheWholeWindow(t *testing.T) {
+	for workload, count := range map[string]int{"servegen-r1": 800, "synthetic": 100, "mooncake-conversation": 100} {
+		o := small(t)
+		o.Workload, o.Duration = workload, 5*time.Minute
+		info, err := o.info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := o.sample(info, count)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests, parts := 0, [5]int{}
+		for r, more := source.Next(); more; r, more = source.Next() {
+			requests++
+			parts[min(r.At/time.Minute, 4)]++
+		}
+		if requests < count*3/4 || requests > count*5/4 || slices.Contains(parts[:], 0) {
+			t.Errorf("%s: %d requests, by minute %v; want about %d from all of five minutes", workload, requests, parts, count)
 		}
 	}
 }
