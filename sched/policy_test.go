@@ -86,6 +86,40 @@ func TestLimitsHoldAndEverybodyEnds(t *testing.T) {
 	})
 }
 
+// Requests that need every block there is end, too, among others and however
+// often they were preempted. The last token of an answer needs no room.
+func TestExactFitsEnd(t *testing.T) {
+	every(t, func(t *rapid.T, p Policy) {
+		w := newWorld(Limits{
+			Tokens: rapid.Int32Range(8, 64).Draw(t, "tokens"), Sequences: rapid.Int32Range(2, 8).Draw(t, "sequences"),
+			BlockTokens: rapid.Int32Range(1, 8).Draw(t, "blockTokens"), Blocks: rapid.Int32Range(4, 30).Draw(t, "blocks"), PreemptMaxFraction: 0.1,
+		}, 3)
+		w.s.Costs.CopiedBlock *= Instant(rapid.IntRange(0, 1).Draw(t, "copies"))
+		room := w.s.Limits.Blocks * w.s.Limits.BlockTokens
+		gap := rapid.IntRange(1, 40).Draw(t, "gap")
+		for id := 0; id < 8 || len(w.s.Requests) > 0; {
+			if id < 8 && w.lastStep%gap == 0 {
+				all := room
+				if id%2 == 1 {
+					all = rapid.Int32Range(2, room).Draw(t, "all")
+				}
+				prompt := rapid.Int32Range(1, all).Draw(t, "prompt")
+				think := rapid.Int32Range(0, all-prompt).Draw(t, "think")
+				w.arrive(id, int32(id%3), prompt, think, all-prompt-think+1)
+				id++
+			}
+			p.Decide(&w.s, &w.d)
+			if err := w.check(p.Name() != "stock" && p.Name() != "static-budget"); err != nil {
+				t.Fatalf("step %d: %v\n%+v", w.lastStep, err, w.d)
+			}
+			w.apply(20 * Millisecond)
+			if w.lastStep > 20*8*int(room)+1000 {
+				t.Fatalf("%d steps with room for %d tokens: %d requests never end: %+v", w.lastStep, room, len(w.s.Requests), w.s.Requests)
+			}
+		}
+	})
+}
+
 // said is a decision without its order, which no engine looks at.
 func said(d *Decision) string {
 	run := slices.SortedFunc(slices.Values(d.Run), func(a, b Run) int { return int(a.Request - b.Request) })

@@ -197,10 +197,11 @@ func (k *ranking) admit(i int32) bool {
 	return k.run(i)
 }
 
-// recall fetches one that is Away, with a block to go on.
+// recall fetches one that is Away, with a block to go on, unless it holds all
+// there are.
 func (k *ranking) recall(i int32) bool {
 	r := &k.s.Requests[i]
-	more := r.Blocks + 1
+	more := min(r.Blocks+1, k.s.Limits.Blocks)
 	if more > k.blocks && (!k.invite(i, more-k.blocks) || more > k.blocks) {
 		return false
 	}
