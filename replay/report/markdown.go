@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 )
 
 // WriteMarkdown writes report.md.
@@ -77,7 +78,8 @@ const (
 // WriteMarkdown writes a comparison for people: what was won and lost, or all.
 func (c *Comparison) WriteMarkdown(w io.Writer, all bool) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# B against A\n\nA: `%s`, commit %s\nB: `%s`, commit %s\n\n", c.A.Command, c.A.Commit, c.B.Command, c.B.Commit)
+	fmt.Fprintf(&b, "# B against A\n\nA: `%s`, commit %s\nB: `%s`, commit %s\n\n",
+		escapeMarkdown(c.A.Command), escapeMarkdown(c.A.Commit), escapeMarkdown(c.B.Command), escapeMarkdown(c.B.Commit))
 	if c.Paired {
 		b.WriteString("Both had the same requests: differences are of each seed.\n\n")
 	} else {
@@ -131,7 +133,14 @@ func (t table) markdown(b *strings.Builder) {
 	}
 }
 
-// escapeMarkdown keeps names of policies and workloads from being markup.
+// escapeMarkdown keeps names of policies and workloads, which may come from a
+// file that somebody sent, from being markup or orders to a terminal.
 func escapeMarkdown(s string) string {
-	return strings.NewReplacer("|", `\|`, "\n", " ", "<", "&lt;", "*", `\*`, "`", "'").Replace(s)
+	s = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, s)
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, "`", "'").Replace(s)
 }

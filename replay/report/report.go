@@ -209,6 +209,10 @@ func Build(about About, runs []Run) (*Report, error) {
 		return nil, fmt.Errorf("%w: %d runs of %d policies, %d loads and %d seeds, about %q",
 			ErrRuns, len(runs), len(r.Policies), len(r.Loads), len(r.Seeds), r.Subject)
 	}
+	if len(r.Policies) > MaxPolicies || len(r.Loads) > MaxLoads || len(r.Seeds) > MaxSeeds {
+		return nil, fmt.Errorf("%w: %d policies, %d loads, %d seeds; at most there are %d, %d and %d",
+			ErrRuns, len(r.Policies), len(r.Loads), len(r.Seeds), MaxPolicies, MaxLoads, MaxSeeds)
+	}
 	b.report, b.draws = r, newDraws(len(r.Seeds), oneStream)
 	for _, load := range r.Loads {
 		for _, policy := range r.Policies {

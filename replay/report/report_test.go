@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -76,17 +77,53 @@ func TestReadIsWhatWasWritten(t *testing.T) {
 }
 
 func TestReadRefuses(t *testing.T) {
-	for name, text := range map[string]string{
-		"no JSON":         "hello",
-		"another schema":  `{"schema": "something"}`,
-		"another version": `{"schema": "meridian-replay-report", "version": 99}`,
-		"no points":       `{"schema": "meridian-replay-report", "version": 1}`,
-		"no seeds":        `{"schema": "meridian-replay-report", "version": 1, "points": [{}]}`,
-		"seeds missing":   `{"schema": "meridian-replay-report", "version": 1, "seeds": [1, 2], "points": [{"values": [{"metric": "ttft_p50", "seeds": [1]}]}]}`,
+	const head = `{"schema": "meridian-replay-report", "version": 1, "policies": ["p"], "loads": [1], `
+	repeated := func(s string, times int) string { return strings.TrimSuffix(strings.Repeat(s+",", times), ",") }
+	for name, c := range map[string]struct{ text, says string }{
+		"no JSON":         {"hello", "invalid character"},
+		"another schema":  {`{"schema": "something"}`, "its schema"},
+		"another version": {`{"schema": "meridian-replay-report", "version": 99}`, "its version"},
+		"no points":       {head + `"seeds": [1]}`, "0 points"},
+		"no seeds":        {head + `"points": [{"policy": "p", "load": 1}]}`, "0 seeds"},
+		"seeds missing":   {head + `"seeds": [1, 2], "points": [{"policy": "p", "load": 1, "values": [{"metric": "ttft_p50", "seeds": [1]}]}]}`, "1 values for 2 seeds"},
+		"a point twice":   {head + `"seeds": [1], "loads": [1, 2], "points": [{"policy": "p", "load": 1}, {"policy": "p", "load": 1}]}`, "twice"},
+		"many seeds":      {head + `"seeds": [` + repeated("1", 20000) + `], "points": [{"policy": "p", "load": 1}]}`, "20000 seeds; there are 1 to 1000"},
+		"many points":     {head + `"seeds": [1], "points": [` + repeated(`{"policy": "p"}`, 5000) + `]}`, "5000 points; there are 1 to 1"},
+		"many loads":      {head + `"seeds": [1], "loads": [` + repeated("1", 65) + `], "points": [{"policy": "p"}]}`, "65 loads"},
+		"many policies":   {head + `"seeds": [1], "policies": [` + repeated(`"p"`, 65) + `], "points": [{"policy": "p"}]}`, "65 policies"},
+		"many values":     {head + `"seeds": [1], "points": [{"policy": "p", "values": [` + repeated(`{"seeds": [1]}`, 257) + `]}]}`, "257 values"},
+		"a long name":     {head + `"seeds": [1], "points": [{"policy": "` + strings.Repeat("p", 201) + `"}]}`, "201 bytes"},
+		"many objects":    {head + `"points": [` + repeated("{}", 1<<18) + `]}`, "objects"},
+		"many members":    {head + `"seeds": [` + repeated("1", 5<<20) + `]}`, "members"},
+		"too long":        {head + strings.Repeat(" ", 33<<20) + `}`, "bytes"},
 	} {
-		if _, err := Read(strings.NewReader(text)); !errors.Is(err, ErrFile) {
-			t.Errorf("%s: %v", name, err)
+		if _, err := Read(strings.NewReader(c.text)); !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %.200v", name, err)
 		}
+	}
+}
+
+// What is read again must not have been refused to be written.
+func TestWhatIsBuiltCanBeRead(t *testing.T) {
+	about := sampleAbout()
+	about.Policies, about.Subject = []string{"p"}, "p"
+	runs := make([]Run, MaxSeeds+1)
+	for i := range runs {
+		runs[i] = Run{Policy: "p", Load: 1, Seed: uint64(i), Values: map[string]float64{TailTTFVT: float64(i)}}
+	}
+	if _, err := Build(about, runs); !errors.Is(err, ErrRuns) {
+		t.Errorf("%d seeds: %v", len(runs), err)
+	}
+	r, err := Build(about, runs[1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(&b); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -224,6 +261,22 @@ func TestCompareFindsWhatChanged(t *testing.T) {
 	b.Points = slices.DeleteFunc(b.Points, func(p Point) bool { return p.Policy == "pascal" })
 	if c := Compare(a, b); len(c.Lone) != 3 {
 		t.Errorf("%q, want the three points of pascal", c.Lone)
+	}
+}
+
+// A report that somebody sent gives no orders to the terminal it is shown on.
+func TestComparisonIsPrintable(t *testing.T) {
+	a, b := sample(t), sample(t)
+	b.Command, b.Commit = "meridian\x1b[2J", "\u009b31m"
+	for i := range b.Points {
+		b.Points[i].Policy += "\x1b]0;title\a"
+	}
+	var text bytes.Buffer
+	if err := Compare(a, b).WriteMarkdown(&text, true); err != nil {
+		t.Fatal(err)
+	}
+	if i := strings.IndexFunc(text.String(), func(c rune) bool { return unicode.IsControl(c) && c != '\n' }); i >= 0 {
+		t.Errorf("%q", text.String()[i:min(len(text.String()), i+40)])
 	}
 }
 

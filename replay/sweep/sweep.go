@@ -54,8 +54,8 @@ type Candidate struct {
 
 // What is replayed at most.
 const (
-	maxLoads = 64
-	maxSeeds = 1000
+	maxLoads = report.MaxLoads
+	maxSeeds = report.MaxSeeds
 	maxLoad  = 100
 )
 
@@ -73,6 +73,8 @@ func (o *Options) check() error {
 	switch {
 	case len(names) == 0:
 		return fmt.Errorf("%w: no policy", ErrOptions)
+	case len(names) > report.MaxPolicies:
+		return fmt.Errorf("%w: %d policies; there are at most %d", ErrOptions, len(names), report.MaxPolicies)
 	case !slices.Contains(names, o.Subject):
 		return fmt.Errorf("%w: the subject %q is not among the policies %s", ErrOptions, o.Subject, strings.Join(names, ", "))
 	case len(o.Loads) == 0 || len(o.Loads) > maxLoads:
