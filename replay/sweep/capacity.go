@@ -43,6 +43,6 @@ const capacitySeed = 0
 // sample draws about so many requests from the whole window, thinly where it has
 // more: an hour does not end as it begins.
 func (o *Options) sample(info workload.Info, requests int) (workload.Source, error) {
-	source, _, err := o.open(float64(requests)/(info.Rate*o.Duration.Seconds()), capacitySeed, o.Duration)
+	source, _, err := o.open(float64(requests)/(info.Rate*info.Duration.Seconds()), capacitySeed, o.Duration)
 	return source, err
 }

@@ -62,8 +62,6 @@ func values(r *replay.Result) map[string]float64 {
 	share("recomputed", r.Tokens.Recomputed, r.Tokens.Prompt+r.Tokens.Think+r.Tokens.Output)
 	share("forced_converged", r.Forced.Converged, r.Forced.Thoughts)
 	share("forced_overthinking", r.Forced.Overthinking, r.Forced.Thoughts)
-	share("forced_converged", r.Forced.Converged, r.Forced.Thoughts)
-	share("forced_overthinking", r.Forced.Overthinking, r.Forced.Thoughts)
 	share("forced_hard_cap", r.Forced.HardCap, r.Forced.Thoughts)
 	share("thought_saved", r.Forced.Saved, r.Forced.Saved+r.Tokens.Think)
 	share("cut_short", r.Forced.CutShort, r.Forced.Known)

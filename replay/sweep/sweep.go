@@ -133,7 +133,7 @@ func (o *Options) info() (workload.Info, error) {
 }
 
 func (o *Options) open(scale float64, seed uint64, duration time.Duration) (workload.Source, workload.Info, error) {
-	return workload.Open(o.Workload, workload.Options{DataDir: o.DataDir, Seed: seed, Scale: scale, Start: o.Start, Duration: duration})
+	return workload.Open(o.Workload, workload.Options{DataDir: o.DataDir, Seed: seed, Scale: scale, Start: o.Start, Duration: duration, Resample: true})
 }
 
 func (o *Options) runs(ctx context.Context, info workload.Info) ([]report.Run, error) {
@@ -166,7 +166,7 @@ func (o *Options) one(ctx context.Context, info workload.Info, j job, part func(
 	}
 	config := o.Cell
 	config.Seed = j.seed
-	config.Progress = func(now time.Duration, _ int64) { part(float64(now) / float64(o.Duration)) }
+	config.Progress = func(now time.Duration, _ int64) { part(float64(now) / float64(info.Duration)) }
 	r, err := replay.Run(ctx, config, source, policy)
 	if err = errors.Join(err, source.Close()); err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (o *Options) about(info workload.Info) report.About {
 		Build: o.Build, Commit: o.Commit, Command: o.Command, Policies: names, Subject: o.Subject, Engine: o.engineFacts(),
 		Workload: report.Workload{
 			Name: info.Name, Label: info.Label, Licence: info.Licence, Synthetic: info.Synthetic || info.Sample || o.Cell.Thoughts != nil,
-			FromS: o.Start.Seconds(), DurationS: o.Duration.Seconds(), RateAt1: o.Capacity,
+			FromS: o.Start.Seconds(), DurationS: info.Duration.Seconds(), RateAt1: o.Capacity,
 		},
 	}
 }

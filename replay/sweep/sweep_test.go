@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -107,11 +110,53 @@ func TestCapacityIsOfTheWholeWindow(t *testing.T) {
 		requests, parts := 0, [5]int{}
 		for r, more := source.Next(); more; r, more = source.Next() {
 			requests++
-			parts[min(r.At/time.Minute, 4)]++
+			parts[min(5*r.At/info.Duration, 4)]++
 		}
 		if requests < count*3/4 || requests > count*5/4 || slices.Contains(parts[:], 0) {
-			t.Errorf("%s: %d requests, by minute %v; want about %d from all of five minutes", workload, requests, parts, count)
+			t.Errorf("%s: %d requests, by fifths %v; want about %d from the whole window", workload, requests, parts, count)
 		}
+	}
+}
+
+// Seeds draw from recorded traces, too, at every load from the same window; and
+// a trace that ends before the window says how long it was.
+func TestRecordedTracesAreDrawn(t *testing.T) {
+	var trace strings.Builder
+	trace.WriteString(`{"schema":"meridian.workload/1"}` + "\n")
+	for i := range 300 { // outside of the window all think
+		think := 0
+		if i < 60 || i >= 180 {
+			think = 60
+		}
+		fmt.Fprintf(&trace, `{"at_us":%d,"prompt":300,"think":%d,"output":%d}`+"\n", 1_000_000*i, think, 20+i*i%90)
+	}
+	o := small(t)
+	o.Workload = filepath.Join(t.TempDir(), "trace.jsonl")
+	if err := os.WriteFile(o.Workload, []byte(trace.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Start, o.Duration, o.Capacity, o.Loads = time.Minute, 2*time.Minute, 2, []float64{0.2, 2}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, load := range o.Loads {
+		for _, v := range r.Point("stock", load).Values {
+			if v.Metric == "think_tokens" && v.Mean != 0 {
+				t.Errorf("load %v: %v tokens of thought a request, which only those outside of the window have", load, v.Mean)
+			}
+			if v.Metric == report.Throughput && (v.Seeds[0] == v.Seeds[1] || v.Seeds[1] == v.Seeds[2]) {
+				t.Errorf("load %v: seeds do not differ: %v", load, v.Seeds)
+			}
+		}
+	}
+	o.Duration = time.Hour
+	info, err := o.info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := o.about(info).Workload.DurationS; d < 239 || d > 241 {
+		t.Errorf("the window lasts %v s; the trace has four minutes more", d)
 	}
 }
 

@@ -12,6 +12,7 @@ const (
 	streamArrivals = iota + 1
 	streamLengths
 	streamConvergence
+	streamParts
 )
 
 // stream returns the numbers that seed gives for one purpose, of one client in

@@ -31,6 +31,11 @@ type Options struct {
 	// Duration is for how long requests arrive, after Scale; 0 is as long as
 	// the workload goes on, and 30 seconds where it never ends.
 	Duration time.Duration
+	// Resample draws parts of a recorded trace by Seed, with repetition, so that
+	// every seed is another hour as it might have been. The window is Duration of
+	// the trace's own time then, whatever the scale, and requests arrive for as
+	// long. What is drawn in any case is not changed by it.
+	Resample bool
 	// Coupling says how ServeGen's marginals are joined.
 	Coupling Coupling
 	// Synthetic has the knobs of what arrives by chance.

@@ -28,6 +28,7 @@ type recorded struct {
 	last       time.Duration
 	start, end time.Duration
 	scale      float64
+	beyond     bool // the trace goes on after the window
 	err        error
 }
 
@@ -41,9 +42,12 @@ func openRecorded(o opening, name string, newParser func(*Info) parser, info Inf
 		}
 		r := &recorded{name: name, file: f, lines: bufio.NewScanner(f), parse: newParser(&info), start: o.Start, scale: o.Scale, end: math.MaxInt64}
 		r.lines.Buffer(make([]byte, 64<<10), maxLine)
+		if o.Resample {
+			r.scale = 1
+		}
 		if o.Duration > 0 {
 			// A product beyond what a Duration holds means to the end.
-			if end := float64(o.Start) + float64(o.Duration)*o.Scale; end < math.MaxInt64 {
+			if end := float64(o.Start) + float64(o.Duration)*r.scale; end < math.MaxInt64 {
 				r.end = time.Duration(end)
 			}
 		}
@@ -53,19 +57,32 @@ func openRecorded(o opening, name string, newParser func(*Info) parser, info Inf
 	if err != nil {
 		return nil, Info{}, err
 	}
-	if err := r.describe(&info); err != nil {
+	requests, err := r.describe(&info)
+	if err != nil {
 		return nil, Info{}, err
 	}
-	if o.Duration > 0 {
-		info.Duration = min(o.Duration, info.Duration)
+	length := r.length(info.Duration, requests, o.Duration)
+	if r, err = begin(); err != nil {
+		return nil, Info{}, err
 	}
-	r, err = begin()
-	return r, info, err
+	if !o.Resample {
+		if o.Duration > 0 {
+			info.Duration = min(o.Duration, info.Duration)
+		}
+		return r, info, nil
+	}
+	info.Rate, info.Duration = o.Scale*requests/max(length.Seconds(), 1), length
+	info.Label += "; each seed draws parts of it"
+	drawn, err := resample(o, r, length)
+	if err != nil {
+		return nil, Info{}, errors.Join(err, r.Close())
+	}
+	return drawn, info, nil
 }
 
-// describe reads to the end of the window.
-func (r *recorded) describe(info *Info) error {
-	var requests, prompt, think, output float64
+// describe reads to the end of the window, and says how many requests it has.
+func (r *recorded) describe(info *Info) (requests float64, err error) {
+	var prompt, think, output float64
 	var last time.Duration
 	for q, more := r.Next(); more; q, more = r.Next() {
 		requests++
@@ -74,17 +91,17 @@ func (r *recorded) describe(info *Info) error {
 		last = q.At
 	}
 	if r.err != nil {
-		return r.err
+		return 0, r.err
 	}
 	if requests == 0 {
-		return fmt.Errorf("%s: no requests in the window that starts at %v", r.name, r.start)
+		return 0, fmt.Errorf("%s: no requests in the window that starts at %v", r.name, r.start)
 	}
 	// A window ends with its last request, as far as anybody knows; one
 	// request alone has no rate, and counts as one a second.
 	info.Duration = last
 	info.Rate = requests / max(last.Seconds(), 1)
 	info.MeanPrompt, info.MeanThink, info.MeanOutput = prompt/requests, think/requests, output/requests
-	return nil
+	return requests, nil
 }
 
 // Next returns the next request.
@@ -112,6 +129,7 @@ func (r *recorded) Next() (Request, bool) {
 		}
 		r.last = q.At
 		if q.At >= r.end {
+			r.beyond = true
 			break
 		}
 		if q.At >= r.start {
