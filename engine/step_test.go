@@ -22,8 +22,10 @@ func TestStepsAreTold(t *testing.T) {
 	ask(t, e, Request{Prompts: [][]uint32{prompt(3, 12)}, MaxTokens: 3, IgnoreEOS: true})
 	// The prompt in pieces of 8 and 4, then a token a step.
 	want := []Step{
-		{Sequences: 1, Tokens: 8, Pairs: 8 * 9 / 2}, {Sequences: 1, Tokens: 4, Pairs: 4*8 + 4*5/2},
-		{Sequences: 1, Tokens: 1, Context: 13}, {Sequences: 1, Tokens: 1, Context: 14},
+		{Sequences: 1, Tokens: 8, Pairs: 8 * 9 / 2},
+		{Sequences: 1, Tokens: 4, Pairs: 4*8 + 4*5/2},
+		{Sequences: 1, Tokens: 1, Context: 13},
+		{Sequences: 1, Tokens: 1, Context: 14},
 	}
 	if err := e.Close(t.Context()); err != nil {
 		t.Fatal(err)

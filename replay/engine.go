@@ -140,7 +140,7 @@ func (s *sequence) chunks(tokens int32) int32 {
 	if s.prefixTokens == 0 {
 		return 0
 	}
-	return min(int32(len(s.prefix)), (min(tokens-1, s.prompt))/s.prefixTokens)
+	return min(int32(len(s.prefix)), min(tokens-1, s.prompt)/s.prefixTokens)
 }
 
 // admit takes a waiting request in. It says false if what it needs is not here

@@ -33,9 +33,16 @@ func TestReadProfile(t *testing.T) {
 		t.Errorf("%s, and then %s", text, again)
 	}
 	for _, bad := range []struct{ from, to string }{
-		{`"step_ns":1000000`, `"step_ns":-1`}, {`"step_ns":`, `"step":`}, {`"tokens":1001`, `"tokens":1`}, {`"blocks":10000`, `"blocks":0`},
-		{`"block_tokens":16`, `"block_tokens":0`}, {`"max_tokens":1000`, `"max_tokens":2000000`}, {`"max_sequences":64`, `"max_sequences":0`},
-		{`"context_ns":0`, `"context_ns":1e99`}, {`"blocks":10000`, `"blocks":2000000000`}, {`{`, `[`},
+		{`"step_ns":1000000`, `"step_ns":-1`},
+		{`"step_ns":`, `"step":`},
+		{`"tokens":1001`, `"tokens":1`},
+		{`"blocks":10000`, `"blocks":0`},
+		{`"block_tokens":16`, `"block_tokens":0`},
+		{`"max_tokens":1000`, `"max_tokens":2000000`},
+		{`"max_sequences":64`, `"max_sequences":0`},
+		{`"context_ns":0`, `"context_ns":1e99`},
+		{`"blocks":10000`, `"blocks":2000000000`},
+		{`{`, `[`},
 	} {
 		changed := strings.Replace(string(text), bad.from, bad.to, 1)
 		if changed == string(text) {

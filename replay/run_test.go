@@ -83,7 +83,8 @@ func TestOneRequestAlone(t *testing.T) {
 		name      string
 		got, want float64
 	}{
-		{"TTFVT", r.Latency.TTFVT.Max, prefill + think + first}, {"TTOT", r.Latency.TTOT.Max, first},
+		{"TTFVT", r.Latency.TTFVT.Max, prefill + think + first},
+		{"TTOT", r.Latency.TTOT.Max, first},
 		{"E2E", r.Latency.E2E.Max, prefill + think + output},
 		{"slowdown", r.Latency.Slowdown.Max * 1e9, 1e9},
 	} {

@@ -41,7 +41,7 @@ func (c *replayDiff) Run(std *stdio) error {
 		err = compared.WriteMarkdown(std.out, c.All)
 	}
 	if lost := compared.Count(report.Loss); err == nil && c.FailLoss && lost > 0 {
-		return &failure{err: fmt.Errorf("B loses %d comparisons", lost), status: exitFailure}
+		return &failure{err: fmt.Errorf("%d comparisons are lost by %s", lost, c.B), status: exitFailure}
 	}
 	return err
 }

@@ -176,8 +176,11 @@ func compare(ctx context.Context, config replay.Config, load float64, answers []
 		measured  []time.Duration
 		predicted replay.Distribution
 	}{
-		{"TTFT", m.ttft, found.Latency.TTFT}, {"TTFVT", m.ttfvt, found.Latency.TTFVT}, {"think ITL", m.thinkITL, found.Latency.ThinkITL},
-		{"answer ITL", m.answerITL, found.Latency.AnswerITL}, {"E2E", m.e2e, found.Latency.E2E},
+		{"TTFT", m.ttft, found.Latency.TTFT},
+		{"TTFVT", m.ttfvt, found.Latency.TTFVT},
+		{"think ITL", m.thinkITL, found.Latency.ThinkITL},
+		{"answer ITL", m.answerITL, found.Latency.AnswerITL},
+		{"E2E", m.e2e, found.Latency.E2E},
 	} {
 		slices.Sort(metric.measured)
 		for _, q := range []struct {
