@@ -19,7 +19,7 @@ type replayDiff struct {
 
 func (c *replayDiff) Help() string {
 	return "Policies and loads that both reports have are compared, metric by metric. If both had the same requests, differences are those of each seed; else each side " +
-		"is resampled by itself. WIN and LOSS stand only where the interval of the difference excludes zero."
+		"scatters by itself, and more is even. WIN and LOSS stand only where the interval of the difference excludes zero."
 }
 
 func (c *replayDiff) Run(std *stdio) error {

@@ -17,7 +17,6 @@ type Comparison struct {
 	// Paired says that both sides had the same requests under the same seeds,
 	// so that differences are those of each seed.
 	Paired     bool     `json:"paired"`
-	Resamples  int      `json:"resamples"`
 	Confidence float64  `json:"confidence"`
 	Changes    []Change `json:"changes"`
 	// Lone are the policies and loads that one side has alone.
@@ -39,13 +38,13 @@ type Change struct {
 // Compare sets B against A wherever both have the same policy and load.
 func Compare(a, b *Report) *Comparison {
 	c := &Comparison{
-		Schema: CompareSchema, Version: Version, A: a.About, B: b.About, Resamples: Resamples, Confidence: Confidence,
+		Schema: CompareSchema, Version: Version, A: a.About, B: b.About, Confidence: Confidence,
 		Paired:  slices.Equal(a.Seeds, b.Seeds) && a.Workload == b.Workload,
 		Changes: []Change{}, Lone: []string{},
 	}
-	rows, base := newDraws(len(b.Seeds), oneStream), newDraws(len(a.Seeds), otherStream)
+	between := looseGap
 	if c.Paired {
-		base = rows
+		between = pairedGap
 	}
 	for i := range b.Points {
 		p := &b.Points[i]
@@ -54,7 +53,7 @@ func Compare(a, b *Report) *Comparison {
 			c.Lone = append(c.Lone, fmt.Sprintf("B has %s at load %v, A has not", p.Policy, p.Load))
 			continue
 		}
-		c.Changes = append(c.Changes, changes(old, p, base, rows)...)
+		c.Changes = append(c.Changes, changes(old, p, between)...)
 	}
 	for _, p := range a.Points {
 		if b.Point(p.Policy, p.Load) == nil {
@@ -64,18 +63,18 @@ func Compare(a, b *Report) *Comparison {
 	return c
 }
 
-func changes(old, p *Point, base, rows draws) []Change {
+func changes(old, p *Point, between func(values, base []float64) gap) []Change {
 	var all []Change
 	for _, m := range Metrics {
 		v, w := p.value(m.Name), old.value(m.Name)
 		if v == nil || w == nil {
 			continue
 		}
-		relative := m.relative() && w.Mean != 0
-		change := changeIn(v.Seeds, w.Seeds, relative, rows, base)
+		g := between(v.Seeds, w.Seeds)
+		change, relative := m.change(g)
 		all = append(all, Change{
 			Policy: p.Policy, Load: p.Load, Metric: m.Name, A: w.Interval, B: v.Interval, Change: change, Relative: relative,
-			Verdict: m.verdict(change, relative, min(len(v.Seeds), len(w.Seeds))),
+			Verdict: m.verdict(g),
 		})
 	}
 	return all

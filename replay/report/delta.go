@@ -5,9 +5,9 @@ type Verdict string
 
 const (
 	Win  Verdict = "WIN"
-	Flat Verdict = "FLAT" // the interval has zero in it, or the difference is less than Least
+	Flat Verdict = "FLAT" // the interval has zero in it, or the difference is less than the metric's least
 	Loss Verdict = "LOSS"
-	None Verdict = "" // one seed has no interval, and facts have no merit
+	None Verdict = "" // one seed has no interval, and facts have no merit; nor have seeds that drew the same
 )
 
 // Delta is how far one policy is from another in one metric at one load.
@@ -17,23 +17,22 @@ type Delta struct {
 	Policy  string  `json:"policy"`
 	Against string  `json:"against"`
 	// Change is relative to the other's mean where Relative, else in the
-	// metric's own unit.
+	// metric's own unit: shares, indices, and where the other may have nothing.
 	Change   Interval `json:"change"`
 	Relative bool     `json:"relative"`
 	Verdict  Verdict  `json:"verdict"`
 }
 
 // delta compares two points of one load, seed by seed.
-func (b *builder) delta(m Metric, ours, theirs *Point) (Delta, bool) {
+func delta(m Metric, ours, theirs *Point) (Delta, bool) {
 	v, w := ours.value(m.Name), theirs.value(m.Name)
 	if v == nil || w == nil {
 		return Delta{}, false
 	}
-	relative := m.relative() && w.Mean != 0
-	change := b.draws.change(v.Seeds, w.Seeds, relative)
+	g := pairedGap(v.Seeds, w.Seeds)
+	change, relative := m.change(g)
 	return Delta{
-		Load: ours.Load, Metric: m.Name, Policy: ours.Policy, Against: theirs.Policy,
-		Change: change, Relative: relative, Verdict: m.verdict(change, relative, len(v.Seeds)),
+		Load: ours.Load, Metric: m.Name, Policy: ours.Policy, Against: theirs.Policy, Change: change, Relative: relative, Verdict: m.verdict(g),
 	}, true
 }
 
@@ -48,21 +47,21 @@ type Standing struct {
 }
 
 // standing says who dominates the point, as far as intervals tell.
-func (b *builder) standing(p *Point, others []*Point) Standing {
+func standing(p *Point, others []*Point) Standing {
 	s := Standing{Load: p.Load, Policy: p.Policy, DominatedBy: []string{}}
 	for _, other := range others {
-		if other != p && b.dominates(other, p) {
+		if other != p && dominates(other, p) {
 			s.DominatedBy = append(s.DominatedBy, other.Policy)
 		}
 	}
 	return s
 }
 
-func (b *builder) dominates(a, z *Point) bool {
+func dominates(a, z *Point) bool {
 	wins := false
 	for _, name := range Judged {
 		m, _ := metricOf(Metrics, name)
-		d, compared := b.delta(m, a, z)
+		d, compared := delta(m, a, z)
 		if compared && d.Verdict == Loss {
 			return false
 		}

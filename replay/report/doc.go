@@ -2,7 +2,7 @@
 // programs compare.
 //
 //	runs: policy × load × seed          one Run each: figures, quantiles, a timeline
-//	        │ Build                     means over seeds, intervals by bootstrap
+//	        │ Build                     means over seeds, Student's t intervals
 //	        ▼
 //	     Report ──► report.json         versioned; what Read accepts and Compare compares
 //	        ├─────► report.md
@@ -10,7 +10,7 @@
 //
 // Every policy is given the same requests under the same seed, so that
 // differences are paired seed by seed. A difference is called a WIN or a LOSS
-// only where the bootstrap interval over seeds excludes zero. Nothing here
+// only where the t interval over seeds excludes zero. Nothing here
 // reads a clock, and nothing depends on the order of the runs: the same runs
 // make the same bytes.
 package report

@@ -2,16 +2,13 @@ package report
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 )
 
-// How intervals are made: a percentile bootstrap over seeds.
-const (
-	Resamples  = 4000
-	Confidence = 0.95
-)
+// Confidence is the share of intervals that hold the truth, where seeds scatter
+// as Student's t has it: evenly around it, however few they are.
+const Confidence = 0.95
 
 // Interval is an estimate and how far it may be off.
 type Interval struct {
@@ -23,98 +20,127 @@ type Interval struct {
 // Excludes says whether the interval lies wholly on one side of x.
 func (i Interval) Excludes(x float64) bool { return i.Low > x || i.High < x }
 
-// draws are resamples of so many seeds: each row names as many as there are,
-// with repetition. They depend on the number of seeds and the stream alone.
-type draws [][]int
+// around is an interval with as much on both sides of its estimate.
+func around(estimate, reach float64) Interval {
+	return Interval{Mean: rounded(estimate), Low: rounded(estimate - reach), High: rounded(estimate + reach)}
+}
 
-// Streams of draws. Figures that belong together share one, which keeps the
-// runs of a seed together; sides that have nothing in common have one each.
-const (
-	oneStream = iota
-	otherStream
-)
+// meanInterval is the mean over seeds. One seed says nothing about others: its
+// interval is the estimate.
+func meanInterval(values []float64) Interval {
+	mean := meanOf(values)
+	if len(values) < 2 {
+		return around(mean, 0)
+	}
+	return around(mean, student(len(values)-1)*math.Sqrt(covariance(values, values)))
+}
 
-func newDraws(seeds int, stream uint64) draws {
-	random := rand.New(rand.NewPCG(uint64(seeds), stream))
-	rows := make(draws, Resamples)
-	for i := range rows {
-		rows[i] = make([]int, seeds)
-		for j := range rows[i] {
-			rows[i][j] = random.IntN(seeds)
+// gap is what seeds say of the difference of a mean from a base: the variances
+// are those of the means.
+type gap struct {
+	difference, base                 float64
+	varDifference, varBase, together float64 // together: covariance of both
+	freedom                          int     // degrees of it; 0 means that there is no interval
+	varied                           bool    // some figure of either side differs from seed to seed
+}
+
+// pairedGap is that of runs with the same requests: differences are taken seed
+// by seed, so that what both suffer alike cancels.
+func pairedGap(values, base []float64) gap {
+	differences := make([]float64, len(values))
+	for i, v := range values {
+		differences[i] = v - base[i]
+	}
+	return gap{
+		difference: meanOf(differences), base: meanOf(base), varDifference: covariance(differences, differences), varBase: covariance(base, base),
+		together: covariance(differences, base), freedom: len(values) - 1,
+		varied: varies(values) || varies(base),
+	}
+}
+
+// looseGap is that of runs that have nothing in common, with the degrees of
+// freedom by Welch, rounded down.
+func looseGap(values, base []float64) gap {
+	a, b := covariance(values, values), covariance(base, base)
+	g := gap{difference: meanOf(values) - meanOf(base), base: meanOf(base), varDifference: a + b, varBase: b, together: -b, varied: varies(values) || varies(base)}
+	if n, k := len(values)-1, len(base)-1; n > 0 && k > 0 {
+		g.freedom = min(n, k)
+		if whole := a*a/float64(n) + b*b/float64(k); whole > 0 {
+			g.freedom = max(g.freedom, int((a+b)*(a+b)/whole))
 		}
 	}
-	return rows
+	return g
 }
 
-// mean is the interval of the mean over seeds.
-func (d draws) mean(values []float64) Interval {
-	return interval(meanOf(values, nil), len(values), func(i int) float64 { return meanOf(values, d[i]) })
+// known says whether seeds tell anything: where no figure of either side varies
+// and both differ, all seeds had the same requests, and are one.
+func (g gap) known() bool { return g.freedom > 0 && (g.difference == 0 || g.varied) }
+
+func varies(values []float64) bool {
+	return slices.ContainsFunc(values, func(v float64) bool { return v != values[0] })
 }
 
-// change is the interval of how far the mean of values is from that of base,
-// relative to it or as it stands. A draw takes the same seeds of both.
-func (d draws) change(values, base []float64, relative bool) Interval {
-	return changeIn(values, base, relative, d, d)
+// absolute is the difference as it stands.
+func (g gap) absolute() Interval {
+	if g.freedom == 0 {
+		return around(g.difference, 0)
+	}
+	return around(g.difference, student(g.freedom)*math.Sqrt(g.varDifference))
 }
 
-// changeIn draws values by one set of rows and the base by another.
-func changeIn(values, base []float64, relative bool, d, of draws) Interval {
-	far := func(rows, baseRows []int) float64 {
-		v, w := meanOf(values, rows), meanOf(base, baseRows)
-		if relative {
-			return (v - w) / w
+// relative is the difference as a part of the base, by Fieller: it holds zero
+// where the absolute one does. There is none where the base may be nothing.
+func (g gap) relative() (Interval, bool) {
+	if g.base == 0 {
+		return Interval{}, false
+	}
+	part := g.difference / g.base
+	if g.freedom == 0 {
+		return around(part, 0), true
+	}
+	t := student(g.freedom)
+	a := g.base*g.base - t*t*g.varBase
+	b := g.difference*g.base - t*t*g.together
+	c := g.difference*g.difference - t*t*g.varDifference
+	if a <= 0 {
+		return Interval{}, false
+	}
+	reach := math.Sqrt(max(0, b*b-a*c))
+	i := Interval{Mean: rounded(part), Low: rounded((b - reach) / a), High: rounded((b + reach) / a)}
+	i.Low, i.High = min(i.Low, i.Mean), max(i.High, i.Mean) // last bits
+	return i, true
+}
+
+// change is a gap as a metric tells it, in parts of the base if it can be.
+func (m Metric) change(g gap) (change Interval, relative bool) {
+	if m.relative() {
+		if change, relative = g.relative(); relative {
+			return change, true
 		}
-		return v - w
 	}
-	return interval(far(nil, nil), min(len(values), len(base)), func(i int) float64 { return far(d[i], of[i]) })
+	return g.absolute(), false
 }
 
-// interval is an estimate with the middle of what the draws say of it. One
-// seed says nothing about others: its interval is the estimate.
-func interval(estimate float64, seeds int, draw func(i int) float64) Interval {
-	whole := Interval{Mean: rounded(estimate), Low: rounded(estimate), High: rounded(estimate)}
-	if seeds < 2 {
-		return whole
-	}
-	values := make([]float64, 0, Resamples)
-	for i := range Resamples {
-		if v := draw(i); !math.IsNaN(v) && !math.IsInf(v, 0) { // a draw whose base is nothing has no ratio
-			values = append(values, v)
-		}
-	}
-	if len(values) == 0 {
-		return whole
-	}
-	slices.Sort(values)
-	const tail = (1 - Confidence) / 2
-	whole.Low, whole.High = rounded(quantile(values, tail)), rounded(quantile(values, 1-tail))
-	return whole
-}
-
-// meanOf is the mean of the rows named, or of all.
-func meanOf(values []float64, rows []int) float64 {
+func meanOf(values []float64) float64 {
 	sum := 0.0
-	if rows == nil {
-		for _, v := range values {
-			sum += v
-		}
-		return sum / float64(len(values))
+	for _, v := range values {
+		sum += v
 	}
-	for _, i := range rows {
-		sum += values[i]
-	}
-	return sum / float64(len(rows))
+	return sum / float64(len(values))
 }
 
-// quantile interpolates in sorted values.
-func quantile(sorted []float64, p float64) float64 {
-	at := p * float64(len(sorted)-1)
-	below := int(at)
-	if below+1 >= len(sorted) {
-		return sorted[len(sorted)-1]
+// covariance is that of the means of two series over the same seeds, as the
+// seeds let guess it; of one seed it is 0.
+func covariance(a, b []float64) float64 {
+	n := float64(len(a))
+	if n < 2 {
+		return 0
 	}
-	part := at - float64(below)
-	return sorted[below]*(1-part) + sorted[below+1]*part
+	meanA, meanB, sum := meanOf(a), meanOf(b), 0.0
+	for i := range a {
+		sum += (a[i] - meanA) * (b[i] - meanB)
+	}
+	return sum / (n - 1) / n
 }
 
 // rounded keeps six digits: more than any figure here means, and no noise of

@@ -69,8 +69,9 @@ func (r *Report) title() string {
 }
 
 const (
-	howToRead = "Figures are means over seeds, with their 95 % interval in brackets; differences are of runs with the same requests. " +
-		"WIN and LOSS stand only where the interval of the difference excludes zero and the difference is at least 0.1 %, or 0.1 percentage points (pp); else FLAT. " +
+	howToRead = "Figures are means over seeds, with their 95 % t interval in brackets; differences are of runs with the same requests, seed by seed. " +
+		"WIN and LOSS stand only where the interval of the difference excludes zero and the difference is at least 0.1 %, or 0.1 percentage points (pp); " +
+		"of percentiles and slowdown at least 1 %, of QoE 0.01. All else is FLAT. Of comparisons of equal policies about one in twenty is called WIN or LOSS by chance. " +
 		"Load 1 is what the modelled engines serve of this workload under stock when there is always one more request waiting."
 	paretoText = "A policy is beaten where another loses to it in nothing that is judged, as far as intervals tell, and wins something."
 )
@@ -83,7 +84,7 @@ func (c *Comparison) WriteMarkdown(w io.Writer, all bool) error {
 	if c.Paired {
 		b.WriteString("Both had the same requests: differences are of each seed.\n\n")
 	} else {
-		b.WriteString("The requests were not the same (workload, window or seeds differ): each side is resampled by itself.\n\n")
+		b.WriteString("The requests were not the same (workload, window or seeds differ): each side scatters by itself.\n\n")
 	}
 	fmt.Fprintf(&b, "B wins %d, loses %d, and is even in %d.\n\n", c.Count(Win), c.Count(Loss), c.Count(Flat))
 	t := table{Head: []string{"Load", "Policy", "Metric", "A", "B", "Difference"}}

@@ -36,7 +36,19 @@ type Metric struct {
 	Better Better `json:"better"`
 	// Means says what is measured.
 	Means string `json:"means"`
+	// Least is the smallest difference that is called one, as a part of the base
+	// or in points of a share or an index: a smaller one can be sure, and still be
+	// nothing.
+	Least float64 `json:"least"`
 }
+
+// Percentiles and the mean QoE are read from histograms, whose buckets are 1/128
+// of their value wide: two figures of one bucket are equal, and two of
+// neighbours may be.
+const (
+	leastCounted  = 0.001
+	leastBucketed = 0.01
+)
 
 // Latency is a time of which every run has a whole distribution.
 type Latency struct{ Name, Title, Means string }
@@ -76,31 +88,31 @@ func catalogue() []Metric {
 	var all []Metric
 	for _, l := range Latencies {
 		for _, p := range percentiles {
-			all = append(all, Metric{Percentile(l.Name, p), fmt.Sprintf("%s P%d", l.Title, p), Seconds, Lower, l.Means})
+			all = append(all, Metric{Percentile(l.Name, p), fmt.Sprintf("%s P%d", l.Title, p), Seconds, Lower, l.Means, leastBucketed})
 		}
 	}
 	return append(all,
-		Metric{"slowdown_p99", "slowdown P99", Ratio, Lower, "E2E over what the same request takes alone"},
-		Metric{Attainment, "SLO attainment", Share, Higher, "requests whose answer came in time and flowed: QoE at least 0.95"},
-		Metric{"qoe", "QoE", Index, Higher, "how much of an answer came when its reader was ready for it; mean"},
-		Metric{"goodput", "goodput", PerSecond, Higher, "requests that attained the SLO, per second"},
-		Metric{Throughput, "throughput", PerSecond, Higher, "generated tokens per second until the last arrival"},
-		Metric{"refused", "refused", Share, Lower, "requests that no engine's memory could ever hold"},
-		Metric{"think_tokens", "think tokens", Count, Neither, "thought tokens of a request; mean"},
-		Metric{"forced_converged", "forced: converged", Share, Neither, "thoughts that were ended because the answer had settled"},
-		Metric{"forced_overthinking", "forced: overthinking", Share, Neither, "thoughts that were ended because the chain had strayed"},
-		Metric{"forced_hard_cap", "forced: hard cap", Share, Neither, "thoughts that were ended because a cap was reached"},
-		Metric{"thought_saved", "thought saved", Share, Neither, "think tokens that were not thought"},
-		Metric{"cut_short", "cut short", Share, Lower, "thoughts that were ended before their answer had settled; synthetic"},
-		Metric{"preemptions", "preemptions", Count, Neither, "times that a request lost its blocks, per request"},
-		Metric{"pauses", "pauses", Count, Neither, "times that a request kept its blocks and waited, per request"},
-		Metric{"recomputed", "recomputed", Share, Lower, "tokens that were computed again, of all that were computed"},
-		Metric{"evicted_think_complete", "evicted: think complete", Count, Neither, "blocks of ended thoughts that were given up"},
-		Metric{"evicted_think_active", "evicted: think active", Count, Neither, "blocks of running thoughts that were given up"},
-		Metric{"evicted_output_critical", "evicted: output critical", Count, Lower, "blocks of answers and prompts that were given up"},
-		Metric{"moved_bytes", "bytes moved", Bytes, Neither, "over links, for copies, recalls, hand-offs and the store"},
-		Metric{"prefix_hits", "prefix hits", Share, Higher, "prompt tokens that were found in a cache"},
-		Metric{"fairness", "fairness", Index, Higher, "Jain's index of the mean slowdown of tenants: 1 is even"},
+		Metric{"slowdown_p99", "slowdown P99", Ratio, Lower, "E2E over what the same request takes alone", leastBucketed},
+		Metric{Attainment, "SLO attainment", Share, Higher, "requests whose answer came in time and flowed: QoE at least 0.95", leastCounted},
+		Metric{"qoe", "QoE", Index, Higher, "how much of an answer came when its reader was ready for it; mean", leastBucketed},
+		Metric{"goodput", "goodput", PerSecond, Higher, "requests that attained the SLO, per second", leastCounted},
+		Metric{Throughput, "throughput", PerSecond, Higher, "generated tokens per second until the last arrival", leastCounted},
+		Metric{"refused", "refused", Share, Lower, "requests that no engine's memory could ever hold", leastCounted},
+		Metric{"think_tokens", "think tokens", Count, Neither, "thought tokens of a request; mean", leastCounted},
+		Metric{"forced_converged", "forced: converged", Share, Neither, "thoughts that were ended because the answer had settled", leastCounted},
+		Metric{"forced_overthinking", "forced: overthinking", Share, Neither, "thoughts that were ended because the chain had strayed", leastCounted},
+		Metric{"forced_hard_cap", "forced: hard cap", Share, Neither, "thoughts that were ended because a cap was reached", leastCounted},
+		Metric{"thought_saved", "thought saved", Share, Neither, "think tokens that were not thought", leastCounted},
+		Metric{"cut_short", "cut short", Share, Lower, "thoughts that were ended before their answer had settled; synthetic", leastCounted},
+		Metric{"preemptions", "preemptions", Count, Neither, "times that a request lost its blocks, per request", leastCounted},
+		Metric{"pauses", "pauses", Count, Neither, "times that a request kept its blocks and waited, per request", leastCounted},
+		Metric{"recomputed", "recomputed", Share, Lower, "tokens that were computed again, of all that were computed", leastCounted},
+		Metric{"evicted_think_complete", "evicted: think complete", Count, Neither, "blocks of ended thoughts that were given up", leastCounted},
+		Metric{"evicted_think_active", "evicted: think active", Count, Neither, "blocks of running thoughts that were given up", leastCounted},
+		Metric{"evicted_output_critical", "evicted: output critical", Count, Lower, "blocks of answers and prompts that were given up", leastCounted},
+		Metric{"moved_bytes", "bytes moved", Bytes, Neither, "over links, for copies, recalls, hand-offs and the store", leastCounted},
+		Metric{"prefix_hits", "prefix hits", Share, Higher, "prompt tokens that were found in a cache", leastCounted},
+		Metric{"fairness", "fairness", Index, Higher, "Jain's index of the mean slowdown of tenants: 1 is even", leastCounted},
 	)
 }
 
@@ -116,17 +128,27 @@ func metricOf(metrics []Metric, name string) (Metric, bool) {
 // relative says whether a difference is told in per cent of the base.
 func (m Metric) relative() bool { return m.Unit != Share && m.Unit != Index }
 
-// Least is the smallest difference that is called one: a tenth of a per cent,
-// or of a percentage point. A smaller one can be sure, and still be nothing.
-const Least = 0.001
+// within keeps an interval to what the metric can be: nothing is negative, and a
+// share is at most all.
+func (m Metric) within(i Interval) Interval {
+	i.Low = max(i.Low, 0)
+	if m.Unit == Share || m.Unit == Index {
+		i.High = min(i.High, 1)
+	}
+	return i
+}
 
-// verdict says what a change by so much is.
-func (m Metric) verdict(change Interval, relative bool, seeds int) Verdict {
-	small := (relative || !m.relative()) && math.Abs(change.Mean) < Least
+// verdict says what a gap is, as far as seeds tell.
+func (m Metric) verdict(g gap) Verdict {
+	change := g.absolute()
+	size := math.Abs(g.difference)
+	if m.relative() {
+		size /= math.Abs(g.base) // where there was nothing, anything is much
+	}
 	switch {
-	case m.Better == Neither || seeds < 2:
+	case m.Better == Neither || !g.known():
 		return None
-	case small || !change.Excludes(0):
+	case size < m.Least || !change.Excludes(0):
 		return Flat
 	case (change.Mean < 0) == (m.Better == Lower):
 		return Win

@@ -113,9 +113,7 @@ type Report struct {
 	About
 	Loads      []float64 `json:"loads"`
 	Seeds      []uint64  `json:"seeds"`
-	Resamples  int       `json:"resamples"`
 	Confidence float64   `json:"confidence"`
-	Least      float64   `json:"least"`
 	Metrics    []Metric  `json:"metrics"`
 	// Grid are the probabilities of all quantiles below.
 	Grid      []float64  `json:"grid"`
@@ -177,7 +175,6 @@ var ErrRuns = errors.New("runs that make no report")
 
 type builder struct {
 	report *Report
-	draws  draws
 	runs   map[key]Run
 }
 
@@ -193,7 +190,7 @@ func Build(about About, runs []Run) (*Report, error) {
 	about.Workload.RateAt1 = rounded(about.Workload.RateAt1)
 	b := &builder{runs: make(map[key]Run, len(runs))}
 	r := &Report{
-		Schema: Schema, Version: Version, About: about, Resamples: Resamples, Confidence: Confidence, Least: Least, Metrics: Metrics, Grid: Grid,
+		Schema: Schema, Version: Version, About: about, Confidence: Confidence, Metrics: Metrics, Grid: Grid,
 		Points: []Point{}, Deltas: []Delta{}, Standings: []Standing{},
 	}
 	for _, run := range runs {
@@ -213,7 +210,7 @@ func Build(about About, runs []Run) (*Report, error) {
 		return nil, fmt.Errorf("%w: %d policies, %d loads, %d seeds; at most there are %d, %d and %d",
 			ErrRuns, len(r.Policies), len(r.Loads), len(r.Seeds), MaxPolicies, MaxLoads, MaxSeeds)
 	}
-	b.report, b.draws = r, newDraws(len(r.Seeds), oneStream)
+	b.report = r
 	for _, load := range r.Loads {
 		for _, policy := range r.Policies {
 			p, err := b.point(policy, load)
@@ -223,7 +220,7 @@ func Build(about About, runs []Run) (*Report, error) {
 			r.Points = append(r.Points, p)
 		}
 	}
-	b.compare()
+	r.compare()
 	return r, nil
 }
 
@@ -246,7 +243,7 @@ func (b *builder) point(policy string, load float64) (Point, error) {
 	p.Timeline = seeds[0].Timeline.rounded()
 	for _, m := range Metrics {
 		if values, measured := gather(seeds, func(r Run) (float64, bool) { v, known := r.Values[m.Name]; return v, known }); measured {
-			p.Values = append(p.Values, Value{Metric: m.Name, Interval: b.draws.mean(values), Seeds: values})
+			p.Values = append(p.Values, Value{Metric: m.Name, Interval: m.within(meanInterval(values)), Seeds: values})
 		}
 	}
 	for _, l := range Latencies {
@@ -257,7 +254,7 @@ func (b *builder) point(policy string, load float64) (Point, error) {
 				return at(q, i), len(q) == len(Grid)
 			})
 			if measured {
-				d.Values = append(d.Values, rounded(meanOf(values, nil)))
+				d.Values = append(d.Values, rounded(meanOf(values)))
 			}
 		}
 		if len(d.Values) == len(Grid) {
@@ -287,8 +284,7 @@ func gather(seeds []Run, figure func(Run) (float64, bool)) (values []float64, me
 }
 
 // compare sets the subject against the others, and all against all in what is judged.
-func (b *builder) compare() {
-	r := b.report
+func (r *Report) compare() {
 	for _, load := range r.Loads {
 		points := r.at(load)
 		subject := r.Point(r.Subject, load)
@@ -297,13 +293,13 @@ func (b *builder) compare() {
 				if other == subject {
 					continue
 				}
-				if d, compared := b.delta(m, subject, other); compared {
+				if d, compared := delta(m, subject, other); compared {
 					r.Deltas = append(r.Deltas, d)
 				}
 			}
 		}
 		for _, p := range points {
-			r.Standings = append(r.Standings, b.standing(p, points))
+			r.Standings = append(r.Standings, standing(p, points))
 		}
 	}
 }

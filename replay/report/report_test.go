@@ -162,24 +162,30 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// A difference must be sure, and be one.
+// A difference must be sure, and be one: percentiles are known to a bucket of
+// their histogram, which is 1/128 wide.
 func TestVerdictsNeedADifference(t *testing.T) {
 	ttft, _ := metricOf(Metrics, "ttft_p99")
+	qoe, _ := metricOf(Metrics, "qoe")
+	throughput, _ := metricOf(Metrics, Throughput)
 	evicted, _ := metricOf(Metrics, "evicted_output_critical")
 	for _, c := range []struct {
-		m        Metric
-		change   Interval
-		relative bool
-		want     Verdict
+		m            Metric
+		values, base []float64
+		want         Verdict
 	}{
-		{ttft, Interval{-0.002, -0.003, -0.001}, true, Win},
-		{ttft, Interval{-0.0005, -0.0006, -0.0004}, true, Flat}, // sure, and nothing
-		{ttft, Interval{0.2, -0.1, 0.5}, true, Flat},            // much, and not sure
-		{ttft, Interval{0.2, 0.1, 0.5}, true, Loss},
-		{evicted, Interval{0.0005, 0.0004, 0.0006}, false, Loss}, // where there were none
+		{ttft, []float64{97, 98, 99}, []float64{100, 101, 102}, Win},
+		{ttft, []float64{100 * 127 / 128., 101 * 127 / 128., 102 * 127 / 128.}, []float64{100, 101, 102}, Flat}, // sure, and one bucket
+		{qoe, []float64{0.902, 0.901, 0.900}, []float64{0.895, 0.894, 0.893}, Flat},
+		{throughput, []float64{99.4, 100.4, 101.4}, []float64{100, 101, 102}, Loss},    // counted
+		{throughput, []float64{99.95, 100.95, 101.95}, []float64{100, 101, 102}, Flat}, // sure, and nothing
+		{ttft, []float64{50, 180, 130}, []float64{100, 101, 102}, Flat},                // much, and not sure
+		{ttft, []float64{120, 122, 121}, []float64{100, 101, 102}, Loss},
+		{evicted, []float64{0.0004, 0.0005, 0.0006}, []float64{0, 0, 0}, Loss}, // where there were none
+		{ttft, []float64{80, 80, 80}, []float64{100, 100, 100}, None},          // seeds that drew nothing
 	} {
-		if got := c.m.verdict(c.change, c.relative, 5); got != c.want {
-			t.Errorf("%s by %+v is %q, want %q", c.m.Name, c.change, got, c.want)
+		if got := c.m.verdict(pairedGap(c.values, c.base)); got != c.want {
+			t.Errorf("%s of %v against %v is %q, want %q", c.m.Name, c.values, c.base, got, c.want)
 		}
 	}
 }

@@ -240,7 +240,7 @@ func (r *Report) aboutTable() table {
 		{"Window", fmt.Sprintf("%s from %s on", hoursText(w.DurationS), hoursText(w.FromS))},
 		{"Requests at load 1", PerSecond.text(w.RateAt1)},
 		{"Seeds", strings.Join(seeds, ", ")},
-		{"Intervals", fmt.Sprintf("%s, percentile bootstrap over seeds, %d resamples", Share.text(r.Confidence), r.Resamples)},
+		{"Intervals", fmt.Sprintf("Student's t over seeds, %s where seeds scatter normally", Share.text(r.Confidence))},
 	}
 	facts = append(facts, r.Engine...)
 	facts = append(facts, Fact{"Built by", fmt.Sprintf("meridian %s, commit %s", r.Build, r.Commit)})
