@@ -418,7 +418,7 @@ var rooms = map[string]room{
 	"replay": {
 		owns: "engines in virtual time, under the policies and the placement that real ones have",
 		may: map[string]string{
-			"governor": "what ends thoughts", "kv": "phases and tiers", "place": "who serves", "replay/workload": "what arrives", "sched": "who runs",
+			"governor": "what ends thoughts, what steps cost", "kv": "phases and tiers", "place": "who serves", "replay/workload": "what arrives", "sched": "who runs",
 		},
 		testsMay: []string{"probe"},
 	},

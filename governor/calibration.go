@@ -19,7 +19,8 @@ type Calibration struct {
 	// BlockTokens is the size of a block.
 	BlockTokens int32
 
-	step, token, copied, recalled float64 // nanoseconds, of one each; 0: not measured
+	curve                  curve
+	step, copied, recalled float64 // nanoseconds, of one each; 0: not measured
 }
 
 // average takes a measurement into a moving average; no number, no change.
@@ -35,19 +36,21 @@ func average(old *float64, total sched.Instant, n int32) {
 	*old += newest * (value - *old)
 }
 
-// Stepped takes what a step took. One that computed more tokens than sequences
-// also tells what a token of a prompt takes.
-func (c *Calibration) Stepped(took sched.Instant, tokens, sequences int32) {
-	prefill := tokens - sequences
-	if prefill <= sequences {
-		average(&c.step, took, 1)
+// Stepped takes what a step took, if it can be.
+func (c *Calibration) Stepped(took sched.Instant, w *Work) {
+	if !w.possible(took) {
 		return
 	}
-	if rest := took - sched.Instant(c.step); c.step > 0 && rest > 0 {
-		average(&c.token, rest, prefill)
-	} else if c.step == 0 {
-		average(&c.token, took, tokens)
+	c.curve.learn(took, w)
+	if w.Tokens-w.Sequences <= w.Sequences {
+		average(&c.step, took, 1)
 	}
+}
+
+// token is what a token of a prompt takes, in nanoseconds; 0 if it is not known.
+func (c *Calibration) token() float64 {
+	var spots [curvePoints]spot
+	return price(c.curve.read(spots[:0]))
 }
 
 // CopiedOut takes what it took to copy so many blocks out.
@@ -56,14 +59,17 @@ func (c *Calibration) CopiedOut(took sched.Instant, blocks int32) { average(&c.c
 // Recalled takes what it took to bring so many blocks back.
 func (c *Calibration) Recalled(took sched.Instant, blocks int32) { average(&c.recalled, took, blocks) }
 
-// Costs are what policies go by. While copies have not been measured they cost as
+// Costs are what policies go by while so many sequences decode. While copies have not been measured they cost as
 // much as computing anew, so that a first one is tried where nothing is lost by it.
-func (c *Calibration) Costs() sched.Costs {
-	costs := sched.Costs{PrefillToken: sched.Instant(c.token), Step: sched.Instant(c.step)}
+func (c *Calibration) Costs(decoding int32) sched.Costs {
+	var all [curvePoints]spot
+	spots := c.curve.read(all[:0])
+	token := price(spots)
+	costs := sched.Costs{PrefillToken: sched.Instant(token), Step: sched.Instant(c.step), FreeTokens: free(spots, float64(max(1, decoding)))}
 	if c.FabricDown {
 		return costs
 	}
-	unknown := c.token * float64(c.BlockTokens)
+	unknown := token * float64(c.BlockTokens)
 	costs.CopiedBlock, costs.RecalledBlock = positive(c.copied, unknown), positive(c.recalled, unknown)
 	return costs
 }
@@ -82,7 +88,8 @@ func (c *Calibration) WorthCopying() bool {
 	if c.FabricDown {
 		return false
 	}
-	return c.recalled == 0 || c.token == 0 || c.recalled < c.token*float64(c.BlockTokens)
+	token := c.token()
+	return c.recalled == 0 || token == 0 || c.recalled < token*float64(c.BlockTokens)
 }
 
 // Ahead is how many blocks may be under way at once; a batch always may.
@@ -96,5 +103,5 @@ func (c *Calibration) Ahead(batch int32) int32 {
 // Recompute is what it takes to compute so many tokens anew; 0 means that it is
 // not known.
 func (c *Calibration) Recompute(tokens int32) sched.Instant {
-	return sched.Instant(c.token * float64(tokens))
+	return sched.Instant(c.token() * float64(tokens))
 }

@@ -9,15 +9,17 @@ import (
 
 func TestCalibration(t *testing.T) {
 	c := Calibration{BlockTokens: 16}
-	if got := c.Costs(); got.CopiedBlock < 1 || got.RecalledBlock < 1 || !c.WorthCopying() || c.Ahead(4) != 4 {
+	if got := c.Costs(8); got.CopiedBlock < 1 || got.RecalledBlock < 1 || !c.WorthCopying() || c.Ahead(4) != 4 {
 		t.Errorf("nothing was measured, and copies are not tried: %+v, %d ahead", got, c.Ahead(4))
 	}
-	c.Stepped(10*sched.Millisecond, 8, 8)    // everybody decodes
-	c.Stepped(20*sched.Millisecond, 1008, 8) // 1,000 tokens of a prompt
+	for range 3 {
+		c.Stepped(10*sched.Millisecond, &Work{Tokens: 8, Sequences: 8})    // everybody decodes
+		c.Stepped(20*sched.Millisecond, &Work{Tokens: 1008, Sequences: 8}) // 1,000 tokens of a prompt
+	}
 	c.CopiedOut(sched.Millisecond, 10)
 	c.Recalled(sched.Millisecond, 10)
 	want := sched.Costs{PrefillToken: 10 * sched.Microsecond, CopiedBlock: 100 * sched.Microsecond, RecalledBlock: 100 * sched.Microsecond, Step: 10 * sched.Millisecond}
-	if got := c.Costs(); got != want {
+	if got := c.Costs(8); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	// A block is computed in 160 µs and brought back in 100.
@@ -30,13 +32,15 @@ func TestCalibration(t *testing.T) {
 	if c.WorthCopying() {
 		t.Error("a thought is copied out although computing it is quicker")
 	}
-	if c.FabricDown = true; c.Costs().CopiedBlock != 0 || c.Costs().RecalledBlock != 0 || c.WorthCopying() {
-		t.Errorf("the fabric is down: %+v", c.Costs())
+	if c.FabricDown = true; c.Costs(8).CopiedBlock != 0 || c.Costs(8).RecalledBlock != 0 || c.WorthCopying() {
+		t.Errorf("the fabric is down: %+v", c.Costs(8))
 	}
 	// What is no measurement changes nothing.
 	before := c
-	c.Stepped(-1, 5, 5)
-	c.Stepped(0, 500, 5)
+	c.Stepped(-1, &Work{Tokens: 5, Sequences: 5})
+	c.Stepped(0, &Work{Tokens: 500, Sequences: 5})
+	c.Stepped(sched.Millisecond, &Work{Tokens: 1 << 30, Sequences: 5})
+	c.Stepped(sched.Millisecond, &Work{Tokens: 5, Sequences: 8, Context: -1})
 	c.CopiedOut(5, 0)
 	c.Recalled(-5, -1)
 	if c != before {

@@ -44,6 +44,7 @@ type Governor struct {
 	phases      *phase.Map
 	blocks      *block.Table // nil: there is none
 	calibration Calibration
+	attended    Work // what the commits of this step attended to
 	downSince   sched.Instant
 
 	// sequences and snapshot.Requests are parallel, in the order of arrival.
@@ -109,7 +110,15 @@ func (g *Governor) Blocks() (block.Counters, bool) {
 }
 
 // Costs is what policies go by now.
-func (g *Governor) Costs() sched.Costs { return g.calibration.Costs() }
+func (g *Governor) Costs() sched.Costs {
+	running := int32(0)
+	for i := range g.snapshot.Requests {
+		if g.snapshot.Requests[i].State == sched.Running {
+			running++
+		}
+	}
+	return g.calibration.Costs(running)
+}
 
 // Carry is what a sequence takes along when it is resumed elsewhere.
 func (g *Governor) Carry(number phase.Sequence) (Carry, bool) {
@@ -131,7 +140,7 @@ func (g *Governor) find(number phase.Sequence) (*sequence, phase.Machine, bool) 
 func (g *Governor) Step(f *Facts) *Decision {
 	g.decision.reset()
 	g.counters.Steps++
-	g.measure(f)
+	g.linkFacts(f)
 	for i := range f.Arrivals {
 		g.contradicted(g.arrive(&f.Arrivals[i]))
 	}
@@ -139,9 +148,11 @@ func (g *Governor) Step(f *Facts) *Decision {
 		g.contradicted(g.stopped(stopped))
 	}
 	g.blockFacts(f)
+	g.attended = Work{}
 	for i := range f.Commits {
 		g.contradicted(g.commit(f.Now, &f.Commits[i]))
 	}
+	g.calibration.Stepped(f.Took, &Work{Tokens: f.Computed, Sequences: f.Sequences, Context: g.attended.Context, Pairs: g.attended.Pairs})
 	for _, fork := range f.Forks {
 		g.contradicted(g.forked(fork))
 	}
@@ -163,8 +174,7 @@ func (g *Governor) contradicted(err error) {
 	}
 }
 
-func (g *Governor) measure(f *Facts) {
-	g.calibration.Stepped(f.Took, f.Computed, f.Sequences)
+func (g *Governor) linkFacts(f *Facts) {
 	switch {
 	case !f.FabricDown:
 		g.downSince = 0

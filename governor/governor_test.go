@@ -280,8 +280,11 @@ func TestAwayWhileTheFabricIsDown(t *testing.T) {
 	g := open(t, options(t, p))
 	thinkThen(t, g, 5, 5)
 	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
-	step(t, g, Facts{Took: 1000, Computed: 1, Sequences: 1})
-	step(t, g, Facts{Took: 3000, Computed: 11, Sequences: 1, Stopped: []Stopped{{Sequence: 1}}})
+	for range counts {
+		step(t, g, Facts{Took: 1000, Computed: 1, Sequences: 1})
+		step(t, g, Facts{Took: 3000, Computed: 11, Sequences: 1})
+	}
+	step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}})
 	step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{0, 1, 2, 3}, Took: 4000, Whole: true}}})
 	if d := step(t, g, Facts{Now: 10_000, FabricDown: true}); len(d.Preempt) != 0 || p.seen.Requests[0].State != sched.Away {
 		t.Fatalf("%+v, %+v", d, p.seen.Requests[0])

@@ -14,7 +14,7 @@ func (g *Governor) schedule(f *Facts) {
 	if len(g.sequences) == 0 {
 		return
 	}
-	g.snapshot.Now, g.snapshot.Limits, g.snapshot.Costs, g.snapshot.FreeBlocks = f.Now, g.options.Limits, g.calibration.Costs(), f.FreeBlocks
+	g.snapshot.Now, g.snapshot.Limits, g.snapshot.Costs, g.snapshot.FreeBlocks = f.Now, g.options.Limits, g.Costs(), f.FreeBlocks
 	g.options.Policy.Decide(&g.snapshot, &g.policy)
 	d.Steps, d.Until = max(1, g.policy.Steps), g.policy.Until
 	for _, index := range g.policy.Force {

@@ -60,6 +60,9 @@ func (g *Governor) commit(now sched.Instant, c *Commit) error {
 	}
 	found := c.found()
 	computed := g.believed(s, r, c)
+	if computed > 0 {
+		g.attended.Add(r.Length, computed)
+	}
 	was := r.Phase
 	if c.Given != nil {
 		g.given(now, s, r, c.Given)

@@ -26,8 +26,11 @@ func (e *engine) commit(steps int32) {
 		ended = ended || r.Phase == kv.Complete
 	}
 	e.cell.tally.addGaps(p, steps)
-	e.snap.Costs.Step = instant(p.first + p.growth*ps(steps-1))
-	p.first += p.growth * ps(steps)
+	for range steps { // as the governor of an engine hears of them
+		e.calibration.Stepped(instant(p.first), &p.work)
+		p.first += p.growth
+		p.work.Context += int64(p.work.Sequences)
+	}
 	p.start = end
 	p.steps -= steps
 	if ended {

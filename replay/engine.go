@@ -3,6 +3,7 @@ package replay
 import (
 	"fmt"
 
+	"meridian/governor"
 	"meridian/kv"
 	"meridian/place"
 	"meridian/sched"
@@ -18,8 +19,10 @@ type engine struct {
 	policy   sched.Policy
 	decision sched.Decision
 	snap     sched.Snapshot
-	seqs     []*sequence
-	backlog  backlog
+	// calibration is what the engine's governor would know of its steps.
+	calibration governor.Calibration
+	seqs        []*sequence
+	backlog     backlog
 	// waiting are in the snapshot and hold nothing, running took part in the last
 	// step.
 	waiting, running int32
@@ -52,7 +55,7 @@ func (c *cell) newEngine(id string, role place.Role, policy sched.Policy) *engin
 		Tokens: g.MaxTokens, Sequences: g.MaxSequences, BlockTokens: g.Profile.BlockTokens, Blocks: g.Blocks, PreemptMaxFraction: g.PreemptMaxFraction,
 	}
 	e.snap.FreeBlocks = g.Blocks
-	e.snap.Costs = sched.Costs{PrefillToken: sched.Instant((c.cost.dense[g.MaxTokens] - c.cost.dense[0]) / ps(g.MaxTokens) / nanosecond)}
+	e.calibration.BlockTokens = g.Profile.BlockTokens
 	if !g.NoOffload {
 		each := sched.Instant(1e9 * float64(c.blockBytes) / g.Offload.BytesPerSecond)
 		e.snap.Costs.CopiedBlock, e.snap.Costs.RecalledBlock = max(each, 1), max(each, 1)

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"meridian/governor"
 	"meridian/sched"
 )
 
@@ -12,6 +13,7 @@ type plan struct {
 	start         ps
 	steps         int32 // 0: nothing is computed
 	first, growth ps
+	work          governor.Work // of the first step
 }
 
 // boundary is when the j-th step ends; 0 is the start.
@@ -98,7 +100,8 @@ func (e *engine) decide(now ps) error {
 	e.refill()
 	e.match()
 	e.snap.Now = instant(now)
-	e.snap.Costs.FreeTokens = e.cell.cost.free(e.running)
+	costs := e.calibration.Costs(e.running)
+	e.snap.Costs.PrefillToken, e.snap.Costs.Step, e.snap.Costs.FreeTokens = costs.PrefillToken, costs.Step, costs.FreeTokens
 	e.policy.Decide(&e.snap, &e.decision)
 	e.cell.tally.work.Decisions++
 	e.asked, e.wakeAt = true, 0
@@ -139,11 +142,11 @@ func (e *engine) make(d *sched.Decision, now ps) {
 	e.stamp++
 	p, evicted := &e.plan, e.cache.evicted
 	p.runs = p.runs[:0]
-	var s shape
+	p.work = governor.Work{}
 	alike, events, ran := true, d.Steps, int32(0)
 	for _, run := range d.Run {
 		r, q := &e.snap.Requests[run.Request], e.seqs[run.Request]
-		if run.Tokens < 1 || run.Tokens > r.Pending || s.tokens+run.Tokens > e.snap.Limits.Tokens {
+		if run.Tokens < 1 || run.Tokens > r.Pending || p.work.Tokens+run.Tokens > e.snap.Limits.Tokens {
 			e.cell.tally.work.Denied++
 			continue
 		}
@@ -160,7 +163,7 @@ func (e *engine) make(d *sched.Decision, now ps) {
 			continue
 		}
 		e.take(run.Request, blocks)
-		s.add(r.Length, run.Tokens)
+		p.work.Add(r.Length, run.Tokens)
 		q.stamp = e.stamp
 		if r.State != sched.Running {
 			r.State = sched.Running
@@ -180,11 +183,11 @@ func (e *engine) make(d *sched.Decision, now ps) {
 		return
 	}
 	e.cell.idleTurns = 0
-	p.start, p.first, p.growth = now, e.cell.cost.of(&s), 0
+	p.start, p.first, p.growth = now, e.cell.cost.of(&p.work), 0
 	p.steps = 1
 	news := e.waiting > 0 && e.cache.evicted != evicted // for those who would have shared it
 	if alike && !news && !e.cell.config.SingleStep {
-		p.growth = e.cell.cost.context * ps(s.sequences)
+		p.growth = e.cell.cost.context * ps(p.work.Sequences)
 		p.steps = e.holds(max(events, 1))
 		if until := ps(d.Until) * nanosecond; until > 0 {
 			// The step that begins at that moment or later is not of this plan.

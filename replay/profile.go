@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"sort"
 	"strings"
+
+	"meridian/governor"
 )
 
 // ErrProfile means that a profile makes no engine.
@@ -169,41 +170,8 @@ func (p *Profile) denseNs(tokens float64) float64 {
 }
 
 // of is the time of a step.
-func (c *stepCost) of(s *shape) ps {
-	return c.step + c.sequence*ps(s.sequences) + c.dense[s.tokens] + c.context*ps(s.context) + c.pair*ps(s.pairs)
-}
-
-// free is how many tokens more than these a step may compute and take a tenth
-// longer, beside attention; 0 if they cost a quarter of what tokens cost at
-// most, as where halves of layers are summed up: then there is no free part.
-func (c *stepCost) free(tokens int32) int32 {
-	tokens = min(max(tokens, 1), int32(len(c.dense)-1))
-	bound := c.dense[tokens] + c.dense[tokens]/10
-	more := sort.Search(len(c.dense)-int(tokens), func(n int) bool { return c.dense[int(tokens)+n] > bound })
-	more--
-	last := len(c.dense) - 1
-	if 4*int64(c.dense[int(tokens)+more]-c.dense[tokens])*int64(last) > int64(more)*int64(c.dense[last]-c.dense[0]) {
-		return 0
-	}
-	return int32(more)
-}
-
-// shape is what the time of a step depends on.
-type shape struct {
-	tokens, sequences int32
-	context, pairs    int64
-}
-
-// add counts one request of the step in.
-func (s *shape) add(length, tokens int32) {
-	s.sequences++
-	s.tokens += tokens
-	l, t := int64(length), int64(tokens)
-	if tokens == 1 {
-		s.context += l + 1
-		return
-	}
-	s.pairs += t*l + t*(t+1)/2
+func (c *stepCost) of(w *governor.Work) ps {
+	return c.step + c.sequence*ps(w.Sequences) + c.dense[w.Tokens] + c.context*ps(w.Context) + c.pair*ps(w.Pairs)
 }
 
 // ps is time in picoseconds: 106 days fit.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"meridian/governor"
 	"meridian/place"
 	"meridian/replay/workload"
 	"meridian/sched"
@@ -303,14 +304,14 @@ func (c *cell) finished(r *sched.Request, s *sequence, now ps) {
 func (c *cell) alone(s *sequence) ps {
 	var took ps
 	for done := int32(0); done < s.prompt; {
-		var one shape
+		var one governor.Work
 		n := min(s.prompt-done, c.config.MaxTokens)
-		one.add(done, n)
+		one.Add(done, n)
 		took += c.cost.of(&one)
 		done += n
 	}
-	var one shape
-	one.add(s.prompt, 1)
+	var one governor.Work
+	one.Add(s.prompt, 1)
 	p := plan{first: c.cost.of(&one), growth: c.cost.context}
 	return took + p.boundary(s.think+s.output-1)
 }
