@@ -31,7 +31,13 @@ type ranking struct {
 	// backfill is for how long after its arrival others may come in before one
 	// that does not fit.
 	backfill Instant
-	account
+	victims  victims
+	// lost of mayLose have lost their blocks.
+	lost, mayLose int32
+	// coming blocks are free once they are copied, and nobody counts on them yet.
+	coming int32
+	// changed: somebody came or went, so the next step differs.
+	changed bool
 	// next of order is the first that was not asked; blocked: one could not come
 	// in, and nobody comes in before it.
 	next    int
@@ -48,16 +54,6 @@ type ranking struct {
 	owed int32
 }
 
-// account is what makeRoom changes, and takes back if it fails.
-type account struct {
-	// lost of mayLose have lost their blocks.
-	lost, mayLose int32
-	// coming blocks are free once they are copied, and nobody counts on them yet.
-	coming int32
-	// changed: somebody came or went, so the next step differs.
-	changed bool
-}
-
 // rank begins a step. classify says the class of a request; out leaves it out.
 func (k *ranking) rank(s *Snapshot, d *Decision, classify func(*Request) uint8) {
 	k.begin(s, d)
@@ -67,7 +63,9 @@ func (k *ranking) rank(s *Snapshot, d *Decision, classify func(*Request) uint8) 
 	}
 	k.class, k.order = k.class[:n], k.order[:n]
 	k.next, k.blocked = 0, false
-	k.account, k.leaving, k.contended, k.tight, k.owed = account{}, 0, false, false, 0
+	k.lost, k.changed = 0, false
+	k.victims.reset()
+	k.leaving, k.contended, k.tight, k.owed = 0, false, false, 0
 	var counts [out + 1]int32
 	holding := int32(0)
 	for i := range s.Requests {
@@ -223,28 +221,17 @@ func (k *ranking) invite(i, missing int32) bool {
 // makeRoom takes so many blocks from those behind request i: it says whether
 // they can be had, now or once they are copied, and takes none otherwise.
 func (k *ranking) makeRoom(i, missing int32) bool {
-	before, blocks, victims := k.account, k.blocks, len(k.d.Victims)
+	if missing > k.coming && int64(missing-k.coming) > k.obtainable(i) {
+		return false
+	}
 	for {
 		use := min(missing, k.coming)
 		k.coming -= use
 		if missing -= use; missing <= 0 {
 			return true
 		}
-		if k.lost == k.mayLose {
-			break
-		}
-		v := k.victimBehind(i)
-		if v < 0 {
-			break
-		}
-		missing -= k.take(v)
+		missing = max(0, missing-k.take(k.victims.line[k.lost]))
 	}
-	for _, v := range k.d.Victims[victims:] {
-		k.class[v.Request] &^= gone
-	}
-	k.d.Victims = k.d.Victims[:victims]
-	k.account, k.blocks = before, blocks
-	return false
 }
 
 // take makes a victim of request v and says how many blocks that gives at once.
@@ -262,37 +249,6 @@ func (k *ranking) take(v int32) int32 {
 	}
 	k.blocks += now
 	return now
-}
-
-// victimBehind is who loses blocks for request i: of the last class that has
-// somebody, the least recently served, and of those the last to have come. A
-// class gives nothing to itself but to the earlier ones that go on.
-func (k *ranking) victimBehind(i int32) int32 {
-	best := int32(-1)
-	for v := range k.s.Requests {
-		r, c := &k.s.Requests[v], k.class[v]
-		if !r.Holds() || c&gone != 0 || r.Blocks == 0 || r.owed() > 0 {
-			continue
-		}
-		if c < k.class[i] || c == k.class[i] && int32(v) <= i {
-			continue
-		}
-		if best < 0 || k.before(int32(v), best) {
-			best = int32(v)
-		}
-	}
-	return best
-}
-
-// before says that a is a victim rather than b.
-func (k *ranking) before(a, b int32) bool {
-	if k.class[a] != k.class[b] {
-		return k.class[a] > k.class[b]
-	}
-	if x, y := k.s.Requests[a].LastServed, k.s.Requests[b].LastServed; x != y {
-		return x < y
-	}
-	return a > b
 }
 
 // reclaim is the cheaper way to take r's blocks; an answer is never computed

@@ -21,8 +21,22 @@ type SchedOptions struct {
 // nanoseconds.
 const decideBound = 50_000
 
-// RunSched measures a decision of every policy, with memory to spare and with
-// none, beside one that sorts all requests by phase and arrival and fills the
+// crowds are the engines that decisions are measured on.
+var crowds = []struct {
+	what string
+	make func(running int32) *sched.Snapshot
+}{
+	{"", crowd},
+	{", no block is free", func(running int32) *sched.Snapshot {
+		s := crowd(running)
+		s.FreeBlocks = 0
+		return s
+	}},
+	{", half of them lack blocks in vain", starve},
+}
+
+// RunSched measures a decision of every policy, with memory to spare, with
+// none, and where everybody asks for more than there is, beside one that sorts all requests by phase and arrival and fills the
 // step from the front.
 func RunSched(ctx context.Context, o SchedOptions) (*Report, error) {
 	if o.Requests < 16 || o.Requests > 1<<16 {
@@ -30,19 +44,16 @@ func RunSched(ctx context.Context, o SchedOptions) (*Report, error) {
 	}
 	var tasks []Task
 	for _, name := range sched.Names() {
-		for _, full := range []bool{false, true} {
+		for _, c := range crowds {
 			p, err := sched.New(name, sched.Options{})
 			if err != nil {
 				return nil, err
 			}
-			task := Task{What: fmt.Sprintf("%s, %d run", name, o.Requests), Beside: "a sort"}
+			task := Task{What: fmt.Sprintf("%s, %d run%s", name, o.Requests, c.what), Beside: "a sort"}
 			if o.Requests <= 1000 {
 				task.Bound = decideBound
 			}
-			if full {
-				task.What += ", no block is free"
-			}
-			s := crowd(int32(o.Requests), full)
+			s := c.make(int32(o.Requests))
 			task.Ours, task.Theirs = decisions(p, s), decisions(&plainPolicy{}, s)
 			tasks = append(tasks, task)
 		}
@@ -52,7 +63,7 @@ func RunSched(ctx context.Context, o SchedOptions) (*Report, error) {
 
 // crowd is an engine with so many that run, a third of which answer, and a
 // quarter as many that wait.
-func crowd(running int32, full bool) *sched.Snapshot {
+func crowd(running int32) *sched.Snapshot {
 	s := &sched.Snapshot{
 		Now: 1000 * sched.Second, Tenants: make([]sched.Tenant, 16), FreeBlocks: 1 << 16,
 		Limits: sched.Limits{Tokens: 8192, Sequences: running, BlockTokens: 16, Blocks: 1 << 20, PreemptMaxFraction: 0.1},
@@ -60,9 +71,6 @@ func crowd(running int32, full bool) *sched.Snapshot {
 			PrefillToken: 100 * sched.Microsecond, CopiedBlock: 500 * sched.Microsecond, RecalledBlock: 500 * sched.Microsecond,
 			Step: 30 * sched.Millisecond, FreeTokens: 128,
 		},
-	}
-	if full {
-		s.FreeBlocks = 0
 	}
 	dice := uint64(1)
 	for i := range running + running/4 {
@@ -79,6 +87,22 @@ func crowd(running int32, full bool) *sched.Snapshot {
 			r.Blocks = (r.Length + 15) / 16
 		}
 		s.Requests = append(s.Requests, r)
+	}
+	return s
+}
+
+// starve is a crowd without a free block whose second half have begun long
+// prompts: each asks for more blocks than all behind it hold, and was served at
+// another time.
+func starve(running int32) *sched.Snapshot {
+	s := crowd(running)
+	s.FreeBlocks = 0
+	for i := range running {
+		r := &s.Requests[i]
+		r.Length, r.Blocks, r.LastServed = 15, 1, s.Now-sched.Instant(i*7919%running)
+		if i >= running/2 {
+			r.State, r.Phase, r.Pending, r.Think, r.Output, r.FirstOutput = sched.Paused, kv.Prefill, 9000-i, 0, 0, 0
+		}
 	}
 	return s
 }

@@ -13,7 +13,7 @@ func TestSchedAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rows) != 2*len(sched.Names()) {
+	if len(r.Rows) != len(crowds)*len(sched.Names()) {
 		t.Errorf("%d rows for %d policies", len(r.Rows), len(sched.Names()))
 	}
 	for _, row := range r.Rows {

@@ -65,7 +65,7 @@ type benchSched struct {
 }
 
 func (c *benchSched) Help() string {
-	return "One decision of each scheduling policy, with memory to spare and with no free block, beside one that sorts all requests and fills the step from the front."
+	return "One decision of each scheduling policy, with memory to spare, with no free block, and where half of the requests ask for more than there is, beside one that sorts all requests and fills the step from the front."
 }
 
 func (c *benchSched) Run(std *stdio) error {
