@@ -116,6 +116,7 @@ func (e *engine) preempt(v sched.Victim, now ps) {
 	r.State, r.Length, r.Blocks, r.Copied = sched.Waiting, 0, 0, 0
 	r.Pending = tokens(r)
 	e.waiting++
+	e.backlog.waits(s)
 	e.matched = false
 }
 

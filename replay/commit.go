@@ -137,7 +137,7 @@ func (e *engine) leave(i int32) {
 	if r.State == sched.Running {
 		e.running--
 	}
-	e.active[s.tenant]--
+	e.snap.Tenants[s.tenant].Leave()
 	r.Phase = kv.Complete
 }
 

@@ -24,7 +24,8 @@ type Config struct {
 	// PreemptMaxFraction is what policies are told, 0.1 by default.
 	PreemptMaxFraction float64
 	// Window is how many waiting requests of an engine a policy sees, in the order
-	// in which they came; 512 by default. What is behind them waits unseen.
+	// in which they came; 512 by default. What is behind them waits unseen, but
+	// for the first few of each tenant.
 	Window int
 
 	// Offload is where blocks of preempted requests go and come back from, HandOff

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 
 	"meridian/governor"
 	"meridian/kv"
@@ -28,7 +29,6 @@ type engine struct {
 	waiting, running int32
 	// promptTokens are sent here and not computed yet.
 	promptTokens int64
-	active       []int32 // live requests by tenant
 
 	free      *freeList
 	cache     *cache
@@ -65,43 +65,29 @@ func (c *cell) newEngine(id string, role place.Role, policy sched.Policy) *engin
 
 // arrive takes a request in, at the end of its backlog.
 func (e *engine) arrive(s *sequence, now ps) {
-	for int(s.tenant) >= len(e.snap.Tenants) {
-		e.snap.Tenants = append(e.snap.Tenants, sched.Tenant{})
-		e.active = append(e.active, 0)
-	}
-	if e.active[s.tenant] == 0 {
-		e.lift(s.tenant)
-	}
-	e.active[s.tenant]++
+	e.snap.Tenants = sched.Join(e.snap.Tenants, s.tenant)
 	s.at = e
 	e.promptTokens += int64(s.prompt - s.remote)
 	e.backlog.push(s)
 	e.interrupt(now)
 }
 
-// lift keeps a tenant that was away from living on what it did not use: its
-// counter is that of the least served of those that are here, at least.
-func (e *engine) lift(tenant int32) {
-	least, some := int64(0), false
-	for t, n := range e.active {
-		if served := e.snap.Tenants[t].Served; n > 0 && (!some || served < least) {
-			least, some = served, true
-		}
-	}
-	t := &e.snap.Tenants[tenant]
-	if some {
-		t.Served = max(t.Served, least)
-	}
-}
-
-// refill shows waiting requests to the policy.
+// refill shows waiting requests to the policy, each at its place in the order in
+// which they came.
 func (e *engine) refill() {
-	for int(e.waiting) < e.cell.config.Window && e.backlog.len() > 0 {
-		s := e.backlog.pop()
-		e.snap.Requests = append(e.snap.Requests, sched.Request{
+	for {
+		s := e.backlog.pop(e.cell.config.Window, e.waiting)
+		if s == nil {
+			return
+		}
+		at := len(e.seqs)
+		for at > 0 && e.seqs[at-1].ticket.number > s.ticket.number {
+			at--
+		}
+		e.seqs = slices.Insert(e.seqs, at, s)
+		e.snap.Requests = slices.Insert(e.snap.Requests, at, sched.Request{
 			Arrived: instant(s.arrived), Tenant: s.tenant, Prompt: s.prompt, Pending: s.prompt, Phase: kv.Prefill, State: sched.Waiting,
 		})
-		e.seqs = append(e.seqs, s)
 		e.waiting++
 		e.matched = false
 	}
@@ -151,6 +137,7 @@ func (s *sequence) chunks(tokens int32) int32 {
 func (e *engine) admit(i int32, now ps) (here bool) {
 	r, s := &e.snap.Requests[i], e.seqs[i]
 	e.waiting--
+	e.backlog.admitted(s)
 	there, _, left := e.reuse(r, s)
 	r.Blocks = there*e.cache.blocks + e.blocksFor(left)
 	for chunk := range there {
@@ -298,25 +285,4 @@ func (e *engine) candidate(s *sequence) place.Engine {
 func (e *engine) restless(now ps) error {
 	return fmt.Errorf("%w: policy %s, engine %s: %d decisions at %v moved requests and let none run",
 		ErrStuck, e.policy.Name(), e.id, maxIdleTurns, now.duration())
-}
-
-// backlog is a queue.
-type backlog struct {
-	seqs []*sequence
-	head int
-}
-
-func (b *backlog) len() int         { return len(b.seqs) - b.head }
-func (b *backlog) push(s *sequence) { b.seqs = append(b.seqs, s) }
-
-func (b *backlog) pop() *sequence {
-	s := b.seqs[b.head]
-	b.seqs[b.head] = nil
-	b.head++
-	if b.head > len(b.seqs)/2 {
-		left := copy(b.seqs, b.seqs[b.head:])
-		clear(b.seqs[left:])
-		b.seqs, b.head = b.seqs[:left], 0
-	}
-	return s
 }

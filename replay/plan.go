@@ -64,7 +64,7 @@ func (e *engine) next() ps {
 	switch {
 	case e.plan.steps > 0:
 		at = e.plan.end()
-	case !e.asked && (len(e.seqs) > 0 || e.backlog.len() > 0):
+	case !e.asked && (len(e.seqs) > 0 || e.backlog.size > 0):
 		at = e.cell.now
 	case e.wakeAt > 0:
 		at = e.wakeAt
@@ -89,7 +89,7 @@ func (e *engine) turn(now ps) error {
 	if e.wakeAt > 0 && e.wakeAt <= now {
 		e.asked = false
 	}
-	if e.asked || len(e.seqs)+e.backlog.len() == 0 {
+	if e.asked || len(e.seqs)+e.backlog.size == 0 {
 		return nil
 	}
 	return e.decide(now)

@@ -213,7 +213,7 @@ func ran(t *rapid.T, c Config, name string, requests []workload.Request) *Result
 		for at := e.free.spans[0].newer; at != 0; at = e.free.spans[at].newer {
 			listed += e.free.spans[at].blocks
 		}
-		if e.snap.FreeBlocks != e.snap.Limits.Blocks || listed != e.snap.FreeBlocks || len(e.seqs) > 0 || e.promptTokens != 0 || e.running != 0 || e.waiting != 0 {
+		if e.snap.FreeBlocks != e.snap.Limits.Blocks || listed != e.snap.FreeBlocks || len(e.seqs) > 0 || e.promptTokens != 0 || e.running != 0 || e.waiting != 0 || e.backlog.early != 0 {
 			t.Fatalf("%s ends with %d blocks free and %d listed of %d, %d requests, %d tokens of prompts, %d running, %d waiting",
 				e.id, e.snap.FreeBlocks, listed, e.snap.Limits.Blocks, len(e.seqs), e.promptTokens, e.running, e.waiting)
 		}
@@ -230,7 +230,13 @@ func (e *engine) audit() string {
 	private, shares := int32(0), int32(0)
 	lent := hold{}
 	for _, other := range e.cell.engines {
-		for _, s := range append(slices.Clone(other.seqs), other.backlog.seqs[other.backlog.head:]...) {
+		there := slices.Clone(other.seqs)
+		for _, own := range other.backlog.of {
+			for _, t := range own.tickets[own.head:] {
+				there = append(there, t.seq)
+			}
+		}
+		for _, s := range there {
 			if s.lender == e {
 				lent.blocks, lent.chunks = lent.blocks+s.lent.blocks, lent.chunks+s.lent.chunks
 			}

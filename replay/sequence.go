@@ -43,6 +43,7 @@ type sequence struct {
 	lent     hold
 	fetching bool
 	at       *engine // where it is
+	ticket   *ticket // its place there
 	// leaving blocks are freed when their copy is complete.
 	leaving hold
 	// kept is how many leading blocks are left of what it held when it was

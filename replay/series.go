@@ -19,7 +19,7 @@ func (c *cell) sample(t ps) {
 	c.settle(t + 1)
 	at := Sample{Seconds: t.seconds()}
 	for _, e := range c.engines {
-		at.Waiting += int32(e.backlog.len())
+		at.Waiting += int32(e.backlog.size)
 		at.KVFree += e.snap.FreeBlocks
 		for i := range e.snap.Requests {
 			at.count(&e.snap.Requests[i])

@@ -123,12 +123,6 @@ type Costs struct {
 	FreeTokens int32
 }
 
-// Tenant is the virtual token counter of those who share an engine.
-type Tenant struct {
-	// Served counts tokens: 1 for one that is read, 2 for one that is written.
-	Served int64
-}
-
 // blocksFor is how many blocks so many tokens fill.
 func (l *Limits) blocksFor(tokens int32) int32 { return (tokens + l.BlockTokens - 1) / l.BlockTokens }
 
