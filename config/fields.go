@@ -58,7 +58,7 @@ var entropy = Section{
 			Tune: "Set it to false for an A/B comparison, or where no probe is available.",
 		},
 		{
-			Name: "ema_alpha", Kind: Float, Default: 0.05, Unit: "weight of the newest sample", Range: above(0).atMost(1),
+			Name: "ema_alpha", Kind: Float, Default: 0.05, Unit: "weight of the newest sample", Range: atLeast(0.001).atMost(1),
 			Doc:  "Decay of the moving averages over entropy samples. Warm-up lasts about 4/alpha samples.",
 			Tune: "Smaller remembers longer and reacts later.",
 		},

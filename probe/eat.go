@@ -36,5 +36,9 @@ func (e *EAT) Add(nats, alpha float64) {
 // the last one.
 func (e *EAT) Warm(alpha float64) bool { return e.Values > WarmUp(alpha) }
 
+// MinAlpha is the least weight: with less, an EAT would warm up for longer than
+// anybody thinks.
+const MinAlpha = 0.001
+
 // WarmUp is how many values only warm an EAT up.
-func WarmUp(alpha float64) int { return int(math.Ceil(4 / alpha)) }
+func WarmUp(alpha float64) int { return int(math.Ceil(4 / max(alpha, MinAlpha))) }

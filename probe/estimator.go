@@ -49,7 +49,7 @@ func (o *Options) Check() error {
 		good  bool
 		want  string
 	}{
-		{"Alpha", o.Alpha, o.Alpha > 0 && o.Alpha <= 1, "more than 0 and at most 1"},
+		{"Alpha", o.Alpha, o.Alpha >= MinAlpha && o.Alpha <= 1, "at least 0.001 and at most 1"},
 		{"EATVariance", o.EATVariance, o.EATVariance > 0, "more than 0"},
 		{"EATInterval", float64(o.EATInterval), o.EATInterval >= 1, "at least 1"},
 		{"RPDI", o.RPDI, o.RPDI > 1, "more than 1"},

@@ -208,7 +208,7 @@ func TestRoundingBelowZero(t *testing.T) {
 
 func TestBadOptionsAreNamed(t *testing.T) {
 	for field, spoil := range map[string]func(o *Options){
-		"Alpha":          func(o *Options) { o.Alpha = 0 },
+		"Alpha":          func(o *Options) { o.Alpha = 1e-30 },
 		"EATVariance":    func(o *Options) { o.EATVariance = math.NaN() },
 		"EATInterval":    func(o *Options) { o.EATInterval = 0 },
 		"RPDI":           func(o *Options) { o.RPDI = 1 },

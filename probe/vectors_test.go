@@ -227,3 +227,12 @@ func TestWarmUpOfDecimals(t *testing.T) {
 		}
 	}
 }
+
+// The least weights warm up long, and never for a negative number of values.
+func TestWarmUpOfTinyWeights(t *testing.T) {
+	for _, alpha := range []float64{MinAlpha, 1e-30, 5e-324, 0} {
+		if got := WarmUp(alpha); got != 4000 {
+			t.Errorf("alpha %g: %d", alpha, got)
+		}
+	}
+}

@@ -6,6 +6,9 @@ import math
 from collections import deque
 from decimal import Decimal
 
+MIN_ALPHA = 0.001
+"""The least weight of the newest value: with less, EAT would warm up for longer than anybody thinks."""
+
 WINDOW = 512
 """Tokens that RPDI calls the last ones, as published."""
 
@@ -15,7 +18,7 @@ class EAT:
 
     def __init__(self, alpha: float) -> None:
         self._alpha = alpha
-        self._warm_up = math.ceil(4 / Decimal(str(alpha)))
+        self._warm_up = math.ceil(4 / Decimal(str(max(alpha, MIN_ALPHA))))
         self._values = 0
         self.last: float | None = None
         self.mean: float | None = None

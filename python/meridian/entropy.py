@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meridian import _rows
-from meridian._estimators import EAT, RPDI
+from meridian._estimators import EAT, MIN_ALPHA, RPDI
 from meridian._rows import RowError
 
 __all__ = ["EntropyProbe", "EntropySignal", "KernelError", "RowError"]
@@ -74,8 +74,8 @@ class EntropyProbe:
     ) -> None:
         if backend not in BACKENDS:
             raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
-        if not 0 < ema_alpha <= 1:
-            raise ValueError(f"entropy.ema_alpha must be in (0, 1]; got {ema_alpha}")
+        if not MIN_ALPHA <= ema_alpha <= 1:
+            raise ValueError(f"entropy.ema_alpha must be in [{MIN_ALPHA}, 1]; got {ema_alpha}")
         self.backend = backend
         self.alone = 0
         """Rows of batches that were computed one by one: vocabularies, types or devices were mixed."""

@@ -281,8 +281,8 @@ def test_a_range_without_bounds_still_refuses_nan() -> None:
     ("text", "told"),
     [
         ("[entropy]\nrpdi_threshold = inf", "must be a finite number > 1; got inf"),
-        ("[entropy]\nema_alpha = -inf", "must be a finite number > 0 and ≤ 1; got -inf"),
-        ("[entropy]\nema_alpha = 1e300", "must be > 0 and ≤ 1; got 1e+300"),
+        ("[entropy]\nema_alpha = -inf", "must be a finite number ≥ 0.001 and ≤ 1; got -inf"),
+        ("[entropy]\nema_alpha = 1e300", "must be ≥ 0.001 and ≤ 1; got 1e+300"),
         ("[scheduler]\nmax_think_tokens = 1024.0", "must be an integer; got 1024.0"),
         ("[gateway]\nmax_running = 1048577", "must be ≥ 1 and ≤ 1048576; got 1048577"),
         ('[logging]\nlevel = "INFO"', '; got "INFO"; did you mean info?'),

@@ -166,8 +166,9 @@ def test_mixed_vocabularies_are_counted() -> None:
     ("arguments", "message"),
     [
         ({"backend": "tpu"}, "backend must be one of cpu, cuda; got 'tpu'"),
-        ({"ema_alpha": 1.5}, r"entropy\.ema_alpha must be in \(0, 1\]; got 1\.5"),
+        ({"ema_alpha": 1.5}, r"entropy\.ema_alpha must be in \[0\.001, 1\]; got 1\.5"),
         ({"ema_alpha": 0}, "ema_alpha"),
+        ({"ema_alpha": 1e-30}, "ema_alpha"),
         ({"ema_alpha": math.nan}, "ema_alpha"),
         ({"think_end_token_ids": [()]}, "without any token"),
     ],
