@@ -92,8 +92,11 @@ type SLO struct {
 // PascalSLO is the default.
 var PascalSLO = SLO{QoE: 0.95, TPOT: 100 * time.Millisecond, TTFAT: 250 * time.Millisecond}
 
-// The gateway's own defaults for placement.
-var defaultPlace = place.Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64}
+// DefaultPreemptMaxFraction and DefaultPlace are those of an engine and of a
+// gateway that nobody configured.
+const DefaultPreemptMaxFraction = 0.1
+
+var DefaultPlace = place.Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64}
 
 func (c Config) withDefaults() Config {
 	if c.Replicas == 0 {
@@ -109,7 +112,7 @@ func (c Config) withDefaults() Config {
 		c.Blocks = c.Profile.Blocks
 	}
 	if c.PreemptMaxFraction == 0 {
-		c.PreemptMaxFraction = 0.1
+		c.PreemptMaxFraction = DefaultPreemptMaxFraction
 	}
 	if c.Window == 0 {
 		c.Window = 512
@@ -124,7 +127,7 @@ func (c Config) withDefaults() Config {
 		c.StoreLink = MeasuredTCP
 	}
 	if c.Place == (place.Options{}) {
-		c.Place = defaultPlace
+		c.Place = DefaultPlace
 	}
 	if c.SLO == (SLO{}) {
 		c.SLO = PascalSLO

@@ -118,9 +118,6 @@ func (m *Meter) experience(q Measured, think int32) float64 {
 			output++
 		}
 	}
-	if output == 0 {
-		return 0 // nobody saw anything
-	}
 	return t.quality(&s, output)
 }
 

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"meridian/replay/workload"
 )
 
 func chunks(thought bool, tokens int32, times ...time.Duration) []Chunk {
@@ -73,5 +75,8 @@ func TestMeterQuality(t *testing.T) {
 	m.Add(Measured{Prompt: 1, Complete: true, Chunks: chunks(true, 1, 5)})
 	if r := m.Result(""); r.SLOAttainment != 0 || r.Latency.TTFVT.Count != 0 {
 		t.Errorf("a thought without an answer: %+v", r)
+	}
+	if r := replayed(t, Config{Profile: simple()}, "stock", []workload.Request{{Prompt: 9, Think: 5}}); r.SLOAttainment != 0 || r.Latency.QoE.Max != 0 {
+		t.Errorf("a thought without an answer, replayed: SLO %v, QoE %v", r.SLOAttainment, r.Latency.QoE.Max)
 	}
 }

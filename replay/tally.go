@@ -137,11 +137,12 @@ func (t *tally) read(r *sched.Request, s *sequence, p *plan, steps int32) {
 
 // quality is one minus the part of the reading time that was waited for: the area
 // between expected and actual reading, over the area under the expected one until
-// the last token has been read.
+// the last token has been read. An answer without a token has none: its reader
+// waits in vain.
 func (t *tally) quality(s *sequence, output int32) float64 {
 	n := int64(output)
 	if n == 0 {
-		return 1
+		return 0
 	}
 	whole := n*(s.late+t.tpot) + t.tpot*(n*(n-1)/2)
 	return 1 - float64(s.behind)/float64(whole)

@@ -15,12 +15,32 @@ import (
 
 	"meridian/config"
 	"meridian/gateway"
+	"meridian/replay"
+	"meridian/sched"
 )
 
 // The schema and the gateway agree about what is passed on.
 func TestProxyPathsOfTheSchema(t *testing.T) {
 	if got := config.Defaults().Gateway.ProxyPaths; !slices.Equal(got, gateway.ProxyPaths) {
 		t.Errorf("the schema has %q, the gateway %q", got, gateway.ProxyPaths)
+	}
+}
+
+// What replay assumes of engines and gateways is what the configuration says
+// where nobody configured anything.
+func TestReplayHasTheDefaultsOfTheSchema(t *testing.T) {
+	in := config.Defaults()
+	if got := (&gatewayCommand{}).options(in, nil).Place; got != replay.DefaultPlace {
+		t.Errorf("a gateway places with %+v, replay with %+v", got, replay.DefaultPlace)
+	}
+	if got := in.Scheduler.PreemptMaxFraction; got != replay.DefaultPreemptMaxFraction {
+		t.Errorf("the schema lets %v be preempted, replay %v", got, replay.DefaultPreemptMaxFraction)
+	}
+	budgets := [3]float64{in.Scheduler.ThinkTPOTBudgetMs, in.Scheduler.OutputTPOTBudgetMs, in.Scheduler.ThinkBatchMultiplier}
+	if want := [3]float64{
+		float64(sched.DefaultThinkTPOTBudget / sched.Millisecond), float64(sched.DefaultOutputTPOTBudget / sched.Millisecond), sched.DefaultThinkBatchMultiplier,
+	}; budgets != want {
+		t.Errorf("the schema's budgets are %v, the policy's %v", budgets, want)
 	}
 }
 
