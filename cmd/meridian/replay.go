@@ -50,8 +50,8 @@ type replayWindow struct {
 
 type replayRun struct {
 	replayWindow
-	Policy  []string `default:"all" placeholder:"NAME" help:"Policies to compare: all, or some of ${policies}; default ${default}."`
-	Set     []string `sep:"none" placeholder:"POLICY.NAME=VALUE" help:"Set a parameter of a policy; may be given several times."`
+	Policy  []string `default:"all" placeholder:"NAME" help:"Policies to compare: all, or some of ${policies}; NAME=POLICY is one of them under another name, to be set apart; default ${default}."`
+	Set     []string `sep:"none" placeholder:"POLICY.PARAMETER=VALUE" help:"Set a parameter of a policy, by the name it has in --policy; may be given several times."`
 	Subject string   `placeholder:"NAME" help:"The policy that the others are compared with; default meridian, or the last."`
 }
 
@@ -81,7 +81,7 @@ func (c *replayRun) Run(std *stdio) error {
 		return replayFailed(err)
 	}
 	o.Subject = c.subject(candidates)
-	o.Command = c.again("replay", "--policy "+strings.Join(names(candidates), ","), c.setFlags(), "--subject "+o.Subject)
+	o.Command = c.again("replay", "--policy "+strings.Join(texts(candidates), ","), c.setFlags(), "--subject "+o.Subject)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	o.Progress = replayProgress(std.err)
@@ -95,19 +95,26 @@ func (c *replayRun) Run(std *stdio) error {
 
 // candidates are the policies with their parameters.
 func (c *replayRun) candidates() ([]sweep.Candidate, error) {
-	wanted := c.Policy
-	if slices.Equal(wanted, []string{"all"}) {
-		wanted = sched.Names()
+	var all []sweep.Candidate
+	for _, text := range c.Policy {
+		if text == "all" {
+			for _, name := range sched.Names() {
+				all = append(all, sweep.Candidate{Name: name, Policy: name})
+			}
+			continue
+		}
+		candidate, err := sweep.NewCandidate(text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, candidate)
 	}
-	all := make([]sweep.Candidate, len(wanted))
-	for i, name := range wanted {
-		all[i] = sweep.Candidate{Name: name, Policy: name}
-	}
+	wanted := names(all)
 	for _, setting := range c.Set {
 		policy, rest, dotted := strings.Cut(setting, ".")
 		i := slices.Index(wanted, policy)
 		if !dotted || i < 0 {
-			return nil, fmt.Errorf("%w: --set %s: it is POLICY.NAME=VALUE, of one of %s", sweep.ErrOptions, setting, strings.Join(wanted, ", "))
+			return nil, fmt.Errorf("%w: --set %s: it is POLICY.PARAMETER=VALUE, of one of %s", sweep.ErrOptions, setting, strings.Join(wanted, ", "))
 		}
 		if err := all[i].Set(rest); err != nil {
 			return nil, err
@@ -141,6 +148,15 @@ func names(candidates []sweep.Candidate) []string {
 	all := make([]string, len(candidates))
 	for i, c := range candidates {
 		all[i] = c.Name
+	}
+	return all
+}
+
+// texts are candidates as --policy takes them.
+func texts(candidates []sweep.Candidate) []string {
+	all := make([]string, len(candidates))
+	for i, c := range candidates {
+		all[i] = c.String()
 	}
 	return all
 }

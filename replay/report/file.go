@@ -111,7 +111,8 @@ func (r *Report) count() error {
 	}
 	err := errors.Join(
 		between("policies", len(r.Policies), 1, MaxPolicies), between("loads", len(r.Loads), 1, MaxLoads), between("seeds", len(r.Seeds), 1, MaxSeeds),
-		between("metrics", len(r.Metrics), 0, maxMetrics), between("points", len(r.Points), 1, len(r.Policies)*len(r.Loads)))
+		between("metrics", len(r.Metrics), 0, maxMetrics), between("variants", len(r.Variants), 0, MaxPolicies),
+		between("points", len(r.Points), 1, len(r.Policies)*len(r.Loads)))
 	for _, p := range r.Points {
 		err = errors.Join(err, between("bytes of a policy's name", len(p.Policy), 1, maxName), between("values of a point", len(p.Values), 0, maxMetrics))
 		if err != nil {

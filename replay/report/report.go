@@ -85,6 +85,15 @@ type About struct {
 	// others are compared with.
 	Policies []string `json:"policies"`
 	Subject  string   `json:"subject"`
+	// Variants are those of Policies that are another's, with other settings.
+	Variants []Variant `json:"variants,omitempty"`
+}
+
+// Variant is a policy under a name that says how it is set.
+type Variant struct {
+	Name     string `json:"name"`
+	Policy   string `json:"policy"`
+	Settings string `json:"settings"`
 }
 
 // Workload is what was replayed.

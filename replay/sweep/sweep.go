@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,6 +51,8 @@ type Candidate struct {
 	Name    string
 	Policy  string
 	Options sched.Options
+	// StepTokens bounds a step where it is not 0; else the engine's profile does.
+	StepTokens int32
 }
 
 // What is replayed at most.
@@ -67,6 +70,9 @@ func (o *Options) check() error {
 		}
 		if slices.Contains(names, c.Name) {
 			return fmt.Errorf("%w: the policy %s is named twice", ErrOptions, c.Name)
+		}
+		if most := cmp.Or(o.Cell.MaxTokens, o.Cell.Profile.MaxTokens); c.StepTokens < 0 || c.StepTokens > most {
+			return fmt.Errorf("%w: step_tokens of %s is %d; this engine has up to %d", ErrOptions, c.Name, c.StepTokens, most)
 		}
 		names[i] = c.Name
 	}
@@ -166,6 +172,7 @@ func (o *Options) one(ctx context.Context, info workload.Info, j job, part func(
 	}
 	config := o.Cell
 	config.Seed = j.seed
+	config.MaxTokens = cmp.Or(j.candidate.StepTokens, config.MaxTokens)
 	config.Progress = func(now time.Duration, _ int64) { part(float64(now) / float64(info.Duration)) }
 	r, err := replay.Run(ctx, config, source, policy)
 	if err = errors.Join(err, source.Close()); err != nil {
@@ -180,11 +187,15 @@ func (o *Options) one(ctx context.Context, info workload.Info, j job, part func(
 // about is what the report says of how it came to be.
 func (o *Options) about(info workload.Info) report.About {
 	names := make([]string, len(o.Candidates))
+	var variants []report.Variant
 	for i, c := range o.Candidates {
 		names[i] = c.Name
+		if c.Name != c.Policy {
+			variants = append(variants, report.Variant{Name: c.Name, Policy: c.Policy, Settings: settings(c)})
+		}
 	}
 	return report.About{
-		Build: o.Build, Commit: o.Commit, Command: o.Command, Policies: names, Subject: o.Subject, Engine: o.engineFacts(),
+		Build: o.Build, Commit: o.Commit, Command: o.Command, Policies: names, Variants: variants, Subject: o.Subject, Engine: o.engineFacts(),
 		Workload: report.Workload{
 			Name: info.Name, Label: info.Label, Licence: info.Licence, Synthetic: info.Synthetic || info.Sample || o.Cell.Thoughts != nil,
 			FromS: o.Start.Seconds(), DurationS: info.Duration.Seconds(), RateAt1: o.Capacity,

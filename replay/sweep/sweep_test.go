@@ -197,11 +197,11 @@ func TestParameters(t *testing.T) {
 		for _, policy := range p.Policies {
 			for _, x := range []float64{p.Low, p.High} {
 				c := Candidate{Policy: policy}
-				p.set(&c.Options, x)
+				p.set(&c, x)
 				if _, err := sched.New(policy, c.Options); err != nil {
 					t.Errorf("%s = %v: %v", p.Name, x, err)
 				}
-				if got := p.get(&c.Options); got != x {
+				if got := p.get(&c); got != x {
 					t.Errorf("%s = %v, set to %v", p.Name, got, x)
 				}
 			}
@@ -218,6 +218,58 @@ func TestParameters(t *testing.T) {
 		if err := c.Set(bad); !errors.Is(err, ErrOptions) {
 			t.Errorf("%s: %v", bad, err)
 		}
+	}
+}
+
+func TestCandidatesHaveNames(t *testing.T) {
+	for text, want := range map[string]Candidate{
+		"stock": {Name: "stock", Policy: "stock"}, "stock+cut=stock": {Name: "stock+cut", Policy: "stock"}, "stock=stock": {Name: "stock", Policy: "stock"},
+	} {
+		if c, err := NewCandidate(text); err != nil || c != want {
+			t.Errorf("%s: %+v, %v", text, c, err)
+		}
+	}
+	for _, bad := range []string{"=stock", "a.b=stock", "a b=stock", strings.Repeat("a", 41) + "=stock", "pascal=stock"} {
+		if _, err := NewCandidate(bad); !errors.Is(err, ErrOptions) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// A policy can be in a report twice, and its steps be shorter than the engine's.
+func TestVariants(t *testing.T) {
+	o := small(t)
+	cut, err := NewCandidate("cut=stock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cut.Set("step_tokens=256"); err != nil {
+		t.Fatal(err)
+	}
+	same := Candidate{Name: "same", Policy: "stock"}
+	o.Candidates, o.Subject, o.Loads = []Candidate{{Name: "stock", Policy: "stock"}, same, cut}, "cut", []float64{1.2}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []report.Variant{{Name: "same", Policy: "stock"}, {Name: "cut", Policy: "stock", Settings: "step_tokens=256"}}; !slices.Equal(r.Variants, want) {
+		t.Errorf("variants %+v", r.Variants)
+	}
+	values := func(policy string) (all []float64) {
+		for _, v := range r.Point(policy, 1.2).Values {
+			all = append(all, v.Mean)
+		}
+		return all
+	}
+	if !slices.Equal(values("stock"), values("same")) {
+		t.Error("the same policy under two names is two")
+	}
+	if slices.Equal(values("stock"), values("cut")) {
+		t.Error("steps of 256 tokens change nothing")
+	}
+	o.Candidates[2].StepTokens = o.Cell.Profile.MaxTokens + 1
+	if _, err := Run(t.Context(), o); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "step_tokens") {
+		t.Errorf("steps longer than the engine's: %v", err)
 	}
 }
 
@@ -243,7 +295,7 @@ func TestTune(t *testing.T) {
 		"overlap":        func(o *TuneOptions) { o.HeldOut = o.Duration / 2 },
 		"a shared seed":  func(o *TuneOptions) { o.HeldOutSeeds = o.Seeds },
 		"no trials":      func(o *TuneOptions) { o.Trials = 0 },
-		"no parameters":  func(o *TuneOptions) { o.Candidates = o.Candidates[1:] },
+		"no such policy": func(o *TuneOptions) { o.Candidates = []Candidate{{Name: "best", Policy: "best"}} },
 		"no such metric": func(o *TuneOptions) { o.Objective = "beauty" },
 		"a mere fact":    func(o *TuneOptions) { o.Objective = "think_tokens" },
 	} {

@@ -65,8 +65,6 @@ func (o *TuneOptions) checkTune() error {
 	switch {
 	case len(o.Candidates) == 0:
 		return fmt.Errorf("%w: no policy to tune", ErrOptions)
-	case len(Of(o.Candidates[0].Policy)) == 0:
-		return fmt.Errorf("%w: the policy %s has no parameters", ErrOptions, o.Candidates[0].Policy)
 	case o.Trials < 1 || o.Trials > maxTrials:
 		return fmt.Errorf("%w: %d trials; there are 1 to %d", ErrOptions, o.Trials, maxTrials)
 	case !(o.KeepThroughput >= 0 && o.KeepThroughput <= 1):
@@ -164,11 +162,11 @@ func (c *Candidate) draw(dice *rand.Rand, around *Candidate) {
 		low, high := math.Log(p.Low), math.Log(p.High)
 		at := low + dice.Float64()*(high-low)
 		if around != nil {
-			if x := p.get(&around.Options); x > 0 {
+			if x := p.get(around); x > 0 {
 				at = math.Log(x) + (2*dice.Float64()-1)*near*(high-low)
 			}
 		}
-		p.set(&c.Options, math.Exp(min(max(at, low), high)))
+		p.set(c, math.Exp(min(max(at, low), high)))
 	}
 }
 
