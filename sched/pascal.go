@@ -1,17 +1,34 @@
 package sched
 
-import "meridian/kv"
+import (
+	"cmp"
+	"slices"
+
+	"meridian/kv"
+)
 
 // Pascal is the scheduler of PASCAL (arXiv:2602.11530), as far as it is
-// published: those who reason go first, and take blocks from answers to come
-// in; a thought of more than DemoteAfter tokens is demoted to the answers;
-// these take turns of Quantum tokens. A pacer gives an answer's tokens out at
-// reading speed, so one whose reader has tokens left can be left out without
-// being noticed: those whose reader has less than a second left go first.
+// published: those who reason go first, as they came, and take blocks from
+// answers to come in; a thought of more than DemoteAfter tokens is demoted to the
+// answers; these go round, with turns of Quantum tokens: whoever has had one goes
+// behind all others, and the next is who has been left out longest. A pacer gives
+// an answer's tokens out at reading speed, so that one whose reader has tokens
+// left can be left out without being noticed.
 //
-// Ours is the bound: who has not been served for Patience goes before all, and
-// so does who came back, until it has found the tokens it is owed. So nobody
-// waits longer than that and than those who are overdue already take.
+// What differs from the paper:
+//
+//   - nobody moves to another engine when its thought ends. The paper's engines
+//     hand answers to one another then, and by its account answers wait for up to
+//     27 s without that; one engine has nowhere to send them;
+//   - the paper's pacer is not published in detail: here answers whose reader has
+//     less than a second left go before those that go round;
+//   - PreemptMaxFraction bounds who loses blocks in one step, and nobody loses
+//     them again before it has found the tokens it is owed, as with all our
+//     policies;
+//   - victims are copied out where that is cheaper than to compute them anew;
+//   - who has not been served for Patience goes before all, and so does who came
+//     back, until it has found the tokens it is owed. So nobody waits longer than
+//     that and than those who are overdue already take.
 type Pascal struct {
 	ranking
 	quantum, demoteAfter int32
@@ -25,7 +42,7 @@ const (
 	pascalOverdue = iota
 	pascalReasoning
 	pascalDry
-	pascalTurns // and more: one for each turn that was taken
+	pascalRound // who takes turns
 )
 
 // dry is when a reader has too little left.
@@ -33,11 +50,9 @@ const dry = Second
 
 func newPascal(o Options) *Pascal {
 	p := &Pascal{quantum: o.Quantum, demoteAfter: o.DemoteAfter, pace: o.Pace, patience: o.Patience}
-	p.guests = pascalDry
-	for c := range p.reasons {
-		p.reasons[c] = Quantum
-	}
-	p.reasons[pascalOverdue], p.reasons[pascalReasoning], p.reasons[pascalDry] = Answering, Thinking, Answering
+	p.guests, p.backwards = pascalDry, true
+	p.reasons[pascalOverdue], p.reasons[pascalReasoning] = Answering, Thinking
+	p.reasons[pascalDry], p.reasons[pascalRound] = Answering, Quantum
 	p.classify = p.classOf
 	return p
 }
@@ -49,6 +64,7 @@ func (p *Pascal) Name() string { return "pascal" }
 func (p *Pascal) Decide(s *Snapshot, d *Decision) {
 	p.horizon = horizon{now: s.Now}
 	p.rank(s, d, p.classify)
+	p.goRound()
 	p.serve()
 	p.horizon.limit(&p.ranking)
 }
@@ -65,23 +81,57 @@ func (p *Pascal) classOf(r *Request) uint8 {
 	if r.State != Running {
 		h.at(h.now + p.patience - h.since(r))
 	}
-	turns := int32(0)
 	switch {
 	case r.Phase == kv.Output:
-		if ahead := r.ahead(h.now, p.pace); ahead < dry {
+		ahead := r.ahead(h.now, p.pace)
+		if ahead < dry {
 			h.in(int32((dry-ahead)/p.pace) + 1)
 			return pascalDry
-		} else {
-			h.at(h.now + ahead - dry + 1)
 		}
-		turns = r.Output / p.quantum
-		h.in(p.quantum - r.Output%p.quantum)
+		h.at(h.now + ahead - dry + 1)
 	case r.Think < p.demoteAfter:
 		h.in(p.demoteAfter - r.Think)
 		return pascalReasoning
-	default:
-		turns = (r.Think - p.demoteAfter) / p.quantum
-		h.in(p.quantum - (r.Think-p.demoteAfter)%p.quantum)
 	}
-	return uint8(min(pascalTurns+turns, rest-1))
+	if turn := p.turn(r); turn > 0 {
+		h.in(p.quantum - turn)
+	} else {
+		h.in(1) // it begins another turn, or goes behind the others
+	}
+	return pascalRound
+}
+
+// found is how many tokens r has found in its turns.
+func (p *Pascal) found(r *Request) int32 {
+	if r.Phase == kv.Output {
+		return r.Output
+	}
+	return r.Think - p.demoteAfter
+}
+
+// turn is how many tokens of its turn r has found; 0 means that its last one is
+// over.
+func (p *Pascal) turn(r *Request) int32 { return p.found(r) % p.quantum }
+
+// goRound puts those who take turns in order: who has begun its turn goes on,
+// then who was left out longest, and who has just ended its turn is the last. Of
+// those whose turns ended together, who has had less goes first.
+func (p *Pascal) goRound() {
+	round := p.order[p.begins(pascalRound):p.begins(pascalRound+1)]
+	slices.SortFunc(round, func(a, b int32) int {
+		x, y := &p.s.Requests[a], &p.s.Requests[b]
+		if goesOn := x.State == Running && p.turn(x) > 0; goesOn != (y.State == Running && p.turn(y) > 0) {
+			if goesOn {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(x.LastServed, y.LastServed), cmp.Compare(p.found(x), p.found(y)), cmp.Compare(a, b))
+	})
+}
+
+// begins is the place of the first of a class.
+func (p *Pascal) begins(class uint8) int {
+	at, _ := slices.BinarySearchFunc(p.order, class, func(i int32, class uint8) int { return cmp.Compare(p.class[i], class) })
+	return at
 }

@@ -28,6 +28,9 @@ type ranking struct {
 	// guests is the first class whose members take blocks from others only to go
 	// on, not to come in.
 	guests uint8
+	// backwards: of a class the last in order are the first to lose their blocks,
+	// not the least recently served.
+	backwards bool
 	// backfill is for how long after its arrival others may come in before one
 	// that does not fit.
 	backfill Instant
@@ -122,7 +125,7 @@ func (k *ranking) serveBelow(class uint8) {
 		switch {
 		case k.full():
 		case r.Holds():
-			served = k.run(i) || k.makeRoom(i, k.missing(r)) && k.run(i)
+			served = k.run(i) || k.makeRoom(k.missing(r)) && k.run(i)
 		case k.blocked:
 		case r.State == Away:
 			served = k.recall(i)
@@ -215,13 +218,13 @@ func (k *ranking) invite(i, missing int32) bool {
 		return false
 	}
 	k.tight = true
-	return k.makeRoom(i, missing)
+	return k.makeRoom(missing)
 }
 
-// makeRoom takes so many blocks from those behind request i: it says whether
+// makeRoom takes so many blocks from those behind the one that asks: it says whether
 // they can be had, now or once they are copied, and takes none otherwise.
-func (k *ranking) makeRoom(i, missing int32) bool {
-	if missing > k.coming && int64(missing-k.coming) > k.obtainable(i) {
+func (k *ranking) makeRoom(missing int32) bool {
+	if missing > k.coming && int64(missing-k.coming) > k.obtainable() {
 		return false
 	}
 	for {
@@ -230,7 +233,7 @@ func (k *ranking) makeRoom(i, missing int32) bool {
 		if missing -= use; missing <= 0 {
 			return true
 		}
-		missing = max(0, missing-k.take(k.victims.line[k.lost]))
+		missing = max(0, missing-k.take(k.order[k.victims.line[k.lost]]))
 	}
 }
 
@@ -269,12 +272,13 @@ func (k *ranking) reclaim(r *Request) Reclaim {
 // that the others have something to go on with.
 func (k *ranking) lastResort() {
 	last := int32(-1)
-	for v := range k.s.Requests {
-		if r := &k.s.Requests[v]; r.Holds() && r.Blocks > 0 && k.class[v]&gone == 0 && (last < 0 || k.before(int32(v), last)) {
-			last = int32(v)
+	for place := range int32(len(k.order)) {
+		i := k.order[place]
+		if r := &k.s.Requests[i]; r.Holds() && r.Blocks > 0 && k.class[i]&gone == 0 && (last < 0 || k.before(place, last)) {
+			last = place
 		}
 	}
 	if last >= 0 && k.lost < k.mayLose {
-		k.take(last)
+		k.take(k.order[last])
 	}
 }

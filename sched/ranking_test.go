@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"slices"
 	"testing"
 
 	"meridian/kv"
@@ -88,9 +89,9 @@ func TestPascalReasonsFirst(t *testing.T) {
 	for i := range 4 {
 		w.arrive(i, 0, 8, 10, 10)
 	}
-	w.hold(0, kv.Output, 9, 1, 25) // two turns of ten, its reader has two seconds left
+	w.hold(0, kv.Output, 9, 1, 30) // its third turn is over, its reader has two seconds left
 	w.hold(1, kv.Output, 9, 1, 1)  // its reader waits for more
-	w.hold(2, kv.Think, 5, 45, 0)  // demoted, one turn
+	w.hold(2, kv.Think, 5, 45, 0)  // demoted, in its second turn
 	p := newPolicy(t, "pascal")
 	w.s.Costs.CopiedBlock = 0
 	// The newcomer needs two blocks, of which none is free.
@@ -102,6 +103,50 @@ func TestPascalReasonsFirst(t *testing.T) {
 	w.s.Requests[0].State = Paused
 	if got, want := decide(t, w, p), "run[{0 1} {3 8} {1 1}] recompute 2 quantum"; got != want {
 		t.Errorf("one that is overdue: %s, want %s", got, want)
+	}
+}
+
+// Those who take turns go round: a turn is ten tokens long, and the next is of
+// one that nobody was left out longer than, whoever came first and however many
+// turns each has had.
+func TestPascalGoesRound(t *testing.T) {
+	w := newWorld(Limits{Tokens: 100, Sequences: 2, BlockTokens: 4, Blocks: 9000, PreemptMaxFraction: 0.1}, 1)
+	for i := range 5 { // they have thought for so long that they take turns
+		w.arrive(i, 0, 8, 10000, 10)
+		w.hold(i, kv.Think, 1000, 930, 0)
+	}
+	p := newPolicy(t, "pascal").(*Pascal)
+	p.patience = 1000 * Second
+	turns := make([]int, 7)
+	for range 700 {
+		for i := 5; w.lastStep == 100 && i < 7; i++ { // two join the round
+			w.arrive(i, 0, 8, 10000, 10)
+			w.hold(i, kv.Think, 100, 30, 0)
+		}
+		decide(t, w, p)
+		oldest := w.s.Now // of those who are left out
+		for i := range w.s.Requests {
+			if !slices.ContainsFunc(w.d.Run, func(run Run) bool { return run.Request == int32(i) }) {
+				oldest = min(oldest, w.s.Requests[i].LastServed)
+			}
+		}
+		for _, run := range w.d.Run {
+			r := &w.s.Requests[run.Request]
+			begins := p.turn(r) == 0
+			if begins {
+				turns[run.Request]++
+			}
+			if begins && r.LastServed > oldest || !begins && r.State != Running {
+				t.Fatalf("step %d: %d runs, whose turn is at %d and which was served at %d, another at %d", w.lastStep, run.Request, p.turn(r), r.LastServed, oldest)
+			}
+		}
+		w.apply(20 * Millisecond)
+	}
+	// There were 20 turns for five, and then 120 for seven.
+	for i, n := range turns {
+		if n < 17 || n > 22 {
+			t.Errorf("%d had %d turns: %v", i, n, turns)
+		}
 	}
 }
 

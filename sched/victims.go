@@ -2,21 +2,23 @@ package sched
 
 // victims are those who may lose their blocks in a step, in the order in which
 // they do: of the last class first, the least recently served of it, and of
-// those the last to have come. They are found for the first who lacks blocks, as
+// those the last in order. They are found for the first who lacks blocks, as
 // many as may go, and are taken from the front.
 //
 // A class gives nothing to itself but to the earlier ones that go on, so of the
-// class that is being served the last to have come goes first. Who asks comes by
-// class and arrival: whoever is not behind the one that asks now is not behind
-// the next one either, and leaves the line at its end. So a step looks for
-// victims once, and not once for each who asks.
+// class that is being served the last in order goes first. Requests ask in
+// order: whoever is not behind the one that asks now is not behind the next one
+// either, and leaves the line at its end. So a step looks for victims once, and
+// not once for each who asks.
 type victims struct {
+	// line has places in the ranking's order.
 	line []int32
 	// blocks[n] is what the first n of the line hold.
 	blocks []int64
 	// own is the class that is being served, once one of it has asked; -1 before.
 	own int32
-	// others is a heap of those in classes behind the first that asked.
+	// others is a heap of the places of those in classes behind the first that
+	// asked.
 	others []int32
 	// looks counts how often a request was looked at for this.
 	looks int
@@ -27,25 +29,27 @@ func (v *victims) reset() {
 	v.own, v.looks = -1, 0
 }
 
-func (v *victims) add(i, blocks int32) {
-	v.line = append(v.line, i)
-	v.blocks = append(v.blocks, v.blocks[len(v.blocks)-1]+int64(blocks))
-}
-
 func (v *victims) keep(n int) { v.line, v.blocks = v.line[:n], v.blocks[:n+1] }
 
-// obtainable is how many blocks those behind request i hold that may still go.
-func (k *ranking) obtainable(i int32) int64 {
-	v, c := &k.victims, k.class[i]
-	if v.own != int32(c) {
-		k.lineUp(c)
+// obtainable is how many blocks those behind the one that asks hold who may
+// still go.
+func (k *ranking) obtainable() int64 {
+	v := &k.victims
+	if class := k.class[k.order[k.next]]; v.own != int32(class) {
+		k.lineUp(class)
 	}
+	k.shorten(k.next)
+	return v.blocks[len(v.line)] - v.blocks[k.lost]
+}
+
+// shorten sends those away whose places are up to this one, and who have not gone.
+func (k *ranking) shorten(place int) {
+	v := &k.victims
 	n := len(v.line)
-	for ; n > int(k.lost) && k.class[v.line[n-1]] == c && v.line[n-1] <= i; n-- {
+	for ; n > int(k.lost) && int(v.line[n-1]) <= place; n-- {
 		v.looks++
 	}
 	v.keep(n)
-	return v.blocks[n] - v.blocks[k.lost]
 }
 
 // lineUp puts those into line who may go for the class that is being served.
@@ -56,23 +60,26 @@ func (k *ranking) lineUp(class uint8) {
 		end++
 	}
 	if v.own < 0 {
-		k.gather(k.order[end:])
+		k.gather(end)
 		for len(v.line) < most && len(v.others) > 0 {
 			k.pop()
 		}
 	}
 	v.own = int32(class)
-	n := len(v.line)
-	for n > int(k.lost) && k.class[v.line[n-1]] <= class {
-		n--
-	}
-	v.looks += end - k.next + len(v.line) - n
-	v.keep(n)
-	for at := end - 1; at > k.next && len(v.line) < most; at-- {
-		if i := k.order[at]; k.mayGo(i) {
-			v.add(i, k.s.Requests[i].Blocks)
+	v.looks += end - k.next
+	k.shorten(end - 1)
+	for place := end - 1; place > k.next && len(v.line) < most; place-- {
+		if k.mayGo(k.order[place]) {
+			k.add(int32(place))
 		}
 	}
+}
+
+// add puts one at the end of the line.
+func (k *ranking) add(place int32) {
+	v := &k.victims
+	v.line = append(v.line, place)
+	v.blocks = append(v.blocks, v.blocks[len(v.blocks)-1]+int64(k.s.Requests[k.order[place]].Blocks))
 }
 
 // mayGo says whether request i can be a victim.
@@ -81,15 +88,15 @@ func (k *ranking) mayGo(i int32) bool {
 	return r.Holds() && r.Blocks > 0 && k.class[i]&gone == 0 && r.owed() == 0
 }
 
-// gather makes a heap of those who can be victims.
-func (k *ranking) gather(from []int32) {
+// gather makes a heap of those from a place on who can be victims.
+func (k *ranking) gather(from int) {
 	v := &k.victims
-	for _, i := range from {
-		if k.mayGo(i) {
-			v.others = append(v.others, i)
+	for place := from; place < len(k.order); place++ {
+		if k.mayGo(k.order[place]) {
+			v.others = append(v.others, int32(place))
 		}
 	}
-	v.looks += len(from)
+	v.looks += len(k.order) - from
 	for at := len(v.others)/2 - 1; at >= 0; at-- {
 		k.sift(at)
 	}
@@ -98,11 +105,11 @@ func (k *ranking) gather(from []int32) {
 // pop moves the first of the heap into the line.
 func (k *ranking) pop() {
 	v := &k.victims
-	i, last := v.others[0], len(v.others)-1
+	first, last := v.others[0], len(v.others)-1
 	v.others[0] = v.others[last]
 	v.others = v.others[:last]
 	k.sift(0)
-	v.add(i, k.s.Requests[i].Blocks)
+	k.add(first)
 }
 
 // sift lets the one at a place of the heap sink to where it belongs.
@@ -125,12 +132,13 @@ func (k *ranking) sift(at int) {
 	}
 }
 
-// before says that a is a victim rather than b.
+// before says that the one at place a is a victim rather than the one at b.
 func (k *ranking) before(a, b int32) bool {
-	if k.class[a] != k.class[b] {
-		return k.class[a] > k.class[b]
+	x, y := k.order[a], k.order[b]
+	if k.class[x] != k.class[y] {
+		return k.class[x] > k.class[y]
 	}
-	if x, y := k.s.Requests[a].LastServed, k.s.Requests[b].LastServed; x != y {
+	if x, y := k.s.Requests[x].LastServed, k.s.Requests[y].LastServed; x != y && !k.backwards {
 		return x < y
 	}
 	return a > b
