@@ -64,3 +64,60 @@ func TestNothingButNaN(t *testing.T) {
 		t.Errorf("heard %v", got)
 	}
 }
+
+// forkable is a governor whose engine forks, and whose token 6 ends a line, 7 a
+// paragraph.
+func forkable(t *testing.T) *Governor {
+	o := options(t, &scripted{})
+	o.Budget.MaxThinkTokens, o.Forks = 1<<20, true
+	o.Texts = func(id uint32) []byte { return []byte(map[uint32]string{5: "a", 6: "\n", 7: ".\n\n", 8: "\nb"}[id]) }
+	g := open(t, o)
+	step(t, g, Facts{Arrivals: []Arrival{arrival(1)}})
+	step(t, g, Facts{Commits: []Commit{{Sequence: 1, Computed: 4, Tokens: []uint32{thinkID, 5}}}})
+	return g
+}
+
+// A fork that the engine does not answer is asked for again, and not at once; an
+// answer that is late counts.
+func TestAForkThatNobodyAnswers(t *testing.T) {
+	g := forkable(t)
+	paragraph := Facts{Commits: []Commit{{Sequence: 1, Computed: 1, Tokens: []uint32{7}}}}
+	asked := []int{}
+	for i := range 2*forkAgain + 1 {
+		if d := step(t, g, paragraph); len(d.Fork) > 0 {
+			asked = append(asked, i)
+		}
+	}
+	if want := []int{0, forkAgain, 2 * forkAgain}; !slices.Equal(asked, want) {
+		t.Errorf("asked after %v paragraphs, want %v", asked, want)
+	}
+	step(t, g, Facts{Forks: []Fork{{Sequence: 1, Nats: 0.5}}})
+	if d := step(t, g, paragraph); len(d.Fork) != 1 {
+		t.Error("no fork after an answer that was late")
+	}
+}
+
+// A paragraph may end with two tokens, each of which ends a line.
+func TestParagraphsOfTwoTokens(t *testing.T) {
+	for name, c := range map[string]struct {
+		tokens []uint32
+		want   int
+	}{
+		"one token":           {[]uint32{7}, 1},
+		"two":                 {[]uint32{6, 6}, 1},
+		"two, and text":       {[]uint32{6, 8}, 1},
+		"a line":              {[]uint32{6, 5}, 0},
+		"lines":               {[]uint32{6, 5, 6, 5}, 0},
+		"a special between":   {[]uint32{6, 99, 6}, 1},
+		"a line with a start": {[]uint32{5, 8}, 0},
+	} {
+		g := forkable(t)
+		forks := 0
+		for _, id := range c.tokens {
+			forks += len(step(t, g, Facts{Commits: []Commit{{Sequence: 1, Computed: 1, Tokens: []uint32{id}}}}).Fork)
+		}
+		if forks != c.want {
+			t.Errorf("%s: %d forks, want %d", name, forks, c.want)
+		}
+	}
+}

@@ -255,6 +255,30 @@ func TestOffloadAndRecall(t *testing.T) {
 	}
 }
 
+// Who has stopped and whose blocks are being copied computes nothing, whatever a
+// commit says; what its last step computed may be said together with its stop.
+func TestCommitAfterTheStop(t *testing.T) {
+	for name, later := range map[string]bool{"with the stop": false, "later": true} {
+		p := &scripted{}
+		g := open(t, options(t, p))
+		thinkThen(t, g, 5, 5)
+		p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload, Reason: sched.Thinking}}
+		step(t, g, Facts{})
+		before := g.snapshot.Requests[0]
+		commits := []Commit{{Sequence: 1, Computed: 1, Tokens: []uint32{5}}}
+		if later {
+			step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}})
+			g.Step(&Facts{Commits: commits})
+		} else {
+			g.Step(&Facts{Stopped: []Stopped{{Sequence: 1}}, Commits: commits})
+		}
+		r, contradicted := g.snapshot.Requests[0], g.Counters().Contradictions > 0
+		if r.State != sched.Leaving || contradicted != later || (r.Length == before.Length) != later || r.Think != before.Think+1 {
+			t.Errorf("%s: %+v, was %+v; %v", name, r, before, g.Counters().LastContradiction)
+		}
+	}
+}
+
 func TestFabricDown(t *testing.T) {
 	p := &scripted{}
 	g := open(t, options(t, p))

@@ -102,7 +102,7 @@ func (g *Governor) stopped(stopped Stopped) error {
 	}
 	r := g.request(s)
 	asked := s.going
-	s.going = false
+	s.going, s.stopped = false, g.counters.Steps
 	switch {
 	case stopped.Lost:
 		if !asked {

@@ -17,6 +17,9 @@ const (
 	// forceAgain is after how many more tokens a thought that goes on is ended
 	// again: the engine needs some steps to carry a decision out.
 	forceAgain = 32
+	// forkAgain is after how many more tokens a fork that the engine did not answer
+	// is asked for again.
+	forkAgain = 256
 	// ignoredOften is how many steps of a preempted sequence mean that the engine
 	// did not carry the preemption out.
 	ignoredOften = 8
@@ -33,7 +36,10 @@ type sequence struct {
 	thought  Thought
 	forced   ForceReason
 	forcedAt int32
+	// forking: a fork was asked for, at so many think tokens, and is not answered.
 	forking  bool
+	forkedAt int32
+	newline  bool // the last think token ended a line
 	runs     bool // in the order that is being made
 
 	holder block.Request
@@ -42,6 +48,7 @@ type sequence struct {
 	// going: it was preempted, and the engine has not said yet that it stopped;
 	// before is what it was, and ignored how often it ran all the same.
 	going   bool
+	stopped int64 // the step whose facts said so
 	before  sched.Request
 	ignored int
 }
@@ -104,7 +111,8 @@ func (c *Commit) check(s *sequence, r *sched.Request) error {
 // found are committed all the same: without them the end of a thought is lost.
 func (g *Governor) believed(s *sequence, r *sched.Request, c *Commit) int32 {
 	most := r.Prompt + s.generated + c.found() - r.Length
-	if r.State == sched.Away || r.State == sched.Recalling {
+	gone := r.State == sched.Leaving && !s.going && s.stopped != g.counters.Steps
+	if gone || r.State == sched.Away || r.State == sched.Recalling {
 		most = 0 // it cannot have run
 	}
 	if c.Computed >= 0 && c.Computed <= most {
@@ -165,25 +173,25 @@ func (g *Governor) tokens(now sched.Instant, s *sequence, r *sched.Request, c *C
 		machine, _ := g.phases.Machine(s.number)
 		r.Phase, r.Think, r.Output = machine.Phase(), int32(machine.Think()), int32(machine.Output())
 		if listens && r.Phase == kv.Think && r.Think > think {
-			g.listen(s, rest[0], entropies, i)
+			g.listen(s, r.Think, rest[0], entropies, i)
 		}
 		rest = rest[n:]
 	}
 }
 
 // listen takes the entropy of a think token.
-func (g *Governor) listen(s *sequence, id uint32, entropies []float64, i int) {
+func (g *Governor) listen(s *sequence, think int32, id uint32, entropies []float64, i int) {
 	boundary, paragraph := true, false
 	if g.options.Texts != nil {
-		boundary, paragraph = ends(g.options.Texts(id))
+		boundary, paragraph = s.ends(g.options.Texts(id))
 	}
 	if i < len(entropies) {
 		s.thought.Token(entropies[i], boundary)
 	} else {
 		s.thought.Miss(1)
 	}
-	if g.options.Forks && !s.forking && s.thought.ForkDue(paragraph) {
-		s.forking = true
+	if g.options.Forks && (!s.forking || think-s.forkedAt >= forkAgain) && s.thought.ForkDue(paragraph) {
+		s.forking, s.forkedAt = true, think
 		g.decision.Fork = append(g.decision.Fork, s.number)
 	}
 }
@@ -203,9 +211,13 @@ func (g *Governor) forked(f Fork) error {
 	return nil
 }
 
-// ends says whether a token ends a clause, and whether a paragraph.
-func ends(text []byte) (clause, paragraph bool) {
-	paragraph = bytes.Contains(text, []byte("\n\n"))
+// ends says whether the next token of a thought ends a clause, and whether a
+// paragraph, whose two ends of lines may be of two tokens.
+func (s *sequence) ends(text []byte) (clause, paragraph bool) {
+	paragraph = bytes.Contains(text, []byte("\n\n")) || s.newline && bytes.HasPrefix(text, []byte("\n"))
+	if len(text) > 0 {
+		s.newline = text[len(text)-1] == '\n'
+	}
 	text = bytes.TrimRight(text, " ")
 	if len(text) == 0 {
 		return false, paragraph

@@ -1,7 +1,7 @@
 // Package phase follows the token stream of a sequence and says in which phase
 // it is: in prefill, in its thought, in its answer, or over.
 //
-//	            first token that begins no thought
+//	            first token, after white space, that begins no thought
 //	   ┌──────────────────────────────────────────────┐
 //	   │                                              ▼
 //	Prefill ── start marker, or a thought that ──► Think ── end marker ──► Output ── End ──► Complete

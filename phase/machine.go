@@ -1,6 +1,7 @@
 package phase
 
 import (
+	"bytes"
 	"math/bits"
 
 	"meridian/kv"
@@ -116,7 +117,19 @@ func (m *Machine) enters() { m.phase, m.opening, m.at = kv.Think, opened, 0 }
 // answers begins the answer after so many tokens.
 func (m *Machine) answers(after int) { m.phase, m.at, m.answer = kv.Output, 0, after }
 
-// open looks for a start marker at the beginning of the stream.
+// maxLeading is how many tokens of white space before a thought are waited for.
+const maxLeading = 16
+
+// blank says that a token is white space; without a tokenizer none is.
+func (m *Model) blank(id uint32) bool {
+	if m.texts == nil {
+		return false
+	}
+	text := m.texts(id)
+	return len(text) > 0 && len(bytes.TrimLeft(text, " \t\r\n")) == 0
+}
+
+// open looks for a start marker at the beginning of the stream, after white space.
 func (m *Machine) open(id uint32) {
 	start := m.model.start
 	next := start.step(m.at, id)
@@ -128,7 +141,9 @@ func (m *Machine) open(id uint32) {
 		return
 	}
 	if m.opening == asks {
-		m.answers(0)
+		if m.at > 0 || m.tokens > maxLeading || !m.model.blank(id) {
+			m.answers(0)
+		}
 		return
 	}
 	var buffer [maxMarkerLength]uint32
