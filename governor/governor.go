@@ -207,9 +207,7 @@ func (g *Governor) arrive(a *Arrival) error {
 	if g.blocks != nil {
 		s.holder = g.blocks.Admit()
 	}
-	for int(a.Tenant) >= len(g.snapshot.Tenants) {
-		g.snapshot.Tenants = append(g.snapshot.Tenants, sched.Tenant{})
-	}
+	g.snapshot.Tenants = sched.Join(g.snapshot.Tenants, a.Tenant)
 	g.sequences = append(g.sequences, s)
 	g.snapshot.Requests = append(g.snapshot.Requests, r)
 	g.byNumber[a.Sequence] = s
@@ -238,6 +236,7 @@ func (g *Governor) end(number phase.Sequence) error {
 
 func (g *Governor) drop(s *sequence) error {
 	delete(g.byNumber, s.number)
+	g.snapshot.Tenants[g.request(s).Tenant].Leave()
 	g.sequences = slices.Delete(g.sequences, s.index, s.index+1)
 	g.snapshot.Requests = slices.Delete(g.snapshot.Requests, s.index, s.index+1)
 	for i := s.index; i < len(g.sequences); i++ {
