@@ -62,31 +62,6 @@ func (p *Meridian) Decide(s *Snapshot, d *Decision) {
 	p.horizon.limit(&p.ranking)
 }
 
-// drainSteps is in how many steps prompts are to be computed at the latest.
-const drainSteps = 256
-
-// cut makes prompts so short that they cost those who decode nothing. Where
-// prompts are what holds everything up, they get more.
-func (p *Meridian) cut() {
-	s := p.s
-	if s.Costs.FreeTokens == 0 {
-		return
-	}
-	idle := s.FreeBlocks > s.Limits.Blocks/4
-	decoding, prompts := false, int64(0)
-	for i := range s.Requests {
-		switch r := &s.Requests[i]; {
-		case r.Holds() && r.Decodes():
-			decoding = true
-		case r.Holds() || idle && r.State == Waiting:
-			prompts += int64(r.Pending)
-		}
-	}
-	if decoding {
-		p.chunk = min(p.chunk, max(s.Costs.FreeTokens, int32(min(prompts/drainSteps, forever)), 32))
-	}
-}
-
 // findLeast looks for the least served tenant of those that wait.
 func (p *Meridian) findLeast(s *Snapshot) {
 	found := false

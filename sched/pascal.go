@@ -33,6 +33,7 @@ type Pascal struct {
 	ranking
 	quantum, demoteAfter int32
 	pace, patience       Instant
+	chunkFree            bool
 	classify             func(*Request) uint8
 	horizon              horizon
 }
@@ -49,7 +50,7 @@ const (
 const dry = Second
 
 func newPascal(o Options) *Pascal {
-	p := &Pascal{quantum: o.Quantum, demoteAfter: o.DemoteAfter, pace: o.Pace, patience: o.Patience}
+	p := &Pascal{quantum: o.Quantum, demoteAfter: o.DemoteAfter, pace: o.Pace, patience: o.Patience, chunkFree: o.ChunkFree}
 	p.guests, p.backwards = pascalDry, true
 	p.reasons[pascalOverdue], p.reasons[pascalReasoning] = Answering, Thinking
 	p.reasons[pascalDry], p.reasons[pascalRound] = Answering, Quantum
@@ -65,6 +66,9 @@ func (p *Pascal) Decide(s *Snapshot, d *Decision) {
 	p.horizon = horizon{now: s.Now}
 	p.rank(s, d, p.classify)
 	p.goRound()
+	if p.chunkFree {
+		p.cut()
+	}
 	p.serve()
 	p.horizon.limit(&p.ranking)
 }

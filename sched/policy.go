@@ -23,6 +23,10 @@ var ErrUnknownPolicy = errors.New("unknown policy")
 // Options are the parameters of policies; each reads those it knows. Zero means
 // the default.
 type Options struct {
+	// ChunkFree cuts prompts to what a step computes beside those who decode without
+	// taking longer (Costs.FreeTokens), as meridian does: stock, static-budget,
+	// pascal. vLLM has no such thing, so it is off by default.
+	ChunkFree bool
 	// ThinkCap ends a thought after so many tokens: static-budget.
 	ThinkCap int32
 	// ThinkTPOTBudget and OutputTPOTBudget are how long a step may take while
@@ -95,8 +99,8 @@ var policies = []struct {
 	name string
 	make func(Options) Policy
 }{
-	{"stock", func(Options) Policy { return &Stock{} }},
-	{"static-budget", func(o Options) Policy { return &StaticBudget{cap: o.ThinkCap} }},
+	{"stock", func(o Options) Policy { return &Stock{chunkFree: o.ChunkFree} }},
+	{"static-budget", func(o Options) Policy { return &StaticBudget{stock: Stock{chunkFree: o.ChunkFree}, cap: o.ThinkCap} }},
 	{"dual-queue", func(o Options) Policy { return newDualQueue(o) }},
 	{"pascal", func(o Options) Policy { return newPascal(o) }},
 	{"meridian", func(o Options) Policy { return newMeridian(o) }},

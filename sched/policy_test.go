@@ -20,7 +20,7 @@ func every(t *testing.T, property func(t *rapid.T, p Policy)) {
 }
 
 func newPolicy(t interface{ Fatal(...any) }, name string) Policy {
-	p, err := New(name, Options{ThinkCap: 60, Quantum: 10, DemoteAfter: 30, Patience: 2 * Second, Backfill: Second, MaxAge: 4 * Second, FairTokens: 100})
+	p, err := New(name, Options{ChunkFree: true, ThinkCap: 60, Quantum: 10, DemoteAfter: 30, Patience: 2 * Second, Backfill: Second, MaxAge: 4 * Second, FairTokens: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,10 +43,12 @@ func TestNew(t *testing.T) {
 
 // drawWorld is an engine with little memory.
 func drawWorld(t *rapid.T) *world {
-	return newWorld(Limits{
+	w := newWorld(Limits{
 		Tokens: rapid.Int32Range(8, 64).Draw(t, "tokens"), Sequences: rapid.Int32Range(2, 8).Draw(t, "sequences"),
 		BlockTokens: rapid.Int32Range(1, 8).Draw(t, "blockTokens"), Blocks: 0, PreemptMaxFraction: 0.1,
 	}.withRoomFor(rapid.Int32Range(200, 600).Draw(t, "room")), 3)
+	w.s.Costs.FreeTokens = rapid.Int32Range(0, 8).Draw(t, "free")
+	return w
 }
 
 func (l Limits) withRoomFor(tokens int32) Limits {

@@ -72,6 +72,31 @@ func (t *step) keepTo(budget Instant) {
 	t.chunk = min(t.chunk, max((all+31)/32, inTime))
 }
 
+// drainSteps is in how many steps prompts are to be computed at the latest.
+const drainSteps = 256
+
+// cut makes prompts so short that they cost those who decode nothing. Where
+// prompts are what holds everything up, they get more.
+func (t *step) cut() {
+	s := t.s
+	if s.Costs.FreeTokens == 0 {
+		return
+	}
+	idle := s.FreeBlocks > s.Limits.Blocks/4
+	decoding, prompts := false, int64(0)
+	for i := range s.Requests {
+		switch r := &s.Requests[i]; {
+		case r.Holds() && r.Decodes():
+			decoding = true
+		case r.Holds() || idle && r.State == Waiting:
+			prompts += int64(r.Pending)
+		}
+	}
+	if decoding {
+		t.chunk = min(t.chunk, max(s.Costs.FreeTokens, int32(min(prompts/drainSteps, forever)), 32))
+	}
+}
+
 // fits says whether all that r has to compute finds blocks, not only its part of
 // this step: one that came in for its first chunk alone would be thrown out with
 // it again.

@@ -7,7 +7,10 @@ package sched
 //
 // Nobody waits for ever: the first to have come is never a victim, so it ends,
 // and then another is the first.
-type Stock struct{ step step }
+type Stock struct {
+	step      step
+	chunkFree bool
+}
 
 // Name is "stock".
 func (p *Stock) Name() string { return "stock" }
@@ -16,6 +19,9 @@ func (p *Stock) Name() string { return "stock" }
 func (p *Stock) Decide(s *Snapshot, d *Decision) {
 	t := &p.step
 	t.begin(s, d)
+	if p.chunkFree {
+		t.cut()
+	}
 	last := int32(len(s.Requests)) // those from here on that held blocks are victims
 	waiting := int32(-1)
 	for i := int32(0); i < last; i++ {
@@ -26,7 +32,7 @@ func (p *Stock) Decide(s *Snapshot, d *Decision) {
 			}
 			continue
 		}
-		if t.full() {
+		if t.full() || t.share(r) <= 0 {
 			continue
 		}
 		for !t.run(i) {

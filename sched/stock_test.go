@@ -82,6 +82,31 @@ func TestStockSteps(t *testing.T) {
 	}
 }
 
+// With ChunkFree prompts get what is free beside those who decode, and nobody
+// loses its blocks because a prompt has no tokens left.
+func TestChunkFree(t *testing.T) {
+	for _, name := range []string{"stock", "static-budget", "pascal"} {
+		for free, want := range map[bool]string{true: "run[{0 1} {1 40}]", false: "run[{0 1} {1 80} {2 19}]"} {
+			w := newWorld(Limits{Tokens: 100, Sequences: 8, BlockTokens: 4, Blocks: 100, PreemptMaxFraction: 0.1}, 1)
+			for i := range 3 {
+				w.arrive(i, 0, 80, 10, 10)
+			}
+			w.hold(0, kv.Think, 8, 1, 0)
+			for _, r := range []*Request{w.hold(1, kv.Prefill, 8, 0, 0), w.hold(2, kv.Prefill, 8, 0, 0)} {
+				r.Pending = 80
+			}
+			w.s.Costs.FreeTokens = 40
+			p, err := New(name, Options{ChunkFree: free})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := decide(t, w, p); got != want {
+				t.Errorf("%s, %v: %s, want %s", name, free, got, want)
+			}
+		}
+	}
+}
+
 func TestStaticBudgetEndsThoughts(t *testing.T) {
 	w := newWorld(Limits{Tokens: 10, Sequences: 2, BlockTokens: 4, Blocks: 99}, 1)
 	w.arrive(0, 0, 4, 50, 3)

@@ -26,6 +26,18 @@ var Parameters = []Parameter{
 	// How many tokens a step has at most, as vLLM's max_num_batched_tokens: for those
 	// who do not cut prompts by themselves.
 	tokens("step_tokens", 256, 8192, func(c *Candidate) *int32 { return &c.StepTokens }, "stock", "static-budget", "pascal"),
+	// Whether prompts are cut to what a step computes for free: 1. A search leaves it
+	// alone.
+	{
+		Name: "chunk_free", Policies: []string{"stock", "static-budget", "pascal"}, Low: 1, High: 1,
+		set: func(c *Candidate, x float64) { c.Options.ChunkFree = x > 0 },
+		get: func(c *Candidate) float64 {
+			if c.Options.ChunkFree {
+				return 1
+			}
+			return 0
+		},
+	},
 	tokens("think_cap_tokens", 256, 16384, func(c *Candidate) *int32 { return &c.Options.ThinkCap }, "static-budget"),
 	millis("think_tpot_budget_ms", 20, 400, func(c *Candidate) *sched.Instant { return &c.Options.ThinkTPOTBudget }, "dual-queue"),
 	millis("output_tpot_budget_ms", 5, 100, func(c *Candidate) *sched.Instant { return &c.Options.OutputTPOTBudget }, "dual-queue"),

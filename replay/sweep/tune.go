@@ -156,9 +156,12 @@ func (o *TuneOptions) search(ctx context.Context, training Options, info workloa
 // a parameter's range on each side.
 const near = 0.15
 
-// draw sets every parameter of c, anywhere in its range or near another's.
+// draw sets every parameter of c that is a quantity, anywhere in its range or near another's.
 func (c *Candidate) draw(dice *rand.Rand, around *Candidate) {
 	for _, p := range Of(c.Policy) {
+		if p.Low == p.High {
+			continue // a switch
+		}
 		low, high := math.Log(p.Low), math.Log(p.High)
 		at := low + dice.Float64()*(high-low)
 		if around != nil {
