@@ -106,44 +106,42 @@ func move(i int) string {
 	return "L"
 }
 
-// marks are shapes around the origin, one to a style.
-var marks = [][][2]float64{
-	polygon(16, 0),                       // disc
-	polygon(4, math.Pi/4),                // square
-	polygon(3, -math.Pi/2),               // triangle
-	polygon(4, 0),                        // diamond
-	polygon(3, math.Pi/2),                // triangle upside down
-	polygon(6, 0),                        // hexagon
-	{{-4, -1}, {4, -1}, {4, 1}, {-4, 1}}, // dash
+// marks are shapes of a style each: where it begins, from its middle, and how it
+// goes on from there.
+var marks = []string{
+	polygon(10, 0),         // disc
+	polygon(4, math.Pi/4),  // square
+	polygon(3, -math.Pi/2), // triangle
+	polygon(4, 0),          // diamond
+	polygon(3, math.Pi/2),  // triangle upside down
+	polygon(6, 0),          // hexagon
+	"m-4,-1h8v2h-8z",       // dash
 }
 
-func polygon(corners int, turn float64) [][2]float64 {
-	shape := make([][2]float64, corners)
-	for i := range shape {
+func polygon(corners int, turn float64) string {
+	var b strings.Builder
+	x, y := 0.0, 0.0
+	for i := range corners {
 		angle := turn + 2*math.Pi*float64(i)/float64(corners)
-		shape[i] = [2]float64{4.5 * math.Cos(angle), 4.5 * math.Sin(angle)}
+		toX, toY := math.Round(45*math.Cos(angle))/10, math.Round(45*math.Sin(angle))/10
+		fmt.Fprintf(&b, "%s%g,%g", strings.ToLower(move(i)), math.Round(10*(toX-x))/10, math.Round(10*(toY-y))/10)
+		x, y = toX, toY
 	}
-	return shape
+	return b.String() + "z"
 }
 
 func mark(style int, x, y float64) string {
-	var b strings.Builder
-	for i, corner := range marks[style%len(marks)] {
-		fmt.Fprintf(&b, "%s%.1f,%.1f", move(i), x+corner[0], y+corner[1])
-	}
-	return b.String() + "Z"
+	return fmt.Sprintf("M%.1f,%.1f%s", x, y, marks[style%len(marks)])
 }
 
-// band draws what lies between two lines, as one part of a stack.
-func (c *chart) band(class, name string, step float64, below, above []float64) {
+// band draws a part of a stack: all that is below a line. Lower parts are drawn
+// over it afterwards.
+func (c *chart) band(class, name string, step float64, above []float64) {
 	var b strings.Builder
-	for i := range above {
-		fmt.Fprintf(&b, "%s%.1f,%.1f", move(i), c.px(float64(i)*step), c.py(above[i]))
+	for i, y := range above {
+		fmt.Fprintf(&b, "%s%.0f,%.0f", move(i), c.px(float64(i)*step), c.py(y))
 	}
-	for i := len(below) - 1; i >= 0; i-- {
-		fmt.Fprintf(&b, "L%.1f,%.1f", c.px(float64(i)*step), c.py(below[i]))
-	}
-	fmt.Fprintf(&c.b, `<path class="band %s" d="%sZ"><title>%s</title></path>`+"\n", class, b.String(), html.EscapeString(name))
+	fmt.Fprintf(&c.b, `<path class="band %s" d="%sV%.0fH%dZ"><title>%s</title></path>`+"\n", class, b.String(), c.high-footMargin, leftMargin, html.EscapeString(name))
 }
 
 func (c *chart) done() string {

@@ -41,16 +41,16 @@ func delta(m Metric, ours, theirs *Point) (Delta, bool) {
 type Standing struct {
 	Load   float64 `json:"load"`
 	Policy string  `json:"policy"`
-	// DominatedBy names the policies that lose to this one in nothing that is
-	// judged and win something; without any it is on the front.
+	// DominatedBy names the policies that do the same work, lose to this one in
+	// nothing that is judged and win something; without any it is on the front.
 	DominatedBy []string `json:"dominated_by"`
 }
 
 // standing says who dominates the point, as far as intervals tell.
-func standing(p *Point, others []*Point) Standing {
+func (r *Report) standing(p *Point, others []*Point) Standing {
 	s := Standing{Load: p.Load, Policy: p.Policy, DominatedBy: []string{}}
 	for _, other := range others {
-		if other != p && dominates(other, p) {
+		if other != p && r.shortens(other.Policy) == r.shortens(p.Policy) && dominates(other, p) {
 			s.DominatedBy = append(s.DominatedBy, other.Policy)
 		}
 	}

@@ -61,15 +61,20 @@ func digits(x float64, count int) string {
 
 // withInterval writes a figure and, where there is one, its interval.
 func (u Unit) withInterval(i Interval) string {
-	if i.Low == i.High {
-		return u.text(i.Mean)
-	}
-	return fmt.Sprintf("%s [%s, %s]", u.text(i.Mean), u.text(i.Low), u.text(i.High))
+	return strings.TrimSpace(u.text(i.Mean) + " " + u.intervalText(i))
 }
 
-// changeText writes a difference with its interval: per cent, percentage
-// points, or the metric's own unit.
-func changeText(m Metric, change Interval, relative bool) string {
+// intervalText writes an interval in brackets, or nothing where there is none.
+func (u Unit) intervalText(i Interval) string {
+	if i.Low == i.High {
+		return ""
+	}
+	return fmt.Sprintf("[%s, %s]", u.text(i.Low), u.text(i.High))
+}
+
+// changeText writes a difference, and its interval where there is one: per cent,
+// percentage points, or the metric's own unit.
+func changeText(m Metric, change Interval, relative bool) (text, interval string) {
 	one := func(x float64) string {
 		switch {
 		case relative || m.Unit == Share:
@@ -86,10 +91,10 @@ func changeText(m Metric, change Interval, relative bool) string {
 	case m.Unit == Share:
 		unit = " pp"
 	}
-	if change.Low == change.High {
-		return one(change.Mean) + unit
+	if change.Low < change.High {
+		interval = fmt.Sprintf("[%s, %s]", one(change.Low), one(change.High))
 	}
-	return fmt.Sprintf("%s%s [%s, %s]", one(change.Mean), unit, one(change.Low), one(change.High))
+	return one(change.Mean) + unit, interval
 }
 
 // tenths writes x with one digit behind the point, or none from a hundred on.

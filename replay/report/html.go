@@ -20,11 +20,15 @@ type page struct {
 	Title, How, Pareto string
 	Subject            string
 	LossText           string
+	ShortLossText      string
+	LeadText, LeadHow  string
 	Notes              []string
 	Legend             []legend
 	Bands              []string
-	Judged             table
-	Losses             []lostTo
+	Short              table
+	Losses             table
+	ShortLosses        table
+	Leads              table
 	ParetoTable        table
 	Curves, MoreCurves []template.HTML
 	CDFs               []cdfs
@@ -59,18 +63,19 @@ type everything struct {
 
 // curves are the metrics whose load curves are shown first; those of other
 // latencies can be opened.
-var curves = []string{TailTTFVT, Attainment, Throughput, "goodput", "ttft_p99", "answer_itl_p99"}
+var curves = append([]string{"answer_itl_p99"}, Short...)
 
 // WriteHTML writes report.html: one file without scripts, which needs nothing
 // from anywhere.
 func (r *Report) WriteHTML(w io.Writer) error {
 	p := page{
 		Title: r.title(), How: howToRead, Pareto: paretoText, Subject: r.Subject, LossText: r.lossText(), Notes: r.notes(), Bands: r.bandsSeen(),
-		Judged: r.judgedTable(), Losses: r.lossTables(), ParetoTable: r.paretoTable(), About: r.aboutTable(), Metrics: r.metricTable(), Command: r.Command,
+		Short: r.shortTable(), Losses: r.lossTable(r.peers()), ShortLossText: r.shortLossText(), ShortLosses: r.lossTable(r.shorteners()),
+		LeadText: r.leadText(), LeadHow: leadHow, Leads: r.leadTable(), ParetoTable: r.paretoTable(), About: r.aboutTable(), Metrics: r.metricTable(), Command: r.Command,
 	}
 	for _, policy := range r.drawn() {
 		style := r.style(policy)
-		p.Legend = append(p.Legend, legend{policy, template.HTML(fmt.Sprintf(
+		p.Legend = append(p.Legend, legend{r.labelled(policy), template.HTML(fmt.Sprintf(
 			`<svg viewBox="0 0 44 14"><path class="line s%d" d="M2,7L42,7"/><path class="mark s%d" d="%s"/></svg>`, style, style, mark(style, 22, 7)))})
 	}
 	for _, m := range r.Metrics {

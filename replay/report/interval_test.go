@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -166,6 +167,10 @@ func TestRounded(t *testing.T) {
 func TestTexts(t *testing.T) {
 	ttft, _ := metricOf(Metrics, "ttft_p99")
 	slo, _ := metricOf(Metrics, Attainment)
+	whole := func(m Metric, change Interval, relative bool) string {
+		text, interval := changeText(m, change, relative)
+		return strings.TrimSpace(text + " " + interval)
+	}
 	for got, want := range map[string]string{
 		Seconds.text(0.0123): "12.3 ms",
 		Seconds.text(123.4):  "123 s",
@@ -174,10 +179,10 @@ func TestTexts(t *testing.T) {
 		Bytes.text(3 << 30):  "3 GiB",
 		Count.text(0):        "0",
 		digits(100, 3):       "100",
-		changeText(ttft, Interval{Mean: -0.312, Low: -0.35, High: -0.281}, true):  "−31.2 % [−35.0, −28.1]",
-		changeText(slo, Interval{Mean: 0.02, Low: -0.001, High: 0.041}, false):    "+2.0 pp [−0.1, +4.1]",
-		changeText(ttft, Interval{Mean: -0.00001, Low: -0.0002, High: 0.3}, true): "0.0 % [0.0, +30.0]",
-		changeText(ttft, Interval{Mean: 1.5, Low: 1.5, High: 1.5}, true):          "+150 %",
+		whole(ttft, Interval{Mean: -0.312, Low: -0.35, High: -0.281}, true):  "−31.2 % [−35.0, −28.1]",
+		whole(slo, Interval{Mean: 0.02, Low: -0.001, High: 0.041}, false):    "+2.0 pp [−0.1, +4.1]",
+		whole(ttft, Interval{Mean: -0.00001, Low: -0.0002, High: 0.3}, true): "0.0 % [0.0, +30.0]",
+		whole(ttft, Interval{Mean: 1.5, Low: 1.5, High: 1.5}, true):          "+150 %",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

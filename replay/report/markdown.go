@@ -13,15 +13,19 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n%s\n\n", escapeMarkdown(r.title()), howToRead)
 	b.WriteString("## In short\n\n")
-	r.judgedTable().markdown(&b)
+	r.shortTable().markdown(&b)
 	for _, note := range r.notes() {
 		fmt.Fprintf(&b, "\n%s\n", escapeMarkdown(note))
 	}
 	fmt.Fprintf(&b, "\n## Where %s loses\n\n%s\n\n", escapeMarkdown(r.Subject), escapeMarkdown(r.lossText()))
-	for _, lost := range r.lossTables() {
-		fmt.Fprintf(&b, "### %s\n\n", escapeMarkdown(lost.Title))
-		lost.Table.markdown(&b)
-		b.WriteString("\n")
+	r.lossTable(r.peers()).section(&b)
+	if text := r.shortLossText(); text != "" {
+		fmt.Fprintf(&b, "%s\n\n", escapeMarkdown(text))
+		r.lossTable(r.shorteners()).section(&b)
+	}
+	if text := r.leadText(); text != "" {
+		fmt.Fprintf(&b, "## Where the lead comes from\n\n%s\n\n%s\n\n", escapeMarkdown(text), leadHow)
+		r.leadTable().section(&b)
 	}
 	fmt.Fprintf(&b, "## Pareto\n\n%s\n\n", paretoText)
 	r.paretoTable().markdown(&b)
@@ -40,7 +44,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 func (r *Report) WriteSummary(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", r.title())
-	t := r.judgedTable()
+	t := r.shortTable() // without intervals: a terminal is not that wide
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, strings.Join(t.Head, "\t"))
 	for _, row := range t.Rows {
@@ -73,6 +77,7 @@ const (
 		"WIN and LOSS stand only where the interval of the difference excludes zero and the difference is at least 0.1 %, or 0.1 percentage points (pp); " +
 		"of percentiles and slowdown at least 1 %, of QoE 0.01. All else is FLAT. Of comparisons of equal policies about one in twenty is called WIN or LOSS by chance. " +
 		"Load 1 is what the modelled engines serve of this workload under stock when there is always one more request waiting."
+	leadHow    = "Each field: how much of the distance the setting closes; then the policy without it → with it; and the subject."
 	paretoText = "A policy is beaten where another loses to it in nothing that is judged, as far as intervals tell, and wins something."
 )
 
@@ -95,7 +100,7 @@ func (c *Comparison) WriteMarkdown(w io.Writer, all bool) error {
 		m, _ := metricOf(Metrics, change.Metric)
 		t.Rows = append(t.Rows, []cell{
 			plain(loadText(change.Load)), plain(change.Policy), plain(m.Title), plain(m.Unit.withInterval(change.A)), plain(m.Unit.withInterval(change.B)),
-			{Text: changeText(m, change.Change, change.Relative), Verdict: change.Verdict},
+			deltaCell(m, &Delta{Change: change.Change, Relative: change.Relative, Verdict: change.Verdict}),
 		})
 	}
 	if len(t.Rows) > 0 {
@@ -111,6 +116,14 @@ func (c *Comparison) WriteMarkdown(w io.Writer, all bool) error {
 // WriteJSON writes a comparison for programs.
 func (c *Comparison) WriteJSON(w io.Writer) error { return writeJSON(w, c) }
 
+// section writes a table that may be empty, and the line after it.
+func (t table) section(b *strings.Builder) {
+	if len(t.Rows) > 0 {
+		t.markdown(b)
+		b.WriteString("\n")
+	}
+}
+
 func (t table) markdown(b *strings.Builder) {
 	line := func(fields []string) { fmt.Fprintf(b, "| %s |\n", strings.Join(fields, " | ")) }
 	head := make([]string, len(t.Head))
@@ -122,7 +135,7 @@ func (t table) markdown(b *strings.Builder) {
 	for _, row := range t.Rows {
 		fields := make([]string, len(row))
 		for i, c := range row {
-			fields[i] = escapeMarkdown(c.Text)
+			fields[i] = escapeMarkdown(strings.TrimSpace(c.Text + " " + c.Detail))
 			switch c.Verdict {
 			case Win, Loss:
 				fields[i] += " **" + string(c.Verdict) + "**"

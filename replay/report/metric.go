@@ -78,6 +78,11 @@ const (
 // Judged are the axes of the Pareto table.
 var Judged = []string{TailTTFVT, Attainment, Throughput}
 
+// Short are the metrics of the short answer: what is judged, and what keeps that
+// honest. SLO attainment does not see the wait before an answer, and a tail does
+// not see what most people get.
+var Short = []string{"ttfvt_p50", TailTTFVT, "slowdown_p99", Attainment, Throughput}
+
 // Percentile is the name of a latency's percentile as a metric.
 func Percentile(latency string, p int) string { return fmt.Sprintf("%s_p%d", latency, p) }
 
@@ -93,8 +98,8 @@ func catalogue() []Metric {
 	}
 	return append(all,
 		Metric{"slowdown_p99", "slowdown P99", Ratio, Lower, "E2E over what the same request takes alone", leastBucketed},
-		Metric{Attainment, "SLO attainment", Share, Higher, "requests whose answer came in time and flowed: QoE at least 0.95", leastCounted},
-		Metric{"qoe", "QoE", Index, Higher, "how much of an answer came when its reader was ready for it; mean", leastBucketed},
+		Metric{Attainment, "SLO attainment", Share, Higher, "requests whose answer, from the end of the thought on, came in time and flowed: QoE at least 0.95; the wait before is not in it", leastCounted},
+		Metric{"qoe", "QoE", Index, Higher, "how much of an answer, once it was to begin, came when its reader was ready for it; mean", leastBucketed},
 		Metric{"goodput", "goodput", PerSecond, Higher, "requests that attained the SLO, per second", leastCounted},
 		Metric{Throughput, "throughput", PerSecond, Higher, "generated tokens per second until the last arrival", leastCounted},
 		Metric{"refused", "refused", Share, Lower, "requests that no engine's memory could ever hold", leastCounted},

@@ -20,14 +20,14 @@ const styles = 7
 
 // loadCurve is a metric over the loads, a line for each policy.
 func (r *Report) loadCurve(m Metric) string {
-	low, high := math.Inf(1), math.Inf(-1)
+	low, high, least := math.Inf(1), math.Inf(-1), math.Inf(1)
 	lines := make(map[string][]spot)
 	for _, p := range r.Points {
 		v := p.value(m.Name)
 		if v == nil {
 			continue
 		}
-		low, high = min(low, v.Low), max(high, v.High)
+		low, high, least = min(low, v.Low), max(high, v.High), min(least, v.Mean)
 		told := fmt.Sprintf("%s at load %s: %s", p.Policy, loadText(p.Load), m.Unit.withInterval(v.Interval))
 		lines[p.Policy] = append(lines[p.Policy], spot{x: p.Load, y: v.Mean, low: v.Low, high: v.High, told: told})
 	}
@@ -36,8 +36,8 @@ func (r *Report) loadCurve(m Metric) string {
 	}
 	y := linear(min(0, low), high, m.Unit)
 	switch {
-	case m.Unit == Seconds && low > 0 && high/low > 5:
-		y = logarithmic(low/1.15, high*1.15, m.Unit)
+	case (m.Unit == Seconds || m.Unit == Ratio) && least > 0 && high/least > 5:
+		y = logarithmic(max(low, least/2)/1.15, high*1.15, m.Unit) // intervals may reach nothing, the axis cannot
 	case m.Unit == Share || m.Unit == Index:
 		y = linear(max(0, low-0.02), min(1, high+0.02), m.Unit)
 	}
@@ -128,17 +128,20 @@ func (t *Timeline) stack(title string, series []Series, y scale) string {
 	x.high = end
 	x.ticks = slices.DeleteFunc(x.ticks, func(t tick) bool { return t.at > end*1.001 })
 	c := newChart(title, name, x, y, stackHeight)
-	below := make([]float64, steps)
-	for _, s := range series {
-		if slices.Max(append([]float64{0}, s.Values...)) == 0 {
-			continue // nothing to see
+	tops := make([][]float64, len(series)) // of each part with all below it
+	for k, s := range series {
+		tops[k] = make([]float64, steps)
+		for i := range tops[k] {
+			tops[k][i] = at(s.Values, i)
+			if k > 0 {
+				tops[k][i] += tops[k-1][i]
+			}
 		}
-		above := make([]float64, steps)
-		for i := range above {
-			above[i] = below[i] + at(s.Values, i)
+	}
+	for k, s := range slices.Backward(series) {
+		if slices.Max(append([]float64{0}, s.Values...)) > 0 { // there is something to see
+			c.band("b-"+bandClass(s.Name), s.Name, t.StepS, tops[k])
 		}
-		c.band("b-"+bandClass(s.Name), s.Name, t.StepS, below, above)
-		below = above
 	}
 	return c.done()
 }

@@ -308,7 +308,7 @@ func (r *Report) compare() {
 			}
 		}
 		for _, p := range points {
-			r.Standings = append(r.Standings, standing(p, points))
+			r.Standings = append(r.Standings, r.standing(p, points))
 		}
 	}
 }

@@ -149,13 +149,7 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 	for _, s := range r.Standings {
-		want := []string{}
-		if s.Policy == "stock" {
-			want = []string{"meridian"}
-		}
-		if s.Policy == "pascal" {
-			want = []string{"meridian"}
-		}
+		want := map[string][]string{"stock": {"stock-512", "meridian"}, "stock-512": {"meridian"}, "pascal": {"stock-512", "meridian"}}[s.Policy]
 		if s.Load == 1.1 && !slices.Equal(s.DominatedBy, want) {
 			t.Errorf("%s at 1.1 is dominated by %v, want %v", s.Policy, s.DominatedBy, want)
 		}
@@ -286,11 +280,105 @@ func TestComparisonIsPrintable(t *testing.T) {
 	}
 }
 
+// Who ends thoughts does less work: it stands last, with a word, and neither its
+// wins nor its losses are among the others'.
+func TestWhoDoesLessStandsApart(t *testing.T) {
+	r := sample(t)
+	if got, want := r.others(), []string{"stock", "pascal", "stock-512", "static-budget"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if head := r.shortTable().Head; head[len(head)-1] != "against static-budget (ends thoughts)" {
+		t.Errorf("%q", head)
+	}
+	if d := r.deltaOf(1.1, TailTTFVT, "static-budget"); d == nil || d.Verdict != Loss {
+		t.Errorf("%+v, want a loss", d)
+	}
+	if text := r.lossText(); strings.Contains(text, "against static-budget") || !strings.Contains(text, "loses 0.") {
+		t.Error(text)
+	}
+	for _, row := range r.lossTable(r.peers()).Rows {
+		if row[1].Text == "static-budget" || row[0].Text == "TTFVT P99" {
+			t.Errorf("%v is among the losses to peers", row)
+		}
+	}
+	if !strings.Contains(r.shortLossText(), "against static-budget") || len(r.lossTable(r.shorteners()).Rows) == 0 {
+		t.Error(r.shortLossText())
+	}
+	// Where all end thoughts alike, nobody stands apart.
+	runs := sampleRuns()
+	for i := range runs {
+		runs[i].Values["thought_saved"] = 0.3
+	}
+	r, err := Build(sampleAbout(), runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if short := r.shorteners(); len(short) > 0 || len(r.notes()) != 6 {
+		t.Errorf("%v stand apart; %q", short, r.notes())
+	}
+}
+
+// What is judged does not see the wait before an answer, nor the median: the
+// short answer shows what does, and says so.
+func TestShortAnswer(t *testing.T) {
+	r := sample(t)
+	var seen []string
+	for _, row := range r.shortTable().Rows {
+		seen = append(seen, row[0].Text)
+	}
+	if got, want := slices.Compact(seen), []string{"TTFVT P50", "TTFVT P99", "slowdown P99", "SLO attainment", "throughput"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if !strings.Contains(r.notes()[0], "ignore how long the request waited") {
+		t.Errorf("%q", r.notes())
+	}
+}
+
+// A report with a variant says what its setting alone brings.
+func TestWhereTheLeadComesFrom(t *testing.T) {
+	r := sample(t)
+	// At load 1.1 stock has 9 times what it has alone, with the setting 6.6, and
+	// meridian 5.8.
+	if text := r.leadText(); !strings.Contains(text, "stock-512 is stock with step_tokens=512. Of the lead of meridian over stock in TTFVT P99 this setting alone closes") ||
+		!regexp.MustCompile(`7[3-7] % at load 1\.1`).MatchString(text) {
+		t.Error(text)
+	}
+	for _, row := range r.leadTable().Rows {
+		if len(row) != 2+len(r.Loads) {
+			t.Errorf("%v", row)
+		}
+		if row[1].Text == "throughput" && row[2].Text != "no lead" {
+			t.Errorf("%v: there is none", row)
+		}
+	}
+	r.Variants = nil
+	if text := r.leadText(); text != "" || len(r.leadTable().Rows) > 0 {
+		t.Error(text)
+	}
+}
+
+// The page begins with pictures; what was lost is folded up.
+func TestOrderOfThePage(t *testing.T) {
+	var page bytes.Buffer
+	if err := sample(t).WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	at := 0
+	for _, part := range []string{"<h2>Load and latency", "<svg class=\"chart\"", "<h2>In short", "<table", "<h2>Where meridian loses", "<details><summary>All of it", "<h2>Where the lead comes from"} {
+		i := bytes.Index(page.Bytes()[at:], []byte(part))
+		if i < 0 {
+			t.Fatalf("no %s behind the part before it", part)
+		}
+		at += i
+	}
+}
+
 // The page must need nothing from anywhere, and names must not become markup.
 func TestPageStandsAlone(t *testing.T) {
 	about, runs := sampleAbout(), sampleRuns()
 	evil := `<script>alert(1)</script>`
-	about.Policies, about.Subject, about.Command = []string{"stock", "pascal", evil}, evil, evil
+	about.Policies, about.Subject, about.Command = []string{"stock", "static-budget", "pascal", "stock-512", evil}, evil, evil
+	about.Variants[0].Settings = evil
 	about.Workload.Label = evil
 	for i := range runs {
 		if runs[i].Policy == "meridian" {

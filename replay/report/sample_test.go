@@ -6,27 +6,30 @@ import (
 	"testing"
 )
 
-// sampleAbout and sampleRuns are a replay that never was: three policies whose
+// sampleAbout and sampleRuns are a replay that never was: policies whose
 // merits are known, so that tests can say what a report must find.
 func sampleAbout() About {
 	return About{
 		Build: "v0.0.0-test", Commit: "0123456", Command: "meridian replay --workload synthetic --policy all --out DIR",
 		Workload: Workload{Name: "synthetic", Label: "made up for tests", Licence: "none", Synthetic: true, DurationS: 3600, RateAt1: 12.5},
 		Engine:   []Fact{{"Engine", "qwen3-32b on 1 × H200"}, {"KV memory", "20000 blocks of 16 tokens"}},
-		Policies: []string{"stock", "pascal", "meridian"}, Subject: "meridian",
+		Policies: samplePolicies, Subject: "meridian", Variants: []Variant{{Name: "stock-512", Policy: "stock", Settings: "step_tokens=512"}},
 	}
 }
 
+var samplePolicies = []string{"stock", "static-budget", "pascal", "stock-512", "meridian"}
+
 // merits multiply latencies: at low load all are alike, at high load meridian
-// is ahead of stock and of pascal; pascal loses some throughput, meridian is
-// slower in think ITL.
-var merits = map[string]float64{"stock": 1, "pascal": 0.8, "meridian": 0.6}
+// is ahead of stock, of pascal, and of stock with shorter steps; pascal loses some
+// throughput, meridian is slower in think ITL. static-budget is ahead of all, and
+// does less.
+var merits = map[string]float64{"stock": 1, "static-budget": 0.2, "pascal": 0.8, "stock-512": 0.7, "meridian": 0.6}
 
 func sampleRuns() []Run {
 	var runs []Run
 	for _, load := range []float64{0.5, 0.9, 1.1} {
 		for seed := range uint64(5) {
-			for _, policy := range []string{"stock", "pascal", "meridian"} {
+			for _, policy := range samplePolicies {
 				runs = append(runs, sampleRun(policy, load, seed))
 			}
 		}
@@ -59,8 +62,9 @@ func sampleRun(policy string, load float64, seed uint64) Run {
 		r.Values[Throughput] *= 0.95
 	}
 	r.Values["thought_saved"] = 0
-	if policy == "pascal" {
-		r.Values["thought_saved"] = 0.25 * pressure // so that the report has something to note
+	r.Values["slowdown_p99"] = weather * (2 + 8*pressure*merit)
+	if policy == "static-budget" {
+		r.Values["thought_saved"] = 0.25 * pressure
 	}
 	r.Values["think_tokens"] = 1067 * weather
 	r.Timeline = sampleTimeline(pressure * merit)

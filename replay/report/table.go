@@ -12,20 +12,31 @@ type table struct {
 	Rows [][]cell
 }
 
-// cell is one field: a text, and the verdict that colours it.
+// cell is one field: a text, what stands smaller below it, and the verdict that
+// colours it.
 type cell struct {
-	Text    string
-	Verdict Verdict
+	Text, Detail string
+	Verdict      Verdict
 }
 
 func plain(text string) cell { return cell{Text: text} }
+
+// figureCell is a metric's value, or a dash where there is none.
+func figureCell(m Metric, p *Point) cell {
+	if p == nil || p.value(m.Name) == nil {
+		return plain("–")
+	}
+	i := p.value(m.Name).Interval
+	return cell{Text: m.Unit.text(i.Mean), Detail: m.Unit.intervalText(i)}
+}
 
 // deltaCell is a difference as tables show it.
 func deltaCell(m Metric, d *Delta) cell {
 	if d == nil {
 		return plain("–")
 	}
-	return cell{Text: changeText(m, d.Change, d.Relative), Verdict: d.Verdict}
+	text, interval := changeText(m, d.Change, d.Relative)
+	return cell{Text: text, Detail: interval, Verdict: d.Verdict}
 }
 
 // deltaOf finds one comparison of the subject.
@@ -38,24 +49,14 @@ func (r *Report) deltaOf(load float64, metric, against string) *Delta {
 	return nil
 }
 
-// others are the policies that the subject is compared with.
-func (r *Report) others() []string {
-	var names []string
-	for _, p := range r.Policies {
-		if p != r.Subject {
-			names = append(names, p)
-		}
-	}
-	return names
-}
+// others are the policies that the subject is compared with: first its peers,
+// then those that do less work.
+func (r *Report) others() []string { return append(r.peers(), r.shorteners()...) }
 
-// judgedTable is the short answer: what is judged, at every load, against everybody.
-func (r *Report) judgedTable() table {
-	t := table{Head: []string{"Metric", "Load", r.Subject}}
-	for _, other := range r.others() {
-		t.Head = append(t.Head, "against "+other)
-	}
-	for _, name := range Judged {
+// shortTable is the short answer, at every load, against everybody.
+func (r *Report) shortTable() table {
+	t := table{Head: append([]string{"Metric", "Load", r.Subject}, r.againstHeads()...)}
+	for _, name := range Short {
 		m, _ := metricOf(r.Metrics, name)
 		for _, load := range r.Loads {
 			if row := r.deltaRow(m, load); row != nil {
@@ -66,12 +67,17 @@ func (r *Report) judgedTable() table {
 	return t
 }
 
+func (r *Report) againstHeads() []string {
+	var heads []string
+	for _, other := range r.others() {
+		heads = append(heads, "against "+r.labelled(other))
+	}
+	return heads
+}
+
 // deltaTable is every metric at one load.
 func (r *Report) deltaTable(load float64) table {
-	t := table{Head: []string{"Metric", r.Subject}}
-	for _, other := range r.others() {
-		t.Head = append(t.Head, "against "+other)
-	}
+	t := table{Head: append([]string{"Metric", r.Subject}, r.againstHeads()...)}
 	for _, m := range r.Metrics {
 		if row := r.deltaRow(m, load); row != nil {
 			t.Rows = append(t.Rows, append([]cell{plain(m.Title)}, row...))
@@ -87,7 +93,7 @@ func (r *Report) deltaRow(m Metric, load float64) []cell {
 	if p == nil || p.value(m.Name) == nil {
 		return nil
 	}
-	row := []cell{plain(m.Unit.withInterval(p.value(m.Name).Interval))}
+	row := []cell{figureCell(m, p)}
 	for _, other := range r.others() {
 		row = append(row, deltaCell(m, r.deltaOf(load, m.Name, other)))
 	}
@@ -102,125 +108,28 @@ func (r *Report) paretoTable() table {
 		t.Head = append(t.Head, m.Title)
 	}
 	t.Head = append(t.Head, "Front")
-	for _, s := range r.Standings {
-		p := r.Point(s.Policy, s.Load)
-		row := []cell{plain(loadText(s.Load)), plain(s.Policy)}
-		for _, name := range Judged {
-			m, _ := metricOf(r.Metrics, name)
-			if v := p.value(name); v != nil {
-				row = append(row, plain(m.Unit.withInterval(v.Interval)))
-				continue
+	for _, load := range r.Loads {
+		for _, policy := range append([]string{r.Subject}, r.others()...) {
+			row := []cell{plain(loadText(load)), plain(r.labelled(policy))}
+			for _, name := range Judged {
+				m, _ := metricOf(r.Metrics, name)
+				row = append(row, figureCell(m, r.Point(policy, load)))
 			}
-			row = append(row, plain("–"))
+			t.Rows = append(t.Rows, append(row, plain(r.frontText(policy, load))))
 		}
-		front := "on it"
-		if len(s.DominatedBy) > 0 {
-			front = "beaten by " + strings.Join(s.DominatedBy, ", ")
-		}
-		t.Rows = append(t.Rows, append(row, plain(front)))
 	}
 	return t
 }
 
-// lostTo is what the subject lost to one other policy: metrics by loads.
-type lostTo struct {
-	Title string
-	Table table
-}
-
-// lossTables has one for each policy that the subject lost anything to.
-func (r *Report) lossTables() []lostTo {
-	var tables []lostTo
-	for _, other := range r.others() {
-		t := table{Head: []string{"Metric"}}
-		for _, load := range r.Loads {
-			t.Head = append(t.Head, "Load "+loadText(load))
-		}
-		count := 0
-		for _, m := range r.Metrics {
-			row, lost := []cell{plain(m.Title)}, 0
-			for _, load := range r.Loads {
-				d := r.deltaOf(load, m.Name, other)
-				if d == nil || d.Verdict != Loss {
-					row = append(row, plain("·"))
-					continue
-				}
-				row, lost = append(row, deltaCell(m, d)), lost+1
-			}
-			if lost > 0 {
-				t.Rows, count = append(t.Rows, row), count+lost
-			}
-		}
-		if count > 0 {
-			tables = append(tables, lostTo{fmt.Sprintf("Against %s: %d", other, count), t})
-		}
-	}
-	return tables
-}
-
-// lossText says in a few sentences where the subject loses.
-func (r *Report) lossText() string {
-	counts, judged := map[Verdict]int{}, map[Verdict]int{}
-	for _, d := range r.Deltas {
-		counts[d.Verdict]++
-		if slices.Contains(Judged, d.Metric) {
-			judged[d.Verdict]++
-		}
-	}
-	all := func(c map[Verdict]int) int { return c[Win] + c[Flat] + c[Loss] }
+func (r *Report) frontText(policy string, load float64) string {
+	i := slices.IndexFunc(r.Standings, func(s Standing) bool { return s.Policy == policy && s.Load == load })
 	switch {
-	case len(r.others()) == 0:
-		return fmt.Sprintf("Only %s was replayed: there is nobody to lose to.", r.Subject)
-	case len(r.Seeds) < 2:
-		return "One seed has no interval, so nothing is called a win or a loss: replay with more --seeds."
+	case r.shortens(policy):
+		return "apart: less work"
+	case i >= 0 && len(r.Standings[i].DominatedBy) > 0:
+		return "beaten by " + strings.Join(r.Standings[i].DominatedBy, ", ")
 	}
-	text := fmt.Sprintf("In what policies are judged by, %s wins %d of %d comparisons and loses %d", r.Subject, judged[Win], all(judged), judged[Loss])
-	if lost := r.judgedLosses(); len(lost) > 0 {
-		text += ": " + strings.Join(lost, "; ")
-	}
-	return text + fmt.Sprintf(". In all metrics it wins %d of %d and loses %d.", counts[Win], all(counts), counts[Loss])
-}
-
-// judgedLosses names what was lost of what is judged, with the loads at which it was.
-func (r *Report) judgedLosses() []string {
-	var lost []string
-	for _, name := range Judged {
-		m, _ := metricOf(r.Metrics, name)
-		for _, other := range r.others() {
-			var loads []string
-			for _, load := range r.Loads {
-				if d := r.deltaOf(load, name, other); d != nil && d.Verdict == Loss {
-					loads = append(loads, loadText(load))
-				}
-			}
-			if len(loads) > 0 {
-				lost = append(lost, fmt.Sprintf("%s against %s at load %s", m.Title, other, strings.Join(loads, ", ")))
-			}
-		}
-	}
-	return lost
-}
-
-// noteworthy is the part of think tokens from which on a policy is said to have
-// thought less.
-const noteworthy = 0.001
-
-// notes say what must be known to compare policies fairly.
-func (r *Report) notes() []string {
-	var notes []string
-	for _, policy := range r.Policies {
-		most := 0.0
-		for _, load := range r.Loads {
-			if v := r.Point(policy, load).value("thought_saved"); v != nil {
-				most = max(most, v.Mean)
-			}
-		}
-		if most >= noteworthy {
-			notes = append(notes, fmt.Sprintf("%s ends thoughts: up to %s of the tokens that were to be thought were not. It does less work than the others, for other answers, "+
-				"so its latencies and its throughput are not of the same thing.", policy, Share.text(most)))
-		}
-	}
-	return notes
+	return "on it"
 }
 
 // aboutTable is how the report was made.
