@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"math"
 	"math/bits"
 
 	"meridian/sched"
@@ -40,9 +41,9 @@ const (
 	curvePoints    = 18 * 8
 	// settled is how many steps make a point, slowly how many a slope.
 	settled, slowly = 64, 1024
-	// A step counts as at most a quarter longer or shorter than was expected, and in
-	// the beginning a half: one that something held up changes little.
-	surprise, surpriseAtFirst = 0.25, 0.5
+	// A step counts as at most a quarter longer or shorter than was expected: one
+	// that something held up changes little.
+	surprise = 0.25
 	// From so many steps on a point counts, and is known.
 	counts, known = 3, 8
 	// longest is more than any step takes.
@@ -52,15 +53,17 @@ const (
 // point is the mean of steps of about as many tokens.
 type point struct{ steps, tokens, took, context, pairs float64 }
 
-// slope is a regression through the points' means: y = value·x.
+// slope is a regression through the points' means: y = value·x. Where x hardly
+// differs, of all that it is a part of, nothing is learnt, and nothing forgotten.
 type slope struct{ xx, xy, value float64 }
 
-func (s *slope) learn(x, y, weight float64) {
-	const keep = 1 - 1.0/slowly
-	s.xx, s.xy = keep*s.xx+weight*x*x, keep*s.xy+weight*x*y
-	if s.xx > 0 {
-		s.value = max(0, s.xy/s.xx)
+func (s *slope) learn(x, of, y, weight float64) {
+	const keep, hardly = 1 - 1.0/slowly, 1.0 / 64
+	if math.Abs(x) <= hardly*of {
+		return
 	}
+	s.xx, s.xy = keep*s.xx+weight*x*x, keep*s.xy+weight*x*y
+	s.value = max(0, s.xy/s.xx)
 }
 
 // pointOf is which point steps of so many tokens belong to.
@@ -81,34 +84,34 @@ func (w *Work) possible(took sched.Instant) bool {
 func (c *curve) learn(took sched.Instant, w *Work) {
 	p := &c.points[pointOf(w.Tokens)]
 	ns, context, pairs := float64(took), float64(w.Context), float64(w.Pairs)
-	x, more := context-p.context, pairs-p.pairs
+	// Who computes more tokens attends to more: what is learnt of attention is
+	// learnt from what is more than that, else it would be held for its doing.
+	longer := float64(w.Tokens) / max(p.tokens, 1)
+	x, more := context-p.context*longer, pairs-p.pairs*longer*longer
 	expected := max(0, p.took+c.context.value*x+c.pairs.value*more)
 	limit := surprise * expected
-	if p.steps < known {
-		limit = surpriseAtFirst * expected
-		if ns < expected-limit || p.steps == 0 { // those before were held up, or there is none
-			*p = point{steps: 1, tokens: float64(w.Tokens), took: ns, context: context, pairs: pairs}
-			return
-		}
+	if p.steps == 0 || p.steps < known && ns < expected-limit { // there was none, or those before were held up
+		*p = point{steps: 1, tokens: float64(w.Tokens), took: ns, context: context, pairs: pairs}
+		return
 	}
 	off := min(max(ns-expected, -limit), limit)
 	weight := 1 / (p.took * p.took)
 	if w.Pairs == 0 {
-		c.context.learn(x, off+c.context.value*x, weight)
+		c.context.learn(x, context, off+c.context.value*x, weight)
 	} else {
-		c.pairs.learn(more, off+c.pairs.value*more, weight)
+		c.pairs.learn(more, pairs, off+c.pairs.value*more, weight)
 	}
 	p.steps = min(p.steps+1, settled)
 	share := 1 / p.steps
 	p.took += share * (expected + off - p.took)
 	p.tokens += share * (float64(w.Tokens) - p.tokens)
-	p.context += share * x
-	p.pairs += share * more
+	p.context += share * (context - p.context)
+	p.pairs += share * (pairs - p.pairs)
 }
 
 // level is what steps of a point take beside attention.
 func (c *curve) level(p *point) float64 {
-	return max(0, p.took-c.context.value*p.context-c.pairs.value*p.pairs)
+	return p.took - c.context.value*p.context - c.pairs.value*p.pairs
 }
 
 // spot is a point of the curve as it is read: more tokens take no less.
@@ -118,8 +121,9 @@ type spot struct{ tokens, ns float64 }
 // what fewer take at most.
 func (c *curve) read(spots []spot) []spot {
 	for i := range c.points {
-		if p := &c.points[i]; p.steps >= counts {
-			spots = append(spots, spot{p.tokens, c.level(p)})
+		p := &c.points[i]
+		if level := c.level(p); p.steps >= counts && level > 0 {
+			spots = append(spots, spot{p.tokens, level})
 		}
 	}
 	for i := len(spots) - 2; i >= 0; i-- {
