@@ -9,10 +9,12 @@ import "meridian/kv"
 //     faster than people read, end soon and free their blocks;
 //   - those who think, and prompts, come in as they came, and who has to give its
 //     blocks up is copied out rather than computed anew where that is cheaper;
-//   - prompts are cut so that they cost the others nothing. A step of few tokens
-//     waits for the weights; until it computes FreeTokens more, it takes no
+//   - prompts are cut so that they cost those who think nothing. A step of few
+//     tokens waits for the weights; until it computes FreeTokens more, it takes no
 //     longer. A prompt in such pieces is slower by itself, and everybody else
-//     faster: over an hour at full load that is worth more than any order;
+//     faster: over an hour at full load that is worth more than any order. Where
+//     most of those who decode are read, steps may take as long as StepBudget,
+//     which is still faster than people read, and prompts are through sooner;
 //   - one that does not fit lets smaller ones come in before it for a while, so
 //     that memory does not lie idle;
 //   - of those who wait, tenants that have been served FairTokens more than the

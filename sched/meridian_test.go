@@ -20,6 +20,12 @@ func TestMeridianServesAnswersThenThoughtsThenNewcomers(t *testing.T) {
 	if got, want := decide(t, w, p), "run[{2 1} {0 1} {1 40}]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+	// Most of those who decode are read: what the time of the step allows.
+	w.s.Requests[0].Phase = kv.Output
+	if got, want := decide(t, w, p), "run[{0 1} {2 1} {1 80} {3 18}]"; got != want {
+		t.Errorf("answers alone: %s, want %s", got, want)
+	}
+	w.s.Requests[0].Phase = kv.Think
 	// Not known: what the time of the step allows, 60 ms at 20 µs a token.
 	w.s.Costs.FreeTokens = 0
 	if got, want := decide(t, w, p), "run[{2 1} {0 1} {1 80} {3 18}]"; got != want {

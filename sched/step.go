@@ -1,5 +1,7 @@
 package sched
 
+import "meridian/kv"
+
 // step is the account of a decision while it is made: what is left of the
 // limits, and the decision so far.
 type step struct {
@@ -75,24 +77,29 @@ func (t *step) keepTo(budget Instant) {
 // drainSteps is in how many steps prompts are to be computed at the latest.
 const drainSteps = 256
 
-// cut makes prompts so short that they cost those who decode nothing. Where
-// prompts are what holds everything up, they get more.
+// cut makes prompts so short that they cost those who think nothing. Where
+// prompts are what holds everything up, they get more; and where most of those
+// who decode are read, nobody reads faster for it, and the prompts' own first
+// tokens are what people wait for.
 func (t *step) cut() {
 	s := t.s
 	if s.Costs.FreeTokens == 0 {
 		return
 	}
 	idle := s.FreeBlocks > s.Limits.Blocks/4
-	decoding, prompts := false, int64(0)
+	decoding, thinking, prompts := 0, 0, int64(0)
 	for i := range s.Requests {
 		switch r := &s.Requests[i]; {
 		case r.Holds() && r.Decodes():
-			decoding = true
+			decoding++
+			if r.Phase == kv.Think {
+				thinking++
+			}
 		case r.Holds() || idle && r.State == Waiting:
 			prompts += int64(r.Pending)
 		}
 	}
-	if decoding {
+	if thinking > 0 && 2*thinking >= decoding {
 		t.chunk = min(t.chunk, max(s.Costs.FreeTokens, int32(min(prompts/drainSteps, forever)), 32))
 	}
 }
