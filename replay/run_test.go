@@ -168,7 +168,7 @@ func TestAllRequestsEnd(t *testing.T) {
 
 // Plans of many steps are the same steps one by one, in every kind of cell.
 func TestMacroStepsEqualSingleSteps(t *testing.T) {
-	for _, name := range []string{"stock", "static-budget", "dual-queue", "meridian"} {
+	for _, name := range sched.Names() {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				c := someConfig(t)

@@ -50,8 +50,13 @@ type ranking struct {
 	// contended: somebody who might have taken part does not. Then the order of
 	// classes matters, and a decision holds only as long as they do.
 	contended bool
-	// tight: somebody would come in if others held a block more or less.
+	// tight: somebody asked for room, and the answer may be another if others hold
+	// a block more; asked is how many blocks were left when the first one did.
 	tight bool
+	asked int32
+	// resumed: one that was left out takes part, so who is a victim rather than
+	// whom may be another after this step.
+	resumed bool
 	// owed is in how many steps, at the earliest, one can be a victim that cannot
 	// now; 0 means that all can.
 	owed int32
@@ -68,7 +73,7 @@ func (k *ranking) rank(s *Snapshot, d *Decision, classify func(*Request) uint8) 
 	k.next, k.blocked = 0, false
 	k.lost, k.changed = 0, false
 	k.victims.reset()
-	k.leaving, k.contended, k.tight, k.owed = 0, false, false, 0
+	k.leaving, k.contended, k.tight, k.resumed, k.owed = 0, false, false, false, 0
 	var counts [out + 1]int32
 	holding := int32(0)
 	for i := range s.Requests {
@@ -134,6 +139,7 @@ func (k *ranking) serveBelow(class uint8) {
 			served = k.admit(i)
 			k.blocked = !served && k.s.Now-k.s.Requests[i].Arrived >= k.backfill
 		}
+		k.resumed = k.resumed || served && r.State == Paused
 		k.contended = k.contended || !served
 		if !served && r.State == Running {
 			k.changed = true // it pauses, and may be of another class then
@@ -151,7 +157,11 @@ func (k *ranking) finish() {
 		return
 	}
 	k.d.Steps = k.steps()
-	if k.tight {
+	switch {
+	case !k.tight:
+	case k.resumed || k.blocks != k.asked: // others take blocks with this very step
+		k.d.Steps = 1
+	default:
 		k.d.Steps = min(k.d.Steps, k.untilBlock())
 	}
 	if k.contended && k.owed > 0 {
@@ -217,13 +227,15 @@ func (k *ranking) invite(i, missing int32) bool {
 	if k.class[i] >= k.guests {
 		return false
 	}
-	k.tight = true
 	return k.makeRoom(missing)
 }
 
 // makeRoom takes so many blocks from those behind the one that asks: it says whether
 // they can be had, now or once they are copied, and takes none otherwise.
 func (k *ranking) makeRoom(missing int32) bool {
+	if !k.tight {
+		k.tight, k.asked = true, k.blocks
+	}
 	if missing > k.coming && int64(missing-k.coming) > k.obtainable() {
 		return false
 	}
