@@ -109,13 +109,15 @@ func move(i int) string {
 // marks are shapes of a style each: where it begins, from its middle, and how it
 // goes on from there.
 var marks = []string{
-	polygon(10, 0),         // disc
-	polygon(4, math.Pi/4),  // square
-	polygon(3, -math.Pi/2), // triangle
-	polygon(4, 0),          // diamond
-	polygon(3, math.Pi/2),  // triangle upside down
-	polygon(6, 0),          // hexagon
-	"m-4,-1h8v2h-8z",       // dash
+	polygon(10, 0),                       // disc
+	polygon(4, math.Pi/4),                // square
+	polygon(3, -math.Pi/2),               // triangle
+	polygon(4, 0),                        // diamond
+	polygon(3, math.Pi/2),                // triangle upside down
+	polygon(6, 0),                        // hexagon
+	"m-4,-1h8v2h-8z",                     // dash
+	"m-1,-4h2v8h-2z",                     // dash upright
+	"m-1,-4h2v3h3v2h-3v3h-2v-3h-3v-2h3z", // cross
 }
 
 func polygon(corners int, turn float64) string {

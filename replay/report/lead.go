@@ -50,19 +50,31 @@ func (r *Report) leads() []lead {
 
 // leadText says where the subject's lead comes from, as far as variants tell.
 func (r *Report) leadText() string {
+	tail, _ := metricOf(r.Metrics, TailTTFVT)
+	all := r.leads()
 	var sentences []string
 	for _, v := range r.Variants {
 		var closed []string
-		for _, l := range r.leads() {
-			if l.variant == v && l.metric.Name == TailTTFVT && l.leads {
+		known := false
+		for _, l := range all {
+			if l.variant != v || l.metric.Name != TailTTFVT {
+				continue
+			}
+			known = true
+			if l.leads {
 				closed = append(closed, fmt.Sprintf("%s at load %s", wholePercent(l.closed()), loadText(l.load)))
 			}
 		}
-		if len(closed) > 0 {
-			m, _ := metricOf(r.Metrics, TailTTFVT)
-			sentences = append(sentences, fmt.Sprintf("%s is %s with %s. Of the lead of %s over %s in %s this setting alone closes %s.",
-				v.Name, v.Policy, v.Settings, r.Subject, v.Policy, m.Title, strings.Join(closed, ", ")))
+		if !known {
+			continue
 		}
+		text := fmt.Sprintf("%s is %s with %s. ", v.Name, v.Policy, v.Settings)
+		if len(closed) > 0 {
+			text += fmt.Sprintf("Of the lead of %s over %s in %s this setting alone closes %s.", r.Subject, v.Policy, tail.Title, strings.Join(closed, ", "))
+		} else {
+			text += fmt.Sprintf("Over %s, %s has no sure lead in %s.", v.Policy, r.Subject, tail.Title)
+		}
+		sentences = append(sentences, text)
 	}
 	return strings.Join(sentences, " ")
 }

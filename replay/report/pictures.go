@@ -12,11 +12,11 @@ func (r *Report) style(policy string) int {
 	if policy == r.Subject {
 		return 0
 	}
-	return (1 + slices.Index(r.others(), policy)) % styles
+	return 1 + slices.Index(r.others(), policy)%(styles-1)
 }
 
 // styles is how many lines the page can tell apart.
-const styles = 7
+const styles = 9
 
 // loadCurve is a metric over the loads, a line for each policy.
 func (r *Report) loadCurve(m Metric) string {

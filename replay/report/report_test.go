@@ -3,6 +3,7 @@ package report
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -351,9 +352,34 @@ func TestWhereTheLeadComesFrom(t *testing.T) {
 			t.Errorf("%v: there is none", row)
 		}
 	}
+	for i := range r.Deltas {
+		r.Deltas[i].Verdict = Flat
+	}
+	if text := r.leadText(); !strings.Contains(text, "meridian has no sure lead in TTFVT P99") {
+		t.Error(text)
+	}
 	r.Variants = nil
 	if text := r.leadText(); text != "" || len(r.leadTable().Rows) > 0 {
 		t.Error(text)
+	}
+}
+
+// No other policy has the subject's line, and as many as there are lines have one
+// each, of which the page knows the colour.
+func TestLinesDiffer(t *testing.T) {
+	r := &Report{About: About{Subject: "p0"}}
+	seen := make(map[int]string)
+	for i := range 2 * styles {
+		name := fmt.Sprint("p", i)
+		r.Policies = append(r.Policies, name)
+		style := r.style(name)
+		if i > 0 && style == 0 || i < styles && seen[style] != "" {
+			t.Errorf("%s has the line of %s", name, seen[style])
+		}
+		seen[style] = name
+		if !strings.Contains(pageText, fmt.Sprintf(".line.s%d ", style)) || style >= len(marks) {
+			t.Errorf("style %d is unknown", style)
+		}
 	}
 }
 
