@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/replay/workload"
+	"meridian/sched"
 )
 
 func chunks(thought bool, tokens int32, times ...time.Duration) []Chunk {
@@ -78,5 +79,23 @@ func TestMeterQuality(t *testing.T) {
 	}
 	if r := replayed(t, Config{Profile: simple()}, "stock", []workload.Request{{Prompt: 9, Think: 5}}); r.SLOAttainment != 0 || r.Latency.QoE.Max != 0 {
 		t.Errorf("a thought without an answer, replayed: SLO %v, QoE %v", r.SLOAttainment, r.Latency.QoE.Max)
+	}
+}
+
+// Requests that end at one moment may be counted in any order.
+func TestFairnessDoesNotDependOnOrder(t *testing.T) {
+	c := Config{}.withDefaults()
+	fairness := func(order ...ps) Fairness {
+		sum := tally{config: &c, tpot: c.SLO.TPOT.Microseconds()}
+		for _, took := range order {
+			sum.finished(&sched.Request{}, &sequence{counted: true}, took, 7)
+		}
+		sum.finished(&sched.Request{}, &sequence{counted: true, tenant: 1}, 22, 7)
+		return sum.fairness()
+	}
+	for a := ps(7); a < 60; a += 3 {
+		if x, y := fairness(a, a+1, 3*a), fairness(3*a, a+1, a); x != y {
+			t.Fatalf("%+v and %+v", x, y)
+		}
 	}
 }

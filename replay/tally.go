@@ -27,9 +27,10 @@ type tally struct {
 	tpot, ttfat int64 // of the SLO, in microseconds
 }
 
+// tenantSlowdown sums whole millionths, so that it does not matter in which order
+// requests that end together are counted.
 type tenantSlowdown struct {
-	sum   float64
-	count int64
+	sum, count int64
 }
 
 // gaps counts, for a batch of equal steps, how many counted requests found a
@@ -165,7 +166,7 @@ func (t *tally) finished(r *sched.Request, s *sequence, now, alone ps) {
 	for int(s.tenant) >= len(t.tenants) {
 		t.tenants = append(t.tenants, tenantSlowdown{})
 	}
-	t.tenants[s.tenant].sum += slow
+	t.tenants[s.tenant].sum += int64(slow * 1e6)
 	t.tenants[s.tenant].count++
 	t.thoughtEnded(s)
 }
@@ -216,7 +217,7 @@ func (t *tally) fairness() Fairness {
 		if tenant.count == 0 {
 			continue
 		}
-		slow := tenant.sum / float64(tenant.count)
+		slow := float64(tenant.sum) / 1e6 / float64(tenant.count)
 		if f.Tenants == 0 || slow < f.Best {
 			f.Best = slow
 		}
