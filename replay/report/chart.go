@@ -82,16 +82,20 @@ func (c *chart) line(style int, spots []spot, marked bool) {
 	if len(spots) == 0 {
 		return
 	}
+	shift := 0.0
+	if marked {
+		shift = 2.5 * float64(style-(styles-1)/2) // intervals stand side by side, not one over the other
+	}
 	var path strings.Builder
 	for i, s := range spots {
-		fmt.Fprintf(&path, "%s%.1f,%.1f", move(i), c.px(s.x), c.py(s.y))
+		fmt.Fprintf(&path, "%s%.1f,%.1f", move(i), c.px(s.x)+shift, c.py(s.y))
 	}
 	fmt.Fprintf(&c.b, `<path class="line s%d" d="%s"/>`+"\n", style, path.String())
 	if !marked {
 		return
 	}
 	for _, s := range spots {
-		x := c.px(s.x)
+		x := c.px(s.x) + shift
 		if s.low < s.high {
 			fmt.Fprintf(&c.b, `<line class="whisker s%d" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, style, x, x, c.py(s.low), c.py(s.high))
 		}
