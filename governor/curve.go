@@ -132,14 +132,18 @@ func (c *curve) read(spots []spot) []spot {
 	return spots
 }
 
-// price is what a token takes where tokens are what a step takes its time for; 0
-// if it is not known.
+// price is what a token takes where tokens are what a step takes its time for, in
+// the upper half of the curve; 0 if it is not known.
 func price(spots []spot) float64 {
 	if len(spots) < 2 {
 		return 0
 	}
-	first, last := spots[0], spots[len(spots)-1]
-	return (last.ns - first.ns) / (last.tokens - first.tokens)
+	last := spots[len(spots)-1]
+	i := len(spots) - 2
+	for i > 0 && spots[i].tokens > last.tokens/2 {
+		i--
+	}
+	return (last.ns - spots[i].ns) / (last.tokens - spots[i].tokens)
 }
 
 // free is how many tokens more than these a step may compute and take a tenth
