@@ -114,7 +114,7 @@ func decisions(p interface {
 ) func() (Lap, error) {
 	d := &sched.Decision{}
 	return func() (Lap, error) {
-		n := max(1, 1<<20/len(s.Requests))
+		n := max(1, 1<<18/len(s.Requests))
 		p.Decide(s, d) // its memory has grown
 		start := time.Now()
 		for range n {
