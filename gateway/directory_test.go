@@ -206,9 +206,9 @@ func secured(t *testing.T, change func(*Options)) (*testCell, *trust.Authority, 
 // Over HTTP/2 the time that a client has to take a piece must not run while the
 // engine thinks.
 func TestHTTP2WaitsForAnEngine(t *testing.T) {
-	c, _, transport := secured(t, func(o *Options) { o.ClientTimeout = 100 * time.Millisecond })
+	c, _, transport := secured(t, func(o *Options) { o.ClientTimeout = 500 * time.Millisecond })
 	c.client.Transport = transport()
-	c.decode[0].set(habits{slow: 300 * time.Millisecond})
+	c.decode[0].set(habits{slow: 1500 * time.Millisecond})
 	for _, path := range []string{openai.PathCompletions, "/v1/responses"} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+c.Addr()+path, strings.NewReader(`{"model":"m","prompt":"short","max_tokens":3,"seed":5,"stream":true}`))
 		if err != nil {
