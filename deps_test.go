@@ -67,9 +67,9 @@ var rooms = map[string]room{
 	},
 	"store/arena": {
 		owns:     "the memory of an object cache: headers, extents, free lists and the ring, a stable layout",
-		may:      map[string]string{"store/extent": "the granule of extents"},
-		uses:     map[string]string{"github.com/zeebo/xxh3": "the hash of keys and segments"},
-		testsMay: []string{"checksum", golden},
+		may:      map[string]string{"checksum": "the sums of segments", "store/extent": "the granule of extents"},
+		uses:     map[string]string{"github.com/zeebo/xxh3": "the hash of keys"},
+		testsMay: []string{golden},
 	},
 	"store/master": {
 		owns: "who owns a key: the conversation between a master and the owners, both sides",

@@ -23,12 +23,13 @@ import (
 // one piece is hashed where it lies; only what straddles two pieces is copied.
 type Digest struct {
 	sums     []byte
-	straddle [segment]byte
+	straddle [Segment]byte
 	filled   int
 }
 
 const (
-	segment = 4 << 10
+	// Segment is how many bytes have a sum of their own.
+	Segment = 4 << 10
 	// SmallChunk is the most that Of takes.
 	SmallChunk = 16 << 10
 )
@@ -41,14 +42,14 @@ func (d *Digest) Add(b []byte) {
 	if d.filled > 0 {
 		n := copy(d.straddle[d.filled:], b)
 		b = b[n:]
-		if d.filled += n; d.filled < segment {
+		if d.filled += n; d.filled < Segment {
 			return
 		}
 		d.note(d.straddle[:])
 		d.filled = 0
 	}
-	for ; len(b) >= segment; b = b[segment:] {
-		d.note(b[:segment])
+	for ; len(b) >= Segment; b = b[Segment:] {
+		d.note(b[:Segment])
 	}
 	d.filled = copy(d.straddle[:], b)
 }
@@ -68,12 +69,20 @@ func (d *Digest) Sum() uint64 {
 
 // Of is the checksum of at most SmallChunk bytes in one piece.
 func Of(b []byte) uint64 {
-	var sums [8 * (SmallChunk/segment + 1)]byte
-	at := 0
-	for ; len(b) > 0 && at < len(sums); at += 8 {
-		n := min(len(b), segment)
-		binary.LittleEndian.PutUint64(sums[at:], xxh3.Hash(b[:n]))
+	var sums [8 * (SmallChunk/Segment + 1)]byte
+	return OfSums(AppendSums(sums[:0], b[:min(len(b), len(sums)/8*Segment)]))
+}
+
+// AppendSums appends the sums of the segments of bytes in one piece: for those who
+// keep them, and check a part by them later.
+func AppendSums(sums, b []byte) []byte {
+	for len(b) > 0 {
+		n := min(len(b), Segment)
+		sums = binary.LittleEndian.AppendUint64(sums, xxh3.Hash(b[:n]))
 		b = b[n:]
 	}
-	return xxh3.Hash(sums[:at])
+	return sums
 }
+
+// OfSums is the checksum of bytes with these sums.
+func OfSums(sums []byte) uint64 { return xxh3.Hash(sums) }

@@ -66,7 +66,7 @@ func Format(b []byte, o Options) (*Heap, error) {
 	}
 	headers := uint64(Segment)
 	ring := headers + HeaderSize*uint64(o.Headers)
-	heap := roundUp(ring+AnnounceSize*uint64(o.Ring), Segment)
+	heap := extent.RoundUp(ring+AnnounceSize*uint64(o.Ring), Segment)
 	limit := uint64(len(b)) &^ (Segment - 1)
 	if limit < heap+Segment {
 		return nil, fmt.Errorf("arena: %d bytes are too few for %d headers, a ring of %d and one extent", len(b), o.Headers, o.Ring)
@@ -195,11 +195,11 @@ func (h *Heap) TakeBump(size, align uint64) (uint64, bool) {
 	bump := h.u64(ctlBump)
 	for {
 		was := bump.Load()
-		at := roundUp(was, max(align, extent.Granule))
+		at := extent.RoundUp(was, max(align, extent.Granule))
 		if was < h.bounds.Base || at < was || at > h.bounds.Limit || size > h.bounds.Limit-at {
 			return 0, false
 		}
-		if bump.CompareAndSwap(was, at+roundUp(size, extent.Granule)) {
+		if bump.CompareAndSwap(was, at+extent.RoundUp(size, extent.Granule)) {
 			return at, true
 		}
 	}

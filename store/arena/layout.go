@@ -1,6 +1,9 @@
 package arena
 
-import "meridian/store/extent"
+import (
+	"meridian/checksum"
+	"meridian/store/extent"
+)
 
 // Field is one field of a record of the layout.
 type Field struct {
@@ -74,7 +77,7 @@ const (
 	// PageSize is the page of a payload unless something else is asked for.
 	PageSize = 256 << 10
 	// Segment is how many bytes of a payload have one sum.
-	Segment = 4 << 10
+	Segment = checksum.Segment
 	// Classes is how many free lists there are. Extents of class c have at least
 	// ClassBytes(c) bytes.
 	Classes = 8
@@ -139,13 +142,11 @@ func ExtentOf(bytes uint64, keyLength int) Extent {
 	if bytes >= Segment {
 		e.Align = Segment
 	}
-	e.Sums = roundUp(bytes, 8)
+	e.Sums = extent.RoundUp(bytes, 8)
 	e.Key = e.Sums + 8*Segments(bytes)
-	e.Size = roundUp(e.Key+uint64(keyLength), e.Align)
+	e.Size = extent.RoundUp(e.Key+uint64(keyLength), e.Align)
 	return e
 }
 
 // Segments is how many sums a payload has.
 func Segments(bytes uint64) uint64 { return (bytes + Segment - 1) / Segment }
-
-func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }

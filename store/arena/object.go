@@ -7,6 +7,8 @@ import (
 	"fmt"
 
 	"github.com/zeebo/xxh3"
+
+	"meridian/checksum"
 )
 
 // HashKey is the hash of a key; never 0, which means none.
@@ -33,7 +35,7 @@ func (h *Heap) Payload(r *Reservation) []byte {
 func (h *Heap) Seal(r *Reservation, key []byte) bool {
 	header, e := &r.Header, r.Header.Extent()
 	payload, tail := h.Payload(r), h.b[header.PayloadBase:][:e.Size]
-	header.Checksum = putSums(tail[e.Sums:e.Sums:e.Key], payload)
+	header.Checksum = putSums(tail[e.Sums:e.Key:e.Key], payload)
 	copy(tail[e.Key:], key)
 	at := h.HeaderOffset(r.Index)
 	binary.LittleEndian.PutUint64(h.b[at+hdrChecksum:], header.Checksum)
@@ -50,7 +52,7 @@ func (h *Heap) Seal(r *Reservation, key []byte) bool {
 func (h *Heap) Sum(i uint32, header *Header) {
 	e := header.Extent()
 	extent := h.b[header.PayloadBase:][:e.Size]
-	header.Checksum = putSums(extent[e.Sums:e.Sums:e.Key], extent[:header.Bytes])
+	header.Checksum = putSums(extent[e.Sums:e.Key:e.Key], extent[:header.Bytes])
 	header.Flags &^= Unchecked
 	at := h.HeaderOffset(i)
 	h.u64(at + hdrChecksum).Store(header.Checksum)
@@ -70,15 +72,8 @@ func (h *Heap) Key(header *Header) []byte {
 	return bytes.Clone(h.b[header.PayloadBase+e.Key:][:header.KeyLength])
 }
 
-// putSums appends the sums of a payload's segments and returns their sum.
-func putSums(sums, payload []byte) uint64 {
-	for len(payload) > 0 {
-		n := min(len(payload), Segment)
-		sums = binary.LittleEndian.AppendUint64(sums, xxh3.Hash(payload[:n]))
-		payload = payload[n:]
-	}
-	return xxh3.Hash(sums)
-}
+// putSums writes the sums of a payload where they belong, and returns the checksum.
+func putSums(at, payload []byte) uint64 { return checksum.OfSums(checksum.AppendSums(at[:0], payload)) }
 
 // Read copies the object of a header into dst, which has its length, and checks
 // it: key, epoch and state before and after the copy, and every sum.
@@ -113,8 +108,8 @@ func (h *Heap) unlessGone(i uint32, was Word, err error) error {
 }
 
 // verify compares a payload that was copied with sums that were copied.
-func verify(payload, sums []byte, checksum uint64) error {
-	if xxh3.Hash(sums) != checksum {
+func verify(payload, sums []byte, want uint64) error {
+	if checksum.OfSums(sums) != want {
 		return fmt.Errorf("%w: the sums themselves", ErrTorn)
 	}
 	return VerifySlice(payload, 0, sums)
@@ -128,7 +123,8 @@ func VerifySlice(part []byte, offset uint64, sums []byte) error {
 	}
 	for n := offset / Segment; len(part) > 0; n++ {
 		size := min(len(part), Segment)
-		if xxh3.Hash(part[:size]) != binary.LittleEndian.Uint64(sums[8*n:]) {
+		var sum [8]byte
+		if !bytes.Equal(checksum.AppendSums(sum[:0], part[:size]), sums[8*n:8*n+8]) {
 			return fmt.Errorf("%w: segment %d", ErrTorn, n)
 		}
 		part = part[size:]

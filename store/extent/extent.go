@@ -188,7 +188,7 @@ func (a *Allocator) Reclaim(offset, size uint64) error {
 // Allocate takes size bytes at a multiple of align, a power of two, from what
 // was freed; None if they are not there.
 func (a *Allocator) Allocate(size, align uint64) ID {
-	size = roundUp(max(size, 1), Granule)
+	size = RoundUp(max(size, 1), Granule)
 	align = max(align, Granule)
 	id := a.find(size, align)
 	if id == None {
@@ -207,9 +207,10 @@ func (a *Allocator) Allocate(size, align uint64) ID {
 	return id
 }
 
-func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
+// RoundUp is the first multiple of to, a power of two, that is not below n.
+func RoundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }
 
-func padding(offset, align uint64) uint64 { return roundUp(offset, align) - offset }
+func padding(offset, align uint64) uint64 { return RoundUp(offset, align) - offset }
 
 // tries bounds the search in a bin whose extents may be too small.
 const tries = 32

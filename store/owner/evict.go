@@ -123,7 +123,7 @@ func (w *Owner) Used() float64 {
 func (w *Owner) usedBytes() uint64 { return w.space.Grown() - w.space.FreeBytes() }
 
 // evictOne lets one object go.
-func (w *Owner) evictOne(Instant) bool {
+func (w *Owner) evictOne() bool {
 	i, ok := w.order.first(w.entries)
 	if ok {
 		w.drop(i)
@@ -134,8 +134,8 @@ func (w *Owner) evictOne(Instant) bool {
 
 // EvictUntilBelow lets objects go until no more than a part of the heap is used,
 // and reports how many left.
-func (w *Owner) EvictUntilBelow(now Instant, used float64) (evicted int) {
-	for w.Used() > used && w.evictOne(now) {
+func (w *Owner) EvictUntilBelow(used float64) (evicted int) {
+	for w.Used() > used && w.evictOne() {
 		evicted++
 	}
 	return evicted
@@ -143,10 +143,10 @@ func (w *Owner) EvictUntilBelow(now Instant, used float64) (evicted int) {
 
 // makeRoom finds an extent: of what was freed, of what was never given out, or of
 // what objects leave that are evicted for it.
-func (w *Owner) makeRoom(now Instant, need arena.Extent) (extent.ID, error) {
+func (w *Owner) makeRoom(need arena.Extent) (extent.ID, error) {
 	b := w.heap.Bounds()
 	if float64(w.usedBytes()+need.Size) > w.options.High*float64(b.Limit-b.Base) {
-		w.EvictUntilBelow(now, max(0, w.options.Low-float64(need.Size)/float64(b.Limit-b.Base)))
+		w.EvictUntilBelow(max(0, w.options.Low-float64(need.Size)/float64(b.Limit-b.Base)))
 	}
 	for repairs := 0; ; {
 		if id := w.space.Allocate(need.Size, need.Align); id != extent.None {
@@ -162,7 +162,7 @@ func (w *Owner) makeRoom(now Instant, need arena.Extent) (extent.ID, error) {
 			repairs++
 			continue
 		}
-		if !w.evictOne(now) {
+		if !w.evictOne() {
 			w.stats.OutOfMemory++
 			return extent.None, fmt.Errorf("%w: %d bytes are wanted, %d of %d are used", ErrFull, need.Size, w.usedBytes(), b.Limit-b.Base)
 		}

@@ -133,6 +133,6 @@ func (w *Owner) roomOf(i uint32, header *arena.Header) (extent.ID, bool) {
 		at, size := w.space.At(e.extent)
 		return e.extent, at == offset && need.Size <= size && header.Word.Epoch() == e.epoch
 	}
-	id, err := w.space.Claim(offset, (need.Size+extent.Granule-1)&^(extent.Granule-1))
+	id, err := w.space.Claim(offset, extent.RoundUp(need.Size, extent.Granule))
 	return id, err == nil
 }

@@ -153,11 +153,11 @@ func (w *Owner) Reserve(now Instant, p Put) (Plan, error) {
 		return Plan{}, fmt.Errorf("%w: %d bytes of %d", ErrTooLarge, p.Bytes, bounds.Limit-bounds.Base)
 	}
 	need := arena.ExtentOf(p.Bytes, len(p.Key))
-	room, err := w.makeRoom(now, need)
+	room, err := w.makeRoom(need)
 	if err != nil {
 		return Plan{}, err
 	}
-	i, ok := w.takeHeader(now)
+	i, ok := w.takeHeader()
 	if !ok {
 		w.space.Free(room)
 		return Plan{}, fmt.Errorf("%w: all %d headers are taken", ErrFull, w.heap.Headers())
@@ -297,15 +297,43 @@ func (w *Owner) release(i uint32) {
 }
 
 // takeHeader is a header that nobody uses.
-func (w *Owner) takeHeader(now Instant) (uint32, bool) {
+func (w *Owner) takeHeader() (uint32, bool) {
 	for {
 		if i, ok := w.spareHeader(); ok {
 			return i, true
 		}
-		if !w.evictOne(now) { // headers come back with the objects that leave
+		if !w.evictOne() { // headers come back with the objects that leave
 			return 0, false
 		}
 	}
+}
+
+// spareHeader is a header that nobody uses: one that came back, or one that was
+// never used.
+func (w *Owner) spareHeader() (uint32, bool) {
+	if n := len(w.spare); n > 0 {
+		i := w.spare[n-1]
+		w.spare = w.spare[:n-1]
+		return i, true
+	}
+	for range maxRepairs {
+		i, ok := w.heap.TakeHeader()
+		if !ok {
+			return 0, false
+		}
+		if int(i) >= len(w.entries) {
+			w.know(i)
+			return i, true
+		}
+		w.repair() // it was given out before
+	}
+	return 0, false
+}
+
+// repair puts back what a producer has scribbled over.
+func (w *Owner) repair() {
+	w.stats.Refused++
+	w.heap.Repair(w.heap.Bounds().Base+w.space.Grown(), uint32(len(w.entries)))
 }
 
 // know makes room for what is known of a header.

@@ -239,7 +239,7 @@ func TestOwner(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			"evict":   func(t *rapid.T) { owner.EvictUntilBelow(w.now, rapid.Float64Range(0, 1).Draw(t, "below")) },
+			"evict":   func(t *rapid.T) { owner.EvictUntilBelow(rapid.Float64Range(0, 1).Draw(t, "below")) },
 			"produce": w.produce,
 			"time": func(t *rapid.T) {
 				w.now += Instant(rapid.IntRange(1, 20_000).Draw(t, "ms")) * Second / 1000
@@ -271,7 +271,7 @@ func TestReadersKeepTheirBytes(t *testing.T) {
 	if err := w.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	if w.EvictUntilBelow(0, 0); w.usedBytes() != used {
+	if w.EvictUntilBelow(0); w.usedBytes() != used {
 		t.Fatal("bytes were freed under a reader")
 	}
 	w.Release(first)
@@ -314,13 +314,13 @@ func TestVictims(t *testing.T) {
 		if _, err := w.Locate(0, []byte("a")); err != nil {
 			t.Fatal(err)
 		}
-		w.evictOne(0)
+		w.evictOne()
 		for _, key := range []string{"a", "b", "c", "d"} {
 			if w.Has([]byte(key)) == (key == c.want) {
 				t.Errorf("%v: %s is there: %v", c.policy, key, w.Has([]byte(key)))
 			}
 		}
-		w.EvictUntilBelow(0, 0)
+		w.EvictUntilBelow(0)
 		if !w.Has([]byte("d")) {
 			t.Errorf("%v: what is pinned was evicted", c.policy)
 		}
@@ -374,7 +374,7 @@ func surviveScribbles(t *testing.T, seed uint64, scribble []byte) {
 		}
 	}
 	now += 3600 * Second
-	w.EvictUntilBelow(now, 0)
+	w.EvictUntilBelow(0)
 	w.Scan(now)
 }
 

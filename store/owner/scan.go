@@ -143,34 +143,6 @@ func (w *Owner) offer(now Instant, class int) bool {
 	return true
 }
 
-// spareHeader is a header that nobody uses: one that came back, or one that was
-// never used.
-func (w *Owner) spareHeader() (uint32, bool) {
-	if n := len(w.spare); n > 0 {
-		i := w.spare[n-1]
-		w.spare = w.spare[:n-1]
-		return i, true
-	}
-	for range maxRepairs {
-		i, ok := w.heap.TakeHeader()
-		if !ok {
-			return 0, false
-		}
-		if int(i) >= len(w.entries) {
-			w.know(i)
-			return i, true
-		}
-		w.repair() // it was given out before
-	}
-	return 0, false
-}
-
-// repair puts back what a producer has scribbled over.
-func (w *Owner) repair() {
-	w.stats.Refused++
-	w.heap.Repair(w.heap.Bounds().Base+w.space.Grown(), uint32(len(w.entries)))
-}
-
 // Stats are counters and gauges of an owner.
 type Stats struct {
 	HeapUsed, HeapTotal           uint64
