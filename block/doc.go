@@ -22,7 +22,7 @@
 //
 //	spent           of finished thoughts, with a copy elsewhere; only if
 //	                kv_memory.aggressive_think_eviction, and without pressure
-//	cached          nobody holds them
+//	cached          no request holds them
 //	think_complete
 //	think_active
 //	output_critical

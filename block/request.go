@@ -130,7 +130,7 @@ func (t *Table) SetState(r Request, state State) error {
 			t.count(&t.slots[b], state, 1)
 			t.place(b)
 		case state == Finished:
-			t.endHold(h) // nobody will ask for it
+			t.endHold(h) // no request will ask for it
 		}
 		h = older
 	}

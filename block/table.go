@@ -71,7 +71,7 @@ type slot struct {
 	// which policy chose to recompute. The rest have finished.
 	running, needed, forgone uint16
 	queue                    queue
-	tier                     kv.Tier // of its most protected hold; untiered if nobody holds it
+	tier                     kv.Tier // of its most protected hold; untiered if no request holds it
 	was                      kv.Tier // of its last hold
 	marks                    mark
 	own                      hold // most often on this very block; free if its request is none
@@ -91,7 +91,7 @@ const (
 	stale                     // leaving, and written since
 )
 
-// untiered is the tier of a block that nobody holds.
+// untiered is the tier of a block that no request holds.
 const untiered = kv.OutputCritical + 1
 
 func (s *slot) has(m mark) bool { return s.marks&m != 0 }
@@ -212,7 +212,7 @@ func (t *Table) Touch(b ID) error {
 }
 
 // Seal says that a block is full: it is written no more, and can be found again.
-// Once nobody holds it, it is cached instead of vacant.
+// Once no request holds it, it is cached instead of vacant.
 func (t *Table) Seal(b ID) error {
 	s, err := t.slot(b)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 type Reason uint8
 
 const (
-	// Unused: nobody held it.
+	// Unused: no request held it.
 	Unused Reason = iota
 	// HolderFinished: who held it had finished.
 	HolderFinished

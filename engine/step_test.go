@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Whoever measures the engine is told of every step what its time depends on.
+// A measurement of the engine is told of every step what its time depends on.
 func TestStepsAreTold(t *testing.T) {
 	var mu sync.Mutex
 	var steps []Step

@@ -237,7 +237,7 @@ func (r *relay) settle() {
 	tokens := max(len(c.Tokens), boolInt(!c.HasTokens && (c.Answered || c.Thought)))
 	a.tokens += tokens
 	if c.Thought {
-		// Where a thought ends within a chunk, nobody tells where.
+		// Where a thought ends within a chunk, no engine tells where.
 		a.thought += tokens - boolInt(c.Answered && tokens > 0)
 	}
 	if r.x.flow.resume == resumeNever {

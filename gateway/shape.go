@@ -18,7 +18,7 @@ const (
 )
 
 // shape is what records tell of who sent a request and how its prompt begins. A
-// hash of a text alone would tell whoever guesses the text that it was said, so
+// hash of a text alone would tell a reader who guesses the text that it was said, so
 // these are made with a key that never leaves the process.
 func (g *Gateway) shape(c *clientRequest, authorization string) ledger.Shape {
 	s := ledger.Shape{PromptAbout: c.tokens}
@@ -56,7 +56,7 @@ type Records struct {
 	Records []*ledger.Record `json:"records"`
 }
 
-// debugRecords tells records to whoever follows them, without an end.
+// debugRecords tells records to a client that follows them, without an end.
 func (g *Gateway) debugRecords(w http.ResponseWriter, r *http.Request) {
 	after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)
 	if err != nil {

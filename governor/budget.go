@@ -39,7 +39,7 @@ type Entropy uint8
 const (
 	// Measured: they were heard.
 	Measured Entropy = iota
-	// Absent: nobody measured any.
+	// Absent: the engine measured none.
 	Absent
 	// Disabled: entropy.enabled is false.
 	Disabled
@@ -56,7 +56,7 @@ func (e Entropy) String() string {
 
 // Budget is how long a thought may be.
 type Budget struct {
-	// MaxThinkTokens is scheduler.max_think_tokens: the cap of whoever names none,
+	// MaxThinkTokens is scheduler.max_think_tokens: the cap of a request that names none,
 	// and the most that one may name.
 	MaxThinkTokens int32
 	// Entropy is entropy.enabled.

@@ -8,7 +8,7 @@ import (
 	"meridian/sched"
 )
 
-// One block that nobody copied does not keep the others of its batch under way.
+// One block that the engine did not copy does not keep the others of its batch under way.
 func TestAWrongBlockAmongCopies(t *testing.T) {
 	g := open(t, options(t, &scripted{}))
 	thinkThen(t, g, endID, 92, 7)

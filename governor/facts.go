@@ -16,7 +16,7 @@ type Facts struct {
 	// sequences; 0 if there was none.
 	Took                sched.Instant
 	Computed, Sequences int32
-	// FreeBlocks may be taken at once, cached ones that nobody uses among them.
+	// FreeBlocks may be taken at once, cached ones that no sequence uses among them.
 	FreeBlocks int32
 	// FabricDown: nothing can be copied out or brought back.
 	FabricDown bool
@@ -62,7 +62,7 @@ type Commit struct {
 	Computed int32
 	// Tokens were found and are committed; rejected drafts are not among them.
 	Tokens []uint32
-	// Entropies are those of Tokens in nats; none where nobody measured. A NaN is
+	// Entropies are those of Tokens in nats; none where the engine did not measure. A NaN is
 	// a token without one.
 	Entropies []float64
 	// Given replaces Tokens where the phase is known without them.

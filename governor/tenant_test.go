@@ -7,7 +7,7 @@ import (
 )
 
 // A tenant that comes back is no further behind than the least served of those
-// that are here, and whoever ends, or is forgotten, is here no more.
+// that are here, and a sequence that ends, or is forgotten, is here no more.
 func TestTenantsThatComeBack(t *testing.T) {
 	g := open(t, options(t, &scripted{}))
 	of := func(s phase.Sequence, tenant int32) Facts {

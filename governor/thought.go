@@ -31,7 +31,7 @@ func (t *Thought) Token(nats float64, boundary bool) {
 	}
 }
 
-// Miss is think tokens whose entropies nobody measured; a thought that began
+// Miss is think tokens whose entropies the engine did not measure; a thought that began
 // elsewhere misses those of its beginning.
 func (t *Thought) Miss(tokens int) {
 	if tokens > 0 && t.listens() {

@@ -49,7 +49,7 @@ type Record struct {
 // by numbers that lead back to neither: they are made with a key that only the
 // gateway's process ever has, and mean nothing after it.
 type Shape struct {
-	// Tenant is whoever sent it, 0 where nothing says who.
+	// Tenant is the client that sent it, 0 where nothing says who.
 	Tenant uint64 `json:"tenant,omitempty"`
 	// Prefix has a number for each PrefixTokens tokens of the prompt, which
 	// stands for them and all before them.

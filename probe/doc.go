@@ -25,7 +25,7 @@
 //
 // # Estimators
 //
-// [EAT] is fed by whoever can fork the context, [RPDI] by the entropy of every
+// [EAT] is fed by an engine that can fork the context, [RPDI] by the entropy of every
 // think token; an [Estimator] has both for one sequence, each with a [Reason] of
 // its own. What was not measured is absent: nothing stands in for it, and no
 // reason comes of it.

@@ -112,7 +112,7 @@ func (e *Estimator) Token(nats float64, boundary bool) Reason {
 	return None
 }
 
-// Miss is committed think tokens whose entropy nobody measured: for the rest of
+// Miss is committed think tokens whose entropy the engine did not measure: for the rest of
 // this thought there is no RPDI. A thought that began elsewhere misses what came
 // before.
 func (e *Estimator) Miss(tokens int) {

@@ -1,7 +1,7 @@
 package replay
 
 // firstOfTenant is how many waiting requests of each tenant a policy sees in any
-// case: what one sends by the thousand hides nobody else.
+// case: what one sends by the thousand hides no other tenant.
 const firstOfTenant = 4
 
 // backlog is who waits at an engine and is not seen by its policy.

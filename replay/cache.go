@@ -1,7 +1,7 @@
 package replay
 
 // cache knows the chunks of prompts in the blocks of an engine, or of the cell's
-// store, by their hashes. A chunk that somebody holds stays; the others are in
+// store, by their hashes. A chunk that a request holds stays; the others are in
 // the list of what is free, and leave when they are the oldest there.
 type cache struct {
 	byHash  map[uint64]int32
@@ -9,7 +9,7 @@ type cache struct {
 	unused  []int32
 	free    *freeList
 	blocks  int32 // of a chunk
-	idle    int32 // chunks that nobody holds
+	idle    int32 // chunks that no request holds
 	version uint64
 	// evicted counts chunks that have left.
 	evicted int64
@@ -18,7 +18,7 @@ type cache struct {
 type chunk struct {
 	hash    uint64
 	holders int32
-	span    int32 // where it is in the list, while nobody holds it
+	span    int32 // where it is in the list, while no request holds it
 }
 
 func newCache(free *freeList) *cache {
@@ -42,7 +42,7 @@ func (c *cache) held(prefix []uint64, limit int32) (there, inUse int32) {
 	return there, inUse
 }
 
-// take holds a chunk that is there, and says whether nobody did before.
+// take holds a chunk that is there, and says whether no request did before.
 func (c *cache) take(hash uint64) (first bool) {
 	k := &c.chunks[c.byHash[hash]]
 	k.holders++
@@ -73,7 +73,7 @@ func (c *cache) put(hash uint64) bool {
 	return true
 }
 
-// give lets go of a chunk, and says whether nobody holds it now.
+// give lets go of a chunk, and says whether no request holds it now.
 func (c *cache) give(hash uint64) (last bool) {
 	at := c.byHash[hash]
 	k := &c.chunks[at]

@@ -180,7 +180,7 @@ func (e *engine) copyThought(i int32, now ps) {
 	e.start(transfer{done: e.out.send(e.cell.config.Offload, bytes, now), kind: copyAhead, seq: e.seqs[i], blocks: blocks})
 }
 
-// expire: nobody has fetched what was computed for s, and its blocks are needed.
+// expire: no decode engine has fetched what was computed for s, and its blocks are needed.
 func (s *sequence) expire(lender *engine, now ps) {
 	if s.lender != lender || s.fetching {
 		return

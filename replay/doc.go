@@ -7,7 +7,7 @@
 //
 // An engine works in iterations, as vLLM V1 does: before a step it shows its
 // policy a snapshot, the policy says who computes how many tokens, and the step
-// takes as long as its profile says. Whoever has computed all it must finds a
+// takes as long as its profile says. A sequence that has computed all it must finds a
 // token at the end of the step. A plan is as many steps as the policy's decision
 // holds for and nothing happens in: it is carried out at once, in whole
 // picoseconds, so that it equals the same steps one by one. An arrival, a copy

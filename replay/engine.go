@@ -116,7 +116,7 @@ func (e *engine) matchOne(r *sched.Request, s *sequence) {
 }
 
 // reuse is what a waiting request need not compute: chunks of its prompt, those
-// of them that somebody holds, and tokens that are left of what it had computed
+// of them that other requests hold, and tokens that are left of what it had computed
 // when it was preempted.
 func (e *engine) reuse(r *sched.Request, s *sequence) (there, inUse, left int32) {
 	there, inUse = e.cache.held(s.prefix, s.chunks(tokens(r)))
@@ -249,7 +249,7 @@ func (e *engine) share(i int32) {
 	for s.shared < int32(len(s.prefix)) && (s.shared+1)*s.prefixTokens <= min(r.Length, s.prompt) {
 		hash := s.prefix[s.shared]
 		if !e.cache.put(hash) {
-			s.alone = true // somebody was faster: both keep theirs
+			s.alone = true // another request was faster: both keep theirs
 			return
 		}
 		s.shared++
@@ -281,7 +281,7 @@ func (e *engine) candidate(s *sequence) place.Engine {
 	}
 }
 
-// restless is the error of a policy that preempts and recalls, and lets nobody run.
+// restless is the error of a policy that preempts and recalls, and lets no request run.
 func (e *engine) restless(now ps) error {
 	return fmt.Errorf("%w: policy %s, engine %s: %d decisions at %v moved requests and let none run",
 		ErrStuck, e.policy.Name(), e.id, maxIdleTurns, now.duration())

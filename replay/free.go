@@ -1,6 +1,6 @@
 package replay
 
-// freeList is the blocks of an engine that nobody holds, in the order in which
+// freeList is the blocks of an engine that no request holds, in the order in which
 // they became free; the next to be taken is the one that has been free for
 // longest. As in vLLM V1, what a block holds stays until it is taken: chunks of
 // prompts may be shared again, and a request that was preempted finds what is

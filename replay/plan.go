@@ -203,7 +203,7 @@ func (e *engine) holds(limit int32) int32 {
 	if e.waiting > 0 && e.cache.idle > 0 { // a chunk that leaves the cache is news
 		free = e.free.plain(free)
 	}
-	// Within so many steps nobody needs more than that.
+	// Within so many steps no sequence needs more than that.
 	if rounds := free / n; int64(limit-1) <= int64(rounds)*int64(size) {
 		return limit
 	}
@@ -234,7 +234,7 @@ func (e *engine) lacks(r *sched.Request, tokens int32) bool {
 	return true
 }
 
-// pauseOthers: whoever ran before and is not among so many who run now holds
+// pauseOthers: a sequence that ran before and is not among so many who run now holds
 // its blocks and is left out.
 func (e *engine) pauseOthers(ran int32) {
 	if e.running == ran {

@@ -114,7 +114,7 @@ type Forced struct {
 }
 
 // Evictions counts blocks that preempted requests gave up, by tier, and cached
-// ones that nobody used; and preemptions by their way.
+// ones that no request used; and preemptions by their way.
 type Evictions struct {
 	ThinkComplete  int64 `json:"think_complete"`
 	ThinkActive    int64 `json:"think_active"`

@@ -13,7 +13,7 @@ import (
 	"meridian/sched"
 )
 
-// ErrStuck means that a policy lets nobody run though requests are there.
+// ErrStuck means that a policy lets no request run though requests are there.
 var ErrStuck = errors.New("replay: nobody runs")
 
 const never = ps(math.MaxInt64)
@@ -299,7 +299,7 @@ func (c *cell) finished(r *sched.Request, s *sequence, now ps) {
 	c.tally.finished(r, s, now, c.alone(s))
 }
 
-// alone is what the request would take if nobody else were there: its prompt in
+// alone is what the request would take if no other were there: its prompt in
 // whole steps, then a token a step.
 func (c *cell) alone(s *sequence) ps {
 	var took ps

@@ -17,7 +17,7 @@ type sequence struct {
 	until         int32
 	prompt        int32
 	tenant        int32
-	// thought is what think would have been had nobody ended it; forced says why it
+	// thought is what think would have been had no policy ended it; forced says why it
 	// was, and converged is the synthetic point of convergence.
 	thought, converged int32
 	forced             governor.ForceReason

@@ -2,7 +2,7 @@ package sched
 
 // Decision is what the next steps do. Indexes are those of Snapshot.Requests.
 type Decision struct {
-	// Run computes tokens. Whoever is Waiting in the snapshot is admitted by it.
+	// Run computes tokens. A request that is Waiting in the snapshot is admitted by it.
 	Run []Run
 	// Victims give blocks up, or only their turn.
 	Victims []Victim
@@ -57,7 +57,7 @@ type Reason uint8
 const (
 	// LastCame: it came last of those who hold blocks.
 	LastCame Reason = iota
-	// Thinking: nobody reads it yet, and it was served least recently.
+	// Thinking: no user reads it yet, and it was served least recently.
 	Thinking
 	// Ahead: its reader has tokens left to read.
 	Ahead

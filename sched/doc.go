@@ -11,7 +11,7 @@
 //	   └────────────────┘ └──────► Leaving ──► Away ──► Recalling
 //	                               (copying)  Recall
 //
-// Run, Recompute, Offload and Keep apply to whoever holds blocks, running or
+// Run, Recompute, Offload and Keep apply to a request that holds blocks, running or
 // paused. The engine carries a decision out in this order: victims, recalls,
 // runs. So a run may count on blocks that a victim of the same decision frees
 // at once: all of a Recompute, those with a copy of an Offload.

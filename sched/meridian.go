@@ -20,7 +20,7 @@ import "meridian/kv"
 //   - of those who wait, tenants that have been served FairTokens more than the
 //     least served come after the others.
 //
-// Nobody starves: who came longer ago than MaxAge goes before all, in the order
+// No request starves: who came longer ago than MaxAge goes before all, in the order
 // in which they came, and so does who came back, until it has found the tokens
 // it is owed. So one that is as old waits at most for those before it.
 type Meridian struct {

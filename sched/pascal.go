@@ -10,14 +10,14 @@ import (
 // Pascal is the scheduler of PASCAL (arXiv:2602.11530), as far as it is
 // published: those who reason go first, as they came, and take blocks from
 // answers to come in; a thought of more than DemoteAfter tokens is demoted to the
-// answers; these go round, with turns of Quantum tokens: whoever has had one goes
+// answers; these go round, with turns of Quantum tokens: a request that has had one goes
 // behind all others, and the next is who has been left out longest. A pacer gives
 // an answer's tokens out at reading speed, so that one whose reader has tokens
 // left can be left out without being noticed.
 //
 // What differs from the paper:
 //
-//   - nobody moves to another engine when its thought ends. The paper's engines
+//   - no request moves to another engine when its thought ends. The paper's engines
 //     hand answers to one another then, and by its account answers wait for up to
 //     27 s without that; one engine has nowhere to send them;
 //   - the paper's pacer is not published in detail: here answers whose reader has

@@ -16,7 +16,7 @@ const (
 // recalls, and finds victims for those who lack blocks.
 //
 // It keeps the bounds of ADR-0008: in one step at most PreemptMaxFraction of
-// those who hold blocks lose them; nobody loses them again before it has found
+// those who hold blocks lose them; none loses them again before it has found
 // the tokens it is owed; and if that would leave a step without any work, the last
 // of all goes nevertheless, so that the first goes on.
 type ranking struct {
@@ -37,20 +37,20 @@ type ranking struct {
 	victims  victims
 	// lost of mayLose have lost their blocks.
 	lost, mayLose int32
-	// coming blocks are free once they are copied, and nobody counts on them yet.
+	// coming blocks are free once they are copied, and no request counts on them yet.
 	coming int32
-	// changed: somebody came or went, so the next step differs.
+	// changed: a request came or went, so the next step differs.
 	changed bool
 	// next of order is the first that was not asked; blocked: one could not come
-	// in, and nobody comes in before it.
+	// in, and no other comes in before it.
 	next    int
 	blocked bool
 	// leaving blocks are free once they are copied.
 	leaving int32
-	// contended: somebody who might have taken part does not. Then the order of
+	// contended: a request that might have taken part does not. Then the order of
 	// classes matters, and a decision holds only as long as they do.
 	contended bool
-	// tight: somebody asked for room, and the answer may be another if others hold
+	// tight: a request asked for room, and the answer may be another if others hold
 	// a block more; asked is how many blocks were left when the first one did.
 	tight bool
 	asked int32
@@ -179,7 +179,7 @@ func (k *ranking) pause(resting []int32) {
 	}
 }
 
-// untilBlock is how many steps pass until somebody takes a block.
+// untilBlock is how many steps pass until a request takes a block.
 func (k *ranking) untilBlock() int32 {
 	for i, takes := range k.slack {
 		if takes > 0 {

@@ -150,7 +150,7 @@ func TestPascalGoesRound(t *testing.T) {
 	}
 }
 
-// Somebody may come in once a block more is held, so the decision does not hold
+// A request may come in once a block more is held, so the decision does not hold
 // beyond the step that takes one.
 func TestUntilBlock(t *testing.T) {
 	for want, slack := range map[int32][]int32{1: {2, 0, 1}, 3: {0, 0, 1}, forever: {0, 0, 0}} {

@@ -43,7 +43,7 @@ type Snapshot struct {
 	Now    Instant
 	Limits Limits
 	Costs  Costs
-	// FreeBlocks may be taken at once, cached ones that nobody uses among them.
+	// FreeBlocks may be taken at once, cached ones that no request uses among them.
 	FreeBlocks int32
 	// Requests come in the order in which they arrived.
 	Requests []Request

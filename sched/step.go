@@ -12,7 +12,7 @@ type step struct {
 	// chunk is how many of the tokens prompts may have; who decodes has one in any
 	// case.
 	chunk int32
-	// chunked: somebody computes more than one token, so the next step differs.
+	// chunked: a request computes more than one token, so the next step differs.
 	chunked bool
 	// slack counts the runs by how many tokens still fit into their blocks.
 	slack []int32

@@ -1,11 +1,11 @@
 package sched
 
 // Stock is the scheduler of vLLM V1: those who run go on, in the order in which
-// they came, prefill in chunks; whoever lacks a block takes those of the last
+// they came, prefill in chunks; a request that lacks a block takes those of the last
 // that came, which is computed anew later; newcomers are admitted, in order,
-// when nobody had to go and all they must compute fits.
+// when none had to go and all they must compute fits.
 //
-// Nobody waits for ever: the first to have come is never a victim, so it ends,
+// No request waits for ever: the first to have come is never a victim, so it ends,
 // and then another is the first.
 type Stock struct {
 	step      step

@@ -149,7 +149,7 @@ func (h *heard) note(c *openai.Chunk, at time.Duration) {
 	}
 	h.tokens += tokens
 	if c.Thought && c.Answered && tokens > 1 {
-		// A thought ended within the chunk, and nobody tells where.
+		// A thought ended within the chunk, and no endpoint tells where.
 		h.chunks = append(h.chunks, replay.Chunk{At: at, Tokens: tokens - 1, Thought: true})
 		tokens = 1
 	}

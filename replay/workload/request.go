@@ -8,9 +8,9 @@ type Request struct {
 	// At is the time since the workload began.
 	At time.Duration
 	// Prompt, Think and Output count the tokens of each phase. Think is 0
-	// where the request does not reason, or nobody knows whether it does.
+	// where the request does not reason, or the trace does not say whether it does.
 	Prompt, Think, Output int32
-	// Tenant numbers whoever sent it, from 0.
+	// Tenant numbers the client that sent it, from 0.
 	Tenant int32
 	// Prefix names the prompt's blocks of PrefixTokens tokens, in order: equal
 	// numbers are equal blocks after equal blocks, across the requests of one

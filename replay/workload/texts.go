@@ -41,7 +41,7 @@ func openShareGPT(o opening) (Source, Info, error) {
 	return openTexts(o, "sharegpt.json", shareGPT, info)
 }
 
-// openMath500 reads problems and their solutions. Nobody recorded the thoughts:
+// openMath500 reads problems and their solutions. The file has no thoughts:
 // they are the synthetic mix's.
 func openMath500(o opening) (Source, Info, error) {
 	info := Info{Label: "MATH-500 problems and solutions, lengths estimated from characters, thoughts and arrivals of the synthetic mix"}

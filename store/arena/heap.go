@@ -174,7 +174,7 @@ func (h *Heap) store(i uint32, header *Header) {
 }
 
 // Place writes a header, its word last. Only the owner does, with a header that
-// nobody else has.
+// no producer has.
 func (h *Heap) Place(i uint32, header *Header) {
 	h.store(i, header)
 	h.word(i).Store(uint64(header.Word))

@@ -83,7 +83,7 @@ func (a *Allocator) Grown() uint64 { return a.grown }
 // At is where an extent lies.
 func (a *Allocator) At(id ID) (offset, size uint64) { return a.extents[id].offset, a.extents[id].size }
 
-// Grow tells that bytes up to a place are virgin no more. What of them nobody has
+// Grow tells that bytes up to a place are virgin no more. What of them no producer has
 // claimed is pending.
 func (a *Allocator) Grow(to uint64) error {
 	if to < a.grown || to > a.size || to%Granule != 0 {
@@ -169,14 +169,14 @@ func (a *Allocator) findPending(offset uint64) int {
 	return -1
 }
 
-// Pending are the runs that were given out and that nobody has claimed.
+// Pending are the runs that were given out and that no producer has claimed.
 func (a *Allocator) Pending(each func(offset, size uint64)) {
 	for _, id := range a.pendings {
 		each(a.At(id))
 	}
 }
 
-// Reclaim frees a pending run: whoever took it is dead.
+// Reclaim frees a pending run: the producer that took it is dead.
 func (a *Allocator) Reclaim(offset, size uint64) error {
 	id, err := a.Claim(offset, size)
 	if err == nil {

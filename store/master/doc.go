@@ -24,7 +24,7 @@
 // is marked as away, it does not say that a key is missing: it says that it does
 // not know yet. An owner that comes back to another master than the one that
 // marked it drops everything, because what was given away or removed meanwhile
-// nobody remembers; an owner that was not marked drops nothing, whoever the master
+// no master remembers; an owner that was not marked drops nothing, whichever the master
 // is. So a master that dies loses no object.
 //
 // A master grants no lease that outlasts its own, so that when another is elected

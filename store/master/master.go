@@ -19,7 +19,7 @@ var (
 	ErrUnsettled = errors.New("store: the master has not heard of every owner yet; try again")
 	// ErrSilent means that the owner has no lease.
 	ErrSilent = errors.New("store: the owner has no lease")
-	// ErrOldTerm means that whoever asks, or is asked, belongs to another term.
+	// ErrOldTerm means that the side that asks, or is asked, belongs to another term.
 	ErrOldTerm = errors.New("store: another term")
 )
 
@@ -89,7 +89,7 @@ type member struct {
 	of    int
 	heard serials
 	// given are keys that others got, or that were removed, while it was away;
-	// all means that nobody remembers which.
+	// all means that the master does not remember which.
 	given map[uint64]struct{}
 	all   bool
 	// dropping is the answer that asked it to drop them.
@@ -131,7 +131,7 @@ func (m *Master) join(name string, incarnation kv.ID) *member {
 	return w
 }
 
-// settle notes when nobody is expected any more: then what is not in the index is
+// settle notes when no owner is expected any more: then what is not in the index is
 // missing.
 func (m *Master) settle() {
 	if m.settled {
@@ -159,7 +159,7 @@ func (m *Master) Renew(now Instant, r Renew, authority Instant) (Answer, []Effec
 	}
 	w := m.owners[r.Owner]
 	if w != nil && w.incarnation != r.Incarnation && w.standing == live && now < w.until {
-		a.Verdict = NotYet // whoever had the name before may still answer
+		a.Verdict = NotYet // the process that had the name before may still answer
 		return a, nil
 	}
 	if w == nil || w.incarnation != r.Incarnation {
@@ -189,8 +189,8 @@ func (m *Master) Renew(now Instant, r Renew, authority Instant) (Answer, []Effec
 	return a, effects
 }
 
-// admit takes in an owner that nobody expected, in place of one whose memory is
-// gone. What it may hold from former terms nobody vouches for.
+// admit takes in an owner that was not on the roster, in place of one whose memory is
+// gone. What it may hold from former terms no master vouches for.
 func (m *Master) admit(before *member, r Renew) *member {
 	if before != nil {
 		m.forget(before)

@@ -80,7 +80,7 @@ func (w *Owner) take(i uint32) bool {
 		return false // not yet, or told twice
 	}
 	if e.state != unknown && e.state != offered {
-		return false // the owner's own: nobody else has a say
+		return false // the owner's own: producers have no say
 	}
 	if header.Check(w.heap.Bounds()) != nil {
 		return w.refuse(i, &header)

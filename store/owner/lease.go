@@ -41,7 +41,7 @@ func (w *Owner) location(i uint32) Location {
 	}
 }
 
-// Has reports whether an object is there, and counts as no use: whoever asks for
+// Has reports whether an object is there, and counts as no use: a client that asks for
 // many keys does not mean to read them all.
 func (w *Owner) Has(key []byte) bool {
 	_, err := w.find(key)

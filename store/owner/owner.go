@@ -288,7 +288,7 @@ func (w *Owner) drop(i uint32) {
 	w.release(i)
 }
 
-// release gives header and extent of an object back that nobody reads.
+// release gives header and extent of an object back that no reader has.
 func (w *Owner) release(i uint32) {
 	w.space.Free(w.entries[i].extent)
 	w.entries[i] = entry{epoch: w.entries[i].epoch, extent: extent.None, state: idle}
@@ -296,7 +296,7 @@ func (w *Owner) release(i uint32) {
 	w.tellUsed()
 }
 
-// takeHeader is a header that nobody uses.
+// takeHeader is a header without an object.
 func (w *Owner) takeHeader() (uint32, bool) {
 	for {
 		if i, ok := w.spareHeader(); ok {
@@ -308,7 +308,7 @@ func (w *Owner) takeHeader() (uint32, bool) {
 	}
 }
 
-// spareHeader is a header that nobody uses: one that came back, or one that was
+// spareHeader is a header without an object: one that came back, or one that was
 // never used.
 func (w *Owner) spareHeader() (uint32, bool) {
 	if n := len(w.spare); n > 0 {

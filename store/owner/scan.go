@@ -21,7 +21,7 @@ func (o *offers) taken(i uint32) {
 	}
 }
 
-// Scan does what nobody asks for: it takes in objects whose announcement was lost,
+// Scan does what no request asks for: it takes in objects whose announcement was lost,
 // takes the room of dead writers back, and sets room aside for producers.
 func (w *Owner) Scan(now Instant) {
 	w.follow(now)
