@@ -34,6 +34,7 @@ const (
 	mutants  = "internal/mutant"
 	joins    = "internal/join"
 	clips    = "internal/clip"
+	fields   = "internal/fields"
 )
 
 // anyTestUses is what every room's tests may import.
@@ -235,7 +236,7 @@ var rooms = map[string]room{
 	},
 	"transceiver/handoff": {
 		owns: "the conversation of a hand-off as state machines without I/O: tickets, messages, holder, taker, follower",
-		may:  map[string]string{clips: "what peers wrote", "kv": "what a cache is of", "mrdn": "ids", "reshard": "plans and their digests"},
+		may:  map[string]string{clips: "what peers wrote", fields: "messages", "kv": "what a cache is of", "mrdn": "ids", "reshard": "plans and their digests"},
 		uses: map[string]string{"github.com/zeebo/blake3": "seals of tickets, fingerprints of contents"},
 		pure: true,
 
@@ -461,6 +462,7 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{golden, required},
 	},
+	fields:                {owns: "the fields of messages between agents, written, and read from strangers", may: map[string]string{"kv": "ids and hashes"}, pure: true},
 	clips:                 {owns: "texts that another process wrote, cut to what is kept of them", pure: true},
 	joins:                 {owns: "waiting for what a room has started, as long as a context lasts"},
 	golden:                {owns: "tests: committed files that code makes"},

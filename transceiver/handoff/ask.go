@@ -1,6 +1,9 @@
 package handoff
 
-import "meridian/kv"
+import (
+	"meridian/internal/fields"
+	"meridian/kv"
+)
 
 // Capabilities of a build that another one may lack.
 const (
@@ -26,25 +29,25 @@ type Ask struct {
 	RemainingMs uint64
 }
 
-func (m *Ask) append(w *writer) {
-	w.uint(m.Session)
-	w.u8(m.Low)
-	w.u8(m.High)
-	w.uint(m.Capabilities)
-	w.flag(m.Push)
-	w.bytes(m.Ticket)
+func (m *Ask) append(w *fields.Writer) {
+	w.Uint(m.Session)
+	w.U8(m.Low)
+	w.U8(m.High)
+	w.Uint(m.Capabilities)
+	w.Flag(m.Push)
+	w.Bytes(m.Ticket)
 	m.Dst.append(w)
-	w.uint(uint64(m.Tokens.Start))
-	w.uint(uint64(m.Tokens.End))
-	w.uint(m.RemainingMs)
+	w.Uint(uint64(m.Tokens.Start))
+	w.Uint(uint64(m.Tokens.End))
+	w.Uint(m.RemainingMs)
 }
 
-func (m *Ask) parse(r *reader) {
-	m.Session, m.Low, m.High, m.Capabilities, m.Push = r.uint(), r.u8(), r.u8(), r.uint(), r.flag()
-	m.Ticket = r.bytes(MaxTicketBytes)
+func (m *Ask) parse(r *fields.Reader) {
+	m.Session, m.Low, m.High, m.Capabilities, m.Push = r.Uint(), r.U8(), r.U8(), r.Uint(), r.Flag()
+	m.Ticket = r.Bytes(MaxTicketBytes)
 	m.Dst.parse(r)
-	m.Tokens = kv.TokenRange{Start: r.int(), End: r.int()}
-	m.RemainingMs = r.uint()
+	m.Tokens = kv.TokenRange{Start: r.Int(), End: r.Int()}
+	m.RemainingMs = r.Uint()
 }
 
 // Answer is the holder's consent: what it has and where, the digest of the plan
@@ -62,22 +65,22 @@ type Answer struct {
 	LeaseMs uint64
 }
 
-func (m *Answer) append(w *writer) {
-	w.uint(m.Session)
-	w.u8(m.Version)
+func (m *Answer) append(w *fields.Writer) {
+	w.Uint(m.Session)
+	w.U8(m.Version)
 	m.Src.append(w)
-	w.uint(uint64(m.ContextTokens))
-	w.hash(m.Digest)
+	w.Uint(uint64(m.ContextTokens))
+	w.Hash(m.Digest)
 	appendGrants(w, m.Grants)
-	w.uint(uint64(m.Layers))
-	w.uint(m.LeaseMs)
+	w.Uint(uint64(m.Layers))
+	w.Uint(m.LeaseMs)
 }
 
-func (m *Answer) parse(r *reader) {
-	m.Session, m.Version = r.uint(), r.u8()
+func (m *Answer) parse(r *fields.Reader) {
+	m.Session, m.Version = r.Uint(), r.U8()
 	m.Src.parse(r)
-	m.ContextTokens, m.Digest, m.Grants = r.int(), r.hash(), parseGrants(r)
-	m.Layers, m.LeaseMs = r.int(), r.uint()
+	m.ContextTokens, m.Digest, m.Grants = r.Int(), r.Hash(), parseGrants(r)
+	m.Layers, m.LeaseMs = r.Int(), r.Uint()
 }
 
 // Refusal is the holder's no.
@@ -86,12 +89,12 @@ type Refusal struct {
 	Problem Problem
 }
 
-func (m *Refusal) append(w *writer) {
-	w.uint(m.Session)
+func (m *Refusal) append(w *fields.Writer) {
+	w.Uint(m.Session)
 	m.Problem.append(w)
 }
 
-func (m *Refusal) parse(r *reader) {
-	m.Session = r.uint()
+func (m *Refusal) parse(r *fields.Reader) {
+	m.Session = r.Uint()
 	m.Problem.parse(r)
 }

@@ -1,5 +1,7 @@
 package handoff
 
+import "meridian/internal/fields"
+
 // Beat is a taker's sign of life. It renews the holder's lease, and tells how
 // many computed layers the taker knows of, so that news that was lost is told
 // again.
@@ -8,12 +10,12 @@ type Beat struct {
 	Layers  int
 }
 
-func (m *Beat) append(w *writer) {
-	w.uint(m.Session)
-	w.count(m.Layers)
+func (m *Beat) append(w *fields.Writer) {
+	w.Uint(m.Session)
+	w.Count(m.Layers)
 }
 
-func (m *Beat) parse(r *reader) { m.Session, m.Layers = r.uint(), r.int() }
+func (m *Beat) parse(r *fields.Reader) { m.Session, m.Layers = r.Uint(), r.Int() }
 
 // Progress tells how many layers the prefill engine has computed.
 type Progress struct {
@@ -21,9 +23,9 @@ type Progress struct {
 	Layers  int
 }
 
-func (m *Progress) append(w *writer) {
-	w.uint(m.Session)
-	w.count(m.Layers)
+func (m *Progress) append(w *fields.Writer) {
+	w.Uint(m.Session)
+	w.Count(m.Layers)
 }
 
-func (m *Progress) parse(r *reader) { m.Session, m.Layers = r.uint(), r.int() }
+func (m *Progress) parse(r *fields.Reader) { m.Session, m.Layers = r.Uint(), r.Int() }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/zeebo/blake3"
 
+	"meridian/internal/fields"
 	"meridian/kv"
 )
 
@@ -84,10 +85,12 @@ func (f Fingerprint) Check(own Fingerprint) error {
 	return nil
 }
 
-func (f Fingerprint) append(w *writer) {
-	w.hash(f.Model)
-	w.hash(f.Prompt)
-	w.hash(f.Salt)
+func (f Fingerprint) append(w *fields.Writer) {
+	w.Hash(f.Model)
+	w.Hash(f.Prompt)
+	w.Hash(f.Salt)
 }
 
-func (f *Fingerprint) parse(r *reader) { f.Model, f.Prompt, f.Salt = r.hash(), r.hash(), r.hash() }
+func (f *Fingerprint) parse(r *fields.Reader) {
+	f.Model, f.Prompt, f.Salt = r.Hash(), r.Hash(), r.Hash()
+}

@@ -1,5 +1,7 @@
 package handoff
 
+import "meridian/internal/fields"
+
 // End is a taker's last word: it has everything, or it wants nothing more. It is
 // repeated until Ended comes back.
 type End struct {
@@ -12,17 +14,17 @@ type End struct {
 	Final bool
 }
 
-func (m *End) append(w *writer) {
-	w.uint(m.Session)
-	w.bytes(m.Ticket)
+func (m *End) append(w *fields.Writer) {
+	w.Uint(m.Session)
+	w.Bytes(m.Ticket)
 	m.Problem.append(w)
-	w.flag(m.Final)
+	w.Flag(m.Final)
 }
 
-func (m *End) parse(r *reader) {
-	m.Session, m.Ticket = r.uint(), r.bytes(MaxTicketBytes)
+func (m *End) parse(r *fields.Reader) {
+	m.Session, m.Ticket = r.Uint(), r.Bytes(MaxTicketBytes)
 	m.Problem.parse(r)
-	m.Final = r.flag()
+	m.Final = r.Flag()
 }
 
 // Ended is a holder's last word to a session, asked for or not.
@@ -31,12 +33,12 @@ type Ended struct {
 	Problem Problem
 }
 
-func (m *Ended) append(w *writer) {
-	w.uint(m.Session)
+func (m *Ended) append(w *fields.Writer) {
+	w.Uint(m.Session)
 	m.Problem.append(w)
 }
 
-func (m *Ended) parse(r *reader) {
-	m.Session = r.uint()
+func (m *Ended) parse(r *fields.Reader) {
+	m.Session = r.Uint()
 	m.Problem.parse(r)
 }

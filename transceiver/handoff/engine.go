@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"meridian/internal/fields"
 	"meridian/kv"
 	"meridian/reshard"
 )
@@ -157,9 +158,9 @@ func (p *Party) keptBytes() int {
 	return bytes
 }
 
-func (m Member) append(w *writer) {
-	w.text(m.Name)
-	w.id(m.Incarnation)
+func (m Member) append(w *fields.Writer) {
+	w.Text(m.Name)
+	w.ID(m.Incarnation)
 }
 
-func (m *Member) parse(r *reader) { m.Name, m.Incarnation = r.text(maxName), r.id() }
+func (m *Member) parse(r *fields.Reader) { m.Name, m.Incarnation = r.Text(maxName), r.ID() }

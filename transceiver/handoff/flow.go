@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"meridian/internal/fields"
 	"meridian/kv"
 	"meridian/reshard"
 )
@@ -28,12 +29,14 @@ const (
 	maxFabricName = 32
 )
 
-func (f Flow) append(w *writer) {
-	w.count(f.Src)
-	w.count(f.Dst)
+func (f Flow) append(w *fields.Writer) {
+	w.Count(f.Src)
+	w.Count(f.Dst)
 }
 
-func (f *Flow) parse(r *reader) { f.Src, f.Dst = int(r.uintTo(maxRanks)), int(r.uintTo(maxRanks)) }
+func (f *Flow) parse(r *fields.Reader) {
+	f.Src, f.Dst = int(r.UintTo(maxRanks)), int(r.UintTo(maxRanks))
+}
 
 // FlowGrant is a flow with the grant under which it may move. The follower that
 // is to give the grants is told the flows without them.
@@ -58,20 +61,20 @@ func flowsOf(plan *reshard.Plan) ([]FlowGrant, error) {
 	return flows, nil
 }
 
-func appendGrants(w *writer, all []FlowGrant) {
-	w.count(len(all))
+func appendGrants(w *fields.Writer, all []FlowGrant) {
+	w.Count(len(all))
 	for i := range all {
 		all[i].Flow.append(w)
-		w.id(all[i].Grant)
+		w.ID(all[i].Grant)
 	}
 }
 
-func parseGrants(r *reader) []FlowGrant {
+func parseGrants(r *fields.Reader) []FlowGrant {
 	var all []FlowGrant
-	for range r.count(maxFlows) {
+	for range r.Count(maxFlows) {
 		var o FlowGrant
 		o.Flow.parse(r)
-		o.Grant = r.id()
+		o.Grant = r.ID()
 		all = append(all, o)
 	}
 	return all
@@ -91,36 +94,36 @@ type FlowReport struct {
 	Problem Problem
 }
 
-func (f *FlowReport) append(w *writer) {
+func (f *FlowReport) append(w *fields.Writer) {
 	f.Flow.append(w)
-	w.id(f.Grant)
-	w.count(f.Layers)
-	w.uint(f.Bytes)
-	w.count(f.Attempts)
-	w.count(f.Failures)
-	w.uint(f.Micros)
-	w.text(f.Fabric)
+	w.ID(f.Grant)
+	w.Count(f.Layers)
+	w.Uint(f.Bytes)
+	w.Count(f.Attempts)
+	w.Count(f.Failures)
+	w.Uint(f.Micros)
+	w.Text(f.Fabric)
 	f.Problem.append(w)
 }
 
-func (f *FlowReport) parse(r *reader) {
+func (f *FlowReport) parse(r *fields.Reader) {
 	f.Flow.parse(r)
-	f.Grant, f.Layers, f.Bytes = r.id(), r.int(), r.uint()
-	f.Attempts, f.Failures, f.Micros = r.int(), r.int(), r.uint()
-	f.Fabric = r.text(maxFabricName)
+	f.Grant, f.Layers, f.Bytes = r.ID(), r.Int(), r.Uint()
+	f.Attempts, f.Failures, f.Micros = r.Int(), r.Int(), r.Uint()
+	f.Fabric = r.Text(maxFabricName)
 	f.Problem.parse(r)
 }
 
-func appendReports(w *writer, all []FlowReport) {
-	w.count(len(all))
+func appendReports(w *fields.Writer, all []FlowReport) {
+	w.Count(len(all))
 	for i := range all {
 		all[i].append(w)
 	}
 }
 
-func parseReports(r *reader) []FlowReport {
+func parseReports(r *fields.Reader) []FlowReport {
 	var all []FlowReport
-	for range r.count(maxFlows) {
+	for range r.Count(maxFlows) {
 		var f FlowReport
 		f.parse(r)
 		all = append(all, f)

@@ -3,6 +3,7 @@ package handoff
 import (
 	"fmt"
 
+	"meridian/internal/fields"
 	"meridian/kv"
 	"meridian/mrdn"
 )
@@ -27,8 +28,8 @@ const (
 // Message is one thing that is said.
 type Message interface {
 	kind() uint8
-	append(w *writer)
-	parse(r *reader)
+	append(w *fields.Writer)
+	parse(r *fields.Reader)
 }
 
 // blank makes an empty message of a kind, or nil.
@@ -79,12 +80,12 @@ func IsMessage(payload []byte) bool {
 
 // AppendMessage appends a message in wire form.
 func AppendMessage(dst []byte, transfer kv.ID, m Message) []byte {
-	w := writer{b: append(dst, messageMagic...)}
-	w.u8(messageVersion)
-	w.u8(m.kind())
-	w.id(transfer)
+	w := fields.Writer{B: append(dst, messageMagic...)}
+	w.U8(messageVersion)
+	w.U8(m.kind())
+	w.ID(transfer)
 	m.append(&w)
-	return w.b
+	return w.B
 }
 
 // ParseMessage reads what AppendMessage wrote, from a stranger. What it returns
@@ -93,16 +94,16 @@ func ParseMessage(b []byte) (kv.ID, Message, error) {
 	if !IsMessage(b) {
 		return kv.ID{}, nil, fmt.Errorf("%w: it does not begin as one", ErrMessage)
 	}
-	r := reader{b: append([]byte(nil), b[len(messageMagic):]...)}
-	if v := r.u8(); v != messageVersion {
+	r := fields.Reader{B: append([]byte(nil), b[len(messageMagic):]...)}
+	if v := r.U8(); v != messageVersion {
 		return kv.ID{}, nil, fmt.Errorf("%w: form %d, this build reads %d", ErrMessage, v, messageVersion)
 	}
-	kind := r.u8()
+	kind := r.U8()
 	m := blank(kind)
 	if m == nil {
 		return kv.ID{}, nil, fmt.Errorf("%w: unknown kind %d", ErrMessage, kind)
 	}
-	transfer := r.id()
+	transfer := r.ID()
 	m.parse(&r)
-	return transfer, m, r.end(fmt.Sprintf("%T", m))
+	return transfer, m, whole(&r, fmt.Sprintf("%T", m))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"meridian/internal/fields"
 	"meridian/kv"
 )
 
@@ -142,37 +143,37 @@ func (m *Order) precedes(next *Order) error {
 	return next.check()
 }
 
-func (m *Order) append(w *writer) {
-	w.uint(m.Session)
-	w.uint(m.Number)
-	w.u8(uint8(m.Kind))
-	w.u8(uint8(m.As))
-	w.text(m.Engine)
-	w.flag(m.Terms != nil)
+func (m *Order) append(w *fields.Writer) {
+	w.Uint(m.Session)
+	w.Uint(m.Number)
+	w.U8(uint8(m.Kind))
+	w.U8(uint8(m.As))
+	w.Text(m.Engine)
+	w.Flag(m.Terms != nil)
 	if m.Terms != nil {
 		m.Terms.append(w)
-		w.hash(m.Digest)
+		w.Hash(m.Digest)
 		appendGrants(w, m.Flows)
-		w.count(m.Layers)
+		w.Count(m.Layers)
 	}
-	w.uint(m.LeaseMs)
-	w.uint(m.RemainingMs)
+	w.Uint(m.LeaseMs)
+	w.Uint(m.RemainingMs)
 	m.Problem.append(w)
 }
 
-func (m *Order) parse(r *reader) {
-	m.Session, m.Number = r.uint(), r.uint()
-	m.Kind, m.As, m.Engine = OrderKind(r.u8()), Role(r.u8()), r.text(maxName)
-	if r.flag() {
+func (m *Order) parse(r *fields.Reader) {
+	m.Session, m.Number = r.Uint(), r.Uint()
+	m.Kind, m.As, m.Engine = OrderKind(r.U8()), Role(r.U8()), r.Text(maxName)
+	if r.Flag() {
 		m.Terms = &Terms{}
 		m.Terms.parse(r)
-		m.Digest, m.Flows, m.Layers = r.hash(), parseGrants(r), r.int()
+		m.Digest, m.Flows, m.Layers = r.Hash(), parseGrants(r), r.Int()
 	}
-	m.LeaseMs, m.RemainingMs = r.uint(), r.uint()
+	m.LeaseMs, m.RemainingMs = r.Uint(), r.Uint()
 	m.Problem.parse(r)
 	needsTerms := m.Kind == OrderGrant || m.Kind == OrderMove
 	if m.Kind < OrderGrant || m.Kind > OrderNotifyRanks || m.As < Source || m.As > Destination || needsTerms && m.Terms == nil {
-		r.fail()
+		r.Fail()
 	}
 }
 
@@ -202,21 +203,21 @@ type Report struct {
 	Problem Problem
 }
 
-func (m *Report) append(w *writer) {
-	w.u8(uint8(m.As))
-	w.uint(m.Session)
-	w.uint(m.Number)
-	w.uint(m.Serial)
-	w.u8(uint8(m.Phase))
+func (m *Report) append(w *fields.Writer) {
+	w.U8(uint8(m.As))
+	w.Uint(m.Session)
+	w.Uint(m.Number)
+	w.Uint(m.Serial)
+	w.U8(uint8(m.Phase))
 	appendReports(w, m.Flows)
 	m.Problem.append(w)
 }
 
-func (m *Report) parse(r *reader) {
-	m.As, m.Session, m.Number, m.Serial = Role(r.u8()), r.uint(), r.uint(), r.uint()
-	m.Phase, m.Flows = Phase(r.u8()), parseReports(r)
+func (m *Report) parse(r *fields.Reader) {
+	m.As, m.Session, m.Number, m.Serial = Role(r.U8()), r.Uint(), r.Uint(), r.Uint()
+	m.Phase, m.Flows = Phase(r.U8()), parseReports(r)
 	m.Problem.parse(r)
 	if m.As < Source || m.As > Destination || m.Phase < Preparing || m.Phase > Stopped {
-		r.fail()
+		r.Fail()
 	}
 }

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"meridian/internal/fields"
 	"meridian/kv"
 	"meridian/reshard"
 )
@@ -9,80 +10,80 @@ import (
 // count, members are named once, and block numbers are distances: most of them
 // are one.
 
-func (p *Party) append(w *writer) {
-	w.text(p.Engine.ID)
+func (p *Party) append(w *fields.Writer) {
+	w.Text(p.Engine.ID)
 	appendSide(w, &p.Engine.Side)
 	appendRanks(w, p.Engine.Ranks)
 	appendHolding(w, &p.Holding)
 }
 
-func (p *Party) parse(r *reader) {
-	p.Engine.ID = r.text(maxName)
+func (p *Party) parse(r *fields.Reader) {
+	p.Engine.ID = r.Text(maxName)
 	parseSide(r, &p.Engine.Side)
 	p.Engine.Ranks = parseRanks(r)
 	parseHolding(r, &p.Holding)
 }
 
-func appendSide(w *writer, s *reshard.Side) {
-	w.u8(uint8(s.Geometry.DType))
+func appendSide(w *fields.Writer, s *reshard.Side) {
+	w.U8(uint8(s.Geometry.DType))
 	var runs int
 	for i, l := range s.Geometry.Layers {
 		if i == 0 || l != s.Geometry.Layers[i-1] {
 			runs++
 		}
 	}
-	w.count(runs)
+	w.Count(runs)
 	for first := 0; first < len(s.Geometry.Layers); {
 		l, end := s.Geometry.Layers[first], first+1
 		for end < len(s.Geometry.Layers) && s.Geometry.Layers[end] == l {
 			end++
 		}
-		w.count(end - first)
-		w.u8(uint8(l.Attention))
+		w.Count(end - first)
+		w.U8(uint8(l.Attention))
 		for _, v := range []int{l.KVHeads, l.HeadDim, l.WindowTokens, l.IndexBytes} {
-			w.uint(uint64(v))
+			w.Uint(uint64(v))
 		}
 		first = end
 	}
 	p := s.Parallelism
 	for _, v := range []int{p.TP, p.CP, p.DP} {
-		w.uint(uint64(v))
+		w.Uint(uint64(v))
 	}
-	w.ints(p.Stages)
-	w.text(s.Layout.Axes())
-	w.text(s.Packing.String())
+	w.Ints(p.Stages)
+	w.Text(s.Layout.Axes())
+	w.Text(s.Packing.String())
 	for _, v := range []int{s.BlockTokens, s.Blocks, s.InterleaveTokens} {
-		w.uint(uint64(v))
+		w.Uint(uint64(v))
 	}
 }
 
-func parseSide(r *reader, s *reshard.Side) {
-	s.Geometry.DType = kv.DType(r.u8())
-	for range r.count(maxLayers) {
-		n := int(r.uintTo(maxLayers))
-		l := kv.Layer{Attention: kv.Attention(r.u8()), KVHeads: r.int(), HeadDim: r.int(), WindowTokens: r.int(), IndexBytes: r.int()}
-		if n == 0 || len(s.Geometry.Layers)+n > maxLayers || r.bad {
-			r.fail()
+func parseSide(r *fields.Reader, s *reshard.Side) {
+	s.Geometry.DType = kv.DType(r.U8())
+	for range r.Count(maxLayers) {
+		n := int(r.UintTo(maxLayers))
+		l := kv.Layer{Attention: kv.Attention(r.U8()), KVHeads: r.Int(), HeadDim: r.Int(), WindowTokens: r.Int(), IndexBytes: r.Int()}
+		if n == 0 || len(s.Geometry.Layers)+n > maxLayers || r.Failed() {
+			r.Fail()
 			return
 		}
 		for range n {
 			s.Geometry.Layers = append(s.Geometry.Layers, l)
 		}
 	}
-	s.Parallelism = kv.Parallelism{TP: r.int(), CP: r.int(), DP: r.int(), Stages: r.ints(maxLayers)}
-	layout, err := kv.ParseLayout(r.text(16))
+	s.Parallelism = kv.Parallelism{TP: r.Int(), CP: r.Int(), DP: r.Int(), Stages: r.Ints(maxLayers)}
+	layout, err := kv.ParseLayout(r.Text(16))
 	if err != nil {
-		r.fail()
+		r.Fail()
 	}
-	packing, err := kv.ParsePacking(r.text(maxName))
+	packing, err := kv.ParsePacking(r.Text(maxName))
 	if err != nil {
-		r.fail()
+		r.Fail()
 	}
 	s.Layout, s.Packing = layout, packing
-	s.BlockTokens, s.Blocks, s.InterleaveTokens = r.int(), r.int(), r.int()
+	s.BlockTokens, s.Blocks, s.InterleaveTokens = r.Int(), r.Int(), r.Int()
 }
 
-func appendRanks(w *writer, ranks []Rank) {
+func appendRanks(w *fields.Writer, ranks []Rank) {
 	var members []Member
 	number := make(map[Member]int)
 	for i := range ranks {
@@ -91,68 +92,68 @@ func appendRanks(w *writer, ranks []Rank) {
 			members = append(members, ranks[i].Agent)
 		}
 	}
-	w.count(len(members))
+	w.Count(len(members))
 	for _, m := range members {
 		m.append(w)
 	}
-	w.count(len(ranks))
+	w.Count(len(ranks))
 	for i := range ranks {
-		w.count(number[ranks[i].Agent])
-		w.count(len(ranks[i].Memory))
+		w.Count(number[ranks[i].Agent])
+		w.Count(len(ranks[i].Memory))
 		for _, x := range ranks[i].Memory {
 			for _, v := range []uint64{x.Region, x.Epoch, x.Offset, x.Length} {
-				w.uint(v)
+				w.Uint(v)
 			}
 		}
 	}
 }
 
-func parseRanks(r *reader) []Rank {
-	members := make([]Member, r.count(maxRanks))
+func parseRanks(r *fields.Reader) []Rank {
+	members := make([]Member, r.Count(maxRanks))
 	for i := range members {
 		members[i].parse(r)
 	}
 	var ranks []Rank
-	for range r.count(maxRanks) {
-		at := r.uint()
+	for range r.Count(maxRanks) {
+		at := r.Uint()
 		if at >= uint64(len(members)) {
-			r.fail()
+			r.Fail()
 			return nil
 		}
 		rank := Rank{Agent: members[at]}
-		for range r.count(maxExtents) {
-			rank.Memory = append(rank.Memory, Extent{Region: r.uint(), Epoch: r.uint(), Offset: r.uint(), Length: r.uint()})
+		for range r.Count(maxExtents) {
+			rank.Memory = append(rank.Memory, Extent{Region: r.Uint(), Epoch: r.Uint(), Offset: r.Uint(), Length: r.Uint()})
 		}
 		ranks = append(ranks, rank)
 	}
 	return ranks
 }
 
-func appendHolding(w *writer, h *reshard.Holding) {
-	w.uint(uint64(h.DP))
-	w.count(len(h.Tables))
+func appendHolding(w *fields.Writer, h *reshard.Holding) {
+	w.Uint(uint64(h.DP))
+	w.Count(len(h.Tables))
 	for _, table := range h.Tables {
-		w.count(len(table))
+		w.Count(len(table))
 		last := uint32(0)
 		for _, block := range table {
-			w.uint(zigzag(int64(block) - int64(last)))
+			w.Uint(zigzag(int64(block) - int64(last)))
 			last = block
 		}
 	}
 }
 
-func parseHolding(r *reader, h *reshard.Holding) {
-	h.DP = r.int()
+func parseHolding(r *fields.Reader, h *reshard.Holding) {
+	h.DP = r.Int()
 	left := maxBlocks
-	for range r.count(maxTables) {
-		n := r.count(left)
+	for range r.Count(maxTables) {
+		n := r.Count(left)
 		left -= n
 		table := make([]uint32, n)
 		last := int64(0)
 		for i := range table {
-			last += unzigzag(r.uint())
+			last += unzigzag(r.Uint())
 			if last < 0 || last >= 1<<32 {
-				r.fail()
+				r.Fail()
 				return
 			}
 			table[i] = uint32(last)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"meridian/internal/clip"
+	"meridian/internal/fields"
 	"meridian/kv"
 	"meridian/reshard"
 )
@@ -144,29 +145,29 @@ func (e *remoteError) Error() string {
 
 func (e *remoteError) Unwrap() error { return e.sentinel }
 
-func (p *Problem) append(w *writer) {
-	w.u8(uint8(p.Code))
+func (p *Problem) append(w *fields.Writer) {
+	w.U8(uint8(p.Code))
 	if p.None() {
 		return
 	}
-	w.text(p.Text)
-	w.count(len(p.Differences))
+	w.Text(p.Text)
+	w.Count(len(p.Differences))
 	for _, d := range p.Differences {
-		w.text(d.Field)
-		w.text(d.Src)
-		w.text(d.Dst)
-		w.text(d.Why)
+		w.Text(d.Field)
+		w.Text(d.Src)
+		w.Text(d.Dst)
+		w.Text(d.Why)
 	}
 }
 
-func (p *Problem) parse(r *reader) {
-	if p.Code = Code(r.u8()); p.None() {
+func (p *Problem) parse(r *fields.Reader) {
+	if p.Code = Code(r.U8()); p.None() {
 		return
 	}
-	p.Text = r.text(maxProblemText)
-	for range r.count(maxDifferences) {
+	p.Text = r.Text(maxProblemText)
+	for range r.Count(maxDifferences) {
 		p.Differences = append(p.Differences, reshard.Difference{
-			Field: r.text(maxProblemText), Src: r.text(maxProblemText), Dst: r.text(maxProblemText), Why: r.text(maxProblemText),
+			Field: r.Text(maxProblemText), Src: r.Text(maxProblemText), Dst: r.Text(maxProblemText), Why: r.Text(maxProblemText),
 		})
 	}
 	p.cut()

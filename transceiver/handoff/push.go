@@ -1,6 +1,9 @@
 package handoff
 
-import "meridian/kv"
+import (
+	"meridian/internal/fields"
+	"meridian/kv"
+)
 
 // Push opens the taker's memory to the holder's followers: they may write. The
 // digest is the taker's own; the holder compares it before a byte moves.
@@ -10,14 +13,14 @@ type Push struct {
 	Grants  []FlowGrant
 }
 
-func (m *Push) append(w *writer) {
-	w.uint(m.Session)
-	w.hash(m.Digest)
+func (m *Push) append(w *fields.Writer) {
+	w.Uint(m.Session)
+	w.Hash(m.Digest)
 	appendGrants(w, m.Grants)
 }
 
-func (m *Push) parse(r *reader) {
-	m.Session, m.Digest, m.Grants = r.uint(), r.hash(), parseGrants(r)
+func (m *Push) parse(r *fields.Reader) {
+	m.Session, m.Digest, m.Grants = r.Uint(), r.Hash(), parseGrants(r)
 }
 
 // Pushed tells how far the holder's followers have come. It answers every Push.
@@ -27,13 +30,13 @@ type Pushed struct {
 	Problem Problem
 }
 
-func (m *Pushed) append(w *writer) {
-	w.uint(m.Session)
+func (m *Pushed) append(w *fields.Writer) {
+	w.Uint(m.Session)
 	appendReports(w, m.Flows)
 	m.Problem.append(w)
 }
 
-func (m *Pushed) parse(r *reader) {
-	m.Session, m.Flows = r.uint(), parseReports(r)
+func (m *Pushed) parse(r *fields.Reader) {
+	m.Session, m.Flows = r.Uint(), parseReports(r)
 	m.Problem.parse(r)
 }

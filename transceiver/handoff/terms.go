@@ -3,6 +3,7 @@ package handoff
 import (
 	"encoding/binary"
 
+	"meridian/internal/fields"
 	"meridian/kv"
 	"meridian/reshard"
 )
@@ -44,19 +45,19 @@ func (t *Terms) sameRanks(other *Terms) bool {
 // layers is how many the model has.
 func (t *Terms) layers() int { return len(t.Src.Engine.Side.Geometry.Layers) }
 
-func (t *Terms) append(w *writer) {
-	w.id(t.Transfer)
+func (t *Terms) append(w *fields.Writer) {
+	w.ID(t.Transfer)
 	t.Src.append(w)
 	t.Dst.append(w)
-	w.uint(uint64(t.Tokens.Start))
-	w.uint(uint64(t.Tokens.End))
-	w.uint(uint64(t.ContextTokens))
+	w.Uint(uint64(t.Tokens.Start))
+	w.Uint(uint64(t.Tokens.End))
+	w.Uint(uint64(t.ContextTokens))
 }
 
-func (t *Terms) parse(r *reader) {
-	t.Transfer = r.id()
+func (t *Terms) parse(r *fields.Reader) {
+	t.Transfer = r.ID()
 	t.Src.parse(r)
 	t.Dst.parse(r)
-	t.Tokens = kv.TokenRange{Start: r.int(), End: r.int()}
-	t.ContextTokens = r.int()
+	t.Tokens = kv.TokenRange{Start: r.Int(), End: r.Int()}
+	t.ContextTokens = r.Int()
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/zeebo/blake3"
 
+	"meridian/internal/fields"
 	"meridian/kv"
 )
 
@@ -15,9 +16,9 @@ type Key [32]byte
 // For is the key of one home's tickets. An agent that has the cell's can make it;
 // it does not give the cell's away.
 func (k Key) For(home Member) Key {
-	w := writer{b: []byte{homeDomain}}
+	w := fields.Writer{B: []byte{homeDomain}}
 	home.append(&w)
-	return k.mac(w.b)
+	return k.mac(w.B)
 }
 
 // Ticket is a right to ask for a cache, not to read it. It goes from the prefill
@@ -67,15 +68,15 @@ const (
 
 // Seal writes the ticket. k is the cell's key.
 func (t Ticket) Seal(k Key) []byte {
-	w := writer{b: append(make([]byte, 0, 256), ticketMagic...)}
-	w.u8(ticketVersion)
-	w.id(t.Transfer)
+	w := fields.Writer{B: append(make([]byte, 0, 256), ticketMagic...)}
+	w.U8(ticketVersion)
+	w.ID(t.Transfer)
 	t.Home.append(&w)
-	w.uint(uint64(t.Tokens))
+	w.Uint(uint64(t.Tokens))
 	t.Fingerprint.append(&w)
-	w.uint(uint64(t.Expires))
-	mac := k.For(t.Home).mac(w.b)
-	return append(w.b, mac[:]...)
+	w.Uint(uint64(t.Expires))
+	mac := k.For(t.Home).mac(w.B)
+	return append(w.B, mac[:]...)
 }
 
 // OpenTicket reads a ticket from a stranger. k is the cell's key.
@@ -87,14 +88,14 @@ func OpenTicket(b []byte, k Key) (Ticket, error) {
 		return Ticket{}, fmt.Errorf("%w: it is of version %d, this build reads %d", ErrTicket, v, ticketVersion)
 	}
 	body := b[:len(b)-macBytes]
-	r := reader{b: body[len(ticketMagic)+1:]}
+	r := fields.Reader{B: body[len(ticketMagic)+1:]}
 	var t Ticket
-	t.Transfer = r.id()
+	t.Transfer = r.ID()
 	t.Home.parse(&r)
-	t.Tokens = r.int()
+	t.Tokens = r.Int()
 	t.Fingerprint.parse(&r)
-	t.Expires = Instant(r.uintTo(uint64(Never)))
-	malformed := r.end("ticket") != nil
+	t.Expires = Instant(r.UintTo(uint64(Never)))
+	malformed := whole(&r, "ticket") != nil
 	// Nothing of it is believed before its seal is.
 	if !sameMAC(k.For(t.Home).mac(body), [macBytes]byte(b[len(body):])) {
 		return Ticket{}, fmt.Errorf("%w: its seal is wrong", ErrForged)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"meridian/internal/fields"
 	"meridian/kv"
 	"meridian/reshard"
 )
@@ -128,12 +129,12 @@ func TestProblemsTravel(t *testing.T) {
 		if p.Code != Code(code) || !errors.Is(p.Err(), sentinel) {
 			t.Errorf("%v: %+v, %v", sentinel, p, p.Err())
 		}
-		w := writer{}
+		w := fields.Writer{}
 		p.append(&w)
 		var got Problem
-		r := reader{b: w.b}
+		r := fields.Reader{B: w.B}
 		got.parse(&r)
-		if diff := cmp.Diff(p, got); diff != "" || r.end("problem") != nil {
+		if diff := cmp.Diff(p, got); diff != "" || whole(&r, "problem") != nil {
 			t.Errorf("%v: %s", sentinel, diff)
 		}
 	}
@@ -152,11 +153,11 @@ func TestProblemsAreCut(t *testing.T) {
 	for range maxDifferences {
 		sent.Differences = append(sent.Differences, reshard.Difference{Field: long[:250], Src: long[:250], Dst: long[:250], Why: long[:250]})
 	}
-	var w writer
+	var w fields.Writer
 	sent.append(&w)
 	var told Problem
-	r := reader{b: w.b}
-	if told.parse(&r); r.end("problem") != nil {
+	r := fields.Reader{B: w.B}
+	if told.parse(&r); whole(&r, "problem") != nil {
 		t.Fatal("a long problem cannot be read")
 	}
 	for name, p := range map[string]Problem{"told": told, "own": ProblemOf(&reshard.Incompatible{Differences: sent.Differences}), "text": ProblemOf(errors.New("a" + long))} {
