@@ -1,6 +1,7 @@
 package checksum
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"testing"
 
@@ -31,6 +32,10 @@ func TestDigestDoesNotSeeCuts(t *testing.T) {
 		}
 		if size <= SmallChunk && Of(body) != whole {
 			t.Fatalf("in one piece %x, in several %x", Of(body), whole)
+		}
+		copied := make([]byte, size)
+		if OfSums(AppendCopy(nil, copied, body)) != whole || !bytes.Equal(copied, body) {
+			t.Fatal("a copy has other bytes, or another checksum")
 		}
 		body[rapid.IntRange(0, size-1).Draw(t, "at")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
 		if DigestOf(body) == whole {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 
 	"github.com/zeebo/xxh3"
-
-	"meridian/checksum"
 )
 
 // HashKey is the hash of a key; never 0, which means none.
@@ -34,9 +32,8 @@ func (h *Heap) Payload(r *Reservation) []byte {
 // READY. It reports false if the owner has taken the room back meanwhile.
 func (h *Heap) Seal(r *Reservation, key []byte) bool {
 	header, e := &r.Header, r.Header.Extent()
-	payload, tail := h.Payload(r), h.b[header.PayloadBase:][:e.Size]
-	header.Checksum = putSums(tail[e.Sums:e.Key:e.Key], payload)
-	copy(tail[e.Key:], key)
+	header.Checksum = h.SumPayload(header.PayloadBase, header.Bytes)
+	copy(h.b[header.PayloadBase:][e.Key:e.Size], key)
 	at := h.HeaderOffset(r.Index)
 	binary.LittleEndian.PutUint64(h.b[at+hdrChecksum:], header.Checksum)
 	ready := MakeWord(Ready, header.Word.Epoch())
@@ -50,9 +47,7 @@ func (h *Heap) Seal(r *Reservation, key []byte) bool {
 // Sum writes the sums of an object whose writer did not, and clears Unchecked.
 // Only the owner does, before it tells anybody of the object.
 func (h *Heap) Sum(i uint32, header *Header) {
-	e := header.Extent()
-	extent := h.b[header.PayloadBase:][:e.Size]
-	header.Checksum = putSums(extent[e.Sums:e.Key:e.Key], extent[:header.Bytes])
+	header.Checksum = h.SumPayload(header.PayloadBase, header.Bytes)
 	header.Flags &^= Unchecked
 	at := h.HeaderOffset(i)
 	h.u64(at + hdrChecksum).Store(header.Checksum)
@@ -72,9 +67,6 @@ func (h *Heap) Key(header *Header) []byte {
 	return bytes.Clone(h.b[header.PayloadBase+e.Key:][:header.KeyLength])
 }
 
-// putSums writes the sums of a payload where they belong, and returns the checksum.
-func putSums(at, payload []byte) uint64 { return checksum.OfSums(checksum.AppendSums(at[:0], payload)) }
-
 // Read copies the object of a header into dst, which has its length, and checks
 // it: key, epoch and state before and after the copy, and every sum.
 func (h *Heap) Read(i uint32, key, dst []byte) error {
@@ -93,9 +85,7 @@ func (h *Heap) Read(i uint32, key, dst []byte) error {
 	if header.KeyHash != HashKey(key) || !bytes.Equal(extent[e.Key:e.Key+uint64(header.KeyLength)], key) {
 		return h.unlessGone(i, header.Word, ErrForeign)
 	}
-	copy(dst, extent)
-	sums := bytes.Clone(extent[e.Sums:e.Key])
-	return h.unlessGone(i, header.Word, verify(dst, sums, header.Checksum))
+	return h.unlessGone(i, header.Word, h.CopyOut(dst, header.PayloadBase, header.Checksum))
 }
 
 // unlessGone is err, unless the header's word has changed meanwhile: then all
@@ -105,29 +95,4 @@ func (h *Heap) unlessGone(i uint32, was Word, err error) error {
 		return fmt.Errorf("%w: it was %v and is %v", ErrGone, was, now)
 	}
 	return err
-}
-
-// verify compares a payload that was copied with sums that were copied.
-func verify(payload, sums []byte, want uint64) error {
-	if checksum.OfSums(sums) != want {
-		return fmt.Errorf("%w: the sums themselves", ErrTorn)
-	}
-	return VerifySlice(payload, 0, sums)
-}
-
-// VerifySlice checks a part of a payload that begins with a segment, by the sums
-// of all segments.
-func VerifySlice(part []byte, offset uint64, sums []byte) error {
-	if offset%Segment != 0 || offset/Segment+Segments(uint64(len(part))) > uint64(len(sums)/8) {
-		return fmt.Errorf("%w: %d bytes at %d, and %d sums", ErrTorn, len(part), offset, len(sums)/8)
-	}
-	for n := offset / Segment; len(part) > 0; n++ {
-		size := min(len(part), Segment)
-		var sum [8]byte
-		if !bytes.Equal(checksum.AppendSums(sum[:0], part[:size]), sums[8*n:8*n+8]) {
-			return fmt.Errorf("%w: segment %d", ErrTorn, n)
-		}
-		part = part[size:]
-	}
-	return nil
 }

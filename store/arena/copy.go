@@ -1,0 +1,77 @@
+package arena
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"meridian/checksum"
+)
+
+// Copies into and out of extents take sums in the same pass. Offsets and lengths
+// are the caller's own, or were checked (Header.Check).
+
+// CopyIn copies a payload to where its extent begins, writes its sums behind it,
+// and returns its checksum.
+func (h *Heap) CopyIn(offset uint64, payload []byte) uint64 {
+	dst, sums := h.parts(offset, uint64(len(payload)))
+	return checksum.OfSums(checksum.AppendCopy(sums[:0], dst, payload))
+}
+
+// SumPayload writes the sums of a payload that lies in its extent already, and
+// returns its checksum.
+func (h *Heap) SumPayload(offset, size uint64) uint64 {
+	payload, sums := h.parts(offset, size)
+	return checksum.OfSums(checksum.AppendSums(sums[:0], payload))
+}
+
+// CopyOut copies a whole payload out; dst has its length. ErrTorn if what was
+// copied has another checksum.
+func (h *Heap) CopyOut(dst []byte, offset, want uint64) error {
+	payload, stored := h.parts(offset, uint64(len(dst)))
+	var few [8 * 256]byte
+	sums := checksum.AppendCopy(slices.Grow(few[:0], len(stored)), dst, payload)
+	if checksum.OfSums(sums) == want {
+		return nil
+	}
+	return torn(0, sums, stored)
+}
+
+// CopySlice copies a part of an object's payload out, from a multiple of Segment
+// on, and checks it by the sums of its segments. The part ends with a segment or
+// with the payload.
+func (h *Heap) CopySlice(dst []byte, header *Header, from uint64) error {
+	size := uint64(len(dst))
+	if from%Segment != 0 || from > header.Bytes || size > header.Bytes-from || size%Segment != 0 && from+size != header.Bytes {
+		return fmt.Errorf("arena: %d bytes from %d on of an object of %d: a slice is made of whole segments of %d", size, from, header.Bytes, Segment)
+	}
+	payload, stored := h.parts(header.PayloadBase, header.Bytes)
+	stored = bytes.Clone(stored)
+	if checksum.OfSums(stored) != header.Checksum {
+		return fmt.Errorf("%w: the sums themselves", ErrTorn)
+	}
+	stored = stored[8*(from/Segment):][:8*Segments(size)]
+	var few [8 * 256]byte
+	sums := checksum.AppendCopy(slices.Grow(few[:0], len(stored)), dst, payload[from:from+size])
+	if bytes.Equal(sums, stored) {
+		return nil
+	}
+	return torn(from/Segment, sums, stored)
+}
+
+// parts are the payload of an extent and the sums behind it.
+func (h *Heap) parts(offset, size uint64) (payload, sums []byte) {
+	e := ExtentOf(size, 0)
+	extent := h.b[offset:][:e.Key]
+	return extent[:size:size], extent[e.Sums:e.Key:e.Key]
+}
+
+// torn says which segment differs, of those from a first one on.
+func torn(first uint64, sums, stored []byte) error {
+	for n := uint64(0); n < uint64(len(sums)/8); n++ {
+		if !bytes.Equal(sums[8*n:8*n+8], stored[8*n:8*n+8]) {
+			return fmt.Errorf("%w: segment %d", ErrTorn, first+n)
+		}
+	}
+	return fmt.Errorf("%w: the sums themselves", ErrTorn)
+}
