@@ -64,9 +64,8 @@ type Options struct {
 	// Directory, where given, is where the agent publishes itself under a
 	// lease and finds its peers.
 	Directory meta.Directory
-	// Inbox bounds notifications that the owner has not taken; default 1024.
-	// Beyond it a peer's notification is refused with ErrBusy.
-	Inbox int
+	// Inbox bounds what waits in Notifications.
+	Inbox InboxLimits
 	// Records bounds how many ended transfers can be explained; default 4096.
 	Records int
 	// Grants bounds how many hold at a time; default 65536.
@@ -86,7 +85,6 @@ type Agent struct {
 	options     Options
 	incarnation kv.ID
 	fabrics     []fabric.Fabric
-	inbox       chan fabric.Notification
 	log         *transferLog
 	grants      *grants
 	audit       *audit
@@ -97,8 +95,9 @@ type Agent struct {
 
 	mu      sync.Mutex // protects the rest, and fabrics until Open is done
 	closed  bool
-	drained bool // inbox is closed
-	waiting inboxBytes
+	drained bool              // every inbox is closed
+	others  *inbox            // what no room listens for
+	rooms   map[string]*inbox // by the magic that their notifications begin with
 	nextID  uint64
 	regions map[uint64]*region
 	peers   map[string]*Peer
@@ -114,9 +113,7 @@ type Metrics struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Inbox == 0 {
-		o.Inbox = 1024
-	}
+	o.Inbox = o.Inbox.withDefaults()
 	if o.Records == 0 {
 		o.Records = 4096
 	}
@@ -146,10 +143,10 @@ func (o Options) validate() error {
 		return errors.New("agent: no fabric to move bytes with")
 	case len(o.Fabrics) > maxFabrics:
 		return fmt.Errorf("agent: %d fabrics, at most %d", len(o.Fabrics), maxFabrics)
-	case o.Inbox < 0 || o.Records < 0:
-		return fmt.Errorf("agent: room for %d notifications and %d records; neither can be negative", o.Inbox, o.Records)
+	case o.Records < 0:
+		return fmt.Errorf("agent: room for %d records; it cannot be negative", o.Records)
 	}
-	return nil
+	return o.Inbox.validate()
 }
 
 // Open starts every fabric and publishes the agent.
@@ -159,7 +156,7 @@ func Open(ctx context.Context, o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		options: o, inbox: make(chan fabric.Notification, o.Inbox), log: newTransferLog(o.Records),
+		options: o, others: newInbox(o.Inbox), rooms: make(map[string]*inbox), log: newTransferLog(o.Records),
 		grants: newGrants(o.Grants), audit: &audit{logger: o.Logger, clock: o.Clock},
 		regions: make(map[uint64]*region), peers: make(map[string]*Peer),
 	}
@@ -220,10 +217,6 @@ func (a *Agent) Fabrics() []string {
 	return names
 }
 
-// Notifications is where peers' notifications arrive, each once. It is closed
-// by Close.
-func (a *Agent) Notifications() <-chan fabric.Notification { return a.inbox }
-
 // Metrics returns a snapshot.
 func (a *Agent) Metrics() Metrics {
 	a.mu.Lock()
@@ -255,7 +248,7 @@ func (a *Agent) Close(ctx context.Context) error {
 	defer a.mu.Unlock()
 	if !a.drained {
 		a.drained = true
-		close(a.inbox)
+		a.closeInboxes()
 	}
 	return nil
 }
@@ -291,28 +284,8 @@ func (a *Agent) until(deadline time.Time) (context.Context, context.CancelCauseF
 // events is the agent as its fabrics see it.
 type events Agent
 
-// Notified takes a notification if there is room.
-func (e *events) Notified(n fabric.Notification) error {
-	a := (*Agent)(e)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closed {
-		return fabric.ErrClosed
-	}
-	if !a.waiting.admits(len(n.Payload), len(a.inbox)) {
-		a.metrics.NotificationsRefused++
-		return fmt.Errorf("%w: %s has %d bytes of notifications that its owner has not taken", fabric.ErrBusy, a.options.Name, a.waiting.bytes)
-	}
-	select {
-	case a.inbox <- n:
-		a.waiting.add(len(n.Payload))
-		a.metrics.Notified++
-		return nil
-	default:
-		a.metrics.NotificationsRefused++
-		return fmt.Errorf("%w: %s has %d notifications that its owner has not taken", fabric.ErrBusy, a.options.Name, cap(a.inbox))
-	}
-}
+// Notified puts a notification into its inbox, if there is room.
+func (e *events) Notified(n fabric.Notification) error { return (*Agent)(e).take(n) }
 
 // LinkLost needs no answer: transfers carry the error to their owners, and a
 // link connects again when it is needed.

@@ -197,24 +197,6 @@ func TestRepeatedPostIsTheSameTransfer(t *testing.T) {
 	}
 }
 
-func TestNotificationsWithoutData(t *testing.T) {
-	a, b := start(t, agent.Options{Name: "a"}), start(t, agent.Options{Name: "b", Inbox: 2})
-	p, _ := a.LoadMetadata(b.MetadataBlob())
-	for i := range byte(2) {
-		if err := p.Notify(t.Context(), []byte{i}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := p.Notify(t.Context(), nil); !errors.Is(err, fabric.ErrBusy) {
-		t.Errorf("a full inbox took a notification: %v", err)
-	}
-	for i := range byte(2) {
-		if n := <-b.Notifications(); n.Payload[0] != i {
-			t.Errorf("out of order: %+v", n)
-		}
-	}
-}
-
 // A reborn peer has the same name and is not the old one: what was prepared for
 // the old incarnation says what was expected and what came.
 func TestRebornPeer(t *testing.T) {

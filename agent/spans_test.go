@@ -180,7 +180,7 @@ func TestSpansByIndex(t *testing.T) {
 
 // NotifyUnordered does not wait for what was posted before, and says whether it arrived.
 func TestNotifyUnordered(t *testing.T) {
-	a, b := start(t, agent.Options{Name: "a"}), start(t, agent.Options{Name: "b", Inbox: 1})
+	a, b := start(t, agent.Options{Name: "a"}), start(t, agent.Options{Name: "b", Inbox: agent.InboxLimits{Count: 1}})
 	peer, err := a.LoadMetadata(b.MetadataBlob())
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,6 @@ import (
 
 	"meridian/agent"
 	"meridian/doorserver"
-	"meridian/fabric"
 	"meridian/meta"
 	"meridian/telemetry"
 	"meridian/transceiver"
@@ -148,10 +147,6 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	n.admin, err = openAdmin(AdminSocket(o.StateDir, o.Name), n)
 	return err
 }
-
-// Notifications is where peers' notifications arrive that are not about
-// hand-offs.
-func (n *Agent) Notifications() <-chan fabric.Notification { return n.Transceiver.OtherNotifications() }
 
 // Proof says what the agent proves itself with to peers over tcp.
 func (n *Agent) Proof() string { return n.proof.String() }

@@ -62,7 +62,7 @@ func (h *host) start() {
 		fabrics[i] = p.openRail
 	}
 	opened, err := agent.Open(context.Background(), agent.Options{
-		Name: h.name, Fabrics: fabrics, Directory: directory, Inbox: w.swarm.inbox, Records: w.swarm.records,
+		Name: h.name, Fabrics: fabrics, Directory: directory, Inbox: agent.InboxLimits{Count: w.swarm.inbox}, Records: w.swarm.records,
 		Clock: p.clock, Random: p, Background: p.later,
 	})
 	if err != nil {

@@ -3,7 +3,7 @@
 // it brings them messages and time, and does what they answer with an agent.
 //
 //	Offer, Accept ─► ┌─────────── Transceiver ───────────┐
-//	                 │ handoff.Holder .Taker .Follower   │ ◄─► demux ═══ other agents
+//	                 │ handoff.Holder .Taker .Follower   │ ◄─► inbox ═══ other agents
 //	Ready, Freed  ◄─ └──────┬───────────────────┬────────┘
 //	                     planner       grants, reads, writes
 //	                     (reshard)          (agent)
@@ -33,8 +33,8 @@ import (
 
 // Options configures Open.
 type Options struct {
-	// Agent is what moves bytes and carries messages. The transceiver takes its
-	// notifications; OtherNotifications has what is not for it.
+	// Agent is what moves bytes and carries messages. The transceiver listens
+	// for those of hand-offs until it is closed.
 	Agent *agent.Agent
 	// TicketKey seals tickets: the cell's key, derived for that.
 	TicketKey handoff.Key
@@ -90,7 +90,6 @@ type Transceiver struct {
 	self    handoff.Member
 	start   time.Time
 	peers   *peers
-	demux   *demux
 	planner planner
 	wait    sync.WaitGroup // everything that runs here
 	ctx     context.Context
@@ -126,7 +125,8 @@ type Metrics struct {
 	Offers, Intakes, Sessions         int
 }
 
-// Open starts to listen.
+// Open starts to listen. Where messages come faster than the machines take them,
+// the agent refuses them, and they are said again.
 func Open(_ context.Context, o Options) (*Transceiver, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -146,12 +146,17 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 		Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxHeldFraction: o.MaxHeldFraction, MaxOffers: o.MaxOffers,
 	})
 	t.taker = handoff.NewTaker(handoff.TakerOptions{Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxIntakes: o.MaxIntakes})
-	t.demux = openDemux(o.Agent.Notifications(), t.onNotification, o.Logger)
+	inbox, err := o.Agent.Listen(handoff.Magic, agent.InboxLimits{})
+	if err != nil {
+		return nil, err
+	}
+	t.wait.Go(func() {
+		for n := range inbox {
+			t.onNotification(n)
+		}
+	})
 	return t, nil
 }
-
-// OtherNotifications is where notifications arrive that are not for the transceiver.
-func (t *Transceiver) OtherNotifications() <-chan fabric.Notification { return t.demux.other }
 
 // now is the machines' clock.
 func (t *Transceiver) now() handoff.Instant {
@@ -350,11 +355,15 @@ func (t *Transceiver) Close(ctx context.Context) error {
 		return err
 	}
 	t.mu.Lock()
+	listened := !t.stopped // else another transceiver of this agent may do so now
 	t.stopped = true
 	if t.disarm != nil {
 		t.disarm()
 	}
 	t.mu.Unlock()
 	t.cancel()
-	return join.Within(ctx, "transceiver: closing", t.demux.close, t.wait.Wait)
+	if listened {
+		t.options.Agent.Unlisten(handoff.Magic)
+	}
+	return join.Within(ctx, "transceiver: closing", t.wait.Wait)
 }

@@ -324,7 +324,7 @@ func TestLeave(t *testing.T) {
 }
 
 // What is not of hand-offs is for others.
-func TestMailLeavesTheRest(t *testing.T) {
+func TestListeningLeavesTheRest(t *testing.T) {
 	x := newPair(t, handoff.Timing{})
 	peer, err := x.p.agent.LoadMetadata(x.d.agent.MetadataBlob())
 	if err != nil {
@@ -337,7 +337,7 @@ func TestMailLeavesTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case n := <-x.d.OtherNotifications():
+	case n := <-x.d.agent.Notifications():
 		if string(n.Payload) != "hello" || n.From != "p" {
 			t.Errorf("%+v", n)
 		}

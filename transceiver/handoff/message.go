@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"bytes"
 	"fmt"
 
 	"meridian/internal/fields"
@@ -12,7 +13,8 @@ import (
 //
 //	"MRDH" │ u8 version of the form │ u8 kind │ transfer id │ the kind's own
 const (
-	messageMagic   = "MRDH"
+	// Magic is what agents tell them by among notifications.
+	Magic          = "MRDH"
 	messageVersion = 1
 	// MaxMessageBytes is what a notification can carry.
 	MaxMessageBytes = mrdn.MaxLinkFrame - 1<<10
@@ -73,14 +75,9 @@ func (*Ended) kind() uint8    { return 9 }
 func (*Order) kind() uint8    { return 10 }
 func (*Report) kind() uint8   { return 11 }
 
-// IsMessage reports whether a notification is one of ours.
-func IsMessage(payload []byte) bool {
-	return len(payload) >= len(messageMagic) && string(payload[:len(messageMagic)]) == messageMagic
-}
-
 // AppendMessage appends a message in wire form.
 func AppendMessage(dst []byte, transfer kv.ID, m Message) []byte {
-	w := fields.Writer{B: append(dst, messageMagic...)}
+	w := fields.Writer{B: append(dst, Magic...)}
 	w.U8(messageVersion)
 	w.U8(m.kind())
 	w.ID(transfer)
@@ -91,10 +88,11 @@ func AppendMessage(dst []byte, transfer kv.ID, m Message) []byte {
 // ParseMessage reads what AppendMessage wrote, from a stranger. What it returns
 // shares no memory with b.
 func ParseMessage(b []byte) (kv.ID, Message, error) {
-	if !IsMessage(b) {
+	rest, ours := bytes.CutPrefix(b, []byte(Magic))
+	if !ours {
 		return kv.ID{}, nil, fmt.Errorf("%w: it does not begin as one", ErrMessage)
 	}
-	r := fields.Reader{B: append([]byte(nil), b[len(messageMagic):]...)}
+	r := fields.Reader{B: bytes.Clone(rest)}
 	if v := r.U8(); v != messageVersion {
 		return kv.ID{}, nil, fmt.Errorf("%w: form %d, this build reads %d", ErrMessage, v, messageVersion)
 	}
