@@ -23,6 +23,10 @@ type Redial struct {
 	// dialing is closed when the attempt that runs has ended.
 	dialing chan struct{}
 	backoff time.Duration
+	// notBefore is when the next attempt may dial. It is a time and not a pause that
+	// every caller waits out: callers whose deadlines are shorter than the pause
+	// would never dial.
+	notBefore time.Time
 	// stale: another incarnation answered, or none that speaks our version. It is
 	// believed for a while only, because who said so has proven nothing.
 	stale      error
@@ -100,38 +104,45 @@ func (r *Redial) Connected(ctx context.Context) (Life, error) {
 			}
 		}
 		r.dialing = make(chan struct{})
-		pause := r.backoff
+		pause := r.notBefore.Sub(r.options.Clock.Now())
 		r.mu.Unlock()
-		c, err := r.attempt(ctx, pause)
-		return r.settle(c, err)
-	}
-}
-
-// attempt waits out the backoff and dials.
-func (r *Redial) attempt(ctx context.Context, pause time.Duration) (Life, error) {
-	if pause > 0 {
-		over := make(chan struct{})
-		stop := r.options.Clock.AfterFunc(pause, func() { close(over) })
-		defer stop()
-		select {
-		case <-over:
-		case <-ctx.Done():
-			return nil, r.gaveUp(ctx.Err())
+		if err := r.waitOut(ctx, pause); err != nil {
+			r.mu.Lock()
+			r.settleLocked() // nobody has dialed, which says nothing of the peer
+			r.mu.Unlock()
+			return nil, err
 		}
+		return r.dialed(r.options.Dial(ctx))
 	}
-	c, err := r.options.Dial(ctx)
-	if err != nil {
-		return nil, r.error("connect", err)
-	}
-	return c, nil
 }
 
-// settle ends an attempt for everybody who waits for it.
-func (r *Redial) settle(c Life, err error) (Life, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// waitOut waits until the next attempt may dial.
+func (r *Redial) waitOut(ctx context.Context, pause time.Duration) error {
+	if pause <= 0 {
+		return nil
+	}
+	over := make(chan struct{})
+	stop := r.options.Clock.AfterFunc(pause, func() { close(over) })
+	defer stop()
+	select {
+	case <-over:
+		return nil
+	case <-ctx.Done():
+		return r.gaveUp(ctx.Err())
+	}
+}
+
+// settleLocked ends an attempt for everybody who waits for it. mu is held.
+func (r *Redial) settleLocked() {
 	close(r.dialing)
 	r.dialing = nil
+}
+
+// dialed is the end of an attempt that was made.
+func (r *Redial) dialed(c Life, err error) (Life, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settleLocked()
 	switch {
 	case err == nil && r.closed:
 		r.mu.Unlock() // which Drop takes
@@ -139,13 +150,19 @@ func (r *Redial) settle(c Life, err error) (Life, error) {
 		r.mu.Lock()
 		return nil, r.error("connect", fabric.ErrClosed)
 	case err == nil:
-		r.current, r.backoff = c, 0
+		r.current, r.backoff, r.notBefore = c, 0, time.Time{}
+		return c, nil
+	}
+	err = r.error("connect", err)
+	now := r.options.Clock.Now()
+	switch {
 	case errors.Is(err, fabric.ErrStalePeer), errors.Is(err, fabric.ErrVersion):
-		r.stale, r.staleUntil = err, r.options.Clock.Now().Add(r.options.LastBackoff)
+		r.stale, r.staleUntil = err, now.Add(r.options.LastBackoff)
 	default:
 		r.backoff = min(max(r.options.FirstBackoff, 2*r.backoff), r.options.LastBackoff)
+		r.notBefore = now.Add(r.backoff)
 	}
-	return c, err
+	return nil, err
 }
 
 // Drop forgets a connection that was lost.

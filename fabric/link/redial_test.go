@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"meridian/fabric"
@@ -128,8 +129,41 @@ func TestAttemptsGoOn(t *testing.T) {
 	for start := time.Now(); ; time.Sleep(time.Millisecond) {
 		if _, err := r.Connected(t.Context()); err == nil {
 			break
-		} else if time.Since(start) > 5*time.Second {
+		} else if time.Since(start) > time.Minute {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Callers whose deadlines are shorter than the pause between attempts do not keep
+// the link from dialing: the pause ends, whoever waits for it.
+func TestHurriedCallersDial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRedialing()
+		r.options.FirstBackoff, r.options.LastBackoff = time.Second, 8*time.Second
+		close(r.gate)
+		refused := errors.New("refused")
+		r.fail.Store(&refused)
+		hurried := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, err := r.Connected(ctx)
+			return err
+		}
+		for start := time.Now(); time.Since(start) < time.Minute; {
+			if hurried() == nil {
+				t.Fatal("connected to a peer that refuses")
+			}
+		}
+		// At 0, 1, 3, 7, 15 and then every 8 seconds; who gave up waiting has not tried.
+		if n := r.dials.Load(); n < 9 || n > 11 {
+			t.Errorf("%d attempts in a minute", n)
+		}
+		r.fail.Store(nil)
+		for start := time.Now(); hurried() != nil; {
+			if time.Since(start) > 9*time.Second {
+				t.Fatal("the peer is back, and no caller reaches it")
+			}
+		}
+	})
 }
