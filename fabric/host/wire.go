@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,7 +22,7 @@ type wire struct {
 	conn      *net.UnixConn
 	raw       syscall.RawConn
 	keepAlive time.Duration
-	lastHeard atomic.Int64  // in nanoseconds
+	silence   link.Silence
 	server    *link.Server  // nil at the posting side
 	drained   chan struct{} // has room for one word that answers were read
 	got       []int         // descriptors that came and were not claimed; the reader's own
@@ -59,7 +58,7 @@ func newWire(conn *net.UnixConn, keepAlive time.Duration, o owner) (*wire, error
 		return nil, err
 	}
 	w := &wire{owner: o, conn: conn, raw: raw, keepAlive: keepAlive, wake: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
-	w.lastHeard.Store(time.Now().UnixNano())
+	w.silence.Hear()
 	return w, nil
 }
 
@@ -211,11 +210,11 @@ func (w *wire) tick() {
 		return
 	}
 	w.timer = time.AfterFunc(w.keepAlive, func() {
-		switch silent := time.Since(time.Unix(0, w.lastHeard.Load())); {
-		case silent > 3*w.keepAlive:
+		switch ask, over := w.silence.Look(); {
+		case over:
 			w.owner.lost(fmt.Errorf("no answer for %v", 3*w.keepAlive))
 			return
-		case silent > w.keepAlive:
+		case ask:
 			w.send(frames{bytes: mrdn.AppendPing(nil)})
 		}
 		w.tick()
@@ -300,7 +299,7 @@ func (w *wire) read(into []byte) (int, error) {
 	case flags&unix.MSG_CTRUNC != 0 || len(w.got) > maxUnclaimed:
 		return 0, fmt.Errorf("%w: too many descriptors", mrdn.ErrLinkFrame)
 	}
-	w.lastHeard.Store(time.Now().UnixNano())
+	w.silence.Hear()
 	return n, nil
 }
 

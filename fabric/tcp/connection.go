@@ -65,9 +65,9 @@ func (c *connection) watch() {
 		select {
 		case <-c.stopped:
 			return
-		case now := <-ticker.C:
+		case <-ticker.C:
 			for _, s := range c.streams {
-				if s.keepAlive(now) {
+				if s.keepAlive() {
 					c.poster.Lost(fmt.Errorf("no answer for %v", 3*s.options.KeepAlive))
 				}
 			}

@@ -205,7 +205,7 @@ func (s *scatter) readOnce() (int, error) {
 		return 0, err
 	}
 	if s.err == nil {
-		s.socket.hear()
+		s.socket.silence.Hear()
 	}
 	return s.got, s.err
 }

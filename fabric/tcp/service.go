@@ -92,7 +92,7 @@ func (v *service) watch() {
 	v.timer.Reset(v.fabric.options.KeepAlive)
 	v.mu.Unlock()
 	for _, s := range streams {
-		if s.keepAlive(time.Now()) {
+		if s.keepAlive() {
 			v.server.Lost(fmt.Errorf("no answer for %v", 3*s.options.KeepAlive))
 		}
 	}

@@ -5,17 +5,17 @@ import (
 	"net"
 	"sync/atomic"
 	"syscall"
-	"time"
+
+	"meridian/fabric/link"
 )
 
 // socket is what a stream's sender and receiver share.
 type socket struct {
-	conn   *net.TCPConn
-	raw    syscall.RawConn
-	tls    *tls.Conn // over sealed; both nil in the clear
-	sealed *sealed
-	// heard is when bytes last came, in nanoseconds.
-	heard atomic.Int64
+	conn    *net.TCPConn
+	raw     syscall.RawConn
+	tls     *tls.Conn // over sealed; both nil in the clear
+	sealed  *sealed
+	silence link.Silence
 	// spoke: bytes have left since keepAlive looked last.
 	spoke atomic.Bool
 }
@@ -33,12 +33,6 @@ func newSocket(secured net.Conn) (*socket, error) {
 		return nil, err
 	}
 	_ = k.conn.SetNoDelay(true)
-	k.hear()
+	k.silence.Hear()
 	return k, nil
 }
-
-// hear notes that bytes came.
-func (k *socket) hear() { k.heard.Store(time.Now().UnixNano()) }
-
-// silent is for how long nothing has come.
-func (k *socket) silent(now time.Time) time.Duration { return now.Sub(time.Unix(0, k.heard.Load())) }

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"time"
 
 	"meridian/fabric/link"
 	"meridian/mrdn"
@@ -66,17 +65,14 @@ func (s *stream) Quiet(match func(link.Part) bool) {
 // network takes longer than that to deliver. Those bytes are a sign of life to
 // the side that they reach, and this is the one to the side that sends them. It
 // asks all the same, for peers that speak only when they are asked.
-func (s *stream) keepAlive(now time.Time) (dead bool) {
+func (s *stream) keepAlive() (dead bool) {
 	if !s.socket.spoke.Swap(false) {
 		s.sayAlive()
 		s.socket.spoke.Store(false)
 	}
-	silent := s.socket.silent(now)
-	switch {
-	case silent > 3*s.options.KeepAlive:
-		return true
-	case silent > s.options.KeepAlive:
+	ask, dead := s.socket.silence.Look()
+	if ask {
 		s.Send(mrdn.AppendPing(nil))
 	}
-	return false
+	return dead
 }

@@ -1,0 +1,34 @@
+package link
+
+import "sync/atomic"
+
+// Silence counts for how many keep-alives nothing has come from a peer. It counts
+// how often this side has looked, not the time that has passed: a process or a
+// machine that stood still has not listened, either, and what came meanwhile waits
+// in the socket.
+type Silence struct {
+	heard  atomic.Bool  // since the last look
+	missed atomic.Int32 // looks in a row that found nothing
+}
+
+// patience is how many looks in a row may find nothing.
+const patience = 3
+
+// Hear notes that bytes came.
+func (s *Silence) Hear() {
+	if !s.heard.Load() { // most of the time it was: a read is no place to take a cache line from another core
+		s.heard.Store(true)
+	}
+}
+
+// Look is called once in a keep-alive. It says whether the peer is to be asked for a
+// sign of life, and whether it is to be given up: after three keep-alives, and
+// before four are over.
+func (s *Silence) Look() (ask, over bool) {
+	if s.heard.Swap(false) {
+		s.missed.Store(0)
+		return false, false
+	}
+	missed := s.missed.Add(1)
+	return missed < patience, missed >= patience
+}
