@@ -147,6 +147,13 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{required},
 	},
+	"bench/store": {
+		owns: "measurements of the object cache, side by side with others that keep objects",
+		may: map[string]string{
+			"bench": "figures, processes", "bench/transfer": "a plain transfer beside it", "fabric": "operations", "mem": "what memcpy copies",
+		},
+		testsMay: []string{required},
+	},
 	"bench/deciding": {
 		owns: "measurements of the rooms that decide, beside plain ways of doing the same",
 		may:  map[string]string{"bench": "figures, the machine", "block": "what is measured", "governor": "what is measured", "kv": "tiers", "phase": "what is measured", "probe": "what is measured", "replay": "what is measured", "replay/workload": "what is replayed", "sched": "what is measured, what a governor asks, and what is replayed"},

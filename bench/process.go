@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -162,6 +163,16 @@ func (p *Process) Stop(ctx context.Context) error {
 		return p.Gone(p.status)
 	}
 	return nil
+}
+
+// FreePort is one of loopback that nobody listens on.
+func FreePort(ctx context.Context) (string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	return port, errors.Join(err, listener.Close())
 }
 
 // tail keeps the end of what a process said.

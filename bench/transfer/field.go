@@ -76,7 +76,7 @@ func (f *field) openPeers(ctx context.Context, o Options, kind fabricKind) error
 				f.join(p, who, kind)
 				continue
 			}
-			absence = whyNot(err, who.packages)
+			absence = bench.WhyNotPython(err, who.packages)
 		}
 		absence.Peer = name
 		if must {

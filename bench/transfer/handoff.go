@@ -100,7 +100,7 @@ func RunHandOff(ctx context.Context, o HandOffOptions) (*HandOffReport, error) {
 		return nil, err
 	}
 	if o.Streams == 0 {
-		o.Streams = min(8, len(bench.UsableCores()))
+		o.Streams = defaultStreams()
 	}
 	if o.Progress == nil {
 		o.Progress = func(bench.Progress) {}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -29,7 +28,7 @@ type iperf struct {
 const iperfBytes = 2 << 30
 
 func openIperf(ctx context.Context, _ peerKind, o Options, _ fabricKind) (contender, error) {
-	port, err := freePort(ctx)
+	port, err := bench.FreePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -47,15 +46,6 @@ func openIperf(ctx context.Context, _ peerKind, o Options, _ fabricKind) (conten
 		return nil, errors.Join(err, p.close(ctx))
 	}
 	return p, nil
-}
-
-func freePort(ctx context.Context) (string, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	return port, errors.Join(err, listener.Close())
 }
 
 // iperfVersion is the second word of "iperf 3.12 (…)".

@@ -110,7 +110,7 @@ func (f *field) openRival(ctx context.Context, o Options, kind fabricKind) *pyth
 				f.join(p, who, kind)
 				return p
 			}
-			absence = whyNot(err, who.packages)
+			absence = bench.WhyNotPython(err, who.packages)
 		}
 		absence.Peer = name
 		f.report.miss(*absence)

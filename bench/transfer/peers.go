@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 
 	"meridian/bench"
@@ -27,14 +24,14 @@ type peerKind struct {
 // peers in the order of the report's columns.
 var peers = []peerKind{
 	{
-		name: "nixl", title: "NIXL", missing: noPython("nixl"), open: openNIXL, packages: "libnuma1",
+		name: "nixl", title: "NIXL", missing: func(o Options) *bench.Absence { return bench.WithoutPython(o.PeersDir, "nixl") }, open: openNIXL, packages: "libnuma1",
 	},
 	{
-		name: "mooncake", title: "Mooncake (tcp)", missing: noPython("mooncake"), open: openMooncake,
+		name: "mooncake", title: "Mooncake (tcp)", missing: func(o Options) *bench.Absence { return bench.WithoutPython(o.PeersDir, "mooncake") }, open: openMooncake,
 		packages: "libibverbs1 librdmacm1 libnuma1 libcurl4",
 	},
 	{
-		name: "iperf3", title: "iperf3", missing: noProgram("iperf3"), open: openIperf, packages: "iperf3",
+		name: "iperf3", title: "iperf3", missing: func(Options) *bench.Absence { return bench.WithoutProgram("iperf3", "iperf3") }, open: openIperf, packages: "iperf3",
 	},
 	{
 		name: "memcpy", title: "memcpy (Go, every core)", missing: func(Options) *bench.Absence { return nil },
@@ -63,28 +60,6 @@ func (o *Options) validatePeers() error {
 	return bench.Known("peer", o.Peers, PeerNames())
 }
 
-func noProgram(name string) func(Options) *bench.Absence {
-	return func(Options) *bench.Absence {
-		if _, err := exec.LookPath(name); err != nil {
-			return &bench.Absence{Why: "not on PATH", Fix: "apt-get install " + name}
-		}
-		return nil
-	}
-}
-
-func noPython(name string) func(Options) *bench.Absence {
-	return func(o Options) *bench.Absence {
-		if _, err := os.Stat(interpreter(o, name)); err != nil {
-			return &bench.Absence{Why: "not in " + filepath.Join(o.PeersDir, name), Fix: "make peers"}
-		}
-		return nil
-	}
-}
-
-func interpreter(o Options, name string) string {
-	return filepath.Join(o.PeersDir, name, "bin", "python")
-}
-
 func openNIXL(ctx context.Context, kind peerKind, o Options, f fabricKind) (contender, error) {
 	return openNIXLWith(ctx, kind, o, f, true)
 }
@@ -97,13 +72,13 @@ func openNIXLWith(ctx context.Context, kind peerKind, o Options, f fabricKind, s
 		environment = append(environment, "UCX_NET_DEVICES=lo")
 	}
 	return openPython(ctx, kind, pythonOptions{
-		python: interpreter(o, kind.name), environment: environment, poolBytes: poolBytes(o.Total.Bytes), servingThread: servingThread,
+		python: bench.Interpreter(o.PeersDir, kind.name), environment: environment, poolBytes: poolBytes(o.Total.Bytes), servingThread: servingThread,
 	})
 }
 
 func openMooncake(ctx context.Context, kind peerKind, o Options, _ fabricKind) (contender, error) {
 	return openPython(ctx, kind, pythonOptions{
-		python: interpreter(o, kind.name), poolBytes: poolBytes(o.Total.Bytes),
+		python: bench.Interpreter(o.PeersDir, kind.name), poolBytes: poolBytes(o.Total.Bytes),
 		environment: []string{
 			"MC_FORCE_TCP=1", "MC_LOG_LEVEL=ERROR", "GLOG_minloglevel=2",
 			// Room for the largest batch that is posted; see mooncake_peer.py.

@@ -5,10 +5,8 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"meridian/bench"
@@ -44,7 +42,7 @@ func openPython(ctx context.Context, kind peerKind, o pythonOptions) (_ *pythonP
 			err = errors.Join(err, p.close(ctx))
 		}
 	}()
-	if p.directory, err = writeDrivers(); err != nil {
+	if p.directory, err = bench.WriteDrivers(drivers); err != nil {
 		return p, err
 	}
 	command := []string{o.python, filepath.Join(p.directory, kind.name+"_peer.py")}
@@ -80,27 +78,6 @@ func (p *pythonPeer) introduce(ctx context.Context, o pythonOptions) error {
 		return err
 	}
 	return p.post.Ask(ctx, map[string]any{"do": "meet", "other": far.Self}, nil)
-}
-
-// writeDrivers puts the scripts where an interpreter can read them.
-func writeDrivers() (directory string, err error) {
-	if directory, err = os.MkdirTemp("", "meridian-bench-"); err != nil {
-		return "", err
-	}
-	entries, err := drivers.ReadDir("peers")
-	if err != nil {
-		return directory, err
-	}
-	for _, entry := range entries {
-		text, err := drivers.ReadFile("peers/" + entry.Name())
-		if err != nil {
-			return directory, err
-		}
-		if err := os.WriteFile(filepath.Join(directory, entry.Name()), text, 0o600); err != nil {
-			return directory, err
-		}
-	}
-	return directory, nil
 }
 
 func (p *pythonPeer) name() string { return p.kind.name }
@@ -164,15 +141,4 @@ func (p *pythonPeer) close(ctx context.Context) error {
 		errs = append(errs, os.RemoveAll(p.directory))
 	}
 	return errors.Join(errs...)
-}
-
-// whyNot turns the reason that a Python peer does not start into what to type.
-func whyNot(err error, packages string) *bench.Absence {
-	text := err.Error()
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	why := lines[len(lines)-1] // of a Python traceback the last line says it
-	if strings.Contains(text, "cannot open shared object file") {
-		return &bench.Absence{Why: why, Fix: "apt-get install " + packages}
-	}
-	return &bench.Absence{Why: fmt.Sprintf("does not start: %s", why), Fix: "rm -r .peers && make peers"}
 }

@@ -168,7 +168,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	if o.Streams == 0 {
-		o.Streams = min(8, len(bench.UsableCores()))
+		o.Streams = defaultStreams()
 	}
 	if o.Progress == nil {
 		o.Progress = func(bench.Progress) {}
@@ -198,3 +198,6 @@ func measure(ctx context.Context, o Options) (*Report, error) {
 	report.Others = meter.Others()
 	return report, nil
 }
+
+// defaultStreams is one per core, at most 8.
+func defaultStreams() int { return min(8, len(bench.UsableCores())) }

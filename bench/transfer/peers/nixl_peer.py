@@ -9,8 +9,9 @@ import importlib.metadata
 import time
 
 import numpy as np
+from answers import run
 from nixl._api import nixl_agent, nixl_agent_config
-from peer import POSTING, Peer, run
+from peer import POSTING, Peer
 
 
 class Nixl(Peer):

@@ -1,14 +1,11 @@
-"""One side of a peer that is measured: a JSON object a line on standard input, one back on standard output.
+"""One side of a peer that is measured.
 
 The Go side starts two of these, hands one's introduction to the other, and asks the posting side
 for a round at a time. Contents depend on their position, as they do in Meridian's own rounds.
 """
 
-import json
-import os
-import sys
-
 import numpy as np
+from answers import aligned
 
 WORD = 8
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -39,11 +36,7 @@ class Peer:
 
     def open(self, request):
         self.side = request["side"]
-        size = request["bytes"]
-        raw = np.zeros(size + 4096, np.uint8)
-        start = -raw.ctypes.data % 4096
-        self.pool = raw[start : start + size]
-        self.pool[:] = 0
+        self.pool = aligned(request["bytes"])
         return {"self": self.start(request), "version": self.version()}
 
     def load(self, request):
@@ -82,18 +75,3 @@ class Peer:
 
     def meet(self, request):
         pass
-
-
-def run(peer):
-    """Answer requests until they end. What libraries print goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            answer = getattr(peer, request["do"])(request) or {}
-        except Exception as e:
-            answer = {"error": f"{type(e).__name__}: {e}"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-    os._exit(0)  # without the libraries' own shutdown, which may wait for the other side
