@@ -63,12 +63,13 @@ func put(h *Heap, key, payload []byte) (Reservation, error) {
 	if err != nil {
 		return r, err
 	}
-	copy(h.Payload(&r), payload)
-	if !h.Seal(&r, key) {
+	if !h.Write(&r, key, payload) {
 		return r, errors.New("the room was taken back")
 	}
 	return r, nil
 }
+
+func wanted(r *Reservation, key []byte) Wanted { return Wanted{r.Index, r.Header.Word.Epoch(), key} }
 
 func TestWhatIsPutIsRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -83,7 +84,7 @@ func TestWhatIsPutIsRead(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := make([]byte, len(payload))
-		if err := h.Read(r.Index, key, got); err != nil || !bytes.Equal(got, payload) {
+		if err := h.Read(wanted(&r, key), got, 0); err != nil || !bytes.Equal(got, payload) {
 			t.Fatalf("read: %v", err)
 		}
 		var d checksum.Digest
@@ -91,16 +92,26 @@ func TestWhatIsPutIsRead(t *testing.T) {
 		if sum := d.Sum(); sum != r.Header.Checksum {
 			t.Fatalf("checksum %x, that of links is %x", r.Header.Checksum, sum)
 		}
-		if err := h.Read(r.Index, append(key, 1), got); !errors.Is(err, ErrForeign) {
+		if err := h.Read(wanted(&r, append(key, 1)), got, 0); !errors.Is(err, ErrForeign) {
 			t.Fatalf("another key: %v", err)
+		}
+		if err := h.Read(Wanted{r.Index, r.Header.Word.Epoch() + 1, key}, got, 0); !errors.Is(err, ErrGone) {
+			t.Fatalf("another epoch: %v", err)
+		}
+		if err := h.Read(Wanted{h.Headers(), 0, key}, got, 0); !errors.Is(err, ErrGone) {
+			t.Fatalf("no such header: %v", err)
+		}
+		from := r.Header.Bytes / 2 / Segment * Segment
+		if err := h.Read(wanted(&r, key), got[from:], from); err != nil || !bytes.Equal(got, payload) {
+			t.Fatalf("the second half: %v", err)
 		}
 		flip := rapid.IntRange(0, len(payload)-1).Draw(t, "flip")
 		h.Payload(&r)[flip] ^= 1
-		if err := h.Read(r.Index, key, got); !errors.Is(err, ErrTorn) {
+		if err := h.Read(wanted(&r, key), got, 0); !errors.Is(err, ErrTorn) {
 			t.Fatalf("a flipped byte: %v", err)
 		}
 		h.Swap(r.Index, r.Header.Word, MakeWord(Dead, r.Header.Word.Epoch()))
-		if err := h.Read(r.Index, key, got); !errors.Is(err, ErrGone) {
+		if err := h.Read(wanted(&r, key), got, 0); !errors.Is(err, ErrGone) {
 			t.Fatalf("a dead object: %v", err)
 		}
 	})
@@ -117,7 +128,7 @@ func TestCollisionIsForeign(t *testing.T) {
 	header := h.Load(r.Index)
 	header.KeyHash = HashKey([]byte("two"))
 	h.store(r.Index, &header)
-	if err := h.Read(r.Index, []byte("two"), make([]byte, 7)); !errors.Is(err, ErrForeign) {
+	if err := h.Read(wanted(&r, []byte("two")), make([]byte, 7), 0); !errors.Is(err, ErrForeign) {
 		t.Errorf("read: %v", err)
 	}
 }
@@ -163,7 +174,7 @@ func TestProducersGetRoomOfTheirOwn(t *testing.T) {
 				offered++
 			}
 			b := make([]byte, r.Header.Bytes)
-			if err := h.Read(r.Index, fmt.Appendf(nil, "%d/%d", p, n), b); err != nil || bytes.Count(b, []byte{byte(p)}) != len(b) {
+			if err := h.Read(wanted(&r, fmt.Appendf(nil, "%d/%d", p, n)), b, 0); err != nil || bytes.Count(b, []byte{byte(p)}) != len(b) {
 				t.Fatalf("object %d of producer %d: %v", n, p, err)
 			}
 			count++
@@ -258,7 +269,7 @@ func FuzzScribbledArena(f *testing.F) {
 			scribble = scribble[n:]
 		}
 		got := make([]byte, len(payload))
-		if err := h.Read(r.Index, key, got); err == nil && !bytes.Equal(got, payload) {
+		if err := h.Read(wanted(&r, key), got, 0); err == nil && !bytes.Equal(got, payload) {
 			t.Error("other bytes were read")
 		}
 		for n := range 20 {
@@ -270,11 +281,11 @@ func FuzzScribbledArena(f *testing.F) {
 		for i := range h.Headers() {
 			header := h.Load(i)
 			_ = header.Check(h.Bounds())
-			_ = h.Read(i, key, got)
+			_ = h.Read(Wanted{i, header.Word.Epoch(), key}, got, 0)
 		}
 		if again, err := Open(b); err == nil {
 			for i := range again.Headers() {
-				_ = again.Read(i, key, got)
+				_ = again.Read(Wanted{i, again.Word(i).Epoch(), key}, got, 0)
 			}
 			_, _ = put(again, key, payload)
 			_, _ = again.Hear()
@@ -282,11 +293,41 @@ func FuzzScribbledArena(f *testing.F) {
 	})
 }
 
+// Allocation by a producer: from what was never given out, and from a free list,
+// which the owner fills again.
 func BenchmarkReserve(b *testing.B) {
-	h := format(b, 1<<30, Options{Headers: 1 << 22})
-	for b.Loop() {
-		if _, err := h.Reserve(1, 200, 16, PageSize); err != nil {
-			h = format(b, 1<<30, Options{Headers: 1 << 22})
+	const room = 1 << 16
+	h := format(b, 64<<20, Options{Headers: room})
+	b.Run("bump", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := h.Reserve(1, 200, 16, PageSize); err != nil {
+				h.Repair(h.bounds.Base, 0)
+				clear(h.b[h.headers.base:h.ring.base])
+			}
 		}
-	}
+	})
+	b.Run("list", func(b *testing.B) {
+		at, i := h.bounds.Base, uint32(0)
+		for b.Loop() {
+			h.Offer(0, i, at, Segment, 1)
+			if _, err := h.Reserve(1, 200, 16, PageSize); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("whole", func(b *testing.B) { // reserve, write 4 KiB, announce, hear
+		h := format(b, 64<<20, Options{})
+		key, payload := []byte("key of sixteen b"), noise(1, 4<<10)
+		for b.Loop() {
+			h.Offer(1, 0, h.bounds.Base, ClassBytes(1), 1)
+			r, err := put(h, key, payload)
+			if err != nil {
+				b.Fatal(err)
+			}
+			a := h.AnnounceOf(&r, 0)
+			if _, ok := h.Hear(); !h.Tell(&a) && !ok {
+				b.Fatal("not heard")
+			}
+		}
+	})
 }

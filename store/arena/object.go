@@ -2,9 +2,7 @@ package arena
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"fmt"
 
 	"github.com/zeebo/xxh3"
 )
@@ -28,19 +26,25 @@ func (h *Heap) Payload(r *Reservation) []byte {
 	return h.b[at : at+r.Header.Bytes : at+r.Header.Bytes]
 }
 
-// Seal writes what stands behind a payload that is complete, and makes the object
-// READY. It reports false if the owner has taken the room back meanwhile.
+// Write copies a payload and what stands behind it into a reservation, and makes
+// the object READY. It reports false if the owner has taken the room back meanwhile.
+func (h *Heap) Write(r *Reservation, key, payload []byte) bool {
+	return h.finish(r, key, h.CopyIn(r.Header.PayloadBase, payload[:r.Header.Bytes]))
+}
+
+// Seal is Write for a payload that its producer has put where it belongs.
 func (h *Heap) Seal(r *Reservation, key []byte) bool {
-	header, e := &r.Header, r.Header.Extent()
-	header.Checksum = h.SumPayload(header.PayloadBase, header.Bytes)
-	copy(h.b[header.PayloadBase:][e.Key:e.Size], key)
-	at := h.HeaderOffset(r.Index)
-	binary.LittleEndian.PutUint64(h.b[at+hdrChecksum:], header.Checksum)
-	ready := MakeWord(Ready, header.Word.Epoch())
-	if !h.Swap(r.Index, header.Word, ready) {
+	return h.finish(r, key, h.SumPayload(r.Header.PayloadBase, r.Header.Bytes))
+}
+
+func (h *Heap) finish(r *Reservation, key []byte, sum uint64) bool {
+	h.PutKey(&r.Header, key)
+	h.u64(h.HeaderOffset(r.Index) + hdrChecksum).Store(sum)
+	ready := MakeWord(Ready, r.Header.Word.Epoch())
+	if !h.Swap(r.Index, r.Header.Word, ready) {
 		return false
 	}
-	header.Word = ready
+	r.Header.Checksum, r.Header.Word = sum, ready
 	return true
 }
 
@@ -55,44 +59,13 @@ func (h *Heap) Sum(i uint32, header *Header) {
 }
 
 // PutKey writes the key of an object that is to be written; the header must be the
-// owner's own.
-func (h *Heap) PutKey(header *Header, key []byte) {
-	e := header.Extent()
-	copy(h.b[header.PayloadBase+e.Key:][:header.KeyLength], key)
-}
+// writer's own.
+func (h *Heap) PutKey(header *Header, key []byte) { copy(h.keyOf(header), key) }
 
 // Key copies the key of an object out; the header must have been checked.
-func (h *Heap) Key(header *Header) []byte {
-	e := header.Extent()
-	return bytes.Clone(h.b[header.PayloadBase+e.Key:][:header.KeyLength])
-}
+func (h *Heap) Key(header *Header) []byte { return bytes.Clone(h.keyOf(header)) }
 
-// Read copies the object of a header into dst, which has its length, and checks
-// it: key, epoch and state before and after the copy, and every sum.
-func (h *Heap) Read(i uint32, key, dst []byte) error {
-	header := h.Load(i)
-	if header.Word.State() != Ready || header.Flags&Unchecked != 0 {
-		return fmt.Errorf("%w: %v, flags %#x", ErrGone, header.Word, header.Flags)
-	}
-	if err := header.Check(h.bounds); err != nil {
-		return fmt.Errorf("%w: %w", ErrGone, err)
-	}
-	if header.Bytes != uint64(len(dst)) {
-		return fmt.Errorf("%w: %d bytes for a buffer of %d", ErrGone, header.Bytes, len(dst))
-	}
+func (h *Heap) keyOf(header *Header) []byte {
 	e := header.Extent()
-	extent := h.b[header.PayloadBase:][:e.Size]
-	if header.KeyHash != HashKey(key) || !bytes.Equal(extent[e.Key:e.Key+uint64(header.KeyLength)], key) {
-		return h.unlessGone(i, header.Word, ErrForeign)
-	}
-	return h.unlessGone(i, header.Word, h.CopyOut(dst, header.PayloadBase, header.Checksum))
-}
-
-// unlessGone is err, unless the header's word has changed meanwhile: then all
-// that was seen says nothing.
-func (h *Heap) unlessGone(i uint32, was Word, err error) error {
-	if now := h.Word(i); now != was {
-		return fmt.Errorf("%w: it was %v and is %v", ErrGone, was, now)
-	}
-	return err
+	return h.b[header.PayloadBase+e.Key:][:header.KeyLength]
 }

@@ -145,7 +145,7 @@ func (w *world) read(t *rapid.T) {
 		t.Fatalf("%s is there, and was never put or is removed", key)
 	case err == nil:
 		got := make([]byte, at.Bytes)
-		if err := w.heap.Read(at.Header, []byte(key), got); err != nil || !bytes.Equal(got, want) {
+		if err := w.heap.Read(arena.Wanted{Index: at.Header, Epoch: at.Epoch, Key: []byte(key)}, got, 0); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("%s: %v", key, err)
 		}
 		w.leases[id] = at
@@ -364,7 +364,7 @@ func surviveScribbles(t *testing.T, seed uint64, scribble []byte) {
 			w.Scan(now)
 		case 4:
 			if at, err := w.Locate(now, key); err == nil {
-				_ = heap.Read(at.Header, key, make([]byte, at.Bytes))
+				_ = heap.Read(arena.Wanted{Index: at.Header, Epoch: at.Epoch, Key: key}, make([]byte, at.Bytes), 0)
 			}
 		case 5:
 			if n := min(len(scribble), 8); n > 0 { // mostly control, headers and ring
