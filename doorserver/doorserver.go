@@ -32,9 +32,9 @@ import (
 	"meridian/agent"
 	"meridian/door"
 	"meridian/internal/join"
+	"meridian/kv"
 	"meridian/meta"
 	"meridian/transceiver"
-	"meridian/transceiver/handoff"
 )
 
 // Options configures Open.
@@ -102,7 +102,7 @@ func machineBytes() uint64 {
 // Server is an open door.
 type Server struct {
 	options  Options
-	self     handoff.Member
+	self     kv.Member
 	listener *net.UnixListener
 	wait     sync.WaitGroup // everything that runs here
 	life     context.Context
@@ -136,7 +136,7 @@ func Open(_ context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{
-		options: o, self: handoff.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
+		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
 		conns: make(map[*conn]bool), engines: make(map[string]*engine), metrics: Metrics{Refused: make(map[string]uint64)},
 	}
 	if s.listener, err = listen(o.Socket, len(o.AllowUIDs) > 0); err != nil {

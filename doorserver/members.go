@@ -42,7 +42,7 @@ type member struct {
 
 // parseMember reads what an agent, or whoever else can write to the directory, left
 // of its part of an engine.
-func parseMember(value []byte) (m member, agent handoff.Member, err error) {
+func parseMember(value []byte) (m member, agent kv.Member, err error) {
 	if len(value) > meta.MaxValueBytes {
 		return m, agent, fmt.Errorf("a member's record of %d bytes, at most %d", len(value), meta.MaxValueBytes)
 	}
@@ -56,7 +56,7 @@ func parseMember(value []byte) (m member, agent handoff.Member, err error) {
 		err = fmt.Errorf("a member's agent has a name of 1 to 255 bytes, not %d", len(agent.Name))
 	}
 	if err != nil {
-		return member{}, handoff.Member{}, err
+		return member{}, kv.Member{}, err
 	}
 	return m, agent, nil
 }

@@ -148,7 +148,7 @@ func (s *Server) redeem(ticket []byte, promise trust.Promise, own handoff.Conten
 	if promise.Home == "" {
 		return ticket
 	}
-	return s.options.Transceiver.Redeem(promise.ID, handoff.Member{Name: promise.Home, Incarnation: promise.Incarnation}, own)
+	return s.options.Transceiver.Redeem(promise.ID, kv.Member{Name: promise.Home, Incarnation: promise.Incarnation}, own)
 }
 
 func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {

@@ -11,6 +11,7 @@
 //	Scope        what the cache is *of* besides its tokens: model, adapter, salt
 //	BlockKey     the name of one block: a chained hash over Scope and tokens
 //	TokenRange   half-open range of token positions
+//	Member       one start of an agent: name and incarnation
 //	Tier         how soon a block may leave memory
 //	Phase        where a request stands: prefill, think, output, complete
 //

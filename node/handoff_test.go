@@ -35,7 +35,7 @@ func engineOn(t *testing.T, n *Agent, id string, side reshard.Side) *mem.Arena {
 		t.Fatal(err)
 	}
 	memory := handoff.Memory{{Region: region.ID, Epoch: region.Epoch, Length: uint64(size)}}
-	engine := handoff.Engine{ID: id, Side: side, Ranks: []handoff.Rank{{Agent: handoff.Member{Name: n.Name(), Incarnation: n.Incarnation()}, Memory: memory}}}
+	engine := handoff.Engine{ID: id, Side: side, Ranks: []handoff.Rank{{Agent: kv.Member{Name: n.Name(), Incarnation: n.Incarnation()}, Memory: memory}}}
 	if err := n.Transceiver.Join(engine); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ type cell struct {
 type node struct {
 	*transceiver.Transceiver
 	agent  *agent.Agent
-	member handoff.Member
+	member kv.Member
 }
 
 var ticketKey = handoff.Key{7}
@@ -102,7 +102,7 @@ func (c *cell) start(name string, change ...func(*transceiver.Options)) *node {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	n := &node{tr, a, handoff.Member{Name: name, Incarnation: a.Incarnation()}}
+	n := &node{tr, a, kv.Member{Name: name, Incarnation: a.Incarnation()}}
 	c.mu.Lock()
 	c.nodes[name] = n
 	c.mu.Unlock()

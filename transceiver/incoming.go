@@ -74,7 +74,7 @@ func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
 // Redeem writes the ticket of an offer that was promised to this agent's engine,
 // whose own request is of the content. An agent has the key of every home's
 // tickets; one that is of another content than the offer is refused by the home.
-func (t *Transceiver) Redeem(transfer kv.ID, home handoff.Member, own handoff.Content) []byte {
+func (t *Transceiver) Redeem(transfer kv.ID, home kv.Member, own handoff.Content) []byte {
 	return handoff.Redeemed(transfer, home, own, t.options.TicketKey).Seal(t.options.TicketKey)
 }
 

@@ -84,7 +84,7 @@ func (t *Transceiver) post(ctx context.Context, e handoff.Move, l *batch) (tr *a
 	if e.Order.As == handoff.Source {
 		op, local, remote = fabric.Write, l.src, l.dst
 	}
-	err = t.peers.with(ctx, e.Order.Other(e.FlowGrant.Flow).Agent, func(p *agent.Peer) error {
+	err = t.peers.With(ctx, e.Order.Other(e.FlowGrant.Flow).Agent, func(p *agent.Peer) error {
 		here, err := t.options.Agent.LocalSpans(local)
 		if err != nil {
 			return err

@@ -87,9 +87,9 @@ func (o Options) withDefaults() (Options, error) {
 // goroutines.
 type Transceiver struct {
 	options Options
-	self    handoff.Member
+	self    kv.Member
 	start   time.Time
-	peers   *peers
+	peers   *agent.Peers
 	planner planner
 	wait    sync.WaitGroup // everything that runs here
 	ctx     context.Context
@@ -133,7 +133,7 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 		return nil, err
 	}
 	t := &Transceiver{
-		options: o, self: handoff.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
+		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
 		engines: make(map[string]*ranks), outgoing: make(map[kv.ID]*Outgoing), incoming: make(map[kv.ID]*Incoming),
 		sessions: make(map[handoff.SessionID]*work), grants: make(map[kv.ID]*ownGrant), records: records{most: o.Records},
 		follower: handoff.NewFollower(o.Timing), planner: planner{shapes: reshard.NewShapes(64)}, alarm: handoff.Never,
@@ -141,7 +141,7 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 	// The first instant is not zero, which means never.
 	t.start = o.Clock.Now().Add(-time.Second)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.peers = newPeers(t)
+	t.peers = agent.NewPeers(o.Agent, agent.PeersOptions{Find: o.Find, Gone: t.gone, MaxInFlight: maxInFlight})
 	t.holder = handoff.NewHolder(handoff.HolderOptions{
 		Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxHeldFraction: o.MaxHeldFraction, MaxOffers: o.MaxOffers,
 	})
@@ -233,7 +233,7 @@ func (t *Transceiver) advance(event func(now handoff.Instant) []handoff.Effect) 
 }
 
 // receive hands a message to the machine that it is for. mu is held.
-func (t *Transceiver) receive(now handoff.Instant, from handoff.Member, transfer kv.ID, m handoff.Message) []handoff.Effect {
+func (t *Transceiver) receive(now handoff.Instant, from kv.Member, transfer kv.ID, m handoff.Message) []handoff.Effect {
 	if o, is := m.(*handoff.Order); is {
 		return t.follower.Receive(now, from, transfer, o)
 	}
@@ -249,7 +249,7 @@ func (t *Transceiver) onNotification(n fabric.Notification) {
 		return
 	}
 	t.count(func(c *Metrics) { c.MessagesHeard++ })
-	from := handoff.Member{Name: n.From, Incarnation: n.Incarnation}
+	from := kv.Member{Name: n.From, Incarnation: n.Incarnation}
 	t.step(func(now handoff.Instant) []handoff.Effect { return t.receive(now, from, transfer, m) })
 }
 
@@ -317,7 +317,7 @@ func (t *Transceiver) tick() {
 }
 
 // gone tells the machines that an agent is no more.
-func (t *Transceiver) gone(m handoff.Member) {
+func (t *Transceiver) gone(m kv.Member) {
 	t.options.Logger.Info("an agent is gone", "peer", m.Name, "incarnation", m.Incarnation.String())
 	t.step(func(now handoff.Instant) []handoff.Effect {
 		return append(t.holder.Gone(now, m), t.taker.Gone(now, m)...)

@@ -8,6 +8,7 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/reshard"
 	"meridian/transceiver"
@@ -67,7 +68,7 @@ func openEngine(ctx context.Context, which side, s staging, open opener) (_ *eng
 
 // join lends the memory of all ranks.
 func (e *engine) join() error {
-	self := handoff.Member{Name: e.agent.Name(), Incarnation: e.agent.Incarnation()}
+	self := kv.Member{Name: e.agent.Name(), Incarnation: e.agent.Incarnation()}
 	joined := handoff.Engine{ID: self.Name, Side: e.side}
 	for rank := range e.side.Parallelism.Ranks() {
 		bytes, err := e.side.MemoryBytes(rank)

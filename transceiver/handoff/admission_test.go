@@ -23,7 +23,7 @@ func refusalOf(effects []Effect) error {
 // What asks that come before their offers make a holder keep is bounded: in
 // number for each taker, and in bytes for all of them.
 func TestEarlyAsksAreBounded(t *testing.T) {
-	early := func(h *Holder, from Member, n int, blocks int) error {
+	early := func(h *Holder, from kv.Member, n int, blocks int) error {
 		transfer := kv.ID{byte(n), byte(n >> 8), 1}
 		ticket := Ticket{Transfer: transfer, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
 		dst := Party{Engine: *oneRank("decode", 1, from), Holding: reshard.Holding{Tables: [][]uint32{make([]uint32, blocks)}}}

@@ -7,7 +7,7 @@ type Effect interface{ effect() }
 
 // Send has a message delivered to an agent, which may be one's own.
 type Send struct {
-	To       Member
+	To       kv.Member
 	Transfer kv.ID
 	Message  Message
 }
@@ -98,5 +98,5 @@ type Event struct {
 	Transfer kv.ID
 	Problem  Problem
 	// Member is the one that cannot be reached, with Stuck.
-	Member Member
+	Member kv.Member
 }

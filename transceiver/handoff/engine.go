@@ -1,7 +1,6 @@
 package handoff
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -9,19 +8,6 @@ import (
 	"meridian/kv"
 	"meridian/reshard"
 )
-
-// Member is one start of an agent that has ranks of an engine.
-type Member struct {
-	Name        string
-	Incarnation kv.ID
-}
-
-func (m Member) String() string { return fmt.Sprintf("%s (%.8s)", m.Name, m.Incarnation) }
-
-// Compare orders members.
-func (m Member) Compare(other Member) int {
-	return cmp.Or(cmp.Compare(m.Name, other.Name), m.Incarnation.Compare(other.Incarnation))
-}
 
 // Extent is a stretch of a registered region.
 type Extent struct {
@@ -43,7 +29,7 @@ func (m Memory) Bytes() (total uint64) {
 
 // Rank is where one rank of an engine lives.
 type Rank struct {
-	Agent  Member
+	Agent  kv.Member
 	Memory Memory
 }
 
@@ -122,12 +108,12 @@ func (r *Rank) validate(need uint64) error {
 }
 
 // Members lists the agents that have ranks of e, in order.
-func (e *Engine) Members() []Member {
-	all := make([]Member, 0, len(e.Ranks))
+func (e *Engine) Members() []kv.Member {
+	all := make([]kv.Member, 0, len(e.Ranks))
 	for i := range e.Ranks {
 		all = append(all, e.Ranks[i].Agent)
 	}
-	slices.SortFunc(all, Member.Compare)
+	slices.SortFunc(all, kv.Member.Compare)
 	return slices.Compact(all)
 }
 
@@ -158,9 +144,11 @@ func (p *Party) keptBytes() int {
 	return bytes
 }
 
-func (m Member) append(w *fields.Writer) {
+func appendMember(w *fields.Writer, m kv.Member) {
 	w.Text(m.Name)
 	w.ID(m.Incarnation)
 }
 
-func (m *Member) parse(r *fields.Reader) { m.Name, m.Incarnation = r.Text(maxName), r.ID() }
+func parseMember(r *fields.Reader) kv.Member {
+	return kv.Member{Name: r.Text(maxName), Incarnation: r.ID()}
+}

@@ -1,5 +1,7 @@
 package handoff
 
+import "meridian/kv"
+
 // finalNotices is the followers of sessions that are over, whose ranks are yet to
 // be told. Nothing depends on it any more, so it is given up after a while.
 type finalNotices []finalNotice
@@ -19,7 +21,7 @@ func (p *finalNotices) add(now Instant, t *followerGroup, how Problem) []Effect 
 	return effects
 }
 
-func (p *finalNotices) onReport(now Instant, from Member, r *Report) {
+func (p *finalNotices) onReport(now Instant, from kv.Member, r *Report) {
 	for _, x := range *p {
 		if x.followers.onReport(now, from, r) {
 			p.sweep(now)
@@ -28,7 +30,7 @@ func (p *finalNotices) onReport(now Instant, from Member, r *Report) {
 	}
 }
 
-func (p *finalNotices) onGone(m Member) {
+func (p *finalNotices) onGone(m kv.Member) {
 	for _, x := range *p {
 		x.followers.onGone(m)
 	}

@@ -12,7 +12,7 @@ import (
 // HomeRole is who gives orders: one start of a home, speaking for sources or for
 // destinations.
 type HomeRole struct {
-	Home Member
+	Home kv.Member
 	As   Role
 }
 
@@ -122,7 +122,7 @@ type flowWork struct {
 func (w *flowWork) running() bool { return w.end > 0 }
 
 // Receive takes an order.
-func (h *Follower) Receive(now Instant, from Member, transfer kv.ID, o *Order) []Effect {
+func (h *Follower) Receive(now Instant, from kv.Member, transfer kv.ID, o *Order) []Effect {
 	name := SessionID{HomeRole{from, o.As}, o.Session}
 	s := h.sessions[name]
 	if s == nil {

@@ -13,7 +13,7 @@ import (
 // it.
 type followerGroup struct {
 	timing   Timing
-	self     Member
+	self     kv.Member
 	session  uint64
 	transfer kv.ID
 	as       Role
@@ -30,7 +30,7 @@ type followerGroup struct {
 
 // followerState is one follower.
 type followerState struct {
-	member Member
+	member kv.Member
 	flows  []FlowReport
 	order  *Order
 	phase  Phase   // reached, of that order
@@ -60,7 +60,7 @@ func (g *followerGroup) assign(flowGrants []FlowGrant) {
 			rank = o.Dst
 		}
 		member := ranks[rank].Agent
-		i, found := slices.BinarySearchFunc(g.members, member, func(x *followerState, m Member) int { return x.member.Compare(m) })
+		i, found := slices.BinarySearchFunc(g.members, member, func(x *followerState, m kv.Member) int { return x.member.Compare(m) })
 		if !found {
 			g.members = slices.Insert(g.members, i, &followerState{member: member})
 		}
@@ -130,7 +130,7 @@ func (g *followerGroup) done() bool {
 }
 
 // onReport takes a report; false means that it is of another session.
-func (g *followerGroup) onReport(now Instant, from Member, r *Report) bool {
+func (g *followerGroup) onReport(now Instant, from kv.Member, r *Report) bool {
 	i := slices.IndexFunc(g.members, func(x *followerState) bool { return x.member == from })
 	if i < 0 || r.As != g.as || r.Session != g.session {
 		return false
@@ -191,7 +191,7 @@ func (g *followerGroup) mergeFlows(x *followerState, r *Report) {
 }
 
 // onGone takes the news that an agent is gone.
-func (g *followerGroup) onGone(m Member) {
+func (g *followerGroup) onGone(m kv.Member) {
 	for _, x := range g.members {
 		if x.member == m && !x.gone {
 			x.gone, x.next = true, Never
@@ -203,7 +203,7 @@ func (g *followerGroup) onGone(m Member) {
 }
 
 // tick asks again, and notices who is silent.
-func (g *followerGroup) tick(now Instant) (effects []Effect, stuck []Member) {
+func (g *followerGroup) tick(now Instant) (effects []Effect, stuck []kv.Member) {
 	for _, x := range g.members {
 		if now >= x.next {
 			effects = append(effects, g.sendOrder(now, x)...)

@@ -12,7 +12,7 @@ import (
 
 // HolderOptions configures NewHolder.
 type HolderOptions struct {
-	Self   Member
+	Self   kv.Member
 	Key    Key
 	Timing Timing
 	// MaxHeldFraction is how much of an engine's blocks offers may keep from
@@ -128,7 +128,7 @@ func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, e
 		// A taker that waits for it, or comes for it later, need not wait.
 		return nil, h.endUnoffered(now, o.Transfer, ProblemOf(err), now+min(max(o.Keep, h.Timing.Lease), MaxKeep)), err
 	}
-	n := &offer{Offer: o, holder: h, state: offerHeld, expires: now + o.Keep, layers: len(engine.Side.Geometry.Layers), past: make(map[Member]pastSession)}
+	n := &offer{Offer: o, holder: h, state: offerHeld, expires: now + o.Keep, layers: len(engine.Side.Geometry.Layers), past: make(map[kv.Member]pastSession)}
 	n.lastTicket = n.expires
 	n.src = Party{Engine: *engine, Holding: o.Holding}
 	n.ticket = h.Issue(now, o)
@@ -191,7 +191,7 @@ func (h *Holder) remember(now Instant, transfer kv.ID, how Problem, until Instan
 
 // Receive takes a message from another agent, or from the follower of this one. What is
 // not for a holder it leaves alone.
-func (h *Holder) Receive(now Instant, from Member, transfer kv.ID, m Message) []Effect {
+func (h *Holder) Receive(now Instant, from kv.Member, transfer kv.ID, m Message) []Effect {
 	switch m := m.(type) {
 	case *Ask:
 		return h.onAsk(now, asking{from, m}, transfer)
@@ -215,7 +215,7 @@ func (h *Holder) Receive(now Instant, from Member, transfer kv.ID, m Message) []
 
 // tellNoSession tells a taker whose session is not that of the offer that it is
 // over.
-func (h *Holder) tellNoSession(from Member, transfer kv.ID, session uint64) []Effect {
+func (h *Holder) tellNoSession(from kv.Member, transfer kv.ID, session uint64) []Effect {
 	how := ProblemOf(ErrLapsed)
 	if over, is := h.endings[transfer]; is {
 		if how = over.problem; how.None() {
@@ -241,7 +241,7 @@ func (h *Holder) check(sealed []byte, transfer kv.ID) (Ticket, error) {
 
 // asking is an ask and who asked.
 type asking struct {
-	from Member
+	from kv.Member
 	ask  *Ask
 }
 
@@ -301,7 +301,7 @@ func (h *Holder) await(now Instant, a asking, t *Ticket) []Effect {
 	return nil
 }
 
-func (h *Holder) onEnd(now Instant, from Member, transfer kv.ID, m *End) []Effect {
+func (h *Holder) onEnd(now Instant, from kv.Member, transfer kv.ID, m *End) []Effect {
 	ended := []Effect{Send{from, transfer, &Ended{Session: m.Session, Problem: m.Problem}}}
 	ticket, err := h.check(m.Ticket, transfer)
 	if err != nil {
@@ -326,7 +326,7 @@ func (h *Holder) onEnd(now Instant, from Member, transfer kv.ID, m *End) []Effec
 	return o.onEnd(now, from, m, ended)
 }
 
-func (h *Holder) onReport(now Instant, from Member, transfer kv.ID, r *Report) []Effect {
+func (h *Holder) onReport(now Instant, from kv.Member, transfer kv.ID, r *Report) []Effect {
 	if r.As != Source {
 		return nil
 	}
@@ -347,7 +347,7 @@ func (h *Holder) Planned(now Instant, transfer kv.ID, session uint64, plan *resh
 }
 
 // Gone tells that an agent is no more: another start of it has its name.
-func (h *Holder) Gone(now Instant, m Member) []Effect {
+func (h *Holder) Gone(now Instant, m kv.Member) []Effect {
 	var effects []Effect
 	for _, id := range inOrder(h.offers) {
 		effects = append(effects, h.offers[id].onGone(now, m)...)

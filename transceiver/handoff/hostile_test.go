@@ -1,6 +1,10 @@
 package handoff
 
-import "testing"
+import (
+	"testing"
+
+	"meridian/kv"
+)
 
 // FuzzHear interrupts a hand-off after some messages with one that anybody of the
 // cell may have made up. Nothing panics, nobody is told an end twice or before it
@@ -35,7 +39,7 @@ func FuzzHear(f *testing.F) {
 			s.post = s.post[1:]
 			s.deliver(l)
 		}
-		members := []Member{memberP, memberD, memberX}
+		members := []kv.Member{memberP, memberD, memberX}
 		for _, to := range members {
 			s.deliver(letter{members[from%3], to, s.transfer, m})
 		}

@@ -321,7 +321,7 @@ func (in *intake) onEnded(now Instant, m *Ended) []Effect {
 }
 
 // onGone: an agent is gone.
-func (in *intake) onGone(now Instant, m Member) []Effect {
+func (in *intake) onGone(now Instant, m kv.Member) []Effect {
 	if in.followers != nil {
 		in.followers.onGone(m)
 	}

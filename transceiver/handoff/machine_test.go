@@ -389,7 +389,7 @@ func TestAnyOrder(t *testing.T) {
 				}
 			},
 			"end a move": func(t *rapid.T) {
-				for _, at := range []Member{memberP, memberD, memberX} {
+				for _, at := range []kv.Member{memberP, memberD, memberX} {
 					for _, post := range []HomeRole{{memberP, Source}, {memberD, Destination}} {
 						here := place{at, SessionID{post, 1}}
 						if moves := s.moves[here]; len(moves) > 0 {

@@ -32,7 +32,7 @@ func drawParty(t *rapid.T) Party {
 		s.Packing = kv.Packing{Unit: kv.HeadOfBlock, Name: "x"}
 	}
 	s.BlockTokens, s.Blocks, s.InterleaveTokens = number.Draw(t, "block"), number.Draw(t, "blocks"), number.Draw(t, "turn")
-	members := []Member{{"a", kv.ID{1}}, {"b", kv.ID{2}}}
+	members := []kv.Member{{Name: "a", Incarnation: kv.ID{1}}, {Name: "b", Incarnation: kv.ID{2}}}
 	for range rapid.IntRange(0, 5).Draw(t, "ranks") {
 		r := Rank{Agent: rapid.SampledFrom(members).Draw(t, "agent")}
 		for range rapid.IntRange(0, 3).Draw(t, "extents") {

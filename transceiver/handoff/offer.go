@@ -2,6 +2,8 @@ package handoff
 
 import (
 	"fmt"
+
+	"meridian/kv"
 )
 
 // offerState is where an offer stands; see the package comment.
@@ -27,9 +29,9 @@ type offer struct {
 	expires    Instant
 	lastTicket Instant // when the last ticket that was seen for it expires
 	session    *session
-	past       map[Member]pastSession // takers' sessions that are over, the last of each
-	ending     Problem                // while closing: why
-	final      bool                   // …and whether the offer ends with the session
+	past       map[kv.Member]pastSession // takers' sessions that are over, the last of each
+	ending     Problem                   // while closing: why
+	final      bool                      // …and whether the offer ends with the session
 	record     *Record
 }
 
@@ -40,7 +42,7 @@ type pastSession struct {
 }
 
 // serves reports whether a taker's session is the one at the offer.
-func (o *offer) serves(from Member, session uint64) bool {
+func (o *offer) serves(from kv.Member, session uint64) bool {
 	return o.session != nil && o.session.from == from && o.session.ask.Session == session
 }
 
@@ -101,7 +103,7 @@ func (o *offer) onAsk(now Instant, a asking, t *Ticket) []Effect {
 	return o.holder.refuse(a, o.Transfer, ErrTaken)
 }
 
-func (o *offer) onEnd(now Instant, from Member, m *End, ended []Effect) []Effect {
+func (o *offer) onEnd(now Instant, from kv.Member, m *End, ended []Effect) []Effect {
 	s := o.session
 	if !o.serves(from, m.Session) {
 		// A session that was given up here had all it needed, or no taker will
@@ -187,7 +189,7 @@ func (o *offer) keep(now Instant) Effect {
 }
 
 // onGone: an agent is gone.
-func (o *offer) onGone(now Instant, m Member) []Effect {
+func (o *offer) onGone(now Instant, m kv.Member) []Effect {
 	s := o.session
 	switch {
 	case s == nil:

@@ -84,8 +84,8 @@ func parseSide(r *fields.Reader, s *reshard.Side) {
 }
 
 func appendRanks(w *fields.Writer, ranks []Rank) {
-	var members []Member
-	number := make(map[Member]int)
+	var members []kv.Member
+	number := make(map[kv.Member]int)
 	for i := range ranks {
 		if _, known := number[ranks[i].Agent]; !known {
 			number[ranks[i].Agent] = len(members)
@@ -94,7 +94,7 @@ func appendRanks(w *fields.Writer, ranks []Rank) {
 	}
 	w.Count(len(members))
 	for _, m := range members {
-		m.append(w)
+		appendMember(w, m)
 	}
 	w.Count(len(ranks))
 	for i := range ranks {
@@ -109,9 +109,9 @@ func appendRanks(w *fields.Writer, ranks []Rank) {
 }
 
 func parseRanks(r *fields.Reader) []Rank {
-	members := make([]Member, r.Count(maxRanks))
+	members := make([]kv.Member, r.Count(maxRanks))
 	for i := range members {
-		members[i].parse(r)
+		members[i] = parseMember(r)
 	}
 	var ranks []Rank
 	for range r.Count(maxRanks) {

@@ -112,7 +112,7 @@ func TestAsksAreRefused(t *testing.T) {
 	s.accept(false)
 	good := *s.post[0].message.(*Ask)
 	s.post = nil
-	elsewhere := Ticket{Transfer: s.transfer, Home: Member{"p", kv.ID{8}}, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
+	elsewhere := Ticket{Transfer: s.transfer, Home: kv.Member{Name: "p", Incarnation: kv.ID{8}}, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
 	otherPrompt := Ticket{Transfer: s.transfer, Home: memberP, Tokens: 6, Fingerprint: Content{}.Fingerprint(testKey), Expires: Never}
 	otherTransfer := Ticket{Transfer: kv.ID{43}, Home: memberP, Tokens: 6, Expires: Never}
 	expired := Ticket{Transfer: s.transfer, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: s.now - 1}
@@ -140,7 +140,7 @@ func TestAsksAreRefused(t *testing.T) {
 			ask := good
 			ask.Session = 100
 			c.change(&ask)
-			s.do(memberP, s.holder.Receive(s.now, Member{name, kv.ID{7}}, s.transfer, &ask))
+			s.do(memberP, s.holder.Receive(s.now, kv.Member{Name: name, Incarnation: kv.ID{7}}, s.transfer, &ask))
 			refusal, is := s.post[len(s.post)-1].message.(*Refusal)
 			if !is || refusal.Problem.None() || c.want != nil && !errors.Is(refusal.Problem.Err(), c.want) {
 				t.Errorf("%+v", s.post)
@@ -239,7 +239,7 @@ func TestEnginesAreChecked(t *testing.T) {
 			t.Errorf("%s is possible", name)
 		}
 	}
-	if m := oneRank("e", 2, memberX, memberD).Members(); !slices.Equal(m, []Member{memberD, memberX}) {
+	if m := oneRank("e", 2, memberX, memberD).Members(); !slices.Equal(m, []kv.Member{memberD, memberX}) {
 		t.Errorf("%v", m)
 	}
 }

@@ -16,7 +16,7 @@ type stage struct {
 	now       Instant
 	holder    *Holder
 	taker     *Taker
-	followers map[Member]*Follower
+	followers map[kv.Member]*Follower
 	post      []letter // on its way
 	said      []letter // all that was ever sent
 	events    []Event
@@ -38,24 +38,24 @@ type fataler interface {
 
 // place is a session at one follower.
 type place struct {
-	at Member
+	at kv.Member
 	SessionID
 }
 
 type letter struct {
-	from, to Member
+	from, to kv.Member
 	transfer kv.ID
 	message  Message
 }
 
 var (
-	memberP = Member{"p", kv.ID{1}}
-	memberD = Member{"d", kv.ID{2}}
-	memberX = Member{"x", kv.ID{3}}
+	memberP = kv.Member{Name: "p", Incarnation: kv.ID{1}}
+	memberD = kv.Member{Name: "d", Incarnation: kv.ID{2}}
+	memberX = kv.Member{Name: "x", Incarnation: kv.ID{3}}
 )
 
 // oneRank is an engine of so many tensor ranks on one agent.
-func oneRank(id string, tp int, at ...Member) *Engine {
+func oneRank(id string, tp int, at ...kv.Member) *Engine {
 	g := kv.Uniform(2, kv.Layer{KVHeads: 2, HeadDim: 2}, kv.Int8)
 	layout, _ := kv.ParseLayout("LBHNC")
 	e := &Engine{ID: id, Side: reshard.Side{Geometry: g, Parallelism: kv.Split(2, tp, 1), Layout: layout, BlockTokens: 2, Blocks: 8}}
@@ -73,11 +73,11 @@ var testContent = Content{Scope: kv.Scope{Model: "m"}, Tokens: []uint32{1, 2, 3,
 
 func newStage(t fataler) *stage {
 	s := &stage{
-		t: t, now: Second, followers: make(map[Member]*Follower), grants: make(map[place]int), moves: make(map[place][]Move), transfer: kv.ID{42}, layers: 2,
+		t: t, now: Second, followers: make(map[kv.Member]*Follower), grants: make(map[place]int), moves: make(map[place][]Move), transfer: kv.ID{42}, layers: 2,
 	}
 	s.holder = NewHolder(HolderOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
 	s.taker = NewTaker(TakerOptions{Self: memberD, Key: testKey})
-	for _, m := range []Member{memberP, memberD, memberX} {
+	for _, m := range []kv.Member{memberP, memberD, memberX} {
 		s.followers[m] = NewFollower(Timing{})
 	}
 	s.move = func(m Move) (Movement, bool) { return s.done(m), true }
@@ -155,7 +155,7 @@ func (s *stage) tryAccept(push bool) error {
 }
 
 // do carries effects of an agent out.
-func (s *stage) do(at Member, effects []Effect) {
+func (s *stage) do(at kv.Member, effects []Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
 		case Send:
@@ -272,7 +272,7 @@ func (s *stage) pass(d Instant) {
 func (s *stage) tick() {
 	s.do(memberP, s.holder.Tick(s.now))
 	s.do(memberD, s.taker.Tick(s.now))
-	for _, m := range []Member{memberP, memberD, memberX} {
+	for _, m := range []kv.Member{memberP, memberD, memberX} {
 		s.do(m, s.followers[m].Tick(s.now))
 	}
 }

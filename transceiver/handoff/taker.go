@@ -11,7 +11,7 @@ import (
 
 // TakerOptions configures NewTaker.
 type TakerOptions struct {
-	Self   Member
+	Self   kv.Member
 	Key    Key
 	Timing Timing
 	// MaxIntakes bounds hand-offs that have not ended; default 4096.
@@ -182,7 +182,7 @@ func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
 }
 
 // Receive takes a message from another agent, or from the follower of this one.
-func (t *Taker) Receive(now Instant, from Member, transfer kv.ID, m Message) []Effect {
+func (t *Taker) Receive(now Instant, from kv.Member, transfer kv.ID, m Message) []Effect {
 	in := t.intakes[transfer]
 	if r, is := m.(*Report); is {
 		if in != nil && in.followers != nil && in.followers.onReport(now, from, r) {
@@ -219,7 +219,7 @@ func (t *Taker) Planned(now Instant, transfer kv.ID, session uint64, plan *resha
 }
 
 // Gone tells that an agent is no more: another start of it has its name.
-func (t *Taker) Gone(now Instant, m Member) []Effect {
+func (t *Taker) Gone(now Instant, m kv.Member) []Effect {
 	var effects []Effect
 	for _, id := range inOrder(t.intakes) {
 		effects = append(effects, t.intakes[id].onGone(now, m)...)

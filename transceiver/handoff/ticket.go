@@ -15,9 +15,9 @@ type Key [32]byte
 
 // For is the key of one home's tickets. An agent that has the cell's can make it;
 // it does not give the cell's away.
-func (k Key) For(home Member) Key {
+func (k Key) For(home kv.Member) Key {
 	w := fields.Writer{B: []byte{homeDomain}}
-	home.append(&w)
+	appendMember(&w, home)
 	return k.mac(w.B)
 }
 
@@ -32,7 +32,7 @@ type Ticket struct {
 	Transfer kv.ID
 	// Home is the agent that speaks for the prefill engine. It is looked up in
 	// the directory: a ticket carries no address.
-	Home        Member
+	Home        kv.Member
 	Tokens      int
 	Fingerprint Fingerprint
 	// Expires is by the home's own clock; to other agents it means nothing. They
@@ -43,7 +43,7 @@ type Ticket struct {
 // Redeemed is the ticket of an offer that was promised, as the decode side's
 // agent writes it for what its engine's own request is of. The home compares
 // that with the offer when it has come.
-func Redeemed(transfer kv.ID, home Member, own Content, k Key) Ticket {
+func Redeemed(transfer kv.ID, home kv.Member, own Content, k Key) Ticket {
 	return Ticket{Transfer: transfer, Home: home, Tokens: len(own.Tokens), Fingerprint: own.Fingerprint(k.For(home)), Expires: Never}
 }
 
@@ -71,7 +71,7 @@ func (t Ticket) Seal(k Key) []byte {
 	w := fields.Writer{B: append(make([]byte, 0, 256), ticketMagic...)}
 	w.U8(ticketVersion)
 	w.ID(t.Transfer)
-	t.Home.append(&w)
+	appendMember(&w, t.Home)
 	w.Uint(uint64(t.Tokens))
 	t.Fingerprint.append(&w)
 	w.Uint(uint64(t.Expires))
@@ -91,7 +91,7 @@ func OpenTicket(b []byte, k Key) (Ticket, error) {
 	r := fields.Reader{B: body[len(ticketMagic)+1:]}
 	var t Ticket
 	t.Transfer = r.ID()
-	t.Home.parse(&r)
+	t.Home = parseMember(&r)
 	t.Tokens = r.Int()
 	t.Fingerprint.parse(&r)
 	t.Expires = Instant(r.UintTo(uint64(Never)))

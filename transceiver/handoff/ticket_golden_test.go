@@ -49,9 +49,9 @@ func TestGeneratedTickets(t *testing.T) {
 		}
 		return tokens
 	}
-	ticket := Ticket{Transfer: kv.ID{1, 15: 2}, Home: Member{"prefill", kv.ID{3, 15: 4}}, Expires: 30 * Second}
+	ticket := Ticket{Transfer: kv.ID{1, 15: 2}, Home: kv.Member{Name: "prefill", Incarnation: kv.ID{3, 15: 4}}, Expires: 30 * Second}
 	named := func(name string, expires Instant) Ticket {
-		return Ticket{Transfer: kv.ID{5}, Home: Member{name, kv.ID{6}}, Expires: expires}
+		return Ticket{Transfer: kv.ID{5}, Home: kv.Member{Name: name, Incarnation: kv.ID{6}}, Expires: expires}
 	}
 	vectors := []ticketVector{
 		newTicketVector("everything is said", Key{1, 31: 9}, ticket, Content{scope, counting(8)}),

@@ -19,7 +19,7 @@ var testKey = Key{1, 2, 3}
 func drawTicket(t *rapid.T) Ticket {
 	return Ticket{
 		Transfer: kv.ID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
-		Home:     Member{Name: rapid.StringN(1, 60, 255).Draw(t, "home"), Incarnation: kv.ID{9}},
+		Home:     kv.Member{Name: rapid.StringN(1, 60, 255).Draw(t, "home"), Incarnation: kv.ID{9}},
 		Tokens:   rapid.IntRange(0, 1<<40).Draw(t, "tokens"), Expires: Instant(rapid.Int64Min(0).Draw(t, "expires")),
 		Fingerprint: Content{Scope: kv.Scope{Model: rapid.String().Draw(t, "model")}}.Fingerprint(testKey),
 	}
@@ -42,14 +42,14 @@ func TestTicketRoundTrip(t *testing.T) {
 // The longest name there can be still fits.
 func TestTicketFits(t *testing.T) {
 	name := make([]byte, 255)
-	if n := len(Ticket{Home: Member{Name: string(name)}, Tokens: 1 << 47, Expires: Never}.Seal(testKey)); n > MaxTicketBytes {
+	if n := len(Ticket{Home: kv.Member{Name: string(name)}, Tokens: 1 << 47, Expires: Never}.Seal(testKey)); n > MaxTicketBytes {
 		t.Errorf("%d bytes", n)
 	}
 }
 
 // Whoever changes a bit, cuts a byte off, or has another key is refused.
 func TestForgedTickets(t *testing.T) {
-	sealed := Ticket{Transfer: kv.ID{5}, Home: Member{"home", kv.ID{6}}, Tokens: 1000}.Seal(testKey)
+	sealed := Ticket{Transfer: kv.ID{5}, Home: kv.Member{Name: "home", Incarnation: kv.ID{6}}, Tokens: 1000}.Seal(testKey)
 	if _, err := OpenTicket(sealed, Key{1}); !errors.Is(err, ErrForged) {
 		t.Errorf("another key: %v", err)
 	}
@@ -68,7 +68,7 @@ func TestForgedTickets(t *testing.T) {
 }
 
 func FuzzOpenTicket(f *testing.F) {
-	f.Add(Ticket{Transfer: kv.ID{5}, Home: Member{"home", kv.ID{6}}, Tokens: 1000}.Seal(testKey))
+	f.Add(Ticket{Transfer: kv.ID{5}, Home: kv.Member{Name: "home", Incarnation: kv.ID{6}}, Tokens: 1000}.Seal(testKey))
 	f.Add([]byte("MRDT\x01"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if ticket, err := OpenTicket(b, testKey); err == nil && string(ticket.Seal(testKey)) != string(b) {

@@ -26,7 +26,7 @@ type host struct {
 
 func (h *host) start() {
 	h.births++
-	p := &process{world: h.world, host: h, birth: h.births, self: handoff.Member{Name: h.name, Incarnation: h.world.id()}}
+	p := &process{world: h.world, host: h, birth: h.births, self: kv.Member{Name: h.name, Incarnation: h.world.id()}}
 	// Clocks of hosts have nothing to do with one another.
 	p.skew = handoff.Instant(h.world.draw.Int64N(int64(1000 * handoff.Second)))
 	p.holder = handoff.NewHolder(handoff.HolderOptions{Self: p.self, Key: cellKey, Timing: pace, MaxHeldFraction: 0.8})
@@ -87,7 +87,7 @@ type process struct {
 	world    *world
 	host     *host
 	birth    int
-	self     handoff.Member
+	self     kv.Member
 	skew     handoff.Instant
 	holder   *handoff.Holder
 	taker    *handoff.Taker
@@ -201,7 +201,7 @@ func (p *process) arrive(to *host, e handoff.Send, wire []byte) {
 	}
 }
 
-func (p *process) deliver(from handoff.Member, wire []byte) {
+func (p *process) deliver(from kv.Member, wire []byte) {
 	w := p.world
 	transfer, m, err := handoff.ParseMessage(wire)
 	if err != nil {

@@ -19,7 +19,7 @@ type work struct {
 
 // grant is an opening of memory to one agent.
 type grant struct {
-	peer  handoff.Member
+	peer  kv.Member
 	read  bool
 	rank  int
 	epoch uint64
