@@ -31,7 +31,7 @@ func RunBlock(ctx context.Context, o BlockOptions) (*Report, error) {
 		return nil, err
 	}
 	plain := newPlainBlocks(o.Blocks)
-	return measure(ctx, o.Options, []Task{
+	return Measure(ctx, o.Options, []Task{
 		{What: fmt.Sprintf("hold + release, %d blocks", o.Blocks), Bound: 200, Ours: w.churn, Beside: "maps and lists", Theirs: plain.churn},
 		{What: fmt.Sprintf("victims + evict, %d blocks", o.Blocks), Bound: 300, Ours: w.evict, Beside: "maps and lists", Theirs: plain.evict},
 		{What: "pause + run, a block of a request", Ours: w.pause},

@@ -33,6 +33,10 @@ type Task struct {
 	// PerSecond counts millions of operations a second; otherwise the score is
 	// nanoseconds for one.
 	PerSecond bool
+	// Score, where given, is asked after each round for what counts instead of
+	// its time, in Unit; less is better.
+	Score func() float64
+	Unit  string
 	// Bound is what the score is to keep: not above it, or, of PerSecond, not
 	// below. 0 means that nothing is promised.
 	Bound float64
@@ -42,8 +46,8 @@ type Task struct {
 	Theirs func() (Lap, error)
 }
 
-// measure runs the tasks, round by round, after a round that does not count.
-func measure(ctx context.Context, o Options, tasks []Task) (*Report, error) {
+// Measure runs the tasks, round by round, after a round that does not count.
+func Measure(ctx context.Context, o Options, tasks []Task) (*Report, error) {
 	if o.Rounds < 1 || o.Rounds > 1000 {
 		return nil, fmt.Errorf("%w: %d rounds; 1 to 1000", bench.ErrOptions, o.Rounds)
 	}
@@ -113,6 +117,9 @@ func lap(round func() (Lap, error)) (l Lap, allocations float64, err error) {
 func perOperation(l Lap) float64 { return float64(l.Took.Nanoseconds()) / float64(l.Operations) }
 
 func (t Task) score(l Lap) float64 {
+	if t.Score != nil {
+		return t.Score()
+	}
 	if t.PerSecond {
 		return 1000 / perOperation(l)
 	}

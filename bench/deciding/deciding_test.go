@@ -14,7 +14,7 @@ func TestBoundsAndRatios(t *testing.T) {
 	took := func(d time.Duration) func() (Lap, error) {
 		return func() (Lap, error) { return Lap{1000, d}, nil }
 	}
-	r, err := measure(t.Context(), Options{Rounds: 3}, []Task{
+	r, err := Measure(t.Context(), Options{Rounds: 3}, []Task{
 		{What: "kept", Bound: 10, Ours: took(10 * time.Microsecond), Beside: "slow", Theirs: took(40 * time.Microsecond)},
 		{What: "missed", Bound: 9, Ours: took(10 * time.Microsecond)},
 		{What: "fast enough", PerSecond: true, Bound: 100, Ours: took(10 * time.Microsecond)},
@@ -39,15 +39,15 @@ func TestBoundsAndRatios(t *testing.T) {
 
 func TestMeasureRefuses(t *testing.T) {
 	ours := func() (Lap, error) { return Lap{}, nil }
-	if _, err := measure(t.Context(), Options{}, nil); !errors.Is(err, bench.ErrOptions) {
+	if _, err := Measure(t.Context(), Options{}, nil); !errors.Is(err, bench.ErrOptions) {
 		t.Error("no rounds:", err)
 	}
-	if _, err := measure(t.Context(), Options{Rounds: 1}, []Task{{Ours: ours}}); !errors.Is(err, bench.ErrOptions) {
+	if _, err := Measure(t.Context(), Options{Rounds: 1}, []Task{{Ours: ours}}); !errors.Is(err, bench.ErrOptions) {
 		t.Error("a lap of nothing:", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := measure(ctx, Options{Rounds: 1}, []Task{{Ours: ours}}); !errors.Is(err, context.Canceled) {
+	if _, err := Measure(ctx, Options{Rounds: 1}, []Task{{Ours: ours}}); !errors.Is(err, context.Canceled) {
 		t.Error("a run that was stopped:", err)
 	}
 }

@@ -45,7 +45,7 @@ func RunPhase(ctx context.Context, o PhaseOptions) (*Report, error) {
 	}
 	g := governorWorld{sequences: o.Sequences}
 	tasks = append(tasks, Task{What: fmt.Sprintf("a step of the governor, %d sequences, of one of them", o.Sequences), Ours: g.round})
-	return measure(ctx, o.Options, tasks)
+	return Measure(ctx, o.Options, tasks)
 }
 
 func tokensAStep(n int) string {

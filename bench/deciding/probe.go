@@ -58,7 +58,7 @@ func RunProbe(ctx context.Context, o ProbeOptions) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := measure(ctx, o.Options, append(tasks, estimators))
+	r, err := Measure(ctx, o.Options, append(tasks, estimators))
 	if r != nil && absence != nil {
 		r.Absent = append(r.Absent, *absence)
 	}

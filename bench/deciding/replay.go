@@ -48,7 +48,7 @@ func RunReplay(ctx context.Context, o ReplayOptions) (*Report, error) {
 		}
 		tasks = append(tasks, t)
 	}
-	return measure(ctx, o.Options, tasks)
+	return Measure(ctx, o.Options, tasks)
 }
 
 // replayWorld is the cell that workloads are replayed on, and how dense they are.

@@ -63,7 +63,10 @@ func newScore(rounds []float64) Score { return Score(bench.NewFigure(rounds)) }
 
 func newRow(t Task, r rounds) Row {
 	row := Row{What: t.What, Unit: "ns", Score: newScore(r.ours), Allocations: newScore(r.allocations).Median}
-	if t.PerSecond {
+	switch {
+	case t.Score != nil:
+		row.Unit = t.Unit
+	case t.PerSecond:
 		row.Unit = "M/s"
 	}
 	if t.Bound > 0 {

@@ -58,7 +58,7 @@ func RunSched(ctx context.Context, o SchedOptions) (*Report, error) {
 			tasks = append(tasks, task)
 		}
 	}
-	return measure(ctx, o.Options, tasks)
+	return Measure(ctx, o.Options, tasks)
 }
 
 // crowd is an engine with so many that run, a third of which answer, and a
