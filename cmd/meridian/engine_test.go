@@ -21,7 +21,7 @@ func ask(ts *testscript.TestScript, negated bool, args []string) {
 	if len(args) == 2 {
 		method, body = http.MethodPost, ts.ReadFile(args[1])
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for {
 		request, err := http.NewRequestWithContext(ctx, method, args[0], strings.NewReader(body))

@@ -61,14 +61,14 @@ func directoryAway(t *testing.T, away time.Duration, bytes uint64) {
 	s.served()
 	lasting := (away + 2*time.Second).Seconds()
 	s.proxy.Set(faultproxy.Back, faultproxy.Fault{BytesPerSecond: int64(float64(bytes) / lasting)})
-	posted := s.poster.Post(chaos.Post{Peer: "owner", Op: fabric.Read, Offset: arenaBytes, Length: bytes, Deadline: 10 * away})
+	posted := s.poster.Post(chaos.Post{Peer: "owner", Op: fabric.Read, Offset: arenaBytes, Length: bytes, Deadline: away + soon})
 	server.Kill()
 	start := time.Now()
 	metatest.Await(t, soon, "the watcher in doubt", func() bool { return !watcher.Known() })
 	for time.Since(start) < away {
 		// New ones begin meanwhile. Those that go the other way round need not
 		// wait behind the slow one.
-		fresh := chaos.Post{Peer: "owner", Op: fabric.Write, Offset: spareOffset, Length: spareBytes, Deadline: 2 * away}
+		fresh := chaos.Post{Peer: "owner", Op: fabric.Write, Offset: spareOffset, Length: spareBytes, Deadline: soon}
 		if out := s.poster.Post(fresh); out.Err != nil {
 			t.Error(out.Err)
 		}

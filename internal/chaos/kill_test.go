@@ -12,7 +12,7 @@ func TestOwnerKilledBeforeData(t *testing.T) {
 	both(t, func(t *testing.T, op fabric.Op) {
 		s := setStage(t)
 		s.owner.Kill()
-		s.failed(s.poster.Transfer(big(op, 2*time.Second)), fabric.NotSubmitted, fabric.ErrPeerGone)
+		s.failed(s.poster.Transfer(big(op, soon)), fabric.NotSubmitted, fabric.ErrPeerGone)
 		if c := s.oldOrNew(s.poster); !c.All(ofPoster) {
 			t.Errorf("the poster's memory was touched: %+v", c)
 		}
@@ -27,10 +27,10 @@ func TestOwnerKilledDuringData(t *testing.T) {
 		s := setStage(t)
 		posted := s.begin(op, 0)
 		s.owner.Kill()
+		s.heal() // so that what is still under way arrives soon
 		s.failed(s.poster.Await(posted), fabric.InDoubt, fabric.ErrPeerGone)
 		after := s.oldOrNew(s.poster)
 
-		s.heal()
 		s.owner = s.newOwner()
 		s.poster.Meet(s.owner, arenaBytes)
 		s.served()
@@ -52,7 +52,7 @@ func TestOwnerKilledAfterData(t *testing.T) {
 	if c := s.oldOrNew(s.poster); !c.All(ofOwner) {
 		t.Errorf("what was read is gone: %+v", c)
 	}
-	s.failed(s.poster.Transfer(big(fabric.Read, 2*time.Second)), fabric.NotSubmitted, fabric.ErrPeerGone)
+	s.failed(s.poster.Transfer(big(fabric.Read, soon)), fabric.NotSubmitted, fabric.ErrPeerGone)
 }
 
 // A reborn owner has the same name and is another: what was prepared for the
@@ -64,7 +64,7 @@ func TestOwnerReborn(t *testing.T) {
 	s.owner.Kill()
 	s.owner = s.newOwner()
 	for {
-		out := s.poster.Transfer(big(fabric.Write, 2*time.Second))
+		out := s.poster.Transfer(big(fabric.Write, soon))
 		if out.Err == nil {
 			t.Fatal("a transfer for the dead owner reached the one that was born")
 		}

@@ -35,15 +35,16 @@ func TestDescriptorsExhausted(t *testing.T) {
 		}
 	}
 	s.served()
-	late := chaos.Start(t, chaos.Setup{Name: "late", StateDir: s.dir, ArenaBytes: arenaBytes, KeepAlive: keepAlive})
+	late := chaos.Start(t, chaos.Setup{Name: "late", StateDir: s.dir, ArenaBytes: arenaBytes, KeepAlive: keepAlive, Handshake: handshake})
 	late.Meet(s.owner, arenaBytes)
-	probe := chaos.Post{Peer: "owner", Op: fabric.Read, Length: spareBytes, Deadline: time.Second}
+	probe := chaos.Post{Peer: "owner", Op: fabric.Read, Length: spareBytes, Deadline: 2 * time.Second}
 	s.failed(late.Transfer(probe), fabric.NotSubmitted, fabric.ErrPeerGone)
 	s.served()
 
 	for _, conn := range crowd {
 		conn.Close()
 	}
+	probe.Deadline = soon
 	for start := time.Now(); late.Transfer(probe).State != fabric.Done; {
 		if time.Since(start) > 2*soon {
 			t.Fatal("the owner lets nobody in any more")
@@ -56,7 +57,7 @@ func TestPosterHasNoDescriptors(t *testing.T) {
 	t.Parallel()
 	s := setStage(t)
 	s.poster.Limit(unix.RLIMIT_NOFILE, uint64(s.poster.Descriptors()))
-	s.failed(s.poster.Transfer(big(fabric.Read, time.Second)), fabric.NotSubmitted, unix.EMFILE)
+	s.failed(s.poster.Transfer(big(fabric.Read, soon)), fabric.NotSubmitted, unix.EMFILE)
 	s.poster.Limit(unix.RLIMIT_NOFILE, 1024)
 	s.served()
 }

@@ -10,7 +10,7 @@ import (
 	"meridian/internal/faultproxy"
 )
 
-var halfOfBig = faultproxy.Fault{BytesPerSecond: slow, After: bigBytes / 2}
+var halfOfBig = faultproxy.Fault{BytesPerSecond: 8 * slow, After: bigBytes / 2}
 
 func (s *stage) breaks(f faultproxy.Fault, ways ...faultproxy.Way) (struck <-chan struct{}) {
 	for _, w := range ways {
@@ -22,7 +22,7 @@ func (s *stage) breaks(f faultproxy.Fault, ways ...faultproxy.Way) (struck <-cha
 func TestSlowNetwork(t *testing.T) {
 	both(t, func(t *testing.T, op fabric.Op) {
 		s := setStage(t)
-		s.breaks(faultproxy.Fault{Delay: 30 * time.Millisecond, BytesPerSecond: 4 * slow}, faultproxy.Forward, faultproxy.Back)
+		s.breaks(faultproxy.Fault{Delay: 30 * time.Millisecond, BytesPerSecond: 16 * slow}, faultproxy.Forward, faultproxy.Back)
 		s.done(s.poster.Transfer(big(op, 2*soon)))
 		destination, seed := s.poster, uint64(ofOwner)
 		if op == fabric.Write {
@@ -41,7 +41,7 @@ func TestVerySlowNetwork(t *testing.T) {
 	both(t, func(t *testing.T, op fabric.Op) {
 		s := setStage(t)
 		s.served()
-		s.proxy.Set(wayOf(op), faultproxy.Fault{BytesPerSecond: bigBytes / 10})
+		s.proxy.Set(wayOf(op), faultproxy.Fault{BytesPerSecond: slow})
 		s.done(s.poster.Transfer(big(op, 3*soon)))
 		s.heal()
 		s.served()
@@ -71,8 +71,14 @@ func TestIdleConnectionReset(t *testing.T) {
 	s := setStage(t)
 	for range 3 {
 		s.served()
+		before := s.poster.Descriptors()
 		s.proxy.Sever()
-		time.Sleep(300 * time.Millisecond) // so that it is the idle link that breaks, and is seen to
+		// It is the idle link that breaks, and is seen to.
+		for start := time.Now(); s.poster.Descriptors() >= before; time.Sleep(time.Millisecond) {
+			if time.Since(start) > soon {
+				t.Fatal("the poster has not seen that its connections are reset")
+			}
+		}
 	}
 	s.served()
 }
@@ -94,7 +100,7 @@ func TestBlackHole(t *testing.T) {
 		t.Run("with a deadline", func(t *testing.T) {
 			t.Parallel()
 			s := setStage(t)
-			out := s.struckDuring(op, time.Second, hole, faultproxy.Forward, faultproxy.Back)
+			out := s.struckDuring(op, deadline, hole, faultproxy.Forward, faultproxy.Back)
 			s.failed(out, fabric.InDoubt, fabric.ErrDeadline)
 			// New connections fall into it too, and are given up in time.
 			if out := s.poster.Transfer(big(op, time.Second)); out.State == fabric.Done || out.Took > soon {
@@ -118,7 +124,7 @@ func TestBlackHole(t *testing.T) {
 // connection is dead: keep-alives see to it.
 func (s *stage) servedEventually() {
 	s.t.Helper()
-	probe := chaos.Post{Peer: "owner", Op: fabric.Write, Offset: spareOffset, Length: spareBytes, Deadline: keepAlive}
+	probe := chaos.Post{Peer: "owner", Op: fabric.Write, Offset: spareOffset, Length: spareBytes, Deadline: soon}
 	for start := time.Now(); s.poster.Transfer(probe).State != fabric.Done; {
 		if time.Since(start) > 2*soon {
 			s.t.Fatal("the link was never found to be dead")
@@ -167,7 +173,7 @@ func TestStalledNetwork(t *testing.T) {
 
 func TestFlippedByteInData(t *testing.T) {
 	both(t, func(t *testing.T, op fabric.Op) {
-		s := setStage(t)
+		s := setStageOf(t, 1) // on several streams the byte might be the first of a frame
 		s.served()
 		s.proxy.Set(wayOf(op), faultproxy.Fault{Strike: faultproxy.Flip, After: 300_000})
 		s.failed(s.poster.Transfer(big(op, soon)), fabric.InDoubt, fabric.ErrChecksum)
@@ -230,7 +236,7 @@ func (s *stage) flipOnce(op fabric.Op, way faultproxy.Way, after int64) {
 	}
 	before := around()
 	s.proxy.Set(way, faultproxy.Fault{Strike: faultproxy.Flip, After: after})
-	out := s.poster.Transfer(chaos.Post{Peer: "owner", Op: op, Offset: offset, Length: flipBytes, Deadline: shortDeadline})
+	out := s.poster.Transfer(chaos.Post{Peer: "owner", Op: op, Offset: offset, Length: flipBytes, Deadline: time.Second})
 	s.heal()
 	if c := destination.Count(moved); out.State == fabric.Done && !c.All(s.fresh) {
 		s.t.Errorf("%v, byte %d of way %d flipped: done, and wrong: %+v", op, after, way, c)

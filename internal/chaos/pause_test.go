@@ -8,14 +8,12 @@ import (
 	"meridian/internal/chaos"
 )
 
-const shortDeadline = 700 * time.Millisecond
-
 // What a paused owner sends when it wakes belongs to a transfer that is over:
 // nobody's memory hears of it.
 func TestOwnerPausedPastTheDeadline(t *testing.T) {
 	both(t, func(t *testing.T, op fabric.Op) {
 		s := setStage(t)
-		posted := s.begin(op, shortDeadline)
+		posted := s.begin(op, deadline)
 		s.owner.Stop()
 		s.failed(s.poster.Await(posted), fabric.InDoubt, fabric.ErrDeadline)
 		after := s.oldOrNew(s.poster)
@@ -36,9 +34,9 @@ func TestOwnerPausedPastTheDeadline(t *testing.T) {
 func TestPosterPausedPastTheDeadline(t *testing.T) {
 	both(t, func(t *testing.T, op fabric.Op) {
 		s := setStage(t)
-		posted := s.begin(op, shortDeadline)
+		posted := s.begin(op, deadline)
 		s.poster.Stop()
-		time.Sleep(shortDeadline) // the pause is the fault
+		time.Sleep(deadline) // the pause is the fault
 		if f := s.owner.Fence(); f != nil {
 			t.Errorf("while its peer was paused: %v", f)
 		}
@@ -62,4 +60,21 @@ func TestOwnerPausedPastItsKeepAlive(t *testing.T) {
 	s.failed(s.poster.Transfer(big(fabric.Read, 0)), fabric.InDoubt, fabric.ErrPeerGone)
 	s.owner.Continue()
 	s.served()
+}
+
+// A machine that stands still for longer than three keep-alives and wakes has lost
+// nobody: its peers did not fall silent, it did not listen.
+func TestBothStandStill(t *testing.T) {
+	both(t, func(t *testing.T, op fabric.Op) {
+		s := setStage(t)
+		posted := s.begin(op, 0)
+		s.owner.Stop()
+		s.poster.Stop()
+		time.Sleep(4 * keepAlive) // the pause is the fault
+		s.owner.Continue()
+		s.poster.Continue()
+		s.heal()
+		s.done(s.poster.Await(posted))
+		s.served()
+	})
 }

@@ -129,7 +129,7 @@ func open(ctx context.Context, s Setup) (p *Player, err error) {
 
 // leave proves that nothing is left: no goroutine to wait for, no reference.
 func (p *Player) leave() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	defer cancel()
 	errs := []error{p.disk.close(ctx), p.agent.Close(ctx)}
 	if p.directory != nil {

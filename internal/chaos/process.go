@@ -53,7 +53,7 @@ func StartProcess(t testing.TB, o ProcessOptions) *Process {
 	p.command.Env = append(os.Environ(), o.Environment...)
 	p.command.Stdout, p.command.Stderr = o.Stdout, &p.errors
 	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: o.Namespaces}
-	p.command.WaitDelay = time.Second
+	p.command.WaitDelay = 20 * time.Second
 	var err error
 	if p.in, err = p.command.StdinPipe(); err == nil {
 		err = p.command.Start()
@@ -113,11 +113,11 @@ func (p *Process) Leave() {
 	_ = p.command.Process.Signal(syscall.SIGCONT) // a test that failed may have left it paused
 	select {
 	case <-p.exited:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		_ = p.command.Process.Signal(syscall.SIGQUIT) // its goroutines say where they hang
 		select {
 		case <-p.exited:
-		case <-time.After(2 * time.Second):
+		case <-time.After(20 * time.Second):
 			_ = p.command.Process.Kill()
 			<-p.exited
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // patience is how long an order may take before the test is broken.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // Puppet is the handle of an agent in a process of its own.
 type Puppet struct {

@@ -21,12 +21,20 @@ const (
 
 	ofPoster, ofOwner, scribbled = 1, 2, 9 // seeds
 
-	// keepAlive makes a silent peer lost after four seconds at most.
-	keepAlive = time.Second
+	// keepAlive makes a silent peer lost after nine seconds, and twelve at most: a
+	// machine may stand still for some of them.
+	keepAlive = 3 * time.Second
+	// deadline is for transfers that are to miss it: long enough for a busy machine to
+	// begin one, and shorter than a peer is waited for.
+	deadline = 8 * time.Second
 	// soon is how long a bounded thing may take on a busy machine.
-	soon = 10 * time.Second
-	// slow makes a big transfer last for a second and a half.
-	slow = 8 << 20
+	soon = time.Minute
+	// slow makes a big transfer last for longer than a deadline.
+	slow = 1 << 20
+	// handshake is how long a new connection may take to say who it is.
+	handshake = 20 * time.Second
+	// some is how much of it must have passed for it to have begun.
+	some = 128 << 10
 )
 
 // stage is a poster and an owner of memory, in two processes, and the network
@@ -37,9 +45,13 @@ type stage struct {
 	proxy         *faultproxy.Proxy
 	poster, owner *chaos.Puppet
 	fresh         uint64 // the last seed that served used
+	streams       int    // of the poster's links; 0 means as many as it likes
 }
 
-func setStage(t *testing.T) *stage {
+func setStage(t *testing.T) *stage { return setStageOf(t, 0) }
+
+// setStageOf has links of so many streams.
+func setStageOf(t *testing.T, streams int) *stage {
 	t.Helper()
 	proxy, err := faultproxy.Open(t.Context(), faultproxy.Options{})
 	if err != nil {
@@ -50,7 +62,7 @@ func setStage(t *testing.T) *stage {
 			t.Error(err)
 		}
 	})
-	s := &stage{t: t, dir: t.TempDir(), proxy: proxy, fresh: 100}
+	s := &stage{t: t, dir: t.TempDir(), proxy: proxy, fresh: 100, streams: streams}
 	s.owner = s.newOwner()
 	s.poster = s.newPoster()
 	s.poster.Meet(s.owner, arenaBytes)
@@ -60,7 +72,8 @@ func setStage(t *testing.T) *stage {
 func (s *stage) newOwner() *chaos.Puppet {
 	s.t.Helper()
 	owner := chaos.Start(s.t, chaos.Setup{
-		Name: "owner", StateDir: s.dir, Advertise: s.proxy.Address(), ArenaBytes: arenaBytes, Seed: ofOwner, KeepAlive: keepAlive,
+		Name: "owner", StateDir: s.dir, Advertise: s.proxy.Address(), ArenaBytes: arenaBytes, Seed: ofOwner,
+		KeepAlive: keepAlive, Handshake: handshake,
 	})
 	s.proxy.Aim(owner.Address)
 	return owner
@@ -68,7 +81,10 @@ func (s *stage) newOwner() *chaos.Puppet {
 
 func (s *stage) newPoster() *chaos.Puppet {
 	s.t.Helper()
-	return chaos.Start(s.t, chaos.Setup{Name: "poster", StateDir: s.dir, ArenaBytes: arenaBytes, Seed: ofPoster, KeepAlive: keepAlive})
+	return chaos.Start(s.t, chaos.Setup{
+		Name: "poster", StateDir: s.dir, ArenaBytes: arenaBytes, Seed: ofPoster, Streams: s.streams,
+		KeepAlive: keepAlive, Handshake: handshake,
+	})
 }
 
 // heal takes every fault away.
@@ -94,12 +110,12 @@ func big(op fabric.Op, deadline time.Duration) chaos.Post {
 func (s *stage) begin(op fabric.Op, deadline time.Duration) chaos.Outcome {
 	s.t.Helper()
 	s.served() // so that the link is there
-	some := s.proxy.Set(wayOf(op), faultproxy.Fault{BytesPerSecond: slow, After: 2 << 20})
+	passed := s.proxy.Set(wayOf(op), faultproxy.Fault{BytesPerSecond: slow, After: some})
 	posted := s.poster.Post(big(op, deadline))
 	if posted.Err != nil {
 		s.t.Fatalf("post: %v", posted.Err)
 	}
-	s.within(some, "2 MiB to pass")
+	s.within(passed, "some of it to pass")
 	return posted
 }
 
