@@ -45,9 +45,11 @@ func stopServer(t *testing.T, s *embedded.Server) {
 	}
 }
 
+// open has more patience than people have: the machine may be busy.
 func open(t *testing.T, endpoint string) meta.Directory {
 	t.Helper()
-	d, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{endpoint}})
+	const patience = 15 * time.Second
+	d, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{endpoint}, CallTimeout: patience, DialTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func world(t *testing.T) *metatest.World {
 	server := startServer(t, dir)
 	t.Cleanup(func() { stopServer(t, server) })
 	return &metatest.World{
-		TTL: time.Second, // etcd counts in seconds
+		TTL: 6 * time.Second,
 		Open: func(t *testing.T) metatest.Client {
 			p := startProxy(t, strings.TrimPrefix(embedded.Endpoint(dir), "unix://"))
 			return metatest.Client{Directory: open(t, p.endpoint()), Reach: p.set}

@@ -21,21 +21,25 @@ import (
 // The test binary plays the other processes too, and is told so by these.
 const (
 	serverDirectory = "MERIDIAN_TEST_DIRECTORY_SERVER"
-	ownerEndpoint   = "MERIDIAN_TEST_DIRECTORY_OWNER"
+	ownerOfALease   = "MERIDIAN_TEST_DIRECTORY_OWNER" // its time, and the endpoint
 )
 
 const (
-	detection  = 2 * time.Second
-	eventually = 20 * time.Second
+	// ttl is a lease that is kept although the machine stands still for a few
+	// seconds.
+	ttl = 10 * time.Second
+	// eventually is when a test gives up. Only a failure takes so long.
+	eventually = time.Minute
 )
 
 func TestMain(m *testing.M) {
 	var err error
-	switch dir, endpoint := os.Getenv(serverDirectory), os.Getenv(ownerEndpoint); {
+	switch dir, lease := os.Getenv(serverDirectory), os.Getenv(ownerOfALease); {
 	case dir != "":
 		err = serve(dir)
-	case endpoint != "":
-		err = own(endpoint)
+	case lease != "":
+		ttl, endpoint, _ := strings.Cut(lease, " ")
+		err = own(ttl, endpoint)
 	default:
 		metatest.Main(m)
 		return
@@ -56,13 +60,17 @@ func serve(dir string) error {
 
 // own is the owner of a record, until it is killed; when its input ends it
 // leaves as it should.
-func own(endpoint string) error {
+func own(ttl, endpoint string) error {
 	ctx := context.Background()
+	lasts, err := time.ParseDuration(ttl)
+	if err != nil {
+		return err
+	}
 	d, err := etcd.Open(ctx, etcd.Options{Endpoints: []string{endpoint}})
 	if err != nil {
 		return err
 	}
-	lease, err := d.Grant(ctx, meta.LeaseOptions{})
+	lease, err := d.Grant(ctx, meta.LeaseOptions{TTL: lasts})
 	if err != nil {
 		return err
 	}
@@ -127,7 +135,7 @@ type stage struct {
 	watcher *metatest.Observer
 }
 
-func setStage(t *testing.T, ttl time.Duration) *stage {
+func setStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{dir: stateDir(t)}
 	s.server = start(t, serverDirectory, s.dir)
@@ -140,27 +148,30 @@ func setStage(t *testing.T, ttl time.Duration) *stage {
 		t.Fatal(err)
 	}
 	s.watcher = metatest.Observe(t, client(t, embedded.Endpoint(s.dir)), "agents/")
-	s.await(t, eventually, "seen", s.known)
+	s.await(t, "seen", s.known)
 	return s
 }
 
 func (s *stage) restart(t *testing.T) { s.server = start(t, serverDirectory, s.dir) }
 
-func (s *stage) await(t *testing.T, within time.Duration, what string, done func() bool) time.Duration {
+func (s *stage) await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	return metatest.Await(t, within, what, done)
+	metatest.Await(t, eventually, what, done)
 }
 
 func (s *stage) known() bool { return s.watcher.Known() && s.watcher.Sees("agents/a", "incarnation 1") }
 
 func TestServerKilledAndBackInTime(t *testing.T) {
 	t.Parallel()
-	s := setStage(t, 3*time.Second)
+	s := setStage(t)
 	id := s.lease.ID()
 	for range 2 {
 		s.server.kill()
 		s.restart(t)
-		time.Sleep(s.lease.TTL() + time.Second)
+		for range 2 {
+			before := s.owner.Metrics().Renewals
+			s.await(t, "renewed", func() bool { return s.owner.Metrics().Renewals > before })
+		}
 	}
 	if s.lease.ID() != id || s.lease.State() != meta.Held {
 		t.Errorf("the lease went from %d to %d and is %v", id, s.lease.ID(), s.lease.State())
@@ -171,35 +182,36 @@ func TestServerKilledAndBackInTime(t *testing.T) {
 	if _, err := s.owner.Put(t.Context(), meta.Entry{Key: "agents/b", Value: []byte("new")}); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, eventually, "resumed", func() bool { return s.watcher.Sees("agents/b", "new") })
+	s.await(t, "resumed", func() bool { return s.watcher.Sees("agents/b", "new") })
 }
 
 // While the server is away, watchers keep what they know. When it is back the
 // living have their records as before, and the dead lose theirs.
 func TestServerKilledAndAwayForLong(t *testing.T) {
 	t.Parallel()
-	s := setStage(t, time.Second)
+	s := setStage(t)
 	network := startProxy(t, strings.TrimPrefix(embedded.Endpoint(s.dir), "unix://"))
 	mortal := client(t, network.endpoint())
-	lease, err := mortal.Grant(t.Context(), meta.LeaseOptions{TTL: time.Second})
+	lease, err := mortal.Grant(t.Context(), meta.LeaseOptions{TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := mortal.Create(t.Context(), meta.Entry{Key: "agents/mortal", Lease: lease}); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, eventually, "seen", func() bool { return s.watcher.Sees("agents/mortal", "") })
+	s.await(t, "seen", func() bool { return s.watcher.Sees("agents/mortal", "") })
 	s.server.kill()
 	network.set(metatest.Refused) // dies while nobody can know
-	s.await(t, eventually, "unknown", func() bool { return !s.watcher.Known() })
-	time.Sleep(s.lease.TTL() + detection)
+	s.await(t, "unknown", func() bool { return !s.watcher.Known() })
+	s.await(t, "doubtful", func() bool { return s.lease.State() == meta.Doubtful && lease.State() == meta.Doubtful })
+	time.Sleep(s.lease.TTL() / 2)
 	if !s.watcher.Sees("agents/a", "incarnation 1") || !s.watcher.Sees("agents/mortal", "") || s.lease.State() != meta.Doubtful {
 		t.Errorf("during the outage the watcher believes in %+v and the lease is %v", s.watcher.Records(), s.lease.State())
 	}
 	s.restart(t)
-	s.await(t, eventually, "known again", s.known)
-	s.await(t, lease.TTL()+detection, "seen dead", func() bool { return !s.watcher.Sees("agents/mortal", "") })
-	s.await(t, eventually, "held", func() bool { return s.lease.State() == meta.Held })
+	s.await(t, "known again", s.known)
+	s.await(t, "seen dead", func() bool { return !s.watcher.Sees("agents/mortal", "") })
+	s.await(t, "held", func() bool { return s.lease.State() == meta.Held })
 	for _, e := range s.watcher.Heard(meta.Delete) {
 		if e.Record.Key == "agents/a" {
 			t.Errorf("the living were buried: %+v", e)
@@ -209,7 +221,7 @@ func TestServerKilledAndAwayForLong(t *testing.T) {
 
 func TestServerKilledAndItsDataLost(t *testing.T) {
 	t.Parallel()
-	s := setStage(t, time.Second)
+	s := setStage(t)
 	id := s.lease.ID()
 	s.server.kill()
 	if err := os.RemoveAll(filepath.Join(s.dir, "directory")); err != nil {
@@ -217,23 +229,23 @@ func TestServerKilledAndItsDataLost(t *testing.T) {
 	}
 	time.Sleep(s.lease.TTL())
 	s.restart(t)
-	s.await(t, eventually, "registered again", func() bool { return s.lease.ID() != id && s.lease.State() == meta.Held })
-	s.await(t, eventually, "known again", s.known)
+	s.await(t, "registered again", func() bool { return s.lease.ID() != id && s.lease.State() == meta.Held })
+	s.await(t, "known again", s.known)
 }
 
 func TestOwnerKilledAndOwnerLeaving(t *testing.T) {
 	t.Parallel()
-	s := setStage(t, 0)
+	s := setStage(t)
 	seen := func() bool { return s.watcher.Sees("agents/mortal", "") }
 	gone := func() bool { return !seen() }
 
-	owner := start(t, ownerEndpoint, embedded.Endpoint(s.dir))
-	s.await(t, eventually, "seen", seen)
+	owner := start(t, ownerOfALease, ttl.String()+" "+embedded.Endpoint(s.dir))
+	s.await(t, "seen", seen)
 	owner.kill()
-	s.await(t, meta.DefaultTTL+detection, "seen dead", gone)
+	s.await(t, "seen dead", gone)
 
-	owner = start(t, ownerEndpoint, embedded.Endpoint(s.dir))
-	s.await(t, eventually, "seen", seen)
+	owner = start(t, ownerOfALease, "10m "+embedded.Endpoint(s.dir)) // too long to be waited for
+	s.await(t, "seen", seen)
 	owner.in.Close()
-	s.await(t, detection, "seen leaving", gone)
+	s.await(t, "seen leaving", gone)
 }

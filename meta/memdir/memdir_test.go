@@ -38,7 +38,7 @@ func world(*testing.T) *metatest.World {
 
 func TestDirectory(t *testing.T) {
 	t.Parallel()
-	metatest.Run(t, world)
+	metatest.RunSimulated(t, world)
 }
 
 func TestDirectoryAlone(t *testing.T) { metatest.RunAlone(t, world) }
@@ -72,13 +72,13 @@ func TestLeaseFollowsTheClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	for round := range uint64(5) {
-		metatest.Await(t, time.Second, "waiting for its time", func() bool { return clock.Timers() == 2 }) // and the store's
+		metatest.Await(t, time.Minute, "waiting for its time", func() bool { return clock.Timers() == 2 }) // and the store's
 		clock.Advance(2*time.Second - 1)
 		if got := owner.Metrics().Renewals; got != round {
 			t.Fatalf("renewed %d times before its time, want %d", got, round)
 		}
 		clock.Advance(1)
-		metatest.Await(t, time.Second, "renewed", func() bool { return owner.Metrics().Renewals == round+1 })
+		metatest.Await(t, time.Minute, "renewed", func() bool { return owner.Metrics().Renewals == round+1 })
 	}
 	owner.SetOutage(memdir.Refused)
 	clock.Advance(6*time.Second - 1)
@@ -144,9 +144,9 @@ func TestOneRevisionLargerThanTheHistory(t *testing.T) {
 		}
 	}
 	watcher := metatest.Observe(t, c, "a/")
-	metatest.Await(t, time.Second, "watching", func() bool { return len(watcher.Records()) == 100 })
+	metatest.Await(t, time.Minute, "watching", func() bool { return len(watcher.Records()) == 100 })
 	if err := lease.Revoke(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	metatest.Await(t, time.Second, "empty", func() bool { return len(watcher.Records()) == 0 })
+	metatest.Await(t, time.Minute, "empty", func() bool { return len(watcher.Records()) == 0 })
 }

@@ -17,7 +17,7 @@ var aloneChecks = []check{
 func thousand(t *testing.T, w *World) {
 	const crowd = 1000
 	d, base := w.client(t), home(t)
-	lease := grant(t, d, meta.LeaseOptions{})
+	lease := grant(t, d, meta.LeaseOptions{TTL: lasting})
 	watches := make([]*meta.Watch, crowd)
 	for i := range watches {
 		watch, err := d.Watch(t.Context(), fmt.Sprintf("%s%04d/", base, i), 0)

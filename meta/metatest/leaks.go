@@ -34,7 +34,7 @@ func closingLeavesNothing(t *testing.T, w *World) {
 	if err := d.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	Await(t, atOnce, "as quiet as before:\n"+strings.Join(goroutines(), "\n\n"), func() bool { return len(goroutines()) <= len(before) })
+	Await(t, w.slack, "as quiet as before:\n"+strings.Join(goroutines(), "\n\n"), func() bool { return len(goroutines()) <= len(before) })
 }
 
 // goroutines are those that run in a directory or in what its alcoves use,

@@ -150,7 +150,7 @@ func slowWatcherHoldsUpNobody(t *testing.T, w *World) {
 func largeRevisionArrivesWhole(t *testing.T, w *World) {
 	const records = 3 * meta.DefaultWatchQueue
 	d, base := w.client(t), home(t)
-	lease := grant(t, d, meta.LeaseOptions{})
+	lease := grant(t, d, meta.LeaseOptions{TTL: lasting})
 	for i := range records {
 		create(t, d, meta.Entry{Key: base + strconv.Itoa(i), Lease: lease})
 	}
