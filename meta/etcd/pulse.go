@@ -12,6 +12,10 @@ import (
 const (
 	pulseInterval = time.Second
 	pulseTimeout  = 2 * time.Second
+	// pulseMisses is how many questions in a row go without an answer before the
+	// directory is called silent: during one, this process itself may have stood
+	// still.
+	pulseMisses = 2
 )
 
 // errReplaced ends the watches of a directory that another one answers for.
@@ -111,17 +115,28 @@ func (p *pulse) saw(b beat) {
 	}
 }
 
+// beat asks until there is an answer or the directory is silent.
+func (p *pulse) beat(life context.Context) (now beat, err error) {
+	for range pulseMisses {
+		ctx, cancel := context.WithTimeout(life, pulseTimeout)
+		now, err = p.ask(ctx)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+	}
+	return now, err
+}
+
 func (p *pulse) check(life context.Context) {
-	ctx, cancel := context.WithTimeout(life, pulseTimeout)
-	defer cancel()
 	p.mu.Lock()
 	last := p.last
 	p.mu.Unlock()
-	now, err := p.ask(ctx)
+	now, err := p.beat(life)
 	switch {
 	case life.Err() != nil:
 	case errors.Is(err, context.DeadlineExceeded):
-		p.end(meta.Because(meta.ErrUnavailable, errors.New("no answer within "+pulseTimeout.String())))
+		p.end(meta.Because(meta.ErrUnavailable, errors.New("no answer within "+(pulseMisses*pulseTimeout).String())))
 	case err != nil:
 		p.end(err)
 	case !now.follows(last):

@@ -53,5 +53,9 @@ func holder(f io.Reader) string {
 	return "it"
 }
 
-// The file stays: removing it would let two servers hold two locks.
-func (l *lock) release() error { return l.file.Close() }
+// release lets go at once. Closing alone would not: a process that this one is
+// starting has the file, too, until it runs its own program. The file stays:
+// removing it would let two servers hold two locks.
+func (l *lock) release() error {
+	return errors.Join(unix.Flock(int(l.file.Fd()), unix.LOCK_UN), l.file.Close())
+}
