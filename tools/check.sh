@@ -76,7 +76,7 @@ check 'staticcheck, tools' bash -c 'cd tools && go tool staticcheck ./...'
 vulnerabilities
 check licences bash -c 'cd tools && go run ./licences'
 check 'rooms, package docs, file length, documents' go test -count=1 .
-check 'generated files' go test -count=1 ./config ./telemetry ./transceiver/handoff -run 'TestGenerated|TestReference'
+check 'generated files' go test -count=1 ./config ./telemetry ./transceiver/handoff ./store/arena -run 'TestGenerated|TestReference'
 check 'generated files, protocols' bash -c 'cd tools && go run ./protogen -check'
 if [ -x .venv/bin/ruff ]; then
   check ruff bash -c 'cd python && ../.venv/bin/ruff check . && ../.venv/bin/ruff format --check .'
