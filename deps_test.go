@@ -77,9 +77,19 @@ var rooms = map[string]room{
 		may:  map[string]string{"kv": "incarnations"},
 		pure: true,
 	},
+	"store/protocol": {
+		owns: "what clients, owners and the master of an object cache say, and the machines of all three",
+		may: map[string]string{
+			clips: "what peers wrote", fields: "messages", "kv": "instants, ids", "store/arena": "names and their hashes",
+			"store/master": "leases and claims", "store/owner": "objects",
+		},
+		uses: map[string]string{"github.com/zeebo/xxh3": "where a key belongs"},
+		pure: true,
+	},
 	"store/owner": {
 		owns: "the truth about one arena: its objects, their readers, who leaves when room is needed",
 		may: map[string]string{
+			"kv":           "instants",
 			"store/arena":  "the memory that others read and write",
 			"store/extent": "what of it is free",
 		},

@@ -27,10 +27,10 @@ var (
 type Options struct {
 	Term uint64
 	// Lease is the longest that an owner gets; default 3 s.
-	Lease Instant
+	Lease kv.Instant
 	// Grace is how long a new master waits for owners of the roster; default the
 	// longest lease.
-	Grace Instant
+	Grace kv.Instant
 }
 
 // Effect is what a master wants to be written down for its successors: that an
@@ -52,7 +52,7 @@ type Master struct {
 	options Options
 	owners  map[string]*member
 	index   map[uint64]claim
-	begun   Instant
+	begun   kv.Instant
 	settled bool
 }
 
@@ -79,15 +79,16 @@ type member struct {
 	name        string
 	incarnation kv.ID
 	standing    standing
-	until       Instant // of its lease
+	until       kv.Instant // of its lease
 	keys        map[uint64]struct{}
 	// told is the telling that goes on, since is when it last got further, parts are
 	// what came of it, of so many once the last has come.
 	told  uint64
-	since Instant
+	since kv.Instant
 	parts map[uint32]struct{}
 	of    int
-	heard serials
+	// oldest is the first of its claims that counts.
+	oldest uint64
 	// given are keys that others got, or that were removed, while it was away;
 	// all means that the master does not remember which.
 	given map[uint64]struct{}
@@ -96,14 +97,18 @@ type member struct {
 	dropping uint64
 }
 
-// maxGiven bounds what is remembered of an owner that is away.
-const maxGiven = 1 << 20
+const (
+	// MaxGiven bounds what is remembered of an owner that is away: one answer holds it.
+	MaxGiven = 1 << 18
+	// MaxParts bounds in how many parts an owner tells its keys.
+	MaxParts = 1 << 12
+)
 
 // New makes a master that was just elected. The roster is who may own something;
 // marks are what its predecessors wrote down.
-func New(now Instant, o Options, roster []Mark, marks []Mark) *Master {
+func New(now kv.Instant, o Options, roster []Mark, marks []Mark) *Master {
 	if o.Lease == 0 {
-		o.Lease = 3 * Second
+		o.Lease = 3 * kv.Second
 	}
 	if o.Grace == 0 {
 		o.Grace = o.Lease
@@ -147,7 +152,7 @@ func (m *Master) settle() {
 
 // Renew answers an owner that asks for a lease. Authority is how long the master
 // itself surely is one.
-func (m *Master) Renew(now Instant, r Renew, authority Instant) (Answer, []Effect) {
+func (m *Master) Renew(now kv.Instant, r Renew, authority kv.Instant) (Answer, []Effect) {
 	a := Answer{Term: m.options.Term, Seq: r.Seq}
 	if r.Term > m.options.Term {
 		a.Verdict = NotYet // this master is the old one, and does not know it yet
@@ -165,6 +170,7 @@ func (m *Master) Renew(now Instant, r Renew, authority Instant) (Answer, []Effec
 	if w == nil || w.incarnation != r.Incarnation {
 		w = m.admit(w, r)
 	}
+	w.oldest = max(w.oldest, r.Oldest)
 	var effects []Effect
 	switch w.standing {
 	case expected, telling:
@@ -224,7 +230,7 @@ func (m *Master) reconcile(w *member, r Renew, a *Answer) []Effect {
 
 // Tell takes a part of what an owner holds. When all have come, the next Renew is
 // granted; keys that others have by now it must drop before.
-func (m *Master) Tell(now Instant, k Keys) error {
+func (m *Master) Tell(now kv.Instant, k Keys) error {
 	w := m.owners[k.Owner]
 	switch {
 	case w == nil || w.incarnation != k.Incarnation || k.Term != m.options.Term:
@@ -281,7 +287,7 @@ func (m *Master) forget(w *member) {
 }
 
 // Claim gives a key to an owner that has a lease, or says why not.
-func (m *Master) Claim(now Instant, c Claim) error {
+func (m *Master) Claim(now kv.Instant, c Claim) error {
 	w := m.owners[c.Owner]
 	switch {
 	case c.Term != m.options.Term || w == nil || w.incarnation != c.Incarnation:
@@ -289,13 +295,14 @@ func (m *Master) Claim(now Instant, c Claim) error {
 	case w.standing != live || now >= w.until:
 		return ErrSilent
 	}
+	w.oldest = max(w.oldest, c.Oldest)
 	other, is := m.index[c.Hash]
 	switch {
+	case c.Serial < w.oldest:
+		return fmt.Errorf("%w: claim %d was given up", ErrOldTerm, c.Serial)
 	case is && other.member == w:
 		m.take(w, c.Hash, max(c.Serial, other.serial)) // repeated, or its drop is on the way
 		return nil
-	case !w.heard.first(c.Serial):
-		return fmt.Errorf("%w: claim %d was answered before", ErrOldTerm, c.Serial)
 	case !is && !m.settled:
 		return ErrUnsettled
 	case is && other.standing != away:
@@ -312,7 +319,7 @@ func (m *Master) Claim(now Instant, c Claim) error {
 func (m *Master) giveAway(w *member, hash uint64) {
 	m.release(hash)
 	w.dropping = 0 // it was not told of this one
-	if len(w.given) < maxGiven && !w.all {
+	if len(w.given) < MaxGiven && !w.all {
 		w.given[hash] = struct{}{}
 	} else {
 		w.all = true
@@ -325,6 +332,7 @@ func (m *Master) Dropped(c Claim) error {
 	if c.Term != m.options.Term || w == nil || w.incarnation != c.Incarnation {
 		return ErrOldTerm
 	}
+	w.oldest = max(w.oldest, c.Oldest)
 	if at, is := m.index[c.Hash]; is && at.member == w && at.serial <= c.Serial {
 		m.release(c.Hash)
 	}
@@ -355,7 +363,7 @@ func (m *Master) Remove(hash uint64) (owner string, err error) {
 
 // Tick ends leases. Owners whose lease is over are to be marked, and so is who has
 // not told its keys in time.
-func (m *Master) Tick(now Instant) (effects []Effect) {
+func (m *Master) Tick(now kv.Instant) (effects []Effect) {
 	for _, name := range slices.Sorted(maps.Keys(m.owners)) {
 		w := m.owners[name]
 		late := (w.standing == expected || w.standing == telling) && !m.settled && now >= m.begun+m.options.Grace
@@ -372,7 +380,7 @@ func (m *Master) Tick(now Instant) (effects []Effect) {
 }
 
 // Marked says that an effect was carried out.
-func (m *Master) Marked(now Instant, e Effect) {
+func (m *Master) Marked(now kv.Instant, e Effect) {
 	w := m.owners[e.Owner]
 	if w == nil || w.incarnation != e.Incarnation {
 		return

@@ -9,11 +9,11 @@ type Member struct {
 
 	term    uint64
 	seq     uint64
-	asked   [window]Instant // when, by number
-	until   Instant
+	asked   [window]kv.Instant // when, by number
+	until   kv.Instant
 	dropped uint64
-	next    Instant // when to ask again
-	pace    Instant
+	next    kv.Instant // when to ask again
+	pace    kv.Instant
 	serial  uint64
 }
 
@@ -22,7 +22,7 @@ const window = 64
 
 const (
 	// impatient is the pace of an owner without a lease.
-	impatient = 50 * Millisecond
+	impatient = 50 * kv.Millisecond
 )
 
 // Order is what a member must do before it is heard again.
@@ -48,10 +48,10 @@ func (m *Member) Elected(term uint64) {
 }
 
 // Answers reports whether the owner has a lease: whether it may serve and store.
-func (m *Member) Answers(now Instant) bool { return now < m.until }
+func (m *Member) Answers(now kv.Instant) bool { return now < m.until }
 
 // Tick asks for a lease when it is time to.
-func (m *Member) Tick(now Instant) (Renew, bool) {
+func (m *Member) Tick(now kv.Instant) (Renew, bool) {
 	if m.term == 0 || now < m.next {
 		return Renew{}, false
 	}
@@ -92,6 +92,9 @@ func (m *Member) Serial() uint64 {
 	m.serial++
 	return m.serial
 }
+
+// NextSerial is what Serial will say.
+func (m *Member) NextSerial() uint64 { return m.serial + 1 }
 
 // Dropped says that an order to drop was carried out.
 func (m *Member) Dropped(seq uint64) { m.dropped = seq }

@@ -2,21 +2,13 @@ package master
 
 import "meridian/kv"
 
-// Instant is a reading of a side's own clock, or a span of it, in microseconds.
-type Instant int64
-
-// Spans of time.
-const (
-	Millisecond Instant = 1e3
-	Second      Instant = 1e6
-)
-
 // Renew asks for a lease.
 type Renew struct {
 	Owner       string
 	Incarnation kv.ID
 	Term        uint64
 	Seq         uint64
+	Oldest      uint64 // as in Claim
 	// Dropped says that the owner has dropped what the master asked it to, by the
 	// answer of that number.
 	Dropped uint64
@@ -52,7 +44,7 @@ type Answer struct {
 	Term    uint64
 	Seq     uint64
 	Verdict Verdict
-	Length  Instant
+	Length  kv.Instant
 	All     bool
 	Keys    []uint64
 }
@@ -78,5 +70,8 @@ type Claim struct {
 	// Serial orders what one owner says of its keys: messages may overtake one
 	// another, and come twice.
 	Serial uint64
+	// Oldest is the first serial of a claim that the owner still waits for. Claims
+	// before are given up: one that comes late, or twice, counts for nothing.
+	Oldest uint64
 	Hash   uint64
 }

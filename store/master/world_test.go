@@ -17,7 +17,7 @@ type world struct {
 	t       *testing.T
 	seed    uint64
 	random  *rand.Rand
-	now     Instant
+	now     kv.Instant
 	term    uint64
 	masters []*seat // the last is the one that was elected last
 	owners  []*holder
@@ -33,7 +33,7 @@ type world struct {
 type seat struct {
 	*Master
 	term      uint64
-	authority Instant // by the world's clock
+	authority kv.Instant // by the world's clock
 	dead      bool
 }
 
@@ -42,29 +42,38 @@ type holder struct {
 	Member
 	keys   map[uint64]bool
 	claims map[uint64]Claim // asked for, not yet answered
-	offset Instant
+	offset kv.Instant
 	cut    bool // from masters
 	drops  []Claim
 }
 
 // word is what an owner says of a key.
 func (o *holder) word(hash uint64) Claim {
-	return Claim{o.Owner, o.Incarnation, o.Term(), o.Serial(), hash}
+	return Claim{o.Owner, o.Incarnation, o.Term(), o.Serial(), o.oldest(), hash}
+}
+
+// oldest is the first claim that it still waits for.
+func (o *holder) oldest() uint64 {
+	oldest := o.NextSerial() - 1 // the word that is just being said
+	for _, c := range o.claims {
+		oldest = min(oldest, c.Serial)
+	}
+	return oldest
 }
 
 type letter struct {
-	at      Instant
+	at      kv.Instant
 	deliver func()
 }
 
-const worldLease = 3 * Second
+const worldLease = 3 * kv.Second
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), now: 1000 * Second, marks: map[string]kv.ID{}, truth: map[uint64]int{}}
+	w := &world{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), now: 1000 * kv.Second, marks: map[string]kv.ID{}, truth: map[uint64]int{}}
 	for i := range 3 {
 		w.owners = append(w.owners, &holder{
 			Member: Member{Owner: fmt.Sprint("owner-", i), Incarnation: kv.ID{byte(i + 1)}},
-			keys:   map[uint64]bool{}, claims: map[uint64]Claim{}, offset: Instant(w.random.Int64N(1e9)),
+			keys:   map[uint64]bool{}, claims: map[uint64]Claim{}, offset: kv.Instant(w.random.Int64N(1e9)),
 		})
 	}
 	w.elect()
@@ -91,7 +100,7 @@ func (w *world) elect() {
 	})
 	for _, o := range w.owners {
 		term := w.term
-		w.wire = append(w.wire, letter{w.now + w.span(Second), func() { o.Elected(term) }}) // the directory tells everybody
+		w.wire = append(w.wire, letter{w.now + w.span(kv.Second), func() { o.Elected(term) }}) // the directory tells everybody
 	}
 }
 
@@ -103,13 +112,13 @@ func (w *world) send(deliver func()) {
 	case 0:
 		return
 	case 1:
-		w.wire = append(w.wire, letter{w.now + w.span(6*Second), deliver})
+		w.wire = append(w.wire, letter{w.now + w.span(6*kv.Second), deliver})
 	}
-	w.wire = append(w.wire, letter{w.now + w.span(20*Millisecond), deliver})
+	w.wire = append(w.wire, letter{w.now + w.span(20*kv.Millisecond), deliver})
 }
 
 // span is a random time.
-func (w *world) span(most Instant) Instant { return Instant(w.random.Int64N(int64(most))) }
+func (w *world) span(most kv.Instant) kv.Instant { return kv.Instant(w.random.Int64N(int64(most))) }
 
 func (w *world) fatalf(format string, args ...any) {
 	w.t.Helper()
@@ -120,7 +129,7 @@ func (w *world) fatalf(format string, args ...any) {
 // shell tries until they are there.
 func (w *world) carry(s *seat, effects []Effect) {
 	for _, e := range effects {
-		w.wire = append(w.wire, letter{w.now + w.span(Second), func() {
+		w.wire = append(w.wire, letter{w.now + w.span(kv.Second), func() {
 			if s != w.leader() || s.dead {
 				return
 			}
@@ -135,10 +144,10 @@ func (w *world) carry(s *seat, effects []Effect) {
 	}
 }
 
-func (w *world) step(by Instant) {
+func (w *world) step(by kv.Instant) {
 	end := w.now + by
 	for w.now < end {
-		w.now = min(end, w.now+10*Millisecond)
+		w.now = min(end, w.now+10*kv.Millisecond)
 		due := slices.DeleteFunc(slices.Clone(w.wire), func(l letter) bool { return l.at > w.now })
 		w.wire = slices.DeleteFunc(w.wire, func(l letter) bool { return l.at <= w.now })
 		for _, l := range due {
@@ -158,6 +167,7 @@ func (w *world) step(by Instant) {
 // tick lets an owner ask for its lease, at the master that it believes in.
 func (w *world) tick(o *holder) {
 	renew, due := o.Tick(w.now + o.offset)
+	renew.Oldest = o.oldest()
 	if !due || o.cut {
 		return
 	}
@@ -202,6 +212,7 @@ func (w *world) obey(o *holder, order Order) {
 				w.given++
 			}
 		}
+		maps.DeleteFunc(o.claims, func(hash uint64, _ Claim) bool { return order.All || slices.Contains(order.Keys, hash) })
 		o.Dropped(order.Seq)
 	}
 }
@@ -239,6 +250,7 @@ func (w *world) put() {
 		return
 	}
 	if _, is := o.claims[hash]; is { // no answer came: it is given up
+		delete(o.claims, hash)
 		o.drops = append(o.drops, o.word(hash))
 	}
 	claim := o.word(hash)
@@ -298,9 +310,9 @@ func TestNoKeyHasTwoValues(t *testing.T) {
 				w.leader().dead = true
 				w.elect()
 			case n < 14:
-				w.step(w.span(6 * Second))
+				w.step(w.span(6 * kv.Second))
 			default:
-				w.step(w.span(300 * Millisecond))
+				w.step(w.span(300 * kv.Millisecond))
 			}
 		}
 		for _, o := range w.owners {
@@ -318,21 +330,21 @@ func TestFailoverLosesNothing(t *testing.T) {
 	whole := 0
 	for seed := range uint64(50) {
 		w := newWorld(t, seed)
-		w.step(3 * Second)
+		w.step(3 * kv.Second)
 		for range 40 {
 			w.put()
-			w.step(100 * Millisecond)
+			w.step(100 * kv.Millisecond)
 		}
-		w.step(5 * Second)
+		w.step(5 * kv.Second)
 		before := len(w.truth)
 		marked := w.marked
 		w.leader().dead = true
 		w.elect()
-		w.step(10 * Second)
+		w.step(10 * kv.Second)
 		after := 0
 		for _, o := range w.owners {
 			for tries := 0; !o.Answers(w.now+o.offset) && tries < 100; tries++ {
-				w.step(100 * Millisecond)
+				w.step(100 * kv.Millisecond)
 			}
 			if o.Answers(w.now + o.offset) {
 				after += len(o.keys)

@@ -1,13 +1,31 @@
 package owner
 
 import (
+	"meridian/kv"
 	"meridian/store/arena"
 	"meridian/store/extent"
 )
 
+// Arrived is which objects came from producers since it was last called. Each is
+// found once its key is claimed and it is admitted.
+func (w *Owner) Arrived() []uint64 {
+	arrived := w.arrived
+	w.arrived = nil
+	return arrived
+}
+
+// Admit lets an object be found that came from a producer.
+func (w *Owner) Admit(hash uint64) bool {
+	i, is := w.index[hash]
+	if is = is && w.entries[i].state == unclaimed; is {
+		w.becomeReady(i)
+	}
+	return is
+}
+
 // Ingest takes in what producers have announced, at most so many, and reports how
 // many objects came. Whatever they wrote is judged by what the owner gave out.
-func (w *Owner) Ingest(now Instant, most int) (came int) {
+func (w *Owner) Ingest(now kv.Instant, most int) (came int) {
 	w.follow(now)
 	for range most {
 		a, ok := w.heap.Hear()
@@ -33,10 +51,10 @@ func (w *Owner) Ingest(now Instant, most int) (came int) {
 // it is taken.
 type stuckRing struct {
 	seen bool
-	at   Instant
+	at   kv.Instant
 }
 
-func (s *stuckRing) since(now Instant, waiting uint32) Instant {
+func (s *stuckRing) since(now kv.Instant, waiting uint32) kv.Instant {
 	if waiting == 0 {
 		*s = stuckRing{}
 		return 0
@@ -49,12 +67,12 @@ func (s *stuckRing) since(now Instant, waiting uint32) Instant {
 
 // mark is how far the heap was given out at a time.
 type mark struct {
-	at   Instant
+	at   kv.Instant
 	bump uint64
 }
 
 // follow notes what producers have taken of the heap.
-func (w *Owner) follow(now Instant) {
+func (w *Owner) follow(now kv.Instant) {
 	bump := (w.heap.Bump() - min(w.heap.Bump(), w.heap.Bounds().Base)) &^ (extent.Granule - 1)
 	if bump > w.space.Grown() {
 		if err := w.space.Grow(bump); err != nil {
@@ -76,11 +94,11 @@ func (w *Owner) take(i uint32) bool {
 	w.know(i)
 	e := &w.entries[i]
 	header := w.heap.Load(i)
-	if header.Word.State() != arena.Ready || e.state == ready && header.Word.Epoch() == e.epoch {
-		return false // not yet, or told twice
+	if header.Word.State() != arena.Ready {
+		return false
 	}
 	if e.state != unknown && e.state != offered {
-		return false // the owner's own: producers have no say
+		return false // told twice, or the owner's own: producers have no say
 	}
 	if header.Check(w.heap.Bounds()) != nil {
 		return w.refuse(i, &header)
@@ -104,7 +122,8 @@ func (w *Owner) take(i uint32) bool {
 	}
 	w.heap.Place(i, &own)
 	w.index[e.hash] = i
-	w.becomeReady(i)
+	e.state = unclaimed
+	w.arrived = append(w.arrived, e.hash)
 	return true
 }
 

@@ -3,6 +3,7 @@ package owner
 import (
 	"container/heap"
 
+	"meridian/kv"
 	"meridian/store/arena"
 )
 
@@ -14,6 +15,7 @@ type Location struct {
 	Offset   uint64 // of the payload
 	Bytes    uint64
 	Checksum uint64
+	PageSize uint32 // as the header has it
 }
 
 // LeaseID names a lease. 0 is none.
@@ -21,7 +23,7 @@ type LeaseID uint64
 
 // Locate says where an object lies. It counts as use, and keeps nothing: what
 // may be read for a while is leased.
-func (w *Owner) Locate(now Instant, key []byte) (Location, error) {
+func (w *Owner) Locate(now kv.Instant, key []byte) (Location, error) {
 	i, err := w.find(key)
 	if err != nil {
 		w.stats.Misses++
@@ -29,15 +31,23 @@ func (w *Owner) Locate(now Instant, key []byte) (Location, error) {
 	}
 	w.stats.Hits++
 	w.order.touch(w.entries, i)
-	w.heap.Touch(i, uint64(now/Second))
+	w.heap.Touch(i, uint64(now/kv.Second))
 	return w.location(i), nil
 }
 
 func (w *Owner) location(i uint32) Location {
 	e := &w.entries[i]
-	header := w.header(i, arena.PageSize)
+	header, stored := w.header(i, arena.PageSize), w.heap.Load(i)
 	return Location{
-		Header: i, Epoch: e.epoch, KeyHash: e.hash, Offset: header.PayloadBase, Bytes: e.bytes, Checksum: w.heap.Load(i).Checksum,
+		Header: i, Epoch: e.epoch, KeyHash: e.hash, Offset: header.PayloadBase, Bytes: e.bytes, Checksum: stored.Checksum, PageSize: stored.PageSize,
+	}
+}
+
+// Distrust lets an object go that was found to be broken.
+func (w *Owner) Distrust(at Location) {
+	if i, is := w.index[at.KeyHash]; is && i == at.Header && w.entries[i].epoch == at.Epoch && w.entries[i].state == ready {
+		w.stats.Refused++
+		w.drop(i)
 	}
 }
 
@@ -53,7 +63,7 @@ const maxReaders = 1 << 12
 
 // Lease keeps an object in memory for its reader, for so long at most. Asking for
 // its location does not renew it.
-func (w *Owner) Lease(now Instant, key []byte, length Instant) (Location, LeaseID, error) {
+func (w *Owner) Lease(now kv.Instant, key []byte, length kv.Instant) (Location, LeaseID, error) {
 	at, err := w.Locate(now, key)
 	if err != nil {
 		return Location{}, 0, err
@@ -83,7 +93,7 @@ func (w *Owner) unread(i uint32) {
 
 // Expire ends the leases of readers that took too long: they are dead, or will
 // find that their copy is of another epoch.
-func (w *Owner) Expire(now Instant) {
+func (w *Owner) Expire(now kv.Instant) {
 	for {
 		i, is := w.leases.overdue(now)
 		if !is {
@@ -102,7 +112,7 @@ type leases struct {
 }
 
 type leaseEnd struct {
-	at Instant
+	at kv.Instant
 	id LeaseID
 }
 
@@ -120,7 +130,7 @@ func (l *leaseEnds) Pop() any {
 	return last
 }
 
-func (l *leases) add(i uint32, end Instant) LeaseID {
+func (l *leases) add(i uint32, end kv.Instant) LeaseID {
 	if l.byID == nil {
 		l.byID = make(map[LeaseID]uint32)
 	}
@@ -151,7 +161,7 @@ func (l *leases) end(id LeaseID) (uint32, bool) {
 }
 
 // overdue ends the next lease whose time is over.
-func (l *leases) overdue(now Instant) (uint32, bool) {
+func (l *leases) overdue(now kv.Instant) (uint32, bool) {
 	for len(l.ends) > 0 && l.ends[0].at <= now {
 		id := heap.Pop(&l.ends).(leaseEnd).id
 		if i, is := l.end(id); is {

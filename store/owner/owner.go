@@ -5,10 +5,14 @@
 //
 //	Reserve ──► writing ──Commit──► ready ──────────► (gone)
 //	               │                  │  Remove, evicted   ▲
-//	               │ overdue, Abort   └──► doomed ─────────┤ last reader gone
+//	               │ Abort            └──► doomed ─────────┤ last reader gone
 //	               └────────────────────────────────────────┘
 //
-//	offered ──(a producer takes it, writes, announces)──Ingest──► ready
+//	offered ──(a producer takes it, writes, announces)──Ingest──► unclaimed ──Admit──► ready
+//
+// A key may have another owner. So what comes without a word, from producers, is
+// not found until its key is claimed; and how long a writer that asked first may
+// take is known to whoever let it in, who calls Abort.
 //
 // An object is found by the hash of its key. Two keys of one hash cannot both be
 // kept: the second is refused, and never served for the first.
@@ -18,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 
+	"meridian/kv"
 	"meridian/store/arena"
 	"meridian/store/extent"
 )
@@ -39,8 +44,8 @@ type Options struct {
 	// High is the used part of the heap above which objects are evicted, until
 	// no more than Low is used; default 0.95 and 0.85.
 	High, Low float64
-	// WriteTimeout is how long a writer may take; default 30 s.
-	WriteTimeout Instant
+	// WriteTimeout is how long a producer that asks nobody may take; default 30 s.
+	WriteTimeout kv.Instant
 	// Offers is how many extents of each size class are set aside for producers
 	// that map the arena; 0 for none.
 	Offers int
@@ -54,7 +59,7 @@ func (o Options) withDefaults() Options {
 		o.Low = 0.85
 	}
 	if o.WriteTimeout == 0 {
-		o.WriteTimeout = 30 * Second
+		o.WriteTimeout = 30 * kv.Second
 	}
 	return o
 }
@@ -71,7 +76,9 @@ type Owner struct {
 	leases  leases
 	offers  offers
 	stuck   stuckRing
-	grown   []mark // how far the heap was given out, and when
+	grown   []mark   // how far the heap was given out, and when
+	arrived []uint64 // hashes that came from producers, for Arrived
+	gone    []uint64 // hashes that could be found and cannot any more, for Gone
 	stats   Stats
 }
 
@@ -79,7 +86,7 @@ type Owner struct {
 type entry struct {
 	hash      uint64
 	bytes     uint64
-	since     Instant // reserved or offered
+	since     kv.Instant // reserved or offered
 	extent    extent.ID
 	epoch     uint32
 	links     links
@@ -97,6 +104,7 @@ const (
 	idle                 // in spare
 	offered              // to producers
 	writing
+	unclaimed // a producer wrote it; its key is not this owner's yet
 	ready
 	doomed // not found any more, still read
 )
@@ -137,7 +145,7 @@ type Plan struct {
 }
 
 // Reserve makes room for an object, and keeps the key for its writer.
-func (w *Owner) Reserve(now Instant, p Put) (Plan, error) {
+func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 	if p.PageSize == 0 {
 		p.PageSize = arena.PageSize
 	}
@@ -200,30 +208,39 @@ func (w *Owner) header(i, pageSize uint32) arena.Header {
 	return h
 }
 
-// Commit ends a reservation whose payload is complete: the sums are written, and
-// the object can be found.
-func (w *Owner) Commit(now Instant, p Plan) error {
+// Commit ends a reservation whose payload is complete, with its sums behind it
+// (arena.Heap has what writes them) and this checksum: the object can be found.
+func (w *Owner) Commit(now kv.Instant, p Plan, checksum uint64) error {
 	e, err := w.written(p)
 	if err != nil {
 		return err
 	}
 	header := w.header(p.Header, p.PageSize)
-	w.heap.Sum(p.Header, &header)
+	header.Checksum = checksum
 	header.Word = arena.MakeWord(arena.Ready, e.epoch)
-	header.LastAccess = uint64(now / Second)
+	header.LastAccess = uint64(now / kv.Second)
 	w.heap.Place(p.Header, &header)
 	w.stats.Writing--
 	w.becomeReady(p.Header)
 	return nil
 }
 
-// Abort gives a reservation up.
+// Abort gives a reservation up. Nothing may write to its bytes any more.
 func (w *Owner) Abort(p Plan) error {
 	if _, err := w.written(p); err != nil {
 		return err
 	}
 	w.drop(p.Header)
 	return nil
+}
+
+// Reclaim is Abort of a writer that is dead or took too long.
+func (w *Owner) Reclaim(p Plan) error {
+	err := w.Abort(p)
+	if err == nil {
+		w.stats.Reclaims++
+	}
+	return err
 }
 
 // written is the entry of a reservation that still stands.
@@ -256,6 +273,33 @@ func (w *Owner) Remove(key []byte) error {
 	return nil
 }
 
+// RemoveHash takes an object away that is known by the hash of its key alone, and
+// reports whether it was there. What is being written stays.
+func (w *Owner) RemoveHash(hash uint64) bool {
+	i, is := w.index[hash]
+	if is = is && w.entries[i].state != writing; is {
+		w.drop(i)
+	}
+	return is
+}
+
+// Hashes calls for each object that can be found.
+func (w *Owner) Hashes(yield func(hash uint64)) {
+	for i := range w.entries {
+		if w.entries[i].state == ready {
+			yield(w.entries[i].hash)
+		}
+	}
+}
+
+// Gone is which objects could be found and cannot any more, since it was last
+// called: removed, evicted, or found to be wrong.
+func (w *Owner) Gone() []uint64 {
+	gone := w.gone
+	w.gone = nil
+	return gone
+}
+
 // find is the header of an object that is ready.
 func (w *Owner) find(key []byte) (uint32, error) {
 	i, is := w.index[arena.HashKey(key)]
@@ -276,6 +320,7 @@ func (w *Owner) drop(i uint32) {
 	case ready:
 		w.order.remove(w.entries, i)
 		w.stats.Ready--
+		w.gone = append(w.gone, e.hash)
 	case writing:
 		w.stats.Writing--
 	}

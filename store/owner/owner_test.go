@@ -9,6 +9,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"meridian/kv"
 	"meridian/store/arena"
 	"meridian/store/extent"
 
@@ -33,11 +34,21 @@ func open(t interface{ Fatal(...any) }, size int, a arena.Options, o Options) (*
 	return w, heap, b
 }
 
+// sum does for a reservation what its writer's agent does.
+func sum(heap *arena.Heap, p Plan) uint64 { return heap.SumPayload(p.Offset, p.Bytes) }
+
+// admitAll is a master that lets every producer have its key.
+func (w *Owner) admitAll() {
+	for _, hash := range w.Arrived() {
+		w.Admit(hash)
+	}
+}
+
 // check demands that the owner's books agree with one another.
 func (w *Owner) check(t *rapid.T) {
 	var used, pending uint64
 	seen := map[extent.ID]uint32{}
-	counts := map[state]int{}
+	counts := map[state]uint64{}
 	for i := range w.entries {
 		e := &w.entries[i]
 		counts[e.state]++
@@ -53,7 +64,7 @@ func (w *Owner) check(t *rapid.T) {
 		seen[e.extent] = uint32(i)
 		_, size := w.space.At(e.extent)
 		used += size
-		if at, is := w.index[e.hash]; (e.state == ready || e.state == writing) && (!is || at != uint32(i)) {
+		if at, is := w.index[e.hash]; (e.state == ready || e.state == writing || e.state == unclaimed) && (!is || at != uint32(i)) {
 			t.Fatalf("header %d is not found by its key", i)
 		}
 	}
@@ -61,8 +72,8 @@ func (w *Owner) check(t *rapid.T) {
 	if used+pending != w.usedBytes() {
 		t.Fatalf("extents of %d bytes and %d pending, but %d are used", used, pending, w.usedBytes())
 	}
-	if counts[ready] != w.stats.Ready || counts[writing] != w.stats.Writing || len(w.index) != counts[ready]+counts[writing] ||
-		counts[idle] != len(w.spare) || counts[offered] != len(w.offers.class) {
+	if counts[ready] != w.stats.Ready || counts[writing] != w.stats.Writing || uint64(len(w.index)) != counts[ready]+counts[writing]+counts[unclaimed] ||
+		counts[idle] != uint64(len(w.spare)) || counts[offered] != uint64(len(w.offers.class)) {
 		t.Fatalf("%v, but %+v, %d in the index, %d spare, %d offered", counts, w.stats, len(w.index), len(w.spare), len(w.offers.class))
 	}
 }
@@ -71,7 +82,7 @@ func (w *Owner) check(t *rapid.T) {
 type world struct {
 	owner  *Owner
 	heap   *arena.Heap
-	now    Instant
+	now    kv.Instant
 	put    map[string][]byte // acknowledged and not removed
 	plans  map[string]Plan
 	values map[string][]byte
@@ -127,7 +138,11 @@ func (w *world) commit(t *rapid.T, write func(Plan, []byte)) {
 		t.Skip()
 	}
 	write(p, w.values[key])
-	if err := w.owner.Commit(w.now, p); err == nil {
+	var checksum uint64
+	if _, stale := w.owner.written(p); stale == nil {
+		checksum = sum(w.heap, p)
+	}
+	if err := w.owner.Commit(w.now, p, checksum); err == nil {
 		w.put[key] = w.values[key]
 	} else if !errors.Is(err, ErrStale) {
 		t.Fatal(err)
@@ -138,7 +153,7 @@ func (w *world) commit(t *rapid.T, write func(Plan, []byte)) {
 // read takes a lease and compares what is there.
 func (w *world) read(t *rapid.T) {
 	key := w.key(t)
-	at, id, err := w.owner.Lease(w.now, []byte(key), Instant(rapid.IntRange(1, 20).Draw(t, "lease"))*Second)
+	at, id, err := w.owner.Lease(w.now, []byte(key), kv.Instant(rapid.IntRange(1, 20).Draw(t, "lease"))*kv.Second)
 	want, stands := w.put[key]
 	switch {
 	case err == nil && !stands:
@@ -190,11 +205,13 @@ func (w *world) produce(t *rapid.T) {
 	w.put[key] = payload
 	if dies == 3 { // before it announces: a scan finds it
 		w.owner.Scan(w.now)
+		w.owner.admitAll()
 		return
 	}
 	a := w.heap.AnnounceOf(&r, 0)
 	w.heap.Tell(&a)
 	w.owner.Ingest(w.now, 100)
+	w.owner.admitAll()
 }
 
 func TestOwner(t *testing.T) {
@@ -242,8 +259,9 @@ func TestOwner(t *testing.T) {
 			"evict":   func(t *rapid.T) { owner.EvictUntilBelow(rapid.Float64Range(0, 1).Draw(t, "below")) },
 			"produce": w.produce,
 			"time": func(t *rapid.T) {
-				w.now += Instant(rapid.IntRange(1, 20_000).Draw(t, "ms")) * Second / 1000
+				w.now += kv.Instant(rapid.IntRange(1, 20_000).Draw(t, "ms")) * kv.Second / 1000
 				owner.Scan(w.now)
+				owner.admitAll()
 			},
 			"stuck": func(t *rapid.T) { // a producer takes bytes and dies
 				if at, ok := heap.TakeBump(uint64(rapid.IntRange(1, 9000).Draw(t, "taken")), 64); ok && at < base {
@@ -261,11 +279,11 @@ func TestReadersKeepTheirBytes(t *testing.T) {
 	key, value := []byte("key"), bytes.Repeat([]byte{7}, 50_000)
 	put(t, w, heap, key, value)
 	used := w.usedBytes()
-	_, first, err := w.Lease(0, key, Second)
+	_, first, err := w.Lease(0, key, kv.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := w.Lease(0, key, 3600*Second); err != nil {
+	if _, _, err := w.Lease(0, key, 3600*kv.Second); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Remove(key); err != nil {
@@ -275,10 +293,10 @@ func TestReadersKeepTheirBytes(t *testing.T) {
 		t.Fatal("bytes were freed under a reader")
 	}
 	w.Release(first)
-	if w.Expire(60 * Second); w.usedBytes() != used {
+	if w.Expire(60 * kv.Second); w.usedBytes() != used {
 		t.Fatal("bytes were freed under a reader")
 	}
-	if w.Expire(7200 * Second); w.usedBytes() != 0 {
+	if w.Expire(7200 * kv.Second); w.usedBytes() != 0 {
 		t.Fatal("a dead reader's bytes are never freed")
 	}
 }
@@ -290,7 +308,7 @@ func put(t testing.TB, w *Owner, heap *arena.Heap, key, value []byte) Plan {
 		t.Fatal(err)
 	}
 	copy(heap.Payload(&arena.Reservation{Index: p.Header, Header: arena.Header{PayloadBase: p.Offset, Bytes: p.Bytes}}), value)
-	if err := w.Commit(0, p); err != nil {
+	if err := w.Commit(0, p, sum(heap, p)); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -307,7 +325,7 @@ func TestVictims(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := w.Commit(0, p); err != nil {
+			if err := w.Commit(0, p, sum(heap, p)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -338,15 +356,15 @@ func FuzzScribbledHeap(f *testing.F) {
 func surviveScribbles(t *testing.T, seed uint64, scribble []byte) {
 	w, heap, b := open(t, 512<<10, arena.Options{Headers: 64, Ring: 8}, Options{Offers: 2})
 	random := rand.New(rand.NewPCG(seed, 2))
-	now := Instant(0)
+	now := kv.Instant(0)
 	for n := 0; n < 200; n++ {
 		key := binary.LittleEndian.AppendUint32(nil, uint32(random.IntN(40)))
 		value := bytes.Repeat(key, 1+random.IntN(3000))
-		switch random.IntN(6) {
+		switch random.IntN(7) {
 		case 0:
 			if p, err := w.Reserve(now, Put{Key: key, Bytes: uint64(len(value))}); err == nil && random.IntN(3) > 0 {
 				copy(b[p.Offset:], value)
-				if err := w.Commit(now, p); err != nil {
+				if err := w.Commit(now, p, sum(heap, p)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -360,8 +378,10 @@ func surviveScribbles(t *testing.T, seed uint64, scribble []byte) {
 		case 2:
 			w.Ingest(now, 8)
 		case 3:
-			now += Instant(random.IntN(60)) * Second
+			now += kv.Instant(random.IntN(60)) * kv.Second
 			w.Scan(now)
+		case 6:
+			w.admitAll()
 		case 4:
 			if at, err := w.Locate(now, key); err == nil {
 				_ = heap.Read(arena.Wanted{Index: at.Header, Epoch: at.Epoch, Key: key}, make([]byte, at.Bytes), 0)
@@ -373,19 +393,19 @@ func surviveScribbles(t *testing.T, seed uint64, scribble []byte) {
 			}
 		}
 	}
-	now += 3600 * Second
+	now += 3600 * kv.Second
 	w.EvictUntilBelow(0)
 	w.Scan(now)
 }
 
 func BenchmarkIndexOfAMillion(b *testing.B) {
-	w, _, _ := open(b, 1<<30, arena.Options{Headers: 1 << 20}, Options{})
+	w, heap, _ := open(b, 1<<30, arena.Options{Headers: 1 << 20}, Options{})
 	for n := range uint64(1_000_000) {
 		p, err := w.Reserve(0, Put{Key: binary.LittleEndian.AppendUint64(nil, n), Bytes: 512})
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := w.Commit(0, p); err != nil {
+		if err := w.Commit(0, p, sum(heap, p)); err != nil {
 			b.Fatal(err)
 		}
 	}

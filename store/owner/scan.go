@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"meridian/kv"
 	"meridian/store/arena"
 	"meridian/store/extent"
 )
@@ -22,8 +23,8 @@ func (o *offers) taken(i uint32) {
 }
 
 // Scan does what no request asks for: it takes in objects whose announcement was lost,
-// takes the room of dead writers back, and sets room aside for producers.
-func (w *Owner) Scan(now Instant) {
+// takes the room of dead producers back, and sets room aside for producers.
+func (w *Owner) Scan(now kv.Instant) {
 	w.follow(now)
 	w.Expire(now)
 	known := uint32(len(w.entries))
@@ -32,19 +33,13 @@ func (w *Owner) Scan(now Instant) {
 			w.take(i)
 		}
 	}
-	for i := range w.entries {
-		if e := &w.entries[i]; e.state == writing && now-e.since > w.options.WriteTimeout {
-			w.stats.Reclaims++
-			w.drop(uint32(i))
-		}
-	}
 	w.reclaimPending(now)
 	w.refreshOffers(now)
 }
 
 // reclaimPending frees what producers took of the heap so long ago that they must
 // be dead, with the headers they took.
-func (w *Owner) reclaimPending(now Instant) {
+func (w *Owner) reclaimPending(now kv.Instant) {
 	overdue := uint64(0)
 	for len(w.grown) > 0 && now-w.grown[0].at > w.options.WriteTimeout {
 		overdue = w.grown[0].bump
@@ -85,7 +80,7 @@ func (w *Owner) reclaimPending(now Instant) {
 
 // refreshOffers takes back what was offered so long ago that a producer may have
 // died with it, and offers anew.
-func (w *Owner) refreshOffers(now Instant) {
+func (w *Owner) refreshOffers(now kv.Instant) {
 	if w.options.Offers == 0 {
 		return
 	}
@@ -119,7 +114,7 @@ func (w *Owner) refreshOffers(now Instant) {
 }
 
 // offer sets an extent aside, of what is free below the low watermark.
-func (w *Owner) offer(now Instant, class int) bool {
+func (w *Owner) offer(now kv.Instant, class int) bool {
 	size := arena.ClassBytes(class)
 	b := w.heap.Bounds()
 	if float64(w.usedBytes()+size) > w.options.Low*float64(b.Limit-b.Base) {
@@ -146,8 +141,8 @@ func (w *Owner) offer(now Instant, class int) bool {
 // Stats are counters and gauges of an owner.
 type Stats struct {
 	HeapUsed, HeapTotal           uint64
-	Ready, Writing                int
-	Waiting                       uint32 // announcements in the ring
+	Ready, Writing                uint64
+	Waiting                       uint64 // announcements in the ring
 	Hits, Misses                  uint64
 	Evictions, Reclaims, Timeouts uint64
 	Refused, OutOfMemory          uint64
@@ -157,6 +152,36 @@ type Stats struct {
 // Stats is how the owner stands.
 func (w *Owner) Stats() Stats {
 	s, b := w.stats, w.heap.Bounds()
-	s.HeapUsed, s.HeapTotal, s.Waiting = w.usedBytes(), b.Limit-b.Base, w.heap.Waiting()
+	s.HeapUsed, s.HeapTotal, s.Waiting = w.usedBytes(), b.Limit-b.Base, uint64(w.heap.Waiting())
 	return s
+}
+
+// Object is one that can be found, as an operator sees it.
+type Object struct {
+	Name       []byte
+	Bytes      uint64
+	Checksum   uint64
+	AgeSeconds uint64 // since it was last asked for
+	Readers    uint16
+	Priority   uint8
+	Pinned     bool
+}
+
+// List calls for each object that can be found, in no order that means anything,
+// from a place on until it is told to stop, and returns the place to go on from; 0
+// at the end.
+func (w *Owner) List(now kv.Instant, after uint64, yield func(Object) bool) (next uint64) {
+	for i := after; i < uint64(len(w.entries)); i++ {
+		e := &w.entries[i]
+		if e.state != ready {
+			continue
+		}
+		header, stored := w.header(uint32(i), arena.PageSize), w.heap.Load(uint32(i))
+		o := Object{Name: w.heap.Key(&header), Bytes: e.bytes, Checksum: stored.Checksum, Readers: e.readers, Priority: e.priority, Pinned: e.pinned}
+		o.AgeSeconds = uint64(now/kv.Second) - min(stored.LastAccess, uint64(now/kv.Second))
+		if !yield(o) {
+			return i + 1
+		}
+	}
+	return 0
 }

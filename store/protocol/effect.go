@@ -1,0 +1,63 @@
+package protocol
+
+import (
+	"meridian/kv"
+	"meridian/store/master"
+	"meridian/store/owner"
+)
+
+// Effect is what a machine wants to be done. Each says which event answers it.
+type Effect interface{ effect() }
+
+// Send delivers a message, or not.
+type Send struct {
+	To      Peer
+	Request uint64
+	Message Message
+}
+
+// Grant opens the bytes of a reservation to a writer: Server.Granted.
+type Grant struct {
+	Write  uint64
+	To     Peer
+	Offset uint64 // in the arena
+	Bytes  uint64
+	For    kv.Instant
+}
+
+// Revoke takes a grant back: Server.Revoked, when nothing writes under it any more.
+type Revoke struct {
+	Write uint64
+	Grant kv.ID
+}
+
+// Seal sums the bytes of a reservation, after copying Data there if it has any:
+// Server.Sealed.
+type Seal struct {
+	Write uint64
+	Plan  owner.Plan
+	Data  []byte
+}
+
+// Deliver takes an object to its reader, with a Value as the answer to Request: in
+// the message, or into Landing: Server.Delivered. Nothing may read the object after that.
+type Deliver struct {
+	Read     owner.LeaseID
+	To       Peer
+	Request  uint64
+	Location owner.Location
+	Inline   bool
+	Landing  Span
+	For      kv.Instant
+}
+
+// Mark writes down for other masters whether an owner is away:
+// Coordinator.Marked.
+type Mark struct{ master.Effect }
+
+func (Send) effect()    {}
+func (Grant) effect()   {}
+func (Revoke) effect()  {}
+func (Seal) effect()    {}
+func (Deliver) effect() {}
+func (Mark) effect()    {}

@@ -1,0 +1,94 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+
+	"meridian/kv"
+	"meridian/store/arena"
+	"meridian/store/master"
+	"meridian/store/owner"
+)
+
+// onGet leases an object to its reader and has it delivered.
+func (s *Server) onGet(now kv.Instant, from Peer, request uint64, m *Get) []Effect {
+	refuse := func(err error) []Effect { return []Effect{Send{from, request, &Reply{problemOf(err)}}} }
+	if len(s.reads) >= s.options.MaxReads {
+		return refuse(fmt.Errorf("%w: %d objects are being read from %s; try again", owner.ErrBusy, len(s.reads), s.options.Self.Name))
+	}
+	span := within(millis(m.PatienceMs), s.options.ReadTimeout)
+	// The owner's own transfer is the reader. It ends in time; the lease is longer,
+	// so that it is the transfer that ends it.
+	at, id, err := s.objects.Lease(now, m.Name, 2*s.options.ReadTimeout)
+	if err != nil {
+		return refuse(err)
+	}
+	inline := at.Bytes <= MaxInline && from != s.options.Self
+	if !inline && m.Landing.Length < at.Bytes {
+		s.objects.Release(id)
+		return refuse(fmt.Errorf("%w: %d bytes for an object of %d", ErrTooSmall, m.Landing.Length, at.Bytes))
+	}
+	s.reads[id] = true
+	return []Effect{Deliver{id, from, request, at, inline, m.Landing, span}}
+}
+
+// Delivered says that nothing reads an object for a Get any more. An error is told
+// to the reader; one that says that the object itself is broken ends it.
+func (s *Server) Delivered(now kv.Instant, d Deliver, err error) []Effect {
+	delete(s.reads, d.Read)
+	s.objects.Release(d.Read)
+	if err == nil {
+		return s.tellDrops(now)
+	}
+	if errors.Is(err, arena.ErrTorn) {
+		s.objects.Distrust(d.Location)
+		err = fmt.Errorf("%w: %w", owner.ErrMissing, err)
+	}
+	return append([]Effect{Send{d.To, d.Request, &Reply{problemOf(err)}}}, s.tellDrops(now)...)
+}
+
+// waiting is a Locate that waits for its object.
+type waiting struct {
+	from    Peer
+	request uint64
+	name    []byte
+	until   kv.Instant
+}
+
+// maxWaiting bounds how many do.
+const maxWaiting = 4096
+
+func (s *Server) onLocate(now kv.Instant, from Peer, request uint64, m *Locate) []Effect {
+	at, err := s.objects.Locate(now, m.Name)
+	if err != nil && m.WaitMs > 0 && len(s.waiting) < maxWaiting && s.byKey[arena.HashKey(m.Name)] != nil {
+		s.waiting = append(s.waiting, waiting{from, request, m.Name, now + millis(m.WaitMs)})
+		return nil
+	}
+	return []Effect{located(from, request, at, err)}
+}
+
+func located(to Peer, request uint64, at owner.Location, err error) Effect {
+	if err != nil {
+		return Send{to, request, &Reply{problemOf(err)}}
+	}
+	return Send{to, request, &Location{at}}
+}
+
+// tickWaiting answers those whose object is ready, or will not be in time.
+func (s *Server) tickWaiting(now kv.Instant) (effects []Effect) {
+	kept := s.waiting[:0]
+	for _, l := range s.waiting {
+		if now < l.until && (!s.Answers(now) || s.byKey[arena.HashKey(l.name)] != nil) {
+			kept = append(kept, l)
+			continue
+		}
+		at, err := owner.Location{}, master.ErrSilent
+		if s.Answers(now) {
+			at, err = s.objects.Locate(now, l.name)
+		}
+		effects = append(effects, located(l.from, l.request, at, err))
+	}
+	clear(s.waiting[len(kept):])
+	s.waiting = kept
+	return effects
+}
