@@ -48,13 +48,6 @@ func (h *Heap) finish(r *Reservation, key []byte, sum uint64) bool {
 	return true
 }
 
-// SumPayload writes the sums of a payload behind it, and returns the checksum.
-func (h *Heap) SumPayload(offset, bytes uint64) uint64 {
-	e := ExtentOf(bytes, 0)
-	extent := h.b[offset:][:e.Key]
-	return putSums(extent[e.Sums:e.Key:e.Key], extent[:bytes])
-}
-
 // Sum writes the sums of an object whose writer did not, and clears Unchecked.
 // Only the owner does, before it tells anybody of the object.
 func (h *Heap) Sum(i uint32, header *Header) {
