@@ -161,7 +161,7 @@ var rooms = map[string]room{
 		owns: "measurements of the object cache, side by side with others that keep objects",
 		may: map[string]string{
 			"bench": "figures, processes", "bench/deciding": "how parts are measured, each by itself", "bench/transfer": "a plain transfer beside it",
-			"fabric": "operations", "mem": "what memcpy copies", "store/arena": "what is measured of it by itself", "store/owner": "the same",
+			"fabric": "operations", "kv": "instants", "mem": "what memcpy copies", "store/arena": "what is measured of it by itself", "store/owner": "the same",
 		},
 		testsMay: []string{required},
 	},

@@ -10,6 +10,7 @@ import (
 
 	"meridian/bench"
 	"meridian/bench/deciding"
+	"meridian/kv"
 	"meridian/mem"
 	"meridian/store/arena"
 	"meridian/store/owner"
@@ -55,7 +56,7 @@ const (
 	partBytes = 64
 	partKey   = 16
 	// partNow is the owner's clock, which nothing here makes go on.
-	partNow = owner.Second
+	partNow = kv.Second
 )
 
 func (p *parts) close(ctx context.Context) error {
@@ -101,7 +102,7 @@ func (p *parts) filled(ctx context.Context) (took time.Duration, err error) {
 		key := partKeyOf(i)
 		plan, err := p.owner.Reserve(partNow, owner.Put{Key: key[:], Bytes: partBytes})
 		if err == nil {
-			err = p.owner.Commit(partNow, plan)
+			err = p.owner.Commit(partNow, plan, p.heap.SumPayload(plan.Offset, plan.Bytes))
 		}
 		if err != nil {
 			return 0, fmt.Errorf("object %d: %w", i, err)
@@ -160,7 +161,7 @@ func (p *parts) scanKnown() (deciding.Lap, error) {
 // scanned demands that a scan has left every object where it was.
 func (p *parts) scanned(start time.Time) (deciding.Lap, error) {
 	lap := deciding.Lap{Operations: p.objects, Took: time.Since(start)}
-	if ready := p.owner.Stats().Ready; ready != p.objects {
+	if ready := p.owner.Stats().Ready; ready != uint64(p.objects) {
 		return lap, fmt.Errorf("%d of %d objects are known after the scan", ready, p.objects)
 	}
 	return lap, nil
