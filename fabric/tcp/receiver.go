@@ -7,6 +7,8 @@ import (
 	"io"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"meridian/fabric/link"
 	"meridian/mrdn"
 )
@@ -28,10 +30,10 @@ type guest struct {
 	// server counts what the peer sends to no purpose, and says how long to wait
 	// before its next frame.
 	server *link.Server
-	// large holds the one buffer of a link for large frames, while no stream
-	// has it: a peer with many streams and half a frame on each would else hold
-	// as many.
-	large chan []byte
+	// large is the right to read a large frame, which one stream of a link has at a
+	// time: a peer with many streams and half a frame on each would else hold as
+	// much on each.
+	large chan struct{}
 }
 
 const (
@@ -75,18 +77,11 @@ func (r *receiver) readLoop() error {
 // link has for it.
 func (r *receiver) readFrame(frame mrdn.LinkFrame, size int) error {
 	if r.guest != nil && size > largeFrame {
-		select {
-		case large := <-r.guest.large:
-			small := r.buffer
-			r.moveTo(large)
-			defer func() {
-				large = r.buffer
-				r.moveTo(small)
-				r.guest.large <- large
-			}()
-		case <-r.stream.gone:
-			return io.ErrClosedPipe
+		giveBack, err := r.borrowRoom(size)
+		if err != nil {
+			return err
 		}
+		defer giveBack()
 	}
 	if err := r.fill(size); err != nil {
 		return err
@@ -97,6 +92,30 @@ func (r *receiver) readFrame(frame mrdn.LinkFrame, size int) error {
 	}
 	r.start += size
 	return r.handle(frame, whole[mrdn.PrefixSize:])
+}
+
+// borrowRoom goes on in a buffer of so many bytes until the frame is read. It is
+// mapped and not made, so that what a peer makes an agent hold is what it has
+// sent, to the page, and is free as soon as the frame is: on the heap it would
+// grow by copies, and the remains of links that ended would wait for a collector.
+func (r *receiver) borrowRoom(size int) (giveBack func(), err error) {
+	select {
+	case <-r.guest.large:
+	case <-r.stream.gone:
+		return nil, io.ErrClosedPipe
+	}
+	room, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		r.guest.large <- struct{}{}
+		return nil, fmt.Errorf("tcp: no memory for a frame of %d bytes: %w", size, err)
+	}
+	small := r.buffer
+	r.start, r.bound, r.buffer = 0, copy(room, small[r.start:r.bound]), room
+	return func() {
+		r.buffer, r.start, r.bound = small, 0, 0 // there is nothing behind the frame
+		_ = unix.Munmap(room)
+		r.guest.large <- struct{}{}
+	}, nil
 }
 
 func (r *receiver) handle(frame mrdn.LinkFrame, body []byte) error {
@@ -167,15 +186,6 @@ func (r *receiver) fill(n int) error {
 		r.bound += got
 	}
 	return nil
-}
-
-// moveTo goes on in another buffer, or in a larger one where that is too small.
-func (r *receiver) moveTo(into []byte) {
-	if have := r.bound - r.start; len(into) < max(have, inputBuffer) {
-		into = make([]byte, max(have, inputBuffer))
-	}
-	r.bound = copy(into, r.buffer[r.start:r.bound])
-	r.buffer, r.start = into, 0
 }
 
 // makeRoom moves what is buffered to the front, of a larger buffer if need be.
