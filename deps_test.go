@@ -214,8 +214,13 @@ var rooms = map[string]room{
 	},
 	"meta/metatest": {
 		owns: "the suite every directory passes",
-		may:  map[string]string{"meta": "the contract"},
+		may:  map[string]string{"meta": "the contract", "meta/election": "what a directory is trusted with", "kv": "candidates"},
 		uses: map[string]string{"go.uber.org/goleak": "no goroutine is left"},
+	},
+	"meta/election": {
+		owns:     "who of a cell leads, in which term, and for how long that is certain",
+		may:      map[string]string{"meta": "the record and its lease", "kv": "members", joins: "closing waits for what was started"},
+		testsMay: []string{"meta/memdir", "meta/metatest"},
 	},
 	"meta/memdir": {
 		owns:     "a directory in this process, for tests and simulation",

@@ -136,10 +136,30 @@ func (l *Lease) TTL() time.Duration {
 func (l *Lease) State() LeaseState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended == Held && !l.directory.options.Clock.Now().Before(l.until) {
+	if l.ended == Held && l.certain() == 0 {
 		return Doubtful
 	}
 	return l.ended
+}
+
+// Certain is for how long from the moment of the call the lease is alive for
+// certain: its time, counted from when the last renewal that was answered was
+// sent. It is 0 when that is doubtful, and when the lease has ended.
+func (l *Lease) Certain() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.certain()
+}
+
+// certain runs under the lock. It believes whichever of this machine's clocks is
+// ahead: the monotonic one stands still while the machine sleeps, and the other
+// can be set back.
+func (l *Lease) certain() time.Duration {
+	if l.ended != Held {
+		return 0
+	}
+	now := l.directory.options.Clock.Now()
+	return max(0, min(l.until.Sub(now), l.until.Round(0).Sub(now.Round(0))))
 }
 
 // Lost is closed when the lease is gone for good, but not by Revoke.

@@ -32,12 +32,16 @@ type Client struct {
 type ClientOptions struct {
 	CallTimeout time.Duration // 0: meta.DefaultCallTimeout
 	WatchQueue  int           // 0: meta.DefaultWatchQueue
+	Clock       meta.Clock    // of the client's process; nil: the store's
 }
 
 // Open makes a client. It is closed like any directory; the store needs no closing.
 func (s *Store) Open(o ClientOptions) (*Client, error) {
+	if o.Clock == nil {
+		o.Clock = s.clock
+	}
 	l := &link{store: s, switched: make(chan struct{})}
-	d, err := meta.New(meta.Options{Backend: l, Clock: s.clock, CallTimeout: o.CallTimeout, WatchQueue: o.WatchQueue})
+	d, err := meta.New(meta.Options{Backend: l, Clock: o.Clock, CallTimeout: o.CallTimeout, WatchQueue: o.WatchQueue})
 	if err != nil {
 		return nil, err
 	}

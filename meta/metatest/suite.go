@@ -125,7 +125,9 @@ func RunSimulated(t *testing.T, open func(t *testing.T) *World) {
 }
 
 // sharedChecks leave a world as they found it; ownChecks do not.
-func sharedChecks() []check { return slices.Concat(recordChecks, raceChecks, leaseChecks, watchChecks) }
+func sharedChecks() []check {
+	return slices.Concat(recordChecks, raceChecks, leaseChecks, watchChecks, electionChecks)
+}
 
 func ownChecks() []check { return slices.Concat(compactionChecks, outageChecks) }
 
