@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -643,13 +644,17 @@ func TestRoomsRefuse(t *testing.T) {
 func concurrency(f *ast.File) []string {
 	var found []string
 	ast.Inspect(f, func(n ast.Node) bool {
-		switch n.(type) {
+		switch n := n.(type) {
 		case *ast.GoStmt:
 			found = append(found, "a go statement")
 		case *ast.ChanType:
 			found = append(found, "a channel")
 		case *ast.SelectStmt:
 			found = append(found, "a select statement")
+		case *ast.SelectorExpr:
+			if n.Sel.Name == "Parallel" {
+				found = append(found, "a parallel test")
+			}
 		}
 		return true
 	})
@@ -673,11 +678,33 @@ func TestPureRoomsHaveNoGoroutines(t *testing.T) {
 	}
 }
 
+// The race detector has nothing to see in pure rooms whose tests start no
+// goroutine, and the test summary runs them without it.
+func TestUnracedRooms(t *testing.T) {
+	const list = "tools/testsummary/unraced.txt"
+	text, err := os.ReadFile(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := parsed(t, true)
+	var quiet []string
+	for name, r := range rooms {
+		if r.pure && !slices.ContainsFunc(files[name], func(f *ast.File) bool { return len(concurrency(f)) > 0 }) {
+			quiet = append(quiet, name)
+		}
+	}
+	slices.Sort(quiet)
+	if want := strings.Join(quiet, "\n") + "\n"; string(text) != want {
+		t.Errorf("%s is\n%s\nbut the pure rooms without concurrent tests are\n%s", list, text, want)
+	}
+}
+
 func TestConcurrencyIsSeen(t *testing.T) {
 	for source, want := range map[string]string{
 		"func f() { go f() }":           "a go statement",
 		"type t struct{ c <-chan int }": "a channel",
 		"func f() { select {} }":        "a select statement",
+		"func f(t T) { t.Parallel() }":  "a parallel test",
 	} {
 		f, err := parser.ParseFile(token.NewFileSet(), "p.go", "package p\n"+source, 0)
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,22 +16,17 @@ import (
 // goSuite runs the Go tests, shuffled, under the race detector where there is a
 // C compiler for it.
 func (o options) goSuite() suite {
-	args := []string{"test", "-json", "-shuffle=on"}
-	title := "Go"
+	m := goModule{dir: o.root, args: []string{"test", "-json", "-shuffle=on", "-timeout=25m"}, environment: os.Environ()}
 	if o.real {
-		args = append(args, "-tags=real", "-run=^TestReal", "-timeout=25m")
-		title = "Go, real components"
+		m.args = append(m.args, "-tags=real", "-run=^TestReal")
+		return m.suite("Go, real components")
 	}
-	environment := os.Environ()
-	race := raceEnvironment()
-	if !o.real && race != nil {
-		args = append(args, "-race")
-		environment = append(environment, race...)
+	if race := raceEnvironment(); race != nil {
+		m.race = true
+		m.environment = append(m.environment, race...)
+		return m.suite("Go")
 	}
-	s := goModule(title, o.root, args, environment)
-	if o.real || race != nil {
-		return s
-	}
+	s := m.suite("Go")
 	run := s.run
 	s.run = func(report func(result)) error {
 		lack(report, "race detector", "cc", "no C compiler on PATH, so the tests run without it")
@@ -39,24 +35,66 @@ func (o options) goSuite() suite {
 	return s
 }
 
-// goModule is the suite of the module in dir.
-func goModule(title, dir string, args, environment []string) suite {
-	return suite{
-		title: title,
-		run: func(report func(result)) error {
-			return goTest(dir, slices.Concat(args, []string{"./..."}), environment, report)
-		},
-		rerun: func(selectors []string, report func(result)) error {
-			for _, selector := range selectors {
-				importPath, test, _ := strings.Cut(selector, " ")
-				once := []string{"-count=1", "-run=^" + test + "$", importPath}
-				if err := goTest(dir, slices.Concat(args, once), environment, report); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+// unraced are the rooms that the race detector has nothing to see in: neither
+// they nor their tests start goroutines. It makes what computes many times
+// slower. A test in the root compares the list with the rooms that are pure.
+//
+//go:embed unraced.txt
+var unraced string
+
+// goModule is how the tests of the module in dir are run.
+type goModule struct {
+	dir               string
+	args, environment []string
+	race              bool // but for what is unraced
+}
+
+func (m goModule) suite(title string) suite {
+	return suite{title: title, run: m.run, rerun: m.rerun}
+}
+
+func (m goModule) run(report func(result)) error {
+	if !m.race {
+		return goTest(m.dir, slices.Concat(m.args, []string{"./..."}), m.environment, report)
 	}
+	list := exec.Command("go", "list", "./...")
+	list.Dir, list.Stderr = m.dir, os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("go list: %w", err)
+	}
+	plain, raced := m.args, append(slices.Clone(m.args), "-race")
+	for _, importPath := range strings.Fields(string(out)) {
+		if isUnraced(importPath) {
+			plain = append(slices.Clone(plain), importPath)
+		} else {
+			raced = append(raced, importPath)
+		}
+	}
+	if len(plain) > len(m.args) {
+		err = goTest(m.dir, plain, m.environment, report)
+	}
+	return errors.Join(err, goTest(m.dir, raced, m.environment, report))
+}
+
+func isUnraced(importPath string) bool {
+	_, room, _ := strings.Cut(importPath, "/")
+	return slices.Contains(strings.Fields(unraced), room)
+}
+
+// rerun runs tests one after another, and what is parallel in them, too.
+func (m goModule) rerun(selectors []string, report func(result)) error {
+	for _, selector := range selectors {
+		importPath, test, _ := strings.Cut(selector, " ")
+		args := append(slices.Clone(m.args), "-count=1", "-parallel=1", "-run=^"+test+"$")
+		if m.race && !isUnraced(importPath) {
+			args = append(args, "-race")
+		}
+		if err := goTest(m.dir, append(args, importPath), m.environment, report); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // raceEnvironment is what the race detector needs, or nil without a C compiler.
@@ -74,7 +112,7 @@ func raceEnvironment() []string {
 
 // toolsSuite runs the tests of the build tools, a module of their own.
 func (o options) toolsSuite() suite {
-	return goModule("Go, build tools", o.root+"/tools", []string{"test", "-json", "-shuffle=on"}, os.Environ())
+	return goModule{dir: o.root + "/tools", args: []string{"test", "-json", "-shuffle=on"}, environment: os.Environ()}.suite("Go, build tools")
 }
 
 type goEvent struct {

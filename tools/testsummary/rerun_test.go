@@ -108,7 +108,7 @@ def test_once(word):
 		return [4]int{count(all, passed), count(all, failed), count(all, skipped), count(all, unsteady)}
 	}
 	// TestOnce and its subtest are two results.
-	if got := verdicts(goModule("scratch", root, []string{"test", "-json"}, os.Environ())); got != [4]int{1, 1, 0, 2} {
+	if got := verdicts(goModule{dir: root, args: []string{"test", "-json"}, environment: os.Environ()}.suite("scratch")); got != [4]int{1, 1, 0, 2} {
 		t.Errorf("Go: %v", got)
 	}
 	python := filepath.Join("..", "..", ".venv", "bin", "python")

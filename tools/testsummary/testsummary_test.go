@@ -148,3 +148,44 @@ func TestLoud(t *testing.T) { fmt.Println(strings.Repeat("x", 20<<20)) }
 		t.Errorf("%v: %d results", err, len(all))
 	}
 }
+
+// A race is seen everywhere but there, and both parts of a module are run.
+func TestOnlyPureRoomsAreUnraced(t *testing.T) {
+	for path, want := range map[string]bool{"meridian": false, "meridian/kv": true, "meridian/store/owner": true, "meridian/agent": false, "meridian/kv/x": false} {
+		if isUnraced(path) != want {
+			t.Errorf("%s is run without the race detector: %v", path, !want)
+		}
+	}
+	race := raceEnvironment()
+	if race == nil {
+		t.Skip("needs cc: no C compiler on PATH")
+	}
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod": "module scratch\n\ngo 1.26\n",
+		"kv/a_test.go": `package kv
+import "testing"
+func TestOne(t *testing.T) { n := 0; done := make(chan bool); go func() { n++; close(done) }(); n++; <-done }
+`,
+		"agent/a_test.go": `package agent
+import "testing"
+func TestTwo(t *testing.T) { n := 0; done := make(chan bool); go func() { n++; close(done) }(); n++; <-done }
+`,
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []result
+	m := goModule{dir: root, args: []string{"test", "-json"}, environment: append(os.Environ(), race...), race: true}
+	if err := m.run(collect(&all)); err != nil {
+		t.Fatal(err)
+	}
+	if count(all, passed) != 1 || count(all, failed) < 1 || all[0].name != "scratch/kv.TestOne" {
+		t.Errorf("a race in kv and one in agent: %+v", all)
+	}
+}
