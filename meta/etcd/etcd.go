@@ -34,7 +34,7 @@ const (
 // so that one which a firewall dropped is replaced.
 const (
 	keepAliveAfter   = 10 * time.Second
-	keepAliveTimeout = 3 * time.Second
+	keepAliveTimeout = 10 * time.Second // this process may stand still for a few
 )
 
 // attempts is how often a read asks before it fails.

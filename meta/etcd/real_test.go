@@ -66,7 +66,7 @@ func own(ttl, endpoint string) error {
 	if err != nil {
 		return err
 	}
-	d, err := etcd.Open(ctx, etcd.Options{Endpoints: []string{endpoint}})
+	d, err := etcd.Open(ctx, etcd.Options{Endpoints: []string{endpoint}, CallTimeout: eventually})
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func TestExternalWithTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := etcd.Open(t.Context(), etcd.Options{Endpoints: endpoints, TLS: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{mine}}})
+	d, err := etcd.Open(t.Context(), etcd.Options{Endpoints: endpoints, CallTimeout: eventually, TLS: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{mine}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestExternalWithTLS(t *testing.T) {
 		t.Error(err)
 	}
 
-	d, err = etcd.Open(t.Context(), etcd.Options{Endpoints: endpoints, TLS: &tls.Config{RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{mine}}})
+	d, err = etcd.Open(t.Context(), etcd.Options{Endpoints: endpoints, CallTimeout: eventually, TLS: &tls.Config{RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{mine}}})
 	if err != nil {
 		t.Fatal(err)
 	}
