@@ -40,7 +40,7 @@ func (w *Owner) Ingest(now kv.Instant, most int) (came int) {
 		}
 		w.stuck = stuckRing{}
 		i, err := w.heap.HeaderAt(a.HeaderOff)
-		if err == nil && w.take(i) {
+		if err == nil && w.take(now, i) {
 			came++
 		}
 	}
@@ -79,23 +79,30 @@ func (w *Owner) follow(now kv.Instant) {
 			w.stats.Refused++
 			return
 		}
-		w.grown = append(w.grown, mark{now, bump})
+		if last := len(w.grown) - 1; last >= 0 && w.grown[last].at == now {
+			w.grown[last].bump = bump
+		} else {
+			w.grown = append(w.grown, mark{now, bump})
+		}
 		w.tellUsed()
 	}
 }
 
 // take makes an object the owner's own that a producer has written; false if it
 // is not one, or not where the producer had room.
-func (w *Owner) take(i uint32) bool {
+func (w *Owner) take(now kv.Instant, i uint32) bool {
 	if i >= w.heap.UsedHeaders() {
 		w.stats.Refused++
 		return false
 	}
 	w.know(i)
 	e := &w.entries[i]
+	if w.heap.Word(i).State() != arena.Ready {
+		return false // its producer may still write it
+	}
 	header := w.heap.Load(i)
 	if header.Word.State() != arena.Ready {
-		return false
+		return false // changed meanwhile, which only harm does
 	}
 	if e.state != unknown && e.state != offered {
 		return false // told twice, or the owner's own: producers have no say
@@ -103,6 +110,7 @@ func (w *Owner) take(i uint32) bool {
 	if header.Check(w.heap.Bounds()) != nil {
 		return w.refuse(i, &header)
 	}
+	w.follow(now) // after the header was READY: its room was taken before
 	room, ok := w.roomOf(i, &header)
 	if !ok {
 		return w.refuse(i, &header)

@@ -30,7 +30,7 @@ func (w *Owner) Scan(now kv.Instant) {
 	known := uint32(len(w.entries))
 	for i := range w.heap.UsedHeaders() {
 		if i >= known || w.entries[i].state == unknown || w.entries[i].state == offered {
-			w.take(i)
+			w.take(now, i)
 		}
 	}
 	w.reclaimPending(now)
