@@ -30,12 +30,7 @@ func measure(ctx context.Context, o Options, where string, ours opener, report *
 	cases, objects := o.cases()
 	for i, c := range cases {
 		what := fmt.Sprintf("%s %s %s, clients: %d", where, c.Op, objects[i], c.Clients)
-		h := &heat{
-			field: f, row: i, c: c, rounds: o.Rounds, laps: make(map[string][]Lap),
-			progress: func(round int, who string) {
-				o.Progress(bench.Progress{Row: i + 1, Rows: len(cases), What: what, Round: round, Rounds: o.Rounds, Who: who})
-			},
-		}
+		h := newHeat(f, o, bench.Progress{Row: i + 1, Rows: len(cases), What: what}, i, c)
 		meter := bench.StartMeter(f.pids())
 		if err := h.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
@@ -43,6 +38,14 @@ func measure(ctx context.Context, o Options, where string, ours opener, report *
 		report.Rows = append(report.Rows, newRow(c, where, objects[i], h.laps, meter.Others()))
 	}
 	return nil
+}
+
+func newHeat(f *field, o Options, at bench.Progress, row int, c Case) *heat {
+	progress := func(round int, who string) {
+		at.Round, at.Rounds, at.Who = round, o.Rounds, who
+		o.Progress(at)
+	}
+	return &heat{field: f, row: row, c: c, rounds: o.Rounds, laps: make(map[string][]Lap), progress: progress}
 }
 
 // run warms everybody up, lets them work in turn, and compares what they did.

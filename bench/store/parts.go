@@ -194,5 +194,6 @@ func (p *parts) scanUnknown(ctx context.Context) (deciding.Lap, error) {
 	}
 	start := time.Now()
 	p.owner.Scan(partNow)
+	admit(p.owner)
 	return p.scanned(start)
 }

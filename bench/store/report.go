@@ -76,14 +76,21 @@ func newRow(c Case, where string, object bench.Size, laps map[string][]Lap, othe
 		}
 		theirs := newStanding(c, laps[name])
 		row.beside[name] = theirs
-		ratios := make([]float64, len(ours.scores))
-		for i := range ratios {
-			ratios[i] = ours.scores[i] / theirs.scores[i]
-		}
-		row.Ratio[name] = new(bench.NewFigure(ratios).Median)
+		row.Ratio[name] = new(ratio(ours.scores, theirs.scores))
 	}
 	return row
 }
+
+// ratio is the median of the rounds' ratios.
+func ratio(ours, theirs []float64) float64 {
+	ratios := make([]float64, len(ours))
+	for i := range ratios {
+		ratios[i] = ours[i] / theirs[i]
+	}
+	return bench.NewFigure(ratios).Median
+}
+
+func newReport(o Options) *Report { return &Report{Rows: []Row{}, options: o, date: time.Now()} }
 
 // miss notes an absent peer once, whatever the number of places.
 func (r *Report) miss(a bench.Absence) {
@@ -106,6 +113,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	if _, err := io.WriteString(w, r.header()); err != nil {
 		return err
 	}
+	fmt.Fprintf(w, "GB/s (1e9 bytes), median [min–max] of %d rounds of %s or %d objects; P50, P99: µs of one operation; "+
+		"of a peer its GB/s, its P50, and ×: Meridian's GB/s over the peer's, round by round; OTHERS: cores used by others\n\n",
+		r.options.Rounds, r.options.Total, mostOperations)
 	present := r.present()
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprint(table, "WHERE\tOP\tOBJECT\tCLIENTS\tMERIDIAN\tP50\tP99")
@@ -137,8 +147,6 @@ func (r *Report) header() string {
 	if r.Others >= 0.05 {
 		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
 	}
-	fmt.Fprintf(&b, "GB/s (1e9 bytes), median [min–max] of %d rounds of %s or %d objects; P50, P99: µs of one operation; "+
-		"of a peer its GB/s, its P50, and ×: Meridian's GB/s over the peer's, round by round; OTHERS: cores used by others\n\n", o.Rounds, o.Total, mostOperations)
 	return b.String()
 }
 

@@ -145,7 +145,7 @@ func run(ctx context.Context, o Options, ours opener) (*Report, error) {
 	if o.Progress == nil {
 		o.Progress = func(bench.Progress) {}
 	}
-	report := &Report{Rows: []Row{}, options: o, date: time.Now()}
+	report := newReport(o)
 	meter := bench.StartMeter(nil)
 	for _, where := range o.Where {
 		if err := measure(ctx, o, where, ours, report); err != nil {
