@@ -100,6 +100,9 @@ type member struct {
 const (
 	// MaxGiven bounds what is remembered of an owner that is away: one answer holds it.
 	MaxGiven = 1 << 18
+	// maxKeys bounds what one owner may hold: an arena of a terabyte, in objects of
+	// 64 KiB.
+	maxKeys = 1 << 24
 	// MaxParts bounds in how many parts an owner tells its keys.
 	MaxParts = 1 << 12
 )
@@ -242,18 +245,21 @@ func (m *Master) Tell(now kv.Instant, k Keys) error {
 	if k.Last {
 		w.of = int(k.Part) + 1
 	}
+	w.all = w.all || len(w.keys)+len(k.Hashes) > maxKeys // more than it may have
 	for _, hash := range k.Hashes {
 		if other, is := m.index[hash]; is && other.member != w {
-			w.given[hash] = struct{}{}
-			continue
+			if w.all = w.all || len(w.given) >= MaxGiven; !w.all {
+				w.given[hash] = struct{}{}
+			}
+		} else if !w.all {
+			m.take(w, hash, k.Serial)
 		}
-		m.take(w, hash, k.Serial)
 	}
 	if len(w.parts) != w.of {
 		return nil
 	}
 	w.standing, w.until = live, now+m.options.Lease // it asks for its lease next
-	if len(w.given) > 0 {
+	if w.all || len(w.given) > 0 {
 		w.standing = away // as if it had been: it drops these first
 	}
 	m.settle()
@@ -305,6 +311,8 @@ func (m *Master) Claim(now kv.Instant, c Claim) error {
 		return nil
 	case !is && !m.settled:
 		return ErrUnsettled
+	case len(w.keys) >= maxKeys:
+		return fmt.Errorf("%w: it has %d keys, which is all that one owner may have", ErrTaken, len(w.keys))
 	case is && other.standing != away:
 		return ErrTaken
 	case is:

@@ -118,9 +118,9 @@ func (w *Owner) take(now kv.Instant, i uint32) bool {
 	w.offers.taken(i)
 	key := w.heap.Key(&header)
 	e.hash, e.bytes, e.keyLength, e.extent = arena.HashKey(key), header.Bytes, uint16(header.KeyLength), room
-	e.epoch, e.priority, e.pinned = header.Word.Epoch(), arena.Priority(header.Flags), header.Flags&arena.Pinned != 0
+	e.epoch, e.priority, e.pinned = header.Word.Epoch(), arena.Priority(header.Flags), header.Flags&arena.Pinned != 0 && w.mayPin(header.Bytes)
 	if _, is := w.index[e.hash]; is || e.hash != header.KeyHash {
-		e.state = writing
+		e.state, e.pinned = writing, false
 		return w.refuse(i, &header) // another was first, or the key is not what was hashed
 	}
 	own := w.header(i, header.PageSize)
@@ -130,6 +130,7 @@ func (w *Owner) take(now kv.Instant, i uint32) bool {
 	}
 	w.heap.Place(i, &own)
 	w.index[e.hash] = i
+	w.pin(e)
 	e.state = unclaimed
 	w.arrived = append(w.arrived, e.hash)
 	return true

@@ -46,6 +46,9 @@ type Options struct {
 	High, Low float64
 	// WriteTimeout is how long a producer that asks nobody may take; default 30 s.
 	WriteTimeout kv.Instant
+	// MaxPinned is the part of the heap that pinned objects may take; default 0.5.
+	// Pins beyond it are refused, or nothing could be evicted any more.
+	MaxPinned float64
 	// Offers is how many extents of each size class are set aside for producers
 	// that map the arena; 0 for none.
 	Offers int
@@ -57,6 +60,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Low == 0 {
 		o.Low = 0.85
+	}
+	if o.MaxPinned == 0 {
+		o.MaxPinned = 0.5
 	}
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = 30 * kv.Second
@@ -79,6 +85,7 @@ type Owner struct {
 	grown   []mark   // how far the heap was given out, and when
 	arrived []uint64 // hashes that came from producers, for Arrived
 	gone    []uint64 // hashes that could be found and cannot any more, for Gone
+	pinned  uint64   // bytes of objects that are not evicted
 	stats   Stats
 }
 
@@ -161,6 +168,9 @@ func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 		return Plan{}, fmt.Errorf("%w: %d bytes of %d", ErrTooLarge, p.Bytes, bounds.Limit-bounds.Base)
 	}
 	need := arena.ExtentOf(p.Bytes, len(p.Key))
+	if p.Pinned && !w.mayPin(p.Bytes) {
+		return Plan{}, fmt.Errorf("%w: %d bytes are pinned, and no more than %g of the heap may be", ErrFull, w.pinned, w.options.MaxPinned)
+	}
 	room, err := w.makeRoom(need)
 	if err != nil {
 		return Plan{}, err
@@ -174,12 +184,32 @@ func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 	e.hash, e.bytes, e.keyLength, e.extent, e.since, e.state = hash, p.Bytes, uint16(len(p.Key)), room, now, writing
 	e.pinned, e.priority, e.epoch = p.Pinned, p.Priority, e.epoch+1
 	w.index[hash] = i
+	w.pin(e)
 	header := w.header(i, p.PageSize)
 	header.Word = arena.MakeWord(arena.Reserved, e.epoch)
 	w.heap.Place(i, &header)
 	w.heap.PutKey(&header, p.Key)
 	w.stats.Writing++
 	return Plan{Header: i, Epoch: e.epoch, KeyHash: hash, Offset: header.PayloadBase, Bytes: p.Bytes, Pages: header.Pages, PageSize: p.PageSize}, nil
+}
+
+// mayPin reports whether so many bytes more may be kept from eviction.
+func (w *Owner) mayPin(bytes uint64) bool {
+	b := w.heap.Bounds()
+	return float64(w.pinned+bytes) <= w.options.MaxPinned*float64(b.Limit-b.Base)
+}
+
+// pin and unpin count the bytes of an object that is pinned.
+func (w *Owner) pin(e *entry) {
+	if e.pinned {
+		w.pinned += e.bytes
+	}
+}
+
+func (w *Owner) unpin(e *entry) {
+	if e.pinned {
+		w.pinned -= e.bytes
+	}
 }
 
 // refusal is why a key that is in the index cannot be reserved.
@@ -336,6 +366,7 @@ func (w *Owner) drop(i uint32) {
 // release gives header and extent of an object back that no reader has.
 func (w *Owner) release(i uint32) {
 	w.space.Free(w.entries[i].extent)
+	w.unpin(&w.entries[i])
 	w.entries[i] = entry{epoch: w.entries[i].epoch, extent: extent.None, state: idle}
 	w.spare = append(w.spare, i)
 	w.tellUsed()

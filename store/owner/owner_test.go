@@ -46,7 +46,7 @@ func (w *Owner) admitAll() {
 
 // check demands that the owner's books agree with one another.
 func (w *Owner) check(t *rapid.T) {
-	var used, pending uint64
+	var used, pending, pinned uint64
 	seen := map[extent.ID]uint32{}
 	counts := map[state]uint64{}
 	for i := range w.entries {
@@ -64,11 +64,17 @@ func (w *Owner) check(t *rapid.T) {
 		seen[e.extent] = uint32(i)
 		_, size := w.space.At(e.extent)
 		used += size
+		if e.pinned {
+			pinned += e.bytes
+		}
 		if at, is := w.index[e.hash]; (e.state == ready || e.state == writing || e.state == unclaimed) && (!is || at != uint32(i)) {
 			t.Fatalf("header %d is not found by its key", i)
 		}
 	}
 	w.space.Pending(func(_, size uint64) { pending += size })
+	if b := w.heap.Bounds(); pinned != w.pinned || float64(pinned) > w.options.MaxPinned*float64(b.Limit-b.Base) {
+		t.Fatalf("%d bytes are pinned, the books say %d", pinned, w.pinned)
+	}
 	if used+pending != w.usedBytes() {
 		t.Fatalf("extents of %d bytes and %d pending, but %d are used", used, pending, w.usedBytes())
 	}

@@ -16,25 +16,33 @@ func (s *Server) onGet(now kv.Instant, from Peer, request uint64, m *Get) []Effe
 	if len(s.reads) >= s.options.MaxReads {
 		return refuse(fmt.Errorf("%w: %d objects are being read from %s; try again", owner.ErrBusy, len(s.reads), s.options.Self.Name))
 	}
+	if err := s.admit(from, s.options.MaxReads); err != nil {
+		return refuse(err)
+	}
 	span := within(millis(m.PatienceMs), s.options.ReadTimeout)
 	// The owner's own transfer is the reader. It ends in time; the lease is longer,
 	// so that it is the transfer that ends it.
 	at, id, err := s.objects.Lease(now, m.Name, 2*s.options.ReadTimeout)
 	if err != nil {
+		s.dismiss(from)
 		return refuse(err)
 	}
 	inline := at.Bytes <= MaxInline && from != s.options.Self
 	if !inline && m.Landing.Length < at.Bytes {
 		s.objects.Release(id)
+		s.dismiss(from)
 		return refuse(fmt.Errorf("%w: %d bytes for an object of %d", ErrTooSmall, m.Landing.Length, at.Bytes))
 	}
-	s.reads[id] = true
+	s.reads[id] = from
 	return []Effect{Deliver{id, from, request, at, inline, m.Landing, span}}
 }
 
 // Delivered says that nothing reads an object for a Get any more. An error is told
 // to the reader; one that says that the object itself is broken ends it.
 func (s *Server) Delivered(now kv.Instant, d Deliver, err error) []Effect {
+	if from, is := s.reads[d.Read]; is {
+		s.dismiss(from)
+	}
 	delete(s.reads, d.Read)
 	s.objects.Release(d.Read)
 	if err == nil {

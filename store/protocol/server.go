@@ -18,9 +18,13 @@ type ServerOptions struct {
 	WriteTimeout kv.Instant
 	// ReadTimeout is the longest that a delivery may take; default 30 s.
 	ReadTimeout kv.Instant
-	// MaxWrites and MaxReads bound what goes on at a time; default 4096 each. A
-	// writer or a reader beyond is told that the owner is busy.
+	// MaxWrites and MaxReads bound what goes on at a time; default 4096 each. One
+	// peer has a quarter of it at most. A writer or a reader beyond is told that the
+	// owner is busy.
 	MaxWrites, MaxReads int
+	// MaxValues bounds the bytes of small values that wait for their keys; default
+	// 64 MiB.
+	MaxValues int
 }
 
 // Server is an owner's side of the conversation.
@@ -33,10 +37,12 @@ type Server struct {
 	next    uint64            // number of the last write or word to the master
 	writes  map[uint64]*write // by number
 	byKey   map[uint64]*write // by the hash of its key
-	reads   map[owner.LeaseID]bool
-	waiting []waiting // for an object to become ready
-	drops   []Drop    // not yet told
-	telling struct {  // of drops
+	reads   map[owner.LeaseID]Peer
+	values  int          // bytes of small values in writes
+	busy    map[Peer]int // writes and reads of each peer
+	waiting []waiting    // for an object to become ready
+	drops   []Drop       // not yet told
+	telling struct {     // of drops
 		request uint64
 		count   int // of the first drops
 		again   kv.Instant
@@ -47,10 +53,10 @@ type Server struct {
 func NewServer(o ServerOptions, objects *owner.Owner) *Server {
 	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*kv.Second)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, 30*kv.Second)
-	o.MaxWrites, o.MaxReads = cmp.Or(o.MaxWrites, 4096), cmp.Or(o.MaxReads, 4096)
+	o.MaxWrites, o.MaxReads, o.MaxValues = cmp.Or(o.MaxWrites, 4096), cmp.Or(o.MaxReads, 4096), cmp.Or(o.MaxValues, 64<<20)
 	return &Server{
 		options: o, objects: objects, member: master.Member{Owner: o.Self.Name, Incarnation: o.Self.Incarnation},
-		writes: make(map[uint64]*write), byKey: make(map[uint64]*write), reads: make(map[owner.LeaseID]bool),
+		writes: make(map[uint64]*write), byKey: make(map[uint64]*write), reads: make(map[owner.LeaseID]Peer), busy: make(map[Peer]int),
 	}
 }
 
@@ -135,19 +141,24 @@ func (s *Server) describe(now kv.Instant) *Description {
 	return &Description{Stats: s.objects.Stats(), Answers: s.Answers(now), Term: s.member.Term(), Master: s.master.Name}
 }
 
-// maxListed bounds the work of one List: what is passed over counts, too.
-const maxListed = 16 << 10
+const (
+	// maxListed bounds the work of one List: what is passed over counts, too.
+	maxListed = 16 << 10
+	// maxListing bounds the bytes of its answer.
+	maxListing = 1 << 20
+)
 
 func (s *Server) list(now kv.Instant, m *List) *Listing {
-	listing, seen := &Listing{}, 0
+	listing, seen, size := &Listing{}, 0, 0
 	most := int(min(cmp.Or(m.Most, MaxKeys), MaxKeys))
 	listing.Next = s.objects.List(now, m.After, func(o owner.Object) bool {
 		tenant, key, err := SplitName(o.Name)
 		if err == nil && (m.AllTenants || tenant == m.Tenant) && strings.HasPrefix(key, m.Prefix) {
 			listing.Objects = append(listing.Objects, o)
+			size += len(o.Name)
 		}
 		seen++
-		return len(listing.Objects) < most && seen < maxListed
+		return len(listing.Objects) < most && size < maxListing && seen < maxListed
 	})
 	return listing
 }
@@ -276,6 +287,21 @@ func (s *Server) onHeard(from Peer, request uint64, m *Heard) {
 	if from == s.master && m.Term == s.member.Term() && s.telling.count > 0 && request == s.telling.request {
 		s.drops = s.drops[s.telling.count:]
 		s.telling.count, s.telling.again = 0, 0
+	}
+}
+
+// admit counts something that goes on for a peer, or says that it has enough.
+func (s *Server) admit(p Peer, most int) error {
+	if p != s.options.Self && s.busy[p] >= max(1, most/4) {
+		return fmt.Errorf("%w: %d requests of %s go on at %s; try again", owner.ErrBusy, s.busy[p], p.Name, s.options.Self.Name)
+	}
+	s.busy[p]++
+	return nil
+}
+
+func (s *Server) dismiss(p Peer) {
+	if s.busy[p]--; s.busy[p] <= 0 {
+		delete(s.busy, p)
 	}
 }
 

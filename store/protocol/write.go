@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"meridian/kv"
+	"meridian/store/arena"
 	"meridian/store/master"
 	"meridian/store/owner"
 )
@@ -76,16 +77,24 @@ func (s *Server) begin(now kv.Instant, from Peer, request uint64, o wish) []Effe
 	if o.mapped && from != s.options.Self {
 		return refuse(fmt.Errorf("%w: %s does not map the arena of %s", ErrRefused, from.Name, s.options.Self.Name))
 	}
-	if len(s.writes) >= s.options.MaxWrites {
+	if len(s.writes) >= s.options.MaxWrites || s.values+len(o.value) > s.options.MaxValues {
 		return refuse(fmt.Errorf("%w: %d objects are being written to %s; try again", owner.ErrBusy, len(s.writes), s.options.Self.Name))
 	}
 	if err := nameOK(o.put.Key); err != nil {
 		return refuse(err)
 	}
-	plan, err := s.objects.Reserve(now, o.put)
-	if err != nil {
+	if size := o.put.PageSize; size != 0 && (size < arena.Segment || size&(size-1) != 0) {
+		return refuse(fmt.Errorf("%w: pages of %d bytes: a power of two, at least %d", ErrRefused, size, arena.Segment))
+	}
+	if err := s.admit(from, s.options.MaxWrites); err != nil {
 		return refuse(err)
 	}
+	plan, err := s.objects.Reserve(now, o.put)
+	if err != nil {
+		s.dismiss(from)
+		return refuse(err)
+	}
+	s.values += len(o.value)
 	s.next++
 	w := &write{
 		number: s.next, plan: plan, from: from, request: request, asked: true, value: o.value, mapped: o.mapped,
@@ -110,6 +119,7 @@ func (s *Server) adopt(now kv.Instant, hash uint64) []Effect {
 	s.next++
 	w := &write{number: s.next, plan: owner.Plan{KeyHash: hash}, from: s.options.Self, adopted: true, until: now + s.options.WriteTimeout}
 	s.writes[w.number], s.byKey[hash] = w, w
+	s.busy[w.from]++
 	return s.claim(now, w)
 }
 
@@ -304,6 +314,8 @@ func (s *Server) abort(w *write) []Effect {
 
 func (s *Server) forget(w *write) {
 	delete(s.writes, w.number)
+	s.dismiss(w.from)
+	s.values -= len(w.value)
 	if s.byKey[w.plan.KeyHash] == w {
 		delete(s.byKey, w.plan.KeyHash)
 	}
