@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -64,6 +66,59 @@ func TestPuttingBackGoesOnWhereItStopped(t *testing.T) {
 	if !slices.Equal(order, []string{"a", "b"}) || standing["a"] != 2 || standing["b"] != 2 || lease.Err() != nil {
 		t.Errorf("put back in the order %q, now under %v: %v", order, standing, lease.Err())
 	}
+}
+
+// What is certain of a lease is counted from the question, not from the answer,
+// and nothing is once it was not answered in time, lost or revoked.
+func TestCertainCountsFromTheQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pause, slow = scriptedTTL / 3, scriptedTTL / 2
+		var unanswered, lost atomic.Bool
+		d := openScripted(t, &scripted{renew: func(meta.LeaseID) error {
+			time.Sleep(slow)
+			switch {
+			case lost.Load():
+				return meta.ErrLeaseLost
+			case unanswered.Load():
+				return meta.ErrUnavailable
+			}
+			return nil
+		}}, meta.Options{})
+		lease, err := d.Grant(t.Context(), meta.LeaseOptions{OnExpiry: meta.Surrender})
+		if err != nil {
+			t.Fatal(err)
+		}
+		certain := func(when string, want time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			if got := lease.Certain(); got != want || (lease.State() == meta.Held) != (want > 0) {
+				t.Errorf("%s: certain for %v, want %v; it is %v", when, got, want, lease.State())
+			}
+		}
+		certain("granted", scriptedTTL)
+		time.Sleep(pause + slow - 1)
+		certain("before the answer", scriptedTTL-pause-slow+1)
+		time.Sleep(1)
+		certain("after the answer", scriptedTTL-slow)
+		unanswered.Store(true)
+		time.Sleep(scriptedTTL - slow - 1)
+		certain("at the end of its time", 1)
+		time.Sleep(1)
+		certain("after its time", 0)
+		unanswered.Store(false)
+		metatest.Await(t, time.Minute, "certain again", func() bool { return lease.Certain() > 0 })
+		lost.Store(true)
+		<-lease.Lost()
+		certain("lost", 0)
+
+		if lease, err = d.Grant(t.Context(), meta.LeaseOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Revoke(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		certain("revoked", 0)
+	})
 }
 
 // A lease that ends again while its records are put back is not lost.
