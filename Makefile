@@ -111,11 +111,11 @@ PEERS := .peers
 .PHONY: peers
 peers: $(PEERS)/nixl/installed $(PEERS)/mooncake/installed ## NIXL and Mooncake for meridian bench; names the system packages that are missing
 	@missing=; \
-	command -v iperf3 >/dev/null || missing="$$missing iperf3"; \
+	for program in iperf3 redis-server; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	for pair in libibverbs.so.1:libibverbs1 librdmacm.so.1:librdmacm1 libnuma.so.1:libnuma1 libcurl.so.4:libcurl4; do \
 	  $(PYTHON) -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' $${pair%%:*} 2>/dev/null || missing="$$missing $${pair##*:}"; \
 	done; \
-	if [ -n "$$missing" ]; then echo "missing, for iperf3 and Mooncake: apt-get install$$missing"; else echo 'peers are installed'; fi
+	if [ -n "$$missing" ]; then echo "missing, for iperf3, Redis and Mooncake: apt-get install$$missing"; else echo 'peers are installed'; fi
 
 $(PEERS)/nixl/installed: PIP_OPTIONS := --no-deps
 

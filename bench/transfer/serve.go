@@ -1,9 +1,7 @@
 package transfer
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +27,6 @@ type request struct {
 }
 
 type answer struct {
-	Error    string        `json:"error,omitempty"`
 	Self     *introduction `json:"self,omitempty"`
 	Address  string        `json:"address,omitempty"`
 	Grant    kv.ID         `json:"grant,omitzero"`
@@ -62,28 +59,10 @@ func newServer(o opener) *server {
 func Serve(in io.Reader, out io.Writer) error {
 	s := newServer(nil)
 	defer s.stopEcho()
-	err := s.serve(in, json.NewEncoder(out))
+	err := bench.Answer(in, out, func(r request) (any, error) { return s.do(context.Background(), r) })
 	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
 	defer cancel()
 	return errors.Join(err, s.close(ctx))
-}
-
-func (s *server) serve(in io.Reader, out *json.Encoder) error {
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		var r request
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return fmt.Errorf("bench: request %q: %w", lines.Bytes(), err)
-		}
-		a, err := s.do(context.Background(), r)
-		if err != nil {
-			a = answer{Error: err.Error()}
-		}
-		if err := out.Encode(a); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
 }
 
 func (s *server) do(ctx context.Context, r request) (answer, error) {
