@@ -69,7 +69,7 @@ func start(t *testing.T, o agent.Options) *side {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := a.Close(ctx); err != nil {
 			t.Error(err)
@@ -112,7 +112,7 @@ func lists(t *testing.T, a *side, p *agent.Peer, b *side, n int) (*agent.List, *
 
 func transfer(t *testing.T, r *agent.Request, o agent.PostOptions) *agent.Transfer {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tr, err := r.Post(ctx, o)
 	if err != nil {

@@ -68,7 +68,7 @@ func TestSpans(t *testing.T) {
 	}
 	defer request.Release()
 	read := func(grant [16]byte) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		tr, err := request.Post(ctx, agent.PostOptions{Grant: grant})
 		if err != nil {
@@ -185,7 +185,7 @@ func TestNotifyUnordered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := peer.NotifyUnordered(ctx, []byte("one")); err != nil {
 		t.Fatal(err)

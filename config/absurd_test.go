@@ -40,14 +40,19 @@ func TestLargeFilesAreReadAtTheDecodersPace(t *testing.T) {
 		"models":       numbered("[model.m%d]\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			decoding := fastest(func() {
-				if err := toml.Unmarshal([]byte(text), new(map[string]any)); err != nil {
-					t.Fatal(err)
+			for round := 1; ; round++ { // a machine may stand still in the middle of one
+				decoding := fastest(func() {
+					if err := toml.Unmarshal([]byte(text), new(map[string]any)); err != nil {
+						t.Fatal(err)
+					}
+				})
+				reading := fastest(func() { _, _ = Parse("large.toml", []byte(text)) })
+				if reading <= 3*decoding+time.Second/10 {
+					return
 				}
-			})
-			reading := fastest(func() { _, _ = Parse("large.toml", []byte(text)) })
-			if most := 3*decoding + time.Second/10; reading > most {
-				t.Errorf("read in %v, decoded in %v", reading, decoding)
+				if round == 5 {
+					t.Fatalf("read in %v, decoded in %v", reading, decoding)
+				}
 			}
 		})
 	}

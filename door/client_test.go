@@ -87,7 +87,7 @@ func options(socket string, events func(Event)) Options {
 }
 
 func shortly(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -157,7 +157,7 @@ func TestHangingAgentIsGivenUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if _, err := Open(ctx, options(socket, nil)); err == nil || time.Since(began) > 10*time.Second {
+	if _, err := Open(ctx, options(socket, nil)); err == nil || time.Since(began) > time.Minute {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 }
@@ -189,7 +189,7 @@ func TestNothingIsAskedOfAHangingAgent(t *testing.T) {
 		first <- err
 	}()
 	for began := time.Now(); c.Serving(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > 5*time.Second {
+		if time.Since(began) > time.Minute {
 			close(hang)
 			t.Fatal("the engine still serves")
 		}
@@ -227,7 +227,7 @@ func TestStrangeAnswers(t *testing.T) {
 		if _, err := Open(shortly(t), options(agentOf(t, each), nil)); err == nil {
 			t.Errorf("%s: it is registered", name)
 		}
-		if took := time.Since(began); took > 4*time.Second {
+		if took := time.Since(began); took > 30*time.Second { // less than Open may take
 			t.Errorf("%s: it took %v to be noticed", name, took)
 		}
 	}
@@ -267,7 +267,7 @@ func TestLostAgentFreesEverything(t *testing.T) {
 		select {
 		case e := <-told:
 			return e
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("nothing more after %v", events)
 			return Event{}
 		}

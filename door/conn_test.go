@@ -36,7 +36,7 @@ func pair(t testing.TB) (a, b *Conn) {
 		file.Close()
 		ends[i] = NewConn(c.(*net.UnixConn))
 		t.Cleanup(func() { ends[i].Close() })
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 	}
 	return ends[0], ends[1]
 }

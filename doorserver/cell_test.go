@@ -126,7 +126,7 @@ func (n *node) stop(t testing.TB) {
 		return
 	}
 	n.stopped = true
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, closing := range []func(context.Context) error{n.Close, n.transceiver.Close, n.agent.Close, n.directory.Close} {
 		if err := closing(ctx); err != nil {
@@ -212,7 +212,7 @@ func (c *cell) engine(id string, at *node, shape cut, change ...func(*door.Optio
 }
 
 func (e *engine) leave(t testing.TB) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := e.Close(ctx); err != nil {
 		t.Error(err)
@@ -235,7 +235,7 @@ func (e *engine) happened(event door.Event) {
 // heard waits for an event and takes it out.
 func (e *engine) heard(t testing.TB, what string, match func(door.Event) bool) door.Event {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		e.mu.Lock()
 		if i := slices.IndexFunc(e.events, match); i >= 0 {
@@ -325,7 +325,7 @@ func prompt(tokens int) []uint32 {
 }
 
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -333,7 +333,7 @@ func soon(t testing.TB) context.Context {
 // until waits for something that becomes true by itself.
 func until(t testing.TB, what string, true func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !true(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !true(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("it did not come to pass that %s", what)
 		}

@@ -22,7 +22,7 @@ func handOver(t testing.TB, from, to *engine, tokens int, push bool) [16]byte {
 	}
 	begun := [16]byte{}
 	got, err := to.Accept(soon(t), door.Accept{
-		Ticket: ticket, Tokens: prompt(tokens), Tables: [][]uint32{destination}, Push: push, Deadline: 20 * time.Second,
+		Ticket: ticket, Tokens: prompt(tokens), Tables: [][]uint32{destination}, Push: push, Deadline: time.Minute,
 		Begun: func(transfer [16]byte) { begun = transfer },
 	})
 	if err != nil {

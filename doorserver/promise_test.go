@@ -30,7 +30,7 @@ func TestPromiseIsKept(t *testing.T) {
 			id := [16]byte(agent.NewID())
 			source, destination := from.blocksFor(tokens), to.blocksFor(tokens)
 			accept := door.Accept{
-				Ticket: promised(id, p), Tokens: prompt(tokens), Tables: [][]uint32{destination}, Push: push, Deadline: 20 * time.Second,
+				Ticket: promised(id, p), Tokens: prompt(tokens), Tables: [][]uint32{destination}, Push: push, Deadline: time.Minute,
 			}
 			for range 2 { // a repetition changes nothing
 				if got, err := to.Accept(soon(t), accept); err != nil || got != id {
@@ -102,7 +102,7 @@ func TestPromiseThatNobodyWants(t *testing.T) {
 	to.hears(t, door.Freed, cancelled)
 	for _, id := range [][16]byte{given, cancelled} {
 		var refused *door.Problem
-		for end := time.Now().Add(10 * time.Second); ; { // the word that nobody comes may be on its way still
+		for end := time.Now().Add(time.Minute); ; { // the word that nobody comes may be on its way still
 			if err := offer(id); errors.As(err, &refused) {
 				break
 			}

@@ -119,7 +119,7 @@ func (o puppetOptions) open() (*engine, int, error) {
 }
 
 func (e *engine) obey(do order) (r report, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	tables := [][]uint32{e.blocksFor(do.Tokens)}
 	switch do.Do {

@@ -235,7 +235,7 @@ func (m *memfd) make() (*os.File, error) {
 
 // hear reads the next frame and sorts it.
 func (d *dialogue) hear() error {
-	_ = d.Socket().SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = d.Socket().SetReadDeadline(time.Now().Add(time.Minute))
 	f, err := d.Read(door.MaxFrameBytes)
 	if err != nil {
 		return err

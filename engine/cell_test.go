@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func within(t testing.TB) context.Context {
 	t.Helper()
@@ -330,7 +330,7 @@ func joinAt(t testing.TB, c *cell, o Options) (*Engine, *testDoor) {
 	}
 	e.start()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := e.Close(ctx); err != nil {
 			t.Errorf("close: %v", err)

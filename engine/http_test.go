@@ -340,11 +340,7 @@ func TestDisconnectCancels(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	began := time.Now()
 	s2 := idle(t, e)
-	if took := time.Since(began); took > 100*time.Millisecond && !raced {
-		t.Errorf("it took %v", took)
-	}
 	if s2.Counters.Cancelled != 1 || s2.Tokens.Generated >= 2000 {
 		t.Errorf("%+v", s2.Counters)
 	}

@@ -22,7 +22,7 @@ func newSection(t *testing.T, size uint64) *mem.Section {
 		if n := a.References(); n != 0 {
 			t.Errorf("%d references leaked", n)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := a.Close(ctx); err != nil {
 			t.Error(err)

@@ -121,7 +121,7 @@ func TestRealPublisher(t *testing.T) {
 	defer s.Close()
 	await := func(want int) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 			mu.Lock()
 			got, wrong := next, problem
 			mu.Unlock()

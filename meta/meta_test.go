@@ -59,7 +59,7 @@ func TestPuttingBackGoesOnWhereItStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	metatest.Await(t, 5*time.Second, "restored and renewed", func() bool { return d.Metrics().Renewals >= 2 })
+	metatest.Await(t, time.Minute, "restored and renewed", func() bool { return d.Metrics().Renewals >= 2 })
 	if err := lease.Revoke(t.Context()); err != nil { // and with that, the lease's goroutine has ended
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestPuttingBackStartsOverWhenTheLeaseEndsAgain(t *testing.T) {
 	if _, err := d.Create(t.Context(), meta.Entry{Key: "a", Lease: lease}); err != nil {
 		t.Fatal(err)
 	}
-	metatest.Await(t, 5*time.Second, "held under a third id", func() bool { return lease.ID() == 3 && d.Metrics().Renewals > 0 })
+	metatest.Await(t, time.Minute, "held under a third id", func() bool { return lease.ID() == 3 && d.Metrics().Renewals > 0 })
 	if lease.State() != meta.Held || d.Metrics().Lost != 0 {
 		t.Errorf("the lease is %v, %v", lease.State(), lease.Err())
 	}

@@ -42,7 +42,7 @@ func FuzzAdmin(f *testing.F) {
 	}
 	d.server.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	f.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := d.close(ctx); err != nil {
 			f.Error(err)
@@ -57,7 +57,7 @@ func FuzzAdmin(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = conn.Write(said)
 		_ = conn.(*net.UnixConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, conn)

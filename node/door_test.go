@@ -55,7 +55,7 @@ func atDoor(t *testing.T, ctx context.Context, stateDir, agentName, id string, p
 // at their doors, are listed, hand over, and are counted.
 func TestEnginesComeInAtTheDoor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "s")
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	directory, err := embedded.Open(ctx, embedded.Options{Dir: dir})
 	if err != nil {

@@ -79,7 +79,7 @@ func TestGatewayProcess(t *testing.T) {
 	served := `meridian_gateway_requests_total{outcome="finished"} 2`
 	var page string
 	// A request is counted after its client has the answer.
-	for deadline := time.Now().Add(5 * time.Second); !strings.Contains(page, served) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(page, served) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		_, page = fetch(t, "http://"+g.AdminAddr()+"/metrics", "", "")
 	}
 	for _, m := range telemetry.Catalogue() {

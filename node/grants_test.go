@@ -108,7 +108,7 @@ func (p *party) post(t *testing.T, remote *agent.List, a access) error {
 		t.Fatal(err)
 	}
 	defer r.Release()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	transfer, err := r.Post(ctx, agent.PostOptions{Grant: a.grant})
 	if err != nil {

@@ -46,7 +46,7 @@ func engineOn(t *testing.T, n *Agent, id string, side reshard.Side) *mem.Arena {
 // afterwards their admin sockets explain it.
 func TestHandOffIsExplained(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state") // made by the directory, for its user alone
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	directory, err := embedded.Open(ctx, embedded.Options{Dir: dir})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"meridian/agent"
@@ -116,7 +117,9 @@ func TestNameOfTheUnclosed(t *testing.T) {
 
 // An agent whose death cannot be proven is waited for, for as long as leases
 // last, and the log says so.
-func TestNameIsAwaited(t *testing.T) {
+func TestNameIsAwaited(t *testing.T) { synctest.Test(t, nameIsAwaited) }
+
+func nameIsAwaited(t *testing.T) {
 	store := memdir.New(memdir.Options{})
 	d, err := store.Open(memdir.ClientOptions{})
 	if err != nil {

@@ -36,7 +36,7 @@ func open(t *testing.T, o AgentOptions) *Agent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		http.DefaultClient.CloseIdleConnections()
 		if err := n.Close(ctx); err != nil {

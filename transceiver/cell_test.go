@@ -111,7 +111,7 @@ func (c *cell) start(name string, change ...func(*transceiver.Options)) *node {
 }
 
 func (n *node) stop(t testing.TB) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := n.Close(ctx); err != nil {
 		t.Error(err)
@@ -297,7 +297,7 @@ func prompt(tokens int) handoff.Content {
 }
 
 func soon(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

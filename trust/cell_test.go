@@ -116,7 +116,7 @@ func meet(t testing.TB, server, client *tls.Config) met {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var m met
 	var wait sync.WaitGroup
@@ -132,7 +132,7 @@ func meet(t testing.TB, server, client *tls.Config) met {
 			return
 		}
 		// Closing at once would take back what the client has not read yet.
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		_ = conn.(*net.TCPConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, conn)
 		conn.Close()
@@ -155,7 +155,7 @@ func meet(t testing.TB, server, client *tls.Config) met {
 
 // exchange says a byte and hears one.
 func exchange(conn *tls.Conn) error {
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	_, err := conn.Write([]byte{1})
 	if _, readErr := conn.Read(make([]byte, 1)); readErr != nil {
 		return readErr // it tells more than a write that failed

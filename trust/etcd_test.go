@@ -41,7 +41,7 @@ func startEtcd(t *testing.T, f trust.Files) string {
 	t.Cleanup(server.Close)
 	select {
 	case <-server.Server.ReadyNotify():
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("etcd does not start")
 	}
 	return "https://" + server.Clients[0].Addr().String()

@@ -37,7 +37,7 @@ func openEngine(t *testing.T, reasoning bool) string {
 	server := httptest.NewServer(e.Handler())
 	t.Cleanup(func() {
 		server.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := e.Close(ctx); err != nil {
 			t.Error(err)
@@ -56,7 +56,7 @@ func openGateway(t *testing.T, engineURL string) *gateway.Gateway {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := g.Close(ctx); err != nil {
 			t.Error(err)
@@ -202,7 +202,7 @@ func throughGateway(t *testing.T, o Options, source workload.Source) (*Report, [
 	if o.Completions {
 		calibration = 0
 	}
-	for deadline := time.Now().Add(10 * time.Second); taken.Load() < int64(report.Complete+calibration) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); taken.Load() < int64(report.Complete+calibration) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	stop()
@@ -271,9 +271,9 @@ func TestDeadlines(t *testing.T) {
 	}))
 	defer server.Close()
 	defer close(hang)
-	o := Options{URL: server.URL, Completions: true, Model: "m", Timeout: 50 * time.Millisecond, MaxRunning: 2}
+	o := Options{URL: server.URL, Completions: true, Model: "m", Timeout: 2 * time.Second, MaxRunning: 2}
 	report, err := Run(t.Context(), o, small(t, 6, ""))
-	if err != nil || report.Failed != 2 || report.NotSent != 4 || !strings.Contains(report.Problems[0].Text, "within 50ms") {
+	if err != nil || report.Failed != 2 || report.NotSent != 4 || !strings.Contains(report.Problems[0].Text, "within 2s") {
 		t.Errorf("%v, %+v", err, report)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)

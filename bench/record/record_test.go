@@ -58,7 +58,7 @@ func recorded(t *testing.T, url string) ([]string, Summary, error) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	var file bytes.Buffer
-	s, err := Run(t.Context(), Options{Admin: url, For: 150 * time.Millisecond, Every: time.Millisecond, Past: true, HTTP: client}, &file)
+	s, err := Run(t.Context(), Options{Admin: url, For: 500 * time.Millisecond, Every: time.Millisecond, Past: true, HTTP: client}, &file)
 	lines := strings.Split(strings.TrimSpace(file.String()), "\n")
 	return lines[1:], s, err
 }

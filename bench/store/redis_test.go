@@ -45,7 +45,7 @@ func TestRedisSpeaks(t *testing.T) {
 		}
 		served <- nil
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	client, err := dialRedis(ctx, "tcp", listener.Addr().String())
 	if err != nil {

@@ -199,7 +199,7 @@ func TestNoOrphans(t *testing.T) {
 	_ = parent.Wait()
 	for _, pid := range children {
 		for start := time.Now(); running(pid); time.Sleep(5 * time.Millisecond) {
-			if time.Since(start) > 5*time.Second {
+			if time.Since(start) > time.Minute {
 				t.Fatalf("process %d outlived its parent", pid)
 			}
 		}

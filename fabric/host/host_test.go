@@ -131,7 +131,7 @@ func newAgent(t testing.TB, name string, size uint64, o Options) *agent {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, err := range []error{a.Close(ctx), a.memory.Close(ctx)} {
 			if err != nil {

@@ -122,7 +122,7 @@ func newChild(t *testing.T, role string) *child {
 }
 
 func soon(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -199,7 +199,7 @@ func TestPosterIsKilled(t *testing.T) {
 		if err := c.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		for give := time.Now().Add(10 * time.Second); len(a.everyStream()) > 0 || a.memory.References() > 0; time.Sleep(time.Millisecond) {
+		for give := time.Now().Add(time.Minute); len(a.everyStream()) > 0 || a.memory.References() > 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(give) {
 				t.Fatal("memory is still in use though the poster is dead")
 			}

@@ -79,7 +79,7 @@ func newStranger(t *testing.T, a *agent) *stranger {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	s := &stranger{conn.(*net.UnixConn), t, mrdn.Lend{Region: 1, Epoch: 7, Serial: 1}}
 	s.say(mrdn.Hello{MinVersion: 1, MaxVersion: 1, Agent: "stranger " + newID().String(), Streams: 1}.Append(nil))
 	if _, err := handshake.ReadFrame(conn, 4096, mrdn.WelcomeFrame); err != nil {

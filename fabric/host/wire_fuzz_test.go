@@ -75,7 +75,7 @@ func neighbour(t *testing.T, socket string, said []byte, gift bool) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := (handshake.Self{Agent: "a"}).Introduce(conn, handshake.Call{Link: kv.ID{1}, Streams: 1}); err != nil {
 		t.Fatalf("the fabric greets nobody any more: %v", err)
 	}

@@ -23,7 +23,7 @@ func deaf(t *testing.T, says []byte) fabric.Peer {
 	}
 	stop := make(chan struct{})
 	door := handshake.Keep(listener, handshake.DoorOptions{
-		Self: handshake.Self{Agent: "deaf"}, Patience: 10 * time.Second, Strangers: 10, Refused: func(string, error) {},
+		Self: handshake.Self{Agent: "deaf"}, Patience: time.Minute, Strangers: 10, Refused: func(string, error) {},
 		Judge: func(net.Conn, mrdn.Hello) error { return nil },
 		Serve: func(conn net.Conn, _ mrdn.Hello) error {
 			for len(says) > 0 {
@@ -138,7 +138,7 @@ func TestFramesForADeafPeerAreBounded(t *testing.T) {
 		if !errors.Is(why, ErrDeaf) {
 			t.Errorf("the link is lost for %v", why)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the link goes on")
 	}
 }

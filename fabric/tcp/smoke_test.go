@@ -67,7 +67,7 @@ func newPair(t testing.TB, size uint64, o Options, sealed ...func(name string) *
 	}
 	p.link = link
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for _, err := range []error{p.a.Close(ctx), p.b.Close(ctx), p.ma.Close(ctx), p.mb.Close(ctx)} {
 			if err != nil {
@@ -153,7 +153,7 @@ func TestSmoke(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			if err := tr.Await(ctx); err != nil {
 				t.Fatal(op, total, err)
 			}

@@ -62,7 +62,7 @@ func post(t *testing.T, c *Pool, id byte, run func(*Task) (fabric.State, error))
 
 func expect(t *testing.T, transfer *fabric.Transfer, state fabric.State, cause error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_ = transfer.Await(ctx)
 	if got, err := transfer.Status(); got != state || !errors.Is(err, cause) {

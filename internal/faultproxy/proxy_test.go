@@ -48,13 +48,13 @@ func setStage(t *testing.T) *stage {
 func (s *stage) connect() (near, far *net.TCPConn) {
 	s.t.Helper()
 	near = s.dial()
-	_ = s.listener.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = s.listener.SetDeadline(time.Now().Add(time.Minute))
 	far, err := s.listener.AcceptTCP()
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { far.Close() })
-	_ = far.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = far.SetDeadline(time.Now().Add(time.Minute))
 	return near, far
 }
 
@@ -65,7 +65,7 @@ func (s *stage) dial() *net.TCPConn {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	return conn.(*net.TCPConn)
 }
 
@@ -92,7 +92,7 @@ func (s *stage) expectSilence(from *net.TCPConn) {
 	if n, err := from.Read(make([]byte, 1)); n != 0 || !errors.As(err, &timeout) || !timeout.Timeout() {
 		s.t.Fatalf("heard %d bytes, %v", n, err)
 	}
-	_ = from.SetReadDeadline(time.Now().Add(5 * time.Second))
+	_ = from.SetReadDeadline(time.Now().Add(time.Minute))
 }
 
 func noise(n int) []byte {
