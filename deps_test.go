@@ -71,7 +71,7 @@ var rooms = map[string]room{
 		owns:     "the memory of an object cache: headers, extents, free lists and the ring, a stable layout",
 		may:      map[string]string{"checksum": "the sums of segments", "store/extent": "the granule of extents"},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "the hash of keys"},
-		testsMay: []string{golden},
+		testsMay: []string{golden, required, "store/owner"},
 	},
 	"store/master": {
 		owns: "who owns a key: the conversation between a master and the owners, both sides",

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"meridian/internal/golden"
+	"meridian/store/extent"
 )
 
 func TestGeneratedDocument(t *testing.T) {
@@ -23,10 +24,11 @@ func TestGeneratedDocument(t *testing.T) {
 func TestGeneratedHeaderFile(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`// The arena of Meridian's object cache, version 1: docs/store-layout.md says what
-// each field means. Made from store/arena; do not edit.
+// each field means, store.hpp has what producers and readers do. Made from
+// store/arena; do not edit.
 
-#ifndef MERIDIAN_STORE_HPP
-#define MERIDIAN_STORE_HPP
+#ifndef MERIDIAN_STORE_LAYOUT_HPP
+#define MERIDIAN_STORE_LAYOUT_HPP
 
 #include <cstddef>
 #include <cstdint>
@@ -36,6 +38,8 @@ namespace meridian::store {
 `)
 	fmt.Fprintf(&b, "inline constexpr std::uint32_t layout_version = %d;\n", Version)
 	fmt.Fprintf(&b, "inline constexpr std::size_t segment_bytes = %d;\n", Segment)
+	fmt.Fprintf(&b, "inline constexpr std::size_t granule_bytes = %d;\n", extent.Granule)
+	fmt.Fprintf(&b, "inline constexpr std::size_t free_classes = %d;\n", Classes)
 	fmt.Fprintf(&b, "inline constexpr std::size_t max_key_bytes = %d;\n", MaxKey)
 	fmt.Fprintf(&b, "inline constexpr std::uint32_t default_page_bytes = %d;\n", PageSize)
 	fmt.Fprintf(&b, "inline constexpr std::uint32_t flag_pinned = %d, flag_unchecked = %d;\n\n", Pinned, Unchecked)
@@ -58,5 +62,5 @@ namespace meridian::store {
 		}
 	}
 	b.WriteString("\n}  // namespace meridian::store\n\n#endif\n")
-	golden.File(t, "../../include/meridian/store.hpp", []byte(b.String()))
+	golden.File(t, "../../include/meridian/store_layout.hpp", []byte(b.String()))
 }

@@ -21,8 +21,8 @@ type Record struct {
 }
 
 // Layout is the whole of it, in the order of the arena. Other languages are held
-// to it: docs/store-layout.md, include/meridian/store.hpp and the Python mirror
-// are compared with it by tests.
+// to it: docs/store-layout.md and include/meridian/store_layout.hpp are made from
+// it, python/meridian/arena.py is compared with records in testdata/store.
 var Layout = []Record{
 	{"HeapCtl", ControlSize, "At offset 0. One for each arena.", []Field{
 		{"heap_base", ctlHeapBase, 8, "offset of the first extent"},

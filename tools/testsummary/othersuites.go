@@ -107,8 +107,8 @@ func readJUnit(path string, report func(result)) (failures int, err error) {
 	return failures, nil
 }
 
-// cxxSuite compiles the header's test with every warning and sanitizer on and
-// reads its PASS and FAIL lines.
+// cxxSuite compiles the tests of the headers with every warning and sanitizer on
+// and reads their PASS and FAIL lines.
 func (o options) cxxSuite() suite {
 	return suite{title: "C++", run: func(report func(result)) error {
 		compiler := hasProgram("g++", "clang++", "c++")
@@ -116,27 +116,32 @@ func (o options) cxxSuite() suite {
 			lack(report, "C++ tests", "c++", "no C++ compiler on PATH")
 			return nil
 		}
-		dir, err := os.MkdirTemp("", "testsummary")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		binary := filepath.Join(dir, "mrdn_test")
-		compile := exec.Command(compiler, "-std=c++17", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror",
-			"-fsanitize=address,undefined", "-I", "include", "include/meridian/test/mrdn_test.cpp", "-o", binary)
-		compile.Dir = o.root
-		if out, err := compile.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		test := exec.Command(binary, filepath.Join("testdata", "mrdn"))
-		test.Dir = o.root
-		out, runErr := test.CombinedOutput()
-		fmt.Print(string(out))
-		if failures := readLines(string(out), report); failures == 0 && runErr != nil {
-			return runErr
-		}
-		return nil
+		return errors.Join(o.cxxTest(compiler, "mrdn", "c++17", report), o.cxxTest(compiler, "store", "c++20", report))
 	}}
+}
+
+// cxxTest runs the test of one header over its vectors.
+func (o options) cxxTest(compiler, header, standard string, report func(result)) error {
+	dir, err := os.MkdirTemp("", "testsummary")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, header+"_test")
+	compile := exec.Command(compiler, "-std="+standard, "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror",
+		"-fsanitize=address,undefined", "-pthread", "-I", "include", "include/meridian/test/"+header+"_test.cpp", "-o", binary)
+	compile.Dir = o.root
+	if out, err := compile.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	test := exec.Command(binary, filepath.Join("testdata", header))
+	test.Dir = o.root
+	out, runErr := test.CombinedOutput()
+	fmt.Print(string(out))
+	if failures := readLines(string(out), report); failures == 0 && runErr != nil {
+		return runErr
+	}
+	return nil
 }
 
 func readLines(out string, report func(result)) (failures int) {
