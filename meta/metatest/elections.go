@@ -13,11 +13,10 @@ var electionChecks = []check{
 }
 
 // contend opens an election at a client of its own; without a name it only follows.
-// A leader has time enough for a machine that stands still.
 func contend(t *testing.T, w *World, name string) (*election.Election, Client) {
 	t.Helper()
 	c := w.client(t)
-	o := election.Options{Directory: c.Directory, Key: home(t) + "seat", TTL: 4 * w.TTL}
+	o := election.Options{Directory: c.Directory, Key: home(t) + "seat", TTL: w.TTL}
 	if name != "" {
 		o.Self = kv.Member{Name: name, Incarnation: kv.ID{1}}
 	}
@@ -45,13 +44,15 @@ func oneLeads(t *testing.T, w *World) {
 	Await(t, eventually, "the first one leads", func() bool { return leads(first) })
 	second, _ := contend(t, w, "second")
 	follower, _ := contend(t, w, "")
-	sees := func(name string) func() bool {
+	seenBy := func(e *election.Election, name string) func() bool {
 		return func() bool {
-			l, known := follower.Leader()
+			l, known := e.Leader()
 			return known && l.Name == name && l.Incarnation == kv.ID{1}
 		}
 	}
+	sees := func(name string) func() bool { return seenBy(follower, name) }
 	Await(t, eventually, "the follower sees the first", sees("first"))
+	Await(t, eventually, "the first sees itself", seenBy(first, "first"))
 	term, _ := first.Authority()
 	if l, _ := follower.Leader(); l.Term != term || leads(second) {
 		t.Errorf("the follower sees term %d, the first leads in %d; the second leads: %v", l.Term, term, leads(second))
@@ -74,9 +75,8 @@ func oneLeads(t *testing.T, w *World) {
 
 	network.Reach(Through)
 	Await(t, eventually, "the first follows", func() bool {
-		l, known := first.Leader()
 		own, _ := first.Authority()
-		return known && l.Name == "second" && own == 0
+		return own == 0 && seenBy(first, "second")()
 	})
 	if err := second.Close(t.Context()); err != nil {
 		t.Fatal(err)
