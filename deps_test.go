@@ -63,6 +63,16 @@ var rooms = map[string]room{
 		uses: map[string]string{"github.com/zeebo/xxh3": "the hash of a segment, and of the sums"},
 		pure: true,
 	},
+	"store": {
+		owns: "the object cache of a cell: its client, and the shell of owners and of the master",
+		may: map[string]string{
+			"agent": "what moves bytes and carries messages", "checksum": "readers check what they got", "fabric": "operations, lists, errors", "kv": "instants, ids",
+			"mem": "arenas, landings", "meta": "owners and marks", "meta/election": "who is the master", joins: "closing waits for what was started",
+			"store/arena": "the memory of an owner", "store/extent": "room in the landing", "store/master": "the master it runs",
+			"store/owner": "the objects it keeps", "store/protocol": "the machines it feeds",
+		},
+		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp", "meta/memdir"},
+	},
 	"store/extent": {
 		owns: "which bytes of an arena are free, taken, or taken by others without a word yet",
 		pure: true,

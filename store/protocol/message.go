@@ -105,6 +105,15 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 	return request, m, nil
 }
 
+// Answers reports whether a message answers a request of a client.
+func Answers(m Message) bool {
+	switch m.(type) {
+	case *Plan, *Value, *Location, *Present, *Listing, *Description, *Evicted, *Reply, *Owners:
+		return true
+	}
+	return false
+}
+
 // Attributes are what a writer says of an object besides its bytes.
 type Attributes struct {
 	PageSize uint32 // 0: arena.PageSize

@@ -155,15 +155,15 @@ func (o *Operation) Answered(now kv.Instant, m Message) Step {
 	case errors.Is(err, owner.ErrFull) && o.stores() && o.at+1 < len(o.owners):
 		o.at++
 		return o.ask(now)
-	case passes(err):
+	case Passes(err):
 		o.last = err
 		return o.rest(now)
 	}
 	return o.over(nil, err)
 }
 
-// passes reports whether a problem goes away by itself.
-func passes(err error) bool {
+// Passes reports whether a problem goes away by itself.
+func Passes(err error) bool {
 	for _, passing := range []error{master.ErrSilent, master.ErrUnsettled, master.ErrOldTerm} {
 		if errors.Is(err, passing) {
 			return true
@@ -219,18 +219,24 @@ func (o *Operation) missing(err error) Step {
 	return o.over(nil, err)
 }
 
-// Unanswered says that a message was not delivered, or that no answer will come:
-// the peer is gone.
+// Unanswered says that no answer will come: the peer is gone, and the message may
+// have arrived.
 func (o *Operation) Unanswered(now kv.Instant, err error) Step {
-	o.last = err
 	switch o.request.(type) {
 	case *Put:
 		if o.stage != theMaster {
+			o.last = err
 			return o.over(nil, o.late())
 		}
 	case *Remove:
 		o.doubt = o.doubt || o.stage != theMaster
 	}
+	return o.Undelivered(now, err)
+}
+
+// Undelivered says that a message surely did not arrive.
+func (o *Operation) Undelivered(now kv.Instant, err error) Step {
+	o.last = err
 	if o.stores() && o.at+1 < len(o.owners) {
 		o.at++
 	}

@@ -6,6 +6,7 @@ import (
 
 	"meridian/internal/clip"
 	"meridian/internal/fields"
+	"meridian/store/arena"
 	"meridian/store/master"
 	"meridian/store/owner"
 )
@@ -41,7 +42,11 @@ var problems = []error{
 	14: ErrRefused,
 	15: ErrName,
 	16: master.ErrMissing,
+	17: errTorn,
 }
+
+// errTorn is an object that is missing because its bytes were found to be broken.
+var errTorn = fmt.Errorf("%w: %w", owner.ErrMissing, arena.ErrTorn)
 
 const maxProblem = 256
 
@@ -56,6 +61,9 @@ func problemOf(err error) Problem {
 	if err == nil {
 		return Problem{}
 	}
+	if errors.Is(err, arena.ErrTorn) {
+		return Problem{17, clip.Text(err.Error(), maxProblem, "…")}
+	}
 	for code, known := range problems {
 		if known != nil && errors.Is(err, known) {
 			return Problem{uint8(code), clip.Text(err.Error(), maxProblem, "…")}
@@ -63,6 +71,9 @@ func problemOf(err error) Problem {
 	}
 	return Problem{14, clip.Text(err.Error(), maxProblem, "…")}
 }
+
+// Refuse is the answer of a shell that cannot let its machine take a request.
+func Refuse(err error) *Reply { return &Reply{problemOf(err)} }
 
 // Err is the error, for errors.Is; nil if there is none.
 func (p Problem) Err() error {

@@ -1,0 +1,212 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"meridian/fabric"
+	"meridian/kv"
+	"meridian/meta"
+	"meridian/store/protocol"
+)
+
+// calls are the questions of this client that wait for an answer.
+type calls struct {
+	closed chan struct{}
+
+	mu    sync.Mutex // protects the rest
+	ended bool
+	byID  map[uint64]*call
+}
+
+// call is one of them.
+type call struct {
+	to     protocol.Peer
+	since  time.Time
+	done   chan struct{} // closed with the answer, or with why none will come
+	answer protocol.Message
+	err    error
+	// into, of a get from the owner in this process, is where its bytes go.
+	into func(size uint64) []byte
+}
+
+func newCalls() *calls { return &calls{closed: make(chan struct{}), byID: make(map[uint64]*call)} }
+
+func (c *calls) begin(id uint64, one *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID[id] = one; c.ended {
+		c.endLocked(id, nil, ErrClosed)
+	}
+}
+
+func (c *calls) endLocked(id uint64, answer protocol.Message, err error) {
+	one := c.byID[id]
+	delete(c.byID, id)
+	one.answer, one.err = answer, err
+	close(one.done)
+}
+
+// answer takes an answer. Only who was asked can give one.
+func (c *calls) answer(from protocol.Peer, id uint64, m protocol.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one := c.byID[id]; one != nil && one.to == from {
+		c.endLocked(id, m, nil)
+	}
+}
+
+// forget ends a call whose caller waits no longer.
+func (c *calls) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byID[id] != nil {
+		c.endLocked(id, nil, errNoAnswer)
+	}
+}
+
+// fail ends the calls to a peer that were made before a moment.
+func (c *calls) fail(to protocol.Peer, before time.Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, one := range c.byID {
+		if one.to == to && !one.since.After(before) {
+			c.endLocked(id, nil, err)
+		}
+	}
+}
+
+// close ends all calls, and those to come.
+func (c *calls) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.ended = true
+	close(c.closed)
+	for id := range c.byID {
+		c.endLocked(id, nil, ErrClosed)
+	}
+}
+
+// silent are the peers that owe an answer since before a moment.
+func (c *calls) silent(before time.Time) map[protocol.Peer]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all map[protocol.Peer]bool
+	for _, one := range c.byID {
+		if one.since.Before(before) {
+			if all == nil {
+				all = make(map[protocol.Peer]bool)
+			}
+			all[one.to] = true
+		}
+	}
+	return all
+}
+
+// into is where the bytes of a get from the owner in this process go.
+func (c *calls) into(id, size uint64) []byte {
+	c.mu.Lock()
+	one := c.byID[id]
+	c.mu.Unlock()
+	if one == nil || one.into == nil {
+		return nil
+	}
+	return one.into(size)
+}
+
+var (
+	errNoAnswer = errors.New("no answer came in time")
+	// errUndelivered means that what was asked surely did not arrive.
+	errUndelivered = errors.New("it was not delivered")
+)
+
+// ask asks a peer, or this process itself, and waits for the answer. Into, where
+// given, is where a get from this process puts its bytes.
+func (s *Store) ask(ctx context.Context, to protocol.Peer, m protocol.Message, into func(uint64) []byte) (protocol.Message, error) {
+	id := firstRequest + s.number.Add(1)
+	one := &call{to: to, since: s.options.Clock.Now(), done: make(chan struct{}), into: into}
+	s.calls.begin(id, one)
+	if to == s.self {
+		s.step(func(now, _ kv.Instant) []protocol.Effect { return s.receive(now, to, id, m) })
+	} else if err := s.deliver(ctx, to, protocol.AppendMessage(nil, id, m)); err != nil {
+		s.calls.forget(id)
+		return nil, err
+	}
+	select {
+	case <-one.done:
+	case <-ctx.Done():
+		s.calls.forget(id)
+		<-one.done
+	}
+	return one.answer, one.err
+}
+
+// firstRequest keeps the numbers of a client's requests apart from those of the
+// owner in its process.
+const firstRequest = 1 << 40
+
+// deliver takes a question to a peer. A peer that has no room is asked again.
+func (s *Store) deliver(ctx context.Context, to protocol.Peer, payload []byte) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		err := s.peers.Tell(ctx, kv.Member(to), payload)
+		if err == nil {
+			s.counters.sent.Add(1)
+			return nil
+		}
+		if !errors.Is(err, fabric.ErrBusy) || !s.pause(ctx, pause) {
+			s.counters.lost.Add(1)
+			if undelivered(err) {
+				return fmt.Errorf("%w: %w", errUndelivered, err)
+			}
+			return err
+		}
+	}
+}
+
+// undelivered reports whether a message surely was not taken.
+func undelivered(err error) bool {
+	for _, sign := range []error{fabric.ErrBusy, fabric.ErrStalePeer, meta.ErrNotFound} {
+		if errors.Is(err, sign) {
+			return true
+		}
+	}
+	var failed *fabric.Error
+	return errors.As(err, &failed) && failed.Op == "connect"
+}
+
+// gone says that an agent is no more: what it was asked it will not answer.
+func (s *Store) gone(m kv.Member) {
+	s.calls.fail(protocol.Peer(m), s.options.Clock.Now(), fmt.Errorf("%w: %v", fabric.ErrPeerGone, m))
+}
+
+const (
+	silentAfter  = 200 * time.Millisecond
+	probeTimeout = 2 * time.Second
+)
+
+// probeSilent sees whether peers that owe answers can still be reached: a peer
+// that takes messages lives, and one that is dead is not waited for.
+func (s *Store) probeSilent() {
+	began := s.options.Clock.Now()
+	for to := range s.calls.silent(began.Add(-silentAfter)) {
+		if to == s.self || !s.view.probing(to, true) {
+			continue
+		}
+		s.wait.Go(func() {
+			defer s.view.probing(to, false)
+			ctx, cancel := context.WithTimeout(s.ctx, probeTimeout)
+			defer cancel()
+			err := s.peers.Tell(ctx, kv.Member(to), protocol.AppendMessage(nil, 0, &protocol.Describe{}))
+			if err != nil && !errors.Is(err, fabric.ErrBusy) && s.ctx.Err() == nil {
+				s.calls.fail(to, began, err)
+			}
+			s.pause(s.ctx, silentAfter)
+		})
+	}
+}

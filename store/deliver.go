@@ -1,0 +1,117 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"meridian/agent"
+	"meridian/fabric"
+	"meridian/kv"
+	"meridian/store/owner"
+	"meridian/store/protocol"
+)
+
+// beginDelivery takes an object to its reader. To a reader in this process it is
+// copied at once, by the goroutine that asked for it. mu is held.
+func (s *Store) beginDelivery(e protocol.Deliver) (do func()) {
+	if e.To == s.self {
+		return func() { s.delivered(e, s.deliverHere(e)) }
+	}
+	if !e.Inline {
+		return s.background(func() { s.delivered(e, s.deliverLanding(e)) })
+	}
+	if s.getting+e.Location.Bytes > maxInline {
+		busy := fmt.Errorf("%w: %d bytes are on their way from %s; try again", owner.ErrBusy, s.getting, s.self.Name)
+		return s.background(func() { s.delivered(e, busy) })
+	}
+	s.getting += e.Location.Bytes
+	return s.background(func() {
+		err := s.deliverInline(e)
+		s.mu.Lock()
+		s.getting -= e.Location.Bytes
+		s.mu.Unlock()
+		s.delivered(e, err)
+	})
+}
+
+func (s *Store) delivered(e protocol.Deliver, err error) {
+	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.server.Delivered(now, e, err) })
+}
+
+// value is the answer to a Get, less the bytes.
+func value(e protocol.Deliver) *protocol.Value {
+	return &protocol.Value{Bytes: e.Location.Bytes, Checksum: e.Location.Checksum, Landed: !e.Inline}
+}
+
+func (s *Store) deliverHere(e protocol.Deliver) error {
+	into := s.calls.into(e.Request, e.Location.Bytes)
+	if into == nil {
+		return fmt.Errorf("%w: its reader is gone", protocol.ErrRefused)
+	}
+	if err := s.owned.heap.CopyOut(into, e.Location.Offset, e.Location.Checksum); err != nil {
+		return err
+	}
+	s.calls.answer(s.self, e.Request, value(e))
+	return nil
+}
+
+func (s *Store) deliverInline(e protocol.Deliver) error {
+	v := value(e)
+	v.Data = make([]byte, e.Location.Bytes)
+	if err := s.owned.heap.CopyOut(v.Data, e.Location.Offset, e.Location.Checksum); err != nil {
+		return err
+	}
+	s.send(e.To, e.Request, v)
+	return nil
+}
+
+// deliverLanding writes an object into memory that its reader has opened, and tells
+// it so when the bytes are there.
+func (s *Store) deliverLanding(e protocol.Deliver) error {
+	ctx, cancel := context.WithTimeout(s.ctx, duration(e.For))
+	defer cancel()
+	local, err := s.options.Agent.LocalSpans(spans(s.owned.region, e.Location.Offset, e.Location.Bytes))
+	if err != nil {
+		return err
+	}
+	landing := agent.RegionInfo{ID: e.Landing.Region, Epoch: e.Landing.Epoch}
+	if e.Landing.Offset > 1<<62 {
+		return fmt.Errorf("%w: a landing at %d", protocol.ErrRefused, e.Landing.Offset)
+	}
+	return s.write(ctx, writing{
+		to: e.To, local: local, remote: spans(landing, e.Landing.Offset, e.Location.Bytes), grant: e.Landing.Grant,
+		notification: protocol.AppendMessage(nil, e.Request, value(e)),
+	})
+}
+
+// writing is bytes of this process on their way into a peer's memory.
+type writing struct {
+	to           protocol.Peer
+	local        *agent.List
+	remote       fabric.List
+	grant        kv.ID
+	notification []byte
+}
+
+// write writes, and returns when the local memory is quiet.
+func (s *Store) write(ctx context.Context, w writing) error {
+	return s.peers.With(ctx, kv.Member(w.to), func(p *agent.Peer) error {
+		remote, err := p.RemoteSpans(w.remote)
+		if err != nil {
+			return err
+		}
+		request, err := s.options.Agent.Prepare(fabric.Write, agent.Side{List: w.local}, agent.Side{List: remote})
+		if err != nil {
+			return err
+		}
+		defer request.Release()
+		t, err := request.Post(ctx, agent.PostOptions{Grant: w.grant, Notification: w.notification})
+		if err != nil {
+			return err
+		}
+		if err = t.Await(ctx); err != nil {
+			_ = t.Cancel(context.WithoutCancel(ctx)) // local work only
+		}
+		return err
+	})
+}

@@ -1,0 +1,228 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"meridian/kv"
+	"meridian/meta"
+	"meridian/store/arena"
+	"meridian/store/protocol"
+)
+
+// Where the records of the object cache stand.
+const (
+	ownersPrefix = "store/owners/"
+	awayPrefix   = "store/away/"
+	ranksKey     = "store/ranks"
+	masterKey    = "store/master"
+)
+
+// OwnerRecord is what the directory holds of an owner.
+type OwnerRecord struct {
+	Name        string `json:"name"`
+	Incarnation kv.ID  `json:"incarnation"`
+	// Rank is the number of the name, Bytes the size of the arena.
+	Rank  int    `json:"rank"`
+	Bytes uint64 `json:"bytes"`
+}
+
+const (
+	maxName   = 255
+	maxOwners = 4096
+	maxRecord = 4 << 10
+)
+
+// parseOwner reads a record as whoever can write to the directory left it.
+func parseOwner(r meta.Record) (OwnerRecord, error) {
+	var o OwnerRecord
+	if len(r.Value) > maxRecord {
+		return o, fmt.Errorf("store: the record at %.80q has %d bytes, at most %d", r.Key, len(r.Value), maxRecord)
+	}
+	if err := json.Unmarshal(r.Value, &o); err != nil {
+		return o, fmt.Errorf("store: the record at %.80q cannot be read: %.200w", r.Key, err)
+	}
+	if o.Name == "" || len(o.Name) > maxName || ownersPrefix+o.Name != r.Key || o.Rank < 0 || o.Rank > maxRanks || o.Incarnation == (kv.ID{}) {
+		return o, fmt.Errorf("store: the record at %.80q is of owner %.80q, number %d", r.Key, o.Name, o.Rank)
+	}
+	return o, nil
+}
+
+// parseOwners reads all that can be read, in the order of names.
+func (s *Store) parseOwners(records []meta.Record) (owners []OwnerRecord) {
+	for _, r := range records {
+		o, err := parseOwner(r)
+		if err == nil && len(owners) == maxOwners {
+			err = fmt.Errorf("store: more than %d owners; %.80q is left out", maxOwners, o.Name)
+		}
+		if err != nil {
+			s.options.Logger.Warn("an owner is not used", "error", err)
+			continue
+		}
+		owners = append(owners, o)
+	}
+	return owners
+}
+
+// maxRanks is how many names one record holds.
+const maxRanks = 1024
+
+// rankOf is the number of an owner's name: the next, when it has none yet.
+func rankOf(ctx context.Context, d meta.Directory, name string) (int, error) {
+	for {
+		record, err := d.Get(ctx, ranksKey)
+		if err != nil && !errors.Is(err, meta.ErrNotFound) {
+			return 0, err
+		}
+		var names []string
+		if err == nil {
+			if err := json.Unmarshal(record.Value, &names); err != nil {
+				return 0, fmt.Errorf("store: the numbers of owners at %s cannot be read: %.200w", ranksKey, err)
+			}
+		}
+		if at := slices.Index(names, name); at >= 0 {
+			return at, nil
+		}
+		value, err := json.Marshal(append(names, name))
+		if err != nil || len(names) >= maxRanks || len(value) > meta.MaxValueBytes {
+			return 0, fmt.Errorf("store: %d owners have a number in %s, and there is no room for another; delete the record when no owner runs", len(names), ranksKey)
+		}
+		entry := meta.Entry{Key: ranksKey, Value: value}
+		if record.Revision == 0 {
+			_, err = d.Create(ctx, entry)
+		} else {
+			_, err = d.Swap(ctx, entry, record.Revision)
+		}
+		if err == nil {
+			return len(names), nil
+		}
+		if !errors.Is(err, meta.ErrExists) && !errors.Is(err, meta.ErrChanged) {
+			return 0, err
+		}
+	}
+}
+
+// view is what is known of owners.
+type view struct {
+	watch *meta.Watch
+	first chan struct{} // closed by the first answer
+
+	mu     sync.Mutex // protects the rest
+	owners []OwnerRecord
+	probes map[protocol.Peer]bool // that run
+}
+
+// openView follows the owners, and waits until it knows them.
+func openView(ctx context.Context, s *Store) (*view, error) {
+	watch, err := s.options.Directory.Watch(s.ctx, ownersPrefix, 0)
+	if err != nil {
+		return nil, err
+	}
+	v := &view{watch: watch, first: make(chan struct{}), probes: make(map[protocol.Peer]bool)}
+	s.wait.Go(func() { v.follow(s) })
+	select {
+	case <-v.first:
+		return v, nil
+	case <-ctx.Done():
+		watch.Close()
+		return nil, fmt.Errorf("store: the directory has not said who owns what: %w", ctx.Err())
+	}
+}
+
+func (v *view) follow(s *Store) {
+	defer v.watch.Close()
+	var known meta.View
+	seen := false
+	for e := range v.watch.Events() {
+		changed, gone := known.Apply(e)
+		if len(changed)+len(gone) > 0 {
+			s.goneOwners(v.replace(s.parseOwners(known.Records())))
+		}
+		if known.Known() && !seen {
+			seen = true
+			close(v.first)
+		}
+	}
+}
+
+// replace takes a new list, and returns which owners of the old are not in it.
+func (v *view) replace(owners []OwnerRecord) (gone []protocol.Peer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, was := range v.owners {
+		if !slices.ContainsFunc(owners, func(o OwnerRecord) bool { return o.peer() == was.peer() }) {
+			gone = append(gone, was.peer())
+		}
+	}
+	v.owners = owners
+	return gone
+}
+
+func (s *Store) goneOwners(gone []protocol.Peer) {
+	for _, p := range gone {
+		s.gone(kv.Member(p))
+	}
+}
+
+func (o OwnerRecord) peer() protocol.Peer {
+	return protocol.Peer{Name: o.Name, Incarnation: o.Incarnation}
+}
+
+// probing notes that a probe of a peer begins or ends; one that runs is not begun.
+func (v *view) probing(p protocol.Peer, begins bool) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if begins == v.probes[p] {
+		return false
+	}
+	if begins {
+		v.probes[p] = true
+	} else {
+		delete(v.probes, p)
+	}
+	return true
+}
+
+// Owners are those that the directory names, by name.
+func (s *Store) Owners() []OwnerRecord {
+	s.view.mu.Lock()
+	defer s.view.mu.Unlock()
+	return slices.Clone(s.view.owners)
+}
+
+// ownersOf are the owners by where a key belongs, a preferred one first.
+func (s *Store) ownersOf(name []byte, preferred string) []protocol.Peer {
+	owners := s.Owners()
+	peers := make([]protocol.Peer, len(owners))
+	for i, o := range owners {
+		peers[i] = o.peer()
+	}
+	if len(peers) > 1 {
+		peers = protocol.Rendezvous(arena.HashKey(name), peers)
+	}
+	if at := slices.IndexFunc(peers, func(p protocol.Peer) bool { return p.Name == preferred }); at > 0 {
+		first := peers[at]
+		peers = slices.Insert(slices.Delete(peers, at, at+1), 0, first)
+	}
+	return peers
+}
+
+// owner is one of them by its name.
+func (s *Store) owner(name string) (OwnerRecord, error) {
+	owners := s.Owners()
+	for _, o := range owners {
+		if o.Name == name {
+			return o, nil
+		}
+	}
+	names := make([]string, 0, 8)
+	for _, o := range owners[:min(8, len(owners))] {
+		names = append(names, o.Name)
+	}
+	return OwnerRecord{}, fmt.Errorf("%w: no owner %.80q; there are %d: %s", ErrUnavailable, name, len(owners), strings.Join(names, ", "))
+}

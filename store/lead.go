@@ -1,0 +1,283 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"meridian/kv"
+	"meridian/meta"
+	"meridian/store/master"
+	"meridian/store/protocol"
+)
+
+// led is this process's time as the master.
+type led struct {
+	*protocol.Coordinator
+	store *Store
+	term  uint64
+	// marks are written by one goroutine, in the order in which they were asked for.
+	marks chan protocol.Mark
+	end   context.CancelFunc
+	life  context.Context
+	// at has the revision of each mark that stands, as this master read or wrote it.
+	// It belongs to the goroutine that writes.
+	at map[string]meta.Revision
+}
+
+// authority is how long this process surely is the master of its term. mu is held.
+func (s *Store) authority() kv.Instant {
+	if s.led == nil {
+		return 0
+	}
+	if term, left := s.election.Authority(); term == s.led.term {
+		return kv.Instant(left / time.Microsecond)
+	}
+	return 0
+}
+
+// followElection tells the machines who the master is, and lets this process be
+// one when it is elected.
+func (s *Store) followElection() {
+	for {
+		changed := s.election.Changed()
+		if leader, _ := s.election.Leader(); leader.Term > 0 {
+			s.step(func(now, _ kv.Instant) []protocol.Effect {
+				if s.server == nil {
+					return nil
+				}
+				return s.server.Elected(now, protocol.Peer(leader.Member), leader.Term)
+			})
+		}
+		term, _ := s.election.Authority()
+		ready := s.lead(term)
+		retry := make(<-chan struct{})
+		if !ready {
+			retry = s.after(electionPause)
+		}
+		select {
+		case <-changed:
+		case <-retry:
+		case <-s.ctx.Done():
+			s.lead(0)
+			return
+		}
+	}
+}
+
+const electionPause = 50 * time.Millisecond
+
+func (s *Store) after(d time.Duration) <-chan struct{} {
+	passed := make(chan struct{})
+	s.options.Clock.AfterFunc(d, func() { close(passed) })
+	return passed
+}
+
+// lead begins a term, or ends one; 0 is none. It is false when the directory has
+// not said yet whom a new master must hear.
+func (s *Store) lead(term uint64) bool {
+	s.mu.Lock()
+	before := s.led
+	s.mu.Unlock()
+	if before != nil && before.term == term {
+		return true
+	}
+	if before != nil {
+		s.mu.Lock()
+		s.led = nil
+		s.mu.Unlock()
+		before.end()
+	}
+	if term == 0 {
+		return true
+	}
+	roster, marks, at, err := s.inherited()
+	if err != nil {
+		s.options.Logger.Warn("elected as the master, and the directory does not say who the owners are", "error", err)
+		return false
+	}
+	l := &led{store: s, term: term, marks: make(chan protocol.Mark, 2*maxOwners), at: at}
+	l.life, l.end = context.WithCancel(s.ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := master.New(s.now(), master.Options{Term: term, Lease: kv.Instant(s.options.Lease / time.Microsecond)}, roster, marks)
+	l.Coordinator = protocol.NewCoordinator(m, term)
+	s.led = l
+	s.wait.Go(l.write)
+	s.counters.terms.Add(1)
+	s.options.Logger.Info("this process is the master of the object cache", "term", term, "owners", len(roster), "away", len(marks))
+	return true
+}
+
+// inherited is whom a new master must hear, and what its predecessors wrote down.
+func (s *Store) inherited() (roster, marks []master.Mark, at map[string]meta.Revision, err error) {
+	owners, err := s.options.Directory.List(s.ctx, ownersPrefix)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for _, o := range s.parseOwners(owners.Records) {
+		roster = append(roster, master.Mark{Owner: o.Name, Incarnation: o.Incarnation})
+	}
+	away, err := s.options.Directory.List(s.ctx, awayPrefix)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	at = make(map[string]meta.Revision)
+	for _, r := range away.Records {
+		mark, err := parseMark(r)
+		if err != nil || len(marks) == maxOwners {
+			s.options.Logger.Warn("a mark is not used", "key", r.Key, "error", err)
+			continue
+		}
+		marks = append(marks, mark.Mark())
+		at[mark.Owner] = r.Revision
+	}
+	return roster, marks, at, nil
+}
+
+// markRecord is an owner that is away, as a master writes it down.
+type markRecord struct {
+	Owner       string `json:"owner"`
+	Incarnation kv.ID  `json:"incarnation"`
+	// Term is that of the master that wrote it.
+	Term uint64 `json:"term"`
+}
+
+func (m markRecord) Mark() master.Mark {
+	return master.Mark{Owner: m.Owner, Incarnation: m.Incarnation}
+}
+
+// parseMark reads a mark as whoever can write to the directory left it.
+func parseMark(r meta.Record) (markRecord, error) {
+	var m markRecord
+	if len(r.Value) > maxRecord {
+		return m, fmt.Errorf("store: the mark at %.80q has %d bytes", r.Key, len(r.Value))
+	}
+	if err := json.Unmarshal(r.Value, &m); err != nil {
+		return m, fmt.Errorf("store: the mark at %.80q cannot be read: %.200w", r.Key, err)
+	}
+	if m.Owner == "" || len(m.Owner) > maxName || strings.TrimPrefix(r.Key, awayPrefix) != m.Owner {
+		return m, fmt.Errorf("store: the mark at %.80q is of owner %.80q", r.Key, m.Owner)
+	}
+	return m, nil
+}
+
+// mark asks for a mark to be written. The store's mu is held.
+func (l *led) mark(e protocol.Mark) (do func()) {
+	if l == nil {
+		return nil
+	}
+	return func() {
+		select {
+		case l.marks <- e:
+		case <-l.life.Done():
+		}
+	}
+}
+
+// write writes marks, each until it is written or this term is over.
+func (l *led) write() {
+	for {
+		select {
+		case e := <-l.marks:
+			for !l.writeOne(e) {
+				if !l.store.pause(l.life, markPause) {
+					return
+				}
+			}
+		case <-l.life.Done():
+			return
+		}
+	}
+}
+
+const markPause = 100 * time.Millisecond
+
+// writeOne tries once, and reports whether there is nothing left to try.
+func (l *led) writeOne(e protocol.Mark) bool {
+	err := l.remove(e)
+	if e.Away {
+		err = l.put(e)
+	}
+	switch {
+	case errors.Is(err, errDeposed):
+		return true
+	case err != nil:
+		l.store.options.Logger.Warn("a mark of an owner is not written yet", "owner", e.Owner, "away", e.Away, "error", err)
+		return false
+	}
+	l.store.step(func(now, _ kv.Instant) []protocol.Effect {
+		if l.store.led == l {
+			l.Marked(now, e)
+		}
+		return nil
+	})
+	return true
+}
+
+// errDeposed means that a later master has written.
+var errDeposed = errors.New("store: there is a later master")
+
+func (l *led) put(e protocol.Mark) error {
+	value, err := json.Marshal(markRecord{e.Owner, e.Incarnation, l.term})
+	if err != nil {
+		return err
+	}
+	entry := meta.Entry{Key: awayPrefix + e.Owner, Value: value}
+	d := l.store.options.Directory
+	var written meta.Record
+	if at := l.at[e.Owner]; at != 0 {
+		written, err = d.Swap(l.life, entry, at)
+	} else {
+		written, err = d.Create(l.life, entry)
+	}
+	if errors.Is(err, meta.ErrExists) || errors.Is(err, meta.ErrChanged) {
+		return l.learn(e.Owner, err)
+	}
+	if err == nil {
+		l.at[e.Owner] = written.Revision
+	}
+	return err
+}
+
+// remove deletes a mark of the revision that this master knows, and no other.
+func (l *led) remove(e protocol.Mark) error {
+	if e.Away {
+		return nil
+	}
+	at := l.at[e.Owner]
+	if at == 0 {
+		return nil
+	}
+	err := l.store.options.Directory.Delete(l.life, awayPrefix+e.Owner, at)
+	if errors.Is(err, meta.ErrChanged) {
+		return l.learn(e.Owner, err)
+	}
+	if err == nil || errors.Is(err, meta.ErrNotFound) {
+		delete(l.at, e.Owner)
+		return nil
+	}
+	return err
+}
+
+// learn reads a mark that is another than this master knew: its own, whose writing
+// was in doubt, or that of a master before it, which was late; it may be written
+// over. That of a later one may not.
+func (l *led) learn(name string, cause error) error {
+	record, err := l.store.options.Directory.Get(l.life, awayPrefix+name)
+	if errors.Is(err, meta.ErrNotFound) {
+		delete(l.at, name)
+		return cause
+	}
+	if err != nil {
+		return err
+	}
+	if mark, err := parseMark(record); err == nil && mark.Term > l.term {
+		return fmt.Errorf("%w, of term %d", errDeposed, mark.Term)
+	}
+	l.at[name] = record.Revision
+	return cause
+}

@@ -1,0 +1,244 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"meridian/agent"
+	"meridian/fabric"
+	"meridian/kv"
+	"meridian/mem"
+	"meridian/meta"
+	"meridian/store/arena"
+	"meridian/store/owner"
+	"meridian/store/protocol"
+)
+
+// OwnerOptions say what a process keeps. Zero values mean the defaults.
+type OwnerOptions struct {
+	// Bytes is the size of the arena, with its headers.
+	Bytes uint64
+	// Policy says which objects leave first; High and Low when, as owner.Options.
+	Policy    owner.Policy
+	High, Low float64
+	// Headers is how many objects there can be; default one for each 64 KiB.
+	Headers uint32
+	// Offers is how many extents of each size class are set aside for producers that
+	// map the arena; default none.
+	Offers int
+	// WriteTimeout is the longest that a writer may take, ReadTimeout a reader;
+	// default 30 s.
+	WriteTimeout, ReadTimeout time.Duration
+	HugePages                 bool
+}
+
+func (o OwnerOptions) withDefaults() (OwnerOptions, error) {
+	o.High, o.Low = cmp.Or(o.High, 0.95), cmp.Or(o.Low, 0.85)
+	switch {
+	case o.Bytes < 1<<20:
+		return o, fmt.Errorf("store: an arena of %d bytes; give an owner at least 1 MiB", o.Bytes)
+	case o.Low <= 0 || o.Low >= o.High || o.High > 1:
+		return o, fmt.Errorf("store: watermarks %v and %v: want 0 < low < high <= 1", o.Low, o.High)
+	case o.Offers < 0 || o.WriteTimeout < 0 || o.ReadTimeout < 0:
+		return o, errors.New("store: a bound or a span in OwnerOptions is negative")
+	}
+	return o, nil
+}
+
+// owned is the memory of the owner in this process.
+type owned struct {
+	options OwnerOptions
+	agent   *agent.Agent
+	memory  *mem.Arena
+	heap    *arena.Heap
+	objects *owner.Owner
+	region  agent.RegionInfo
+	rank    int
+	lease   *meta.Lease
+	fenced  bool
+
+	mu     sync.Mutex // protects the rest
+	grants map[kv.ID]*ownGrant
+}
+
+// ownGrant lets a writer of this process write, as long as it is not revoked: an
+// agent's guard does not stand between it and the arena.
+type ownGrant struct {
+	writing sync.RWMutex // held for reading while it writes
+	revoked bool
+}
+
+// openOwned makes an arena and puts its owner into the directory.
+func openOwned(ctx context.Context, s *Store) (*owned, error) {
+	o := &owned{options: *s.options.Owner, agent: s.options.Agent, grants: make(map[kv.ID]*ownGrant)}
+	err := o.make()
+	if err == nil {
+		err = o.publish(ctx, s.options.Directory)
+	}
+	if err != nil {
+		o.withdraw(context.WithoutCancel(ctx))
+		return nil, errors.Join(err, o.close(context.WithoutCancel(ctx)))
+	}
+	return o, nil
+}
+
+func (o *owned) make() (err error) {
+	if o.memory, err = mem.NewArena(mem.ArenaOptions{Name: "store", SizeBytes: o.options.Bytes, HugePages: o.options.HugePages, NUMANode: -1}); err != nil {
+		return err
+	}
+	bytes := o.memory.Bytes(0, o.memory.Size())
+	if o.heap, err = arena.Format(bytes, arena.Options{Headers: o.options.Headers, High: uint32(100 * o.options.High), Low: uint32(100 * o.options.Low), Epoch: 1}); err != nil {
+		return err
+	}
+	o.objects, err = owner.New(o.heap, owner.Options{
+		Policy: o.options.Policy, High: o.options.High, Low: o.options.Low, Offers: o.options.Offers,
+		WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond),
+	})
+	if err != nil {
+		return err
+	}
+	o.region, err = o.agent.Register(o.memory.Section, "store")
+	return err
+}
+
+func (o *owned) publish(ctx context.Context, d meta.Directory) (err error) {
+	name := o.agent.Name()
+	if o.rank, err = rankOf(ctx, d, name); err != nil {
+		return err
+	}
+	value, err := json.Marshal(OwnerRecord{Name: name, Incarnation: o.agent.Incarnation(), Rank: o.rank, Bytes: o.memory.Size()})
+	if err != nil {
+		return err
+	}
+	if o.lease, err = d.Grant(ctx, meta.LeaseOptions{}); err != nil {
+		return err
+	}
+	_, err = d.Put(ctx, meta.Entry{Key: ownersPrefix + name, Value: value, Lease: o.lease})
+	return err
+}
+
+func (o *owned) newServer(self protocol.Peer) *protocol.Server {
+	return protocol.NewServer(protocol.ServerOptions{
+		Self: self, WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond), ReadTimeout: kv.Instant(o.options.ReadTimeout / time.Microsecond),
+	}, o.objects)
+}
+
+// withdraw takes the owner off the directory.
+func (o *owned) withdraw(ctx context.Context) {
+	if o.lease != nil {
+		_ = o.lease.Revoke(ctx) // unanswered, it expires by itself
+	}
+}
+
+// close gives the arena back, when no peer can touch it.
+func (o *owned) close(ctx context.Context) error {
+	if o == nil || o.memory == nil {
+		return nil
+	}
+	if o.region.ID != 0 && !o.fenced {
+		if err := o.agent.Deregister(ctx, o.region.ID); err != nil && !errors.Is(err, fabric.ErrUnknownRegion) && !errors.Is(err, fabric.ErrClosed) {
+			return err
+		}
+		o.fenced = true
+	}
+	return o.memory.Close(ctx)
+}
+
+// grantSlack is how much longer a grant holds than its writer may take: it is the
+// machine that ends it.
+const grantSlack = time.Second
+
+// grant opens the bytes of a reservation to its writer.
+func (s *Store) grant(e protocol.Grant) {
+	span, err := s.owned.open(s.self, e)
+	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.server.Granted(now, e.Write, span, err) })
+}
+
+func (o *owned) open(self protocol.Peer, e protocol.Grant) (protocol.Span, error) {
+	span := protocol.Span{Region: o.region.ID, Epoch: o.region.Epoch, Offset: e.Offset, Length: e.Bytes}
+	if e.To == self {
+		span.Grant = agent.NewID()
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.grants[span.Grant] = &ownGrant{}
+		return span, nil
+	}
+	list, err := o.agent.LocalSpans(spans(o.region, e.Offset, e.Bytes))
+	if err != nil {
+		return span, err
+	}
+	span.Grant, err = o.agent.Grant(agent.GrantOptions{
+		Peer: e.To.Name, Incarnation: e.To.Incarnation, Op: fabric.Write, Side: agent.Side{List: list}, For: duration(e.For) + grantSlack,
+	})
+	return span, err
+}
+
+// spans is one piece of a region.
+func spans(r agent.RegionInfo, offset, length uint64) fabric.List {
+	part := fabric.Part{Region: r.ID, Epoch: r.Epoch}
+	_ = part.Spans.Add(offset, length) // the first piece of a list overflows nothing
+	return fabric.List{part}
+}
+
+const revokeTimeout = 10 * time.Second
+
+// revoke ends a writer's grant, and waits until it writes no more.
+func (s *Store) revoke(e protocol.Revoke) {
+	var err error
+	if !s.owned.end(e.Grant) {
+		ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
+		defer cancel()
+		if err = s.options.Agent.Revoke(ctx, e.Grant); errors.Is(err, fabric.ErrClosed) {
+			err = nil
+		}
+	}
+	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.server.Revoked(now, e.Write, err) })
+}
+
+// end revokes a grant of this process to itself.
+func (o *owned) end(id kv.ID) bool {
+	o.mu.Lock()
+	g := o.grants[id]
+	delete(o.grants, id)
+	o.mu.Unlock()
+	if g == nil {
+		return false
+	}
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	g.revoked = true
+	return true
+}
+
+// write writes into a reservation for a writer of this process.
+func (o *owned) write(span protocol.Span, offset uint64, data []byte) error {
+	o.mu.Lock()
+	g := o.grants[span.Grant]
+	o.mu.Unlock()
+	if g == nil {
+		return fmt.Errorf("%w: its time is over", ErrStale)
+	}
+	g.writing.RLock()
+	defer g.writing.RUnlock()
+	if g.revoked {
+		return fmt.Errorf("%w: its time is over", ErrStale)
+	}
+	copy(o.memory.Bytes(span.Offset+offset, uint64(len(data))), data)
+	return nil
+}
+
+// seal sums an object that is complete.
+func (s *Store) seal(e protocol.Seal) {
+	var sum uint64
+	if e.Data != nil {
+		sum = s.owned.heap.CopyIn(e.Plan.Offset, e.Data)
+	} else {
+		sum = s.owned.heap.SumPayload(e.Plan.Offset, e.Plan.Bytes)
+	}
+	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.server.Sealed(now, e.Write, sum) })
+}

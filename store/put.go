@@ -1,0 +1,257 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"meridian/agent"
+	"meridian/store/owner"
+	"meridian/store/protocol"
+)
+
+// PutOptions say how an object is to be kept. The zero value is plain.
+type PutOptions struct {
+	// Preferred names the owner that is asked first; others are, when it has no room.
+	Preferred string
+	// Pinned objects are not evicted. Priority counts where the policy is ByPriority.
+	Pinned   bool
+	Priority uint8
+	PageSize uint32
+	// Tenant is whose key it is; default the store's.
+	Tenant string
+}
+
+func (o PutOptions) attributes() protocol.Attributes {
+	return protocol.Attributes{PageSize: o.PageSize, Pinned: o.Pinned, Priority: o.Priority}
+}
+
+// Put stores a value under a key that has none. When it returns nil, the object can
+// be got. ErrUnavailable says that it is not known whether it can.
+func (s *Store) Put(ctx context.Context, key string, value []byte, o PutOptions) error {
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	err = s.put(ctx, key, value, o)
+	s.counters.put(uint64(len(value)), err)
+	return err
+}
+
+func (s *Store) put(ctx context.Context, key string, value []byte, o PutOptions) error {
+	if len(value) > protocol.MaxInline {
+		return s.putLarge(ctx, key, value, o)
+	}
+	name, err := s.nameOf(o.Tenant, key)
+	if err != nil {
+		return err
+	}
+	message := &protocol.Put{Name: name, Value: value, Attributes: o.attributes()}
+	answer, from, err := s.operate(ctx, operation{
+		name: name, preferred: o.Preferred, request: message,
+		ask: func(ctx context.Context, to protocol.Peer, m protocol.Message) (protocol.Message, error) {
+			if to == s.self { // it is stored after this call may have returned
+				own := *m.(*protocol.Put)
+				own.Value = bytes.Clone(value)
+				m = &own
+			}
+			return s.ask(ctx, to, m, nil)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if _, is := answer.(*protocol.Reply); !is {
+		return unexpected(from, answer)
+	}
+	return nil
+}
+
+// putLarge opens, writes and commits.
+func (s *Store) putLarge(ctx context.Context, key string, value []byte, o PutOptions) error {
+	plan, err := s.open(ctx, key, uint64(len(value)), o)
+	if err != nil {
+		return err
+	}
+	if err := plan.write(ctx, 0, value); err != nil {
+		_ = plan.commit(context.WithoutCancel(ctx), true) // else it ends when its time is over
+		return err
+	}
+	return plan.commit(ctx, false)
+}
+
+// WritePlan is an object that its caller writes: where, and until when it is
+// committed or aborted. Its methods may be called from several goroutines.
+type WritePlan struct {
+	// Owner keeps it, Rank is the number of that name.
+	Owner string
+	Rank  int
+	owner.Plan
+
+	store *Store
+	peer  protocol.Peer
+	span  protocol.Span
+
+	mu   sync.Mutex // protects over
+	over bool
+}
+
+// OpenForWrite makes room for an object of so many bytes. Who opens it writes it, and
+// then calls Commit, or Abort.
+func (s *Store) OpenForWrite(ctx context.Context, key string, size uint64, o PutOptions) (*WritePlan, error) {
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	plan, err := s.open(ctx, key, size, o)
+	if err != nil {
+		s.counters.put(0, err)
+	}
+	return plan, err
+}
+
+func (s *Store) open(ctx context.Context, key string, size uint64, o PutOptions) (*WritePlan, error) {
+	name, err := s.nameOf(o.Tenant, key)
+	if err != nil {
+		return nil, err
+	}
+	answer, from, err := s.operate(ctx, operation{
+		name: name, preferred: o.Preferred,
+		request: &protocol.Open{Name: name, Bytes: size, Attributes: o.attributes()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	said, is := answer.(*protocol.Plan)
+	if !is || said.Bytes != size || said.Span.Length != size {
+		return nil, unexpected(from, answer)
+	}
+	p := &WritePlan{Owner: from.Name, Rank: -1, Plan: said.Plan, store: s, peer: from, span: said.Span}
+	if o, err := s.owner(from.Name); err == nil {
+		p.Rank = o.Rank
+	}
+	return p, nil
+}
+
+// Memory is the object's bytes, when its owner is in this process; else nil. The
+// caller writes to it only before it commits or aborts, and before the owner's
+// WriteTimeout is over: nothing can stop it.
+func (p *WritePlan) Memory() []byte {
+	if p.peer != p.store.self {
+		return nil
+	}
+	return p.store.owned.memory.Bytes(p.span.Offset, p.span.Length)
+}
+
+// Write writes bytes of the object, from an offset on.
+func (p *WritePlan) Write(ctx context.Context, offset uint64, data []byte) error {
+	ctx, leave, err := p.store.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return p.write(ctx, offset, data)
+}
+
+func (p *WritePlan) write(ctx context.Context, offset uint64, data []byte) error {
+	size := uint64(len(data))
+	if offset > p.Bytes || size > p.Bytes-offset {
+		return fmt.Errorf("store: %d bytes from %d on do not fit into an object of %d", size, offset, p.Bytes)
+	}
+	if size == 0 {
+		return nil
+	}
+	s, began := p.store, p.store.options.Clock.Now()
+	var err error
+	if p.peer == s.self {
+		err = s.owned.write(p.span, offset, data)
+	} else {
+		err = p.writeAway(ctx, offset, data)
+	}
+	if err == nil {
+		s.counters.wrote(size, uint64(p.PageSize), s.options.Clock.Now().Sub(began))
+	}
+	return err
+}
+
+// writeAway writes to another agent's memory: from a Buffer where it lies, else
+// through the landing.
+func (p *WritePlan) writeAway(ctx context.Context, offset uint64, data []byte) error {
+	s := p.store
+	from, is := s.buffered(data)
+	if !is {
+		staged, giveBack, err := s.landing.take(ctx, uint64(len(data)))
+		if err != nil {
+			return err
+		}
+		defer giveBack()
+		copy(staged.bytes(), data)
+		from = staged
+	}
+	local, err := s.options.Agent.LocalSpans(from.list())
+	if err != nil {
+		return err
+	}
+	if p.span.Offset > 1<<62 {
+		return fmt.Errorf("%w: a plan at %d", protocol.ErrMessage, p.span.Offset)
+	}
+	region := agent.RegionInfo{ID: p.span.Region, Epoch: p.span.Epoch}
+	err = s.write(ctx, writing{to: p.peer, local: local, remote: spans(region, p.span.Offset+offset, from.length), grant: p.span.Grant})
+	if err != nil {
+		return fmt.Errorf("%w: writing to %s: %w", ErrUnavailable, p.Owner, err)
+	}
+	return nil
+}
+
+// Commit lets the object be found, when all of it is written.
+func (p *WritePlan) Commit(ctx context.Context) error {
+	ctx, leave, err := p.store.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	err = p.commit(ctx, false)
+	p.store.counters.put(p.Bytes, err)
+	return err
+}
+
+// Abort gives the object up. One that is over is none.
+func (p *WritePlan) Abort(ctx context.Context) error {
+	ctx, leave, err := p.store.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := p.commit(ctx, true); !errors.Is(err, ErrStale) {
+		return err
+	}
+	return nil
+}
+
+func (p *WritePlan) commit(ctx context.Context, abort bool) error {
+	p.mu.Lock()
+	over := p.over
+	p.over = true
+	p.mu.Unlock()
+	if over {
+		return fmt.Errorf("%w: it was committed or aborted before", ErrStale)
+	}
+	s := p.store
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.options.Timeout)
+		defer cancel()
+	}
+	message := &protocol.Commit{Header: p.Header, Epoch: p.Epoch, KeyHash: p.KeyHash, Abort: abort}
+	for deadline := s.deadline(ctx); ; {
+		_, err := s.askPeer(ctx, p.peer, message)
+		if !protocol.Passes(err) || s.now() >= deadline {
+			return err
+		}
+		s.pause(ctx, tickPause) // the owner waits for the master
+	}
+}

@@ -1,0 +1,181 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"meridian/fabric"
+	"meridian/kv"
+	"meridian/store/owner"
+	"meridian/store/protocol"
+)
+
+// event lets the machines take something. The authority is how long this process
+// surely is the master.
+type event func(now, authority kv.Instant) []protocol.Effect
+
+// step lets the machines take an event, and does what they ask for.
+func (s *Store) step(e event) {
+	s.mu.Lock()
+	now := s.now()
+	todo := s.advance(now, e(now, s.authority()))
+	s.mu.Unlock()
+	for _, do := range todo {
+		do()
+	}
+}
+
+// advance takes effects on, as long as they lead to events here. What it returns is
+// done without mu, which is held.
+func (s *Store) advance(now kv.Instant, effects []protocol.Effect) (todo []func()) {
+	for len(effects) > 0 {
+		e := effects[0]
+		effects = effects[1:]
+		send, is := e.(protocol.Send)
+		if is {
+			s.putOver(send)
+		}
+		if is && send.To == s.self {
+			effects = append(effects, s.receive(now, s.self, send.Request, send.Message)...)
+			continue
+		}
+		if do := s.execute(e); do != nil {
+			todo = append(todo, do)
+		}
+	}
+	return todo
+}
+
+// receive hands a message to the machine, or to the caller, that it is for. mu is
+// held.
+func (s *Store) receive(now kv.Instant, from protocol.Peer, request uint64, m protocol.Message) []protocol.Effect {
+	switch m := m.(type) {
+	case *protocol.Where, *protocol.Forget, *protocol.Renew, *protocol.Keys, *protocol.Claim, *protocol.Dropped:
+		if s.led == nil {
+			return new(protocol.Coordinator).Receive(now, 0, from, request, m) // "another term"
+		}
+		return s.led.Receive(now, s.authority(), from, request, m)
+	case *protocol.Answer, *protocol.Claimed, *protocol.Heard:
+		if s.server != nil {
+			return s.server.Receive(now, from, request, m)
+		}
+	case *protocol.Put, *protocol.Open, *protocol.Commit, *protocol.Get, *protocol.Remove, *protocol.Locate, *protocol.Has, *protocol.List,
+		*protocol.Describe, *protocol.Evict:
+		if s.server == nil {
+			refusal := fmt.Errorf("%w: %s keeps no objects", protocol.ErrRefused, s.self.Name)
+			return []protocol.Effect{protocol.Send{To: from, Request: request, Message: protocol.Refuse(refusal)}}
+		}
+		if put, is := m.(*protocol.Put); is {
+			if err := s.putBegins(from, request, put); err != nil {
+				return []protocol.Effect{protocol.Send{To: from, Request: request, Message: protocol.Refuse(err)}}
+			}
+		}
+		return s.server.Receive(now, from, request, m)
+	default:
+		s.calls.answer(from, request, m)
+	}
+	return nil
+}
+
+// onNotification takes a message from another agent.
+func (s *Store) onNotification(n fabric.Notification) {
+	request, m, err := protocol.ParseMessage(n.Payload)
+	if err != nil {
+		s.counters.malformed.Add(1)
+		s.options.Logger.Warn("a message of the object cache cannot be read", "peer", n.From, "error", err)
+		return
+	}
+	s.counters.heard.Add(1)
+	from := protocol.Peer{Name: n.From, Incarnation: n.Incarnation}
+	if protocol.Answers(m) {
+		s.calls.answer(from, request, m) // no machine is asked
+		return
+	}
+	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.receive(now, from, request, m) })
+}
+
+// putID names a put that goes on.
+type putID struct {
+	from    protocol.Peer
+	request uint64
+}
+
+// maxInline bounds the inline values on their way in, and those on their way out.
+const maxInline = 64 << 20
+
+// putBegins keeps account of the value of a put. mu is held.
+func (s *Store) putBegins(from protocol.Peer, request uint64, m *protocol.Put) error {
+	id, size := putID{from, request}, uint64(len(m.Value))
+	if _, twice := s.puts[id]; twice {
+		return fmt.Errorf("%w: a put of that number goes on", protocol.ErrRefused)
+	}
+	if s.putting+size > maxInline {
+		return fmt.Errorf("%w: %d bytes wait to be stored at %s; try again", owner.ErrBusy, s.putting, s.self.Name)
+	}
+	s.putting += size
+	s.puts[id] = size
+	return nil
+}
+
+// putOver ends the account of a put that is answered. mu is held.
+func (s *Store) putOver(answer protocol.Send) {
+	id := putID{answer.To, answer.Request}
+	if size, is := s.puts[id]; is {
+		s.putting -= size
+		delete(s.puts, id)
+	}
+}
+
+// execute begins what an effect asks for, and returns what is to be done without
+// mu, which is held.
+func (s *Store) execute(e protocol.Effect) (do func()) {
+	switch e := e.(type) {
+	case protocol.Send:
+		return s.background(func() { s.send(e.To, e.Request, e.Message) })
+	case protocol.Grant:
+		return func() { s.grant(e) }
+	case protocol.Revoke:
+		return s.background(func() { s.revoke(e) })
+	case protocol.Seal:
+		return s.background(func() { s.seal(e) })
+	case protocol.Deliver:
+		return s.beginDelivery(e)
+	case protocol.Mark:
+		return s.led.mark(e)
+	}
+	return nil
+}
+
+// background makes work that Close waits for.
+func (s *Store) background(work func()) (do func()) {
+	return func() { s.wait.Go(work) }
+}
+
+const (
+	sendTimeout = 5 * time.Second
+	sendPause   = 2 * time.Millisecond
+	sendTries   = 6
+)
+
+// send delivers a message, or not. One that a peer has no room for, or whose link
+// broke, is tried again: what answers a request is not asked for twice.
+func (s *Store) send(to protocol.Peer, request uint64, m protocol.Message) {
+	ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
+	defer cancel()
+	payload := protocol.AppendMessage(nil, request, m)
+	var err error
+	for try := range sendTries {
+		err = s.peers.Tell(ctx, kv.Member(to), payload)
+		if err == nil {
+			s.counters.sent.Add(1)
+			return
+		}
+		if !errors.Is(err, fabric.ErrBusy) && !errors.Is(err, fabric.ErrPeerGone) || !s.pause(ctx, sendPause<<(2*try)) {
+			break
+		}
+	}
+	s.counters.lost.Add(1)
+	s.options.Logger.Debug("a message of the object cache was not delivered", "peer", to.Name, "error", err)
+}
