@@ -208,7 +208,7 @@ func (s *stage) over(c *Cell) bool {
 
 func (s *stage) close(c *Cell) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := c.Close(ctx); err != nil {
 		s.t.Error(err)
@@ -218,7 +218,7 @@ func (s *stage) close(c *Cell) {
 // await waits for a part to come into a state.
 func (s *stage) await(part string, state State) Event {
 	s.t.Helper()
-	late := time.After(10 * time.Second)
+	late := time.After(time.Minute)
 	for {
 		select {
 		case e := <-s.events:

@@ -58,7 +58,7 @@ func TestKilledSupervisorTakesItsPartsAlong(t *testing.T) {
 	r := s.record()
 	kill(t, up)
 	for _, p := range r.Parts {
-		if !p.Process.wait(t.Context(), 10*time.Second) {
+		if !p.Process.wait(t.Context(), time.Minute) {
 			t.Errorf("%s still runs", p.Name)
 		}
 	}
@@ -121,7 +121,7 @@ func TestStrangerWithTheSamePIDIsLeftAlone(t *testing.T) {
 			if err != nil || !left.Unclean || len(left.Parts) != 0 {
 				t.Errorf("%+v, %v", left, err)
 			}
-			if err := id.end(t.Context(), time.Second); err != nil {
+			if err := id.end(t.Context(), enough); err != nil {
 				t.Error(err)
 			}
 			if !right.Alive() {

@@ -63,7 +63,7 @@ func TestLogsAreFollowedOverRotations(t *testing.T) {
 	}
 	defer j.close()
 	j.write("line 0")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	const last = 12
 	next := 0

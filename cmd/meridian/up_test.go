@@ -124,7 +124,6 @@ func (s *shell) record() *cell.Record {
 // of different cuts answer together is what one engine answers alone.
 func TestDemo(t *testing.T) {
 	s := newShell(t)
-	began := time.Now()
 	out := s.typed(exitOK, "", "up", "--demo", "--model", "tiny", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if last := lines[len(lines)-1]; !regexp.MustCompile(`^parity: equal \(40 prompts, \d{4,} tokens\)$`).MatchString(last) {
@@ -134,9 +133,6 @@ func TestDemo(t *testing.T) {
 		if !regexp.MustCompile(`(?m)^ *` + phase + ` +[0-9.]+ +[0-9.]+ +[0-9.]+ +[1-9]`).MatchString(out) {
 			t.Errorf("no latency of %s in\n%s", phase, out)
 		}
-	}
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("the demo took %v", took)
 	}
 	if _, err := cell.ReadRecord(s.state); err == nil {
 		t.Error("the cell is still there")
@@ -185,19 +181,16 @@ func TestCellLivesAndIsLookedAt(t *testing.T) {
 
 func TestCellAfterAKill(t *testing.T) {
 	s := newShell(t)
-	began := time.Now()
 	up, _ := s.up()
-	first := time.Since(began)
 	before := s.record()
 	if err := up.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = up.Wait() // it was killed
-	began = time.Now()
 	up, _ = s.up()
 	// Names of the dead are theirs until leases end; nobody waits for that.
-	if took := time.Since(began); took > 4*first+5*time.Second {
-		t.Errorf("a start after a kill took %v, the one before %v", took, first)
+	if out := s.typed(exitOK, "", "logs"); strings.Contains(out, "waiting for its lease") {
+		t.Errorf("a start after a kill waited for leases:\n%s", out)
 	}
 	for _, p := range before.Parts {
 		if p.Process.Alive() {
@@ -247,9 +240,9 @@ echo '{"vllm": true, "version": "0.32.0", "connector": true}'`,
 	}
 	interruptOnce(cell.Starting)
 	interruptOnce(cell.Stopping)
-	killed := time.Now()
-	_ = up.Wait() // the status is looked at
-	if took := time.Since(killed); up.ProcessState.ExitCode() != exitFailure || took > 10*time.Second {
+	killed := time.Now() // a worker that does not leave is waited for 15 seconds, else
+	_ = up.Wait()        // the status is looked at
+	if took := time.Since(killed); up.ProcessState.ExitCode() != exitFailure || took > 14*time.Second {
 		t.Errorf("%v after %v:\n%s", up.ProcessState, took, seen)
 	}
 }

@@ -17,7 +17,10 @@ const (
 	// memoryBound is how much an agent may grow under attack.
 	memoryBound = 64 << 20 * raceFactor
 	strangerCap = 256
-	patience    = 5 * time.Second
+	// patience is how long what must come about may take on a busy machine.
+	patience = time.Minute
+	// hearing is how long a stranger is heard out.
+	hearing = 5 * time.Second
 	// crowd is how many connections an attacker tries to hold.
 	crowd = 300
 )
@@ -98,6 +101,7 @@ func TestTenThousandConnections(t *testing.T) {
 func TestStrangersAreFewAndHaveFiveSeconds(t *testing.T) {
 	t.Parallel()
 	owner := chaos.Start(t, chaos.Setup{Name: "owner", StateDir: t.TempDir(), ArenaBytes: 1 << 20})
+	first := time.Now()
 	var strangers []net.Conn
 	for range 2 * strangerCap {
 		strangers = append(strangers, dial(t, owner))
@@ -110,15 +114,22 @@ func TestStrangersAreFewAndHaveFiveSeconds(t *testing.T) {
 		_, _ = io.Copy(io.Discard, slow)
 		ended <- time.Since(start)
 	}()
-	turnedAway := 0
-	for _, conn := range strangers {
-		if isClosed(conn, time.Now().Add(5*time.Millisecond)) {
-			turnedAway++
+	kept := func() (n int) {
+		for _, conn := range strangers {
+			if !isClosed(conn, time.Now().Add(time.Millisecond)) {
+				n++
+			}
 		}
+		return n
 	}
-	// The one that talks slowly has a place too.
-	if kept := len(strangers) - turnedAway; kept > strangerCap+8 || kept < strangerCap-8 {
-		t.Errorf("%d of %d strangers were let wait, want %d", kept, len(strangers), strangerCap)
+	// The one that talks slowly has a place too. Those that are turned away may not
+	// know it yet, and on a slow machine some have been heard out already.
+	n := kept()
+	for began := time.Now(); n > strangerCap+8 && time.Since(began) < hearing/2; {
+		n = kept()
+	}
+	if n > strangerCap+8 || n < strangerCap-8 && time.Since(first) < hearing {
+		t.Errorf("%d of %d strangers were let wait, want %d", n, len(strangers), strangerCap)
 	}
 	for i := range hello {
 		if _, err := slow.Write(hello[i : i+1]); err != nil {
@@ -126,7 +137,7 @@ func TestStrangersAreFewAndHaveFiveSeconds(t *testing.T) {
 		}
 		select {
 		case took := <-ended:
-			if took < patience-500*time.Millisecond || took > 2*patience {
+			if took < hearing-500*time.Millisecond || took > patience {
 				t.Errorf("the slow one was cut after %v", took)
 			}
 			for _, conn := range strangers {
@@ -149,7 +160,7 @@ func TestNewcomerInACrowd(t *testing.T) {
 	s.until("a crowd", func(t hostile.Tally) bool { return t.Connections > 2*strangerCap })
 	newcomer := chaos.Start(t, chaos.Setup{Name: "newcomer", StateDir: s.dir, ArenaBytes: arenaBytes})
 	newcomer.Meet(s.owner, arenaBytes)
-	read := chaos.Post{Peer: "owner", Op: fabric.Read, Length: 1 << 20, Deadline: time.Second}
+	read := chaos.Post{Peer: "owner", Op: fabric.Read, Length: 1 << 20, Deadline: 2 * hearing}
 	for start := time.Now(); newcomer.Transfer(read).State != fabric.Done; {
 		if time.Since(start) > patience {
 			t.Fatalf("not let in for %v", patience)

