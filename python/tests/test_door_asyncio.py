@@ -196,7 +196,7 @@ async def test_cancelled_at_any_moment_each_offer_ends_once(agent: Agent) -> Non
 
 @in_a_loop
 async def test_an_agent_that_does_not_answer(agent: Agent) -> None:
-    async with AsyncEngine(agent.socket, "e", PREFILL, answer_timeout=0.3) as engine:
+    async with AsyncEngine(agent.socket, "e", PREFILL, answer_timeout=4.0) as engine:
         transfer = new_transfer()
         with agent.paused():
             assert await refused(engine.offer(transfer)) == "no_answer"

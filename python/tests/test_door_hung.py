@@ -45,7 +45,7 @@ def fake(tmp_path: Path) -> Iterator[FakeAgent]:
 
 
 @contextlib.contextmanager
-def door_at(fake: FakeAgent, answer_timeout: float = 10.0) -> Iterator[Door]:
+def door_at(fake: FakeAgent, answer_timeout: float = 60.0) -> Iterator[Door]:
     with Door(fake.path, "e", control=Control(), answer_timeout=answer_timeout) as door:
         door.wait_serving(PATIENCE)
         assert door.poll_events(PATIENCE) == [Event(EventKind.SERVING)]
@@ -78,18 +78,18 @@ def asks_nothing(door: Door) -> None:
     assert code_of(lambda: door.offer_soon(offer)) == "not_serving"
     assert code_of(lambda: door.withdraw_offer(offer.transfer)) == "not_serving"
     door.publish(PUBLICATION)  # it is said to the agent that comes back
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
     assert door.poll_events() == []
 
 
 def test_the_second_question_to_an_agent_that_hangs(
     fake: FakeAgent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with door_at(fake, answer_timeout=0.2) as door, caplog.at_level(logging.WARNING, "meridian.door"):
+    with door_at(fake, answer_timeout=4.0) as door, caplog.at_level(logging.WARNING, "meridian.door"):
         with fake.hanging():
             assert code_of(lambda: door.offer(an_offer())) == "no_answer"
             asks_nothing(door)
-            assert "has not answered within 0.2 s" in caplog.text
+            assert "has not answered within 4 s" in caplog.text
             fake.answer = ok
         assert kinds(door, 3) == [EventKind.FREED, EventKind.FENCED, EventKind.SERVING]
         assert door.serving
@@ -157,7 +157,7 @@ def test_an_agent_that_is_required_must_not(fake: FakeAgent) -> None:
 
 @in_a_loop
 async def test_tasks_ask_an_agent_that_hangs_nothing_more(fake: FakeAgent) -> None:
-    async with AsyncDoor(fake.path, "e", control=Control(), answer_timeout=0.2) as door:
+    async with AsyncDoor(fake.path, "e", control=Control(), answer_timeout=4.0) as door:
         await door.wait_serving(PATIENCE)
         with fake.hanging():
             assert await refused(door.offer(an_offer())) == "no_answer"
@@ -204,7 +204,7 @@ async def test_tasks_have_the_same_patience(fake: FakeAgent) -> None:
 
 async def asks_nothing_more(door: AsyncDoor) -> None:
     offer = an_offer()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert not door.serving
         assert code_of(lambda: door.write_ticket(offer)) == "not_serving"
         assert await refused(door.offer(offer)) == "not_serving"

@@ -11,7 +11,7 @@ import pytest
 from conftest import TESTDATA
 from engines import PREFILL, Engine, until
 from fakeagent import SERVING, WELCOME, FakeAgent
-from processes import Agent
+from processes import PATIENCE, Agent
 
 from meridian.door import (
     Control,
@@ -110,7 +110,7 @@ def test_a_client_that_is_no_engine_asks_for_the_status(meridian_binary: Path, t
 def test_an_agent_that_does_not_tell_its_status(fake: FakeAgent, saying: bytes, code: str) -> None:
     fake.sayings = [saying]
     with pytest.raises(DoorError) as refused:
-        agent_status(fake.path, timeout=0.2)
+        agent_status(fake.path, timeout=0.2 if code == "no_answer" else PATIENCE)
     assert refused.value.code == code
 
 
