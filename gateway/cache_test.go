@@ -22,7 +22,7 @@ func ids(n, from int) []uint32 {
 func (c *testCell) awaitCache(engine string, good func(cacheState) bool) {
 	c.t.Helper()
 	var last []engineState
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		last = c.engineStates()
 		for _, e := range last {
 			if e.ID == engine && len(e.Caches) == 1 && good(e.Caches[0]) {

@@ -130,8 +130,9 @@ func TestDirectoryOutage(t *testing.T) {
 
 // An engine that hangs keeps its record; only its silence tells.
 func TestAHungEngineIsDoubted(t *testing.T) {
+	t.Parallel()
 	d := openDirectory(t)
-	c := newCell(t, 0, 2, func(o *Options) { o.Backends, o.Directory, o.ProbeTimeout = nil, d, 50*time.Millisecond })
+	c := newCell(t, 0, 2, func(o *Options) { o.Backends, o.Directory, o.ProbeTimeout = nil, d, standstill })
 	for i, s := range c.decode {
 		publish(t, d, meta.EngineRecord{ID: s.id, Incarnation: "1", URL: c.decode[i].server.URL, Role: "decode", Model: "m"})
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"meridian/ledger"
 	"meridian/openai"
@@ -26,27 +25,33 @@ func TestEndIsSaidOnce(t *testing.T) {
 	} {
 		for _, end := range []string{"reset", "cut", "hang", "fault"} {
 			for _, path := range []string{openai.PathCompletions, openai.PathChat} {
-				cell := newCell(t, 0, 2, func(o *Options) { o.StallTimeout = 100 * time.Millisecond })
-				if test.vllm {
-					cell.vllm()
-				}
-				for _, s := range cell.decode {
-					s.set(habits{afterEnd: end})
-				}
-				body := `{"model":"m","prompt":"short","max_tokens":12,"stream":true,"stream_options":{"include_usage":true}` + test.more + `}`
-				if path == openai.PathChat {
-					body = strings.Replace(body, `"prompt":"short"`, `"messages":[{"role":"user","content":"short"}]`, 1)
-				}
-				r := cell.post(path, body)
-				r.whole(t, "short", cell.seedOf(body), 12)
-				sent := string(r.body)
-				if n := strings.Count(sent, `"finish_reason":"length"`); n != 1 || strings.Count(sent, openai.Done) != 1 || strings.Count(sent, usage) != test.usage {
-					t.Errorf("%s, %s, %s: the end is said %d times:\n%s", engine, end, path, n, sent)
-				}
-				if record := cell.record(r); record.Outcome != ledger.Finished || len(record.Legs) != 1 || record.OutputTokens != 12 {
-					t.Errorf("%s, %s, %s: recorded %s", engine, end, path, record)
-				}
-				cell.close()
+				t.Run(engine+", "+end+", "+path, func(t *testing.T) {
+					t.Parallel()
+					cell := newCell(t, 0, 2, func(o *Options) {
+						if end == "hang" {
+							o.StallTimeout = standstill
+						}
+					})
+					if test.vllm {
+						cell.vllm()
+					}
+					for _, s := range cell.decode {
+						s.set(habits{afterEnd: end})
+					}
+					body := `{"model":"m","prompt":"short","max_tokens":12,"stream":true,"stream_options":{"include_usage":true}` + test.more + `}`
+					if path == openai.PathChat {
+						body = strings.Replace(body, `"prompt":"short"`, `"messages":[{"role":"user","content":"short"}]`, 1)
+					}
+					r := cell.post(path, body)
+					r.whole(t, "short", cell.seedOf(body), 12)
+					sent := string(r.body)
+					if n := strings.Count(sent, `"finish_reason":"length"`); n != 1 || strings.Count(sent, openai.Done) != 1 || strings.Count(sent, usage) != test.usage {
+						t.Errorf("the end is said %d times:\n%s", n, sent)
+					}
+					if record := cell.record(r); record.Outcome != ledger.Finished || len(record.Legs) != 1 || record.OutputTokens != 12 {
+						t.Errorf("recorded %s", record)
+					}
+				})
 			}
 		}
 	}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +20,20 @@ import (
 	"meridian/place"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Many of these tests wait for a limit most of the time.
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", "8")
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// standstill is longer than a busy machine stands still: a limit that something is
+// to miss, and nothing else.
+const standstill = 4 * time.Second
 
 // testCell is a gateway before stubs.
 type testCell struct {
@@ -36,7 +51,7 @@ func newCell(t *testing.T, prefills, decodes int, change func(*Options)) *testCe
 	o := Options{
 		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", LegKey: &[32]byte{7},
 		Place:         place.Options{DirectTokens: 16, AffinityWeight: 1, RunningTokens: 64},
-		ProbeInterval: 20 * time.Millisecond, EngineWait: 50 * time.Millisecond,
+		ProbeInterval: 20 * time.Millisecond, ProbeTimeout: time.Minute, EngineWait: 50 * time.Millisecond,
 	}
 	shared := &stubTickets{used: make(map[string]bool)}
 	add := func(kind string, n int, role place.Role) (stubs []*stub) {
@@ -49,6 +64,7 @@ func newCell(t *testing.T, prefills, decodes int, change func(*Options)) *testCe
 		return stubs
 	}
 	c.prefill, c.decode = add("p", prefills, place.Prefill), add("d", decodes, place.Decode)
+	stubs := slices.Clone(o.Backends)
 	if change != nil {
 		change(&o)
 	}
@@ -57,6 +73,11 @@ func newCell(t *testing.T, prefills, decodes int, change func(*Options)) *testCe
 		t.Fatal(err)
 	}
 	t.Cleanup(c.close)
+	if slices.Equal(o.Backends, stubs) { // else a request might come before they are found
+		c.until("the engines are there", func() bool {
+			return !slices.ContainsFunc(c.roster.all(), func(e *engine) bool { return !e.up.Load() })
+		})
+	}
 	return c
 }
 
@@ -65,7 +86,7 @@ func (c *testCell) close() {
 		return
 	}
 	c.closedUp = true
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := c.Close(ctx); err != nil {
 		c.t.Error(err)
@@ -193,14 +214,13 @@ func (r reply) whole(t *testing.T, prompt string, seed int64, n int) {
 func (c *testCell) record(r reply) *ledger.Record {
 	c.t.Helper()
 	id := r.header.Get(headerRequest)
-	for range 200 {
-		if record, err := c.ledger.Find(id); err == nil {
-			return record
-		}
-		time.Sleep(5 * time.Millisecond) // it is written after the client has its answer
-	}
-	c.t.Fatalf("there is no record of %s", id)
-	return nil
+	var record *ledger.Record
+	c.until("there is a record of "+id, func() (found bool) { // it is written after the client has its answer
+		var err error
+		record, err = c.ledger.Find(id)
+		return err == nil
+	})
+	return record
 }
 
 func legsOf(r *ledger.Record) string {

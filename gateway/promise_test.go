@@ -13,7 +13,7 @@ import (
 // A decode engine is asked while the prefill engine computes, where that does
 // not take long and both have agents.
 func TestDecodeIsPromisedTheCache(t *testing.T) {
-	const prefill = 200 * time.Millisecond
+	const prefill = standstill
 	for name, c := range map[string]struct {
 		limit    int
 		homes    bool
@@ -98,7 +98,7 @@ func TestAnswerDoesNotWaitForThePrefillEngine(t *testing.T) {
 	r := cell.post(openai.PathCompletions, completion(longPrompt, `,"stream":true`))
 	r.whole(t, longPrompt, 5, 12)
 	record := cell.record(r)
-	if took := time.Since(began); took > lastWord+5*time.Second {
+	if took := time.Since(began); took > lastWord+time.Minute {
 		t.Errorf("it took %v", took)
 	}
 	if legsOf(record) != "prefill p0 failed, decode d0" || record.Legs[0].Problem != "its cache was used before it answered" || record.Legs[1].KV != openai.KVHandoff {
