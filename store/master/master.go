@@ -93,8 +93,9 @@ type member struct {
 	// all means that the master does not remember which.
 	given map[uint64]struct{}
 	all   bool
-	// dropping is the answer that asked it to drop them.
-	dropping uint64
+	// dropping is the answer that asked it to drop them, ordered the last that asked
+	// for anything: one number never stands for two orders.
+	dropping, ordered uint64
 }
 
 const (
@@ -107,8 +108,10 @@ const (
 	MaxParts = 1 << 12
 )
 
-// New makes a master that was just elected. The roster is who may own something;
-// marks are what its predecessors wrote down.
+// New makes a master that was just elected. The roster is who may own something:
+// everyone that was granted a lease under a name last, whether it can be reached or
+// not. One that is left out while it is away, and is listed again later, would bring
+// back what was given away meanwhile. Marks are what its predecessors wrote down.
 func New(now kv.Instant, o Options, roster []Mark, marks []Mark) *Master {
 	if o.Lease == 0 {
 		o.Lease = 3 * kv.Second
@@ -223,7 +226,11 @@ func (m *Master) reconcile(w *member, r Renew, a *Answer) []Effect {
 		a.Verdict = NotYet
 		return []Effect{{w.name, w.incarnation, false}}
 	}
-	w.dropping = r.Seq
+	if r.Seq <= w.ordered {
+		a.Verdict = NotYet // heard twice, or late
+		return nil
+	}
+	w.dropping, w.ordered = r.Seq, r.Seq
 	a.Verdict, a.All = Drop, w.all
 	if !w.all {
 		a.Keys = slices.Sorted(maps.Keys(w.given))

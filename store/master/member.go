@@ -11,6 +11,7 @@ type Member struct {
 	seq     uint64
 	asked   [window]kv.Instant // when, by number
 	until   kv.Instant
+	granted uint64 // the newest answer that granted a lease
 	dropped uint64
 	next    kv.Instant // when to ask again
 	pace    kv.Instant
@@ -64,7 +65,8 @@ func (m *Member) Tick(now kv.Instant) (Renew, bool) {
 	return Renew{Owner: m.Owner, Incarnation: m.Incarnation, Term: m.term, Seq: m.seq, Dropped: m.dropped}, true
 }
 
-// Heard takes an answer. One that is too old says nothing.
+// Heard takes an answer. One that is too old says nothing, and no order does that
+// comes after what it was the condition for: a lease, or that it was carried out.
 func (m *Member) Heard(a Answer) Order {
 	if a.Term > m.term {
 		m.Elected(a.Term)
@@ -73,8 +75,12 @@ func (m *Member) Heard(a Answer) Order {
 	if a.Term < m.term || a.Seq > m.seq || a.Seq+window <= m.seq {
 		return Order{}
 	}
+	if a.Verdict != Granted && a.Seq <= max(m.granted, m.dropped) {
+		return Order{}
+	}
 	switch a.Verdict {
 	case Granted:
+		m.granted = max(m.granted, a.Seq)
 		m.until = max(m.until, m.asked[a.Seq%window]+a.Length)
 		m.pace = a.Length / 3
 	case Tell:
