@@ -3,6 +3,7 @@ package owner
 import (
 	"fmt"
 
+	"meridian/kv"
 	"meridian/store/arena"
 	"meridian/store/extent"
 )
@@ -143,7 +144,7 @@ func (w *Owner) EvictUntilBelow(used float64) (evicted int) {
 
 // makeRoom finds an extent: of what was freed, of what was never given out, or of
 // what objects leave that are evicted for it.
-func (w *Owner) makeRoom(need arena.Extent) (extent.ID, error) {
+func (w *Owner) makeRoom(now kv.Instant, need arena.Extent) (extent.ID, error) {
 	b := w.heap.Bounds()
 	if float64(w.usedBytes()+need.Size) > w.options.High*float64(b.Limit-b.Base) {
 		w.EvictUntilBelow(max(0, w.options.Low-float64(need.Size)/float64(b.Limit-b.Base)))
@@ -154,7 +155,7 @@ func (w *Owner) makeRoom(need arena.Extent) (extent.ID, error) {
 			return id, nil
 		}
 		if at, ok := w.heap.TakeBump(need.Size, need.Align); ok && repairs < maxRepairs {
-			if id, err := w.claim(at-b.Base, need.Size); err == nil {
+			if id, err := w.claim(now, at-b.Base, need.Size); err == nil {
 				w.tellUsed()
 				return id, nil
 			}
@@ -173,12 +174,16 @@ func (w *Owner) makeRoom(need arena.Extent) (extent.ID, error) {
 // looks for room.
 const maxRepairs = 8
 
-// claim takes bytes that the heap has given out. What was given out besides is
-// pending.
-func (w *Owner) claim(offset, size uint64) (extent.ID, error) {
+// claim takes bytes that the heap has given out. What was given out besides, to
+// producers or to align these, is pending.
+func (w *Owner) claim(now kv.Instant, offset, size uint64) (extent.ID, error) {
 	if end := offset + size; end > w.space.Grown() {
+		gap := offset > w.space.Grown()
 		if err := w.space.Grow(end); err != nil {
 			return extent.None, err
+		}
+		if gap {
+			w.mark(now, offset)
 		}
 	}
 	return w.space.Claim(offset, size)

@@ -79,12 +79,17 @@ func (w *Owner) follow(now kv.Instant) {
 			w.stats.Refused++
 			return
 		}
-		if last := len(w.grown) - 1; last >= 0 && w.grown[last].at == now {
-			w.grown[last].bump = bump
-		} else {
-			w.grown = append(w.grown, mark{now, bump})
-		}
+		w.mark(now, bump)
 		w.tellUsed()
+	}
+}
+
+// mark notes that what is pending below was given out by now at the latest.
+func (w *Owner) mark(now kv.Instant, bump uint64) {
+	if last := len(w.grown) - 1; last >= 0 && w.grown[last].at == now {
+		w.grown[last].bump = bump
+	} else {
+		w.grown = append(w.grown, mark{now, bump})
 	}
 }
 

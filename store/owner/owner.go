@@ -171,7 +171,7 @@ func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 	if p.Pinned && !w.mayPin(p.Bytes) {
 		return Plan{}, fmt.Errorf("%w: %d bytes are pinned, and no more than %g of the heap may be", ErrFull, w.pinned, w.options.MaxPinned)
 	}
-	room, err := w.makeRoom(need)
+	room, err := w.makeRoom(now, need)
 	if err != nil {
 		return Plan{}, err
 	}
