@@ -242,8 +242,8 @@ func (s *Server) obey(now kv.Instant, order master.Order) (effects []Effect) {
 	keys := order.Keys
 	if order.All {
 		s.objects.Hashes(func(hash uint64) { keys = append(keys, hash) })
-		for hash := range s.byKey {
-			keys = append(keys, hash)
+		for _, w := range s.byNumber() {
+			keys = append(keys, w.plan.KeyHash)
 		}
 	}
 	for _, hash := range keys {
