@@ -106,6 +106,14 @@ var rooms = map[string]room{
 		},
 		pure: true,
 	},
+	"store/storesim": {
+		owns: "the seeded world of the object cache: clients, owners, masters, arenas, network, trouble, checkers",
+		may: map[string]string{
+			"checksum": "what readers check", "kv": "instants, ids", "store/arena": "memory, and producers", "store/master": "what is simulated",
+			"store/owner": "what is simulated", "store/protocol": "what is simulated",
+		},
+		uses: map[string]string{"github.com/anishathalye/porcupine": "judges the history of each key"},
+	},
 	"mem": {
 		owns: "memory that transfers touch: sections, spans, references",
 		uses: map[string]string{"golang.org/x/sys": "memfd, process_vm_readv"},

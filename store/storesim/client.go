@@ -1,0 +1,264 @@
+package storesim
+
+import (
+	"errors"
+
+	"meridian/checksum"
+	"meridian/kv"
+	"meridian/store/arena"
+	"meridian/store/owner"
+	"meridian/store/protocol"
+)
+
+// kind is what a client wants.
+type kind string
+
+const (
+	aPut    kind = "put"
+	anOpen  kind = "open"
+	aGet    kind = "get"
+	aLocate kind = "locate"
+	aRemove kind = "remove"
+)
+
+// call is one operation of a client, until it is over.
+type call struct {
+	on        *process
+	kind      kind
+	key       *key
+	value     *value // of a put
+	begun     int64
+	deadline  kv.Instant
+	stop      kv.Instant // when a writer without a grant must stop
+	operation *protocol.Operation
+	asked     protocol.Peer // who was asked last
+	request   uint64
+	over      bool
+	grant     kv.ID  // of its landing
+	landed    []byte // what came there
+	writer    *writer
+}
+
+// want has a client want something.
+func (w *world) want() {
+	p := w.hosts[w.draw.IntN(len(w.hosts))].process
+	k := w.keys[w.draw.IntN(len(w.keys))]
+	which := w.draw.IntN(100)
+	if p == nil {
+		return
+	}
+	if which >= 96 && len(p.view.owners) > 0 {
+		to := p.view.owners[w.draw.IntN(len(p.view.owners))]
+		p.send(protocol.Send{To: to, Request: w.number(), Message: &protocol.Evict{Permille: uint64(w.draw.IntN(1000))}})
+		return
+	}
+	c := &call{on: p, key: k, begun: w.point(), deadline: p.clock() + w.span(100*kv.Millisecond, 8*kv.Second)}
+	var request protocol.Message
+	switch {
+	case which < 20:
+		c.kind, c.value = aPut, w.newValue(k)
+		request = &protocol.Put{Name: k.name, Value: c.value.bytes, Attributes: w.attributes()}
+	case which < 40:
+		c.kind, c.value = anOpen, w.newValue(k)
+		length := w.span(50*kv.Millisecond, 4*kv.Second)
+		c.stop = p.clock() + min(length, writeTimeout)
+		request = &protocol.Open{
+			Name: k.name, Bytes: uint64(len(c.value.bytes)), Attributes: w.attributes(), WriteMs: uint64(length/kv.Millisecond) + 1,
+			Mapped: p.server != nil && w.draw.IntN(3) == 0,
+		}
+	case which < 75:
+		c.kind, c.grant = aGet, w.id()
+		p.landing[c.grant] = c
+		request = &protocol.Get{Name: k.name, Landing: protocol.Span{Region: 2, Length: 1 << 20, Grant: c.grant}}
+	case which < 80 && p.server != nil:
+		c.kind = aLocate
+		request = &protocol.Locate{Name: k.name, WaitMs: uint64(w.draw.IntN(500))}
+	default:
+		c.kind = aRemove
+		request = &protocol.Remove{Name: k.name}
+	}
+	w.calls = append(w.calls, c)
+	w.note("%v wants to %s %v", p, c.kind, k)
+	owners := protocol.Rendezvous(k.hash, p.view.owners)
+	if o, is := request.(*protocol.Open); is && o.Mapped || c.kind == aLocate || w.draw.IntN(4) == 0 && p.server != nil {
+		owners = preferring(p.peer, owners)
+	}
+	c.operation = protocol.NewOperation(request, owners, c.deadline)
+	w.after(0, p, func() { c.step(c.operation.Begin(p.clock())) })
+	w.after(c.deadline-p.clock(), p, func() {
+		if !c.over && c.writer == nil {
+			c.step(c.operation.Expire())
+		}
+	})
+}
+
+// preferring puts one owner first; with none else where only it will do.
+func preferring(first protocol.Peer, owners []protocol.Peer) []protocol.Peer {
+	ordered := []protocol.Peer{first}
+	for _, o := range owners {
+		if o != first {
+			ordered = append(ordered, o)
+		}
+	}
+	return ordered
+}
+
+func (w *world) attributes() protocol.Attributes {
+	return protocol.Attributes{Priority: uint8(w.draw.IntN(3))}
+}
+
+// number is one for a request; an owner's own numbers are smaller.
+func (w *world) number() uint64 {
+	w.serial++
+	return 1<<40 + uint64(w.serial)
+}
+
+// step does what an operation does next.
+func (c *call) step(s protocol.Step) {
+	w, p := c.on.world, c.on
+	switch {
+	case c.over:
+	case s.Over:
+		c.end(s.Answer, s.Err)
+	case s.Message != nil:
+		c.asked = s.To
+		if s.ToMaster {
+			c.asked = p.view.master
+		}
+		c.ask(s.Message)
+	default:
+		w.after(s.Wake-p.clock(), p, func() {
+			if !c.over && c.writer == nil {
+				c.step(c.operation.Wake(p.clock(), protocol.Rendezvous(c.key.hash, p.view.owners)))
+			}
+		})
+	}
+}
+
+// ask sends a request. When it is lost, or its answer may be, the client hears
+// that its peer is gone, or nothing.
+func (c *call) ask(m protocol.Message) {
+	w, p := c.on.world, c.on
+	c.request = w.number()
+	request := c.request
+	p.asks[request] = c
+	lost := c.asked == (protocol.Peer{}) || p.send(protocol.Send{To: c.asked, Request: request, Message: m})
+	if lost && w.chance.IntN(3) > 0 || !w.calm && w.plan.loss && w.chance.IntN(20) == 0 {
+		w.after(w.span(5*kv.Millisecond, kv.Second), p, func() {
+			if c.request == request && !c.over {
+				w.tally.Unanswered++
+				c.unanswered()
+			}
+		})
+	}
+}
+
+func (c *call) unanswered() {
+	if c.writer != nil {
+		c.end(nil, protocol.ErrUnavailable)
+		return
+	}
+	c.step(c.operation.Unanswered(c.on.clock(), errors.New("storesim: the peer is gone")))
+}
+
+// answered takes an answer to the client of a request.
+func (p *process) answered(request uint64, m protocol.Message) {
+	c := p.asks[request]
+	delete(p.asks, request)
+	switch {
+	case c == nil:
+	case c.over || c.request != request:
+		c.tooLate(m)
+	case c.writer != nil:
+		c.committed(m)
+	default:
+		c.request = 0
+		c.step(c.operation.Answered(p.clock(), m))
+	}
+}
+
+// end is what became of an operation.
+func (c *call) end(answer protocol.Message, err error) {
+	w, p := c.on.world, c.on
+	if plan, is := answer.(*protocol.Plan); is {
+		c.write(plan)
+		return
+	}
+	c.over = true
+	delete(p.landing, c.grant)
+	w.note("%v: %s %v is over: %T %v", p, c.kind, c.key, answer, err)
+	w.tally.ended(c.kind, err)
+	switch c.kind {
+	case aPut, anOpen:
+		c.endPut(err)
+	case aGet:
+		c.endGet(answer, err)
+	case aLocate:
+		c.endLocate(answer, err)
+	case aRemove:
+		if err == nil || errors.Is(err, owner.ErrMissing) {
+			c.key.add(step{kind: stepRemove}, c.begun, w.point())
+		}
+	}
+}
+
+func (c *call) endPut(err error) {
+	w := c.on.world
+	switch {
+	case err == nil:
+		if c.value.ready == 0 {
+			w.violate("what is stored can be found", "v%d of %v was stored, says its owner", c.value.number, c.key)
+		}
+		c.value.told = true
+		c.key.add(step{stepPut, c.value.number}, c.value.begun, w.point())
+	case (errors.Is(err, owner.ErrExists) || errors.Is(err, owner.ErrBusy)) && c.key.puts == 1 && c.kind == aPut:
+		w.violate("a key exists only if it was put", "%v: %v", c.key, err)
+	}
+}
+
+func (c *call) endGet(answer protocol.Message, err error) {
+	w := c.on.world
+	m, is := answer.(*protocol.Value)
+	switch {
+	case is:
+		if m.Landed {
+			m.Data = c.landed
+		}
+		c.got(m.Data, m.Checksum)
+	case errors.Is(err, owner.ErrMissing):
+		if at, v := w.stood(c.key, c.begun); v != nil {
+			w.violate("what stands is not missed", "v%d of %v is at %v, and a get since %d missed it", v.number, c.key, at, c.begun)
+		}
+	}
+}
+
+// got: a reader has bytes. They must be a value of its key, and whole.
+func (c *call) got(b []byte, sum uint64) {
+	w := c.on.world
+	v := w.valueOf(b)
+	if v == nil || v.key != c.key || checksum.Of(b) != sum {
+		w.violate("what is read is whole and its own", "%v read %d bytes of %v that no put brought", c.on, len(b), c.key)
+		return
+	}
+	c.key.add(step{stepGet, v.number}, c.begun, w.point())
+}
+
+// endLocate reads the object where it lies, a while later, as a process does that
+// maps the arena: what is there by then is the object, or it is gone.
+func (c *call) endLocate(answer protocol.Message, err error) {
+	w, p := c.on.world, c.on
+	at, is := answer.(*protocol.Location)
+	if !is || c.asked != p.peer {
+		return
+	}
+	w.after(w.span(0, kv.Second), p, func() {
+		b := make([]byte, at.Bytes)
+		if err := p.heap.Read(arena.Wanted{Index: at.Header, Epoch: at.Epoch, Key: c.key.name}, b, 0); err == nil {
+			w.tally.Mapped++
+			c.got(b, at.Checksum)
+		}
+	})
+}
+
+// abandon: the process of the client has died.
+func (c *call) abandon() { c.over = true }
