@@ -179,8 +179,10 @@ var rooms = map[string]room{
 	"bench/store": {
 		owns: "measurements of the object cache, side by side with others that keep objects",
 		may: map[string]string{
-			"bench": "figures, processes", "bench/deciding": "how parts are measured, each by itself", "bench/transfer": "a plain transfer beside it",
-			"fabric": "operations", "kv": "instants", "mem": "what memcpy copies", "store/arena": "what is measured of it by itself", "store/owner": "the same",
+			"agent": "those of owners and clients", "bench": "figures, processes", "bench/deciding": "how parts are measured, each by itself",
+			"bench/transfer": "a plain transfer beside it, and fabrics", "fabric": "operations", "kv": "clocks of owners", "mem": "what memcpy copies",
+			"meta": "directories", "meta/etcd": "where processes meet", "meta/etcd/embedded": "the same", "store": "what is measured",
+			"store/arena": "what is measured of it by itself", "store/owner": "the same",
 		},
 		testsMay: []string{required},
 	},
@@ -494,7 +496,7 @@ var rooms = map[string]room{
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
 			"cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
-			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
+			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 			"governor": "replay --entropy", "probe": "replay --entropy", "replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
 		},

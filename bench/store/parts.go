@@ -21,6 +21,9 @@ type PartsOptions struct {
 	deciding.Options
 	// Objects of the arena.
 	Objects int
+	// Dir and OwnCommand are those of the package's Options.
+	Dir        string
+	OwnCommand []string
 }
 
 // What the parts of a store may take.
@@ -31,15 +34,21 @@ const (
 	scanNanoseconds    = 2000 // for a header: a million in two seconds
 )
 
-// RunParts measures what a put or a get is made of, each by itself, on one core
-// and with an arena full of small objects.
+// RunParts measures what a put or a get is made of, each by itself: on one core
+// and with an arena full of small objects, but for what goes from one process to
+// another.
 func RunParts(ctx context.Context, o PartsOptions) (_ *deciding.Report, err error) {
 	if o.Objects < 1000 || o.Objects > 1<<24 {
 		return nil, fmt.Errorf("%w: %d objects; 1000 to %d", bench.ErrOptions, o.Objects, 1<<24)
 	}
 	p := &parts{objects: o.Objects}
 	defer func() { err = errors.Join(err, p.close(ctx)) }()
-	return deciding.Measure(ctx, o.Options, p.tasks(ctx))
+	away, err := openOpening(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, away.close(context.WithoutCancel(ctx))) }()
+	return deciding.Measure(ctx, o.Options, append(p.tasks(ctx), away.task(ctx)))
 }
 
 // parts is an arena and its owner. Every round of a task that fills it formats it

@@ -9,7 +9,7 @@ import (
 )
 
 func TestParts(t *testing.T) {
-	report, err := RunParts(t.Context(), PartsOptions{Options: deciding.Options{Rounds: 2, Version: "test"}, Objects: 10_000})
+	report, err := RunParts(t.Context(), PartsOptions{Options: deciding.Options{Rounds: 2, Version: "test"}, Objects: 10_000, OwnCommand: smallRun(t).OwnCommand})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -18,7 +18,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("%+v", row)
 		}
 	}
-	if len(report.Rows) < 5 || report.Rows[0].Unit != "bytes an object" {
+	if len(report.Rows) != 6 || report.Rows[0].Unit != "bytes an object" {
 		t.Errorf("%+v", report.Rows)
 	}
 	_, err = RunParts(t.Context(), PartsOptions{Options: deciding.Options{Rounds: 2}, Objects: 1})

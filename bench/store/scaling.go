@@ -85,6 +85,11 @@ func newScalingRow(c Case, object, page bench.Size, owners int, laps map[string]
 // bytes.
 type plannedOpener func(ctx context.Context, o Options, owners int, page uint32) (contender, error)
 
+// RunScaling measures puts within one host.
+func RunScaling(ctx context.Context, o ScalingOptions) (*ScalingReport, error) {
+	return runScaling(ctx, o, openPlanned)
+}
+
 func runScaling(ctx context.Context, o ScalingOptions, planned plannedOpener) (*ScalingReport, error) {
 	if err := o.validate(); err != nil {
 		return nil, err

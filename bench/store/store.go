@@ -40,10 +40,11 @@ type Options struct {
 	// Dir is where sockets are made for the time of a run; empty means the
 	// system's directory for such things.
 	Dir string
-	// ServeCommand runs transfer.Serve with its standard input and output.
-	ServeCommand []string
-	Version      string
-	Progress     func(bench.Progress)
+	// ServeCommand runs transfer.Serve, OwnCommand Own, with their standard
+	// input and output.
+	ServeCommand, OwnCommand []string
+	Version                  string
+	Progress                 func(bench.Progress)
 }
 
 // Places are where clients can be: on the owner's host, with memory to share, or
@@ -136,8 +137,10 @@ func (o *Options) mostBytes() (most uint64) {
 // opener starts what is measured, for one place.
 type opener func(ctx context.Context, o Options, where string) (contender, error)
 
-// run measures. The report is complete or there is an error; a peer that fails on
+// Run measures. The report is complete or there is an error; a peer that fails on
 // the way is left out from there on, and the report says why.
+func Run(ctx context.Context, o Options) (*Report, error) { return run(ctx, o, openOurs) }
+
 func run(ctx context.Context, o Options, ours opener) (*Report, error) {
 	if err := o.validate(); err != nil {
 		return nil, err

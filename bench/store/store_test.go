@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -16,10 +17,11 @@ import (
 	"meridian/bench/transfer"
 )
 
-// The test binary plays the serving side of plain transfers, too.
+// The test binary plays the other processes, too.
 func TestMain(m *testing.M) {
-	if role := strings.Join(os.Args[1:], " "); role == "bench __serve" {
-		if err := transfer.Serve(os.Stdin, os.Stdout); err != nil {
+	play := map[string]func(io.Reader, io.Writer) error{"bench __serve": transfer.Serve, "bench __own": Own}
+	if role, is := play[strings.Join(os.Args[1:], " ")]; is {
+		if err := role(os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -45,7 +47,7 @@ func smallRun(t testing.TB) Options {
 	return Options{
 		Objects: []bench.Size{size(t, "4KiB"), size(t, "65536")}, Ops: []string{put, get}, Clients: []int{1, 3}, Where: Places(),
 		Total: size(t, "1MiB"), Rounds: 2, Peers: []string{"auto"}, PeersDir: t.TempDir(),
-		ServeCommand: []string{self, "bench", "__serve"}, Version: "test",
+		ServeCommand: []string{self, "bench", "__serve"}, OwnCommand: []string{self, "bench", "__own"}, Version: "test",
 	}
 }
 

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 
+	"meridian/agent"
 	"meridian/fabric"
 	"meridian/fabric/file"
 	"meridian/fabric/host"
@@ -24,6 +25,19 @@ type fabricOptions struct {
 	// Guard and TLS protect it, where given.
 	Guard fabric.Guard
 	TLS   *trust.Source
+	// Metadata, where given, answers whoever fetches it.
+	Metadata func() []byte
+}
+
+// ForAgents opens a fabric by name for agents that check grants, as in service.
+// Dir is for what it puts into the file system.
+func ForAgents(name, dir string) agent.Opener {
+	return func(ctx context.Context, self agent.Self) (fabric.Fabric, error) {
+		return fabricByName(name).opener()(ctx, fabricOptions{
+			Agent: self.Name, Incarnation: self.Incarnation, Streams: defaultStreams(), Checksums: true, Events: self.Events, Dir: dir,
+			Guard: self.Guard, Metadata: self.Metadata,
+		})
+	}
 }
 
 // opener opens the fabric of one side. Two sides in one process share one.
@@ -100,6 +114,7 @@ func openTCP(ctx context.Context, o fabricOptions) (fabric.Fabric, error) {
 	return tcp.Open(ctx, tcp.Options{
 		Agent: o.Agent, Incarnation: o.Incarnation, Listen: "127.0.0.1:0",
 		Streams: o.Streams, NoChecksums: !o.Checksums, Events: o.Events, Guard: o.Guard, TLS: o.TLS,
+		Metadata: o.Metadata,
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"meridian/bench/serving"
+	storebench "meridian/bench/store"
 	"meridian/bench/transfer"
 	"meridian/models"
 	"meridian/mrdn"
@@ -71,8 +72,9 @@ func newParser(c *commands, std *stdio) (*kong.Kong, error) {
 		kong.Vars{
 			"models": strings.Join(models.Names(), ", "), "maxbody": strconv.Itoa(mrdn.DefaultMaxBody),
 			"fabrics": strings.Join(transfer.FabricNames(), ", "), "peers": strings.Join(transfer.PeerNames(), ", "), "vllm_peers": strings.Join(serving.VLLMPeerNames(), ", "),
-			"faults":    strings.Join(sim.FaultNames(), ", "),
-			"workloads": strings.Join(workload.Names(), ", "), "policies": strings.Join(sched.Names(), ", "), "profiles": strings.Join(profileNames(), ", "),
+			"store_peers": strings.Join(storebench.PeerNames(), ", "),
+			"faults":      strings.Join(sim.FaultNames(), ", "),
+			"workloads":   strings.Join(workload.Names(), ", "), "policies": strings.Join(sched.Names(), ", "), "profiles": strings.Join(profileNames(), ", "),
 		},
 		kong.Exit(func(int) { panic(enough{}) }),
 	)
