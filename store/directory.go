@@ -110,11 +110,12 @@ func rankOf(ctx context.Context, d meta.Directory, name string) (int, error) {
 // view is what is known of owners.
 type view struct {
 	watch *meta.Watch
-	first chan struct{} // closed by the first answer
 
-	mu     sync.Mutex // protects the rest
-	owners []OwnerRecord
-	probes map[protocol.Peer]bool // that run
+	mu      sync.Mutex // protects the rest
+	known   bool       // the directory has answered
+	owners  []OwnerRecord
+	changed chan struct{}          // closed by the next change
+	probes  map[protocol.Peer]bool // that run
 }
 
 // openView follows the owners, and waits until it knows them.
@@ -123,37 +124,49 @@ func openView(ctx context.Context, s *Store) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &view{watch: watch, first: make(chan struct{}), probes: make(map[protocol.Peer]bool)}
+	v := &view{watch: watch, changed: make(chan struct{}), probes: make(map[protocol.Peer]bool)}
 	s.wait.Go(func() { v.follow(s) })
-	select {
-	case <-v.first:
-		return v, nil
-	case <-ctx.Done():
+	if err := v.await(ctx, func() bool { return v.known }); err != nil {
 		watch.Close()
-		return nil, fmt.Errorf("store: the directory has not said who owns what: %w", ctx.Err())
+		return nil, err
+	}
+	return v, nil
+}
+
+// await waits until something holds, which needs mu.
+func (v *view) await(ctx context.Context, holds func() bool) error {
+	for {
+		v.mu.Lock()
+		done, changed := holds(), v.changed
+		v.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("store: the directory has not said who owns what: %w", ctx.Err())
+		}
 	}
 }
 
 func (v *view) follow(s *Store) {
 	defer v.watch.Close()
-	var known meta.View
-	seen := false
+	var heard meta.View
 	for e := range v.watch.Events() {
-		changed, gone := known.Apply(e)
-		if len(changed)+len(gone) > 0 {
-			s.goneOwners(v.replace(s.parseOwners(known.Records())))
-		}
-		if known.Known() && !seen {
-			seen = true
-			close(v.first)
+		if changed, gone := heard.Apply(e); len(changed)+len(gone) > 0 || heard.Known() {
+			s.goneOwners(v.replace(s.parseOwners(heard.Records()), heard.Known()))
 		}
 	}
 }
 
 // replace takes a new list, and returns which owners of the old are not in it.
-func (v *view) replace(owners []OwnerRecord) (gone []protocol.Peer) {
+func (v *view) replace(owners []OwnerRecord, known bool) (gone []protocol.Peer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.known = v.known || known
+	close(v.changed)
+	v.changed = make(chan struct{})
 	for _, was := range v.owners {
 		if !slices.ContainsFunc(owners, func(o OwnerRecord) bool { return o.peer() == was.peer() }) {
 			gone = append(gone, was.peer())
@@ -161,6 +174,11 @@ func (v *view) replace(owners []OwnerRecord) (gone []protocol.Peer) {
 	}
 	v.owners = owners
 	return gone
+}
+
+// has needs mu.
+func (v *view) has(p protocol.Peer) bool {
+	return slices.ContainsFunc(v.owners, func(o OwnerRecord) bool { return o.peer() == p })
 }
 
 func (s *Store) goneOwners(gone []protocol.Peer) {

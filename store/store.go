@@ -176,6 +176,9 @@ func (s *Store) begin(ctx context.Context) (err error) {
 		if s.owned, err = openOwned(ctx, s); err != nil {
 			return err
 		}
+		if err = s.view.await(ctx, func() bool { return s.view.has(s.self) }); err != nil {
+			return err
+		}
 		s.mu.Lock()
 		s.server = s.owned.newServer(s.self)
 		s.mu.Unlock()

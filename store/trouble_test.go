@@ -1,0 +1,266 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"meridian/fabric"
+	"meridian/store"
+)
+
+// A master that dies takes nothing with it: who is elected next asks the owners.
+func TestMasterDies(t *testing.T) {
+	for _, way := range []string{"closed", "killed"} {
+		t.Run(way, func(t *testing.T) {
+			c := newCell(t, "tcp")
+			first := c.start("first", candidate)
+			owner := c.start("owner", keeps(32<<20))
+			client := c.start("client")
+			for i := range 50 {
+				mustPut(t, client, fmt.Sprint("k", i), 1000*i+1, store.PutOptions{})
+			}
+			second := c.start("second", candidate)
+			if second.Metrics().Master || !first.Metrics().Master {
+				t.Fatal("the wrong one is the master")
+			}
+			if way == "closed" {
+				first.stop(t)
+			} else {
+				first.kill(t)
+			}
+			for i := range 50 {
+				mustGet(t, client, fmt.Sprint("k", i), 1000*i+1)
+			}
+			mustPut(t, client, "after", 1000, store.PutOptions{})
+			mustGet(t, client, "after", 1000)
+			mustMiss(t, client, "never")
+			eventually(t, "another master", func() bool { return second.Metrics().Master })
+			if stats, err := client.Stats(soon(t)); err != nil || stats.Owners[0].Ready != 51 || stats.Owners[0].Master != "second" {
+				t.Fatalf("%+v: %v", stats, err)
+			}
+			_ = owner
+		})
+	}
+}
+
+// What an owner kept that died is missing soon, and puts go elsewhere at once.
+func TestOwnerDies(t *testing.T) {
+	c := newCell(t, "tcp")
+	c.start("master", candidate)
+	c.start("a", keeps(32<<20))
+	b := c.start("b", keeps(32<<20))
+	client := c.start("client")
+	eventually(t, "two owners", func() bool { return len(client.Owners()) == 2 })
+	for i := range 20 {
+		mustPut(t, client, fmt.Sprint("a", i), 1000, store.PutOptions{Preferred: "a"})
+		mustPut(t, client, fmt.Sprint("b", i), 1000, store.PutOptions{Preferred: "b"})
+	}
+	b.kill(t)
+	mustPut(t, client, "new", 300<<10, store.PutOptions{Preferred: "b"})
+	if at, err := client.Locate(soon(t), "new", store.LocateOptions{}); err != nil || at.Owner != "a" {
+		t.Fatalf("%+v: %v", at, err)
+	}
+	for i := range 20 {
+		mustGet(t, client, fmt.Sprint("a", i), 1000)
+		mustMiss(t, client, fmt.Sprint("b", i))
+	}
+	mustPut(t, client, "b0", 1000, store.PutOptions{})
+	mustGet(t, client, "b0", 1000)
+}
+
+// Bytes that changed in the arena are a miss, never a value.
+func TestBytesThatChangeAreAMiss(t *testing.T) {
+	c := newCell(t, "tcp")
+	a := c.start("a", keeps(64<<20), candidate)
+	client := c.start("client")
+	flip := func(key string, size int) {
+		t.Helper()
+		p, err := a.OpenForWrite(soon(t), key, uint64(size), store.PutOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := p.Memory()
+		copy(memory, value(key, size))
+		if err := p.Commit(soon(t)); err != nil {
+			t.Fatal(err)
+		}
+		memory[size/2] ^= 4
+	}
+	for _, size := range []int{1000, 256 << 10, 1 << 20} {
+		for _, n := range []*node{a, client} {
+			key := fmt.Sprint(n.name, size)
+			flip(key, size)
+			mustMiss(t, n, key)
+			mustPut(t, n, key, size, store.PutOptions{}) // it is not in the way
+			mustGet(t, n, key, size)
+		}
+	}
+	flip("scrubbed", 5000)
+	flip("scrubbed too", 500<<10)
+	found, err := client.Scrub(soon(t), "a")
+	if err != nil || found.Objects != 6 || found.Torn != 2 || found.Gone != 0 {
+		t.Fatalf("%+v: %v", found, err)
+	}
+	if found, err = a.Scrub(soon(t), "a"); err != nil || found.Objects != 6 || found.Torn != 0 {
+		t.Fatalf("%+v: %v", found, err)
+	}
+}
+
+// Readers that give up leave nothing behind: no reader of the object, no memory that
+// another's bytes could be written to.
+func TestReadersGiveUp(t *testing.T) {
+	c := newCell(t, "tcp")
+	c.start("a", keeps(64<<20), candidate)
+	client := c.start("client", func(o *store.Options) { o.Landing = 8 << 20 })
+	const size = 2 << 20
+	for i := range 4 {
+		mustPut(t, client, fmt.Sprint("k", i), size, store.PutOptions{})
+	}
+	var wait sync.WaitGroup
+	for worker := range 8 {
+		wait.Go(func() {
+			for i := range 20 {
+				key := fmt.Sprint("k", (worker+i)%4)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*200*time.Microsecond)
+				into := make([]byte, size)
+				n, err := client.Get(ctx, key, into, store.GetOptions{})
+				cancel()
+				if err == nil && !bytes.Equal(into[:n], value(key, size)) {
+					t.Error("wrong bytes")
+				}
+			}
+		})
+	}
+	wait.Wait()
+	for i := range 4 {
+		mustGet(t, client, fmt.Sprint("k", i), size)
+	}
+	eventually(t, "no reader", func() bool {
+		all, err := client.List(soon(t), store.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range all {
+			if o.Readers != 0 {
+				return false
+			}
+		}
+		return len(all) == 4
+	})
+	eventually(t, "no grant", func() bool { return client.agent.Metrics().Grants == 0 })
+}
+
+// A writer that never commits is stopped, and its room and its key are free again.
+func TestWriterStalls(t *testing.T) {
+	c := newCell(t, "tcp")
+	a := c.start("a", candidate, func(o *store.Options) {
+		o.Owner = &store.OwnerOptions{Bytes: 16 << 20, WriteTimeout: 200 * time.Millisecond}
+	})
+	client := c.start("client")
+	for _, n := range []*node{client, a} {
+		p, err := n.OpenForWrite(soon(t), "k", 1<<20, store.PutOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the key is free", func() bool {
+			err := n.Put(soon(t), "k", value("k", 400<<10), store.PutOptions{})
+			if err != nil && !errors.Is(err, store.ErrBusy) && !errors.Is(err, store.ErrExists) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+		if err := p.Write(soon(t), 0, []byte("late")); err == nil {
+			t.Fatal("a writer whose time was over wrote")
+		}
+		if err := p.Commit(soon(t)); !errors.Is(err, store.ErrStale) {
+			t.Fatalf("%v, want ErrStale", err)
+		}
+		mustGet(t, client, "k", 400<<10)
+		if err := client.Remove(soon(t), "k", store.RemoveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Close ends what callers wait for, and comes back while they ask.
+func TestCloseWhileItIsUsed(t *testing.T) {
+	c := newCell(t, "tcp")
+	a := c.start("a", keeps(32<<20), candidate)
+	client := c.start("client")
+	mustPut(t, client, "k", 500<<10, store.PutOptions{})
+	var wait sync.WaitGroup
+	for i := range 8 {
+		n := []*node{a, client}[i%2]
+		wait.Go(func() {
+			for j := 0; ; j++ {
+				_, err := n.Get(soon(t), "k", make([]byte, 500<<10), store.GetOptions{})
+				if err == nil {
+					err = n.Put(soon(t), fmt.Sprint("k", i, j), value("x", 1000*(j%500)+1), store.PutOptions{})
+				}
+				if errors.Is(err, store.ErrClosed) {
+					return
+				}
+			}
+		})
+	}
+	time.Sleep(100 * time.Millisecond) // so that most likely something runs
+	var closing sync.WaitGroup
+	for _, n := range []*node{client, a, client, a} {
+		closing.Go(func() {
+			if err := n.Close(soon(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	closing.Wait()
+	wait.Wait()
+	if err := client.Close(soon(t)); err != nil {
+		t.Fatal(err)
+	}
+	if m := a.agent.Metrics(); m.Grants != 0 || m.Regions != 0 {
+		t.Fatalf("%+v", m)
+	}
+}
+
+// Nobody answers where nobody is; the deadline is the caller's.
+func TestNobodyThere(t *testing.T) {
+	c := newCell(t, "inproc")
+	client := c.start("client")
+	if err := client.Put(soon(t), "k", []byte("v"), store.PutOptions{}); !errors.Is(err, store.ErrUnavailable) {
+		t.Fatalf("no owner: %v", err)
+	}
+	c.start("a", keeps(8<<20))
+	eventually(t, "an owner", func() bool { return len(client.Owners()) == 1 })
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := client.Get(ctx, "k", make([]byte, 10), store.GetOptions{}); !errors.Is(err, store.ErrUnavailable) {
+		t.Fatalf("no master: %v", err)
+	}
+}
+
+// What is no message, or one that was not asked for, is counted and forgotten.
+func TestStrangersSpeak(t *testing.T) {
+	c := newCell(t, "tcp")
+	a := c.start("a", keeps(8<<20), candidate)
+	b := c.start("b")
+	mustPut(t, b, "k", 1000, store.PutOptions{})
+	peer, err := b.agent.LoadMetadata(a.agent.MetadataBlob())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind := range 40 {
+		for _, body := range []string{"", "\x01", "\x80\x80\x80\x80\x80\x40\x00\x00\x00"} {
+			err := peer.NotifyUnordered(soon(t), append([]byte("MRDS\x01"), append([]byte{byte(kind)}, body...)...))
+			if err != nil && !errors.Is(err, fabric.ErrBusy) {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, "all were heard", func() bool { m := a.Metrics(); return m.MessagesBroken > 60 })
+	mustGet(t, b, "k", 1000)
+}
