@@ -27,6 +27,7 @@ type call struct {
 	to     protocol.Peer
 	since  time.Time
 	done   chan struct{} // closed with the answer, or with why none will come
+	stop   func()        // ends its delivery, when none will come
 	answer protocol.Message
 	err    error
 	// into, of a get from the owner in this process, is where its bytes go.
@@ -48,6 +49,9 @@ func (c *calls) endLocked(id uint64, answer protocol.Message, err error) {
 	delete(c.byID, id)
 	one.answer, one.err = answer, err
 	close(one.done)
+	if err != nil {
+		one.stop()
+	}
 }
 
 // answer takes an answer. Only who was asked can give one.
@@ -129,14 +133,23 @@ var (
 // ask asks a peer, or this process itself, and waits for the answer. Into, where
 // given, is where a get from this process puts its bytes.
 func (s *Store) ask(ctx context.Context, to protocol.Peer, m protocol.Message, into func(uint64) []byte) (protocol.Message, error) {
+	if err := s.reach.suspected(to); err != nil {
+		return nil, err
+	}
 	id := firstRequest + s.number.Add(1)
-	one := &call{to: to, since: s.options.Clock.Now(), done: make(chan struct{}), into: into}
+	telling, stop := context.WithCancel(ctx)
+	defer stop()
+	one := &call{to: to, since: s.options.Clock.Now(), done: make(chan struct{}), stop: stop, into: into}
 	s.calls.begin(id, one)
 	if to == s.self {
 		s.step(func(now, _ kv.Instant) []protocol.Effect { return s.receive(now, to, id, m) })
-	} else if err := s.deliver(ctx, to, protocol.AppendMessage(nil, id, m)); err != nil {
+	} else if err := s.deliver(telling, to, protocol.AppendMessage(nil, id, m)); err != nil {
 		s.calls.forget(id)
-		return nil, err
+		<-one.done
+		if one.answer == nil && !errors.Is(one.err, ErrClosed) {
+			return nil, err
+		}
+		return one.answer, one.err
 	}
 	select {
 	case <-one.done:
@@ -161,6 +174,7 @@ func (s *Store) deliver(ctx context.Context, to protocol.Peer, payload []byte) e
 		}
 		if !errors.Is(err, fabric.ErrBusy) || !s.pause(ctx, pause) {
 			s.counters.lost.Add(1)
+			s.reach.note(to, err)
 			if undelivered(err) {
 				return fmt.Errorf("%w: %w", errUndelivered, err)
 			}
@@ -183,30 +197,4 @@ func undelivered(err error) bool {
 // gone says that an agent is no more: what it was asked it will not answer.
 func (s *Store) gone(m kv.Member) {
 	s.calls.fail(protocol.Peer(m), s.options.Clock.Now(), fmt.Errorf("%w: %v", fabric.ErrPeerGone, m))
-}
-
-const (
-	silentAfter  = 200 * time.Millisecond
-	probeTimeout = 2 * time.Second
-)
-
-// probeSilent sees whether peers that owe answers can still be reached: a peer
-// that takes messages lives, and one that is dead is not waited for.
-func (s *Store) probeSilent() {
-	began := s.options.Clock.Now()
-	for to := range s.calls.silent(began.Add(-silentAfter)) {
-		if to == s.self || !s.view.probing(to, true) {
-			continue
-		}
-		s.wait.Go(func() {
-			defer s.view.probing(to, false)
-			ctx, cancel := context.WithTimeout(s.ctx, probeTimeout)
-			defer cancel()
-			err := s.peers.Tell(ctx, kv.Member(to), protocol.AppendMessage(nil, 0, &protocol.Describe{}))
-			if err != nil && !errors.Is(err, fabric.ErrBusy) && s.ctx.Err() == nil {
-				s.calls.fail(to, began, err)
-			}
-			s.pause(s.ctx, silentAfter)
-		})
-	}
 }

@@ -114,8 +114,7 @@ type view struct {
 	mu      sync.Mutex // protects the rest
 	known   bool       // the directory has answered
 	owners  []OwnerRecord
-	changed chan struct{}          // closed by the next change
-	probes  map[protocol.Peer]bool // that run
+	changed chan struct{} // closed by the next change
 }
 
 // openView follows the owners, and waits until it knows them.
@@ -124,7 +123,7 @@ func openView(ctx context.Context, s *Store) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &view{watch: watch, changed: make(chan struct{}), probes: make(map[protocol.Peer]bool)}
+	v := &view{watch: watch, changed: make(chan struct{})}
 	s.wait.Go(func() { v.follow(s) })
 	if err := v.await(ctx, func() bool { return v.known }); err != nil {
 		watch.Close()
@@ -176,6 +175,12 @@ func (v *view) replace(owners []OwnerRecord, known bool) (gone []protocol.Peer) 
 	return gone
 }
 
+func (v *view) knows(p protocol.Peer) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.has(p)
+}
+
 // has needs mu.
 func (v *view) has(p protocol.Peer) bool {
 	return slices.ContainsFunc(v.owners, func(o OwnerRecord) bool { return o.peer() == p })
@@ -189,21 +194,6 @@ func (s *Store) goneOwners(gone []protocol.Peer) {
 
 func (o OwnerRecord) peer() protocol.Peer {
 	return protocol.Peer{Name: o.Name, Incarnation: o.Incarnation}
-}
-
-// probing notes that a probe of a peer begins or ends; one that runs is not begun.
-func (v *view) probing(p protocol.Peer, begins bool) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if begins == v.probes[p] {
-		return false
-	}
-	if begins {
-		v.probes[p] = true
-	} else {
-		delete(v.probes, p)
-	}
-	return true
 }
 
 // Owners are those that the directory names, by name.

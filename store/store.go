@@ -104,6 +104,7 @@ type Store struct {
 	start    time.Time
 	peers    *agent.Peers
 	calls    *calls
+	reach    *reach
 	landing  *landing
 	owned    *owned // nil: nothing is kept here
 	election *election.Election
@@ -138,7 +139,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		options: o, self: protocol.Peer{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
-		calls: newCalls(), places: make(chan struct{}, o.MaxOperations), puts: make(map[putID]uint64), buffers: make(map[*Buffer]struct{}),
+		calls: newCalls(), reach: newReach(), places: make(chan struct{}, o.MaxOperations), puts: make(map[putID]uint64), buffers: make(map[*Buffer]struct{}),
 	}
 	s.start = o.Clock.Now().Add(-time.Second) // the first instant is not zero
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -240,7 +241,7 @@ func (s *Store) keepTime() {
 			}
 			return effects
 		})
-		s.probeSilent()
+		s.probe()
 	}
 }
 

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"meridian/fabric"
+	"meridian/kv"
+	"meridian/store/protocol"
+)
+
+// reach is what is known of peers that may be dead. Whoever asks one of them hears
+// so at once; a probe finds out when it lives.
+type reach struct {
+	mu       sync.Mutex // protects the rest
+	suspects map[protocol.Peer]error
+	probes   map[protocol.Peer]bool // that run
+}
+
+func newReach() *reach {
+	return &reach{suspects: make(map[protocol.Peer]error), probes: make(map[protocol.Peer]bool)}
+}
+
+// suspected is why a peer need not be asked; nil, if it may live.
+func (r *reach) suspected(p protocol.Peer) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.suspects[p]; err != nil {
+		return fmt.Errorf("%w: %w", errUndelivered, err)
+	}
+	return nil
+}
+
+// note takes what came of telling a peer something.
+func (r *reach) note(p protocol.Peer, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil || errors.Is(err, fabric.ErrBusy):
+		delete(r.suspects, p)
+	case !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded):
+		r.suspects[p] = err
+	}
+}
+
+// dead notes that a probe failed, for whatever reason.
+func (r *reach) dead(p protocol.Peer, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.suspects[p] = err
+}
+
+// begin adds a probe of each suspect to probes of others, and returns which of them
+// do not run yet. A suspect that nobody has a reason to ask is forgotten.
+func (r *reach) begin(silent map[protocol.Peer]bool, matters func(protocol.Peer) bool) (begun []protocol.Peer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p := range r.suspects {
+		if !matters(p) {
+			delete(r.suspects, p)
+		} else if !r.probes[p] && !silent[p] {
+			begun = append(begun, p)
+		}
+	}
+	for p := range silent {
+		if !r.probes[p] {
+			begun = append(begun, p)
+		}
+	}
+	for _, p := range begun {
+		r.probes[p] = true
+	}
+	return begun
+}
+
+func (r *reach) end(p protocol.Peer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.probes, p)
+}
+
+const (
+	silentAfter  = 200 * time.Millisecond
+	probeTimeout = 2 * time.Second
+)
+
+// probe sees whether peers can be reached that owe answers, or could not be: a peer
+// that takes messages lives, and one that is dead is not waited for.
+func (s *Store) probe() {
+	began := s.options.Clock.Now()
+	leader, _ := s.election.Leader()
+	matters := func(p protocol.Peer) bool { return p == protocol.Peer(leader.Member) || s.view.knows(p) }
+	silent := s.calls.silent(began.Add(-silentAfter))
+	delete(silent, s.self)
+	for _, to := range s.reach.begin(silent, matters) {
+		s.wait.Go(func() {
+			defer s.reach.end(to)
+			ctx, cancel := context.WithTimeout(s.ctx, probeTimeout)
+			defer cancel()
+			err := s.peers.Tell(ctx, kv.Member(to), protocol.AppendMessage(nil, 0, &protocol.Describe{}))
+			switch {
+			case s.ctx.Err() != nil:
+				return
+			case err == nil || errors.Is(err, fabric.ErrBusy):
+				s.reach.note(to, nil)
+			case ctx.Err() != nil: // it may only stand still: what it was asked it may yet answer
+				s.reach.dead(to, err)
+			default:
+				s.reach.dead(to, err)
+				s.calls.fail(to, began, err)
+			}
+			s.pause(s.ctx, silentAfter)
+		})
+	}
+}
