@@ -26,10 +26,12 @@ const (
 	FeatureRefusals = "refusals"
 	// FeatureStatus: Status is answered.
 	FeatureStatus = "status"
+	// FeatureStore: Store is answered. Only agents with an object cache have it.
+	FeatureStore = "store"
 )
 
 // Features are those of this build.
-var Features = []string{FeatureRefusals, FeatureStatus}
+var Features = []string{FeatureRefusals, FeatureStatus, FeatureStore}
 
 const (
 	maxFeatures     = 64

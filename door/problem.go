@@ -43,6 +43,19 @@ const (
 	CodeInternal    = "internal"
 )
 
+// Codes of the object cache.
+const (
+	CodeExists      = "exists"
+	CodeMissing     = "missing"
+	CodeNotReady    = "not_ready"
+	CodeTooSmall    = "too_small"
+	CodeTooLarge    = "too_large"
+	CodeFull        = "full"
+	CodeUnavailable = "unavailable"
+	CodeStale       = "stale"
+	CodeDeadline    = "deadline"
+)
+
 // Codes is every code that a Problem may have, and what it means. The table of
 // docs/wire.md is this one.
 var Codes = []struct{ Code, Means string }{
@@ -74,7 +87,7 @@ var Codes = []struct{ Code, Means string }{
 	{"declined", "the agent does not take the offer; decode computes for itself"},
 	{"withdrawn", "the prefill engine withdrew its offer"},
 	{"cancelled", "the decode engine gave it up"},
-	{"deadline", "the deadline passed"},
+	{CodeDeadline, "the deadline passed"},
 	{"digest", "the two sides made different plans"},
 	{"member", "an agent that is not a member of the engine"},
 	{"lapsed", "nothing was heard for too long"},
@@ -83,6 +96,14 @@ var Codes = []struct{ Code, Means string }{
 	{"contradiction", "the same thing was said before, otherwise"},
 	{"incompatible", "the two caches differ in what cannot be reshaped"},
 	{CodeRequest, "blocks or tokens that do not fit the cache"},
+	{CodeExists, "an object of that key is there, or is being written"},
+	{CodeMissing, "no object of that key"},
+	{CodeNotReady, "the object is being written"},
+	{CodeTooSmall, "the memory does not hold the object"},
+	{CodeTooLarge, "an object of that size fits no owner"},
+	{CodeFull, "the owner has no room, and nothing that may leave"},
+	{CodeUnavailable, "no owner, or none that answered in time; what changes something may have happened"},
+	{CodeStale, "what was opened was taken back: its time was over"},
 }
 
 // maxProblemBytes bounds each text of a problem: a peer may have written it.

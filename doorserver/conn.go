@@ -22,6 +22,7 @@ type conn struct {
 	wire    *door.Conn
 	peer    peer
 	outbox  *outbox
+	desk    *desk
 	quiet   chan struct{} // closed when nothing of its engine is touched any more
 	release sync.Once
 
@@ -57,18 +58,24 @@ func (c *conn) engineID() string {
 }
 
 // maxSmallBytes bounds the first frame, which strangers send, and every frame of
-// those that have nothing long to say. Only control has: it sends prompts.
+// those that have nothing long to say. Control has: it sends prompts. Clients of the
+// object cache have, too: objects.
 const maxSmallBytes = 64 << 10
 
 func (c *conn) maxFrameBytes() int {
-	if c.rank == control {
+	switch {
+	case c.rank == control:
 		return door.MaxFrameBytes
+	case c.rank == client && slices.Contains(c.features, door.FeatureStore):
+		return door.MaxStoreBytes
 	}
 	return maxSmallBytes
 }
 
 func newConn(s *Server, wire *door.Conn) *conn {
-	return &conn{server: s, wire: wire, outbox: newOutbox(s.options.MaxBacklogBytes), quiet: make(chan struct{}), rank: control}
+	c := &conn{server: s, wire: wire, outbox: newOutbox(s.options.MaxBacklogBytes), quiet: make(chan struct{}), rank: control}
+	c.desk = newDesk(c)
+	return c
 }
 
 // run is the connection's life.
@@ -91,11 +98,14 @@ func (c *conn) run() {
 		}
 	})
 	s.lost(c, c.read())
+	c.desk.end()
 	<-written
 }
 
 func (c *conn) forget() {
 	_ = c.wire.Close()
+	c.desk.end()
+	c.outbox.drop()
 	if c.peer.process != nil {
 		c.peer.stopWatching()
 		_ = c.peer.process.Close()
@@ -146,6 +156,9 @@ func (c *conn) handshake() *door.Problem {
 	if c.version, c.features, p = door.Agree(hello.GetLowVersion(), hello.GetHighVersion(), hello.GetFeatures()); p != nil {
 		return p
 	}
+	if s.options.Cache == nil {
+		c.features = slices.DeleteFunc(c.features, func(f string) bool { return f == door.FeatureStore })
+	}
 	for _, text := range []string{hello.GetSoftware(), hello.GetControl().GetUrl(), hello.GetControl().GetModel()} {
 		if len(text) > maxTextBytes {
 			return problem(door.CodeTerms, "%.80q… has %d bytes, at most %d", text, len(text), maxTextBytes)
@@ -183,8 +196,11 @@ func frame(kind doorpb.FrameType, m proto.Message) []byte {
 }
 
 // send sends a frame, or cuts off an engine that does not read.
-func (c *conn) send(wire []byte) {
-	if !c.outbox.addFrame(wire) {
+func (c *conn) send(wire []byte) { c.sendWith(wire, nil) }
+
+// sendWith takes over the descriptor that goes with the frame.
+func (c *conn) sendWith(wire []byte, file *os.File) {
+	if !c.outbox.addFrame(wire, file) {
 		c.disconnectUnread()
 	}
 }
@@ -204,20 +220,23 @@ func (c *conn) disconnectUnread() {
 }
 
 // write writes what is in the outbox, and ends the connection when nothing of its
-// engine is touched any more.
+// engine, and nothing that it gave with a request, is touched any more.
 func (c *conn) write() {
 	for {
-		frames := c.outbox.take()
-		if frames == nil {
+		p := c.outbox.take()
+		if p.frames == nil {
 			break
 		}
-		if err := c.wire.Write(frames, nil); err != nil {
+		err := c.wire.Write(p.frames, p.file)
+		closeFile(p.file)
+		if err != nil {
 			c.outbox.close()
 			c.server.lost(c, err.Error())
 			break
 		}
 	}
 	<-c.quiet
+	c.desk.close()
 	_ = c.wire.Close()
 }
 
@@ -291,6 +310,8 @@ func (c *conn) handle(f *door.Frame) *door.Problem {
 	case doorpb.FrameType_FRAME_TYPE_STATUS:
 		var m doorpb.Status
 		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return c.server.status(), nil })
+	case doorpb.FrameType_FRAME_TYPE_STORE:
+		return c.takeStore(f)
 	case doorpb.FrameType_FRAME_TYPE_HELLO, doorpb.FrameType_FRAME_TYPE_WELCOME, doorpb.FrameType_FRAME_TYPE_REPLY, doorpb.FrameType_FRAME_TYPE_EVENT:
 		return problem(door.CodeMalformed, "%v is not sent to an agent, or not twice", f.Type)
 	default: // of a newer engine

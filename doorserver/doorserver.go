@@ -45,6 +45,8 @@ type Options struct {
 	Relay *Relay
 	// Directory is where engines are published; nil means nowhere.
 	Directory meta.Directory
+	// Cache is the object cache; nil means that there is none here.
+	Cache Cache
 	// Socket is the path of the door.
 	Socket string
 	// AllowUIDs are the users besides this one whose engines may come. With any,

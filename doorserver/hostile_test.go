@@ -15,6 +15,7 @@ import (
 	"meridian/agent"
 	"meridian/door"
 	"meridian/door/doorpb"
+	"meridian/doorserver"
 )
 
 // hostile makes frames of an engine that means harm: every field of every message
@@ -31,6 +32,7 @@ var requests = map[doorpb.FrameType]func() proto.Message{
 	doorpb.FrameType_FRAME_TYPE_CANCEL:   func() proto.Message { return &doorpb.Cancel{} },
 	doorpb.FrameType_FRAME_TYPE_STEP:     func() proto.Message { return &doorpb.Step{} },
 	doorpb.FrameType_FRAME_TYPE_STATUS:   func() proto.Message { return &doorpb.Status{} },
+	doorpb.FrameType_FRAME_TYPE_STORE:    func() proto.Message { return &doorpb.Store{} },
 }
 
 func (h hostile) number() uint64 {
@@ -111,10 +113,11 @@ func (h hostile) plausible(t testing.TB) []byte {
 	}
 	said := []proto.Message{
 		m, &doorpb.Cancel{Request: 1, What: &doorpb.Cancel_Offered{Offered: m.Transfer}}, &doorpb.Progress{Transfer: m.Transfer, Layers: uint32(h.number())},
-		&doorpb.Step{Requests: m.Transfer, ComputedLayers: []uint32{uint32(h.number())}},
+		&doorpb.Step{Requests: m.Transfer, ComputedLayers: []uint32{uint32(h.number())}}, h.store(),
 	}
 	kinds := []doorpb.FrameType{
 		doorpb.FrameType_FRAME_TYPE_OFFER, doorpb.FrameType_FRAME_TYPE_CANCEL, doorpb.FrameType_FRAME_TYPE_PROGRESS, doorpb.FrameType_FRAME_TYPE_STEP,
+		doorpb.FrameType_FRAME_TYPE_STORE,
 	}
 	i := h.IntN(len(said))
 	wire, err := door.AppendFrame(nil, kinds[i], said[i])
@@ -122,6 +125,23 @@ func (h hostile) plausible(t testing.TB) []byte {
 		t.Fatal(err)
 	}
 	return wire
+}
+
+// store asks the object cache for any of what it does, with columns of any lengths.
+func (h hostile) store() *doorpb.Store {
+	m := &doorpb.Store{}
+	h.fill(m.ProtoReflect())
+	choices := m.ProtoReflect().Descriptor().Oneofs().ByName("what").Fields()
+	h.fill(m.ProtoReflect().Mutable(choices.Get(h.IntN(choices.Len()))).Message())
+	key, at, size := []byte(h.text()), h.number(), h.number()
+	switch h.IntN(4) { // the columns fit
+	case 0:
+		m.What = &doorpb.Store_Put{Put: &doorpb.StorePut{Keys: [][]byte{key}, Addresses: []uint64{at}, Sizes: []uint64{size}}}
+	case 1:
+		m.What = &doorpb.Store_Get{Get: &doorpb.StoreGet{Keys: [][]byte{key, key}, Addresses: []uint64{at, at}, Sizes: []uint64{size, 0}}}
+	}
+	m.DeadlineMs %= 100 // else what is slow would wait for the end
+	return m
 }
 
 // serve makes the engine of a control complete, if what it was before is not being
@@ -188,7 +208,8 @@ func TestHostileEngine(t *testing.T) {
 	t.Logf("seed %d", seed)
 	h := hostile{rand.New(rand.NewPCG(seed, 1))}
 	c := newCell(t, "tcp")
-	n := c.start("n")
+	cache := newFakeCache()
+	n := c.start("n", func(o *doorserver.Options) { o.Cache = cache })
 	good := c.engine("good", n, prefillCut)
 	connections := n.Metrics().Connections
 	offered := false
@@ -198,14 +219,15 @@ func TestHostileEngine(t *testing.T) {
 		case 0:
 			hello.As = &doorpb.Hello_Rank{Rank: &doorpb.Rank{Index: uint32(h.IntN(3)), Ranks: uint32(h.IntN(3))}}
 		case 1:
-			hello.Engine, hello.As = "", &doorpb.Hello_Client{Client: &doorpb.Client{}}
+			hello.Engine, hello.As, hello.Features = "", &doorpb.Hello_Client{Client: &doorpb.Client{}}, []string{"store"}
 		}
 		h.attack(t, n, hello)
 		offered = offered || n.transceiver.Metrics().Offered > 0
 	}
-	if !offered {
-		t.Error("it has never come as far as an offer")
+	if !offered || cache.read(&cache.asked) == 0 {
+		t.Errorf("it has never come as far as an offer (%v), or to the cache", offered)
 	}
+	until(t, "nothing is left open", func() bool { return cache.opened() == 0 })
 	until(t, "nothing is left of it", func() bool { m := n.Metrics(); return m.Engines == 1 && m.Connections == connections })
 	if _, err := good.Offer(soon(t), door.Offer{Transfer: agent.NewID(), Tokens: prompt(16), Tables: [][]uint32{{1}}}); err != nil {
 		t.Errorf("another engine: %v", err)

@@ -162,9 +162,29 @@ func openMemFD(file *os.File, size uint64) (*mem.Section, *door.Problem) {
 	return arena.Section, nil
 }
 
-// borrow takes a stretch of the peer's own memory. Whether the kernel lets this
-// process reach it is tried at once.
+// borrow takes a stretch of the peer's own memory for as long as it is there. Whether
+// the kernel lets this process reach it is tried at once.
 func (c *conn) borrow(address, size uint64) (*mem.Section, *door.Problem) {
+	section, p := c.reach(address, size)
+	if p != nil {
+		return nil, p
+	}
+	if err := tryEnds(section); err != nil {
+		return nil, unreachable(errors.Join(err, closeSection(section)))
+	}
+	return section, nil
+}
+
+// unreachable says that the kernel keeps memory of a peer from this process, or that
+// the peer has none there.
+func unreachable(err error) *door.Problem {
+	p := problem(door.CodeDenied, "the memory cannot be reached: %v", err)
+	p.Hint = "the client calls prctl(PR_SET_PTRACER) with the agent's pid; `meridian doctor` tells what this machine allows"
+	return p
+}
+
+// reach takes a stretch of the peer's own memory, as it says.
+func (c *conn) reach(address, size uint64) (*mem.Section, *door.Problem) {
 	pidfd, err := c.peer.dupPidfd()
 	if err != nil {
 		return nil, problem(door.CodeInternal, "%v", err)
@@ -178,11 +198,6 @@ func (c *conn) borrow(address, size uint64) (*mem.Section, *door.Problem) {
 	section, err := mem.Borrow(mem.BorrowOptions{PIDFD: pidfd, PID: c.peer.pid, Address: address, SizeBytes: size, Device: device})
 	if err != nil {
 		return nil, problemOf(err)
-	}
-	if err := tryEnds(section); err != nil {
-		p := problem(door.CodeDenied, "the memory at %#x cannot be reached: %v", address, errors.Join(err, closeSection(section)))
-		p.Hint = "the engine calls prctl(PR_SET_PTRACER) with the agent's pid; `meridian doctor` tells what this machine allows"
-		return nil, p
 	}
 	return section, nil
 }

@@ -1,6 +1,7 @@
 package doorserver
 
 import (
+	"os"
 	"sync"
 
 	"meridian/door"
@@ -13,11 +14,19 @@ type outbox struct {
 	limit int
 
 	mu         sync.Mutex // protects the rest
-	frames     []byte
-	events     *doorpb.Event // after frames
+	pieces     []piece
+	bytes      int           // of all pieces
+	events     *doorpb.Event // after the pieces
 	eventBytes int           // about what they take on the wire, and not less
 	closed     bool          // nothing more comes
 	waiting    *sync.Cond
+}
+
+// piece is frames that are written together. A descriptor goes with the first byte of
+// the first of them; who writes it closes it.
+type piece struct {
+	frames []byte
+	file   *os.File
 }
 
 func newOutbox(limit int) *outbox {
@@ -26,20 +35,37 @@ func newOutbox(limit int) *outbox {
 	return o
 }
 
-// addFrame adds a frame, or reports that too much waits already.
-func (o *outbox) addFrame(frame []byte) bool {
+// addFrame adds a frame, and takes over the descriptor that goes with it if there is
+// one; or it reports that too much waits already.
+func (o *outbox) addFrame(frame []byte, file *os.File) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closed {
-		return true // the writer has ended, or will
+	if !o.closed {
+		o.flushEvents()
 	}
-	o.flushEvents()
-	if len(o.frames)+len(frame) > o.limit {
-		return false
+	if fits := o.bytes+len(frame) <= o.limit; o.closed || !fits {
+		closeFile(file)
+		return o.closed // then the writer has ended, or will
 	}
-	o.frames = append(o.frames, frame...)
+	o.add(frame, file)
 	o.waiting.Signal()
 	return true
+}
+
+// add adds a frame to the last piece, or begins another. mu is held.
+func (o *outbox) add(frame []byte, file *os.File) {
+	if len(o.pieces) == 0 || file != nil {
+		o.pieces = append(o.pieces, piece{file: file})
+	}
+	last := &o.pieces[len(o.pieces)-1]
+	last.frames = append(last.frames, frame...)
+	o.bytes += len(frame)
+}
+
+func closeFile(file *os.File) {
+	if file != nil {
+		_ = file.Close()
+	}
 }
 
 // eventBytes is what an event takes on the wire besides its texts, and not less.
@@ -62,7 +88,7 @@ func (o *outbox) addEvent(e door.Event) bool {
 	o.events.Problems = append(o.events.Problems, p)
 	o.eventBytes += eventBytes + len(p.Code) + len(p.Message) + len(p.Hint)
 	o.waiting.Signal()
-	return len(o.frames)+o.eventBytes <= o.limit
+	return o.bytes+o.eventBytes <= o.limit
 }
 
 // flushEvents makes a frame of the events that wait. mu is held.
@@ -70,24 +96,39 @@ func (o *outbox) flushEvents() {
 	if o.events == nil {
 		return
 	}
-	frames, err := door.AppendFrame(o.frames, doorpb.FrameType_FRAME_TYPE_EVENT, o.events)
+	frame, err := door.AppendFrame(nil, doorpb.FrameType_FRAME_TYPE_EVENT, o.events)
 	if err != nil {
 		panic(err) // the limit is below a frame's, and every text can be written
 	}
-	o.frames, o.events, o.eventBytes = frames, nil, 0
+	o.add(frame, nil)
+	o.events, o.eventBytes = nil, 0
 }
 
 // take waits for something to write; nothing means that there will be no more.
-func (o *outbox) take() []byte {
+func (o *outbox) take() piece {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(o.frames) == 0 && o.events == nil && !o.closed {
+	for len(o.pieces) == 0 && o.events == nil && !o.closed {
 		o.waiting.Wait()
 	}
 	o.flushEvents()
-	frames := o.frames
-	o.frames = nil
-	return frames
+	if len(o.pieces) == 0 {
+		return piece{}
+	}
+	first := o.pieces[0]
+	o.pieces = o.pieces[1:]
+	o.bytes -= len(first.frames)
+	return first
+}
+
+// drop lets go of what will not be written.
+func (o *outbox) drop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range o.pieces {
+		closeFile(p.file)
+	}
+	o.pieces, o.bytes = nil, 0
 }
 
 // close lets take end when everything is written.

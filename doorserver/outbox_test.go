@@ -16,10 +16,10 @@ import (
 func TestTextThatIsNoUTF8(t *testing.T) {
 	why := &door.Problem{Code: "unable", Message: "no\xff" + strings.Repeat("é", 1<<10)}
 	o := newOutbox(1 << 20)
-	if !o.addEvent(door.Event{Kind: door.Freed, Transfer: [16]byte{1}}) || !o.addEvent(door.Event{Kind: door.Failed, Problem: why}) || !o.addFrame(replyFrame(7, why)) {
+	if !o.addEvent(door.Event{Kind: door.Freed, Transfer: [16]byte{1}}) || !o.addEvent(door.Event{Kind: door.Failed, Problem: why}) || !o.addFrame(replyFrame(7, why), nil) {
 		t.Fatal("an outbox that is empty takes nothing")
 	}
-	wire := o.take()
+	wire := o.take().frames
 	var events doorpb.Event
 	length, _ := protowire.ConsumeFixed32(wire)
 	if err := proto.Unmarshal(wire[6:4+length], &events); err != nil || len(events.Kinds) != 2 {
@@ -43,7 +43,7 @@ func TestBacklogCountsTexts(t *testing.T) {
 	for o.addEvent(door.Event{Kind: door.Failed, Problem: why}) {
 		told++
 	}
-	if wire := o.take(); told > 64 || len(wire) > limit+2<<10 {
+	if wire := o.take().frames; told > 64 || len(wire) > limit+2<<10 {
 		t.Errorf("%d events, %d bytes", told, len(wire))
 	}
 }

@@ -65,6 +65,10 @@ func problemOf(err error) *door.Problem {
 	if err == nil {
 		return nil
 	}
+	var told *door.Problem
+	if errors.As(err, &told) {
+		return told
+	}
 	for _, w := range codes {
 		if errors.Is(err, w.err) {
 			return &door.Problem{Code: w.code, Message: err.Error()}

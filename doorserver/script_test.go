@@ -31,6 +31,7 @@ type script struct {
 	About string
 	Agent struct {
 		RequireLeg bool `json:"require_leg"`
+		Store      bool
 	}
 	Steps []json.RawMessage
 }
@@ -71,7 +72,12 @@ func TestScripts(t *testing.T) {
 			if err := strictly(text, &s); err != nil {
 				t.Fatal(err)
 			}
-			n := newCell(t, "tcp").start("n", func(o *doorserver.Options) { o.RequireLeg = s.Agent.RequireLeg })
+			n := newCell(t, "tcp").start("n", func(o *doorserver.Options) {
+				o.RequireLeg = s.Agent.RequireLeg
+				if s.Agent.Store {
+					o.Cache = newFakeCache()
+				}
+			})
 			p := &player{socket: n.socket, conns: make(map[string]*dialogue), memory: make(map[string][]byte), variables: make(map[string][]byte)}
 			t.Cleanup(p.end)
 			for i, raw := range s.Steps {
@@ -308,14 +314,26 @@ func (p *player) expect(s step) error {
 func within(want, got protoreflect.Message) bool {
 	same := true
 	want.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
-		if field.Message() != nil && !field.IsList() {
-			same = got.Has(field) && within(value.Message(), got.Get(field).Message())
-		} else {
+		switch {
+		case field.Message() == nil:
 			same = value.Equal(got.Get(field))
+		case field.IsList():
+			same = eachWithin(value.List(), got.Get(field).List())
+		default:
+			same = got.Has(field) && within(value.Message(), got.Get(field).Message())
 		}
 		return same
 	})
 	return same
+}
+
+func eachWithin(want, got protoreflect.List) bool {
+	for i := range want.Len() {
+		if want.Len() != got.Len() || !within(want.Get(i).Message(), got.Get(i).Message()) {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *player) event(s step) error {

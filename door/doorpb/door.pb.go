@@ -8,6 +8,7 @@
 //     Publish ───────────────────────────────► control: how the cache is cut and kept
 //     Offer, Accept, Progress, Cancel, Step ─►
 //     Status ────────────────────────────────► how is the agent? Everybody may ask
+//     Store ─────────────────────────────────► the object cache: control and clients
 //     ◄─────────────────── Reply, one for each that has a request id
 //     ◄─────────────────── Event, whenever something has happened
 //
@@ -67,6 +68,7 @@ const (
 	FrameType_FRAME_TYPE_REPLY       FrameType = 10
 	FrameType_FRAME_TYPE_EVENT       FrameType = 11
 	FrameType_FRAME_TYPE_STATUS      FrameType = 12
+	FrameType_FRAME_TYPE_STORE       FrameType = 13
 )
 
 // Enum value maps for FrameType.
@@ -85,6 +87,7 @@ var (
 		10: "FRAME_TYPE_REPLY",
 		11: "FRAME_TYPE_EVENT",
 		12: "FRAME_TYPE_STATUS",
+		13: "FRAME_TYPE_STORE",
 	}
 	FrameType_value = map[string]int32{
 		"FRAME_TYPE_UNSPECIFIED": 0,
@@ -100,6 +103,7 @@ var (
 		"FRAME_TYPE_REPLY":       10,
 		"FRAME_TYPE_EVENT":       11,
 		"FRAME_TYPE_STATUS":      12,
+		"FRAME_TYPE_STORE":       13,
 	}
 )
 
@@ -455,7 +459,8 @@ func (x *Rank) GetRanks() uint32 {
 }
 
 // Client is a program that is no engine and part of none, and names none in
-// Hello. It may ask for the agent's Status; its end fences nothing.
+// Hello. It may ask for the agent's Status and use the object cache; its end fences
+// nothing.
 type Client struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1940,6 +1945,1633 @@ func (x *AgentStatus) GetServing() uint32 {
 	return 0
 }
 
+// Store asks the object cache. It needs the feature "store", and comes from control or
+// from a client. Of these requests 64 may be under way on a connection, which are
+// answered in any order; each has at most 256 KiB. Columns of a request have one
+// entry for each of its keys, or none.
+//
+// Memory of a request is of the process that sends it: whose that is the socket says,
+// never a message. It is the agent's until the Reply, or until the end of the
+// connection.
+type Store struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Request uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	// Whose keys: no tenant finds those of another.
+	Tenant     string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	DeadlineMs uint32 `protobuf:"varint,3,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"` // 0: 10 seconds; at most 60
+	// Types that are valid to be assigned to What:
+	//
+	//	*Store_Put
+	//	*Store_Get
+	//	*Store_Remove
+	//	*Store_Open
+	//	*Store_Write
+	//	*Store_Commit
+	//	*Store_Locate
+	//	*Store_Has
+	//	*Store_List
+	//	*Store_Stats
+	//	*Store_Evict
+	//	*Store_Map
+	What          isStore_What `protobuf_oneof:"what"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Store) Reset() {
+	*x = Store{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Store) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Store) ProtoMessage() {}
+
+func (x *Store) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Store.ProtoReflect.Descriptor instead.
+func (*Store) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Store) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *Store) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Store) GetDeadlineMs() uint32 {
+	if x != nil {
+		return x.DeadlineMs
+	}
+	return 0
+}
+
+func (x *Store) GetWhat() isStore_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *Store) GetPut() *StorePut {
+	if x != nil {
+		if x, ok := x.What.(*Store_Put); ok {
+			return x.Put
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetGet() *StoreGet {
+	if x != nil {
+		if x, ok := x.What.(*Store_Get); ok {
+			return x.Get
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetRemove() *StoreRemove {
+	if x != nil {
+		if x, ok := x.What.(*Store_Remove); ok {
+			return x.Remove
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetOpen() *StoreOpen {
+	if x != nil {
+		if x, ok := x.What.(*Store_Open); ok {
+			return x.Open
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetWrite() *StoreWrite {
+	if x != nil {
+		if x, ok := x.What.(*Store_Write); ok {
+			return x.Write
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetCommit() *StoreCommit {
+	if x != nil {
+		if x, ok := x.What.(*Store_Commit); ok {
+			return x.Commit
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetLocate() *StoreLocate {
+	if x != nil {
+		if x, ok := x.What.(*Store_Locate); ok {
+			return x.Locate
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetHas() *StoreHas {
+	if x != nil {
+		if x, ok := x.What.(*Store_Has); ok {
+			return x.Has
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetList() *StoreList {
+	if x != nil {
+		if x, ok := x.What.(*Store_List); ok {
+			return x.List
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetStats() *StoreStats {
+	if x != nil {
+		if x, ok := x.What.(*Store_Stats); ok {
+			return x.Stats
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetEvict() *StoreEvict {
+	if x != nil {
+		if x, ok := x.What.(*Store_Evict); ok {
+			return x.Evict
+		}
+	}
+	return nil
+}
+
+func (x *Store) GetMap() *StoreMap {
+	if x != nil {
+		if x, ok := x.What.(*Store_Map); ok {
+			return x.Map
+		}
+	}
+	return nil
+}
+
+type isStore_What interface {
+	isStore_What()
+}
+
+type Store_Put struct {
+	Put *StorePut `protobuf:"bytes,4,opt,name=put,proto3,oneof"`
+}
+
+type Store_Get struct {
+	Get *StoreGet `protobuf:"bytes,5,opt,name=get,proto3,oneof"`
+}
+
+type Store_Remove struct {
+	Remove *StoreRemove `protobuf:"bytes,6,opt,name=remove,proto3,oneof"`
+}
+
+type Store_Open struct {
+	Open *StoreOpen `protobuf:"bytes,7,opt,name=open,proto3,oneof"`
+}
+
+type Store_Write struct {
+	Write *StoreWrite `protobuf:"bytes,8,opt,name=write,proto3,oneof"`
+}
+
+type Store_Commit struct {
+	Commit *StoreCommit `protobuf:"bytes,9,opt,name=commit,proto3,oneof"`
+}
+
+type Store_Locate struct {
+	Locate *StoreLocate `protobuf:"bytes,10,opt,name=locate,proto3,oneof"`
+}
+
+type Store_Has struct {
+	Has *StoreHas `protobuf:"bytes,11,opt,name=has,proto3,oneof"`
+}
+
+type Store_List struct {
+	List *StoreList `protobuf:"bytes,12,opt,name=list,proto3,oneof"`
+}
+
+type Store_Stats struct {
+	Stats *StoreStats `protobuf:"bytes,13,opt,name=stats,proto3,oneof"`
+}
+
+type Store_Evict struct {
+	Evict *StoreEvict `protobuf:"bytes,14,opt,name=evict,proto3,oneof"`
+}
+
+type Store_Map struct {
+	Map *StoreMap `protobuf:"bytes,15,opt,name=map,proto3,oneof"`
+}
+
+func (*Store_Put) isStore_What() {}
+
+func (*Store_Get) isStore_What() {}
+
+func (*Store_Remove) isStore_What() {}
+
+func (*Store_Open) isStore_What() {}
+
+func (*Store_Write) isStore_What() {}
+
+func (*Store_Commit) isStore_What() {}
+
+func (*Store_Locate) isStore_What() {}
+
+func (*Store_Has) isStore_What() {}
+
+func (*Store_List) isStore_What() {}
+
+func (*Store_Stats) isStore_What() {}
+
+func (*Store_Evict) isStore_What() {}
+
+func (*Store_Map) isStore_What() {}
+
+// StoreWish is what a writer wants besides.
+type StoreWish struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The rank of the owner that is to have it, and 1: 0 is no wish.
+	Owner         uint32 `protobuf:"varint,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	PageBytes     uint32 `protobuf:"varint,2,opt,name=page_bytes,json=pageBytes,proto3" json:"page_bytes,omitempty"` // 0: 256 KiB
+	Pinned        bool   `protobuf:"varint,3,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	Priority      uint32 `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"` // 0 to 255; the lowest leave first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreWish) Reset() {
+	*x = StoreWish{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreWish) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreWish) ProtoMessage() {}
+
+func (x *StoreWish) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreWish.ProtoReflect.Descriptor instead.
+func (*StoreWish) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *StoreWish) GetOwner() uint32 {
+	if x != nil {
+		return x.Owner
+	}
+	return 0
+}
+
+func (x *StoreWish) GetPageBytes() uint32 {
+	if x != nil {
+		return x.PageBytes
+	}
+	return 0
+}
+
+func (x *StoreWish) GetPinned() bool {
+	if x != nil {
+		return x.Pinned
+	}
+	return false
+}
+
+func (x *StoreWish) GetPriority() uint32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+// StorePut stores up to 256 objects. Each is in values, at most 64 KiB; or, where
+// its entry in sizes is not 0, in memory of the sender.
+type StorePut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	Values        [][]byte               `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty"`
+	Addresses     []uint64               `protobuf:"varint,3,rep,packed,name=addresses,proto3" json:"addresses,omitempty"`
+	Sizes         []uint64               `protobuf:"varint,4,rep,packed,name=sizes,proto3" json:"sizes,omitempty"`
+	Wish          *StoreWish             `protobuf:"bytes,5,opt,name=wish,proto3" json:"wish,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StorePut) Reset() {
+	*x = StorePut{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorePut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorePut) ProtoMessage() {}
+
+func (x *StorePut) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorePut.ProtoReflect.Descriptor instead.
+func (*StorePut) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *StorePut) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *StorePut) GetValues() [][]byte {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *StorePut) GetAddresses() []uint64 {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *StorePut) GetSizes() []uint64 {
+	if x != nil {
+		return x.Sizes
+	}
+	return nil
+}
+
+func (x *StorePut) GetWish() *StoreWish {
+	if x != nil {
+		return x.Wish
+	}
+	return nil
+}
+
+// StoreGet reads up to 256 objects: each into memory of the sender; or, where its
+// entry in sizes is 0, into the Reply, which takes 64 KiB in all. One that does not
+// fit is told with its size and the problem too_small.
+type StoreGet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	Addresses     []uint64               `protobuf:"varint,2,rep,packed,name=addresses,proto3" json:"addresses,omitempty"`
+	Sizes         []uint64               `protobuf:"varint,3,rep,packed,name=sizes,proto3" json:"sizes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreGet) Reset() {
+	*x = StoreGet{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreGet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreGet) ProtoMessage() {}
+
+func (x *StoreGet) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreGet.ProtoReflect.Descriptor instead.
+func (*StoreGet) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *StoreGet) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *StoreGet) GetAddresses() []uint64 {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+func (x *StoreGet) GetSizes() []uint64 {
+	if x != nil {
+		return x.Sizes
+	}
+	return nil
+}
+
+// StoreRemove removes up to 256 objects.
+type StoreRemove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreRemove) Reset() {
+	*x = StoreRemove{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreRemove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreRemove) ProtoMessage() {}
+
+func (x *StoreRemove) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreRemove.ProtoReflect.Descriptor instead.
+func (*StoreRemove) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *StoreRemove) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+// StoreOpen makes room for an object that is written piece by piece, or by the client
+// itself through a map. Of these 64 may be open on a connection; those that are at its
+// end come to nothing.
+type StoreOpen struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	SizeBytes     uint64                 `protobuf:"varint,2,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	Wish          *StoreWish             `protobuf:"bytes,3,opt,name=wish,proto3" json:"wish,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreOpen) Reset() {
+	*x = StoreOpen{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreOpen) ProtoMessage() {}
+
+func (x *StoreOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreOpen.ProtoReflect.Descriptor instead.
+func (*StoreOpen) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *StoreOpen) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StoreOpen) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *StoreOpen) GetWish() *StoreWish {
+	if x != nil {
+		return x.Wish
+	}
+	return nil
+}
+
+// StoreWrite writes a piece of what this connection has opened: a value of at most
+// 64 KiB, or, where size_bytes is not 0, memory of the sender.
+type StoreWrite struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Offset        uint64                 `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
+	Value         []byte                 `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	Address       uint64                 `protobuf:"varint,4,opt,name=address,proto3" json:"address,omitempty"`
+	SizeBytes     uint64                 `protobuf:"varint,5,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreWrite) Reset() {
+	*x = StoreWrite{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreWrite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreWrite) ProtoMessage() {}
+
+func (x *StoreWrite) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreWrite.ProtoReflect.Descriptor instead.
+func (*StoreWrite) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *StoreWrite) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StoreWrite) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *StoreWrite) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *StoreWrite) GetAddress() uint64 {
+	if x != nil {
+		return x.Address
+	}
+	return 0
+}
+
+func (x *StoreWrite) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+// StoreCommit lets an object be found that this connection has opened, or gives its
+// room back.
+type StoreCommit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Abort         bool                   `protobuf:"varint,2,opt,name=abort,proto3" json:"abort,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreCommit) Reset() {
+	*x = StoreCommit{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreCommit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreCommit) ProtoMessage() {}
+
+func (x *StoreCommit) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreCommit.ProtoReflect.Descriptor instead.
+func (*StoreCommit) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *StoreCommit) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StoreCommit) GetAbort() bool {
+	if x != nil {
+		return x.Abort
+	}
+	return false
+}
+
+// StoreLocate asks where an object lies, and waits for it for so long to be ready,
+// within the deadline.
+type StoreLocate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	WaitMs        uint32                 `protobuf:"varint,2,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreLocate) Reset() {
+	*x = StoreLocate{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreLocate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreLocate) ProtoMessage() {}
+
+func (x *StoreLocate) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreLocate.ProtoReflect.Descriptor instead.
+func (*StoreLocate) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *StoreLocate) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StoreLocate) GetWaitMs() uint32 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+// StoreHas asks which of up to 4,096 objects are there.
+type StoreHas struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreHas) Reset() {
+	*x = StoreHas{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreHas) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreHas) ProtoMessage() {}
+
+func (x *StoreHas) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreHas.ProtoReflect.Descriptor instead.
+func (*StoreHas) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *StoreHas) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+// StoreList asks for objects whose keys begin so, from a place on.
+type StoreList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        []byte                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	After         []byte                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`                              // next of the listing before
+	Most          uint32                 `protobuf:"varint,3,opt,name=most,proto3" json:"most,omitempty"`                               // 0: 1,024, which is also the most
+	AllTenants    bool                   `protobuf:"varint,4,opt,name=all_tenants,json=allTenants,proto3" json:"all_tenants,omitempty"` // of the agent's own user alone
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreList) Reset() {
+	*x = StoreList{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreList) ProtoMessage() {}
+
+func (x *StoreList) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreList.ProtoReflect.Descriptor instead.
+func (*StoreList) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *StoreList) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
+func (x *StoreList) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *StoreList) GetMost() uint32 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
+func (x *StoreList) GetAllTenants() bool {
+	if x != nil {
+		return x.AllTenants
+	}
+	return false
+}
+
+// StoreStats asks how the owners stand.
+type StoreStats struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreStats) Reset() {
+	*x = StoreStats{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreStats) ProtoMessage() {}
+
+func (x *StoreStats) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreStats.ProtoReflect.Descriptor instead.
+func (*StoreStats) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{34}
+}
+
+// StoreEvict lets objects go until so many thousandths of each heap are used at most.
+type StoreEvict struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Permille      uint32                 `protobuf:"varint,1,opt,name=permille,proto3" json:"permille,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreEvict) Reset() {
+	*x = StoreEvict{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreEvict) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreEvict) ProtoMessage() {}
+
+func (x *StoreEvict) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreEvict.ProtoReflect.Descriptor instead.
+func (*StoreEvict) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *StoreEvict) GetPermille() uint32 {
+	if x != nil {
+		return x.Permille
+	}
+	return 0
+}
+
+// StoreMap asks for the memory of this agent's own objects, whose descriptor comes with
+// the Reply: docs/store-layout.md draws it. It needs store.direct_map, and the
+// agent's own user.
+type StoreMap struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreMap) Reset() {
+	*x = StoreMap{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreMap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreMap) ProtoMessage() {}
+
+func (x *StoreMap) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreMap.ProtoReflect.Descriptor instead.
+func (*StoreMap) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{36}
+}
+
+// StoreResult answers Store: what was asked for, and nothing else.
+type StoreResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of Put, Get and Remove, one for each key; none where all went well.
+	Problems []*Problem `protobuf:"bytes,1,rep,name=problems,proto3" json:"problems,omitempty"`
+	// Of Get, one for each key: how large the object is; 0 where there is none.
+	Sizes []uint64 `protobuf:"varint,2,rep,packed,name=sizes,proto3" json:"sizes,omitempty"`
+	// Of Get, one for each key, empty where it went into memory; none where all did.
+	Values        [][]byte      `protobuf:"bytes,3,rep,name=values,proto3" json:"values,omitempty"`
+	Place         *StorePlace   `protobuf:"bytes,4,opt,name=place,proto3" json:"place,omitempty"`             // of Open and Locate
+	Present       []bool        `protobuf:"varint,5,rep,packed,name=present,proto3" json:"present,omitempty"` // of Has, one for each key
+	Listing       *StoreListing `protobuf:"bytes,6,opt,name=listing,proto3" json:"listing,omitempty"`         // of List
+	Owners        []*StoreOwner `protobuf:"bytes,7,rep,name=owners,proto3" json:"owners,omitempty"`           // of Stats
+	Evicted       uint64        `protobuf:"varint,8,opt,name=evicted,proto3" json:"evicted,omitempty"`        // of Evict: how many left
+	Arena         *StoreArena   `protobuf:"bytes,9,opt,name=arena,proto3" json:"arena,omitempty"`             // of Map
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreResult) Reset() {
+	*x = StoreResult{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreResult) ProtoMessage() {}
+
+func (x *StoreResult) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreResult.ProtoReflect.Descriptor instead.
+func (*StoreResult) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *StoreResult) GetProblems() []*Problem {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *StoreResult) GetSizes() []uint64 {
+	if x != nil {
+		return x.Sizes
+	}
+	return nil
+}
+
+func (x *StoreResult) GetValues() [][]byte {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *StoreResult) GetPlace() *StorePlace {
+	if x != nil {
+		return x.Place
+	}
+	return nil
+}
+
+func (x *StoreResult) GetPresent() []bool {
+	if x != nil {
+		return x.Present
+	}
+	return nil
+}
+
+func (x *StoreResult) GetListing() *StoreListing {
+	if x != nil {
+		return x.Listing
+	}
+	return nil
+}
+
+func (x *StoreResult) GetOwners() []*StoreOwner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
+func (x *StoreResult) GetEvicted() uint64 {
+	if x != nil {
+		return x.Evicted
+	}
+	return 0
+}
+
+func (x *StoreResult) GetArena() *StoreArena {
+	if x != nil {
+		return x.Arena
+	}
+	return nil
+}
+
+// StorePlace is where an object lies, or is to lie.
+type StorePlace struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"` // the name of its agent
+	Rank          uint32                 `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	Mapped        bool                   `protobuf:"varint,3,opt,name=mapped,proto3" json:"mapped,omitempty"` // it lies in what Map gives
+	KeyHash       uint64                 `protobuf:"varint,4,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"`
+	Header        uint32                 `protobuf:"varint,5,opt,name=header,proto3" json:"header,omitempty"`
+	Epoch         uint32                 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	HeaderOffset  uint64                 `protobuf:"varint,7,opt,name=header_offset,json=headerOffset,proto3" json:"header_offset,omitempty"`
+	PayloadOffset uint64                 `protobuf:"varint,8,opt,name=payload_offset,json=payloadOffset,proto3" json:"payload_offset,omitempty"`
+	SizeBytes     uint64                 `protobuf:"varint,9,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	PageBytes     uint32                 `protobuf:"varint,10,opt,name=page_bytes,json=pageBytes,proto3" json:"page_bytes,omitempty"`
+	Pages         uint32                 `protobuf:"varint,11,opt,name=pages,proto3" json:"pages,omitempty"`
+	Checksum      uint64                 `protobuf:"varint,12,opt,name=checksum,proto3" json:"checksum,omitempty"` // of what is ready
+	Name          []byte                 `protobuf:"bytes,13,opt,name=name,proto3" json:"name,omitempty"`          // the key as it stands in the arena
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StorePlace) Reset() {
+	*x = StorePlace{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StorePlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StorePlace) ProtoMessage() {}
+
+func (x *StorePlace) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StorePlace.ProtoReflect.Descriptor instead.
+func (*StorePlace) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *StorePlace) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *StorePlace) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *StorePlace) GetMapped() bool {
+	if x != nil {
+		return x.Mapped
+	}
+	return false
+}
+
+func (x *StorePlace) GetKeyHash() uint64 {
+	if x != nil {
+		return x.KeyHash
+	}
+	return 0
+}
+
+func (x *StorePlace) GetHeader() uint32 {
+	if x != nil {
+		return x.Header
+	}
+	return 0
+}
+
+func (x *StorePlace) GetEpoch() uint32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *StorePlace) GetHeaderOffset() uint64 {
+	if x != nil {
+		return x.HeaderOffset
+	}
+	return 0
+}
+
+func (x *StorePlace) GetPayloadOffset() uint64 {
+	if x != nil {
+		return x.PayloadOffset
+	}
+	return 0
+}
+
+func (x *StorePlace) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *StorePlace) GetPageBytes() uint32 {
+	if x != nil {
+		return x.PageBytes
+	}
+	return 0
+}
+
+func (x *StorePlace) GetPages() uint32 {
+	if x != nil {
+		return x.Pages
+	}
+	return 0
+}
+
+func (x *StorePlace) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *StorePlace) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+// StoreListing is objects, in columns.
+type StoreListing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	Sizes         []uint64               `protobuf:"varint,2,rep,packed,name=sizes,proto3" json:"sizes,omitempty"`
+	Checksums     []uint64               `protobuf:"varint,3,rep,packed,name=checksums,proto3" json:"checksums,omitempty"`
+	Ages          []uint64               `protobuf:"varint,4,rep,packed,name=ages,proto3" json:"ages,omitempty"`   // in seconds, since they were last asked for
+	Ranks         []uint32               `protobuf:"varint,5,rep,packed,name=ranks,proto3" json:"ranks,omitempty"` // of their owners
+	Tenants       [][]byte               `protobuf:"bytes,6,rep,name=tenants,proto3" json:"tenants,omitempty"`     // where all were asked for
+	Next          []byte                 `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`           // empty at the end
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreListing) Reset() {
+	*x = StoreListing{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreListing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreListing) ProtoMessage() {}
+
+func (x *StoreListing) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreListing.ProtoReflect.Descriptor instead.
+func (*StoreListing) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *StoreListing) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *StoreListing) GetSizes() []uint64 {
+	if x != nil {
+		return x.Sizes
+	}
+	return nil
+}
+
+func (x *StoreListing) GetChecksums() []uint64 {
+	if x != nil {
+		return x.Checksums
+	}
+	return nil
+}
+
+func (x *StoreListing) GetAges() []uint64 {
+	if x != nil {
+		return x.Ages
+	}
+	return nil
+}
+
+func (x *StoreListing) GetRanks() []uint32 {
+	if x != nil {
+		return x.Ranks
+	}
+	return nil
+}
+
+func (x *StoreListing) GetTenants() [][]byte {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+func (x *StoreListing) GetNext() []byte {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+// StoreOwner is how one owner stands.
+type StoreOwner struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Rank          uint32                 `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	Here          bool                   `protobuf:"varint,3,opt,name=here,proto3" json:"here,omitempty"`      // it is this agent
+	Problem       string                 `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"` // it did not answer, and the rest is missing
+	HeapUsed      uint64                 `protobuf:"varint,5,opt,name=heap_used,json=heapUsed,proto3" json:"heap_used,omitempty"`
+	HeapTotal     uint64                 `protobuf:"varint,6,opt,name=heap_total,json=heapTotal,proto3" json:"heap_total,omitempty"`
+	Ready         uint64                 `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"`
+	Writing       uint64                 `protobuf:"varint,8,opt,name=writing,proto3" json:"writing,omitempty"`
+	RingDepth     uint64                 `protobuf:"varint,9,opt,name=ring_depth,json=ringDepth,proto3" json:"ring_depth,omitempty"`
+	Hits          uint64                 `protobuf:"varint,10,opt,name=hits,proto3" json:"hits,omitempty"`
+	Misses        uint64                 `protobuf:"varint,11,opt,name=misses,proto3" json:"misses,omitempty"`
+	Evictions     uint64                 `protobuf:"varint,12,opt,name=evictions,proto3" json:"evictions,omitempty"`
+	Reclaims      uint64                 `protobuf:"varint,13,opt,name=reclaims,proto3" json:"reclaims,omitempty"`
+	Timeouts      uint64                 `protobuf:"varint,14,opt,name=timeouts,proto3" json:"timeouts,omitempty"`
+	Refused       uint64                 `protobuf:"varint,15,opt,name=refused,proto3" json:"refused,omitempty"`
+	OutOfMemory   uint64                 `protobuf:"varint,16,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"`
+	BytesIn       uint64                 `protobuf:"varint,17,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"`
+	BytesOut      uint64                 `protobuf:"varint,18,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
+	CasFailures   uint64                 `protobuf:"varint,19,opt,name=cas_failures,json=casFailures,proto3" json:"cas_failures,omitempty"`
+	PageTimeNs    uint64                 `protobuf:"varint,20,opt,name=page_time_ns,json=pageTimeNs,proto3" json:"page_time_ns,omitempty"` // the mean for one page
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreOwner) Reset() {
+	*x = StoreOwner{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreOwner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreOwner) ProtoMessage() {}
+
+func (x *StoreOwner) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreOwner.ProtoReflect.Descriptor instead.
+func (*StoreOwner) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *StoreOwner) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StoreOwner) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetHere() bool {
+	if x != nil {
+		return x.Here
+	}
+	return false
+}
+
+func (x *StoreOwner) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+func (x *StoreOwner) GetHeapUsed() uint64 {
+	if x != nil {
+		return x.HeapUsed
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetHeapTotal() uint64 {
+	if x != nil {
+		return x.HeapTotal
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetReady() uint64 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetWriting() uint64 {
+	if x != nil {
+		return x.Writing
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetRingDepth() uint64 {
+	if x != nil {
+		return x.RingDepth
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetHits() uint64 {
+	if x != nil {
+		return x.Hits
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetMisses() uint64 {
+	if x != nil {
+		return x.Misses
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetEvictions() uint64 {
+	if x != nil {
+		return x.Evictions
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetReclaims() uint64 {
+	if x != nil {
+		return x.Reclaims
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetTimeouts() uint64 {
+	if x != nil {
+		return x.Timeouts
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetRefused() uint64 {
+	if x != nil {
+		return x.Refused
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetOutOfMemory() uint64 {
+	if x != nil {
+		return x.OutOfMemory
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetBytesIn() uint64 {
+	if x != nil {
+		return x.BytesIn
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetBytesOut() uint64 {
+	if x != nil {
+		return x.BytesOut
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetCasFailures() uint64 {
+	if x != nil {
+		return x.CasFailures
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetPageTimeNs() uint64 {
+	if x != nil {
+		return x.PageTimeNs
+	}
+	return 0
+}
+
+// StoreArena is memory that a client maps.
+type StoreArena struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	Rank          uint32                 `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	SizeBytes     uint64                 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	Writable      bool                   `protobuf:"varint,4,opt,name=writable,proto3" json:"writable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreArena) Reset() {
+	*x = StoreArena{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreArena) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreArena) ProtoMessage() {}
+
+func (x *StoreArena) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreArena.ProtoReflect.Descriptor instead.
+func (*StoreArena) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *StoreArena) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *StoreArena) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *StoreArena) GetSizeBytes() uint64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *StoreArena) GetWritable() bool {
+	if x != nil {
+		return x.Writable
+	}
+	return false
+}
+
 // Reply answers one request.
 type Reply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1951,6 +3583,7 @@ type Reply struct {
 	//	*Reply_Transfer
 	//	*Reply_Region
 	//	*Reply_Status
+	//	*Reply_Store
 	With          isReply_With `protobuf_oneof:"with"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1958,7 +3591,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +3603,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +3616,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{23}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Reply) GetRequest() uint64 {
@@ -2043,6 +3676,15 @@ func (x *Reply) GetStatus() *AgentStatus {
 	return nil
 }
 
+func (x *Reply) GetStore() *StoreResult {
+	if x != nil {
+		if x, ok := x.With.(*Reply_Store); ok {
+			return x.Store
+		}
+	}
+	return nil
+}
+
 type isReply_With interface {
 	isReply_With()
 }
@@ -2063,6 +3705,10 @@ type Reply_Status struct {
 	Status *AgentStatus `protobuf:"bytes,6,opt,name=status,proto3,oneof"` // of Status
 }
 
+type Reply_Store struct {
+	Store *StoreResult `protobuf:"bytes,7,opt,name=store,proto3,oneof"` // of Store
+}
+
 func (*Reply_Ticket) isReply_With() {}
 
 func (*Reply_Transfer) isReply_With() {}
@@ -2070,6 +3716,8 @@ func (*Reply_Transfer) isReply_With() {}
 func (*Reply_Region) isReply_With() {}
 
 func (*Reply_Status) isReply_With() {}
+
+func (*Reply_Store) isReply_With() {}
 
 type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2083,7 +3731,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +3743,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +3756,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{24}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Problem) GetCode() string {
@@ -2145,7 +3793,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +3805,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +3818,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{25}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Event) GetKinds() []EventKind {
@@ -2332,14 +3980,155 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\vAgentStatus\x12 \n" +
 	"\vconnections\x18\x01 \x01(\rR\vconnections\x12\x18\n" +
 	"\aengines\x18\x02 \x01(\rR\aengines\x12\x18\n" +
-	"\aserving\x18\x03 \x01(\rR\aserving\"\xe9\x01\n" +
+	"\aserving\x18\x03 \x01(\rR\aserving\"\xd5\x05\n" +
+	"\x05Store\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x1f\n" +
+	"\vdeadline_ms\x18\x03 \x01(\rR\n" +
+	"deadlineMs\x12.\n" +
+	"\x03put\x18\x04 \x01(\v2\x1a.meridian.door.v1.StorePutH\x00R\x03put\x12.\n" +
+	"\x03get\x18\x05 \x01(\v2\x1a.meridian.door.v1.StoreGetH\x00R\x03get\x127\n" +
+	"\x06remove\x18\x06 \x01(\v2\x1d.meridian.door.v1.StoreRemoveH\x00R\x06remove\x121\n" +
+	"\x04open\x18\a \x01(\v2\x1b.meridian.door.v1.StoreOpenH\x00R\x04open\x124\n" +
+	"\x05write\x18\b \x01(\v2\x1c.meridian.door.v1.StoreWriteH\x00R\x05write\x127\n" +
+	"\x06commit\x18\t \x01(\v2\x1d.meridian.door.v1.StoreCommitH\x00R\x06commit\x127\n" +
+	"\x06locate\x18\n" +
+	" \x01(\v2\x1d.meridian.door.v1.StoreLocateH\x00R\x06locate\x12.\n" +
+	"\x03has\x18\v \x01(\v2\x1a.meridian.door.v1.StoreHasH\x00R\x03has\x121\n" +
+	"\x04list\x18\f \x01(\v2\x1b.meridian.door.v1.StoreListH\x00R\x04list\x124\n" +
+	"\x05stats\x18\r \x01(\v2\x1c.meridian.door.v1.StoreStatsH\x00R\x05stats\x124\n" +
+	"\x05evict\x18\x0e \x01(\v2\x1c.meridian.door.v1.StoreEvictH\x00R\x05evict\x12.\n" +
+	"\x03map\x18\x0f \x01(\v2\x1a.meridian.door.v1.StoreMapH\x00R\x03mapB\x06\n" +
+	"\x04what\"t\n" +
+	"\tStoreWish\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\rR\x05owner\x12\x1d\n" +
+	"\n" +
+	"page_bytes\x18\x02 \x01(\rR\tpageBytes\x12\x16\n" +
+	"\x06pinned\x18\x03 \x01(\bR\x06pinned\x12\x1a\n" +
+	"\bpriority\x18\x04 \x01(\rR\bpriority\"\x9b\x01\n" +
+	"\bStorePut\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x16\n" +
+	"\x06values\x18\x02 \x03(\fR\x06values\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\x04R\taddresses\x12\x14\n" +
+	"\x05sizes\x18\x04 \x03(\x04R\x05sizes\x12/\n" +
+	"\x04wish\x18\x05 \x01(\v2\x1b.meridian.door.v1.StoreWishR\x04wish\"R\n" +
+	"\bStoreGet\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\x04R\taddresses\x12\x14\n" +
+	"\x05sizes\x18\x03 \x03(\x04R\x05sizes\"!\n" +
+	"\vStoreRemove\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\"m\n" +
+	"\tStoreOpen\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\x12/\n" +
+	"\x04wish\x18\x03 \x01(\v2\x1b.meridian.door.v1.StoreWishR\x04wish\"\x85\x01\n" +
+	"\n" +
+	"StoreWrite\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
+	"\x06offset\x18\x02 \x01(\x04R\x06offset\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\x04R\aaddress\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x05 \x01(\x04R\tsizeBytes\"5\n" +
+	"\vStoreCommit\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
+	"\x05abort\x18\x02 \x01(\bR\x05abort\"8\n" +
+	"\vStoreLocate\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x17\n" +
+	"\await_ms\x18\x02 \x01(\rR\x06waitMs\"\x1e\n" +
+	"\bStoreHas\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\"n\n" +
+	"\tStoreList\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\fR\x06prefix\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\fR\x05after\x12\x12\n" +
+	"\x04most\x18\x03 \x01(\rR\x04most\x12\x1f\n" +
+	"\vall_tenants\x18\x04 \x01(\bR\n" +
+	"allTenants\"\f\n" +
+	"\n" +
+	"StoreStats\"(\n" +
+	"\n" +
+	"StoreEvict\x12\x1a\n" +
+	"\bpermille\x18\x01 \x01(\rR\bpermille\"\n" +
+	"\n" +
+	"\bStoreMap\"\xfe\x02\n" +
+	"\vStoreResult\x125\n" +
+	"\bproblems\x18\x01 \x03(\v2\x19.meridian.door.v1.ProblemR\bproblems\x12\x14\n" +
+	"\x05sizes\x18\x02 \x03(\x04R\x05sizes\x12\x16\n" +
+	"\x06values\x18\x03 \x03(\fR\x06values\x122\n" +
+	"\x05place\x18\x04 \x01(\v2\x1c.meridian.door.v1.StorePlaceR\x05place\x12\x18\n" +
+	"\apresent\x18\x05 \x03(\bR\apresent\x128\n" +
+	"\alisting\x18\x06 \x01(\v2\x1e.meridian.door.v1.StoreListingR\alisting\x124\n" +
+	"\x06owners\x18\a \x03(\v2\x1c.meridian.door.v1.StoreOwnerR\x06owners\x12\x18\n" +
+	"\aevicted\x18\b \x01(\x04R\aevicted\x122\n" +
+	"\x05arena\x18\t \x01(\v2\x1c.meridian.door.v1.StoreArenaR\x05arena\"\xe7\x02\n" +
+	"\n" +
+	"StorePlace\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\rR\x04rank\x12\x16\n" +
+	"\x06mapped\x18\x03 \x01(\bR\x06mapped\x12\x19\n" +
+	"\bkey_hash\x18\x04 \x01(\x04R\akeyHash\x12\x16\n" +
+	"\x06header\x18\x05 \x01(\rR\x06header\x12\x14\n" +
+	"\x05epoch\x18\x06 \x01(\rR\x05epoch\x12#\n" +
+	"\rheader_offset\x18\a \x01(\x04R\fheaderOffset\x12%\n" +
+	"\x0epayload_offset\x18\b \x01(\x04R\rpayloadOffset\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\t \x01(\x04R\tsizeBytes\x12\x1d\n" +
+	"\n" +
+	"page_bytes\x18\n" +
+	" \x01(\rR\tpageBytes\x12\x14\n" +
+	"\x05pages\x18\v \x01(\rR\x05pages\x12\x1a\n" +
+	"\bchecksum\x18\f \x01(\x04R\bchecksum\x12\x12\n" +
+	"\x04name\x18\r \x01(\fR\x04name\"\xae\x01\n" +
+	"\fStoreListing\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
+	"\x05sizes\x18\x02 \x03(\x04R\x05sizes\x12\x1c\n" +
+	"\tchecksums\x18\x03 \x03(\x04R\tchecksums\x12\x12\n" +
+	"\x04ages\x18\x04 \x03(\x04R\x04ages\x12\x14\n" +
+	"\x05ranks\x18\x05 \x03(\rR\x05ranks\x12\x18\n" +
+	"\atenants\x18\x06 \x03(\fR\atenants\x12\x12\n" +
+	"\x04next\x18\a \x01(\fR\x04next\"\xaa\x04\n" +
+	"\n" +
+	"StoreOwner\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\rR\x04rank\x12\x12\n" +
+	"\x04here\x18\x03 \x01(\bR\x04here\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\x12\x1b\n" +
+	"\theap_used\x18\x05 \x01(\x04R\bheapUsed\x12\x1d\n" +
+	"\n" +
+	"heap_total\x18\x06 \x01(\x04R\theapTotal\x12\x14\n" +
+	"\x05ready\x18\a \x01(\x04R\x05ready\x12\x18\n" +
+	"\awriting\x18\b \x01(\x04R\awriting\x12\x1d\n" +
+	"\n" +
+	"ring_depth\x18\t \x01(\x04R\tringDepth\x12\x12\n" +
+	"\x04hits\x18\n" +
+	" \x01(\x04R\x04hits\x12\x16\n" +
+	"\x06misses\x18\v \x01(\x04R\x06misses\x12\x1c\n" +
+	"\tevictions\x18\f \x01(\x04R\tevictions\x12\x1a\n" +
+	"\breclaims\x18\r \x01(\x04R\breclaims\x12\x1a\n" +
+	"\btimeouts\x18\x0e \x01(\x04R\btimeouts\x12\x18\n" +
+	"\arefused\x18\x0f \x01(\x04R\arefused\x12\"\n" +
+	"\rout_of_memory\x18\x10 \x01(\x04R\voutOfMemory\x12\x19\n" +
+	"\bbytes_in\x18\x11 \x01(\x04R\abytesIn\x12\x1b\n" +
+	"\tbytes_out\x18\x12 \x01(\x04R\bbytesOut\x12!\n" +
+	"\fcas_failures\x18\x13 \x01(\x04R\vcasFailures\x12 \n" +
+	"\fpage_time_ns\x18\x14 \x01(\x04R\n" +
+	"pageTimeNs\"q\n" +
+	"\n" +
+	"StoreArena\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x12\n" +
+	"\x04rank\x18\x02 \x01(\rR\x04rank\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x03 \x01(\x04R\tsizeBytes\x12\x1a\n" +
+	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xa0\x02\n" +
 	"\x05Reply\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x123\n" +
 	"\aproblem\x18\x02 \x01(\v2\x19.meridian.door.v1.ProblemR\aproblem\x12\x18\n" +
 	"\x06ticket\x18\x03 \x01(\fH\x00R\x06ticket\x12\x1c\n" +
 	"\btransfer\x18\x04 \x01(\fH\x00R\btransfer\x12\x18\n" +
 	"\x06region\x18\x05 \x01(\x04H\x00R\x06region\x127\n" +
-	"\x06status\x18\x06 \x01(\v2\x1d.meridian.door.v1.AgentStatusH\x00R\x06statusB\x06\n" +
+	"\x06status\x18\x06 \x01(\v2\x1d.meridian.door.v1.AgentStatusH\x00R\x06status\x125\n" +
+	"\x05store\x18\a \x01(\v2\x1d.meridian.door.v1.StoreResultH\x00R\x05storeB\x06\n" +
 	"\x04with\"K\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
@@ -2349,7 +4138,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x05kinds\x18\x01 \x03(\x0e2\x1b.meridian.door.v1.EventKindR\x05kinds\x12\x1c\n" +
 	"\ttransfers\x18\x02 \x01(\fR\ttransfers\x12\x1a\n" +
 	"\baccepted\x18\x03 \x03(\bR\baccepted\x125\n" +
-	"\bproblems\x18\x04 \x03(\v2\x19.meridian.door.v1.ProblemR\bproblems*\xb7\x02\n" +
+	"\bproblems\x18\x04 \x03(\v2\x19.meridian.door.v1.ProblemR\bproblems*\xcd\x02\n" +
 	"\tFrameType\x12\x1a\n" +
 	"\x16FRAME_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10FRAME_TYPE_HELLO\x10\x01\x12\x16\n" +
@@ -2364,7 +4153,8 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x10FRAME_TYPE_REPLY\x10\n" +
 	"\x12\x14\n" +
 	"\x10FRAME_TYPE_EVENT\x10\v\x12\x15\n" +
-	"\x11FRAME_TYPE_STATUS\x10\f*\x99\x01\n" +
+	"\x11FRAME_TYPE_STATUS\x10\f\x12\x14\n" +
+	"\x10FRAME_TYPE_STORE\x10\r*\x99\x01\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EVENT_KIND_SERVING\x10\x01\x12\x14\n" +
@@ -2386,36 +4176,55 @@ func file_meridian_door_v1_door_proto_rawDescGZIP() []byte {
 }
 
 var file_meridian_door_v1_door_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_meridian_door_v1_door_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_meridian_door_v1_door_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_meridian_door_v1_door_proto_goTypes = []any{
-	(FrameType)(0),      // 0: meridian.door.v1.FrameType
-	(EventKind)(0),      // 1: meridian.door.v1.EventKind
-	(*Hello)(nil),       // 2: meridian.door.v1.Hello
-	(*Control)(nil),     // 3: meridian.door.v1.Control
-	(*Rank)(nil),        // 4: meridian.door.v1.Rank
-	(*Client)(nil),      // 5: meridian.door.v1.Client
-	(*Welcome)(nil),     // 6: meridian.door.v1.Welcome
-	(*Lend)(nil),        // 7: meridian.door.v1.Lend
-	(*MemFD)(nil),       // 8: meridian.door.v1.MemFD
-	(*Borrowed)(nil),    // 9: meridian.door.v1.Borrowed
-	(*CudaIPC)(nil),     // 10: meridian.door.v1.CudaIPC
-	(*CudaVMM)(nil),     // 11: meridian.door.v1.CudaVMM
-	(*DmaBuf)(nil),      // 12: meridian.door.v1.DmaBuf
-	(*Publish)(nil),     // 13: meridian.door.v1.Publish
-	(*Geometry)(nil),    // 14: meridian.door.v1.Geometry
-	(*Layer)(nil),       // 15: meridian.door.v1.Layer
-	(*Scope)(nil),       // 16: meridian.door.v1.Scope
-	(*Table)(nil),       // 17: meridian.door.v1.Table
-	(*Offer)(nil),       // 18: meridian.door.v1.Offer
-	(*Accept)(nil),      // 19: meridian.door.v1.Accept
-	(*Progress)(nil),    // 20: meridian.door.v1.Progress
-	(*Cancel)(nil),      // 21: meridian.door.v1.Cancel
-	(*Step)(nil),        // 22: meridian.door.v1.Step
-	(*Status)(nil),      // 23: meridian.door.v1.Status
-	(*AgentStatus)(nil), // 24: meridian.door.v1.AgentStatus
-	(*Reply)(nil),       // 25: meridian.door.v1.Reply
-	(*Problem)(nil),     // 26: meridian.door.v1.Problem
-	(*Event)(nil),       // 27: meridian.door.v1.Event
+	(FrameType)(0),       // 0: meridian.door.v1.FrameType
+	(EventKind)(0),       // 1: meridian.door.v1.EventKind
+	(*Hello)(nil),        // 2: meridian.door.v1.Hello
+	(*Control)(nil),      // 3: meridian.door.v1.Control
+	(*Rank)(nil),         // 4: meridian.door.v1.Rank
+	(*Client)(nil),       // 5: meridian.door.v1.Client
+	(*Welcome)(nil),      // 6: meridian.door.v1.Welcome
+	(*Lend)(nil),         // 7: meridian.door.v1.Lend
+	(*MemFD)(nil),        // 8: meridian.door.v1.MemFD
+	(*Borrowed)(nil),     // 9: meridian.door.v1.Borrowed
+	(*CudaIPC)(nil),      // 10: meridian.door.v1.CudaIPC
+	(*CudaVMM)(nil),      // 11: meridian.door.v1.CudaVMM
+	(*DmaBuf)(nil),       // 12: meridian.door.v1.DmaBuf
+	(*Publish)(nil),      // 13: meridian.door.v1.Publish
+	(*Geometry)(nil),     // 14: meridian.door.v1.Geometry
+	(*Layer)(nil),        // 15: meridian.door.v1.Layer
+	(*Scope)(nil),        // 16: meridian.door.v1.Scope
+	(*Table)(nil),        // 17: meridian.door.v1.Table
+	(*Offer)(nil),        // 18: meridian.door.v1.Offer
+	(*Accept)(nil),       // 19: meridian.door.v1.Accept
+	(*Progress)(nil),     // 20: meridian.door.v1.Progress
+	(*Cancel)(nil),       // 21: meridian.door.v1.Cancel
+	(*Step)(nil),         // 22: meridian.door.v1.Step
+	(*Status)(nil),       // 23: meridian.door.v1.Status
+	(*AgentStatus)(nil),  // 24: meridian.door.v1.AgentStatus
+	(*Store)(nil),        // 25: meridian.door.v1.Store
+	(*StoreWish)(nil),    // 26: meridian.door.v1.StoreWish
+	(*StorePut)(nil),     // 27: meridian.door.v1.StorePut
+	(*StoreGet)(nil),     // 28: meridian.door.v1.StoreGet
+	(*StoreRemove)(nil),  // 29: meridian.door.v1.StoreRemove
+	(*StoreOpen)(nil),    // 30: meridian.door.v1.StoreOpen
+	(*StoreWrite)(nil),   // 31: meridian.door.v1.StoreWrite
+	(*StoreCommit)(nil),  // 32: meridian.door.v1.StoreCommit
+	(*StoreLocate)(nil),  // 33: meridian.door.v1.StoreLocate
+	(*StoreHas)(nil),     // 34: meridian.door.v1.StoreHas
+	(*StoreList)(nil),    // 35: meridian.door.v1.StoreList
+	(*StoreStats)(nil),   // 36: meridian.door.v1.StoreStats
+	(*StoreEvict)(nil),   // 37: meridian.door.v1.StoreEvict
+	(*StoreMap)(nil),     // 38: meridian.door.v1.StoreMap
+	(*StoreResult)(nil),  // 39: meridian.door.v1.StoreResult
+	(*StorePlace)(nil),   // 40: meridian.door.v1.StorePlace
+	(*StoreListing)(nil), // 41: meridian.door.v1.StoreListing
+	(*StoreOwner)(nil),   // 42: meridian.door.v1.StoreOwner
+	(*StoreArena)(nil),   // 43: meridian.door.v1.StoreArena
+	(*Reply)(nil),        // 44: meridian.door.v1.Reply
+	(*Problem)(nil),      // 45: meridian.door.v1.Problem
+	(*Event)(nil),        // 46: meridian.door.v1.Event
 }
 var file_meridian_door_v1_door_proto_depIdxs = []int32{
 	3,  // 0: meridian.door.v1.Hello.control:type_name -> meridian.door.v1.Control
@@ -2433,15 +4242,35 @@ var file_meridian_door_v1_door_proto_depIdxs = []int32{
 	17, // 12: meridian.door.v1.Offer.tables:type_name -> meridian.door.v1.Table
 	16, // 13: meridian.door.v1.Accept.scope:type_name -> meridian.door.v1.Scope
 	17, // 14: meridian.door.v1.Accept.tables:type_name -> meridian.door.v1.Table
-	26, // 15: meridian.door.v1.Reply.problem:type_name -> meridian.door.v1.Problem
-	24, // 16: meridian.door.v1.Reply.status:type_name -> meridian.door.v1.AgentStatus
-	1,  // 17: meridian.door.v1.Event.kinds:type_name -> meridian.door.v1.EventKind
-	26, // 18: meridian.door.v1.Event.problems:type_name -> meridian.door.v1.Problem
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	27, // 15: meridian.door.v1.Store.put:type_name -> meridian.door.v1.StorePut
+	28, // 16: meridian.door.v1.Store.get:type_name -> meridian.door.v1.StoreGet
+	29, // 17: meridian.door.v1.Store.remove:type_name -> meridian.door.v1.StoreRemove
+	30, // 18: meridian.door.v1.Store.open:type_name -> meridian.door.v1.StoreOpen
+	31, // 19: meridian.door.v1.Store.write:type_name -> meridian.door.v1.StoreWrite
+	32, // 20: meridian.door.v1.Store.commit:type_name -> meridian.door.v1.StoreCommit
+	33, // 21: meridian.door.v1.Store.locate:type_name -> meridian.door.v1.StoreLocate
+	34, // 22: meridian.door.v1.Store.has:type_name -> meridian.door.v1.StoreHas
+	35, // 23: meridian.door.v1.Store.list:type_name -> meridian.door.v1.StoreList
+	36, // 24: meridian.door.v1.Store.stats:type_name -> meridian.door.v1.StoreStats
+	37, // 25: meridian.door.v1.Store.evict:type_name -> meridian.door.v1.StoreEvict
+	38, // 26: meridian.door.v1.Store.map:type_name -> meridian.door.v1.StoreMap
+	26, // 27: meridian.door.v1.StorePut.wish:type_name -> meridian.door.v1.StoreWish
+	26, // 28: meridian.door.v1.StoreOpen.wish:type_name -> meridian.door.v1.StoreWish
+	45, // 29: meridian.door.v1.StoreResult.problems:type_name -> meridian.door.v1.Problem
+	40, // 30: meridian.door.v1.StoreResult.place:type_name -> meridian.door.v1.StorePlace
+	41, // 31: meridian.door.v1.StoreResult.listing:type_name -> meridian.door.v1.StoreListing
+	42, // 32: meridian.door.v1.StoreResult.owners:type_name -> meridian.door.v1.StoreOwner
+	43, // 33: meridian.door.v1.StoreResult.arena:type_name -> meridian.door.v1.StoreArena
+	45, // 34: meridian.door.v1.Reply.problem:type_name -> meridian.door.v1.Problem
+	24, // 35: meridian.door.v1.Reply.status:type_name -> meridian.door.v1.AgentStatus
+	39, // 36: meridian.door.v1.Reply.store:type_name -> meridian.door.v1.StoreResult
+	1,  // 37: meridian.door.v1.Event.kinds:type_name -> meridian.door.v1.EventKind
+	45, // 38: meridian.door.v1.Event.problems:type_name -> meridian.door.v1.Problem
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_meridian_door_v1_door_proto_init() }
@@ -2467,10 +4296,25 @@ func file_meridian_door_v1_door_proto_init() {
 		(*Cancel_UnusedTicket)(nil),
 	}
 	file_meridian_door_v1_door_proto_msgTypes[23].OneofWrappers = []any{
+		(*Store_Put)(nil),
+		(*Store_Get)(nil),
+		(*Store_Remove)(nil),
+		(*Store_Open)(nil),
+		(*Store_Write)(nil),
+		(*Store_Commit)(nil),
+		(*Store_Locate)(nil),
+		(*Store_Has)(nil),
+		(*Store_List)(nil),
+		(*Store_Stats)(nil),
+		(*Store_Evict)(nil),
+		(*Store_Map)(nil),
+	}
+	file_meridian_door_v1_door_proto_msgTypes[42].OneofWrappers = []any{
 		(*Reply_Ticket)(nil),
 		(*Reply_Transfer)(nil),
 		(*Reply_Region)(nil),
 		(*Reply_Status)(nil),
+		(*Reply_Store)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2478,7 +4322,7 @@ func file_meridian_door_v1_door_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meridian_door_v1_door_proto_rawDesc), len(file_meridian_door_v1_door_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   26,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -44,12 +44,13 @@ Progress: Final = _message_class("Progress")
 Cancel: Final = _message_class("Cancel")
 Step: Final = _message_class("Step")
 Status: Final = _message_class("Status")
+Store: Final = _message_class("Store")
 Reply: Final = _message_class("Reply")
 Event: Final = _message_class("Event")
 
 _CLASSES: Final[dict[int, Any]] = {
     _NUMBERS[cls.DESCRIPTOR.name.lower()]: cls
-    for cls in (Hello, Welcome, Lend, Publish, Offer, Accept, Progress, Cancel, Step, Reply, Event, Status)
+    for cls in (Hello, Welcome, Lend, Publish, Offer, Accept, Progress, Cancel, Step, Reply, Event, Status, Store)
 }
 
 
