@@ -135,7 +135,7 @@ func drawSide(random *rand.Rand, layers, kvHeads, dim, elementBytes, tokens int)
 // TestPlansReplay moves real bytes as `meridian plan --json` says and finds in
 // every destination rank exactly its shard of the whole.
 func TestPlansReplay(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range uint64(24) { // the plans have a property test of their own; this is about how they are told
 		random := rand.New(rand.NewPCG(seed, 6))
 		layers, kvHeads, dim, tokens := 1+random.IntN(7), []int{1, 2, 3, 4, 8}[random.IntN(5)], 1+random.IntN(4), 1+random.IntN(30)
 		from, fromText, fromTable := drawSide(random, layers, kvHeads, dim, 2, tokens)

@@ -85,8 +85,35 @@ func (p *Process) Kill() {
 	<-p.exited
 }
 
-// Stop and Continue pause the child.
-func (p *Process) Stop() { p.signal(syscall.SIGSTOP) }
+// Stop and Continue pause the child. When Stop returns, none of its threads runs:
+// on a busy machine they go on for a while after the signal was sent.
+func (p *Process) Stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	for start := time.Now(); p.runs(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > patience {
+			p.t.Fatalf("process %d does not stop", p.PID())
+		}
+	}
+}
+
+// runs reports whether a thread of the child is not stopped. One that has ended
+// does not run.
+func (p *Process) runs() bool {
+	p.t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, path := range threads {
+		text, _ := os.ReadFile(path)
+		// The state follows the name, which may hold anything.
+		if _, state, found := bytes.Cut(text, []byte(") ")); found && len(state) > 0 && !strings.ContainsRune("TtZX", rune(state[0])) {
+			return true
+		}
+	}
+	return false
+}
 
 // Continue ends a pause.
 func (p *Process) Continue() { p.signal(syscall.SIGCONT) }
