@@ -54,7 +54,7 @@ type Allocator struct {
 	bins     [levels][classes]ID
 	coarse   uint64 // levels with a free extent
 	fine     [levels]uint16
-	pendings []ID // by address
+	pendings runs
 	freed    uint64
 }
 
@@ -95,7 +95,7 @@ func (a *Allocator) Grow(to uint64) error {
 	if a.last != None && a.extents[a.last].state == pending {
 		a.extents[a.last].size += to - a.grown
 	} else {
-		a.pendings = append(a.pendings, a.append(to-a.grown, pending))
+		a.pendings.append(a.append(to-a.grown, pending))
 	}
 	a.grown = to
 	return nil
@@ -130,16 +130,17 @@ func (a *Allocator) forget(id ID) {
 
 // Claim takes bytes that are pending, all of them or a part of one run.
 func (a *Allocator) Claim(offset, size uint64) (ID, error) {
-	at := a.findPending(offset)
-	if size == 0 || (offset|size)%Granule != 0 || at < 0 {
+	// The first run that ends behind the offset holds it, or none does.
+	at, is := a.pendings.search(func(id ID) bool { return a.extents[id].offset+a.extents[id].size > offset })
+	if size == 0 || (offset|size)%Granule != 0 || !is || a.extents[a.pendings.get(at)].offset > offset {
 		return None, fmt.Errorf("extent: %d bytes at %d were not given out", size, offset)
 	}
-	id := a.pendings[at]
+	id := a.pendings.get(at)
 	e := a.extents[id]
 	if size > e.size || offset-e.offset > e.size-size {
 		return None, fmt.Errorf("extent: %d bytes at %d: only %d at %d were given out", size, offset, e.size, e.offset)
 	}
-	var remains []ID
+	remains := make([]ID, 0, 2)
 	if offset > e.offset {
 		remains = append(remains, id)
 		id = a.split(id, offset-e.offset)
@@ -148,30 +149,13 @@ func (a *Allocator) Claim(offset, size uint64) (ID, error) {
 		remains = append(remains, a.split(id, size))
 	}
 	a.extents[id].state = used
-	a.pendings = append(a.pendings[:at], append(remains, a.pendings[at+1:]...)...)
+	a.pendings.replace(at, remains...)
 	return id, nil
-}
-
-// findPending is the place in pendings of the run that holds an offset, or -1.
-func (a *Allocator) findPending(offset uint64) int {
-	low, high := 0, len(a.pendings)
-	for low < high {
-		mid := int(uint(low+high) / 2)
-		if e := &a.extents[a.pendings[mid]]; e.offset+e.size <= offset {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	if low < len(a.pendings) && a.extents[a.pendings[low]].offset <= offset {
-		return low
-	}
-	return -1
 }
 
 // Pending are the runs that were given out and that no producer has claimed.
 func (a *Allocator) Pending(each func(offset, size uint64)) {
-	for _, id := range a.pendings {
+	for id := range a.pendings.all() {
 		each(a.At(id))
 	}
 }

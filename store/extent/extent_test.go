@@ -43,7 +43,7 @@ func (a *Allocator) check(t interface{ Fatalf(string, ...any) }) {
 		}
 		at, before, wasFree = at+e.size, id, e.state == free
 	}
-	if at != a.grown || freed != a.freed || !slices.Equal(pendings, a.pendings) {
+	if at != a.grown || freed != a.freed || !slices.Equal(pendings, slices.Collect(a.pendings.all())) {
 		t.Fatalf("extents end at %d of %d; %d free of %d; pending %v of %v", at, a.grown, freed, a.freed, pendings, a.pendings)
 	}
 }
@@ -122,6 +122,33 @@ func TestAllocator(t *testing.T) {
 			},
 		})
 	})
+}
+
+// Producers announce in an order of their own: each claim takes a few steps,
+// however many runs others have left.
+func TestClaimsInAnyOrder(t *testing.T) {
+	const count = 100_000
+	a := New(count * 2 * Granule)
+	if err := a.Grow(count * 2 * Granule); err != nil {
+		t.Fatal(err)
+	}
+	for n, at := range rand.New(rand.NewPCG(1, 2)).Perm(count) {
+		if _, err := a.Claim(uint64(at)*2*Granule, Granule); err != nil {
+			t.Fatal(err)
+		}
+		if n%(count/4) == 0 {
+			a.check(t)
+		}
+	}
+	a.check(t)
+	for _, at := range rand.New(rand.NewPCG(3, 4)).Perm(count) {
+		if err := a.Reclaim(uint64(at)*2*Granule+Granule, Granule); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(a.pendings.rows) != 0 || a.FreeBytes() != count*Granule {
+		t.Errorf("%d rows are left, %d bytes are free", len(a.pendings.rows), a.FreeBytes())
+	}
 }
 
 func TestFreedTwice(t *testing.T) {
@@ -203,4 +230,22 @@ func BenchmarkAllocateFree(b *testing.B) {
 		a.Free(live[at])
 		live[at] = a.Allocate(random.Uint64N(40<<10), 4096)
 	}
+}
+
+// Claims in an order that no honest producers would have.
+func BenchmarkClaimsInAnyOrder(b *testing.B) {
+	const count = 1_000_000
+	order := rand.New(rand.NewPCG(1, 2)).Perm(count)
+	for b.Loop() {
+		a := New(count * Granule)
+		if err := a.Grow(count * Granule); err != nil {
+			b.Fatal(err)
+		}
+		for _, at := range order {
+			if _, err := a.Claim(uint64(at)*Granule, Granule); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/count, "ns/claim")
 }
