@@ -328,7 +328,7 @@ var rooms = map[string]room{
 			"fabric/file": "to its disks", "meta": "the directory",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "telemetry": "metrics",
 			"door": "where its socket is", "doorserver": "where engines come in", "gateway": "where users do", "ledger": "records of requests",
-			"transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
+			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
 		testsMay: []string{"kv", "mem", "meta/memdir", "place", "reshard"},
 	},

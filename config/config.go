@@ -20,6 +20,7 @@ type Config struct {
 	TLS       TLS              `toml:"tls"`
 	Directory Directory        `toml:"directory"`
 	Gateway   Gateway          `toml:"gateway"`
+	Store     Store            `toml:"store"`
 	Telemetry Telemetry        `toml:"telemetry"`
 	Logging   Logging          `toml:"logging"`
 }
@@ -142,6 +143,18 @@ type Backend struct {
 	KVEvents       string `toml:"kv_events"`
 	KVEventsReplay string `toml:"kv_events_replay"`
 	KVEventsRanks  int64  `toml:"kv_events_ranks"`
+}
+
+// Store is the table [store].
+type Store struct {
+	Enabled        bool   `toml:"enabled"`
+	Bytes          int64  `toml:"bytes"`
+	Master         bool   `toml:"master"`
+	Policy         string `toml:"policy"`
+	HighWatermark  int64  `toml:"high_watermark"`
+	LowWatermark   int64  `toml:"low_watermark"`
+	WriteTimeoutMs int64  `toml:"write_timeout_ms"`
+	Tenant         string `toml:"tenant"`
 }
 
 // Telemetry is the table [telemetry].

@@ -44,7 +44,7 @@ func TestExplain(t *testing.T) {
 	for path, want := range map[string]string{
 		"schedular": "did you mean scheduler?", "scheduler.max_think_token": "did you mean scheduler.max_think_tokens?",
 		"model.sourc": "did you mean model.source?", "model.channel.opn": "did you mean model.channel.open?",
-		"model.qwen3.sourc": "did you mean model.source?", "": "unknown section", "enabled": "did you mean entropy.enabled or disagg.enabled?", "gateway.backend.rol": "did you mean gateway.backend.role?",
+		"model.qwen3.sourc": "did you mean model.source?", "": "unknown section", "enabled": "did you mean entropy.enabled or disagg.enabled or store.enabled?", "gateway.backend.rol": "did you mean gateway.backend.role?",
 	} {
 		if _, err := Explain(path, l); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)

@@ -299,6 +299,53 @@ var directory = Section{
 	},
 }
 
+var store = Section{
+	Name: "store",
+	Doc:  "The object cache of the cell: what an agent keeps of it. docs/store.md tells what it is.",
+	Fields: []Field{
+		{
+			Name: "enabled", Kind: Bool, Default: false,
+			Doc:  "Whether `meridian agent` takes part in the object cache. `meridian store` does in any case.",
+			Tune: "Turn it on for the hosts whose memory is to keep objects, or whose engines use them.",
+		},
+		{
+			Name: "bytes", Kind: Int, Default: int64(1 << 30), Unit: "bytes", Range: atLeast(0).atMost(1 << 46),
+			Doc:  "Memory for objects and their headers, at least 1 MiB; it is taken as it is used. 0 keeps nothing: the agent is a client.",
+			Tune: "As much as the host can spare: what does not fit is evicted, and computed again by whoever needs it.",
+		},
+		{
+			Name: "master", Kind: Bool, Default: true,
+			Doc:  "Whether this agent may become the master, who knows which owner has a key. Without one nothing can be stored.",
+			Tune: "Leave it on for at least two agents of a cell, so that another takes over when the master is lost.",
+		},
+		{
+			Name: "policy", Kind: Enum, Default: "lru",
+			Choices: []Choice{{Name: "lru"}, {Name: "fifo"}, {Name: "priority"}},
+			Doc:     "Which objects leave first: those asked for least recently, those that came first, or those of the lowest priority. Pinned ones stay, and so does what is being read.",
+		},
+		{
+			Name: "high_watermark", Kind: Int, Default: int64(95), Unit: "% of the heap", Range: atLeast(2).atMost(100),
+			Rule: "> store.low_watermark",
+			Doc:  "Above it objects are evicted.",
+			Tune: "Lower it when puts find no room (meridian_store_out_of_memory_total).",
+		},
+		{
+			Name: "low_watermark", Kind: Int, Default: int64(85), Unit: "% of the heap", Range: atLeast(1).atMost(99),
+			Rule: "< store.high_watermark",
+			Doc:  "Eviction goes on until no more than this is used.",
+		},
+		{
+			Name: "write_timeout_ms", Kind: Int, Default: int64(30000), Unit: "ms", Range: atLeast(100).atMost(3600000),
+			Doc:  "Longest that the writer of an object may take. Then its room is taken back, as that of a writer that died.",
+			Tune: "Raise it when large objects come over slow links (meridian_store_reclaims_total).",
+		},
+		{
+			Name: "tenant", Kind: Text, Default: None,
+			Doc: "Whose keys are meant where a request names no tenant; \"none\" is nobody's. Tenants cannot name each other's keys.",
+		},
+	},
+}
+
 var telemetry = Section{
 	Name: "telemetry",
 	Doc:  "Numbers for operators.",

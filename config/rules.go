@@ -9,7 +9,8 @@ import (
 // themselves, so that one mistake is reported once.
 
 func (c *checker) rules() {
-	c.thinkTokensRule()
+	c.orderRule("scheduler.min_think_tokens", "scheduler.max_think_tokens")
+	c.orderRule("store.low_watermark", "store.high_watermark")
 	enabled, fabric := c.settings["disagg.enabled"], c.settings["disagg.fabric"]
 	if c.sound("disagg.enabled", "disagg.fabric") && enabled.value == true && fabric.value == "none" {
 		c.faultAt("disagg.fabric", `must name a fabric while disagg.enabled is true; use "meridian"`, display(fabric.value))
@@ -39,9 +40,8 @@ func (c *checker) certificateRule(cert, key, absent string) {
 	c.faultAt(missing, "must be given, because "+other+" is", "")
 }
 
-// thinkTokensRule blames the bound that was set, not the default it ran into.
-func (c *checker) thinkTokensRule() {
-	const minPath, maxPath = "scheduler.min_think_tokens", "scheduler.max_think_tokens"
+// orderRule blames the bound that was set, not the default it ran into.
+func (c *checker) orderRule(minPath, maxPath string) {
 	least, most := c.settings[minPath], c.settings[maxPath]
 	if !c.sound(minPath, maxPath) || least.value.(int64) < most.value.(int64) {
 		return

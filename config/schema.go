@@ -150,7 +150,7 @@ func (s Section) about() string {
 
 // Schema is the whole of meridian.toml, in the order of the example file.
 func Schema() []Section {
-	return []Section{scheduler, entropy, kvMemory, disagg, model, agent, door, tls, directory, gateway, gatewayBackend, telemetry, logging}
+	return []Section{scheduler, entropy, kvMemory, disagg, model, agent, door, tls, directory, gateway, gatewayBackend, store, telemetry, logging}
 }
 
 func findSection(name string) (Section, bool) {

@@ -3,6 +3,8 @@ package node
 import (
 	"meridian/agent"
 	"meridian/doorserver"
+	"meridian/store"
+	"meridian/store/owner"
 	"meridian/telemetry"
 	"meridian/transceiver"
 )
@@ -12,6 +14,9 @@ func (n *Agent) sources() []telemetry.Source {
 	all := []telemetry.Source{agentSource(n.Agent), handOffSource(n.Transceiver)}
 	if n.Door != nil {
 		all = append(all, doorSource(n.Door))
+	}
+	if n.Store != nil {
+		all = append(all, storeSource(n.Store))
 	}
 	return all
 }
@@ -73,4 +78,58 @@ func doorSource(d *doorserver.Server) telemetry.Source {
 			s.Value("meridian_door_refused_total", float64(n), code)
 		}
 	}
+}
+
+// storeSource hands the numbers of the object cache to telemetry: those of a client,
+// and those of an owner where the process is one.
+func storeSource(c *store.Store) telemetry.Source {
+	return func(s *telemetry.Sink) {
+		m := c.Metrics()
+		s.Value("meridian_store_operations_total", float64(m.Puts), "put", "done")
+		s.Value("meridian_store_operations_total", float64(m.PutsLost), "put", "exists")
+		s.Value("meridian_store_operations_total", float64(m.PutsFailed), "put", "failed")
+		s.Value("meridian_store_operations_total", float64(m.Gets), "get", "done")
+		s.Value("meridian_store_operations_total", float64(m.GetsMissed), "get", "missed")
+		s.Value("meridian_store_operations_total", float64(m.GetsFailed), "get", "failed")
+		s.Value("meridian_store_operations_total", float64(m.Removes), "remove", "done")
+		s.Value("meridian_store_operations_total", float64(m.RemovesFailed), "remove", "failed")
+		s.Value("meridian_store_operation_bytes_total", float64(m.PutBytes), "put")
+		s.Value("meridian_store_operation_bytes_total", float64(m.GetBytes), "get")
+		s.Value("meridian_store_torn_total", float64(m.Torn))
+		s.Value("meridian_store_page_seconds_total", m.MeanPage.Seconds()*float64(m.PagesWritten))
+		s.Value("meridian_store_pages_total", float64(m.PagesWritten))
+		s.Value("meridian_store_messages_total", float64(m.MessagesSent), "sent")
+		s.Value("meridian_store_messages_total", float64(m.MessagesLost), "lost")
+		s.Value("meridian_store_messages_total", float64(m.MessagesHeard), "heard")
+		s.Value("meridian_store_messages_total", float64(m.MessagesBroken), "malformed")
+		s.Value("meridian_store_operations", float64(m.Operations))
+		s.Value("meridian_store_owners", float64(m.Owners))
+		s.Value("meridian_store_terms_total", float64(m.Terms))
+		master := 0.0
+		if m.Master {
+			master = 1
+		}
+		s.Value("meridian_store_master", master)
+		if kept, is := c.Kept(); is {
+			keptValues(s, kept)
+		}
+	}
+}
+
+// keptValues are the numbers of an owner.
+func keptValues(s *telemetry.Sink, o owner.Stats) {
+	s.Value("meridian_store_heap_bytes", float64(o.HeapUsed), "used")
+	s.Value("meridian_store_heap_bytes", float64(o.HeapTotal), "total")
+	s.Value("meridian_store_objects", float64(o.Ready), "ready")
+	s.Value("meridian_store_objects", float64(o.Writing), "writing")
+	s.Value("meridian_store_ring_depth", float64(o.Waiting))
+	s.Value("meridian_store_lookups_total", float64(o.Hits), "hit")
+	s.Value("meridian_store_lookups_total", float64(o.Misses), "miss")
+	s.Value("meridian_store_bytes_total", float64(o.BytesIn), "in")
+	s.Value("meridian_store_bytes_total", float64(o.BytesOut), "out")
+	s.Value("meridian_store_evictions_total", float64(o.Evictions))
+	s.Value("meridian_store_reclaims_total", float64(o.Reclaims))
+	s.Value("meridian_store_timeouts_total", float64(o.Timeouts))
+	s.Value("meridian_store_refused_total", float64(o.Refused))
+	s.Value("meridian_store_out_of_memory_total", float64(o.OutOfMemory))
 }

@@ -2,7 +2,7 @@
 // needs in the right order and stops it in the other. No other room knows
 // everybody; nobody but commands imports it.
 //
-//	name, certificate, cell key ─► directory ─► agent (host, file, tcp) ─► transceiver ─► engine door
+//	name, certificate, cell key ─► directory ─► agent (host, file, tcp) ─► store ─► transceiver ─► engine door
 //	                                                       ─► metrics endpoint ─► admin socket
 package node
 
@@ -20,6 +20,7 @@ import (
 	"meridian/agent"
 	"meridian/doorserver"
 	"meridian/meta"
+	"meridian/store"
 	"meridian/telemetry"
 	"meridian/transceiver"
 )
@@ -55,6 +56,8 @@ type AgentOptions struct {
 	NoDirectory bool
 	// Door is where engines come in; nil means nowhere.
 	Door *Door
+	// Store is the part that the process has in the object cache; nil means none.
+	Store *Store
 	// Metrics is where /metrics is served; empty means nowhere.
 	Metrics string
 	// OTLPEndpoint is where metrics and traces are sent; empty means nowhere.
@@ -74,6 +77,8 @@ type Agent struct {
 	Transceiver *transceiver.Transceiver
 	// Door is where engines of other processes come in; nil if they do not.
 	Door *doorserver.Server
+	// Store is the object cache; nil if the process has no part in it.
+	Store *store.Store
 
 	name      *nameLock
 	proof     proof
@@ -133,6 +138,9 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := n.openStore(ctx, o); err != nil {
+		return err
+	}
 	if err := n.openDoor(ctx, o); err != nil {
 		return err
 	}
@@ -173,6 +181,9 @@ func (n *Agent) Close(ctx context.Context) error {
 	}
 	if n.Transceiver != nil {
 		errs = append(errs, n.Transceiver.Close(ctx))
+	}
+	if n.Store != nil {
+		errs = append(errs, n.Store.Close(ctx))
 	}
 	if n.Agent != nil {
 		errs = append(errs, n.Agent.Close(ctx))

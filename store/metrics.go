@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"meridian/store/owner"
 )
 
 // counters are what a store has done.
@@ -54,6 +56,22 @@ func (s *Store) Metrics() Metrics {
 	defer s.mu.Unlock()
 	m.Master = s.led != nil
 	return m
+}
+
+// Kept is how the owner in this process stands, and whether there is one.
+func (s *Store) Kept() (stats owner.Stats, is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server == nil {
+		return stats, false
+	}
+	return s.owned.objects.Stats(), true
+}
+
+// Master is who the master is, and its term; "" while none is known.
+func (s *Store) Master() (name string, term uint64) {
+	leader, _ := s.election.Leader()
+	return leader.Name, leader.Term
 }
 
 func (c *counters) put(bytes uint64, err error) {

@@ -44,7 +44,7 @@ type Metric struct {
 // emit what is not in here.
 func Catalogue() []Metric { return slices.Clone(catalogue) }
 
-var catalogue = []Metric{
+var catalogue = slices.Concat([]Metric{
 	{
 		Name: "meridian_build_info", Type: Gauge, Unit: "1",
 		Labels: []Label{{Name: "version"}, {Name: "commit"}, {Name: "go"}},
@@ -405,7 +405,7 @@ var catalogue = []Metric{
 		Action: "Flat while disagg.enabled is true: no thought reached disagg.offload_threshold_blocks, or the store cannot be reached.",
 		Room:   "offload", Planned: true,
 	},
-}
+}, storeMetrics)
 
 func find(name string) (Metric, bool) {
 	i := slices.IndexFunc(catalogue, func(m Metric) bool { return m.Name == name })

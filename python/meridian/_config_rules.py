@@ -10,7 +10,8 @@ CHANNEL_FIELDS = ("open", "message", "close", "think", "answer")
 
 
 def apply(checker: Checker) -> None:
-    _think_tokens_rule(checker)
+    _order_rule(checker, "scheduler.min_think_tokens", "scheduler.max_think_tokens")
+    _order_rule(checker, "store.low_watermark", "store.high_watermark")
     _fabric_rule(checker)
     _certificate_rule(checker, "tls.cert", "tls.key", absent="auto")
     _certificate_rule(checker, "gateway.tls_cert", "gateway.tls_key", absent="none")
@@ -22,9 +23,8 @@ def apply(checker: Checker) -> None:
         _model_rules(checker, path)
 
 
-def _think_tokens_rule(checker: Checker) -> None:
+def _order_rule(checker: Checker, min_path: str, max_path: str) -> None:
     """Blame the bound that was set, not the default it ran into."""
-    min_path, max_path = "scheduler.min_think_tokens", "scheduler.max_think_tokens"
     least, most = checker.settings[min_path], checker.value(max_path)
     if not checker.sound(min_path, max_path) or checker.value(min_path) < most:
         return

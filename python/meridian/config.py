@@ -192,6 +192,20 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
+class Store:
+    """The table [store]."""
+
+    enabled: bool
+    bytes: int
+    master: bool
+    policy: str
+    high_watermark: int
+    low_watermark: int
+    write_timeout_ms: int
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True)
 class Telemetry:
     """The table [telemetry]."""
 
@@ -222,6 +236,7 @@ class MeridianConfig:
     tls: TLS
     directory: Directory
     gateway: Gateway
+    store: Store
     telemetry: Telemetry
     logging: Logging
 
@@ -264,6 +279,7 @@ def load_config(
         tls=_section(TLS, checker, "tls"),
         directory=_section(Directory, checker, "directory"),
         gateway=_gateway(checker),
+        store=_section(Store, checker, "store"),
         telemetry=_section(Telemetry, checker, "telemetry"),
         logging=_section(Logging, checker, "logging"),
     )

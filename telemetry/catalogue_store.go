@@ -1,0 +1,132 @@
+package telemetry
+
+// storeMetrics are the part of the catalogue that the object cache produces.
+var storeMetrics = []Metric{
+	{
+		Name: "meridian_store_heap_bytes", Type: Gauge, Unit: "bytes",
+		Labels: []Label{{Name: "what", Values: []string{"used", "total"}}},
+		Help:   "Memory for objects at this owner: how much there is, and how much is used, free space between objects not counted.",
+		Action: "used near total times store.high_watermark is usual: it is a cache. Compare with the rate of evictions.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_objects", Type: Gauge, Unit: "objects",
+		Labels: []Label{{Name: "state", Values: []string{"ready", "writing"}}},
+		Help:   "Objects at this owner that can be got, and those that are being written.",
+		Action: "writing high for long: writers open objects and do not commit; see meridian_store_reclaims_total.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_ring_depth", Type: Gauge, Unit: "announcements",
+		Help:   "Objects that producers on this host have announced and the owner has not taken in.",
+		Action: "Above zero for long: the owner does not keep up, or a producer died while it announced.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_lookups_total", Type: Counter, Unit: "lookups",
+		Labels: []Label{{Name: "result", Values: []string{"hit", "miss"}}},
+		Help:   "Requests for an object that reached this owner.",
+		Action: "Many misses beside many evictions: the cache is too small for what is asked of it.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_bytes_total", Type: Counter, Unit: "bytes",
+		Labels: []Label{{Name: "direction", Values: []string{"in", "out"}}},
+		Help:   "Bytes of objects that were stored at this owner, and that it handed out.",
+		Action: "Its rate is what the cache takes of memory and network.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_evictions_total", Type: Counter, Unit: "objects",
+		Help:   "Objects that left to make room.",
+		Action: "Rising as fast as objects come: raise store.bytes, or add an owner.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_reclaims_total", Type: Counter, Unit: "objects",
+		Help:   "Room that was taken back from writers that died or took longer than store.write_timeout_ms.",
+		Action: "Rising: writers crash, or are slower than store.write_timeout_ms lets them be.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_timeouts_total", Type: Counter, Unit: "readers",
+		Help:   "Readers that took too long, so that their lease on an object ended.",
+		Action: "Rising: links to readers are slow, or readers die.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_refused_total", Type: Counter, Unit: "objects",
+		Help:   "What producers wrote that cannot be, and objects that were found to be broken.",
+		Action: "Above zero: a program that maps the arena does not keep to docs/store-layout.md, or memory corrupts bytes.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_out_of_memory_total", Type: Counter, Unit: "puts",
+		Help:   "Puts for which there was no room, although everything was evicted that may be.",
+		Action: "Rising: too much is pinned or being read, or objects are larger than what can be made free; raise store.bytes.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_operations_total", Type: Counter, Unit: "operations",
+		Labels: []Label{{Name: "op", Values: []string{"put", "get", "remove"}}, {Name: "end", Values: []string{"done", "exists", "missed", "failed"}}},
+		Help:   "What this process asked of the object cache. exists: another has put the key before.",
+		Action: "failed rising: no owner or no master answers; `meridian store stat` tells which.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_operation_bytes_total", Type: Counter, Unit: "bytes",
+		Labels: []Label{{Name: "op", Values: []string{"put", "get"}}},
+		Help:   "Bytes that this process has put and got.",
+		Action: "Its rate is what the process moves through the cache.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_operations", Type: Gauge, Unit: "operations",
+		Help:   "Operations of this process that run.",
+		Action: "At its limit of 256 for long: owners are slow, or do not answer.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_torn_total", Type: Counter, Unit: "objects",
+		Help:   "Objects that came with other bytes than were put. They were not handed on; their owners were told to drop them.",
+		Action: "Any: memory or network corrupts bytes; `meridian store scrub` reads everything an owner keeps.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_page_seconds_total", Type: Counter, Unit: "seconds",
+		Help:   "Time that this process spent on writing pages into objects.",
+		Action: "Divided by meridian_store_pages_total it is the mean time of a page.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_pages_total", Type: Counter, Unit: "pages",
+		Help:   "Pages that this process has written into objects in place.",
+		Action: "See meridian_store_page_seconds_total.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_messages_total", Type: Counter, Unit: "messages",
+		Labels: []Label{{Name: "what", Values: []string{"sent", "lost", "heard", "malformed"}}},
+		Help:   "Messages of the object cache between agents.",
+		Action: "lost keeps rising: a peer does not answer. Any malformed: builds that do not fit, or a stranger.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_owners", Type: Gauge, Unit: "owners",
+		Help:   "Owners that the directory names.",
+		Action: "0: nothing can be stored; start one with `meridian store serve`.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_master", Type: Gauge, Unit: "1",
+		Help:   "1 while this process is the master.",
+		Action: "The sum over a cell is 1; 0 for long: no candidate runs, or the directory does not answer.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_terms_total", Type: Counter, Unit: "terms",
+		Help:   "How often this process became the master.",
+		Action: "Rising: masters are lost again and again, or the directory is slow.",
+		Room:   "store",
+	},
+}
