@@ -143,7 +143,7 @@ func (s *Store) ask(ctx context.Context, to protocol.Peer, m protocol.Message, i
 	s.calls.begin(id, one)
 	if to == s.self {
 		s.step(func(now, _ kv.Instant) []protocol.Effect { return s.receive(now, to, id, m) })
-	} else if err := s.deliver(telling, to, protocol.AppendMessage(nil, id, m)); err != nil {
+	} else if err := s.deliver(telling, to, encode(id, m)); err != nil {
 		s.calls.forget(id)
 		<-one.done
 		if one.answer == nil && !errors.Is(one.err, ErrClosed) {

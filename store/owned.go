@@ -149,6 +149,15 @@ func (o *owned) close(ctx context.Context) error {
 	return o.memory.Close(ctx)
 }
 
+// Arena is the memory of the owner in this process, for producers that map it; nil,
+// if there is none. It stays the store's.
+func (s *Store) Arena() *mem.Arena {
+	if s.owned == nil {
+		return nil
+	}
+	return s.owned.memory
+}
+
 // grantSlack is how much longer a grant holds than its writer may take: it is the
 // machine that ends it.
 const grantSlack = time.Second

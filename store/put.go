@@ -72,7 +72,8 @@ func (s *Store) put(ctx context.Context, key string, value []byte, o PutOptions)
 
 // putLarge opens, writes and commits.
 func (s *Store) putLarge(ctx context.Context, key string, value []byte, o PutOptions) error {
-	plan, err := s.open(ctx, key, uint64(len(value)), o)
+	within := uint64(max(1, duration(s.deadline(ctx)-s.now()).Milliseconds()))
+	plan, err := s.open(ctx, key, &protocol.Open{Bytes: uint64(len(value)), WriteMs: within}, o)
 	if err != nil {
 		return err
 	}
@@ -107,27 +108,25 @@ func (s *Store) OpenForWrite(ctx context.Context, key string, size uint64, o Put
 		return nil, err
 	}
 	defer leave()
-	plan, err := s.open(ctx, key, size, o)
+	plan, err := s.open(ctx, key, &protocol.Open{Bytes: size}, o)
 	if err != nil {
 		s.counters.put(0, err)
 	}
 	return plan, err
 }
 
-func (s *Store) open(ctx context.Context, key string, size uint64, o PutOptions) (*WritePlan, error) {
+func (s *Store) open(ctx context.Context, key string, m *protocol.Open, o PutOptions) (*WritePlan, error) {
 	name, err := s.nameOf(o.Tenant, key)
 	if err != nil {
 		return nil, err
 	}
-	answer, from, err := s.operate(ctx, operation{
-		name: name, preferred: o.Preferred,
-		request: &protocol.Open{Name: name, Bytes: size, Attributes: o.attributes()},
-	})
+	m.Name, m.Attributes = name, o.attributes()
+	answer, from, err := s.operate(ctx, operation{name: name, preferred: o.Preferred, request: m})
 	if err != nil {
 		return nil, err
 	}
 	said, is := answer.(*protocol.Plan)
-	if !is || said.Bytes != size || said.Span.Length != size {
+	if !is || said.Bytes != m.Bytes || said.Span.Length != m.Bytes {
 		return nil, unexpected(from, answer)
 	}
 	p := &WritePlan{Owner: from.Name, Rank: -1, Plan: said.Plan, store: s, peer: from, span: said.Span}

@@ -159,12 +159,28 @@ const (
 	sendTries   = 6
 )
 
+// encode makes a message ready to travel. One with a value is long: it is made in one
+// piece.
+func encode(request uint64, m protocol.Message) []byte {
+	size := 0
+	switch m := m.(type) {
+	case *protocol.Put:
+		size = len(m.Name) + len(m.Value) + maxHead
+	case *protocol.Value:
+		size = len(m.Data) + maxHead
+	}
+	return protocol.AppendMessage(make([]byte, 0, size), request, m)
+}
+
+// maxHead is more than a message with a value has besides it.
+const maxHead = 128
+
 // send delivers a message, or not. One that a peer has no room for, or whose link
 // broke, is tried again: what answers a request is not asked for twice.
 func (s *Store) send(to protocol.Peer, request uint64, m protocol.Message) {
 	ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
 	defer cancel()
-	payload := protocol.AppendMessage(nil, request, m)
+	payload := encode(request, m)
 	var err error
 	for try := range sendTries {
 		err = s.peers.Tell(ctx, kv.Member(to), payload)

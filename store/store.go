@@ -113,9 +113,10 @@ type Store struct {
 	places   chan struct{}  // a place for each operation
 	running  sync.WaitGroup // operations of callers
 	wait     sync.WaitGroup // everything else that runs here
-	ctx      context.Context
-	cancel   context.CancelFunc
-	number   atomic.Uint64
+	// ctx is that of what runs here; ending, of what callers wait for, ends before it.
+	ctx, ending context.Context
+	cancel, end context.CancelFunc
+	number      atomic.Uint64
 
 	closing sync.Mutex // held by Close; protects stage
 	stage   int        // of Close: how far it came
@@ -143,6 +144,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s.start = o.Clock.Now().Add(-time.Second) // the first instant is not zero
 	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.ending, s.end = context.WithCancel(s.ctx)
 	s.peers = agent.NewPeers(o.Agent, agent.PeersOptions{Find: o.Find, Gone: s.gone, MaxInFlight: maxInFlight})
 	if err := s.begin(ctx); err != nil {
 		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
@@ -266,6 +268,7 @@ func (s *Store) Close(ctx context.Context) error {
 	s.closed = true
 	s.mu.Unlock()
 	s.calls.close()
+	s.end()
 	if err := join.Within(ctx, "store: closing", s.running.Wait); err != nil {
 		return err
 	}
@@ -305,10 +308,12 @@ func (s *Store) enter(ctx context.Context) (inner context.Context, leave func(),
 	}
 	s.running.Add(1)
 	s.mu.Unlock()
-	cancel := context.CancelFunc(func() {})
-	if _, has := ctx.Deadline(); !has {
-		ctx, cancel = context.WithTimeout(ctx, s.options.Timeout)
+	within := s.options.Timeout
+	if at, has := ctx.Deadline(); has {
+		within = time.Until(at)
 	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	stop := context.AfterFunc(s.ending, cancel)
 	select {
 	case s.places <- struct{}{}:
 	case <-ctx.Done():
@@ -322,6 +327,7 @@ func (s *Store) enter(ctx context.Context) (inner context.Context, leave func(),
 	}
 	return ctx, func() {
 		<-s.places
+		stop()
 		cancel()
 		s.running.Done()
 	}, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/meta/memdir"
 	"meridian/store"
 )
 
@@ -263,4 +264,54 @@ func TestStrangersSpeak(t *testing.T) {
 	}
 	eventually(t, "all were heard", func() bool { m := a.Metrics(); return m.MessagesBroken > 60 })
 	mustGet(t, b, "k", 1000)
+}
+
+// An owner that starts again has another incarnation and nothing kept; its name has
+// the same number.
+func TestOwnerStartsAgain(t *testing.T) {
+	c := newCell(t, "tcp")
+	c.start("master", candidate)
+	c.start("a", keeps(16<<20))
+	b := c.start("b", keeps(16<<20))
+	client := c.start("client")
+	eventually(t, "two owners", func() bool { return len(client.Owners()) == 2 })
+	mustPut(t, client, "k", 1000, store.PutOptions{Preferred: "b"})
+	before := client.Owners()[1]
+	b.kill(t)
+	c.start("b", keeps(16<<20))
+	eventually(t, "its new incarnation", func() bool {
+		owners := client.Owners()
+		return len(owners) == 2 && owners[1].Incarnation != before.Incarnation
+	})
+	mustMiss(t, client, "k")
+	mustPut(t, client, "k", 2000, store.PutOptions{Preferred: "b"})
+	mustGet(t, client, "k", 2000)
+	if at, err := client.Locate(soon(t), "k", store.LocateOptions{}); err != nil || at.Owner != "b" || at.Rank != before.Rank {
+		t.Fatalf("%+v: %v, want it at b, number %d", at, err, before.Rank)
+	}
+}
+
+// A master that the directory does not hear any more has no authority, and another is
+// elected; nothing is lost, and no key gets two values.
+func TestMasterCutOff(t *testing.T) {
+	c := newCell(t, "tcp")
+	first := c.start("first", candidate)
+	c.start("a", keeps(16<<20))
+	client := c.start("client")
+	for i := range 10 {
+		mustPut(t, client, fmt.Sprint("k", i), 1000, store.PutOptions{})
+	}
+	second := c.start("second", candidate)
+	first.directory.SetOutage(memdir.Silent)
+	eventually(t, "another master", func() bool { return second.Metrics().Master })
+	for i := range 10 {
+		mustGet(t, client, fmt.Sprint("k", i), 1000)
+		if err := client.Put(soon(t), fmt.Sprint("k", i), []byte("x"), store.PutOptions{}); !errors.Is(err, store.ErrExists) {
+			t.Fatalf("%v, want ErrExists", err)
+		}
+	}
+	first.directory.SetOutage(memdir.None)
+	eventually(t, "the first has given up", func() bool { return !first.Metrics().Master })
+	mustMiss(t, first, "never")
+	mustGet(t, first, "k0", 1000)
 }

@@ -1,0 +1,93 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"meridian/store"
+)
+
+// pair is an owner that is its own master, and a client on another agent.
+func pair(b *testing.B, fabricName string) (owner, client *node) {
+	c := newCell(b, fabricName)
+	owner = c.start("owner", keeps(512<<20), candidate)
+	client = c.start("client")
+	mustPut(b, client, "warm", 100, store.PutOptions{})
+	return owner, client
+}
+
+// percentiles reports the median and the 99th percentile of what op took.
+func percentiles(b *testing.B, op func(i int)) {
+	took := make([]time.Duration, 0, b.N)
+	for i := 0; b.Loop(); i++ {
+		began := time.Now()
+		op(i)
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+func BenchmarkStore(b *testing.B) {
+	ctx := context.Background()
+	for _, fabricName := range []string{"tcp", "host"} {
+		b.Run("open-for-write/"+fabricName, func(b *testing.B) {
+			_, client := pair(b, fabricName)
+			percentiles(b, func(i int) {
+				p, err := client.OpenForWrite(ctx, fmt.Sprint("k", i), 1<<20, store.PutOptions{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				if err := p.Abort(ctx); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+			})
+		})
+		for _, size := range []int{4 << 10, 1 << 20} {
+			b.Run(fmt.Sprintf("put/%d/%s", size, fabricName), func(b *testing.B) {
+				_, client := pair(b, fabricName)
+				v := value("v", size)
+				b.SetBytes(int64(size))
+				percentiles(b, func(i int) {
+					if err := client.Put(ctx, fmt.Sprint("k", i), v, store.PutOptions{}); err != nil {
+						b.Fatal(err)
+					}
+				})
+			})
+			b.Run(fmt.Sprintf("get/%d/%s", size, fabricName), func(b *testing.B) {
+				_, client := pair(b, fabricName)
+				mustPut(b, client, "k", size, store.PutOptions{})
+				into := make([]byte, size)
+				b.SetBytes(int64(size))
+				percentiles(b, func(int) {
+					if _, err := client.Get(ctx, "k", into, store.GetOptions{}); err != nil {
+						b.Fatal(err)
+					}
+				})
+			})
+		}
+		b.Run("get-buffer/1048576/"+fabricName, func(b *testing.B) {
+			_, client := pair(b, fabricName)
+			mustPut(b, client, "k", 1<<20, store.PutOptions{})
+			into, err := client.Buffer(1 << 20)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(1 << 20)
+			percentiles(b, func(int) {
+				if _, err := client.Get(ctx, "k", into.Bytes(), store.GetOptions{}); err != nil {
+					b.Fatal(err)
+				}
+			})
+			if err := into.Close(ctx); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
