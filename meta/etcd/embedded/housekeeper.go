@@ -69,7 +69,9 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 	if err := h.forget(ctx, 0, 1); err != nil {
 		return err
 	}
-	if used := h.server.Backend().SizeInUse(); size-used > h.quota/8 {
+	// What is in use counts pages that a reader has not let go of yet; a full
+	// directory does not wait for that.
+	if used := h.server.Backend().SizeInUse(); len(alarms) > 0 || size >= h.quota || size-used > h.quota/8 {
 		if err := h.server.Backend().Defrag(); err != nil {
 			return err
 		}
