@@ -1,6 +1,7 @@
 package metatest
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -26,20 +27,34 @@ func thousand(t *testing.T, w *World) {
 		}
 		watches[i] = watch
 	}
+	deadline := time.After(5 * eventually)
+	views := make([]meta.View, crowd)
+	for i, watch := range watches { // all of them watch, before anybody writes
+		select {
+		case e := <-watch.Events():
+			views[i].Apply(e)
+		case <-deadline:
+			t.Fatalf("watcher %d of %d has not begun", i, crowd)
+		}
+	}
 	var writers sync.WaitGroup
 	for lane := range 10 {
 		writers.Go(func() {
 			for i := lane; i < crowd; i += 10 {
-				if _, err := d.Create(t.Context(), meta.Entry{Key: fmt.Sprintf("%s%04d/a", base, i), Value: value("%d", i), Lease: lease}); err != nil {
+				entry := meta.Entry{Key: fmt.Sprintf("%s%04d/a", base, i), Value: value("%d", i), Lease: lease}
+				_, err := d.Put(t.Context(), entry)
+				for tries := 1; errors.Is(err, meta.ErrUnavailable) && tries < 10; tries++ { // a busy machine's etcd gives up after seconds
+					_, err = d.Put(t.Context(), entry)
+				}
+				if err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	writers.Wait()
-	deadline := time.After(eventually)
 	for i, watch := range watches {
-		var view meta.View
+		view := &views[i]
 		for {
 			if r, has := view.Get(fmt.Sprintf("%s%04d/a", base, i)); has {
 				if string(r.Value) != fmt.Sprint(i) || len(view.Records()) != 1 {
