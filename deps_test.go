@@ -112,7 +112,8 @@ var rooms = map[string]room{
 			"checksum": "what readers check", "kv": "instants, ids", "store/arena": "memory, and producers", "store/master": "what is simulated",
 			"store/owner": "what is simulated", "store/protocol": "what is simulated",
 		},
-		uses: map[string]string{"github.com/anishathalye/porcupine": "judges the history of each key"},
+		uses:     map[string]string{"github.com/anishathalye/porcupine": "judges the history of each key"},
+		testsMay: []string{mutants},
 	},
 	"mem": {
 		owns: "memory that transfers touch: sections, spans, references",
@@ -370,7 +371,7 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"checksum": "of every chunk", "kv": "ids", "agent": "what is simulated", "fabric": "the contract that its network fulfils", "fabric/link": "both ends of its links",
 			"mem": "sections", "meta": "the directory over its store", "mrdn": "frames",
-			"transceiver/handoff/handoffsim": "the other kind of world",
+			"transceiver/handoff/handoffsim": "another kind of world", "store/storesim": "and another",
 		},
 		testsMay: []string{mutants, "transceiver/handoff"},
 	},

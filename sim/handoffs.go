@@ -1,31 +1,6 @@
 package sim
 
-import (
-	"fmt"
-
-	"meridian/transceiver/handoff/handoffsim"
-)
-
-// Kind is which kind of world.
-type Kind string
-
-// The kinds of worlds.
-const (
-	// Agents is real agents that move bytes between one another.
-	Agents Kind = "agents"
-	// HandOffs is the machines of hand-offs, between engines of many ranks.
-	// Which trouble such a world has comes from its seed alone.
-	HandOffs Kind = "handoff"
-)
-
-// ParseKind reads the name of a kind.
-func ParseKind(text string) (Kind, error) {
-	switch k := Kind(text); k {
-	case Agents, HandOffs:
-		return k, nil
-	}
-	return "", fmt.Errorf("sim: no world %q; there is %s, %s", text, Agents, HandOffs)
-}
+import "meridian/transceiver/handoff/handoffsim"
 
 // playHandOffs plays a world of hand-offs.
 func (s *stage) playHandOffs(o Options) *Result {

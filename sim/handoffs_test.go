@@ -68,7 +68,7 @@ func TestTraceOfHandOffsIsReplayed(t *testing.T) {
 	if _, err := Replay(strings.NewReader(strings.Replace(trace.String(), "world handoff\n", "", 1))); err == nil {
 		t.Error("the world of agents tells the story of hand-offs")
 	}
-	if _, err := Replay(strings.NewReader(traceTitle + "\nworld weather\n\n")); err == nil || !strings.Contains(err.Error(), `no world "weather"; there is agents, handoff`) {
+	if _, err := Replay(strings.NewReader(traceTitle + "\nworld weather\n\n")); err == nil || !strings.Contains(err.Error(), `no world "weather"; there is agents, handoff, store`) {
 		t.Error(err)
 	}
 }
@@ -77,7 +77,7 @@ func TestTraceOfHandOffsIsReplayed(t *testing.T) {
 func TestStoriesAreKept(t *testing.T) {
 	var s stage
 	defer s.arenas.close()
-	for _, kind := range []Kind{Agents, HandOffs} {
+	for _, kind := range Kinds() {
 		s.reuse(s.run(Options{World: kind, Seed: 1}))
 		kept := s.run(Options{World: kind, Seed: 2})
 		before := kept.Lines()

@@ -18,9 +18,9 @@ func TestRealWorlds(t *testing.T) {
 		if err != nil {
 			t.Fatalf("MERIDIAN_SIM_MINUTES: %v", err)
 		}
-		o = HuntOptions{From: uint64(time.Now().Unix()) << 20, For: time.Duration(minutes * float64(time.Minute) / 2), Failures: 3}
+		o = HuntOptions{From: uint64(time.Now().Unix()) << 20, For: time.Duration(minutes*float64(time.Minute)) / time.Duration(len(Kinds())), Failures: 3}
 	}
-	for _, kind := range []Kind{Agents, HandOffs} {
+	for _, kind := range Kinds() {
 		o.World = kind
 		found, err := Hunt(t.Context(), o)
 		if err != nil {

@@ -20,8 +20,9 @@
 // which whatever still runs must end, then the closing, after which nothing may
 // be left. Which faults there are, and how often, is drawn for each seed.
 //
-// The worlds of hand-offs are another kind: package handoffsim has them. They
-// are hunted in, told and replayed like the others.
+// The worlds of hand-offs and those of the object cache are other kinds: packages
+// handoffsim and storesim have them. They are hunted in, told and replayed like the
+// others.
 package sim
 
 import (
@@ -96,8 +97,11 @@ func (s *stage) run(o Options) *Result {
 }
 
 func (s *stage) play(o Options) *Result {
-	if o.World == HandOffs {
+	switch o.World {
+	case HandOffs:
 		return s.playHandOffs(o)
+	case Store:
+		return s.playStore(o)
 	}
 	w := newWorld(s, o)
 	s.story = nil // the world's, and then the result's, until it is given back

@@ -198,7 +198,7 @@ func TestHuntEnds(t *testing.T) {
 // deadline by a clock that can jump.
 func TestNoRealClock(t *testing.T) {
 	real := []string{"Now", "Since", "Until", "After", "Tick", "NewTimer", "NewTicker", "Sleep", "AfterFunc"}
-	for _, pattern := range []string{"../agent/*.go", "../fabric/*.go", "../fabric/link/*.go", "../fabric/session/*.go", "../transceiver/handoff/*.go", "../transceiver/handoff/handoffsim/*.go", "*.go"} {
+	for _, pattern := range []string{"../agent/*.go", "../fabric/*.go", "../fabric/link/*.go", "../fabric/session/*.go", "../transceiver/handoff/*.go", "../transceiver/handoff/handoffsim/*.go", "../store/*/*.go", "*.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, files, err)

@@ -110,10 +110,10 @@ func (r *Result) concerns(e *entry) bool {
 }
 
 func (o *Options) worldFlag() string {
-	if o.World != HandOffs {
+	if o.World == "" || o.World == Agents {
 		return ""
 	}
-	return " --world " + string(HandOffs)
+	return " --world " + string(o.World)
 }
 
 func (o *Options) faultFlag() string {

@@ -9,6 +9,7 @@ import (
 
 	"meridian/agent"
 	"meridian/fabric"
+	"meridian/store/storesim"
 	"meridian/transceiver/handoff/handoffsim"
 )
 
@@ -31,6 +32,7 @@ type Tally struct {
 	Unknown, Unavailable                               uint64
 
 	HandOffs handoffsim.Tally // of worlds of hand-offs, which have no other counts
+	Store    storesim.Tally   // of worlds of the object cache, likewise
 }
 
 // reasons are what ends that are not Done are counted by; the last count is for
@@ -137,6 +139,7 @@ func (t *Tally) Add(other *Tally) {
 	t.Events += other.Events
 	t.Simulated += other.Simulated
 	t.HandOffs.Add(&other.HandOffs)
+	t.Store.Add(&other.Store)
 	mine, theirs := t.sections(), other.sections()
 	for i := range mine {
 		for j := range mine[i].rows {
@@ -149,8 +152,11 @@ func (t *Tally) Add(other *Tally) {
 func (t *Tally) Write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	sections := t.sections()
-	if t.HandOffs.Worlds > 0 {
+	switch {
+	case t.HandOffs.Worlds > 0:
 		sections = handOffSections(&t.HandOffs)
+	case t.Store.Worlds > 0:
+		sections = storeSections(&t.Store)
 	}
 	for _, s := range sections {
 		fmt.Fprintf(w, "%s\n", s.title)

@@ -26,8 +26,8 @@ const traceTitle = "meridian sim trace 1"
 func (r *Result) WriteTrace(out io.Writer) error {
 	b := bufio.NewWriter(out)
 	fmt.Fprintln(b, traceTitle)
-	if r.Options.World == HandOffs {
-		fmt.Fprintf(b, "world %s\n", HandOffs)
+	if k := r.Options.World; k != "" && k != Agents {
+		fmt.Fprintf(b, "world %s\n", k)
 	}
 	fmt.Fprintf(b, "seed %d\nfaults %s\n\n", r.Options.Seed, r.Options.faultNames())
 	for _, line := range r.Lines() {

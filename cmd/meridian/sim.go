@@ -16,7 +16,7 @@ import (
 )
 
 type simCommand struct {
-	World   string  `default:"" enum:",agents,handoff,all" placeholder:"KIND" help:"Which worlds: agents, handoff, or all, one after the other; default all, or agents with --seed or --faults."`
+	World   string  `default:"" enum:",agents,handoff,store,all" placeholder:"KIND" help:"Which worlds: agents, handoff, store, or all, one after the other; default all, or agents with --seed or --faults."`
 	Seed    *uint64 `xor:"what" placeholder:"N" help:"Live through the world of this seed and tell what became of it."`
 	Seeds   uint64  `xor:"what" placeholder:"N" help:"Live through so many worlds (default 1000, or as many as --minutes allow)."`
 	From    uint64  `placeholder:"N" help:"The first seed of --seeds; default 0."`
@@ -29,7 +29,7 @@ type simCommand struct {
 
 func (c *simCommand) Help() string {
 	return "Real agents work together over a network, a directory, memory and clocks that are made up, under faults, all from one seed. " +
-		"In worlds of another kind, engines of many ranks hand caches over to one another. " +
+		"In worlds of another kind, engines of many ranks hand caches over to one another; in those of a third, clients, owners and masters share an object cache. " +
 		"Every byte that moves and every end of a transfer is checked against what Meridian promises. A seed that breaks a promise " +
 		"tells its story, and tells it again whenever it is asked: docs/simulation.md says how to read one."
 }
@@ -40,8 +40,8 @@ func (c *simCommand) Run(std *stdio) error {
 		return &failure{err: err, hint: "`meridian sim --help` lists them", status: exitInvalid}
 	}
 	switch {
-	case faults != nil && (c.World == worldHandOffs || c.World == worldsAll):
-		return invalid("leave one of them out", "--faults chooses for worlds of agents; those of hand-offs draw their trouble from the seed")
+	case faults != nil && c.World != "" && c.World != string(sim.Agents):
+		return invalid("leave one of them out", "--faults chooses for worlds of agents; the others draw their trouble from the seed")
 	case c.Trace != "" && c.World == worldsAll:
 		return invalid("name one with --world", "--trace writes the events of one world")
 	case c.Replay != "":
@@ -58,21 +58,18 @@ func (c *simCommand) Run(std *stdio) error {
 	return c.huntAll(std, faults)
 }
 
-// The values of --world, besides none.
-const (
-	worldHandOffs = string(sim.HandOffs)
-	worldsAll     = "all"
-)
+// worldsAll is the value of --world that is no kind.
+const worldsAll = "all"
 
 // kinds is which kinds of worlds are asked for.
 func (c *simCommand) kinds(faults []sim.Fault) []sim.Kind {
 	switch {
 	case c.World == worldsAll, c.World == "" && c.Seed == nil && faults == nil:
-		return []sim.Kind{sim.Agents, sim.HandOffs}
-	case c.World == worldHandOffs:
-		return []sim.Kind{sim.HandOffs}
+		return sim.Kinds()
+	case c.World == "":
+		return []sim.Kind{sim.Agents}
 	}
-	return []sim.Kind{sim.Agents}
+	return []sim.Kind{sim.Kind(c.World)}
 }
 
 // each goes through the kinds, all of them whatever one shows.
@@ -103,8 +100,11 @@ func (c *simCommand) one(std *stdio, r *sim.Result) error {
 		return errors.Join(r.Tell(std.out, tellMost), broken(1))
 	}
 	world, keep := "seed", "keeps"
-	if r.Options.World == sim.HandOffs {
+	switch r.Options.World {
+	case sim.HandOffs:
 		world, keep = "the hand-offs of seed", "keep"
+	case sim.Store:
+		world = "the object cache of seed"
 	}
 	fmt.Fprintf(std.out, "%s %d %s every promise: %d events in %v of its own time\n", world,
 		r.Options.Seed, keep, r.Tally.Events, r.Tally.Simulated.Round(time.Millisecond))
@@ -184,7 +184,7 @@ func hunt(ctx context.Context, std *stdio, o sim.HuntOptions) error {
 }
 
 // inhabitants says what a kind of world is of.
-var inhabitants = map[sim.Kind]string{sim.Agents: "agents", sim.HandOffs: "hand-offs"}
+var inhabitants = map[sim.Kind]string{sim.Agents: "agents", sim.HandOffs: "hand-offs", sim.Store: "the object cache"}
 
 // mostFailures is when a hunt has found enough.
 const mostFailures = 10

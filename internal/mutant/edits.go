@@ -157,6 +157,111 @@ var edits = []edit{
 	},
 
 	{
+		LateClaimCounts, "store/master/master.go",
+		`case c.Serial < w.oldest:`,
+		`case c.Serial < w.oldest && !BUG:`,
+	},
+	{
+		GivenForgotten, "store/master/master.go",
+		`	if len(w.given) < MaxGiven && !w.all {`,
+		`	if BUG { return }
+	if len(w.given) < MaxGiven && !w.all {`,
+	},
+	{
+		GivenUnmarked, "store/master/master.go",
+		`w.standing, w.dropping = lapsed, 0`,
+		`w.standing, w.dropping = lapsed, 0; if BUG { w.standing = away }`,
+	},
+	{
+		LateDropObeyed, "store/master/member.go",
+		`if a.Verdict != Granted && a.Seq <= max(m.granted, m.dropped) {`,
+		`if a.Verdict != Granted && a.Seq <= max(m.granted, m.dropped) && !BUG {`,
+	},
+	{
+		LeaseFromLater, "store/master/member.go",
+		`m.until = max(m.until, m.asked[a.Seq%window]+a.Length)`,
+		`if BUG { m.asked[a.Seq%window] = m.asked[m.seq%window] }; m.until = max(m.until, m.asked[a.Seq%window]+a.Length)`,
+	},
+	{
+		EpochNotCounted, "store/owner/owner.go",
+		`e.pinned, e.priority, e.epoch = p.Pinned, p.Priority, e.epoch+1`,
+		`e.pinned, e.priority, e.epoch = p.Pinned, p.Priority, e.epoch+1; if BUG && e.epoch > 1 { e.epoch-- }`,
+	},
+	{
+		ReadIsFreed, "store/owner/owner.go",
+		`if e.readers > 0 {`,
+		`if e.readers > 0 && !BUG {`,
+	},
+	{
+		OldMasterLocates, "store/protocol/coordinator.go",
+		`	if authority <= 0 {
+		return []Effect{answer(`,
+		`	if _, is := m.(*Where); authority <= 0 && !(is && BUG) {
+		return []Effect{answer(`,
+	},
+	{
+		PutRepeated, "store/protocol/operation.go",
+		`if o.stage != theMaster {`,
+		`if o.stage != theMaster && !BUG {`,
+	},
+	{
+		ServesUnleased, "store/protocol/server.go",
+		`		if !s.Answers(now) {
+			return []Effect{Send{from, request, &Reply{`,
+		`		if !s.Answers(now) && !BUG {
+			return []Effect{Send{from, request, &Reply{`,
+	},
+	{
+		DropNotObeyed, "store/protocol/server.go",
+		`s.objects.RemoveHash(hash)`,
+		`if !BUG { s.objects.RemoveHash(hash) }`,
+	},
+	{
+		DropSharesSerial, "store/protocol/server.go",
+		`s.drops = append(s.drops, Drop{hash, s.member.Serial()})`,
+		`if BUG { s.drops = append(s.drops, Drop{hash, s.member.NextSerial()}); return }; s.drops = append(s.drops, Drop{hash, s.member.Serial()})`,
+	},
+	{
+		DropNotTold, "store/protocol/server.go",
+		`	for _, hash := range s.objects.Gone() {`,
+		`	for _, hash := range s.objects.Gone() { if BUG { continue }`,
+	},
+	{
+		CommitsUnleased, "store/protocol/write.go",
+		`func (s *Server) commit(now kv.Instant, w *write) []Effect {
+	if !s.Answers(now) {`,
+		`func (s *Server) commit(now kv.Instant, w *write) []Effect {
+	if !s.Answers(now) && !BUG {`,
+	},
+	{
+		SealsUnrevoked, "store/protocol/write.go",
+		`	if w.mapped {
+		if w.failed != nil {`,
+		`	if w.mapped || w.failed == nil && BUG {
+		if w.failed != nil {`,
+	},
+	{
+		FreesUnrevoked, "store/protocol/write.go",
+		`return append(effects, s.revoke(w)...)`,
+		`if BUG { return append(effects, s.abort(w)...) }; return append(effects, s.revoke(w)...)`,
+	},
+	{
+		WriterKept, "store/protocol/write.go",
+		`case now >= w.until && w.failed == nil:`,
+		`case now >= w.until && w.failed == nil && !BUG:`,
+	},
+	{
+		UnclaimedIsFound, "store/protocol/write.go",
+		`	if s.byKey[hash] != nil {
+		return nil
+	}`,
+		`	if s.byKey[hash] != nil {
+		return nil
+	}
+	if BUG { s.objects.Admit(hash); return nil }`,
+	},
+
+	{
 		LateOrderObeyed, "transceiver/handoff/follower.go",
 		`case h.isPast(name):`,
 		`case h.isPast(name) && !BUG:`,

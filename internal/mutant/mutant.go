@@ -58,7 +58,7 @@ var names = []Name{
 var chosen = choose(Name(os.Getenv("MERIDIAN_MUTANT")))
 
 func choose(n Name) Name {
-	if n != "" && !slices.Contains(names, n) && !slices.Contains(ofHandOffs, n) {
+	if n != "" && !slices.Contains(slices.Concat(names, ofHandOffs, ofStore), n) {
 		panic("mutant: MERIDIAN_MUTANT names no bug: " + string(n))
 	}
 	return n

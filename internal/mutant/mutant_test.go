@@ -10,7 +10,7 @@ import (
 
 func TestNames(t *testing.T) {
 	seen := make(map[Name]bool)
-	for _, n := range slices.Concat(Names(), OfHandOffs()) {
+	for _, n := range slices.Concat(Names(), OfHandOffs(), OfStore()) {
 		if seen[n] || n == "" {
 			t.Errorf("%q is listed twice, or has no name", n)
 		}
@@ -22,7 +22,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("this run has %s: %t", n, Is(n))
 		}
 	}
-	if len(seen) < 38 {
+	if len(seen) < 56 {
 		t.Errorf("only %d bugs are listed", len(seen))
 	}
 	for _, e := range edits {

@@ -204,6 +204,11 @@ func (c *call) end(answer protocol.Message, err error) {
 
 func (c *call) endPut(err error) {
 	w := c.on.world
+	if err != nil && !errors.Is(err, protocol.ErrUnavailable) {
+		if c.value.denied = err; c.value.ready != 0 {
+			w.violate("what was refused is not stored", "v%d of %v: %v", c.value.number, c.key, err)
+		}
+	}
 	switch {
 	case err == nil:
 		if c.value.ready == 0 {

@@ -168,7 +168,11 @@ func (p *process) look() {
 		}
 		w.after(w.span(0, 20*kv.Millisecond), p, func() { p.saw(seen) })
 	}
-	w.after(w.span(20*kv.Millisecond, 300*kv.Millisecond), p, p.look)
+	pause := w.span(20*kv.Millisecond, 300*kv.Millisecond) + w.calmly(100*kv.Millisecond)
+	if !w.calm && w.plan.lag && p.server == nil {
+		pause += kv.Instant(w.chance.Int64N(int64(5 * kv.Second))) // what it knows is old
+	}
+	w.after(pause, p, p.look)
 }
 
 func (p *process) saw(seen view) {

@@ -41,6 +41,7 @@ type value struct {
 	begun  int64 // point at which its put began
 	ready  int64 // point at which it could be found first; 0 if it never could
 	told   bool  // its client was told that it is stored
+	denied error // its client was told that it is not
 }
 
 const smallest = 16
@@ -178,6 +179,7 @@ func (p *process) observe() {
 		p.lastLeased = w.point()
 	}
 	p.guarded()
+	p.forward()
 }
 
 // compare notes what came and what went.
@@ -221,6 +223,9 @@ func (p *process) comes(k *key, v *value) {
 	w.note("%v has v%d of %v", p, v.number, k)
 	if v.ready != 0 {
 		w.violate("a put happens once", "v%d of %v could be found before", v.number, k)
+	}
+	if v.denied != nil {
+		w.violate("what was refused is not stored", "v%d of %v: %v", v.number, k, v.denied)
 	}
 	if p.leased == 0 && !p.server.Answers(p.clock()) {
 		w.violate("nothing is stored without a lease", "v%d of %v at %v", v.number, k, p)

@@ -44,6 +44,7 @@ type process struct {
 	evictions  uint64          // as the world last saw them
 	leased     int64           // point of history since which it has a lease; 0 for none
 	lastLeased int64           // last point at which it had one
+	words      []arena.Word    // of the headers, then
 	cause      cause           // of what goes away in this event
 
 	coordinator *protocol.Coordinator // nil: it was never elected
@@ -140,7 +141,15 @@ func (p *process) tick() {
 	if p.coordinator != nil {
 		p.do(p.coordinator.Tick(p.clock(), p.standing()))
 	}
-	w.after(w.span(10*kv.Millisecond, 60*kv.Millisecond), p, p.tick)
+	w.after(w.span(10*kv.Millisecond, 60*kv.Millisecond)+w.calmly(40*kv.Millisecond), p, p.tick)
+}
+
+// calmly is how much longer a round takes when there is no trouble left to find.
+func (w *world) calmly(d kv.Instant) kv.Instant {
+	if w.calm {
+		return d
+	}
+	return 0
 }
 
 // do carries out what a machine wants.

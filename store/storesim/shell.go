@@ -195,6 +195,20 @@ func (p *process) touched(by object, offset, length uint64, how string) {
 	}
 }
 
+// forward: a header goes from reserved to dead in one epoch, and never back.
+func (p *process) forward() {
+	for i := range p.heap.UsedHeaders() {
+		if int(i) >= len(p.words) {
+			p.words = append(p.words, 0)
+		}
+		now, was := p.heap.Word(i), p.words[i]
+		if now.Epoch() < was.Epoch() || now.Epoch() == was.Epoch() && now.State() < was.State() {
+			p.world.violate("each use of a header has an epoch of its own", "header %d of %v was %v and is %v", i, p, was, now)
+		}
+		p.words[i] = now
+	}
+}
+
 // guarded: while a grant stands, so does its reservation.
 func (p *process) guarded() {
 	for _, g := range p.grants {

@@ -32,7 +32,7 @@ type world struct {
 
 // circumstances is which trouble a world has.
 type circumstances struct {
-	loss, twice, slow, cuts, crashes, pauses, rogues, producers bool
+	loss, twice, slow, cuts, crashes, pauses, rogues, producers, lag bool
 
 	operations int
 	arena      int
@@ -67,8 +67,8 @@ func newWorld(seed uint64, quiet bool) *world {
 	w := &world{draw: rand.New(rand.NewPCG(seed, 1)), chance: rand.New(rand.NewPCG(seed, 2)), tally: Tally{Worlds: 1}}
 	some := func() bool { return !quiet && w.draw.IntN(5) < 2 }
 	w.plan = circumstances{
-		loss: some(), twice: some(), slow: some(), cuts: some(), crashes: some(), pauses: some(), rogues: some(), producers: w.draw.IntN(3) == 0,
-		operations: 20 + w.draw.IntN(100), arena: (48 + w.draw.IntN(100)) << 10, headers: uint32(12 + w.draw.IntN(30)),
+		loss: some(), twice: some(), slow: some(), cuts: some(), crashes: some(), pauses: some(), rogues: some(), producers: w.draw.IntN(3) == 0, lag: some(),
+		operations: 20 + w.draw.IntN(100), arena: (28 + w.draw.IntN(80)) << 10, headers: uint32(12 + w.draw.IntN(30)),
 		offers: w.draw.IntN(2), policy: w.draw.IntN(3),
 	}
 	for i := range 1 + w.draw.IntN(5) {
@@ -124,7 +124,7 @@ func (w *world) runUntil(end kv.Instant) {
 
 const (
 	turmoil  = 20 * kv.Second
-	recovery = 30 * kv.Second
+	recovery = 20 * kv.Second
 )
 
 // live plays a world: work under trouble, then a while without, in which
@@ -230,6 +230,7 @@ func (w *world) String() string {
 		{"pauses", w.plan.pauses},
 		{"rogue writers", w.plan.rogues},
 		{"producers", w.plan.producers},
+		{"old views", w.plan.lag},
 	} {
 		if t.on {
 			trouble = append(trouble, t.name)

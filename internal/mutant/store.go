@@ -1,0 +1,34 @@
+package mutant
+
+import "slices"
+
+// The bugs of the object cache, which the simulation of it must catch.
+const (
+	ServesUnleased   Name = "served-without-a-lease"
+	CommitsUnleased  Name = "stored-without-a-lease"
+	SealsUnrevoked   Name = "sealed-before-the-grant-is-revoked"
+	FreesUnrevoked   Name = "freed-before-the-grant-is-revoked"
+	LateClaimCounts  Name = "late-claim-counts"
+	DropNotObeyed    Name = "order-to-drop-not-obeyed"
+	LateDropObeyed   Name = "late-order-to-drop-obeyed"
+	OldMasterLocates Name = "old-master-says-where"
+	LeaseFromLater   Name = "lease-counted-from-a-later-question"
+	DropSharesSerial Name = "drop-shares-the-serial-of-a-claim"
+	DropNotTold      Name = "drop-not-told-to-the-master"
+	EpochNotCounted  Name = "epoch-of-a-header-not-counted"
+	ReadIsFreed      Name = "freed-while-it-is-read"
+	PutRepeated      Name = "put-repeated-when-in-doubt"
+	GivenForgotten   Name = "key-given-away-is-forgotten"
+	GivenUnmarked    Name = "key-given-away-before-the-mark"
+	WriterKept       Name = "silent-writer-kept-for-ever"
+	UnclaimedIsFound Name = "producers-object-found-before-its-key-is-claimed"
+)
+
+// OfStore lists them.
+func OfStore() []Name { return slices.Clone(ofStore) }
+
+var ofStore = []Name{
+	ServesUnleased, CommitsUnleased, SealsUnrevoked, FreesUnrevoked, LateClaimCounts, DropNotObeyed, LateDropObeyed,
+	OldMasterLocates, LeaseFromLater, DropSharesSerial, DropNotTold, EpochNotCounted, ReadIsFreed, PutRepeated, GivenForgotten,
+	GivenUnmarked, WriterKept, UnclaimedIsFound,
+}
