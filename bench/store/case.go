@@ -47,7 +47,7 @@ func (c Case) run(ctx context.Context, do func(ctx context.Context, client, obje
 			before := time.Now()
 			for object := client; object < c.Count; object += c.Clients {
 				if err := do(ctx, client, object); err != nil {
-					fail(fmt.Errorf("%s %d of %d: %w", c.Op, object+1, c.Count, err))
+					fail(fmt.Errorf("object %d of %d: %w", object+1, c.Count, err))
 					return
 				}
 				now := time.Now()

@@ -112,7 +112,10 @@ func (s *caches) removeAll(ctx context.Context, round int) error {
 	_, err := s.current.run(ctx, func(ctx context.Context, client, object int) error {
 		return s.clients[client].Remove(ctx, key(s.row, round, object))
 	})
-	return err
+	if err != nil {
+		return fmt.Errorf("removing: %w", err)
+	}
+	return nil
 }
 
 func (s *caches) round(ctx context.Context, round int) (Lap, error) {
