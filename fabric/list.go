@@ -59,7 +59,10 @@ func (l List) check() error {
 
 // checkOverlap reports whether the list, as a destination, names a byte twice.
 func (l List) checkOverlap() error {
-	if len(l) == 1 {
+	switch len(l) {
+	case 0:
+		return nil // every message is a transfer of nothing
+	case 1:
 		return overlap(l[0].Region, &l[0].Spans)
 	}
 	regions := make(map[uint64]*mem.Spans, len(l))
