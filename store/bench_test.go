@@ -19,13 +19,17 @@ func pair(b *testing.B, fabricName string) (owner, client *node) {
 	return owner, client
 }
 
-// percentiles reports the median and the 99th percentile of what op took.
-func percentiles(b *testing.B, op func(i int)) {
+// percentiles reports the median and the 99th percentile of what op took, less what
+// comes after it.
+func percentiles(b *testing.B, op func(i int), after ...func()) {
 	took := make([]time.Duration, 0, b.N)
 	for i := 0; b.Loop(); i++ {
 		began := time.Now()
 		op(i)
 		took = append(took, time.Since(began))
+		for _, do := range after {
+			do()
+		}
 	}
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
@@ -37,16 +41,16 @@ func BenchmarkStore(b *testing.B) {
 	for _, fabricName := range []string{"tcp", "host"} {
 		b.Run("open-for-write/"+fabricName, func(b *testing.B) {
 			_, client := pair(b, fabricName)
+			var opened *store.WritePlan
 			percentiles(b, func(i int) {
-				p, err := client.OpenForWrite(ctx, fmt.Sprint("k", i), 1<<20, store.PutOptions{})
-				if err != nil {
+				var err error
+				if opened, err = client.OpenForWrite(ctx, fmt.Sprint("k", i), 1<<20, store.PutOptions{}); err != nil {
 					b.Fatal(err)
 				}
-				b.StopTimer()
-				if err := p.Abort(ctx); err != nil {
+			}, func() {
+				if err := opened.Abort(ctx); err != nil {
 					b.Fatal(err)
 				}
-				b.StartTimer()
 			})
 		})
 		for _, size := range []int{4 << 10, 1 << 20} {

@@ -18,7 +18,7 @@ import (
 func TestPreferredOwnerAndPlans(t *testing.T) {
 	c := newCell(t, "tcp")
 	a := c.start("a", keeps(32<<20), candidate)
-	b := c.start("b", keeps(32<<20))
+	b := c.start("b", func(o *store.Options) { o.Owner = &store.OwnerOptions{Bytes: 32 << 20, PageSize: 64 << 10} })
 	client := c.start("client")
 	for i, n := range []*node{a, b, client, a, b, client} {
 		key, size := fmt.Sprint("plan-", i), 300<<10+i
@@ -27,7 +27,7 @@ func TestPreferredOwnerAndPlans(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Owner != want || p.Bytes != uint64(size) {
+		if p.Owner != want || p.Bytes != uint64(size) || p.PageSize != map[string]uint32{"a": 256 << 10, "b": 64 << 10}[want] {
 			t.Fatalf("%+v, want owner %s", p, want)
 		}
 		if _, err := n.Get(soon(t), key, make([]byte, size), store.GetOptions{}); !errors.Is(err, store.ErrMissing) {

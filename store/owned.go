@@ -23,6 +23,8 @@ import (
 type OwnerOptions struct {
 	// Bytes is the size of the arena, with its headers.
 	Bytes uint64
+	// PageSize is that of objects whose writer names none; default arena.PageSize.
+	PageSize uint32
 	// Policy says which objects leave first; High and Low when, as owner.Options.
 	Policy    owner.Policy
 	High, Low float64

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,12 +68,11 @@ func (s *Store) receive(now kv.Instant, from protocol.Peer, request uint64, m pr
 			refusal := fmt.Errorf("%w: %s keeps no objects", protocol.ErrRefused, s.self.Name)
 			return []protocol.Effect{protocol.Send{To: from, Request: request, Message: protocol.Refuse(refusal)}}
 		}
-		if put, is := m.(*protocol.Put); is {
-			if err := s.putBegins(from, request, put); err != nil {
-				return []protocol.Effect{protocol.Send{To: from, Request: request, Message: protocol.Refuse(err)}}
-			}
+		admitted, err := s.admit(from, request, m)
+		if err != nil {
+			return []protocol.Effect{protocol.Send{To: from, Request: request, Message: protocol.Refuse(err)}}
 		}
-		return s.server.Receive(now, from, request, m)
+		return s.server.Receive(now, from, request, admitted)
 	default:
 		s.calls.answer(from, request, m)
 	}
@@ -104,6 +104,22 @@ type putID struct {
 
 // maxInline bounds the inline values on their way in, and those on their way out.
 const maxInline = 64 << 20
+
+// admit prepares a request for the owner in this process, or says why it cannot be
+// taken. mu is held.
+func (s *Store) admit(from protocol.Peer, request uint64, m protocol.Message) (protocol.Message, error) {
+	switch m := m.(type) {
+	case *protocol.Put:
+		own := *m // a client in this process may ask another owner with it
+		own.PageSize = cmp.Or(m.PageSize, s.options.Owner.PageSize)
+		return &own, s.putBegins(from, request, m)
+	case *protocol.Open:
+		own := *m
+		own.PageSize = cmp.Or(m.PageSize, s.options.Owner.PageSize)
+		return &own, nil
+	}
+	return m, nil
+}
 
 // putBegins keeps account of the value of a put. mu is held.
 func (s *Store) putBegins(from protocol.Peer, request uint64, m *protocol.Put) error {

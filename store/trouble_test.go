@@ -315,3 +315,35 @@ func TestMasterCutOff(t *testing.T) {
 	mustMiss(t, first, "never")
 	mustGet(t, first, "k0", 1000)
 }
+
+// Who reads from an owner that dies hears so long before its own deadline.
+func TestOwnerDiesWhileItIsRead(t *testing.T) {
+	c := newCell(t, "tcp")
+	c.start("master", candidate)
+	a := c.start("a", keeps(64<<20))
+	client := c.start("client")
+	mustPut(t, client, "large", 4<<20, store.PutOptions{})
+	mustPut(t, client, "small", 4<<10, store.PutOptions{})
+	var wait sync.WaitGroup
+	for i := range 8 {
+		key, size := []string{"large", "small"}[i%2], []int{4 << 20, 4 << 10}[i%2]
+		wait.Go(func() {
+			into := make([]byte, size)
+			for {
+				n, err := client.Get(soon(t), key, into, store.GetOptions{})
+				switch {
+				case errors.Is(err, store.ErrMissing):
+					return
+				case err != nil:
+					t.Errorf("%v, want ErrMissing", err)
+					return
+				case !bytes.Equal(into[:n], value(key, size)):
+					t.Error("wrong bytes")
+				}
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond) // so that most likely something is on its way
+	a.kill(t)
+	wait.Wait()
+}
