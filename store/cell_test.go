@@ -73,8 +73,8 @@ func (c *cell) opener(ctx context.Context, self agent.Self) (fabric.Fabric, erro
 	})
 }
 
-// start opens an agent and its store. Spans are short, for owners that die, and the
-// machine's standing still makes them no shorter for others.
+// start opens an agent and its store. Leases are so long that a machine which stands
+// still for seconds costs none; tests of who dies make theirs short.
 func (c *cell) start(name string, change ...func(*store.Options)) *node {
 	c.t.Helper()
 	a, err := agent.Open(context.Background(), agent.Options{Name: name, Fabrics: []agent.Opener{c.opener}})
@@ -86,7 +86,7 @@ func (c *cell) start(name string, change ...func(*store.Options)) *node {
 		c.t.Fatal(err)
 	}
 	o := store.Options{
-		Agent: a, Directory: d, MasterTTL: 2 * time.Second, Lease: time.Second,
+		Agent: a, Directory: d, MasterTTL: 30 * time.Second, Lease: 15 * time.Second,
 		Find: func(_ context.Context, name string) (*agent.Peer, error) {
 			c.mu.Lock()
 			other := c.nodes[name]
@@ -116,6 +116,11 @@ func keeps(bytes uint64) func(*store.Options) {
 }
 
 func candidate(o *store.Options) { o.Candidate = true }
+
+// An owner that dies is given up soon, by a master with such leases; a master that
+// dies is followed soon.
+func shortLease(o *store.Options)  { o.Lease = 2 * time.Second }
+func shortMaster(o *store.Options) { o.MasterTTL = 2 * time.Second }
 
 func (n *node) stop(t testing.TB) {
 	if n.stopped {

@@ -70,8 +70,18 @@ func (s *Store) put(ctx context.Context, key string, value []byte, o PutOptions)
 	return nil
 }
 
-// putLarge opens, writes and commits.
+// putLarge opens, writes and commits, and does so again when the owner lost its lease
+// meanwhile: then nothing was stored.
 func (s *Store) putLarge(ctx context.Context, key string, value []byte, o PutOptions) error {
+	for {
+		err := s.putLargeOnce(ctx, key, value, o)
+		if !errors.Is(err, ErrStale) || !s.pause(ctx, tickPause) {
+			return err
+		}
+	}
+}
+
+func (s *Store) putLargeOnce(ctx context.Context, key string, value []byte, o PutOptions) error {
 	within := uint64(max(1, duration(s.deadline(ctx)-s.now()).Milliseconds()))
 	plan, err := s.open(ctx, key, &protocol.Open{Bytes: uint64(len(value)), WriteMs: within}, o)
 	if err != nil {

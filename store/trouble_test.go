@@ -19,13 +19,13 @@ func TestMasterDies(t *testing.T) {
 	for _, way := range []string{"closed", "killed"} {
 		t.Run(way, func(t *testing.T) {
 			c := newCell(t, "tcp")
-			first := c.start("first", candidate)
+			first := c.start("first", candidate, shortMaster)
 			owner := c.start("owner", keeps(32<<20))
 			client := c.start("client")
 			for i := range 50 {
 				mustPut(t, client, fmt.Sprint("k", i), 1000*i+1, store.PutOptions{})
 			}
-			second := c.start("second", candidate)
+			second := c.start("second", candidate, shortMaster)
 			if second.Metrics().Master || !first.Metrics().Master {
 				t.Fatal("the wrong one is the master")
 			}
@@ -52,7 +52,7 @@ func TestMasterDies(t *testing.T) {
 // What an owner kept that died is missing soon, and puts go elsewhere at once.
 func TestOwnerDies(t *testing.T) {
 	c := newCell(t, "tcp")
-	c.start("master", candidate)
+	c.start("master", candidate, shortLease)
 	c.start("a", keeps(32<<20))
 	b := c.start("b", keeps(32<<20))
 	client := c.start("client")
@@ -270,7 +270,7 @@ func TestStrangersSpeak(t *testing.T) {
 // the same number.
 func TestOwnerStartsAgain(t *testing.T) {
 	c := newCell(t, "tcp")
-	c.start("master", candidate)
+	c.start("master", candidate, shortLease)
 	c.start("a", keeps(16<<20))
 	b := c.start("b", keeps(16<<20))
 	client := c.start("client")
@@ -295,13 +295,13 @@ func TestOwnerStartsAgain(t *testing.T) {
 // elected; nothing is lost, and no key gets two values.
 func TestMasterCutOff(t *testing.T) {
 	c := newCell(t, "tcp")
-	first := c.start("first", candidate)
+	first := c.start("first", candidate, shortMaster)
 	c.start("a", keeps(16<<20))
 	client := c.start("client")
 	for i := range 10 {
 		mustPut(t, client, fmt.Sprint("k", i), 1000, store.PutOptions{})
 	}
-	second := c.start("second", candidate)
+	second := c.start("second", candidate, shortMaster)
 	first.directory.SetOutage(memdir.Silent)
 	eventually(t, "another master", func() bool { return second.Metrics().Master })
 	for i := range 10 {
@@ -319,7 +319,7 @@ func TestMasterCutOff(t *testing.T) {
 // Who reads from an owner that dies hears so long before its own deadline.
 func TestOwnerDiesWhileItIsRead(t *testing.T) {
 	c := newCell(t, "tcp")
-	c.start("master", candidate)
+	c.start("master", candidate, shortLease)
 	a := c.start("a", keeps(64<<20))
 	client := c.start("client")
 	mustPut(t, client, "large", 4<<20, store.PutOptions{})

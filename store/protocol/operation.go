@@ -155,7 +155,7 @@ func (o *Operation) Answered(now kv.Instant, m Message) Step {
 	case errors.Is(err, owner.ErrFull) && o.stores() && o.at+1 < len(o.owners):
 		o.at++
 		return o.ask(now)
-	case Passes(err):
+	case Passes(err), errors.Is(err, owner.ErrStale) && o.stores():
 		o.last = err
 		return o.rest(now)
 	}
