@@ -20,9 +20,9 @@ func (s *Server) onGet(now kv.Instant, from Peer, request uint64, m *Get) []Effe
 		return refuse(err)
 	}
 	span := within(millis(m.PatienceMs), s.options.ReadTimeout)
-	// The owner's own transfer is the reader. It ends in time; the lease is longer,
-	// so that it is the transfer that ends it.
-	at, id, err := s.objects.Lease(now, m.Name, 2*s.options.ReadTimeout)
+	// The owner's own transfer is the reader, and Delivered ends the lease. No time
+	// does: a process that stood still in the middle of a copy goes on with it.
+	at, id, err := s.objects.Lease(now, m.Name, kv.Never-max(now, 0))
 	if err != nil {
 		s.dismiss(from)
 		return refuse(err)
