@@ -373,7 +373,7 @@ var rooms = map[string]room{
 			"mem": "sections", "meta": "the directory over its store", "mrdn": "frames",
 			"transceiver/handoff/handoffsim": "another kind of world", "store/storesim": "and another",
 		},
-		testsMay: []string{mutants, "transceiver/handoff"},
+		testsMay: []string{mutants, "store/owner", "transceiver/handoff"},
 	},
 	"cell": {
 		owns: "a whole cell on one machine: its processes, started in order, watched, stopped in the other",

@@ -80,8 +80,15 @@ func (w *world) want() {
 	w.calls = append(w.calls, c)
 	w.note("%v wants to %s %v", p, c.kind, k)
 	owners := protocol.Rendezvous(k.hash, p.view.owners)
-	if o, is := request.(*protocol.Open); is && o.Mapped || c.kind == aLocate || w.draw.IntN(4) == 0 && p.server != nil {
+	local := c.kind == aLocate
+	if o, is := request.(*protocol.Open); is && o.Mapped {
+		local = true
+	}
+	if local || w.draw.IntN(4) == 0 && p.server != nil {
 		owners = preferring(p.peer, owners)
+	}
+	if !local && len(owners) > 0 && w.draw.IntN(3) == 0 {
+		owners = preferring(owners[w.draw.IntN(len(owners))], owners) // the nearest, say
 	}
 	c.operation = protocol.NewOperation(request, owners, c.deadline)
 	w.after(0, p, func() { c.step(c.operation.Begin(p.clock())) })
@@ -104,7 +111,7 @@ func preferring(first protocol.Peer, owners []protocol.Peer) []protocol.Peer {
 }
 
 func (w *world) attributes() protocol.Attributes {
-	return protocol.Attributes{Priority: uint8(w.draw.IntN(3))}
+	return protocol.Attributes{Priority: uint8(w.draw.IntN(3)), Pinned: w.draw.IntN(10) == 0}
 }
 
 // number is one for a request; an owner's own numbers are smaller.

@@ -353,6 +353,9 @@ func (p *process) inspect(leader *process) {
 func (p *process) empty() {
 	offered := uint64(0)
 	p.objects.EvictUntilBelow(0)
+	for _, k := range p.world.keys {
+		_ = p.objects.Remove(k.name) // what is pinned, or missing
+	}
 	used := p.objects.Stats().HeapUsed
 	for i := range p.heap.UsedHeaders() {
 		if h := p.heap.Load(i); h.Word.State() != arena.Dead {

@@ -25,12 +25,12 @@ func TestMutantsAreCaught(t *testing.T) {
 	}
 	for _, name := range mutant.OfStore() {
 		t.Run(string(name), func(t *testing.T) {
-			run := exec.Command(binary, "-test.run", "^TestSimulation$", "-store.seeds", "800", "-store.tell", "0")
+			run := exec.Command(binary, "-test.run", "^TestSimulation$", "-store.seeds", "2000", "-store.tell", "0")
 			run.Env = append(os.Environ(), "MERIDIAN_MUTANT="+string(name))
 			out, err := run.CombinedOutput()
 			at := strings.Index(string(out), "seed ")
 			if err == nil || at < 0 {
-				t.Fatalf("800 worlds did not show it: %v\n%.400s", err, out)
+				t.Fatalf("2000 worlds did not show it: %v\n%.400s", err, out)
 			}
 			line, _, _ := strings.Cut(string(out[at:]), "\n")
 			t.Log(line)

@@ -132,7 +132,7 @@ func (p *process) clock() kv.Instant { return p.world.now + p.skew }
 func (p *process) tick() {
 	w := p.world
 	if p.server != nil {
-		if w.chance.IntN(20) == 0 {
+		if w.chance.IntN(6) == 0 {
 			p.do(p.server.Scan(p.clock()))
 		} else {
 			p.do(p.server.Tick(p.clock()))

@@ -117,16 +117,8 @@ func (p *process) deliverPiece(d *delivery) {
 		end(protocol.ErrUnavailable)
 		return
 	}
-	done := uint64(len(d.bytes))
-	if n := min(d.Location.Bytes-done, 1+uint64(w.chance.IntN(4000))); n > 0 {
-		from := d.Location.Offset + done
-		p.touched(object{d.Location.Header, d.Location.Epoch}, from, n, "read")
-		d.bytes = append(d.bytes, p.memory[from:from+n]...)
-		pause := w.span(0, 5*kv.Millisecond)
-		if !w.calm && w.plan.slow && w.chance.IntN(10) == 0 {
-			pause = w.span(0, 2*kv.Second)
-		}
-		w.after(pause, p, func() { p.deliverPiece(d) })
+	if uint64(len(d.bytes)) < d.Location.Bytes {
+		w.after(w.span(0, 5*kv.Millisecond), p, func() { p.copyPiece(d) }) // the process may stand still before it
 		return
 	}
 	if checksum.Of(d.bytes) != d.Location.Checksum {
@@ -143,6 +135,20 @@ func (p *process) deliverPiece(d *delivery) {
 	}
 	p.send(protocol.Send{To: d.To, Request: d.Request, Message: answer})
 	end(nil)
+}
+
+// copyPiece copies a piece that was begun in time.
+func (p *process) copyPiece(d *delivery) {
+	w, done := p.world, uint64(len(d.bytes))
+	n := min(d.Location.Bytes-done, 1+uint64(w.chance.IntN(4000)))
+	from := d.Location.Offset + done
+	p.touched(object{d.Location.Header, d.Location.Epoch}, from, n, "read")
+	d.bytes = append(d.bytes, p.memory[from:from+n]...)
+	pause := w.span(0, 5*kv.Millisecond)
+	if !w.calm && w.plan.slow && w.chance.IntN(10) == 0 {
+		pause = w.span(0, 2*kv.Second)
+	}
+	w.after(pause, p, func() { p.deliverPiece(d) })
 }
 
 // land puts an object where its reader wants it, if that still stands.
