@@ -498,7 +498,7 @@ var rooms = map[string]room{
 			"cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
-			"meta": "peers", "meta/etcd/embedded": "directory", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
+			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/owner": "store serve --policy", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 			"governor": "replay --entropy", "probe": "replay --entropy", "replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
 		},
 		uses: map[string]string{

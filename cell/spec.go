@@ -42,6 +42,9 @@ type Spec struct {
 	// DirectTokens is how long a prompt may be that is computed where it is
 	// decoded; 0 leaves that to the gateway.
 	DirectTokens int
+	// Store is the memory that each agent has for objects of the cache, as flags
+	// say it; empty leaves that to the configuration.
+	Store string
 	// VLLM has the workers be servers of vLLM; nil means reference engines.
 	VLLM *VLLM
 }
@@ -214,6 +217,9 @@ func (s Spec) stages(at places) ([][]Plan, error) {
 	member := []string{"--state", at.state, "--directory", "unix://" + filepath.Join(at.state, "directory.sock")}
 	agent := func(name string) Plan {
 		args := append([]string{"agent", "--name", name, "--listen", "127.0.0.1:0", "--metrics", "", "--require-leg"}, member...)
+		if s.Store != "" {
+			args = append(args, "--store", s.Store)
+		}
 		return Plan{Name: "agent-" + name, Kind: Agent, Args: args, Ready: "agent " + regexp.QuoteMeta(name) + " ready"}
 	}
 	workers, err := s.workers(at)

@@ -3,12 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
+	"meridian/bench"
 	"meridian/config"
 	"meridian/node"
 	"meridian/telemetry"
+	"meridian/trust"
 )
 
 // agentFlags are of every command that is an agent while it runs.
@@ -35,8 +39,14 @@ func (d *doorFlags) options(in *config.Config) *node.Door {
 	return &node.Door{Socket: d.Door, AllowUIDs: append(d.AllowUIDs, in.Door.AllowUIDs...), RequireLeg: d.RequireLeg || in.Door.RequireLeg}
 }
 
+// agentParts are what an agent has besides, each or none.
+type agentParts struct {
+	door  *node.Door
+	store *node.Store
+}
+
 // open starts the agent that flags and configuration describe.
-func (c *agentFlags) open(ctx context.Context, std *stdio, all *commands, door *node.Door) (*node.Agent, error) {
+func (c *agentFlags) open(ctx context.Context, std *stdio, all *commands, parts agentParts) (*node.Agent, error) {
 	loaded, err := all.load(std)
 	if err != nil {
 		return nil, err
@@ -66,10 +76,28 @@ func (c *agentFlags) open(ctx context.Context, std *stdio, all *commands, door *
 		Name: name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), Advertise: advertise, TLS: c.security(in), Insecure: c.Insecure,
 		Strangers: int(in.Agent.MaxStrangers), Handshake: time.Duration(in.Agent.HandshakeTimeoutMs) * time.Millisecond, Grants: int(in.Agent.MaxGrants),
 		Streams: cmp.Or(c.Streams, int(in.Agent.Streams)), StateDir: c.State, Directory: c.Directory, NoDirectory: c.NoDirectory,
-		Door: door, Metrics: metrics, OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
+		Door: parts.door, Store: parts.store, Metrics: metrics, OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
 		Logger: all.logger(std),
 	})
 	return n, lacking(err)
+}
+
+// visit starts an agent for one errand. Without a name it has one that is made up
+// from what it comes for.
+func visit(ctx context.Context, std *stdio, all *commands, self agentFlags, errand string, parts agentParts) (*node.Agent, error) {
+	named, nowhere := self.Name != "", ""
+	if !named {
+		var suffix [4]byte
+		rand.Read(suffix[:])
+		self.Name = fmt.Sprintf("%s-%x", errand, suffix)
+	}
+	self.Metrics = &nowhere
+	n, err := self.open(ctx, std, all, parts)
+	if err != nil && !named && (errors.Is(err, node.ErrNoCertificate) || errors.Is(err, trust.ErrName)) {
+		hint := "an agent made up for one errand has no certificate: issue one with `meridian cert issue NAME`, and come with --name NAME"
+		return nil, &failure{err: err, hint: hint, status: exitFailure}
+	}
+	return n, err
 }
 
 func otlpEndpoint(in *config.Config) string {
@@ -82,6 +110,7 @@ func otlpEndpoint(in *config.Config) string {
 type agentCommand struct {
 	agentFlags
 	doorFlags
+	Store *bench.Size `placeholder:"SIZE" help:"Keep objects of the cell's cache in so much memory (default: store.bytes of the configuration, where store.enabled is true)."`
 }
 
 func (c *agentCommand) Run(std *stdio, all *commands) error {
@@ -91,7 +120,17 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	n, err := c.open(ctx, std, all, c.options(loaded.Config))
+	parts := agentParts{door: c.options(loaded.Config)}
+	if in := loaded.Config.Store; in.Enabled || c.Store != nil {
+		bytes := uint64(in.Bytes)
+		if c.Store != nil {
+			bytes = c.Store.Bytes
+		}
+		if parts.store, err = storePart(loaded.Config, bytes, "", true); err != nil {
+			return err
+		}
+	}
+	n, err := c.open(ctx, std, all, parts)
 	if err != nil {
 		return err
 	}

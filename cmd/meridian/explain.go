@@ -13,19 +13,22 @@ import (
 	"meridian/kv"
 	"meridian/ledger"
 	"meridian/node"
+	"meridian/store"
 	"meridian/transceiver/handoff"
 )
 
 type explainCommand struct {
-	ID    string `arg:"" optional:"" help:"Id of a request, of a transfer or of a hand-off; without one, those that are remembered are listed."`
-	State string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
-	Agent string `placeholder:"NAME" help:"Ask this agent only (default: every agent of this user)."`
+	storeFlags
+	tenantFlag
+	ID    string `arg:"" optional:"" help:"Id of a request, of a transfer or of a hand-off, or the key of an object; without one, requests, transfers and hand-offs that are remembered are listed."`
+	Key   string `placeholder:"KEY" help:"Key of an object of the cache, also where it looks like an id."`
+	Agent string `placeholder:"NAME" help:"Ask this agent only about transfers and hand-offs (default: every agent of this user)."`
 	JSON  bool   `help:"Print one JSON object."`
 }
 
 func (c *explainCommand) Help() string {
 	return "Tells what became of a request, of a transfer or of a hand-off. Requests are told from the gateway's records in the state directory, with the hand-offs " +
-		"that they took part in below; transfers and hand-offs by the agents that run."
+		"that they took part in below; transfers and hand-offs by the agents that run. Of an object it tells where it lies, or why there is none, as its owners and their master say."
 }
 
 // latestRequests is how many are listed.
@@ -35,6 +38,9 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	loaded, err := all.load(std)
 	if err != nil {
 		return err
+	}
+	if c.Key != "" {
+		return c.object(std, all, c.Key)
 	}
 	cell := cellFlags{State: c.State}
 	if err := cell.fill(loaded.Config); err != nil {
@@ -53,10 +59,20 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	}
 	id, err := kv.ParseID(c.ID)
 	if err != nil {
-		return invalid("`meridian explain` without an id lists them", "%w", err)
+		if problem := c.object(std, all, c.ID); problem != nil {
+			return invalid("`meridian explain` without an id lists them, `meridian store ls` the keys of objects", "%w; and as a key: %w", err, problem)
+		}
+		return nil
 	}
 	e := explanation{dir: cell.State, agents: names}
 	return e.of(ctx, id).tell(std, c.JSON)
+}
+
+// object tells of an object of the cache.
+func (c *explainCommand) object(std *stdio, all *commands, key string) error {
+	return c.with(std, all, stopTimeout, func(ctx context.Context, s *store.Store) error {
+		return explainObject(ctx, std, s, key, c.Tenant, c.JSON)
+	})
 }
 
 // explanation is everything that is known under an id.

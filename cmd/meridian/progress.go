@@ -45,3 +45,49 @@ func (p *progress) finish() {
 	}
 	p.drawn = false
 }
+
+// waiting tells on a terminal what is waited for, once that takes a second, and
+// nothing anywhere else.
+type waiting struct {
+	over, quiet chan struct{}
+}
+
+func newWaiting(w io.Writer, what string) *waiting {
+	a := &waiting{over: make(chan struct{}), quiet: make(chan struct{})}
+	f, isFile := w.(*os.File)
+	if !isFile || !isTerminal(f) {
+		close(a.quiet)
+		return a
+	}
+	go a.draw(w, what)
+	return a
+}
+
+const (
+	waitingAfter = time.Second
+	waitingPause = 200 * time.Millisecond
+)
+
+func (a *waiting) draw(w io.Writer, what string) {
+	defer close(a.quiet)
+	start, pause := time.Now(), waitingAfter
+	for step := 0; ; step++ {
+		select {
+		case <-a.over:
+			if step > 0 {
+				fmt.Fprint(w, "\r\x1b[K")
+			}
+			return
+		case <-time.After(pause):
+		}
+		pause = waitingPause
+		at := step % barWidth
+		fmt.Fprintf(w, "\r%s [%s█%s] %.0f s", what, strings.Repeat("·", at), strings.Repeat("·", barWidth-1-at), time.Since(start).Seconds())
+	}
+}
+
+// stop ends it, and clears the line.
+func (a *waiting) stop() {
+	close(a.over)
+	<-a.quiet
+}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"meridian/mem"
 	"meridian/meta"
 	"meridian/node"
-	"meridian/trust"
 )
 
 // fileMessage is what send and recv tell each other in notifications, about one
@@ -91,18 +89,8 @@ func (c *sendCommand) Run(std *stdio, all *commands) error {
 
 // open starts an agent for one file.
 func (c *sendCommand) open(ctx context.Context, std *stdio, all *commands) (*node.Agent, error) {
-	name, nowhere := c.Name, ""
-	if name == "" {
-		var suffix [4]byte
-		rand.Read(suffix[:])
-		name = fmt.Sprintf("send-%x", suffix)
-	}
-	self := agentFlags{cellFlags: c.cellFlags, Metrics: &nowhere, Name: name, Listen: c.Listen, NoDirectory: c.At != ""}
-	n, err := self.open(ctx, std, all, nil)
-	if err != nil && c.Name == "" && (errors.Is(err, node.ErrNoCertificate) || errors.Is(err, trust.ErrName)) {
-		return nil, &failure{err: err, hint: "an agent made up for one file has no certificate: issue one with `meridian cert issue NAME`, and send with --name NAME", status: exitFailure}
-	}
-	return n, err
+	self := agentFlags{cellFlags: c.cellFlags, Name: c.Name, Listen: c.Listen, NoDirectory: c.At != ""}
+	return visit(ctx, std, all, self, "send", agentParts{})
 }
 
 func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os.File, size uint64, peerName, name string) error {
@@ -210,7 +198,7 @@ type recvCommand struct {
 func (c *recvCommand) Run(std *stdio, all *commands) error {
 	ctx, cancel := untilStopped()
 	defer cancel()
-	n, err := c.open(ctx, std, all, nil)
+	n, err := c.open(ctx, std, all, agentParts{})
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"meridian/bench"
 	"meridian/cell"
 	"meridian/cell/demo"
 	"meridian/cell/talk"
@@ -21,21 +22,22 @@ import (
 )
 
 type upCommand struct {
-	Engine    string `enum:"reference,vllm" default:"reference" placeholder:"NAME" help:"What the workers are: reference engines, or vllm (default: ${default})."`
-	Prefill   string `placeholder:"CUT" help:"How prefill workers cut the model and its cache: tp, pp, block (tokens), layout (default: tp=2,pp=1,block=16; vllm: tp=1,pp=1,block=32)."`
-	Decode    string `placeholder:"CUT" help:"How decode workers do (default: tp=4,pp=2,block=64; vllm: tp=1,pp=1,block=32)."`
-	Workers   string `placeholder:"PxD" help:"How many prefill and how many decode workers (default: 2x2; vllm: 1x1)."`
-	Model     string `placeholder:"NAME|DIR" help:"A model that is built in (tiny, small), or a Hugging Face directory (default: small); with vllm, what vLLM can serve."`
-	Venv      string `placeholder:"DIR" help:"Virtual environment with vLLM and Meridian's Python package (default: the active one, else .peers/vllm, else vllm on PATH)."`
-	VLLMArgs  string `name:"vllm-args" placeholder:"FLAGS" help:"More flags for every vLLM server, quoted as in a shell."`
-	Seed      uint64 `default:"0" placeholder:"N" help:"What the weights of a built-in model are made from (default: ${default})."`
-	State     string `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
-	Listen    string `placeholder:"ADDRESS" help:"Where the gateway listens (default: 127.0.0.1:8080, or the next port that is free)."`
-	Admin     string `placeholder:"ADDRESS" help:"Where its admin listener is (default: 127.0.0.1:8081, or the next port that is free)."`
-	Reasoning bool   `default:"true" negatable:"" help:"Have the engines play a model that thinks, by a script (default: yes)."`
-	NoRestart bool   `help:"Leave parts that die alone."`
-	Demo      bool   `help:"Send a small load, compare it with one engine alone, token by token, show latencies, and stop."`
-	JSON      bool   `help:"With --demo: print the report as one JSON object."`
+	Engine    string      `enum:"reference,vllm" default:"reference" placeholder:"NAME" help:"What the workers are: reference engines, or vllm (default: ${default})."`
+	Prefill   string      `placeholder:"CUT" help:"How prefill workers cut the model and its cache: tp, pp, block (tokens), layout (default: tp=2,pp=1,block=16; vllm: tp=1,pp=1,block=32)."`
+	Decode    string      `placeholder:"CUT" help:"How decode workers do (default: tp=4,pp=2,block=64; vllm: tp=1,pp=1,block=32)."`
+	Workers   string      `placeholder:"PxD" help:"How many prefill and how many decode workers (default: 2x2; vllm: 1x1)."`
+	Model     string      `placeholder:"NAME|DIR" help:"A model that is built in (tiny, small), or a Hugging Face directory (default: small); with vllm, what vLLM can serve."`
+	Venv      string      `placeholder:"DIR" help:"Virtual environment with vLLM and Meridian's Python package (default: the active one, else .peers/vllm, else vllm on PATH)."`
+	VLLMArgs  string      `name:"vllm-args" placeholder:"FLAGS" help:"More flags for every vLLM server, quoted as in a shell."`
+	Seed      uint64      `default:"0" placeholder:"N" help:"What the weights of a built-in model are made from (default: ${default})."`
+	State     string      `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
+	Listen    string      `placeholder:"ADDRESS" help:"Where the gateway listens (default: 127.0.0.1:8080, or the next port that is free)."`
+	Admin     string      `placeholder:"ADDRESS" help:"Where its admin listener is (default: 127.0.0.1:8081, or the next port that is free)."`
+	Reasoning bool        `default:"true" negatable:"" help:"Have the engines play a model that thinks, by a script (default: yes)."`
+	Store     *bench.Size `placeholder:"SIZE" help:"Have each of the two agents keep objects of the cache in so much memory (default: as store.enabled and store.bytes of the configuration say)."`
+	NoRestart bool        `help:"Leave parts that die alone."`
+	Demo      bool        `help:"Send a small load, compare it with one engine alone, token by token, show latencies, and stop."`
+	JSON      bool        `help:"With --demo: print the report as one JSON object."`
 }
 
 func (c *upCommand) Help() string {
@@ -50,6 +52,9 @@ func (c *upCommand) spec(ctx context.Context, in *config.Loaded) (cell.Spec, err
 	s := cell.DefaultSpec()
 	if c.Engine == "vllm" {
 		s = cell.DefaultVLLMSpec()
+	}
+	if c.Store != nil {
+		s.Store = c.Store.String()
 	}
 	s.Seed, s.Reasoning = c.Seed, c.Reasoning && c.Engine != "vllm"
 	if in.Origin("gateway.direct_prompt_tokens") != config.Default {

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"meridian/bench"
+	"meridian/config"
+	"meridian/meta"
+	"meridian/node"
+	"meridian/store"
+	"meridian/store/owner"
+)
+
+// storeCommands are those of the object cache.
+type storeCommands struct {
+	Serve storeServeCommand `cmd:"" help:"Keep objects in the memory of this host, until Ctrl-C."`
+	Put   storePutCommand   `cmd:"" help:"Store a file, or standard input, under a key."`
+	Get   storeGetCommand   `cmd:"" help:"Get an object."`
+	Rm    storeRmCommand    `cmd:"" help:"Remove objects."`
+	Ls    storeLsCommand    `cmd:"" help:"List objects."`
+	Stat  storeStatCommand  `cmd:"" help:"Tell how the cache stands, or where an object is."`
+	Evict storeEvictCommand `cmd:"" help:"Let objects go until owners have room."`
+	Scrub storeScrubCommand `cmd:"" help:"Read every object and check its sums; what is broken is dropped."`
+}
+
+func (c *storeCommands) Help() string {
+	return "The object cache of a cell: keys with values that never change, in the memory of its owners. docs/store.md tells what it promises.\n\n" +
+		"  meridian directory &                         # unless a cell runs\n" +
+		"  meridian store serve --name a --bytes 1GiB &\n" +
+		"  meridian store put greeting hello.txt\n" +
+		"  meridian store ls\n" +
+		"  meridian store get greeting\n" +
+		"  meridian store stat\n"
+}
+
+// storeFlags are of the commands that ask the object cache something.
+type storeFlags struct {
+	cellFlags
+	Name string `help:"Name of the agent that asks; with TLS, one that has a certificate and does not run (default: one made up for this command)."`
+}
+
+// timeoutFlag says how long an operation may take.
+type timeoutFlag struct {
+	Timeout time.Duration `default:"30s" placeholder:"TIME" help:"Longest that it may take (default: ${default})."`
+}
+
+// joinTimeout bounds how long it may take to join a cell.
+const joinTimeout = 30 * time.Second
+
+// tenantFlag says whose keys are meant.
+type tenantFlag struct {
+	Tenant string `placeholder:"NAME" help:"Whose keys are meant (default: store.tenant of the configuration)."`
+}
+
+// with joins the cell as a client of the object cache for as long as do takes; a
+// timeout of 0 is none.
+func (c *storeFlags) with(std *stdio, all *commands, timeout time.Duration, do func(context.Context, *store.Store) error) error {
+	loaded, err := all.load(std)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := untilStopped()
+	defer cancel()
+	quiet := *all
+	if loaded.Origin("logging.level") == config.Default {
+		quiet.LogLevel = cmp.Or(quiet.LogLevel, "warn") // that an agent comes and goes is nobody's concern
+	}
+	n, err := c.join(ctx, std, &quiet, &node.Store{Tenant: tenantOf(loaded.Config)})
+	if err != nil {
+		return err
+	}
+	bounded, expire := ctx, func() {}
+	if timeout > 0 {
+		bounded, expire = context.WithTimeout(ctx, timeout)
+	}
+	defer expire()
+	if err = do(bounded, n.Store); err != nil {
+		err = advise(n.Store, err)
+	}
+	stop, done := stopping()
+	defer done()
+	return errors.Join(err, n.Close(stop))
+}
+
+// join starts an agent for one question.
+func (c *storeFlags) join(ctx context.Context, std *stdio, all *commands, part *node.Store) (*node.Agent, error) {
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	wait := newWaiting(std.err, "joining the cell")
+	defer wait.stop()
+	n, err := visit(ctx, std, all, agentFlags{cellFlags: c.cellFlags, Name: c.Name}, "store", agentParts{store: part})
+	return n, noDirectory(err)
+}
+
+// noDirectory adds to err what helps where no directory answers.
+func noDirectory(err error) error {
+	if !errors.Is(err, meta.ErrUnavailable) {
+		return err
+	}
+	return &failure{err: err, hint: "`meridian directory` starts one, `meridian up` a whole cell; --state and --directory say which is meant", status: exitFailure}
+}
+
+func tenantOf(in *config.Config) string {
+	if in.Store.Tenant == config.None {
+		return ""
+	}
+	return in.Store.Tenant
+}
+
+// advise adds what helps to an error of the object cache.
+func advise(s *store.Store, err error) error {
+	var hint string
+	var hinted interface{ Hint() string }
+	master, _ := s.Master()
+	switch {
+	case errors.As(err, &hinted):
+		return err
+	case len(s.Owners()) == 0:
+		err, hint = errors.New("nobody keeps objects in this cell"), "`meridian store serve` starts an owner; one that was just started needs a moment"
+	case errors.Is(err, store.ErrMissing):
+		hint = "`meridian store ls` lists what there is; keys belong to tenants, see --tenant"
+	case errors.Is(err, store.ErrExists):
+		hint = "values never change; `meridian store rm KEY` makes room for another"
+	case errors.Is(err, store.ErrFull):
+		hint = "`meridian store stat` tells how full owners are, `meridian store evict --below 0.5` makes room; what is pinned or read stays"
+	case errors.Is(err, store.ErrTooLarge):
+		hint = "an object must fit into one owner: start one with more --bytes"
+	case master == "":
+		hint = "no master is elected: one of the agents must be allowed to (store.master), and the directory must answer"
+	case errors.Is(err, store.ErrUnavailable):
+		hint = "`meridian store stat` tells which owners answer; after a master was lost it takes seconds until another is elected"
+	}
+	return &failure{err: err, hint: hint, status: exitFailure}
+}
+
+type storeServeCommand struct {
+	agentFlags
+	Bytes    bench.Size `default:"1GiB" placeholder:"SIZE" help:"Memory for objects (default: ${default})."`
+	Policy   string     `enum:",lru,fifo,priority" default:"" placeholder:"NAME" help:"Which objects leave first: lru, fifo or priority (default: store.policy of the configuration)."`
+	NoMaster bool       `help:"Never become the master (also: store.master of the configuration)."`
+}
+
+func (c *storeServeCommand) Help() string {
+	return "Runs an agent that keeps objects, in the foreground, until Ctrl-C; what it keeps is gone then. It may become the master, who knows which owner has a key: " +
+		"with two owners or more another takes over when it is lost. It needs a directory (`meridian directory`). " +
+		"`meridian agent` does the same beside its engines where the configuration has store.enabled.\n\n" +
+		"  meridian store serve --name a --bytes 8GiB\n"
+}
+
+// storePart is what flags and configuration say of an owner; bytes 0 keeps nothing.
+func storePart(in *config.Config, bytes uint64, policy string, candidate bool) (*node.Store, error) {
+	part := &node.Store{Candidate: candidate && in.Store.Master, Tenant: tenantOf(in)}
+	if bytes == 0 {
+		return part, nil
+	}
+	leaves, err := owner.ParsePolicy(cmp.Or(policy, in.Store.Policy))
+	if err != nil {
+		return nil, err
+	}
+	part.Owner = &store.OwnerOptions{
+		Bytes: bytes, Policy: leaves, High: float64(in.Store.HighWatermark) / 100, Low: float64(in.Store.LowWatermark) / 100,
+		WriteTimeout: time.Duration(in.Store.WriteTimeoutMs) * time.Millisecond,
+	}
+	return part, nil
+}
+
+func (c *storeServeCommand) Run(std *stdio, all *commands) error {
+	loaded, err := all.load(std)
+	if err != nil {
+		return err
+	}
+	part, err := storePart(loaded.Config, c.Bytes.Bytes, c.Policy, !c.NoMaster)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := untilStopped()
+	defer cancel()
+	n, err := c.open(ctx, std, all, agentParts{store: part})
+	if err != nil {
+		return noDirectory(err)
+	}
+	fmt.Fprintf(std.out, "store %s ready (%s): %s for objects, metrics at %s\ntry: meridian store put KEY FILE --state %s\n",
+		n.Name(), n.Proof(), c.Bytes, cmp.Or(n.MetricsAddr(), "nowhere"), quoted(c.State))
+	<-ctx.Done()
+	stop, done := stopping()
+	defer done()
+	return n.Close(stop)
+}
