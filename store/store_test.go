@@ -16,7 +16,7 @@ func TestPutGetRemove(t *testing.T) {
 		t.Run(fabricName, func(t *testing.T) {
 			c := newCell(t, fabricName)
 			a := c.start("a", keeps(64<<20), candidate)
-			b := c.start("b")
+			b := c.start("b", func(o *store.Options) { o.Landing = 2 << 20 }) // less than the largest
 			for _, size := range sizes {
 				key := fmt.Sprintf("key-%d", size)
 				mustPut(t, b, key, size, store.PutOptions{})
