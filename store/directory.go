@@ -18,6 +18,7 @@ import (
 // Where the records of the object cache stand.
 const (
 	ownersPrefix = "store/owners/"
+	rosterPrefix = "store/roster/"
 	awayPrefix   = "store/away/"
 	ranksKey     = "store/ranks"
 	masterKey    = "store/master"
@@ -38,8 +39,9 @@ const (
 	maxRecord = 4 << 10
 )
 
-// parseOwner reads a record as whoever can write to the directory left it.
-func parseOwner(r meta.Record) (OwnerRecord, error) {
+// parseOwner reads a record under a prefix as whoever can write to the directory
+// left it.
+func parseOwner(r meta.Record, prefix string) (OwnerRecord, error) {
 	var o OwnerRecord
 	if len(r.Value) > maxRecord {
 		return o, fmt.Errorf("store: the record at %.80q has %d bytes, at most %d", r.Key, len(r.Value), maxRecord)
@@ -47,16 +49,16 @@ func parseOwner(r meta.Record) (OwnerRecord, error) {
 	if err := json.Unmarshal(r.Value, &o); err != nil {
 		return o, fmt.Errorf("store: the record at %.80q cannot be read: %.200w", r.Key, err)
 	}
-	if o.Name == "" || len(o.Name) > maxName || ownersPrefix+o.Name != r.Key || o.Rank < 0 || o.Rank > maxRanks || o.Incarnation == (kv.ID{}) {
+	if o.Name == "" || len(o.Name) > maxName || prefix+o.Name != r.Key || o.Rank < 0 || o.Rank > maxRanks || o.Incarnation == (kv.ID{}) {
 		return o, fmt.Errorf("store: the record at %.80q is of owner %.80q, number %d", r.Key, o.Name, o.Rank)
 	}
 	return o, nil
 }
 
 // parseOwners reads all that can be read, in the order of names.
-func (s *Store) parseOwners(records []meta.Record) (owners []OwnerRecord) {
+func (s *Store) parseOwners(records []meta.Record, prefix string) (owners []OwnerRecord) {
 	for _, r := range records {
-		o, err := parseOwner(r)
+		o, err := parseOwner(r, prefix)
 		if err == nil && len(owners) == maxOwners {
 			err = fmt.Errorf("store: more than %d owners; %.80q is left out", maxOwners, o.Name)
 		}
@@ -154,7 +156,7 @@ func (v *view) follow(s *Store) {
 	var heard meta.View
 	for e := range v.watch.Events() {
 		if changed, gone := heard.Apply(e); len(changed)+len(gone) > 0 || heard.Known() {
-			s.goneOwners(v.replace(s.parseOwners(heard.Records()), heard.Known()))
+			s.goneOwners(v.replace(s.parseOwners(heard.Records(), ownersPrefix), heard.Known()))
 		}
 	}
 }

@@ -68,7 +68,13 @@ func (s *Store) followElection() {
 	}
 }
 
-const electionPause = 50 * time.Millisecond
+const (
+	electionPause = 50 * time.Millisecond
+	// graceLeases is for how many leases a new master waits for owners of the roster.
+	// One that is not heard by then loses all it has, and a machine that stood still
+	// needs a moment.
+	graceLeases = 3
+)
 
 func (s *Store) after(d time.Duration) <-chan struct{} {
 	passed := make(chan struct{})
@@ -103,7 +109,7 @@ func (s *Store) lead(term uint64) bool {
 	l.life, l.end = context.WithCancel(s.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := master.New(s.now(), master.Options{Term: term, Lease: kv.Instant(s.options.Lease / time.Microsecond)}, roster, marks)
+	m := master.New(s.now(), master.Options{Term: term, Lease: kv.Instant(s.options.Lease / time.Microsecond), Grace: kv.Instant(graceLeases * s.options.Lease / time.Microsecond)}, roster, marks)
 	l.Coordinator = protocol.NewCoordinator(m, term)
 	s.led = l
 	s.wait.Go(l.write)
@@ -114,11 +120,11 @@ func (s *Store) lead(term uint64) bool {
 
 // inherited is whom a new master must hear, and what its predecessors wrote down.
 func (s *Store) inherited() (roster, marks []master.Mark, at map[string]meta.Revision, err error) {
-	owners, err := s.options.Directory.List(s.ctx, ownersPrefix)
+	owners, err := s.options.Directory.List(s.ctx, rosterPrefix)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	for _, o := range s.parseOwners(owners.Records) {
+	for _, o := range s.parseOwners(owners.Records, rosterPrefix) {
 		roster = append(roster, master.Mark{Owner: o.Name, Incarnation: o.Incarnation})
 	}
 	away, err := s.options.Directory.List(s.ctx, awayPrefix)

@@ -62,6 +62,7 @@ type owned struct {
 	region  agent.RegionInfo
 	rank    int
 	lease   *meta.Lease
+	roster  meta.Record
 	fenced  bool
 
 	mu     sync.Mutex // protects the rest
@@ -83,7 +84,7 @@ func openOwned(ctx context.Context, s *Store) (*owned, error) {
 		err = o.publish(ctx, s.options.Directory)
 	}
 	if err != nil {
-		o.withdraw(context.WithoutCancel(ctx))
+		o.withdraw(context.WithoutCancel(ctx), s.options.Directory)
 		return nil, errors.Join(err, o.close(context.WithoutCancel(ctx)))
 	}
 	return o, nil
@@ -117,6 +118,11 @@ func (o *owned) publish(ctx context.Context, d meta.Directory) (err error) {
 	if err != nil {
 		return err
 	}
+	// On the roster it stays until it leaves: a master that is elected while the owner
+	// is out of sight, as when the whole cell stood still, must hear it first.
+	if o.roster, err = d.Put(ctx, meta.Entry{Key: rosterPrefix + name, Value: value}); err != nil {
+		return err
+	}
 	if o.lease, err = d.Grant(ctx, meta.LeaseOptions{}); err != nil {
 		return err
 	}
@@ -131,7 +137,10 @@ func (o *owned) newServer(self protocol.Peer) *protocol.Server {
 }
 
 // withdraw takes the owner off the directory.
-func (o *owned) withdraw(ctx context.Context) {
+func (o *owned) withdraw(ctx context.Context, d meta.Directory) {
+	if o.roster.Revision != 0 {
+		_ = d.Delete(ctx, o.roster.Key, o.roster.Revision) // unanswered, the next master waits for it once
+	}
 	if o.lease != nil {
 		_ = o.lease.Revoke(ctx) // unanswered, it expires by itself
 	}

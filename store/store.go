@@ -15,6 +15,7 @@
 // In the directory:
 //
 //	store/owners/NAME   an owner, under its lease
+//	store/roster/NAME   the same until it leaves: whom a new master must hear
 //	store/ranks         the number of each owner's name, for ever
 //	store/away/NAME     an owner that a master gave up (package master)
 //	store/master/…      who is the master (package election)
@@ -278,7 +279,7 @@ func (s *Store) Close(ctx context.Context) error {
 		}
 	}
 	if s.owned != nil {
-		s.owned.withdraw(ctx)
+		s.owned.withdraw(ctx, s.options.Directory)
 	}
 	s.cancel()
 	if s.stage < stageListened {

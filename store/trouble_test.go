@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/meta"
 	"meridian/meta/memdir"
 	"meridian/store"
 )
@@ -346,4 +347,54 @@ func TestOwnerDiesWhileItIsRead(t *testing.T) {
 	time.Sleep(50 * time.Millisecond) // so that most likely something is on its way
 	a.kill(t)
 	wait.Wait()
+}
+
+// A cell that stood still for longer than its leases has lost no object: when it wakes
+// the directory knows neither master nor owners, and the next master hears the owners
+// before it says that anything is missing.
+func TestCellStoodStill(t *testing.T) {
+	c := newCell(t, "tcp")
+	c.start("first", candidate)
+	c.start("a", keeps(16<<20))
+	c.start("b", keeps(16<<20))
+	client := c.start("client")
+	eventually(t, "two owners", func() bool { return len(client.Owners()) == 2 })
+	for i := range 20 {
+		mustPut(t, client, fmt.Sprint("k", i), 1000, store.PutOptions{})
+	}
+	operator, err := c.directory.Open(memdir.ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := operator.Close(soon(t)); err != nil {
+			t.Error(err)
+		}
+	}()
+	before, err := operator.List(soon(t), "store/master/")
+	if err != nil || len(before.Records) != 1 {
+		t.Fatalf("%+v: %v", before, err)
+	}
+	owners, err := operator.List(soon(t), "store/owners/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range append(owners.Records, before.Records...) { // as when leases expire
+		if err := operator.Delete(soon(t), r.Key, meta.Any); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "another term", func() bool {
+		now, err := operator.List(soon(t), "store/master/")
+		return err == nil && len(now.Records) == 1 && now.Records[0].Revision > before.Records[0].Revision
+	})
+	for _, r := range owners.Records { // as owners do that find their lease expired
+		if _, err := operator.Put(soon(t), meta.Entry{Key: r.Key, Value: r.Value}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "two owners again", func() bool { return len(client.Owners()) == 2 })
+	for i := range 20 {
+		mustGet(t, client, fmt.Sprint("k", i), 1000)
+	}
 }
