@@ -48,10 +48,8 @@ Store: Final = _message_class("Store")
 Reply: Final = _message_class("Reply")
 Event: Final = _message_class("Event")
 
-_CLASSES: Final[dict[int, Any]] = {
-    _NUMBERS[cls.DESCRIPTOR.name.lower()]: cls
-    for cls in (Hello, Welcome, Lend, Publish, Offer, Accept, Progress, Cancel, Step, Reply, Event, Status, Store)
-}
+_FRAMES = (Hello, Welcome, Lend, Publish, Offer, Accept, Progress, Cancel, Step, Reply, Event, Status, Store)
+_CLASSES: Final[dict[int, Any]] = {_NUMBERS[cls.DESCRIPTOR.name.lower()]: cls for cls in _FRAMES}
 
 
 def frame_type(message: Message) -> int:
