@@ -25,8 +25,15 @@ func NewFigure(scores []float64) Figure {
 	return Figure{Median: Rounded(median), Min: Rounded(sorted[0]), Max: Rounded(sorted[len(sorted)-1])}
 }
 
-// Rounded keeps three decimals: more would be noise.
-func Rounded(v float64) float64 { return math.Round(v*1000) / 1000 }
+// Rounded keeps three decimals: more would be noise. Of what is less than a tenth it
+// keeps three digits, so that only nothing becomes 0: others divide by it.
+func Rounded(v float64) float64 {
+	scale := 1000.0
+	if small := math.Abs(v); 0 < small && small < 0.1 {
+		scale = math.Pow(10, 2-math.Floor(math.Log10(small)))
+	}
+	return math.Round(v*scale) / scale
+}
 
 // Percentile is the smallest sample that so many percent do not exceed, in
 // microseconds. It sorts the samples.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,8 +34,11 @@ func ended(at time.Duration, prompt, think, output int) *ledger.Record {
 // admin answers with one page after the other, and then with nothing new.
 func admin(t *testing.T, pages ...gateway.Records) string {
 	t.Helper()
+	var mu sync.Mutex // a handler may still be at its end when the next one begins
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
 		page := gateway.Records{Records: []*ledger.Record{}}
 		if len(pages) > 0 {
 			last := pages[len(pages)-1]
