@@ -154,6 +154,7 @@ type Store struct {
 	HighWatermark  int64  `toml:"high_watermark"`
 	LowWatermark   int64  `toml:"low_watermark"`
 	WriteTimeoutMs int64  `toml:"write_timeout_ms"`
+	DirectMap      bool   `toml:"direct_map"`
 	Tenant         string `toml:"tenant"`
 }
 

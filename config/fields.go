@@ -340,6 +340,11 @@ var store = Section{
 			Tune: "Raise it when large objects come over slow links (meridian_store_reclaims_total).",
 		},
 		{
+			Name: "direct_map", Kind: Bool, Default: false,
+			Doc:  "Whether programs of the agent's own user may map the memory that it keeps objects in, to read and to write it (docs/store-layout.md). It serves none that does not match its sums, and believes such programs in nothing; but they can read and break what others stored.",
+			Tune: "Turn it on for producers on the host that are trusted with every object.",
+		},
+		{
 			Name: "tenant", Kind: Text, Default: None,
 			Doc: "Whose keys are meant where a request names no tenant; \"none\" is nobody's. Tenants cannot name each other's keys.",
 		},

@@ -135,8 +135,9 @@ type OwnerStats struct {
 	HeapUsed, HeapTotal, Ready, Writing, RingDepth uint64
 	Hits, Misses, Evictions, Reclaims, Timeouts    uint64
 	Refused, OutOfMemory, BytesIn, BytesOut        uint64
-	CASFailures                                    uint64
+	CASFailures                                    uint64 // puts that lost against another writer
 	PageTimeNs                                     uint64 // the mean for one page
+	ArenaBytes                                     uint64 // its memory, with headers
 }
 
 // Message is it as the door has it.
@@ -145,7 +146,7 @@ func (o OwnerStats) Message() *doorpb.StoreOwner {
 		Name: valid(o.Name), Rank: o.Rank, Here: o.Here, Problem: writable(o.Problem), HeapUsed: o.HeapUsed, HeapTotal: o.HeapTotal, Ready: o.Ready,
 		Writing: o.Writing, RingDepth: o.RingDepth, Hits: o.Hits, Misses: o.Misses, Evictions: o.Evictions, Reclaims: o.Reclaims,
 		Timeouts: o.Timeouts, Refused: o.Refused, OutOfMemory: o.OutOfMemory, BytesIn: o.BytesIn, BytesOut: o.BytesOut,
-		CasFailures: o.CASFailures, PageTimeNs: o.PageTimeNs,
+		CasFailures: o.CASFailures, PageTimeNs: o.PageTimeNs, ArenaBytes: o.ArenaBytes,
 	}
 }
 
@@ -154,6 +155,6 @@ func ownerStatsOf(m *doorpb.StoreOwner) OwnerStats {
 		Name: m.GetName(), Rank: m.GetRank(), Here: m.GetHere(), Problem: m.GetProblem(), HeapUsed: m.GetHeapUsed(), HeapTotal: m.GetHeapTotal(), Ready: m.GetReady(),
 		Writing: m.GetWriting(), RingDepth: m.GetRingDepth(), Hits: m.GetHits(), Misses: m.GetMisses(), Evictions: m.GetEvictions(), Reclaims: m.GetReclaims(),
 		Timeouts: m.GetTimeouts(), Refused: m.GetRefused(), OutOfMemory: m.GetOutOfMemory(), BytesIn: m.GetBytesIn(), BytesOut: m.GetBytesOut(),
-		CASFailures: m.GetCasFailures(), PageTimeNs: m.GetPageTimeNs(),
+		CASFailures: m.GetCasFailures(), PageTimeNs: m.GetPageTimeNs(), ArenaBytes: m.GetArenaBytes(),
 	}
 }

@@ -19,6 +19,9 @@ type desk struct {
 	life context.Context // of everything here
 	end  context.CancelFunc
 	wait sync.WaitGroup
+	// copying holds who has memory of the client: each may take a thread for as
+	// long as the client likes.
+	copying chan struct{}
 
 	mu      sync.Mutex // protects the rest
 	closed  bool
@@ -36,7 +39,7 @@ type opened struct {
 }
 
 func newDesk(c *conn) *desk {
-	d := &desk{conn: c, opened: make(map[openedKey]*opened)}
+	d := &desk{conn: c, copying: make(chan struct{}, batchWorkers), opened: make(map[openedKey]*opened)}
 	d.life, d.end = context.WithCancel(c.server.life)
 	return d
 }
@@ -73,7 +76,7 @@ func (c *conn) takeStore(f *door.Frame) *door.Problem {
 	switch {
 	case c.server.options.Cache == nil:
 		p := problem(door.CodeUnsupported, "this agent has no object cache")
-		p.Hint = "start one with `meridian store serve`, or with [store] in its configuration"
+		p.Hint = "turn store.enabled on in its configuration"
 		c.refuse(f, p)
 		return nil
 	case c.rank >= 0:

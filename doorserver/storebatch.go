@@ -53,7 +53,13 @@ func (s stretches) check(keys int) *door.Problem {
 }
 
 // with borrows memory of the client for as long as use takes.
-func (d *desk) with(address, size uint64, use func(Memory) error) error {
+func (d *desk) with(ctx context.Context, address, size uint64, use func(Memory) error) error {
+	select {
+	case d.copying <- struct{}{}:
+		defer func() { <-d.copying }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	section, p := d.conn.reach(address, size)
 	if p != nil {
 		return p
@@ -73,7 +79,8 @@ func (d *desk) giveBack(section *mem.Section) {
 	}
 }
 
-// batchWorkers is how many objects of one request are on their way at a time.
+// batchWorkers is how many objects of one request are on their way at a time, and how
+// many of all requests of a connection with memory of its client.
 const batchWorkers = 8
 
 // each does the same for every entry of a request.
@@ -135,7 +142,7 @@ func (d *desk) planPut(tenant string, m *doorpb.StorePut) (job, *door.Problem) {
 			if at.size(i) == 0 {
 				return d.cache().Put(ctx, object, Memory{Bytes: values[i]}, w)
 			}
-			return d.with(at.addresses[i], at.sizes[i], func(from Memory) error { return d.cache().Put(ctx, object, from, w) })
+			return d.with(ctx, at.addresses[i], at.sizes[i], func(from Memory) error { return d.cache().Put(ctx, object, from, w) })
 		})
 		return outcome{result: &doorpb.StoreResult{Problems: problemColumn(errs)}}
 	}, p
@@ -182,7 +189,7 @@ type getting struct {
 func (g *getting) get(ctx context.Context, i int) (err error) {
 	object := Object{g.tenant, g.keys[i]}
 	if size := g.at.size(i); size > 0 {
-		return g.desk.with(g.at.addresses[i], size, func(into Memory) error {
+		return g.desk.with(ctx, g.at.addresses[i], size, func(into Memory) error {
 			g.sizes[i], err = g.desk.cache().Get(ctx, object, into)
 			return err
 		})

@@ -101,7 +101,7 @@ func (d *desk) planWrite(tenant string, m *doorpb.StoreWrite) (job, *door.Proble
 		if m.GetSizeBytes() == 0 {
 			return outcome{result: &doorpb.StoreResult{}, problem: storeProblem(o.writer.Write(ctx, m.GetOffset(), Memory{Bytes: m.GetValue()}))}
 		}
-		err = d.with(m.GetAddress(), m.GetSizeBytes(), func(from Memory) error { return o.writer.Write(ctx, m.GetOffset(), from) })
+		err = d.with(ctx, m.GetAddress(), m.GetSizeBytes(), func(from Memory) error { return o.writer.Write(ctx, m.GetOffset(), from) })
 		return outcome{result: &doorpb.StoreResult{}, problem: storeProblem(err)}
 	}, checkValue(len(m.GetValue()), m.GetSizeBytes())
 }

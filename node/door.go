@@ -36,8 +36,12 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	if socket == "" {
 		socket = door.Socket(o.StateDir, o.Name)
 	}
+	var objects doorserver.Cache
+	if n.Store != nil {
+		objects = newCache(n.Store, o.Name, o.Store.DirectMap)
+	}
 	n.Door, err = doorserver.Open(ctx, doorserver.Options{
-		Agent: n.Agent, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket,
+		Agent: n.Agent, Cache: objects, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket,
 		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Logger: o.Logger,
 	})
 	return err

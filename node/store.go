@@ -13,6 +13,8 @@ type Store struct {
 	Owner *store.OwnerOptions
 	// Candidate says that it may become the master.
 	Candidate bool
+	// DirectMap says that processes of the agent's own user may map what it keeps.
+	DirectMap bool
 	// Tenant is whose keys are meant where a call names no other.
 	Tenant string
 }

@@ -153,7 +153,7 @@ func (c *storeServeCommand) Help() string {
 
 // storePart is what flags and configuration say of an owner; bytes 0 keeps nothing.
 func storePart(in *config.Config, bytes uint64, policy string, candidate bool) (*node.Store, error) {
-	part := &node.Store{Candidate: candidate && in.Store.Master, Tenant: tenantOf(in)}
+	part := &node.Store{Candidate: candidate && in.Store.Master, DirectMap: in.Store.DirectMap, Tenant: tenantOf(in)}
 	if bytes == 0 {
 		return part, nil
 	}

@@ -3327,8 +3327,9 @@ type StoreOwner struct {
 	OutOfMemory   uint64                 `protobuf:"varint,16,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"`
 	BytesIn       uint64                 `protobuf:"varint,17,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"`
 	BytesOut      uint64                 `protobuf:"varint,18,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
-	CasFailures   uint64                 `protobuf:"varint,19,opt,name=cas_failures,json=casFailures,proto3" json:"cas_failures,omitempty"`
-	PageTimeNs    uint64                 `protobuf:"varint,20,opt,name=page_time_ns,json=pageTimeNs,proto3" json:"page_time_ns,omitempty"` // the mean for one page
+	CasFailures   uint64                 `protobuf:"varint,19,opt,name=cas_failures,json=casFailures,proto3" json:"cas_failures,omitempty"` // puts that lost against another writer
+	PageTimeNs    uint64                 `protobuf:"varint,20,opt,name=page_time_ns,json=pageTimeNs,proto3" json:"page_time_ns,omitempty"`  // the mean for one page
+	ArenaBytes    uint64                 `protobuf:"varint,21,opt,name=arena_bytes,json=arenaBytes,proto3" json:"arena_bytes,omitempty"`    // its memory, with headers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3499,6 +3500,13 @@ func (x *StoreOwner) GetCasFailures() uint64 {
 func (x *StoreOwner) GetPageTimeNs() uint64 {
 	if x != nil {
 		return x.PageTimeNs
+	}
+	return 0
+}
+
+func (x *StoreOwner) GetArenaBytes() uint64 {
+	if x != nil {
+		return x.ArenaBytes
 	}
 	return 0
 }
@@ -4087,7 +4095,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x04ages\x18\x04 \x03(\x04R\x04ages\x12\x14\n" +
 	"\x05ranks\x18\x05 \x03(\rR\x05ranks\x12\x18\n" +
 	"\atenants\x18\x06 \x03(\fR\atenants\x12\x12\n" +
-	"\x04next\x18\a \x01(\fR\x04next\"\xaa\x04\n" +
+	"\x04next\x18\a \x01(\fR\x04next\"\xcb\x04\n" +
 	"\n" +
 	"StoreOwner\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
@@ -4113,7 +4121,9 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\tbytes_out\x18\x12 \x01(\x04R\bbytesOut\x12!\n" +
 	"\fcas_failures\x18\x13 \x01(\x04R\vcasFailures\x12 \n" +
 	"\fpage_time_ns\x18\x14 \x01(\x04R\n" +
-	"pageTimeNs\"q\n" +
+	"pageTimeNs\x12\x1f\n" +
+	"\varena_bytes\x18\x15 \x01(\x04R\n" +
+	"arenaBytes\"q\n" +
 	"\n" +
 	"StoreArena\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x12\n" +

@@ -4,8 +4,8 @@
 >>> cfg = meridian.load_config()
 >>> frame, rest = meridian.mrdn.parse(meridian.mrdn.encode(meridian.Tier.THINK_ACTIVE, b"kv"))
 
-`meridian.door` is the engine door. What is not used is not imported: an engine
-that opens a door needs protobuf and nothing else.
+`meridian.door` is the engine door, `meridian.store` the object cache behind it. What is not used is not
+imported: an engine that opens a door needs protobuf and nothing else.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from meridian._version import __version__
 
 if TYPE_CHECKING:
-    from meridian import door, mrdn
+    from meridian import door, mrdn, store
     from meridian.config import MeridianConfig, load_config
     from meridian.entropy import EntropyProbe, EntropySignal, KernelError
     from meridian.fault import ConfigError, Fault
@@ -32,6 +32,7 @@ __all__ = [
     "door",
     "load_config",
     "mrdn",
+    "store",
 ]
 
 _HOMES = {
@@ -47,7 +48,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name in ("door", "mrdn"):
+    if name in ("door", "mrdn", "store"):
         return import_module(f"meridian.{name}")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)

@@ -202,6 +202,7 @@ class Store:
     high_watermark: int
     low_watermark: int
     write_timeout_ms: int
+    direct_map: bool
     tenant: str
 
 

@@ -83,7 +83,14 @@ def _first_line(stream: IO[str] | None) -> str:
 class Agent(Process):
     """An agent with an engine door."""
 
-    def __init__(self, binary: Path, state: Path, name: str, *arguments: str) -> None:
+    def __init__(
+        self,
+        binary: Path,
+        state: Path,
+        name: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         state.mkdir(mode=0o700, exist_ok=True)
         self.socket = state / f"door-{name}.sock"
         super().__init__(
@@ -91,7 +98,28 @@ class Agent(Process):
             state / f"{name}.log",
             *("agent", "--state", str(state), "--name", name, "--listen", "127.0.0.1:0", "--metrics", ""),
             *arguments,
+            environment=environment,
         )
+
+
+@contextlib.contextmanager
+def owner(binary: Path, state: Path, bytes: int = 64 << 20) -> Iterator[Agent]:
+    """Run an agent that is the only owner of a cell's objects, and lets others map them."""
+    state.mkdir(mode=0o700, exist_ok=True)
+    directory = Process(binary, state / "directory.log", "directory", "--state", str(state))
+    try:
+        environment = {
+            "MERIDIAN_STORE_ENABLED": "true",
+            "MERIDIAN_STORE_BYTES": str(bytes),
+            "MERIDIAN_STORE_DIRECT_MAP": "true",
+        }
+        agent = Agent(binary, state, "n", environment=environment)
+        try:
+            yield agent
+        finally:
+            agent.stop()
+    finally:
+        directory.stop()
 
 
 def open_descriptors() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import base64
+import contextlib
 import fcntl
 import json
 import mmap
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 import pytest
 from conftest import TESTDATA
 from google.protobuf import json_format
-from processes import PATIENCE, Agent
+from processes import PATIENCE, Agent, owner
 
 from meridian.door import _messages
 from meridian.door._connection import Connection
@@ -44,20 +45,20 @@ def test_script(path: Path, over_asyncio: bool, meridian_binary: Path, tmp_path:
     options = script.pop("agent", {})
     assert set(script) == {"about", "steps"}
     assert set(options) <= {"require_leg", "store"}
-    if options.get("store"):
-        pytest.skip("agents have no object cache yet")
     required = ["--require-leg"] if options.get("require_leg") else []
-    agent = Agent(meridian_binary, tmp_path / "state", "n", "--no-directory", *required)
-    player = Player(agent.socket, over_asyncio)
-    try:
+    with contextlib.ExitStack() as running:
+        if options.get("store"):
+            agent = running.enter_context(owner(meridian_binary, tmp_path / "state"))
+        else:
+            agent = Agent(meridian_binary, tmp_path / "state", "n", "--no-directory", *required)
+            running.callback(agent.stop)
+        player = Player(agent.socket, over_asyncio)
+        running.callback(player.end)
         for number, step in enumerate(script["steps"]):
             try:
                 player.play(step)
             except Exception as error:
                 raise AssertionError(f"step {number}, {json.dumps(step)}: {error!r}") from error
-    finally:
-        player.end()
-        agent.stop()
 
 
 class Dialogue(abc.ABC):

@@ -31,7 +31,7 @@ class Loan:
         if self.descriptor is not None:
             m.memfd.SetInParent()
         else:
-            _allow(agent_pid)
+            allow(agent_pid)
             m.borrowed.address = self.address
         return m
 
@@ -48,7 +48,7 @@ def sealed_memfd(size: int, name: str = "kv") -> int:
     return fd
 
 
-def _allow(agent_pid: int) -> None:
+def allow(agent_pid: int) -> None:
     """Let the agent reach this process's memory where the kernel asks for that (Yama)."""
     libc = ctypes.CDLL(None, use_errno=True)
     word = ctypes.c_ulong

@@ -1,0 +1,176 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"meridian/door"
+	"meridian/meta/memdir"
+	"meridian/store"
+)
+
+// openCache starts an agent that keeps objects, and a client at its door.
+func openCache(t *testing.T, directMap bool) (*Agent, *door.Store) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "mrd") // short enough for a socket's address
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	n := open(t, AgentOptions{Name: "a", StateDir: dir})
+	if n.Directory, err = memdir.New(memdir.Options{}).Open(memdir.ClientOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o := AgentOptions{
+		Name: "a", StateDir: dir, Door: &Door{Socket: filepath.Join(dir, "door")},
+		Store: &Store{Owner: &store.OwnerOptions{Bytes: 32 << 20}, Candidate: true, DirectMap: directMap},
+	}
+	if err := n.openStore(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Transceiver.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.openDoor(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	for len(n.Store.Owners()) == 0 { // it hears of itself by the directory
+		time.Sleep(time.Millisecond)
+	}
+	client, err := door.OpenStore(t.Context(), door.StoreOptions{Socket: o.Door.Socket, Tenant: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return n, client
+}
+
+func codeOf(err error) string {
+	var p *door.Problem
+	if errors.As(err, &p) {
+		return p.Code
+	}
+	return fmt.Sprint(err)
+}
+
+// Objects of every size go through the door into the cache, and come back.
+func TestCacheAtTheDoor(t *testing.T) {
+	_, s := openCache(t, false)
+	for _, size := range []int{1, 4 << 10, 64<<10 + 1, 256<<10 + 1, 3<<20 + 7} {
+		key, value := fmt.Append(nil, "k", size), bytes.Repeat([]byte("0123456"), size/7+1)[:size]
+		if err := s.Put(t.Context(), key, value, door.Wish{}); err != nil {
+			t.Fatal(err)
+		}
+		if code := codeOf(s.Put(t.Context(), key, value, door.Wish{})); code != door.CodeExists {
+			t.Errorf("put again: %s", code)
+		}
+		if got, err := s.Get(t.Context(), key); err != nil || !bytes.Equal(got, value) {
+			t.Errorf("%d bytes: %d came, %v", size, len(got), err)
+		}
+		large := make([]byte, size+1000)
+		if n, err := s.GetInto(t.Context(), key, large); err != nil || n != uint64(size) || !bytes.Equal(large[:n], value) {
+			t.Errorf("%d bytes into more: %d, %v", size, n, err)
+		}
+		if size > 1 {
+			if n, err := s.GetInto(t.Context(), key, large[:size-1]); codeOf(err) != door.CodeTooSmall || n != uint64(size) {
+				t.Errorf("%d bytes into less: %d, %v", size, n, err)
+			}
+		}
+		at, err := s.Locate(t.Context(), key, 0)
+		if err != nil || at.Owner != "a" || at.SizeBytes != uint64(size) || at.Mapped || at.Checksum == 0 {
+			t.Errorf("%+v, %v", at, err)
+		}
+	}
+	present, err := s.Has(t.Context(), [][]byte{[]byte("k1"), []byte("x"), []byte("k4096")})
+	if err != nil || !present[0] || present[1] || !present[2] {
+		t.Errorf("%v, %v", present, err)
+	}
+	l, err := s.List(t.Context(), door.List{Prefix: []byte("k")})
+	if err != nil || len(l.Objects) != 5 || len(l.Next) != 0 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	for after, pages := []byte(nil), 0; ; pages++ {
+		l, err := s.List(t.Context(), door.List{Most: 2, After: after})
+		if err != nil || len(l.Objects) > 2 || pages > 8 {
+			t.Fatalf("page %d: %+v, %v", pages, l, err)
+		}
+		if after = l.Next; len(after) == 0 {
+			break
+		}
+	}
+	owners, err := s.Stats(t.Context())
+	if err != nil || len(owners) != 1 || owners[0].Ready != 5 || !owners[0].Here || owners[0].ArenaBytes != 32<<20 {
+		t.Errorf("%+v, %v", owners, err)
+	}
+	if err := s.Remove(t.Context(), []byte("k1")); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Get(t.Context(), []byte("k1")); codeOf(err) != door.CodeMissing {
+		t.Error(err)
+	}
+	if code := codeOf(s.Put(t.Context(), []byte("large"), make([]byte, 64<<20), door.Wish{})); code != door.CodeTooLarge {
+		t.Errorf("more than all memory: %s", code)
+	}
+	if n, err := s.Evict(t.Context(), 0); err != nil || n != 4 {
+		t.Errorf("%d left, %v", n, err)
+	}
+	if _, _, err := s.Map(t.Context()); codeOf(err) != door.CodeDenied {
+		t.Errorf("the arena: %v", err)
+	}
+	nobody := uint32(7)
+	if code := codeOf(s.Put(t.Context(), []byte("k"), []byte("v"), door.Wish{Owner: &nobody})); code != door.CodeUnavailable {
+		t.Errorf("an owner that is not there: %s", code)
+	}
+}
+
+// An object is written piece by piece, waited for, and found.
+func TestCacheWriter(t *testing.T) {
+	_, s := openCache(t, true)
+	key, value := []byte("key"), bytes.Repeat([]byte("abcdefg"), 100_000)
+	place, err := s.Open(t.Context(), key, uint64(len(value)), door.Wish{})
+	if err != nil || !place.Mapped || place.Pages != 3 {
+		t.Fatalf("%+v, %v", place, err)
+	}
+	if _, err := s.Locate(t.Context(), key, 0); codeOf(err) != door.CodeMissing {
+		t.Error(err)
+	}
+	if _, err := s.Locate(t.Context(), key, 50*time.Millisecond); codeOf(err) != door.CodeNotReady {
+		t.Error(err)
+	}
+	if code := codeOf(s.Put(t.Context(), key, value, door.Wish{})); code != door.CodeExists {
+		t.Errorf("put while it is written: %s", code)
+	}
+	for at := 0; at < len(value); at += 300_000 {
+		if err := s.Write(t.Context(), key, uint64(at), value[at:min(len(value), at+300_000)]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := make(chan error, 1)
+	go func() {
+		_, err := s.Locate(t.Context(), key, 10*time.Second)
+		found <- err
+	}()
+	if err := s.Commit(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-found; err != nil {
+		t.Errorf("who waited for it: %v", err)
+	}
+	if got, err := s.Get(t.Context(), key); err != nil || !bytes.Equal(got, value) {
+		t.Errorf("%d bytes came, %v", len(got), err)
+	}
+	file, writable, err := s.Map(t.Context())
+	if err != nil || !writable {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	mapped := make([]byte, len(value))
+	if _, err := file.ReadAt(mapped, int64(place.PayloadOffset)); err != nil || !bytes.Equal(mapped, value) {
+		t.Errorf("what lies in the arena is another: %v", err)
+	}
+}

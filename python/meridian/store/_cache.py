@@ -1,0 +1,278 @@
+"""The object cache for programs that run on threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from meridian._version import __version__
+from meridian.arena import Arena, ReadError
+from meridian.store import _requests
+from meridian.store._errors import StoreError
+from meridian.store._link import Link, find_socket
+from meridian.store._requests import Asking, Key, ObjMeta, Wish, WritePlan, encoded
+
+_T = TypeVar("_T")
+
+PAGE_BYTES: Final = 256 * 1024
+_MAX_LINKS: Final = 8
+
+
+class NanoKVCache:
+    """The object cache of the cell, through the door of the agent of this host.
+
+    Its methods may be called from several threads. Values never change: a key is removed before it is put
+    again. Keys are text, or bytes; values are anything with the buffer protocol, NumPy's arrays too, and
+    torch's tensors on the CPU. A value that is not small is copied by the agent itself, out of this process's
+    memory or into it.
+    """
+
+    def __init__(
+        self,
+        heap_bytes: int,
+        master_rank: int = 0,
+        page_bytes: int = PAGE_BYTES,
+        *,
+        socket: str | os.PathLike[str] | None = None,
+        tenant: str = "",
+        timeout: float = 10.0,
+        direct: bool = False,
+        software: str = f"meridian-python {__version__}",
+    ) -> None:
+        """Connect.
+
+        `heap_bytes` is what the owners must have together, and is made by whoever keeps objects (`meridian
+        store serve`): 0 asks for nothing. The master is elected, so that `master_rank` chooses nobody.
+        `page_bytes` is the page of what is put here. `socket` is the agent's door; default the only one in
+        the state directory of the configuration. `tenant` is whose keys are meant. A call has `timeout`
+        seconds, at most 60. With `direct`, objects of the agent itself are read where they lie, if it lets
+        this process (`store.direct_map`): that saves a copy, and costs a checksum in Python.
+        """
+        if master_rank < 0 or page_bytes <= 0 or not 0 < timeout <= 60:
+            raise ValueError("master_rank is at least 0, page_bytes above 0, timeout above 0 and at most 60")
+        self._socket = os.fspath(socket) if socket is not None else find_socket()
+        self._tenant, self._timeout, self._software = tenant, timeout, software
+        self._page_bytes = page_bytes
+        self._mutex = threading.Lock()  # protects the next three
+        self._links: list[Link] = []
+        self._plans: dict[bytes, Link] = {}
+        self._closed = False
+        self._arena: Arena | None = None
+        try:
+            self.rank: Final[int] = self._run(_requests.check_heap(heap_bytes))
+            """The number of the owner on this host; -1: it keeps nothing."""
+            if direct and self.rank >= 0:
+                self._arena = self._map()
+        except BaseException:
+            self.close()
+            raise
+
+    def put(self, key: Key, tensor: Any, *, preferred_segment: int | None = None) -> None:
+        """Store an object: `Exists` where there is one of that key. The owner of that rank is preferred."""
+        self._run(_requests.put(key, tensor, self._wish(preferred_segment)))
+
+    def put_many(
+        self, items: Iterable[tuple[Key, Any]], *, preferred_segment: int | None = None
+    ) -> list[StoreError | None]:
+        """Store objects together, and return what was wrong with each; None: nothing."""
+        return self._run(_requests.put_many(items, self._wish(preferred_segment)))
+
+    def get(self, key: Key, *, dst: Any = None) -> Any:
+        """Return an object: as bytes, or in dst, which has its size. `Missing` where there is none.
+
+        After an error dst holds anything.
+        """
+        if self._arena is not None and dst is None:
+            found = self._read(self._arena, key)
+            if found is not None:
+                return found
+        return self._run(_requests.get(key, dst))
+
+    def get_into(self, key: Key, dst: Any) -> int:
+        """Read an object into dst, and return how large it is: `TooSmall` where dst does not hold it."""
+        (size,) = self._run(_requests.get_into([key], [dst]))
+        if isinstance(size, StoreError):
+            raise size
+        return size
+
+    def get_many(self, keys: Sequence[Key]) -> list[bytes | StoreError]:
+        """Return objects that are read together: each as bytes, or what was wrong, `Missing` most likely."""
+        return self._run(_requests.get_many(keys))
+
+    def remove(self, key: Key) -> None:
+        """Remove an object: `Missing` where there is none."""
+        self._run(_requests.remove(key))
+
+    def remove_many(self, keys: Sequence[Key]) -> list[StoreError | None]:
+        """Remove objects together, and return what was wrong with each; None: nothing."""
+        return self._run(_requests.remove_many(keys))
+
+    def open_for_write(
+        self, key: Key, bytes_total: int, *, preferred_segment: int | None = None
+    ) -> WritePlan:
+        """Make room for an object, which `write` fills and `commit` lets others find.
+
+        One that is not committed comes to nothing when its time is over, and when this process ends.
+        """
+        link = self._acquire(None)
+        try:
+            asking = _requests.open_for_write(key, bytes_total, self._wish(preferred_segment))
+            plan = self._drive(asking, link)
+            with self._mutex:
+                self._plans[encoded(key)] = link
+        finally:
+            link.lock.release()
+        return plan
+
+    def write(self, key: Key, offset: int, piece: Any) -> None:
+        """Write a piece of an object that was opened for writing."""
+        self._run_on(key, _requests.write(key, offset, piece))
+
+    def commit(self, key: Key) -> None:
+        """Let an object be found that was opened for writing, and written. It is over in any case."""
+        self._run_on(key, _requests.commit(key), last=True)
+
+    def abort(self, key: Key) -> None:
+        """Give the room of an object back that was opened for writing."""
+        self._run_on(key, _requests.commit(key, abort=True), last=True)
+
+    def get_location(self, key: Key, *, wait: float = 0.0) -> ObjMeta:
+        """Say where an object lies. One that is not ready is waited for `wait` seconds.
+
+        `NotReady` where it has not come by then; without a wait `Missing` where there is none that is ready.
+        That does not keep it there: the epoch of its header tells whether it is the same when it is read.
+        """
+        return self._run(_requests.get_location(key, min(wait, self._timeout)))
+
+    def has(self, keys: Sequence[Key]) -> list[bool]:
+        """Say which objects are there."""
+        return self._run(_requests.has(keys))
+
+    def longest_run(self, keys: Sequence[Key]) -> int:
+        """Return how many of the keys, from the first on, are there without a gap."""
+        present = self._run(_requests.has(keys))
+        return present.index(False) if False in present else len(present)
+
+    def keys(self, prefix: Key = b"") -> list[tuple[bytes, int]]:
+        """List the tenant's objects: keys, and sizes. What comes and goes meanwhile may be in it or not."""
+        return self._run(_requests.list_keys(prefix))
+
+    def stats(self) -> dict[str, Any]:
+        """Return the counters of all owners together, and under `owners` those of each."""
+        return self._run(_requests.stats())
+
+    def evict_until_below(self, usage_ratio: float) -> int:
+        """Let objects go until at most this part of each heap is used, and return how many left."""
+        return self._run(_requests.evict(usage_ratio))
+
+    def close(self) -> None:
+        """End the connections. What is open for writing comes to nothing."""
+        with self._mutex:
+            links, self._links, self._closed = self._links, [], True
+            self._plans.clear()
+        for link in links:
+            with link.lock:
+                if not link.over:
+                    link.close()
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _wish(self, preferred_segment: int | None) -> Wish:
+        return Wish(self._page_bytes, preferred_segment)
+
+    # How it is asked.
+
+    def _run(self, asking: Asking[_T]) -> _T:
+        link = self._acquire(None)
+        try:
+            return self._drive(asking, link)
+        finally:
+            link.lock.release()
+
+    def _run_on(self, key: Key, asking: Asking[_T], last: bool = False) -> _T:
+        """Ask on the connection that has opened an object."""
+        with self._mutex:
+            link = self._plans.get(encoded(key))
+            if last:
+                self._plans.pop(encoded(key), None)
+        if link is None:
+            raise StoreError("missing", f"{_requests.shown(key)} is not open for writing", "open it first")
+        self._acquire(link)
+        try:
+            return self._drive(asking, link)
+        finally:
+            link.lock.release()
+
+    def _drive(self, asking: Asking[_T], link: Link) -> _T:
+        """Ask one thing after the other. Memory of a request is let go with the generator, or never."""
+        try:
+            message = next(asking)
+            while True:
+                message = asking.send(link.ask(message, self._tenant, self._timeout, asking))
+        except StopIteration as end:
+            value: _T = end.value
+            return value
+
+    def _acquire(self, wanted: Link | None) -> Link:
+        """Take a connection that nobody uses, or make one; `wanted`: wait for that one."""
+        if wanted is not None:
+            wanted.lock.acquire()
+            return wanted
+        while True:
+            with self._mutex:
+                if self._closed:
+                    raise StoreError("closed", "this cache is closed")
+                self._links = [link for link in self._links if not link.over]
+                for link in tuple(self._links):
+                    if not link.lock.acquire(blocking=False):
+                        continue
+                    if not link.stale():
+                        return link
+                    link.close()  # the agent is another by now
+                    self._links.remove(link)
+                if len(self._links) < _MAX_LINKS:
+                    made = Link(self._socket, self._software, self._timeout)
+                    made.lock.acquire()
+                    self._links.append(made)
+                    return made
+                link = self._links[threading.get_ident() % len(self._links)]
+            link.lock.acquire()
+            if not link.over:
+                return link
+            link.lock.release()
+
+    # How objects are read where they lie.
+
+    def _map(self) -> Arena | None:
+        link = Link(self._socket, self._software, self._timeout)
+        try:
+            return link.map(self._tenant, self._timeout)
+        except StoreError as error:
+            if error.code not in ("denied", "unsupported", "unavailable"):
+                raise
+            return None
+        finally:
+            if not link.over:
+                link.close()
+
+    def _read(self, arena: Arena, key: Key) -> bytes | None:
+        """Read an object in the arena; None: it is elsewhere, or was not what it was said to be."""
+        at = self._run(_requests.locate(key, 0.0))
+        if not at.mapped:
+            return None
+        try:
+            return arena.read(at.header, at.epoch, at.name)
+        except ReadError:
+            return None
