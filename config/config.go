@@ -149,6 +149,7 @@ type Backend struct {
 type Store struct {
 	Enabled        bool   `toml:"enabled"`
 	Bytes          int64  `toml:"bytes"`
+	PageBytes      int64  `toml:"page_bytes"`
 	Master         bool   `toml:"master"`
 	Policy         string `toml:"policy"`
 	HighWatermark  int64  `toml:"high_watermark"`

@@ -314,6 +314,11 @@ var store = Section{
 			Tune: "As much as the host can spare: what does not fit is evicted, and computed again by whoever needs it.",
 		},
 		{
+			Name: "page_bytes", Kind: Int, Default: int64(256 << 10), Unit: "bytes", Range: atLeast(4096).atMost(1 << 30),
+			Doc:  "Page of objects whose writer names none: the unit in which programs write them, as headers say.",
+			Tune: "That of the engine's own pages, so that each is one object or a whole number of pages.",
+		},
+		{
 			Name: "master", Kind: Bool, Default: true,
 			Doc:  "Whether this agent may become the master, who knows which owner has a key. Without one nothing can be stored.",
 			Tune: "Leave it on for at least two agents of a cell, so that another takes over when the master is lost.",

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 // asTest names the scripts whose meridian is this test's binary, also where there
 // is another: in most of them several parts run at once, which is for the race
 // detector to see; version knows what no stamp says.
-var asTest = map[string]bool{"cell": true, "door": true, "engine": true, "gateway": true, "load": true, "security": true, "store": true, "version": true}
+var asTest = map[string]bool{"cell": true, "door": true, "engine": true, "gateway": true, "load": true, "security": true, "store": true, "store_tour": true, "version": true}
 
 // Each file in testdata/script is one story of somebody at a terminal. A command
 // that does one thing after the other is run as `make test` has built it: under

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"text/tabwriter"
+	"time"
 
 	"meridian/store"
 )
@@ -97,6 +98,7 @@ type storeStatCommand struct {
 	timeoutFlag
 	tenantFlag
 	Key  string `arg:"" optional:"" help:"Tell where this object is (default: how the cache stands)."`
+	Wait int    `placeholder:"N" help:"Wait until so many owners serve."`
 	JSON bool   `help:"Print one JSON object."`
 }
 
@@ -153,17 +155,10 @@ func (c *storeStatCommand) Run(std *stdio, all *commands) error {
 			return explainObject(ctx, std, s, c.Key, c.Tenant, c.JSON)
 		}
 		wait := newWaiting(std.err, "asking every owner")
-		stats, err := s.Stats(ctx)
+		rows, err := c.owners(ctx, s)
 		wait.stop()
-		if err == nil && len(stats.Owners) == 0 {
-			err = store.ErrUnavailable
-		}
 		if err != nil {
 			return err
-		}
-		rows := make([]ownerRow, len(stats.Owners))
-		for i, o := range stats.Owners {
-			rows[i] = newOwnerRow(o)
 		}
 		master, term := s.Master()
 		if c.JSON {
@@ -171,6 +166,36 @@ func (c *storeStatCommand) Run(std *stdio, all *commands) error {
 		}
 		return ownerTable(std, master, term, rows)
 	})
+}
+
+// statPause lies between two questions of stat --wait.
+const statPause = 100 * time.Millisecond
+
+// owners is how each stands, once as many serve as are waited for.
+func (c *storeStatCommand) owners(ctx context.Context, s *store.Store) ([]ownerRow, error) {
+	for {
+		stats, err := s.Stats(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rows, serving := make([]ownerRow, len(stats.Owners)), 0
+		for i, o := range stats.Owners {
+			if rows[i] = newOwnerRow(o); rows[i].state() == "serves" {
+				serving++
+			}
+		}
+		if serving >= c.Wait && len(rows) > 0 {
+			return rows, nil
+		}
+		if c.Wait == 0 {
+			return nil, store.ErrUnavailable
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: of %d owners %d serve, not %d", store.ErrUnavailable, len(rows), serving, c.Wait)
+		case <-time.After(statPause):
+		}
+	}
 }
 
 func ownerTable(std *stdio, master string, term uint64, rows []ownerRow) error {

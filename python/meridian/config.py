@@ -197,6 +197,7 @@ class Store:
 
     enabled: bool
     bytes: int
+    page_bytes: int
     master: bool
     policy: str
     high_watermark: int
