@@ -73,6 +73,10 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp", "meta/memdir"},
 	},
+	"store/payload": {
+		owns: "the fabric of the Meridian book: whole payloads through a handle, as MRDN frames in the object cache",
+		may:  map[string]string{"kv": "tiers", "mrdn": "frames", "store": "where they are kept"},
+	},
 	"store/extent": {
 		owns: "which bytes of an arena are free, taken, or taken by others without a word yet",
 		pure: true,
@@ -498,7 +502,7 @@ var rooms = map[string]room{
 			"cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
-			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/owner": "store serve --policy", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
+			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/owner": "store serve --policy", "store/payload": "store push, store pull", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 			"governor": "replay --entropy", "probe": "replay --entropy", "replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
 		},
 		uses: map[string]string{

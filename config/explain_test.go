@@ -64,14 +64,14 @@ func TestPlannedSectionsSaySo(t *testing.T) {
 		}
 		for _, f := range s.Fields {
 			text, err := Explain(s.Name+"."+f.Name, nil)
-			if told := strings.Contains(text, planned); err != nil || told != s.Planned {
+			if told := strings.Contains(strings.Join(strings.Fields(text), " "), planned); err != nil || told != (s.Planned || strings.HasSuffix(f.Doc, planned)) {
 				t.Errorf("%v\n%s", err, text)
 			}
 		}
 	}
 	for _, text := range []string{Example(), Reference()} {
 		if told := strings.Count(text, "Planned: "); told != 5 {
-			t.Errorf("%d sections are called planned", told)
+			t.Errorf("%d sections and fields are called planned", told)
 		}
 	}
 }

@@ -113,12 +113,12 @@ var kvMemory = Section{
 }
 
 var disagg = Section{
-	Name: "disagg", Planned: true,
-	Doc: "Moving KV between machines.",
+	Name: "disagg",
+	Doc:  "Moving payloads of KV between machines, in frames: `meridian store push` and `pull`. Hand-offs between engines do not ask.",
 	Fields: []Field{
 		{
 			Name: "enabled", Kind: Bool, Default: false,
-			Doc:  "Whether blocks move between machines at all.",
+			Doc:  "Whether payloads are pushed and pulled at all.",
 			Tune: "Leave it false on a single node.",
 		},
 		{
@@ -135,7 +135,7 @@ var disagg = Section{
 		},
 		{
 			Name: "offload_threshold_blocks", Kind: Int, Default: int64(4), Unit: "KV blocks", Range: atLeast(1),
-			Doc:  "A finished thought's blocks are copied out in batches of at least this many.",
+			Doc:  "A finished thought's blocks are copied out in batches of at least this many. " + planned,
 			Tune: "Larger batches cost less per block and start later.",
 		},
 	},

@@ -24,6 +24,8 @@ type storeCommands struct {
 	Ls    storeLsCommand    `cmd:"" help:"List objects."`
 	Stat  storeStatCommand  `cmd:"" help:"Tell how the cache stands, or where an object is."`
 	Evict storeEvictCommand `cmd:"" help:"Let objects go until owners have room."`
+	Push  storePushCommand  `cmd:"" help:"Store a payload as an MRDN frame, and print the handle that pulls it."`
+	Pull  storePullCommand  `cmd:"" help:"Get a payload that was pushed."`
 	Scrub storeScrubCommand `cmd:"" help:"Read every object and check its sums; what is broken is dropped."`
 }
 

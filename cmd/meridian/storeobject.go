@@ -132,10 +132,9 @@ type storeGetCommand struct {
 	storeFlags
 	timeoutFlag
 	tenantFlag
+	storeOutput
 	Key   string `arg:"" help:"Key of the object."`
-	Out   string `short:"o" placeholder:"FILE" help:"Where it is written (default: standard output)."`
 	Owner string `placeholder:"NAME" help:"Owner that is asked first (default: the one that the key falls to)."`
-	JSON  bool   `help:"With --out: print one JSON object."`
 }
 
 func (c *storeGetCommand) Help() string {
@@ -143,8 +142,8 @@ func (c *storeGetCommand) Help() string {
 }
 
 func (c *storeGetCommand) Run(std *stdio, all *commands) error {
-	if c.JSON && c.Out == "" {
-		return invalid("name a file with -o", "--json and the object cannot both go to standard output")
+	if err := c.check(); err != nil {
+		return err
 	}
 	return c.with(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
 		wait := newWaiting(std.err, "getting "+oneLine(c.Key))
@@ -153,26 +152,44 @@ func (c *storeGetCommand) Run(std *stdio, all *commands) error {
 		if err != nil {
 			return err
 		}
-		if c.Out == "" {
-			if std.terminal && printable(string(value)) != string(value) {
-				return invalid("name a file with -o FILE", "%s holds bytes that would drive a terminal", oneLine(c.Key))
-			}
-			_, err = std.out.Write(value)
-			return err
+		return c.deliver(std, c.Key, value)
+	})
+}
+
+// storeOutput is where what was got goes.
+type storeOutput struct {
+	Out  string `short:"o" placeholder:"FILE" help:"Where it is written (default: standard output)."`
+	JSON bool   `help:"With --out: print one JSON object."`
+}
+
+// check refuses what cannot be said together.
+func (c *storeOutput) check() error {
+	if c.JSON && c.Out == "" {
+		return invalid("name a file with -o", "--json and the object cannot both go to standard output")
+	}
+	return nil
+}
+
+func (c *storeOutput) deliver(std *stdio, key string, value []byte) error {
+	if c.Out == "" {
+		if std.terminal && printable(string(value)) != string(value) {
+			return invalid("name a file with -o FILE", "%s holds bytes that would drive a terminal", oneLine(key))
 		}
-		err = writeAtomic(c.Out, func(w io.Writer) error {
-			_, err := w.Write(value)
-			return err
-		})
-		if err != nil {
-			return unwritable(c.Out, err)
-		}
-		if c.JSON {
-			return std.writeJSON(map[string]any{"key": c.Key, "bytes": len(value), "file": c.Out})
-		}
-		_, err = fmt.Fprintf(std.out, "got %s: %d bytes, checksum verified\n", oneLine(c.Key), len(value))
+		_, err := std.out.Write(value)
+		return err
+	}
+	err := writeAtomic(c.Out, func(w io.Writer) error {
+		_, err := w.Write(value)
 		return err
 	})
+	if err != nil {
+		return unwritable(c.Out, err)
+	}
+	if c.JSON {
+		return std.writeJSON(map[string]any{"key": key, "bytes": len(value), "file": c.Out})
+	}
+	_, err = fmt.Fprintf(std.out, "got %s: %d bytes, checksum verified\n", oneLine(key), len(value))
+	return err
 }
 
 type storeRmCommand struct {
