@@ -56,3 +56,19 @@ func TestEnginesRegisterWithTheAgentOfTheirSide(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
+
+func TestAgentsKeepObjectsWhenTold(t *testing.T) {
+	for store, want := range map[string]string{"": "", "64MiB": "64MiB"} {
+		s := DefaultSpec()
+		s.Store = store
+		stages, err := s.stages(places{state: "/state"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, plan := range stages[1] {
+			if got := flagOf(plan.Args, "--store"); got != want {
+				t.Errorf("%s has --store %q, want %q", plan.Name, got, want)
+			}
+		}
+	}
+}

@@ -59,7 +59,7 @@ func newWaiting(w io.Writer, what string) *waiting {
 		close(a.quiet)
 		return a
 	}
-	go a.draw(w, what)
+	go a.draw(w, what, waitingAfter)
 	return a
 }
 
@@ -68,9 +68,9 @@ const (
 	waitingPause = 200 * time.Millisecond
 )
 
-func (a *waiting) draw(w io.Writer, what string) {
+func (a *waiting) draw(w io.Writer, what string, pause time.Duration) {
 	defer close(a.quiet)
-	start, pause := time.Now(), waitingAfter
+	start := time.Now()
 	for step := 0; ; step++ {
 		select {
 		case <-a.over:

@@ -89,9 +89,12 @@ func (c *storeScrubCommand) Run(std *stdio, all *commands) error {
 			return store.ErrUnavailable
 		}
 		for _, name := range names {
-			wait := newWaiting(std.err, "reading what "+oneLine(name)+" keeps")
-			f, err := s.Scrub(ctx, name)
-			wait.stop()
+			bar := newProgress(std.err, "reading what "+oneLine(name)+" keeps", 0)
+			f, err := s.ScrubTelling(ctx, name, func(done, all uint64) {
+				bar.total = all
+				bar.set(done)
+			})
+			bar.finish()
 			if err != nil {
 				return err
 			}
