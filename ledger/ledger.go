@@ -260,7 +260,7 @@ func (w *writer) append(r *Record) {
 	}
 	w.buffer = append(append(w.buffer, line...), '\n')
 	w.records++
-	if len(w.buffer) >= bufferBytes {
+	if int64(len(w.buffer)) >= min(bufferBytes, w.options.FileBytes/2) { // no more than fits a file
 		w.flush()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +75,8 @@ const (
 	// One that is not heard by then loses all it has, and a machine that stood still
 	// needs a moment.
 	graceLeases = 3
+	// maxMarks bounds how many owners that are away a master remembers.
+	maxMarks = 2 * maxOwners
 )
 
 func (s *Store) after(d time.Duration) <-chan struct{} {
@@ -132,11 +135,19 @@ func (s *Store) inherited() (roster, marks []master.Mark, at map[string]meta.Rev
 		return nil, nil, nil, err
 	}
 	at = make(map[string]meta.Revision)
+	if len(away.Records) > maxMarks {
+		return nil, nil, nil, fmt.Errorf("store: %d owners are marked as away under %s, at most %d; delete those of owners that will not come back", len(away.Records), awayPrefix, maxMarks)
+	}
 	for _, r := range away.Records {
 		mark, err := parseMark(r)
-		if err != nil || len(marks) == maxOwners {
-			s.options.Logger.Warn("a mark is not used", "key", r.Key, "error", err)
-			continue
+		if err != nil { // whatever it says, the owner of that name is not believed
+			s.options.Logger.Warn("a mark cannot be read, and counts", "key", r.Key, "error", err)
+			mark.Owner = strings.TrimPrefix(r.Key, awayPrefix)
+			for _, o := range roster {
+				if o.Owner == mark.Owner {
+					mark.Incarnation = o.Incarnation
+				}
+			}
 		}
 		marks = append(marks, mark.Mark())
 		at[mark.Owner] = r.Revision
@@ -184,19 +195,28 @@ func (l *led) mark(e protocol.Mark) (do func()) {
 	}
 }
 
-// write writes marks, each until it is written or this term is over.
+// write writes marks, each until it is written or this term is over. One that cannot
+// be written keeps no other owner's waiting.
 func (l *led) write() {
+	var pending []protocol.Mark
 	for {
+		var retry <-chan struct{}
+		if len(pending) > 0 {
+			retry = l.store.after(markPause)
+		}
 		select {
 		case e := <-l.marks:
-			for !l.writeOne(e) {
-				if !l.store.pause(l.life, markPause) {
-					return
-				}
-			}
+			pending = append(pending, e)
+		case <-retry:
 		case <-l.life.Done():
 			return
 		}
+		failed := make(map[string]bool) // of one owner, the next waits for the one before
+		pending = slices.DeleteFunc(pending, func(e protocol.Mark) bool {
+			written := !failed[e.Owner] && l.writeOne(e)
+			failed[e.Owner] = !written
+			return written
+		})
 	}
 }
 

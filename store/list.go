@@ -229,7 +229,7 @@ func (s *Store) scrubOne(ctx context.Context, name string, o Object) error {
 		return err
 	}
 	defer leave()
-	object, err := s.nameOf(o.Tenant, o.Key)
+	object, err := protocol.ObjectName(o.Tenant, o.Key)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/kv"
+	"meridian/store/master"
 	"meridian/store/owner"
 	"meridian/store/protocol"
 )
@@ -20,6 +21,7 @@ type event func(now, authority kv.Instant) []protocol.Effect
 // step lets the machines take an event, and does what they ask for.
 func (s *Store) step(e event) {
 	s.mu.Lock()
+	s.noticeSleep()
 	now := s.now()
 	todo := s.advance(now, e(now, s.authority()))
 	s.mu.Unlock()
@@ -57,6 +59,9 @@ func (s *Store) receive(now kv.Instant, from protocol.Peer, request uint64, m pr
 		if s.led == nil {
 			return new(protocol.Coordinator).Receive(now, 0, from, request, m) // "another term"
 		}
+		if _, renews := m.(*protocol.Renew); renews && !s.led.Knows(from) && !s.view.knows(from) {
+			return nil // no owner that the directory names; one that has just come asks again
+		}
 		return s.led.Receive(now, s.authority(), from, request, m)
 	case *protocol.Answer, *protocol.Claimed, *protocol.Heard:
 		if s.server != nil {
@@ -64,8 +69,14 @@ func (s *Store) receive(now kv.Instant, from protocol.Peer, request uint64, m pr
 		}
 	case *protocol.Put, *protocol.Open, *protocol.Commit, *protocol.Get, *protocol.Remove, *protocol.Locate, *protocol.Has, *protocol.List,
 		*protocol.Describe, *protocol.Evict:
-		if s.server == nil {
-			refusal := fmt.Errorf("%w: %s keeps no objects", protocol.ErrRefused, s.self.Name)
+		var refusal error
+		switch {
+		case s.server == nil:
+			refusal = fmt.Errorf("%w: %s keeps no objects", protocol.ErrRefused, s.self.Name)
+		case s.closed: // before it is neither master nor owner any more
+			refusal = fmt.Errorf("%w: %s is closing", master.ErrSilent, s.self.Name)
+		}
+		if refusal != nil {
 			return []protocol.Effect{protocol.Send{To: from, Request: request, Message: protocol.Refuse(refusal)}}
 		}
 		admitted, err := s.admit(from, request, m)

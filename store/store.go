@@ -122,8 +122,9 @@ type Store struct {
 	closing sync.Mutex // held by Close; protects stage
 	stage   int        // of Close: how far it came
 
-	mu     sync.Mutex // protects the rest
-	closed bool       // nothing new begins
+	mu     sync.Mutex    // protects the rest
+	closed bool          // nothing new begins
+	ahead  time.Duration // of the wall clock before the monotonic one, since start
 	server *protocol.Server
 	led    *led // nil: this process is not the master
 	// putting and getting are inline values on their way in and out, in bytes;
@@ -206,6 +207,23 @@ func (s *Store) begin(ctx context.Context) (err error) {
 func (s *Store) now() kv.Instant {
 	return kv.Instant(s.options.Clock.Now().Sub(s.start) / time.Microsecond)
 }
+
+// noticeSleep tells the owner that its machine was suspended. Its clock does not count
+// that, the master's does: the wall clock is ahead by more than before. mu is held.
+func (s *Store) noticeSleep() {
+	now := s.options.Clock.Now()
+	ahead := now.Round(0).Sub(s.start.Round(0)) - now.Sub(s.start)
+	if ahead > s.ahead+sleepNoticed && s.server != nil {
+		s.server.Slept()
+	}
+	if ahead > s.ahead+sleepNoticed || ahead < s.ahead {
+		s.ahead = ahead
+	}
+}
+
+// sleepNoticed is more than clocks drift apart between two looks, and less than a
+// lease.
+const sleepNoticed = 100 * time.Millisecond
 
 func duration(span kv.Instant) time.Duration {
 	return time.Duration(min(span, 24*3600*kv.Second)) * time.Microsecond
@@ -320,6 +338,9 @@ func (s *Store) enter(ctx context.Context) (inner context.Context, leave func(),
 	case <-ctx.Done():
 		cancel()
 		s.running.Done()
+		if len(s.places) < cap(s.places) {
+			return nil, nil, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+		}
 		return nil, nil, fmt.Errorf("%w: %d operations run already: %w", ErrUnavailable, cap(s.places), ctx.Err())
 	case <-s.calls.closed:
 		cancel()

@@ -169,8 +169,8 @@ func (m *Master) Renew(now kv.Instant, r Renew, authority kv.Instant) (Answer, [
 		return a, nil
 	}
 	w := m.owners[r.Owner]
-	if w != nil && w.incarnation != r.Incarnation && w.standing == live && now < w.until {
-		a.Verdict = NotYet // the process that had the name before may still answer
+	if w != nil && w.incarnation != r.Incarnation && m.waitsFor(now, w) {
+		a.Verdict = NotYet // the process that had the name before may still answer, or is the one on the roster
 		return a, nil
 	}
 	if w == nil || w.incarnation != r.Incarnation {
@@ -201,16 +201,28 @@ func (m *Master) Renew(now kv.Instant, r Renew, authority kv.Instant) (Answer, [
 	return a, effects
 }
 
+// waitsFor reports whether an owner may still answer, or is still to be heard: no
+// other start of its name is let in meanwhile.
+func (m *Master) waitsFor(now kv.Instant, w *member) bool {
+	switch w.standing {
+	case live:
+		return now < w.until
+	case expected, telling:
+		return !m.settled && now < m.begun+m.options.Grace
+	}
+	return false
+}
+
 // admit takes in an owner that was not on the roster, in place of one whose memory is
-// gone. What it may hold from former terms no master vouches for.
+// gone. What it may hold no master vouches for: it may be a start of its name that was
+// given up long ago, and has forgotten to die.
 func (m *Master) admit(before *member, r Renew) *member {
 	if before != nil {
 		m.forget(before)
 	}
 	w := m.join(r.Owner, r.Incarnation)
-	if m.settled {
-		w.standing, w.all = away, true
-	}
+	w.standing, w.all = away, true
+	m.settle()
 	return w
 }
 
@@ -352,6 +364,12 @@ func (m *Master) Dropped(c Claim) error {
 		m.release(c.Hash)
 	}
 	return nil
+}
+
+// Knows reports whether a start of an owner is one that the master has heard of.
+func (m *Master) Knows(owner string, incarnation kv.ID) bool {
+	w := m.owners[owner]
+	return w != nil && w.incarnation == incarnation
 }
 
 // Locate names the owner of a key.

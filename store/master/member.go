@@ -12,6 +12,7 @@ type Member struct {
 	asked   [window]kv.Instant // when, by number
 	until   kv.Instant
 	granted uint64 // the newest answer that granted a lease
+	void    uint64 // answers up to that number are of before a sleep
 	dropped uint64
 	next    kv.Instant // when to ask again
 	pace    kv.Instant
@@ -48,6 +49,10 @@ func (m *Member) Elected(term uint64) {
 	}
 }
 
+// Slept says that time has passed which the member's clock did not count: its
+// machine was suspended. What it has, and what it has asked for, may be over.
+func (m *Member) Slept() { m.until, m.void, m.next = 0, m.seq, 0 }
+
 // Answers reports whether the owner has a lease: whether it may serve and store.
 func (m *Member) Answers(now kv.Instant) bool { return now < m.until }
 
@@ -80,9 +85,10 @@ func (m *Member) Heard(a Answer) Order {
 	}
 	switch a.Verdict {
 	case Granted:
-		m.granted = max(m.granted, a.Seq)
-		m.until = max(m.until, m.asked[a.Seq%window]+a.Length)
-		m.pace = a.Length / 3
+		m.granted, m.pace = max(m.granted, a.Seq), a.Length/3
+		if a.Seq > m.void {
+			m.until = max(m.until, m.asked[a.Seq%window]+a.Length)
+		}
 	case Tell:
 		m.until = 0
 		return Order{Tell: true, Seq: a.Seq}

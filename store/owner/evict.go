@@ -146,6 +146,11 @@ func (w *Owner) EvictUntilBelow(used float64) (evicted int) {
 // what objects leave that are evicted for it.
 func (w *Owner) makeRoom(now kv.Instant, need arena.Extent) (extent.ID, error) {
 	b := w.heap.Bounds()
+	if free := b.Limit - b.Base - w.usedBytes(); need.Size > free+w.evictable {
+		// Nothing that could leave makes enough room, so nothing does.
+		w.stats.OutOfMemory++
+		return extent.None, fmt.Errorf("%w: %d bytes are wanted, %d are free and %d could be", ErrFull, need.Size, free, w.evictable)
+	}
 	if float64(w.usedBytes()+need.Size) > w.options.High*float64(b.Limit-b.Base) {
 		w.EvictUntilBelow(max(0, w.options.Low-float64(need.Size)/float64(b.Limit-b.Base)))
 	}

@@ -72,7 +72,9 @@ func (w *Owner) Lease(now kv.Instant, key []byte, length kv.Instant) (Location, 
 	if e.readers >= maxReaders {
 		return Location{}, 0, ErrBusy
 	}
-	e.readers++
+	if e.readers++; e.readers == 1 && !e.pinned {
+		w.evictable -= w.room(e)
+	}
 	w.stats.BytesOut += e.bytes
 	return at, w.leases.add(at.Header, now+length), nil
 }
@@ -86,8 +88,13 @@ func (w *Owner) Release(id LeaseID) {
 
 func (w *Owner) unread(i uint32) {
 	e := &w.entries[i]
-	if e.readers--; e.readers == 0 && e.state == doomed {
+	e.readers--
+	switch {
+	case e.readers > 0:
+	case e.state == doomed:
 		w.release(i)
+	case !e.pinned:
+		w.evictable += w.room(e)
 	}
 }
 

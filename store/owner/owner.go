@@ -86,7 +86,9 @@ type Owner struct {
 	arrived []uint64 // hashes that came from producers, for Arrived
 	gone    []uint64 // hashes that could be found and cannot any more, for Gone
 	pinned  uint64   // bytes of objects that are not evicted
-	stats   Stats
+	// evictable is the room of objects that could leave now.
+	evictable uint64
+	stats     Stats
 }
 
 // entry is what the owner knows of a header.
@@ -164,10 +166,11 @@ func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 		return Plan{}, w.refusal(i, p.Key)
 	}
 	bounds := w.heap.Bounds()
-	if p.Bytes > bounds.Limit-bounds.Base {
-		return Plan{}, fmt.Errorf("%w: %d bytes of %d", ErrTooLarge, p.Bytes, bounds.Limit-bounds.Base)
+	heap := bounds.Limit - bounds.Base
+	need := arena.ExtentOf(min(p.Bytes, heap), len(p.Key))
+	if p.Bytes > heap || need.Size > heap {
+		return Plan{}, fmt.Errorf("%w: %d bytes of %d", ErrTooLarge, p.Bytes, heap)
 	}
-	need := arena.ExtentOf(p.Bytes, len(p.Key))
 	if p.Pinned && !w.mayPin(p.Bytes) {
 		return Plan{}, fmt.Errorf("%w: %d bytes are pinned, and no more than %g of the heap may be", ErrFull, w.pinned, w.options.MaxPinned)
 	}
@@ -285,9 +288,18 @@ func (w *Owner) written(p Plan) (*entry, error) {
 	return e, nil
 }
 
+// room is how many bytes of the heap an object takes.
+func (w *Owner) room(e *entry) uint64 {
+	_, size := w.space.At(e.extent)
+	return size
+}
+
 func (w *Owner) becomeReady(i uint32) {
 	e := &w.entries[i]
 	e.state = ready
+	if !e.pinned {
+		w.evictable += w.room(e)
+	}
 	w.order.add(w.entries, i)
 	w.stats.Ready++
 	w.stats.BytesIn += e.bytes
@@ -350,6 +362,9 @@ func (w *Owner) drop(i uint32) {
 	case ready:
 		w.order.remove(w.entries, i)
 		w.stats.Ready--
+		if !e.pinned && e.readers == 0 {
+			w.evictable -= w.room(e)
+		}
 		w.gone = append(w.gone, e.hash)
 	case writing:
 		w.stats.Writing--

@@ -46,7 +46,7 @@ func (w *Owner) admitAll() {
 
 // check demands that the owner's books agree with one another.
 func (w *Owner) check(t *rapid.T) {
-	var used, pending, pinned uint64
+	var used, pending, pinned, evictable uint64
 	seen := map[extent.ID]uint32{}
 	counts := map[state]uint64{}
 	for i := range w.entries {
@@ -66,6 +66,8 @@ func (w *Owner) check(t *rapid.T) {
 		used += size
 		if e.pinned {
 			pinned += e.bytes
+		} else if e.state == ready && e.readers == 0 {
+			evictable += size
 		}
 		if at, is := w.index[e.hash]; (e.state == ready || e.state == writing || e.state == unclaimed) && (!is || at != uint32(i)) {
 			t.Fatalf("header %d is not found by its key", i)
@@ -74,6 +76,9 @@ func (w *Owner) check(t *rapid.T) {
 	w.space.Pending(func(_, size uint64) { pending += size })
 	if b := w.heap.Bounds(); pinned != w.pinned || float64(pinned) > w.options.MaxPinned*float64(b.Limit-b.Base) {
 		t.Fatalf("%d bytes are pinned, the books say %d", pinned, w.pinned)
+	}
+	if evictable != w.evictable {
+		t.Fatalf("%d bytes could leave, the books say %d", evictable, w.evictable)
 	}
 	if used+pending != w.usedBytes() {
 		t.Fatalf("extents of %d bytes and %d pending, but %d are used", used, pending, w.usedBytes())
@@ -434,5 +439,28 @@ func TestScribbles(t *testing.T) {
 			scribble[i] = byte(random.IntN([]int{1, 4, 256}[random.IntN(3)]))
 		}
 		surviveScribbles(t, seed, scribble)
+	}
+}
+
+// What can never fit lets nothing go.
+func TestNothingLeavesInVain(t *testing.T) {
+	w, heap, _ := open(t, 1<<20, arena.Options{Headers: 64}, Options{})
+	for i := range 20 {
+		put(t, w, heap, []byte{byte(i)}, make([]byte, 8000))
+	}
+	heapBytes := heap.Bounds().Limit - heap.Bounds().Base
+	for _, size := range []uint64{heapBytes, heapBytes - 100, heapBytes + 1, 1 << 60} {
+		if _, err := w.Reserve(0, Put{Key: []byte("large"), Bytes: size}); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%d bytes of %d: %v", size, heapBytes, err)
+		}
+	}
+	if _, err := w.Reserve(0, Put{Key: []byte("pinned"), Bytes: heapBytes / 3, Pinned: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Reserve(0, Put{Key: []byte("large"), Bytes: heapBytes * 3 / 4}); !errors.Is(err, ErrFull) {
+		t.Errorf("more than can be made free: %v", err)
+	}
+	if s := w.Stats(); s.Ready != 20 || s.Evictions != 0 {
+		t.Errorf("%+v", s)
 	}
 }

@@ -60,6 +60,9 @@ func (c *Coordinator) Receive(now, authority kv.Instant, from Peer, request uint
 	return nil
 }
 
+// Knows reports whether a start of an owner is one that the master has heard of.
+func (c *Coordinator) Knows(p Peer) bool { return c.master.Knows(p.Name, p.Incarnation) }
+
 // isFrom reports whether an agent speaks for itself.
 func isFrom(from Peer, name string, incarnation kv.ID) bool { return from == Peer{name, incarnation} }
 

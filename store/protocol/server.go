@@ -3,6 +3,7 @@ package protocol
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"meridian/kv"
@@ -41,6 +42,7 @@ type Server struct {
 	values  int          // bytes of small values in writes
 	busy    map[Peer]int // writes and reads of each peer
 	waiting []waiting    // for an object to become ready
+	removes []removal    // that the master has not heard of
 	drops   []Drop       // not yet told
 	telling struct {     // of drops
 		request uint64
@@ -87,6 +89,10 @@ func (s *Server) forgetTerm() {
 // Answers reports whether the owner may serve.
 func (s *Server) Answers(now kv.Instant) bool { return s.member.Answers(now) }
 
+// Slept says that the machine was suspended, or that its clock stood still: the
+// lease may be over.
+func (s *Server) Slept() { s.member.Slept() }
+
 // Receive takes a message from a client or from the master.
 func (s *Server) Receive(now kv.Instant, from Peer, request uint64, m Message) []Effect {
 	var effects []Effect
@@ -96,7 +102,7 @@ func (s *Server) Receive(now kv.Instant, from Peer, request uint64, m Message) [
 	case *Claimed:
 		effects = s.onClaimed(now, from, request, m)
 	case *Heard:
-		s.onHeard(from, request, m)
+		effects = s.onHeard(from, request, m)
 	case *Describe:
 		effects = []Effect{Send{from, request, s.describe(now)}}
 	case *Put, *Open, *Commit, *Get, *Remove, *Locate, *Has, *List, *Evict:
@@ -120,7 +126,7 @@ func (s *Server) serve(now kv.Instant, from Peer, request uint64, m Message) []E
 	case *Get:
 		return s.onGet(now, from, request, m)
 	case *Remove:
-		return answer(&Reply{problemOf(s.objects.Remove(m.Name))})
+		return s.onRemove(now, from, request, m)
 	case *Locate:
 		return s.onLocate(now, from, request, m)
 	case *Has:
@@ -181,6 +187,7 @@ func (s *Server) Tick(now kv.Instant) []Effect {
 		effects = append(effects, s.tickWrite(now, w)...)
 	}
 	effects = append(effects, s.tickWaiting(now)...)
+	effects = append(effects, s.removed(func(r removal) bool { return now >= r.until })...)
 	return append(effects, s.tellDrops(now)...)
 }
 
@@ -263,9 +270,7 @@ func (s *Server) free(hash uint64) { s.drops = append(s.drops, Drop{hash, s.memb
 
 // tellDrops tells the master which keys are free again, until it has heard.
 func (s *Server) tellDrops(now kv.Instant) []Effect {
-	for _, hash := range s.objects.Gone() {
-		s.free(hash)
-	}
+	s.collectDrops()
 	if len(s.drops) == 0 || now < s.telling.again || !s.Answers(now) {
 		return nil
 	}
@@ -283,10 +288,56 @@ func (s *Server) tellDrops(now kv.Instant) []Effect {
 // again is how long the owner waits for the master's answer before it repeats itself.
 const again = 100 * kv.Millisecond
 
-func (s *Server) onHeard(from Peer, request uint64, m *Heard) {
-	if from == s.master && m.Term == s.member.Term() && s.telling.count > 0 && request == s.telling.request {
-		s.drops = s.drops[s.telling.count:]
-		s.telling.count, s.telling.again = 0, 0
+func (s *Server) onHeard(from Peer, request uint64, m *Heard) []Effect {
+	if from != s.master || m.Term != s.member.Term() || s.telling.count == 0 || request != s.telling.request {
+		return nil
+	}
+	heard := s.drops[s.telling.count-1].Serial
+	s.drops = s.drops[s.telling.count:]
+	s.telling.count, s.telling.again = 0, 0
+	return s.removed(func(r removal) bool { return r.serial <= heard })
+}
+
+// removal is a Remove that is done, and is answered when the master has heard of it:
+// its client may put the key anew, at another owner.
+type removal struct {
+	from    Peer
+	request uint64
+	serial  uint64
+	until   kv.Instant
+}
+
+const (
+	// maxRemovals bounds how many wait for that, removalPatience for how long.
+	maxRemovals     = 4096
+	removalPatience = kv.Second
+)
+
+func (s *Server) onRemove(now kv.Instant, from Peer, request uint64, m *Remove) []Effect {
+	if err := s.objects.Remove(m.Name); err != nil || len(s.removes) >= maxRemovals {
+		return []Effect{Send{from, request, &Reply{problemOf(err)}}}
+	}
+	s.collectDrops()
+	s.removes = append(s.removes, removal{from, request, s.drops[len(s.drops)-1].Serial, now + removalPatience})
+	return nil
+}
+
+// removed answers those for which it is time.
+func (s *Server) removed(over func(removal) bool) (effects []Effect) {
+	s.removes = slices.DeleteFunc(s.removes, func(r removal) bool {
+		if !over(r) {
+			return false
+		}
+		effects = append(effects, Send{r.from, r.request, &Reply{}})
+		return true
+	})
+	return effects
+}
+
+// collectDrops takes over which objects cannot be found any more.
+func (s *Server) collectDrops() {
+	for _, hash := range s.objects.Gone() {
+		s.free(hash)
 	}
 }
 

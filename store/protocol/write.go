@@ -153,7 +153,7 @@ func (s *Server) onClaimed(now kv.Instant, from Peer, number uint64, m *Claimed)
 	}
 	switch err := m.Problem.Err(); {
 	case errors.Is(err, master.ErrTaken):
-		return s.end(w, fmt.Errorf("%w: at another owner", owner.ErrExists))
+		return s.end(w, fmt.Errorf("%w: another owner has it, or is about to", owner.ErrExists))
 	case err != nil || !s.Answers(now):
 		return nil // not yet: it is asked again
 	}
