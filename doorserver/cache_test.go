@@ -16,7 +16,8 @@ import (
 )
 
 // fakeCache is an object cache in a map. Where hold is set, puts and gets of
-// objects whose key begins with "slow" wait for it, or for their context.
+// objects whose key begins with "slow" wait for it, or for their context; those of
+// "stuck" wait for it alone, as a copy does that cannot be stopped.
 type fakeCache struct {
 	hold chan struct{}
 
@@ -40,11 +41,16 @@ func refusal(code string) error { return &door.Problem{Code: code, Message: "the
 
 func (f *fakeCache) wait(ctx context.Context, o doorserver.Object) error {
 	f.count(&f.asked, 1)
-	if f.hold == nil || !bytes.HasPrefix(o.Key, []byte("slow")) {
+	stuck := bytes.HasPrefix(o.Key, []byte("stuck"))
+	if f.hold == nil || !stuck && !bytes.HasPrefix(o.Key, []byte("slow")) {
 		return ctx.Err()
 	}
 	f.count(&f.waiting, 1)
 	defer f.count(&f.waiting, -1)
+	if stuck {
+		<-f.hold
+		return nil
+	}
 	select {
 	case <-f.hold:
 		return nil

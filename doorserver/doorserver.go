@@ -251,8 +251,12 @@ func (s *Server) Close(ctx context.Context) error {
 		s.fence(e, "the agent stops")
 	}
 	for c := range s.conns {
-		if c.engine == nil {
-			_ = c.wire.Close() // it has not come in, or is a client
+		switch {
+		case c.engine != nil: // it ends with its engine
+		case c.rank == client:
+			c.end() // when nothing that it gave with a request is touched any more
+		default:
+			_ = c.wire.Close() // it has not come in
 		}
 	}
 	s.mu.Unlock()

@@ -269,3 +269,45 @@ func TestStoreWithoutCache(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The end of a connection says that the client's memory is its own: while a copy runs it
+// does not come, whoever wants it.
+func TestStoreConnectionEndsAfterItsCopies(t *testing.T) {
+	for name, end := range map[string]func(*node, *door.Conn) error{
+		"the client leaves": func(_ *node, wire *door.Conn) error { return wire.Socket().CloseWrite() },
+		"nonsense comes":    func(_ *node, wire *door.Conn) error { return wire.Write([]byte{4, 0, 0, 0, 13, 0, 0xff, 0xff}, nil) },
+		"the agent stops": func(n *node, _ *door.Conn) error {
+			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			defer cancel()
+			if n.Close(ctx) == nil {
+				return errors.New("it has closed")
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, cache := startWithCache(t)
+			wire, _ := greet(t, n, &doorpb.Hello{Features: []string{"store"}, As: &doorpb.Hello_Client{Client: &doorpb.Client{}}})
+			get := &doorpb.Store{Request: 1, What: &doorpb.Store_Get{Get: &doorpb.StoreGet{Keys: [][]byte{[]byte("stuck")}}}}
+			if err := wire.Send(doorpb.FrameType_FRAME_TYPE_STORE, get, nil); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "it is under way", func() bool { return cache.read(&cache.waiting) == 1 })
+			if err := end(n, wire); err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan int, 1)
+			go func() {
+				var err error
+				for err == nil {
+					_, err = wire.Read(door.MaxFrameBytes)
+				}
+				ended <- cache.read(&cache.waiting)
+			}()
+			time.AfterFunc(100*time.Millisecond, func() { close(cache.hold) })
+			if left := <-ended; left != 0 {
+				t.Error("it ended while the copy ran")
+			}
+		})
+	}
+}

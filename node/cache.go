@@ -140,7 +140,7 @@ func (c *cache) Get(ctx context.Context, object doorserver.Object, into doorserv
 		return c.sized(ctx, object, uint64(n), err)
 	}
 	size := into.Size()
-	if size > smallBytes { // memory is made for the object, not for what a client says
+	if size > stagingKept { // memory is made for the object, not for what a client says
 		at, err := c.store.Locate(ctx, key, store.LocateOptions{Tenant: object.Tenant})
 		if err != nil {
 			return 0, told(err)

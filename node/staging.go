@@ -16,6 +16,8 @@ type staging struct {
 const (
 	stagingToken  = 1 << 20
 	stagingTokens = 256
+	// stagingKept is up to where memory is used again.
+	stagingKept = 4 << 20
 )
 
 func newStaging() *staging {
@@ -46,7 +48,7 @@ func (s *staging) take(ctx context.Context, size uint64) (memory []byte, giveBac
 		*pooled = make([]byte, size)
 	}
 	return (*pooled)[:size], func() {
-		if cap(*pooled) > stagingToken { // larger ones are not kept
+		if cap(*pooled) > stagingKept {
 			*pooled = nil
 		}
 		s.pool.Put(pooled)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import Agent, owner
+from processes import PATIENCE, Agent, owner
 
 from meridian.door import DoorError
 from meridian.store import (
@@ -24,6 +27,8 @@ from meridian.store import (
     TooLarge,
     TooSmall,
     WritePlan,
+    _cache_asyncio,
+    _link,
 )
 
 HEAP = 64 << 20
@@ -299,3 +304,83 @@ def test_an_agent_without_a_cache(meridian_binary: Path, tmp_path: Path) -> None
             asyncio.run(AsyncNanoKVCache(0, socket=agent.socket).open())
     finally:
         agent.stop()
+
+
+WRITER = """
+import sys
+from meridian.store import NanoKVCache
+cache = NanoKVCache(0, socket=sys.argv[1], tenant="killed")
+cache.open_for_write("key", 16 << 20)
+print("ready", flush=True)
+piece = bytes(8 << 20)
+while True:
+    cache.write("key", 8 << 20, piece)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_nothing(door: Path) -> None:
+    for wait in (0.0, 0.003, 0.01):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(door)],
+            cwd=Path(__file__).parents[1],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+        time.sleep(wait)
+        writer.kill()
+        writer.communicate()
+        with NanoKVCache(0, socket=door, tenant="killed") as cache:
+            until = time.monotonic() + PATIENCE
+            while isinstance(error := cache.put_many([("key", b"value")])[0], Exists):
+                assert time.monotonic() < until, "its room was not given back"
+            assert error is None
+            cache.remove("key")
+
+
+def test_an_agent_that_hangs_keeps_the_memory(
+    meridian_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (_link, _cache_asyncio):
+        monkeypatch.setattr(module, "GRACE", 0.2)
+        monkeypatch.setattr(module, "FAREWELL", 0.2)
+    held: list[Any] = []
+    monkeypatch.setattr(_link, "HELD", held)
+    monkeypatch.setattr(_cache_asyncio, "HELD", held)
+
+    async def hang(agent: Agent) -> None:
+        async with AsyncNanoKVCache(0, socket=agent.socket, timeout=0.1) as cache:
+            with agent.paused(), pytest.raises(StoreError) as caught:
+                await cache.get_into("key", bytearray(100_000))
+            assert caught.value.code == "held"
+
+    with owner(meridian_binary, tmp_path / "state") as agent:
+        with NanoKVCache(0, socket=agent.socket, timeout=5.0) as cache:
+            cache.put("key", pattern(100_000)[:100_000])
+        with NanoKVCache(0, socket=agent.socket, timeout=0.1) as cache:
+            with agent.paused(), pytest.raises(StoreError) as caught:
+                cache.get_into("key", dst := bytearray(100_000))
+            assert caught.value.code == "held"
+            with pytest.raises(BufferError):
+                dst.append(0)  # it stays where it is
+        asyncio.run(hang(agent))
+        assert len(held) == 2
+        with NanoKVCache(0, socket=agent.socket) as cache:
+            assert cache.get("key") == pattern(100_000)[:100_000]
+
+
+def test_a_cache_whose_agent_comes_back(meridian_binary: Path, tmp_path: Path) -> None:
+    with owner(meridian_binary, tmp_path / "state") as agent, NanoKVCache(0, socket=agent.socket) as cache:
+        cache.put("key", b"value")
+        agent.kill()
+        agent.start()
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                assert cache.has(["key"]) == [False]  # it was in the memory of the one that died
+                break
+            except StoreError:
+                assert time.monotonic() < until
+        cache.put("key", b"other")
+        assert cache.get("key") == b"other"

@@ -108,7 +108,7 @@ class _AsyncLink:
             except asyncio.CancelledError:
                 cancelled = True  # the agent has the memory still
         if cancelled:
-            answer.exception()
+            _unheard(answer)
             raise asyncio.CancelledError
         return result_of(answer.result())
 
@@ -116,12 +116,13 @@ class _AsyncLink:
         self._fail(TimeoutError())
         await asyncio.wait({self._connection.ended}, timeout=FAREWELL)
         if not self._connection.ended.done():
+            answer.add_done_callback(_unheard)
             raise StoreError(
                 "held",
                 "the agent hangs, and may still read or write what it was given",
                 "do not use that memory again",
             )
-        answer.exception()
+        _unheard(answer)
         raise StoreError("no_answer", f"the agent has not answered within {timeout:g} s")
 
     async def close(self) -> None:
@@ -311,6 +312,12 @@ class AsyncNanoKVCache:
                 raise
             self._link = link
             return link
+
+
+def _unheard(answer: asyncio.Future[Message]) -> None:
+    """Take note of an answer that nobody waits for."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _told(error: Exception, socket: str) -> StoreError:
