@@ -197,6 +197,28 @@ func TestNamesExist(t *testing.T) {
 	}
 }
 
+// docs/store.md says of every fault which test shows what is promised.
+func TestStoreFailuresAreShown(t *testing.T) {
+	shown := 0
+	for _, match := range goName.FindAllStringSubmatch(string(read(t, "docs/store.md")), -1) {
+		room, test, _ := strings.Cut(match[1], ".")
+		if !strings.HasPrefix(test, "Test") {
+			continue
+		}
+		shown++
+		files, err := filepath.Glob(filepath.Join(room, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(files, func(path string) bool { return bytes.Contains(read(t, path), []byte("func "+test+"(")) }) {
+			t.Errorf("docs/store.md names %s, which does not exist", match[1])
+		}
+	}
+	if shown < 10 {
+		t.Errorf("docs/store.md names %d tests", shown)
+	}
+}
+
 var codeSpan = regexp.MustCompile("`([^`]+)`")
 
 func codeSpans(text string) []string {
