@@ -61,7 +61,7 @@ func directoryAway(t *testing.T, away time.Duration, bytes uint64) {
 	s.served()
 	lasting := (away + 2*time.Second).Seconds()
 	s.proxy.Set(faultproxy.Back, faultproxy.Fault{BytesPerSecond: int64(float64(bytes) / lasting)})
-	posted := s.poster.Post(chaos.Post{Peer: "owner", Op: fabric.Read, Offset: arenaBytes, Length: bytes, Deadline: away + soon})
+	posted := s.poster.Post(chaos.Post{Peer: "owner", Op: fabric.Read, Offset: arenaBytes, Length: bytes, Deadline: 10*away + soon})
 	server.Kill()
 	start := time.Now()
 	metatest.Await(t, soon, "the watcher in doubt", func() bool { return !watcher.Known() })
