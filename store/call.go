@@ -24,7 +24,7 @@ type calls struct {
 
 // call is one of them.
 type call struct {
-	to     protocol.Peer
+	to     kv.Member
 	since  time.Time
 	done   chan struct{} // closed with the answer, or with why none will come
 	stop   func()        // ends its delivery, when none will come
@@ -55,7 +55,7 @@ func (c *calls) endLocked(id uint64, answer protocol.Message, err error) {
 }
 
 // answer takes an answer. Only who was asked can give one.
-func (c *calls) answer(from protocol.Peer, id uint64, m protocol.Message) {
+func (c *calls) answer(from kv.Member, id uint64, m protocol.Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if one := c.byID[id]; one != nil && one.to == from {
@@ -73,7 +73,7 @@ func (c *calls) forget(id uint64) {
 }
 
 // fail ends the calls to a peer that were made before a moment.
-func (c *calls) fail(to protocol.Peer, before time.Time, err error) {
+func (c *calls) fail(to kv.Member, before time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, one := range c.byID {
@@ -98,14 +98,14 @@ func (c *calls) close() {
 }
 
 // silent are the peers that owe an answer since before a moment.
-func (c *calls) silent(before time.Time) map[protocol.Peer]bool {
+func (c *calls) silent(before time.Time) map[kv.Member]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all map[protocol.Peer]bool
+	var all map[kv.Member]bool
 	for _, one := range c.byID {
 		if one.since.Before(before) {
 			if all == nil {
-				all = make(map[protocol.Peer]bool)
+				all = make(map[kv.Member]bool)
 			}
 			all[one.to] = true
 		}
@@ -132,7 +132,7 @@ var (
 
 // ask asks a peer, or this process itself, and waits for the answer. Into, where
 // given, is where a get from this process puts its bytes.
-func (s *Store) ask(ctx context.Context, to protocol.Peer, m protocol.Message, into func(uint64) []byte) (protocol.Message, error) {
+func (s *Store) ask(ctx context.Context, to kv.Member, m protocol.Message, into func(uint64) []byte) (protocol.Message, error) {
 	if err := s.reach.suspected(to); err != nil {
 		return nil, err
 	}
@@ -165,9 +165,9 @@ func (s *Store) ask(ctx context.Context, to protocol.Peer, m protocol.Message, i
 const firstRequest = 1 << 40
 
 // deliver takes a question to a peer. A peer that has no room is asked again.
-func (s *Store) deliver(ctx context.Context, to protocol.Peer, payload []byte) error {
+func (s *Store) deliver(ctx context.Context, to kv.Member, payload []byte) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := s.peers.Tell(ctx, kv.Member(to), payload)
+		err := s.peers.Tell(ctx, to, payload)
 		if err == nil {
 			s.counters.sent.Add(1)
 			return nil
@@ -196,5 +196,5 @@ func undelivered(err error) bool {
 
 // gone says that an agent is no more: what it was asked it will not answer.
 func (s *Store) gone(m kv.Member) {
-	s.calls.fail(protocol.Peer(m), s.options.Clock.Now(), fmt.Errorf("%w: %v", fabric.ErrPeerGone, m))
+	s.calls.fail(m, s.options.Clock.Now(), fmt.Errorf("%w: %v", fabric.ErrPeerGone, m))
 }

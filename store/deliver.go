@@ -86,7 +86,7 @@ func (s *Store) deliverLanding(e protocol.Deliver) error {
 
 // writing is bytes of this process on their way into a peer's memory.
 type writing struct {
-	to           protocol.Peer
+	to           kv.Member
 	local        *agent.List
 	remote       fabric.List
 	grant        kv.ID
@@ -95,7 +95,7 @@ type writing struct {
 
 // write writes, and returns when the local memory is quiet.
 func (s *Store) write(ctx context.Context, w writing) error {
-	return s.peers.With(ctx, kv.Member(w.to), func(p *agent.Peer) error {
+	return s.peers.With(ctx, w.to, func(p *agent.Peer) error {
 		remote, err := p.RemoteSpans(w.remote)
 		if err != nil {
 			return err

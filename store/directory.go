@@ -162,7 +162,7 @@ func (v *view) follow(s *Store) {
 }
 
 // replace takes a new list, and returns which owners of the old are not in it.
-func (v *view) replace(owners []OwnerRecord, known bool) (gone []protocol.Peer) {
+func (v *view) replace(owners []OwnerRecord, known bool) (gone []kv.Member) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.known = v.known || known
@@ -177,25 +177,25 @@ func (v *view) replace(owners []OwnerRecord, known bool) (gone []protocol.Peer) 
 	return gone
 }
 
-func (v *view) knows(p protocol.Peer) bool {
+func (v *view) knows(p kv.Member) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.has(p)
 }
 
 // has needs mu.
-func (v *view) has(p protocol.Peer) bool {
+func (v *view) has(p kv.Member) bool {
 	return slices.ContainsFunc(v.owners, func(o OwnerRecord) bool { return o.peer() == p })
 }
 
-func (s *Store) goneOwners(gone []protocol.Peer) {
+func (s *Store) goneOwners(gone []kv.Member) {
 	for _, p := range gone {
-		s.gone(kv.Member(p))
+		s.gone(p)
 	}
 }
 
-func (o OwnerRecord) peer() protocol.Peer {
-	return protocol.Peer{Name: o.Name, Incarnation: o.Incarnation}
+func (o OwnerRecord) peer() kv.Member {
+	return kv.Member{Name: o.Name, Incarnation: o.Incarnation}
 }
 
 // Owners are those that the directory names, by name.
@@ -206,16 +206,16 @@ func (s *Store) Owners() []OwnerRecord {
 }
 
 // ownersOf are the owners by where a key belongs, a preferred one first.
-func (s *Store) ownersOf(name []byte, preferred string) []protocol.Peer {
+func (s *Store) ownersOf(name []byte, preferred string) []kv.Member {
 	owners := s.Owners()
-	peers := make([]protocol.Peer, len(owners))
+	peers := make([]kv.Member, len(owners))
 	for i, o := range owners {
 		peers[i] = o.peer()
 	}
 	if len(peers) > 1 {
 		peers = protocol.Rendezvous(arena.HashKey(name), peers)
 	}
-	if at := slices.IndexFunc(peers, func(p protocol.Peer) bool { return p.Name == preferred }); at > 0 {
+	if at := slices.IndexFunc(peers, func(p kv.Member) bool { return p.Name == preferred }); at > 0 {
 		first := peers[at]
 		peers = slices.Insert(slices.Delete(peers, at, at+1), 0, first)
 	}

@@ -9,6 +9,7 @@ import (
 	"meridian/agent"
 	"meridian/checksum"
 	"meridian/fabric"
+	"meridian/kv"
 	"meridian/store/protocol"
 )
 
@@ -96,7 +97,7 @@ func (s *Store) get(ctx context.Context, key string, o GetOptions, r *reader) ([
 	var got []byte
 	_, _, err = s.operate(ctx, operation{
 		name: name, preferred: o.Preferred, request: &protocol.Get{Name: name},
-		ask: func(ctx context.Context, to protocol.Peer, m protocol.Message) (answer protocol.Message, err error) {
+		ask: func(ctx context.Context, to kv.Member, m protocol.Message) (answer protocol.Message, err error) {
 			got, answer, err = s.getFrom(ctx, to, m.(*protocol.Get), r)
 			return answer, err
 		},
@@ -108,7 +109,7 @@ func (s *Store) get(ctx context.Context, key string, o GetOptions, r *reader) ([
 }
 
 // getFrom asks one owner. An object whose bytes are broken counts as missing there.
-func (s *Store) getFrom(ctx context.Context, to protocol.Peer, m *protocol.Get, r *reader) ([]byte, protocol.Message, error) {
+func (s *Store) getFrom(ctx context.Context, to kv.Member, m *protocol.Get, r *reader) ([]byte, protocol.Message, error) {
 	if to == s.self {
 		return s.getHere(ctx, m, r)
 	}
@@ -163,7 +164,7 @@ func (s *Store) getHere(ctx context.Context, m *protocol.Get, r *reader) ([]byte
 }
 
 // openLanding lets an owner write where the reader's bytes go, or into the landing.
-func (s *Store) openLanding(ctx context.Context, to protocol.Peer, m *protocol.Get, into []byte) (at place, shut func(), err error) {
+func (s *Store) openLanding(ctx context.Context, to kv.Member, m *protocol.Get, into []byte) (at place, shut func(), err error) {
 	at, buffered := s.buffered(into)
 	giveBack := func() {}
 	if !buffered {
@@ -224,7 +225,7 @@ func (s *Store) take(r *reader, v *protocol.Value, at place, landing protocol.Sp
 
 // distrust removes an object that came broken from its owner, which did not see it:
 // what nobody can read must not keep others from putting it again.
-func (s *Store) distrust(ctx context.Context, at protocol.Peer, name []byte) {
+func (s *Store) distrust(ctx context.Context, at kv.Member, name []byte) {
 	s.counters.torn.Add(1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

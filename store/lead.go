@@ -50,7 +50,7 @@ func (s *Store) followElection() {
 				if s.server == nil {
 					return nil
 				}
-				return s.server.Elected(now, protocol.Peer(leader.Member), leader.Term)
+				return s.server.Elected(now, leader.Member, leader.Term)
 			})
 		}
 		term, _ := s.election.Authority()

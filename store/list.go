@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 
+	"meridian/kv"
 	"meridian/store/owner"
 	"meridian/store/protocol"
 )
@@ -73,7 +74,7 @@ func (s *Store) List(ctx context.Context, o ListOptions) ([]Object, error) {
 // still small.
 const listTogether = 512
 
-func (s *Store) listOne(ctx context.Context, at protocol.Peer, o ListOptions, yield func(owner.Object) bool) error {
+func (s *Store) listOne(ctx context.Context, at kv.Member, o ListOptions, yield func(owner.Object) bool) error {
 	m := &protocol.List{Tenant: cmp.Or(o.Tenant, s.options.Tenant), AllTenants: o.AllTenants, Prefix: o.Prefix, Most: listTogether}
 	for {
 		answer, err := s.askPatiently(ctx, at, m)
@@ -96,7 +97,7 @@ func (s *Store) listOne(ctx context.Context, at protocol.Peer, o ListOptions, yi
 }
 
 // askPatiently asks an owner again while it waits for the master.
-func (s *Store) askPatiently(ctx context.Context, to protocol.Peer, m protocol.Message) (protocol.Message, error) {
+func (s *Store) askPatiently(ctx context.Context, to kv.Member, m protocol.Message) (protocol.Message, error) {
 	for {
 		answer, err := s.askPeer(ctx, to, m)
 		if !protocol.Passes(err) || !s.pause(ctx, tickPause) {

@@ -11,10 +11,10 @@ import (
 )
 
 // asking asks one peer once, and waits for its answer.
-type asking func(ctx context.Context, to protocol.Peer, m protocol.Message) (protocol.Message, error)
+type asking func(ctx context.Context, to kv.Member, m protocol.Message) (protocol.Message, error)
 
 // plainly asks without more ado.
-func (s *Store) plainly(ctx context.Context, to protocol.Peer, m protocol.Message) (protocol.Message, error) {
+func (s *Store) plainly(ctx context.Context, to kv.Member, m protocol.Message) (protocol.Message, error) {
 	return s.ask(ctx, to, m, nil)
 }
 
@@ -29,11 +29,11 @@ type operation struct {
 
 // operate does a request: it asks who may know until one answers, or the context
 // ends. From is the owner that answered.
-func (s *Store) operate(ctx context.Context, o operation) (answer protocol.Message, from protocol.Peer, err error) {
+func (s *Store) operate(ctx context.Context, o operation) (answer protocol.Message, from kv.Member, err error) {
 	if o.ask == nil {
 		o.ask = s.plainly
 	}
-	owners := func() []protocol.Peer { return s.ownersOf(o.name, o.preferred) }
+	owners := func() []kv.Member { return s.ownersOf(o.name, o.preferred) }
 	machine := protocol.NewOperation(o.request, owners(), s.deadline(ctx))
 	step := machine.Begin(s.now())
 	for !step.Over {
@@ -90,7 +90,7 @@ func (s *Store) askMaster(ctx context.Context, m protocol.Message) (protocol.Mes
 	if leader.Term == 0 {
 		return nil, fmt.Errorf("%w: there is no master; is a candidate running?", errUndelivered)
 	}
-	return s.ask(ctx, protocol.Peer(leader.Member), m, nil)
+	return s.ask(ctx, leader.Member, m, nil)
 }
 
 // askOwner asks one owner by its name, and turns a problem into an error.
@@ -102,7 +102,7 @@ func (s *Store) askOwner(ctx context.Context, name string, m protocol.Message) (
 	return s.askPeer(ctx, o.peer(), m)
 }
 
-func (s *Store) askPeer(ctx context.Context, to protocol.Peer, m protocol.Message) (protocol.Message, error) {
+func (s *Store) askPeer(ctx context.Context, to kv.Member, m protocol.Message) (protocol.Message, error) {
 	answer, err := s.ask(ctx, to, m, nil)
 	if err != nil {
 		if errors.Is(err, ErrClosed) {
@@ -119,7 +119,7 @@ func (s *Store) askPeer(ctx context.Context, to protocol.Peer, m protocol.Messag
 }
 
 // unexpected is an answer of a kind that was not asked for.
-func unexpected(from protocol.Peer, m protocol.Message) error {
+func unexpected(from kv.Member, m protocol.Message) error {
 	return fmt.Errorf("%w: %s answered with %T", protocol.ErrMessage, from.Name, m)
 }
 

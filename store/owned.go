@@ -130,7 +130,7 @@ func (o *owned) publish(ctx context.Context, d meta.Directory) (err error) {
 	return err
 }
 
-func (o *owned) newServer(self protocol.Peer) *protocol.Server {
+func (o *owned) newServer(self kv.Member) *protocol.Server {
 	return protocol.NewServer(protocol.ServerOptions{
 		Self: self, WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond), ReadTimeout: kv.Instant(o.options.ReadTimeout / time.Microsecond),
 	}, o.objects)
@@ -179,7 +179,7 @@ func (s *Store) grant(e protocol.Grant) {
 	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.server.Granted(now, e.Write, span, err) })
 }
 
-func (o *owned) open(self protocol.Peer, e protocol.Grant) (protocol.Span, error) {
+func (o *owned) open(self kv.Member, e protocol.Grant) (protocol.Span, error) {
 	span := protocol.Span{Region: o.region.ID, Epoch: o.region.Epoch, Offset: e.Offset, Length: e.Bytes}
 	if e.To == self {
 		span.Grant = agent.NewID()

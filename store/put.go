@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"meridian/agent"
+	"meridian/kv"
 	"meridian/store/owner"
 	"meridian/store/protocol"
 )
@@ -52,7 +53,7 @@ func (s *Store) put(ctx context.Context, key string, value []byte, o PutOptions)
 	message := &protocol.Put{Name: name, Value: value, Attributes: o.attributes()}
 	answer, from, err := s.operate(ctx, operation{
 		name: name, preferred: o.Preferred, request: message,
-		ask: func(ctx context.Context, to protocol.Peer, m protocol.Message) (protocol.Message, error) {
+		ask: func(ctx context.Context, to kv.Member, m protocol.Message) (protocol.Message, error) {
 			if to == s.self { // it is stored after this call may have returned
 				own := *m.(*protocol.Put)
 				own.Value = bytes.Clone(value)
@@ -103,7 +104,7 @@ type WritePlan struct {
 	owner.Plan
 
 	store *Store
-	peer  protocol.Peer
+	peer  kv.Member
 	span  protocol.Span
 
 	mu   sync.Mutex // protects over

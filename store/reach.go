@@ -16,16 +16,16 @@ import (
 // so at once; a probe finds out when it lives.
 type reach struct {
 	mu       sync.Mutex // protects the rest
-	suspects map[protocol.Peer]error
-	probes   map[protocol.Peer]bool // that run
+	suspects map[kv.Member]error
+	probes   map[kv.Member]bool // that run
 }
 
 func newReach() *reach {
-	return &reach{suspects: make(map[protocol.Peer]error), probes: make(map[protocol.Peer]bool)}
+	return &reach{suspects: make(map[kv.Member]error), probes: make(map[kv.Member]bool)}
 }
 
 // suspected is why a peer need not be asked; nil, if it may live.
-func (r *reach) suspected(p protocol.Peer) error {
+func (r *reach) suspected(p kv.Member) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.suspects[p]; err != nil {
@@ -35,7 +35,7 @@ func (r *reach) suspected(p protocol.Peer) error {
 }
 
 // note takes what came of telling a peer something.
-func (r *reach) note(p protocol.Peer, err error) {
+func (r *reach) note(p kv.Member, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -47,7 +47,7 @@ func (r *reach) note(p protocol.Peer, err error) {
 }
 
 // dead notes that a probe failed, for whatever reason.
-func (r *reach) dead(p protocol.Peer, err error) {
+func (r *reach) dead(p kv.Member, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.suspects[p] = err
@@ -55,7 +55,7 @@ func (r *reach) dead(p protocol.Peer, err error) {
 
 // begin adds a probe of each suspect to probes of others, and returns which of them
 // do not run yet. A suspect that nobody has a reason to ask is forgotten.
-func (r *reach) begin(silent map[protocol.Peer]bool, matters func(protocol.Peer) bool) (begun []protocol.Peer) {
+func (r *reach) begin(silent map[kv.Member]bool, matters func(kv.Member) bool) (begun []kv.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for p := range r.suspects {
@@ -76,7 +76,7 @@ func (r *reach) begin(silent map[protocol.Peer]bool, matters func(protocol.Peer)
 	return begun
 }
 
-func (r *reach) end(p protocol.Peer) {
+func (r *reach) end(p kv.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.probes, p)
@@ -92,7 +92,7 @@ const (
 func (s *Store) probe() {
 	began := s.options.Clock.Now()
 	leader, _ := s.election.Leader()
-	matters := func(p protocol.Peer) bool { return p == protocol.Peer(leader.Member) || s.view.knows(p) }
+	matters := func(p kv.Member) bool { return p == leader.Member || s.view.knows(p) }
 	silent := s.calls.silent(began.Add(-silentAfter))
 	delete(silent, s.self)
 	for _, to := range s.reach.begin(silent, matters) {
@@ -100,7 +100,7 @@ func (s *Store) probe() {
 			defer s.reach.end(to)
 			ctx, cancel := context.WithTimeout(s.ctx, probeTimeout)
 			defer cancel()
-			err := s.peers.Tell(ctx, kv.Member(to), protocol.AppendMessage(nil, 0, &protocol.Describe{}))
+			err := s.peers.Tell(ctx, to, protocol.AppendMessage(nil, 0, &protocol.Describe{}))
 			switch {
 			case s.ctx.Err() != nil:
 				return

@@ -53,7 +53,7 @@ func (s *Store) advance(now kv.Instant, effects []protocol.Effect) (todo []func(
 
 // receive hands a message to the machine, or to the caller, that it is for. mu is
 // held.
-func (s *Store) receive(now kv.Instant, from protocol.Peer, request uint64, m protocol.Message) []protocol.Effect {
+func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protocol.Message) []protocol.Effect {
 	switch m := m.(type) {
 	case *protocol.Where, *protocol.Forget, *protocol.Renew, *protocol.Keys, *protocol.Claim, *protocol.Dropped:
 		if s.led == nil {
@@ -99,7 +99,7 @@ func (s *Store) onNotification(n fabric.Notification) {
 		return
 	}
 	s.counters.heard.Add(1)
-	from := protocol.Peer{Name: n.From, Incarnation: n.Incarnation}
+	from := kv.Member{Name: n.From, Incarnation: n.Incarnation}
 	if protocol.Answers(m) {
 		s.calls.answer(from, request, m) // no machine is asked
 		return
@@ -109,7 +109,7 @@ func (s *Store) onNotification(n fabric.Notification) {
 
 // putID names a put that goes on.
 type putID struct {
-	from    protocol.Peer
+	from    kv.Member
 	request uint64
 }
 
@@ -118,7 +118,7 @@ const maxInline = 64 << 20
 
 // admit prepares a request for the owner in this process, or says why it cannot be
 // taken. mu is held.
-func (s *Store) admit(from protocol.Peer, request uint64, m protocol.Message) (protocol.Message, error) {
+func (s *Store) admit(from kv.Member, request uint64, m protocol.Message) (protocol.Message, error) {
 	switch m := m.(type) {
 	case *protocol.Put:
 		own := *m // a client in this process may ask another owner with it
@@ -133,7 +133,7 @@ func (s *Store) admit(from protocol.Peer, request uint64, m protocol.Message) (p
 }
 
 // putBegins keeps account of the value of a put. mu is held.
-func (s *Store) putBegins(from protocol.Peer, request uint64, m *protocol.Put) error {
+func (s *Store) putBegins(from kv.Member, request uint64, m *protocol.Put) error {
 	id, size := putID{from, request}, uint64(len(m.Value))
 	if _, twice := s.puts[id]; twice {
 		return fmt.Errorf("%w: a put of that number goes on", protocol.ErrRefused)
@@ -204,13 +204,13 @@ const maxHead = 128
 
 // send delivers a message, or not. One that a peer has no room for, or whose link
 // broke, is tried again: what answers a request is not asked for twice.
-func (s *Store) send(to protocol.Peer, request uint64, m protocol.Message) {
+func (s *Store) send(to kv.Member, request uint64, m protocol.Message) {
 	ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
 	defer cancel()
 	payload := encode(request, m)
 	var err error
 	for try := range sendTries {
-		err = s.peers.Tell(ctx, kv.Member(to), payload)
+		err = s.peers.Tell(ctx, to, payload)
 		if err == nil {
 			s.counters.sent.Add(1)
 			return

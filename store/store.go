@@ -101,7 +101,7 @@ func (o Options) withDefaults() (Options, error) {
 // candidate. Its methods may be called from several goroutines.
 type Store struct {
 	options  Options
-	self     protocol.Peer
+	self     kv.Member
 	start    time.Time
 	peers    *agent.Peers
 	calls    *calls
@@ -141,7 +141,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		options: o, self: protocol.Peer{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
+		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
 		calls: newCalls(), reach: newReach(), places: make(chan struct{}, o.MaxOperations), puts: make(map[putID]uint64), buffers: make(map[*Buffer]struct{}),
 	}
 	s.start = o.Clock.Now().Add(-time.Second) // the first instant is not zero
@@ -190,7 +190,7 @@ func (s *Store) begin(ctx context.Context) (err error) {
 	}
 	candidate := kv.Member{}
 	if s.options.Candidate {
-		candidate = kv.Member(s.self)
+		candidate = s.self
 	}
 	s.election, err = election.Open(ctx, election.Options{
 		Directory: s.options.Directory, Key: masterKey, Self: candidate, TTL: s.options.MasterTTL, Clock: s.options.Clock, Logger: s.options.Logger,

@@ -18,7 +18,7 @@ func NewCoordinator(m *master.Master, term uint64) *Coordinator { return &Coordi
 
 // Receive takes a message. Authority is how long this process surely is the
 // master; without it nothing is said that another master may know better.
-func (c *Coordinator) Receive(now, authority kv.Instant, from Peer, request uint64, m Message) []Effect {
+func (c *Coordinator) Receive(now, authority kv.Instant, from kv.Member, request uint64, m Message) []Effect {
 	answer := func(m Message) Effect { return Send{from, request, m} }
 	if authority <= 0 {
 		return []Effect{answer(&Reply{problemOf(master.ErrOldTerm)})}
@@ -61,10 +61,12 @@ func (c *Coordinator) Receive(now, authority kv.Instant, from Peer, request uint
 }
 
 // Knows reports whether a start of an owner is one that the master has heard of.
-func (c *Coordinator) Knows(p Peer) bool { return c.master.Knows(p.Name, p.Incarnation) }
+func (c *Coordinator) Knows(p kv.Member) bool { return c.master.Knows(p.Name, p.Incarnation) }
 
 // isFrom reports whether an agent speaks for itself.
-func isFrom(from Peer, name string, incarnation kv.ID) bool { return from == Peer{name, incarnation} }
+func isFrom(from kv.Member, name string, incarnation kv.ID) bool {
+	return from == kv.Member{Name: name, Incarnation: incarnation}
+}
 
 func (c *Coordinator) where(m *Where) Message {
 	found := &Owners{Names: make([]string, len(m.Hashes))}

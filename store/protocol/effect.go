@@ -11,7 +11,7 @@ type Effect interface{ effect() }
 
 // Send delivers a message, or not.
 type Send struct {
-	To      Peer
+	To      kv.Member
 	Request uint64
 	Message Message
 }
@@ -19,7 +19,7 @@ type Send struct {
 // Grant opens the bytes of a reservation to a writer: Server.Granted.
 type Grant struct {
 	Write  uint64
-	To     Peer
+	To     kv.Member
 	Offset uint64 // in the arena
 	Bytes  uint64
 	For    kv.Instant
@@ -43,7 +43,7 @@ type Seal struct {
 // the message, or into Landing: Server.Delivered. Nothing may read the object after that.
 type Deliver struct {
 	Read     owner.LeaseID
-	To       Peer
+	To       kv.Member
 	Request  uint64
 	Location owner.Location
 	Inline   bool

@@ -28,8 +28,8 @@ func TestDeliveryKeepsItsBytes(t *testing.T) {
 	if err := objects.Commit(0, plan, heap.SumPayload(plan.Offset, plan.Bytes)); err != nil {
 		t.Fatal(err)
 	}
-	theMaster, client := Peer{"m", kv.ID{2}}, Peer{"c", kv.ID{3}}
-	s := NewServer(ServerOptions{Self: Peer{"a", kv.ID{1}}, ReadTimeout: kv.Second}, objects)
+	theMaster, client := kv.Member{Name: "m", Incarnation: kv.ID{2}}, kv.Member{Name: "c", Incarnation: kv.ID{3}}
+	s := NewServer(ServerOptions{Self: kv.Member{Name: "a", Incarnation: kv.ID{1}}, ReadTimeout: kv.Second}, objects)
 	s.Elected(0, theMaster, 1)
 	s.Receive(0, theMaster, 0, &Answer{master.Answer{Term: 1, Seq: 1, Verdict: master.Granted, Length: kv.Minute}})
 	var delivery *Deliver

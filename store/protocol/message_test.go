@@ -124,9 +124,9 @@ func TestNames(t *testing.T) {
 
 // An owner that goes takes its own keys along, and no others move.
 func TestRendezvousMovesLittle(t *testing.T) {
-	var owners []Peer
+	var owners []kv.Member
 	for _, name := range []string{"a", "b", "c", "d"} {
-		owners = append(owners, Peer{Name: name})
+		owners = append(owners, kv.Member{Name: name})
 	}
 	moved, random := 0, rand.New(rand.NewPCG(1, 1))
 	count := map[string]int{}

@@ -21,13 +21,13 @@ func TestObeyKeepsOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	self, theMaster := Peer{"a", kv.ID{1}}, Peer{"m", kv.ID{2}}
+	self, theMaster := kv.Member{Name: "a", Incarnation: kv.ID{1}}, kv.Member{Name: "m", Incarnation: kv.ID{2}}
 	s := NewServer(ServerOptions{Self: self}, objects)
 	s.Elected(0, theMaster, 1)
 	s.Receive(0, theMaster, 0, &Answer{master.Answer{Term: 1, Seq: 1, Verdict: master.Granted, Length: kv.Second}})
 	const writes = 20
 	for i := range uint64(writes) {
-		s.Receive(0, Peer{fmt.Sprint("c", i), kv.ID{3}}, i, &Put{Name: fmt.Append(nil, "\x00k", i), Value: []byte("v")})
+		s.Receive(0, kv.Member{Name: fmt.Sprint("c", i), Incarnation: kv.ID{3}}, i, &Put{Name: fmt.Append(nil, "\x00k", i), Value: []byte("v")})
 	}
 	s.Tick(kv.Second)
 	next := uint64(0)

@@ -25,7 +25,7 @@ type Operation struct {
 	request  Message
 	name     []byte
 	hash     uint64
-	owners   []Peer // where it may go, the best first
+	owners   []kv.Member // where it may go, the best first
 	deadline kv.Instant
 
 	stage asking
@@ -47,7 +47,7 @@ const (
 // Step is what an operation does next: it asks a peer, waits, or is over.
 type Step struct {
 	// To is who is asked; ToMaster, that it is whoever is the master.
-	To       Peer
+	To       kv.Member
 	ToMaster bool
 	Message  Message
 	// Wake is when to call Wake, where nothing is asked.
@@ -60,7 +60,7 @@ type Step struct {
 
 // NewOperation begins with a Put, Open, Get, Remove or Locate. Owners are those
 // that the directory names, the preferred one first, the others by Rendezvous.
-func NewOperation(request Message, owners []Peer, deadline kv.Instant) *Operation {
+func NewOperation(request Message, owners []kv.Member, deadline kv.Instant) *Operation {
 	o := &Operation{request: request, owners: owners, deadline: deadline, pause: firstPause}
 	switch m := request.(type) {
 	case *Put:
@@ -258,7 +258,7 @@ func (o *Operation) rest(now kv.Instant) Step {
 }
 
 // Wake goes on after a pause. Owners are those that the directory names by now.
-func (o *Operation) Wake(now kv.Instant, owners []Peer) Step {
+func (o *Operation) Wake(now kv.Instant, owners []kv.Member) Step {
 	if o.stage != resting {
 		return Step{Wake: o.deadline}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // onGet leases an object to its reader and has it delivered.
-func (s *Server) onGet(now kv.Instant, from Peer, request uint64, m *Get) []Effect {
+func (s *Server) onGet(now kv.Instant, from kv.Member, request uint64, m *Get) []Effect {
 	refuse := func(err error) []Effect { return []Effect{Send{from, request, &Reply{problemOf(err)}}} }
 	if len(s.reads) >= s.options.MaxReads {
 		return refuse(fmt.Errorf("%w: %d objects are being read from %s; try again", owner.ErrBusy, len(s.reads), s.options.Self.Name))
@@ -57,7 +57,7 @@ func (s *Server) Delivered(now kv.Instant, d Deliver, err error) []Effect {
 
 // waiting is a Locate that waits for its object.
 type waiting struct {
-	from    Peer
+	from    kv.Member
 	request uint64
 	name    []byte
 	until   kv.Instant
@@ -66,7 +66,7 @@ type waiting struct {
 // maxWaiting bounds how many do.
 const maxWaiting = 4096
 
-func (s *Server) onLocate(now kv.Instant, from Peer, request uint64, m *Locate) []Effect {
+func (s *Server) onLocate(now kv.Instant, from kv.Member, request uint64, m *Locate) []Effect {
 	at, err := s.objects.Locate(now, m.Name)
 	if err != nil && m.WaitMs > 0 && len(s.waiting) < maxWaiting && s.byKey[arena.HashKey(m.Name)] != nil {
 		s.waiting = append(s.waiting, waiting{from, request, m.Name, now + millis(m.WaitMs)})
@@ -75,7 +75,7 @@ func (s *Server) onLocate(now kv.Instant, from Peer, request uint64, m *Locate) 
 	return []Effect{located(from, request, at, err)}
 }
 
-func located(to Peer, request uint64, at owner.Location, err error) Effect {
+func located(to kv.Member, request uint64, at owner.Location, err error) Effect {
 	if err != nil {
 		return Send{to, request, &Reply{problemOf(err)}}
 	}

@@ -14,7 +14,7 @@ import (
 
 // ServerOptions of an owner. Zero values mean the defaults.
 type ServerOptions struct {
-	Self Peer
+	Self kv.Member
 	// WriteTimeout is the longest that a client of Open may take; default 30 s.
 	WriteTimeout kv.Instant
 	// ReadTimeout is the longest that a delivery may take; default 30 s.
@@ -33,18 +33,18 @@ type Server struct {
 	options ServerOptions
 	objects *owner.Owner
 	member  master.Member
-	master  Peer
+	master  kv.Member
 
 	next    uint64            // number of the last write or word to the master
 	writes  map[uint64]*write // by number
 	byKey   map[uint64]*write // by the hash of its key
-	reads   map[owner.LeaseID]Peer
-	values  int          // bytes of small values in writes
-	busy    map[Peer]int // writes and reads of each peer
-	waiting []waiting    // for an object to become ready
-	removes []removal    // that the master has not heard of
-	drops   []Drop       // not yet told
-	telling struct {     // of drops
+	reads   map[owner.LeaseID]kv.Member
+	values  int               // bytes of small values in writes
+	busy    map[kv.Member]int // writes and reads of each peer
+	waiting []waiting         // for an object to become ready
+	removes []removal         // that the master has not heard of
+	drops   []Drop            // not yet told
+	telling struct {          // of drops
 		request uint64
 		count   int // of the first drops
 		again   kv.Instant
@@ -58,12 +58,12 @@ func NewServer(o ServerOptions, objects *owner.Owner) *Server {
 	o.MaxWrites, o.MaxReads, o.MaxValues = cmp.Or(o.MaxWrites, 4096), cmp.Or(o.MaxReads, 4096), cmp.Or(o.MaxValues, 64<<20)
 	return &Server{
 		options: o, objects: objects, member: master.Member{Owner: o.Self.Name, Incarnation: o.Self.Incarnation},
-		writes: make(map[uint64]*write), byKey: make(map[uint64]*write), reads: make(map[owner.LeaseID]Peer), busy: make(map[Peer]int),
+		writes: make(map[uint64]*write), byKey: make(map[uint64]*write), reads: make(map[owner.LeaseID]kv.Member), busy: make(map[kv.Member]int),
 	}
 }
 
 // Elected says who the master is.
-func (s *Server) Elected(now kv.Instant, who Peer, term uint64) []Effect {
+func (s *Server) Elected(now kv.Instant, who kv.Member, term uint64) []Effect {
 	if term < s.member.Term() {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (s *Server) Answers(now kv.Instant) bool { return s.member.Answers(now) }
 func (s *Server) Slept() { s.member.Slept() }
 
 // Receive takes a message from a client or from the master.
-func (s *Server) Receive(now kv.Instant, from Peer, request uint64, m Message) []Effect {
+func (s *Server) Receive(now kv.Instant, from kv.Member, request uint64, m Message) []Effect {
 	var effects []Effect
 	switch m := m.(type) {
 	case *Answer:
@@ -114,7 +114,7 @@ func (s *Server) Receive(now kv.Instant, from Peer, request uint64, m Message) [
 	return append(effects, s.tellDrops(now)...)
 }
 
-func (s *Server) serve(now kv.Instant, from Peer, request uint64, m Message) []Effect {
+func (s *Server) serve(now kv.Instant, from kv.Member, request uint64, m Message) []Effect {
 	answer := func(m Message) []Effect { return []Effect{Send{from, request, m}} }
 	switch m := m.(type) {
 	case *Put:
@@ -173,7 +173,7 @@ func (s *Server) list(now kv.Instant, m *List) *Listing {
 // what producers left is taken in.
 func (s *Server) Tick(now kv.Instant) []Effect {
 	var effects []Effect
-	if s.master != (Peer{}) {
+	if s.master != (kv.Member{}) {
 		if r, due := s.member.Tick(now); due {
 			r.Oldest = s.oldest()
 			effects = append(effects, Send{s.master, 0, &Renew{r}})
@@ -202,7 +202,7 @@ func (s *Server) Scan(now kv.Instant) []Effect {
 }
 
 // onAnswer takes what the master says to Renew.
-func (s *Server) onAnswer(now kv.Instant, from Peer, m *Answer) []Effect {
+func (s *Server) onAnswer(now kv.Instant, from kv.Member, m *Answer) []Effect {
 	if from != s.master {
 		return nil
 	}
@@ -288,7 +288,7 @@ func (s *Server) tellDrops(now kv.Instant) []Effect {
 // again is how long the owner waits for the master's answer before it repeats itself.
 const again = 100 * kv.Millisecond
 
-func (s *Server) onHeard(from Peer, request uint64, m *Heard) []Effect {
+func (s *Server) onHeard(from kv.Member, request uint64, m *Heard) []Effect {
 	if from != s.master || m.Term != s.member.Term() || s.telling.count == 0 || request != s.telling.request {
 		return nil
 	}
@@ -301,7 +301,7 @@ func (s *Server) onHeard(from Peer, request uint64, m *Heard) []Effect {
 // removal is a Remove that is done, and is answered when the master has heard of it:
 // its client may put the key anew, at another owner.
 type removal struct {
-	from    Peer
+	from    kv.Member
 	request uint64
 	serial  uint64
 	until   kv.Instant
@@ -313,7 +313,7 @@ const (
 	removalPatience = kv.Second
 )
 
-func (s *Server) onRemove(now kv.Instant, from Peer, request uint64, m *Remove) []Effect {
+func (s *Server) onRemove(now kv.Instant, from kv.Member, request uint64, m *Remove) []Effect {
 	if err := s.objects.Remove(m.Name); err != nil || len(s.removes) >= maxRemovals {
 		return []Effect{Send{from, request, &Reply{problemOf(err)}}}
 	}
@@ -342,7 +342,7 @@ func (s *Server) collectDrops() {
 }
 
 // admit counts something that goes on for a peer, or says that it has enough.
-func (s *Server) admit(p Peer, most int) error {
+func (s *Server) admit(p kv.Member, most int) error {
 	if p != s.options.Self && s.busy[p] >= max(1, most/4) {
 		return fmt.Errorf("%w: %d requests of %s go on at %s; try again", owner.ErrBusy, s.busy[p], p.Name, s.options.Self.Name)
 	}
@@ -350,7 +350,7 @@ func (s *Server) admit(p Peer, most int) error {
 	return nil
 }
 
-func (s *Server) dismiss(p Peer) {
+func (s *Server) dismiss(p kv.Member) {
 	if s.busy[p]--; s.busy[p] <= 0 {
 		delete(s.busy, p)
 	}

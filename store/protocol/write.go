@@ -17,7 +17,7 @@ type write struct {
 	number  uint64
 	plan    owner.Plan
 	stage   stage
-	from    Peer // whose it is; the owner itself for what a producer wrote
+	from    kv.Member // whose it is; the owner itself for what a producer wrote
 	request uint64
 	asked   bool   // request waits for an answer
 	value   []byte // of a Put
@@ -72,7 +72,7 @@ func open(m *Open) wish {
 func millis(ms uint64) kv.Instant { return kv.Instant(min(ms, 3600_000)) * kv.Millisecond }
 
 // begin reserves an object and asks the master for its key.
-func (s *Server) begin(now kv.Instant, from Peer, request uint64, o wish) []Effect {
+func (s *Server) begin(now kv.Instant, from kv.Member, request uint64, o wish) []Effect {
 	refuse := func(err error) []Effect { return []Effect{Send{from, request, &Reply{problemOf(err)}}} }
 	if o.mapped && from != s.options.Self {
 		return refuse(fmt.Errorf("%w: %s does not map the arena of %s", ErrRefused, from.Name, s.options.Self.Name))
@@ -146,7 +146,7 @@ func (s *Server) oldest() uint64 {
 	return oldest
 }
 
-func (s *Server) onClaimed(now kv.Instant, from Peer, number uint64, m *Claimed) []Effect {
+func (s *Server) onClaimed(now kv.Instant, from kv.Member, number uint64, m *Claimed) []Effect {
 	w := s.writes[number]
 	if w == nil || w.stage != claiming || from != s.master || m.Term != s.member.Term() {
 		return nil
@@ -206,7 +206,7 @@ func (s *Server) answer(w *write, m Message) []Effect {
 	return []Effect{Send{w.from, w.request, m}}
 }
 
-func (s *Server) onCommit(from Peer, request uint64, m *Commit) []Effect {
+func (s *Server) onCommit(from kv.Member, request uint64, m *Commit) []Effect {
 	w := s.byKey[m.KeyHash]
 	if w == nil || w.from != from || w.plan.Header != m.Header || w.plan.Epoch != m.Epoch || w.stage != writing || w.failed != nil {
 		return []Effect{Send{from, request, &Reply{problemOf(fmt.Errorf("%w: nothing of it is being written", owner.ErrStale))}}}

@@ -31,7 +31,7 @@ type call struct {
 	deadline  kv.Instant
 	stop      kv.Instant // when a writer without a grant must stop
 	operation *protocol.Operation
-	asked     protocol.Peer // who was asked last
+	asked     kv.Member // who was asked last
 	request   uint64
 	over      bool
 	grant     kv.ID  // of its landing
@@ -100,8 +100,8 @@ func (w *world) want() {
 }
 
 // preferring puts one owner first; with none else where only it will do.
-func preferring(first protocol.Peer, owners []protocol.Peer) []protocol.Peer {
-	ordered := []protocol.Peer{first}
+func preferring(first kv.Member, owners []kv.Member) []kv.Member {
+	ordered := []kv.Member{first}
 	for _, o := range owners {
 		if o != first {
 			ordered = append(ordered, o)
@@ -149,7 +149,7 @@ func (c *call) ask(m protocol.Message) {
 	c.request = w.number()
 	request := c.request
 	p.asks[request] = c
-	lost := c.asked == (protocol.Peer{}) || p.send(protocol.Send{To: c.asked, Request: request, Message: m})
+	lost := c.asked == (kv.Member{}) || p.send(protocol.Send{To: c.asked, Request: request, Message: m})
 	if lost && w.chance.IntN(3) > 0 || !w.calm && w.plan.loss && w.chance.IntN(20) == 0 {
 		w.after(w.span(5*kv.Millisecond, kv.Second), p, func() {
 			if c.request == request && !c.over {

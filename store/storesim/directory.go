@@ -22,15 +22,15 @@ type directory struct {
 
 // record is an owner's.
 type record struct {
-	peer  protocol.Peer
+	peer  kv.Member
 	until kv.Instant
 }
 
 // view is what a process last read there.
 type view struct {
-	master protocol.Peer
+	master kv.Member
 	term   uint64
-	owners []protocol.Peer
+	owners []kv.Member
 }
 
 const (
@@ -181,7 +181,7 @@ func (p *process) saw(seen view) {
 	}
 	changed := seen.master != p.view.master || seen.term != p.view.term
 	p.view = seen
-	if p.server != nil && changed && seen.master != (protocol.Peer{}) {
+	if p.server != nil && changed && seen.master != (kv.Member{}) {
 		p.do(p.server.Elected(p.clock(), seen.master, seen.term))
 	}
 }

@@ -27,7 +27,7 @@ type process struct {
 	world *world
 	host  *host
 	birth int
-	peer  protocol.Peer
+	peer  kv.Member
 	skew  kv.Instant // of its clock
 	dead  bool
 	still kv.Instant // until when it stands still
@@ -66,7 +66,7 @@ func (h *host) start() {
 	h.births++
 	w := h.world
 	p := &process{
-		world: w, host: h, birth: h.births, peer: protocol.Peer{Name: h.name, Incarnation: w.id()}, asks: make(map[uint64]*call), landing: make(map[kv.ID]*call),
+		world: w, host: h, birth: h.births, peer: kv.Member{Name: h.name, Incarnation: w.id()}, asks: make(map[uint64]*call), landing: make(map[kv.ID]*call),
 		skew: kv.Instant(w.draw.Int64N(int64(1000 * kv.Second))), // clocks of hosts have nothing to do with one another
 	}
 	h.process = p
@@ -173,7 +173,7 @@ func (p *process) do(effects []protocol.Effect) {
 }
 
 // reaches is the process that a peer is, if it lives and no link is cut.
-func (p *process) reaches(to protocol.Peer) *process {
+func (p *process) reaches(to kv.Member) *process {
 	h := p.world.hosts[to.Name[0]-'a']
 	if h.process == nil || h.process.peer != to || p.host.cut[h.name] > 0 || h.cut[p.host.name] > 0 {
 		return nil
@@ -227,7 +227,7 @@ func repeats(m protocol.Message) bool {
 	return false
 }
 
-func (p *process) receive(from protocol.Peer, wire []byte) {
+func (p *process) receive(from kv.Member, wire []byte) {
 	w := p.world
 	w.tally.Messages++
 	request, m, err := protocol.ParseMessage(wire)

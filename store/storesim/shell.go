@@ -12,7 +12,7 @@ import (
 // grant is a writer's way to a span of an arena.
 type grant struct {
 	write uint64
-	to    protocol.Peer
+	to    kv.Member
 	span  protocol.Span
 	at    object
 }
@@ -57,7 +57,7 @@ func (p *process) revoke(e protocol.Revoke) {
 }
 
 // place writes what came from afar under a grant, if it still stands.
-func (p *process) place(from protocol.Peer, id kv.ID, offset uint64, piece []byte) bool {
+func (p *process) place(from kv.Member, id kv.ID, offset uint64, piece []byte) bool {
 	g := p.grants[id]
 	if g == nil || g.to != from || offset < g.span.Offset || offset+uint64(len(piece)) > g.span.Offset+g.span.Length {
 		p.world.tally.Refused++

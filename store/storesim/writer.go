@@ -9,7 +9,7 @@ import (
 type writer struct {
 	*call
 	plan   *protocol.Plan
-	owner  protocol.Peer
+	owner  kv.Member
 	mapped bool
 	rogue  bool // it never commits, and writes until it cannot
 	at     int

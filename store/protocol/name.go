@@ -13,14 +13,6 @@ import (
 	"meridian/store/arena"
 )
 
-// Peer is one start of an agent.
-type Peer struct {
-	Name        string
-	Incarnation kv.ID
-}
-
-func (p Peer) String() string { return fmt.Sprintf("%s (%.8s)", p.Name, p.Incarnation) }
-
 // ErrName means that a tenant or a key cannot be one.
 var ErrName = errors.New("store: bad key")
 
@@ -45,10 +37,10 @@ func SplitName(name []byte) (tenant, key string, err error) {
 
 // Rendezvous orders owners by where a key belongs, the first first: by a hash of
 // both, so that an owner that comes or goes moves its own keys and no others.
-func Rendezvous(hash uint64, owners []Peer) []Peer {
-	weight := func(p Peer) uint64 { return xxh3.HashStringSeed(p.Name, hash) }
+func Rendezvous(hash uint64, owners []kv.Member) []kv.Member {
+	weight := func(p kv.Member) uint64 { return xxh3.HashStringSeed(p.Name, hash) }
 	ordered := slices.Clone(owners)
-	slices.SortFunc(ordered, func(a, b Peer) int {
+	slices.SortFunc(ordered, func(a, b kv.Member) int {
 		return cmp.Or(cmp.Compare(weight(b), weight(a)), cmp.Compare(a.Name, b.Name))
 	})
 	return ordered
