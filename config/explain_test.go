@@ -57,12 +57,19 @@ func TestExplain(t *testing.T) {
 
 // Nobody is left to believe that a planned section acts, or a field of one.
 func TestPlannedSectionsSaySo(t *testing.T) {
+	called := 0
 	for _, s := range Schema() {
+		if s.Planned {
+			called++
+		}
 		text, err := Explain(s.Name, nil)
 		if told := strings.Contains(text, "Planned: "); err != nil || told != s.Planned {
 			t.Errorf("%v\n%s", err, text)
 		}
 		for _, f := range s.Fields {
+			if strings.HasSuffix(f.Doc, planned) {
+				called++
+			}
 			text, err := Explain(s.Name+"."+f.Name, nil)
 			if told := strings.Contains(strings.Join(strings.Fields(text), " "), planned); err != nil || told != (s.Planned || strings.HasSuffix(f.Doc, planned)) {
 				t.Errorf("%v\n%s", err, text)
@@ -70,8 +77,8 @@ func TestPlannedSectionsSaySo(t *testing.T) {
 		}
 	}
 	for _, text := range []string{Example(), Reference()} {
-		if told := strings.Count(text, "Planned: "); told != 5 {
-			t.Errorf("%d sections and fields are called planned", told)
+		if told := strings.Count(text, "Planned:"); told != called {
+			t.Errorf("%d sections and fields are called planned, %d are", told, called)
 		}
 	}
 }
