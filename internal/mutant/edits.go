@@ -235,10 +235,11 @@ var edits = []edit{
 	},
 	{
 		SealsUnrevoked, "store/protocol/write.go",
-		`	if w.mapped {
-		if w.failed != nil {`,
-		`	if w.mapped || w.failed == nil && BUG {
-		if w.failed != nil {`,
+		`	w.stage = revoking
+`,
+		`	if w.failed == nil && BUG { return s.seal(w) }
+	w.stage = revoking
+`,
 	},
 	{
 		FreesUnrevoked, "store/protocol/write.go",

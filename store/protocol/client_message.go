@@ -59,9 +59,6 @@ type Open struct {
 	// PatienceMs is how long its client waits for the plan, WriteMs how long it may
 	// write; 0 for the owner's default.
 	PatienceMs, WriteMs uint64
-	// Mapped says that the client is on the owner's agent and reaches the arena
-	// without a grant.
-	Mapped bool
 }
 
 func (*Open) kind() uint8 { return 2 }
@@ -72,13 +69,12 @@ func (m *Open) append(w *fields.Writer) {
 	m.Attributes.append(w)
 	w.Uint(m.PatienceMs)
 	w.Uint(m.WriteMs)
-	w.Flag(m.Mapped)
 }
 
 func (m *Open) parse(r *fields.Reader) {
 	m.Name, m.Bytes = r.Bytes(arena.MaxKey), r.Uint()
 	m.Attributes.parse(r)
-	m.PatienceMs, m.WriteMs, m.Mapped = r.Uint(), r.Uint(), r.Flag()
+	m.PatienceMs, m.WriteMs = r.Uint(), r.Uint()
 }
 
 // Span is memory of an agent that a grant opens to another.

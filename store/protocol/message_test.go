@@ -17,7 +17,7 @@ func filled() []Message {
 	a := Attributes{PageSize: 4096, Pinned: true, Priority: 7}
 	return []Message{
 		&Put{[]byte("name"), []byte("value"), a, 9},
-		&Open{[]byte("name"), 1 << 40, a, 1, 2, true},
+		&Open{[]byte("name"), 1 << 40, a, 1, 2},
 		&Plan{owner.Plan{Header: 1, Epoch: 2, KeyHash: 3, Offset: 4, Bytes: 5, Pages: 6, PageSize: 7}, span},
 		&Commit{1, 2, 3, true},
 		&Get{[]byte("name"), span, 4},

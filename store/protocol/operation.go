@@ -135,8 +135,12 @@ func (o *Operation) over(answer Message, err error) Step {
 	return Step{Over: true, Answer: answer, Err: err}
 }
 
-// Answered takes the answer to what was asked last.
+// Answered takes the answer to what was asked last. An answer to what was given up
+// since is none of it.
 func (o *Operation) Answered(now kv.Instant, m Message) Step {
+	if o.stage == resting {
+		panic("store: an answer to an operation that asks nobody")
+	}
 	var err error
 	if r, is := m.(*Reply); is {
 		err = r.Problem.Err()

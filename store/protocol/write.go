@@ -21,7 +21,6 @@ type write struct {
 	request uint64
 	asked   bool   // request waits for an answer
 	value   []byte // of a Put
-	mapped  bool   // its writer needs no grant
 	adopted bool   // a producer wrote it
 	claimed bool   // the master has given this owner the key
 	serial  uint64 // of the last claim; 0 for none
@@ -49,7 +48,6 @@ const (
 type wish struct {
 	put      owner.Put
 	value    []byte
-	mapped   bool
 	patience kv.Instant
 	span     kv.Instant
 }
@@ -63,8 +61,8 @@ func put(m *Put) wish {
 
 func open(m *Open) wish {
 	return wish{
-		put:    owner.Put{Key: m.Name, Bytes: m.Bytes, PageSize: m.PageSize, Pinned: m.Pinned, Priority: m.Priority},
-		mapped: m.Mapped, patience: millis(m.PatienceMs), span: millis(m.WriteMs),
+		put:      owner.Put{Key: m.Name, Bytes: m.Bytes, PageSize: m.PageSize, Pinned: m.Pinned, Priority: m.Priority},
+		patience: millis(m.PatienceMs), span: millis(m.WriteMs),
 	}
 }
 
@@ -74,9 +72,6 @@ func millis(ms uint64) kv.Instant { return kv.Instant(min(ms, 3600_000)) * kv.Mi
 // begin reserves an object and asks the master for its key.
 func (s *Server) begin(now kv.Instant, from kv.Member, request uint64, o wish) []Effect {
 	refuse := func(err error) []Effect { return []Effect{Send{from, request, &Reply{problemOf(err)}}} }
-	if o.mapped && from != s.options.Self {
-		return refuse(fmt.Errorf("%w: %s does not map the arena of %s", ErrRefused, from.Name, s.options.Self.Name))
-	}
 	if len(s.writes) >= s.options.MaxWrites || s.values+len(o.value) > s.options.MaxValues {
 		return refuse(fmt.Errorf("%w: %d objects are being written to %s; try again", owner.ErrBusy, len(s.writes), s.options.Self.Name))
 	}
@@ -97,7 +92,7 @@ func (s *Server) begin(now kv.Instant, from kv.Member, request uint64, o wish) [
 	s.values += len(o.value)
 	s.next++
 	w := &write{
-		number: s.next, plan: plan, from: from, request: request, asked: true, value: o.value, mapped: o.mapped,
+		number: s.next, plan: plan, from: from, request: request, asked: true, value: o.value,
 		until: now + within(o.patience, s.options.WriteTimeout), span: within(o.span, s.options.WriteTimeout),
 	}
 	s.writes[w.number], s.byKey[plan.KeyHash] = w, w
@@ -167,8 +162,6 @@ func (s *Server) onClaimed(now kv.Instant, from kv.Member, number uint64, m *Cla
 		return nil
 	case w.value != nil:
 		return s.seal(w)
-	case w.mapped:
-		return s.letWrite(now, w, Span{})
 	}
 	w.stage = granting
 	return []Effect{Grant{w.number, w.from, w.plan.Offset, w.plan.Bytes, w.span}}
@@ -221,14 +214,8 @@ func (s *Server) onCommit(from kv.Member, request uint64, m *Commit) []Effect {
 // errAborted ends a write as its client wished.
 var errAborted = errors.New("store: aborted")
 
-// revoke takes the writer's grant back, if it has one.
+// revoke takes the writer's grant back.
 func (s *Server) revoke(w *write) []Effect {
-	if w.mapped {
-		if w.failed != nil {
-			return s.abort(w)
-		}
-		return s.seal(w)
-	}
 	w.stage = revoking
 	return []Effect{Revoke{w.number, w.grant}}
 }

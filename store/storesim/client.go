@@ -29,7 +29,6 @@ type call struct {
 	value     *value // of a put
 	begun     int64
 	deadline  kv.Instant
-	stop      kv.Instant // when a writer without a grant must stop
 	operation *protocol.Operation
 	asked     kv.Member // who was asked last
 	request   uint64
@@ -54,6 +53,7 @@ func (w *world) want() {
 	}
 	c := &call{on: p, key: k, begun: w.point(), deadline: p.clock() + w.span(100*kv.Millisecond, 8*kv.Second)}
 	var request protocol.Message
+	local := false // at the owner of the client's own agent
 	switch {
 	case which < 20:
 		c.kind, c.value = aPut, w.newValue(k)
@@ -61,17 +61,16 @@ func (w *world) want() {
 	case which < 40:
 		c.kind, c.value = anOpen, w.newValue(k)
 		length := w.span(50*kv.Millisecond, 4*kv.Second)
-		c.stop = p.clock() + min(length, writeTimeout)
 		request = &protocol.Open{
 			Name: k.name, Bytes: uint64(len(c.value.bytes)), Attributes: w.attributes(), WriteMs: uint64(length/kv.Millisecond) + 1,
-			Mapped: p.server != nil && w.draw.IntN(3) == 0,
 		}
+		local = p.server != nil && w.draw.IntN(3) == 0
 	case which < 75:
 		c.kind, c.grant = aGet, w.id()
 		p.landing[c.grant] = c
 		request = &protocol.Get{Name: k.name, Landing: protocol.Span{Region: 2, Length: 1 << 20, Grant: c.grant}}
 	case which < 80 && p.server != nil:
-		c.kind = aLocate
+		c.kind, local = aLocate, true
 		request = &protocol.Locate{Name: k.name, WaitMs: uint64(w.draw.IntN(500))}
 	default:
 		c.kind = aRemove
@@ -80,10 +79,6 @@ func (w *world) want() {
 	w.calls = append(w.calls, c)
 	w.note("%v wants to %s %v", p, c.kind, k)
 	owners := protocol.Rendezvous(k.hash, p.view.owners)
-	local := c.kind == aLocate
-	if o, is := request.(*protocol.Open); is && o.Mapped {
-		local = true
-	}
 	if local || w.draw.IntN(4) == 0 && p.server != nil {
 		owners = preferring(p.peer, owners)
 	}
@@ -160,7 +155,9 @@ func (c *call) ask(m protocol.Message) {
 	}
 }
 
+// unanswered: the client gives its request up. An answer that comes yet is too late.
 func (c *call) unanswered() {
+	c.request = 0
 	if c.writer != nil {
 		c.end(nil, protocol.ErrUnavailable)
 		return

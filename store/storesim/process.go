@@ -261,7 +261,7 @@ func (g gist) String() string {
 	case *protocol.Put:
 		return fmt.Sprintf("Put %s, %d bytes", m.Name[1:], len(m.Value))
 	case *protocol.Open:
-		return fmt.Sprintf("Open %s, %d bytes, mapped: %t", m.Name[1:], m.Bytes, m.Mapped)
+		return fmt.Sprintf("Open %s, %d bytes", m.Name[1:], m.Bytes)
 	case *protocol.Plan:
 		return fmt.Sprintf("Plan header %d epoch %d, %d bytes at %d", m.Header, m.Epoch, m.Bytes, m.Offset)
 	case *protocol.Commit:

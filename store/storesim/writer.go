@@ -8,18 +8,17 @@ import (
 // writer is the client of an Open, while it writes.
 type writer struct {
 	*call
-	plan   *protocol.Plan
-	owner  kv.Member
-	mapped bool
-	rogue  bool // it never commits, and writes until it cannot
-	at     int
+	plan  *protocol.Plan
+	owner kv.Member
+	rogue bool // it never commits, and writes until it cannot
+	at    int
 }
 
 // write begins to write where a plan says.
 func (c *call) write(plan *protocol.Plan) {
 	w, p := c.on.world, c.on
-	x := &writer{call: c, plan: plan, owner: c.asked, mapped: plan.Span.Grant == kv.ID{}}
-	x.rogue = !w.calm && w.plan.rogues && !x.mapped && w.chance.IntN(4) == 0
+	x := &writer{call: c, plan: plan, owner: c.asked}
+	x.rogue = !w.calm && w.plan.rogues && w.chance.IntN(4) == 0
 	c.writer = x
 	w.after(3*writeTimeout, p, func() {
 		if !x.over {
@@ -51,13 +50,6 @@ func (x *writer) piece() {
 		return
 	case len(b) == 0:
 		x.give(false)
-		return
-	case x.mapped && p.clock() >= x.stop:
-		x.end(nil, protocol.ErrUnavailable)
-		return
-	case x.mapped:
-		p.write(object{x.plan.Header, x.plan.Epoch}, offset, b)
-		w.after(w.pace(), p, x.piece)
 		return
 	}
 	if x.rogue {
@@ -99,7 +91,7 @@ func (x *writer) give(up bool) {
 		return
 	}
 	x.ask(m)
-	if w := p.world; w.chance.IntN(3) == 0 && !x.mapped {
+	if w := p.world; w.chance.IntN(3) == 0 {
 		if to := p.reaches(x.owner); to != nil {
 			w.after(w.delay(to, p), to, func() { to.place(p.peer, x.plan.Span.Grant, x.plan.Offset, x.value.bytes) })
 		}

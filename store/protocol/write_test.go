@@ -1,0 +1,92 @@
+package protocol
+
+import (
+	"testing"
+
+	"meridian/kv"
+	"meridian/store/arena"
+	"meridian/store/master"
+	"meridian/store/owner"
+)
+
+var (
+	testOwner  = kv.Member{Name: "a", Incarnation: kv.ID{1}}
+	testMaster = kv.Member{Name: "m", Incarnation: kv.ID{2}}
+	testClient = kv.Member{Name: "c", Incarnation: kv.ID{3}}
+)
+
+// leasedServer is an owner with a lease of an hour under the first term.
+func leasedServer(t *testing.T, o ServerOptions) (*Server, *owner.Owner) {
+	t.Helper()
+	heap, err := arena.Format(make([]byte, 1<<20), arena.Options{Headers: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := owner.New(heap, owner.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Self = testOwner
+	s := NewServer(o, objects)
+	s.Elected(0, testMaster, 1)
+	s.Receive(0, testMaster, 0, &Answer{master.Answer{Term: 1, Seq: 1, Verdict: master.Granted, Length: 60 * kv.Minute}})
+	return s, objects
+}
+
+// only is the effect of a kind, of which there must be one.
+func only[E Effect](t *testing.T, effects []Effect) (found E) {
+	t.Helper()
+	n := 0
+	for _, e := range effects {
+		if e, is := e.(E); is {
+			found = e
+			n++
+		}
+	}
+	if n != 1 {
+		t.Fatalf("%d of %T in %+v", n, found, effects)
+	}
+	return found
+}
+
+// claimed has the master give a key to the owner that asks for it.
+func claimed(t *testing.T, s *Server, now kv.Instant, effects []Effect) []Effect {
+	t.Helper()
+	ask := only[Send](t, effects)
+	return s.Receive(now, testMaster, ask.Request, &Claimed{Term: 1})
+}
+
+// A writer that took too long may still write, on the owner's own agent as
+// elsewhere: its room is nobody else's until its grant is revoked.
+func TestRoomIsKeptUntilItsWriterIsStopped(t *testing.T) {
+	for _, from := range []kv.Member{testClient, testOwner} {
+		s, objects := leasedServer(t, ServerOptions{WriteTimeout: kv.Second})
+		grant := only[Grant](t, claimed(t, s, 0, s.Receive(0, from, 7, &Open{Name: []byte("\x00k"), Bytes: 100})))
+		s.Granted(0, grant.Write, Span{Grant: kv.ID{9}}, nil)
+		revoke := only[Revoke](t, s.Tick(2*kv.Second))
+		s.Scan(kv.Minute)
+		if objects.Stats().HeapUsed == 0 {
+			t.Errorf("the room of a writer on %s is free before it is stopped", from.Name)
+		}
+		s.Revoked(kv.Minute, revoke.Write, nil)
+		if used := objects.Stats().HeapUsed; used != 0 {
+			t.Errorf("%d bytes of a writer on %s are taken after it was stopped", used, from.Name)
+		}
+	}
+}
+
+// What an operation has given up is not answered any more.
+func TestGivenUpIsNotAnswered(t *testing.T) {
+	o := NewOperation(&Remove{Name: []byte("\x00k")}, []kv.Member{testOwner}, kv.Minute)
+	o.Begin(0)
+	o.Answered(0, &Reply{problemOf(owner.ErrMissing)})
+	if step := o.Unanswered(0, ErrUnavailable); step.Wake == 0 {
+		t.Fatalf("it does not wait: %+v", step)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("who the master names is taken for the end of the remove")
+		}
+	}()
+	o.Answered(0, &Owners{Names: []string{"a"}})
+}
