@@ -8,6 +8,9 @@
 //
 // A request that fails has to say why, and what it has said until then has to be
 // the beginning of the right answer.
+//
+// Of an object cache whose parts are killed, a Witness knows what each of its objects
+// may be, and Writers in several processes use it and compare.
 package storm
 
 import (
