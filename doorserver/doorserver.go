@@ -240,6 +240,9 @@ func (s *Server) Metrics() Metrics {
 	return m
 }
 
+// Socket is the path of the door.
+func (s *Server) Socket() string { return s.options.Socket }
+
 // Close fences every engine, and returns when nothing of them is touched and
 // everything has ended. It comes before the transceiver's Close. After an error it
 // may be called again.

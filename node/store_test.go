@@ -21,7 +21,11 @@ func TestStoreNeedsADirectory(t *testing.T) {
 }
 
 func TestStoreShowsItsNumbers(t *testing.T) {
-	n := open(t, AgentOptions{Name: "a", StateDir: t.TempDir()})
+	state := t.TempDir()
+	n := open(t, AgentOptions{Name: "a", StateDir: state})
+	if _, err := Cache(t.Context(), state, "a"); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("an agent without a part in the cache tells of it: %v", err)
+	}
 	directory, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -35,6 +39,13 @@ func TestStoreShowsItsNumbers(t *testing.T) {
 	}
 	if err := n.Store.Put(t.Context(), "key", []byte("value"), store.PutOptions{}); err != nil {
 		t.Fatal(err)
+	}
+	status, err := Cache(t.Context(), state, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Master != "a" || status.Serving() != 1 || status.Owners[0].Ready != 1 || status.Owners[0].HeapUsed == 0 {
+		t.Errorf("asked how the cache stands, the agent says %+v", status)
 	}
 	numbers, err := telemetry.Open(t.Context(), telemetry.Options{Listen: "127.0.0.1:0", Sources: n.sources()})
 	if err != nil {

@@ -59,10 +59,11 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	}
 	id, err := kv.ParseID(c.ID)
 	if err != nil {
-		if problem := c.object(std, all, c.ID); problem != nil {
-			return invalid("`meridian explain` without an id lists them, `meridian store ls` the keys of objects", "%w; and as a key: %w", err, problem)
+		problem := c.object(std, all, c.ID)
+		if problem == nil || errors.Is(problem, store.ErrMissing) {
+			return problem
 		}
-		return nil
+		return invalid("`meridian explain` without an id lists them, `meridian store ls` the keys of objects", "%w; and as a key: %w", err, problem)
 	}
 	e := explanation{dir: cell.State, agents: names}
 	return e.of(ctx, id).tell(std, c.JSON)

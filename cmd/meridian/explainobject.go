@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"meridian/node"
 	"meridian/store"
 )
 
@@ -66,17 +67,15 @@ func tellObject(ctx context.Context, s *store.Store, key, tenant string) (object
 
 // miss says what is known about why an object is not there.
 func (o *objectStory) miss(ctx context.Context, s *store.Store) error {
-	stats, err := s.Stats(ctx)
+	status, err := node.CacheStatusOf(ctx, s)
 	if err != nil {
 		return err
 	}
-	master, term := s.Master()
-	o.Why = append(o.Why, fmt.Sprintf("master %s of term %d knows no owner of it", oneLine(master), term))
+	o.Why = append(o.Why, fmt.Sprintf("master %s of term %d knows no owner of it", oneLine(status.Master), status.Term))
 	var evicted uint64
-	for _, each := range stats.Owners {
-		row := newOwnerRow(each)
-		if evicted += row.Evictions; row.state() != "serves" {
-			o.Why = append(o.Why, fmt.Sprintf("owner %s cannot be asked: %s", oneLine(row.Name), row.state()))
+	for _, each := range status.Owners {
+		if evicted += each.Evictions; !each.Serves() {
+			o.Why = append(o.Why, fmt.Sprintf("owner %s cannot be asked: %s", oneLine(each.Name), ownerState(each)))
 		}
 	}
 	left := "it was never put by this tenant, was removed, or was kept by an owner that has ended"

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/cell"
+	"meridian/node"
 )
 
 type statusCommand struct {
@@ -16,7 +17,7 @@ type statusCommand struct {
 }
 
 func (c *statusCommand) Help() string {
-	return "Shows the parts of the cell that `meridian up` runs, as they are found now. The exit status is 0 only if all of them are up."
+	return "Shows the parts of the cell that `meridian up` runs, as they are found now, and the object cache where they keep one. The exit status is 0 only if all of them are up."
 }
 
 func (c *statusCommand) Run(std *stdio, all *commands) error {
@@ -26,20 +27,45 @@ func (c *statusCommand) Run(std *stdio, all *commands) error {
 	}
 	s, err := cell.ReadStatus(context.Background(), dir)
 	if errors.Is(err, cell.ErrNoCell) {
-		return &failure{err: err, hint: "`meridian up` starts one", status: exitFailure}
+		return &failure{err: err, hint: "`meridian up` starts one; `meridian store stat` tells of an object cache without one", status: exitFailure}
 	}
 	if err != nil {
 		return err
 	}
+	cache := cacheOf(dir)
 	if c.JSON {
-		err = std.writeJSON(s)
-	} else {
-		err = c.table(std, s)
+		err = std.writeJSON(struct {
+			*cell.Status
+			Cache *node.CacheStatus `json:"cache,omitempty"`
+		}{s, cache})
+	} else if err = c.table(std, s); err == nil && cache != nil {
+		fmt.Fprint(std.out, "\nobject cache: ")
+		err = cacheTable(std, cache)
 	}
 	if err == nil && !s.AllUp {
 		err = &failure{err: errors.New("not all of the cell is up"), hint: "`meridian logs NAME` shows what a part has said", status: exitFailure}
 	}
 	return err
+}
+
+// cacheTimeout is how long an agent may take to tell of the object cache.
+const cacheTimeout = 2 * time.Second
+
+// cacheOf is the object cache as one of this user's agents sees it; nil where none has a
+// part in it.
+func cacheOf(dir string) *node.CacheStatus {
+	ctx, cancel := context.WithTimeout(context.Background(), cacheTimeout)
+	defer cancel()
+	names, err := node.Agents(dir)
+	if err != nil {
+		return nil
+	}
+	for _, name := range names {
+		if status, err := node.Cache(ctx, dir, name); err == nil {
+			return status
+		}
+	}
+	return nil
 }
 
 func (c *statusCommand) table(std *stdio, s *cell.Status) error {

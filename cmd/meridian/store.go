@@ -123,6 +123,12 @@ func advise(s *store.Store, err error) error {
 		return err
 	case len(s.Owners()) == 0:
 		err, hint = errors.New("nobody keeps objects in this cell"), "`meridian store serve` starts an owner; one that was just started needs a moment"
+	case errors.Is(err, store.ErrBusy):
+		hint = "another writes that key, or the owner has too much to write: wait for it; a writer that died is in the way until store.write_timeout_ms is over"
+	case errors.Is(err, store.ErrStale):
+		hint = "it took longer than the owner lets a writer take: raise store.write_timeout_ms where it is kept; nothing was stored"
+	case errors.Is(err, store.ErrCollision):
+		hint = "two keys have one hash: choose another"
 	case errors.Is(err, store.ErrMissing):
 		hint = "`meridian store ls` lists what there is; keys belong to tenants, see --tenant"
 	case errors.Is(err, store.ErrExists):
@@ -141,6 +147,7 @@ func advise(s *store.Store, err error) error {
 
 type storeServeCommand struct {
 	agentFlags
+	doorFlags
 	Bytes    bench.Size `default:"1GiB" placeholder:"SIZE" help:"Memory for objects (default: ${default})."`
 	Policy   string     `enum:",lru,fifo,priority" default:"" placeholder:"NAME" help:"Which objects leave first: lru, fifo or priority (default: store.policy of the configuration)."`
 	NoMaster bool       `help:"Never become the master (also: store.master of the configuration)."`
@@ -149,7 +156,8 @@ type storeServeCommand struct {
 func (c *storeServeCommand) Help() string {
 	return "Runs an agent that keeps objects, in the foreground, until Ctrl-C; what it keeps is gone then. It may become the master, who knows which owner has a key: " +
 		"with two owners or more another takes over when it is lost. It needs a directory (`meridian directory`). " +
-		"`meridian agent` does the same beside its engines where the configuration has store.enabled.\n\n" +
+		"Programs on this host come in at its door (--door), from Python with meridian.store. " +
+		"`meridian agent` is the same with engines in mind: it keeps objects where the configuration has store.enabled.\n\n" +
 		"  meridian store serve --name a --bytes 8GiB\n"
 }
 
@@ -181,12 +189,12 @@ func (c *storeServeCommand) Run(std *stdio, all *commands) error {
 	}
 	ctx, cancel := untilStopped()
 	defer cancel()
-	n, err := c.open(ctx, std, all, agentParts{store: part})
+	n, err := c.open(ctx, std, all, agentParts{door: c.options(loaded.Config), store: part})
 	if err != nil {
 		return noDirectory(err)
 	}
-	fmt.Fprintf(std.out, "store %s ready (%s): %s for objects, metrics at %s\ntry: meridian store put KEY FILE --state %s\n",
-		n.Name(), n.Proof(), c.Bytes, cmp.Or(n.MetricsAddr(), "nowhere"), quoted(c.State))
+	fmt.Fprintf(std.out, "store %s ready (%s): %s for objects, metrics at %s\nprograms on this host come in at %s\ntry: meridian store put KEY FILE --state %s\n",
+		n.Name(), n.Proof(), c.Bytes, cmp.Or(n.MetricsAddr(), "nowhere"), n.Door.Socket(), quoted(c.State))
 	<-ctx.Done()
 	stop, done := stopping()
 	defer done()

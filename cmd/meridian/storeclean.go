@@ -2,21 +2,28 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"meridian/store"
 )
 
 // ownersNamed is one owner, or all.
-func ownersNamed(s *store.Store, name string) []string {
-	if name != "" {
-		return []string{name}
-	}
+func ownersNamed(s *store.Store, name string) ([]string, error) {
 	var names []string
 	for _, o := range s.Owners() {
 		names = append(names, o.Name)
 	}
-	return names
+	switch {
+	case len(names) == 0:
+		return nil, store.ErrUnavailable
+	case name == "":
+		return names, nil
+	case !slices.Contains(names, name):
+		return nil, &failure{err: fmt.Errorf("no owner is called %s", oneLine(name)), hint: "`meridian store stat` lists the owners", status: exitFailure}
+	}
+	return []string{name}, nil
 }
 
 type storeEvictCommand struct {
@@ -40,27 +47,30 @@ func (c *storeEvictCommand) Run(std *stdio, all *commands) error {
 		type left struct {
 			Owner   string `json:"owner"`
 			Objects uint64 `json:"objects"`
+			Problem string `json:"problem,omitempty"`
 		}
 		rows := []left{}
-		names := ownersNamed(s, c.Owner)
-		if len(names) == 0 {
-			return store.ErrUnavailable
+		names, err := ownersNamed(s, c.Owner)
+		if err != nil {
+			return err
 		}
+		var failed error
 		for _, name := range names {
 			wait := newWaiting(std.err, "evicting at "+oneLine(name))
 			objects, err := s.EvictUntilBelow(ctx, name, c.Below)
 			wait.stop()
+			row := left{Owner: name, Objects: objects}
 			if err != nil {
-				return err
+				failed, row.Problem = errors.Join(failed, fmt.Errorf("%s: %w", oneLine(name), err)), err.Error()
 			}
-			if rows = append(rows, left{name, objects}); !c.JSON {
+			if rows = append(rows, row); !c.JSON && err == nil {
 				fmt.Fprintf(std.out, "%s: evicted %d objects\n", oneLine(name), objects)
 			}
 		}
 		if c.JSON {
-			return std.writeJSON(map[string]any{"evicted": rows})
+			failed = errors.Join(std.writeJSON(map[string]any{"evicted": rows}), failed)
 		}
-		return nil
+		return failed
 	})
 }
 
@@ -82,12 +92,14 @@ func (c *storeScrubCommand) Run(std *stdio, all *commands) error {
 			Bytes   uint64 `json:"bytes"`
 			Torn    uint64 `json:"torn"`
 			Gone    uint64 `json:"gone"`
+			Problem string `json:"problem,omitempty"`
 		}
 		rows, torn := []found{}, uint64(0)
-		names := ownersNamed(s, c.Owner)
-		if len(names) == 0 {
-			return store.ErrUnavailable
+		names, err := ownersNamed(s, c.Owner)
+		if err != nil {
+			return err
 		}
+		var failed error
 		for _, name := range names {
 			bar := newProgress(std.err, "reading what "+oneLine(name)+" keeps", 0)
 			f, err := s.ScrubTelling(ctx, name, func(done, all uint64) {
@@ -95,11 +107,12 @@ func (c *storeScrubCommand) Run(std *stdio, all *commands) error {
 				bar.set(done)
 			})
 			bar.finish()
-			if err != nil {
-				return err
-			}
 			torn += f.Torn
-			if rows = append(rows, found{name, f.Objects, f.Bytes, f.Torn, f.Gone}); !c.JSON {
+			row := found{name, f.Objects, f.Bytes, f.Torn, f.Gone, ""}
+			if err != nil {
+				failed, row.Problem = errors.Join(failed, fmt.Errorf("%s: %w", oneLine(name), err)), err.Error()
+			}
+			if rows = append(rows, row); !c.JSON && err == nil {
 				fmt.Fprintf(std.out, "%s: %d objects of %d bytes are whole, %d were broken and are dropped, %d left meanwhile\n", oneLine(name), f.Objects, f.Bytes, f.Torn, f.Gone)
 			}
 		}
@@ -110,8 +123,8 @@ func (c *storeScrubCommand) Run(std *stdio, all *commands) error {
 		}
 		if torn > 0 {
 			hint := "memory or network corrupts bytes: look at the host of that owner"
-			return &failure{err: fmt.Errorf("%d objects were broken", torn), hint: hint, status: exitFailure}
+			return &failure{err: errors.Join(fmt.Errorf("%d objects were broken", torn), failed), hint: hint, status: exitFailure}
 		}
-		return nil
+		return failed
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"meridian/node"
 	"meridian/store"
 )
 
@@ -20,6 +21,10 @@ type storeLsCommand struct {
 	AllTenants bool   `help:"List the objects of every tenant."`
 	Most       int    `default:"10000" placeholder:"N" help:"List no more than so many (default: ${default})."`
 	JSON       bool   `help:"Print one JSON object."`
+}
+
+func (c *storeLsCommand) Help() string {
+	return "Lists keys with their sizes and owners, and how long ago each was last asked for.\n\n  meridian store ls\n  meridian store ls model/ --owner a\n"
 }
 
 // objectRow is an object as it is listed.
@@ -44,12 +49,12 @@ func (c *storeLsCommand) Run(std *stdio, all *commands) error {
 		return invalid("", "--most %d: list at least one", c.Most)
 	}
 	return c.with(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
+		if _, err := ownersNamed(s, c.Owner); err != nil {
+			return err
+		}
 		wait := newWaiting(std.err, "listing")
 		objects, err := s.List(ctx, store.ListOptions{Owner: c.Owner, Prefix: c.Prefix, Tenant: c.Tenant, AllTenants: c.AllTenants, Most: c.Most})
 		wait.stop()
-		if err == nil && len(s.Owners()) == 0 {
-			err = store.ErrUnavailable
-		}
 		if err != nil {
 			return err
 		}
@@ -102,48 +107,18 @@ type storeStatCommand struct {
 	JSON bool   `help:"Print one JSON object."`
 }
 
-// ownerRow is how an owner stands. USED and the like are of its heap.
-type ownerRow struct {
-	Name        string `json:"name"`
-	Incarnation string `json:"incarnation"`
-	Rank        int    `json:"rank"`
-	Answers     bool   `json:"answers"`
-	Term        uint64 `json:"term"`
-	HeapUsed    uint64 `json:"heap_used"`
-	HeapTotal   uint64 `json:"heap_total"`
-	Ready       uint64 `json:"ready"`
-	Writing     uint64 `json:"writing"`
-	RingDepth   uint64 `json:"ring_depth"`
-	Hits        uint64 `json:"hits"`
-	Misses      uint64 `json:"misses"`
-	Evictions   uint64 `json:"evictions"`
-	Reclaims    uint64 `json:"reclaims"`
-	Timeouts    uint64 `json:"timeouts"`
-	Refused     uint64 `json:"refused"`
-	OutOfMemory uint64 `json:"out_of_memory"`
-	BytesIn     uint64 `json:"bytes_in"`
-	BytesOut    uint64 `json:"bytes_out"`
-	Problem     string `json:"problem,omitempty"`
+func (c *storeStatCommand) Help() string {
+	return "Tells who the master is, how full owners are and whether they serve; with a key, where that object lies. Each owner: " +
+		"USED of its heap, OBJECTS that can be got, WRITING: those that are being written, EVICTED to make room, RECLAIMED from writers that died, NO ROOM: puts that found none.\n\n" +
+		"  meridian store stat\n  meridian store stat --wait 2    # until two owners serve\n  meridian store stat model/block-7\n"
 }
 
-func newOwnerRow(o store.OwnerStats) ownerRow {
-	row := ownerRow{
-		Name: o.Name, Incarnation: o.Incarnation.String(), Rank: o.Rank, Answers: o.Answers, Term: o.Term, HeapUsed: o.HeapUsed, HeapTotal: o.HeapTotal,
-		Ready: o.Ready, Writing: o.Writing, RingDepth: o.Waiting, Hits: o.Hits, Misses: o.Misses, Evictions: o.Evictions, Reclaims: o.Reclaims,
-		Timeouts: o.Timeouts, Refused: o.Refused, OutOfMemory: o.OutOfMemory, BytesIn: o.BytesIn, BytesOut: o.BytesOut,
-	}
-	if o.Err != nil {
-		row.Problem = o.Err.Error()
-	}
-	return row
-}
-
-// state is in words whether an owner answers.
-func (r ownerRow) state() string {
+// ownerState is in words whether an owner answers.
+func ownerState(o node.OwnerStatus) string {
 	switch {
-	case r.Problem != "":
-		return "unreachable: " + oneLine(r.Problem)
-	case !r.Answers:
+	case o.Problem != "":
+		return "unreachable: " + oneLine(o.Problem)
+	case !o.Answers:
 		return "waits for the master"
 	}
 	return "serves"
@@ -155,16 +130,15 @@ func (c *storeStatCommand) Run(std *stdio, all *commands) error {
 			return explainObject(ctx, std, s, c.Key, c.Tenant, c.JSON)
 		}
 		wait := newWaiting(std.err, "asking every owner")
-		rows, err := c.owners(ctx, s)
+		status, err := c.owners(ctx, s)
 		wait.stop()
 		if err != nil {
 			return err
 		}
-		master, term := s.Master()
 		if c.JSON {
-			return std.writeJSON(map[string]any{"master": master, "term": term, "owners": rows})
+			return std.writeJSON(status)
 		}
-		return ownerTable(std, master, term, rows)
+		return cacheTable(std, status)
 	})
 }
 
@@ -172,43 +146,37 @@ func (c *storeStatCommand) Run(std *stdio, all *commands) error {
 const statPause = 100 * time.Millisecond
 
 // owners is how each stands, once as many serve as are waited for.
-func (c *storeStatCommand) owners(ctx context.Context, s *store.Store) ([]ownerRow, error) {
+func (c *storeStatCommand) owners(ctx context.Context, s *store.Store) (*node.CacheStatus, error) {
 	for {
-		stats, err := s.Stats(ctx)
+		status, err := node.CacheStatusOf(ctx, s)
 		if err != nil {
 			return nil, err
 		}
-		rows, serving := make([]ownerRow, len(stats.Owners)), 0
-		for i, o := range stats.Owners {
-			if rows[i] = newOwnerRow(o); rows[i].state() == "serves" {
-				serving++
-			}
-		}
-		if serving >= c.Wait && len(rows) > 0 {
-			return rows, nil
+		if status.Serving() >= c.Wait && len(status.Owners) > 0 {
+			return status, nil
 		}
 		if c.Wait == 0 {
 			return nil, store.ErrUnavailable
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: of %d owners %d serve, not %d", store.ErrUnavailable, len(rows), serving, c.Wait)
+			return nil, fmt.Errorf("%w: of %d owners %d serve, not %d", store.ErrUnavailable, len(status.Owners), status.Serving(), c.Wait)
 		case <-time.After(statPause):
 		}
 	}
 }
 
-func ownerTable(std *stdio, master string, term uint64, rows []ownerRow) error {
-	if master == "" {
+func cacheTable(std *stdio, status *node.CacheStatus) error {
+	if status.Master == "" {
 		fmt.Fprint(std.out, "no master\n\n")
 	} else {
-		fmt.Fprintf(std.out, "master %s, term %d\n\n", oneLine(master), term)
+		fmt.Fprintf(std.out, "master %s, term %d\n\n", oneLine(status.Master), status.Term)
 	}
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "OWNER\tRANK\tUSED\tOF BYTES\tOBJECTS\tWRITING\tHITS\tMISSES\tEVICTED\tRECLAIMED\tNO ROOM\tSTATE")
-	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%d\t%.1f%%\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", oneLine(r.Name), r.Rank, 100*float64(r.HeapUsed)/float64(max(1, r.HeapTotal)), r.HeapTotal,
-			r.Ready, r.Writing, r.Hits, r.Misses, r.Evictions, r.Reclaims, r.OutOfMemory, r.state())
+	for _, o := range status.Owners {
+		fmt.Fprintf(table, "%s\t%d\t%.1f%%\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", oneLine(o.Name), o.Rank, 100*float64(o.HeapUsed)/float64(max(1, o.HeapTotal)), o.HeapTotal,
+			o.Ready, o.Writing, o.Hits, o.Misses, o.Evictions, o.Reclaims, o.OutOfMemory, ownerState(o))
 	}
 	return table.Flush()
 }

@@ -45,12 +45,16 @@ func (c *storePutCommand) Run(std *stdio, all *commands) error {
 	return c.with(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
 		at, err := c.put(ctx, std, s, source, size, o)
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", oneLine(c.Key), err)
 		}
 		if c.JSON {
 			return std.writeJSON(map[string]any{"key": c.Key, "bytes": size, "owner": at})
 		}
-		_, err = fmt.Fprintf(std.out, "stored %s: %d bytes at %s\n", oneLine(c.Key), size, oneLine(at))
+		where := oneLine(at)
+		if at == "" {
+			where = "an owner that cannot be named now: `meridian store stat KEY` may"
+		}
+		_, err = fmt.Fprintf(std.out, "stored %s: %d bytes at %s\n", oneLine(c.Key), size, where)
 		return err
 	})
 }
@@ -81,20 +85,25 @@ func (c *storePutCommand) source(std *stdio) (io.ReadCloser, uint64, error) {
 // putWindow is how much is read before it is written to the owner.
 const putWindow = 8 << 20
 
-// put stores what the source has, and says where.
+// put stores what the source has, and says where; "" where that could not be learned any
+// more, which makes the object no less stored.
 func (c *storePutCommand) put(ctx context.Context, std *stdio, s *store.Store, from io.Reader, size uint64, o store.PutOptions) (at string, err error) {
 	if size <= protocol.MaxInline {
 		value := make([]byte, size)
 		if _, err := io.ReadFull(from, value); err != nil {
 			return "", err
 		}
+		wait := newWaiting(std.err, "storing "+oneLine(c.Key))
+		defer wait.stop()
 		if err := s.Put(ctx, c.Key, value, o); err != nil {
 			return "", err
 		}
-		where, err := s.Locate(ctx, c.Key, store.LocateOptions{Preferred: c.Owner, Tenant: c.Tenant})
-		return where.Owner, err
+		where, _ := s.Locate(ctx, c.Key, store.LocateOptions{Preferred: c.Owner, Tenant: c.Tenant})
+		return where.Owner, nil
 	}
+	wait := newWaiting(std.err, "making room for "+oneLine(c.Key))
 	plan, err := s.OpenForWrite(ctx, c.Key, size, o)
+	wait.stop()
 	if err != nil {
 		return "", err
 	}
@@ -102,6 +111,8 @@ func (c *storePutCommand) put(ctx context.Context, std *stdio, s *store.Store, f
 		_ = plan.Abort(context.WithoutCancel(ctx)) // else its owner takes the room back
 		return "", err
 	}
+	wait = newWaiting(std.err, "committing "+oneLine(c.Key))
+	defer wait.stop()
 	return plan.Owner, plan.Commit(ctx)
 }
 
@@ -150,7 +161,7 @@ func (c *storeGetCommand) Run(std *stdio, all *commands) error {
 		value, err := s.GetBytes(ctx, c.Key, store.GetOptions{Preferred: c.Owner, Tenant: c.Tenant})
 		wait.stop()
 		if err != nil {
-			return err
+			return fmt.Errorf("%s: %w", oneLine(c.Key), err)
 		}
 		return c.deliver(std, c.Key, value)
 	})
@@ -201,30 +212,50 @@ type storeRmCommand struct {
 	JSON  bool     `help:"Print one JSON object."`
 }
 
+func (c *storeRmCommand) Help() string {
+	return "Removes objects. Each key is tried and told of; the exit status is 0 only if all are gone, and with -f it does not matter who removed them.\n\n" +
+		"  meridian store rm model/block-7 model/block-8\n"
+}
+
+// removal is what came of the keys of rm.
+type removal struct {
+	Removed []string          `json:"removed"`
+	Missing []string          `json:"missing"`
+	Failed  map[string]string `json:"failed,omitempty"`
+}
+
 func (c *storeRmCommand) Run(std *stdio, all *commands) error {
 	return c.with(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
-		removed, missing := []string{}, []string{}
-		var failed error
-		for _, key := range c.Keys {
-			err := s.Remove(ctx, key, store.RemoveOptions{Tenant: c.Tenant})
-			switch {
-			case err == nil:
-				removed = append(removed, key)
-			case errors.Is(err, store.ErrMissing) && c.Force:
-				missing = append(missing, key)
-			case errors.Is(err, store.ErrMissing):
-				missing = append(missing, key)
-				failed = errors.Join(failed, fmt.Errorf("%s: %w", oneLine(key), err))
-			default:
-				return fmt.Errorf("%s: %w", oneLine(key), err)
-			}
-		}
+		wait := newWaiting(std.err, "removing")
+		result, failed := c.remove(ctx, s)
+		wait.stop()
 		if c.JSON {
-			return errors.Join(std.writeJSON(map[string]any{"removed": removed, "missing": missing}), failed)
+			return errors.Join(std.writeJSON(result), failed)
 		}
-		for _, key := range removed {
+		for _, key := range result.Removed {
 			fmt.Fprintf(std.out, "removed %s\n", oneLine(key))
 		}
 		return failed
 	})
+}
+
+// remove tries every key, whatever becomes of the others.
+func (c *storeRmCommand) remove(ctx context.Context, s *store.Store) (result removal, failed error) {
+	result = removal{Removed: []string{}, Missing: []string{}, Failed: make(map[string]string)}
+	for _, key := range c.Keys {
+		err := s.Remove(ctx, key, store.RemoveOptions{Tenant: c.Tenant})
+		missing := errors.Is(err, store.ErrMissing)
+		switch {
+		case err == nil:
+			result.Removed = append(result.Removed, key)
+		case missing:
+			result.Missing = append(result.Missing, key)
+		default:
+			result.Failed[key] = err.Error()
+		}
+		if err != nil && !(missing && c.Force) {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", oneLine(key), err))
+		}
+	}
+	return result, failed
 }

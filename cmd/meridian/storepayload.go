@@ -81,6 +81,11 @@ type storePullCommand struct {
 	Handle string `arg:"" help:"Handle that push printed."`
 }
 
+func (c *storePullCommand) Help() string {
+	return "Gets the payload of a frame that `meridian store push` has stored, checked by the frame's own checksum too. It stays until it is evicted, or removed as push/HANDLE.\n\n" +
+		"  meridian store pull HANDLE -o block.bin\n"
+}
+
 func (c *storePullCommand) Run(std *stdio, all *commands) error {
 	h, err := payload.ParseHandle(c.Handle)
 	if err != nil {
