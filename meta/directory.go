@@ -60,6 +60,17 @@ type Entry struct {
 	Key   string
 	Value []byte
 	Lease *Lease // nil: the record stays until deleted
+	// While demands that another record stands as it was when this is written, in the
+	// same step: so that a leader whose term is over writes nothing. Else: ErrDeposed.
+	// Not for what has a lease.
+	While Guard
+}
+
+// Guard is a record that another depends on: its key, and the revision that it
+// must have. The zero value demands nothing.
+type Guard struct {
+	Key      string
+	Revision Revision
 }
 
 // Snapshot is every record under a prefix as of one revision, sorted by key.
@@ -112,7 +123,8 @@ type Backend interface {
 	List(ctx context.Context, prefix string) (Snapshot, error)
 	// Write applies a change and returns the record as written. With ErrExists
 	// or ErrChanged it returns the record that stands there instead; with
-	// ErrLeaseLost the lease does not exist.
+	// ErrLeaseLost the lease does not exist; with ErrDeposed another record does not
+	// stand as the change demands.
 	Write(ctx context.Context, c Change) (Record, error)
 	// Watch hands every change after a revision to emit, in order, whole
 	// revisions at a time, until ctx ends, emit fails, or it cannot go on:
@@ -137,4 +149,5 @@ type Change struct {
 	Lease  LeaseID
 	Delete bool     // ErrNotFound when there is no record
 	At     Revision // Any, Absent, or exactly that revision
+	While  Guard    // else ErrDeposed, whatever At says
 }

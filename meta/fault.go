@@ -15,6 +15,7 @@ var (
 	ErrUnavailable = errors.New("the directory does not answer")
 	ErrFull        = errors.New("the directory is full")
 	ErrLeaseLost   = errors.New("the lease is lost")
+	ErrDeposed     = errors.New("the record that the write depends on is gone, or another")
 	ErrClosed      = errors.New("the directory is closed")
 	ErrInvalid     = errors.New("invalid argument")
 	// ErrCompacted is between a Backend and its Watch; consumers see a Resync.

@@ -73,5 +73,11 @@ func checkEntry(d *directory, e Entry) error {
 	if e.Lease != nil && e.Lease.directory != d {
 		return invalid("check lease", e.Key, "the lease is of another directory", "grant it from the directory it is used with")
 	}
-	return nil
+	if e.While == (Guard{}) {
+		return nil
+	}
+	if e.Lease != nil || e.While.Revision <= 0 {
+		return invalid("check guard", e.Key, "it has a lease, or depends on no revision", "take the revision from the record that was read")
+	}
+	return CheckKey(e.While.Key)
 }

@@ -174,7 +174,7 @@ func (d *directory) writeUnder(ctx context.Context, e Entry, at Revision, id Lea
 		return Record{}, err
 	}
 	defer giveBack()
-	record, err := d.backend.Write(ctx, Change{Key: e.Key, Value: e.Value, Lease: id, At: at})
+	record, err := d.backend.Write(ctx, Change{Key: e.Key, Value: e.Value, Lease: id, At: at, While: e.While})
 	if err != nil {
 		return record, err
 	}

@@ -110,6 +110,8 @@ func (d *desk) Write(_ context.Context, c meta.Change) (meta.Record, error) {
 	}
 	standing, has := d.records[c.Key]
 	switch l := d.leases[c.Lease]; {
+	case c.While != meta.Guard{} && d.records[c.While.Key].Revision != c.While.Revision:
+		return standing, meta.ErrDeposed
 	case c.Delete && !has:
 		return meta.Record{}, meta.ErrNotFound
 	case c.At == meta.Absent && has:

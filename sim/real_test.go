@@ -22,9 +22,6 @@ func TestRealWorlds(t *testing.T) {
 	}
 	for _, kind := range Kinds() {
 		o.World = kind
-		if kind == "store" && o.Seeds > 0 {
-			o.Seeds = 3000 // 3502 and 5261 break promises; docs/store.md says which
-		}
 		found, err := Hunt(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)

@@ -24,6 +24,8 @@ type led struct {
 	marks chan protocol.Mark
 	end   context.CancelFunc
 	life  context.Context
+	// seat is what each of them depends on: a master that was deposed writes none.
+	seat meta.Guard
 	// at has the revision of each mark that stands, as this master read or wrote it.
 	// It belongs to the goroutine that writes.
 	at map[string]meta.Revision
@@ -108,7 +110,7 @@ func (s *Store) lead(term uint64) bool {
 		s.options.Logger.Warn("elected as the master, and the directory does not say who the owners are", "error", err)
 		return false
 	}
-	l := &led{store: s, term: term, marks: make(chan protocol.Mark, 2*maxOwners), at: at}
+	l := &led{store: s, term: term, marks: make(chan protocol.Mark, 2*maxOwners), at: at, seat: s.election.Seat(term)}
 	l.life, l.end = context.WithCancel(s.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +151,10 @@ func (s *Store) inherited() (roster, marks []master.Mark, at map[string]meta.Rev
 				}
 			}
 		}
-		marks = append(marks, mark.Mark())
 		at[mark.Owner] = r.Revision
+		if !mark.Back {
+			marks = append(marks, mark.Mark())
+		}
 	}
 	return roster, marks, at, nil
 }
@@ -161,6 +165,8 @@ type markRecord struct {
 	Incarnation kv.ID  `json:"incarnation"`
 	// Term is that of the master that wrote it.
 	Term uint64 `json:"term"`
+	// Back says that it is not away any more; the record is about to go.
+	Back bool `json:"back,omitempty"`
 }
 
 func (m markRecord) Mark() master.Mark {
@@ -224,12 +230,9 @@ const markPause = 100 * time.Millisecond
 
 // writeOne tries once, and reports whether there is nothing left to try.
 func (l *led) writeOne(e protocol.Mark) bool {
-	err := l.remove(e)
-	if e.Away {
-		err = l.put(e)
-	}
+	err := l.put(e)
 	switch {
-	case errors.Is(err, errDeposed):
+	case errors.Is(err, meta.ErrDeposed):
 		return true
 	case err != nil:
 		l.store.options.Logger.Warn("a mark of an owner is not written yet", "owner", e.Owner, "away", e.Away, "error", err)
@@ -244,15 +247,17 @@ func (l *led) writeOne(e protocol.Mark) bool {
 	return true
 }
 
-// errDeposed means that a later master has written.
-var errDeposed = errors.New("store: there is a later master")
-
+// put writes that an owner is away, or back. A mark of an owner that is back says
+// nothing to anybody, and goes.
 func (l *led) put(e protocol.Mark) error {
-	value, err := json.Marshal(markRecord{e.Owner, e.Incarnation, l.term})
+	if !e.Away && l.at[e.Owner] == 0 {
+		return nil
+	}
+	value, err := json.Marshal(markRecord{e.Owner, e.Incarnation, l.term, !e.Away})
 	if err != nil {
 		return err
 	}
-	entry := meta.Entry{Key: awayPrefix + e.Owner, Value: value}
+	entry := meta.Entry{Key: awayPrefix + e.Owner, Value: value, While: l.seat}
 	d := l.store.options.Directory
 	var written meta.Record
 	if at := l.at[e.Owner]; at != 0 {
@@ -260,50 +265,19 @@ func (l *led) put(e protocol.Mark) error {
 	} else {
 		written, err = d.Create(l.life, entry)
 	}
-	if errors.Is(err, meta.ErrExists) || errors.Is(err, meta.ErrChanged) {
-		return l.learn(e.Owner, err)
-	}
-	if err == nil {
-		l.at[e.Owner] = written.Revision
-	}
-	return err
-}
-
-// remove deletes a mark of the revision that this master knows, and no other.
-func (l *led) remove(e protocol.Mark) error {
-	if e.Away {
-		return nil
-	}
-	at := l.at[e.Owner]
-	if at == 0 {
-		return nil
-	}
-	err := l.store.options.Directory.Delete(l.life, awayPrefix+e.Owner, at)
-	if errors.Is(err, meta.ErrChanged) {
-		return l.learn(e.Owner, err)
-	}
-	if err == nil || errors.Is(err, meta.ErrNotFound) {
-		delete(l.at, e.Owner)
-		return nil
-	}
-	return err
-}
-
-// learn reads a mark that is another than this master knew: its own, whose writing
-// was in doubt, or that of a master before it, which was late; it may be written
-// over. That of a later one may not.
-func (l *led) learn(name string, cause error) error {
-	record, err := l.store.options.Directory.Get(l.life, awayPrefix+name)
-	if errors.Is(err, meta.ErrNotFound) {
-		delete(l.at, name)
-		return cause
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, meta.ErrExists) || errors.Is(err, meta.ErrChanged):
+		// Its own, whose writing was in doubt: while it has its seat there is no other's.
+		if l.at[e.Owner] = written.Revision; written.Key == "" {
+			delete(l.at, e.Owner)
+		}
+		return err
+	case err != nil:
 		return err
 	}
-	if mark, err := parseMark(record); err == nil && mark.Term > l.term {
-		return fmt.Errorf("%w, of term %d", errDeposed, mark.Term)
+	l.at[e.Owner] = written.Revision
+	if !e.Away && d.Delete(l.life, entry.Key, written.Revision) == nil { // else it stays, until its owner is away again
+		delete(l.at, e.Owner)
 	}
-	l.at[name] = record.Revision
-	return cause
+	return nil
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,9 +14,9 @@ import (
 	"meridian/store/protocol"
 )
 
-// A mark of a later master is neither written over nor deleted; one of an earlier
-// master, that was late, is.
-func TestMarksOfOtherMasters(t *testing.T) {
+// A master that was deposed marks nobody as away, or back, however late its word
+// comes: the master after it would not know, and the one after that would believe it.
+func TestMarksOfDeposedMasters(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	d, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
@@ -23,47 +24,65 @@ func TestMarksOfOtherMasters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close(ctx)
-	s := &Store{options: Options{Directory: d}}
-	of := func(term uint64) *led {
-		return &led{store: s, term: term, life: ctx, at: make(map[string]meta.Revision)}
+	s := &Store{options: Options{Directory: d}, ctx: ctx}
+	elect := func() *led {
+		t.Helper()
+		seat, err := d.Put(ctx, meta.Entry{Key: masterKey + "/leader"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, at, err := s.inherited()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &led{store: s, term: uint64(seat.Revision), life: ctx, at: at, seat: meta.Guard{Key: seat.Key, Revision: seat.Revision}}
 	}
-	away := protocol.Mark{Effect: master.Effect{Owner: "x", Incarnation: kv.ID{1}, Away: true}}
-	back := away
-	back.Away = false
-	stands := func() uint64 {
-		r, err := d.Get(ctx, awayPrefix+"x")
-		if errors.Is(err, meta.ErrNotFound) {
-			return 0
+	mark := func(name string, away bool) protocol.Mark {
+		return protocol.Mark{Effect: master.Effect{Owner: name, Incarnation: kv.ID{1}, Away: away}}
+	}
+	away := func(want ...string) {
+		t.Helper()
+		var names []string
+		_, marks, _, err := s.inherited()
+		for _, m := range marks {
+			names = append(names, m.Owner)
 		}
-		m, err := parseMark(r)
-		if err != nil || m.Mark() != (master.Mark{Owner: "x", Incarnation: kv.ID{1}}) {
-			t.Fatalf("%+v: %v", m, err)
+		if err != nil || !slices.Equal(names, want) {
+			t.Fatalf("%q are away, want %q: %v", names, want, err)
 		}
-		return m.Term
+	}
+	put := func(l *led, m protocol.Mark, want error) {
+		t.Helper()
+		if err := l.put(m); !errors.Is(err, want) {
+			t.Fatalf("term %d, %+v: %v, want %v", l.term, m, err, want)
+		}
 	}
 
-	old, later := of(5), of(7)
-	if err := old.put(away); err != nil || stands() != 5 {
-		t.Fatal(err, stands())
-	}
-	if err := later.put(away); !errors.Is(err, meta.ErrExists) {
-		t.Fatalf("%v: it must learn first what stands there", err)
-	}
-	if err := later.put(away); err != nil || stands() != 7 {
-		t.Fatal(err, stands())
-	}
-	if err := old.put(away); !errors.Is(err, errDeposed) || stands() != 7 {
-		t.Fatal(err, stands())
-	}
-	if err := old.remove(back); !errors.Is(err, errDeposed) || stands() != 7 {
-		t.Fatal(err, stands())
-	}
-	if err := of(6).remove(back); err != nil || stands() != 7 {
-		t.Fatal("a master that knows of no mark deleted one", err, stands())
-	}
-	if err := later.remove(back); err != nil || stands() != 0 {
-		t.Fatal(err, stands())
-	}
+	first := elect()
+	put(first, mark("x", true), nil)
+	away("x")
+	second := elect()
+	put(first, mark("x", false), meta.ErrDeposed) // or what x held, and others got since, would come back
+	put(first, mark("y", true), meta.ErrDeposed)  // or y would lose all it has to the next master
+	away("x")
+	put(second, mark("x", false), nil)
+	put(second, mark("y", true), nil)
+	away("y")
+	third := elect()
+	put(second, mark("y", false), meta.ErrDeposed)
+	put(second, mark("x", true), meta.ErrDeposed)
+	away("y")
+
+	// Whether its own word was written a master may have to find out.
+	third.at = make(map[string]meta.Revision)
+	put(third, mark("y", true), meta.ErrExists)
+	put(third, mark("y", true), nil)
+	put(third, mark("y", false), nil)
+	away()
+	third.at["y"] = 1
+	put(third, mark("y", true), meta.ErrChanged)
+	put(third, mark("y", true), nil)
+	away("y")
 }
 
 // Numbers of names stay, whoever asks first and at once.

@@ -140,6 +140,12 @@ func (e *Election) Authority() (term uint64, left time.Duration) {
 	return uint64(e.term), max(0, e.lease.Certain()-e.lease.TTL()/driftPart)
 }
 
+// Seat is what a leader's writes depend on, so that none counts that comes after its
+// term.
+func (e *Election) Seat(term uint64) meta.Guard {
+	return meta.Guard{Key: recordKey(e.options.Key), Revision: meta.Revision(term)}
+}
+
 // Changed is closed by the next change of what Leader says, or of the term that
 // Authority does. Who takes it before asking misses none.
 func (e *Election) Changed() <-chan struct{} {

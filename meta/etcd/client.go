@@ -73,7 +73,13 @@ func (c *client) Write(ctx context.Context, change meta.Change) (meta.Record, er
 	case change.Delete:
 		condition = append(condition, clientv3.Compare(clientv3.ModRevision(key), ">", 0))
 	}
-	response, err := c.etcd.Txn(ctx).If(condition...).Then(operation).Else(clientv3.OpGet(key)).Commit()
+	instead := []clientv3.Op{clientv3.OpGet(key)}
+	if change.While != (meta.Guard{}) {
+		guard := c.namespace + change.While.Key
+		condition = append(condition, clientv3.Compare(clientv3.ModRevision(guard), "=", int64(change.While.Revision)))
+		instead = append(instead, clientv3.OpGet(guard, clientv3.WithKeysOnly()))
+	}
+	response, err := c.etcd.Txn(ctx).If(condition...).Then(operation).Else(instead...).Commit()
 	if err != nil {
 		return meta.Record{}, classify(err)
 	}
@@ -87,6 +93,12 @@ func (c *client) Write(ctx context.Context, change meta.Change) (meta.Record, er
 	var standing meta.Record
 	if found := response.Responses[0].GetResponseRange().Kvs; len(found) > 0 {
 		standing = c.record(found[0])
+	}
+	if len(instead) > 1 {
+		guard := response.Responses[1].GetResponseRange().Kvs
+		if len(guard) == 0 || guard[0].ModRevision != int64(change.While.Revision) {
+			return standing, meta.ErrDeposed
+		}
 	}
 	switch {
 	case change.Delete && standing.Key == "":

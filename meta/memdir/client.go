@@ -147,6 +147,9 @@ func (l *link) Write(ctx context.Context, c meta.Change) (record meta.Record, er
 		if has {
 			record = owned(standing)
 		}
+		if guard := s.records[c.While.Key]; c.While != (meta.Guard{}) && guard.Revision != c.While.Revision {
+			return meta.ErrDeposed
+		}
 		switch {
 		case c.Delete && !has:
 			return meta.ErrNotFound

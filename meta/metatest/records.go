@@ -16,6 +16,7 @@ var recordChecks = []check{
 	{"a prefix is whole segments", prefixIsWholeSegments},
 	{"values belong to their callers", valuesBelongToCallers},
 	{"swap and delete at a revision", swapAndDeleteAtRevision},
+	{"a write that depends on another record", writeDependsOnRecord},
 	{"bad arguments are refused", badArgumentsAreRefused},
 	{"an ended context ends every call", endedContextEndsCalls},
 	{"a closed directory says so", closedDirectorySaysSo},
@@ -120,6 +121,44 @@ func swapAndDeleteAtRevision(t *testing.T, w *World) {
 	wantError(t, d.Delete(t.Context(), key, -1), meta.ErrInvalid, "delete")
 }
 
+// A write that depends on a record counts only while that stands as it was, whatever
+// is at the key itself.
+func writeDependsOnRecord(t *testing.T, w *World) {
+	d, base := w.client(t), home(t)
+	term := create(t, d, meta.Entry{Key: base + "leader", Value: value("a")})
+	entry := meta.Entry{Key: base + "mark", Value: value("1"), While: meta.Guard{Key: term.Key, Revision: term.Revision}}
+	first := create(t, d, entry)
+	_, err := d.Create(t.Context(), entry)
+	wantError(t, err, meta.ErrExists, "create")
+	second, err := d.Swap(t.Context(), entry, first.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Swap(t.Context(), entry, first.Revision)
+	wantError(t, err, meta.ErrChanged, "swap")
+
+	refused := func() {
+		t.Helper()
+		late := entry
+		_, err := d.Swap(t.Context(), late, second.Revision)
+		wantError(t, err, meta.ErrDeposed, "swap")
+		_, err = d.Put(t.Context(), late)
+		wantError(t, err, meta.ErrDeposed, "put")
+		late.Key = base + "another"
+		_, err = d.Create(t.Context(), late)
+		wantError(t, err, meta.ErrDeposed, "create")
+	}
+	put(t, d, meta.Entry{Key: term.Key, Value: value("b")})
+	refused()
+	if err := d.Delete(t.Context(), term.Key, meta.Any); err != nil {
+		t.Fatal(err)
+	}
+	refused()
+	if s := list(t, d, base); len(s.Records) != 1 || s.Records[0].Revision != second.Revision {
+		t.Errorf("what was refused was written: %+v", s.Records)
+	}
+}
+
 func badArgumentsAreRefused(t *testing.T, w *World) {
 	d, other, base := w.client(t), w.client(t), home(t)
 	before := list(t, d, base)
@@ -147,6 +186,10 @@ func badArgumentsAreRefused(t *testing.T, w *World) {
 	wantError(t, err, meta.ErrInvalid, "grant")
 	_, err = d.Put(t.Context(), meta.Entry{Key: base + "a", Lease: grant(t, other, meta.LeaseOptions{TTL: w.TTL})})
 	wantError(t, err, meta.ErrInvalid, "check lease")
+	_, err = d.Put(t.Context(), meta.Entry{Key: base + "a", While: meta.Guard{Key: base + "b"}})
+	wantError(t, err, meta.ErrInvalid, "check guard")
+	_, err = d.Put(t.Context(), meta.Entry{Key: base + "a", While: meta.Guard{Key: "/", Revision: 1}})
+	wantError(t, err, meta.ErrInvalid, "check key")
 	if after := list(t, d, base); len(after.Records) != len(before.Records) {
 		t.Errorf("a refused write left %+v", after.Records)
 	}
