@@ -46,6 +46,23 @@ test-real: venv build ## tests against real components: faults and load on runni
 test-vllm: venv build vllm ## of make test-real, the hand-offs between real vLLM servers; VLLM=0.25.1 selects another version
 	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian MERIDIAN_VLLM=$(CURDIR)/$(VLLM_HOME) $(GO) run ./testsummary -vllm -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
 
+# A machine with a GPU may have neither Go nor a network: the tests are built here,
+# and run there from a copy of the tree with bin/gpu.
+GPU_ROOMS := cuda
+
+.PHONY: build-gpu
+build-gpu: ## bin/gpu: the tests for a machine with a GPU, to be copied there with the tree
+	@set -e; for room in $(GPU_ROOMS); do CGO_ENABLED=0 $(GO) test -tags accel -c -o bin/gpu/$${room//\//-}.test ./$$room; done; ls bin/gpu
+
+.PHONY: test-gpu
+test-gpu: $(if $(shell command -v $(GO)),build-gpu) ## tests of GPU memory, on a machine with a GPU; where Go is missing, from bin/gpu
+	@set -e; for room in $(GPU_ROOMS); do cd $(CURDIR)/$$room; \
+	  MERIDIAN_REQUIRE=gpu $(CURDIR)/bin/gpu/$${room//\//-}.test -test.v -test.run GPU; done
+
+.PHONY: bench-gpu
+bench-gpu: $(if $(shell command -v $(GO)),build-gpu) ## what the kernels reach beside cuMemcpy, on a machine with a GPU
+	@MERIDIAN_REQUIRE=gpu bin/gpu/cuda.test -test.run '^$$' -test.bench GPU -test.benchtime 300ms
+
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each (30s); resharding for RESHARD_FUZZ configurations (100000x)
 	@set -e; for package in $$($(GO) list ./...); do \

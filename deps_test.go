@@ -119,6 +119,17 @@ var rooms = map[string]room{
 		uses:     map[string]string{"github.com/anishathalye/porcupine": "judges the history of each key"},
 		testsMay: []string{mutants},
 	},
+	"cuda": {
+		owns: "the GPUs of this machine through CUDA's driver: memory, imports, streams, kernels that move and sum",
+		uses: map[string]string{"github.com/ebitengine/purego": "calls libcuda without cgo, under the tag accel alone"},
+
+		testsMay: []string{"checksum", "cuda/cudatest", required},
+	},
+	"cuda/cudatest": {
+		owns: "tests: a GPU made of host memory, and processes that share it",
+		may:  map[string]string{"cuda": "whose driver it is"},
+		uses: map[string]string{"github.com/zeebo/xxh3": "what the kernels compute", "golang.org/x/sys": "memory that Go does not manage"},
+	},
 	"mem": {
 		owns: "memory that transfers touch: sections, spans, references",
 		uses: map[string]string{"golang.org/x/sys": "memfd, process_vm_readv"},
@@ -560,24 +571,29 @@ type goPackage struct {
 	Standard                           bool
 }
 
+// listPackages lists every package twice: as it is built, and as the accelerated
+// build has it.
 func listPackages(t *testing.T) []goPackage {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-tags=real", "-json=ImportPath,Imports,TestImports,XTestImports", "./...").Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
-	}
 	var packages []goPackage
-	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p goPackage
-		err := decoder.Decode(&p)
-		if errors.Is(err, io.EOF) {
-			return packages
-		}
+	for _, tags := range []string{"real", "real,accel"} {
+		out, err := exec.Command("go", "list", "-tags="+tags, "-json=ImportPath,Imports,TestImports,XTestImports", "./...").Output()
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("go list: %v", err)
 		}
-		packages = append(packages, p)
+		for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+			var p goPackage
+			err := decoder.Decode(&p)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			packages = append(packages, p)
+		}
 	}
+	return packages
 }
 
 func TestRooms(t *testing.T) {

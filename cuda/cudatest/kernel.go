@@ -1,0 +1,224 @@
+package cudatest
+
+import (
+	"encoding/binary"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/zeebo/xxh3"
+
+	"meridian/cuda"
+)
+
+// ModuleLoad takes any PTX: what it has is what cuda's kernels.cu has.
+func (p *Process) ModuleLoad(c cuda.ContextHandle, _ string) (cuda.ModuleHandle, error) {
+	if err := p.enter(c); err != nil {
+		return 0, err
+	}
+	defer p.mu.Unlock()
+	m := cuda.ModuleHandle(p.name())
+	p.modules[m] = true
+	return m, nil
+}
+
+// ModuleUnload unloads it.
+func (p *Process) ModuleUnload(_ cuda.ContextHandle, m cuda.ModuleHandle) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.modules[m] {
+		return cuda.InvalidHandle
+	}
+	delete(p.modules, m)
+	return p.lost
+}
+
+var kernelName = regexp.MustCompile(`^(copy|sum|copysum)(_whole|16|8|4|1)$`)
+
+// Function finds a kernel.
+func (p *Process) Function(c cuda.ContextHandle, m cuda.ModuleHandle, name string) (cuda.FunctionHandle, error) {
+	if err := p.enter(c); err != nil {
+		return 0, err
+	}
+	defer p.mu.Unlock()
+	if !p.modules[m] {
+		return 0, cuda.InvalidHandle
+	}
+	if !kernelName.MatchString(name) {
+		return 0, cuda.NotFound
+	}
+	f := cuda.FunctionHandle(p.name())
+	p.kernels[f] = name
+	return f, nil
+}
+
+// Launch queues a kernel.
+func (p *Process) Launch(c cuda.ContextHandle, s cuda.StreamHandle, l cuda.Launch) error {
+	p.mu.Lock()
+	name := p.kernels[l.Function]
+	p.Launches++
+	p.mu.Unlock()
+	if name == "" {
+		return cuda.InvalidHandle
+	}
+	if l.Grid < 1 || l.Threads%32 != 0 || l.Threads < 32 || l.Threads > 1024 {
+		return cuda.InvalidValue
+	}
+	parts := kernelName.FindStringSubmatch(name)
+	k := &kernel{process: p, copies: strings.HasPrefix(name, "copy"), sums: strings.HasSuffix(parts[1], "sum"), whole: parts[2] == "_whole"}
+	if k.width, _ = strconv.Atoi(parts[2]); k.whole {
+		k.width = 16
+		if k.sums {
+			k.width = 8
+		}
+	}
+	if want := 3; k.sums && len(l.Parameters) != want+1 || !k.sums && len(l.Parameters) != want {
+		return cuda.InvalidValue
+	}
+	parameters := append([]uint64(nil), l.Parameters...)
+	return p.queue(c, s, func() {
+		if err := k.run(parameters); err != nil {
+			p.fail(err)
+		}
+	})
+}
+
+// kernel is the arithmetic of kernels.cu, a segment at a time: the same table, the
+// same walk, and no access that is not a multiple of the kernel's width.
+type kernel struct {
+	process             *Process
+	copies, sums, whole bool
+	width               int
+
+	table   []byte // rows and what is mapped after them
+	segment [cuda.Segment]byte
+}
+
+const rowBytes = 48
+
+// walk is a place in the bytes of a launch.
+type walk struct {
+	row                   int
+	from, to              uint64 // of the piece
+	piece, within         uint32
+	start, length, pieces uint32
+}
+
+func (k *kernel) run(parameters []uint64) error {
+	bytes := parameters[2]
+	segments := (bytes + cuda.Segment - 1) / cuda.Segment
+	first := k.process.bytes(cuda.Pointer(parameters[1]), 4*segments)
+	if k.table = k.process.after(cuda.Pointer(parameters[0])); k.table == nil || first == nil {
+		return cuda.IllegalAddress
+	}
+	for s := range segments {
+		here := min(bytes-s*cuda.Segment, cuda.Segment)
+		row := int(binary.LittleEndian.Uint32(first[4*s:]))
+		if err := k.one(row, uint32(s*cuda.Segment), int(here)); err != nil {
+			return err
+		}
+		if !k.sums {
+			continue
+		}
+		sum := k.process.bytes(cuda.Pointer(parameters[3]+8*s), 8)
+		if sum == nil {
+			return cuda.IllegalAddress
+		}
+		binary.LittleEndian.PutUint64(sum, xxh3.Hash(k.segment[:here]))
+	}
+	return nil
+}
+
+// one walks a segment word by word.
+func (k *kernel) one(row int, at uint32, bytes int) error {
+	var w walk
+	if !k.seek(&w, row, at) {
+		return cuda.IllegalAddress
+	}
+	width := k.width
+	if k.whole && bytes == cuda.Segment {
+		// The kernel takes the pointers of the first byte for the whole segment.
+		if w.within+cuda.Segment > w.length {
+			return cuda.IllegalAddress
+		}
+		return k.word(&w, 0, cuda.Segment)
+	}
+	if k.sums && bytes < cuda.Segment {
+		width = 1 // a tail
+	}
+	for off := 0; off < bytes; off += width {
+		if err := k.word(&w, off, width); err != nil {
+			return err
+		}
+		if !k.skip(&w, uint32(width)) {
+			return cuda.IllegalAddress
+		}
+	}
+	return nil
+}
+
+// word moves one word, or a segment in one piece.
+func (k *kernel) word(w *walk, off, width int) error {
+	const misaligned cuda.Result = 716
+	from, to := w.from+uint64(w.within), w.to+uint64(w.within)
+	aligned := uint64(min(width, k.width))
+	src := k.process.bytes(cuda.Pointer(from), uint64(width))
+	switch {
+	case src == nil:
+		return cuda.IllegalAddress
+	case from%aligned != 0 || k.copies && to%aligned != 0:
+		return misaligned
+	}
+	copy(k.segment[off:], src)
+	if !k.copies {
+		return nil
+	}
+	dst := k.process.bytes(cuda.Pointer(to), uint64(width))
+	if dst == nil {
+		return cuda.IllegalAddress
+	}
+	copy(dst, src)
+	return nil
+}
+
+// enter reads the row, and where the piece is.
+func (k *kernel) enter(w *walk) bool {
+	if (w.row+1)*rowBytes > len(k.table) {
+		return false
+	}
+	r := k.table[w.row*rowBytes:]
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(r[8*i:]) }
+	w.start, w.length = binary.LittleEndian.Uint32(r[32:]), binary.LittleEndian.Uint32(r[36:])
+	w.pieces = binary.LittleEndian.Uint32(r[40:])
+	w.from, w.to = word(0)+uint64(w.piece)*word(2), word(1)+uint64(w.piece)*word(3)
+	return w.length > 0
+}
+
+func (k *kernel) seek(w *walk, row int, at uint32) bool {
+	for w.row = row; ; w.row++ {
+		w.piece = 0
+		if !k.enter(w) {
+			return false
+		}
+		local := at - w.start
+		if w.piece = local / w.length; w.piece < w.pieces {
+			w.within = local - w.piece*w.length
+			return k.enter(w)
+		}
+	}
+}
+
+func (k *kernel) skip(w *walk, bytes uint32) bool {
+	w.within += bytes
+	for w.within >= w.length {
+		w.within -= w.length
+		if w.piece++; w.piece == w.pieces {
+			w.row++
+			w.piece = 0
+		}
+		if !k.enter(w) {
+			return false
+		}
+	}
+	return true
+}

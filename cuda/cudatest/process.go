@@ -1,0 +1,327 @@
+package cudatest
+
+import (
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"meridian/cuda"
+)
+
+// Process is a driver as one process sees it.
+type Process struct {
+	machine *Machine
+
+	mu       sync.Mutex // protects the rest
+	retained map[int]int
+	ranges   []mapping // what the devices see
+	next     cuda.Pointer
+	handle   uintptr // the last that was given out
+	streams  map[cuda.StreamHandle]*stream
+	events   map[cuda.EventHandle]*event
+	modules  map[cuda.ModuleHandle]bool
+	kernels  map[cuda.FunctionHandle]string
+	lost     error // of a context that did what it must not
+	Launches int   // how many kernels were started
+}
+
+var _ cuda.Driver = (*Process)(nil)
+
+// mapping is memory at an address of a process: of a device, or pinned.
+type mapping struct {
+	at     cuda.Pointer
+	memory []byte
+	vram   *vram // nil for host memory
+	ours   bool  // allocated here: not imported, not registered
+}
+
+// firstAddress is where every process's device memory begins, so that two of them
+// have equal addresses.
+const firstAddress cuda.Pointer = 0x7f_0000_0000_00
+
+// Process starts one.
+func (m *Machine) Process() *Process {
+	return &Process{
+		machine: m, retained: make(map[int]int), next: firstAddress,
+		streams: make(map[cuda.StreamHandle]*stream), events: make(map[cuda.EventHandle]*event),
+		modules: make(map[cuda.ModuleHandle]bool), kernels: make(map[cuda.FunctionHandle]string),
+	}
+}
+
+// Kill ends the process as kill -9 does: its work stops, its memory goes, but for
+// what others have imported.
+func (p *Process) Kill() {
+	p.mu.Lock()
+	streams := p.streams
+	p.streams = make(map[cuda.StreamHandle]*stream)
+	p.mu.Unlock()
+	for _, s := range streams {
+		s.end()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.ranges {
+		p.unmap(r)
+	}
+	p.ranges, p.retained = nil, make(map[int]int)
+	p.lost = cuda.Result(4) // CUDA_ERROR_DEINITIALIZED
+}
+
+// unmap lets go of memory. The caller holds mu.
+func (p *Process) unmap(r mapping) {
+	switch {
+	case r.vram != nil && r.ours:
+		p.machine.withdraw(r.vram)
+		r.vram.drop()
+	case r.vram != nil:
+		r.vram.drop()
+	case r.ours:
+		_ = unix.Munmap(r.memory)
+	}
+}
+
+// Open is how many contexts, mappings, streams, events and modules the process has.
+func (p *Process) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.ranges) + len(p.streams) + len(p.events) + len(p.modules)
+	for _, count := range p.retained {
+		n += count
+	}
+	return n
+}
+
+// fail makes every later call fail, as CUDA does after a bad address.
+func (p *Process) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost == nil {
+		p.lost = err
+	}
+}
+
+// enter takes the lock, if the context is a good one.
+func (p *Process) enter(c cuda.ContextHandle) error {
+	p.mu.Lock()
+	switch {
+	case p.lost != nil:
+		p.mu.Unlock()
+		return p.lost
+	case p.retained[int(c)-1] == 0:
+		p.mu.Unlock()
+		return cuda.InvalidContext
+	}
+	return nil
+}
+
+// name gives out a handle. The caller holds mu.
+func (p *Process) name() uintptr { p.handle++; return p.handle }
+
+// Devices is how many there are.
+func (p *Process) Devices() (int, error) { return len(p.machine.devices), nil }
+
+// Describe says what a device is.
+func (p *Process) Describe(ordinal int) (cuda.Description, error) {
+	if ordinal < 0 || ordinal >= len(p.machine.devices) {
+		return cuda.Description{}, cuda.InvalidDevice
+	}
+	return p.machine.devices[ordinal].description, nil
+}
+
+// Retain returns the primary context.
+func (p *Process) Retain(ordinal int) (cuda.ContextHandle, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost != nil {
+		return 0, p.lost
+	}
+	p.retained[ordinal]++
+	return cuda.ContextHandle(ordinal + 1), nil
+}
+
+// Release gives it back.
+func (p *Process) Release(ordinal int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.retained[ordinal] == 0 {
+		return cuda.InvalidContext
+	}
+	p.retained[ordinal]--
+	return nil
+}
+
+// Free says how much memory is free.
+func (p *Process) Free(c cuda.ContextHandle) (free, total uint64, err error) {
+	if err := p.enter(c); err != nil {
+		return 0, 0, err
+	}
+	p.mu.Unlock()
+	g := p.machine.devices[c-1]
+	return g.bytes - p.machine.Taken(int(c)-1), g.bytes, nil
+}
+
+// MemAlloc allocates memory of a device.
+func (p *Process) MemAlloc(c cuda.ContextHandle, bytes uint64) (cuda.Pointer, error) {
+	if err := p.enter(c); err != nil {
+		return 0, err
+	}
+	defer p.mu.Unlock()
+	v, err := p.machine.devices[c-1].alloc(p, bytes)
+	if err != nil {
+		return 0, err
+	}
+	return p.place(v, true), nil
+}
+
+// place gives memory of a device the next address. The caller holds mu.
+func (p *Process) place(v *vram, ours bool) cuda.Pointer {
+	const apart = 2 << 20 // so that a step too far meets nothing
+	at := p.next
+	p.next += cuda.Pointer((uint64(len(v.memory))/apart + 2) * apart)
+	p.ranges = append(p.ranges, mapping{at: at, memory: v.memory, vram: v, ours: ours})
+	return at
+}
+
+// remove takes the mapping out that begins at an address.
+func (p *Process) remove(c cuda.ContextHandle, at cuda.Pointer, ours, device bool, missing error) error {
+	if err := p.enter(c); err != nil {
+		return err
+	}
+	defer p.mu.Unlock()
+	for i, r := range p.ranges {
+		if r.at == at && r.ours == ours && (r.vram != nil) == device {
+			p.ranges = append(p.ranges[:i:i], p.ranges[i+1:]...)
+			p.unmap(r)
+			return nil
+		}
+	}
+	return missing
+}
+
+// MemFree frees it.
+func (p *Process) MemFree(c cuda.ContextHandle, at cuda.Pointer) error {
+	return p.remove(c, at, true, true, cuda.InvalidValue)
+}
+
+// HostAlloc allocates pinned memory.
+func (p *Process) HostAlloc(c cuda.ContextHandle, bytes uint64) (uintptr, error) {
+	if err := p.enter(c); err != nil {
+		return 0, err
+	}
+	defer p.mu.Unlock()
+	memory, err := mapped(bytes)
+	if err != nil {
+		return 0, err
+	}
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
+	p.ranges = append(p.ranges, mapping{at: cuda.Pointer(at), memory: memory, ours: true})
+	return at, nil
+}
+
+// HostFree frees it.
+func (p *Process) HostFree(c cuda.ContextHandle, at uintptr) error {
+	return p.remove(c, cuda.Pointer(at), true, false, cuda.InvalidValue)
+}
+
+// HostRegister pins memory.
+func (p *Process) HostRegister(c cuda.ContextHandle, at uintptr, bytes uint64) error {
+	if err := p.enter(c); err != nil {
+		return err
+	}
+	defer p.mu.Unlock()
+	for _, r := range p.ranges {
+		if r.vram == nil && cuda.Pointer(at) < r.at+cuda.Pointer(len(r.memory)) && r.at < cuda.Pointer(at)+cuda.Pointer(bytes) {
+			return cuda.AlreadyRegistered
+		}
+	}
+	memory := unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), bytes)
+	p.ranges = append(p.ranges, mapping{at: cuda.Pointer(at), memory: memory})
+	return nil
+}
+
+// HostUnregister lets it go.
+func (p *Process) HostUnregister(c cuda.ContextHandle, at uintptr) error {
+	return p.remove(c, cuda.Pointer(at), false, false, cuda.NotRegistered)
+}
+
+// Range is the allocation around a pointer.
+func (p *Process) Range(c cuda.ContextHandle, at cuda.Pointer) (cuda.Pointer, uint64, error) {
+	if err := p.enter(c); err != nil {
+		return 0, 0, err
+	}
+	defer p.mu.Unlock()
+	for _, r := range p.ranges {
+		if r.vram != nil && at >= r.at && at < r.at+cuda.Pointer(len(r.memory)) {
+			return r.at, uint64(len(r.memory)), nil
+		}
+	}
+	return 0, 0, cuda.NotFound
+}
+
+// Export names the allocation at a pointer.
+func (p *Process) Export(c cuda.ContextHandle, at cuda.Pointer) (cuda.IPCHandle, error) {
+	if err := p.enter(c); err != nil {
+		return cuda.IPCHandle{}, err
+	}
+	defer p.mu.Unlock()
+	for _, r := range p.ranges {
+		if r.vram != nil && r.ours && at >= r.at && at < r.at+cuda.Pointer(len(r.memory)) {
+			return p.machine.export(r.vram), nil
+		}
+	}
+	return cuda.IPCHandle{}, cuda.InvalidValue
+}
+
+// Import maps an allocation of another process.
+func (p *Process) Import(c cuda.ContextHandle, h cuda.IPCHandle) (cuda.Pointer, error) {
+	if err := p.enter(c); err != nil {
+		return 0, err
+	}
+	defer p.mu.Unlock()
+	v := p.machine.lookup(h)
+	switch {
+	case v == nil:
+		return 0, cuda.InvalidValue
+	case v.owner == p:
+		return 0, cuda.InvalidContext
+	}
+	for _, r := range p.ranges {
+		if r.vram == v {
+			return 0, cuda.AlreadyMapped
+		}
+	}
+	if !v.use() {
+		return 0, cuda.InvalidHandle
+	}
+	return p.place(v, false), nil
+}
+
+// Unimport unmaps it.
+func (p *Process) Unimport(c cuda.ContextHandle, at cuda.Pointer) error {
+	return p.remove(c, at, false, true, cuda.InvalidValue)
+}
+
+// bytes is the memory at an address, or nil where not all of it is mapped.
+func (p *Process) bytes(at cuda.Pointer, length uint64) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.ranges {
+		if offset := uint64(at - r.at); at >= r.at && offset <= uint64(len(r.memory)) && length <= uint64(len(r.memory))-offset {
+			return r.memory[offset : offset+length : offset+length]
+		}
+	}
+	return nil
+}
+
+// after is all that is mapped from an address on.
+func (p *Process) after(at cuda.Pointer) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.ranges {
+		if at >= r.at && at < r.at+cuda.Pointer(len(r.memory)) {
+			return r.memory[at-r.at:]
+		}
+	}
+	return nil
+}
