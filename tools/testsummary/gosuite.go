@@ -9,14 +9,15 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 )
 
 // goSuite runs the Go tests, shuffled, under the race detector where there is a
-// C compiler for it.
+// C compiler for it. They are not vetted: make check does that, once for all.
 func (o options) goSuite() suite {
-	m := goModule{dir: o.root, args: []string{"test", "-json", "-shuffle=on", "-timeout=25m"}, environment: os.Environ()}
+	m := goModule{dir: o.root, args: []string{"test", "-json", "-vet=off", "-shuffle=on", "-timeout=25m"}, environment: os.Environ()}
 	if o.real {
 		m.args = append(m.args, "-tags=real", "-run=^TestReal")
 		return m.suite("Go, real components")
@@ -82,11 +83,16 @@ func isUnraced(importPath string) bool {
 	return slices.Contains(strings.Fields(unraced), room)
 }
 
-// rerun runs tests one after another, and what is parallel in them, too.
-func (m goModule) rerun(selectors []string, report func(result)) error {
-	for _, selector := range selectors {
+// rerun runs tests one after another, and what is parallel in them, too; of a
+// test whose subtests failed, only those.
+func (m goModule) rerun(failures []result, report func(result)) error {
+	for _, selector := range selectors(failures) {
 		importPath, test, _ := strings.Cut(selector, " ")
-		args := append(slices.Clone(m.args), "-count=1", "-parallel=1", "-run=^"+test+"$")
+		pattern := "^" + test + "$"
+		if subtests := failedSubtests(failures, importPath+"."+test+"/"); len(subtests) > 0 {
+			pattern += "/^(" + strings.Join(subtests, "|") + ")$"
+		}
+		args := append(slices.Clone(m.args), "-count=1", "-parallel=1", "-run="+pattern)
 		if m.race && !isUnraced(importPath) {
 			args = append(args, "-race")
 		}
@@ -95,6 +101,19 @@ func (m goModule) rerun(selectors []string, report func(result)) error {
 		}
 	}
 	return nil
+}
+
+// failedSubtests are patterns of the names that follow prefix, up to the next level.
+func failedSubtests(failures []result, prefix string) []string {
+	var names []string
+	for _, r := range failures {
+		if rest, found := strings.CutPrefix(r.name, prefix); found {
+			name, _, _ := strings.Cut(rest, "/")
+			names = append(names, regexp.QuoteMeta(name))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // raceEnvironment is what the race detector needs, or nil without a C compiler.

@@ -39,7 +39,7 @@ const (
 type suite struct {
 	title string
 	run   func(report func(result)) error
-	rerun func(selectors []string, report func(result)) error // or nil
+	rerun func(failures []result, report func(result)) error // or nil
 }
 
 type options struct {

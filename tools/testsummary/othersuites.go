@@ -28,8 +28,8 @@ func (o options) pythonSuite() suite {
 		}
 		return o.pytest(report, "-m", selection)
 	}
-	s.rerun = func(selectors []string, report func(result)) error {
-		return o.pytest(report, selectors...)
+	s.rerun = func(failures []result, report func(result)) error {
+		return o.pytest(report, selectors(failures)...)
 	}
 	return s
 }

@@ -38,8 +38,8 @@ func forgivable(failures []result) bool {
 	return true
 }
 
-// selectors are what to run to have these tests again, each once: a test of Go
-// has its subtests in it.
+// selectors are what to run to have these tests again, each once: that of a
+// test of Go stands for its subtests, too.
 func selectors(failures []result) []string {
 	var list []string
 	for _, r := range failures {
@@ -64,7 +64,7 @@ func (s suite) again(all []result) []result {
 	}
 	fmt.Printf("== %s, what failed once more\n", s.title)
 	good, bad := make(map[string]bool), make(map[string]bool)
-	err := s.rerun(selectors(failures), func(r result) {
+	err := s.rerun(failures, func(r result) {
 		good[r.selector] = good[r.selector] || r.verdict == passed
 		bad[r.selector] = bad[r.selector] || r.verdict != passed
 	})

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import tiny_model
 from asking import at_once, completion, post
-from servers import Server, require_vllm
+from installed import require_vllm
+from servers import Server
 
 PROMPTS = 200
 LONGEST = 900

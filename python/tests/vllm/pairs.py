@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from asking import Answer, post
 from badwire import BadWire
+from installed import require_vllm
 from oracle import Case, Oracle
 from processes import Agent, Process
-from servers import Server, free_port, require_vllm, wait_all_ready
+from servers import Server, free_port, wait_all_ready
 
 KEEP = 10.0
 """Seconds that a producer keeps what nobody takes."""

@@ -8,15 +8,12 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from conftest import ROOT, require
-
-HOME = Path(os.environ.get("MERIDIAN_VLLM") or ROOT / ".peers" / "vllm").absolute()
-"""The virtual environment that has vLLM: MERIDIAN_VLLM, else what make vllm made."""
+from forked import Forked
+from installed import HOME, require_vllm
 
 BLOCK = 32
 """Tokens in a block, unless a test says otherwise."""
@@ -24,26 +21,10 @@ BLOCK = 32
 START = 180.0
 """Seconds until a server must serve; on two cores it takes about thirty."""
 
-ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_SERVER_DEV_MODE": "1",  # for POST /reset_prefix_cache
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "OMP_NUM_THREADS": "1",
-    "PYTHONPATH": str(ROOT / "python"),
-}
-
 FLAGS = [
     *("--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"),
     *("--enable-prefix-caching", "--generation-config", "vllm", "--disable-uvicorn-access-log"),
 ]
-
-
-def require_vllm() -> None:
-    """Skip the test where there is no vLLM."""
-    if not (HOME / "bin" / "vllm").exists():
-        require("vllm", "to have it: make vllm")
 
 
 def free_port() -> int:
@@ -51,12 +32,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def vllm_environment() -> dict[str, str]:
-    """Return what vLLM's processes are started with; without bytecode they would start slowly."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**kept, **ENVIRONMENT}
 
 
 class Server:
@@ -85,7 +60,7 @@ class Server:
         ]
         if transfer is not None:
             self._command = [*self._command, "--kv-transfer-config", json.dumps(self._with_url(transfer))]
-        self._running: subprocess.Popen[bytes] | None = None
+        self._running: Forked | None = None
         self.start()
 
     def _with_url(self, transfer: Mapping[str, object]) -> dict[str, object]:
@@ -94,21 +69,13 @@ class Server:
         return {**transfer, "kv_connector_extra_config": {**extra, "url": self.url}}
 
     def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._running = subprocess.Popen(
-                self._command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=vllm_environment(),
-                cwd=self._log.parent,
-                start_new_session=True,
-            )
+        self._running = Forked(self._command, self._log)
 
     def wait_ready(self, seconds: float = START) -> None:
         end = time.monotonic() + seconds
         while not self.healthy():
             assert self._running is not None
-            assert self._running.poll() is None, f"{self.name} ended:\n{self.log_tail()}"
+            assert self._running.running(), f"{self.name} ended:\n{self.log_tail()}"
             assert time.monotonic() < end, f"{self.name} is not ready after {seconds} s:\n{self.log_tail()}"
             time.sleep(0.25)
 
@@ -149,27 +116,23 @@ class Server:
 
     def kill(self) -> None:
         """End all its processes as a crash of the machine would."""
-        self._end(signal.SIGKILL)
+        self._end()
 
     def stop(self) -> None:
-        self._end(signal.SIGTERM)
+        if self._running is not None:
+            self._running.terminate()
+            self._running.wait(30)
+        self._end()
 
-    def _end(self, number: signal.Signals) -> None:
+    def _end(self) -> None:
         if self._running is None:
             return
-        group = self._running.pid  # it is the leader of its session
-        try:
-            self._running.send_signal(number) if number == signal.SIGTERM else os.killpg(group, number)
-            self._running.wait(30)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            pass
-        finally:
-            _kill_group(group)
-            self._running.wait()
-            self._running = None
+        _kill_group(self._running.pid)  # it is the leader of its session
+        assert self._running.wait(30), f"{self.name} cannot be killed"
+        self._running = None
 
     def alive(self) -> bool:
-        return self._running is not None and self._running.poll() is None
+        return self._running is not None and self._running.running()
 
     def log_text(self) -> str:
         return self._log.read_text(errors="replace")

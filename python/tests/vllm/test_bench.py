@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from servers import HOME, require_vllm
+from installed import HOME, require_vllm
 
 pytestmark = pytest.mark.real
 

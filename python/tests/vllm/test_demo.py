@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tiny_model
 from conftest import ROOT
-from servers import HOME, require_vllm
+from installed import HOME, require_vllm
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from servers import HOME, require_vllm, vllm_environment
+from installed import HOME, require_vllm, vllm_environment
 
 pytestmark = pytest.mark.real
 

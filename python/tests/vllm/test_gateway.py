@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import tiny_model
 from asking import post
+from installed import HOME, vllm_environment
 from pairs import Pair, Side, running_pair, told
-from servers import BLOCK, HOME, free_port, vllm_environment
+from servers import BLOCK, free_port
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("told")]
 __all__ = ["told"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tiny_model
 from conftest import ROOT
-from servers import HOME, require_vllm, vllm_environment
+from installed import HOME, require_vllm, vllm_environment
 
 pytestmark = pytest.mark.real
 
