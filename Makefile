@@ -11,6 +11,8 @@ FUZZTIME ?= 30s
 # Resharding is proven by count: so many random configurations, on real bytes.
 RESHARD_FUZZ ?= 100000x
 SOAK_MINUTES ?= 10
+# RELEASE=-warm compiles once: enough to see that a release can be made.
+RELEASE ?=
 BENCH   ?= .
 
 # Version, commit and date of the tree. Where there are none, as outside of a
@@ -105,7 +107,7 @@ generate: ## write the files that are made from code
 
 .PHONY: release
 release: venv ## dist/: binaries for linux amd64 and arm64, wheel, checksums, SBOMs, provenance; built twice and compared
-	cd tools && $(GO) run ./release -out ../dist
+	cd tools && $(GO) run ./release -out ../dist $(RELEASE)
 
 .PHONY: venv
 venv: $(VENV)/installed ## the Python environment in .venv

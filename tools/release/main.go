@@ -7,8 +7,8 @@
 //	working tree ── export ──▶ copy 1 ── build ──▶ artefacts 1 ─┐
 //	                             └─ copy 2 ── build ──▶ artefacts 2 ─┴─ equal? ──▶ -out
 //
-// The second build starts with an empty compiler cache in another directory, so that it repeats all the work. The
-// artefacts: a tar.gz with a static binary for each architecture, the Python wheel, a CycloneDX bill of materials for
+// The second build starts with an empty compiler cache in another directory, so that it repeats all the work; with
+// -warm it takes the user's, and repeats linking and packing. The artefacts: a tar.gz with a static binary for each architecture, the Python wheel, a CycloneDX bill of materials for
 // each of them, an unsigned SLSA provenance statement, and SHA256SUMS over all.
 package main
 
@@ -29,7 +29,7 @@ import (
 
 type options struct {
 	out, version, python string
-	stamp                bool
+	stamp, warm          bool
 }
 
 func main() {
@@ -38,6 +38,7 @@ func main() {
 	flag.StringVar(&opts.version, "version", "", "version of the release, such as v0.1.0; by default that of the tag")
 	flag.StringVar(&opts.python, "python", "", "Python that has hatchling; by default .venv/bin/python of the checkout")
 	flag.BoolVar(&opts.stamp, "stamp", false, "only print what a binary of this tree says of itself, as the linker takes it")
+	flag.BoolVar(&opts.warm, "warm", false, "let the second build use what the first has compiled: much faster, and it proves less")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		flag.Usage()
@@ -86,7 +87,7 @@ func release(ctx context.Context, opts options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	artefacts, sums, err := buildTwice(ctx, build, source, scratch)
+	artefacts, sums, err := buildTwice(ctx, build, source, scratch, opts.warm)
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func newBuild(ctx context.Context, source Source, opts options) (*Build, error) 
 }
 
 // buildTwice returns the directory and the sums of the first build once the second has come out the same.
-func buildTwice(ctx context.Context, build *Build, source Source, scratch string) (string, Sums, error) {
+func buildTwice(ctx context.Context, build *Build, source Source, scratch string, warm bool) (string, Sums, error) {
 	first, err := newSite(filepath.Join(scratch, "first"))
 	if err != nil {
 		return "", nil, err
@@ -139,7 +140,10 @@ func buildTwice(ctx context.Context, build *Build, source Source, scratch string
 	if err != nil {
 		return "", nil, err
 	}
-	second.Cache = filepath.Join(scratch, "cache")
+	how := "with what the first has compiled"
+	if !warm {
+		second.Cache, how = filepath.Join(scratch, "cache"), "with an empty compiler cache"
+	}
 	if err := source.Export(ctx, first.Tree); err != nil {
 		return "", nil, err
 	}
@@ -152,7 +156,7 @@ func buildTwice(ctx context.Context, build *Build, source Source, scratch string
 	if err != nil {
 		return "", nil, err
 	}
-	build.Say("second build, elsewhere and with an empty compiler cache")
+	build.Say("second build, elsewhere and %s", how)
 	again, err := build.Run(ctx, second)
 	if err != nil {
 		return "", nil, fmt.Errorf("second build: %w", err)
