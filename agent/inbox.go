@@ -30,6 +30,7 @@ func (l InboxLimits) validate() error {
 // the channel tells which are left.
 type inbox struct {
 	limits  InboxLimits
+	first   func(fabric.Notification) (taken bool)
 	channel chan fabric.Notification
 	sizes   []int // of those that wait, oldest first, and maybe some taken before
 	bytes   int   // the sum of sizes
@@ -63,6 +64,14 @@ const magicBytes = 4
 // begins with magic. It has bounds of its own, so that a room that is slow is
 // the only one that refuses. Unlisten and Close close it.
 func (a *Agent) Listen(magic string, limits InboxLimits) (<-chan fabric.Notification, error) {
+	return a.ListenFirst(magic, limits, func(fabric.Notification) bool { return false })
+}
+
+// ListenFirst is Listen for a room that looks at each notification as it comes, and
+// keeps those from the channel that it has taken then: a goroutine waits for them.
+// First is called under locks, one call at a time: it must be short and must not
+// call back.
+func (a *Agent) ListenFirst(magic string, limits InboxLimits, first func(fabric.Notification) (taken bool)) (<-chan fabric.Notification, error) {
 	limits = limits.withDefaults()
 	if len(magic) != magicBytes {
 		return nil, fmt.Errorf("agent: listening for %q; a magic has %d bytes", magic, magicBytes)
@@ -79,6 +88,7 @@ func (a *Agent) Listen(magic string, limits InboxLimits) (<-chan fabric.Notifica
 		return nil, fmt.Errorf("agent: another room of %s listens for %q already", a.options.Name, magic)
 	}
 	i := newInbox(limits)
+	i.first = first
 	a.rooms[magic] = i
 	return i.channel, nil
 }
@@ -109,6 +119,10 @@ func (a *Agent) take(n fabric.Notification) error {
 	if len(n.Payload) >= magicBytes {
 		if room := a.rooms[string(n.Payload[:magicBytes])]; room != nil {
 			into = room
+			if room.first(n) {
+				a.metrics.Notified++
+				return nil
+			}
 		}
 	}
 	if err := into.put(n); err != nil {

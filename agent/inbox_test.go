@@ -139,3 +139,29 @@ func TestListenRefuses(t *testing.T) {
 		}
 	}
 }
+
+func TestTheFirstLookKeepsWhatItTakes(t *testing.T) {
+	p, b := sender(t, agent.InboxLimits{})
+	taken := make(chan string, 2)
+	inbox, err := b.ListenFirst("ROOM", agent.InboxLimits{Count: 1}, func(n fabric.Notification) bool {
+		if n.Payload[4] == '!' {
+			taken <- string(n.Payload)
+			return true
+		}
+		return false
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, payload := range []string{"ROOM!1", "ROOM!2", "ROOM?"} { // the inbox has room for one
+		if err := p.Notify(soon(t), []byte(payload)); err != nil {
+			t.Fatalf("%s: %v", payload, err)
+		}
+	}
+	if x, y := <-taken, <-taken; x != "ROOM!1" || y != "ROOM!2" {
+		t.Errorf("the first look took %q and %q", x, y)
+	}
+	if n := <-inbox; string(n.Payload) != "ROOM?" {
+		t.Errorf("%q was left", n.Payload)
+	}
+}

@@ -26,6 +26,24 @@ func (p *Peer) NotifyUnordered(ctx context.Context, payload []byte) error {
 	return p.notify(ctx, func(l fabric.Link) (sent bool, err error) { return p.postNotification(ctx, l, payload) })
 }
 
+// PostNotification is NotifyUnordered for who does not wait: ended hears once
+// whether the peer has taken it, unless this returns an error. It may be called
+// before this returns and by a fabric that holds locks: it must not block. The
+// payload is the caller's again when this returns.
+func (p *Peer) PostNotification(ctx context.Context, payload []byte, ended func(error)) error {
+	return p.notify(ctx, func(l fabric.Link) (sent bool, err error) {
+		t, err := p.startNotification(ctx, l, payload)
+		if err != nil {
+			return false, err
+		}
+		t.OnEnd(func() {
+			_, err := t.Status()
+			ended(err)
+		})
+		return true, nil
+	})
+}
+
 // notify sends on the first fabric that notifies, and on the next where nothing
 // was sent. Sent means that the notification may have arrived despite the error.
 func (p *Peer) notify(ctx context.Context, send func(fabric.Link) (sent bool, err error)) error {
@@ -59,14 +77,10 @@ func neverSent(err error) bool {
 	return errors.Is(err, fabric.ErrUnsupported) || errors.As(err, &failed) && failed.Op == "connect"
 }
 
-// postNotification posts a transfer of nothing with a notification.
+// postNotification posts a transfer of nothing with a notification, and waits for
+// its end.
 func (p *Peer) postNotification(ctx context.Context, l fabric.Link, payload []byte) (sent bool, err error) {
-	nothing, err := l.Prepare(fabric.Write, nil, nil)
-	if err != nil {
-		return false, err
-	}
-	defer nothing.Release()
-	t, err := l.Post(ctx, nothing, fabric.PostOptions{ID: p.agent.newID(), Notify: true, Notification: payload})
+	t, err := p.startNotification(ctx, l, payload)
 	if err != nil {
 		return false, err
 	}
@@ -76,4 +90,13 @@ func (p *Peer) postNotification(ctx context.Context, l fabric.Link, payload []by
 	}
 	state, _ := t.Status()
 	return state != fabric.NotSubmitted, err
+}
+
+func (p *Peer) startNotification(ctx context.Context, l fabric.Link, payload []byte) (*fabric.Transfer, error) {
+	nothing, err := l.Prepare(fabric.Write, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer nothing.Release() // as soon as it has ended
+	return l.Post(ctx, nothing, fabric.PostOptions{ID: p.agent.newID(), Notify: true, Notification: payload})
 }

@@ -111,6 +111,23 @@ func (p *Peers) Tell(ctx context.Context, m kv.Member, payload []byte) error {
 	return p.With(ctx, m, func(peer *Peer) error { return peer.NotifyUnordered(ctx, payload) })
 }
 
+// Post is Tell for who does not wait: see Peer.PostNotification.
+func (p *Peers) Post(ctx context.Context, m kv.Member, payload []byte, ended func(error)) error {
+	if !p.acquire(m) {
+		return fmt.Errorf("%w: %d messages are on their way to %v", fabric.ErrBusy, p.options.MaxInFlight, m)
+	}
+	err := p.With(ctx, m, func(peer *Peer) error {
+		return peer.PostNotification(ctx, payload, func(err error) {
+			p.release(m)
+			ended(err)
+		})
+	})
+	if err != nil {
+		p.release(m)
+	}
+	return err
+}
+
 func (p *Peers) acquire(m kv.Member) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -170,3 +170,28 @@ func TestPeersBoundWhatIsOnItsWay(t *testing.T) {
 		t.Errorf("after the others have failed: %v", err)
 	}
 }
+
+func TestPeersHearHowAPostEnded(t *testing.T) {
+	w := &town{agents: make(map[string]*side)}
+	a, b := w.add(t, "a"), w.add(t, "b")
+	listen(t, b, "FULL", agent.InboxLimits{Count: 1})
+	peers := w.peers(a, 1)
+	ended := make(chan error, 1)
+	for i, want := range []error{nil, fabric.ErrBusy} { // one is never taken
+		payload := []byte("FULL of one")
+		if err := peers.Post(soon(t), member(b), payload, func(err error) { ended <- err }); err != nil {
+			t.Fatalf("post %d: %v", i, err)
+		}
+		clear(payload) // ours again
+		if err := <-ended; !errors.Is(err, want) {
+			t.Errorf("post %d ended with %v, want %v", i, err, want)
+		}
+	}
+	nobody := kv.Member{Name: "nobody", Incarnation: agent.NewID()}
+	for range 2 { // what was not posted is not on its way
+		err := peers.Post(soon(t), nobody, []byte("FULL"), func(error) { t.Error("it ended, and never began") })
+		if err == nil || errors.Is(err, fabric.ErrBusy) {
+			t.Errorf("a post to nobody: %v", err)
+		}
+	}
+}

@@ -141,21 +141,22 @@ func (s *Store) ask(ctx context.Context, to kv.Member, m protocol.Message, into 
 	defer stop()
 	one := &call{to: to, since: s.options.Clock.Now(), done: make(chan struct{}), stop: stop, into: into}
 	s.calls.begin(id, one)
+	var err error
 	if to == s.self {
 		s.step(func(now, _ kv.Instant) []protocol.Effect { return s.receive(now, to, id, m) })
-	} else if err := s.deliver(telling, to, encode(id, m)); err != nil {
-		s.calls.forget(id)
-		<-one.done
-		if one.answer == nil && !errors.Is(one.err, ErrClosed) {
-			return nil, err
+		select {
+		case <-one.done:
+		case <-ctx.Done():
 		}
-		return one.answer, one.err
+	} else {
+		payload := encode(id, m)
+		err = s.deliver(telling, one, *payload)
+		messages.Put(payload)
 	}
-	select {
-	case <-one.done:
-	case <-ctx.Done():
-		s.calls.forget(id)
-		<-one.done
+	s.calls.forget(id)
+	<-one.done
+	if err != nil && one.answer == nil && !errors.Is(one.err, ErrClosed) {
+		return nil, err
 	}
 	return one.answer, one.err
 }
@@ -164,17 +165,32 @@ func (s *Store) ask(ctx context.Context, to kv.Member, m protocol.Message, into 
 // owner in its process.
 const firstRequest = 1 << 40
 
-// deliver takes a question to a peer. A peer that has no room is asked again.
-func (s *Store) deliver(ctx context.Context, to kv.Member, payload []byte) error {
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		err := s.peers.Tell(ctx, to, payload)
+// deliver takes a question to a peer, and waits until it is answered or ctx ends. A
+// peer that has no room is asked again. An error says why no answer will come.
+func (s *Store) deliver(ctx context.Context, one *call, payload []byte) error {
+	failed := make(chan error, 1)
+	ended := func(err error) {
 		if err == nil {
 			s.counters.sent.Add(1)
-			return nil
+			return
+		}
+		failed <- err // one at a time is on its way
+	}
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		// The answer is all that is waited for: that the question was taken says less.
+		err := s.peers.Post(ctx, one.to, payload, ended)
+		if err == nil {
+			select {
+			case <-one.done:
+				return nil
+			case <-ctx.Done():
+				return nil
+			case err = <-failed:
+			}
 		}
 		if !errors.Is(err, fabric.ErrBusy) || !s.pause(ctx, pause) {
 			s.counters.lost.Add(1)
-			s.reach.note(to, err)
+			s.reach.note(one.to, err)
 			if undelivered(err) {
 				return fmt.Errorf("%w: %w", errUndelivered, err)
 			}

@@ -25,13 +25,14 @@ func (s *Store) beginDelivery(e protocol.Deliver) (do func()) {
 		return s.background(func() { s.delivered(e, busy) })
 	}
 	s.getting += e.Location.Bytes
-	return s.background(func() {
-		err := s.deliverInline(e)
-		s.mu.Lock()
-		s.getting -= e.Location.Bytes
-		s.mu.Unlock()
-		s.delivered(e, err)
-	})
+	return s.background(func() { s.delivered(e, s.deliverInline(e)) })
+}
+
+// arrived says that an inline value is on its way no more.
+func (s *Store) arrived(bytes uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.getting -= bytes
 }
 
 func (s *Store) delivered(e protocol.Deliver, err error) {
@@ -56,12 +57,14 @@ func (s *Store) deliverHere(e protocol.Deliver) error {
 }
 
 func (s *Store) deliverInline(e protocol.Deliver) error {
-	v := value(e)
-	v.Data = make([]byte, e.Location.Bytes)
-	if err := s.owned.heap.CopyOut(v.Data, e.Location.Offset, e.Location.Checksum); err != nil {
+	payload, data := messages.Get().(*[]byte), []byte(nil)
+	*payload, data = protocol.AppendValue((*payload)[:0], e.Request, value(e))
+	if err := s.owned.heap.CopyOut(data, e.Location.Offset, e.Location.Checksum); err != nil {
+		messages.Put(payload)
+		s.arrived(e.Location.Bytes)
 		return err
 	}
-	s.send(e.To, e.Request, v)
+	s.sendPayload(e.To, payload, func() { s.arrived(e.Location.Bytes) })
 	return nil
 }
 

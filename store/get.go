@@ -115,7 +115,7 @@ func (s *Store) getFrom(ctx context.Context, to kv.Member, m *protocol.Get, r *r
 	}
 	m.Landing = protocol.Span{}
 	var at place
-	if len(r.into) > protocol.MaxInline {
+	if len(r.into) > protocol.SmallValue {
 		landed, closeLanding, err := s.openLanding(ctx, to, m, r.into)
 		if err != nil {
 			return nil, nil, err

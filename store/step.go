@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"meridian/fabric"
@@ -90,6 +91,18 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 	return nil
 }
 
+// onAnswer takes an answer as soon as it is there: its caller waits, and no machine is
+// asked. What is anything else is left for onNotification.
+func (s *Store) onAnswer(n fabric.Notification) (taken bool) {
+	request, m, err := protocol.ParseMessage(n.Payload)
+	if err != nil || !protocol.Answers(m) {
+		return false
+	}
+	s.counters.heard.Add(1)
+	s.calls.answer(kv.Member{Name: n.From, Incarnation: n.Incarnation}, request, m)
+	return true
+}
+
 // onNotification takes a message from another agent.
 func (s *Store) onNotification(n fabric.Notification) {
 	request, m, err := protocol.ParseMessage(n.Payload)
@@ -100,10 +113,6 @@ func (s *Store) onNotification(n fabric.Notification) {
 	}
 	s.counters.heard.Add(1)
 	from := kv.Member{Name: n.From, Incarnation: n.Incarnation}
-	if protocol.Answers(m) {
-		s.calls.answer(from, request, m) // no machine is asked
-		return
-	}
 	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.receive(now, from, request, m) })
 }
 
@@ -166,6 +175,9 @@ func (s *Store) execute(e protocol.Effect) (do func()) {
 	case protocol.Revoke:
 		return s.background(func() { s.revoke(e) })
 	case protocol.Seal:
+		if e.Plan.Bytes <= sealedAtOnce {
+			return func() { s.seal(e) }
+		}
 		return s.background(func() { s.seal(e) })
 	case protocol.Deliver:
 		return s.beginDelivery(e)
@@ -174,6 +186,10 @@ func (s *Store) execute(e protocol.Effect) (do func()) {
 	}
 	return nil
 }
+
+// sealedAtOnce is what is copied and summed in less time than it takes to wake a
+// goroutine for it.
+const sealedAtOnce = 32 << 10
 
 // background makes work that Close waits for.
 func (s *Store) background(work func()) (do func()) {
@@ -186,37 +202,58 @@ const (
 	sendTries   = 6
 )
 
-// encode makes a message ready to travel. One with a value is long: it is made in one
-// piece.
-func encode(request uint64, m protocol.Message) []byte {
-	size := 0
-	switch m := m.(type) {
-	case *protocol.Put:
-		size = len(m.Name) + len(m.Value) + maxHead
-	case *protocol.Value:
-		size = len(m.Data) + maxHead
-	}
-	return protocol.AppendMessage(make([]byte, 0, size), request, m)
+// messages are buffers for messages: one with a value is long.
+var messages = sync.Pool{New: func() any { return new([]byte) }}
+
+// encode makes a message ready to travel, in a buffer of messages.
+func encode(request uint64, m protocol.Message) *[]byte {
+	b := messages.Get().(*[]byte)
+	*b = protocol.AppendMessage((*b)[:0], request, m)
+	return b
 }
 
-// maxHead is more than a message with a value has besides it.
-const maxHead = 128
-
-// send delivers a message, or not. One that a peer has no room for, or whose link
-// broke, is tried again: what answers a request is not asked for twice.
+// send delivers a message, or not.
 func (s *Store) send(to kv.Member, request uint64, m protocol.Message) {
+	s.sendPayload(to, encode(request, m), func() {})
+}
+
+// sendPayload delivers what encode has made, or not, and gives the buffer back; over
+// is called when nothing of it is on its way. A message that a peer has no room for, or
+// whose link broke, is tried again: what answers a request is not asked for twice.
+func (s *Store) sendPayload(to kv.Member, payload *[]byte, over func()) {
 	ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
 	defer cancel()
-	payload := encode(request, m)
-	var err error
-	for try := range sendTries {
-		err = s.peers.Tell(ctx, to, payload)
+	ended := func(err error) {
 		if err == nil {
 			s.counters.sent.Add(1)
+			messages.Put(payload)
+			over()
 			return
 		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.closed { // so that Close waits for it
+			s.wait.Go(func() { s.resend(to, payload, err, over) })
+		}
+	}
+	if err := s.peers.Post(ctx, to, *payload, ended); err != nil {
+		s.resend(to, payload, err, over)
+	}
+}
+
+// resend goes on with a message that was not delivered at once.
+func (s *Store) resend(to kv.Member, payload *[]byte, err error, over func()) {
+	defer over()
+	defer messages.Put(payload)
+	ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
+	defer cancel()
+	for try := range sendTries {
 		if !errors.Is(err, fabric.ErrBusy) && !errors.Is(err, fabric.ErrPeerGone) || !s.pause(ctx, sendPause<<(2*try)) {
 			break
+		}
+		if err = s.peers.Tell(ctx, to, *payload); err == nil {
+			s.counters.sent.Add(1)
+			return
 		}
 	}
 	s.counters.lost.Add(1)

@@ -161,7 +161,7 @@ const maxInFlight = 4096
 var inboxLimits = agent.InboxLimits{Count: 8192, Bytes: 64 << 20}
 
 func (s *Store) begin(ctx context.Context) (err error) {
-	inbox, err := s.options.Agent.Listen(protocol.Magic, inboxLimits)
+	inbox, err := s.options.Agent.ListenFirst(protocol.Magic, inboxLimits, s.onAnswer)
 	if err != nil {
 		s.stage = stageListened // another listens: there is nothing to stop
 		return err

@@ -94,6 +94,9 @@ func (e *Poster) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpti
 	return t, nil
 }
 
+// beginRoom is what a Begin takes besides its list and its notification.
+const beginRoom = 128
+
 func (e *Poster) postPart(p *fabric.Prepared, cut *Cut, index, count uint16, o fabric.PostOptions) {
 	e.nextHandle++
 	e.posted[o.ID].handles = append(e.posted[o.ID].handles, e.nextHandle)
@@ -123,7 +126,8 @@ func (e *Poster) postPart(p *fabric.Prepared, cut *Cut, index, count uint16, o f
 		e.carryOut(e.machine.Left(o.ID))
 		return
 	}
-	out := &Outbound{Part: part, Handle: begin.Handle, Walk: cut.local, Begin: begin.Append(nil), Source: cut.source}
+	head := make([]byte, 0, beginRoom+len(begin.List)+len(begin.Notification)) // in one piece: a notification may be long
+	out := &Outbound{Part: part, Handle: begin.Handle, Walk: cut.local, Begin: begin.Append(head), Source: cut.source}
 	progress, err := s.Post(out)
 	if err != nil {
 		e.carryOut(e.machine.Failed(o.ID, err))

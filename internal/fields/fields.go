@@ -21,7 +21,14 @@ func (w *Writer) ID(v kv.ID)     { w.B = append(w.B, v[:]...) }
 func (w *Writer) Hash(v kv.Hash) { w.B = append(w.B, v[:]...) }
 func (w *Writer) Text(v string)  { w.Count(len(v)); w.B = append(w.B, v...) }
 func (w *Writer) Bytes(v []byte) { w.Count(len(v)); w.B = append(w.B, v...) }
-func (w *Writer) Flag(v bool)    { w.U8(map[bool]uint8{true: 1}[v]) }
+func (w *Writer) Flag(v bool) {
+	set := uint8(0)
+	if v {
+		set = 1
+	}
+	w.U8(set)
+}
+
 func (w *Writer) Ints(values []int) {
 	w.Count(len(values))
 	for _, v := range values {

@@ -1,6 +1,8 @@
 package protocol
 
 import (
+	"slices"
+
 	"meridian/internal/fields"
 	"meridian/kv"
 	"meridian/store/arena"
@@ -146,8 +148,9 @@ func (m *Commit) parse(r *fields.Reader) {
 	m.Header, m.Epoch, m.KeyHash, m.Abort = u32(r), u32(r), r.Uint(), r.Flag()
 }
 
-// Get asks for an object. Its Value comes in one message if it is small, else into
-// the landing, which holds Length bytes.
+// Get asks for an object. Its Value comes into the landing, which holds Length bytes;
+// in one message where it is small, or fits into no landing and is no longer than
+// MaxInline.
 type Get struct {
 	Name       []byte
 	Landing    Span
@@ -178,10 +181,26 @@ type Value struct {
 func (*Value) kind() uint8 { return 6 }
 
 func (m *Value) append(w *fields.Writer) {
+	m.appendHead(w, len(m.Data))
+	w.B = append(w.B, m.Data...)
+}
+
+func (m *Value) appendHead(w *fields.Writer, data int) {
 	w.Uint(m.Bytes)
 	w.Uint(m.Checksum)
 	w.Flag(m.Landed)
-	w.Bytes(m.Data)
+	w.Count(data)
+}
+
+// AppendValue appends a Value in wire form whose bytes its caller has yet to copy:
+// data is where they go.
+func AppendValue(dst []byte, request uint64, m *Value) (message, data []byte) {
+	w := fields.Writer{B: dst}
+	appendHead(&w, request, m)
+	m.appendHead(&w, int(m.Bytes))
+	at := len(w.B)
+	message = slices.Grow(w.B, int(m.Bytes))[:at+int(m.Bytes)]
+	return message, message[at:]
 }
 
 func (m *Value) parse(r *fields.Reader) {

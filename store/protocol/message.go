@@ -17,6 +17,9 @@ const (
 	messageVersion = 1
 	// MaxInline is the largest value that travels in a message.
 	MaxInline = 256 << 10
+	// SmallValue is the largest that travels in a message although its reader has a
+	// landing: up to it, a message costs less than a transfer.
+	SmallValue = 8 << 10
 	// MaxKeys is how many keys one message names.
 	MaxKeys = 4096
 
@@ -70,12 +73,17 @@ func IsMessage(payload []byte) bool {
 
 // AppendMessage appends a message in wire form.
 func AppendMessage(dst []byte, request uint64, m Message) []byte {
-	w := fields.Writer{B: append(dst, Magic...)}
+	w := fields.Writer{B: dst}
+	appendHead(&w, request, m)
+	m.append(&w)
+	return w.B
+}
+
+func appendHead(w *fields.Writer, request uint64, m Message) {
+	w.B = append(w.B, Magic...)
 	w.U8(messageVersion)
 	w.U8(m.kind())
 	w.Uint(request)
-	m.append(&w)
-	return w.B
 }
 
 // ParseMessage reads what AppendMessage wrote, from a stranger. Values and keys

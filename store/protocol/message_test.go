@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -144,5 +145,14 @@ func TestRendezvousMovesLittle(t *testing.T) {
 		if n < 800 || n > 1200 {
 			t.Errorf("%s has %d of 4000", name, n)
 		}
+	}
+}
+
+func TestAValueIsFilledInWhereItTravels(t *testing.T) {
+	want := AppendMessage([]byte("before"), 7, &Value{Bytes: 5, Checksum: 6, Data: []byte("value")})
+	got, data := AppendValue([]byte("before"), 7, &Value{Bytes: 5, Checksum: 6})
+	copy(data, "value")
+	if !bytes.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -27,8 +27,9 @@ func (s *Server) onGet(now kv.Instant, from kv.Member, request uint64, m *Get) [
 		s.dismiss(from)
 		return refuse(err)
 	}
-	inline := at.Bytes <= MaxInline && from != s.options.Self
-	if !inline && m.Landing.Length < at.Bytes {
+	landing := m.Landing.Length >= at.Bytes
+	inline := from != s.options.Self && (at.Bytes <= SmallValue || at.Bytes <= MaxInline && !landing)
+	if !inline && !landing {
 		s.objects.Release(id)
 		s.dismiss(from)
 		return refuse(fmt.Errorf("%w: %d bytes for an object of %d", ErrTooSmall, m.Landing.Length, at.Bytes))
