@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"bytes"
 	"errors"
 	"sync"
 	"testing"
@@ -42,6 +43,21 @@ func TestPostRightAfterALoss(t *testing.T) {
 			if time.Since(began) > time.Minute {
 				t.Fatal("links that were lost stay")
 			}
+		}
+	}
+}
+
+// Frames of every size come whole, one after the other, whether the link keeps room
+// for them or not.
+func TestLargeFrames(t *testing.T) {
+	p := newPair(t, 1<<20, Options{Streams: 2})
+	for i, size := range []int{100 << 10, 300 << 10, 1 << 20, keptRoom, 10, 100 << 10} {
+		payload := bytes.Repeat([]byte{byte(i + 1)}, size)
+		if err := p.link.Notify(t.Context(), newID(), payload); err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		if got := (<-p.events.notes).Payload; !bytes.Equal(got, payload) {
+			t.Errorf("%d bytes: %d came, or others", size, len(got))
 		}
 	}
 }

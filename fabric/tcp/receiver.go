@@ -32,14 +32,17 @@ type guest struct {
 	server *link.Server
 	// large is the right to read a large frame, which one stream of a link has at a
 	// time: a peer with many streams and half a frame on each would else hold as
-	// much on each.
-	large chan struct{}
+	// much on each. With it goes the room that the link keeps for them, or nil.
+	large chan []byte
 }
 
 const (
 	inputBuffer = 16 << 10
 	// largeFrame is what a stream buffers without asking.
 	largeFrame = 64 << 10
+	// keptRoom is for frames as large as messages with an object are: they come one
+	// after the other, and new memory for each costs more than its bytes do.
+	keptRoom = 320 << 10
 )
 
 func newReceiver(s *stream) *receiver {
@@ -52,6 +55,7 @@ func (r *receiver) Expect(p *link.Inbound) error { return r.scatter.expect(p) }
 // readLoop takes frames apart until the stream ends.
 func (r *receiver) readLoop() error {
 	defer r.scatter.forget()
+	defer r.guest.leave()
 	for {
 		if err := r.fill(mrdn.PrefixSize); err != nil {
 			if errors.Is(err, io.EOF) && r.start == r.bound {
@@ -96,26 +100,56 @@ func (r *receiver) readFrame(frame mrdn.LinkFrame, size int) error {
 
 // borrowRoom goes on in a buffer of so many bytes until the frame is read. It is
 // mapped and not made, so that what a peer makes an agent hold is what it has
-// sent, to the page, and is free as soon as the frame is: on the heap it would
-// grow by copies, and the remains of links that ended would wait for a collector.
+// sent, to the page, and is free as soon as the frame is, or the link where it is
+// small: on the heap it would grow by copies, and the remains of links that ended
+// would wait for a collector.
 func (r *receiver) borrowRoom(size int) (giveBack func(), err error) {
+	var kept []byte
 	select {
-	case <-r.guest.large:
+	case kept = <-r.guest.large:
 	case <-r.stream.gone:
 		return nil, io.ErrClosedPipe
 	}
-	room, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	room := kept
+	if size > keptRoom {
+		room, err = mapRoom(size)
+	} else if kept == nil {
+		kept, err = mapRoom(keptRoom)
+		room = kept
+	}
 	if err != nil {
-		r.guest.large <- struct{}{}
+		r.guest.large <- kept
 		return nil, fmt.Errorf("tcp: no memory for a frame of %d bytes: %w", size, err)
 	}
 	small := r.buffer
 	r.start, r.bound, r.buffer = 0, copy(room, small[r.start:r.bound]), room
 	return func() {
 		r.buffer, r.start, r.bound = small, 0, 0 // there is nothing behind the frame
-		_ = unix.Munmap(room)
-		r.guest.large <- struct{}{}
+		if size > keptRoom {
+			_ = unix.Munmap(room)
+		}
+		r.guest.large <- kept
 	}, nil
+}
+
+func mapRoom(size int) ([]byte, error) {
+	return unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+}
+
+// leave gives back the room that the link keeps. Streams end together: one that has
+// it now leaves, too.
+func (g *guest) leave() {
+	if g == nil {
+		return
+	}
+	select {
+	case kept := <-g.large:
+		if kept != nil {
+			_ = unix.Munmap(kept)
+		}
+		g.large <- nil
+	default:
+	}
 }
 
 func (r *receiver) handle(frame mrdn.LinkFrame, body []byte) error {

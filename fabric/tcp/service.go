@@ -17,7 +17,7 @@ type service struct {
 	fabric *Fabric
 	hello  mrdn.Hello
 	server *link.Server
-	large  chan struct{} // of its guests
+	large  chan []byte // of its guests
 
 	mu      sync.Mutex // protects the rest
 	timer   *time.Timer
@@ -71,8 +71,8 @@ func (f *Fabric) linksOf(agent string) (n int) {
 }
 
 func (f *Fabric) newService(hello mrdn.Hello) *service {
-	v := &service{fabric: f, hello: hello, large: make(chan struct{}, 1)}
-	v.large <- struct{}{}
+	v := &service{fabric: f, hello: hello, large: make(chan []byte, 1)}
+	v.large <- nil
 	v.server = link.NewServer(link.ServerOptions{
 		Peer: hello.Agent, Incarnation: hello.Incarnation, Regions: &f.regions, Guard: f.options.Guard,
 		Events: f.options.Events, MaxTransfers: f.options.MaxTransfers, Clock: f.options.Clock, OnLost: func(error) { v.end() },
