@@ -9,8 +9,8 @@
                                  │ payload │ pad 8 │ sums │ key │ pad │
 
 A reader asks nobody and checks what it finds: key, epoch and state before and after the copy, and every sum.
-A writer needs a plan from the owner. Python loads and stores words of eight bytes whole, but cannot compare
-and swap them in memory that others share: room from the free lists and places in the ring are not for it.
+A writer needs a plan from the owner, and writes payloads alone: Python cannot compare and swap words in
+memory that others share, so that room, places in the ring and what makes an object READY are the owner's.
 
 The vectors in testdata/store hold this module, the Go package and the C++ header together.
 """
@@ -38,6 +38,7 @@ MAX_KEY: Final = 1024
 PINNED: Final = 1
 UNCHECKED: Final = 2
 _GRANULE: Final = 64
+_PART: Final = 1 << 20  # of a payload is written without a look at its header
 _MAX_HEADERS: Final = 1 << 28
 
 
@@ -203,7 +204,6 @@ class Announce:
 
 
 _WORD_AT: Final = 32  # of a header
-_CHECKSUM_AT: Final = 56
 
 _FENCE: Final = threading.Lock()
 
@@ -368,31 +368,24 @@ class Arena:
                 f"header {index} was ready in epoch {epoch}, now it has state {now[0]} in epoch {now[1]}"
             )
 
-    def write(self, index: int, epoch: int, key: bytes, payload: ReadableBuffer) -> int:
-        """Write an object where the owner planned it, make it READY, and return its checksum.
+    def fill(self, index: int, epoch: int, offset: int, piece: ReadableBuffer) -> None:
+        """Write a piece of a payload where the owner planned it; the owner is asked to commit afterwards.
 
-        The owner is to be told afterwards: it serves what was committed. Gone if it has taken the room back.
+        Gone if the owner has taken the room back. That is looked at before each part, but nothing can stop a
+        writer that stands still within one for longer than the owner waits: it writes over what is there by
+        then, whose readers find that its sums do not match.
         """
-        view, header = memoryview(payload).cast("B"), self.header(index)
-        plan = (header.state, header.epoch)
-        if plan not in ((State.RESERVED, epoch), (State.WRITING, epoch)) or not header.lies_in(
-            self._base, self._limit
-        ):
-            raise Gone(f"header {index} has state {header.state} in epoch {header.epoch}")
-        if header.key_hash != hash_key(key) or header.key_len != len(key) or header.bytes_total != len(view):
-            raise ArenaError(f"header {index} was planned for another key, or another length")
-        at, extent = header.payload_base, header.extent
-        self._bytes[at : at + len(view)] = view
-        sums = sums_of(self._bytes[at : at + len(view)])
-        self._bytes[at + extent.sums : at + extent.key] = sums
-        self._bytes[at + extent.key : at + extent.key + len(key)] = key
-        found = xxh3_64(memoryview(sums))
-        self._words[self._header_at(index) + _CHECKSUM_AT >> 3] = found
-        _fence()
-        if self.word(index) != plan:
-            raise Gone(f"header {index} was taken back")
-        self._words[self._header_at(index) + _WORD_AT >> 3] = epoch << 32 | State.READY
-        return found
+        view, header = memoryview(piece).cast("B"), self.header(index)
+        if not header.lies_in(self._base, self._limit):
+            raise Gone(f"header {index} is of an object that cannot be: {header}")
+        if not 0 <= offset <= header.bytes_total - len(view):
+            raise ArenaError(f"{len(view)} bytes from {offset} on of {header.bytes_total}")
+        for first in range(0, len(view), _PART):
+            if self.word(index) not in ((State.RESERVED, epoch), (State.WRITING, epoch)):
+                raise Gone(f"header {index} was taken back")
+            part = view[first : first + _PART]
+            at = header.payload_base + offset + first
+            self._bytes[at : at + len(part)] = part
 
 
 def _inside(base: int, size: int, align: int, limit: int) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from processes import PATIENCE, Agent, owner
 
+from meridian.arena import Arena, Gone
 from meridian.door import DoorError
 from meridian.store import (
     AsyncNanoKVCache,
@@ -23,6 +24,7 @@ from meridian.store import (
     NanoKVCache,
     NotReady,
     ObjMeta,
+    Stale,
     StoreError,
     TooLarge,
     TooSmall,
@@ -52,8 +54,15 @@ def cache(door: Path, request: pytest.FixtureRequest) -> Iterator[NanoKVCache]:
         yield opened
 
 
+@pytest.mark.parametrize("direct", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-def test_an_object_comes_back(cache: NanoKVCache, size: int) -> None:
+def test_an_object_comes_back(door: Path, size: int, direct: bool) -> None:
+    with NanoKVCache(0, socket=door, tenant=f"back {size} {direct}", direct=direct) as cache:
+        assert all((link.arena is not None) == direct for link in cache._links)
+        comes_back(cache, size)
+
+
+def comes_back(cache: NanoKVCache, size: int) -> None:
     value = pattern(size)[:size]
     cache.put("key", value)
     with pytest.raises(Exists, match="key"):
@@ -77,16 +86,46 @@ def test_an_object_comes_back(cache: NanoKVCache, size: int) -> None:
         cache.remove("key")
 
 
-def test_an_object_is_read_where_it_lies(door: Path) -> None:
-    value = pattern(300_000)
+def test_objects_are_written_and_read_where_they_lie(door: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent is asked for room and to commit, and for no copy."""
+    asked: list[str] = []
+    ask = _link.Link.ask
+
+    def count(link: _link.Link, message: Any, *rest: Any) -> Any:
+        asked.append(message.WhichOneof("what"))
+        return ask(link, message, *rest)
+
+    monkeypatch.setattr(_link.Link, "ask", count)
+    value = pattern(300_000)[:300_000]
     with NanoKVCache(0, socket=door, tenant="direct", direct=True) as cache:
-        assert cache._arena is not None
         cache.put("key", value)
-        assert cache._read(cache._arena, "key") == value
         assert cache.get("key") == value
-        cache.remove("key")
-        with pytest.raises(Missing):
-            cache.get("key")
+        cache.open_for_write("pieces", len(value))
+        cache.write("pieces", 100, value[100:])
+        cache.write("pieces", 0, value[:100])
+        cache.commit("pieces")
+        cache.put("small", value[:5000])
+        assert cache.get("small", dst=bytearray(5000)) == value[:5000]
+        wanted = ["map", "stats", "open", "commit", "locate", "open", "commit", "put", "locate"]
+        assert asked == wanted
+        with NanoKVCache(0, socket=door, tenant="direct") as other:
+            assert other.get_many(["key", "pieces"]) == [value, value]
+        monkeypatch.setattr(NanoKVCache, "_fill", lambda *_: False)  # as where another owner has the room
+        cache.put("elsewhere", value)
+        assert asked[-3:] == ["open", "write", "commit"]
+        assert cache.get("elsewhere") == value
+
+
+def test_a_writer_whose_room_was_taken_back(door: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: Any) -> None:
+        raise Gone("taken back")
+
+    with NanoKVCache(0, socket=door, tenant="late", direct=True) as cache:
+        monkeypatch.setattr(Arena, "fill", gone)
+        with pytest.raises(Stale, match="taken back"):
+            cache.put("key", bytes(300_000))
+        monkeypatch.undo()
+        cache.put("key", bytes(300_000))  # it was given back
 
 
 def test_tenants_do_not_see_each_other(door: Path) -> None:
@@ -309,7 +348,7 @@ def test_an_agent_without_a_cache(meridian_binary: Path, tmp_path: Path) -> None
 WRITER = """
 import sys
 from meridian.store import NanoKVCache
-cache = NanoKVCache(0, socket=sys.argv[1], tenant="killed")
+cache = NanoKVCache(0, socket=sys.argv[1], tenant="killed", direct=sys.argv[2] == "True")
 cache.open_for_write("key", 16 << 20)
 print("ready", flush=True)
 piece = bytes(8 << 20)
@@ -319,9 +358,9 @@ while True:
 
 
 def test_a_writer_that_is_killed_leaves_nothing(door: Path) -> None:
-    for wait in (0.0, 0.003, 0.01):
+    for wait, direct in ((0.0, False), (0.003, True), (0.01, False), (0.01, True)):
         writer = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(door)],
+            [sys.executable, "-c", WRITER, str(door), str(direct)],
             cwd=Path(__file__).parents[1],
             stdout=subprocess.PIPE,
             text=True,
@@ -371,8 +410,12 @@ def test_an_agent_that_hangs_keeps_the_memory(
 
 
 def test_a_cache_whose_agent_comes_back(meridian_binary: Path, tmp_path: Path) -> None:
-    with owner(meridian_binary, tmp_path / "state") as agent, NanoKVCache(0, socket=agent.socket) as cache:
-        cache.put("key", b"value")
+    large = pattern(300_000)
+    with (
+        owner(meridian_binary, tmp_path / "state") as agent,
+        NanoKVCache(0, socket=agent.socket, direct=True) as cache,
+    ):
+        cache.put("key", large)
         agent.kill()
         agent.start()
         until = time.monotonic() + PATIENCE
@@ -382,5 +425,6 @@ def test_a_cache_whose_agent_comes_back(meridian_binary: Path, tmp_path: Path) -
                 break
             except StoreError:
                 assert time.monotonic() < until
-        cache.put("key", b"other")
-        assert cache.get("key") == b"other"
+        # The same header, epoch and key in memory of another agent: the old mapping has the old value.
+        cache.put("key", large[::-1])
+        assert cache.get("key") == large[::-1]

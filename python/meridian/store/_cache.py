@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterable, Sequence
@@ -9,15 +10,20 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from meridian._version import __version__
-from meridian.arena import Arena, ReadError
+from meridian.arena import ArenaError, ReadError
+from meridian.door._messages import Message
 from meridian.store import _requests
-from meridian.store._errors import StoreError
+from meridian.store._errors import Stale, StoreError, error_of
 from meridian.store._link import Link, find_socket
+from meridian.store._memory import Memory, new_bytes
 from meridian.store._requests import Asking, Key, ObjMeta, Wish, WritePlan, encoded
 
 _T = TypeVar("_T")
 
 PAGE_BYTES: Final = 256 * 1024
+MAPPED: Final = 256 << 10
+"""From this size on values are written where they are to lie, up to it they are read there: what that saves
+is more than what it costs, two requests for one and sums in Python."""
 _MAX_LINKS: Final = 8
 
 
@@ -48,8 +54,8 @@ class NanoKVCache:
         store serve`): 0 asks for nothing. The master is elected, so that `master_rank` chooses nobody.
         `page_bytes` is the page of what is put here. `socket` is the agent's door; default the only one in
         the state directory of the configuration. `tenant` is whose keys are meant. A call has `timeout`
-        seconds, at most 60. With `direct`, objects of the agent itself are read where they lie, if it lets
-        this process (`store.direct_map`): that saves a copy, and costs a checksum in Python.
+        seconds, at most 60. With `direct`, objects of the agent itself are written and read where they lie,
+        if it lets this process (`store.direct_map`): that saves copies; a read costs a checksum in Python.
         """
         if master_rank < 0 or page_bytes <= 0 or not 0 < timeout <= 60:
             raise ValueError("master_rank is at least 0, page_bytes above 0, timeout above 0 and at most 60")
@@ -58,21 +64,25 @@ class NanoKVCache:
         self._page_bytes = page_bytes
         self._mutex = threading.Lock()  # protects the next three
         self._links: list[Link] = []
-        self._plans: dict[bytes, Link] = {}
+        self._plans: dict[bytes, tuple[Link, Message]] = {}
         self._closed = False
-        self._arena: Arena | None = None
+        self._direct = direct
         try:
             self.rank: Final[int] = self._run(_requests.check_heap(heap_bytes))
             """The number of the owner on this host; -1: it keeps nothing."""
-            if direct and self.rank >= 0:
-                self._arena = self._map()
         except BaseException:
             self.close()
             raise
 
     def put(self, key: Key, tensor: Any, *, preferred_segment: int | None = None) -> None:
         """Store an object: `Exists` where there is one of that key. The owner of that rank is preferred."""
-        self._run(_requests.put(key, tensor, self._wish(preferred_segment)))
+        wish = self._wish(preferred_segment)
+        link = self._acquire()
+        try:
+            if link.arena is None or not self._put_mapped(link, key, tensor, wish):
+                self._drive(_requests.put(key, tensor, wish), link)
+        finally:
+            link.lock.release()
 
     def put_many(
         self, items: Iterable[tuple[Key, Any]], *, preferred_segment: int | None = None
@@ -85,11 +95,12 @@ class NanoKVCache:
 
         After an error dst holds anything.
         """
-        if self._arena is not None and dst is None:
-            found = self._read(self._arena, key)
-            if found is not None:
-                return found
-        return self._run(_requests.get(key, dst))
+        link = self._acquire()
+        try:
+            found = self._read(link, key, dst)
+            return self._drive(_requests.get(key, dst), link) if found is None else found
+        finally:
+            link.lock.release()
 
     def get_into(self, key: Key, dst: Any) -> int:
         """Read an object into dst, and return how large it is: `TooSmall` where dst does not hold it."""
@@ -117,27 +128,29 @@ class NanoKVCache:
 
         One that is not committed comes to nothing when its time is over, and when this process ends.
         """
-        link = self._acquire(None)
+        link = self._acquire()
         try:
-            asking = _requests.open_for_write(key, bytes_total, self._wish(preferred_segment))
-            plan = self._drive(asking, link)
+            at = self._drive(_requests.open_at(key, bytes_total, self._wish(preferred_segment)), link)
             with self._mutex:
-                self._plans[encoded(key)] = link
+                self._plans[encoded(key)] = link, at
         finally:
             link.lock.release()
-        return plan
+        return _requests.plan_of(at)
 
     def write(self, key: Key, offset: int, piece: Any) -> None:
         """Write a piece of an object that was opened for writing."""
-        self._run_on(key, _requests.write(key, offset, piece))
+        link, at = self._plan(key)
+        with link.lock:
+            if not self._fill(link, at, offset, piece):
+                self._drive(_requests.write(key, offset, piece), link)
 
     def commit(self, key: Key) -> None:
         """Let an object be found that was opened for writing, and written. It is over in any case."""
-        self._run_on(key, _requests.commit(key), last=True)
+        self._end(key, _requests.commit(key))
 
     def abort(self, key: Key) -> None:
         """Give the room of an object back that was opened for writing."""
-        self._run_on(key, _requests.commit(key, abort=True), last=True)
+        self._end(key, _requests.commit(key, abort=True))
 
     def get_location(self, key: Key, *, wait: float = 0.0) -> ObjMeta:
         """Say where an object lies. One that is not ready is waited for `wait` seconds.
@@ -177,9 +190,6 @@ class NanoKVCache:
             with link.lock:
                 if not link.over:
                     link.close()
-        if self._arena is not None:
-            self._arena.close()
-            self._arena = None
 
     def __enter__(self) -> Self:
         return self
@@ -195,25 +205,26 @@ class NanoKVCache:
     # How it is asked.
 
     def _run(self, asking: Asking[_T]) -> _T:
-        link = self._acquire(None)
+        link = self._acquire()
         try:
             return self._drive(asking, link)
         finally:
             link.lock.release()
 
-    def _run_on(self, key: Key, asking: Asking[_T], last: bool = False) -> _T:
-        """Ask on the connection that has opened an object."""
+    def _plan(self, key: Key, last: bool = False) -> tuple[Link, Message]:
+        """Return what was opened: the connection, and the place."""
         with self._mutex:
-            link = self._plans.get(encoded(key))
+            opened = self._plans.get(encoded(key))
             if last:
                 self._plans.pop(encoded(key), None)
-        if link is None:
+        if opened is None:
             raise StoreError("missing", f"{_requests.shown(key)} is not open for writing", "open it first")
-        self._acquire(link)
-        try:
-            return self._drive(asking, link)
-        finally:
-            link.lock.release()
+        return opened
+
+    def _end(self, key: Key, asking: Asking[None]) -> None:
+        link, _ = self._plan(key, last=True)
+        with link.lock:
+            self._drive(asking, link)
 
     def _drive(self, asking: Asking[_T], link: Link) -> _T:
         """Ask one thing after the other. Memory of a request is let go with the generator, or never."""
@@ -225,11 +236,8 @@ class NanoKVCache:
             value: _T = end.value
             return value
 
-    def _acquire(self, wanted: Link | None) -> Link:
-        """Take a connection that nobody uses, or make one; `wanted`: wait for that one."""
-        if wanted is not None:
-            wanted.lock.acquire()
-            return wanted
+    def _acquire(self) -> Link:
+        """Take a connection that nobody uses, or make one."""
         while True:
             with self._mutex:
                 if self._closed:
@@ -243,36 +251,83 @@ class NanoKVCache:
                     link.close()  # the agent is another by now
                     self._links.remove(link)
                 if len(self._links) < _MAX_LINKS:
-                    made = Link(self._socket, self._software, self._timeout)
-                    made.lock.acquire()
-                    self._links.append(made)
-                    return made
+                    return self._connect()
                 link = self._links[threading.get_ident() % len(self._links)]
             link.lock.acquire()
             if not link.over:
                 return link
             link.lock.release()
 
-    # How objects are read where they lie.
-
-    def _map(self) -> Arena | None:
-        link = Link(self._socket, self._software, self._timeout)
-        try:
-            return link.map(self._tenant, self._timeout)
-        except StoreError as error:
-            if error.code not in ("denied", "unsupported", "unavailable"):
+    def _connect(self) -> Link:
+        """Make a connection, and take it. The mutex is held."""
+        made = Link(self._socket, self._software, self._timeout)
+        made.lock.acquire()
+        self._links.append(made)
+        if self._direct:
+            try:
+                made.map(self._timeout)
+            except BaseException:
+                made.lock.release()
                 raise
-            return None
-        finally:
-            if not link.over:
-                link.close()
+        return made
 
-    def _read(self, arena: Arena, key: Key) -> bytes | None:
+    # How objects are written and read where they lie.
+
+    def _put_mapped(self, link: Link, key: Key, tensor: Any, wish: Wish) -> bool:
+        """Put an object by writing it to its place; False: it is too small for that to be worth while."""
+        with Memory(tensor) as memory:
+            if memory.size < MAPPED:
+                return False
+            at = self._drive_for(key, _requests.open_at(key, memory.size, wish), link)
+            try:
+                if not self._fill(link, at, 0, memory.view()):
+                    self._drive_for(key, _requests.write(key, 0, tensor), link)
+            except BaseException:
+                if not link.over:
+                    with contextlib.suppress(StoreError):
+                        self._drive(_requests.commit(key, abort=True), link)
+                raise
+            self._drive_for(key, _requests.commit(key), link)
+        return True
+
+    def _fill(self, link: Link, at: Message, offset: int, piece: Any) -> bool:
+        """Write a piece of an object to its place; False: that is not mapped here."""
+        if link.arena is None or not at.mapped:
+            return False
+        with Memory(piece) as memory:
+            if not 0 <= offset <= at.size_bytes - memory.size:
+                return False  # the agent says what is wrong with it
+            try:
+                link.arena.fill(at.header, at.epoch, offset, memory.view())
+            except ReadError as error:
+                hint = "write faster, or raise store.write_timeout_ms"
+                raise Stale("stale", f"its time is over: {error}", hint) from None
+        return True
+
+    def _read(self, link: Link, key: Key, dst: Any) -> Any:
         """Read an object in the arena; None: it is elsewhere, or was not what it was said to be."""
-        at = self._run(_requests.locate(key, 0.0))
+        if link.arena is None:
+            return None
+        if dst is not None:
+            with Memory(dst, writable=True) as memory:
+                if memory.size > MAPPED:  # the agent's copy costs less than the sums here
+                    return None
+        at = self._drive_for(key, _requests.locate(key, 0.0), link)
         if not at.mapped:
             return None
+        into = new_bytes(at.size_bytes) if dst is None else dst
         try:
-            return arena.read(at.header, at.epoch, at.name)
-        except ReadError:
+            with Memory(into) as memory:
+                if memory.size != at.size_bytes:
+                    return None  # the agent says what is wrong with it
+                link.arena.read_into(memory.view(), at.header, at.epoch, at.name)
+        except (ReadError, ArenaError):
             return None
+        return into
+
+    def _drive_for(self, key: Key, asking: Asking[_T], link: Link) -> _T:
+        """Ask, and name the key in what is refused."""
+        try:
+            return self._drive(asking, link)
+        except StoreError as error:
+            raise error_of(error, _requests.shown(key)) or error from None

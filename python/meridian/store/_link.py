@@ -74,6 +74,8 @@ class Link:
         """Connect and introduce this process. OSError, DoorError: there is no such agent, or no cache."""
         self.lock = threading.Lock()
         self.over = False
+        self.arena: Arena | None = None
+        """The agent's own objects, where `map` was called and the agent lets this process."""
         self._path = path
         self._requests = itertools.count(1)
         self._deframer = Deframer()
@@ -123,12 +125,22 @@ class Link:
         except OSError:
             return True
 
-    def map(self, tenant: str, timeout: float) -> Arena:
-        """Return the agent's own objects, to be read. Nothing else is asked on this connection."""
-        self.ask(_messages.Store(map=_messages.StoreMap()), tenant, timeout, None)
+    def map(self, timeout: float) -> None:
+        """Map the agent's own objects, if it lets this process.
+
+        Another agent of that name has other memory, in which old plans and places mean nothing. So the
+        mapping belongs to the connection, and ends with it.
+        """
+        try:
+            self.ask(_messages.Store(map=_messages.StoreMap()), "", timeout, None)
+        except StoreError as error:
+            if error.code not in ("denied", "unsupported", "unavailable"):
+                raise
+            return
         if not self._descriptors:
             raise StoreError("malformed", f"agent {self.agent} sends no descriptor of its objects")
-        return Arena.open(self._descriptors[0])
+        self.arena = Arena.open(self._descriptors[0], writable=True)
+        self._let_go()
 
     def _expect(self, wanted: type[Message], until: float) -> Message:
         while (message := self._deframer.next()) is None or isinstance(message, _messages.Event):
@@ -190,10 +202,16 @@ class Link:
         return False
 
     def _close(self) -> None:
+        self._let_go()
+        self._socket.close()
+        if self.arena is not None:
+            self.arena.close()
+            self.arena = None
+
+    def _let_go(self) -> None:
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
-        self._socket.close()
 
     def close(self) -> None:
         """End the connection. What is open comes to nothing."""

@@ -82,6 +82,10 @@ class Memory:
         """Return a copy."""
         return ctypes.string_at(self.address, self.size)
 
+    def view(self) -> memoryview:
+        """Return the bytes where they are, until they are released."""
+        return memoryview((ctypes.c_ubyte * self.size).from_address(self.address)).cast("B")
+
     def release(self) -> None:
         """Let go of the memory."""
         if self._view is not None:

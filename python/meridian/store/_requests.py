@@ -236,11 +236,15 @@ def has(keys: Sequence[Key]) -> Asking[list[bool]]:
     return present
 
 
-def open_for_write(key: Key, size: int, wish: Wish) -> Asking[WritePlan]:
-    """Make room for an object."""
+def open_at(key: Key, size: int, wish: Wish) -> Asking[Message]:
+    """Make room for an object, and return its place."""
     opening = _messages.StoreOpen(key=encoded(key), size_bytes=size, wish=wish.message())
     result = yield _messages.Store(open=opening)
-    at = result.place
+    return result.place
+
+
+def plan_of(at: Message) -> WritePlan:
+    """Return a place as the plan of whoever writes there."""
     return WritePlan(
         at.key_hash,
         at.rank,
@@ -251,6 +255,11 @@ def open_for_write(key: Key, size: int, wish: Wish) -> Asking[WritePlan]:
         at.size_bytes,
         at.epoch,
     )
+
+
+def open_for_write(key: Key, size: int, wish: Wish) -> Asking[WritePlan]:
+    """Make room for an object."""
+    return plan_of((yield from open_at(key, size, wish)))
 
 
 def write(key: Key, offset: int, value: Any) -> Asking[None]:
