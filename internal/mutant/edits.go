@@ -252,6 +252,11 @@ var edits = []edit{
 		`case now >= w.until && w.failed == nil && !BUG:`,
 	},
 	{
+		ClaimCalledValue, "store/protocol/write.go",
+		`return s.end(w, err) // whether`,
+		`if BUG { err = owner.ErrExists }; return s.end(w, err) // whether`,
+	},
+	{
 		UnclaimedIsFound, "store/protocol/write.go",
 		`	if s.byKey[hash] != nil {
 		return nil

@@ -13,6 +13,8 @@ import (
 var (
 	// ErrTaken means that another owner has the key, or is about to.
 	ErrTaken = errors.New("store: another owner has the key")
+	// ErrCrowded means that the owner has as many keys as one may have.
+	ErrCrowded = errors.New("store: the owner has all the keys that one may have")
 	// ErrMissing means that no owner has it.
 	ErrMissing = errors.New("store: no such object")
 	// ErrUnsettled means that the master does not know yet: ask again.
@@ -331,7 +333,7 @@ func (m *Master) Claim(now kv.Instant, c Claim) error {
 	case !is && !m.settled:
 		return ErrUnsettled
 	case len(w.keys) >= maxKeys:
-		return fmt.Errorf("%w: it has %d keys, which is all that one owner may have", ErrTaken, len(w.keys))
+		return fmt.Errorf("%w: %d", ErrCrowded, len(w.keys))
 	case is && other.standing != away:
 		return ErrTaken
 	case is:

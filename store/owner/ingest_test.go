@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -50,5 +51,23 @@ func TestIngestWhileProducersWrite(t *testing.T) {
 	}
 	if s := w.Stats(); s.Ready != producers*each || s.Refused != 0 {
 		t.Errorf("%d of %d objects are known, %d were refused", s.Ready, producers*each, s.Refused)
+	}
+}
+
+// What a producer wrote exists when its key is claimed. Until then it is only being
+// written.
+func TestUnclaimedIsBusy(t *testing.T) {
+	w, heap, _ := open(t, 1<<20, arena.Options{}, Options{})
+	key := []byte("k")
+	r, err := heap.Reserve(arena.HashKey(key), 64, len(key), arena.PageSize)
+	if err != nil || !heap.Write(&r, key, make([]byte, 64)) {
+		t.Fatal("not written", err)
+	}
+	w.Scan(0)
+	for _, want := range []error{ErrBusy, ErrExists} {
+		if _, err := w.Reserve(0, Put{Key: key, Bytes: 1}); !errors.Is(err, want) {
+			t.Errorf("a second writer is told %v, want %v", err, want)
+		}
+		w.admitAll()
 	}
 }

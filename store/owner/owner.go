@@ -221,7 +221,7 @@ func (w *Owner) refusal(i uint32, key []byte) error {
 	switch {
 	case int(w.entries[i].keyLength) != len(key) || string(w.heap.Key(&header)) != string(key):
 		return ErrCollision
-	case w.entries[i].state == writing:
+	case w.entries[i].state != ready:
 		return ErrBusy
 	}
 	return ErrExists

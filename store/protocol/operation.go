@@ -14,10 +14,13 @@ import (
 // owner where the key most likely is, the master when it is not there, and waits
 // while neither can say.
 //
-//	asking an owner ──missing──► asking the master ──an owner──► asking that one ──► over
-//	      │  ▲                          │                              │
-//	      │  └────────── waiting ◄──────┴── not yet, no answer ◄───────┘
+//	asking an owner ──missing, taken──► asking the master ──an owner──► asking that one ──► over
+//	      │  ▲                                 │                              │
+//	      │  └───────────── waiting ◄──────────┴── not yet, no answer ◄───────┘
 //	      └──► over
+//
+// What is to be stored goes to the owner of its key, if there is one: that knows
+// whether the object exists, is only being written, or is gone by now.
 //
 // A put is never repeated when it may have happened. Whatever changes nothing, or
 // the same thing twice, is.
@@ -156,14 +159,22 @@ func (o *Operation) Answered(now kv.Instant, m Message) Step {
 			return o.missing(err)
 		}
 		return o.askMaster()
-	case errors.Is(err, owner.ErrFull) && o.stores() && o.at+1 < len(o.owners):
+	case errors.Is(err, master.ErrTaken) && o.stage == first:
+		return o.askMaster()
+	case errors.Is(err, owner.ErrFull) && o.stage == first && o.stores() && o.at+1 < len(o.owners):
 		o.at++
 		return o.ask(now)
-	case Passes(err), errors.Is(err, owner.ErrStale) && o.stores():
+	case Passes(err), o.stores() && o.changed(err):
 		o.last = err
 		return o.rest(now)
 	}
 	return o.over(nil, err)
+}
+
+// changed reports whether another attempt to store finds things otherwise: its owner
+// lost the key meanwhile, or the key's owner was another.
+func (o *Operation) changed(err error) bool {
+	return errors.Is(err, owner.ErrStale) || errors.Is(err, master.ErrTaken) || o.stage == another && errors.Is(err, owner.ErrFull)
 }
 
 // Passes reports whether a problem goes away by itself.
@@ -188,7 +199,7 @@ func (o *Operation) askMaster() Step {
 func (o *Operation) masterSaid(now kv.Instant, m Message, err error) Step {
 	switch {
 	case errors.Is(err, master.ErrMissing), errors.Is(err, owner.ErrMissing):
-		return o.missing(owner.ErrMissing)
+		return o.unowned(now)
 	case err != nil:
 		o.last = err
 		return o.rest(now)
@@ -202,7 +213,7 @@ func (o *Operation) masterSaid(now kv.Instant, m Message, err error) Step {
 		return o.over(&Reply{}, nil) // its owner is away, and will hear of it
 	}
 	if name == "" {
-		return o.missing(owner.ErrMissing)
+		return o.unowned(now)
 	}
 	for _, p := range o.owners {
 		if p.Name == name {
@@ -212,6 +223,15 @@ func (o *Operation) masterSaid(now kv.Instant, m Message, err error) Step {
 	}
 	o.last = fmt.Errorf("owner %q has it, and the directory does not know that one", name)
 	return o.rest(now)
+}
+
+// unowned: the key has no owner. What was refused because it had one is stored now.
+func (o *Operation) unowned(now kv.Instant) Step {
+	if o.stores() {
+		o.last = fmt.Errorf("%w: and gave it up since", master.ErrTaken)
+		return o.rest(now)
+	}
+	return o.missing(owner.ErrMissing)
 }
 
 // missing ends what has not found its object. A remove that may have happened

@@ -43,6 +43,7 @@ var problems = []error{
 	15: ErrName,
 	16: master.ErrMissing,
 	17: errTorn,
+	18: master.ErrCrowded,
 }
 
 // errTorn is an object that is missing because its bytes were found to be broken.

@@ -148,7 +148,9 @@ func (s *Server) onClaimed(now kv.Instant, from kv.Member, number uint64, m *Cla
 	}
 	switch err := m.Problem.Err(); {
 	case errors.Is(err, master.ErrTaken):
-		return s.end(w, fmt.Errorf("%w: another owner has it, or is about to", owner.ErrExists))
+		return s.end(w, err) // whether it has it, or is about to, that owner knows
+	case errors.Is(err, master.ErrCrowded):
+		return s.end(w, fmt.Errorf("%w: %w", owner.ErrFull, err))
 	case err != nil || !s.Answers(now):
 		return nil // not yet: it is asked again
 	}

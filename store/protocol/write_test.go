@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"errors"
 	"testing"
 
 	"meridian/kv"
@@ -89,4 +90,43 @@ func TestGivenUpIsNotAnswered(t *testing.T) {
 		}
 	}()
 	o.Answered(0, &Owners{Names: []string{"a"}})
+}
+
+// A put whose key another owner has goes there, and hears what is true of it: it
+// exists, or it is only being written, or nobody has it any more.
+func TestTakenIsAskedOfItsOwner(t *testing.T) {
+	other := kv.Member{Name: "b", Incarnation: kv.ID{4}}
+	taken := func(t *testing.T) *Operation {
+		t.Helper()
+		o := NewOperation(&Put{Name: []byte("\x00k"), Value: []byte("v")}, []kv.Member{testOwner, other}, kv.Minute)
+		o.Begin(0)
+		if step := o.Answered(0, &Reply{problemOf(master.ErrTaken)}); !step.ToMaster {
+			t.Fatalf("it does not ask who has the key: %+v", step)
+		}
+		return o
+	}
+	for _, says := range []error{nil, owner.ErrExists, owner.ErrBusy} {
+		o := taken(t)
+		if step := o.Answered(0, &Owners{Names: []string{"b"}}); step.To != other {
+			t.Fatalf("it does not ask b: %+v", step)
+		}
+		if step := o.Answered(0, &Reply{problemOf(says)}); !step.Over || !errors.Is(step.Err, says) {
+			t.Errorf("b says %v, and the put is told %+v", says, step)
+		}
+	}
+	for _, says := range []error{owner.ErrFull, owner.ErrStale, master.ErrTaken, master.ErrSilent} {
+		o := taken(t)
+		o.Answered(0, &Owners{Names: []string{"b"}})
+		if step := o.Answered(0, &Reply{problemOf(says)}); step.Wake == 0 {
+			t.Errorf("b says %v, and the put does not begin again: %+v", says, step)
+		}
+	}
+	o := taken(t)
+	step := o.Answered(0, &Owners{Names: []string{""}})
+	if step.Wake == 0 {
+		t.Fatalf("nobody has the key any more, and the put does not wait: %+v", step)
+	}
+	if step = o.Wake(step.Wake, nil); step.To != testOwner {
+		t.Errorf("it does not begin again: %+v", step)
+	}
 }

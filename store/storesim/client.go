@@ -220,8 +220,10 @@ func (c *call) endPut(err error) {
 		}
 		c.value.told = true
 		c.key.add(step{stepPut, c.value.number}, c.value.begun, w.point())
-	case (errors.Is(err, owner.ErrExists) || errors.Is(err, owner.ErrBusy)) && c.key.puts == 1 && c.kind == aPut:
-		w.violate("a key exists only if it was put", "%v: %v", c.key, err)
+	case errors.Is(err, owner.ErrExists) && !w.exists(c.key, c.begun):
+		w.violate("a key exists only while its value stands", "%v: %v", c.key, err)
+	case errors.Is(err, owner.ErrBusy) && c.key.puts == 1 && c.kind == aPut:
+		w.violate("a key is busy only if another writes it", "%v: %v", c.key, err)
 	}
 }
 

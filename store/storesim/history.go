@@ -40,6 +40,7 @@ type value struct {
 	bytes  []byte
 	begun  int64 // point at which its put began
 	ready  int64 // point at which it could be found first; 0 if it never could
+	gone   int64 // point at which it could not any more; 0 if it still can
 	told   bool  // its client was told that it is stored
 	denied error // its client was told that it is not
 }
@@ -258,6 +259,7 @@ func (p *process) goes(k *key, v *value) {
 // last had a lease.
 func (k *key) lost(w *world, p *process, v *value, silent bool) {
 	from := w.point()
+	v.gone = from
 	if silent {
 		from = min(from, max(p.lastLeased, v.ready))
 	}
@@ -290,6 +292,12 @@ func (w *world) stood(k *key, since int64) (at *process, v *value) {
 		}
 	}
 	return nil, nil
+}
+
+// exists is whether a key had a value that could be found, at any time since a point
+// of history.
+func (w *world) exists(k *key, since int64) bool {
+	return slices.ContainsFunc(w.values, func(v *value) bool { return v.key == k && v.ready != 0 && (v.gone == 0 || v.gone > since) })
 }
 
 // inspect looks for what is left when nothing should be.

@@ -29,7 +29,8 @@
 // Nothing else may take a value away. So two values of a key never stand at a time, and
 // what was removed, evicted or given away never comes back. A miss says nothing in
 // this model, because an owner may be away; a rule of its own says that what stood, at an
-// owner with a lease, from a get's call to its answer is not missed.
+// owner with a lease, from a get's call to its answer is not missed. Another says that
+// no put is told that its key exists if no value of it could be found meanwhile.
 //
 // A world has two parts: work under trouble, then a while without, in which
 // everything must end and nothing may be left. Which trouble there is, is drawn

@@ -182,14 +182,14 @@ func (w *world) mischief() {
 				p.still = max(p.still, w.now+length)
 			}
 		case w.plan.cuts && w.chance.IntN(3) == 0:
-			other := directoryName
-			if i := w.chance.IntN(len(w.hosts) + 1); i < len(w.hosts) {
-				other = w.hosts[i].name
+			other, shortest := w.hosts[w.chance.IntN(len(w.hosts))].name, 50*kv.Millisecond
+			if w.chance.IntN(3) == 0 {
+				other, shortest = directoryName, seat // or no master would be deposed by it
 			}
 			w.tally.Cuts++
 			w.note("%s and %s are cut off from one another", h.name, other)
 			h.cut[other]++
-			w.after(w.span(50*kv.Millisecond, 8*kv.Second), nil, func() {
+			w.after(w.span(shortest, 8*kv.Second), nil, func() {
 				if !w.calm {
 					h.cut[other]--
 				}
