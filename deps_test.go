@@ -134,6 +134,11 @@ var rooms = map[string]room{
 		owns: "memory that transfers touch: sections, spans, references",
 		uses: map[string]string{"golang.org/x/sys": "memfd, process_vm_readv"},
 	},
+	"mem/vram": {
+		owns:     "sections of GPU memory: our own, and what other processes lend",
+		may:      map[string]string{"cuda": "devices and their memory", "mem": "sections"},
+		testsMay: []string{"cuda/cudatest"},
+	},
 	"fabric": {
 		owns: "the transfer contract: regions, links, lists, transfers",
 		may:  map[string]string{clips: "what peers wrote", "kv": "ids", "mem": "lists are spans of sections", "mrdn": "ids and error codes"},

@@ -23,6 +23,7 @@ type Device struct {
 	driver  Driver
 	ordinal int
 	context ContextHandle
+	bounce  bounce
 
 	mu      sync.Mutex // protects the rest
 	counts  Counts
@@ -127,7 +128,7 @@ func (d *Device) Close() error {
 	if closed {
 		return nil
 	}
-	var problems []error
+	problems := []error{d.bounce.close()}
 	if kernels != nil {
 		problems = append(problems, kernels.close())
 	}

@@ -122,10 +122,10 @@ type mapping struct {
 	fd     int
 }
 
-func (m *mapping) readAt([]byte, uint64) error  { panic("mem: mapped memory is read in place") }
-func (m *mapping) writeAt([]byte, uint64) error { panic("mem: mapped memory is written in place") }
+func (m *mapping) ReadAt([]byte, uint64) error  { panic("mem: mapped memory is read in place") }
+func (m *mapping) WriteAt([]byte, uint64) error { panic("mem: mapped memory is written in place") }
 
-func (m *mapping) close() error {
+func (m *mapping) Close() error {
 	if err := unix.Munmap(m.mapped); err != nil {
 		return fmt.Errorf("mem: unmap: %w", err)
 	}

@@ -151,12 +151,12 @@ func (b *borrowed) access(p []byte, offset uint64, call func(int, []unix.Iovec, 
 	return b.alive()
 }
 
-func (b *borrowed) readAt(p []byte, offset uint64) error {
+func (b *borrowed) ReadAt(p []byte, offset uint64) error {
 	return b.access(p, offset, unix.ProcessVMReadv)
 }
 
-func (b *borrowed) writeAt(p []byte, offset uint64) error {
+func (b *borrowed) WriteAt(p []byte, offset uint64) error {
 	return b.access(p, offset, unix.ProcessVMWritev)
 }
 
-func (b *borrowed) close() error { return unix.Close(b.pidfd) }
+func (b *borrowed) Close() error { return unix.Close(b.pidfd) }

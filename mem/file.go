@@ -32,7 +32,7 @@ func OpenFile(f *os.File, sizeBytes uint64, device uint32) (*Section, error) {
 
 type fileBacking struct{ f *os.File }
 
-func (b *fileBacking) readAt(p []byte, offset uint64) error {
+func (b *fileBacking) ReadAt(p []byte, offset uint64) error {
 	n, err := b.f.ReadAt(p, int64(offset))
 	if n == len(p) {
 		return nil
@@ -43,9 +43,9 @@ func (b *fileBacking) readAt(p []byte, offset uint64) error {
 	return err
 }
 
-func (b *fileBacking) writeAt(p []byte, offset uint64) error {
+func (b *fileBacking) WriteAt(p []byte, offset uint64) error {
 	_, err := b.f.WriteAt(p, int64(offset))
 	return err
 }
 
-func (b *fileBacking) close() error { return b.f.Close() }
+func (b *fileBacking) Close() error { return b.f.Close() }

@@ -2,7 +2,7 @@
 // and who still uses it.
 //
 //	Section   one stretch of memory: an arena of our own (DRAM), another
-//	          process's (BORROWED), or a file (FILE)
+//	          process's (BORROWED), a file (FILE), a GPU's (VRAM)
 //	Spans     which bytes of a section, kept as strided runs
 //	Cursor    walks Spans piece by piece, cut wherever the caller needs a cut
 //
@@ -21,8 +21,8 @@ import (
 // Kind is what memory is made of.
 type Kind uint8
 
-// The kinds. VRAM and Object are named so that records can carry them; no
-// section of these kinds can be opened yet.
+// The kinds. VRAM is opened by who brings its backing; Object is named so that
+// records can carry it, and cannot be opened yet.
 const (
 	DRAM Kind = iota + 1
 	Borrowed
@@ -51,11 +51,13 @@ var (
 	ErrReadOnly = errors.New("mem: section is read-only")
 )
 
-// backing is how a kind of memory is reached. Offsets have been checked.
-type backing interface {
-	readAt(p []byte, offset uint64) error
-	writeAt(p []byte, offset uint64) error
-	close() error
+// Backing is how memory is reached that is not in this process. Offsets have been
+// checked, and whoever reads or writes holds a reference.
+type Backing interface {
+	ReadAt(p []byte, offset uint64) error
+	WriteAt(p []byte, offset uint64) error
+	// Close lets the memory go. It is called once, when nobody holds a reference.
+	Close() error
 }
 
 // Section is one stretch of memory. Its methods may be called from several
@@ -66,7 +68,7 @@ type Section struct {
 	base    uint64
 	size    uint64
 	mapped  []byte // the bytes themselves, where they are in this process
-	backing backing
+	backing Backing
 	// readOnly memory is mapped without the right to write: a store would be a
 	// SIGSEGV, not an error.
 	readOnly bool
@@ -77,7 +79,7 @@ type Section struct {
 	idle    chan struct{} // closed when closing and refs is 0
 }
 
-func newSection(kind Kind, base, size uint64, mapped []byte, b backing) *Section {
+func newSection(kind Kind, base, size uint64, mapped []byte, b Backing) *Section {
 	return &Section{kind: kind, base: base, size: size, mapped: mapped, backing: b, idle: make(chan struct{})}
 }
 
@@ -124,7 +126,7 @@ func (s *Section) ReadAt(p []byte, offset uint64) error {
 		copy(p, s.mapped[offset:])
 		return nil
 	}
-	return s.backing.readAt(p, offset)
+	return s.backing.ReadAt(p, offset)
 }
 
 // WriteAt copies into the section, whatever its kind. The caller holds a
@@ -140,7 +142,7 @@ func (s *Section) WriteAt(p []byte, offset uint64) error {
 		copy(s.mapped[offset:], p)
 		return nil
 	}
-	return s.backing.writeAt(p, offset)
+	return s.backing.WriteAt(p, offset)
 }
 
 // Acquire takes a reference, or fails once Close has begun.
@@ -197,7 +199,7 @@ func (s *Section) Close(ctx context.Context) error {
 	if s.backing == nil {
 		return nil
 	}
-	err := s.backing.close()
+	err := s.backing.Close()
 	s.backing, s.mapped = nil, nil
 	return err
 }

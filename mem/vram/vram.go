@@ -1,0 +1,172 @@
+// Package vram makes sections of GPU memory: of our own, and of what another
+// process lends by a handle of CUDA's.
+//
+//	Pool      the GPUs of this machine, each opened when it is first needed
+//	Memory    the backing of such a section: which device, and where
+//
+// A section's bytes can be read and written like any other's, a few at a time; who
+// moves many asks its Memory for the device and runs kernels there.
+package vram
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"meridian/cuda"
+	"meridian/mem"
+)
+
+// Pool opens GPUs by their UUID and keeps them open until Close: opening one takes
+// half a second, and half a gigabyte of it.
+type Pool struct {
+	driver cuda.Driver
+
+	mu      sync.Mutex // protects the rest, also while a device is opened
+	devices map[cuda.UUID]*cuda.Device
+	closed  bool
+}
+
+// NewPool makes one; a nil driver is libcuda, which is loaded when it is needed.
+func NewPool(driver cuda.Driver) *Pool {
+	return &Pool{driver: driver, devices: make(map[cuda.UUID]*cuda.Device)}
+}
+
+// Device opens a GPU, or returns the one that is open. It stays the pool's.
+func (p *Pool) Device(uuid cuda.UUID) (*cuda.Device, error) {
+	if uuid == (cuda.UUID{}) {
+		return nil, errors.New("vram: a GPU without a UUID")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, cuda.ErrClosed
+	}
+	if d := p.devices[uuid]; d != nil {
+		return d, nil
+	}
+	d, err := cuda.Open(cuda.Options{Driver: p.driver, UUID: uuid})
+	if err != nil {
+		return nil, err
+	}
+	p.devices[uuid] = d
+	return d, nil
+}
+
+// Counts is what all devices have open.
+func (p *Pool) Counts() (c cuda.Counts) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range p.devices {
+		one := d.Counts()
+		c.Allocations += one.Allocations
+		c.Pinned += one.Pinned
+		c.Imports += one.Imports
+		c.Streams += one.Streams
+		c.Events += one.Events
+		c.Modules += one.Modules
+	}
+	return c
+}
+
+// Close closes the devices. All sections on them are closed before.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	var problems []error
+	for _, d := range p.devices {
+		problems = append(problems, d.Close())
+	}
+	clear(p.devices)
+	return errors.Join(problems...)
+}
+
+// Lent describes memory that another process lends.
+type Lent struct {
+	UUID   cuda.UUID
+	Handle cuda.IPCHandle
+	// Offset and SizeBytes are the stretch within the allocation that the handle
+	// names.
+	Offset, SizeBytes uint64
+	// Device keeps its addresses apart from those of other processes.
+	Device uint32
+}
+
+// Import makes a section of lent memory. All of it must lie within the allocation,
+// by the driver's word. Sections of one allocation share one mapping, which ends
+// with the last of them.
+func (p *Pool) Import(l Lent) (*mem.Section, error) {
+	d, err := p.Device(l.UUID)
+	if err != nil {
+		return nil, err
+	}
+	i, err := d.Import(l.Handle)
+	if err != nil {
+		return nil, err
+	}
+	if l.Offset > i.Bytes() || l.SizeBytes > i.Bytes()-l.Offset {
+		err = fmt.Errorf("%w: [%d,+%d) of an allocation of %d bytes", mem.ErrBounds, l.Offset, l.SizeBytes, i.Bytes())
+		return nil, errors.Join(err, i.Close())
+	}
+	m := &Memory{Device: d, At: i.At() + cuda.Pointer(l.Offset), Handle: l.Handle, Offset: l.Offset, free: i.Close}
+	return m.open(l.Device, l.SizeBytes)
+}
+
+// Alloc makes a section of VRAM of our own.
+func (p *Pool) Alloc(uuid cuda.UUID, sizeBytes uint64, device uint32) (*mem.Section, error) {
+	d, err := p.Device(uuid)
+	if err != nil {
+		return nil, err
+	}
+	a, err := d.Alloc(sizeBytes)
+	if err != nil {
+		return nil, err
+	}
+	h, err := a.Export()
+	if err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	m := &Memory{Device: d, At: a.At(), Handle: h, free: a.Close}
+	return m.open(device, sizeBytes)
+}
+
+// Memory is the backing of a section of VRAM.
+type Memory struct {
+	Device *cuda.Device
+	// At is where this process sees the section's first byte.
+	At cuda.Pointer
+	// Handle names the allocation to other processes, in which the section begins at
+	// Offset.
+	Handle cuda.IPCHandle
+	Offset uint64
+	free   func() error
+}
+
+func (m *Memory) open(device uint32, sizeBytes uint64) (*mem.Section, error) {
+	s, err := mem.OpenBacked(mem.BackedOptions{Kind: mem.VRAM, Device: device, Address: uint64(m.At), SizeBytes: sizeBytes, Backing: m})
+	if err != nil {
+		return nil, errors.Join(err, m.free())
+	}
+	return s, nil
+}
+
+// Of is the backing of a section of VRAM, and nil for any other. The caller holds a
+// reference to the section while it uses it.
+func Of(s *mem.Section) *Memory {
+	m, _ := s.Backing().(*Memory)
+	return m
+}
+
+// ReadAt copies out of it, and waits.
+func (m *Memory) ReadAt(p []byte, offset uint64) error {
+	return m.Device.Read(p, m.At+cuda.Pointer(offset))
+}
+
+// WriteAt copies into it, and waits.
+func (m *Memory) WriteAt(p []byte, offset uint64) error {
+	return m.Device.Write(m.At+cuda.Pointer(offset), p)
+}
+
+// Close lets it go.
+func (m *Memory) Close() error { return m.free() }
