@@ -20,19 +20,11 @@ func (s *Store) beginDelivery(e protocol.Deliver) (do func()) {
 	if !e.Inline {
 		return s.background(func() { s.delivered(e, s.deliverLanding(e)) })
 	}
-	if s.getting+e.Location.Bytes > maxInline {
-		busy := fmt.Errorf("%w: %d bytes are on their way from %s; try again", owner.ErrBusy, s.getting, s.self.Name)
-		return s.background(func() { s.delivered(e, busy) })
+	if !s.outbox.begin(e.To, e.Location.Bytes) {
+		busy := fmt.Errorf("%w: %s has not taken what it asked %s for; try again", owner.ErrBusy, e.To.Name, s.self.Name)
+		return func() { s.delivered(e, busy) }
 	}
-	s.getting += e.Location.Bytes
 	return s.background(func() { s.delivered(e, s.deliverInline(e)) })
-}
-
-// arrived says that an inline value is on its way no more.
-func (s *Store) arrived(bytes uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.getting -= bytes
 }
 
 func (s *Store) delivered(e protocol.Deliver, err error) {
@@ -61,10 +53,10 @@ func (s *Store) deliverInline(e protocol.Deliver) error {
 	*payload, data = protocol.AppendValue((*payload)[:0], e.Request, value(e))
 	if err := s.owned.heap.CopyOut(data, e.Location.Offset, e.Location.Checksum); err != nil {
 		messages.Put(payload)
-		s.arrived(e.Location.Bytes)
+		s.outbox.over(e.To, e.Location.Bytes)
 		return err
 	}
-	s.sendPayload(e.To, payload, func() { s.arrived(e.Location.Bytes) })
+	s.sendPayload(e.To, payload, e.Location.Bytes)
 	return nil
 }
 

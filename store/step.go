@@ -11,7 +11,6 @@ import (
 	"meridian/fabric"
 	"meridian/kv"
 	"meridian/store/master"
-	"meridian/store/owner"
 	"meridian/store/protocol"
 )
 
@@ -37,11 +36,7 @@ func (s *Store) advance(now kv.Instant, effects []protocol.Effect) (todo []func(
 	for len(effects) > 0 {
 		e := effects[0]
 		effects = effects[1:]
-		send, is := e.(protocol.Send)
-		if is {
-			s.putOver(send)
-		}
-		if is && send.To == s.self {
+		if send, is := e.(protocol.Send); is && send.To == s.self {
 			effects = append(effects, s.receive(now, s.self, send.Request, send.Message)...)
 			continue
 		}
@@ -80,11 +75,7 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 		if refusal != nil {
 			return []protocol.Effect{protocol.Send{To: from, Request: request, Message: protocol.Refuse(refusal)}}
 		}
-		admitted, err := s.admit(from, request, m)
-		if err != nil {
-			return []protocol.Effect{protocol.Send{To: from, Request: request, Message: protocol.Refuse(err)}}
-		}
-		return s.server.Receive(now, from, request, admitted)
+		return s.server.Receive(now, from, request, s.admitted(m))
 	default:
 		s.calls.answer(from, request, m)
 	}
@@ -116,52 +107,19 @@ func (s *Store) onNotification(n fabric.Notification) {
 	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.receive(now, from, request, m) })
 }
 
-// putID names a put that goes on.
-type putID struct {
-	from    kv.Member
-	request uint64
-}
-
-// maxInline bounds the inline values on their way in, and those on their way out.
-const maxInline = 64 << 20
-
-// admit prepares a request for the owner in this process, or says why it cannot be
-// taken. mu is held.
-func (s *Store) admit(from kv.Member, request uint64, m protocol.Message) (protocol.Message, error) {
+// admitted is a request as the owner in this process takes it: pages have a size.
+func (s *Store) admitted(m protocol.Message) protocol.Message {
 	switch m := m.(type) {
 	case *protocol.Put:
 		own := *m // a client in this process may ask another owner with it
 		own.PageSize = cmp.Or(m.PageSize, s.options.Owner.PageSize)
-		return &own, s.putBegins(from, request, m)
+		return &own
 	case *protocol.Open:
 		own := *m
 		own.PageSize = cmp.Or(m.PageSize, s.options.Owner.PageSize)
-		return &own, nil
+		return &own
 	}
-	return m, nil
-}
-
-// putBegins keeps account of the value of a put. mu is held.
-func (s *Store) putBegins(from kv.Member, request uint64, m *protocol.Put) error {
-	id, size := putID{from, request}, uint64(len(m.Value))
-	if _, twice := s.puts[id]; twice {
-		return fmt.Errorf("%w: a put of that number goes on", protocol.ErrRefused)
-	}
-	if s.putting+size > maxInline {
-		return fmt.Errorf("%w: %d bytes wait to be stored at %s; try again", owner.ErrBusy, s.putting, s.self.Name)
-	}
-	s.putting += size
-	s.puts[id] = size
-	return nil
-}
-
-// putOver ends the account of a put that is answered. mu is held.
-func (s *Store) putOver(answer protocol.Send) {
-	id := putID{answer.To, answer.Request}
-	if size, is := s.puts[id]; is {
-		s.putting -= size
-		delete(s.puts, id)
-	}
+	return m
 }
 
 // execute begins what an effect asks for, and returns what is to be done without
@@ -169,7 +127,7 @@ func (s *Store) putOver(answer protocol.Send) {
 func (s *Store) execute(e protocol.Effect) (do func()) {
 	switch e := e.(type) {
 	case protocol.Send:
-		return s.background(func() { s.send(e.To, e.Request, e.Message) })
+		return func() { s.send(e.To, e.Request, e.Message) }
 	case protocol.Grant:
 		return func() { s.grant(e) }
 	case protocol.Revoke:
@@ -212,38 +170,46 @@ func encode(request uint64, m protocol.Message) *[]byte {
 	return b
 }
 
-// send delivers a message, or not.
+// send has a message delivered, or not: a peer that does not take what it is told is
+// told no more.
 func (s *Store) send(to kv.Member, request uint64, m protocol.Message) {
-	s.sendPayload(to, encode(request, m), func() {})
+	payload := encode(request, m)
+	size := uint64(len(*payload))
+	if !s.outbox.begin(to, size) {
+		messages.Put(payload)
+		s.counters.lost.Add(1)
+		return
+	}
+	s.wait.Go(func() { s.sendPayload(to, payload, size) })
 }
 
-// sendPayload delivers what encode has made, or not, and gives the buffer back; over
-// is called when nothing of it is on its way. A message that a peer has no room for, or
-// whose link broke, is tried again: what answers a request is not asked for twice.
-func (s *Store) sendPayload(to kv.Member, payload *[]byte, over func()) {
+// sendPayload delivers what encode has made, or not, gives the buffer back, and the room
+// that outbox.begin took. A message that a peer has no room for, or whose link broke, is
+// tried again: what answers a request is not asked for twice.
+func (s *Store) sendPayload(to kv.Member, payload *[]byte, size uint64) {
 	ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
 	defer cancel()
 	ended := func(err error) {
 		if err == nil {
 			s.counters.sent.Add(1)
 			messages.Put(payload)
-			over()
+			s.outbox.over(to, size)
 			return
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !s.closed { // so that Close waits for it
-			s.wait.Go(func() { s.resend(to, payload, err, over) })
+			s.wait.Go(func() { s.resend(to, payload, err, size) })
 		}
 	}
 	if err := s.peers.Post(ctx, to, *payload, ended); err != nil {
-		s.resend(to, payload, err, over)
+		s.resend(to, payload, err, size)
 	}
 }
 
 // resend goes on with a message that was not delivered at once.
-func (s *Store) resend(to kv.Member, payload *[]byte, err error, over func()) {
-	defer over()
+func (s *Store) resend(to kv.Member, payload *[]byte, err error, size uint64) {
+	defer s.outbox.over(to, size)
 	defer messages.Put(payload)
 	ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
 	defer cancel()

@@ -106,6 +106,7 @@ type Store struct {
 	peers    *agent.Peers
 	calls    *calls
 	reach    *reach
+	outbox   *outbox
 	landing  *landing
 	owned    *owned // nil: nothing is kept here
 	election *election.Election
@@ -122,16 +123,12 @@ type Store struct {
 	closing sync.Mutex // held by Close; protects stage
 	stage   int        // of Close: how far it came
 
-	mu     sync.Mutex    // protects the rest
-	closed bool          // nothing new begins
-	ahead  time.Duration // of the wall clock before the monotonic one, since start
-	server *protocol.Server
-	led    *led // nil: this process is not the master
-	// putting and getting are inline values on their way in and out, in bytes;
-	// puts has those of each put.
-	putting, getting uint64
-	puts             map[putID]uint64
-	buffers          map[*Buffer]struct{}
+	mu      sync.Mutex    // protects the rest
+	closed  bool          // nothing new begins
+	ahead   time.Duration // of the wall clock before the monotonic one, since start
+	server  *protocol.Server
+	led     *led // nil: this process is not the master
+	buffers map[*Buffer]struct{}
 }
 
 // Open joins the cell. It waits for the directory's first answer.
@@ -142,7 +139,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
-		calls: newCalls(), reach: newReach(), places: make(chan struct{}, o.MaxOperations), puts: make(map[putID]uint64), buffers: make(map[*Buffer]struct{}),
+		calls: newCalls(), reach: newReach(), outbox: newOutbox(), places: make(chan struct{}, o.MaxOperations), buffers: make(map[*Buffer]struct{}),
 	}
 	s.start = o.Clock.Now().Add(-time.Second) // the first instant is not zero
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -157,8 +154,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // maxInFlight bounds the messages on their way to one agent.
 const maxInFlight = 4096
 
-// inboxLimits hold the messages of some hundred operations with inline values.
-var inboxLimits = agent.InboxLimits{Count: 8192, Bytes: 64 << 20}
+// inboxLimits hold the messages of some hundred operations with inline values. One
+// peer has a quarter: what it sends too much of it must send later.
+var inboxLimits = agent.InboxLimits{Count: 8192, Bytes: 64 << 20, Share: 4}
 
 func (s *Store) begin(ctx context.Context) (err error) {
 	inbox, err := s.options.Agent.ListenFirst(protocol.Magic, inboxLimits, s.onAnswer)

@@ -169,9 +169,13 @@ type Object struct {
 
 // List calls for each object that can be found, in no order that means anything,
 // from a place on until it is told to stop, and returns the place to go on from; 0
-// at the end.
+// at the end. It looks at some entries at a time, also where none of them is an
+// object.
 func (w *Owner) List(now kv.Instant, after uint64, yield func(Object) bool) (next uint64) {
 	for i := after; i < uint64(len(w.entries)); i++ {
+		if i-after == maxLooked {
+			return i
+		}
 		e := &w.entries[i]
 		if e.state != ready {
 			continue
@@ -185,3 +189,6 @@ func (w *Owner) List(now kv.Instant, after uint64, yield func(Object) bool) (nex
 	}
 	return 0
 }
+
+// maxLooked bounds how many entries one List looks at.
+const maxLooked = 1 << 16

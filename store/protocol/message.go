@@ -21,7 +21,7 @@ const (
 	// landing: up to it, a message costs less than a transfer.
 	SmallValue = 8 << 10
 	// MaxKeys is how many keys one message names.
-	MaxKeys = 4096
+	MaxKeys = 1024
 
 	maxName   = 255
 	maxHashes = 16384

@@ -16,7 +16,7 @@ func (s *Server) onGet(now kv.Instant, from kv.Member, request uint64, m *Get) [
 	if len(s.reads) >= s.options.MaxReads {
 		return refuse(fmt.Errorf("%w: %d objects are being read from %s; try again", owner.ErrBusy, len(s.reads), s.options.Self.Name))
 	}
-	if err := s.admit(from, s.options.MaxReads); err != nil {
+	if err := s.admit(from, s.options.MaxReads, 0); err != nil {
 		return refuse(err)
 	}
 	span := within(millis(m.PatienceMs), s.options.ReadTimeout)
@@ -24,14 +24,14 @@ func (s *Server) onGet(now kv.Instant, from kv.Member, request uint64, m *Get) [
 	// does: a process that stood still in the middle of a copy goes on with it.
 	at, id, err := s.objects.Lease(now, m.Name, kv.Never-max(now, 0))
 	if err != nil {
-		s.dismiss(from)
+		s.dismiss(from, 0)
 		return refuse(err)
 	}
 	landing := m.Landing.Length >= at.Bytes
 	inline := from != s.options.Self && (at.Bytes <= SmallValue || at.Bytes <= MaxInline && !landing)
 	if !inline && !landing {
 		s.objects.Release(id)
-		s.dismiss(from)
+		s.dismiss(from, 0)
 		return refuse(fmt.Errorf("%w: %d bytes for an object of %d", ErrTooSmall, m.Landing.Length, at.Bytes))
 	}
 	s.reads[id] = from
@@ -42,7 +42,7 @@ func (s *Server) onGet(now kv.Instant, from kv.Member, request uint64, m *Get) [
 // to the reader; one that says that the object itself is broken ends it.
 func (s *Server) Delivered(now kv.Instant, d Deliver, err error) []Effect {
 	if from, is := s.reads[d.Read]; is {
-		s.dismiss(from)
+		s.dismiss(from, 0)
 	}
 	delete(s.reads, d.Read)
 	s.objects.Release(d.Read)
@@ -61,16 +61,21 @@ type waiting struct {
 	from    kv.Member
 	request uint64
 	name    []byte
+	hash    uint64
 	until   kv.Instant
 }
 
-// maxWaiting bounds how many do.
+// maxWaiting bounds how many do. One peer has a quarter of it at most; what is beyond is
+// answered as it stands.
 const maxWaiting = 4096
 
 func (s *Server) onLocate(now kv.Instant, from kv.Member, request uint64, m *Locate) []Effect {
 	at, err := s.objects.Locate(now, m.Name)
-	if err != nil && m.WaitMs > 0 && len(s.waiting) < maxWaiting && s.byKey[arena.HashKey(m.Name)] != nil {
-		s.waiting = append(s.waiting, waiting{from, request, m.Name, now + millis(m.WaitMs)})
+	hash := arena.HashKey(m.Name)
+	room := len(s.waiting) < maxWaiting && (from == s.options.Self || s.shares[from].locates < part(maxWaiting))
+	if err != nil && m.WaitMs > 0 && room && s.byKey[hash] != nil {
+		s.waiting = append(s.waiting, waiting{from, request, m.Name, hash, now + millis(m.WaitMs)})
+		s.charge(from, share{locates: 1})
 		return nil
 	}
 	return []Effect{located(from, request, at, err)}
@@ -87,10 +92,11 @@ func located(to kv.Member, request uint64, at owner.Location, err error) Effect 
 func (s *Server) tickWaiting(now kv.Instant) (effects []Effect) {
 	kept := s.waiting[:0]
 	for _, l := range s.waiting {
-		if now < l.until && (!s.Answers(now) || s.byKey[arena.HashKey(l.name)] != nil) {
+		if now < l.until && (!s.Answers(now) || s.byKey[l.hash] != nil) {
 			kept = append(kept, l)
 			continue
 		}
+		s.charge(l.from, share{locates: -1})
 		at, err := owner.Location{}, master.ErrSilent
 		if s.Answers(now) {
 			at, err = s.objects.Locate(now, l.name)

@@ -24,7 +24,7 @@ type ServerOptions struct {
 	// owner is busy.
 	MaxWrites, MaxReads int
 	// MaxValues bounds the bytes of small values that wait for their keys; default
-	// 64 MiB.
+	// 64 MiB. One peer has a quarter of it at most.
 	MaxValues int
 }
 
@@ -39,12 +39,12 @@ type Server struct {
 	writes  map[uint64]*write // by number
 	byKey   map[uint64]*write // by the hash of its key
 	reads   map[owner.LeaseID]kv.Member
-	values  int               // bytes of small values in writes
-	busy    map[kv.Member]int // writes and reads of each peer
-	waiting []waiting         // for an object to become ready
-	removes []removal         // that the master has not heard of
-	drops   []Drop            // not yet told
-	telling struct {          // of drops
+	values  int // bytes of small values in writes
+	shares  map[kv.Member]share
+	waiting []waiting // for an object to become ready
+	removes []removal // that the master has not heard of
+	drops   []Drop    // not yet told
+	telling struct {  // of drops
 		request uint64
 		count   int // of the first drops
 		again   kv.Instant
@@ -58,7 +58,7 @@ func NewServer(o ServerOptions, objects *owner.Owner) *Server {
 	o.MaxWrites, o.MaxReads, o.MaxValues = cmp.Or(o.MaxWrites, 4096), cmp.Or(o.MaxReads, 4096), cmp.Or(o.MaxValues, 64<<20)
 	return &Server{
 		options: o, objects: objects, member: master.Member{Owner: o.Self.Name, Incarnation: o.Self.Incarnation},
-		writes: make(map[uint64]*write), byKey: make(map[uint64]*write), reads: make(map[owner.LeaseID]kv.Member), busy: make(map[kv.Member]int),
+		writes: make(map[uint64]*write), byKey: make(map[uint64]*write), reads: make(map[owner.LeaseID]kv.Member), shares: make(map[kv.Member]share),
 	}
 }
 
@@ -149,7 +149,7 @@ func (s *Server) describe(now kv.Instant) *Description {
 
 const (
 	// maxListed bounds the work of one List: what is passed over counts, too.
-	maxListed = 16 << 10
+	maxListed = 2 << 10
 	// maxListing bounds the bytes of its answer.
 	maxListing = 1 << 20
 )
@@ -338,21 +338,6 @@ func (s *Server) removed(over func(removal) bool) (effects []Effect) {
 func (s *Server) collectDrops() {
 	for _, hash := range s.objects.Gone() {
 		s.free(hash)
-	}
-}
-
-// admit counts something that goes on for a peer, or says that it has enough.
-func (s *Server) admit(p kv.Member, most int) error {
-	if p != s.options.Self && s.busy[p] >= max(1, most/4) {
-		return fmt.Errorf("%w: %d requests of %s go on at %s; try again", owner.ErrBusy, s.busy[p], p.Name, s.options.Self.Name)
-	}
-	s.busy[p]++
-	return nil
-}
-
-func (s *Server) dismiss(p kv.Member) {
-	if s.busy[p]--; s.busy[p] <= 0 {
-		delete(s.busy, p)
 	}
 }
 

@@ -81,15 +81,14 @@ func (s *Server) begin(now kv.Instant, from kv.Member, request uint64, o wish) [
 	if size := o.put.PageSize; size != 0 && (size < arena.Segment || size&(size-1) != 0) {
 		return refuse(fmt.Errorf("%w: pages of %d bytes: a power of two, at least %d", ErrRefused, size, arena.Segment))
 	}
-	if err := s.admit(from, s.options.MaxWrites); err != nil {
+	if err := s.admit(from, s.options.MaxWrites, len(o.value)); err != nil {
 		return refuse(err)
 	}
 	plan, err := s.objects.Reserve(now, o.put)
 	if err != nil {
-		s.dismiss(from)
+		s.dismiss(from, len(o.value))
 		return refuse(err)
 	}
-	s.values += len(o.value)
 	s.next++
 	w := &write{
 		number: s.next, plan: plan, from: from, request: request, asked: true, value: o.value,
@@ -114,7 +113,7 @@ func (s *Server) adopt(now kv.Instant, hash uint64) []Effect {
 	s.next++
 	w := &write{number: s.next, plan: owner.Plan{KeyHash: hash}, from: s.options.Self, adopted: true, until: now + s.options.WriteTimeout}
 	s.writes[w.number], s.byKey[hash] = w, w
-	s.busy[w.from]++
+	s.charge(w.from, share{requests: 1})
 	return s.claim(now, w)
 }
 
@@ -303,8 +302,7 @@ func (s *Server) abort(w *write) []Effect {
 
 func (s *Server) forget(w *write) {
 	delete(s.writes, w.number)
-	s.dismiss(w.from)
-	s.values -= len(w.value)
+	s.dismiss(w.from, len(w.value))
 	if s.byKey[w.plan.KeyHash] == w {
 		delete(s.byKey, w.plan.KeyHash)
 	}
