@@ -139,7 +139,7 @@ func (s *Store) getFrom(ctx context.Context, to kv.Member, m *protocol.Get, r *r
 	}
 	got, err := s.take(r, v, at, m.Landing)
 	if errors.Is(err, ErrTorn) {
-		s.distrust(ctx, to, m.Name)
+		s.distrust(ctx, to, &protocol.Remove{Name: m.Name, Checksum: v.Checksum})
 		return nil, protocol.Refuse(fmt.Errorf("%w: %w", ErrMissing, err)), nil
 	}
 	if err != nil {
@@ -225,11 +225,11 @@ func (s *Store) take(r *reader, v *protocol.Value, at place, landing protocol.Sp
 
 // distrust removes an object that came broken from its owner, which did not see it:
 // what nobody can read must not keep others from putting it again.
-func (s *Store) distrust(ctx context.Context, at kv.Member, name []byte) {
+func (s *Store) distrust(ctx context.Context, at kv.Member, broken *protocol.Remove) {
 	s.counters.torn.Add(1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if _, err := s.askPeer(ctx, at, &protocol.Remove{Name: name}); err != nil {
+	if _, err := s.askPeer(ctx, at, broken); err != nil {
 		s.options.Logger.Warn("an object that is broken was not removed", "owner", at.Name, "error", err)
 	}
 }

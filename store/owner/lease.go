@@ -58,6 +58,12 @@ func (w *Owner) Has(key []byte) bool {
 	return err == nil
 }
 
+// HasSum reports whether an object is there, and has this checksum.
+func (w *Owner) HasSum(key []byte, checksum uint64) bool {
+	i, err := w.find(key)
+	return err == nil && w.heap.Load(i).Checksum == checksum
+}
+
 // maxReaders of one object at a time.
 const maxReaders = 1 << 12
 

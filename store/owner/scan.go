@@ -3,6 +3,7 @@ package owner
 import (
 	"maps"
 	"slices"
+	"sort"
 
 	"meridian/kv"
 	"meridian/store/arena"
@@ -48,10 +49,11 @@ func (w *Owner) reclaimPending(now kv.Instant) {
 	if overdue == 0 {
 		return
 	}
-	var runs [][2]uint64
+	type run struct{ offset, size uint64 }
+	var runs []run // by address
 	w.space.Pending(func(offset, size uint64) {
 		if offset < overdue {
-			runs = append(runs, [2]uint64{offset, min(size, overdue-offset)})
+			runs = append(runs, run{offset, min(size, overdue-offset)})
 		}
 	})
 	base := w.heap.Bounds().Base
@@ -61,17 +63,16 @@ func (w *Owner) reclaimPending(now kv.Instant) {
 			continue
 		}
 		header := w.heap.Load(i)
-		for _, run := range runs {
-			if at := header.PayloadBase - base; header.PayloadBase >= base && at >= run[0] && at < run[0]+run[1] {
-				w.heap.Kill(i, header.Word.Epoch())
-				w.entries[i] = entry{epoch: header.Word.Epoch(), extent: extent.None, state: idle}
-				w.spare = append(w.spare, i)
-				break
-			}
+		at := header.PayloadBase - base
+		behind := sort.Search(len(runs), func(n int) bool { return runs[n].offset > at })
+		if header.PayloadBase >= base && behind > 0 && at-runs[behind-1].offset < runs[behind-1].size {
+			w.heap.Kill(i, header.Word.Epoch())
+			w.entries[i] = entry{epoch: header.Word.Epoch(), extent: extent.None, state: idle}
+			w.spare = append(w.spare, i)
 		}
 	}
 	for _, run := range runs {
-		if w.space.Reclaim(run[0], run[1]) == nil {
+		if w.space.Reclaim(run.offset, run.size) == nil {
 			w.stats.Reclaims++
 		}
 	}

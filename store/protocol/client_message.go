@@ -211,12 +211,21 @@ func (m *Value) parse(r *fields.Reader) {
 }
 
 // Remove takes an object away. It is answered by a Reply.
-type Remove struct{ Name []byte }
+type Remove struct {
+	Name []byte
+	// Checksum is that of the object that is meant, of a reader that found it broken:
+	// what was put under the name since stays. 0 is for whichever there is.
+	Checksum uint64
+}
 
 func (*Remove) kind() uint8 { return 7 }
 
-func (m *Remove) append(w *fields.Writer) { w.Bytes(m.Name) }
-func (m *Remove) parse(r *fields.Reader)  { m.Name = r.Bytes(arena.MaxKey) }
+func (m *Remove) append(w *fields.Writer) {
+	w.Bytes(m.Name)
+	w.Uint(m.Checksum)
+}
+
+func (m *Remove) parse(r *fields.Reader) { m.Name, m.Checksum = r.Bytes(arena.MaxKey), r.Uint() }
 
 // Locate asks where an object lies. It is answered by a Location, when the object
 // is ready or after WaitMs.

@@ -23,7 +23,7 @@ func filled() []Message {
 		&Commit{1, 2, 3, true},
 		&Get{[]byte("name"), span, 4},
 		&Value{5, 6, false, []byte("value")},
-		&Remove{[]byte("name")},
+		&Remove{[]byte("name"), 3},
 		&Locate{[]byte("name"), 5},
 		&Location{owner.Location{Header: 1, Epoch: 2, KeyHash: 3, Offset: 4, Bytes: 5, Checksum: 6, PageSize: 7}},
 		&Has{[][]byte{[]byte("a"), []byte("bc")}},

@@ -314,7 +314,11 @@ const (
 )
 
 func (s *Server) onRemove(now kv.Instant, from kv.Member, request uint64, m *Remove) []Effect {
-	if err := s.objects.Remove(m.Name); err != nil || len(s.removes) >= maxRemovals {
+	err := error(owner.ErrMissing)
+	if m.Checksum == 0 || s.objects.HasSum(m.Name, m.Checksum) {
+		err = s.objects.Remove(m.Name)
+	}
+	if err != nil || len(s.removes) >= maxRemovals {
 		return []Effect{Send{from, request, &Reply{problemOf(err)}}}
 	}
 	s.collectDrops()

@@ -130,3 +130,25 @@ func TestTakenIsAskedOfItsOwner(t *testing.T) {
 		t.Errorf("it does not begin again: %+v", step)
 	}
 }
+
+// Who found an object broken takes that one away, not what was put in its place.
+func TestBrokenIsRemovedBySum(t *testing.T) {
+	s, objects := leasedServer(t, ServerOptions{})
+	key := []byte("\x00k")
+	plan, err := objects.Reserve(0, owner.Put{Key: key, Bytes: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := objects.Commit(0, plan, 7); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		sum  uint64
+		left bool
+	}{{6, true}, {7, false}} {
+		s.Receive(0, testClient, 1, &Remove{Name: key, Checksum: c.sum})
+		if objects.Has(key) != c.left {
+			t.Errorf("sum %d: it is there: %t", c.sum, !c.left)
+		}
+	}
+}
