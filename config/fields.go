@@ -135,7 +135,7 @@ var disagg = Section{
 		},
 		{
 			Name: "offload_threshold_blocks", Kind: Int, Default: int64(4), Unit: "KV blocks", Range: atLeast(1),
-			Doc:  "A finished thought's blocks are copied out in batches of at least this many. " + planned,
+			Doc:  "Blocks of finished thoughts are pushed in batches of this many; those of other tiers do not wait. That engines have their thoughts copied out so is planned.",
 			Tune: "Larger batches cost less per block and start later.",
 		},
 	},

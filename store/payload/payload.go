@@ -41,10 +41,16 @@ const Label = "meridian"
 type Options struct {
 	Enabled bool
 	Fabric  string
+	// BatchBlocks is disagg.offload_threshold_blocks: so many payloads of finished
+	// thoughts a Batch waits for; 0 means 1.
+	BatchBlocks int
 }
 
 // Fabric pushes and pulls.
-type Fabric struct{ cache Cache }
+type Fabric struct {
+	cache   Cache
+	options Options
+}
 
 // Open refuses what the configuration does not let.
 func Open(cache Cache, o Options) (*Fabric, error) {
@@ -54,7 +60,7 @@ func Open(cache Cache, o Options) (*Fabric, error) {
 	case o.Fabric != Label:
 		return nil, fmt.Errorf("%w %q; disagg.fabric can be %q", ErrNoFabric, o.Fabric, Label)
 	}
-	return &Fabric{cache}, nil
+	return &Fabric{cache, o}, nil
 }
 
 // Label is what telemetry calls it.

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 
 	"meridian/kv"
@@ -13,11 +15,14 @@ import (
 
 // shelf is a cache in a map. It refuses the first keys.
 type shelf struct {
+	mu    sync.Mutex
 	kept  map[string][]byte
 	taken int
 }
 
 func (s *shelf) Put(_ context.Context, key string, value []byte, _ store.PutOptions) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.taken > 0 {
 		s.taken--
 		return store.ErrExists
@@ -80,6 +85,42 @@ func TestPushPull(t *testing.T) {
 	}
 	if _, err := f.Push(t.Context(), kv.Tier(9), body); !errors.Is(err, mrdn.ErrTier) {
 		t.Errorf("a tier that is none: %v", err)
+	}
+}
+
+func TestBatches(t *testing.T) {
+	on := &shelf{kept: make(map[string][]byte)}
+	f, err := Open(on, Options{Enabled: true, Fabric: Label, BatchBlocks: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tier, want := range map[kv.Tier][]int{kv.ThinkComplete: {0, 0, 3, 0, 1}, kv.OutputCritical: {1, 1, 1, 1, 0}} {
+		var handles []Handle
+		b := f.Batch(tier)
+		for i, n := range want {
+			var some []Handle
+			if i < len(want)-1 {
+				some, err = b.Add(t.Context(), fmt.Append(nil, i))
+			} else {
+				some, err = b.Flush(t.Context())
+			}
+			if handles = append(handles, some...); err != nil || len(some) != n {
+				t.Errorf("%v: step %d pushed %d payloads, not %d: %v", tier, i, len(some), n, err)
+			}
+		}
+		for i, h := range handles {
+			if frame, err := f.Pull(t.Context(), h); err != nil || string(frame.Body) != fmt.Sprint(i) || frame.Tier != tier {
+				t.Errorf("%v: payload %d was pulled as %+v: %v", tier, i, frame, err)
+			}
+		}
+	}
+	b := f.Batch(kv.ThinkComplete)
+	if b.Add(t.Context(), make([]byte, maxBatchBytes-1)); len(b.waiting) != 1 {
+		t.Error("less than a batch was pushed")
+	}
+	on.taken = 2 * drawn
+	if handles, err := b.Add(t.Context(), []byte("x")); !errors.Is(err, store.ErrExists) || len(handles) != 2 || handles[0] != 0 || handles[1] != 0 {
+		t.Errorf("a batch of many bytes, and no handle free: %v, %v", handles, err)
 	}
 }
 
