@@ -266,6 +266,22 @@ def test_the_counters_and_eviction(cache: NanoKVCache) -> None:
         cache.put("a", bytes(HEAP + 1))
 
 
+def test_the_door_is_found_where_commands_would_look(
+    door: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MERIDIAN_STATE", str(door.parent))
+    NanoKVCache(0).close()
+    monkeypatch.delenv("MERIDIAN_STATE")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with pytest.raises(ValueError, match=r"no agent has a door in .*meridian: start one"):
+        NanoKVCache(0)
+    (tmp_path / "meridian").mkdir()
+    for name in "ab":
+        (tmp_path / "meridian" / f"door-{name}.sock").touch()
+    with pytest.raises(ValueError, match=r"2 doors .*door-a\.sock, door-b\.sock; say which"):
+        NanoKVCache(0)
+
+
 def test_what_cannot_be(door: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="heap_bytes"):
         NanoKVCache(HEAP + 1, socket=door)

@@ -53,9 +53,10 @@ class NanoKVCache:
         `heap_bytes` is what the owners must have together, and is made by whoever keeps objects (`meridian
         store serve`): 0 asks for nothing. The master is elected, so that `master_rank` chooses nobody.
         `page_bytes` is the page of what is put here. `socket` is the agent's door; default the only one in
-        the state directory of the configuration. `tenant` is whose keys are meant. A call has `timeout`
-        seconds, at most 60. With `direct`, objects of the agent itself are written and read where they lie,
-        if it lets this process (`store.direct_map`): that saves copies; a read costs a checksum in Python.
+        the state directory (MERIDIAN_STATE, or as configured). `tenant` is whose keys are meant. A call has
+        `timeout` seconds, at most 60. With `direct`, objects of the agent itself are written and read where
+        they lie, if it lets this process (`store.direct_map`): that saves copies; a read costs a checksum
+        in Python.
         """
         if master_rank < 0 or page_bytes <= 0 or not 0 < timeout <= 60:
             raise ValueError("master_rank is at least 0, page_bytes above 0, timeout above 0 and at most 60")

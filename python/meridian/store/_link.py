@@ -56,15 +56,29 @@ def result_of(reply: Message) -> Message:
 
 
 def find_socket() -> str:
-    """Return the door of the only agent in the state directory of the configuration."""
+    """Return the door of the only agent in the state directory: where the commands would look, too."""
+    directory = _state_directory()
+    doors = sorted(directory.glob("door-*.sock"))
+    if not doors:
+        raise ValueError(
+            f"no agent has a door in {directory}: start one (meridian store serve), or say where with socket="
+        )
+    if len(doors) > 1:
+        named = ", ".join(door.name for door in doors)
+        raise ValueError(f"{len(doors)} doors in {directory}: {named}; say which with socket=")
+    return os.fspath(doors[0])
+
+
+def _state_directory() -> Path:
+    if state := os.environ.get("MERIDIAN_STATE"):
+        return Path(state)
     from meridian.config import load_config  # it needs a TOML reader, which others do not
 
-    state = load_config().agent.state_dir
-    directory = Path.home() / ".local/state/meridian" if state == "auto" else Path(state)
-    doors = sorted(directory.glob("door-*.sock"))
-    if len(doors) != 1:
-        raise ValueError(f"{len(doors)} doors in {directory}: say which with socket=")
-    return os.fspath(doors[0])
+    configured = load_config().agent.state_dir
+    if configured != "auto":
+        return Path(configured)
+    home = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return home / "meridian" if home.is_absolute() else Path.home() / ".local/state/meridian"
 
 
 class Link:
