@@ -183,6 +183,8 @@ type writer struct {
 	cache *cache
 	plan  *store.WritePlan
 	name  []byte
+	// mapped says that the object's bytes may be stored by whoever maps the arena.
+	mapped bool
 }
 
 func (c *cache) Open(ctx context.Context, object doorserver.Object, sizeBytes uint64, w door.Wish) (doorserver.Writer, error) {
@@ -198,13 +200,13 @@ func (c *cache) Open(ctx context.Context, object doorserver.Object, sizeBytes ui
 	if err != nil {
 		return nil, told(err)
 	}
-	return &writer{c, plan, name}, nil
+	return &writer{c, plan, name, c.isMapped(plan.Owner) && plan.Map()}, nil
 }
 
 func (w *writer) Place() door.Place {
 	p := w.plan
 	return door.Place{
-		Owner: p.Owner, Rank: uint32(max(p.Rank, 0)), Mapped: w.cache.isMapped(p.Owner), KeyHash: p.KeyHash, Header: p.Header, Epoch: p.Epoch,
+		Owner: p.Owner, Rank: uint32(max(p.Rank, 0)), Mapped: w.mapped, KeyHash: p.KeyHash, Header: p.Header, Epoch: p.Epoch,
 		HeaderOffset: store.HeaderOffset(p.Header), PayloadOffset: p.Offset, SizeBytes: p.Bytes, PageSize: p.PageSize, Pages: p.Pages, Name: w.name,
 	}
 }

@@ -74,6 +74,9 @@ type owned struct {
 type ownGrant struct {
 	writing sync.RWMutex // held for reading while it writes
 	revoked bool
+	// mapped says that its writer stores to the arena by itself: it cannot be stopped,
+	// and ends when it says so. owned.mu protects it.
+	mapped bool
 }
 
 // openOwned makes an arena and puts its owner into the directory.
@@ -209,8 +212,8 @@ const revokeTimeout = 10 * time.Second
 
 // revoke ends a writer's grant, and waits until it writes no more.
 func (s *Store) revoke(e protocol.Revoke) {
-	var err error
-	if !s.owned.end(e.Grant) {
+	own, err := s.owned.end(e.Grant)
+	if !own {
 		ctx, cancel := context.WithTimeout(context.Background(), revokeTimeout)
 		defer cancel()
 		if err = s.options.Agent.Revoke(ctx, e.Grant); errors.Is(err, fabric.ErrClosed) {
@@ -220,19 +223,38 @@ func (s *Store) revoke(e protocol.Revoke) {
 	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.server.Revoked(now, e.Write, err) })
 }
 
-// end revokes a grant of this process to itself.
-func (o *owned) end(id kv.ID) bool {
+// end revokes a grant of this process to itself, and reports whether it is one.
+func (o *owned) end(id kv.ID) (own bool, err error) {
 	o.mu.Lock()
 	g := o.grants[id]
-	delete(o.grants, id)
+	if g != nil && g.mapped {
+		err = errMapped
+	} else {
+		delete(o.grants, id)
+	}
 	o.mu.Unlock()
 	if g == nil {
-		return false
+		return false, nil
 	}
 	g.writing.Lock()
 	defer g.writing.Unlock()
 	g.revoked = true
-	return true
+	return true, err
+}
+
+// errMapped keeps the room of a writer that nothing can stop.
+var errMapped = errors.New("store: a process that maps the arena may still write")
+
+// setMapped says of a writer whether it stores to the arena by itself. It is false
+// when its time is over.
+func (o *owned) setMapped(id kv.ID, mapped bool) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	g := o.grants[id]
+	if g != nil {
+		g.mapped = mapped
+	}
+	return g != nil
 }
 
 // write writes into a reservation for a writer of this process.

@@ -147,14 +147,23 @@ func (s *Store) open(ctx context.Context, key string, m *protocol.Open, o PutOpt
 	return p, nil
 }
 
-// Memory is the object's bytes, when its owner is in this process; else nil. The
-// caller writes to it only before it commits or aborts, and before the owner's
-// WriteTimeout is over: nothing can stop it.
+// Memory is the object's bytes, when its owner is in this process and its time is
+// not over; else nil. The caller writes to it only before it commits or aborts.
 func (p *WritePlan) Memory() []byte {
-	if p.peer != p.store.self {
+	if !p.Map() {
 		return nil
 	}
 	return p.store.owned.memory.Bytes(p.span.Offset, p.span.Length)
+}
+
+// Map says that the object's bytes are stored where they lie, by a caller of Memory or
+// a process that maps the arena. Nothing can stop that: so its room is kept until
+// Commit or Abort, however late. It is false when the owner is not in this process,
+// or the writer's time is over.
+func (p *WritePlan) Map() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.peer == p.store.self && !p.over && p.store.owned.setMapped(p.span.Grant, true)
 }
 
 // Write writes bytes of the object, from an offset on.
@@ -246,6 +255,9 @@ func (p *WritePlan) commit(ctx context.Context, abort bool) error {
 	p.mu.Lock()
 	over := p.over
 	p.over = true
+	if p.peer == p.store.self {
+		p.store.owned.setMapped(p.span.Grant, false)
+	}
 	p.mu.Unlock()
 	if over {
 		return fmt.Errorf("%w: it was committed or aborted before", ErrStale)

@@ -189,6 +189,47 @@ func TestWriterStalls(t *testing.T) {
 	}
 }
 
+// A writer that stores to the arena by itself cannot be stopped. Its room is no other
+// object's until it says that it has ended, though its time was over long before.
+func TestMappedWriterKeepsItsRoom(t *testing.T) {
+	c := newCell(t, "tcp")
+	a := c.start("a", candidate, func(o *store.Options) {
+		o.Owner = &store.OwnerOptions{Bytes: 16 << 20, WriteTimeout: 50 * time.Millisecond}
+	})
+	for _, end := range []func(*store.WritePlan) error{
+		func(p *store.WritePlan) error { return p.Abort(soon(t)) },
+		func(p *store.WritePlan) error {
+			if err := p.Commit(soon(t)); !errors.Is(err, store.ErrStale) {
+				return fmt.Errorf("a commit whose time was over: %w", err)
+			}
+			return nil
+		},
+	} {
+		const size = 9 << 20 // more than half of the arena
+		p, err := a.OpenForWrite(soon(t), "k", size, store.PutOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := p.Memory()
+		eventually(t, "its time is over", func() bool { return p.Write(soon(t), 0, []byte("late")) != nil })
+		if err := a.Put(soon(t), "other", value("other", size), store.PutOptions{}); !errors.Is(err, store.ErrFull) {
+			t.Fatalf("%v, want ErrFull: another got the room", err)
+		}
+		clear(memory)
+		if err := end(p); err != nil {
+			t.Fatal(err)
+		}
+		if p.Memory() != nil {
+			t.Fatal("its memory is lent after its end")
+		}
+		eventually(t, "its room is free", func() bool { return a.Put(soon(t), "other", value("other", size), store.PutOptions{}) == nil })
+		mustGet(t, a, "other", size)
+		if err := a.Remove(soon(t), "other", store.RemoveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // Close ends what callers wait for, and comes back while they ask.
 func TestCloseWhileItIsUsed(t *testing.T) {
 	c := newCell(t, "tcp")
