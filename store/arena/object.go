@@ -48,16 +48,6 @@ func (h *Heap) finish(r *Reservation, key []byte, sum uint64) bool {
 	return true
 }
 
-// Sum writes the sums of an object whose writer did not, and clears Unchecked.
-// Only the owner does, before it tells anybody of the object.
-func (h *Heap) Sum(i uint32, header *Header) {
-	header.Checksum = h.SumPayload(header.PayloadBase, header.Bytes)
-	header.Flags &^= Unchecked
-	at := h.HeaderOffset(i)
-	h.u64(at + hdrChecksum).Store(header.Checksum)
-	h.u32(at + hdrFlags).Store(header.Flags)
-}
-
 // PutKey writes the key of an object that is to be written; the header must be the
 // writer's own.
 func (h *Heap) PutKey(header *Header, key []byte) { copy(h.keyOf(header), key) }

@@ -14,13 +14,30 @@ func (w *Owner) Arrived() []uint64 {
 	return arrived
 }
 
-// Admit lets an object be found that came from a producer.
+// Admit lets an object be found that came from a producer, with its sums.
 func (w *Owner) Admit(hash uint64) bool {
 	i, is := w.index[hash]
-	if is = is && w.entries[i].state == unclaimed; is {
+	if is = is && w.entries[i].state == unclaimed && !w.entries[i].unsummed; is {
 		w.becomeReady(i)
 	}
 	return is
+}
+
+// Unsummed makes an object that came without sums one that is being written: its
+// bytes are all there, and the caller, who may take its time, sums and commits it.
+func (w *Owner) Unsummed(hash uint64) (Plan, bool) {
+	i, is := w.index[hash]
+	if !is || w.entries[i].state != unclaimed || !w.entries[i].unsummed {
+		return Plan{}, false
+	}
+	e, pageSize := &w.entries[i], uint32(arena.PageSize)
+	if stored := w.heap.Load(i); stored.Check(w.heap.Bounds()) == nil { // its producer may have changed it
+		pageSize = stored.PageSize
+	}
+	e.state, e.unsummed = writing, false
+	w.stats.Writing++
+	header := w.header(i, pageSize)
+	return Plan{Header: i, Epoch: e.epoch, KeyHash: hash, Offset: header.PayloadBase, Bytes: e.bytes, Pages: header.Pages, PageSize: pageSize}, true
 }
 
 // Ingest takes in what producers have announced, at most so many, and reports how
@@ -130,8 +147,8 @@ func (w *Owner) take(now kv.Instant, i uint32) bool {
 	}
 	own := w.header(i, header.PageSize)
 	own.Word, own.Checksum = header.Word, header.Checksum
-	if header.Flags&arena.Unchecked != 0 {
-		w.heap.Sum(i, &own)
+	if e.unsummed = header.Flags&arena.Unchecked != 0; e.unsummed {
+		own.Flags |= arena.Unchecked
 	}
 	w.heap.Place(i, &own)
 	w.index[e.hash] = i

@@ -1,6 +1,8 @@
 package owner
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -69,5 +71,44 @@ func TestUnclaimedIsBusy(t *testing.T) {
 			t.Errorf("a second writer is told %v, want %v", err, want)
 		}
 		w.admitAll()
+	}
+}
+
+// What came without sums is not found before it is summed, which takes long: it is
+// being written meanwhile, and keeps its room.
+func TestWithoutSums(t *testing.T) {
+	w, heap, memory := open(t, 1<<20, arena.Options{}, Options{})
+	key, value := []byte("k"), bytes.Repeat([]byte("v"), 5000)
+	r, err := heap.Reserve(arena.HashKey(key), uint64(len(value)), len(key), 8192)
+	if err != nil || !heap.Write(&r, key, value) {
+		t.Fatal("not written", err)
+	}
+	at := heap.HeaderOffset(r.Index)
+	binary.LittleEndian.PutUint32(memory[at+48:], arena.Unchecked)
+	binary.LittleEndian.PutUint64(memory[at+56:], 1) // no checksum
+	w.Scan(0)
+	if arrived := w.Arrived(); len(arrived) != 1 || w.Admit(arrived[0]) {
+		t.Fatalf("%d came, and could be found unsummed", len(arrived))
+	}
+	if header := heap.Load(r.Index); header.Flags&arena.Unchecked == 0 {
+		t.Error("who maps the arena is told that it is checked")
+	}
+	plan, unsummed := w.Unsummed(arena.HashKey(key))
+	if !unsummed || plan.Bytes != uint64(len(value)) || plan.PageSize != 8192 {
+		t.Fatalf("%+v, %v", plan, unsummed)
+	}
+	if _, again := w.Unsummed(arena.HashKey(key)); again || w.RemoveHash(arena.HashKey(key)) {
+		t.Error("it was given out twice, or taken away while it is summed")
+	}
+	if err := w.Commit(0, plan, heap.SumPayload(plan.Offset, plan.Bytes)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := w.Locate(0, key)
+	got := make([]byte, len(value))
+	if err == nil {
+		err = heap.Read(arena.Wanted{Index: found.Header, Epoch: found.Epoch, Key: key}, got, 0)
+	}
+	if err != nil || !bytes.Equal(got, value) || w.Stats().Writing != 0 {
+		t.Errorf("%v, %d are being written", err, w.Stats().Writing)
 	}
 }

@@ -9,6 +9,7 @@
 //	               └────────────────────────────────────────┘
 //
 //	offered ──(a producer takes it, writes, announces)──Ingest──► unclaimed ──Admit──► ready
+//	                                  without sums: Unsummed──► writing ──┘
 //
 // A key may have another owner. So what comes without a word, from producers, is
 // not found until its key is claimed; and how long a writer that asked first may
@@ -104,6 +105,7 @@ type entry struct {
 	state     state
 	priority  uint8
 	pinned    bool
+	unsummed  bool // unclaimed, and its producer wrote no sums
 }
 
 type state uint8

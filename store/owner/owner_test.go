@@ -40,6 +40,9 @@ func sum(heap *arena.Heap, p Plan) uint64 { return heap.SumPayload(p.Offset, p.B
 // admitAll is a master that lets every producer have its key.
 func (w *Owner) admitAll() {
 	for _, hash := range w.Arrived() {
+		if plan, unsummed := w.Unsummed(hash); unsummed {
+			_ = w.Commit(0, plan, w.heap.SumPayload(plan.Offset, plan.Bytes))
+		}
 		w.Admit(hash)
 	}
 }

@@ -158,6 +158,10 @@ func (s *Server) onClaimed(now kv.Instant, from kv.Member, number uint64, m *Cla
 	case w.failed != nil:
 		return s.end(w, w.failed)
 	case w.adopted:
+		if plan, unsummed := s.objects.Unsummed(w.plan.KeyHash); unsummed {
+			w.plan, w.adopted = plan, false // from now on it is a write like any
+			return s.seal(w)
+		}
 		s.objects.Admit(w.plan.KeyHash)
 		s.forget(w)
 		return nil

@@ -19,7 +19,13 @@ var (
 // leasedServer is an owner with a lease of an hour under the first term.
 func leasedServer(t *testing.T, o ServerOptions) (*Server, *owner.Owner) {
 	t.Helper()
-	heap, err := arena.Format(make([]byte, 1<<20), arena.Options{Headers: 64})
+	return leasedServerIn(t, o, make([]byte, 1<<20))
+}
+
+// leasedServerIn is the same in memory that the test writes to.
+func leasedServerIn(t *testing.T, o ServerOptions, memory []byte) (*Server, *owner.Owner) {
+	t.Helper()
+	heap, err := arena.Format(memory, arena.Options{Headers: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
