@@ -72,11 +72,11 @@ func (s *Store) put(ctx context.Context, key string, value []byte, o PutOptions)
 }
 
 // putLarge opens, writes and commits, and does so again when the owner lost its lease
-// meanwhile: then nothing was stored.
+// meanwhile, or when other bytes arrived: then nothing was stored.
 func (s *Store) putLarge(ctx context.Context, key string, value []byte, o PutOptions) error {
 	for {
 		err := s.putLargeOnce(ctx, key, value, o)
-		if !errors.Is(err, ErrStale) || !s.pause(ctx, tickPause) {
+		if !errors.Is(err, ErrStale) && !errors.Is(err, ErrTorn) || !s.pause(ctx, tickPause) {
 			return err
 		}
 	}
@@ -103,9 +103,10 @@ type WritePlan struct {
 	Rank  int
 	owner.Plan
 
-	store *Store
-	peer  kv.Member
-	span  protocol.Span
+	store   *Store
+	peer    kv.Member
+	span    protocol.Span
+	written written // to another agent, by Write
 
 	mu   sync.Mutex // protects over
 	over bool
@@ -140,7 +141,7 @@ func (s *Store) open(ctx context.Context, key string, m *protocol.Open, o PutOpt
 	if !is || said.Bytes != m.Bytes || said.Span.Length != m.Bytes {
 		return nil, unexpected(from, answer)
 	}
-	p := &WritePlan{Owner: from.Name, Rank: -1, Plan: said.Plan, store: s, peer: from, span: said.Span}
+	p := &WritePlan{Owner: from.Name, Rank: -1, Plan: said.Plan, store: s, peer: from, span: said.Span, written: written{bytes: m.Bytes}}
 	if o, err := s.owner(from.Name); err == nil {
 		p.Rank = o.Rank
 	}
@@ -208,8 +209,10 @@ func (p *WritePlan) writeAway(ctx context.Context, offset uint64, data []byte) e
 			return err
 		}
 		defer giveBack()
-		copy(staged.bytes(), data)
+		p.written.take(offset, staged.bytes(), data)
 		from = staged
+	} else {
+		p.written.take(offset, nil, data)
 	}
 	local, err := s.options.Agent.LocalSpans(from.list())
 	if err != nil {
@@ -226,7 +229,9 @@ func (p *WritePlan) writeAway(ctx context.Context, offset uint64, data []byte) e
 	return nil
 }
 
-// Commit lets the object be found, when all of it is written.
+// Commit lets the object be found, when all of it is written. Where every segment of
+// checksum.Segment bytes was written to another agent in one piece, the owner compares:
+// ErrTorn says that other bytes lie there, and nothing is stored.
 func (p *WritePlan) Commit(ctx context.Context) error {
 	ctx, leave, err := p.store.enter(ctx)
 	if err != nil {
@@ -269,11 +274,10 @@ func (p *WritePlan) commit(ctx context.Context, abort bool) error {
 		defer cancel()
 	}
 	message := &protocol.Commit{Header: p.Header, Epoch: p.Epoch, KeyHash: p.KeyHash, Abort: abort}
-	for deadline := s.deadline(ctx); ; {
-		_, err := s.askPeer(ctx, p.peer, message)
-		if !protocol.Passes(err) || s.now() >= deadline {
-			return err
-		}
-		s.pause(ctx, tickPause) // the owner waits for the master
+	message.Checksum, message.Summed = p.written.sum()
+	_, err := s.askPatiently(ctx, p.peer, message)
+	if errors.Is(err, ErrTorn) {
+		s.counters.torn.Add(1)
 	}
+	return err
 }

@@ -133,6 +133,10 @@ type Commit struct {
 	Header, Epoch uint32
 	KeyHash       uint64
 	Abort         bool
+	// Checksum is that of what the writer meant to write, where Summed: what lies there
+	// must have it.
+	Summed   bool
+	Checksum uint64
 }
 
 func (*Commit) kind() uint8 { return 4 }
@@ -142,10 +146,13 @@ func (m *Commit) append(w *fields.Writer) {
 	w.Uint(uint64(m.Epoch))
 	w.Uint(m.KeyHash)
 	w.Flag(m.Abort)
+	w.Flag(m.Summed)
+	w.Uint(m.Checksum)
 }
 
 func (m *Commit) parse(r *fields.Reader) {
 	m.Header, m.Epoch, m.KeyHash, m.Abort = u32(r), u32(r), r.Uint(), r.Flag()
+	m.Summed, m.Checksum = r.Flag(), r.Uint()
 }
 
 // Get asks for an object. Its Value comes into the landing, which holds Length bytes;

@@ -20,7 +20,7 @@ func filled() []Message {
 		&Put{[]byte("name"), []byte("value"), a, 9},
 		&Open{[]byte("name"), 1 << 40, a, 1, 2},
 		&Plan{owner.Plan{Header: 1, Epoch: 2, KeyHash: 3, Offset: 4, Bytes: 5, Pages: 6, PageSize: 7}, span},
-		&Commit{1, 2, 3, true},
+		&Commit{1, 2, 3, true, true, 1 << 60},
 		&Get{[]byte("name"), span, 4},
 		&Value{5, 6, false, []byte("value")},
 		&Remove{[]byte("name"), 3},

@@ -44,6 +44,7 @@ var problems = []error{
 	16: master.ErrMissing,
 	17: errTorn,
 	18: master.ErrCrowded,
+	19: arena.ErrTorn,
 }
 
 // errTorn is an object that is missing because its bytes were found to be broken.
@@ -62,7 +63,7 @@ func problemOf(err error) Problem {
 	if err == nil {
 		return Problem{}
 	}
-	if errors.Is(err, arena.ErrTorn) {
+	if errors.Is(err, arena.ErrTorn) && errors.Is(err, owner.ErrMissing) {
 		return Problem{17, clip.Text(err.Error(), maxProblem, "…")}
 	}
 	for code, known := range problems {

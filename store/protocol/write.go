@@ -29,7 +29,9 @@ type write struct {
 	span    kv.Instant // how long its client may write
 	grant   kv.ID
 	sum     uint64
-	failed  error // it ends, as soon as nothing can write to it
+	summed  bool   // its writer said which sum it must have:
+	stated  uint64 // this one
+	failed  error  // it ends, as soon as nothing can write to it
 }
 
 // stage is how far a write is.
@@ -210,6 +212,7 @@ func (s *Server) onCommit(from kv.Member, request uint64, m *Commit) []Effect {
 		return []Effect{Send{from, request, &Reply{problemOf(fmt.Errorf("%w: nothing of it is being written", owner.ErrStale))}}}
 	}
 	w.request, w.asked, w.until = request, true, kv.Never
+	w.summed, w.stated = m.Summed, m.Checksum
 	if m.Abort {
 		w.failed = errAborted
 	}
@@ -251,6 +254,9 @@ func (s *Server) Sealed(now kv.Instant, number, checksum uint64) []Effect {
 	w := s.writes[number]
 	if w == nil || w.stage != sealing {
 		return nil
+	}
+	if w.failed == nil && w.summed && w.stated != checksum {
+		w.failed = fmt.Errorf("%w: what lies at %s is not what was written", arena.ErrTorn, s.options.Self.Name)
 	}
 	if w.failed != nil {
 		return s.abort(w)

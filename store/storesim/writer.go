@@ -1,6 +1,7 @@
 package storesim
 
 import (
+	"meridian/checksum"
 	"meridian/kv"
 	"meridian/store/protocol"
 )
@@ -90,6 +91,7 @@ func (x *writer) give(up bool) {
 		p.send(protocol.Send{To: x.owner, Request: p.world.number(), Message: m})
 		return
 	}
+	m.Summed, m.Checksum = true, checksum.OfSums(checksum.AppendSums(nil, x.value.bytes))
 	x.ask(m)
 	if w := p.world; w.chance.IntN(3) == 0 {
 		if to := p.reaches(x.owner); to != nil {
