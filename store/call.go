@@ -179,7 +179,8 @@ func (s *Store) deliver(ctx context.Context, one *call, payload []byte) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		// The answer is all that is waited for: that the question was taken says less.
 		err := s.peers.Post(ctx, one.to, payload, ended)
-		if err == nil {
+		posted := err == nil
+		if posted {
 			select {
 			case <-one.done:
 				return nil
@@ -191,7 +192,7 @@ func (s *Store) deliver(ctx context.Context, one *call, payload []byte) error {
 		if !errors.Is(err, fabric.ErrBusy) || !s.pause(ctx, pause) {
 			s.counters.lost.Add(1)
 			s.reach.note(one.to, err)
-			if undelivered(err) {
+			if !posted || undelivered(err) {
 				return fmt.Errorf("%w: %w", errUndelivered, err)
 			}
 			return err
@@ -199,7 +200,7 @@ func (s *Store) deliver(ctx context.Context, one *call, payload []byte) error {
 	}
 }
 
-// undelivered reports whether a message surely was not taken.
+// undelivered reports whether a message that was posted surely was not taken.
 func undelivered(err error) bool {
 	for _, sign := range []error{fabric.ErrBusy, fabric.ErrStalePeer, meta.ErrNotFound} {
 		if errors.Is(err, sign) {

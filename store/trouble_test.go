@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/agent"
 	"meridian/fabric"
 	"meridian/meta"
 	"meridian/meta/memdir"
@@ -67,6 +68,16 @@ func TestOwnerDies(t *testing.T) {
 	if at, err := client.Locate(soon(t), "new", store.LocateOptions{}); err != nil || at.Owner != "a" {
 		t.Fatalf("%+v: %v", at, err)
 	}
+	late := c.start("late", func(o *store.Options) { // it has not met the dead one
+		find := o.Find
+		o.Find = func(ctx context.Context, name string) (*agent.Peer, error) {
+			if name == "b" {
+				return nil, errors.New("connection refused")
+			}
+			return find(ctx, name)
+		}
+	})
+	mustPut(t, late, "newer", 1000, store.PutOptions{Preferred: "b"})
 	for i := range 20 {
 		mustGet(t, client, fmt.Sprint("a", i), 1000)
 		mustMiss(t, client, fmt.Sprint("b", i))
