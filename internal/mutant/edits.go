@@ -252,6 +252,13 @@ var edits = []edit{
 		`case now >= w.until && w.failed == nil && !BUG:`,
 	},
 	{
+		DoubtIsBelieved, "store/protocol/write.go",
+		`	case err != nil:
+		w.again = now + kv.Second`,
+		`	case err != nil && !BUG:
+		w.again = now + kv.Second`,
+	},
+	{
 		ClaimCalledValue, "store/protocol/write.go",
 		`return s.end(w, err) // whether`,
 		`if BUG { err = owner.ErrExists }; return s.end(w, err) // whether`,

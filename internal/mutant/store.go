@@ -21,6 +21,7 @@ const (
 	GivenForgotten   Name = "key-given-away-is-forgotten"
 	GivenUnmarked    Name = "key-given-away-before-the-mark"
 	WriterKept       Name = "silent-writer-kept-for-ever"
+	DoubtIsBelieved  Name = "revocation-in-doubt-believed"
 	ClaimCalledValue Name = "claimed-key-is-said-to-exist"
 	UnclaimedIsFound Name = "producers-object-found-before-its-key-is-claimed"
 )
@@ -31,5 +32,5 @@ func OfStore() []Name { return slices.Clone(ofStore) }
 var ofStore = []Name{
 	ServesUnleased, CommitsUnleased, SealsUnrevoked, FreesUnrevoked, LateClaimCounts, DropNotObeyed, LateDropObeyed,
 	OldMasterLocates, LeaseFromLater, DropSharesSerial, DropNotTold, EpochNotCounted, ReadIsFreed, PutRepeated, GivenForgotten,
-	GivenUnmarked, WriterKept, UnclaimedIsFound, ClaimCalledValue,
+	GivenUnmarked, WriterKept, UnclaimedIsFound, ClaimCalledValue, DoubtIsBelieved,
 }

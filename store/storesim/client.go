@@ -189,6 +189,9 @@ func (c *call) end(answer protocol.Message, err error) {
 		return
 	}
 	c.over = true
+	if c.writer != nil {
+		c.writer.unlend()
+	}
 	delete(p.landing, c.grant)
 	w.note("%v: %s %v is over: %T %v", p, c.kind, c.key, answer, err)
 	w.tally.ended(c.kind, err)

@@ -15,6 +15,8 @@ type grant struct {
 	to    kv.Member
 	span  protocol.Span
 	at    object
+	// mapped says that its writer stores to the arena by itself, and has not ended.
+	mapped bool
 }
 
 // object is bytes of an arena, and whose they are.
@@ -45,7 +47,11 @@ func (p *process) grant(e protocol.Grant) {
 func (p *process) revoke(e protocol.Revoke) {
 	w := p.world
 	w.after(w.span(0, 100*kv.Millisecond), p, func() {
-		if !w.calm && w.plan.rogues && w.chance.IntN(6) == 0 {
+		mapped := p.grants[e.Grant] != nil && p.grants[e.Grant].mapped
+		if mapped {
+			w.tally.Kept++
+		}
+		if mapped || !w.calm && w.plan.rogues && w.chance.IntN(6) == 0 {
 			p.do(p.server.Revoked(p.clock(), e.Write, errors.New("storesim: a writer may still write")))
 			return
 		}

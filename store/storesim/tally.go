@@ -18,7 +18,7 @@ type Tally struct {
 	Put, Opened, Got, Located, Removed, Mapped, Landed uint64
 	Reasons                                            [len(reasons) + 1]uint64
 
-	Evictions, GivenAway, Grants, Revoked, Refused, Vanished, Deliveries, SlowDeliveries, Produced, ProducersDead uint64
+	Evictions, GivenAway, Grants, Revoked, Kept, Refused, Vanished, Deliveries, SlowDeliveries, Produced, ProducersDead uint64
 
 	Messages, Bytes, Steps uint64
 }
@@ -95,6 +95,7 @@ func (t *Tally) Sections() []Section {
 			{"objects dropped on the master's word", &t.GivenAway},
 			{"grants made", &t.Grants},
 			{"grants revoked", &t.Revoked},
+			{"grants kept for writers that nothing stops", &t.Kept},
 			{"writes refused for want of a grant", &t.Refused},
 			{"deliveries", &t.Deliveries},
 			{"deliveries that took too long", &t.SlowDeliveries},

@@ -9,17 +9,21 @@ import (
 // writer is the client of an Open, while it writes.
 type writer struct {
 	*call
-	plan  *protocol.Plan
-	owner kv.Member
-	rogue bool // it never commits, and writes until it cannot
-	at    int
+	plan   *protocol.Plan
+	owner  kv.Member
+	mapped *grant // of one that stores to the arena by itself: nothing stops it
+	rogue  bool   // it never commits, and writes until it cannot
+	at     int
 }
 
 // write begins to write where a plan says.
 func (c *call) write(plan *protocol.Plan) {
 	w, p := c.on.world, c.on
 	x := &writer{call: c, plan: plan, owner: c.asked}
-	x.rogue = !w.calm && w.plan.rogues && w.chance.IntN(4) == 0
+	if x.owner == p.peer && w.chance.IntN(2) == 0 {
+		x.lend()
+	}
+	x.rogue = !w.calm && w.plan.rogues && x.mapped == nil && w.chance.IntN(4) == 0
 	c.writer = x
 	w.after(3*writeTimeout, p, func() {
 		if !x.over {
@@ -38,9 +42,26 @@ func (c *call) write(plan *protocol.Plan) {
 	x.piece()
 }
 
+// lend has the writer store to the arena by itself, unless its time is over already.
+func (x *writer) lend() {
+	if g := x.on.grants[x.plan.Span.Grant]; g != nil {
+		g.mapped, x.mapped = true, g
+	}
+}
+
+// unlend: the writer stores no more.
+func (x *writer) unlend() {
+	if x.mapped != nil {
+		x.mapped.mapped = false
+	}
+}
+
 // piece writes a piece, or commits.
 func (x *writer) piece() {
 	w, p := x.on.world, x.on
+	if x.mapped != nil && x.over {
+		return
+	}
 	b := x.value.bytes[x.at:min(len(x.value.bytes), x.at+1+w.chance.IntN(4000))]
 	offset := x.plan.Offset + uint64(x.at)
 	x.at += len(b)
@@ -51,6 +72,10 @@ func (x *writer) piece() {
 		return
 	case len(b) == 0:
 		x.give(false)
+		return
+	case x.mapped != nil:
+		p.write(x.mapped.at, offset, b)
+		w.after(w.pace(), p, x.piece)
 		return
 	}
 	if x.rogue {
@@ -85,6 +110,7 @@ func (w *world) pace() kv.Instant {
 // still come: the same bytes once more.
 func (x *writer) give(up bool) {
 	p := x.on
+	x.unlend()
 	m := &protocol.Commit{Header: x.plan.Header, Epoch: x.plan.Epoch, KeyHash: x.plan.KeyHash, Abort: up}
 	x.asked = x.owner
 	if up {
@@ -93,7 +119,7 @@ func (x *writer) give(up bool) {
 	}
 	m.Summed, m.Checksum = true, checksum.OfSums(checksum.AppendSums(nil, x.value.bytes))
 	x.ask(m)
-	if w := p.world; w.chance.IntN(3) == 0 {
+	if w := p.world; x.mapped == nil && w.chance.IntN(3) == 0 {
 		if to := p.reaches(x.owner); to != nil {
 			w.after(w.delay(to, p), to, func() { to.place(p.peer, x.plan.Span.Grant, x.plan.Offset, x.value.bytes) })
 		}
