@@ -28,6 +28,11 @@ build: ## build bin/meridian, static
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w $(STAMP)' -o bin/meridian ./cmd/meridian
 	@tools/static.sh bin/meridian
 
+# purego asks the system's loader for CUDA's driver, so this one cannot be static.
+.PHONY: build-accel
+build-accel: ## build bin/meridian-accel: the same, with GPUs; dynamic, and without cgo
+	CGO_ENABLED=0 $(GO) build -tags accel -trimpath -buildvcs=false -ldflags '-s -w $(STAMP)' -o bin/meridian-accel ./cmd/meridian
+
 .PHONY: up
 up: build ## a whole cell on this machine: gateway, prefill and decode workers; ARGS=--demo shows that it works, and stops
 	@bin/meridian up $(ARGS)

@@ -248,7 +248,7 @@ var rooms = map[string]room{
 			"mem": "sections", "mrdn": "frames", "trust": "TLS, the cell's key", joins: "closing waits for what was started",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "readv, writev"},
-		testsMay: []string{"fabric/fabrictest"},
+		testsMay: []string{"cuda", "cuda/cudatest", "fabric/fabrictest", "mem/vram"},
 	},
 	"meta": {
 		owns:     "the directory: leased records, compare-and-swap, watches",
@@ -323,7 +323,7 @@ var rooms = map[string]room{
 	},
 	"door": {
 		owns: "the engine door as engines see it: frames, and the client",
-		may:  map[string]string{"door/doorpb": "its messages", "kv": "what an engine caches", "mem": "what an engine lends"},
+		may:  map[string]string{"door/doorpb": "its messages", "kv": "what an engine caches", "mem": "what an engine lends", "mem/vram": "what it lends of a GPU"},
 		uses: map[string]string{"golang.org/x/sys": "descriptor passing, prctl", "google.golang.org/protobuf": "messages"},
 	},
 	"door/doorpb": {
@@ -334,13 +334,13 @@ var rooms = map[string]room{
 		owns: "the engine door's server: registrations, offers, accepts; fences on an engine's death",
 		may: map[string]string{
 			"agent": "what engines' memory is registered with", "door": "frames", "door/doorpb": "messages", "kv": "what caches are of",
-			"mem": "lent sections", "meta": "engines' records", "reshard": "how engines are cut", "transceiver": "hand-offs",
+			"cuda": "why GPU memory is refused", "mem": "lent sections", "mem/vram": "lent GPU memory", "meta": "engines' records", "reshard": "how engines are cut", "transceiver": "hand-offs",
 			"transceiver/handoff": "engines, events, errors", "trust": "legs", joins: "closing waits for what was started",
 		},
 		uses: map[string]string{
 			"golang.org/x/sys": "peer credentials, pidfds, seals", "google.golang.org/protobuf": "messages",
 		},
-		testsMay: []string{"fabric", "fabric/host", "fabric/tcp", required, "meta/memdir"},
+		testsMay: []string{"cuda/cudatest", "fabric", "fabric/host", "fabric/tcp", required, "meta/memdir"},
 	},
 	"node": {
 		owns: "the fuse box: which adapters a process has",
@@ -348,7 +348,7 @@ var rooms = map[string]room{
 			"kv": "ids", "agent": "agents", "fabric": "their fabrics", "fabric/tcp": "between hosts", "fabric/host": "within one",
 			"fabric/file": "to its disks", "meta": "the directory",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "telemetry": "metrics",
-			"door": "where its socket is", "doorserver": "where engines come in", "gateway": "where users do", "ledger": "records of requests",
+			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "gateway": "where users do", "ledger": "records of requests",
 			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
 		testsMay: []string{"kv", "mem", "meta/memdir", "place", "reshard"},

@@ -15,6 +15,7 @@ import (
 
 	"meridian/door/doorpb"
 	"meridian/mem"
+	"meridian/mem/vram"
 )
 
 // link is one connection to the agent.
@@ -207,6 +208,9 @@ func (s *session) lend(l *link, section *mem.Section) error {
 			return err
 		}
 		m.Kind = &doorpb.Lend_Borrowed{Borrowed: &doorpb.Borrowed{Address: section.Base()}}
+	case mem.VRAM:
+		gpu := vram.Of(section)
+		m.Kind = &doorpb.Lend_CudaIpc{CudaIpc: &doorpb.CudaIPC{Handle: gpu.Handle[:], Uuid: gpu.Device.UUID[:], Offset: gpu.Offset}}
 	default:
 		return fmt.Errorf("memory of kind %v cannot be lent", section.Kind())
 	}

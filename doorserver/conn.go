@@ -30,6 +30,8 @@ type conn struct {
 	rank     int     // its number, or control, or client
 	version  uint32
 	features []string // that both sides have
+
+	vramDevice uint32 // of all GPU memory that it lends; the reader's
 }
 
 // The ranks of connections that are none.

@@ -33,6 +33,7 @@ import (
 	"meridian/door"
 	"meridian/internal/join"
 	"meridian/kv"
+	"meridian/mem/vram"
 	"meridian/meta"
 	"meridian/transceiver"
 )
@@ -47,6 +48,9 @@ type Options struct {
 	Directory meta.Directory
 	// Cache is the object cache; nil means that there is none here.
 	Cache Cache
+	// VRAM is where GPU memory that engines lend is opened, and stays the caller's;
+	// nil means that none is taken.
+	VRAM *vram.Pool
 	// Socket is the path of the door.
 	Socket string
 	// AllowUIDs are the users besides this one whose engines may come. With any,

@@ -113,19 +113,22 @@ func (c *conn) open(m *doorpb.Lend, f *door.Frame) (*mem.Section, *door.Problem)
 			return nil, problem(door.CodeMalformed, "a descriptor came with memory that needs none")
 		}
 		return c.borrow(kind.Borrowed.GetAddress(), m.GetSizeBytes())
+	case *doorpb.Lend_CudaIpc:
+		if f.File != nil {
+			return nil, problem(door.CodeMalformed, "a descriptor came with memory that needs none")
+		}
+		return c.importVRAM(kind.CudaIpc, m.GetSizeBytes())
 	case nil:
 		return nil, choice(m.ProtoReflect().GetUnknown(), "Lend does not say what kind of memory it lends")
 	default:
 		p := problem(door.CodeUnsupported, "this agent does not take %s memory", kindName(m))
-		p.Hint = "lend a memfd, or borrowed memory"
+		p.Hint = "lend a memfd, borrowed memory, or cuda_ipc"
 		return nil, p
 	}
 }
 
 func kindName(m *doorpb.Lend) string {
 	switch m.GetKind().(type) {
-	case *doorpb.Lend_CudaIpc:
-		return "cuda_ipc"
 	case *doorpb.Lend_CudaVmmFd:
 		return "cuda_vmm_fd"
 	case *doorpb.Lend_DmabufFd:
@@ -189,17 +192,19 @@ func (c *conn) reach(address, size uint64) (*mem.Section, *door.Problem) {
 	if err != nil {
 		return nil, problem(door.CodeInternal, "%v", err)
 	}
-	s := c.server
-	s.mu.Lock()
-	s.nextDevice++
-	// Each process has addresses of its own, so each is a device of its own.
-	device := 1<<31 | s.nextDevice
-	s.mu.Unlock()
-	section, err := mem.Borrow(mem.BorrowOptions{PIDFD: pidfd, PID: c.peer.pid, Address: address, SizeBytes: size, Device: device})
+	section, err := mem.Borrow(mem.BorrowOptions{PIDFD: pidfd, PID: c.peer.pid, Address: address, SizeBytes: size, Device: c.server.newDevice()})
 	if err != nil {
 		return nil, problemOf(err)
 	}
 	return section, nil
+}
+
+// newDevice is for memory of a process: each has addresses of its own.
+func (s *Server) newDevice() uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextDevice++
+	return 1<<31 | s.nextDevice
 }
 
 // tryEnds reads the first and the last byte and writes them back as they were.

@@ -5,6 +5,7 @@ import (
 
 	"meridian/door"
 	"meridian/doorserver"
+	"meridian/mem/vram"
 	"meridian/transceiver"
 	"meridian/trust"
 )
@@ -40,8 +41,9 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	if n.Store != nil {
 		objects = newCache(n.Store, o.Name, o.Store.DirectMap)
 	}
+	n.gpus = vram.NewPool(nil) // loads CUDA's driver when GPU memory is first lent
 	n.Door, err = doorserver.Open(ctx, doorserver.Options{
-		Agent: n.Agent, Cache: objects, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket,
+		Agent: n.Agent, Cache: objects, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket, VRAM: n.gpus,
 		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Logger: o.Logger,
 	})
 	return err

@@ -19,6 +19,7 @@ import (
 
 	"meridian/agent"
 	"meridian/doorserver"
+	"meridian/mem/vram"
 	"meridian/meta"
 	"meridian/store"
 	"meridian/telemetry"
@@ -80,6 +81,7 @@ type Agent struct {
 	// Store is the object cache; nil if the process has no part in it.
 	Store *store.Store
 
+	gpus      *vram.Pool // of what engines lend
 	name      *nameLock
 	proof     proof
 	telemetry *telemetry.Telemetry
@@ -187,6 +189,9 @@ func (n *Agent) Close(ctx context.Context) error {
 	}
 	if n.Agent != nil {
 		errs = append(errs, n.Agent.Close(ctx))
+	}
+	if n.gpus != nil {
+		errs = append(errs, n.gpus.Close())
 	}
 	if n.Directory != nil {
 		errs = append(errs, n.Directory.Close(ctx))

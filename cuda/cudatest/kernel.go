@@ -107,7 +107,7 @@ type walk struct {
 func (k *kernel) run(parameters []uint64) error {
 	bytes := parameters[2]
 	segments := (bytes + cuda.Segment - 1) / cuda.Segment
-	first := k.process.bytes(cuda.Pointer(parameters[1]), 4*segments)
+	first := k.process.Bytes(cuda.Pointer(parameters[1]), 4*segments)
 	if k.table = k.process.after(cuda.Pointer(parameters[0])); k.table == nil || first == nil {
 		return cuda.IllegalAddress
 	}
@@ -120,7 +120,7 @@ func (k *kernel) run(parameters []uint64) error {
 		if !k.sums {
 			continue
 		}
-		sum := k.process.bytes(cuda.Pointer(parameters[3]+8*s), 8)
+		sum := k.process.Bytes(cuda.Pointer(parameters[3]+8*s), 8)
 		if sum == nil {
 			return cuda.IllegalAddress
 		}
@@ -162,7 +162,7 @@ func (k *kernel) word(w *walk, off, width int) error {
 	const misaligned cuda.Result = 716
 	from, to := w.from+uint64(w.within), w.to+uint64(w.within)
 	aligned := uint64(min(width, k.width))
-	src := k.process.bytes(cuda.Pointer(from), uint64(width))
+	src := k.process.Bytes(cuda.Pointer(from), uint64(width))
 	switch {
 	case src == nil:
 		return cuda.IllegalAddress
@@ -173,7 +173,7 @@ func (k *kernel) word(w *walk, off, width int) error {
 	if !k.copies {
 		return nil
 	}
-	dst := k.process.bytes(cuda.Pointer(to), uint64(width))
+	dst := k.process.Bytes(cuda.Pointer(to), uint64(width))
 	if dst == nil {
 		return cuda.IllegalAddress
 	}

@@ -23,7 +23,8 @@ type Process struct {
 	modules  map[cuda.ModuleHandle]bool
 	kernels  map[cuda.FunctionHandle]string
 	lost     error // of a context that did what it must not
-	Launches int   // how many kernels were started
+	killed   bool
+	Launches int // how many kernels were started
 }
 
 var _ cuda.Driver = (*Process)(nil)
@@ -65,7 +66,15 @@ func (p *Process) Kill() {
 		p.unmap(r)
 	}
 	p.ranges, p.retained = nil, make(map[int]int)
-	p.lost = cuda.Result(4) // CUDA_ERROR_DEINITIALIZED
+	p.events, p.modules = make(map[cuda.EventHandle]*event), make(map[cuda.ModuleHandle]bool)
+	p.killed, p.lost = true, cuda.Result(4) // CUDA_ERROR_DEINITIALIZED
+}
+
+// Killed tells whether it was.
+func (p *Process) Killed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
 }
 
 // unmap lets go of memory. The caller holds mu.
@@ -302,8 +311,8 @@ func (p *Process) Unimport(c cuda.ContextHandle, at cuda.Pointer) error {
 	return p.remove(c, at, false, true, cuda.InvalidValue)
 }
 
-// bytes is the memory at an address, or nil where not all of it is mapped.
-func (p *Process) bytes(at cuda.Pointer, length uint64) []byte {
+// Bytes is the memory at an address, or nil where not all of it is mapped.
+func (p *Process) Bytes(at cuda.Pointer, length uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.ranges {

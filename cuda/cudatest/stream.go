@@ -210,7 +210,7 @@ func (p *Process) EventElapsedMs(c cuda.ContextHandle, from, to cuda.EventHandle
 // Copy queues a copy.
 func (p *Process) Copy(c cuda.ContextHandle, s cuda.StreamHandle, to, from cuda.Pointer, bytes uint64) error {
 	return p.queue(c, s, func() {
-		dst, src := p.bytes(to, bytes), p.bytes(from, bytes)
+		dst, src := p.Bytes(to, bytes), p.Bytes(from, bytes)
 		if dst == nil || src == nil {
 			p.fail(cuda.IllegalAddress)
 			return
@@ -222,7 +222,7 @@ func (p *Process) Copy(c cuda.ContextHandle, s cuda.StreamHandle, to, from cuda.
 // Fill queues the writing of a value.
 func (p *Process) Fill(c cuda.ContextHandle, s cuda.StreamHandle, to cuda.Pointer, value byte, bytes uint64) error {
 	return p.queue(c, s, func() {
-		dst := p.bytes(to, bytes)
+		dst := p.Bytes(to, bytes)
 		if dst == nil {
 			p.fail(cuda.IllegalAddress)
 			return

@@ -826,12 +826,14 @@ func (x *Borrowed) GetAddress() uint64 {
 	return 0
 }
 
-// Reserved: named so that an agent can say that it does not take them yet.
+// CudaIPC is size_bytes of a GPU's memory, in an allocation that the sending
+// process exports (cuIpcGetMemHandle). Several Lends may name one allocation. An
+// agent that cannot reach the GPU refuses it.
 type CudaIPC struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Handle        []byte                 `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`
-	Device        uint32                 `protobuf:"varint,2,opt,name=device,proto3" json:"device,omitempty"`
-	Offset        uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	Handle        []byte                 `protobuf:"bytes,1,opt,name=handle,proto3" json:"handle,omitempty"`  // 64 bytes, the allocation's
+	Offset        uint64                 `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // of the first byte lent within the allocation
+	Uuid          []byte                 `protobuf:"bytes,4,opt,name=uuid,proto3" json:"uuid,omitempty"`      // 16 bytes, the GPU's: its number differs from process to process
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -873,13 +875,6 @@ func (x *CudaIPC) GetHandle() []byte {
 	return nil
 }
 
-func (x *CudaIPC) GetDevice() uint32 {
-	if x != nil {
-		return x.Device
-	}
-	return 0
-}
-
 func (x *CudaIPC) GetOffset() uint64 {
 	if x != nil {
 		return x.Offset
@@ -887,6 +882,14 @@ func (x *CudaIPC) GetOffset() uint64 {
 	return 0
 }
 
+func (x *CudaIPC) GetUuid() []byte {
+	if x != nil {
+		return x.Uuid
+	}
+	return nil
+}
+
+// Reserved: named so that an agent can say that it does not take them yet.
 type CudaVMM struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3902,11 +3905,11 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x04kind\"\a\n" +
 	"\x05MemFD\"$\n" +
 	"\bBorrowed\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\x04R\aaddress\"Q\n" +
+	"\aaddress\x18\x01 \x01(\x04R\aaddress\"S\n" +
 	"\aCudaIPC\x12\x16\n" +
 	"\x06handle\x18\x01 \x01(\fR\x06handle\x12\x16\n" +
-	"\x06device\x18\x02 \x01(\rR\x06device\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x04R\x06offset\"\t\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04uuid\x18\x04 \x01(\fR\x04uuidJ\x04\b\x02\x10\x03\"\t\n" +
 	"\aCudaVMM\"\b\n" +
 	"\x06DmaBuf\"\xec\x02\n" +
 	"\aPublish\x12\x18\n" +

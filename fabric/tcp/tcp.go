@@ -159,7 +159,7 @@ func (f *Fabric) Name() string { return "tcp" }
 func (f *Fabric) Capabilities() fabric.Capabilities {
 	return fabric.Capabilities{
 		Local: true, Remote: true, Read: true, Write: true, Notify: true,
-		Kinds: []mem.Kind{mem.DRAM, mem.Borrowed, mem.File}, Checksummed: !f.options.NoChecksums,
+		Kinds: []mem.Kind{mem.DRAM, mem.Borrowed, mem.File, mem.VRAM}, Checksummed: !f.options.NoChecksums,
 	}
 }
 

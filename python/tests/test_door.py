@@ -22,6 +22,7 @@ from meridian.door import (
     DoorError,
     Event,
     EventKind,
+    GPUMemory,
     Offer,
     Rank,
     Scope,
@@ -186,6 +187,16 @@ def test_an_engine_comes_back_with_its_agent(agent: Agent) -> None:
         decode.accept(prefill.offer(new_transfer(), first=1))
         decode.until(EventKind.READY)
         decode.cut.check(decode.memory, len(TOKENS), decode.cut.table(len(TOKENS), 0))
+
+
+def test_gpu_memory_is_lent_by_its_handle(agent: Agent) -> None:
+    with Door(agent.socket, "e", rank=Rank(0, 1)) as rank:
+        with pytest.raises(DoorError) as refused:
+            rank.lend_gpu(GPUMemory(bytes(64), bytes(range(16)), offset=4096), 8192)
+        assert refused.value.code == "unsupported"
+        assert "no accelerator support" in refused.value.message
+    with pytest.raises(ValueError, match="not 64 and 16"):
+        GPUMemory(bytes(63), bytes(16))
 
 
 def test_the_loss_of_a_rank_fences_and_the_engine_comes_back(agent: Agent) -> None:

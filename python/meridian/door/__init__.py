@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from meridian.door._door import Door, new_transfer, socket_path
 from meridian.door._events import DoorError, Event, EventKind
 from meridian.door._handoff import Accept, Offer
-from meridian.door._memory import sealed_memfd
+from meridian.door._memory import GPUMemory, sealed_memfd
 from meridian.door._publication import Control, Layer, Publication, Rank, Scope
 from meridian.door._status import AgentStatus, agent_status
 from meridian.door.ticket import is_promise, transfer_of
@@ -44,6 +44,7 @@ __all__ = [
     "DoorError",
     "Event",
     "EventKind",
+    "GPUMemory",
     "Layer",
     "Offer",
     "Publication",

@@ -14,7 +14,7 @@ from meridian._version import __version__
 from meridian.door import _messages
 from meridian.door._events import RANK_EVENTS, DoorError, Event, Mailbox
 from meridian.door._handoff import Accept, Offer
-from meridian.door._memory import Loan
+from meridian.door._memory import GPUMemory, Loan
 from meridian.door._messages import Message
 from meridian.door._one_way import OneWay
 from meridian.door._publication import Control, Publication, Rank, Scope
@@ -134,6 +134,10 @@ class Door(OneWay):
     def lend_borrowed(self, address: int, size: int, *, more: bool = False) -> None:
         """Lend memory of this process. It must stay where it is until `close` has returned."""
         self._registration.state(Loan(size, more, address=address))
+
+    def lend_gpu(self, memory: GPUMemory, size: int, *, more: bool = False) -> None:
+        """Lend memory of a GPU. It must stay allocated until `close` has returned."""
+        self._registration.state(Loan(size, more, gpu=memory))
 
     def publish(self, publication: Publication) -> None:
         """Tell what the engine caches and how. It serves once every rank has lent its memory."""

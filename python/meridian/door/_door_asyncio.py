@@ -30,7 +30,7 @@ from meridian.door import _messages
 from meridian.door._events import RANK_EVENTS, DoorError, Event
 from meridian.door._handoff import Accept, Offer
 from meridian.door._mailbox_asyncio import AsyncMailbox
-from meridian.door._memory import Loan
+from meridian.door._memory import GPUMemory, Loan
 from meridian.door._messages import Message
 from meridian.door._one_way import OneWay
 from meridian.door._outstanding import HandOff
@@ -162,6 +162,12 @@ class AsyncDoor(OneWay):
     ) -> None:
         """Lend memory of this process. It must stay where it is until `close` has returned."""
         await self._registration.state(Loan(size, more, address=address), timeout)
+
+    async def lend_gpu(
+        self, memory: GPUMemory, size: int, *, more: bool = False, timeout: float | None = None
+    ) -> None:
+        """Lend memory of a GPU. It must stay allocated until `close` has returned."""
+        await self._registration.state(Loan(size, more, gpu=memory), timeout)
 
     async def publish(self, publication: Publication, *, timeout: float | None = None) -> None:
         """Tell what the engine caches and how. It serves once every rank has lent its memory."""

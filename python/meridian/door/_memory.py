@@ -16,20 +16,44 @@ _PR_SET_PTRACER: Final = 0x59616D61
 
 
 @dataclass(frozen=True, slots=True)
+class GPUMemory:
+    """A stretch of an allocation on a GPU that this process exports."""
+
+    handle: bytes
+    """64 bytes of cudaIpcGetMemHandle, which names the allocation."""
+    uuid: bytes
+    """16 bytes, the GPU's: its number is another in every process."""
+    offset: int = 0
+    """Of the first byte lent, within the allocation."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be a handle or a UUID."""
+        if len(self.handle) != 64 or len(self.uuid) != 16:
+            raise ValueError(
+                f"a handle of {len(self.handle)} bytes and a UUID of {len(self.uuid)}, not 64 and 16"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Loan:
-    """A sealed memfd, or a stretch of this process's own memory."""
+    """A sealed memfd, a stretch of this process's own memory, or one of a GPU's."""
 
     size: int
     more: bool
     """Another loan of this rank follows."""
     descriptor: int | None = None
     address: int = 0
+    gpu: GPUMemory | None = None
 
     def message(self, agent_pid: int) -> Message:
         """Return the loan as the door has it, after making it possible."""
         m = _messages.Lend(size_bytes=self.size, more=self.more)
         if self.descriptor is not None:
             m.memfd.SetInParent()
+        elif self.gpu is not None:
+            m.cuda_ipc.handle = self.gpu.handle
+            m.cuda_ipc.uuid = self.gpu.uuid
+            m.cuda_ipc.offset = self.gpu.offset
         else:
             allow(agent_pid)
             m.borrowed.address = self.address
