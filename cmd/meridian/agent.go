@@ -122,11 +122,7 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 	}
 	parts := agentParts{door: c.options(loaded.Config)}
 	if in := loaded.Config.Store; in.Enabled || c.Store != nil {
-		bytes := uint64(in.Bytes)
-		if c.Store != nil {
-			bytes = c.Store.Bytes
-		}
-		if parts.store, err = storePart(loaded.Config, bytes, "", true); err != nil {
+		if parts.store, err = storePart(loaded.Config, sizeOr(c.Store, in.Bytes).Bytes, "", true); err != nil {
 			return err
 		}
 	}

@@ -137,7 +137,9 @@ func advise(s *store.Store, err error) error {
 		hint = "`meridian store stat` tells how full owners are, `meridian store evict --below 0.5` makes room; what is pinned or read stays"
 	case errors.Is(err, store.ErrTooLarge):
 		hint = "an object must fit into one owner: start one with more --bytes"
-	case master == "":
+	case errors.Is(err, store.ErrName):
+		return invalid("", "%w", err)
+	case errors.Is(err, store.ErrUnavailable) && master == "":
 		hint = "no master is elected: one of the agents must be allowed to (store.master), and the directory must answer"
 	case errors.Is(err, store.ErrUnavailable):
 		hint = "`meridian store stat` tells which owners answer; after a master was lost it takes seconds until another is elected"
@@ -148,9 +150,9 @@ func advise(s *store.Store, err error) error {
 type storeServeCommand struct {
 	agentFlags
 	doorFlags
-	Bytes    bench.Size `default:"1GiB" placeholder:"SIZE" help:"Memory for objects (default: ${default})."`
-	Policy   string     `enum:",lru,fifo,priority" default:"" placeholder:"NAME" help:"Which objects leave first: lru, fifo or priority (default: store.policy of the configuration)."`
-	NoMaster bool       `help:"Never become the master (also: store.master of the configuration)."`
+	Bytes    *bench.Size `placeholder:"SIZE" help:"Memory for objects (default: store.bytes of the configuration)."`
+	Policy   string      `enum:",lru,fifo,priority" default:"" placeholder:"NAME" help:"Which objects leave first: lru, fifo or priority (default: store.policy of the configuration)."`
+	NoMaster bool        `help:"Never become the master (also: store.master of the configuration)."`
 }
 
 func (c *storeServeCommand) Help() string {
@@ -178,12 +180,24 @@ func storePart(in *config.Config, bytes uint64, policy string, candidate bool) (
 	return part, nil
 }
 
+// sizeOr is what a flag says, else the configuration.
+func sizeOr(flag *bench.Size, configured int64) bench.Size {
+	if flag != nil {
+		return *flag
+	}
+	return bench.Size{Bytes: uint64(configured), Text: fmt.Sprintf("%d bytes", configured)}
+}
+
 func (c *storeServeCommand) Run(std *stdio, all *commands) error {
 	loaded, err := all.load(std)
 	if err != nil {
 		return err
 	}
-	part, err := storePart(loaded.Config, c.Bytes.Bytes, c.Policy, !c.NoMaster)
+	bytes := sizeOr(c.Bytes, loaded.Config.Store.Bytes)
+	if bytes.Bytes == 0 {
+		return invalid("say how much with --bytes, as in --bytes 1GiB", "an owner without memory keeps nothing")
+	}
+	part, err := storePart(loaded.Config, bytes.Bytes, c.Policy, !c.NoMaster)
 	if err != nil {
 		return err
 	}
@@ -194,7 +208,7 @@ func (c *storeServeCommand) Run(std *stdio, all *commands) error {
 		return noDirectory(err)
 	}
 	fmt.Fprintf(std.out, "store %s ready (%s): %s for objects, metrics at %s\nprograms on this host come in at %s\ntry: meridian store put KEY FILE --state %s\n",
-		n.Name(), n.Proof(), c.Bytes, cmp.Or(n.MetricsAddr(), "nowhere"), n.Door.Socket(), quoted(c.State))
+		n.Name(), n.Proof(), bytes, cmp.Or(n.MetricsAddr(), "nowhere"), n.Door.Socket(), quoted(c.State))
 	<-ctx.Done()
 	stop, done := stopping()
 	defer done()

@@ -23,11 +23,14 @@ func newFilter(to *slog.Logger) *filter { return &filter{to: to} }
 
 func (f *filter) zap() *zap.Logger { return zap.New(&core{filter: f}) }
 
-// advice is for operators of clusters; here it is wrong or of no use.
+// advice is for operators of clusters; here it is wrong or of no use. A new directory has no
+// version of its storage before its first term is written; etcd looks again until it has.
 var advice = []string{
 	"Running http and grpc server on single port. This is not recommended for production.",
 	"simple token is not cryptographically signed",
 	"serving client traffic insecurely; this is strongly discouraged!",
+	"Failed to detect schema version",
+	"failed to update storage version",
 }
 
 // core is zap's side of the filter.
