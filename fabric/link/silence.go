@@ -9,6 +9,7 @@ import "sync/atomic"
 type Silence struct {
 	heard  atomic.Bool  // since the last look
 	missed atomic.Int32 // looks in a row that found nothing
+	deaf   atomic.Bool  // this side does not read
 }
 
 // patience is how many looks in a row may find nothing.
@@ -21,11 +22,18 @@ func (s *Silence) Hear() {
 	}
 }
 
+// Deaf says that this side does not read for reasons of its own, or reads again: what the
+// peer says meanwhile cannot be heard, so its silence does not count.
+func (s *Silence) Deaf(is bool) {
+	s.heard.Store(true)
+	s.deaf.Store(is)
+}
+
 // Look is called once in a keep-alive. It says whether the peer is to be asked for a
 // sign of life, and whether it is to be given up: after three keep-alives, and
 // before four are over.
 func (s *Silence) Look() (ask, over bool) {
-	if s.heard.Swap(false) {
+	if s.heard.Swap(false) || s.deaf.Load() {
 		s.missed.Store(0)
 		return false, false
 	}

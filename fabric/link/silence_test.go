@@ -19,3 +19,22 @@ func TestSilence(t *testing.T) {
 		}
 	}
 }
+
+// Who does not read hears nothing, and holds it against no peer.
+func TestSilenceOfTheDeaf(t *testing.T) {
+	var s Silence
+	s.Deaf(true)
+	for i := range 2 * patience {
+		if ask, over := s.Look(); ask || over {
+			t.Fatalf("look %d at a peer that is not read: ask %v, over %v", i, ask, over)
+		}
+	}
+	s.Deaf(false)
+	s.Look() // at what came meanwhile
+	for range patience - 1 {
+		s.Look()
+	}
+	if _, over := s.Look(); !over {
+		t.Error("a peer that is read again, and says nothing, is not given up")
+	}
+}

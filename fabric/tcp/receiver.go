@@ -104,11 +104,9 @@ func (r *receiver) readFrame(frame mrdn.LinkFrame, size int) error {
 // small: on the heap it would grow by copies, and the remains of links that ended
 // would wait for a collector.
 func (r *receiver) borrowRoom(size int) (giveBack func(), err error) {
-	var kept []byte
-	select {
-	case kept = <-r.guest.large:
-	case <-r.stream.gone:
-		return nil, io.ErrClosedPipe
+	kept, err := r.awaitLarge()
+	if err != nil {
+		return nil, err
 	}
 	room := kept
 	if size > keptRoom {
@@ -130,6 +128,24 @@ func (r *receiver) borrowRoom(size int) (giveBack func(), err error) {
 		}
 		r.guest.large <- kept
 	}, nil
+}
+
+// awaitLarge waits for the right to read a large frame. Meanwhile the stream is not
+// read, which is not the peer's silence.
+func (r *receiver) awaitLarge() (kept []byte, err error) {
+	select {
+	case kept = <-r.guest.large:
+		return kept, nil
+	default:
+	}
+	r.stream.socket.silence.Deaf(true)
+	defer r.stream.socket.silence.Deaf(false)
+	select {
+	case kept = <-r.guest.large:
+		return kept, nil
+	case <-r.stream.gone:
+		return nil, io.ErrClosedPipe
+	}
 }
 
 func mapRoom(size int) ([]byte, error) {

@@ -1,0 +1,63 @@
+package tcp
+
+import (
+	"net"
+	"testing"
+	"time"
+)
+
+// A stream that waits until another of its link has read a large frame is not silent.
+func TestWaitingForALargeFrameIsNoSilence(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	near, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	far, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	s, err := newStream(near, &Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.guest = &guest{large: make(chan []byte, 1)}
+	s.socket.silence.Look()
+	done := make(chan error, 1)
+	go func() {
+		giveBack, err := s.borrowRoom(2 * largeFrame)
+		if err == nil {
+			giveBack()
+		}
+		done <- err
+	}()
+	began := time.Now()
+	for quiet := 0; quiet < 10; time.Sleep(time.Millisecond) { // until it waits, and then for longer than any peer may be silent
+		ask, dead := s.socket.silence.Look()
+		if dead || time.Since(began) > time.Minute {
+			t.Fatal("its peer counts as silent while it waits")
+		}
+		if quiet++; ask {
+			quiet = 0
+			s.socket.silence.Hear()
+		}
+	}
+	s.guest.large <- nil
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	s.socket.silence.Look()
+	for range 2 {
+		s.socket.silence.Look()
+	}
+	if _, dead := s.socket.silence.Look(); !dead {
+		t.Error("its peer is silent, and not given up")
+	}
+	s.guest.leave()
+}
