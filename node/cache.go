@@ -31,6 +31,7 @@ var cacheCodes = []struct {
 }{
 	{store.ErrExists, door.CodeExists, "values never change: remove the key first"},
 	{store.ErrBusy, door.CodeExists, "another writes it: wait for it, or for its time to be over"},
+	{store.ErrOverloaded, door.CodeBusy, "try again, with less at a time; `meridian store stat` tells how owners stand"},
 	{store.ErrCollision, door.CodeExists, "choose another key"},
 	{store.ErrTorn, door.CodeMissing, ""},
 	{store.ErrMissing, door.CodeMissing, ""},

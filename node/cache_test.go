@@ -174,3 +174,16 @@ func TestCacheWriter(t *testing.T) {
 		t.Errorf("what lies in the arena is another: %v", err)
 	}
 }
+
+// A key that another writes and an owner that has too much to do are two things.
+func TestOverloadedIsNotExists(t *testing.T) {
+	for err, code := range map[error]string{
+		fmt.Errorf("%w: 9 requests of a go on at b", store.ErrOverloaded): door.CodeBusy,
+		fmt.Errorf("put: %w", store.ErrBusy):                              door.CodeExists,
+		fmt.Errorf("%w: b is silent", store.ErrUnavailable):               door.CodeUnavailable,
+	} {
+		if got := codeOf(told(err)); got != code {
+			t.Errorf("%v is told as %s", err, got)
+		}
+	}
+}

@@ -87,9 +87,11 @@ func storeSource(c *store.Store) telemetry.Source {
 		m := c.Metrics()
 		s.Value("meridian_store_operations_total", float64(m.Puts), "put", "done")
 		s.Value("meridian_store_operations_total", float64(m.PutsLost), "put", "exists")
+		s.Value("meridian_store_operations_total", float64(m.PutsOverloaded), "put", "overloaded")
 		s.Value("meridian_store_operations_total", float64(m.PutsFailed), "put", "failed")
 		s.Value("meridian_store_operations_total", float64(m.Gets), "get", "done")
 		s.Value("meridian_store_operations_total", float64(m.GetsMissed), "get", "missed")
+		s.Value("meridian_store_operations_total", float64(m.GetsOverloaded), "get", "overloaded")
 		s.Value("meridian_store_operations_total", float64(m.GetsFailed), "get", "failed")
 		s.Value("meridian_store_operations_total", float64(m.Removes), "remove", "done")
 		s.Value("meridian_store_operations_total", float64(m.RemovesFailed), "remove", "failed")
@@ -132,4 +134,5 @@ func keptValues(s *telemetry.Sink, o owner.Stats) {
 	s.Value("meridian_store_timeouts_total", float64(o.Timeouts))
 	s.Value("meridian_store_refused_total", float64(o.Refused))
 	s.Value("meridian_store_out_of_memory_total", float64(o.OutOfMemory))
+	s.Value("meridian_store_overloaded_total", float64(o.Overloaded))
 }

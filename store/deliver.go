@@ -21,8 +21,8 @@ func (s *Store) beginDelivery(e protocol.Deliver) (do func()) {
 		return s.background(func() { s.delivered(e, s.deliverLanding(e)) })
 	}
 	if !s.outbox.begin(e.To, e.Location.Bytes) {
-		busy := fmt.Errorf("%w: %s has not taken what it asked %s for; try again", owner.ErrBusy, e.To.Name, s.self.Name)
-		return func() { s.delivered(e, busy) }
+		overloaded := fmt.Errorf("%w: %s has not taken what it asked %s for; try again", owner.ErrOverloaded, e.To.Name, s.self.Name)
+		return func() { s.delivered(e, overloaded) }
 	}
 	return s.background(func() { s.delivered(e, s.deliverInline(e)) })
 }

@@ -15,6 +15,7 @@ var (
 
 	ErrExists      = owner.ErrExists
 	ErrBusy        = owner.ErrBusy
+	ErrOverloaded  = owner.ErrOverloaded
 	ErrCollision   = owner.ErrCollision
 	ErrMissing     = owner.ErrMissing
 	ErrFull        = owner.ErrFull

@@ -12,6 +12,7 @@ import (
 type counters struct {
 	puts, putsFailed, putsLost, putBytes   atomic.Uint64
 	gets, getsMissed, getsFailed, getBytes atomic.Uint64
+	putsOverloaded, getsOverloaded         atomic.Uint64
 	removes, removesFailed                 atomic.Uint64
 	torn, terms                            atomic.Uint64
 	sent, lost, heard, malformed           atomic.Uint64
@@ -26,6 +27,9 @@ type Metrics struct {
 	// Gets found their object.
 	Gets, GetsMissed, GetsFailed, GetBytes uint64
 	Removes, RemovesFailed                 uint64
+	// PutsOverloaded and GetsOverloaded found their owner overloaded until their time
+	// was over.
+	PutsOverloaded, GetsOverloaded uint64
 	// Torn objects came with bytes that do not match their sums.
 	Torn uint64
 	// PagesWritten into plans, and how long one took on average.
@@ -46,6 +50,7 @@ func (s *Store) Metrics() Metrics {
 		Puts: c.puts.Load(), PutsLost: c.putsLost.Load(), PutsFailed: c.putsFailed.Load(), PutBytes: c.putBytes.Load(),
 		Gets: c.gets.Load(), GetsMissed: c.getsMissed.Load(), GetsFailed: c.getsFailed.Load(), GetBytes: c.getBytes.Load(),
 		Removes: c.removes.Load(), RemovesFailed: c.removesFailed.Load(), Torn: c.torn.Load(), Terms: c.terms.Load(),
+		PutsOverloaded: c.putsOverloaded.Load(), GetsOverloaded: c.getsOverloaded.Load(),
 		MessagesSent: c.sent.Load(), MessagesLost: c.lost.Load(), MessagesHeard: c.heard.Load(), MessagesBroken: c.malformed.Load(),
 		PagesWritten: c.pagesWritten.Load(), Operations: len(s.places), Owners: len(s.Owners()),
 	}
@@ -81,6 +86,8 @@ func (c *counters) put(bytes uint64, err error) {
 		c.putBytes.Add(bytes)
 	case errors.Is(err, ErrExists), errors.Is(err, ErrBusy):
 		c.putsLost.Add(1)
+	case errors.Is(err, ErrOverloaded):
+		c.putsOverloaded.Add(1)
 	default:
 		c.putsFailed.Add(1)
 	}
@@ -93,6 +100,8 @@ func (c *counters) get(bytes uint64, err error) {
 		c.getBytes.Add(bytes)
 	case errors.Is(err, ErrMissing):
 		c.getsMissed.Add(1)
+	case errors.Is(err, ErrOverloaded):
+		c.getsOverloaded.Add(1)
 	default:
 		c.getsFailed.Add(1)
 	}

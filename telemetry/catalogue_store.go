@@ -67,10 +67,16 @@ var storeMetrics = []Metric{
 		Room:   "store",
 	},
 	{
+		Name: "meridian_store_overloaded_total", Type: Counter, Unit: "requests",
+		Help:   "Requests that this owner turned away because too much went on, of all agents or of the one that asked. Clients come again until their deadline.",
+		Action: "Rising: see which agent asks so much; add owners.",
+		Room:   "store",
+	},
+	{
 		Name: "meridian_store_operations_total", Type: Counter, Unit: "operations",
-		Labels: []Label{{Name: "op", Values: []string{"put", "get", "remove"}}, {Name: "end", Values: []string{"done", "exists", "missed", "failed"}}},
-		Help:   "What this process asked of the object cache. exists: another has put the key before.",
-		Action: "failed rising: no owner or no master answers; `meridian store stat` tells which.",
+		Labels: []Label{{Name: "op", Values: []string{"put", "get", "remove"}}, {Name: "end", Values: []string{"done", "exists", "missed", "overloaded", "failed"}}},
+		Help:   "What this process asked of the object cache. exists: another has put the key before. overloaded: the owner had too much to do until the operation's deadline.",
+		Action: "overloaded rising: add owners, or ask for less at a time. failed rising: no owner or no master answers; `meridian store stat` tells which.",
 		Room:   "store",
 	},
 	{

@@ -124,7 +124,9 @@ func advise(s *store.Store, err error) error {
 	case len(s.Owners()) == 0:
 		err, hint = errors.New("nobody keeps objects in this cell"), "`meridian store serve` starts an owner; one that was just started needs a moment"
 	case errors.Is(err, store.ErrBusy):
-		hint = "another writes that key, or the owner has too much to write: wait for it; a writer that died is in the way until store.write_timeout_ms is over"
+		hint = "another writes that key: wait for it; a writer that died is in the way until store.write_timeout_ms is over"
+	case errors.Is(err, store.ErrOverloaded):
+		hint = "the owner had too much to do all the while: try again, with less at a time, or add an owner"
 	case errors.Is(err, store.ErrStale):
 		hint = "it took longer than the owner lets a writer take: raise store.write_timeout_ms where it is kept; nothing was stored"
 	case errors.Is(err, store.ErrCollision):

@@ -24,12 +24,14 @@ from meridian.store import (
     NanoKVCache,
     NotReady,
     ObjMeta,
+    Overloaded,
     Stale,
     StoreError,
     TooLarge,
     TooSmall,
     WritePlan,
     _cache_asyncio,
+    _errors,
     _link,
 )
 
@@ -52,6 +54,11 @@ def door(meridian_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def cache(door: Path, request: pytest.FixtureRequest) -> Iterator[NanoKVCache]:
     with NanoKVCache(0, socket=door, tenant=request.node.name) as opened:
         yield opened
+
+
+def test_an_owner_that_is_overloaded_is_no_key_that_exists() -> None:
+    error = _errors.error_of(DoorError("busy", "store: the owner is overloaded", "try again"), "put 'k'")
+    assert isinstance(error, Overloaded) and not isinstance(error, Exists)
 
 
 @pytest.mark.parametrize("direct", [False, True])

@@ -2,6 +2,7 @@ package owner
 
 import (
 	"container/heap"
+	"fmt"
 
 	"meridian/kv"
 	"meridian/store/arena"
@@ -76,7 +77,7 @@ func (w *Owner) Lease(now kv.Instant, key []byte, length kv.Instant) (Location, 
 	}
 	e := &w.entries[at.Header]
 	if e.readers >= maxReaders {
-		return Location{}, 0, ErrBusy
+		return Location{}, 0, fmt.Errorf("%w: %d read this object; try again", ErrOverloaded, e.readers)
 	}
 	if e.readers++; e.readers == 1 && !e.pinned {
 		w.evictable -= w.room(e)

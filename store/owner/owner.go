@@ -30,13 +30,16 @@ import (
 
 // What can be wrong with a request.
 var (
-	ErrExists    = errors.New("store: the key exists; values never change: remove it first")
-	ErrBusy      = errors.New("store: the key is being written")
-	ErrCollision = errors.New("store: another key has the same hash")
-	ErrMissing   = errors.New("store: no such object")
-	ErrFull      = errors.New("store: no room, and nothing that may be evicted")
-	ErrTooLarge  = errors.New("store: larger than the arena can hold")
-	ErrStale     = errors.New("store: the reservation is no longer good")
+	ErrExists = errors.New("store: the key exists; values never change: remove it first")
+	ErrBusy   = errors.New("store: the key is being written")
+	// ErrOverloaded means that too much goes on: nothing was done, and asking again
+	// later helps.
+	ErrOverloaded = errors.New("store: the owner is overloaded")
+	ErrCollision  = errors.New("store: another key has the same hash")
+	ErrMissing    = errors.New("store: no such object")
+	ErrFull       = errors.New("store: no room, and nothing that may be evicted")
+	ErrTooLarge   = errors.New("store: larger than the arena can hold")
+	ErrStale      = errors.New("store: the reservation is no longer good")
 )
 
 // Options of an owner. Zero values mean the defaults.

@@ -148,6 +148,7 @@ type Stats struct {
 	Evictions, Reclaims, Timeouts uint64
 	Refused, OutOfMemory          uint64
 	BytesIn, BytesOut             uint64
+	Overloaded                    uint64 // requests that were turned away, to come again
 }
 
 // Stats is how the owner stands.
@@ -156,6 +157,9 @@ func (w *Owner) Stats() Stats {
 	s.HeapUsed, s.HeapTotal, s.Waiting = w.usedBytes(), b.Limit-b.Base, uint64(w.heap.Waiting())
 	return s
 }
+
+// TurnedAway counts a request for which there was too much to do.
+func (w *Owner) TurnedAway() { w.stats.Overloaded++ }
 
 // Object is one that can be found, as an operator sees it.
 type Object struct {

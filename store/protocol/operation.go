@@ -126,10 +126,14 @@ func (o *Operation) patient(now kv.Instant) Message {
 	return o.request
 }
 
-// late is why it is over without an answer.
+// late is why it is over without an answer. An owner that had too much to do has
+// answered: nothing happened.
 func (o *Operation) late() error {
 	if o.last == nil {
 		return ErrUnavailable
+	}
+	if errors.Is(o.last, owner.ErrOverloaded) {
+		return o.last
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, o.last)
 }
@@ -179,7 +183,7 @@ func (o *Operation) changed(err error) bool {
 
 // Passes reports whether a problem goes away by itself.
 func Passes(err error) bool {
-	for _, passing := range []error{master.ErrSilent, master.ErrUnsettled, master.ErrOldTerm} {
+	for _, passing := range []error{master.ErrSilent, master.ErrUnsettled, master.ErrOldTerm, owner.ErrOverloaded} {
 		if errors.Is(err, passing) {
 			return true
 		}

@@ -45,6 +45,7 @@ var problems = []error{
 	17: errTorn,
 	18: master.ErrCrowded,
 	19: arena.ErrTorn,
+	20: owner.ErrOverloaded,
 }
 
 // errTorn is an object that is missing because its bytes were found to be broken.

@@ -12,9 +12,9 @@ import (
 
 // onGet leases an object to its reader and has it delivered.
 func (s *Server) onGet(now kv.Instant, from kv.Member, request uint64, m *Get) []Effect {
-	refuse := func(err error) []Effect { return []Effect{Send{from, request, &Reply{problemOf(err)}}} }
+	refuse := func(err error) []Effect { return s.refuse(from, request, err) }
 	if len(s.reads) >= s.options.MaxReads {
-		return refuse(fmt.Errorf("%w: %d objects are being read from %s; try again", owner.ErrBusy, len(s.reads), s.options.Self.Name))
+		return refuse(fmt.Errorf("%w: %d objects are being read from %s; try again", owner.ErrOverloaded, len(s.reads), s.options.Self.Name))
 	}
 	if err := s.admit(from, s.options.MaxReads, 0); err != nil {
 		return refuse(err)
@@ -53,7 +53,7 @@ func (s *Server) Delivered(now kv.Instant, d Deliver, err error) []Effect {
 		s.objects.Distrust(d.Location)
 		err = fmt.Errorf("%w: %w", owner.ErrMissing, err)
 	}
-	return append([]Effect{Send{d.To, d.Request, &Reply{problemOf(err)}}}, s.tellDrops(now)...)
+	return append(s.refuse(d.To, d.Request, err), s.tellDrops(now)...)
 }
 
 // waiting is a Locate that waits for its object.

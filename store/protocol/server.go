@@ -21,7 +21,7 @@ type ServerOptions struct {
 	ReadTimeout kv.Instant
 	// MaxWrites and MaxReads bound what goes on at a time; default 4096 each. One
 	// peer has a quarter of it at most. A writer or a reader beyond is told that the
-	// owner is busy.
+	// owner is overloaded.
 	MaxWrites, MaxReads int
 	// MaxValues bounds the bytes of small values that wait for their keys; default
 	// 64 MiB. One peer has a quarter of it at most.

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"errors"
 	"fmt"
 
 	"meridian/kv"
@@ -25,12 +26,20 @@ func (s *Server) admit(p kv.Member, most, value int) error {
 	switch {
 	case p == s.options.Self:
 	case has.requests >= part(most):
-		return fmt.Errorf("%w: %d requests of %s go on at %s; try again", owner.ErrBusy, has.requests, p.Name, s.options.Self.Name)
+		return fmt.Errorf("%w: %d requests of %s go on at %s; try again", owner.ErrOverloaded, has.requests, p.Name, s.options.Self.Name)
 	case has.values > 0 && has.values+value > part(s.options.MaxValues):
-		return fmt.Errorf("%w: %d bytes of %s wait to be stored at %s; try again", owner.ErrBusy, has.values, p.Name, s.options.Self.Name)
+		return fmt.Errorf("%w: %d bytes of %s wait to be stored at %s; try again", owner.ErrOverloaded, has.values, p.Name, s.options.Self.Name)
 	}
 	s.charge(p, share{requests: 1, values: value})
 	return nil
+}
+
+// refuse tells who asked why it is not done.
+func (s *Server) refuse(to kv.Member, request uint64, err error) []Effect {
+	if errors.Is(err, owner.ErrOverloaded) {
+		s.objects.TurnedAway()
+	}
+	return []Effect{Send{to, request, &Reply{problemOf(err)}}}
 }
 
 // dismiss ends what admit began.

@@ -33,7 +33,7 @@ func TestOnePeerHasItsShare(t *testing.T) {
 			t.Fatalf("half of its share, %d: %v", i, err)
 		}
 	}
-	if err := refusal(put(testClient, "more", 1)); !errors.Is(err, owner.ErrBusy) {
+	if err := refusal(put(testClient, "more", 1)); !errors.Is(err, owner.ErrOverloaded) {
 		t.Errorf("a byte more than its share: %v", err)
 	}
 	last := put(other, "others", 500)
@@ -51,8 +51,11 @@ func TestOnePeerHasItsShare(t *testing.T) {
 			t.Fatalf("open %d: %v", i, err)
 		}
 	}
-	if err := refusal(s.Receive(0, other, 1, &Open{Name: []byte("\x00beyond"), Bytes: 10})); !errors.Is(err, owner.ErrBusy) {
+	if err := refusal(s.Receive(0, other, 1, &Open{Name: []byte("\x00beyond"), Bytes: 10})); !errors.Is(err, owner.ErrOverloaded) {
 		t.Errorf("more writes than its share: %v", err)
+	}
+	if n := s.objects.Stats().Overloaded; n != 2 {
+		t.Errorf("%d requests were turned away", n)
 	}
 }
 

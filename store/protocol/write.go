@@ -73,9 +73,9 @@ func millis(ms uint64) kv.Instant { return kv.Instant(min(ms, 3600_000)) * kv.Mi
 
 // begin reserves an object and asks the master for its key.
 func (s *Server) begin(now kv.Instant, from kv.Member, request uint64, o wish) []Effect {
-	refuse := func(err error) []Effect { return []Effect{Send{from, request, &Reply{problemOf(err)}}} }
+	refuse := func(err error) []Effect { return s.refuse(from, request, err) }
 	if len(s.writes) >= s.options.MaxWrites || s.values+len(o.value) > s.options.MaxValues {
-		return refuse(fmt.Errorf("%w: %d objects are being written to %s; try again", owner.ErrBusy, len(s.writes), s.options.Self.Name))
+		return refuse(fmt.Errorf("%w: %d objects are being written to %s; try again", owner.ErrOverloaded, len(s.writes), s.options.Self.Name))
 	}
 	if err := nameOK(o.put.Key); err != nil {
 		return refuse(err)

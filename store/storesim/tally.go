@@ -25,7 +25,7 @@ type Tally struct {
 
 // reasons are what failures are counted by; the last count is for others.
 var reasons = [...]error{
-	owner.ErrMissing, owner.ErrExists, owner.ErrBusy, owner.ErrFull, owner.ErrStale, master.ErrUnsettled, master.ErrSilent, protocol.ErrUnavailable,
+	owner.ErrMissing, owner.ErrExists, owner.ErrBusy, owner.ErrOverloaded, owner.ErrFull, owner.ErrStale, master.ErrUnsettled, master.ErrSilent, protocol.ErrUnavailable,
 }
 
 // OtherReason is the name of the count of failures that have none of the known

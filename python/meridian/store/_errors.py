@@ -38,6 +38,12 @@ class NotReady(StoreError):
     known_code = "not_ready"
 
 
+class Overloaded(StoreError):
+    """An owner, or the agent, had too much to do until the request's time was over. Nothing happened: try again."""
+
+    known_code = "busy"
+
+
 class TooSmall(StoreError, ValueError):
     """The memory that was given does not hold the object."""
 
@@ -71,7 +77,7 @@ class Stale(StoreError):
 
 
 _KNOWN: Final = {
-    cls.known_code: cls for cls in (Exists, Missing, NotReady, TooSmall, TooLarge, Full, Unavailable, Stale)
+    cls.known_code: cls for cls in (Exists, Missing, NotReady, Overloaded, TooSmall, TooLarge, Full, Unavailable, Stale)
 }
 
 
