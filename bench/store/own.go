@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"meridian/bench"
 	"meridian/meta/etcd/embedded"
@@ -34,6 +35,8 @@ type own struct {
 	store     *store.Store
 }
 
+const patientLease = time.Minute
+
 // leastExtent is what the smallest objects that are measured take of an arena.
 const leastExtent = 4 << 10
 
@@ -60,6 +63,8 @@ func (w *own) do(ctx context.Context, r ownRequest) (a ownAnswer, err error) {
 		}
 		w.store, err = store.Open(ctx, store.Options{
 			Agent: w.party.agent, Directory: w.party.directory, Candidate: r.Master,
+			// A machine that stands still for seconds is slow, and not dead.
+			MasterTTL: patientLease, Lease: patientLease / 2,
 			// No object is smaller than a page of memory, but for those of tests.
 			Owner: &store.OwnerOptions{Bytes: r.Arena, Headers: uint32(r.Arena / leastExtent)},
 		})
