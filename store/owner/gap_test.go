@@ -24,3 +24,27 @@ func TestAlignmentIsGivenBack(t *testing.T) {
 		t.Errorf("nothing is kept, and %d bytes are used", used)
 	}
 }
+
+// A header comes back whose producer died before it wrote a word there, or wrote
+// what is not so.
+func TestHeadersAreGivenBack(t *testing.T) {
+	w, heap, _ := open(t, 1<<20, arena.Options{Headers: 3}, Options{WriteTimeout: kv.Second})
+	w.Scan(0)
+	for i := range uint32(3) {
+		if _, ok := heap.TakeHeader(); !ok {
+			t.Fatal("no header")
+		}
+		if i > 0 {
+			heap.Place(i, &arena.Header{PayloadBase: uint64(i) << 40, Word: arena.MakeWord(arena.Writing, i)})
+		}
+	}
+	for _, c := range []struct {
+		at   kv.Instant
+		free bool
+	}{{kv.Second, false}, {2 * kv.Second, false}, {3 * kv.Second, true}} {
+		w.Scan(c.at)
+		if _, err := w.Reserve(c.at, Put{Key: []byte("k"), Bytes: 1}); (err == nil) != c.free {
+			t.Errorf("after %v: %v", c.at, err)
+		}
+	}
+}

@@ -82,13 +82,14 @@ func (s *stuckRing) since(now kv.Instant, waiting uint32) kv.Instant {
 	return now - s.at
 }
 
-// mark is how far the heap was given out at a time.
+// mark is how far the heap and the headers were given out at a time.
 type mark struct {
-	at   kv.Instant
-	bump uint64
+	at      kv.Instant
+	bump    uint64
+	headers uint32
 }
 
-// follow notes what producers have taken of the heap.
+// follow notes what producers have taken of the heap, and of the headers.
 func (w *Owner) follow(now kv.Instant) {
 	bump := (w.heap.Bump() - min(w.heap.Bump(), w.heap.Bounds().Base)) &^ (extent.Granule - 1)
 	if bump > w.space.Grown() {
@@ -98,15 +99,19 @@ func (w *Owner) follow(now kv.Instant) {
 		}
 		w.mark(now, bump)
 		w.tellUsed()
+	} else if w.heap.UsedHeaders() > w.followed {
+		w.mark(now, w.space.Grown())
 	}
 }
 
-// mark notes that what is pending below was given out by now at the latest.
+// mark notes that what is pending below was given out by now at the latest, and
+// every header that is.
 func (w *Owner) mark(now kv.Instant, bump uint64) {
+	w.followed = w.heap.UsedHeaders()
 	if last := len(w.grown) - 1; last >= 0 && w.grown[last].at == now {
-		w.grown[last].bump = bump
+		w.grown[last].bump, w.grown[last].headers = max(bump, w.grown[last].bump), w.followed
 	} else {
-		w.grown = append(w.grown, mark{now, bump})
+		w.grown = append(w.grown, mark{now, bump, w.followed})
 	}
 }
 

@@ -86,10 +86,12 @@ type Owner struct {
 	leases  leases
 	offers  offers
 	stuck   stuckRing
-	grown   []mark   // how far the heap was given out, and when
-	arrived []uint64 // hashes that came from producers, for Arrived
-	gone    []uint64 // hashes that could be found and cannot any more, for Gone
-	pinned  uint64   // bytes of objects that are not evicted
+	grown   []mark // how far the heap was given out, and when
+	// followed is how many headers were given out when that was last looked at.
+	followed uint32
+	arrived  []uint64 // hashes that came from producers, for Arrived
+	gone     []uint64 // hashes that could be found and cannot any more, for Gone
+	pinned   uint64   // bytes of objects that are not evicted
 	// evictable is the room of objects that could leave now.
 	evictable uint64
 	stats     Stats

@@ -3,7 +3,6 @@ package owner
 import (
 	"maps"
 	"slices"
-	"sort"
 
 	"meridian/kv"
 	"meridian/store/arena"
@@ -39,44 +38,36 @@ func (w *Owner) Scan(now kv.Instant) {
 }
 
 // reclaimPending frees what producers took of the heap so long ago that they must
-// be dead, with the headers they took.
+// be dead, and the headers they took, whatever these say.
 func (w *Owner) reclaimPending(now kv.Instant) {
-	overdue := uint64(0)
+	var overdue mark
 	for len(w.grown) > 0 && now-w.grown[0].at > w.options.WriteTimeout {
-		overdue = w.grown[0].bump
+		overdue = w.grown[0]
 		w.grown = w.grown[1:]
 	}
-	if overdue == 0 {
-		return
-	}
-	type run struct{ offset, size uint64 }
-	var runs []run // by address
-	w.space.Pending(func(offset, size uint64) {
-		if offset < overdue {
-			runs = append(runs, run{offset, min(size, overdue-offset)})
-		}
-	})
-	base := w.heap.Bounds().Base
-	for i := range w.heap.UsedHeaders() {
-		w.know(i)
-		if w.entries[i].state != unknown {
-			continue
-		}
-		header := w.heap.Load(i)
-		at := header.PayloadBase - base
-		behind := sort.Search(len(runs), func(n int) bool { return runs[n].offset > at })
-		if header.PayloadBase >= base && behind > 0 && at-runs[behind-1].offset < runs[behind-1].size {
-			w.heap.Kill(i, header.Word.Epoch())
-			w.entries[i] = entry{epoch: header.Word.Epoch(), extent: extent.None, state: idle}
+	for i := range min(overdue.headers, w.heap.UsedHeaders()) {
+		if w.know(i); w.entries[i].state == unknown {
+			epoch := w.heap.Word(i).Epoch()
+			w.heap.Kill(i, epoch)
+			w.entries[i] = entry{epoch: epoch, extent: extent.None, state: idle}
 			w.spare = append(w.spare, i)
 		}
 	}
+	type run struct{ offset, size uint64 }
+	var runs []run
+	w.space.Pending(func(offset, size uint64) {
+		if offset < overdue.bump {
+			runs = append(runs, run{offset, min(size, overdue.bump-offset)})
+		}
+	})
 	for _, run := range runs {
 		if w.space.Reclaim(run.offset, run.size) == nil {
 			w.stats.Reclaims++
 		}
 	}
-	w.tellUsed()
+	if len(runs) > 0 {
+		w.tellUsed()
+	}
 }
 
 // refreshOffers takes back what was offered so long ago that a producer may have
