@@ -55,7 +55,7 @@ test-vllm: venv build vllm ## of make test-real, the hand-offs between real vLLM
 
 # A machine with a GPU may have neither Go nor a network: the tests are built here,
 # and run there from a copy of the tree with bin/gpu.
-GPU_ROOMS := cuda
+GPU_ROOMS := cuda doorserver
 
 .PHONY: build-gpu
 build-gpu: ## bin/gpu: the tests for a machine with a GPU, to be copied there with the tree

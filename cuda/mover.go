@@ -2,17 +2,18 @@ package cuda
 
 import (
 	"errors"
+	"time"
 	"unsafe"
 )
 
 // Mover does moves on a device, launch by launch, on a stream of its own. While
-// one launch runs the table of the next is made; the two take turns with two
-// slots. A Mover serves one goroutine at a time.
+// launches run the tables of the next ones are made and go to the device on another
+// stream; they take turns with a few slots. A Mover serves one goroutine at a time.
 type Mover struct {
-	device  *Device
-	kernels *Kernels
-	stream  *Stream
-	slots   [2]slot
+	device         *Device
+	kernels        *Kernels
+	stream, tables *Stream
+	slots          [4]slot
 }
 
 // slot is the memory of a launch that is under way.
@@ -21,6 +22,7 @@ type slot struct {
 	table *Pinned // where the launch is made
 	far   *Memory // where the kernel reads it, and writes sums
 	sums  *Pinned // where they arrive
+	ready *Event  // the table is there
 	done  *Event
 	busy  bool
 }
@@ -45,6 +47,9 @@ func (d *Device) Mover() (*Mover, error) {
 	if m.stream, err = d.Stream(); err != nil {
 		return nil, err
 	}
+	if m.tables, err = d.Stream(); err != nil {
+		return nil, errors.Join(err, m.stream.Close())
+	}
 	for i := range m.slots {
 		if err := m.slots[i].open(d); err != nil {
 			return nil, errors.Join(err, m.Close())
@@ -66,6 +71,9 @@ func (s *slot) open(d *Device) (err error) {
 	if s.done, err = d.Event(false); err != nil {
 		return err
 	}
+	if s.ready, err = d.Event(false); err != nil {
+		return err
+	}
 	// Rows and indexes are written where the device will fetch them.
 	memory := s.table.Bytes()
 	s.rows = unsafe.Slice((*row)(unsafe.Pointer(&memory[0])), maxRows)[:0]
@@ -75,7 +83,7 @@ func (s *slot) open(d *Device) (err error) {
 
 // Close gives back what it has; nothing is under way.
 func (m *Mover) Close() error {
-	problems := []error{m.stream.Close()}
+	problems := []error{m.stream.Close(), m.tables.Close()}
 	for i := range m.slots {
 		s := &m.slots[i]
 		if s.table != nil {
@@ -87,8 +95,10 @@ func (m *Mover) Close() error {
 		if s.far != nil {
 			problems = append(problems, s.far.Close())
 		}
-		if s.done != nil {
-			problems = append(problems, s.done.Close())
+		for _, e := range []*Event{s.done, s.ready} {
+			if e != nil {
+				problems = append(problems, e.Close())
+			}
 		}
 	}
 	return errors.Join(problems...)
@@ -107,7 +117,7 @@ func (m *Mover) Do(w Work, moves *Moves, sums []byte, gate func() error) ([]byte
 	var err error
 	turn := 0
 	for ; err == nil; turn++ {
-		s := &m.slots[turn%2]
+		s := &m.slots[turn%len(m.slots)]
 		if sums, err = s.finish(w, sums); err != nil || !c.fill(&s.launch) {
 			break
 		}
@@ -118,16 +128,16 @@ func (m *Mover) Do(w Work, moves *Moves, sums []byte, gate func() error) ([]byte
 			err = m.start(s, w)
 		}
 	}
-	// The other slot holds the later launch, if both are busy.
+	// From here on the slots come in the order of their launches.
 	for range m.slots {
 		var late error
-		sums, late = m.slots[turn%2].finish(w, sums)
+		sums, late = m.slots[turn%len(m.slots)].finish(w, sums)
 		err = errors.Join(err, late)
 		turn++
 	}
 	if err != nil {
 		// A launch may have been queued without its event.
-		return sums, errors.Join(err, m.stream.Synchronize())
+		return sums, errors.Join(err, m.tables.Synchronize(), m.stream.Synchronize())
 	}
 	return sums, nil
 }
@@ -137,14 +147,10 @@ func (m *Mover) start(s *slot, w Work) error {
 	near := len(s.rows) <= nearRows && len(s.first) <= nearSegments
 	rows, first, sums := s.table.At(), s.table.At()+firstAt, s.sums.At()
 	if !near {
-		far := s.far.At()
-		err := m.stream.Copy(far, rows, uint64(len(s.rows))*rowBytes)
-		if err == nil {
-			err = m.stream.Copy(far+firstAt, first, uint64(len(s.first))*4)
-		}
-		if err != nil {
+		if err := m.upload(s); err != nil {
 			return err
 		}
+		far := s.far.At()
 		rows, first, sums = far, far+firstAt, far+sumsAt
 	}
 	if err := m.kernels.start(m.stream, &s.launch, w, rows, first, sums); err != nil {
@@ -159,13 +165,47 @@ func (m *Mover) start(s *slot, w Work) error {
 	return s.done.Record(m.stream)
 }
 
+// upload sends the table of a launch to the device, and makes the launch wait for it.
+func (m *Mover) upload(s *slot) error {
+	far, table := s.far.At(), s.table.At()
+	if err := m.tables.Copy(far, table, uint64(len(s.rows))*rowBytes); err != nil {
+		return err
+	}
+	if err := m.tables.Copy(far+firstAt, table+firstAt, uint64(len(s.first))*4); err != nil {
+		return err
+	}
+	if err := s.ready.Record(m.tables); err != nil {
+		return err
+	}
+	return m.stream.Wait(s.ready)
+}
+
+const (
+	// A launch of up to briefBytes is done before a thread that sleeps would be
+	// awake: it is asked again and again, for briefWait at most.
+	briefBytes = 4 << 20
+	briefWait  = 100 * time.Microsecond
+)
+
+// await waits for the launch.
+func (s *slot) await() error {
+	if s.bytes <= briefBytes {
+		for begin := time.Now(); time.Since(begin) < briefWait; {
+			if done, err := s.done.Done(); done || err != nil {
+				return err
+			}
+		}
+	}
+	return s.done.Synchronize()
+}
+
 // finish waits for the launch of a slot, if there is one, and takes its sums.
 func (s *slot) finish(w Work, sums []byte) ([]byte, error) {
 	if !s.busy {
 		return sums, nil
 	}
 	s.busy = false
-	if err := s.done.Synchronize(); err != nil {
+	if err := s.await(); err != nil {
 		return sums, err
 	}
 	if w&Summing != 0 {

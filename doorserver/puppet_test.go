@@ -28,7 +28,8 @@ type puppetOptions struct {
 	TP, PP, Block, Blocks  int
 	Layout                 string
 	Borrowed, LeavesAChild bool
-	OnlyRank               int // if not 0: this rank, and no control
+	VRAM                   bool // the first GPU's, through CUDA's driver
+	OnlyRank               int  // if not 0: this rank, and no control
 }
 
 type order struct {
@@ -91,6 +92,11 @@ func (o puppetOptions) open() (*engine, int, error) {
 			}
 		}
 	}
+	if o.VRAM {
+		if err := e.moveToGPU(); err != nil {
+			return nil, 0, err
+		}
+	}
 	options := e.options(o.Socket)
 	if o.OnlyRank != 0 {
 		options.RanksOnly = true
@@ -125,12 +131,16 @@ func (e *engine) obey(do order) (r report, err error) {
 	switch do.Do {
 	case "offer":
 		e.fill(tables[0], do.Tokens)
+		if err = e.flush(); err != nil {
+			return r, err
+		}
 		r.Ticket, err = e.Offer(ctx, door.Offer{Transfer: [16]byte(do.ID), Tokens: prompt(do.Tokens), Tables: tables, Layers: do.Layers})
 	case "accept":
 		var id [16]byte
 		id, err = e.Accept(ctx, door.Accept{Ticket: do.Ticket, Tokens: prompt(do.Tokens), Tables: tables})
 		r.ID = id[:]
 	case "wrong":
+		err = e.fetch()
 		r.Wrong = e.wrong(tables[0], do.Tokens)
 	default:
 		err = errors.New("what?")

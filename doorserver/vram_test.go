@@ -1,6 +1,7 @@
 package doorserver_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"meridian/door"
 	"meridian/door/doorpb"
 	"meridian/doorserver"
+	"meridian/mem"
 	"meridian/mem/vram"
 )
 
@@ -73,6 +75,42 @@ func (g *gpus) engine(id string, at *node, shape cut) (*engine, *cudatest.Proces
 	}
 	g.t.Cleanup(func() { e.leave(g.t) })
 	return e, process
+}
+
+// moveToGPU gives the ranks memory of the first GPU. What they have is then a mirror
+// of that.
+func (e *engine) moveToGPU() error {
+	list, err := cuda.List(nil)
+	if err != nil {
+		return err
+	}
+	pool := vram.NewPool(nil)
+	for i, s := range e.sections {
+		if e.sections[i], err = pool.Alloc(list[0].UUID, s.Size(), 0); err != nil {
+			return err
+		}
+	}
+	return e.flush()
+}
+
+// flush copies the mirror to the GPU, and fetch what is there to the mirror; where
+// the memory is the ranks' own, neither has anything to do.
+func (e *engine) flush() (err error) {
+	for i, s := range e.sections {
+		if s.Kind() == mem.VRAM {
+			err = errors.Join(err, s.WriteAt(e.memory[i], 0))
+		}
+	}
+	return err
+}
+
+func (e *engine) fetch() (err error) {
+	for i, s := range e.sections {
+		if s.Kind() == mem.VRAM {
+			err = errors.Join(err, s.ReadAt(e.memory[i], 0))
+		}
+	}
+	return err
 }
 
 // Caches in GPU memory are handed over, from it and into it, also to and from an
