@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ const (
 	maxRecord = 4 << 10
 )
 
-// parseOwner reads a record under a prefix as whoever can write to the directory
+// parseOwner reads a record under a prefix as a process that can write to the directory
 // left it.
 func parseOwner(r meta.Record, prefix string) (OwnerRecord, error) {
 	var o OwnerRecord
@@ -69,44 +68,6 @@ func (s *Store) parseOwners(records []meta.Record, prefix string) (owners []Owne
 		owners = append(owners, o)
 	}
 	return owners
-}
-
-// maxRanks is how many names one record holds.
-const maxRanks = 1024
-
-// rankOf is the number of an owner's name: the next, when it has none yet.
-func rankOf(ctx context.Context, d meta.Directory, name string) (int, error) {
-	for {
-		record, err := d.Get(ctx, ranksKey)
-		if err != nil && !errors.Is(err, meta.ErrNotFound) {
-			return 0, err
-		}
-		var names []string
-		if err == nil {
-			if err := json.Unmarshal(record.Value, &names); err != nil {
-				return 0, fmt.Errorf("store: the numbers of owners at %s cannot be read: %.200w", ranksKey, err)
-			}
-		}
-		if at := slices.Index(names, name); at >= 0 {
-			return at, nil
-		}
-		value, err := json.Marshal(append(names, name))
-		if err != nil || len(names) >= maxRanks || len(value) > meta.MaxValueBytes {
-			return 0, fmt.Errorf("store: %d owners have a number in %s, and there is no room for another; delete the record when no owner runs", len(names), ranksKey)
-		}
-		entry := meta.Entry{Key: ranksKey, Value: value}
-		if record.Revision == 0 {
-			_, err = d.Create(ctx, entry)
-		} else {
-			_, err = d.Swap(ctx, entry, record.Revision)
-		}
-		if err == nil {
-			return len(names), nil
-		}
-		if !errors.Is(err, meta.ErrExists) && !errors.Is(err, meta.ErrChanged) {
-			return 0, err
-		}
-	}
 }
 
 // view is what is known of owners.

@@ -224,7 +224,7 @@ func (s *Store) take(r *reader, v *protocol.Value, at place, landing protocol.Sp
 }
 
 // distrust removes an object that came broken from its owner, which did not see it:
-// what nobody can read must not keep others from putting it again.
+// what no reader can read must not keep writers from putting it again.
 func (s *Store) distrust(ctx context.Context, at kv.Member, broken *protocol.Remove) {
 	s.counters.torn.Add(1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

@@ -173,7 +173,7 @@ func (m markRecord) Mark() master.Mark {
 	return master.Mark{Owner: m.Owner, Incarnation: m.Incarnation}
 }
 
-// parseMark reads a mark as whoever can write to the directory left it.
+// parseMark reads a mark as a process that can write to the directory left it.
 func parseMark(r meta.Record) (markRecord, error) {
 	var m markRecord
 	if len(r.Value) > maxRecord {
@@ -248,7 +248,7 @@ func (l *led) writeOne(e protocol.Mark) bool {
 }
 
 // put writes that an owner is away, or back. A mark of an owner that is back says
-// nothing to anybody, and goes.
+// nothing to a master, and goes.
 func (l *led) put(e protocol.Mark) error {
 	if !e.Away && l.at[e.Owner] == 0 {
 		return nil

@@ -85,7 +85,7 @@ func TestMarksOfDeposedMasters(t *testing.T) {
 	away("y")
 }
 
-// Numbers of names stay, whoever asks first and at once.
+// Numbers of names stay, in whatever order owners ask, and at once.
 func TestRanks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -87,9 +87,5 @@ func (s *Store) locate(ctx context.Context, key string, o LocateOptions) (Meta, 
 	if !is {
 		return Meta{}, unexpected(from, answer)
 	}
-	m := Meta{Owner: from.Name, Rank: -1, Location: at.Location}
-	if o, err := s.owner(from.Name); err == nil {
-		m.Rank = o.Rank
-	}
-	return m, nil
+	return Meta{Owner: from.Name, Rank: s.rank(from.Name), Location: at.Location}, nil
 }

@@ -84,7 +84,7 @@ func (s *Store) deadline(ctx context.Context) kv.Instant {
 	return s.now() + kv.Instant(time.Until(at)/time.Microsecond)
 }
 
-// askMaster asks whoever is the master.
+// askMaster asks the process that is the master now.
 func (s *Store) askMaster(ctx context.Context, m protocol.Message) (protocol.Message, error) {
 	leader, _ := s.election.Leader()
 	if leader.Term == 0 {

@@ -112,11 +112,25 @@ func (o *owned) make() (err error) {
 	return err
 }
 
+// publish writes the owner down under the number of its name. Before others could see that
+// it runs, another may have got that number: then it is written down once more.
 func (o *owned) publish(ctx context.Context, d meta.Directory) (err error) {
 	name := o.agent.Name()
 	if o.rank, err = rankOf(ctx, d, name); err != nil {
 		return err
 	}
+	for {
+		if err = o.publishAs(ctx, d, name); err != nil {
+			return err
+		}
+		before := o.rank
+		if o.rank, err = rankOf(ctx, d, name); err != nil || o.rank == before {
+			return err
+		}
+	}
+}
+
+func (o *owned) publishAs(ctx context.Context, d meta.Directory, name string) error {
 	value, err := json.Marshal(OwnerRecord{Name: name, Incarnation: o.agent.Incarnation(), Rank: o.rank, Bytes: o.memory.Size()})
 	if err != nil {
 		return err
@@ -126,8 +140,10 @@ func (o *owned) publish(ctx context.Context, d meta.Directory) (err error) {
 	if o.roster, err = d.Put(ctx, meta.Entry{Key: rosterPrefix + name, Value: value}); err != nil {
 		return err
 	}
-	if o.lease, err = d.Grant(ctx, meta.LeaseOptions{}); err != nil {
-		return err
+	if o.lease == nil {
+		if o.lease, err = d.Grant(ctx, meta.LeaseOptions{}); err != nil {
+			return err
+		}
 	}
 	_, err = d.Put(ctx, meta.Entry{Key: ownersPrefix + name, Value: value, Lease: o.lease})
 	return err

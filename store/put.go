@@ -141,10 +141,7 @@ func (s *Store) open(ctx context.Context, key string, m *protocol.Open, o PutOpt
 	if !is || said.Bytes != m.Bytes || said.Span.Length != m.Bytes {
 		return nil, unexpected(from, answer)
 	}
-	p := &WritePlan{Owner: from.Name, Rank: -1, Plan: said.Plan, store: s, peer: from, span: said.Span, written: written{bytes: m.Bytes}}
-	if o, err := s.owner(from.Name); err == nil {
-		p.Rank = o.Rank
-	}
+	p := &WritePlan{Owner: from.Name, Rank: s.rank(from.Name), Plan: said.Plan, store: s, peer: from, span: said.Span, written: written{bytes: m.Bytes}}
 	return p, nil
 }
 

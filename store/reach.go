@@ -12,7 +12,7 @@ import (
 	"meridian/store/protocol"
 )
 
-// reach is what is known of peers that may be dead. Whoever asks one of them hears
+// reach is what is known of peers that may be dead. A caller that asks one of them hears
 // so at once; a probe finds out when it lives.
 type reach struct {
 	mu       sync.Mutex // protects the rest
@@ -54,7 +54,7 @@ func (r *reach) dead(p kv.Member, err error) {
 }
 
 // begin adds a probe of each suspect to probes of others, and returns which of them
-// do not run yet. A suspect that nobody has a reason to ask is forgotten.
+// do not run yet. A suspect that this client has no reason to ask is forgotten.
 func (r *reach) begin(silent map[kv.Member]bool, matters func(kv.Member) bool) (begun []kv.Member) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

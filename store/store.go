@@ -16,7 +16,7 @@
 //
 //	store/owners/NAME   an owner, under its lease
 //	store/roster/NAME   the same until it leaves: whom a new master must hear
-//	store/ranks         the number of each owner's name, for ever
+//	store/ranks         the number of each owner's name
 //	store/away/NAME     an owner that a master gave up (package master)
 //	store/master/…      who is the master (package election)
 package store

@@ -281,7 +281,7 @@ func TestCloseWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// Nobody answers where nobody is; the deadline is the caller's.
+// No answer comes where no owner is; the deadline is the caller's.
 func TestNobodyThere(t *testing.T) {
 	c := newCell(t, "inproc")
 	client := c.start("client")

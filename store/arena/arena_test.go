@@ -243,7 +243,7 @@ func TestFullArenaSaysSo(t *testing.T) {
 	}
 }
 
-// Whatever others write into an arena, nobody reads or writes outside, and what
+// Whatever others write into an arena, no reader or writer goes outside, and what
 // is read is what was put, or an error.
 func FuzzScribbledArena(f *testing.F) {
 	f.Add(uint64(1), []byte{0, 0, 255, 255})

@@ -13,7 +13,7 @@ type Wanted struct {
 }
 
 // Read copies the payload of an object into dst, or as much of it as dst has
-// bytes, from a multiple of Segment on. It asks nobody and checks what it finds:
+// bytes, from a multiple of Segment on. It asks no owner and checks what it finds:
 // key, epoch and state before and after the copy, and every sum. It writes nothing,
 // so that an arena that is mapped for reading will do.
 func (h *Heap) Read(w Wanted, dst []byte, from uint64) error {

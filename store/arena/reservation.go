@@ -14,7 +14,7 @@ type Reservation struct {
 	Header Header
 }
 
-// Reserve takes room for an object without asking anybody: from a free list of
+// Reserve takes room for an object without asking the owner: from a free list of
 // its class or the next, else from what was never given out.
 func (h *Heap) Reserve(keyHash, bytes uint64, keyLength int, pageSize uint32) (Reservation, error) {
 	header := Header{
@@ -49,7 +49,7 @@ func (h *Heap) takeRoom(need Extent) (i uint32, word Word, payload uint64, ok bo
 		if !ok {
 			continue
 		}
-		// What the list says may be anybody's writing.
+		// What the list says any producer may have written.
 		if listed.Bytes >= need.Size && listed.PayloadBase%need.Align == 0 && listed.PayloadBase >= h.bounds.Base &&
 			listed.PayloadBase <= h.bounds.Limit && need.Size <= h.bounds.Limit-listed.PayloadBase {
 			return i, listed.Word, listed.PayloadBase, true

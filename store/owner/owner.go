@@ -13,7 +13,7 @@
 //
 // A key may have another owner. So what comes without a word, from producers, is
 // not found until its key is claimed; and how long a writer that asked first may
-// take is known to whoever let it in, who calls Abort.
+// take is known to the caller that let it in, which calls Abort.
 //
 // An object is found by the hash of its key. Two keys of one hash cannot both be
 // kept: the second is refused, and never served for the first.
@@ -48,7 +48,7 @@ type Options struct {
 	// High is the used part of the heap above which objects are evicted, until
 	// no more than Low is used; default 0.95 and 0.85.
 	High, Low float64
-	// WriteTimeout is how long a producer that asks nobody may take; default 30 s.
+	// WriteTimeout is how long a producer that does not ask the owner may take; default 30 s.
 	WriteTimeout kv.Instant
 	// MaxPinned is the part of the heap that pinned objects may take; default 0.5.
 	// Pins beyond it are refused, or nothing could be evicted any more.

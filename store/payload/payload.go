@@ -82,7 +82,7 @@ func ParseHandle(text string) (Handle, error) {
 
 func (h Handle) key() string { return "push/" + h.String() }
 
-// drawn is how often a handle is drawn that nobody has: twice is once in 2⁶⁴.
+// drawn is how often a handle is drawn that no payload has: twice is once in 2⁶⁴.
 const drawn = 4
 
 // Push keeps a payload. Where owners evict by priority, it leaves in the order of the

@@ -8,7 +8,7 @@ import (
 )
 
 // A delivery of a process that stood still for long goes on when the process does.
-// Until it is over, its object's bytes are nobody else's.
+// Until it is over, its object's bytes are no other object's.
 func TestDeliveryKeepsItsBytes(t *testing.T) {
 	s, objects := leasedServer(t, ServerOptions{ReadTimeout: kv.Second})
 	key := []byte("\x00k")

@@ -49,7 +49,7 @@ const (
 
 // Step is what an operation does next: it asks a peer, waits, or is over.
 type Step struct {
-	// To is who is asked; ToMaster, that it is whoever is the master.
+	// To is who is asked; ToMaster, that it is the process that is the master then.
 	To       kv.Member
 	ToMaster bool
 	Message  Message

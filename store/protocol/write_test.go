@@ -64,7 +64,7 @@ func claimed(t *testing.T, s *Server, now kv.Instant, effects []Effect) []Effect
 }
 
 // A writer that took too long may still write, on the owner's own agent as
-// elsewhere: its room is nobody else's until its grant is revoked.
+// elsewhere: its room is no other object's until its grant is revoked.
 func TestRoomIsKeptUntilItsWriterIsStopped(t *testing.T) {
 	for _, from := range []kv.Member{testClient, testOwner} {
 		s, objects := leasedServer(t, ServerOptions{WriteTimeout: kv.Second})

@@ -16,7 +16,7 @@ type directory struct {
 	term   uint64
 	until  kv.Instant        // of the leader's lease
 	owners map[string]record // as clients find them: they go when they are not kept
-	roster map[string]kv.ID  // whoever was an owner last under a name: it stays
+	roster map[string]kv.ID  // which start was an owner last under a name: it stays
 	marks  map[string]kv.ID
 }
 

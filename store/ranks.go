@@ -1,0 +1,90 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"meridian/meta"
+)
+
+// maxRanks is how many names one record holds.
+const maxRanks = 1024
+
+// rankOf is the number of an owner's name. A name that has none gets the next; when all
+// are given, that of an owner which does not run.
+func rankOf(ctx context.Context, d meta.Directory, name string) (int, error) {
+	for {
+		record, err := d.Get(ctx, ranksKey)
+		if err != nil && !errors.Is(err, meta.ErrNotFound) {
+			return 0, err
+		}
+		var names []string
+		if err == nil {
+			if err := json.Unmarshal(record.Value, &names); err != nil {
+				return 0, fmt.Errorf("store: the numbers of owners at %s cannot be read: %.200w", ranksKey, err)
+			}
+		}
+		if at := slices.Index(names, name); at >= 0 {
+			return at, nil
+		}
+		at := len(names)
+		if at < maxRanks {
+			names = append(names, name)
+		} else {
+			if at, err = unused(ctx, d, names[:maxRanks]); err != nil {
+				return 0, err
+			}
+			names[at] = name
+		}
+		if err := writeRanks(ctx, d, names, record.Revision); err == nil {
+			return at, nil
+		} else if !errors.Is(err, meta.ErrExists) && !errors.Is(err, meta.ErrChanged) {
+			return 0, err
+		}
+	}
+}
+
+// unused is the first number of an owner that does not run.
+func unused(ctx context.Context, d meta.Directory, names []string) (int, error) {
+	run, err := d.List(ctx, ownersPrefix)
+	if err != nil {
+		return 0, err
+	}
+	at := slices.IndexFunc(names, func(name string) bool {
+		return !slices.ContainsFunc(run.Records, func(r meta.Record) bool { return strings.TrimPrefix(r.Key, ownersPrefix) == name })
+	})
+	if at < 0 {
+		return 0, fmt.Errorf("store: %d owners run, and no more can have a number; stop one that is not needed", len(names))
+	}
+	return at, nil
+}
+
+// writeRanks writes the names of a revision anew; 0 is none.
+func writeRanks(ctx context.Context, d meta.Directory, names []string, at meta.Revision) error {
+	value, err := json.Marshal(names)
+	if err != nil {
+		return err
+	}
+	if len(value) > meta.MaxValueBytes {
+		return fmt.Errorf("store: the names of %d owners have %d bytes, and %s holds %d; delete the record when no owner runs", len(names), len(value), ranksKey, meta.MaxValueBytes)
+	}
+	entry := meta.Entry{Key: ranksKey, Value: value}
+	if at == 0 {
+		_, err = d.Create(ctx, entry)
+	} else {
+		_, err = d.Swap(ctx, entry, at)
+	}
+	return err
+}
+
+// rank is the number of an owner that runs; -1, where the directory does not name it.
+func (s *Store) rank(name string) int {
+	if o, err := s.owner(name); err == nil {
+		return o.Rank
+	}
+	return -1
+}
