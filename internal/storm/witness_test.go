@@ -14,6 +14,8 @@ type fakeCache struct {
 	values map[string][]byte
 	old    map[string][]byte // the version before
 	spoil  func(c *fakeCache, key string) ([]byte, error)
+	left   int    // gets until
+	tired  func() // is called
 }
 
 func (c *fakeCache) Put(_ context.Context, key string, value []byte) error {
@@ -25,6 +27,9 @@ func (c *fakeCache) Put(_ context.Context, key string, value []byte) error {
 }
 
 func (c *fakeCache) Get(_ context.Context, key string) ([]byte, error) {
+	if c.left--; c.left == 0 {
+		c.tired()
+	}
 	if c.spoil != nil {
 		return c.spoil(c, key)
 	}
@@ -134,10 +139,12 @@ func TestWriterComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer witness.Close()
-	w := Writer{Witness: witness, Cache: &fakeCache{values: map[string][]byte{}, old: map[string][]byte{}}, Count: 1, Owners: []string{"a", "b"}, Ask: time.Second}
+	cache := &fakeCache{values: map[string][]byte{}, old: map[string][]byte{}}
+	w := Writer{Witness: witness, Cache: cache, Count: 1, Owners: []string{"a", "b"}, Ask: time.Minute}
 	run := func() {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
+		cache.left, cache.tired = 200, cancel
 		w.Run(ctx, func(err error) { t.Error(err) })
 	}
 	run()
