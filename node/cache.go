@@ -95,7 +95,16 @@ func (c *cache) Put(ctx context.Context, object doorserver.Object, from doorserv
 	if err := c.write(ctx, plan, 0, from); err != nil {
 		return errors.Join(told(err), abort(ctx, plan))
 	}
-	return told(plan.Commit(ctx))
+	return committed(plan.Commit(ctx))
+}
+
+// committed is an error of a commit as clients hear of it. Where other bytes arrived than
+// were written nothing is stored: that is no miss, and it can be written again.
+func committed(err error) error {
+	if errors.Is(err, store.ErrTorn) {
+		return &door.Problem{Code: door.CodeStale, Message: err.Error(), Hint: "bytes changed on the way, and nothing was stored: write it again"}
+	}
+	return told(err)
 }
 
 const (
@@ -218,7 +227,7 @@ func (w *writer) Write(ctx context.Context, offset uint64, from doorserver.Memor
 	return told(w.cache.write(ctx, w.plan, offset, from))
 }
 
-func (w *writer) Commit(ctx context.Context) error { return told(w.plan.Commit(ctx)) }
+func (w *writer) Commit(ctx context.Context) error { return committed(w.plan.Commit(ctx)) }
 func (w *writer) Abort(ctx context.Context) error  { return told(w.plan.Abort(ctx)) }
 
 func (c *cache) Locate(ctx context.Context, object doorserver.Object, wait time.Duration) (door.Place, error) {

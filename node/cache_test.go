@@ -187,3 +187,15 @@ func TestOverloadedIsNotExists(t *testing.T) {
 		}
 	}
 }
+
+func TestBytesThatChangedOnTheWayAreNoMiss(t *testing.T) {
+	for err, want := range map[error]string{store.ErrTorn: door.CodeStale, store.ErrExists: door.CodeExists} {
+		var p *door.Problem
+		if told := committed(fmt.Errorf("at b: %w", err)); !errors.As(told, &p) || p.Code != want || p.Hint == "" {
+			t.Errorf("%v is told as %+v, not as %s", err, told, want)
+		}
+	}
+	if err := committed(nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -129,6 +129,8 @@ func advise(s *store.Store, err error) error {
 		hint = "the owner had too much to do all the while: try again, with less at a time, or add an owner"
 	case errors.Is(err, store.ErrStale):
 		hint = "it took longer than the owner lets a writer take: raise store.write_timeout_ms where it is kept; nothing was stored"
+	case errors.Is(err, store.ErrTorn):
+		hint = "bytes changed in memory or on the way; put it again, and look at both hosts if that comes back"
 	case errors.Is(err, store.ErrCollision):
 		hint = "two keys have one hash: choose another"
 	case errors.Is(err, store.ErrMissing):

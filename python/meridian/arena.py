@@ -371,9 +371,8 @@ class Arena:
     def fill(self, index: int, epoch: int, offset: int, piece: ReadableBuffer) -> None:
         """Write a piece of a payload where the owner planned it; the owner is asked to commit afterwards.
 
-        Gone if the owner has taken the room back. That is looked at before each part, but nothing can stop a
-        writer that stands still within one for longer than the owner waits: it writes over what is there by
-        then, whose readers find that its sums do not match.
+        Gone if the owner has taken the room back, which is looked at before each part. Nothing can stop a
+        writer within one: so the owner keeps the room until the writer's connection to the agent ends.
         """
         view, header = memoryview(piece).cast("B"), self.header(index)
         if not header.lies_in(self._base, self._limit):

@@ -71,7 +71,7 @@ class Unavailable(StoreError):
 
 
 class Stale(StoreError):
-    """What was opened for writing was taken back: its time was over."""
+    """What was being written is not stored: its time was over, or its bytes changed on the way."""
 
     known_code = "stale"
 
