@@ -56,6 +56,7 @@ type Master struct {
 	index   map[uint64]claim
 	begun   kv.Instant
 	settled bool
+	ticked  kv.Instant // when time passed last, 0 before the first time
 }
 
 // claim is who has a key, and since which of its words.
@@ -399,6 +400,7 @@ func (m *Master) Remove(hash uint64) (owner string, err error) {
 // Tick ends leases. Owners whose lease is over are to be marked, and so is who has
 // not told its keys in time.
 func (m *Master) Tick(now kv.Instant) (effects []Effect) {
+	m.forgiveStanding(now)
 	for _, name := range slices.Sorted(maps.Keys(m.owners)) {
 		w := m.owners[name]
 		late := (w.standing == expected || w.standing == telling) && !m.settled && now >= m.begun+m.options.Grace
@@ -412,6 +414,19 @@ func (m *Master) Tick(now kv.Instant) (effects []Effect) {
 		}
 	}
 	return effects
+}
+
+// forgiveStanding gives owners the time back in which this process stood still:
+// they may have asked for leases that it has yet to hear of. To believe for longer
+// that an owner may answer is always safe.
+func (m *Master) forgiveStanding(now kv.Instant) {
+	if stood := now - m.ticked; m.ticked > 0 && stood > m.options.Lease/4 {
+		m.begun += stood
+		for _, w := range m.owners {
+			w.until += stood
+		}
+	}
+	m.ticked = now
 }
 
 // Marked says that an effect was carried out.

@@ -64,3 +64,37 @@ func TestSleepEndsALease(t *testing.T) {
 		t.Error("no lease after the sleep")
 	}
 }
+
+// A master that stood still blames no owner for what it did not hear meanwhile; one
+// that says nothing afterwards lapses.
+func TestAMasterThatStoodStill(t *testing.T) {
+	const lease = 4 * kv.Second
+	x := Mark{"x", kv.ID{1}}
+	m := New(0, Options{Term: 1, Lease: lease, Grace: 3 * lease}, []Mark{x}, nil)
+	now := kv.Instant(kv.Second)
+	m.Tick(now)
+	renew := func(seq uint64) Verdict {
+		a, _ := m.Renew(now, Renew{Owner: x.Owner, Incarnation: x.Incarnation, Term: 1, Seq: seq}, kv.Minute)
+		return a.Verdict
+	}
+	if v := renew(1); v != Tell {
+		t.Fatal(v)
+	}
+	if err := m.Tell(now, Keys{Owner: x.Owner, Incarnation: x.Incarnation, Term: 1, Seq: 1, Last: true}); err != nil {
+		t.Fatal(err)
+	}
+	if v := renew(2); v != Granted {
+		t.Fatal(v)
+	}
+	now += 10 * lease
+	if lapsed := m.Tick(now); len(lapsed) > 0 {
+		t.Fatalf("at once: %v", lapsed)
+	}
+	lapses := 0
+	for end := now + 2*lease; now < end; now += lease / 20 {
+		lapses += len(m.Tick(now))
+	}
+	if lapses != 1 {
+		t.Errorf("%d lapses of an owner that says nothing", lapses)
+	}
+}
