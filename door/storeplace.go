@@ -135,7 +135,7 @@ type OwnerStats struct {
 	HeapUsed, HeapTotal, Ready, Writing, RingDepth uint64
 	Hits, Misses, Evictions, Reclaims, Timeouts    uint64
 	Refused, OutOfMemory, BytesIn, BytesOut        uint64
-	CASFailures                                    uint64 // puts that lost against another writer
+	CASFailures                                    uint64 // words of the arena that a program was faster at
 	PageTimeNs                                     uint64 // the mean for one page
 	ArenaBytes                                     uint64 // its memory, with headers
 }

@@ -304,13 +304,13 @@ func (c *cache) Stats(ctx context.Context) ([]door.OwnerStats, error) {
 		owners[i] = door.OwnerStats{
 			Name: o.Name, Rank: uint32(o.Rank), Here: o.Name == c.self, HeapUsed: o.HeapUsed, HeapTotal: o.HeapTotal, Ready: o.Ready, Writing: o.Writing,
 			RingDepth: o.Waiting, Hits: o.Hits, Misses: o.Misses, Evictions: o.Evictions, Reclaims: o.Reclaims, Timeouts: o.Timeouts,
-			Refused: o.Refused, OutOfMemory: o.OutOfMemory, BytesIn: o.BytesIn, BytesOut: o.BytesOut, ArenaBytes: o.OwnerRecord.Bytes,
+			Refused: o.Refused, OutOfMemory: o.OutOfMemory, BytesIn: o.BytesIn, BytesOut: o.BytesOut, ArenaBytes: o.OwnerRecord.Bytes, CASFailures: o.CASFailures,
 		}
 		if o.Err != nil {
 			owners[i].Problem = o.Err.Error()
 		}
 		if owners[i].Here {
-			owners[i].CASFailures, owners[i].PageTimeNs = stats.Client.PutsLost, uint64(stats.Client.MeanPage)
+			owners[i].PageTimeNs = uint64(stats.Client.MeanPage)
 		}
 	}
 	return owners, nil

@@ -35,6 +35,8 @@ type OwnerStatus struct {
 	Refused     uint64 `json:"refused"`
 	OutOfMemory uint64 `json:"out_of_memory"`
 	Overloaded  uint64 `json:"overloaded"`
+	CASFailures uint64 `json:"cas_failures"`
+	Torn        uint64 `json:"torn"`
 	BytesIn     uint64 `json:"bytes_in"`
 	BytesOut    uint64 `json:"bytes_out"`
 	Problem     string `json:"problem,omitempty"`
@@ -71,7 +73,7 @@ func ownerStatus(o store.OwnerStats) OwnerStatus {
 	row := OwnerStatus{
 		Name: o.Name, Incarnation: o.Incarnation.String(), Rank: o.Rank, Answers: o.Answers, Term: o.Term, HeapUsed: o.HeapUsed, HeapTotal: o.HeapTotal,
 		Ready: o.Ready, Writing: o.Writing, RingDepth: o.Waiting, Hits: o.Hits, Misses: o.Misses, Evictions: o.Evictions, Reclaims: o.Reclaims,
-		Timeouts: o.Timeouts, Refused: o.Refused, OutOfMemory: o.OutOfMemory, Overloaded: o.Overloaded, BytesIn: o.BytesIn, BytesOut: o.BytesOut,
+		Timeouts: o.Timeouts, Refused: o.Refused, OutOfMemory: o.OutOfMemory, Overloaded: o.Overloaded, CASFailures: o.CASFailures, Torn: o.Torn, BytesIn: o.BytesIn, BytesOut: o.BytesOut,
 	}
 	if o.Err != nil {
 		row.Problem = o.Err.Error()

@@ -97,7 +97,6 @@ func storeSource(c *store.Store) telemetry.Source {
 		s.Value("meridian_store_operations_total", float64(m.RemovesFailed), "remove", "failed")
 		s.Value("meridian_store_operation_bytes_total", float64(m.PutBytes), "put")
 		s.Value("meridian_store_operation_bytes_total", float64(m.GetBytes), "get")
-		s.Value("meridian_store_torn_total", float64(m.Torn))
 		s.Value("meridian_store_page_seconds_total", m.MeanPage.Seconds()*float64(m.PagesWritten))
 		s.Value("meridian_store_pages_total", float64(m.PagesWritten))
 		s.Value("meridian_store_messages_total", float64(m.MessagesSent), "sent")
@@ -112,9 +111,11 @@ func storeSource(c *store.Store) telemetry.Source {
 			master = 1
 		}
 		s.Value("meridian_store_master", master)
-		if kept, is := c.Kept(); is {
+		kept, is := c.Kept()
+		if is {
 			keptValues(s, kept)
 		}
+		s.Value("meridian_store_torn_total", float64(m.Torn+kept.Torn)) // each was seen by one of both
 	}
 }
 
@@ -134,5 +135,6 @@ func keptValues(s *telemetry.Sink, o owner.Stats) {
 	s.Value("meridian_store_timeouts_total", float64(o.Timeouts))
 	s.Value("meridian_store_refused_total", float64(o.Refused))
 	s.Value("meridian_store_out_of_memory_total", float64(o.OutOfMemory))
+	s.Value("meridian_store_cas_failures_total", float64(o.CASFailures))
 	s.Value("meridian_store_overloaded_total", float64(o.Overloaded))
 }

@@ -122,6 +122,10 @@ func TestBytesThatChangeAreAMiss(t *testing.T) {
 	if found, err = a.Scrub(soon(t), "a"); err != nil || found.Objects != 6 || found.Torn != 0 {
 		t.Fatalf("%+v: %v", found, err)
 	}
+	kept, _ := a.Kept()
+	if seen := client.Metrics().Torn; kept.Torn+seen != 8 || kept.Torn == 0 || a.Metrics().Torn != 0 || kept.Refused != 0 {
+		t.Errorf("8 objects were torn: the owner saw %d, its client %d", kept.Torn, seen)
+	}
 }
 
 // Readers that give up leave nothing behind: no reader of the object, no memory that

@@ -50,20 +50,26 @@ var storeMetrics = []Metric{
 	},
 	{
 		Name: "meridian_store_timeouts_total", Type: Counter, Unit: "readers",
-		Help:   "Readers that took too long, so that their lease on an object ended.",
+		Help:   "Readers that took too long, so that an object was not delivered to them.",
 		Action: "Rising: links to readers are slow, or readers die.",
 		Room:   "store",
 	},
 	{
 		Name: "meridian_store_refused_total", Type: Counter, Unit: "objects",
-		Help:   "What producers wrote that cannot be, and objects that were found to be broken.",
-		Action: "Above zero: a program that maps the arena does not keep to docs/store-layout.md, or memory corrupts bytes.",
+		Help:   "What producers wrote that cannot be.",
+		Action: "Above zero: a program that maps the arena does not keep to docs/store-layout.md.",
 		Room:   "store",
 	},
 	{
 		Name: "meridian_store_out_of_memory_total", Type: Counter, Unit: "puts",
 		Help:   "Puts for which there was no room, although everything was evicted that may be.",
 		Action: "Rising: too much is pinned or being read, or objects are larger than what can be made free; raise store.bytes.",
+		Room:   "store",
+	},
+	{
+		Name: "meridian_store_cas_failures_total", Type: Counter, Unit: "swaps",
+		Help:   "Words of the arena that this owner wanted to change, and a program that maps it was faster.",
+		Action: "Rising fast: many programs take room at once; give each larger objects.",
 		Room:   "store",
 	},
 	{
@@ -94,7 +100,7 @@ var storeMetrics = []Metric{
 	},
 	{
 		Name: "meridian_store_torn_total", Type: Counter, Unit: "objects",
-		Help:   "Objects that came with other bytes than were put. They were not handed on; their owners were told to drop them.",
+		Help:   "Objects with other bytes than were put, as this process found as an owner, or as a client. They were not handed on, and are dropped.",
 		Action: "Any: memory or network corrupts bytes; `meridian store scrub` reads everything an owner keeps.",
 		Room:   "store",
 	},

@@ -3330,8 +3330,8 @@ type StoreOwner struct {
 	OutOfMemory   uint64                 `protobuf:"varint,16,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"`
 	BytesIn       uint64                 `protobuf:"varint,17,opt,name=bytes_in,json=bytesIn,proto3" json:"bytes_in,omitempty"`
 	BytesOut      uint64                 `protobuf:"varint,18,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
-	CasFailures   uint64                 `protobuf:"varint,19,opt,name=cas_failures,json=casFailures,proto3" json:"cas_failures,omitempty"` // puts that lost against another writer
-	PageTimeNs    uint64                 `protobuf:"varint,20,opt,name=page_time_ns,json=pageTimeNs,proto3" json:"page_time_ns,omitempty"`  // the mean for one page
+	CasFailures   uint64                 `protobuf:"varint,19,opt,name=cas_failures,json=casFailures,proto3" json:"cas_failures,omitempty"` // words of its arena that a program which maps it was faster at
+	PageTimeNs    uint64                 `protobuf:"varint,20,opt,name=page_time_ns,json=pageTimeNs,proto3" json:"page_time_ns,omitempty"`  // the mean for one page that this agent wrote, where it is this one
 	ArenaBytes    uint64                 `protobuf:"varint,21,opt,name=arena_bytes,json=arenaBytes,proto3" json:"arena_bytes,omitempty"`    // its memory, with headers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -16,7 +16,7 @@ func (h *Heap) Offer(class int, i uint32, payload, size uint64, epoch uint32) {
 		was := head.Load()
 		h.store(i, &Header{KeyHash: was & 0xffffffff, PayloadBase: payload, Bytes: size})
 		h.word(i).Store(uint64(MakeWord(Reserved, epoch)))
-		if head.CompareAndSwap(was, (was>>32+1)<<32|uint64(i+1)) {
+		if h.swap64(head, was, (was>>32+1)<<32|uint64(i+1)) {
 			return
 		}
 	}
@@ -32,7 +32,7 @@ func (h *Heap) takeOffer(class int) (i uint32, header Header, ok bool) {
 			return 0, Header{}, false
 		}
 		header = h.Load(i)
-		if head.CompareAndSwap(was, (was>>32+1)<<32|header.KeyHash&0xffffffff) {
+		if h.swap64(head, was, (was>>32+1)<<32|header.KeyHash&0xffffffff) {
 			return i, header, true
 		}
 	}
@@ -51,7 +51,7 @@ func (h *Heap) Withdraw(class int, each func(i uint32)) {
 	}
 	head := h.u64(ctlFreeHeads + 8*uint64(class))
 	for was := head.Load(); uint32(was) != 0; was = head.Load() {
-		if head.CompareAndSwap(was, (was>>32+1)<<32) {
+		if h.swap64(head, was, (was>>32+1)<<32) {
 			return
 		}
 	}

@@ -17,6 +17,7 @@ type Heap struct {
 	bounds  Bounds
 	headers table
 	ring    table
+	lost    atomic.Uint64 // compare-and-swaps of this process that another was faster at
 }
 
 // table is a row of records.
@@ -151,8 +152,20 @@ func (h *Heap) Word(i uint32) Word { return Word(h.word(i).Load()) }
 
 // Swap changes a header's word if it is what it was.
 func (h *Heap) Swap(i uint32, from, to Word) bool {
-	return h.word(i).CompareAndSwap(uint64(from), uint64(to))
+	return h.swap64(h.word(i), uint64(from), uint64(to))
 }
+
+// swap64 compares and swaps a word that other processes share, and counts what it loses.
+func (h *Heap) swap64(p *atomic.Uint64, from, to uint64) bool {
+	if p.CompareAndSwap(from, to) {
+		return true
+	}
+	h.lost.Add(1)
+	return false
+}
+
+// CASFailures is how many compare-and-swaps of this process another was faster at.
+func (h *Heap) CASFailures() uint64 { return h.lost.Load() }
 
 // Load copies a header out.
 func (h *Heap) Load(i uint32) Header {
@@ -199,7 +212,7 @@ func (h *Heap) TakeBump(size, align uint64) (uint64, bool) {
 		if was < h.bounds.Base || at < was || at > h.bounds.Limit || size > h.bounds.Limit-at {
 			return 0, false
 		}
-		if bump.CompareAndSwap(was, at+extent.RoundUp(size, extent.Granule)) {
+		if h.swap64(bump, was, at+extent.RoundUp(size, extent.Granule)) {
 			return at, true
 		}
 	}
@@ -216,6 +229,7 @@ func (h *Heap) TakeHeader() (uint32, bool) {
 		if head.CompareAndSwap(was, was+1) {
 			return was, true
 		}
+		h.lost.Add(1)
 	}
 }
 

@@ -55,6 +55,7 @@ func (h *Heap) Tell(a *Announce) bool {
 			return false
 		}
 		if !head.CompareAndSwap(was, was+1) {
+			h.lost.Add(1)
 			continue
 		}
 		at := h.place(was)

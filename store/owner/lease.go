@@ -47,7 +47,7 @@ func (w *Owner) location(i uint32) Location {
 // Distrust lets an object go that was found to be broken.
 func (w *Owner) Distrust(at Location) {
 	if i, is := w.index[at.KeyHash]; is && i == at.Header && w.entries[i].epoch == at.Epoch && w.entries[i].state == ready {
-		w.stats.Refused++
+		w.stats.Torn++
 		w.drop(i)
 	}
 }
@@ -91,6 +91,12 @@ func (w *Owner) Release(id LeaseID) {
 	if i, is := w.leases.end(id); is {
 		w.unread(i)
 	}
+}
+
+// Overdue is Release of a reader that took too long.
+func (w *Owner) Overdue(id LeaseID) {
+	w.stats.Timeouts++
+	w.Release(id)
 }
 
 func (w *Owner) unread(i uint32) {

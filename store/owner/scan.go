@@ -140,12 +140,14 @@ type Stats struct {
 	Refused, OutOfMemory          uint64
 	BytesIn, BytesOut             uint64
 	Overloaded                    uint64 // requests that were turned away, to come again
+	CASFailures                   uint64 // words of the arena that a producer was faster at
+	Torn                          uint64 // objects whose bytes were found to be broken as they were read
 }
 
 // Stats is how the owner stands.
 func (w *Owner) Stats() Stats {
 	s, b := w.stats, w.heap.Bounds()
-	s.HeapUsed, s.HeapTotal, s.Waiting = w.usedBytes(), b.Limit-b.Base, uint64(w.heap.Waiting())
+	s.HeapUsed, s.HeapTotal, s.Waiting, s.CASFailures = w.usedBytes(), b.Limit-b.Base, uint64(w.heap.Waiting()), w.heap.CASFailures()
 	return s
 }
 

@@ -407,7 +407,7 @@ func (m *Description) numbers() []*uint64 {
 	s := &m.Stats
 	return []*uint64{
 		&s.HeapUsed, &s.HeapTotal, &s.Ready, &s.Writing, &s.Waiting, &s.Hits, &s.Misses, &s.Evictions, &s.Reclaims, &s.Timeouts,
-		&s.Refused, &s.OutOfMemory, &s.BytesIn, &s.BytesOut, &s.Overloaded,
+		&s.Refused, &s.OutOfMemory, &s.BytesIn, &s.BytesOut, &s.Overloaded, &s.CASFailures, &s.Torn,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"meridian/kv"
+	"meridian/store/arena"
 	"meridian/store/owner"
 )
 
@@ -26,7 +27,32 @@ func TestDeliveryKeepsItsBytes(t *testing.T) {
 		t.Error("the bytes of an object that is being delivered are free")
 	}
 	s.Delivered(30*kv.Second, delivery, nil)
-	if used := objects.Stats().HeapUsed; used != 0 {
-		t.Errorf("%d bytes are used after the delivery", used)
+	if stats := objects.Stats(); stats.HeapUsed != 0 || stats.Timeouts != 0 {
+		t.Errorf("after the delivery: %+v", stats)
+	}
+}
+
+// A delivery that ran out of time, and one that found broken bytes, are counted as that.
+func TestDeliveriesThatFailAreCounted(t *testing.T) {
+	s, objects := leasedServer(t, ServerOptions{ReadTimeout: kv.Second})
+	key := []byte("\x00k")
+	plan, err := objects.Reserve(0, owner.Put{Key: key, Bytes: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := objects.Commit(0, plan, 0); err != nil {
+		t.Fatal(err)
+	}
+	get := func() Deliver { return only[Deliver](t, s.Receive(0, testClient, 1, &Get{Name: key})) }
+	s.Delivered(kv.Second-1, get(), ErrRefused)
+	if n := objects.Stats().Timeouts; n != 0 {
+		t.Errorf("%d timeouts, and one reader that was refused", n)
+	}
+	s.Delivered(kv.Second, get(), ErrRefused)
+	one, other := get(), get()
+	s.Delivered(0, one, arena.ErrTorn)
+	s.Delivered(0, other, arena.ErrTorn)
+	if stats := objects.Stats(); stats.Timeouts != 1 || stats.Torn != 1 || stats.Refused != 0 || stats.Ready != 0 || stats.HeapUsed != 0 {
+		t.Errorf("one timeout and one torn object: %+v", stats)
 	}
 }

@@ -31,7 +31,7 @@ func filled() []Message {
 		&List{"tenant", true, "pre", 3, 4},
 		&Listing{[]owner.Object{{Name: []byte("n"), Bytes: 1, Checksum: 2, AgeSeconds: 3, Readers: 4, Priority: 5, Pinned: true}}, 9},
 		&Describe{},
-		&Description{Stats: owner.Stats{HeapUsed: 1, HeapTotal: 2, Ready: 3, Writing: 4, Waiting: 5, Hits: 6, Misses: 7, Evictions: 8, Reclaims: 9, Timeouts: 10, Refused: 11, OutOfMemory: 12, BytesIn: 13, BytesOut: 14, Overloaded: 15}, Answers: true, Term: 3, Master: "m"},
+		&Description{Stats: owner.Stats{HeapUsed: 1, HeapTotal: 2, Ready: 3, Writing: 4, Waiting: 5, Hits: 6, Misses: 7, Evictions: 8, Reclaims: 9, Timeouts: 10, Refused: 11, OutOfMemory: 12, BytesIn: 13, BytesOut: 14, Overloaded: 15, CASFailures: 16, Torn: 17}, Answers: true, Term: 3, Master: "m"},
 		&Evict{850},
 		&Evicted{3},
 		&Reply{Problem{4, "missing"}},

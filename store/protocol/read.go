@@ -34,18 +34,29 @@ func (s *Server) onGet(now kv.Instant, from kv.Member, request uint64, m *Get) [
 		s.dismiss(from, 0)
 		return refuse(fmt.Errorf("%w: %d bytes for an object of %d", ErrTooSmall, m.Landing.Length, at.Bytes))
 	}
-	s.reads[id] = from
+	s.reads[id] = reading{from, now + span}
 	return []Effect{Deliver{id, from, request, at, inline, m.Landing, span}}
+}
+
+// reading is an object on its way out.
+type reading struct {
+	to    kv.Member
+	until kv.Instant // its delivery is given up then
 }
 
 // Delivered says that nothing reads an object for a Get any more. An error is told
 // to the reader; one that says that the object itself is broken ends it.
 func (s *Server) Delivered(now kv.Instant, d Deliver, err error) []Effect {
-	if from, is := s.reads[d.Read]; is {
-		s.dismiss(from, 0)
+	r, is := s.reads[d.Read]
+	if is {
+		s.dismiss(r.to, 0)
 	}
 	delete(s.reads, d.Read)
-	s.objects.Release(d.Read)
+	if is && err != nil && now >= r.until {
+		s.objects.Overdue(d.Read)
+	} else {
+		s.objects.Release(d.Read)
+	}
 	if err == nil {
 		return s.tellDrops(now)
 	}

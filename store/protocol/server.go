@@ -38,7 +38,7 @@ type Server struct {
 	next    uint64            // number of the last write or word to the master
 	writes  map[uint64]*write // by number
 	byKey   map[uint64]*write // by the hash of its key
-	reads   map[owner.LeaseID]kv.Member
+	reads   map[owner.LeaseID]reading
 	values  int // bytes of small values in writes
 	shares  map[kv.Member]share
 	waiting []waiting // for an object to become ready
@@ -58,7 +58,7 @@ func NewServer(o ServerOptions, objects *owner.Owner) *Server {
 	o.MaxWrites, o.MaxReads, o.MaxValues = cmp.Or(o.MaxWrites, 4096), cmp.Or(o.MaxReads, 4096), cmp.Or(o.MaxValues, 64<<20)
 	return &Server{
 		options: o, objects: objects, member: master.Member{Owner: o.Self.Name, Incarnation: o.Self.Incarnation},
-		writes: make(map[uint64]*write), byKey: make(map[uint64]*write), reads: make(map[owner.LeaseID]kv.Member), shares: make(map[kv.Member]share),
+		writes: make(map[uint64]*write), byKey: make(map[uint64]*write), reads: make(map[owner.LeaseID]reading), shares: make(map[kv.Member]share),
 	}
 }
 
