@@ -39,7 +39,7 @@ func ParseWish(m *doorpb.StoreWish) (w Wish, p *Problem) {
 // Place is where an object lies, or is to lie.
 type Place struct {
 	Owner string // the name of its agent
-	Rank  uint32
+	Rank  int32  // of that name; -1: not known, the owner has just gone
 	// Mapped says that it lies in what Map gives.
 	Mapped                      bool
 	KeyHash                     uint64
@@ -92,7 +92,7 @@ type Listed struct {
 	SizeBytes  uint64
 	Checksum   uint64
 	AgeSeconds uint64 // since it was last asked for
-	Rank       uint32 // of its owner
+	Rank       int32  // of its owner; -1: not known
 }
 
 // Message is a listing as the door has it, in columns.

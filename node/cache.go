@@ -55,22 +55,17 @@ func told(err error) error {
 	return err
 }
 
-func (c *cache) putOptions(tenant string, w door.Wish) (store.PutOptions, error) {
-	o := store.PutOptions{Tenant: tenant, PageSize: w.PageSize, Pinned: w.Pinned, Priority: w.Priority}
-	if w.Owner == nil {
-		return o, nil
+// putOptions prefers the owner of a rank. One that does not run now is preferred in vain.
+func (c *cache) putOptions(ctx context.Context, tenant string, w door.Wish) (o store.PutOptions, err error) {
+	o = store.PutOptions{Tenant: tenant, PageSize: w.PageSize, Pinned: w.Pinned, Priority: w.Priority}
+	if w.Owner != nil {
+		o.Preferred, err = c.store.Ranked(ctx, int(*w.Owner))
 	}
-	for _, owner := range c.store.Owners() {
-		if owner.Rank == int(*w.Owner) {
-			o.Preferred = owner.Name
-			return o, nil
-		}
-	}
-	return o, &door.Problem{Code: door.CodeUnavailable, Message: fmt.Sprintf("no owner has rank %d", *w.Owner), Hint: "`meridian store stat` lists them"}
+	return o, told(err)
 }
 
 func (c *cache) Put(ctx context.Context, object doorserver.Object, from doorserver.Memory, w door.Wish) error {
-	o, err := c.putOptions(object.Tenant, w)
+	o, err := c.putOptions(ctx, object.Tenant, w)
 	if err != nil {
 		return err
 	}
@@ -198,7 +193,7 @@ type writer struct {
 }
 
 func (c *cache) Open(ctx context.Context, object doorserver.Object, sizeBytes uint64, w door.Wish) (doorserver.Writer, error) {
-	o, err := c.putOptions(object.Tenant, w)
+	o, err := c.putOptions(ctx, object.Tenant, w)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +211,7 @@ func (c *cache) Open(ctx context.Context, object doorserver.Object, sizeBytes ui
 func (w *writer) Place() door.Place {
 	p := w.plan
 	return door.Place{
-		Owner: p.Owner, Rank: uint32(max(p.Rank, 0)), Mapped: w.mapped, KeyHash: p.KeyHash, Header: p.Header, Epoch: p.Epoch,
+		Owner: p.Owner, Rank: int32(p.Rank), Mapped: w.mapped, KeyHash: p.KeyHash, Header: p.Header, Epoch: p.Epoch,
 		HeaderOffset: store.HeaderOffset(p.Header), PayloadOffset: p.Offset, SizeBytes: p.Bytes, PageSize: p.PageSize, Pages: p.Pages, Name: w.name,
 	}
 }
@@ -250,7 +245,7 @@ func (c *cache) Locate(ctx context.Context, object doorserver.Object, wait time.
 	}
 	pages := (at.Bytes + uint64(at.PageSize) - 1) / max(1, uint64(at.PageSize))
 	return door.Place{
-		Owner: at.Owner, Rank: uint32(max(at.Rank, 0)), Mapped: c.isMapped(at.Owner), KeyHash: at.KeyHash, Header: at.Header, Epoch: at.Epoch,
+		Owner: at.Owner, Rank: int32(at.Rank), Mapped: c.isMapped(at.Owner), KeyHash: at.KeyHash, Header: at.Header, Epoch: at.Epoch,
 		HeaderOffset: store.HeaderOffset(at.Header), PayloadOffset: at.Offset, SizeBytes: at.Bytes, PageSize: at.PageSize, Pages: uint32(pages),
 		Checksum: at.Checksum, Name: name,
 	}, nil
@@ -279,13 +274,17 @@ func (c *cache) List(ctx context.Context, l door.List) (listing door.Listing, er
 	if err != nil {
 		return listing, told(err)
 	}
-	ranks := make(map[string]uint32)
+	ranks := make(map[string]int32)
 	for _, o := range c.store.Owners() {
-		ranks[o.Name] = uint32(o.Rank)
+		ranks[o.Name] = int32(o.Rank)
 	}
 	for _, o := range objects {
+		rank, known := ranks[o.Owner]
+		if !known {
+			rank = -1
+		}
 		listing.Objects = append(listing.Objects, door.Listed{
-			Tenant: o.Tenant, Key: []byte(o.Key), SizeBytes: o.Bytes, Checksum: o.Checksum, AgeSeconds: o.AgeSeconds, Rank: ranks[o.Owner],
+			Tenant: o.Tenant, Key: []byte(o.Key), SizeBytes: o.Bytes, Checksum: o.Checksum, AgeSeconds: o.AgeSeconds, Rank: rank,
 		})
 	}
 	if next != (store.ListPlace{}) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"meridian/door"
+	"meridian/meta"
 	"meridian/meta/memdir"
 	"meridian/store"
 )
@@ -197,5 +198,29 @@ func TestBytesThatChangedOnTheWayAreNoMiss(t *testing.T) {
 	}
 	if err := committed(nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// An owner that does not run now is preferred in vain; a number that none ever had is a
+// mistake. An owner whose number is not known is not told as the first.
+func TestRanksThatAreNotThere(t *testing.T) {
+	n, s := openCache(t, false)
+	ranks, err := n.Directory.Get(t.Context(), "store/ranks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Directory.Swap(t.Context(), meta.Entry{Key: ranks.Key, Value: []byte(`["a","restarts"]`)}, ranks.Revision); err != nil {
+		t.Fatal(err)
+	}
+	restarts, none := uint32(1), uint32(2)
+	if err := s.Put(t.Context(), []byte("k"), []byte("v"), door.Wish{Owner: &restarts}); err != nil {
+		t.Errorf("an owner that restarts was preferred: %v", err)
+	}
+	if code := codeOf(s.Put(t.Context(), []byte("l"), []byte("v"), door.Wish{Owner: &none})); code != door.CodeUnavailable {
+		t.Errorf("no owner has that number: %s", code)
+	}
+	gone := &writer{plan: &store.WritePlan{Owner: "a", Rank: -1}}
+	if at := gone.Place(); at.Rank != -1 || at.Message().GetRank() != -1 {
+		t.Errorf("a number that is not known is told as %d", at.Rank)
 	}
 }

@@ -50,7 +50,7 @@ type LocateOptions struct {
 // Meta is where an object lies.
 type Meta struct {
 	Owner string
-	Rank  int
+	Rank  int // of the owner's name; -1 where it has just gone
 	owner.Location
 }
 

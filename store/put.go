@@ -98,7 +98,7 @@ func (s *Store) putLargeOnce(ctx context.Context, key string, value []byte, o Pu
 // WritePlan is an object that its caller writes: where, and until when it is
 // committed or aborted. Its methods may be called from several goroutines.
 type WritePlan struct {
-	// Owner keeps it, Rank is the number of that name.
+	// Owner keeps it, Rank is the number of that name; -1 where the owner has just gone.
 	Owner string
 	Rank  int
 	owner.Plan

@@ -14,19 +14,29 @@ import (
 // maxRanks is how many names one record holds.
 const maxRanks = 1024
 
+// readRanks is the names that have a number, which is their place, and the record's
+// revision: 0 where there is none.
+func readRanks(ctx context.Context, d meta.Directory) (names []string, revision meta.Revision, err error) {
+	record, err := d.Get(ctx, ranksKey)
+	if errors.Is(err, meta.ErrNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := json.Unmarshal(record.Value, &names); err != nil {
+		return nil, 0, fmt.Errorf("store: the numbers of owners at %s cannot be read: %.200w", ranksKey, err)
+	}
+	return names, record.Revision, nil
+}
+
 // rankOf is the number of an owner's name. A name that has none gets the next; when all
 // are given, that of an owner which does not run.
 func rankOf(ctx context.Context, d meta.Directory, name string) (int, error) {
 	for {
-		record, err := d.Get(ctx, ranksKey)
-		if err != nil && !errors.Is(err, meta.ErrNotFound) {
+		names, revision, err := readRanks(ctx, d)
+		if err != nil {
 			return 0, err
-		}
-		var names []string
-		if err == nil {
-			if err := json.Unmarshal(record.Value, &names); err != nil {
-				return 0, fmt.Errorf("store: the numbers of owners at %s cannot be read: %.200w", ranksKey, err)
-			}
 		}
 		if at := slices.Index(names, name); at >= 0 {
 			return at, nil
@@ -40,7 +50,7 @@ func rankOf(ctx context.Context, d meta.Directory, name string) (int, error) {
 			}
 			names[at] = name
 		}
-		if err := writeRanks(ctx, d, names, record.Revision); err == nil {
+		if err := writeRanks(ctx, d, names, revision); err == nil {
 			return at, nil
 		} else if !errors.Is(err, meta.ErrExists) && !errors.Is(err, meta.ErrChanged) {
 			return 0, err
@@ -79,6 +89,24 @@ func writeRanks(ctx context.Context, d meta.Directory, names []string, at meta.R
 		_, err = d.Swap(ctx, entry, at)
 	}
 	return err
+}
+
+// Ranked is the name that has a number, also while no owner of it runs. ErrUnavailable
+// says that none ever had it.
+func (s *Store) Ranked(ctx context.Context, rank int) (name string, err error) {
+	for _, o := range s.Owners() {
+		if o.Rank == rank {
+			return o.Name, nil
+		}
+	}
+	names, _, err := readRanks(ctx, s.options.Directory)
+	if err != nil {
+		return "", fmt.Errorf("%w: who has rank %d: %w", ErrUnavailable, rank, err)
+	}
+	if rank < 0 || rank >= len(names) {
+		return "", fmt.Errorf("%w: no owner ever had rank %d; %d have one", ErrUnavailable, rank, len(names))
+	}
+	return names[rank], nil
 }
 
 // rank is the number of an owner that runs; -1, where the directory does not name it.

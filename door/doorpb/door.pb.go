@@ -3078,8 +3078,8 @@ func (x *StoreResult) GetArena() *StoreArena {
 // StorePlace is where an object lies, or is to lie.
 type StorePlace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"` // the name of its agent
-	Rank          uint32                 `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`
+	Owner         string                 `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`    // the name of its agent
+	Rank          int32                  `protobuf:"varint,2,opt,name=rank,proto3" json:"rank,omitempty"`     // of that name; -1: not known, the owner has just gone
 	Mapped        bool                   `protobuf:"varint,3,opt,name=mapped,proto3" json:"mapped,omitempty"` // it lies in what Map gives
 	KeyHash       uint64                 `protobuf:"varint,4,opt,name=key_hash,json=keyHash,proto3" json:"key_hash,omitempty"`
 	Header        uint32                 `protobuf:"varint,5,opt,name=header,proto3" json:"header,omitempty"`
@@ -3132,7 +3132,7 @@ func (x *StorePlace) GetOwner() string {
 	return ""
 }
 
-func (x *StorePlace) GetRank() uint32 {
+func (x *StorePlace) GetRank() int32 {
 	if x != nil {
 		return x.Rank
 	}
@@ -3223,7 +3223,7 @@ type StoreListing struct {
 	Sizes         []uint64               `protobuf:"varint,2,rep,packed,name=sizes,proto3" json:"sizes,omitempty"`
 	Checksums     []uint64               `protobuf:"varint,3,rep,packed,name=checksums,proto3" json:"checksums,omitempty"`
 	Ages          []uint64               `protobuf:"varint,4,rep,packed,name=ages,proto3" json:"ages,omitempty"`   // in seconds, since they were last asked for
-	Ranks         []uint32               `protobuf:"varint,5,rep,packed,name=ranks,proto3" json:"ranks,omitempty"` // of their owners
+	Ranks         []int32                `protobuf:"varint,5,rep,packed,name=ranks,proto3" json:"ranks,omitempty"` // of their owners; -1: not known
 	Tenants       [][]byte               `protobuf:"bytes,6,rep,name=tenants,proto3" json:"tenants,omitempty"`     // where all were asked for
 	Next          []byte                 `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`           // empty at the end
 	unknownFields protoimpl.UnknownFields
@@ -3288,7 +3288,7 @@ func (x *StoreListing) GetAges() []uint64 {
 	return nil
 }
 
-func (x *StoreListing) GetRanks() []uint32 {
+func (x *StoreListing) GetRanks() []int32 {
 	if x != nil {
 		return x.Ranks
 	}
@@ -4076,7 +4076,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\n" +
 	"StorePlace\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x12\n" +
-	"\x04rank\x18\x02 \x01(\rR\x04rank\x12\x16\n" +
+	"\x04rank\x18\x02 \x01(\x05R\x04rank\x12\x16\n" +
 	"\x06mapped\x18\x03 \x01(\bR\x06mapped\x12\x19\n" +
 	"\bkey_hash\x18\x04 \x01(\x04R\akeyHash\x12\x16\n" +
 	"\x06header\x18\x05 \x01(\rR\x06header\x12\x14\n" +
@@ -4096,7 +4096,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x05sizes\x18\x02 \x03(\x04R\x05sizes\x12\x1c\n" +
 	"\tchecksums\x18\x03 \x03(\x04R\tchecksums\x12\x12\n" +
 	"\x04ages\x18\x04 \x03(\x04R\x04ages\x12\x14\n" +
-	"\x05ranks\x18\x05 \x03(\rR\x05ranks\x12\x18\n" +
+	"\x05ranks\x18\x05 \x03(\x05R\x05ranks\x12\x18\n" +
 	"\atenants\x18\x06 \x03(\fR\atenants\x12\x12\n" +
 	"\x04next\x18\a \x01(\fR\x04next\"\xcb\x04\n" +
 	"\n" +

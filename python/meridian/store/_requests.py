@@ -30,7 +30,7 @@ _MAX_FRAME_KEYS: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Where an object is to lie: the owner's rank, and offsets in its arena (docs/store-layout.md)."""
+    """Where an object is to lie: the owner's rank (-1: it has just gone), offsets in its arena (docs/store-layout.md)."""
 
     key_hash: int
     dst_rank: int
@@ -44,7 +44,7 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True)
 class ObjMeta:
-    """Where an object lies."""
+    """Where an object lies. The owner's rank is -1 where it has just gone."""
 
     key_hash: int
     owner_rank: int
