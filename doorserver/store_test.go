@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"meridian/door"
 	"meridian/door/doorpb"
 	"meridian/doorserver"
+	"meridian/internal/require"
 )
 
 // startWithCache is an agent whose door reaches a fake cache.
@@ -309,5 +311,42 @@ func TestStoreConnectionEndsAfterItsCopies(t *testing.T) {
 				t.Error("it ended while the copy ran")
 			}
 		})
+	}
+}
+
+// A user who is let in has its tenants' keys, and nothing that is everybody's.
+func TestStoreOfOtherUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		require.Skip(t, "root", "only root can be another user")
+	}
+	c := newCell(t, "tcp")
+	n := c.start("n", func(o *doorserver.Options) { o.Cache, o.AllowUIDs = newFakeCache(), []uint32{12345} })
+	if err := os.Chmod(c.dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	wire, err := dialAs(12345, n.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wire.Close()
+	hello := &doorpb.Hello{LowVersion: 1, HighVersion: 1, Features: []string{"store"}, As: &doorpb.Hello_Client{Client: &doorpb.Client{}}}
+	if err := wire.Send(doorpb.FrameType_FRAME_TYPE_HELLO, hello, nil); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := wire.Read(door.MaxFrameBytes); err != nil || f.Type != doorpb.FrameType_FRAME_TYPE_WELCOME {
+		t.Fatalf("%v, %v", f.Type, err)
+	}
+	for name, m := range map[string]*doorpb.Store{
+		"evict": {What: &doorpb.Store_Evict{Evict: &doorpb.StoreEvict{}}},
+		"list":  {What: &doorpb.Store_List{List: &doorpb.StoreList{AllTenants: true}}},
+		"map":   {What: &doorpb.Store_Map{Map: &doorpb.StoreMap{}}},
+	} {
+		m.Request, m.Tenant = 1, "t"
+		if err := wire.Send(doorpb.FrameType_FRAME_TYPE_STORE, m, nil); err != nil {
+			t.Fatal(err)
+		}
+		if f, err := wire.Read(door.MaxFrameBytes); err != nil || codeOf(t, f) != door.CodeDenied {
+			t.Errorf("%s by another user: %v", name, err)
+		}
 	}
 }

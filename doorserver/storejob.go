@@ -133,6 +133,9 @@ func (d *desk) planEvict(m *doorpb.StoreEvict) (job, *door.Problem) {
 	if m.GetPermille() > 1000 {
 		return nil, problem(door.CodeTerms, "%d thousandths; there are 0 to 1000", m.GetPermille())
 	}
+	if !d.isOwn() {
+		return nil, problem(door.CodeDenied, "objects of all tenants are evicted for the agent's own user alone")
+	}
 	return func(ctx context.Context) outcome {
 		left, err := d.cache().Evict(ctx, m.GetPermille())
 		return outcome{result: &doorpb.StoreResult{Evicted: left}, problem: storeProblem(err)}
