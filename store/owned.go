@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,7 +99,7 @@ func (o *owned) make() (err error) {
 		return err
 	}
 	bytes := o.memory.Bytes(0, o.memory.Size())
-	if o.heap, err = arena.Format(bytes, arena.Options{Headers: o.options.Headers, High: uint32(100 * o.options.High), Low: uint32(100 * o.options.Low), Epoch: 1}); err != nil {
+	if o.heap, err = arena.Format(bytes, arena.Options{Headers: o.options.Headers, High: uint32(100 * o.options.High), Low: uint32(100 * o.options.Low), Epoch: epochOf(o.agent.Incarnation())}); err != nil {
 		return err
 	}
 	o.objects, err = owner.New(o.heap, owner.Options{
@@ -111,6 +112,9 @@ func (o *owned) make() (err error) {
 	o.region, err = o.agent.Register(o.memory.Section, "store")
 	return err
 }
+
+// epochOf is the epoch of an arena: another start of its owner has another, never 0.
+func epochOf(incarnation kv.ID) uint32 { return max(1, binary.LittleEndian.Uint32(incarnation[:])) }
 
 // publish writes the owner down under the number of its name. Before others could see that
 // it runs, another may have got that number: then it is written down once more.

@@ -3,6 +3,7 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -334,8 +335,12 @@ func TestOwnerStartsAgain(t *testing.T) {
 	eventually(t, "two owners", func() bool { return len(client.Owners()) == 2 })
 	mustPut(t, client, "k", 1000, store.PutOptions{Preferred: "b"})
 	before := client.Owners()[1]
+	epoch := func(n *node) uint32 { return binary.LittleEndian.Uint32(n.Arena().Bytes(124, 4)) } // docs/store-layout.md
+	was := epoch(b)
 	b.kill(t)
-	c.start("b", keeps(16<<20))
+	if now := epoch(c.start("b", keeps(16<<20))); was == 0 || now == 0 || now == was {
+		t.Errorf("its arena had epoch %d, and has %d", was, now)
+	}
 	eventually(t, "its new incarnation", func() bool {
 		owners := client.Owners()
 		return len(owners) == 2 && owners[1].Incarnation != before.Incarnation
