@@ -98,7 +98,7 @@ var Codes = []struct{ Code, Means string }{
 	{CodeRequest, "blocks or tokens that do not fit the cache"},
 	{CodeExists, "an object of that key is there, or is being written"},
 	{CodeMissing, "no object of that key"},
-	{CodeNotReady, "the object was waited for, and is not ready"},
+	{CodeNotReady, "the object is being written, or was waited for in vain"},
 	{CodeTooSmall, "the memory does not hold the object"},
 	{CodeTooLarge, "an object of that size fits no owner"},
 	{CodeFull, "the owner has no room, and nothing that may leave"},

@@ -29,12 +29,12 @@ var cacheCodes = []struct {
 	err        error
 	code, hint string
 }{
+	{store.ErrMissing, door.CodeMissing, ""}, // also what is not ready, or torn
 	{store.ErrExists, door.CodeExists, "values never change: remove the key first"},
 	{store.ErrBusy, door.CodeExists, "another writes it: wait for it, or for its time to be over"},
 	{store.ErrOverloaded, door.CodeBusy, "try again, with less at a time; `meridian store stat` tells how owners stand"},
 	{store.ErrCollision, door.CodeExists, "choose another key"},
 	{store.ErrTorn, door.CodeMissing, ""},
-	{store.ErrMissing, door.CodeMissing, ""},
 	{store.ErrFull, door.CodeFull, "evict, unpin, or give owners more memory (store.bytes)"},
 	{store.ErrTooLarge, door.CodeTooLarge, "give owners more memory (store.bytes), or cut the object"},
 	{store.ErrStale, door.CodeStale, "write faster, or raise store.write_timeout_ms"},

@@ -137,10 +137,15 @@ func TestCacheWriter(t *testing.T) {
 	if err != nil || !place.Mapped || place.Pages != 3 {
 		t.Fatalf("%+v, %v", place, err)
 	}
-	if _, err := s.Locate(t.Context(), key, 0); codeOf(err) != door.CodeMissing {
+	for _, wait := range []time.Duration{0, 50 * time.Millisecond} {
+		if _, err := s.Locate(t.Context(), key, wait); codeOf(err) != door.CodeNotReady {
+			t.Errorf("while it is written: %v", err)
+		}
+	}
+	if _, err := s.Locate(t.Context(), []byte("another"), 0); codeOf(err) != door.CodeMissing {
 		t.Error(err)
 	}
-	if _, err := s.Locate(t.Context(), key, 50*time.Millisecond); codeOf(err) != door.CodeNotReady {
+	if _, err := s.Get(t.Context(), key); codeOf(err) != door.CodeMissing {
 		t.Error(err)
 	}
 	if code := codeOf(s.Put(t.Context(), key, value, door.Wish{})); code != door.CodeExists {

@@ -54,7 +54,8 @@ type Meta struct {
 	owner.Location
 }
 
-// Locate says where an object lies. It may not be there any more when the caller
+// Locate says where an object lies. One that is being written is ErrMissing and ErrBusy,
+// both. It may not be there any more when the caller
 // looks: a header's epoch tells.
 func (s *Store) Locate(ctx context.Context, key string, o LocateOptions) (Meta, error) {
 	ctx, leave, err := s.enter(ctx)

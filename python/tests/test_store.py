@@ -172,10 +172,13 @@ def test_an_object_that_is_written_piece_by_piece(cache: NanoKVCache, door: Path
         256 << 10,
         cache.rank,
     )
+    for wait in (0.0, 0.05):
+        with pytest.raises(NotReady):
+            cache.get_location("key", wait=wait)
     with pytest.raises(Missing):
-        cache.get_location("key")
-    with pytest.raises(NotReady):
-        cache.get_location("key", wait=0.05)
+        cache.get_location("another")
+    with pytest.raises(Missing):
+        cache.get("key")
     cache.write("key", 1000, memoryview(value)[1000:])
     cache.write("key", 0, value[:1000])
     with pytest.raises(StoreError, match="object of 600000"):

@@ -2,6 +2,7 @@ package owner
 
 import (
 	"container/heap"
+	"errors"
 	"fmt"
 
 	"meridian/kv"
@@ -42,6 +43,12 @@ func (w *Owner) location(i uint32) Location {
 	return Location{
 		Header: i, Epoch: e.epoch, KeyHash: e.hash, Offset: header.PayloadBase, Bytes: e.bytes, Checksum: stored.Checksum, PageSize: stored.PageSize,
 	}
+}
+
+// Writing reports whether an object of that key is on its way in.
+func (w *Owner) Writing(key []byte) bool {
+	i, is := w.index[arena.HashKey(key)]
+	return is && errors.Is(w.refusal(i, key), ErrBusy)
 }
 
 // Distrust lets an object go that was found to be broken.

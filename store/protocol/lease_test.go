@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"errors"
 	"testing"
 
 	"meridian/kv"
@@ -54,5 +55,32 @@ func TestDeliveriesThatFailAreCounted(t *testing.T) {
 	s.Delivered(0, other, arena.ErrTorn)
 	if stats := objects.Stats(); stats.Timeouts != 1 || stats.Torn != 1 || stats.Refused != 0 || stats.Ready != 0 || stats.HeapUsed != 0 {
 		t.Errorf("one timeout and one torn object: %+v", stats)
+	}
+}
+
+// An object that is being written is not ready, for who asks where it lies; for a reader
+// it is missing.
+func TestNotReady(t *testing.T) {
+	s, _ := leasedServer(t, ServerOptions{})
+	key := []byte("\x00k")
+	s.Receive(0, testClient, 1, &Open{Name: key, Bytes: 10})
+	locate := refusal(s.Receive(0, testClient, 2, &Locate{Name: key}))
+	if !errors.Is(locate, owner.ErrMissing) || !errors.Is(locate, owner.ErrBusy) {
+		t.Errorf("where it lies: %v", locate)
+	}
+	if err := refusal(s.Receive(0, testClient, 3, &Get{Name: key})); !errors.Is(err, owner.ErrMissing) || errors.Is(err, owner.ErrBusy) {
+		t.Errorf("its bytes: %v", err)
+	}
+	if err := refusal(s.Receive(0, testClient, 4, &Locate{Name: []byte("\x00l")})); errors.Is(err, owner.ErrBusy) {
+		t.Errorf("another key: %v", err)
+	}
+
+	o := NewOperation(&Locate{Name: key}, []kv.Member{{Name: "a"}}, kv.Second)
+	o.Begin(0)
+	if step := o.Answered(0, &Reply{problemOf(locate)}); !step.ToMaster { // another may have it
+		t.Fatalf("%+v", step)
+	}
+	if over := o.Answered(0, &Owners{Names: []string{""}}); !over.Over || !errors.Is(over.Err, owner.ErrBusy) {
+		t.Errorf("nobody has it: %+v", over)
 	}
 }

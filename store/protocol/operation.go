@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -35,6 +36,7 @@ type Operation struct {
 	at    int // of owners, for what is to be stored
 	pause kv.Instant
 	doubt bool  // a remove may have happened already
+	miss  error // what the first owner said that has it not
 	last  error // why it was not answered
 }
 
@@ -162,6 +164,7 @@ func (o *Operation) Answered(now kv.Instant, m Message) Step {
 		if o.stage == another {
 			return o.missing(err)
 		}
+		o.miss = err
 		return o.askMaster()
 	case errors.Is(err, master.ErrTaken) && o.stage == first:
 		return o.askMaster()
@@ -235,7 +238,7 @@ func (o *Operation) unowned(now kv.Instant) Step {
 		o.last = fmt.Errorf("%w: and gave it up since", master.ErrTaken)
 		return o.rest(now)
 	}
-	return o.missing(owner.ErrMissing)
+	return o.missing(cmp.Or(o.miss, owner.ErrMissing))
 }
 
 // missing ends what has not found its object. A remove that may have happened

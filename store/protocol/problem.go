@@ -46,10 +46,14 @@ var problems = []error{
 	18: master.ErrCrowded,
 	19: arena.ErrTorn,
 	20: owner.ErrOverloaded,
+	21: errNotReady,
 }
 
 // errTorn is an object that is missing because its bytes were found to be broken.
 var errTorn = fmt.Errorf("%w: %w", owner.ErrMissing, arena.ErrTorn)
+
+// errNotReady is an object that is missing because it is still being written.
+var errNotReady = fmt.Errorf("%w: %w", owner.ErrMissing, owner.ErrBusy)
 
 const maxProblem = 256
 
@@ -66,6 +70,9 @@ func problemOf(err error) Problem {
 	}
 	if errors.Is(err, arena.ErrTorn) && errors.Is(err, owner.ErrMissing) {
 		return Problem{17, clip.Text(err.Error(), maxProblem, "…")}
+	}
+	if errors.Is(err, errNotReady) {
+		return Problem{21, clip.Text(err.Error(), maxProblem, "…")}
 	}
 	for code, known := range problems {
 		if known != nil && errors.Is(err, known) {

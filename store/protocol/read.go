@@ -80,8 +80,17 @@ type waiting struct {
 // answered as it stands.
 const maxWaiting = 4096
 
+// locate says where an object lies, or that it is not ready.
+func (s *Server) locate(now kv.Instant, name []byte) (owner.Location, error) {
+	at, err := s.objects.Locate(now, name)
+	if err != nil && s.objects.Writing(name) {
+		err = errNotReady
+	}
+	return at, err
+}
+
 func (s *Server) onLocate(now kv.Instant, from kv.Member, request uint64, m *Locate) []Effect {
-	at, err := s.objects.Locate(now, m.Name)
+	at, err := s.locate(now, m.Name)
 	hash := arena.HashKey(m.Name)
 	room := len(s.waiting) < maxWaiting && (from == s.options.Self || s.shares[from].locates < part(maxWaiting))
 	if err != nil && m.WaitMs > 0 && room && s.byKey[hash] != nil {
@@ -110,7 +119,7 @@ func (s *Server) tickWaiting(now kv.Instant) (effects []Effect) {
 		s.charge(l.from, share{locates: -1})
 		at, err := owner.Location{}, master.ErrSilent
 		if s.Answers(now) {
-			at, err = s.objects.Locate(now, l.name)
+			at, err = s.locate(now, l.name)
 		}
 		effects = append(effects, located(l.from, l.request, at, err))
 	}

@@ -13,7 +13,7 @@ from meridian._version import __version__
 from meridian.arena import ArenaError, ReadError
 from meridian.door._messages import Message
 from meridian.store import _requests
-from meridian.store._errors import Stale, StoreError, error_of
+from meridian.store._errors import NotReady, Stale, StoreError, error_of
 from meridian.store._link import Link, find_socket
 from meridian.store._memory import Memory, new_bytes
 from meridian.store._requests import Asking, Key, ObjMeta, Wish, WritePlan, encoded
@@ -156,7 +156,7 @@ class NanoKVCache:
     def get_location(self, key: Key, *, wait: float = 0.0) -> ObjMeta:
         """Say where an object lies. One that is not ready is waited for `wait` seconds.
 
-        `NotReady` where it has not come by then; without a wait `Missing` where there is none that is ready.
+        `NotReady` while it is written, and where it was waited for and has not come; else `Missing`.
         That does not keep it there: the epoch of its header tells whether it is the same when it is read.
         """
         return self._run(_requests.get_location(key, min(wait, self._timeout)))
@@ -313,7 +313,10 @@ class NanoKVCache:
             with Memory(dst, writable=True) as memory:
                 if memory.size > MAPPED:  # the agent's copy costs less than the sums here
                     return None
-        at = self._drive_for(key, _requests.locate(key, 0.0), link)
+        try:
+            at = self._drive_for(key, _requests.locate(key, 0.0), link)
+        except NotReady:
+            return None
         if not at.mapped:
             return None
         into = new_bytes(at.size_bytes) if dst is None else dst

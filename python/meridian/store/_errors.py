@@ -33,7 +33,7 @@ class Missing(StoreError, KeyError):
 
 
 class NotReady(StoreError):
-    """The object was waited for, and is not ready: nobody has written it, or its writer has not ended."""
+    """The object is being written, or was waited for and nobody has written it."""
 
     known_code = "not_ready"
 
