@@ -85,7 +85,7 @@ var rooms = map[string]room{
 		owns:     "the memory of an object cache: headers, extents, free lists and the ring, a stable layout",
 		may:      map[string]string{"checksum": "the sums of segments", "store/extent": "the granule of extents"},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "the hash of keys"},
-		testsMay: []string{golden, required, "store/owner"},
+		testsMay: []string{golden, required, "store/owner", "store/protocol"},
 	},
 	"store/master": {
 		owns: "who owns a key: the conversation between a master and the owners, both sides",
@@ -98,8 +98,9 @@ var rooms = map[string]room{
 			clips: "what peers wrote", fields: "messages", "kv": "instants, ids", "store/arena": "names and their hashes",
 			"store/master": "leases and claims", "store/owner": "objects",
 		},
-		uses: map[string]string{"github.com/zeebo/xxh3": "where a key belongs"},
-		pure: true,
+		uses:     map[string]string{"github.com/zeebo/xxh3": "where a key belongs"},
+		testsMay: []string{golden},
+		pure:     true,
 	},
 	"store/owner": {
 		owns: "the truth about one arena: its objects, their readers, who leaves when room is needed",

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -55,6 +56,18 @@ constexpr std::size_t class_of(std::uint64_t bytes) {
     std::size_t c = 0;
     while (c < free_classes && bytes > std::uint64_t{segment_bytes} << (2 * c)) ++c;
     return c;
+}
+
+// The key of an object in an arena, for a tenant's key of the object cache: the length of
+// the tenant as an unsigned varint, the tenant, the key. The agent finds no object by
+// another. Empty, which nothing takes, where the key is.
+inline std::string object_name(std::string_view tenant, std::string_view key) {
+    std::string name;
+    if (key.empty()) return name;
+    std::uint64_t length = tenant.size();
+    for (; length >= 0x80; length >>= 7) name.push_back(static_cast<char>(length | 0x80));
+    name.push_back(static_cast<char>(length));
+    return name.append(tenant).append(key);
 }
 
 // The hash of a key; never 0, which means none.

@@ -219,6 +219,18 @@ def _fence() -> None:
             pass
 
 
+def object_name(tenant: str | bytes, key: str | bytes) -> bytes:
+    """Return the key of an object in an arena: the tenant's length as an unsigned varint, the tenant, the key."""
+    whose, what = (text.encode() if isinstance(text, str) else bytes(text) for text in (tenant, key))
+    if not what:
+        raise ValueError("a key has at least one byte")
+    length, name = len(whose), bytearray()
+    while length >= 0x80:
+        name.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes(name) + bytes((length,)) + whose + what
+
+
 def hash_key(key: ReadableBuffer) -> int:
     """Return the hash of a key; never 0, which means none."""
     return max(1, xxh3_64(memoryview(key).cast("B")))

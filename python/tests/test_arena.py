@@ -48,6 +48,13 @@ def test_hashes() -> None:
         assert arena.checksum(payload) == int(summed, 16), size
 
 
+def test_names() -> None:
+    for tenant, key, name in lines("names.txt"):
+        assert arena.object_name("t" * int(tenant), b"k" * int(key)).hex() == name
+    with pytest.raises(ValueError, match="one byte"):
+        arena.object_name("t", "")
+
+
 def test_extents() -> None:
     for size, key_length, *want in lines("extents.txt"):
         extent = arena.extent_of(int(size), int(key_length))

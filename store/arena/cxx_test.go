@@ -13,6 +13,7 @@ import (
 	"meridian/internal/require"
 	"meridian/store/arena"
 	"meridian/store/owner"
+	"meridian/store/protocol"
 )
 
 // cxxTool compiles the C++ end.
@@ -75,6 +76,16 @@ func payload(n int) []byte {
 	return b
 }
 
+// nameOf is the name of a key of tenant t, as a get asks for it.
+func nameOf(t *testing.T, key string) []byte {
+	t.Helper()
+	name, err := protocol.ObjectName("t", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
 // run has the tool do what lines say, and demands that all is good.
 func run(t *testing.T, tool, verb, path, lines string) {
 	t.Helper()
@@ -105,7 +116,7 @@ func TestOwnerTakesInWhatCXXPuts(t *testing.T) {
 	w.Scan(0)
 	var lines strings.Builder
 	for n, size := range sizes {
-		fmt.Fprintf(&lines, "cxx/%d %d %d\n", n, size, n)
+		fmt.Fprintf(&lines, "t cxx/%d %d %d\n", n, size, n)
 	}
 	run(t, tool, "put", path, lines.String())
 	if came := w.Ingest(1, 100); came != len(sizes) {
@@ -116,7 +127,7 @@ func TestOwnerTakesInWhatCXXPuts(t *testing.T) {
 	}
 	reused := 0
 	for n := range sizes {
-		key := fmt.Appendf(nil, "cxx/%d", n)
+		key := nameOf(t, fmt.Sprintf("cxx/%d", n))
 		at, err := w.Locate(1, key)
 		if err != nil {
 			t.Fatalf("%s: %v", key, err)
@@ -140,7 +151,7 @@ func TestCXXReadsWhatTheOwnerHas(t *testing.T) {
 	path, w, heap := shared(t)
 	var lines strings.Builder
 	for n, size := range sizes {
-		key := fmt.Appendf(nil, "go/%d", n)
+		key := nameOf(t, fmt.Sprintf("go/%d", n))
 		p, err := w.Reserve(0, owner.Put{Key: key, Bytes: uint64(size)})
 		if err != nil {
 			t.Fatal(err)
@@ -148,7 +159,7 @@ func TestCXXReadsWhatTheOwnerHas(t *testing.T) {
 		if err := w.Commit(0, p, heap.CopyIn(p.Offset, payload(n))); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&lines, "%s %d %d %d %d\n", key, size, n, p.Header, p.Epoch)
+		fmt.Fprintf(&lines, "t go/%d %d %d %d %d\n", n, size, n, p.Header, p.Epoch)
 	}
 	run(t, tool, "read", path, lines.String())
 }

@@ -2,10 +2,13 @@ package protocol
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 
+	"meridian/internal/golden"
 	"meridian/kv"
 	"meridian/store/master"
 	"meridian/store/owner"
@@ -96,6 +99,19 @@ func FuzzParseMessage(f *testing.F) {
 			t.Fatalf("%+v became %+v, %v", m, twice, err)
 		}
 	})
+}
+
+// What other languages make of a tenant and a key is what is made of them here.
+func TestGeneratedNames(t *testing.T) {
+	b := []byte("# Made by store/protocol: how many bytes \"t\" a tenant has, how many \"k\" a key; the name in hex.\n")
+	for _, n := range [][2]int{{0, 1}, {1, 13}, {127, 1}, {128, 5}, {300, 2}} {
+		name, err := ObjectName(strings.Repeat("t", n[0]), strings.Repeat("k", n[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = fmt.Appendf(b, "%d %d %x\n", n[0], n[1], name)
+	}
+	golden.File(t, "../../testdata/store/names.txt", b)
 }
 
 func TestNames(t *testing.T) {

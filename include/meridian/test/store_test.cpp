@@ -17,13 +17,14 @@
 
 namespace store = meridian::store;
 
-// Puts an object into a mapped arena without asking its owner.
-store::Error put(const store::Arena& arena, std::string_view key, std::string_view payload) {
+// Puts an object into a mapped arena without asking its owner. The agent finds it by its
+// name: store::object_name(tenant, key).
+store::Error put(const store::Arena& arena, std::string_view name, std::string_view payload) {
     store::Reservation room;
-    const store::Error error = arena.reserve(key, payload.size(), room);
+    const store::Error error = arena.reserve(name, payload.size(), room);
     if (error != store::Error::none) return error;  // full: ask the owner
     payload.copy(reinterpret_cast<char*>(arena.payload(room)), payload.size());
-    if (!arena.seal(room, key)) return store::Error::gone;
+    if (!arena.seal(room, name)) return store::Error::gone;
     arena.announce(room, 0);
     return store::Error::none;
 }
@@ -89,6 +90,14 @@ void hashes() {
         const std::vector<char> exact(payload.begin(), payload.end());
         check(meridian::xxh3::hash(exact.data(), exact.size()) == std::stoull(line[1], nullptr, 16), line[0] + " bytes");
     }
+}
+
+void names() {
+    for (const auto& line : lines("names.txt")) {
+        const std::string tenant(std::stoul(line[0]), 't'), key(std::stoul(line[1]), 'k');
+        check(store::object_name(tenant, key) == from_hex(line[2]), line[0] + " bytes of a tenant");
+    }
+    check(store::object_name("t", "").empty(), "a key without bytes has a name");
 }
 
 void extents() {
@@ -237,7 +246,7 @@ int main(int count, char** arguments) {
     }
     directory = arguments[1];
     const std::pair<const char*, void (*)()> tests[] = {
-        {"store.hashes", hashes}, {"store.extents", extents},         {"store.objects", objects}, {"store.slices", slices},
+        {"store.hashes", hashes}, {"store.names", names}, {"store.extents", extents},         {"store.objects", objects}, {"store.slices", slices},
         {"store.puts", puts},     {"store.bad_layouts", bad_layouts}, {"store.races", races},     {"store.scribbles", scribbles},
         {"store.readme_example", readme_example}};
     bool passed = true;

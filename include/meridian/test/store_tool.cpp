@@ -1,7 +1,7 @@
 // The C++ end of the cross-language test of arenas:
 //
-//    store_tool put FILE < "KEY BYTES SEED" lines
-//    store_tool read FILE < "KEY BYTES SEED INDEX EPOCH" lines
+//    store_tool put FILE < "TENANT KEY BYTES SEED" lines
+//    store_tool read FILE < "TENANT KEY BYTES SEED INDEX EPOCH" lines
 //
 // put stores objects as a producer does that asks nobody; read, with a mapping that
 // cannot be written, reads them. Each prints one line an object: good, wrong where the
@@ -62,11 +62,12 @@ int main(int count, char** arguments) {
         std::fprintf(stderr, "store_tool: %s is no arena\n", arguments[2]);
         return 1;
     }
-    std::string key;
-    for (std::uint64_t bytes = 0, seed = 0; std::cin >> key >> bytes >> seed;) {
-        store::Wanted wanted{0, 0, key};
+    std::string tenant, key;
+    for (std::uint64_t bytes = 0, seed = 0; std::cin >> tenant >> key >> bytes >> seed;) {
+        const std::string name = store::object_name(tenant, key);
+        store::Wanted wanted{0, 0, name};
         if (!writes) std::cin >> wanted.index >> wanted.epoch;
-        std::puts(writes ? put(arena, key, pattern(seed, bytes)) : read(arena, wanted, pattern(seed, bytes)));
+        std::puts(writes ? put(arena, name, pattern(seed, bytes)) : read(arena, wanted, pattern(seed, bytes)));
     }
     return 0;
 }
