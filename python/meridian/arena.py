@@ -220,7 +220,7 @@ def _fence() -> None:
 
 
 def object_name(tenant: str | bytes, key: str | bytes) -> bytes:
-    """Return the key of an object in an arena: the tenant's length as an unsigned varint, the tenant, the key."""
+    """Return the key of an object in an arena: the length of the tenant as a varint, the tenant, the key."""
     whose, what = (text.encode() if isinstance(text, str) else bytes(text) for text in (tenant, key))
     if not what:
         raise ValueError("a key has at least one byte")

@@ -39,7 +39,7 @@ class NotReady(StoreError):
 
 
 class Overloaded(StoreError):
-    """An owner, or the agent, had too much to do until the request's time was over. Nothing happened: try again."""
+    """An owner, or the agent, had too much to do all the time. Nothing happened: try again."""
 
     known_code = "busy"
 
@@ -77,7 +77,8 @@ class Stale(StoreError):
 
 
 _KNOWN: Final = {
-    cls.known_code: cls for cls in (Exists, Missing, NotReady, Overloaded, TooSmall, TooLarge, Full, Unavailable, Stale)
+    cls.known_code: cls
+    for cls in (Exists, Missing, NotReady, Overloaded, TooSmall, TooLarge, Full, Unavailable, Stale)
 }
 
 

@@ -30,7 +30,7 @@ _MAX_FRAME_KEYS: Final = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Where an object is to lie: the owner's rank (-1: it has just gone), offsets in its arena (docs/store-layout.md)."""
+    """Where an object is to lie: the rank of its owner (-1: it has just gone), and offsets in the arena."""
 
     key_hash: int
     dst_rank: int
