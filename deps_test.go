@@ -77,6 +77,13 @@ var rooms = map[string]room{
 		owns: "the fabric of the Meridian book: whole payloads through a handle, as MRDN frames in the object cache",
 		may:  map[string]string{"kv": "tiers", "mrdn": "frames", "store": "where they are kept"},
 	},
+	"store/producer": {
+		owns: "puts of programs that map an agent's arena: without a question where there is room, else by its door",
+		may: map[string]string{
+			"door": "the mapping, and puts that need the owner", "store/arena": "the memory", "store/protocol": "how objects are named",
+		},
+		uses: map[string]string{"golang.org/x/sys/unix": "mapping"},
+	},
 	"store/extent": {
 		owns: "which bytes of an arena are free, taken, or taken by others without a word yet",
 		pure: true,
@@ -352,7 +359,7 @@ var rooms = map[string]room{
 			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "gateway": "where users do", "ledger": "records of requests",
 			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
-		testsMay: []string{"kv", "mem", "meta/memdir", "place", "reshard"},
+		testsMay: []string{"kv", "mem", "meta/memdir", "place", "reshard", "store/producer"},
 	},
 	"mrdn": {
 		owns: "bytes on the wire: the MRDN v1 frame, the frames of a link",

@@ -199,6 +199,10 @@ func (s *Store) ask(ctx context.Context, m *doorpb.Store) (*doorpb.StoreResult, 
 	if err != nil {
 		return nil, nil, err
 	}
+	return s.askAt(ctx, line, m)
+}
+
+func (s *Store) askAt(ctx context.Context, line *storeLine, m *doorpb.Store) (*doorpb.StoreResult, *os.File, error) {
 	deadline := storeDeadline
 	if at, is := ctx.Deadline(); is {
 		deadline = min(time.Until(at), maxStoreDeadline)

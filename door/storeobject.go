@@ -192,12 +192,26 @@ func (s *Store) Evict(ctx context.Context, permille uint32) (objects uint64, err
 	return result.GetEvicted(), err
 }
 
-// Map returns the memory of the agent's own objects, as docs/store-layout.md draws it.
-// The caller closes the file.
-func (s *Store) Map(ctx context.Context) (file *os.File, writable bool, err error) {
-	result, file, err := s.ask(ctx, &doorpb.Store{What: &doorpb.Store_Map{Map: &doorpb.StoreMap{}}})
+// Arena is the memory of an agent's own objects, as docs/store-layout.md draws it.
+type Arena struct {
+	File     *os.File // the caller closes it
+	Writable bool
+	line     *storeLine
+}
+
+// Current reports whether the agent that gave it is still connected. One that is
+// started again has other memory.
+func (a Arena) Current() bool { return !a.line.isOver() }
+
+// Map asks for the memory of the agent's own objects.
+func (s *Store) Map(ctx context.Context) (Arena, error) {
+	line, err := s.current(ctx)
+	if err != nil {
+		return Arena{}, err
+	}
+	result, file, err := s.askAt(ctx, line, &doorpb.Store{What: &doorpb.Store_Map{Map: &doorpb.StoreMap{}}})
 	if err == nil && file == nil {
 		err = fmt.Errorf("%w: no descriptor came with the arena", ErrFrame)
 	}
-	return file, result.GetArena().GetWritable(), err
+	return Arena{File: file, Writable: result.GetArena().GetWritable(), line: line}, err
 }

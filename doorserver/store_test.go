@@ -143,13 +143,13 @@ func TestStoreMap(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 20 {
-				file, _, err := s.Map(soon(t))
+				arena, err := s.Map(soon(t))
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				text, err := io.ReadAll(io.NewSectionReader(file, 0, 100))
-				if file.Close(); err != nil || string(text) != "the arena" {
+				text, err := io.ReadAll(io.NewSectionReader(arena.File, 0, 100))
+				if arena.File.Close(); err != nil || string(text) != "the arena" {
 					t.Errorf("%q, %v", text, err)
 				}
 				if _, err := s.Has(soon(t), [][]byte{[]byte("x")}); err != nil {

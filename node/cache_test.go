@@ -120,7 +120,7 @@ func TestCacheAtTheDoor(t *testing.T) {
 	if n, err := s.Evict(t.Context(), 0); err != nil || n != 4 {
 		t.Errorf("%d left, %v", n, err)
 	}
-	if _, _, err := s.Map(t.Context()); codeOf(err) != door.CodeDenied {
+	if _, err := s.Map(t.Context()); codeOf(err) != door.CodeDenied {
 		t.Errorf("the arena: %v", err)
 	}
 	nobody := uint32(7)
@@ -170,13 +170,13 @@ func TestCacheWriter(t *testing.T) {
 	if got, err := s.Get(t.Context(), key); err != nil || !bytes.Equal(got, value) {
 		t.Errorf("%d bytes came, %v", len(got), err)
 	}
-	file, writable, err := s.Map(t.Context())
-	if err != nil || !writable {
+	arena, err := s.Map(t.Context())
+	if err != nil || !arena.Writable || !arena.Current() {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	defer arena.File.Close()
 	mapped := make([]byte, len(value))
-	if _, err := file.ReadAt(mapped, int64(place.PayloadOffset)); err != nil || !bytes.Equal(mapped, value) {
+	if _, err := arena.File.ReadAt(mapped, int64(place.PayloadOffset)); err != nil || !bytes.Equal(mapped, value) {
 		t.Errorf("what lies in the arena is another: %v", err)
 	}
 }

@@ -22,6 +22,10 @@ type Store struct {
 // ErrNoDirectory means that an object cache was asked for without a directory.
 var ErrNoDirectory = errors.New("node: an object cache needs a directory: its owners and its master are found there")
 
+// offeredExtents is how many extents of each size an owner sets aside for producers
+// that map its arena: what they use up between two of its scans, a second apart.
+const offeredExtents = 16
+
 // openStore opens the part of the object cache that the process has.
 func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
 	if o.Store == nil {
@@ -30,8 +34,14 @@ func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
 	if n.Directory == nil {
 		return ErrNoDirectory
 	}
+	owner := o.Store.Owner
+	if owner != nil && o.Store.DirectMap && owner.Offers == 0 {
+		offering := *owner
+		offering.Offers = offeredExtents
+		owner = &offering
+	}
 	n.Store, err = store.Open(ctx, store.Options{
-		Agent: n.Agent, Directory: n.Directory, Owner: o.Store.Owner, Candidate: o.Store.Candidate, Tenant: o.Store.Tenant, Logger: o.Logger,
+		Agent: n.Agent, Directory: n.Directory, Owner: owner, Candidate: o.Store.Candidate, Tenant: o.Store.Tenant, Logger: o.Logger,
 	})
 	return err
 }

@@ -148,8 +148,7 @@ func (w *Owner) makeRoom(now kv.Instant, need arena.Extent) (extent.ID, error) {
 	b := w.heap.Bounds()
 	if free := b.Limit - b.Base - w.usedBytes(); need.Size > free+w.evictable {
 		// Nothing that could leave makes enough room, so nothing does.
-		w.stats.OutOfMemory++
-		return extent.None, fmt.Errorf("%w: %d bytes are wanted, %d are free and %d could be", ErrFull, need.Size, free, w.evictable)
+		return extent.None, w.full(fmt.Errorf("%d bytes are wanted, %d are free and %d could be", need.Size, free, w.evictable))
 	}
 	if float64(w.usedBytes()+need.Size) > w.options.High*float64(b.Limit-b.Base) {
 		w.EvictUntilBelow(max(0, w.options.Low-float64(need.Size)/float64(b.Limit-b.Base)))
@@ -169,10 +168,19 @@ func (w *Owner) makeRoom(now kv.Instant, need arena.Extent) (extent.ID, error) {
 			continue
 		}
 		if !w.evictOne() {
-			w.stats.OutOfMemory++
-			return extent.None, fmt.Errorf("%w: %d bytes are wanted, %d of %d are used", ErrFull, need.Size, w.usedBytes(), b.Limit-b.Base)
+			return extent.None, w.full(fmt.Errorf("%d bytes are wanted, %d of %d are used", need.Size, w.usedBytes(), b.Limit-b.Base))
 		}
 	}
+}
+
+// full is why there is no room. What producers have put and the owner has yet to
+// hear of, or to claim, may leave in a moment.
+func (w *Owner) full(why error) error {
+	if w.heap.Waiting() > 0 || w.arriving > 0 {
+		return fmt.Errorf("%w: producers fill the arena faster than it hears of it: %w", ErrOverloaded, why)
+	}
+	w.stats.OutOfMemory++
+	return fmt.Errorf("%w: %w", ErrFull, why)
 }
 
 // maxRepairs bounds what an owner does against a producer that scribbles while it

@@ -18,6 +18,7 @@ func (w *Owner) Arrived() []uint64 {
 func (w *Owner) Admit(hash uint64) bool {
 	i, is := w.index[hash]
 	if is = is && w.entries[i].state == unclaimed && !w.entries[i].unsummed; is {
+		w.arriving--
 		w.becomeReady(i)
 	}
 	return is
@@ -35,6 +36,7 @@ func (w *Owner) Unsummed(hash uint64) (Plan, bool) {
 		pageSize = stored.PageSize
 	}
 	e.state, e.unsummed = writing, false
+	w.arriving--
 	w.stats.Writing++
 	header := w.header(i, pageSize)
 	return Plan{Header: i, Epoch: e.epoch, KeyHash: hash, Offset: header.PayloadBase, Bytes: e.bytes, Pages: header.Pages, PageSize: pageSize}, true
@@ -159,6 +161,7 @@ func (w *Owner) take(now kv.Instant, i uint32) bool {
 	w.index[e.hash] = i
 	w.pin(e)
 	e.state = unclaimed
+	w.arriving++
 	w.arrived = append(w.arrived, e.hash)
 	return true
 }

@@ -94,7 +94,9 @@ type Owner struct {
 	pinned   uint64   // bytes of objects that are not evicted
 	// evictable is the room of objects that could leave now.
 	evictable uint64
-	stats     Stats
+	// arriving is how many objects are unclaimed.
+	arriving int
+	stats    Stats
 }
 
 // entry is what the owner knows of a header.
@@ -375,6 +377,8 @@ func (w *Owner) drop(i uint32) {
 		w.gone = append(w.gone, e.hash)
 	case writing:
 		w.stats.Writing--
+	case unclaimed:
+		w.arriving--
 	}
 	delete(w.index, e.hash)
 	w.heap.Kill(i, e.epoch)

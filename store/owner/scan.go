@@ -105,11 +105,16 @@ func (w *Owner) refreshOffers(now kv.Instant) {
 	}
 }
 
-// offer sets an extent aside, of what is free below the low watermark.
+// offer sets an extent aside, of what is free below the low watermark, as long as
+// an eighth of the arena is enough for all that is set aside.
 func (w *Owner) offer(now kv.Instant, class int) bool {
 	size := arena.ClassBytes(class)
 	b := w.heap.Bounds()
-	if float64(w.usedBytes()+size) > w.options.Low*float64(b.Limit-b.Base) {
+	aside := size
+	for class, count := range w.offers.count {
+		aside += uint64(count) * arena.ClassBytes(class)
+	}
+	if float64(w.usedBytes()+size) > w.options.Low*float64(b.Limit-b.Base) || aside > (b.Limit-b.Base)/8 {
 		return false
 	}
 	id := w.space.Allocate(size, arena.Segment)
