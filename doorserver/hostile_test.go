@@ -49,6 +49,8 @@ func (h hostile) scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
 	switch field.Kind() {
 	case protoreflect.BoolKind:
 		return protoreflect.ValueOfBool(h.IntN(2) == 0)
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(int32(h.number()))
 	case protoreflect.Uint32Kind:
 		return protoreflect.ValueOfUint32(uint32(h.number()))
 	case protoreflect.Uint64Kind:
