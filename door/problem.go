@@ -103,7 +103,7 @@ var Codes = []struct{ Code, Means string }{
 	{CodeTooLarge, "an object of that size fits no owner"},
 	{CodeFull, "the owner has no room, and nothing that may leave"},
 	{CodeUnavailable, "no owner, or none that answered in time; what changes something may have happened"},
-	{CodeStale, "what was opened was taken back: its time was over"},
+	{CodeStale, "what was being written is not stored: its time was over, or its bytes changed on the way"},
 }
 
 // maxProblemBytes bounds each text of a problem: a peer may have written it.
