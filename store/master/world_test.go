@@ -8,14 +8,16 @@ import (
 	"slices"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"meridian/kv"
 )
 
 // world is owners, masters that come and go, and a network that delays, drops and
 // repeats. Its one clock is everybody's, each with an offset of its own.
 type world struct {
-	t       *testing.T
-	seed    uint64
+	t       failing
+	of      string // which world it is
 	random  *rand.Rand
 	now     kv.Instant
 	term    uint64
@@ -27,6 +29,11 @@ type world struct {
 	marked  int            // how often an owner was
 	removed int
 	given   int
+}
+
+type failing interface {
+	Helper()
+	Fatalf(format string, args ...any)
 }
 
 // seat is a process that is or was master.
@@ -69,7 +76,11 @@ type letter struct {
 const worldLease = 3 * kv.Second
 
 func newWorld(t *testing.T, seed uint64) *world {
-	w := &world{t: t, seed: seed, random: rand.New(rand.NewPCG(seed, 1)), now: 1000 * kv.Second, marks: map[string]kv.ID{}, truth: map[uint64]int{}}
+	return newWorldOf(t, fmt.Sprint("seed ", seed), rand.NewPCG(seed, 1))
+}
+
+func newWorldOf(t failing, of string, chance rand.Source) *world {
+	w := &world{t: t, of: of, random: rand.New(chance), now: 1000 * kv.Second, marks: map[string]kv.ID{}, truth: map[uint64]int{}}
 	for i := range 3 {
 		w.owners = append(w.owners, &holder{
 			Member: Member{Owner: fmt.Sprint("owner-", i), Incarnation: kv.ID{byte(i + 1)}},
@@ -122,7 +133,7 @@ func (w *world) span(most kv.Instant) kv.Instant { return kv.Instant(w.random.In
 
 func (w *world) fatalf(format string, args ...any) {
 	w.t.Helper()
-	w.t.Fatalf("seed %d: "+format, append([]any{w.seed}, args...)...)
+	w.t.Fatalf("%s: "+format, append([]any{w.of}, args...)...)
 }
 
 // carry lets effects reach the directory, which only the leader can write. Its
@@ -323,6 +334,37 @@ func TestNoKeyHasTwoValues(t *testing.T) {
 	if answered < 100 || removed < 100 || given < 20 {
 		t.Errorf("%d keys were held, %d removed, %d given away: these worlds show little", answered, removed, given)
 	}
+}
+
+// The master against the model of world.check: what it holds true of keys.
+func TestMasterAsAStateMachine(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorldOf(t, "as drawn", rand.NewPCG(rapid.Uint64().Draw(t, "network"), 2))
+		w.step(2 * kv.Second)
+		t.Repeat(map[string]func(*rapid.T){
+			"puts": func(t *rapid.T) {
+				for range rapid.IntRange(1, 8).Draw(t, "puts") {
+					w.put()
+				}
+			},
+			"remove": func(*rapid.T) { w.remove() },
+			"cut or mend": func(*rapid.T) {
+				_, o := w.owner()
+				o.cut = !o.cut
+			},
+			"another master": func(*rapid.T) {
+				w.leader().dead = true
+				w.elect()
+			},
+			"a moment": func(t *rapid.T) {
+				w.step(kv.Instant(rapid.IntRange(1, 300).Draw(t, "milliseconds")) * kv.Millisecond)
+			},
+			"a while": func(t *rapid.T) {
+				w.step(kv.Instant(rapid.IntRange(1, 6000).Draw(t, "milliseconds")) * kv.Millisecond)
+			},
+			"": func(*rapid.T) { w.check() },
+		})
+	})
 }
 
 // A master that dies loses nothing, if no owner was cut off.
