@@ -19,8 +19,9 @@ type Cache interface {
 	// not fit (door.CodeTooSmall).
 	Get(ctx context.Context, object Object, into Memory) (sizeBytes uint64, err error)
 	Remove(ctx context.Context, object Object) error
-	// Open makes room for an object. What it returns is committed or aborted once.
-	Open(ctx context.Context, object Object, sizeBytes uint64, w door.Wish) (Writer, error)
+	// Open makes room for an object. What it returns is committed or aborted once. Maps
+	// says that the client was given the arena, and may store to it by itself.
+	Open(ctx context.Context, object Object, sizeBytes uint64, w door.Wish, maps bool) (Writer, error)
 	// Locate says where an object lies, and waits for it for so long to be ready.
 	Locate(ctx context.Context, object Object, wait time.Duration) (door.Place, error)
 	// Has says which of a tenant's keys are there, one entry for each.

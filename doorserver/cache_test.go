@@ -148,7 +148,7 @@ type fakeWriter struct {
 	value  []byte
 }
 
-func (f *fakeCache) Open(_ context.Context, o doorserver.Object, size uint64, _ door.Wish) (doorserver.Writer, error) {
+func (f *fakeCache) Open(_ context.Context, o doorserver.Object, size uint64, _ door.Wish, _ bool) (doorserver.Writer, error) {
 	if err := admit(size); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ type desk struct {
 	mu      sync.Mutex // protects the rest
 	closed  bool
 	running int
+	maps    bool // the client was given the arena
 	opened  map[openedKey]*opened
 }
 

@@ -151,6 +151,9 @@ func (d *desk) planMap() (job, *door.Problem) {
 		if err != nil {
 			return failed(err)
 		}
+		d.mu.Lock()
+		d.maps = true
+		d.mu.Unlock()
 		told := &doorpb.StoreArena{Owner: a.Owner, Rank: a.Rank, SizeBytes: a.SizeBytes, Writable: a.Writable}
 		return outcome{result: &doorpb.StoreResult{Arena: told}, file: a.File}
 	}, nil

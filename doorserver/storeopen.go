@@ -22,7 +22,10 @@ func (d *desk) planOpen(tenant string, m *doorpb.StoreOpen) (job, *door.Problem)
 		if p != nil {
 			return outcome{problem: p}
 		}
-		writer, err := d.cache().Open(ctx, Object{tenant, m.GetKey()}, m.GetSizeBytes(), w)
+		d.mu.Lock()
+		maps := d.maps
+		d.mu.Unlock()
+		writer, err := d.cache().Open(ctx, Object{tenant, m.GetKey()}, m.GetSizeBytes(), w, maps)
 		if err != nil {
 			d.forget(at, o)
 			return failed(err)

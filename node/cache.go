@@ -188,11 +188,11 @@ type writer struct {
 	cache *cache
 	plan  *store.WritePlan
 	name  []byte
-	// mapped says that the object's bytes may be stored by whoever maps the arena.
+	// mapped says that the client, which maps the arena, may store the object's bytes.
 	mapped bool
 }
 
-func (c *cache) Open(ctx context.Context, object doorserver.Object, sizeBytes uint64, w door.Wish) (doorserver.Writer, error) {
+func (c *cache) Open(ctx context.Context, object doorserver.Object, sizeBytes uint64, w door.Wish, maps bool) (doorserver.Writer, error) {
 	o, err := c.putOptions(ctx, object.Tenant, w)
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (c *cache) Open(ctx context.Context, object doorserver.Object, sizeBytes ui
 	if err != nil {
 		return nil, told(err)
 	}
-	return &writer{c, plan, name, c.isMapped(plan.Owner) && plan.Map()}, nil
+	return &writer{c, plan, name, maps && c.isMapped(plan.Owner) && plan.Map()}, nil
 }
 
 func (w *writer) Place() door.Place {

@@ -133,6 +133,15 @@ func TestCacheAtTheDoor(t *testing.T) {
 func TestCacheWriter(t *testing.T) {
 	_, s := openCache(t, true)
 	key, value := []byte("key"), bytes.Repeat([]byte("abcdefg"), 100_000)
+	other, err := s.Open(t.Context(), []byte("other"), 100, door.Wish{})
+	if err != nil || other.Mapped || s.Abort(t.Context(), []byte("other")) != nil {
+		t.Fatalf("who does not map the arena is told to write there: %+v, %v", other, err)
+	}
+	arena, err := s.Map(t.Context())
+	if err != nil || !arena.Writable || !arena.Current() {
+		t.Fatal(err)
+	}
+	defer arena.File.Close()
 	place, err := s.Open(t.Context(), key, uint64(len(value)), door.Wish{})
 	if err != nil || !place.Mapped || place.Pages != 3 {
 		t.Fatalf("%+v, %v", place, err)
@@ -170,11 +179,6 @@ func TestCacheWriter(t *testing.T) {
 	if got, err := s.Get(t.Context(), key); err != nil || !bytes.Equal(got, value) {
 		t.Errorf("%d bytes came, %v", len(got), err)
 	}
-	arena, err := s.Map(t.Context())
-	if err != nil || !arena.Writable || !arena.Current() {
-		t.Fatal(err)
-	}
-	defer arena.File.Close()
 	mapped := make([]byte, len(value))
 	if _, err := arena.File.ReadAt(mapped, int64(place.PayloadOffset)); err != nil || !bytes.Equal(mapped, value) {
 		t.Errorf("what lies in the arena is another: %v", err)

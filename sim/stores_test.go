@@ -12,7 +12,7 @@ import (
 )
 
 // Worlds of the object cache keep every promise, and exercise all that is counted,
-// but for a heap without room, which is too rare for so few.
+// but for a heap without room and an owner without time, which are too rare for so few.
 func TestStoreWorlds(t *testing.T) {
 	found, err := Hunt(t.Context(), HuntOptions{World: Store, Seeds: 300})
 	if err != nil {
@@ -23,7 +23,7 @@ func TestStoreWorlds(t *testing.T) {
 	}
 	for _, s := range found.Tally.Store.Sections() {
 		for _, c := range s.Counts {
-			if *c.N == 0 && c.Name != storesim.OtherReason && c.Name != owner.ErrFull.Error() {
+			if *c.N == 0 && c.Name != storesim.OtherReason && c.Name != owner.ErrFull.Error() && c.Name != owner.ErrOverloaded.Error() {
 				t.Errorf("%s: %q was never counted", s.Title, c.Name)
 			}
 		}

@@ -56,7 +56,7 @@ func (s *Store) deliverInline(e protocol.Deliver) error {
 		s.outbox.over(e.To, e.Location.Bytes)
 		return err
 	}
-	s.sendPayload(e.To, payload, e.Location.Bytes)
+	s.sendPayload(e.To, payload, func() { s.outbox.over(e.To, e.Location.Bytes) })
 	return nil
 }
 

@@ -75,9 +75,9 @@ type owned struct {
 type ownGrant struct {
 	writing sync.RWMutex // held for reading while it writes
 	revoked bool
-	// mapped says that its writer stores to the arena by itself: it cannot be stopped,
-	// and ends when it says so. owned.mu protects it.
-	mapped bool
+	// mapped is how many bytes its writer stores to the arena by itself, 0 if it does
+	// not: it cannot be stopped, and ends when it says so. owned.mu protects it.
+	mapped uint64
 }
 
 // openOwned makes an arena and puts its owner into the directory.
@@ -247,7 +247,7 @@ func (s *Store) revoke(e protocol.Revoke) {
 func (o *owned) end(id kv.ID) (own bool, err error) {
 	o.mu.Lock()
 	g := o.grants[id]
-	if g != nil && g.mapped {
+	if g != nil && g.mapped > 0 {
 		err = errMapped
 	} else {
 		delete(o.grants, id)
@@ -265,16 +265,40 @@ func (o *owned) end(id kv.ID) (own bool, err error) {
 // errMapped keeps the room of a writer that nothing can stop.
 var errMapped = errors.New("store: a process that maps the arena may still write")
 
-// setMapped says of a writer whether it stores to the arena by itself. It is false
-// when its time is over.
-func (o *owned) setMapped(id kv.ID, mapped bool) bool {
+// maxMapped bounds how many writers may store to an arena by themselves; they have no
+// more than half of it.
+const maxMapped = 64
+
+// setMapped lets a writer store so many bytes by itself. It is false when its time is
+// over, or when others have all that may be kept so.
+func (o *owned) setMapped(id kv.ID, bytes uint64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	g := o.grants[id]
-	if g != nil {
-		g.mapped = mapped
+	if g == nil || g.mapped > 0 {
+		return g != nil
 	}
-	return g != nil
+	others, kept := 0, bytes
+	for _, other := range o.grants {
+		if other.mapped > 0 {
+			others++
+			kept += other.mapped
+		}
+	}
+	if others >= maxMapped || kept > o.options.Bytes/2 {
+		return false
+	}
+	g.mapped = bytes
+	return true
+}
+
+// unmap ends that.
+func (o *owned) unmap(id kv.ID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if g := o.grants[id]; g != nil {
+		g.mapped = 0
+	}
 }
 
 // write writes into a reservation for a writer of this process.

@@ -108,8 +108,9 @@ type WritePlan struct {
 	span    protocol.Span
 	written written // to another agent, by Write
 
-	mu   sync.Mutex // protects over
-	over bool
+	mu     sync.Mutex // protects the rest
+	over   bool       // it was committed or aborted
+	stored bool       // its caller writes no more where it lies
 }
 
 // OpenForWrite makes room for an object of so many bytes. Who opens it writes it, and
@@ -157,11 +158,23 @@ func (p *WritePlan) Memory() []byte {
 // Map says that the object's bytes are stored where they lie, by a caller of Memory or
 // a process that maps the arena. Nothing can stop that: so its room is kept until
 // Commit or Abort, however late. It is false when the owner is not in this process,
-// or the writer's time is over.
+// the writer's time is over, or as much is kept for others as may be.
 func (p *WritePlan) Map() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.peer == p.store.self && !p.over && p.store.owned.setMapped(p.span.Grant, true)
+	return p.peer == p.store.self && !p.stored && p.store.owned.setMapped(p.span.Grant, p.span.Length)
+}
+
+// stopStoring says that nothing is stored where the object lies any more. It comes
+// first when a writer ends, whatever becomes of the rest: else its room and its key
+// would be kept for a writer that is not there.
+func (p *WritePlan) stopStoring() {
+	p.mu.Lock()
+	p.stored = true
+	p.mu.Unlock()
+	if p.peer == p.store.self {
+		p.store.owned.unmap(p.span.Grant)
+	}
 }
 
 // Write writes bytes of the object, from an offset on.
@@ -230,6 +243,7 @@ func (p *WritePlan) writeAway(ctx context.Context, offset uint64, data []byte) e
 // checksum.Segment bytes was written to another agent in one piece, the owner compares:
 // ErrTorn says that other bytes lie there, and nothing is stored.
 func (p *WritePlan) Commit(ctx context.Context) error {
+	p.stopStoring()
 	ctx, leave, err := p.store.enter(ctx)
 	if err != nil {
 		return err
@@ -242,6 +256,7 @@ func (p *WritePlan) Commit(ctx context.Context) error {
 
 // Abort gives the object up. One that is over is none.
 func (p *WritePlan) Abort(ctx context.Context) error {
+	p.stopStoring()
 	ctx, leave, err := p.store.enter(ctx)
 	if err != nil {
 		return err
@@ -257,10 +272,8 @@ func (p *WritePlan) commit(ctx context.Context, abort bool) error {
 	p.mu.Lock()
 	over := p.over
 	p.over = true
-	if p.peer == p.store.self {
-		p.store.owned.setMapped(p.span.Grant, false)
-	}
 	p.mu.Unlock()
+	p.stopStoring()
 	if over {
 		return fmt.Errorf("%w: it was committed or aborted before", ErrStale)
 	}

@@ -174,42 +174,46 @@ func encode(request uint64, m protocol.Message) *[]byte {
 // told no more.
 func (s *Store) send(to kv.Member, request uint64, m protocol.Message) {
 	payload := encode(request, m)
-	size := uint64(len(*payload))
-	if !s.outbox.begin(to, size) {
-		messages.Put(payload)
-		s.counters.lost.Add(1)
-		return
+	over := func() {}
+	if !protocol.TellsMaster(m) {
+		size := uint64(len(*payload))
+		if !s.outbox.begin(to, size) {
+			messages.Put(payload)
+			s.counters.lost.Add(1)
+			return
+		}
+		over = func() { s.outbox.over(to, size) }
 	}
-	s.wait.Go(func() { s.sendPayload(to, payload, size) })
+	s.wait.Go(func() { s.sendPayload(to, payload, over) })
 }
 
-// sendPayload delivers what encode has made, or not, gives the buffer back, and the room
-// that outbox.begin took. A message that a peer has no room for, or whose link broke, is
+// sendPayload delivers what encode has made, or not, gives the buffer back, and calls
+// over. A message that a peer has no room for, or whose link broke, is
 // tried again: what answers a request is not asked for twice.
-func (s *Store) sendPayload(to kv.Member, payload *[]byte, size uint64) {
+func (s *Store) sendPayload(to kv.Member, payload *[]byte, over func()) {
 	ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
 	defer cancel()
 	ended := func(err error) {
 		if err == nil {
 			s.counters.sent.Add(1)
 			messages.Put(payload)
-			s.outbox.over(to, size)
+			over()
 			return
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !s.closed { // so that Close waits for it
-			s.wait.Go(func() { s.resend(to, payload, err, size) })
+			s.wait.Go(func() { s.resend(to, payload, err, over) })
 		}
 	}
 	if err := s.peers.Post(ctx, to, *payload, ended); err != nil {
-		s.resend(to, payload, err, size)
+		s.resend(to, payload, err, over)
 	}
 }
 
 // resend goes on with a message that was not delivered at once.
-func (s *Store) resend(to kv.Member, payload *[]byte, err error, size uint64) {
-	defer s.outbox.over(to, size)
+func (s *Store) resend(to kv.Member, payload *[]byte, err error, over func()) {
+	defer over()
 	defer messages.Put(payload)
 	ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
 	defer cancel()

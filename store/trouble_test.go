@@ -220,15 +220,26 @@ func TestMappedWriterKeepsItsRoom(t *testing.T) {
 			}
 			return nil
 		},
+		func(p *store.WritePlan) error { // by a caller who has no time
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if err := p.Commit(ctx); err == nil {
+				return errors.New("it was committed")
+			}
+			return nil
+		},
 	} {
-		const size = 9 << 20 // more than half of the arena
+		const size, rest = 7 << 20, 10 << 20 // of the arena
 		p, err := a.OpenForWrite(soon(t), "k", size, store.PutOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		memory := p.Memory()
+		if memory == nil {
+			t.Fatal("its memory is not lent")
+		}
 		eventually(t, "its time is over", func() bool { return p.Write(soon(t), 0, []byte("late")) != nil })
-		if err := a.Put(soon(t), "other", value("other", size), store.PutOptions{}); !errors.Is(err, store.ErrFull) {
+		if err := a.Put(soon(t), "other", value("other", rest), store.PutOptions{}); !errors.Is(err, store.ErrFull) {
 			t.Fatalf("%v, want ErrFull: another got the room", err)
 		}
 		clear(memory)
@@ -238,11 +249,15 @@ func TestMappedWriterKeepsItsRoom(t *testing.T) {
 		if p.Memory() != nil {
 			t.Fatal("its memory is lent after its end")
 		}
-		eventually(t, "its room is free", func() bool { return a.Put(soon(t), "other", value("other", size), store.PutOptions{}) == nil })
-		mustGet(t, a, "other", size)
+		eventually(t, "its room is free", func() bool { return a.Put(soon(t), "other", value("other", rest), store.PutOptions{}) == nil })
+		mustGet(t, a, "other", rest)
 		if err := a.Remove(soon(t), "other", store.RemoveOptions{}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	p, err := a.OpenForWrite(soon(t), "k", 9<<20, store.PutOptions{})
+	if err != nil || p.Memory() != nil {
+		t.Errorf("more than half of the arena is lent: %v", err)
 	}
 }
 

@@ -169,7 +169,8 @@ public:
         auto head = half(offsetof(HeapCtl, ann_head)), tail = half(offsetof(HeapCtl, ann_tail));
         std::uint32_t place = head.load();
         do {
-            if (place - tail.load() >= ring_count_) return false;
+            // Between the two loads others may tell and the owner hear: then tail is ahead.
+            if (static_cast<std::int32_t>(place - tail.load()) >= static_cast<std::int32_t>(ring_count_)) return false;
         } while (!head.compare_exchange_weak(place, place + 1));
         const std::uint64_t at = ring_ + sizeof(Announce) * (place & (ring_count_ - 1));
         std::memcpy(memory_ + at + 8, reinterpret_cast<const unsigned char*>(&a) + 8, sizeof a - 8);

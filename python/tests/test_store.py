@@ -442,6 +442,7 @@ def test_a_cache_whose_agent_comes_back(meridian_binary: Path, tmp_path: Path) -
         NanoKVCache(0, socket=agent.socket, direct=True) as cache,
     ):
         cache.put("key", large)
+        cache.open_for_write("begun", 100)
         agent.kill()
         agent.start()
         until = time.monotonic() + PATIENCE
@@ -454,3 +455,6 @@ def test_a_cache_whose_agent_comes_back(meridian_binary: Path, tmp_path: Path) -
         # The same header, epoch and key in memory of another agent: the old mapping has the old value.
         cache.put("key", large[::-1])
         assert cache.get("key") == large[::-1]
+        with pytest.raises(StoreError) as caught:
+            cache.commit("begun")
+        assert caught.value.code == "lost"

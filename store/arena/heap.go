@@ -1,6 +1,7 @@
 package arena
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -167,12 +168,16 @@ func (h *Heap) swap64(p *atomic.Uint64, from, to uint64) bool {
 // CASFailures is how many compare-and-swaps of this process another was faster at.
 func (h *Heap) CASFailures() uint64 { return h.lost.Load() }
 
-// Load copies a header out.
+// Load copies a header out, word by word: another may be writing it, and what was
+// copied counts only if the word of its state, or the head of its list, is the same
+// afterwards.
 func (h *Heap) Load(i uint32) Header {
 	at := h.HeaderOffset(i)
 	word := h.Word(i)
 	var copied [HeaderSize]byte
-	copy(copied[:], h.b[at:at+HeaderSize])
+	for n := uint64(0); n < HeaderSize; n += 8 {
+		binary.NativeEndian.PutUint64(copied[n:], h.u64(at+n).Load())
+	}
 	header := ParseHeader(&copied)
 	header.Word = word
 	return header
@@ -182,8 +187,11 @@ func (h *Heap) Load(i uint32) Header {
 func (h *Heap) store(i uint32, header *Header) {
 	at := h.HeaderOffset(i)
 	b := header.AppendTo(make([]byte, 0, HeaderSize))
-	copy(h.b[at:], b[:hdrWord])
-	copy(h.b[at+hdrWord+8:], b[hdrWord+8:])
+	for n := uint64(0); n < HeaderSize; n += 8 {
+		if n != hdrWord {
+			h.u64(at + n).Store(binary.NativeEndian.Uint64(b[n:]))
+		}
+	}
 }
 
 // Place writes a header, its word last. Only the owner does, with a header that

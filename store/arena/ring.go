@@ -51,7 +51,8 @@ func (h *Heap) Tell(a *Announce) bool {
 	head, tail := h.u32(ctlRingHead), h.u32(ctlRingTail)
 	for {
 		was := head.Load()
-		if was-tail.Load() >= h.ring.count {
+		// Between the two loads others may tell and the owner hear: then tail is ahead.
+		if int32(was-tail.Load()) >= int32(h.ring.count) {
 			return false
 		}
 		if !head.CompareAndSwap(was, was+1) {

@@ -167,10 +167,33 @@ func (w *Owner) makeRoom(now kv.Instant, need arena.Extent) (extent.ID, error) {
 			repairs++
 			continue
 		}
+		if w.takeRest(now) {
+			continue
+		}
 		if !w.evictOne() {
 			return extent.None, w.full(fmt.Errorf("%d bytes are wanted, %d of %d are used", need.Size, w.usedBytes(), b.Limit-b.Base))
 		}
 	}
+}
+
+// takeRest makes what was never given out free, when it is too little for an object by
+// itself: it may be enough together with what is free before it.
+func (w *Owner) takeRest(now kv.Instant) bool {
+	b := w.heap.Bounds()
+	size := (b.Limit - w.heap.Bump()) / extent.Granule * extent.Granule
+	if size == 0 {
+		return false
+	}
+	at, ok := w.heap.TakeBump(size, extent.Granule)
+	if !ok {
+		return false // a producer was faster
+	}
+	id, err := w.claim(now, at-b.Base, size)
+	if err != nil {
+		return false
+	}
+	w.space.Free(id)
+	return true
 }
 
 // full is why there is no room. What producers have put and the owner has yet to

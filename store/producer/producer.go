@@ -17,7 +17,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,7 +33,8 @@ type Producer struct {
 
 	mu    sync.RWMutex // held by those who use the mapping; protects the rest
 	arena *mapping     // nil: none
-	again time.Time    // when the agent is asked for one next
+	skips int          // puts that do not ask for one
+	shut  bool
 
 	taken, asked atomic.Uint64
 }
@@ -53,8 +53,8 @@ type Stats struct {
 	Asked uint64 // were the agent's to do
 }
 
-// askAgain is how long an agent that lets nobody map is not asked for it.
-const askAgain = 5 * time.Second
+// askAgain is after how many puts an agent is asked again for what it has refused.
+const askAgain = 1000
 
 // Open makes a producer of a connection, which stays the caller's to close.
 func Open(s *door.Store, tenant string) *Producer { return &Producer{door: s, tenant: tenant} }
@@ -77,10 +77,11 @@ func (p *Producer) Put(ctx context.Context, key, value []byte, w door.Wish) erro
 // Stats counts puts so far.
 func (p *Producer) Stats() Stats { return Stats{Taken: p.taken.Load(), Asked: p.asked.Load()} }
 
-// Close unmaps the arena.
+// Close unmaps the arena. Puts that come later are the agent's to do.
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.shut = true
 	return p.unmap()
 }
 
@@ -114,7 +115,11 @@ func (p *Producer) take(ctx context.Context, name, value []byte, pageSize uint32
 func (p *Producer) refresh(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.arena != nil && p.arena.Current() || time.Now().Before(p.again) {
+	if p.shut || p.arena != nil && p.arena.Current() {
+		return
+	}
+	if p.skips > 0 {
+		p.skips--
 		return
 	}
 	_ = p.unmap() // it can fail only for memory that is not mapped
@@ -123,7 +128,7 @@ func (p *Producer) refresh(ctx context.Context) {
 		p.arena, err = mapArena(a)
 	}
 	if err != nil {
-		p.again = time.Now().Add(askAgain)
+		p.skips = askAgain
 	}
 }
 

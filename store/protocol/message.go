@@ -118,6 +118,17 @@ func Answers(m Message) bool {
 	return false
 }
 
+// TellsMaster reports whether a message is what an owner tells the master of itself. How
+// many there are follows from what the owner has, not from what its peers ask: a
+// lease or a list of keys that is not told is lost.
+func TellsMaster(m Message) bool {
+	switch m.(type) {
+	case *Renew, *Keys, *Claim, *Dropped:
+		return true
+	}
+	return false
+}
+
 // Reply says that something is done, or what the problem is.
 type Reply struct{ Problem Problem }
 

@@ -172,3 +172,13 @@ func TestAValueIsFilledInWhereItTravels(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// What an owner tells the master of itself waits behind nothing that peers asked for.
+func TestTellsMaster(t *testing.T) {
+	for _, m := range filled() {
+		name := reflect.TypeOf(m).Elem().Name()
+		if want := strings.Contains(" Renew Keys Claim Dropped ", " "+name+" "); TellsMaster(m) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+}

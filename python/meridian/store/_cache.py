@@ -251,6 +251,7 @@ class NanoKVCache:
                         return link
                     link.close()  # the agent is another by now
                     self._links.remove(link)
+                    link.lock.release()  # who has opened an object there waits for it
                 if len(self._links) < _MAX_LINKS:
                     return self._connect()
                 link = self._links[threading.get_ident() % len(self._links)]
