@@ -63,7 +63,7 @@ func (b *bounce) open(d *Device) (err error) {
 	return nil
 }
 
-// close gives it back, once nobody can open it any more.
+// close gives it back, once no process can open it any more.
 func (b *bounce) close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -118,7 +118,7 @@ func (d *Device) Free() (free, total uint64, err error) {
 }
 
 // Close gives the context back. What is still open then is an error, and a leak
-// of whoever opened it.
+// of the caller that opened it.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	kernels := d.kernels

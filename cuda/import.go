@@ -4,7 +4,7 @@ import "fmt"
 
 // Import is an allocation that another process lends. CUDA maps one only once in
 // a process, so all who import the same handle share one Import, which is closed
-// with the last of them. The mapping is read-write, whoever owns the memory: that
+// with the last of them. The mapping is read-write, whichever process owns the memory: that
 // only the owner's agent writes is kept by code, not by the mapping.
 //
 // The memory of a process that has ended is freed when its importers have closed
@@ -89,7 +89,7 @@ func (i *Import) Close() error {
 		d.mu.Unlock()
 		return nil
 	}
-	// It is unmapped under the lock: whoever imports the handle next must find it
+	// It is unmapped under the lock: the importer that comes next must find it
 	// unmapped, because CUDA refuses a second mapping.
 	defer d.mu.Unlock()
 	delete(d.imports, i.handle)

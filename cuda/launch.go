@@ -2,7 +2,7 @@ package cuda
 
 import "math"
 
-// A launch is one run of a kernel: a bounded number of bytes, so that whoever waits
+// A launch is one run of a kernel: a bounded number of bytes, so that the fence that waits
 // for memory to be quiet waits for one launch at most. What the kernel reads is a
 // table of two parts:
 //

@@ -69,7 +69,7 @@ var load = sync.OnceValues(func() (Driver, error) {
 })
 
 // call is a call that needs no context. Pointers among the arguments are kept by
-// whoever converts them in the call itself, as unsafe asks.
+// the caller that converts them in the call itself, as unsafe asks.
 //
 //go:uintptrescapes
 func (l *libcuda) call(function uintptr, arguments ...uintptr) error {

@@ -156,7 +156,7 @@ func TestVRAMOfTheDead(t *testing.T) {
 		left += s.Size()
 	}
 	process.Kill()
-	from.sections = nil // nobody is there to close them
+	from.sections = nil // no process is left to close them
 	if g.Taken(0) <= left {
 		t.Fatal("the dead engine's memory is gone while the agent has it open")
 	}

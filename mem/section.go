@@ -52,11 +52,11 @@ var (
 )
 
 // Backing is how memory is reached that is not in this process. Offsets have been
-// checked, and whoever reads or writes holds a reference.
+// checked, and a caller that reads or writes holds a reference.
 type Backing interface {
 	ReadAt(p []byte, offset uint64) error
 	WriteAt(p []byte, offset uint64) error
-	// Close lets the memory go. It is called once, when nobody holds a reference.
+	// Close lets the memory go. It is called once, when no caller holds a reference.
 	Close() error
 }
 

@@ -14,7 +14,7 @@ import (
 	"meridian/store/protocol"
 )
 
-// A master that was deposed marks nobody as away, or back, however late its word
+// A master that was deposed marks no owner as away, or back, however late its word
 // comes: the master after it would not know, and the one after that would believe it.
 func TestMarksOfDeposedMasters(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

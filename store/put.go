@@ -273,7 +273,6 @@ func (p *WritePlan) commit(ctx context.Context, abort bool) error {
 	over := p.over
 	p.over = true
 	p.mu.Unlock()
-	p.stopStoring()
 	if over {
 		return fmt.Errorf("%w: it was committed or aborted before", ErrStale)
 	}

@@ -232,7 +232,7 @@ func (w *Witness) lose(id, version, home uint64) error {
 
 // alive reports whether an owner still has the life in which it took an object.
 func (w *Witness) alive(home uint64) bool {
-	if home>>32 == Owners { // not known which: whoever was killed may have had it
+	if home>>32 == Owners { // not known which: an owner that was killed may have had it
 		return uint32(home) == w.deaths()
 	}
 	return uint32(home) == uint32(w.lives[home>>32].Load())

@@ -99,7 +99,7 @@ func TestGivenUpIsNotAnswered(t *testing.T) {
 }
 
 // A put whose key another owner has goes there, and hears what is true of it: it
-// exists, or it is only being written, or nobody has it any more.
+// exists, or it is only being written, or no owner has it any more.
 func TestTakenIsAskedOfItsOwner(t *testing.T) {
 	other := kv.Member{Name: "b", Incarnation: kv.ID{4}}
 	taken := func(t *testing.T) *Operation {
