@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 from vllmworld import FakeRankDoor
 
-from meridian.door import Event, EventKind
+from meridian.door import Event, EventKind, GPUMemory
 from meridian.vllm.handoffs import Step, Watch
 from meridian.vllm.memory import Region
+from meridian.vllm.progress import Progress
 from meridian.vllm.worker import WorkerHalf
 
 TRANSFER = bytes(15) + b"\x01"
@@ -16,6 +19,13 @@ def test_a_worker_lends_one_region_after_the_other() -> None:
     door = FakeRankDoor()
     WorkerHalf(door).lend([Region(1, 10), Region(100, 20)])
     assert door.lent == [(1, 10, True), (100, 20, False)]
+
+
+def test_a_worker_lends_memory_of_a_gpu() -> None:
+    door = FakeRankDoor()
+    memory = [GPUMemory(bytes(64), bytes(16), offset=offset) for offset in (0, 512)]
+    WorkerHalf(door).lend_gpu([(memory[0], 10), (memory[1], 20)])
+    assert door.lent == [(0, 10, True), (512, 20, False)]
 
 
 def test_an_idle_step_waits_for_news_and_others_do_not() -> None:
@@ -70,3 +80,44 @@ def test_a_worker_tells_some_times_how_far_it_is() -> None:
     worker.told(Step())
     worker.saved(19)
     assert len(door.told) == 7, "of a step that computes nothing of it"
+
+
+class Kernel:
+    """Work of a GPU that runs when the test lets it."""
+
+    def __init__(self) -> None:
+        self.run = threading.Event()
+
+    def synchronize(self) -> None:
+        assert self.run.wait(10)
+
+
+def test_a_layer_is_told_when_its_kernel_has_run() -> None:
+    door, kernels = FakeRankDoor(), [Kernel() for _ in range(4)]
+    queued = iter(kernels)
+    progress = Progress(lambda: next(queued))
+    worker = WorkerHalf(door, 4, progress)
+    worker.told(Step(computing=(TRANSFER,)))
+    for layer in range(2):
+        worker.saved(layer)
+    worker.told(Step())  # the next step is queued before this one has run
+    worker.saved(0)
+    assert door.told == []
+    kernels[1].run.set()
+    assert door.told == [], "of a kernel behind one that has not run"
+    kernels[0].run.set()
+    worker.close(10)
+    assert door.told == [(TRANSFER, 1), (TRANSFER, 2)]
+
+
+def test_what_a_gpu_that_hangs_leaves_untold_is_bounded() -> None:
+    door, hung = FakeRankDoor(), Kernel()
+    worker = WorkerHalf(door, 1, Progress(lambda: hung))
+    worker.told(Step(computing=(TRANSFER,)))
+    for _ in range(5000):
+        worker.saved(0)
+    worker.close(0.01)
+    hung.run.set()
+    while len(door.told) < 1024:
+        assert threading.active_count() > 1
+    assert len(door.told) <= 1026

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from meridian.door import Accept, DoorError, Event, EventKind, Layer, Offer, Publication, Scope
+from meridian.door import Accept, DoorError, Event, EventKind, GPUMemory, Layer, Offer, Publication, Scope
 from meridian.door.ticket import Home, Ticket
 from meridian.vllm.cut import Cut
 from meridian.vllm.handoffs import Step
@@ -114,6 +114,9 @@ class FakeRankDoor:
 
     def lend_borrowed(self, address: int, size: int, *, more: bool = False) -> None:
         self.lent.append((address, size, more))
+
+    def lend_gpu(self, memory: GPUMemory, size: int, *, more: bool = False) -> None:
+        self.lent.append((memory.offset, size, more))
 
     def poll_events(self, timeout: float = 0.0) -> list[Event]:
         self.naps.append(timeout)

@@ -18,8 +18,10 @@ from vllm.v1.request import RequestStatus
 
 from meridian.door import Control, Door, DoorError, Rank
 from meridian.vllm.engine_config import Model
+from meridian.vllm.gpu import exported, load_driver, record_event
 from meridian.vllm.handoffs import Step
-from meridian.vllm.memory import regions
+from meridian.vllm.memory import Cache
+from meridian.vllm.progress import Progress
 from meridian.vllm.reports import Report
 from meridian.vllm.scheduler import SchedulerHalf
 from meridian.vllm.settings import Settings
@@ -31,7 +33,7 @@ try:
 except ImportError:  # an older vLLM, as 0.25: a failed load is told by its blocks alone
     KVConnectorTransferResults = None
 
-# Heads before tokens, by the name that this vLLM has for it.
+# Heads before tokens, by the name that this vLLM has for it: on a CPU it packs the cache within a head.
 _LAYOUT: Final = "LBHNC" if find_spec("vllm.v1.kv_cache_layout") else "HND"
 
 _CLOSING: Final = 5.0
@@ -139,14 +141,19 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 
         layers, shares = self._model.share()
-        lent = regions(layers, shares, kv_caches)
+        cache = Cache(layers, shares, self._model.layout, kv_caches)
+        lent, on_gpu = cache.regions(), cache.kind == "cuda"
+        on_loan = exported(lent, load_driver()) if on_gpu else []
         index = get_pp_group().rank_in_group * self._model.tp + get_tp_group().rank_in_group
         engine = self._kv_transfer_config.engine_id
         door = Door(self._settings.socket, engine, rank=Rank(index, self._model.ranks))
         self._open(door)
         self._indexes = {layer.name: layer.index for layer in layers}
-        self._worker = WorkerHalf(door, len(layers))
-        self._worker.lend(lent)
+        self._worker = WorkerHalf(door, len(layers), Progress(record_event) if on_gpu else None)
+        if on_gpu:
+            self._worker.lend_gpu(on_loan)
+        else:
+            self._worker.lend(lent)
 
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
         super().bind_connector_metadata(connector_metadata)
@@ -191,13 +198,17 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return Stats(data=counted) if counted else None
 
     def shutdown(self) -> None:
+        if self._worker is not None:
+            self._worker.close(_CLOSING)
         if self._door is not None:
             with contextlib.suppress(DoorError):  # the end of the process ends it
                 self._door.close(_CLOSING)
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: Any) -> str | None:
-        return _LAYOUT
+        from vllm.platforms import current_platform
+
+        return _LAYOUT if current_platform.is_cpu() else None
 
     @classmethod
     def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> Stats | None:

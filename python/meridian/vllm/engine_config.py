@@ -39,6 +39,7 @@ class Model:
         for name, (_, spec) in self._specs.items():
             _check_kind(name, spec)
         self._block_tokens: int = _same("block size", [s.block_size for _, s in self._specs.values()])
+        _check_shared(vllm_config)
         self._dtype: Any = _same("dtype", [s.dtype for _, s in self._specs.values()])
         self._layers = [
             CachedLayer(name, _index(name), group, self._layer(name, spec))
@@ -59,7 +60,21 @@ class Model:
     @property
     def one_step_at_a_time(self) -> bool:
         """Whether a step's requests are finished before another step takes blocks from anybody."""
-        return self.pp == 1 and not getattr(self._config.scheduler_config, "async_scheduling", False)
+        parallel, scheduler = self._config.parallel_config, self._config.scheduler_config
+        overlapped = getattr(scheduler, "async_scheduling", False) or getattr(
+            parallel, "use_ubatching", False
+        )
+        return self.pp == 1 and not overlapped
+
+    @property
+    def layout(self) -> str:
+        """Say in which order the axes of the cache are in memory."""
+        from vllm.platforms import current_platform
+
+        if current_platform.is_cpu():
+            return "LBHNC"
+        layout: str | None = getattr(self._config.cache_config, "kv_cache_layout", None)
+        return layout or _older_layout(self._config)
 
     def cut(self) -> Cut:
         """Return what all its ranks cache together."""
@@ -80,7 +95,10 @@ class Model:
     def _publication(self, layers: list[Layer], stages: tuple[int, ...]) -> Publication:
         dtype = _DTYPES.get(str(self._dtype))
         if dtype is None:
-            raise ValueError(f"a KV cache of {self._dtype} cannot be handed off")
+            raise ValueError(
+                f"a KV cache of {self._dtype} ({self._config.cache_config.cache_dtype}) cannot be handed "
+                "off: start vLLM with --kv-cache-dtype auto"
+            )
         return Publication(
             dtype=dtype,
             layers=layers,
@@ -88,7 +106,7 @@ class Model:
             blocks=self._blocks,
             tp=self.tp,
             stages=stages,
-            layout="LBHNC",
+            layout=self.layout,
             packing=self._packing(dtype),
             scope=Scope(model=self.name, revision=self._revision()),
         )
@@ -153,6 +171,23 @@ def _specs(kv_cache_config: Any) -> Iterator[tuple[str, tuple[int, Any]]]:
         each = getattr(group.kv_cache_spec, "kv_cache_specs", None)  # layers of one kind, of several sizes
         for name in group.layer_names:
             yield name, (number, group.kv_cache_spec if each is None else each[name])
+
+
+def _older_layout(vllm_config: Any) -> str:
+    """Return the layout of vLLM up to 0.25 on a GPU, where K and V are apart within a block."""
+    from vllm.config import set_current_vllm_config
+    from vllm.v1.attention.backends.utils import get_kv_cache_layout
+
+    with set_current_vllm_config(vllm_config):
+        name: str = get_kv_cache_layout()
+    return {"NHD": "LBFNHD", "HND": "LBFHND"}[name]
+
+
+def _check_shared(vllm_config: Any) -> None:
+    if getattr(vllm_config.model_config, "enable_sleep_mode", False):
+        raise ValueError(
+            "memory of sleep mode has no CUDA IPC handle: start vLLM without --enable-sleep-mode"
+        )
 
 
 def _check_kind(name: str, spec: Any) -> None:

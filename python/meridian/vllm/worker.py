@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from meridian.door import Event
+from meridian.door import Event, GPUMemory
 from meridian.vllm.handoffs import Step
 from meridian.vllm.memory import Region
+from meridian.vllm.progress import Progress
 from meridian.vllm.reports import Report, Reports
 
 _NAP: Final = 0.002
@@ -29,6 +30,7 @@ class RankDoor(Protocol):
     """What this half asks of a Door."""
 
     def lend_borrowed(self, address: int, size: int, *, more: bool = ...) -> None: ...
+    def lend_gpu(self, memory: GPUMemory, size: int, *, more: bool = ...) -> None: ...
     def poll_events(self, timeout: float = ...) -> list[Event]: ...
     def progress(self, transfer: bytes, layers: int) -> None: ...
     def close(self, timeout: float = ...) -> None: ...
@@ -37,9 +39,14 @@ class RankDoor(Protocol):
 class WorkerHalf:
     """Lends a rank's memory, and reports what has ended."""
 
-    def __init__(self, door: RankDoor, layers: int = 0) -> None:
-        """Take the rank's door; `layers`: of the whole model, where this rank has all of them."""
+    def __init__(self, door: RankDoor, layers: int = 0, progress: Progress | None = None) -> None:
+        """Take the rank's door.
+
+        `layers`: of the whole model, where this rank has all of them. `progress`:
+        where layers are computed behind this thread's back, on a GPU.
+        """
         self._door = door
+        self._progress = progress
         self._layers = layers
         self._every = max(1, -(-layers // _TELLS))
         self._computing: tuple[bytes, ...] = ()
@@ -52,6 +59,11 @@ class WorkerHalf:
         for i, region in enumerate(regions, start=1):
             self._door.lend_borrowed(region.address, region.size, more=i < len(regions))
 
+    def lend_gpu(self, exported: Sequence[tuple[GPUMemory, int]]) -> None:
+        """Lend the rank's KV cache on a GPU, one stretch after the other, each with its size."""
+        for i, (memory, size) in enumerate(exported, start=1):
+            self._door.lend_gpu(memory, size, more=i < len(exported))
+
     def told(self, step: Step) -> None:
         """Hear what the scheduler's half says, at the beginning of a step."""
         self._reports.told(step)
@@ -59,11 +71,24 @@ class WorkerHalf:
         self._computing = step.computing
 
     def saved(self, layer: int) -> None:
-        """Hear that this step has computed a layer, and all before it."""
+        """Hear that this step has computed a layer, and all before it; on a GPU: that it is going to."""
         computed = layer + 1
-        if self._computing and (computed == self._layers or computed % self._every == 0):
-            for transfer in self._computing:
-                self._door.progress(transfer, computed)
+        if not self._computing or (computed != self._layers and computed % self._every != 0):
+            return
+        transfers = self._computing
+        if self._progress is None:
+            self._tell(transfers, computed)
+        else:
+            self._progress.then(lambda: self._tell(transfers, computed))
+
+    def _tell(self, transfers: Sequence[bytes], computed: int) -> None:
+        for transfer in transfers:
+            self._door.progress(transfer, computed)
+
+    def close(self, timeout: float) -> None:
+        """Tell nothing more."""
+        if self._progress is not None:
+            self._progress.close(timeout)
 
     def report(self) -> Report:
         """Return what is over, at the end of a step."""
