@@ -71,7 +71,7 @@ var rooms = map[string]room{
 			"store/arena": "the memory of an owner", "store/extent": "room in the landing", "store/master": "the master it runs",
 			"store/owner": "the objects it keeps", "store/protocol": "the machines it feeds",
 		},
-		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp", "meta/memdir"},
+		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp", "meta/memdir", "trust"},
 	},
 	"store/payload": {
 		owns: "the fabric of the Meridian book: whole payloads through a handle, as MRDN frames in the object cache",

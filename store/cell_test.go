@@ -31,6 +31,7 @@ type cell struct {
 	network   *inproc.Network
 	dir       string
 	directory *memdir.Store
+	prove     func(name string, o *tcp.Options) // nil, or how agents prove who they are
 
 	mu    sync.Mutex
 	nodes map[string]*node
@@ -67,10 +68,14 @@ func (c *cell) opener(ctx context.Context, self agent.Self) (fabric.Fabric, erro
 			Agent: self.Name, Incarnation: self.Incarnation, Dir: c.dir, Guard: self.Guard, Events: self.Events, Logger: self.Logger,
 		})
 	}
-	return tcp.Open(ctx, tcp.Options{
+	o := tcp.Options{
 		Agent: self.Name, Incarnation: self.Incarnation, Listen: "127.0.0.1:0", Guard: self.Guard, Events: self.Events,
 		Metadata: self.Metadata, Logger: self.Logger,
-	})
+	}
+	if c.prove != nil {
+		c.prove(self.Name, &o)
+	}
+	return tcp.Open(ctx, o)
 }
 
 // start opens an agent and its store. Leases are so long that a machine which stands

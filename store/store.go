@@ -76,6 +76,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("store: Options needs an Agent and a Directory")
 	case o.Timeout < 0 || o.MasterTTL < 0 || o.Lease < 0 || o.MaxOperations < 0:
 		return o, errors.New("store: a span or a bound in Options is negative")
+	case o.Lease > duration(protocol.MaxLease):
+		return o, fmt.Errorf("store: leases of %v: owners believe in none above %v", o.Lease, duration(protocol.MaxLease))
 	}
 	o.Timeout = cmp.Or(o.Timeout, 5*time.Second)
 	o.Lease = cmp.Or(o.Lease, 3*time.Second)

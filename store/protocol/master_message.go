@@ -80,6 +80,9 @@ func (m *Renew) parse(r *fields.Reader) {
 	m.Owner, m.Incarnation, m.Term, m.Seq, m.Oldest, m.Dropped = r.Text(maxName), r.ID(), r.Uint(), r.Uint(), r.Uint(), r.Uint()
 }
 
+// MaxLease is the longest lease that an owner believes in.
+const MaxLease = kv.Minute
+
 func (*Answer) kind() uint8 { return 23 }
 
 func (m *Answer) append(w *fields.Writer) {
@@ -93,7 +96,7 @@ func (m *Answer) append(w *fields.Writer) {
 
 func (m *Answer) parse(r *fields.Reader) {
 	m.Term, m.Seq, m.Verdict = r.Uint(), r.Uint(), master.Verdict(r.U8())
-	m.Length, m.All = kv.Instant(r.UintTo(uint64(kv.Minute))), r.Flag()
+	m.Length, m.All = kv.Instant(r.UintTo(uint64(MaxLease))), r.Flag()
 	m.Keys = parseHashes(r, master.MaxGiven)
 }
 
