@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -121,12 +122,18 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestExampleIsTheDefaults(t *testing.T) {
-	l, err := Parse("example.toml", []byte(Example()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(defaults(t).Config, l.Config); diff != "" {
-		t.Error(diff)
+	taken := regexp.MustCompile(`(?m)^#(\w+ = )`).ReplaceAllString(Example(), "$1")
+	for text, origin := range map[string]Origin{Example(): Default, taken: FromFile} {
+		l, err := Parse("example.toml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(defaults(t).Config, l.Config); diff != "" {
+			t.Error(diff)
+		}
+		if got := l.Origin("gateway.direct_prompt_tokens"); got != origin {
+			t.Errorf("a field comes from %s, want %s", got, origin)
+		}
 	}
 	for _, s := range Schema() {
 		for _, f := range s.Fields {

@@ -9,8 +9,8 @@ import (
 // with its default. Reading it back gives the defaults.
 func Example() string {
 	var b strings.Builder
-	b.WriteString("# Meridian's configuration. Every field stands here with its default; a file of your\n" +
-		"# own needs only what differs. `meridian config explain FIELD` tells more.\n")
+	b.WriteString("# Meridian's configuration. Every field stands here as a comment with its default: take\n" +
+		"# away the # of those that are to differ. `meridian config explain FIELD` tells more.\n")
 	for _, s := range Schema() {
 		b.WriteString("\n")
 		comment(&b, s.about())
@@ -23,7 +23,7 @@ func Example() string {
 			b.WriteString("\n")
 			comment(&b, f.Doc)
 			comment(&b, f.constraint())
-			fmt.Fprintf(&b, "%s = %s\n", f.Name, literal(f.Default))
+			fmt.Fprintf(&b, "#%s = %s\n", f.Name, literal(f.Default))
 		}
 	}
 	return b.String()

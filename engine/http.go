@@ -1,16 +1,12 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"os"
-	"reflect"
-	"slices"
-	"strings"
 	"time"
 
 	"meridian/openai"
@@ -100,44 +96,13 @@ func (e *Engine) read(w http.ResponseWriter, r *http.Request, v any) *openai.Err
 	// From here on reading means waiting for the client to hang up.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if err := json.Unmarshal(data, v); err != nil {
-		return unfit(err)
+		return openai.Mistyped("", err, embedded...)
 	}
 	return nil
 }
 
 // embedded are the structs that stand in the path of a member by their Go names.
 var embedded = []string{"ChatRequest", "CompletionRequest", "Sampling", "extras"}
-
-// unfit tells a client, in the words of JSON, why a body is not a request.
-func unfit(err error) *openai.Error {
-	var mistyped *json.UnmarshalTypeError
-	if !errors.As(err, &mistyped) {
-		return openai.Invalid("", "the body is not such a request: %v", err)
-	}
-	isEmbedded := func(name string) bool { return slices.Contains(embedded, name) }
-	path := strings.Join(slices.DeleteFunc(strings.Split(mistyped.Field, "."), isEmbedded), ".")
-	member, _, _ := strings.Cut(path, ".")
-	return openai.Invalid(member, "%s: want %s, got %s", cmp.Or(path, "the body"), wanted(mistyped.Type), mistyped.Value)
-}
-
-// wanted is what JSON calls the values of a Go type.
-func wanted(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.String:
-		return "a string"
-	case reflect.Slice:
-		return "an array"
-	case reflect.Struct, reflect.Map:
-		return "an object"
-	case reflect.Float64:
-		return "a number"
-	case reflect.Uint32, reflect.Uint64:
-		return "a whole number that is not negative"
-	}
-	return "a whole number"
-}
 
 // problemOf tells a client why a request was refused or failed.
 func problemOf(err error) *openai.Error {

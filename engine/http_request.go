@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 
 	"meridian/openai"
 	"meridian/token"
@@ -123,8 +125,8 @@ func (e *Engine) chat(in *chatRequest) (Request, *openai.Error) {
 	messages := make([]token.Message, len(in.Messages))
 	for i, m := range in.Messages {
 		messages[i] = token.Message{Role: m.Role, Content: string(m.Content)}
-		if m.Role == "" {
-			return out, openai.Invalid("messages", "message %d has no role", i)
+		if !slices.Contains(openai.Roles, m.Role) {
+			return out, openai.Invalid("messages", "message %d has the role %.64q; there are %s", i, m.Role, strings.Join(openai.Roles, ", "))
 		}
 	}
 	out.Prompts = [][]uint32{e.source.tokenizer.Encode(e.source.template.Render(messages))}

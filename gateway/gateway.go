@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -20,7 +19,7 @@ import (
 // prober, and waits for all of them in Close.
 type Gateway struct {
 	options   Options
-	keys      [][sha256.Size]byte
+	keys      atomic.Pointer[[]digest] // of API keys; none lets everybody in
 	roster    *roster
 	prober    *prober
 	follower  *follower // nil without a directory
@@ -39,10 +38,11 @@ type Gateway struct {
 	givingBack chan struct{}
 	opened     time.Time
 
-	life    context.Context // ends when requests must
-	stop    context.CancelFunc
-	closing atomic.Bool
-	active  sync.WaitGroup
+	life context.Context // ends when requests must
+	stop context.CancelFunc
+	// retiring: nobody new should come; closing: nobody new is let in.
+	retiring, closing atomic.Bool
+	active            sync.WaitGroup
 
 	public, admin *listener
 }
@@ -60,9 +60,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
 	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	for _, key := range o.APIKeys {
-		g.keys = append(g.keys, sha256.Sum256([]byte(key)))
-	}
+	g.keys.Store(digests(o.APIKeys))
 	g.prober = &prober{
 		roster: g.roster, client: g.client, interval: o.ProbeInterval, timeout: o.ProbeTimeout, soon: make(chan struct{}, 1), logger: o.Logger,
 		found: g.followCaches,
@@ -153,6 +151,10 @@ func (g *Gateway) AdminAddr() string {
 	return g.admin.socket.Addr().String()
 }
 
+// Retire has /ready say that the gateway stops, while requests are let in as
+// before: load balancers get time to notice.
+func (g *Gateway) Retire() { g.retiring.Store(true) }
+
 // Close lets nobody new in, waits for requests that run until ctx ends, and
 // then ends them.
 func (g *Gateway) Close(ctx context.Context) error {
@@ -185,6 +187,12 @@ func (g *Gateway) Close(ctx context.Context) error {
 func newTransfer() (t transfer) {
 	rand.Read(t[:])
 	return t
+}
+
+// IsLocal tells whether clients come in from this host alone.
+func (g *Gateway) IsLocal() bool {
+	local, err := isLoopback(g.Addr())
+	return err == nil && local
 }
 
 // HasTLS tells whether clients come in by https.

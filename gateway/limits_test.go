@@ -32,7 +32,7 @@ func TestRefusesBadRequests(t *testing.T) {
 		"no prompt":          {openai.PathCompletions, `{"model":"m"}`, 400, "prompt is missing"},
 		"no messages":        {openai.PathChat, `{"model":"m"}`, 400, "messages is missing"},
 		"odd prompt":         {openai.PathCompletions, `{"model":"m","prompt":{"a":1}}`, 400, "prompt must be"},
-		"odd n":              {openai.PathCompletions, `{"model":"m","prompt":"x","n":"two"}`, 400, `n cannot be read`},
+		"odd n":              {openai.PathCompletions, `{"model":"m","prompt":"x","n":"two"}`, 400, `n: want a whole number, got string`},
 		"unknown model":      {openai.PathCompletions, `{"model":"n","prompt":"x"}`, 404, "does not exist"},
 		"another spelling":   {openai.PathCompletions, `{"model":"m","prompt":"x","STREAM":true}`, 400, `write \"stream\"`},
 		"an odd spelling":    {openai.PathChat, `{"model":"m","meſſages":[]}`, 400, `write \"messages\"`},
@@ -68,6 +68,19 @@ func TestAPIKeys(t *testing.T) {
 		if r := c.do(request); r.status != status {
 			t.Errorf("%q: %d", header, r.status)
 		}
+	}
+	asked := func(key string) int {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+c.Addr()+"/v1/models", nil)
+		request.Header.Set("Authorization", "Bearer "+key)
+		return c.do(request).status
+	}
+	for _, refused := range [][]string{nil, {""}, {"three", ""}} {
+		if c.SetAPIKeys(refused) == nil {
+			t.Errorf("the keys %q were taken", refused)
+		}
+	}
+	if err := c.SetAPIKeys([]string{"two", "three"}); err != nil || asked("one") != 401 || asked("two") != 200 || asked("three") != 200 {
+		t.Errorf("%v: after a change, one %d, two %d, three %d", err, asked("one"), asked("two"), asked("three"))
 	}
 	if r := c.post(openai.PathCompletions, completion("short", "")); r.status != 401 || !strings.Contains(string(r.body), openai.CodeInvalidKey) {
 		t.Errorf("%d %s", r.status, r.body)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -40,7 +41,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	}
 	id := newTransfer().String()
 	w.Header().Set(headerRequest, id)
-	w.Header().Set("X-Request-Id", id)
+	w.Header().Set(headerClientRequest, cmp.Or(clientID(r.Header), id))
 	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout), body: heldBytes{budget: &g.admission.bodies}}
 	defer p.body.release()
 	fault := p.admit()
@@ -149,7 +150,7 @@ func (p *passed) send(e *engine, id string) *trouble {
 	if err != nil {
 		return &trouble{kind: refused, reached: true, fault: openai.Invalid("", "%v", err)}
 	}
-	request.Header = http.Header{headerRequest: {id}, "X-Request-Id": {id}, "User-Agent": {"meridian-gateway"}}
+	request.Header = http.Header{headerRequest: {id}, headerClientRequest: {id}, "User-Agent": {"meridian-gateway"}}
 	for _, name := range []string{"Content-Type", "Accept"} {
 		if values := p.r.Header.Values(name); len(values) > 0 {
 			request.Header[name] = values

@@ -1,12 +1,15 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +30,24 @@ func (g *Gateway) publicHandler() http.Handler {
 	for _, path := range g.options.ProxyPaths {
 		mux.HandleFunc(path, g.keyed(g.pass))
 	}
+	for _, path := range []string{openai.PathCompletions, openai.PathChat} {
+		mux.HandleFunc(path, onlyBy(http.MethodPost))
+	}
+	for _, path := range []string{openai.PathModels, openai.PathModels + "/{model...}", "/health", "/ready"} {
+		mux.HandleFunc(path, onlyBy(http.MethodGet))
+	}
 	mux.HandleFunc("/", unknownEndpoint(g.options.ProxyPaths))
 	return withinTime(g.options.BodyTimeout, mux)
+}
+
+// onlyBy refuses the methods that an endpoint does not have.
+func onlyBy(method string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		fault := openai.Invalid("", "%.256s is asked by %s, not by %.16s", r.URL.Path, method, r.Method)
+		fault.Status = http.StatusMethodNotAllowed
+		w.Header().Set("Allow", method)
+		fault.Write(w)
+	}
 }
 
 // endpoints are what there is, for those who look for something else.
@@ -48,17 +67,15 @@ func unknownEndpoint(passed []string) http.HandlerFunc {
 // keyed lets in who has an API key, where keys are asked for. Every key is
 // compared, in a time that tells nothing of it.
 func (g *Gateway) keyed(handle http.HandlerFunc) http.HandlerFunc {
-	if len(g.keys) == 0 {
-		return handle
-	}
 	return func(w http.ResponseWriter, r *http.Request) {
+		keys := *g.keys.Load()
 		given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		digest := sha256.Sum256([]byte(given))
+		sent := sha256.Sum256([]byte(given))
 		match := 0
-		for i := range g.keys {
-			match |= subtle.ConstantTimeCompare(digest[:], g.keys[i][:])
+		for i := range keys {
+			match |= subtle.ConstantTimeCompare(sent[:], keys[i][:])
 		}
-		if !isBearer || match == 0 {
+		if len(keys) > 0 && (!isBearer || match == 0) {
 			fault := openai.Invalid("", "an API key is needed: send it as the header Authorization: Bearer KEY")
 			fault.Type, fault.Status = openai.TypeAuth, http.StatusUnauthorized
 			fault.WithCode(openai.CodeInvalidKey).Write(w)
@@ -66,6 +83,27 @@ func (g *Gateway) keyed(handle http.HandlerFunc) http.HandlerFunc {
 		}
 		handle(w, r)
 	}
+}
+
+// digest stands for an API key.
+type digest [sha256.Size]byte
+
+func digests(keys []string) *[]digest {
+	var all []digest
+	for _, key := range keys {
+		all = append(all, sha256.Sum256([]byte(key)))
+	}
+	return &all
+}
+
+// SetAPIKeys replaces the keys that let clients in. A door with keys is not
+// opened to everybody, nor the other way round: that takes a restart.
+func (g *Gateway) SetAPIKeys(keys []string) error {
+	if hadKeys := len(*g.keys.Load()) > 0; hadKeys != (len(keys) > 0) || slices.Contains(keys, "") {
+		return errors.New("gateway: whether API keys are asked for stays as it was at the start, and none is empty")
+	}
+	g.keys.Store(digests(keys))
+	return nil
 }
 
 func (g *Gateway) alive(w http.ResponseWriter, _ *http.Request) {
@@ -83,7 +121,7 @@ func (g *Gateway) ready(w http.ResponseWriter, _ *http.Request) {
 
 func (g *Gateway) unready() string {
 	switch {
-	case g.closing.Load():
+	case g.retiring.Load() || g.closing.Load():
 		return "the gateway is stopping"
 	case len(g.roster.models()) == 0:
 		return "no engine that decodes is there yet"
@@ -148,7 +186,8 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	id := newTransfer()
 	record := &ledger.Record{ID: id.String(), Began: began, Endpoint: r.URL.Path}
 	w.Header().Set(headerRequest, record.ID)
-	w.Header().Set("X-Request-Id", record.ID)
+	record.ClientID = clientID(r.Header)
+	w.Header().Set(headerClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
 		g: g, ctx: r.Context(), out: newClient(w, r, g.options.ClientTimeout), rec: record,
 		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id, body: heldBytes{budget: &g.admission.bodies},

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,5 +66,59 @@ func TestNoEngineAnswersAndTheDirectoryIsAway(t *testing.T) {
 	}
 	if n := len(c.prefill[0].seen()); n > 0 {
 		t.Errorf("%d prompts were computed for nobody", n)
+	}
+}
+
+// A gateway that retires says so where load balancers ask, and goes on serving.
+func TestRetire(t *testing.T) {
+	c := newCell(t, 0, 1, nil)
+	status := func(path string) int {
+		response, err := c.client.Get("http://" + c.Addr() + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	if got := status("/ready"); got != http.StatusOK {
+		t.Fatalf("/ready says %d", got)
+	}
+	c.Retire()
+	if ready, alive := status("/ready"), status("/health"); ready != http.StatusServiceUnavailable || alive != http.StatusOK {
+		t.Errorf("/ready says %d and /health %d of a gateway that retires", ready, alive)
+	}
+	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
+}
+
+// A client gets its own name for its request back, and finds it by that name.
+func TestClientsNameTheirRequests(t *testing.T) {
+	c := newCell(t, 0, 1, nil)
+	for name, kept := range map[string]bool{"order-4711": true, "": false, "two words": false, strings.Repeat("x", maxClientID+1): false} {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+c.Addr()+openai.PathCompletions, strings.NewReader(completion("short", "")))
+		request.Header.Set(headerClientRequest, name)
+		r := c.do(request)
+		own, told := r.header.Get(headerRequest), r.header.Get(headerClientRequest)
+		record := c.record(r)
+		if kept && (told != name || record.ClientID != name) || !kept && (told != own || record.ClientID != "") || own == name {
+			t.Errorf("%q: answered as %q, recorded as %q, own id %q", name, told, record.ClientID, own)
+		}
+		sent := c.decode[0].seen()
+		if got := sent[len(sent)-1].header.Get(headerClientRequest); got != own {
+			t.Errorf("%q: the engine was told %q, which need not be unique", name, got)
+		}
+	}
+}
+
+// A method that an endpoint does not have is told from an endpoint that is not there.
+func TestMethods(t *testing.T) {
+	c := newCell(t, 0, 1, nil)
+	for path, allowed := range map[string]string{openai.PathChat: "POST", openai.PathCompletions: "POST", openai.PathModels: "GET", openai.PathModels + "/m": "GET", "/ready": "GET"} {
+		request, _ := http.NewRequestWithContext(t.Context(), map[string]string{"POST": "GET", "GET": "DELETE"}[allowed], "http://"+c.Addr()+path, nil)
+		if r := c.do(request); r.status != http.StatusMethodNotAllowed || r.header.Get("Allow") != allowed {
+			t.Errorf("%s %s: %d, allowed %q: %s", request.Method, path, r.status, r.header.Get("Allow"), r.body)
+		}
+	}
+	if r := c.post("/v1/nothing", "{}"); r.status != http.StatusNotFound {
+		t.Errorf("an endpoint that is not there: %d", r.status)
 	}
 }

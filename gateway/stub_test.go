@@ -76,8 +76,9 @@ type habits struct {
 type quotes struct{ of func(request []byte) string }
 
 type stubRequest struct {
-	path string
-	body map[string]any
+	path   string
+	header http.Header
+	body   map[string]any
 }
 
 func newStub(t *testing.T, id string) *stub {
@@ -181,7 +182,7 @@ func (s *stub) generate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	s.requests = append(s.requests, stubRequest{r.URL.Path, body})
+	s.requests = append(s.requests, stubRequest{r.URL.Path, r.Header, body})
 	s.mu.Unlock()
 	if params, _ := body["kv_transfer_params"].(map[string]any); params != nil && params["meridian_unused"] == true {
 		s.shared.giveBack(params["meridian_ticket"])

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"meridian/openai"
@@ -22,8 +23,11 @@ var errStalled = errors.New("the engine said nothing for too long")
 
 // headers of a request's id.
 const (
-	headerRequest   = "X-Meridian-Request-Id"
-	headerPlacement = "X-Meridian-Placement"
+	headerRequest = "X-Meridian-Request-Id"
+	// headerClientRequest is the client's own name for its request, which it gets
+	// back; engines, for whom it must be unique, get ours.
+	headerClientRequest = "X-Request-Id"
+	headerPlacement     = "X-Meridian-Placement"
 )
 
 // engineIdle is how long a connection to an engine is kept without a request. It is
@@ -82,7 +86,7 @@ func (g *Gateway) send(parent context.Context, l leg) (*call, *trouble) {
 		return nil, &trouble{kind: lost, engine: l.engine.key, fault: openai.Unavailable("%v", err)}
 	}
 	request.Header = http.Header{
-		"Content-Type": {"application/json"}, headerRequest: {l.id}, "X-Request-Id": {l.id}, "User-Agent": {"meridian-gateway"},
+		"Content-Type": {"application/json"}, headerRequest: {l.id}, headerClientRequest: {l.id}, "User-Agent": {"meridian-gateway"},
 	}
 	if l.engine.authorization != "" {
 		request.Header.Set("Authorization", l.engine.authorization)
@@ -200,4 +204,18 @@ func (c *call) readAll(limit int64) ([]byte, *trouble) {
 		return nil, c.trouble(err)
 	}
 	return buffer.Bytes(), nil
+}
+
+// maxClientID is longer than the ids that clients make.
+const maxClientID = 128
+
+// clientID is what a client calls its request, or "" where that is nothing that
+// could stand in a log.
+func clientID(h http.Header) string {
+	id := h.Get(headerClientRequest)
+	isPrintable := func(r rune) bool { return r > ' ' && r < 0x7f }
+	if len(id) > maxClientID || strings.ContainsFunc(id, func(r rune) bool { return !isPrintable(r) }) {
+		return ""
+	}
+	return id
 }

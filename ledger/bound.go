@@ -24,7 +24,7 @@ const (
 // it is.
 func (r *Record) bounded() *Record {
 	kept := *r
-	for _, text := range []*string{&kept.ID, &kept.Endpoint, &kept.Model, &kept.Placement, &kept.Finish, &kept.Outcome, &kept.Problem} {
+	for _, text := range []*string{&kept.ID, &kept.ClientID, &kept.Endpoint, &kept.Model, &kept.Placement, &kept.Finish, &kept.Outcome, &kept.Problem} {
 		*text = boundedText(*text)
 	}
 	kept.Prefix = slices.Clone(r.Prefix[:min(len(r.Prefix), MaxPrefix)])

@@ -9,19 +9,25 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
+	"strings"
 )
 
 // FindIn looks for a record in the files of a state directory, whoever wrote
-// them. A request that was recorded twice is told as it was last.
+// them, by the request's id or by what its client called it. A request that was
+// recorded twice is told as it was last.
 func FindIn(dir, id string) (*Record, error) {
-	needle := []byte(id)
+	needle, err := json.Marshal(id) // as it stands in a line
+	if err != nil {
+		return nil, err
+	}
 	var found *Record
 	skipped, err := readFiles(dir, func(line []byte) {
 		if !bytes.Contains(line, needle) {
 			return
 		}
 		var r Record
-		if json.Unmarshal(line, &r) == nil && r.ID == id {
+		if json.Unmarshal(line, &r) == nil && (r.ID == id || r.ClientID == id) {
 			found = &r
 		}
 	})
@@ -32,6 +38,19 @@ func FindIn(dir, id string) (*Record, error) {
 		return nil, fmt.Errorf("%w: %s, but for %d lines of %d bytes or more, which were passed over", ErrNoRecord, id, skipped, maxLine)
 	}
 	return nil, fmt.Errorf("%w: %s", ErrNoRecord, id)
+}
+
+// WithPrefixIn returns the ids of up to n requests in the files of a state
+// directory that begin with prefix.
+func WithPrefixIn(dir, prefix string, n int) (ids []string, err error) {
+	needle := []byte(`"` + prefix)
+	_, err = readFiles(dir, func(line []byte) {
+		var r Record
+		if len(ids) < n && bytes.Contains(line, needle) && json.Unmarshal(line, &r) == nil && strings.HasPrefix(r.ID, prefix) && !slices.Contains(ids, r.ID) {
+			ids = append(ids, r.ID)
+		}
+	})
+	return ids, err
 }
 
 // LatestIn returns up to n records of a state directory, the newest first, and

@@ -17,7 +17,9 @@ const (
 
 // Record is what became of one request. It has no text of prompt or answer.
 type Record struct {
-	ID       string    `json:"id"`
+	ID string `json:"id"`
+	// ClientID is what the client called it.
+	ClientID string    `json:"client_id,omitempty"`
 	Began    time.Time `json:"began"`
 	Endpoint string    `json:"endpoint"`
 	Model    string    `json:"model,omitempty"`
@@ -139,6 +141,9 @@ func (r *Record) String() string {
 	if r.Problem != "" {
 		fmt.Fprintf(&b, ", %s", r.Problem)
 	}
+	if r.ClientID != "" {
+		fmt.Fprintf(&b, "\n  called %s by its client", r.ClientID)
+	}
 	fmt.Fprintf(&b, "\n  %s of %s, %s, at %s, status %d\n", r.Endpoint, cmp.Or(r.Model, "no model"), kind, r.Began.Format(time.RFC3339Nano), r.Status)
 	fmt.Fprintf(&b, "  tokens: prompt %d, answer %d", r.PromptTokens, r.OutputTokens)
 	if r.ThinkTokens > 0 {
@@ -153,6 +158,12 @@ func (r *Record) String() string {
 	}
 	for _, leg := range r.Legs {
 		leg.tell(&b)
+	}
+	switch {
+	case r.Resumed == 1:
+		b.WriteString("  resumed: its engine was lost, and it went on with another from where it was\n")
+	case r.Resumed > 1:
+		fmt.Fprintf(&b, "  resumed %d times: its engine was lost, and it went on with another from where it was\n", r.Resumed)
 	}
 	r.Latency.tell(&b)
 	return b.String()

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"sync/atomic"
 
 	"meridian/gateway"
@@ -46,6 +47,9 @@ type Gateway struct {
 	directory meta.Directory
 	records   *ledger.Ledger
 	telemetry *telemetry.Telemetry
+	keyFile   string
+	keys      []string // that did not come from the file
+	logger    *slog.Logger
 }
 
 // OpenGateway starts a gateway's process, or nothing.
@@ -64,6 +68,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
 		return fmt.Errorf("node: state directory: %w", err)
 	}
+	g.keyFile, g.keys, g.logger = o.APIKeyFile, slices.Clone(o.APIKeys), o.Logger
 	if err := o.secrets(); err != nil {
 		return err
 	}
@@ -114,22 +119,42 @@ func (o *GatewayOptions) secrets() error {
 	if o.APIKeyFile == "" {
 		return nil
 	}
-	data, err := os.ReadFile(o.APIKeyFile)
+	o.APIKeys, err = withKeysOf(o.APIKeyFile, o.APIKeys, o.Logger)
+	return err
+}
+
+// withKeysOf adds the API keys in a file, one a line, to those that are given.
+func withKeysOf(file string, given []string, logger *slog.Logger) ([]string, error) {
+	data, err := os.ReadFile(file)
 	if err != nil {
-		return fmt.Errorf("node: API keys: %w", err)
+		return nil, fmt.Errorf("node: API keys: %w", err)
 	}
-	if info, err := os.Stat(o.APIKeyFile); err == nil && info.Mode()&fs.FileMode(0o077) != 0 {
-		o.Logger.Warn("others can read the file of API keys", "file", o.APIKeyFile, "mode", info.Mode().Perm().String())
+	if info, err := os.Stat(file); err == nil && info.Mode()&fs.FileMode(0o077) != 0 {
+		logger.Warn("others can read the file of API keys", "file", file, "mode", info.Mode().Perm().String())
 	}
+	keys := slices.Clone(given)
 	for line := range bytes.Lines(data) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
-			o.APIKeys = append(o.APIKeys, string(line))
+			keys = append(keys, string(line))
 		}
 	}
-	if len(o.APIKeys) == 0 {
-		return fmt.Errorf("node: there is no API key in %s; put one on each line, or do without the file", o.APIKeyFile)
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("node: there is no API key in %s; put one on each line, or do without the file", file)
 	}
-	return nil
+	return keys, nil
+}
+
+// Reload reads the file of API keys again; where it cannot be used, the keys in
+// force stay. Certificates are read again as they change, without being told.
+func (g *Gateway) Reload() error {
+	if g.keyFile == "" {
+		return nil
+	}
+	keys, err := withKeysOf(g.keyFile, g.keys, g.logger)
+	if err != nil {
+		return err
+	}
+	return g.SetAPIKeys(keys)
 }
 
 // Close lets requests end that have begun, then stops everything in the reverse

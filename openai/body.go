@@ -110,7 +110,7 @@ func (b *Body) Read(name string, v any) *Error {
 		return nil
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		return Invalid(name, "%s cannot be read: %.256v", name, err)
+		return Mistyped(name, err)
 	}
 	return nil
 }

@@ -182,6 +182,9 @@ func (s *Stop) UnmarshalJSON(data []byte) error {
 
 var errStop = errors.New("stop must be a string or a list of strings")
 
+// Roles are who can speak in a chat.
+var Roles = []string{"system", "developer", "user", "assistant", "tool", "function"}
+
 // Message is one turn of a chat.
 type Message struct {
 	Role             string  `json:"role"`

@@ -28,10 +28,10 @@ func NewLogger(w io.Writer, o LogOptions) (*slog.Logger, error) {
 	return nil, fmt.Errorf("telemetry: log format %q: use text or json", o.Format)
 }
 
-// shortTime keeps a person's line short: milliseconds, no zone.
+// shortTime keeps a person's line short: milliseconds.
 func shortTime(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
-		a.Value = slog.StringValue(a.Value.Time().Format(time.DateOnly + "T15:04:05.000"))
+		a.Value = slog.StringValue(a.Value.Time().Format(time.DateOnly + "T15:04:05.000Z07:00"))
 	}
 	return a
 }

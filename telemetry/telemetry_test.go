@@ -339,7 +339,7 @@ func TestLogger(t *testing.T) {
 		t.Fatal(err)
 	}
 	logger.Debug("hello", "n", 1)
-	if !regexp.MustCompile(`^time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} level=DEBUG msg=hello n=1\n$`).MatchString(out.String()) {
+	if !regexp.MustCompile(`^time=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d:\d\d) level=DEBUG msg=hello n=1\n$`).MatchString(out.String()) {
 		t.Errorf("got %q", out.String())
 	}
 	for _, o := range []LogOptions{{Level: "loud", Format: "text"}, {Level: "info", Format: "xml"}, {}} {

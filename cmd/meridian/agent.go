@@ -114,7 +114,7 @@ type agentCommand struct {
 }
 
 func (c *agentCommand) Run(std *stdio, all *commands) error {
-	ctx, cancel := untilStopped()
+	ctx, cancel := whileServing(all.logger(std), nothingToReload)
 	defer cancel()
 	loaded, err := all.load(std)
 	if err != nil {

@@ -9,11 +9,9 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -85,11 +83,6 @@ func agentName(flag string, in *config.Config) (string, error) {
 	return cmp.Or(flag, in.Agent.Name), nil
 }
 
-// untilStopped ends with Ctrl-C or SIGTERM.
-func untilStopped() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-}
-
 // stopTimeout bounds how long a clean stop may take.
 const stopTimeout = 10 * time.Second
 
@@ -118,7 +111,7 @@ func (c *directoryCommand) Run(std *stdio, all *commands) error {
 	if err := cell.fill(loaded.Config); err != nil {
 		return err
 	}
-	ctx, cancel := untilStopped()
+	ctx, cancel := whileServing(all.logger(std), nothingToReload)
 	defer cancel()
 	server, err := embedded.Open(ctx, embedded.Options{
 		Dir: cell.State, Listen: c.Listen, TLS: cell.security(loaded.Config).FilesOf(cell.State, c.Name), Logger: all.logger(std),

@@ -57,7 +57,7 @@ func (c *engineCommand) Run(std *stdio, all *commands) error {
 		}
 		socket = door.Socket(c.State, name)
 	}
-	ctx, cancel := untilStopped()
+	ctx, cancel := whileServing(all.logger(std), nothingToReload)
 	defer cancel()
 	listener, err := c.listen(std, all)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"text/tabwriter"
 	"time"
 
@@ -20,7 +21,8 @@ import (
 type explainCommand struct {
 	storeFlags
 	tenantFlag
-	ID    string `arg:"" optional:"" help:"Id of a request, of a transfer or of a hand-off, or the key of an object; without one, requests, transfers and hand-offs that are remembered are listed."`
+	ID    string `arg:"" optional:"" help:"Id of a request, of a transfer or of a hand-off, or how it begins; what a client called its request (X-Request-Id); or the key of an object. Without one, the last requests are listed."`
+	All   bool   `help:"List everything that is remembered: requests, transfers and hand-offs."`
 	Key   string `placeholder:"KEY" help:"Key of an object of the cache, also where it looks like an id."`
 	Agent string `placeholder:"NAME" help:"Ask this agent only about transfers and hand-offs (default: every agent of this user)."`
 	JSON  bool   `help:"Print one JSON object."`
@@ -31,8 +33,8 @@ func (c *explainCommand) Help() string {
 		"that they took part in below; transfers and hand-offs by the agents that run. Of an object it tells where it lies, or why there is none, as its owners and their master say."
 }
 
-// latestRequests is how many are listed.
-const latestRequests = 20
+// latestListed is how many are listed where not everything is asked for.
+const latestListed = 20
 
 func (c *explainCommand) Run(std *stdio, all *commands) error {
 	loaded, err := all.load(std)
@@ -57,15 +59,18 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	if c.ID == "" {
 		return c.list(ctx, std, cell.State, names)
 	}
-	id, err := kv.ParseID(c.ID)
-	if err != nil {
+	e := explanation{dir: cell.State, agents: names}
+	id, err := e.meant(ctx, c.ID)
+	switch {
+	case errors.Is(err, errAmbiguous):
+		return err
+	case err != nil:
 		problem := c.object(std, all, c.ID)
 		if problem == nil || errors.Is(problem, store.ErrMissing) {
 			return problem
 		}
 		return invalid("`meridian explain` without an id lists them, `meridian store ls` the keys of objects", "%w; and as a key: %w", err, problem)
 	}
-	e := explanation{dir: cell.State, agents: names}
 	return e.of(ctx, id).tell(std, c.JSON)
 }
 
@@ -87,11 +92,28 @@ type explanation struct {
 	err      error // why there is nothing
 }
 
+// recordDelay is more than a record takes from the end of its request to the
+// disk.
+const recordDelay = 500 * time.Millisecond
+
+// of looks for everything under an id. The record of a request that has just
+// ended may still be on its way.
 func (e *explanation) of(ctx context.Context, id kv.ID) *explanation {
+	for until := time.Now().Add(recordDelay); ; {
+		e.look(ctx, id)
+		if e.err == nil || time.Now().After(until) || ctx.Err() != nil {
+			return e
+		}
+		e.err = nil
+		time.Sleep(recordDelay / 10)
+	}
+}
+
+func (e *explanation) look(ctx context.Context, id kv.ID) {
 	var err error
 	if e.request, err = ledger.FindIn(e.dir, id.String()); err != nil && !errors.Is(err, ledger.ErrNoRecord) {
 		e.err = err
-		return e
+		return
 	}
 	if e.request != nil {
 		for _, text := range e.request.Transfers() {
@@ -99,24 +121,23 @@ func (e *explanation) of(ctx context.Context, id kv.ID) *explanation {
 				e.handOff(ctx, transfer)
 			}
 		}
-		return e
+		return
 	}
 	if len(e.agents) == 0 {
 		e.err = noAgent(e.dir)
-		return e
+		return
 	}
 	for _, name := range e.agents {
 		record, err := node.Explain(ctx, e.dir, name, id)
 		if err == nil {
 			e.transfer, e.err = &record, nil
-			return e
+			return
 		}
 		e.err = errors.Join(e.err, err)
 	}
 	if e.handOff(ctx, id); len(e.handOffs) > 0 {
 		e.err = nil
 	}
-	return e
 }
 
 func noAgent(dir string) error {
@@ -172,7 +193,11 @@ func (c *explainCommand) list(ctx context.Context, std *stdio, dir string, names
 	known := listing{transfers: []agent.Record{}, handOffs: []handoff.Record{}}
 	var skipped int
 	var err error
-	if known.requests, skipped, err = ledger.LatestIn(dir, latestRequests); err != nil {
+	most := latestListed
+	if c.All {
+		most = math.MaxInt32
+	}
+	if known.requests, skipped, err = ledger.LatestIn(dir, most); err != nil {
 		return err
 	}
 	if skipped > 0 {
@@ -180,6 +205,10 @@ func (c *explainCommand) list(ctx context.Context, std *stdio, dir string, names
 	}
 	if len(names) == 0 && len(known.requests) == 0 {
 		return noAgent(dir)
+	}
+	// Requests are what people ask for; where there are none, what moved.
+	if len(known.requests) > 0 && !c.All {
+		names = nil
 	}
 	for _, name := range names {
 		records, err := node.Transfers(ctx, dir, name)
@@ -193,11 +222,15 @@ func (c *explainCommand) list(ctx context.Context, std *stdio, dir string, names
 		}
 		known.handOffs = append(known.handOffs, given...)
 	}
+	known.transfers, known.handOffs = last(known.transfers, most), last(known.handOffs, most)
 	if c.JSON {
 		return std.writeJSON(map[string]any{"requests": known.requests, "transfers": known.transfers, "handoffs": known.handOffs})
 	}
 	return known.table(std.out)
 }
+
+// last is the end of a list, where agents have what came last.
+func last[T any](all []T, n int) []T { return all[max(0, len(all)-n):] }
 
 func (l *listing) table(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -3,9 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"meridian/config"
@@ -17,17 +19,18 @@ import (
 
 type gatewayCommand struct {
 	cellFlags
-	Listen        string        `placeholder:"ADDRESS" help:"Where clients come in (default: gateway.listen of the configuration)."`
-	Admin         *string       `placeholder:"ADDRESS" help:"Where metrics, health detail and debug pages are; loopback; empty for nowhere (default: gateway.admin_listen)."`
-	Prefill       []string      `placeholder:"URL" help:"Engines that prefill, instead of those in the directory."`
-	Decode        []string      `placeholder:"URL" help:"Engines that decode, instead of those in the directory."`
-	Both          []string      `placeholder:"URL" help:"Engines that do both, instead of those in the directory."`
-	NoResume      bool          `help:"Tell a client that its engine was lost, instead of going on with another (default: gateway.resume)."`
-	DirectTokens  *int          `placeholder:"N" help:"Prompts of which no more tokens than this are to be computed go straight to decode (default: gateway.direct_prompt_tokens)."`
-	PromiseTokens *int          `placeholder:"N" help:"Decode engines are asked at the same time as prefill engines at which no more tokens than this wait; 0 never (default: gateway.promise_tokens)."`
-	APIKey        []string      `placeholder:"KEY" env:"MERIDIAN_API_KEY" help:"Keys that clients must send; better in a file: gateway.api_key_file."`
-	APIKeyFile    string        `placeholder:"FILE" help:"File of keys, one a line (default: gateway.api_key_file)."`
-	Drain         time.Duration `default:"30s" help:"How long requests that have begun may go on after Ctrl-C (default: ${default})."`
+	Listen        string         `placeholder:"ADDRESS" help:"Where clients come in (default: gateway.listen of the configuration)."`
+	Admin         *string        `placeholder:"ADDRESS" help:"Where metrics, health detail and debug pages are; loopback; empty for nowhere (default: gateway.admin_listen)."`
+	Prefill       []string       `placeholder:"URL" help:"Engines that prefill, instead of those in the directory."`
+	Decode        []string       `placeholder:"URL" help:"Engines that decode, instead of those in the directory."`
+	Both          []string       `placeholder:"URL" help:"Engines that do both, instead of those in the directory."`
+	NoResume      bool           `help:"Tell a client that its engine was lost, instead of going on with another (default: gateway.resume)."`
+	DirectTokens  *int           `placeholder:"N" help:"Prompts of which no more tokens than this are to be computed go straight to decode (default: gateway.direct_prompt_tokens)."`
+	PromiseTokens *int           `placeholder:"N" help:"Decode engines are asked at the same time as prefill engines at which no more tokens than this wait; 0 never (default: gateway.promise_tokens)."`
+	APIKey        []string       `placeholder:"KEY" env:"MERIDIAN_API_KEY" help:"Keys that clients must send; better in a file: gateway.api_key_file."`
+	APIKeyFile    string         `placeholder:"FILE" help:"File of keys, one a line (default: gateway.api_key_file)."`
+	Grace         *time.Duration `placeholder:"TIME" help:"How long after SIGTERM requests are still let in while /ready says 503, so that load balancers notice (default: 5s, at a loopback address none)."`
+	Drain         time.Duration  `default:"30s" help:"How long requests that have begun may go on after that (default: ${default})."`
 }
 
 func (c *gatewayCommand) Help() string {
@@ -36,12 +39,20 @@ func (c *gatewayCommand) Help() string {
 }
 
 func (c *gatewayCommand) Run(std *stdio, all *commands) error {
-	ctx, cancel := untilStopped()
+	logger := all.logger(std)
+	var opened atomic.Pointer[node.Gateway]
+	ctx, cancel := whileServing(logger, func() error {
+		if g := opened.Load(); g != nil {
+			return g.Reload()
+		}
+		return errors.New("the gateway is not open yet")
+	})
 	defer cancel()
 	g, err := c.open(ctx, std, all)
 	if err != nil {
 		return err
 	}
+	opened.Store(g)
 	scheme := "http"
 	if g.HasTLS() {
 		scheme = "https"
@@ -52,9 +63,41 @@ func (c *gatewayCommand) Run(std *stdio, all *commands) error {
 	}
 	fmt.Fprintf(std.out, "gateway ready at %s://%s, admin at %s\n", scheme, g.Addr(), admin)
 	<-ctx.Done()
+	if grace := c.grace(g); grace > 0 && context.Cause(ctx) == errTerminated {
+		logger.Info("stopping: /ready says so, and requests are let in until load balancers have noticed", "grace", grace)
+		c.letNotice(g, grace)
+	}
 	stop, done := context.WithTimeout(context.Background(), c.Drain)
 	defer done()
 	return g.Close(stop)
+}
+
+// usualGrace is how long load balancers take to notice, who ask every few
+// seconds.
+const usualGrace = 5 * time.Second
+
+// grace is how long requests are let in after SIGTERM. Nobody balances load to a
+// loopback address.
+func (c *gatewayCommand) grace(g *node.Gateway) time.Duration {
+	switch {
+	case c.Grace != nil:
+		return *c.Grace
+	case g.IsLocal():
+		return 0
+	}
+	return usualGrace
+}
+
+// letNotice waits for the grace, or for another signal: who asks twice is in a
+// hurry.
+func (c *gatewayCommand) letNotice(g *node.Gateway, grace time.Duration) {
+	g.Retire()
+	again, cancel := untilStopped()
+	defer cancel()
+	select {
+	case <-time.After(grace):
+	case <-again.Done():
+	}
 }
 
 func (c *gatewayCommand) open(ctx context.Context, std *stdio, all *commands) (*node.Gateway, error) {

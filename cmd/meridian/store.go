@@ -205,7 +205,7 @@ func (c *storeServeCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := untilStopped()
+	ctx, cancel := whileServing(all.logger(std), nothingToReload)
 	defer cancel()
 	n, err := c.open(ctx, std, all, agentParts{door: c.options(loaded.Config), store: part})
 	if err != nil {
