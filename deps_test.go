@@ -149,7 +149,7 @@ var rooms = map[string]room{
 	},
 	"fabric": {
 		owns: "the transfer contract: regions, links, lists, transfers",
-		may:  map[string]string{clips: "what peers wrote", "kv": "ids", "mem": "lists are spans of sections", "mrdn": "ids and error codes"},
+		may:  map[string]string{"checksum": "sums of what is placed", clips: "what peers wrote", "kv": "ids", "mem": "lists are spans of sections", "mrdn": "ids and error codes"},
 	},
 	"fabric/session": {
 		owns: "the conversation of a link as state machines without I/O",
@@ -158,7 +158,7 @@ var rooms = map[string]room{
 	},
 	"fabric/fabrictest": {
 		owns: "the suite every fabric passes",
-		may:  map[string]string{"kv": "ids", "fabric": "the contract", "mem": "sections"},
+		may:  map[string]string{"checksum": "what sums must be", "kv": "ids", "fabric": "the contract", "mem": "sections"},
 		uses: map[string]string{"go.uber.org/goleak": "no goroutine is left"},
 	},
 	"fabric/workers": {
@@ -185,7 +185,7 @@ var rooms = map[string]room{
 	"fabric/host": {
 		owns: "the fabric between agents of one machine: one copy, through read-only mappings",
 		may: map[string]string{
-			"kv": "ids", "fabric": "the contract", "fabric/link": "what its stream reports to", "fabric/handshake": "who is who",
+			"checksum": "sums of what is placed", "kv": "ids", "fabric": "the contract", "fabric/link": "what its stream reports to", "fabric/handshake": "who is who",
 			"mem": "sections, lent", "mrdn": "frames", "trust": "the cell's key", joins: "closing waits for what was started",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "descriptor passing, memfds"},

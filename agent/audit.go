@@ -86,3 +86,6 @@ func (g *guard) Admit(access fabric.Access) error {
 	}
 	return err
 }
+
+// SumsOf looks into it, too.
+func (g *guard) SumsOf(grant kv.ID) *fabric.Sums { return (*Agent)(g).grants.sumsOf(grant) }

@@ -24,6 +24,9 @@ type GrantOptions struct {
 	Side Side
 	// For is how long the grant holds.
 	For time.Duration
+	// Sums, where given, are those of memory that it opens to be written, taken as
+	// it is placed.
+	Sums *fabric.Sums
 }
 
 // Grant opens memory of this agent to one peer. Without a grant no peer may
@@ -45,7 +48,7 @@ func (a *Agent) Grant(o GrantOptions) (kv.ID, error) {
 	if err != nil {
 		return kv.ID{}, err
 	}
-	row := &grant{peer: o.Peer, incarnation: o.Incarnation, op: o.Op, until: a.options.Clock.Now().Add(o.For), runs: runsByRegion(list)}
+	row := &grant{peer: o.Peer, incarnation: o.Incarnation, op: o.Op, until: a.options.Clock.Now().Add(o.For), runs: runsByRegion(list), sums: o.Sums}
 	id, err := a.grants.issue(a.newID(), row, a.options.Clock.Now())
 	if err == nil {
 		a.audit.note(slog.LevelInfo, "granted", "grant", short(id), "peer", o.Peer, "op", o.Op.String(), "bytes", list.Bytes(), "for", o.For)
@@ -79,6 +82,7 @@ type grant struct {
 	op          fabric.Op
 	until       time.Time
 	runs        []grantedRuns
+	sums        *fabric.Sums
 }
 
 // grants is the table. A row is never changed once it is in.
@@ -132,6 +136,16 @@ func (g *grants) len() int {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return len(g.rows)
+}
+
+// sumsOf is what a grant wants to be summed.
+func (g *grants) sumsOf(id kv.ID) *fabric.Sums {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if row := g.rows[id]; row != nil {
+		return row.sums
+	}
+	return nil
 }
 
 // admit decides about a request. Each refusal has its own error; who guesses

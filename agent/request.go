@@ -131,6 +131,8 @@ type PostOptions struct {
 	// Notification is delivered at the peer exactly once, after the data is in
 	// place. Nil sends none. The bytes are the caller's again when Post returns.
 	Notification []byte
+	// Sums, where given, are those of a read's destination, taken as it is placed.
+	Sums *fabric.Sums
 }
 
 // Post starts the transfer and returns at once, or as soon as the peer is

@@ -67,6 +67,9 @@ func (d *Digest) Sum() uint64 {
 	return xxh3.Hash(d.sums)
 }
 
+// Sums are those of the chunk's segments, after Sum, until Reset.
+func (d *Digest) Sums() []byte { return d.sums }
+
 // Of is the checksum of at most SmallChunk bytes in one piece.
 func Of(b []byte) uint64 {
 	var sums [8 * (SmallChunk/Segment + 1)]byte

@@ -151,6 +151,8 @@ type PostOptions struct {
 	// transfer has ended.
 	Notify       bool
 	Notification []byte
+	// Sums, where given, are those of a read's destination.
+	Sums *Sums
 }
 
 // Notification is what a peer said.
@@ -177,6 +179,13 @@ type Access struct {
 // it must not block, nor call back.
 type Guard interface {
 	Admit(a Access) error
+}
+
+// Summer is a guard under whose grants some want the sums of what peers write. It is
+// called under the same locks.
+type Summer interface {
+	// SumsOf is for which memory a grant wants them; nil for none.
+	SumsOf(grant kv.ID) *Sums
 }
 
 // Revoker is a fabric that serves others' requests under grants.

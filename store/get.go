@@ -177,8 +177,12 @@ func (s *Store) openLanding(ctx context.Context, to kv.Member, m *protocol.Get, 
 		giveBack()
 		return place{}, nil, err
 	}
+	if buffered { // else it is copied once more, and summed then
+		at.sums = fabric.NewSums(at.buffer.region.ID, at.offset, at.length, true)
+	}
 	grant, err := s.options.Agent.Grant(agent.GrantOptions{
 		Peer: to.Name, Incarnation: to.Incarnation, Op: fabric.Write, Side: agent.Side{List: list}, For: duration(s.deadline(ctx)-s.now()) + grantSlack,
+		Sums: at.sums,
 	})
 	if err != nil {
 		giveBack()
@@ -212,8 +216,11 @@ func (s *Store) take(r *reader, v *protocol.Value, at place, landing protocol.Sp
 	}
 	var few [8 * 256]byte
 	sums := few[:0]
-	if v.Landed && at.buffer != s.landing.Buffer && len(dst) > 0 && &dst[0] == &data[0] {
-		sums = checksum.AppendSums(sums, data) // it lies where it belongs
+	if v.Landed && at.sums != nil { // it lies where it belongs
+		if placed := at.sums.Of(v.Bytes); placed != nil && checksum.OfSums(placed) == v.Checksum {
+			return dst, nil
+		}
+		sums = checksum.AppendSums(sums, data)
 	} else {
 		sums = checksum.AppendCopy(sums, dst, data)
 	}

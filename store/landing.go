@@ -53,7 +53,7 @@ func (s *Store) buffered(value []byte) (p place, is bool) {
 	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(value))))
 	for b := range s.buffers {
 		if at >= b.memory.Base() && at < b.memory.Base()+b.memory.Size() {
-			return place{b, at - b.memory.Base(), uint64(len(value))}, true
+			return place{buffer: b, offset: at - b.memory.Base(), length: uint64(len(value))}, true
 		}
 	}
 	return place{}, false
@@ -96,6 +96,7 @@ func (b *Buffer) Close(ctx context.Context) error {
 type place struct {
 	buffer         *Buffer
 	offset, length uint64
+	sums           *fabric.Sums // of what a peer writes there, where that is wanted
 }
 
 func (p place) bytes() []byte { return p.buffer.memory.Bytes(p.offset, p.length) }
@@ -143,12 +144,12 @@ func (l *landing) take(ctx context.Context, bytes uint64) (p place, giveBack fun
 		if err != nil {
 			return place{}, nil, err
 		}
-		return place{b, 0, bytes}, func() { _ = b.Close(context.WithoutCancel(ctx)) }, nil
+		return place{buffer: b, length: bytes}, func() { _ = b.Close(context.WithoutCancel(ctx)) }, nil
 	}
 	for {
 		id, offset, freed := l.try(bytes)
 		if id != extent.None {
-			return place{l.Buffer, offset, bytes}, func() { l.giveBack(id) }, nil
+			return place{buffer: l.Buffer, offset: offset, length: bytes}, func() { l.giveBack(id) }, nil
 		}
 		select {
 		case <-freed:

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 
+	"meridian/checksum"
 	"meridian/fabric"
 )
 
 var contentPlays = []play{
 	{name: "contents", run: playContents},
 	{name: "scatter and gather", rounds: 3, run: playScatter},
+	{name: "sums of what was placed", run: playSums},
 	{name: "nothing to move", run: playNothing},
 	{name: "100,000 descriptors", run: playManyPieces},
 	{name: "prepared once, posted often", run: playPrepared},
@@ -56,6 +58,58 @@ func (s *stage) shapeFor(total uint64) shape {
 	as := s.anyShape()
 	as.longest = max(as.longest, total/10_000+1)
 	return as
+}
+
+// The sums that are taken on the way are those of what lies there at the end, or
+// there are none: of a destination that is whole, longer than what comes, or in
+// pieces, and of one that is written twice.
+func playSums(s *stage) {
+	for _, op := range s.ops() {
+		for _, size := range []uint64{1, 4096, 65537, 1 << 20, 3<<20 + 13} {
+			for _, checked := range []bool{false, true} {
+				near, far := s.memory(s.near, size+9000), s.memory(s.far, size+9000)
+				p := plan{op, pieces{{near, 41, size}}, pieces{{far, 17, size}}}
+				into := p.destination()[0]
+				sums := fabric.NewSums(into.memory.region.ID, into.offset, size, checked)
+				s.summed(p, sums)
+				s.checkSums(sums, into, size, s.o.Sums)
+				s.summed(p, sums)
+				s.checkSums(sums, into, size, false)
+				longer := fabric.NewSums(into.memory.region.ID, into.offset, size+8000, checked)
+				s.summed(p, longer)
+				s.checkSums(longer, into, size, s.o.Sums && size%checksum.Segment == 0)
+				cut := plan{op, pieces{{near, 0, 1}, {near, 1, size - 1}}, pieces{{far, 0, size}}}
+				if op == fabric.Write {
+					cut = plan{op, pieces{{near, 0, size}}, pieces{{far, 0, 1}, {far, 1, size - 1}}}
+				}
+				odd := fabric.NewSums(into.memory.region.ID, 1, size, checked)
+				s.summed(cut, odd)
+				s.checkSums(odd, cut.destination()[0], size, false)
+			}
+		}
+	}
+}
+
+// summed moves what is planned, and has the sums of its destination taken.
+func (s *stage) summed(p plan, sums *fabric.Sums) {
+	o := fabric.PostOptions{ID: s.id(), Grant: s.id()}
+	if p.op == fabric.Read {
+		o.Sums = sums
+	} else {
+		s.far.guard.want(o.Grant, sums)
+	}
+	s.ready(p).startAs(context.Background(), o).must(fabric.Done)
+	s.checkAll()
+}
+
+func (s *stage) checkSums(sums *fabric.Sums, into piece, bytes uint64, known bool) {
+	got := sums.Of(bytes)
+	if got == nil && known {
+		s.Fatalf("nothing is known of %d bytes", bytes)
+	}
+	if want := checksum.AppendSums(nil, into.memory.image[into.offset:][:bytes]); got != nil && string(got) != string(want) {
+		s.Fatalf("%d bytes have other sums", bytes)
+	}
 }
 
 func playNothing(s *stage) {

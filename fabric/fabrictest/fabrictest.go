@@ -51,6 +51,9 @@ type Options struct {
 	// Quiet is how long a late write or notification is waited for; default
 	// 20 ms.
 	Quiet time.Duration
+	// Sums says that the fabric takes the sums of what it places, where they are
+	// wanted, in the memory of both sides.
+	Sums bool
 	// Brief plays every case once, and crowds with fewer, for a variant of a
 	// fabric whose main form is played in full: moments are drawn anew at every
 	// run, so none stays unseen.

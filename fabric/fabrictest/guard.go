@@ -11,8 +11,25 @@ import (
 // guard is what a fabric under test asks before a peer touches its memory. It
 // opens everything but what was revoked, as an agent's table of grants would.
 type guard struct {
-	mu      sync.Mutex // protects revoked
+	mu      sync.Mutex // protects the rest
 	revoked map[kv.ID]bool
+	sums    map[kv.ID]*fabric.Sums
+}
+
+// SumsOf is what a grant wants to be summed.
+func (g *guard) SumsOf(grant kv.ID) *fabric.Sums {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.sums[grant]
+}
+
+func (g *guard) want(grant kv.ID, s *fabric.Sums) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.sums == nil {
+		g.sums = make(map[kv.ID]*fabric.Sums)
+	}
+	g.sums[grant] = s
 }
 
 // Admit refuses whoever comes with a grant that was revoked.

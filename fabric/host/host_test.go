@@ -81,7 +81,11 @@ func (p *pool) occupy() (resume func()) {
 	}
 }
 
-func TestSuite(t *testing.T) { fabrictest.Run(t, suite(Options{Workers: 2})) }
+func TestSuite(t *testing.T) {
+	o := suite(Options{Workers: 2})
+	o.Sums = true
+	fabrictest.Run(t, o)
+}
 
 // More hands than cores: the same promises.
 func TestSuiteManyWorkers(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"meridian/checksum"
 	"meridian/fabric"
 	"meridian/fabric/link"
 	"meridian/mem"
@@ -31,7 +32,7 @@ const (
 	// pieceBytes are taken under one pin.
 	pieceBytes = 64 << 10
 	// stepBytes stay in a core's first cache, on both sides, from the copy to the
-	// comparison.
+	// comparison and the sums.
 	stepBytes = 8 << 10
 	// quantum is what a hand copies before it looks for another job, and
 	// quantumCuts in how many cuts at most: small ones take longer than their bytes.
@@ -129,9 +130,10 @@ func (j *job) piece(cuts []cut) error {
 		} else {
 			source, read = read[:c.from.Length], read[c.from.Length:]
 		}
-		same, err := j.place(destination.Section(c.to.Part), c.to, source)
+		region := destination.List[c.to.Part].Region
+		same, err := j.place(destination.Section(c.to.Part), region, c.to, source)
 		if err == nil && !same {
-			err = j.taking.Differs(fmt.Sprintf("region %d at [%d,+%d)", destination.List[c.to.Part].Region, c.to.Offset, c.to.Length))
+			err = j.taking.Differs(fmt.Sprintf("region %d at [%d,+%d)", region, c.to.Offset, c.to.Length))
 		}
 		if err != nil {
 			return err
@@ -166,8 +168,10 @@ func (j *job) readApart(cuts []cut, to []byte) error {
 	return nil
 }
 
-// place copies, and reports whether the bytes that lie there are the source's.
-func (j *job) place(dst *mem.Section, to fabric.Cut, source []byte) (same bool, err error) {
+// place copies, and reports whether the bytes that lie there are the source's. Where
+// their sums are wanted it takes them, and where those are compared with the
+// source's the bytes are not.
+func (j *job) place(dst *mem.Section, region uint64, to fabric.Cut, source []byte) (same bool, err error) {
 	if !dst.Mapped() {
 		if err := dst.WriteAt(source, to.Offset); err != nil || !j.compare {
 			return true, err
@@ -178,18 +182,28 @@ func (j *job) place(dst *mem.Section, to fabric.Cut, source []byte) (same bool, 
 		err = dst.ReadAt(placed, to.Offset)
 		return bytes.Equal(placed, source), err
 	}
-	placed := dst.Bytes(to.Offset, to.Length)
-	if !j.compare {
+	placed, sums := dst.Bytes(to.Offset, to.Length), j.taking.In.Sums
+	summed := sums.Wants(region, to.Offset, to.Length)
+	compare := j.compare && !(summed && sums.Checked())
+	if !compare && !summed {
 		copy(placed, source)
 		return true, nil
 	}
+	var room [8 * pieceBytes / checksum.Segment]byte
+	noted := room[:0]
 	for len(placed) > 0 {
 		n := min(stepBytes, len(placed))
 		copy(placed[:n], source)
-		if !bytes.Equal(placed[:n], source[:n]) {
+		if compare && !bytes.Equal(placed[:n], source[:n]) {
 			return false, nil
 		}
+		if summed {
+			noted = checksum.AppendSums(noted, placed[:n])
+		}
 		placed, source = placed[n:], source[n:]
+	}
+	if summed {
+		sums.Note(to.Offset, noted)
 	}
 	return true, nil
 }

@@ -31,6 +31,10 @@ func (c Cuts) listBytes() (total int) {
 // wholePart is the size below which cutting costs more than it gains.
 const wholePart = 512 << 10
 
+// partAlign keeps segments of a checksum, which are counted from the first byte, in one
+// part each.
+const partAlign = 4 << 10
+
 // Cutter says how requests are cut: for how many streams, and from how many
 // bytes on a part is worth a stream of its own.
 type Cutter struct {
@@ -53,6 +57,9 @@ func (c Cutter) Prepare(regions *fabric.Regions, op fabric.Op, local, remote fab
 	cuts := make(Cuts, 0, count)
 	for from := uint64(0); len(cuts) < int(count); {
 		size := (p.Bytes - from) / (count - uint64(len(cuts)))
+		if len(cuts)+1 < int(count) {
+			size -= size % partAlign
+		}
 		cut := Cut{bytes: size, local: local.Walk()}
 		cut.local.Skip(from)
 		cut.local.Limit(size)

@@ -111,6 +111,7 @@ type Inbound struct {
 	Part
 	Handle uint32
 	Walk   fabric.Walk
+	Sums   *fabric.Sums // to be noted, of what is placed; nil for none
 	// From is where a read finds its bytes in the peer's memory.
 	From fabric.List
 	// Discard: the bytes go on arriving, because the peer does not know yet,

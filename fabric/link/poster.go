@@ -118,7 +118,7 @@ func (e *Poster) postPart(p *fabric.Prepared, cut *Cut, index, count uint16, o f
 			e.carryOut(append(e.machine.Left(o.ID), e.machine.Arrived(o.ID)...))
 			return
 		}
-		if err := s.Expect(&Inbound{Part: part, Handle: begin.Handle, Walk: cut.local, From: cut.remote}); err != nil {
+		if err := s.Expect(&Inbound{Part: part, Handle: begin.Handle, Walk: cut.local, From: cut.remote, Sums: o.Sums}); err != nil {
 			e.carryOut(e.machine.Failed(o.ID, err))
 			return
 		}

@@ -154,6 +154,9 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 		e.carryOut(e.machine.Placed(b.ID, b.Part))
 	case b.Write:
 		in := &Inbound{Part: part, Handle: b.Handle, Walk: list.Walk()}
+		if summer, is := e.options.Guard.(fabric.Summer); is {
+			in.Sums = summer.SumsOf(b.Grant)
+		}
 		in.owned.Store(true)
 		if err := s.Expect(in); err != nil {
 			in.Release()

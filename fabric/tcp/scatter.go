@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/checksum"
+	"meridian/fabric"
 	"meridian/fabric/link"
 	"meridian/mrdn"
 )
@@ -34,6 +35,8 @@ type scatter struct {
 	target *link.Inbound
 	aimed  int
 	tail   []byte
+	// chunk is where the current one goes, if in one piece.
+	chunk fabric.Cut
 }
 
 func newScatter(k *socket, o *Options) *scatter {
@@ -88,6 +91,10 @@ func (s *scatter) begin(c mrdn.Chunk) (*link.Inbound, error) {
 		return nil, errTooLong(c, p.Walk.Left())
 	}
 	s.sum.Reset()
+	if p != nil && p.Sums != nil {
+		ahead := p.Walk
+		s.chunk = ahead.Next(uint64(c.Length))
+	}
 	return p, nil
 }
 
@@ -99,6 +106,9 @@ func (s *scatter) finish(p *link.Inbound, c mrdn.Chunk, sum uint64, placeErr err
 	err = placeErr
 	if err == nil && !p.Discard && !s.options.NoChecksums {
 		err = p.Verify(sum, s.sum.Sum(), c.Length)
+		if at := s.chunk; err == nil && p.Sums != nil && at.Length == uint64(c.Length) && p.Sums.Wants(p.Bound.List[at.Part].Region, at.Offset, at.Length) {
+			p.Sums.Note(at.Offset, s.sum.Sums())
+		}
 	}
 	if err == nil && p.Walk.Left() > 0 {
 		return false, nil
@@ -184,14 +194,18 @@ func (s *scatter) place(p *link.Inbound, b []byte) error {
 		p.Walk.Skip(uint64(len(b)))
 		return nil
 	}
-	if !s.options.NoChecksums {
-		s.sum.Add(b)
-	}
 	for len(b) > 0 {
 		cut := p.Walk.Next(uint64(len(b)))
-		if err := p.Bound.Section(cut.Part).WriteAt(b[:cut.Length], cut.Offset); err != nil {
+		section, placed := p.Bound.Section(cut.Part), b[:cut.Length]
+		if err := section.WriteAt(placed, cut.Offset); err != nil {
 			p.Walk.Skip(uint64(len(b)) - cut.Length)
 			return fmt.Errorf("%w: %w", errPlacing, err)
+		}
+		if section.Mapped() {
+			placed = section.Bytes(cut.Offset, cut.Length) // what lies there, not what was meant to
+		}
+		if !s.options.NoChecksums {
+			s.sum.Add(placed)
 		}
 		b = b[cut.Length:]
 	}

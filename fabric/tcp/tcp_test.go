@@ -130,6 +130,7 @@ func (g *gated) Address() []byte { return []byte(g.gate.listener.Addr().String()
 
 func suite(o Options) fabrictest.Options {
 	return fabrictest.Options{
+		Sums: true,
 		Open: func(t testing.TB, self fabric.Peer, events fabric.Events, guard fabric.Guard) fabric.Fabric {
 			o := o
 			o.Agent, o.Incarnation, o.Listen, o.Events, o.Guard = self.Name, self.Incarnation, "127.0.0.1:0", events, guard
