@@ -31,7 +31,8 @@ type cell struct {
 	network   *inproc.Network
 	dir       string
 	directory *memdir.Store
-	prove     func(name string, o *tcp.Options) // nil, or how agents prove who they are
+	prove     func(name string, o *tcp.Options)                // nil, or how agents prove who they are, over tcp
+	events    func(name string, e fabric.Events) fabric.Events // nil, or what hears what happens to agents, in process
 
 	mu    sync.Mutex
 	nodes map[string]*node
@@ -60,8 +61,12 @@ func newCell(t testing.TB, fabricName string) *cell {
 func (c *cell) opener(ctx context.Context, self agent.Self) (fabric.Fabric, error) {
 	switch c.fabric {
 	case "inproc":
+		events := self.Events
+		if c.events != nil {
+			events = c.events(self.Name, events)
+		}
 		return inproc.Open(ctx, inproc.Options{
-			Network: c.network, Agent: self.Name, Incarnation: self.Incarnation, Guard: self.Guard, Events: self.Events,
+			Network: c.network, Agent: self.Name, Incarnation: self.Incarnation, Guard: self.Guard, Events: events,
 		})
 	case "host":
 		return host.Open(ctx, host.Options{

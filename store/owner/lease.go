@@ -1,7 +1,6 @@
 package owner
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 
@@ -75,9 +74,9 @@ func (w *Owner) HasSum(key []byte, checksum uint64) bool {
 // maxReaders of one object at a time.
 const maxReaders = 1 << 12
 
-// Lease keeps an object in memory for its reader, for so long at most. Asking for
-// its location does not renew it.
-func (w *Owner) Lease(now kv.Instant, key []byte, length kv.Instant) (Location, LeaseID, error) {
+// Lease keeps an object in memory for its reader, until Release. No time ends it: a
+// reader that stood still in the middle of a copy goes on with it.
+func (w *Owner) Lease(now kv.Instant, key []byte) (Location, LeaseID, error) {
 	at, err := w.Locate(now, key)
 	if err != nil {
 		return Location{}, 0, err
@@ -90,7 +89,7 @@ func (w *Owner) Lease(now kv.Instant, key []byte, length kv.Instant) (Location, 
 		w.evictable -= w.room(e)
 	}
 	w.stats.BytesOut += e.bytes
-	return at, w.leases.add(at.Header, now+length), nil
+	return at, w.leases.add(at.Header), nil
 }
 
 // Release ends a lease. One that has ended already is none.
@@ -118,82 +117,23 @@ func (w *Owner) unread(i uint32) {
 	}
 }
 
-// Expire ends the leases of readers that took too long: they are dead, or will
-// find that their copy is of another epoch.
-func (w *Owner) Expire(now kv.Instant) {
-	for {
-		i, is := w.leases.overdue(now)
-		if !is {
-			return
-		}
-		w.stats.Timeouts++
-		w.unread(i)
-	}
-}
-
-// leases are the readers' claims, by id and by their end.
+// leases are the readers' claims on headers.
 type leases struct {
 	next LeaseID
 	byID map[LeaseID]uint32
-	ends leaseEnds
 }
 
-type leaseEnd struct {
-	at kv.Instant
-	id LeaseID
-}
-
-// leaseEnds is a heap, the first to end on top. A lease that was released stays
-// until its time comes, or until most are such.
-type leaseEnds []leaseEnd
-
-func (l leaseEnds) Len() int           { return len(l) }
-func (l leaseEnds) Less(i, j int) bool { return l[i].at < l[j].at }
-func (l leaseEnds) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
-func (l *leaseEnds) Push(x any)        { *l = append(*l, x.(leaseEnd)) }
-func (l *leaseEnds) Pop() any {
-	last := (*l)[len(*l)-1]
-	*l = (*l)[:len(*l)-1]
-	return last
-}
-
-func (l *leases) add(i uint32, end kv.Instant) LeaseID {
+func (l *leases) add(i uint32) LeaseID {
 	if l.byID == nil {
 		l.byID = make(map[LeaseID]uint32)
 	}
 	l.next++
 	l.byID[l.next] = i
-	if len(l.ends) > 2*len(l.byID)+64 {
-		l.compact()
-	}
-	heap.Push(&l.ends, leaseEnd{end, l.next})
 	return l.next
-}
-
-func (l *leases) compact() {
-	kept := l.ends[:0]
-	for _, e := range l.ends {
-		if _, is := l.byID[e.id]; is {
-			kept = append(kept, e)
-		}
-	}
-	l.ends = kept
-	heap.Init(&l.ends)
 }
 
 func (l *leases) end(id LeaseID) (uint32, bool) {
 	i, is := l.byID[id]
 	delete(l.byID, id)
 	return i, is
-}
-
-// overdue ends the next lease whose time is over.
-func (l *leases) overdue(now kv.Instant) (uint32, bool) {
-	for len(l.ends) > 0 && l.ends[0].at <= now {
-		id := heap.Pop(&l.ends).(leaseEnd).id
-		if i, is := l.end(id); is {
-			return i, true
-		}
-	}
-	return 0, false
 }

@@ -26,7 +26,6 @@ func (o *offers) taken(i uint32) {
 // takes the room of dead producers back, and sets room aside for producers.
 func (w *Owner) Scan(now kv.Instant) {
 	w.follow(now)
-	w.Expire(now)
 	known := uint32(len(w.entries))
 	for i := range w.heap.UsedHeaders() {
 		if i >= known || w.entries[i].state == unknown || w.entries[i].state == offered {

@@ -20,9 +20,8 @@ func (s *Server) onGet(now kv.Instant, from kv.Member, request uint64, m *Get) [
 		return refuse(err)
 	}
 	span := within(millis(m.PatienceMs), s.options.ReadTimeout)
-	// The owner's own transfer is the reader, and Delivered ends the lease. No time
-	// does: a process that stood still in the middle of a copy goes on with it.
-	at, id, err := s.objects.Lease(now, m.Name, kv.Never-max(now, 0))
+	// The owner's own transfer is the reader, and Delivered ends the lease.
+	at, id, err := s.objects.Lease(now, m.Name)
 	if err != nil {
 		s.dismiss(from, 0)
 		return refuse(err)
