@@ -95,9 +95,9 @@ type Agent struct {
 
 	mu      sync.Mutex // protects the rest, and fabrics until Open is done
 	closed  bool
-	drained bool              // every inbox is closed
-	others  *inbox            // what no room listens for
-	rooms   map[string]*inbox // by the magic that their notifications begin with
+	drained bool            // every inbox is closed
+	others  *inbox          // what no room listens for
+	rooms   map[string]room // by the magic that their notifications begin with
 	nextID  uint64
 	regions map[uint64]*region
 	peers   map[string]*Peer
@@ -156,7 +156,7 @@ func Open(ctx context.Context, o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		options: o, others: newInbox(o.Inbox), rooms: make(map[string]*inbox), log: newTransferLog(o.Records),
+		options: o, others: newInbox(o.Inbox), rooms: make(map[string]room), log: newTransferLog(o.Records),
 		grants: newGrants(o.Grants), audit: &audit{logger: o.Logger, clock: o.Clock},
 		regions: make(map[uint64]*region), peers: make(map[string]*Peer),
 	}
@@ -285,7 +285,9 @@ func (a *Agent) until(deadline time.Time) (context.Context, context.CancelCauseF
 type events Agent
 
 // Notified puts a notification into its inbox, if there is room.
-func (e *events) Notified(n fabric.Notification) error { return (*Agent)(e).take(n) }
+func (e *events) Notified(n fabric.Notification) (fabric.Attendant, error) {
+	return (*Agent)(e).take(n)
+}
 
 // LinkLost needs no answer: transfers carry the error to their owners, and a
 // link connects again when it is needed.

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"sync"
 
 	"meridian/fabric"
 )
@@ -33,7 +35,6 @@ func (l InboxLimits) validate() error {
 // the channel tells which are left.
 type inbox struct {
 	limits  InboxLimits
-	first   func(fabric.Notification) (taken bool)
 	channel chan fabric.Notification
 	waiting []waiting // oldest first, and maybe some that were taken before
 	all     load      // the sum of waiting
@@ -68,6 +69,7 @@ func (i *inbox) put(n fabric.Notification) error {
 	case own.count > 0 && (own.count >= i.limits.Count/i.limits.Share || own.bytes+one.bytes > i.limits.Bytes/i.limits.Share):
 		return fmt.Errorf("%w: %d notifications of %s, of %d bytes, wait to be taken", fabric.ErrBusy, own.count, n.From, own.bytes)
 	}
+	n.Payload = bytes.Clone(n.Payload)
 	i.channel <- n // has room, and only this caller fills it
 	i.waiting = append(i.waiting, one)
 	i.note(one, 1)
@@ -91,43 +93,85 @@ const magicBytes = 4
 // begins with magic. It has bounds of its own, so that a room that is slow is
 // the only one that refuses. Unlisten and Close close it.
 func (a *Agent) Listen(magic string, limits InboxLimits) (<-chan fabric.Notification, error) {
-	return a.ListenFirst(magic, limits, func(fabric.Notification) bool { return false })
-}
-
-// ListenFirst is Listen for a room that looks at each notification as it comes, and
-// keeps those from the channel that it has taken then: a goroutine waits for them.
-// First is called under locks, one call at a time: it must be short and must not
-// call back.
-func (a *Agent) ListenFirst(magic string, limits InboxLimits, first func(fabric.Notification) (taken bool)) (<-chan fabric.Notification, error) {
 	limits = limits.withDefaults()
-	if len(magic) != magicBytes {
-		return nil, fmt.Errorf("agent: listening for %q; a magic has %d bytes", magic, magicBytes)
-	}
 	if err := limits.validate(); err != nil {
 		return nil, err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.closed:
-		return nil, fabric.ErrClosed
-	case a.rooms[magic] != nil:
-		return nil, fmt.Errorf("agent: another room of %s listens for %q already", a.options.Name, magic)
-	}
 	i := newInbox(limits)
-	i.first = first
-	a.rooms[magic] = i
+	if err := a.open(magic, room{inbox: i}); err != nil {
+		return nil, err
+	}
 	return i.channel, nil
 }
 
-// Unlisten ends what Listen began: what waits can still be taken, and what
-// arrives from now on is for Notifications.
-func (a *Agent) Unlisten(magic string) {
+// Attend has a room hear peers' notifications whose payload begins with magic as they
+// come, each once, on the goroutine that brought it, until Unlisten: nothing waits here,
+// and no goroutine is woken. While hear runs, no more is read from where the
+// notification came from. So hear is short and waits for no peer. It may be called by
+// several goroutines at a time. The payload is not hear's to keep.
+func (a *Agent) Attend(magic string, hear func(fabric.Notification)) error {
+	return a.open(magic, room{attendant: &attendant{hear: hear}})
+}
+
+// room is who listens for a magic: one of the two.
+type room struct {
+	inbox     *inbox
+	attendant *attendant
+}
+
+// attendant is a room that hears at once.
+type attendant struct {
+	hear func(fabric.Notification)
+
+	mu   sync.RWMutex // read-held while it hears; protects over
+	over bool
+}
+
+// Attend hears a notification, unless nothing is to be heard any more.
+func (t *attendant) Attend(n fabric.Notification) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if !t.over {
+		t.hear(n)
+	}
+}
+
+// end returns when nothing is heard, and nothing will be.
+func (t *attendant) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+}
+
+func (a *Agent) open(magic string, r room) error {
+	if len(magic) != magicBytes {
+		return fmt.Errorf("agent: listening for %q; a magic has %d bytes", magic, magicBytes)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if i := a.rooms[magic]; i != nil {
-		delete(a.rooms, magic)
-		close(i.channel)
+	switch _, taken := a.rooms[magic]; {
+	case a.closed:
+		return fabric.ErrClosed
+	case taken:
+		return fmt.Errorf("agent: another room of %s listens for %q already", a.options.Name, magic)
+	}
+	a.rooms[magic] = r
+	return nil
+}
+
+// Unlisten ends what Listen or Attend began: what waits can still be taken, and what
+// arrives from now on is for Notifications. An attendant hears nothing any more when it
+// returns.
+func (a *Agent) Unlisten(magic string) {
+	a.mu.Lock()
+	r := a.rooms[magic]
+	delete(a.rooms, magic)
+	if r.inbox != nil {
+		close(r.inbox.channel)
+	}
+	a.mu.Unlock()
+	if r.attendant != nil {
+		r.attendant.end()
 	}
 }
 
@@ -135,36 +179,38 @@ func (a *Agent) Unlisten(magic string) {
 // listens for. It is closed by Close.
 func (a *Agent) Notifications() <-chan fabric.Notification { return a.others.channel }
 
-// take puts a notification into its inbox, if there is room.
-func (a *Agent) take(n fabric.Notification) error {
+// take puts a notification into its inbox, if there is room, or names who attends to it.
+func (a *Agent) take(n fabric.Notification) (fabric.Attendant, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
-		return fabric.ErrClosed
+		return nil, fabric.ErrClosed
 	}
 	into := a.others
 	if len(n.Payload) >= magicBytes {
-		if room := a.rooms[string(n.Payload[:magicBytes])]; room != nil {
-			into = room
-			if room.first(n) {
-				a.metrics.Notified++
-				return nil
-			}
+		switch r := a.rooms[string(n.Payload[:magicBytes])]; {
+		case r.attendant != nil:
+			a.metrics.Notified++
+			return r.attendant, nil
+		case r.inbox != nil:
+			into = r.inbox
 		}
 	}
 	if err := into.put(n); err != nil {
 		a.metrics.NotificationsRefused++
-		return fmt.Errorf("%w at %s", err, a.options.Name)
+		return nil, fmt.Errorf("%w at %s", err, a.options.Name)
 	}
 	a.metrics.Notified++
-	return nil
+	return nil, nil
 }
 
 // closeInboxes needs mu.
 func (a *Agent) closeInboxes() {
 	close(a.others.channel)
-	for _, room := range a.rooms {
-		close(room.channel)
+	for _, r := range a.rooms {
+		if r.inbox != nil {
+			close(r.inbox.channel)
+		}
 	}
 	clear(a.rooms)
 }

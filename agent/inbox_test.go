@@ -3,6 +3,7 @@ package agent_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"meridian/agent"
 	"meridian/fabric"
@@ -177,28 +178,80 @@ func TestListenRefuses(t *testing.T) {
 	}
 }
 
-func TestTheFirstLookKeepsWhatItTakes(t *testing.T) {
+// A room that attends hears as it is told, and nothing after Unlisten.
+func TestAttend(t *testing.T) {
 	p, b := sender(t, agent.InboxLimits{})
-	taken := make(chan string, 2)
-	inbox, err := b.ListenFirst("ROOM", agent.InboxLimits{Count: 1}, func(n fabric.Notification) bool {
-		if n.Payload[4] == '!' {
-			taken <- string(n.Payload)
-			return true
-		}
-		return false
-	})
-	if err != nil {
+	heard := make(chan string, 2)
+	if err := b.Attend("ROOM", func(n fabric.Notification) { heard <- n.From + " " + string(n.Payload) }); err != nil {
 		t.Fatal(err)
 	}
-	for _, payload := range []string{"ROOM!1", "ROOM!2", "ROOM?"} { // the inbox has room for one
-		if err := p.Notify(soon(t), []byte(payload)); err != nil {
+	if _, err := b.Listen("ROOM", agent.InboxLimits{}); err == nil {
+		t.Error("two rooms listen for one magic")
+	}
+	ended := make(chan error, 2)
+	for _, payload := range []string{"ROOM1", "ROOM2"} {
+		if err := p.PostNotification(soon(t), []byte(payload), func(err error) { ended <- err }); err != nil {
 			t.Fatalf("%s: %v", payload, err)
 		}
+		if got := <-heard; got != "a "+payload {
+			t.Errorf("heard %q, want %q", got, payload)
+		}
 	}
-	if x, y := <-taken, <-taken; x != "ROOM!1" || y != "ROOM!2" {
-		t.Errorf("the first look took %q and %q", x, y)
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Errorf("a receipt says %v", err)
+		}
 	}
-	if n := <-inbox; string(n.Payload) != "ROOM?" {
-		t.Errorf("%q was left", n.Payload)
+	b.Unlisten("ROOM")
+	if err := p.NotifyUnordered(soon(t), []byte("ROOM3")); err != nil {
+		t.Fatal(err)
+	}
+	if n := <-b.Notifications(); string(n.Payload) != "ROOM3" || len(heard) != 0 {
+		t.Errorf("after Unlisten %q is left, and %d were heard", n.Payload, len(heard))
+	}
+}
+
+// Unlisten returns when what the room hears is over.
+func TestUnlistenWaitsForAnAttendant(t *testing.T) {
+	p, b := sender(t, agent.InboxLimits{})
+	hears, goOn := make(chan struct{}), make(chan struct{})
+	if err := b.Attend("ROOM", func(fabric.Notification) { close(hears); <-goOn }); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.PostNotification(soon(t), []byte("ROOM"), func(error) {}); err != nil {
+		t.Fatal(err)
+	}
+	<-hears
+	over := make(chan struct{})
+	go func() { b.Unlisten("ROOM"); close(over) }()
+	select {
+	case <-over:
+		t.Error("it returned while the room heard")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(goOn)
+	<-over
+}
+
+// Announce does not wait for a connection.
+func TestAnnounceNeedsAConnection(t *testing.T) {
+	p, b := sender(t, agent.InboxLimits{})
+	if err := p.Announce([]byte("a word"), time.Second, nil); !errors.Is(err, fabric.ErrUnconnected) {
+		t.Fatalf("before any connection: %v", err)
+	}
+	if err := p.Notify(soon(t), []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	if err := p.Announce([]byte("a word"), time.Second, func(err error) { ended <- err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("its receipt says %v", err)
+	}
+	for _, want := range []string{"hello", "a word"} {
+		if n := <-b.Notifications(); string(n.Payload) != want {
+			t.Errorf("%q came, want %q", n.Payload, want)
+		}
 	}
 }

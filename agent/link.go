@@ -52,6 +52,16 @@ func (p *Peer) link(ctx context.Context, f fabric.Fabric) (fabric.Link, error) {
 	}
 }
 
+// linked is the peer's link on a fabric; nil where there is none yet, or no more.
+func (p *Peer) linked(name string) fabric.Link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.links[name]; c != nil {
+		return c.link // which connect sets under mu
+	}
+	return nil
+}
+
 // linkAttempt finds the attempt on a fabric; mine means that the caller is to
 // make it.
 func (p *Peer) linkAttempt(name string) (c *linkAttempt, mine bool, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"meridian/fabric"
 )
@@ -31,6 +32,13 @@ func (p *Peer) NotifyUnordered(ctx context.Context, payload []byte) error {
 // before this returns and by a fabric that holds locks: it must not block. The
 // payload is the caller's again when this returns.
 func (p *Peer) PostNotification(ctx context.Context, payload []byte, ended func(error)) error {
+	within := time.Duration(0)
+	if deadline, has := ctx.Deadline(); has {
+		within = max(1, deadline.Sub(p.agent.options.Clock.Now()))
+	}
+	if err := p.Announce(payload, within, ended); !errors.Is(err, fabric.ErrUnconnected) {
+		return err
+	}
 	return p.notify(ctx, func(l fabric.Link) (sent bool, err error) {
 		t, err := p.startNotification(ctx, l, payload)
 		if err != nil {
@@ -42,6 +50,23 @@ func (p *Peer) PostNotification(ctx context.Context, payload []byte, ended func(
 		})
 		return true, nil
 	})
+}
+
+// Announce is PostNotification for who must not wait for a connection, either: it
+// returns ErrUnconnected where there is none. Ended hears ErrDeadline when it is not
+// known within a time whether the peer has taken it; 0 is no bound.
+func (p *Peer) Announce(payload []byte, within time.Duration, ended func(error)) error {
+	for _, f := range p.agent.fabrics {
+		link, announces := p.linked(f.Name()).(fabric.Announcer)
+		if !announces {
+			continue
+		}
+		err := link.Announce(p.agent.newID(), payload, within, ended)
+		if !errors.Is(err, fabric.ErrUnconnected) {
+			return err
+		}
+	}
+	return fabric.ErrUnconnected
 }
 
 // notify sends on the first fabric that notifies, and on the next where nothing

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"meridian/fabric"
 	"meridian/kv"
@@ -116,11 +117,29 @@ func (p *Peers) Post(ctx context.Context, m kv.Member, payload []byte, ended fun
 	if !p.acquire(m) {
 		return fmt.Errorf("%w: %d messages are on their way to %v", fabric.ErrBusy, p.options.MaxInFlight, m)
 	}
-	err := p.With(ctx, m, func(peer *Peer) error {
-		return peer.PostNotification(ctx, payload, func(err error) {
-			p.release(m)
-			ended(err)
-		})
+	over := func(err error) {
+		p.release(m)
+		ended(err)
+	}
+	err := p.With(ctx, m, func(peer *Peer) error { return peer.PostNotification(ctx, payload, over) })
+	if err != nil {
+		p.release(m)
+	}
+	return err
+}
+
+// Announce is Post for who must not wait for a connection, either: see Peer.Announce.
+func (p *Peers) Announce(m kv.Member, payload []byte, within time.Duration, ended func(error)) error {
+	known := p.agent.known(m)
+	if known == nil {
+		return fabric.ErrUnconnected
+	}
+	if !p.acquire(m) {
+		return fmt.Errorf("%w: %d messages are on their way to %v", fabric.ErrBusy, p.options.MaxInFlight, m)
+	}
+	err := known.Announce(payload, within, func(err error) {
+		p.release(m)
+		ended(err)
 	})
 	if err != nil {
 		p.release(m)

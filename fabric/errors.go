@@ -26,6 +26,7 @@ var (
 	ErrRefused       = errors.New("fabric: refused by the peer")
 	ErrUnsupported   = errors.New("fabric: not supported by this fabric")
 	ErrReleased      = errors.New("fabric: the prepared request was released")
+	ErrUnconnected   = errors.New("fabric: there is no connection yet")
 	ErrUnproven      = errors.New("fabric: the peer has not proven who it is")
 )
 

@@ -141,6 +141,18 @@ type Link interface {
 	Close(ctx context.Context) error
 }
 
+// Announcer is a link that can tell its peer something without a transfer of
+// nothing around it.
+type Announcer interface {
+	// Announce sends payload now, in no order with what was posted before, and
+	// returns at once; ErrUnconnected says that the link must be connected first.
+	// Ended hears once whether the peer has taken it, with ErrDeadline when that is
+	// not known within a time, unless Announce returns an error. It is called under
+	// locks: it must not block, nor call back. The payload is the caller's again
+	// when Announce returns.
+	Announce(id kv.ID, payload []byte, within time.Duration, ended func(error)) error
+}
+
 // PostOptions belong to one post.
 type PostOptions struct {
 	ID kv.ID
@@ -195,14 +207,34 @@ type Revoker interface {
 	Revoke(ctx context.Context, grant kv.ID) error
 }
 
+// Attendant is a room that hears what it is told at once: no goroutine is woken for
+// it. What it does is short and waits for no peer; the payload is the fabric's again
+// when it returns.
+type Attendant interface {
+	Attend(n Notification)
+}
+
 // Events is where a fabric tells its agent what happened. Calls come from the
 // fabric's goroutines and must not block.
 type Events interface {
-	// Notified delivers a notification, or refuses it with ErrBusy.
-	Notified(n Notification) error
+	// Notified delivers a notification, or refuses it with ErrBusy. Who keeps its
+	// payload copies it. Where it returns an attendant, the fabric calls that next,
+	// on the goroutine that brought the notification and with no lock held; the
+	// receipt may then wait for others, because an answer says more.
+	Notified(n Notification) (Attendant, error)
 	// LinkLost tells that a peer's connection broke, and why.
 	LinkLost(p Peer, err error)
 	// Refused tells that a peer was turned away at the door, or that what it
 	// sent was not what it should have been.
 	Refused(from string, err error)
+}
+
+// Deliver is for fabrics that hold no lock: it delivers a notification, and lets who
+// attends to it.
+func Deliver(e Events, n Notification) error {
+	attendant, err := e.Notified(n)
+	if err == nil && attendant != nil {
+		attendant.Attend(n)
+	}
+	return err
 }

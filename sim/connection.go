@@ -37,7 +37,7 @@ func connect(l *peerLink, far *rail) *connection {
 	})
 	c.server = link.NewServer(link.ServerOptions{
 		Peer: near.self.Name, Incarnation: near.self.Incarnation, Regions: &far.regions, Guard: far.self.Guard,
-		Events: witness{far.self.Events, far.process}, MaxTransfers: w.swarm.transfers, Remember: w.swarm.remember,
+		Events: witness{far.self.Events, far.process}, Clock: far.process.clock, MaxTransfers: w.swarm.transfers, Remember: w.swarm.remember,
 		OnLost: func(err error) {
 			c.farLost = true
 			w.note(far.process, nil, "has lost connection %d, which it served: %v", c.serial, err)
@@ -118,9 +118,9 @@ func (c *connection) alive() bool { return !c.nearLost && !c.farLost && !c.dead 
 
 // busy reports whether something is on its way between two that live.
 func (c *connection) busy() bool {
-	return c.alive() && slices.ContainsFunc(slices.Concat(c.nearSide, c.farSide), func(s *stream) bool {
+	return c.alive() && (c.server.Owes() || slices.ContainsFunc(slices.Concat(c.nearSide, c.farSide), func(s *stream) bool {
 		return len(s.out.packets) > 0 || len(s.queue) > 0 || len(s.parts) > 0 || s.active != nil || s.lending != nil && s.lending.Held() > 0
-	})
+	}))
 }
 
 // checkIdle is for when nothing runs: no end may hold on to anything.

@@ -8,7 +8,6 @@ import (
 	"meridian/fabric"
 	"meridian/fabric/link"
 	"meridian/mem"
-	"meridian/mrdn"
 )
 
 // lender is one end of a stream that lends memory instead of sending its bytes,
@@ -39,15 +38,7 @@ func (l *lender) Lend(b *fabric.Bound, frames []byte) error {
 	for i := range b.List {
 		l.lent[loanName{b.List[i].Region, b.List[i].Epoch}] = b.Section(i)
 	}
-	for len(frames) > 0 {
-		_, length, err := mrdn.ParsePrefix(frames)
-		if err != nil {
-			return err
-		}
-		size := mrdn.PrefixSize + int(length)
-		l.Send(frames[:size:size])
-		frames = frames[size:]
-	}
+	l.Send(frames)
 	return nil
 }
 

@@ -98,7 +98,7 @@ func (l *peerLink) Notify(ctx context.Context, id kv.ID, payload []byte) error {
 	}
 	var answer error
 	answered := false
-	if err := c.poster.Announce(id, payload, func(err error) { answer, answered = err, true }); err != nil {
+	if err := c.poster.Announce(id, payload, 0, func(err error) { answer, answered = err, true }); err != nil {
 		return l.error("notify", err)
 	}
 	p.await(func() bool { return late || answered })

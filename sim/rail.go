@@ -131,8 +131,14 @@ type witness struct {
 }
 
 // Notified is where a notification is delivered.
-func (v witness) Notified(n fabric.Notification) error {
-	err := v.Events.Notified(n)
+func (v witness) Notified(n fabric.Notification) (fabric.Attendant, error) {
+	_, err := v.Events.Notified(n)
 	v.process.world.delivered(v.process, n, err)
-	return err
+	if err != nil || !v.process.world.swarm.attends {
+		return nil, err
+	}
+	return v, nil
 }
+
+// Attend has nothing to do: that there is an attendant lets receipts wait.
+func (v witness) Attend(fabric.Notification) {}

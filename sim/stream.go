@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"meridian/checksum"
@@ -53,9 +54,18 @@ func newStream(c *connection, r *rail) *stream {
 	return s
 }
 
-// Send queues a frame.
-func (s *stream) Send(frame []byte) {
-	s.queue = append(s.queue, packet{kind: framePacket, bytes: frame})
+// Send queues frames.
+func (s *stream) Send(frames []byte) {
+	for frames = slices.Clone(frames); len(frames) > 0; {
+		_, length, err := mrdn.ParsePrefix(frames)
+		if err != nil {
+			s.world.violate("only what was posted moves", nil, "%v sends no frame: %v", s.process, err)
+			return
+		}
+		size := mrdn.PrefixSize + int(length)
+		s.queue = append(s.queue, packet{kind: framePacket, bytes: frames[:size:size]})
+		frames = frames[size:]
+	}
 	s.wake()
 }
 

@@ -79,6 +79,7 @@ type swarm struct {
 	window                  int // pieces in flight on a stream
 	transfers               int // at a time, on a link
 	inbox, records          int
+	attends                 bool // rooms attend to what they are told, so that receipts wait
 	remember                int
 
 	keepAlive time.Duration
@@ -109,6 +110,7 @@ func drawSwarm(r *rand.Rand, allowed []Fault) swarm {
 	for i := range s.lends {
 		s.lends[i] = r.IntN(3) == 0
 	}
+	s.attends = r.IntN(2) == 0
 	return s
 }
 

@@ -27,7 +27,7 @@ type call struct {
 	to     kv.Member
 	since  time.Time
 	done   chan struct{} // closed with the answer, or with why none will come
-	stop   func()        // ends its delivery, when none will come
+	stop   func()        // where it is not nil, ends its delivery when none will come
 	answer protocol.Message
 	err    error
 	// into, of a get from the owner in this process, is where its bytes go.
@@ -49,8 +49,17 @@ func (c *calls) endLocked(id uint64, answer protocol.Message, err error) {
 	delete(c.byID, id)
 	one.answer, one.err = answer, err
 	close(one.done)
-	if err != nil {
+	if err != nil && one.stop != nil {
 		one.stop()
+	}
+}
+
+// stopWith has stop called when no answer will come.
+func (c *calls) stopWith(one *call, stop func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one.stop = stop; one.err != nil {
+		stop()
 	}
 }
 
@@ -137,9 +146,7 @@ func (s *Store) ask(ctx context.Context, to kv.Member, m protocol.Message, into 
 		return nil, err
 	}
 	id := firstRequest + s.number.Add(1)
-	telling, stop := context.WithCancel(ctx)
-	defer stop()
-	one := &call{to: to, since: s.options.Clock.Now(), done: make(chan struct{}), stop: stop, into: into}
+	one := &call{to: to, since: s.options.Clock.Now(), done: make(chan struct{}), into: into}
 	s.calls.begin(id, one)
 	var err error
 	if to == s.self {
@@ -150,7 +157,7 @@ func (s *Store) ask(ctx context.Context, to kv.Member, m protocol.Message, into 
 		}
 	} else {
 		payload := encode(id, m)
-		err = s.deliver(telling, one, *payload)
+		err = s.deliver(ctx, one, *payload)
 		messages.Put(payload)
 	}
 	s.calls.forget(id)
@@ -165,39 +172,73 @@ func (s *Store) ask(ctx context.Context, to kv.Member, m protocol.Message, into 
 // owner in its process.
 const firstRequest = 1 << 40
 
-// deliver takes a question to a peer, and waits until it is answered or ctx ends. A
-// peer that has no room is asked again. An error says why no answer will come.
+// deliver takes a question to a peer, and waits until it is answered or ctx ends. An
+// error says why no answer will come.
 func (s *Store) deliver(ctx context.Context, one *call, payload []byte) error {
-	failed := make(chan error, 1)
-	ended := func(err error) {
+	d := &delivery{call: one, payload: payload, failed: make(chan error, 1)}
+	d.ended = func(err error) {
 		if err == nil {
 			s.counters.sent.Add(1)
 			return
 		}
-		failed <- err // one at a time is on its way
+		d.failed <- err // one at a time is on its way
 	}
+	err := s.peers.Announce(one.to, payload, max(1, duration(s.deadline(ctx)-s.now())), d.ended)
+	d.posted = err == nil
+	if d.posted {
+		if err = d.await(ctx); err == nil {
+			return nil
+		}
+	}
+	return s.deliverPatiently(ctx, d, err)
+}
+
+// delivery is a question on its way.
+type delivery struct {
+	*call
+	payload []byte
+	ended   func(error) // tells failed
+	failed  chan error  // why it was not taken
+	posted  bool        // it may have left
+}
+
+// await waits for the answer, which is all that is waited for: that the question was
+// taken says less.
+func (d *delivery) await(ctx context.Context) error {
+	select {
+	case <-d.done:
+		return nil
+	case <-ctx.Done():
+		return nil
+	case err := <-d.failed:
+		return err
+	}
+}
+
+// deliverPatiently goes on with a question for which there was no connection, or no
+// room: a peer that has none is asked again.
+func (s *Store) deliverPatiently(ctx context.Context, d *delivery, err error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s.calls.stopWith(d.call, stop)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		// The answer is all that is waited for: that the question was taken says less.
-		err := s.peers.Post(ctx, one.to, payload, ended)
-		posted := err == nil
-		if posted {
-			select {
-			case <-one.done:
-				return nil
-			case <-ctx.Done():
-				return nil
-			case err = <-failed:
-			}
+		again := errors.Is(err, fabric.ErrUnconnected) || errors.Is(err, fabric.ErrBusy) && s.pause(ctx, pause)
+		if !again {
+			break
 		}
-		if !errors.Is(err, fabric.ErrBusy) || !s.pause(ctx, pause) {
-			s.counters.lost.Add(1)
-			s.reach.note(one.to, err)
-			if !posted || undelivered(err) {
-				return fmt.Errorf("%w: %w", errUndelivered, err)
+		err = s.peers.Post(ctx, d.to, d.payload, d.ended)
+		if d.posted = err == nil; d.posted {
+			if err = d.await(ctx); err == nil {
+				return nil
 			}
-			return err
 		}
 	}
+	s.counters.lost.Add(1)
+	s.reach.note(d.to, err)
+	if !d.posted || undelivered(err) {
+		return fmt.Errorf("%w: %w", errUndelivered, err)
+	}
+	return err
 }
 
 // undelivered reports whether a message that was posted surely was not taken.

@@ -24,6 +24,9 @@ func (s *Store) beginDelivery(e protocol.Deliver) (do func()) {
 		overloaded := fmt.Errorf("%w: %s has not taken what it asked %s for; try again", owner.ErrOverloaded, e.To.Name, s.self.Name)
 		return func() { s.delivered(e, overloaded) }
 	}
+	if e.Location.Bytes <= sealedAtOnce {
+		return func() { s.delivered(e, s.deliverInline(e)) }
+	}
 	return s.background(func() { s.delivered(e, s.deliverInline(e)) })
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -82,21 +83,10 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 	return nil
 }
 
-// onAnswer takes an answer as soon as it is there: its caller waits, and no machine is
-// asked. What is anything else is left for onNotification.
-func (s *Store) onAnswer(n fabric.Notification) (taken bool) {
-	request, m, err := protocol.ParseMessage(n.Payload)
-	if err != nil || !protocol.Answers(m) {
-		return false
-	}
-	s.counters.heard.Add(1)
-	s.calls.answer(kv.Member{Name: n.From, Incarnation: n.Incarnation}, request, m)
-	return true
-}
-
-// onNotification takes a message from another agent.
+// onNotification takes a message from another agent, on the goroutine that brought it: a
+// peer is read no further until what it asked for is under way.
 func (s *Store) onNotification(n fabric.Notification) {
-	request, m, err := protocol.ParseMessage(n.Payload)
+	request, m, err := protocol.ParseMessage(bytes.Clone(n.Payload)) // of which m is a part
 	if err != nil {
 		s.counters.malformed.Add(1)
 		s.options.Logger.Warn("a message of the object cache cannot be read", "peer", n.From, "error", err)
@@ -104,6 +94,10 @@ func (s *Store) onNotification(n fabric.Notification) {
 	}
 	s.counters.heard.Add(1)
 	from := kv.Member{Name: n.From, Incarnation: n.Incarnation}
+	if protocol.Answers(m) { // its caller waits, and no machine is asked
+		s.calls.answer(from, request, m)
+		return
+	}
 	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.receive(now, from, request, m) })
 }
 
@@ -184,15 +178,14 @@ func (s *Store) send(to kv.Member, request uint64, m protocol.Message) {
 		}
 		over = func() { s.outbox.over(to, size) }
 	}
-	s.wait.Go(func() { s.sendPayload(to, payload, over) })
+	s.sendPayload(to, payload, over)
 }
 
 // sendPayload delivers what encode has made, or not, gives the buffer back, and calls
-// over. A message that a peer has no room for, or whose link broke, is
-// tried again: what answers a request is not asked for twice.
+// over. It does not wait: where there is no connection, or no room, a goroutine does. A
+// message that a peer has no room for, or whose link broke, is tried again: what answers
+// a request is not asked for twice.
 func (s *Store) sendPayload(to kv.Member, payload *[]byte, over func()) {
-	ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
-	defer cancel()
 	ended := func(err error) {
 		if err == nil {
 			s.counters.sent.Add(1)
@@ -206,9 +199,20 @@ func (s *Store) sendPayload(to kv.Member, payload *[]byte, over func()) {
 			s.wait.Go(func() { s.resend(to, payload, err, over) })
 		}
 	}
-	if err := s.peers.Post(ctx, to, *payload, ended); err != nil {
-		s.resend(to, payload, err, over)
+	err := s.peers.Announce(to, *payload, sendTimeout, ended)
+	if err == nil {
+		return
 	}
+	s.wait.Go(func() {
+		if errors.Is(err, fabric.ErrUnconnected) {
+			ctx, cancel := context.WithTimeout(s.ctx, sendTimeout)
+			defer cancel()
+			err = s.peers.Post(ctx, to, *payload, ended)
+		}
+		if err != nil {
+			s.resend(to, payload, err, over)
+		}
+	})
 }
 
 // resend goes on with a message that was not delivered at once.

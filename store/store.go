@@ -5,7 +5,7 @@
 //
 //	Put, Get … ─► Operation ─┐                        ┌─ arena: copies, sums
 //	                         ├─ one lock ─ effects ───┼─ agent: messages, grants, writes
-//	other agents ═══ inbox ──┤  Server                └─ directory: marks
+//	other agents ════════════┤  Server                └─ directory: marks
 //	election, clock ─────────┘  Coordinator
 //
 // An event is taken by the machines under one lock, on the goroutine that brought
@@ -156,21 +156,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // maxInFlight bounds the messages on their way to one agent.
 const maxInFlight = 4096
 
-// inboxLimits hold the messages of some hundred operations with inline values. One
-// peer has a quarter: what it sends too much of it must send later.
-var inboxLimits = agent.InboxLimits{Count: 8192, Bytes: 64 << 20, Share: 4}
-
 func (s *Store) begin(ctx context.Context) (err error) {
-	inbox, err := s.options.Agent.ListenFirst(protocol.Magic, inboxLimits, s.onAnswer)
-	if err != nil {
+	if err := s.options.Agent.Attend(protocol.Magic, s.onNotification); err != nil {
 		s.stage = stageListened // another listens: there is nothing to stop
 		return err
 	}
-	s.wait.Go(func() {
-		for n := range inbox {
-			s.onNotification(n)
-		}
-	})
 	if s.landing, err = newLanding(s.options.Agent, s.options.Landing); err != nil {
 		return err
 	}

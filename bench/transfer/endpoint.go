@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -105,12 +106,13 @@ func newID() (id kv.ID) {
 }
 
 // Notified keeps a notification for whoever waits for one.
-func (e *endpoint) Notified(n fabric.Notification) error {
+func (e *endpoint) Notified(n fabric.Notification) (fabric.Attendant, error) {
+	n.Payload = bytes.Clone(n.Payload)
 	select {
 	case e.notes <- n:
-		return nil
+		return nil, nil
 	default:
-		return fabric.ErrBusy
+		return nil, fabric.ErrBusy
 	}
 }
 

@@ -24,7 +24,7 @@ type events struct {
 	late int
 }
 
-func (e *events) Notified(n fabric.Notification) error {
+func (e *events) Notified(n fabric.Notification) (fabric.Attendant, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
@@ -32,12 +32,12 @@ func (e *events) Notified(n fabric.Notification) error {
 	}
 	if e.hear != nil {
 		if err := e.listen(n); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	n.Payload = slices.Clone(n.Payload)
 	e.notified = append(e.notified, n)
-	return nil
+	return nil, nil
 }
 
 func (e *events) LinkLost(p fabric.Peer, _ error) {

@@ -170,7 +170,7 @@ func (f *toy) Close(context.Context) error {
 		go func() { time.Sleep(5 * time.Second) }()
 	}
 	if f.has("notifies after Close") && !again {
-		time.AfterFunc(time.Millisecond, func() { _ = f.events.Notified(fabric.Notification{}) })
+		time.AfterFunc(time.Millisecond, func() { _, _ = f.events.Notified(fabric.Notification{}) })
 	}
 	return nil
 }

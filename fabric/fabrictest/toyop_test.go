@@ -153,9 +153,9 @@ func (o *toyOp) notify() error {
 		n.From = "somebody"
 	}
 	if o.has("notifies twice") {
-		_ = l.far.events.Notified(n)
+		_, _ = l.far.events.Notified(n)
 	}
-	err := l.far.events.Notified(n)
+	_, err := l.far.events.Notified(n)
 	if o.has("swallows a refusal") {
 		return nil
 	}

@@ -66,7 +66,7 @@ func (l *link) move(t *workers.Task, o fabric.PostOptions) (fabric.State, error)
 		err = t.Stopped()
 	}
 	if err == nil && o.Notify {
-		err = f.options.Events.Notified(fabric.Notification{
+		err = fabric.Deliver(f.options.Events, fabric.Notification{
 			From: l.self.Name, Incarnation: l.self.Incarnation, Transfer: o.ID, Payload: o.Notification,
 		})
 	}

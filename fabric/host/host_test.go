@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"os"
@@ -96,12 +97,13 @@ func TestSuiteManyWorkers(t *testing.T) {
 
 type heard struct{ notes chan fabric.Notification }
 
-func (h *heard) Notified(n fabric.Notification) error {
+func (h *heard) Notified(n fabric.Notification) (fabric.Attendant, error) {
+	n.Payload = bytes.Clone(n.Payload)
 	select {
 	case h.notes <- n:
-		return nil
+		return nil, nil
 	default:
-		return fabric.ErrBusy
+		return nil, fabric.ErrBusy
 	}
 }
 func (h *heard) LinkLost(fabric.Peer, error) {}

@@ -80,9 +80,8 @@ func (l *link) move(t *workers.Task, o fabric.PostOptions) (fabric.State, error)
 
 func (l *link) notify(o fabric.PostOptions) error {
 	self := l.near.options
-	return l.far.options.Events.Notified(fabric.Notification{
-		From: self.Agent, Incarnation: self.Incarnation, Transfer: o.ID, Payload: o.Notification,
-	})
+	n := fabric.Notification{From: self.Agent, Incarnation: self.Incarnation, Transfer: o.ID, Payload: o.Notification}
+	return fabric.Deliver(l.far.options.Events, n)
 }
 
 // Notify is a transfer of nothing, once everything posted before has ended.

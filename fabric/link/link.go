@@ -31,8 +31,8 @@ import (
 
 // Stream is one ordered channel of a link. Its methods never wait for the peer.
 type Stream interface {
-	// Send queues a frame.
-	Send(frame []byte)
+	// Send queues frames, which are the caller's again when it returns.
+	Send(frames []byte)
 	// Post queues a part, and says how far it has come. The caller holds the
 	// end's lock, so that nobody can ask for quiet meanwhile.
 	Post(p *Outbound) (Progress, error)

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
@@ -21,7 +22,7 @@ type wire struct {
 	closed   bool
 }
 
-func (w *wire) Send(frame []byte) { w.sent = append(w.sent, frame) }
+func (w *wire) Send(frames []byte) { w.sent = append(w.sent, bytes.Clone(frames)) }
 
 func (w *wire) Post(p *Outbound) (Progress, error) {
 	w.posted = append(w.posted, p)
@@ -53,8 +54,8 @@ func (w *wire) Close() { w.closed = true }
 // nobody hears events.
 type nobody struct{ fabric.Events }
 
-func (nobody) Notified(fabric.Notification) error { return nil }
-func (nobody) Refused(string, error)              {}
+func (nobody) Notified(fabric.Notification) (fabric.Attendant, error) { return nil, nil }
+func (nobody) Refused(string, error)                                  {}
 
 // memory registers a region of one page.
 func memory(t *testing.T) (*fabric.Regions, *mem.Arena) {
@@ -280,10 +281,10 @@ func TestWithdraw(t *testing.T) {
 	w := new(wire)
 	p.Attach(w)
 	answered := 0
-	if err := p.Announce(kv.ID{1}, nil, func(error) { answered++ }); err != nil {
+	if err := p.Announce(kv.ID{1}, nil, 0, func(error) { answered++ }); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Announce(kv.ID{2}, nil, func(error) {}); !errors.Is(err, fabric.ErrBusy) {
+	if err := p.Announce(kv.ID{2}, nil, 0, func(error) {}); !errors.Is(err, fabric.ErrBusy) {
 		t.Errorf("beyond the bound: %v", err)
 	}
 	if p.Held() != 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"meridian/fabric"
 	"meridian/fabric/session"
@@ -28,8 +29,11 @@ type Poster struct {
 	streams    []Stream
 	machine    *session.Outgoing
 	posted     map[kv.ID]*posted
-	notices    map[kv.ID]func(error)
-	held       int // bytes that the requests of posted take on the wire
+	notices    map[kv.ID]announced
+	held       int       // bytes that the requests of posted and the payloads of notices take on the wire
+	expires    time.Time // when expire is called next; zero is never
+	stopExpiry func() bool
+	frame      []byte // room for a notice, which no stream keeps
 	nextHandle uint32
 	nextStream int
 	gone       error
@@ -48,7 +52,7 @@ type posted struct {
 func NewPoster(o PosterOptions) *Poster {
 	return &Poster{
 		options: o, machine: session.NewOutgoing(o.MaxTransfers),
-		posted: make(map[kv.ID]*posted), notices: make(map[kv.ID]func(error)),
+		posted: make(map[kv.ID]*posted), notices: make(map[kv.ID]announced),
 	}
 }
 
@@ -202,53 +206,6 @@ func (e *Poster) Running() []*fabric.Transfer {
 	return all
 }
 
-// Notify sends a notification, once what was posted before it has ended, and
-// waits for the peer to take it.
-func (e *Poster) Notify(ctx context.Context, id kv.ID, payload []byte) error {
-	for _, t := range e.Running() {
-		select {
-		case <-t.Done():
-		case <-ctx.Done():
-			return fmt.Errorf("fabric: waiting for what was posted before notification %s: %w", id, ctx.Err())
-		}
-	}
-	answer := make(chan error, 1)
-	if err := e.Announce(id, payload, func(err error) { answer <- err }); err != nil {
-		return err
-	}
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		e.Withdraw(id)
-		return fmt.Errorf("fabric: waiting for the peer to take notification %s: %w", id, ctx.Err())
-	}
-}
-
-// Announce sends a notification now. The answer comes once, under the end's
-// lock: it must not call back.
-func (e *Poster) Announce(id kv.ID, payload []byte, answer func(error)) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.gone != nil {
-		return fmt.Errorf("%w: %w", fabric.ErrPeerGone, e.gone)
-	}
-	if len(e.notices) >= e.options.MaxTransfers || e.notices[id] != nil {
-		return fmt.Errorf("%w: too many notifications wait", fabric.ErrBusy)
-	}
-	e.notices[id] = answer
-	e.streams[0].Send(mrdn.Notice{ID: id, Payload: payload}.Append(nil))
-	return nil
-}
-
-// Withdraw gives up waiting for the answer to an announcement, which the peer
-// may have heard all the same.
-func (e *Poster) Withdraw(id kv.ID) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.notices, id)
-}
-
 // Held is how many transfers and announcements have not ended.
 func (e *Poster) Held() int {
 	e.mu.Lock()
@@ -267,9 +224,7 @@ func (e *Poster) Frame(_ Stream, f mrdn.LinkFrame, body []byte) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if answer := e.notices[ack.ID]; answer != nil && ack.Part == mrdn.NoticeAck {
-		delete(e.notices, ack.ID)
-		answer(fabric.FromCode(ack.Code, ack.Message))
+	if ack.Part == mrdn.NoticeAck && e.answered(ack.ID, fabric.FromCode(ack.Code, ack.Message)) {
 		return nil
 	}
 	if p := e.posted[ack.ID]; p != nil && int(ack.Part) < len(p.handles) && p.handles[ack.Part] != ack.Handle {
@@ -335,9 +290,10 @@ func (e *Poster) Lost(err error) {
 	e.gone = err
 	e.carryOut(e.machine.Lost(err))
 	for _, id := range inOrder(e.notices) {
-		answer := e.notices[id]
-		delete(e.notices, id)
-		answer(fmt.Errorf("%w: %w", fabric.ErrPeerGone, err))
+		e.answered(id, fmt.Errorf("%w: %w", fabric.ErrPeerGone, err))
+	}
+	if e.stopExpiry != nil {
+		e.stopExpiry()
 	}
 	for _, s := range e.streams {
 		s.Close()

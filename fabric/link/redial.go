@@ -212,6 +212,24 @@ func (r *Redial) Notify(ctx context.Context, id kv.ID, payload []byte) error {
 	return nil
 }
 
+// Announce delivers payload by itself, now, where there is a connection.
+func (r *Redial) Announce(id kv.ID, payload []byte, within time.Duration, ended func(error)) error {
+	r.mu.Lock()
+	c := r.current
+	r.mu.Unlock()
+	if c == nil {
+		return r.error("announce", fabric.ErrUnconnected)
+	}
+	err := c.Posting().Announce(id, payload, within, ended)
+	switch {
+	case err == nil:
+		return nil
+	case c.Posting().Gone() != nil:
+		return r.error("announce", fabric.ErrUnconnected)
+	}
+	return r.error("announce", err)
+}
+
 // Fence ends everything that touches a region here.
 func (r *Redial) Fence(region uint64, cause error) {
 	r.mu.Lock()

@@ -41,8 +41,29 @@ type Server struct {
 	// on which it came.
 	parts map[kv.ID]map[uint16]reply
 	held  int // bytes that they cost; what a transfer costs is the machine's to know
-	gone  bool
-	debt  debt
+	// hearing is where a notice came that is being answered, attending who attends to
+	// what was delivered under mu: one event delivers one notification at most.
+	hearing   Stream
+	attending attending
+	receipts  receipts
+	gone      bool
+	debt      debt
+}
+
+// attending is a notification that was taken, and who attends to it; nil is nobody.
+type attending struct {
+	to fabric.Attendant
+	n  fabric.Notification
+}
+
+// release unlocks mu, and then lets who attends to what was delivered under it.
+func (e *Server) release() {
+	due := e.attending
+	e.attending = attending{}
+	e.mu.Unlock()
+	if due.to != nil {
+		due.to.Attend(due.n)
+	}
 }
 
 // remembered is more than can be in flight.
@@ -107,11 +128,11 @@ func (e *Server) Frame(s Stream, f mrdn.LinkFrame, body []byte) error {
 			return err
 		}
 		e.mu.Lock()
-		defer e.mu.Unlock()
+		defer e.release()
 		if e.gone {
 			return fabric.ErrClosed
 		}
-		e.answerOn(notice.ID, mrdn.NoticeAck, reply{stream: s})
+		e.hearing = s
 		e.carryOut(e.machine.Noticed(notice))
 		return nil
 	}
@@ -133,7 +154,7 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 		return err // the stream cannot be trusted any more
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	defer e.release()
 	if e.gone { // nothing would stop it: of what is lost, a fence hears nothing
 		return fabric.ErrClosed
 	}
@@ -253,10 +274,13 @@ func (e *Server) carryOut(effects []session.Effect) {
 			if f.Err != nil {
 				e.debt.add(1, e.options.Clock.Now())
 			}
-			if r, due := e.parts[f.ID][f.Part]; due {
+			ack := mrdn.Ack{ID: f.ID, Part: f.Part, Untouched: f.Untouched}
+			ack.Code, ack.Message = fabric.ToCode(f.Err)
+			if f.Part == mrdn.NoticeAck {
+				e.answerNotice(ack)
+			} else if r, due := e.parts[f.ID][f.Part]; due {
 				e.answered(f.ID, f.Part)
-				ack := mrdn.Ack{ID: f.ID, Part: f.Part, Handle: r.handle, Untouched: f.Untouched}
-				ack.Code, ack.Message = fabric.ToCode(f.Err)
+				ack.Handle = r.handle
 				r.stream.Send(ack.Append(nil))
 			}
 		case session.Deliver:
@@ -281,7 +305,11 @@ func (e *Server) quiet(id kv.ID, after []session.Effect) {
 // deliver hands a notification to the agent.
 func (e *Server) deliver(f session.Effect) error {
 	n := fabric.Notification{From: e.options.Peer, Incarnation: e.options.Incarnation, Transfer: f.ID, Payload: f.Payload}
-	return e.options.Events.Notified(n)
+	to, err := e.options.Events.Notified(n)
+	if err == nil {
+		e.attending = attending{to, n}
+	}
+	return err
 }
 
 // Wasted counts a frame that leads to nothing and never reaches the server: a
@@ -303,7 +331,7 @@ func (e *Server) Penance() time.Duration {
 // Arrived ends a part of a write.
 func (e *Server) Arrived(p *Inbound, err error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	defer e.release()
 	if err != nil {
 		e.carryOut(e.machine.Failed(p.ID, p.Index, err))
 		if !errors.Is(err, fabric.ErrCancelled) { // by the poster, who knows
@@ -372,6 +400,7 @@ func (e *Server) Lost(err error) {
 		return
 	}
 	e.gone = true
+	e.receipts.drop()
 	e.carryOut(e.machine.Lost())
 	for _, s := range e.streams {
 		s.Close()

@@ -150,12 +150,13 @@ func (s *Incoming) Cancelled(id kv.ID) []Effect {
 	return []Effect{{Kind: Quiet, ID: id}}
 }
 
-// Noticed: a notification by itself, or the one that follows a read.
+// Noticed: a notification by itself, or the one that follows a read. What is to be
+// delivered is the notice's own payload, which is valid as long as that is.
 func (s *Incoming) Noticed(n mrdn.Notice) []Effect {
 	if end, ended := s.recent.get(n.ID); ended {
 		return []Effect{ack(n.ID, mrdn.NoticeAck, end.err)}
 	}
-	return []Effect{{Kind: Deliver, ID: n.ID, Part: mrdn.NoticeAck, Payload: append([]byte(nil), n.Payload...)}}
+	return []Effect{{Kind: Deliver, ID: n.ID, Part: mrdn.NoticeAck, Payload: n.Payload}}
 }
 
 // Lost: the link is gone; nothing of the peer's may touch memory any more.

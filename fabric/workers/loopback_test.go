@@ -119,7 +119,7 @@ func (l *loop) move(t *workers.Task, o fabric.PostOptions) (fabric.State, error)
 	t.Transfer.Advance(fabric.Submitted)
 	if o.Notify {
 		n := fabric.Notification{From: l.fabric.self.Name, Incarnation: l.fabric.self.Incarnation, Transfer: o.ID, Payload: o.Notification}
-		err = errors.Join(t.Stopped(), l.fabric.events.Notified(n))
+		err = errors.Join(t.Stopped(), fabric.Deliver(l.fabric.events, n))
 	}
 	if err != nil {
 		return fabric.InDoubt, err

@@ -87,8 +87,8 @@ var edits = []edit{
 	},
 	{
 		NotifyTwice, "fabric/link/server.go",
-		`return e.options.Events.Notified(n)`,
-		`if BUG { _ = e.options.Events.Notified(n) }; return e.options.Events.Notified(n)`,
+		`to, err := e.options.Events.Notified(n)`,
+		`if BUG { _, _ = e.options.Events.Notified(n) }; to, err := e.options.Events.Notified(n)`,
 	},
 	{
 		NoticeLost, "fabric/link/server.go",
