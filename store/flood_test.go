@@ -2,10 +2,12 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"testing"
+	"time"
 
 	"meridian/agent"
 	"meridian/kv"
@@ -26,6 +28,17 @@ func (c *cell) flood(owner *node, names [][]byte) (stop func()) {
 	if _, err := a.Listen(protocol.Magic, agent.InboxLimits{Count: 1}); err != nil {
 		c.t.Fatal(err)
 	}
+	stopAsking := c.askWithoutEnd(a, owner, names)
+	return func() {
+		stopAsking()
+		if err := a.Close(soon(c.t)); err != nil {
+			c.t.Error(err)
+		}
+	}
+}
+
+// askWithoutEnd has an agent ask an owner, and not wait for what it answers.
+func (c *cell) askWithoutEnd(a *agent.Agent, owner *node, names [][]byte) (stop func()) {
 	peers := agent.NewPeers(a, agent.PeersOptions{Find: func(context.Context, string) (*agent.Peer, error) {
 		return a.LoadMetadata(owner.agent.MetadataBlob())
 	}})
@@ -46,10 +59,22 @@ func (c *cell) flood(owner *node, names [][]byte) (stop func()) {
 	return func() {
 		cancel()
 		senders.Wait()
-		if err := a.Close(soon(c.t)); err != nil {
-			c.t.Error(err)
-		}
 	}
+}
+
+// putMany puts so many objects, and returns their names.
+func putMany(t *testing.T, client *node, count, size int) (names [][]byte) {
+	t.Helper()
+	for i := range count {
+		key := fmt.Sprint("k", i)
+		mustPut(t, client, key, size, store.PutOptions{})
+		name, err := client.Name("", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // An agent that asks without end and takes no answer has its share of an owner: the
@@ -58,16 +83,7 @@ func TestAPeerThatFloods(t *testing.T) {
 	c := newCell(t, "tcp")
 	owner := c.start("owner", keeps(64<<20), candidate)
 	client := c.start("client")
-	var names [][]byte
-	for i := range 100 {
-		key := fmt.Sprint("k", i)
-		mustPut(t, client, key, 160000, store.PutOptions{})
-		name, err := client.Name("", key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		names = append(names, name)
-	}
+	names := putMany(t, client, 100, 160000)
 	stop := c.flood(owner, names)
 	defer stop()
 	eventually(t, "answers that the flood does not take", func() bool { return owner.Metrics().MessagesLost > 100 })
@@ -79,5 +95,29 @@ func TestAPeerThatFloods(t *testing.T) {
 	}
 	if most > 1500 {
 		t.Errorf("%d goroutines for a peer that takes nothing", most)
+	}
+}
+
+// An owner's word to the master does not wait behind answers. The process that is the
+// master has asked for as much as an owner has on its way to one agent, and takes nothing:
+// it hears no more answers, and still leases are renewed and keys claimed.
+func TestWordsToAMasterThatTakesNothing(t *testing.T) {
+	c := newCell(t, "tcp")
+	master := c.start("master", candidate, shortLease)
+	owner := c.start("owner", keeps(64<<20))
+	client := c.start("client")
+	mustPut(t, client, "k", 1000, store.PutOptions{Pinned: true})
+	mustGet(t, master, "k", 1000)
+	defer owner.FillOutbox(kv.Member{Name: "master", Incarnation: master.agent.Incarnation()})()
+	for i, end := 0, time.Now().Add(3*time.Second); time.Now().Before(end); i++ { // longer than a lease
+		mustPut(t, client, fmt.Sprint("new", i), 1000, store.PutOptions{})
+		if stats, err := client.Stats(soon(t)); err != nil || len(stats.Owners) != 1 || !stats.Owners[0].Answers {
+			t.Fatalf("the owner has no lease any more: %+v: %v", stats, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := master.Get(ctx, "k", make([]byte, 1000), store.GetOptions{}); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("the master heard an answer: %v; its lane was not full", err)
 	}
 }
