@@ -251,11 +251,11 @@ func TestRegisteredMemory(t *testing.T) {
 	d := open(t, cudatest.NewMachine(1, 1<<24).Process())
 	ours, err := d.Pin(8192)
 	check(t, err)
-	if _, err := d.Register(ours.Bytes()[:4096]); !errors.Is(err, cuda.AlreadyRegistered) {
+	if _, err := d.Register(ours.Bytes()[:4096], false); !errors.Is(err, cuda.AlreadyRegistered) {
 		t.Errorf("registered twice: %v", err)
 	}
 	arena := slices.Repeat([]byte{7}, 8192)
-	r, err := d.Register(arena)
+	r, err := d.Register(arena, true)
 	check(t, err)
 	if got := peek(t, d, r.At()+100); got != 7 {
 		t.Errorf("registered memory reads %d", got)

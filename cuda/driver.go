@@ -21,8 +21,9 @@ type Driver interface {
 	MemFree(c ContextHandle, p Pointer) error
 	HostAlloc(c ContextHandle, bytes uint64) (uintptr, error)
 	HostFree(c ContextHandle, p uintptr) error
-	// HostRegister pins memory that is there already.
-	HostRegister(c ContextHandle, p uintptr, bytes uint64) error
+	// HostRegister pins memory that is there already; readOnly is for what this
+	// process may not write.
+	HostRegister(c ContextHandle, p uintptr, bytes uint64, readOnly bool) error
 	HostUnregister(c ContextHandle, p uintptr) error
 	// Range is the allocation that a pointer points into.
 	Range(c ContextHandle, p Pointer) (base Pointer, bytes uint64, err error)

@@ -24,9 +24,13 @@ func (l *libcuda) HostAlloc(c ContextHandle, bytes uint64) (p uintptr, err error
 
 func (l *libcuda) HostFree(c ContextHandle, p uintptr) error { return l.in(c, l.cuMemFreeHost, p) }
 
-func (l *libcuda) HostRegister(c ContextHandle, p uintptr, bytes uint64) error {
-	const portable = 1 // CU_MEMHOSTREGISTER_PORTABLE
-	return l.in(c, l.cuMemHostRegister, p, uintptr(bytes), portable)
+func (l *libcuda) HostRegister(c ContextHandle, p uintptr, bytes uint64, readOnly bool) error {
+	const portable, toRead = 1, 8 // CU_MEMHOSTREGISTER_PORTABLE, _READ_ONLY
+	flags := uintptr(portable)
+	if readOnly {
+		flags |= toRead
+	}
+	return l.in(c, l.cuMemHostRegister, p, uintptr(bytes), flags)
 }
 
 func (l *libcuda) HostUnregister(c ContextHandle, p uintptr) error {

@@ -65,11 +65,11 @@ func (d *Device) Pin(bytes uint64) (*Pinned, error) {
 }
 
 // Register pins memory that is there already and is not Go's: an arena. It must
-// stay mapped until Close.
-func (d *Device) Register(memory []byte) (*Pinned, error) {
+// stay mapped until Close. Memory that is mapped to be read is registered so.
+func (d *Device) Register(memory []byte, readOnly bool) (*Pinned, error) {
 	err := d.opened(&d.counts.Pinned, func() error {
 		at := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
-		return failed(d.driver.HostRegister(d.context, at, uint64(len(memory))), "register %d bytes", len(memory))
+		return failed(d.driver.HostRegister(d.context, at, uint64(len(memory)), readOnly), "register %d bytes", len(memory))
 	})
 	if err != nil {
 		return nil, err

@@ -160,6 +160,29 @@ func (w *Walk) Next(limit uint64) Cut {
 	return Cut{Part: w.part, Offset: offset, Length: length}
 }
 
+// Run is what comes next, up to the end of a run, and of which part. It is not
+// handed out: Skip does that. At the end it is empty. A walk that was limited may have
+// less left than the run says.
+func (w *Walk) Run() (part int, r mem.Run) {
+	if w.left == 0 {
+		return 0, mem.Run{}
+	}
+	w.settle()
+	return w.part, w.cursor.Run()
+}
+
+// Ahead is how many bytes come next, at most limit and in at most so many runs.
+func (w Walk) Ahead(limit uint64, runs int) uint64 {
+	taken := uint64(0)
+	for ; runs > 0 && w.left > 0 && taken < limit; runs-- {
+		_, r := w.Run()
+		step := min(r.Length*r.Count, w.left, limit-taken)
+		w.Skip(step)
+		taken += step
+	}
+	return taken
+}
+
 func (w *Walk) settle() {
 	for w.cursor.Left() == 0 && w.part+1 < len(w.list) {
 		w.part++

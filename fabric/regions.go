@@ -52,6 +52,44 @@ func (t *Regions) Len() int {
 type Bound struct {
 	List     List
 	sections []*mem.Section
+
+	mu    sync.Mutex // protects the rest
+	holds int
+	idle  []func()
+}
+
+// Hold is for work on the memory that no lock can stop, as a kernel on a GPU: whoever
+// does it holds the memory from before it begins until Drop, when it has ended.
+func (b *Bound) Hold() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.holds++
+}
+
+// Drop is the other half of Hold.
+func (b *Bound) Drop() {
+	b.mu.Lock()
+	b.holds--
+	var idle []func()
+	if b.holds == 0 {
+		idle, b.idle = b.idle, nil
+	}
+	b.mu.Unlock()
+	for _, f := range idle {
+		f()
+	}
+}
+
+// WhenIdle calls f once the memory is not held: at once, or from the last Drop.
+func (b *Bound) WhenIdle(f func()) {
+	b.mu.Lock()
+	if b.holds > 0 {
+		b.idle = append(b.idle, f)
+		b.mu.Unlock()
+		return
+	}
+	b.mu.Unlock()
+	f()
 }
 
 // Bind checks every part of l against the table: the region is known, its

@@ -69,6 +69,7 @@ type Transfer struct {
 	// ended transfer lets go of it, and with it of the request.
 	stop  func(cause error)
 	unuse func()
+	local *Bound
 	onEnd func()
 	// stopTimer takes the deadline back.
 	stopTimer func() bool
@@ -86,7 +87,7 @@ func NewTransfer(ctx context.Context, clock Clock, p *Prepared, id kv.ID, stop f
 	if err != nil {
 		return nil, err
 	}
-	t := &Transfer{ID: id, Op: p.Op, Bytes: p.Bytes, clock: clock, stop: stop, unuse: unuse, done: make(chan struct{})}
+	t := &Transfer{ID: id, Op: p.Op, Bytes: p.Bytes, clock: clock, stop: stop, unuse: unuse, local: p.Local, done: make(chan struct{})}
 	t.times.Posted = clock.Now()
 	if deadline, has := ctx.Deadline(); has {
 		t.mu.Lock()
@@ -109,9 +110,13 @@ func (t *Transfer) Advance(s State) {
 	}
 }
 
-// Finish is for fabrics: the end, once local memory is quiet. Only the first
-// call counts.
+// Finish is for fabrics: the end, once local memory is quiet but for what holds it
+// still, which is waited for. Only the first call counts.
 func (t *Transfer) Finish(s State, err error) {
+	t.local.WhenIdle(func() { t.finish(s, err) })
+}
+
+func (t *Transfer) finish(s State, err error) {
 	t.mu.Lock()
 	if t.state.Ended() {
 		t.mu.Unlock()

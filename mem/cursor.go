@@ -36,6 +36,20 @@ func (c *Cursor) Peek() uint64 {
 	return c.runs[0].Length - c.taken
 }
 
+// Run is what Next would hand out, piece by piece, up to the end of the run: pieces at
+// equal distances, or the rest of one.
+func (c *Cursor) Run() Run {
+	if c.left == 0 {
+		return Run{}
+	}
+	r := c.runs[0]
+	r.Offset += c.piece*r.Stride + c.taken
+	if r.Count -= c.piece; c.taken > 0 || r.Count == 1 {
+		return Run{Offset: r.Offset, Length: r.Length - c.taken, Count: 1}
+	}
+	return r
+}
+
 func (c *Cursor) advance(length uint64) {
 	r := &c.runs[0]
 	c.left -= length

@@ -50,6 +50,37 @@ func ParseLend(b []byte) (Lend, error) {
 	return m, r.end("lend")
 }
 
+// LendGPU lends a region that lies in the memory of a GPU. It carries no descriptor:
+// the handle is CUDA's own, and names an allocation to every process of the machine.
+type LendGPU struct {
+	Region, Epoch, Serial uint64
+	// UUID is the GPU's.
+	UUID   [16]byte
+	Handle [64]byte
+	// Offset and SizeBytes are the region, within the allocation.
+	Offset, SizeBytes uint64
+}
+
+// Append appends m in wire form.
+func (m LendGPU) Append(dst []byte) []byte {
+	w := begin(dst, LendGPUFrame)
+	w.u64(m.Region)
+	w.u64(m.Epoch)
+	w.u64(m.Serial)
+	w.b = append(w.b, m.UUID[:]...)
+	w.b = append(w.b, m.Handle[:]...)
+	w.u64(m.Offset)
+	w.u64(m.SizeBytes)
+	return w.finish()
+}
+
+// ParseLendGPU reads a frame's own bytes.
+func ParseLendGPU(b []byte) (LendGPU, error) {
+	r := reader{b: b}
+	m := LendGPU{Region: r.u64(), Epoch: r.u64(), Serial: r.u64(), UUID: [16]byte(r.take(16)), Handle: [64]byte(r.take(64)), Offset: r.u64(), SizeBytes: r.u64()}
+	return m, r.end("lend gpu")
+}
+
 // Recall asks to unmap a region that was lent and is not registered any more.
 type Recall struct{ Region, Serial uint64 }
 

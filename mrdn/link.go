@@ -54,6 +54,7 @@ const (
 	RecallFrame
 	SourceFrame
 	TakenFrame
+	LendGPUFrame
 )
 
 // ErrLinkFrame means that a link frame is malformed; what follows it on the
@@ -63,7 +64,7 @@ var ErrLinkFrame = errors.New("mrdn: bad link frame")
 // ParsePrefix reads the first PrefixSize bytes of a frame.
 func ParsePrefix(b []byte) (LinkFrame, uint32, error) {
 	length, frame := binary.LittleEndian.Uint32(b), LinkFrame(b[4])
-	if b[5] != fold(b) || frame < HelloFrame || frame > TakenFrame || length > MaxLinkFrame {
+	if b[5] != fold(b) || frame < HelloFrame || frame > LendGPUFrame || length > MaxLinkFrame {
 		return 0, 0, badPrefix(b[:PrefixSize])
 	}
 	return frame, length, nil
@@ -143,7 +144,7 @@ type reader struct {
 func (r *reader) take(n int) []byte {
 	if r.bad || n > len(r.b) {
 		r.bad = true
-		return make([]byte, min(n, 32)) // the longest field of fixed size
+		return make([]byte, min(n, 64)) // the longest field of fixed size
 	}
 	taken := r.b[:n:n]
 	r.b = r.b[n:]

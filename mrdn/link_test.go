@@ -80,6 +80,11 @@ var linkFrames = []struct {
 		func(b []byte) (any, error) { return ParseLend(b) },
 	},
 	{
+		"lend gpu", LendGPUFrame, LendGPU{Region: 1, Epoch: 2, Serial: 3, UUID: [16]byte{4}, Handle: [64]byte{5, 63: 6}, Offset: 7, SizeBytes: 8}.Append(nil),
+		LendGPU{Region: 1, Epoch: 2, Serial: 3, UUID: [16]byte{4}, Handle: [64]byte{5, 63: 6}, Offset: 7, SizeBytes: 8},
+		func(b []byte) (any, error) { return ParseLendGPU(b) },
+	},
+	{
 		"recall", RecallFrame, Recall{Region: 1, Serial: 2}.Append(nil),
 		Recall{Region: 1, Serial: 2},
 		func(b []byte) (any, error) { return ParseRecall(b) },

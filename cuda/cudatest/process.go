@@ -234,7 +234,7 @@ func (p *Process) HostFree(c cuda.ContextHandle, at uintptr) error {
 }
 
 // HostRegister pins memory.
-func (p *Process) HostRegister(c cuda.ContextHandle, at uintptr, bytes uint64) error {
+func (p *Process) HostRegister(c cuda.ContextHandle, at uintptr, bytes uint64, _ bool) error {
 	if err := p.enter(c); err != nil {
 		return err
 	}

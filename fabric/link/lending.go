@@ -312,6 +312,22 @@ func (t *Taking) Enter() error {
 // Leave ends a piece.
 func (t *Taking) Leave() { t.placing.RUnlock() }
 
+// Hold is Enter for a piece that is placed by a device, which no lock can stop and no
+// lock is held for: whoever wants quiet is not made to wait here, but the transfer has
+// not ended before Drop. A fence or a Revoke waits for those that it has stopped by
+// itself.
+func (t *Taking) Hold() error {
+	if err := t.Enter(); err != nil {
+		return err
+	}
+	defer t.Leave()
+	t.In.Bound.Hold()
+	return nil
+}
+
+// Drop ends a piece that was held.
+func (t *Taking) Drop() { t.In.Bound.Drop() }
+
 // Differs is the error of a piece that is not what its source is: the owner may
 // have taken the source back, and changed it, meanwhile.
 func (t *Taking) Differs(where string) error {

@@ -1,7 +1,8 @@
 // Package vram makes sections of GPU memory: of our own, and of what another
 // process lends by a handle of CUDA's.
 //
-//	Pool      the GPUs of this machine, each opened when it is first needed
+//	Pool      the GPUs of this machine, each opened when it is first needed, and what
+//	          moves bytes on them
 //	Memory    the backing of such a section: which device, and where
 //
 // A section's bytes can be read and written like any other's, a few at a time; who
@@ -23,17 +24,34 @@ type Pool struct {
 	driver cuda.Driver
 
 	mu      sync.Mutex // protects the rest, also while a device is opened
-	devices map[cuda.UUID]*cuda.Device
+	devices map[cuda.UUID]*device
 	closed  bool
+}
+
+// device is an open GPU.
+type device struct {
+	*cuda.Device
+	used   bool // something of it was opened: it stays
+	users  int  // who are about to
+	movers []*cuda.Mover
 }
 
 // NewPool makes one; a nil driver is libcuda, which is loaded when it is needed.
 func NewPool(driver cuda.Driver) *Pool {
-	return &Pool{driver: driver, devices: make(map[cuda.UUID]*cuda.Device)}
+	return &Pool{driver: driver, devices: make(map[cuda.UUID]*device)}
 }
 
 // Device opens a GPU, or returns the one that is open. It stays the pool's.
 func (p *Pool) Device(uuid cuda.UUID) (*cuda.Device, error) {
+	d, err := p.enter(uuid)
+	if err != nil {
+		return nil, err
+	}
+	return d.Device, p.leave(d, true)
+}
+
+// enter finds a GPU for who is about to open something of it, which leave ends.
+func (p *Pool) enter(uuid cuda.UUID) (*device, error) {
 	if uuid == (cuda.UUID{}) {
 		return nil, errors.New("vram: a GPU without a UUID")
 	}
@@ -42,15 +60,63 @@ func (p *Pool) Device(uuid cuda.UUID) (*cuda.Device, error) {
 	if p.closed {
 		return nil, cuda.ErrClosed
 	}
-	if d := p.devices[uuid]; d != nil {
-		return d, nil
+	d := p.devices[uuid]
+	if d == nil {
+		opened, err := cuda.Open(cuda.Options{Driver: p.driver, UUID: uuid})
+		if err != nil {
+			return nil, err
+		}
+		d = &device{Device: opened}
+		p.devices[uuid] = d
 	}
-	d, err := cuda.Open(cuda.Options{Driver: p.driver, UUID: uuid})
-	if err != nil {
-		return nil, err
-	}
-	p.devices[uuid] = d
+	d.users++
 	return d, nil
+}
+
+// leave closes a GPU of which nothing was ever used: whoever lends 64 bytes of nothing
+// would else have every GPU opened.
+func (p *Pool) leave(d *device, used bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d.users--
+	if d.used = d.used || used; d.used || d.users > 0 || p.closed {
+		return nil
+	}
+	delete(p.devices, d.UUID)
+	return d.Close()
+}
+
+// Mover lends what moves bytes of a device, for one goroutine at a time. GiveBack ends
+// that.
+func (p *Pool) Mover(on *cuda.Device) (*cuda.Mover, error) {
+	p.mu.Lock()
+	d := p.devices[on.UUID]
+	if d == nil || d.Device != on {
+		p.mu.Unlock()
+		return nil, cuda.ErrClosed
+	}
+	if n := len(d.movers); n > 0 {
+		m := d.movers[n-1]
+		d.movers = d.movers[:n-1]
+		p.mu.Unlock()
+		return m, nil
+	}
+	p.mu.Unlock()
+	return on.Mover()
+}
+
+// GiveBack returns a mover that does nothing any more.
+func (p *Pool) GiveBack(on *cuda.Device, m *cuda.Mover) {
+	p.mu.Lock()
+	d := p.devices[on.UUID]
+	kept := d != nil && d.Device == on
+	if kept {
+		d.movers = append(d.movers, m)
+	}
+	p.mu.Unlock()
+	if !kept {
+		_ = m.Close()
+	}
 }
 
 // Counts is what all devices have open.
@@ -76,6 +142,9 @@ func (p *Pool) Close() error {
 	p.closed = true
 	var problems []error
 	for _, d := range p.devices {
+		for _, m := range d.movers {
+			problems = append(problems, m.Close())
+		}
 		problems = append(problems, d.Close())
 	}
 	clear(p.devices)
@@ -91,16 +160,26 @@ type Lent struct {
 	Offset, SizeBytes uint64
 	// Device keeps its addresses apart from those of other processes.
 	Device uint32
+	// On is the GPU from which it is to be reached; nil is the one that it lies on.
+	On *cuda.Device
 }
 
 // Import makes a section of lent memory. All of it must lie within the allocation,
 // by the driver's word. Sections of one allocation share one mapping, which ends
 // with the last of them.
 func (p *Pool) Import(l Lent) (*mem.Section, error) {
-	d, err := p.Device(l.UUID)
+	if l.On != nil {
+		l.UUID = l.On.UUID
+	}
+	d, err := p.enter(l.UUID)
 	if err != nil {
 		return nil, err
 	}
+	s, err := l.open(d.Device)
+	return s, errors.Join(err, p.leave(d, err == nil))
+}
+
+func (l Lent) open(d *cuda.Device) (*mem.Section, error) {
 	i, err := d.Import(l.Handle)
 	if err != nil {
 		return nil, err

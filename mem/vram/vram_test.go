@@ -100,6 +100,9 @@ func TestImportRefuses(t *testing.T) {
 	if c := pool.Counts(); c.Total() != 0 {
 		t.Errorf("refusals left %s", c)
 	}
+	if n := here.Open(); n != 0 {
+		t.Errorf("refusals left a GPU open: %d things", n)
+	}
 	check(t, pool.Close())
 	if n := here.Open(); n != 0 {
 		t.Errorf("%d things are open at the end", n)
