@@ -187,9 +187,10 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"checksum": "sums of what is placed", "kv": "ids", "fabric": "the contract", "fabric/link": "what its stream reports to", "fabric/handshake": "who is who",
 			"mem": "sections, lent", "mrdn": "frames", "trust": "the cell's key", joins: "closing waits for what was started",
+			"cuda": "kernels that copy and sum", "mem/vram": "GPU memory, lent, and what moves it",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "descriptor passing, memfds"},
-		testsMay: []string{"fabric/fabrictest"},
+		testsMay: []string{"cuda/cudatest", "fabric/fabrictest"},
 	},
 	"bench": {
 		owns: "what all measurements share: figures, the machine and its cores, processes",
@@ -356,7 +357,7 @@ var rooms = map[string]room{
 			"kv": "ids", "agent": "agents", "fabric": "their fabrics", "fabric/tcp": "between hosts", "fabric/host": "within one",
 			"fabric/file": "to its disks", "meta": "the directory",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "telemetry": "metrics",
-			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "gateway": "where users do", "ledger": "records of requests",
+			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "ledger": "records of requests",
 			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
 		testsMay: []string{"kv", "mem", "meta/memdir", "place", "reshard", "store/producer"},

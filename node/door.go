@@ -5,7 +5,6 @@ import (
 
 	"meridian/door"
 	"meridian/doorserver"
-	"meridian/mem/vram"
 	"meridian/transceiver"
 	"meridian/trust"
 )
@@ -41,7 +40,6 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	if n.Store != nil {
 		objects = newCache(n.Store, o.Name, o.Store.DirectMap)
 	}
-	n.gpus = vram.NewPool(nil) // loads CUDA's driver when GPU memory is first lent
 	n.Door, err = doorserver.Open(ctx, doorserver.Options{
 		Agent: n.Agent, Cache: objects, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket, VRAM: n.gpus,
 		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Logger: o.Logger,

@@ -8,10 +8,12 @@ import (
 	"strings"
 
 	"meridian/agent"
+	"meridian/cuda"
 	"meridian/fabric"
 	"meridian/fabric/file"
 	"meridian/fabric/host"
 	"meridian/fabric/tcp"
+	"meridian/mem/vram"
 )
 
 // FabricNames lists what an agent can move bytes with, the fastest first.
@@ -19,7 +21,7 @@ func FabricNames() []string { return []string{"host", "file", "tcp"} }
 
 // openers turns the names of fabrics into what opens them. One that this
 // machine does not allow is left out, as long as another is left.
-func (o AgentOptions) openers(p proof) ([]agent.Opener, error) {
+func (o AgentOptions) openers(p proof, gpus *vram.Pool) ([]agent.Opener, error) {
 	names := o.Fabrics
 	if len(names) == 0 {
 		names = FabricNames()
@@ -36,7 +38,7 @@ func (o AgentOptions) openers(p proof) ([]agent.Opener, error) {
 				o.Logger.Warn("the host fabric is left out: agents of this machine are reached over others", "error", err)
 				continue
 			}
-			all = append(all, o.overHost(p, dir))
+			all = append(all, o.overHost(p, dir, gpus))
 		case "file":
 			all = append(all, toFiles)
 		case "tcp":
@@ -54,11 +56,14 @@ func (o AgentOptions) openers(p proof) ([]agent.Opener, error) {
 	return all, nil
 }
 
-func (o AgentOptions) overHost(p proof, dir string) agent.Opener {
+func (o AgentOptions) overHost(p proof, dir string, gpus *vram.Pool) agent.Opener {
+	if !cuda.Built {
+		gpus = nil
+	}
 	return func(ctx context.Context, self agent.Self) (fabric.Fabric, error) {
 		return host.Open(ctx, host.Options{
 			Agent: self.Name, Incarnation: self.Incarnation, Dir: dir, HostID: o.machine, Key: &p.key, Handshake: o.Handshake,
-			Guard: self.Guard, Events: self.Events, Logger: self.Logger,
+			GPUs: gpus, Guard: self.Guard, Events: self.Events, Logger: self.Logger,
 		})
 	}
 }

@@ -123,7 +123,8 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if n.proof, err = o.proof(); err != nil {
 		return err
 	}
-	fabrics, err := o.openers(n.proof)
+	n.gpus = vram.NewPool(nil) // loads CUDA's driver when GPU memory is first lent
+	fabrics, err := o.openers(n.proof, n.gpus)
 	if err != nil {
 		return err
 	}

@@ -77,6 +77,7 @@ func (p *Process) Launch(c cuda.ContextHandle, s cuda.StreamHandle, l cuda.Launc
 	}
 	parameters := append([]uint64(nil), l.Parameters...)
 	return p.queue(c, s, func() {
+		p.waitHung()
 		if err := k.run(parameters); err != nil {
 			p.fail(err)
 		}
@@ -129,7 +130,7 @@ func (k *kernel) run(parameters []uint64) error {
 	return nil
 }
 
-// one walks a segment word by word.
+// one walks a segment piece by piece, in words that do not leave a piece.
 func (k *kernel) one(row int, at uint32, bytes int) error {
 	var w walk
 	if !k.seek(&w, row, at) {
@@ -141,43 +142,46 @@ func (k *kernel) one(row int, at uint32, bytes int) error {
 		if w.within+cuda.Segment > w.length {
 			return cuda.IllegalAddress
 		}
-		return k.word(&w, 0, cuda.Segment)
+		return k.words(&w, 0, cuda.Segment, width)
 	}
 	if k.sums && bytes < cuda.Segment {
 		width = 1 // a tail
 	}
-	for off := 0; off < bytes; off += width {
-		if err := k.word(&w, off, width); err != nil {
+	for off := 0; off < bytes; {
+		n := min(bytes-off, int(w.length-w.within))
+		if err := k.words(&w, off, n, width); err != nil {
 			return err
 		}
-		if !k.skip(&w, uint32(width)) {
+		if !k.skip(&w, uint32(n)) {
 			return cuda.IllegalAddress
 		}
+		off += n
 	}
 	return nil
 }
 
-// word moves one word, or a segment in one piece.
-func (k *kernel) word(w *walk, off, width int) error {
+// words moves bytes of one piece, width of them at a time.
+func (k *kernel) words(w *walk, off, bytes, width int) error {
 	const misaligned cuda.Result = 716
 	from, to := w.from+uint64(w.within), w.to+uint64(w.within)
-	aligned := uint64(min(width, k.width))
-	src := k.process.Bytes(cuda.Pointer(from), uint64(width))
+	aligned := uint64(width)
+	src := k.process.Bytes(cuda.Pointer(from), uint64(bytes))
 	switch {
 	case src == nil:
 		return cuda.IllegalAddress
-	case from%aligned != 0 || k.copies && to%aligned != 0:
+	case from%aligned != 0 || k.copies && to%aligned != 0 || uint64(bytes)%aligned != 0:
 		return misaligned
 	}
 	copy(k.segment[off:], src)
 	if !k.copies {
 		return nil
 	}
-	dst := k.process.Bytes(cuda.Pointer(to), uint64(width))
+	dst := k.process.Bytes(cuda.Pointer(to), uint64(bytes))
 	if dst == nil {
 		return cuda.IllegalAddress
 	}
 	copy(dst, src)
+	k.process.flip(cuda.Pointer(to), dst)
 	return nil
 }
 

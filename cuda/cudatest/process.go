@@ -25,6 +25,10 @@ type Process struct {
 	lost     error // of a context that did what it must not
 	killed   bool
 	Launches int // how many kernels were started
+	// Unregistered: host memory cannot be registered, as on some machines.
+	Unregistered bool
+	hung         chan struct{} // closed when kernels run again
+	flipped      cuda.Pointer
 }
 
 var _ cuda.Driver = (*Process)(nil)
@@ -68,6 +72,47 @@ func (p *Process) Kill() {
 	p.ranges, p.retained = nil, make(map[int]int)
 	p.events, p.modules = make(map[cuda.EventHandle]*event), make(map[cuda.ModuleHandle]bool)
 	p.killed, p.lost = true, cuda.Result(4) // CUDA_ERROR_DEINITIALIZED
+}
+
+// Flip has the next kernel that writes to an address write another byte there.
+func (p *Process) Flip(at cuda.Pointer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.flipped = at
+}
+
+// flip does that, in what a kernel has just written.
+func (p *Process) flip(at cuda.Pointer, written []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.flipped >= at && p.flipped-at < cuda.Pointer(len(written)) {
+		written[p.flipped-at] ^= 0x20
+		p.flipped = 0
+	}
+}
+
+// Hang keeps every kernel from running until resume is called.
+func (p *Process) Hang() (resume func()) {
+	hung := make(chan struct{})
+	p.mu.Lock()
+	p.hung = hung
+	p.mu.Unlock()
+	return func() {
+		p.mu.Lock()
+		p.hung = nil
+		p.mu.Unlock()
+		close(hung)
+	}
+}
+
+// waitHung returns when kernels run.
+func (p *Process) waitHung() {
+	p.mu.Lock()
+	hung := p.hung
+	p.mu.Unlock()
+	if hung != nil {
+		<-hung
+	}
 }
 
 // Killed tells whether it was.
@@ -239,6 +284,9 @@ func (p *Process) HostRegister(c cuda.ContextHandle, at uintptr, bytes uint64, _
 		return err
 	}
 	defer p.mu.Unlock()
+	if p.Unregistered {
+		return cuda.NotSupported
+	}
 	for _, r := range p.ranges {
 		if r.vram == nil && cuda.Pointer(at) < r.at+cuda.Pointer(len(r.memory)) && r.at < cuda.Pointer(at)+cuda.Pointer(bytes) {
 			return cuda.AlreadyRegistered

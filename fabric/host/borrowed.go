@@ -8,16 +8,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"meridian/cuda"
 	"meridian/fabric"
 	"meridian/fabric/link"
 	"meridian/mem"
+	"meridian/mem/vram"
 	"meridian/mrdn"
 )
 
 // borrowed is what one peer has lent on one link: its flag page, and regions
 // mapped to be read.
 type borrowed struct {
-	lender int // the peer's process
+	lender int       // the peer's process
+	gpu    *gpu      // nil without GPUs
+	link   *peerLink // whose it is, at the posting side
 	// hopeless is when the peer was given up, in nanoseconds: it had stopped in the
 	// middle of a piece; 0 when there is hope.
 	hopeless atomic.Int64
@@ -32,9 +36,11 @@ type borrowed struct {
 // loan is a region of the peer's.
 type loan struct {
 	region, epoch, serial uint64
-	section               *mem.Section
-	unreached             error // why there is no section
-	users                 int   // protected by borrowed.mu
+	sizeBytes             uint64
+	section               *mem.Section // nil for memory of a GPU, which is opened when it is needed
+	unreached             error        // why there is none
+	far                   *reach       // how GPUs see it
+	users                 int          // protected by borrowed.mu
 	returned              bool
 }
 
@@ -56,7 +62,7 @@ func (b *borrowed) putPage(m mrdn.FlagPage, fd int) error {
 	return nil
 }
 
-// put maps a region that was lent, in place of an older loan of it.
+// put maps a region that was lent.
 func (b *borrowed) put(m mrdn.Lend, fd int) error {
 	l := &loan{region: m.Region, epoch: m.Epoch, serial: m.Serial}
 	if m.SizeBytes > 0 {
@@ -66,9 +72,29 @@ func (b *borrowed) put(m mrdn.Lend, fd int) error {
 	} else {
 		l.section = arena.Section
 	}
+	if l.section != nil {
+		l.sizeBytes, l.far = l.section.Size(), &reach{section: l.section, gpu: b.gpu, loan: true}
+	}
+	return b.keep(l)
+}
+
+// putGPU takes the loan of a region that lies in the memory of a GPU. Nothing is asked
+// of the GPU yet: that may take as long as it likes.
+func (b *borrowed) putGPU(m mrdn.LendGPU) error {
+	l := &loan{region: m.Region, epoch: m.Epoch, serial: m.Serial, sizeBytes: m.SizeBytes}
+	if b.gpu == nil {
+		l.unreached = cuda.ErrUnsupported
+	} else {
+		l.far = &reach{gpu: b.gpu, loan: true, lent: vram.Lent{UUID: m.UUID, Handle: m.Handle, Offset: m.Offset, SizeBytes: m.SizeBytes}}
+	}
+	return b.keep(l)
+}
+
+// keep puts a loan in the place of an older one of the region.
+func (b *borrowed) keep(l *loan) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old := b.loans[m.Region]; old != nil {
+	if old := b.loans[l.region]; old != nil {
 		b.giveBackLocked(old)
 	}
 	var err error
@@ -82,7 +108,7 @@ func (b *borrowed) put(m mrdn.Lend, fd int) error {
 		l.close()
 		return err
 	}
-	b.loans[m.Region] = l
+	b.loans[l.region] = l
 	return l.unreached
 }
 
@@ -97,8 +123,12 @@ func (b *borrowed) openLent(m mrdn.Lend, pidfd int) (*mem.Section, error) {
 	return section, err
 }
 
+// close lets the memory go; what GPUs have of it first, and in their time.
 func (l *loan) close() {
-	if l.section != nil {
+	switch {
+	case l.far != nil:
+		l.far.close()
+	case l.section != nil:
 		_ = l.section.Close(context.Background())
 	}
 }
@@ -120,7 +150,7 @@ func (b *borrowed) take(l fabric.List, f link.Flag) ([]*loan, error) {
 		if held.unreached != nil {
 			return nil, fmt.Errorf("%w: the source, region %d, cannot be read from here: %w", fabric.ErrRefused, l[i].Region, held.unreached)
 		}
-		if err := l[i].Spans.Check(held.section.Size()); err != nil {
+		if err := l[i].Spans.Check(held.sizeBytes); err != nil {
 			return nil, fmt.Errorf("region %d: %w", l[i].Region, err)
 		}
 		loans[i] = held

@@ -76,9 +76,15 @@ func (p *flagPage) lower(f link.Flag) {
 
 // hand is what a worker, or a reader that does a worker's job, holds while it
 // copies: the cell in which it pins the flag under which it takes.
-type hand struct{ pin *atomic.Uint64 }
+type hand struct {
+	pin  *atomic.Uint64
+	cuts *[maxCuts]cut
+	gpu  *scratch // of a hand that launches kernels
+}
 
-func (p *flagPage) hand(i int) hand { return hand{&p.cells[i]} }
+func (p *flagPage) hand(i int) hand {
+	return hand{pin: &p.cells[i], cuts: new([maxCuts]cut), gpu: new(scratch)}
+}
 
 func (p *flagPage) close() error { return p.arena.Close(context.Background()) }
 

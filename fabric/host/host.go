@@ -40,8 +40,12 @@
 // has named its own agent alone as its tracer, the part is refused before a byte of
 // it was taken, and the agent that posted goes on with another fabric.
 //
+// Where memory of either side is a GPU's, it is lent by CUDA's handle, and kernels of
+// the destination's agent copy: gpu and gpuJob. The flag is looked at before each
+// launch; no lock is held while a GPU works.
+//
 // Lock order: that of fabric/link, then stream mu, then any one of wire,
-// borrowed, flagPage, pool, job.
+// borrowed, flagPage, pool, job, gpu; a reach's mu by itself.
 package host
 
 import (
@@ -62,6 +66,7 @@ import (
 	"meridian/internal/join"
 	"meridian/kv"
 	"meridian/mem"
+	"meridian/mem/vram"
 	"meridian/trust"
 )
 
@@ -76,6 +81,8 @@ type Options struct {
 	HostID string
 	// Workers copy; default one per core.
 	Workers int
+	// GPUs is what GPU memory is reached by; nil takes none.
+	GPUs *vram.Pool
 	// NoChecksums leaves out the comparison, for measuring what it costs.
 	NoChecksums bool
 	// MaxTransfers bounds what runs on one link in each direction; default 4096.
@@ -95,7 +102,7 @@ type Options struct {
 
 func (o Options) withDefaults() (Options, error) {
 	if o.Workers == 0 {
-		o.Workers = min(maxHands, runtime.GOMAXPROCS(0))
+		o.Workers = min(maxHands-gpuHands, runtime.GOMAXPROCS(0))
 	}
 	if o.MaxTransfers == 0 {
 		o.MaxTransfers = 4096
@@ -124,8 +131,8 @@ func (o Options) validate() error {
 		return errors.New("host: an agent needs a name of 1 to 255 bytes")
 	case !filepath.IsAbs(o.Dir) || len(o.socket()) > maxSocketPath:
 		return fmt.Errorf("host: directory %q must be absolute and at most %d bytes long", o.Dir, maxSocketPath-len(o.socket())+len(o.Dir))
-	case o.Workers < 1 || o.Workers > maxHands:
-		return fmt.Errorf("host: %d workers, must be 1 to %d", o.Workers, maxHands)
+	case o.Workers < 1 || o.Workers > maxHands-gpuHands:
+		return fmt.Errorf("host: %d workers, must be 1 to %d", o.Workers, maxHands-gpuHands)
 	case o.Events == nil:
 		return errors.New("host: nobody to tell of events")
 	}
@@ -140,6 +147,7 @@ type Fabric struct {
 	regions fabric.Regions
 	page    *flagPage
 	pool    *pool
+	gpu     *gpu // nil without GPUs
 	door    *handshake.Door
 	wait    sync.WaitGroup // every goroutine of the links
 
@@ -158,7 +166,11 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 	if err := errors.Join(o.validate(), makeDirectory(o.Dir)); err != nil {
 		return nil, err
 	}
-	page, err := newFlagPage(o.Workers)
+	hands := o.Workers
+	if o.GPUs != nil {
+		hands += gpuHands
+	}
+	page, err := newFlagPage(hands)
 	if err != nil {
 		return nil, err
 	}
@@ -167,8 +179,11 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 		return nil, errors.Join(fmt.Errorf("host: %w", err), page.close())
 	}
 	f := &Fabric{
-		options: o, page: page, pool: newPool(page),
+		options: o, page: page, pool: newPool(page, 0, o.Workers),
 		streams: make(map[*stream]struct{}), links: make(map[*peerLink]struct{}),
+	}
+	if o.GPUs != nil {
+		f.gpu = newGPU(o.GPUs, newPool(page, o.Workers, gpuHands), o.Logger)
 	}
 	f.door = f.keepDoor(listener)
 	return f, nil
@@ -177,14 +192,20 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 // Name is "host".
 func (f *Fabric) Name() string { return "host" }
 
-// kinds of memory that can be lent: memfds, and what lies in an engine's process.
-var kinds = []mem.Kind{mem.DRAM, mem.Borrowed}
+// kinds of memory that can be lent: memfds, what lies in an engine's process, and,
+// where there are GPUs, theirs.
+func (f *Fabric) kinds() []mem.Kind {
+	if f.gpu == nil {
+		return []mem.Kind{mem.DRAM, mem.Borrowed}
+	}
+	return []mem.Kind{mem.DRAM, mem.Borrowed, mem.VRAM}
+}
 
 // Capabilities says what it can do.
 func (f *Fabric) Capabilities() fabric.Capabilities {
 	return fabric.Capabilities{
 		Local: true, Remote: true, SameHost: true, Read: true, Write: true, Notify: true,
-		Kinds: kinds, Checksummed: !f.options.NoChecksums,
+		Kinds: f.kinds(), Checksummed: !f.options.NoChecksums,
 	}
 }
 
@@ -193,14 +214,14 @@ func (f *Fabric) Address() []byte { return []byte(f.options.HostID + ":" + f.opt
 
 // Register makes a region reachable.
 func (f *Fabric) Register(r fabric.Region) error {
-	if !slices.Contains(kinds, r.Section.Kind()) {
+	if !slices.Contains(f.kinds(), r.Section.Kind()) {
 		return fmt.Errorf("%w: region %d is %v memory, which cannot be lent", fabric.ErrUnsupported, r.ID, r.Section.Kind())
 	}
 	return f.regions.Add(r)
 }
 
 // Deregister fences a region.
-func (f *Fabric) Deregister(_ context.Context, id uint64) error {
+func (f *Fabric) Deregister(ctx context.Context, id uint64) error {
 	if err := f.regions.Remove(id); err != nil {
 		return err
 	}
@@ -208,17 +229,17 @@ func (f *Fabric) Deregister(_ context.Context, id uint64) error {
 	for _, s := range f.everyStream() {
 		s.fence(id, cause)
 	}
-	return nil
+	return f.gpu.release(ctx, id)
 }
 
 // Revoke stops everything that runs under a grant.
-func (f *Fabric) Revoke(_ context.Context, grant kv.ID) error {
+func (f *Fabric) Revoke(ctx context.Context, grant kv.ID) error {
 	for _, s := range f.everyStream() {
 		if server, serves := s.engine.(*link.Server); serves {
 			server.Revoke(grant, fabric.ErrGrantRevoked)
 		}
 	}
-	return nil
+	return f.gpu.quiet(ctx, func(j *gpuJob) bool { return j.taking.In.Grant == grant })
 }
 
 func (f *Fabric) everyStream() []*stream {
@@ -268,6 +289,7 @@ func (f *Fabric) Close(ctx context.Context) error {
 		s.engine.Lost(fabric.ErrClosed)
 	}
 	f.pool.close()
+	f.gpu.close()
 	if err := f.join(ctx); err != nil {
 		return errors.Join(append(errs, err)...)
 	}
@@ -275,5 +297,5 @@ func (f *Fabric) Close(ctx context.Context) error {
 }
 
 func (f *Fabric) join(ctx context.Context) error {
-	return join.Within(ctx, "host: closing", f.door.Wait, f.wait.Wait, f.pool.wait)
+	return join.Within(ctx, "host: closing", f.door.Wait, f.wait.Wait, f.pool.wait, f.gpu.wait)
 }

@@ -47,8 +47,18 @@ func suite(o Options) fabrictest.Options {
 		},
 		Kill: func(f fabric.Fabric) { f.(*Fabric).die() },
 		Stall: func(near, far fabric.Fabric) func() {
-			resumeNear, resumeFar := near.(*Fabric).pool.occupy(), far.(*Fabric).pool.occupy()
-			return func() { resumeNear(); resumeFar() }
+			var resume []func()
+			for _, f := range []*Fabric{near.(*Fabric), far.(*Fabric)} {
+				resume = append(resume, f.pool.occupy())
+				if f.gpu != nil {
+					resume = append(resume, f.gpu.hands.occupy())
+				}
+			}
+			return func() {
+				for _, r := range resume {
+					r()
+				}
+			}
 		},
 	}
 }

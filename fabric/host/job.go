@@ -52,8 +52,8 @@ func (j *job) quanta() int { return int(max(1, (j.bytes+quantum-1)/quantum)) }
 
 // work copies a quantum, and reports whether some of it is left for later,
 // because it is cut too small.
-func (j *job) work(h hand, cuts []cut) (more bool) {
-	total := 0
+func (j *job) work(h hand) (more bool) {
+	total, cuts := 0, h.cuts[:0]
 	for done := uint64(0); done < quantum; {
 		if total >= quantumCuts {
 			return true

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
@@ -52,6 +53,7 @@ func (l *peerLink) Estimate(_ fabric.Op, bytes, pieces uint64) time.Duration {
 // Close ends the link.
 func (l *peerLink) Close(ctx context.Context) error {
 	err := l.Redial.Close(ctx)
+	err = errors.Join(err, l.fabric.gpu.quiet(ctx, func(j *gpuJob) bool { return j.borrowed.link == l }))
 	l.fabric.mu.Lock()
 	delete(l.fabric.links, l)
 	l.fabric.mu.Unlock()
@@ -79,6 +81,7 @@ func (l *peerLink) newConnection(conn *net.UnixConn) (*connection, error) {
 	if c.stream, err = l.fabric.newStream(conn, l.peer.Name, c.poster); err != nil {
 		return nil, err
 	}
+	c.stream.borrowed.link = l
 	c.poster.Attach(c.stream.lending)
 	return c, nil
 }

@@ -6,8 +6,8 @@ import (
 	"meridian/fabric"
 )
 
-// pool is the hands that copy, and what waits for them. Jobs take turns, a
-// quantum each, and a large one has several hands at work.
+// pool is hands, and what waits for them. Tasks take turns, a quantum each, and a large
+// one has several hands at work.
 type pool struct {
 	hands   int
 	workers sync.WaitGroup
@@ -19,38 +19,47 @@ type pool struct {
 	closed bool
 }
 
-// claim is what is left of a job that no hand has taken.
+// task is what hands do, some quanta at a time.
+type task interface {
+	// work does a quantum, and reports whether some of it is left for later.
+	work(h hand) (more bool)
+	fail(err error)
+	// retire ends so many quanta; the last one ends the task.
+	retire(quanta int)
+}
+
+// claim is what is left of a task that no hand has taken.
 type claim struct {
-	job    *job
+	job    task
 	quanta int
 }
 
-func newPool(page *flagPage) *pool {
-	p := &pool{hands: page.hands}
+// newPool has a hand for each of some cells of the page.
+func newPool(page *flagPage, first, hands int) *pool {
+	p := &pool{hands: hands}
 	p.wake = sync.NewCond(&p.mu)
-	for i := range page.hands {
-		p.idle = append(p.idle, page.hand(i))
+	for i := range hands {
+		p.idle = append(p.idle, page.hand(first+i))
 	}
-	for range page.hands {
+	for range hands {
 		p.workers.Go(p.work)
 	}
 	return p
 }
 
-// do starts a job, and does a small one at once when a hand is free: that saves
-// the wake-up of a worker. The caller holds no lock.
-func (p *pool) do(j *job) {
-	j.unfinished = j.quanta()
+// do starts a task of so many quanta, and does it at once if that is soon done and
+// a hand is free: that saves the wake-up of a worker. The caller holds no lock.
+func (p *pool) do(j task, quanta int, soon bool) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		j.fail(fabric.ErrClosed)
-		j.retire(j.unfinished)
+		j.retire(quanta)
 		return
 	}
-	if j.bytes > pieceBytes || len(p.queue) > 0 || len(p.idle) == 0 {
-		p.queue = append(p.queue, claim{j, j.unfinished})
-		if j.unfinished > 1 {
+	if !soon || len(p.queue) > 0 || len(p.idle) == 0 {
+		p.queue = append(p.queue, claim{j, quanta})
+		if quanta > 1 {
 			p.wake.Broadcast()
 		} else {
 			p.wake.Signal()
@@ -60,8 +69,7 @@ func (p *pool) do(j *job) {
 	}
 	h := p.takeHand()
 	p.mu.Unlock()
-	var cuts [16]cut
-	p.use(h, j, cuts[:0])
+	p.use(h, j)
 }
 
 func (p *pool) takeHand() hand {
@@ -71,14 +79,14 @@ func (p *pool) takeHand() hand {
 }
 
 // use has a hand work on a job, and queues what it leaves.
-func (p *pool) use(h hand, j *job, cuts []cut) {
-	if j.work(h, cuts) {
+func (p *pool) use(h hand, j task) {
+	if j.work(h) {
 		p.queueRest(j)
 	}
 	p.giveHand(h)
 }
 
-func (p *pool) queueRest(j *job) {
+func (p *pool) queueRest(j task) {
 	p.mu.Lock()
 	closed := p.closed
 	if !closed {
@@ -101,7 +109,6 @@ func (p *pool) giveHand(h hand) {
 }
 
 func (p *pool) work() {
-	cuts := make([]cut, 0, maxCuts)
 	for {
 		p.mu.Lock()
 		for (len(p.queue) == 0 || len(p.idle) == 0) && !p.closed {
@@ -119,7 +126,7 @@ func (p *pool) work() {
 		}
 		h := p.takeHand()
 		p.mu.Unlock()
-		p.use(h, c.job, cuts)
+		p.use(h, c.job)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"meridian/fabric"
 	"meridian/fabric/link"
 	"meridian/mem"
+	"meridian/mem/vram"
 	"meridian/mrdn"
 )
 
@@ -56,7 +57,7 @@ func (f *Fabric) newStream(conn *net.UnixConn, peer string, e engine) (*stream, 
 	if err != nil {
 		return nil, err
 	}
-	s.borrowed.lender = int(lender.Pid)
+	s.borrowed.lender, s.borrowed.gpu = int(lender.Pid), f.gpu
 	if s.wire, err = newWire(conn, f.options.KeepAlive, s); err != nil {
 		return nil, err
 	}
@@ -97,13 +98,20 @@ func (s *stream) Lend(b *fabric.Bound, then []byte) error {
 			continue
 		}
 		s.serial++
+		fresh[name.Region] = lentRegion{section, s.serial}
+		if m := vram.Of(section); m != nil {
+			out.bytes = mrdn.LendGPU{
+				Region: name.Region, Epoch: name.Epoch, Serial: s.serial,
+				UUID: m.Device.UUID, Handle: m.Handle, Offset: m.Offset, SizeBytes: section.Size(),
+			}.Append(out.bytes)
+			continue
+		}
 		lend := mrdn.Lend{Region: name.Region, Epoch: name.Epoch, Serial: s.serial}
 		file, err := describe(section, &lend)
 		if err != nil {
 			closeGifts(out.gifts)
 			return fmt.Errorf("%w: region %d: %w", fabric.ErrUnsupported, name.Region, err)
 		}
-		fresh[name.Region] = lentRegion{section, s.serial}
 		out.add(lend.Append(nil), file)
 	}
 	maps.Copy(s.lent, fresh)
@@ -164,10 +172,15 @@ func (s *stream) Take(t *link.Taking) {
 		t.Refuse(err)
 		return
 	}
-	s.fabric.pool.do(&job{
+	if s.fabric.gpu.take(t, &s.borrowed, loans, !s.fabric.options.NoChecksums) {
+		return
+	}
+	j := &job{
 		taking: t, borrowed: &s.borrowed, loans: loans, bytes: t.In.Walk.Left(),
 		from: t.From.Walk(), to: t.In.Walk, compare: !s.fabric.options.NoChecksums, apart: slices.ContainsFunc(loans, func(l *loan) bool { return !l.section.Mapped() }),
-	})
+	}
+	j.unfinished = j.quanta()
+	s.fabric.pool.do(j, j.unfinished, j.bytes <= pieceBytes)
 }
 
 // Flies looks at a flag on the peer's page. Whoever asks holds loans, and with
@@ -214,6 +227,15 @@ func (s *stream) frame(f mrdn.LinkFrame, body []byte) error {
 		}
 		// What cannot be mapped is not there when a source names it.
 		if err := s.borrowed.put(lend, fd); err != nil {
+			s.fabric.options.Logger.Info("refused a loan", "from", s.peer, "error", err)
+		}
+		return nil
+	case mrdn.LendGPUFrame:
+		lend, err := mrdn.ParseLendGPU(body)
+		if err != nil {
+			return err
+		}
+		if err := s.borrowed.putGPU(lend); err != nil {
 			s.fabric.options.Logger.Info("refused a loan", "from", s.peer, "error", err)
 		}
 		return nil

@@ -33,7 +33,7 @@ type device struct {
 	*cuda.Device
 	used   bool // something of it was opened: it stays
 	users  int  // who are about to
-	movers []*cuda.Mover
+	movers []*Mover
 }
 
 // NewPool makes one; a nil driver is libcuda, which is loaded when it is needed.
@@ -84,39 +84,6 @@ func (p *Pool) leave(d *device, used bool) error {
 	}
 	delete(p.devices, d.UUID)
 	return d.Close()
-}
-
-// Mover lends what moves bytes of a device, for one goroutine at a time. GiveBack ends
-// that.
-func (p *Pool) Mover(on *cuda.Device) (*cuda.Mover, error) {
-	p.mu.Lock()
-	d := p.devices[on.UUID]
-	if d == nil || d.Device != on {
-		p.mu.Unlock()
-		return nil, cuda.ErrClosed
-	}
-	if n := len(d.movers); n > 0 {
-		m := d.movers[n-1]
-		d.movers = d.movers[:n-1]
-		p.mu.Unlock()
-		return m, nil
-	}
-	p.mu.Unlock()
-	return on.Mover()
-}
-
-// GiveBack returns a mover that does nothing any more.
-func (p *Pool) GiveBack(on *cuda.Device, m *cuda.Mover) {
-	p.mu.Lock()
-	d := p.devices[on.UUID]
-	kept := d != nil && d.Device == on
-	if kept {
-		d.movers = append(d.movers, m)
-	}
-	p.mu.Unlock()
-	if !kept {
-		_ = m.Close()
-	}
 }
 
 // Counts is what all devices have open.

@@ -1,0 +1,6 @@
+//go:build accel && linux && (amd64 || arm64)
+
+package cuda
+
+// Built tells whether this binary can use GPUs at all.
+const Built = true
