@@ -76,34 +76,34 @@ func (s *Store) deliverLanding(e protocol.Deliver) error {
 	if e.Landing.Offset > 1<<62 {
 		return fmt.Errorf("%w: a landing at %d", protocol.ErrRefused, e.Landing.Offset)
 	}
-	return s.write(ctx, writing{
-		to: e.To, local: local, remote: spans(landing, e.Landing.Offset, e.Location.Bytes), grant: e.Landing.Grant,
-		notification: protocol.AppendMessage(nil, e.Request, value(e)),
+	return s.move(ctx, moving{
+		op: fabric.Write, peer: e.To, local: local, remote: spans(landing, e.Landing.Offset, e.Location.Bytes),
+		post: agent.PostOptions{Grant: e.Landing.Grant, Notification: protocol.AppendMessage(nil, e.Request, value(e))},
 	})
 }
 
-// writing is bytes of this process on their way into a peer's memory.
-type writing struct {
-	to           kv.Member
-	local        *agent.List
-	remote       fabric.List
-	grant        kv.ID
-	notification []byte
+// moving is bytes on their way between memory of this process and a peer's.
+type moving struct {
+	op     fabric.Op
+	peer   kv.Member
+	local  *agent.List
+	remote fabric.List
+	post   agent.PostOptions
 }
 
-// write writes, and returns when the local memory is quiet.
-func (s *Store) write(ctx context.Context, w writing) error {
-	return s.peers.With(ctx, w.to, func(p *agent.Peer) error {
-		remote, err := p.RemoteSpans(w.remote)
+// move reads or writes, and returns when the local memory is quiet.
+func (s *Store) move(ctx context.Context, m moving) error {
+	return s.peers.With(ctx, m.peer, func(p *agent.Peer) error {
+		remote, err := p.RemoteSpans(m.remote)
 		if err != nil {
 			return err
 		}
-		request, err := s.options.Agent.Prepare(fabric.Write, agent.Side{List: w.local}, agent.Side{List: remote})
+		request, err := s.options.Agent.Prepare(m.op, agent.Side{List: m.local}, agent.Side{List: remote})
 		if err != nil {
 			return err
 		}
 		defer request.Release()
-		t, err := request.Post(ctx, agent.PostOptions{Grant: w.grant, Notification: w.notification})
+		t, err := request.Post(ctx, m.post)
 		if err != nil {
 			return err
 		}

@@ -51,6 +51,7 @@ func (c *cell) askWithoutEnd(a *agent.Agent, owner *node, names [][]byte) (stop 
 				questions := []protocol.Message{
 					&protocol.List{AllTenants: true, Prefix: "none has this"}, &protocol.List{AllTenants: true}, &protocol.Has{Names: names},
 					&protocol.Get{Name: names[n%uint64(len(names))]}, &protocol.Get{Name: names[n%uint64(len(names))]}, &protocol.Describe{},
+					&protocol.PutFrom{Name: fmt.Append(nil, "\x00flood", n), Source: protocol.Span{Region: 1, Epoch: 1, Length: 300 << 10}},
 				}
 				_ = peers.Tell(ctx, to, protocol.AppendMessage(nil, n+1, questions[n/16%uint64(len(questions))])) // refused or not
 			}

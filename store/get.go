@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"meridian/agent"
 	"meridian/checksum"
 	"meridian/fabric"
 	"meridian/kv"
@@ -167,37 +166,21 @@ func (s *Store) getHere(ctx context.Context, m *protocol.Get, r *reader) ([]byte
 func (s *Store) openLanding(ctx context.Context, to kv.Member, m *protocol.Get, into []byte) (at place, shut func(), err error) {
 	at, buffered := s.buffered(into)
 	giveBack := func() {}
-	if !buffered {
-		if at, giveBack, err = s.landing.take(ctx, uint64(len(into))); err != nil {
-			return place{}, nil, err
-		}
-	}
-	list, err := s.options.Agent.LocalSpans(at.list())
-	if err != nil {
-		giveBack()
-		return place{}, nil, err
-	}
 	if buffered { // else it is copied once more, and summed then
 		at.sums = fabric.NewSums(at.buffer.region.ID, at.offset, at.length, true)
+	} else if at, giveBack, err = s.landing.take(ctx, uint64(len(into))); err != nil {
+		return place{}, nil, err
 	}
-	grant, err := s.options.Agent.Grant(agent.GrantOptions{
-		Peer: to.Name, Incarnation: to.Incarnation, Op: fabric.Write, Side: agent.Side{List: list}, For: duration(s.deadline(ctx)-s.now()) + grantSlack,
-		Sums: at.sums,
-	})
+	span, revoke, err := s.openPlace(ctx, to, fabric.Write, at)
 	if err != nil {
 		giveBack()
 		return place{}, nil, err
 	}
-	m.Landing = protocol.Span{Region: at.buffer.region.ID, Epoch: at.buffer.region.Epoch, Offset: at.offset, Length: at.length, Grant: grant}
+	m.Landing = span
 	return at, func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeTimeout)
-		defer cancel()
-		if err := s.options.Agent.Revoke(ctx, grant); err != nil && !errors.Is(err, fabric.ErrClosed) {
-			// The room stays taken: a writer may still write to it.
-			s.options.Logger.Error("a landing could not be closed, and is given up", "bytes", at.length, "error", err)
-			return
+		if revoke() {
+			giveBack()
 		}
-		giveBack()
 	}, nil
 }
 

@@ -68,6 +68,8 @@ type owned struct {
 
 	mu     sync.Mutex // protects the rest
 	grants map[kv.ID]*ownGrant
+	// sources are values that callers in this process have it read.
+	sources map[kv.ID]*ownSource
 }
 
 // ownGrant lets a writer of this process write, as long as it is not revoked: an
@@ -82,7 +84,7 @@ type ownGrant struct {
 
 // openOwned makes an arena and puts its owner into the directory.
 func openOwned(ctx context.Context, s *Store) (*owned, error) {
-	o := &owned{options: *s.options.Owner, agent: s.options.Agent, grants: make(map[kv.ID]*ownGrant)}
+	o := &owned{options: *s.options.Owner, agent: s.options.Agent, grants: make(map[kv.ID]*ownGrant), sources: make(map[kv.ID]*ownSource)}
 	err := o.make()
 	if err == nil {
 		err = o.publish(ctx, s.options.Directory)

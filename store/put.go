@@ -2,13 +2,16 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"sync"
 
 	"meridian/agent"
+	"meridian/fabric"
 	"meridian/kv"
+	"meridian/store/arena"
 	"meridian/store/owner"
 	"meridian/store/protocol"
 )
@@ -43,16 +46,15 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, o PutOptions)
 }
 
 func (s *Store) put(ctx context.Context, key string, value []byte, o PutOptions) error {
-	if len(value) > protocol.MaxInline {
-		return s.putLarge(ctx, key, value, o)
-	}
 	name, err := s.nameOf(o.Tenant, key)
 	if err != nil {
 		return err
 	}
-	message := &protocol.Put{Name: name, Value: value, Attributes: o.attributes()}
-	answer, from, err := s.operate(ctx, operation{
-		name: name, preferred: o.Preferred, request: message,
+	if len(value) > protocol.MaxInline {
+		return s.putLarge(ctx, name, value, o)
+	}
+	return s.store(ctx, operation{
+		name: name, preferred: o.Preferred, request: &protocol.Put{Name: name, Value: value, Attributes: o.attributes()},
 		ask: func(ctx context.Context, to kv.Member, m protocol.Message) (protocol.Message, error) {
 			if to == s.self { // it is stored after this call may have returned
 				own := *m.(*protocol.Put)
@@ -62,6 +64,43 @@ func (s *Store) put(ctx context.Context, key string, value []byte, o PutOptions)
 			return s.ask(ctx, to, m, nil)
 		},
 	})
+}
+
+// putLarge has an owner read the value, and does so again when other bytes arrived:
+// then nothing was stored.
+func (s *Store) putLarge(ctx context.Context, name, value []byte, o PutOptions) error {
+	from := &source{store: s, value: value}
+	defer from.close()
+	for {
+		began := s.options.Clock.Now()
+		err := s.store(ctx, operation{
+			name: name, preferred: o.Preferred, request: &protocol.PutFrom{Name: name, Attributes: o.attributes()},
+			ask: func(ctx context.Context, to kv.Member, m protocol.Message) (protocol.Message, error) {
+				span, shut, err := from.lend(ctx, to)
+				if err != nil {
+					return nil, fmt.Errorf("%w: %w", errUndelivered, err)
+				}
+				defer shut()
+				own := *m.(*protocol.PutFrom)
+				own.Source = span
+				return s.ask(ctx, to, &own, nil)
+			},
+		})
+		if err == nil {
+			s.counters.wrote(uint64(len(value)), uint64(cmp.Or(o.PageSize, arena.PageSize)), s.options.Clock.Now().Sub(began))
+		}
+		if !errors.Is(err, ErrTorn) {
+			return err
+		}
+		if s.counters.torn.Add(1); !s.pause(ctx, tickPause) {
+			return err
+		}
+	}
+}
+
+// store does a request that brings an object.
+func (s *Store) store(ctx context.Context, o operation) error {
+	answer, from, err := s.operate(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -69,30 +108,6 @@ func (s *Store) put(ctx context.Context, key string, value []byte, o PutOptions)
 		return unexpected(from, answer)
 	}
 	return nil
-}
-
-// putLarge opens, writes and commits, and does so again when the owner lost its lease
-// meanwhile, or when other bytes arrived: then nothing was stored.
-func (s *Store) putLarge(ctx context.Context, key string, value []byte, o PutOptions) error {
-	for {
-		err := s.putLargeOnce(ctx, key, value, o)
-		if !errors.Is(err, ErrStale) && !errors.Is(err, ErrTorn) || !s.pause(ctx, tickPause) {
-			return err
-		}
-	}
-}
-
-func (s *Store) putLargeOnce(ctx context.Context, key string, value []byte, o PutOptions) error {
-	within := uint64(max(1, duration(s.deadline(ctx)-s.now()).Milliseconds()))
-	plan, err := s.open(ctx, key, &protocol.Open{Bytes: uint64(len(value)), WriteMs: within}, o)
-	if err != nil {
-		return err
-	}
-	if err := plan.write(ctx, 0, value); err != nil {
-		_ = plan.commit(context.WithoutCancel(ctx), true) // else it ends when its time is over
-		return err
-	}
-	return plan.commit(ctx, false)
 }
 
 // WritePlan is an object that its caller writes: where, and until when it is
@@ -232,7 +247,9 @@ func (p *WritePlan) writeAway(ctx context.Context, offset uint64, data []byte) e
 		return fmt.Errorf("%w: a plan at %d", protocol.ErrMessage, p.span.Offset)
 	}
 	region := agent.RegionInfo{ID: p.span.Region, Epoch: p.span.Epoch}
-	err = s.write(ctx, writing{to: p.peer, local: local, remote: spans(region, p.span.Offset+offset, from.length), grant: p.span.Grant})
+	err = s.move(ctx, moving{
+		op: fabric.Write, peer: p.peer, local: local, remote: spans(region, p.span.Offset+offset, from.length), post: agent.PostOptions{Grant: p.span.Grant},
+	})
 	if err != nil {
 		return fmt.Errorf("%w: writing to %s: %w", ErrUnavailable, p.Owner, err)
 	}

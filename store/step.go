@@ -64,7 +64,7 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 		if s.server != nil {
 			return s.server.Receive(now, from, request, m)
 		}
-	case *protocol.Put, *protocol.Open, *protocol.Commit, *protocol.Get, *protocol.Remove, *protocol.Locate, *protocol.Has, *protocol.List,
+	case *protocol.Put, *protocol.PutFrom, *protocol.Open, *protocol.Commit, *protocol.Get, *protocol.Remove, *protocol.Locate, *protocol.Has, *protocol.List,
 		*protocol.Describe, *protocol.Evict:
 		var refusal error
 		switch {
@@ -108,6 +108,10 @@ func (s *Store) admitted(m protocol.Message) protocol.Message {
 		own := *m // a client in this process may ask another owner with it
 		own.PageSize = cmp.Or(m.PageSize, s.options.Owner.PageSize)
 		return &own
+	case *protocol.PutFrom:
+		own := *m
+		own.PageSize = cmp.Or(m.PageSize, s.options.Owner.PageSize)
+		return &own
 	case *protocol.Open:
 		own := *m
 		own.PageSize = cmp.Or(m.PageSize, s.options.Owner.PageSize)
@@ -131,6 +135,8 @@ func (s *Store) execute(e protocol.Effect) (do func()) {
 			return func() { s.seal(e) }
 		}
 		return s.background(func() { s.seal(e) })
+	case protocol.Fetch:
+		return s.background(func() { s.fetch(e) })
 	case protocol.Deliver:
 		return s.beginDelivery(e)
 	case protocol.Mark:

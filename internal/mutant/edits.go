@@ -247,6 +247,22 @@ var edits = []edit{
 		`if BUG { return append(effects, s.abort(w)...) }; return append(effects, s.revoke(w)...)`,
 	},
 	{
+		FreesUnfetched, "store/protocol/write.go",
+		`	case claiming, sealed:
+		return append(effects, s.abort(w)...)`,
+		`	case claiming, sealed:
+		return append(effects, s.abort(w)...)
+	case fetching:
+		if BUG { return append(effects, s.abort(w)...) }`,
+	},
+	{
+		UnfetchedIsFound, "store/protocol/write.go",
+		`	if err != nil {
+		w.stage = claiming // nothing writes there`,
+		`	if err != nil && !BUG {
+		w.stage = claiming // nothing writes there`,
+	},
+	{
 		WriterKept, "store/protocol/write.go",
 		`case now >= w.until && w.failed == nil:`,
 		`case now >= w.until && w.failed == nil && !BUG:`,

@@ -24,6 +24,8 @@ const (
 	DoubtIsBelieved  Name = "revocation-in-doubt-believed"
 	ClaimCalledValue Name = "claimed-key-is-said-to-exist"
 	UnclaimedIsFound Name = "producers-object-found-before-its-key-is-claimed"
+	FreesUnfetched   Name = "room-freed-while-the-owner-still-reads-into-it"
+	UnfetchedIsFound Name = "object-found-whose-source-was-taken-back"
 )
 
 // OfStore lists them.
@@ -32,5 +34,5 @@ func OfStore() []Name { return slices.Clone(ofStore) }
 var ofStore = []Name{
 	ServesUnleased, CommitsUnleased, SealsUnrevoked, FreesUnrevoked, LateClaimCounts, DropNotObeyed, LateDropObeyed,
 	OldMasterLocates, LeaseFromLater, DropSharesSerial, DropNotTold, EpochNotCounted, ReadIsFreed, PutRepeated, GivenForgotten,
-	GivenUnmarked, WriterKept, UnclaimedIsFound, ClaimCalledValue, DoubtIsBelieved,
+	GivenUnmarked, WriterKept, UnclaimedIsFound, ClaimCalledValue, DoubtIsBelieved, FreesUnfetched, UnfetchedIsFound,
 }

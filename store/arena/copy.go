@@ -25,6 +25,13 @@ func (h *Heap) SumPayload(offset, size uint64) uint64 {
 	return checksum.OfSums(checksum.AppendSums(sums[:0], payload))
 }
 
+// PutSums is SumPayload with the sums that were taken as the payload was placed.
+func (h *Heap) PutSums(offset, size uint64, sums []byte) uint64 {
+	_, dst := h.parts(offset, size)
+	copy(dst, sums)
+	return checksum.OfSums(sums)
+}
+
 // CopyOut copies a whole payload out; dst has its length. ErrTorn if what was
 // copied has another checksum.
 func (h *Heap) CopyOut(dst []byte, offset, want uint64) error {

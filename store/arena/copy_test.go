@@ -42,6 +42,11 @@ func TestCopyInIsCopyAndSum(t *testing.T) {
 		if h.SumPayload(base+Segment, uint64(len(payload))) != sum || !bytes.Equal(around, copied) {
 			t.Fatal("the sums of what lies there are others")
 		}
+		sums := bytes.Clone(around[Segment+e.Sums : Segment+e.Key])
+		clear(around[Segment+e.Sums : Segment+e.Key])
+		if h.PutSums(base+Segment, uint64(len(payload)), sums) != sum || !bytes.Equal(around, copied) {
+			t.Fatal("sums that are put are others")
+		}
 		if !bytes.Equal(copied[Segment:][:len(payload)], payload) {
 			t.Fatal("other bytes lie there")
 		}

@@ -28,7 +28,7 @@ func (a *Attributes) parse(r *fields.Reader) {
 	a.PageSize, a.Pinned, a.Priority = uint32(r.UintTo(1<<31)), r.Flag(), r.U8()
 }
 
-// Put stores a small object. It is answered by a Reply.
+// Put stores a small object, which is in the message. It is answered by a Reply.
 type Put struct {
 	Name  []byte
 	Value []byte
@@ -48,6 +48,33 @@ func (m *Put) append(w *fields.Writer) {
 
 func (m *Put) parse(r *fields.Reader) {
 	m.Name, m.Value = r.Bytes(arena.MaxKey), r.Bytes(MaxInline)
+	m.Attributes.parse(r)
+	m.PatienceMs = r.Uint()
+}
+
+// PutFrom stores an object that lies in Source, which its client has opened to the
+// owner: that reads it. It is answered by a Reply; until then, or until it has revoked
+// the grant, the client leaves its memory as it is.
+type PutFrom struct {
+	Name   []byte
+	Source Span
+	Attributes
+	// PatienceMs is how long its client waits for the answer.
+	PatienceMs uint64
+}
+
+func (*PutFrom) kind() uint8 { return 29 }
+
+func (m *PutFrom) append(w *fields.Writer) {
+	w.Bytes(m.Name)
+	m.Source.append(w)
+	m.Attributes.append(w)
+	w.Uint(m.PatienceMs)
+}
+
+func (m *PutFrom) parse(r *fields.Reader) {
+	m.Name = r.Bytes(arena.MaxKey)
+	m.Source.parse(r)
 	m.Attributes.parse(r)
 	m.PatienceMs = r.Uint()
 }

@@ -8,10 +8,15 @@
 //
 // A put, small or large, at its owner:
 //
-//	Put ──► claiming ──Claimed──► filling ────────────────────────Sealed──► ready
-//	Open ─► claiming ──Claimed──► granting ─► open ──Commit──► revoking ─► sealing ──Sealed──► ready
-//	            │                                │ overdue, Abort, the key was given away
-//	            └──────────── aborted ◄──────────┴─ as soon as nothing can write to its bytes
+//	Put ─────► claiming ──Claimed──► sealing ───────────────────────Sealed──► ready
+//	PutFrom ─► claiming ──Claimed──► fetching ─────────────────────Fetched──► ready
+//	Open ────► claiming ──Claimed──► granting ─► writing ──Commit──► revoking ─► sealing ──Sealed──► ready
+//	              │                                 │ overdue, Abort, the key was given away
+//	              └──────────── aborted ◄───────────┴─ as soon as nothing can write to its bytes
+//
+// The owner reads what a PutFrom brings out of its client's memory, under a grant that
+// the client revokes when it waits no longer. What was not read to the end by then is
+// not stored.
 //
 // The client of an Open writes into the owner's memory itself. It can until its
 // grant is revoked, so nothing is summed, found or given back before that.

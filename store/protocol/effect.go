@@ -39,6 +39,16 @@ type Seal struct {
 	Data  []byte
 }
 
+// Fetch copies the bytes of a reservation out of its writer's memory, and sums them:
+// Server.Fetched. Nothing may write to the reservation after that.
+type Fetch struct {
+	Write  uint64
+	From   kv.Member
+	Plan   owner.Plan
+	Source Span
+	For    kv.Instant
+}
+
 // Deliver takes an object to its reader, with a Value as the answer to Request: in
 // the message, or into Landing: Server.Delivered. Nothing may read the object after that.
 type Deliver struct {
@@ -59,5 +69,6 @@ func (Send) effect()    {}
 func (Grant) effect()   {}
 func (Revoke) effect()  {}
 func (Seal) effect()    {}
+func (Fetch) effect()   {}
 func (Deliver) effect() {}
 func (Mark) effect()    {}

@@ -64,6 +64,7 @@ var kinds = []func() Message{
 	26: func() Message { return &Claimed{} },
 	27: func() Message { return &Dropped{} },
 	28: func() Message { return &Heard{} },
+	29: func() Message { return &PutFrom{} },
 }
 
 // IsMessage reports whether a notification is one of these.

@@ -48,6 +48,7 @@ func filled() []Message {
 		&Claimed{1, Problem{8, "taken"}},
 		&Dropped{"o", id, 1, 2, []Drop{{3, 4}}},
 		&Heard{1},
+		&PutFrom{[]byte("name"), span, a, 9},
 	}
 }
 

@@ -63,12 +63,14 @@ type Step struct {
 	Err    error
 }
 
-// NewOperation begins with a Put, Open, Get, Remove or Locate. Owners are those
+// NewOperation begins with a Put, PutFrom, Open, Get, Remove or Locate. Owners are those
 // that the directory names, the preferred one first, the others by Rendezvous.
 func NewOperation(request Message, owners []kv.Member, deadline kv.Instant) *Operation {
 	o := &Operation{request: request, owners: owners, deadline: deadline, pause: firstPause}
 	switch m := request.(type) {
 	case *Put:
+		o.name = m.Name
+	case *PutFrom:
 		o.name = m.Name
 	case *Open:
 		o.name = m.Name
@@ -91,7 +93,7 @@ const (
 // stores reports whether the operation brings an object.
 func (o *Operation) stores() bool {
 	switch o.request.(type) {
-	case *Put, *Open:
+	case *Put, *PutFrom, *Open:
 		return true
 	}
 	return false
@@ -119,6 +121,8 @@ func (o *Operation) patient(now kv.Instant) Message {
 	left := uint64(max(1, (o.deadline-now)/kv.Millisecond))
 	switch m := o.request.(type) {
 	case *Put:
+		m.PatienceMs = left
+	case *PutFrom:
 		m.PatienceMs = left
 	case *Open:
 		m.PatienceMs = left
@@ -254,7 +258,7 @@ func (o *Operation) missing(err error) Step {
 // have arrived.
 func (o *Operation) Unanswered(now kv.Instant, err error) Step {
 	switch o.request.(type) {
-	case *Put:
+	case *Put, *PutFrom:
 		if o.stage != theMaster {
 			o.last = err
 			return o.over(nil, o.late())

@@ -105,7 +105,7 @@ func (s *Server) Receive(now kv.Instant, from kv.Member, request uint64, m Messa
 		effects = s.onHeard(from, request, m)
 	case *Describe:
 		effects = []Effect{Send{from, request, s.describe(now)}}
-	case *Put, *Open, *Commit, *Get, *Remove, *Locate, *Has, *List, *Evict:
+	case *Put, *PutFrom, *Open, *Commit, *Get, *Remove, *Locate, *Has, *List, *Evict:
 		if !s.Answers(now) {
 			return []Effect{Send{from, request, &Reply{problemOf(fmt.Errorf("%w: %s waits for the master", master.ErrSilent, s.options.Self.Name))}}}
 		}
@@ -119,6 +119,8 @@ func (s *Server) serve(now kv.Instant, from kv.Member, request uint64, m Message
 	switch m := m.(type) {
 	case *Put:
 		return s.begin(now, from, request, put(m))
+	case *PutFrom:
+		return s.begin(now, from, request, putFrom(m))
 	case *Open:
 		return s.begin(now, from, request, open(m))
 	case *Commit:

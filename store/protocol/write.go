@@ -21,6 +21,7 @@ type write struct {
 	request uint64
 	asked   bool   // request waits for an answer
 	value   []byte // of a Put
+	source  Span   // of a PutFrom
 	adopted bool   // a producer wrote it
 	claimed bool   // the master has given this owner the key
 	serial  uint64 // of the last claim; 0 for none
@@ -42,6 +43,7 @@ const (
 	granting              // the writer's grant is being made
 	writing               // the client writes
 	revoking              // the grant is being taken back
+	fetching              // the owner reads it from its client's memory
 	sealing               // copied, if the owner has the bytes, and summed
 	sealed                // complete; waits for a lease
 )
@@ -50,6 +52,7 @@ const (
 type wish struct {
 	put      owner.Put
 	value    []byte
+	source   Span
 	patience kv.Instant
 	span     kv.Instant
 }
@@ -58,6 +61,13 @@ func put(m *Put) wish {
 	return wish{
 		put:   owner.Put{Key: m.Name, Bytes: uint64(len(m.Value)), PageSize: m.PageSize, Pinned: m.Pinned, Priority: m.Priority},
 		value: m.Value, patience: millis(m.PatienceMs),
+	}
+}
+
+func putFrom(m *PutFrom) wish {
+	return wish{
+		put:    owner.Put{Key: m.Name, Bytes: m.Source.Length, PageSize: m.PageSize, Pinned: m.Pinned, Priority: m.Priority},
+		source: m.Source, patience: millis(m.PatienceMs),
 	}
 }
 
@@ -93,7 +103,7 @@ func (s *Server) begin(now kv.Instant, from kv.Member, request uint64, o wish) [
 	}
 	s.next++
 	w := &write{
-		number: s.next, plan: plan, from: from, request: request, asked: true, value: o.value,
+		number: s.next, plan: plan, from: from, request: request, asked: true, value: o.value, source: o.source,
 		until: now + within(o.patience, s.options.WriteTimeout), span: within(o.span, s.options.WriteTimeout),
 	}
 	s.writes[w.number], s.byKey[plan.KeyHash] = w, w
@@ -169,6 +179,9 @@ func (s *Server) onClaimed(now kv.Instant, from kv.Member, number uint64, m *Cla
 		return nil
 	case w.value != nil:
 		return s.seal(w)
+	case w.source.Length > 0:
+		w.stage = fetching
+		return []Effect{Fetch{w.number, w.from, w.plan, w.source, w.until - now}}
 	}
 	w.stage = granting
 	return []Effect{Grant{w.number, w.from, w.plan.Offset, w.plan.Bytes, w.span}}
@@ -244,6 +257,21 @@ func (s *Server) Revoked(now kv.Instant, number uint64, err error) []Effect {
 	return s.seal(w)
 }
 
+// Fetched says that nothing of the client's is copied any more: all of it lies here and
+// has this checksum, or err.
+func (s *Server) Fetched(now kv.Instant, number, checksum uint64, err error) []Effect {
+	w := s.writes[number]
+	if w == nil || w.stage != fetching {
+		return nil
+	}
+	if err != nil {
+		w.stage = claiming // nothing writes there
+		return s.end(w, err)
+	}
+	w.stage = sealing
+	return s.Sealed(now, number, checksum)
+}
+
 func (s *Server) seal(w *write) []Effect {
 	w.stage, w.until = sealing, kv.Never
 	return []Effect{Seal{w.number, w.plan, w.value}}
@@ -287,7 +315,7 @@ func (s *Server) end(w *write, err error) []Effect {
 	case writing:
 		return append(effects, s.revoke(w)...)
 	}
-	return effects // granting, revoking and sealing come to an end by themselves
+	return effects // granting, revoking, fetching and sealing come to an end by themselves
 }
 
 // abort gives a write's room back, and its key.

@@ -158,3 +158,53 @@ func TestBrokenIsRemovedBySum(t *testing.T) {
 		}
 	}
 }
+
+// What an owner reads from its client's memory is written to its room until it says that
+// it has ended: nothing else gets that room before, whatever becomes of the put.
+func TestRoomIsKeptUntilItIsFetched(t *testing.T) {
+	source := Span{Region: 1, Epoch: 1, Length: 100, Grant: kv.ID{9}}
+	begin := func(s *Server) Fetch {
+		return only[Fetch](t, claimed(t, s, 0, s.Receive(0, testClient, 7, &PutFrom{Name: []byte("\x00k"), Source: source, PatienceMs: 1000})))
+	}
+	answers := func(effects []Effect) (to []error) {
+		for _, e := range effects {
+			if send, is := e.(Send); is && send.To == testClient && send.Request == 7 {
+				to = append(to, send.Message.(*Reply).Problem.Err())
+			}
+		}
+		return to
+	}
+	for name, test := range map[string]struct {
+		overdue bool
+		err     error
+		stored  bool
+	}{
+		"in time": {stored: true}, "overdue": {overdue: true}, "its source was closed": {err: ErrUnavailable}, "both": {overdue: true, err: ErrUnavailable},
+		"other bytes came": {err: arena.ErrTorn},
+	} {
+		s, objects := leasedServer(t, ServerOptions{})
+		fetch := begin(s)
+		if fetch.Source != source || fetch.From != testClient || fetch.Plan.Bytes != 100 || fetch.For != kv.Second {
+			t.Fatalf("%s: %+v", name, fetch)
+		}
+		var told []error
+		came := test.err
+		if test.overdue {
+			told = answers(s.Scan(2 * kv.Second))
+			test.err = ErrUnavailable
+		}
+		if objects.Stats().HeapUsed == 0 {
+			t.Errorf("%s: its room is free while it is read", name)
+		}
+		told = append(told, answers(s.Fetched(2*kv.Second, fetch.Write, 5, came))...)
+		if len(told) != 1 || !errors.Is(told[0], test.err) {
+			t.Errorf("%s: its client was told %v", name, told)
+		}
+		if stats := objects.Stats(); (stats.Ready == 1) != test.stored || stats.Writing != 0 || (stats.HeapUsed > 0) != test.stored || len(s.shares) != 0 {
+			t.Errorf("%s: %+v, %v", name, stats, s.shares)
+		}
+		if more := s.Fetched(2*kv.Second, fetch.Write, 5, nil); len(more) != 0 {
+			t.Errorf("%s: once more: %+v", name, more)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package storesim
 
 import (
 	"errors"
+	"slices"
 
 	"meridian/checksum"
 	"meridian/kv"
@@ -15,6 +16,7 @@ type kind string
 
 const (
 	aPut    kind = "put"
+	aPutOf  kind = "put from its memory"
 	anOpen  kind = "open"
 	aGet    kind = "get"
 	aLocate kind = "locate"
@@ -33,8 +35,9 @@ type call struct {
 	asked     kv.Member // who was asked last
 	request   uint64
 	over      bool
-	grant     kv.ID  // of its landing
+	grant     kv.ID  // of its landing, or of its source, while it asks
 	landed    []byte // what came there
+	source    []byte // what an owner may read
 	writer    *writer
 }
 
@@ -55,9 +58,12 @@ func (w *world) want() {
 	var request protocol.Message
 	local := false // at the owner of the client's own agent
 	switch {
-	case which < 20:
+	case which < 12:
 		c.kind, c.value = aPut, w.newValue(k)
 		request = &protocol.Put{Name: k.name, Value: c.value.bytes, Attributes: w.attributes()}
+	case which < 28:
+		c.kind, c.value = aPutOf, w.newValue(k)
+		request = &protocol.PutFrom{Name: k.name, Attributes: w.attributes()}
 	case which < 40:
 		c.kind, c.value = anOpen, w.newValue(k)
 		length := w.span(50*kv.Millisecond, 4*kv.Second)
@@ -66,9 +72,8 @@ func (w *world) want() {
 		}
 		local = p.server != nil && w.draw.IntN(3) == 0
 	case which < 75:
-		c.kind, c.grant = aGet, w.id()
-		p.landing[c.grant] = c
-		request = &protocol.Get{Name: k.name, Landing: protocol.Span{Region: 2, Length: 1 << 20, Grant: c.grant}}
+		c.kind = aGet
+		request = &protocol.Get{Name: k.name}
 	case which < 80 && p.server != nil:
 		c.kind, local = aLocate, true
 		request = &protocol.Locate{Name: k.name, WaitMs: uint64(w.draw.IntN(500))}
@@ -87,7 +92,11 @@ func (w *world) want() {
 	}
 	c.operation = protocol.NewOperation(request, owners, c.deadline)
 	w.after(0, p, func() { c.step(c.operation.Begin(p.clock())) })
-	w.after(c.deadline-p.clock(), p, func() {
+	patience := c.deadline - p.clock()
+	if c.kind == aPutOf && !w.calm && w.plan.rogues && w.chance.IntN(3) == 0 {
+		patience = w.span(0, 100*kv.Millisecond) // it takes its memory back while it is read
+	}
+	w.after(patience, p, func() {
 		if !c.over && c.writer == nil {
 			c.step(c.operation.Expire())
 		}
@@ -142,6 +151,7 @@ func (c *call) step(s protocol.Step) {
 func (c *call) ask(m protocol.Message) {
 	w, p := c.on.world, c.on
 	c.request = w.number()
+	c.lend(m)
 	request := c.request
 	p.asks[request] = c
 	lost := c.asked == (kv.Member{}) || p.send(protocol.Send{To: c.asked, Request: request, Message: m})
@@ -153,6 +163,31 @@ func (c *call) ask(m protocol.Message) {
 			}
 		})
 	}
+}
+
+// lend opens memory of the client to the owner that it asks, and to no other that it
+// asked before.
+func (c *call) lend(m protocol.Message) {
+	c.takeBack()
+	switch m := m.(type) {
+	case *protocol.Get:
+		m.Landing = protocol.Span{Region: 2, Length: 1 << 20, Grant: c.on.world.id()}
+		c.grant = m.Landing.Grant
+	case *protocol.PutFrom:
+		c.source = slices.Clone(c.value.bytes)
+		m.Source = protocol.Span{Region: 2, Length: uint64(len(c.source)), Grant: c.on.world.id()}
+		c.grant = m.Source.Grant
+	default:
+		return
+	}
+	c.on.lent[c.grant] = c
+}
+
+// takeBack closes that memory. What it is used for from then on is no object's.
+func (c *call) takeBack() {
+	delete(c.on.lent, c.grant)
+	clear(c.source)
+	c.landed, c.source = nil, nil
 }
 
 // unanswered: the client gives its request up. An answer that comes yet is too late.
@@ -192,11 +227,10 @@ func (c *call) end(answer protocol.Message, err error) {
 	if c.writer != nil {
 		c.writer.unlend()
 	}
-	delete(p.landing, c.grant)
 	w.note("%v: %s %v is over: %T %v", p, c.kind, c.key, answer, err)
 	w.tally.ended(c.kind, err)
 	switch c.kind {
-	case aPut, anOpen:
+	case aPut, aPutOf, anOpen:
 		c.endPut(err)
 	case aGet:
 		c.endGet(answer, err)
@@ -207,6 +241,7 @@ func (c *call) end(answer protocol.Message, err error) {
 			c.key.add(step{kind: stepRemove}, c.begun, w.point())
 		}
 	}
+	c.takeBack()
 }
 
 func (c *call) endPut(err error) {
@@ -225,7 +260,7 @@ func (c *call) endPut(err error) {
 		c.key.add(step{stepPut, c.value.number}, c.value.begun, w.point())
 	case errors.Is(err, owner.ErrExists) && !w.exists(c.key, c.begun):
 		w.violate("a key exists only while its value stands", "%v: %v", c.key, err)
-	case errors.Is(err, owner.ErrBusy) && c.key.puts == 1 && c.kind == aPut:
+	case errors.Is(err, owner.ErrBusy) && c.key.puts == 1 && c.kind != anOpen:
 		w.violate("a key is busy only if another writes it", "%v: %v", c.key, err)
 	}
 }

@@ -52,8 +52,8 @@ type process struct {
 	term        uint64
 	authority   kv.Instant // by the world's clock
 
-	asks    map[uint64]*call
-	landing map[kv.ID]*call
+	asks map[uint64]*call
+	lent map[kv.ID]*call // memory of clients: landings and sources
 }
 
 // The pace of owners is quicker than theirs, so that all ends within a world.
@@ -66,7 +66,7 @@ func (h *host) start() {
 	h.births++
 	w := h.world
 	p := &process{
-		world: w, host: h, birth: h.births, peer: kv.Member{Name: h.name, Incarnation: w.id()}, asks: make(map[uint64]*call), landing: make(map[kv.ID]*call),
+		world: w, host: h, birth: h.births, peer: kv.Member{Name: h.name, Incarnation: w.id()}, asks: make(map[uint64]*call), lent: make(map[kv.ID]*call),
 		skew: kv.Instant(w.draw.Int64N(int64(1000 * kv.Second))), // clocks of hosts have nothing to do with one another
 	}
 	h.process = p
@@ -164,6 +164,8 @@ func (p *process) do(effects []protocol.Effect) {
 			p.revoke(e)
 		case protocol.Seal:
 			p.seal(e)
+		case protocol.Fetch:
+			p.fetch(e)
 		case protocol.Deliver:
 			p.deliverObject(e)
 		case protocol.Mark:
@@ -260,6 +262,8 @@ func (g gist) String() string {
 		return fmt.Sprintf("Reply %s", m.Problem.Text)
 	case *protocol.Put:
 		return fmt.Sprintf("Put %s, %d bytes", m.Name[1:], len(m.Value))
+	case *protocol.PutFrom:
+		return fmt.Sprintf("PutFrom %s, %d bytes", m.Name[1:], m.Source.Length)
 	case *protocol.Open:
 		return fmt.Sprintf("Open %s, %d bytes", m.Name[1:], m.Bytes)
 	case *protocol.Plan:

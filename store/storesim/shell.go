@@ -97,6 +97,50 @@ func (p *process) seal(e protocol.Seal) {
 	w.after(w.span(0, 20*kv.Millisecond), p, func() { step(0) })
 }
 
+// fetched is a value on its way in, out of its client's memory.
+type fetched struct {
+	protocol.Fetch
+	until kv.Instant
+	at    uint64 // how much was copied
+}
+
+// fetch copies a value piece by piece, as long as its client's memory is open and can be
+// reached.
+func (p *process) fetch(e protocol.Fetch) {
+	f := &fetched{Fetch: e, until: p.clock() + e.For}
+	p.world.after(p.world.span(0, 20*kv.Millisecond), p, func() { p.fetchPiece(f) })
+}
+
+func (p *process) fetchPiece(f *fetched) {
+	w := p.world
+	switch {
+	case p.clock() >= f.until:
+		w.tally.SlowFetches++
+		p.do(p.server.Fetched(p.clock(), f.Write, 0, protocol.ErrUnavailable))
+	case f.at < f.Plan.Bytes:
+		w.after(w.pace(), p, func() { p.takePiece(f) }) // the process may stand still before it
+	default:
+		w.tally.Fetches++
+		p.touched(object{f.Plan.Header, f.Plan.Epoch}, f.Plan.Offset, f.Plan.Bytes, "summed")
+		p.do(p.server.Fetched(p.clock(), f.Write, p.heap.SumPayload(f.Plan.Offset, f.Plan.Bytes), nil))
+	}
+}
+
+// takePiece copies a piece that was begun in time.
+func (p *process) takePiece(f *fetched) {
+	w, from := p.world, p.reaches(f.From)
+	if from == nil || from.lent[f.Source.Grant] == nil {
+		w.tally.Unfetched++
+		p.do(p.server.Fetched(p.clock(), f.Write, 0, protocol.ErrUnavailable))
+		return
+	}
+	source := from.lent[f.Source.Grant].source
+	piece := source[f.at:min(f.Plan.Bytes, f.at+1+uint64(w.chance.IntN(4000)))]
+	p.write(object{f.Plan.Header, f.Plan.Epoch}, f.Plan.Offset+f.at, piece)
+	f.at += uint64(len(piece))
+	w.after(w.delay(p, from)+w.pace(), p, func() { p.fetchPiece(f) })
+}
+
 // delivery is an object on its way out.
 type delivery struct {
 	protocol.Deliver
@@ -134,10 +178,8 @@ func (p *process) deliverPiece(d *delivery) {
 	}
 	answer := &protocol.Value{Bytes: d.Location.Bytes, Checksum: d.Location.Checksum, Landed: !d.Inline, Data: d.bytes}
 	if !d.Inline {
-		if answer.Data = nil; !p.land(d) {
-			end(protocol.ErrUnavailable)
-			return
-		}
+		answer.Data = nil
+		w.tally.Landed++
 	}
 	p.send(protocol.Send{To: d.To, Request: d.Request, Message: answer})
 	end(nil)
@@ -150,6 +192,11 @@ func (p *process) copyPiece(d *delivery) {
 	from := d.Location.Offset + done
 	p.touched(object{d.Location.Header, d.Location.Epoch}, from, n, "read")
 	d.bytes = append(d.bytes, p.memory[from:from+n]...)
+	if !d.Inline && !p.land(d) {
+		delete(p.deliveries, d.Read)
+		p.do(p.server.Delivered(p.clock(), d.Deliver, protocol.ErrUnavailable))
+		return
+	}
 	pause := w.span(0, 5*kv.Millisecond)
 	if !w.calm && w.plan.slow && w.chance.IntN(10) == 0 {
 		pause = w.span(0, 2*kv.Second)
@@ -157,14 +204,13 @@ func (p *process) copyPiece(d *delivery) {
 	w.after(pause, p, func() { p.deliverPiece(d) })
 }
 
-// land puts an object where its reader wants it, if that still stands.
+// land puts what was copied of an object where its reader wants it, if that still stands.
 func (p *process) land(d *delivery) bool {
 	to := p.reaches(d.To)
-	if to == nil || to.landing[d.Landing.Grant] == nil {
+	if to == nil || to.lent[d.Landing.Grant] == nil {
 		return false
 	}
-	to.landing[d.Landing.Grant].landed = d.bytes
-	p.world.tally.Landed++
+	to.lent[d.Landing.Grant].landed = d.bytes
 	return true
 }
 

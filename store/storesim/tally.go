@@ -15,10 +15,10 @@ type Tally struct {
 
 	Crashes, Pauses, Cuts, Lost, Twice, Late, Unanswered, Elections, Marks uint64
 
-	Put, Opened, Got, Located, Removed, Mapped, Landed uint64
-	Reasons                                            [len(reasons) + 1]uint64
+	Put, PutFrom, Opened, Got, Located, Removed, Mapped, Landed uint64
+	Reasons                                                     [len(reasons) + 1]uint64
 
-	Evictions, GivenAway, Grants, Revoked, Kept, Refused, Vanished, Deliveries, SlowDeliveries, Produced, ProducersDead uint64
+	Evictions, GivenAway, Grants, Revoked, Kept, Refused, Vanished, Deliveries, SlowDeliveries, Fetches, SlowFetches, Unfetched, Produced, ProducersDead uint64
 
 	Messages, Bytes, Steps uint64
 }
@@ -34,7 +34,7 @@ const OtherReason = "another reason"
 
 func (t *Tally) ended(k kind, err error) {
 	if err == nil {
-		*map[kind]*uint64{aPut: &t.Put, anOpen: &t.Opened, aGet: &t.Got, aLocate: &t.Located, aRemove: &t.Removed}[k]++
+		*map[kind]*uint64{aPut: &t.Put, aPutOf: &t.PutFrom, anOpen: &t.Opened, aGet: &t.Got, aLocate: &t.Located, aRemove: &t.Removed}[k]++
 		return
 	}
 	for i, reason := range reasons {
@@ -79,6 +79,7 @@ func (t *Tally) Sections() []Section {
 		}},
 		{"operations", []Count{
 			{"small values put", &t.Put},
+			{"values put from the client's memory", &t.PutFrom},
 			{"values written under a grant", &t.Opened},
 			{"values got", &t.Got},
 			{"  into the reader's memory", &t.Landed},
@@ -99,6 +100,9 @@ func (t *Tally) Sections() []Section {
 			{"writes refused for want of a grant", &t.Refused},
 			{"deliveries", &t.Deliveries},
 			{"deliveries that took too long", &t.SlowDeliveries},
+			{"values read from a client's memory", &t.Fetches},
+			{"reads of it that took too long", &t.SlowFetches},
+			{"reads of it that it ended", &t.Unfetched},
 			{"messages", &t.Messages},
 			{"bytes touched", &t.Bytes},
 			{"steps of histories", &t.Steps},
