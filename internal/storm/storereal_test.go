@@ -80,6 +80,7 @@ type storeCell struct {
 	directory *part
 	agents    []*part
 	clients   []*part
+	evicts    bool   // owners have too little room
 	evicted   uint64 // objects, by owners that were killed since
 }
 
@@ -172,15 +173,20 @@ func (c *storeCell) strike(t *testing.T) {
 	}
 	t.Logf("%s kill -9 %s", time.Now().Format("05.000"), target.name)
 	if target.owner >= 0 { // what it has goes with it, and its counters
-		c.witness.Killed(target.owner)
-		evicted, err := c.evictionsOf(t, target)
-		if err != nil {
-			t.Logf("it lives on: it did not say what it has evicted: %v", err)
-			return
+		c.witness.Killed(target.owner) // and what it evicts from here on
+		if c.evicts {
+			evicted, err := c.evictionsOf(t, target)
+			if err != nil {
+				t.Logf("it lives on: it did not say what it has evicted: %v", err)
+				return
+			}
+			c.evicted += evicted
 		}
-		c.evicted += evicted
 	}
 	target.kill()
+	if target.owner >= 0 { // what it took meanwhile, too
+		c.witness.Killed(target.owner)
+	}
 	time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
 	target.start(t)
 }
@@ -229,7 +235,8 @@ func TestRealStoreIsKilled(t *testing.T) {
 	}{{"with room for all", "256MiB", false}, {"with too little room", "8MiB", true}} {
 		t.Run(world.name, func(t *testing.T) {
 			c := startStoreCell(t, world.size)
-			c.live(t, during/2, world.evicts)
+			c.evicts = world.evicts
+			c.live(t, during/2)
 			evictions := c.settle(t)
 			tally := &c.witness.Tallied
 			if tally[Wrong].Load() > 0 {
@@ -249,7 +256,7 @@ func TestRealStoreIsKilled(t *testing.T) {
 }
 
 // live lets things happen for a while, and ends the clients.
-func (c *storeCell) live(t *testing.T, during time.Duration, evicts bool) {
+func (c *storeCell) live(t *testing.T, during time.Duration) {
 	big := filepath.Join(c.dir, "big")
 	if err := os.WriteFile(big, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -264,7 +271,7 @@ func (c *storeCell) live(t *testing.T, during time.Duration, evicts bool) {
 	for end := time.Now().Add(during); time.Now().Before(end); struck++ {
 		c.strike(t)
 		c.putAndDie(t, struck, big)
-		if !evicts {
+		if !c.evicts {
 			c.forget(t, struck)
 		}
 		if struck%50 == 49 {
