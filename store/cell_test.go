@@ -121,6 +121,21 @@ func (c *cell) start(name string, change ...func(*store.Options)) *node {
 	return n
 }
 
+// operator is a client of the directory that is nobody's agent.
+func (c *cell) operator() *memdir.Client {
+	c.t.Helper()
+	d, err := c.directory.Open(memdir.ClientOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		if err := d.Close(context.Background()); err != nil {
+			c.t.Error(err)
+		}
+	})
+	return d
+}
+
 func keeps(bytes uint64) func(*store.Options) {
 	return func(o *store.Options) { o.Owner = &store.OwnerOptions{Bytes: bytes} }
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"meridian/meta"
-	"meridian/meta/memdir"
 	"meridian/store"
 )
 
@@ -238,11 +237,7 @@ func TestLocateWaits(t *testing.T) {
 // Records that are no owners, and marks that are none, are passed over.
 func TestDirectoryOfStrangers(t *testing.T) {
 	c := newCell(t, "inproc")
-	d, err := c.directory.Open(memdir.ClientOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close(soon(t))
+	d := c.operator()
 	for key, text := range map[string]string{
 		"store/owners/x": "not json", "store/owners/y": `{"name":"z","incarnation":"00000000000000000000000000000001","rank":1}`,
 		"store/owners/v": `{"name":"v","rank":-4}`, "store/owners/w": fmt.Sprintf(`{"name":"w","bytes":1%s}`, bytes.Repeat([]byte(" "), 60000)),

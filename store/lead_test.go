@@ -1,15 +1,12 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"meridian/kv"
 	"meridian/meta"
-	"meridian/meta/memdir"
 	"meridian/store/master"
 	"meridian/store/protocol"
 )
@@ -17,13 +14,7 @@ import (
 // A master that was deposed marks no owner as away, or back, however late its word
 // comes: the master after it would not know, and the one after that would believe it.
 func TestMarksOfDeposedMasters(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	d, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close(ctx)
+	ctx, d := openDirectory(t)
 	s := &Store{options: Options{Directory: d}, ctx: ctx}
 	elect := func() *led {
 		t.Helper()
@@ -83,38 +74,4 @@ func TestMarksOfDeposedMasters(t *testing.T) {
 	put(third, mark("y", true), meta.ErrChanged)
 	put(third, mark("y", true), nil)
 	away("y")
-}
-
-// Numbers of names stay, in whatever order owners ask, and at once.
-func TestRanks(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	d, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close(ctx)
-	names := []string{"a", "b", "c", "d"}
-	ranks := make([]int, len(names))
-	each(len(names), func(i int) {
-		rank, err := rankOf(ctx, d, names[i])
-		if err != nil {
-			t.Error(err)
-		}
-		ranks[i] = rank
-	})
-	taken := make(map[int]bool)
-	for i, name := range names {
-		again, err := rankOf(ctx, d, name)
-		if err != nil || again != ranks[i] || again >= len(names) || taken[again] {
-			t.Fatalf("%v, %s has %d now: %v", ranks, name, again, err)
-		}
-		taken[again] = true
-	}
-	if _, err := d.Put(ctx, meta.Entry{Key: ranksKey, Value: []byte("{")}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := rankOf(ctx, d, "e"); err == nil {
-		t.Fatal("numbers were read from what is none")
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"meridian/meta"
 )
@@ -99,7 +101,10 @@ func (s *Store) Ranked(ctx context.Context, rank int) (name string, err error) {
 			return o.Name, nil
 		}
 	}
-	names, _, err := readRanks(ctx, s.options.Directory)
+	names, err := s.ranked.get(s.options.Clock.Now(), s.options.Lease, func() ([]string, error) {
+		names, _, err := readRanks(ctx, s.options.Directory)
+		return names, err
+	})
 	if err != nil {
 		return "", fmt.Errorf("%w: who has rank %d: %w", ErrUnavailable, rank, err)
 	}
@@ -107,6 +112,32 @@ func (s *Store) Ranked(ctx context.Context, rank int) (name string, err error) {
 		return "", fmt.Errorf("%w: no owner ever had rank %d; %d have one", ErrUnavailable, rank, len(names))
 	}
 	return names[rank], nil
+}
+
+// ranked are the names that have a number, as the directory had them a moment ago. What
+// has changed since is of an owner that runs, which the view knows.
+type ranked struct {
+	mu    sync.Mutex // protects the rest
+	names []string
+	until time.Time
+}
+
+// get is the names, which are read anew when what is known is older than a span.
+func (r *ranked) get(now time.Time, span time.Duration, read func() ([]string, error)) ([]string, error) {
+	r.mu.Lock()
+	names, fresh := r.names, now.Before(r.until)
+	r.mu.Unlock()
+	if fresh {
+		return names, nil
+	}
+	names, err := read()
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.names, r.until = names, now.Add(span)
+	return names, nil
 }
 
 // rank is the number of an owner that runs; -1, where the directory does not name it.

@@ -113,6 +113,7 @@ type Store struct {
 	owned    *owned // nil: nothing is kept here
 	election *election.Election
 	view     *view
+	ranked   ranked
 	counters counters
 	places   chan struct{}  // a place for each operation
 	running  sync.WaitGroup // operations of callers

@@ -100,17 +100,20 @@ func (o *Operation) stores() bool {
 }
 
 // Begin is the first step.
-func (o *Operation) Begin(now kv.Instant) Step {
-	if len(o.owners) == 0 {
-		return o.over(nil, fmt.Errorf("%w: no owner is known; is one running (meridian store serve)?", ErrUnavailable))
-	}
-	return o.ask(now)
-}
+func (o *Operation) Begin(now kv.Instant) Step { return o.ask(now) }
 
-// ask asks the owner whose turn it is.
+// errNobody is why an operation waits whose cell has no owner that it knows. One that
+// stood still for a moment is out of the directory, and comes back.
+var errNobody = errors.New("no owner is known; is one running (meridian store serve)?")
+
+// ask asks the owner whose turn it is, or waits for one.
 func (o *Operation) ask(now kv.Instant) Step {
-	if now >= o.deadline {
+	switch {
+	case now >= o.deadline:
 		return o.over(nil, o.late())
+	case len(o.owners) == 0:
+		o.last = errNobody
+		return o.rest(now)
 	}
 	o.stage = first
 	return Step{To: o.owners[o.at], Message: o.patient(now)}
@@ -175,6 +178,13 @@ func (o *Operation) Answered(now kv.Instant, m Message) Step {
 	case errors.Is(err, owner.ErrFull) && o.stage == first && o.stores() && o.at+1 < len(o.owners):
 		o.at++
 		return o.ask(now)
+	case errors.Is(err, owner.ErrOverloaded) && o.stage == first && o.stores():
+		o.last = err
+		if o.at++; o.at < len(o.owners) { // another may have less to do
+			return o.ask(now)
+		}
+		o.at = 0
+		return o.rest(now)
 	case Passes(err), o.stores() && o.changed(err):
 		o.last = err
 		return o.rest(now)

@@ -94,3 +94,47 @@ func TestReaderStallsForMinutes(t *testing.T) {
 		mustGet(t, other, "third", size)
 	})
 }
+
+// Readers that give up leave nothing behind: no reader of the object, no memory that
+// another's bytes could be written to.
+func TestReadersGiveUp(t *testing.T) {
+	c := newCell(t, "tcp")
+	c.start("a", keeps(64<<20), candidate)
+	client := c.start("client", func(o *store.Options) { o.Landing = 8 << 20 })
+	const size = 2 << 20
+	for i := range 4 {
+		mustPut(t, client, fmt.Sprint("k", i), size, store.PutOptions{})
+	}
+	var wait sync.WaitGroup
+	for worker := range 8 {
+		wait.Go(func() {
+			for i := range 20 {
+				key := fmt.Sprint("k", (worker+i)%4)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*200*time.Microsecond)
+				into := make([]byte, size)
+				n, err := client.Get(ctx, key, into, store.GetOptions{})
+				cancel()
+				if err == nil && !bytes.Equal(into[:n], value(key, size)) {
+					t.Error("wrong bytes")
+				}
+			}
+		})
+	}
+	wait.Wait()
+	for i := range 4 {
+		mustGet(t, client, fmt.Sprint("k", i), size)
+	}
+	eventually(t, "no reader", func() bool {
+		all, err := client.List(soon(t), store.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range all {
+			if o.Readers != 0 {
+				return false
+			}
+		}
+		return len(all) == 4
+	})
+	eventually(t, "no grant", func() bool { return client.agent.Metrics().Grants == 0 })
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/fabric"
 	"meridian/fabric/tcp"
 	"meridian/store"
 	"meridian/trust"
@@ -116,4 +117,26 @@ func TestStrangersGetNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is no message, or one that was not asked for, is counted and forgotten.
+func TestStrangersSpeak(t *testing.T) {
+	c := newCell(t, "tcp")
+	a := c.start("a", keeps(8<<20), candidate)
+	b := c.start("b")
+	mustPut(t, b, "k", 1000, store.PutOptions{})
+	peer, err := b.agent.LoadMetadata(a.agent.MetadataBlob())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind := range 40 {
+		for _, body := range []string{"", "\x01", "\x80\x80\x80\x80\x80\x40\x00\x00\x00"} {
+			err := peer.NotifyUnordered(soon(t), append([]byte("MRDS\x01"), append([]byte{byte(kind)}, body...)...))
+			if err != nil && !errors.Is(err, fabric.ErrBusy) {
+				t.Fatal(err)
+			}
+		}
+	}
+	eventually(t, "all were heard", func() bool { m := a.Metrics(); return m.MessagesBroken > 60 })
+	mustGet(t, b, "k", 1000)
 }
