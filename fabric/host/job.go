@@ -34,9 +34,10 @@ const (
 	// stepBytes stay in a core's first cache, on both sides, from the copy to the
 	// comparison and the sums.
 	stepBytes = 8 << 10
-	// quantum is what a hand copies before it looks for another job, and
-	// quantumCuts in how many cuts at most: small ones take longer than their bytes.
-	quantum     = 1 << 20
+	// quantum is what a hand copies before it looks for another job, in quantumCuts
+	// at most, because small ones take longer than their bytes. Half a megabyte is worth
+	// the wake-up of a second hand.
+	quantum     = 256 << 10
 	quantumCuts = 1 << 13
 )
 
