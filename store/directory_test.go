@@ -2,9 +2,11 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
+	"meridian/meta"
 	"meridian/meta/memdir"
 )
 
@@ -19,4 +21,16 @@ func openDirectory(t *testing.T) (context.Context, *memdir.Client) {
 	}
 	t.Cleanup(func() { _ = d.Close(ctx) })
 	return ctx, d
+}
+
+// putRecord writes a value as JSON.
+func putRecord(t *testing.T, d *memdir.Client, key string, value any) {
+	t.Helper()
+	encoded, err := json.Marshal(value)
+	if err == nil {
+		_, err = d.Put(t.Context(), meta.Entry{Key: key, Value: encoded})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }

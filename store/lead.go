@@ -77,8 +77,6 @@ const (
 	// One that is not heard by then loses all it has, and a machine that stood still
 	// needs a moment.
 	graceLeases = 3
-	// maxMarks bounds how many owners that are away a master remembers.
-	maxMarks = 2 * maxOwners
 )
 
 func (s *Store) after(d time.Duration) <-chan struct{} {
@@ -105,58 +103,78 @@ func (s *Store) lead(term uint64) bool {
 	if term == 0 {
 		return true
 	}
-	roster, marks, at, err := s.inherited()
+	was, err := s.inherited()
 	if err != nil {
 		s.options.Logger.Warn("elected as the master, and the directory does not say who the owners are", "error", err)
 		return false
 	}
-	l := &led{store: s, term: term, marks: make(chan protocol.Mark, 2*maxOwners), at: at, seat: s.election.Seat(term)}
+	l := &led{store: s, term: term, marks: make(chan protocol.Mark, 2*maxOwners), at: was.at, seat: s.election.Seat(term)}
 	l.life, l.end = context.WithCancel(s.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := master.New(s.now(), master.Options{Term: term, Lease: kv.Instant(s.options.Lease / time.Microsecond), Grace: kv.Instant(graceLeases * s.options.Lease / time.Microsecond)}, roster, marks)
+	m := master.New(s.now(), master.Options{Term: term, Lease: kv.Instant(s.options.Lease / time.Microsecond), Grace: kv.Instant(graceLeases * s.options.Lease / time.Microsecond)}, was.roster, was.marks)
 	l.Coordinator = protocol.NewCoordinator(m, term)
 	s.led = l
 	s.wait.Go(l.write)
+	s.wait.Go(func() { l.clear(was.idle) })
 	s.counters.terms.Add(1)
-	s.options.Logger.Info("this process is the master of the object cache", "term", term, "owners", len(roster), "away", len(marks))
+	s.options.Logger.Info("this process is the master of the object cache", "term", term, "owners", len(was.roster), "away", len(was.marks))
 	return true
 }
 
-// inherited is whom a new master must hear, and what its predecessors wrote down.
-func (s *Store) inherited() (roster, marks []master.Mark, at map[string]meta.Revision, err error) {
+// inheritance is whom a new master must hear, and what its predecessors wrote down.
+type inheritance struct {
+	roster, marks []master.Mark
+	// at has the revision of each mark of an owner on the roster.
+	at map[string]meta.Revision
+	// idle are marks that say nothing: a start of an owner that is not on the roster, and
+	// never will be again, is let in by no master before it has dropped all it has.
+	idle []meta.Record
+}
+
+func (s *Store) inherited() (was inheritance, err error) {
 	owners, err := s.options.Directory.List(s.ctx, rosterPrefix)
 	if err != nil {
-		return nil, nil, nil, err
+		return was, err
 	}
+	incarnations := make(map[string]kv.ID)
 	for _, o := range s.parseOwners(owners.Records, rosterPrefix) {
-		roster = append(roster, master.Mark{Owner: o.Name, Incarnation: o.Incarnation})
+		was.roster = append(was.roster, master.Mark{Owner: o.Name, Incarnation: o.Incarnation})
+		incarnations[o.Name] = o.Incarnation
 	}
 	away, err := s.options.Directory.List(s.ctx, awayPrefix)
 	if err != nil {
-		return nil, nil, nil, err
+		return was, err
 	}
-	at = make(map[string]meta.Revision)
-	if len(away.Records) > maxMarks {
-		return nil, nil, nil, fmt.Errorf("store: %d owners are marked as away under %s, at most %d; delete those of owners that will not come back", len(away.Records), awayPrefix, maxMarks)
-	}
+	was.at = make(map[string]meta.Revision)
 	for _, r := range away.Records {
+		name := strings.TrimPrefix(r.Key, awayPrefix)
+		incarnation, expected := incarnations[name]
 		mark, err := parseMark(r)
-		if err != nil { // whatever it says, the owner of that name is not believed
+		if expected && err != nil { // whatever it says, the owner of that name is not believed
 			s.options.Logger.Warn("a mark cannot be read, and counts", "key", r.Key, "error", err)
-			mark.Owner = strings.TrimPrefix(r.Key, awayPrefix)
-			for _, o := range roster {
-				if o.Owner == mark.Owner {
-					mark.Incarnation = o.Incarnation
-				}
-			}
+			mark = markRecord{Owner: name, Incarnation: incarnation}
 		}
-		at[mark.Owner] = r.Revision
+		if !expected || mark.Incarnation != incarnation {
+			was.idle = append(was.idle, r)
+			continue
+		}
+		was.at[name] = r.Revision
 		if !mark.Back {
-			marks = append(marks, mark.Mark())
+			was.marks = append(was.marks, mark.Mark())
 		}
 	}
-	return roster, marks, at, nil
+	return was, nil
+}
+
+// clear deletes marks that say nothing, so that they do not pile up.
+func (l *led) clear(idle []meta.Record) {
+	for _, r := range idle {
+		if l.life.Err() != nil {
+			return
+		}
+		_ = l.store.options.Directory.Delete(l.life, r.Key, r.Revision) // else the next master does
+	}
 }
 
 // markRecord is an owner that is away, as a master writes it down.

@@ -2,6 +2,8 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 
@@ -15,18 +17,21 @@ import (
 // comes: the master after it would not know, and the one after that would believe it.
 func TestMarksOfDeposedMasters(t *testing.T) {
 	ctx, d := openDirectory(t)
-	s := &Store{options: Options{Directory: d}, ctx: ctx}
+	s := &Store{options: Options{Directory: d, Logger: slog.New(slog.DiscardHandler)}, ctx: ctx}
+	for _, name := range []string{"x", "y"} {
+		putRecord(t, d, rosterPrefix+name, OwnerRecord{Name: name, Incarnation: kv.ID{1}})
+	}
 	elect := func() *led {
 		t.Helper()
 		seat, err := d.Put(ctx, meta.Entry{Key: masterKey + "/leader"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, at, err := s.inherited()
+		was, err := s.inherited()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &led{store: s, term: uint64(seat.Revision), life: ctx, at: at, seat: meta.Guard{Key: seat.Key, Revision: seat.Revision}}
+		return &led{store: s, term: uint64(seat.Revision), life: ctx, at: was.at, seat: meta.Guard{Key: seat.Key, Revision: seat.Revision}}
 	}
 	mark := func(name string, away bool) protocol.Mark {
 		return protocol.Mark{Effect: master.Effect{Owner: name, Incarnation: kv.ID{1}, Away: away}}
@@ -34,8 +39,8 @@ func TestMarksOfDeposedMasters(t *testing.T) {
 	away := func(want ...string) {
 		t.Helper()
 		var names []string
-		_, marks, _, err := s.inherited()
-		for _, m := range marks {
+		was, err := s.inherited()
+		for _, m := range was.marks {
 			names = append(names, m.Owner)
 		}
 		if err != nil || !slices.Equal(names, want) {
@@ -74,4 +79,38 @@ func TestMarksOfDeposedMasters(t *testing.T) {
 	put(third, mark("y", true), meta.ErrChanged)
 	put(third, mark("y", true), nil)
 	away("y")
+}
+
+// Marks of owners that will not come back are no burden: a master leads however many there
+// are, believes those of owners on the roster, and takes the others away.
+func TestMarksOfOwnersThatLeft(t *testing.T) {
+	ctx, d := openDirectory(t)
+	s := &Store{options: Options{Directory: d, Logger: slog.New(slog.DiscardHandler)}, ctx: ctx}
+	mark := func(name string, incarnation byte) {
+		t.Helper()
+		putRecord(t, d, awayPrefix+name, markRecord{Owner: name, Incarnation: kv.ID{incarnation}})
+	}
+	for _, name := range []string{"away", "broken", "here", "reborn"} {
+		putRecord(t, d, rosterPrefix+name, OwnerRecord{Name: name, Incarnation: kv.ID{2}})
+	}
+	mark("away", 2)
+	putRecord(t, d, awayPrefix+"broken", "no mark")
+	mark("reborn", 1)
+	putRecord(t, d, awayPrefix+"nobody", "no mark")
+	const left = 3*maxOwners + 1
+	for i := range left {
+		mark(fmt.Sprint("left", i), 2)
+	}
+	was, err := s.inherited()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []master.Mark{{Owner: "away", Incarnation: kv.ID{2}}, {Owner: "broken", Incarnation: kv.ID{2}}}
+	if !slices.Equal(was.marks, want) || len(was.at) != 2 || len(was.roster) != 4 || len(was.idle) != left+2 {
+		t.Fatalf("%+v are away, %d marks say nothing", was.marks, len(was.idle))
+	}
+	(&led{store: s, life: ctx}).clear(was.idle)
+	if rest, err := d.List(ctx, awayPrefix); err != nil || len(rest.Records) != 2 {
+		t.Fatalf("%d marks are left: %v", len(rest.Records), err)
+	}
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -15,24 +14,14 @@ import (
 // that run keep theirs.
 func TestRanksAreGivenAgain(t *testing.T) {
 	ctx, d := openDirectory(t)
-	put := func(key string, value any) {
-		t.Helper()
-		encoded, err := json.Marshal(value)
-		if err == nil {
-			_, err = d.Put(ctx, meta.Entry{Key: key, Value: encoded})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	names := make([]string, maxRanks)
 	for i := range names {
 		names[i] = fmt.Sprint("n", i)
 	}
-	put(ranksKey, names)
+	putRecord(t, d, ranksKey, names)
 	runs := func(from, to int) {
 		for i := from; i < to; i++ {
-			put(ownersPrefix+names[i], OwnerRecord{Name: names[i], Rank: i})
+			putRecord(t, d, ownersPrefix+names[i], OwnerRecord{Name: names[i], Rank: i})
 		}
 	}
 	expect := func(name string, want int) {
@@ -46,9 +35,9 @@ func TestRanksAreGivenAgain(t *testing.T) {
 	expect("new", 10)
 	expect("n9", 9)
 	expect("n1023", 1023)
-	put(ownersPrefix+"new", OwnerRecord{Name: "new", Rank: 10})
+	putRecord(t, d, ownersPrefix+"new", OwnerRecord{Name: "new", Rank: 10})
 	expect("n10", 11) // it was away for long
-	put(ownersPrefix+"n10", OwnerRecord{Name: "n10", Rank: 11})
+	putRecord(t, d, ownersPrefix+"n10", OwnerRecord{Name: "n10", Rank: 11})
 	runs(12, maxRanks)
 	if rank, err := rankOf(ctx, d, "one more"); err == nil {
 		t.Errorf("number %d, and all owners run", rank)
