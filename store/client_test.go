@@ -254,3 +254,35 @@ func TestDirectoryOfStrangers(t *testing.T) {
 		t.Fatalf("%+v", owners)
 	}
 }
+
+// Values that came in a message are stored as they came, where their owner must ask the
+// master for each key and the messages of many puts follow one another.
+func TestPutsThatWaitForTheMaster(t *testing.T) {
+	for _, fabricName := range []string{"host", "tcp"} {
+		t.Run(fabricName, func(t *testing.T) {
+			c := newCell(t, fabricName)
+			c.start("master", candidate)
+			c.start("owner", keeps(64<<20))
+			client := c.start("client")
+			mustPut(t, client, "first", 10, store.PutOptions{})
+			sizes := []int{1, 100, 4 << 10, 30 << 10, 64 << 10, 100 << 10}
+			var puts sync.WaitGroup
+			for worker := range 4 {
+				puts.Go(func() {
+					for i := range 50 {
+						key := fmt.Sprint(worker, "-", i)
+						if err := client.Put(soon(t), key, value(key, sizes[(worker+i)%len(sizes)]), store.PutOptions{}); err != nil {
+							t.Errorf("put %s: %v", key, err)
+						}
+					}
+				})
+			}
+			puts.Wait()
+			for worker := range 4 {
+				for i := range 50 {
+					mustGet(t, client, fmt.Sprint(worker, "-", i), sizes[(worker+i)%len(sizes)])
+				}
+			}
+		})
+	}
+}

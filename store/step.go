@@ -34,18 +34,25 @@ func (s *Store) step(e event) {
 // advance takes effects on, as long as they lead to events here. What it returns is
 // done without mu, which is held.
 func (s *Store) advance(now kv.Instant, effects []protocol.Effect) (todo []func()) {
-	for len(effects) > 0 {
-		e := effects[0]
-		effects = effects[1:]
-		if send, is := e.(protocol.Send); is && send.To == s.self {
-			effects = append(effects, s.receive(now, s.self, send.Request, send.Message)...)
-			continue
-		}
+	for _, e := range s.settle(now, effects) {
 		if do := s.execute(e); do != nil {
 			todo = append(todo, do)
 		}
 	}
 	return todo
+}
+
+// settle has this process hear what its machines tell it, and returns what is left to
+// do, in order. mu is held.
+func (s *Store) settle(now kv.Instant, effects []protocol.Effect) (left []protocol.Effect) {
+	for i := 0; i < len(effects); i++ {
+		if send, is := effects[i].(protocol.Send); is && send.To == s.self {
+			effects = append(effects, s.receive(now, s.self, send.Request, send.Message)...)
+			continue
+		}
+		left = append(left, effects[i])
+	}
+	return left
 }
 
 // receive hands a message to the machine, or to the caller, that it is for. mu is
@@ -86,7 +93,7 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 // onNotification takes a message from another agent, on the goroutine that brought it: a
 // peer is read no further until what it asked for is under way.
 func (s *Store) onNotification(n fabric.Notification) {
-	request, m, err := protocol.ParseMessage(bytes.Clone(n.Payload)) // of which m is a part
+	request, m, err := protocol.ParseMessage(n.Payload)
 	if err != nil {
 		s.counters.malformed.Add(1)
 		s.options.Logger.Warn("a message of the object cache cannot be read", "peer", n.From, "error", err)
@@ -94,11 +101,31 @@ func (s *Store) onNotification(n fabric.Notification) {
 	}
 	s.counters.heard.Add(1)
 	from := kv.Member{Name: n.From, Incarnation: n.Incarnation}
+	var lent *protocol.Put
+	switch whole := m.(type) { // what is kept of m must not be a part of the payload
+	case *protocol.Get, *protocol.Reply:
+	case *protocol.Value:
+		whole.Data = bytes.Clone(whole.Data)
+	case *protocol.Put:
+		whole.Name = bytes.Clone(whole.Name)
+		if lent = whole; len(whole.Value) > sealedAtOnce {
+			lent, whole.Value = nil, bytes.Clone(whole.Value)
+		}
+	default:
+		_, m, _ = protocol.ParseMessage(bytes.Clone(n.Payload))
+	}
 	if protocol.Answers(m) { // its caller waits, and no machine is asked
 		s.calls.answer(from, request, m)
 		return
 	}
-	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.receive(now, from, request, m) })
+	s.step(func(now, _ kv.Instant) []protocol.Effect {
+		effects := s.receive(now, from, request, m)
+		if lent != nil && s.server != nil {
+			effects = s.settle(now, effects)
+			s.server.Keep(lent)
+		}
+		return effects
+	})
 }
 
 // admitted is a request as the owner in this process takes it: pages have a size.
@@ -147,7 +174,7 @@ func (s *Store) execute(e protocol.Effect) (do func()) {
 
 // sealedAtOnce is what is copied and summed in less time than it takes to wake a
 // goroutine for it.
-const sealedAtOnce = 32 << 10
+const sealedAtOnce = 64 << 10
 
 // background makes work that Close waits for.
 func (s *Store) background(work func()) (do func()) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +37,8 @@ type wire struct {
 	closed  bool
 	wake    chan struct{}
 	timer   *time.Timer
+	now     []byte        // what sendNow sends
+	tryNow  func(uintptr) // is try, made once: a closure per call would allocate
 }
 
 // gift is a descriptor that goes with the byte of out at which it stands.
@@ -58,6 +61,7 @@ func newWire(conn *net.UnixConn, keepAlive time.Duration, o owner) (*wire, error
 		return nil, err
 	}
 	w := &wire{owner: o, conn: conn, raw: raw, keepAlive: keepAlive, wake: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
+	w.tryNow = w.try
 	w.silence.Hear()
 	return w, nil
 }
@@ -83,11 +87,14 @@ func (w *wire) send(f frames) {
 		_ = w.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // which ends the reader
 		return
 	}
+	if !w.waiting && len(w.out) == 0 && len(f.gifts) == 0 {
+		f.bytes = w.sendNow(f.bytes)
+	}
 	for _, g := range f.gifts {
 		w.gifts = append(w.gifts, gift{len(w.out) + g.at, g.file})
 	}
 	w.out = append(w.out, f.bytes...)
-	if w.waiting {
+	if w.waiting || len(w.out) == 0 {
 		return
 	}
 	_ = w.raw.Control(w.flushLocked) // a broken socket shows in the reader
@@ -96,6 +103,27 @@ func (w *wire) send(f frames) {
 		select {
 		case w.wake <- struct{}{}:
 		default:
+		}
+	}
+}
+
+// sendNow sends frames from where they are, and returns what the socket did not take: a
+// copy of a long one costs more than the call does. mu is held, and nothing waits.
+func (w *wire) sendNow(frames []byte) (rest []byte) {
+	w.now = frames
+	_ = w.raw.Control(w.tryNow)
+	rest, w.now = w.now, nil
+	return rest
+}
+
+func (w *wire) try(fd uintptr) {
+	for len(w.now) > 0 {
+		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(unsafe.SliceData(w.now))), uintptr(len(w.now)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		switch {
+		case errno == 0:
+			w.now = w.now[n:]
+		case errno != unix.EINTR:
+			return
 		}
 	}
 }
@@ -255,6 +283,9 @@ func (w *wire) readLoop() error {
 			if err := w.handle(frame, body); err != nil {
 				return err
 			}
+		}
+		if start == end {
+			start, end = 0, 0
 		}
 		if start+need > len(buffer) {
 			grown := buffer

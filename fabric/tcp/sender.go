@@ -75,9 +75,18 @@ const (
 // ErrDeaf ends a link whose peer takes no frames.
 var ErrDeaf = errors.New("tcp: the peer does not read what it is sent")
 
-// Send queues a frame, and writes it at once when nobody else is writing.
+// Send queues frames, and writes them at once when nobody else is writing: from where
+// they are, when nothing waits before them.
 func (s *sender) Send(frame []byte) {
 	s.mu.Lock()
+	if len(s.control) == 0 && !s.writing && !s.closed && s.socket.tls == nil {
+		s.writing = true
+		s.mu.Unlock()
+		rest := s.inline.write(s.socket, frame)
+		s.mu.Lock()
+		s.wroteLocked(rest)
+		return
+	}
 	if len(s.control)+len(frame) > maxQueued {
 		s.mu.Unlock()
 		s.closeFor(fmt.Errorf("%w: %d MiB of frames wait for it", ErrDeaf, maxQueued>>20))
@@ -194,10 +203,16 @@ func (s *sender) flushLocked() {
 	s.mu.Unlock()
 	rest := s.inline.write(s.socket, buffer)
 	s.mu.Lock()
-	if len(rest) > 0 {
-		s.control = append(slices.Clone(rest), s.control...)
-	}
 	s.keepLocked(buffer)
+	s.wroteLocked(rest)
+}
+
+// wroteLocked ends an inline write, of which the socket did not take the rest. It
+// unlocks mu.
+func (s *sender) wroteLocked(rest []byte) {
+	if len(rest) > 0 {
+		s.control = slices.Concat(rest, s.control)
+	}
 	again := len(s.control) > 0 || len(s.parts) > 0
 	s.writing = again
 	s.mu.Unlock()

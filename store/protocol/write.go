@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -108,6 +109,15 @@ func (s *Server) begin(now kv.Instant, from kv.Member, request uint64, o wish) [
 	}
 	s.writes[w.number], s.byKey[plan.KeyHash] = w, w
 	return s.claim(now, w)
+}
+
+// Keep is called after Receive by who lends the value of a Put for that call, and for
+// what a Seal asks for: a value that waits for its key is copied.
+func (s *Server) Keep(m *Put) {
+	w := s.byKey[arena.HashKey(m.Name)]
+	if w != nil && w.stage == claiming && len(m.Value) > 0 && len(w.value) > 0 && &w.value[0] == &m.Value[0] {
+		w.value = bytes.Clone(w.value)
+	}
 }
 
 func within(asked, most kv.Instant) kv.Instant {

@@ -208,3 +208,26 @@ func TestRoomIsKeptUntilItIsFetched(t *testing.T) {
 		}
 	}
 }
+
+// A value that was lent for a call is the server's own when its key must be waited for.
+func TestLentValueIsKept(t *testing.T) {
+	s, _ := leasedServer(t, ServerOptions{})
+	m := &Put{Name: []byte("\x00k"), Value: []byte("value")}
+	effects := s.Receive(0, testClient, 7, m)
+	s.Keep(m)
+	copy(m.Value, "other")
+	if seal := only[Seal](t, claimed(t, s, 0, effects)); string(seal.Data) != "value" {
+		t.Errorf("%q is stored", seal.Data)
+	}
+}
+
+// A value that is stored at once is not copied.
+func TestLentValueIsStored(t *testing.T) {
+	s, _ := leasedServer(t, ServerOptions{})
+	m := &Put{Name: []byte("\x00k"), Value: []byte("value")}
+	seal := only[Seal](t, claimed(t, s, 0, s.Receive(0, testClient, 7, m)))
+	s.Keep(m)
+	if &seal.Data[0] != &m.Value[0] {
+		t.Error("it was copied before")
+	}
+}
