@@ -451,7 +451,7 @@ var rooms = map[string]room{
 		pure: true,
 	},
 	"ledger": {
-		owns: "bounded records of requests, in memory and on disk",
+		owns: "bounded records of requests, in memory and on disk; files of bounded records of any kind",
 		may:  map[string]string{clips: "what clients and engines wrote"},
 	},
 	"kvevents": {

@@ -68,6 +68,8 @@ type Options struct {
 	Inbox InboxLimits
 	// Records bounds how many ended transfers can be explained; default 4096.
 	Records int
+	// Ended, where given, is told of every transfer that ended. It must not block.
+	Ended func(Record)
 	// Grants bounds how many hold at a time; default 65536.
 	Grants int
 	// Clock is what deadlines are judged by; default the machine's.

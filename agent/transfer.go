@@ -174,6 +174,9 @@ func (t *Transfer) end(state fabric.State, err error) (settle func()) {
 		request.peer.learnSpeed(t.Op, t.Bytes, &last)
 		request.unuse()
 		t.agent.log.ended(t)
+		if told := t.agent.options.Ended; told != nil {
+			told(t.Record())
+		}
 		close(t.done)
 	}
 }

@@ -99,6 +99,39 @@ func TestRecordsOutliveTheirProcess(t *testing.T) {
 
 // A crash may tear the last line; what was whole is found, and what comes
 // after it too.
+// A request is found by its id, by how that begins, by what its client called it,
+// and by a transfer that it took part in.
+func TestFoundByName(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, Options{Dir: dir})
+	one, two := record(1), record(2)
+	one.ClientID, one.Legs = `order "7"`, []Leg{{Kind: DecodeLeg, Transfer: "abc"}, {Kind: DecodeLeg, Transfer: "def"}}
+	two.ClientID = one.ID // which deceives nobody
+	l.Add(one)
+	l.Add(two)
+	closed(t, l)
+	for name, found := range map[string]func() (*Record, error){
+		"id":       func() (*Record, error) { return FindIn(dir, one.ID) },
+		"client":   func() (*Record, error) { return FindIn(dir, one.ClientID) },
+		"transfer": func() (*Record, error) { return OfTransferIn(dir, "def") },
+	} {
+		if r, err := found(); err != nil || r.ID != one.ID {
+			t.Errorf("%s: %v, %v", name, r, err)
+		}
+	}
+	if _, err := OfTransferIn(dir, "de"); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("the beginning of a transfer is taken for one: %v", err)
+	}
+	for prefix, want := range map[string]int{"0000": 2, one.ID: 1, "00001": 0, "order": 0} {
+		if ids, err := WithPrefixIn(dir, prefix, 9); err != nil || len(ids) != want {
+			t.Errorf("%s: %v, %v", prefix, ids, err)
+		}
+	}
+	if ids, err := WithPrefixIn(dir, "0000", 1); err != nil || len(ids) != 1 {
+		t.Errorf("%v, %v", ids, err)
+	}
+}
+
 func TestTornLine(t *testing.T) {
 	dir := t.TempDir()
 	for n := range 2 {

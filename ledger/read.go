@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -17,17 +18,26 @@ import (
 // them, by the request's id or by what its client called it. A request that was
 // recorded twice is told as it was last.
 func FindIn(dir, id string) (*Record, error) {
-	needle, err := json.Marshal(id) // as it stands in a line
+	found, err := findIn(dir, id, func(r *Record) bool { return r.ID == id })
+	if errors.Is(err, ErrNoRecord) { // a client may call its request by another's id
+		return findIn(dir, id, func(r *Record) bool { return r.ClientID == id })
+	}
+	return found, err
+}
+
+// findIn returns the last record that has a text in it, and is meant by it.
+func findIn(dir, text string, isMeant func(*Record) bool) (*Record, error) {
+	needle, err := json.Marshal(text) // as it stands in a line
 	if err != nil {
 		return nil, err
 	}
 	var found *Record
-	skipped, err := readFiles(dir, func(line []byte) {
+	skipped, err := ReadFile(filepath.Join(dir, FileName), func(line []byte) {
 		if !bytes.Contains(line, needle) {
 			return
 		}
 		var r Record
-		if json.Unmarshal(line, &r) == nil && (r.ID == id || r.ClientID == id) {
+		if json.Unmarshal(line, &r) == nil && isMeant(&r) {
 			found = &r
 		}
 	})
@@ -35,16 +45,22 @@ func FindIn(dir, id string) (*Record, error) {
 	case err != nil || found != nil:
 		return found, err
 	case skipped > 0:
-		return nil, fmt.Errorf("%w: %s, but for %d lines of %d bytes or more, which were passed over", ErrNoRecord, id, skipped, maxLine)
+		return nil, fmt.Errorf("%w: %s, but for %d lines of %d bytes or more, which were passed over", ErrNoRecord, text, skipped, maxLine)
 	}
-	return nil, fmt.Errorf("%w: %s", ErrNoRecord, id)
+	return nil, fmt.Errorf("%w: %s", ErrNoRecord, text)
+}
+
+// OfTransferIn looks for the request that a transfer was part of in the files of
+// a state directory.
+func OfTransferIn(dir, transfer string) (*Record, error) {
+	return findIn(dir, transfer, func(r *Record) bool { return slices.Contains(r.Transfers(), transfer) })
 }
 
 // WithPrefixIn returns the ids of up to n requests in the files of a state
 // directory that begin with prefix.
 func WithPrefixIn(dir, prefix string, n int) (ids []string, err error) {
 	needle := []byte(`"` + prefix)
-	_, err = readFiles(dir, func(line []byte) {
+	_, err = ReadFile(filepath.Join(dir, FileName), func(line []byte) {
 		var r Record
 		if len(ids) < n && bytes.Contains(line, needle) && json.Unmarshal(line, &r) == nil && strings.HasPrefix(r.ID, prefix) && !slices.Contains(ids, r.ID) {
 			ids = append(ids, r.ID)
@@ -58,7 +74,7 @@ func WithPrefixIn(dir, prefix string, n int) (ids []string, err error) {
 func LatestIn(dir string, n int) (records []*Record, skipped int, err error) {
 	ring := make([]*Record, 0, n)
 	at := 0
-	skipped, err = readFiles(dir, func(line []byte) {
+	skipped, err = ReadFile(filepath.Join(dir, FileName), func(line []byte) {
 		var r Record
 		if json.Unmarshal(line, &r) != nil || r.ID == "" {
 			return
@@ -80,12 +96,12 @@ func LatestIn(dir string, n int) (records []*Record, skipped int, err error) {
 // maxLine is longer than any record, were each character of its texts escaped.
 const maxLine = 1 << 20
 
-// readFiles hands over every line, the oldest first, and counts those that are
-// too long. What is no record is for the caller to pass over: a crash may tear a
-// line.
-func readFiles(dir string, take func(line []byte)) (skipped int, err error) {
+// ReadFile hands over every line that a File of that path has, the oldest first,
+// and counts those that are too long. What is no record is for the caller to pass
+// over: a crash may tear a line.
+func ReadFile(path string, take func(line []byte)) (skipped int, err error) {
 	for n := 1; n >= 0; n-- {
-		file, err := os.Open(path(dir, n))
+		file, err := os.Open(aged(path, n))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -95,7 +111,7 @@ func readFiles(dir string, take func(line []byte)) (skipped int, err error) {
 		long, err := readLines(file, take)
 		skipped += long
 		if err = errors.Join(err, file.Close()); err != nil {
-			return skipped, fmt.Errorf("ledger: %s: %w", path(dir, n), err)
+			return skipped, fmt.Errorf("ledger: %s: %w", aged(path, n), err)
 		}
 	}
 	return skipped, nil

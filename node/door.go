@@ -6,6 +6,7 @@ import (
 	"meridian/door"
 	"meridian/doorserver"
 	"meridian/transceiver"
+	"meridian/transceiver/handoff"
 	"meridian/trust"
 )
 
@@ -23,7 +24,12 @@ type Door struct {
 func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	var relay doorserver.Relay
 	var err error
+	var ended func(*handoff.Record)
+	if n.records != nil {
+		ended = n.records.addHandOff
+	}
 	n.Transceiver, err = transceiver.Open(ctx, transceiver.Options{
+		Ended: ended,
 		Agent: n.Agent, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: relay.Events, NotifyRanks: relay.Passed, Logger: o.Logger,
 	})
 	if err != nil {

@@ -5,7 +5,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,16 +55,15 @@ func TestHandOffIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = directory.Close(context.Background()) })
+	var closings []func() error
 	node := func(name string) *Agent {
-		n, err := OpenAgent(ctx, AgentOptions{Name: name, StateDir: dir, Listen: "127.0.0.1:0"})
+		n, err := OpenAgent(ctx, AgentOptions{Name: name, StateDir: dir, Listen: "127.0.0.1:0", Door: &Door{}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() {
-			if err := n.Close(context.Background()); err != nil {
-				t.Error(err)
-			}
-		})
+		once := sync.OnceValue(func() error { return n.Close(context.Background()) })
+		closings = append(closings, once)
+		t.Cleanup(func() { _ = once() })
 		return n
 	}
 	prefill, decode := node("prefill"), node("decode")
@@ -112,5 +113,22 @@ func TestHandOffIsExplained(t *testing.T) {
 	}
 	if _, err := ExplainHandOff(ctx, dir, "decode", agent.NewID()); err == nil {
 		t.Error("a hand-off that never was is explained")
+	}
+	// What they have moved outlives them.
+	began := in.Transfer.String()[:8]
+	for _, closing := range closings {
+		if err := closing(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	records, err := HandOffsIn(dir, in.Transfer)
+	if err != nil || len(records) != 2 || records[0].Bytes != 2*moved || time.Since(time.UnixMicro(records[0].EndedUnixUs)).Abs() > time.Hour {
+		t.Errorf("%v, %+v", err, records)
+	}
+	if ids, err := MovedIDs(dir, began, 9); err != nil || !slices.Contains(ids, in.Transfer) {
+		t.Errorf("%v, %v begin with %s", err, ids, began)
+	}
+	if records, err := HandOffsIn(dir, agent.NewID()); err != nil || len(records) > 0 {
+		t.Errorf("a hand-off that never was is written down: %v, %+v", err, records)
 	}
 }

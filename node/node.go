@@ -86,6 +86,7 @@ type Agent struct {
 	proof     proof
 	telemetry *telemetry.Telemetry
 	admin     *admin
+	records   *records // nil where nothing is written down
 }
 
 // DefaultStateDir is where a user's sockets and data live.
@@ -135,8 +136,15 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 		}
 		awaitName(ctx, n.Directory, o.Name, n.name.id, o.Logger)
 	}
+	var ended func(agent.Record)
+	if o.Door != nil { // who comes for one question leaves no files
+		if n.records, err = openRecords(o.StateDir, o.Name, o.Logger); err != nil {
+			return err
+		}
+		ended = n.records.addTransfer
+	}
 	n.Agent, err = agent.Open(ctx, agent.Options{
-		Name: o.Name, Lock: n.name.id, Directory: n.Directory, Grants: o.Grants, Logger: o.Logger, Fabrics: fabrics,
+		Name: o.Name, Lock: n.name.id, Directory: n.Directory, Grants: o.Grants, Logger: o.Logger, Fabrics: fabrics, Ended: ended,
 	})
 	if err != nil {
 		return err
@@ -193,6 +201,9 @@ func (n *Agent) Close(ctx context.Context) error {
 	}
 	if n.gpus != nil {
 		errs = append(errs, n.gpus.Close())
+	}
+	if n.records != nil {
+		errs = append(errs, n.records.close(ctx))
 	}
 	if n.Directory != nil {
 		errs = append(errs, n.Directory.Close(ctx))

@@ -105,6 +105,12 @@ var catalogue = slices.Concat([]Metric{
 		Room:   "agent",
 	},
 	{
+		Name: "meridian_agent_records_dropped_total", Type: Counter, Unit: "records",
+		Help:   "Records of transfers and hand-offs that are in memory only: the disk did not keep up, or there were more than 100 transfers a second that went well.",
+		Action: "None for a busy agent. Where the log says that records cannot be written, the state directory's disk is full or broken.",
+		Room:   "node",
+	},
+	{
 		Name: "meridian_handoff_offers_total", Type: Counter, Unit: "offers",
 		Labels: []Label{{Name: "answer", Values: []string{"taken", "declined"}}},
 		Help:   "Caches that prefill engines of this agent offered.",

@@ -52,6 +52,9 @@ type Options struct {
 	DefaultTimeout time.Duration
 	// Records bounds how many ended hand-offs can be explained; default 4096.
 	Records int
+	// Ended, where given, is told of every hand-off that ended, with a record that
+	// does not change any more. It must not block.
+	Ended func(*handoff.Record)
 	// Events, where given, is told what happens to this agent's engines, and
 	// Passed what ranks on this agent are to know. They are called one at a
 	// time, in order, and must not block.
@@ -274,7 +277,11 @@ func (t *Transceiver) execute(e handoff.Effect) (do func()) {
 			t.events = append(t.events, func() { t.options.NotifyRanks(e) })
 		}
 	case handoff.KeepRecord:
+		e.Record.EndedUnixUs = time.Now().UnixMicro()
 		t.records.add(e.Record)
+		if t.options.Ended != nil {
+			t.events = append(t.events, func() { t.options.Ended(e.Record) })
+		}
 		if e.Record.As == handoff.Destination && e.Record.Problem == "" {
 			t.metrics.BytesReady += e.Record.Bytes
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -89,7 +90,8 @@ type explanation struct {
 	request  *ledger.Record
 	transfer *agent.Record
 	handOffs []handoff.Record
-	err      error // why there is nothing
+	partOf   string // the request that a hand-off was part of
+	err      error  // why there is nothing
 }
 
 // recordDelay is more than a record takes from the end of its request to the
@@ -123,32 +125,56 @@ func (e *explanation) look(ctx context.Context, id kv.ID) {
 		}
 		return
 	}
-	if len(e.agents) == 0 {
-		e.err = noAgent(e.dir)
+	if e.transfer, e.err = e.findTransfer(ctx, id); e.transfer != nil {
 		return
-	}
-	for _, name := range e.agents {
-		record, err := node.Explain(ctx, e.dir, name, id)
-		if err == nil {
-			e.transfer, e.err = &record, nil
-			return
-		}
-		e.err = errors.Join(e.err, err)
 	}
 	if e.handOff(ctx, id); len(e.handOffs) > 0 {
 		e.err = nil
 	}
+	if of, err := ledger.OfTransferIn(e.dir, id.String()); err == nil {
+		e.partOf = of.ID
+	}
+}
+
+// findTransfer asks the agents that run, and then what those that are gone have
+// written down.
+func (e *explanation) findTransfer(ctx context.Context, id kv.ID) (*agent.Record, error) {
+	var problem error
+	for _, name := range e.agents {
+		record, err := node.Explain(ctx, e.dir, name, id)
+		if err == nil {
+			return &record, nil
+		}
+		problem = errors.Join(problem, err)
+	}
+	written, err := node.TransferIn(e.dir, id)
+	if written != nil {
+		return written, nil
+	}
+	if problem = errors.Join(problem, err); problem == nil {
+		problem = noAgent(e.dir)
+	}
+	return nil, problem
 }
 
 func noAgent(dir string) error {
 	return &failure{err: fmt.Errorf("no agent runs with the state directory %s", dir), hint: "`meridian agent --name NAME` starts one", status: exitFailure}
 }
 
-// handOff asks every agent: each tells its own part.
+// handOff asks every agent, each of which tells its own part, and reads what those
+// that are gone have written down.
 func (e *explanation) handOff(ctx context.Context, id kv.ID) {
 	for _, name := range e.agents {
 		if known, err := node.ExplainHandOff(ctx, e.dir, name, id); err == nil {
 			e.handOffs = append(e.handOffs, known...)
+		}
+	}
+	written, err := node.HandOffsIn(e.dir, id)
+	e.err = errors.Join(e.err, err)
+	for _, w := range written {
+		isSame := func(r handoff.Record) bool { return r.Transfer == w.Transfer && r.As == w.As && r.Engine == w.Engine }
+		if !slices.ContainsFunc(e.handOffs, isSame) {
+			e.handOffs = append(e.handOffs, w)
 		}
 	}
 }
@@ -162,7 +188,7 @@ func (e *explanation) tell(std *stdio, asJSON bool) error {
 	case asJSON && e.request != nil:
 		return std.writeJSON(map[string]any{"request": e.request, "handoffs": e.handOffs})
 	case asJSON:
-		return std.writeJSON(map[string]any{"handoffs": e.handOffs})
+		return std.writeJSON(map[string]any{"handoffs": e.handOffs, "request_id": e.partOf})
 	}
 	var parts []fmt.Stringer
 	if e.request != nil {
@@ -172,14 +198,29 @@ func (e *explanation) tell(std *stdio, asJSON bool) error {
 		parts = append(parts, e.transfer)
 	}
 	for i := range e.handOffs {
-		parts = append(parts, &e.handOffs[i])
+		parts = append(parts, datedHandOff{&e.handOffs[i]})
 	}
 	for _, part := range parts {
 		if _, err := io.WriteString(std.out, printable(part.String())); err != nil {
 			return err
 		}
 	}
+	if e.partOf != "" {
+		_, err := fmt.Fprintf(std.out, "it was part of request %s; `meridian explain %s` tells of it\n", printable(e.partOf), printable(e.partOf))
+		return err
+	}
 	return nil
+}
+
+// datedHandOff tells of a hand-off with its date.
+type datedHandOff struct{ *handoff.Record }
+
+func (h datedHandOff) String() string {
+	text := h.Record.String()
+	if h.EndedUnixUs > 0 {
+		text += fmt.Sprintf("  ended     %s\n", time.UnixMicro(h.EndedUnixUs).Format(time.RFC3339Nano))
+	}
+	return text
 }
 
 // listing is everything that is remembered.

@@ -69,5 +69,9 @@ func (e *explanation) beginningWith(ctx context.Context, prefix string) ([]strin
 			add(handOffs[i].Transfer)
 		}
 	}
-	return found, nil
+	moved, err := node.MovedIDs(e.dir, prefix, maxSimilar)
+	for _, id := range moved {
+		add(id)
+	}
+	return found, err
 }

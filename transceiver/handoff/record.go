@@ -32,9 +32,12 @@ type Record struct {
 	// from knows only what was planned.
 	Flows []FlowRecord `json:"flows"`
 	// Direct: from blocks to blocks, without a stop on the way.
-	Direct  bool  `json:"direct"`
-	Stages  Times `json:"stages_us"`
-	Retries int   `json:"retries"` // messages and transfers that were tried again
+	Direct bool  `json:"direct"`
+	Stages Times `json:"stages_us"`
+	// EndedUnixUs is when it ended by the wall clock, in microseconds since 1970, to
+	// which the stages are related. The shell that keeps the record says so.
+	EndedUnixUs int64 `json:"ended_unix_us,omitempty"`
+	Retries     int   `json:"retries"` // messages and transfers that were tried again
 	// Problem is empty when all went well.
 	Problem string `json:"problem,omitempty"`
 }
