@@ -33,7 +33,7 @@ const (
 	pieceBytes = 64 << 10
 	// stepBytes stay in a core's first cache, on both sides, from the copy to the
 	// comparison and the sums.
-	stepBytes = 8 << 10
+	stepBytes = 16 << 10
 	// quantum is what a hand copies before it looks for another job, in quantumCuts
 	// at most, because small ones take longer than their bytes. Half a megabyte is worth
 	// the wake-up of a second hand.
