@@ -103,8 +103,9 @@ class Agent(Process):
 
 
 @contextlib.contextmanager
-def owner(binary: Path, state: Path, bytes: int = 64 << 20) -> Iterator[Agent]:
-    """Run an agent that is the only owner of a cell's objects, and lets others map them."""
+def owner(binary: Path, state: Path, bytes: int = 64 << 20, **settings: str) -> Iterator[Agent]:
+    """Run an agent that is the only owner of a cell's objects, and lets others map them, unless the
+    environment's further settings say otherwise."""
     state.mkdir(mode=0o700, exist_ok=True)
     directory = Process(binary, state / "directory.log", "directory", "--state", str(state))
     try:
@@ -112,6 +113,7 @@ def owner(binary: Path, state: Path, bytes: int = 64 << 20) -> Iterator[Agent]:
             "MERIDIAN_STORE_ENABLED": "true",
             "MERIDIAN_STORE_BYTES": str(bytes),
             "MERIDIAN_STORE_DIRECT_MAP": "true",
+            **settings,
         }
         agent = Agent(binary, state, "n", environment=environment)
         try:

@@ -20,6 +20,7 @@ from meridian.door import DoorError
 from meridian.store import (
     AsyncNanoKVCache,
     Exists,
+    Full,
     Missing,
     NanoKVCache,
     NotReady,
@@ -160,6 +161,79 @@ def test_batches(cache: NanoKVCache) -> None:
     assert sorted(cache.keys("k1")) == sorted((k.encode(), len(v)) for k, v in items if k.startswith("k1"))
     removed = cache.remove_many(keys)
     assert [i for i, error in enumerate(removed) if error is not None] == [7]
+
+
+def test_batches_into_buffers(cache: NanoKVCache, door: Path) -> None:
+    """Each into memory of its own, in more requests than one; what is wrong with one is no other's."""
+    sizes = [1 + 701 * i for i in range(300)]
+    cache.put_many([(f"k{n}", pattern(n)[:n]) for n in sizes])
+    cache.remove(f"k{sizes[7]}")
+    buffers = [bytearray(n + 3) for n in sizes]
+    buffers[9] = bytearray(sizes[9] - 1)
+    found = cache.get_into_many([f"k{n}" for n in sizes], buffers)
+    missing, small = found[7], found[9]
+    assert isinstance(missing, Missing) and isinstance(small, TooSmall) and small.size == sizes[9]
+    assert [i for i, n in enumerate(sizes) if found[i] != n] == [7, 9]
+    right = [i for i in range(300) if i not in (7, 9)]
+    assert all(buffers[i][: sizes[i]] == pattern(sizes[i])[: sizes[i]] for i in right)
+    assert all(buffers[i][sizes[i] :] == b"\0\0\0" for i in right)
+    assert cache.get_into_many([], []) == []
+    with pytest.raises(ValueError, match="2 keys, and memory for 1"):
+        cache.get_into_many(["a", "b"], [bytearray(1)])
+
+    async def run() -> None:
+        async with AsyncNanoKVCache(0, socket=door, tenant=cache._tenant) as same:
+            again = [bytearray(n) for n in sizes[:10]]
+            sized = await same.get_into_many([f"k{n}" for n in sizes[:10]], again)
+            assert isinstance(sized[7], Missing) and sized[8:] == sizes[8:10]
+            assert again[8] == pattern(sizes[8])[: sizes[8]]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [1000, 300_000])
+@pytest.mark.parametrize("direct", [False, True])
+def test_what_is_pinned_stays(door: Path, size: int, direct: bool) -> None:
+    value = pattern(size)[:size]
+    with NanoKVCache(0, socket=door, tenant=f"pins {size} {direct}", direct=direct) as cache:
+        cache.put("plain", value)
+        cache.put("pinned", value, pinned=True)
+        cache.put_many([("batch", value)], pinned=True)
+        cache.open_for_write("pieces", size, pinned=True)
+        cache.write("pieces", 0, value)
+        cache.commit("pieces")
+        cache.evict_until_below(0.0)
+        assert cache.has(["plain", "pinned", "batch", "pieces"]) == [False, True, True, True]
+        with pytest.raises(Full, match="pinned"):
+            cache.open_for_write("too much", HEAP // 2, pinned=True)
+        cache.remove_many(["pinned", "batch", "pieces"])
+
+
+def test_what_has_the_lowest_priority_leaves_first(meridian_binary: Path, tmp_path: Path) -> None:
+    async def run(cache: AsyncNanoKVCache) -> None:
+        async with cache:
+            await cache.put("first", bytes(1 << 20), priority=2)
+            await cache.put_many([("second", bytes(1 << 20))], priority=1)
+            await cache.open_for_write("third", 1 << 20, priority=255, pinned=False)
+            await cache.write("third", 0, bytes(1 << 20))
+            await cache.commit("third")
+            await cache.put("last", bytes(1 << 20))
+            used = (await cache.stats())["heap_used"] / (await cache.stats())["heap_total"]
+            left = []
+            for part in (0.8, 0.55, 0.3):
+                assert await cache.evict_until_below(used * part) == 1
+                left.append(await cache.has(["first", "second", "third", "last"]))
+            assert left == [
+                [True, True, True, False],
+                [True, False, True, False],
+                [False, False, True, False],
+            ]
+
+    policy = {"MERIDIAN_STORE_POLICY": "priority", "MERIDIAN_STORE_DIRECT_MAP": "false"}
+    with owner(meridian_binary, tmp_path / "state", 16 << 20, **policy) as agent:
+        asyncio.run(run(AsyncNanoKVCache(0, socket=agent.socket)))
+        with NanoKVCache(0, socket=agent.socket) as cache, pytest.raises(ValueError, match="0 to 255"):
+            cache.put("k", b"v", priority=256)
 
 
 def test_an_object_that_is_written_piece_by_piece(cache: NanoKVCache, door: Path) -> None:

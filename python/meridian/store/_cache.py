@@ -75,9 +75,21 @@ class NanoKVCache:
             self.close()
             raise
 
-    def put(self, key: Key, tensor: Any, *, preferred_segment: int | None = None) -> None:
-        """Store an object: `Exists` where there is one of that key. The owner of that rank is preferred."""
-        wish = self._wish(preferred_segment)
+    def put(
+        self,
+        key: Key,
+        tensor: Any,
+        *,
+        preferred_segment: int | None = None,
+        pinned: bool = False,
+        priority: int = 0,
+    ) -> None:
+        """Store an object: `Exists` where there is one of that key. The owner of that rank is preferred.
+
+        One that is `pinned` is not evicted; `Full` where an owner has as many pinned bytes as it may. Where
+        `store.policy` is priority, objects of the lowest `priority`, 0 to 255, leave first.
+        """
+        wish = self._wish(preferred_segment, pinned, priority)
         link = self._acquire()
         try:
             if link.arena is None or not self._put_mapped(link, key, tensor, wish):
@@ -86,10 +98,16 @@ class NanoKVCache:
             link.lock.release()
 
     def put_many(
-        self, items: Iterable[tuple[Key, Any]], *, preferred_segment: int | None = None
+        self,
+        items: Iterable[tuple[Key, Any]],
+        *,
+        preferred_segment: int | None = None,
+        pinned: bool = False,
+        priority: int = 0,
     ) -> list[StoreError | None]:
         """Store objects together, and return what was wrong with each; None: nothing."""
-        return self._run(_requests.put_many(items, self._wish(preferred_segment)))
+        wish = self._wish(preferred_segment, pinned, priority)
+        return self._run(_requests.put_many(items, wish))
 
     def get(self, key: Key, *, dst: Any = None) -> Any:
         """Return an object: as bytes, or in dst, which has its size. `Missing` where there is none.
@@ -110,6 +128,14 @@ class NanoKVCache:
             raise size
         return size
 
+    def get_into_many(self, keys: Sequence[Key], dsts: Sequence[Any]) -> list[int | StoreError]:
+        """Read objects together, each into its own memory.
+
+        Return for each how large it is, or what was wrong: `Missing`, or `TooSmall` with the size that it
+        has. Memory of what was wrong holds anything.
+        """
+        return self._run(_requests.get_into(keys, dsts))
+
     def get_many(self, keys: Sequence[Key]) -> list[bytes | StoreError]:
         """Return objects that are read together: each as bytes, or what was wrong, `Missing` most likely."""
         return self._run(_requests.get_many(keys))
@@ -123,15 +149,22 @@ class NanoKVCache:
         return self._run(_requests.remove_many(keys))
 
     def open_for_write(
-        self, key: Key, bytes_total: int, *, preferred_segment: int | None = None
+        self,
+        key: Key,
+        bytes_total: int,
+        *,
+        preferred_segment: int | None = None,
+        pinned: bool = False,
+        priority: int = 0,
     ) -> WritePlan:
         """Make room for an object, which `write` fills and `commit` lets others find.
 
         One that is not committed comes to nothing when its time is over, and when this process ends.
         """
+        wish = self._wish(preferred_segment, pinned, priority)
         link = self._acquire()
         try:
-            at = self._drive(_requests.open_at(key, bytes_total, self._wish(preferred_segment)), link)
+            at = self._drive(_requests.open_at(key, bytes_total, wish), link)
             with self._mutex:
                 self._plans[encoded(key)] = link, at
         finally:
@@ -200,8 +233,8 @@ class NanoKVCache:
     ) -> None:
         self.close()
 
-    def _wish(self, preferred_segment: int | None) -> Wish:
-        return Wish(self._page_bytes, preferred_segment)
+    def _wish(self, preferred_segment: int | None, pinned: bool, priority: int) -> Wish:
+        return Wish(self._page_bytes, preferred_segment, pinned, priority)
 
     # How it is asked.
 

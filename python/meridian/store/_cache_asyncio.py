@@ -190,15 +190,29 @@ class AsyncNanoKVCache:
     ) -> None:
         await self.close()
 
-    async def put(self, key: Key, tensor: Any, *, preferred_segment: int | None = None) -> None:
+    async def put(
+        self,
+        key: Key,
+        tensor: Any,
+        *,
+        preferred_segment: int | None = None,
+        pinned: bool = False,
+        priority: int = 0,
+    ) -> None:
         """Store an object: `Exists` where there is one of that key."""
-        await self._run(_requests.put(key, tensor, self._wish(preferred_segment)))
+        await self._run(_requests.put(key, tensor, self._wish(preferred_segment, pinned, priority)))
 
     async def put_many(
-        self, items: Iterable[tuple[Key, Any]], *, preferred_segment: int | None = None
+        self,
+        items: Iterable[tuple[Key, Any]],
+        *,
+        preferred_segment: int | None = None,
+        pinned: bool = False,
+        priority: int = 0,
     ) -> list[StoreError | None]:
         """Store objects together, and return what was wrong with each; None: nothing."""
-        return await self._run(_requests.put_many(items, self._wish(preferred_segment)))
+        wish = self._wish(preferred_segment, pinned, priority)
+        return await self._run(_requests.put_many(items, wish))
 
     async def get(self, key: Key, *, dst: Any = None) -> Any:
         """Return an object: as bytes, or in dst, which has its size. `Missing` where there is none."""
@@ -210,6 +224,14 @@ class AsyncNanoKVCache:
         if isinstance(size, StoreError):
             raise size
         return size
+
+    async def get_into_many(self, keys: Sequence[Key], dsts: Sequence[Any]) -> list[int | StoreError]:
+        """Read objects together, each into its own memory.
+
+        Return for each how large it is, or what was wrong: `Missing`, or `TooSmall` with the size that it
+        has. Memory of what was wrong holds anything.
+        """
+        return await self._run(_requests.get_into(keys, dsts))
 
     async def get_many(self, keys: Sequence[Key]) -> list[bytes | StoreError]:
         """Return objects that are read together: each as bytes, or what was wrong, `Missing` most likely."""
@@ -224,10 +246,17 @@ class AsyncNanoKVCache:
         return await self._run(_requests.remove_many(keys))
 
     async def open_for_write(
-        self, key: Key, bytes_total: int, *, preferred_segment: int | None = None
+        self,
+        key: Key,
+        bytes_total: int,
+        *,
+        preferred_segment: int | None = None,
+        pinned: bool = False,
+        priority: int = 0,
     ) -> WritePlan:
         """Make room for an object, which `write` fills and `commit` lets others find."""
-        return await self._run(_requests.open_for_write(key, bytes_total, self._wish(preferred_segment)))
+        wish = self._wish(preferred_segment, pinned, priority)
+        return await self._run(_requests.open_for_write(key, bytes_total, wish))
 
     async def write(self, key: Key, offset: int, piece: Any) -> None:
         """Write a piece of an object that was opened for writing."""
@@ -266,8 +295,8 @@ class AsyncNanoKVCache:
         """Let objects go until at most this part of each heap is used, and return how many left."""
         return await self._run(_requests.evict(usage_ratio))
 
-    def _wish(self, preferred_segment: int | None) -> Wish:
-        return Wish(self._page_bytes, preferred_segment)
+    def _wish(self, preferred_segment: int | None, pinned: bool, priority: int) -> Wish:
+        return Wish(self._page_bytes, preferred_segment, pinned, priority)
 
     async def _run(self, asking: Asking[_T]) -> _T:
         """Ask one thing after the other. Memory of a request is let go with the generator, or never."""

@@ -68,6 +68,8 @@ class Wish:
     def message(self) -> dict[str, Any]:
         if self.preferred_segment is not None and self.preferred_segment < 0:
             raise ValueError(f"preferred_segment is {self.preferred_segment}; owners are numbered from 0")
+        if not 0 <= self.priority <= 255:
+            raise ValueError(f"priority is {self.priority}; there are 0 to 255")
         owner = 0 if self.preferred_segment is None else self.preferred_segment + 1
         return {
             "owner": owner,
@@ -133,6 +135,8 @@ def put(key: Key, value: Any, wish: Wish) -> Asking[None]:
 
 def get_into(keys: Sequence[Key], destinations: Sequence[Any]) -> Asking[list[int | StoreError]]:
     """Get objects into memory; one entry for each: its size, or what was wrong."""
+    if len(keys) != len(destinations):
+        raise ValueError(f"{len(keys)} keys, and memory for {len(destinations)}")
     outcome: list[int | StoreError] = []
     for first in range(0, len(keys), _MAX_KEYS):
         some = keys[first : first + _MAX_KEYS]
