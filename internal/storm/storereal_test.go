@@ -36,9 +36,11 @@ type part struct {
 	args  []string
 	env   []string
 
-	mu      sync.Mutex // protects the rest
 	process *exec.Cmd
-	output  bytes.Buffer
+	ended   chan struct{} // closed when process has
+
+	mu     sync.Mutex // protects output
+	output bytes.Buffer
 }
 
 func (p *part) Write(b []byte) (int, error) {
@@ -58,13 +60,36 @@ func (p *part) start(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p.process = c
+	p.process, p.ended = c, make(chan struct{})
+	go func(ended chan<- struct{}) {
+		_ = c.Wait()
+		close(ended)
+	}(p.ended)
 }
 
 // kill ends the process as a crash would.
 func (p *part) kill() {
 	_ = p.process.Process.Kill()
-	_ = p.process.Wait()
+	<-p.ended
+}
+
+// revive starts a process that ended by itself, as one does that came up while there was
+// no directory.
+func (p *part) revive(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.ended:
+		t.Logf("%s %s has ended by itself: %v", time.Now().Format("05.000"), p.name, p.process.ProcessState)
+		p.start(t)
+	default:
+	}
+}
+
+// panicked reports whether the process has ever said so.
+func (p *part) panicked() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return bytes.Contains(p.output.Bytes(), []byte("\ngoroutine ")) || bytes.Contains(p.output.Bytes(), []byte("panic: "))
 }
 
 func (p *part) pause(d time.Duration) {
@@ -191,6 +216,12 @@ func (c *storeCell) strike(t *testing.T) {
 	target.start(t)
 }
 
+func (c *storeCell) revive(t *testing.T) {
+	for _, p := range append([]*part{c.directory}, c.agents...) {
+		p.revive(t)
+	}
+}
+
 // evictionsOf is how many objects an owner has evicted in this life.
 func (c *storeCell) evictionsOf(t *testing.T, p *part) (uint64, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), askPatience)
@@ -248,6 +279,11 @@ func TestRealStoreIsKilled(t *testing.T) {
 			if lost := tally[Lost].Load(); lost > evictions {
 				t.Errorf("%d objects are lost whose owners live, and %d were evicted", lost, evictions)
 			}
+			for _, p := range append(c.agents, c.directory) {
+				if p.panicked() {
+					t.Errorf("%s has panicked", p.name)
+				}
+			}
 			if (evictions > 0) != world.evicts {
 				t.Errorf("%d objects were evicted from owners of %s", evictions, world.size)
 			}
@@ -270,6 +306,7 @@ func (c *storeCell) live(t *testing.T, during time.Duration) {
 	struck := 0
 	for end := time.Now().Add(during); time.Now().Before(end); struck++ {
 		c.strike(t)
+		c.revive(t)
 		c.putAndDie(t, struck, big)
 		if !c.evicts {
 			c.forget(t, struck)
@@ -304,6 +341,7 @@ func (c *storeCell) settle(t *testing.T) (evictions uint64) {
 	defer cancel()
 	var cache *door.Store
 	c.await(t, "all owners, and no writer", func() (err error) {
+		c.revive(t)
 		if cache == nil {
 			if cache, err = door.OpenStore(ctx, door.StoreOptions{Socket: c.door("f")}); err != nil {
 				return err
