@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -75,6 +76,8 @@ class Stream:
     status: int = 0
     placement: str = ""
     left: bool = False
+    first: float | None = None
+    """When its first token came, by time.perf_counter."""
     _connection: http.client.HTTPConnection | None = None
     _state: threading.Lock = field(default_factory=threading.Lock)
 
@@ -132,6 +135,8 @@ class Stream:
             return
         for choice in event["choices"]:
             self.tokens += choice.get("token_ids") or []
+        if self.tokens and self.first is None:
+            self.first = time.perf_counter()
 
 
 def at_once(do: Callable[[_T], _R], over: Iterable[_T], workers: int = 12) -> list[_R]:

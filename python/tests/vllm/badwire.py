@@ -21,6 +21,8 @@ class BadWire:
         self.port: int = self._listener.getsockname()[1]
         self.flipped = 0
         self.carried = 0
+        self.waiting = 0
+        """Chunks of data that stand still now."""
         self._flips = 0
         self._passable = threading.Event()
         self._passable.set()
@@ -67,11 +69,18 @@ class BadWire:
         with contextlib.suppress(OSError):
             while chunk := source.recv(_CHUNK):
                 if len(chunk) >= _DATA:
-                    self._passable.wait()
+                    self._wait()
                 target.sendall(self._worn(chunk))
         for end in (source, target):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+    def _wait(self) -> None:
+        with self._state:
+            self.waiting += 1
+        self._passable.wait()
+        with self._state:
+            self.waiting -= 1
 
     def _worn(self, chunk: bytes) -> bytes:
         with self._state:

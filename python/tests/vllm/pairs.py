@@ -39,6 +39,8 @@ class Side:
     mode: str = "pull"
     keep: float = KEEP
     deadline: float = DEADLINE
+    at: str = ""
+    """The agent: prefill or decode; the side's own name, unless told."""
     role: str = ""
     """Of kv_producer, kv_consumer and kv_both; the side's own, unless told."""
 
@@ -49,9 +51,9 @@ def _memory() -> str | None:
 
 
 class Cell:
-    """A directory and two agents, which reach each other over TCP, by wires that can go bad."""
+    """A directory and two agents, which reach each other over TCP by wires that can go bad."""
 
-    def __init__(self, binary: Path, undo: contextlib.ExitStack) -> None:
+    def __init__(self, binary: Path, undo: contextlib.ExitStack, fabrics: str = "tcp") -> None:
         self.binary = binary
         self.state = Path(tempfile.mkdtemp(prefix="meridian-vllm-", dir=_memory()))
         undo.callback(shutil.rmtree, self.state, ignore_errors=True)
@@ -69,29 +71,61 @@ class Cell:
                 binary,
                 self.state,
                 name,
-                *("--fabrics", "tcp", "--listen", f"127.0.0.1:{port}"),
+                *("--fabrics", fabrics, "--listen", f"127.0.0.1:{port}"),
                 *("--advertise", f"127.0.0.1:{self.wires[name].port}"),
             )
             undo.callback(self.agents[name].stop)
 
-    def start_server(self, name: str, model: Path, side: Side) -> Server:
-        """Start one of the two servers, without waiting for it."""
+    def start_server(self, name: str, model: Path, side: Side, kind: type[Server] = Server) -> Server:
+        """Start a server, without waiting for it."""
+        agent = side.at or name
         transfer = {
             "kv_connector": "Connector",
             "kv_connector_module_path": "meridian.vllm",
-            "kv_role": side.role or {"prefill": "kv_producer", "decode": "kv_consumer"}[name],
+            "kv_role": side.role or {"prefill": "kv_producer", "decode": "kv_consumer"}[agent],
             "engine_id": name,
             "kv_load_failure_policy": side.policy,
             "kv_connector_extra_config": {
                 "state_dir": str(self.state),
-                "agent": name,
+                "agent": agent,
                 "mode": side.mode,
                 "keep_ms": int(side.keep * 1000),
                 "deadline_ms": int(side.deadline * 1000),
             },
         }
         log = self.logs / f"vllm-{name}.log"
-        return Server(name, model, log, *side.flags, block=side.block, transfer=transfer)
+        return kind(name, model, log, *side.flags, block=side.block, transfer=transfer)
+
+    @contextlib.contextmanager
+    def changed_bytes(self, count: int = sys.maxsize) -> Iterator[None]:
+        """Change a byte in so many of the chunks that pass between the agents."""
+        wires = self.wires.values()
+        before = sum(wire.flipped for wire in wires)
+        for wire in wires:
+            wire.flip(count)
+        try:
+            yield
+        finally:
+            for wire in wires:
+                wire.flip(0)
+        assert sum(wire.flipped for wire in wires) > before, "no byte was changed"
+
+    @contextlib.contextmanager
+    def held_bytes(self) -> Iterator[None]:
+        """Keep data waiting between the agents."""
+        wires = self.wires.values()
+        for wire in wires:
+            wire.hold()
+        try:
+            yield
+        finally:
+            for wire in wires:
+                wire.release()
+
+    def said(self) -> str:
+        """Return the end of what everybody said that matters."""
+        parts = sorted([*self.logs.iterdir(), *self.state.glob("*.log")])
+        return "\n".join(f"==> {part.name}\n{_last_words(part)}" for part in parts)
 
 
 class Pair:
@@ -108,10 +142,10 @@ class Pair:
             environment={"MERIDIAN_GATEWAY_PREFIX_AFFINITY": "1" if by_prefix else "0"},
         )
 
-    def wait_known(self, seconds: float = 20.0) -> None:
-        """Wait until the gateway has found out what both servers are."""
+    def wait_known(self, servers: int = 2, seconds: float = 20.0) -> None:
+        """Wait until the gateway has found out what all servers are."""
         end = time.monotonic() + seconds
-        while sum(engine["up"] for engine in self._engines()) < 2:
+        while sum(engine["up"] for engine in self._engines()) < servers:
             assert time.monotonic() < end, f"the gateway knows of {self._engines()}"
             time.sleep(0.1)
 
@@ -125,37 +159,7 @@ class Pair:
 
     def prefill_leg(self, case: Case, at: Server | None = None) -> dict[str, Any]:
         """Have a prompt computed and offered, as a gateway does; return what goes to the decode server."""
-        wish = {"do_remote_decode": True, "do_remote_prefill": False}
-        answer = post((at or self.prefill).port, case.request(max_tokens=1, kv_transfer_params=wish))
-        params: dict[str, Any] | None = answer.body.get("kv_transfer_params")
-        assert params and params["do_remote_prefill"], f"nothing was offered: {answer.body}"
-        return params
-
-    @contextlib.contextmanager
-    def changed_bytes(self, count: int = sys.maxsize) -> Iterator[None]:
-        """Change a byte in so many of the chunks that pass between the agents."""
-        wires = self.cell.wires.values()
-        before = sum(wire.flipped for wire in wires)
-        for wire in wires:
-            wire.flip(count)
-        try:
-            yield
-        finally:
-            for wire in wires:
-                wire.flip(0)
-        assert sum(wire.flipped for wire in wires) > before, "no byte was changed"
-
-    @contextlib.contextmanager
-    def held_bytes(self) -> Iterator[None]:
-        """Keep data waiting between the agents."""
-        wires = self.cell.wires.values()
-        for wire in wires:
-            wire.hold()
-        try:
-            yield
-        finally:
-            for wire in wires:
-                wire.release()
+        return have_offered(at or self.prefill, case)
 
     def forget_prefixes(self) -> None:
         """Let both servers forget the prompts they know, so that caches have to move again."""
@@ -209,16 +213,25 @@ class Pair:
 
     def assert_nothing_held(self, seconds: float = KEEP + 10.0) -> None:
         """Wait until neither server holds a block for anybody."""
-        end = time.monotonic() + seconds
-        for server in (self.prefill, self.decode):
-            while (usage := server.metric("vllm:kv_cache_usage_perc")) > 0:
-                assert time.monotonic() < end, f"{server.name} still holds {usage:.2%} of its blocks"
-                time.sleep(0.2)
+        assert_nothing_held(self.prefill, self.decode, seconds=seconds)
 
-    def logs(self) -> str:
-        """Return the end of what everybody said that matters."""
-        parts = sorted([*self.cell.logs.iterdir(), *self.cell.state.glob("*.log")])
-        return "\n".join(f"==> {part.name}\n{_last_words(part)}" for part in parts)
+
+def have_offered(server: Server, case: Case) -> dict[str, Any]:
+    """Have a prompt computed and offered; return what goes to a decode server."""
+    wish = {"do_remote_decode": True, "do_remote_prefill": False}
+    answer = post(server.port, case.request(max_tokens=1, kv_transfer_params=wish))
+    params: dict[str, Any] | None = answer.body.get("kv_transfer_params")
+    assert params and params["do_remote_prefill"], f"nothing was offered: {answer.body}"
+    return params
+
+
+def assert_nothing_held(*servers: Server, seconds: float) -> None:
+    """Wait until no server holds a block for anybody."""
+    end = time.monotonic() + seconds
+    for server in servers:
+        while (usage := server.metric("vllm:kv_cache_usage_perc")) > 0:
+            assert time.monotonic() < end, f"{server.name} still holds {usage:.2%} of its blocks"
+            time.sleep(0.2)
 
 
 def _until_counted(counter: Callable[[], float], count: float, what: str, seconds: float = 5.0) -> None:
@@ -267,4 +280,4 @@ def told(pair: Pair, request: pytest.FixtureRequest) -> Iterator[None]:
     failed = request.session.testsfailed
     yield
     if request.session.testsfailed > failed:
-        print(pair.logs())
+        print(pair.cell.said())

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 from forked import Forked
 from installed import HOME, require_vllm
@@ -21,10 +22,15 @@ BLOCK = 32
 START = 180.0
 """Seconds until a server must serve; on two cores it takes about thirty."""
 
-FLAGS = [
-    *("--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"),
-    *("--enable-prefix-caching", "--generation-config", "vllm", "--disable-uvicorn-access-log"),
-]
+
+class Running(Protocol):
+    """A server's first process, which leads the others."""
+
+    pid: int
+
+    def running(self) -> bool: ...
+    def wait(self, seconds: float) -> bool: ...
+    def terminate(self) -> None: ...
 
 
 def free_port() -> int:
@@ -37,6 +43,11 @@ def free_port() -> int:
 class Server:
     """A `vllm serve`, with all its processes."""
 
+    FLAGS: ClassVar[tuple[str, ...]] = (
+        *("--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "8", "--enforce-eager"),
+        *("--enable-prefix-caching", "--generation-config", "vllm", "--disable-uvicorn-access-log"),
+    )
+
     def __init__(
         self,
         name: str,
@@ -47,20 +58,19 @@ class Server:
         transfer: Mapping[str, object] | None = None,
     ) -> None:
         """Start it, without waiting until it is ready."""
-        require_vllm()
         self.name = name
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = log
         self._command: Sequence[str] = [
-            *(str(HOME / "bin" / "vllm"), "serve", str(model), "--served-model-name", "tiny"),
+            *("serve", str(model), "--served-model-name", "tiny"),
             *("--host", "127.0.0.1", "--port", str(self.port), "--block-size", str(block)),
-            *FLAGS,
+            *self.FLAGS,
             *flags,
         ]
         if transfer is not None:
             self._command = [*self._command, "--kv-transfer-config", json.dumps(self._with_url(transfer))]
-        self._running: Forked | None = None
+        self._running: Running | None = None
         self.start()
 
     def _with_url(self, transfer: Mapping[str, object]) -> dict[str, object]:
@@ -69,7 +79,11 @@ class Server:
         return {**transfer, "kv_connector_extra_config": {**extra, "url": self.url}}
 
     def start(self) -> None:
-        self._running = Forked(self._command, self._log)
+        self._running = self._run(self._command, self._log)
+
+    def _run(self, arguments: Sequence[str], log: Path) -> Running:
+        require_vllm()
+        return Forked([str(HOME / "bin" / "vllm"), *arguments], log)
 
     def wait_ready(self, seconds: float = START) -> None:
         end = time.monotonic() + seconds

@@ -87,7 +87,7 @@ def test_a_byte_changed_on_the_way(pair: Pair, oracle: Oracle) -> None:
     """It is noticed, and the bytes come a second time: the tokens are the same."""
     case = oracle.long(600)[0]
     pair.forget_prefixes()
-    with pair.changed_bytes(1):
+    with pair.cell.changed_bytes(1):
         assert complaints(pair, [case]) == []
     pair.assert_nothing_held()
 
@@ -97,7 +97,7 @@ def test_bytes_changed_at_every_try(pair: Pair, oracle: Oracle) -> None:
     for case in oracle.long(600)[1:4]:
         pair.forget_prefixes()
         failed, handed_over = pair.failed(), pair.handed_over()
-        with pair.changed_bytes():
+        with pair.cell.changed_bytes():
             assert complaints(pair, [case]) == []
         pair.until_failed(failed + 1)
         assert pair.handed_over() == handed_over

@@ -26,7 +26,7 @@ def test_a_changed_byte_is_an_error_and_no_text(pair: Pair, oracle: Oracle) -> N
     case = oracle.long(500)[0]
     pair.forget_prefixes()
     params = pair.prefill_leg(case)
-    with pair.changed_bytes():
+    with pair.cell.changed_bytes():
         answer = post(pair.decode.port, case.request(kv_transfer_params=params))
     assert answer.status == 500, answer
     assert "choices" not in answer.body
@@ -41,7 +41,7 @@ def test_the_gateway_asks_again(pair: Pair, oracle: Oracle) -> None:
     failed = pair.failed()
     with ThreadPoolExecutor(1) as client:
         asked = client.submit(pair.ask, case)
-        with pair.changed_bytes():
+        with pair.cell.changed_bytes():
             pair.until_failed(failed + 1)
         case.check(asked.result().tokens)
     pair.assert_nothing_held(KEEP / 2)
@@ -81,7 +81,7 @@ def test_clients_that_leave_while_the_cache_is_on_its_way(pair: Pair, oracle: Or
         return Stream().read(pair.decode.port, request, leave_after=0.1 * number).left
 
     abandoned = pair.abandoned()
-    with pair.held_bytes():
+    with pair.cell.held_bytes():
         assert all(at_once(leave, range(len(cases)), workers=16)), "somebody got an answer without a cache"
     pair.until_abandoned(abandoned + 1)
     pair.assert_nothing_held()
