@@ -206,6 +206,14 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{required},
 	},
+	"bench/gpu": {
+		owns: "measurements of GPU memory, beside CUDA's own copies",
+		may: map[string]string{
+			"bench": "figures, processes", "cuda": "its own copies", "fabric": "what is measured", "fabric/host": "within a host", "fabric/tcp": "between hosts",
+			"kv": "ids", "mem": "host memory", "mem/vram": "GPU memory",
+		},
+		testsMay: []string{"cuda/cudatest"},
+	},
 	"bench/store": {
 		owns: "measurements of the object cache, side by side with others that keep objects",
 		may: map[string]string{
@@ -524,7 +532,7 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"config": "config …", "models": "config init --model", "doctor": "doctor",
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
-			"cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat",
+			"bench/gpu": "bench cuda", "cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/owner": "store serve --policy", "store/payload": "store push, store pull", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",

@@ -50,6 +50,18 @@ func (p *Pool) Device(uuid cuda.UUID) (*cuda.Device, error) {
 	return d.Device, p.leave(d, true)
 }
 
+// First is the first GPU that this process sees.
+func (p *Pool) First() (cuda.UUID, error) {
+	list, err := cuda.List(p.driver)
+	switch {
+	case err != nil:
+		return cuda.UUID{}, err
+	case len(list) == 0:
+		return cuda.UUID{}, cuda.NoDevice
+	}
+	return list[0].UUID, nil
+}
+
 // enter finds a GPU for who is about to open something of it, which leave ends.
 func (p *Pool) enter(uuid cuda.UUID) (*device, error) {
 	if uuid == (cuda.UUID{}) {

@@ -1,0 +1,289 @@
+// Package gpu measures transfers of GPU memory between two processes, beside what
+// CUDA's own copies reach on the same device in the same run.
+//
+//	posting process                       serving process
+//	side: VRAM, host memory  ── host ──►  side: VRAM, host memory
+//	                         ── tcp ───►
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"meridian/bench"
+	"meridian/cuda"
+	"meridian/fabric"
+	"meridian/kv"
+	"meridian/mem"
+	"meridian/mem/vram"
+)
+
+// Options says what is measured.
+type Options struct {
+	Blocks []bench.Size
+	// Total is what one round moves, and less over tcp.
+	Total  bench.Size
+	Rounds int
+	// ServeCommand starts the serving process.
+	ServeCommand []string
+	Version      string
+	Progress     func(bench.Progress)
+
+	// near and far stand in for the GPUs of two processes, in tests.
+	near, far *vram.Pool
+}
+
+// Case is one row: where its bytes are on either side, and how they are cut.
+type Case struct {
+	// Fabric is host, tcp, or CUDA's own copies: memcpy, memcpy per block.
+	Fabric string `json:"fabric"`
+	Op     string `json:"op"`
+	// Local and Remote are kinds of memory, gpu or host.
+	Local  string `json:"local"`
+	Remote string `json:"remote"`
+	// Block is the size of blocks, in random order; Heads of pieces that are cut out
+	// of blocks of 32 KiB, every second one.
+	Block string `json:"block"`
+	Heads bool   `json:"heads,omitempty"`
+	// Checked rows are summed at the source and again at the destination.
+	Checked bool `json:"checked"`
+
+	block, total uint64
+}
+
+func (c Case) String() string {
+	return fmt.Sprintf("%s %s %s↔%s %s", c.Fabric, c.Op, c.Local, c.Remote, c.Block)
+}
+
+// tcpTotal bounds a round over tcp.
+const tcpTotal = 256 << 20
+
+func (o Options) cases() (all []Case) {
+	for _, b := range o.Blocks {
+		for _, op := range []string{"read", "write"} {
+			for _, checked := range []bool{true, false} {
+				all = append(all, Case{Fabric: "host", Op: op, Local: onGPU, Remote: onGPU, Checked: checked, Block: b.Text, block: b.Bytes, total: o.Total.Bytes})
+			}
+			all = append(all,
+				Case{Fabric: "host", Op: op, Local: onGPU, Remote: onHost, Checked: true, Block: b.Text, block: b.Bytes, total: o.Total.Bytes},
+				Case{Fabric: "tcp", Op: op, Local: onGPU, Remote: onGPU, Checked: true, Block: b.Text, block: b.Bytes, total: min(tcpTotal, o.Total.Bytes)},
+				Case{Fabric: "tcp", Op: op, Local: onHost, Remote: onHost, Checked: true, Block: b.Text, block: b.Bytes, total: min(tcpTotal, o.Total.Bytes)})
+		}
+	}
+	for _, piece := range []uint64{256, 1024} {
+		for _, checked := range []bool{true, false} {
+			all = append(all, Case{Fabric: "host", Op: "read", Local: onGPU, Remote: onGPU, Heads: true, Checked: checked, Block: fmt.Sprint(piece, "B"), block: piece, total: o.Total.Bytes / 2})
+		}
+	}
+	return all
+}
+
+// Run measures.
+func Run(ctx context.Context, o Options) (_ *Report, err error) {
+	if o.Rounds < 1 || len(o.Blocks) == 0 || o.Total.Bytes < 64<<10 || o.Total.Bytes%(64<<10) != 0 {
+		return nil, fmt.Errorf("%w: at least one round, one block size and a total in steps of 64 KiB", bench.ErrOptions)
+	}
+	pool := o.near
+	if pool == nil {
+		pool = vram.NewPool(nil)
+		defer func() { err = errors.Join(err, pool.Close()) }()
+	}
+	near, err := openSide(ctx, pool, "posting", o.Total.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, near.close()) }()
+	far, leave, err := o.serving(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
+	r := &Report{Device: near.device.Name, options: o, date: time.Now()}
+	if err := r.baselines(near, o); err != nil {
+		return nil, err
+	}
+	cases := o.cases()
+	for i, c := range cases {
+		row := Row{Case: c}
+		if row.Figure, err = near.measure(ctx, far, c, o, func(round int) {
+			o.Progress(bench.Progress{Row: i + 1, Rows: len(cases), What: c.String(), Round: round, Rounds: o.Rounds, Who: "meridian"})
+		}); err != nil {
+			return nil, fmt.Errorf("%s: %w", c, err)
+		}
+		r.Rows = append(r.Rows, row)
+	}
+	r.OneBlockUs, err = near.oneBlock(ctx, far)
+	return r, err
+}
+
+// serving starts the serving process, or, in tests, its side in this one.
+func (o Options) serving(ctx context.Context) (far introduction, leave func() error, err error) {
+	if o.far != nil {
+		s, err := openSide(ctx, o.far, "serving", o.Total.Bytes)
+		if err != nil {
+			return far, nil, err
+		}
+		return s.introduce(), s.close, nil
+	}
+	p, err := bench.StartProcess("the serving process", o.ServeCommand, nil)
+	if err != nil {
+		return far, nil, err
+	}
+	leave = func() error { return p.Stop(context.Background()) }
+	if err := p.Ask(ctx, request{Total: o.Total.Bytes}, &far); err != nil {
+		return far, nil, errors.Join(err, leave())
+	}
+	return far, leave, nil
+}
+
+// measure is the figure of a row.
+func (s *side) measure(ctx context.Context, far introduction, c Case, o Options, tell func(round int)) (bench.Figure, error) {
+	f := s.fabrics[fabricName(c)]
+	link, err := f.Connect(ctx, fabric.Peer{Name: "serving", Incarnation: far.Incarnation, Address: far.Addresses[fabricName(c)]})
+	if err != nil {
+		return bench.Figure{}, err
+	}
+	defer link.Close(ctx)
+	op := fabric.Read
+	if c.Op == "write" {
+		op = fabric.Write
+	}
+	local, remote, err := c.lists()
+	if err != nil {
+		return bench.Figure{}, err
+	}
+	prepared, err := link.Prepare(op, local, remote)
+	if err != nil {
+		return bench.Figure{}, err
+	}
+	defer prepared.Release()
+	var scores []float64
+	for round := range o.Rounds + 1 { // the first one is the warm-up
+		tell(round)
+		began := time.Now()
+		t, err := link.Post(ctx, prepared, fabric.PostOptions{ID: newID()})
+		if err == nil {
+			err = t.Await(ctx)
+		}
+		if err != nil {
+			return bench.Figure{}, err
+		}
+		if took := time.Since(began); round > 0 {
+			scores = append(scores, float64(c.total)/float64(took.Nanoseconds()))
+		}
+	}
+	return bench.NewFigure(scores), nil
+}
+
+// oneBlock is how long one block of 16 KiB takes from post to done, in microseconds.
+func (s *side) oneBlock(ctx context.Context, far introduction) (float64, error) {
+	link, err := s.fabrics["host"].Connect(ctx, fabric.Peer{Name: "serving", Incarnation: far.Incarnation, Address: far.Addresses["host"]})
+	if err != nil {
+		return 0, err
+	}
+	defer link.Close(ctx)
+	list := fabric.List{{Region: regionOf(onGPU), Epoch: 1}}
+	if err := list[0].Spans.Add(0, 16<<10); err != nil {
+		return 0, err
+	}
+	prepared, err := link.Prepare(fabric.Read, list, list)
+	if err != nil {
+		return 0, err
+	}
+	defer prepared.Release()
+	var took []time.Duration
+	for range 300 {
+		began := time.Now()
+		t, err := link.Post(ctx, prepared, fabric.PostOptions{ID: newID()})
+		if err == nil {
+			err = t.Await(ctx)
+		}
+		if err != nil {
+			return 0, err
+		}
+		took = append(took, time.Since(began))
+	}
+	return bench.Percentile(took, 50), nil
+}
+
+// lists are the blocks of both sides.
+func (c Case) lists() (local, remote fabric.List, err error) {
+	local, remote = fabric.List{{Region: regionOf(c.Local), Epoch: 1}}, fabric.List{{Region: regionOf(c.Remote), Epoch: 1}}
+	if c.Heads {
+		const block = 32 << 10
+		for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(int(c.total / (block / 2))) {
+			err = errors.Join(err, remote[0].Spans.AddRun(mem.Run{Offset: uint64(i) * block, Length: c.block, Stride: 2 * c.block, Count: block / 2 / c.block}))
+		}
+		return local, remote, errors.Join(err, local[0].Spans.Add(0, c.total))
+	}
+	for i, list := range []fabric.List{local, remote} {
+		for _, at := range rand.New(rand.NewPCG(uint64(i), 1)).Perm(int(c.total / c.block)) {
+			err = errors.Join(err, list[0].Spans.Add(uint64(at)*c.block, c.block))
+		}
+	}
+	return local, remote, err
+}
+
+// baselines are CUDA's own copies on the posting side's device.
+func (r *Report) baselines(s *side, o Options) error {
+	stream, err := s.device.Stream()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	total := o.Total.Bytes / 2
+	at := vram.Of(s.vram).At
+	pinned, err := s.device.Pin(min(total, 256<<20))
+	if err != nil {
+		return err
+	}
+	defer pinned.Close()
+	rate := func(bytes uint64, queue func() error) (float64, error) {
+		var scores []float64
+		for round := range o.Rounds + 1 {
+			began := time.Now()
+			if err := errors.Join(queue(), stream.Synchronize()); err != nil {
+				return 0, err
+			}
+			if took := time.Since(began); round > 0 {
+				scores = append(scores, float64(bytes)/float64(took.Nanoseconds()))
+			}
+		}
+		return bench.NewFigure(scores).Median, nil
+	}
+	r.Memcpy, err = rate(16*total, func() (err error) {
+		for range 16 {
+			err = errors.Join(err, stream.Copy(at+cuda.Pointer(total), at, total))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	host := uint64(len(pinned.Bytes()))
+	if r.ToHost, err = rate(host, func() error { return stream.Copy(pinned.At(), at, host) }); err != nil {
+		return err
+	}
+	if r.FromHost, err = rate(host, func() error { return stream.Copy(at, pinned.At(), host) }); err != nil {
+		return err
+	}
+	const block = 16 << 10
+	blocks := rand.New(rand.NewPCG(1, 1)).Perm(int(min(total, 64<<20) / block))
+	r.PerBlock, err = rate(uint64(len(blocks))*block, func() (err error) {
+		for i, j := range blocks {
+			err = errors.Join(err, stream.Copy(at+cuda.Pointer(total)+cuda.Pointer(i*block), at+cuda.Pointer(j*block), block))
+		}
+		return err
+	})
+	return err
+}
+
+func newID() (id kv.ID) {
+	for i := range id {
+		id[i] = byte(rand.Uint32())
+	}
+	return id
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"meridian/bench"
+	"meridian/bench/gpu"
+)
+
+type benchCUDA struct {
+	Block  []bench.Size `default:"4KiB,16KiB,64KiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
+	Total  bench.Size   `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."`
+	Rounds int          `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	JSON   rowsFile     `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+}
+
+func (c *benchCUDA) Help() string {
+	return "Between two processes on the first GPU, with blocks in random order: over host, with and without sums, to and from host memory, and over tcp; beside it, " +
+		"CUDA's own copies in the same run. It needs a GPU and meridian-accel."
+}
+
+func (c *benchCUDA) Run(std *stdio) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	report, err := gpu.Run(ctx, gpu.Options{
+		Blocks: c.Block, Total: c.Total, Rounds: c.Rounds, ServeCommand: []string{self, "bench", "__gpu"}, Version: thisBuild().Version, Progress: progressOn(std.err),
+	})
+	if err := measured(ctx, std, err, "bench cuda"); err != nil {
+		return err
+	}
+	return printReport(std, report, c.JSON)
+}
+
+// benchGPU is the serving process of bench cuda.
+type benchGPU struct{}
+
+func (c *benchGPU) Run(std *stdio) error { return gpu.Serve(context.Background(), os.Stdin, std.out) }
