@@ -263,9 +263,10 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"checksum": "of every chunk", "kv": "ids", "fabric": "the contract", "fabric/link": "what its streams report to", "fabric/handshake": "who is who",
 			"mem": "sections", "mrdn": "frames", "trust": "TLS, the cell's key", joins: "closing waits for what was started",
+			"cuda": "kernels that gather and scatter", "mem/vram": "GPU memory, and what moves it",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "readv, writev"},
-		testsMay: []string{"cuda", "cuda/cudatest", "fabric/fabrictest", "mem/vram"},
+		testsMay: []string{"cuda/cudatest", "fabric/fabrictest"},
 	},
 	"meta": {
 		owns:     "the directory: leased records, compare-and-swap, watches",

@@ -28,6 +28,7 @@ type Process struct {
 	// Unregistered: host memory cannot be registered, as on some machines.
 	Unregistered bool
 	hung         chan struct{} // closed when kernels run again
+	waiting      int           // kernels that wait for that
 	flipped      cuda.Pointer
 }
 
@@ -109,10 +110,21 @@ func (p *Process) Hang() (resume func()) {
 func (p *Process) waitHung() {
 	p.mu.Lock()
 	hung := p.hung
+	p.waiting++
 	p.mu.Unlock()
 	if hung != nil {
 		<-hung
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting--
+}
+
+// Waiting is how many kernels would run if they could.
+func (p *Process) Waiting() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting
 }
 
 // Killed tells whether it was.

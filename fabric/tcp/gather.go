@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/checksum"
+	"meridian/mem"
+	"meridian/mem/vram"
 	"meridian/mrdn"
 )
 
@@ -25,6 +27,8 @@ type gather struct {
 	// owesTrailer: the last chunk's checksum goes out with whatever is next.
 	owesTrailer bool
 	staging     []byte // of memory that is not mapped
+	stage       stage  // of GPU memory
+	fetched     int    // bytes of the next chunk that are in it
 	sealing     []byte // a record of several pieces
 	// ready is try, made once: a closure per call would allocate.
 	ready func(fd uintptr) bool
@@ -73,6 +77,9 @@ func (g *gather) writeFrames(frames []byte) error {
 // behind the frame that begins it. A readErr means that its memory could not be
 // read, and that nothing has left.
 func (g *gather) writeChunk(p *outbound, first bool) (readErr, err error) {
+	if readErr = g.fetch(p); readErr != nil {
+		return readErr, nil
+	}
 	g.mu.Lock()
 	if p.stopped.Load() {
 		g.mu.Unlock()
@@ -102,6 +109,33 @@ func (g *gather) writeChunk(p *outbound, first bool) (readErr, err error) {
 	return readErr, err
 }
 
+// fetch brings the next bytes of p into the stage, if some of its memory is a GPU's. It
+// holds no lock meanwhile, because it may wait for the GPU: p may be stopped then, and
+// what was read late does its owner no harm.
+func (g *gather) fetch(p *outbound) error {
+	g.fetched = 0
+	g.mu.Lock()
+	var memory *vram.Memory
+	var of []*mem.Section
+	var err error
+	if !p.stopped.Load() {
+		if memory = firstGPU(p.Bound); memory != nil {
+			of, err = sections(p.Bound)
+		}
+	}
+	from := p.Walk
+	g.mu.Unlock()
+	if memory == nil || err != nil {
+		return err
+	}
+	defer release(of)
+	if err := g.stage.open(memory); err != nil {
+		return err
+	}
+	g.fetched, err = g.stage.fetch(from, of)
+	return err
+}
+
 // collect adds a header and the next bytes of p to the vector. mu is held.
 func (g *gather) collect(p *outbound) error {
 	g.vector.add(g.header[:])
@@ -110,6 +144,11 @@ func (g *gather) collect(p *outbound) error {
 	g.sum.Reset()
 	taken := uint64(0)
 	staged := 0
+	if g.fetched > 0 {
+		taken, size = uint64(g.fetched), 0
+		g.vector.add(g.stage.buffer[:g.fetched])
+		p.Walk.Skip(taken)
+	}
 	for taken < size && len(g.vector.pieces) < maxPieces {
 		cut := p.Walk.Next(size - taken)
 		section := p.Bound.Section(cut.Part)

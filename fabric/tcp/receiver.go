@@ -256,6 +256,7 @@ func (r *receiver) receiveChunk(c mrdn.Chunk) error {
 	if err != nil {
 		return err
 	}
+	r.scatter.prepare()
 	left, placeErr := int(c.Length), error(nil)
 	for left > 0 {
 		n, err := r.placeSome(p, left)
@@ -275,6 +276,9 @@ func (r *receiver) receiveChunk(c mrdn.Chunk) error {
 	if p == nil { // cancelled before it came
 		r.guest.wasted()
 		return r.repent()
+	}
+	if r.scatter.staged != nil {
+		placeErr = r.scatter.land(p, c, sum)
 	}
 	if ended, err := r.scatter.finish(p, c, sum, placeErr); ended {
 		r.stream.end.Arrived(p, err)

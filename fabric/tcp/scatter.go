@@ -11,6 +11,7 @@ import (
 	"meridian/checksum"
 	"meridian/fabric"
 	"meridian/fabric/link"
+	"meridian/mem/vram"
 	"meridian/mrdn"
 )
 
@@ -24,6 +25,11 @@ type scatter struct {
 	ready func(fd uintptr) bool
 	got   int   // by the last try
 	err   error // of the last try
+	gpu   stage // of GPU memory
+	// staged is the GPU memory that the current chunk is for, some of it at least, and
+	// held how much of it is in the stage.
+	staged *vram.Memory
+	held   int
 
 	mu       sync.Mutex // held around every use of a part's memory; protects the rest
 	inbounds map[uint32]*link.Inbound
@@ -74,6 +80,7 @@ func (s *scatter) quiet(match func(link.Part) bool) {
 
 // forget gives back what will never arrive.
 func (s *scatter) forget() {
+	s.gpu.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for handle, p := range s.inbounds {
@@ -91,6 +98,9 @@ func (s *scatter) begin(c mrdn.Chunk) (*link.Inbound, error) {
 		return nil, errTooLong(c, p.Walk.Left())
 	}
 	s.sum.Reset()
+	if s.staged, s.held = nil, 0; p != nil && !p.Discard {
+		s.staged = firstGPU(p.Bound)
+	}
 	if p != nil && p.Sums != nil {
 		ahead := p.Walk
 		s.chunk = ahead.Next(uint64(c.Length))
@@ -134,6 +144,10 @@ func (s *scatter) read(b []byte) (int, error) {
 // readInto reads once into p's destination, at most left bytes, and what
 // follows the last of them into tail. It returns how much of either it got.
 func (s *scatter) readInto(p *link.Inbound, left int, tail []byte) (placed, tailed int, err error) {
+	if s.staged != nil {
+		placed, err = s.readStaged(left)
+		return placed, 0, err
+	}
 	s.mu.Lock()
 	direct := p != nil && !p.Discard && s.aim(p, left)
 	if direct {
@@ -185,6 +199,11 @@ func (s *scatter) aim(p *link.Inbound, left int) bool {
 
 // place copies b to the next bytes of p's destination and hashes it.
 func (s *scatter) place(p *link.Inbound, b []byte) error {
+	if s.staged != nil {
+		copy(s.gpu.buffer[s.held:], b)
+		s.stagedSome(len(b))
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p == nil {

@@ -112,7 +112,7 @@ func (s *sender) sayAlive() {
 // Post queues a part. A small one is written at once.
 func (s *sender) Post(p *link.Outbound) (link.Progress, error) {
 	s.mu.Lock()
-	if left := p.Walk.Left(); left == 0 || left <= smallPart && len(s.control) <= maxSmall {
+	if left := p.Walk.Left(); left == 0 || left <= smallPart && len(s.control) <= maxSmall && firstGPU(p.Bound) == nil {
 		err := s.postSmallLocked(p)
 		p.Release()
 		return link.Sent, err

@@ -35,6 +35,7 @@ import (
 
 	"meridian/fabric"
 	"meridian/fabric/handshake"
+	"meridian/fabric/link"
 	"meridian/internal/join"
 	"meridian/kv"
 	"meridian/mem"
@@ -78,6 +79,9 @@ type Options struct {
 	Clock  fabric.Clock
 	Events fabric.Events
 	Logger *slog.Logger
+
+	// holding is the fabric's own.
+	holding *holding
 }
 
 func (o Options) withDefaults() Options {
@@ -140,6 +144,7 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+	o.holding = &holding{parts: make(map[*link.Inbound]struct{})}
 	f := &Fabric{options: o, links: make(map[*peerLink]struct{}), services: make(map[kv.ID]*service)}
 	if o.Listen != "" {
 		// Streams have signs of life of their own; strangers need none.
@@ -167,7 +172,7 @@ func (f *Fabric) Capabilities() fabric.Capabilities {
 func (f *Fabric) Register(r fabric.Region) error { return f.regions.Add(r) }
 
 // Deregister fences a region.
-func (f *Fabric) Deregister(_ context.Context, id uint64) error {
+func (f *Fabric) Deregister(ctx context.Context, id uint64) error {
 	if err := f.regions.Remove(id); err != nil {
 		return err
 	}
@@ -179,16 +184,16 @@ func (f *Fabric) Deregister(_ context.Context, id uint64) error {
 	for _, v := range services {
 		v.server.Fence(id, cause)
 	}
-	return nil
+	return f.options.holding.quiet(ctx, func(p link.Part) bool { return p.Bound.Touches(id) })
 }
 
 // Revoke stops everything that runs under a grant.
-func (f *Fabric) Revoke(_ context.Context, grant kv.ID) error {
+func (f *Fabric) Revoke(ctx context.Context, grant kv.ID) error {
 	_, services := f.connections()
 	for _, v := range services {
 		v.server.Revoke(grant, fabric.ErrGrantRevoked)
 	}
-	return nil
+	return f.options.holding.quiet(ctx, func(p link.Part) bool { return p.Grant == grant })
 }
 
 // connections lists everything that may touch memory right now.

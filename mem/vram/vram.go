@@ -154,11 +154,11 @@ func (p *Pool) Import(l Lent) (*mem.Section, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := l.open(d.Device)
+	s, err := l.open(p, d.Device)
 	return s, errors.Join(err, p.leave(d, err == nil))
 }
 
-func (l Lent) open(d *cuda.Device) (*mem.Section, error) {
+func (l Lent) open(p *Pool, d *cuda.Device) (*mem.Section, error) {
 	i, err := d.Import(l.Handle)
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (l Lent) open(d *cuda.Device) (*mem.Section, error) {
 		err = fmt.Errorf("%w: [%d,+%d) of an allocation of %d bytes", mem.ErrBounds, l.Offset, l.SizeBytes, i.Bytes())
 		return nil, errors.Join(err, i.Close())
 	}
-	m := &Memory{Device: d, At: i.At() + cuda.Pointer(l.Offset), Handle: l.Handle, Offset: l.Offset, free: i.Close}
+	m := &Memory{Pool: p, Device: d, At: i.At() + cuda.Pointer(l.Offset), Handle: l.Handle, Offset: l.Offset, free: i.Close}
 	return m.open(l.Device, l.SizeBytes)
 }
 
@@ -185,12 +185,14 @@ func (p *Pool) Alloc(uuid cuda.UUID, sizeBytes uint64, device uint32) (*mem.Sect
 	if err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	m := &Memory{Device: d, At: a.At(), Handle: h, free: a.Close}
+	m := &Memory{Pool: p, Device: d, At: a.At(), Handle: h, free: a.Close}
 	return m.open(device, sizeBytes)
 }
 
 // Memory is the backing of a section of VRAM.
 type Memory struct {
+	// Pool has movers for the device.
+	Pool   *Pool
 	Device *cuda.Device
 	// At is where this process sees the section's first byte.
 	At cuda.Pointer

@@ -1,0 +1,176 @@
+package tcp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"meridian/cuda/cudatest"
+	"meridian/fabric"
+	"meridian/fabric/fabrictest"
+	"meridian/kv"
+	"meridian/mem"
+	"meridian/mem/vram"
+)
+
+// newGPU is a pool of one GPU that has opened all that it keeps, and how to make memory
+// of it.
+func newGPU(t *testing.T) (*cudatest.Process, func(t testing.TB, sizeBytes uint64) *mem.Section) {
+	t.Helper()
+	machine := cudatest.NewMachine(1, 1<<40)
+	process := machine.Process()
+	pool := vram.NewPool(process)
+	t.Cleanup(func() {
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+		if machine.Taken(0) != 0 {
+			t.Errorf("%d bytes of the GPU are still taken", machine.Taken(0))
+		}
+	})
+	uuid, err := pool.First()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := pool.Device(uuid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var movers []*vram.Mover
+	for range 32 {
+		m, err := pool.Mover(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		movers = append(movers, m)
+	}
+	for _, m := range movers {
+		pool.GiveBack(m)
+	}
+	section := func(t testing.TB, sizeBytes uint64) *mem.Section {
+		s, err := pool.Alloc(uuid, sizeBytes, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	first := section(t, 1) // what a device opens for the first bytes stays open
+	if err := errors.Join(first.WriteAt([]byte{1}, 0), first.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return process, section
+}
+
+// GPU memory is staged, and held to the same contract.
+func TestSuiteVRAM(t *testing.T) {
+	_, section := newGPU(t)
+	o := suite(Options{Streams: 2})
+	o.Brief, o.Sums = true, false
+	o.NearSection, o.FarSection = section, section
+	fabrictest.Run(t, o)
+}
+
+// hangs is two agents with a GPU each, and a link between them.
+type hangs struct {
+	fabrics   [2]*Fabric
+	processes [2]*cudatest.Process
+	memory    [2]*mem.Section
+	link      fabric.Link
+}
+
+func newHangs(t *testing.T) *hangs {
+	t.Helper()
+	h := &hangs{}
+	for i, name := range []string{"near", "far"} {
+		process, section := newGPU(t)
+		f, err := Open(t.Context(), Options{Agent: name, Incarnation: kv.ID{byte(i + 1)}, Listen: "127.0.0.1:0", Streams: 1, Events: &heard{notes: make(chan fabric.Notification, 1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.fabrics[i], h.processes[i], h.memory[i] = f, process, section(t, 1<<20)
+		t.Cleanup(func() {
+			if err := errors.Join(f.Close(context.Background()), h.memory[i].Close(context.Background())); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := f.Register(fabric.Region{ID: 1, Epoch: 7, Section: h.memory[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if h.link, err = h.fabrics[0].Connect(t.Context(), fabric.Peer{Name: "far", Incarnation: kv.ID{2}, Address: h.fabrics[1].Address()}); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// stuck posts a transfer that hangs on one side's GPU.
+func (h *hangs) stuck(t *testing.T, op fabric.Op, on *cudatest.Process) *fabric.Transfer {
+	t.Helper()
+	list := fabric.List{{Region: 1, Epoch: 7}}
+	if err := list[0].Spans.Add(0, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.link.Prepare(op, list, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Release()
+	transfer, err := h.link.Post(context.Background(), p, fabric.PostOptions{ID: kv.ID{byte(op), 9}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for on.Waiting() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	return transfer
+}
+
+// A source whose GPU hangs is quiet at once: what is read late does no harm.
+func TestHungSource(t *testing.T) {
+	h := newHangs(t)
+	for i, op := range []fabric.Op{fabric.Write, fabric.Read} {
+		resume := h.processes[i].Hang()
+		stuck := h.stuck(t, op, h.processes[i])
+		if err := stuck.Cancel(t.Context()); err != nil {
+			t.Errorf("%v: %v", op, err)
+		}
+		if state, err := stuck.Status(); !errors.Is(err, fabric.ErrCancelled) {
+			t.Errorf("%v: it is %v, %v", op, state, err)
+		}
+		resume()
+	}
+}
+
+// A destination whose GPU hangs is not quiet, so its transfer has not ended: a cancel and
+// a fence wait as long as their caller does, and it ends when the GPU works again.
+func TestHungDestination(t *testing.T) {
+	h := newHangs(t)
+	resume := h.processes[0].Hang()
+	stuck := h.stuck(t, fabric.Read, h.processes[0])
+	brief, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := stuck.Cancel(brief); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("cancelled while the GPU has it: %v", err)
+	}
+	if err := h.fabrics[0].Deregister(brief, 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("fenced while the GPU has it: %v", err)
+	}
+	if state, _ := stuck.Status(); state.Ended() {
+		t.Errorf("it is %v while the GPU has it", state)
+	}
+	resume()
+	if err := stuck.Await(t.Context()); !errors.Is(err, fabric.ErrCancelled) {
+		t.Errorf("it ends with %v", err)
+	}
+	want, got := make([]byte, 1<<20), make([]byte, 1<<20)
+	if err := h.memory[0].WriteAt(want, 0); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if err := h.memory[0].ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("memory changed after the cancel: wrong bytes, %v", err)
+	}
+}
