@@ -71,6 +71,12 @@ type LogOptions struct {
 	// Last is how many lines of each part are shown of what there is; negative
 	// means all.
 	Last int
+	// Since leaves out what was written before; zero means nothing.
+	Since time.Time
+	// Holding leaves out lines without this text; "" means none.
+	Holding string
+	// Cut, where given, is told how many earlier lines of a part Last left out.
+	Cut func(part string, lines int)
 	// Follow goes on with what is written, until its context ends.
 	Follow bool
 }
@@ -94,11 +100,11 @@ func Logs(ctx context.Context, o LogOptions, show func(Line) error) error {
 	for _, name := range names {
 		r := &logReader{part: name, path: logPath(o.StateDir, name)}
 		readers[name] = r
-		found, err := r.past(o.Last)
+		found, err := r.past()
 		if err != nil {
 			return err
 		}
-		lines = append(lines, found...)
+		lines = append(lines, o.last(name, o.wanted(found))...)
 	}
 	for {
 		slices.SortStableFunc(lines, func(a, b Line) int { return a.Time.Compare(b.Time) })
@@ -118,7 +124,24 @@ func Logs(ctx context.Context, o LogOptions, show func(Line) error) error {
 		if lines, err = news(o, readers); err != nil {
 			return err
 		}
+		lines = o.wanted(lines)
 	}
+}
+
+// wanted leaves out what was not asked for.
+func (o *LogOptions) wanted(lines []Line) []Line {
+	return slices.DeleteFunc(lines, func(l Line) bool { return l.Time.Before(o.Since) || !strings.Contains(l.Text, o.Holding) })
+}
+
+// last is the end of what a part has written.
+func (o *LogOptions) last(part string, lines []Line) []Line {
+	if o.Last < 0 || len(lines) <= o.Last {
+		return lines
+	}
+	if o.Cut != nil {
+		o.Cut(part, len(lines)-o.Last)
+	}
+	return lines[len(lines)-o.Last:]
 }
 
 // news is what was written since, also by parts that were not there before.
@@ -154,8 +177,8 @@ type logReader struct {
 	last       time.Time
 }
 
-// past is the end of what there is, with what was put aside before it.
-func (r *logReader) past(last int) ([]Line, error) {
+// past is what there is, with what was put aside before it.
+func (r *logReader) past() ([]Line, error) {
 	older := &logReader{part: r.part, path: r.path + ".1"}
 	defer older.close()
 	lines, err := older.more()
@@ -164,10 +187,7 @@ func (r *logReader) past(last int) ([]Line, error) {
 	}
 	r.last = older.last
 	recent, err := r.more()
-	if lines = append(lines, recent...); last >= 0 && len(lines) > last {
-		lines = lines[len(lines)-last:]
-	}
-	return lines, err
+	return append(lines, recent...), err
 }
 
 // more is what was written since the last time.

@@ -46,6 +46,18 @@ func TestLogsAreMergedByTime(t *testing.T) {
 	if got := strings.Join(logged(t, LogOptions{StateDir: dir, Parts: []string{"a"}, Last: 2}), ", "); got != "a: three, a: still three" {
 		t.Error(got)
 	}
+	cut := make(map[string]int)
+	told := LogOptions{StateDir: dir, Parts: []string{"a", "b"}, Last: 1, Cut: func(part string, lines int) { cut[part] = lines }}
+	if got := strings.Join(logged(t, told), ", "); got != "a: still three, b: four" || cut["a"] != 3 || cut["b"] != 1 {
+		t.Errorf("%s, cut %v", got, cut)
+	}
+	since := time.Date(2026, 1, 2, 3, 4, 5, 3e6, time.UTC)
+	if got := strings.Join(logged(t, LogOptions{StateDir: dir, Parts: []string{"a", "b"}, Last: -1, Since: since}), ", "); got != "a: three, a: still three, b: four" {
+		t.Error(got)
+	}
+	if got := strings.Join(logged(t, LogOptions{StateDir: dir, Parts: []string{"a", "b"}, Last: -1, Holding: "o"}), ", "); got != "a: zero, a: one, b: two, b: four" {
+		t.Error(got)
+	}
 	err := Logs(t.Context(), LogOptions{StateDir: dir, Parts: []string{"c"}}, nil)
 	if err == nil || !strings.Contains(err.Error(), `no log of "c"; there are a,`) {
 		t.Error(err)

@@ -4,17 +4,23 @@ import (
 	"fmt"
 	"hash/fnv"
 	"regexp"
+	"time"
 
 	"meridian/cell"
 )
 
 type logsCommand struct {
-	Parts  []string `arg:"" optional:"" name:"part" help:"Parts of the cell, such as gateway or decode-0 (default: all)."`
-	State  string   `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
-	Follow bool     `short:"f" help:"Go on with what is written, until Ctrl-C."`
-	Lines  int      `short:"n" default:"50" help:"How many lines of each part, of what there is; -1 for all (default: ${default})."`
-	JSON   bool     `help:"Print one JSON object a line."`
+	Parts   []string      `arg:"" optional:"" name:"part" help:"Parts of the cell, such as gateway or decode-0 (default: all)."`
+	State   string        `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
+	Follow  bool          `short:"f" help:"Go on with what is written, until Ctrl-C."`
+	Lines   *int          `short:"n" placeholder:"N" help:"How many lines of each part, of what there is; -1 for all (default: 50, with --since and --request all)."`
+	Since   time.Duration `placeholder:"TIME" help:"Only what was written in the last so much time, such as 10m."`
+	Request string        `placeholder:"ID" help:"Only lines that name this request or transfer."`
+	JSON    bool          `help:"Print one JSON object a line."`
 }
+
+// usualLines is how many of each part are shown where nothing is asked for.
+const usualLines = 50
 
 func (c *logsCommand) Help() string {
 	return "Shows what the parts of a cell have said, merged by time. Logs stay when the cell has ended, until the one after the next."
@@ -27,7 +33,20 @@ func (c *logsCommand) Run(std *stdio, all *commands) error {
 	}
 	ctx, cancel := untilStopped()
 	defer cancel()
-	return cell.Logs(ctx, cell.LogOptions{StateDir: dir, Parts: c.Parts, Last: c.Lines, Follow: c.Follow}, func(l cell.Line) error {
+	o := cell.LogOptions{StateDir: dir, Parts: c.Parts, Last: usualLines, Holding: c.Request, Follow: c.Follow}
+	if c.Since > 0 {
+		o.Since = time.Now().Add(-c.Since)
+	}
+	switch {
+	case c.Lines != nil:
+		o.Last = *c.Lines
+	case c.Since > 0 || c.Request != "":
+		o.Last = -1
+	}
+	o.Cut = func(part string, lines int) {
+		fmt.Fprintf(std.err, "%d earlier lines of %s are left out; -n -1 shows all\n", lines, part)
+	}
+	return cell.Logs(ctx, o, func(l cell.Line) error {
 		if c.JSON {
 			return std.writeJSON(l)
 		}

@@ -33,7 +33,7 @@ type upCommand struct {
 	State     string      `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
 	Listen    string      `placeholder:"ADDRESS" help:"Where the gateway listens (default: 127.0.0.1:8080, or the next port that is free)."`
 	Admin     string      `placeholder:"ADDRESS" help:"Where its admin listener is (default: 127.0.0.1:8081, or the next port that is free)."`
-	Reasoning bool        `default:"true" negatable:"" help:"Have the engines play a model that thinks, by a script (default: yes)."`
+	Reasoning *bool       `negatable:"" help:"Have the engines play a model that thinks, by a script (default: yes, of a model that is built in)."`
 	Store     *bench.Size `placeholder:"SIZE" help:"Have each of the two agents keep objects of the cache in so much memory (default: as store.enabled and store.bytes of the configuration say)."`
 	NoRestart bool        `help:"Leave parts that die alone."`
 	Demo      bool        `help:"Send a small load, compare it with one engine alone, token by token, show latencies, and stop."`
@@ -56,7 +56,7 @@ func (c *upCommand) spec(ctx context.Context, in *config.Loaded) (cell.Spec, err
 	if c.Store != nil {
 		s.Store = c.Store.String()
 	}
-	s.Seed, s.Reasoning = c.Seed, c.Reasoning && c.Engine != "vllm"
+	s.Seed = c.Seed
 	if in.Origin("gateway.direct_prompt_tokens") != config.Default {
 		s.DirectTokens = 0
 	}
@@ -68,6 +68,10 @@ func (c *upCommand) spec(ctx context.Context, in *config.Loaded) (cell.Spec, err
 	}
 	if err := c.model(&s); err != nil {
 		return s, err
+	}
+	s.Reasoning = c.Engine != "vllm" && s.ServedName == "" // a directory may hold a model without think markers
+	if c.Reasoning != nil {
+		s.Reasoning = *c.Reasoning && c.Engine != "vllm"
 	}
 	if c.Engine != "vllm" {
 		if c.Venv != "" || c.VLLMArgs != "" {
@@ -234,8 +238,8 @@ func (c *upCommand) screen(w io.Writer, running *cell.Cell, entrance *entrance, 
 	if configuration != "" {
 		me += " --config " + quoted(configuration)
 	}
-	if c.State != "" && os.Getenv("MERIDIAN_STATE") != c.State {
-		state = " --state " + quoted(c.State)
+	if c.State != "" { // which another terminal does not know
+		state = " --state " + quoted(running.StateDir())
 	}
 	fmt.Fprintf(w, `
   API     %s/v1
