@@ -158,14 +158,43 @@ func (c *storeGetCommand) Run(std *stdio, all *commands) error {
 	}
 	return c.with(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
 		wait := newWaiting(std.err, "getting "+oneLine(c.Key))
-		value, err := s.GetBytes(ctx, c.Key, store.GetOptions{Preferred: c.Owner, Tenant: c.Tenant})
+		value, giveBack, err := c.get(ctx, s)
 		wait.stop()
 		if err != nil {
 			return fmt.Errorf("%s: %w", oneLine(c.Key), err)
 		}
+		defer giveBack()
 		return c.deliver(std, c.Key, value)
 	})
 }
+
+// get gets the object. A large one comes into memory that its owner writes to by itself:
+// there is one copy of it, and that until giveBack.
+func (c *storeGetCommand) get(ctx context.Context, s *store.Store) (value []byte, giveBack func(), err error) {
+	value, giveBack = make([]byte, protocol.MaxInline), func() {}
+	for { // again, where another object came meanwhile
+		n, err := s.Get(ctx, c.Key, value, store.GetOptions{Preferred: c.Owner, Tenant: c.Tenant})
+		if err == nil {
+			return value[:n], giveBack, nil
+		}
+		giveBack()
+		if !errors.Is(err, store.ErrTooSmall) {
+			return nil, nil, err
+		}
+		at, err := s.Locate(ctx, c.Key, store.LocateOptions{Preferred: c.Owner, Tenant: c.Tenant})
+		if err != nil {
+			return nil, nil, err
+		}
+		buffer, err := s.Buffer(at.Bytes)
+		if err != nil {
+			return nil, nil, err
+		}
+		value, giveBack = buffer.Bytes()[:at.Bytes], func() { _ = buffer.Close(context.WithoutCancel(ctx)) }
+	}
+}
+
+// getWindow is how much is written to a file before its bar moves.
+const getWindow = 8 << 20
 
 // storeOutput is where what was got goes.
 type storeOutput struct {
@@ -189,10 +218,19 @@ func (c *storeOutput) deliver(std *stdio, key string, value []byte) error {
 		_, err := std.out.Write(value)
 		return err
 	}
+	bar := newProgress(std.err, oneLine(c.Out), uint64(len(value)))
 	err := writeAtomic(c.Out, func(w io.Writer) error {
-		_, err := w.Write(value)
-		return err
+		for at := 0; at < len(value); {
+			n, err := w.Write(value[at:min(len(value), at+getWindow)])
+			if err != nil {
+				return err
+			}
+			at += n
+			bar.set(uint64(at))
+		}
+		return nil
 	})
+	bar.finish()
 	if err != nil {
 		return unwritable(c.Out, err)
 	}
