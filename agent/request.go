@@ -131,7 +131,8 @@ type PostOptions struct {
 	// Notification is delivered at the peer exactly once, after the data is in
 	// place. Nil sends none. The bytes are the caller's again when Post returns.
 	Notification []byte
-	// Sums, where given, are those of a read's destination, taken as it is placed.
+	// Sums, where given, are those of a read's destination, taken as it is placed, or,
+	// where they are known, of a write's source.
 	Sums *fabric.Sums
 }
 

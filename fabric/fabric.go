@@ -163,7 +163,8 @@ type PostOptions struct {
 	// transfer has ended.
 	Notify       bool
 	Notification []byte
-	// Sums, where given, are those of a read's destination.
+	// Sums, where given, are those of a read's destination, or, where they are known,
+	// of a write's source.
 	Sums *Sums
 }
 

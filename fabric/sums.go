@@ -25,6 +25,12 @@ func NewSums(region, offset, bytes uint64, checked bool) *Sums {
 	return &Sums{region: region, offset: offset, bytes: bytes, checked: checked, sums: make([]byte, 8*segments(bytes))}
 }
 
+// KnownSums are those of a source that has them already. A fabric that sends sums
+// along sends these: whoever places the bytes finds out whether they are right.
+func KnownSums(region, offset, bytes uint64, sums []byte) *Sums {
+	return &Sums{region: region, offset: offset, bytes: bytes, sums: sums, noted: uint64(len(sums) / 8)}
+}
+
 func segments(bytes uint64) uint64 { return (bytes + checksum.Segment - 1) / checksum.Segment }
 
 // Checked reports whether they replace the comparison of a copy with its source.
@@ -45,6 +51,15 @@ func (s *Sums) Note(offset uint64, sums []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.noted += uint64(copy(s.sums[8*((offset-s.offset)/checksum.Segment):], sums)) / 8
+}
+
+// Known are the sums of bytes in one piece, of KnownSums; nil if they are not whole
+// segments of the run.
+func (s *Sums) Known(region, offset, bytes uint64) []byte {
+	if !s.Wants(region, offset, bytes) {
+		return nil
+	}
+	return s.sums[8*((offset-s.offset)/checksum.Segment):][:8*segments(bytes)]
 }
 
 // Of are the sums of the first bytes of the run, when nothing is placed there any

@@ -2,11 +2,13 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"meridian/agent"
 	"meridian/fabric"
 	"meridian/kv"
+	"meridian/store/arena"
 	"meridian/store/owner"
 	"meridian/store/protocol"
 )
@@ -72,14 +74,25 @@ func (s *Store) deliverLanding(e protocol.Deliver) error {
 	if err != nil {
 		return err
 	}
+	sums, err := s.owned.heap.Sums(e.Location.Offset, e.Location.Bytes, e.Location.Checksum)
+	if err != nil {
+		return err
+	}
 	landing := agent.RegionInfo{ID: e.Landing.Region, Epoch: e.Landing.Epoch}
 	if e.Landing.Offset > 1<<62 {
 		return fmt.Errorf("%w: a landing at %d", protocol.ErrRefused, e.Landing.Offset)
 	}
-	return s.move(ctx, moving{
+	err = s.move(ctx, moving{
 		op: fabric.Write, peer: e.To, local: local, remote: spans(landing, e.Landing.Offset, e.Location.Bytes),
-		post: agent.PostOptions{Grant: e.Landing.Grant, Notification: protocol.AppendMessage(nil, e.Request, value(e))},
+		post: agent.PostOptions{
+			Grant: e.Landing.Grant, Notification: protocol.AppendMessage(nil, e.Request, value(e)),
+			Sums: fabric.KnownSums(s.owned.region.ID, e.Location.Offset, e.Location.Bytes, sums),
+		},
 	})
+	if errors.Is(err, fabric.ErrChecksum) { // the sums that came there were the object's
+		err = fmt.Errorf("%w: as it came to %s: %w", arena.ErrTorn, e.To.Name, err)
+	}
+	return err
 }
 
 // moving is bytes on their way between memory of this process and a peer's.

@@ -95,6 +95,7 @@ type Outbound struct {
 	// the serving end there is none, because the peer has named it.
 	Source []byte
 	Walk   fabric.Walk
+	Sums   *fabric.Sums // of its memory, where they are known; else nil
 	owned  atomic.Bool
 }
 

@@ -131,7 +131,7 @@ func (e *Poster) postPart(p *fabric.Prepared, cut *Cut, index, count uint16, o f
 		return
 	}
 	head := make([]byte, 0, beginRoom+len(begin.List)+len(begin.Notification)) // in one piece: a notification may be long
-	out := &Outbound{Part: part, Handle: begin.Handle, Walk: cut.local, Begin: begin.Append(head), Source: cut.source}
+	out := &Outbound{Part: part, Handle: begin.Handle, Walk: cut.local, Begin: begin.Append(head), Source: cut.source, Sums: o.Sums}
 	progress, err := s.Post(out)
 	if err != nil {
 		e.carryOut(e.machine.Failed(o.ID, err))

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/checksum"
+	"meridian/fabric"
 	"meridian/mem"
 	"meridian/mem/vram"
 	"meridian/mrdn"
@@ -149,8 +150,9 @@ func (g *gather) collect(p *outbound) error {
 		g.vector.add(g.stage.buffer[:g.fetched])
 		p.Walk.Skip(taken)
 	}
+	var cut fabric.Cut
 	for taken < size && len(g.vector.pieces) < maxPieces {
-		cut := p.Walk.Next(size - taken)
+		cut = p.Walk.Next(size - taken)
 		section := p.Bound.Section(cut.Part)
 		var piece []byte
 		if section.Mapped() {
@@ -169,7 +171,14 @@ func (g *gather) collect(p *outbound) error {
 		taken += cut.Length
 	}
 	mrdn.Chunk{Handle: p.Handle, Length: uint32(taken)}.Put(g.header[:])
-	if p.Walk.Left() == 0 {
+	known := []byte(nil)
+	if p.Sums != nil && cut.Length == taken && !g.options.NoChecksums { // in one piece
+		known = p.Sums.Known(p.Bound.List[cut.Part].Region, cut.Offset, taken)
+	}
+	switch {
+	case known != nil:
+		g.trail(checksum.OfSums(known))
+	case p.Walk.Left() == 0:
 		g.sumNow()
 	}
 	return nil
@@ -187,7 +196,12 @@ func (g *gather) sumNow() {
 			g.sum.Add(b[plain:])
 		}
 	})
-	binary.LittleEndian.PutUint64(g.trailer[:], g.sum.Sum())
+	g.trail(g.sum.Sum())
+}
+
+// trail sends a checksum right behind its chunk. mu is held.
+func (g *gather) trail(sum uint64) {
+	binary.LittleEndian.PutUint64(g.trailer[:], sum)
 	g.vector.add(g.trailer[:])
 	g.summed = true
 }

@@ -1,11 +1,14 @@
 package tcp
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"meridian/checksum"
 	"meridian/fabric"
 	"meridian/mem"
 )
@@ -72,6 +75,38 @@ func TestUnreadableSourceFailsAlone(t *testing.T) {
 		}
 		if err := running.Await(t.Context()); err != nil {
 			t.Fatalf("the transfer beside it: %v", err)
+		}
+	}
+}
+
+// Sums that a source has already travel as they are: right ones are not taken again, and
+// wrong ones, or a source that is not what they say, are found where the bytes arrive.
+func TestKnownSumsTravel(t *testing.T) {
+	const size, offset = 3<<20 + 100, 64
+	p := newPair(t, 4*size, Options{ChunkBytes: 64 << 10})
+	list := fabric.List{{Region: 1, Epoch: 7}}
+	if err := list[0].Spans.Add(offset, size); err != nil {
+		t.Fatal(err)
+	}
+	request, err := p.link.Prepare(fabric.Write, list, list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer request.Release()
+	right := checksum.AppendSums(nil, p.ma.Bytes(offset, size))
+	for name, change := range map[string]func(sums []byte){
+		"right": nil, "the first is wrong": func(sums []byte) { sums[0] ^= 1 }, "the last is wrong": func(sums []byte) { sums[len(sums)-1] ^= 1 },
+	} {
+		sums := bytes.Clone(right)
+		if change != nil {
+			change(sums)
+		}
+		running, err := p.link.Post(t.Context(), request, fabric.PostOptions{ID: newID(), Sums: fabric.KnownSums(1, offset, size, sums)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := running.Await(t.Context()); (err != nil) != (change != nil) || err != nil && !errors.Is(err, fabric.ErrChecksum) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -32,6 +32,17 @@ func (h *Heap) PutSums(offset, size uint64, sums []byte) uint64 {
 	return checksum.OfSums(sums)
 }
 
+// Sums are those behind a payload, copied; ErrTorn if they are not those of its
+// checksum.
+func (h *Heap) Sums(offset, size, want uint64) ([]byte, error) {
+	_, stored := h.parts(offset, size)
+	sums := bytes.Clone(stored)
+	if checksum.OfSums(sums) != want {
+		return nil, fmt.Errorf("%w: the sums themselves", ErrTorn)
+	}
+	return sums, nil
+}
+
 // CopyOut copies a whole payload out; dst has its length. ErrTorn if what was
 // copied has another checksum.
 func (h *Heap) CopyOut(dst []byte, offset, want uint64) error {
@@ -52,10 +63,10 @@ func (h *Heap) CopySlice(dst []byte, header *Header, from uint64) error {
 	if from%Segment != 0 || from > header.Bytes || size > header.Bytes-from || size%Segment != 0 && from+size != header.Bytes {
 		return fmt.Errorf("arena: %d bytes from %d on of an object of %d: a slice is made of whole segments of %d", size, from, header.Bytes, Segment)
 	}
-	payload, stored := h.parts(header.PayloadBase, header.Bytes)
-	stored = bytes.Clone(stored)
-	if checksum.OfSums(stored) != header.Checksum {
-		return fmt.Errorf("%w: the sums themselves", ErrTorn)
+	payload, _ := h.parts(header.PayloadBase, header.Bytes)
+	stored, err := h.Sums(header.PayloadBase, header.Bytes, header.Checksum)
+	if err != nil {
+		return err
 	}
 	stored = stored[8*(from/Segment):][:8*Segments(size)]
 	var few [8 * 256]byte
