@@ -30,8 +30,15 @@ type call struct {
 	stop   func()        // where it is not nil, ends its delivery when none will come
 	answer protocol.Message
 	err    error
-	// into, of a get from the owner in this process, is where its bytes go.
+	taking
+}
+
+// taking is how the bytes of a get come to its reader.
+type taking struct {
+	// into is where the owner in this process copies them.
 	into func(size uint64) []byte
+	// inline takes those of a value that came in a message, while that is there.
+	inline func(*protocol.Value)
 }
 
 func newCalls() *calls { return &calls{closed: make(chan struct{}), byID: make(map[uint64]*call)} }
@@ -40,16 +47,17 @@ func (c *calls) begin(id uint64, one *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byID[id] = one; c.ended {
-		c.endLocked(id, nil, ErrClosed)
+		c.endLocked(id, ErrClosed)
 	}
 }
 
-func (c *calls) endLocked(id uint64, answer protocol.Message, err error) {
+// endLocked ends a call that will have no answer.
+func (c *calls) endLocked(id uint64, err error) {
 	one := c.byID[id]
 	delete(c.byID, id)
-	one.answer, one.err = answer, err
+	one.err = err
 	close(one.done)
-	if err != nil && one.stop != nil {
+	if one.stop != nil {
 		one.stop()
 	}
 }
@@ -63,13 +71,26 @@ func (c *calls) stopWith(one *call, stop func()) {
 	}
 }
 
-// answer takes an answer. Only who was asked can give one.
+// answer takes an answer, of which it keeps no value. Only who was asked can give one.
 func (c *calls) answer(from kv.Member, id uint64, m protocol.Message) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if one := c.byID[id]; one != nil && one.to == from {
-		c.endLocked(id, m, nil)
+	one := c.byID[id]
+	mine := one != nil && one.to == from
+	if mine {
+		delete(c.byID, id) // from now on nothing else ends it, and its caller waits for done
 	}
+	c.mu.Unlock()
+	if !mine {
+		return
+	}
+	if v, is := m.(*protocol.Value); is {
+		if one.inline != nil && !v.Landed {
+			one.inline(v)
+		}
+		v.Data = nil
+	}
+	one.answer = m
+	close(one.done)
 }
 
 // forget ends a call whose caller waits no longer.
@@ -77,7 +98,7 @@ func (c *calls) forget(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byID[id] != nil {
-		c.endLocked(id, nil, errNoAnswer)
+		c.endLocked(id, errNoAnswer)
 	}
 }
 
@@ -87,7 +108,7 @@ func (c *calls) fail(to kv.Member, before time.Time, err error) {
 	defer c.mu.Unlock()
 	for id, one := range c.byID {
 		if one.to == to && !one.since.After(before) {
-			c.endLocked(id, nil, err)
+			c.endLocked(id, err)
 		}
 	}
 }
@@ -102,7 +123,7 @@ func (c *calls) close() {
 	c.ended = true
 	close(c.closed)
 	for id := range c.byID {
-		c.endLocked(id, nil, ErrClosed)
+		c.endLocked(id, ErrClosed)
 	}
 }
 
@@ -139,14 +160,13 @@ var (
 	errUndelivered = errors.New("it was not delivered")
 )
 
-// ask asks a peer, or this process itself, and waits for the answer. Into, where
-// given, is where a get from this process puts its bytes.
-func (s *Store) ask(ctx context.Context, to kv.Member, m protocol.Message, into func(uint64) []byte) (protocol.Message, error) {
+// ask asks a peer, or this process itself, and waits for the answer.
+func (s *Store) ask(ctx context.Context, to kv.Member, m protocol.Message, t taking) (protocol.Message, error) {
 	if err := s.reach.suspected(to); err != nil {
 		return nil, err
 	}
 	id := firstRequest + s.number.Add(1)
-	one := &call{to: to, since: s.options.Clock.Now(), done: make(chan struct{}), into: into}
+	one := &call{to: to, since: s.options.Clock.Now(), done: make(chan struct{}), taking: t}
 	s.calls.begin(id, one)
 	var err error
 	if to == s.self {

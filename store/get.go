@@ -122,7 +122,9 @@ func (s *Store) getFrom(ctx context.Context, to kv.Member, m *protocol.Get, r *r
 		defer closeLanding()
 		at = landed
 	}
-	answer, err := s.ask(ctx, to, m, nil)
+	var got []byte
+	var taken error
+	answer, err := s.ask(ctx, to, m, taking{inline: func(v *protocol.Value) { got, taken = s.take(r, v, at, m.Landing) }})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -136,13 +138,15 @@ func (s *Store) getFrom(ctx context.Context, to kv.Member, m *protocol.Get, r *r
 	if v.Landed && at.buffer == nil {
 		return nil, nil, unexpected(to, answer)
 	}
-	got, err := s.take(r, v, at, m.Landing)
-	if errors.Is(err, ErrTorn) {
-		s.distrust(ctx, to, &protocol.Remove{Name: m.Name, Checksum: v.Checksum})
-		return nil, protocol.Refuse(fmt.Errorf("%w: %w", ErrMissing, err)), nil
+	if v.Landed {
+		got, taken = s.take(r, v, at, m.Landing)
 	}
-	if err != nil {
-		return nil, protocol.Refuse(err), nil
+	if errors.Is(taken, ErrTorn) {
+		s.distrust(ctx, to, &protocol.Remove{Name: m.Name, Checksum: v.Checksum})
+		return nil, protocol.Refuse(fmt.Errorf("%w: %w", ErrMissing, taken)), nil
+	}
+	if taken != nil {
+		return nil, protocol.Refuse(taken), nil
 	}
 	return got, answer, nil
 }
@@ -155,10 +159,10 @@ func (s *Store) getHere(ctx context.Context, m *protocol.Get, r *reader) ([]byte
 	if r.grows {
 		m.Landing.Length = 1 << 63
 	}
-	answer, err := s.ask(ctx, s.self, m, func(size uint64) []byte {
+	answer, err := s.ask(ctx, s.self, m, taking{into: func(size uint64) []byte {
 		got = r.room(size)
 		return got
-	})
+	}})
 	return got, answer, err
 }
 

@@ -15,7 +15,7 @@ type asking func(ctx context.Context, to kv.Member, m protocol.Message) (protoco
 
 // plainly asks without more ado.
 func (s *Store) plainly(ctx context.Context, to kv.Member, m protocol.Message) (protocol.Message, error) {
-	return s.ask(ctx, to, m, nil)
+	return s.ask(ctx, to, m, taking{})
 }
 
 // operation is a request of this client about one object.
@@ -90,7 +90,7 @@ func (s *Store) askMaster(ctx context.Context, m protocol.Message) (protocol.Mes
 	if leader.Term == 0 {
 		return nil, fmt.Errorf("%w: there is no master; is a candidate running?", errUndelivered)
 	}
-	return s.ask(ctx, leader.Member, m, nil)
+	return s.ask(ctx, leader.Member, m, taking{})
 }
 
 // askOwner asks one owner by its name, and turns a problem into an error.
@@ -103,7 +103,7 @@ func (s *Store) askOwner(ctx context.Context, name string, m protocol.Message) (
 }
 
 func (s *Store) askPeer(ctx context.Context, to kv.Member, m protocol.Message) (protocol.Message, error) {
-	answer, err := s.ask(ctx, to, m, nil)
+	answer, err := s.ask(ctx, to, m, taking{})
 	if err != nil {
 		if errors.Is(err, ErrClosed) {
 			return nil, err

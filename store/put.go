@@ -61,7 +61,7 @@ func (s *Store) put(ctx context.Context, key string, value []byte, o PutOptions)
 				own.Value = bytes.Clone(value)
 				m = &own
 			}
-			return s.ask(ctx, to, m, nil)
+			return s.ask(ctx, to, m, taking{})
 		},
 	})
 }
@@ -83,7 +83,7 @@ func (s *Store) putLarge(ctx context.Context, name, value []byte, o PutOptions) 
 				defer shut()
 				own := *m.(*protocol.PutFrom)
 				own.Source = span
-				return s.ask(ctx, to, &own, nil)
+				return s.ask(ctx, to, &own, taking{})
 			},
 		})
 		if err == nil {

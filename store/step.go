@@ -103,9 +103,7 @@ func (s *Store) onNotification(n fabric.Notification) {
 	from := kv.Member{Name: n.From, Incarnation: n.Incarnation}
 	var lent *protocol.Put
 	switch whole := m.(type) { // what is kept of m must not be a part of the payload
-	case *protocol.Get, *protocol.Reply:
-	case *protocol.Value:
-		whole.Data = bytes.Clone(whole.Data)
+	case *protocol.Get, *protocol.Reply, *protocol.Value:
 	case *protocol.Put:
 		whole.Name = bytes.Clone(whole.Name)
 		if lent = whole; len(whole.Value) > sealedAtOnce {

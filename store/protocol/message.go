@@ -19,7 +19,7 @@ const (
 	MaxInline = 256 << 10
 	// SmallValue is the largest that travels in a message although its reader has a
 	// landing: up to it, a message costs less than a transfer.
-	SmallValue = 8 << 10
+	SmallValue = 64 << 10
 	// MaxKeys is how many keys one message names.
 	MaxKeys = 1024
 
