@@ -63,6 +63,9 @@ func (w *world) want() {
 		request = &protocol.Put{Name: k.name, Value: c.value.bytes, Attributes: w.attributes()}
 	case which < 28:
 		c.kind, c.value = aPutOf, w.newValue(k)
+		if w.draw.IntN(2) == 0 {
+			c.deadline = p.clock() + 8*kv.Second // longer than its owner lets it take
+		}
 		request = &protocol.PutFrom{Name: k.name, Attributes: w.attributes()}
 	case which < 40:
 		c.kind, c.value = anOpen, w.newValue(k)

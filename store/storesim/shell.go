@@ -118,7 +118,11 @@ func (p *process) fetchPiece(f *fetched) {
 		w.tally.SlowFetches++
 		p.do(p.server.Fetched(p.clock(), f.Write, 0, protocol.ErrUnavailable))
 	case f.at < f.Plan.Bytes:
-		w.after(w.pace(), p, func() { p.takePiece(f) }) // the process may stand still before it
+		pause := w.pace()
+		if !w.calm && w.plan.slow && w.chance.IntN(6) == 0 {
+			pause = w.span(writeTimeout/2, 2*writeTimeout)
+		}
+		w.after(pause, p, func() { p.takePiece(f) }) // it has begun, and the client's host is slow
 	default:
 		w.tally.Fetches++
 		p.touched(object{f.Plan.Header, f.Plan.Epoch}, f.Plan.Offset, f.Plan.Bytes, "summed")
