@@ -27,6 +27,7 @@ type wire struct {
 	server    *link.Server  // nil at the posting side
 	drained   chan struct{} // has room for one word that answers were read
 	got       []int         // descriptors that came and were not claimed; the reader's own
+	in        input         // …so is this
 
 	mu      sync.Mutex // protects the rest
 	out     []byte     // to be sent, in order
@@ -61,7 +62,7 @@ func newWire(conn *net.UnixConn, keepAlive time.Duration, o owner) (*wire, error
 		return nil, err
 	}
 	w := &wire{owner: o, conn: conn, raw: raw, keepAlive: keepAlive, wake: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
-	w.tryNow = w.try
+	w.tryNow, w.in.ready = w.try, w.in.try
 	w.silence.Hear()
 	return w, nil
 }
@@ -308,13 +309,17 @@ func (w *wire) readLoop() error {
 const maxUnclaimed = 64
 
 func (w *wire) read(into []byte) (int, error) {
-	var control [128]byte
-	n, controls, flags, _, err := w.conn.ReadMsgUnix(into, control[:])
-	if err != nil {
+	in := &w.in
+	in.vector.Base = unsafe.SliceData(into)
+	in.vector.SetLen(len(into))
+	if err := w.raw.Read(in.ready); err != nil {
 		return 0, err
 	}
-	if controls > 0 {
-		messages, err := unix.ParseSocketControlMessage(control[:controls])
+	if in.errno != 0 {
+		return 0, fmt.Errorf("host: read: %w", in.errno)
+	}
+	if in.header.Controllen > 0 {
+		messages, err := unix.ParseSocketControlMessage(in.control[:in.header.Controllen])
 		if err != nil {
 			return 0, err
 		}
@@ -325,13 +330,36 @@ func (w *wire) read(into []byte) (int, error) {
 		}
 	}
 	switch {
-	case n == 0:
+	case in.n == 0:
 		return 0, io.EOF
-	case flags&unix.MSG_CTRUNC != 0 || len(w.got) > maxUnclaimed:
+	case in.header.Flags&unix.MSG_CTRUNC != 0 || len(w.got) > maxUnclaimed:
 		return 0, fmt.Errorf("%w: too many descriptors", mrdn.ErrLinkFrame)
 	}
 	w.silence.Hear()
-	return n, nil
+	return in.n, nil
+}
+
+// input is what a read needs, made once: with it a read allocates nothing.
+type input struct {
+	vector  unix.Iovec
+	header  unix.Msghdr
+	control [128]byte
+	ready   func(fd uintptr) bool // is try
+	n       int
+	errno   unix.Errno
+}
+
+// try reads what is there, and reports whether that was more than nothing.
+func (in *input) try(fd uintptr) (done bool) {
+	for {
+		in.header = unix.Msghdr{Iov: &in.vector, Control: &in.control[0]}
+		in.header.SetIovlen(1)
+		in.header.SetControllen(len(in.control))
+		n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&in.header)), unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		if in.n, in.errno = int(n), errno; errno != unix.EINTR {
+			return errno != unix.EAGAIN
+		}
+	}
 }
 
 // claim is the descriptor that came with the frame being handled.
