@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"meridian/fabric"
 )
@@ -36,6 +37,11 @@ func TestPostRightAfterALoss(t *testing.T) {
 			cutting.Wait() // the cut came too late, and is not to hit the next
 		case !errors.Is(err, fabric.ErrPeerGone):
 			t.Fatalf("round %d: %v", round, err)
+		}
+		for began := time.Now(); len(far.everyStream()) > 2; time.Sleep(time.Millisecond) { // a peer has room for few links at a time
+			if time.Since(began) > time.Minute {
+				t.Fatal("links that were lost stay")
+			}
 		}
 	}
 }
