@@ -166,7 +166,7 @@ func (c *Cell) once(p *part, log *journal, ready func()) (readyFor time.Duration
 	if serves == nil {
 		return 0, err
 	}
-	c.note(p, Event{State: Ready, Detail: serves.url}, func(r *PartRecord) { r.URL, r.Admin = serves.url, serves.admin })
+	c.note(p, Event{State: Ready, Detail: serves.url}, func(r *PartRecord) { r.URL, r.Admin, r.Metrics = serves.url, serves.admin, serves.metrics })
 	ready()
 	since := time.Now()
 	select {
@@ -178,7 +178,7 @@ func (c *Cell) once(p *part, log *journal, ready func()) (readyFor time.Duration
 }
 
 // service is where a process serves; its admin listener, if it has one.
-type service struct{ url, admin string }
+type service struct{ url, admin, metrics string }
 
 // awaitReady waits until a process serves. Where it returns nil there is nothing
 // left of the process: with an error it failed, without one it was told to stop.

@@ -177,6 +177,7 @@ func (p *process) ended(how string) *EndError {
 var (
 	readyURL = regexp.MustCompile(`ready at (https?://[^\s,]+)`)
 	adminURL = regexp.MustCompile(`admin at (https?://[^\s,]+)`)
+	metrics  = regexp.MustCompile(`metrics at (https?://[^\s,]+)`)
 )
 
 // serviceIn finds where a part serves in its ready line.
@@ -187,5 +188,5 @@ func serviceIn(line string) *service {
 		}
 		return ""
 	}
-	return &service{url: found(readyURL), admin: found(adminURL)}
+	return &service{url: found(readyURL), admin: found(adminURL), metrics: found(metrics)}
 }

@@ -36,6 +36,7 @@ type PartRecord struct {
 	Restarts int       `json:"restarts"`
 	URL      string    `json:"url,omitempty"`
 	Admin    string    `json:"admin,omitempty"`
+	Metrics  string    `json:"metrics,omitempty"` // of an agent; the gateway's are below Admin
 	// LastEnd is how its last process ended, if that was not asked for.
 	LastEnd string   `json:"last_end,omitempty"`
 	Args    []string `json:"args"`

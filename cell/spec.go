@@ -216,7 +216,7 @@ func (s Spec) stages(at places) ([][]Plan, error) {
 	// Whatever the configuration says of directories, a cell has its own.
 	member := []string{"--state", at.state, "--directory", "unix://" + filepath.Join(at.state, "directory.sock")}
 	agent := func(name string) Plan {
-		args := append([]string{"agent", "--name", name, "--listen", "127.0.0.1:0", "--metrics", "", "--require-leg"}, member...)
+		args := append([]string{"agent", "--name", name, "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--require-leg"}, member...)
 		if s.Store != "" {
 			args = append(args, "--store", s.Store)
 		}

@@ -59,8 +59,10 @@ type AgentOptions struct {
 	Door *Door
 	// Store is the part that the process has in the object cache; nil means none.
 	Store *Store
-	// Metrics is where /metrics is served; empty means nowhere.
-	Metrics string
+	// Metrics is where /metrics is served; empty means nowhere. MetricsElseFree takes
+	// another port where that is taken.
+	Metrics         string
+	MetricsElseFree bool
 	// OTLPEndpoint is where metrics and traces are sent; empty means nowhere.
 	OTLPEndpoint string
 	Build        telemetry.Build
@@ -157,7 +159,7 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	}
 	o.Logger.Info("agent is open", "agent", o.Name, "incarnation", n.Incarnation().String(), "proof", n.Proof())
 	n.telemetry, err = telemetry.Open(ctx, telemetry.Options{
-		Build: o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger,
+		Build: o.Build, Listen: o.Metrics, ElseFree: o.MetricsElseFree, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger,
 		Sources: n.sources(),
 	})
 	if err != nil {

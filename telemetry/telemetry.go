@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,8 +34,10 @@ type Build struct {
 // Options configures Open.
 type Options struct {
 	Build Build
-	// Listen is the address of /metrics; empty means none.
-	Listen string
+	// Listen is the address of /metrics; empty means none. ElseFree takes any other
+	// port of that host where this one is taken.
+	Listen   string
+	ElseFree bool
 	// OTLPEndpoint is the base URL of a collector; empty means none.
 	OTLPEndpoint string
 	// OTLPInterval is how often metrics are sent; 0 means every 15 s.
@@ -82,6 +85,11 @@ func (b Build) source(s *Sink) {
 
 func (t *Telemetry) serve(ctx context.Context, o Options) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
+	if host, _, problem := net.SplitHostPort(o.Listen); o.ElseFree && problem == nil && errors.Is(err, syscall.EADDRINUSE) {
+		if listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0")); err == nil {
+			o.Logger.Warn("the usual port of metrics is taken, by another agent perhaps: another one is used; telemetry.prometheus_listen names one", "usual", o.Listen, "used", listener.Addr().String())
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("telemetry: cannot serve metrics on %s: %w", o.Listen, err)
 	}

@@ -348,3 +348,25 @@ func TestLogger(t *testing.T) {
 		}
 	}
 }
+
+// A second process on a host finds a port of its own, where it was not told which.
+func TestAnotherPort(t *testing.T) {
+	open := func(listen string, elseFree bool) (*Telemetry, error) {
+		o, err := Open(t.Context(), Options{Listen: listen, ElseFree: elseFree})
+		if err == nil {
+			t.Cleanup(func() { _ = o.Close(context.Background()) })
+		}
+		return o, err
+	}
+	first, err := open("127.0.0.1:0", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(first.Addr(), false); err == nil || !strings.Contains(err.Error(), first.Addr()) {
+		t.Errorf("a port that was asked for is taken: %v", err)
+	}
+	second, err := open(first.Addr(), true)
+	if err != nil || second.Addr() == first.Addr() || !strings.HasPrefix(second.Addr(), "127.0.0.1:") {
+		t.Errorf("%v, at %s beside %s", err, second.Addr(), first.Addr())
+	}
+}

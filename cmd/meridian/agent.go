@@ -73,7 +73,8 @@ func (c *agentFlags) open(ctx context.Context, std *stdio, all *commands, parts 
 	}
 	b := thisBuild()
 	n, err := node.OpenAgent(ctx, node.AgentOptions{
-		Name: name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), Advertise: advertise, TLS: c.security(in), Insecure: c.Insecure,
+		MetricsElseFree: c.Metrics == nil && loaded.Origin("telemetry.prometheus_listen") == config.Default,
+		Name:            name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), Advertise: advertise, TLS: c.security(in), Insecure: c.Insecure,
 		Strangers: int(in.Agent.MaxStrangers), Handshake: time.Duration(in.Agent.HandshakeTimeoutMs) * time.Millisecond, Grants: int(in.Agent.MaxGrants),
 		Streams: cmp.Or(c.Streams, int(in.Agent.Streams)), StateDir: c.State, Directory: c.Directory, NoDirectory: c.NoDirectory,
 		Door: parts.door, Store: parts.store, Metrics: metrics, OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
@@ -107,6 +108,14 @@ func otlpEndpoint(in *config.Config) string {
 	return in.Telemetry.OTLPEndpoint
 }
 
+// metricsPage is where an agent shows its metrics, for a person to open.
+func metricsPage(n *node.Agent) string {
+	if n.MetricsAddr() == "" {
+		return "nowhere"
+	}
+	return "http://" + n.MetricsAddr() + "/metrics"
+}
+
 type agentCommand struct {
 	agentFlags
 	doorFlags
@@ -130,7 +139,7 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.out, "agent %s ready (%s), incarnation %s, metrics at %s\n", n.Name(), n.Proof(), n.Incarnation(), cmp.Or(n.MetricsAddr(), "nowhere"))
+	fmt.Fprintf(std.out, "agent %s ready (%s), incarnation %s, metrics at %s\n", n.Name(), n.Proof(), n.Incarnation(), metricsPage(n))
 	<-ctx.Done()
 	stop, done := stopping()
 	defer done()

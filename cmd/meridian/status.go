@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func (c *statusCommand) table(std *stdio, s *cell.Status) error {
 			blocks = fmt.Sprintf("%d of %d, %d cached", e.Blocks.Total-e.Blocks.Free-e.Blocks.Cached, e.Blocks.Total, e.Blocks.Cached)
 			handOffs = fmt.Sprint(e.HandOffs.Ready)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", p.Name, pid, state, since, p.Restarts, running, waiting, blocks, handOffs, oneLine(p.URL))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", p.Name, pid, state, since, p.Restarts, running, waiting, blocks, handOffs, oneLine(cmp.Or(p.URL, p.Metrics)))
 	}
 	if err := table.Flush(); err != nil {
 		return err

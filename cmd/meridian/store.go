@@ -212,7 +212,7 @@ func (c *storeServeCommand) Run(std *stdio, all *commands) error {
 		return noDirectory(err)
 	}
 	fmt.Fprintf(std.out, "store %s ready (%s): %s for objects, metrics at %s\nprograms on this host come in at %s\ntry: meridian store put KEY FILE --state %s\n",
-		n.Name(), n.Proof(), bytes, cmp.Or(n.MetricsAddr(), "nowhere"), n.Door.Socket(), quoted(c.State))
+		n.Name(), n.Proof(), bytes, metricsPage(n), n.Door.Socket(), quoted(c.State))
 	<-ctx.Done()
 	stop, done := stopping()
 	defer done()
