@@ -46,6 +46,7 @@ class World:
     """A cell, and its servers by name."""
 
     cell: Cell
+    model: Path
     servers: dict[str, Server]
     undo: contextlib.ExitStack
     seeds: Iterator[int] = field(default_factory=itertools.count)
@@ -65,8 +66,10 @@ class World:
         fresh = post(self.prefill.port, completion(prompt, ANSWER)).tokens
         return self.cached(prompt), fresh
 
-    def cached(self, prompt: Sequence[int]) -> Case:
-        return Case(tuple(prompt), tuple(post(self.prefill.port, completion(prompt, ANSWER)).tokens))
+    def cached(self, prompt: Sequence[int], at: Server | None = None) -> Case:
+        """Return a prompt with the answer of a server that has it in its cache."""
+        answer = post((at or self.prefill).port, completion(prompt, ANSWER))
+        return Case(tuple(prompt), tuple(answer.tokens))
 
     def hand_over(self, case: Case, to: Server) -> Answer:
         return post(to.port, case.request(kv_transfer_params=have_offered(self.prefill, case)))
@@ -158,7 +161,7 @@ def running_world(binary: Path, wanted: Wanted, fabrics: str) -> Iterator[World]
             undo.callback(servers[name].stop)
         wait_all_ready(*servers.values())
         print(f"{len(servers)} servers were ready after {time.monotonic() - began:.0f} s")
-        world = World(cell, servers, undo)
+        world = World(cell, model, servers, undo)
         for name in DECODES:
             world.until_handed_over(servers[name])
         yield world
