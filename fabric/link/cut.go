@@ -57,7 +57,7 @@ func (c Cutter) Prepare(regions *fabric.Regions, op fabric.Op, local, remote fab
 	cuts := make(Cuts, 0, count)
 	for from := uint64(0); len(cuts) < int(count); {
 		size := (p.Bytes - from) / (count - uint64(len(cuts)))
-		if len(cuts)+1 < int(count) {
+		if len(cuts)+1 < int(count) && size >= partAlign { // what is smaller has no sums, and stays in parts
 			size -= size % partAlign
 		}
 		cut := Cut{bytes: size, local: local.Walk()}
