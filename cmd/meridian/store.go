@@ -88,6 +88,17 @@ func (c *storeFlags) with(std *stdio, all *commands, timeout time.Duration, do f
 	return errors.Join(err, n.Close(stop))
 }
 
+// withOwners is with, for what only an owner can do: where the directory names none that is
+// said at once. A program waits for one, a person asks again.
+func (c *storeFlags) withOwners(std *stdio, all *commands, timeout time.Duration, do func(context.Context, *store.Store) error) error {
+	return c.with(std, all, timeout, func(ctx context.Context, s *store.Store) error {
+		if _, err := ownersNamed(s, ""); err != nil {
+			return err
+		}
+		return do(ctx, s)
+	})
+}
+
 // join starts an agent for one question.
 func (c *storeFlags) join(ctx context.Context, std *stdio, all *commands, part *node.Store) (*node.Agent, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)

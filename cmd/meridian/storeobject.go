@@ -42,7 +42,7 @@ func (c *storePutCommand) Run(std *stdio, all *commands) error {
 		return invalid("", "%s is empty: an object has at least one byte", c.File)
 	}
 	o := store.PutOptions{Preferred: c.Owner, Pinned: c.Pin, Priority: c.Priority, Tenant: c.Tenant}
-	return c.with(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
+	return c.withOwners(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
 		at, err := c.put(ctx, std, s, source, size, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", oneLine(c.Key), err)
@@ -156,7 +156,7 @@ func (c *storeGetCommand) Run(std *stdio, all *commands) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return c.with(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
+	return c.withOwners(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
 		wait := newWaiting(std.err, "getting "+oneLine(c.Key))
 		value, giveBack, err := c.get(ctx, s)
 		wait.stop()
@@ -263,7 +263,7 @@ type removal struct {
 }
 
 func (c *storeRmCommand) Run(std *stdio, all *commands) error {
-	return c.with(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
+	return c.withOwners(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
 		wait := newWaiting(std.err, "removing")
 		result, failed := c.remove(ctx, s)
 		wait.stop()

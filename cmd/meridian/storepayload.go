@@ -56,7 +56,7 @@ func (c *storePushCommand) Run(std *stdio, all *commands) error {
 	if len(c.Files) == 0 {
 		c.Files = []string{"-"}
 	}
-	return c.with(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
+	return c.withOwners(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
 		f, err := fabricOf(s, loaded.Config)
 		if err != nil {
 			return err
@@ -144,7 +144,7 @@ func (c *storePullCommand) Run(std *stdio, all *commands) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	return c.with(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
+	return c.withOwners(std, all, c.Timeout, func(ctx context.Context, s *store.Store) error {
 		f, err := fabricOf(s, loaded.Config)
 		if err != nil {
 			return err
