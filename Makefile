@@ -72,8 +72,9 @@ test-gpu: $(if $(shell command -v $(GO)),build-gpu build-accel) ## tests of GPU 
 	else echo 'skipped: vllm-gpu: $(GPU_PYTHON) has no pytest'; fi
 
 .PHONY: bench-gpu
-bench-gpu: $(if $(shell command -v $(GO)),build-gpu) ## what the kernels reach beside cuMemcpy, on a machine with a GPU
+bench-gpu: $(if $(shell command -v $(GO)),build-gpu build-accel) ## what the kernels reach beside cuMemcpy, and transfers between two processes, on a machine with a GPU
 	@MERIDIAN_REQUIRE=gpu bin/gpu/cuda.test -test.run '^$$' -test.bench GPU -test.benchtime 300ms
+	@bin/meridian-accel bench cuda
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each (30s); resharding for RESHARD_FUZZ configurations (100000x)

@@ -2,7 +2,8 @@
 // in one pass. moves.go makes the rows that they read, and says what a launch is;
 // kernels.sh makes kernels.ptx of this file. Every parameter has 64 bits.
 //
-//   copy…      moves bytes; sum… hashes the source; copysum… does both
+//   copy…      moves bytes; sum… hashes the source; copysum… does both; placed… hashes
+//              what lies at the destination
 //   …_whole    every segment lies in one piece on both sides: pointers, no walk
 //   …16 8 4 1  what all addresses, lengths and strides are multiples of
 typedef unsigned char u8;
@@ -18,14 +19,16 @@ struct Row {
 
 static constexpr u32 segment = 4096;
 
-// Walk is a place in the launch's bytes: piece by piece, row by row.
+// Walk is a place in the launch's bytes: piece by piece, row by row. PLACED reads where
+// others write.
+template <bool PLACED>
 struct Walk {
   const Row* row;
   u64 src, dst;  // of the piece
   u32 piece, count, within, length;
 
   __device__ __forceinline__ void enter() {
-    src = row->src + piece * row->srcStride;
+    if (!PLACED) src = row->src + piece * row->srcStride;
     dst = row->dst + piece * row->dstStride;
   }
   __device__ __forceinline__ void seek(const Row* from, u32 at) {
@@ -57,7 +60,7 @@ struct Walk {
       enter();
     }
   }
-  __device__ __forceinline__ u64 from() const { return src + within; }
+  __device__ __forceinline__ u64 from() const { return (PLACED ? dst : src) + within; }
   __device__ __forceinline__ u64 to() const { return dst + within; }
 };
 
@@ -65,14 +68,14 @@ struct Walk {
 
 template <typename T>
 __device__ __forceinline__ void copyWalking(const Row* row, u32 at, u32 bytes, u32 lane) {
-  Walk w;
+  Walk<false> w;
   const u32 step = 32 * sizeof(T);
   u32 off = lane * (u32)sizeof(T);
   if (off >= bytes) return;
   w.seek(row, at + off);
   while (off < bytes) {
     T v[8];
-    Walk load = w;
+    Walk<false> load = w;
 #pragma unroll
     for (int i = 0; i < 8; i++)
       if (off + i * step < bytes) {
@@ -112,7 +115,7 @@ extern "C" __global__ void copy_whole(const Row* __restrict__ rows, const u32* _
       copyWalking<uint4>(row, s * segment, here, lane);
       continue;
     }
-    Walk w;
+    Walk<false> w;
     w.seek(row, s * segment);
     const uint4* from = (const uint4*)w.from() + lane;
     uint4* to = (uint4*)w.to() + lane;
@@ -189,11 +192,12 @@ struct Lane {
 };
 
 // Source reads the bytes of a segment that is no whole one, in any order.
+template <bool PLACED>
 struct Source {
   const Row* row;
   u32 at;
   __device__ u64 byte(u32 off) const {
-    Walk w;
+    Walk<PLACED> w;
     w.seek(row, at + off);
     return *(const u8*)w.from();
   }
@@ -242,8 +246,9 @@ struct Source {
 };
 
 // tail sums the last segment of a launch, of any length; one a launch, so plain.
+template <bool PLACED>
 __device__ __noinline__ u64 tail(const Row* row, u32 at, u32 bytes, const Lane& lane) {
-  const Source source = {row, at};
+  const Source<PLACED> source = {row, at};
   if (bytes <= 240) return source.brief(bytes);
   u64 acc = lane.initial;
   const u32 stripes = (bytes - 1) / 64;
@@ -258,14 +263,14 @@ __device__ __noinline__ u64 tail(const Row* row, u32 at, u32 bytes, const Lane& 
 // tailCopy moves the last segment, byte by byte.
 __device__ __noinline__ void tailCopy(const Row* row, u32 at, u32 bytes, u32 index) {
   for (u32 off = index; off < bytes; off += 8) {
-    Walk w;
+    Walk<false> w;
     w.seek(row, at + off);
     *(u8*)w.to() = *(const u8*)w.from();
   }
 }
 
-template <int W>
-__device__ __forceinline__ u64 load(Walk& w) {
+template <int W, bool PLACED>
+__device__ __forceinline__ u64 load(Walk<PLACED>& w) {
   u64 v = 0;
   if constexpr (W == 8) {
     v = __ldcs((const u64*)w.from());
@@ -280,8 +285,8 @@ __device__ __forceinline__ u64 load(Walk& w) {
   return v;
 }
 
-template <int W>
-__device__ __forceinline__ void store(Walk& w, u64 v) {
+template <int W, bool PLACED>
+__device__ __forceinline__ void store(Walk<PLACED>& w, u64 v) {
   if constexpr (W == 8) {
     __stcs((u64*)w.to(), v);
     w.skip(64);
@@ -294,7 +299,7 @@ __device__ __forceinline__ void store(Walk& w, u64 v) {
   }
 }
 
-template <bool COPY, int W, bool WHOLE>
+template <bool COPY, int W, bool WHOLE, bool PLACED>
 __device__ __forceinline__ void sumEach(const Row* __restrict__ rows, const u32* __restrict__ first, u64 bytes, u64* __restrict__ sums) {
   const Lane lane;
   u64 key[16];  // the secret moves by a word with every stripe
@@ -305,12 +310,12 @@ __device__ __forceinline__ void sumEach(const Row* __restrict__ rows, const u32*
     const Row* row = rows + first[g];
     const u32 at = g * segment, here = min(segment, (u32)(bytes - (u64)at));
     if (here < segment) {
-      const u64 sum = tail(row, at, here, lane);
+      const u64 sum = tail<PLACED>(row, at, here, lane);
       if (COPY) tailCopy(row, at, here, lane.index);
       if (lane.index == 0) sums[g] = sum;
       continue;
     }
-    Walk w;
+    Walk<PLACED> w;
     w.seek(row, at + 8 * lane.index);
     const u64* from = (const u64*)w.from();
     u64* to = (u64*)w.to();
@@ -327,12 +332,12 @@ __device__ __forceinline__ void sumEach(const Row* __restrict__ rows, const u32*
         }
       } else {
         constexpr int unrolled = W == 8 ? 16 : 1;  // bytes are slow anyway
-        Walk reads = w;
+        Walk<PLACED> reads = w;
 #pragma unroll unrolled
-        for (int s = 0; s < 16; s++) d[s] = load<W>(reads);
+        for (int s = 0; s < 16; s++) d[s] = load<W, PLACED>(reads);
         if (COPY) {
 #pragma unroll unrolled
-          for (int s = 0; s < 16; s++) store<W>(w, d[s]);
+          for (int s = 0; s < 16; s++) store<W, PLACED>(w, d[s]);
         } else {
           w = reads;
         }
@@ -347,13 +352,16 @@ __device__ __forceinline__ void sumEach(const Row* __restrict__ rows, const u32*
   }
 }
 
-#define SUMS(name, COPY, W, WHOLE)                                                               \
+#define SUMS(name, COPY, W, WHOLE, PLACED)                                                   \
   extern "C" __global__ void name(const Row* rows, const u32* first, u64 bytes, u64* sums) { \
-    sumEach<COPY, W, WHOLE>(rows, first, bytes, sums);                                         \
+    sumEach<COPY, W, WHOLE, PLACED>(rows, first, bytes, sums);                                 \
   }
-SUMS(sum_whole, false, 8, true)
-SUMS(sum8, false, 8, false)
-SUMS(sum1, false, 1, false)
-SUMS(copysum_whole, true, 8, true)
-SUMS(copysum8, true, 8, false)
-SUMS(copysum1, true, 1, false)
+SUMS(sum_whole, false, 8, true, false)
+SUMS(sum8, false, 8, false, false)
+SUMS(sum1, false, 1, false, false)
+SUMS(copysum_whole, true, 8, true, false)
+SUMS(copysum8, true, 8, false, false)
+SUMS(copysum1, true, 1, false, false)
+SUMS(placed_whole, false, 8, true, true)
+SUMS(placed8, false, 8, false, true)
+SUMS(placed1, false, 1, false, true)

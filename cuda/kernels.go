@@ -12,8 +12,17 @@ type Work uint8
 const (
 	Copying    Work = 1 << iota // bytes go to where they are to be
 	Summing                     // XXH3-64 of every segment of the source
+	Rereading                   // and of what lies at the destination, which is compared
 	CopySummed = Copying | Summing
+	Verified   = CopySummed | Rereading
 )
+
+// Difference is a segment whose sum at the destination is not the source's.
+type Difference struct{ Segment uint64 }
+
+func (d *Difference) Error() string {
+	return fmt.Sprintf("cuda: segment %d is not at its destination what it was at its source", d.Segment)
+}
 
 // Kernels are the kernels of a device, loaded.
 type Kernels struct {
@@ -25,7 +34,7 @@ type Kernels struct {
 // kernelNames are those in kernels.cu.
 var kernelNames = []string{
 	"copy_whole", "copy16", "copy8", "copy4", "copy1",
-	"sum_whole", "sum8", "sum1", "copysum_whole", "copysum8", "copysum1",
+	"sum_whole", "sum8", "sum1", "copysum_whole", "copysum8", "copysum1", "placed_whole", "placed8", "placed1",
 }
 
 // loaded loads the kernels when they are first asked for. They stay until the
@@ -64,7 +73,7 @@ func (l *launch) kernel(w Work) string {
 	name, width := "copy", l.width()
 	if w&Summing != 0 {
 		// The hash takes words of eight bytes, or bytes.
-		name = map[Work]string{Summing: "sum", CopySummed: "copysum"}[w]
+		name = map[Work]string{Summing: "sum", CopySummed: "copysum", Rereading | Summing: "placed"}[w]
 		if width = min(width, 8); width < 8 {
 			width = 1
 		}

@@ -20,7 +20,7 @@ const (
 	LaunchBytes = 128 << 20
 	// launchRows is how many rows are enough for a launch. It goes on to the end
 	// of the segment, in which there are no more rows than bytes.
-	launchRows = 64 << 10
+	launchRows = 16 << 10
 	maxRows    = launchRows + Segment + 1
 
 	maxSegments = LaunchBytes / Segment

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"bytes"
 	"errors"
 	"time"
 	"unsafe"
@@ -8,7 +9,8 @@ import (
 
 // Mover does moves on a device, launch by launch, on a stream of its own. While
 // launches run the tables of the next ones are made and go to the device on another
-// stream; they take turns with a few slots. A Mover serves one goroutine at a time.
+// stream; they take turns with a few slots. A Mover serves one goroutine at a time;
+// several run beside each other.
 type Mover struct {
 	device         *Device
 	kernels        *Kernels
@@ -25,13 +27,17 @@ type slot struct {
 	ready *Event  // the table is there
 	done  *Event
 	busy  bool
+	at    uint64 // segments before its first one
 }
 
-// The parts of a table, and of a slot's memory on the device.
+// The parts of a table, and of a slot's memory on the device. Calls of CUDA's wait for
+// each other, so that a table goes there in one, and sums come back in one.
 const (
-	firstAt  = maxRows * rowBytes
-	sumsAt   = firstAt + maxSegments*4
-	farBytes = sumsAt + maxSegments*8
+	rowsAt   = maxSegments * 4 // behind the first rows of segments
+	sumsAt   = rowsAt + maxRows*rowBytes
+	farBytes = sumsAt + 2*againAt
+	// againAt is how far behind the sums of the source those of the destination are.
+	againAt = maxSegments * 8
 	// Up to here the kernel reads the table, and writes the sums, where they are on
 	// the host: that takes less time than a copy takes to begin.
 	nearSegments, nearRows = 64, 64
@@ -62,7 +68,7 @@ func (s *slot) open(d *Device) (err error) {
 	if s.table, err = d.Pin(sumsAt); err != nil {
 		return err
 	}
-	if s.sums, err = d.Pin(maxSegments * 8); err != nil {
+	if s.sums, err = d.Pin(2 * againAt); err != nil {
 		return err
 	}
 	if s.far, err = d.Alloc(farBytes); err != nil {
@@ -76,8 +82,8 @@ func (s *slot) open(d *Device) (err error) {
 	}
 	// Rows and indexes are written where the device will fetch them.
 	memory := s.table.Bytes()
-	s.rows = unsafe.Slice((*row)(unsafe.Pointer(&memory[0])), maxRows)[:0]
-	s.first = unsafe.Slice((*uint32)(unsafe.Pointer(&memory[firstAt])), maxSegments)[:0]
+	s.rows = unsafe.Slice((*row)(unsafe.Pointer(&memory[rowsAt])), maxRows)[:0]
+	s.first = unsafe.Slice((*uint32)(unsafe.Pointer(&memory[0])), maxSegments)[:0]
 	return nil
 }
 
@@ -110,17 +116,19 @@ func (m *Mover) Stream() *Stream { return m.stream }
 // Do does the work and waits for it. Before every launch it asks the gate, if there
 // is one, how to go on: an error ends the work there, when what was launched is
 // done. Where Summing is part of the work, the sums of the source's segments are
-// appended to sums, eight bytes each, little-endian. When Do returns, with or
-// without an error, nothing is under way.
+// appended to sums, eight bytes each, little-endian. Where Rereading is, a Difference
+// is an error. When Do returns, with or without an error, nothing is under way.
 func (m *Mover) Do(w Work, moves *Moves, sums []byte, gate func() error) ([]byte, error) {
 	c := cutter{list: moves.list}
 	var err error
-	turn := 0
+	turn, segments := 0, uint64(0)
 	for ; err == nil; turn++ {
 		s := &m.slots[turn%len(m.slots)]
 		if sums, err = s.finish(w, sums); err != nil || !c.fill(&s.launch) {
 			break
 		}
+		s.at = segments
+		segments += uint64(len(s.first))
 		if gate != nil {
 			err = gate()
 		}
@@ -145,19 +153,36 @@ func (m *Mover) Do(w Work, moves *Moves, sums []byte, gate func() error) ([]byte
 // start queues a launch.
 func (m *Mover) start(s *slot, w Work) error {
 	near := len(s.rows) <= nearRows && len(s.first) <= nearSegments
-	rows, first, sums := s.table.At(), s.table.At()+firstAt, s.sums.At()
+	table, sums := s.table.At(), s.sums.At()
 	if !near {
-		if err := m.upload(s); err != nil {
+		far := s.far.At()
+		err := m.tables.Copy(far, table, rowsAt+uint64(len(s.rows))*rowBytes)
+		if err == nil {
+			err = s.ready.Record(m.tables)
+		}
+		if err == nil {
+			err = m.stream.Wait(s.ready)
+		}
+		if err != nil {
 			return err
 		}
-		far := s.far.At()
-		rows, first, sums = far, far+firstAt, far+sumsAt
+		table, sums = far, far+sumsAt
 	}
-	if err := m.kernels.start(m.stream, &s.launch, w, rows, first, sums); err != nil {
+	rows, first := table+rowsAt, table
+	if err := m.kernels.start(m.stream, &s.launch, w&CopySummed, rows, first, sums); err != nil {
 		return err
 	}
+	if w&Rereading != 0 {
+		if err := m.kernels.start(m.stream, &s.launch, Rereading|Summing, rows, first, sums+againAt); err != nil {
+			return err
+		}
+	}
 	if w&Summing != 0 && !near {
-		if err := m.stream.Copy(s.sums.At(), sums, uint64(len(s.first))*8); err != nil {
+		size := uint64(len(s.first)) * 8
+		if w&Rereading != 0 {
+			size += againAt
+		}
+		if err := m.stream.Copy(s.sums.At(), sums, size); err != nil {
 			return err
 		}
 	}
@@ -165,35 +190,21 @@ func (m *Mover) start(s *slot, w Work) error {
 	return s.done.Record(m.stream)
 }
 
-// upload sends the table of a launch to the device, and makes the launch wait for it.
-func (m *Mover) upload(s *slot) error {
-	far, table := s.far.At(), s.table.At()
-	if err := m.tables.Copy(far, table, uint64(len(s.rows))*rowBytes); err != nil {
-		return err
-	}
-	if err := m.tables.Copy(far+firstAt, table+firstAt, uint64(len(s.first))*4); err != nil {
-		return err
-	}
-	if err := s.ready.Record(m.tables); err != nil {
-		return err
-	}
-	return m.stream.Wait(s.ready)
-}
-
 const (
-	// A launch of up to briefBytes is done before a thread that sleeps would be
-	// awake: it is asked again and again, for briefWait at most.
-	briefBytes = 4 << 20
-	briefWait  = 100 * time.Microsecond
+	// A launch is mostly done before a thread that sleeps would be awake: it is asked
+	// again and again, for briefWait at most, and not all the time: calls of CUDA's wait
+	// for each other.
+	briefWait  = 150 * time.Microsecond
+	briefPause = 3 * time.Microsecond
 )
 
 // await waits for the launch.
 func (s *slot) await() error {
-	if s.bytes <= briefBytes {
-		for begin := time.Now(); time.Since(begin) < briefWait; {
-			if done, err := s.done.Done(); done || err != nil {
-				return err
-			}
+	for begin := time.Now(); time.Since(begin) < briefWait; {
+		if done, err := s.done.Done(); done || err != nil {
+			return err
+		}
+		for pause := time.Now(); time.Since(pause) < briefPause; {
 		}
 	}
 	return s.done.Synchronize()
@@ -208,8 +219,16 @@ func (s *slot) finish(w Work, sums []byte) ([]byte, error) {
 	if err := s.await(); err != nil {
 		return sums, err
 	}
+	of := s.sums.Bytes()[:len(s.first)*8]
 	if w&Summing != 0 {
-		sums = append(sums, s.sums.Bytes()[:len(s.first)*8]...)
+		sums = append(sums, of...)
+	}
+	if again := s.sums.Bytes()[againAt:][:len(of)]; w&Rereading != 0 && !bytes.Equal(of, again) {
+		i := 0
+		for of[i] == again[i] {
+			i++
+		}
+		return sums, &Difference{s.at + uint64(i)/8}
 	}
 	return sums, nil
 }

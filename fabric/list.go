@@ -171,16 +171,34 @@ func (w *Walk) Run() (part int, r mem.Run) {
 	return w.part, w.cursor.Run()
 }
 
-// Ahead is how many bytes come next, at most limit and in at most so many runs.
-func (w Walk) Ahead(limit uint64, runs int) uint64 {
-	taken := uint64(0)
-	for ; runs > 0 && w.left > 0 && taken < limit; runs-- {
-		_, r := w.Run()
-		step := min(r.Length*r.Count, w.left, limit-taken)
-		w.Skip(step)
-		taken += step
+// Whole is the runs of a part from here on, if none of the first one was handed out;
+// they belong to the list, and may go on beyond the limit of the walk.
+func (w *Walk) Whole() (part int, runs []mem.Run) {
+	if w.left == 0 {
+		return 0, nil
 	}
-	return taken
+	w.settle()
+	return w.part, w.cursor.Whole()
+}
+
+// PassWhole moves past so many runs of Whole, of so many bytes in all.
+func (w *Walk) PassWhole(runs int, bytes uint64) {
+	w.cursor.PassWhole(runs, bytes)
+	w.left -= bytes
+}
+
+// Pass moves past at most limit bytes in at most so many runs, and says how many bytes
+// that were.
+func (w *Walk) Pass(limit uint64, runs int) (bytes uint64) {
+	limit = min(limit, w.left)
+	for bytes < limit && runs > 0 {
+		w.settle()
+		step, passed := w.cursor.Pass(limit-bytes, runs)
+		bytes += step
+		w.left -= step
+		runs -= passed
+	}
+	return bytes
 }
 
 func (w *Walk) settle() {

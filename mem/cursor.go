@@ -50,6 +50,40 @@ func (c *Cursor) Run() Run {
 	return r
 }
 
+// Whole is the runs from here on, if none of the first one was handed out; they belong
+// to the spans. Long lists are walked through it.
+func (c *Cursor) Whole() []Run {
+	if c.piece != 0 || c.taken != 0 {
+		return nil
+	}
+	return c.runs
+}
+
+// PassWhole moves past so many runs of Whole, of so many bytes in all.
+func (c *Cursor) PassWhole(runs int, bytes uint64) {
+	c.runs = c.runs[runs:]
+	c.left -= bytes
+}
+
+// Pass moves past at most limit bytes in at most so many runs, and says how many of
+// both.
+func (c *Cursor) Pass(limit uint64, runs int) (bytes uint64, passed int) {
+	for ; passed < runs && bytes < limit && c.left > 0; passed++ {
+		r := &c.runs[0]
+		if size := r.Length * r.Count; c.piece == 0 && c.taken == 0 && size <= limit-bytes {
+			bytes += size
+			c.left -= size
+			c.runs = c.runs[1:]
+			continue
+		}
+		rest := c.Run()
+		step := min(rest.Length*rest.Count, limit-bytes)
+		c.Skip(step)
+		bytes += step
+	}
+	return bytes, passed
+}
+
 func (c *Cursor) advance(length uint64) {
 	r := &c.runs[0]
 	c.left -= length

@@ -285,3 +285,38 @@ func BenchmarkOverlaps(b *testing.B) {
 		})
 	}
 }
+
+// A walk by runs, and passing over them, say the same as a walk piece by piece.
+func TestCursorRuns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s Spans
+		for range rapid.IntRange(1, 6).Draw(t, "runs") {
+			length := rapid.Uint64Range(1, 9).Draw(t, "length")
+			r := Run{Offset: rapid.Uint64Range(0, 1000).Draw(t, "offset"), Length: length, Stride: length + rapid.Uint64Range(0, 5).Draw(t, "gap"), Count: rapid.Uint64Range(1, 5).Draw(t, "count")}
+			if err := s.AddRun(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		byRun, byPiece := s.Cursor(), s.Cursor()
+		for byRun.Left() > 0 {
+			if rapid.Bool().Draw(t, "pass") {
+				limit, runs := rapid.Uint64Range(0, 30).Draw(t, "limit"), rapid.IntRange(0, 3).Draw(t, "most")
+				passed, n := byRun.Pass(limit, runs)
+				if passed > limit || n > runs {
+					t.Fatalf("%d bytes in %d runs were passed, at most %d in %d", passed, n, limit, runs)
+				}
+				byPiece.Skip(passed)
+			}
+			r := byRun.Run()
+			if byRun.Left() != byPiece.Left() || byRun.Left() > 0 && r.Count == 0 {
+				t.Fatalf("%d and %d bytes are left, %+v", byRun.Left(), byPiece.Left(), r)
+			}
+			for i := range r.Count {
+				if offset, length := byPiece.Next(1 << 20); offset != r.Offset+i*r.Stride || length != r.Length {
+					t.Fatalf("piece %d of %+v is [%d,+%d)", i, r, offset, length)
+				}
+			}
+			byRun.Skip(r.Length * r.Count)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -11,10 +12,11 @@ import (
 )
 
 type benchCUDA struct {
-	Block  []bench.Size `default:"4KiB,16KiB,64KiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
-	Total  bench.Size   `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."`
-	Rounds int          `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	JSON   rowsFile     `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+	Block      []bench.Size `default:"4KiB,16KiB,64KiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
+	Total      bench.Size   `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."`
+	Rounds     int          `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	CPUProfile string       `name:"cpuprofile" type:"existingdir" placeholder:"DIR" help:"Write a CPU profile of the posting process there."`
+	JSON       rowsFile     `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 }
 
 func (c *benchCUDA) Help() string {
@@ -29,10 +31,14 @@ func (c *benchCUDA) Run(std *stdio) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	stopProfile, err := bench.StartProfile(c.CPUProfile, "cuda")
+	if err != nil {
+		return err
+	}
 	report, err := gpu.Run(ctx, gpu.Options{
 		Blocks: c.Block, Total: c.Total, Rounds: c.Rounds, ServeCommand: []string{self, "bench", "__gpu"}, Version: thisBuild().Version, Progress: progressOn(std.err),
 	})
-	if err := measured(ctx, std, err, "bench cuda"); err != nil {
+	if err := measured(ctx, std, errors.Join(err, stopProfile()), "bench cuda"); err != nil {
 		return err
 	}
 	return printReport(std, report, c.JSON)

@@ -33,7 +33,7 @@ func (p *Process) ModuleUnload(_ cuda.ContextHandle, m cuda.ModuleHandle) error 
 	return p.lost
 }
 
-var kernelName = regexp.MustCompile(`^(copy|sum|copysum)(_whole|16|8|4|1)$`)
+var kernelName = regexp.MustCompile(`^(copy|sum|copysum|placed)(_whole|16|8|4|1)$`)
 
 // Function finds a kernel.
 func (p *Process) Function(c cuda.ContextHandle, m cuda.ModuleHandle, name string) (cuda.FunctionHandle, error) {
@@ -65,7 +65,7 @@ func (p *Process) Launch(c cuda.ContextHandle, s cuda.StreamHandle, l cuda.Launc
 		return cuda.InvalidValue
 	}
 	parts := kernelName.FindStringSubmatch(name)
-	k := &kernel{process: p, copies: strings.HasPrefix(name, "copy"), sums: strings.HasSuffix(parts[1], "sum"), whole: parts[2] == "_whole"}
+	k := &kernel{process: p, copies: strings.HasPrefix(name, "copy"), sums: parts[1] != "copy", placed: parts[1] == "placed", whole: parts[2] == "_whole"}
 	if k.width, _ = strconv.Atoi(parts[2]); k.whole {
 		k.width = 16
 		if k.sums {
@@ -87,9 +87,9 @@ func (p *Process) Launch(c cuda.ContextHandle, s cuda.StreamHandle, l cuda.Launc
 // kernel is the arithmetic of kernels.cu, a segment at a time: the same table, the
 // same walk, and no access that is not a multiple of the kernel's width.
 type kernel struct {
-	process             *Process
-	copies, sums, whole bool
-	width               int
+	process                     *Process
+	copies, sums, whole, placed bool
+	width                       int
 
 	table   []byte // rows and what is mapped after them
 	segment [cuda.Segment]byte
@@ -195,6 +195,9 @@ func (k *kernel) enter(w *walk) bool {
 	w.start, w.length = binary.LittleEndian.Uint32(r[32:]), binary.LittleEndian.Uint32(r[36:])
 	w.pieces = binary.LittleEndian.Uint32(r[40:])
 	w.from, w.to = word(0)+uint64(w.piece)*word(2), word(1)+uint64(w.piece)*word(3)
+	if k.placed {
+		w.from = w.to
+	}
 	return w.length > 0
 }
 

@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"sync"
@@ -101,12 +100,14 @@ func (j *gpuJob) next() (from, to fabric.Walk, n uint64) {
 	if j.apart {
 		most = vram.PinnedBytes / 4 // what comes in, what goes out, and gaps
 	}
-	n = j.to.Ahead(j.from.Ahead(most, gpuRuns), gpuRuns)
 	from, to = j.from, j.to
+	reached := j.from.Pass(most, gpuRuns)
+	if n = j.to.Pass(reached, gpuRuns); n < reached {
+		j.from = from
+		j.from.Skip(n)
+	}
 	from.Limit(n)
 	to.Limit(n)
-	j.from.Skip(n)
-	j.to.Skip(n)
 	return from, to, n
 }
 
@@ -202,12 +203,8 @@ func (j *gpuJob) retire(quanta int) {
 }
 
 // differing names the bytes of the destination whose sum is another than the source's.
-func (j *gpuJob) differing(to fabric.Walk, want, got []byte) error {
-	at := 0
-	for at+8 <= min(len(want), len(got)) && bytes.Equal(want[at:at+8], got[at:at+8]) {
-		at += 8
-	}
-	to.Skip(uint64(at) / 8 * cuda.Segment)
+func (j *gpuJob) differing(to fabric.Walk, d *cuda.Difference) error {
+	to.Skip(d.Segment * cuda.Segment)
 	cut := to.Next(cuda.Segment)
 	return j.taking.Differs(fmt.Sprintf("region %d at [%d,+%d)", j.taking.In.Bound.List[cut.Part].Region, cut.Offset, cut.Length))
 }

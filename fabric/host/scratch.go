@@ -13,11 +13,11 @@ import (
 
 // scratch is what a hand works with that launches kernels.
 type scratch struct {
-	there, back cuda.Moves // the copy, and the reading of what was placed
-	sums, again []byte
-	in, out     []passing // what goes through pinned memory, before and after the kernel
-	pinned      *cuda.Pinned
-	used        uint64 // of pinned
+	moves   cuda.Moves
+	sums    []byte
+	in, out []passing // what goes through pinned memory, before and after the kernel
+	pinned  *cuda.Pinned
+	used    uint64 // of pinned
 }
 
 // passing is some bytes of memory that the GPU does not see, and where they lie in
@@ -63,8 +63,8 @@ func (s *scratch) some(j *gpuJob, m *vram.Mover, from, to *fabric.Walk) error {
 	}
 	err := s.launch(j, m)
 	j.taking.Drop()
-	if err == nil && j.compare && !bytes.Equal(s.sums, s.again) {
-		err = j.differing(start, s.sums, s.again)
+	if different := (*cuda.Difference)(nil); errors.As(err, &different) {
+		err = j.differing(start, different)
 	}
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s *scratch) some(j *gpuJob, m *vram.Mover, from, to *fabric.Walk) error {
 	return s.placeApart(j)
 }
 
-// launch has the GPU copy, and then read what it has placed. The gate looks at the flag
+// launch has the GPU copy, and read what it has placed. The gate looks at the flag
 // before every launch.
 func (s *scratch) launch(j *gpuJob, m *vram.Mover) (err error) {
 	gate := func() error {
@@ -82,23 +82,25 @@ func (s *scratch) launch(j *gpuJob, m *vram.Mover) (err error) {
 		j.taking.Leave()
 		return nil
 	}
+	work := cuda.Verified
 	if !j.compare {
-		_, err = m.Do(cuda.Copying, &s.there, nil, gate)
-		return err
+		work = cuda.Copying
 	}
-	if s.sums, err = m.Do(cuda.CopySummed, &s.there, s.sums[:0], gate); err != nil {
-		return err
-	}
-	s.again, err = m.Do(cuda.Summing, &s.back, s.again[:0], gate)
+	s.sums, err = m.Do(work, &s.moves, s.sums[:0], gate)
 	return err
 }
 
 // pair makes the moves of a launch, run by run of two walks.
 func (s *scratch) pair(j *gpuJob, from, to *fabric.Walk) error {
-	s.there.Reset()
-	s.back.Reset()
+	s.moves.Reset()
 	s.in, s.out, s.used = s.in[:0], s.out[:0], 0
 	for moves := 0; to.Left() > 0 && moves < maxMoves && len(s.in)+len(s.out) < maxPassing; moves++ {
+		if n, err := s.blocks(j, from, to, maxMoves-moves); n > 0 || err != nil {
+			if moves += n - 1; err != nil {
+				return err
+			}
+			continue
+		}
 		source, f := from.Run()
 		place, t := to.Run()
 		move := step(f, t, to.Left())
@@ -119,14 +121,70 @@ func (s *scratch) pair(j *gpuJob, from, to *fabric.Walk) error {
 			s.out = s.pass(s.out, place, mem.Run{Offset: t.Offset, Length: move.Length, Stride: move.ToStride, Count: move.Count}, &move.To)
 			move.ToStride = move.Length
 		}
-		read := cuda.Move{From: move.To, To: move.To, FromStride: move.ToStride, ToStride: move.ToStride, Length: move.Length, Count: move.Count}
-		if err := errors.Join(s.there.AddRun(move), s.back.AddRun(read)); err != nil {
+		if err := s.moves.AddRun(move); err != nil {
 			return err
 		}
 		from.Skip(size)
 		to.Skip(size)
 	}
 	return nil
+}
+
+// blocks makes moves of pieces that are of one length on both sides, as those of most
+// lists are, and says how many moves.
+func (s *scratch) blocks(j *gpuJob, from, to *fabric.Walk, most int) (moves int, err error) {
+	source, f := from.Whole()
+	place, t := to.Whole()
+	if len(f) == 0 || len(t) == 0 || !j.sources[source].seen || !j.places[place].seen {
+		return 0, nil
+	}
+	read, write := j.sources[source].at, j.places[place].at
+	left := to.Left()
+	var a, b progress
+	for moves < most && a.run < len(f) && b.run < len(t) {
+		x, y := &f[a.run], &t[b.run]
+		count := min(x.Count-a.piece, y.Count-b.piece)
+		size := x.Length * count
+		if x.Length != y.Length || size > left {
+			break
+		}
+		move := cuda.Move{
+			From: read + cuda.Pointer(x.Offset+a.piece*x.Stride), To: write + cuda.Pointer(y.Offset+b.piece*y.Stride),
+			FromStride: x.Stride, ToStride: y.Stride, Length: x.Length, Count: count,
+		}
+		if err := s.moves.AddRun(move); err != nil {
+			return moves, err
+		}
+		moves++
+		left -= size
+		a.pass(x, count)
+		b.pass(y, count)
+	}
+	a.end(from)
+	b.end(to)
+	return moves, nil
+}
+
+// progress is a place in the runs of a walk.
+type progress struct {
+	run          int
+	piece, bytes uint64 // of the run that is not over; of those that are
+	length       uint64
+}
+
+func (p *progress) pass(r *mem.Run, count uint64) {
+	if p.piece += count; p.piece == r.Count {
+		p.run++
+		p.piece = 0
+		p.bytes += r.Length * r.Count
+	}
+	p.length = r.Length
+}
+
+// end moves the walk there.
+func (p *progress) end(w *fabric.Walk) {
+	w.PassWhole(p.run, p.bytes)
+	w.Skip(p.piece * p.length)
 }
 
 // step is how far two runs go on together: pieces of the shorter length.

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -20,12 +19,12 @@ import (
 // One for each direction of a stream, used by that direction's loop alone. A GPU may
 // let it wait for as long as it likes, so no lock is held meanwhile.
 type stage struct {
-	mover       *vram.Mover
-	memory      *vram.Memory // of the GPU that the mover is of
-	buffer      []byte
-	at          cuda.Pointer // of buffer
-	there, back cuda.Moves
-	sums, again []byte
+	mover  *vram.Mover
+	memory *vram.Memory // of the GPU that the mover is of
+	buffer []byte
+	at     cuda.Pointer // of buffer
+	moves  cuda.Moves
+	sums   []byte
 }
 
 const (
@@ -95,11 +94,11 @@ func release(all []*mem.Section) {
 
 // fetch brings the next bytes of a source into the buffer, and says how many.
 func (s *stage) fetch(from fabric.Walk, of []*mem.Section) (n int, err error) {
-	s.there.Reset()
+	s.moves.Reset()
 	for moves := 0; from.Left() > 0 && n < stagedBytes && moves < stagedMoves; moves++ {
 		part, r := s.next(&from, uint64(stagedBytes-n))
 		if m := vram.Of(of[part]); m != nil && m.Device == s.memory.Device {
-			err = s.there.AddRun(cuda.Move{
+			err = s.moves.AddRun(cuda.Move{
 				From: m.At + cuda.Pointer(r.Offset), To: s.at + cuda.Pointer(n), FromStride: r.Stride, ToStride: r.Length, Length: r.Length, Count: r.Count,
 			})
 		} else {
@@ -113,7 +112,7 @@ func (s *stage) fetch(from fabric.Walk, of []*mem.Section) (n int, err error) {
 		}
 		n += int(r.Length * r.Count)
 	}
-	_, err = s.mover.Do(cuda.Copying, &s.there, nil, nil)
+	_, err = s.mover.Do(cuda.Copying, &s.moves, nil, nil)
 	return n, err
 }
 
@@ -134,8 +133,7 @@ func (s *stage) next(w *fabric.Walk, room uint64) (part int, r mem.Run) {
 func (s *stage) place(to fabric.Walk, of []*mem.Section, bytes int, compare bool) error {
 	for n := 0; n < bytes; {
 		start := n
-		s.there.Reset()
-		s.back.Reset()
+		s.moves.Reset()
 		for moves := 0; n < bytes && moves < stagedMoves; moves++ {
 			part, r := s.next(&to, uint64(bytes-n))
 			if err := s.aim(of[part], r, n); err != nil {
@@ -162,28 +160,21 @@ func (s *stage) aim(section *mem.Section, r mem.Run, n int) error {
 		}
 		return nil
 	}
-	to := m.At + cuda.Pointer(r.Offset)
-	return errors.Join(
-		s.there.AddRun(cuda.Move{From: s.at + cuda.Pointer(n), To: to, FromStride: r.Length, ToStride: r.Stride, Length: r.Length, Count: r.Count}),
-		s.back.AddRun(cuda.Move{From: to, To: to, FromStride: r.Stride, ToStride: r.Stride, Length: r.Length, Count: r.Count}),
-	)
+	return s.moves.AddRun(cuda.Move{
+		From: s.at + cuda.Pointer(n), To: m.At + cuda.Pointer(r.Offset), FromStride: r.Length, ToStride: r.Stride, Length: r.Length, Count: r.Count,
+	})
 }
 
 func (s *stage) scatter(compare bool) (err error) {
+	work := cuda.Verified
 	if !compare {
-		_, err = s.mover.Do(cuda.Copying, &s.there, nil, nil)
-		return err
+		work = cuda.Copying
 	}
-	if s.sums, err = s.mover.Do(cuda.CopySummed, &s.there, s.sums[:0], nil); err != nil {
-		return err
+	s.sums, err = s.mover.Do(work, &s.moves, s.sums[:0], nil)
+	if different := (*cuda.Difference)(nil); errors.As(err, &different) {
+		return fmt.Errorf("%w: %w", fabric.ErrChecksum, err)
 	}
-	if s.again, err = s.mover.Do(cuda.Summing, &s.back, s.again[:0], nil); err != nil {
-		return err
-	}
-	if !bytes.Equal(s.sums, s.again) {
-		return fmt.Errorf("%w: what a GPU has placed is not what it was given", fabric.ErrChecksum)
-	}
-	return nil
+	return err
 }
 
 // holding is which parts of all streams are being placed by GPUs, which a fence waits
