@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"meridian/agent"
 	"meridian/fabric"
 	"meridian/kv"
-	"meridian/store/arena"
 	"meridian/store/owner"
 	"meridian/store/protocol"
 )
@@ -89,10 +89,23 @@ func (s *Store) deliverLanding(e protocol.Deliver) error {
 			Sums: fabric.KnownSums(s.owned.region.ID, e.Location.Offset, e.Location.Bytes, sums),
 		},
 	})
-	if errors.Is(err, fabric.ErrChecksum) { // the sums that came there were the object's
-		err = fmt.Errorf("%w: as it came to %s: %w", arena.ErrTorn, e.To.Name, err)
+	if errors.Is(err, fabric.ErrChecksum) { // of the object, or of what became of it on the way
+		err = cmp.Or(s.check(e.Location), err)
 	}
 	return err
+}
+
+// check sums an object that is leased where it lies; ErrTorn if it is broken.
+func (s *Store) check(at owner.Location) error {
+	return s.owned.heap.Check(at.Offset, at.Bytes, at.Checksum)
+}
+
+// beginLook looks at an object that a reader calls broken. mu is held.
+func (s *Store) beginLook(e protocol.Look) (do func()) {
+	return s.background(func() {
+		err := s.check(e.Location)
+		s.step(func(now, _ kv.Instant) []protocol.Effect { return s.server.Looked(now, e, err) })
+	})
 }
 
 // moving is bytes on their way between memory of this process and a peer's.

@@ -164,6 +164,8 @@ func (s *Store) execute(e protocol.Effect) (do func()) {
 		return s.background(func() { s.fetch(e) })
 	case protocol.Deliver:
 		return s.beginDelivery(e)
+	case protocol.Look:
+		return s.beginLook(e)
 	case protocol.Mark:
 		return s.led.mark(e)
 	}

@@ -277,10 +277,11 @@ func (t *Transceiver) execute(e handoff.Effect) (do func()) {
 			t.events = append(t.events, func() { t.options.NotifyRanks(e) })
 		}
 	case handoff.KeepRecord:
-		e.Record.EndedUnixUs = time.Now().UnixMicro()
-		t.records.add(e.Record)
+		kept := *e.Record // its hand-off may still count repeated messages
+		kept.EndedUnixUs = time.Now().UnixMicro()
+		t.records.add(&kept)
 		if t.options.Ended != nil {
-			t.events = append(t.events, func() { t.options.Ended(e.Record) })
+			t.events = append(t.events, func() { t.options.Ended(&kept) })
 		}
 		if e.Record.As == handoff.Destination && e.Record.Problem == "" {
 			t.metrics.BytesReady += e.Record.Bytes

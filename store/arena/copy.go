@@ -55,6 +55,17 @@ func (h *Heap) CopyOut(dst []byte, offset, want uint64) error {
 	return torn(0, sums, stored)
 }
 
+// Check sums a payload where it lies; ErrTorn if it has another checksum.
+func (h *Heap) Check(offset, size, want uint64) error {
+	payload, stored := h.parts(offset, size)
+	var few [8 * 256]byte
+	sums := checksum.AppendSums(slices.Grow(few[:0], len(stored)), payload)
+	if checksum.OfSums(sums) == want {
+		return nil
+	}
+	return torn(0, sums, stored)
+}
+
 // CopySlice copies a part of an object's payload out, from a multiple of Segment
 // on, and checks it by the sums of its segments. The part ends with a segment or
 // with the payload.

@@ -61,6 +61,15 @@ type Deliver struct {
 	For      kv.Instant
 }
 
+// Look sums an object that a reader calls broken, where it lies: Server.Looked.
+// Nothing may read the object after that.
+type Look struct {
+	Read     owner.LeaseID
+	To       kv.Member
+	Request  uint64
+	Location owner.Location
+}
+
 // Mark writes down for other masters whether an owner is away:
 // Coordinator.Marked.
 type Mark struct{ master.Effect }
@@ -71,4 +80,5 @@ func (Revoke) effect()  {}
 func (Seal) effect()    {}
 func (Fetch) effect()   {}
 func (Deliver) effect() {}
+func (Look) effect()    {}
 func (Mark) effect()    {}

@@ -66,6 +66,37 @@ func (s *Server) Delivered(now kv.Instant, d Deliver, err error) []Effect {
 	return append(s.refuse(d.To, d.Request, err), s.tellDrops(now)...)
 }
 
+// look has an object looked at which a reader calls broken. Its word is not taken: bytes
+// may have changed on their way to it, or in its own memory.
+func (s *Server) look(now kv.Instant, from kv.Member, request uint64, m *Remove) []Effect {
+	if !s.objects.HasSum(m.Name, m.Checksum) {
+		return s.refuse(from, request, owner.ErrMissing)
+	}
+	if len(s.reads) >= s.options.MaxReads {
+		return s.refuse(from, request, owner.ErrOverloaded)
+	}
+	if err := s.admit(from, s.options.MaxReads, 0); err != nil {
+		return s.refuse(from, request, err)
+	}
+	at, id, err := s.objects.Lease(now, m.Name)
+	if err != nil {
+		s.dismiss(from, 0)
+		return s.refuse(from, request, err)
+	}
+	s.reads[id] = reading{from, kv.Never}
+	return []Effect{Look{id, from, request, at}}
+}
+
+// Looked says what an object was found to be: nil is whole.
+func (s *Server) Looked(now kv.Instant, l Look, err error) []Effect {
+	if err == nil {
+		err = errWhole
+	}
+	return s.Delivered(now, Deliver{Read: l.Read, To: l.To, Request: l.Request, Location: l.Location}, err)
+}
+
+var errWhole = fmt.Errorf("%w: the object is whole where it lies", ErrRefused)
+
 // waiting is a Locate that waits for its object.
 type waiting struct {
 	from    kv.Member

@@ -316,10 +316,10 @@ const (
 )
 
 func (s *Server) onRemove(now kv.Instant, from kv.Member, request uint64, m *Remove) []Effect {
-	err := error(owner.ErrMissing)
-	if m.Checksum == 0 || s.objects.HasSum(m.Name, m.Checksum) {
-		err = s.objects.Remove(m.Name)
+	if m.Checksum != 0 {
+		return s.look(now, from, request, m)
 	}
+	err := s.objects.Remove(m.Name)
 	if err != nil || len(s.removes) >= maxRemovals {
 		return []Effect{Send{from, request, &Reply{problemOf(err)}}}
 	}

@@ -137,8 +137,9 @@ func TestTakenIsAskedOfItsOwner(t *testing.T) {
 	}
 }
 
-// Who found an object broken takes that one away, not what was put in its place.
-func TestBrokenIsRemovedBySum(t *testing.T) {
+// Who calls an object broken has its owner look: at that one, not at what was put in its
+// place, and only what is found to be broken goes.
+func TestBrokenIsLookedAt(t *testing.T) {
 	s, objects := leasedServer(t, ServerOptions{})
 	key := []byte("\x00k")
 	plan, err := objects.Reserve(0, owner.Put{Key: key, Bytes: 100})
@@ -148,13 +149,25 @@ func TestBrokenIsRemovedBySum(t *testing.T) {
 	if err := objects.Commit(0, plan, 7); err != nil {
 		t.Fatal(err)
 	}
+	if effects := s.Receive(0, testClient, 1, &Remove{Name: key, Checksum: 6}); !errors.Is(only[Send](t, effects).Message.(*Reply).Problem.Err(), owner.ErrMissing) {
+		t.Errorf("another object: %+v", effects)
+	}
 	for _, c := range []struct {
-		sum  uint64
-		left bool
-	}{{6, true}, {7, false}} {
-		s.Receive(0, testClient, 1, &Remove{Name: key, Checksum: c.sum})
-		if objects.Has(key) != c.left {
-			t.Errorf("sum %d: it is there: %t", c.sum, !c.left)
+		found error
+		left  bool
+	}{{nil, true}, {arena.ErrTorn, false}} {
+		look := only[Look](t, s.Receive(0, testClient, 1, &Remove{Name: key, Checksum: 7}))
+		if look.Location.Offset != plan.Offset || look.Location.Bytes != 100 || look.Location.Checksum != 7 {
+			t.Fatalf("%+v", look)
+		}
+		answered := 0
+		for _, e := range s.Looked(kv.Second, look, c.found) {
+			if send, is := e.(Send); is && send.To == testClient && send.Message.(*Reply).Problem.Err() != nil {
+				answered++
+			}
+		}
+		if objects.Has(key) != c.left || answered != 1 || len(s.reads) != 0 || len(s.shares) != 0 {
+			t.Errorf("%v: it is there: %t, %d answers, %d reads, %v", c.found, !c.left, answered, len(s.reads), s.shares)
 		}
 	}
 }

@@ -168,6 +168,8 @@ func (p *process) do(effects []protocol.Effect) {
 			p.fetch(e)
 		case protocol.Deliver:
 			p.deliverObject(e)
+		case protocol.Look:
+			p.lookAt(e)
 		case protocol.Mark:
 			p.mark(e)
 		}

@@ -208,6 +208,14 @@ func (p *process) copyPiece(d *delivery) {
 	w.after(pause, p, func() { p.deliverPiece(d) })
 }
 
+// lookAt sums an object where it lies.
+func (p *process) lookAt(e protocol.Look) {
+	p.world.after(p.world.span(0, 10*kv.Millisecond), p, func() {
+		p.touched(object{e.Location.Header, e.Location.Epoch}, e.Location.Offset, e.Location.Bytes, "read")
+		p.do(p.server.Looked(p.clock(), e, p.heap.Check(e.Location.Offset, e.Location.Bytes, e.Location.Checksum)))
+	})
+}
+
 // land puts what was copied of an object where its reader wants it, if that still stands.
 func (p *process) land(d *delivery) bool {
 	to := p.reaches(d.To)
