@@ -46,15 +46,21 @@ func TestOnePeerHasItsShare(t *testing.T) {
 		t.Errorf("after its put it still has %+v, of %d bytes", has, s.values)
 	}
 
-	for i := range 10 {
+	source := Span{Region: 1, Epoch: 1, Length: 10}
+	for i := range 5 {
 		if err := refusal(s.Receive(0, other, 1, &Open{Name: []byte(fmt.Sprint("\x00open", i)), Bytes: 10})); err != nil {
 			t.Fatalf("open %d: %v", i, err)
 		}
+		if err := refusal(s.Receive(0, other, 1, &PutFrom{Name: []byte(fmt.Sprint("\x00from", i)), Source: source})); err != nil {
+			t.Fatalf("put from its memory %d: %v", i, err)
+		}
 	}
-	if err := refusal(s.Receive(0, other, 1, &Open{Name: []byte("\x00beyond"), Bytes: 10})); !errors.Is(err, owner.ErrOverloaded) {
-		t.Errorf("more writes than its share: %v", err)
+	for _, beyond := range []Message{&Open{Name: []byte("\x00beyond"), Bytes: 10}, &PutFrom{Name: []byte("\x00beyond"), Source: source}} {
+		if err := refusal(s.Receive(0, other, 1, beyond)); !errors.Is(err, owner.ErrOverloaded) {
+			t.Errorf("%T: more writes than its share: %v", beyond, err)
+		}
 	}
-	if n := s.objects.Stats().Overloaded; n != 2 {
+	if n := s.objects.Stats().Overloaded; n != 3 {
 		t.Errorf("%d requests were turned away", n)
 	}
 }
