@@ -23,6 +23,7 @@ var caughtWithin = map[mutant.Name]int{
 	mutant.NotifyTwice:         50,
 	mutant.NotifyEarly:         50,
 	mutant.NoticeLost:          50,
+	mutant.ReceiptsForgotten:   100,
 	mutant.ChecksumIgnored:     100,
 	mutant.StaleIncarnation:    500,
 	mutant.ReferenceLeak:       50,

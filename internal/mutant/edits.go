@@ -96,6 +96,11 @@ var edits = []edit{
 		`n := fabric.Notification{From: e.options.Peer, Incarnation: e.options.Incarnation, Transfer: f.ID, Payload: f.Payload}; if BUG { return nil }`,
 	},
 	{
+		ReceiptsForgotten, "fabric/link/receipt.go",
+		`if len(e.receipts.frames) > 0 {`,
+		`if len(e.receipts.frames) > 0 && BUG { e.receipts.frames = nil }; if len(e.receipts.frames) > 0 {`,
+	},
+	{
 		FenceNotQuiet, "fabric/link/server.go",
 		`e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Bound.Touches(region) })`,
 		`if BUG { return }; e.fence(cause, func(p Part) bool { return p.Bound != nil && p.Bound.Touches(region) })`,

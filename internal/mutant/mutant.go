@@ -24,6 +24,7 @@ const (
 	NotifyTwice         Name = "notification-twice"
 	NotifyEarly         Name = "notification-before-data"
 	NoticeLost          Name = "notification-not-delivered"
+	ReceiptsForgotten   Name = "receipts-that-wait-are-forgotten"
 	ChecksumIgnored     Name = "checksum-ignored"
 	StaleIncarnation    Name = "stale-incarnation-accepted"
 	ReferenceLeak       Name = "reference-leak"
@@ -49,7 +50,7 @@ const (
 func Names() []Name { return slices.Clone(names) }
 
 var names = []Name{
-	NoEpochCheck, AckEarly, PartMiscounted, CancelNotQuiet, CancelDone, DeadlineIgnored, NotifyTwice, NotifyEarly, NoticeLost,
+	NoEpochCheck, AckEarly, PartMiscounted, CancelNotQuiet, CancelDone, DeadlineIgnored, NotifyTwice, NotifyEarly, NoticeLost, ReceiptsForgotten,
 	ChecksumIgnored, StaleIncarnation, ReferenceLeak, FenceNotQuiet, PreparedOutlives, RepeatExecuted, TouchedCalledNot,
 	AnswersForgotten, AnswersKept, GrantNotChecked, GrantSpansIgnored, GrantExpiryIgnored, RevokeNotQuiet, LostNotSubmitted,
 	DuplicateAckCounted, DoneNotQuiet, ReadKept, LoanKept, LoanNotLookedAt,
