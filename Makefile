@@ -56,7 +56,7 @@ test-vllm: venv build vllm ## of make test-real, the hand-offs between real vLLM
 # A machine with a GPU may have neither Go nor a network: the tests are built here,
 # and run there from a copy of the tree with bin/gpu.
 GPU_PYTHON ?= python3
-GPU_VLLM := tests/vllm/test_gpu.py tests/vllm/test_gpu_host.py tests/vllm/test_gpu_up.py
+GPU_TESTS := tests/test_transformers.py tests/vllm/test_gpu.py tests/vllm/test_gpu_host.py tests/vllm/test_gpu_up.py
 GPU_ROOMS := cuda doorserver
 
 .PHONY: build-gpu
@@ -64,12 +64,12 @@ build-gpu: ## bin/gpu: the tests for a machine with a GPU, to be copied there wi
 	@set -e; for room in $(GPU_ROOMS); do CGO_ENABLED=0 $(GO) test -tags accel -c -o bin/gpu/$${room//\//-}.test ./$$room; done; ls bin/gpu
 
 .PHONY: test-gpu
-test-gpu: $(if $(shell command -v $(GO)),build-gpu build-accel) ## tests of GPU memory, on a machine with a GPU; where Go is missing, from bin/gpu and bin/meridian-accel; vLLM's where GPU_PYTHON (python3) has it, and pytest
+test-gpu: $(if $(shell command -v $(GO)),build-gpu build-accel) ## tests of GPU memory, on a machine with a GPU; where Go is missing, from bin/gpu and bin/meridian-accel; those of real engines where GPU_PYTHON (python3) has them, and pytest
 	@set -e; for room in $(GPU_ROOMS); do cd $(CURDIR)/$$room; \
 	  MERIDIAN_REQUIRE=gpu $(CURDIR)/bin/gpu/$${room//\//-}.test -test.v -test.run GPU; done
 	@if $(GPU_PYTHON) -c 'import pytest' 2>/dev/null; then \
-	  cd python && MERIDIAN_BIN=$(CURDIR)/bin/meridian-accel $(GPU_PYTHON) -m pytest -p no:cacheprovider -v -s -rs $(GPU_VLLM); \
-	else echo 'skipped: vllm-gpu: $(GPU_PYTHON) has no pytest'; fi
+	  cd python && MERIDIAN_BIN=$(CURDIR)/bin/meridian-accel $(GPU_PYTHON) -m pytest -p no:cacheprovider -v -s -rs $(GPU_TESTS); \
+	else echo 'skipped: vllm-gpu, torch-gpu: $(GPU_PYTHON) has no pytest'; fi
 
 .PHONY: bench-gpu
 bench-gpu: $(if $(shell command -v $(GO)),build-gpu build-accel) ## what the kernels reach beside cuMemcpy, and transfers between two processes, on a machine with a GPU
