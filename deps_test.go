@@ -249,7 +249,7 @@ var rooms = map[string]room{
 	"fabric/link": {
 		owns: "both ends of a link, over streams that carry bytes or lend memory",
 		may: map[string]string{
-			"kv": "ids", "fabric": "the contract", "fabric/session": "the machines it feeds", "mrdn": "frames",
+			"kv": "ids", "fabric": "the contract", "fabric/session": "the machines it feeds", "mrdn": "frames", joins: "closing waits for what was started",
 		},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "chunk checksums"},
 		testsMay: []string{"mem"},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/fabric"
+	"meridian/internal/join"
 	"meridian/kv"
 )
 
@@ -240,15 +241,16 @@ func (r *Redial) Fence(region uint64, cause error) {
 	}
 }
 
-// Close ends the link, and returns when nothing of it runs.
-func (r *Redial) Close(context.Context) error {
+// Close ends the link, and returns when nothing of it runs, or when ctx ends: a stream
+// may wait for a GPU.
+func (r *Redial) Close(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
 	c := r.current
 	r.mu.Unlock()
 	if c != nil {
 		c.Posting().Lost(fabric.ErrClosed)
-		c.Wait()
+		return join.Within(ctx, "fabric: closing a link", c.Wait)
 	}
 	return nil
 }

@@ -278,7 +278,9 @@ func (r *receiver) receiveChunk(c mrdn.Chunk) error {
 		return r.repent()
 	}
 	if r.scatter.staged != nil {
+		r.stream.socket.silence.Deaf(true) // while the GPU works nothing is read
 		placeErr = r.scatter.land(p, c, sum)
+		r.stream.socket.silence.Deaf(false)
 	}
 	if ended, err := r.scatter.finish(p, c, sum, placeErr); ended {
 		r.stream.end.Arrived(p, err)

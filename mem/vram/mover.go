@@ -2,6 +2,7 @@ package vram
 
 import (
 	"errors"
+	"fmt"
 
 	"meridian/cuda"
 )
@@ -17,6 +18,13 @@ type Mover struct {
 // PinnedBytes is how much pinned memory goes with a mover.
 const PinnedBytes = 8 << 20
 
+// MaxMovers is how many of one device are lent at a time: peers decide how many streams
+// there are, and each mover has pinned memory.
+const MaxMovers = 64
+
+// ErrBusy means that as many movers are lent as may be.
+var ErrBusy = errors.New("vram: the GPU moves as much at a time as it may; try again")
+
 // Mover lends one; GiveBack ends that.
 func (p *Pool) Mover(on *cuda.Device) (*Mover, error) {
 	p.mu.Lock()
@@ -25,6 +33,11 @@ func (p *Pool) Mover(on *cuda.Device) (*Mover, error) {
 		p.mu.Unlock()
 		return nil, cuda.ErrClosed
 	}
+	if d.lent == MaxMovers {
+		p.mu.Unlock()
+		return nil, fmt.Errorf("%w: %d transfers move bytes of %s", ErrBusy, MaxMovers, on.UUID)
+	}
+	d.lent++
 	if n := len(d.movers); n > 0 {
 		m := d.movers[n-1]
 		d.movers = d.movers[:n-1]
@@ -34,6 +47,9 @@ func (p *Pool) Mover(on *cuda.Device) (*Mover, error) {
 	p.mu.Unlock()
 	m, err := on.Mover()
 	if err != nil {
+		p.mu.Lock()
+		d.lent--
+		p.mu.Unlock()
 		return nil, err
 	}
 	return &Mover{Mover: m, device: on}, nil
@@ -45,6 +61,7 @@ func (p *Pool) GiveBack(m *Mover) {
 	d := p.devices[m.device.UUID]
 	kept := d != nil && d.Device == m.device
 	if kept {
+		d.lent--
 		d.movers = append(d.movers, m)
 	}
 	p.mu.Unlock()

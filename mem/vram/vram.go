@@ -34,6 +34,7 @@ type device struct {
 	used   bool // something of it was opened: it stays
 	users  int  // who are about to
 	movers []*Mover
+	lent   int // movers that have not come back
 }
 
 // NewPool makes one; a nil driver is libcuda, which is loaded when it is needed.

@@ -142,3 +142,33 @@ func TestOwnMemory(t *testing.T) {
 	}
 	check(t, arena.Close(t.Context()))
 }
+
+// Peers decide how many transfers there are at a time, not how much pinned memory.
+func TestMoversAreBounded(t *testing.T) {
+	process := cudatest.NewMachine(1, 1<<24).Process()
+	list, err := cuda.List(process)
+	check(t, err)
+	pool := vram.NewPool(process)
+	s, err := pool.Alloc(list[0].UUID, 1<<20, 5)
+	check(t, err)
+	device := vram.Of(s).Device
+	var lent []*vram.Mover
+	for range vram.MaxMovers {
+		m, err := pool.Mover(device)
+		check(t, err)
+		lent = append(lent, m)
+	}
+	if _, err := pool.Mover(device); !errors.Is(err, vram.ErrBusy) {
+		t.Errorf("one more than there may be: %v", err)
+	}
+	pool.GiveBack(lent[0])
+	again, err := pool.Mover(device)
+	check(t, err)
+	for _, m := range append(lent[1:], again) {
+		pool.GiveBack(m)
+	}
+	check(t, s.Close(t.Context()), pool.Close())
+	if n := process.Open(); n != 0 {
+		t.Errorf("%d things are open at the end", n)
+	}
+}
