@@ -149,7 +149,7 @@ func (w *writer) run(queue <-chan any) {
 				_ = w.file.Close() // what could be written has been
 				return
 			}
-			if len(w.buffer) == 0 {
+			if w.records == 0 {
 				flush.Reset(w.options.Flush)
 			}
 			w.append(r)

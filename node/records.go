@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -144,12 +146,21 @@ func MovedIDs(stateDir, prefix string, most int) (ids []kv.ID, err error) {
 
 // readRecords hands over the records of one kind that hold a text that begins so.
 func readRecords[T any](stateDir, kind, beginning string, take func(*T)) error {
-	files, err := filepath.Glob(filepath.Join(stateDir, kind+"*"+recordsSuffix))
+	entries, err := os.ReadDir(stateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	for _, file := range files {
-		_, problem := ledger.ReadFile(file, func(line []byte) {
+	seen := ""
+	for _, entry := range entries { // in the order of names: the older of two files comes last
+		file := strings.TrimSuffix(entry.Name(), ".1")
+		if !strings.HasPrefix(file, kind) || !strings.HasSuffix(file, recordsSuffix) || file == seen {
+			continue
+		}
+		seen = file
+		_, problem := ledger.ReadFile(filepath.Join(stateDir, file), func(line []byte) {
 			var r T
 			if strings.Contains(string(line), `"`+beginning) && json.Unmarshal(line, &r) == nil {
 				take(&r)

@@ -112,6 +112,23 @@ func (l *peerLink) Notify(ctx context.Context, id kv.ID, payload []byte) error {
 	return nil
 }
 
+// Announce delivers payload by itself, now, where there is a connection. It is
+// link.Redial.Announce.
+func (l *peerLink) Announce(id kv.ID, payload []byte, within time.Duration, ended func(error)) error {
+	c := l.current
+	if c == nil {
+		return l.error("announce", fabric.ErrUnconnected)
+	}
+	err := c.poster.Announce(id, payload, within, ended)
+	switch {
+	case err == nil:
+		return nil
+	case c.poster.Gone() != nil:
+		return l.error("announce", fabric.ErrUnconnected)
+	}
+	return l.error("announce", err)
+}
+
 // Estimate is of no use in a world without real time.
 func (l *peerLink) Estimate(fabric.Op, uint64, uint64) time.Duration { return time.Millisecond }
 

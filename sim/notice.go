@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -30,7 +31,11 @@ func (p *process) notify(peer *agent.Peer) {
 	limit := w.now + deadline + localWork
 	ctx := p.within(deadline)
 	p.spawn(func() {
-		err := peer.Notify(ctx, []byte(n.String()))
+		notify := peer.Notify
+		if w.swarm.attends { // those whose rooms attend are those that post
+			notify = p.postTo(peer)
+		}
+		err := notify(ctx, []byte(n.String()))
 		if p.dead {
 			return
 		}
@@ -45,6 +50,18 @@ func (p *process) notify(peer *agent.Peer) {
 		}
 		w.tally.notified(err)
 	})
+}
+
+// postTo posts a notification and waits for what becomes of it.
+func (p *process) postTo(peer *agent.Peer) func(context.Context, []byte) error {
+	return func(ctx context.Context, payload []byte) (answer error) {
+		answered := false
+		if err := peer.PostNotification(ctx, payload, func(err error) { answer, answered = err, true }); err != nil {
+			return err
+		}
+		p.await(func() bool { return answered })
+		return answer
+	}
 }
 
 // delivered is told of every notification that a process is handed, and whether

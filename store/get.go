@@ -217,13 +217,13 @@ func (s *Store) take(r *reader, v *protocol.Value, at place, landing protocol.Sp
 	return dst, nil
 }
 
-// distrust removes an object that came broken from its owner, which did not see it:
-// what no reader can read must not keep writers from putting it again.
+// distrust has an owner look at an object that came broken, and drop it if it is: what no
+// reader can read must not keep writers from putting it again.
 func (s *Store) distrust(ctx context.Context, at kv.Member, broken *protocol.Remove) {
 	s.counters.torn.Add(1)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if _, err := s.askPeer(ctx, at, broken); err != nil {
-		s.options.Logger.Warn("an object that is broken was not removed", "owner", at.Name, "error", err)
+	if _, err := s.askPeer(ctx, at, broken); err != nil && !errors.Is(err, ErrMissing) && !errors.Is(err, protocol.ErrRefused) {
+		s.options.Logger.Warn("an owner did not look at an object that came broken", "owner", at.Name, "error", err)
 	}
 }

@@ -92,6 +92,7 @@ type explanation struct {
 	handOffs []handoff.Record
 	partOf   string // the request that a hand-off was part of
 	err      error  // why there is nothing
+	unread   error  // what could not be looked into
 }
 
 // recordDelay is more than a record takes from the end of its request to the
@@ -112,6 +113,7 @@ func (e *explanation) of(ctx context.Context, id kv.ID) *explanation {
 }
 
 func (e *explanation) look(ctx context.Context, id kv.ID) {
+	e.handOffs = nil
 	var err error
 	if e.request, err = ledger.FindIn(e.dir, id.String()); err != nil && !errors.Is(err, ledger.ErrNoRecord) {
 		e.err = err
@@ -170,7 +172,9 @@ func (e *explanation) handOff(ctx context.Context, id kv.ID) {
 		}
 	}
 	written, err := node.HandOffsIn(e.dir, id)
-	e.err = errors.Join(e.err, err)
+	if err != nil {
+		e.unread = err
+	}
 	for _, w := range written {
 		isSame := func(r handoff.Record) bool { return r.Transfer == w.Transfer && r.As == w.As && r.Engine == w.Engine }
 		if !slices.ContainsFunc(e.handOffs, isSame) {
@@ -204,6 +208,9 @@ func (e *explanation) tell(std *stdio, asJSON bool) error {
 		if _, err := io.WriteString(std.out, printable(part.String())); err != nil {
 			return err
 		}
+	}
+	if e.unread != nil {
+		fmt.Fprintf(std.err, "some records could not be read: %v\n", e.unread)
 	}
 	if e.partOf != "" {
 		_, err := fmt.Fprintf(std.out, "it was part of request %s; `meridian explain %s` tells of it\n", printable(e.partOf), printable(e.partOf))

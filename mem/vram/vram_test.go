@@ -145,7 +145,7 @@ func TestOwnMemory(t *testing.T) {
 
 // Peers decide how many transfers there are at a time, not how much pinned memory.
 func TestMoversAreBounded(t *testing.T) {
-	process := cudatest.NewMachine(1, 1<<24).Process()
+	process := cudatest.NewMachine(1, 1<<30).Process()
 	list, err := cuda.List(process)
 	check(t, err)
 	pool := vram.NewPool(process)
