@@ -195,17 +195,22 @@ const (
 	// again and again, for briefWait at most, and not all the time: calls of CUDA's wait
 	// for each other.
 	briefWait  = 150 * time.Microsecond
-	briefPause = 3 * time.Microsecond
+	briefPause = 4 * time.Microsecond
+	// bytesEach is what a device moves in a nanosecond, at most.
+	bytesEach = 2000
 )
 
 // await waits for the launch.
 func (s *slot) await() error {
-	for begin := time.Now(); time.Since(begin) < briefWait; {
+	begin, ask := time.Now(), time.Duration(s.bytes/bytesEach)
+	for passed := time.Duration(0); passed < briefWait; passed = time.Since(begin) {
+		if passed < ask {
+			continue
+		}
 		if done, err := s.done.Done(); done || err != nil {
 			return err
 		}
-		for pause := time.Now(); time.Since(pause) < briefPause; {
-		}
+		ask = passed + briefPause
 	}
 	return s.done.Synchronize()
 }

@@ -15,7 +15,7 @@ type benchCUDA struct {
 	Block      []bench.Size `default:"4KiB,16KiB,64KiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
 	Total      bench.Size   `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."`
 	Rounds     int          `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	CPUProfile string       `name:"cpuprofile" type:"existingdir" placeholder:"DIR" help:"Write a CPU profile of the posting process there."`
+	CPUProfile string       `name:"cpuprofile" type:"existingdir" placeholder:"DIR" help:"Write CPU profiles of both processes there."`
 	JSON       rowsFile     `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 }
 
@@ -31,12 +31,16 @@ func (c *benchCUDA) Run(std *stdio) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	stopProfile, err := bench.StartProfile(c.CPUProfile, "cuda")
+	stopProfile, err := bench.StartProfile(c.CPUProfile, "posting")
 	if err != nil {
 		return err
 	}
+	serve := []string{self, "bench", "__gpu"}
+	if c.CPUProfile != "" {
+		serve = append(serve, "--cpuprofile", c.CPUProfile)
+	}
 	report, err := gpu.Run(ctx, gpu.Options{
-		Blocks: c.Block, Total: c.Total, Rounds: c.Rounds, ServeCommand: []string{self, "bench", "__gpu"}, Version: thisBuild().Version, Progress: progressOn(std.err),
+		Blocks: c.Block, Total: c.Total, Rounds: c.Rounds, ServeCommand: serve, Version: thisBuild().Version, Progress: progressOn(std.err),
 	})
 	if err := measured(ctx, std, errors.Join(err, stopProfile()), "bench cuda"); err != nil {
 		return err
@@ -45,6 +49,14 @@ func (c *benchCUDA) Run(std *stdio) error {
 }
 
 // benchGPU is the serving process of bench cuda.
-type benchGPU struct{}
+type benchGPU struct {
+	CPUProfile string `name:"cpuprofile" type:"existingdir"`
+}
 
-func (c *benchGPU) Run(std *stdio) error { return gpu.Serve(context.Background(), os.Stdin, std.out) }
+func (c *benchGPU) Run(std *stdio) error {
+	stop, err := bench.StartProfile(c.CPUProfile, "serving")
+	if err != nil {
+		return err
+	}
+	return errors.Join(gpu.Serve(context.Background(), os.Stdin, std.out), stop())
+}

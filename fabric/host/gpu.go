@@ -41,7 +41,9 @@ func (g *gpu) take(t *link.Taking, b *borrowed, loans []*loan, compare bool) boo
 		return false
 	}
 	j := &gpuJob{gpu: g, taking: t, borrowed: b, loans: loans, compare: compare, from: t.From.Walk(), to: t.In.Walk}
-	j.unfinished = int(max(1, (j.to.Left()+gpuQuantum-1)/gpuQuantum))
+	bytes := j.to.Left()
+	j.quantum = min(max(bytes/gpuHands, leastQuantum), mostQuantum)
+	j.unfinished = int(max(1, (bytes+j.quantum-1)/j.quantum))
 	g.mu.Lock()
 	g.running[j] = struct{}{}
 	g.mu.Unlock()

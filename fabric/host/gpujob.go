@@ -22,6 +22,7 @@ type gpuJob struct {
 	borrowed *borrowed
 	loans    []*loan // of the source, by part of its list
 	compare  bool
+	quantum  uint64 // bytes
 
 	begin    sync.Once
 	device   *cuda.Device
@@ -38,10 +39,13 @@ type gpuJob struct {
 }
 
 const (
-	// gpuQuantum is what a hand does before it looks for another job, in one launch
-	// unless it is cut small; gpuRuns bounds the runs of a launch, on each side.
-	gpuQuantum = 32 << 20
-	gpuRuns    = 8 << 10
+	// A quantum is what a hand does before it looks for another job, in one launch
+	// unless it is cut small: all hands are to have some of a large part, and calls of
+	// CUDA's wait for each other, so that there are to be few. gpuRuns bounds the runs of
+	// a launch, on each side.
+	leastQuantum = 8 << 20
+	mostQuantum  = cuda.LaunchBytes
+	gpuRuns      = 8 << 10
 	// gpuTurns is how many launches a quantum may be cut into before others are due.
 	gpuTurns = 4
 )
@@ -49,7 +53,7 @@ const (
 // work copies a quantum, and reports whether some of it is left for later, because it
 // is cut small.
 func (j *gpuJob) work(h hand) (more bool) {
-	more, err := j.quantum(h)
+	more, err := j.take(h)
 	if err != nil {
 		j.fail(err)
 	} else if more {
@@ -59,7 +63,7 @@ func (j *gpuJob) work(h hand) (more bool) {
 	return false
 }
 
-func (j *gpuJob) quantum(h hand) (more bool, err error) {
+func (j *gpuJob) take(h hand) (more bool, err error) {
 	j.begin.Do(func() { j.refused = j.open() })
 	if j.refused != nil {
 		return false, j.refused
@@ -82,7 +86,7 @@ func (j *gpuJob) quantum(h hand) (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if done += n; done >= gpuQuantum {
+		if done += n; done >= j.quantum {
 			return false, nil
 		}
 	}
@@ -96,7 +100,7 @@ func (j *gpuJob) next() (from, to fabric.Walk, n uint64) {
 	if j.err != nil {
 		return from, to, 0
 	}
-	most := uint64(gpuQuantum)
+	most := j.quantum
 	if j.apart {
 		most = vram.PinnedBytes / 4 // what comes in, what goes out, and gaps
 	}
