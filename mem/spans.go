@@ -157,12 +157,11 @@ func ParseSpans(b []byte, maxRuns int) (Spans, []byte, error) {
 	s.runs = make([]Run, 0, count)
 	previous := uint64(0)
 	for range count {
-		delta, n := binary.Varint(b)
-		if n <= 0 {
-			return Spans{}, nil, fmt.Errorf("%w: cut short", ErrSpans)
+		var zigzag uint64
+		if zigzag, b, err = uvarint(b); err != nil {
+			return Spans{}, nil, err
 		}
-		r := Run{Offset: previous + uint64(delta)}
-		b = b[n:]
+		r := Run{Offset: previous + (zigzag>>1 ^ -(zigzag & 1))}
 		if r.Length, b, err = uvarint(b); err != nil {
 			return Spans{}, nil, err
 		}
@@ -185,7 +184,20 @@ func ParseSpans(b []byte, maxRuns int) (Spans, []byte, error) {
 	return s, b, nil
 }
 
+// uvarint reads a number. Lists have many, which are waited for before a byte moves, so
+// that up to eight bytes are taken at once where there are as many.
 func uvarint(b []byte) (uint64, []byte, error) {
+	if len(b) >= 8 {
+		x := binary.LittleEndian.Uint64(b)
+		if last := ^x & 0x8080808080808080; last != 0 { // the first byte without its top bit ends it
+			x &= last ^ (last - 1) // and what is before
+			x &= 0x7f7f7f7f7f7f7f7f
+			x = x&0x007f007f007f007f | x&0x7f007f007f007f00>>1
+			x = x&0x00003fff00003fff | x&0x3fff00003fff0000>>2
+			x = x&0x000000000fffffff | x&0x0fffffff00000000>>4
+			return x, b[bits.TrailingZeros64(last)/8+1:], nil
+		}
+	}
 	v, n := binary.Uvarint(b)
 	if n <= 0 {
 		return 0, nil, fmt.Errorf("%w: cut short", ErrSpans)

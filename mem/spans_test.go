@@ -2,6 +2,7 @@ package mem
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -317,6 +318,26 @@ func TestCursorRuns(t *testing.T) {
 				}
 			}
 			byRun.Skip(r.Length * r.Count)
+		}
+	})
+}
+
+// Numbers are read as encoding/binary reads them, however long they are and whatever is
+// behind them.
+func TestNumbersOfSpans(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := rapid.Uint64().Draw(t, "value") >> rapid.IntRange(0, 63).Draw(t, "shift")
+		rest := rapid.SliceOfN(rapid.Byte(), 0, 12).Draw(t, "rest")
+		got, left, err := uvarint(append(binary.AppendUvarint(nil, v), rest...))
+		if err != nil || got != v || !bytes.Equal(left, rest) {
+			t.Fatalf("%d is read as %d, with %x behind it: %v", v, got, left, err)
+		}
+		if b := rapid.SliceOfN(rapid.Byte(), 0, 12).Draw(t, "any"); true {
+			want, n := binary.Uvarint(b)
+			got, left, err := uvarint(b)
+			if (err == nil) != (n > 0) || err == nil && (got != want || len(left) != len(b)-n) {
+				t.Fatalf("%x is read as %d, %d left, %v, and is %d of %d bytes", b, got, len(left), err, want, n)
+			}
 		}
 	})
 }
