@@ -14,18 +14,15 @@ import (
 type InboxLimits struct {
 	Count int // default 1024
 	Bytes int // of their payloads; default 16 MiB
-	// Share is for how many peers there is room: one agent has this part of Count and of
-	// Bytes at most; default 1.
-	Share int
 }
 
 func (l InboxLimits) withDefaults() InboxLimits {
-	return InboxLimits{Count: cmp.Or(l.Count, 1024), Bytes: cmp.Or(l.Bytes, 16<<20), Share: cmp.Or(l.Share, 1)}
+	return InboxLimits{Count: cmp.Or(l.Count, 1024), Bytes: cmp.Or(l.Bytes, 16<<20)}
 }
 
 func (l InboxLimits) validate() error {
-	if l.Count < 0 || l.Bytes < 0 || l.Share < 0 {
-		return fmt.Errorf("agent: room for %d notifications of %d bytes, shared by %d; none can be negative", l.Count, l.Bytes, l.Share)
+	if l.Count < 0 || l.Bytes < 0 {
+		return fmt.Errorf("agent: room for %d notifications of %d bytes; neither can be negative", l.Count, l.Bytes)
 	}
 	return nil
 }
@@ -36,54 +33,31 @@ func (l InboxLimits) validate() error {
 type inbox struct {
 	limits  InboxLimits
 	channel chan fabric.Notification
-	waiting []waiting // oldest first, and maybe some that were taken before
-	all     load      // the sum of waiting
-	by      map[string]load
+	waiting []int // their lengths, oldest first, and maybe some that were taken before
+	bytes   int   // the sum of waiting
 }
-
-// waiting is a notification in an inbox: who sent it, and how long it is.
-type waiting struct {
-	from  string
-	bytes int
-}
-
-// load is notifications that wait.
-type load struct{ count, bytes int }
 
 func newInbox(l InboxLimits) *inbox {
-	return &inbox{limits: l, channel: make(chan fabric.Notification, l.Count), by: make(map[string]load)}
+	return &inbox{limits: l, channel: make(chan fabric.Notification, l.Count)}
 }
 
 // put adds a notification, or says why there is no room. One caller at a time.
 func (i *inbox) put(n fabric.Notification) error {
 	for len(i.waiting) > len(i.channel) {
-		i.note(i.waiting[0], -1)
+		i.bytes -= i.waiting[0]
 		i.waiting = i.waiting[1:]
 	}
-	one, own := waiting{n.From, len(n.Payload)}, i.by[n.From]
 	switch {
-	case i.all.count == i.limits.Count:
-		return fmt.Errorf("%w: %d notifications wait to be taken", fabric.ErrBusy, i.all.count)
-	case i.all.bytes+one.bytes > i.limits.Bytes:
-		return fmt.Errorf("%w: %d bytes of notifications wait to be taken", fabric.ErrBusy, i.all.bytes)
-	case own.count > 0 && (own.count >= i.limits.Count/i.limits.Share || own.bytes+one.bytes > i.limits.Bytes/i.limits.Share):
-		return fmt.Errorf("%w: %d notifications of %s, of %d bytes, wait to be taken", fabric.ErrBusy, own.count, n.From, own.bytes)
+	case len(i.waiting) == i.limits.Count:
+		return fmt.Errorf("%w: %d notifications wait to be taken", fabric.ErrBusy, len(i.waiting))
+	case i.bytes+len(n.Payload) > i.limits.Bytes:
+		return fmt.Errorf("%w: %d bytes of notifications wait to be taken", fabric.ErrBusy, i.bytes)
 	}
 	n.Payload = bytes.Clone(n.Payload)
 	i.channel <- n // has room, and only this caller fills it
-	i.waiting = append(i.waiting, one)
-	i.note(one, 1)
+	i.waiting = append(i.waiting, len(n.Payload))
+	i.bytes += len(n.Payload)
 	return nil
-}
-
-// note counts one more that waits, or one less.
-func (i *inbox) note(w waiting, more int) {
-	own := i.by[w.from]
-	own.count, own.bytes = own.count+more, own.bytes+more*w.bytes
-	i.all.count, i.all.bytes = i.all.count+more, i.all.bytes+more*w.bytes
-	if i.by[w.from] = own; own.count == 0 {
-		delete(i.by, w.from)
-	}
 }
 
 // magicBytes is how many bytes at the front of a payload say which room it is for.

@@ -75,43 +75,6 @@ func TestInboxBytes(t *testing.T) {
 	}
 }
 
-// Where an inbox is shared, one peer that floods it leaves room for the others.
-func TestInboxShare(t *testing.T) {
-	b := start(t, agent.Options{Name: "b"})
-	inbox := listen(t, b, "ROOM", agent.InboxLimits{Count: 8, Bytes: 400, Share: 4})
-	send := func(from *side, bytes int) error {
-		p, err := from.LoadMetadata(b.MetadataBlob())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p.NotifyUnordered(soon(t), append([]byte("ROOM"), make([]byte, bytes-4)...))
-	}
-	flood, long, other := start(t, agent.Options{Name: "flood"}), start(t, agent.Options{Name: "long"}), start(t, agent.Options{Name: "other"})
-	for i := range 2 {
-		if err := send(flood, 10); err != nil {
-			t.Fatalf("%d: %v", i, err)
-		}
-	}
-	if err := send(flood, 10); !errors.Is(err, fabric.ErrBusy) {
-		t.Errorf("a third of one peer: %v", err)
-	}
-	if err := send(long, 300); err != nil {
-		t.Errorf("one that is longer than a share, and the only one: %v", err)
-	}
-	if err := send(long, 10); !errors.Is(err, fabric.ErrBusy) {
-		t.Errorf("more bytes than a share: %v", err)
-	}
-	if err := send(other, 10); err != nil {
-		t.Errorf("a peer that did nothing is refused: %v", err)
-	}
-	for range 4 {
-		<-inbox
-	}
-	if err := send(flood, 10); err != nil {
-		t.Errorf("after its own were taken: %v", err)
-	}
-}
-
 // A room that does not read is the only one whose senders are refused.
 func TestRoomsHaveInboxesOfTheirOwn(t *testing.T) {
 	p, b := sender(t, agent.InboxLimits{Count: 1})
@@ -171,7 +134,7 @@ func TestRoomsHaveInboxesOfTheirOwn(t *testing.T) {
 func TestListenRefuses(t *testing.T) {
 	a := start(t, agent.Options{Name: "a"})
 	listen(t, a, "ROOM", agent.InboxLimits{})
-	for magic, limits := range map[string]agent.InboxLimits{"ROOM": {}, "ROO": {}, "ROOMS": {}, "": {}, "FEWR": {Count: -1}, "LESS": {Bytes: -1}, "NONE": {Share: -1}} {
+	for magic, limits := range map[string]agent.InboxLimits{"ROOM": {}, "ROO": {}, "ROOMS": {}, "": {}, "FEWR": {Count: -1}, "LESS": {Bytes: -1}} {
 		if _, err := a.Listen(magic, limits); err == nil {
 			t.Errorf("listening for %q within %+v", magic, limits)
 		}
