@@ -202,7 +202,7 @@ const (
 
 // await waits for the launch.
 func (s *slot) await() error {
-	begin, ask := time.Now(), time.Duration(s.bytes/bytesEach)
+	begin, ask := time.Now(), time.Duration(0)
 	for passed := time.Duration(0); passed < briefWait; passed = time.Since(begin) {
 		if passed < ask {
 			continue
@@ -210,7 +210,9 @@ func (s *slot) await() error {
 		if done, err := s.done.Done(); done || err != nil {
 			return err
 		}
-		ask = passed + briefPause
+		if ask = passed + briefPause; passed == 0 { // it has just begun, perhaps
+			ask = max(ask, time.Duration(s.bytes/bytesEach))
+		}
 	}
 	return s.done.Synchronize()
 }
