@@ -307,13 +307,29 @@ func TestGPUFlippedByte(t *testing.T) {
 	}
 }
 
+// The same in host memory, which the CPU reads back.
+func TestGPUFlippedByteOnTheHost(t *testing.T) {
+	g := newGPUs(t, 1)
+	near, far := g.section(0, 0)(t, 1<<20), g.section(1, 0)(t, 1<<20)
+	_, b, l := g.pair(t, near, far)
+	for _, flip := range []bool{false, true} {
+		if flip {
+			g.processes[1].Flip(cuda.Pointer(b.memory.Base()) + 70_000)
+		}
+		err := post(t, l, fabric.Write, of(2, 1, 1<<20, 0), dense(1<<20, 7)).Await(t.Context())
+		if flip != errors.Is(err, fabric.ErrChecksum) || flip && !strings.Contains(err.Error(), "region 1 at [69632,+4096)") || !flip && err != nil {
+			t.Errorf("flipped %v: %v", flip, err)
+		}
+	}
+}
+
 // 64 bytes that name nothing, or another process's memory that is too short, are refused
 // before a byte was placed.
 func TestGPURefusesLoans(t *testing.T) {
 	g := newGPUs(t, 1)
 	near, far := g.section(0, 0)(t, 1<<20), g.section(1, 0)(t, 1<<20)
-	_, b, l := g.pair(t, near, far)
 	vram.Of(far).Handle[5]++
+	_, b, l := g.pair(t, near, far)
 	err := post(t, l, fabric.Read, of(2, 1, 1<<20, 0), of(2, 1, 1<<20, 0)).Await(t.Context())
 	if !errors.Is(err, fabric.ErrRefused) {
 		t.Errorf("a handle of nothing: %v", err)

@@ -31,6 +31,7 @@ type gpuJob struct {
 	sources  []view         // by part
 	places   []view
 	apart    bool // some of it is seen by no GPU
+	onHost   bool // all of the destination is mapped here: what lies there the CPU sums
 
 	mu         sync.Mutex // protects the rest
 	from, to   fabric.Walk
@@ -136,7 +137,9 @@ func (j *gpuJob) open() error {
 			return fmt.Errorf("%w: %w", fabric.ErrRefused, err)
 		}
 	}
+	j.onHost = true
 	for i, section := range j.sections {
+		j.onHost = j.onHost && section.Mapped()
 		v := view{}
 		switch m := vram.Of(section); {
 		case m == nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"meridian/checksum"
 	"meridian/cuda"
 	"meridian/fabric"
 	"meridian/mem"
@@ -15,6 +16,7 @@ import (
 type scratch struct {
 	moves   cuda.Moves
 	sums    []byte
+	placed  checksum.Digest
 	in, out []passing // what goes through pinned memory, before and after the kernel
 	pinned  *cuda.Pinned
 	used    uint64 // of pinned
@@ -62,6 +64,9 @@ func (s *scratch) some(j *gpuJob, m *vram.Mover, from, to *fabric.Walk) error {
 		return err
 	}
 	err := s.launch(j, m)
+	if err == nil && j.compare && j.onHost && !j.apart {
+		err = s.reread(j, start)
+	}
 	j.taking.Drop()
 	if different := (*cuda.Difference)(nil); errors.As(err, &different) {
 		err = j.differing(start, different)
@@ -83,11 +88,32 @@ func (s *scratch) launch(j *gpuJob, m *vram.Mover) (err error) {
 		return nil
 	}
 	work := cuda.Verified
-	if !j.compare {
+	switch {
+	case !j.compare:
 		work = cuda.Copying
+	case j.onHost && !j.apart:
+		work = cuda.CopySummed
 	}
 	s.sums, err = m.Do(work, &s.moves, s.sums[:0], gate)
 	return err
+}
+
+// reread sums what a launch has placed in host memory: the GPU would read it back over
+// the bus on which the next bytes come.
+func (s *scratch) reread(j *gpuJob, to fabric.Walk) error {
+	s.placed.Reset()
+	for left := s.moves.Bytes(); left > 0; {
+		cut := to.Next(left)
+		s.placed.Add(j.sections[cut.Part].Bytes(cut.Offset, cut.Length))
+		left -= cut.Length
+	}
+	s.placed.Sum()
+	for i, got := 0, s.placed.Sums(); i < len(s.sums); i += 8 {
+		if !bytes.Equal(s.sums[i:i+8], got[i:i+8]) {
+			return &cuda.Difference{Segment: uint64(i) / 8}
+		}
+	}
+	return nil
 }
 
 // pair makes the moves of a launch, run by run of two walks.
