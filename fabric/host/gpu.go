@@ -24,7 +24,6 @@ type gpu struct {
 	mu      sync.Mutex // protects the rest
 	running map[*gpuJob]struct{}
 	own     map[uint64]*reach // regions of host memory, as GPUs see them
-	closed  bool
 }
 
 // gpuHands is how many there are: tables of blocks are made by the CPU, and one core
