@@ -5,20 +5,20 @@ package mrdn
 // carry a descriptor beside their bytes, with the first of them.
 
 // FlagPage lends the page in which its sender shows what may still be taken:
-// cells of 8 bytes, the first Hands for what each of its hands is taking.
-type FlagPage struct{ Hands uint32 }
+// cells of 8 bytes, the first Copiers for what each of its copiers is taking.
+type FlagPage struct{ Copiers uint32 }
 
 // Append appends m in wire form.
 func (m FlagPage) Append(dst []byte) []byte {
 	w := begin(dst, FlagPageFrame)
-	w.u32(m.Hands)
+	w.u32(m.Copiers)
 	return w.finish()
 }
 
 // ParseFlagPage reads a frame's own bytes.
 func ParseFlagPage(b []byte) (FlagPage, error) {
 	r := reader{b: b}
-	m := FlagPage{Hands: r.u32()}
+	m := FlagPage{Copiers: r.u32()}
 	return m, r.end("flag page")
 }
 

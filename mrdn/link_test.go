@@ -70,8 +70,8 @@ var linkFrames = []struct {
 		func(b []byte) (any, error) { return ParseChunk(b) },
 	},
 	{
-		"flag page", FlagPageFrame, FlagPage{Hands: 3}.Append(nil),
-		FlagPage{Hands: 3},
+		"flag page", FlagPageFrame, FlagPage{Copiers: 3}.Append(nil),
+		FlagPage{Copiers: 3},
 		func(b []byte) (any, error) { return ParseFlagPage(b) },
 	},
 	{

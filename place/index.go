@@ -5,17 +5,17 @@ package place
 // used longest ago. It is for one goroutine at a time.
 type Index struct {
 	limit   int
-	engines map[string]*shelf
+	engines map[string]*holdings
 }
 
 // NewIndex remembers at most limit hashes for each engine.
 func NewIndex(limit int) *Index {
-	return &Index{limit: max(limit, 1), engines: make(map[string]*shelf)}
+	return &Index{limit: max(limit, 1), engines: make(map[string]*holdings)}
 }
 
-// shelf is what one engine holds: a map into a ring of entries in the order of
+// holdings is what one engine holds: a map into a ring of entries in the order of
 // their last use, the oldest after the head.
-type shelf struct {
+type holdings struct {
 	limit   int
 	entries []entry
 	byHash  map[uint64]int32
@@ -30,17 +30,17 @@ type entry struct {
 
 // Limit bounds one engine by what its cache can hold, in hashes.
 func (x *Index) Limit(engine string, hashes int) {
-	s := x.shelf(engine)
+	s := x.holdings(engine)
 	s.limit = min(max(hashes, 1), x.limit)
 	if len(s.entries) > s.limit {
-		x.engines[engine] = &shelf{limit: s.limit, byHash: make(map[uint64]int32)} // a smaller cache is another cache
+		x.engines[engine] = &holdings{limit: s.limit, byHash: make(map[uint64]int32)} // a smaller cache is another cache
 	}
 }
 
-func (x *Index) shelf(engine string) *shelf {
+func (x *Index) holdings(engine string) *holdings {
 	s := x.engines[engine]
 	if s == nil {
-		s = &shelf{limit: x.limit, byHash: make(map[uint64]int32)}
+		s = &holdings{limit: x.limit, byHash: make(map[uint64]int32)}
 		x.engines[engine] = s
 	}
 	return s
@@ -48,7 +48,7 @@ func (x *Index) shelf(engine string) *shelf {
 
 // Note says that engine holds the prefix, as of now.
 func (x *Index) Note(engine string, p Prefix, now int64) {
-	s := x.shelf(engine)
+	s := x.holdings(engine)
 	hashes := p.Hashes
 	if len(hashes) > s.limit {
 		hashes = hashes[:s.limit]
@@ -86,7 +86,7 @@ func (x *Index) Len(engine string) int {
 	return 0
 }
 
-func (s *shelf) touch(hash uint64, now int64) {
+func (s *holdings) touch(hash uint64, now int64) {
 	at, has := s.byHash[hash]
 	switch {
 	case has && at == s.newest:
@@ -111,14 +111,14 @@ func (s *shelf) touch(hash uint64, now int64) {
 	s.link(at, hash, now)
 }
 
-func (s *shelf) unlink(at int32) {
+func (s *holdings) unlink(at int32) {
 	e := s.entries[at]
 	s.entries[e.older].newer = e.newer
 	s.entries[e.newer].older = e.older
 }
 
 // link makes an entry the newest.
-func (s *shelf) link(at int32, hash uint64, now int64) {
+func (s *holdings) link(at int32, hash uint64, now int64) {
 	e := entry{hash: hash, older: at, newer: at, lastUse: now}
 	if len(s.byHash) > 1 {
 		oldest := s.entries[s.newest].newer

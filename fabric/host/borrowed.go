@@ -48,7 +48,7 @@ type loan struct {
 const maxLoans = 4096
 
 func (b *borrowed) putPage(m mrdn.FlagPage, fd int) error {
-	page, err := newPeerPage(fd, m.Hands)
+	page, err := newPeerPage(fd, m.Copiers)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (b *borrowed) unuseLocked() {
 	}
 }
 
-// giveBackLocked unmaps a loan, once no hand uses it.
+// giveBackLocked unmaps a loan, once no copier uses it.
 func (b *borrowed) giveBackLocked(l *loan) {
 	delete(b.loans, l.region)
 	l.returned = true
@@ -236,7 +236,7 @@ func (b *borrowed) heard(after time.Duration) {
 	}
 }
 
-// close gives everything back, as soon as no hand uses it.
+// close gives everything back, as soon as no copier uses it.
 func (b *borrowed) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 
 // flagPage is a page of cells that this agent alone writes and its peers look
 // at. A flag that flies says that a part of a transfer may still be taken. Before
-// them are the pins: what each hand of this agent is taking from a peer right
+// them are the pins: what each copier of this agent is taking from a peer right
 // now.
 type flagPage struct {
-	arena *mem.Arena
-	cells []atomic.Uint64
-	hands int
+	arena   *mem.Arena
+	cells   []atomic.Uint64
+	copiers int
 
 	mu   sync.Mutex // protects free, turn
 	free []uint32
@@ -28,19 +28,19 @@ type flagPage struct {
 }
 
 const (
-	pageCells = 1 << 16
-	maxHands  = 1 << 10
+	pageCells  = 1 << 16
+	maxCopiers = 1 << 10
 )
 
-func newFlagPage(hands int) (*flagPage, error) {
+func newFlagPage(copiers int) (*flagPage, error) {
 	arena, err := mem.NewArena(mem.ArenaOptions{Name: "flags", SizeBytes: 8 * pageCells, NUMANode: -1})
 	if err != nil {
 		return nil, err
 	}
 	// Peers tell pins apart by their turns alone, so that those of two agents
 	// must differ.
-	p := &flagPage{arena: arena, cells: cellsOf(arena.Section), hands: hands, turn: rand.Uint64() | 1}
-	for cell := uint32(pageCells - 1); cell >= uint32(hands); cell-- {
+	p := &flagPage{arena: arena, cells: cellsOf(arena.Section), copiers: copiers, turn: rand.Uint64() | 1}
+	for cell := uint32(pageCells - 1); cell >= uint32(copiers); cell-- {
 		p.free = append(p.free, cell)
 	}
 	return p, nil
@@ -74,36 +74,36 @@ func (p *flagPage) lower(f link.Flag) {
 	p.free = append(p.free, f.Cell)
 }
 
-// hand is what a worker, or a reader that does a worker's job, holds while it
+// copier is what a worker, or a reader that does a worker's job, holds while it
 // copies: the cell in which it pins the flag under which it takes.
-type hand struct {
+type copier struct {
 	pin  *atomic.Uint64
 	cuts *[maxCuts]cut
-	gpu  *scratch // of a hand that launches kernels
+	gpu  *scratch // of a copier that launches kernels
 }
 
-func (p *flagPage) hand(i int) hand {
-	return hand{pin: &p.cells[i], cuts: new([maxCuts]cut), gpu: new(scratch)}
+func (p *flagPage) copier(i int) copier {
+	return copier{pin: &p.cells[i], cuts: new([maxCuts]cut), gpu: new(scratch)}
 }
 
 func (p *flagPage) close() error { return p.arena.Close(context.Background()) }
 
 // peerPage is a peer's flag page, to look at.
 type peerPage struct {
-	arena *mem.Arena
-	cells []atomic.Uint64
-	hands int
+	arena   *mem.Arena
+	cells   []atomic.Uint64
+	copiers int
 }
 
-func newPeerPage(fd int, hands uint32) (*peerPage, error) {
+func newPeerPage(fd int, copiers uint32) (*peerPage, error) {
 	arena, err := mem.MapArena(fd, false)
 	if err != nil {
 		return nil, err
 	}
-	p := &peerPage{arena: arena, cells: cellsOf(arena.Section), hands: int(hands)}
-	if hands > maxHands || p.hands > len(p.cells) {
+	p := &peerPage{arena: arena, cells: cellsOf(arena.Section), copiers: int(copiers)}
+	if copiers > maxCopiers || p.copiers > len(p.cells) {
 		_ = p.close()
-		return nil, fmt.Errorf("%w: a flag page of %d cells for %d hands", fabric.ErrRefused, len(p.cells), hands)
+		return nil, fmt.Errorf("%w: a flag page of %d cells for %d copiers", fabric.ErrRefused, len(p.cells), copiers)
 	}
 	return p, nil
 }
@@ -115,9 +115,9 @@ func (p *peerPage) fits(f link.Flag) bool {
 
 func (p *peerPage) flies(f link.Flag) bool { return p.cells[f.Cell].Load() == f.Turn }
 
-// takes reports whether a hand of the peer has pinned a flag of ours.
+// takes reports whether a copier of the peer has pinned a flag of ours.
 func (p *peerPage) takes(f link.Flag) bool {
-	for i := range p.hands {
+	for i := range p.copiers {
 		if p.cells[i].Load() == f.Turn {
 			return true
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"meridian/fabric"
 	"meridian/fabric/link"
@@ -12,13 +13,13 @@ import (
 	"meridian/mem/vram"
 )
 
-// gpu is what takes parts of which some memory, on either side, is a GPU's: hands of
+// gpu is what takes parts of which some memory, on either side, is a GPU's: copiers of
 // its own, which launch kernels and wait for them. A GPU may let them wait for as long
 // as it likes, so they hold no lock meanwhile; a fence waits for them, as long as its
 // caller does. A nil gpu takes nothing.
 type gpu struct {
 	devices *vram.Pool
-	hands   *pool
+	copiers *pool
 	logger  *slog.Logger
 
 	mu      sync.Mutex // protects the rest
@@ -26,27 +27,27 @@ type gpu struct {
 	own     map[uint64]*reach // regions of host memory, as GPUs see them
 }
 
-// gpuHands is how many there are: tables of blocks are made by the CPU, and one core
+// gpuCopiers is how many there are: tables of blocks are made by the CPU, and one core
 // makes them slower than a GPU reads them.
-const gpuHands = 8
+const gpuCopiers = 8
 
-func newGPU(devices *vram.Pool, hands *pool, logger *slog.Logger) *gpu {
-	return &gpu{devices: devices, hands: hands, logger: logger, running: make(map[*gpuJob]struct{}), own: make(map[uint64]*reach)}
+func newGPU(devices *vram.Pool, copiers *pool, logger *slog.Logger) *gpu {
+	return &gpu{devices: devices, copiers: copiers, logger: logger, running: make(map[*gpuJob]struct{}), own: make(map[uint64]*reach)}
 }
 
-// take has hands copy a part, unless all of it lies in host memory: that is false.
+// take has copiers copy a part, unless all of it lies in host memory: that is false.
 func (g *gpu) take(t *link.Taking, b *borrowed, loans []*loan, compare bool) bool {
 	if g == nil || !concerns(t, loans) {
 		return false
 	}
 	j := &gpuJob{gpu: g, taking: t, borrowed: b, loans: loans, compare: compare, from: t.From.Walk(), to: t.In.Walk}
 	bytes := j.to.Left()
-	j.quantum = min(max(bytes/gpuHands, leastQuantum), mostQuantum)
+	j.quantum = min(max(bytes/gpuCopiers, leastQuantum), mostQuantum)
 	j.unfinished = int(max(1, (bytes+j.quantum-1)/j.quantum))
 	g.mu.Lock()
 	g.running[j] = struct{}{}
 	g.mu.Unlock()
-	g.hands.do(j, j.unfinished, false)
+	g.copiers.do(j, j.unfinished, false)
 	return true
 }
 
@@ -76,16 +77,32 @@ func (g *gpu) over(j *gpuJob) {
 }
 
 // reachOf is how GPUs see a region of our own host memory. The caller holds the
-// destination.
-func (g *gpu) reachOf(region uint64, section *mem.Section) *reach {
+// destination, so that the section can be referenced: it stays mapped until the GPUs
+// have let go of it, however long that takes.
+func (g *gpu) reachOf(region uint64, section *mem.Section) (*reach, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.own[region]
 	if r == nil {
+		if err := section.Acquire(); err != nil {
+			return nil, err
+		}
 		r = &reach{gpu: g, section: section}
 		g.own[region] = r
 	}
-	return r
+	return r, nil
+}
+
+// touching lists the jobs that match selects.
+func (g *gpu) touching(match func(*gpuJob) bool) (busy []*gpuJob) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for j := range g.running {
+		if match(j) {
+			busy = append(busy, j)
+		}
+	}
+	return busy
 }
 
 // quiet waits until nothing is placed by the jobs that match selects, which have been
@@ -94,15 +111,7 @@ func (g *gpu) quiet(ctx context.Context, match func(*gpuJob) bool) error {
 	if g == nil {
 		return nil
 	}
-	var busy []*gpuJob
-	g.mu.Lock()
-	for j := range g.running {
-		if match(j) {
-			busy = append(busy, j)
-		}
-	}
-	g.mu.Unlock()
-	for _, j := range busy {
+	for _, j := range g.touching(match) {
 		idle := make(chan struct{})
 		j.taking.In.Bound.WhenIdle(func() { close(idle) })
 		select {
@@ -115,39 +124,45 @@ func (g *gpu) quiet(ctx context.Context, match func(*gpuJob) bool) error {
 }
 
 // release waits until nothing is placed in a region that was fenced, and has GPUs
-// forget it.
+// forget it. They do so as soon as they can, also when ctx ends before.
 func (g *gpu) release(ctx context.Context, region uint64) error {
 	if g == nil {
 		return nil
 	}
-	if err := g.quiet(ctx, func(j *gpuJob) bool { return j.taking.In.Bound.Touches(region) }); err != nil {
-		return err
+	let := &closing{over: make(chan struct{})}
+	busy := g.touching(func(j *gpuJob) bool { return j.taking.In.Bound.Touches(region) })
+	var left atomic.Int64
+	left.Store(int64(len(busy)) + 1)
+	idle := func() {
+		if left.Add(-1) > 0 {
+			return
+		}
+		g.mu.Lock()
+		let.reach = g.own[region]
+		delete(g.own, region)
+		g.mu.Unlock()
+		if let.reach == nil {
+			close(let.over)
+			return
+		}
+		g.copiers.do(let, 1, false)
 	}
-	g.mu.Lock()
-	r := g.own[region]
-	delete(g.own, region)
-	g.mu.Unlock()
-	if r == nil {
-		return nil
+	for _, j := range busy {
+		j.taking.In.Bound.WhenIdle(idle)
 	}
-	// The section stays mapped until the GPU has let go of it, however long that takes.
-	if err := r.section.Acquire(); err != nil {
-		return err
-	}
-	c := &closing{r, make(chan struct{})}
-	g.hands.do(c, 1, false)
+	idle()
 	select {
-	case <-c.over:
+	case <-let.over:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: a GPU does not let go of region %d: %w", fabric.ErrBusy, region, ctx.Err())
+		return fmt.Errorf("%w: a GPU still works on region %d: %w", fabric.ErrBusy, region, ctx.Err())
 	}
 }
 
-// close ends the hands, for whom wait waits.
+// close ends the copiers, for whom wait waits.
 func (g *gpu) close() {
 	if g != nil {
-		g.hands.close()
+		g.copiers.close()
 	}
 }
 
@@ -155,14 +170,12 @@ func (g *gpu) wait() {
 	if g == nil {
 		return
 	}
-	g.hands.wait()
+	g.copiers.wait()
 	g.mu.Lock()
 	own := g.own
 	g.own = nil
 	g.mu.Unlock()
 	for _, r := range own {
-		if err := r.section.Acquire(); err == nil {
-			r.end()
-		}
+		r.end()
 	}
 }

@@ -70,7 +70,7 @@ func (g *gpus) warm(t testing.TB, p *vram.Pool) {
 			t.Fatal(err)
 		}
 		var all []*vram.Mover
-		for range gpuHands {
+		for range gpuCopiers {
 			m, err := p.Mover(d)
 			if err != nil {
 				t.Fatal(err)
@@ -285,9 +285,46 @@ func TestGPUHangs(t *testing.T) {
 	}
 }
 
-// busy is how many parts hands of the GPU hold right now.
+// Host memory that is fenced while a GPU writes it stays mapped until the GPU has let go
+// of it, and is let go of then, though the fence has long given up.
+func TestGPUHangsOnHostMemory(t *testing.T) {
+	g := newGPUs(t, 1)
+	near, far := g.section(0, 0)(t, 1<<20), g.section(1, 0)(t, 1<<20)
+	a, _, l := g.pair(t, near, far)
+	if err := post(t, l, fabric.Read, of(2, 1, 1<<20, 0), of(2, 1, 1<<20, 0)).Await(t.Context()); err != nil {
+		t.Fatal(err) // so that the loan is open, and what is opened below is the host memory
+	}
+	before := g.processes[0].Open()
+	resume := g.processes[0].Hang()
+	stuck := post(t, l, fabric.Read, dense(1<<20, 7), of(2, 1, 1<<20, 0))
+	for g.busy(a) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := a.Deregister(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("fenced while the GPU has it: %v", err)
+	}
+	if err := a.memory.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("unmapped while the GPU has it: %v", err)
+	}
+	resume()
+	if err := stuck.Await(t.Context()); err == nil {
+		t.Error("a transfer into memory that was fenced went well")
+	}
+	for deadline := time.Now().Add(10 * time.Second); g.processes[0].Open() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the GPU still sees memory that was fenced: %d mappings and contexts, %d before", g.processes[0].Open(), before)
+		}
+	}
+	if err := a.memory.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// busy is how many parts copiers of the GPU hold right now.
 func (g *gpus) busy(a *agent) (n int) {
-	for i := range gpuHands {
+	for i := range gpuCopiers {
 		if a.page.cells[a.options.Workers+i].Load() != 0 {
 			n++
 		}

@@ -40,8 +40,8 @@ type gpuJob struct {
 }
 
 const (
-	// A quantum is what a hand does before it looks for another job, in one launch
-	// unless it is cut small: all hands are to have some of a large part, and calls of
+	// A quantum is what a copier does before it looks for another job, in one launch
+	// unless it is cut small: all copiers are to have some of a large part, and calls of
 	// CUDA's wait for each other, so that there are to be few. gpuRuns bounds the runs of
 	// a launch, on each side.
 	leastQuantum = 8 << 20
@@ -53,7 +53,7 @@ const (
 
 // work copies a quantum, and reports whether some of it is left for later, because it
 // is cut small.
-func (j *gpuJob) work(h hand) (more bool) {
+func (j *gpuJob) work(h copier) (more bool) {
 	more, err := j.take(h)
 	if err != nil {
 		j.fail(err)
@@ -64,7 +64,7 @@ func (j *gpuJob) work(h hand) (more bool) {
 	return false
 }
 
-func (j *gpuJob) take(h hand) (more bool, err error) {
+func (j *gpuJob) take(h copier) (more bool, err error) {
 	j.begin.Do(func() { j.refused = j.open() })
 	if j.refused != nil {
 		return false, j.refused
@@ -143,7 +143,10 @@ func (j *gpuJob) open() error {
 		v := view{}
 		switch m := vram.Of(section); {
 		case m == nil:
-			v, err = j.gpu.reachOf(j.taking.In.Bound.List[i].Region, section).from(j.device)
+			var near *reach
+			if near, err = j.gpu.reachOf(j.taking.In.Bound.List[i].Region, section); err == nil {
+				v, err = near.from(j.device)
+			}
 		case m.Device != j.device:
 			err = errors.New("a list with memory of two GPUs")
 		default:

@@ -25,7 +25,7 @@
 // gone, for the few microseconds that a piece takes: then not even an InDoubt
 // destination holds bytes from after the fence. That wait is bounded, because a
 // peer may have been stopped (SIGSTOP) within a piece; the at most 64 KiB for
-// each of its hands that it copies when it wakes up stay InDoubt and are not
+// each of its copiers that it copies when it wakes up stay InDoubt and are not
 // acknowledged. Where memory is a destination, its own agent's lock makes it
 // quiet and no peer is asked.
 //
@@ -102,7 +102,7 @@ type Options struct {
 
 func (o Options) withDefaults() (Options, error) {
 	if o.Workers == 0 {
-		o.Workers = min(maxHands-gpuHands, runtime.GOMAXPROCS(0))
+		o.Workers = min(maxCopiers-gpuCopiers, runtime.GOMAXPROCS(0))
 	}
 	if o.MaxTransfers == 0 {
 		o.MaxTransfers = 4096
@@ -131,8 +131,8 @@ func (o Options) validate() error {
 		return errors.New("host: an agent needs a name of 1 to 255 bytes")
 	case !filepath.IsAbs(o.Dir) || len(o.socket()) > maxSocketPath:
 		return fmt.Errorf("host: directory %q must be absolute and at most %d bytes long", o.Dir, maxSocketPath-len(o.socket())+len(o.Dir))
-	case o.Workers < 1 || o.Workers > maxHands-gpuHands:
-		return fmt.Errorf("host: %d workers, must be 1 to %d", o.Workers, maxHands-gpuHands)
+	case o.Workers < 1 || o.Workers > maxCopiers-gpuCopiers:
+		return fmt.Errorf("host: %d workers, must be 1 to %d", o.Workers, maxCopiers-gpuCopiers)
 	case o.Events == nil:
 		return errors.New("host: nobody to tell of events")
 	}
@@ -166,11 +166,11 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 	if err := errors.Join(o.validate(), makeDirectory(o.Dir)); err != nil {
 		return nil, err
 	}
-	hands := o.Workers
+	copiers := o.Workers
 	if o.GPUs != nil {
-		hands += gpuHands
+		copiers += gpuCopiers
 	}
-	page, err := newFlagPage(hands)
+	page, err := newFlagPage(copiers)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 		streams: make(map[*stream]struct{}), links: make(map[*peerLink]struct{}),
 	}
 	if o.GPUs != nil {
-		f.gpu = newGPU(o.GPUs, newPool(page, o.Workers, gpuHands), o.Logger)
+		f.gpu = newGPU(o.GPUs, newPool(page, o.Workers, gpuCopiers), o.Logger)
 	}
 	f.door = f.keepDoor(listener)
 	return f, nil

@@ -51,7 +51,7 @@ func suite(o Options) fabrictest.Options {
 			for _, f := range []*Fabric{near.(*Fabric), far.(*Fabric)} {
 				resume = append(resume, f.pool.occupy())
 				if f.gpu != nil {
-					resume = append(resume, f.gpu.hands.occupy())
+					resume = append(resume, f.gpu.copiers.occupy())
 				}
 			}
 			return func() {
@@ -71,14 +71,14 @@ func (f *Fabric) die() {
 	}
 }
 
-// occupy takes every hand.
+// occupy takes every copier.
 func (p *pool) occupy() (resume func()) {
-	var taken []hand
+	var taken []copier
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(taken) < p.hands {
+	for len(taken) < p.copiers {
 		if len(p.idle) > 0 {
-			taken = append(taken, p.takeHand())
+			taken = append(taken, p.takeCopier())
 			continue
 		}
 		p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *pool) occupy() (resume func()) {
 	}
 	return func() {
 		for _, h := range taken {
-			p.giveHand(h)
+			p.giveCopier(h)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestSuite(t *testing.T) {
 	fabrictest.Run(t, o)
 }
 
-// More hands than cores: the same promises.
+// More copiers than cores: the same promises.
 func TestSuiteManyWorkers(t *testing.T) {
 	o := suite(Options{Workers: 8})
 	o.Brief = true

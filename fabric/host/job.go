@@ -12,7 +12,7 @@ import (
 )
 
 // job is the copying of one part: from what a peer has lent to memory of our
-// own. Several hands may work on it at a time.
+// own. Several copiers may work on it at a time.
 type job struct {
 	taking   *link.Taking
 	borrowed *borrowed
@@ -34,9 +34,9 @@ const (
 	// stepBytes stay in a core's first cache, on both sides, from the copy to the
 	// comparison and the sums.
 	stepBytes = 16 << 10
-	// quantum is what a hand copies before it looks for another job, in quantumCuts
+	// quantum is what a copier copies before it looks for another job, in quantumCuts
 	// at most, because small ones take longer than their bytes. Half a megabyte is worth
-	// the wake-up of a second hand.
+	// the wake-up of a second copier.
 	quantum     = 256 << 10
 	quantumCuts = 1 << 13
 )
@@ -53,7 +53,7 @@ func (j *job) quanta() int { return int(max(1, (j.bytes+quantum-1)/quantum)) }
 
 // work copies a quantum, and reports whether some of it is left for later,
 // because it is cut too small.
-func (j *job) work(h hand) (more bool) {
+func (j *job) work(h copier) (more bool) {
 	total, cuts := 0, h.cuts[:0]
 	for done := uint64(0); done < quantum; {
 		if total >= quantumCuts {

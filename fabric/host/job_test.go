@@ -8,8 +8,8 @@ import (
 	"meridian/fabric"
 )
 
-// A transfer of many small pieces takes several turns of a hand, and all of it
-// arrives: also one that a free hand begins at once.
+// A transfer of many small pieces takes several turns of a copier, and all of it
+// arrives: also one that a free copier begins at once.
 func TestManySmallPieces(t *testing.T) {
 	const size = 1 << 19
 	near, far := newAgent(t, "near", size, Options{}), newAgent(t, "far", size, Options{})

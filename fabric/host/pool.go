@@ -6,49 +6,49 @@ import (
 	"meridian/fabric"
 )
 
-// pool is hands, and what waits for them. Tasks take turns, a quantum each, and a large
-// one has several hands at work.
+// pool is copiers, and what waits for them. Tasks take turns, a quantum each, and a large
+// one has several copiers at work.
 type pool struct {
-	hands   int
+	copiers int
 	workers sync.WaitGroup
 
 	mu     sync.Mutex // protects the rest
 	wake   *sync.Cond
 	queue  []claim // a ring would save little: large jobs come back, small ones go
-	idle   []hand
+	idle   []copier
 	closed bool
 }
 
-// task is what hands do, some quanta at a time.
+// task is what copiers do, some quanta at a time.
 type task interface {
 	// work does a quantum, and reports whether some of it is left for later.
-	work(h hand) (more bool)
+	work(h copier) (more bool)
 	fail(err error)
 	// retire ends so many quanta; the last one ends the task.
 	retire(quanta int)
 }
 
-// claim is what is left of a task that no hand has taken.
+// claim is what is left of a task that no copier has taken.
 type claim struct {
 	job    task
 	quanta int
 }
 
-// newPool has a hand for each of some cells of the page.
-func newPool(page *flagPage, first, hands int) *pool {
-	p := &pool{hands: hands}
+// newPool has a copier for each of some cells of the page.
+func newPool(page *flagPage, first, copiers int) *pool {
+	p := &pool{copiers: copiers}
 	p.wake = sync.NewCond(&p.mu)
-	for i := range hands {
-		p.idle = append(p.idle, page.hand(first+i))
+	for i := range copiers {
+		p.idle = append(p.idle, page.copier(first+i))
 	}
-	for range hands {
+	for range copiers {
 		p.workers.Go(p.work)
 	}
 	return p
 }
 
 // do starts a task of so many quanta, and does it at once if that is soon done and
-// a hand is free: that saves the wake-up of a worker. The caller holds no lock.
+// a copier is free: that saves the wake-up of a worker. The caller holds no lock.
 func (p *pool) do(j task, quanta int, soon bool) {
 	p.mu.Lock()
 	if p.closed {
@@ -67,23 +67,23 @@ func (p *pool) do(j task, quanta int, soon bool) {
 		p.mu.Unlock()
 		return
 	}
-	h := p.takeHand()
+	h := p.takeCopier()
 	p.mu.Unlock()
 	p.use(h, j)
 }
 
-func (p *pool) takeHand() hand {
+func (p *pool) takeCopier() copier {
 	h := p.idle[len(p.idle)-1]
 	p.idle = p.idle[:len(p.idle)-1]
 	return h
 }
 
-// use has a hand work on a job, and queues what it leaves.
-func (p *pool) use(h hand, j task) {
+// use has a copier work on a job, and queues what it leaves.
+func (p *pool) use(h copier, j task) {
 	if j.work(h) {
 		p.queueRest(j)
 	}
-	p.giveHand(h)
+	p.giveCopier(h)
 }
 
 func (p *pool) queueRest(j task) {
@@ -99,7 +99,7 @@ func (p *pool) queueRest(j task) {
 	}
 }
 
-func (p *pool) giveHand(h hand) {
+func (p *pool) giveCopier(h copier) {
 	p.mu.Lock()
 	p.idle = append(p.idle, h)
 	if len(p.queue) > 0 {
@@ -124,7 +124,7 @@ func (p *pool) work() {
 		if c.quanta--; c.quanta > 0 {
 			p.queue = append(p.queue, c)
 		}
-		h := p.takeHand()
+		h := p.takeCopier()
 		p.mu.Unlock()
 		p.use(h, c.job)
 	}

@@ -99,14 +99,14 @@ func (r *reach) keep(d *cuda.Device, v view) {
 	r.views[d] = v
 }
 
-// close lets the memory go, in a hand of the GPU's if a GPU has seen it: no lock may be
+// close lets the memory go, in a copier of the GPU's if a GPU has seen it: no lock may be
 // held while a GPU is asked. Nothing uses it any more.
 func (r *reach) close() {
 	r.mu.Lock()
 	seen := len(r.views) > 0
 	r.mu.Unlock()
 	if seen {
-		r.gpu.hands.do(&closing{r, make(chan struct{})}, 1, false)
+		r.gpu.copiers.do(&closing{r, make(chan struct{})}, 1, false)
 		return
 	}
 	r.end()
@@ -135,6 +135,6 @@ type closing struct {
 	over chan struct{}
 }
 
-func (c *closing) work(hand) bool { c.retire(1); return false }
-func (c *closing) fail(error)     {}
-func (c *closing) retire(int)     { c.end(); close(c.over) }
+func (c *closing) work(copier) bool { c.retire(1); return false }
+func (c *closing) fail(error)       {}
+func (c *closing) retire(int)       { c.end(); close(c.over) }

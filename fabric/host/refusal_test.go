@@ -40,7 +40,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"too long":      {Agent: "a", Dir: filepath.Join(dir, strings.Repeat("x", 100)), Events: &heard{}},
 		"open to all":   {Agent: "a", Dir: open, Events: &heard{}},
 		"bad directory": {Agent: "a", Dir: "/dev/null/x", Events: &heard{}},
-		"workers":       {Agent: "a", Dir: dir, Events: &heard{}, Workers: maxHands + 1},
+		"workers":       {Agent: "a", Dir: dir, Events: &heard{}, Workers: maxCopiers + 1},
 	} {
 		if f, err := Open(t.Context(), o); err == nil {
 			t.Errorf("%s: opened", name)
@@ -125,7 +125,7 @@ func (s *stranger) write(lent int, source mrdn.Source) mrdn.Ack {
 	if _, err := unix.Pwrite(page, []byte{9}, 3*8); err != nil {
 		s.t.Fatal(err)
 	}
-	s.say(mrdn.FlagPage{Hands: 1}.Append(nil), page)
+	s.say(mrdn.FlagPage{Copiers: 1}.Append(nil), page)
 	s.say(s.lend.Append(nil), lent)
 	source.Handle, source.List = 4, dense(100, 7).AppendTo(nil)
 	s.say(mrdn.Begin{Handle: 4, ID: kv.ID{1}, Write: true, Parts: 1, Bytes: 100, List: dense(100, 7).AppendTo(nil)}.Append(nil))
@@ -183,9 +183,9 @@ func TestStrangersAreCutOff(t *testing.T) {
 	a := newAgent(t, "a", 4096, Options{})
 	unsealed := memfd(t, 4096, 0)
 	for why, speak := range map[string]func(*stranger){
-		"no descriptor":    func(s *stranger) { s.say(mrdn.FlagPage{Hands: 1}.Append(nil)) },
-		"an unsealed page": func(s *stranger) { s.say(mrdn.FlagPage{Hands: 1}.Append(nil), unsealed) },
-		"too many hands":   func(s *stranger) { s.say(mrdn.FlagPage{Hands: 1 << 20}.Append(nil), memfd(t, 4096, fixedSize)) },
+		"no descriptor":    func(s *stranger) { s.say(mrdn.FlagPage{Copiers: 1}.Append(nil)) },
+		"an unsealed page": func(s *stranger) { s.say(mrdn.FlagPage{Copiers: 1}.Append(nil), unsealed) },
+		"too many copiers": func(s *stranger) { s.say(mrdn.FlagPage{Copiers: 1 << 20}.Append(nil), memfd(t, 4096, fixedSize)) },
 		"a source that is too short": func(s *stranger) {
 			s.say(mrdn.Begin{Handle: 4, ID: kv.ID{1}, Write: true, Parts: 1, Bytes: 100, List: dense(100, 7).AppendTo(nil)}.Append(nil))
 			s.say(mrdn.Source{Handle: 4, Turn: 1, List: dense(99, 7).AppendTo(nil)}.Append(nil))
@@ -224,7 +224,7 @@ func TestManyPartsOfARead(t *testing.T) {
 		t.Errorf("%+v, %v", ack, err)
 	}
 	flying := 0
-	for i := a.page.hands; i < len(a.page.cells); i++ {
+	for i := a.page.copiers; i < len(a.page.cells); i++ {
 		if a.page.cells[i].Load() != 0 {
 			flying++
 		}

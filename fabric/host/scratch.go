@@ -12,7 +12,7 @@ import (
 	"meridian/mem/vram"
 )
 
-// scratch is what a hand works with that launches kernels.
+// scratch is what a copier works with that launches kernels.
 type scratch struct {
 	moves   cuda.Moves
 	sums    []byte

@@ -67,7 +67,7 @@ func (f *Fabric) newStream(conn *net.UnixConn, peer string, e engine) (*stream, 
 		return nil, err
 	}
 	var page frames
-	page.add(mrdn.FlagPage{Hands: uint32(f.page.hands)}.Append(nil), file)
+	page.add(mrdn.FlagPage{Copiers: uint32(f.page.copiers)}.Append(nil), file)
 	s.wire.send(page)
 	return s, nil
 }
@@ -165,7 +165,7 @@ func (s *stream) Lower(flags []link.Flag) {
 	s.borrowed.settle(flags)
 }
 
-// Take has hands copy.
+// Take has copiers copy.
 func (s *stream) Take(t *link.Taking) {
 	loans, err := s.borrowed.take(t.From, t.Flag)
 	if err != nil {

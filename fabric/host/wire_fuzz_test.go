@@ -27,7 +27,7 @@ func FuzzWire(f *testing.F) {
 		f.Fatal(err)
 	}
 	list := fabric.List{part}.AppendTo(nil)
-	page := mrdn.FlagPage{Hands: 1}.Append(nil)
+	page := mrdn.FlagPage{Copiers: 1}.Append(nil)
 	lend := mrdn.Lend{Region: 1, Epoch: 1, Serial: 9}.Append(nil)
 	source := mrdn.Source{Handle: 4, Cell: 3, Turn: 9, List: list}.Append(nil)
 	begin := mrdn.Begin{Handle: 4, ID: kv.ID{1}, Write: true, Parts: 1, Bytes: 10, List: list}.Append(nil)
