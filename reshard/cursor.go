@@ -11,6 +11,7 @@ import (
 type blockCursor struct {
 	table       []uint32
 	blocks      int // in a rank's memory
+	span        int // block numbers that a block takes up
 	blockTokens int
 	turnTokens  int // that a context rank takes in a row
 	ranks       int // context ranks
@@ -28,7 +29,7 @@ func (t *blockCursor) before(token, rank int) int {
 }
 
 // check demands that the table has a block for every token, each in memory and
-// no two the same: in a destination the second would overwrite the first.
+// no two on the same bytes: in a destination the second would overwrite the first.
 func (t *blockCursor) check(tokens kv.TokenRange) error {
 	var used interval
 	for rank := range t.ranks {
@@ -43,7 +44,26 @@ func (t *blockCursor) check(tokens kv.TokenRange) error {
 	if used.end > len(t.table) {
 		return fmt.Errorf("%w: tokens %v need %d blocks, the block table has %d", ErrRequest, tokens, used.end, len(t.table))
 	}
-	return distinct(t.table[used.first:used.end], uint64(t.blocks))
+	ids := t.table[used.first:used.end]
+	if t.span > 1 {
+		return apart(ids, uint64(t.blocks), uint64(t.span))
+	}
+	return distinct(ids, uint64(t.blocks))
+}
+
+// apart demands that blocks of span numbers each end within memory, and that no
+// two overlap.
+func apart(ids []uint32, blocks, span uint64) error {
+	ids = slices.Sorted(slices.Values(ids))
+	for i, id := range ids {
+		switch {
+		case uint64(id)+span > blocks:
+			return fmt.Errorf("%w: the block table names block %d, which takes up %d numbers of the %d that a rank's memory has", ErrRequest, id, span, blocks)
+		case i > 0 && uint64(id-ids[i-1]) < span:
+			return fmt.Errorf("%w: the block table names blocks %d and %d, which overlap: each takes up %d numbers", ErrRequest, ids[i-1], id, span)
+		}
+	}
+	return nil
 }
 
 // distinct demands that all numbers are below a limit and none is there twice.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/zeebo/blake3"
@@ -73,6 +74,11 @@ func TestDigestSeesEveryInput(t *testing.T) {
 		"an unused block":  func(i *inputs) { i.r.Src.Tables[0][0] = 7 },
 		"one block more":   func(i *inputs) { i.r.Src = inLine(8) },
 		"and in the other": func(i *inputs) { i.r.Dst = inLine(8) },
+		"source places":    func(i *inputs) { i.src = inPlaces(t, i.src, 1<<20) },
+		"wider places":     func(i *inputs) { i.src = inPlaces(t, i.src, 1<<20+1) },
+		"source offset":    func(i *inputs) { i.src = inPlaces(t, i.src, 1<<20); i.src.Offsets[0] = 1 },
+		"target places":    func(i *inputs) { i.dst = inPlaces(t, i.dst, 1<<20) },
+		"places on both":   both(func(s *Side) { *s = inPlaces(t, *s, 1<<20) }),
 	} {
 		i := fresh()
 		shape := mustPlan(t, i.src, i.dst, i.r).Shape()
@@ -93,6 +99,12 @@ func TestDigestSeesEveryInput(t *testing.T) {
 	if digest := mustPlan(t, i.src, i.dst, i.r).Digest(); seen[digest] != "nothing" {
 		t.Error("a context that is said and one that is implied differ")
 	}
+}
+
+// inPlaces is a side of one group whose blocks lie at places of one arena.
+func inPlaces(t testing.TB, s Side, stride int64) Side {
+	s.Layout, s.BlockStride, s.Offsets = layout(t, "B"+strings.Replace(s.Layout.Axes(), "B", "", 1)), stride, []int64{0}
+	return s
 }
 
 // Plans with equal digests are equal.

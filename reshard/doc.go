@@ -20,6 +20,9 @@
 // a plan of a million pieces takes a few kilobytes for its tiles and one entry for
 // each block that lies out of line.
 //
+// An object cache is a side too: its blocks are units at places of one arena, and a
+// unit holds all layers and heads of its tokens, one component after the other.
+//
 // Where several source ranks hold copies of the same head, exactly one of them
 // serves a destination rank. They take turns, destination by destination and
 // request by request.

@@ -1,6 +1,7 @@
 package reshard
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -84,9 +85,14 @@ func headsOf(s Side, tensor, heads int) interval {
 type memory struct {
 	grids []grid
 	bytes int64
+	// blockBytes is how long a block is, where there is a stride.
+	blockBytes int64
 }
 
 func (s Side) memory(components []component, at cell) (memory, error) {
+	if s.BlockStride > 0 {
+		return s.arena(components, at)
+	}
 	m := memory{grids: make([]grid, len(components))}
 	for i, c := range components {
 		g, err := s.grid(c, at)
@@ -99,6 +105,42 @@ func (s Side) memory(components []component, at cell) (memory, error) {
 		}
 		m.grids[i] = g
 		m.bytes += g.bytes
+	}
+	return m, nil
+}
+
+// arena places components within the blocks of a rank whose blocks lie at places
+// of one arena.
+func (s Side) arena(components []component, at cell) (memory, error) {
+	if int64(s.Blocks) > math.MaxInt64/s.BlockStride {
+		return memory{}, fmt.Errorf("%w: %d blocks %d bytes apart take more than 2^63 bytes a rank", kv.ErrShape, s.Blocks, s.BlockStride)
+	}
+	m := memory{grids: make([]grid, len(components)), bytes: int64(s.Blocks) * s.BlockStride}
+	one := s
+	one.Blocks = 1
+	var byOffset []int
+	for i, c := range components {
+		g, err := one.grid(c, at)
+		if err != nil {
+			return memory{}, err
+		}
+		if g.bytes == 0 {
+			continue // the stage has no layer of it
+		}
+		if g.bytes > m.bytes || s.Offsets[i] > m.bytes-g.bytes {
+			return memory{}, fmt.Errorf("%w: component %d has %d bytes of a block at %d, a rank's memory has %d", kv.ErrShape, i, g.bytes, s.Offsets[i], m.bytes)
+		}
+		g.base, g.strides.Block = s.Offsets[i], s.BlockStride
+		m.grids[i] = g
+		m.blockBytes = max(m.blockBytes, g.base+g.bytes)
+		byOffset = append(byOffset, i)
+	}
+	slices.SortFunc(byOffset, func(a, b int) int { return cmp.Compare(s.Offsets[a], s.Offsets[b]) })
+	for k := 1; k < len(byOffset); k++ {
+		if before, i := byOffset[k-1], byOffset[k]; s.Offsets[before]+m.grids[before].bytes > s.Offsets[i] {
+			return memory{}, fmt.Errorf("%w: components %d and %d of a block overlap: %d bytes at %d, the other at %d",
+				kv.ErrShape, before, i, m.grids[before].bytes, s.Offsets[before], s.Offsets[i])
+		}
 	}
 	return m, nil
 }

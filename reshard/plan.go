@@ -51,11 +51,11 @@ func (s *Shape) Plan(r Request) (*Plan, error) {
 func (s *Shape) cut(c component, r Request, left *int) ([]contextPair, error) {
 	tokens := r.Tokens.Intersect(c.live(r.ContextTokens, s.src.BlockTokens))
 	src := blockCursor{
-		table: r.Src.table(c.group), blocks: s.src.Blocks, blockTokens: s.src.BlockTokens,
+		table: r.Src.table(c.group), blocks: s.src.Blocks, span: s.srcSpan, blockTokens: s.src.BlockTokens,
 		turnTokens: s.src.turnTokens(), ranks: s.src.Parallelism.CP,
 	}
 	dst := blockCursor{
-		table: r.Dst.table(c.group), blocks: s.dst.Blocks, blockTokens: s.dst.BlockTokens,
+		table: r.Dst.table(c.group), blocks: s.dst.Blocks, span: s.dstSpan, blockTokens: s.dst.BlockTokens,
 		turnTokens: s.dst.turnTokens(), ranks: s.dst.Parallelism.CP,
 	}
 	// A block that must stay whole counts as one token; both sides' blocks are

@@ -31,7 +31,7 @@ type Holding struct {
 	// DP is the attention-DP group that serves the request.
 	DP int
 	// Tables is a block table for each group of layers; one alone serves all of
-	// them. Entry i is the number of the block that holds the i-th block of
+	// them, and is all that a side with a block stride has. Entry i is the number of the block that holds the i-th block of
 	// tokens of each context rank. Entries that no token to move lies in are
 	// not looked at.
 	Tables [][]uint32
@@ -44,10 +44,13 @@ func (h Holding) table(group int) []uint32 {
 	return h.Tables[group]
 }
 
-func (h Holding) validate(groups int, p kv.Parallelism) error {
+func (h Holding) validate(groups int, s Side) error {
 	switch {
-	case h.DP < 0 || h.DP >= p.DP:
-		return fmt.Errorf("%w: attention-DP group %d of %d", ErrRequest, h.DP, p.DP)
+	case h.DP < 0 || h.DP >= s.Parallelism.DP:
+		return fmt.Errorf("%w: attention-DP group %d of %d", ErrRequest, h.DP, s.Parallelism.DP)
+	case s.BlockStride > 0 && len(h.Tables) != 1:
+		// Of two tables one group's block may lie on the bytes of another's.
+		return fmt.Errorf("%w: %d block tables where a block holds all groups of layers, want one", ErrRequest, len(h.Tables))
 	case len(h.Tables) != 1 && len(h.Tables) != groups:
 		return fmt.Errorf("%w: %d block tables for %d groups of layers, want one for each or one for all", ErrRequest, len(h.Tables), groups)
 	}
@@ -58,10 +61,10 @@ func (r Request) validate(s *Shape) error {
 	if r.Tokens.Start < 0 || r.Tokens.End < r.Tokens.Start || r.ContextTokens < r.Tokens.End || r.ContextTokens > maxTokens {
 		return fmt.Errorf("%w: tokens %v of a context of %d", ErrRequest, r.Tokens, r.ContextTokens)
 	}
-	if err := r.Src.validate(s.Groups(), s.src.Parallelism); err != nil {
+	if err := r.Src.validate(s.Groups(), s.src); err != nil {
 		return fmt.Errorf("source: %w", err)
 	}
-	if err := r.Dst.validate(s.Groups(), s.dst.Parallelism); err != nil {
+	if err := r.Dst.validate(s.Groups(), s.dst); err != nil {
 		return fmt.Errorf("destination: %w", err)
 	}
 	return nil

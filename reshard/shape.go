@@ -16,8 +16,11 @@ type Shape struct {
 	src, dst   Side
 	components []component
 	memories   [][]memory // of the source, by stage and tensor rank
-	needs      []need
-	digest     kv.Hash
+	// srcSpan and dstSpan is how many block numbers a block takes up: one, but
+	// where blocks are longer than their stride.
+	srcSpan, dstSpan int
+	needs            []need
+	digest           kv.Hash
 }
 
 // need is what the destination ranks of one cell, one for each context rank,
@@ -40,10 +43,12 @@ type need struct {
 const maxFlows = 1 << 18
 
 // The digest's first bytes say what was hashed and by which rules. A commit that
-// changes a rule by which plans are made changes the revision.
+// changes a rule by which plans are made changes the revision. Revision 2 has block
+// strides; where neither side has one, builds that know none agree on revision 1.
 const (
-	shapeDomain = "meridian reshard shape 1\x00"
-	planDomain  = "meridian reshard plan 1\x00"
+	shapeDomain  = "meridian reshard shape 1\x00"
+	placesDomain = "meridian reshard shape 2\x00"
+	planDomain   = "meridian reshard plan 1\x00"
 )
 
 // Prepare makes the shape of all transfers from src to dst. It fails with
@@ -68,6 +73,10 @@ func Prepare(src, dst Side) (*Shape, error) {
 
 func shapeDigest(src, dst Side) kv.Hash {
 	b := make([]byte, 0, len(shapeDomain)+src.encodedBytes()+dst.encodedBytes())
+	if src.BlockStride != 0 || dst.BlockStride != 0 {
+		b = src.appendPlacesTo(src.appendTo(append(b, placesDomain...)))
+		return blake3.Sum256(dst.appendPlacesTo(dst.appendTo(b)))
+	}
 	return blake3.Sum256(dst.appendTo(src.appendTo(append(b, shapeDomain...))))
 }
 
@@ -92,7 +101,7 @@ func (s *Shape) addNeeds() error {
 	if err != nil {
 		return fmt.Errorf("destination: %w", err)
 	}
-	s.memories = src
+	s.memories, s.srcSpan, s.dstSpan = src, spanOf(s.src, src), spanOf(s.dst, dst)
 	contexts := s.src.Parallelism.CP * s.dst.Parallelism.CP
 	for i, c := range s.components {
 		pairing := pairing{
@@ -124,6 +133,20 @@ func memories(s Side, components []component) ([][]memory, error) {
 		}
 	}
 	return all, nil
+}
+
+// spanOf is how many block numbers the longest block of a side takes up.
+func spanOf(s Side, cells [][]memory) int {
+	if s.BlockStride == 0 {
+		return 1
+	}
+	var longest int64
+	for _, stage := range cells {
+		for _, m := range stage {
+			longest = max(longest, m.blockBytes)
+		}
+	}
+	return int((longest + s.BlockStride - 1) / s.BlockStride)
 }
 
 // ownersOf returns for each head which tensor ranks hold it.

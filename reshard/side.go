@@ -14,6 +14,11 @@ import (
 // A rank's memory holds one dense grid for every component of every group of
 // layers, in the order of kv.Geometry.Groups, a group's indexer after its cache.
 // Each grid has the rank's layers and heads in order, and Blocks blocks.
+//
+// Where BlockStride is given, a rank's memory is one arena instead, and a block's
+// number is a place in it: block b begins at byte b·BlockStride, and each
+// component lies dense at its offset from there. Blocks may be longer than the
+// stride; then not every number is a block's, and no two of a request overlap.
 type Side struct {
 	Geometry    kv.Geometry
 	Parallelism kv.Parallelism
@@ -28,6 +33,12 @@ type Side struct {
 	// InterleaveTokens is how many tokens in a row a context rank takes before
 	// the next one's turn; 0 means one block.
 	InterleaveTokens int
+	// BlockStride is how many bytes it is from one block's number to the next; 0:
+	// there are dense grids.
+	BlockStride int64
+	// Offsets is where each component begins in a block, in the order of the grids;
+	// with BlockStride alone.
+	Offsets []int64
 }
 
 // Limits on what a stranger may declare. They bound what planning costs.
@@ -36,6 +47,8 @@ const (
 	maxBlocks      = 1 << 32
 	maxRanks       = 1 << 10
 	maxGroups      = 1 << 6
+	maxStride      = 1 << 40
+	maxOffset      = 1 << 48
 )
 
 // Validate says what is impossible about s.
@@ -63,9 +76,36 @@ func (s Side) Validate() error {
 	if err := s.Packing.Validate(s.Layout); err != nil {
 		return err
 	}
+	if err := s.validateStride(); err != nil {
+		return err
+	}
 	if what := s.indivisible(); what != "" && s.Parallelism.CP > 1 && s.turnTokens()%s.BlockTokens != 0 {
 		return fmt.Errorf("%w: %s allows no cut within a block, but context ranks take turns of %d tokens in blocks of %d",
 			kv.ErrShape, what, s.turnTokens(), s.BlockTokens)
+	}
+	return nil
+}
+
+// validateStride says what is impossible about blocks that lie at places of one
+// arena. Whether they overlap themselves is seen when their components are laid
+// out.
+func (s Side) validateStride() error {
+	if s.BlockStride == 0 && len(s.Offsets) == 0 {
+		return nil
+	}
+	if s.BlockStride < 1 || s.BlockStride > maxStride {
+		return fmt.Errorf("%w: %d bytes from block to block with %d offsets, must be 1…%d, or 0 without offsets", kv.ErrShape, s.BlockStride, len(s.Offsets), int64(maxStride))
+	}
+	if s.Layout.Axes()[0] != byte(kv.BlockAxis) {
+		return fmt.Errorf("%w: layout %v with a block stride: blocks must be the outermost axis", kv.ErrShape, s.Layout)
+	}
+	if want := len(s.components()); len(s.Offsets) != want {
+		return fmt.Errorf("%w: %d offsets within a block of %d components", kv.ErrShape, len(s.Offsets), want)
+	}
+	for i, at := range s.Offsets {
+		if at < 0 || at > maxOffset {
+			return fmt.Errorf("%w: component %d at byte %d of a block, must be 0…%d", kv.ErrShape, i, at, int64(maxOffset))
+		}
 	}
 	return nil
 }
@@ -123,6 +163,7 @@ func (s Side) MemoryBytes(rank int) (int64, error) {
 func (s Side) clone() Side {
 	s.Geometry.Layers = slices.Clone(s.Geometry.Layers)
 	s.Parallelism.Stages = slices.Clone(s.Parallelism.Stages)
+	s.Offsets = slices.Clone(s.Offsets)
 	return s
 }
 
@@ -131,6 +172,7 @@ func (s *Side) equal(other Side) bool {
 	p, q := &s.Parallelism, &other.Parallelism
 	return s.BlockTokens == other.BlockTokens && s.Blocks == other.Blocks && s.InterleaveTokens == other.InterleaveTokens &&
 		s.Layout == other.Layout && s.Packing == other.Packing && s.Geometry.DType == other.Geometry.DType &&
+		s.BlockStride == other.BlockStride && slices.Equal(s.Offsets, other.Offsets) &&
 		p.TP == q.TP && p.CP == q.CP && p.DP == q.DP && slices.Equal(p.Stages, q.Stages) && slices.Equal(s.Geometry.Layers, other.Geometry.Layers)
 }
 
@@ -148,9 +190,18 @@ func (s Side) appendTo(b []byte) []byte {
 	return appendInts(b, s.BlockTokens, s.Blocks, s.InterleaveTokens)
 }
 
+// appendPlacesTo appends what revision 2 of the digest adds to appendTo.
+func (s Side) appendPlacesTo(b []byte) []byte {
+	b = appendInts(b, int(s.BlockStride), len(s.Offsets))
+	for _, at := range s.Offsets {
+		b = appendInts(b, int(at))
+	}
+	return b
+}
+
 // encodedBytes is about how much appendTo appends.
 func (s Side) encodedBytes() int {
-	return 5*8*len(s.Geometry.Layers) + 8*len(s.Parallelism.Stages) + len(s.Packing.Name) + 256
+	return 5*8*len(s.Geometry.Layers) + 8*len(s.Parallelism.Stages) + 8*len(s.Offsets) + len(s.Packing.Name) + 256
 }
 
 func appendInts(b []byte, values ...int) []byte {

@@ -43,12 +43,59 @@ func junk(seed byte, rank, at int) byte { return byte(at)*7 ^ byte(rank) ^ seed 
 
 // each visits every element of a rank's memory, in order, with its size.
 func (w *world) each(rank, contextTokens int, visit func(c content, offset, size int)) {
+	if w.side.BlockStride > 0 {
+		w.eachPlace(rank, contextTokens, visit)
+		return
+	}
+	offset := 0
+	w.eachComponent(rank, contextTokens, func(_ int, p *places) { offset = p.each(offset, visit) })
+	if offset != len(w.memory[rank]) {
+		panic(fmt.Sprintf("rank %d has %d bytes, the world has %d", rank, len(w.memory[rank]), offset))
+	}
+}
+
+// eachPlace is each of a rank whose blocks lie at places of one arena: first what
+// the blocks of the request hold, then every byte between.
+func (w *world) eachPlace(rank, contextTokens int, visit func(c content, offset, size int)) {
+	covered := make([]bool, len(w.memory[rank]))
+	w.eachComponent(rank, contextTokens, func(number int, p *places) {
+		tokens := p.tokens
+		p.side.Blocks = 1
+		for _, block := range w.holding.Tables[0] {
+			if int(block) >= w.side.Blocks {
+				continue // forgotten
+			}
+			p.tokens = tokens[int(block)*w.side.BlockTokens:]
+			p.each(int(int64(block)*w.side.BlockStride+w.side.Offsets[number]), func(c content, offset, size int) {
+				for i := range size {
+					if covered[offset+i] {
+						panic(fmt.Sprintf("byte %d of rank %d is there twice", offset+i, rank))
+					}
+					covered[offset+i] = true
+				}
+				visit(c, offset, size)
+			})
+		}
+	})
+	for offset, is := range covered {
+		if !is {
+			visit(content{}, offset, 1)
+		}
+	}
+}
+
+// eachComponent visits the components of which a rank has layers, by their numbers.
+func (w *world) eachComponent(rank, contextTokens int, visit func(number int, p *places)) {
 	r := w.side.Parallelism.Rank(rank)
 	firstLayer, endLayer := w.side.Parallelism.Layers(r.PP)
-	offset := 0
+	number := 0
 	for group, g := range w.groups {
 		layers := slices.DeleteFunc(slices.Clone(g.Indices), func(l int) bool { return l < firstLayer || l >= endLayer })
 		if len(layers) == 0 {
+			number++
+			if g.IndexBytes > 0 {
+				number++
+			}
 			continue
 		}
 		firstHead, endHead := w.side.Parallelism.Heads(r.TP, g.KVHeads)
@@ -57,15 +104,15 @@ func (w *world) each(rank, contextTokens int, visit func(c content, offset, size
 			layers: layers, firstHead: firstHead, heads: endHead - firstHead, tokens: tokens, side: w.side, component: 2 * group,
 			parts: g.Factor(), elements: g.HeadDim, size: w.side.Geometry.DType.Bytes(), unit: w.side.Packing.Unit,
 		}
-		offset = places.each(offset, visit)
+		visit(number, &places)
+		number++
 		if g.IndexBytes > 0 {
+			places.side, places.tokens = w.side, tokens
 			places.component, places.firstHead, places.heads = 2*group+1, 0, 1
 			places.parts, places.elements, places.size, places.unit = 1, g.IndexBytes, 1, kv.WholeBlock
-			offset = places.each(offset, visit)
+			visit(number, &places)
+			number++
 		}
-	}
-	if offset != len(w.memory[rank]) {
-		panic(fmt.Sprintf("rank %d has %d bytes, the world has %d", rank, len(w.memory[rank]), offset))
 	}
 }
 
@@ -232,6 +279,11 @@ func draw(t *rapid.T) configuration {
 	var c configuration
 	geometry := drawGeometry(t)
 	c.src, c.dst = drawSide(t, "src", geometry), drawSide(t, "dst", geometry)
+	for _, s := range []*Side{&c.src, &c.dst} {
+		if rapid.IntRange(0, 3).Draw(t, "has places") == 0 {
+			s.BlockStride = 1 // drawPlaces has the last word
+		}
+	}
 	if packing := rapid.SampledFrom([]string{"plain", "plain", "plain", "plain", "head:x", "block:x"}).Draw(t, "packing"); packing != "plain" {
 		c.pack(t, packing)
 	}
@@ -254,6 +306,14 @@ func draw(t *rapid.T) configuration {
 		r.Tokens.Start = rapid.IntRange(0, r.Tokens.End).Draw(t, "start")
 		if c.src.indivisible() != "" {
 			r.Tokens.Start -= r.Tokens.Start % c.src.BlockTokens
+		}
+	}
+	for _, s := range []*Side{&c.src, &c.dst} {
+		if s.BlockStride > 0 {
+			var err error
+			if s.Layout, err = kv.ParseLayout("B" + strings.Replace(s.Layout.Axes(), "B", "", 1)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	r.Turn, c.order = rapid.Uint64().Draw(t, "turn"), rapid.Uint64().Draw(t, "order")
@@ -332,6 +392,13 @@ func drawHolding(t *rapid.T, name string, s *Side, contextTokens int) Holding {
 	turns := (contextTokens + s.turnTokens() - 1) / s.turnTokens()
 	tokens := (turns + s.Parallelism.CP - 1) / s.Parallelism.CP * s.turnTokens()
 	need := (tokens + s.BlockTokens - 1) / s.BlockTokens
+	if s.BlockStride > 0 {
+		h.Tables = [][]uint32{drawPlaces(t, name, s, need)}
+		if groups := s.Geometry.Groups(); len(groups) == 1 && groups[0].WindowTokens > 0 {
+			s.forget(h.Tables[0], contextTokens-groups[0].WindowTokens)
+		}
+		return h
+	}
 	s.Blocks = need + rapid.IntRange(0, 2).Draw(t, name+" spare blocks")
 	groups := s.Geometry.Groups()
 	tables := 1
@@ -352,6 +419,41 @@ func drawHolding(t *rapid.T, name string, s *Side, contextTokens int) Holding {
 		}
 	}
 	return h
+}
+
+// drawPlaces lays the components of a block out, in any order and with gaps, and
+// puts so many blocks at places of one arena.
+func drawPlaces(t *rapid.T, name string, s *Side, need int) []uint32 {
+	var sizes []int64 // of what all ranks together have, so that each has room
+	for _, g := range s.Geometry.Groups() {
+		sizes = append(sizes, int64(len(g.Indices)*g.Factor()*g.KVHeads*g.HeadDim*s.BlockTokens*s.Geometry.DType.Bytes()))
+		if g.IndexBytes > 0 {
+			sizes = append(sizes, int64(len(g.Indices)*g.IndexBytes*s.BlockTokens))
+		}
+	}
+	order := make([]int, len(sizes))
+	for i := range order {
+		order[i] = i
+	}
+	s.Offsets = make([]int64, len(sizes))
+	end := int64(0)
+	for _, i := range rapid.Permutation(order).Draw(t, name+" components") {
+		s.Offsets[i] = end + rapid.SampledFrom([]int64{0, 0, 1, 5}).Draw(t, name+" gap")
+		end = s.Offsets[i] + sizes[i]
+	}
+	s.BlockStride = rapid.SampledFrom([]int64{end, end + 3, end/2 + 1, end/7 + 1}).Draw(t, name+" stride")
+	span := (end + s.BlockStride - 1) / s.BlockStride
+	blocks := make([]uint32, need)
+	at := rapid.IntRange(0, 3).Draw(t, name+" first")
+	for i := range blocks {
+		blocks[i] = uint32(at)
+		at += int(span) + rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, name+" distance")
+	}
+	s.Blocks = int(blocks[need-1]) + int(span) + rapid.IntRange(0, 2).Draw(t, name+" spare places")
+	if rapid.Bool().Draw(t, name+" scattered") {
+		blocks = rapid.Permutation(blocks).Draw(t, name+" blocks")
+	}
+	return blocks
 }
 
 // forget overwrites the entries of blocks that hold only tokens before live, as
