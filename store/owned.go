@@ -68,6 +68,10 @@ type owned struct {
 
 	mu     sync.Mutex // protects the rest
 	grants map[kv.ID]*ownGrant
+	// mapped is how many bytes writers store by themselves, programs how many of these
+	// are other processes, or may be.
+	mapped   uint64
+	programs int
 	// sources are values that callers in this process have it read.
 	sources map[kv.ID]*ownSource
 }
@@ -80,6 +84,8 @@ type ownGrant struct {
 	// mapped is how many bytes its writer stores to the arena by itself, 0 if it does
 	// not: it cannot be stopped, and ends when it says so. owned.mu protects it.
 	mapped uint64
+	// program says that another process may be that writer.
+	program bool
 }
 
 // openOwned makes an arena and puts its owner into the directory.
@@ -267,30 +273,27 @@ func (o *owned) end(id kv.ID) (own bool, err error) {
 // errMapped keeps the room of a writer that nothing can stop.
 var errMapped = errors.New("store: a process that maps the arena may still write")
 
-// maxMapped bounds how many writers may store to an arena by themselves; they have no
-// more than half of it.
+// maxMapped bounds how many programs may store to an arena by themselves. With hand-offs
+// into it, they have no more than half of it.
 const maxMapped = 64
 
 // setMapped lets a writer store so many bytes by itself. It is false when its time is
 // over, or when others have all that may be kept so.
-func (o *owned) setMapped(id kv.ID, bytes uint64) bool {
+func (o *owned) setMapped(id kv.ID, bytes uint64, program bool) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	g := o.grants[id]
 	if g == nil || g.mapped > 0 {
 		return g != nil
 	}
-	others, kept := 0, bytes
-	for _, other := range o.grants {
-		if other.mapped > 0 {
-			others++
-			kept += other.mapped
-		}
-	}
-	if others >= maxMapped || kept > o.options.Bytes/2 {
+	if o.mapped+bytes > o.options.Bytes/2 || program && o.programs >= maxMapped {
 		return false
 	}
-	g.mapped = bytes
+	g.mapped, g.program = bytes, program
+	o.mapped += bytes
+	if program {
+		o.programs++
+	}
 	return true
 }
 
@@ -298,9 +301,15 @@ func (o *owned) setMapped(id kv.ID, bytes uint64) bool {
 func (o *owned) unmap(id kv.ID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if g := o.grants[id]; g != nil {
-		g.mapped = 0
+	g := o.grants[id]
+	if g == nil || g.mapped == 0 {
+		return
 	}
+	o.mapped -= g.mapped
+	if g.program {
+		o.programs--
+	}
+	g.mapped = 0
 }
 
 // write writes into a reservation for a writer of this process.

@@ -174,10 +174,13 @@ func (p *WritePlan) Memory() []byte {
 // a process that maps the arena. Nothing can stop that: so its room is kept until
 // Commit or Abort, however late. It is false when the owner is not in this process,
 // the writer's time is over, or as much is kept for others as may be.
-func (p *WritePlan) Map() bool {
+func (p *WritePlan) Map() bool { return p.storeBy(true) }
+
+// storeBy is Map for a program, or for a hand-off of this process.
+func (p *WritePlan) storeBy(program bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.peer == p.store.self && !p.stored && p.store.owned.setMapped(p.span.Grant, p.span.Length)
+	return p.peer == p.store.self && !p.stored && p.store.owned.setMapped(p.span.Grant, p.span.Length, program)
 }
 
 // stopStoring says that nothing is stored where the object lies any more. It comes

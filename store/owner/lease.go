@@ -3,6 +3,7 @@ package owner
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"meridian/kv"
 	"meridian/store/arena"
@@ -71,6 +72,24 @@ func (w *Owner) HasSum(key []byte, checksum uint64) bool {
 	return err == nil && w.heap.Load(i).Checksum == checksum
 }
 
+// Touch notes that objects were used as one run, each of which is worth nothing without
+// those before it: the last of them leaves first.
+func (w *Owner) Touch(now kv.Instant, run [][]byte) {
+	for _, key := range slices.Backward(run) {
+		if i, err := w.find(key); err == nil {
+			w.order.touch(w.entries, i)
+			w.heap.Touch(i, uint64(now/kv.Second))
+		}
+	}
+}
+
+// LeasedPart is the part of the heap that cannot be evicted because it is read. What
+// several read counts once.
+func (w *Owner) LeasedPart() float64 {
+	b := w.heap.Bounds()
+	return float64(w.leased) / float64(b.Limit-b.Base)
+}
+
 // maxReaders of one object at a time.
 const maxReaders = 1 << 12
 
@@ -87,6 +106,7 @@ func (w *Owner) Lease(now kv.Instant, key []byte) (Location, LeaseID, error) {
 	}
 	if e.readers++; e.readers == 1 && !e.pinned {
 		w.evictable -= w.room(e)
+		w.leased += w.room(e)
 	}
 	w.stats.BytesOut += e.bytes
 	return at, w.leases.add(at.Header), nil
@@ -107,7 +127,9 @@ func (w *Owner) Overdue(id LeaseID) {
 
 func (w *Owner) unread(i uint32) {
 	e := &w.entries[i]
-	e.readers--
+	if e.readers--; e.readers == 0 && !e.pinned {
+		w.leased -= w.room(e)
+	}
 	switch {
 	case e.readers > 0:
 	case e.state == doomed:

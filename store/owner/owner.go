@@ -92,8 +92,9 @@ type Owner struct {
 	arrived  []uint64 // hashes that came from producers, for Arrived
 	gone     []uint64 // hashes that could be found and cannot any more, for Gone
 	pinned   uint64   // bytes of objects that are not evicted
-	// evictable is the room of objects that could leave now.
-	evictable uint64
+	// evictable is the room of objects that could leave now, leased that of objects that
+	// could if nobody read them.
+	evictable, leased uint64
 	// arriving is how many objects are unclaimed.
 	arriving int
 	stats    Stats

@@ -39,6 +39,7 @@ type Server struct {
 	writes  map[uint64]*write // by number
 	byKey   map[uint64]*write // by the hash of its key
 	reads   map[owner.LeaseID]reading
+	holds   int // leases of Hold
 	values  int // bytes of small values in writes
 	shares  map[kv.Member]share
 	waiting []waiting // for an object to become ready

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"meridian/kv"
+	"meridian/store/protocol"
+)
+
+// Place is where an object lies in the arena of this process.
+type Place struct{ Offset, Bytes uint64 }
+
+// Hold is objects that stay where they lie until Release.
+type Hold struct {
+	// Places are those of the run's objects, from the first on.
+	Places []Place
+
+	store   *Store
+	held    []protocol.Held
+	release sync.Once
+}
+
+// Hold keeps objects of a run where they lie, here and nowhere else, for a room that has
+// them read there: from the first key on, up to one that is not here or that is broken. Err
+// is why it ends before the last; what comes before is held all the same. The sums of
+// every one are verified first: what is held was what was put, a moment ago. It counts as
+// use of the run.
+func (s *Store) Hold(ctx context.Context, r Run) (*Hold, error) {
+	h, err := s.hold(r)
+	for i := range h.held {
+		at := h.held[i].Location
+		broken := s.owned.heap.Check(at.Offset, at.Bytes, at.Checksum)
+		if broken == nil {
+			broken = ctx.Err()
+		}
+		if broken != nil {
+			h.drop(i, errors.Is(broken, ErrTorn))
+			return h, fmt.Errorf("%w: %w", ErrMissing, broken)
+		}
+		h.Places = append(h.Places, Place{Offset: at.Offset, Bytes: at.Bytes})
+	}
+	return h, err
+}
+
+// Pin is Hold without a look at the bytes: nobody reads them, they are only not to be
+// evicted.
+func (s *Store) Pin(r Run) (*Hold, error) { return s.hold(r) }
+
+func (s *Store) hold(r Run) (*Hold, error) {
+	h := &Hold{store: s}
+	names, err := s.namesOf(r)
+	if err != nil {
+		return h, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.server == nil:
+		return h, fmt.Errorf("%w: no objects are kept here", ErrRefused)
+	case s.closed:
+		return h, ErrClosed
+	}
+	s.noticeSleep()
+	h.held, err = s.server.Hold(s.now(), names)
+	return h, err
+}
+
+// drop lets the objects go from one on, which may be broken.
+func (h *Hold) drop(from int, broken bool) {
+	rest := h.held[from:]
+	h.held = h.held[:from]
+	h.store.step(func(now, _ kv.Instant) (effects []protocol.Effect) {
+		for i := range rest {
+			effects = append(effects, h.store.server.Unhold(now, rest[i], broken && i == 0)...)
+		}
+		return effects
+	})
+	if broken {
+		h.store.counters.torn.Add(1)
+	}
+}
+
+// Release lets go of all of it. Nobody may read there any more. Once more is nothing.
+func (h *Hold) Release() {
+	h.release.Do(func() {
+		if len(h.held) > 0 {
+			h.drop(0, false)
+		}
+	})
+}
+
+// Touch notes that a run was used, as far as it lies here: what is at its end is evicted
+// first, so that no object stays without those before it.
+func (s *Store) Touch(r Run) error {
+	names, err := s.namesOf(r)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server != nil {
+		s.server.Touch(s.now(), names)
+	}
+	return nil
+}
