@@ -398,7 +398,7 @@ var rooms = map[string]room{
 			"github.com/prometheus/client_golang": "the endpoint; no other room may import it",
 			"go.opentelemetry.io":                 "OTLP export; no other room may import it",
 		},
-		testsMay: []string{golden},
+		testsMay: []string{golden, required},
 	},
 	"doctor": {
 		owns: "what this machine has and what it enables",

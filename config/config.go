@@ -99,6 +99,7 @@ type TLS struct {
 // Directory is the table [directory].
 type Directory struct {
 	Endpoint string `toml:"endpoint"`
+	Prefix   string `toml:"prefix"`
 }
 
 // Door is the table [door].
@@ -111,6 +112,7 @@ type Door struct {
 type Gateway struct {
 	Listen              string    `toml:"listen"`
 	AdminListen         string    `toml:"admin_listen"`
+	MetricsListen       string    `toml:"metrics_listen"`
 	Insecure            bool      `toml:"insecure"`
 	TLSCert             string    `toml:"tls_cert"`
 	TLSKey              string    `toml:"tls_key"`

@@ -101,7 +101,7 @@ func TestDefaults(t *testing.T) {
 		Agent:     Agent{Name: "auto", Fabrics: []string{"host", "file", "tcp"}, Listen: "127.0.0.1:0", Advertise: "auto", MaxStrangers: 256, HandshakeTimeoutMs: 5000, MaxGrants: 65536, StateDir: "auto"},
 		Door:      Door{AllowUIDs: []uint32{}},
 		TLS:       TLS{Mode: "auto", CA: "auto", Cert: "auto", Key: "auto"},
-		Directory: Directory{Endpoint: "auto"},
+		Directory: Directory{Endpoint: "auto", Prefix: "meridian"},
 		Gateway: Gateway{
 			Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:0", TLSCert: "none", TLSKey: "none", APIKeyFile: "none",
 			ProxyPaths: []string{

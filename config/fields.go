@@ -296,6 +296,11 @@ var directory = Section{
 			Doc:  "Address of the directory: unix:///path, http://host:port or https://host:port of an etcd; several with commas between. \"auto\" is the socket of `meridian directory` in agent.state_dir.",
 			Tune: "Name your own etcd, or a `meridian directory` on one of the hosts, when the cell spans hosts; https needs a certificate, see tls.",
 		},
+		{
+			Name: "prefix", Kind: Text, Default: "meridian",
+			Doc:  "What all keys of the cell begin with: segments of letters, digits and -._~:@%+= joined by slashes.",
+			Tune: "Give each of several cells in one etcd its own. Every process of a cell has the same, or they do not find each other.",
+		},
 	},
 }
 

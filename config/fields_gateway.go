@@ -34,6 +34,11 @@ var gateway = Section{
 			Tune: "Give it a port that your metrics collector knows.",
 		},
 		{
+			Name: "metrics_listen", Kind: Listen, Default: "",
+			Doc:  "A second address for /metrics alone, which may be beyond loopback; empty for none: then metrics are at gateway.admin_listen only.",
+			Tune: "Set it where Prometheus runs on another host. Bind beyond loopback only where the network is yours: the endpoint has no authentication.",
+		},
+		{
 			Name: "insecure", Kind: Bool, Default: false,
 			Doc:  "Allow gateway.listen beyond loopback without TLS: whoever is on the way reads prompts, answers and API keys.",
 			Tune: "Only behind something that has TLS; every start warns.",

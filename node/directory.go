@@ -22,7 +22,9 @@ type DirectoryOptions struct {
 	TLS  TLS
 	// Insecure allows http endpoints beyond loopback.
 	Insecure bool
-	Logger   *slog.Logger
+	// Prefix is what keys of the cell begin with; empty means the usual one.
+	Prefix string
+	Logger *slog.Logger
 }
 
 // OpenDirectory dials the directory of a cell.
@@ -67,7 +69,7 @@ func parseEndpoints(given []string, stateDir string) endpoints {
 }
 
 func (e endpoints) open(ctx context.Context, o DirectoryOptions, source *trust.Source) (meta.Directory, error) {
-	dial := etcd.Options{Endpoints: e.all}
+	dial := etcd.Options{Endpoints: e.all, Namespace: o.Prefix}
 	switch {
 	case len(e.exposed) > 0 && !o.Insecure:
 		return nil, fmt.Errorf("node: the directory %s is beyond loopback and has no TLS: whoever is on the way could send agents anywhere; "+

@@ -2,11 +2,13 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -37,6 +39,10 @@ type GatewayOptions struct {
 	// APIKeyFile has keys, one a line; empty for none.
 	APIKeyFile string
 
+	// DirectoryPrefix is what keys of the cell begin with; empty means the usual one.
+	DirectoryPrefix string
+	// Metrics is a second place of /metrics, beside the admin listener; empty for none.
+	Metrics      string
 	OTLPEndpoint string
 	Build        telemetry.Build
 }
@@ -50,6 +56,7 @@ type Gateway struct {
 	keyFile   string
 	keys      []string // that did not come from the file
 	logger    *slog.Logger
+	announced *announcement
 }
 
 // OpenGateway starts a gateway's process, or nothing.
@@ -75,7 +82,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	var err error
 	if len(o.Backends) == 0 {
 		g.directory, err = OpenDirectory(ctx, DirectoryOptions{
-			Endpoints: o.DirectoryEndpoints, StateDir: o.StateDir, Name: o.Name, TLS: o.TLSOfAgents, Insecure: o.InsecureDirectory, Logger: o.Logger,
+			Endpoints: o.DirectoryEndpoints, StateDir: o.StateDir, Name: o.Name, TLS: o.TLSOfAgents, Insecure: o.InsecureDirectory, Prefix: o.DirectoryPrefix, Logger: o.Logger,
 		})
 		if err != nil {
 			return err
@@ -89,7 +96,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	// The page needs the gateway's numbers, and the gateway needs the page.
 	var opened atomic.Pointer[gateway.Gateway]
 	g.telemetry, err = telemetry.Open(ctx, telemetry.Options{
-		Build: o.Build, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger, Sources: []telemetry.Source{gatewaySource(&opened)},
+		Build: o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger, Sources: []telemetry.Source{gatewaySource(&opened)},
 	})
 	if err != nil {
 		return err
@@ -99,6 +106,10 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 		return err
 	}
 	opened.Store(g.Gateway)
+	if address := cmp.Or(g.telemetry.Addr(), g.AdminAddr()); address != "" && g.directory != nil {
+		_, port, _ := net.SplitHostPort(address) // several may run on one host
+		g.announced = announce(g.directory, Target{Kind: gatewayTarget, Name: o.Name + ":" + port}, address, "", o.Logger)
+	}
 	o.Logger.Info("gateway is open", "listen", g.Addr(), "admin", g.AdminAddr())
 	return nil
 }
@@ -164,6 +175,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.Gateway != nil {
 		errs = append(errs, g.Gateway.Close(ctx))
 	}
+	g.announced.close()
 	// What is left takes no time; it must not be lost to a drain that took all.
 	rest := context.WithoutCancel(ctx)
 	if g.telemetry != nil {

@@ -55,6 +55,8 @@ type AgentOptions struct {
 	// does without.
 	Directory   []string
 	NoDirectory bool
+	// DirectoryPrefix is what keys of the cell begin with; empty means the usual one.
+	DirectoryPrefix string
 	// Door is where engines come in; nil means nowhere.
 	Door *Door
 	// Store is the part that the process has in the object cache; nil means none.
@@ -89,6 +91,7 @@ type Agent struct {
 	telemetry *telemetry.Telemetry
 	admin     *admin
 	records   *records // nil where nothing is written down
+	announced *announcement
 }
 
 // DefaultStateDir is where a user's sockets and data live.
@@ -132,7 +135,7 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 		return err
 	}
 	if !o.NoDirectory {
-		d := DirectoryOptions{Name: o.Name, Insecure: o.Insecure, Logger: o.Logger}
+		d := DirectoryOptions{Name: o.Name, Insecure: o.Insecure, Prefix: o.DirectoryPrefix, Logger: o.Logger}
 		if n.Directory, err = parseEndpoints(o.Directory, o.StateDir).open(ctx, d, n.proof.tls); err != nil {
 			return err
 		}
@@ -165,6 +168,9 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if err != nil {
 		return err
 	}
+	if address := n.MetricsAddr(); address != "" && n.Directory != nil {
+		n.announced = announce(n.Directory, Target{Kind: agentTarget, Name: o.Name}, address, o.advertisedHost(), o.Logger)
+	}
 	n.admin, err = openAdmin(AdminSocket(o.StateDir, o.Name), n)
 	return err
 }
@@ -186,6 +192,7 @@ func (n *Agent) Close(ctx context.Context) error {
 	if n.admin != nil {
 		errs = append(errs, n.admin.close(ctx))
 	}
+	n.announced.close()
 	if n.telemetry != nil {
 		errs = append(errs, n.telemetry.Close(ctx))
 	}

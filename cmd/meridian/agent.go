@@ -76,7 +76,7 @@ func (c *agentFlags) open(ctx context.Context, std *stdio, all *commands, parts 
 		MetricsElseFree: c.Metrics == nil && loaded.Origin("telemetry.prometheus_listen") == config.Default,
 		Name:            name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), Advertise: advertise, TLS: c.security(in), Insecure: c.Insecure,
 		Strangers: int(in.Agent.MaxStrangers), Handshake: time.Duration(in.Agent.HandshakeTimeoutMs) * time.Millisecond, Grants: int(in.Agent.MaxGrants),
-		Streams: cmp.Or(c.Streams, int(in.Agent.Streams)), StateDir: c.State, Directory: c.Directory, NoDirectory: c.NoDirectory,
+		Streams: cmp.Or(c.Streams, int(in.Agent.Streams)), StateDir: c.State, Directory: c.Directory, NoDirectory: c.NoDirectory, DirectoryPrefix: c.prefix,
 		Door: parts.door, Store: parts.store, Metrics: metrics, OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
 		Logger: all.logger(std),
 	})

@@ -30,10 +30,12 @@ type cellFlags struct {
 	Directory []string `placeholder:"URL" help:"Endpoints of the directory (default: directory.endpoint of the configuration)."`
 	TLS       string   `enum:",auto,off,required" default:"" placeholder:"MODE" help:"Whether links between hosts have TLS: auto, off or required (default: tls.mode of the configuration)."`
 	Insecure  bool     `help:"Allow addresses beyond loopback without TLS; every start warns."`
+	prefix    string
 }
 
 // fill takes what no flag gave from the configuration.
 func (c *cellFlags) fill(in *config.Config) error {
+	c.prefix = in.Directory.Prefix
 	c.TLS, c.Insecure = cmp.Or(c.TLS, in.TLS.Mode), c.Insecure || in.Agent.Insecure
 	if c.State == "" && in.Agent.StateDir != config.Auto {
 		c.State = in.Agent.StateDir
@@ -138,29 +140,40 @@ type peersCommand struct {
 }
 
 func (c *peersCommand) Run(std *stdio, all *commands) error {
-	loaded, err := all.load(std)
-	if err != nil {
-		return err
-	}
-	if err := c.fill(loaded.Config); err != nil {
-		return err
-	}
-	name, err := agentName(c.Name, loaded.Config)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := untilStopped()
 	defer cancel()
-	d, err := node.OpenDirectory(ctx, node.DirectoryOptions{
-		Endpoints: c.Directory, StateDir: c.State, Name: name, TLS: c.security(loaded.Config), Insecure: c.Insecure, Logger: all.logger(std),
-	})
+	d, err := openCellDirectory(ctx, std, all, &c.cellFlags, c.Name)
 	if err != nil {
-		return lacking(err)
+		return err
 	}
 	err = c.show(ctx, std, d)
 	stop, done := stopping()
 	defer done()
 	return errors.Join(err, d.Close(stop))
+}
+
+// openCellDirectory dials the directory that flags and configuration mean, as the
+// agent of that name.
+func openCellDirectory(ctx context.Context, std *stdio, all *commands, flags *cellFlags, as string) (meta.Directory, error) {
+	loaded, err := all.load(std)
+	if err != nil {
+		return nil, err
+	}
+	if err := flags.fill(loaded.Config); err != nil {
+		return nil, err
+	}
+	name, err := agentName(as, loaded.Config)
+	if err != nil {
+		return nil, err
+	}
+	d, err := node.OpenDirectory(ctx, node.DirectoryOptions{
+		Endpoints: flags.Directory, StateDir: flags.State, Name: name, TLS: flags.security(loaded.Config), Insecure: flags.Insecure, Prefix: flags.prefix, Logger: all.logger(std),
+	})
+	if errors.Is(err, node.ErrNoCertificate) && as == "" {
+		hint := "an https directory lets in who has a certificate of the cell: name one of those in the state directory with --name, or make one with `meridian cert issue NAME`"
+		return nil, &failure{err: err, hint: hint, status: exitFailure}
+	}
+	return d, lacking(err)
 }
 
 func (c *peersCommand) show(ctx context.Context, std *stdio, d meta.Directory) error {

@@ -73,12 +73,23 @@ func (c *engineCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	server := &http.Server{Handler: e.Handler(), ReadHeaderTimeout: stopTimeout, IdleTimeout: 2 * time.Minute}
+	handler, numbers, err := engineWithMetrics(ctx, e, otlpEndpoint(loaded.Config), all.logger(std))
+	if err != nil {
+		return errors.Join(err, listener.Close(), closeSoon(e.Close))
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: stopTimeout, IdleTimeout: 2 * time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	stats := e.Stats()
 	fmt.Fprintf(std.out, "engine %s ready at %s (%s, %s, %d blocks, %s, door %s)\n", c.ID, url, stats.Model, stats.Cut, stats.Blocks.Total, c.Role, stats.Door)
-	return serveUntil(ctx, e, server, failed)
+	return errors.Join(serveUntil(ctx, e, server, failed), closeSoon(numbers.Close))
+}
+
+// closeSoon closes something, in the time that a clean stop may take.
+func closeSoon(closing func(context.Context) error) error {
+	stop, done := stopping()
+	defer done()
+	return closing(stop)
 }
 
 // serveUntil serves until ctx ends or the server fails, and then drains.

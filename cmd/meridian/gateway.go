@@ -21,6 +21,7 @@ type gatewayCommand struct {
 	cellFlags
 	Listen        string         `placeholder:"ADDRESS" help:"Where clients come in (default: gateway.listen of the configuration)."`
 	Admin         *string        `placeholder:"ADDRESS" help:"Where metrics, health detail and debug pages are; loopback; empty for nowhere (default: gateway.admin_listen)."`
+	Metrics       string         `placeholder:"ADDRESS" help:"A second place of /metrics, which may be beyond loopback (default: gateway.metrics_listen)."`
 	Prefill       []string       `placeholder:"URL" help:"Engines that prefill, instead of those in the directory."`
 	Decode        []string       `placeholder:"URL" help:"Engines that decode, instead of those in the directory."`
 	Both          []string       `placeholder:"URL" help:"Engines that do both, instead of those in the directory."`
@@ -126,6 +127,7 @@ func (c *gatewayCommand) open(ctx context.Context, std *stdio, all *commands) (*
 	b := thisBuild()
 	o := node.GatewayOptions{
 		Options: c.options(in, backends), StateDir: c.State, DirectoryEndpoints: c.Directory, Name: name, TLSOfAgents: c.security(in), InsecureDirectory: c.Insecure,
+		DirectoryPrefix: c.prefix, Metrics: cmp.Or(c.Metrics, in.Gateway.MetricsListen),
 		Cert: named(in.Gateway.TLSCert), Key: named(in.Gateway.TLSKey), APIKeyFile: cmp.Or(c.APIKeyFile, named(in.Gateway.APIKeyFile)),
 		OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
 	}

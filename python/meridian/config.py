@@ -147,6 +147,7 @@ class Directory:
     """The table [directory]."""
 
     endpoint: str
+    prefix: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,7 @@ class Gateway:
 
     listen: str
     admin_listen: str
+    metrics_listen: str
     insecure: bool
     tls_cert: str
     tls_key: str
