@@ -28,10 +28,13 @@ const (
 	FeatureStatus = "status"
 	// FeatureStore: Store is answered. Only agents with an object cache have it.
 	FeatureStore = "store"
+	// FeatureCache: Keep and Find are answered. Only agents have it that keep
+	// prefixes.
+	FeatureCache = "cache"
 )
 
 // Features are those of this build.
-var Features = []string{FeatureRefusals, FeatureStatus, FeatureStore}
+var Features = []string{FeatureRefusals, FeatureStatus, FeatureStore, FeatureCache}
 
 const (
 	maxFeatures     = 64

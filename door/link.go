@@ -22,6 +22,7 @@ import (
 type link struct {
 	conn     *Conn
 	features []string // that both sides have; from the greeting on
+	cache    CacheTerms
 
 	sending sync.Mutex // held around one frame
 	ended   bool       // nothing comes any more; under the session's mu
@@ -157,7 +158,7 @@ func (l *link) greet(ctx context.Context, hello *doorpb.Hello) (*doorpb.Welcome,
 	if v := welcome.GetVersion(); v < OldestVersion || v > Version {
 		return nil, fmt.Errorf("the agent answers with version %d, this build speaks %d to %d", v, OldestVersion, Version)
 	}
-	l.features = commonFeatures(welcome.GetFeatures())
+	l.features, l.cache = commonFeatures(welcome.GetFeatures()), parseCacheTerms(welcome.GetCache())
 	return &welcome, nil
 }
 

@@ -158,9 +158,9 @@ func (c *conn) handshake() *door.Problem {
 	if c.version, c.features, p = door.Agree(hello.GetLowVersion(), hello.GetHighVersion(), hello.GetFeatures()); p != nil {
 		return p
 	}
-	if s.options.Cache == nil {
-		c.features = slices.DeleteFunc(c.features, func(f string) bool { return f == door.FeatureStore })
-	}
+	c.features = slices.DeleteFunc(c.features, func(f string) bool {
+		return f == door.FeatureStore && s.options.Cache == nil || f == door.FeatureCache && s.options.Offload == nil
+	})
 	for _, text := range []string{hello.GetSoftware(), hello.GetControl().GetUrl(), hello.GetControl().GetModel()} {
 		if len(text) > maxTextBytes {
 			return problem(door.CodeTerms, "%.80q… has %d bytes, at most %d", text, len(text), maxTextBytes)
@@ -184,6 +184,9 @@ func (s *Server) welcome(c *conn, hello *doorpb.Hello) {
 	if c.rank == control {
 		key := s.options.Transceiver.HomeKey()
 		welcome.TicketKey = key[:]
+		if slices.Contains(c.features, door.FeatureCache) {
+			welcome.Cache = s.options.CacheTerms.Message()
+		}
 	}
 	c.send(frame(doorpb.FrameType_FRAME_TYPE_WELCOME, welcome))
 	s.options.Logger.Info("a connection has come in", "engine", c.engineID(), "as", c.as(), "peer", c.peer.String(), "software", hello.GetSoftware(), "features", c.features)
@@ -314,6 +317,11 @@ func (c *conn) handle(f *door.Frame) *door.Problem {
 		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return c.server.status(), nil })
 	case doorpb.FrameType_FRAME_TYPE_STORE:
 		return c.takeStore(f)
+	case doorpb.FrameType_FRAME_TYPE_KEEP:
+		var m doorpb.Keep
+		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return nil, c.keep(&m) })
+	case doorpb.FrameType_FRAME_TYPE_FIND:
+		return c.takeFind(f)
 	case doorpb.FrameType_FRAME_TYPE_HELLO, doorpb.FrameType_FRAME_TYPE_WELCOME, doorpb.FrameType_FRAME_TYPE_REPLY, doorpb.FrameType_FRAME_TYPE_EVENT:
 		return problem(door.CodeMalformed, "%v is not sent to an agent, or not twice", f.Type)
 	default: // of a newer engine
@@ -324,7 +332,8 @@ func (c *conn) handle(f *door.Frame) *door.Problem {
 
 // engineOnly reports whether a frame is for engines.
 func engineOnly(kind doorpb.FrameType) bool {
-	return kind >= doorpb.FrameType_FRAME_TYPE_LEND && kind <= doorpb.FrameType_FRAME_TYPE_STEP
+	return kind >= doorpb.FrameType_FRAME_TYPE_LEND && kind <= doorpb.FrameType_FRAME_TYPE_STEP ||
+		kind == doorpb.FrameType_FRAME_TYPE_KEEP || kind == doorpb.FrameType_FRAME_TYPE_FIND
 }
 
 // refuse answers a frame that is not taken, where it wants an answer. The

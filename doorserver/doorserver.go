@@ -48,6 +48,10 @@ type Options struct {
 	Directory meta.Directory
 	// Cache is the object cache; nil means that there is none here.
 	Cache Cache
+	// Offload is where engines keep and find prefixes, by these terms; nil means
+	// that they do not.
+	Offload    Offload
+	CacheTerms door.CacheTerms
 	// VRAM is where GPU memory that engines lend is opened, and stays the caller's;
 	// nil means that none is taken.
 	VRAM *vram.Pool

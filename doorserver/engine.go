@@ -39,8 +39,12 @@ type engine struct {
 	side        *reshard.Side
 	scope       kv.Scope
 	offers      map[kv.ID]*offered
-	intakes     map[kv.ID]bool
-	joined      bool // the transceiver knows it
+	intakes     map[kv.ID]*found // nil: of a ticket of another engine's
+	keeps       map[kv.ID]bool
+	found       []*found         // not used yet, the oldest first
+	parts       map[kv.ID]*found // hand-offs that are part of an intake and not quiet
+	finds       int              // that are being looked for
+	joined      bool             // the transceiver knows it
 
 	// Of engines whose ranks are at several agents.
 	members       *meta.View           // what their agents say, once that matters
@@ -166,7 +170,8 @@ func (s *Server) tryRegister(c *conn, hello *doorpb.Hello) (wait <-chan struct{}
 func (s *Server) newEngine(id string, uid uint32) *engine {
 	e := &engine{
 		id: id, uid: uid, incarnation: agent.NewID(), state: gathering, ranks: make(map[int]*rank),
-		offers: make(map[kv.ID]*offered), intakes: make(map[kv.ID]bool), fenced: make(chan struct{}),
+		offers: make(map[kv.ID]*offered), intakes: make(map[kv.ID]*found), keeps: make(map[kv.ID]bool), parts: make(map[kv.ID]*found),
+		fenced: make(chan struct{}),
 	}
 	e.life, e.endLife = context.WithCancel(s.life)
 	return e
@@ -294,6 +299,11 @@ func (s *Server) tryServe(e *engine) *door.Problem {
 		return problemOf(err)
 	}
 	e.state, e.joined = serving, true
+	if s.options.Offload != nil {
+		if err := s.options.Offload.Join(e.id, *e.side); err != nil {
+			s.options.Logger.Info("an engine's prefixes cannot be kept", "engine", e.id, "reason", err)
+		}
+	}
 	for _, c := range e.conns() {
 		c.sendEvent(door.Event{Kind: door.Serving})
 	}
@@ -346,6 +356,11 @@ func (e *engine) endRequest(c *conn) {
 			e.tell(event)
 		}
 	}
+	e.endRunning()
+}
+
+// endRunning: a request is done.
+func (e *engine) endRunning() {
 	if e.running--; e.running == 0 && e.idle != nil {
 		close(e.idle)
 		e.idle = nil

@@ -11,8 +11,13 @@ func (s *Server) handleEvent(e handoff.Event) {
 		s.options.Logger.Warn("blocks of a hand-off stay held: an agent cannot be reached", "engine", e.Engine, "transfer", e.Transfer.String(), "peer", e.Member.Name)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	to := s.engines[e.Engine]
+	if to != nil && e.As == handoff.Destination && to.parts[e.Transfer] != nil {
+		s.mu.Unlock()
+		s.handlePart(to, e)
+		return
+	}
+	defer s.mu.Unlock()
 	if to == nil {
 		return
 	}
@@ -28,6 +33,20 @@ func (s *Server) handleEvent(e handoff.Event) {
 		return // nothing that an engine can do about it
 	}
 	to.tell(event)
+}
+
+// handlePart hears of a hand-off that is part of one.
+func (s *Server) handlePart(to *engine, e handoff.Event) {
+	p := problemOf(e.Problem.Err())
+	switch e.Kind {
+	case handoff.Ready:
+		s.partHappened(to, e.Transfer, true, nil)
+	case handoff.Failed, handoff.Freed:
+		if p == nil { // it is none only where all went well
+			p = problem(door.CodeInternal, "a hand-off ended without its cache")
+		}
+		s.partHappened(to, e.Transfer, e.Kind == handoff.Freed, p)
+	}
 }
 
 // tell tells control, after the answer that it waits for.
@@ -50,6 +69,7 @@ func (e *engine) forget(event door.Event) {
 		delete(e.intakes, event.Transfer)
 	default:
 		delete(e.offers, event.Transfer)
+		delete(e.keeps, event.Transfer)
 	}
 }
 
@@ -65,6 +85,11 @@ func (s *Server) handlePassed(p handoff.NotifyRanks) {
 	if event.Accepted && event.Problem == nil {
 		event.Kind = door.Ready
 	}
+	e.tellRanks(event)
+}
+
+// tellRanks tells those that are here.
+func (e *engine) tellRanks(event door.Event) {
 	for _, r := range e.ranks {
 		if r.conn != nil {
 			r.conn.sendEvent(event)

@@ -29,7 +29,15 @@ func (s *Server) fence(e *engine, why string) {
 	e.endLife()
 	s.metrics.Fenced++
 	s.options.Logger.Info("an engine is fenced", "engine", e.id, "incarnation", e.incarnation.String(), "reason", why)
+	unused := e.found
+	e.found = nil
 	s.wait.Go(func() {
+		for _, f := range unused {
+			s.decline(f.parts)
+		}
+		if joined && s.options.Offload != nil {
+			s.options.Offload.Leave(e.id)
+		}
 		if joined {
 			s.leave(e, leaveTimeout)
 		}

@@ -16,6 +16,7 @@ import (
 	"meridian/door"
 	"meridian/door/doorpb"
 	"meridian/doorserver"
+	"meridian/kv"
 )
 
 // hostile makes frames of an engine that means harm: every field of every message
@@ -33,6 +34,8 @@ var requests = map[doorpb.FrameType]func() proto.Message{
 	doorpb.FrameType_FRAME_TYPE_STEP:     func() proto.Message { return &doorpb.Step{} },
 	doorpb.FrameType_FRAME_TYPE_STATUS:   func() proto.Message { return &doorpb.Status{} },
 	doorpb.FrameType_FRAME_TYPE_STORE:    func() proto.Message { return &doorpb.Store{} },
+	doorpb.FrameType_FRAME_TYPE_KEEP:     func() proto.Message { return &doorpb.Keep{} },
+	doorpb.FrameType_FRAME_TYPE_FIND:     func() proto.Message { return &doorpb.Find{} },
 }
 
 func (h hostile) number() uint64 {
@@ -88,7 +91,7 @@ func (h hostile) fill(m protoreflect.Message) {
 
 // frame is one frame, now and then with bytes of it changed.
 func (h hostile) frame(t testing.TB) []byte {
-	kind := doorpb.FrameType(h.IntN(16))
+	kind := doorpb.FrameType(h.IntN(18))
 	m := proto.Message(&doorpb.Reply{})
 	if of, is := requests[kind]; is {
 		m = of()
@@ -116,10 +119,13 @@ func (h hostile) plausible(t testing.TB) []byte {
 	said := []proto.Message{
 		m, &doorpb.Cancel{Request: 1, What: &doorpb.Cancel_Offered{Offered: m.Transfer}}, &doorpb.Progress{Transfer: m.Transfer, Layers: uint32(h.number())},
 		&doorpb.Step{Requests: m.Transfer, ComputedLayers: []uint32{uint32(h.number())}}, h.store(),
+		&doorpb.Keep{Request: 2, Transfer: m.Transfer, Tokens: m.Tokens, Tables: m.Tables, Dp: m.Dp, Scope: m.Scope},
+		&doorpb.Find{Request: 3, Tokens: m.Tokens, PresentTokens: uint32(h.number()), DeadlineUs: uint32(h.number()), Scope: m.Scope},
+		&doorpb.Accept{Request: 4, Ticket: door.FoundTicket(kv.ID(m.Transfer)), Tokens: m.Tokens, Tables: m.Tables},
 	}
 	kinds := []doorpb.FrameType{
 		doorpb.FrameType_FRAME_TYPE_OFFER, doorpb.FrameType_FRAME_TYPE_CANCEL, doorpb.FrameType_FRAME_TYPE_PROGRESS, doorpb.FrameType_FRAME_TYPE_STEP,
-		doorpb.FrameType_FRAME_TYPE_STORE,
+		doorpb.FrameType_FRAME_TYPE_STORE, doorpb.FrameType_FRAME_TYPE_KEEP, doorpb.FrameType_FRAME_TYPE_FIND, doorpb.FrameType_FRAME_TYPE_ACCEPT,
 	}
 	i := h.IntN(len(said))
 	wire, err := door.AppendFrame(nil, kinds[i], said[i])
@@ -211,7 +217,8 @@ func TestHostileEngine(t *testing.T) {
 	h := hostile{rand.New(rand.NewPCG(seed, 1))}
 	c := newCell(t, "tcp")
 	cache := newFakeCache()
-	n := c.start("n", func(o *doorserver.Options) { o.Cache = cache })
+	offload := &fakeOffload{joined: make(map[string]bool)} // finds nothing
+	n := c.start("n", func(o *doorserver.Options) { o.Cache, o.Offload, offload.relay = cache, offload, o.Relay })
 	good := c.engine("good", n, prefillCut)
 	connections := n.Metrics().Connections
 	offered := false
@@ -226,8 +233,8 @@ func TestHostileEngine(t *testing.T) {
 		h.attack(t, n, hello)
 		offered = offered || n.transceiver.Metrics().Offered > 0
 	}
-	if !offered || cache.read(&cache.asked) == 0 {
-		t.Errorf("it has never come as far as an offer (%v), or to the cache", offered)
+	if kept, finds := offload.count(func() int { return len(offload.kept) }), offload.count(func() int { return offload.finds }); !offered || cache.read(&cache.asked) == 0 || kept == 0 || finds == 0 {
+		t.Errorf("it has never come as far as an offer (%v), or to the cache, or %d times to Keep, or %d to Find", offered, kept, finds)
 	}
 	until(t, "nothing is left open", func() bool { return cache.opened() == 0 })
 	until(t, "nothing is left of it", func() bool { m := n.Metrics(); return m.Engines == 1 && m.Connections == connections })

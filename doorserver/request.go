@@ -27,7 +27,7 @@ func (s *Server) mayAsk(c *conn) *door.Problem {
 		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
 	case e.state != serving:
 		return problem(door.CodeOrder, "engine %s does not serve yet: %s", e.id, e.missing())
-	case len(e.offers)+len(e.intakes) >= s.options.MaxOutstanding:
+	case len(e.offers)+len(e.intakes)+len(e.keeps) >= s.options.MaxOutstanding:
 		return busy(fmt.Sprintf("engine %s has %d hand-offs that have not ended, which is the limit", e.id, s.options.MaxOutstanding))
 	}
 	return nil
@@ -94,6 +94,18 @@ func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 		return nil, p
 	}
 	a := door.ParseAccept(m)
+	if a.Present > len(a.Tokens) {
+		return nil, problem(door.CodeRequest, "%d tokens are present, the request has %d", a.Present, len(a.Tokens))
+	}
+	ctx := context.Background()
+	if a.Deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, a.Deadline) // the transceiver reads the deadline, and goes by it
+		defer cancel()
+	}
+	if id, is := door.ParseFoundTicket(a.Ticket); is { // which this agent made, so that no gateway has to answer for it
+		return c.acceptFound(ctx, id, a)
+	}
 	promise, p := s.promise(a.Ticket)
 	if p != nil {
 		return nil, p
@@ -111,15 +123,6 @@ func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 	if p := s.checkLeg(c, leg, trust.Leg{Kind: trust.LegDecode, ID: id, Engine: e.id}); p != nil {
 		return nil, p
 	}
-	if a.Present > len(a.Tokens) {
-		return nil, problem(door.CodeRequest, "%d tokens are present, the request has %d", a.Present, len(a.Tokens))
-	}
-	ctx := context.Background()
-	if a.Deadline > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, a.Deadline) // the transceiver reads the deadline, and goes by it
-		defer cancel()
-	}
 	in, err := s.options.Transceiver.Accept(ctx, transceiver.Accept{
 		Ticket: ticket, Engine: e.id, Content: content,
 		Holding: reshard.Holding{DP: a.DP, Tables: a.Tables}, Present: a.Present, Push: a.Push,
@@ -129,7 +132,7 @@ func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.intakes[in.Transfer] = true
+	e.intakes[in.Transfer] = nil
 	return &doorpb.Reply{With: &doorpb.Reply_Transfer{Transfer: in.Transfer[:]}}, nil
 }
 
@@ -166,10 +169,13 @@ func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {
 	case *doorpb.Cancel_Accepted:
 		id, p := c.known(what.Accepted, true)
 		if p == nil {
-			t.Cancel(id)
+			c.server.cancelParts(c.intakeParts(id))
 		}
 		return p
 	case *doorpb.Cancel_UnusedTicket:
+		if id, is := door.ParseFoundTicket(what.UnusedTicket); is {
+			return c.declineFound(id)
+		}
 		promise, p := c.server.promise(what.UnusedTicket)
 		if p == nil {
 			p = problemOf(t.Decline(c.server.redeem(what.UnusedTicket, promise, handoff.Content{})))
@@ -187,10 +193,21 @@ func (c *conn) known(transfer []byte, accepted bool) (kv.ID, *door.Problem) {
 	}
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	if accepted && c.engine.intakes[id] || !accepted && c.engine.offers[id] != nil {
+	_, taken := c.engine.intakes[id]
+	if accepted && taken || !accepted && (c.engine.offers[id] != nil || c.engine.keeps[id]) {
 		return id, nil
 	}
 	return id, problem(door.CodeUnknown, "engine %s has no such hand-off that runs: %s", c.engine.id, id)
+}
+
+// intakeParts are the hand-offs that an intake of this engine is made of.
+func (c *conn) intakeParts(id kv.ID) []kv.ID {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	if f := c.engine.intakes[id]; f != nil {
+		return f.openParts()
+	}
+	return []kv.ID{id}
 }
 
 // progress tells how far an offer is: control of all ranks, a rank of itself. Of

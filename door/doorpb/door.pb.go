@@ -7,6 +7,7 @@
 //     Lend (a file descriptor rides along) ──► a rank's memory
 //     Publish ───────────────────────────────► control: how the cache is cut and kept
 //     Offer, Accept, Progress, Cancel, Step ─►
+//     Keep, Find ────────────────────────────► control: caches of prefixes, for all engines of the cell
 //     Status ────────────────────────────────► how is the agent? Everybody may ask
 //     Store ─────────────────────────────────► the object cache: control and clients
 //     ◄─────────────────── Reply, one for each that has a request id
@@ -69,6 +70,8 @@ const (
 	FrameType_FRAME_TYPE_EVENT       FrameType = 11
 	FrameType_FRAME_TYPE_STATUS      FrameType = 12
 	FrameType_FRAME_TYPE_STORE       FrameType = 13
+	FrameType_FRAME_TYPE_KEEP        FrameType = 14
+	FrameType_FRAME_TYPE_FIND        FrameType = 15
 )
 
 // Enum value maps for FrameType.
@@ -88,6 +91,8 @@ var (
 		11: "FRAME_TYPE_EVENT",
 		12: "FRAME_TYPE_STATUS",
 		13: "FRAME_TYPE_STORE",
+		14: "FRAME_TYPE_KEEP",
+		15: "FRAME_TYPE_FIND",
 	}
 	FrameType_value = map[string]int32{
 		"FRAME_TYPE_UNSPECIFIED": 0,
@@ -104,6 +109,8 @@ var (
 		"FRAME_TYPE_EVENT":       11,
 		"FRAME_TYPE_STATUS":      12,
 		"FRAME_TYPE_STORE":       13,
+		"FRAME_TYPE_KEEP":        14,
+		"FRAME_TYPE_FIND":        15,
 	}
 )
 
@@ -507,7 +514,9 @@ type Welcome struct {
 	// others, so that an engine can write a ticket without asking.
 	TicketKey []byte `protobuf:"bytes,5,opt,name=ticket_key,json=ticketKey,proto3" json:"ticket_key,omitempty"`
 	// Of the features in Hello those that the agent has, too.
-	Features      []string `protobuf:"bytes,6,rep,name=features,proto3" json:"features,omitempty"`
+	Features []string `protobuf:"bytes,6,rep,name=features,proto3" json:"features,omitempty"`
+	// Control only, where both have the feature "cache".
+	Cache         *CacheTerms `protobuf:"bytes,7,opt,name=cache,proto3" json:"cache,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -584,6 +593,70 @@ func (x *Welcome) GetFeatures() []string {
 	return nil
 }
 
+func (x *Welcome) GetCache() *CacheTerms {
+	if x != nil {
+		return x.Cache
+	}
+	return nil
+}
+
+// CacheTerms is what an engine goes by that keeps and finds prefixes.
+type CacheTerms struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Prefixes are kept in pieces of so many tokens; what is shorter is not. Where an
+	// engine's cache is packed, its own block counts instead.
+	BlockTokens uint32 `protobuf:"varint,1,opt,name=block_tokens,json=blockTokens,proto3" json:"block_tokens,omitempty"`
+	// How long a scheduler may stand still for the answer to a Find; later it goes on
+	// with other requests until the answer comes.
+	FindWaitUs    uint32 `protobuf:"varint,2,opt,name=find_wait_us,json=findWaitUs,proto3" json:"find_wait_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheTerms) Reset() {
+	*x = CacheTerms{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheTerms) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheTerms) ProtoMessage() {}
+
+func (x *CacheTerms) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheTerms.ProtoReflect.Descriptor instead.
+func (*CacheTerms) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *CacheTerms) GetBlockTokens() uint32 {
+	if x != nil {
+		return x.BlockTokens
+	}
+	return 0
+}
+
+func (x *CacheTerms) GetFindWaitUs() uint32 {
+	if x != nil {
+		return x.FindWaitUs
+	}
+	return 0
+}
+
 // Lend gives memory of this connection's process to the agent. Only ranks lend,
 // and before the engine serves. All that a rank lends, one after the other in the
 // order in which it came, is its KV memory; bytes beyond its share are not used.
@@ -607,7 +680,7 @@ type Lend struct {
 
 func (x *Lend) Reset() {
 	*x = Lend{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -619,7 +692,7 @@ func (x *Lend) String() string {
 func (*Lend) ProtoMessage() {}
 
 func (x *Lend) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -632,7 +705,7 @@ func (x *Lend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lend.ProtoReflect.Descriptor instead.
 func (*Lend) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{5}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Lend) GetRequest() uint64 {
@@ -752,7 +825,7 @@ type MemFD struct {
 
 func (x *MemFD) Reset() {
 	*x = MemFD{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +837,7 @@ func (x *MemFD) String() string {
 func (*MemFD) ProtoMessage() {}
 
 func (x *MemFD) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +850,7 @@ func (x *MemFD) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemFD.ProtoReflect.Descriptor instead.
 func (*MemFD) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{6}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{7}
 }
 
 // Borrowed is a stretch of the sending process's address space. Whose process
@@ -791,7 +864,7 @@ type Borrowed struct {
 
 func (x *Borrowed) Reset() {
 	*x = Borrowed{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +876,7 @@ func (x *Borrowed) String() string {
 func (*Borrowed) ProtoMessage() {}
 
 func (x *Borrowed) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +889,7 @@ func (x *Borrowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Borrowed.ProtoReflect.Descriptor instead.
 func (*Borrowed) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{7}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Borrowed) GetAddress() uint64 {
@@ -840,7 +913,7 @@ type CudaIPC struct {
 
 func (x *CudaIPC) Reset() {
 	*x = CudaIPC{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +925,7 @@ func (x *CudaIPC) String() string {
 func (*CudaIPC) ProtoMessage() {}
 
 func (x *CudaIPC) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +938,7 @@ func (x *CudaIPC) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaIPC.ProtoReflect.Descriptor instead.
 func (*CudaIPC) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{8}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CudaIPC) GetHandle() []byte {
@@ -898,7 +971,7 @@ type CudaVMM struct {
 
 func (x *CudaVMM) Reset() {
 	*x = CudaVMM{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +983,7 @@ func (x *CudaVMM) String() string {
 func (*CudaVMM) ProtoMessage() {}
 
 func (x *CudaVMM) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +996,7 @@ func (x *CudaVMM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaVMM.ProtoReflect.Descriptor instead.
 func (*CudaVMM) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{9}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{10}
 }
 
 type DmaBuf struct {
@@ -934,7 +1007,7 @@ type DmaBuf struct {
 
 func (x *DmaBuf) Reset() {
 	*x = DmaBuf{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1019,7 @@ func (x *DmaBuf) String() string {
 func (*DmaBuf) ProtoMessage() {}
 
 func (x *DmaBuf) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1032,7 @@ func (x *DmaBuf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DmaBuf.ProtoReflect.Descriptor instead.
 func (*DmaBuf) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{10}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{11}
 }
 
 // Publish tells what the engine caches and how it is cut. Control sends it
@@ -985,7 +1058,7 @@ type Publish struct {
 
 func (x *Publish) Reset() {
 	*x = Publish{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1070,7 @@ func (x *Publish) String() string {
 func (*Publish) ProtoMessage() {}
 
 func (x *Publish) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1083,7 @@ func (x *Publish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Publish.ProtoReflect.Descriptor instead.
 func (*Publish) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{11}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Publish) GetRequest() uint64 {
@@ -1107,7 +1180,7 @@ type Geometry struct {
 
 func (x *Geometry) Reset() {
 	*x = Geometry{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1192,7 @@ func (x *Geometry) String() string {
 func (*Geometry) ProtoMessage() {}
 
 func (x *Geometry) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1205,7 @@ func (x *Geometry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Geometry.ProtoReflect.Descriptor instead.
 func (*Geometry) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{12}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Geometry) GetDtype() string {
@@ -1162,7 +1235,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1247,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1260,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{13}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Layer) GetAttention() string {
@@ -1241,7 +1314,7 @@ type Scope struct {
 
 func (x *Scope) Reset() {
 	*x = Scope{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1326,7 @@ func (x *Scope) String() string {
 func (*Scope) ProtoMessage() {}
 
 func (x *Scope) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1339,7 @@ func (x *Scope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scope.ProtoReflect.Descriptor instead.
 func (*Scope) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{14}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Scope) GetModel() string {
@@ -1313,7 +1386,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1325,7 +1398,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1338,7 +1411,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{15}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Table) GetBlocks() []uint32 {
@@ -1369,7 +1442,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1454,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1467,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{16}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Offer) GetRequest() uint64 {
@@ -1480,7 +1553,7 @@ type Accept struct {
 
 func (x *Accept) Reset() {
 	*x = Accept{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1565,7 @@ func (x *Accept) String() string {
 func (*Accept) ProtoMessage() {}
 
 func (x *Accept) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1578,7 @@ func (x *Accept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accept.ProtoReflect.Descriptor instead.
 func (*Accept) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{17}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Accept) GetRequest() uint64 {
@@ -1590,7 +1663,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1675,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1688,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{18}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Progress) GetTransfer() []byte {
@@ -1632,7 +1705,7 @@ func (x *Progress) GetLayers() uint32 {
 	return 0
 }
 
-// Cancel withdraws an offer, cancels an intake, or gives back a ticket that will
+// Cancel withdraws an offer or what is to be kept, cancels an intake, or gives back a ticket that will
 // not be used. The blocks are the engine's again at the event Freed.
 type Cancel struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1649,7 +1722,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1734,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1747,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{19}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Cancel) GetRequest() uint64 {
@@ -1759,7 +1832,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +1844,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +1857,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{20}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Step) GetRequest() uint64 {
@@ -1843,6 +1916,238 @@ func (x *Step) GetFreeBlocks() uint32 {
 	return 0
 }
 
+// Keep: the cache of these tokens may be kept for whoever finds it. It needs the
+// feature "cache". All layers of them are computed. Only what the cell does not have
+// yet is copied, and under load nothing is. The blocks are not the engine's until the
+// event Freed, which comes after the Reply; with a problem in the Reply they are.
+type Keep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	Transfer      []byte                 `protobuf:"bytes,2,opt,name=transfer,proto3" json:"transfer,omitempty"` // 16 bytes, minted by the engine
+	Scope         *Scope                 `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
+	Tokens        []uint32               `protobuf:"varint,4,rep,packed,name=tokens,proto3" json:"tokens,omitempty"` // at most 262,144
+	Tables        []*Table               `protobuf:"bytes,5,rep,name=tables,proto3" json:"tables,omitempty"`         // one for each group of layers, or one for all
+	Dp            uint32                 `protobuf:"varint,6,opt,name=dp,proto3" json:"dp,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Keep) Reset() {
+	*x = Keep{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Keep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Keep) ProtoMessage() {}
+
+func (x *Keep) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Keep.ProtoReflect.Descriptor instead.
+func (*Keep) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Keep) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *Keep) GetTransfer() []byte {
+	if x != nil {
+		return x.Transfer
+	}
+	return nil
+}
+
+func (x *Keep) GetScope() *Scope {
+	if x != nil {
+		return x.Scope
+	}
+	return nil
+}
+
+func (x *Keep) GetTokens() []uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *Keep) GetTables() []*Table {
+	if x != nil {
+		return x.Tables
+	}
+	return nil
+}
+
+func (x *Keep) GetDp() uint32 {
+	if x != nil {
+		return x.Dp
+	}
+	return 0
+}
+
+// Find: which prefix of these tokens has the cell? It needs the feature "cache". Of
+// these 64 may be under way on a connection, which are answered in any order.
+type Find struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	Scope         *Scope                 `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
+	Tokens        []uint32               `protobuf:"varint,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`                             // at most 262,144
+	PresentTokens uint32                 `protobuf:"varint,4,opt,name=present_tokens,json=presentTokens,proto3" json:"present_tokens,omitempty"` // that the engine has already
+	DeadlineUs    uint32                 `protobuf:"varint,5,opt,name=deadline_us,json=deadlineUs,proto3" json:"deadline_us,omitempty"`          // how long to look at most; 0: the agent's default
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Find) Reset() {
+	*x = Find{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Find) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Find) ProtoMessage() {}
+
+func (x *Find) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Find.ProtoReflect.Descriptor instead.
+func (*Find) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Find) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *Find) GetScope() *Scope {
+	if x != nil {
+		return x.Scope
+	}
+	return nil
+}
+
+func (x *Find) GetTokens() []uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *Find) GetPresentTokens() uint32 {
+	if x != nil {
+		return x.PresentTokens
+	}
+	return 0
+}
+
+func (x *Find) GetDeadlineUs() uint32 {
+	if x != nil {
+		return x.DeadlineUs
+	}
+	return 0
+}
+
+// Found answers Find.
+type Found struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many tokens there are from the first on; 0: compute them.
+	Tokens uint32 `protobuf:"varint,1,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// For Accept of just so many tokens, with all that the engine has of them as
+	// present; or for Cancel, as unused. It is good for one of them, once, and for a
+	// while.
+	Ticket []byte `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	// Why there are none, or not more; for people.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Found) Reset() {
+	*x = Found{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Found) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Found) ProtoMessage() {}
+
+func (x *Found) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Found.ProtoReflect.Descriptor instead.
+func (*Found) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Found) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *Found) GetTicket() []byte {
+	if x != nil {
+		return x.Ticket
+	}
+	return nil
+}
+
+func (x *Found) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Status asks how the agent is. It needs the feature "status".
 type Status struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1853,7 +2158,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1865,7 +2170,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1878,7 +2183,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{21}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Status) GetRequest() uint64 {
@@ -1899,7 +2204,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2216,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2229,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{22}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentStatus) GetConnections() uint32 {
@@ -1983,7 +2288,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2300,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2313,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{23}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Store) GetRequest() uint64 {
@@ -2237,7 +2542,7 @@ type StoreWish struct {
 
 func (x *StoreWish) Reset() {
 	*x = StoreWish{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2249,7 +2554,7 @@ func (x *StoreWish) String() string {
 func (*StoreWish) ProtoMessage() {}
 
 func (x *StoreWish) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2262,7 +2567,7 @@ func (x *StoreWish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreWish.ProtoReflect.Descriptor instead.
 func (*StoreWish) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{24}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StoreWish) GetOwner() uint32 {
@@ -2308,7 +2613,7 @@ type StorePut struct {
 
 func (x *StorePut) Reset() {
 	*x = StorePut{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2320,7 +2625,7 @@ func (x *StorePut) String() string {
 func (*StorePut) ProtoMessage() {}
 
 func (x *StorePut) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2333,7 +2638,7 @@ func (x *StorePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePut.ProtoReflect.Descriptor instead.
 func (*StorePut) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{25}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StorePut) GetKeys() [][]byte {
@@ -2385,7 +2690,7 @@ type StoreGet struct {
 
 func (x *StoreGet) Reset() {
 	*x = StoreGet{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[26]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2397,7 +2702,7 @@ func (x *StoreGet) String() string {
 func (*StoreGet) ProtoMessage() {}
 
 func (x *StoreGet) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[26]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2410,7 +2715,7 @@ func (x *StoreGet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreGet.ProtoReflect.Descriptor instead.
 func (*StoreGet) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{26}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StoreGet) GetKeys() [][]byte {
@@ -2444,7 +2749,7 @@ type StoreRemove struct {
 
 func (x *StoreRemove) Reset() {
 	*x = StoreRemove{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[27]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +2761,7 @@ func (x *StoreRemove) String() string {
 func (*StoreRemove) ProtoMessage() {}
 
 func (x *StoreRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[27]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +2774,7 @@ func (x *StoreRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreRemove.ProtoReflect.Descriptor instead.
 func (*StoreRemove) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{27}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StoreRemove) GetKeys() [][]byte {
@@ -2493,7 +2798,7 @@ type StoreOpen struct {
 
 func (x *StoreOpen) Reset() {
 	*x = StoreOpen{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[28]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2810,7 @@ func (x *StoreOpen) String() string {
 func (*StoreOpen) ProtoMessage() {}
 
 func (x *StoreOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[28]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2823,7 @@ func (x *StoreOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOpen.ProtoReflect.Descriptor instead.
 func (*StoreOpen) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{28}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StoreOpen) GetKey() []byte {
@@ -2557,7 +2862,7 @@ type StoreWrite struct {
 
 func (x *StoreWrite) Reset() {
 	*x = StoreWrite{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[29]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2874,7 @@ func (x *StoreWrite) String() string {
 func (*StoreWrite) ProtoMessage() {}
 
 func (x *StoreWrite) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[29]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2887,7 @@ func (x *StoreWrite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreWrite.ProtoReflect.Descriptor instead.
 func (*StoreWrite) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{29}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StoreWrite) GetKey() []byte {
@@ -2632,7 +2937,7 @@ type StoreCommit struct {
 
 func (x *StoreCommit) Reset() {
 	*x = StoreCommit{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[30]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2949,7 @@ func (x *StoreCommit) String() string {
 func (*StoreCommit) ProtoMessage() {}
 
 func (x *StoreCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[30]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2962,7 @@ func (x *StoreCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreCommit.ProtoReflect.Descriptor instead.
 func (*StoreCommit) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{30}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StoreCommit) GetKey() []byte {
@@ -2686,7 +2991,7 @@ type StoreLocate struct {
 
 func (x *StoreLocate) Reset() {
 	*x = StoreLocate{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[31]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +3003,7 @@ func (x *StoreLocate) String() string {
 func (*StoreLocate) ProtoMessage() {}
 
 func (x *StoreLocate) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[31]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +3016,7 @@ func (x *StoreLocate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreLocate.ProtoReflect.Descriptor instead.
 func (*StoreLocate) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{31}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StoreLocate) GetKey() []byte {
@@ -2738,7 +3043,7 @@ type StoreHas struct {
 
 func (x *StoreHas) Reset() {
 	*x = StoreHas{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[32]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2750,7 +3055,7 @@ func (x *StoreHas) String() string {
 func (*StoreHas) ProtoMessage() {}
 
 func (x *StoreHas) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[32]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2763,7 +3068,7 @@ func (x *StoreHas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreHas.ProtoReflect.Descriptor instead.
 func (*StoreHas) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{32}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StoreHas) GetKeys() [][]byte {
@@ -2786,7 +3091,7 @@ type StoreList struct {
 
 func (x *StoreList) Reset() {
 	*x = StoreList{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[33]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +3103,7 @@ func (x *StoreList) String() string {
 func (*StoreList) ProtoMessage() {}
 
 func (x *StoreList) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[33]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +3116,7 @@ func (x *StoreList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreList.ProtoReflect.Descriptor instead.
 func (*StoreList) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{33}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StoreList) GetPrefix() []byte {
@@ -2851,7 +3156,7 @@ type StoreStats struct {
 
 func (x *StoreStats) Reset() {
 	*x = StoreStats{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[34]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +3168,7 @@ func (x *StoreStats) String() string {
 func (*StoreStats) ProtoMessage() {}
 
 func (x *StoreStats) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[34]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +3181,7 @@ func (x *StoreStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStats.ProtoReflect.Descriptor instead.
 func (*StoreStats) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{34}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{38}
 }
 
 // StoreEvict lets objects go until so many thousandths of each heap are used at most.
@@ -2889,7 +3194,7 @@ type StoreEvict struct {
 
 func (x *StoreEvict) Reset() {
 	*x = StoreEvict{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[35]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +3206,7 @@ func (x *StoreEvict) String() string {
 func (*StoreEvict) ProtoMessage() {}
 
 func (x *StoreEvict) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[35]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3219,7 @@ func (x *StoreEvict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreEvict.ProtoReflect.Descriptor instead.
 func (*StoreEvict) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{35}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StoreEvict) GetPermille() uint32 {
@@ -2935,7 +3240,7 @@ type StoreMap struct {
 
 func (x *StoreMap) Reset() {
 	*x = StoreMap{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[36]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2947,7 +3252,7 @@ func (x *StoreMap) String() string {
 func (*StoreMap) ProtoMessage() {}
 
 func (x *StoreMap) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[36]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2960,7 +3265,7 @@ func (x *StoreMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMap.ProtoReflect.Descriptor instead.
 func (*StoreMap) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{36}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{40}
 }
 
 // StoreResult answers Store: what was asked for, and nothing else.
@@ -2984,7 +3289,7 @@ type StoreResult struct {
 
 func (x *StoreResult) Reset() {
 	*x = StoreResult{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[37]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3301,7 @@ func (x *StoreResult) String() string {
 func (*StoreResult) ProtoMessage() {}
 
 func (x *StoreResult) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[37]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3314,7 @@ func (x *StoreResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreResult.ProtoReflect.Descriptor instead.
 func (*StoreResult) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{37}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StoreResult) GetProblems() []*Problem {
@@ -3097,7 +3402,7 @@ type StorePlace struct {
 
 func (x *StorePlace) Reset() {
 	*x = StorePlace{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[38]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3109,7 +3414,7 @@ func (x *StorePlace) String() string {
 func (*StorePlace) ProtoMessage() {}
 
 func (x *StorePlace) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[38]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3122,7 +3427,7 @@ func (x *StorePlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePlace.ProtoReflect.Descriptor instead.
 func (*StorePlace) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{38}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StorePlace) GetOwner() string {
@@ -3232,7 +3537,7 @@ type StoreListing struct {
 
 func (x *StoreListing) Reset() {
 	*x = StoreListing{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[39]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3244,7 +3549,7 @@ func (x *StoreListing) String() string {
 func (*StoreListing) ProtoMessage() {}
 
 func (x *StoreListing) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[39]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3257,7 +3562,7 @@ func (x *StoreListing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreListing.ProtoReflect.Descriptor instead.
 func (*StoreListing) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{39}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StoreListing) GetKeys() [][]byte {
@@ -3339,7 +3644,7 @@ type StoreOwner struct {
 
 func (x *StoreOwner) Reset() {
 	*x = StoreOwner{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[40]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3656,7 @@ func (x *StoreOwner) String() string {
 func (*StoreOwner) ProtoMessage() {}
 
 func (x *StoreOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[40]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3669,7 @@ func (x *StoreOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOwner.ProtoReflect.Descriptor instead.
 func (*StoreOwner) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{40}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StoreOwner) GetName() string {
@@ -3527,7 +3832,7 @@ type StoreArena struct {
 
 func (x *StoreArena) Reset() {
 	*x = StoreArena{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[41]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3844,7 @@ func (x *StoreArena) String() string {
 func (*StoreArena) ProtoMessage() {}
 
 func (x *StoreArena) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[41]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3857,7 @@ func (x *StoreArena) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreArena.ProtoReflect.Descriptor instead.
 func (*StoreArena) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{41}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StoreArena) GetOwner() string {
@@ -3595,6 +3900,7 @@ type Reply struct {
 	//	*Reply_Region
 	//	*Reply_Status
 	//	*Reply_Store
+	//	*Reply_Found
 	With          isReply_With `protobuf_oneof:"with"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3602,7 +3908,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[42]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3614,7 +3920,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[42]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3627,7 +3933,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{42}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Reply) GetRequest() uint64 {
@@ -3696,6 +4002,15 @@ func (x *Reply) GetStore() *StoreResult {
 	return nil
 }
 
+func (x *Reply) GetFound() *Found {
+	if x != nil {
+		if x, ok := x.With.(*Reply_Found); ok {
+			return x.Found
+		}
+	}
+	return nil
+}
+
 type isReply_With interface {
 	isReply_With()
 }
@@ -3720,6 +4035,10 @@ type Reply_Store struct {
 	Store *StoreResult `protobuf:"bytes,7,opt,name=store,proto3,oneof"` // of Store
 }
 
+type Reply_Found struct {
+	Found *Found `protobuf:"bytes,8,opt,name=found,proto3,oneof"` // of Find
+}
+
 func (*Reply_Ticket) isReply_With() {}
 
 func (*Reply_Transfer) isReply_With() {}
@@ -3729,6 +4048,8 @@ func (*Reply_Region) isReply_With() {}
 func (*Reply_Status) isReply_With() {}
 
 func (*Reply_Store) isReply_With() {}
+
+func (*Reply_Found) isReply_With() {}
 
 type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3742,7 +4063,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[43]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3754,7 +4075,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[43]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3767,7 +4088,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{43}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Problem) GetCode() string {
@@ -3804,7 +4125,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[44]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3816,7 +4137,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[44]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3829,7 +4150,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{44}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Event) GetKinds() []EventKind {
@@ -3883,7 +4204,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x04Rank\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x14\n" +
 	"\x05ranks\x18\x02 \x01(\rR\x05ranks\"\b\n" +
-	"\x06Client\"\xbe\x01\n" +
+	"\x06Client\"\xf2\x01\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12 \n" +
@@ -3891,7 +4212,13 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x0fmax_frame_bytes\x18\x04 \x01(\rR\rmaxFrameBytes\x12\x1d\n" +
 	"\n" +
 	"ticket_key\x18\x05 \x01(\fR\tticketKey\x12\x1a\n" +
-	"\bfeatures\x18\x06 \x03(\tR\bfeatures\"\xf4\x02\n" +
+	"\bfeatures\x18\x06 \x03(\tR\bfeatures\x122\n" +
+	"\x05cache\x18\a \x01(\v2\x1c.meridian.door.v1.CacheTermsR\x05cache\"Q\n" +
+	"\n" +
+	"CacheTerms\x12!\n" +
+	"\fblock_tokens\x18\x01 \x01(\rR\vblockTokens\x12 \n" +
+	"\ffind_wait_us\x18\x02 \x01(\rR\n" +
+	"findWaitUs\"\xf4\x02\n" +
 	"\x04Lend\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1d\n" +
 	"\n" +
@@ -3985,7 +4312,25 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\arunning\x18\x06 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\a \x01(\rR\awaiting\x12\x1f\n" +
 	"\vfree_blocks\x18\b \x01(\rR\n" +
-	"freeBlocks\"\"\n" +
+	"freeBlocks\"\xc4\x01\n" +
+	"\x04Keep\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1a\n" +
+	"\btransfer\x18\x02 \x01(\fR\btransfer\x12-\n" +
+	"\x05scope\x18\x03 \x01(\v2\x17.meridian.door.v1.ScopeR\x05scope\x12\x16\n" +
+	"\x06tokens\x18\x04 \x03(\rR\x06tokens\x12/\n" +
+	"\x06tables\x18\x05 \x03(\v2\x17.meridian.door.v1.TableR\x06tables\x12\x0e\n" +
+	"\x02dp\x18\x06 \x01(\rR\x02dp\"\xaf\x01\n" +
+	"\x04Find\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\x12-\n" +
+	"\x05scope\x18\x02 \x01(\v2\x17.meridian.door.v1.ScopeR\x05scope\x12\x16\n" +
+	"\x06tokens\x18\x03 \x03(\rR\x06tokens\x12%\n" +
+	"\x0epresent_tokens\x18\x04 \x01(\rR\rpresentTokens\x12\x1f\n" +
+	"\vdeadline_us\x18\x05 \x01(\rR\n" +
+	"deadlineUs\"O\n" +
+	"\x05Found\x12\x16\n" +
+	"\x06tokens\x18\x01 \x01(\rR\x06tokens\x12\x16\n" +
+	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\"\n" +
 	"\x06Status\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\"c\n" +
 	"\vAgentStatus\x12 \n" +
@@ -4133,7 +4478,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x04rank\x18\x02 \x01(\rR\x04rank\x12\x1d\n" +
 	"\n" +
 	"size_bytes\x18\x03 \x01(\x04R\tsizeBytes\x12\x1a\n" +
-	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xa0\x02\n" +
+	"\bwritable\x18\x04 \x01(\bR\bwritable\"\xd1\x02\n" +
 	"\x05Reply\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x123\n" +
 	"\aproblem\x18\x02 \x01(\v2\x19.meridian.door.v1.ProblemR\aproblem\x12\x18\n" +
@@ -4141,7 +4486,8 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\btransfer\x18\x04 \x01(\fH\x00R\btransfer\x12\x18\n" +
 	"\x06region\x18\x05 \x01(\x04H\x00R\x06region\x127\n" +
 	"\x06status\x18\x06 \x01(\v2\x1d.meridian.door.v1.AgentStatusH\x00R\x06status\x125\n" +
-	"\x05store\x18\a \x01(\v2\x1d.meridian.door.v1.StoreResultH\x00R\x05storeB\x06\n" +
+	"\x05store\x18\a \x01(\v2\x1d.meridian.door.v1.StoreResultH\x00R\x05store\x12/\n" +
+	"\x05found\x18\b \x01(\v2\x17.meridian.door.v1.FoundH\x00R\x05foundB\x06\n" +
 	"\x04with\"K\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
@@ -4151,7 +4497,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x05kinds\x18\x01 \x03(\x0e2\x1b.meridian.door.v1.EventKindR\x05kinds\x12\x1c\n" +
 	"\ttransfers\x18\x02 \x01(\fR\ttransfers\x12\x1a\n" +
 	"\baccepted\x18\x03 \x03(\bR\baccepted\x125\n" +
-	"\bproblems\x18\x04 \x03(\v2\x19.meridian.door.v1.ProblemR\bproblems*\xcd\x02\n" +
+	"\bproblems\x18\x04 \x03(\v2\x19.meridian.door.v1.ProblemR\bproblems*\xf7\x02\n" +
 	"\tFrameType\x12\x1a\n" +
 	"\x16FRAME_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10FRAME_TYPE_HELLO\x10\x01\x12\x16\n" +
@@ -4167,7 +4513,9 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x12\x14\n" +
 	"\x10FRAME_TYPE_EVENT\x10\v\x12\x15\n" +
 	"\x11FRAME_TYPE_STATUS\x10\f\x12\x14\n" +
-	"\x10FRAME_TYPE_STORE\x10\r*\x99\x01\n" +
+	"\x10FRAME_TYPE_STORE\x10\r\x12\x13\n" +
+	"\x0fFRAME_TYPE_KEEP\x10\x0e\x12\x13\n" +
+	"\x0fFRAME_TYPE_FIND\x10\x0f*\x99\x01\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EVENT_KIND_SERVING\x10\x01\x12\x14\n" +
@@ -4189,7 +4537,7 @@ func file_meridian_door_v1_door_proto_rawDescGZIP() []byte {
 }
 
 var file_meridian_door_v1_door_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_meridian_door_v1_door_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_meridian_door_v1_door_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_meridian_door_v1_door_proto_goTypes = []any{
 	(FrameType)(0),       // 0: meridian.door.v1.FrameType
 	(EventKind)(0),       // 1: meridian.door.v1.EventKind
@@ -4198,92 +4546,101 @@ var file_meridian_door_v1_door_proto_goTypes = []any{
 	(*Rank)(nil),         // 4: meridian.door.v1.Rank
 	(*Client)(nil),       // 5: meridian.door.v1.Client
 	(*Welcome)(nil),      // 6: meridian.door.v1.Welcome
-	(*Lend)(nil),         // 7: meridian.door.v1.Lend
-	(*MemFD)(nil),        // 8: meridian.door.v1.MemFD
-	(*Borrowed)(nil),     // 9: meridian.door.v1.Borrowed
-	(*CudaIPC)(nil),      // 10: meridian.door.v1.CudaIPC
-	(*CudaVMM)(nil),      // 11: meridian.door.v1.CudaVMM
-	(*DmaBuf)(nil),       // 12: meridian.door.v1.DmaBuf
-	(*Publish)(nil),      // 13: meridian.door.v1.Publish
-	(*Geometry)(nil),     // 14: meridian.door.v1.Geometry
-	(*Layer)(nil),        // 15: meridian.door.v1.Layer
-	(*Scope)(nil),        // 16: meridian.door.v1.Scope
-	(*Table)(nil),        // 17: meridian.door.v1.Table
-	(*Offer)(nil),        // 18: meridian.door.v1.Offer
-	(*Accept)(nil),       // 19: meridian.door.v1.Accept
-	(*Progress)(nil),     // 20: meridian.door.v1.Progress
-	(*Cancel)(nil),       // 21: meridian.door.v1.Cancel
-	(*Step)(nil),         // 22: meridian.door.v1.Step
-	(*Status)(nil),       // 23: meridian.door.v1.Status
-	(*AgentStatus)(nil),  // 24: meridian.door.v1.AgentStatus
-	(*Store)(nil),        // 25: meridian.door.v1.Store
-	(*StoreWish)(nil),    // 26: meridian.door.v1.StoreWish
-	(*StorePut)(nil),     // 27: meridian.door.v1.StorePut
-	(*StoreGet)(nil),     // 28: meridian.door.v1.StoreGet
-	(*StoreRemove)(nil),  // 29: meridian.door.v1.StoreRemove
-	(*StoreOpen)(nil),    // 30: meridian.door.v1.StoreOpen
-	(*StoreWrite)(nil),   // 31: meridian.door.v1.StoreWrite
-	(*StoreCommit)(nil),  // 32: meridian.door.v1.StoreCommit
-	(*StoreLocate)(nil),  // 33: meridian.door.v1.StoreLocate
-	(*StoreHas)(nil),     // 34: meridian.door.v1.StoreHas
-	(*StoreList)(nil),    // 35: meridian.door.v1.StoreList
-	(*StoreStats)(nil),   // 36: meridian.door.v1.StoreStats
-	(*StoreEvict)(nil),   // 37: meridian.door.v1.StoreEvict
-	(*StoreMap)(nil),     // 38: meridian.door.v1.StoreMap
-	(*StoreResult)(nil),  // 39: meridian.door.v1.StoreResult
-	(*StorePlace)(nil),   // 40: meridian.door.v1.StorePlace
-	(*StoreListing)(nil), // 41: meridian.door.v1.StoreListing
-	(*StoreOwner)(nil),   // 42: meridian.door.v1.StoreOwner
-	(*StoreArena)(nil),   // 43: meridian.door.v1.StoreArena
-	(*Reply)(nil),        // 44: meridian.door.v1.Reply
-	(*Problem)(nil),      // 45: meridian.door.v1.Problem
-	(*Event)(nil),        // 46: meridian.door.v1.Event
+	(*CacheTerms)(nil),   // 7: meridian.door.v1.CacheTerms
+	(*Lend)(nil),         // 8: meridian.door.v1.Lend
+	(*MemFD)(nil),        // 9: meridian.door.v1.MemFD
+	(*Borrowed)(nil),     // 10: meridian.door.v1.Borrowed
+	(*CudaIPC)(nil),      // 11: meridian.door.v1.CudaIPC
+	(*CudaVMM)(nil),      // 12: meridian.door.v1.CudaVMM
+	(*DmaBuf)(nil),       // 13: meridian.door.v1.DmaBuf
+	(*Publish)(nil),      // 14: meridian.door.v1.Publish
+	(*Geometry)(nil),     // 15: meridian.door.v1.Geometry
+	(*Layer)(nil),        // 16: meridian.door.v1.Layer
+	(*Scope)(nil),        // 17: meridian.door.v1.Scope
+	(*Table)(nil),        // 18: meridian.door.v1.Table
+	(*Offer)(nil),        // 19: meridian.door.v1.Offer
+	(*Accept)(nil),       // 20: meridian.door.v1.Accept
+	(*Progress)(nil),     // 21: meridian.door.v1.Progress
+	(*Cancel)(nil),       // 22: meridian.door.v1.Cancel
+	(*Step)(nil),         // 23: meridian.door.v1.Step
+	(*Keep)(nil),         // 24: meridian.door.v1.Keep
+	(*Find)(nil),         // 25: meridian.door.v1.Find
+	(*Found)(nil),        // 26: meridian.door.v1.Found
+	(*Status)(nil),       // 27: meridian.door.v1.Status
+	(*AgentStatus)(nil),  // 28: meridian.door.v1.AgentStatus
+	(*Store)(nil),        // 29: meridian.door.v1.Store
+	(*StoreWish)(nil),    // 30: meridian.door.v1.StoreWish
+	(*StorePut)(nil),     // 31: meridian.door.v1.StorePut
+	(*StoreGet)(nil),     // 32: meridian.door.v1.StoreGet
+	(*StoreRemove)(nil),  // 33: meridian.door.v1.StoreRemove
+	(*StoreOpen)(nil),    // 34: meridian.door.v1.StoreOpen
+	(*StoreWrite)(nil),   // 35: meridian.door.v1.StoreWrite
+	(*StoreCommit)(nil),  // 36: meridian.door.v1.StoreCommit
+	(*StoreLocate)(nil),  // 37: meridian.door.v1.StoreLocate
+	(*StoreHas)(nil),     // 38: meridian.door.v1.StoreHas
+	(*StoreList)(nil),    // 39: meridian.door.v1.StoreList
+	(*StoreStats)(nil),   // 40: meridian.door.v1.StoreStats
+	(*StoreEvict)(nil),   // 41: meridian.door.v1.StoreEvict
+	(*StoreMap)(nil),     // 42: meridian.door.v1.StoreMap
+	(*StoreResult)(nil),  // 43: meridian.door.v1.StoreResult
+	(*StorePlace)(nil),   // 44: meridian.door.v1.StorePlace
+	(*StoreListing)(nil), // 45: meridian.door.v1.StoreListing
+	(*StoreOwner)(nil),   // 46: meridian.door.v1.StoreOwner
+	(*StoreArena)(nil),   // 47: meridian.door.v1.StoreArena
+	(*Reply)(nil),        // 48: meridian.door.v1.Reply
+	(*Problem)(nil),      // 49: meridian.door.v1.Problem
+	(*Event)(nil),        // 50: meridian.door.v1.Event
 }
 var file_meridian_door_v1_door_proto_depIdxs = []int32{
 	3,  // 0: meridian.door.v1.Hello.control:type_name -> meridian.door.v1.Control
 	4,  // 1: meridian.door.v1.Hello.rank:type_name -> meridian.door.v1.Rank
 	5,  // 2: meridian.door.v1.Hello.client:type_name -> meridian.door.v1.Client
-	8,  // 3: meridian.door.v1.Lend.memfd:type_name -> meridian.door.v1.MemFD
-	9,  // 4: meridian.door.v1.Lend.borrowed:type_name -> meridian.door.v1.Borrowed
-	10, // 5: meridian.door.v1.Lend.cuda_ipc:type_name -> meridian.door.v1.CudaIPC
-	11, // 6: meridian.door.v1.Lend.cuda_vmm_fd:type_name -> meridian.door.v1.CudaVMM
-	12, // 7: meridian.door.v1.Lend.dmabuf_fd:type_name -> meridian.door.v1.DmaBuf
-	14, // 8: meridian.door.v1.Publish.geometry:type_name -> meridian.door.v1.Geometry
-	16, // 9: meridian.door.v1.Publish.scope:type_name -> meridian.door.v1.Scope
-	15, // 10: meridian.door.v1.Geometry.layers:type_name -> meridian.door.v1.Layer
-	16, // 11: meridian.door.v1.Offer.scope:type_name -> meridian.door.v1.Scope
-	17, // 12: meridian.door.v1.Offer.tables:type_name -> meridian.door.v1.Table
-	16, // 13: meridian.door.v1.Accept.scope:type_name -> meridian.door.v1.Scope
-	17, // 14: meridian.door.v1.Accept.tables:type_name -> meridian.door.v1.Table
-	27, // 15: meridian.door.v1.Store.put:type_name -> meridian.door.v1.StorePut
-	28, // 16: meridian.door.v1.Store.get:type_name -> meridian.door.v1.StoreGet
-	29, // 17: meridian.door.v1.Store.remove:type_name -> meridian.door.v1.StoreRemove
-	30, // 18: meridian.door.v1.Store.open:type_name -> meridian.door.v1.StoreOpen
-	31, // 19: meridian.door.v1.Store.write:type_name -> meridian.door.v1.StoreWrite
-	32, // 20: meridian.door.v1.Store.commit:type_name -> meridian.door.v1.StoreCommit
-	33, // 21: meridian.door.v1.Store.locate:type_name -> meridian.door.v1.StoreLocate
-	34, // 22: meridian.door.v1.Store.has:type_name -> meridian.door.v1.StoreHas
-	35, // 23: meridian.door.v1.Store.list:type_name -> meridian.door.v1.StoreList
-	36, // 24: meridian.door.v1.Store.stats:type_name -> meridian.door.v1.StoreStats
-	37, // 25: meridian.door.v1.Store.evict:type_name -> meridian.door.v1.StoreEvict
-	38, // 26: meridian.door.v1.Store.map:type_name -> meridian.door.v1.StoreMap
-	26, // 27: meridian.door.v1.StorePut.wish:type_name -> meridian.door.v1.StoreWish
-	26, // 28: meridian.door.v1.StoreOpen.wish:type_name -> meridian.door.v1.StoreWish
-	45, // 29: meridian.door.v1.StoreResult.problems:type_name -> meridian.door.v1.Problem
-	40, // 30: meridian.door.v1.StoreResult.place:type_name -> meridian.door.v1.StorePlace
-	41, // 31: meridian.door.v1.StoreResult.listing:type_name -> meridian.door.v1.StoreListing
-	42, // 32: meridian.door.v1.StoreResult.owners:type_name -> meridian.door.v1.StoreOwner
-	43, // 33: meridian.door.v1.StoreResult.arena:type_name -> meridian.door.v1.StoreArena
-	45, // 34: meridian.door.v1.Reply.problem:type_name -> meridian.door.v1.Problem
-	24, // 35: meridian.door.v1.Reply.status:type_name -> meridian.door.v1.AgentStatus
-	39, // 36: meridian.door.v1.Reply.store:type_name -> meridian.door.v1.StoreResult
-	1,  // 37: meridian.door.v1.Event.kinds:type_name -> meridian.door.v1.EventKind
-	45, // 38: meridian.door.v1.Event.problems:type_name -> meridian.door.v1.Problem
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	7,  // 3: meridian.door.v1.Welcome.cache:type_name -> meridian.door.v1.CacheTerms
+	9,  // 4: meridian.door.v1.Lend.memfd:type_name -> meridian.door.v1.MemFD
+	10, // 5: meridian.door.v1.Lend.borrowed:type_name -> meridian.door.v1.Borrowed
+	11, // 6: meridian.door.v1.Lend.cuda_ipc:type_name -> meridian.door.v1.CudaIPC
+	12, // 7: meridian.door.v1.Lend.cuda_vmm_fd:type_name -> meridian.door.v1.CudaVMM
+	13, // 8: meridian.door.v1.Lend.dmabuf_fd:type_name -> meridian.door.v1.DmaBuf
+	15, // 9: meridian.door.v1.Publish.geometry:type_name -> meridian.door.v1.Geometry
+	17, // 10: meridian.door.v1.Publish.scope:type_name -> meridian.door.v1.Scope
+	16, // 11: meridian.door.v1.Geometry.layers:type_name -> meridian.door.v1.Layer
+	17, // 12: meridian.door.v1.Offer.scope:type_name -> meridian.door.v1.Scope
+	18, // 13: meridian.door.v1.Offer.tables:type_name -> meridian.door.v1.Table
+	17, // 14: meridian.door.v1.Accept.scope:type_name -> meridian.door.v1.Scope
+	18, // 15: meridian.door.v1.Accept.tables:type_name -> meridian.door.v1.Table
+	17, // 16: meridian.door.v1.Keep.scope:type_name -> meridian.door.v1.Scope
+	18, // 17: meridian.door.v1.Keep.tables:type_name -> meridian.door.v1.Table
+	17, // 18: meridian.door.v1.Find.scope:type_name -> meridian.door.v1.Scope
+	31, // 19: meridian.door.v1.Store.put:type_name -> meridian.door.v1.StorePut
+	32, // 20: meridian.door.v1.Store.get:type_name -> meridian.door.v1.StoreGet
+	33, // 21: meridian.door.v1.Store.remove:type_name -> meridian.door.v1.StoreRemove
+	34, // 22: meridian.door.v1.Store.open:type_name -> meridian.door.v1.StoreOpen
+	35, // 23: meridian.door.v1.Store.write:type_name -> meridian.door.v1.StoreWrite
+	36, // 24: meridian.door.v1.Store.commit:type_name -> meridian.door.v1.StoreCommit
+	37, // 25: meridian.door.v1.Store.locate:type_name -> meridian.door.v1.StoreLocate
+	38, // 26: meridian.door.v1.Store.has:type_name -> meridian.door.v1.StoreHas
+	39, // 27: meridian.door.v1.Store.list:type_name -> meridian.door.v1.StoreList
+	40, // 28: meridian.door.v1.Store.stats:type_name -> meridian.door.v1.StoreStats
+	41, // 29: meridian.door.v1.Store.evict:type_name -> meridian.door.v1.StoreEvict
+	42, // 30: meridian.door.v1.Store.map:type_name -> meridian.door.v1.StoreMap
+	30, // 31: meridian.door.v1.StorePut.wish:type_name -> meridian.door.v1.StoreWish
+	30, // 32: meridian.door.v1.StoreOpen.wish:type_name -> meridian.door.v1.StoreWish
+	49, // 33: meridian.door.v1.StoreResult.problems:type_name -> meridian.door.v1.Problem
+	44, // 34: meridian.door.v1.StoreResult.place:type_name -> meridian.door.v1.StorePlace
+	45, // 35: meridian.door.v1.StoreResult.listing:type_name -> meridian.door.v1.StoreListing
+	46, // 36: meridian.door.v1.StoreResult.owners:type_name -> meridian.door.v1.StoreOwner
+	47, // 37: meridian.door.v1.StoreResult.arena:type_name -> meridian.door.v1.StoreArena
+	49, // 38: meridian.door.v1.Reply.problem:type_name -> meridian.door.v1.Problem
+	28, // 39: meridian.door.v1.Reply.status:type_name -> meridian.door.v1.AgentStatus
+	43, // 40: meridian.door.v1.Reply.store:type_name -> meridian.door.v1.StoreResult
+	26, // 41: meridian.door.v1.Reply.found:type_name -> meridian.door.v1.Found
+	1,  // 42: meridian.door.v1.Event.kinds:type_name -> meridian.door.v1.EventKind
+	49, // 43: meridian.door.v1.Event.problems:type_name -> meridian.door.v1.Problem
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_meridian_door_v1_door_proto_init() }
@@ -4296,19 +4653,19 @@ func file_meridian_door_v1_door_proto_init() {
 		(*Hello_Rank)(nil),
 		(*Hello_Client)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[5].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[6].OneofWrappers = []any{
 		(*Lend_Memfd)(nil),
 		(*Lend_Borrowed)(nil),
 		(*Lend_CudaIpc)(nil),
 		(*Lend_CudaVmmFd)(nil),
 		(*Lend_DmabufFd)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[19].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[20].OneofWrappers = []any{
 		(*Cancel_Offered)(nil),
 		(*Cancel_Accepted)(nil),
 		(*Cancel_UnusedTicket)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[23].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[27].OneofWrappers = []any{
 		(*Store_Put)(nil),
 		(*Store_Get)(nil),
 		(*Store_Remove)(nil),
@@ -4322,12 +4679,13 @@ func file_meridian_door_v1_door_proto_init() {
 		(*Store_Evict)(nil),
 		(*Store_Map)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[42].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[46].OneofWrappers = []any{
 		(*Reply_Ticket)(nil),
 		(*Reply_Transfer)(nil),
 		(*Reply_Region)(nil),
 		(*Reply_Status)(nil),
 		(*Reply_Store)(nil),
+		(*Reply_Found)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4335,7 +4693,7 @@ func file_meridian_door_v1_door_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meridian_door_v1_door_proto_rawDesc), len(file_meridian_door_v1_door_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   45,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -28,6 +28,7 @@ from meridian.door._door import Door, new_transfer, socket_path
 from meridian.door._events import DoorError, Event, EventKind
 from meridian.door._handoff import Accept, Offer
 from meridian.door._memory import GPUMemory, sealed_memfd
+from meridian.door._prefix import CacheTerms, Find, Found, Keep
 from meridian.door._publication import Control, Layer, Publication, Rank, Scope
 from meridian.door._status import AgentStatus, agent_status
 from meridian.door.ticket import is_promise, transfer_of
@@ -39,12 +40,16 @@ __all__ = [
     "Accept",
     "AgentStatus",
     "AsyncDoor",
+    "CacheTerms",
     "Control",
     "Door",
     "DoorError",
     "Event",
     "EventKind",
+    "Find",
+    "Found",
     "GPUMemory",
+    "Keep",
     "Layer",
     "Offer",
     "Publication",

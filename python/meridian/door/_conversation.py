@@ -33,7 +33,7 @@ from meridian.door._statements import Statement
 
 PROTOCOL_VERSION: Final = 1
 
-FEATURES: Final = frozenset({"refusals", "status", "store"})
+FEATURES: Final = frozenset({"refusals", "status", "store", "cache"})
 """What this client can do besides; docs/wire.md tells what they mean."""
 
 UNREAD: Final = DoorError("no_answer", "the agent does not read what it is told")
@@ -259,7 +259,7 @@ class Conversation:
         """See to the end of an answered question that nobody waits for."""
         begun = question.begins
         if begun is None:
-            return Effects()
+            return self._decline(outcome, now)
         if isinstance(outcome, DoorError):
             told_otherwise = outcome.code == "no_answer"  # it stays held until the connection ends
             return Effects() if told_otherwise else Effects(events=list(ended(begun, outcome)))
@@ -268,6 +268,13 @@ class Conversation:
         transfer, accepted = begun
         cancel = _messages.Cancel(**{"accepted" if accepted else "offered": transfer})
         return Effects(send=[self._ask(cancel, Question(Unheard()), now, None)])
+
+    def _decline(self, outcome: Message | DoorError, now: float) -> Effects:
+        """Give back what was found for nobody."""
+        if isinstance(outcome, DoorError) or not outcome.found.ticket or not self.registered or self.left:
+            return Effects()
+        unused = _messages.Cancel(unused_ticket=outcome.found.ticket)
+        return Effects(send=[self._ask(unused, Question(Unheard()), now, None)])
 
     def _happened(self, messages: list[Message]) -> Effects:
         events = [event for message in messages for event in events_of(message)]

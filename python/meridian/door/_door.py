@@ -17,6 +17,7 @@ from meridian.door._handoff import Accept, Offer
 from meridian.door._memory import GPUMemory, Loan
 from meridian.door._messages import Message
 from meridian.door._one_way import OneWay
+from meridian.door._prefix import CacheTerms, Find, Found, Keep, found, must_keep_prefixes, terms_of
 from meridian.door._publication import Control, Publication, Rank, Scope
 from meridian.door._registration import Registration
 from meridian.door._statements import Published, hello
@@ -181,8 +182,38 @@ class Door(OneWay):
         """Accept without waiting for the answer."""
         return _then(self._registration.ask(accept.message()), lambda reply: reply.transfer)
 
+    @property
+    def cache_terms(self) -> CacheTerms:
+        """What the agent says of the prefixes that it keeps. DoorError: it keeps none, or is not there."""
+        must_keep_prefixes(self.features)
+        return terms_of(self._registration.welcome())
+
+    def keep(self, keep: Keep) -> None:
+        """Let the cache of a prefix be kept.
+
+        After an error the blocks are the engine's, but for `no_answer`: then
+        they are with the event FREED.
+        """
+        self._registration.must_not_be_told()
+        self.keep_soon(keep).result()
+
+    def keep_soon(self, keep: Keep) -> Future[None]:
+        """Let the cache of a prefix be kept without waiting for the answer."""
+        must_keep_prefixes(self.features)
+        return _then(self._registration.ask(keep.message(), holds=(keep.transfer, False)), lambda _: None)
+
+    def find(self, find: Find) -> Found:
+        """Look for a prefix. After an error there is none."""
+        self._registration.must_not_be_told()
+        return self.find_soon(find).result()
+
+    def find_soon(self, find: Find) -> Future[Found]:
+        """Look for a prefix without waiting for the answer."""
+        must_keep_prefixes(self.features)
+        return _then(self._registration.ask(find.message()), found)
+
     def withdraw_offer(self, transfer: bytes) -> None:
-        """Take an offer back. Its blocks are the engine's again with FREED, or were already."""
+        """Take an offer or a Keep back. Its blocks are the engine's again with FREED, or were already."""
         self._cancel(_messages.Cancel(offered=transfer))
 
     def withdraw_offer_soon(self, transfer: bytes) -> Future[None]:

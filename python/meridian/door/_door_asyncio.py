@@ -34,6 +34,7 @@ from meridian.door._memory import GPUMemory, Loan
 from meridian.door._messages import Message
 from meridian.door._one_way import OneWay
 from meridian.door._outstanding import HandOff
+from meridian.door._prefix import CacheTerms, Find, Found, Keep, found, must_keep_prefixes, terms_of
 from meridian.door._publication import Control, Publication, Rank, Scope
 from meridian.door._registration_asyncio import AsyncRegistration
 from meridian.door._statements import Published, hello
@@ -204,8 +205,28 @@ class AsyncDoor(OneWay):
         transfer: bytes = reply.transfer
         return transfer
 
+    @property
+    def cache_terms(self) -> CacheTerms:
+        """What the agent says of the prefixes that it keeps. DoorError: it keeps none, or is not there."""
+        must_keep_prefixes(self.features)
+        return terms_of(self._registration.welcome())
+
+    async def keep(self, keep: Keep, *, timeout: float | None = None) -> None:
+        """Let the cache of a prefix be kept.
+
+        After an error the blocks are the engine's, but for `no_answer` and
+        `timeout`: then they are with the event FREED.
+        """
+        must_keep_prefixes(self.features)
+        await self._registration.ask(keep.message(), (keep.transfer, False), timeout)
+
+    async def find(self, find: Find, *, timeout: float | None = None) -> Found:
+        """Look for a prefix. After an error there is none; what is found too late is given back."""
+        must_keep_prefixes(self.features)
+        return found(await self._registration.ask(find.message(), timeout=timeout))
+
     async def withdraw_offer(self, transfer: bytes, *, timeout: float | None = None) -> None:
-        """Take an offer back. Its blocks are the engine's again with FREED, or were already."""
+        """Take an offer or a Keep back. Its blocks are the engine's again with FREED, or were already."""
         await self._cancel(_messages.Cancel(offered=transfer), timeout)
 
     async def cancel_accept(self, transfer: bytes, *, timeout: float | None = None) -> None:

@@ -41,7 +41,7 @@ class Offer:
             keep_ms=_milliseconds(self.keep),
             leg=self.leg,
         )
-        _fill(m, self.tables, self.scope)
+        fill(m, self.tables, self.scope)
         return m
 
 
@@ -73,11 +73,12 @@ class Accept:
             deadline_ms=_milliseconds(self.deadline),
             leg=self.leg,
         )
-        _fill(m, self.tables, self.scope)
+        fill(m, self.tables, self.scope)
         return m
 
 
-def _fill(message: Message, tables: Sequence[Iterable[int]], scope: Scope) -> None:
+def fill(message: Message, tables: Sequence[Iterable[int]], scope: Scope) -> None:
+    """Write block tables and a scope into a message that has them."""
     for blocks in tables:
         message.tables.add(blocks=blocks)
     if scope != Scope():

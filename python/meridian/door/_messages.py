@@ -43,6 +43,8 @@ Accept: Final = _message_class("Accept")
 Progress: Final = _message_class("Progress")
 Cancel: Final = _message_class("Cancel")
 Step: Final = _message_class("Step")
+Keep: Final = _message_class("Keep")
+Find: Final = _message_class("Find")
 Status: Final = _message_class("Status")
 Store: Final = _message_class("Store")
 StorePut: Final = _message_class("StorePut")
@@ -60,7 +62,10 @@ StoreMap: Final = _message_class("StoreMap")
 Reply: Final = _message_class("Reply")
 Event: Final = _message_class("Event")
 
-_FRAMES = (Hello, Welcome, Lend, Publish, Offer, Accept, Progress, Cancel, Step, Reply, Event, Status, Store)
+_FRAMES = (
+    *(Hello, Welcome, Lend, Publish, Offer, Accept, Progress, Cancel, Step, Reply, Event, Status, Store),
+    *(Keep, Find),
+)
 _CLASSES: Final[dict[int, Any]] = {_NUMBERS[cls.DESCRIPTOR.name.lower()]: cls for cls in _FRAMES}
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MAGIC: Final = b"MRDT"
 PROMISE: Final = b"MRDP"
 """What a gateway's promise of a ticket begins with. Agents make tickets of them."""
+FOUND: Final = b"MRDF"
+"""What the ticket of a found prefix begins with, which is for the engine that looked for it."""
 VERSION: Final = 1
 NEVER: Final = (1 << 63) - 1
 """An expiry that comes after every other."""
@@ -88,9 +90,12 @@ def is_promise(ticket: bytes) -> bool:
 
 
 def transfer_of(ticket: bytes) -> bytes:
-    """Return the id of the transfer that a ticket, or a promise of one, is for. Only agents can check it."""
+    """Return the id of the transfer that a ticket is for, or a promise, or a found prefix.
+
+    Only agents can check it.
+    """
     start = len(MAGIC) + 1
-    known = ticket.startswith((MAGIC, PROMISE)) and len(ticket) >= start + _ID_SIZE
+    known = ticket.startswith((MAGIC, PROMISE, FOUND)) and len(ticket) >= start + _ID_SIZE
     if not known or ticket[len(MAGIC)] != VERSION:
         raise ValueError(f"{len(ticket)} bytes that are no ticket of version {VERSION}")
     return ticket[start : start + _ID_SIZE]

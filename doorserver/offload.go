@@ -1,0 +1,46 @@
+package doorserver
+
+import (
+	"context"
+
+	"meridian/kv"
+	"meridian/reshard"
+	"meridian/transceiver/handoff"
+)
+
+// Offload is where prefixes go that engines keep, and come from that they find. Its
+// calls end soon after their contexts do.
+type Offload interface {
+	// Join lets an engine keep and find from now on. After an error it goes on
+	// without: its cache cannot be kept.
+	Join(engine string, side reshard.Side) error
+	Leave(engine string)
+	// Keep lets a prefix be kept, and does not wait. After an error the blocks are
+	// the engine's; else Relay.Events hears once that they are freed, as of an offer.
+	Keep(ctx context.Context, k Prefix) error
+	// Find looks for the longest run of a prefix, of which the engine has the first
+	// tokens already. Who does not use its tickets declines them.
+	Find(ctx context.Context, engine string, content handoff.Content, present int) (Run, error)
+}
+
+// Prefix is what an engine lets be kept.
+type Prefix struct {
+	Engine   string
+	Transfer kv.ID
+	Content  handoff.Content
+	Holding  reshard.Holding
+}
+
+// Run is what was found: from the first token on, in segments that follow one
+// another. No tokens: compute them.
+type Run struct {
+	Tokens   int
+	Segments []Segment
+	Reason   string // why there are not more
+}
+
+// Segment is tokens of one holder, from whom a hand-off of its own brings them.
+type Segment struct {
+	Ticket     []byte
+	Start, End int
+}
