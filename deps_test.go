@@ -381,13 +381,21 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{"cuda/cudatest", "fabric", "fabric/host", "fabric/tcp", required, "meta/memdir"},
 	},
+	"inquiry": {
+		owns: "questions between agents of a cell about what they remember, and the answers",
+		may: map[string]string{
+			"agent": "what carries messages", "fabric": "notifications", "kv": "members", joins: "closing waits for what was started",
+			clips: "what peers wrote", fields: "messages",
+		},
+		testsMay: []string{"fabric/tcp", "meta/memdir", "trust"},
+	},
 	"node": {
 		owns: "the fuse box: which adapters a process has",
 		may: map[string]string{
 			"kv": "ids", "agent": "agents", "fabric": "their fabrics", "fabric/tcp": "between hosts", "fabric/host": "within one",
 			"fabric/file": "to its disks", "meta": "the directory",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "telemetry": "metrics",
-			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "ledger": "records of requests",
+			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "inquiry": "what agents are asked", "ledger": "records of requests", "mem": "kinds of memory",
 			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
 		testsMay: []string{"kv", "mem", "meta/memdir", "place", "reshard", "store/producer"},

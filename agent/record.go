@@ -11,7 +11,9 @@ import (
 
 // Record is what is kept of a transfer: who, what, how, how long, and why.
 type Record struct {
-	ID          kv.ID        `json:"id"`
+	ID kv.ID `json:"id"`
+	// PartOf is the hand-off that it was a part of; zeros are none.
+	PartOf      kv.ID        `json:"part_of,omitzero"`
 	Op          fabric.Op    `json:"op"`
 	Peer        string       `json:"peer"`
 	Incarnation kv.ID        `json:"incarnation"`
@@ -45,6 +47,9 @@ func (r Record) String() string {
 		fmt.Fprintf(&b, "\n  hint      %s", r.Hint)
 	}
 	fmt.Fprintf(&b, "\n  fabric    %s (%s)\n", r.Fabric, describe(r.Choices))
+	if r.PartOf != (kv.ID{}) {
+		fmt.Fprintf(&b, "  part of   hand-off %s\n", r.PartOf)
+	}
 	if len(r.Attempts) > 1 {
 		for i, a := range r.Attempts {
 			fmt.Fprintf(&b, "  attempt %d %s\n", i+1, a)

@@ -128,6 +128,8 @@ type PostOptions struct {
 	ID kv.ID
 	// Grant is what the peer's agent gave to open its memory to this transfer.
 	Grant kv.ID
+	// PartOf is what the transfer is a part of, such as a hand-off, for its record.
+	PartOf kv.ID
 	// Notification is delivered at the peer exactly once, after the data is in
 	// place. Nil sends none. The bytes are the caller's again when Post returns.
 	Notification []byte

@@ -53,7 +53,7 @@ func newTransfer(ctx context.Context, r *Request, o PostOptions) (*Transfer, con
 		ID: o.ID, Op: r.op, Bytes: r.bytes, agent: r.agent, request: r, done: make(chan struct{}),
 		options: fabric.PostOptions{ID: o.ID, Grant: o.Grant, Notify: o.Notification != nil, Notification: bytes.Clone(o.Notification), Sums: o.Sums},
 		record: Record{
-			ID: o.ID, Op: r.op, Peer: r.peer.Name, Incarnation: r.peer.Incarnation, Choices: r.choices, Bytes: r.bytes, Pieces: r.pieces,
+			ID: o.ID, PartOf: o.PartOf, Op: r.op, Peer: r.peer.Name, Incarnation: r.peer.Incarnation, Choices: r.choices, Bytes: r.bytes, Pieces: r.pieces,
 			Times: fabric.Times{Posted: r.agent.options.Clock.Now()},
 		},
 	}

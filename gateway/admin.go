@@ -57,18 +57,19 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	m := g.Metrics()
 	writeJSON(w, status, map[string]any{
 		"ready": why == "", "reason": why, "models": g.roster.models(), "directory_known": m.DirectoryKnown,
-		"reading": m.Reading, "waiting": m.Waiting, "running": m.Running, "connections": m.Connections, "engines": g.engineStates(),
+		"reading": m.Reading, "waiting": m.Waiting, "running": m.Running, "connections": m.Connections, "engines": g.Engines(),
 	})
 }
 
-// engineState is an engine as pages show it.
-type engineState struct {
+// EngineState is an engine as pages show it.
+type EngineState struct {
 	ID      string   `json:"id"`
 	URL     string   `json:"url"`
 	Role    string   `json:"role"`
 	Kind    string   `json:"kind"`
 	Models  []string `json:"models"`
 	Cut     string   `json:"cut,omitempty"`
+	Agent   string   `json:"agent,omitempty"` // its home
 	Listed  bool     `json:"listed"`
 	Up      bool     `json:"up"`
 	Problem string   `json:"problem,omitempty"`
@@ -80,14 +81,18 @@ type engineState struct {
 	Caches []cacheState `json:"caches,omitempty"`
 }
 
-func (g *Gateway) engineStates() []engineState {
-	states := []engineState{}
+// Engines are those that the gateway knows, as they are now.
+func (g *Gateway) Engines() []EngineState {
+	states := []EngineState{}
 	for _, e := range g.roster.all() {
 		a := e.about.Load()
-		s := engineState{
+		s := EngineState{
 			ID: a.id, URL: e.url, Role: e.role.String(), Kind: a.kind.String(), Models: a.models, Cut: e.cut, Listed: e.listed, Up: e.up.Load(),
 			Running: e.running.Load(), Waiting: e.waiting.Load(), Served: e.served.Load(), Failed: e.failed.Load(),
 			Caches: cacheStates(g.roster.cachesOf(e)),
+		}
+		if e.home != nil {
+			s.Agent = e.home.name
 		}
 		if why := e.problem.Load(); why != nil {
 			s.Problem = *why
@@ -98,7 +103,7 @@ func (g *Gateway) engineStates() []engineState {
 }
 
 func (g *Gateway) debugEngines(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{"engines": g.engineStates()})
+	writeJSON(w, http.StatusOK, map[string]any{"engines": g.Engines()})
 }
 
 // latestShown is how many requests the debug page tells of.

@@ -21,9 +21,9 @@ func ids(n, from int) []uint32 {
 
 func (c *testCell) awaitCache(engine string, good func(cacheState) bool) {
 	c.t.Helper()
-	var last []engineState
+	var last []EngineState
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		last = c.engineStates()
+		last = c.Engines()
 		for _, e := range last {
 			if e.ID == engine && len(e.Caches) == 1 && good(e.Caches[0]) {
 				return
@@ -170,7 +170,7 @@ func TestCacheEventsAreConfigured(t *testing.T) {
 	quiet := beforeVLLM(t, nil, nil, func(o *Options) {
 		o.Backends = []Backend{{URL: off.server.URL, Role: place.Both, Engine: "d0", Cache: CacheEvents{Off: true}}}
 	})
-	if states := quiet.engineStates(); len(states[0].Caches) != 0 {
+	if states := quiet.Engines(); len(states[0].Caches) != 0 {
 		t.Errorf("what was turned off is followed: %+v", states)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"meridian/gateway"
 	"meridian/ledger"
@@ -42,7 +43,11 @@ type GatewayOptions struct {
 	// DirectoryPrefix is what keys of the cell begin with; empty means the usual one.
 	DirectoryPrefix string
 	// Metrics is a second place of /metrics, beside the admin listener; empty for none.
-	Metrics      string
+	Metrics string
+	// AgentListen is the host of agent.listen and AgentAdvertise agent.advertise:
+	// how the agents of other hosts answer what the gateway asks them.
+	AgentListen, AgentAdvertise string
+
 	OTLPEndpoint string
 	Build        telemetry.Build
 }
@@ -57,6 +62,7 @@ type Gateway struct {
 	keys      []string // that did not come from the file
 	logger    *slog.Logger
 	announced *announcement
+	membership
 }
 
 // OpenGateway starts a gateway's process, or nothing.
@@ -109,6 +115,9 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	if address := cmp.Or(g.telemetry.Addr(), g.AdminAddr()); address != "" && g.directory != nil {
 		_, port, _ := net.SplitHostPort(address) // several may run on one host
 		g.announced = announce(g.directory, Target{Kind: gatewayTarget, Name: o.Name + ":" + port}, address, "", o.Logger)
+	}
+	if g.directory != nil {
+		g.join(o, &gatewayBook{gateway: g.Gateway, records: g.records, dir: o.StateDir, build: o.Build, started: time.Now()})
 	}
 	o.Logger.Info("gateway is open", "listen", g.Addr(), "admin", g.AdminAddr())
 	return nil
@@ -178,6 +187,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	g.announced.close()
 	// What is left takes no time; it must not be lost to a drain that took all.
 	rest := context.WithoutCancel(ctx)
+	errs = append(errs, g.leave(rest))
 	if g.telemetry != nil {
 		errs = append(errs, g.telemetry.Close(rest))
 	}

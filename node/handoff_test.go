@@ -44,6 +44,42 @@ func engineOn(t *testing.T, n *Agent, id string, side reshard.Side) *mem.Arena {
 	return arena
 }
 
+// handOver has one agent hand a request's cache to another.
+func handOver(t *testing.T, ctx context.Context, prefill, decode *Agent) (side reshard.Side, source, destination *mem.Arena, id kv.ID) {
+	t.Helper()
+	geometry, err := kv.ParseGeometry("layers=2,kv_heads=2,head_dim=8,dtype=bf16")
+	if err != nil {
+		t.Fatal(err)
+	}
+	layout, err := kv.ParseLayout("LBHNC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	side = reshard.Side{Geometry: geometry, Parallelism: kv.Split(2, 1, 1), Layout: layout, BlockTokens: 16, Blocks: 16}
+	source = engineOn(t, prefill, "p", side)
+	destination = engineOn(t, decode, "d", side)
+	for i := range source.Bytes(0, source.Size()) {
+		source.Bytes(0, source.Size())[i] = byte(i*7 + i>>8)
+	}
+	content := handoff.Content{Scope: kv.Scope{Model: "m"}, Tokens: make([]uint32, 64)}
+	blocks := reshard.Holding{Tables: [][]uint32{{0, 1, 2, 3}}}
+	out, err := prefill.Transceiver.Offer(transceiver.Offer{Transfer: agent.NewID(), Engine: "p", Content: content, Holding: blocks, Layers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := decode.Transceiver.Accept(ctx, transceiver.Accept{Ticket: out.Ticket, Engine: "d", Content: content, Holding: blocks})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return side, source, destination, in.Transfer
+}
+
 // Two processes' worth of agents hand a request over, found in the directory;
 // afterwards their admin sockets explain it.
 func TestHandOffIsExplained(t *testing.T) {
@@ -67,36 +103,7 @@ func TestHandOffIsExplained(t *testing.T) {
 		return n
 	}
 	prefill, decode := node("prefill"), node("decode")
-	geometry, err := kv.ParseGeometry("layers=2,kv_heads=2,head_dim=8,dtype=bf16")
-	if err != nil {
-		t.Fatal(err)
-	}
-	layout, err := kv.ParseLayout("LBHNC")
-	if err != nil {
-		t.Fatal(err)
-	}
-	side := reshard.Side{Geometry: geometry, Parallelism: kv.Split(2, 1, 1), Layout: layout, BlockTokens: 16, Blocks: 16}
-	source := engineOn(t, prefill, "p", side)
-	destination := engineOn(t, decode, "d", side)
-	for i := range source.Bytes(0, source.Size()) {
-		source.Bytes(0, source.Size())[i] = byte(i*7 + i>>8)
-	}
-	content := handoff.Content{Scope: kv.Scope{Model: "m"}, Tokens: make([]uint32, 64)}
-	blocks := reshard.Holding{Tables: [][]uint32{{0, 1, 2, 3}}}
-	out, err := prefill.Transceiver.Offer(transceiver.Offer{Transfer: agent.NewID(), Engine: "p", Content: content, Holding: blocks, Layers: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := decode.Transceiver.Accept(ctx, transceiver.Accept{Ticket: out.Ticket, Engine: "d", Content: content, Holding: blocks})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := in.Wait(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := out.Wait(ctx); err != nil {
-		t.Fatal(err)
-	}
+	side, source, destination, id := handOver(t, ctx, prefill, decode)
 	size, _ := side.MemoryBytes(0)
 	layer := uint64(size) / 2
 	moved := layer / 4 // four blocks of sixteen
@@ -106,7 +113,7 @@ func TestHandOffIsExplained(t *testing.T) {
 		}
 	}
 	for name, as := range map[string]string{"prefill": "as source for engine p", "decode": "as destination for engine d"} {
-		records, err := ExplainHandOff(ctx, dir, name, in.Transfer)
+		records, err := ExplainHandOff(ctx, dir, name, id)
 		if err != nil || len(records) != 1 || !strings.Contains(records[0].String(), as) || records[0].Bytes != 2*moved {
 			t.Errorf("%s: %v, %+v", name, err, records)
 		}
@@ -115,17 +122,17 @@ func TestHandOffIsExplained(t *testing.T) {
 		t.Error("a hand-off that never was is explained")
 	}
 	// What they have moved outlives them.
-	began := in.Transfer.String()[:8]
+	began := id.String()[:8]
 	for _, closing := range closings {
 		if err := closing(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	records, err := HandOffsIn(dir, in.Transfer)
+	records, err := HandOffsIn(dir, id)
 	if err != nil || len(records) != 2 || records[0].Bytes != 2*moved || time.Since(time.UnixMicro(records[0].EndedUnixUs)).Abs() > time.Hour {
 		t.Errorf("%v, %+v", err, records)
 	}
-	if ids, err := MovedIDs(dir, began, 9); err != nil || !slices.Contains(ids, in.Transfer) {
+	if ids, err := MovedIDs(dir, began, 9); err != nil || !slices.Contains(ids, id) {
 		t.Errorf("%v, %v begin with %s", err, ids, began)
 	}
 	if records, err := HandOffsIn(dir, agent.NewID()); err != nil || len(records) > 0 {

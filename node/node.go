@@ -19,6 +19,7 @@ import (
 
 	"meridian/agent"
 	"meridian/doorserver"
+	"meridian/inquiry"
 	"meridian/mem/vram"
 	"meridian/meta"
 	"meridian/store"
@@ -70,6 +71,8 @@ type AgentOptions struct {
 	Build        telemetry.Build
 	Logger       *slog.Logger
 
+	// book is what others are told from where the process has no door.
+	book inquiry.Book
 	// machine stands in for the name of this machine, in tests.
 	machine string
 }
@@ -92,6 +95,7 @@ type Agent struct {
 	admin     *admin
 	records   *records // nil where nothing is written down
 	announced *announcement
+	desk      *inquiry.Desk
 }
 
 // DefaultStateDir is where a user's sockets and data live.
@@ -160,6 +164,13 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if err := n.openDoor(ctx, o); err != nil {
 		return err
 	}
+	book := o.book
+	if n.records != nil {
+		book = &agentBook{n: n, dir: o.StateDir, build: o.Build, started: time.Now()}
+	}
+	if n.desk, err = inquiry.Open(ctx, inquiry.Options{Agent: n.Agent, Book: book, Logger: o.Logger}); err != nil {
+		return err
+	}
 	o.Logger.Info("agent is open", "agent", o.Name, "incarnation", n.Incarnation().String(), "proof", n.Proof())
 	n.telemetry, err = telemetry.Open(ctx, telemetry.Options{
 		Build: o.Build, Listen: o.Metrics, ElseFree: o.MetricsElseFree, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger,
@@ -195,6 +206,9 @@ func (n *Agent) Close(ctx context.Context) error {
 	n.announced.close()
 	if n.telemetry != nil {
 		errs = append(errs, n.telemetry.Close(ctx))
+	}
+	if n.desk != nil {
+		errs = append(errs, n.desk.Close(ctx))
 	}
 	if n.Door != nil {
 		errs = append(errs, n.Door.Close(ctx))

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,9 +39,12 @@ const (
 	maxFlowsWritten = 4096
 )
 
-// records writes down what an agent has moved.
+// records keeps and writes down what an agent has moved.
 type records struct {
 	transfers, handOffs *ledger.File
+	lastTransfers       ring[agent.Record]
+	lastHandOffs        ring[handoff.Record]
+	flows               flowTally
 
 	mu      sync.Mutex // protects what follows
 	second  time.Time
@@ -64,6 +68,7 @@ func openRecords(stateDir, name string, logger *slog.Logger) (*records, error) {
 }
 
 func (r *records) addTransfer(t agent.Record) {
+	r.lastTransfers.add(&t)
 	if t.State != fabric.Done || r.hasRoom(t.Times.Ended) {
 		r.transfers.Add(t)
 	}
@@ -85,12 +90,19 @@ func (r *records) hasRoom(now time.Time) bool {
 }
 
 func (r *records) addHandOff(h *handoff.Record) {
-	if len(h.Flows) > maxFlowsWritten {
-		cut := *h
-		cut.Flows = cut.Flows[:maxFlowsWritten]
-		h = &cut
+	r.flows.add(h)
+	r.lastHandOffs.add(withFlows(h, maxFlowsKept))
+	r.handOffs.Add(withFlows(h, maxFlowsWritten))
+}
+
+// withFlows is the record with at most so many flows.
+func withFlows(h *handoff.Record, most int) *handoff.Record {
+	if len(h.Flows) <= most {
+		return h
 	}
-	r.handOffs.Add(h)
+	cut := *h
+	cut.Flows = slices.Clone(h.Flows[:most]) // what was cut off is not kept alive
+	return &cut
 }
 
 // dropped counts records that are in memory only.

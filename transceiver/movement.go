@@ -98,7 +98,7 @@ func (t *Transceiver) post(ctx context.Context, e handoff.Move, l *batch) (tr *a
 			return err
 		}
 		defer request.Release() // as soon as the transfer has ended
-		tr, err = request.Post(ctx, agent.PostOptions{Grant: e.FlowGrant.Grant})
+		tr, err = request.Post(ctx, agent.PostOptions{Grant: e.FlowGrant.Grant, PartOf: e.Order.Terms.Transfer})
 		return err
 	})
 	return tr, err

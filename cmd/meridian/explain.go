@@ -31,7 +31,8 @@ type explainCommand struct {
 
 func (c *explainCommand) Help() string {
 	return "Tells what became of a request, of a transfer or of a hand-off. Requests are told from the gateway's records in the state directory, with the hand-offs " +
-		"that they took part in below; transfers and hand-offs by the agents that run. Of an object it tells where it lies, or why there is none, as its owners and their master say."
+		"that they took part in below; transfers and hand-offs by the agents that run. What is not known here the agents and gateways of the whole cell are asked for, " +
+		"from any of its hosts; with TLS, --name says whose certificate is shown. Of an object it tells where it lies, or why there is none, as its owners and their master say."
 }
 
 // latestListed is how many are listed where not everything is asked for.
@@ -65,14 +66,24 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	switch {
 	case errors.Is(err, errAmbiguous):
 		return err
-	case err != nil:
+	case err == nil:
+		e.of(ctx, id)
+	default:
+		e.err = err
+	}
+	if c.Agent == "" && len(c.ID) <= maxIDBytes && !e.isWhole() {
+		if err := e.addElsewhere(c.gather(std, all, cmp.Or(e.text(id), c.ID))); err != nil {
+			return err
+		}
+	}
+	if err != nil && e.err != nil {
 		problem := c.object(std, all, c.ID)
 		if problem == nil || errors.Is(problem, store.ErrMissing) {
 			return problem
 		}
 		return invalid("`meridian explain` without an id lists them, `meridian store ls` the keys of objects", "%w; and as a key: %w", err, problem)
 	}
-	return e.of(ctx, id).tell(std, c.JSON)
+	return e.tell(std, c.JSON)
 }
 
 // object tells of an object of the cache.
@@ -93,6 +104,7 @@ type explanation struct {
 	partOf   string // the request that a hand-off was part of
 	err      error  // why there is nothing
 	unread   error  // what could not be looked into
+	silent   []node.Silent
 }
 
 // recordDelay is more than a record takes from the end of its request to the
@@ -176,10 +188,15 @@ func (e *explanation) handOff(ctx context.Context, id kv.ID) {
 		e.unread = err
 	}
 	for _, w := range written {
-		isSame := func(r handoff.Record) bool { return r.Transfer == w.Transfer && r.As == w.As && r.Engine == w.Engine }
-		if !slices.ContainsFunc(e.handOffs, isSame) {
-			e.handOffs = append(e.handOffs, w)
-		}
+		e.addHandOff(w)
+	}
+}
+
+// addHandOff adds a side of a hand-off, unless it is known.
+func (e *explanation) addHandOff(h handoff.Record) {
+	isSame := func(r handoff.Record) bool { return r.Transfer == h.Transfer && r.As == h.As && r.Engine == h.Engine }
+	if !slices.ContainsFunc(e.handOffs, isSame) {
+		e.handOffs = append(e.handOffs, h)
 	}
 }
 
@@ -210,7 +227,10 @@ func (e *explanation) tell(std *stdio, asJSON bool) error {
 		}
 	}
 	if e.unread != nil {
-		fmt.Fprintf(std.err, "some records could not be read: %v\n", e.unread)
+		fmt.Fprintf(std.err, "some records could not be read: %s\n", printable(e.unread.Error()))
+	}
+	for _, s := range e.silent {
+		fmt.Fprintf(std.err, "%s was asked and did not answer: %s\n", oneLine(s.Name), oneLine(s.Why))
 	}
 	if e.partOf != "" {
 		_, err := fmt.Fprintf(std.out, "it was part of request %s; `meridian explain %s` tells of it\n", printable(e.partOf), printable(e.partOf))
@@ -222,13 +242,7 @@ func (e *explanation) tell(std *stdio, asJSON bool) error {
 // datedHandOff tells of a hand-off with its date.
 type datedHandOff struct{ *handoff.Record }
 
-func (h datedHandOff) String() string {
-	text := h.Record.String()
-	if h.EndedUnixUs > 0 {
-		text += fmt.Sprintf("  ended     %s\n", time.UnixMicro(h.EndedUnixUs).Format(time.RFC3339Nano))
-	}
-	return text
-}
+func (h datedHandOff) String() string { return node.TellHandOff(h.Record) }
 
 // listing is everything that is remembered.
 type listing struct {

@@ -129,11 +129,20 @@ func (c *gatewayCommand) open(ctx context.Context, std *stdio, all *commands) (*
 		Options: c.options(in, backends), StateDir: c.State, DirectoryEndpoints: c.Directory, Name: name, TLSOfAgents: c.security(in), InsecureDirectory: c.Insecure,
 		DirectoryPrefix: c.prefix, Metrics: cmp.Or(c.Metrics, in.Gateway.MetricsListen),
 		Cert: named(in.Gateway.TLSCert), Key: named(in.Gateway.TLSKey), APIKeyFile: cmp.Or(c.APIKeyFile, named(in.Gateway.APIKeyFile)),
+		AgentListen: in.Agent.Listen, AgentAdvertise: auto(in.Agent.Advertise),
 		OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
 	}
 	o.Logger = all.logger(std)
 	g, err := node.OpenGateway(ctx, o)
 	return g, lacking(err)
+}
+
+// auto is "" for what the program is to find out by itself.
+func auto(value string) string {
+	if value == config.Auto {
+		return ""
+	}
+	return value
 }
 
 // options are what flags and configuration say of the gateway itself.
