@@ -85,7 +85,7 @@ func headsOf(s Side, tensor, heads int) interval {
 type memory struct {
 	grids []grid
 	bytes int64
-	// blockBytes is how long a block is, where there is a stride.
+	// blockBytes is how long a block is, with what lies between its components.
 	blockBytes int64
 }
 
@@ -106,6 +106,7 @@ func (s Side) memory(components []component, at cell) (memory, error) {
 		m.grids[i] = g
 		m.bytes += g.bytes
 	}
+	m.blockBytes = m.bytes / int64(s.Blocks)
 	return m, nil
 }
 

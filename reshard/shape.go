@@ -140,13 +140,16 @@ func spanOf(s Side, cells [][]memory) int {
 	if s.BlockStride == 0 {
 		return 1
 	}
-	var longest int64
+	return int((longestBlock(cells) + s.BlockStride - 1) / s.BlockStride)
+}
+
+func longestBlock(cells [][]memory) (longest int64) {
 	for _, stage := range cells {
 		for _, m := range stage {
 			longest = max(longest, m.blockBytes)
 		}
 	}
-	return int((longest + s.BlockStride - 1) / s.BlockStride)
+	return longest
 }
 
 // ownersOf returns for each head which tensor ranks hold it.

@@ -160,6 +160,16 @@ func (s Side) MemoryBytes(rank int) (int64, error) {
 	return m.bytes, err
 }
 
+// BlockBytes returns how long a block of a rank is, of the rank whose blocks are
+// longest.
+func (s Side) BlockBytes() (int64, error) {
+	if err := s.Validate(); err != nil {
+		return 0, err
+	}
+	cells, err := memories(s, s.components())
+	return longestBlock(cells), err
+}
+
 func (s Side) clone() Side {
 	s.Geometry.Layers = slices.Clone(s.Geometry.Layers)
 	s.Parallelism.Stages = slices.Clone(s.Parallelism.Stages)

@@ -11,11 +11,25 @@ import (
 type ranks struct {
 	home   string // the agent that speaks for it, if that is another
 	memory map[int]handoff.Memory
+	events func(handoff.Event) // of an object cache
 }
 
 // Join makes this agent the home of an engine. Ranks of it that live here need
 // not be served apart; those elsewhere are, by their own agents.
-func (t *Transceiver) Join(e handoff.Engine) error {
+func (t *Transceiver) Join(e handoff.Engine) error { return t.join(e, nil) }
+
+// JoinStore makes this agent the home of an object cache: an engine whose blocks
+// are units at places of its memory. What is found in it is offered, and what is
+// to be kept accepted, as by any engine, under limits of its own. What happens to it
+// is told to events in the place of Options.Events, and as that is.
+func (t *Transceiver) JoinStore(e handoff.Engine, events func(handoff.Event)) error {
+	if !e.IsStore() || events == nil {
+		return fmt.Errorf("transceiver: engine %q is no object cache, or has no function for events", e.ID)
+	}
+	return t.join(e, events)
+}
+
+func (t *Transceiver) join(e handoff.Engine, events func(handoff.Event)) error {
 	if err := e.Validate(); err != nil {
 		return err
 	}
@@ -30,6 +44,7 @@ func (t *Transceiver) Join(e handoff.Engine) error {
 	if err := t.enter(e.ID, "", here); err != nil {
 		return err
 	}
+	t.engines[e.ID].events = events
 	t.holder.Join(&e)
 	t.taker.Join(&e)
 	t.follower.Join(e.ID, t.self.Name)

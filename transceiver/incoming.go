@@ -16,8 +16,9 @@ type Accept struct {
 	Ticket []byte
 	Engine string
 	// Content is what the engine's own request is of; a ticket of anything else
-	// is refused.
+	// is refused. Where Known is given, that says so instead.
 	Content handoff.Content
+	Known   *Known
 	// Holding is where the cache is to go. The blocks are not the engine's
 	// until the hand-off has ended.
 	Holding reshard.Holding
@@ -33,6 +34,7 @@ type Incoming struct {
 
 	transceiver *Transceiver
 	engine      string
+	events      func(handoff.Event) // that is told of it; nil: Options.Events
 	done        chan struct{}
 	err         error // before done is closed
 }
@@ -41,9 +43,10 @@ type Incoming struct {
 // the one that runs.
 func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
 	ticket, _ := handoff.OpenTicket(a.Ticket, t.options.TicketKey) // the taker refuses what cannot be read
+	of := knownOf(a.Known, a.Content, t.options.TicketKey.For(ticket.Home))
 	accept := handoff.Accept{
-		Ticket: a.Ticket, Engine: a.Engine, Holding: a.Holding, Push: a.Push, Fingerprint: a.Content.Fingerprint(t.options.TicketKey.For(ticket.Home)),
-		Tokens: kv.TokenRange{Start: a.Present, End: len(a.Content.Tokens)},
+		Ticket: a.Ticket, Engine: a.Engine, Holding: a.Holding, Push: a.Push, Fingerprint: of.Fingerprint,
+		Tokens: kv.TokenRange{Start: a.Present, End: of.Tokens},
 	}
 	patience := t.options.DefaultTimeout
 	if deadline, has := ctx.Deadline(); has {
@@ -63,7 +66,7 @@ func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
 		}
 		if in = t.incoming[id]; in == nil {
 			t.metrics.Accepted++
-			in = &Incoming{Transfer: id, transceiver: t, engine: a.Engine, done: make(chan struct{})}
+			in = &Incoming{Transfer: id, transceiver: t, engine: a.Engine, events: t.eventsOf(a.Engine), done: make(chan struct{})}
 			t.incoming[id] = in // before anything can end it
 		}
 		return effects
@@ -129,10 +132,31 @@ func (t *Transceiver) Cancel(transfer kv.ID) {
 	t.step(func(now handoff.Instant) []handoff.Effect { return t.taker.Cancel(now, transfer) })
 }
 
+// eventsOf is who is told of what begins for an engine. mu is held.
+func (t *Transceiver) eventsOf(engine string) func(handoff.Event) {
+	if e := t.engines[engine]; e != nil {
+		return e.events
+	}
+	return nil
+}
+
+// listenerOf is who is told of an event, also of one whose engine has left. mu is
+// held.
+func (t *Transceiver) listenerOf(e handoff.Event) func(handoff.Event) {
+	if out := t.outgoing[e.Transfer]; e.As == handoff.Source && out != nil && out.events != nil {
+		return out.events
+	}
+	if in := t.incoming[e.Transfer]; e.As == handoff.Destination && in != nil && in.events != nil {
+		return in.events
+	}
+	return t.options.Events
+}
+
 // onEvent ends what waits for an event, and returns how it is delivered without
 // mu, which is held.
 func (t *Transceiver) onEvent(e handoff.Event) (deliver func()) {
 	var ended chan struct{}
+	events := t.listenerOf(e)
 	switch {
 	case e.As == handoff.Source && e.Kind == handoff.Freed:
 		if out := t.outgoing[e.Transfer]; out != nil {
@@ -154,7 +178,6 @@ func (t *Transceiver) onEvent(e handoff.Event) (deliver func()) {
 			t.metrics.Failed++
 		}
 	}
-	events := t.options.Events
 	return func() {
 		if events != nil {
 			events(e)

@@ -14,8 +14,12 @@ type Offer struct {
 	// Transfer is the request's id; a new one for every request.
 	Transfer kv.ID
 	Engine   string
-	// Content is what the cache is of.
+	// Content is what the cache is of. Where Known is given, that says so instead.
 	Content handoff.Content
+	Known   *Known
+	// First is the first token that is held: an ask for what comes before it is
+	// refused, and what the block table says of it is not looked at.
+	First int
 	// Holding is where the blocks are. They are not the engine's until Freed.
 	Holding reshard.Holding
 	// Layers is how many are computed by now; Outgoing.Computed tells of more.
@@ -25,12 +29,31 @@ type Offer struct {
 	Keep time.Duration
 }
 
+// Known is what a cache is of, as somebody says who has its tokens: an object cache
+// has keys alone.
+type Known struct {
+	// Fingerprint is under the key of the home that offers.
+	Fingerprint handoff.Fingerprint
+	// Tokens is how many tokens it is of, in an Offer; in an Accept, how many of
+	// them are wanted.
+	Tokens int
+}
+
+// knownOf is what a content is under a home's key, unless it is known.
+func knownOf(known *Known, c handoff.Content, home handoff.Key) Known {
+	if known != nil {
+		return *known
+	}
+	return Known{Fingerprint: c.Fingerprint(home), Tokens: len(c.Tokens)}
+}
+
 func (t *Transceiver) offerOf(o *Offer) handoff.Offer {
 	if o.Keep <= 0 {
 		o.Keep = 30 * time.Second
 	}
+	of := knownOf(o.Known, o.Content, t.HomeKey())
 	return handoff.Offer{
-		Transfer: o.Transfer, Engine: o.Engine, Fingerprint: o.Content.Fingerprint(t.HomeKey()), Tokens: len(o.Content.Tokens),
+		Transfer: o.Transfer, Engine: o.Engine, Fingerprint: of.Fingerprint, Tokens: of.Tokens, First: o.First,
 		Holding: o.Holding, Layers: o.Layers, Keep: handoff.Instant(o.Keep / time.Microsecond),
 	}
 }
@@ -43,6 +66,7 @@ type Outgoing struct {
 
 	transceiver *Transceiver
 	engine      string
+	events      func(handoff.Event) // that is told of it; nil: Options.Events
 	freed       chan struct{}
 	err         error // why it was not taken; before freed is closed
 }
@@ -73,7 +97,7 @@ func (t *Transceiver) Offer(o Offer) (*Outgoing, error) {
 		}
 		if out = t.outgoing[o.Transfer]; out == nil {
 			t.metrics.Offered++
-			out = &Outgoing{Transfer: o.Transfer, Ticket: ticket, transceiver: t, engine: o.Engine, freed: make(chan struct{})}
+			out = &Outgoing{Transfer: o.Transfer, Ticket: ticket, transceiver: t, engine: o.Engine, events: t.eventsOf(o.Engine), freed: make(chan struct{})}
 			t.outgoing[o.Transfer] = out // before anything can end it
 		}
 		return effects

@@ -80,9 +80,11 @@ func sortedTables(own, other reshard.Side, tables [][]uint32, tokens kv.TokenRan
 	return sorted
 }
 
-// withLayoutOf is an engine laid out as one and cut as the other.
+// withLayoutOf is an engine laid out as one and cut as the other. It has dense
+// grids in any case: what counts is the order in which bytes lie within a block.
 func withLayoutOf(laidOut, cut reshard.Side, contextTokens int) reshard.Side {
 	s := laidOut
+	s.BlockStride, s.Offsets = 0, nil
 	s.Parallelism = cut.Parallelism
 	if s.InterleaveTokens = cut.InterleaveTokens; s.InterleaveTokens == 0 {
 		s.InterleaveTokens = cut.BlockTokens

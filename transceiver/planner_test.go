@@ -27,6 +27,12 @@ func TestGrantsAreWhatMoves(t *testing.T) {
 			party.Engine.Side.Parallelism.CP = rapid.IntRange(1, 2).Draw(t, name+" cp")
 			party.Engine.Side.InterleaveTokens = rapid.SampledFrom([]int{0, 1, 3}).Draw(t, name+" turn")
 			party.Holding.Tables = [][]uint32{drawBlocks(t, name)}
+			if rapid.IntRange(0, 2).Draw(t, name+" has places") == 0 {
+				party.Engine.Side = inPlaces(t, name, party.Engine.Side)
+				for i := range party.Holding.Tables[0] {
+					party.Holding.Tables[0][i] *= 3
+				}
+			}
 		}
 		p := planner{shapes: reshard.NewShapes(4)}
 		plan, err := p.of(terms)
@@ -52,6 +58,22 @@ func TestGrantsAreWhatMoves(t *testing.T) {
 			}
 		}
 	})
+}
+
+// inPlaces is a side whose blocks take up three places each.
+func inPlaces(t *rapid.T, name string, s reshard.Side) reshard.Side {
+	layout, err := kv.ParseLayout("BLHNC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Layout, s.Blocks = layout, 3*16
+	for i, g := range s.Geometry.Groups() {
+		bytes := int64(len(g.Indices) * 2 * g.KVHeads * g.HeadDim * s.BlockTokens) // of all ranks, so that each has room
+		s.Offsets = append(s.Offsets, s.BlockStride+int64(i*rapid.IntRange(0, 9).Draw(t, name+" gap")))
+		s.BlockStride = s.Offsets[i] + bytes
+	}
+	s.BlockStride = (s.BlockStride + 2) / 3
+	return s
 }
 
 // bytesAt is which bytes of one side's rank a flow touches.

@@ -1,14 +1,17 @@
 package transceiver
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"meridian/kv"
 	"meridian/transceiver/handoff"
 )
 
 // records keeps the last hand-offs that ended, oldest first: so many, and with so
-// many flows in all, because a peer's ranks decide how many one has.
+// many flows in all, because a peer's ranks decide how many one has. Those of
+// object caches are kept apart, so that prompts that are found do not push hand-offs out.
 type records struct {
 	most    int
 	entries []*handoff.Record
@@ -31,10 +34,11 @@ func (r *records) add(record *handoff.Record) {
 func (t *Transceiver) Records() []handoff.Record {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := make([]handoff.Record, len(t.records.entries))
-	for i, r := range t.records.entries {
-		all[i] = *r
+	var all []handoff.Record
+	for _, r := range slices.Concat(t.records.entries, t.stored.entries) {
+		all = append(all, *r)
 	}
+	slices.SortStableFunc(all, func(a, b handoff.Record) int { return cmp.Compare(a.EndedUnixUs, b.EndedUnixUs) })
 	return all
 }
 

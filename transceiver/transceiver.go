@@ -47,6 +47,8 @@ type Options struct {
 	MaxHeldFraction float64
 	// MaxOffers and MaxIntakes bound what runs; default 4096 each.
 	MaxOffers, MaxIntakes int
+	// Stores bounds what object caches take up; see JoinStore.
+	Stores handoff.StoreLimits
 	// Patience is the deadline of an Accept whose context has none; default one
 	// minute.
 	DefaultTimeout time.Duration
@@ -71,8 +73,10 @@ func (o Options) withDefaults() (Options, error) {
 	if o.TicketKey == (handoff.Key{}) {
 		return o, errors.New("transceiver: Options needs a TicketKey; derive it from the cell's key")
 	}
-	if o.MaxHeldFraction < 0 || o.MaxHeldFraction > 1 {
-		return o, fmt.Errorf("transceiver: a fraction of %g of an engine's blocks", o.MaxHeldFraction)
+	for _, f := range []float64{o.MaxHeldFraction, o.Stores.MaxHeldFraction} {
+		if f < 0 || f > 1 {
+			return o, fmt.Errorf("transceiver: a fraction of %g of an engine's blocks", f)
+		}
 	}
 	o.Timing = o.Timing.WithDefaults()
 	o.DefaultTimeout = cmp.Or(o.DefaultTimeout, time.Minute)
@@ -110,6 +114,7 @@ type Transceiver struct {
 	sessions   map[handoff.SessionID]*work
 	grants     map[kv.ID]*ownGrant
 	records    records
+	stored     records // of what object caches gave and took
 	metrics    Metrics
 	disarm     func() bool
 	alarm      handoff.Instant
@@ -138,7 +143,7 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 	t := &Transceiver{
 		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
 		engines: make(map[string]*ranks), outgoing: make(map[kv.ID]*Outgoing), incoming: make(map[kv.ID]*Incoming),
-		sessions: make(map[handoff.SessionID]*work), grants: make(map[kv.ID]*ownGrant), records: records{most: o.Records},
+		sessions: make(map[handoff.SessionID]*work), grants: make(map[kv.ID]*ownGrant), records: records{most: o.Records}, stored: records{most: o.Records},
 		follower: handoff.NewFollower(o.Timing), planner: planner{shapes: reshard.NewShapes(64)}, alarm: handoff.Never,
 	}
 	// The first instant is not zero, which means never.
@@ -146,9 +151,9 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.peers = agent.NewPeers(o.Agent, agent.PeersOptions{Find: o.Find, Gone: t.gone, MaxInFlight: maxInFlight})
 	t.holder = handoff.NewHolder(handoff.HolderOptions{
-		Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxHeldFraction: o.MaxHeldFraction, MaxOffers: o.MaxOffers,
+		Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxHeldFraction: o.MaxHeldFraction, MaxOffers: o.MaxOffers, Stores: o.Stores,
 	})
-	t.taker = handoff.NewTaker(handoff.TakerOptions{Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxIntakes: o.MaxIntakes})
+	t.taker = handoff.NewTaker(handoff.TakerOptions{Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxIntakes: o.MaxIntakes, Stores: o.Stores})
 	inbox, err := o.Agent.Listen(handoff.Magic, agent.InboxLimits{})
 	if err != nil {
 		return nil, err
@@ -279,7 +284,11 @@ func (t *Transceiver) execute(e handoff.Effect) (do func()) {
 	case handoff.KeepRecord:
 		kept := *e.Record // its hand-off may still count repeated messages
 		kept.EndedUnixUs = time.Now().UnixMicro()
-		t.records.add(&kept)
+		if e.Record.OfStore {
+			t.stored.add(&kept)
+		} else {
+			t.records.add(&kept)
+		}
 		if t.options.Ended != nil {
 			t.events = append(t.events, func() { t.options.Ended(&kept) })
 		}

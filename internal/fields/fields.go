@@ -11,8 +11,12 @@ import (
 )
 
 // Writer builds a message: integers as varints, texts and lists behind their
-// length.
-type Writer struct{ B []byte }
+// length. Where messages have several forms, Form says which one is written to whoever
+// writes a part of it.
+type Writer struct {
+	B    []byte
+	Form uint8
+}
 
 func (w *Writer) U8(v uint8)     { w.B = append(w.B, v) }
 func (w *Writer) Uint(v uint64)  { w.B = binary.AppendUvarint(w.B, v) }
@@ -39,8 +43,9 @@ func (w *Writer) Ints(values []int) {
 // Reader takes a message apart. The first field that is not there, or beyond
 // its limit, fails all that follow, so that a parser checks once, at its end.
 type Reader struct {
-	B   []byte
-	bad bool
+	B    []byte
+	Form uint8 // as a Writer's
+	bad  bool
 }
 
 func (r *Reader) take(n int) []byte {

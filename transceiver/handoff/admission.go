@@ -9,23 +9,29 @@ import "fmt"
 const MaxKeep = 60 * Minute
 
 // admit says whether there is room for an offer.
-func (h *Holder) admit(e *Engine, o *Offer) error {
+func (h *Holder) admit(now Instant, e *Engine, o *Offer) error {
 	p := Party{Engine: *e, Holding: o.Holding}
 	if err := p.checkTables(); err != nil {
 		return err
 	}
-	switch held, limit := h.Held(e.ID), int(h.MaxHeldFraction*float64(e.Side.Blocks)); {
+	switch {
 	case o.Keep > MaxKeep:
 		return fmt.Errorf("%w: to be kept for %d ms, at most %d", ErrTerms, o.Keep/Millisecond, MaxKeep/Millisecond)
 	case o.Tokens < 1 || o.Keep <= 0 || o.Layers < 0 || o.Layers > len(e.Side.Geometry.Layers):
 		return fmt.Errorf("%w: %d tokens, %d of %d layers, to keep for %d µs", ErrTerms, o.Tokens, o.Layers, len(e.Side.Geometry.Layers), o.Keep)
+	case o.First < 0 || o.First > o.Tokens:
+		return fmt.Errorf("%w: %d tokens, of which those before token %d are not held", ErrTerms, o.Tokens, o.First)
+	case e.IsStore():
+		return h.admitOfStore(now, e, o)
+	}
+	switch held, limit := h.Held(e.ID), int(h.MaxHeldFraction*float64(e.Side.Blocks)); {
 	case held+p.blocks() > limit:
 		return fmt.Errorf("%w: engine %s has %d blocks in other offers, %d more are beyond %d, which is %.2g of its %d; let decode recompute",
 			ErrDeclined, e.ID, held, p.blocks(), limit, h.MaxHeldFraction, e.Side.Blocks)
-	case len(h.offers) >= h.MaxOffers && h.offers[o.Transfer] == nil:
-		return fmt.Errorf("%w: %d offers stand already", ErrDeclined, len(h.offers))
-	case len(h.endings) >= h.MaxRemembered:
-		return fmt.Errorf("%w: %d tickets that were used have not expired yet", ErrDeclined, len(h.endings))
+	case h.count(false) >= h.MaxOffers && h.offers[o.Transfer] == nil:
+		return fmt.Errorf("%w: %d offers stand already", ErrDeclined, h.MaxOffers)
+	case len(h.endings)-len(h.spent) >= h.MaxRemembered:
+		return fmt.Errorf("%w: %d tickets that were used have not expired yet", ErrDeclined, h.MaxRemembered)
 	}
 	return nil
 }
@@ -58,8 +64,8 @@ func (h *Holder) admitAsk(a asking, replaced *offer) error {
 		}
 	}
 	switch {
-	case len(h.offers) >= h.MaxOffers && replaced == nil:
-		return fmt.Errorf("%w: %d offers stand or are awaited", ErrDeclined, len(h.offers))
+	case h.count(false) >= h.MaxOffers && replaced == nil:
+		return fmt.Errorf("%w: %d offers stand or are awaited", ErrDeclined, h.MaxOffers)
 	case ofTaker > h.MaxOffers/2:
 		return fmt.Errorf("%w: %d offers are awaited by %v alone", ErrDeclined, ofTaker, a.from)
 	case bytes > maxAwaitedBytes:

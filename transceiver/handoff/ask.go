@@ -10,8 +10,11 @@ const (
 	// CanLayers: it takes layers as they are computed. Without it the answer
 	// waits until all are.
 	CanLayers uint64 = 1 << iota
+	// CanPlaces: it knows object caches, whose blocks lie at places of an arena.
+	// Without it a cache refuses, and nothing that it could not read is said to it.
+	CanPlaces
 
-	allCapabilities = CanLayers
+	allCapabilities = CanLayers | CanPlaces
 )
 
 // Ask is a decode home's wish for a cache. It is repeated until it is answered.

@@ -48,7 +48,9 @@ const (
 	maxExtents = 1 << 16
 	maxLayers  = 1 << 14
 	maxTables  = 1 << 6
-	maxBlocks  = 1 << 22
+	// maxComponents: a group of layers has two at most.
+	maxComponents = 2 * maxTables
+	maxBlocks     = 1 << 22
 )
 
 // Validate says what is impossible about e.
@@ -134,7 +136,7 @@ func (p *Party) blocks() int {
 
 // keptBytes is about what a party takes in memory.
 func (p *Party) keptBytes() int {
-	bytes := len(p.Engine.Side.Geometry.Layers)*40 + len(p.Engine.Side.Parallelism.Stages)*8 + len(p.Engine.Ranks)*64
+	bytes := len(p.Engine.Side.Geometry.Layers)*40 + (len(p.Engine.Side.Parallelism.Stages)+len(p.Engine.Side.Offsets))*8 + len(p.Engine.Ranks)*64
 	for i := range p.Engine.Ranks {
 		bytes += len(p.Engine.Ranks[i].Memory) * 32
 	}

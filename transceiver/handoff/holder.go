@@ -21,6 +21,8 @@ type HolderOptions struct {
 	// MaxOffers bounds offers and early asks; default 4096. MaxRemembered
 	// bounds tickets that are used up and have not expired; default 65536.
 	MaxOffers, MaxRemembered int
+	// Stores is what the object caches among the engines may take up instead.
+	Stores StoreLimits
 }
 
 // Holder speaks for the prefill engines whose home is this agent: it keeps the
@@ -31,6 +33,8 @@ type Holder struct {
 	offers  map[kv.ID]*offer
 	endings map[kv.ID]ending
 	sweep   Instant // when to look for endings to forget
+	units   heldUnits
+	spent   []kv.ID // of endings, those of object caches, oldest first
 	notices finalNotices
 	session uint64
 }
@@ -40,6 +44,7 @@ type Holder struct {
 type ending struct {
 	problem Problem // none: it was taken
 	until   Instant
+	ofStore bool
 }
 
 // NewHolder has no engines yet.
@@ -47,8 +52,10 @@ func NewHolder(o HolderOptions) *Holder {
 	o.Timing = o.Timing.WithDefaults()
 	o.MaxHeldFraction = cmp.Or(o.MaxHeldFraction, 0.3)
 	o.MaxOffers, o.MaxRemembered = cmp.Or(o.MaxOffers, 4096), cmp.Or(o.MaxRemembered, 1<<16)
+	o.Stores = o.Stores.WithDefaults()
 	return &Holder{
 		HolderOptions: o, engines: make(map[string]*Engine), offers: make(map[kv.ID]*offer), endings: make(map[kv.ID]ending), sweep: Never,
+		units: heldUnits{readers: make(map[heldUnit]int)},
 	}
 }
 
@@ -87,7 +94,10 @@ type Offer struct {
 	Engine      string
 	Fingerprint Fingerprint
 	Tokens      int
-	Holding     reshard.Holding
+	// First is the first token that is held. An ask for what comes before it is
+	// refused, and what the block table says of it is not looked at.
+	First   int
+	Holding reshard.Holding
 	// Layers is how many are computed; Computed tells of more.
 	Layers int
 	// Keep is how long the offer stands if no decode engine takes it.
@@ -96,7 +106,7 @@ type Offer struct {
 
 func (o *Offer) same(other *Offer) bool {
 	return o.Transfer == other.Transfer && o.Engine == other.Engine && o.Fingerprint == other.Fingerprint && o.Tokens == other.Tokens &&
-		o.Holding.DP == other.Holding.DP && slices.EqualFunc(o.Holding.Tables, other.Holding.Tables, slices.Equal)
+		o.First == other.First && o.Holding.DP == other.Holding.DP && slices.EqualFunc(o.Holding.Tables, other.Holding.Tables, slices.Equal)
 }
 
 // Issue makes a ticket, also for what will be offered only later.
@@ -124,16 +134,23 @@ func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, e
 	if engine == nil {
 		return nil, nil, fmt.Errorf("%w: no engine %q here", ErrMember, o.Engine)
 	}
-	if err := h.admit(engine, &o); err != nil {
+	if err := h.admit(now, engine, &o); err != nil {
+		if engine.IsStore() {
+			return nil, nil, err // nobody has heard of it
+		}
 		// A taker that waits for it, or comes for it later, need not wait.
 		return nil, h.endUnoffered(now, o.Transfer, ProblemOf(err), now+min(max(o.Keep, h.Timing.Lease), MaxKeep)), err
 	}
 	n := &offer{Offer: o, holder: h, state: offerHeld, expires: now + o.Keep, layers: len(engine.Side.Geometry.Layers), past: make(map[kv.Member]pastSession)}
 	n.lastTicket = n.expires
 	n.src = Party{Engine: *engine, Holding: o.Holding}
+	if engine.IsStore() {
+		n.units, n.unitBytes, _ = unitsOf(engine, &o) // admit has seen them
+		h.units.hold(n)
+	}
 	n.ticket = h.Issue(now, o)
 	n.record = &Record{
-		Transfer: o.Transfer, As: Source, Engine: o.Engine, Tokens: o.Tokens, SrcRanks: len(engine.Ranks),
+		Transfer: o.Transfer, As: Source, Engine: o.Engine, OfStore: engine.IsStore(), Tokens: o.Tokens, SrcRanks: len(engine.Ranks),
 		Direct: true, Stages: Times{Begun: now},
 	}
 	h.offers[o.Transfer] = n
@@ -183,8 +200,8 @@ func (h *Holder) endUnoffered(now Instant, transfer kv.ID, why Problem, until In
 func (h *Holder) remember(now Instant, transfer kv.ID, how Problem, until Instant) {
 	until = max(until, now+h.Timing.Lease)
 	how.Differences = nil // its text names them
-	if _, is := h.endings[transfer]; !is && len(h.endings) < 2*h.MaxRemembered {
-		h.endings[transfer] = ending{how, until}
+	if _, is := h.endings[transfer]; !is && len(h.endings)-len(h.spent) < 2*h.MaxRemembered {
+		h.endings[transfer] = ending{problem: how, until: until}
 		h.sweep = min(h.sweep, now+h.Timing.Lease)
 	}
 }
@@ -372,7 +389,8 @@ func (h *Holder) Tick(now Instant) []Effect {
 		effects = append(effects, h.offers[id].tick(now)...)
 	}
 	if now >= h.sweep {
-		maps.DeleteFunc(h.endings, func(_ kv.ID, e ending) bool { return now >= e.until })
+		h.forgetSpent(now)
+		maps.DeleteFunc(h.endings, func(_ kv.ID, e ending) bool { return now >= e.until && !e.ofStore })
 		if h.sweep = now + h.Timing.Lease; len(h.endings) == 0 {
 			h.sweep = Never
 		}

@@ -253,7 +253,11 @@ func (in *intake) finish(now Instant) []Effect {
 	}
 	effects := []Effect{end, in.keep(now)}
 	in.engineTold = true
-	t.over.add(in.ticket.Transfer, in.problem)
+	over := &t.over
+	if in.dst.Engine.IsStore() {
+		over = &t.stored
+	}
+	over.add(in.ticket.Transfer, in.problem)
 	if in.followers != nil {
 		effects = append(effects, t.notices.add(now, in.followers, in.problem)...)
 		in.followers = nil

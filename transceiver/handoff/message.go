@@ -11,11 +11,14 @@ import (
 
 // Messages between homes and to followers begin with
 //
-//	"MRDH" │ u8 version of the form │ u8 kind │ transfer id │ the kind's own
+//	"MRDH" │ u8 form │ u8 kind │ transfer id │ the kind's own
 const (
 	// Magic is what agents tell them by among notifications.
-	Magic          = "MRDH"
-	messageVersion = 1
+	Magic = "MRDH"
+	// plainForm is what builds of any age read. placesForm has a block stride and
+	// offsets at the end of every side, and is used where a side has them.
+	plainForm  = 1
+	placesForm = 2
 	// MaxMessageBytes is what a notification can carry.
 	MaxMessageBytes = mrdn.MaxLinkFrame - 1<<10
 )
@@ -75,10 +78,31 @@ func (*Ended) kind() uint8    { return 9 }
 func (*Order) kind() uint8    { return 10 }
 func (*Report) kind() uint8   { return 11 }
 
+// formOf is the form that a message needs.
+func formOf(m Message) uint8 {
+	var parties []*Party
+	switch m := m.(type) {
+	case *Ask:
+		parties = []*Party{&m.Dst}
+	case *Answer:
+		parties = []*Party{&m.Src}
+	case *Order:
+		if m.Terms != nil {
+			parties = []*Party{&m.Terms.Src, &m.Terms.Dst}
+		}
+	}
+	for _, p := range parties {
+		if p.Engine.IsStore() || len(p.Engine.Side.Offsets) > 0 {
+			return placesForm
+		}
+	}
+	return plainForm
+}
+
 // AppendMessage appends a message in wire form.
 func AppendMessage(dst []byte, transfer kv.ID, m Message) []byte {
-	w := fields.Writer{B: append(dst, Magic...)}
-	w.U8(messageVersion)
+	w := fields.Writer{B: append(dst, Magic...), Form: formOf(m)}
+	w.U8(w.Form)
 	w.U8(m.kind())
 	w.ID(transfer)
 	m.append(&w)
@@ -93,8 +117,8 @@ func ParseMessage(b []byte) (kv.ID, Message, error) {
 		return kv.ID{}, nil, fmt.Errorf("%w: it does not begin as one", ErrMessage)
 	}
 	r := fields.Reader{B: bytes.Clone(rest)}
-	if v := r.U8(); v != messageVersion {
-		return kv.ID{}, nil, fmt.Errorf("%w: form %d, this build reads %d", ErrMessage, v, messageVersion)
+	if r.Form = r.U8(); r.Form < plainForm || r.Form > placesForm {
+		return kv.ID{}, nil, fmt.Errorf("%w: form %d, this build reads %d and %d", ErrMessage, r.Form, plainForm, placesForm)
 	}
 	kind := r.U8()
 	m := blank(kind)

@@ -160,7 +160,7 @@ func FuzzParseMessage(f *testing.F) {
 
 func TestMessagesOfOthers(t *testing.T) {
 	for name, b := range map[string][]byte{
-		"empty": nil, "text": []byte("hello"), "magic alone": []byte("MRDH"), "another form": []byte("MRDH\x02\x04aaaaaaaaaaaaaaaa\x00\x00"),
+		"empty": nil, "text": []byte("hello"), "magic alone": []byte("MRDH"), "another form": []byte("MRDH\x03\x04aaaaaaaaaaaaaaaa\x00\x00"),
 		"unknown kind": []byte("MRDH\x01\x63aaaaaaaaaaaaaaaa"),
 	} {
 		if _, _, err := ParseMessage(b); !errors.Is(err, ErrMessage) {

@@ -24,7 +24,9 @@ type offer struct {
 	holder     *Holder
 	state      offerState
 	src        Party
-	layers     int // of the model
+	layers     int      // of the model
+	units      []uint32 // that an object cache holds for it
+	unitBytes  int64
 	ticket     []byte
 	expires    Instant
 	lastTicket Instant // when the last ticket that was seen for it expires
@@ -166,7 +168,12 @@ func (o *offer) finish(now Instant) []Effect {
 		return effects
 	}
 	delete(h.offers, o.Transfer)
-	h.remember(now, o.Transfer, o.ending, max(o.lastTicket, now+h.Timing.Lease))
+	if o.src.Engine.IsStore() {
+		h.units.drop(o)
+		h.rememberSpent(now, o.Transfer, o.ending, o.lastTicket)
+	} else {
+		h.remember(now, o.Transfer, o.ending, max(o.lastTicket, now+h.Timing.Lease))
+	}
 	effects = append(effects, TellEngine{o.event(Freed, o.ending)}, o.keep(now))
 	if s != nil && s.followers != nil {
 		effects = append(effects, h.notices.add(now, s.followers, o.ending)...)

@@ -55,6 +55,13 @@ func appendSide(w *fields.Writer, s *reshard.Side) {
 	for _, v := range []int{s.BlockTokens, s.Blocks, s.InterleaveTokens} {
 		w.Uint(uint64(v))
 	}
+	if w.Form >= placesForm {
+		w.Uint(uint64(s.BlockStride))
+		w.Count(len(s.Offsets))
+		for _, at := range s.Offsets {
+			w.Uint(uint64(at))
+		}
+	}
 }
 
 func parseSide(r *fields.Reader, s *reshard.Side) {
@@ -81,6 +88,12 @@ func parseSide(r *fields.Reader, s *reshard.Side) {
 	}
 	s.Layout, s.Packing = layout, packing
 	s.BlockTokens, s.Blocks, s.InterleaveTokens = r.Int(), r.Int(), r.Int()
+	if r.Form >= placesForm {
+		s.BlockStride = int64(r.Int())
+		for range r.Count(maxComponents) {
+			s.Offsets = append(s.Offsets, int64(r.Int()))
+		}
+	}
 }
 
 func appendRanks(w *fields.Writer, ranks []Rank) {

@@ -14,6 +14,8 @@ type Record struct {
 	Transfer kv.ID  `json:"id"`
 	As       Role   `json:"as"`
 	Engine   string `json:"engine"`
+	// OfStore: the engine is an object cache.
+	OfStore bool `json:"of_store,omitempty"`
 	// Peer is the other side's home, and PeerEngine its engine; empty if it
 	// never came.
 	Peer       string `json:"peer"`

@@ -37,6 +37,9 @@ func (o *offer) beginSession(now Instant, a asking, deadline Instant) []Effect {
 		err = t.Fingerprint.Check(o.Fingerprint)
 	}
 	if err == nil {
+		err = o.checkAsk(a.ask)
+	}
+	if err == nil {
 		err = fits(&o.src.Engine, &a.ask.Dst.Engine, &a.ask.Dst.Engine)
 	}
 	if err != nil {
@@ -45,6 +48,17 @@ func (o *offer) beginSession(now Instant, a asking, deadline Instant) []Effect {
 	o.state = offerPlanning
 	o.session.terms = &Terms{Transfer: o.Transfer, Src: o.src, Dst: a.ask.Dst, Tokens: a.ask.Tokens, ContextTokens: o.Tokens}
 	return []Effect{MakePlan{Source, o.session.number, o.session.terms}}
+}
+
+// checkAsk says why an ask that is of the offer's content cannot be answered.
+func (o *offer) checkAsk(a *Ask) error {
+	switch {
+	case o.src.Engine.IsStore() && a.Capabilities&CanPlaces == 0:
+		return fmt.Errorf("%w: %s is an object cache, and the agent that asks is of a build that knows none", ErrUnable, o.Engine)
+	case a.Tokens.Start < o.First:
+		return fmt.Errorf("%w: tokens %v are asked for, those before token %d are not held here", ErrTerms, a.Tokens, o.First)
+	}
+	return nil
 }
 
 // refuseSession ends a session before anything was opened to its taker.

@@ -16,6 +16,8 @@ type TakerOptions struct {
 	Timing Timing
 	// MaxIntakes bounds hand-offs that have not ended; default 4096.
 	MaxIntakes int
+	// Stores is what the object caches among the engines may take up instead.
+	Stores StoreLimits
 }
 
 // Taker speaks for the decode engines whose home is this agent: it asks for
@@ -25,14 +27,43 @@ type Taker struct {
 	engines map[string]*Engine
 	intakes map[kv.ID]*intake
 	over    endings
+	stored  endings // of what object caches took
 	notices finalNotices
 	session uint64
 }
 
 // NewTaker has no engines yet.
 func NewTaker(o TakerOptions) *Taker {
-	o.Timing, o.MaxIntakes = o.Timing.WithDefaults(), cmp.Or(o.MaxIntakes, 4096)
-	return &Taker{TakerOptions: o, engines: make(map[string]*Engine), intakes: make(map[kv.ID]*intake), over: endings{how: make(map[kv.ID]Problem)}}
+	o.Timing, o.MaxIntakes, o.Stores = o.Timing.WithDefaults(), cmp.Or(o.MaxIntakes, 4096), o.Stores.WithDefaults()
+	return &Taker{
+		TakerOptions: o, engines: make(map[string]*Engine), intakes: make(map[kv.ID]*intake),
+		over: endings{how: make(map[kv.ID]Problem)}, stored: endings{how: make(map[kv.ID]Problem)},
+	}
+}
+
+// ended tells how a hand-off ended, if that is remembered.
+func (t *Taker) ended(transfer kv.ID) (how Problem, over bool) {
+	if how, over = t.over.how[transfer]; !over {
+		how, over = t.stored.how[transfer]
+	}
+	return how, over
+}
+
+// admit says whether an engine, or an object cache, may take one more.
+func (t *Taker) admit(e *Engine) error {
+	running, most := 0, t.MaxIntakes
+	if e.IsStore() {
+		most = t.Stores.MaxIntakes
+	}
+	for _, in := range t.intakes {
+		if in.dst.Engine.IsStore() == e.IsStore() {
+			running++
+		}
+	}
+	if running >= most {
+		return fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, running)
+	}
+	return nil
 }
 
 // endings remembers how the last hand-offs ended, also those that were cancelled
@@ -117,7 +148,7 @@ func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
 		return ticket.Transfer, nil, nil
 	}
 	engine := t.engines[a.Engine]
-	how, over := t.over.how[ticket.Transfer]
+	how, over := t.ended(ticket.Transfer)
 	switch {
 	case over && how.None():
 		return kv.ID{}, nil, fmt.Errorf("%w: here, by transfer %s", ErrUsed, ticket.Transfer)
@@ -129,8 +160,9 @@ func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
 		return kv.ID{}, nil, fmt.Errorf("%w: tokens %v of a cache of %d", ErrTerms, a.Tokens, ticket.Tokens)
 	case now >= a.Deadline:
 		return kv.ID{}, nil, ErrDeadline
-	case len(t.intakes) >= t.MaxIntakes:
-		return kv.ID{}, nil, fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, len(t.intakes))
+	}
+	if err := t.admit(engine); err != nil {
+		return kv.ID{}, nil, err
 	}
 	dst := Party{Engine: *engine, Holding: a.Holding}
 	if err := dst.checkTables(); err != nil {
@@ -139,7 +171,7 @@ func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
 	t.session++
 	in := &intake{Accept: a, taker: t, ticket: ticket, session: t.session, state: intakeAsked, dst: dst}
 	in.record = &Record{
-		Transfer: ticket.Transfer, As: Destination, Engine: a.Engine, Peer: ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push, Promised: ticket.Expires == Never,
+		Transfer: ticket.Transfer, As: Destination, Engine: a.Engine, OfStore: engine.IsStore(), Peer: ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push, Promised: ticket.Expires == Never,
 		DstRanks: len(engine.Ranks), Direct: true, Stages: Times{Begun: now},
 	}
 	t.intakes[ticket.Transfer] = in
@@ -168,7 +200,7 @@ func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
 	if in != nil && in.state != intakeConfirming {
 		return t.Cancel(now, ticket.Transfer), nil
 	}
-	if how, over := t.over.how[ticket.Transfer]; over && (how.None() || how.Code == cancelled.Code) {
+	if how, over := t.ended(ticket.Transfer); over && (how.None() || how.Code == cancelled.Code) {
 		return nil, nil
 	}
 	t.over.add(ticket.Transfer, cancelled)
