@@ -14,7 +14,7 @@ DOOR = {"state_dir": "/state", "agent": "a"}
 
 
 def test_what_is_not_said_has_its_default() -> None:
-    assert Settings.read(DOOR) == Settings("/state/door-a.sock", "", False, 10.0, 30.0, False)
+    assert Settings.read(DOOR) == Settings("/state/door-a.sock", "", False, 10.0, 30.0, False, True)
 
 
 def test_everything_can_be_said() -> None:
@@ -25,8 +25,9 @@ def test_everything_can_be_said() -> None:
         "deadline_ms": 1500,
         "keep_ms": 250,
         "agent_required": True,
+        "cache": False,
     }
-    assert Settings.read(said) == Settings("/door", "http://here", True, 1.5, 0.25, True)
+    assert Settings.read(said) == Settings("/door", "http://here", True, 1.5, 0.25, True, False)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,7 @@ def test_everything_can_be_said() -> None:
         (DOOR | {"keep_ms": "9"}, "keep_ms: '9' is no time"),
         (DOOR | {"url": 7}, "url: 7 is no text"),
         (DOOR | {"agent_required": "yes"}, "agent_required: 'yes' is neither"),
+        (DOOR | {"cache": 1}, "cache: 1 is neither"),
     ],
 )
 def test_what_is_wrong_is_named(said: dict[str, Any], complaint: str) -> None:

@@ -9,7 +9,21 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from meridian.door import Accept, DoorError, Event, EventKind, GPUMemory, Layer, Offer, Publication, Scope
+from meridian.door import (
+    Accept,
+    CacheTerms,
+    DoorError,
+    Event,
+    EventKind,
+    Find,
+    Found,
+    GPUMemory,
+    Keep,
+    Layer,
+    Offer,
+    Publication,
+    Scope,
+)
 from meridian.door.ticket import Home, Ticket
 from meridian.vllm.cut import Cut
 from meridian.vllm.handoffs import Step
@@ -38,6 +52,15 @@ class Request:
     cache_salt: str | None = None
     skip_reading_prefix_cache: bool = False
     max_tokens: int = 1
+    answer: list[int] = field(default_factory=list)
+
+    @property
+    def all_token_ids(self) -> list[int]:
+        return [*(self.prompt_token_ids or ()), *self.answer]
+
+
+def found_ticket(transfer: bytes) -> bytes:
+    return b"MRDF\x01" + transfer
 
 
 def ticket_of(transfer: bytes, tokens: list[int]) -> bytes:
@@ -54,6 +77,9 @@ class FakeDoor:
     """A door at which a test plays the agent. Futures that it answers are as a Door's."""
 
     serving: bool = True
+    cache: CacheTerms | None = None
+    finds: list[tuple[Find, Future[Found]]] = field(default_factory=list)
+    keeps: list[tuple[Keep, Future[None]]] = field(default_factory=list)
     accepts: list[tuple[Accept, Future[bytes]]] = field(default_factory=list)
     offers: list[tuple[Offer, Future[bytes]]] = field(default_factory=list)
     cancelled: list[bytes] = field(default_factory=list)
@@ -77,6 +103,25 @@ class FakeDoor:
         self._must_serve()
         self.accepts.append((accept, Future()))
         return self.accepts[-1][1]
+
+    @property
+    def features(self) -> frozenset[str]:
+        return frozenset({"cache"} if self.cache else ())
+
+    @property
+    def cache_terms(self) -> CacheTerms:
+        assert self.cache is not None
+        return self.cache
+
+    def find_soon(self, find: Find) -> Future[Found]:
+        self._must_serve()
+        self.finds.append((find, Future()))
+        return self.finds[-1][1]
+
+    def keep_soon(self, keep: Keep) -> Future[None]:
+        self._must_serve()
+        self.keeps.append((keep, Future()))
+        return self.keeps[-1][1]
 
     def withdraw_offer_soon(self, transfer: bytes) -> Future[None]:
         return self._note(self.withdrawn, transfer)
@@ -134,7 +179,7 @@ class _Moving:
     transfer: bytes
     accepted: bool
     request: str
-    answer: Future[bytes] | None
+    answer: Future[Any] | None
     failed: bool = False
 
 
@@ -159,7 +204,7 @@ class World:
         self.half = SchedulerHalf(
             SETTINGS, cut, produces=True, consumes=True, by_layers=True, clock=lambda: self.now
         )
-        self.door = FakeDoor()
+        self.door = FakeDoor(cache=CacheTerms(2 * BLOCK, 0.0))
         self.half.attach(self.door)
         self.rank_doors = [FakeRankDoor() for _ in range(workers)]
         self.workers = [WorkerHalf(door) for door in self.rank_doors]
@@ -176,9 +221,21 @@ class World:
         """Asked of an agent that did not answer: only the end of the connection settles them."""
         self.ready: set[str] = set()
         """Requests whose cache is there."""
-        self.seen = (0, 0)
+        self.seen = (0, 0, 0, 0)
+        self.looking: list[tuple[Find, Future[Found]]] = []
+        """Prefixes that the agent is asked for."""
+        self.found: dict[bytes, str] = {}
+        """Tickets of what it found, until they are used or given back, and whose they are."""
         self.next = 0
-        self.outcomes = {"landed": 0, "failed": 0, "aborted": 0, "freed": 0, "ahead": 0}
+        self.outcomes = {
+            "landed": 0,
+            "failed": 0,
+            "aborted": 0,
+            "freed": 0,
+            "ahead": 0,
+            "found": 0,
+            "kept": 0,
+        }
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -203,6 +260,8 @@ class World:
             self._say(len(self.unsaid))
             self._step()
         assert not self.parked, f"held for ever: {self.parked}"
+        given_back = set(self.door.declined)
+        assert not [t for t in self.found if t not in given_back], "a ticket was neither used nor given back"
         assert self.half.holds == 0
 
     # What clients do.
@@ -223,6 +282,9 @@ class World:
         self.next += 1
         id_ = f"r{self.next}"
         tokens = [self.chance.randrange(500) for _ in range(self.chance.randrange(1, 40))]
+        if self.chance.random() < 0.3:
+            self.waiting.append(Request(id_, tokens, None, cache_salt=id_, answer=[1]))
+            return
         if self.chance.random() < 0.2:
             self.computing.append(Request(id_, tokens, {"do_remote_decode": True, "meridian_promised": True}))
             return
@@ -235,11 +297,11 @@ class World:
             if kept:
                 self.parked[id_] = _Parked(request, receiving=False, finished=True)
             return
-        replayed = self.chance.random() < 0.1 and self.waiting
+        handed = [r for r in self.waiting if r.kv_transfer_params]
         transfer = self.chance.randbytes(16)
         params = decode_params(transfer, tokens)
-        if replayed:
-            twin = self.waiting[-1]
+        if handed and self.chance.random() < 0.1:
+            twin = handed[-1]
             tokens, params = list(twin.prompt_token_ids or ()), dict(twin.kv_transfer_params or {})
         self.waiting.append(Request(id_, tokens, params))
 
@@ -269,22 +331,51 @@ class World:
                 self.door.serving = True
                 self._happened(Event(EventKind.SERVING))
             return
-        if self.agent:
+        if self.looking and self.chance.random() < 0.5:
+            self._look(*self.looking.pop(self.chance.randrange(len(self.looking))))
+        elif self.agent:
             self._go_on(self.chance.choice(self.agent))
 
+    def _look(self, find: Find, answer: Future[Found]) -> None:
+        """Answer what an engine asks for: there is something, or nothing, or nobody answers at all."""
+        match self.chance.choice(("found", "found", "nothing", "refused", "silence")):
+            case "found":
+                tokens = len(list(find.tokens)) // BLOCK * BLOCK
+                ticket = found_ticket(self.chance.randbytes(16))
+                self.found[ticket] = find.scope.salt
+                self.unsaid.append(lambda: answer.set_result(Found(tokens, ticket)))
+            case "nothing":
+                self.unsaid.append(lambda: answer.set_result(Found(reason="miss")))
+            case "refused":
+                self.unsaid.append(lambda: answer.set_exception(DoorError("busy", "too much at once")))
+
     def _notice(self) -> None:
-        accepts, offers = self.seen
+        accepts, offers, finds, keeps = self.seen
         for accept, answer in self.door.accepts[accepts:]:
             transfer = accept.ticket[5:21]
-            request = next(
-                p for p in self.parked.values() if p.receiving and _ticket(p.request) == accept.ticket
-            )
-            self.agent.append(_Moving(transfer, True, request.request.request_id, answer))
+            id_ = self.found.pop(accept.ticket, "")
+            if not id_ and accept.ticket.startswith(b"MRDF"):  # of an agent that is gone
+                self.unsaid.append(_refuse(answer))
+                continue
+            if id_:
+                self.outcomes["found"] += 1
+                assert self.parked[id_].receiving, f"{id_} takes what it does not wait for"
+            else:
+                id_ = next(
+                    p.request.request_id
+                    for p in self.parked.values()
+                    if p.receiving and p.request.kv_transfer_params and _ticket(p.request) == accept.ticket
+                )
+            self.agent.append(_Moving(transfer, True, id_, answer))
+        self.looking += self.door.finds[finds:]
+        for keep, asked in self.door.keeps[keeps:]:
+            self.outcomes["kept"] += 1
+            self.agent.append(_Moving(keep.transfer, False, keep.scope.salt, asked))
         for offer, answer in self.door.offers[offers:]:
             kept = [p.request for p in self.parked.values() if not p.receiving]
             of = next(r for r in kept + self.computing if r.prompt_token_ids is offer.tokens)
             self.agent.append(_Moving(offer.transfer, False, of.request_id, answer))
-        self.seen = len(self.door.accepts), len(self.door.offers)
+        self.seen = len(self.door.accepts), len(self.door.offers), len(self.door.finds), len(self.door.keeps)
 
     def _go_on(self, moving: _Moving) -> None:
         if moving.answer is not None:
@@ -335,7 +426,9 @@ class World:
         for moving in self.doubted:
             if not moving.accepted:
                 self._happened(Event(EventKind.FREED, moving.transfer, False, DoorError("gone", "it ended")))
-        self.agent, self.doubted = [], []
+        for _, answer in self.looking:
+            self.unsaid.append(_lose(answer))
+        self.agent, self.doubted, self.looking, self.found = [], [], [], {}
         self._happened(Event(EventKind.FENCED))
 
     # What vLLM does.
@@ -392,6 +485,8 @@ class World:
                 self.parked[request.request_id] = _Parked(request, receiving=True)
             self.half.allocated(request, self._table(request), count)
             self.half.allocated(request, self._table(request), 0)
+            if not parks and request.kv_transfer_params is None:
+                self._complete(request)
 
     def _work(self, worker: WorkerHalf, door: FakeRankDoor, step: Step, finished: dict[str, int]) -> None:
         worker.told(step)
@@ -424,14 +519,25 @@ class World:
         self.outcomes["failed" if parked.failed else "landed"] += 1
         if not parked.finished:
             assert self.half.matched_tokens(parked.request, 0) == (0, False), "its ticket is used"
-            assert self.half.finished(parked.request, self._table(parked.request), complete=True) == (
-                False,
-                None,
-            )
+            self._complete(parked.request)
+
+    def _complete(self, request: Request) -> None:
+        """A request has computed what was missing, and comes to its end."""
+        if request.kv_transfer_params is None:
+            request.num_computed_tokens = len(request.prompt_token_ids or ())
+        kept, params = self.half.finished(request, self._table(request), complete=True)
+        assert params is None
+        assert not kept or request.kv_transfer_params is None
+        if kept:
+            self.parked[request.request_id] = _Parked(request, receiving=False, finished=True)
 
 
-def _lose(answer: Future[bytes]) -> Callable[[], None]:
+def _lose(answer: Future[Any]) -> Callable[[], None]:
     return lambda: answer.set_exception(DoorError("lost", "the connection has ended"))
+
+
+def _refuse(answer: Future[Any]) -> Callable[[], None]:
+    return lambda: answer.set_exception(DoorError("unknown", "no such ticket"))
 
 
 def _ticket(request: Request) -> bytes:

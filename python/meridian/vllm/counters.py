@@ -25,11 +25,19 @@ class Counters:
     """Offers that were made while the prompt was computed."""
     declined: int = 0
     """Prompts that could not be offered."""
+    found_tokens: int = 0
+    """Tokens that came from the cell's cache."""
+    kept: int = 0
+    """Requests whose cache the cell was asked to keep, and whose blocks are free again."""
 
     def count(self, ending: Ending) -> None:
         """Add one that has ended."""
-        if not ending.accepted:
+        if not ending.accepted and ending.shared:
+            self.kept += 1
+        elif not ending.accepted:
             self.offered += 1
+        elif ending.problem is None and ending.shared:
+            self.found_tokens += ending.tokens
         elif ending.problem is None:
             self.ready_seconds.append(ending.seconds)
             self.ready_tokens.append(ending.tokens)

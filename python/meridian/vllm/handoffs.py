@@ -12,7 +12,8 @@ An intake that nobody wants any more (the client is gone, its time is over) is
 cancelled, and goes on as before: its blocks are vLLM's again when the agent
 says so, not when somebody lost patience.
 
-An offer's blocks are vLLM's again at Freed, or when the agent refuses it. Of one
+An offer's blocks are vLLM's again at Freed, or when the agent refuses it; those of what
+the cell's cache is to keep likewise. Of an offer
 that was made while its prompt is computed they are vLLM's own until the request is
 finished, whatever becomes of the offer.
 """
@@ -74,6 +75,8 @@ class Ending:
     """Nobody waited for it any more."""
     begun: bool
     """The agent had taken it up, so that its ticket is this engine's to give back."""
+    shared: bool
+    """It was with the cell's cache, and with no server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class _Intake:
     tokens: int
     began: float
     deadline: float
+    shared: bool
     phase: _Phase = _Phase.ASKED
     problem: DoorError | None = None
     unwanted: bool = False
@@ -118,6 +122,7 @@ class _Offer:
     deadline: float
     computing: bool
     """Its request is not finished."""
+    shared: bool
     unwanted: bool = False
 
 
@@ -139,10 +144,12 @@ class Handoffs:
 
     # Intakes.
 
-    def accept(self, request: str, watch: Watch, tokens: int, now: float, *, deadline: float) -> None:
-        """Begin an intake, right before the agent is asked for it."""
+    def accept(
+        self, request: str, watch: Watch, tokens: int, now: float, *, deadline: float, shared: bool = False
+    ) -> None:
+        """Begin an intake, right before the agent is asked for it. `shared`: from the cell's cache."""
         assert request not in self._intakes and watch.transfer not in self._accepted
-        intake = _Intake(request, watch.transfer, tokens, now, deadline)
+        intake = _Intake(request, watch.transfer, tokens, now, deadline, shared)
         self._intakes[request] = self._moving[watch.transfer] = intake
         self._watches[request] = watch
         self._accepted[watch.transfer] = None
@@ -211,10 +218,14 @@ class Handoffs:
         *,
         deadline: float,
         computing: bool = False,
+        shared: bool = False,
     ) -> None:
-        """Begin an offer, right before the agent hears of it. `computing`: in the next step."""
+        """Begin an offer, right before the agent hears of it.
+
+        `computing`: in the next step. `shared`: for the cell's cache.
+        """
         assert transfer not in self._offers
-        self._offers[transfer] = _Offer(request, transfer, tokens, now, deadline, computing)
+        self._offers[transfer] = _Offer(request, transfer, tokens, now, deadline, computing, shared)
         if computing:
             self._computing.append(transfer)
 
@@ -345,5 +356,15 @@ class Handoffs:
         abandoned = isinstance(of, _Intake) and of.abandoned
         begun = isinstance(of, _Offer) or of.begun
         self._endings.append(
-            Ending(of.request, of.transfer, accepted, now - of.began, of.tokens, problem, abandoned, begun)
+            Ending(
+                of.request,
+                of.transfer,
+                accepted,
+                now - of.began,
+                of.tokens,
+                problem,
+                abandoned,
+                begun,
+                of.shared,
+            )
         )

@@ -21,6 +21,17 @@ def tokens_of(request: Any) -> Sequence[int] | None:
     return tokens or None
 
 
+def computed_of(request: Any) -> Sequence[int] | None:
+    """Return the tokens of a vLLM request, prompt and answer, whose cache is computed; None as `tokens_of`.
+
+    The last one that was sampled is not: it would be with the next step.
+    """
+    if tokens_of(request) is None:
+        return None
+    every: Sequence[int] = request.all_token_ids
+    return every[: min(request.num_computed_tokens, len(every) - 1)]
+
+
 def scope_of(request: Any) -> Scope:
     """Return what else a vLLM request's cache depends on.
 

@@ -10,12 +10,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from meridian.door import Accept, DoorError, Event, EventKind, Offer, new_transfer
+from meridian.door import Accept, DoorError, Event, EventKind, Offer, new_transfer, transfer_of
 from meridian.vllm.counters import Counters
 from meridian.vllm.cut import Cut
 from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
 from meridian.vllm.prompt import reads_cache, scope_of, tokens_of
 from meridian.vllm.settings import Settings
+from meridian.vllm.shared import CacheDoor, SharedCache
 from meridian.vllm.transfer_params import DecodeLeg, PrefillLeg, leg_of, params_of
 
 _GRACE: Final = 2.0
@@ -24,11 +25,9 @@ _GRACE: Final = 2.0
 _log: Final = logging.getLogger("meridian.vllm")
 
 
-class ControlDoor(Protocol):
+class ControlDoor(CacheDoor, Protocol):
     """What this half asks of a Door."""
 
-    @property
-    def serving(self) -> bool: ...
     def write_ticket(self, offer: Offer) -> bytes: ...
     def offer_soon(self, offer: Offer) -> Future[bytes]: ...
     def accept_soon(self, accept: Accept) -> Future[bytes]: ...
@@ -71,6 +70,9 @@ class SchedulerHalf:
         self._door: ControlDoor | None = None
         self._handoffs = Handoffs()
         self._inbox: deque[Callable[[float], None]] = deque()
+        # Pieces that the cell keeps have all layers, and a prefix that did not come must be told.
+        shares = settings.cache and cut.blocks_tell_whose
+        self._shared = SharedCache(cut, self._inbox.append) if shares else None
         self._decided: set[str] = set()
         """Requests with a ticket that were asked for, or never will be."""
         self._tickets: dict[bytes, bytes] = {}
@@ -87,6 +89,8 @@ class SchedulerHalf:
     def attach(self, door: ControlDoor) -> None:
         """Take the door, whose events go to `happened`."""
         self._door = door
+        if self._shared is not None:
+            self._shared.attach(door)
 
     def happened(self, event: Event) -> None:
         """Hear of an event, on any thread."""
@@ -103,9 +107,13 @@ class SchedulerHalf:
     def matched_tokens(self, request: Any, computed: int) -> tuple[int | None, bool]:
         """Return how many tokens can come from elsewhere beyond those that are computed."""
         leg = self._decode_leg(request)
-        if leg is None or leg.unused or request.request_id in self._decided or not reads_cache(request):
+        if request.request_id in self._decided or not reads_cache(request):
             return 0, False
         self._hear()
+        if leg is None:
+            return self._shared_tokens(request, computed)
+        if leg.unused:
+            return 0, False
         if self._handoffs.is_moving(leg.transfer):
             return None, False  # for a twin of this request, whose cache can be shared then
         tokens = tokens_of(request)
@@ -117,12 +125,18 @@ class SchedulerHalf:
     def allocated(self, request: Any, block_ids: Sequence[Sequence[int]], external: int) -> None:
         """Hear which blocks a request has, and ask for what belongs in them."""
         self._remember(request, block_ids)
-        leg = self._decode_leg(request)
-        if leg is None or request.request_id in self._decided:
+        if request.request_id in self._decided:
             return
+        leg, tokens = self._decode_leg(request), tokens_of(request)
+        shared = leg is None
+        if leg is None:
+            leg, tokens = self._found(request, external)
+            if leg is None:
+                return
         self._decided.add(request.request_id)
         if external > 0:
-            self._accept(request, leg, block_ids, external)
+            assert tokens is not None  # else nothing would have been matched
+            self._accept(request, leg, tokens, block_ids, external, shared=shared)
         else:
             self._decline(leg)
 
@@ -156,6 +170,7 @@ class SchedulerHalf:
         self._hear()
         decided = request.request_id in self._decided
         self._decided.discard(request.request_id)
+        self._drop(request.request_id)
         self._prefills.pop(request.request_id, None)
         if (ahead := self._ahead.pop(request.request_id, None)) is not None:
             return self._finish_offer(*ahead, complete=complete)
@@ -167,7 +182,7 @@ class SchedulerHalf:
                 self._decline(leg)  # finished before it was ever scheduled
             case PrefillLeg() as leg if self._produces and complete:
                 return self._offer(request, leg, block_ids)
-        return False, None
+        return complete and self._keep(request, block_ids), None
 
     def step(self, *, idle: bool = False) -> Step:
         """Return what workers have to know for the next step. `idle`: nothing is computed in it."""
@@ -197,23 +212,29 @@ class SchedulerHalf:
         return self._door is not None and self._door.serving and not self._handoffs.was_accepted(leg.transfer)
 
     def _accept(
-        self, request: Any, leg: DecodeLeg, block_ids: Sequence[Sequence[int]], external: int
+        self,
+        request: Any,
+        leg: DecodeLeg,
+        tokens: Sequence[int],
+        block_ids: Sequence[Sequence[int]],
+        external: int,
+        *,
+        shared: bool,
     ) -> None:
-        tokens = tokens_of(request)
-        assert tokens is not None and self._door is not None  # else nothing would have been matched
+        assert self._door is not None  # else nothing would have been matched
         now, id_ = self._clock(), request.request_id
         present = len(tokens) - external
-        first = present // self._cut.publication.block_tokens
-        fills = tuple(block_ids[0][first:]) if self._cut.blocks_tell_whose else ()
+        tables, block = self._cut.tables(block_ids, len(tokens)), self._cut.publication.block_tokens
+        fills = tuple(tables[0][present // block :]) if self._cut.blocks_tell_whose else ()
         patience = self._settings.deadline + (self._settings.keep if leg.promised else 0.0)
         watch = Watch(leg.transfer, fills)
-        self._handoffs.accept(id_, watch, external, now, deadline=now + patience + _GRACE)
+        self._handoffs.accept(id_, watch, external, now, deadline=now + patience + _GRACE, shared=shared)
         self._tickets[leg.transfer] = leg.ticket
         try:
             accept = Accept(
                 leg.ticket,
                 tokens,
-                self._cut.tables(block_ids, len(tokens)),
+                tables,
                 scope=scope_of(request),
                 present_tokens=present,
                 push=self._settings.push,
@@ -236,6 +257,62 @@ class SchedulerHalf:
         """Let the prefill server have its blocks back. If it cannot be told, its patience ends."""
         if self._door is not None and not self._handoffs.was_accepted(leg.transfer):
             self._tell(self._door.decline_ticket_soon, leg.ticket)
+
+    # The cell's cache.
+
+    def _shared_tokens(self, request: Any, computed: int) -> tuple[int | None, bool]:
+        """Return how many tokens the cell has beyond those that are computed; None: it is being asked."""
+        shared, id_ = self._shared, request.request_id
+        if shared is None:
+            return 0, False
+        if not shared.is_looking(id_):
+            try:
+                if not shared.look(request, computed, self._clock()):
+                    return 0, False
+            except (DoorError, ValueError) as error:
+                self._complain(f"not looked for: {_as_problem(error).code}", f"no prefix is found: {error}")
+                return 0, False
+            self._hear()
+        found = shared.found(id_, self._clock())
+        if found is None:
+            return None, False
+        return (found - computed, True) if found > computed else (0, False)
+
+    def _found(self, request: Any, external: int) -> tuple[DecodeLeg | None, Sequence[int] | None]:
+        """Return what a request takes of the cell's cache, as a hand-off of so many of its tokens."""
+        tokens, id_ = tokens_of(request), request.request_id
+        if external == 0 or tokens is None or self._shared is None:
+            self._drop(id_)
+            return None, None
+        found = self._shared.use(id_)
+        return DecodeLeg(found.ticket, transfer_of(found.ticket), b"", False), tokens[: found.tokens]
+
+    def _drop(self, request: str) -> None:
+        if self._shared is not None:
+            self._shared.drop(request)
+
+    def _keep(self, request: Any, block_ids: Sequence[Sequence[int]]) -> bool:
+        """Let the cell keep what a request has computed; return whether its blocks wait for that."""
+        now = self._clock()
+        try:
+            kept = self._shared.keep(request, block_ids) if self._shared is not None else None
+        except (DoorError, ValueError) as error:
+            self._complain(f"not kept: {_as_problem(error).code}", f"a request's cache is not kept: {error}")
+            return False
+        if kept is None:
+            return False
+        keep, asked = kept
+        deadline = now + self._settings.deadline + _GRACE
+        self._handoffs.offer(
+            request.request_id,
+            keep.transfer,
+            request.num_computed_tokens,
+            now,
+            deadline=deadline,
+            shared=True,
+        )
+        self._when_answered(asked, lambda problem, now: self._offered(keep.transfer, problem, now))
+        return True
 
     # Offers.
 
@@ -327,10 +404,10 @@ class SchedulerHalf:
             self._complain("unreadable", f"a request's kv_transfer_params cannot be read: {error}")
             return None
 
-    def _when_answered(self, asked: Future[bytes], hear: Callable[[DoorError | None, float], None]) -> None:
+    def _when_answered(self, asked: Future[Any], hear: Callable[[DoorError | None, float], None]) -> None:
         """Hear the agent's answer in its turn, in between the events."""
 
-        def answered(answer: Future[bytes]) -> None:
+        def answered(answer: Future[Any]) -> None:
             error = answer.exception()
             problem = None if error is None else _as_problem(error)
             self._inbox.append(lambda now: hear(problem, now))
@@ -353,6 +430,9 @@ class SchedulerHalf:
             if self._door is not None:
                 end = self._door.cancel_accept_soon if cancel.accepted else self._door.withdraw_offer_soon
                 self._tell(end, cancel.transfer)
+        for ticket in self._shared.take_unused() if self._shared is not None else ():
+            if self._door is not None:
+                self._tell(self._door.decline_ticket_soon, ticket)
         self._count()
 
     def _tell(self, tell: Callable[[bytes], Future[None]], what: bytes) -> None:

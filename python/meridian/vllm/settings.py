@@ -10,6 +10,8 @@
 ``deadline_ms``    how long a hand-off may take before the prompt is computed here; 10000.
                    Of a cache that was promised, ``keep_ms`` longer
 ``keep_ms``        how long a computed prompt waits to be taken; 30000
+``cache``          whether prompts begin with what the cell's shared cache has of them, and
+                   finished requests are kept there; true, where the agent has one
 ``agent_required`` whether to start only if the agent is there; false: until it is,
                    prompts are computed where they are decoded
 =================  =======================================================================
@@ -28,7 +30,17 @@ from typing import Any, Final
 from meridian.door import socket_path
 from meridian.fault import nearest
 
-_KEYS: Final = ("state_dir", "agent", "socket", "url", "mode", "deadline_ms", "keep_ms", "agent_required")
+_KEYS: Final = (
+    "state_dir",
+    "agent",
+    "socket",
+    "url",
+    "mode",
+    "deadline_ms",
+    "keep_ms",
+    "cache",
+    "agent_required",
+)
 _MODES: Final = ("pull", "push")
 _LONGEST_MS: Final = 3_600_000
 
@@ -44,6 +56,7 @@ class Settings:
     """In seconds, as is `keep`."""
     keep: float = 30.0
     agent_required: bool = False
+    cache: bool = True
 
     @classmethod
     def read(cls, extra: Mapping[str, Any]) -> Settings:
@@ -55,16 +68,14 @@ class Settings:
         mode = extra.get("mode", "pull")
         if mode not in _MODES:
             raise _wrong("mode", f"{mode!r} is neither pull nor push")
-        agent_required = extra.get("agent_required", False)
-        if not isinstance(agent_required, bool):
-            raise _wrong("agent_required", f"{agent_required!r} is neither true nor false")
         return cls(
             socket=_socket(extra),
             url=_text(extra, "url"),
             push=mode == "push",
             deadline=_seconds(extra, "deadline_ms", 10_000),
             keep=_seconds(extra, "keep_ms", 30_000),
-            agent_required=agent_required,
+            agent_required=_switch(extra, "agent_required", False),
+            cache=_switch(extra, "cache", True),
         )
 
 
@@ -81,6 +92,13 @@ def _text(extra: Mapping[str, Any], key: str) -> str:
     value = extra.get(key, "")
     if not isinstance(value, str):
         raise _wrong(key, f"{value!r} is no text")
+    return value
+
+
+def _switch(extra: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = extra.get(key, default)
+    if not isinstance(value, bool):
+        raise _wrong(key, f"{value!r} is neither true nor false")
     return value
 
 

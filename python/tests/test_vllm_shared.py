@@ -1,0 +1,180 @@
+"""What the scheduler's half asks of the cell's shared cache, and what it lets it keep."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from vllmworld import BLOCK, CUT, SETTINGS, WINDOWED, FakeDoor, Request, decode_params, found_ticket
+
+from meridian.door import CacheTerms, DoorError, Event, EventKind, Found, Scope
+from meridian.vllm.cut import Cut
+from meridian.vllm.scheduler import SchedulerHalf
+
+TRANSFER = bytes(range(1, 17))
+TOKENS = list(range(23))
+TABLE = ([5, 6, 7, 8, 9, 10],)
+FOUND = 4 * BLOCK
+
+
+class Half(SchedulerHalf):
+    """A half whose agent has a cache of pieces of two blocks."""
+
+    def __init__(self, cut: Cut = CUT, cache: bool = True) -> None:
+        self.now = 0.0
+        super().__init__(SETTINGS, cut, produces=True, consumes=True, clock=lambda: self.now)
+        self.door = FakeDoor(cache=CacheTerms(2 * BLOCK, 0.0) if cache else None)
+        self.attach(self.door)
+
+    def answer(self, found: Found | Exception) -> None:
+        asked = self.door.finds[-1][1]
+        if isinstance(found, Found):
+            asked.set_result(found)
+        else:
+            asked.set_exception(found)
+
+    def free(self, transfer: bytes) -> None:
+        self.happened(Event(EventKind.FREED, transfer, False))
+
+
+def request(**more: Any) -> Request:
+    return Request("r", TOKENS, None, **more)
+
+
+@pytest.fixture
+def half() -> Half:
+    return Half()
+
+
+def test_a_prompt_begins_with_what_the_cell_has(half: Half) -> None:
+    asks = request(cache_salt="salt")
+    assert half.matched_tokens(asks, BLOCK) == (None, False), "until it is answered"
+    find, _ = half.door.finds[0]
+    assert find.tokens == TOKENS[:-1], "the last token is computed here, to sample from it"
+    assert find.scope == Scope(salt="salt") and find.present_tokens == BLOCK
+    half.answer(Found(FOUND, found_ticket(TRANSFER)))
+    assert half.matched_tokens(asks, BLOCK) == (FOUND - BLOCK, True)
+    assert half.matched_tokens(asks, BLOCK) == (FOUND - BLOCK, True), "asking changed something"
+    half.allocated(asks, TABLE, FOUND - BLOCK)
+    accept, _ = half.door.accepts[0]
+    assert accept.ticket == found_ticket(TRANSFER) and list(accept.tokens) == TOKENS[:FOUND]
+    assert accept.present_tokens == BLOCK and accept.tables == [[5, 6, 7, 8]]
+    assert half.step().watches["r"].blocks == (6, 7, 8)
+    half.happened(Event(EventKind.READY, TRANSFER, True))
+    half.step()
+    assert half.counters.take() == {"found_tokens": FOUND - BLOCK}
+    assert len(half.door.finds) == 1 and half.door.declined == []
+
+
+def test_an_answer_in_time_costs_no_step(half: Half) -> None:
+    answered: Future[Found] = Future()
+    answered.set_result(Found(FOUND, found_ticket(TRANSFER)))
+    half.door.find_soon = lambda find: answered  # type: ignore[method-assign]
+    assert half.matched_tokens(request(), 0) == (FOUND, True)
+
+
+@pytest.mark.parametrize(
+    "answer", [Found(), DoorError("busy", "too much"), Found(FOUND, found_ticket(TRANSFER))]
+)
+def test_what_adds_nothing_is_computed(half: Half, answer: Found | DoorError) -> None:
+    asks = request()
+    half.matched_tokens(asks, 0)
+    half.answer(answer)
+    assert half.matched_tokens(asks, FOUND) == (0, False)
+    half.allocated(asks, TABLE, 0)
+    half.step()
+    ticket = answer.ticket if isinstance(answer, Found) else b""
+    assert half.door.declined == ([ticket] if ticket else []) and half.door.accepts == []
+
+
+def test_an_agent_that_does_not_answer_is_not_waited_for(half: Half) -> None:
+    asks = request()
+    assert half.matched_tokens(asks, 0) == (None, False)
+    half.now = 5.0
+    assert half.matched_tokens(asks, 0) == (0, False)
+    half.allocated(asks, TABLE, 0)
+    half.answer(Found(FOUND, found_ticket(TRANSFER)))
+    half.step()
+    assert half.door.declined == [found_ticket(TRANSFER)], "what comes late goes back"
+
+
+def test_a_request_that_ends_while_it_asks_gives_the_ticket_back(half: Half) -> None:
+    asks = request()
+    half.matched_tokens(asks, 0)
+    assert half.finished(asks, ([],), complete=False) == (False, None)
+    half.answer(Found(FOUND, found_ticket(TRANSFER)))
+    half.step()
+    assert half.door.declined == [found_ticket(TRANSFER)]
+
+
+def test_a_prefix_that_does_not_come_is_asked_for_once(half: Half) -> None:
+    asks = request()
+    half.matched_tokens(asks, 0)
+    half.answer(Found(FOUND, found_ticket(TRANSFER)))
+    half.matched_tokens(asks, 0)
+    half.allocated(asks, TABLE, FOUND)
+    half.step()
+    half.door.accepts[0][1].set_result(TRANSFER)
+    half.happened(Event(EventKind.FAILED, TRANSFER, True, DoorError("gone", "its owner is gone")))
+    half.happened(Event(EventKind.FREED, TRANSFER, True))
+    assert half.step().failed == ("r",)
+    half.reported(["r"])
+    assert half.matched_tokens(asks, 0) == (0, False) and len(half.door.finds) == 1 and half.holds == 0
+
+
+@pytest.mark.parametrize(
+    "half",
+    [Half(cache=False), Half(cut=WINDOWED)],
+    ids=["an agent without a cache", "layers with windows"],
+)
+def test_nothing_is_asked_of_nobody(half: Half) -> None:
+    assert half.matched_tokens(request(), 0) == (0, False)
+    ended = request(num_computed_tokens=len(TOKENS), answer=[1])
+    assert half.finished(ended, TABLE, complete=True) == (False, None)
+    assert half.door.finds == [] and half.door.keeps == []
+
+
+def test_short_prompts_are_not_worth_a_question(half: Half) -> None:
+    assert half.matched_tokens(Request("r", TOKENS[: 2 * BLOCK], None), 0) == (0, False)
+    assert half.matched_tokens(request(), len(TOKENS) - BLOCK) == (0, False)
+    assert half.matched_tokens(request(skip_reading_prefix_cache=True), 0) == (0, False)
+    assert half.door.finds == []
+
+
+def test_a_request_with_a_ticket_asks_nobody_else(half: Half) -> None:
+    handed = Request("d", TOKENS, decode_params(TRANSFER, TOKENS))
+    assert half.matched_tokens(handed, 0) == (len(TOKENS), True) and half.door.finds == []
+
+
+def test_what_is_finished_is_kept_until_the_agent_has_it(half: Half) -> None:
+    ended = request(num_computed_tokens=len(TOKENS) + 1, answer=[90, 91], cache_salt="salt")
+    assert half.finished(ended, ([*TABLE[0], 11],), complete=True) == (True, None)
+    keep, asked = half.door.keeps[0]
+    assert list(keep.tokens) == [*TOKENS, 90], "the last token was sampled, and never computed"
+    assert keep.tables == [[5, 6, 7, 8, 9, 10]] and keep.scope == Scope(salt="salt")
+    asked.set_result(None)
+    assert half.step().freed == () and half.holds == 1
+    half.free(keep.transfer)
+    assert half.step().freed == ("r",) and half.holds == 0
+    assert half.counters.take() == {"kept": 1}
+
+
+def test_what_the_agent_refuses_is_free_at_once(half: Half) -> None:
+    ended = request(num_computed_tokens=len(TOKENS), answer=[90])
+    assert half.finished(ended, TABLE, complete=True) == (True, None)
+    half.door.keeps[0][1].set_exception(DoorError("busy", "too much at once"))
+    assert half.step().freed == ("r",) and half.holds == 0
+
+
+def test_an_abort_is_not_kept(half: Half) -> None:
+    ended = request(num_computed_tokens=len(TOKENS), answer=[90])
+    assert half.finished(ended, TABLE, complete=False) == (False, None) and half.door.keeps == []
+
+
+def test_what_takes_too_long_to_keep_is_withdrawn(half: Half) -> None:
+    half.finished(request(num_computed_tokens=len(TOKENS), answer=[90]), TABLE, complete=True)
+    half.door.keeps[0][1].set_result(None)
+    half.now = SETTINGS.deadline + 10.0
+    half.step()
+    assert half.door.withdrawn == [half.door.keeps[0][0].transfer] and half.holds == 1
