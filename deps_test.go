@@ -360,6 +360,22 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp"},
 	},
+	"offload/keeping": {
+		owns: "how caches are kept and found: keys, messages, and the conversations of who keeps and who finds",
+		may: map[string]string{
+			clips: "what peers wrote", fields: "messages", "kv": "block keys, geometries", "reshard": "what units look like", "transceiver/handoff": "tickets and fingerprints",
+		},
+		uses: map[string]string{"github.com/zeebo/blake3": "the roots of chains, the names of tenants"},
+		pure: true,
+	},
+	"offload": {
+		owns: "caches of engines kept for later: hand-offs whose other party is an owner of the object cache",
+		may: map[string]string{
+			"agent": "what carries messages", "fabric": "notifications, clocks", "kv": "ids, members", "offload/keeping": "the machines it feeds", "reshard": "units and their places",
+			"store": "where they are kept", "transceiver": "hand-offs", "transceiver/handoff": "engines, contents, events", joins: "closing waits for what was started",
+		},
+		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp", "mem", "meta/memdir"},
+	},
 	"door": {
 		owns: "the engine door as engines see it: frames, and the client",
 		may:  map[string]string{"door/doorpb": "its messages", "kv": "what an engine caches", "mem": "what an engine lends", "mem/vram": "what it lends of a GPU"},

@@ -1,0 +1,188 @@
+package offload
+
+import (
+	"context"
+	"time"
+
+	"meridian/offload/keeping"
+	"meridian/transceiver/handoff"
+)
+
+// Find is an engine's: what of this prompt is kept?
+type Find struct {
+	Engine  string
+	Content handoff.Content
+	// Present is how many tokens the engine has already.
+	Present int
+}
+
+// Found is what is at hand.
+type Found struct {
+	// Tokens is how many are, from the first on, with those that are present; 0: compute.
+	Tokens int
+	// Segments follow one another from Present on to Tokens, MaxSegments at most.
+	Segments []Segment
+	// Reason is why it is not more, one of a few words: "" if it is all that could be
+	// kept; short, miss, busy, late, refused, unknown.
+	Reason string
+}
+
+// Segment is a part of it that one owner has. It is taken with Accept, of the content up
+// to End and with Start tokens present, or declined.
+type Segment struct {
+	Ticket     []byte
+	Start, End int
+	Owner      string
+}
+
+// Find says what is kept of a prompt, for a while: within that its segments must be
+// accepted. It waits no longer than FindTimeout or ctx: what is late is a miss.
+func (c *Cache) Find(ctx context.Context, f Find) (Found, error) {
+	e, err := c.engine(f.Engine)
+	if err != nil {
+		return Found{}, err
+	}
+	if !c.enter(&c.finding, 0) {
+		c.countFind(f, Found{Reason: "busy"}, 0)
+		return Found{Reason: "busy"}, nil
+	}
+	defer c.leave(&c.finding, 0)
+	ctx, cancel := context.WithTimeout(ctx, c.options.FindTimeout)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	began := c.options.Clock.Now()
+	found := c.find(ctx, f, e)
+	c.countFind(f, found, c.options.Clock.Now().Sub(began))
+	return found, nil
+}
+
+// find looks for the chain: who has which units is asked once, then each of these.
+func (c *Cache) find(ctx context.Context, f Find, e *engine) Found {
+	first := f.Present / e.unit.Tokens
+	tokens := f.Content.Tokens[:min(len(f.Content.Tokens), keeping.MaxUnits*e.unit.Tokens)]
+	chain := keeping.ChainOf(f.Content.Scope, e.digest, tokens, e.unit.Tokens)
+	if len(chain.Keys) <= first {
+		return Found{Reason: "short"}
+	}
+	have, err := c.options.Store.Where(ctx, runOf(chain.Part(first, len(chain.Keys))))
+	stretches := keeping.Cut(append(make([]string, first), have...), first)
+	switch {
+	case len(stretches) > 0:
+	case err != nil:
+		return Found{Reason: "unknown"}
+	default:
+		return Found{Reason: "miss"}
+	}
+	s := seeking{cache: c, find: f, engine: e, chain: chain, machine: keeping.NewFinding(stretches)}
+	s.run(ctx, len(stretches))
+	return s.found(stretches[len(stretches)-1].End < len(chain.Keys))
+}
+
+// seeking is a Find whose owners are asked.
+type seeking struct {
+	cache   *Cache
+	find    Find
+	engine  *engine
+	chain   keeping.Chain
+	machine *keeping.Finding
+	answers chan sought
+}
+
+type sought struct {
+	number int
+	answer *keeping.FindAnswer // nil: there is none
+}
+
+// run asks until it is known what is found, or ctx ends.
+func (s *seeking) run(ctx context.Context, stretches int) {
+	s.answers = make(chan sought, 2*stretches) // each is asked twice at most, so that no answer waits
+	waiting := stretches
+	for number := range stretches {
+		s.ask(ctx, number)
+	}
+	for !s.machine.Over() {
+		select {
+		case a := <-s.answers:
+			waiting--
+			if a.answer == nil {
+				s.cache.decline(s.machine.Failed(a.number)...)
+				continue
+			}
+			again, unused := s.machine.Answered(a.number, a.answer)
+			s.cache.decline(unused...)
+			if again {
+				s.ask(ctx, a.number)
+				waiting++
+			}
+		case <-ctx.Done():
+			s.cache.decline(s.machine.Expire()...)
+		}
+	}
+	s.cache.decline(s.machine.Expire()...)
+	s.cache.wait.Go(func() { // what comes now is too late; each comes when ctx ends, or before
+		for range waiting {
+			if a := <-s.answers; a.answer != nil {
+				s.cache.giveBack(a.answer)
+			}
+		}
+	})
+}
+
+// ask asks the owner of a stretch for what that is now.
+func (s *seeking) ask(ctx context.Context, number int) {
+	at := s.machine.At(number)
+	s.cache.wait.Go(func() { s.answers <- sought{number, s.askOne(ctx, at)} })
+}
+
+func (s *seeking) askOne(ctx context.Context, at keeping.Stretch) *keeping.FindAnswer {
+	c := s.cache
+	to, err := c.owner(at.Owner)
+	if err != nil {
+		return nil
+	}
+	content := s.find.Content
+	content.Tokens = content.Tokens[:at.End*s.engine.unit.Tokens]
+	patience := time.Duration(0)
+	if deadline, has := ctx.Deadline(); has {
+		patience = time.Until(deadline)
+	}
+	ask := &keeping.FindAsk{
+		Shape: s.engine.shape, Units: s.chain.Part(at.First, at.End), First: at.First, Fingerprint: content.Fingerprint(c.options.TicketKey.For(to)),
+		WithinMs: uint64(c.options.OfferTimeout / time.Millisecond), PatienceMs: uint64(max(1, patience/time.Millisecond)),
+	}
+	if to == c.self {
+		return c.grant(ctx, ask)
+	}
+	m, err := c.ask(ctx, to, ask)
+	answer, is := m.(*keeping.FindAnswer)
+	if err != nil || !is {
+		c.options.Logger.Debug("an owner did not say what it has of a prompt", "owner", at.Owner, "error", err)
+		return nil
+	}
+	return answer
+}
+
+// found is what came of it. More says that nobody has what follows the last stretch.
+func (s *seeking) found(more bool) Found {
+	granted, why, late := s.machine.Found()
+	var f Found
+	at := s.find.Present
+	for _, g := range granted {
+		end := g.End * s.engine.unit.Tokens
+		f.Segments = append(f.Segments, Segment{Ticket: g.Ticket, Start: at, End: end, Owner: g.Owner})
+		at, f.Tokens = end, end
+	}
+	switch {
+	case late:
+		f.Reason = "late"
+	case why == keeping.Missing:
+		f.Reason = "miss"
+	case why == keeping.Busy:
+		f.Reason = "busy"
+	case why != keeping.Taken:
+		f.Reason = "refused"
+	case more:
+		f.Reason = "miss"
+	}
+	return f
+}

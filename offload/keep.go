@@ -1,0 +1,182 @@
+package offload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"meridian/kv"
+	"meridian/offload/keeping"
+	"meridian/reshard"
+	"meridian/transceiver"
+	"meridian/transceiver/handoff"
+)
+
+// Keep is an engine's: these tokens' blocks may be kept for later.
+type Keep struct {
+	Engine string
+	// Transfer is a new one for every Keep.
+	Transfer kv.ID
+	// Content is the tokens whose cache is computed, and what they are of. Those behind
+	// the last whole unit are not kept.
+	Content handoff.Content
+	// Holding is where the blocks are. They are not the engine's until Freed.
+	Holding reshard.Holding
+}
+
+// Keep has what nobody keeps yet copied, and returns at once. With nil the blocks are the
+// engine's again at the one event Freed of the transfer, as a source, which the transceiver
+// tells, or Options.Events where nothing was offered. With an error they never were
+// anybody else's.
+func (c *Cache) Keep(_ context.Context, k Keep) error {
+	e, err := c.engine(k.Engine)
+	if err != nil {
+		return err
+	}
+	if !c.begin(&c.keeps, 0, func() { c.keep(k, e) }) {
+		c.freed(k, "dropped", errDropped)
+	}
+	return nil
+}
+
+// errDropped is why something is not kept while there is much to do.
+var errDropped = fmt.Errorf("%w: as much as may be is on its way to be kept", handoff.ErrDeclined)
+
+// freed tells an engine that its blocks were not offered to anybody.
+func (c *Cache) freed(k Keep, outcome string, why error) {
+	c.count(func(m *Metrics) { m.Keeps[outcome]++ })
+	c.options.Events(handoff.Event{Kind: handoff.Freed, As: handoff.Source, Engine: k.Engine, Transfer: k.Transfer, Problem: handoff.ProblemOf(why)})
+}
+
+func (c *Cache) keep(k Keep, e *engine) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.options.KeepTimeout)
+	defer cancel()
+	tokens := k.Content.Tokens[:min(len(k.Content.Tokens), keeping.MaxUnits*e.unit.Tokens)]
+	chain := keeping.ChainOf(k.Content.Scope, e.digest, tokens, e.unit.Tokens)
+	if len(chain.Keys) == 0 {
+		c.freed(k, "short", nil)
+		return
+	}
+	have, err := c.options.Store.Where(ctx, runOf(chain))
+	if err != nil { // what others have is not known: nothing is written twice
+		c.freed(k, "unknown", err)
+		return
+	}
+	own, owners := c.owners()
+	machine := keeping.NewKeeping(have, own, keeping.Belongs(chain, owners))
+	if outcome, over := machine.Over(); over {
+		_ = c.options.Store.Touch(runOf(chain))
+		c.count(func(m *Metrics) { m.UnitsPresent += uint64(machine.First) })
+		c.freed(k, outcomes[outcome], nil)
+		return
+	}
+	bytes := uint64(machine.End-machine.First) * objectBytes(e.unit)
+	giveBack, ok := c.lend(e, k.Holding, bytes)
+	if !ok {
+		c.freed(k, "dropped", errDropped)
+		return
+	}
+	defer giveBack()
+	c.offer(ctx, k, e, chain, machine)
+}
+
+// lend counts blocks of an engine that are on their way, with their bytes, if that is not
+// too much.
+func (c *Cache) lend(e *engine, h reshard.Holding, bytes uint64) (giveBack func(), ok bool) {
+	blocks := 0
+	for _, table := range h.Tables {
+		blocks = max(blocks, len(table))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.lent > 0 && float64(e.lent+blocks) > maxLentPart*float64(e.blocks) || !c.keeps.Grow(bytes) {
+		return nil, false
+	}
+	e.lent += blocks
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		e.lent -= blocks
+		c.keeps.Shrink(bytes)
+	}, true
+}
+
+// outcomes are what came of a Keep, as it is counted.
+var outcomes = map[keeping.Verdict]string{
+	keeping.Taken: "kept", keeping.Have: "present", keeping.Full: "full", keeping.Busy: "busy", keeping.Missing: "refused", keeping.Refused: "refused",
+}
+
+// owners are those of the cell, and this agent's own if there is one.
+func (c *Cache) owners() (own string, all []string) {
+	for _, o := range c.options.Store.Owners() {
+		all = append(all, o.Name)
+	}
+	if _, _, _, keeps := c.options.Store.Memory(); keeps {
+		own = c.self.Name
+	}
+	return own, all
+}
+
+// offer offers what is missing, to one owner after the other, and returns when the blocks
+// are the engine's again.
+func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keeping.Chain, machine *keeping.Keeping) {
+	content := k.Content
+	content.Tokens = content.Tokens[:machine.End*e.unit.Tokens]
+	out, err := c.options.Transceiver.Offer(transceiver.Offer{
+		Transfer: k.Transfer, Engine: k.Engine, Content: content, Holding: k.Holding, Layers: e.layers, Keep: c.options.KeepTimeout,
+	})
+	if err != nil {
+		c.freed(k, "declined", err)
+		return
+	}
+	ask := &keeping.KeepAsk{Shape: e.shape, Chain: chain.Part(0, machine.End), First: machine.First, Ticket: out.Ticket, WithinMs: uint64(c.options.KeepTimeout / time.Millisecond)}
+	for name := machine.Ask(); name != ""; name = machine.Ask() {
+		machine.Answered(c.askToKeep(ctx, name, ask))
+	}
+	verdict, _ := machine.Over()
+	outcome := outcomes[verdict]
+	if verdict != keeping.Taken {
+		out.Withdraw()
+	}
+	select {
+	case <-out.Freed():
+	case <-ctx.Done():
+		out.Withdraw()
+		<-out.Freed() // at the latest when the engine leaves
+	}
+	if err := out.Wait(context.Background()); err != nil && verdict == keeping.Taken {
+		outcome = "failed"
+	}
+	c.count(func(m *Metrics) {
+		m.Keeps[outcome]++
+		m.UnitsPresent += uint64(machine.First)
+		if outcome == outcomes[keeping.Taken] {
+			m.UnitsKept += uint64(machine.End - machine.First)
+			m.BytesKept += uint64(machine.End-machine.First) * objectBytes(e.unit)
+		}
+	})
+}
+
+// askToKeep asks one owner; nil is no answer.
+func (c *Cache) askToKeep(ctx context.Context, name string, ask *keeping.KeepAsk) *keeping.KeepAnswer {
+	to, err := c.owner(name)
+	if err != nil {
+		return nil
+	}
+	if to == c.self {
+		return c.take(c.self, ask)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.options.KeepTimeout/4) // so that another can be asked
+	defer cancel()
+	m, err := c.ask(ctx, to, ask)
+	answer, is := m.(*keeping.KeepAnswer)
+	if err == nil && !is {
+		err = errors.New("it answered something else")
+	}
+	if err != nil {
+		c.options.Logger.Debug("an owner did not say whether it keeps a cache", "owner", name, "error", err)
+		return nil
+	}
+	return answer
+}

@@ -1,0 +1,56 @@
+package keeping
+
+import (
+	"encoding/hex"
+	"strings"
+
+	"github.com/zeebo/blake3"
+
+	"meridian/kv"
+)
+
+// KeyPrefix begins the keys of all units, so that listings can tell them.
+const KeyPrefix = "kv/"
+
+// Chain is the units of a sequence.
+type Chain struct {
+	// Tenant is whose objects they are: what its salt hashes to. A salt is a secret, and
+	// names of tenants are shown.
+	Tenant string
+	Keys   []string
+}
+
+// UnitDigest is what decides what the bytes of a unit mean.
+type UnitDigest = kv.Hash
+
+// first bytes of what is hashed here; kv has those of scopes and blocks.
+const rootDomain byte = 3
+
+// ChainOf is the chain of a sequence, in units of so many tokens and of such a digest. The
+// tokens behind the last whole unit are in none.
+func ChainOf(scope kv.Scope, digest UnitDigest, tokens []uint32, unitTokens int) Chain {
+	root := scope.Root()
+	parent := kv.Hash(blake3.Sum256(append(append([]byte{rootDomain}, root[:]...), digest[:]...)))
+	c := Chain{Tenant: TenantOf(scope.Salt), Keys: make([]string, 0, len(tokens)/unitTokens)}
+	for ; len(tokens) >= unitTokens; tokens = tokens[unitTokens:] {
+		parent = kv.NextBlockKey(parent, tokens[:unitTokens])
+		c.Keys = append(c.Keys, KeyPrefix+string(parent[:]))
+	}
+	return c
+}
+
+// Part is units first to end of a chain.
+func (c Chain) Part(first, end int) Chain { return Chain{Tenant: c.Tenant, Keys: c.Keys[first:end]} }
+
+const tenantPrefix = "kv-"
+
+// TenantOf is how the tenant of a salt is called.
+func TenantOf(salt string) string {
+	hash := blake3.Sum256(append([]byte("meridian offload tenant\x00"), salt...))
+	return tenantPrefix + hex.EncodeToString(hash[:12])
+}
+
+const keyBytes = len(KeyPrefix) + len(kv.Hash{})
+
+// keyOK tells what can be a unit's key.
+func keyOK(key string) bool { return len(key) == keyBytes && strings.HasPrefix(key, KeyPrefix) }

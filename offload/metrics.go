@@ -1,0 +1,66 @@
+package offload
+
+import (
+	"maps"
+	"time"
+)
+
+// Metrics is a snapshot of what a cache has done.
+type Metrics struct {
+	// Keeps and Finds by what came of them.
+	Keeps, Finds map[string]uint64
+	// Of this agent's engines: units that were kept, with their bytes, and that were there
+	// already.
+	UnitsKept, BytesKept, UnitsPresent uint64
+	// Tokens that engines asked for and did not have, and how many of them were found.
+	TokensAsked, TokensFound uint64
+	Segments                 uint64
+	FindTime                 time.Duration // of all Finds together
+	// Of this agent's owner: units that came, and that were given up on their way; runs
+	// that were granted to finders, or not; units whose bytes were found to be broken.
+	UnitsTaken, BytesTaken, UnitsAborted uint64
+	Grants, GrantsRefused, TakesRefused  uint64
+	Broken                               uint64
+	Malformed, TurnedAway                uint64
+	// What stands now: bytes and Keeps of this agent's engines on their way, bytes that come
+	// to its owner, runs that are granted, kinds of units.
+	BytesInFlight, Taking uint64
+	InFlight              int
+	Granted               int
+	Shapes                int
+}
+
+// Metrics returns a snapshot.
+func (c *Cache) Metrics() Metrics {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.metrics
+	m.Keeps, m.Finds = maps.Clone(m.Keeps), maps.Clone(m.Finds)
+	m.BytesInFlight, m.InFlight = c.keeps.InFlight()
+	m.Taking, _ = c.taking.InFlight()
+	m.Shapes = len(c.stores)
+	return m
+}
+
+func (c *Cache) count(change func(*Metrics)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.metrics)
+}
+
+func (c *Cache) countFind(f Find, found Found, took time.Duration) {
+	outcome := found.Reason
+	switch {
+	case found.Tokens > 0 && found.Reason == "":
+		outcome = "whole"
+	case found.Tokens > 0:
+		outcome = "part"
+	}
+	c.count(func(m *Metrics) {
+		m.Finds[outcome]++
+		m.FindTime += took
+		m.TokensAsked += uint64(max(0, len(f.Content.Tokens)-f.Present))
+		m.TokensFound += uint64(max(0, found.Tokens-f.Present))
+		m.Segments += uint64(len(found.Segments))
+	})
+}

@@ -1,0 +1,246 @@
+package offload
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"meridian/agent"
+	"meridian/kv"
+	"meridian/offload/keeping"
+	"meridian/reshard"
+	"meridian/store"
+	"meridian/transceiver"
+	"meridian/transceiver/handoff"
+)
+
+// storeEngine is this agent's owner as a party to hand-offs of one kind of units.
+type storeEngine struct {
+	id     string
+	unit   reshard.Unit
+	layers int
+	bytes  uint64 // of an object
+}
+
+// maxShapes bounds how many kinds of units an owner keeps.
+const maxShapes = 256
+
+// errShapes means that there are too many.
+var errShapes = fmt.Errorf("offload: an owner keeps units of at most %d kinds", maxShapes)
+
+// errNothingKept means that this agent has no owner.
+var errNothingKept = errors.New("offload: nothing is kept here")
+
+// storeOf is the party for units of a shape; it joins when it is first asked for.
+func (c *Cache) storeOf(shape *keeping.Shape) (*storeEngine, error) {
+	region, epoch, bytes, keeps := c.options.Store.Memory()
+	if !keeps {
+		return nil, errNothingKept
+	}
+	unit, err := shape.Unit()
+	if err != nil {
+		return nil, err
+	}
+	digest := unit.Digest()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.stores[digest]; s != nil {
+		return s, nil
+	}
+	switch {
+	case c.closed:
+		return nil, ErrClosed
+	case len(c.stores) >= maxShapes:
+		return nil, errShapes
+	}
+	side, err := unit.Side(int64(bytes))
+	if err != nil {
+		return nil, err
+	}
+	s := &storeEngine{
+		id: "store@" + c.self.Name + "/" + hex.EncodeToString(digest[:8]), unit: unit, layers: len(shape.Geometry.Layers), bytes: objectBytes(unit),
+	}
+	err = c.options.Transceiver.JoinStore(handoff.Engine{ID: s.id, Side: side, Ranks: []handoff.Rank{{
+		Agent: c.self, Memory: handoff.Memory{{Region: region, Epoch: epoch, Length: bytes}},
+	}}}, func(handoff.Event) {}) // what it waits for, channels tell
+	if err != nil {
+		return nil, err
+	}
+	c.stores[digest] = s
+	return s, nil
+}
+
+// verdictOf is what an owner says to an error of its store.
+func verdictOf(err error) keeping.Verdict {
+	for _, known := range []struct {
+		err     error
+		verdict keeping.Verdict
+	}{
+		{store.ErrExists, keeping.Have},
+		{store.ErrBusy, keeping.Have},
+		{store.ErrFull, keeping.Full},
+		{store.ErrTooLarge, keeping.Full},
+		{store.ErrMissing, keeping.Missing},
+		{errShapes, keeping.Full},
+		{errNothingKept, keeping.Full},
+		{kv.ErrShape, keeping.Refused},
+	} {
+		if errors.Is(err, known.err) {
+			return known.verdict
+		}
+	}
+	return keeping.Busy
+}
+
+// take takes what a publisher offers: as many units as there is room for, from the first
+// that is missing on. The answer comes when the copy has begun.
+func (c *Cache) take(from kv.Member, m *keeping.KeepAsk) *keeping.KeepAnswer {
+	refuse := func(v keeping.Verdict, why error) *keeping.KeepAnswer {
+		c.count(func(m *Metrics) { m.TakesRefused++ })
+		return &keeping.KeepAnswer{Verdict: v, Why: why.Error()}
+	}
+	s, err := c.storeOf(&m.Shape)
+	if err != nil {
+		return refuse(verdictOf(err), err)
+	}
+	ticket, err := handoff.OpenTicket(m.Ticket, c.options.TicketKey)
+	if err != nil {
+		return refuse(keeping.Refused, err)
+	}
+	if want := len(m.Chain.Keys) * s.unit.Tokens; ticket.Home != from || ticket.Tokens != want {
+		return refuse(keeping.Refused, fmt.Errorf("offload: a ticket of %v for %d tokens, %v asks with it for %d", ticket.Home, ticket.Tokens, from, want))
+	}
+	t := &taking{cache: c, store: s, ask: m, known: transceiver.Known{Fingerprint: ticket.Fingerprint}}
+	bytes := uint64(len(m.Chain.Keys)-m.First) * s.bytes
+	begun := make(chan error, 1)
+	if !c.begin(&c.taking, bytes, func() { t.run(begun) }) {
+		return refuse(keeping.Busy, errors.New("offload: as much as may be is on its way in"))
+	}
+	if err := <-begun; err != nil {
+		return refuse(verdictOf(err), err)
+	}
+	return &keeping.KeepAnswer{Verdict: keeping.Taken}
+}
+
+// taking is a chain on its way into the arena.
+type taking struct {
+	cache *Cache
+	store *storeEngine
+	ask   *keeping.KeepAsk
+	known transceiver.Known
+}
+
+// commitTimeout bounds what happens after the copy.
+const commitTimeout = 10 * time.Second
+
+// run takes the units. Begun hears when the copy has begun, or why it has not.
+func (t *taking) run(begun chan<- error) {
+	c, chain, first := t.cache, t.ask.Chain, t.ask.First
+	within := min(time.Duration(t.ask.WithinMs)*time.Millisecond, c.options.KeepTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, within)
+	defer cancel()
+	// What the chain begins with is not evicted to make room for how it goes on.
+	head, _ := c.options.Store.Pin(runOf(chain.Part(0, first)))
+	defer head.Release()
+	plans, err := c.options.Store.Reserve(ctx, runOf(chain.Part(first, len(chain.Keys))), t.store.bytes, within+commitTimeout)
+	if len(plans) == 0 {
+		begun <- err
+		return
+	}
+	in, err := t.accept(ctx, plans)
+	begun <- err
+	if err == nil {
+		err = in.Wait(context.Background()) // its deadline is that of ctx; after it nothing touches the arena
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), commitTimeout)
+	defer cancel()
+	if err != nil {
+		err = errors.Join(err, c.options.Store.AbortRun(end, plans))
+		c.count(func(m *Metrics) { m.UnitsAborted += uint64(len(plans)) })
+		c.options.Logger.Debug("a cache was not kept", "units", len(plans), "error", err)
+		return
+	}
+	committed, err := c.options.Store.CommitRun(end, plans)
+	if err != nil {
+		c.options.Logger.Warn("of a cache that was copied not all is kept", "units", len(plans), "kept", committed, "error", err)
+	}
+	_ = c.options.Store.Touch(runOf(chain)) // its keys are names: Reserve took them
+	c.count(func(m *Metrics) {
+		m.UnitsTaken += uint64(committed)
+		m.BytesTaken += uint64(committed) * t.store.bytes
+		m.UnitsAborted += uint64(len(plans) - committed)
+	})
+}
+
+func (t *taking) accept(ctx context.Context, plans []*store.WritePlan) (*transceiver.Incoming, error) {
+	first := t.ask.First
+	table := make([]uint32, first+len(plans))
+	for i, p := range plans {
+		table[first+i] = uint32(p.Offset / reshard.PlaceBytes)
+	}
+	t.known.Tokens = len(table) * t.store.unit.Tokens
+	return t.cache.options.Transceiver.Accept(ctx, transceiver.Accept{
+		Ticket: t.ask.Ticket, Engine: t.store.id, Known: &t.known, Present: first * t.store.unit.Tokens, Holding: reshard.Holding{Tables: [][]uint32{table}},
+	})
+}
+
+// grant offers units to a finder: all that it asked for, verified, or it hears how many
+// there are.
+func (c *Cache) grant(ctx context.Context, m *keeping.FindAsk) *keeping.FindAnswer {
+	refuse := func(v keeping.Verdict, have int) *keeping.FindAnswer {
+		c.count(func(m *Metrics) { m.GrantsRefused++ })
+		return &keeping.FindAnswer{Verdict: v, Have: have}
+	}
+	s, err := c.storeOf(&m.Shape)
+	if err != nil {
+		return refuse(verdictOf(err), 0)
+	}
+	hold, err := c.options.Store.Hold(ctx, runOf(m.Units))
+	if errors.Is(err, store.ErrTorn) {
+		c.count(func(m *Metrics) { m.Broken++ })
+	}
+	table := make([]uint32, m.First, m.First+len(hold.Places))
+	for _, p := range hold.Places {
+		if p.Bytes != s.bytes {
+			break // an object of that name which is no unit
+		}
+		table = append(table, uint32(p.Offset/reshard.PlaceBytes))
+	}
+	if have := len(table) - m.First; have < len(m.Units.Keys) {
+		hold.Release()
+		if err == nil || errors.Is(err, store.ErrMissing) {
+			return refuse(keeping.Missing, have)
+		}
+		return refuse(verdictOf(err), have)
+	}
+	out, err := c.options.Transceiver.Offer(transceiver.Offer{
+		Transfer: agent.NewID(), Engine: s.id, Known: &transceiver.Known{Fingerprint: m.Fingerprint, Tokens: len(table) * s.unit.Tokens},
+		First: m.First * s.unit.Tokens, Holding: reshard.Holding{Tables: [][]uint32{table}}, Layers: s.layers,
+		Keep: min(time.Duration(m.WithinMs)*time.Millisecond, c.options.KeepTimeout),
+	})
+	if err != nil {
+		hold.Release()
+		c.options.Logger.Debug("what was found could not be offered", "error", err)
+		return refuse(keeping.Busy, 0)
+	}
+	c.count(func(m *Metrics) { m.Grants++; m.Granted++ })
+	release := func() {
+		<-out.Freed()
+		hold.Release()
+		c.count(func(m *Metrics) { m.Granted-- })
+	}
+	c.mu.Lock()
+	closed := c.closed
+	if !closed { // else Close may not wait for it any more
+		c.wait.Go(release)
+	}
+	c.mu.Unlock()
+	if closed {
+		out.Withdraw()
+		release()
+		return refuse(keeping.Busy, 0)
+	}
+	return &keeping.FindAnswer{Verdict: keeping.Taken, Have: len(m.Units.Keys), Ticket: out.Ticket}
+}
