@@ -35,12 +35,26 @@ func within(t testing.TB) context.Context {
 type cell struct {
 	mu     sync.Mutex // protects the rest
 	offers map[[16]byte]*testOffer
+	shelf  *shelf // nil: it keeps no prefixes
 	trouble
 }
 
+// testOffer is a cache that can be fetched: an engine's, or, from nobody, what was
+// found.
 type testOffer struct {
 	from *testDoor
+	site
 	door.Offer
+}
+
+// site is where a cache lies.
+type site struct {
+	side  reshard.Side
+	bytes func(rank int, at, size int64) []byte
+}
+
+func siteOf(e *Engine) site {
+	return site{sideOf(e), func(rank int, at, size int64) []byte { return e.arenas[rank].Bytes(uint64(at), uint64(size)) }}
 }
 
 // trouble is how often, of 100, something goes wrong.
@@ -96,7 +110,7 @@ func (d *testDoor) Offer(_ context.Context, o door.Offer) ([]byte, error) {
 		d.soon(func() { d.lose(true) })
 		return nil, door.ErrNoAnswer
 	}
-	d.cell.offers[o.Transfer] = &testOffer{from: d, Offer: o}
+	d.cell.offers[o.Transfer] = &testOffer{from: d, site: siteOf(d.engine), Offer: o}
 	return ticketOf(o.Transfer), nil
 }
 
@@ -111,6 +125,9 @@ func (d *testDoor) end(h testHandOff, events ...door.Event) {
 func (c *cell) endOffer(transfer [16]byte) {
 	if o := c.offers[transfer]; o != nil {
 		delete(c.offers, transfer)
+		if o.from == nil { // what is found stays where it is
+			return
+		}
 		o.from.end(testHandOff{transfer, false}, door.Event{Kind: door.Freed, Transfer: transfer})
 	}
 }
@@ -196,7 +213,11 @@ func (d *testDoor) move(h testHandOff, a door.Accept, fails, late bool) {
 		})
 		return
 	}
-	if err := copyCache(o, d.engine, a); err != nil {
+	if !slices.Equal(o.Tokens, a.Tokens) || o.Scope != a.Scope {
+		panic("the contents differ")
+	}
+	move := cacheMove{from: o.site, to: siteOf(d.engine), tokens: kv.TokenRange{Start: a.Present, End: len(a.Tokens)}, src: o.Tables, dst: a.Tables}
+	if err := move.run(); err != nil {
 		panic(err)
 	}
 	d.end(h, door.Event{Kind: door.Ready, Transfer: h.transfer, Accepted: true})
@@ -225,25 +246,26 @@ func sideOf(e *Engine) reshard.Side {
 	return reshard.Side{Geometry: p.Geometry, Parallelism: p.Parallelism, Layout: p.Layout, Packing: p.Packing, BlockTokens: p.BlockTokens, Blocks: p.Blocks}
 }
 
-func copyCache(o *testOffer, to *Engine, a door.Accept) error {
-	if !slices.Equal(o.Tokens, a.Tokens) || o.Scope != a.Scope || o.from.engine.source.scope != to.source.scope {
-		return errors.New("the contents differ")
-	}
-	shape, err := reshard.Prepare(sideOf(o.from.engine), sideOf(to))
+// cacheMove copies tokens as a plan says.
+type cacheMove struct {
+	from, to site
+	tokens   kv.TokenRange
+	src, dst [][]uint32
+}
+
+func (m cacheMove) run() error {
+	shape, err := reshard.Prepare(m.from.side, m.to.side)
 	if err != nil {
 		return err
 	}
-	plan, err := shape.Plan(reshard.Request{
-		Tokens: kv.TokenRange{Start: a.Present, End: len(a.Tokens)}, Src: reshard.Holding{Tables: o.Tables}, Dst: reshard.Holding{Tables: a.Tables},
-	})
+	plan, err := shape.Plan(reshard.Request{Tokens: m.tokens, Src: reshard.Holding{Tables: m.src}, Dst: reshard.Holding{Tables: m.dst}})
 	if err != nil {
 		return err
 	}
 	for _, f := range plan.Flows() {
-		src, dst := o.from.engine.arenas[f.Src], to.arenas[f.Dst]
 		for r := range f.Runs() {
 			for i := range r.Count {
-				copy(dst.Bytes(uint64(r.Dst+i*r.DstStride), uint64(r.Length)), src.Bytes(uint64(r.Src+i*r.SrcStride), uint64(r.Length)))
+				copy(m.to.bytes(f.Dst, r.Dst+i*r.DstStride, r.Length), m.from.bytes(f.Src, r.Src+i*r.SrcStride, r.Length))
 			}
 		}
 	}

@@ -22,6 +22,7 @@ type choice struct {
 	script   script
 	logits   []float32
 	seen     bool   // it was admitted once
+	kept     int    // tokens that the agent was told of, or that came from there
 	finish   string // why it has ended; empty while it goes on
 }
 
@@ -31,7 +32,10 @@ func (e *Engine) newChoice(r *request, number int) *choice {
 		request: r, number: number, place: number % r.N,
 		text: e.source.tokenizer.Stream(true), stopper: stopper{stops: r.Stop},
 	}
-	c.sequence = batch.Sequence{Owner: c, Tokens: slices.Concat(prompt, nil), Prompt: len(prompt), Root: r.root, Fetch: r.Ticket != nil && !r.Unused && c.place == 0}
+	c.sequence = batch.Sequence{Owner: c, Tokens: slices.Concat(prompt, nil), Prompt: len(prompt), Root: r.root}
+	if r.Ticket != nil && !r.Unused && c.place == 0 {
+		c.sequence.Fetch = len(prompt)
+	}
 	if r.PresencePenalty != 0 || r.FrequencyPenalty != 0 {
 		c.counts = make(map[uint32]int)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"meridian/door"
 )
 
 // slowDoor notes how long it may take to let go of the memory.
@@ -11,6 +13,8 @@ type slowDoor struct {
 	portal
 	until time.Time
 }
+
+func (d *slowDoor) Cache() (terms door.CacheTerms, has bool) { return terms, false }
 
 func (d *slowDoor) Serving() bool { return true }
 

@@ -25,6 +25,9 @@ type portal interface {
 	Offer(ctx context.Context, o door.Offer) (ticket []byte, err error)
 	Accept(ctx context.Context, a door.Accept) (transfer [16]byte, err error)
 	Cancel(ctx context.Context, what door.Cancel) error
+	Cache() (door.CacheTerms, bool)
+	Keep(ctx context.Context, k door.Keep) error
+	Find(ctx context.Context, f door.Find) (door.Found, error)
 	Close(ctx context.Context) error
 }
 
@@ -63,8 +66,12 @@ type loop struct {
 	intakes   map[[16]byte]*intake
 	offers    map[[16]byte]*offer
 	inDoubt   []*batch.Hold // the door did not answer
-	counters  Counters
-	doorState string
+	searches  int           // that the agent has not answered
+	keeps     int           // offers that are to be kept …
+	// … and the blocks that they hold, one that two hold twice.
+	keptBlocks int
+	counters   Counters
+	doorState  string
 }
 
 // Open loads a model, makes its memory, registers with the agent if it has one,

@@ -13,11 +13,12 @@ import (
 	"meridian/openai"
 )
 
-// offer is a prompt's cache that another engine may fetch. Its blocks are held
-// until the door says Freed, whatever became of the request.
+// offer is a cache that another engine may fetch, or that is to be kept for all of
+// them. Its blocks are held until the door says Freed, whatever became of the request.
 type offer struct {
 	transfer [16]byte
 	hold     *batch.Hold
+	kept     bool
 }
 
 // intake is a prompt's cache on its way here.
@@ -49,7 +50,7 @@ func requestScope(q *request) kv.Scope { return kv.Scope{Salt: q.Salt} }
 // offer keeps a computed prompt for another engine, and then answers.
 func (e *Engine) offer(c *choice) {
 	q := c.request
-	o := &offer{transfer: *q.Offer, hold: e.scheduler.Hold(&c.sequence)}
+	o := &offer{transfer: *q.Offer, hold: e.scheduler.Hold(&c.sequence, c.sequence.Prompt)}
 	e.dropChoice(c)
 	if _, twice := e.offers[o.transfer]; twice || e.door == nil {
 		e.scheduler.Release(o.hold)
@@ -93,6 +94,10 @@ func (e *Engine) offered(q *request, o *offer, ticket []byte, err error) {
 func (e *Engine) freed(o *offer) {
 	if e.offers[o.transfer] == o {
 		delete(e.offers, o.transfer)
+		if o.kept {
+			e.keeps--
+			e.keptBlocks -= len(o.hold.Blocks())
+		}
 		e.scheduler.Release(o.hold)
 	}
 }
@@ -136,7 +141,8 @@ func (e *Engine) cancelAtDoor(ctx context.Context, what door.Cancel) {
 // promised. A gateway promises none that takes long.
 const promisePatience = 30 * time.Second
 
-// fetch asks for the cache of an admitted request's prompt.
+// fetch asks for the cache of an admitted request: of its prompt, or of a run that
+// the cell has.
 func (e *Engine) fetch(c *choice, a batch.Admission) {
 	q := c.request
 	in := &intake{choice: c, hold: a.Hold}
@@ -147,14 +153,17 @@ func (e *Engine) fetch(c *choice, a batch.Admission) {
 		return
 	}
 	patience := e.options.HandoffDeadline
-	if door.IsPromise(q.Ticket) {
+	switch {
+	case q.found > 0:
+		patience = min(patience, foundPatience)
+	case door.IsPromise(q.Ticket):
 		patience += promisePatience
 	}
 	in.timer = time.AfterFunc(patience+deadlineGrace, func() {
 		e.post(func() { e.broke(in, fmt.Sprintf("the cache did not come within %v", patience)) })
 	})
 	message := door.Accept{
-		Ticket: q.Ticket, Scope: requestScope(q), Tokens: q.Prompts[0], Tables: [][]uint32{slices.Clone(in.hold.Blocks())},
+		Ticket: q.Ticket, Scope: requestScope(q), Tokens: slices.Clip(c.sequence.Tokens[:c.sequence.Fetch]), Tables: [][]uint32{slices.Clone(in.hold.Blocks())},
 		Present: a.Cached, Deadline: patience, Leg: q.Leg,
 		Begun: func(transfer [16]byte) { e.post(func() { e.begun(in, transfer) }) },
 	}
@@ -164,6 +173,20 @@ func (e *Engine) fetch(c *choice, a batch.Admission) {
 			e.post(func() { e.refused(in, err) })
 		}
 	})
+}
+
+// arrived counts a cache that came from elsewhere.
+func (e *Engine) arrived(c *choice) {
+	q := c.request
+	if q.found == 0 {
+		q.kv = openai.KVHandoff
+		e.counters.Ready++
+		return
+	}
+	q.kv, c.kept = openai.KVFound, q.found
+	q.cached = max(q.cached, min(q.found, c.sequence.Prompt))
+	e.counters.Found++
+	e.counters.FoundTokens += uint64(q.found - c.sequence.Computed())
 }
 
 // begun: the agent has taken an intake on; events of it follow.
@@ -275,8 +298,7 @@ func (e *Engine) intakeEvent(in *intake, event door.Event) {
 		in.forsaken = true
 		q.intake = nil
 		q.handoff = time.Since(q.fetching)
-		q.kv = openai.KVHandoff
-		e.counters.Ready++
+		e.arrived(in.choice)
 		e.scheduler.Fetched(&in.choice.sequence)
 	} else {
 		e.forsakeAs(in, "the agent gave the blocks back")

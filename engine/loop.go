@@ -29,6 +29,8 @@ type request struct {
 	handoff                              time.Duration
 	kv, kvReason                         string
 	intake                               *intake
+	search                               *search // for a prefix; nil: it is over
+	found                                int     // tokens that the cell has
 }
 
 func (e *Engine) newRequest(r Request) *request {
@@ -113,6 +115,15 @@ func (e *Engine) begin(q *request) {
 		}
 		c.take(e, t) // its text was told before
 	}
+	if present, may := e.mayFind(q); may {
+		e.find(q, present)
+		return
+	}
+	e.enqueue(q)
+}
+
+// enqueue lets a request's answers wait to be computed.
+func (e *Engine) enqueue(q *request) {
 	for _, c := range q.choices {
 		if c.finish != "" {
 			q.stream.push(Output{Choice: c.number, Finish: c.finish})
@@ -196,6 +207,9 @@ func (e *Engine) advance(c *choice) {
 	if q.first.IsZero() {
 		q.first = time.Now()
 	}
+	if c.place == 0 && c.answered() == len(q.Resume) { // its prompt has just been computed
+		e.keep(c)
+	}
 	token, logprob := c.next(e)
 	out := c.take(e, token)
 	if logprob != nil {
@@ -214,6 +228,7 @@ func (e *Engine) advance(c *choice) {
 func (e *Engine) ended(c *choice) {
 	q := c.request
 	q.open--
+	e.keep(c)
 	if q.open == 0 && q.Offer != nil && c.sequence.State() == batch.Running {
 		e.offer(c)
 		return
@@ -256,6 +271,9 @@ func (e *Engine) finishWith(q *request, ticket []byte, err error) {
 	}
 	for _, c := range q.choices {
 		e.dropChoice(c)
+	}
+	if q.search != nil {
+		q.search.timer.Stop()
 	}
 	if q.seated > 0 {
 		e.leaveSeats(q.seated)

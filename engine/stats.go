@@ -20,6 +20,12 @@ type Counters struct {
 	Ready    uint64 `json:"ready"`    // prompts that came from elsewhere
 	Broken   uint64 `json:"broken"`   // that were on their way and did not come
 	Local    uint64 `json:"local"`    // that should have come, and were computed here
+
+	Kept        uint64 `json:"kept"`         // prefixes that the agent was told of
+	Unkept      uint64 `json:"unkept"`       // that it was not, or did not take
+	Found       uint64 `json:"found"`        // that came from the cell
+	FoundTokens uint64 `json:"found_tokens"` // of them, that were not here
+	Missed      uint64 `json:"missed"`       // that the cell did not have, or not in time
 }
 
 // Stats is what GET /stats answers.

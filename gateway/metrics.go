@@ -82,7 +82,7 @@ func endOf(t *trouble) legEnd {
 
 var (
 	outcomes  = []string{ledger.Finished, ledger.Refused, ledger.Failed, ledger.Cancelled}
-	kvSources = []string{"handoff", "cached", "local"}
+	kvSources = []string{"handoff", "cached", "local", "found"}
 	legKinds  = []string{ledger.PrefillLeg, ledger.DecodeLeg, ledger.ResumeLeg}
 )
 
@@ -91,7 +91,7 @@ type counters struct {
 	outcomes     [4]atomic.Uint64
 	overloaded   atomic.Uint64
 	legs         [3][5]atomic.Uint64
-	kv           [3]atomic.Uint64
+	kv           [4]atomic.Uint64
 	fellBack     atomic.Uint64
 	promises     atomic.Uint64
 	broken       atomic.Uint64

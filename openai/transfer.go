@@ -89,6 +89,7 @@ const (
 	KVHandoff = "handoff" // another engine computed it
 	KVCached  = "cached"  // it was there
 	KVLocal   = "local"   // it computed it itself
+	KVFound   = "found"   // the cell had kept a prefix of it
 )
 
 // Report is what a Meridian engine tells its gateway beside the answer, in the

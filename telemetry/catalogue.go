@@ -232,7 +232,7 @@ var catalogue = slices.Concat([]Metric{
 	},
 	{
 		Name: "meridian_gateway_kv_total", Type: Counter, Unit: "requests",
-		Labels: []Label{{Name: "source", Values: []string{"handoff", "cached", "local"}}},
+		Labels: []Label{{Name: "source", Values: []string{"handoff", "cached", "local", "found"}}},
 		Help:   "Where decode engines had a prompt's cache from, as they tell.",
 		Action: "local high beside prefill engines that idle: see meridian_gateway_handoff_fallbacks_total and gateway.direct_prompt_tokens.",
 		Room:   "gateway",

@@ -9,9 +9,9 @@ type Hold struct {
 // Blocks is which ones.
 func (h *Hold) Blocks() []uint32 { return h.blocks }
 
-// Hold keeps the first blocks of q's table, those of its prompt.
-func (s *Scheduler) Hold(q *Sequence) *Hold {
-	h := &Hold{blocks: append([]uint32(nil), q.blocks[:s.blocksFor(q.Prompt)]...)}
+// Hold keeps the first blocks of q's table, those of so many tokens.
+func (s *Scheduler) Hold(q *Sequence, tokens int) *Hold {
+	h := &Hold{blocks: append([]uint32(nil), q.blocks[:s.blocksFor(tokens)]...)}
 	for _, b := range h.blocks {
 		s.pool.Share(b)
 		if s.holds[b]++; s.holds[b] == 1 {

@@ -24,7 +24,7 @@ type Admission struct {
 	Sequence *Sequence
 	// Cached is how many of its tokens were there.
 	Cached int
-	// Fetch: its blocks wait for the prompt's cache, and are held by Hold.
+	// Fetch: its blocks wait for a cache, and those that do are held by Hold.
 	Fetch bool
 	Hold  *Hold
 	// Declined: it was to be fetched, but most of it was there.
@@ -138,12 +138,12 @@ func (s *Scheduler) admit(p *Plan, budget int) {
 			continue
 		}
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-		q.Fetch = a.Fetch
 		if a.Fetch {
 			q.state = Fetching
 			s.fetching++
-			a.Hold = s.Hold(q)
+			a.Hold = s.Hold(q, q.Fetch)
 		} else {
+			q.Fetch = 0
 			q.state = Running
 			s.running = inserted(s.running, q)
 			q.planned = min(q.missing(), budget)
@@ -159,7 +159,7 @@ func (s *Scheduler) settle(q *Sequence, a *Admission) bool {
 	switch {
 	case len(q.blocks) > 0:
 		return canRun
-	case !q.Fetch:
+	case q.Fetch == 0:
 		return canRun && s.place(q, a)
 	case s.fetching >= s.options.MaxRunning || !s.place(q, a):
 		return false
@@ -199,9 +199,21 @@ func (s *Scheduler) place(q *Sequence, a *Admission) bool {
 	q.blocks = s.pool.Take(append(q.blocks[:0], found...), more)
 	q.computed, q.named = len(found)*size, len(found)
 	a.Cached = q.computed
-	if q.Fetch {
-		a.Declined = q.computed > 0 && q.Prompt-q.computed < s.options.FetchTokens
+	if q.Fetch > 0 {
+		a.Declined = q.computed > 0 && q.Fetch-q.computed < s.options.FetchTokens
 		a.Fetch = !a.Declined
 	}
 	return true
+}
+
+// Cached is how many tokens of q, which was not added yet, are there.
+func (s *Scheduler) Cached(q *Sequence) int {
+	size, found := s.options.BlockTokens, 0
+	for i := range (len(q.Tokens) - 1) / size {
+		if _, there := s.pool.Find(q.key(i, size)); !there {
+			break
+		}
+		found += size
+	}
+	return found
 }

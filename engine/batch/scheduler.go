@@ -133,16 +133,16 @@ func (s *Scheduler) drop(q *Sequence) {
 	q.blocks, q.computed, q.named, q.planned = nil, 0, 0, 0
 }
 
-// Fetched says that the cache of q's prompt is in its blocks.
+// Fetched says that the cache that q waited for is in its blocks.
 func (s *Scheduler) Fetched(q *Sequence) {
 	// The last token is computed again, for what follows it.
-	q.computed = max(q.computed, min(q.Prompt, len(q.Tokens)-1))
-	q.prompted = true
+	q.computed = max(q.computed, min(q.Fetch, len(q.Tokens)-1))
+	q.prompted = q.prompted || q.Fetch >= q.Prompt
 	s.name(q)
 	s.unfetch(q)
 }
 
-// Unfetched says that the cache of q's prompt does not come: it is computed. The
+// Unfetched says that the cache that q waited for does not come: it is computed. The
 // blocks that were meant for it are held, or free.
 func (s *Scheduler) Unfetched(q *Sequence) {
 	s.drop(q)
@@ -151,7 +151,7 @@ func (s *Scheduler) Unfetched(q *Sequence) {
 
 func (s *Scheduler) unfetch(q *Sequence) {
 	s.fetching--
-	q.Fetch, q.state = false, Waiting
+	q.Fetch, q.state = 0, Waiting
 	s.waiting = inserted(s.waiting, q)
 }
 

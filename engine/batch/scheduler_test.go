@@ -165,7 +165,6 @@ func (w *world) add() {
 		prompt[i] = uint32(i) % (alphabet + 1) * uint32(i/7)
 	}
 	list := []*Sequence{sequence(prompt)}
-	list[0].Fetch = rapid.IntRange(0, 2).Draw(w.t, "fetch") == 0
 	for range rapid.SampledFrom([]int{0, 0, 0, 2}).Draw(w.t, "followers") {
 		q := sequence(prompt)
 		q.Leader = list[0]
@@ -173,6 +172,15 @@ func (w *world) add() {
 	}
 	if rapid.IntRange(0, 3).Draw(w.t, "resumed") == 0 {
 		list[0].Tokens = append(list[0].Tokens, tokens(rapid.IntRange(1, 6).Draw(w.t, "resume"), 40)...)
+	}
+	switch rapid.IntRange(0, 5).Draw(w.t, "fetch") {
+	case 0:
+		list[0].Fetch = list[0].Prompt
+	case 1: // a run, of any length
+		list[0].Fetch = rapid.IntRange(1, len(list[0].Tokens)).Draw(w.t, "run")
+	}
+	if cached := w.s.Cached(list[0]); cached > len(list[0].Tokens)-1 || cached%w.o.BlockTokens != 0 {
+		w.t.Fatalf("%d of %d tokens are there", cached, len(list[0].Tokens))
 	}
 	if w.s.Add(list...) == nil {
 		w.alive = append(w.alive, list...)
@@ -203,11 +211,14 @@ func (w *world) step() Plan {
 		q := work.Sequence
 		if len(q.Tokens)-q.Prompt > 8 || !w.s.Fits(len(q.Tokens)+1) {
 			if rapid.Bool().Draw(w.t, "offer") {
-				w.holds = append(w.holds, w.s.Hold(q))
+				w.holds = append(w.holds, w.s.Hold(q, rapid.IntRange(1, q.Computed()).Draw(w.t, "kept")))
 			}
 			w.remove(q)
 			w.finished++
 			continue
+		}
+		if full := q.Computed() / w.o.BlockTokens * w.o.BlockTokens; full > 0 && rapid.IntRange(0, 9).Draw(w.t, "keep") == 0 {
+			w.holds = append(w.holds, w.s.Hold(q, full)) // it goes on behind them
 		}
 		w.s.Append(q, uint32(len(q.Tokens)))
 	}
@@ -253,7 +264,7 @@ func (w *world) fetched(q *Sequence, ready bool) {
 		w.holds = append(w.holds, h)
 		return
 	}
-	for position := range q.Prompt {
+	for position := range q.Fetch {
 		*w.slot(h.Blocks(), position) = fingerprint(q.Tokens[:position+1])
 	}
 	w.s.Fetched(q)

@@ -15,8 +15,9 @@ type Sequence struct {
 	Prompt int
 	// Root is the parent of the first block's key: what the cache is of.
 	Root kv.Hash
-	// Fetch: the prompt's cache is to come from elsewhere.
-	Fetch bool
+	// Fetch is of how many tokens, from the first on, the cache is to come from
+	// elsewhere; 0: of none.
+	Fetch int
 	// Leader, if any, is a sequence with the same prompt that goes first, so
 	// that this one finds its blocks.
 	Leader *Sequence

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"meridian/door"
+	"meridian/engine/batch"
+)
+
+// search is a request's question whether the cell has a prefix of its prompt. The
+// request waits for the answer before it takes its place, and others run meanwhile.
+//
+//	asking ──found──► the request fetches the run, and computes the rest
+//	   └─────nothing, an error, too late──► it computes its prompt
+type search struct {
+	timer *time.Timer
+}
+
+const (
+	// findPatience is how long a request waits for an agent that does not answer; one
+	// that does answers sooner.
+	findPatience = 250 * time.Millisecond
+	// foundPatience bounds how long a run that was found may take to come: by then it
+	// might have been computed.
+	foundPatience = 2 * time.Second
+	// maxKeeps is how many prefixes are on their way to be kept at a time.
+	maxKeeps = 32
+)
+
+// mayFind tells how many tokens are here, and whether it is worth asking for more. A
+// request with several prompts does not ask.
+func (e *Engine) mayFind(q *request) (present int, may bool) {
+	if e.door == nil || len(q.Prompts) != 1 || q.Ticket != nil || e.searches >= door.MaxFinds {
+		return 0, false
+	}
+	terms, has := e.door.Cache()
+	leader := &q.choices[0].sequence
+	if !has || terms.BlockTokens < 1 || q.choices[0].finish != "" || len(leader.Tokens) > door.MaxPrefixTokens {
+		return 0, false
+	}
+	most := (len(leader.Tokens) - 1) / terms.BlockTokens * terms.BlockTokens // the last token is computed in any case
+	if most < worthFetching {
+		return 0, false
+	}
+	present = e.scheduler.Cached(leader)
+	return present, most-present >= worthFetching
+}
+
+// find asks the agent.
+func (e *Engine) find(q *request, present int) {
+	s := &search{}
+	q.search = s
+	e.searches++
+	s.timer = time.AfterFunc(findPatience, func() { e.post(func() { e.searched(q, s, door.Found{}, nil) }) })
+	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(q.choices[0].sequence.Tokens), Present: present}
+	e.inBackground(func(ctx context.Context) {
+		found, err := e.door.Find(ctx, message)
+		e.post(func() {
+			e.searches--
+			e.searched(q, s, found, err)
+		})
+	})
+}
+
+// searched: the agent has answered, or is not waited for any more.
+func (e *Engine) searched(q *request, s *search, found door.Found, err error) {
+	if q.search != s || q.over {
+		e.giveBack(found.Ticket)
+		return
+	}
+	q.search = nil
+	s.timer.Stop()
+	if found.Tokens == 0 {
+		e.counters.Missed++
+		if err != nil {
+			e.options.Logger.Debug("a prefix could not be looked for", "error", err)
+		}
+	} else {
+		q.Ticket, q.found = found.Ticket, found.Tokens
+		q.choices[0].sequence.Fetch = found.Tokens
+	}
+	e.enqueue(q)
+}
+
+// keep lets the agent have what is computed of a choice, unless there is nothing new
+// in it, or too much of the memory is out already: keeping is never in the way.
+func (e *Engine) keep(c *choice) {
+	if e.door == nil || c.sequence.State() != batch.Running {
+		return
+	}
+	terms, has := e.door.Cache()
+	if !has || terms.BlockTokens < 1 {
+		return
+	}
+	tokens := min(c.sequence.Computed(), door.MaxPrefixTokens) / terms.BlockTokens * terms.BlockTokens
+	if tokens <= c.kept {
+		return
+	}
+	blocks := (tokens + e.options.BlockTokens - 1) / e.options.BlockTokens
+	if s := e.scheduler.Stats(); e.keeps >= maxKeeps || e.keptBlocks+blocks > s.Total/4 || s.Free+s.Cached < s.Total/4 {
+		e.counters.Unkept++
+		return
+	}
+	c.kept = tokens
+	o := &offer{hold: e.scheduler.Hold(&c.sequence, tokens), kept: true}
+	_, _ = rand.Read(o.transfer[:]) // it does not fail
+	e.offers[o.transfer] = o
+	e.keeps++
+	e.keptBlocks += blocks
+	message := door.Keep{
+		Transfer: o.transfer, Scope: requestScope(c.request), Tokens: slices.Clip(c.sequence.Tokens[:tokens]), Tables: [][]uint32{slices.Clone(o.hold.Blocks())},
+	}
+	e.inBackground(func(ctx context.Context) {
+		err := e.door.Keep(ctx, message)
+		e.post(func() { e.told(o, err) })
+	})
+}
+
+// told hears what the agent says to a Keep.
+func (e *Engine) told(o *offer, err error) {
+	if err == nil {
+		e.counters.Kept++
+		return
+	}
+	e.counters.Unkept++
+	e.options.Logger.Debug("a prefix is not kept", "transfer", fmt.Sprintf("%x", o.transfer), "error", err)
+	if !errors.Is(err, door.ErrNoAnswer) { // else Freed comes
+		e.freed(o)
+	}
+}

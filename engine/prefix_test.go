@@ -1,0 +1,290 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"meridian/openai"
+)
+
+// keeping is a cell that keeps prefixes in units of so many tokens.
+func keeping(t *testing.T, unit int) *cell {
+	t.Helper()
+	c := newCell()
+	c.shelf = newShelf(join(t, nil, Options{}), unit)
+	return c
+}
+
+// kept waits until the cell has so many units.
+func (c *cell) kept(t *testing.T, units int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		have := len(c.shelf.blocks)
+		c.mu.Unlock()
+		if have >= units {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the cell has %d units, not %d", have, units)
+		}
+	}
+}
+
+// finds is how often something was found.
+func (c *cell) finds() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shelf.found
+}
+
+func shut(t *testing.T, e *Engine) {
+	t.Helper()
+	if err := e.Close(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// What one engine kept another finds, however both are cut, also when the first is
+// gone, and answers as one engine alone.
+func TestFoundEqualsAlone(t *testing.T) {
+	alone := join(t, nil, Options{})
+	requests := variants()
+	for name, r := range requests { // longer, so that there is something to keep
+		r.Prompts = [][]uint32{append(prompt(17, 100), r.Prompts[0]...)}
+		requests[name] = r
+	}
+	want := make(map[string][]told)
+	for name, r := range requests {
+		want[name], _ = ask(t, alone, r)
+	}
+	for _, c := range []struct {
+		unit           int
+		writer, reader Options
+	}{
+		{64, Options{BlockTokens: 16}, Options{BlockTokens: 16}},
+		{48, Options{TP: 2, BlockTokens: 16}, Options{TP: 4, PP: 2, BlockTokens: 64}},
+		{64, Options{TP: 4, BlockTokens: 24, Layout: "BLHNC"}, Options{PP: 4, BlockTokens: 32, Layout: "LBNHC"}},
+		{17, Options{PP: 2, BlockTokens: 32}, Options{TP: 2, BlockTokens: 5}},
+	} {
+		world := keeping(t, c.unit)
+		writer := join(t, world, c.writer)
+		for name, r := range requests {
+			r.Salt = name // so that each is kept by itself
+			if got, _ := ask(t, writer, r); !cmp.Equal(got, want[name]) {
+				t.Errorf("%s: the writer's answer is wrong: %s", name, cmp.Diff(want[name], got))
+			}
+		}
+		idle(t, writer)
+		shut(t, writer)
+		reader := join(t, world, c.reader)
+		for name, r := range requests {
+			r.Salt = name
+			got, result := ask(t, reader, r)
+			if diff := cmp.Diff(want[name], got); diff != "" {
+				t.Errorf("%s, unit %d, %s → %s, wrong: %s", name, c.unit, writer.cutText, reader.cutText, diff)
+			}
+			least := (len(r.Prompts[0]) - 1) / c.unit * c.unit
+			if cached := result.Usage.PromptDetails.CachedTokens; result.Report.KV != openai.KVFound || cached < least {
+				t.Errorf("%s: %+v, %d tokens of %d", name, result.Report, cached, len(r.Prompts[0]))
+			}
+		}
+		if s := idle(t, reader); s.Counters.Found != uint64(len(requests)) || s.Counters.Broken != 0 {
+			t.Errorf("%+v", s.Counters)
+		}
+	}
+}
+
+// The next turn finds the answer of the last one, and what it keeps is what was not
+// kept before.
+func TestNextTurnIsFound(t *testing.T) {
+	world := keeping(t, 16)
+	first := join(t, world, Options{})
+	r := Request{Prompts: [][]uint32{prompt(3, 40)}, MaxTokens: 60, IgnoreEOS: true}
+	answer, _ := ask(t, first, r)
+	world.kept(t, 6) // of 99 tokens
+	idle(t, first)
+	second := join(t, world, Options{BlockTokens: 8})
+	r.Prompts = [][]uint32{slices.Concat(r.Prompts[0], answer[0].Tokens, prompt(4, 30))}
+	_, result := ask(t, second, r)
+	if cached := result.Usage.PromptDetails.CachedTokens; cached != 96 {
+		t.Errorf("%d tokens were found", cached)
+	}
+	if computed := second.Metrics().Computed; computed > uint64(130-96+60) {
+		t.Errorf("%d tokens were computed", computed)
+	}
+	world.kept(t, 11) // of 189
+	idle(t, second)
+	// What is here is not looked for.
+	found := world.finds()
+	ask(t, second, r)
+	if world.finds() != found {
+		t.Error("what is here was looked for")
+	}
+}
+
+// A tenant does not find what another kept, and nobody looks for what is short.
+func TestWhatIsNotFound(t *testing.T) {
+	world := keeping(t, 16)
+	a, b := join(t, world, Options{}), join(t, world, Options{})
+	r := Request{Prompts: [][]uint32{prompt(3, 40)}, MaxTokens: 4, Salt: "blue"}
+	ask(t, a, r)
+	world.kept(t, 2)
+	r.Salt = "green"
+	if _, result := ask(t, b, r); result.Report.KV != openai.KVLocal || b.Metrics().Missed != 1 {
+		t.Errorf("%+v, %+v", result.Report, b.Metrics())
+	}
+	r.Salt, r.Prompts[0] = "blue", r.Prompts[0][:16]
+	if _, result := ask(t, b, r); result.Report.KV != openai.KVLocal || b.Metrics().Missed != 1 {
+		t.Errorf("%+v, %+v", result.Report, b.Metrics())
+	}
+	idle(t, a)
+	idle(t, b)
+}
+
+// An agent that does not answer holds nobody up for long, and what it finds too late is
+// given back.
+func TestFindThatHangs(t *testing.T) {
+	world := keeping(t, 16)
+	a, b := join(t, world, Options{}), join(t, world, Options{})
+	r := Request{Prompts: [][]uint32{prompt(3, 40)}, MaxTokens: 4}
+	want, _ := ask(t, a, r)
+	idle(t, a)
+	hang := make(chan struct{})
+	world.mu.Lock()
+	world.shelf.hang = hang
+	world.mu.Unlock()
+	ctx := within(t)
+	stream, err := b.Submit(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := Request{Prompts: [][]uint32{prompt(5, 10)}, MaxTokens: 100, IgnoreEOS: true}
+	ask(t, b, short) // meanwhile
+	got, result, err := readAll(ctx, stream, 1)
+	if err != nil || !cmp.Equal(got, want) || result.Report.KV != openai.KVLocal {
+		t.Errorf("%v, %+v: %s", err, result.Report, cmp.Diff(want, got))
+	}
+	// A client that goes meanwhile.
+	r.Salt = "other"
+	leaving, leave := context.WithCancel(ctx)
+	if stream, err = b.Submit(leaving, r); err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	if _, _, err = readAll(ctx, stream, 1); !errors.Is(err, errCancelled) {
+		t.Errorf("%v", err)
+	}
+	close(hang)
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		world.mu.Lock()
+		left := len(world.offers)
+		world.mu.Unlock()
+		found := world.finds()
+		if left == 0 && found > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d that were found too late are not given back", left, found)
+		}
+	}
+	idle(t, b)
+}
+
+// Blocks that are not given back bound what is kept, not what is computed.
+func TestKeepIsNeverInTheWay(t *testing.T) {
+	world := keeping(t, 16)
+	world.shelf.holds = true
+	e, d := joinAt(t, world, Options{Blocks: 64, BlockTokens: 16})
+	alone := join(t, nil, Options{})
+	for i := range 20 {
+		r := Request{Prompts: [][]uint32{prompt(uint64(i), 100)}, MaxTokens: 60, IgnoreEOS: true}
+		want, _ := ask(t, alone, r)
+		if got, _ := ask(t, e, r); !cmp.Equal(got, want) {
+			t.Fatalf("wrong: %s", cmp.Diff(want, got))
+		}
+	}
+	if s := e.Stats(); s.Blocks.Held == 0 || s.Blocks.Held > 16 || s.Counters.Kept == 0 || s.Counters.Unkept == 0 {
+		t.Errorf("%+v, %+v", s.Blocks, s.Counters)
+	}
+	d.lose(true)
+	idle(t, e)
+	asked := make(chan [2]int)
+	e.post(func() { asked <- [2]int{e.keeps, e.keptBlocks} })
+	if left := <-asked; left != [2]int{} {
+		t.Errorf("%d keeps hold %d blocks", left[0], left[1])
+	}
+}
+
+// However the door fails in the middle of keeping and finding, whoever gets an answer
+// gets the right one, and no block is lost.
+func TestHammerOfPrefixes(t *testing.T) {
+	alone := join(t, nil, Options{})
+	world := keeping(t, 16)
+	world.trouble = trouble{dice: rand.New(rand.NewPCG(5, 6)), refuse: 10, fail: 20, silence: 3, late: 50, mute: 3, slowest: 3000}
+	small := Options{Blocks: 100, BlockTokens: 8, MaxRunning: 6, StepTokens: 16, HandoffDeadline: 2 * time.Millisecond, Layout: "BLHNC"}
+	a, aDoor := joinAt(t, world, small)
+	small.TP, small.BlockTokens, small.Blocks = 2, 24, 40
+	b, bDoor := joinAt(t, world, small)
+	requests := make([]Request, 16)
+	want := make([][]told, len(requests))
+	for i := range requests {
+		text := slices.Concat(prompt(uint64(i%3), 20+12*(i%7)), prompt(uint64(i), 9))
+		requests[i] = Request{Prompts: [][]uint32{text}, N: 1 + i%2, MaxTokens: 12, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: uint64(i)}}
+		want[i], _ = ask(t, alone, requests[i])
+	}
+	var all sync.WaitGroup
+	for client := range 8 {
+		dice := rand.New(rand.NewPCG(uint64(client), 19))
+		all.Go(func() {
+			for range 30 {
+				i := dice.IntN(len(requests))
+				if err := oneAnswer([]*Engine{a, b}[dice.IntN(2)], requests[i], want[i], dice); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 5 {
+		time.Sleep(20 * time.Millisecond)
+		aDoor.lose(true)
+		bDoor.lose(true)
+	}
+	all.Wait()
+	aDoor.lose(true)
+	bDoor.lose(true)
+	first, second := idle(t, a).Counters, idle(t, b).Counters
+	if first.Found+second.Found == 0 || first.Broken+second.Broken == 0 || first.Kept+second.Kept == 0 {
+		t.Errorf("the test tests too little: %+v, %+v", first, second)
+	}
+}
+
+// oneAnswer is a request whose client may go at any moment.
+func oneAnswer(e *Engine, r Request, want []told, dice *rand.Rand) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if dice.IntN(4) == 0 {
+		time.AfterFunc(time.Duration(dice.IntN(20_000))*time.Microsecond, cancel)
+	}
+	r.Salt = fmt.Sprint(dice.IntN(3))
+	s, err := e.Submit(ctx, r)
+	if err != nil {
+		return err
+	}
+	got, _, err := readAll(ctx, s, r.N)
+	if err != nil {
+		return gone(ctx, err)
+	}
+	if !cmp.Equal(got, want) {
+		return fmt.Errorf("wrong: %s", cmp.Diff(want, got))
+	}
+	return nil
+}
