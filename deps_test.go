@@ -139,6 +139,15 @@ var rooms = map[string]room{
 		uses:     map[string]string{"golang.org/x/sys/unix": "direct I/O, locks"},
 		testsMay: []string{required, "store/tier/tiertest"},
 	},
+	"store/s3": {
+		owns: "a tier in a bucket of an S3 server: segments of records, and an index of each",
+		may: map[string]string{
+			"kv": "instants, the tier of a frame", joins: "closing waits for uploads", "mrdn": "indexes are frames", "store/admission": "budgets, when a server is left alone",
+			"store/record": "what lies in segments", "store/tier": "what it is",
+		},
+		uses:     map[string]string{"github.com/minio/minio-go/v7": "requests to S3, and their signatures"},
+		testsMay: []string{required, "store/tier/tiertest"},
+	},
 	"store/storesim": {
 		owns: "the seeded world of the object cache: clients, owners, masters, arenas, network, trouble, checkers",
 		may: map[string]string{

@@ -74,6 +74,9 @@ func TestBreaker(t *testing.T) {
 	if b.Allows(now) || !b.Down() || b.Allows(now+leftAlone-1) {
 		t.Error("it is not left alone")
 	}
+	if !b.Rests(now) || b.Rests(now+leftAlone) {
+		t.Error("it rests for as long as it is left alone")
+	}
 	now += leftAlone
 	if !b.Allows(now) || b.Allows(now) {
 		t.Error("one may try, and one only")

@@ -42,5 +42,9 @@ func (b *Breaker) Ended(now kv.Instant, ok bool) {
 	}
 }
 
-// Down reports whether it is left alone.
+// Down reports whether it failed, and has not been seen to work since.
 func (b *Breaker) Down() bool { return b.until != 0 }
+
+// Rests reports whether no call would be allowed: who would only ask whether to call
+// must not be told so for ever, or nobody tries.
+func (b *Breaker) Rests(now kv.Instant) bool { return now < b.until }

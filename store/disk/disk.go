@@ -201,7 +201,7 @@ func (d *Disk) Has(keys [][]byte) []bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	has := make([]bool, len(keys))
-	if !d.getting.Down() {
+	if !d.getting.Rests(d.now()) {
 		for i, key := range keys {
 			_, has[i] = d.index[record.HashKey(key)]
 		}
