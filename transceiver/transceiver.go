@@ -131,6 +131,8 @@ type Metrics struct {
 	MessagesSent, MessagesLost        uint64
 	MessagesHeard, MessagesMalformed  uint64
 	Offers, Intakes, Sessions         int
+	// StoreBytesHeld is how much of object caches offers keep in place.
+	StoreBytesHeld int64
 }
 
 // Open starts to listen. Where messages come faster than the machines take them,
@@ -357,6 +359,7 @@ func (t *Transceiver) Metrics() Metrics {
 	defer t.mu.Unlock()
 	m := t.metrics
 	m.Offers, m.Intakes, m.Sessions = t.holder.Len(), t.taker.Len(), t.follower.Len()
+	m.StoreBytesHeld = t.holder.StoreBytes()
 	return m
 }
 

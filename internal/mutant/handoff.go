@@ -14,6 +14,8 @@ const (
 	LateOrderObeyed  Name = "late-order-obeyed"
 	SilenceIgnored   Name = "silent-taker-kept-for-ever"
 	LayersUnseen     Name = "layers-moved-before-they-are-computed"
+	FirstIgnored     Name = "read-before-the-first-token-that-is-held"
+	UnitsNeverLeft   Name = "units-held-after-their-last-reader"
 )
 
 // OfHandOffs lists them.
@@ -21,5 +23,5 @@ func OfHandOffs() []Name { return slices.Clone(ofHandOffs) }
 
 var ofHandOffs = []Name{
 	DigestIgnored, LeaseNotRenewed, ReleasedEarly, ReadyEarly, FailureForgotten, FreedTwice, FreedUnquiet, LateOrderObeyed,
-	SilenceIgnored, LayersUnseen,
+	SilenceIgnored, LayersUnseen, FirstIgnored, UnitsNeverLeft,
 }

@@ -75,6 +75,9 @@ func (u *heldUnits) drop(o *offer) {
 	}
 }
 
+// StoreBytes is how much of object caches offers keep in place.
+func (h *Holder) StoreBytes() int64 { return h.units.bytes }
+
 // unitsOf is the units that an offer holds, and how long each is.
 func unitsOf(e *Engine, o *Offer) (units []uint32, unitBytes int64, err error) {
 	if len(o.Holding.Tables) != 1 {

@@ -32,6 +32,9 @@ type engine struct {
 	epoch   uint64
 	memory  [][]byte
 	owners  []*keeping // of each block; nil: free
+	// Of an object cache: how long a unit is, and how many block numbers it takes
+	// up. Units begin at multiples of it.
+	unitBytes, span int64
 }
 
 // keeping is a request's hold on blocks of an engine.
@@ -41,11 +44,11 @@ type keeping struct {
 	engine  *engine
 	birth   int
 	blocks  []uint32
-	over    bool
+	readers map[kv.ID]bool // the transfers that may touch them: one, but for units of an object cache
 }
 
 func newEngine(w *world, id string, model kv.Geometry) *engine {
-	e := &engine{world: w, id: id}
+	e := &engine{world: w, id: id, span: 1}
 	r := w.draw
 	tp := 1 + r.IntN(8)
 	pp := 1 + r.IntN(len(model.Layers))
@@ -149,8 +152,9 @@ func (e *engine) fall(dead *process) {
 
 // allocate takes blocks for so many tokens, wherever they are free.
 func (e *engine) allocate(r *request, as handoff.Role, tokens int) *keeping {
-	k := &keeping{request: r, as: as, engine: e, birth: e.births}
-	for _, at := range e.world.draw.Perm(len(e.owners)) {
+	k := &keeping{request: r, as: as, engine: e, birth: e.births, readers: map[kv.ID]bool{r.id: true}}
+	for _, at := range e.world.draw.Perm(len(e.owners) / int(e.span)) {
+		at *= int(e.span)
 		if len(k.blocks)*e.side.BlockTokens >= tokens {
 			break
 		}
@@ -171,13 +175,17 @@ func (k *keeping) holding() reshard.Holding {
 	return reshard.Holding{Tables: [][]uint32{slices.Clone(k.blocks)}}
 }
 
-// free gives the blocks to another request, which scribbles on them at once.
-func (k *keeping) free() {
-	if k.over {
-		k.engine.world.violate("blocks are freed exactly once", "%v as %v, twice", k.request, k.as)
+// free is a request's word that its blocks are the engine's again. The last one
+// gives them to another request, which scribbles on them at once.
+func (k *keeping) free(r *request) {
+	if !k.readers[r.id] {
+		k.engine.world.violate("blocks are freed exactly once", "%v as %v, twice", r, k.as)
 		return
 	}
-	k.over = true
+	delete(k.readers, r.id)
+	if len(k.readers) > 0 {
+		return
+	}
 	if k.birth != k.engine.births || !k.engine.alive {
 		return
 	}
@@ -202,20 +210,28 @@ func (k *keeping) each(layer int, tokens kv.TokenRange, visit func(at *byte, wan
 			continue
 		}
 		firstHead, endHead := s.Parallelism.Heads(rank.TP, shape.KVHeads)
+		blocks := s.Blocks
+		if k.engine.isStore() {
+			blocks = 1 // each is laid out by itself
+		}
 		strides, err := s.Layout.Strides(kv.Extents{
-			Layers: end - first, Blocks: s.Blocks, Parts: shape.Factor(), Heads: endHead - firstHead, Tokens: s.BlockTokens, Elements: shape.HeadDim,
+			Layers: end - first, Blocks: blocks, Parts: shape.Factor(), Heads: endHead - firstHead, Tokens: s.BlockTokens, Elements: shape.HeadDim,
 		})
 		if err != nil {
 			panic(err)
 		}
 		for token := tokens.Start; token < tokens.End; token++ {
+			block, base := int(k.blocks[token/s.BlockTokens]), 0
+			if k.engine.isStore() {
+				block, base = 0, int(int64(block)*s.BlockStride+s.Offsets[0])
+			}
 			for part := range shape.Factor() {
 				for head := firstHead; head < endHead; head++ {
 					for element := range shape.HeadDim {
-						at := int(strides.Offset(kv.Point{
-							Layers: layer - first, Blocks: int(k.blocks[token/s.BlockTokens]), Parts: part, Heads: head - firstHead,
+						at := base + int(strides.Offset(kv.Point{
+							Layers: layer - first, Blocks: block, Parts: part, Heads: head - firstHead,
 							Tokens: token % s.BlockTokens, Elements: element,
-						})) * size
+						}))*size
 						for i := range size {
 							visit(&memory[at+i], k.request.byteAt(layer, part, head, token, element, i))
 						}
@@ -249,6 +265,9 @@ func (k *keeping) check(tokens kv.TokenRange) error {
 
 // blockAt is the block that a byte of a rank's memory belongs to.
 func (e *engine) blockAt(rank int, offset int64) uint32 {
+	if e.isStore() {
+		return e.unitAt(offset)
+	}
 	s := &e.side
 	at := s.Parallelism.Rank(rank)
 	first, end := s.Parallelism.Layers(at.PP)
@@ -276,8 +295,11 @@ func (e *engine) blockAt(rank int, offset int64) uint32 {
 func (e *engine) touched(transfer kv.ID, as handoff.Role, rank int, offset, length int64) bool {
 	size := int64(e.side.Geometry.DType.Bytes())
 	for at := offset; at < offset+length; at += size {
-		k := e.owners[e.blockAt(rank, at)]
-		if k == nil || k.request.id != transfer || k.as != as || k.over {
+		var k *keeping
+		if block := int(e.blockAt(rank, at)); block < len(e.owners) {
+			k = e.owners[block]
+		}
+		if k == nil || !k.readers[transfer] || k.as != as {
 			e.world.violate("no block is used by another while a transfer can touch it", "transfer %.4s touches block %d of rank %d of %s as %v, which is not its own",
 				transfer, e.blockAt(rank, at), rank, e.id, as)
 			return false

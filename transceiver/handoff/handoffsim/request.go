@@ -14,6 +14,7 @@ type request struct {
 	id      kv.ID
 	salt    uint64
 	tokens  int
+	first   int // that is held, of an object cache
 	of      handoff.Fingerprint
 	prefill *engine
 	src     *keeping
@@ -32,6 +33,7 @@ type try struct {
 	dst                 *keeping
 	tokens              kv.TokenRange
 	ready, failed, over bool
+	greedy              bool // it asks for what the offer does not hold
 	why                 handoff.Problem
 }
 
@@ -57,7 +59,7 @@ func (w *world) request(id kv.ID) *request {
 
 // arrive is a user's request.
 func (w *world) arrive() {
-	from := w.draw.IntN(len(w.engines))
+	from := w.draw.IntN(len(w.engines) - w.stores())
 	to := (from + 1 + w.draw.IntN(len(w.engines)-1)) % len(w.engines)
 	r := &request{
 		world: w, serial: len(w.all), id: w.id(), salt: w.draw.Uint64(), tokens: 1 + w.draw.IntN(12), prefill: w.engines[from],
@@ -133,9 +135,9 @@ func (r *request) regret(to *engine) {
 }
 
 func (r *request) offer(layers int) handoff.Offer {
-	o := handoff.Offer{Transfer: r.id, Engine: r.prefill.id, Fingerprint: r.of, Tokens: r.tokens, Layers: layers, Keep: r.keep}
+	o := handoff.Offer{Transfer: r.id, Engine: r.prefill.id, Fingerprint: r.of, Tokens: r.tokens, First: r.first, Layers: layers, Keep: r.keep}
 	if r.src != nil {
-		o.Holding = r.src.holding()
+		o.Holding = r.holding()
 	}
 	return o
 }
@@ -166,7 +168,7 @@ func (r *request) prefillDone() {
 		w.tally.NoRoom++
 		w.note("%v is not offered: %v", r, err)
 		r.refused = true
-		r.src.free()
+		r.src.free(r)
 		p.do(effects)
 		return
 	}
@@ -193,7 +195,7 @@ func (r *request) goOn(done, all int) {
 	}
 	w, p, birth := r.world, r.srcHome, r.prefill.births
 	w.after(w.span(handoff.Millisecond, 300*handoff.Millisecond), p, func() {
-		if r.prefill.births != birth || !r.prefill.alive || r.src.over {
+		if r.prefill.births != birth || !r.prefill.alive || !r.src.readers[r.id] {
 			return
 		}
 		r.src.compute(done, r.tokens)
@@ -208,9 +210,13 @@ func (r *request) accept(to *engine) {
 	if !to.alive {
 		return
 	}
-	t := &try{request: r, decode: to, home: to.home, tokens: kv.TokenRange{Start: w.draw.IntN(r.tokens + 1), End: r.tokens}}
+	t := &try{request: r, decode: to, home: to.home, tokens: kv.TokenRange{Start: r.first + w.draw.IntN(r.tokens-r.first+1), End: r.tokens}}
 	if w.draw.IntN(2) == 0 {
-		t.tokens.Start = 0
+		t.tokens.Start = r.first
+	}
+	if r.first > 0 && !w.untroubled() && w.draw.IntN(3) == 0 {
+		w.tally.Greedy++
+		t.greedy, t.tokens.Start = true, w.draw.IntN(r.first)
 	}
 	if t.dst = to.allocate(r, handoff.Destination, r.tokens); t.dst == nil {
 		effects, err := to.home.taker.Decline(to.home.clock(), r.ticket)
@@ -237,7 +243,7 @@ func (r *request) accept(to *engine) {
 	if err != nil {
 		w.note("%v is not accepted: %v", r, err)
 		r.tries = r.tries[:len(r.tries)-1]
-		t.dst.free()
+		t.dst.free(r)
 		return
 	}
 	if id != r.id {
@@ -265,7 +271,7 @@ func (p *process) tell(e handoff.Event) {
 	if e.As == handoff.Source {
 		if e.Kind == handoff.Freed {
 			w.tally.Freed++
-			r.src.free()
+			r.src.free(r)
 		}
 		return
 	}
@@ -286,19 +292,26 @@ func (t *try) hear(e handoff.Event) {
 	case e.Kind == handoff.Ready && !t.failed && !t.ready:
 		t.ready, t.over = true, true
 		w.tally.Ready++
+		if t.greedy {
+			w.violate("nothing is read that is not held", "%v from token %d on, the offer begins at %d", t.request, t.tokens.Start, t.request.first)
+		}
 		if t.dst.birth == t.decode.births && t.decode.alive {
 			if err := t.dst.check(t.tokens); err != nil {
 				w.violate("ready means that the bytes are there", "%v at %s: %v", t.request, t.decode.id, err)
 			}
 		}
-		w.after(w.span(0, 2*handoff.Second), nil, t.dst.free)
+		used := func() { t.dst.free(t.request) }
+		if t.decode.isStore() {
+			used = t.found
+		}
+		w.after(w.span(0, 2*handoff.Second), nil, used)
 	case e.Kind == handoff.Failed && !t.failed && !t.ready:
 		t.failed = true
 		w.tally.failed(e.Problem.Err())
 	case e.Kind == handoff.Freed && t.failed:
 		t.over = true
 		w.tally.Freed++
-		t.dst.free()
+		t.dst.free(t.request)
 		if w.draw.IntN(2) == 0 { // another engine may have more luck
 			to := w.engines[w.draw.IntN(len(w.engines))]
 			if to != t.request.prefill && to.alive {
@@ -316,7 +329,7 @@ func (t *try) hear(e handoff.Event) {
 func (r *request) inspect() {
 	w := r.world
 	lives := func(k *keeping, p *process) bool {
-		return k != nil && k.birth == k.engine.births && k.engine.alive && !p.dead && !k.over
+		return k != nil && k.birth == k.engine.births && k.engine.alive && !p.dead && k.readers[r.id]
 	}
 	if lives(r.src, r.srcHome) {
 		w.violate("blocks are freed exactly once", "%v: %s still keeps its blocks", r, r.prefill.id)

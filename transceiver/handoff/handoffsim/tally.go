@@ -17,13 +17,14 @@ type Tally struct {
 	Withdrawn, Cancelled, Declined                    uint64
 	Accepted, Pushed, Ready, Failed, Freed, Elsewhere uint64
 	Reasons                                           [len(reasons) + 1]uint64
+	Kept, Found, Shared, Greedy                       uint64
 	Messages, Bytes, Ranks                            uint64
 }
 
 // reasons are what failures are counted by; the last count is for others.
 var reasons = [...]error{
 	handoff.ErrExpired, handoff.ErrTaken, handoff.ErrDeclined, handoff.ErrWithdrawn, handoff.ErrCancelled, handoff.ErrDeadline,
-	handoff.ErrDigest, handoff.ErrLapsed, handoff.ErrGone, handoff.ErrMove, handoff.ErrMember,
+	handoff.ErrDigest, handoff.ErrLapsed, handoff.ErrGone, handoff.ErrMove, handoff.ErrMember, handoff.ErrTerms,
 }
 
 // OtherReason is the name of the count of failures that have none of the known
@@ -87,6 +88,12 @@ func (t *Tally) Sections() []Section {
 			{"ready", &t.Ready},
 			{"failed", &t.Failed},
 			{"blocks freed, of either side", &t.Freed},
+		}},
+		{"object caches", []Count{
+			{"kept", &t.Kept},
+			{"found", &t.Found},
+			{"  in units that others read too", &t.Shared},
+			{"asked for what is not held", &t.Greedy},
 		}},
 		why,
 		{"besides", []Count{

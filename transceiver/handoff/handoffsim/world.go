@@ -78,6 +78,9 @@ func newWorld(seed uint64, quiet bool) *world {
 	for i := range 2 + w.draw.IntN(2) {
 		w.engines = append(w.engines, newEngine(w, fmt.Sprintf("engine%d", i), model))
 	}
+	if w.draw.IntN(3) == 0 {
+		w.engines = append(w.engines, newStore(w, w.engines[0]))
+	}
 	return w
 }
 
@@ -179,6 +182,8 @@ func (w *world) inspect() {
 		case w.broken != nil || p == nil:
 		case p.holder.Len() != 0:
 			w.violate("everything ends", "%s still holds %d offers", p, p.holder.Len())
+		case p.holder.StoreBytes() != 0:
+			w.violate("everything ends", "%s still holds %d bytes of units", p, p.holder.StoreBytes())
 		case p.taker.Len() != 0:
 			w.violate("everything ends", "%s still takes %d hand-offs", p, p.taker.Len())
 		case p.follower.Len() != 0:
