@@ -159,6 +159,11 @@ type Store struct {
 	WriteTimeoutMs int64  `toml:"write_timeout_ms"`
 	DirectMap      bool   `toml:"direct_map"`
 	Tenant         string `toml:"tenant"`
+	BlockTokens    int64  `toml:"block_tokens"`
+	FindWaitUs     int64  `toml:"find_wait_us"`
+	FindTimeoutMs  int64  `toml:"find_timeout_ms"`
+	// KeepBytesInFlight bounds what engines have on its way to be kept.
+	KeepBytesInFlight int64 `toml:"keep_bytes_in_flight"`
 }
 
 // Telemetry is the table [telemetry].

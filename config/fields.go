@@ -358,6 +358,26 @@ var store = Section{
 			Name: "tenant", Kind: Text, Default: None,
 			Doc: "Whose keys are meant where a request names no tenant; \"none\" is nobody's. Tenants cannot name each other's keys.",
 		},
+		{
+			Name: "block_tokens", Kind: Int, Default: int64(64), Unit: "tokens", Range: atLeast(1).atMost(65536),
+			Doc:  "Prefixes that engines keep are kept in pieces of this many tokens, each an object; where an engine's cache is packed, its own block counts. Agents find only what was kept with the same.",
+			Tune: "Raise it for models whose tokens take few bytes, lower it where prompts share short prefixes. Every agent of a cell has the same.",
+		},
+		{
+			Name: "find_wait_us", Kind: Int, Default: int64(300), Unit: "µs", Range: atLeast(0).atMost(1000000),
+			Doc:  "How long an engine's scheduler stands still for the answer to whether a prompt's prefix is kept. Later it goes on with other requests until the answer comes.",
+			Tune: "Lower it when steps get longer, raise it when requests on an idle engine wait for a step before they begin.",
+		},
+		{
+			Name: "find_timeout_ms", Kind: Int, Default: int64(500), Unit: "ms", Range: atLeast(1).atMost(1000),
+			Doc:  "How long a prefix is looked for at most. Later it counts as not kept, and is computed.",
+			Tune: "Lower it where engines compute faster than that. Owners look at every byte of a run before they grant it: long runs of large models need time.",
+		},
+		{
+			Name: "keep_bytes_in_flight", Kind: Int, Default: int64(256 << 20), Unit: "bytes", Range: atLeast(0).atMost(1 << 40),
+			Doc:  "How many bytes of prefixes this agent's engines may have on their way to be kept. What is beyond it is not kept. 0 keeps none.",
+			Tune: "Lower it where keeping takes bandwidth from hand-offs.",
+		},
 	},
 }
 

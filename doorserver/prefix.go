@@ -14,10 +14,9 @@ import (
 const (
 	// maxKeeps is how many prefixes of one engine may be on their way to be kept.
 	maxKeeps = 256
-	// A Find takes so long at most, whatever the engine says, and where it says
-	// nothing.
-	maxFindTime     = time.Second
-	defaultFindTime = 100 * time.Millisecond
+	// A Find takes so long at most, whatever the engine says; the agent's own bound
+	// (store.find_timeout_ms) is below.
+	maxFindTime = time.Second
 )
 
 // mayUsePrefixes says why an engine may neither keep nor find now.
@@ -90,7 +89,7 @@ func (c *conn) beginFind(m *doorpb.Find) *door.Problem {
 	}
 	within := min(want.Within, maxFindTime)
 	if within == 0 {
-		within = defaultFindTime
+		within = maxFindTime
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -38,16 +38,22 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	if o.Door == nil {
 		return nil
 	}
+	if err := n.openPrefixes(ctx, o, relay.Events); err != nil {
+		return err
+	}
 	socket := o.Door.Socket
 	if socket == "" {
 		socket = door.Socket(o.StateDir, o.Name)
 	}
 	var objects doorserver.Cache
+	var kept doorserver.Offload
+	var terms door.CacheTerms
 	if n.Store != nil {
-		objects = newCache(n.Store, o.Name, o.Store.DirectMap)
+		objects, kept = newCache(n.Store, o.Name, o.Store.DirectMap), prefixes{n.Prefixes}
+		terms = door.CacheTerms{BlockTokens: n.Prefixes.BlockTokens(), FindWait: o.Store.Prefixes.FindWait}
 	}
 	n.Door, err = doorserver.Open(ctx, doorserver.Options{
-		Agent: n.Agent, Cache: objects, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket, VRAM: n.gpus,
+		Agent: n.Agent, Cache: objects, Offload: kept, CacheTerms: terms, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket, VRAM: n.gpus,
 		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Logger: o.Logger,
 	})
 	return err

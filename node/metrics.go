@@ -3,6 +3,7 @@ package node
 import (
 	"meridian/agent"
 	"meridian/doorserver"
+	"meridian/offload"
 	"meridian/store"
 	"meridian/store/owner"
 	"meridian/telemetry"
@@ -22,6 +23,9 @@ func (n *Agent) sources() []telemetry.Source {
 	}
 	if n.Store != nil {
 		all = append(all, storeSource(n.Store))
+	}
+	if n.Prefixes != nil {
+		all = append(all, prefixSource(n.Prefixes))
 	}
 	return all
 }
@@ -121,6 +125,37 @@ func storeSource(c *store.Store) telemetry.Source {
 			keptValues(s, kept)
 		}
 		s.Value("meridian_store_torn_total", float64(m.Torn+kept.Torn)) // each was seen by one of both
+	}
+}
+
+// prefixSource hands the numbers of what engines keep and find to telemetry.
+func prefixSource(c *offload.Cache) telemetry.Source {
+	return func(s *telemetry.Sink) {
+		m := c.Metrics()
+		for _, outcome := range offload.KeepOutcomes {
+			s.Value("meridian_cache_keeps_total", float64(m.Keeps[outcome]), outcome)
+		}
+		for _, outcome := range offload.FindOutcomes {
+			s.Value("meridian_cache_finds_total", float64(m.Finds[outcome]), outcome)
+		}
+		s.Value("meridian_cache_find_seconds_total", m.FindTime.Seconds())
+		s.Value("meridian_cache_tokens_total", float64(m.TokensFound), "found")
+		s.Value("meridian_cache_tokens_total", float64(m.TokensAsked-m.TokensFound), "missed")
+		s.Value("meridian_cache_segments_total", float64(m.Segments))
+		s.Value("meridian_cache_units_total", float64(m.UnitsKept), "kept")
+		s.Value("meridian_cache_units_total", float64(m.UnitsPresent), "present")
+		s.Value("meridian_cache_bytes_total", float64(m.BytesKept))
+		s.Value("meridian_cache_in_flight_bytes", float64(m.BytesInFlight), "out")
+		s.Value("meridian_cache_in_flight_bytes", float64(m.Taking), "in")
+		s.Value("meridian_cache_owner_units_total", float64(m.UnitsTaken), "taken")
+		s.Value("meridian_cache_owner_units_total", float64(m.UnitsAborted), "aborted")
+		s.Value("meridian_cache_owner_units_total", float64(m.Broken), "broken")
+		s.Value("meridian_cache_owner_asks_total", float64(m.Grants), "granted")
+		s.Value("meridian_cache_owner_asks_total", float64(m.GrantsRefused+m.TakesRefused), "refused")
+		s.Value("meridian_cache_owner_asks_total", float64(m.TurnedAway), "overloaded")
+		s.Value("meridian_cache_owner_asks_total", float64(m.Malformed), "malformed")
+		s.Value("meridian_cache_held_runs", float64(m.Granted))
+		s.Value("meridian_cache_shapes", float64(m.Shapes))
 	}
 }
 

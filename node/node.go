@@ -2,7 +2,7 @@
 // needs in the right order and stops it in the other. No other room knows
 // everybody; nobody but commands imports it.
 //
-//	name, certificate, cell key ─► directory ─► agent (host, file, tcp) ─► store ─► transceiver ─► engine door
+//	name, certificate, cell key ─► directory ─► agent (host, file, tcp) ─► store ─► transceiver ─► prefixes ─► engine door
 //	                                                       ─► metrics endpoint ─► admin socket
 package node
 
@@ -22,6 +22,7 @@ import (
 	"meridian/inquiry"
 	"meridian/mem/vram"
 	"meridian/meta"
+	"meridian/offload"
 	"meridian/store"
 	"meridian/telemetry"
 	"meridian/transceiver"
@@ -87,6 +88,8 @@ type Agent struct {
 	Door *doorserver.Server
 	// Store is the object cache; nil if the process has no part in it.
 	Store *store.Store
+	// Prefixes is what engines keep and find; nil if they do not.
+	Prefixes *offload.Cache
 
 	gpus      *vram.Pool // of what engines lend
 	name      *nameLock
@@ -212,6 +215,9 @@ func (n *Agent) Close(ctx context.Context) error {
 	}
 	if n.Door != nil {
 		errs = append(errs, n.Door.Close(ctx))
+	}
+	if n.Prefixes != nil {
+		errs = append(errs, n.Prefixes.Close(ctx))
 	}
 	if n.Transceiver != nil {
 		errs = append(errs, n.Transceiver.Close(ctx))

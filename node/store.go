@@ -17,6 +17,8 @@ type Store struct {
 	DirectMap bool
 	// Tenant is whose keys are meant where a call names no other.
 	Tenant string
+	// Prefixes is how engines keep and find what they computed.
+	Prefixes Prefixes
 }
 
 // ErrNoDirectory means that an object cache was asked for without a directory.

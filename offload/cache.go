@@ -178,6 +178,9 @@ func (c *Cache) Join(id string, side reshard.Side) error {
 	return nil
 }
 
+// BlockTokens is how many tokens one object holds, of engines that do not pack their blocks.
+func (c *Cache) BlockTokens() int { return c.options.BlockTokens }
+
 // Leave ends that. What the engine keeps or has found ends when it leaves the transceiver.
 func (c *Cache) Leave(id string) {
 	c.mu.Lock()

@@ -5,6 +5,13 @@ import (
 	"time"
 )
 
+// KeepOutcomes and FindOutcomes are what can come of a Keep and of a Find. Kept: copied, all
+// that was missing; whole: all that could be there.
+var (
+	KeepOutcomes = []string{"kept", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed"}
+	FindOutcomes = []string{"whole", "part", "miss", "short", "late", "busy", "refused", "unknown"}
+)
+
 // Metrics is a snapshot of what a cache has done.
 type Metrics struct {
 	// Keeps and Finds by what came of them.

@@ -180,7 +180,11 @@ func (c *storeServeCommand) Help() string {
 
 // storePart is what flags and configuration say of an owner; bytes 0 keeps nothing.
 func storePart(in *config.Config, bytes uint64, policy string, candidate bool) (*node.Store, error) {
-	part := &node.Store{Candidate: candidate && in.Store.Master, DirectMap: in.Store.DirectMap, Tenant: tenantOf(in)}
+	part := &node.Store{Candidate: candidate && in.Store.Master, DirectMap: in.Store.DirectMap, Tenant: tenantOf(in), Prefixes: node.Prefixes{
+		BlockTokens: int(in.Store.BlockTokens), FindWait: time.Duration(in.Store.FindWaitUs) * time.Microsecond,
+		FindTimeout:      time.Duration(in.Store.FindTimeoutMs) * time.Millisecond,
+		MaxBytesInFlight: max(1, uint64(in.Store.KeepBytesInFlight)), // nothing is as small as that: 0 keeps none
+	}}
 	if bytes == 0 {
 		return part, nil
 	}

@@ -207,6 +207,10 @@ class Store:
     write_timeout_ms: int
     direct_map: bool
     tenant: str
+    block_tokens: int
+    find_wait_us: int
+    find_timeout_ms: int
+    keep_bytes_in_flight: int
 
 
 @dataclass(frozen=True, slots=True)

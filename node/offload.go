@@ -1,0 +1,57 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"meridian/doorserver"
+	"meridian/offload"
+	"meridian/reshard"
+	"meridian/transceiver/handoff"
+	"meridian/trust"
+)
+
+// Prefixes says how engines keep and find what they computed. Zero values mean the
+// defaults.
+type Prefixes struct {
+	// BlockTokens is how many tokens of a prefix are one object.
+	BlockTokens int
+	// FindWait is how long an engine's scheduler may stand still for an answer,
+	// FindTimeout how long a prefix is looked for.
+	FindWait, FindTimeout time.Duration
+	// MaxBytesInFlight bounds what is on its way to be kept.
+	MaxBytesInFlight uint64
+}
+
+// openPrefixes opens what engines keep and find, where the process has a part in the
+// object cache and lets engines in.
+func (n *Agent) openPrefixes(ctx context.Context, o AgentOptions, events func(handoff.Event)) (err error) {
+	if n.Store == nil || o.Door == nil {
+		return nil
+	}
+	p := o.Store.Prefixes
+	n.Prefixes, err = offload.Open(ctx, offload.Options{
+		Agent: n.Agent, Transceiver: n.Transceiver, Store: n.Store, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: events,
+		BlockTokens: p.BlockTokens, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Logger: o.Logger,
+	})
+	return err
+}
+
+// prefixes are what engines keep and find, as the door reaches it.
+type prefixes struct{ cache *offload.Cache }
+
+func (p prefixes) Join(engine string, side reshard.Side) error { return p.cache.Join(engine, side) }
+func (p prefixes) Leave(engine string)                         { p.cache.Leave(engine) }
+
+func (p prefixes) Keep(ctx context.Context, k doorserver.Prefix) error {
+	return p.cache.Keep(ctx, offload.Keep{Engine: k.Engine, Transfer: k.Transfer, Content: k.Content, Holding: k.Holding})
+}
+
+func (p prefixes) Find(ctx context.Context, engine string, content handoff.Content, present int) (doorserver.Run, error) {
+	found, err := p.cache.Find(ctx, offload.Find{Engine: engine, Content: content, Present: present})
+	run := doorserver.Run{Tokens: found.Tokens, Reason: found.Reason}
+	for _, s := range found.Segments {
+		run.Segments = append(run.Segments, doorserver.Segment{Ticket: s.Ticket, Start: s.Start, End: s.End})
+	}
+	return run, err
+}

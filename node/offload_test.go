@@ -1,0 +1,139 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"meridian/agent"
+	"meridian/door"
+	"meridian/kv"
+	"meridian/meta/etcd/embedded"
+	"meridian/store"
+)
+
+// awaitEvent waits for what ends a transfer.
+func awaitEvent(t *testing.T, ctx context.Context, events <-chan door.Event, kind door.EventKind) door.Event {
+	t.Helper()
+	for {
+		select {
+		case e := <-events:
+			if e.Kind == door.Failed {
+				t.Fatal(e.Problem)
+			}
+			if e.Kind == kind {
+				return e
+			}
+		case <-ctx.Done():
+			t.Fatalf("no %v came", kind)
+		}
+	}
+}
+
+// Two agents as `meridian agent` runs them, one of which keeps objects: what an engine
+// keeps at one door, an engine of another layout and block size finds at the other.
+func TestPrefixesAtTheDoor(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	directory, err := embedded.Open(ctx, embedded.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = directory.Close(context.Background()) })
+	open := func(name string, s *Store) *Agent {
+		n, err := OpenAgent(ctx, AgentOptions{Name: name, StateDir: dir, Listen: "127.0.0.1:0", Metrics: "127.0.0.1:0", Door: &Door{}, Store: s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := n.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		return n
+	}
+	terms := Prefixes{BlockTokens: 32, FindWait: 300 * time.Microsecond, FindTimeout: time.Second}
+	keeper := open("keeper", &Store{Owner: &store.OwnerOptions{Bytes: 16 << 20}, Candidate: true, Prefixes: terms})
+	other := open("other", &Store{Prefixes: terms})
+	none := open("none", nil)
+
+	layout := func(text string) kv.Layout {
+		l, err := kv.ParseLayout(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	publication := door.Publication{
+		Geometry: kv.Uniform(2, kv.Layer{KVHeads: 1, HeadDim: 8}, kv.Float32), Parallelism: kv.Split(2, 1, 1), Layout: layout("BLNFHD"), BlockTokens: 4, Blocks: 64,
+	}
+	wide := publication
+	wide.BlockTokens, wide.Blocks = 16, 16
+	from, source, freed := atDoor(t, ctx, dir, "keeper", "writer", publication)
+	to, destination, heard := atDoor(t, ctx, dir, "other", "reader", wide)
+	without, _, _ := atDoor(t, ctx, dir, "none", "alone", publication)
+	if _, has := without.Cache(); has || none.Prefixes != nil {
+		t.Error("an agent without a store keeps prefixes")
+	}
+	if got, has := from.Cache(); !has || got.BlockTokens != 32 || got.FindWait != 300*time.Microsecond {
+		t.Errorf("%+v", got)
+	}
+
+	// Within a block all tokens of a layer follow one another, each with its K and its V.
+	const tokens, perToken, layers = 64, 64, 2
+	prompt, table := make([]uint32, tokens), make([]uint32, tokens/4)
+	for i := range table {
+		table[i] = uint32(len(table) - 1 - i)
+	}
+	at := func(block, layer, token, inBlock int) uint64 {
+		return uint64(((block*layers+layer)*inBlock + token) * perToken)
+	}
+	for i := range prompt {
+		prompt[i] = uint32(i + 1)
+		for layer := range layers {
+			copy(source.Bytes(at(int(table[i/4]), layer, i%4, 4), perToken), bytes.Repeat([]byte{byte(2*i + layer + 1)}, perToken))
+		}
+	}
+	// The owner is one once it has a lease; until then nothing can be kept.
+	var found door.Found
+	for found.Tokens == 0 && ctx.Err() == nil {
+		id := agent.NewID()
+		if err := from.Keep(ctx, door.Keep{Transfer: id, Tokens: prompt, Tables: [][]uint32{table}}); err != nil {
+			t.Fatal(err)
+		}
+		if e := awaitEvent(t, ctx, freed, door.Freed); e.Transfer != id {
+			t.Fatalf("%+v", e)
+		}
+		if found, err = to.Find(ctx, door.Find{Tokens: prompt}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found.Tokens != tokens {
+		t.Fatalf("%+v", found)
+	}
+	if _, err := to.Accept(ctx, door.Accept{Ticket: found.Ticket, Tokens: prompt, Tables: [][]uint32{{3, 9, 4, 12}}}); err != nil {
+		t.Fatal(err)
+	}
+	awaitEvent(t, ctx, heard, door.Ready)
+	for i := range prompt {
+		for layer := range layers {
+			got := destination.Bytes(at([]int{3, 9, 4, 12}[i/16], layer, i%16, 16), perToken)
+			if want := bytes.Repeat([]byte{byte(2*i + layer + 1)}, perToken); !bytes.Equal(got, want) {
+				t.Fatalf("wrong bytes of token %d in layer %d: %x", i, layer, got)
+			}
+		}
+	}
+	text := scrape(t, other.MetricsAddr()) + scrape(t, keeper.MetricsAddr())
+	for _, line := range []string{
+		`meridian_cache_finds_total{end="whole"} 1`, `meridian_cache_tokens_total{result="found"} 64`,
+		`meridian_cache_keeps_total{end="kept"} 1`, `meridian_cache_owner_units_total{end="taken"} 2`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no %s in\n%s", line, text)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package telemetry
+
+// cacheMetrics are the part of the catalogue that prefixes produce which engines keep and
+// find.
+var cacheMetrics = []Metric{
+	{
+		Name: "meridian_cache_keeps_total", Type: Counter, Unit: "prefixes",
+		Labels: []Label{{Name: "end", Values: []string{"kept", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed"}}},
+		Help: "Prefixes that engines of this agent let be kept. kept: what was missing was copied. present: nothing was. short: less than one piece. dropped: as much as may be was on its way. " +
+			"declined: the engine's blocks could not be held. full, busy, refused: owners said so. unknown: who has what could not be learned. failed: the copy did not arrive.",
+		Action: "dropped rising: raise store.keep_bytes_in_flight, or accept it; it protects hand-offs. full: add owners, or store.bytes. unknown: no master answers; `meridian store stat` tells.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_finds_total", Type: Counter, Unit: "finds",
+		Labels: []Label{{Name: "end", Values: []string{"whole", "part", "miss", "short", "late", "busy", "refused", "unknown"}}},
+		Help:   "Questions of engines of this agent for a prefix. whole: all that could be kept of it was found. part: its beginning was. late: owners did not answer within store.find_timeout_ms.",
+		Action: "late or busy rising: owners have too much to do; see meridian_store_operations and their processors. Many misses beside many evictions: give owners more store.bytes.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_find_seconds_total", Type: Counter, Unit: "seconds",
+		Help:   "Time that engines of this agent waited for answers to what is kept.",
+		Action: "Divided by the rate of finds it is what a Find costs. Compare with what it saves: meridian_cache_tokens_total.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_tokens_total", Type: Counter, Unit: "tokens",
+		Labels: []Label{{Name: "result", Values: []string{"found", "missed"}}},
+		Help:   "Tokens of prompts that engines of this agent asked for and did not have themselves: found in the cell's cache, or not.",
+		Action: "found over both is the hit rate in tokens: what need not be computed.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_segments_total", Type: Counter, Unit: "segments",
+		Help:   "Parts, each of one owner, in which found prefixes came.",
+		Action: "Near four for each Find that finds something: prefixes lie at many owners, and longer ones are cut off.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_units_total", Type: Counter, Unit: "objects",
+		Labels: []Label{{Name: "what", Values: []string{"kept", "present"}}},
+		Help:   "Pieces of prefixes that engines of this agent let be kept: copied, or there already.",
+		Action: "Mostly present is good: prompts share prefixes, and each is written once.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_bytes_total", Type: Counter, Unit: "bytes",
+		Help:   "Bytes that were copied from engines of this agent to be kept.",
+		Action: "Its rate is what keeping takes of memory and network.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_in_flight_bytes", Type: Gauge, Unit: "bytes",
+		Labels: []Label{{Name: "direction", Values: []string{"out", "in"}}},
+		Help:   "Bytes on their way: of engines of this agent to be kept, and to this agent's owner.",
+		Action: "At store.keep_bytes_in_flight for long: the network or an owner is the limit, and prefixes are dropped.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_owner_units_total", Type: Counter, Unit: "objects",
+		Labels: []Label{{Name: "end", Values: []string{"taken", "aborted", "broken"}}},
+		Help:   "Pieces of prefixes at this agent's owner: taken in whole, given up on their way, found to be broken as they were asked for.",
+		Action: "broken above zero: memory is faulty, or a program that maps the arena writes where it must not. Look at the host before anything else.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_owner_asks_total", Type: Counter, Unit: "asks",
+		Labels: []Label{{Name: "end", Values: []string{"granted", "refused", "overloaded", "malformed"}}},
+		Help:   "What agents asked of this agent's owner about prefixes.",
+		Action: "overloaded rising: add owners. malformed: an agent of another version, or no agent of yours.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_held_runs", Type: Gauge, Unit: "runs",
+		Help:   "Found prefixes that this agent's owner holds for engines that have not taken them yet.",
+		Action: "High for long: engines find and do not take; each holds memory for seconds.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_shapes", Type: Gauge, Unit: "shapes",
+		Help:   "Kinds of pieces that this agent's owner keeps: one for each model, geometry and packing.",
+		Action: "None.",
+		Room:   "offload",
+	},
+}
