@@ -316,3 +316,43 @@ func TestFullOwner(t *testing.T) {
 		t.Fatalf("%d units can be found, %d are there", units, stats.Ready)
 	}
 }
+
+// An owner that hears and does not answer is a miss when the time is over, and a ticket
+// that it sends after that is given back: nothing stays held for it.
+func TestSilentOwner(t *testing.T) {
+	c := newCell(t, "inproc")
+	a := c.start("a", nodeOptions{keeps: arenaBytes})
+	const within = 200 * time.Millisecond
+	b := c.start("b", nodeOptions{offload: func(o *offload.Options) { o.FindTimeout, o.KeepTimeout = within, 4*within }})
+	writer, other := c.engine("writer", publisher, a), c.engine("reader", reader, b)
+	p := prompt(256, 1)
+	writer.keep(t, p)
+	a.settled(t)
+	if err := a.Close(soon(t)); err != nil { // its store goes on
+		t.Fatal(err)
+	}
+	inbox, err := a.agent.Listen("MRDK", agent.InboxLimits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); ; began = time.Now() {
+		found := other.find(t, p, 0)
+		if took := time.Since(began); took > patience/2 {
+			t.Fatalf("a miss took %v", took)
+		}
+		if found.Tokens != 0 || found.Reason != "late" {
+			t.Fatalf("%+v", found)
+		}
+		if len(inbox) > 0 { // it had heard
+			break
+		}
+	}
+	if e := other.keep(t, prompt(256, 2)); e.Problem.Err() == nil {
+		t.Fatal("it was kept at an owner that says nothing")
+	}
+	eventually(t, "nothing is on its way", func() bool {
+		m := b.Metrics()
+		return m.Keeps["busy"] == 1 && m.BytesInFlight == 0 && m.InFlight == 0 && b.transceiver.Metrics().Offers == 0
+	})
+	a.agent.Unlisten("MRDK")
+}

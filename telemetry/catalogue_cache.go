@@ -7,7 +7,7 @@ var cacheMetrics = []Metric{
 		Name: "meridian_cache_keeps_total", Type: Counter, Unit: "prefixes",
 		Labels: []Label{{Name: "end", Values: []string{"kept", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed"}}},
 		Help: "Prefixes that engines of this agent let be kept. kept: what was missing was copied. present: nothing was. short: less than one piece. dropped: as much as may be was on its way. " +
-			"declined: the engine's blocks could not be held. full, busy, refused: owners said so. unknown: who has what could not be learned. failed: the copy did not arrive.",
+			"declined: the engine's blocks could not be held. full, busy, refused: owners said so, or nothing (busy). unknown: who has what could not be learned. failed: the copy did not arrive.",
 		Action: "dropped rising: raise store.keep_bytes_in_flight, or accept it; it protects hand-offs. full: add owners, or store.bytes. unknown: no master answers; `meridian store stat` tells.",
 		Room:   "offload",
 	},

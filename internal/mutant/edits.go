@@ -198,6 +198,23 @@ var edits = []edit{
 		`if e.readers > 0 && !BUG {`,
 	},
 	{
+		HoldIsEvicted, "store/protocol/hold.go",
+		`		held = append(held, h)`,
+		`		held = append(held, h)
+		if BUG {
+			s.objects.Release(h.Lease)
+		}`,
+	},
+	{
+		HoldKept, "store/protocol/hold.go",
+		`	s.objects.Release(h.Lease)
+	if broken {`,
+		`	if !BUG {
+		s.objects.Release(h.Lease)
+	}
+	if broken {`,
+	},
+	{
 		OldMasterLocates, "store/protocol/coordinator.go",
 		`	if authority <= 0 {
 		return []Effect{answer(`,

@@ -26,6 +26,8 @@ const (
 	UnclaimedIsFound Name = "producers-object-found-before-its-key-is-claimed"
 	FreesUnfetched   Name = "room-freed-while-the-owner-still-reads-into-it"
 	UnfetchedIsFound Name = "object-found-whose-source-was-taken-back"
+	HoldIsEvicted    Name = "object-evicted-while-it-is-held"
+	HoldKept         Name = "hold-kept-for-ever"
 )
 
 // OfStore lists them.
@@ -35,4 +37,5 @@ var ofStore = []Name{
 	ServesUnleased, CommitsUnleased, SealsUnrevoked, FreesUnrevoked, LateClaimCounts, DropNotObeyed, LateDropObeyed,
 	OldMasterLocates, LeaseFromLater, DropSharesSerial, DropNotTold, EpochNotCounted, ReadIsFreed, PutRepeated, GivenForgotten,
 	GivenUnmarked, WriterKept, UnclaimedIsFound, ClaimCalledValue, DoubtIsBelieved, FreesUnfetched, UnfetchedIsFound,
+	HoldIsEvicted, HoldKept,
 }

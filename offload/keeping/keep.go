@@ -89,10 +89,12 @@ func (k *Keeping) Answered(a *KeepAnswer) {
 	case a != nil && a.Verdict == Taken:
 		k.over, k.outcome = true, Taken
 	case a == nil || a.Verdict == Full:
-		k.asked = false
-		if k.at++; k.at == len(k.owners) {
-			k.over, k.outcome = true, Full
+		k.asked, k.outcome = false, Busy
+		if a != nil {
+			k.outcome = Full
 		}
+		k.at++
+		k.over = k.at == len(k.owners)
 	default:
 		k.over, k.outcome = true, a.Verdict
 	}

@@ -64,6 +64,10 @@ func TestKeeping(t *testing.T) {
 	if k.Answered(nil); k.Ask() != "b" {
 		t.Error("no answer ends it although another owner is there")
 	}
+	k.Answered(nil)
+	if outcome, over := k.Over(); !over || outcome != keeping.Busy {
+		t.Errorf("when nobody answers it is %v", outcome)
+	}
 }
 
 // Every word of a scope, the unit and every token before decide a key.

@@ -84,8 +84,6 @@ func (w *world) want() {
 		c.kind = aRemove
 		request = &protocol.Remove{Name: k.name}
 	}
-	w.calls = append(w.calls, c)
-	w.note("%v wants to %s %v", p, c.kind, k)
 	owners := protocol.Rendezvous(k.hash, p.view.owners)
 	if local || w.draw.IntN(4) == 0 && p.server != nil {
 		owners = preferring(p.peer, owners)
@@ -93,6 +91,14 @@ func (w *world) want() {
 	if !local && len(owners) > 0 && w.draw.IntN(3) == 0 {
 		owners = preferring(owners[w.draw.IntN(len(owners))], owners) // the nearest, say
 	}
+	w.begin(c, request, owners)
+}
+
+// begin lets a client ask owners, the best first.
+func (w *world) begin(c *call, request protocol.Message, owners []kv.Member) {
+	p := c.on
+	w.calls = append(w.calls, c)
+	w.note("%v wants to %s %v", p, c.kind, c.key)
 	c.operation = protocol.NewOperation(request, owners, c.deadline)
 	w.after(0, p, func() { c.step(c.operation.Begin(p.clock())) })
 	patience := c.deadline - p.clock()

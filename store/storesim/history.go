@@ -235,13 +235,13 @@ func (p *process) comes(k *key, v *value) {
 }
 
 // goes: a value can be found no more. Only these take it: room that was needed, a
-// client that removes it, and the master's word to an owner without a lease.
+// client that removes it, a reader to whom it is broken, and the master's word to an owner without a lease.
 func (p *process) goes(k *key, v *value) {
 	w := p.world
 	evicted := p.objects.Stats().Evictions > p.evictions
 	w.note("%v lets v%d of %v go, evicted: %t", p, v.number, k, evicted)
 	switch {
-	case p.cause.removes(k):
+	case p.cause.removes(k), p.cause.broken == k:
 		k.lost(w, p, v, false)
 	case p.cause.drops(k) && p.leased == 0:
 		w.tally.GivenAway++
@@ -266,8 +266,12 @@ func (k *key) lost(w *world, p *process, v *value, silent bool) {
 	k.add(step{stepLost, v.number}, from, w.point())
 }
 
-// cause is the message that an owner just heard, if it did.
-type cause struct{ message protocol.Message }
+// cause is the message that an owner just heard, if it did, or whose object a reader in its
+// own process called broken.
+type cause struct {
+	message protocol.Message
+	broken  *key
+}
 
 func (c cause) removes(k *key) bool {
 	m, is := c.message.(*protocol.Remove)
@@ -343,6 +347,8 @@ func (p *process) inspect(leader *process) {
 		w.violate("everything ends", "%v still has %d grants", p, len(p.grants))
 	case len(p.deliveries) != 0:
 		w.violate("everything ends", "%v still has %d deliveries", p, len(p.deliveries))
+	case len(p.holds) != 0 || p.objects.LeasedPart() != 0:
+		w.violate("everything ends", "%v still holds %d objects, %g of its heap", p, len(p.holds), p.objects.LeasedPart())
 	}
 	for _, k := range w.keys {
 		if v := p.found[k]; v != nil {

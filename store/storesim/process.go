@@ -39,6 +39,7 @@ type process struct {
 	memory     []byte
 	grants     map[kv.ID]*grant
 	deliveries map[owner.LeaseID]*delivery
+	holds      map[owner.LeaseID]protocol.Held
 	found      map[*key]*value // what can be found, as the world last saw it
 	seen       [2]uint64       // Ready and BytesIn, then
 	evictions  uint64          // as the world last saw them
@@ -85,6 +86,7 @@ func (p *process) own() {
 	w := p.world
 	p.memory = make([]byte, w.plan.arena)
 	p.grants, p.deliveries, p.found = make(map[kv.ID]*grant), make(map[owner.LeaseID]*delivery), make(map[*key]*value)
+	p.holds = make(map[owner.LeaseID]protocol.Held)
 	var err error
 	if p.heap, err = arena.Format(p.memory, arena.Options{Headers: w.plan.headers, Ring: 8, Epoch: uint32(p.birth)}); err != nil {
 		panic(err)
@@ -249,7 +251,7 @@ func (p *process) receive(from kv.Member, wire []byte) {
 		p.answered(request, m)
 	default:
 		if p.server != nil {
-			p.cause = cause{m}
+			p.cause = cause{message: m}
 			p.do(p.server.Receive(p.clock(), from, request, m))
 		}
 	}

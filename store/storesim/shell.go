@@ -263,6 +263,9 @@ func (p *process) touched(by object, offset, length uint64, how string) {
 				offset, p, how, by.header, at.Header)
 		}
 	}
+	if how != "read" && p.held(by, offset, length) {
+		w.violate("bytes are touched only for the object that has them", "%d bytes at %d of %v are %s for header %d while they are held", length, offset, p, how, by.header)
+	}
 }
 
 // forward: a header goes from reserved to dead in one epoch, and never back.

@@ -5,6 +5,7 @@
 //
 //	clients ─► Operation ──┐                          ┌─► value, miss, error ─► checked
 //	producers ─► arena     │ messages: late, lost,    │
+//	kept and found runs    │                          │
 //	                       ▼ twice, out of order      │
 //	   ┌──────────── process ────────────┐      ┌──── process ────┐
 //	   │ Server ─ Owner ─ Heap ─ []byte  │ ◄──► │   Coordinator   │

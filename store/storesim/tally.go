@@ -18,7 +18,7 @@ type Tally struct {
 	Put, PutFrom, Opened, Got, Located, Removed, Mapped, Landed uint64
 	Reasons                                                     [len(reasons) + 1]uint64
 
-	Evictions, GivenAway, Grants, Revoked, Kept, Refused, Vanished, Deliveries, SlowDeliveries, Fetches, SlowFetches, Unfetched, Produced, ProducersDead uint64
+	Evictions, GivenAway, Grants, Revoked, Kept, Refused, Vanished, Deliveries, SlowDeliveries, Fetches, SlowFetches, Unfetched, Produced, ProducersDead, Runs uint64
 
 	Messages, Bytes, Steps uint64
 }
@@ -87,6 +87,7 @@ func (t *Tally) Sections() []Section {
 			{"  and read where they lie", &t.Mapped},
 			{"removed", &t.Removed},
 			{"values of producers", &t.Produced},
+			{"runs held where they lie", &t.Runs},
 		}},
 		why,
 		{"besides", []Count{

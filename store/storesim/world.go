@@ -144,6 +144,12 @@ func (w *world) live() {
 			w.after(kv.Instant(w.draw.Int64N(int64(turmoil))), nil, w.produce)
 		}
 	}
+	for range w.draw.IntN(25) {
+		w.after(kv.Instant(w.draw.Int64N(int64(turmoil))), nil, w.keepRun)
+	}
+	for range w.draw.IntN(25) {
+		w.after(kv.Instant(w.draw.Int64N(int64(turmoil))), nil, w.findRun)
+	}
 	w.mischief()
 	w.runUntil(turmoil)
 	w.heal()
