@@ -220,7 +220,6 @@ class Telemetry:
     prometheus_listen: str
     otlp_enabled: bool
     otlp_endpoint: str
-    trace_fraction: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,10 +50,17 @@ def _memory() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
+def _shared(bytes: int) -> dict[str, str]:
+    return {"MERIDIAN_STORE_ENABLED": "true", "MERIDIAN_STORE_BYTES": str(bytes)} if bytes else {}
+
+
 class Cell:
     """A directory and two agents, which reach each other over TCP by wires that can go bad."""
 
-    def __init__(self, binary: Path, undo: contextlib.ExitStack, fabrics: str = "tcp") -> None:
+    def __init__(
+        self, binary: Path, undo: contextlib.ExitStack, fabrics: str = "tcp", store_bytes: int = 0
+    ) -> None:
+        """Start them. `store_bytes`: of prefixes that each agent keeps; 0: there is no shared cache."""
         self.binary = binary
         self.state = Path(tempfile.mkdtemp(prefix="meridian-vllm-", dir=_memory()))
         undo.callback(shutil.rmtree, self.state, ignore_errors=True)
@@ -73,6 +80,7 @@ class Cell:
                 name,
                 *("--fabrics", fabrics, "--listen", f"127.0.0.1:{port}"),
                 *("--advertise", f"127.0.0.1:{self.wires[name].port}"),
+                environment=_shared(store_bytes),
             )
             undo.callback(self.agents[name].stop)
 
@@ -253,7 +261,7 @@ def _last_words(log: Path, lines: int = 40) -> str:
 
 @contextlib.contextmanager
 def running_pair(
-    binary: Path, model: Path, prefill: Side, decode: Side, *, by_prefix: bool = False
+    binary: Path, model: Path, prefill: Side, decode: Side, *, by_prefix: bool = False, store_bytes: int = 0
 ) -> Iterator[Pair]:
     """Run a cell with two servers.
 
@@ -262,7 +270,7 @@ def running_pair(
     """
     require_vllm()
     with contextlib.ExitStack() as undo:
-        cell = Cell(binary, undo)
+        cell = Cell(binary, undo, store_bytes=store_bytes)
         servers = []
         for name, side in (("prefill", prefill), ("decode", decode)):
             servers.append(cell.start_server(name, model, side))

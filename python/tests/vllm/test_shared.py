@@ -1,0 +1,88 @@
+"""Two servers without a gateway, whose prompts begin with what the other has computed before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from asking import at_once, post
+from oracle import Case, Oracle, oracle
+from pairs import Pair, Side, running_pair, told
+from servers import Server
+
+pytestmark = [pytest.mark.real, pytest.mark.usefixtures("told")]
+__all__ = ["oracle", "told"]
+
+STORE = 512 << 20
+BLOCK = 32
+
+
+@pytest.fixture(scope="module")
+def pair(oracle: Oracle, meridian_binary: Path) -> Iterator[Pair]:
+    both = Side(role="kv_both", block=BLOCK)
+    with running_pair(meridian_binary, oracle.model, both, both, store_bytes=STORE) as running:
+        yield running
+
+
+def found(server: Server) -> float:
+    return server.metric("vllm:meridian_found_tokens_total")
+
+
+def kept(server: Server) -> float:
+    return server.metric("vllm:meridian_kept_total")
+
+
+def ask_all(server: Server, cases: list[Case], **more: object) -> None:
+    answers = at_once(lambda case: post(server.port, case.request(**more)), cases, workers=8)
+    for case, answer in zip(cases, answers, strict=True):
+        case.check(answer.tokens)
+
+
+def until_kept(server: Server, count: float, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while kept(server) < count:
+        assert time.monotonic() < end, f"{kept(server):g} requests were kept, not {count:g}"
+        time.sleep(0.1)
+
+
+def test_a_prompt_is_computed_once(pair: Pair, oracle: Oracle) -> None:
+    cases = oracle.long(100)[:24]
+    before = found(pair.decode)
+    ask_all(pair.prefill, cases)
+    until_kept(pair.prefill, len(cases))
+    pair.assert_nothing_held()
+    ask_all(pair.decode, cases)
+    least = sum((len(case.prompt) - 1) // BLOCK * BLOCK for case in cases)
+    assert found(pair.decode) - before >= least / 2, "prompts were computed that the other had computed"
+    assert pair.failed() == 0
+    pair.assert_nothing_held()
+
+
+def test_a_tenant_finds_nothing_of_another(pair: Pair, oracle: Oracle) -> None:
+    cases = oracle.long(300)[-8:]
+    ask_all(pair.prefill, cases, cache_salt="one")
+    pair.assert_nothing_held()
+    before = found(pair.decode)
+    ask_all(pair.decode, cases, cache_salt="another")
+    assert found(pair.decode) == before
+    ask_all(pair.decode, cases, cache_salt="one")
+    assert found(pair.decode) > before
+
+
+def test_what_a_server_computed_outlives_it(pair: Pair, oracle: Oracle) -> None:
+    """The last test of the module: a server is gone after it."""
+    pair.forget_prefixes()
+    ask_all(pair.prefill, list(oracle.cases))
+    pair.assert_nothing_held()
+    pair.prefill.kill()
+    before, computed = found(pair.decode), pair.computed()
+    ask_all(pair.decode, list(oracle.cases))
+    tokens = sum(len(case.prompt) for case in oracle.cases)
+    assert found(pair.decode) - before > 0.5 * tokens, f"of {tokens} tokens"
+    assert pair.computed() - computed < 0.5 * tokens
+    end = time.monotonic() + 20
+    while pair.decode.metric("vllm:kv_cache_usage_perc") > 0:
+        assert time.monotonic() < end, "blocks are held for nobody"
+        time.sleep(0.2)
