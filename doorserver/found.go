@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"meridian/agent"
 	"meridian/door"
@@ -189,10 +190,15 @@ func (c *conn) acceptFound(ctx context.Context, id kv.ID, a door.Accept) (*doorp
 	return &doorpb.Reply{With: &doorpb.Reply_Transfer{Transfer: f.id[:]}}, nil
 }
 
+// ownerAnswersWithin is how long an owner may take to answer that has said moments
+// ago what it has. One that is gone is a miss, not a wait for the engine's deadline.
+const ownerAnswersWithin = 2 * time.Second
+
 func (s *Server) acceptPart(ctx context.Context, e *engine, p part, content handoff.Content, a door.Accept) error {
 	content.Tokens = content.Tokens[:p.End]
 	_, err := s.options.Transceiver.Accept(ctx, transceiver.Accept{
 		Ticket: p.Ticket, Engine: e.id, Content: content, Holding: reshard.Holding{DP: a.DP, Tables: a.Tables}, Present: max(p.Start, a.Present), Push: a.Push,
+		AnswerWithin: ownerAnswersWithin,
 	})
 	return err
 }

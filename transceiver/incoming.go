@@ -26,6 +26,10 @@ type Accept struct {
 	Present int
 	// Push has the source write, instead of reading from it.
 	Push bool
+	// AnswerWithin is how long the other side may take to answer, where it is known
+	// to have the cache already, as an object cache does that has just made the
+	// ticket; 0: as long as the hand-off may take.
+	AnswerWithin time.Duration
 }
 
 // Incoming is a cache on its way.
@@ -59,6 +63,9 @@ func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
 			return nil
 		}
 		accept.Deadline = now + handoff.Instant(patience/time.Microsecond)
+		if a.AnswerWithin > 0 {
+			accept.AnswerBy = now + handoff.Instant(a.AnswerWithin/time.Microsecond)
+		}
 		var id kv.ID
 		if id, effects, err = t.taker.Accept(now, accept); err != nil {
 			t.metrics.Refused++

@@ -268,8 +268,19 @@ func TestOwnerDies(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	late := cache.find(t, known, 0, units)
 	eventually(t, func() bool { return k.agent.Metrics().Done > 0 })
 	c.replace(t, o)
+	begun := time.Now()
+	unanswered, err := k.Accept(soon(t), transceiver.Accept{
+		Ticket: late.Ticket, Engine: engine.ID, Content: content, Holding: holding([]uint32{20, 21, 22, 23, 24, 25, 26, 27}), AnswerWithin: 200 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unanswered.Wait(soon(t)); err == nil || time.Since(begun) > 30*time.Second {
+		t.Errorf("a dead owner was waited for, %v long: %v", time.Since(begun), err)
+	}
 	if err := in.Wait(soon(t)); err == nil {
 		t.Error("the reader has what nobody gave")
 	}

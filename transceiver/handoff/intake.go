@@ -340,13 +340,21 @@ func (in *intake) onGone(now Instant, m kv.Member) []Effect {
 	return append(in.fail(now, ProblemOf(fmt.Errorf("%w: %v", ErrGone, m))), in.review(now)...)
 }
 
+// answerBy is when an intake that has no answer is given up.
+func (in *intake) answerBy() Instant {
+	if in.state != intakeAsked || in.AnswerBy == 0 {
+		return Never
+	}
+	return in.AnswerBy
+}
+
 func (in *intake) wake() Instant {
 	if in.state == intakeConfirming {
 		return min(in.next, in.giveUp)
 	}
 	next := in.next
 	if !in.engineTold {
-		next = min(next, in.Deadline)
+		next = min(next, in.Deadline, in.answerBy())
 	}
 	if in.state > intakeAsked {
 		next = min(next, in.beat)
@@ -365,6 +373,9 @@ func (in *intake) tick(now Instant) []Effect {
 	var effects []Effect
 	if !in.engineTold && now >= in.Deadline {
 		effects = in.fail(now, ProblemOf(fmt.Errorf("%w: the request had so long", ErrDeadline)))
+	}
+	if !in.engineTold && now >= in.answerBy() {
+		effects = in.fail(now, ProblemOf(fmt.Errorf("%w of %v, which has been asked", ErrLapsed, in.ticket.Home)))
 	}
 	if now >= in.next {
 		in.record.countRetry()

@@ -193,3 +193,35 @@ func TestIntakesOfStores(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A holder that must have the cache, and does not answer, is not waited for; one
+// that has answered is.
+func TestNoAnswerInTime(t *testing.T) {
+	for _, answers := range []bool{false, true} {
+		s := newStage(t)
+		s.join(storeEngine("prefill", memberP), oneRank("decode", 1, memberD))
+		s.offer(1) // more layers would come
+		_, effects, err := s.taker.Accept(s.now, Accept{
+			Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
+			Tokens: kv.TokenRange{End: 6}, Deadline: s.now + 20*Second, AnswerBy: s.now + 2*Second,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.do(memberD, effects)
+		if !answers {
+			s.post = nil
+			s.now += 2 * Second
+			s.do(memberD, s.taker.Tick(s.now))
+			s.ended("destination failed", "destination freed")
+			if !errors.Is(s.events[0].Problem.Err(), ErrLapsed) {
+				t.Error(s.story())
+			}
+			continue
+		}
+		s.pass(10 * Second)
+		s.do(memberP, s.holder.Computed(s.now, s.transfer, 2))
+		s.play()
+		s.ended("source freed", "destination ready")
+	}
+}

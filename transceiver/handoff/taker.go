@@ -121,6 +121,9 @@ type Accept struct {
 	// Push has the source write, instead of reading from it.
 	Push     bool
 	Deadline Instant
+	// AnswerBy is when the holder must have answered, where it is known to have the
+	// cache already: one that does not is taken for dead. 0: by the deadline.
+	AnswerBy Instant
 }
 
 func (a *Accept) same(other *Accept) bool {

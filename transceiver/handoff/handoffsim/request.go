@@ -238,6 +238,9 @@ func (r *request) accept(to *engine) {
 	a := handoff.Accept{
 		Ticket: r.ticket, Engine: to.id, Holding: t.dst.holding(), Fingerprint: r.of, Tokens: t.tokens, Push: w.draw.IntN(3) == 0, Deadline: p.clock() + patience,
 	}
+	if r.prefill.isStore() && !w.untroubled() {
+		a.AnswerBy = p.clock() + patience/2 // it has what it offers
+	}
 	r.tries = append(r.tries, t)
 	id, effects, err := p.taker.Accept(p.clock(), a)
 	if err != nil {
