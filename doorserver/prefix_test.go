@@ -128,6 +128,21 @@ func (f *fakeOffload) count(of func() int) int {
 	return of()
 }
 
+// shortOffload finds that everything is too short.
+type shortOffload struct{ relay *doorserver.Relay }
+
+func (shortOffload) Join(string, reshard.Side) error { return nil }
+func (shortOffload) Leave(string)                    {}
+
+func (f shortOffload) Keep(_ context.Context, k doorserver.Prefix) error {
+	f.relay.Events(handoff.Event{Kind: handoff.Freed, As: handoff.Source, Engine: k.Engine, Transfer: k.Transfer})
+	return nil
+}
+
+func (shortOffload) Find(context.Context, string, handoff.Content, int) (doorserver.Run, error) {
+	return doorserver.Run{Reason: "short"}, nil
+}
+
 // foundCell is an engine that finds, and two holders of parts of a prompt elsewhere.
 type foundCell struct {
 	*cell

@@ -75,7 +75,8 @@ func TestScripts(t *testing.T) {
 			n := newCell(t, "tcp").start("n", func(o *doorserver.Options) {
 				o.RequireLeg = s.Agent.RequireLeg
 				if s.Agent.Store {
-					o.Cache = newFakeCache()
+					o.Cache, o.Offload = newFakeCache(), shortOffload{o.Relay}
+					o.CacheTerms = door.CacheTerms{BlockTokens: 64, FindWait: 300 * time.Microsecond}
 				}
 			})
 			p := &player{socket: n.socket, conns: make(map[string]*dialogue), memory: make(map[string][]byte), variables: make(map[string][]byte)}

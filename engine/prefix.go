@@ -22,8 +22,9 @@ type search struct {
 }
 
 const (
-	// findPatience is how long a request waits for an agent that does not answer; one
-	// that does answers sooner.
+	// findTime is how long an agent may look for a prefix, and findPatience how long a
+	// request waits for one that does not answer.
+	findTime     = 200 * time.Millisecond
 	findPatience = 250 * time.Millisecond
 	// foundPatience bounds how long a run that was found may take to come: by then it
 	// might have been computed.
@@ -57,7 +58,7 @@ func (e *Engine) find(q *request, present int) {
 	q.search = s
 	e.searches++
 	s.timer = time.AfterFunc(findPatience, func() { e.post(func() { e.searched(q, s, door.Found{}, nil) }) })
-	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(q.choices[0].sequence.Tokens), Present: present}
+	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(q.choices[0].sequence.Tokens), Present: present, Within: findTime}
 	e.inBackground(func(ctx context.Context) {
 		found, err := e.door.Find(ctx, message)
 		e.post(func() {
