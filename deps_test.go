@@ -65,9 +65,9 @@ var rooms = map[string]room{
 			"agent": "what moves bytes and carries messages", "checksum": "readers check what they got", "fabric": "operations, lists, errors", "kv": "instants, ids",
 			"mem": "arenas, landings", "meta": "owners and marks", "meta/election": "who is the master", joins: "closing waits for what was started",
 			"store/arena": "the memory of an owner", "store/extent": "room in the landing", "store/master": "the master it runs",
-			"store/owner": "the objects it keeps", "store/protocol": "the machines it feeds",
+			"store/admission": "what tiers are given, and what is fetched ahead", "store/tier": "where objects go that leave memory", "store/owner": "the objects it keeps", "store/protocol": "the machines it feeds",
 		},
-		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp", "meta/memdir", "trust"},
+		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp", "store/disk", "store/tier/tiertest", "meta/memdir", "trust"},
 	},
 	"store/payload": {
 		owns: "the fabric of the Meridian book: whole payloads through a handle, as MRDN frames in the object cache",

@@ -30,6 +30,8 @@ type OwnerRecord struct {
 	// Rank is the number of the name, Bytes the size of the arena.
 	Rank  int    `json:"rank"`
 	Bytes uint64 `json:"bytes"`
+	// Tiers says that it keeps objects outside of memory, too.
+	Tiers bool `json:"tiers,omitempty"`
 }
 
 const (

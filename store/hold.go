@@ -28,8 +28,26 @@ type Hold struct {
 // is why it ends before the last; what comes before is held all the same. The sums of
 // every one are verified first: what is held was what was put, a moment ago. It counts as
 // use of the run.
+//
+// What is not in memory but in a tier is brought there first, as far as ctx lasts.
 func (s *Store) Hold(ctx context.Context, r Run) (*Hold, error) {
-	h, err := s.hold(r)
+	names, err := s.namesOf(r)
+	if err != nil {
+		return &Hold{store: s}, err
+	}
+	h, err := s.holdWhole(ctx, names)
+	if at := len(h.held); errors.Is(err, ErrMissing) && s.cold.promote(ctx, names[at:]) {
+		rest, more := s.holdWhole(ctx, names[at:])
+		h.held, h.Places, err = append(h.held, rest.held...), append(h.Places, rest.Places...), more
+		s.touch(names[:len(h.held)])
+	}
+	s.cold.used(names[:len(h.held)])
+	return h, err
+}
+
+// holdWhole holds what is in memory, and verifies it.
+func (s *Store) holdWhole(ctx context.Context, names [][]byte) (*Hold, error) {
+	h, err := s.holdNames(names)
 	for i := range h.held {
 		at := h.held[i].Location
 		broken := s.owned.heap.Check(at.Offset, at.Bytes, at.Checksum)
@@ -47,14 +65,16 @@ func (s *Store) Hold(ctx context.Context, r Run) (*Hold, error) {
 
 // Pin is Hold without a look at the bytes: nobody reads them, they are only not to be
 // evicted.
-func (s *Store) Pin(r Run) (*Hold, error) { return s.hold(r) }
-
-func (s *Store) hold(r Run) (*Hold, error) {
-	h := &Hold{store: s}
+func (s *Store) Pin(r Run) (*Hold, error) {
 	names, err := s.namesOf(r)
 	if err != nil {
-		return h, err
+		return &Hold{store: s}, err
 	}
+	return s.holdNames(names)
+}
+
+func (s *Store) holdNames(names [][]byte) (h *Hold, err error) {
+	h = &Hold{store: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -99,10 +119,15 @@ func (s *Store) Touch(r Run) error {
 	if err != nil {
 		return err
 	}
+	s.touch(names)
+	s.cold.used(names)
+	return nil
+}
+
+func (s *Store) touch(names [][]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server != nil {
 		s.server.Touch(s.now(), names)
 	}
-	return nil
 }

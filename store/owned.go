@@ -18,6 +18,7 @@ import (
 	"meridian/store/arena"
 	"meridian/store/owner"
 	"meridian/store/protocol"
+	"meridian/store/tier"
 )
 
 // OwnerOptions say what a process keeps. Zero values mean the defaults.
@@ -38,6 +39,9 @@ type OwnerOptions struct {
 	// default 30 s.
 	WriteTimeout, ReadTimeout time.Duration
 	HugePages                 bool
+	// Tiers keep what leaves memory, the first is asked first. They are the caller's to
+	// close, after the store.
+	Tiers []tier.Tier
 }
 
 func (o OwnerOptions) withDefaults() (OwnerOptions, error) {
@@ -143,7 +147,7 @@ func (o *owned) publish(ctx context.Context, d meta.Directory) (err error) {
 }
 
 func (o *owned) publishAs(ctx context.Context, d meta.Directory, name string) error {
-	value, err := json.Marshal(OwnerRecord{Name: name, Incarnation: o.agent.Incarnation(), Rank: o.rank, Bytes: o.memory.Size()})
+	value, err := json.Marshal(OwnerRecord{Name: name, Incarnation: o.agent.Incarnation(), Rank: o.rank, Bytes: o.memory.Size(), Tiers: len(o.options.Tiers) > 0})
 	if err != nil {
 		return err
 	}

@@ -59,6 +59,20 @@ func (s *Store) Reserve(ctx context.Context, r Run, size uint64, within time.Dur
 	if err != nil {
 		return nil, err
 	}
+	return s.reserveMany(ctx, names, size, within)
+}
+
+// reserveNames is Reserve for who has names already.
+func (s *Store) reserveNames(ctx context.Context, names [][]byte, size uint64, within time.Duration) ([]*WritePlan, error) {
+	ctx, leave, err := s.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	return s.reserveMany(ctx, names, size, within)
+}
+
+func (s *Store) reserveMany(ctx context.Context, names [][]byte, size uint64, within time.Duration) (plans []*WritePlan, err error) {
 	opened := s.openMany(ctx, names, size, within)
 	for i := range opened {
 		if err == nil {
@@ -170,7 +184,7 @@ func (s *Store) AbortRun(ctx context.Context, plans []*WritePlan) error {
 }
 
 // Where says who has the objects of a run: this process, if they can be read here, or who
-// the master says owns the key; "" where nobody does. An owner may have let an object go
+// the master says owns the key, or who has it in a tier; "" where nobody does. An owner may have let an object go
 // since, or be about to have it. After an error, what is known without the master is there.
 func (s *Store) Where(ctx context.Context, r Run) (owners []string, err error) {
 	ctx, leave, err := s.enter(ctx)
@@ -199,6 +213,7 @@ func (s *Store) Where(ctx context.Context, r Run) (owners []string, err error) {
 		err = s.where(ctx, names, unknown[:n], owners)
 		unknown = unknown[n:]
 	}
+	s.whereCold(ctx, names, owners)
 	return owners, err
 }
 

@@ -71,6 +71,8 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 		if s.server != nil {
 			return s.server.Receive(now, from, request, m)
 		}
+	case *protocol.Cold:
+		return []protocol.Effect{protocol.Send{To: from, Request: request, Message: &protocol.Present{Is: s.cold.has(m.Names)}}}
 	case *protocol.Put, *protocol.PutFrom, *protocol.Open, *protocol.Commit, *protocol.Get, *protocol.Remove, *protocol.Locate, *protocol.Has, *protocol.List,
 		*protocol.Describe, *protocol.Evict:
 		var refusal error
@@ -82,6 +84,9 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 		}
 		if refusal != nil {
 			return []protocol.Effect{protocol.Send{To: from, Request: request, Message: protocol.Refuse(refusal)}}
+		}
+		if remove, is := m.(*protocol.Remove); is && remove.Checksum == 0 {
+			s.cold.drop(remove.Name)
 		}
 		return s.server.Receive(now, from, request, s.admitted(m))
 	default:

@@ -111,6 +111,7 @@ type Store struct {
 	outbox   *outbox
 	landing  *landing
 	owned    *owned // nil: nothing is kept here
+	cold     *cold  // nil: it has no tiers
 	election *election.Election
 	view     *view
 	ranked   ranked
@@ -176,6 +177,7 @@ func (s *Store) begin(ctx context.Context) (err error) {
 			return err
 		}
 		s.mu.Lock()
+		s.cold = openCold(s, s.options.Owner.Tiers)
 		s.server = s.owned.newServer(s.self)
 		s.mu.Unlock()
 	}

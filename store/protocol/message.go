@@ -65,6 +65,7 @@ var kinds = []func() Message{
 	27: func() Message { return &Dropped{} },
 	28: func() Message { return &Heard{} },
 	29: func() Message { return &PutFrom{} },
+	30: func() Message { return &Cold{} },
 }
 
 // IsMessage reports whether a notification is one of these.

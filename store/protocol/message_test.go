@@ -49,6 +49,7 @@ func filled() []Message {
 		&Dropped{"o", id, 1, 2, []Drop{{3, 4}}},
 		&Heard{1},
 		&PutFrom{[]byte("name"), span, a, 9},
+		&Cold{[][]byte{[]byte("name")}},
 	}
 }
 

@@ -1,0 +1,395 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"meridian/kv"
+	"meridian/store/admission"
+	"meridian/store/arena"
+	"meridian/store/protocol"
+	"meridian/store/tier"
+)
+
+// cold is the tiers below the owner's memory. They keep objects of runs alone: the key of
+// such an object says what it is, so that it does not matter who put it, and when.
+//
+//	Touch, Hold: used twice ──► behind: held, summed, tier.Put          (dropped where too much waits)
+//	Where: nobody has it ─────► the tiers here, and those of other owners
+//	Hold: it is not here ─────► promoted: tier.Get into room that is reserved, and committed
+type cold struct {
+	store  *Store
+	behind []*behind // the first is asked first
+
+	mu     sync.Mutex // protects the rest
+	sketch *admission.Sketch
+	// promoting are the runs that come to memory, by the hash of the first name; closed when
+	// it is over.
+	promoting map[uint64]chan struct{}
+	stats     ColdStats
+}
+
+// behind writes to one tier what was admitted.
+type behind struct {
+	tier.Tier
+	runs chan [][]byte
+}
+
+// ColdStats are what came and went between memory and the tiers.
+type ColdStats struct {
+	// Dropped objects were admitted, and not written: too much waited.
+	Dropped                 uint64
+	Promoted, PromotedBytes uint64
+	PromotionsFailed        uint64
+	PromotionSeconds        float64
+}
+
+const (
+	// admittedUses is how often an object is used before a tier is given it: what is used
+	// once is mostly not used again.
+	admittedUses = 2
+	// sketched is how many objects uses are told apart of, in 4 bytes each.
+	sketched = 1 << 18
+	// maxBehind is how many runs wait for a tier.
+	maxBehind = 256
+	// busyPatience is how long one waits for a tier that is busy.
+	busyPatience = time.Second
+	// promotedTogether is how many objects of a run are on their way to memory at a time.
+	promotedTogether = 8
+	// promotePatience is the longest that a run is waited for.
+	promotePatience = 2 * time.Second
+)
+
+// openCold begins to write behind; nil, if there is no tier.
+func openCold(s *Store, tiers []tier.Tier) *cold {
+	if len(tiers) == 0 {
+		return nil
+	}
+	c := &cold{store: s, sketch: admission.NewSketch(sketched), promoting: make(map[uint64]chan struct{})}
+	for _, t := range tiers {
+		b := &behind{t, make(chan [][]byte, maxBehind)}
+		c.behind = append(c.behind, b)
+		s.wait.Go(func() { c.write(b) })
+	}
+	return c
+}
+
+// used notes a use of a run, and has written behind what was used before.
+func (c *cold) used(names [][]byte) {
+	if c == nil {
+		return
+	}
+	var admitted [][]byte
+	c.mu.Lock()
+	for _, name := range names {
+		if c.sketch.Use(arena.HashKey(name)) >= admittedUses {
+			admitted = append(admitted, name)
+		}
+	}
+	c.mu.Unlock()
+	for _, b := range c.behind {
+		var missing [][]byte
+		for i, is := range b.Has(admitted) {
+			if !is {
+				missing = append(missing, admitted[i])
+			}
+		}
+		if len(missing) == 0 {
+			continue
+		}
+		select {
+		case b.runs <- missing:
+		default:
+			c.count(func(s *ColdStats) { s.Dropped += uint64(len(missing)) })
+		}
+	}
+}
+
+func (c *cold) count(change func(*ColdStats)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.stats)
+}
+
+// write gives a tier what was admitted, run by run, until the store is closed.
+func (c *cold) write(b *behind) {
+	for {
+		select {
+		case <-c.store.ctx.Done():
+			return
+		case names := <-b.runs:
+			wrote := false
+			for i, is := range b.Has(names) {
+				if !is {
+					wrote = c.writeOne(b, names[i]) || wrote
+				}
+			}
+			if wrote { // the last of a run still leaves first
+				c.store.touch(names)
+			}
+		}
+	}
+}
+
+// writeOne gives a tier an object, if it is still here and whole.
+func (c *cold) writeOne(b *behind, name []byte) (wrote bool) {
+	h, err := c.store.holdNames([][]byte{name})
+	defer h.Release()
+	if err != nil {
+		return false
+	}
+	at := h.held[0].Location
+	if c.store.owned.heap.Check(at.Offset, at.Bytes, at.Checksum) != nil {
+		h.drop(0, true)
+		return false
+	}
+	o := tier.Object{Key: name, Payload: c.store.owned.memory.Bytes(at.Offset, at.Bytes)}
+	if err = b.Put(o); errors.Is(err, tier.ErrBusy) {
+		ctx, cancel := context.WithTimeout(c.store.ctx, busyPatience)
+		defer cancel()
+		_ = b.Flush(ctx)
+		err = b.Put(o)
+	}
+	if err != nil {
+		c.count(func(s *ColdStats) { s.Dropped++ })
+	}
+	return true
+}
+
+// has reports which of the names a tier here has.
+func (c *cold) has(names [][]byte) []bool {
+	has := make([]bool, len(names))
+	if c == nil {
+		return has
+	}
+	for _, b := range c.behind {
+		for i, is := range b.Has(names) {
+			has[i] = has[i] || is
+		}
+	}
+	return has
+}
+
+// drop lets tiers forget an object.
+func (c *cold) drop(name []byte) {
+	if c != nil {
+		for _, b := range c.behind {
+			b.Drop(name)
+		}
+	}
+}
+
+// promote brings objects of a run to memory, from the first on, as far as tiers have them
+// and ctx lasts, and reports whether there may be more here than before.
+func (c *cold) promote(ctx context.Context, names [][]byte) bool {
+	if c == nil || len(names) == 0 || !c.has(names[:1])[0] || !c.store.isOpen() {
+		return false
+	}
+	defer c.store.running.Done()
+	ctx, cancel := context.WithTimeout(ctx, promotePatience)
+	defer cancel()
+	hash := arena.HashKey(names[0])
+	c.mu.Lock()
+	other := c.promoting[hash]
+	over := make(chan struct{})
+	if other == nil {
+		c.promoting[hash] = over
+	}
+	c.mu.Unlock()
+	if other != nil { // another reader waits for it already
+		select {
+		case <-other:
+		case <-ctx.Done():
+		}
+		return true
+	}
+	began := time.Now()
+	p := promotion{cold: c, names: names, places: make([]admission.Place, len(names)), ended: make(chan promoted)}
+	p.run(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.promoting, hash)
+	close(over)
+	c.stats.PromotionSeconds += time.Since(began).Seconds()
+	return true
+}
+
+// promotion is a run on its way to memory.
+type promotion struct {
+	cold   *cold
+	names  [][]byte
+	places []admission.Place
+	ended  chan promoted
+}
+
+// promoted is what became of one object.
+type promoted struct {
+	index int
+	err   error
+}
+
+// run fetches the first objects, and those that follow while they come.
+func (p *promotion) run(ctx context.Context) {
+	for i, is := range p.cold.has(p.names) {
+		if is {
+			p.places[i] = admission.Cold
+		} else if p.cold.store.hasWarm(p.names[i]) {
+			p.places[i] = admission.Memory
+		}
+	}
+	coming := 0
+	for {
+		if ctx.Err() == nil {
+			for _, i := range admission.Ahead(p.places, promotedTogether) {
+				p.places[i] = admission.Coming
+				coming++
+				go func() { p.ended <- promoted{i, p.cold.promoteOne(ctx, p.names[i])} }() // awaited below
+			}
+		}
+		if coming == 0 {
+			return
+		}
+		one := <-p.ended
+		coming--
+		p.places[one.index] = admission.Memory
+		if one.err != nil {
+			p.places[one.index] = admission.Nowhere // and what follows is not fetched
+		}
+	}
+}
+
+// promoteOne brings an object to memory: from its tier straight to where it is to lie.
+func (c *cold) promoteOne(ctx context.Context, name []byte) (err error) {
+	if c.store.hasWarm(name) {
+		return nil
+	}
+	var bytes uint64
+	for _, b := range c.behind {
+		if !b.Has([][]byte{name})[0] {
+			continue
+		}
+		var plan *WritePlan
+		var refused error
+		bytes = 0
+		into := func(_ []byte, size int) []byte {
+			var plans []*WritePlan
+			if plans, refused = c.store.reserveNames(ctx, [][]byte{name}, uint64(size), promotePatience); len(plans) == 0 {
+				return nil
+			}
+			plan, bytes = plans[0], plans[0].Bytes
+			return c.store.owned.memory.Bytes(plan.span.Offset, plan.span.Length)
+		}
+		_, err = b.Get(ctx, name, into)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), promotePatience)
+		switch {
+		case plan == nil:
+			err = errors.Join(err, refused)
+		case err != nil:
+			_ = plan.Abort(end) // unheard, its time will be over
+		default:
+			err = plan.Commit(end)
+		}
+		cancel()
+		if err == nil || errors.Is(err, ErrExists) {
+			break
+		}
+	}
+	c.count(func(s *ColdStats) {
+		if err != nil {
+			s.PromotionsFailed++
+			return
+		}
+		s.Promoted++
+		s.PromotedBytes += bytes
+	})
+	return err
+}
+
+// isOpen reports whether the store is, and keeps it so until running.Done.
+func (s *Store) isOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.running.Add(1)
+	}
+	return !s.closed
+}
+
+// hasWarm reports whether an object can be read from memory.
+func (s *Store) hasWarm(name []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.server != nil && s.server.Has(s.now(), name)
+}
+
+// whereCold fills in which owners have objects in tiers that nobody has in memory: this
+// one, or others that have tiers, each asked once. What one does not say in time it has not.
+func (s *Store) whereCold(ctx context.Context, names [][]byte, owners []string) {
+	unknown := func() (at []int, some [][]byte) {
+		for i, owner := range owners {
+			if owner == "" && len(some) < protocol.MaxKeys {
+				at, some = append(at, i), append(some, names[i])
+			}
+		}
+		return at, some
+	}
+	at, some := unknown()
+	for i, is := range s.cold.has(some) {
+		if is {
+			owners[at[i]] = s.self.Name
+		}
+	}
+	var others []kv.Member
+	for _, o := range s.Owners() {
+		if o.Tiers && o.Name != s.self.Name && len(others) < maxColdAsked {
+			others = append(others, o.peer())
+		}
+	}
+	if at, some = unknown(); len(some) == 0 || len(others) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, coldPatience)
+	defer cancel()
+	present := make([][]bool, len(others))
+	each(len(others), func(i int) {
+		answer, err := s.askPeer(ctx, others[i], &protocol.Cold{Names: some})
+		if said, is := answer.(*protocol.Present); err == nil && is && len(said.Is) == len(some) {
+			present[i] = said.Is
+		}
+	})
+	for i, n := range at {
+		for k, is := range present {
+			if is != nil && is[i] && owners[n] == "" {
+				owners[n] = others[k].Name
+			}
+		}
+	}
+}
+
+const (
+	// maxColdAsked bounds how many owners are asked what their tiers have, coldPatience
+	// how long each is waited for: a miss must not cost more than it saves.
+	maxColdAsked = 16
+	coldPatience = 50 * time.Millisecond
+)
+
+// TierStats is how a tier of this process stands.
+type TierStats struct {
+	Name string
+	tier.Stats
+}
+
+// Cold is how the tiers below this process's memory stand; none, if it has none.
+func (s *Store) Cold() (stats ColdStats, tiers []TierStats) {
+	if s.cold == nil {
+		return stats, nil
+	}
+	for _, b := range s.cold.behind {
+		tiers = append(tiers, TierStats{b.Name(), b.Stats()})
+	}
+	s.cold.mu.Lock()
+	defer s.cold.mu.Unlock()
+	return s.cold.stats, tiers
+}
