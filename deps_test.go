@@ -454,6 +454,10 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{golden, required},
 	},
+	"telemetry/collectortest": {
+		owns: "tests: a collector of traces that decodes OTLP",
+		uses: map[string]string{"go.opentelemetry.io/proto": "what OTLP is", "google.golang.org/protobuf": "how it is read"},
+	},
 	"doctor": {
 		owns: "what this machine has and what it enables",
 		uses: map[string]string{"golang.org/x/sys": "limits and kernel facts"},
@@ -597,7 +601,7 @@ var rooms = map[string]room{
 			"github.com/alecthomas/kong": "commands as structs",
 			"golang.org/x/sys":           "whether output goes to a terminal",
 		},
-		testsMay: []string{golden, required},
+		testsMay: []string{golden, required, "telemetry/collectortest"},
 	},
 	fields:                {owns: "the fields of messages between agents, written, and read from strangers", may: map[string]string{"kv": "ids and hashes"}, pure: true},
 	clips:                 {owns: "texts that another process wrote, cut to what is kept of them", pure: true},

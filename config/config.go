@@ -168,9 +168,10 @@ type Store struct {
 
 // Telemetry is the table [telemetry].
 type Telemetry struct {
-	PrometheusListen string `toml:"prometheus_listen"`
-	OTLPEnabled      bool   `toml:"otlp_enabled"`
-	OTLPEndpoint     string `toml:"otlp_endpoint"`
+	PrometheusListen string  `toml:"prometheus_listen"`
+	OTLPEnabled      bool    `toml:"otlp_enabled"`
+	OTLPEndpoint     string  `toml:"otlp_endpoint"`
+	TraceFraction    float64 `toml:"trace_fraction"`
 }
 
 // Logging is the table [logging].

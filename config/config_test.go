@@ -113,7 +113,7 @@ func TestDefaults(t *testing.T) {
 			ClientTimeoutMs: 10_000, PrefillTimeoutMs: 120_000, FirstTokenTimeoutMs: 120_000, AnswerTimeoutMs: 600_000, StallTimeoutMs: 30_000,
 		},
 		Store:     Store{Bytes: 1 << 30, PageBytes: 256 << 10, Master: true, Policy: "lru", HighWatermark: 95, LowWatermark: 85, WriteTimeoutMs: 30_000, Tenant: "none", BlockTokens: 64, FindWaitUs: 300, FindTimeoutMs: 500, KeepBytesInFlight: 256 << 20},
-		Telemetry: Telemetry{PrometheusListen: "127.0.0.1:9464", OTLPEndpoint: "http://127.0.0.1:4318"},
+		Telemetry: Telemetry{PrometheusListen: "127.0.0.1:9464", OTLPEndpoint: "http://127.0.0.1:4318", TraceFraction: 0.01},
 		Logging:   Logging{Level: "info", Format: "text"},
 	}
 	if diff := cmp.Diff(want, defaults(t).Config); diff != "" {

@@ -392,13 +392,18 @@ var telemetry = Section{
 		},
 		{
 			Name: "otlp_enabled", Kind: Bool, Default: false,
-			Doc:  "Whether metrics are also sent to an OpenTelemetry collector over OTLP/HTTP. Traces are planned.",
+			Doc:  "Whether metrics and traces are also sent to an OpenTelemetry collector over OTLP/HTTP.",
 			Tune: "Off by default: nothing leaves the machine unasked.",
 		},
 		{
 			Name: "otlp_endpoint", Kind: Endpoint, Default: "http://127.0.0.1:4318",
-			Doc:  "Base URL of the collector; /v1/metrics is appended, and /v1/traces once there are traces.",
+			Doc:  "Base URL of the collector; /v1/metrics and /v1/traces are appended.",
 			Tune: "Use https beyond loopback.",
+		},
+		{
+			Name: "trace_fraction", Kind: Float, Default: 0.01, Unit: "of requests", Range: atLeast(0).atMost(1),
+			Doc:  "How many of the requests whose client does not say are traced, while telemetry.otlp_enabled is true. A client that sends traceparent decides for its own.",
+			Tune: "1 while looking for something; builds without this field refuse requests that are traced: upgrade agents before gateways.",
 		},
 	},
 }

@@ -44,6 +44,13 @@ func (s *Server) checkLeg(c *conn, leg *trust.Leg, need trust.Leg) *door.Problem
 	return nil
 }
 
+// noteTrace tells that what a leg asks for is part of a trace.
+func (s *Server) noteTrace(leg *trust.Leg) {
+	if leg != nil && leg.Trace.Sampled && s.options.Traced != nil {
+		s.options.Traced(*leg)
+	}
+}
+
 // legUse is an offer that a leg was shown for.
 type legUse struct {
 	engine   string

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"meridian/openai"
+	"meridian/trust"
 )
 
 // Whatever a client sends is refused with a 4xx, or makes legs that are JSON and
@@ -37,7 +38,7 @@ func FuzzClientRequest(f *testing.F) {
 		l := legs{request: c, key: &[32]byte{1}, seed: 7}
 		to := &about{id: "e0", kind: kindMeridian, maxContext: 4096}
 		legs := [][]byte{
-			l.prefill(transfer{1}, to, false),
+			l.prefill(transfer{1}, trust.Trace{}, to, false),
 			l.decode(decodeLeg{transfer: transfer{1}, params: json.RawMessage(`{"do_remote_prefill":true}`), tells: true, mode: resumeExact, sofar: []uint32{1}}, to),
 		}
 		if greedy, left := l.greedy(decodeLeg{prompt: []uint32{1}, sofar: []uint32{2}}, to); left {

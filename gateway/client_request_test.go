@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"meridian/openai"
+	"meridian/trust"
 )
 
 func parsedRequest(t *testing.T, path, body string) *clientRequest {
@@ -74,7 +75,7 @@ func TestLegs(t *testing.T) {
 	a := parsedRequest(t, openai.PathChat, `{"model":"m","messages":[],"max_tokens":50,"min_tokens":5,"stream":true,"stream_options":{},"n":1,"tools":[{"x":1}],"resume_token_ids":[3]}`)
 	l := legs{request: a, key: &[32]byte{1}, seed: 77}
 	var prefill map[string]any
-	if err := json.Unmarshal(l.prefill(transfer{1}, &about{id: "p0"}, false), &prefill); err != nil {
+	if err := json.Unmarshal(l.prefill(transfer{1}, trust.Trace{}, &about{id: "p0"}, false), &prefill); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]any{"max_tokens": 1.0, "max_completion_tokens": 1.0, "stream": false} {
@@ -93,7 +94,7 @@ func TestLegs(t *testing.T) {
 	if params, _ := prefill["kv_transfer_params"].(map[string]any); params["meridian_leg"] == nil {
 		t.Errorf("the gateway's word is not in %v", params)
 	}
-	if body := l.prefill(transfer{1}, &about{id: "10.0.0.3:8000", nameless: true}, true); bytes.Contains(body, []byte("meridian_leg")) {
+	if body := l.prefill(transfer{1}, trust.Trace{}, &about{id: "10.0.0.3:8000", nameless: true}, true); bytes.Contains(body, []byte("meridian_leg")) {
 		t.Errorf("a word for an engine of unknown name, which its agent would refuse: %s", body)
 	}
 	var resumed map[string]any

@@ -46,8 +46,8 @@ func (x *exchange) decode(s step) step {
 		return x.flow.decodeFailed(trouble{kind: lost, engine: s.engine, fault: openai.Unavailable("the engine is gone")})
 	}
 	about := e.about.Load()
-	d := decodeLeg{mode: s.resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
-	record := ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.id}
+	d := decodeLeg{traced: x.trace.leg(), mode: s.resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
+	record := ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.id, Span: spanOf(d.traced)}
 	if run := x.promised; run != nil && s.ticket && e.home == nil {
 		x.promised = nil
 		if next := x.endPrefill(run); !next.ticket {
@@ -161,7 +161,7 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 	if d.promised != nil {
 		ctx, silent = d.promised.alive, silent+x.g.options.PrefillTimeout
 	}
-	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, client: x.request.body, id: x.rec.ID, silent: silent})
+	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, client: x.request.body, id: x.rec.ID, trace: &x.trace, traced: d.traced, silent: silent})
 	if trouble != nil {
 		return nil, trouble
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/meta"
+	"meridian/trust"
 )
 
 // Whatever stands in the directory as an engine, the gateway goes on: it passes the
@@ -40,7 +41,7 @@ func FuzzEngineRecords(f *testing.F) {
 			r.learn(e, &about{id: e.id(), models: []string{"m"}, asked: true})
 			r.note(e.key, a.prefix, time.Now())
 			l := legs{request: a, key: &key}
-			l.prefill(transfer{1}, e.about.Load(), true)
+			l.prefill(transfer{1}, trust.Trace{}, e.about.Load(), true)
 			if e.home != nil {
 				l.promise(transfer{1}, e.home)
 			}

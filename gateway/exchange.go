@@ -26,6 +26,7 @@ type exchange struct {
 	watch   stopwatch
 	rec     *ledger.Record
 
+	trace    tracing
 	id       transfer
 	offers   int             // transfer ids that were used
 	transfer transfer        // of the ticket that is held

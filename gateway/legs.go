@@ -26,19 +26,19 @@ func (t transfer) String() string { return fmt.Sprintf("%x", t[:]) }
 
 // seal is the gateway's word for one leg, nil for an engine whose own name it
 // does not know: a word for another one would be refused.
-func (l *legs) seal(kind trust.LegKind, t transfer, to *about) []byte {
+func (l *legs) seal(kind trust.LegKind, t transfer, traced trust.Trace, to *about) []byte {
 	if l.key == nil || to.nameless || to.id == "" || len(to.id) > 255 {
 		return nil
 	}
-	return trust.Leg{Kind: kind, ID: t, Engine: to.id}.Seal(*l.key)
+	return trust.Leg{Kind: kind, ID: t, Engine: to.id, Trace: traced}.Seal(*l.key)
 }
 
 var one = json.RawMessage("1")
 
 // prefill asks an engine to compute the prompt, keep it and offer it under t, which
 // may be promised to another.
-func (l *legs) prefill(t transfer, to *about, promised bool) []byte {
-	transfer := openai.RemoteDecode(t.String(), l.seal(trust.LegPrefill, t, to))
+func (l *legs) prefill(t transfer, traced trust.Trace, to *about, promised bool) []byte {
+	transfer := openai.RemoteDecode(t.String(), l.seal(trust.LegPrefill, t, traced, to))
 	transfer.Promised = promised
 	params, err := json.Marshal(transfer)
 	if err != nil {
@@ -77,6 +77,7 @@ func (l *legs) promise(t transfer, from *home) json.RawMessage {
 // decodeLeg is what a decode leg is made of.
 type decodeLeg struct {
 	transfer transfer
+	traced   trust.Trace     // where it stands in the request's trace
 	params   json.RawMessage // as the prefill engine sent them, or a promise; nil for none
 	promised *prefillRun     // of a promise: the prefill leg that is to fulfil it
 	mode     resumeMode      // of a leg that goes on
@@ -108,7 +109,7 @@ func (l *legs) decode(d decodeLeg, to *about) []byte {
 // withLeg puts the gateway's word into what a prefill engine sent, and changes
 // nothing else of it.
 func (l *legs) withLeg(d decodeLeg, to *about) json.RawMessage {
-	leg := l.seal(trust.LegDecode, d.transfer, to)
+	leg := l.seal(trust.LegDecode, d.transfer, d.traced, to)
 	view, isObject := openai.ViewBody(d.params)
 	if leg == nil || !isObject {
 		return d.params

@@ -27,16 +27,33 @@ var bounds = [...]float64{
 type histogram struct {
 	buckets [len(bounds) + 1]atomic.Uint64
 	nanos   atomic.Uint64
+	// examples are the last traces that were sampled, of each bucket.
+	examples [len(bounds) + 1]atomic.Pointer[Exemplar]
+}
+
+// Exemplar is one request among those that a bucket counts: where its trace is.
+type Exemplar struct {
+	Trace   string
+	Seconds float64
+	At      time.Time
 }
 
 func (h *histogram) observe(d time.Duration, times int) {
-	seconds := d.Seconds()
-	i := 0
+	h.buckets[bucketOf(d)].Add(uint64(times))
+	h.nanos.Add(uint64(max(d, 0)) * uint64(times))
+}
+
+func bucketOf(d time.Duration) int {
+	i, seconds := 0, d.Seconds()
 	for i < len(bounds) && seconds > bounds[i] {
 		i++
 	}
-	h.buckets[i].Add(uint64(times))
-	h.nanos.Add(uint64(max(d, 0)) * uint64(times))
+	return i
+}
+
+// example keeps a trace that shows what the bucket of d is about.
+func (h *histogram) example(d time.Duration, trace string, at time.Time) {
+	h.examples[bucketOf(d)].Store(&Exemplar{Trace: trace, Seconds: d.Seconds(), At: at})
 }
 
 // Distribution is a histogram as it is now. Buckets count what was at most
@@ -45,6 +62,8 @@ type Distribution struct {
 	Count   uint64
 	Sum     float64
 	Buckets map[float64]uint64
+	// Exemplars are in no order, one a bucket at most.
+	Exemplars []Exemplar
 }
 
 func (h *histogram) snapshot() Distribution {
@@ -53,6 +72,9 @@ func (h *histogram) snapshot() Distribution {
 		d.Count += h.buckets[i].Load()
 		if i < len(bounds) {
 			d.Buckets[bounds[i]] = d.Count
+		}
+		if e := h.examples[i].Load(); e != nil {
+			d.Exemplars = append(d.Exemplars, *e)
 		}
 	}
 	d.Sum = float64(h.nanos.Load()) / float64(time.Second)
@@ -231,10 +253,15 @@ func (m *CacheMetrics) add(c cacheState) {
 
 // observe puts the latencies of a request that ended into the histograms.
 // Times between tokens are there already.
-func (c *counters) observe(l ledger.Latency) {
+func (c *counters) observe(r *ledger.Record) {
+	l := r.Latency
 	for i, milliseconds := range []float64{l.QueueMs, l.PrefillMs, l.HandoffMs, l.TTFTMs, l.TTFVTMs, l.TTOTMs, 0, 0, l.TotalMs} {
 		if milliseconds > 0 {
-			c.phases[i].observe(time.Duration(math.Round(milliseconds*float64(time.Millisecond))), 1)
+			took := time.Duration(math.Round(milliseconds * float64(time.Millisecond)))
+			c.phases[i].observe(took, 1)
+			if r.Trace != nil && r.Trace.Sampled {
+				c.phases[i].example(took, r.Trace.ID, time.Now())
+			}
 		}
 	}
 }

@@ -69,6 +69,12 @@ type Options struct {
 
 	// Ledger keeps the records of requests; nil keeps them in memory.
 	Ledger *ledger.Ledger
+	// Traces: spans are made of what is recorded, of traces that clients have sampled
+	// and of TraceFraction of the others.
+	Traces        bool
+	TraceFraction float64
+	// Ended is told of every request that has ended, and must not wait.
+	Ended func(*ledger.Record)
 	// MetricsPage serves /metrics on the admin listener.
 	MetricsPage http.Handler
 	Logger      *slog.Logger

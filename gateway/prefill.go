@@ -10,6 +10,7 @@ import (
 
 	"meridian/ledger"
 	"meridian/openai"
+	"meridian/trust"
 )
 
 // prefillRun is a prefill leg on its way. A decode leg may be on its way at the
@@ -17,6 +18,7 @@ import (
 type prefillRun struct {
 	engine   *engine
 	transfer transfer
+	traced   trust.Trace
 	began    time.Time
 	cancel   context.CancelFunc
 	// alive ends when this leg has failed, unless its cache was used by then.
@@ -94,17 +96,17 @@ func (x *exchange) mayPromise(prefill *engine) bool {
 
 // beginPrefill sends a prefill leg, and waits for its end unless it is promised.
 func (x *exchange) beginPrefill(e *engine, t transfer, promised bool) *prefillRun {
-	run := &prefillRun{engine: e, transfer: t, began: time.Now(), done: make(chan struct{})}
+	run := &prefillRun{engine: e, transfer: t, traced: x.trace.leg(), began: time.Now(), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(x.ctx)
 	run.cancel = cancel
 	run.alive, run.lose = context.WithCancel(x.ctx)
-	body := x.legs.prefill(t, e.about.Load(), promised)
+	body := x.legs.prefill(t, run.traced, e.about.Load(), promised)
 	e.waiting.Add(int64(x.request.tokens))
 	work := func() {
 		defer close(run.done)
 		defer e.waiting.Add(-int64(x.request.tokens))
 		defer run.keepPanic()
-		run.params, run.trouble = x.prefillLeg(ctx, e, t, body)
+		run.params, run.trouble = x.prefillLeg(ctx, run, body)
 		run.took = time.Since(run.began)
 		if run.trouble != nil || run.params == nil {
 			run.failDecode()
@@ -145,7 +147,7 @@ func (x *exchange) settle(run *prefillRun) {
 	if run.panicked != "" {
 		panic(run.panicked)
 	}
-	x.note(ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.id(), Transfer: run.transfer.String()}, run.began, run.took, run.trouble)
+	x.note(ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.id(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}, run.began, run.took, run.trouble)
 	if run.trouble == nil {
 		run.engine.served.Add(1)
 		x.watch.prefill = run.took
@@ -208,9 +210,10 @@ func (p *prefillRun) until(then time.Time) time.Duration {
 	return max(time.Microsecond, then.Sub(p.began.Add(p.took)))
 }
 
-func (x *exchange) prefillLeg(ctx context.Context, e *engine, t transfer, body []byte) (json.RawMessage, *trouble) {
+func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte) (json.RawMessage, *trouble) {
+	e := run.engine
 	c, trouble := x.g.send(ctx, leg{
-		engine: e, path: x.request.endpoint, body: body, client: x.request.body, id: t.String(), silent: x.g.options.PrefillTimeout,
+		engine: e, path: x.request.endpoint, body: body, client: x.request.body, id: run.transfer.String(), trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,
 	})
 	if trouble != nil {
 		x.g.prober.hurry()

@@ -187,10 +187,12 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	record := &ledger.Record{ID: id.String(), Began: began, Endpoint: r.URL.Path}
 	w.Header().Set(headerRequest, record.ID)
 	record.ClientID = clientID(r.Header)
+	trace := g.traceOf(id, r.Header)
+	record.Trace = trace.record
 	w.Header().Set(headerClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
 		g: g, ctx: r.Context(), out: newClient(w, r, g.options.ClientTimeout), rec: record,
-		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id, body: heldBytes{budget: &g.admission.bodies},
+		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id, trace: trace, body: heldBytes{budget: &g.admission.bodies},
 	}
 	defer g.complete(x)
 	defer x.body.release()
@@ -285,12 +287,15 @@ func (g *Gateway) resolve(c *clientRequest) *openai.Error {
 func (g *Gateway) complete(x *exchange) {
 	r := x.rec
 	g.ledger.Add(r) // first: who sees the count finds the record
+	if g.options.Ended != nil {
+		g.options.Ended(r)
+	}
 	if i := index(outcomes, r.Outcome); i >= 0 {
 		g.count.outcomes[i].Add(1)
 	}
 	g.count.promptTokens.Add(uint64(r.PromptTokens))
 	g.count.outputTokens.Add(uint64(r.OutputTokens))
-	g.count.observe(r.Latency)
+	g.count.observe(r)
 }
 
 // newSeed is for clients that gave none, so that another engine can go on

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"meridian/openai"
+	"meridian/trust"
 )
 
 // errStalled ends a leg whose engine says nothing for too long.
@@ -72,6 +73,8 @@ type leg struct {
 	body   []byte
 	client *openai.Body  // what the body was made of
 	id     string        // the request's
+	trace  *tracing      // nil for what is of no request
+	traced trust.Trace   // where the leg stands in it
 	silent time.Duration // how long until the first sign of life
 }
 
@@ -87,6 +90,9 @@ func (g *Gateway) send(parent context.Context, l leg) (*call, *trouble) {
 	}
 	request.Header = http.Header{
 		"Content-Type": {"application/json"}, headerRequest: {l.id}, headerClientRequest: {l.id}, "User-Agent": {"meridian-gateway"},
+	}
+	if l.trace != nil {
+		l.trace.onTo(request.Header, l.traced)
 	}
 	if l.engine.authorization != "" {
 		request.Header.Set("Authorization", l.engine.authorization)

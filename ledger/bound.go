@@ -27,6 +27,11 @@ func (r *Record) bounded() *Record {
 	for _, text := range []*string{&kept.ID, &kept.ClientID, &kept.Endpoint, &kept.Model, &kept.Placement, &kept.Finish, &kept.Outcome, &kept.Problem} {
 		*text = boundedText(*text)
 	}
+	if r.Trace != nil {
+		trace := *r.Trace
+		trace.ID, trace.Span, trace.Parent = boundedText(trace.ID), boundedText(trace.Span), boundedText(trace.Parent)
+		kept.Trace = &trace
+	}
 	kept.Prefix = slices.Clone(r.Prefix[:min(len(r.Prefix), MaxPrefix)])
 	kept.Held = slices.Clone(r.Held[:min(len(r.Held), maxParts)])
 	for i := range kept.Held {
@@ -35,7 +40,7 @@ func (r *Record) bounded() *Record {
 	kept.Legs = slices.Clone(r.Legs[:min(len(r.Legs), maxParts)])
 	for i := range kept.Legs {
 		l := &kept.Legs[i]
-		for _, text := range []*string{&l.Kind, &l.Engine, &l.Transfer, &l.KV, &l.KVReason, &l.Problem} {
+		for _, text := range []*string{&l.Kind, &l.Engine, &l.Transfer, &l.Span, &l.KV, &l.KVReason, &l.Problem} {
 			*text = boundedText(*text)
 		}
 	}

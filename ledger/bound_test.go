@@ -44,7 +44,7 @@ func TestEveryTextIsBounded(t *testing.T) {
 	everyText(reflect.ValueOf(kept).Elem(), func(v reflect.Value) {
 		text := v.String()
 		if len(text) > 1<<10 || !utf8.ValidString(text) || !strings.Contains(text, "<ä <<<ä") || !strings.HasSuffix(text, "… (cut, 6291456 bytes)") {
-			t.Fatalf("kept are %d bytes: %q", len(text), text)
+			t.Fatalf("kept are %d bytes: %.100q", len(text), text)
 		}
 	})
 	if texts < 7000 || given.Problem != long {

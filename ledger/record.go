@@ -24,6 +24,8 @@ type Record struct {
 	Endpoint string    `json:"endpoint"`
 	Model    string    `json:"model,omitempty"`
 	Stream   bool      `json:"stream,omitempty"`
+	// Trace is the OpenTelemetry trace that it is part of.
+	Trace *Trace `json:"trace,omitempty"`
 	// Placement is where it went first, and why.
 	Placement string `json:"placement,omitempty"`
 	// Held is what engines held of the prompt when it was placed.
@@ -45,6 +47,16 @@ type Record struct {
 	Outcome      string `json:"outcome"`
 	Status       int    `json:"status"` // of the HTTP response
 	Problem      string `json:"problem,omitempty"`
+}
+
+// Trace is where a request stands in a trace, in the hexadecimal of W3C's context.
+type Trace struct {
+	ID string `json:"id"`
+	// Span is the request's own, empty where the gateway makes none; Parent is the
+	// client's.
+	Span    string `json:"span,omitempty"`
+	Parent  string `json:"parent,omitempty"`
+	Sampled bool   `json:"sampled"`
 }
 
 // Shape tells requests of one sender, and prompts that begin alike, from others,
@@ -89,10 +101,12 @@ type Leg struct {
 	Kind   string `json:"kind"`
 	Engine string `json:"engine"`
 	// Transfer is the hand-off that a prefill leg offered or a decode leg took.
-	Transfer string  `json:"transfer,omitempty"`
-	StartMs  float64 `json:"start_ms"` // after the request began
-	Ms       float64 `json:"ms"`
-	Status   int     `json:"status,omitempty"`
+	Transfer string `json:"transfer,omitempty"`
+	// Span is the leg's own in the request's trace; empty where that is not sampled.
+	Span    string  `json:"span,omitempty"`
+	StartMs float64 `json:"start_ms"` // after the request began
+	Ms      float64 `json:"ms"`
+	Status  int     `json:"status,omitempty"`
 	// KV says where the prompt's cache came from, KVReason why not from where
 	// it should have.
 	KV       string `json:"kv,omitempty"`

@@ -24,12 +24,8 @@ type Door struct {
 func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	var relay doorserver.Relay
 	var err error
-	var ended func(*handoff.Record)
-	if n.records != nil {
-		ended = n.records.addHandOff
-	}
 	n.Transceiver, err = transceiver.Open(ctx, transceiver.Options{
-		Ended: ended,
+		Ended: n.handOffEnded,
 		Agent: n.Agent, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: relay.Events, NotifyRanks: relay.Passed, Logger: o.Logger,
 	})
 	if err != nil {
@@ -54,7 +50,18 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	}
 	n.Door, err = doorserver.Open(ctx, doorserver.Options{
 		Agent: n.Agent, Cache: objects, Offload: kept, CacheTerms: terms, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket, VRAM: n.gpus,
-		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Logger: o.Logger,
+		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Traced: n.traced.add, Logger: o.Logger,
 	})
 	return err
+}
+
+// handOffEnded writes a hand-off down, and tells it to whoever collects traces.
+func (n *Agent) handOffEnded(r *handoff.Record) {
+	if n.records != nil {
+		n.records.addHandOff(r)
+	}
+	leg, traced := n.traced.take(r)
+	if t := n.shown.Load(); traced && t != nil {
+		t.Trace(handOffSpans(r, leg, n.Name())...)
+	}
 }

@@ -102,11 +102,13 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	// The page needs the gateway's numbers, and the gateway needs the page.
 	var opened atomic.Pointer[gateway.Gateway]
 	g.telemetry, err = telemetry.Open(ctx, telemetry.Options{
-		Build: o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger, Sources: []telemetry.Source{gatewaySource(&opened)},
+		Build: o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Instance: o.Name, Logger: o.Logger, Sources: []telemetry.Source{gatewaySource(&opened)},
 	})
 	if err != nil {
 		return err
 	}
+	o.Traces = g.telemetry.Tracing()
+	o.Ended = func(r *ledger.Record) { g.telemetry.Trace(requestSpans(r)...) }
 	o.MetricsPage = http.Handler(g.telemetry.Handler(o.Logger))
 	if g.Gateway, err = gateway.Open(ctx, o.Options); err != nil {
 		return err
@@ -189,7 +191,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	rest := context.WithoutCancel(ctx)
 	errs = append(errs, g.leave(rest))
 	if g.telemetry != nil {
-		errs = append(errs, g.telemetry.Close(rest))
+		errs = append(errs, delivered(g.telemetry.Close(rest), g.logger))
 	}
 	if g.records != nil {
 		errs = append(errs, g.records.Close(rest))
@@ -234,7 +236,11 @@ func gatewaySource(opened *atomic.Pointer[gateway.Gateway]) telemetry.Source {
 		s.Value("meridian_gateway_tokens_total", float64(m.OutputTokens), "output")
 		for i, phase := range gateway.Phases {
 			d := m.Phases[i]
-			s.Distribution("meridian_gateway_phase_seconds", telemetry.Distribution{Count: d.Count, Sum: d.Sum, Buckets: d.Buckets}, phase)
+			shown := telemetry.Distribution{Count: d.Count, Sum: d.Sum, Buckets: d.Buckets}
+			for _, e := range d.Exemplars {
+				shown.Exemplars = append(shown.Exemplars, telemetry.Exemplar{Trace: e.Trace, Value: e.Seconds, At: e.At})
+			}
+			s.Distribution("meridian_gateway_phase_seconds", shown, phase)
 		}
 		for result, n := range m.Passed {
 			s.Value("meridian_gateway_passed_total", float64(n), result)

@@ -1,6 +1,9 @@
 package node
 
 import (
+	"errors"
+	"log/slog"
+
 	"meridian/agent"
 	"meridian/doorserver"
 	"meridian/offload"
@@ -28,6 +31,15 @@ func (n *Agent) sources() []telemetry.Source {
 		all = append(all, prefixSource(n.Prefixes))
 	}
 	return all
+}
+
+// delivered says what a collector did not take, which is no failure of the process.
+func delivered(err error, logger *slog.Logger) error {
+	if errors.Is(err, telemetry.ErrUndelivered) {
+		logger.Warn("the last metrics and spans were not delivered", "error", err)
+		return nil
+	}
+	return err
 }
 
 // agentSource hands an agent's numbers to telemetry.

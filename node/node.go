@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"meridian/agent"
@@ -97,8 +98,11 @@ type Agent struct {
 	telemetry *telemetry.Telemetry
 	admin     *admin
 	records   *records // nil where nothing is written down
+	logger    *slog.Logger
 	announced *announcement
 	desk      *inquiry.Desk
+	traced    tracedLegs
+	shown     atomic.Pointer[telemetry.Telemetry] // telemetry, once it is open
 }
 
 // DefaultStateDir is where a user's sockets and data live.
@@ -118,7 +122,7 @@ func OpenAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	n := &Agent{}
+	n := &Agent{logger: o.Logger}
 	if err := n.open(ctx, o); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
 	}
@@ -177,11 +181,12 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	o.Logger.Info("agent is open", "agent", o.Name, "incarnation", n.Incarnation().String(), "proof", n.Proof())
 	n.telemetry, err = telemetry.Open(ctx, telemetry.Options{
 		Build: o.Build, Listen: o.Metrics, ElseFree: o.MetricsElseFree, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger,
-		Sources: n.sources(),
+		Sources: n.sources(), Instance: o.Name,
 	})
 	if err != nil {
 		return err
 	}
+	n.shown.Store(n.telemetry)
 	if address := n.MetricsAddr(); address != "" && n.Directory != nil {
 		n.announced = announce(n.Directory, Target{Kind: agentTarget, Name: o.Name}, address, o.advertisedHost(), o.Logger)
 	}
@@ -208,7 +213,7 @@ func (n *Agent) Close(ctx context.Context) error {
 	}
 	n.announced.close()
 	if n.telemetry != nil {
-		errs = append(errs, n.telemetry.Close(ctx))
+		errs = append(errs, delivered(n.telemetry.Close(ctx), n.logger))
 	}
 	if n.desk != nil {
 		errs = append(errs, n.desk.Close(ctx))

@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -16,6 +18,15 @@ type Distribution struct {
 	Count   uint64
 	Sum     float64
 	Buckets map[float64]uint64
+	// Exemplars show single samples, one a bucket at most.
+	Exemplars []Exemplar
+}
+
+// Exemplar is one sample, and the trace of what it was measured on.
+type Exemplar struct {
+	Trace string
+	Value float64
+	At    time.Time
 }
 
 // Sink takes numbers that are in the catalogue. Anything else fails the scrape
@@ -29,7 +40,13 @@ func (s *Sink) Value(name string, value float64, labels ...string) {
 	s.emit(name, labels, func(m Metric, d *prometheus.Desc) (prometheus.Metric, error) {
 		switch m.Type {
 		case Counter:
-			return prometheus.NewConstMetric(d, prometheus.CounterValue, value, labels...)
+			// OpenMetrics, in which exemplars travel, would append _total to the name of a
+			// counter that the book called otherwise; names are contracts, types are hints.
+			kind := prometheus.CounterValue
+			if !strings.HasSuffix(name, "_total") {
+				kind = prometheus.UntypedValue
+			}
+			return prometheus.NewConstMetric(d, kind, value, labels...)
 		case Gauge:
 			return prometheus.NewConstMetric(d, prometheus.GaugeValue, value, labels...)
 		}
@@ -43,7 +60,15 @@ func (s *Sink) Distribution(name string, v Distribution, labels ...string) {
 		if m.Type != Histogram {
 			return nil, fmt.Errorf("telemetry: %s is a %s, not a distribution", name, m.Type)
 		}
-		return prometheus.NewConstHistogram(d, v.Count, v.Sum, v.Buckets, labels...)
+		histogram, err := prometheus.NewConstHistogram(d, v.Count, v.Sum, v.Buckets, labels...)
+		if err != nil || len(v.Exemplars) == 0 {
+			return histogram, err
+		}
+		examples := make([]prometheus.Exemplar, len(v.Exemplars))
+		for i, e := range v.Exemplars {
+			examples[i] = prometheus.Exemplar{Value: e.Value, Labels: prometheus.Labels{"trace_id": e.Trace}, Timestamp: e.At}
+		}
+		return prometheus.NewMetricWithExemplars(histogram, examples...)
 	})
 }
 

@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"meridian/internal/require"
 )
@@ -192,5 +195,40 @@ func TestPromtool(t *testing.T) {
 	}
 	if out, err := exec.Command(promtool, "check", "rules", "--lint=none", path).CombinedOutput(); err != nil {
 		t.Errorf("queries of dashboards: %v\n%s", err, out)
+	}
+}
+
+// In OpenMetrics, as Prometheus asks for it, names stay and buckets show traces.
+func TestOpenMetrics(t *testing.T) {
+	at := time.Unix(1000, 0)
+	tel := open(t, Options{Listen: "127.0.0.1:0", Sources: []Source{func(s *Sink) {
+		s.Value("meridian_budget_force_triggered", 3)
+		s.Value("meridian_gateway_requests_total", 4, "finished")
+		s.Distribution("meridian_gateway_phase_seconds", Distribution{
+			Count: 2, Sum: 3, Buckets: map[float64]uint64{1: 1, 5: 1}, Exemplars: []Exemplar{{Trace: "0af7", Value: 0.5, At: at}, {Trace: "beef", Value: 9, At: at}},
+		}, "total")
+	}}})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+tel.Addr()+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"\nmeridian_budget_force_triggered 3.0\n", "\nmeridian_gateway_requests_total{outcome=\"finished\"} 4.0\n",
+		`meridian_gateway_phase_seconds_bucket{phase="total",le="1.0"} 1 # {trace_id="0af7"} 0.5 1000.0`,
+		`meridian_gateway_phase_seconds_bucket{phase="total",le="+Inf"} 2 # {trace_id="beef"} 9.0 1000.0`,
+	} {
+		if !strings.Contains(string(text), line) {
+			t.Errorf("the page lacks %s", line)
+		}
 	}
 }

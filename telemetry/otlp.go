@@ -36,8 +36,9 @@ func openExport(ctx context.Context, o Options, registry *prometheus.Registry) (
 	who := resource.NewSchemaless(
 		attribute.String("service.name", "meridian"),
 		attribute.String("service.version", o.Build.Version),
+		attribute.String("service.instance.id", o.Instance),
 	)
-	traces := trace.NewTracerProvider(trace.WithBatcher(spans), trace.WithResource(who))
+	traces := trace.NewTracerProvider(trace.WithBatcher(spans), trace.WithResource(who), trace.WithIDGenerator(given{}), trace.WithSampler(trace.AlwaysSample()))
 	samples, err := otlpmetrichttp.New(ctx, otlpmetrichttp.WithEndpointURL(base+"/v1/metrics"))
 	if err != nil {
 		err = fmt.Errorf("telemetry: OTLP metrics to %s: %w", o.OTLPEndpoint, err)

@@ -5,7 +5,7 @@
 //	room.Metrics() ──► Source ──► Sink ──┬──► /metrics        (Prometheus)
 //	                              │      └──► OTLP /v1/metrics (off by default)
 //	                         Catalogue: what is not listed there is refused
-//	room spans ─────────────────────────────► OTLP /v1/traces  (off by default)
+//	finished records ─► Span ─► Trace ──────► OTLP /v1/traces  (off by default)
 package telemetry
 
 import (
@@ -22,8 +22,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 )
 
 // Build says which program this is.
@@ -42,8 +40,10 @@ type Options struct {
 	OTLPEndpoint string
 	// OTLPInterval is how often metrics are sent; 0 means every 15 s.
 	OTLPInterval time.Duration
-	Sources      []Source
-	Logger       *slog.Logger
+	// Instance tells this process from others of the cell, to a collector.
+	Instance string
+	Sources  []Source
+	Logger   *slog.Logger
 }
 
 // Telemetry is an open endpoint and an open export.
@@ -56,6 +56,10 @@ type Telemetry struct {
 	closing  sync.Once
 	closed   error
 }
+
+// ErrUndelivered means that a collector did not take the last of what there was. For
+// the process that is no failure: it did its work.
+var ErrUndelivered = errors.New("telemetry: the collector did not take everything")
 
 // Open starts what Options ask for. The endpoint answers when Open returns.
 func Open(ctx context.Context, o Options) (*Telemetry, error) {
@@ -117,6 +121,7 @@ func (t *Telemetry) Handler(logger *slog.Logger) http.Handler {
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 8,
 		Registry:            t.registry,
+		EnableOpenMetrics:   true, // exemplars travel in nothing else
 	})
 }
 
@@ -126,14 +131,6 @@ func (t *Telemetry) Addr() string {
 		return ""
 	}
 	return t.listener.Addr().String()
-}
-
-// Tracer makes spans; without a collector they cost next to nothing.
-func (t *Telemetry) Tracer(room string) trace.Tracer {
-	if t.export == nil {
-		return noop.NewTracerProvider().Tracer(room)
-	}
-	return t.export.traces.Tracer(room)
 }
 
 // Close sends what is left, stops the endpoint and waits for both, no longer
@@ -146,7 +143,9 @@ func (t *Telemetry) Close(ctx context.Context) error {
 func (t *Telemetry) close(ctx context.Context) error {
 	var errs []error
 	if t.export != nil {
-		errs = append(errs, t.export.close(ctx))
+		if err := t.export.close(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%w: %w", ErrUndelivered, err))
+		}
 	}
 	if t.server != nil {
 		if err := t.server.Shutdown(ctx); err != nil {

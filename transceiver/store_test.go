@@ -341,3 +341,84 @@ func TestStoresHaveLimitsOfTheirOwn(t *testing.T) {
 		t.Errorf("the cache heard %s", fmt.Sprint(s.events))
 	}
 }
+
+// What happens to an object cache is told to it alone, also while it leaves; an
+// engine is none.
+func TestStoresHearForThemselves(t *testing.T) {
+	c := newCell(t, "inproc")
+	var mu sync.Mutex
+	var others []handoff.Event
+	o := c.start("o", func(o *transceiver.Options) {
+		o.Events = func(e handoff.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			others = append(others, e)
+		}
+	})
+	e := c.engine("engine", model, shape{tp: 1, pp: 1, blockTokens: 16, blocks: 60, layout: "LBHNC"}, o)
+	if err := o.JoinStore(handoff.Engine{ID: "another", Side: e.Side, Ranks: e.Ranks}, func(handoff.Event) {}); err == nil {
+		t.Error("an engine with dense grids is an object cache")
+	}
+	s := c.store(e, 64, 1<<20, o)
+	if err := o.JoinStore(s.Engine, s.told); err == nil {
+		t.Error("it is there twice")
+	}
+	_, known := s.run(prompt(64), 64)
+	out := s.find(t, known, 0, s.places(1))
+	if held := o.Metrics().StoreBytesHeld; held != s.unit.Bytes {
+		t.Errorf("%d bytes are held, a unit has %d", held, s.unit.Bytes)
+	}
+	if err := o.Leave(soon(t), s.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Wait(soon(t)); !errors.Is(err, handoff.ErrWithdrawn) {
+		t.Error(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if held := o.Metrics().StoreBytesHeld; s.count(handoff.Source, handoff.Freed) != 1 || len(others) != 0 || held != 0 {
+		t.Errorf("the cache heard %v, others %v; %d bytes are held", s.events, others, held)
+	}
+}
+
+// BenchmarkFind reads a run of 896 tokens out of an object cache, of a model with an
+// eighth of the layers of a large one, beside a hand-off of the same tokens.
+func BenchmarkFind(b *testing.B) {
+	g := kv.Uniform(10, kv.Layer{KVHeads: 8, HeadDim: 128}, kv.BFloat16)
+	const tokens = 896
+	for _, layout := range []string{"LBHNC", "LBNHC"} {
+		for _, from := range []string{"store", "engine"} {
+			b.Run(layout+"/"+from, func(b *testing.B) {
+				c := newCell(b, "host")
+				o, f := c.start("o"), c.start("f")
+				s := shape{tp: 1, pp: 1, blockTokens: 16, blocks: tokens/16 + 1, layout: layout}
+				reader, neighbour := c.engine("reader", g, s, f), c.engine("neighbour", g, s, o)
+				cache := c.store(neighbour, 64, 1<<28, o)
+				run, known := cache.run(prompt(tokens), tokens)
+				offer := transceiver.Offer{Engine: cache.ID, Known: known, Holding: holding(cache.places(tokens / 64)), Layers: len(g.Layers)}
+				if from == "engine" {
+					offer.Engine, offer.Holding = neighbour.ID, holding(neighbour.blocksFor(tokens, 1))
+				}
+				blocks := reader.blocksFor(tokens, 1)
+				b.SetBytes(tokens * g.BytesPerToken())
+				for b.Loop() {
+					offer.Transfer = agent.NewID()
+					out, err := o.Offer(offer)
+					if err != nil {
+						b.Fatal(err)
+					}
+					in, err := f.Accept(soon(b), transceiver.Accept{Ticket: out.Ticket, Engine: reader.ID, Content: run, Holding: holding(blocks)})
+					if err == nil {
+						err = in.Wait(soon(b))
+					}
+					if err == nil {
+						err = out.Wait(soon(b))
+					}
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

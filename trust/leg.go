@@ -31,19 +31,34 @@ func (k LegKind) String() string {
 //
 //	u8 version │ u8 kind │ id 16 bytes │ u8 length, engine │ MAC 32 bytes
 //
+// One of a request that is traced is of version 2, with the trace before the MAC:
+//
+//	… engine │ trace id 16 bytes │ span id 8 bytes │ u8 flags, 1: sampled │ MAC
+//
+// Agents of builds before do not read those, so nobody gets one unasked.
 // The MAC is HMAC-SHA256 under the cell's key for legs, of "meridian leg" and
 // everything before.
 type Leg struct {
 	Kind   LegKind
 	ID     [16]byte // the transfer's; zeros are none
 	Engine string   // who may use it
+	Trace  Trace    // what it is part of; zero for none
+}
+
+// Trace is where in a trace a leg stands, as W3C's trace context has it.
+type Trace struct {
+	ID      [16]byte
+	Span    [8]byte // the leg's own
+	Sampled bool
 }
 
 const (
-	legVersion = 1
-	legHead    = 1 + 1 + 16 + 1
+	legVersion       = 1
+	tracedLegVersion = 2
+	legHead          = 1 + 1 + 16 + 1
+	legTrace         = 16 + 8 + 1
 	// MaxLegBytes bounds a sealed leg.
-	MaxLegBytes = legHead + 255 + sha256.Size
+	MaxLegBytes = legHead + 255 + legTrace + sha256.Size
 )
 
 // Seal writes the leg. It panics for one that no agent would open: an engine's id
@@ -53,10 +68,19 @@ func (l Leg) Seal(key [keyBytes]byte) []byte {
 		panic(err)
 	}
 	b := make([]byte, 0, MaxLegBytes)
-	b = append(b, legVersion, byte(l.Kind))
+	version := byte(legVersion)
+	if l.Trace != (Trace{}) {
+		version = tracedLegVersion
+	}
+	b = append(b, version, byte(l.Kind))
 	b = append(b, l.ID[:]...)
 	b = append(b, byte(len(l.Engine)))
 	b = append(b, l.Engine...)
+	if version == tracedLegVersion {
+		b = append(b, l.Trace.ID[:]...)
+		b = append(b, l.Trace.Span[:]...)
+		b = append(b, l.Trace.flags())
+	}
 	return append(b, gatewayMAC(key, legLabel, b)...)
 }
 
@@ -70,7 +94,17 @@ func (l Leg) validate() error {
 	if l.ID == [16]byte{} {
 		return because(ErrInvalid, "a leg names the transfer that it is for")
 	}
+	if l.Trace != (Trace{}) && (l.Trace.ID == [16]byte{} || l.Trace.Span == [8]byte{}) {
+		return because(ErrInvalid, "a leg of a trace names the trace and its own span")
+	}
 	return nil
+}
+
+func (t Trace) flags() byte {
+	if t.Sampled {
+		return 1
+	}
+	return 0
 }
 
 // OpenLeg reads a leg from a stranger.
@@ -81,15 +115,24 @@ func OpenLeg(b []byte, key [keyBytes]byte) (Leg, error) {
 	if len(b) < legHead+1+sha256.Size || len(b) > MaxLegBytes {
 		return refuse(fmt.Sprintf("it has %d bytes", len(b)))
 	}
-	if b[0] != legVersion {
-		return refuse(fmt.Sprintf("it is of version %d, this build reads %d", b[0], legVersion))
+	if b[0] != legVersion && b[0] != tracedLegVersion {
+		return refuse(fmt.Sprintf("it is of version %d, this build reads %d and %d", b[0], legVersion, tracedLegVersion))
 	}
 	body, mac := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
 	if !hmac.Equal(gatewayMAC(key, legLabel, body), mac) {
 		return refuse("its seal is wrong")
 	}
-	l := Leg{Kind: LegKind(body[1]), ID: [16]byte(body[2:18]), Engine: string(body[legHead:])}
-	if int(body[legHead-1]) != len(l.Engine) || l.validate() != nil {
+	l := Leg{Kind: LegKind(body[1]), ID: [16]byte(body[2:18])}
+	engine, rest := int(body[legHead-1]), body[legHead:]
+	if len(rest) < engine {
+		return refuse("it is malformed")
+	}
+	l.Engine, rest = string(rest[:engine]), rest[engine:]
+	if b[0] == tracedLegVersion && len(rest) == legTrace && rest[legTrace-1] <= 1 {
+		l.Trace = Trace{ID: [16]byte(rest), Span: [8]byte(rest[16:]), Sampled: rest[legTrace-1] == 1}
+		rest = rest[legTrace:]
+	}
+	if len(rest) > 0 || b[0] == tracedLegVersion && l.Trace == (Trace{}) || l.validate() != nil {
 		return refuse("it is malformed")
 	}
 	return l, nil

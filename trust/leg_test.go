@@ -11,12 +11,20 @@ func testLeg() Leg {
 	return Leg{Kind: LegPrefill, ID: [16]byte{1, 2, 3, 15: 9}, Engine: "engine-0"}
 }
 
+func tracedLeg() Leg {
+	l := testLeg()
+	l.Trace = Trace{ID: [16]byte{4, 15: 5}, Span: [8]byte{6, 7: 7}, Sampled: true}
+	return l
+}
+
 func TestLegOpensAsSealed(t *testing.T) {
 	key := newCellKey().Derive(ForGatewayLegs)
 	for _, l := range []Leg{
 		testLeg(),
 		{Kind: LegDecode, ID: [16]byte{15: 1}, Engine: "e"},
 		{Kind: LegDecode, ID: [16]byte{0xff}, Engine: strings.Repeat("x", 255)},
+		tracedLeg(),
+		{Kind: LegDecode, ID: [16]byte{0xff}, Engine: strings.Repeat("x", 255), Trace: Trace{ID: [16]byte{15: 1}, Span: [8]byte{7: 1}}},
 	} {
 		sealed := l.Seal(key)
 		if len(sealed) > MaxLegBytes {
@@ -35,6 +43,12 @@ func TestLegBytes(t *testing.T) {
 	if want := append([]byte{1, 2, 2}, append(make([]byte, 15), 1, 'e')...); !bytes.HasPrefix(sealed, want) {
 		t.Errorf("% x does not begin with % x", sealed, want)
 	}
+	sealed = Leg{Kind: LegDecode, ID: [16]byte{2}, Engine: "e", Trace: Trace{ID: [16]byte{3}, Span: [8]byte{4}, Sampled: true}}.Seal(key)
+	want := append([]byte{2, 2, 2}, append(make([]byte, 15), 1, 'e', 3)...)
+	want = append(append(append(want, make([]byte, 15)...), 4), append(make([]byte, 7), 1)...)
+	if !bytes.HasPrefix(sealed, want) || len(sealed) != len(want)+32 {
+		t.Errorf("% x does not begin with % x", sealed, want)
+	}
 }
 
 func TestLegsOfOthersAreRefused(t *testing.T) {
@@ -51,8 +65,13 @@ func TestLegsOfOthersAreRefused(t *testing.T) {
 }
 
 func TestDamagedLegsAreRefused(t *testing.T) {
+	t.Run("plain", func(t *testing.T) { testDamaged(t, testLeg()) })
+	t.Run("traced", func(t *testing.T) { testDamaged(t, tracedLeg()) })
+}
+
+func testDamaged(t *testing.T, l Leg) {
 	key := newCellKey().Derive(ForGatewayLegs)
-	sealed := testLeg().Seal(key)
+	sealed := l.Seal(key)
 	for bit := range 8 * len(sealed) {
 		damaged := bytes.Clone(sealed)
 		damaged[bit/8] ^= 1 << (bit % 8)
@@ -73,15 +92,23 @@ func TestDamagedLegsAreRefused(t *testing.T) {
 // A seal that is right does not make right what is malformed.
 func TestMalformedLegsAreRefused(t *testing.T) {
 	key := newCellKey().Derive(ForGatewayLegs)
-	body := testLeg().Seal(key)
-	body = body[:len(body)-32]
-	for name, change := range map[string]func([]byte){
-		"kind":   func(b []byte) { b[1] = 3 },
-		"length": func(b []byte) { b[legHead-1]++ },
-		"no id":  func(b []byte) { clear(b[2:18]) },
+	plain, traced := testLeg().Seal(key), tracedLeg().Seal(key)
+	for name, c := range map[string]struct {
+		leg    []byte
+		change func([]byte)
+	}{
+		"kind":           {plain, func(b []byte) { b[1] = 3 }},
+		"length":         {plain, func(b []byte) { b[legHead-1]++ }},
+		"shorter":        {plain, func(b []byte) { b[legHead-1]-- }},
+		"no id":          {plain, func(b []byte) { clear(b[2:18]) }},
+		"no trace":       {plain, func(b []byte) { b[0] = tracedLegVersion }},
+		"a trace":        {traced, func(b []byte) { b[0] = legVersion }},
+		"flags":          {traced, func(b []byte) { b[len(b)-1] = 2 }},
+		"trace of zeros": {traced, func(b []byte) { clear(b[len(b)-legTrace:]) }},
+		"no span":        {traced, func(b []byte) { clear(b[len(b)-9 : len(b)-1]) }},
 	} {
-		b := bytes.Clone(body)
-		change(b)
+		b := bytes.Clone(c.leg[:len(c.leg)-32])
+		c.change(b)
 		if _, err := OpenLeg(append(b, gatewayMAC(key, legLabel, b)...), key); !errors.Is(err, ErrProof) || !strings.Contains(err.Error(), "malformed") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -122,6 +149,7 @@ func TestLegNobodyCouldOpenIsNotSealed(t *testing.T) {
 func FuzzOpenLeg(f *testing.F) {
 	key := [32]byte{7}
 	f.Add(testLeg().Seal(key))
+	f.Add(tracedLeg().Seal(key))
 	f.Add([]byte{1, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := OpenLeg(b, key)

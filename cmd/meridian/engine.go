@@ -82,7 +82,11 @@ func (c *engineCommand) Run(std *stdio, all *commands) error {
 	go func() { failed <- server.Serve(listener) }()
 	stats := e.Stats()
 	fmt.Fprintf(std.out, "engine %s ready at %s (%s, %s, %d blocks, %s, door %s)\n", c.ID, url, stats.Model, stats.Cut, stats.Blocks.Total, c.Role, stats.Door)
-	return errors.Join(serveUntil(ctx, e, server, failed), closeSoon(numbers.Close))
+	err = serveUntil(ctx, e, server, failed)
+	if problem := closeSoon(numbers.Close); problem != nil {
+		all.logger(std).Warn("the last metrics were not delivered", "error", problem)
+	}
+	return err
 }
 
 // closeSoon closes something, in the time that a clean stop may take.

@@ -11,14 +11,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// ask runs `ask URL [FILE]`: it prints what is answered to a GET, or to a POST
-// of FILE. It waits for somebody to listen. Negated, it wants an error's status.
+// ask runs `ask URL [FILE [HEADER:VALUE…]]`: it prints what is answered to a GET, or
+// to a POST of FILE, which is - for none. It waits for somebody to listen. Negated, it wants an error's status.
 func ask(ts *testscript.TestScript, negated bool, args []string) {
-	if len(args) < 1 || len(args) > 2 {
-		ts.Fatalf("usage: ask URL [FILE]")
+	if len(args) < 1 {
+		ts.Fatalf("usage: ask URL [FILE [HEADER:VALUE…]]")
 	}
 	method, body := http.MethodGet, ""
-	if len(args) == 2 {
+	if len(args) > 1 && args[1] != "-" {
 		method, body = http.MethodPost, ts.ReadFile(args[1])
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -27,6 +27,10 @@ func ask(ts *testscript.TestScript, negated bool, args []string) {
 		request, err := http.NewRequestWithContext(ctx, method, args[0], strings.NewReader(body))
 		ts.Check(err)
 		request.Close = true
+		for _, header := range args[min(len(args), 2):] {
+			name, value, _ := strings.Cut(header, ":")
+			request.Header.Set(name, value)
+		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil && ctx.Err() == nil {
 			time.Sleep(20 * time.Millisecond)

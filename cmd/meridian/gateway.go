@@ -169,6 +169,7 @@ func (c *gatewayCommand) options(in *config.Config, backends []gateway.Backend) 
 		Listen: cmp.Or(c.Listen, t.Listen), Admin: admin, Insecure: t.Insecure || c.Insecure, Backends: backends,
 		Place:         place.Options{DirectTokens: direct, AffinityWeight: t.PrefixAffinity, RunningTokens: runningTokens},
 		PromiseTokens: promise, NoResume: c.NoResume || !t.Resume, APIKeys: c.APIKey, ProxyPaths: t.ProxyPaths, MaxBodyBytes: t.MaxBodyBytes, MaxRunning: int(t.MaxRunning), MaxWaiting: waiting,
+		TraceFraction: in.Telemetry.TraceFraction,
 		MaxBodyMemory: t.MaxBodyMemoryBytes, MaxConnections: int(t.MaxConnections),
 		QueueTimeout: milliseconds(t.QueueTimeoutMs), ClientTimeout: milliseconds(t.ClientTimeoutMs), PrefillTimeout: milliseconds(t.PrefillTimeoutMs),
 		FirstTokenTimeout: milliseconds(t.FirstTokenTimeoutMs), AnswerTimeout: milliseconds(t.AnswerTimeoutMs), StallTimeout: milliseconds(t.StallTimeoutMs),

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,16 +14,24 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"meridian/telemetry/collectortest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"meridian": main})
+	testscript.Main(m, map[string]func(){"meridian": main, "collector": collect})
 }
 
 // asTest names the scripts whose meridian is this test's binary, also where there
 // is another: in most of them several parts run at once, which is for the race
 // detector to see; version knows what no stamp says.
-var asTest = map[string]bool{"cell": true, "door": true, "engine": true, "gateway": true, "load": true, "security": true, "store": true, "store_tour": true, "version": true}
+var asTest = map[string]bool{"cell": true, "door": true, "engine": true, "gateway": true, "load": true, "security": true, "traces": true, "store": true, "store_tour": true, "version": true}
+
+// collect is a collector of traces in a process of its own: `collector ADDRESS`.
+func collect() {
+	var c collectortest.Collector
+	fmt.Println(http.ListenAndServe(os.Args[1], c.Handler()))
+}
 
 // Each file in testdata/script is one story of somebody at a terminal. A command
 // that does one thing after the other is run as `make test` has built it: under

@@ -220,6 +220,7 @@ class Telemetry:
     prometheus_listen: str
     otlp_enabled: bool
     otlp_endpoint: str
+    trace_fraction: float
 
 
 @dataclass(frozen=True, slots=True)
