@@ -458,6 +458,10 @@ var rooms = map[string]room{
 		owns: "tests: a collector of traces that decodes OTLP",
 		uses: map[string]string{"go.opentelemetry.io/proto": "what OTLP is", "google.golang.org/protobuf": "how it is read"},
 	},
+	"top": {
+		owns: "a cell in a terminal: figures of what its processes show, and a screen of them",
+		uses: map[string]string{"charm.land/bubbletea": "keys, sizes and repainting; no other room may import it"},
+	},
 	"doctor": {
 		owns: "what this machine has and what it enables",
 		uses: map[string]string{"golang.org/x/sys": "limits and kernel facts"},
@@ -591,7 +595,7 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"config": "config …", "models": "config init --model", "doctor": "doctor",
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
-			"bench/gpu": "bench cuda", "cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat",
+			"bench/gpu": "bench cuda", "cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat", "top": "top",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/owner": "store serve --policy", "store/payload": "store push, store pull", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",

@@ -22,6 +22,8 @@ import (
 type Target struct {
 	Kind string `json:"kind"` // agent, gateway or engine
 	Name string `json:"name"`
+	// Role is an engine's: prefill, decode or both.
+	Role string `json:"role,omitempty"`
 	// Host is the machine it runs on, "" where nobody says.
 	Host string `json:"host,omitempty"`
 	URL  string `json:"url"`
@@ -53,7 +55,7 @@ func parseTarget(record meta.Record) (Target, error) {
 		return t, fmt.Errorf("node: the record at %.80q is not of a target: %.200v", record.Key, err)
 	}
 	t.Unreachable = ""
-	for _, text := range []string{t.Kind, t.Name, t.Host, t.URL} {
+	for _, text := range []string{t.Kind, t.Name, t.Role, t.Host, t.URL} {
 		if len(text) > maxTargetText || strings.ContainsFunc(text, unicode.IsControl) {
 			return t, fmt.Errorf("node: the record at %.80q holds a text that cannot be shown", record.Key)
 		}
@@ -99,7 +101,7 @@ func Targets(ctx context.Context, d meta.Directory) ([]Target, error) {
 		if err != nil || e.URL == "" {
 			continue
 		}
-		t := Target{Kind: engineTarget, Name: e.ID, Host: hosts[e.Home], URL: strings.TrimSuffix(e.URL, "/") + "/metrics"}
+		t := Target{Kind: engineTarget, Name: e.ID, Role: e.Role, Host: hosts[e.Home], URL: strings.TrimSuffix(e.URL, "/") + "/metrics"}
 		if t.check() == nil {
 			targets = append(targets, t)
 		}

@@ -39,6 +39,15 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// terminalOut is standard output as the file that it is, for who asks its terminal
+// for more than to show what is written.
+func (s *stdio) terminalOut() io.Writer {
+	if o, wrapped := s.out.(*output); wrapped {
+		return o.w
+	}
+	return s.out
+}
+
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil

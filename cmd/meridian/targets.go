@@ -111,8 +111,10 @@ func groupsOf(targets []node.Target) []targetGroup {
 			continue
 		}
 		labels := map[string]string{"__scheme__": u.Scheme, "__metrics_path__": u.Path, "kind": t.Kind, "name": t.Name}
-		if t.Host != "" {
-			labels["host"] = t.Host
+		for name, value := range map[string]string{"host": t.Host, "role": t.Role} {
+			if value != "" {
+				labels[name] = value
+			}
 		}
 		groups = append(groups, targetGroup{Targets: []string{u.Host}, Labels: labels})
 	}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"meridian/meta"
+	"meridian/top"
+)
+
+type topCommand struct {
+	cellFlags
+	Name     string        `help:"Whose certificate to show to an https directory (default: agent.name of the configuration)."`
+	Interval time.Duration `default:"1s" help:"How long between two looks (default: ${default})."`
+	Once     bool          `help:"Look twice, --interval apart, print, and end."`
+	JSON     bool          `help:"Print one JSON object; with --once."`
+	Admin    []string      `placeholder:"URL" help:"Admin listeners of gateways to look at, in the place of what the directory names."`
+}
+
+func (c *topCommand) Help() string {
+	return "Shows a cell while it works: requests and transfers a second, workers, latency by phase, memory by tier, and the slowest hand-offs. " +
+		"It asks the processes that `meridian targets` lists. Keys: q quits, p pauses, s sorts by another column, r turns the order, + and - change the pace."
+}
+
+func (c *topCommand) Run(std *stdio, all *commands) error {
+	if c.JSON && !c.Once {
+		return invalid("add --once", "--json is for --once")
+	}
+	if c.Interval < 100*time.Millisecond || c.Interval > time.Hour {
+		return invalid("--interval 1s is usual", "an interval of %v: from 100ms to 1h", c.Interval)
+	}
+	ctx, cancel := untilStopped()
+	defer cancel()
+	sources, done, err := c.sources(ctx, std, all)
+	if err != nil {
+		return err
+	}
+	if c.Once {
+		err = c.once(ctx, std, sources)
+	} else if !std.terminal {
+		err = invalid("add --once, or run it in a terminal", "nobody would see a screen here")
+	} else {
+		err = top.Run(ctx, top.Options{In: std.in, Out: std.terminalOut(), Sources: sources, Interval: c.Interval, Clean: oneLine})
+	}
+	return errors.Join(err, done())
+}
+
+// sources says whom to ask, and what to close when that is over.
+func (c *topCommand) sources(ctx context.Context, std *stdio, all *commands) (func(context.Context) ([]top.Source, error), func() error, error) {
+	if len(c.Admin) > 0 {
+		var listed []top.Source
+		for _, url := range c.Admin {
+			url = strings.TrimSuffix(url, "/")
+			listed = append(listed, top.Source{Kind: "gateway", Name: url, URL: url + "/metrics"})
+		}
+		return func(context.Context) ([]top.Source, error) { return listed, nil }, func() error { return nil }, nil
+	}
+	d, err := openCellDirectory(ctx, std, all, &c.cellFlags, c.Name)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context) ([]top.Source, error) { return sourcesIn(ctx, d) }, func() error { return closeSoon(d.Close) }, nil
+}
+
+func sourcesIn(ctx context.Context, d meta.Directory) ([]top.Source, error) {
+	targets, err := listTargets(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	var all []top.Source
+	for _, t := range targets {
+		if t.Unreachable == "" {
+			all = append(all, top.Source{Kind: t.Kind, Name: t.Name, Role: t.Role, URL: t.URL})
+		}
+	}
+	return all, nil
+}
+
+// once looks twice, because rates are between two looks.
+func (c *topCommand) once(ctx context.Context, std *stdio, list func(context.Context) ([]top.Source, error)) error {
+	sources, err := list(ctx)
+	if err != nil {
+		return err
+	}
+	if len(sources) == 0 {
+		return &failure{err: errors.New("nothing in this cell shows metrics"), hint: "`meridian targets` lists what does; is the directory the right one?", status: exitFailure}
+	}
+	before := top.Take(ctx, sources)
+	select {
+	case <-time.After(c.Interval):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	figures := top.Compare(top.Take(ctx, sources), before)
+	if c.JSON {
+		return std.writeJSON(figures)
+	}
+	_, err = fmt.Fprint(std.out, figures.Text(oneLine))
+	return err
+}
