@@ -59,7 +59,11 @@ type EngineStats struct {
 		// counts; reference engines count hand-offs.
 		HandedOver int64 `json:"handed_over,omitempty"`
 	} `json:"tokens"`
-	Door string `json:"door,omitempty"`
+	Door     string `json:"door,omitempty"`
+	Counters struct {
+		// FoundTokens is how many came from the cell's shared cache.
+		FoundTokens int64 `json:"found_tokens,omitempty"`
+	} `json:"counters,omitzero"`
 }
 
 // doorLost is what a reference engine says of its door while its agent is away.
@@ -151,6 +155,16 @@ func (c *Cell) HandedTokens(ctx context.Context) (total int64, err error) {
 		total += stats.Tokens.HandedOver
 	}
 	return total, nil
+}
+
+// FoundTokens is how many tokens of prompts a worker has taken from the cell's shared
+// cache.
+func (c *Cell) FoundTokens(ctx context.Context, part string) (int64, error) {
+	stats, err := c.Stats(ctx, part)
+	if err != nil {
+		return 0, err
+	}
+	return stats.Counters.FoundTokens, nil
 }
 
 func readStats(ctx context.Context, e Engine, url string) (*EngineStats, error) {

@@ -63,7 +63,8 @@ func (m vllmMetrics) stats() *EngineStats {
 	s.Blocks.Free = s.Blocks.Total - int(math.Round(m.values["vllm:kv_cache_usage_perc"]*float64(s.Blocks.Total)))
 	s.Tokens.Prompt, s.Tokens.Generated = int64(m.values["vllm:prompt_tokens_total"]), int64(m.values["vllm:generation_tokens_total"])
 	s.HandOffs.Ready, s.HandOffs.Failed = int(m.values["vllm:meridian_handoff_seconds_count"]), int(m.values["vllm:meridian_handoffs_failed_total"])
-	s.Tokens.HandedOver = int64(m.values["vllm:external_prefix_cache_hits_total"])
+	s.Tokens.HandedOver = int64(m.values["vllm:meridian_handoff_tokens_sum"])
+	s.Counters.FoundTokens = int64(m.values["vllm:meridian_found_tokens_total"])
 	return s
 }
 

@@ -81,8 +81,8 @@ vllm:num_requests_waiting{engine="0",model_name="m"} 4.0
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
 vllm:prompt_tokens_total{engine="0",model_name="m"} 1.234e+03
 vllm:generation_tokens_total{engine="0",model_name="m"} 56.0
-vllm:external_prefix_cache_hits_total{engine="0",model_name="m"} 640.0
-vllm:external_prefix_cache_hits_created{engine="0",model_name="m"} 1.7947540621081762e+09
+vllm:meridian_handoff_tokens_sum{engine="0",model_name="m"} 640.0
+vllm:meridian_handoff_tokens_created{engine="0",model_name="m"} 1.7947540621081762e+09
 vllm:cache_config_info{block_size="32",num_gpu_blocks="1000",num_gpu_blocks_override="None"} 1.0
 vllm:odd NaN
 `

@@ -33,9 +33,9 @@ func within(t testing.TB) context.Context {
 // cell plays the agents between engines: it copies bytes from arena to arena as
 // a plan of reshard says, and can be told to fail.
 type cell struct {
-	mu     sync.Mutex // protects the rest
-	offers map[[16]byte]*testOffer
-	shelf  *shelf // nil: it keeps no prefixes
+	mu        sync.Mutex // protects the rest
+	offers    map[[16]byte]*testOffer
+	fakeCache *fakeCache // nil: it keeps no prefixes
 	trouble
 }
 

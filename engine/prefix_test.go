@@ -19,7 +19,7 @@ import (
 func keeping(t *testing.T, unit int) *cell {
 	t.Helper()
 	c := newCell()
-	c.shelf = newShelf(join(t, nil, Options{}), unit)
+	c.fakeCache = newFakeCache(join(t, nil, Options{}), unit)
 	return c
 }
 
@@ -28,7 +28,7 @@ func (c *cell) kept(t *testing.T, units int) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		c.mu.Lock()
-		have := len(c.shelf.blocks)
+		have := len(c.fakeCache.blocks)
 		c.mu.Unlock()
 		if have >= units {
 			return
@@ -43,7 +43,7 @@ func (c *cell) kept(t *testing.T, units int) {
 func (c *cell) finds() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.shelf.found
+	return c.fakeCache.found
 }
 
 func shut(t *testing.T, e *Engine) {
@@ -160,7 +160,7 @@ func TestFindThatHangs(t *testing.T) {
 	idle(t, a)
 	hang := make(chan struct{})
 	world.mu.Lock()
-	world.shelf.hang = hang
+	world.fakeCache.hang = hang
 	world.mu.Unlock()
 	ctx := within(t)
 	stream, err := b.Submit(ctx, r)
@@ -202,7 +202,7 @@ func TestFindThatHangs(t *testing.T) {
 // Blocks that are not given back bound what is kept, not what is computed.
 func TestKeepIsNeverInTheWay(t *testing.T) {
 	world := keeping(t, 16)
-	world.shelf.holds = true
+	world.fakeCache.holds = true
 	e, d := joinAt(t, world, Options{Blocks: 64, BlockTokens: 16})
 	alone := join(t, nil, Options{})
 	for i := range 20 {

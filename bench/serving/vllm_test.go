@@ -82,7 +82,7 @@ func fakeServing(state string) http.Handler {
 	})
 	mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintf(w, "vllm:external_prefix_cache_hits_total{engine=\"0\"} %d\n", 100*asked.Add(1))
+		fmt.Fprintf(w, "vllm:meridian_handoff_tokens_sum{engine=\"0\"} %d\n", 100*asked.Add(1))
 	})
 	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) {
 		var body struct {

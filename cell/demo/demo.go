@@ -6,6 +6,9 @@
 //	   └─────► an engine alone ──────────────────────────► tokens ─┴─► equal, or the first difference
 //	           the gateway's records ─► latency by phase
 //
+// Where the cell has a shared cache, a conversation goes on at another worker, which
+// finds there what the first has computed.
+//
 // A cell in which nothing was handed over shows nothing, so that is an error.
 package demo
 
@@ -40,6 +43,11 @@ type Options struct {
 	// Received tells how many tokens of cache decode workers have taken from
 	// prefill workers so far, where answers do not tell it; it may be nil.
 	Received func(context.Context) (int64, error)
+	// Workers are those that a conversation can go on at, by name, where the cell has a
+	// shared cache: each is asked for FoundTokens, which it took from there so far. Without
+	// workers no second turn is shown.
+	Workers     map[string]*talk.Client
+	FoundTokens func(ctx context.Context, worker string) (int64, error)
 	// Together is how many requests run at a time; 0 means 8.
 	Together int
 	// Tell hears how far the load has come; it may be nil.
@@ -56,6 +64,11 @@ type Report struct {
 	HandedOver int `json:"handed_over"`
 	Cached     int `json:"cached"`
 	Local      int `json:"local"`
+	// Found is how many began with what the cell's shared cache had.
+	Found int `json:"found,omitempty"`
+	// SecondTurn is a conversation that went on at another worker; nil where the cell
+	// has no shared cache.
+	SecondTurn *Turn `json:"second_turn,omitempty"`
 	// Untold is how many went by a prefill worker and came from an engine that
 	// does not tell what became of it; HandedTokens is how many tokens decode
 	// workers say that they took.
@@ -118,6 +131,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	r.HandedTokens = after - before
+	counted := len(prompts)
+	if len(o.Workers) > 0 {
+		turn, again, answer, err := secondTurn(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		r.SecondTurn, prompts, through = turn, append(prompts, again), append(through, answer)
+	}
 	alone, err := o.Alone(ctx)
 	if err != nil {
 		return nil, err
@@ -130,7 +151,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if r.Tokens, r.Difference, err = compare(prompts, through, straight); err != nil {
 		return nil, err
 	}
-	records, err := recordsOf(ctx, o.StateDir, through)
+	records, err := recordsOf(ctx, o.StateDir, through[:counted])
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (o *oracle) record(id string, stream bool) {
 	}
 	line, err := json.Marshal(ledger.Record{
 		ID: id, Stream: stream, Outcome: ledger.Finished, Latency: ledger.Latency{TTFTMs: 7, TotalMs: float64(o.n)},
-		Legs: []ledger.Leg{{Kind: ledger.PrefillLeg, KV: "local"}, {Kind: ledger.DecodeLeg, KV: o.kv, KVReason: "it is short"}},
+		Legs: []ledger.Leg{{Kind: ledger.PrefillLeg, KV: "local"}, {Kind: ledger.DecodeLeg, Engine: "begins", KV: o.kv, KVReason: "it is short"}},
 	})
 	if err != nil {
 		o.t.Fatal(err)
@@ -172,6 +172,54 @@ func TestCountedHandOffs(t *testing.T) {
 	var text strings.Builder
 	if err := r.Write(&text); err != nil || !strings.Contains(text.String(), "40 more went by a prefill worker; their engines tell only that decode took 280 tokens") {
 		t.Errorf("%v\n%s", err, text.String())
+	}
+}
+
+// A conversation goes on at a worker that did not begin it, until one has found what
+// the first computed; its answer is compared, too.
+func TestSecondTurn(t *testing.T) {
+	for name, c := range map[string]struct {
+		foundAt int // the try that finds something, from 1
+		change  func(int, []uint32) []uint32
+		want    error
+		equal   bool
+	}{
+		"at once":        {foundAt: 1, equal: true},
+		"the third time": {foundAt: 3, equal: true},
+		"never":          {foundAt: 4, want: ErrNotFound},
+		"wrong tokens":   {foundAt: 1, change: func(_ int, tokens []uint32) []uint32 { tokens[2]++; return tokens }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cell, other, alone := &oracle{t: t, kv: "handoff", dir: t.TempDir()}, &oracle{t: t, change: c.change}, &oracle{t: t}
+			tries := 0
+			r, err := Run(t.Context(), Options{
+				Gateway: cell.open(t), StateDir: cell.dir, Model: "m", MaxTokens: 512,
+				Alone:   func(context.Context) (*talk.Client, error) { return alone.open(t), nil },
+				Workers: map[string]*talk.Client{"begins": cell.open(t), "goes-on": other.open(t)},
+				FoundTokens: func(_ context.Context, worker string) (int64, error) {
+					if worker != "goes-on" {
+						t.Errorf("%s went on", worker)
+					}
+					if tries++; tries >= 2*c.foundAt {
+						return 7, nil
+					}
+					return 0, nil
+				},
+			})
+			if !errors.Is(err, c.want) {
+				t.Fatal(err)
+			}
+			if c.want != nil {
+				return
+			}
+			if r.Equal() != c.equal || *r.SecondTurn != (Turn{First: "begins", Second: "goes-on", PromptTokens: 1, FoundTokens: 7}) {
+				t.Errorf("%+v, %s", r.SecondTurn, r.Verdict())
+			}
+			var text strings.Builder
+			if err := r.Write(&text); err != nil || !strings.Contains(text.String(), "begun at begins went on at goes-on, which found 7 of its 1 tokens") {
+				t.Errorf("%v\n%s", err, text.String())
+			}
+		})
 	}
 }
 

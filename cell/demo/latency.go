@@ -85,6 +85,8 @@ func (r *Report) count(records []*ledger.Record) {
 			r.HandedOver++
 		case kv == "cached":
 			r.Cached++
+		case kv == "found":
+			r.Found++
 		case kv == "" && !straight && r.HandedTokens > 0:
 			r.Untold++
 		default:
@@ -100,6 +102,12 @@ func (r *Report) Write(w io.Writer) error {
 		r.Prompts, r.CellSeconds, r.HandedOver, r.Cached, r.Local)
 	if r.Untold > 0 {
 		fmt.Fprintf(w, "%d more went by a prefill worker; their engines tell only that decode took %d tokens of cache from prefill\n", r.Untold, r.HandedTokens)
+	}
+	if r.Found > 0 {
+		fmt.Fprintf(w, "%d more began with what the cell's shared cache had\n", r.Found)
+	}
+	if t := r.SecondTurn; t != nil {
+		fmt.Fprintf(w, "a conversation begun at %s went on at %s, which found %d of its %d tokens in the cell's shared cache\n", t.First, t.Second, t.FoundTokens, t.PromptTokens)
 	}
 	fmt.Fprintf(w, "the same prompts through one engine alone in %.1f s\n\n", r.AloneSeconds)
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', tabwriter.AlignRight)

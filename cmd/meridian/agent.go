@@ -119,7 +119,7 @@ func metricsPage(n *node.Agent) string {
 type agentCommand struct {
 	agentFlags
 	doorFlags
-	Store *bench.Size `placeholder:"SIZE" help:"Keep objects of the cell's cache in so much memory (default: store.bytes of the configuration, where store.enabled is true)."`
+	Store *bench.Size `placeholder:"SIZE" help:"Keep prefixes and other objects of the cell's cache in so much memory, 0 for none (default: store.bytes of the configuration, where store.enabled is true)."`
 }
 
 func (c *agentCommand) Run(std *stdio, all *commands) error {
@@ -130,7 +130,7 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 		return err
 	}
 	parts := agentParts{door: c.options(loaded.Config)}
-	if in := loaded.Config.Store; in.Enabled || c.Store != nil {
+	if in := loaded.Config.Store; c.Store == nil && in.Enabled || c.Store != nil && c.Store.Bytes > 0 {
 		if parts.store, err = storePart(loaded.Config, sizeOr(c.Store, in.Bytes).Bytes, "", true); err != nil {
 			return err
 		}

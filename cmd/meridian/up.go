@@ -34,7 +34,7 @@ type upCommand struct {
 	Listen    string      `placeholder:"ADDRESS" help:"Where the gateway listens (default: 127.0.0.1:8080, or the next port that is free)."`
 	Admin     string      `placeholder:"ADDRESS" help:"Where its admin listener is (default: 127.0.0.1:8081, or the next port that is free)."`
 	Reasoning *bool       `negatable:"" help:"Have the engines play a model that thinks, by a script (default: yes, of a model that is built in)."`
-	Store     *bench.Size `placeholder:"SIZE" help:"Have each of the two agents keep objects of the cache in so much memory (default: as store.enabled and store.bytes of the configuration say)."`
+	Store     *bench.Size `placeholder:"SIZE" help:"Have each of the two agents keep prefixes and other objects in so much memory; 0 for none (default: store.bytes of the configuration where store.enabled is true, else 256MiB)."`
 	NoRestart bool        `help:"Leave parts that die alone."`
 	Demo      bool        `help:"Send a small load, compare it with one engine alone, token by token, show latencies, and stop."`
 	JSON      bool        `help:"With --demo: print the report as one JSON object."`
@@ -47,14 +47,20 @@ func (c *upCommand) Help() string {
 		"The workers are reference engines, or with --engine vllm servers of a real vLLM: docs/vllm.md."
 }
 
+// defaultStore is what an agent of a cell keeps, unless somebody says otherwise.
+const defaultStore = "256MiB"
+
 // spec is what flags and configuration say the cell is made of.
 func (c *upCommand) spec(ctx context.Context, in *config.Loaded) (cell.Spec, error) {
 	s := cell.DefaultSpec()
 	if c.Engine == "vllm" {
 		s = cell.DefaultVLLMSpec()
 	}
-	if c.Store != nil {
+	switch {
+	case c.Store != nil:
 		s.Store = c.Store.String()
+	case c.Store == nil && !in.Store.Enabled:
+		s.Store = defaultStore
 	}
 	s.Seed = c.Seed
 	if in.Origin("gateway.direct_prompt_tokens") != config.Default {
@@ -264,9 +270,15 @@ func (c *upCommand) demonstrate(ctx context.Context, std *stdio, display *startD
 		return errors.New("the gateway has no model; `meridian logs gateway` may tell why")
 	}
 	const alone = "alone"
+	workers := make(map[string]*talk.Client)
+	for _, p := range running.Record().Parts {
+		if (p.Kind == cell.Prefill || p.Kind == cell.Decode) && running.Spec().Store != "0" {
+			workers[p.Name] = &talk.Client{URL: p.URL}
+		}
+	}
 	report, err := demo.Run(ctx, demo.Options{
 		Gateway: gateway, StateDir: running.StateDir(), Model: models[0].ID, MaxTokens: models[0].MaxModelLen, Reasoning: running.Spec().Reasoning,
-		Greedy: running.Spec().VLLM != nil, Received: running.HandedTokens,
+		Greedy: running.Spec().VLLM != nil, Received: running.HandedTokens, Workers: workers, FoundTokens: running.FoundTokens,
 		Alone: func(ctx context.Context) (*talk.Client, error) {
 			plan, err := running.Spec().Alone(alone)
 			if err != nil {

@@ -10,9 +10,9 @@ import (
 	"meridian/reshard"
 )
 
-// shelf keeps prefixes for the engines of a cell, in units of its own layout. It is
+// fakeCache keeps prefixes for the engines of a cell, in units of its own layout. It is
 // under the cell's mu.
-type shelf struct {
+type fakeCache struct {
 	unit   int
 	side   reshard.Side
 	memory []byte
@@ -24,13 +24,13 @@ type shelf struct {
 	found int
 }
 
-// newShelf is for the geometry of an engine.
-func newShelf(e *Engine, unit int) *shelf {
+// newFakeCache is for the geometry of an engine.
+func newFakeCache(e *Engine, unit int) *fakeCache {
 	layout, err := kv.ParseLayout("BLHNC")
 	if err != nil {
 		panic(err)
 	}
-	s := &shelf{unit: unit, blocks: make(map[kv.BlockKey]uint32)}
+	s := &fakeCache{unit: unit, blocks: make(map[kv.BlockKey]uint32)}
 	s.side = sideOf(e)
 	s.side.Parallelism, s.side.Layout, s.side.BlockTokens, s.side.Blocks = kv.Split(len(s.side.Geometry.Layers), 1, 1), layout, unit, 256
 	size, err := s.side.MemoryBytes(0)
@@ -41,12 +41,12 @@ func newShelf(e *Engine, unit int) *shelf {
 	return s
 }
 
-func (s *shelf) site() site {
+func (s *fakeCache) site() site {
 	return site{s.side, func(_ int, at, size int64) []byte { return s.memory[at : at+size] }}
 }
 
 // keys are those of full units.
-func (s *shelf) keys(scope kv.Scope, tokens []uint32) []kv.BlockKey {
+func (s *fakeCache) keys(scope kv.Scope, tokens []uint32) []kv.BlockKey {
 	var keys []kv.BlockKey
 	parent := scope.Root()
 	for unit := range slices.Chunk(tokens[:len(tokens)/s.unit*s.unit], s.unit) {
@@ -65,17 +65,17 @@ func (d *testDoor) scope(own kv.Scope) kv.Scope {
 func (d *testDoor) Cache() (door.CacheTerms, bool) {
 	d.cell.mu.Lock()
 	defer d.cell.mu.Unlock()
-	if d.cell.shelf == nil || !d.serving {
+	if d.cell.fakeCache == nil || !d.serving {
 		return door.CacheTerms{}, false
 	}
-	return door.CacheTerms{BlockTokens: d.cell.shelf.unit}, true
+	return door.CacheTerms{BlockTokens: d.cell.fakeCache.unit}, true
 }
 
 func (d *testDoor) Keep(_ context.Context, k door.Keep) error {
 	c := d.cell
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := c.shelf
+	s := c.fakeCache
 	if !d.serving {
 		return door.ErrNotServing
 	}
@@ -102,7 +102,7 @@ func (d *testDoor) Keep(_ context.Context, k door.Keep) error {
 	return nil
 }
 
-func (s *shelf) take(d *testDoor, k door.Keep) {
+func (s *fakeCache) take(d *testDoor, k door.Keep) {
 	table := make([]uint32, 0)
 	first := -1
 	for i, key := range s.keys(d.scope(k.Scope), k.Tokens) {
@@ -130,7 +130,7 @@ func (s *shelf) take(d *testDoor, k door.Keep) {
 func (d *testDoor) Find(ctx context.Context, f door.Find) (door.Found, error) {
 	c := d.cell
 	c.mu.Lock()
-	hang := c.shelf.hang
+	hang := c.fakeCache.hang
 	c.mu.Unlock()
 	if hang != nil {
 		select {
@@ -147,7 +147,7 @@ func (d *testDoor) Find(ctx context.Context, f door.Find) (door.Found, error) {
 	if c.hit(c.refuse) {
 		return door.Found{}, &door.Problem{Code: "busy", Message: "no"}
 	}
-	s := c.shelf
+	s := c.fakeCache
 	var table []uint32
 	for _, key := range s.keys(d.scope(f.Scope), f.Tokens) {
 		block, there := s.blocks[key]
