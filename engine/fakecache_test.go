@@ -32,7 +32,7 @@ func newFakeCache(e *Engine, unit int) *fakeCache {
 	}
 	s := &fakeCache{unit: unit, blocks: make(map[kv.BlockKey]uint32)}
 	s.side = sideOf(e)
-	s.side.Parallelism, s.side.Layout, s.side.BlockTokens, s.side.Blocks = kv.Split(len(s.side.Geometry.Layers), 1, 1), layout, unit, 256
+	s.side.Parallelism, s.side.Layout, s.side.BlockTokens, s.side.Blocks = kv.Split(len(s.side.Geometry.Layers), 1, 1), layout, unit, 16384/unit+1
 	size, err := s.side.MemoryBytes(0)
 	if err != nil {
 		panic(err)

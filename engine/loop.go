@@ -344,8 +344,11 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 
 func (e *Engine) report(q *request) openai.Report {
 	r := openai.Report{Engine: e.options.ID, KV: q.kv, KVReason: q.kvReason, HandoffMs: milliseconds(q.handoff)}
-	if r.KV == "" {
+	switch r.KV {
+	case "":
 		r.KV = openai.KVLocal
+	case openai.KVFound:
+		r.KVTokens = q.found
 	}
 	if !q.admitted.IsZero() {
 		r.QueueMs = milliseconds(q.admitted.Sub(q.submitted))

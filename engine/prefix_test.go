@@ -66,15 +66,29 @@ func TestFoundEqualsAlone(t *testing.T) {
 	for name, r := range requests {
 		want[name], _ = ask(t, alone, r)
 	}
-	for _, c := range []struct {
+	type pair struct {
 		unit           int
 		writer, reader Options
-	}{
+	}
+	pairs := []pair{
 		{64, Options{BlockTokens: 16}, Options{BlockTokens: 16}},
 		{48, Options{TP: 2, BlockTokens: 16}, Options{TP: 4, PP: 2, BlockTokens: 64}},
 		{64, Options{TP: 4, BlockTokens: 24, Layout: "BLHNC"}, Options{PP: 4, BlockTokens: 32, Layout: "LBNHC"}},
 		{17, Options{PP: 2, BlockTokens: 32}, Options{TP: 2, BlockTokens: 5}},
-	} {
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	dice := rand.New(rand.NewPCG(seed, 1))
+	any := func() Options {
+		return Options{
+			TP: 1 << dice.IntN(3), PP: 1 + dice.IntN(4), BlockTokens: 1 + dice.IntN(70),
+			Layout: []string{"LBHNC", "BLHNC", "LBNHC", "BLFHND"}[dice.IntN(4)],
+		}
+	}
+	for range 4 {
+		pairs = append(pairs, pair{1 + dice.IntN(90), any(), any()})
+	}
+	for _, c := range pairs {
 		world := keeping(t, c.unit)
 		writer := join(t, world, c.writer)
 		for name, r := range requests {
@@ -82,8 +96,8 @@ func TestFoundEqualsAlone(t *testing.T) {
 			if got, _ := ask(t, writer, r); !cmp.Equal(got, want[name]) {
 				t.Errorf("%s: the writer's answer is wrong: %s", name, cmp.Diff(want[name], got))
 			}
+			idle(t, writer) // else it might have too much out to keep more
 		}
-		idle(t, writer)
 		shut(t, writer)
 		reader := join(t, world, c.reader)
 		for name, r := range requests {

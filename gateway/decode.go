@@ -286,6 +286,13 @@ func milliseconds(v float64) time.Duration {
 	return time.Duration(v * float64(time.Millisecond))
 }
 
+// noteFound takes in that a prefix of the prompt was found, and how long it is.
+func noteFound(record *ledger.Leg, report *openai.Report) {
+	if report != nil && report.KV == openai.KVFound {
+		record.KV, record.KVTokens = report.KV, min(max(report.KVTokens, 0), maxUsage)
+	}
+}
+
 // judge takes in where the prompt's cache came from.
 func (x *exchange) judge(e *engine, record *ledger.Leg, ticket bool, report *openai.Report) {
 	if report == nil {
@@ -295,6 +302,7 @@ func (x *exchange) judge(e *engine, record *ledger.Leg, ticket bool, report *ope
 		record.KV = report.KV
 		x.g.count.kv[i].Add(1)
 	}
+	noteFound(record, report)
 	record.KVReason = cut(report.KVReason, maxReason)
 	if report.KV != openai.KVLocal {
 		return

@@ -299,6 +299,9 @@ func TestRecordOfAHandOff(t *testing.T) {
 			t.Errorf("%s has transfer %s, want the request's id %s", leg.Kind, leg.Transfer, record.ID)
 		}
 	}
+	if first := record.Legs[0]; first.KV != "found" || first.KVTokens != 48 {
+		t.Errorf("of the prompt: %+v", first)
+	}
 	if l := record.Latency; record.Legs[1].KV != "handoff" || l.HandoffMs != 2.5 || l.PrefillMs <= 0 || l.TTFTMs <= 0 || l.TTFVTMs < l.TTFTMs || l.TTOTMs <= 0 {
 		t.Errorf("recorded: %+v", record)
 	}

@@ -53,6 +53,28 @@ func TestEngineTellsNonsenseOfItsAnswer(t *testing.T) {
 	}
 }
 
+// How much an engine says that it found is bounded, and told where it found something.
+func TestEngineTellsWhatItFound(t *testing.T) {
+	for said, want := range map[string]ledger.Leg{
+		`"kv":"found","kv_tokens":128`:                 {KV: "found", KVTokens: 128},
+		`"kv":"found","kv_tokens":-1`:                  {KV: "found"},
+		`"kv":"found","kv_tokens":9007199254740993`:    {KV: "found", KVTokens: maxUsage},
+		`"kv":"local","kv_tokens":128`:                 {KV: "local"},
+		`"kv":"found","kv_tokens":1e999,"engine":"e0"`: {},
+	} {
+		c := hostileCell(t, hostileModel, "e", func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"choices":[{"index":0,"text":"t","finish_reason":"stop"}],"meridian":{%s}}`, said)
+		})
+		leg := c.record(c.post(openai.PathCompletions, completion("short", ""))).Legs[0]
+		if leg.KV != want.KV || leg.KVTokens != want.KVTokens {
+			t.Errorf("%s: recorded %q with %d tokens", said, leg.KV, leg.KVTokens)
+		}
+		if n := c.Metrics().KV["found"]; (n == 1) != (want.KV == "found") {
+			t.Errorf("%s: %d are counted as found", said, n)
+		}
+	}
+}
+
 // An engine does not serve under names that cannot be used, neither a model's nor its
 // own; its other models it does.
 func TestEngineTellsNonsenseOfItself(t *testing.T) {

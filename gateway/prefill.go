@@ -29,6 +29,7 @@ type prefillRun struct {
 	done     chan struct{} // closed after the rest is written
 	took     time.Duration
 	params   json.RawMessage // nil: nothing was offered
+	report   *openai.Report  // nil: the engine says nothing
 	trouble  *trouble
 	panicked string // the panic that ended the leg, and where
 }
@@ -147,7 +148,9 @@ func (x *exchange) settle(run *prefillRun) {
 	if run.panicked != "" {
 		panic(run.panicked)
 	}
-	x.note(ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.id(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}, run.began, run.took, run.trouble)
+	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.id(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}
+	noteFound(&record, run.report)
+	x.note(record, run.began, run.took, run.trouble)
 	if run.trouble == nil {
 		run.engine.served.Add(1)
 		x.watch.prefill = run.took
@@ -233,6 +236,7 @@ func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte)
 	if x.legs.learns && chunk.Parse(data) {
 		x.learn(chunk.PromptTokens)
 	}
+	run.report = parseReport(view.Get("meridian"))
 	params := view.Get("kv_transfer_params")
 	if len(params) == 0 || params[0] != '{' {
 		return nil, nil // it has nothing to offer

@@ -308,7 +308,7 @@ func (j *work) prefill(params map[string]any) {
 	time.Sleep(j.h.slowPrefill)
 	ticket := fmt.Sprintf("ticket of %s for %x", j.s.id, leg.ID)
 	if j.h.noTicket {
-		fmt.Fprint(j.w, `{"id":"p","choices":[],"kv_transfer_params":null}`)
+		fmt.Fprint(j.w, `{"id":"p","choices":[],"meridian":{"kv":"found","kv_tokens":48},"kv_transfer_params":null}`)
 		return
 	}
 	j.s.shared.mu.Lock()
@@ -321,7 +321,7 @@ func (j *work) prefill(params map[string]any) {
 		<-j.r.Context().Done()
 		return
 	}
-	fmt.Fprintf(j.w, `{"id":"p","choices":[],"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"meridian_ticket":%q,"extra":[1,{"a":"b"}]}}`,
+	fmt.Fprintf(j.w, `{"id":"p","choices":[],"meridian":{"kv":"found","kv_tokens":48},"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"meridian_ticket":%q,"extra":[1,{"a":"b"}]}}`,
 		base64.StdEncoding.EncodeToString([]byte(ticket)))
 }
 

@@ -71,7 +71,7 @@ func TestRecordsOutliveTheirProcess(t *testing.T) {
 	l := open(t, Options{Dir: dir})
 	full := record(7)
 	full.Legs = []Leg{
-		{Kind: PrefillLeg, Engine: "p0", Transfer: "aa", Ms: 3},
+		{Kind: PrefillLeg, Engine: "p0", Transfer: "aa", Ms: 3, KV: "found", KVTokens: 128},
 		{Kind: DecodeLeg, Engine: "d0", Transfer: "aa", KV: "handoff", Tokens: 5},
 		{Kind: ResumeLeg, Engine: "d1", Transfer: "bb", Problem: "gone"},
 	}
@@ -88,7 +88,7 @@ func TestRecordsOutliveTheirProcess(t *testing.T) {
 	if diff := cmp.Diff([]string{"aa", "bb"}, got.Transfers()); diff != "" {
 		t.Error(diff)
 	}
-	if text := got.String(); !strings.Contains(text, "d0") || !strings.Contains(text, "cache handoff") || !strings.Contains(text, "TTFT 2.00") {
+	if text := got.String(); !strings.Contains(text, "d0") || !strings.Contains(text, "cache handoff") || !strings.Contains(text, "cache found (128 tokens)") || !strings.Contains(text, "TTFT 2.00") {
 		t.Errorf("it tells:\n%s", text)
 	}
 	info, err := os.Stat(filepath.Join(dir, FileName))

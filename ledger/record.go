@@ -111,6 +111,8 @@ type Leg struct {
 	// it should have.
 	KV       string `json:"kv,omitempty"`
 	KVReason string `json:"kv_reason,omitempty"`
+	// KVTokens is how many tokens of it the cell had, where a prefix was found.
+	KVTokens int    `json:"kv_tokens,omitempty"`
 	Tokens   int    `json:"tokens,omitempty"` // that came of it
 	Problem  string `json:"problem,omitempty"`
 }
@@ -184,9 +186,13 @@ func (r *Record) String() string {
 }
 
 func (l *Leg) tell(b *strings.Builder) {
+	cache := l.KV
+	if l.KVTokens > 0 {
+		cache = fmt.Sprintf("%s (%d tokens)", l.KV, l.KVTokens)
+	}
 	fmt.Fprintf(b, "  %-8s at %s, from %.1f ms, took %.1f ms", l.Kind, l.Engine, l.StartMs, l.Ms)
 	for _, part := range []struct{ name, text string }{
-		{"transfer", l.Transfer}, {"cache", l.KV}, {"because", l.KVReason}, {"problem:", l.Problem},
+		{"transfer", l.Transfer}, {"cache", cache}, {"because", l.KVReason}, {"problem:", l.Problem},
 	} {
 		if part.text != "" {
 			fmt.Fprintf(b, ", %s %s", part.name, part.text)

@@ -102,4 +102,6 @@ type Report struct {
 	KV        string  `json:"kv,omitempty"`
 	// KVReason says why, where the cache was to come from elsewhere and did not.
 	KVReason string `json:"kv_reason,omitempty"`
+	// KVTokens is how many tokens the cell had, where a prefix was found.
+	KVTokens int `json:"kv_tokens,omitempty"`
 }
