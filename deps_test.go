@@ -421,7 +421,7 @@ var rooms = map[string]room{
 			"fabric/file": "to its disks", "meta": "the directory", "offload": "what engines keep and find", "reshard": "how they are cut",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "telemetry": "metrics",
 			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "inquiry": "what agents are asked", "ledger": "records of requests", "mem": "kinds of memory",
-			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
+			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "store/disk": "a tier of it", "store/s3": "another", "store/tier": "what it closes", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
 		testsMay: []string{"kv", "mem", "meta/memdir", "place", "reshard", "store/producer"},
 	},
@@ -598,7 +598,7 @@ var rooms = map[string]room{
 			"bench/gpu": "bench cuda", "cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat", "top": "top",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
-			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/owner": "store serve --policy", "store/payload": "store push, store pull", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
+			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/disk": "store.disk", "store/s3": "store.s3", "store/owner": "store serve --policy", "store/payload": "store push, store pull", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 			"governor": "replay --entropy", "probe": "replay --entropy", "replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
 		},
 		uses: map[string]string{

@@ -163,7 +163,28 @@ type Store struct {
 	FindWaitUs     int64  `toml:"find_wait_us"`
 	FindTimeoutMs  int64  `toml:"find_timeout_ms"`
 	// KeepBytesInFlight bounds what engines have on its way to be kept.
-	KeepBytesInFlight int64 `toml:"keep_bytes_in_flight"`
+	KeepBytesInFlight int64     `toml:"keep_bytes_in_flight"`
+	Disk              StoreDisk `toml:"disk"`
+	S3                StoreS3   `toml:"s3"`
+}
+
+// StoreDisk is the table [store.disk].
+type StoreDisk struct {
+	Dir       string `toml:"dir"`
+	Bytes     int64  `toml:"bytes"`
+	TimeoutMs int64  `toml:"timeout_ms"`
+}
+
+// StoreS3 is the table [store.s3].
+type StoreS3 struct {
+	Endpoint          string `toml:"endpoint"`
+	Bucket            string `toml:"bucket"`
+	Prefix            string `toml:"prefix"`
+	Region            string `toml:"region"`
+	Bytes             int64  `toml:"bytes"`
+	TimeoutMs         int64  `toml:"timeout_ms"`
+	RequestsPerSecond int64  `toml:"requests_per_second"`
+	BytesPerSecond    int64  `toml:"bytes_per_second"`
 }
 
 // Telemetry is the table [telemetry].

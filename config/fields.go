@@ -307,7 +307,7 @@ var directory = Section{
 var store = Section{
 	Name: "store",
 	Doc:  "The object cache of the cell: what an agent keeps of it. docs/store.md tells what it is.",
-	Fields: []Field{
+	Fields: append([]Field{
 		{
 			Name: "enabled", Kind: Bool, Default: false,
 			Doc:  "Whether `meridian agent` takes part in the object cache. `meridian store` does in any case.",
@@ -378,7 +378,7 @@ var store = Section{
 			Doc:  "How many bytes of prefixes this agent's engines may have on their way to be kept. What is beyond it is not kept. 0 keeps none.",
 			Tune: "Lower it where keeping takes bandwidth from hand-offs.",
 		},
-	},
+	}, storeTiers...),
 }
 
 var telemetry = Section{

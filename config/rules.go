@@ -15,8 +15,9 @@ func (c *checker) rules() {
 	if c.sound("disagg.enabled", "disagg.fabric") && enabled.value == true && fabric.value == "none" {
 		c.faultAt("disagg.fabric", `must name a fabric while disagg.enabled is true; use "meridian"`, display(fabric.value))
 	}
-	c.certificateRule("tls.cert", "tls.key", Auto)
-	c.certificateRule("gateway.tls_cert", "gateway.tls_key", None)
+	c.pairRule("tls.cert", "tls.key", Auto)
+	c.pairRule("gateway.tls_cert", "gateway.tls_key", None)
+	c.pairRule("store.s3.endpoint", "store.s3.bucket", None)
 	for _, path := range c.tables[gatewayBackend.Name] {
 		if url := path + ".url"; c.sound(url) && !isGiven(c.settings[url].value) {
 			c.faultAt(url, "must be given", "")
@@ -27,15 +28,15 @@ func (c *checker) rules() {
 	}
 }
 
-// certificateRule blames the half that is missing.
-func (c *checker) certificateRule(cert, key, absent string) {
+// pairRule blames the half that is missing.
+func (c *checker) pairRule(one, two, absent string) {
 	given := func(path string) bool { return c.settings[path].value != absent }
-	if !c.sound(cert, key) || given(cert) == given(key) {
+	if !c.sound(one, two) || given(one) == given(two) {
 		return
 	}
-	missing, other := cert, key
-	if given(cert) {
-		missing, other = key, cert
+	missing, other := one, two
+	if given(one) {
+		missing, other = two, one
 	}
 	c.faultAt(missing, "must be given, because "+other+" is", "")
 }

@@ -180,7 +180,7 @@ func (s Section) EnvName(field string) string {
 	if s.many() {
 		return ""
 	}
-	return envPrefix + strings.ToUpper(s.Name+"_"+field)
+	return envPrefix + strings.ToUpper(s.Name+"_"+strings.ReplaceAll(field, ".", "_"))
 }
 
 // header is the table header that stands above the section's fields.

@@ -135,8 +135,46 @@ func storeSource(c *store.Store) telemetry.Source {
 		kept, is := c.Kept()
 		if is {
 			keptValues(s, kept)
+			coldValues(s, c)
 		}
 		s.Value("meridian_store_torn_total", float64(m.Torn+kept.Torn)) // each was seen by one of both
+	}
+}
+
+// coldValues hands over the numbers of an owner's tiers.
+func coldValues(s *telemetry.Sink, c *store.Store) {
+	cold, tiers := c.Cold()
+	if len(tiers) == 0 {
+		return
+	}
+	s.Value("meridian_store_promoted_total", float64(cold.Promoted), "done")
+	s.Value("meridian_store_promoted_total", float64(cold.PromotionsFailed), "failed")
+	s.Value("meridian_store_promoted_bytes_total", float64(cold.PromotedBytes))
+	s.Value("meridian_store_promotion_seconds_total", cold.PromotionSeconds)
+	s.Value("meridian_store_written_behind_dropped_total", float64(cold.Dropped))
+	for _, t := range tiers {
+		s.Value("meridian_store_tier_objects", float64(t.Objects), t.Name)
+		s.Value("meridian_store_tier_bytes", float64(t.Bytes), t.Name, "used")
+		s.Value("meridian_store_tier_bytes", float64(t.Limit), t.Name, "limit")
+		s.Value("meridian_store_tier_bytes", float64(t.Waiting), t.Name, "waiting")
+		s.Value("meridian_store_tier_operations_total", float64(t.Puts), t.Name, "put", "done")
+		s.Value("meridian_store_tier_operations_total", float64(t.PutsDropped), t.Name, "put", "dropped")
+		s.Value("meridian_store_tier_operations_total", float64(t.PutsFailed), t.Name, "put", "failed")
+		s.Value("meridian_store_tier_operations_total", float64(t.Hits), t.Name, "get", "hit")
+		s.Value("meridian_store_tier_operations_total", float64(t.Misses), t.Name, "get", "miss")
+		s.Value("meridian_store_tier_moved_bytes_total", float64(t.PutBytes), t.Name, "in")
+		s.Value("meridian_store_tier_moved_bytes_total", float64(t.HitBytes), t.Name, "out")
+		s.Value("meridian_store_tier_troubles_total", float64(t.Slow), t.Name, "slow")
+		s.Value("meridian_store_tier_troubles_total", float64(t.Failed), t.Name, "failed")
+		s.Value("meridian_store_tier_troubles_total", float64(t.Broken), t.Name, "broken")
+		s.Value("meridian_store_tier_troubles_total", float64(t.OverBudget), t.Name, "over_budget")
+		s.Value("meridian_store_tier_reclaimed_total", float64(t.Reclaimed), t.Name)
+		s.Value("meridian_store_tier_requests_total", float64(t.Requests), t.Name)
+		down := 0.0
+		if t.Down {
+			down = 1
+		}
+		s.Value("meridian_store_tier_down", down, t.Name)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"meridian/meta"
 	"meridian/offload"
 	"meridian/store"
+	"meridian/store/tier"
 	"meridian/telemetry"
 	"meridian/transceiver"
 )
@@ -103,6 +104,7 @@ type Agent struct {
 	desk      *inquiry.Desk
 	traced    tracedLegs
 	shown     atomic.Pointer[telemetry.Telemetry] // telemetry, once it is open
+	tiers     []tier.Tier                         // of the object cache
 }
 
 // DefaultStateDir is where a user's sockets and data live.
@@ -230,6 +232,7 @@ func (n *Agent) Close(ctx context.Context) error {
 	if n.Store != nil {
 		errs = append(errs, n.Store.Close(ctx))
 	}
+	n.closeTiers(ctx, n.logger)
 	if n.Agent != nil {
 		errs = append(errs, n.Agent.Close(ctx))
 	}

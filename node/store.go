@@ -3,8 +3,12 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"time"
 
 	"meridian/store"
+	"meridian/store/disk"
+	"meridian/store/s3"
 )
 
 // Store says which part a process has in the object cache.
@@ -17,6 +21,10 @@ type Store struct {
 	DirectMap bool
 	// Tenant is whose keys are meant where a call names no other.
 	Tenant string
+	// Disk and S3 are where objects go that leave memory; nil: there is none. They are
+	// opened where something is kept.
+	Disk *disk.Options
+	S3   *s3.Options
 	// Prefixes is how engines keep and find what they computed.
 	Prefixes Prefixes
 }
@@ -37,13 +45,55 @@ func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
 		return ErrNoDirectory
 	}
 	owner := o.Store.Owner
-	if owner != nil && o.Store.DirectMap && owner.Offers == 0 {
-		offering := *owner
-		offering.Offers = offeredExtents
-		owner = &offering
+	if owner != nil {
+		own := *owner
+		owner = &own
+		if o.Store.DirectMap && own.Offers == 0 {
+			owner.Offers = offeredExtents
+		}
+		if err := n.openTiers(ctx, o.Store); err != nil {
+			return err
+		}
+		owner.Tiers = n.tiers
 	}
 	n.Store, err = store.Open(ctx, store.Options{
 		Agent: n.Agent, Directory: n.Directory, Owner: owner, Candidate: o.Store.Candidate, Tenant: o.Store.Tenant, Logger: o.Logger,
 	})
 	return err
+}
+
+// openTiers opens what is below the memory of an owner, the nearest first.
+func (n *Agent) openTiers(ctx context.Context, o *Store) error {
+	if o.Disk != nil {
+		d, err := disk.Open(ctx, *o.Disk)
+		if err != nil {
+			return err
+		}
+		n.tiers = append(n.tiers, d)
+	}
+	if o.S3 != nil {
+		b, err := s3.Open(ctx, *o.S3)
+		if err != nil {
+			return err
+		}
+		n.tiers = append(n.tiers, b)
+	}
+	return nil
+}
+
+// tierTimeout is how long a tier has to write what waits when the agent ends; what is left
+// is computed again by whoever needs it.
+const tierTimeout = 3 * time.Second
+
+// closeTiers closes them. One that hangs must not keep the agent: what it runs ends with
+// the process.
+func (n *Agent) closeTiers(ctx context.Context, logger *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, tierTimeout)
+	defer cancel()
+	for _, t := range n.tiers {
+		if err := t.Close(ctx); err != nil {
+			logger.Warn("a tier of the object cache did not close in time", "tier", t.Name(), "error", err)
+		}
+	}
+	n.tiers = nil
 }

@@ -411,7 +411,7 @@ var catalogue = slices.Concat([]Metric{
 		Action: "Flat while disagg.enabled is true: no thought reached disagg.offload_threshold_blocks, or the store cannot be reached.",
 		Room:   "offload", Planned: true,
 	},
-}, engineMetrics, storeMetrics, cacheMetrics)
+}, engineMetrics, storeMetrics, tierMetrics, cacheMetrics)
 
 func find(name string) (Metric, bool) {
 	i := slices.IndexFunc(catalogue, func(m Metric) bool { return m.Name == name })

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	"meridian/bench"
@@ -12,7 +14,9 @@ import (
 	"meridian/meta"
 	"meridian/node"
 	"meridian/store"
+	"meridian/store/disk"
 	"meridian/store/owner"
+	"meridian/store/s3"
 )
 
 // storeCommands are those of the object cache.
@@ -196,7 +200,25 @@ func storePart(in *config.Config, bytes uint64, policy string, candidate bool) (
 		Bytes: bytes, PageSize: uint32(in.Store.PageBytes), Policy: leaves, High: float64(in.Store.HighWatermark) / 100, Low: float64(in.Store.LowWatermark) / 100,
 		WriteTimeout: time.Duration(in.Store.WriteTimeoutMs) * time.Millisecond,
 	}
-	return part, nil
+	return part, tiersOf(in, part)
+}
+
+// tiersOf adds what the configuration says of tiers.
+func tiersOf(in *config.Config, part *node.Store) error {
+	if d := in.Store.Disk; d.Dir != config.None {
+		part.Disk = &disk.Options{Dir: d.Dir, Bytes: uint64(d.Bytes), Timeout: time.Duration(d.TimeoutMs) * time.Millisecond}
+	}
+	if o := in.Store.S3; o.Endpoint != config.None {
+		at, err := url.Parse(o.Endpoint)
+		if err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https" || strings.Trim(at.Path, "/") != "" {
+			return invalid("store.s3.endpoint is http://host:port or https://host", "%q is no address of an S3 server", o.Endpoint)
+		}
+		part.S3 = &s3.Options{
+			Endpoint: at.Host, Secure: at.Scheme == "https", Bucket: o.Bucket, Prefix: o.Prefix, Region: o.Region, Bytes: uint64(o.Bytes),
+			Timeout: time.Duration(o.TimeoutMs) * time.Millisecond, RequestsPerSecond: uint64(o.RequestsPerSecond), BytesPerSecond: uint64(o.BytesPerSecond),
+		}
+	}
+	return nil
 }
 
 // sizeOr is what a flag says, else the configuration.

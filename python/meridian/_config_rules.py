@@ -13,8 +13,9 @@ def apply(checker: Checker) -> None:
     _order_rule(checker, "scheduler.min_think_tokens", "scheduler.max_think_tokens")
     _order_rule(checker, "store.low_watermark", "store.high_watermark")
     _fabric_rule(checker)
-    _certificate_rule(checker, "tls.cert", "tls.key", absent="auto")
-    _certificate_rule(checker, "gateway.tls_cert", "gateway.tls_key", absent="none")
+    _pair_rule(checker, "tls.cert", "tls.key", absent="auto")
+    _pair_rule(checker, "gateway.tls_cert", "gateway.tls_key", absent="none")
+    _pair_rule(checker, "store.s3.endpoint", "store.s3.bucket", absent="none")
     for path in checker.lists.get("gateway.backend", ()):
         url = f"{path}.url"
         if checker.sound(url) and checker.value(url) is None:
@@ -41,7 +42,7 @@ def _fabric_rule(checker: Checker) -> None:
         checker.fault_at(fabric, reason, display("none"))
 
 
-def _certificate_rule(checker: Checker, cert: str, key: str, *, absent: str) -> None:
+def _pair_rule(checker: Checker, cert: str, key: str, *, absent: str) -> None:
     """Blame the half that is missing."""
     given = [path for path in (cert, key) if checker.value(path) != absent]
     if checker.sound(cert, key) and len(given) == 1:

@@ -213,7 +213,7 @@ class Section:
 
     def env_name(self, field: str) -> str:
         """The variable that overrides a field of a section that is not named."""
-        return ENV_PREFIX + f"{self.name}_{field}".upper()
+        return ENV_PREFIX + f"{self.name}_{field.replace('.', '_')}".upper()
 
 
 @cache

@@ -194,6 +194,29 @@ class Gateway:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreDisk:
+    """The table [store.disk]."""
+
+    dir: str
+    bytes: int
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreS3:
+    """The table [store.s3]."""
+
+    endpoint: str
+    bucket: str
+    prefix: str
+    region: str
+    bytes: int
+    timeout_ms: int
+    requests_per_second: int
+    bytes_per_second: int
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
     """The table [store]."""
 
@@ -211,6 +234,8 @@ class Store:
     find_wait_us: int
     find_timeout_ms: int
     keep_bytes_in_flight: int
+    disk: StoreDisk
+    s3: StoreS3
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +355,10 @@ _Table = TypeVar("_Table", bound="DataclassInstance")
 
 def _section(table: type[_Table], checker: Checker, path: str) -> _Table:
     """Fill a dataclass from checked settings; what is not set keeps its default."""
-    settings = {f.name: checker.value(f"{path}.{f.name}") for f in fields(table)}
+    settings: dict[str, object] = {f.name: checker.value(f"{path}.{f.name}") for f in fields(table)}
+    if table is Store:
+        settings["disk"] = _section(StoreDisk, checker, f"{path}.disk")
+        settings["s3"] = _section(StoreS3, checker, f"{path}.s3")
     return table(**{name: value for name, value in settings.items() if value is not None})
 
 

@@ -13,7 +13,7 @@ from conftest import TESTDATA
 import meridian
 from meridian import ConfigError, Fault, MeridianConfig, load_config
 from meridian._config_schema import Field, schema
-from meridian.config import MAX_FILE_BYTES, Backend, Channel, Model
+from meridian.config import MAX_FILE_BYTES, Backend, Channel, Model, StoreDisk, StoreS3
 from meridian.fault import display, nearest, quoted
 from meridian.markers import Marker, Markers
 
@@ -30,13 +30,16 @@ def faults_of(tmp_path: Path, text: str | bytes) -> list[Fault]:
     return refused.value.faults
 
 
+NESTED = {"channel": Channel, "disk": StoreDisk, "s3": StoreS3}
+
+
 def field_names(table: type) -> set[str]:
     """The dotted names of a dataclass's fields, those of nested tables included."""
     assert dataclasses.is_dataclass(table)
     names = set()
     for field in dataclasses.fields(table):
-        if field.name == "channel":
-            names |= {f"channel.{name}" for name in field_names(Channel)}
+        if field.name in NESTED:
+            names |= {f"{field.name}.{name}" for name in field_names(NESTED[field.name])}
         elif field.name not in ("markers", "backend"):
             names.add(field.name)
     return names
@@ -59,7 +62,8 @@ def test_fields_have_the_types_of_their_kinds() -> None:
     tables = typing.get_type_hints(MeridianConfig) | {"model": Model, "gateway.backend": Backend}
     for name, section in schema().items():
         hints = typing.get_type_hints(tables[name])
-        hints |= {f"channel.{field}": hint for field, hint in typing.get_type_hints(Channel).items()}
+        for inner, nested in NESTED.items():
+            hints |= {f"{inner}.{field}": hint for field, hint in typing.get_type_hints(nested).items()}
         for field in section.fields.values():
             assert hints[field.name] in (kinds[field.kind], kinds[field.kind] | None), field.name
 
