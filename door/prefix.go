@@ -79,13 +79,15 @@ type Find struct {
 	Tokens  []uint32
 	Present int           // tokens that the engine has already
 	Within  time.Duration // how long to look at most; 0: the agent's default
+	// TokenTime is what computing one token of a prompt takes the engine; 0: not known.
+	TokenTime time.Duration
 }
 
 // ParseFind reads what an engine looks for.
 func ParseFind(m *doorpb.Find) Find {
 	return Find{
 		Scope: parseScope(m.GetScope()), Tokens: m.GetTokens(), Present: int(m.GetPresentTokens()),
-		Within: time.Duration(m.GetDeadlineUs()) * time.Microsecond,
+		Within: time.Duration(m.GetDeadlineUs()) * time.Microsecond, TokenTime: time.Duration(m.GetTokenNs()),
 	}
 }
 
@@ -154,7 +156,10 @@ func (c *Client) Find(ctx context.Context, f Find) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	m := &doorpb.Find{Scope: scopeMessage(f.Scope), Tokens: f.Tokens, PresentTokens: uint32(f.Present), DeadlineUs: microseconds(f.Within)}
+	m := &doorpb.Find{
+		Scope: scopeMessage(f.Scope), Tokens: f.Tokens, PresentTokens: uint32(f.Present), DeadlineUs: microseconds(f.Within),
+		TokenNs: uint32(min(max(f.TokenTime, 0), math.MaxUint32)),
+	}
 	reply, err := s.ask(ctx, doorpb.FrameType_FRAME_TYPE_FIND, func(request uint64) proto.Message { m.Request = request; return m }, nil)
 	if err != nil {
 		return Found{}, fmt.Errorf("find: %w", err)

@@ -2,6 +2,7 @@ package doorserver
 
 import (
 	"context"
+	"time"
 
 	"meridian/kv"
 	"meridian/reshard"
@@ -18,9 +19,9 @@ type Offload interface {
 	// Keep lets a prefix be kept, and does not wait. After an error the blocks are
 	// the engine's; else Relay.Events hears once that they are freed, as of an offer.
 	Keep(ctx context.Context, k Prefix) error
-	// Find looks for the longest run of a prefix, of which the engine has the first
-	// tokens already. Who does not use its tickets declines them.
-	Find(ctx context.Context, engine string, content handoff.Content, present int) (Run, error)
+	// Find looks for the longest run of a prefix. Who does not use its tickets
+	// declines them.
+	Find(ctx context.Context, w Wanted) (Run, error)
 }
 
 // Prefix is what an engine lets be kept.
@@ -29,6 +30,16 @@ type Prefix struct {
 	Transfer kv.ID
 	Content  handoff.Content
 	Holding  reshard.Holding
+}
+
+// Wanted is what an engine looks for.
+type Wanted struct {
+	Engine  string
+	Content handoff.Content
+	// Present is how many of the first tokens the engine has already.
+	Present int
+	// TokenTime is what computing one takes it; 0: not known.
+	TokenTime time.Duration
 }
 
 // Run is what was found: from the first token on, in segments that follow one

@@ -8,7 +8,6 @@ import (
 	"meridian/door"
 	"meridian/door/doorpb"
 	"meridian/reshard"
-	"meridian/transceiver/handoff"
 )
 
 const (
@@ -104,7 +103,7 @@ func (c *conn) beginFind(m *doorpb.Find) *door.Problem {
 	s.wait.Go(func() {
 		ctx, cancel := context.WithTimeout(e.life, within)
 		defer cancel()
-		reply := s.find(ctx, e, e.content(want.Scope, want.Tokens), want.Present)
+		reply := s.find(ctx, e, Wanted{Engine: e.id, Content: e.content(want.Scope, want.Tokens), Present: want.Present, TokenTime: want.TokenTime})
 		reply.Request = m.GetRequest()
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -118,8 +117,8 @@ func (c *conn) beginFind(m *doorpb.Find) *door.Problem {
 }
 
 // find asks for a run and remembers it for the Accept that follows.
-func (s *Server) find(ctx context.Context, e *engine, content handoff.Content, present int) *doorpb.Reply {
-	run, err := s.options.Offload.Find(ctx, e.id, content, present)
+func (s *Server) find(ctx context.Context, e *engine, w Wanted) *doorpb.Reply {
+	run, err := s.options.Offload.Find(ctx, w)
 	if err != nil {
 		p := problemOf(err)
 		s.count(p)
@@ -127,11 +126,11 @@ func (s *Server) find(ctx context.Context, e *engine, content handoff.Content, p
 	}
 	answer := &doorpb.Found{Reason: fmt.Sprintf("%.64s", run.Reason)}
 	reply := &doorpb.Reply{With: &doorpb.Reply_Found{Found: answer}}
-	if run.Tokens <= present || len(run.Segments) == 0 {
+	if run.Tokens <= w.Present || len(run.Segments) == 0 {
 		return reply
 	}
 	f, err := newFound(s.options.Transceiver, run)
-	if err != nil || run.Tokens > len(content.Tokens) {
+	if err != nil || run.Tokens > len(w.Content.Tokens) {
 		s.options.Logger.Warn("what was found for an engine cannot be", "engine", e.id, "error", err)
 		for _, segment := range run.Segments[:min(len(run.Segments), maxSegments)] {
 			s.decline([]part{{Segment: segment}})

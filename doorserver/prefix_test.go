@@ -74,7 +74,8 @@ func (f *fakeOffload) free() {
 	}
 }
 
-func (f *fakeOffload) Find(ctx context.Context, _ string, content handoff.Content, present int) (run doorserver.Run, err error) {
+func (f *fakeOffload) Find(ctx context.Context, w doorserver.Wanted) (run doorserver.Run, err error) {
+	content, present := w.Content, w.Present
 	f.mu.Lock()
 	f.finds++
 	hold, answer := f.hold, f.answer
@@ -139,7 +140,7 @@ func (f shortOffload) Keep(_ context.Context, k doorserver.Prefix) error {
 	return nil
 }
 
-func (shortOffload) Find(context.Context, string, handoff.Content, int) (doorserver.Run, error) {
+func (shortOffload) Find(context.Context, doorserver.Wanted) (doorserver.Run, error) {
 	return doorserver.Run{Reason: "short"}, nil
 }
 

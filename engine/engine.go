@@ -67,6 +67,7 @@ type loop struct {
 	offers    map[[16]byte]*offer
 	inDoubt   []*batch.Hold // the door did not answer
 	searches  int           // that the agent has not answered
+	tokenTime time.Duration // what a token of a prompt costs; 0: not known
 	keeps     int           // offers that are to be kept …
 	// … and the blocks that they hold, one that two hold twice.
 	keptBlocks int

@@ -64,6 +64,7 @@ func (e *Engine) run() {
 		e.admitted(plan)
 		if len(plan.Work) > 0 {
 			e.step(plan.Work)
+			e.measure(plan.Work, time.Since(began))
 		}
 		e.publishStats()
 		runtime.Gosched() // on one processor, let readers tell what came of the step

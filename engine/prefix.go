@@ -52,13 +52,35 @@ func (e *Engine) mayFind(q *request) (present int, may bool) {
 	return present, most-present >= worthFetching
 }
 
+// measure follows what a token of a prompt costs: by steps that compute little else.
+func (e *Engine) measure(work []batch.Work, took time.Duration) {
+	prompts, all := 0, 0
+	for _, w := range work {
+		all += w.Count
+		if w.Count > 1 {
+			prompts += w.Count
+		}
+	}
+	if prompts < measuredTokens || 4*prompts < 3*all {
+		return
+	}
+	token := took / time.Duration(all)
+	if e.tokenTime == 0 {
+		e.tokenTime = token
+	}
+	e.tokenTime += (token - e.tokenTime) / 4
+}
+
+// measuredTokens is how many a step must compute to say what one costs.
+const measuredTokens = 32
+
 // find asks the agent.
 func (e *Engine) find(q *request, present int) {
 	s := &search{}
 	q.search = s
 	e.searches++
 	s.timer = time.AfterFunc(findPatience, func() { e.post(func() { e.searched(q, s, door.Found{}, nil) }) })
-	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(q.choices[0].sequence.Tokens), Present: present, Within: findTime}
+	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(q.choices[0].sequence.Tokens), Present: present, Within: findTime, TokenTime: e.tokenTime}
 	e.inBackground(func(ctx context.Context) {
 		found, err := e.door.Find(ctx, message)
 		e.post(func() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"meridian/engine/batch"
 	"meridian/openai"
 )
 
@@ -301,4 +302,23 @@ func oneAnswer(e *Engine, r Request, want []told, dice *rand.Rand) error {
 		return fmt.Errorf("wrong: %s", cmp.Diff(want, got))
 	}
 	return nil
+}
+
+// What a token costs is learned from steps that compute prompts, and from no others.
+func TestTokenTime(t *testing.T) {
+	e := &Engine{}
+	decode := []batch.Work{{Count: 1}, {Count: 1}}
+	if e.measure(decode, time.Second); e.tokenTime != 0 {
+		t.Fatalf("steps of answers say that a token of a prompt takes %v", e.tokenTime)
+	}
+	e.measure([]batch.Work{{Count: 100}}, 100*time.Microsecond)
+	if e.measure(append(decode, batch.Work{Count: 5}), time.Second); e.tokenTime != time.Microsecond {
+		t.Fatalf("a token takes %v", e.tokenTime)
+	}
+	for range 30 {
+		e.measure([]batch.Work{{Count: 64}, {Count: 1}}, 650*time.Microsecond)
+	}
+	if e.tokenTime < 9*time.Microsecond || e.tokenTime > 10*time.Microsecond {
+		t.Fatalf("after it got slower, a token takes %v", e.tokenTime)
+	}
 }

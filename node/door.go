@@ -55,10 +55,14 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	return err
 }
 
-// handOffEnded writes a hand-off down, and tells it to whoever collects traces.
+// handOffEnded writes a hand-off down, and tells it to whoever collects traces, and to
+// what measures how long fetches take.
 func (n *Agent) handOffEnded(r *handoff.Record) {
 	if n.records != nil {
 		n.records.addHandOff(r)
+	}
+	if n.Prefixes != nil { // it was there before any engine
+		n.Prefixes.Ended(r)
 	}
 	leg, traced := n.traced.take(r)
 	if t := n.shown.Load(); traced && t != nil {

@@ -47,8 +47,8 @@ func (p prefixes) Keep(ctx context.Context, k doorserver.Prefix) error {
 	return p.cache.Keep(ctx, offload.Keep{Engine: k.Engine, Transfer: k.Transfer, Content: k.Content, Holding: k.Holding})
 }
 
-func (p prefixes) Find(ctx context.Context, engine string, content handoff.Content, present int) (doorserver.Run, error) {
-	found, err := p.cache.Find(ctx, offload.Find{Engine: engine, Content: content, Present: present})
+func (p prefixes) Find(ctx context.Context, w doorserver.Wanted) (doorserver.Run, error) {
+	found, err := p.cache.Find(ctx, offload.Find{Engine: w.Engine, Content: w.Content, Present: w.Present, TokenTime: w.TokenTime})
 	run := doorserver.Run{Tokens: found.Tokens, Reason: found.Reason}
 	for _, s := range found.Segments {
 		run.Segments = append(run.Segments, doorserver.Segment{Ticket: s.Ticket, Start: s.Start, End: s.End})

@@ -113,6 +113,7 @@ type Cache struct {
 	granting keeping.Budget
 	asks     map[kv.Member]int // of other agents, that are being looked at
 	finding  keeping.Budget
+	fetches  map[kv.ID]fetch // that were found and have not ended
 	metrics  Metrics
 }
 
@@ -125,6 +126,10 @@ type engine struct {
 	blocks int // it has
 	// lent is how many of them are being kept. The cache's mu protects it.
 	lent int
+	// breakEven is when fetching is worth it, tokenTime what the engine last said that a
+	// token costs it. The cache's mu protects them.
+	breakEven keeping.BreakEven
+	tokenTime time.Duration
 }
 
 // maxLentPart is the part of an engine's blocks that are being kept at a time: what it has
@@ -139,7 +144,7 @@ func Open(_ context.Context, o Options) (*Cache, error) {
 	}
 	c := &Cache{
 		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
-		engines: make(map[string]*engine), stores: make(map[kv.Hash]*storeEngine), calls: calls{byID: make(map[uint64]call)}, asks: make(map[kv.Member]int),
+		engines: make(map[string]*engine), stores: make(map[kv.Hash]*storeEngine), calls: calls{byID: make(map[uint64]call)}, asks: make(map[kv.Member]int), fetches: make(map[kv.ID]fetch),
 		keeps:    keeping.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
 		taking:   keeping.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
 		granting: keeping.Budget{MaxCount: maxFinds}, finding: keeping.Budget{MaxCount: maxFinds},

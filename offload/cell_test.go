@@ -104,7 +104,7 @@ func (c *cell) start(name string, o nodeOptions) *node {
 	first := len(c.nodes) == 0
 	c.nodes[name] = n
 	c.mu.Unlock()
-	n.transceiver, err = transceiver.Open(context.Background(), transceiver.Options{Agent: a, TicketKey: ticketKey, MaxHeldFraction: 1, Find: find, Events: n.onEvent})
+	n.transceiver, err = transceiver.Open(context.Background(), transceiver.Options{Agent: a, TicketKey: ticketKey, MaxHeldFraction: 1, Find: find, Events: n.onEvent, Ended: func(r *handoff.Record) { n.Ended(r) }})
 	c.must(err)
 	so := store.Options{Agent: a, Directory: n.directory, MasterTTL: 30 * time.Second, Lease: 15 * time.Second, Find: find, Candidate: first}
 	if o.keeps > 0 {

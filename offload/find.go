@@ -14,6 +14,8 @@ type Find struct {
 	Content handoff.Content
 	// Present is how many tokens the engine has already.
 	Present int
+	// TokenTime is what computing one token takes the engine; 0: it does not know.
+	TokenTime time.Duration
 }
 
 // Found is what is at hand.
@@ -23,7 +25,7 @@ type Found struct {
 	// Segments follow one another from Present on to Tokens, MaxSegments at most.
 	Segments []Segment
 	// Reason is why it is not more, one of a few words: "" if it is all that could be
-	// kept; short, miss, busy, late, refused, unknown.
+	// kept; short, miss, compute (which is faster), busy, late, refused, unknown.
 	Reason string
 }
 
@@ -73,9 +75,16 @@ func (c *Cache) find(ctx context.Context, f Find, e *engine) Found {
 	default:
 		return Found{Reason: "miss"}
 	}
+	end := stretches[len(stretches)-1].End
+	if !c.worth(e, end*e.unit.Tokens-f.Present, f.TokenTime) {
+		return Found{Reason: "compute"}
+	}
 	s := seeking{cache: c, find: f, engine: e, chain: chain, machine: keeping.NewFinding(stretches)}
+	began := c.options.Clock.Now()
 	s.run(ctx, len(stretches))
-	return s.found(stretches[len(stretches)-1].End < len(chain.Keys))
+	found := s.found(end < len(chain.Keys))
+	c.expect(f.Engine, found, c.options.Clock.Now().Sub(began))
+	return found
 }
 
 // seeking is a Find whose owners are asked.

@@ -9,7 +9,7 @@ import (
 // that was missing; whole: all that could be there.
 var (
 	KeepOutcomes = []string{"kept", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed"}
-	FindOutcomes = []string{"whole", "part", "miss", "short", "late", "busy", "refused", "unknown"}
+	FindOutcomes = []string{"whole", "part", "miss", "short", "compute", "late", "busy", "refused", "unknown"}
 )
 
 // Metrics is a snapshot of what a cache has done.

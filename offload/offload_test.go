@@ -356,3 +356,43 @@ func TestSilentOwner(t *testing.T) {
 	})
 	a.agent.Unlisten("MRDK")
 }
+
+// An engine that computes faster than anything can come is told to compute, once it is
+// known how long that takes; one that is slow, or does not know, fetches.
+func TestBelowBreakEven(t *testing.T) {
+	c := newCell(t, "inproc")
+	a, b := c.start("a", nodeOptions{keeps: arenaBytes}), c.start("b", nodeOptions{})
+	writer, other := c.engine("writer", publisher, a), c.engine("reader", reader, b)
+	p := prompt(320, 1)
+	writer.keep(t, p)
+	a.settled(t)
+	find := func(token time.Duration) offload.Found {
+		found, err := b.Find(soon(t), offload.Find{Engine: "reader", Content: p, TokenTime: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	const fast, slow = time.Nanosecond, time.Second
+	for range 4 {
+		if _, err := other.accept(t, p, find(fast)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A record comes after the engine was told; whoever asks before that fetches.
+	eventually(t, "it is computed", func() bool { return find(fast).Reason == "compute" })
+	if at := b.BreakEven("reader"); at < 1<<20 {
+		t.Errorf("the break-even of an engine that computes at once is at %d tokens", at)
+	}
+	for range 20 {
+		if found := find(slow); found.Tokens != 320 {
+			t.Fatalf("a slow engine: %+v", found)
+		}
+	}
+	if at := b.BreakEven("reader"); at > 64 {
+		t.Errorf("the break-even of a slow engine is at %d tokens", at)
+	}
+	if found := find(0); found.Tokens != 320 {
+		t.Fatalf("an engine that does not know: %+v", found)
+	}
+}

@@ -13,8 +13,8 @@ var cacheMetrics = []Metric{
 	},
 	{
 		Name: "meridian_cache_finds_total", Type: Counter, Unit: "finds",
-		Labels: []Label{{Name: "end", Values: []string{"whole", "part", "miss", "short", "late", "busy", "refused", "unknown"}}},
-		Help:   "Questions of engines of this agent for a prefix. whole: all that could be kept of it was found. part: its beginning was. late: owners did not answer within store.find_timeout_ms.",
+		Labels: []Label{{Name: "end", Values: []string{"whole", "part", "miss", "short", "compute", "late", "busy", "refused", "unknown"}}},
+		Help:   "Questions of engines of this agent for a prefix. whole: all that could be kept of it was found. part: its beginning was. compute: the engine computes it sooner than it would come. late: owners did not answer within store.find_timeout_ms.",
 		Action: "late or busy rising: owners have too much to do; see meridian_store_operations and their processors. Many misses beside many evictions: give owners more store.bytes.",
 		Room:   "offload",
 	},

@@ -41,7 +41,7 @@ tool() { go tool -modfile=tools/go.mod "$@"; }
 
 formatted() {
   local files
-  files=$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$' | xargs go tool -modfile=tools/go.mod gofumpt -l) || {
+  files=$(git ls-files -co --exclude-standard '*.go' | xargs go tool -modfile=tools/go.mod gofumpt -l) || {
     printf 'gofumpt could not run\n%s\n' "$files"
     return 1
   }

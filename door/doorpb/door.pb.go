@@ -39,11 +39,12 @@
 package doorpb
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -2013,6 +2014,9 @@ type Find struct {
 	Tokens        []uint32               `protobuf:"varint,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`                             // at most 262,144
 	PresentTokens uint32                 `protobuf:"varint,4,opt,name=present_tokens,json=presentTokens,proto3" json:"present_tokens,omitempty"` // that the engine has already
 	DeadlineUs    uint32                 `protobuf:"varint,5,opt,name=deadline_us,json=deadlineUs,proto3" json:"deadline_us,omitempty"`          // how long to look at most; 0: the agent's default
+	// What computing one token of a prompt takes the engine, as it has measured; 0: not
+	// known. Where a fetch is thought to take longer, the answer is to compute.
+	TokenNs       uint32 `protobuf:"varint,6,opt,name=token_ns,json=tokenNs,proto3" json:"token_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2078,6 +2082,13 @@ func (x *Find) GetPresentTokens() uint32 {
 func (x *Find) GetDeadlineUs() uint32 {
 	if x != nil {
 		return x.DeadlineUs
+	}
+	return 0
+}
+
+func (x *Find) GetTokenNs() uint32 {
+	if x != nil {
+		return x.TokenNs
 	}
 	return 0
 }
@@ -4319,14 +4330,15 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x05scope\x18\x03 \x01(\v2\x17.meridian.door.v1.ScopeR\x05scope\x12\x16\n" +
 	"\x06tokens\x18\x04 \x03(\rR\x06tokens\x12/\n" +
 	"\x06tables\x18\x05 \x03(\v2\x17.meridian.door.v1.TableR\x06tables\x12\x0e\n" +
-	"\x02dp\x18\x06 \x01(\rR\x02dp\"\xaf\x01\n" +
+	"\x02dp\x18\x06 \x01(\rR\x02dp\"\xca\x01\n" +
 	"\x04Find\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12-\n" +
 	"\x05scope\x18\x02 \x01(\v2\x17.meridian.door.v1.ScopeR\x05scope\x12\x16\n" +
 	"\x06tokens\x18\x03 \x03(\rR\x06tokens\x12%\n" +
 	"\x0epresent_tokens\x18\x04 \x01(\rR\rpresentTokens\x12\x1f\n" +
 	"\vdeadline_us\x18\x05 \x01(\rR\n" +
-	"deadlineUs\"O\n" +
+	"deadlineUs\x12\x19\n" +
+	"\btoken_ns\x18\x06 \x01(\rR\atokenNs\"O\n" +
 	"\x05Found\x12\x16\n" +
 	"\x06tokens\x18\x01 \x01(\rR\x06tokens\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12\x16\n" +
@@ -4536,61 +4548,64 @@ func file_meridian_door_v1_door_proto_rawDescGZIP() []byte {
 	return file_meridian_door_v1_door_proto_rawDescData
 }
 
-var file_meridian_door_v1_door_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_meridian_door_v1_door_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
-var file_meridian_door_v1_door_proto_goTypes = []any{
-	(FrameType)(0),       // 0: meridian.door.v1.FrameType
-	(EventKind)(0),       // 1: meridian.door.v1.EventKind
-	(*Hello)(nil),        // 2: meridian.door.v1.Hello
-	(*Control)(nil),      // 3: meridian.door.v1.Control
-	(*Rank)(nil),         // 4: meridian.door.v1.Rank
-	(*Client)(nil),       // 5: meridian.door.v1.Client
-	(*Welcome)(nil),      // 6: meridian.door.v1.Welcome
-	(*CacheTerms)(nil),   // 7: meridian.door.v1.CacheTerms
-	(*Lend)(nil),         // 8: meridian.door.v1.Lend
-	(*MemFD)(nil),        // 9: meridian.door.v1.MemFD
-	(*Borrowed)(nil),     // 10: meridian.door.v1.Borrowed
-	(*CudaIPC)(nil),      // 11: meridian.door.v1.CudaIPC
-	(*CudaVMM)(nil),      // 12: meridian.door.v1.CudaVMM
-	(*DmaBuf)(nil),       // 13: meridian.door.v1.DmaBuf
-	(*Publish)(nil),      // 14: meridian.door.v1.Publish
-	(*Geometry)(nil),     // 15: meridian.door.v1.Geometry
-	(*Layer)(nil),        // 16: meridian.door.v1.Layer
-	(*Scope)(nil),        // 17: meridian.door.v1.Scope
-	(*Table)(nil),        // 18: meridian.door.v1.Table
-	(*Offer)(nil),        // 19: meridian.door.v1.Offer
-	(*Accept)(nil),       // 20: meridian.door.v1.Accept
-	(*Progress)(nil),     // 21: meridian.door.v1.Progress
-	(*Cancel)(nil),       // 22: meridian.door.v1.Cancel
-	(*Step)(nil),         // 23: meridian.door.v1.Step
-	(*Keep)(nil),         // 24: meridian.door.v1.Keep
-	(*Find)(nil),         // 25: meridian.door.v1.Find
-	(*Found)(nil),        // 26: meridian.door.v1.Found
-	(*Status)(nil),       // 27: meridian.door.v1.Status
-	(*AgentStatus)(nil),  // 28: meridian.door.v1.AgentStatus
-	(*Store)(nil),        // 29: meridian.door.v1.Store
-	(*StoreWish)(nil),    // 30: meridian.door.v1.StoreWish
-	(*StorePut)(nil),     // 31: meridian.door.v1.StorePut
-	(*StoreGet)(nil),     // 32: meridian.door.v1.StoreGet
-	(*StoreRemove)(nil),  // 33: meridian.door.v1.StoreRemove
-	(*StoreOpen)(nil),    // 34: meridian.door.v1.StoreOpen
-	(*StoreWrite)(nil),   // 35: meridian.door.v1.StoreWrite
-	(*StoreCommit)(nil),  // 36: meridian.door.v1.StoreCommit
-	(*StoreLocate)(nil),  // 37: meridian.door.v1.StoreLocate
-	(*StoreHas)(nil),     // 38: meridian.door.v1.StoreHas
-	(*StoreList)(nil),    // 39: meridian.door.v1.StoreList
-	(*StoreStats)(nil),   // 40: meridian.door.v1.StoreStats
-	(*StoreEvict)(nil),   // 41: meridian.door.v1.StoreEvict
-	(*StoreMap)(nil),     // 42: meridian.door.v1.StoreMap
-	(*StoreResult)(nil),  // 43: meridian.door.v1.StoreResult
-	(*StorePlace)(nil),   // 44: meridian.door.v1.StorePlace
-	(*StoreListing)(nil), // 45: meridian.door.v1.StoreListing
-	(*StoreOwner)(nil),   // 46: meridian.door.v1.StoreOwner
-	(*StoreArena)(nil),   // 47: meridian.door.v1.StoreArena
-	(*Reply)(nil),        // 48: meridian.door.v1.Reply
-	(*Problem)(nil),      // 49: meridian.door.v1.Problem
-	(*Event)(nil),        // 50: meridian.door.v1.Event
-}
+var (
+	file_meridian_door_v1_door_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+	file_meridian_door_v1_door_proto_msgTypes  = make([]protoimpl.MessageInfo, 49)
+	file_meridian_door_v1_door_proto_goTypes   = []any{
+		FrameType(0),         // 0: meridian.door.v1.FrameType
+		EventKind(0),         // 1: meridian.door.v1.EventKind
+		(*Hello)(nil),        // 2: meridian.door.v1.Hello
+		(*Control)(nil),      // 3: meridian.door.v1.Control
+		(*Rank)(nil),         // 4: meridian.door.v1.Rank
+		(*Client)(nil),       // 5: meridian.door.v1.Client
+		(*Welcome)(nil),      // 6: meridian.door.v1.Welcome
+		(*CacheTerms)(nil),   // 7: meridian.door.v1.CacheTerms
+		(*Lend)(nil),         // 8: meridian.door.v1.Lend
+		(*MemFD)(nil),        // 9: meridian.door.v1.MemFD
+		(*Borrowed)(nil),     // 10: meridian.door.v1.Borrowed
+		(*CudaIPC)(nil),      // 11: meridian.door.v1.CudaIPC
+		(*CudaVMM)(nil),      // 12: meridian.door.v1.CudaVMM
+		(*DmaBuf)(nil),       // 13: meridian.door.v1.DmaBuf
+		(*Publish)(nil),      // 14: meridian.door.v1.Publish
+		(*Geometry)(nil),     // 15: meridian.door.v1.Geometry
+		(*Layer)(nil),        // 16: meridian.door.v1.Layer
+		(*Scope)(nil),        // 17: meridian.door.v1.Scope
+		(*Table)(nil),        // 18: meridian.door.v1.Table
+		(*Offer)(nil),        // 19: meridian.door.v1.Offer
+		(*Accept)(nil),       // 20: meridian.door.v1.Accept
+		(*Progress)(nil),     // 21: meridian.door.v1.Progress
+		(*Cancel)(nil),       // 22: meridian.door.v1.Cancel
+		(*Step)(nil),         // 23: meridian.door.v1.Step
+		(*Keep)(nil),         // 24: meridian.door.v1.Keep
+		(*Find)(nil),         // 25: meridian.door.v1.Find
+		(*Found)(nil),        // 26: meridian.door.v1.Found
+		(*Status)(nil),       // 27: meridian.door.v1.Status
+		(*AgentStatus)(nil),  // 28: meridian.door.v1.AgentStatus
+		(*Store)(nil),        // 29: meridian.door.v1.Store
+		(*StoreWish)(nil),    // 30: meridian.door.v1.StoreWish
+		(*StorePut)(nil),     // 31: meridian.door.v1.StorePut
+		(*StoreGet)(nil),     // 32: meridian.door.v1.StoreGet
+		(*StoreRemove)(nil),  // 33: meridian.door.v1.StoreRemove
+		(*StoreOpen)(nil),    // 34: meridian.door.v1.StoreOpen
+		(*StoreWrite)(nil),   // 35: meridian.door.v1.StoreWrite
+		(*StoreCommit)(nil),  // 36: meridian.door.v1.StoreCommit
+		(*StoreLocate)(nil),  // 37: meridian.door.v1.StoreLocate
+		(*StoreHas)(nil),     // 38: meridian.door.v1.StoreHas
+		(*StoreList)(nil),    // 39: meridian.door.v1.StoreList
+		(*StoreStats)(nil),   // 40: meridian.door.v1.StoreStats
+		(*StoreEvict)(nil),   // 41: meridian.door.v1.StoreEvict
+		(*StoreMap)(nil),     // 42: meridian.door.v1.StoreMap
+		(*StoreResult)(nil),  // 43: meridian.door.v1.StoreResult
+		(*StorePlace)(nil),   // 44: meridian.door.v1.StorePlace
+		(*StoreListing)(nil), // 45: meridian.door.v1.StoreListing
+		(*StoreOwner)(nil),   // 46: meridian.door.v1.StoreOwner
+		(*StoreArena)(nil),   // 47: meridian.door.v1.StoreArena
+		(*Reply)(nil),        // 48: meridian.door.v1.Reply
+		(*Problem)(nil),      // 49: meridian.door.v1.Problem
+		(*Event)(nil),        // 50: meridian.door.v1.Event
+	}
+)
+
 var file_meridian_door_v1_door_proto_depIdxs = []int32{
 	3,  // 0: meridian.door.v1.Hello.control:type_name -> meridian.door.v1.Control
 	4,  // 1: meridian.door.v1.Hello.rank:type_name -> meridian.door.v1.Rank

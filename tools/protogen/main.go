@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"github.com/bufbuild/protocompile"
 	"github.com/bufbuild/protocompile/linker"
@@ -120,7 +121,18 @@ func goCode(source string, files []*descriptorpb.FileDescriptorProto) ([]byte, e
 	if response.Error != nil || len(response.File) != 1 {
 		return nil, fmt.Errorf("protoc-gen-go: %d files: %s", len(response.File), response.GetError())
 	}
-	return []byte(response.File[0].GetContent()), nil
+	return formatted(response.File[0].GetContent())
+}
+
+// formatted is code as all of the tree is, so that no check makes an exception for it.
+func formatted(code string) ([]byte, error) {
+	formatter := exec.Command("go", "tool", "gofumpt")
+	formatter.Stdin, formatter.Stderr = strings.NewReader(code), os.Stderr
+	out, err := formatter.Output()
+	if err != nil {
+		return nil, fmt.Errorf("gofumpt: %w", err)
+	}
+	return out, nil
 }
 
 // place writes a file, or says that it is not what it should be.
