@@ -406,6 +406,10 @@ var rooms = map[string]room{
 		},
 		testsMay: []string{"cuda/cudatest", "fabric", "fabric/host", "fabric/tcp", required, "meta/memdir"},
 	},
+	"dash": {
+		owns:     "a page about a running cell: the page, and the events that feed it",
+		testsMay: []string{required, "github.com/chromedp/cdproto/emulation", "github.com/chromedp/cdproto/network", "github.com/chromedp/chromedp"},
+	},
 	"inquiry": {
 		owns: "questions between agents of a cell about what they remember, and the answers",
 		may: map[string]string{
@@ -420,6 +424,7 @@ var rooms = map[string]room{
 			"kv": "ids", "agent": "agents", "fabric": "their fabrics", "fabric/tcp": "between hosts", "fabric/host": "within one",
 			"fabric/file": "to its disks", "meta": "the directory", "offload": "what engines keep and find", "reshard": "how they are cut",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "telemetry": "metrics",
+			"dash": "where operators look", clips: "what members tell",
 			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "inquiry": "what agents are asked", "ledger": "records of requests", "mem": "kinds of memory",
 			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "store/disk": "a tier of it", "store/s3": "another", "store/tier": "what it closes", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
@@ -595,7 +600,7 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"config": "config …", "models": "config init --model", "doctor": "doctor",
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
-			"bench/gpu": "bench cuda", "cell": "up, down, status, logs", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat", "top": "top",
+			"bench/gpu": "bench cuda", "cell": "up, down, status, logs", "dash": "where the page is", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat", "top": "top",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/disk": "store.disk", "store/s3": "store.s3", "store/owner": "store serve --policy", "store/payload": "store push, store pull", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",

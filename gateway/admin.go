@@ -17,6 +17,10 @@ func (g *Gateway) adminHandler() http.Handler {
 	if g.options.MetricsPage != nil {
 		mux.Handle("GET /metrics", g.options.MetricsPage)
 	}
+	if g.options.Page != nil {
+		mux.Handle("GET "+g.options.PagePath, g.options.Page)
+		mux.Handle("GET /{$}", http.RedirectHandler(g.options.PagePath, http.StatusFound))
+	}
 	mux.HandleFunc("GET /debug/requests", g.debugRequests)
 	mux.HandleFunc("GET /debug/requests/{id}", g.debugRequest)
 	mux.HandleFunc("GET /debug/records", g.debugRecords)

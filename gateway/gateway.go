@@ -189,6 +189,9 @@ func newTransfer() (t transfer) {
 	return t
 }
 
+// IsReady tells whether requests can be served.
+func (g *Gateway) IsReady() bool { return g.unready() == "" }
+
 // IsLocal tells whether clients come in from this host alone.
 func (g *Gateway) IsLocal() bool {
 	local, err := isLoopback(g.Addr())

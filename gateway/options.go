@@ -77,7 +77,11 @@ type Options struct {
 	Ended func(*ledger.Record)
 	// MetricsPage serves /metrics on the admin listener.
 	MetricsPage http.Handler
-	Logger      *slog.Logger
+	// Page, where given, is what operators look at, below PagePath of the admin
+	// listener.
+	Page     http.Handler
+	PagePath string
+	Logger   *slog.Logger
 }
 
 func orDefault[T comparable](value *T, otherwise T) {

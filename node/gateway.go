@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"meridian/dash"
 	"meridian/gateway"
 	"meridian/ledger"
 	"meridian/meta"
@@ -62,6 +63,8 @@ type Gateway struct {
 	keys      []string // that did not come from the file
 	logger    *slog.Logger
 	announced *announcement
+	page      *dash.Page
+	stateDir  string
 	membership
 }
 
@@ -81,7 +84,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
 		return fmt.Errorf("node: state directory: %w", err)
 	}
-	g.keyFile, g.keys, g.logger = o.APIKeyFile, slices.Clone(o.APIKeys), o.Logger
+	g.keyFile, g.keys, g.logger, g.stateDir = o.APIKeyFile, slices.Clone(o.APIKeys), o.Logger, o.StateDir
 	if err := o.secrets(); err != nil {
 		return err
 	}
@@ -110,6 +113,16 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	o.Traces = g.telemetry.Tracing()
 	o.Ended = func(r *ledger.Record) { g.telemetry.Trace(requestSpans(r)...) }
 	o.MetricsPage = http.Handler(g.telemetry.Handler(o.Logger))
+	if g.page, err = dash.Open(ctx, dash.Options{Cell: &pageCell{g: g, version: o.Build.Version}, Logger: o.Logger}); err != nil {
+		return err
+	}
+	o.PagePath, o.Page = dash.Prefix, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if opened.Load() == nil {
+			http.Error(w, "the gateway is starting", http.StatusServiceUnavailable)
+			return
+		}
+		g.page.ServeHTTP(w, r)
+	})
 	if g.Gateway, err = gateway.Open(ctx, o.Options); err != nil {
 		return err
 	}
@@ -189,6 +202,9 @@ func (g *Gateway) Close(ctx context.Context) error {
 	g.announced.close()
 	// What is left takes no time; it must not be lost to a drain that took all.
 	rest := context.WithoutCancel(ctx)
+	if g.page != nil {
+		errs = append(errs, g.page.Close(rest))
+	}
 	errs = append(errs, g.leave(rest))
 	if g.telemetry != nil {
 		errs = append(errs, delivered(g.telemetry.Close(rest), g.logger))

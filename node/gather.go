@@ -219,6 +219,16 @@ func sameSide(a, b handoff.Record) bool {
 	return a.Transfer == b.Transfer && a.As == b.As && a.Engine == b.Engine
 }
 
+// OneHandOff reports whether everything that was gathered is of one hand-off.
+func (g *Gathered) OneHandOff() bool {
+	if len(g.HandOffs) == 0 {
+		return false
+	}
+	id := g.HandOffs[0].Transfer
+	return !slices.ContainsFunc(g.HandOffs, func(h handoff.Record) bool { return h.Transfer != id }) &&
+		!slices.ContainsFunc(g.Transfers, func(t agent.Record) bool { return t.PartOf != id && t.ID != id })
+}
+
 // IDs are the ids of everything that was gathered, each once.
 func (g *Gathered) IDs() []string {
 	var ids []string

@@ -97,7 +97,7 @@ func (e *explanation) addElsewhere(found *node.Gathered, err error) error {
 	}
 	e.silent = found.Silent
 	if e.err != nil {
-		if ids := found.IDs(); len(found.Requests) > 1 || len(found.Requests) == 0 && len(ids) > 1 && !sameHandOff(found) {
+		if ids := found.IDs(); len(found.Requests) > 1 || len(found.Requests) == 0 && len(ids) > 1 && !found.OneHandOff() {
 			return invalid("say more of it", "%w: %s", errAmbiguous, oneLine(strings.Join(limitedTo(ids, maxSimilar), ", ")))
 		}
 	}
@@ -116,25 +116,6 @@ func (e *explanation) addElsewhere(found *node.Gathered, err error) error {
 		e.transfer, e.err = &found.Transfers[0], nil
 	}
 	return nil
-}
-
-// sameHandOff tells whether everything that was found is of one hand-off.
-func sameHandOff(g *node.Gathered) bool {
-	if len(g.HandOffs) == 0 {
-		return false
-	}
-	id := g.HandOffs[0].Transfer
-	for i := range g.HandOffs {
-		if g.HandOffs[i].Transfer != id {
-			return false
-		}
-	}
-	for i := range g.Transfers {
-		if g.Transfers[i].PartOf != id {
-			return false
-		}
-	}
-	return true
 }
 
 func limitedTo[T any](all []T, most int) []T { return all[:min(len(all), most)] }

@@ -36,6 +36,7 @@ type upCommand struct {
 	Reasoning *bool       `negatable:"" help:"Have the engines play a model that thinks, by a script (default: yes, of a model that is built in)."`
 	Store     *bench.Size `placeholder:"SIZE" help:"Have each of the two agents keep prefixes and other objects in so much memory; 0 for none (default: store.bytes of the configuration where store.enabled is true, else 256MiB)."`
 	NoRestart bool        `help:"Leave parts that die alone."`
+	Open      bool        `help:"Open the page about the cell in a browser."`
 	Demo      bool        `help:"Send a small load, compare it with one engine alone, token by token, show latencies, and stop."`
 	JSON      bool        `help:"With --demo: print the report as one JSON object."`
 }
@@ -210,6 +211,9 @@ func (c *upCommand) Run(std *stdio, all *commands) error {
 		display.quiet()
 	} else {
 		c.screen(display.w, running, entrance, all.Config)
+		if c.Open {
+			openPage(display.w, pageOf(running.Record().Admin))
+		}
 		<-interrupts.stop.Done()
 		display.say("\nstopping; Ctrl-C again kills")
 	}
@@ -249,6 +253,7 @@ func (c *upCommand) screen(w io.Writer, running *cell.Cell, entrance *entrance, 
 	}
 	fmt.Fprintf(w, `
   API     %s/v1
+  page    %s
   admin   %s
   try     %s
   chat    %s chat%s
@@ -257,7 +262,7 @@ func (c *upCommand) screen(w io.Writer, running *cell.Cell, entrance *entrance, 
   logs    %s/logs
   stop    Ctrl-C, or: %s down%s
 
-`, r.Gateway, r.Admin, entrance.curl(r.Gateway, cmp.Or(spec.ServedName, spec.Model)), me, state, me, state, me, state, running.StateDir(), me, state)
+`, r.Gateway, pageOf(r.Admin), r.Admin, entrance.curl(r.Gateway, cmp.Or(spec.ServedName, spec.Model)), me, state, me, state, me, state, running.StateDir(), me, state)
 }
 
 // demonstrate runs the load and prints the report, the verdict last.

@@ -64,15 +64,15 @@ type Times struct {
 	Ended   Instant `json:"ended"`
 }
 
-// stages names the time from one stage to the next.
-func (t Times) stages() []struct {
-	name     string
-	from, to Instant
-} {
-	return []struct {
-		name     string
-		from, to Instant
-	}{
+// Stage is the time from one stage of a hand-off to the next.
+type Stage struct {
+	Name     string
+	From, To Instant
+}
+
+// Each returns the stages that were gone through, and all of them together as total.
+func (t Times) Each() []Stage {
+	stages := []Stage{
 		{"handshake", t.Begun, t.Met},
 		{"plan", t.Met, t.Planned},
 		{"prepare", t.Planned, t.Moving},
@@ -80,6 +80,7 @@ func (t Times) stages() []struct {
 		{"verify", t.Moved, t.Ended},
 		{"total", t.Begun, t.Ended},
 	}
+	return slices.DeleteFunc(stages, func(s Stage) bool { return s.From == 0 || s.To < s.From })
 }
 
 func (r *Record) String() string {
@@ -97,14 +98,12 @@ func (r *Record) String() string {
 		outcome = "failed: " + r.Problem
 	}
 	fmt.Fprintf(&b, "  outcome   %s\n", outcome)
-	for _, s := range r.Stages.stages() {
-		if s.from > 0 && s.to >= s.from {
-			note := ""
-			if r.Promised && s.name == "handshake" {
-				note = ", asked for before it was offered"
-			}
-			fmt.Fprintf(&b, "  %-9s %.3f ms%s\n", s.name, float64(s.to-s.from)/float64(Millisecond), note)
+	for _, s := range r.Stages.Each() {
+		note := ""
+		if r.Promised && s.Name == "handshake" {
+			note = ", asked for before it was offered"
 		}
+		fmt.Fprintf(&b, "  %-9s %.3f ms%s\n", s.Name, float64(s.To-s.From)/float64(Millisecond), note)
 	}
 	if r.Pieces > 0 {
 		fmt.Fprintf(&b, "  way       direct, from blocks to blocks: %d pieces of %d bytes on average\n", r.Pieces, r.Bytes/uint64(r.Pieces))
