@@ -1,4 +1,4 @@
-"""docs/vllm.md, typed as it stands: what it shows works."""
+"""docs/vllm.md and docs/cache.md, typed as they stand: what they show works."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from installed import HOME, require_vllm, vllm_environment
 
 pytestmark = pytest.mark.real
 
-PAGE = ROOT / "docs" / "vllm.md"
+PAGES = {
+    "vllm.md": r"^vllm:meridian_handoff_seconds_count.* 1\.0$",
+    "cache.md": r"^vllm:meridian_found_tokens_total.* [1-9]",
+}
+"""And what must have been said at the end."""
 LIMIT = 600.0
 """Seconds for the whole page; on two quiet cores it takes about two minutes."""
 
@@ -27,22 +31,23 @@ ONCE = "make "
 INSTALL = ".peers/vllm/bin/pip install ./python"
 
 
-def commands() -> list[str]:
+def commands(page: str) -> list[str]:
     """Return what the console blocks type, in order."""
-    blocks = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    text = (ROOT / "docs" / page).read_text()
+    blocks = re.findall(r"^```console\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     return [
         command.strip() for block in blocks for command in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
     ]
 
 
-def script(packages: Path) -> str:
+def script(typed: list[str], packages: Path) -> str:
     """Return the page as a script that stops at the first command that fails.
 
     The package is installed from its wheel, but not into the environment that
     other tests use.
     """
     lines = ["set -eo pipefail", "trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT"]
-    for command in commands():
+    for command in typed:
         if command.startswith(ONCE):
             continue
         if command == INSTALL:
@@ -57,11 +62,13 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def test_page_can_be_typed(tmp_path: Path, meridian_binary: Path) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_page_can_be_typed(page: str, tmp_path: Path, meridian_binary: Path) -> None:
     require_vllm()
     assert meridian_binary == ROOT / "bin" / "meridian", "the page runs what make build has built"
-    typed = commands()
-    assert INSTALL in typed and sum("serve --port" in command for command in typed) == 2, typed
+    typed = commands(page)
+    servers = [command for command in typed if re.search(r"serve (--port )?8\d{3} ", command)]
+    assert INSTALL in typed and len(servers) == 2, typed
     short = Path(tempfile.mkdtemp(prefix="typed-"))  # sockets must not have long paths
     (tmp_path / "packages").mkdir()
     environment = vllm_environment() | {
@@ -76,7 +83,7 @@ def test_page_can_be_typed(tmp_path: Path, meridian_binary: Path) -> None:
     log = tmp_path / "typed.log"
     with log.open("wb") as out:
         shell = subprocess.Popen(
-            ["bash", "-c", script(tmp_path / "packages")],
+            ["bash", "-c", script(typed, tmp_path / "packages")],
             cwd=ROOT,
             env=environment,
             stdout=out,
@@ -90,7 +97,7 @@ def test_page_can_be_typed(tmp_path: Path, meridian_binary: Path) -> None:
             shutil.rmtree(short, ignore_errors=True)
     said = log.read_text(errors="replace")
     assert status == 0, said[-8000:]
-    assert re.search(r"^vllm:meridian_handoff_seconds_count.* 1\.0$", said, re.MULTILINE), said[-8000:]
+    assert re.search(PAGES[page], said, re.MULTILINE), said[-8000:]
 
 
 def _end(shell: subprocess.Popen[bytes]) -> None:
