@@ -123,6 +123,55 @@ def test_a_prefix_that_does_not_come_is_asked_for_once(half: Half) -> None:
     assert half.matched_tokens(asks, 0) == (0, False) and len(half.door.finds) == 1 and half.holds == 0
 
 
+def test_blocks_that_were_lost_meanwhile_are_asked_for_anew(half: Half) -> None:
+    asks = request()
+    half.matched_tokens(asks, 2 * BLOCK)
+    half.answer(Found(FOUND, found_ticket(TRANSFER)))
+    assert half.matched_tokens(asks, BLOCK) == (None, False), "what was found begins two blocks in"
+    half.step()
+    assert half.door.declined == [found_ticket(TRANSFER)]
+    assert half.door.finds[-1][0].present_tokens == BLOCK
+    half.answer(Found(FOUND, found_ticket(TRANSFER[::-1])))
+    assert half.matched_tokens(asks, BLOCK) == (FOUND - BLOCK, True)
+    assert half.matched_tokens(asks, 2 * BLOCK) == (FOUND - 2 * BLOCK, True), "more is no harm"
+
+
+def test_a_ticket_that_waited_too_long_is_not_used(half: Half) -> None:
+    asks = request()
+    half.matched_tokens(asks, 0)
+    half.answer(Found(FOUND, found_ticket(TRANSFER)))
+    assert half.matched_tokens(asks, 0) == (FOUND, True)
+    half.now += 3.0  # there were no blocks for it
+    assert half.matched_tokens(asks, 0) == (None, False) and len(half.door.finds) == 2
+    half.step()
+    assert half.door.declined == [found_ticket(TRANSFER)]
+
+
+def test_a_prefix_is_waited_for_less_than_a_hand_off(half: Half) -> None:
+    asks = request()
+    half.matched_tokens(asks, 0)
+    half.answer(Found(FOUND, found_ticket(TRANSFER)))
+    half.matched_tokens(asks, 0)
+    half.allocated(asks, TABLE, FOUND)
+    assert half.door.accepts[0][0].deadline == 2.0 < SETTINGS.deadline
+
+
+def test_after_a_reset_nothing_old_is_found(half: Half) -> None:
+    half.matched_tokens(request(), 0)
+    half.answer(Found(FOUND, found_ticket(TRANSFER)))
+    half.step()
+    half.reset()
+    assert half.matched_tokens(request(), 0) == (None, False)
+    half.finished(request(num_computed_tokens=len(TOKENS), answer=[90]), TABLE, complete=True)
+    asked, kept = half.door.finds[-1][0].scope.revision, half.door.keeps[-1][0].scope.revision
+    assert asked == kept and "#" in asked, "what is kept from now on is found"
+    half.step()
+    assert found_ticket(TRANSFER) in half.door.declined
+    half.reset()
+    half.matched_tokens(Request("later", TOKENS, None), 0)
+    assert half.door.finds[-1][0].scope.revision not in ("", asked)
+
+
 @pytest.mark.parametrize(
     "half",
     [Half(cache=False), Half(cut=WINDOWED)],

@@ -224,8 +224,8 @@ class World:
         self.seen = (0, 0, 0, 0)
         self.looking: list[tuple[Find, Future[Found]]] = []
         """Prefixes that the agent is asked for."""
-        self.found: dict[bytes, str] = {}
-        """Tickets of what it found, until they are used or given back, and whose they are."""
+        self.found: dict[bytes, Find] = {}
+        """Tickets of what it found, until they are used or given back, and for whom."""
         self.next = 0
         self.outcomes = {
             "landed": 0,
@@ -342,7 +342,7 @@ class World:
             case "found":
                 tokens = len(list(find.tokens)) // BLOCK * BLOCK
                 ticket = found_ticket(self.chance.randbytes(16))
-                self.found[ticket] = find.scope.salt
+                self.found[ticket] = find
                 self.unsaid.append(lambda: answer.set_result(Found(tokens, ticket)))
             case "nothing":
                 self.unsaid.append(lambda: answer.set_result(Found(reason="miss")))
@@ -353,12 +353,14 @@ class World:
         accepts, offers, finds, keeps = self.seen
         for accept, answer in self.door.accepts[accepts:]:
             transfer = accept.ticket[5:21]
-            id_ = self.found.pop(accept.ticket, "")
-            if not id_ and accept.ticket.startswith(b"MRDF"):  # of an agent that is gone
+            asked = self.found.pop(accept.ticket, None)
+            if asked is None and accept.ticket.startswith(b"MRDF"):  # of an agent that is gone
                 self.unsaid.append(_refuse(answer))
                 continue
-            if id_:
+            if asked is not None:
+                id_ = asked.scope.salt
                 self.outcomes["found"] += 1
+                assert accept.present_tokens >= asked.present_tokens, f"{id_} has blocks that nobody fills"
                 assert self.parked[id_].receiving, f"{id_} takes what it does not wait for"
             else:
                 id_ = next(
@@ -368,12 +370,12 @@ class World:
                 )
             self.agent.append(_Moving(transfer, True, id_, answer))
         self.looking += self.door.finds[finds:]
-        for keep, asked in self.door.keeps[keeps:]:
+        for keep, kept in self.door.keeps[keeps:]:
             self.outcomes["kept"] += 1
-            self.agent.append(_Moving(keep.transfer, False, keep.scope.salt, asked))
+            self.agent.append(_Moving(keep.transfer, False, keep.scope.salt, kept))
         for offer, answer in self.door.offers[offers:]:
-            kept = [p.request for p in self.parked.values() if not p.receiving]
-            of = next(r for r in kept + self.computing if r.prompt_token_ids is offer.tokens)
+            held = [p.request for p in self.parked.values() if not p.receiving]
+            of = next(r for r in held + self.computing if r.prompt_token_ids is offer.tokens)
             self.agent.append(_Moving(offer.transfer, False, of.request_id, answer))
         self.seen = len(self.door.accepts), len(self.door.offers), len(self.door.finds), len(self.door.keeps)
 

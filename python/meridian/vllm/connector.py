@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -79,8 +80,15 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
                 "this vLLM cannot hear of failed loads where a model has several groups of layers, or "
                 "sliding windows: none is tried, and prompts are computed here"
             )
+        settings = self._settings
+        if settings.cache and getattr(config, "kv_load_failure_policy", "recompute") != "recompute":
+            settings = dataclasses.replace(settings, cache=False)
+            _log.warning(
+                "the cell's shared cache is not used: with kv_load_failure_policy fail, a prefix that does "
+                "not come would end its request; set it to recompute"
+            )
         half = SchedulerHalf(
-            self._settings,
+            settings,
             cut,
             produces=config.is_kv_producer,
             consumes=consumes,
@@ -131,6 +139,12 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         assert self._scheduler is not None
         complete = request.status in (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
         return self._scheduler.finished(request, block_ids, complete=complete)
+
+    def reset_cache(self) -> bool | None:
+        """Find nothing any more of what was kept until now: vLLM asks for it where weights have changed."""
+        if self._scheduler is not None:
+            self._scheduler.reset()
+        return True
 
     def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
         return tuple(range(len(self._kv_cache_config.kv_cache_groups)))

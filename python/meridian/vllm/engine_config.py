@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec, Slid
 from meridian.door import Layer, Publication, Scope
 from meridian.vllm.cut import CachedLayer, Cut, arrange, in_memory
 from meridian.vllm.memory import Share
+from meridian.vllm.weights import digest_of
 
 _DTYPES: Final = {
     "torch.float32": "fp32",
@@ -153,7 +155,11 @@ class Model:
         return f"head:cpu_attn-{'+'.join(sorted(isas))}-{dtype}-block{self._block_tokens}-vllm{__version__}"
 
     def _revision(self) -> str:
-        """Tell apart what goes by one name: a revision, and what the model's own configuration says."""
+        """Tell apart what goes by one name: weights, and what the model's own configuration says.
+
+        Of a directory the weights themselves are looked at; of a model of a hub, which
+        commit it is.
+        """
         from blake3 import blake3
 
         model = self._config.model_config
@@ -163,7 +169,14 @@ class Model:
             if not key.startswith("_") and key != "transformers_version"
         }
         text = repr(sorted((key, repr(value)) for key, value in described.items()))
-        return f"{model.revision or ''}+{blake3(text.encode()).hexdigest()[:16]}"
+        text += f" {getattr(model, 'quantization', None)}"
+        if os.path.exists(model.model):
+            weights = digest_of(model.model)
+        else:
+            weights = (
+                f"{model.model}@{getattr(model.hf_config, '_commit_hash', None) or model.revision or ''}"
+            )
+        return f"{weights}+{blake3(text.encode()).hexdigest()[:16]}"
 
 
 def _specs(kv_cache_config: Any) -> Iterator[tuple[str, tuple[int, Any]]]:

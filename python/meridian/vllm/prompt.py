@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from meridian.door import Scope
+from meridian.vllm.weights import digest_of
 
 
 def reads_cache(request: Any) -> bool:
@@ -41,10 +43,17 @@ def scope_of(request: Any) -> Scope:
     adapter = getattr(request, "lora_request", None)
     media = getattr(request, "mm_features", None) or ()
     return Scope(
-        adapter=adapter.lora_name if adapter is not None else "",
+        adapter=_adapter(adapter) if adapter is not None else "",
         media="\n".join(f"{_place(feature)} {feature.identifier}" for feature in media),
         salt=getattr(request, "cache_salt", None) or "",
     )
+
+
+def _adapter(request: Any) -> str:
+    """Name an adapter so that another one, loaded later by the same name, is another."""
+    path = getattr(request, "lora_path", "") or ""
+    digest = digest_of(path) if os.path.exists(path) else path
+    return f"{request.lora_name}+{digest}" if digest else str(request.lora_name)
 
 
 def _place(feature: Any) -> str:

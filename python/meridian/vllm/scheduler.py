@@ -22,6 +22,9 @@ from meridian.vllm.transfer_params import DecodeLeg, PrefillLeg, leg_of, params_
 _GRACE: Final = 2.0
 """How much later than the agent this half loses patience, in seconds."""
 
+_SHARED: Final = 2.0
+"""How long a prefix of the cell's cache may take to come, in seconds: by then it could be computed."""
+
 _log: Final = logging.getLogger("meridian.vllm")
 
 
@@ -202,6 +205,11 @@ class SchedulerHalf:
         """How many requests' blocks wait for a hand-off to end."""
         return self._handoffs.intakes + self._handoffs.offers
 
+    def reset(self) -> None:
+        """Find nothing any more of what the cell's cache has kept until now."""
+        if self._shared is not None:
+            self._shared.reset()
+
     # Intakes.
 
     def _decode_leg(self, request: Any) -> DecodeLeg | None:
@@ -227,6 +235,8 @@ class SchedulerHalf:
         tables, block = self._cut.tables(block_ids, len(tokens)), self._cut.publication.block_tokens
         fills = tuple(tables[0][present // block :]) if self._cut.blocks_tell_whose else ()
         patience = self._settings.deadline + (self._settings.keep if leg.promised else 0.0)
+        if shared:
+            patience = min(patience, _SHARED)
         watch = Watch(leg.transfer, fills)
         self._handoffs.accept(id_, watch, external, now, deadline=now + patience + _GRACE, shared=shared)
         self._tickets[leg.transfer] = leg.ticket
@@ -265,6 +275,7 @@ class SchedulerHalf:
         shared, id_ = self._shared, request.request_id
         if shared is None:
             return 0, False
+        shared.review(id_, computed, self._clock())
         if not shared.is_looking(id_):
             try:
                 if not shared.look(request, computed, self._clock()):

@@ -11,12 +11,13 @@ A ticket that comes for a request which does not wait for it any more goes back,
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from meridian.door import CacheTerms, Find, Found, Keep, new_transfer
+from meridian.door import CacheTerms, Find, Found, Keep, Scope, new_transfer
 from meridian.vllm.cut import Cut
 from meridian.vllm.prompt import computed_of, scope_of, tokens_of
 
@@ -25,6 +26,9 @@ _LOOK: Final = 0.1
 
 _GRACE: Final = 1.0
 """How much later than that the prompt is computed, if nothing is heard of it."""
+
+_GOOD: Final = 2.0
+"""How long a ticket is good for, in seconds: its owner gives it up not much later."""
 
 
 class CacheDoor(Protocol):
@@ -42,8 +46,11 @@ class CacheDoor(Protocol):
 
 @dataclass(slots=True)
 class _Lookup:
+    present: int
+    """Tokens that the request had when it asked: what was found begins there."""
     deadline: float
     found: Found | None = None
+    answered: float = 0.0
 
 
 class SharedCache:
@@ -54,17 +61,37 @@ class SharedCache:
         self._cut, self._later = cut, later
         self._door: CacheDoor | None = None
         self._lookups: dict[str, _Lookup] = {}
+        self._generation = ""
         self._unused: list[bytes] = []
 
     def attach(self, door: CacheDoor) -> None:
         """Take the door."""
         self._door = door
 
+    def reset(self) -> None:
+        """Find nothing any more of what was kept until now, by anybody: the weights may be others."""
+        self._generation = new_transfer().hex()
+        for request in list(self._lookups):
+            self.drop(request)
+
     # Prefixes that may be there.
 
     def is_looking(self, request: str) -> bool:
         """Say whether a request has asked, and has neither used nor dropped what was found."""
         return request in self._lookups
+
+    def review(self, request: str, computed: int, now: float) -> None:
+        """Drop what was found for a request where it would not do any more.
+
+        vLLM may have lost blocks since the request asked, which nobody would
+        fill; and a ticket is not good for ever.
+        """
+        lookup = self._lookups.get(request)
+        if lookup is None:
+            return
+        stale = lookup.found is not None and lookup.found.ticket and now >= lookup.answered + _GOOD
+        if computed < lookup.present or stale:
+            self.drop(request)
 
     def look(self, request: Any, computed: int, now: float) -> bool:
         """Ask for what the cell has of a prompt beyond the computed tokens, and stand still for a moment.
@@ -77,14 +104,14 @@ class SharedCache:
             return False
         assert self._door is not None
         asked = self._door.find_soon(
-            Find(tokens[:-1], scope=scope_of(request), present_tokens=computed, within=_LOOK)
+            Find(tokens[:-1], scope=self._scope(request), present_tokens=computed, within=_LOOK)
         )
         id_ = request.request_id
-        self._lookups[id_] = _Lookup(now + _LOOK + _GRACE)
+        lookup = self._lookups[id_] = _Lookup(computed, now + _LOOK + _GRACE)
 
         def answered(answer: Future[Found]) -> None:
             found = answer.result() if answer.exception() is None else Found()
-            self._later(lambda _: self._answered(id_, found))
+            self._later(lambda now: self._answered(id_, lookup, found, now))
 
         asked.add_done_callback(answered)
         wait([asked], terms.find_wait)
@@ -114,12 +141,11 @@ class SharedCache:
         unused, self._unused = self._unused, []
         return unused
 
-    def _answered(self, request: str, found: Found) -> None:
-        lookup = self._lookups.get(request)
-        if lookup is None or lookup.found is not None:
+    def _answered(self, request: str, lookup: _Lookup, found: Found, now: float) -> None:
+        if self._lookups.get(request) is not lookup or lookup.found is not None:
             self._return(found)
         else:
-            lookup.found = found
+            lookup.found, lookup.answered = found, now
 
     def _return(self, found: Found) -> None:
         if found.ticket:
@@ -137,8 +163,15 @@ class SharedCache:
             return None
         assert self._door is not None
         tables = self._cut.tables(block_ids, len(tokens))
-        keep = Keep(new_transfer(), tokens, tables, scope=scope_of(request))
+        keep = Keep(new_transfer(), tokens, tables, scope=self._scope(request))
         return keep, self._door.keep_soon(keep)
+
+    def _scope(self, request: Any) -> Scope:
+        scope = scope_of(request)
+        if not self._generation:
+            return scope
+        published = self._cut.publication.scope.revision
+        return dataclasses.replace(scope, revision=f"{published}#{self._generation}")
 
     def _terms(self) -> CacheTerms | None:
         door = self._door
