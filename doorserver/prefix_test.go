@@ -161,6 +161,7 @@ func newFoundCell(t *testing.T, fabric string) *foundCell {
 		at := c.start(fmt.Sprintf("n%d", i))
 		e := c.engine(fmt.Sprintf("holder%d", i), at, shape)
 		e.fill(e.blocksFor(ends[1]), ends[1])
+		e.each(e.blocksFor(ends[0]), ends[0], func(at *byte, _ byte) { *at = 0 }) // it has not what is before
 		c.there[i] = at
 		c.offload.holders = append(c.offload.holders, holder{e, at, ends[0], ends[1]})
 	}
@@ -190,8 +191,14 @@ func (c *foundCell) accepts(t *testing.T, found door.Found) [16]byte {
 	return id
 }
 
-// quiet says that no offer of the holders stands, and no intake.
+// quiet says that no offer of the holders stands, and no intake. Waiting for an offer to
+// expire is not how it should come to that.
 func (c *foundCell) quiet() bool {
+	for _, n := range c.there {
+		if n.transceiver.Metrics().Expired > 0 {
+			c.t.Error("an offer was not given back, and expired")
+		}
+	}
 	return c.there[0].transceiver.Metrics().Offers == 0 && c.there[1].transceiver.Metrics().Offers == 0 && c.here.transceiver.Metrics().Intakes == 0
 }
 
@@ -221,6 +228,9 @@ func TestFoundInParts(t *testing.T) {
 			c.reader.only(t, id, door.Ready)
 			if n := c.reader.wrong(c.reader.blocksFor(128), 128); n > 0 {
 				t.Errorf("%d bytes are wrong", n)
+			}
+			if n := c.here.transceiver.Metrics().BytesReady; n != 128*512 { // K and V of 4 layers, 4 heads, 8 elements of 2 bytes
+				t.Errorf("%d bytes came, of 128 tokens", n)
 			}
 			until(t, "nothing is left", c.quiet)
 			_, err := c.reader.Accept(soon(t), door.Accept{Ticket: found.Ticket, Tokens: prompt(128), Tables: [][]uint32{c.reader.blocksFor(128)}})
