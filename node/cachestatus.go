@@ -39,7 +39,30 @@ type OwnerStatus struct {
 	Torn        uint64 `json:"torn"`
 	BytesIn     uint64 `json:"bytes_in"`
 	BytesOut    uint64 `json:"bytes_out"`
-	Problem     string `json:"problem,omitempty"`
+	// Tiers are what it has below its memory, the nearest first.
+	Tiers   []TierStatus `json:"tiers,omitempty"`
+	Problem string       `json:"problem,omitempty"`
+}
+
+// TierStatus is how a tier of an owner stands.
+type TierStatus struct {
+	Name        string `json:"name"`
+	Down        bool   `json:"down"`
+	Objects     uint64 `json:"objects"`
+	Bytes       uint64 `json:"bytes"`
+	Limit       uint64 `json:"limit"`
+	Waiting     uint64 `json:"waiting"`
+	Puts        uint64 `json:"puts"`
+	PutsDropped uint64 `json:"puts_dropped"`
+	PutsFailed  uint64 `json:"puts_failed"`
+	Hits        uint64 `json:"hits"`
+	Misses      uint64 `json:"misses"`
+	Slow        uint64 `json:"slow"`
+	Failed      uint64 `json:"failed"`
+	Broken      uint64 `json:"broken"`
+	Reclaimed   uint64 `json:"reclaimed"`
+	Requests    uint64 `json:"requests"`
+	OverBudget  uint64 `json:"over_budget"`
 }
 
 // Serves reports whether the owner was reached and answers clients.
@@ -74,6 +97,12 @@ func ownerStatus(o store.OwnerStats) OwnerStatus {
 		Name: o.Name, Incarnation: o.Incarnation.String(), Rank: o.Rank, Answers: o.Answers, Term: o.Term, HeapUsed: o.HeapUsed, HeapTotal: o.HeapTotal,
 		Ready: o.Ready, Writing: o.Writing, RingDepth: o.Waiting, Hits: o.Hits, Misses: o.Misses, Evictions: o.Evictions, Reclaims: o.Reclaims,
 		Timeouts: o.Timeouts, Refused: o.Refused, OutOfMemory: o.OutOfMemory, Overloaded: o.Overloaded, CASFailures: o.CASFailures, Torn: o.Torn, BytesIn: o.BytesIn, BytesOut: o.BytesOut,
+	}
+	for _, t := range o.Cold {
+		row.Tiers = append(row.Tiers, TierStatus{
+			Name: t.Name, Down: t.Down, Objects: t.Objects, Bytes: t.Bytes, Limit: t.Limit, Waiting: t.Waiting, Puts: t.Puts, PutsDropped: t.PutsDropped, PutsFailed: t.PutsFailed,
+			Hits: t.Hits, Misses: t.Misses, Slow: t.Slow, Failed: t.Failed, Broken: t.Broken, Reclaimed: t.Reclaimed, Requests: t.Requests, OverBudget: t.Exceeds,
+		})
 	}
 	if o.Err != nil {
 		row.Problem = o.Err.Error()

@@ -375,6 +375,22 @@ const (
 	coldPatience = 50 * time.Millisecond
 )
 
+// describe is how the tiers stand, for whoever asks.
+func (c *cold) describe() *protocol.Tiers {
+	m := &protocol.Tiers{}
+	if c == nil {
+		return m
+	}
+	for _, b := range c.behind {
+		s := b.Stats()
+		m.Tiers = append(m.Tiers, protocol.Tier{
+			Name: b.Name(), Objects: s.Objects, Bytes: s.Bytes, Limit: s.Limit, Waiting: s.Waiting, Puts: s.Puts, PutsDropped: s.PutsDropped, PutsFailed: s.PutsFailed,
+			Hits: s.Hits, Misses: s.Misses, Slow: s.Slow, Failed: s.Failed, Broken: s.Broken, Reclaimed: s.Reclaimed, Requests: s.Requests, Exceeds: s.OverBudget, Down: s.Down,
+		})
+	}
+	return m
+}
+
 // TierStats is how a tier of this process stands.
 type TierStats struct {
 	Name string

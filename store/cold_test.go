@@ -108,6 +108,9 @@ func TestColdRuns(t *testing.T) {
 	if stats.Promoted != 40 || stats.PromotedBytes != 40*unitBytes || stats.PromotionsFailed != 0 || len(tiers) != 1 || tiers[0].Name != "disk" || tiers[0].Hits != 40 {
 		t.Errorf("%+v, %+v", stats, tiers)
 	}
+	if all, err := b.Stats(soon(t)); err != nil || len(all.Owners[0].Cold) != 1 || all.Owners[0].Cold[0].Objects != 40 || all.Owners[0].Cold[0].Hits != 40 {
+		t.Errorf("another agent hears %+v, %v", all, err)
+	}
 	if owners, err := b.Where(soon(t), twice); err != nil || owners[39] != "a" {
 		t.Errorf("in memory again it is at %v: %v", owners, err)
 	}

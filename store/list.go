@@ -114,7 +114,9 @@ type OwnerStats struct {
 	Answers bool
 	Term    uint64
 	Master  string
-	Err     error
+	// Cold is how its tiers stand; none, if it did not say.
+	Cold []protocol.Tier
+	Err  error
 }
 
 // Stats is how the cache stands.
@@ -148,6 +150,12 @@ func (s *Store) describe(ctx context.Context, o OwnerRecord) OwnerStats {
 		stats.Err = unexpected(o.peer(), answer)
 	default:
 		stats.Stats, stats.Answers, stats.Term, stats.Master = said.Stats, said.Answers, said.Term, said.Master
+	}
+	if stats.Err == nil && o.Tiers {
+		answer, _ := s.askPeer(ctx, o.peer(), &protocol.DescribeTiers{})
+		if tiers, is := answer.(*protocol.Tiers); is {
+			stats.Cold = tiers.Tiers
+		}
 	}
 	return stats
 }

@@ -73,6 +73,8 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 		}
 	case *protocol.Cold:
 		return []protocol.Effect{protocol.Send{To: from, Request: request, Message: &protocol.Present{Is: s.cold.has(m.Names)}}}
+	case *protocol.DescribeTiers:
+		return []protocol.Effect{protocol.Send{To: from, Request: request, Message: s.cold.describe()}}
 	case *protocol.Put, *protocol.PutFrom, *protocol.Open, *protocol.Commit, *protocol.Get, *protocol.Remove, *protocol.Locate, *protocol.Has, *protocol.List,
 		*protocol.Describe, *protocol.Evict:
 		var refusal error

@@ -109,7 +109,8 @@ type storeStatCommand struct {
 
 func (c *storeStatCommand) Help() string {
 	return "Tells who the master is, how full owners are and whether they serve; with a key, where that object lies. Each owner: " +
-		"USED of its heap, OBJECTS that can be got, WRITING: those that are being written, EVICTED to make room, RECLAIMED from writers that died, NO ROOM: puts that found none.\n\n" +
+		"USED of its heap, OBJECTS that can be got, WRITING: those that are being written, EVICTED to make room, RECLAIMED from writers that died, NO ROOM: puts that found none. " +
+		"Each tier below its memory: DROPPED, what it was not given, for too much waited or it was left alone; FAILED reads and writes; SLOW: no answer in time; BROKEN: objects whose bytes had changed.\n\n" +
 		"  meridian store stat\n  meridian store stat --wait 2    # until two owners serve\n  meridian store stat model/block-7\n"
 }
 
@@ -177,6 +178,30 @@ func cacheTable(std *stdio, status *node.CacheStatus) error {
 	for _, o := range status.Owners {
 		fmt.Fprintf(table, "%s\t%d\t%.1f%%\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", oneLine(o.Name), o.Rank, 100*float64(o.HeapUsed)/float64(max(1, o.HeapTotal)), o.HeapTotal,
 			o.Ready, o.Writing, o.Hits, o.Misses, o.Evictions, o.Reclaims, o.OutOfMemory, ownerState(o))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return tierTable(std, status)
+}
+
+// tierTable shows what owners have below their memory, if one has something.
+func tierTable(std *stdio, status *node.CacheStatus) error {
+	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	headed := false
+	for _, o := range status.Owners {
+		for _, t := range o.Tiers {
+			if !headed {
+				fmt.Fprintln(table, "\nOWNER\tTIER\tUSED\tOF BYTES\tOBJECTS\tHITS\tMISSES\tDROPPED\tFAILED\tSLOW\tBROKEN\tSTATE")
+				headed = true
+			}
+			state := "works"
+			if t.Down {
+				state = "left alone after failures"
+			}
+			fmt.Fprintf(table, "%s\t%s\t%.1f%%\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", oneLine(o.Name), oneLine(t.Name), 100*float64(t.Bytes)/float64(max(1, t.Limit)), t.Limit,
+				t.Objects, t.Hits, t.Misses, t.PutsDropped, t.Failed+t.PutsFailed, t.Slow, t.Broken, state)
+		}
 	}
 	return table.Flush()
 }

@@ -319,15 +319,6 @@ func parseNames(r *fields.Reader) (names [][]byte) {
 	return names
 }
 
-// Cold asks an owner that says it has tiers which of these objects they have. It is
-// answered by Present, at once.
-type Cold struct{ Names [][]byte }
-
-func (*Cold) kind() uint8 { return 30 }
-
-func (m *Cold) append(w *fields.Writer) { appendNames(w, m.Names) }
-func (m *Cold) parse(r *fields.Reader)  { m.Names = parseNames(r) }
-
 // Present is which are: one entry for each that was asked for.
 type Present struct{ Is []bool }
 

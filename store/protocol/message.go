@@ -66,6 +66,8 @@ var kinds = []func() Message{
 	28: func() Message { return &Heard{} },
 	29: func() Message { return &PutFrom{} },
 	30: func() Message { return &Cold{} },
+	31: func() Message { return &DescribeTiers{} },
+	32: func() Message { return &Tiers{} },
 }
 
 // IsMessage reports whether a notification is one of these.
@@ -114,7 +116,7 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 // Answers reports whether a message answers a request of a client.
 func Answers(m Message) bool {
 	switch m.(type) {
-	case *Plan, *Value, *Location, *Present, *Listing, *Description, *Evicted, *Reply, *Owners:
+	case *Plan, *Value, *Location, *Present, *Listing, *Description, *Evicted, *Reply, *Owners, *Tiers:
 		return true
 	}
 	return false

@@ -50,6 +50,7 @@ func filled() []Message {
 		&Heard{1},
 		&PutFrom{[]byte("name"), span, a, 9},
 		&Cold{[][]byte{[]byte("name")}},
+		&DescribeTiers{}, &Tiers{[]Tier{{Name: "disk", Objects: 1, Bytes: 2, Limit: 3, Waiting: 4, Puts: 5, Hits: 6, Exceeds: 7, Down: true}, {Name: "s3"}}},
 	}
 }
 

@@ -1,0 +1,73 @@
+package protocol
+
+import (
+	"meridian/internal/fields"
+)
+
+// Cold asks an owner that says it has tiers which of these objects they have. It is
+// answered by Present, at once.
+type Cold struct{ Names [][]byte }
+
+func (*Cold) kind() uint8 { return 30 }
+
+func (m *Cold) append(w *fields.Writer) { appendNames(w, m.Names) }
+func (m *Cold) parse(r *fields.Reader)  { m.Names = parseNames(r) }
+
+// DescribeTiers asks such an owner how they stand. It is answered by Tiers.
+type DescribeTiers struct{}
+
+func (*DescribeTiers) kind() uint8           { return 31 }
+func (*DescribeTiers) append(*fields.Writer) {}
+func (*DescribeTiers) parse(*fields.Reader)  {}
+
+// Tiers is how the tiers of an owner stand, the nearest to memory first.
+type Tiers struct{ Tiers []Tier }
+
+// maxTiers is more than there are kinds of tiers.
+const maxTiers = 8
+
+// Tier is how one stands, as an operator sees it.
+type Tier struct {
+	Name                         string
+	Objects, Bytes, Limit        uint64
+	Waiting                      uint64 // bytes that are to be written
+	Puts, PutsDropped            uint64
+	PutsFailed                   uint64
+	Hits, Misses                 uint64
+	Slow, Failed, Broken         uint64
+	Reclaimed, Requests, Exceeds uint64 // segments; requests to a server, and those over its budget
+	Down                         bool
+}
+
+func (*Tiers) kind() uint8 { return 32 }
+
+func (m *Tiers) append(w *fields.Writer) {
+	w.Count(len(m.Tiers))
+	for i := range m.Tiers {
+		t := &m.Tiers[i]
+		w.Text(t.Name)
+		for _, v := range t.numbers() {
+			w.Uint(*v)
+		}
+		w.Flag(t.Down)
+	}
+}
+
+func (m *Tiers) parse(r *fields.Reader) {
+	for range r.Count(maxTiers) {
+		t := Tier{Name: r.Text(maxName)}
+		for _, v := range t.numbers() {
+			*v = r.Uint()
+		}
+		t.Down = r.Flag()
+		m.Tiers = append(m.Tiers, t)
+	}
+}
+
+// numbers are the counters in the order in which they travel.
+func (t *Tier) numbers() []*uint64 {
+	return []*uint64{
+		&t.Objects, &t.Bytes, &t.Limit, &t.Waiting, &t.Puts, &t.PutsDropped, &t.PutsFailed, &t.Hits, &t.Misses, &t.Slow, &t.Failed, &t.Broken,
+		&t.Reclaimed, &t.Requests, &t.Exceeds,
+	}
+}
