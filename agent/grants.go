@@ -51,7 +51,7 @@ func (a *Agent) Grant(o GrantOptions) (kv.ID, error) {
 	row := &grant{peer: o.Peer, incarnation: o.Incarnation, op: o.Op, until: a.options.Clock.Now().Add(o.For), runs: runsByRegion(list), sums: o.Sums}
 	id, err := a.grants.issue(a.newID(), row, a.options.Clock.Now())
 	if err == nil {
-		a.audit.note(slog.LevelInfo, "granted", "grant", short(id), "peer", o.Peer, "op", o.Op.String(), "bytes", list.Bytes(), "for", o.For)
+		a.audit.note(slog.LevelDebug, "granted", "grant", short(id), "peer", o.Peer, "op", o.Op.String(), "bytes", list.Bytes(), "for", o.For)
 	}
 	return id, err
 }
@@ -61,7 +61,7 @@ func (a *Agent) Grant(o GrantOptions) (kv.ID, error) {
 // be tried again.
 func (a *Agent) Revoke(ctx context.Context, id kv.ID) error {
 	if a.grants.end(id, fabric.ErrGrantRevoked) {
-		a.audit.note(slog.LevelInfo, "revoked", "grant", short(id))
+		a.audit.note(slog.LevelDebug, "revoked", "grant", short(id))
 	}
 	var errs []error
 	for _, f := range a.fabrics {

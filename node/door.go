@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"log/slog"
 
 	"meridian/door"
 	"meridian/doorserver"
@@ -64,6 +65,11 @@ func (n *Agent) handOffEnded(r *handoff.Record) {
 	if n.Prefixes != nil { // it was there before any engine
 		n.Prefixes.Ended(r)
 	}
+	level, line := slog.LevelInfo, []any{"audit", true, "transfer", r.Transfer.String(), "as", r.As.String(), "engine", r.Engine, "peer", r.Peer, "peer_engine", r.PeerEngine, "tokens", r.Tokens, "bytes", r.Bytes, "ms", float64(r.Stages.Ended-r.Stages.Begun) / float64(handoff.Millisecond)}
+	if r.Problem != "" {
+		level, line = slog.LevelWarn, append(line, "problem", r.Problem)
+	}
+	n.logger.Log(context.Background(), level, "hand-off ended", line...)
 	leg, traced := n.traced.take(r)
 	if t := n.shown.Load(); traced && t != nil {
 		t.Trace(handOffSpans(r, leg, n.Name())...)

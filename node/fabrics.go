@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"meridian/fabric/host"
 	"meridian/fabric/tcp"
 	"meridian/mem/vram"
+	"meridian/trust"
 )
 
 // FabricNames lists what an agent can move bytes with, the fastest first.
@@ -60,9 +62,14 @@ func (o AgentOptions) overHost(p proof, dir string, gpus *vram.Pool) agent.Opene
 	if !cuda.Built {
 		gpus = nil
 	}
+	realm := ""
+	if p.tls != nil { // agents with other keys are peers, over tcp; without TLS they are strangers, and it is told
+		key := p.key.Derive(trust.ForRealms)
+		realm = hex.EncodeToString(key[:8])
+	}
 	return func(ctx context.Context, self agent.Self) (fabric.Fabric, error) {
 		return host.Open(ctx, host.Options{
-			Agent: self.Name, Incarnation: self.Incarnation, Dir: dir, HostID: o.machine, Key: &p.key, Handshake: o.Handshake,
+			Agent: self.Name, Incarnation: self.Incarnation, Dir: dir, HostID: o.machine, Realm: realm, Key: &p.key, Handshake: o.Handshake,
 			GPUs: gpus, Guard: self.Guard, Events: self.Events, Logger: self.Logger,
 		})
 	}

@@ -357,3 +357,20 @@ func (l *lines) String() string {
 }
 
 func (l *lines) contains(text string) bool { return strings.Contains(l.String(), text) }
+
+// Two agents of one machine with state directories of their own, and so with other
+// cell keys, are peers by their certificates: they go over tcp, and nobody is refused.
+func TestTwoStateDirectoriesOnOneHost(t *testing.T) {
+	there, here := t.TempDir(), t.TempDir()
+	issueIn(t, there, trust.Request{Name: "far"})
+	files := issueIn(t, there, trust.Request{Name: "near"})
+	fabrics := []string{"host", "tcp"}
+	far := join(t, AgentOptions{Name: "far", StateDir: there, Fabrics: fabrics, TLS: TLS{Mode: TLSRequired}})
+	near := join(t, AgentOptions{Name: "near", StateDir: here, Fabrics: fabrics, TLS: TLS{Mode: TLSRequired, Files: files}})
+	if err := near.ask(t, far, access{fabric.Read, 0, 4096, far.openTo(t, "near")}); err != nil {
+		t.Errorf("a peer with a certificate: %v", err)
+	}
+	if n := far.Metrics().Audit.Refused; n != 0 {
+		t.Errorf("%d refusals, though all is well", n)
+	}
+}

@@ -100,7 +100,7 @@ var catalogue = slices.Concat([]Metric{
 	{
 		Name: "meridian_agent_audit_events_total", Type: Counter, Unit: "events",
 		Labels: []Label{{Name: "event", Values: []string{"granted", "revoked", "refused", "fenced", "checksum_failed"}}},
-		Help:   "Events for the audit; each has a log line with audit=true.",
+		Help:   "Events for the audit; each has a log line with audit=true, grants of single spans at the level debug: a hand-off has one line for all of its.",
 		Action: "A rising refused: look at the log for who asks, and for what. Any checksum_failed: memory or network corrupts bytes.",
 		Room:   "agent",
 	},

@@ -29,6 +29,8 @@ type Purpose string
 const (
 	ForTickets     Purpose = "tickets"
 	ForGatewayLegs Purpose = "gateway legs"
+	// ForRealms names a key to whoever has the same, and says nothing of it.
+	ForRealms Purpose = "realms"
 )
 
 // OpenCellKey loads the key of a state directory, and makes directory and key

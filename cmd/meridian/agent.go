@@ -93,6 +93,11 @@ func visit(ctx context.Context, std *stdio, all *commands, self agentFlags, erra
 		self.Name = fmt.Sprintf("%s-%x", errand, suffix)
 	}
 	self.Metrics = &nowhere
+	if all.LogLevel == "" { // whoever comes for one thing is told how that went
+		quiet := *all
+		quiet.LogLevel = "warn"
+		all = &quiet
+	}
 	n, err := self.open(ctx, std, all, parts)
 	if err != nil && !named && (errors.Is(err, node.ErrNoCertificate) || errors.Is(err, trust.ErrName)) {
 		hint := "an agent made up for one errand has no certificate: issue one with `meridian cert issue NAME`, and come with --name NAME"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"strconv"
@@ -130,6 +131,9 @@ func (s *conversation) choose(model string) error {
 	defer cancel()
 	models, err := s.client.Models(ctx)
 	if err != nil {
+		if unreachable(err) {
+			err = errors.New("nobody answers there")
+		}
 		return &failure{err: fmt.Errorf("%s does not list its models: %w", s.client.URL, err), hint: "`meridian status` shows whether the cell is up", status: exitFailure}
 	}
 	if len(models) == 0 {
@@ -235,7 +239,7 @@ func (s *conversation) say(text string) {
 	}
 	shown.end()
 	if r.err != nil && !errors.Is(r.err, context.Canceled) {
-		s.complain(advised(r.err))
+		s.complain(s.advised(r.err))
 	}
 	// What was said until then belongs to the history; a question that was not
 	// answered at all does not.
@@ -246,12 +250,21 @@ func (s *conversation) say(text string) {
 	s.messages = append(s.messages, openai.Message{Role: "assistant", Content: openai.Content(r.answer.Text)})
 }
 
-func advised(err error) error {
+func (s *conversation) advised(err error) error {
 	var e *openai.Error
+	if unreachable(err) {
+		return fmt.Errorf("nobody answers at %s any more: `meridian status` shows whether the cell is up; what you said is not lost, send it again when it is", s.client.URL)
+	}
 	if errors.As(err, &e) && e.Code != nil && *e.Code == openai.CodeContextLength {
 		return fmt.Errorf("%w (/reset begins anew)", err)
 	}
 	return err
+}
+
+// unreachable tells whether nobody is there, or left in the middle of a word.
+func unreachable(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // speech shows an answer; a program that reads gets no thoughts.

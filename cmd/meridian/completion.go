@@ -2,13 +2,16 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
 
+	"meridian/cell"
 	"meridian/config"
 	"meridian/kv"
+	"meridian/ledger"
 	"meridian/models"
 )
 
@@ -59,7 +62,7 @@ type completeCommand struct {
 	Words []string `arg:"" optional:""`
 }
 
-func (c *completeCommand) Run(io *stdio, k *kong.Kong) error {
+func (c *completeCommand) Run(io *stdio, k *kong.Kong, all *commands) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
@@ -68,7 +71,7 @@ func (c *completeCommand) Run(io *stdio, k *kong.Kong) error {
 		words = []string{""}
 	}
 	last := len(words) - 1
-	line := typed{node: k.Model.Node}
+	line := typed{node: k.Model.Node, state: func() (string, error) { return stateDir(os.Getenv("MERIDIAN_STATE"), io, all) }}
 	for _, word := range words[:last] {
 		line.take(word)
 	}
@@ -83,6 +86,8 @@ type typed struct {
 	node      *kong.Node
 	waiting   *kong.Flag // a flag that still wants its value
 	arguments int        // positional words of node
+	// state finds the state directory, for names that only a cell knows.
+	state func() (string, error)
 }
 
 func (t *typed) take(word string) {
@@ -106,7 +111,7 @@ func (t *typed) take(word string) {
 // candidates lists what may stand in place of the last word.
 func (t *typed) candidates(last string) []string {
 	if t.waiting != nil {
-		return withPrefix(valuesOf(t.waiting), strings.TrimPrefix(last, "="))
+		return withPrefix(t.valuesOf(t.waiting), strings.TrimPrefix(last, "="))
 	}
 	if !strings.HasPrefix(last, "-") {
 		return withPrefix(t.words(), last)
@@ -117,15 +122,17 @@ func (t *typed) candidates(last string) []string {
 	}
 	var words []string
 	if flag := findFlag(t.node, name); flag != nil {
-		for _, found := range withPrefix(valuesOf(flag), value) {
+		for _, found := range withPrefix(t.valuesOf(flag), value) {
 			words = append(words, name+"="+found)
 		}
 	}
 	return words
 }
 
-func valuesOf(flag *kong.Flag) []string {
+func (t *typed) valuesOf(flag *kong.Flag) []string {
 	switch flag.PlaceHolder {
+	case "ID":
+		return t.requests()
 	case "FAMILY":
 		return models.Names()
 	case "MODEL":
@@ -142,15 +149,55 @@ func (t *typed) words() []string {
 			words = append(words, child.Name)
 		}
 	}
-	if t.arguments < len(t.node.Positional) {
-		argument := t.node.Positional[t.arguments]
-		if argument.Name == "field" {
+	if positional := t.node.Positional; len(positional) > 0 && (t.arguments < len(positional) || positional[len(positional)-1].IsCumulative()) {
+		argument := positional[min(t.arguments, len(positional)-1)]
+		switch argument.Name {
+		case "field":
 			words = append(words, fieldPaths()...)
+		case "part":
+			words = append(words, t.parts()...)
+		case "id":
+			words = append(words, t.requests()...)
 		}
 		words = append(words, argument.EnumSlice()...)
 	}
 	return words
 }
+
+// parts are those of the cell that `meridian up` runs or has run.
+func (t *typed) parts() (names []string) {
+	dir, err := t.state()
+	if err != nil {
+		return nil
+	}
+	r, err := cell.ReadRecord(dir)
+	if err != nil {
+		return nil
+	}
+	for _, p := range r.Parts {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// requests are the last ones that a gateway has written down.
+func (t *typed) requests() (ids []string) {
+	dir, err := t.state()
+	if err != nil {
+		return nil
+	}
+	latest, _, err := ledger.LatestIn(dir, usualRequests)
+	if err != nil {
+		return nil
+	}
+	for _, r := range latest {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+// usualRequests is how many ids are worth choosing from.
+const usualRequests = 20
 
 func fieldPaths() []string {
 	var paths []string

@@ -8,7 +8,8 @@ import (
 	"meridian/fabric"
 )
 
-// An address is the machine and the socket on it: "BOOT-ID:/path/to/socket".
+// An address is the machine and the socket on it: "BOOT-ID:/path/to/socket", with
+// "BOOT-ID.REALM" of agents that have one.
 
 // bootID names this boot of this machine; containers of it share the name, and
 // then the socket's path decides.
@@ -26,10 +27,18 @@ func socketOf(address []byte, hostID string) (string, error) {
 	switch {
 	case !found || !strings.HasPrefix(path, "/"):
 		return "", fmt.Errorf("%w: %q is not an address of the host fabric", fabric.ErrUnsupported, address)
+	case machine != hostID && boot(machine) == boot(hostID):
+		return "", fmt.Errorf("%w: the peer is on this machine, and has another cell key", fabric.ErrUnsupported)
 	case machine != hostID:
 		return "", fmt.Errorf("%w: the peer is on machine %s, this is %s", fabric.ErrUnsupported, machine, hostID)
 	}
 	return path, nil
+}
+
+// boot is a host's id without its realm.
+func boot(hostID string) string {
+	id, _, _ := strings.Cut(hostID, ".")
+	return id
 }
 
 // maxSocketPath is what the system allows, with its final zero.

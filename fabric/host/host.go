@@ -77,8 +77,9 @@ type Options struct {
 	Incarnation kv.ID
 	// Dir is where this agent's socket is made, for this user alone.
 	Dir string
-	// HostID names the machine; default its boot id.
-	HostID string
+	// HostID names the machine; default its boot id. Realm, where given, tells agents
+	// of it apart that could not prove themselves to each other: they do not try.
+	HostID, Realm string
 	// Workers copy; default one per core.
 	Workers int
 	// GPUs is what GPU memory is reached by; nil takes none.
@@ -121,6 +122,9 @@ func (o Options) withDefaults() (Options, error) {
 		if o.HostID, err = bootID(); err != nil {
 			return o, err
 		}
+	}
+	if o.Realm != "" {
+		o.HostID += "." + o.Realm
 	}
 	return o, nil
 }
