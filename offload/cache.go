@@ -211,7 +211,7 @@ func (c *Cache) engine(id string) (*engine, error) {
 func objectBytes(u reshard.Unit) uint64 { return uint64(max(u.Bytes, reshard.PlaceBytes)) }
 
 // runOf is a chain as the store knows it.
-func runOf(c keeping.Chain) store.Run { return store.Run{Tenant: c.Tenant, Keys: c.Keys} }
+func runOf(c keeping.Chain) store.Run { return store.Run{Tenant: c.Tenant, Keys: c.Names()} }
 
 // begin runs work that Close waits for, if there is room for it in a budget.
 func (c *Cache) begin(b *keeping.Budget, bytes uint64, work func()) bool {

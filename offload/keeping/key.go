@@ -2,7 +2,6 @@ package keeping
 
 import (
 	"encoding/hex"
-	"strings"
 
 	"github.com/zeebo/blake3"
 
@@ -12,12 +11,21 @@ import (
 // KeyPrefix begins the keys of all units, so that listings can tell them.
 const KeyPrefix = "kv/"
 
+// Names are the keys of the units as the object cache has them.
+func (c Chain) Names() []string {
+	names := make([]string, len(c.Keys))
+	for i, key := range c.Keys {
+		names[i] = KeyPrefix + key.String()
+	}
+	return names
+}
+
 // Chain is the units of a sequence.
 type Chain struct {
 	// Tenant is whose objects they are: what its salt hashes to. A salt is a secret, and
 	// names of tenants are shown.
 	Tenant string
-	Keys   []string
+	Keys   []kv.Hash
 }
 
 // UnitDigest is what decides what the bytes of a unit mean.
@@ -31,10 +39,10 @@ const rootDomain byte = 3
 func ChainOf(scope kv.Scope, digest UnitDigest, tokens []uint32, unitTokens int) Chain {
 	root := scope.Root()
 	parent := kv.Hash(blake3.Sum256(append(append([]byte{rootDomain}, root[:]...), digest[:]...)))
-	c := Chain{Tenant: TenantOf(scope.Salt), Keys: make([]string, 0, len(tokens)/unitTokens)}
+	c := Chain{Tenant: TenantOf(scope.Salt), Keys: make([]kv.Hash, 0, len(tokens)/unitTokens)}
 	for ; len(tokens) >= unitTokens; tokens = tokens[unitTokens:] {
 		parent = kv.NextBlockKey(parent, tokens[:unitTokens])
-		c.Keys = append(c.Keys, KeyPrefix+string(parent[:]))
+		c.Keys = append(c.Keys, parent)
 	}
 	return c
 }
@@ -49,8 +57,3 @@ func TenantOf(salt string) string {
 	hash := blake3.Sum256(append([]byte("meridian offload tenant\x00"), salt...))
 	return tenantPrefix + hex.EncodeToString(hash[:12])
 }
-
-const keyBytes = len(KeyPrefix) + len(kv.Hash{})
-
-// keyOK tells what can be a unit's key.
-func keyOK(key string) bool { return len(key) == keyBytes && strings.HasPrefix(key, KeyPrefix) }

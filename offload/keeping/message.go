@@ -141,19 +141,17 @@ func (c *Chain) append(w *fields.Writer) {
 	w.Text(c.Tenant)
 	w.Count(len(c.Keys))
 	for _, key := range c.Keys {
-		w.Text(key)
+		w.Hash(key)
 	}
 }
 
 func (c *Chain) parse(r *fields.Reader) {
 	c.Tenant = r.Text(maxTenant)
 	for range r.Count(MaxUnits) {
-		key := r.Text(keyBytes)
-		if !keyOK(key) {
-			r.Fail()
+		c.Keys = append(c.Keys, r.Hash())
+		if r.Failed() { // a count is no promise
 			return
 		}
-		c.Keys = append(c.Keys, key)
 	}
 }
 
