@@ -155,9 +155,12 @@ func (c *conn) acceptFound(ctx context.Context, id kv.ID, a door.Accept) (*doorp
 		return nil, unknownFound(e, "used")
 	}
 	useful := slices.IndexFunc(f.parts, func(p part) bool { return p.End > a.Present })
-	if len(a.Tokens) != f.tokens || useful < 0 {
+	first := f.parts[0].Start // nobody has what comes before for this engine
+	if len(a.Tokens) != f.tokens || useful < 0 || a.Present < first {
 		s.decline(f.parts)
-		return nil, problem(door.CodeRequest, "an Accept of %d tokens, %d of them present, for a run of %d", len(a.Tokens), a.Present, f.tokens)
+		p := problem(door.CodeRequest, "an Accept of %d tokens, %d of them present, for a run of tokens %d to %d", len(a.Tokens), a.Present, first, f.tokens)
+		p.Hint = "compute what is missing, or find again: a run begins behind what was present when it was found"
+		return nil, p
 	}
 	s.decline(f.parts[:useful])
 	wanted := f.parts[useful:]

@@ -259,6 +259,20 @@ func TestFoundBeyondWhatIsPresent(t *testing.T) {
 	}
 }
 
+// An engine that has lost what was present when it asked is refused: nobody would fill it.
+func TestFoundBeyondWhatIsPresentNoMore(t *testing.T) {
+	c := newFoundCell(t, "tcp")
+	for had, has := range map[int]int{40: 0, 72: 71} { // in the first part, and in the second
+		found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Present: had, Within: time.Second})
+		if err != nil || found.Tokens != 128 {
+			t.Fatal(found, err)
+		}
+		_, err = c.reader.Accept(soon(t), door.Accept{Ticket: found.Ticket, Tokens: prompt(128), Tables: [][]uint32{c.reader.blocksFor(128)}, Present: has})
+		refusedWith(t, err, door.CodeRequest)
+		until(t, "nothing is left", c.quiet)
+	}
+}
+
 // A part that does not come is told once, and the blocks are the engine's when all
 // parts are quiet.
 func TestFoundPartFails(t *testing.T) {

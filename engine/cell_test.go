@@ -44,6 +44,7 @@ type cell struct {
 type testOffer struct {
 	from *testDoor
 	site
+	first int // token that it has
 	door.Offer
 }
 
@@ -216,7 +217,7 @@ func (d *testDoor) move(h testHandOff, a door.Accept, fails, late bool) {
 	if !slices.Equal(o.Tokens, a.Tokens) || o.Scope != a.Scope {
 		panic("the contents differ")
 	}
-	move := cacheMove{from: o.site, to: siteOf(d.engine), tokens: kv.TokenRange{Start: a.Present, End: len(a.Tokens)}, src: o.Tables, dst: a.Tables}
+	move := cacheMove{from: o.site, to: siteOf(d.engine), tokens: kv.TokenRange{Start: max(a.Present, o.first), End: len(a.Tokens)}, src: o.Tables, dst: a.Tables}
 	if err := move.run(); err != nil {
 		panic(err)
 	}

@@ -22,6 +22,8 @@ type fakeCache struct {
 	// holds: what is kept is never freed, unless the connection ends.
 	holds bool
 	found int
+	// meanwhile happens at the engine before it hears what was found.
+	meanwhile func(*Engine)
 }
 
 // newFakeCache is for the geometry of an engine.
@@ -161,8 +163,11 @@ func (d *testDoor) Find(ctx context.Context, f door.Find) (door.Found, error) {
 		return door.Found{Reason: "miss"}, nil
 	}
 	s.found++
+	if happens := s.meanwhile; happens != nil {
+		d.engine.post(func() { happens(d.engine) })
+	}
 	var transfer [16]byte
 	_, _ = rand.Read(transfer[:])
-	c.offers[transfer] = &testOffer{site: s.site(), Offer: door.Offer{Transfer: transfer, Tokens: f.Tokens[:tokens], Scope: f.Scope, Tables: [][]uint32{table}}}
+	c.offers[transfer] = &testOffer{site: s.site(), first: f.Present, Offer: door.Offer{Transfer: transfer, Tokens: f.Tokens[:tokens], Scope: f.Scope, Tables: [][]uint32{table}}}
 	return door.Found{Tokens: tokens, Ticket: ticketOf(transfer)}, nil
 }

@@ -156,6 +156,10 @@ func (e *Engine) admitted(p batch.Plan) {
 		switch {
 		case a.Fetch:
 			e.fetch(c, a)
+		case a.Outdated:
+			q.kv, q.kvReason = openai.KVLocal, "what was here when a prefix was found is not any more"
+			e.counters.Local++
+			e.giveBack(q.Ticket)
 		case a.Declined:
 			q.kv = openai.KVCached
 			e.giveBack(q.Ticket)

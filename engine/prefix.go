@@ -16,9 +16,11 @@ import (
 // request waits for the answer before it takes its place, and others run meanwhile.
 //
 //	asking ──found──► the request fetches the run, and computes the rest
-//	   └─────nothing, an error, too late──► it computes its prompt
+//	   │        └─────what was here is not any more──┐
+//	   └─────nothing, an error, too late─────────────┴──► it computes its prompt
 type search struct {
-	timer *time.Timer
+	timer   *time.Timer
+	present int // tokens that are here: what is found begins behind them
 }
 
 const (
@@ -76,7 +78,7 @@ const measuredTokens = 32
 
 // find asks the agent.
 func (e *Engine) find(q *request, present int) {
-	s := &search{}
+	s := &search{present: present}
 	q.search = s
 	e.searches++
 	s.timer = time.AfterFunc(findPatience, func() { e.post(func() { e.searched(q, s, door.Found{}, nil) }) })
@@ -105,7 +107,7 @@ func (e *Engine) searched(q *request, s *search, found door.Found, err error) {
 		}
 	} else {
 		q.Ticket, q.found = found.Ticket, found.Tokens
-		q.choices[0].sequence.Fetch = found.Tokens
+		q.choices[0].sequence.Fetch, q.choices[0].sequence.FetchFrom = found.Tokens, s.present
 	}
 	e.enqueue(q)
 }

@@ -146,6 +146,50 @@ func TestNextTurnIsFound(t *testing.T) {
 	}
 }
 
+// What was here when a prefix was looked for, and is not any more when its request gets its
+// blocks, nobody fills: the request computes, and what was found is given back.
+func TestPrefixHereIsEvictedMeanwhile(t *testing.T) {
+	alone, world := join(t, nil, Options{}), keeping(t, 16)
+	r := Request{Prompts: [][]uint32{prompt(3, 100)}, MaxTokens: 20, IgnoreEOS: true}
+	want, _ := ask(t, alone, r)
+	writer := join(t, world, Options{})
+	ask(t, writer, r)
+	idle(t, writer)
+	reader := join(t, world, Options{Blocks: 40, BlockTokens: 8})
+	ask(t, reader, Request{Prompts: [][]uint32{r.Prompts[0][:50]}, MaxTokens: 1})
+	idle(t, reader)
+	world.mu.Lock()
+	world.fakeCache.meanwhile = func(e *Engine) { // one that needs all blocks comes and goes
+		large := &batch.Sequence{Tokens: make([]uint32, 40*8), Prompt: 40 * 8}
+		if err := e.scheduler.Add(large); err != nil {
+			t.Error(err)
+		}
+		e.scheduler.Plan()
+		e.scheduler.Remove(large)
+	}
+	world.mu.Unlock()
+	before := world.finds()
+	got, result := ask(t, reader, r)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("wrong: %s", diff)
+	}
+	if world.finds() == before || result.Report.KV != openai.KVLocal || result.Report.KVReason == "" || result.Usage.PromptDetails.CachedTokens != 0 {
+		t.Errorf("%d found, then %d: %+v, %+v", before, world.finds(), result.Report, result.Usage.PromptDetails)
+	}
+	idle(t, reader)
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		world.mu.Lock()
+		left := len(world.offers)
+		world.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d that were found are not given back", left)
+		}
+	}
+}
+
 // A tenant does not find what another kept, and nobody looks for what is short.
 func TestWhatIsNotFound(t *testing.T) {
 	world := keeping(t, 16)

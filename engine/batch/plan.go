@@ -29,6 +29,8 @@ type Admission struct {
 	Hold  *Hold
 	// Declined: it was to be fetched, but most of it was there.
 	Declined bool
+	// Outdated: it was to be fetched, but what was here before it is not any more.
+	Outdated bool
 }
 
 // Plan decides the next step. Commit must follow before the next Plan, unless
@@ -163,7 +165,7 @@ func (s *Scheduler) settle(q *Sequence, a *Admission) bool {
 		return canRun && s.place(q, a)
 	case s.fetching >= s.options.MaxRunning || !s.place(q, a):
 		return false
-	case a.Declined && !canRun:
+	case !a.Fetch && !canRun:
 		s.drop(q)
 		return false
 	}
@@ -200,8 +202,9 @@ func (s *Scheduler) place(q *Sequence, a *Admission) bool {
 	q.computed, q.named = len(found)*size, len(found)
 	a.Cached = q.computed
 	if q.Fetch > 0 {
-		a.Declined = q.computed > 0 && q.Fetch-q.computed < s.options.FetchTokens
-		a.Fetch = !a.Declined
+		a.Outdated = q.computed < q.FetchFrom
+		a.Declined = !a.Outdated && q.computed > 0 && q.Fetch-q.computed < s.options.FetchTokens
+		a.Fetch = !a.Outdated && !a.Declined
 	}
 	return true
 }

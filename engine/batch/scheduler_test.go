@@ -178,6 +178,7 @@ func (w *world) add() {
 		list[0].Fetch = list[0].Prompt
 	case 1: // a run, of any length
 		list[0].Fetch = rapid.IntRange(1, len(list[0].Tokens)).Draw(w.t, "run")
+		list[0].FetchFrom = rapid.IntRange(0, list[0].Fetch-1).Draw(w.t, "from") // what was here may be gone
 	}
 	if cached := w.s.Cached(list[0]); cached > len(list[0].Tokens)-1 || cached%w.o.BlockTokens != 0 {
 		w.t.Fatalf("%d of %d tokens are there", cached, len(list[0].Tokens))
@@ -264,7 +265,7 @@ func (w *world) fetched(q *Sequence, ready bool) {
 		w.holds = append(w.holds, h)
 		return
 	}
-	for position := range q.Fetch {
+	for position := q.FetchFrom; position < q.Fetch; position++ {
 		*w.slot(h.Blocks(), position) = fingerprint(q.Tokens[:position+1])
 	}
 	w.s.Fetched(q)

@@ -18,6 +18,9 @@ type Sequence struct {
 	// Fetch is of how many tokens, from the first on, the cache is to come from
 	// elsewhere; 0: of none.
 	Fetch int
+	// FetchFrom is where what can be fetched begins: what is before it was here when it
+	// was looked for. If it is not any more, nothing is fetched.
+	FetchFrom int
 	// Leader, if any, is a sequence with the same prompt that goes first, so
 	// that this one finds its blocks.
 	Leader *Sequence
