@@ -173,7 +173,7 @@ const duration = (n) => (n >= 864e5 ? `${(n / 864e5).toFixed(1)} days` : n >= 36
 function showMatrix(f) {
   const flows = f.flows || [], most = flows[0];
   el("matrix-note").textContent = most
-    ? `Most went from ${most.from}, rank ${most.src}, to ${most.to}, rank ${most.dst}: ${bytes(most.bytes)} in ${most.handoffs} hand-offs${most.fabric ? " by " + most.fabric : ""}. Darker is more.` + (f.more_flows ? ` ${f.more_flows} smaller pairs are left out.` : "")
+    ? `Most went from ${engineName(most.from)}, rank ${most.src}, to ${engineName(most.to)}, rank ${most.dst}: ${bytes(most.bytes)} in ${most.handoffs} hand-offs${most.fabric ? " by " + most.fabric : ""}. Darker is more.` + (f.more_flows ? ` ${f.more_flows} smaller pairs are left out.` : "")
     : "Nothing has been handed over yet.";
   replace(el("matrix"), flows.length ? matrices(flows, 12) : []);
 }
@@ -212,7 +212,7 @@ function showHandOffs() {
   const waited = (h) => (h.stages || []).reduce((n, s) => n + (isWait(h, s) ? s.ms : 0), 0);
   const own = (h) => Math.max(0, h.total_ms - waited(h));
   if (cell.order === "slow") rows.sort((a, b) => own(b) - own(a));
-  const slowest = rows.reduce((a, b) => (!a || own(b) > own(a) ? b : a), null);
+  const slowest = rows.filter((h) => !h.problem).reduce((a, b) => (!a || own(b) > own(a) ? b : a), null);
   const why = (h) => {
     const longest = (h.stages || []).filter((s) => !isWait(h, s)).reduce((a, b) => (!a || b.ms > a.ms ? b : a), null);
     return longest ? `${longest.name}, ${Math.round(100 * longest.ms / Math.max(1e-9, own(h)))} %` : "–";
@@ -220,7 +220,7 @@ function showHandOffs() {
   el("handoffs-note").textContent = slowest ? `The slowest of the last ${rows.length}: ${slowest.id.slice(0, 8)} took ${ms(own(slowest))} for ${bytes(slowest.bytes)}, most of it in ${why(slowest)}.` + (cell.leftOut.handoffs ? ` A sample: ${count(cell.leftOut.handoffs)} are not listed.` : "") : "None yet: short prompts are computed where they are decoded.";
   replace(el("handoffs").tBodies[0], rows.slice(0, kept).map((h) => {
     const [from, to] = h.as === "source" ? [h.engine, h.peer_engine] : [h.peer_engine, h.engine];
-    return make("tr", {}, make("td", {}, clock(h.ended_ms)), make("td", {}, idButton(h.id)), make("td", {}, from || "–"), make("td", {}, to || "–"), make("td", { class: "n" }, String(h.tokens)), make("td", { class: "n" }, bytes(h.bytes)), make("td", {}, h.ranks),
+    return make("tr", {}, make("td", {}, clock(h.ended_ms)), make("td", {}, idButton(h.id)), make("td", {}, engineName(from)), make("td", {}, engineName(to)), make("td", { class: "n" }, String(h.tokens)), make("td", { class: "n" }, bytes(h.bytes)), make("td", {}, h.ranks),
       make("td", {}, h.fabric || "–"), make("td", { class: "n" }, number(waited(h))), make("td", { class: "n" }, number(own(h))), make("td", {}, why(h)), make("td", { class: h.problem ? "down" : "up", title: h.problem || "" }, h.problem ? "✕ " + h.problem.slice(0, 40) : "● done" + (h.retries && !h.promised ? `, ${h.retries} retries` : "")));
   }));
 }
