@@ -5,7 +5,7 @@ var storeTiers = []Field{
 	{
 		Name: "disk.dir", Kind: Text, Default: None,
 		Doc:  "Folder on a local disk for kept prefixes that leave memory; \"none\" has no disk. No two owners share one. What is in it outlives the owner.",
-		Tune: "A disk that reads faster than your engines compute the same tokens: `meridian bench store` has a line for it.",
+		Tune: "A disk that reads faster than your engines compute the same tokens.",
 	},
 	{
 		Name: "disk.bytes", Kind: Int, Default: int64(64 << 30), Unit: "bytes", Range: atLeast(64 << 20).atMost(1 << 50),
