@@ -130,6 +130,12 @@ type engine struct {
 	// token costs it. The cache's mu protects them.
 	breakEven keeping.BreakEven
 	tokenTime time.Duration
+	// life ends when the engine leaves. Leave waits for those of its Keeps that are not
+	// offered yet: none may offer blocks of the engine that takes this one's place. Mu
+	// is held to add to them.
+	life    context.Context
+	endLife context.CancelFunc
+	early   sync.WaitGroup
 }
 
 // maxLentPart is the part of an engine's blocks that are being kept at a time: what it has
@@ -176,9 +182,13 @@ func (c *Cache) Join(id string, side reshard.Side) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	switch {
+	case c.closed:
 		return ErrClosed
+	case c.engines[id] != nil:
+		return fmt.Errorf("offload: engine %s has joined already; it must leave first", id)
 	}
+	e.life, e.endLife = context.WithCancel(c.ctx)
 	c.engines[id] = e
 	return nil
 }
@@ -186,16 +196,28 @@ func (c *Cache) Join(id string, side reshard.Side) error {
 // BlockTokens is how many tokens one object holds, of engines that do not pack their blocks.
 func (c *Cache) BlockTokens() int { return c.options.BlockTokens }
 
-// Leave ends that. What the engine keeps or has found ends when it leaves the transceiver.
+// Leave ends that. When it returns, nothing that the engine wanted to be kept will be
+// offered any more; what was offered or found ends when the engine leaves the transceiver,
+// which comes next.
 func (c *Cache) Leave(id string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	e := c.engines[id]
 	delete(c.engines, id)
+	c.mu.Unlock()
+	if e != nil {
+		e.endLife()
+		e.early.Wait()
+	}
 }
 
 func (c *Cache) engine(id string) (*engine, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.engineLocked(id)
+}
+
+// engineLocked is engine for who holds mu.
+func (c *Cache) engineLocked(id string) (*engine, error) {
 	if c.closed {
 		return nil, ErrClosed
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"meridian/kv"
@@ -30,14 +31,26 @@ type Keep struct {
 // tells, or Options.Events where nothing was offered. With an error they never were
 // anybody else's.
 func (c *Cache) Keep(_ context.Context, k Keep) error {
-	e, err := c.engine(k.Engine)
+	e, err := c.beginEarly(k.Engine)
 	if err != nil {
 		return err
 	}
 	if !c.begin(&c.keeps, 0, func() { c.keep(k, e) }) {
 		c.freed(k, "dropped", errDropped)
+		e.early.Done()
 	}
 	return nil
+}
+
+// beginEarly is an engine that does not leave until its early Keep is done.
+func (c *Cache) beginEarly(id string) (*engine, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, err := c.engineLocked(id)
+	if err == nil {
+		e.early.Add(1)
+	}
+	return e, err
 }
 
 // errDropped is why something is not kept while there is much to do.
@@ -49,9 +62,13 @@ func (c *Cache) freed(k Keep, outcome string, why error) {
 	c.options.Events(handoff.Event{Kind: handoff.Freed, As: handoff.Source, Engine: k.Engine, Transfer: k.Transfer, Problem: handoff.ProblemOf(why)})
 }
 
+// keep has a prefix kept, and returns when its blocks are the engine's again. Until it is
+// offered or freed it is early.
 func (c *Cache) keep(k Keep, e *engine) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.options.KeepTimeout)
+	ctx, cancel := context.WithTimeout(e.life, c.options.KeepTimeout)
 	defer cancel()
+	offered := sync.OnceFunc(e.early.Done)
+	defer offered()
 	tokens := k.Content.Tokens[:min(len(k.Content.Tokens), keeping.MaxUnits*e.unit.Tokens)]
 	chain := keeping.ChainOf(k.Content.Scope, e.digest, tokens, e.unit.Tokens)
 	if len(chain.Keys) == 0 {
@@ -78,7 +95,7 @@ func (c *Cache) keep(k Keep, e *engine) {
 		return
 	}
 	defer giveBack()
-	c.offer(ctx, k, e, chain, machine)
+	c.offer(ctx, k, e, chain, machine, offered)
 }
 
 // lend counts blocks of an engine that are on their way, with their bytes, if that is not
@@ -120,7 +137,11 @@ func (c *Cache) owners() (own string, all []string) {
 
 // offer offers what is missing, to one owner after the other, and returns when the blocks
 // are the engine's again.
-func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keeping.Chain, machine *keeping.Keeping) {
+func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keeping.Chain, machine *keeping.Keeping, offered func()) {
+	if err := ctx.Err(); err != nil {
+		c.freed(k, "unknown", err)
+		return
+	}
 	content := k.Content
 	content.Tokens = content.Tokens[:machine.End*e.unit.Tokens]
 	out, err := c.options.Transceiver.Offer(transceiver.Offer{
@@ -130,6 +151,7 @@ func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keeping.Chai
 		c.freed(k, "declined", err)
 		return
 	}
+	offered()
 	ask := &keeping.KeepAsk{Shape: e.shape, Chain: chain.Part(0, machine.End), First: machine.First, Ticket: out.Ticket, WithinMs: uint64(c.options.KeepTimeout / time.Millisecond)}
 	for name := machine.Ask(); name != ""; name = machine.Ask() {
 		machine.Answered(c.askToKeep(ctx, name, ask))
