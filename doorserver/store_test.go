@@ -18,6 +18,7 @@ import (
 	"meridian/door/doorpb"
 	"meridian/doorserver"
 	"meridian/internal/require"
+	"meridian/kv"
 )
 
 // startWithCache is an agent whose door reaches a fake cache.
@@ -314,6 +315,25 @@ func TestStoreConnectionEndsAfterItsCopies(t *testing.T) {
 	}
 }
 
+// What engines keep no client writes, with or without frames; an operator sees and removes it.
+func TestStoreOfKeptCaches(t *testing.T) {
+	n, cache := startWithCache(t)
+	s, key := openStore(t, n, kv.KeptTenants+"0123456789ab"), []byte("kv/unit")
+	refusedWith(t, s.Put(soon(t), key, pattern(100), door.Wish{}), door.CodeDenied)
+	refusedWith(t, s.Put(soon(t), key, pattern(door.MaxStoreInline+1), door.Wish{}), door.CodeDenied)
+	_, err := s.Open(soon(t), key, 100, door.Wish{})
+	refusedWith(t, err, door.CodeDenied)
+	if err := cache.Put(soon(t), doorserver.Object{Tenant: kv.KeptTenants + "0123456789ab", Key: key}, doorserver.Memory{Bytes: pattern(100)}, door.Wish{}); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := s.List(soon(t), door.List{}); err != nil || len(l.Objects) != 1 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if err := s.Remove(soon(t), key); err != nil {
+		t.Error(err)
+	}
+}
+
 // A user who is let in has its tenants' keys, and nothing that is everybody's.
 func TestStoreOfOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -340,8 +360,12 @@ func TestStoreOfOtherUsers(t *testing.T) {
 		"evict": {What: &doorpb.Store_Evict{Evict: &doorpb.StoreEvict{}}},
 		"list":  {What: &doorpb.Store_List{List: &doorpb.StoreList{AllTenants: true}}},
 		"map":   {What: &doorpb.Store_Map{Map: &doorpb.StoreMap{}}},
+		"kept":  {Tenant: kv.KeptTenants + "0", What: &doorpb.Store_Get{Get: &doorpb.StoreGet{Keys: [][]byte{{1}}}}},
 	} {
-		m.Request, m.Tenant = 1, "t"
+		m.Request = 1
+		if m.Tenant == "" {
+			m.Tenant = "t"
+		}
 		if err := wire.Send(doorpb.FrameType_FRAME_TYPE_STORE, m, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -3,10 +3,12 @@ package doorserver
 import (
 	"context"
 	"os"
+	"strings"
 	"time"
 
 	"meridian/door"
 	"meridian/door/doorpb"
+	"meridian/kv"
 )
 
 // job does an admitted request.
@@ -17,6 +19,9 @@ func (d *desk) plan(m *doorpb.Store) (job, *door.Problem) {
 	tenant := m.GetTenant()
 	if len(tenant) > maxKeyBytes {
 		return nil, problem(door.CodeTerms, "a tenant of %d bytes, at most %d", len(tenant), maxKeyBytes)
+	}
+	if p := d.mayTouch(tenant, m); p != nil {
+		return nil, p
 	}
 	switch what := m.GetWhat().(type) {
 	case *doorpb.Store_Put:
@@ -45,6 +50,22 @@ func (d *desk) plan(m *doorpb.Store) (job, *door.Problem) {
 		return d.planMap()
 	}
 	return nil, choice(m.ProtoReflect().GetUnknown(), "Store does not say what")
+}
+
+// mayTouch keeps clients out of what engines keep: an object that a client wrote there an
+// engine would take for a cache. Operators may look, and remove.
+func (d *desk) mayTouch(tenant string, m *doorpb.Store) *door.Problem {
+	if !strings.HasPrefix(tenant, kv.KeptTenants) {
+		return nil
+	}
+	switch m.GetWhat().(type) {
+	case *doorpb.Store_Put, *doorpb.Store_Open:
+		return problem(door.CodeDenied, "tenant %.80q is of caches that engines keep, and nobody else writes there; names of other tenants do not begin with %s", tenant, kv.KeptTenants)
+	}
+	if !d.isOwn() {
+		return problem(door.CodeDenied, "tenant %.80q is of caches that engines keep, which are shown to the agent's own user alone", tenant)
+	}
+	return nil
 }
 
 // maxKeyBytes bounds a key and a tenant; the cache bounds both together.

@@ -90,3 +90,8 @@ func (c *keyChain) next(parent Hash, tokens []uint32) BlockKey {
 	}
 	return blake3.Sum256(c.buf)
 }
+
+// KeptTenants begins the names of the object cache's tenants whose objects are caches that
+// engines let be kept. What is there an engine takes for what it says it is, so nobody
+// else may write it.
+const KeptTenants = "kv-"

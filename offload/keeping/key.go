@@ -50,10 +50,8 @@ func ChainOf(scope kv.Scope, digest UnitDigest, tokens []uint32, unitTokens int)
 // Part is units first to end of a chain.
 func (c Chain) Part(first, end int) Chain { return Chain{Tenant: c.Tenant, Keys: c.Keys[first:end]} }
 
-const tenantPrefix = "kv-"
-
 // TenantOf is how the tenant of a salt is called.
 func TenantOf(salt string) string {
 	hash := blake3.Sum256(append([]byte("meridian offload tenant\x00"), salt...))
-	return tenantPrefix + hex.EncodeToString(hash[:12])
+	return kv.KeptTenants + hex.EncodeToString(hash[:12])
 }
