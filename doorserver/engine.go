@@ -3,6 +3,7 @@ package doorserver
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"meridian/agent"
@@ -99,6 +100,9 @@ func (s *Server) register(c *conn, hello *doorpb.Hello) *door.Problem {
 	id := hello.GetEngine()
 	if id == "" || len(id) > 255 || meta.CheckKey(meta.EnginePrefix+id) != nil || !oneSegment(id) {
 		return problem(door.CodeTerms, "%.80q is no id for an engine: 1 to 255 letters, digits and -._~:@%%+=", id)
+	}
+	if strings.HasPrefix(id, handoff.StorePrefix) {
+		return problem(door.CodeTerms, "%.80q is an id of an object cache: those of engines do not begin with %s", id, handoff.StorePrefix)
 	}
 	deadline := time.Now().Add(s.options.FenceWait)
 	for {

@@ -13,6 +13,7 @@ import (
 	"meridian/door"
 	"meridian/door/doorpb"
 	"meridian/doorserver"
+	"meridian/transceiver/handoff"
 )
 
 func refusedWith(t testing.TB, err error, code string) {
@@ -200,6 +201,22 @@ func TestHelloIsBounded(t *testing.T) {
 	}
 	if _, f := greet(t, n, &doorpb.Hello{Engine: "e", As: as, Features: make([]string, 40000)}); codeOf(t, f) != "malformed" {
 		t.Error("a Hello of 80 kB is read")
+	}
+	until(t, "nothing is left", n.empty)
+}
+
+// Nobody comes in under an id of the object cache, by which it would keep that out.
+func TestEngineIsNoStore(t *testing.T) {
+	n := newCell(t, "tcp").start("n")
+	for _, id := range []string{handoff.StorePrefix, handoff.StorePrefix + "n", handoff.StorePrefix + "n/0123456789abcdef"} {
+		for _, hello := range []*doorpb.Hello{
+			{Engine: id, As: &doorpb.Hello_Control{Control: &doorpb.Control{Role: "both"}}},
+			{Engine: id, As: &doorpb.Hello_Rank{Rank: &doorpb.Rank{Ranks: 1}}},
+		} {
+			if _, f := greet(t, n, hello); codeOf(t, f) != door.CodeTerms {
+				t.Errorf("%s: %s", id, codeOf(t, f))
+			}
+		}
 	}
 	until(t, "nothing is left", n.empty)
 }

@@ -60,7 +60,7 @@ func (c *Cache) storeOf(shape *keeping.Shape) (*storeEngine, error) {
 		return nil, err
 	}
 	s := &storeEngine{
-		id: "store@" + c.self.Name + "/" + hex.EncodeToString(digest[:8]), unit: unit, layers: len(shape.Geometry.Layers), bytes: objectBytes(unit),
+		id: handoff.StorePrefix + c.self.Name + "/" + hex.EncodeToString(digest[:8]), unit: unit, layers: len(shape.Geometry.Layers), bytes: objectBytes(unit),
 	}
 	err = c.options.Transceiver.JoinStore(handoff.Engine{ID: s.id, Side: side, Ranks: []handoff.Rank{{
 		Agent: c.self, Memory: handoff.Memory{{Region: region, Epoch: epoch, Length: bytes}},

@@ -3,6 +3,7 @@ package transceiver
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"meridian/transceiver/handoff"
 )
@@ -16,7 +17,12 @@ type ranks struct {
 
 // Join makes this agent the home of an engine. Ranks of it that live here need
 // not be served apart; those elsewhere are, by their own agents.
-func (t *Transceiver) Join(e handoff.Engine) error { return t.join(e, nil) }
+func (t *Transceiver) Join(e handoff.Engine) error {
+	if strings.HasPrefix(e.ID, handoff.StorePrefix) {
+		return fmt.Errorf("%w: engine %q has an id of an object cache: call it something that does not begin with %s", handoff.ErrTerms, e.ID, handoff.StorePrefix)
+	}
+	return t.join(e, nil)
+}
 
 // JoinStore makes this agent the home of an object cache: an engine whose blocks
 // are units at places of its memory. What is found in it is offered, and what is

@@ -39,7 +39,7 @@ func (c *cell) store(publisher *engine, unitTokens int, arenaBytes int64, n *nod
 		c.t.Fatal(err)
 	}
 	s := &store{unit: unit, span: uint32((unit.Bytes + reshard.PlaceBytes - 1) / reshard.PlaceBytes)}
-	s.engine = &engine{Engine: handoff.Engine{ID: "store@" + n.member.Name, Side: side}, home: n}
+	s.engine = &engine{Engine: handoff.Engine{ID: handoff.StorePrefix + n.member.Name, Side: side}, home: n}
 	memory := c.lend(s.engine, n, uint64(arenaBytes), 1)
 	s.Ranks = []handoff.Rank{{Agent: n.member, Memory: memory}}
 	arena := s.memory[0][0]
@@ -358,6 +358,9 @@ func TestStoresHearForThemselves(t *testing.T) {
 	e := c.engine("engine", model, shape{tp: 1, pp: 1, blockTokens: 16, blocks: 60, layout: "LBHNC"}, o)
 	if err := o.JoinStore(handoff.Engine{ID: "another", Side: e.Side, Ranks: e.Ranks}, func(handoff.Event) {}); err == nil {
 		t.Error("an engine with dense grids is an object cache")
+	}
+	if err := o.Join(handoff.Engine{ID: handoff.StorePrefix + "o", Side: e.Side, Ranks: e.Ranks}); !errors.Is(err, handoff.ErrTerms) {
+		t.Errorf("an engine has the id of an object cache: %v", err)
 	}
 	s := c.store(e, 64, 1<<20, o)
 	if err := o.JoinStore(s.Engine, s.told); err == nil {

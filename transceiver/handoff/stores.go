@@ -29,6 +29,10 @@ func (l StoreLimits) WithDefaults() StoreLimits {
 	return l
 }
 
+// StorePrefix begins the ids of object caches, and of nobody else: an engine that had one
+// would keep the cache of that id from joining.
+const StorePrefix = "store@"
+
 // IsStore reports whether an engine is an object cache: its blocks are units at
 // places of an arena.
 func (e *Engine) IsStore() bool { return e.Side.BlockStride > 0 }
