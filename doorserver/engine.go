@@ -51,6 +51,7 @@ type engine struct {
 	members       *meta.View           // what their agents say, once that matters
 	homePublished bool                 // this agent has said that it is the home
 	remoteRanks   map[int]handoff.Rank // at the home: ranks at other agents
+	older         string               // one of those agents, if its build knows no object caches
 	home          string               // not at the home: who speaks for the engine …
 	registration  string               // … under which registration …
 	followed      int                  // … for how many ranks from here
@@ -303,10 +304,8 @@ func (s *Server) tryServe(e *engine) *door.Problem {
 		return problemOf(err)
 	}
 	e.state, e.joined = serving, true
-	if s.options.Offload != nil {
-		if err := s.options.Offload.Join(e.id, *e.side); err != nil {
-			s.options.Logger.Info("an engine's prefixes cannot be kept", "engine", e.id, "reason", err)
-		}
+	if err := s.joinOffload(e); err != nil {
+		s.options.Logger.Info("an engine's prefixes cannot be kept", "engine", e.id, "reason", err)
 	}
 	for _, c := range e.conns() {
 		c.sendEvent(door.Event{Kind: door.Serving})
@@ -317,6 +316,17 @@ func (s *Server) tryServe(e *engine) *door.Problem {
 		s.publishMember(e, servingRecord, e.incarnation.String(), nil)
 	}
 	return nil
+}
+
+// joinOffload lets an engine that serves keep and find, if all its ranks can.
+func (s *Server) joinOffload(e *engine) error {
+	switch {
+	case s.options.Offload == nil:
+		return nil
+	case e.older != "":
+		return fmt.Errorf("agent %s, which has ranks of it, is of a build that knows no object cache", e.older)
+	}
+	return s.options.Offload.Join(e.id, *e.side)
 }
 
 // member finds a rank, here or at another agent.

@@ -38,6 +38,9 @@ type member struct {
 	Incarnation  string           `json:"incarnation"`
 	Registration string           `json:"registration"` // the home's, of the engine
 	Memory       []handoff.Extent `json:"memory,omitempty"`
+	// Places: its build knows object caches (handoff.CanPlaces). One that does not would
+	// let every Keep and Find of the engine wait for an answer.
+	Places bool `json:"places,omitempty"`
 }
 
 // parseMember reads what an agent, or whoever else can write to the directory, left
@@ -89,7 +92,7 @@ func (s *Server) findMembers(e *engine) {
 // publishMember keeps one record for the other agents of an engine. mu is held.
 func (s *Server) publishMember(e *engine, what, registration string, memory handoff.Memory) {
 	value, err := json.Marshal(member{
-		Agent: s.self.Name, Incarnation: s.self.Incarnation.String(), Registration: registration, Memory: memory,
+		Agent: s.self.Name, Incarnation: s.self.Incarnation.String(), Registration: registration, Memory: memory, Places: true,
 	})
 	if err != nil {
 		panic(err) // strings and numbers
@@ -138,6 +141,7 @@ func (s *Server) membersChanged(e *engine, event meta.Event) {
 // held.
 func (s *Server) checkRanks(e *engine, known *meta.View) {
 	elsewhere := make(map[int]handoff.Rank)
+	older := ""
 	for _, r := range known.Records() {
 		index, isRank := rankNumber(strings.TrimPrefix(r.Key, ranksKey(e.id, "")))
 		if !isRank {
@@ -149,6 +153,9 @@ func (s *Server) checkRanks(e *engine, known *meta.View) {
 		}
 		if agent != s.self {
 			elsewhere[index] = handoff.Rank{Agent: agent, Memory: m.Memory}
+			if !m.Places {
+				older = agent.Name
+			}
 		}
 	}
 	for index, was := range e.remoteRanks {
@@ -158,7 +165,7 @@ func (s *Server) checkRanks(e *engine, known *meta.View) {
 			return
 		}
 	}
-	e.remoteRanks = elsewhere
+	e.remoteRanks, e.older = elsewhere, older
 	if p := s.tryServe(e); p != nil {
 		s.options.Logger.Warn("an engine whose ranks are all there cannot serve", "engine", e.id, "code", p.Code, "reason", p.Message)
 	}

@@ -1,9 +1,13 @@
 package doorserver_test
 
 import (
+	"bytes"
+	"context"
 	"testing"
 
 	"meridian/door"
+	"meridian/doorserver"
+	"meridian/meta"
 )
 
 // wide is one engine on two hosts: control and rank 0 at one agent, its other
@@ -59,4 +63,38 @@ func TestPartOfAWideEngineIsLost(t *testing.T) {
 	}
 	wide.hears(t, door.Serving, [16]byte{})
 	handOver(t, wide, other, 40, false)
+}
+
+// olderDirectory is that of an agent of a build that knows no object cache: what it writes
+// does not say that it does.
+type olderDirectory struct{ meta.Directory }
+
+func (d olderDirectory) Create(ctx context.Context, e meta.Entry) (meta.Record, error) {
+	e.Value = bytes.ReplaceAll(e.Value, []byte(`,"places":true`), nil)
+	return d.Directory.Create(ctx, e)
+}
+
+// An engine keeps and finds only if all agents that have ranks of it know what an object
+// cache is: others would let each of its hand-offs wait.
+func TestWideEngineKeepsIfAllItsAgentsCan(t *testing.T) {
+	c := newCell(t, "tcp")
+	offload := &fakeOffload{joined: make(map[string]bool)}
+	a, d := c.start("a", func(o *doorserver.Options) { o.Offload, offload.relay = offload, o.Relay }), c.start("d")
+	older := func(o *doorserver.Options) { o.Directory = olderDirectory{o.Directory} }
+	b := c.start("b", older)
+	wide, ranks := c.wide(a, b, wideCut)
+	other := c.engine("other", d, decodeCut)
+	for _, can := range []bool{false, true} {
+		wide.hears(t, door.Serving, [16]byte{})
+		ranks.hears(t, door.Serving, [16]byte{})
+		if joined := offload.count(func() int { return len(offload.joined) }) == 1; joined != can {
+			t.Errorf("it keeps and finds: %v, where all its agents can: %v", joined, can)
+		}
+		handOver(t, wide, other, 40, false)
+		if !can { // its agent is upgraded
+			b.stop(t)
+			wide.hears(t, door.Fenced, [16]byte{})
+			*b = *c.start("b")
+		}
+	}
 }
