@@ -47,6 +47,8 @@ type Options struct {
 	MaxBytesInFlight uint64
 	// KeepTimeout bounds how long a Keep has an engine's blocks; default 10 s.
 	KeepTimeout time.Duration
+	// LocateTimeout bounds how long the master is asked who has what; default 300 ms.
+	LocateTimeout time.Duration
 	// FindTimeout bounds a Find; default half a second.
 	FindTimeout time.Duration
 	// OfferTimeout is how long what was found waits for its engine; default 5 s.
@@ -64,12 +66,13 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("offload: Options needs an Agent, a Transceiver and a Store")
 	case o.TicketKey == (handoff.Key{}):
 		return o, errors.New("offload: Options needs a TicketKey; derive it from the cell's key")
-	case o.BlockTokens < 0 || o.KeepTimeout < 0 || o.FindTimeout < 0 || o.OfferTimeout < 0:
+	case o.BlockTokens < 0 || o.KeepTimeout < 0 || o.FindTimeout < 0 || o.OfferTimeout < 0 || o.LocateTimeout < 0:
 		return o, errors.New("offload: a span or a bound in Options is negative")
 	}
 	o.BlockTokens = cmp.Or(o.BlockTokens, 64)
 	o.MaxBytesInFlight = cmp.Or(o.MaxBytesInFlight, 256<<20)
 	o.KeepTimeout = cmp.Or(o.KeepTimeout, 10*time.Second)
+	o.LocateTimeout = cmp.Or(o.LocateTimeout, 300*time.Millisecond)
 	o.FindTimeout = cmp.Or(o.FindTimeout, 500*time.Millisecond)
 	o.OfferTimeout = cmp.Or(o.OfferTimeout, 5*time.Second)
 	if o.Events == nil {
@@ -114,6 +117,7 @@ type Cache struct {
 	asks     map[kv.Member]int // of other agents, that are being looked at
 	finding  keeping.Budget
 	fetches  map[kv.ID]fetch // that were found and have not ended
+	master   silence
 	metrics  Metrics
 }
 
@@ -138,8 +142,9 @@ type engine struct {
 	early   sync.WaitGroup
 }
 
-// maxLentPart is the part of an engine's blocks that are being kept at a time: what it has
-// to hand over by itself comes first.
+// maxLentPart is the part of an engine's blocks that are being kept at a time. One Keep alone
+// may have more, as much as the transceiver lets offers have: what it would keep is longer
+// than the part.
 const maxLentPart = 0.1
 
 // Open begins to listen for other agents.

@@ -116,7 +116,7 @@ func (c *cell) start(name string, o nodeOptions) *node {
 	n.store, err = store.Open(soon(c.t), so)
 	c.must(err)
 	oo := offload.Options{
-		Agent: a, Transceiver: n.transceiver, Store: n.store, TicketKey: ticketKey, Find: find, Events: n.onEvent, FindTimeout: patience, KeepTimeout: patience,
+		Agent: a, Transceiver: n.transceiver, Store: n.store, TicketKey: ticketKey, Find: find, Events: n.onEvent, FindTimeout: patience, KeepTimeout: patience, LocateTimeout: patience,
 	}
 	if o.offload != nil {
 		o.offload(&oo)

@@ -66,7 +66,7 @@ func (c *Cache) find(ctx context.Context, f Find, e *engine) Found {
 	if len(chain.Keys) <= first {
 		return Found{Reason: "short"}
 	}
-	have, err := c.options.Store.Where(ctx, runOf(chain.Part(first, len(chain.Keys))))
+	have, err := c.where(ctx, chain.Part(first, len(chain.Keys)))
 	stretches := keeping.Cut(append(make([]string, first), have...), first)
 	switch {
 	case len(stretches) > 0:

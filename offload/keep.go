@@ -75,7 +75,13 @@ func (c *Cache) keep(k Keep, e *engine) {
 		c.freed(k, "short", nil)
 		return
 	}
-	have, err := c.options.Store.Where(ctx, runOf(chain))
+	giveBack, ok := c.lend(e, k.Holding) // before anybody is waited for
+	if !ok {
+		c.freed(k, "dropped", errDropped)
+		return
+	}
+	defer giveBack()
+	have, err := c.where(ctx, chain)
 	if err != nil { // what others have is not known: nothing is written twice
 		c.freed(k, "unknown", err)
 		return
@@ -89,25 +95,24 @@ func (c *Cache) keep(k Keep, e *engine) {
 		return
 	}
 	bytes := uint64(machine.End-machine.First) * objectBytes(e.unit)
-	giveBack, ok := c.lend(e, k.Holding, bytes)
-	if !ok {
+	if !c.grow(bytes) {
 		c.freed(k, "dropped", errDropped)
 		return
 	}
-	defer giveBack()
+	defer c.shrink(bytes)
 	c.offer(ctx, k, e, chain, machine, offered)
 }
 
-// lend counts blocks of an engine that are on their way, with their bytes, if that is not
-// too much.
-func (c *Cache) lend(e *engine, h reshard.Holding, bytes uint64) (giveBack func(), ok bool) {
+// lend counts blocks of an engine that it does not have for a while, if that is not too
+// many.
+func (c *Cache) lend(e *engine, h reshard.Holding) (giveBack func(), ok bool) {
 	blocks := 0
 	for _, table := range h.Tables {
 		blocks = max(blocks, len(table))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e.lent > 0 && float64(e.lent+blocks) > maxLentPart*float64(e.blocks) || !c.keeps.Grow(bytes) {
+	if e.lent > 0 && float64(e.lent+blocks) > maxLentPart*float64(e.blocks) {
 		return nil, false
 	}
 	e.lent += blocks
@@ -115,8 +120,20 @@ func (c *Cache) lend(e *engine, h reshard.Holding, bytes uint64) (giveBack func(
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		e.lent -= blocks
-		c.keeps.Shrink(bytes)
 	}, true
+}
+
+// grow counts bytes that are on their way, if that is not too much; shrink ends it.
+func (c *Cache) grow(bytes uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keeps.Grow(bytes)
+}
+
+func (c *Cache) shrink(bytes uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keeps.Shrink(bytes)
 }
 
 // outcomes are what came of a Keep, as it is counted.
@@ -145,7 +162,7 @@ func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keeping.Chai
 	content := k.Content
 	content.Tokens = content.Tokens[:machine.End*e.unit.Tokens]
 	out, err := c.options.Transceiver.Offer(transceiver.Offer{
-		Transfer: k.Transfer, Engine: k.Engine, Content: content, Holding: k.Holding, Layers: e.layers, Keep: c.options.KeepTimeout,
+		Transfer: k.Transfer, Engine: k.Engine, Content: content, Holding: k.Holding, Layers: e.layers, Keep: c.options.KeepTimeout, ToKeep: true,
 	})
 	if err != nil {
 		c.freed(k, "declined", err)

@@ -196,9 +196,31 @@ func (s *Store) Where(ctx context.Context, r Run) (owners []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	owners, unknown := s.here(names)
+	for len(unknown) > 0 && err == nil {
+		n := min(len(unknown), protocol.MaxKeys)
+		err = s.where(ctx, names, unknown[:n], owners)
+		unknown = unknown[n:]
+	}
+	s.whereCold(ctx, names, owners)
+	return owners, err
+}
+
+// Here is Where without the master: it says this process for what can be read from its
+// memory, and nobody for all else.
+func (s *Store) Here(r Run) (owners []string, err error) {
+	names, err := s.namesOf(r)
+	if err != nil {
+		return nil, err
+	}
+	owners, _ = s.here(names)
+	return owners, nil
+}
+
+func (s *Store) here(names [][]byte) (owners []string, unknown []int) {
 	owners = make([]string, len(names))
-	var unknown []int
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := s.now()
 	for i, name := range names {
 		if s.server != nil && s.server.Has(now, name) {
@@ -207,14 +229,7 @@ func (s *Store) Where(ctx context.Context, r Run) (owners []string, err error) {
 			unknown = append(unknown, i)
 		}
 	}
-	s.mu.Unlock()
-	for len(unknown) > 0 && err == nil {
-		n := min(len(unknown), protocol.MaxKeys)
-		err = s.where(ctx, names, unknown[:n], owners)
-		unknown = unknown[n:]
-	}
-	s.whereCold(ctx, names, owners)
-	return owners, err
+	return owners, unknown
 }
 
 // where asks the master who owns some of the names.

@@ -27,6 +27,9 @@ type Offer struct {
 	// Keep is how long the offer stands if no decode engine takes it; default
 	// half a minute.
 	Keep time.Duration
+	// ToKeep says that an object cache is to take it. MaxHeldFraction bounds such offers
+	// by themselves.
+	ToKeep bool
 }
 
 // Known is what a cache is of, as somebody says who has its tokens: an object cache
@@ -54,7 +57,7 @@ func (t *Transceiver) offerOf(o *Offer) handoff.Offer {
 	of := knownOf(o.Known, o.Content, t.HomeKey())
 	return handoff.Offer{
 		Transfer: o.Transfer, Engine: o.Engine, Fingerprint: of.Fingerprint, Tokens: of.Tokens, First: o.First,
-		Holding: o.Holding, Layers: o.Layers, Keep: handoff.Instant(o.Keep / time.Microsecond),
+		Holding: o.Holding, Layers: o.Layers, Keep: handoff.Instant(o.Keep / time.Microsecond), ToKeep: o.ToKeep,
 	}
 }
 

@@ -24,7 +24,7 @@ func (h *Holder) admit(now Instant, e *Engine, o *Offer) error {
 	case e.IsStore():
 		return h.admitOfStore(now, e, o)
 	}
-	switch held, limit := h.Held(e.ID), int(h.MaxHeldFraction*float64(e.Side.Blocks)); {
+	switch held, limit := h.Held(e.ID, o.ToKeep), int(h.MaxHeldFraction*float64(e.Side.Blocks)); {
 	case held+p.blocks() > limit:
 		return fmt.Errorf("%w: engine %s has %d blocks in other offers, %d more are beyond %d, which is %.2g of its %d; let decode recompute",
 			ErrDeclined, e.ID, held, p.blocks(), limit, h.MaxHeldFraction, e.Side.Blocks)

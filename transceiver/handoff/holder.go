@@ -77,11 +77,12 @@ func (h *Holder) Leave(now Instant, engine string) []Effect {
 // Len is how many offers and early asks there are.
 func (h *Holder) Len() int { return len(h.offers) }
 
-// Held is how many blocks of an engine its offers keep.
-func (h *Holder) Held(engine string) int {
+// Held is how many blocks of an engine its offers keep: those that an object cache is to
+// take, or all others.
+func (h *Holder) Held(engine string, toKeep bool) int {
 	held := 0
 	for _, o := range h.offers {
-		if o.Engine == engine && o.state != offerAwaited {
+		if o.Engine == engine && o.ToKeep == toKeep && o.state != offerAwaited {
 			held += o.src.blocks()
 		}
 	}
@@ -102,6 +103,9 @@ type Offer struct {
 	Layers int
 	// Keep is how long the offer stands if no decode engine takes it.
 	Keep Instant
+	// ToKeep says that an object cache is to take it. Such offers have a bound of their
+	// own, so that none of a request is declined for them.
+	ToKeep bool
 }
 
 func (o *Offer) same(other *Offer) bool {
