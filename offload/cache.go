@@ -114,11 +114,14 @@ type Cache struct {
 	keeps    keeping.Budget // of this agent's engines
 	taking   keeping.Budget // of its owner
 	granting keeping.Budget
-	asks     map[kv.Member]int // of other agents, that are being looked at
-	finding  keeping.Budget
-	fetches  map[kv.ID]fetch // that were found and have not ended
-	master   silence
-	metrics  Metrics
+	// verifying is what is being looked at for finders; uses counts hand-offs of stores.
+	verifying keeping.Budget
+	uses      uint64
+	asks      map[kv.Member]int // of other agents, that are being looked at
+	finding   keeping.Budget
+	fetches   map[kv.ID]fetch // that were found and have not ended
+	master    silence
+	metrics   Metrics
 }
 
 // engine is one that may keep and find.
@@ -156,9 +159,10 @@ func Open(_ context.Context, o Options) (*Cache, error) {
 	c := &Cache{
 		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
 		engines: make(map[string]*engine), stores: make(map[kv.Hash]*storeEngine), calls: calls{byID: make(map[uint64]call)}, asks: make(map[kv.Member]int), fetches: make(map[kv.ID]fetch),
-		keeps:    keeping.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
-		taking:   keeping.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
-		granting: keeping.Budget{MaxCount: maxFinds}, finding: keeping.Budget{MaxCount: maxFinds},
+		keeps:     keeping.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
+		taking:    keeping.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
+		verifying: keeping.Budget{MaxBytes: maxVerified, MaxCount: maxFinds},
+		granting:  keeping.Budget{MaxCount: maxFinds}, finding: keeping.Budget{MaxCount: maxFinds},
 		metrics: Metrics{Keeps: make(map[string]uint64), Finds: make(map[string]uint64)},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

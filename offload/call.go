@@ -114,7 +114,8 @@ func (c *Cache) onNotification(n fabric.Notification) {
 		c.serve(from, request, &keeping.KeepAnswer{Verdict: keeping.Busy}, func() keeping.Message { return c.take(from, m) })
 	case *keeping.FindAsk:
 		c.serve(from, request, &keeping.FindAnswer{Verdict: keeping.Busy}, func() keeping.Message {
-			ctx, cancel := context.WithTimeout(c.ctx, time.Duration(m.PatienceMs)*time.Millisecond)
+			// How long an owner looks is its own to say: nobody waits longer for it.
+			ctx, cancel := context.WithTimeout(c.ctx, min(time.Duration(m.PatienceMs)*time.Millisecond, c.options.FindTimeout))
 			defer cancel()
 			return c.grant(ctx, m)
 		})

@@ -22,9 +22,14 @@ type storeEngine struct {
 	unit   reshard.Unit
 	layers int
 	bytes  uint64 // of an object
+	// users are hand-offs of it that have not ended; used is when the last began. The
+	// cache's mu protects them.
+	users int
+	used  uint64
 }
 
-// maxShapes bounds how many kinds of units an owner keeps.
+// maxShapes bounds how many kinds of units an owner has hand-offs of. One that is not used
+// makes room: it may be nobody's, and joins again when it is asked for.
 const maxShapes = 256
 
 // errShapes means that there are too many.
@@ -33,26 +38,26 @@ var errShapes = fmt.Errorf("offload: an owner keeps units of at most %d kinds", 
 // errNothingKept means that this agent has no owner.
 var errNothingKept = errors.New("offload: nothing is kept here")
 
-// storeOf is the party for units of a shape; it joins when it is first asked for.
-func (c *Cache) storeOf(shape *keeping.Shape) (*storeEngine, error) {
+// storeOf is the party for units of a shape; it joins when it is first asked for, by who
+// has shown that there are such units or will be. It stays until doneWith.
+func (c *Cache) storeOf(shape *keeping.Shape, unit reshard.Unit) (*storeEngine, error) {
 	region, epoch, bytes, keeps := c.options.Store.Memory()
 	if !keeps {
 		return nil, errNothingKept
 	}
-	unit, err := shape.Unit()
-	if err != nil {
-		return nil, err
-	}
 	digest := unit.Digest()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.uses++
 	if s := c.stores[digest]; s != nil {
+		s.users++
+		s.used = c.uses
 		return s, nil
 	}
 	switch {
 	case c.closed:
 		return nil, ErrClosed
-	case len(c.stores) >= maxShapes:
+	case len(c.stores) >= maxShapes && !c.dropStore():
 		return nil, errShapes
 	}
 	side, err := unit.Side(int64(bytes))
@@ -61,6 +66,7 @@ func (c *Cache) storeOf(shape *keeping.Shape) (*storeEngine, error) {
 	}
 	s := &storeEngine{
 		id: handoff.StorePrefix + c.self.Name + "/" + hex.EncodeToString(digest[:8]), unit: unit, layers: len(shape.Geometry.Layers), bytes: objectBytes(unit),
+		users: 1, used: c.uses,
 	}
 	err = c.options.Transceiver.JoinStore(handoff.Engine{ID: s.id, Side: side, Ranks: []handoff.Rank{{
 		Agent: c.self, Memory: handoff.Memory{{Region: region, Epoch: epoch, Length: bytes}},
@@ -70,6 +76,33 @@ func (c *Cache) storeOf(shape *keeping.Shape) (*storeEngine, error) {
 	}
 	c.stores[digest] = s
 	return s, nil
+}
+
+// doneWith says that a hand-off of a kind of units has ended.
+func (c *Cache) doneWith(s *storeEngine) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.users--
+}
+
+// dropStore lets the kind of units go that was not used for longest, of those that have no
+// hand-offs. Mu is held.
+func (c *Cache) dropStore() bool {
+	var oldest kv.Hash
+	var s *storeEngine
+	for digest, one := range c.stores {
+		if one.users == 0 && (s == nil || one.used < s.used) {
+			oldest, s = digest, one
+		}
+	}
+	if s == nil {
+		return false
+	}
+	delete(c.stores, oldest)
+	ctx, cancel := context.WithCancel(c.ctx)
+	cancel()
+	_ = c.options.Transceiver.Leave(ctx, s.id) // nothing of it runs that could be waited for
+	return true
 }
 
 // verdictOf is what an owner says to an error of its store.
@@ -101,7 +134,7 @@ func (c *Cache) take(from kv.Member, m *keeping.KeepAsk) *keeping.KeepAnswer {
 		c.count(func(m *Metrics) { m.TakesRefused++ })
 		return &keeping.KeepAnswer{Verdict: v, Why: why.Error()}
 	}
-	s, err := c.storeOf(&m.Shape)
+	unit, err := m.Shape.Unit()
 	if err != nil {
 		return refuse(verdictOf(err), err)
 	}
@@ -109,13 +142,21 @@ func (c *Cache) take(from kv.Member, m *keeping.KeepAsk) *keeping.KeepAnswer {
 	if err != nil {
 		return refuse(keeping.Refused, err)
 	}
-	if want := len(m.Chain.Keys) * s.unit.Tokens; ticket.Home != from || ticket.Tokens != want {
+	if want := len(m.Chain.Keys) * unit.Tokens; ticket.Home != from || ticket.Tokens != want {
 		return refuse(keeping.Refused, fmt.Errorf("offload: a ticket of %v for %d tokens, %v asks with it for %d", ticket.Home, ticket.Tokens, from, want))
+	}
+	s, err := c.storeOf(&m.Shape, unit)
+	if err != nil {
+		return refuse(verdictOf(err), err)
 	}
 	t := &taking{cache: c, store: s, ask: m, known: transceiver.Known{Fingerprint: ticket.Fingerprint}}
 	bytes := uint64(len(m.Chain.Keys)-m.First) * s.bytes
 	begun := make(chan error, 1)
-	if !c.begin(&c.taking, bytes, func() { t.run(begun) }) {
+	if !c.begin(&c.taking, bytes, func() {
+		defer c.doneWith(s)
+		t.run(begun)
+	}) {
+		c.doneWith(s)
 		return refuse(keeping.Busy, errors.New("offload: as much as may be is on its way in"))
 	}
 	if err := <-begun; err != nil {
@@ -193,27 +234,19 @@ func (c *Cache) grant(ctx context.Context, m *keeping.FindAsk) *keeping.FindAnsw
 		c.count(func(m *Metrics) { m.GrantsRefused++ })
 		return &keeping.FindAnswer{Verdict: v, Have: have}
 	}
-	s, err := c.storeOf(&m.Shape)
+	unit, err := m.Shape.Unit()
 	if err != nil {
 		return refuse(verdictOf(err), 0)
 	}
-	hold, err := c.options.Store.Hold(ctx, runOf(m.Units))
-	if errors.Is(err, store.ErrTorn) {
-		c.count(func(m *Metrics) { m.Broken++ })
-	}
-	table := make([]uint32, m.First, m.First+len(hold.Places))
-	for _, p := range hold.Places {
-		if p.Bytes != s.bytes {
-			break // an object of that name which is no unit
-		}
-		table = append(table, uint32(p.Offset/reshard.PlaceBytes))
-	}
+	hold, table, err := c.hold(ctx, m, unit)
 	if have := len(table) - m.First; have < len(m.Units.Keys) {
 		hold.Release()
-		if err == nil || errors.Is(err, store.ErrMissing) {
-			return refuse(keeping.Missing, have)
-		}
-		return refuse(verdictOf(err), have)
+		return refuse(verdictOf(err), max(have, 0))
+	}
+	s, err := c.storeOf(&m.Shape, unit)
+	if err != nil {
+		hold.Release()
+		return refuse(verdictOf(err), 0)
 	}
 	out, err := c.options.Transceiver.Offer(transceiver.Offer{
 		Transfer: agent.NewID(), Engine: s.id, Known: &transceiver.Known{Fingerprint: m.Fingerprint, Tokens: len(table) * s.unit.Tokens},
@@ -221,6 +254,7 @@ func (c *Cache) grant(ctx context.Context, m *keeping.FindAsk) *keeping.FindAnsw
 		Keep: min(time.Duration(m.WithinMs)*time.Millisecond, c.options.KeepTimeout),
 	})
 	if err != nil {
+		c.doneWith(s)
 		hold.Release()
 		c.options.Logger.Debug("what was found could not be offered", "error", err)
 		return refuse(keeping.Busy, 0)
@@ -228,6 +262,7 @@ func (c *Cache) grant(ctx context.Context, m *keeping.FindAsk) *keeping.FindAnsw
 	c.count(func(m *Metrics) { m.Grants++; m.Granted++ })
 	release := func() {
 		<-out.Freed()
+		c.doneWith(s)
 		hold.Release()
 		c.count(func(m *Metrics) { m.Granted-- })
 	}
@@ -244,3 +279,43 @@ func (c *Cache) grant(ctx context.Context, m *keeping.FindAsk) *keeping.FindAnsw
 	}
 	return &keeping.FindAnswer{Verdict: keeping.Taken, Have: len(m.Units.Keys), Ticket: out.Ticket}
 }
+
+// hold holds units that a finder asks for, where they lie, and says how many places there
+// are: one for each that is there, behind those of what the sequence begins with. Err is why
+// there are not more.
+func (c *Cache) hold(ctx context.Context, m *keeping.FindAsk, unit reshard.Unit) (*store.Hold, []uint32, error) {
+	none := new(store.Hold)
+	if _, _, _, keeps := c.options.Store.Memory(); !keeps {
+		return none, nil, errNothingKept
+	}
+	each := objectBytes(unit)
+	// What all of them may be is known before a byte is looked at. One that is larger
+	// than there may be at a time is looked at alone: its time is bounded.
+	bytes := uint64(maxVerified)
+	if units := uint64(len(m.Units.Keys)); each <= maxVerified/units {
+		bytes = units * each
+	}
+	if !c.enter(&c.verifying, bytes) {
+		return none, nil, errVerifying
+	}
+	defer c.leave(&c.verifying, bytes)
+	hold, err := c.options.Store.Hold(ctx, runOf(m.Units), each) // an object of that name and another size is no unit
+	if errors.Is(err, store.ErrTorn) {
+		c.count(func(m *Metrics) { m.Broken++ })
+	}
+	table := make([]uint32, m.First, m.First+len(hold.Places))
+	for _, p := range hold.Places {
+		table = append(table, uint32(p.Offset/reshard.PlaceBytes))
+	}
+	if err == nil {
+		err = store.ErrMissing
+	}
+	return hold, table, err
+}
+
+// maxVerified bounds the bytes of units that are being looked at for finders: some tenths of
+// a second of one processor.
+const maxVerified = 4 << 30
+
+// errVerifying means that there are too many.
+var errVerifying = errors.New("offload: as much as may be is being looked at")

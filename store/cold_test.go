@@ -50,7 +50,7 @@ func runNumber(n, units int) (r store.Run) {
 // wantHeld holds a run, and looks at its bytes.
 func wantHeld(t testing.TB, n *node, r store.Run, want int) {
 	t.Helper()
-	h, err := n.Hold(soon(t), r)
+	h, err := n.Hold(soon(t), r, 0)
 	defer h.Release()
 	if len(h.Places) != want || (err == nil) != (want == len(r.Keys)) {
 		t.Fatalf("%d of %d units are held, want %d: %v", len(h.Places), len(r.Keys), want, err)
@@ -185,7 +185,7 @@ func TestColdRunsTogether(t *testing.T) {
 	done := make(chan int)
 	for range 6 {
 		go func() {
-			h, _ := a.Hold(soon(t), run)
+			h, _ := a.Hold(soon(t), run, 0)
 			defer h.Release()
 			done <- len(h.Places)
 		}()
@@ -240,7 +240,7 @@ func TestColdTierHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	held, err := a.Hold(ctx, run)
+	held, err := a.Hold(ctx, run, 0)
 	defer held.Release()
 	if len(held.Places) != 4 || !errors.Is(err, store.ErrMissing) {
 		t.Errorf("%d units are held: %v", len(held.Places), err)

@@ -27,17 +27,18 @@ type Hold struct {
 // them read there: from the first key on, up to one that is not here or that is broken. Err
 // is why it ends before the last; what comes before is held all the same. The sums of
 // every one are verified first: what is held was what was put, a moment ago. It counts as
-// use of the run.
+// use of the run. Bytes is how large each is, or 0: one of another size is not looked at,
+// and counts as missing.
 //
 // What is not in memory but in a tier is brought there first, as far as ctx lasts.
-func (s *Store) Hold(ctx context.Context, r Run) (*Hold, error) {
+func (s *Store) Hold(ctx context.Context, r Run, bytes uint64) (*Hold, error) {
 	names, err := s.namesOf(r)
 	if err != nil {
 		return &Hold{store: s}, err
 	}
-	h, err := s.holdWhole(ctx, names)
+	h, err := s.holdWhole(ctx, names, bytes)
 	if at := len(h.held); errors.Is(err, ErrMissing) && s.cold.promote(ctx, names[at:]) {
-		rest, more := s.holdWhole(ctx, names[at:])
+		rest, more := s.holdWhole(ctx, names[at:], bytes)
 		h.held, h.Places, err = append(h.held, rest.held...), append(h.Places, rest.Places...), more
 		s.touch(names[:len(h.held)])
 	}
@@ -46,13 +47,17 @@ func (s *Store) Hold(ctx context.Context, r Run) (*Hold, error) {
 }
 
 // holdWhole holds what is in memory, and verifies it.
-func (s *Store) holdWhole(ctx context.Context, names [][]byte) (*Hold, error) {
+func (s *Store) holdWhole(ctx context.Context, names [][]byte, bytes uint64) (*Hold, error) {
 	h, err := s.holdNames(names)
 	for i := range h.held {
 		at := h.held[i].Location
-		broken := s.owned.heap.Check(at.Offset, at.Bytes, at.Checksum)
-		if broken == nil {
-			broken = ctx.Err()
+		broken := ctx.Err()
+		switch {
+		case broken != nil:
+		case bytes != 0 && at.Bytes != bytes:
+			broken = fmt.Errorf("an object of %d bytes, %d were asked for", at.Bytes, bytes)
+		default:
+			broken = s.owned.heap.Check(at.Offset, at.Bytes, at.Checksum)
 		}
 		if broken != nil {
 			h.drop(i, errors.Is(broken, ErrTorn))

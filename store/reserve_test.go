@@ -132,7 +132,7 @@ func TestEvictionTakesRunsFromTheirEnd(t *testing.T) {
 	if err := a.Touch(branch); err != nil { // it shares the first six
 		t.Fatal(err)
 	}
-	held, err := a.Hold(soon(t), whole)
+	held, err := a.Hold(soon(t), whole, 0)
 	if err != nil || len(held.Places) != 12 {
 		t.Fatal(err)
 	}
@@ -168,13 +168,13 @@ func TestHeldIsVerified(t *testing.T) {
 	a := startOwner(t, c, 16<<20)
 	r := runOf("", 5)
 	keepRun(t, a, r)
-	held, err := a.Hold(soon(t), r)
+	held, err := a.Hold(soon(t), r, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.Arena().Bytes(held.Places[3].Offset, unitBytes)[unitBytes-1] ^= 1
 	held.Release()
-	held, err = a.Hold(soon(t), r)
+	held, err = a.Hold(soon(t), r, 0)
 	if !errors.Is(err, store.ErrMissing) || len(held.Places) != 3 {
 		t.Fatalf("%d objects are held: %v", len(held.Places), err)
 	}

@@ -147,11 +147,18 @@ func (c *Chain) append(w *fields.Writer) {
 
 func (c *Chain) parse(r *fields.Reader) {
 	c.Tenant = r.Text(maxTenant)
+	seen := make(map[kv.Hash]bool)
 	for range r.Count(MaxUnits) {
-		c.Keys = append(c.Keys, r.Hash())
+		key := r.Hash()
 		if r.Failed() { // a count is no promise
 			return
 		}
+		if seen[key] { // no chain has it twice; each time would be work
+			r.Fail()
+			return
+		}
+		seen[key] = true
+		c.Keys = append(c.Keys, key)
 	}
 }
 

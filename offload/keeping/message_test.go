@@ -73,3 +73,20 @@ func TestUnit(t *testing.T) {
 		t.Fatalf("%+v, %v", unit, err)
 	}
 }
+
+// No chain has a unit twice: whoever says so would have it read as often.
+func TestUnitsDoNotRepeat(t *testing.T) {
+	for _, m := range samples() {
+		switch m := m.(type) {
+		case *keeping.KeepAsk:
+			m.Chain.Keys[3] = m.Chain.Keys[0]
+		case *keeping.FindAsk:
+			m.Units.Keys[3] = m.Units.Keys[0]
+		default:
+			continue
+		}
+		if _, _, err := keeping.ParseMessage(keeping.AppendMessage(nil, 1, m)); err == nil {
+			t.Errorf("a %T with a unit twice is read", m)
+		}
+	}
+}
