@@ -101,6 +101,7 @@ const (
 type Cache struct {
 	options Options
 	self    kv.Member
+	names   keeping.NamesKey
 	peers   *agent.Peers
 	wait    sync.WaitGroup // everything that runs here
 	ctx     context.Context
@@ -157,7 +158,7 @@ func Open(_ context.Context, o Options) (*Cache, error) {
 		return nil, err
 	}
 	c := &Cache{
-		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
+		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()}, names: keeping.NamesKeyOf(o.TicketKey),
 		engines: make(map[string]*engine), stores: make(map[kv.Hash]*storeEngine), calls: calls{byID: make(map[uint64]call)}, asks: make(map[kv.Member]int), fetches: make(map[kv.ID]fetch),
 		keeps:     keeping.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
 		taking:    keeping.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},

@@ -62,7 +62,7 @@ func (c *Cache) Find(ctx context.Context, f Find) (Found, error) {
 func (c *Cache) find(ctx context.Context, f Find, e *engine) Found {
 	first := f.Present / e.unit.Tokens
 	tokens := f.Content.Tokens[:min(len(f.Content.Tokens), keeping.MaxUnits*e.unit.Tokens)]
-	chain := keeping.ChainOf(f.Content.Scope, e.digest, tokens, e.unit.Tokens)
+	chain := keeping.ChainOf(c.names, f.Content.Scope, e.digest, tokens, e.unit.Tokens)
 	if len(chain.Keys) <= first {
 		return Found{Reason: "short"}
 	}

@@ -70,7 +70,7 @@ func (c *Cache) keep(k Keep, e *engine) {
 	offered := sync.OnceFunc(e.early.Done)
 	defer offered()
 	tokens := k.Content.Tokens[:min(len(k.Content.Tokens), keeping.MaxUnits*e.unit.Tokens)]
-	chain := keeping.ChainOf(k.Content.Scope, e.digest, tokens, e.unit.Tokens)
+	chain := keeping.ChainOf(c.names, k.Content.Scope, e.digest, tokens, e.unit.Tokens)
 	if len(chain.Keys) == 0 {
 		c.freed(k, "short", nil)
 		return

@@ -74,20 +74,20 @@ func TestKeeping(t *testing.T) {
 func TestChain(t *testing.T) {
 	tokens := make([]uint32, 200)
 	scope := kv.Scope{Model: "m", Revision: "r", Adapter: "a", Media: "i", Salt: "s"}
-	base := keeping.ChainOf(scope, kv.Hash{1}, tokens, 64)
+	base := keeping.ChainOf(keeping.NamesKey{1}, scope, kv.Hash{1}, tokens, 64)
 	if len(base.Keys) != 3 {
 		t.Fatalf("%d units of 200 tokens", len(base.Keys))
 	}
-	longer := keeping.ChainOf(scope, kv.Hash{1}, append(tokens, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14), 128)
+	longer := keeping.ChainOf(keeping.NamesKey{1}, scope, kv.Hash{1}, append(tokens, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14), 128)
 	for what, other := range map[string]keeping.Chain{
-		"model":    keeping.ChainOf(kv.Scope{Model: "n", Revision: "r", Adapter: "a", Media: "i", Salt: "s"}, kv.Hash{1}, tokens, 64),
-		"revision": keeping.ChainOf(kv.Scope{Model: "m", Revision: "q", Adapter: "a", Media: "i", Salt: "s"}, kv.Hash{1}, tokens, 64),
-		"adapter":  keeping.ChainOf(kv.Scope{Model: "m", Revision: "r", Adapter: "b", Media: "i", Salt: "s"}, kv.Hash{1}, tokens, 64),
-		"media":    keeping.ChainOf(kv.Scope{Model: "m", Revision: "r", Adapter: "a", Media: "j", Salt: "s"}, kv.Hash{1}, tokens, 64),
-		"salt":     keeping.ChainOf(kv.Scope{Model: "m", Revision: "r", Adapter: "a", Media: "i", Salt: "t"}, kv.Hash{1}, tokens, 64),
-		"unit":     keeping.ChainOf(scope, kv.Hash{2}, tokens, 64),
+		"model":    keeping.ChainOf(keeping.NamesKey{1}, kv.Scope{Model: "n", Revision: "r", Adapter: "a", Media: "i", Salt: "s"}, kv.Hash{1}, tokens, 64),
+		"revision": keeping.ChainOf(keeping.NamesKey{1}, kv.Scope{Model: "m", Revision: "q", Adapter: "a", Media: "i", Salt: "s"}, kv.Hash{1}, tokens, 64),
+		"adapter":  keeping.ChainOf(keeping.NamesKey{1}, kv.Scope{Model: "m", Revision: "r", Adapter: "b", Media: "i", Salt: "s"}, kv.Hash{1}, tokens, 64),
+		"media":    keeping.ChainOf(keeping.NamesKey{1}, kv.Scope{Model: "m", Revision: "r", Adapter: "a", Media: "j", Salt: "s"}, kv.Hash{1}, tokens, 64),
+		"salt":     keeping.ChainOf(keeping.NamesKey{1}, kv.Scope{Model: "m", Revision: "r", Adapter: "a", Media: "i", Salt: "t"}, kv.Hash{1}, tokens, 64),
+		"unit":     keeping.ChainOf(keeping.NamesKey{1}, scope, kv.Hash{2}, tokens, 64),
 		"size":     longer,
-		"token":    keeping.ChainOf(scope, kv.Hash{1}, append([]uint32{1}, tokens...), 64),
+		"token":    keeping.ChainOf(keeping.NamesKey{1}, scope, kv.Hash{1}, append([]uint32{1}, tokens...), 64),
 	} {
 		for i, key := range other.Keys {
 			if i < len(base.Keys) && key == base.Keys[i] {
@@ -98,7 +98,14 @@ func TestChain(t *testing.T) {
 			t.Errorf("another %s: tenants %s and %s", what, base.Tenant, other.Tenant)
 		}
 	}
-	if same := keeping.ChainOf(scope, kv.Hash{1}, tokens[:130], 64); same.Keys[0] != base.Keys[0] || same.Keys[1] != base.Keys[1] || len(same.Keys) != 2 {
+	other := keeping.ChainOf(keeping.NamesKey{2}, scope, kv.Hash{1}, tokens, 64)
+	if other.Tenant == base.Tenant || other.Keys[0] == base.Keys[0] {
+		t.Error("names of another cell are the same: who has a salt can try which it is")
+	}
+	if a, b := keeping.NamesKeyOf([32]byte{1}), keeping.NamesKeyOf([32]byte{2}); a == b || a == (keeping.NamesKey{1}) {
+		t.Error("the key of names is not derived")
+	}
+	if same := keeping.ChainOf(keeping.NamesKey{1}, scope, kv.Hash{1}, tokens[:130], 64); same.Keys[0] != base.Keys[0] || same.Keys[1] != base.Keys[1] || len(same.Keys) != 2 {
 		t.Error("a shorter sequence has other keys")
 	}
 }

@@ -32,14 +32,17 @@ type Chain struct {
 type UnitDigest = kv.Hash
 
 // first bytes of what is hashed here; kv has those of scopes and blocks.
-const rootDomain byte = 3
+const (
+	rootDomain   byte = 3
+	tenantDomain byte = 4
+)
 
 // ChainOf is the chain of a sequence, in units of so many tokens and of such a digest. The
 // tokens behind the last whole unit are in none.
-func ChainOf(scope kv.Scope, digest UnitDigest, tokens []uint32, unitTokens int) Chain {
+func ChainOf(k NamesKey, scope kv.Scope, digest UnitDigest, tokens []uint32, unitTokens int) Chain {
 	root := scope.Root()
-	parent := kv.Hash(blake3.Sum256(append(append([]byte{rootDomain}, root[:]...), digest[:]...)))
-	c := Chain{Tenant: TenantOf(scope.Salt), Keys: make([]kv.Hash, 0, len(tokens)/unitTokens)}
+	parent := k.hash(rootDomain, root[:], digest[:])
+	c := Chain{Tenant: k.TenantOf(scope.Salt), Keys: make([]kv.Hash, 0, len(tokens)/unitTokens)}
 	for ; len(tokens) >= unitTokens; tokens = tokens[unitTokens:] {
 		parent = kv.NextBlockKey(parent, tokens[:unitTokens])
 		c.Keys = append(c.Keys, parent)
@@ -50,8 +53,31 @@ func ChainOf(scope kv.Scope, digest UnitDigest, tokens []uint32, unitTokens int)
 // Part is units first to end of a chain.
 func (c Chain) Part(first, end int) Chain { return Chain{Tenant: c.Tenant, Keys: c.Keys[first:end]} }
 
+// NamesKey is the cell's, for names that are shown: who lacks it cannot tell by trying which
+// salt, or which prompt, a name is of.
+type NamesKey [32]byte
+
+// NamesKeyOf derives one from a key of the cell.
+func NamesKeyOf(cell [32]byte) (k NamesKey) {
+	blake3.DeriveKey("meridian 2026-11 names of kept caches", cell[:], k[:])
+	return k
+}
+
 // TenantOf is how the tenant of a salt is called.
-func TenantOf(salt string) string {
-	hash := blake3.Sum256(append([]byte("meridian offload tenant\x00"), salt...))
+func (k NamesKey) TenantOf(salt string) string {
+	hash := k.hash(tenantDomain, []byte(salt))
 	return kv.KeptTenants + hex.EncodeToString(hash[:12])
+}
+
+func (k NamesKey) hash(domain byte, parts ...[]byte) (sum kv.Hash) {
+	h, err := blake3.NewKeyed(k[:])
+	if err != nil {
+		panic(err) // only a key of another length is refused
+	}
+	h.Write([]byte{domain})
+	for _, part := range parts {
+		h.Write(part)
+	}
+	h.Sum(sum[:0])
+	return sum
 }

@@ -14,7 +14,7 @@ import (
 func samples() []keeping.Message {
 	layer := kv.Layer{KVHeads: 4, HeadDim: 8}
 	shape := keeping.Shape{Geometry: kv.Geometry{DType: kv.BFloat16, Layers: []kv.Layer{layer, layer, {KVHeads: 4, HeadDim: 16, IndexBytes: 132}}}, Tokens: 64}
-	chain := keeping.ChainOf(kv.Scope{Model: "m", Salt: "s"}, kv.Hash{1}, make([]uint32, 300), 64)
+	chain := keeping.ChainOf(keeping.NamesKey{1}, kv.Scope{Model: "m", Salt: "s"}, kv.Hash{1}, make([]uint32, 300), 64)
 	return []keeping.Message{
 		&keeping.KeepAsk{Shape: shape, Chain: chain, First: 2, Ticket: []byte("ticket"), WithinMs: 1000},
 		&keeping.KeepAnswer{Verdict: keeping.Full, Why: "no room"},
