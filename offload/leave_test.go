@@ -15,11 +15,10 @@ import (
 func TestEngineRestartsInMidKeep(t *testing.T) {
 	c := newCell(t, "tcp")
 	a := c.start("a", nodeOptions{keeps: arenaBytes})
-	answers, asked := make(chan struct{}), make(chan struct{}, 100)
+	answers := make(chan struct{})
 	b := c.start("b", nodeOptions{store: func(o *store.Options) {
 		find := o.Find
 		o.Find = func(ctx context.Context, name string) (*agent.Peer, error) {
-			asked <- struct{}{}
 			select {
 			case <-answers:
 				return find(ctx, name)
@@ -33,11 +32,12 @@ func TestEngineRestartsInMidKeep(t *testing.T) {
 	p := prompt(256, 1)
 	blocks := old.blocksFor(256, 3)
 	old.fill(blocks, p)
+	b.awaitSilence(t)
 	id := agent.NewID()
 	if err := b.Keep(soon(t), offload.Keep{Engine: "e", Transfer: id, Content: p, Holding: holding(blocks)}); err != nil {
 		t.Fatal(err)
 	}
-	<-asked
+	eventually(t, "it is under way", func() bool { return b.Metrics().InFlight == 1 })
 	b.Leave("e")
 	b.mu.Lock()
 	early := len(b.freed[id])

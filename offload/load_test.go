@@ -2,7 +2,9 @@ package offload_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"meridian/agent"
 	"meridian/kv"
@@ -10,6 +12,18 @@ import (
 	"meridian/store"
 	"meridian/transceiver"
 )
+
+// awaitSilence waits until a node knows of a master that does not answer it: before that
+// nothing is waited for.
+func (n *node) awaitSilence(t testing.TB) {
+	t.Helper()
+	eventually(t, "a master that is waited for", func() bool {
+		ctx, cancel := context.WithTimeout(soon(t), 50*time.Millisecond)
+		defer cancel()
+		_, err := n.store.Where(ctx, store.Run{Tenant: "t", Keys: []string{"k"}})
+		return errors.Is(err, context.DeadlineExceeded)
+	})
+}
 
 // While the master says nothing, Keeps have a tenth of an engine's blocks at most, and not
 // for long; and after a few the master is not waited for.
@@ -30,6 +44,7 @@ func TestKeepsWhileTheMasterIsSilent(t *testing.T) {
 		}
 	}, offload: func(o *offload.Options) { o.LocateTimeout = 0 }})
 	e := c.engine("e", shape{tp: 1, blockTokens: 16, blocks: 640, layout: "BLHNC"}, b)
+	b.awaitSilence(t)
 	keep := func(i int) kv.ID {
 		blocks := make([]uint32, 16)
 		for k := range blocks {
@@ -66,6 +81,10 @@ func TestKeepLeavesRoomForOffers(t *testing.T) {
 	c := newCell(t, "inproc")
 	a := c.start("a", nodeOptions{keeps: arenaBytes})
 	b := c.start("b", nodeOptions{})
+	eventually(t, "the master and the owner are known", func() bool {
+		_, err := b.store.Where(soon(t), store.Run{Tenant: "t", Keys: []string{"k"}})
+		return err == nil && len(b.store.Owners()) == 1
+	})
 	if err := a.Close(soon(t)); err != nil { // hears, does not answer
 		t.Fatal(err)
 	}
