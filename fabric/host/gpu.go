@@ -77,20 +77,28 @@ func (g *gpu) over(j *gpuJob) {
 }
 
 // reachOf is how GPUs see a region of our own host memory. The caller holds the
-// destination, so that the section can be referenced: it stays mapped until the GPUs
-// have let go of it, however long that takes.
-func (g *gpu) reachOf(region uint64, section *mem.Section) (*reach, error) {
+// destination.
+func (g *gpu) reachOf(region uint64, section *mem.Section) *reach {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.own[region]
 	if r == nil {
-		if err := section.Acquire(); err != nil {
-			return nil, err
-		}
 		r = &reach{gpu: g, section: section}
 		g.own[region] = r
 	}
-	return r, nil
+	return r
+}
+
+// hold keeps the section of a region mapped until GPUs have let go of it, however long
+// that takes.
+func (g *gpu) hold(region uint64) *reach {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r := g.own[region]
+	if r != nil && !r.held {
+		r.held = r.section.Acquire() == nil
+	}
+	return r
 }
 
 // touching lists the jobs that match selects.
@@ -129,6 +137,7 @@ func (g *gpu) release(ctx context.Context, region uint64) error {
 	if g == nil {
 		return nil
 	}
+	g.hold(region)
 	let := &closing{over: make(chan struct{})}
 	busy := g.touching(func(j *gpuJob) bool { return j.taking.In.Bound.Touches(region) })
 	var left atomic.Int64
@@ -137,8 +146,8 @@ func (g *gpu) release(ctx context.Context, region uint64) error {
 		if left.Add(-1) > 0 {
 			return
 		}
+		let.reach = g.hold(region)
 		g.mu.Lock()
-		let.reach = g.own[region]
 		delete(g.own, region)
 		g.mu.Unlock()
 		if let.reach == nil {
@@ -176,6 +185,8 @@ func (g *gpu) wait() {
 	g.own = nil
 	g.mu.Unlock()
 	for _, r := range own {
-		r.end()
+		if r.held = r.held || r.section.Acquire() == nil; r.held {
+			r.end()
+		}
 	}
 }

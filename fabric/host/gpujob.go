@@ -143,10 +143,7 @@ func (j *gpuJob) open() error {
 		v := view{}
 		switch m := vram.Of(section); {
 		case m == nil:
-			var near *reach
-			if near, err = j.gpu.reachOf(j.taking.In.Bound.List[i].Region, section); err == nil {
-				v, err = near.from(j.device)
-			}
+			v, err = j.gpu.reachOf(j.taking.In.Bound.List[i].Region, section).from(j.device)
 		case m.Device != j.device:
 			err = errors.New("a list with memory of two GPUs")
 		default:

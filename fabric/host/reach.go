@@ -15,7 +15,8 @@ type reach struct {
 	gpu     *gpu
 	section *mem.Section // nil for a loan of GPU memory
 	lent    vram.Lent    // …which is opened so
-	loan    bool         // the section is the loan's own, and closed with it; ours is referenced for end
+	loan    bool         // the section is the loan's own, and closed with it
+	held    bool         // ours is referenced until end; the gpu's mu protects it
 
 	mu    sync.Mutex // protects the rest, also while a GPU is asked
 	views map[*cuda.Device]view
@@ -124,7 +125,7 @@ func (r *reach) end() {
 	switch {
 	case r.loan && r.section != nil:
 		_ = r.section.Close(context.Background())
-	case !r.loan:
+	case r.held:
 		r.section.Release()
 	}
 }
