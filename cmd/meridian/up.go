@@ -277,9 +277,12 @@ func (c *upCommand) demonstrate(ctx context.Context, std *stdio, display *startD
 	const alone = "alone"
 	workers := make(map[string]*talk.Client)
 	for _, p := range running.Record().Parts {
-		if (p.Kind == cell.Prefill || p.Kind == cell.Decode) && running.Spec().Store != "0" {
+		if p.Kind == cell.Decode && running.Spec().Store != "0" {
 			workers[p.Name] = &talk.Client{URL: p.URL}
 		}
+	}
+	if len(workers) < 2 { // whoever computed the first turn's prompt has nothing to find
+		workers = nil
 	}
 	report, err := demo.Run(ctx, demo.Options{
 		Gateway: gateway, StateDir: running.StateDir(), Model: models[0].ID, MaxTokens: models[0].MaxModelLen, Reasoning: running.Spec().Reasoning,

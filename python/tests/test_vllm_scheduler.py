@@ -90,6 +90,13 @@ def test_a_request_is_asked_for_once(half: Half) -> None:
     assert len(half.door.accepts) == 1 and len(half.door.declined) == 1 and half.holds == 0
 
 
+def test_with_too_few_blocks_nothing_is_accepted(half: Half) -> None:
+    request = decode_request()
+    half.matched_tokens(request, 0)
+    half.allocated(request, ([7],), len(TOKENS))
+    assert half.door.accepts == [] and half.step().failed == ("d",)
+
+
 def test_twins_share_one_hand_off(half: Half) -> None:
     half.park(decode_request())
     twin = Request("twin", TOKENS, decode_params(TRANSFER, TOKENS))

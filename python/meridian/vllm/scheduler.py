@@ -232,8 +232,9 @@ class SchedulerHalf:
         assert self._door is not None  # else nothing would have been matched
         now, id_ = self._clock(), request.request_id
         present = len(tokens) - external
-        tables, block = self._cut.tables(block_ids, len(tokens)), self._cut.publication.block_tokens
-        fills = tuple(tables[0][present // block :]) if self._cut.blocks_tell_whose else ()
+        block = self._cut.publication.block_tokens
+        filled = slice(present // block, -(-len(tokens) // block))
+        fills = tuple(block_ids[0][filled]) if self._cut.blocks_tell_whose else ()
         patience = self._settings.deadline + (self._settings.keep if leg.promised else 0.0)
         if shared:
             patience = min(patience, _SHARED)
@@ -244,7 +245,7 @@ class SchedulerHalf:
             accept = Accept(
                 leg.ticket,
                 tokens,
-                tables,
+                self._cut.tables(block_ids, len(tokens)),
                 scope=scope_of(request),
                 present_tokens=present,
                 push=self._settings.push,
