@@ -299,6 +299,27 @@ func TestDeclineWhileClosing(t *testing.T) {
 	s.empty()
 }
 
+// A ticket that is given back after its intake was cancelled before it began ends the
+// offer: no holder has heard of that cancel. Giving it back again says nothing more.
+func TestDeclineOfWhatNeverBegan(t *testing.T) {
+	s := newStage(t)
+	s.join(oneRank("prefill", 1, memberP), oneRank("decode", 1, memberD))
+	s.offer(2)
+	s.do(memberD, s.taker.Cancel(s.now, s.transfer))
+	s.do(memberD, s.taker.Cancel(s.now, s.transfer))
+	s.play()
+	for range 2 {
+		effects, err := s.taker.Decline(s.now, s.ticket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.do(memberD, effects)
+		s.play()
+	}
+	s.ended("source freed")
+	s.empty()
+}
+
 // A follower forgets old sessions, but not that they are over.
 func TestLateOrders(t *testing.T) {
 	h := NewFollower(Timing{})

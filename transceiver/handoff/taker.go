@@ -37,7 +37,7 @@ func NewTaker(o TakerOptions) *Taker {
 	o.Timing, o.MaxIntakes, o.Stores = o.Timing.WithDefaults(), cmp.Or(o.MaxIntakes, 4096), o.Stores.WithDefaults()
 	return &Taker{
 		TakerOptions: o, engines: make(map[string]*Engine), intakes: make(map[kv.ID]*intake),
-		over: endings{how: make(map[kv.ID]Problem)}, stored: endings{how: make(map[kv.ID]Problem)},
+		over: newEndings(), stored: newEndings(),
 	}
 }
 
@@ -71,6 +71,12 @@ func (t *Taker) admit(e *Engine) error {
 type endings struct {
 	how   map[kv.ID]Problem
 	order []kv.ID
+	// unheard are those that were cancelled before they began: no holder was told.
+	unheard map[kv.ID]bool
+}
+
+func newEndings() endings {
+	return endings{how: make(map[kv.ID]Problem), unheard: make(map[kv.ID]bool)}
 }
 
 const rememberedEndings = 1 << 12
@@ -79,11 +85,13 @@ func (e *endings) add(id kv.ID, how Problem) {
 	_, known := e.how[id]
 	how.Differences = nil // its text names them
 	e.how[id] = how
+	delete(e.unheard, id)
 	if known {
 		return
 	}
 	if e.order = append(e.order, id); len(e.order) > rememberedEndings {
 		delete(e.how, e.order[0])
+		delete(e.unheard, e.order[0])
 		e.order = e.order[1:]
 	}
 }
@@ -187,7 +195,12 @@ func (t *Taker) Cancel(now Instant, transfer kv.ID) []Effect {
 	if in := t.intakes[transfer]; in != nil {
 		return in.fail(now, ProblemOf(ErrCancelled))
 	}
+	_, over := t.ended(transfer)
+	unheard := !over || t.over.unheard[transfer]
 	t.over.add(transfer, ProblemOf(ErrCancelled))
+	if unheard {
+		t.over.unheard[transfer] = true
+	}
 	return nil
 }
 
@@ -203,7 +216,9 @@ func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
 	if in != nil && in.state != intakeConfirming {
 		return t.Cancel(now, ticket.Transfer), nil
 	}
-	if how, over := t.ended(ticket.Transfer); over && (how.None() || how.Code == cancelled.Code) {
+	how, over := t.ended(ticket.Transfer)
+	heard := how.Code == cancelled.Code && !t.over.unheard[ticket.Transfer]
+	if over && (how.None() || heard) {
 		return nil, nil
 	}
 	t.over.add(ticket.Transfer, cancelled)
