@@ -272,23 +272,40 @@ func (c *explainCommand) list(ctx context.Context, std *stdio, dir string, names
 	if len(known.requests) > 0 && !c.All {
 		names = nil
 	}
-	for _, name := range names {
-		records, err := node.Transfers(ctx, dir, name)
-		if err != nil {
-			return err
-		}
-		known.transfers = append(known.transfers, records...)
-		given, err := node.HandOffs(ctx, dir, name)
-		if err != nil {
-			return err
-		}
-		known.handOffs = append(known.handOffs, given...)
+	silent := known.ask(ctx, dir, names)
+	if len(silent) > 0 && len(silent) == len(names) && len(known.requests) == 0 {
+		return errors.Join(silent...)
+	}
+	for _, err := range silent {
+		fmt.Fprintf(std.err, "what it knows is left out: %v\n", err)
 	}
 	known.transfers, known.handOffs = last(known.transfers, most), last(known.handOffs, most)
 	if c.JSON {
 		return std.writeJSON(map[string]any{"requests": known.requests, "transfers": known.transfers, "handoffs": known.handOffs})
 	}
 	return known.table(std.out)
+}
+
+// agentWait is how long one agent may take to tell what it knows.
+const agentWait = 5 * time.Second
+
+// ask adds what agents know, and returns why some did not tell.
+func (l *listing) ask(ctx context.Context, dir string, names []string) (silent []error) {
+	for _, name := range names {
+		ctx, cancel := context.WithTimeout(ctx, agentWait)
+		transfers, err := node.Transfers(ctx, dir, name)
+		var given []handoff.Record
+		if err == nil {
+			given, err = node.HandOffs(ctx, dir, name)
+		}
+		cancel()
+		if err != nil {
+			silent = append(silent, err)
+			continue
+		}
+		l.transfers, l.handOffs = append(l.transfers, transfers...), append(l.handOffs, given...)
+	}
+	return silent
 }
 
 // last is the end of a list, where agents have what came last.
