@@ -72,7 +72,7 @@ func WithPrefixIn(dir, prefix string, n int) (ids []string, err error) {
 // LatestIn returns up to n records of a state directory, the newest first, and
 // how many lines were too long to be records.
 func LatestIn(dir string, n int) (records []*Record, skipped int, err error) {
-	ring := make([]*Record, 0, n)
+	ring := make([]*Record, 0, min(n, 1024)) // n may be more than there can be
 	at := 0
 	skipped, err = ReadFile(filepath.Join(dir, FileName), func(line []byte) {
 		var r Record

@@ -207,6 +207,9 @@ func TestNoRealClock(t *testing.T) {
 			if strings.HasSuffix(path, "_test.go") || path == "../fabric/clock.go" || path == "hunt.go" {
 				continue
 			}
+			if room := filepath.Base(filepath.Dir(path)); room == "disk" || room == "s3" {
+				continue // they wait for devices and servers, which no seed has
+			}
 			f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 			if err != nil {
 				t.Fatal(err)
