@@ -155,13 +155,13 @@ func startStoreCell(t *testing.T, size string) *storeCell {
 		p.start(t)
 		t.Cleanup(func() { p.kill() })
 	}
-	t.Cleanup(func() { c.report(t) })
+	t.Cleanup(func() { report(t, append(c.clients, append(c.agents, c.directory)...)...) })
 	return c
 }
 
-// report shows what clients complained of, and after a failure what agents said last.
-func (c *storeCell) report(t *testing.T) {
-	for _, p := range append(c.clients, append(c.agents, c.directory)...) {
+// report shows after a failure what processes said last.
+func report(t *testing.T, parts ...*part) {
+	for _, p := range parts {
 		p.mu.Lock()
 		lines := strings.Split(strings.TrimSpace(p.output.String()), "\n")
 		p.mu.Unlock()
@@ -297,7 +297,7 @@ func (c *storeCell) live(t *testing.T, during time.Duration) {
 	if err := os.WriteFile(big, make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.await(t, "a first hundred objects", func() error {
+	await(t, "a first hundred objects", func() error {
 		if n := c.witness.Tallied[Puts].Load(); n < 100 {
 			return fmt.Errorf("%d were put: %v", n, c.witness)
 		}
@@ -340,7 +340,7 @@ func (c *storeCell) settle(t *testing.T) (evictions uint64) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var cache *door.Store
-	c.await(t, "all owners, and no writer", func() (err error) {
+	await(t, "all owners, and no writer", func() (err error) {
 		c.revive(t)
 		if cache == nil {
 			if cache, err = door.OpenStore(ctx, door.StoreOptions{Socket: c.door("f")}); err != nil {
@@ -364,7 +364,7 @@ func (c *storeCell) settle(t *testing.T) (evictions uint64) {
 	}
 	evictions += c.evicted
 	t.Logf("at the end: %v; %d evictions", c.witness, evictions)
-	c.await(t, "all memory is free", func() error {
+	await(t, "all memory is free", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), askPatience)
 		defer cancel()
 		if _, err := cache.Evict(ctx, 0); err != nil {
@@ -404,7 +404,7 @@ func idle(ctx context.Context, cache *door.Store) (evictions uint64, err error) 
 }
 
 // await waits until there is nothing to complain of.
-func (c *storeCell) await(t *testing.T, what string, complaint func() error) {
+func await(t *testing.T, what string, complaint func() error) {
 	t.Helper()
 	began := time.Now()
 	err := complaint()
