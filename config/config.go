@@ -156,6 +156,7 @@ type Store struct {
 	Policy         string `toml:"policy"`
 	HighWatermark  int64  `toml:"high_watermark"`
 	LowWatermark   int64  `toml:"low_watermark"`
+	TenantQuota    int64  `toml:"tenant_quota"`
 	WriteTimeoutMs int64  `toml:"write_timeout_ms"`
 	DirectMap      bool   `toml:"direct_map"`
 	Tenant         string `toml:"tenant"`

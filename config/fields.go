@@ -345,6 +345,11 @@ var store = Section{
 			Doc:  "Eviction goes on until no more than this is used.",
 		},
 		{
+			Name: "tenant_quota", Kind: Int, Default: int64(100), Unit: "% of the heap", Range: atLeast(1).atMost(100),
+			Doc:  "The most that one tenant may have of this agent's memory. Beyond it its own objects leave for its new ones. Without it a tenant may have what others do not want: when room is needed, whoever is most above its fair share loses.",
+			Tune: "Lower it where one tenant must never fill the cache, even while nobody else wants the room. The tenants beyond the 254th count as one.",
+		},
+		{
 			Name: "write_timeout_ms", Kind: Int, Default: int64(30000), Unit: "ms", Range: atLeast(100).atMost(3600000),
 			Doc:  "Longest that the writer of an object may take. Then its room is taken back, as that of a writer that died.",
 			Tune: "Raise it when large objects come over slow links (meridian_store_reclaims_total).",

@@ -30,6 +30,8 @@ type OwnerOptions struct {
 	// Policy says which objects leave first; High and Low when, as owner.Options.
 	Policy    owner.Policy
 	High, Low float64
+	// TenantQuota is the part of the heap that one tenant may have; default all of it.
+	TenantQuota float64
 	// Headers is how many objects there can be; default one for each 64 KiB.
 	Headers uint32
 	// Offers is how many extents of each size class are set aside for producers that
@@ -51,6 +53,8 @@ func (o OwnerOptions) withDefaults() (OwnerOptions, error) {
 		return o, fmt.Errorf("store: an arena of %d bytes; give an owner at least 1 MiB", o.Bytes)
 	case o.Low <= 0 || o.Low >= o.High || o.High > 1:
 		return o, fmt.Errorf("store: watermarks %v and %v: want 0 < low < high <= 1", o.Low, o.High)
+	case !(o.TenantQuota >= 0 && o.TenantQuota <= 1):
+		return o, fmt.Errorf("store: a quota of %v for a tenant: want a part of the heap, between 0 and 1", o.TenantQuota)
 	case o.Offers < 0 || o.WriteTimeout < 0 || o.ReadTimeout < 0:
 		return o, errors.New("store: a bound or a span in OwnerOptions is negative")
 	}
@@ -116,7 +120,7 @@ func (o *owned) make() (err error) {
 	}
 	o.objects, err = owner.New(o.heap, owner.Options{
 		Policy: o.options.Policy, High: o.options.High, Low: o.options.Low, Offers: o.options.Offers,
-		WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond),
+		WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond), Tenant: protocol.TenantOf, TenantQuota: o.options.TenantQuota,
 	})
 	if err != nil {
 		return err

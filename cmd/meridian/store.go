@@ -197,7 +197,7 @@ func storePart(in *config.Config, bytes uint64, policy string, candidate bool) (
 		return nil, err
 	}
 	part.Owner = &store.OwnerOptions{
-		Bytes: bytes, PageSize: uint32(in.Store.PageBytes), Policy: leaves, High: float64(in.Store.HighWatermark) / 100, Low: float64(in.Store.LowWatermark) / 100,
+		Bytes: bytes, PageSize: uint32(in.Store.PageBytes), Policy: leaves, High: float64(in.Store.HighWatermark) / 100, Low: float64(in.Store.LowWatermark) / 100, TenantQuota: float64(in.Store.TenantQuota) / 100,
 		WriteTimeout: time.Duration(in.Store.WriteTimeoutMs) * time.Millisecond,
 	}
 	return part, tiersOf(in, part)

@@ -227,6 +227,7 @@ class Store:
     policy: str
     high_watermark: int
     low_watermark: int
+    tenant_quota: int
     write_timeout_ms: int
     direct_map: bool
     tenant: str

@@ -39,23 +39,24 @@ func ParsePolicy(name string) (Policy, error) {
 	return 0, fmt.Errorf("store: unknown eviction policy %q: use lru, fifo or priority", name)
 }
 
-// order is who leaves first: a list for each priority, the first to leave at its
+// order is who leaves first: lists of each tenant's account, the first to leave at their
 // front.
 type order struct {
 	policy Policy
-	lists  [256]links // before: the front, after: the back
+	accounts
 }
 
 // links are neighbours in a list, each plus 1; 0 for none.
 type links struct{ before, after uint32 }
 
-func newOrder(p Policy) order { return order{policy: p} }
+func newOrder(p Policy) order { return order{p, newAccounts(p)} }
 
 func (o *order) listOf(e *entry) *links {
+	lists := o.all[e.account].lists
 	if o.policy == ByPriority {
-		return &o.lists[e.priority]
+		return &lists[e.priority]
 	}
-	return &o.lists[0]
+	return &lists[0]
 }
 
 // add puts an object at the back. One that is pinned is in no list, or a search
@@ -93,23 +94,21 @@ func (o *order) remove(entries []entry, i uint32) {
 }
 
 // touch notes that an object was asked for.
-func (o *order) touch(entries []entry, i uint32) {
+func (o *order) touch(now kv.Instant, entries []entry, i uint32) {
+	o.all[entries[i].account].used = now
 	if o.policy != FIFO {
 		o.remove(entries, i)
 		o.add(entries, i)
 	}
 }
 
-// first is the object that leaves first of those that are not read.
-func (o *order) first(entries []entry) (uint32, bool) {
-	for p := range o.lists {
-		for at := o.lists[p].before; at != 0; at = entries[at-1].links.after {
+// first is the object of an account that leaves first of those that are not read.
+func (o *order) first(entries []entry, number uint8) (uint32, bool) {
+	for _, list := range o.all[number].lists {
+		for at := list.before; at != 0; at = entries[at-1].links.after {
 			if entries[at-1].readers == 0 {
 				return at - 1, true
 			}
-		}
-		if o.policy != ByPriority {
-			break
 		}
 	}
 	return 0, false
@@ -123,20 +122,39 @@ func (w *Owner) Used() float64 {
 
 func (w *Owner) usedBytes() uint64 { return w.space.Grown() - w.space.FreeBytes() }
 
-// evictOne lets one object go.
-func (w *Owner) evictOne() bool {
-	i, ok := w.order.first(w.entries)
-	if ok {
-		w.drop(i)
-		w.stats.Evictions++
+// mayLeave and mayNotLeave count the room of objects that could leave now.
+func (w *Owner) mayLeave(e *entry) {
+	w.evictable += w.room(e)
+	w.order.all[e.account].evictable += w.room(e)
+}
+
+func (w *Owner) mayNotLeave(e *entry) {
+	w.evictable -= w.room(e)
+	w.order.all[e.account].evictable -= w.room(e)
+}
+
+// evictOne lets one object go: of the tenant that is most above its fair share.
+func (w *Owner) evictOne(now kv.Instant) bool {
+	number, above, ok := w.order.loser(now, w.toShare())
+	if !ok {
+		return false
 	}
-	return ok
+	i, ok := w.order.first(w.entries, number)
+	if !ok {
+		return false
+	}
+	w.drop(i)
+	w.stats.Evictions++
+	if above {
+		w.stats.EvictedByShare++
+	}
+	return true
 }
 
 // EvictUntilBelow lets objects go until no more than a part of the heap is used,
 // and reports how many left.
-func (w *Owner) EvictUntilBelow(used float64) (evicted int) {
-	for w.Used() > used && w.evictOne() {
+func (w *Owner) EvictUntilBelow(now kv.Instant, used float64) (evicted int) {
+	for w.Used() > used && w.evictOne(now) {
 		evicted++
 	}
 	return evicted
@@ -151,7 +169,7 @@ func (w *Owner) makeRoom(now kv.Instant, need arena.Extent) (extent.ID, error) {
 		return extent.None, w.full(fmt.Errorf("%d bytes are wanted, %d are free and %d could be", need.Size, free, w.evictable))
 	}
 	if float64(w.usedBytes()+need.Size) > w.options.High*float64(b.Limit-b.Base) {
-		w.EvictUntilBelow(max(0, w.options.Low-float64(need.Size)/float64(b.Limit-b.Base)))
+		w.EvictUntilBelow(now, max(0, w.options.Low-float64(need.Size)/float64(b.Limit-b.Base)))
 	}
 	for repairs := 0; ; {
 		if id := w.space.Allocate(need.Size, need.Align); id != extent.None {
@@ -170,7 +188,7 @@ func (w *Owner) makeRoom(now kv.Instant, need arena.Extent) (extent.ID, error) {
 		if w.takeRest(now) {
 			continue
 		}
-		if !w.evictOne() {
+		if !w.evictOne(now) {
 			return extent.None, w.full(fmt.Errorf("%d bytes are wanted, %d of %d are used", need.Size, w.usedBytes(), b.Limit-b.Base))
 		}
 	}

@@ -17,7 +17,7 @@ func (w *Owner) Arrived() []uint64 {
 // Admit lets an object be found that came from a producer, with its sums.
 func (w *Owner) Admit(hash uint64) bool {
 	i, is := w.index[hash]
-	if is = is && w.entries[i].state == unclaimed && !w.entries[i].unsummed; is {
+	if is = is && w.entries[i].state == unclaimed; is {
 		w.arriving--
 		w.becomeReady(i)
 	}
@@ -28,14 +28,14 @@ func (w *Owner) Admit(hash uint64) bool {
 // bytes are all there, and the caller, who may take its time, sums and commits it.
 func (w *Owner) Unsummed(hash uint64) (Plan, bool) {
 	i, is := w.index[hash]
-	if !is || w.entries[i].state != unclaimed || !w.entries[i].unsummed {
+	if !is || w.entries[i].state != unsummed {
 		return Plan{}, false
 	}
 	e, pageSize := &w.entries[i], uint32(arena.PageSize)
 	if stored := w.heap.Load(i); stored.Check(w.heap.Bounds()) == nil { // its producer may have changed it
 		pageSize = stored.PageSize
 	}
-	e.state, e.unsummed = writing, false
+	e.state = writing
 	w.arriving--
 	w.stats.Writing++
 	header := w.header(i, pageSize)
@@ -154,13 +154,16 @@ func (w *Owner) take(now kv.Instant, i uint32) bool {
 	}
 	own := w.header(i, header.PageSize)
 	own.Word, own.Checksum = header.Word, header.Checksum
-	if e.unsummed = header.Flags&arena.Unchecked != 0; e.unsummed {
+	unclaimedAs := unclaimed
+	if header.Flags&arena.Unchecked != 0 {
 		own.Flags |= arena.Unchecked
+		unclaimedAs = unsummed
 	}
 	w.heap.Place(i, &own)
 	w.index[e.hash] = i
+	e.account = w.order.charge(now, w.tenantOf(key), w.room(e))
 	w.pin(e)
-	e.state = unclaimed
+	e.state = unclaimedAs
 	w.arriving++
 	w.arrived = append(w.arrived, e.hash)
 	return true

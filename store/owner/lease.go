@@ -32,7 +32,7 @@ func (w *Owner) Locate(now kv.Instant, key []byte) (Location, error) {
 		return Location{}, err
 	}
 	w.stats.Hits++
-	w.order.touch(w.entries, i)
+	w.order.touch(now, w.entries, i)
 	w.heap.Touch(i, uint64(now/kv.Second))
 	return w.location(i), nil
 }
@@ -77,7 +77,7 @@ func (w *Owner) HasSum(key []byte, checksum uint64) bool {
 func (w *Owner) Touch(now kv.Instant, run [][]byte) {
 	for _, key := range slices.Backward(run) {
 		if i, err := w.find(key); err == nil {
-			w.order.touch(w.entries, i)
+			w.order.touch(now, w.entries, i)
 			w.heap.Touch(i, uint64(now/kv.Second))
 		}
 	}
@@ -105,7 +105,7 @@ func (w *Owner) Lease(now kv.Instant, key []byte) (Location, LeaseID, error) {
 		return Location{}, 0, fmt.Errorf("%w: %d read this object; try again", ErrOverloaded, e.readers)
 	}
 	if e.readers++; e.readers == 1 && !e.pinned {
-		w.evictable -= w.room(e)
+		w.mayNotLeave(e)
 		w.leased += w.room(e)
 	}
 	w.stats.BytesOut += e.bytes
@@ -135,7 +135,7 @@ func (w *Owner) unread(i uint32) {
 	case e.state == doomed:
 		w.release(i)
 	case !e.pinned:
-		w.evictable += w.room(e)
+		w.mayLeave(e)
 	}
 }
 

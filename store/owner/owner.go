@@ -53,6 +53,10 @@ type Options struct {
 	// MaxPinned is the part of the heap that pinned objects may take; default 0.5.
 	// Pins beyond it are refused, or nothing could be evicted any more.
 	MaxPinned float64
+	// Tenant is whose a key is: room is shared among tenants. Default: all are one's.
+	Tenant func(key []byte) []byte
+	// TenantQuota is the part of the heap that one tenant may have; default all of it.
+	TenantQuota float64
 	// Offers is how many extents of each size class are set aside for producers
 	// that map the arena; 0 for none.
 	Offers int
@@ -112,8 +116,8 @@ type entry struct {
 	readers   uint16
 	state     state
 	priority  uint8
+	account   uint8 // of its tenant, of an object
 	pinned    bool
-	unsummed  bool // unclaimed, and its producer wrote no sums
 }
 
 type state uint8
@@ -124,6 +128,7 @@ const (
 	offered              // to producers
 	writing
 	unclaimed // a producer wrote it; its key is not this owner's yet
+	unsummed  // unclaimed, and its producer wrote no sums
 	ready
 	doomed // not found any more, still read
 )
@@ -133,6 +138,9 @@ func New(heap *arena.Heap, o Options) (*Owner, error) {
 	o = o.withDefaults()
 	if o.Low <= 0 || o.Low >= o.High || o.High > 1 {
 		return nil, fmt.Errorf("store: watermarks %v and %v: want 0 < low < high <= 1", o.Low, o.High)
+	}
+	if !(o.TenantQuota >= 0 && o.TenantQuota <= 1) {
+		return nil, fmt.Errorf("store: a quota of %v for a tenant: want a part of the heap, between 0 and 1", o.TenantQuota)
 	}
 	b := heap.Bounds()
 	w := &Owner{
@@ -184,11 +192,15 @@ func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 	if p.Pinned && !w.mayPin(p.Bytes) {
 		return Plan{}, fmt.Errorf("%w: %d bytes are pinned, and no more than %g of the heap may be", ErrFull, w.pinned, w.options.MaxPinned)
 	}
+	tenant := w.tenantOf(p.Key)
+	if err := w.makeOwnRoom(tenant, need.Size); err != nil {
+		return Plan{}, err
+	}
 	room, err := w.makeRoom(now, need)
 	if err != nil {
 		return Plan{}, err
 	}
-	i, ok := w.takeHeader()
+	i, ok := w.takeHeader(now)
 	if !ok {
 		w.space.Free(room)
 		return Plan{}, fmt.Errorf("%w: all %d headers are taken", ErrFull, w.heap.Headers())
@@ -196,6 +208,7 @@ func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 	e := &w.entries[i]
 	e.hash, e.bytes, e.keyLength, e.extent, e.since, e.state = hash, p.Bytes, uint16(len(p.Key)), room, now, writing
 	e.pinned, e.priority, e.epoch = p.Pinned, p.Priority, e.epoch+1
+	e.account = w.order.charge(now, tenant, w.room(e))
 	w.index[hash] = i
 	w.pin(e)
 	header := w.header(i, p.PageSize)
@@ -306,9 +319,10 @@ func (w *Owner) room(e *entry) uint64 {
 
 func (w *Owner) becomeReady(i uint32) {
 	e := &w.entries[i]
+	w.trim(e.account, 0) // what producers wrote nobody could refuse
 	e.state = ready
 	if !e.pinned {
-		w.evictable += w.room(e)
+		w.mayLeave(e)
 	}
 	w.order.add(w.entries, i)
 	w.stats.Ready++
@@ -373,12 +387,12 @@ func (w *Owner) drop(i uint32) {
 		w.order.remove(w.entries, i)
 		w.stats.Ready--
 		if !e.pinned && e.readers == 0 {
-			w.evictable -= w.room(e)
+			w.mayNotLeave(e)
 		}
 		w.gone = append(w.gone, e.hash)
 	case writing:
 		w.stats.Writing--
-	case unclaimed:
+	case unclaimed, unsummed:
 		w.arriving--
 	}
 	delete(w.index, e.hash)
@@ -392,20 +406,24 @@ func (w *Owner) drop(i uint32) {
 
 // release gives header and extent of an object back that no reader has.
 func (w *Owner) release(i uint32) {
-	w.space.Free(w.entries[i].extent)
-	w.unpin(&w.entries[i])
+	e := &w.entries[i]
+	if e.state != offered {
+		w.order.discharge(e.account, w.room(e))
+	}
+	w.space.Free(e.extent)
+	w.unpin(e)
 	w.entries[i] = entry{epoch: w.entries[i].epoch, extent: extent.None, state: idle}
 	w.spare = append(w.spare, i)
 	w.tellUsed()
 }
 
 // takeHeader is a header without an object.
-func (w *Owner) takeHeader() (uint32, bool) {
+func (w *Owner) takeHeader(now kv.Instant) (uint32, bool) {
 	for {
 		if i, ok := w.spareHeader(); ok {
 			return i, true
 		}
-		if !w.evictOne() { // headers come back with the objects that leave
+		if !w.evictOne(now) { // headers come back with the objects that leave
 			return 0, false
 		}
 	}

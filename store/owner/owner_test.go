@@ -51,6 +51,7 @@ func (w *Owner) admitAll() {
 func (w *Owner) check(t *rapid.T) {
 	var used, pending, pinned, evictable uint64
 	seen := map[extent.ID]uint32{}
+	books := make(map[uint8]account)
 	counts := map[state]uint64{}
 	for i := range w.entries {
 		e := &w.entries[i]
@@ -67,12 +68,21 @@ func (w *Owner) check(t *rapid.T) {
 		seen[e.extent] = uint32(i)
 		_, size := w.space.At(e.extent)
 		used += size
+		if e.state != offered {
+			one := books[e.account]
+			one.objects++
+			one.bytes += size
+			if !e.pinned && e.state == ready && e.readers == 0 {
+				one.evictable += size
+			}
+			books[e.account] = one
+		}
 		if e.pinned {
 			pinned += e.bytes
 		} else if e.state == ready && e.readers == 0 {
 			evictable += size
 		}
-		if at, is := w.index[e.hash]; (e.state == ready || e.state == writing || e.state == unclaimed) && (!is || at != uint32(i)) {
+		if at, is := w.index[e.hash]; (e.state == ready || e.state == writing || e.state == unclaimed || e.state == unsummed) && (!is || at != uint32(i)) {
 			t.Fatalf("header %d is not found by its key", i)
 		}
 	}
@@ -83,10 +93,15 @@ func (w *Owner) check(t *rapid.T) {
 	if evictable != w.evictable {
 		t.Fatalf("%d bytes could leave, the books say %d", evictable, w.evictable)
 	}
+	for n, one := range w.order.all {
+		if want := books[uint8(n)]; one.objects != want.objects || one.bytes != want.bytes || one.evictable != want.evictable {
+			t.Fatalf("account %d has %+v, its books say %+v", n, want, one)
+		}
+	}
 	if used+pending != w.usedBytes() {
 		t.Fatalf("extents of %d bytes and %d pending, but %d are used", used, pending, w.usedBytes())
 	}
-	if counts[ready] != w.stats.Ready || counts[writing] != w.stats.Writing || uint64(len(w.index)) != counts[ready]+counts[writing]+counts[unclaimed] ||
+	if counts[ready] != w.stats.Ready || counts[writing] != w.stats.Writing || uint64(len(w.index)) != counts[ready]+counts[writing]+counts[unclaimed]+counts[unsummed] ||
 		counts[idle] != uint64(len(w.spare)) || counts[offered] != uint64(len(w.offers.class)) {
 		t.Fatalf("%v, but %+v, %d in the index, %d spare, %d offered", counts, w.stats, len(w.index), len(w.spare), len(w.offers.class))
 	}
@@ -230,7 +245,10 @@ func (w *world) produce(t *rapid.T) {
 
 func TestOwner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		owner, heap, _ := open(t, 512<<10, arena.Options{Headers: 40, Ring: 4}, Options{Policy: Policy(rapid.IntRange(0, 2).Draw(t, "policy")), Offers: rapid.IntRange(0, 2).Draw(t, "offers")})
+		owner, heap, _ := open(t, 512<<10, arena.Options{Headers: 40, Ring: 4}, Options{
+			Policy: Policy(rapid.IntRange(0, 2).Draw(t, "policy")), Offers: rapid.IntRange(0, 2).Draw(t, "offers"),
+			Tenant: lastLetter, TenantQuota: rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "quota"),
+		})
 		w := &world{owner: owner, heap: heap, put: map[string][]byte{}, plans: map[string]Plan{}, values: map[string][]byte{}, leases: map[LeaseID]Location{}}
 		base := heap.Bounds().Base
 		t.Repeat(map[string]func(*rapid.T){
@@ -270,7 +288,7 @@ func TestOwner(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			"evict":   func(t *rapid.T) { owner.EvictUntilBelow(rapid.Float64Range(0, 1).Draw(t, "below")) },
+			"evict":   func(t *rapid.T) { owner.EvictUntilBelow(w.now, rapid.Float64Range(0, 1).Draw(t, "below")) },
 			"produce": w.produce,
 			"time": func(t *rapid.T) {
 				w.now += kv.Instant(rapid.IntRange(1, 20_000).Draw(t, "ms")) * kv.Second / 1000
@@ -304,7 +322,7 @@ func TestReadersKeepTheirBytes(t *testing.T) {
 	if err := w.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	if w.EvictUntilBelow(0); w.usedBytes() != used {
+	if w.EvictUntilBelow(0, 0); w.usedBytes() != used {
 		t.Fatal("bytes were freed under a reader")
 	}
 	w.Release(first)
@@ -348,13 +366,13 @@ func TestVictims(t *testing.T) {
 		if _, err := w.Locate(0, []byte("a")); err != nil {
 			t.Fatal(err)
 		}
-		w.evictOne()
+		w.evictOne(0)
 		for _, key := range []string{"a", "b", "c", "d"} {
 			if w.Has([]byte(key)) == (key == c.want) {
 				t.Errorf("%v: %s is there: %v", c.policy, key, w.Has([]byte(key)))
 			}
 		}
-		w.EvictUntilBelow(0)
+		w.EvictUntilBelow(0, 0)
 		if !w.Has([]byte("d")) {
 			t.Errorf("%v: what is pinned was evicted", c.policy)
 		}
@@ -410,7 +428,7 @@ func surviveScribbles(t *testing.T, seed uint64, scribble []byte) {
 		}
 	}
 	now += 3600 * kv.Second
-	w.EvictUntilBelow(0)
+	w.EvictUntilBelow(0, 0)
 	w.Scan(now)
 }
 

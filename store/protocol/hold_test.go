@@ -42,7 +42,7 @@ func TestHoldsAreBounded(t *testing.T) {
 	if held, err := s.Hold(2*60*kv.Minute, run); !errors.Is(err, master.ErrSilent) || len(held) > 0 {
 		t.Fatalf("without a lease, %d are held: %v", len(held), err)
 	}
-	if n := objects.EvictUntilBelow(0); n != 14-len(held) {
+	if n := objects.EvictUntilBelow(0, 0); n != 14-len(held) {
 		t.Fatalf("%d were evicted", n)
 	}
 	s.Unhold(2, all[0], true) // broken: not found any more, and there while others read it
@@ -55,7 +55,7 @@ func TestHoldsAreBounded(t *testing.T) {
 	if part := objects.LeasedPart(); part != 0 {
 		t.Fatalf("%g of the heap is held by nobody", part)
 	}
-	objects.EvictUntilBelow(0)
+	objects.EvictUntilBelow(0, 0)
 	if used := objects.Used(); used != 0 {
 		t.Fatalf("%g of the heap is used by nothing", used)
 	}

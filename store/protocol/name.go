@@ -35,6 +35,15 @@ func SplitName(name []byte) (tenant, key string, err error) {
 	return string(name[at : at+int(n)]), string(name[at+int(n):]), nil
 }
 
+// TenantOf is the part of a name that says whose it is; nobody's, if it is not a name.
+func TenantOf(name []byte) []byte {
+	n, at := binary.Uvarint(name)
+	if at <= 0 || n > uint64(len(name)-at) {
+		return nil
+	}
+	return name[at : at+int(n)]
+}
+
 // Rendezvous orders owners by where a key belongs, the first first: by a hash of
 // both, so that an owner that comes or goes moves its own keys and no others.
 func Rendezvous(hash uint64, owners []kv.Member) []kv.Member {

@@ -141,7 +141,7 @@ func (s *Server) serve(now kv.Instant, from kv.Member, request uint64, m Message
 	case *List:
 		return answer(s.list(now, m))
 	case *Evict:
-		return answer(&Evicted{uint64(s.objects.EvictUntilBelow(float64(m.Permille) / 1000))})
+		return answer(&Evicted{uint64(s.objects.EvictUntilBelow(now, float64(m.Permille)/1000))})
 	}
 	return nil
 }
