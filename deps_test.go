@@ -381,7 +381,7 @@ var rooms = map[string]room{
 		owns: "caches of engines kept for later: hand-offs whose other party is an owner of the object cache",
 		may: map[string]string{
 			"agent": "what carries messages", "fabric": "notifications, clocks", "kv": "ids, members", "offload/keeping": "the machines it feeds", "reshard": "units and their places",
-			"store": "where they are kept", "transceiver": "hand-offs", "transceiver/handoff": "engines, contents, events", joins: "closing waits for what was started",
+			"store": "where they are kept", "store/admission": "what is used often, and how much is copied", "transceiver": "hand-offs", "transceiver/handoff": "engines, contents, events", joins: "closing waits for what was started",
 		},
 		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp", "mem", "meta/memdir"},
 	},

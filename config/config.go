@@ -161,6 +161,7 @@ type Store struct {
 	DirectMap      bool   `toml:"direct_map"`
 	Tenant         string `toml:"tenant"`
 	BlockTokens    int64  `toml:"block_tokens"`
+	Replicas       int64  `toml:"replicas"`
 	FindWaitUs     int64  `toml:"find_wait_us"`
 	FindTimeoutMs  int64  `toml:"find_timeout_ms"`
 	// KeepBytesInFlight bounds what engines have on its way to be kept.

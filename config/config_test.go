@@ -113,7 +113,7 @@ func TestDefaults(t *testing.T) {
 			ClientTimeoutMs: 10_000, PrefillTimeoutMs: 120_000, FirstTokenTimeoutMs: 120_000, AnswerTimeoutMs: 600_000, StallTimeoutMs: 30_000,
 		},
 		Store: Store{
-			Bytes: 1 << 30, PageBytes: 256 << 10, Master: true, Policy: "lru", HighWatermark: 95, LowWatermark: 85, TenantQuota: 100, WriteTimeoutMs: 30_000, Tenant: "none", BlockTokens: 64, FindWaitUs: 300, FindTimeoutMs: 500, KeepBytesInFlight: 256 << 20,
+			Bytes: 1 << 30, PageBytes: 256 << 10, Master: true, Policy: "lru", HighWatermark: 95, LowWatermark: 85, TenantQuota: 100, WriteTimeoutMs: 30_000, Tenant: "none", BlockTokens: 64, Replicas: 1, FindWaitUs: 300, FindTimeoutMs: 500, KeepBytesInFlight: 256 << 20,
 			Disk: StoreDisk{Dir: "none", Bytes: 64 << 30, TimeoutMs: 1000},
 			S3:   StoreS3{Endpoint: "none", Bucket: "none", Prefix: "meridian", Region: "us-east-1", Bytes: 1 << 40, TimeoutMs: 2000, RequestsPerSecond: 200},
 		},

@@ -369,6 +369,11 @@ var store = Section{
 			Tune: "Raise it for models whose tokens take few bytes, lower it where prompts share short prefixes. Every agent of a cell has the same.",
 		},
 		{
+			Name: "replicas", Kind: Int, Default: int64(1), Unit: "copies", Range: atLeast(1).atMost(8),
+			Doc:  "How many copies there are of prefixes that are found often, each at another owner: one that is lost loses none of them then. Copies take room that nothing else wants, and leave first.",
+			Tune: "2 where several hosts have owners and prompts share prefixes. Every agent of a cell has the same.",
+		},
+		{
 			Name: "find_wait_us", Kind: Int, Default: int64(300), Unit: "µs", Range: atLeast(0).atMost(1000000),
 			Doc:  "How long an engine's scheduler stands still for the answer to whether a prompt's prefix is kept. Later it goes on with other requests until the answer comes.",
 			Tune: "Lower it when steps get longer, raise it when requests on an idle engine wait for a step before they begin.",

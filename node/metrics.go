@@ -204,6 +204,8 @@ func prefixSource(c *offload.Cache) telemetry.Source {
 		s.Value("meridian_cache_owner_asks_total", float64(m.GrantsRefused+m.TakesRefused), "refused")
 		s.Value("meridian_cache_owner_asks_total", float64(m.TurnedAway), "overloaded")
 		s.Value("meridian_cache_owner_asks_total", float64(m.Malformed), "malformed")
+		s.Value("meridian_cache_copies_total", float64(m.CopiesMade), "taken")
+		s.Value("meridian_cache_copies_total", float64(m.CopiesRefused), "refused")
 		s.Value("meridian_cache_held_runs", float64(m.Granted))
 		s.Value("meridian_cache_shapes", float64(m.Shapes))
 	}
@@ -220,7 +222,8 @@ func keptValues(s *telemetry.Sink, o owner.Stats) {
 	s.Value("meridian_store_lookups_total", float64(o.Misses), "miss")
 	s.Value("meridian_store_bytes_total", float64(o.BytesIn), "in")
 	s.Value("meridian_store_bytes_total", float64(o.BytesOut), "out")
-	s.Value("meridian_store_evictions_total", float64(o.Evictions-o.EvictedByShare-o.EvictedByQuota), "policy")
+	s.Value("meridian_store_evictions_total", float64(o.Evictions-o.EvictedByShare-o.EvictedByQuota-o.EvictedCopies), "policy")
+	s.Value("meridian_store_evictions_total", float64(o.EvictedCopies), "copy")
 	s.Value("meridian_store_evictions_total", float64(o.EvictedByShare), "share")
 	s.Value("meridian_store_evictions_total", float64(o.EvictedByQuota), "quota")
 	s.Value("meridian_store_reclaims_total", float64(o.Reclaims))

@@ -19,6 +19,8 @@ type Prefixes struct {
 	// FindWait is how long an engine's scheduler may stand still for an answer,
 	// FindTimeout how long a prefix is looked for.
 	FindWait, FindTimeout time.Duration
+	// Replicas is how many copies there are to be of what is used often.
+	Replicas int
 	// MaxBytesInFlight bounds what is on its way to be kept.
 	MaxBytesInFlight uint64
 }
@@ -32,7 +34,7 @@ func (n *Agent) openPrefixes(ctx context.Context, o AgentOptions, events func(ha
 	p := o.Store.Prefixes
 	n.Prefixes, err = offload.Open(ctx, offload.Options{
 		Agent: n.Agent, Transceiver: n.Transceiver, Store: n.Store, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: events,
-		BlockTokens: p.BlockTokens, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Logger: o.Logger,
+		BlockTokens: p.BlockTokens, Replicas: p.Replicas, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Logger: o.Logger,
 	})
 	return err
 }

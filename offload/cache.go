@@ -37,6 +37,9 @@ type Options struct {
 	Store *store.Store
 	// TicketKey is the cell's, as the transceiver has it.
 	TicketKey handoff.Key
+	// Replicas is how many copies there are to be of what is used often, each at another
+	// owner; default 1, at most 8. It is the same for all agents of a cell.
+	Replicas int
 	// Find looks an agent up; default Agent.Find.
 	Find func(ctx context.Context, name string) (*agent.Peer, error)
 	// BlockTokens is how many tokens one object holds, where an engine's cache can be cut
@@ -68,6 +71,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("offload: Options needs a TicketKey; derive it from the cell's key")
 	case o.BlockTokens < 0 || o.KeepTimeout < 0 || o.FindTimeout < 0 || o.OfferTimeout < 0 || o.LocateTimeout < 0:
 		return o, errors.New("offload: a span or a bound in Options is negative")
+	}
+	if o.Replicas = cmp.Or(o.Replicas, 1); o.Replicas < 1 || o.Replicas > keeping.MaxCopies {
+		return o, fmt.Errorf("offload: %d replicas; there are 1 to %d", o.Replicas, keeping.MaxCopies)
 	}
 	o.BlockTokens = cmp.Or(o.BlockTokens, 64)
 	o.MaxBytesInFlight = cmp.Or(o.MaxBytesInFlight, 256<<20)
@@ -122,6 +128,7 @@ type Cache struct {
 	finding   keeping.Budget
 	fetches   map[kv.ID]fetch // that were found and have not ended
 	master    silence
+	copier    *copier // nil where no copies are made
 	metrics   Metrics
 }
 
@@ -168,6 +175,9 @@ func Open(_ context.Context, o Options) (*Cache, error) {
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.peers = agent.NewPeers(o.Agent, agent.PeersOptions{Find: o.Find, MaxInFlight: maxInFlight})
+	if _, _, _, keeps := o.Store.Memory(); keeps && o.Replicas > 1 {
+		c.copier = newCopier(o.Clock.Now())
+	}
 	inbox, err := o.Agent.Listen(keeping.Magic, agent.InboxLimits{})
 	if err != nil {
 		return nil, err
@@ -177,6 +187,9 @@ func Open(_ context.Context, o Options) (*Cache, error) {
 			c.onNotification(n)
 		}
 	})
+	if c.copier != nil {
+		c.wait.Go(c.copyHot)
+	}
 	return c, nil
 }
 

@@ -117,8 +117,10 @@ func (c *Cache) onNotification(n fabric.Notification) {
 			// How long an owner looks is its own to say: nobody waits longer for it.
 			ctx, cancel := context.WithTimeout(c.ctx, min(time.Duration(m.PatienceMs)*time.Millisecond, c.options.FindTimeout))
 			defer cancel()
-			return c.grant(ctx, m)
+			return c.grantTo(ctx, from, m)
 		})
+	case *keeping.CopyAsk:
+		c.serve(from, request, &keeping.KeepAnswer{Verdict: keeping.Busy}, func() keeping.Message { return c.takeCopy(from, m) })
 	default:
 		c.answered(from, request, m)
 	}

@@ -66,25 +66,50 @@ func (c *Cache) find(ctx context.Context, f Find, e *engine) Found {
 	if len(chain.Keys) <= first {
 		return Found{Reason: "short"}
 	}
-	have, err := c.where(ctx, chain.Part(first, len(chain.Keys)))
+	if c.options.Replicas == 1 {
+		found, _ := c.findFrom(ctx, f, e, chain, nil)
+		return found
+	}
+	// An owner that has died, or has too much to do, is noticed while there is time to ask
+	// another that has a copy.
+	half, cancel := context.WithTimeout(ctx, c.options.FindTimeout/2)
+	defer cancel()
+	found, failed := c.findFrom(half, f, e, chain, nil)
+	if len(failed) == 0 || ctx.Err() != nil {
+		return found
+	}
+	again, _ := c.findFrom(ctx, f, e, chain, failed)
+	if again.Tokens <= found.Tokens {
+		found, again = again, found
+	}
+	for _, s := range found.Segments {
+		c.decline(s.Ticket)
+	}
+	return again
+}
+
+// findFrom is find without some owners, and says which have failed.
+func (c *Cache) findFrom(ctx context.Context, f Find, e *engine, chain keeping.Chain, avoid map[string]bool) (Found, map[string]bool) {
+	first := f.Present / e.unit.Tokens
+	have, err := c.whereFrom(ctx, chain.Part(first, len(chain.Keys)), avoid)
 	stretches := keeping.Cut(append(make([]string, first), have...), first)
 	switch {
 	case len(stretches) > 0:
 	case err != nil:
-		return Found{Reason: "unknown"}
+		return Found{Reason: "unknown"}, nil
 	default:
-		return Found{Reason: "miss"}
+		return Found{Reason: "miss"}, nil
 	}
 	end := stretches[len(stretches)-1].End
 	if !c.worth(e, end*e.unit.Tokens-f.Present, f.TokenTime) {
-		return Found{Reason: "compute"}
+		return Found{Reason: "compute"}, nil
 	}
 	s := seeking{cache: c, find: f, engine: e, chain: chain, machine: keeping.NewFinding(stretches)}
 	began := c.options.Clock.Now()
 	s.run(ctx, len(stretches))
 	found := s.found(end < len(chain.Keys))
 	c.expect(f.Engine, found, c.options.Clock.Now().Sub(began))
-	return found
+	return found, s.failed
 }
 
 // seeking is a Find whose owners are asked.
@@ -95,6 +120,7 @@ type seeking struct {
 	chain   keeping.Chain
 	machine *keeping.Finding
 	answers chan sought
+	failed  map[string]bool // owners that said nothing, or that they have too much to do
 }
 
 type sought struct {
@@ -113,6 +139,9 @@ func (s *seeking) run(ctx context.Context, stretches int) {
 		select {
 		case a := <-s.answers:
 			waiting--
+			if a.answer == nil || a.answer.Verdict == keeping.Busy {
+				s.fail(a.number)
+			}
 			if a.answer == nil {
 				s.cache.decline(s.machine.Failed(a.number)...)
 				continue
@@ -124,6 +153,11 @@ func (s *seeking) run(ctx context.Context, stretches int) {
 				waiting++
 			}
 		case <-ctx.Done():
+			for number := range stretches {
+				if s.machine.Waits(number) {
+					s.fail(number)
+				}
+			}
 			s.cache.decline(s.machine.Expire()...)
 		}
 	}
@@ -135,6 +169,13 @@ func (s *seeking) run(ctx context.Context, stretches int) {
 			}
 		}
 	})
+}
+
+func (s *seeking) fail(number int) {
+	if s.failed == nil {
+		s.failed = make(map[string]bool)
+	}
+	s.failed[s.machine.At(number).Owner] = true
 }
 
 // ask asks the owner of a stretch for what that is now.
@@ -160,7 +201,7 @@ func (s *seeking) askOne(ctx context.Context, at keeping.Stretch) *keeping.FindA
 		WithinMs: uint64(c.options.OfferTimeout / time.Millisecond), PatienceMs: uint64(max(1, patience/time.Millisecond)),
 	}
 	if to == c.self {
-		return c.grant(ctx, ask)
+		return c.grantTo(ctx, c.self, ask)
 	}
 	m, err := c.ask(ctx, to, ask)
 	answer, is := m.(*keeping.FindAnswer)

@@ -81,7 +81,7 @@ func (c *Cache) keep(k Keep, e *engine) {
 		return
 	}
 	defer giveBack()
-	have, err := c.where(ctx, chain)
+	have, err := c.where(ctx, runOf(chain))
 	if err != nil { // what others have is not known: nothing is written twice
 		c.freed(k, "unknown", err)
 		return

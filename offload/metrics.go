@@ -28,7 +28,10 @@ type Metrics struct {
 	UnitsTaken, BytesTaken, UnitsAborted uint64
 	Grants, GrantsRefused, TakesRefused  uint64
 	Broken                               uint64
-	Malformed, TurnedAway                uint64
+	// Runs of this agent's owner that are used often and that another took a copy of, or did
+	// not.
+	CopiesMade, CopiesRefused uint64
+	Malformed, TurnedAway     uint64
 	// What stands now: bytes and Keeps of this agent's engines on their way, bytes that come
 	// to its owner, runs that are granted, kinds of units.
 	BytesInFlight, Taking uint64

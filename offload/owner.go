@@ -130,29 +130,49 @@ func verdictOf(err error) keeping.Verdict {
 // take takes what a publisher offers: as many units as there is room for, from the first
 // that is missing on. The answer comes when the copy has begun.
 func (c *Cache) take(from kv.Member, m *keeping.KeepAsk) *keeping.KeepAnswer {
+	return c.takeUnits(from, &taking{
+		ticket: m.Ticket, shape: &m.Shape, within: m.WithinMs, first: m.First,
+		head: runOf(m.Chain.Part(0, m.First)), units: runOf(m.Chain.Part(m.First, len(m.Chain.Keys))), touched: runOf(m.Chain),
+	})
+}
+
+// taking is units on their way into the arena.
+type taking struct {
+	cache  *Cache
+	store  *storeEngine
+	known  transceiver.Known
+	ticket []byte
+	shape  *keeping.Shape
+	within uint64 // ms
+	// first is the number in its sequence of the first that comes; head is what comes before
+	// it and is not to leave meanwhile, touched what counts as used with it.
+	first                int
+	head, units, touched store.Run
+}
+
+func (c *Cache) takeUnits(from kv.Member, t *taking) *keeping.KeepAnswer {
 	refuse := func(v keeping.Verdict, why error) *keeping.KeepAnswer {
 		c.count(func(m *Metrics) { m.TakesRefused++ })
 		return &keeping.KeepAnswer{Verdict: v, Why: why.Error()}
 	}
-	unit, err := m.Shape.Unit()
+	unit, err := t.shape.Unit()
 	if err != nil {
 		return refuse(verdictOf(err), err)
 	}
-	ticket, err := handoff.OpenTicket(m.Ticket, c.options.TicketKey)
+	ticket, err := handoff.OpenTicket(t.ticket, c.options.TicketKey)
 	if err != nil {
 		return refuse(keeping.Refused, err)
 	}
-	if want := len(m.Chain.Keys) * unit.Tokens; ticket.Home != from || ticket.Tokens != want {
+	if want := (t.first + len(t.units.Keys)) * unit.Tokens; ticket.Home != from || ticket.Tokens != want {
 		return refuse(keeping.Refused, fmt.Errorf("offload: a ticket of %v for %d tokens, %v asks with it for %d", ticket.Home, ticket.Tokens, from, want))
 	}
-	s, err := c.storeOf(&m.Shape, unit)
+	s, err := c.storeOf(t.shape, unit)
 	if err != nil {
 		return refuse(verdictOf(err), err)
 	}
-	t := &taking{cache: c, store: s, ask: m, known: transceiver.Known{Fingerprint: ticket.Fingerprint}}
-	bytes := uint64(len(m.Chain.Keys)-m.First) * s.bytes
+	t.cache, t.store, t.known = c, s, transceiver.Known{Fingerprint: ticket.Fingerprint}
 	begun := make(chan error, 1)
-	if !c.begin(&c.taking, bytes, func() {
+	if !c.begin(&c.taking, uint64(len(t.units.Keys))*s.bytes, func() {
 		defer c.doneWith(s)
 		t.run(begun)
 	}) {
@@ -165,27 +185,19 @@ func (c *Cache) take(from kv.Member, m *keeping.KeepAsk) *keeping.KeepAnswer {
 	return &keeping.KeepAnswer{Verdict: keeping.Taken}
 }
 
-// taking is a chain on its way into the arena.
-type taking struct {
-	cache *Cache
-	store *storeEngine
-	ask   *keeping.KeepAsk
-	known transceiver.Known
-}
-
 // commitTimeout bounds what happens after the copy.
 const commitTimeout = 10 * time.Second
 
 // run takes the units. Begun hears when the copy has begun, or why it has not.
 func (t *taking) run(begun chan<- error) {
-	c, chain, first := t.cache, t.ask.Chain, t.ask.First
-	within := min(time.Duration(t.ask.WithinMs)*time.Millisecond, c.options.KeepTimeout)
+	c := t.cache
+	within := min(time.Duration(t.within)*time.Millisecond, c.options.KeepTimeout)
 	ctx, cancel := context.WithTimeout(c.ctx, within)
 	defer cancel()
 	// What the chain begins with is not evicted to make room for how it goes on.
-	head, _ := c.options.Store.Pin(runOf(chain.Part(0, first)))
+	head, _ := c.options.Store.Pin(t.head)
 	defer head.Release()
-	plans, err := c.options.Store.Reserve(ctx, runOf(chain.Part(first, len(chain.Keys))), t.store.bytes, within+commitTimeout)
+	plans, err := c.options.Store.Reserve(ctx, t.units, t.store.bytes, within+commitTimeout)
 	if len(plans) == 0 {
 		begun <- err
 		return
@@ -207,7 +219,7 @@ func (t *taking) run(begun chan<- error) {
 	if err != nil {
 		c.options.Logger.Warn("of a cache that was copied not all is kept", "units", len(plans), "kept", committed, "error", err)
 	}
-	_ = c.options.Store.Touch(runOf(chain)) // its keys are names: Reserve took them
+	_ = c.options.Store.Touch(t.touched) // its keys are names: Reserve took them
 	c.count(func(m *Metrics) {
 		m.UnitsTaken += uint64(committed)
 		m.BytesTaken += uint64(committed) * t.store.bytes
@@ -216,15 +228,24 @@ func (t *taking) run(begun chan<- error) {
 }
 
 func (t *taking) accept(ctx context.Context, plans []*store.WritePlan) (*transceiver.Incoming, error) {
-	first := t.ask.First
+	first := t.first
 	table := make([]uint32, first+len(plans))
 	for i, p := range plans {
 		table[first+i] = uint32(p.Offset / reshard.PlaceBytes)
 	}
 	t.known.Tokens = len(table) * t.store.unit.Tokens
 	return t.cache.options.Transceiver.Accept(ctx, transceiver.Accept{
-		Ticket: t.ask.Ticket, Engine: t.store.id, Known: &t.known, Present: first * t.store.unit.Tokens, Holding: reshard.Holding{Tables: [][]uint32{table}},
+		Ticket: t.ticket, Engine: t.store.id, Known: &t.known, Present: first * t.store.unit.Tokens, Holding: reshard.Holding{Tables: [][]uint32{table}},
 	})
+}
+
+// grantTo is grant for an engine of an agent: what is granted often is copied.
+func (c *Cache) grantTo(ctx context.Context, from kv.Member, m *keeping.FindAsk) *keeping.FindAnswer {
+	a := c.grant(ctx, m)
+	if a.Verdict == keeping.Taken {
+		c.granted(from, m)
+	}
+	return a
 }
 
 // grant offers units to a finder: all that it asked for, verified, or it hears how many
@@ -299,7 +320,7 @@ func (c *Cache) hold(ctx context.Context, m *keeping.FindAsk, unit reshard.Unit)
 		return none, nil, errVerifying
 	}
 	defer c.leave(&c.verifying, bytes)
-	hold, err := c.options.Store.Hold(ctx, runOf(m.Units), each) // an object of that name and another size is no unit
+	hold, err := c.options.Store.Hold(ctx, c.namesHere(m.Units), each) // an object of that name and another size is no unit
 	if errors.Is(err, store.ErrTorn) {
 		c.count(func(m *Metrics) { m.Broken++ })
 	}

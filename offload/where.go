@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"meridian/offload/keeping"
 	"meridian/store"
 )
 
@@ -52,14 +51,14 @@ func (s *silence) asked(began, now time.Time, err error) {
 	}
 }
 
-// where says who has the units of a chain. After an error, what this agent has is there.
-func (c *Cache) where(ctx context.Context, chain keeping.Chain) ([]string, error) {
+// where says who has the objects of a run. After an error, what this agent has is there.
+func (c *Cache) where(ctx context.Context, run store.Run) ([]string, error) {
 	began := c.options.Clock.Now()
 	c.mu.Lock()
 	ask := c.master.ask(began)
 	c.mu.Unlock()
 	if !ask {
-		here, err := c.options.Store.Here(runOf(chain))
+		here, err := c.options.Store.Here(run)
 		if err == nil {
 			err = errSilent
 		}
@@ -67,7 +66,7 @@ func (c *Cache) where(ctx context.Context, chain keeping.Chain) ([]string, error
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.options.LocateTimeout)
 	defer cancel()
-	have, err := c.options.Store.Where(ctx, runOf(chain))
+	have, err := c.options.Store.Where(ctx, run)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.master.asked(began, c.options.Clock.Now(), err)

@@ -84,6 +84,9 @@ func (c *cold) used(names [][]byte) {
 	var admitted [][]byte
 	c.mu.Lock()
 	for _, name := range names {
+		if protocol.IsCopy(name) { // what is colder than memory needs none
+			continue
+		}
 		if c.sketch.Use(arena.HashKey(name)) >= admittedUses {
 			admitted = append(admitted, name)
 		}
@@ -329,7 +332,7 @@ func (s *Store) hasWarm(name []byte) bool {
 func (s *Store) whereCold(ctx context.Context, names [][]byte, owners []string) {
 	unknown := func() (at []int, some [][]byte) {
 		for i, owner := range owners {
-			if owner == "" && len(some) < protocol.MaxKeys {
+			if owner == "" && len(some) < protocol.MaxKeys && !protocol.IsCopy(names[i]) {
 				at, some = append(at, i), append(some, names[i])
 			}
 		}

@@ -120,7 +120,7 @@ func (o *owned) make() (err error) {
 	}
 	o.objects, err = owner.New(o.heap, owner.Options{
 		Policy: o.options.Policy, High: o.options.High, Low: o.options.Low, Offers: o.options.Offers,
-		WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond), Tenant: protocol.TenantOf, TenantQuota: o.options.TenantQuota,
+		WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond), Tenant: protocol.TenantOf, Copy: protocol.IsCopy, TenantQuota: o.options.TenantQuota,
 	})
 	if err != nil {
 		return err

@@ -20,6 +20,17 @@ type Run struct {
 	Keys   []string
 }
 
+// Copy is the run of the copies of one number of a run that engines keep; those of number 1 are
+// the objects themselves. A copy is an object like any, under a key of its own; it leaves
+// before objects that are not copies, and none of these leaves for it.
+func (r Run) Copy(number int) Run {
+	c := Run{Tenant: r.Tenant, Keys: make([]string, len(r.Keys))}
+	for i, key := range r.Keys {
+		c.Keys[i] = protocol.CopyKey(key, number)
+	}
+	return c
+}
+
 func (s *Store) namesOf(r Run) ([][]byte, error) {
 	names := make([][]byte, len(r.Keys))
 	for i, key := range r.Keys {

@@ -72,6 +72,13 @@ var cacheMetrics = []Metric{
 		Room:   "offload",
 	},
 	{
+		Name: "meridian_cache_copies_total", Type: Counter, Unit: "runs",
+		Labels: []Label{{Name: "end", Values: []string{"taken", "refused"}}},
+		Help:   "Prefixes of this agent's owner that are found often, and that another owner was asked to have a copy of (store.replicas).",
+		Action: "refused rising: owners have no room for copies. Raise store.bytes, or do without copies.",
+		Room:   "offload",
+	},
+	{
 		Name: "meridian_cache_held_runs", Type: Gauge, Unit: "runs",
 		Help:   "Found prefixes that this agent's owner holds for engines that have not taken them yet.",
 		Action: "High for long: engines find and do not take; each holds memory for seconds.",

@@ -38,9 +38,9 @@ var storeMetrics = []Metric{
 	},
 	{
 		Name: "meridian_store_evictions_total", Type: Counter, Unit: "objects",
-		Help:   "Objects that left to make room, by why: their turn came by store.policy, their tenant was above its fair share, or above store.tenant_quota.",
+		Help:   "Objects that left to make room, by why: their turn came by store.policy, their tenant was above its fair share, or above store.tenant_quota, or they were copies (store.replicas).",
 		Action: "Rising as fast as objects come: raise store.bytes, or add an owner. Mostly share: one tenant wants more than the others leave it.",
-		Labels: []Label{{Name: "reason", Values: []string{"policy", "share", "quota"}}},
+		Labels: []Label{{Name: "reason", Values: []string{"policy", "share", "quota", "copy"}}},
 		Room:   "store",
 	},
 	{

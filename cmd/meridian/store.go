@@ -187,6 +187,7 @@ func storePart(in *config.Config, bytes uint64, policy string, candidate bool) (
 	part := &node.Store{Candidate: candidate && in.Store.Master, DirectMap: in.Store.DirectMap, Tenant: tenantOf(in), Prefixes: node.Prefixes{
 		BlockTokens: int(in.Store.BlockTokens), FindWait: time.Duration(in.Store.FindWaitUs) * time.Microsecond,
 		FindTimeout:      time.Duration(in.Store.FindTimeoutMs) * time.Millisecond,
+		Replicas:         int(in.Store.Replicas),
 		MaxBytesInFlight: max(1, uint64(in.Store.KeepBytesInFlight)), // nothing is as small as that: 0 keeps none
 	}}
 	if bytes == 0 {

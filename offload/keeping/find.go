@@ -131,6 +131,9 @@ func given(ticket []byte) [][]byte {
 	return [][]byte{ticket}
 }
 
+// Waits reports whether an answer about a stretch is to come.
+func (f *Finding) Waits(number int) bool { return f.stretches[number].asked }
+
 // At is what a stretch is now.
 func (f *Finding) At(number int) Stretch { return f.stretches[number].Stretch }
 

@@ -31,7 +31,7 @@ const (
 	maxMs      = 3600_000
 )
 
-// Message is a KeepAsk, KeepAnswer, FindAsk or FindAnswer.
+// Message is a KeepAsk, KeepAnswer, FindAsk, FindAnswer or CopyAsk.
 type Message interface {
 	kind() uint8
 	append(*fields.Writer)
@@ -65,6 +65,8 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 		m = new(FindAsk)
 	case 4:
 		m = new(FindAnswer)
+	case 5:
+		m = new(CopyAsk)
 	default:
 		return 0, nil, fmt.Errorf("%w: of kind %d", ErrMessage, kind)
 	}

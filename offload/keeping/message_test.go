@@ -21,6 +21,7 @@ func samples() []keeping.Message {
 		&keeping.FindAsk{Shape: shape, Units: chain, First: 7, Fingerprint: handoff.Fingerprint{Model: kv.Hash{1}, Prompt: kv.Hash{2}, Salt: kv.Hash{3}}, WithinMs: 5, PatienceMs: 6},
 		&keeping.FindAnswer{Verdict: keeping.Taken, Have: 4, Ticket: []byte("ticket")},
 		&keeping.FindAnswer{Verdict: keeping.Missing, Have: 3},
+		&keeping.CopyAsk{Shape: shape, Units: chain, First: 7, Have: 1, Number: 2, Ticket: []byte("ticket"), WithinMs: 5},
 	}
 }
 

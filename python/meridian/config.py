@@ -232,6 +232,7 @@ class Store:
     direct_map: bool
     tenant: str
     block_tokens: int
+    replicas: int
     find_wait_us: int
     find_timeout_ms: int
     keep_bytes_in_flight: int

@@ -143,6 +143,10 @@ func (w *Owner) evictOne(now kv.Instant) bool {
 	if !ok {
 		return false
 	}
+	if number == copies {
+		w.evictCopy(i)
+		return true
+	}
 	w.drop(i)
 	w.stats.Evictions++
 	if above {
@@ -162,7 +166,7 @@ func (w *Owner) EvictUntilBelow(now kv.Instant, used float64) (evicted int) {
 
 // makeRoom finds an extent: of what was freed, of what was never given out, or of
 // what objects leave that are evicted for it.
-func (w *Owner) makeRoom(now kv.Instant, need arena.Extent) (extent.ID, error) {
+func (w *Owner) makeRoom(now kv.Instant, need arena.Extent, isCopy bool) (extent.ID, error) {
 	b := w.heap.Bounds()
 	if free := b.Limit - b.Base - w.usedBytes(); need.Size > free+w.evictable {
 		// Nothing that could leave makes enough room, so nothing does.
@@ -188,7 +192,7 @@ func (w *Owner) makeRoom(now kv.Instant, need arena.Extent) (extent.ID, error) {
 		if w.takeRest(now) {
 			continue
 		}
-		if !w.evictOne(now) {
+		if !w.evictFor(now, isCopy) {
 			return extent.None, w.full(fmt.Errorf("%d bytes are wanted, %d of %d are used", need.Size, w.usedBytes(), b.Limit-b.Base))
 		}
 	}

@@ -55,6 +55,9 @@ type Options struct {
 	MaxPinned float64
 	// Tenant is whose a key is: room is shared among tenants. Default: all are one's.
 	Tenant func(key []byte) []byte
+	// Copy reports whether a key is of a copy of an object that has another key: these leave
+	// first, and nothing but others of them leaves for one. Default: none is.
+	Copy func(key []byte) bool
 	// TenantQuota is the part of the heap that one tenant may have; default all of it.
 	TenantQuota float64
 	// Offers is how many extents of each size class are set aside for producers
@@ -192,15 +195,21 @@ func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 	if p.Pinned && !w.mayPin(p.Bytes) {
 		return Plan{}, fmt.Errorf("%w: %d bytes are pinned, and no more than %g of the heap may be", ErrFull, w.pinned, w.options.MaxPinned)
 	}
-	tenant := w.tenantOf(p.Key)
-	if err := w.makeOwnRoom(tenant, need.Size); err != nil {
-		return Plan{}, err
+	isCopy := w.isCopy(p.Key)
+	err := error(nil)
+	if isCopy {
+		err = w.makeCopyRoom(need.Size)
+	} else {
+		err = w.makeOwnRoom(w.tenantOf(p.Key), need.Size)
 	}
-	room, err := w.makeRoom(now, need)
 	if err != nil {
 		return Plan{}, err
 	}
-	i, ok := w.takeHeader(now)
+	room, err := w.makeRoom(now, need, isCopy)
+	if err != nil {
+		return Plan{}, err
+	}
+	i, ok := w.takeHeader(now, isCopy)
 	if !ok {
 		w.space.Free(room)
 		return Plan{}, fmt.Errorf("%w: all %d headers are taken", ErrFull, w.heap.Headers())
@@ -208,7 +217,7 @@ func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 	e := &w.entries[i]
 	e.hash, e.bytes, e.keyLength, e.extent, e.since, e.state = hash, p.Bytes, uint16(len(p.Key)), room, now, writing
 	e.pinned, e.priority, e.epoch = p.Pinned, p.Priority, e.epoch+1
-	e.account = w.order.charge(now, tenant, w.room(e))
+	e.account = w.chargeKey(now, p.Key, w.room(e))
 	w.index[hash] = i
 	w.pin(e)
 	header := w.header(i, p.PageSize)
@@ -418,12 +427,12 @@ func (w *Owner) release(i uint32) {
 }
 
 // takeHeader is a header without an object.
-func (w *Owner) takeHeader(now kv.Instant) (uint32, bool) {
+func (w *Owner) takeHeader(now kv.Instant, isCopy bool) (uint32, bool) {
 	for {
 		if i, ok := w.spareHeader(); ok {
 			return i, true
 		}
-		if !w.evictOne(now) { // headers come back with the objects that leave
+		if !w.evictFor(now, isCopy) { // headers come back with the objects that leave
 			return 0, false
 		}
 	}

@@ -141,13 +141,14 @@ type Stats struct {
 	Waiting                       uint64 // announcements in the ring
 	Hits, Misses                  uint64
 	Evictions, Reclaims, Timeouts uint64
-	// Of the evictions, those of a tenant above its fair share, and above its quota.
-	EvictedByShare, EvictedByQuota uint64
-	Refused, OutOfMemory           uint64
-	BytesIn, BytesOut              uint64
-	Overloaded                     uint64 // requests that were turned away, to come again
-	CASFailures                    uint64 // words of the arena that a producer was faster at
-	Torn                           uint64 // objects whose bytes were found to be broken as they were read
+	// Of the evictions, those of a tenant above its fair share, above its quota, and those of
+	// copies.
+	EvictedByShare, EvictedByQuota, EvictedCopies uint64
+	Refused, OutOfMemory                          uint64
+	BytesIn, BytesOut                             uint64
+	Overloaded                                    uint64 // requests that were turned away, to come again
+	CASFailures                                   uint64 // words of the arena that a producer was faster at
+	Torn                                          uint64 // objects whose bytes were found to be broken as they were read
 }
 
 // Stats is how the owner stands.

@@ -11,8 +11,12 @@ import (
 // tenant, so there is no end of them: those beyond share one account.
 const maxTenants = 254
 
-// rest is the account of the tenants beyond; the others are 1 to maxTenants.
-const rest = 0
+// rest is the account of the tenants beyond, copies that of objects that are elsewhere, too,
+// whoever's they are; the others are those between.
+const (
+	rest   = 0
+	copies = 1
+)
 
 // idleAfter is when a tenant that nobody asked for counts as gone: its share is the others'
 // then, and what it has leaves before theirs.
@@ -34,16 +38,16 @@ type accounts struct {
 	lists  int // of each
 	all    []account
 	number map[uint64]uint8 // by the hash of the tenant's name
-	live   []uint8          // accounts that have objects, but for rest
+	live   []uint8          // accounts of one tenant that have objects
 	free   []uint8          // that have none
 }
 
 func newAccounts(p Policy) accounts {
-	a := accounts{lists: 1, all: make([]account, 1, 2), number: make(map[uint64]uint8)}
+	a := accounts{lists: 1, all: make([]account, 2, 3), number: make(map[uint64]uint8)}
 	if p == ByPriority {
 		a.lists = 256
 	}
-	a.all[rest].lists = make([]links, a.lists)
+	a.all[rest].lists, a.all[copies].lists = make([]links, a.lists), make([]links, a.lists)
 	return a
 }
 
@@ -60,11 +64,15 @@ func (a *accounts) charge(now kv.Instant, tenant, bytes uint64) uint8 {
 	if !stands {
 		number = a.open(tenant)
 	}
+	a.chargeTo(number, now, bytes)
+	return number
+}
+
+func (a *accounts) chargeTo(number uint8, now kv.Instant, bytes uint64) {
 	one := &a.all[number]
 	one.objects++
 	one.bytes += bytes
 	one.used = now
-	return number
 }
 
 func (a *accounts) open(tenant uint64) (number uint8) {
@@ -85,7 +93,7 @@ func (a *accounts) discharge(number uint8, bytes uint64) {
 	one := &a.all[number]
 	one.objects--
 	one.bytes -= bytes
-	if one.objects > 0 || number == rest {
+	if one.objects > 0 || number == rest || number == copies {
 		return
 	}
 	delete(a.number, one.tenant)
@@ -99,11 +107,14 @@ func (a *accounts) discharge(number uint8, bytes uint64) {
 	a.free = append(a.free, number)
 }
 
-// loser is the account that loses an object when room is needed: of those that have one that
-// can leave, the one that is most above its fair share, and whether it is above it, and not alone. The
-// tenants in use share alike; the rest together have half, so that whoever invents tenants gets
-// no more. Who is idle has no share.
+// loser is the account that loses an object when room is needed: that of the copies, or else,
+// of those that have an object that can leave, the one that is most above its fair share, and
+// whether it is above it, and not alone. The tenants in use share alike; the rest together
+// have half, so that whoever invents tenants gets no more. Who is idle has no share.
 func (a *accounts) loser(now kv.Instant, bytes uint64) (number uint8, above, ok bool) {
+	if a.all[copies].evictable > 0 {
+		return copies, false, true
+	}
 	inUse, most, idle := uint64(0), -1, -1
 	larger := func(than int, n uint8) int {
 		if a.all[n].evictable == 0 || than >= 0 && a.all[n].bytes <= a.all[than].bytes {
@@ -153,6 +164,54 @@ func (w *Owner) tenantOf(key []byte) uint64 {
 		return 0
 	}
 	return arena.HashKey(w.options.Tenant(key))
+}
+
+// isCopy reports whether a key is of an object that is elsewhere, too.
+func (w *Owner) isCopy(key []byte) bool { return w.options.Copy != nil && w.options.Copy(key) }
+
+// chargeKey counts an object of a key that takes so many bytes, in its account.
+func (w *Owner) chargeKey(now kv.Instant, key []byte, bytes uint64) uint8 {
+	if w.isCopy(key) {
+		w.order.chargeTo(copies, now, bytes)
+		return copies
+	}
+	return w.order.charge(now, w.tenantOf(key), bytes)
+}
+
+// makeCopyRoom lets copies go until there is room for another. For a copy nothing else
+// leaves: it has what nobody wants.
+func (w *Owner) makeCopyRoom(bytes uint64) error {
+	b := w.heap.Bounds()
+	heap := b.Limit - b.Base
+	for float64(w.usedBytes()+bytes) > w.options.High*float64(heap) {
+		if !w.evictCopyOne() {
+			w.stats.OutOfMemory++
+			return fmt.Errorf("%w: %d bytes are wanted for a copy, and %d of %d are used", ErrFull, bytes, w.usedBytes(), heap)
+		}
+	}
+	return nil
+}
+
+// evictFor lets one object go for a new one.
+func (w *Owner) evictFor(now kv.Instant, isCopy bool) bool {
+	if isCopy {
+		return w.evictCopyOne()
+	}
+	return w.evictOne(now)
+}
+
+func (w *Owner) evictCopyOne() bool {
+	i, ok := w.order.first(w.entries, copies)
+	if ok {
+		w.evictCopy(i)
+	}
+	return ok
+}
+
+func (w *Owner) evictCopy(i uint32) {
+	w.drop(i)
+	w.stats.Evictions++
+	w.stats.EvictedCopies++
 }
 
 // quota is how many bytes one tenant may have.

@@ -199,14 +199,14 @@ func TestInventedTenants(t *testing.T) {
 	if w.order.all[rest].bytes < half {
 		t.Errorf("the rest has %d bytes, and the room that nobody wants is not theirs", w.order.all[rest].bytes)
 	}
-	each := int(half / maxTenants / w.order.all[1].bytes)
+	each := int(half / maxTenants / w.order.all[copies+1].bytes)
 	for n := range maxTenants {
 		for k := 1; k < each; k++ {
 			w.mustPut(t, 0, fmt.Sprintf("old%d/%d", n, k), 1000)
 		}
 	}
 	flood(3000)
-	if len(w.order.all) > maxTenants+1 || len(w.order.number) > maxTenants || each < 2 {
+	if len(w.order.all) > maxTenants+2 || len(w.order.number) > maxTenants || each < 2 {
 		t.Errorf("%d accounts, %d objects each", len(w.order.all), each)
 	}
 	for n := range maxTenants {
@@ -296,6 +296,57 @@ func TestProducersHaveAQuota(t *testing.T) {
 		if bytes, _ := w.standings(); bytes["a"] > quota {
 			t.Fatalf("%d bytes, the quota is %d", bytes["a"], quota)
 		}
+	}
+}
+
+// Copies take room that nobody wants: they leave before all else, and nothing but others of
+// them leaves for one.
+func TestCopiesLeaveFirst(t *testing.T) {
+	isCopy := func(key []byte) bool { return strings.HasSuffix(string(key), "#2") }
+	w, heap, _ := open(t, 1<<20, arena.Options{Headers: 256}, Options{Tenant: firstWord, Copy: isCopy, TenantQuota: 0.9})
+	total := heap.Bounds().Limit - heap.Bounds().Base
+	copyOf := func(n int) []byte { return fmt.Appendf(nil, "a/%d#2", n) }
+	for n := range 20 {
+		w.mustPut(t, 0, string(copyOf(n)), 8000)
+	}
+	if got := w.order.all[copies]; got.objects != 20 || len(w.order.live) != 0 {
+		t.Fatalf("%+v", got)
+	}
+	n := 0
+	for ; float64(w.usedBytes()) < 0.94*float64(total); n++ {
+		w.mustPut(t, 0, fmt.Sprintf("%d/%d", n%2, n), 8000)
+	}
+	if s := w.Stats(); s.Evictions != 0 {
+		t.Fatalf("%+v", s)
+	}
+	w.mustPut(t, 0, "0/more", 16000) // above the high watermark: down to the low one
+	s := w.Stats()
+	if s.EvictedCopies == 0 || s.EvictedCopies != s.Evictions || w.Has(copyOf(0)) || !w.Has(copyOf(19)) {
+		t.Fatalf("%+v", s)
+	}
+	for k := range n {
+		if !w.Has(fmt.Appendf(nil, "%d/%d", k%2, k)) {
+			t.Fatalf("%d left while there were copies", k)
+		}
+	}
+	w.EvictUntilBelow(0, 0.5)
+	sole := w.Stats().Ready
+	if w.Has(copyOf(19)) {
+		t.Fatal("objects left before a copy")
+	}
+	for k := range 200 { // copies replace one another, and end where the watermark is
+		if p, err := w.Reserve(0, Put{Key: copyOf(100 + k), Bytes: 8000}); err != nil || w.Commit(0, p, sum(heap, p)) != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := w.Stats(); s.Ready-uint64(w.order.all[copies].objects) != sole || float64(w.usedBytes()) > 0.95*float64(total) {
+		t.Fatalf("%+v, %d were there", s, sole)
+	}
+	if _, err := w.Reserve(0, Put{Key: copyOf(1000), Bytes: total * 2 / 3}); !errors.Is(err, ErrFull) {
+		t.Fatalf("a copy that there is no room for: %v", err)
+	}
+	if w.Stats().Ready-uint64(w.order.all[copies].objects) != sole {
+		t.Fatal("an object left for a copy")
 	}
 }
 

@@ -1,11 +1,13 @@
 package protocol
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/zeebo/xxh3"
 
@@ -42,6 +44,23 @@ func TenantOf(name []byte) []byte {
 		return nil
 	}
 	return name[at : at+int(n)]
+}
+
+// CopyKey is the key of a copy of an object that engines keep: the first is the object itself.
+// A copy is an object like any, of one owner; that it is one, its name alone says.
+func CopyKey(key string, number int) string {
+	if number <= 1 {
+		return key
+	}
+	return key + copyMark + strconv.Itoa(number)
+}
+
+const copyMark = "#"
+
+// IsCopy reports whether a name is that of a second copy, or a later one.
+func IsCopy(name []byte) bool {
+	tenant := TenantOf(name)
+	return bytes.HasPrefix(tenant, []byte(kv.KeptTenants)) && bytes.Contains(name[len(tenant):], []byte(copyMark))
 }
 
 // Rendezvous orders owners by where a key belongs, the first first: by a hash of
