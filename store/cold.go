@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,8 +26,8 @@ type cold struct {
 
 	mu     sync.Mutex // protects the rest
 	sketch *admission.Sketch
-	// promoting are the runs that come to memory, by the hash of the first name; closed when
-	// it is over.
+	// promoting are the objects that come to memory, by the hashes of their names; each is
+	// closed when it is over.
 	promoting map[uint64]chan struct{}
 	stats     ColdStats
 }
@@ -56,10 +57,6 @@ const (
 	maxBehind = 256
 	// busyPatience is how long one waits for a tier that is busy.
 	busyPatience = time.Second
-	// promotedTogether is how many objects of a run are on their way to memory at a time.
-	promotedTogether = 8
-	// promotePatience is the longest that a run is waited for.
-	promotePatience = 2 * time.Second
 )
 
 // openCold begins to write behind; nil, if there is no tier.
@@ -123,9 +120,9 @@ func (c *cold) write(b *behind) {
 		case <-c.store.ctx.Done():
 			return
 		case names := <-b.runs:
-			wrote := false
-			for i, is := range b.Has(names) {
-				if !is {
+			wrote, has := false, b.Has(names)
+			for i := range slices.Backward(names) { // a tier lets go first of what came first, and that must be a run's end
+				if !has[i] {
 					wrote = c.writeOne(b, names[i]) || wrote
 				}
 			}
@@ -182,149 +179,6 @@ func (c *cold) drop(name []byte) {
 			b.Drop(name)
 		}
 	}
-}
-
-// promote brings objects of a run to memory, from the first on, as far as tiers have them
-// and ctx lasts, and reports whether there may be more here than before.
-func (c *cold) promote(ctx context.Context, names [][]byte) bool {
-	if c == nil || len(names) == 0 || !c.has(names[:1])[0] || !c.store.isOpen() {
-		return false
-	}
-	defer c.store.running.Done()
-	ctx, cancel := context.WithTimeout(ctx, promotePatience)
-	defer cancel()
-	hash := arena.HashKey(names[0])
-	c.mu.Lock()
-	other := c.promoting[hash]
-	over := make(chan struct{})
-	if other == nil {
-		c.promoting[hash] = over
-	}
-	c.mu.Unlock()
-	if other != nil { // another reader waits for it already
-		select {
-		case <-other:
-		case <-ctx.Done():
-		}
-		return true
-	}
-	began := time.Now()
-	p := promotion{cold: c, names: names, places: make([]admission.Place, len(names)), ended: make(chan promoted)}
-	p.run(ctx)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.promoting, hash)
-	close(over)
-	c.stats.PromotionSeconds += time.Since(began).Seconds()
-	return true
-}
-
-// promotion is a run on its way to memory.
-type promotion struct {
-	cold   *cold
-	names  [][]byte
-	places []admission.Place
-	ended  chan promoted
-}
-
-// promoted is what became of one object.
-type promoted struct {
-	index int
-	err   error
-}
-
-// run fetches the first objects, and those that follow while they come.
-func (p *promotion) run(ctx context.Context) {
-	for i, is := range p.cold.has(p.names) {
-		if is {
-			p.places[i] = admission.Cold
-		} else if p.cold.store.hasWarm(p.names[i]) {
-			p.places[i] = admission.Memory
-		}
-	}
-	coming := 0
-	for {
-		if ctx.Err() == nil {
-			for _, i := range admission.Ahead(p.places, promotedTogether) {
-				p.places[i] = admission.Coming
-				coming++
-				go func() { p.ended <- promoted{i, p.cold.promoteOne(ctx, p.names[i])} }() // awaited below
-			}
-		}
-		if coming == 0 {
-			return
-		}
-		one := <-p.ended
-		coming--
-		p.places[one.index] = admission.Memory
-		if one.err != nil {
-			p.places[one.index] = admission.Nowhere // and what follows is not fetched
-		}
-	}
-}
-
-// promoteOne brings an object to memory: from its tier straight to where it is to lie.
-func (c *cold) promoteOne(ctx context.Context, name []byte) (err error) {
-	if c.store.hasWarm(name) {
-		return nil
-	}
-	var bytes uint64
-	for _, b := range c.behind {
-		if !b.Has([][]byte{name})[0] {
-			continue
-		}
-		var plan *WritePlan
-		var refused error
-		bytes = 0
-		into := func(_ []byte, size int) []byte {
-			var plans []*WritePlan
-			if plans, refused = c.store.reserveNames(ctx, [][]byte{name}, uint64(size), promotePatience); len(plans) == 0 {
-				return nil
-			}
-			plan, bytes = plans[0], plans[0].Bytes
-			return c.store.owned.memory.Bytes(plan.span.Offset, plan.span.Length)
-		}
-		_, err = b.Get(ctx, name, into)
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), promotePatience)
-		switch {
-		case plan == nil:
-			err = errors.Join(err, refused)
-		case err != nil:
-			_ = plan.Abort(end) // unheard, its time will be over
-		default:
-			err = plan.Commit(end)
-		}
-		cancel()
-		if err == nil || errors.Is(err, ErrExists) {
-			break
-		}
-	}
-	c.count(func(s *ColdStats) {
-		if err != nil {
-			s.PromotionsFailed++
-			return
-		}
-		s.Promoted++
-		s.PromotedBytes += bytes
-	})
-	return err
-}
-
-// isOpen reports whether the store is, and keeps it so until running.Done.
-func (s *Store) isOpen() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.running.Add(1)
-	}
-	return !s.closed
-}
-
-// hasWarm reports whether an object can be read from memory.
-func (s *Store) hasWarm(name []byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.server != nil && s.server.Has(s.now(), name)
 }
 
 // whereCold fills in which owners have objects in tiers that nobody has in memory: this

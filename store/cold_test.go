@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -155,6 +156,36 @@ func TestColdRunsOutliveTheirOwner(t *testing.T) {
 	wantHeld(t, a, run, 20)
 }
 
+// A tier that is too small for a run keeps how it begins: the rest is of no use without.
+func TestColdRunsLoseTheirEnd(t *testing.T) {
+	c := newCell(t, "inproc")
+	const segment = 16 * unitBytes
+	d, err := disk.Open(context.Background(), disk.Options{Dir: t.TempDir(), Bytes: 4 * segment, SegmentBytes: segment})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	a := startTiered(t, c, func(o *store.Options) { o.Owner = &store.OwnerOptions{Bytes: 32 << 20, Tiers: []tier.Tier{d}} })
+	run := runNumber(1, 100)
+	keepRun(t, a, run)
+	wantHeld(t, a, run, 100)
+	eventually(t, "all was written", func() bool { return d.Stats().Puts == 100 })
+	forget(t, a)
+	owners, err := a.Where(soon(t), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := slices.Index(owners, "")
+	if left < 20 || slices.Contains(owners[left:], "a") {
+		t.Errorf("of a run of 100 a tier with room for 60 has %v", owners)
+	}
+	wantHeld(t, a, run, left)
+}
+
 // What an operator removes does not come back from a tier.
 func TestColdRunsAreRemoved(t *testing.T) {
 	c := newCell(t, "inproc")
@@ -172,7 +203,8 @@ func TestColdRunsAreRemoved(t *testing.T) {
 	wantHeld(t, a, run, 4)
 }
 
-// Readers that want the same run at once wait for one promotion of it.
+// Readers that want the same run at once, or parts of it, wait for one promotion of each
+// object.
 func TestColdRunsTogether(t *testing.T) {
 	c := newCell(t, "inproc")
 	d, on := tiered(t, t.TempDir(), 64<<20)
@@ -183,16 +215,17 @@ func TestColdRunsTogether(t *testing.T) {
 	wantKept(t, d, 60)
 	forget(t, a)
 	done := make(chan int)
-	for range 6 {
+	for i := range 6 {
+		part := store.Run{Keys: run.Keys[10*(i/2):]}
 		go func() {
-			h, _ := a.Hold(soon(t), run, 0)
+			h, _ := a.Hold(soon(t), part, 0)
 			defer h.Release()
-			done <- len(h.Places)
+			done <- len(part.Keys) - len(h.Places)
 		}()
 	}
 	for range 6 {
-		if held := <-done; held != 60 {
-			t.Errorf("%d units are held", held)
+		if missing := <-done; missing != 0 {
+			t.Errorf("%d units are not held", missing)
 		}
 	}
 	if stats, _ := a.Cold(); stats.Promoted != 60 {
