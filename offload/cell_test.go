@@ -198,8 +198,8 @@ type engine struct {
 }
 
 type shape struct {
-	tp, blockTokens, blocks int
-	layout                  string
+	tp, pp, blockTokens, blocks int // pp 0 is 1
+	layout                      string
 }
 
 var geometry = kv.Uniform(3, kv.Layer{KVHeads: 4, HeadDim: 8}, kv.BFloat16)
@@ -209,7 +209,7 @@ func (c *cell) engine(id string, s shape, n *node) *engine {
 	layout, err := kv.ParseLayout(s.layout)
 	c.must(err)
 	e := &engine{node: n, Engine: handoff.Engine{ID: id, Side: reshard.Side{
-		Geometry: geometry, Parallelism: kv.Split(len(geometry.Layers), s.tp, 1), Layout: layout, BlockTokens: s.blockTokens, Blocks: s.blocks,
+		Geometry: geometry, Parallelism: kv.Split(len(geometry.Layers), s.tp, max(1, s.pp)), Layout: layout, BlockTokens: s.blockTokens, Blocks: s.blocks,
 	}}}
 	sizes, err := e.Side.RankBytes()
 	c.must(err)
@@ -235,10 +235,12 @@ func (e *engine) each(blocks []uint32, p handoff.Content, tokens kv.TokenRange, 
 	s := &e.Side
 	for number := range e.memory {
 		rank := s.Parallelism.Rank(number)
-		for layer, l := range s.Geometry.Layers {
+		firstLayer, endLayer := s.Parallelism.Layers(rank.PP)
+		for layer := firstLayer; layer < endLayer; layer++ {
+			l := s.Geometry.Layers[layer]
 			firstHead, endHead := s.Parallelism.Heads(rank.TP, l.KVHeads)
 			strides, err := s.Layout.Strides(kv.Extents{
-				Layers: len(s.Geometry.Layers), Blocks: s.Blocks, Parts: l.Factor(), Heads: endHead - firstHead, Tokens: s.BlockTokens, Elements: l.HeadDim,
+				Layers: endLayer - firstLayer, Blocks: s.Blocks, Parts: l.Factor(), Heads: endHead - firstHead, Tokens: s.BlockTokens, Elements: l.HeadDim,
 			})
 			if err != nil {
 				panic(err)
@@ -248,7 +250,7 @@ func (e *engine) each(blocks []uint32, p handoff.Content, tokens kv.TokenRange, 
 					for head := firstHead; head < endHead; head++ {
 						for element := range l.HeadDim {
 							at := 2 * uint64(strides.Offset(kv.Point{
-								Layers: layer, Blocks: int(blocks[token/s.BlockTokens]), Parts: part, Heads: head - firstHead, Tokens: token % s.BlockTokens, Elements: element,
+								Layers: layer - firstLayer, Blocks: int(blocks[token/s.BlockTokens]), Parts: part, Heads: head - firstHead, Tokens: token % s.BlockTokens, Elements: element,
 							}))
 							for i := range 2 {
 								visit(&e.memory[number].Bytes(at+uint64(i), 1)[0], byte(int(p.Tokens[token])*11+layer*31+part*17+head*13+element*3+i*5+1))
