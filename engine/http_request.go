@@ -129,7 +129,11 @@ func (e *Engine) chat(in *chatRequest) (Request, *openai.Error) {
 			return out, openai.Invalid("messages", "message %d has the role %.64q; there are %s", i, m.Role, strings.Join(openai.Roles, ", "))
 		}
 	}
-	out.Prompts = [][]uint32{e.source.tokenizer.Encode(e.source.template.Render(messages))}
+	write := e.source.template.Render
+	if !orElse(in.AddGenerationPrompt, true) {
+		write = e.source.template.History
+	}
+	out.Prompts = [][]uint32{e.source.tokenizer.Encode(write(messages))}
 	out.SplitThought = true
 	out.Logprobs = in.Logprobs
 	if in.TopLogprobs != nil {

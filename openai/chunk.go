@@ -23,6 +23,8 @@ type Chunk struct {
 	// Blank: a delta without a member, and nothing of how likely its tokens are. vLLM sends them for the ids of tokens whose
 	// text is held back, and only to those who ask for ids.
 	Blank bool
+	// Calls: the answer calls tools.
+	Calls bool
 	// Text is what is said to the user, raw; of several answers the last one's.
 	Text json.RawMessage
 	// Transfers: it names caches of engines, which are none of a client's.
@@ -133,7 +135,8 @@ func (c *Chunk) said(data []byte) {
 		case "refusal":
 			c.Answered = c.Answered || hasText(value)
 		case "tool_calls":
-			c.Answered = c.Answered || len(value) > len("[]")
+			c.Calls = c.Calls || len(value) > len("[]")
+			c.Answered = c.Answered || c.Calls
 		case "reasoning_content", "reasoning":
 			c.Thought = c.Thought || hasText(value)
 		}

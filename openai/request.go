@@ -61,6 +61,9 @@ type ChatRequest struct {
 	TopLogprobs         *int            `json:"top_logprobs,omitempty"`
 	Tools               json.RawMessage `json:"tools,omitempty"`
 	ResponseFormat      json.RawMessage `json:"response_format,omitempty"`
+	// AddGenerationPrompt has the prompt end with the beginning of an answer;
+	// nil does. Without it, it ends with the last message.
+	AddGenerationPrompt *bool `json:"add_generation_prompt,omitempty"`
 }
 
 // OutputLimit is how many tokens the client wants at most; nil: as many as fit.

@@ -44,6 +44,12 @@ func (c ChatTemplate) End() string { return strings.TrimSpace(c.end) }
 
 // Render writes messages and the beginning of the assistant's answer.
 func (c ChatTemplate) Render(messages []Message) string {
+	return c.History(messages) + c.header[0] + "assistant" + c.header[1]
+}
+
+// History writes messages alone: what Render writes of a longer conversation
+// that begins with them begins with it.
+func (c ChatTemplate) History(messages []Message) string {
 	var b strings.Builder
 	b.WriteString(c.begin)
 	for _, m := range messages {
@@ -55,7 +61,6 @@ func (c ChatTemplate) Render(messages []Message) string {
 		}
 		b.WriteString(c.end)
 	}
-	b.WriteString(c.header[0] + "assistant" + c.header[1])
 	return b.String()
 }
 

@@ -260,3 +260,30 @@ func TestChatTemplates(t *testing.T) {
 		}
 	}
 }
+
+// What a gateway has computed ahead, messages with the answer and a user who says
+// nothing yet, has the tokens with which the next turn begins: all of the history,
+// whatever the user says then.
+func TestHistoryIsAPrefixOfTheNextTurn(t *testing.T) {
+	for name, c := range map[string]struct {
+		tokenizer *Tokenizer
+		template  ChatTemplate
+	}{"built in": {Bytes(), ChatML()}, "qwen": {open(t, "qwen"), chatML}, "llama3": {open(t, "llama3"), llama3}} {
+		t.Run(name, func(t *testing.T) {
+			texts := []string{"Be brief.", " hi \n", "It is\n\n42.", "\n\nand then?", "…\u00a0ß", "a", ""}
+			for i := range texts {
+				at := func(k int) string { return texts[(i+k)%len(texts)] }
+				answered := []Message{{"system", at(0)}, {"user", at(1)}, {"assistant", at(2)}}
+				history := c.tokenizer.Encode(c.template.History(answered))
+				ahead := c.tokenizer.Encode(c.template.History(append(slices.Clone(answered), Message{"user", ""})))
+				next := c.tokenizer.Encode(c.template.Render(append(slices.Clone(answered), Message{"user", at(3)})))
+				if len(next) < len(history) || !slices.Equal(next[:len(history)], history) {
+					t.Errorf("%q: the next turn does not begin with the history", texts[i:])
+				}
+				if !slices.Equal(ahead[:len(history)], history) {
+					t.Errorf("%q: what is computed ahead does not begin with the history", texts[i:])
+				}
+			}
+		})
+	}
+}
