@@ -74,6 +74,12 @@ var gateway = Section{
 			Tune: "Turn it off to see losses, or to save engines from telling token ids.",
 		},
 		{
+			Name: "warm_next_turn", Kind: Bool, Default: false,
+			Doc: "Whether idle engines compute what the next turn of a chat will begin with, after an answer that had a thought: its messages and the answer without the thought, " +
+				"as chat templates write them that strip thoughts. The cell keeps it, where prefixes are kept. Requests come first: what is computed ahead is given up for them.",
+			Tune: "Turn it on for models that think, where users take turns; leave it off where templates keep thoughts, or chats have one turn: every answer is computed once more then, for nobody.",
+		},
+		{
 			Name: "direct_prompt_tokens", Kind: Int, Default: int64(256), Unit: "tokens", Range: atLeast(0),
 			Doc:  "A prompt of which the decode engine lacks no more tokens than this is computed there, without a prefill engine and without a hand-off.",
 			Tune: "Raise it while TTFT of short prompts is mostly hand-off; lower it when prompts delay the tokens of others.",

@@ -206,6 +206,7 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	now := time.Now()
 	x.watch.take(now, sample{answered: true})
 	x.answer.note(&chunk)
+	x.said.add(&chunk, false)
 	report := parseReport(chunk.Report)
 	if chunk.Report != nil || chunk.Transfers {
 		data = chunk.Without(false)

@@ -88,8 +88,10 @@ type engine struct {
 	problem     atomic.Pointer[string] // why it is not up
 	running     atomic.Int64
 	waiting     atomic.Int64 // tokens of prompts
-	served      atomic.Uint64
-	failed      atomic.Uint64
+	// unprioritized: its scheduler takes no priorities.
+	unprioritized atomic.Bool
+	served        atomic.Uint64
+	failed        atomic.Uint64
 }
 
 // home is an agent in one life.

@@ -36,7 +36,8 @@ type exchange struct {
 	asked    time.Time       // when the last decode leg began
 	expected bool            // the decode engine should hold the prompt already
 	answer   answer
-	waited   bool // for an engine to come
+	said     *said // the answer, for the next turn; nil where that is not of interest
+	waited   bool  // for an engine to come
 }
 
 // run does what flow says until it is over.
@@ -44,8 +45,10 @@ func (x *exchange) run() {
 	defer func() {
 		x.dropPromised(otherLegFailed)
 		x.giveBack()
+		x.said.release()
 		slices.SortStableFunc(x.rec.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
 	}()
+	x.said = x.g.warmer.gather(x.request)
 	next := x.flow.start()
 	for {
 		// Who has the whole answer may go: that is no abandoning.
@@ -67,6 +70,7 @@ func (x *exchange) run() {
 			return
 		case doEnd:
 			x.end(ledger.Finished, "")
+			x.g.warmer.answered(x)
 			return
 		}
 	}

@@ -36,6 +36,7 @@ type Gateway struct {
 	shapes    maphash.Seed // what senders and prompts are told apart by, in records
 	// givingBack has a place for each ticket that is on its way back.
 	givingBack chan struct{}
+	warmer     *warmer // nil where next turns are not computed ahead
 	opened     time.Time
 
 	life context.Context // ends when requests must
@@ -95,6 +96,10 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.prober.round(ctx)
 	g.prober.active.Wait()
 	g.active.Go(func() { g.prober.run(g.life) })
+	if g.options.WarmNextTurn {
+		g.warmer = newWarmer(g)
+		g.active.Go(g.warmer.run)
+	}
 	if g.public, err = g.listen(ctx, address{g.options.Listen, g.options.TLS, g.options.MaxConnections}, g.publicHandler()); err != nil {
 		return err
 	}
@@ -159,6 +164,9 @@ func (g *Gateway) Retire() { g.retiring.Store(true) }
 // then ends them.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.closing.Store(true)
+	if g.warmer != nil {
+		g.warmer.stop() // who drains does nothing ahead
+	}
 	var errs []error
 	if g.public != nil {
 		errs = append(errs, g.public.drain(ctx))

@@ -172,6 +172,7 @@ type Metrics struct {
 	// Placements by how what engines hold of the prompt was known.
 	Placements map[string]uint64
 	Cache      CacheMetrics
+	Warm       WarmMetrics
 	// DirectoryKnown is false while the directory is away.
 	DirectoryKnown bool
 	RecordsDropped uint64
@@ -235,6 +236,7 @@ func (g *Gateway) Metrics() Metrics {
 			m.Cache.add(c)
 		}
 	}
+	m.Warm = g.warmer.metrics()
 	m.Cache.Batches, m.Cache.Resets = c.cacheBatches.Load(), c.cacheResets.Load()
 	for i, name := range prefixes {
 		m.Placements[name] = c.placements[i].Load()

@@ -37,6 +37,9 @@ type Options struct {
 	// PromiseTokens: where no more tokens wait at a prefill engine, with the
 	// prompt's own, the decode engine is asked at the same time; 0 never.
 	PromiseTokens int
+	// WarmNextTurn has idle engines compute what the next turn of a chat begins with,
+	// where the answer had a thought that its template strips.
+	WarmNextTurn bool
 	// NoResume tells a client that its engine was lost, instead of going on
 	// with another.
 	NoResume bool

@@ -154,6 +154,7 @@ func (r *relay) take(data []byte) *trouble {
 		}
 		if !r.onlyOurs() {
 			r.ready = openai.AppendEvent(r.ready, r.shown())
+			x.said.add(c, r.greedy)
 			x.answer.ends += c.Ends
 		}
 		r.settle()

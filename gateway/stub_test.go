@@ -53,6 +53,8 @@ type habits struct {
 	fault       string        // the message of that answer
 	quote       *quotes       // the message of that answer, made of the request
 	deaf        bool          // takes requests and says nothing
+	deafAhead   bool          // does so with what is computed ahead
+	noPriority  bool          // refuses requests with a priority, as vLLM does
 	dieBefore   bool          // closes the connection instead of answering
 	dieAfter    int           // closes it after so many tokens; 0: never
 	hangAfter   int           // says no more after so many tokens
@@ -191,7 +193,16 @@ func (s *stub) generate(w http.ResponseWriter, r *http.Request) {
 	}
 	job := &work{s: s, w: w, r: r, h: s.habit(), chat: r.URL.Path == openai.PathChat, max: 16, kv: "local"}
 	job.read(body)
+	_, ahead := body["add_generation_prompt"]
 	switch {
+	case job.h.noPriority && body["priority"] != nil:
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"error":{"message":"priority scheduling is not enabled","type":"BadRequestError"}}`)
+		return
+	case job.h.deafAhead && ahead:
+		<-r.Context().Done()
+		s.canceled.Add(1)
+		return
 	case job.h.dieBefore:
 		panic(http.ErrAbortHandler)
 	case job.h.deaf:

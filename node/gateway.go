@@ -248,6 +248,13 @@ func gatewaySource(opened *atomic.Pointer[gateway.Gateway]) telemetry.Source {
 		s.Value("meridian_gateway_handoff_fallbacks_total", float64(m.FellBack))
 		s.Value("meridian_gateway_promises_total", float64(m.Promises))
 		s.Value("meridian_gateway_promises_broken_total", float64(m.Broken))
+		for end, n := range m.Warm.Ends {
+			s.Value("meridian_gateway_warm_total", float64(n), end)
+		}
+		s.Value("meridian_gateway_warming", float64(m.Warm.Waiting), "waiting")
+		s.Value("meridian_gateway_warming", float64(m.Warm.Working), "working")
+		s.Value("meridian_gateway_warm_tokens_total", float64(m.Warm.Tokens-m.Warm.Cached), "computed")
+		s.Value("meridian_gateway_warm_tokens_total", float64(m.Warm.Cached), "cached")
 		s.Value("meridian_gateway_tokens_total", float64(m.PromptTokens), "prompt")
 		s.Value("meridian_gateway_tokens_total", float64(m.OutputTokens), "output")
 		for i, phase := range gateway.Phases {

@@ -256,6 +256,28 @@ var catalogue = slices.Concat([]Metric{
 		Room:   "gateway",
 	},
 	{
+		Name: "meridian_gateway_warm_total", Type: Counter, Unit: "turns",
+		Labels: []Label{{Name: "end", Values: []string{"warmed", "failed", "busy", "full", "late", "stopped", "unfit"}}},
+		Help: "Next turns of chats that were to be computed ahead (gateway.warm_next_turn), by what became of them. busy: given up for a request; full: too many waited; " +
+			"late: no engine had time within 20 s; unfit: the answer calls tools, or is too long.",
+		Action: "busy and late high beside few warmed: engines have no idle time, and gateway.warm_next_turn brings little. failed rising: engines refuse it; the log at level debug has the status.",
+		Room:   "gateway",
+	},
+	{
+		Name: "meridian_gateway_warming", Type: Gauge, Unit: "turns",
+		Labels: []Label{{Name: "state", Values: []string{"waiting", "working"}}},
+		Help:   "Next turns that wait for an idle engine, and those that one computes.",
+		Action: "waiting high for long: no engine is idle.",
+		Room:   "gateway",
+	},
+	{
+		Name: "meridian_gateway_warm_tokens_total", Type: Counter, Unit: "tokens",
+		Labels: []Label{{Name: "source", Values: []string{"computed", "cached"}}},
+		Help:   "Tokens of next turns that were computed ahead: those that had to be, and those that the engine had or found.",
+		Action: "Beside meridian_gateway_tokens_total it is what computing ahead costs.",
+		Room:   "gateway",
+	},
+	{
 		Name: "meridian_gateway_tokens_total", Type: Counter, Unit: "tokens",
 		Labels: []Label{{Name: "kind", Values: []string{"prompt", "output"}}},
 		Help:   "Tokens of requests that ended.",

@@ -25,6 +25,7 @@ type gatewayCommand struct {
 	Prefill       []string       `placeholder:"URL" help:"Engines that prefill, instead of those in the directory."`
 	Decode        []string       `placeholder:"URL" help:"Engines that decode, instead of those in the directory."`
 	Both          []string       `placeholder:"URL" help:"Engines that do both, instead of those in the directory."`
+	WarmNextTurn  bool           `help:"Have idle engines compute what the next turn of a chat begins with, after answers with thoughts (default: gateway.warm_next_turn)."`
 	NoResume      bool           `help:"Tell a client that its engine was lost, instead of going on with another (default: gateway.resume)."`
 	DirectTokens  *int           `placeholder:"N" help:"Prompts of which no more tokens than this are to be computed go straight to decode (default: gateway.direct_prompt_tokens)."`
 	PromiseTokens *int           `placeholder:"N" help:"Decode engines are asked at the same time as prefill engines at which no more tokens than this wait; 0 never (default: gateway.promise_tokens)."`
@@ -168,6 +169,7 @@ func (c *gatewayCommand) options(in *config.Config, backends []gateway.Backend) 
 	return gateway.Options{
 		Listen: cmp.Or(c.Listen, t.Listen), Admin: admin, Insecure: t.Insecure || c.Insecure, Backends: backends,
 		Place:         place.Options{DirectTokens: direct, AffinityWeight: t.PrefixAffinity, RunningTokens: runningTokens},
+		WarmNextTurn:  c.WarmNextTurn || t.WarmNextTurn,
 		PromiseTokens: promise, NoResume: c.NoResume || !t.Resume, APIKeys: c.APIKey, ProxyPaths: t.ProxyPaths, MaxBodyBytes: t.MaxBodyBytes, MaxRunning: int(t.MaxRunning), MaxWaiting: waiting,
 		TraceFraction: in.Telemetry.TraceFraction,
 		MaxBodyMemory: t.MaxBodyMemoryBytes, MaxConnections: int(t.MaxConnections),

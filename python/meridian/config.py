@@ -176,6 +176,7 @@ class Gateway:
     api_key_file: str
     proxy_paths: tuple[str, ...]
     resume: bool
+    warm_next_turn: bool
     direct_prompt_tokens: int
     promise_tokens: int
     prefix_affinity: float
