@@ -206,10 +206,11 @@ func TestAheadIsGivenUpForRequests(t *testing.T) {
 func TestAheadEndsWithTheGateway(t *testing.T) {
 	c := newCell(t, 0, 1, warming)
 	c.decode[0].set(habits{deafAhead: true})
-	for range 3 { // one is computed, two wait
-		c.record(c.post(openai.PathChat, chat("hi", thoughtful)))
-	}
+	c.record(c.post(openai.PathChat, chat("hi", thoughtful)))
 	c.until("one is being computed", func() bool { return c.Metrics().Warm.Working == 1 })
+	for range 2 { // a request would have the first be given up
+		c.warmer.wait(&history{model: "m", body: []byte("{}")})
+	}
 	c.close()
 	if ends := fmt.Sprint(c.settled()); ends != "map[stopped:3]" {
 		t.Errorf("what became of them: %s", ends)
