@@ -50,6 +50,8 @@ type Options struct {
 	Program string
 	// Globals stand before the command of every part.
 	Globals []string
+	// LogJSON has logs of one JSON object a line, whatever a part says.
+	LogJSON bool
 	// Environment is added to what this process has.
 	Environment []string
 	// NoRestart leaves the dead alone.

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -17,16 +19,18 @@ const (
 	maxLogBytes = 8 << 20
 	// toldLines is how much of a log is kept in mind, for errors.
 	toldLines = 12
-	// logTime stands before each line, so that logs of several parts can be
-	// merged whatever the parts write.
+	// logTime stands before each line that does not tell its own, so that logs of
+	// several parts can be merged whatever the parts write.
 	logTime = "2006-01-02T15:04:05.000Z07:00"
 )
 
 func logPath(dir, name string) string { return filepath.Join(dir, logsDir, name+".log") }
 
-// journal is the log of one part.
+// journal is the log of one part: of events in words, or of one object of JSON a line
+// and nothing else.
 type journal struct {
-	path string
+	path   string
+	isJSON bool
 
 	mu    sync.Mutex // protects what follows
 	file  *os.File   // nil once it could not be written
@@ -35,8 +39,8 @@ type journal struct {
 }
 
 // openJournal puts an older log aside and begins a new one.
-func openJournal(dir, name string) (*journal, error) {
-	j := &journal{path: logPath(dir, name)}
+func openJournal(dir, name string, isJSON bool) (*journal, error) {
+	j := &journal{path: logPath(dir, name), isJSON: isJSON}
 	if err := j.rotate(); err != nil {
 		return nil, fmt.Errorf("cell: log of %s: %w", name, err)
 	}
@@ -64,7 +68,7 @@ func (j *journal) begin() {
 	j.told = nil
 }
 
-// write adds a line that the part has said.
+// write adds a line that the part has said. One that tells its time stays as it is.
 func (j *journal) write(line string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -72,14 +76,22 @@ func (j *journal) write(line string) {
 		j.told = append(j.told[:0], j.told[1:]...)
 	}
 	j.told = append(j.told, line)
-	j.appendLocked(line)
+	isObject := strings.HasPrefix(line, "{")
+	switch now := time.Now(); {
+	case isObject == j.isJSON && !ownTime(line).IsZero():
+		j.appendLocked(line)
+	case j.isJSON:
+		j.appendLocked(eventLine(now, true, slog.LevelInfo, "said", "text", line))
+	default:
+		j.appendLocked(now.Format(logTime) + " " + line)
+	}
 }
 
-// remark adds a line about the part.
-func (j *journal) remark(format string, args ...any) {
+// remark adds an event in the part's life.
+func (j *journal) remark(name string, attributes ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.appendLocked("cell: " + fmt.Sprintf(format, args...))
+	j.appendLocked(eventLine(time.Now(), j.isJSON, slog.LevelInfo, name, attributes...))
 }
 
 // appendLocked keeps a part running whose log cannot be written, as on a full
@@ -91,7 +103,7 @@ func (j *journal) appendLocked(line string) {
 	if j.file == nil {
 		return // it is closed, or there could be no new one
 	}
-	n, _ := fmt.Fprintf(j.file, "%s %s\n", time.Now().Format(logTime), line)
+	n, _ := j.file.WriteString(line + "\n")
 	j.bytes += int64(n)
 }
 

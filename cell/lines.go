@@ -3,6 +3,7 @@ package cell
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,9 @@ import (
 type Line struct {
 	Part string    `json:"part"`
 	Time time.Time `json:"time"`
-	Text string    `json:"text"`
+	// Text is a line for people, Event one of JSON.
+	Text  string          `json:"text,omitempty"`
+	Event json.RawMessage `json:"event,omitempty"`
 }
 
 // parseLine takes the time off that journals put before lines. A line without
@@ -30,7 +33,22 @@ func parseLine(part, text string, before time.Time) Line {
 			return Line{Part: part, Time: t, Text: rest}
 		}
 	}
-	return Line{Part: part, Time: before, Text: text}
+	t := ownTime(text)
+	if t.IsZero() {
+		t = before
+	}
+	if strings.HasPrefix(text, "{") && json.Valid([]byte(text)) {
+		return Line{Part: part, Time: t, Event: json.RawMessage(text)}
+	}
+	return Line{Part: part, Time: t, Text: text}
+}
+
+// written is the line as its part wrote it.
+func (l Line) written() string {
+	if l.Event != nil {
+		return string(l.Event)
+	}
+	return l.Text
 }
 
 // LogNames lists the parts that have logs in a state directory.
@@ -73,12 +91,15 @@ type LogOptions struct {
 	Last int
 	// Since leaves out what was written before; zero means nothing.
 	Since time.Time
-	// Holding leaves out lines without this text; "" means none.
-	Holding string
+	// Request leaves out lines that are not about this request or transfer, whose id
+	// or whose beginning it is, or what its client called it; "" leaves out none.
+	Request string
 	// Cut, where given, is told how many earlier lines of a part Last left out.
 	Cut func(part string, lines int)
 	// Follow goes on with what is written, until its context ends.
 	Follow bool
+
+	trail *trail // of Request
 }
 
 // followEvery is how often logs are looked at.
@@ -90,21 +111,42 @@ func Logs(ctx context.Context, o LogOptions, show func(Line) error) error {
 	if err != nil {
 		return err
 	}
+	if o.Request != "" {
+		// Which hand-offs are a request's, logs of other parts may tell.
+		if o.trail, err = newTrail(o.Request); err != nil {
+			return err
+		}
+		if names, err = LogNames(o.StateDir); err != nil {
+			return err
+		}
+	}
 	readers := make(map[string]*logReader)
 	defer func() {
 		for _, r := range readers {
 			r.close()
 		}
 	}()
-	var lines []Line
+	past := make(map[string][]Line)
 	for _, name := range names {
 		r := &logReader{part: name, path: logPath(o.StateDir, name)}
 		readers[name] = r
-		found, err := r.past()
-		if err != nil {
+		if past[name], err = r.past(); err != nil {
 			return err
 		}
-		lines = append(lines, o.last(name, o.wanted(found))...)
+		o.learn(past[name])
+	}
+	if o.trail != nil {
+		if err := o.trail.check(); err != nil {
+			return err
+		}
+	}
+	var lines []Line
+	for _, name := range names {
+		lines = append(lines, o.last(name, o.wanted(past[name]))...)
+	}
+	past = nil
+	if o.Request != "" && len(lines) == 0 && !o.Follow {
+		return fmt.Errorf("no line in %s names a request or a transfer %s", filepath.Join(o.StateDir, logsDir), o.Request)
 	}
 	for {
 		slices.SortStableFunc(lines, func(a, b Line) int { return a.Time.Compare(b.Time) })
@@ -124,13 +166,24 @@ func Logs(ctx context.Context, o LogOptions, show func(Line) error) error {
 		if lines, err = news(o, readers); err != nil {
 			return err
 		}
+		o.learn(lines)
 		lines = o.wanted(lines)
+	}
+}
+
+func (o *LogOptions) learn(lines []Line) {
+	if o.trail != nil {
+		for _, l := range lines {
+			o.trail.learn(l)
+		}
 	}
 }
 
 // wanted leaves out what was not asked for.
 func (o *LogOptions) wanted(lines []Line) []Line {
-	return slices.DeleteFunc(lines, func(l Line) bool { return l.Time.Before(o.Since) || !strings.Contains(l.Text, o.Holding) })
+	return slices.DeleteFunc(lines, func(l Line) bool {
+		return l.Time.Before(o.Since) || o.trail != nil && !o.trail.names(l) || len(o.Parts) > 0 && !slices.Contains(o.Parts, l.Part)
+	})
 }
 
 // last is the end of what a part has written.

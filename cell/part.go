@@ -65,7 +65,7 @@ const (
 // started the cell to see.
 func (c *Cell) live(p *part) {
 	defer close(p.gone)
-	log, err := openJournal(c.options.StateDir, p.plan.Name)
+	log, err := openJournal(c.options.StateDir, p.plan.Name, c.options.LogJSON)
 	if err != nil {
 		c.note(p, Event{State: Dead, Detail: err.Error()}, nil)
 		p.opened <- opening{err}

@@ -88,7 +88,7 @@ func (n *nursery) start(o Options, plan Plan, j *journal) (*process, error) {
 	// its pid is its own.
 	p.identity, err = identify(p.command.Process.Pid)
 	j.begin()
-	j.remark("process %d: %s", p.command.Process.Pid, strings.Join(p.command.Args, " "))
+	j.remark("process started", "pid", p.command.Process.Pid, "command", strings.Join(p.command.Args, " "))
 	go p.attend(out)
 	if err != nil {
 		p.kill()
@@ -110,7 +110,7 @@ func (p *process) attend(out *os.File) {
 	_ = out.SetReadDeadline(time.Now().Add(time.Second)) // a child of its own may hold the pipe
 	<-listened
 	out.Close()
-	p.journal.remark("process %d ended: %s", p.identity.PID, p.status())
+	p.journal.remark("process ended", "pid", p.identity.PID, "status", p.status())
 }
 
 // followerGrace is how long those may take to leave whom a child left behind:
@@ -146,9 +146,9 @@ func (p *process) listen(out io.Reader) {
 		if len(line) > 0 {
 			text := strings.TrimRight(string(line), "\r\n")
 			p.journal.write(text)
-			if saysReady(text) {
+			if said := readyText(text); saysReady(said) {
 				select {
-				case p.ready <- text:
+				case p.ready <- said:
 				default: // it said so before
 				}
 			}
@@ -179,6 +179,29 @@ var (
 	adminURL = regexp.MustCompile(`admin at (https?://[^\s,]+)`)
 	metrics  = regexp.MustCompile(`metrics at (https?://[^\s,]+)`)
 )
+
+// readyText is what a part says for people, where it says it in an event of JSON.
+func readyText(line string) string {
+	said, isReady := line, false
+	if strings.HasPrefix(line, "{") {
+		for _, a := range fromObject(line) {
+			switch a.key {
+			case "msg":
+				isReady = a.value == ReadyEvent
+			case "text":
+				said = a.value
+			}
+		}
+	}
+	if !isReady {
+		return line
+	}
+	return said
+}
+
+// ReadyEvent is the event of a part that serves; its text is the line that it prints
+// where logs are for people.
+const ReadyEvent = "ready"
 
 // serviceIn finds where a part serves in its ready line.
 func serviceIn(line string) *service {

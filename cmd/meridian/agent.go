@@ -144,7 +144,8 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.out, "agent %s ready (%s), incarnation %s, metrics at %s\n", n.Name(), n.Proof(), n.Incarnation(), metricsPage(n))
+	all.ready(std, fmt.Sprintf("agent %s ready (%s), incarnation %s, metrics at %s", n.Name(), n.Proof(), n.Incarnation(), metricsPage(n)),
+		"agent", n.Name(), "incarnation", n.Incarnation().String(), "metrics", metricsPage(n))
 	<-ctx.Done()
 	stop, done := stopping()
 	defer done()

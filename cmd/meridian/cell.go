@@ -121,7 +121,7 @@ func (c *directoryCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return lacking(err)
 	}
-	fmt.Fprintf(std.out, "directory ready at %s\n", server.Endpoint())
+	all.ready(std, "directory ready at "+server.Endpoint(), "url", server.Endpoint())
 	var failed error
 	select {
 	case <-ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -77,11 +78,12 @@ func (c *engineCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return errors.Join(err, listener.Close(), closeSoon(e.Close))
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: stopTimeout, IdleTimeout: 2 * time.Minute}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: stopTimeout, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(all.logger(std).Handler(), slog.LevelDebug)}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	stats := e.Stats()
-	fmt.Fprintf(std.out, "engine %s ready at %s (%s, %s, %d blocks, %s, door %s)\n", c.ID, url, stats.Model, stats.Cut, stats.Blocks.Total, c.Role, stats.Door)
+	all.ready(std, fmt.Sprintf("engine %s ready at %s (%s, %s, %d blocks, %s, door %s)", c.ID, url, stats.Model, stats.Cut, stats.Blocks.Total, c.Role, stats.Door),
+		"engine", c.ID, "url", url, "model", stats.Model, "cut", stats.Cut, "role", c.Role)
 	err = serveUntil(ctx, e, server, failed)
 	if problem := closeSoon(numbers.Close); problem != nil {
 		all.logger(std).Warn("the last metrics were not delivered", "error", problem)

@@ -71,11 +71,11 @@ func reportFailure(w io.Writer, o telemetry.LogOptions, err error) int {
 	var faults *config.Error
 	inFile := errors.As(err, &faults)
 	if o.Format == "json" {
-		attributes := []any{"hint", hint}
+		attributes := []any{"error", text, "hint", hint}
 		if inFile {
 			attributes = append(attributes, "faults", faults.Faults)
 		}
-		newLogger(w, o).Error(text, attributes...)
+		newLogger(w, o).Error("failed", attributes...)
 		return exitStatus(err)
 	}
 	if inFile {

@@ -63,7 +63,8 @@ func (c *gatewayCommand) Run(std *stdio, all *commands) error {
 	if address := g.AdminAddr(); address != "" {
 		admin = "http://" + address
 	}
-	fmt.Fprintf(std.out, "gateway ready at %s://%s, admin at %s\n", scheme, g.Addr(), admin)
+	url := fmt.Sprintf("%s://%s", scheme, g.Addr())
+	all.ready(std, fmt.Sprintf("gateway ready at %s, admin at %s", url, admin), "url", url, "admin", admin)
 	<-ctx.Done()
 	if grace := c.grace(g); grace > 0 && context.Cause(ctx) == errTerminated {
 		logger.Info("stopping: /ready says so, and requests are let in until load balancers have noticed", "grace", grace)

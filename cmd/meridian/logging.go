@@ -2,10 +2,12 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
 
+	"meridian/cell"
 	"meridian/config"
 	"meridian/telemetry"
 )
@@ -44,6 +46,18 @@ func newLogger(w io.Writer, o telemetry.LogOptions) *slog.Logger {
 		panic(err) // flags and configuration take known words only
 	}
 	return logger
+}
+
+// ready tells whoever started a process that it serves: a line for people, or the same
+// as an event, so that what such a process writes is JSON and nothing else.
+func (c *commands) ready(std *stdio, text string, attributes ...any) {
+	o := c.logOptionsInForce()
+	if o.Format != "json" {
+		fmt.Fprintln(std.out, text)
+		return
+	}
+	o.Level = "info" // it is no less of a result where little is logged
+	newLogger(std.out, o).Info(cell.ReadyEvent, append([]any{"text", text}, attributes...)...)
 }
 
 // flagIn finds the value of a flag where the arguments as a whole do not parse.

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
-	"regexp"
 	"time"
 
 	"meridian/cell"
@@ -15,7 +15,7 @@ type logsCommand struct {
 	Follow  bool          `short:"f" help:"Go on with what is written, until Ctrl-C."`
 	Lines   *int          `short:"n" placeholder:"N" help:"How many lines of each part, of what there is; -1 for all (default: 50, with --since and --request all)."`
 	Since   time.Duration `placeholder:"TIME" help:"Only what was written in the last so much time, such as 10m."`
-	Request string        `placeholder:"ID" help:"Only lines that name this request or transfer."`
+	Request string        `placeholder:"ID" help:"Only lines about this request or transfer, of every process, by its id, by how that begins, or by what a client called its request (X-Request-Id)."`
 	JSON    bool          `help:"Print one JSON object a line."`
 }
 
@@ -33,7 +33,7 @@ func (c *logsCommand) Run(std *stdio, all *commands) error {
 	}
 	ctx, cancel := untilStopped()
 	defer cancel()
-	o := cell.LogOptions{StateDir: dir, Parts: c.Parts, Last: usualLines, Holding: c.Request, Follow: c.Follow}
+	o := cell.LogOptions{StateDir: dir, Parts: c.Parts, Last: usualLines, Request: c.Request, Follow: c.Follow}
 	if c.Since > 0 {
 		o.Since = time.Now().Add(-c.Since)
 	}
@@ -46,17 +46,21 @@ func (c *logsCommand) Run(std *stdio, all *commands) error {
 	o.Cut = func(part string, lines int) {
 		fmt.Fprintf(std.err, "%d earlier lines of %s are left out; -n -1 shows all\n", lines, part)
 	}
-	return cell.Logs(ctx, o, func(l cell.Line) error {
+	err = cell.Logs(ctx, o, func(l cell.Line) error {
 		if c.JSON {
 			return std.writeJSON(l)
 		}
 		_, err := fmt.Fprintln(std.out, logLine(l, std.terminal))
 		return err
 	})
+	switch {
+	case errors.Is(err, cell.ErrAmbiguous):
+		return invalid("say more of it", "%w", err)
+	case errors.Is(err, cell.ErrShort):
+		return invalid("say more of it; `meridian explain` lists the last requests", "%w", err)
+	}
+	return err
 }
-
-// ownTime is the time that a part wrote itself, which the log repeats.
-var ownTime = regexp.MustCompile(`^time=\S+ `)
 
 func logLine(l cell.Line, colour bool) string {
 	name := fmt.Sprintf("%-14s", l.Part)
@@ -66,5 +70,5 @@ func logLine(l cell.Line, colour bool) string {
 		const first, colours = 31, 6      // of the terminal: red to cyan
 		name = fmt.Sprintf("\x1b[%dm%s\x1b[0m", first+hash.Sum32()%colours, name)
 	}
-	return fmt.Sprintf("%s %s %s", l.Time.Local().Format("15:04:05.000"), name, printable(ownTime.ReplaceAllString(l.Text, "")))
+	return fmt.Sprintf("%s %s %s", l.Time.Local().Format("15:04:05.000Z07:00"), name, printable(l.Words()))
 }

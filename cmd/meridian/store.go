@@ -249,8 +249,8 @@ func (c *storeServeCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return noDirectory(err)
 	}
-	fmt.Fprintf(std.out, "store %s ready (%s): %s for objects, metrics at %s\nprograms on this host come in at %s\ntry: meridian store put KEY FILE --state %s\n",
-		n.Name(), n.Proof(), bytes, metricsPage(n), n.Door.Socket(), quoted(c.State))
+	all.ready(std, fmt.Sprintf("store %s ready (%s): %s for objects, metrics at %s\nprograms on this host come in at %s\ntry: meridian store put KEY FILE --state %s",
+		n.Name(), n.Proof(), bytes, metricsPage(n), n.Door.Socket(), quoted(c.State)), "agent", n.Name(), "metrics", metricsPage(n), "socket", n.Door.Socket())
 	<-ctx.Done()
 	stop, done := stopping()
 	defer done()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -38,18 +39,18 @@ func (c *targetsCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	err = c.show(ctx, std, d)
+	err = c.show(ctx, std, all, d)
 	stop, done := stopping()
 	defer done()
 	return errors.Join(err, d.Close(stop))
 }
 
-func (c *targetsCommand) show(ctx context.Context, std *stdio, d meta.Directory) error {
+func (c *targetsCommand) show(ctx context.Context, std *stdio, all *commands, d meta.Directory) error {
 	switch {
 	case c.Out != "":
 		return c.keep(ctx, std, d)
 	case c.Listen != "":
-		return c.serve(ctx, std, d)
+		return c.serve(ctx, std, all, d)
 	}
 	targets, err := listTargets(ctx, d)
 	if err != nil {
@@ -151,7 +152,7 @@ func (c *targetsCommand) keep(ctx context.Context, std *stdio, d meta.Directory)
 }
 
 // serve answers every request with what the directory has then.
-func (c *targetsCommand) serve(ctx context.Context, std *stdio, d meta.Directory) error {
+func (c *targetsCommand) serve(ctx context.Context, std *stdio, all *commands, d meta.Directory) error {
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return err
@@ -159,7 +160,7 @@ func (c *targetsCommand) serve(ctx context.Context, std *stdio, d meta.Directory
 	if address, isTCP := listener.Addr().(*net.TCPAddr); isTCP && !address.IP.IsLoopback() && !c.Insecure {
 		return errors.Join(invalid("listen at 127.0.0.1, or say --insecure", "%s is beyond loopback, and the list has neither keys nor TLS", c.Listen), listener.Close())
 	}
-	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(all.logger(std).Handler(), slog.LevelDebug)}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		targets, err := listTargets(r.Context(), d)
 		if err != nil { // Prometheus keeps the list that it had
@@ -171,7 +172,8 @@ func (c *targetsCommand) serve(ctx context.Context, std *stdio, d meta.Directory
 	})
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	fmt.Fprintf(std.out, "targets ready at http://%s\n", listener.Addr())
+	url := "http://" + listener.Addr().String()
+	all.ready(std, "targets ready at "+url, "url", url)
 	select {
 	case <-ctx.Done():
 	case err := <-failed:

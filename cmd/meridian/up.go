@@ -195,7 +195,7 @@ func (c *upCommand) Run(std *stdio, all *commands) error {
 	began := time.Now()
 	display := newStartDisplay(std, c.JSON)
 	running, err := cell.Open(interrupts.stop, cell.Options{
-		StateDir: dir, Spec: spec, Listen: c.Listen, Admin: c.Admin, Globals: all.globals(), NoRestart: c.NoRestart,
+		StateDir: dir, Spec: spec, Listen: c.Listen, Admin: c.Admin, Globals: all.globals(), LogJSON: all.logOptions(in.Config).Format == "json", NoRestart: c.NoRestart,
 		Kill: interrupts.kill, Watch: display.show,
 	})
 	if errors.Is(err, context.Canceled) {
