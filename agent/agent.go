@@ -300,11 +300,12 @@ func (e *events) LinkLost(p fabric.Peer, err error) {
 
 // Refused is for the audit.
 func (e *events) Refused(from string, err error) {
-	what := "refused"
+	a := (*Agent)(e)
 	if errors.Is(err, fabric.ErrChecksum) {
-		what = "checksum failed"
+		a.audit.note(slog.LevelWarn, "checksum failed", "peer", from, "error", err.Error())
+		return
 	}
-	(*Agent)(e).audit.note(slog.LevelWarn, what, "peer", from, "error", err.Error())
+	a.audit.note(slog.LevelWarn, "refused", "peer", from, "error", err.Error())
 }
 
 func (a *Agent) countPosted() {

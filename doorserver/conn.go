@@ -346,6 +346,15 @@ func (c *conn) refuse(f *door.Frame, p *door.Problem) {
 	}
 }
 
+// transferOf is the transfer that a request names, for the log; "" where it names none.
+func transferOf(m any) string {
+	named, does := m.(interface{ GetTransfer() []byte })
+	if !does {
+		return ""
+	}
+	return fmt.Sprintf("%.16x", named.GetTransfer())
+}
+
 // take reads a request, does it, and answers. Events of what it began come after
 // the answer.
 func (c *conn) take(f *door.Frame, m interface {
@@ -365,7 +374,7 @@ func (c *conn) take(f *door.Frame, m interface {
 	reply, p := do()
 	if p != nil {
 		s.count(p)
-		s.options.Logger.Debug("the engine door refuses a request", "engine", c.engineID(), "type", f.Type.String(), "code", p.Code, "reason", p.Message)
+		s.options.Logger.Debug("the engine door refuses a request", "engine", c.engineID(), "type", f.Type.String(), "transfer", transferOf(m), "code", p.Code, "reason", p.Message)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

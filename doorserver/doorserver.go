@@ -65,9 +65,9 @@ type Options struct {
 	// leg for. A leg that is there is always checked, with LegKey.
 	RequireLeg bool
 	LegKey     [32]byte
-	// Traced, where given, is told of every leg of a trace that is sampled, before
-	// what it asks for begins. It must not wait.
-	Traced func(trust.Leg)
+	// Asked, where given, is told of every leg that names its request, or is of a trace
+	// that is sampled, before what it asks for begins. It must not block.
+	Asked func(trust.Leg)
 	// MaxConnections, MaxEngines and MaxClients bound who may be there at a time;
 	// defaults 1024, 256 and 64. MaxRegions bounds what one engine lends, default
 	// 1024; MaxOutstanding its offers and accepts that have not ended, default 4096.

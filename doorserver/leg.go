@@ -44,10 +44,10 @@ func (s *Server) checkLeg(c *conn, leg *trust.Leg, need trust.Leg) *door.Problem
 	return nil
 }
 
-// noteTrace tells that what a leg asks for is part of a trace.
-func (s *Server) noteTrace(leg *trust.Leg) {
-	if leg != nil && leg.Trace.Sampled && s.options.Traced != nil {
-		s.options.Traced(*leg)
+// noteLeg tells what a leg asks for: of which request it is, and of which trace.
+func (s *Server) noteLeg(leg *trust.Leg) {
+	if leg != nil && s.options.Asked != nil && (leg.Trace.Sampled || leg.Request != [16]byte{}) {
+		s.options.Asked(*leg)
 	}
 }
 

@@ -70,7 +70,7 @@ func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
 	if p != nil {
 		return nil, p
 	}
-	s.noteTrace(leg)
+	s.noteLeg(leg)
 	out, err := s.options.Transceiver.Offer(transceiver.Offer{
 		Transfer: o.Transfer, Engine: e.id, Content: e.content(o.Scope, o.Tokens),
 		Holding: reshard.Holding{DP: o.DP, Tables: o.Tables}, Layers: o.Layers, Keep: o.Keep,
@@ -124,7 +124,7 @@ func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 	if p := s.checkLeg(c, leg, trust.Leg{Kind: trust.LegDecode, ID: id, Engine: e.id}); p != nil {
 		return nil, p
 	}
-	s.noteTrace(leg)
+	s.noteLeg(leg)
 	in, err := s.options.Transceiver.Accept(ctx, transceiver.Accept{
 		Ticket: ticket, Engine: e.id, Content: content,
 		Holding: reshard.Holding{DP: a.DP, Tables: a.Tables}, Present: a.Present, Push: a.Push,

@@ -83,7 +83,7 @@ func (e *Engine) offered(q *request, o *offer, ticket []byte, err error) {
 	default:
 		e.counters.Declined++
 		q.kvReason = err.Error()
-		e.options.Logger.Debug("an offer was not taken; whoever decodes computes the prompt", "transfer", fmt.Sprintf("%x", o.transfer), "error", err)
+		e.options.Logger.Debug("an offer was not taken; whoever decodes computes the prompt", "request", q.ID, "transfer", fmt.Sprintf("%x", o.transfer), "error", err)
 		if !errors.Is(err, door.ErrNoAnswer) { // else Freed comes
 			e.freed(o)
 		}
@@ -191,7 +191,7 @@ func (e *Engine) arrived(c *choice) {
 
 // begun: the agent has taken an intake on; events of it follow.
 func (e *Engine) begun(in *intake, transfer [16]byte) {
-	in.transfer = transfer
+	in.transfer, in.choice.request.took = transfer, transfer
 	e.intakes[transfer] = in
 	if in.forsaken {
 		e.tellDoor(door.Cancel{Accepted: transfer})
@@ -229,7 +229,7 @@ func (e *Engine) forsakeAs(in *intake, reason string) {
 	}
 	q.kv, q.kvReason = openai.KVLocal, reason
 	e.counters.Local++
-	e.options.Logger.Debug("a prompt is computed here after all", "reason", reason)
+	e.options.Logger.Debug("a prompt is computed here after all", "request", q.ID, "transfer", q.transfer(), "reason", reason)
 	e.scheduler.Unfetched(&in.choice.sequence)
 }
 

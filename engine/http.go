@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"meridian/openai"
@@ -20,6 +22,11 @@ func (e *Engine) Handler() http.Handler {
 	mux.HandleFunc("POST "+openai.PathChat, e.serveChat)
 	mux.HandleFunc("GET /health", e.serveHealth)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, e.Stats()) })
+	for path, method := range map[string]string{
+		openai.PathModels: http.MethodGet, openai.PathCompletions: http.MethodPost, openai.PathChat: http.MethodPost, "/health": http.MethodGet, "/stats": http.MethodGet,
+	} {
+		mux.HandleFunc(path, openai.OnlyBy(method))
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		problem := openai.Invalid("", "nothing is served at %s %s", r.Method, r.URL.Path)
 		problem.Type, problem.Status = openai.TypeNotFound, http.StatusNotFound
@@ -123,6 +130,7 @@ func problemOf(err error) *openai.Error {
 func (e *Engine) answer(w http.ResponseWriter, r *http.Request, request Request, p *page) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
+	request.ID = requestID(r.Header)
 	stream, err := e.Submit(ctx, request)
 	if err != nil {
 		problemOf(err).Write(w)
@@ -147,6 +155,19 @@ func (e *Engine) answer(w http.ResponseWriter, r *http.Request, request Request,
 	if request.Offer != nil && r.Context().Err() != nil {
 		e.Withdraw(*request.Offer)
 	}
+}
+
+// maxRequestID is longer than the ids that clients make.
+const maxRequestID = 128
+
+// requestID is what a gateway, or else a client, calls a request; "" where that is
+// nothing that could stand in a log.
+func requestID(h http.Header) string {
+	id := cmp.Or(h.Get("X-Meridian-Request-Id"), h.Get("X-Request-Id"))
+	if len(id) > maxRequestID || strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return ""
+	}
+	return id
 }
 
 // allowWrite gives a client some time to read what is written next.

@@ -445,3 +445,19 @@ func TestHealthAndModels(t *testing.T) {
 		t.Errorf("a request after the end: %d", r.StatusCode)
 	}
 }
+
+// What is asked for by the wrong method is there, and says by which.
+func TestWrongMethods(t *testing.T) {
+	e := join(t, nil, Options{})
+	for path, allowed := range map[string]string{openai.PathChat: "POST", openai.PathCompletions: "POST", openai.PathModels: "GET", "/health": "GET", "/stats": "GET"} {
+		method := http.MethodGet
+		if allowed == method {
+			method = http.MethodDelete
+		}
+		w := httptest.NewRecorder()
+		e.Handler().ServeHTTP(w, httptest.NewRequest(method, path, nil))
+		if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != allowed {
+			t.Errorf("%s %s: status %d, Allow %q", method, path, w.Code, w.Header().Get("Allow"))
+		}
+	}
+}

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"time"
 
@@ -29,8 +31,9 @@ type request struct {
 	handoff                              time.Duration
 	kv, kvReason                         string
 	intake                               *intake
-	search                               *search // for a prefix; nil: it is over
-	found                                int     // tokens that the cell has
+	took                                 [16]byte // the hand-off of that intake, or of the one before
+	search                               *search  // for a prefix; nil: it is over
+	found                                int      // tokens that the cell has
 }
 
 func (e *Engine) newRequest(r Request) *request {
@@ -292,7 +295,46 @@ func (e *Engine) finishWith(q *request, ticket []byte, err error) {
 	default:
 		e.counters.Finished++
 	}
-	q.stream.end(Result{Usage: q.usage(), Report: e.report(q), Ticket: ticket}, err)
+	usage := q.usage()
+	e.logEnd(q, &usage, err)
+	q.stream.end(Result{Usage: usage, Report: e.report(q), Ticket: ticket}, err)
+}
+
+// logEnd tells of a request in one line.
+func (e *Engine) logEnd(q *request, usage *openai.Usage, err error) {
+	level := slog.LevelInfo
+	if err != nil && !errors.Is(err, errCancelled) {
+		level = slog.LevelWarn
+	}
+	ctx := context.Background()
+	if !e.options.Logger.Enabled(ctx, level) {
+		return
+	}
+	line := []any{"engine", e.options.ID, "request", q.ID, "prompt_tokens", usage.PromptTokens, "output_tokens", usage.CompletionTokens, "ms", float64(time.Since(q.submitted).Microseconds()) / 1000}
+	if transfer := q.transfer(); transfer != "" {
+		line = append(line, "transfer", transfer)
+	}
+	if q.kv != "" {
+		line = append(line, "kv", q.kv)
+	}
+	if q.kvReason != "" {
+		line = append(line, "kv_reason", q.kvReason)
+	}
+	if err != nil {
+		line = append(line, "error", err)
+	}
+	e.options.Logger.Log(ctx, level, "a request has ended", line...)
+}
+
+// transfer is the hand-off that a request offers or took; "" for none.
+func (q *request) transfer() string {
+	switch {
+	case q.Offer != nil:
+		return fmt.Sprintf("%x", *q.Offer)
+	case q.took != [16]byte{}:
+		return fmt.Sprintf("%x", q.took)
+	}
+	return ""
 }
 
 var errCancelled = errors.New("engine: the request was cancelled")

@@ -103,7 +103,7 @@ func (e *Engine) searched(q *request, s *search, found door.Found, err error) {
 	if found.Tokens == 0 {
 		e.counters.Missed++
 		if err != nil {
-			e.options.Logger.Debug("a prefix could not be looked for", "error", err)
+			e.options.Logger.Debug("a prefix could not be looked for", "request", q.ID, "error", err)
 		}
 	} else {
 		q.Ticket, q.found = found.Ticket, found.Tokens

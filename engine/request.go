@@ -53,6 +53,8 @@ type Request struct {
 	Unused bool
 	// Leg is what a gateway sealed, for the agent.
 	Leg []byte
+	// ID is what whoever sent it calls it, for the log; "" for nothing.
+	ID string
 }
 
 // maxChoices bounds what one request may ask for.

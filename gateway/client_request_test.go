@@ -94,6 +94,13 @@ func TestLegs(t *testing.T) {
 	if params, _ := prefill["kv_transfer_params"].(map[string]any); params["meridian_leg"] == nil {
 		t.Errorf("the gateway's word is not in %v", params)
 	}
+	l.id = transfer{9}
+	for version, want := range map[int]transfer{0: {}, 2: {}, trust.LegVersion: l.id} {
+		opened, err := trust.OpenLeg(l.seal(trust.LegPrefill, transfer{1}, trust.Trace{}, &about{id: "p0", legs: version}), *l.key)
+		if err != nil || transfer(opened.Request) != want {
+			t.Errorf("for an agent that reads version %d: request %x, %v", version, opened.Request, err)
+		}
+	}
 	if body := l.prefill(transfer{1}, trust.Trace{}, &about{id: "10.0.0.3:8000", nameless: true}, true); bytes.Contains(body, []byte("meridian_leg")) {
 		t.Errorf("a word for an engine of unknown name, which its agent would refuse: %s", body)
 	}

@@ -70,7 +70,7 @@ func (f *follower) drop(key string) {
 
 func (f *follower) upsert(record meta.Record) {
 	refuse := func(why string, err error) {
-		f.logger.Warn("an engine's record cannot be used", "key", fmt.Sprintf("%.200s", record.Key), "why", why, "error", err)
+		f.logger.Warn("an engine's record cannot be used", "key", fmt.Sprintf("%.200s", record.Key), "reason", why, "error", err)
 		f.drop(record.Key)
 	}
 	r, err := meta.ParseEngineRecord(record)
@@ -105,7 +105,7 @@ func (f *follower) upsert(record meta.Record) {
 		return
 	}
 	e := &engine{key: key, url: url, role: role, cut: r.Cut, home: homeOf(&r), cacheHashes: place.TextHashes(r.Blocks * r.BlockTokens)}
-	e.given = about{id: r.ID, models: []string{r.Model}}
+	e.given = about{id: r.ID, models: []string{r.Model}, legs: r.Legs}
 	e.about.Store(&e.given)
 	f.keys[record.Key] = key
 	f.roster.add(e)

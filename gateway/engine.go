@@ -48,6 +48,7 @@ type about struct {
 	adapters   []string                   // the models that are a LoRA of another
 	kind       engineKind
 	maxContext int // in tokens, 0 where it does not say
+	legs       int // the newest version of legs that its home reads, 0 where it does not say
 	// asked: it has answered; before, only the directory's word is known.
 	asked bool
 }

@@ -40,7 +40,7 @@ func (x *exchange) giveBack() {
 		"kv_transfer_params": json.RawMessage(params.With(openai.Edit{Name: "meridian_unused", Value: []byte("true")})),
 	})
 	if err != nil {
-		g.options.Logger.Debug("a ticket cannot be given back", "engine", e.id(), "error", err)
+		g.options.Logger.Debug("a ticket cannot be given back", "request", x.rec.ID, "transfer", x.transfer.String(), "engine", e.id(), "error", err)
 		return
 	}
 	select {
@@ -48,13 +48,14 @@ func (x *exchange) giveBack() {
 	default:
 		return
 	}
+	of, transfer := x.rec.ID, x.transfer.String()
 	g.active.Go(func() {
 		defer func() { <-g.givingBack }()
 		ctx, cancel := context.WithTimeout(g.life, giveBackTimeout)
 		defer cancel()
-		c, trouble := g.send(ctx, leg{engine: e, path: openai.PathCompletions, body: body, client: &openai.Body{}, id: newTransfer().String(), silent: giveBackTimeout})
+		c, trouble := g.send(ctx, leg{engine: e, path: openai.PathCompletions, body: body, client: &openai.Body{}, id: newTransfer().String(), of: of, silent: giveBackTimeout})
 		if trouble != nil {
-			g.options.Logger.Debug("a ticket was not given back; its lease ends", "engine", e.id(), "problem", trouble.fault.Recorded())
+			g.options.Logger.Debug("a ticket was not given back; its lease ends", "request", of, "transfer", transfer, "engine", e.id(), "error", trouble.fault.Recorded())
 			return
 		}
 		defer c.close()

@@ -14,6 +14,7 @@ import (
 type legs struct {
 	request *clientRequest
 	key     *[32]byte // seals legs; nil where there is no cell
+	id      transfer  // of the request
 	seed    int64     // for a client that gave none
 	// learns: the prompt's tokens are worth knowing.
 	learns bool
@@ -30,7 +31,11 @@ func (l *legs) seal(kind trust.LegKind, t transfer, traced trust.Trace, to *abou
 	if l.key == nil || to.nameless || to.id == "" || len(to.id) > 255 {
 		return nil
 	}
-	return trust.Leg{Kind: kind, ID: t, Engine: to.id, Trace: traced}.Seal(*l.key)
+	leg := trust.Leg{Kind: kind, ID: t, Engine: to.id, Trace: traced}
+	if to.legs >= trust.LegVersion {
+		leg.Request = l.id
+	}
+	return leg.Seal(*l.key)
 }
 
 var one = json.RawMessage("1")

@@ -216,7 +216,7 @@ func (p *prefillRun) until(then time.Time) time.Duration {
 func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte) (json.RawMessage, *trouble) {
 	e := run.engine
 	c, trouble := x.g.send(ctx, leg{
-		engine: e, path: x.request.endpoint, body: body, client: x.request.body, id: run.transfer.String(), trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,
+		engine: e, path: x.request.endpoint, body: body, client: x.request.body, id: run.transfer.String(), of: x.rec.ID, trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,
 	})
 	if trouble != nil {
 		x.g.prober.hurry()

@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -31,23 +33,13 @@ func (g *Gateway) publicHandler() http.Handler {
 		mux.HandleFunc(path, g.keyed(g.pass))
 	}
 	for _, path := range []string{openai.PathCompletions, openai.PathChat} {
-		mux.HandleFunc(path, onlyBy(http.MethodPost))
+		mux.HandleFunc(path, openai.OnlyBy(http.MethodPost))
 	}
 	for _, path := range []string{openai.PathModels, openai.PathModels + "/{model...}", "/health", "/ready"} {
-		mux.HandleFunc(path, onlyBy(http.MethodGet))
+		mux.HandleFunc(path, openai.OnlyBy(http.MethodGet))
 	}
 	mux.HandleFunc("/", unknownEndpoint(g.options.ProxyPaths))
 	return withinTime(g.options.BodyTimeout, mux)
-}
-
-// onlyBy refuses the methods that an endpoint does not have.
-func onlyBy(method string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		fault := openai.Invalid("", "%.256s is asked by %s, not by %.16s", r.URL.Path, method, r.Method)
-		fault.Status = http.StatusMethodNotAllowed
-		w.Header().Set("Allow", method)
-		fault.Write(w)
-	}
 }
 
 // endpoints are what there is, for those who look for something else.
@@ -241,7 +233,7 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	x.request.turn = g.turns.Add(1)
 	x.rec.Model, x.rec.Stream = x.request.model, x.request.stream
 	x.rec.Shape = g.shape(x.request, r.Header.Get("Authorization"))
-	x.legs = legs{request: x.request, key: g.options.LegKey, seed: newSeed(), learns: x.request.worthLearning(g.roster)}
+	x.legs = legs{request: x.request, key: g.options.LegKey, id: x.id, seed: newSeed(), learns: x.request.worthLearning(g.roster)}
 	return nil
 }
 
@@ -290,12 +282,41 @@ func (g *Gateway) complete(x *exchange) {
 	if g.options.Ended != nil {
 		g.options.Ended(r)
 	}
+	g.logEnd(r)
 	if i := index(outcomes, r.Outcome); i >= 0 {
 		g.count.outcomes[i].Add(1)
 	}
 	g.count.promptTokens.Add(uint64(r.PromptTokens))
 	g.count.outputTokens.Add(uint64(r.OutputTokens))
 	g.count.observe(r)
+}
+
+// logEnd tells of a request in one line, with the ids by which other processes tell of
+// it.
+func (g *Gateway) logEnd(r *ledger.Record) {
+	level := slog.LevelInfo
+	if r.Outcome == ledger.Failed {
+		level = slog.LevelWarn
+	}
+	if ctx := context.Background(); g.options.Logger.Enabled(ctx, level) {
+		line := []any{
+			"request", r.ID, "endpoint", r.Endpoint, "model", r.Model, "outcome", r.Outcome, "status", r.Status,
+			"prompt_tokens", r.PromptTokens, "output_tokens", r.OutputTokens, "ms", r.Latency.TotalMs,
+		}
+		if r.ClientID != "" {
+			line = append(line, "client", r.ClientID)
+		}
+		if transfers := r.Transfers(); len(transfers) > 0 {
+			line = append(line, "transfers", transfers)
+		}
+		if r.Resumed > 0 {
+			line = append(line, "resumed", r.Resumed)
+		}
+		if r.Problem != "" {
+			line = append(line, "error", r.Problem)
+		}
+		g.options.Logger.Log(ctx, level, "a request has ended", line...)
+	}
 }
 
 // newSeed is for clients that gave none, so that another engine can go on

@@ -70,6 +70,7 @@ func (r *roster) learn(e *engine, found *about) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if found != nil {
+		found.legs = e.given.legs // the directory's word
 		e.about.Store(found)
 		for _, model := range found.models {
 			if len(r.once) < maxOnce {

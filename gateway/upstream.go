@@ -57,6 +57,7 @@ func newTransport(connections int) *http.Transport {
 // ends, or when the engine is silent for longer than it may be.
 type call struct {
 	engine   *engine
+	of       string       // the client's request
 	sent     []byte       // the body, as the engine has it
 	client   *openai.Body // and as the client sent it; nil where that is the same
 	response *http.Response
@@ -72,7 +73,8 @@ type leg struct {
 	path   string
 	body   []byte
 	client *openai.Body  // what the body was made of
-	id     string        // the request's
+	id     string        // what the engine is to call it, which no two legs share
+	of     string        // the id of the client's request; "" where that is id
 	trace  *tracing      // nil for what is of no request
 	traced trust.Trace   // where the leg stands in it
 	silent time.Duration // how long until the first sign of life
@@ -81,7 +83,7 @@ type leg struct {
 // send posts a leg and waits for the head of the answer.
 func (g *Gateway) send(parent context.Context, l leg) (*call, *trouble) {
 	ctx, cancel := context.WithCancelCause(parent)
-	c := &call{engine: l.engine, sent: l.body, client: l.client, ctx: ctx, cancel: cancel, logger: g.options.Logger}
+	c := &call{engine: l.engine, of: cmp.Or(l.of, l.id), sent: l.body, client: l.client, ctx: ctx, cancel: cancel, logger: g.options.Logger}
 	c.silence = time.AfterFunc(l.silent, func() { cancel(errStalled) })
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, l.engine.url+l.path, bytes.NewReader(l.body))
 	if err != nil {
@@ -89,7 +91,7 @@ func (g *Gateway) send(parent context.Context, l leg) (*call, *trouble) {
 		return nil, &trouble{kind: lost, engine: l.engine.key, fault: openai.Unavailable("%v", err)}
 	}
 	request.Header = http.Header{
-		"Content-Type": {"application/json"}, headerRequest: {l.id}, headerClientRequest: {l.id}, "User-Agent": {"meridian-gateway"},
+		"Content-Type": {"application/json"}, headerRequest: {cmp.Or(l.of, l.id)}, headerClientRequest: {l.id}, "User-Agent": {"meridian-gateway"},
 	}
 	if l.trace != nil {
 		l.trace.onTo(request.Header, l.traced)
@@ -144,7 +146,7 @@ func (c *call) trouble(err error) *trouble {
 	}
 	c.engine.failed.Add(1)
 	if c.engine.markFailed(err, t.fault.Recorded()) {
-		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.url, "why", t.fault.Recorded())
+		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.url, "request", c.of, "error", t.fault.Recorded())
 	}
 	return t
 }

@@ -24,6 +24,9 @@ type EngineRecord struct {
 	Cut             string `json:"cut"` // how it cuts and keeps the cache, for people
 	BlockTokens     int    `json:"block_tokens"`
 	Blocks          int    `json:"blocks"`
+	// Legs is the newest version of a gateway's legs that its home reads; 0 for homes
+	// of builds that did not say.
+	Legs int `json:"legs,omitempty"`
 }
 
 // Bounds of what an engine's record may say.

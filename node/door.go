@@ -6,6 +6,7 @@ import (
 
 	"meridian/door"
 	"meridian/doorserver"
+	"meridian/kv"
 	"meridian/transceiver"
 	"meridian/transceiver/handoff"
 	"meridian/trust"
@@ -51,7 +52,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	}
 	n.Door, err = doorserver.Open(ctx, doorserver.Options{
 		Agent: n.Agent, Cache: objects, Offload: kept, CacheTerms: terms, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket, VRAM: n.gpus,
-		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Traced: n.traced.add, Logger: o.Logger,
+		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Asked: n.asked.add, Logger: o.Logger,
 	})
 	return err
 }
@@ -65,13 +66,16 @@ func (n *Agent) handOffEnded(r *handoff.Record) {
 	if n.Prefixes != nil { // it was there before any engine
 		n.Prefixes.Ended(r)
 	}
+	leg, known := n.asked.take(r)
 	level, line := slog.LevelInfo, []any{"audit", true, "transfer", r.Transfer.String(), "as", r.As.String(), "engine", r.Engine, "peer", r.Peer, "peer_engine", r.PeerEngine, "tokens", r.Tokens, "bytes", r.Bytes, "ms", float64(r.Stages.Ended-r.Stages.Begun) / float64(handoff.Millisecond)}
+	if known && leg.Request != [16]byte{} {
+		line = append(line, "request", kv.ID(leg.Request).String())
+	}
 	if r.Problem != "" {
-		level, line = slog.LevelWarn, append(line, "problem", r.Problem)
+		level, line = slog.LevelWarn, append(line, "error", r.Problem)
 	}
 	n.logger.Log(context.Background(), level, "hand-off ended", line...)
-	leg, traced := n.traced.take(r)
-	if t := n.shown.Load(); traced && t != nil {
-		t.Trace(handOffSpans(r, leg, n.Name())...)
+	if t := n.shown.Load(); known && leg.Trace.Sampled && t != nil {
+		t.Trace(handOffSpans(r, leg.Trace, n.Name())...)
 	}
 }

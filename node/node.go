@@ -102,7 +102,7 @@ type Agent struct {
 	logger    *slog.Logger
 	announced *announcement
 	desk      *inquiry.Desk
-	traced    tracedLegs
+	asked     askedLegs
 	shown     atomic.Pointer[telemetry.Telemetry] // telemetry, once it is open
 	tiers     []tier.Tier                         // of the object cache
 }

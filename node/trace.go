@@ -140,52 +140,52 @@ func spanID(text string) (id [8]byte) {
 	return id
 }
 
-// tracedLegs remembers which hand-offs of this agent's engines are part of a trace,
-// until their records come. Its zero value is ready.
-type tracedLegs struct {
+// askedLegs remembers which hand-offs of this agent's engines are of which request and
+// part of which trace, until their records come. Its zero value is ready.
+type askedLegs struct {
 	mu   sync.Mutex // protects what follows
-	legs map[tracedLeg]trust.Trace
-	ring []tracedLeg // in the order in which they came, the oldest at next
+	legs map[askedLeg]trust.Leg
+	ring []askedLeg // in the order in which they came, the oldest at next
 	next int
 }
 
-type tracedLeg struct {
+type askedLeg struct {
 	transfer kv.ID
 	as       handoff.Role
 }
 
-// maxTracedLegs is more than an agent has at a time; of hand-offs that never end
+// maxAskedLegs is more than an agent has at a time; of hand-offs that never end
 // the oldest are forgotten.
-const maxTracedLegs = 4096
+const maxAskedLegs = 4096
 
-func (t *tracedLegs) add(leg trust.Leg) {
-	key := tracedLeg{transfer: leg.ID, as: handoff.Destination}
+func (t *askedLegs) add(leg trust.Leg) {
+	key := askedLeg{transfer: leg.ID, as: handoff.Destination}
 	if leg.Kind == trust.LegPrefill {
 		key.as = handoff.Source
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.legs == nil {
-		t.legs = make(map[tracedLeg]trust.Trace)
+		t.legs = make(map[askedLeg]trust.Leg)
 	}
 	if _, had := t.legs[key]; !had {
-		if len(t.ring) < maxTracedLegs {
+		if len(t.ring) < maxAskedLegs {
 			t.ring = append(t.ring, key)
 		} else {
 			delete(t.legs, t.ring[t.next])
 			t.ring[t.next] = key
-			t.next = (t.next + 1) % maxTracedLegs
+			t.next = (t.next + 1) % maxAskedLegs
 		}
 	}
-	t.legs[key] = leg.Trace
+	t.legs[key] = leg
 }
 
-// take is the trace of a hand-off that has ended.
-func (t *tracedLegs) take(r *handoff.Record) (trust.Trace, bool) {
+// take is the leg of a hand-off that has ended.
+func (t *askedLegs) take(r *handoff.Record) (trust.Leg, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key := tracedLeg{r.Transfer, r.As}
-	trace, found := t.legs[key]
+	key := askedLeg{r.Transfer, r.As}
+	leg, found := t.legs[key]
 	delete(t.legs, key)
-	return trace, found
+	return leg, found
 }

@@ -12,19 +12,19 @@ import (
 
 // What a leg said is kept until its hand-off ends, and of those that never end no
 // more than so many.
-func TestTracedLegs(t *testing.T) {
-	var legs tracedLegs
+func TestAskedLegs(t *testing.T) {
+	var legs askedLegs
 	leg := func(i int) trust.Leg {
 		return trust.Leg{Kind: trust.LegDecode, ID: [16]byte{byte(i), byte(i >> 8), 1}, Engine: "e", Trace: trust.Trace{ID: [16]byte{1}, Span: [8]byte{byte(i)}, Sampled: true}}
 	}
-	for i := range maxTracedLegs + 10 {
+	for i := range maxAskedLegs + 10 {
 		legs.add(leg(i))
 		legs.add(leg(i)) // a repeated request takes no second place
 	}
 	of := func(i int, as handoff.Role) *handoff.Record {
 		return &handoff.Record{Transfer: kv.ID(leg(i).ID), As: as}
 	}
-	if len(legs.legs) != maxTracedLegs || len(legs.ring) != maxTracedLegs {
+	if len(legs.legs) != maxAskedLegs || len(legs.ring) != maxAskedLegs {
 		t.Errorf("%d legs are kept, in %d places", len(legs.legs), len(legs.ring))
 	}
 	if _, found := legs.take(of(9, handoff.Destination)); found {
@@ -33,7 +33,7 @@ func TestTracedLegs(t *testing.T) {
 	if _, found := legs.take(of(11, handoff.Source)); found {
 		t.Error("a decode leg is taken for the source's")
 	}
-	if got, found := legs.take(of(11, handoff.Destination)); !found || got.Span != [8]byte{11} {
+	if got, found := legs.take(of(11, handoff.Destination)); !found || got.Trace.Span != [8]byte{11} {
 		t.Errorf("got %v, %v", got, found)
 	}
 	if _, found := legs.take(of(11, handoff.Destination)); found {

@@ -35,7 +35,13 @@ func (k LegKind) String() string {
 //
 //	… engine │ trace id 16 bytes │ span id 8 bytes │ u8 flags, 1: sampled │ MAC
 //
-// Agents of builds before do not read those, so nobody gets one unasked.
+// One that says which request it is of is of version 3, and has a place for both; a
+// trace of zeros is none:
+//
+//	… engine │ request id 16 bytes │ trace id 16 bytes │ span id 8 bytes │ u8 flags │ MAC
+//
+// Agents of builds before do not read those, so nobody gets one unasked: an engine's
+// record says which version its home reads.
 // The MAC is HMAC-SHA256 under the cell's key for legs, of "meridian leg" and
 // everything before.
 type Leg struct {
@@ -43,6 +49,9 @@ type Leg struct {
 	ID     [16]byte // the transfer's; zeros are none
 	Engine string   // who may use it
 	Trace  Trace    // what it is part of; zero for none
+	// Request is the gateway's id of the request, by which logs and records of several
+	// processes are brought together; zero for none.
+	Request [16]byte
 }
 
 // Trace is where in a trace a leg stands, as W3C's trace context has it.
@@ -55,10 +64,13 @@ type Trace struct {
 const (
 	legVersion       = 1
 	tracedLegVersion = 2
-	legHead          = 1 + 1 + 16 + 1
-	legTrace         = 16 + 8 + 1
+	// LegVersion is the newest that this build reads.
+	LegVersion = 3
+	legHead    = 1 + 1 + 16 + 1
+	legRequest = 16
+	legTrace   = 16 + 8 + 1
 	// MaxLegBytes bounds a sealed leg.
-	MaxLegBytes = legHead + 255 + legTrace + sha256.Size
+	MaxLegBytes = legHead + 255 + legRequest + legTrace + sha256.Size
 )
 
 // Seal writes the leg. It panics for one that no agent would open: an engine's id
@@ -69,14 +81,20 @@ func (l Leg) Seal(key [keyBytes]byte) []byte {
 	}
 	b := make([]byte, 0, MaxLegBytes)
 	version := byte(legVersion)
-	if l.Trace != (Trace{}) {
+	switch {
+	case l.Request != [16]byte{}:
+		version = LegVersion
+	case l.Trace != (Trace{}):
 		version = tracedLegVersion
 	}
 	b = append(b, version, byte(l.Kind))
 	b = append(b, l.ID[:]...)
 	b = append(b, byte(len(l.Engine)))
 	b = append(b, l.Engine...)
-	if version == tracedLegVersion {
+	if version == LegVersion {
+		b = append(b, l.Request[:]...)
+	}
+	if version >= tracedLegVersion {
 		b = append(b, l.Trace.ID[:]...)
 		b = append(b, l.Trace.Span[:]...)
 		b = append(b, l.Trace.flags())
@@ -115,8 +133,9 @@ func OpenLeg(b []byte, key [keyBytes]byte) (Leg, error) {
 	if len(b) < legHead+1+sha256.Size || len(b) > MaxLegBytes {
 		return refuse(fmt.Sprintf("it has %d bytes", len(b)))
 	}
-	if b[0] != legVersion && b[0] != tracedLegVersion {
-		return refuse(fmt.Sprintf("it is of version %d, this build reads %d and %d", b[0], legVersion, tracedLegVersion))
+	version := b[0]
+	if version < legVersion || version > LegVersion {
+		return refuse(fmt.Sprintf("it is of version %d, this build reads %d to %d", version, legVersion, LegVersion))
 	}
 	body, mac := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
 	if !hmac.Equal(gatewayMAC(key, legLabel, body), mac) {
@@ -128,11 +147,15 @@ func OpenLeg(b []byte, key [keyBytes]byte) (Leg, error) {
 		return refuse("it is malformed")
 	}
 	l.Engine, rest = string(rest[:engine]), rest[engine:]
-	if b[0] == tracedLegVersion && len(rest) == legTrace && rest[legTrace-1] <= 1 {
+	if version == LegVersion && len(rest) == legRequest+legTrace {
+		l.Request, rest = [16]byte(rest), rest[legRequest:]
+	}
+	if version >= tracedLegVersion && len(rest) == legTrace && rest[legTrace-1] <= 1 {
 		l.Trace = Trace{ID: [16]byte(rest), Span: [8]byte(rest[16:]), Sampled: rest[legTrace-1] == 1}
 		rest = rest[legTrace:]
 	}
-	if len(rest) > 0 || b[0] == tracedLegVersion && l.Trace == (Trace{}) || l.validate() != nil {
+	lacks := version == LegVersion && l.Request == [16]byte{} || version == tracedLegVersion && l.Trace == (Trace{})
+	if len(rest) > 0 || lacks || l.validate() != nil {
 		return refuse("it is malformed")
 	}
 	return l, nil

@@ -17,6 +17,12 @@ func tracedLeg() Leg {
 	return l
 }
 
+func requestLeg() Leg {
+	l := tracedLeg()
+	l.Request = [16]byte{8, 15: 3}
+	return l
+}
+
 func TestLegOpensAsSealed(t *testing.T) {
 	key := newCellKey().Derive(ForGatewayLegs)
 	for _, l := range []Leg{
@@ -25,6 +31,8 @@ func TestLegOpensAsSealed(t *testing.T) {
 		{Kind: LegDecode, ID: [16]byte{0xff}, Engine: strings.Repeat("x", 255)},
 		tracedLeg(),
 		{Kind: LegDecode, ID: [16]byte{0xff}, Engine: strings.Repeat("x", 255), Trace: Trace{ID: [16]byte{15: 1}, Span: [8]byte{7: 1}}},
+		requestLeg(),
+		{Kind: LegDecode, ID: [16]byte{0xff}, Engine: strings.Repeat("x", 255), Request: [16]byte{15: 1}},
 	} {
 		sealed := l.Seal(key)
 		if len(sealed) > MaxLegBytes {
@@ -49,6 +57,12 @@ func TestLegBytes(t *testing.T) {
 	if !bytes.HasPrefix(sealed, want) || len(sealed) != len(want)+32 {
 		t.Errorf("% x does not begin with % x", sealed, want)
 	}
+	sealed = Leg{Kind: LegDecode, ID: [16]byte{2}, Engine: "e", Request: [16]byte{5}}.Seal(key)
+	want = append([]byte{3, 2, 2}, append(make([]byte, 15), 1, 'e', 5)...)
+	want = append(append(want, make([]byte, 15)...), make([]byte, 25)...)
+	if !bytes.HasPrefix(sealed, want) || len(sealed) != len(want)+32 {
+		t.Errorf("% x does not begin with % x", sealed, want)
+	}
 }
 
 func TestLegsOfOthersAreRefused(t *testing.T) {
@@ -67,6 +81,7 @@ func TestLegsOfOthersAreRefused(t *testing.T) {
 func TestDamagedLegsAreRefused(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { testDamaged(t, testLeg()) })
 	t.Run("traced", func(t *testing.T) { testDamaged(t, tracedLeg()) })
+	t.Run("of a request", func(t *testing.T) { testDamaged(t, requestLeg()) })
 }
 
 func testDamaged(t *testing.T, l Leg) {

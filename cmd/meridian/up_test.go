@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,6 +24,7 @@ import (
 
 	"meridian/cell"
 	"meridian/internal/require"
+	"meridian/ledger"
 )
 
 // program is bin/meridian as `make test` names it, else built here: a cell of
@@ -124,7 +126,7 @@ func (s *shell) record() *cell.Record {
 // of different cuts answer together is what one engine answers alone.
 func TestDemo(t *testing.T) {
 	s := newShell(t)
-	out := s.typed(exitOK, "", "up", "--demo", "--model", "tiny", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	out := s.typed(exitOK, "", "--log-format", "json", "up", "--demo", "--model", "tiny", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if last := lines[len(lines)-1]; !regexp.MustCompile(`^parity: equal \(40 prompts, \d{4,} tokens\)$`).MatchString(last) {
 		t.Errorf("the demo ends with %q:\n%s", last, out)
@@ -136,6 +138,53 @@ func TestDemo(t *testing.T) {
 	}
 	if _, err := cell.ReadRecord(s.state); err == nil {
 		t.Error("the cell is still there")
+	}
+	s.checkLogs()
+}
+
+// checkLogs demands that all logs are of JSON, and that a request which was handed over
+// is found in those of every process that had a part in it, by the beginning of its id.
+func (s *shell) checkLogs() {
+	s.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(s.state, "logs", "*.log"))
+	if err != nil || len(paths) == 0 {
+		s.t.Fatal(paths, err)
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for line := range strings.Lines(string(data)) {
+			var event struct{ Time, Level, Msg string }
+			if err := json.Unmarshal([]byte(line), &event); err != nil || event.Time == "" || event.Level == "" || event.Msg == "" {
+				s.t.Errorf("%s: %s is no event: %v", path, line, err)
+			}
+		}
+	}
+	records, _, err := ledger.LatestIn(s.state, 100)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	i := slices.IndexFunc(records, func(r *ledger.Record) bool { return len(r.Transfers()) > 0 })
+	if i < 0 {
+		s.t.Fatal("nothing was handed over")
+	}
+	parts := make(map[string]bool)
+	for line := range strings.Lines(s.typed(exitOK, "", "logs", "--json", "--request", records[i].ID[:12])) {
+		var l struct {
+			Part  string
+			Event struct{ Request string }
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil || l.Event.Request != records[i].ID {
+			s.t.Errorf("%s: %v", line, err)
+		}
+		parts[strings.TrimRight(l.Part, "-0123456789")] = true
+	}
+	for _, part := range []string{"gateway", "prefill", "decode", "agent-prefill", "agent-decode"} {
+		if !parts[part] {
+			s.t.Errorf("request %s is not in the log of %s", records[i].ID, part)
+		}
 	}
 }
 
