@@ -113,7 +113,7 @@ soak: build ## two agents for SOAK_MINUTES (10), flat in memory; as long each: a
 
 .PHONY: generate
 generate: ## write the files that are made from code
-	$(GO) test ./config ./telemetry ./transceiver/handoff ./replay/report ./replay/workload ./store/arena ./store/protocol -run 'TestGenerated|TestReference' -update
+	$(GO) test . ./config ./telemetry ./transceiver/handoff ./replay/report ./replay/workload ./store/arena ./store/protocol -run 'TestGenerated|TestReference' -update
 	cd tools && $(GO) run ./protogen
 
 .PHONY: release

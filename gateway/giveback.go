@@ -40,7 +40,7 @@ func (x *exchange) giveBack() {
 		"kv_transfer_params": json.RawMessage(params.With(openai.Edit{Name: "meridian_unused", Value: []byte("true")})),
 	})
 	if err != nil {
-		g.options.Logger.Debug("a ticket cannot be given back", "request", x.rec.ID, "transfer", x.transfer.String(), "engine", e.id(), "error", err)
+		g.options.Logger.Debug("a ticket cannot be given back", "request", x.id.String(), "transfer", x.transfer.String(), "engine", e.id(), "error", err)
 		return
 	}
 	select {
@@ -48,7 +48,7 @@ func (x *exchange) giveBack() {
 	default:
 		return
 	}
-	of, transfer := x.rec.ID, x.transfer.String()
+	of, transfer := x.id.String(), x.transfer.String()
 	g.active.Go(func() {
 		defer func() { <-g.givingBack }()
 		ctx, cancel := context.WithTimeout(g.life, giveBackTimeout)
