@@ -123,6 +123,7 @@ type Gateway struct {
 	DirectPromptTokens  int64     `toml:"direct_prompt_tokens"`
 	PromiseTokens       int64     `toml:"promise_tokens"`
 	PrefixAffinity      float64   `toml:"prefix_affinity"`
+	StoredTokenWeight   float64   `toml:"stored_token_weight"`
 	MaxBodyBytes        int64     `toml:"max_body_bytes"`
 	MaxBodyMemoryBytes  int64     `toml:"max_body_memory_bytes"`
 	MaxRunning          int64     `toml:"max_running"`

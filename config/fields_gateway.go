@@ -96,6 +96,12 @@ var gateway = Section{
 			Tune: "Lower it when one engine gets most of the requests because it has their common beginning.",
 		},
 		{
+			Name: "stored_token_weight", Kind: Float, Default: 0.25, Unit: "tokens computed per token fetched", Range: atLeast(0).atMost(1),
+			Doc: "What a token of a prompt counts in placement that an engine does not hold and can fetch from the cell's object cache, against one that it must compute. " +
+				"A prompt of which no more than gateway.direct_prompt_tokens are neither held nor kept in the cell goes straight to decode. 1 leaves the object cache out of placement.",
+			Tune: "As long as a token takes to be fetched, divided by how long it takes to be computed: lower with large models and fast networks, 1 where prompts are computed as fast as they come.",
+		},
+		{
 			Name: "max_body_bytes", Kind: Int, Default: int64(8 << 20), Unit: "bytes", Range: atLeast(1024).atMost(1 << 30),
 			Doc: "Largest request that is read; beyond it the answer is 413.",
 		},

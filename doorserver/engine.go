@@ -3,6 +3,7 @@ package doorserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,6 +52,7 @@ type engine struct {
 	members       *meta.View           // what their agents say, once that matters
 	homePublished bool                 // this agent has said that it is the home
 	remoteRanks   map[int]handoff.Rank // at the home: ranks at other agents
+	cacheTokens   int                  // of a piece of a prefix, where it keeps and finds them
 	older         string               // one of those agents, if its build knows no object caches
 	home          string               // not at the home: who speaks for the engine …
 	registration  string               // … under which registration …
@@ -304,8 +306,11 @@ func (s *Server) tryServe(e *engine) *door.Problem {
 		return problemOf(err)
 	}
 	e.state, e.joined = serving, true
-	if err := s.joinOffload(e); err != nil {
+	switch err := s.joinOffload(e); {
+	case err != nil:
 		s.options.Logger.Info("an engine's prefixes cannot be kept", "engine", e.id, "reason", err)
+	case slices.Contains(e.control.features, door.FeatureCache): // never without Offload
+		e.cacheTokens = s.options.CacheTerms.BlockTokens
 	}
 	for _, c := range e.conns() {
 		c.sendEvent(door.Event{Kind: door.Serving})

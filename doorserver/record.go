@@ -18,7 +18,7 @@ func (s *Server) announce(e *engine) {
 	}
 	record := meta.EngineRecord{
 		ID: e.id, Incarnation: e.incarnation.String(), Home: s.self.Name, HomeIncarnation: s.self.Incarnation.String(), URL: e.controlInfo.GetUrl(), Role: e.controlInfo.GetRole(), Model: e.controlInfo.GetModel(),
-		Cut: cutOf(e.side), BlockTokens: e.side.BlockTokens, Blocks: e.side.Blocks, Legs: trust.LegVersion,
+		Cut: cutOf(e.side), BlockTokens: e.side.BlockTokens, Blocks: e.side.Blocks, Legs: trust.LegVersion, CacheTokens: e.cacheTokens,
 	}
 	value, err := json.Marshal(record)
 	if err != nil {

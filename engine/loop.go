@@ -390,7 +390,10 @@ func (q *request) usage() openai.Usage {
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func (e *Engine) report(q *request) openai.Report {
-	r := openai.Report{Engine: e.options.ID, KV: q.kv, KVReason: q.kvReason, HandoffMs: milliseconds(q.handoff)}
+	r := openai.Report{Engine: e.options.ID, KV: q.kv, KVReason: q.kvReason, HandoffMs: milliseconds(q.handoff), CachedTokens: q.cached}
+	for _, prompt := range q.Prompts {
+		r.PromptTokens += len(prompt)
+	}
 	switch r.KV {
 	case "":
 		r.KV = openai.KVLocal

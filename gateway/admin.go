@@ -83,6 +83,8 @@ type EngineState struct {
 	Waiting int64    `json:"waiting_tokens"`
 	Served  uint64   `json:"served"`
 	Failed  uint64   `json:"failed"`
+	// CacheTokens is a piece of a prefix that it shares with others, 0 where it does not.
+	CacheTokens int64 `json:"cache_tokens,omitempty"`
 	// Caches is what it says of its caches, rank by rank.
 	Caches []cacheState `json:"caches,omitempty"`
 }
@@ -95,7 +97,7 @@ func (g *Gateway) Engines() []EngineState {
 		s := EngineState{
 			ID: a.id, URL: e.url, Role: e.role.String(), Kind: a.kind.String(), Models: a.models, Cut: e.cut, Listed: e.listed, Up: e.up.Load(),
 			Running: e.running.Load(), Waiting: e.waiting.Load(), Served: e.served.Load(), Failed: e.failed.Load(),
-			Caches: cacheStates(g.roster.cachesOf(e)),
+			Caches: cacheStates(g.roster.cachesOf(e)), CacheTokens: e.unit.Load(),
 		}
 		if e.home != nil {
 			s.Agent = e.home.name

@@ -102,6 +102,10 @@ func (x *exchange) decode(s step) step {
 		return next
 	}
 	e.served.Add(1)
+	x.kept = x.kept || e.shares()
+	if had, told := e.spared(report, &x.answer.usage); !s.ticket && s.resume == resumeNever {
+		x.looked(e, report, had, told)
+	}
 	if s.resume != resumeNever {
 		x.g.count.resumed.Add(1)
 	}
@@ -253,7 +257,9 @@ func (a *answer) note(c *openai.Chunk) {
 		a.finish = cut(a.finish, maxFinish)
 	}
 	if c.Usage != nil {
-		_ = json.Unmarshal(c.Usage, &a.usage)
+		if json.Unmarshal(c.Usage, &a.usage) != nil {
+			a.usage.PromptDetails = nil // what cannot be read is not told
+		}
 		for _, count := range []*int{&a.usage.PromptTokens, &a.usage.CompletionTokens, &a.usage.TotalTokens} {
 			*count = min(max(*count, 0), maxUsage)
 		}

@@ -105,6 +105,7 @@ func (f *follower) upsert(record meta.Record) {
 		return
 	}
 	e := &engine{key: key, url: url, role: role, cut: r.Cut, home: homeOf(&r), cacheHashes: place.TextHashes(r.Blocks * r.BlockTokens)}
+	e.unit.Store(int64(r.CacheTokens))
 	e.given = about{id: r.ID, models: []string{r.Model}, legs: r.Legs}
 	e.about.Store(&e.given)
 	f.keys[record.Key] = key

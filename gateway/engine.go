@@ -71,6 +71,12 @@ type engine struct {
 	// cacheHashes is how many chunks of text its cache can hold, 0 for unknown.
 	cacheHashes int
 
+	// unit is how many tokens a piece of a prefix has that it keeps in the cell's
+	// object cache, and finds there; 0: it does neither, as far as is known.
+	unit atomic.Int64
+	// tells: it has told how much of a prompt it did not compute.
+	tells atomic.Bool
+
 	// stray: the directory does not name it any more, as when its agent died. For
 	// as long as it answers it is asked, but hands nothing over.
 	stray atomic.Bool

@@ -35,6 +35,9 @@ type exchange struct {
 	promised *prefillRun     // the prefill leg that runs beside decode legs, which were promised its cache
 	asked    time.Time       // when the last decode leg began
 	expected bool            // the decode engine should hold the prompt already
+	believed int             // tokens of the prompt that the cell is believed to keep
+	straight bool            // the decode engine is asked because of that, and has not told what it found
+	kept     bool            // an engine has the prompt that keeps prefixes in the cell
 	answer   answer
 	said     *said // the answer, for the next turn; nil where that is not of interest
 	waited   bool  // for an engine to come
@@ -109,6 +112,7 @@ func (x *exchange) place(decodeOnly bool) step {
 		choice, err := place.Choose(candidates, request, x.g.options.Place)
 		if err == nil {
 			x.held(candidates, choice)
+			x.believe(candidates, choice)
 			x.placed(choice, decodeOnly)
 			return x.flow.placed(choice, nil)
 		}
@@ -132,8 +136,11 @@ const shownHeld = 8
 // how the chosen one's was known.
 func (x *exchange) held(candidates []place.Engine, c place.Choice) {
 	x.rec.Held = nil
-	known := 2 // no engine holds anything
+	known := placedByNothing
 	for _, e := range candidates {
+		if chosen := e.ID == c.Decode || e.ID == c.Prefill; chosen && e.Stored > e.Held {
+			known = min(known, placedByStored)
+		}
 		if e.Held == 0 {
 			continue
 		}
@@ -143,10 +150,13 @@ func (x *exchange) held(candidates []place.Engine, c place.Choice) {
 		switch {
 		case e.ID != c.Decode && e.ID != c.Prefill:
 		case e.Told:
-			known = 0
+			known = placedByTold
 		default:
-			known = min(known, 1)
+			known = min(known, placedByGuess)
 		}
+	}
+	if c.PrefillWhy.Because == place.Stored {
+		known = placedByStored
 	}
 	slices.SortFunc(x.rec.Held, func(a, b ledger.Held) int { return cmp.Or(b.Tokens-a.Tokens, cmp.Compare(a.Engine, b.Engine)) })
 	x.g.count.placements[known].Add(1)
@@ -231,6 +241,9 @@ func (x *exchange) fail(fault *openai.Error) {
 func (x *exchange) end(outcome, problem string) {
 	if outcome == ledger.Finished && x.out.err != nil {
 		outcome, problem = ledger.Cancelled, x.out.err.Error()
+	}
+	if outcome == ledger.Finished && x.kept {
+		x.g.roster.noteKept(x.request.prefix, time.Now())
 	}
 	r := x.rec
 	r.Outcome, r.Problem = outcome, problem

@@ -123,7 +123,8 @@ type counters struct {
 	passed       [2]atomic.Uint64 // answered, refused
 	cacheBatches atomic.Uint64
 	cacheResets  atomic.Uint64
-	placements   [3]atomic.Uint64
+	placements   [4]atomic.Uint64
+	stored       [3]atomic.Uint64
 	outputTokens atomic.Uint64
 	phases       [9]histogram
 }
@@ -171,8 +172,11 @@ type Metrics struct {
 	Passed map[string]uint64
 	// Placements by how what engines hold of the prompt was known.
 	Placements map[string]uint64
-	Cache      CacheMetrics
-	Warm       WarmMetrics
+	// Stored counts requests that went straight to decode because the cell was believed
+	// to keep their prefix, by what their engine found of it.
+	Stored map[string]uint64
+	Cache  CacheMetrics
+	Warm   WarmMetrics
 	// DirectoryKnown is false while the directory is away.
 	DirectoryKnown bool
 	RecordsDropped uint64
@@ -186,8 +190,15 @@ type CacheMetrics struct {
 }
 
 // Prefixes, in the order of counters.placements: engines told, the gateway went
-// by what it had sent, or nobody holds anything.
-var prefixes = []string{"told", "guessed", "none"}
+// by what it had sent, the cell was believed to keep it, or nobody holds anything.
+var prefixes = []string{"told", "guessed", "stored", "none"}
+
+const (
+	placedByTold = iota
+	placedByGuess
+	placedByStored
+	placedByNothing
+)
 
 // EngineCount counts engines of a role.
 type EngineCount struct{ Up, Down int }
@@ -199,9 +210,9 @@ func (g *Gateway) Metrics() Metrics {
 		Requests: make(map[string]uint64), Overloaded: c.overloaded.Load(), Reading: int(g.admission.reading.Load()), Running: len(g.admission.running), Waiting: int(g.admission.waiting.Load()),
 		Legs: make(map[string]map[string]uint64), KV: make(map[string]uint64), FellBack: c.fellBack.Load(), Promises: c.promises.Load(), Broken: c.broken.Load(),
 		Resumed: c.resumed.Load(), Unresumable: c.unresumable.Load(), PromptTokens: c.promptTokens.Load(), OutputTokens: c.outputTokens.Load(),
-		Placements: make(map[string]uint64),
-		Passed:     map[string]uint64{"answered": c.passed[0].Load(), "failed": c.passed[1].Load()},
-		Engines:    make(map[string]EngineCount), DirectoryKnown: g.follower == nil || g.follower.known.Load(), RecordsDropped: g.ledger.Dropped(),
+		Placements: make(map[string]uint64), Stored: make(map[string]uint64),
+		Passed:  map[string]uint64{"answered": c.passed[0].Load(), "failed": c.passed[1].Load()},
+		Engines: make(map[string]EngineCount), DirectoryKnown: g.follower == nil || g.follower.known.Load(), RecordsDropped: g.ledger.Dropped(),
 	}
 	if g.public != nil {
 		m.Connections, m.Unadmitted = g.public.connections(), g.public.refused.Load()
@@ -240,6 +251,9 @@ func (g *Gateway) Metrics() Metrics {
 	m.Cache.Batches, m.Cache.Resets = c.cacheBatches.Load(), c.cacheResets.Load()
 	for i, name := range prefixes {
 		m.Placements[name] = c.placements[i].Load()
+	}
+	for i, name := range storedEnds {
+		m.Stored[name] = c.stored[i].Load()
 	}
 	return m
 }

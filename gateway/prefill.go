@@ -30,6 +30,7 @@ type prefillRun struct {
 	took     time.Duration
 	params   json.RawMessage // nil: nothing was offered
 	report   *openai.Report  // nil: the engine says nothing
+	usage    openai.Usage
 	trouble  *trouble
 	panicked string // the panic that ended the leg, and where
 }
@@ -155,6 +156,9 @@ func (x *exchange) settle(run *prefillRun) {
 		run.engine.served.Add(1)
 		x.watch.prefill = run.took
 		x.g.roster.note(run.engine.key, x.request.prefix, time.Now())
+		x.kept = x.kept || run.engine.shares()
+		had, told := run.engine.spared(run.report, &run.usage)
+		x.looked(run.engine, run.report, had, told)
 	}
 }
 
@@ -237,6 +241,9 @@ func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte)
 		x.learn(chunk.PromptTokens)
 	}
 	run.report = parseReport(view.Get("meridian"))
+	if json.Unmarshal(view.Get("usage"), &run.usage) != nil {
+		run.usage = openai.Usage{} // it is not told
+	}
 	params := view.Get("kv_transfer_params")
 	if len(params) == 0 || params[0] != '{' {
 		return nil, nil // it has nothing to offer

@@ -19,6 +19,7 @@ type roster struct {
 	engines map[string]*engine
 	index   *place.Index
 	lexicon *place.Lexicon
+	kept    *place.Kept
 	changed chan struct{}   // closed and replaced when an engine comes
 	lostAt  time.Time       // when the last engine left, or the roster was made
 	once    map[string]bool // models that were served at some time
@@ -38,6 +39,7 @@ const (
 func newRoster(o place.Options) *roster {
 	return &roster{
 		options: o, engines: make(map[string]*engine), index: place.NewIndex(indexHashes), lexicon: place.NewLexicon(lexiconBytes),
+		kept:    place.NewKept(keptHashes, int64(keptLife), int64(keptDoubt)),
 		changed: make(chan struct{}), lostAt: time.Now(), once: make(map[string]bool),
 	}
 }
@@ -109,6 +111,7 @@ func (r *roster) removeIf(key string, holds func(*engine) bool) bool {
 		delete(r.engines, key)
 		r.lostAt = time.Now()
 		r.index.Forget(key)
+		r.forgetKept()
 	}
 	r.mu.Unlock()
 	if gone {
@@ -205,6 +208,9 @@ func (r *roster) orphan(key string) {
 	}
 	e.stray.Store(true)
 	e.markDown() // until it has said otherwise
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetKept()
 }
 
 func (r *roster) all() []*engine {
@@ -271,6 +277,7 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 	defer r.mu.Unlock()
 	since := now.Add(-prefixLife).UnixNano()
 	candidates := make([]place.Engine, 0, len(r.engines))
+	kept := r.kept.Held(w.request.prefix, now.UnixNano())
 	for key, e := range r.engines {
 		up, a, stray := e.up.Load(), e.about.Load(), e.stray.Load()
 		if !a.asked || e.hopeless() || !a.serves(w.request.model) || w.avoid(key) || w.kind != nil && a.kind != *w.kind {
@@ -280,12 +287,16 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 		if r.options.AffinityWeight > 0 {
 			held, told = r.held(e, w.request, since)
 		}
+		stored := 0
+		if r.options.AffinityWeight > 0 && kept > 0 && e.fetches() {
+			stored = w.request.storedTokens(kept, e)
+		}
 		role := e.role
 		if stray {
 			role &^= place.Prefill
 		}
 		candidates = append(candidates, place.Engine{
-			ID: key, Role: role, Doubtful: !up, Held: held, Told: told, Running: int(e.running.Load()), Waiting: int(e.waiting.Load()),
+			ID: key, Role: role, Doubtful: !up, Held: held, Told: told, Stored: stored, Running: int(e.running.Load()), Waiting: int(e.waiting.Load()),
 		})
 	}
 	return candidates

@@ -12,7 +12,7 @@ import (
 // What a stub answers, and how it breaks while it does.
 
 func (j *work) report() string {
-	return fmt.Sprintf(`"meridian":{"engine":%q,"queue_ms":0.5,"prefill_ms":1.5,"handoff_ms":2.5,"kv":%q,"kv_reason":%q}`, j.s.id, j.kv, j.why)
+	return fmt.Sprintf(`"meridian":{"engine":%q,"queue_ms":0.5,"prefill_ms":1.5,"handoff_ms":2.5,"kv":%q,"kv_reason":%q%s}`, j.s.id, j.kv, j.why, j.h.spared)
 }
 
 func (j *work) whole() {
@@ -37,8 +37,8 @@ func (j *work) whole() {
 	if j.chat {
 		part = fmt.Sprintf(`"message":{"role":"assistant","content":%q}`, text)
 	}
-	fmt.Fprintf(j.w, `{"id":"x-%s","created":5,"model":"m","choices":[{"index":0,%s,"finish_reason":"length"}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d},%s}`,
-		j.s.id, part, len(j.prompt), j.max, len(j.prompt)+j.max, j.report())
+	fmt.Fprintf(j.w, `{"id":"x-%s","created":5,"model":"m","choices":[{"index":0,%s,"finish_reason":"length"}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d%s},%s}`,
+		j.s.id, part, len(j.prompt), j.max, len(j.prompt)+j.max, j.h.cached, j.report())
 }
 
 // event writes one chunk; rest is put in at its end.
@@ -186,7 +186,7 @@ func (j *work) tail() {
 		if j.s.owner != openai.OwnedByMeridian { // what came as prompt counts as prompt
 			prompt, completion = prompt+len(j.resume), completion-len(j.resume)
 		}
-		usage = fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}`, prompt, completion, prompt+completion)
+		usage = fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d%s}`, prompt, completion, prompt+completion, j.h.cached)
 	}
 	report := ""
 	if j.s.owner == openai.OwnedByMeridian {

@@ -72,6 +72,8 @@ type habits struct {
 	hung        bool   // does not answer probes either
 	model       string
 	owner       string // of its model
+	spared      string // what it tells of tokens that it did not compute, in its own member
+	cached      string // and as OpenAI has it
 }
 
 // quotes is how an engine quotes a request.
@@ -332,8 +334,8 @@ func (j *work) prefill(params map[string]any) {
 		<-j.r.Context().Done()
 		return
 	}
-	fmt.Fprintf(j.w, `{"id":"p","choices":[],"meridian":{"kv":"found","kv_tokens":48},"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"meridian_ticket":%q,"extra":[1,{"a":"b"}]}}`,
-		base64.StdEncoding.EncodeToString([]byte(ticket)))
+	fmt.Fprintf(j.w, `{"id":"p","choices":[],"meridian":{"kv":"found","kv_tokens":48%s},"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"meridian_ticket":%q,"extra":[1,{"a":"b"}]}}`,
+		j.h.spared, base64.StdEncoding.EncodeToString([]byte(ticket)))
 }
 
 // redeem takes a ticket; one that was used opens nothing. For what was promised

@@ -32,6 +32,10 @@ func (r *Record) bounded() *Record {
 		trace.ID, trace.Span, trace.Parent = boundedText(trace.ID), boundedText(trace.Span), boundedText(trace.Parent)
 		kept.Trace = &trace
 	}
+	if r.Stored != nil {
+		stored := *r.Stored
+		kept.Stored = &stored
+	}
 	kept.Prefix = slices.Clone(r.Prefix[:min(len(r.Prefix), MaxPrefix)])
 	kept.Held = slices.Clone(r.Held[:min(len(r.Held), maxParts)])
 	for i := range kept.Held {

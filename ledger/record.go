@@ -30,7 +30,9 @@ type Record struct {
 	Placement string `json:"placement,omitempty"`
 	// Held is what engines held of the prompt when it was placed.
 	Held []Held `json:"held,omitempty"`
-	Legs []Leg  `json:"legs,omitempty"`
+	// Stored is what the cell was thought to keep of it, nil where that was nothing.
+	Stored *Stored `json:"stored,omitempty"`
+	Legs   []Leg   `json:"legs,omitempty"`
 	// Resumed counts how often a stream went on with another engine.
 	Resumed int     `json:"resumed,omitempty"`
 	Latency Latency `json:"latency"`
@@ -94,6 +96,25 @@ func (h Held) String() string {
 		how = "by its events"
 	}
 	return fmt.Sprintf("%d tokens at %s, %s", h.Tokens, h.Engine, how)
+}
+
+// Stored is what the cell's object cache was thought to keep of a prompt, and what came
+// of it.
+type Stored struct {
+	// Tokens of Prompt were thought to be kept; of a text, about.
+	Tokens int `json:"tokens"`
+	Prompt int `json:"prompt"`
+	// Spared of Of tokens the engine did not compute; Of is 0 where it did not tell.
+	Spared int `json:"spared,omitempty"`
+	Of     int `json:"of,omitempty"`
+}
+
+func (s *Stored) String() string {
+	text := fmt.Sprintf("%d of %d tokens were thought to be kept in the cell", s.Tokens, s.Prompt)
+	if s.Of == 0 {
+		return text
+	}
+	return fmt.Sprintf("%s; %d of %d did not have to be computed", text, s.Spared, s.Of)
 }
 
 // Leg is one request to one engine.
@@ -171,6 +192,9 @@ func (r *Record) String() string {
 	fmt.Fprintf(&b, "\n  placement: %s\n", cmp.Or(r.Placement, "none"))
 	for _, h := range r.Held {
 		fmt.Fprintf(&b, "  held of the prompt: %s\n", h)
+	}
+	if r.Stored != nil {
+		fmt.Fprintf(&b, "  stored of the prompt: %s\n", r.Stored)
 	}
 	for _, leg := range r.Legs {
 		leg.tell(&b)

@@ -27,6 +27,9 @@ type EngineRecord struct {
 	// Legs is the newest version of a gateway's legs that its home reads; 0 for homes
 	// of builds that did not say.
 	Legs int `json:"legs,omitempty"`
+	// CacheTokens: the engine keeps prefixes in the cell's object cache and finds those
+	// of others there, in pieces of so many tokens; 0 where it does not.
+	CacheTokens int `json:"cache_tokens,omitempty"`
 }
 
 // Bounds of what an engine's record may say.
@@ -72,6 +75,9 @@ func ParseEngineRecord(record Record) (EngineRecord, error) {
 	}
 	if r.Blocks < 0 || r.Blocks > maxCount || r.BlockTokens < 0 || r.BlockTokens > maxCount {
 		return refuse("%d blocks of %d tokens are no cache", r.Blocks, r.BlockTokens)
+	}
+	if r.CacheTokens < 0 || r.CacheTokens > maxCount {
+		return refuse("pieces of %d tokens are none of a prefix", r.CacheTokens)
 	}
 	return r, nil
 }

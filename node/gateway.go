@@ -271,6 +271,9 @@ func gatewaySource(opened *atomic.Pointer[gateway.Gateway]) telemetry.Source {
 		for prefix, n := range m.Placements {
 			s.Value("meridian_gateway_placements_total", float64(n), prefix)
 		}
+		for end, n := range m.Stored {
+			s.Value("meridian_gateway_stored_total", float64(n), end)
+		}
 		s.Value("meridian_gateway_cache_subscriptions", float64(m.Cache.Up), "up")
 		s.Value("meridian_gateway_cache_subscriptions", float64(m.Cache.Down), "down")
 		s.Value("meridian_gateway_cache_blocks", float64(m.Cache.Blocks))

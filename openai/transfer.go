@@ -104,4 +104,7 @@ type Report struct {
 	KVReason string `json:"kv_reason,omitempty"`
 	// KVTokens is how many tokens the cell had, where a prefix was found.
 	KVTokens int `json:"kv_tokens,omitempty"`
+	// CachedTokens of the PromptTokens were not computed, wherever they came from.
+	PromptTokens int `json:"prompt_tokens,omitempty"`
+	CachedTokens int `json:"cached_tokens,omitempty"`
 }

@@ -22,6 +22,10 @@ type holdings struct {
 	newest  int32
 }
 
+func newHoldings(limit int) *holdings {
+	return &holdings{limit: limit, byHash: make(map[uint64]int32)}
+}
+
 type entry struct {
 	hash         uint64
 	older, newer int32
@@ -33,14 +37,14 @@ func (x *Index) Limit(engine string, hashes int) {
 	s := x.holdings(engine)
 	s.limit = min(max(hashes, 1), x.limit)
 	if len(s.entries) > s.limit {
-		x.engines[engine] = &holdings{limit: s.limit, byHash: make(map[uint64]int32)} // a smaller cache is another cache
+		x.engines[engine] = newHoldings(s.limit) // a smaller cache is another cache
 	}
 }
 
 func (x *Index) holdings(engine string) *holdings {
 	s := x.engines[engine]
 	if s == nil {
-		s = &holdings{limit: x.limit, byHash: make(map[uint64]int32)}
+		s = newHoldings(x.limit)
 		x.engines[engine] = s
 	}
 	return s
@@ -48,7 +52,10 @@ func (x *Index) holdings(engine string) *holdings {
 
 // Note says that engine holds the prefix, as of now.
 func (x *Index) Note(engine string, p Prefix, now int64) {
-	s := x.holdings(engine)
+	x.holdings(engine).note(p, now)
+}
+
+func (s *holdings) note(p Prefix, now int64) {
 	hashes := p.Hashes
 	if len(hashes) > s.limit {
 		hashes = hashes[:s.limit]
@@ -66,13 +73,22 @@ func (x *Index) Held(engine string, p Prefix, since int64) int {
 	if s == nil {
 		return 0
 	}
+	return s.held(p, since)
+}
+
+func (s *holdings) held(p Prefix, since int64) int {
 	for i, hash := range p.Hashes {
-		at, has := s.byHash[hash]
-		if !has || s.entries[at].lastUse < since {
+		if !s.has(hash, since) {
 			return i
 		}
 	}
 	return len(p.Hashes)
+}
+
+// has tells whether a hash was used at since or later.
+func (s *holdings) has(hash uint64, since int64) bool {
+	at, has := s.byHash[hash]
+	return has && s.entries[at].lastUse >= since
 }
 
 // Forget drops what is known of an engine: it is gone, or begins anew.

@@ -55,6 +55,9 @@ type Engine struct {
 	// means that the engine itself tells what it holds.
 	Held int
 	Told bool
+	// Stored is how many tokens of the prompt, from its beginning, the engine can
+	// fetch from the cell's object cache, as far as is known.
+	Stored int
 }
 
 // Request is what is to be placed.
@@ -77,6 +80,10 @@ type Options struct {
 	AffinityWeight float64
 	// RunningTokens is what a running generation counts as, in prompt tokens.
 	RunningTokens int
+	// StoredWeight is what a token costs that an engine can fetch and does not hold,
+	// against one that it must compute. Where it is 1 or more, nothing is gained by
+	// fetching, and what is stored counts for nothing.
+	StoredWeight float64
 }
 
 // ErrNoEngine means that no engine generates for this model.
@@ -102,14 +109,17 @@ func Choose(engines []Engine, r Request, o Options) (Choice, error) {
 		return Choice{}, ErrNoEngine
 	}
 	c := Choice{Decode: decode.ID, DecodeWhy: why}
-	lacks := max(r.Tokens-decode.Held, 0)
+	computes, _ := o.lacks(decode, r)
 	switch {
 	case r.Whole:
 		c.PrefillWhy.Because = SeveralAnswers
 	case r.Tokens <= o.DirectTokens:
 		c.PrefillWhy = Reason{Because: Short, Tokens: r.Tokens}
-	case lacks <= o.DirectTokens:
+	case r.Tokens-decode.Held <= o.DirectTokens:
 		c.PrefillWhy = Reason{Because: Cached, Tokens: r.Tokens, Held: decode.Held}
+	case computes <= o.DirectTokens:
+		// It fetches the rest, which a hand-off would have to bring as well.
+		c.PrefillWhy = Reason{Because: Stored, Tokens: r.Tokens, Held: decode.Stored}
 	default:
 		c.choosePrefill(engines, r, o)
 	}
@@ -137,13 +147,24 @@ func ChoosePrefill(engines []Engine, decode string, r Request, o Options) (c Cho
 	return c, c.Prefill != ""
 }
 
+// lacks is how many tokens of a prompt an engine must compute, and how many it does
+// not hold and can fetch instead.
+func (o Options) lacks(e *Engine, r Request) (computes, fetches int) {
+	held := min(max(e.Held, 0), r.Tokens)
+	if o.StoredWeight < 1 {
+		fetches = max(min(e.Stored, r.Tokens)-held, 0)
+	}
+	return r.Tokens - held - fetches, fetches
+}
+
 // cost is in tokens.
 func (o Options) cost(e *Engine, role Role, r Request) float64 {
 	work := float64(e.Waiting)
 	if role == Decode {
 		work += float64(e.Running * o.RunningTokens)
 	}
-	return work + o.AffinityWeight*float64(max(r.Tokens-e.Held, 0))
+	computes, fetches := o.lacks(e, r)
+	return work + o.AffinityWeight*(float64(computes)+max(o.StoredWeight, 0)*float64(fetches))
 }
 
 // pick returns the cheapest engine of a role, and what was best about it.
@@ -195,8 +216,19 @@ func reason(best *Engine, candidates []*Engine, role Role, r Request, o Options)
 		return Reason{Because: OnlyOne}
 	case o.AffinityWeight > 0 && best.Held > 0 && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.Held < best.Held }):
 		return Reason{Because: HoldsPrefix, Tokens: r.Tokens, Held: best.Held, Told: best.Told}
+	case o.AffinityWeight > 0 && o.fetchesMore(best, candidates, r):
+		return Reason{Because: Fetches, Tokens: r.Tokens, Held: best.Stored}
 	case slices.ContainsFunc(candidates, func(e *Engine) bool { return o.cost(e, role, r) > o.cost(best, role, r) }):
 		return Reason{Because: LeastLoaded}
 	}
 	return Reason{Because: Drawn}
+}
+
+// fetchesMore: the engine is spared tokens by what is stored that another must compute.
+func (o Options) fetchesMore(best *Engine, candidates []*Engine, r Request) bool {
+	computes, fetches := o.lacks(best, r)
+	return fetches > 0 && slices.ContainsFunc(candidates, func(e *Engine) bool {
+		others, _ := o.lacks(e, r)
+		return others > computes
+	})
 }

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-var usual = Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64}
+var usual = Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64, StoredWeight: 0.25}
 
 func TestChoose(t *testing.T) {
 	p := func(id string, waiting, held int) Engine {
@@ -18,25 +18,47 @@ func TestChoose(t *testing.T) {
 		return Engine{ID: id, Role: Decode, Running: running, Held: held}
 	}
 	b := func(id string, running int) Engine { return Engine{ID: id, Role: Both, Running: running} }
+	stored := func(e Engine, tokens int) Engine { e.Stored = tokens; return e }
 	doubtful := func(e Engine) Engine { e.Doubtful = true; return e }
 	for name, c := range map[string]struct {
 		engines []Engine
 		request Request
 		want    string
 	}{
-		"long":               {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p0 (the only one), decode=d0 (the only one)"},
-		"short":              {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 256}, "prefill=none (short, 256 tokens), decode=d0 (the only one)"},
-		"cached":             {[]Engine{p("p0", 0, 0), d("d0", 0, 0), d("d1", 0, 900)}, Request{Tokens: 1000}, "prefill=none (cached, 900 of 1000 tokens), decode=d1 (prefix 900/1000)"},
-		"least loaded":       {[]Engine{p("p0", 5000, 0), p("p1", 10, 0), d("d0", 9, 0), d("d1", 2, 0)}, Request{Tokens: 1000}, "prefill=p1 (least loaded), decode=d1 (least loaded)"},
-		"prefix":             {[]Engine{p("p0", 100, 768), p("p1", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p0 (prefix 768/1000), decode=d0 (the only one)"},
-		"prefix, but busy":   {[]Engine{p("p0", 5000, 768), p("p1", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p1 (least loaded), decode=d0 (the only one)"},
-		"nobody prefills":    {[]Engine{d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=none (no prefill engine), decode=d0 (the only one)"},
-		"one for both":       {[]Engine{b("b0", 0)}, Request{Tokens: 1000}, "prefill=none (the decode engine is the best for it), decode=b0 (the only one)"},
-		"several answers":    {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000, Whole: true}, "prefill=none (several answers at once), decode=d0 (the only one)"},
-		"not the doubtful":   {[]Engine{doubtful(d("d0", 0, 0)), d("d1", 50, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d1 (the only one)"},
-		"only the doubtful":  {[]Engine{doubtful(d("d0", 0, 0))}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d0 (failed lately, nobody else is there)"},
-		"specialists first":  {[]Engine{b("a", 0), d("b", 0, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=b (equal, drawn)"},
-		"both may prefill":   {[]Engine{b("b0", 3), b("b1", 0), b("b2", 9)}, Request{Tokens: 1000, Turn: 3}, ""},
+		"long":              {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p0 (the only one), decode=d0 (the only one)"},
+		"short":             {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 256}, "prefill=none (short, 256 tokens), decode=d0 (the only one)"},
+		"cached":            {[]Engine{p("p0", 0, 0), d("d0", 0, 0), d("d1", 0, 900)}, Request{Tokens: 1000}, "prefill=none (cached, 900 of 1000 tokens), decode=d1 (prefix 900/1000)"},
+		"least loaded":      {[]Engine{p("p0", 5000, 0), p("p1", 10, 0), d("d0", 9, 0), d("d1", 2, 0)}, Request{Tokens: 1000}, "prefill=p1 (least loaded), decode=d1 (least loaded)"},
+		"prefix":            {[]Engine{p("p0", 100, 768), p("p1", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p0 (prefix 768/1000), decode=d0 (the only one)"},
+		"prefix, but busy":  {[]Engine{p("p0", 5000, 768), p("p1", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p1 (least loaded), decode=d0 (the only one)"},
+		"nobody prefills":   {[]Engine{d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=none (no prefill engine), decode=d0 (the only one)"},
+		"one for both":      {[]Engine{b("b0", 0)}, Request{Tokens: 1000}, "prefill=none (the decode engine is the best for it), decode=b0 (the only one)"},
+		"several answers":   {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000, Whole: true}, "prefill=none (several answers at once), decode=d0 (the only one)"},
+		"not the doubtful":  {[]Engine{doubtful(d("d0", 0, 0)), d("d1", 50, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d1 (the only one)"},
+		"only the doubtful": {[]Engine{doubtful(d("d0", 0, 0))}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d0 (failed lately, nobody else is there)"},
+		"specialists first": {[]Engine{b("a", 0), d("b", 0, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=b (equal, drawn)"},
+		"both may prefill":  {[]Engine{b("b0", 3), b("b1", 0), b("b2", 9)}, Request{Tokens: 1000, Turn: 3}, ""},
+		"stored": {
+			[]Engine{p("p0", 0, 0), stored(d("d0", 3, 0), 896), stored(d("d1", 0, 0), 896)},
+			Request{Tokens: 1000},
+			"prefill=none (stored, 896 of 1000 tokens), decode=d1 (least loaded)",
+		},
+		"stored, not enough": {[]Engine{stored(p("p0", 0, 0), 704), stored(d("d0", 0, 0), 704)}, Request{Tokens: 1000}, "prefill=p0 (the only one), decode=d0 (the only one)"},
+		"one can fetch": {
+			[]Engine{p("p0", 0, 0), d("d0", 0, 0), stored(d("d1", 2, 0), 896)},
+			Request{Tokens: 1000},
+			"prefill=none (stored, 896 of 1000 tokens), decode=d1 (stored 896/1000)",
+		},
+		"held before stored": {
+			[]Engine{p("p0", 0, 0), stored(d("d0", 0, 896), 896), stored(d("d1", 0, 0), 896)},
+			Request{Tokens: 1000},
+			"prefill=none (cached, 896 of 1000 tokens), decode=d0 (prefix 896/1000)",
+		},
+		"held, but busy": {
+			[]Engine{p("p0", 0, 0), stored(d("d0", 9, 896), 896), stored(d("d1", 0, 0), 896)},
+			Request{Tokens: 1000},
+			"prefill=none (stored, 896 of 1000 tokens), decode=d1 (least loaded)",
+		},
 		"unknown affiliates": {[]Engine{p("p0", 0, 0)}, Request{Tokens: 1}, "no engine"},
 	} {
 		got, err := Choose(c.engines, c.request, usual)
@@ -59,6 +81,7 @@ func someEngines(t *rapid.T) []Engine {
 		engines = append(engines, Engine{
 			ID: id, Role: rapid.SampledFrom([]Role{Prefill, Decode, Both}).Draw(t, "role"), Doubtful: rapid.Bool().Draw(t, "doubtful"),
 			Running: rapid.IntRange(0, 50).Draw(t, "running"), Waiting: rapid.IntRange(0, 5000).Draw(t, "waiting"), Held: rapid.IntRange(0, 4000).Draw(t, "held"),
+			Stored: rapid.IntRange(0, 4000).Draw(t, "stored"),
 		})
 	}
 	return engines
@@ -102,13 +125,57 @@ func TestChoiceLaws(t *testing.T) {
 		if prefill := find(c.Prefill); prefill.Role&Prefill == 0 || c.Prefill == c.Decode {
 			t.Fatalf("%+v prefills for %s", prefill, c.Decode)
 		}
-		if r.Whole || r.Tokens-decode.Held <= usual.DirectTokens {
+		if r.Whole || r.Tokens-max(decode.Held, decode.Stored) <= usual.DirectTokens {
 			t.Fatalf("%+v was split: %v", r, c)
 		}
 		// The order in which engines are listed decides nothing.
 		slices.Reverse(engines)
 		if again, _ := Choose(engines, r, usual); again != c {
 			t.Fatalf("%v became %v", c, again)
+		}
+	})
+}
+
+// Without an object cache, what one would weigh changes nothing; and where fetching
+// gains nothing, neither does what is stored.
+func TestNothingStored(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		engines, r := someEngines(t), someRequest(t)
+		none := slices.Clone(engines)
+		for i := range none {
+			none[i].Stored = 0
+		}
+		without := Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64}
+		useless := without
+		useless.StoredWeight = 1
+		want, wantErr := Choose(none, r, without)
+		for name, got := range map[string]func() (Choice, error){
+			"a weight":         func() (Choice, error) { return Choose(none, r, usual) },
+			"a useless object": func() (Choice, error) { return Choose(engines, r, useless) },
+		} {
+			if c, err := got(); c != want || !errors.Is(err, wantErr) {
+				t.Fatalf("%s made %v, %v of %v, %v", name, c, err, want, wantErr)
+			}
+		}
+	})
+}
+
+// An engine that can fetch more of a prompt is not chosen less for it, and does not
+// send the prompt elsewhere.
+func TestMoreStoredIsNoWorse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		engines, r := someEngines(t), someRequest(t)
+		o := usual
+		o.StoredWeight = rapid.Float64Range(0, 1.5).Draw(t, "weight")
+		before, err := Choose(engines, r, o)
+		if err != nil {
+			return
+		}
+		at := slices.IndexFunc(engines, func(e Engine) bool { return e.ID == before.Decode })
+		engines[at].Stored += rapid.IntRange(0, 4000).Draw(t, "more")
+		after, err := Choose(engines, r, o)
+		if err != nil || after.Decode != before.Decode || before.Prefill == "" && after.Prefill != "" {
+			t.Fatalf("with more stored, %v became %v, %v", before, after, err)
 		}
 	})
 }

@@ -64,5 +64,28 @@ func OfTokens(scope string, tokens []uint32) Prefix {
 	return p
 }
 
+// Tokens is how many tokens the first hashes stand for, of a prompt that has so many:
+// of a text in proportion.
+func (p Prefix) Tokens(hashes, of int) int {
+	if p.Bytes > 0 {
+		return min(hashes*textChunk, p.Bytes) * of / p.Bytes
+	}
+	return min(hashes*p.TokensPerHash, of)
+}
+
+// Within is how many whole chunks lie within the first tokens of a prompt that has so
+// many.
+func (p Prefix) Within(tokens, of int) int {
+	switch {
+	case of < 1 || tokens < 1 || p.TokensPerHash < 1:
+		return 0
+	case tokens >= of:
+		return len(p.Hashes)
+	case p.Bytes > 0:
+		return min(tokens*p.Bytes/of/textChunk, len(p.Hashes))
+	}
+	return min(tokens/p.TokensPerHash, len(p.Hashes))
+}
+
 // TextHashes is how many chunks of text so many tokens come to.
 func TextHashes(tokens int) int { return tokens * bytesPerToken / textChunk }

@@ -19,14 +19,16 @@ const (
 	LeastLoaded             // it has less to do than another
 	Drawn                   // it is as good as others
 	AsBefore                // it was chosen earlier, and stays
+	Stored                  // the decode engine can fetch most of the prompt
+	Fetches                 // it can fetch more of the prompt than another
 )
 
 // Reason is why a request goes where it goes. Programs go by its kind, people read
 // its text.
 type Reason struct {
 	Because Because
-	// Of Short, Cached and HoldsPrefix: the prompt's tokens, and how many of them the
-	// engine holds; Told means by its own word.
+	// Of Short, Cached, Stored, HoldsPrefix and Fetches: the prompt's tokens, and how
+	// many of them the engine holds, or can fetch; Told means by its own word.
 	Tokens, Held int
 	Told         bool
 }
@@ -60,6 +62,10 @@ func (r Reason) String() string {
 		return "equal, drawn"
 	case AsBefore:
 		return "as before"
+	case Stored:
+		return fmt.Sprintf("stored, %d of %d tokens", min(r.Held, r.Tokens), r.Tokens)
+	case Fetches:
+		return fmt.Sprintf("stored %d/%d", min(r.Held, r.Tokens), r.Tokens)
 	}
 	return fmt.Sprintf("Because(%d)", uint8(r.Because))
 }

@@ -17,6 +17,8 @@ func TestReasonsForPeople(t *testing.T) {
 		"least loaded":                         {Because: LeastLoaded},
 		"equal, drawn":                         {Because: Drawn},
 		"as before":                            {Because: AsBefore},
+		"stored, 512 of 768 tokens":            {Because: Stored, Tokens: 768, Held: 512},
+		"stored 768/768":                       {Because: Fetches, Tokens: 768, Held: 800},
 		"Because(0)":                           {},
 	} {
 		if got := r.String(); got != want {

@@ -308,10 +308,20 @@ var catalogue = slices.Concat([]Metric{
 	},
 	{
 		Name: "meridian_gateway_placements_total", Type: Counter, Unit: "placements",
-		Labels: []Label{{Name: "prefix", Values: []string{"told", "guessed", "none"}}},
-		Help:   "Placements by how it was known what the chosen engines hold of the prompt: by their cache events, by what was sent to them before, or nothing.",
+		Labels: []Label{{Name: "prefix", Values: []string{"told", "guessed", "stored", "none"}}},
+		Help: "Placements by how it was known what the chosen engines hold of the prompt: by their cache events, by what was sent to them before, " +
+			"because the cell's object cache was believed to keep it, or nothing.",
 		Action: "guessed beside engines that publish events: prompts are texts whose tokens are not known, or a subscription is down.",
 		Room:   "gateway",
+	},
+	{
+		Name: "meridian_gateway_stored_total", Type: Counter, Unit: "requests",
+		Labels: []Label{{Name: "end", Values: []string{"found", "less", "untold"}}},
+		Help: "Requests that went straight to a decode engine because the cell's object cache was believed to keep most of their prompt, by what the engine told: " +
+			"it had as much, it had less and computed the rest, or nothing.",
+		Action: "less beside found for long: prefixes are evicted before they are used again, or computing is faster than fetching; see meridian_cache_finds_total, " +
+			"give the store more memory, or raise gateway.stored_token_weight.",
+		Room: "gateway",
 	},
 	{
 		Name: "meridian_gateway_cache_subscriptions", Type: Gauge, Unit: "subscriptions",

@@ -169,7 +169,7 @@ func (c *gatewayCommand) options(in *config.Config, backends []gateway.Backend) 
 	milliseconds := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return gateway.Options{
 		Listen: cmp.Or(c.Listen, t.Listen), Admin: admin, Insecure: t.Insecure || c.Insecure, Backends: backends,
-		Place:         place.Options{DirectTokens: direct, AffinityWeight: t.PrefixAffinity, RunningTokens: runningTokens},
+		Place:         place.Options{DirectTokens: direct, AffinityWeight: t.PrefixAffinity, RunningTokens: runningTokens, StoredWeight: t.StoredTokenWeight},
 		WarmNextTurn:  c.WarmNextTurn || t.WarmNextTurn,
 		PromiseTokens: promise, NoResume: c.NoResume || !t.Resume, APIKeys: c.APIKey, ProxyPaths: t.ProxyPaths, MaxBodyBytes: t.MaxBodyBytes, MaxRunning: int(t.MaxRunning), MaxWaiting: waiting,
 		TraceFraction: in.Telemetry.TraceFraction,

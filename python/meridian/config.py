@@ -180,6 +180,7 @@ class Gateway:
     direct_prompt_tokens: int
     promise_tokens: int
     prefix_affinity: float
+    stored_token_weight: float
     max_body_bytes: int
     max_body_memory_bytes: int
     max_running: int
