@@ -497,3 +497,17 @@ func TestNoPrefixes(t *testing.T) {
 		t.Errorf("Find: %v", err)
 	}
 }
+
+// A gateway learns from the directory who keeps and finds, and in pieces of which size.
+func TestRecordSaysWhoKeeps(t *testing.T) {
+	c := newFoundCell(t, "tcp")
+	for id, at := range map[string]struct {
+		node   *node
+		tokens int
+	}{"reader": {c.here, 64}, "holder0": {c.there[0], 0}} {
+		until(t, id+" has its record", func() bool { _, there := at.node.record(t, id); return there })
+		if r, _ := at.node.record(t, id); r.CacheTokens != at.tokens {
+			t.Errorf("%s keeps pieces of %d tokens, want %d", id, r.CacheTokens, at.tokens)
+		}
+	}
+}
