@@ -264,6 +264,15 @@ var rooms = map[string]room{
 			"bench": "figures, processes", "cell": "servers of vLLM, and what stands before them", "kv": "models", "openai": "their streams",
 		},
 	},
+	"bench/cache": {
+		owns: "measurements of the shared cache of prefixes, beside models of caches, a plain file and vLLM's own",
+		may: map[string]string{
+			"bench": "figures, processes", "bench/load": "a trace, sent", "cell": "engines and what keeps for them", "openai": "requests, and where a cache came from",
+			"replay/workload": "traces", "store/disk": "what is measured by itself", "store/tier": "its objects",
+		},
+		uses:     map[string]string{"golang.org/x/sys": "direct I/O of the plain file"},
+		testsMay: []string{"engine/model"},
+	},
 	"bench/load": {
 		owns: "a live endpoint under a workload, and what its clients see",
 		may: map[string]string{
@@ -602,7 +611,7 @@ var rooms = map[string]room{
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
 			"bench/gpu": "bench cuda", "cell": "up, down, status, logs", "dash": "where the page is", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat", "top": "top",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
-			"bench": "bench …", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
+			"bench": "bench …", "bench/cache": "bench cache", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/disk": "store.disk", "store/s3": "store.s3", "store/owner": "store serve --policy", "store/payload": "store push, store pull", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 			"governor": "replay --entropy", "probe": "replay --entropy", "replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
 		},

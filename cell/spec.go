@@ -45,6 +45,10 @@ type Spec struct {
 	// Store is the memory that each agent has for objects of the cache, as flags
 	// say it; empty leaves that to the configuration.
 	Store string
+	// Blocks is how many blocks of KV memory each reference engine has; 0 leaves that to it.
+	Blocks int
+	// AgentEnvironment is added to what an agent has, by the agent's name: tiers of its own.
+	AgentEnvironment map[string][]string
 	// VLLM has the workers be servers of vLLM; nil means reference engines.
 	VLLM *VLLM
 }
@@ -220,7 +224,7 @@ func (s Spec) stages(at places) ([][]Plan, error) {
 		if s.Store != "" {
 			args = append(args, "--store", s.Store)
 		}
-		return Plan{Name: "agent-" + name, Kind: Agent, Args: args, Ready: "agent " + regexp.QuoteMeta(name) + " ready"}
+		return Plan{Name: "agent-" + name, Kind: Agent, Args: args, Environment: s.AgentEnvironment[name], Ready: "agent " + regexp.QuoteMeta(name) + " ready"}
 	}
 	workers, err := s.workers(at)
 	if err != nil {
@@ -259,6 +263,9 @@ func (s Spec) engine(id string, kind Kind, cut Cut, more []string) Plan {
 	}
 	if s.ServedName != "" {
 		args = append(args, "--served-model-name", s.ServedName)
+	}
+	if s.Blocks > 0 {
+		args = append(args, "--blocks", strconv.Itoa(s.Blocks))
 	}
 	if s.Reasoning {
 		args = append(args, "--reasoning")

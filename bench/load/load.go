@@ -1,7 +1,7 @@
 // Package load drives a live OpenAI endpoint with a workload and measures what
-// its clients see, by the definitions that a replay has. The loop is open:
-// requests are sent when the workload says, whether or not earlier ones have
-// been answered.
+// its clients see, by the definitions that a replay has. The loop is open, unless
+// Closed is asked for: requests are sent when the workload says, whether or not
+// earlier ones have been answered.
 //
 //	Source ─► prompt of that length ─► wait until it is due ─► POST, stream ─► Meter ─► Report
 //	                                   (one ahead)             (one goroutine each, bounded)
@@ -49,6 +49,9 @@ type Options struct {
 	// MaxRunning is how many requests may be under way, 1,024 by default. What
 	// comes beyond is not sent, and counted.
 	MaxRunning int
+	// Closed has every request wait, in order, until fewer than MaxRunning are under way,
+	// and be sent then, whenever the workload has it.
+	Closed bool
 	// Seed makes the prompts.
 	Seed uint64
 	SLO  replay.SLO
@@ -183,17 +186,26 @@ func (r *run) send(ctx context.Context, source workload.Source) error {
 		if err != nil {
 			return err
 		}
-		due.Reset(time.Until(r.began.Add(q.At)))
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-due.C:
-		}
-		select {
-		case r.places <- struct{}{}:
-		default:
-			r.notSent(q)
-			continue
+		if r.options.Closed {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case r.places <- struct{}{}:
+			}
+			q.At = time.Since(r.began)
+		} else {
+			due.Reset(time.Until(r.began.Add(q.At)))
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-due.C:
+			}
+			select {
+			case r.places <- struct{}{}:
+			default:
+				r.notSent(q)
+				continue
+			}
 		}
 		r.sent(q)
 		r.active.Go(func() {

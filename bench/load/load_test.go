@@ -8,6 +8,8 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -221,6 +223,40 @@ func throughGateway(t *testing.T, o Options, source workload.Source) (*Report, [
 }
 
 // What goes wrong is counted and told, and ends nothing else.
+// TestClosedLoop sends a workload whose requests are hours apart, two at a time.
+func TestClosedLoop(t *testing.T) {
+	engineURL, err := url.Parse(openEngine(t, false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running, most atomic.Int32
+	proxy := httputil.NewSingleHostReverseProxy(engineURL)
+	proxy.FlushInterval = -1
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		now := running.Add(1)
+		for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+		}
+		proxy.ServeHTTP(w, r)
+		running.Add(-1)
+	}))
+	defer server.Close()
+	content := `{"schema":"meridian.workload/1"}` + "\n"
+	for i := range 10 {
+		content += fmt.Sprintf(`{"at_us":%d,"prompt":20,"output":3}`+"\n", i*3_600_000_000)
+	}
+	report, err := Run(t.Context(), Options{URL: server.URL, Model: "tiny", Completions: true, Closed: true, MaxRunning: 2}, opened(t, content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A place is free when an answer has been read, which its server may not have noticed.
+	if report.Complete != 10 || report.NotSent != 0 || most.Load() > 4 {
+		t.Errorf("%d of 10 requests were answered, %d not sent, %d under way at a time", report.Complete, report.NotSent, most.Load())
+	}
+	if ttft := report.Result.Latency.TTFT; ttft.Count != 10 || ttft.Min <= 0 {
+		t.Errorf("first tokens took %+v", ttft)
+	}
+}
+
 func TestProblemsAreTold(t *testing.T) {
 	n := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

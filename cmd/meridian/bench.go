@@ -19,6 +19,7 @@ type benchCommands struct {
 	Transfer benchTransfer `cmd:"" help:"How fast bytes move from memory to memory, beside NIXL, Mooncake, iperf3 and memcpy."`
 	Handoff  benchHandoff  `cmd:"" help:"How fast the KV cache of requests moves from a prefill engine to a decode engine that is cut differently."`
 	Store    benchStore    `cmd:"" help:"How fast objects are put and got, beside Mooncake's store, Redis, plain transfers and memcpy."`
+	Cache    benchCache    `cmd:"" help:"What the shared cache of prefixes finds, what a run costs from each tier, and what of a disk it uses."`
 	Gateway  benchGateway  `cmd:"" help:"What the gateway adds to a request, and how many it serves on one core."`
 	VLLM     benchVLLM     `cmd:"" name:"vllm" help:"What a hand-off between servers of vLLM adds to the first token, beside vLLM's own connectors."`
 	Phase    benchPhase    `cmd:"" help:"How fast the phases of an engine's sequences are followed, token by token."`

@@ -16,6 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	cachebench "meridian/bench/cache"
 	"meridian/bench/serving"
 	storebench "meridian/bench/store"
 	"meridian/bench/transfer"
@@ -76,6 +77,7 @@ func newParser(c *commands, std *stdio) (*kong.Kong, error) {
 		kong.Vars{
 			"models": strings.Join(models.Names(), ", "), "maxbody": strconv.Itoa(mrdn.DefaultMaxBody),
 			"fabrics": strings.Join(transfer.FabricNames(), ", "), "peers": strings.Join(transfer.PeerNames(), ", "), "vllm_peers": strings.Join(serving.VLLMPeerNames(), ", "),
+			"cache_parts": strings.Join(cachebench.Parts(), ","),
 			"store_peers": strings.Join(storebench.PeerNames(), ", "),
 			"faults":      strings.Join(sim.FaultNames(), ", "),
 			"workloads":   strings.Join(workload.Names(), ", "), "policies": strings.Join(sched.Names(), ", "), "profiles": strings.Join(profileNames(), ", "),

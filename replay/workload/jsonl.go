@@ -46,7 +46,16 @@ func (h *Header) check() error {
 	return nil
 }
 
+// openFile opens a file of requests, or one of Mooncake's traces, which has no header.
 func openFile(o opening, name string) (Source, Info, error) {
+	is, err := isMooncake(o.data, name)
+	if err != nil {
+		return nil, Info{}, err
+	}
+	if is {
+		info := Info{Label: "Mooncake's trace " + name + ": arrivals, lengths and prefixes as recorded; no thoughts", Licence: "Apache-2.0", Tenants: 1}
+		return openRecorded(o, name, func(*Info) parser { return mooncakeParser() }, info)
+	}
 	return openRecorded(o, name, fileParser, Info{Tenants: 1})
 }
 

@@ -178,3 +178,28 @@ func FuzzObject(f *testing.F) {
 		}
 	})
 }
+
+// TestMooncakeByPath opens a trace of Mooncake's that lies anywhere: it has no header.
+func TestMooncakeByPath(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "conversation.jsonl")
+	trace := `{"timestamp": 0, "input_length": 700, "output_length": 5, "hash_ids": [0, 1]}` + "\n" +
+		`{"timestamp": 2000, "input_length": 600, "output_length": 7, "hash_ids": [0, 2]}` + "\n"
+	if err := os.WriteFile(path, []byte(trace), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source, info, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer source.Close()
+	if !strings.Contains(info.Label, "Mooncake") || info.Sample {
+		t.Errorf("it is %+v", info)
+	}
+	if _, more := source.Next(); !more {
+		t.Fatal(source.Err())
+	}
+	q, more := source.Next()
+	if !more || q.At != 2*time.Second || q.Prompt != 600 || q.Output != 7 || q.PrefixTokens != 512 || len(q.Prefix) != 2 || q.Prefix[1] != 2 {
+		t.Errorf("the second request is %+v", q)
+	}
+}

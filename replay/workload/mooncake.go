@@ -1,7 +1,10 @@
 package workload
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
+	"io/fs"
 	"time"
 )
 
@@ -21,6 +24,18 @@ func openMooncake(o opening, which string) (Source, Info, error) {
 		info.Label, info.Licence = "generated sample in the manner of the Mooncake "+which+" trace", ""
 	}
 	return openRecorded(o, "mooncake/"+which+"_trace.jsonl", func(*Info) parser { return mooncakeParser() }, info)
+}
+
+// isMooncake tells a trace of Mooncake's by its first line.
+func isMooncake(data fs.FS, name string) (bool, error) {
+	f, err := data.Open(name)
+	if err != nil {
+		return false, err
+	}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(make([]byte, 4<<10), maxLine)
+	is := lines.Scan() && bytes.Contains(lines.Bytes(), []byte(`"hash_ids"`))
+	return is, f.Close() // a line that cannot be read is told of when it is
 }
 
 func mooncakeParser() parser {
