@@ -86,8 +86,7 @@ func TestHotRunSurvivesItsOwner(t *testing.T) {
 	})
 }
 
-// When an owner is lost, what is hot is copied again, from the copy that is left; also where
-// the owner that was to have it next dies, too.
+// When an owner is lost, what is hot is copied again, from the copy that is left.
 func TestCopiesAreRepaired(t *testing.T) {
 	c := newCell(t, "inproc")
 	c.start("m", replicated(0))
@@ -117,6 +116,26 @@ func TestCopiesAreRepaired(t *testing.T) {
 		blocks, err := far.accept(t, p, found)
 		return err == nil && far.wrong(blocks, p, kv.TokenRange{End: 64 * units}) == 0
 	})
+}
+
+// An owner that dies as it is to take a copy, whether that has begun or not, leaves nothing
+// held, and another takes it.
+func TestOwnerDiesAsItTakesACopy(t *testing.T) {
+	c := newCell(t, "inproc")
+	c.start("m", replicated(0))
+	a, b := c.start("a", replicated(arenaBytes)), c.start("b", replicated(arenaBytes))
+	writer, near := c.engine("writer", publisher, a), c.engine("near", reader, b)
+	writer.keep(t, prompt(64*units, 1))
+	a.settled(t)
+	near.heat(t, a)
+	b.kill(t)
+	x := c.start("x", replicated(arenaBytes))
+	eventually(t, "another takes the copy", func() bool { return x.ready() == units })
+	x.settled(t)
+	eventually(t, "nothing is held", func() bool { return a.Metrics().Granted == 0 && a.transceiver.Metrics().Offers == 0 })
+	if found := c.engine("far", reader, x).find(t, prompt(64*units, 1), 0); found.Tokens != 64*units || found.Segments[0].Owner != "x" {
+		t.Fatalf("%+v", found)
+	}
 }
 
 // An owner that has no room to spare takes no copy, and nothing leaves for one.
