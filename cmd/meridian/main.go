@@ -56,6 +56,7 @@ type commands struct {
 	Targets    targetsCommand    `cmd:"" help:"List where the processes of a cell show their metrics; for Prometheus, too."`
 	Top        topCommand        `cmd:"" help:"Show a cell while it works: rates, workers, latency, memory, slow hand-offs."`
 	Explain    explainCommand    `cmd:"" help:"Tell what became of a request or a transfer, and why."`
+	Cache      cacheCommands     `cmd:"" help:"Look after the prefixes of prompts that a cell keeps."`
 	Store      storeCommands     `cmd:"" help:"Keep objects in the memory of a cell: serve, put, get, list and look after them."`
 	Send       sendCommand       `cmd:"" help:"Send a file to an agent that receives."`
 	Recv       recvCommand       `cmd:"" help:"Receive files."`

@@ -30,7 +30,7 @@ func (c *recordCommand) Help() string {
 }
 
 func (c *recordCommand) Run(std *stdio, all *commands) error {
-	admin, err := c.admin(std, all)
+	admin, err := adminOf(c.Admin, c.State, std, all)
 	if err != nil {
 		return err
 	}
@@ -59,12 +59,12 @@ func (c *recordCommand) Run(std *stdio, all *commands) error {
 	return err
 }
 
-// admin is the listener that was named, or the cell's.
-func (c *recordCommand) admin(std *stdio, all *commands) (string, error) {
-	if c.Admin != "" {
-		return c.Admin, nil
+// adminOf is the listener of a gateway that was named, or the cell's.
+func adminOf(named, state string, std *stdio, all *commands) (string, error) {
+	if named != "" {
+		return named, nil
 	}
-	dir, err := stateDir(c.State, std, all)
+	dir, err := stateDir(state, std, all)
 	if err != nil {
 		return "", err
 	}
