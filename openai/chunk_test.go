@@ -23,7 +23,7 @@ func TestChunk(t *testing.T) {
 		"thought, as vLLM says it": {`{"choices":[{"delta":{"reasoning":"hm"}}]}`, Chunk{Choices: 1, Thought: true}},
 		"whose caches":             {`{"choices":[],"kv_transfer_params":{"remote_host":"h"}}`, Chunk{Transfers: true}},
 		"no caches":                {`{"choices":[],"kv_transfer_params":null}`, Chunk{}},
-		"tool":                     {`{"choices":[{"delta":{"tool_calls":[{}]}}]}`, Chunk{Choices: 1, Answered: true}},
+		"tool":                     {`{"choices":[{"delta":{"tool_calls":[{}]}}]}`, Chunk{Choices: 1, Answered: true, Calls: true}},
 		"no end":                   {`{"choices":[{"text":"","finish_reason":""},{"text":"","finish_reason":null}]}`, Chunk{Choices: 2, Text: json.RawMessage(`""`)}},
 		"end":                      {`{"choices":[{"delta":{},"finish_reason":"stop"}]}`, Chunk{Choices: 1, Blank: true, Ends: 1, FinishReason: json.RawMessage(`"stop"`)}},
 		"report":                   {`{"choices":[],"usage":{"a":1},"meridian":{"kv":"local"}}`, Chunk{Usage: json.RawMessage(`{"a":1}`), Report: json.RawMessage(`{"kv":"local"}`)}},
