@@ -43,6 +43,15 @@ func (r *roster) noteKept(p place.Prefix, now time.Time) {
 	r.kept.Note(p, now.UnixNano())
 }
 
+// computedAhead remembers that an engine has computed a prompt for which no request came
+// yet; one that shares has given it to the object cache.
+func (r *roster) computedAhead(e *engine, p place.Prefix, now time.Time) {
+	r.note(e.key, p, now)
+	if e.shares() {
+		r.noteKept(p, now)
+	}
+}
+
 // forgetKept drops what is believed of the object cache when nobody shares it any
 // more: its memory has gone with the agents. The caller holds mu.
 func (r *roster) forgetKept() {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,18 @@ func TestStoredPrefixGoesStraightToDecode(t *testing.T) {
 				t.Errorf("counted as %v, placements %v", m.Stored, m.Placements)
 			}
 		})
+	}
+}
+
+// What was computed ahead by one engine is fetched by another.
+func TestComputedAheadIsStored(t *testing.T) {
+	c := sharing(t, 1)
+	c.tell(`,"prompt_tokens":1060,"cached_tokens":1024`, "")
+	if r, _ := c.warm("?engine=p0", completion(firstTurn, "")); r.status != http.StatusOK {
+		t.Fatalf("%d %s", r.status, r.body)
+	}
+	if turn := c.turn(secondTurn, ""); !isStored(turn) {
+		t.Errorf("got\n%s", turn)
 	}
 }
 

@@ -216,7 +216,7 @@ func (w *warmer) compute(ctx context.Context, e *engine, h *history) {
 	case trouble == nil:
 		w.tokens[0].Add(uint64(computed.PromptTokens))
 		w.tokens[1].Add(uint64(computed.CachedTokens))
-		w.g.roster.note(e.key, h.prefix, time.Now())
+		w.g.roster.computedAhead(e, h.prefix, time.Now())
 	case w.ctx.Err() != nil:
 		end = warmStopped
 	case errors.Is(context.Cause(ctx), errBusy):

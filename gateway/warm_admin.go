@@ -53,7 +53,7 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 		trouble.fault.Write(w)
 		return
 	}
-	g.roster.note(e.key, c.prefix, time.Now())
+	g.roster.computedAhead(e, c.prefix, time.Now())
 	writeJSON(w, http.StatusOK, computed)
 }
 
