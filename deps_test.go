@@ -233,6 +233,8 @@ var rooms = map[string]room{
 			"fabric/inproc": "within one process", "fabric/file": "to a disk", "mem": "sections",
 			"agent": "what grants cost; both ends of a hand-off", "trust": "what TLS costs", "transceiver": "hand-offs",
 			"transceiver/handoff": "engines, contents and records of hand-offs", "reshard": "how engines are cut", "kv": "models and layouts",
+			"node": "agents and a gateway as they run, for what being watched costs", "dash": "the page, read as a browser does", "gateway": "where it is",
+			"meta/etcd/embedded": "where they meet", "telemetry": "spans, and a scrape",
 		},
 		testsMay: []string{required},
 	},

@@ -165,6 +165,13 @@ func (p *Page) explain(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// Looks tells whether the cell is being looked at: somebody watches, or did a moment ago.
+func (p *Page) Looks() bool {
+	p.feed.mu.Lock()
+	defer p.feed.mu.Unlock()
+	return p.feed.running
+}
+
 // Close ends what watchers are sent, and waits until nothing is looked at.
 func (p *Page) Close(context.Context) error {
 	p.stop()

@@ -51,6 +51,9 @@ type GatewayOptions struct {
 
 	OTLPEndpoint string
 	Build        telemetry.Build
+	// PageLinger is for how long the cell is still looked at when nobody watches the
+	// page any more; 0 for the usual time.
+	PageLinger time.Duration
 }
 
 // Gateway is a running gateway and what stands around it.
@@ -113,7 +116,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	o.Traces = g.telemetry.Tracing()
 	o.Ended = func(r *ledger.Record) { g.telemetry.Trace(requestSpans(r)...) }
 	o.MetricsPage = http.Handler(g.telemetry.Handler(o.Logger))
-	if g.page, err = dash.Open(ctx, dash.Options{Cell: &pageCell{g: g, version: o.Build.Version}, Logger: o.Logger}); err != nil {
+	if g.page, err = dash.Open(ctx, dash.Options{Cell: &pageCell{g: g, version: o.Build.Version}, Linger: o.PageLinger, Logger: o.Logger}); err != nil {
 		return err
 	}
 	o.PagePath, o.Page = dash.Prefix, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -191,6 +194,9 @@ func (g *Gateway) Reload() error {
 	}
 	return g.SetAPIKeys(keys)
 }
+
+// IsWatched tells whether the cell is looked at for the page.
+func (g *Gateway) IsWatched() bool { return g.page.Looks() }
 
 // Close lets requests end that have begun, then stops everything in the reverse
 // order.

@@ -10,9 +10,11 @@ import (
 	"meridian/fabric"
 	"meridian/kv"
 	"meridian/mem"
+	"meridian/node"
 	"meridian/reshard"
 	"meridian/transceiver"
 	"meridian/transceiver/handoff"
+	"meridian/trust"
 )
 
 // engine is one side of a hand-off: ranks with real memory, an agent that moves
@@ -26,8 +28,10 @@ type engine struct {
 	ranks       []*mem.Arena
 	agent       *agent.Agent
 	transceiver *transceiver.Transceiver
+	node        *node.Agent                // that both are of, in a cell; nil where they stand alone
 	other       atomic.Pointer[agent.Peer] // once they have met
 	standing    []*transceiver.Outgoing
+	traceable   int // offers of which one in traceEvery was traced, the first among them
 }
 
 // staging is what both sides of a hand-off open.
@@ -35,6 +39,8 @@ type staging struct {
 	setup
 	Errand Errand      `json:"errand"`
 	Key    handoff.Key `json:"key"` // of tickets
+	// Cell has engines with the agents of a cell, as they run in service.
+	Cell *cellSetup `json:"cell,omitempty"`
 }
 
 func openEngine(ctx context.Context, which side, s staging, open opener) (_ *engine, err error) {
@@ -46,6 +52,14 @@ func openEngine(ctx context.Context, which side, s staging, open opener) (_ *eng
 	}()
 	if e.side, err = s.Errand.of(which); err != nil {
 		return e, err
+	}
+	if s.Cell != nil {
+		e.side.Blocks *= spareBlocks
+		e.tables = s.Errand.tables(e.side, which)
+		if err = e.openInCell(ctx, s); err != nil {
+			return e, err
+		}
+		return e, e.join()
 	}
 	e.tables = s.Errand.tables(e.side, which)
 	fabricOf := func(ctx context.Context, self agent.Self) (fabric.Fabric, error) {
@@ -104,20 +118,29 @@ func (e *engine) find(_ context.Context, name string) (*agent.Peer, error) {
 	return nil, fmt.Errorf("bench: %s has not met %q", e.agent.Name(), name)
 }
 
-// offer offers every request, and returns the tickets.
-func (e *engine) offer() (tickets [][]byte, err error) {
+// offer offers every request, and returns the tickets. Where traced is true, one of
+// traceEvery is traced; which ones, the other side has to know, too.
+func (e *engine) offer(traced bool) (tickets [][]byte, sampled []kv.ID, err error) {
 	for i, table := range e.tables {
+		id := agent.NewID()
+		if traced {
+			if e.traceable%traceEvery == 0 {
+				e.trace(id, trust.LegPrefill)
+				sampled = append(sampled, id)
+			}
+			e.traceable++
+		}
 		out, err := e.transceiver.Offer(transceiver.Offer{
-			Transfer: agent.NewID(), Engine: e.agent.Name(), Content: e.errand.prompt(i), Holding: holding(table),
+			Transfer: id, Engine: e.agent.Name(), Content: e.errand.prompt(i), Holding: holding(table),
 			Layers: e.errand.Layers, Keep: roundLimit,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("bench: offering request %d of %d: %w", i, len(e.tables), err)
+			return nil, nil, fmt.Errorf("bench: offering request %d of %d: %w", i, len(e.tables), err)
 		}
 		e.standing = append(e.standing, out)
 		tickets = append(tickets, out.Ticket)
 	}
-	return tickets, nil
+	return tickets, sampled, nil
 }
 
 // settle waits until every offer was taken and its blocks are free again.
@@ -141,11 +164,16 @@ func (e *engine) accept(ctx context.Context, request int, content handoff.Conten
 
 func (e *engine) close(ctx context.Context) error {
 	var errs []error
-	if e.transceiver != nil {
-		errs = append(errs, e.transceiver.Close(ctx))
-	}
-	if e.agent != nil {
-		errs = append(errs, e.agent.Close(ctx))
+	switch {
+	case e.node != nil:
+		errs = append(errs, e.node.Close(ctx)) // with both
+	default:
+		if e.transceiver != nil {
+			errs = append(errs, e.transceiver.Close(ctx))
+		}
+		if e.agent != nil {
+			errs = append(errs, e.agent.Close(ctx))
+		}
 	}
 	for _, arena := range e.ranks {
 		errs = append(errs, arena.Close(ctx))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"meridian/bench"
 	"meridian/kv"
@@ -25,6 +26,8 @@ type HandOffOptions struct {
 	// Streams per peer; 0 means one per core, at most 8.
 	Streams int
 	Rounds  int
+	// Round is for how long one goes on, for RunObserved.
+	Round time.Duration
 	// Dir is where sockets are made; empty means the system's directory for
 	// such things.
 	Dir string
@@ -139,7 +142,7 @@ func handOver(ctx context.Context, o HandOffOptions, fabricName string, e Errand
 	opening, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	kind := fabricByName(fabricName)
-	r, err := openRelay(opening, o, kind, e)
+	r, err := openRelay(opening, o, kind, e, nil)
 	if err != nil {
 		return row, err
 	}

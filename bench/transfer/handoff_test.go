@@ -101,7 +101,7 @@ func openSmallRelay(t *testing.T) *relay {
 	t.Helper()
 	o := smallHandOff(t)
 	o.Streams = 2
-	r, err := openRelay(t.Context(), o, fabricByName("tcp"), Errand{Model: "tiny", Layers: 4, Tokens: 100, Concurrent: 2, From: o.From, To: o.To})
+	r, err := openRelay(t.Context(), o, fabricByName("tcp"), Errand{Model: "tiny", Layers: 4, Tokens: 100, Concurrent: 2, From: o.From, To: o.To}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

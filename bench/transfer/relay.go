@@ -11,6 +11,7 @@ import (
 	"meridian/bench"
 	"meridian/transceiver"
 	"meridian/transceiver/handoff"
+	"meridian/trust"
 )
 
 // relay hands requests over: this process decodes, a child has the prompts.
@@ -23,9 +24,10 @@ type relay struct {
 
 	prompts []handoff.Content
 	records []handoff.Record // of the rounds that count
+	traced  bool             // some hand-offs, by both sides
 }
 
-func openRelay(ctx context.Context, o HandOffOptions, kind fabricKind, errand Errand) (_ *relay, err error) {
+func openRelay(ctx context.Context, o HandOffOptions, kind fabricKind, errand Errand, cell *cellSetup) (_ *relay, err error) {
 	r := &relay{}
 	defer func() {
 		if err != nil {
@@ -41,7 +43,7 @@ func openRelay(ctx context.Context, o HandOffOptions, kind fabricKind, errand Er
 	for i := range errand.Concurrent {
 		r.prompts = append(r.prompts, errand.prompt(i))
 	}
-	s := staging{setup: setup{Fabric: kind.name, Streams: o.Streams, Checksums: true, Protect: withGrants, Dir: r.dir}, Errand: errand}
+	s := staging{setup: setup{Fabric: kind.name, Streams: o.Streams, Checksums: true, Protect: withGrants, Dir: r.dir}, Errand: errand, Cell: cell}
 	rand.Read(s.Key[:])
 	if r.child, err = bench.StartProcess("the prefill side", o.ServeCommand, nil); err != nil {
 		return r, err
@@ -54,6 +56,9 @@ func openRelay(ctx context.Context, o HandOffOptions, kind fabricKind, errand Er
 	if r.near, err = openEngine(ctx, posting, s, kind.opener()); err != nil {
 		return r, err
 	}
+	if cell != nil {
+		return r, nil // they meet by the directory
+	}
 	if err = r.near.meet(far.Metadata); err != nil {
 		return r, err
 	}
@@ -64,9 +69,12 @@ func openRelay(ctx context.Context, o HandOffOptions, kind fabricKind, errand Er
 // run offers everything, and takes it: all at once, or one after the other. It
 // returns how long the taking took; the offers stood before.
 func (r *relay) run(ctx context.Context, atOnce bool) (took time.Duration, records []handoff.Record, err error) {
-	offered, err := r.far.do(ctx, request{Do: "offer"})
+	offered, err := r.far.do(ctx, request{Do: "offer", Traced: r.traced})
 	if err != nil {
 		return 0, nil, err
+	}
+	for _, id := range offered.Traced {
+		r.near.trace(id, trust.LegDecode)
 	}
 	start := time.Now()
 	var running []*transceiver.Incoming
@@ -148,10 +156,7 @@ func (r runner) round(ctx context.Context, _ bool) (float64, error) {
 }
 
 func (r runner) clear(ctx context.Context) error {
-	return bench.Apart(ctx, "clear", func() error {
-		r.near.clear()
-		return nil
-	})
+	return bench.Apart(ctx, "clear", r.near.clear)
 }
 
 func (r runner) verify(ctx context.Context) error { return bench.Apart(ctx, "check", r.near.check) }
@@ -172,7 +177,7 @@ func (s *server) lending(ctx context.Context, r request) (a answer, err error) {
 	case "meet":
 		return a, s.engine.meet(r.Metadata)
 	case "offer":
-		a.Tickets, err = s.engine.offer()
+		a.Tickets, a.Traced, err = s.engine.offer(r.Traced)
 		return a, err
 	}
 	return a, s.engine.settle(ctx)

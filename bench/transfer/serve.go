@@ -17,13 +17,17 @@ import (
 // request is a line to the serving side; each has one answer.
 type request struct {
 	// Do is open, load, clear, check, echo or pong; for hand-offs lend, meet,
-	// offer or settle.
+	// offer or settle; in a cell that is watched also cell, unwatched, collect, watch
+	// or leave.
 	Do       string        `json:"do"`
 	Setup    *setup        `json:"setup,omitempty"`
 	Case     *Case         `json:"case,omitempty"`
 	Peer     *introduction `json:"peer,omitempty"`
 	Staging  *staging      `json:"staging,omitempty"`
 	Metadata []byte        `json:"metadata,omitempty"`
+	Traced   bool          `json:"traced,omitempty"`
+	Cell     *cellSetup    `json:"cell,omitempty"`
+	URL      string        `json:"url,omitempty"`
 }
 
 type answer struct {
@@ -32,6 +36,8 @@ type answer struct {
 	Grant    kv.ID         `json:"grant,omitzero"`
 	Metadata []byte        `json:"metadata,omitempty"`
 	Tickets  [][]byte      `json:"tickets,omitempty"`
+	Traced   []kv.ID       `json:"traced,omitempty"`
+	Seen     *Seen         `json:"seen,omitempty"`
 }
 
 // server is the serving side of a measurement, in a process of its own or, with
@@ -39,6 +45,8 @@ type answer struct {
 type server struct {
 	*endpoint
 	engine      *engine // of a hand-off
+	rest        *restOfCell
+	watcher     *watcher
 	opener      opener
 	current     Case
 	stopProfile func() error
@@ -69,6 +77,8 @@ func (s *server) do(ctx context.Context, r request) (answer, error) {
 	switch r.Do {
 	case "lend", "meet", "offer", "settle":
 		return s.lending(ctx, r)
+	case "cell", "unwatched", "collect", "watch", "leave":
+		return s.watched(ctx, r)
 	}
 	if s.endpoint == nil && r.Do != "open" {
 		return answer{}, fmt.Errorf("%q before open", r.Do)
@@ -147,5 +157,6 @@ func (s *server) close(ctx context.Context) error {
 	if s.engine != nil {
 		errs = append(errs, s.engine.close(ctx))
 	}
+	errs = append(errs, s.watcher.close(ctx), s.rest.close(ctx))
 	return errors.Join(append(errs, s.stopProfile())...)
 }

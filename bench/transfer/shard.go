@@ -82,10 +82,12 @@ func (e *engine) fill() error {
 	})
 }
 
-func (e *engine) clear() {
-	for _, arena := range e.ranks {
-		clear(arena.Bytes(0, arena.Size()))
-	}
+// clear leaves nothing in the blocks of requests.
+func (e *engine) clear() error {
+	return e.each(func(_ vector, at []byte) error {
+		clear(at)
+		return nil
+	})
 }
 
 // check compares all there is with what belongs there; behind the last token is

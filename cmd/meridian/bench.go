@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -137,6 +138,8 @@ type benchHandoff struct {
 	Streams    int               `placeholder:"N" help:"Connections of tcp. Default one per core, at most 8."`
 	JSON       rowsFile          `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 	Dir        string            `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets (default: the system's directory for temporary files)."`
+	Observed   bool              `help:"Measure what being watched costs instead: the page open and 1 % traced, against neither; and a scrape of metrics."`
+	Round      time.Duration     `default:"5s" placeholder:"TIME" help:"For how long a round goes on, with --observed; default ${default}."`
 }
 
 func (c *benchHandoff) Help() string {
@@ -145,6 +148,8 @@ func (c *benchHandoff) Help() string {
 		"in scattered blocks as large as the prefill engine's are in one layer of one rank; several requests also go one by one. Time " +
 		"counts from accepting to having every byte; offers stand before. What arrives in the last round is compared with a direct shard.\n\n" +
 		"A cache that does not fit into --memory is sized down, first to fewer layers, then to fewer tokens, and the report says so.\n\n" +
+		"With --observed the engines have agents of a cell with a directory and a gateway, each in a process of its own. Rounds with the page open and traces sent " +
+		"take turns with rounds that have neither. What comes of the page and of spans is counted, and a run in which nothing came fails.\n\n" +
 		"A SIDE is a list of NAME=VALUE, as for `meridian plan`: tp, pp, block and layout are measured."
 }
 
@@ -155,11 +160,17 @@ func (c *benchHandoff) Run(std *stdio) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	found, err := transfer.RunHandOff(ctx, transfer.HandOffOptions{
+	options := transfer.HandOffOptions{
 		Fabrics: c.Fabric, Models: c.Model, Tokens: c.Tokens, From: c.From, To: c.To, Concurrent: c.Concurrent, Memory: c.Memory,
 		Streams: c.Streams, Rounds: c.Rounds, Dir: c.Dir, ServeCommand: []string{self, "bench", "__serve"}, Version: thisBuild().Version,
-		Progress: progressOn(std.err),
-	})
+		Progress: progressOn(std.err), Round: c.Round,
+	}
+	var found findings
+	if c.Observed {
+		found, err = transfer.RunObserved(ctx, options)
+	} else {
+		found, err = transfer.RunHandOff(ctx, options)
+	}
 	if err := measured(ctx, std, err, "bench handoff"); err != nil {
 		return err
 	}
