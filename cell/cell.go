@@ -29,6 +29,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,6 +62,9 @@ type Options struct {
 	Ready, Drain time.Duration
 	// FirstPause is the shortest pause before a part is started again.
 	FirstPause time.Duration
+	// Operator asks the gateway's admin listener, which may want a key; nil is the client
+	// for all parts.
+	Operator *http.Client
 	// Kill has a start that is given up end at once, as the context of Close has
 	// a cell that runs; nil never does.
 	Kill context.Context

@@ -1,6 +1,7 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,7 +84,7 @@ func (c *Cell) FindsWorkers(ctx context.Context) error {
 			Up  bool   `json:"up"`
 		} `json:"engines"`
 	}
-	if err := getJSON(ctx, r.Admin+"/health", &health); err != nil {
+	if err := getJSONBy(ctx, cmp.Or(c.options.Operator, client), r.Admin+"/health", &health); err != nil {
 		return err
 	}
 	found := make(map[string]bool)

@@ -182,6 +182,10 @@ const maxStatsBytes = 1 << 20
 
 // getJSON fetches into v, or only looks whether the answer is good.
 func getJSON(ctx context.Context, url string, v any) error {
+	return getJSONBy(ctx, client, url, v)
+}
+
+func getJSONBy(ctx context.Context, client *http.Client, url string, v any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err

@@ -112,6 +112,7 @@ type Door struct {
 type Gateway struct {
 	Listen              string    `toml:"listen"`
 	AdminListen         string    `toml:"admin_listen"`
+	AdminKeyFile        string    `toml:"admin_key_file"`
 	MetricsListen       string    `toml:"metrics_listen"`
 	Insecure            bool      `toml:"insecure"`
 	TLSCert             string    `toml:"tls_cert"`

@@ -30,8 +30,14 @@ var gateway = Section{
 		},
 		{
 			Name: "admin_listen", Kind: Listen, Default: "127.0.0.1:0",
-			Doc:  "Address of metrics, health detail and debug pages; always loopback. Empty turns it off.",
-			Tune: "Give it a port that your metrics collector knows.",
+			Doc:  "Address of the page about the cell, metrics, health detail and debug pages. Empty turns it off.",
+			Tune: "Give it a port that your metrics collector knows. Beyond loopback it needs gateway.tls_cert, gateway.tls_key and gateway.admin_key_file.",
+		},
+		{
+			Name: "admin_key_file", Kind: Text, Default: None,
+			Doc: "File of keys for gateway.admin_listen, one a line, each of at least 16 bytes; lines that start with # are comments. Scripts send one as Authorization: Bearer KEY, " +
+				"browsers as the password of any name. \"none\" lets in whoever reaches the listener, which is at loopback then.",
+			Tune: "Keep it readable for the gateway's user alone, and apart from gateway.api_key_file: clients have no business there. SIGHUP reads it again.",
 		},
 		{
 			Name: "metrics_listen", Kind: Listen, Default: "",

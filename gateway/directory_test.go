@@ -181,7 +181,7 @@ func secured(t *testing.T, change func(*Options)) (*testCell, *trust.Authority, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := authority.Issue(trust.Request{Name: "gateway", Hosts: []string{"127.0.0.1"}})
+	files, err := authority.Issue(trust.Request{Name: "gateway", Hosts: []string{"127.0.0.1", "gateway.example"}})
 	if err != nil {
 		t.Fatal(err)
 	}

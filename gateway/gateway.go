@@ -20,6 +20,7 @@ import (
 type Gateway struct {
 	options   Options
 	keys      atomic.Pointer[[]digest] // of API keys; none lets everybody in
+	adminKeys atomic.Pointer[[]digest] // of the admin listener, likewise
 	roster    *roster
 	prober    *prober
 	follower  *follower // nil without a directory
@@ -62,6 +63,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
 	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	g.keys.Store(digests(o.APIKeys))
+	g.adminKeys.Store(digests(o.AdminKeys))
 	g.prober = &prober{
 		roster: g.roster, client: g.client, interval: o.ProbeInterval, timeout: o.ProbeTimeout, soon: make(chan struct{}, 1), logger: o.Logger,
 		found: g.followCaches,
@@ -104,7 +106,7 @@ func (g *Gateway) open(ctx context.Context) error {
 		return err
 	}
 	if g.options.Admin != "" {
-		g.admin, err = g.listen(ctx, address{g.options.Admin, nil, adminConnections}, g.adminHandler())
+		g.admin, err = g.listen(ctx, address{g.options.Admin, g.options.adminTLS, adminConnections}, g.adminHandler())
 	}
 	return err
 }

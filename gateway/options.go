@@ -19,9 +19,11 @@ import (
 
 // Options configures Open. What is zero takes the default in its comment.
 type Options struct {
-	// Listen is where clients come in, Admin where operators do, which is
-	// always loopback; empty means no admin listener.
+	// Listen is where clients come in, Admin where operators do; empty means no admin
+	// listener. Beyond loopback that one needs TLS and AdminKeys.
 	Listen, Admin string
+	// AdminKeys let operators in; with none, whoever reaches the listener.
+	AdminKeys []string
 	// TLS is for Listen. Beyond loopback it is needed, or Insecure.
 	TLS      *tls.Config
 	Insecure bool
@@ -85,6 +87,8 @@ type Options struct {
 	Page     http.Handler
 	PagePath string
 	Logger   *slog.Logger
+
+	adminTLS *tls.Config // of the admin listener; nil for none
 }
 
 func orDefault[T comparable](value *T, otherwise T) {
@@ -193,14 +197,7 @@ func (o *Options) checkListen() error {
 	if !loopback && len(o.APIKeys) == 0 {
 		o.Logger.Warn("the gateway listens beyond loopback and asks for no API key: whoever reaches it is served", "listen", o.Listen)
 	}
-	if o.Admin == "" {
-		return nil
-	}
-	loopback, err = isLoopback(o.Admin)
-	if err == nil && !loopback {
-		err = fmt.Errorf("gateway: the admin listener %s is beyond loopback; it has no authentication, so bind it to 127.0.0.1 and reach it through a tunnel", o.Admin)
-	}
-	return err
+	return o.checkAdmin()
 }
 
 func isLoopback(address string) (bool, error) {

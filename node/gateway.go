@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +41,8 @@ type GatewayOptions struct {
 	Cert, Key string
 	// APIKeyFile has keys, one a line; empty for none.
 	APIKeyFile string
+	// AdminKeyFile has those of the admin listener; empty for none.
+	AdminKeyFile string
 
 	// DirectoryPrefix is what keys of the cell begin with; empty means the usual one.
 	DirectoryPrefix string
@@ -63,6 +66,7 @@ type Gateway struct {
 	records   *ledger.Ledger
 	telemetry *telemetry.Telemetry
 	keyFile   string
+	adminFile string   // of keys of the admin listener
 	keys      []string // that did not come from the file
 	logger    *slog.Logger
 	announced *announcement
@@ -88,6 +92,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 		return fmt.Errorf("node: state directory: %w", err)
 	}
 	g.keyFile, g.keys, g.logger, g.stateDir = o.APIKeyFile, slices.Clone(o.APIKeys), o.Logger, o.StateDir
+	g.adminFile = o.AdminKeyFile
 	if err := o.secrets(); err != nil {
 		return err
 	}
@@ -132,12 +137,16 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	opened.Store(g.Gateway)
 	if address := cmp.Or(g.telemetry.Addr(), g.AdminAddr()); address != "" && g.directory != nil {
 		_, port, _ := net.SplitHostPort(address) // several may run on one host
-		g.announced = announce(g.directory, Target{Kind: gatewayTarget, Name: o.Name + ":" + port}, address, "", o.Logger)
+		t := Target{Kind: gatewayTarget, Name: o.Name + ":" + port}
+		if g.telemetry.Addr() == "" && strings.HasPrefix(g.AdminURL(), "https:") {
+			t.URL = "https" // and a key, which whoever scrapes is given by people
+		}
+		g.announced = announce(g.directory, t, address, "", o.Logger)
 	}
 	if g.directory != nil {
 		g.join(o, &gatewayBook{gateway: g.Gateway, records: g.records, dir: o.StateDir, build: o.Build, started: time.Now()})
 	}
-	o.Logger.Info("gateway is open", "listen", g.Addr(), "admin", g.AdminAddr())
+	o.Logger.Info("gateway is open", "listen", g.Addr(), "admin", g.AdminURL())
 	return nil
 }
 
@@ -151,6 +160,11 @@ func (o *GatewayOptions) secrets() error {
 	o.LegKey = &legs
 	if o.Cert != "" || o.Key != "" {
 		if o.TLS, err = gateway.TLSFromFiles(o.Cert, o.Key, o.Logger); err != nil {
+			return err
+		}
+	}
+	if o.AdminKeyFile != "" {
+		if o.AdminKeys, err = withKeysOf(o.AdminKeyFile, nil, o.Logger); err != nil {
 			return err
 		}
 	}
@@ -182,17 +196,21 @@ func withKeysOf(file string, given []string, logger *slog.Logger) ([]string, err
 	return keys, nil
 }
 
-// Reload reads the file of API keys again; where it cannot be used, the keys in
+// Reload reads the files of keys again; where one cannot be used, the keys in
 // force stay. Certificates are read again as they change, without being told.
 func (g *Gateway) Reload() error {
-	if g.keyFile == "" {
+	return errors.Join(reloadKeys(g.keyFile, g.keys, g.logger, g.SetAPIKeys), reloadKeys(g.adminFile, nil, g.logger, g.SetAdminKeys))
+}
+
+func reloadKeys(file string, given []string, logger *slog.Logger, set func([]string) error) error {
+	if file == "" {
 		return nil
 	}
-	keys, err := withKeysOf(g.keyFile, g.keys, g.logger)
+	keys, err := withKeysOf(file, given, logger)
 	if err != nil {
 		return err
 	}
-	return g.SetAPIKeys(keys)
+	return set(keys)
 }
 
 // IsWatched tells whether the cell is looked at for the page.

@@ -145,12 +145,12 @@ const (
 
 // announce writes down where the metrics of a process are; listen is the address
 // that its listener has, and reached the host by which others reach this one, "" for
-// what the machine calls itself.
+// what the machine calls itself. A scheme in t.URL is kept.
 func announce(d meta.Directory, t Target, listen, reached string, logger *slog.Logger) *announcement {
 	ctx, stop := context.WithCancel(context.Background())
 	a := &announcement{stop: stop, done: make(chan struct{})}
 	t.Host, _ = os.Hostname()
-	t.URL = "http://" + reachable(listen, cmp.Or(reached, t.Host)) + "/metrics"
+	t.URL = cmp.Or(t.URL, "http") + "://" + reachable(listen, cmp.Or(reached, t.Host)) + "/metrics"
 	go func() {
 		defer close(a.done)
 		for warned := false; ; warned = true {

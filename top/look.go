@@ -25,6 +25,8 @@ type Source struct {
 	Name string
 	Role string // of an engine
 	URL  string
+	// Client asks it; nil is the usual one.
+	Client *http.Client
 }
 
 // Look is what all processes of a cell said at one moment.
@@ -57,10 +59,10 @@ func Take(ctx context.Context, sources []Source) *Look {
 			defer func() { <-places }()
 			ctx, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
-			page, err := readPage(ctx, source.URL)
+			page, err := readPage(ctx, source)
 			var slow []HandOff
 			if err == nil && source.Kind == "gateway" {
-				slow = readHandOffs(ctx, strings.TrimSuffix(source.URL, "/metrics")+"/debug/requests")
+				slow = readHandOffs(ctx, source)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -77,12 +79,12 @@ func Take(ctx context.Context, sources []Source) *Look {
 	return l
 }
 
-func get(ctx context.Context, url string, read func(io.Reader) error) error {
+func get(ctx context.Context, by *http.Client, url string, read func(io.Reader) error) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
-	response, err := client.Do(request)
+	response, err := cmp.Or(by, client).Do(request)
 	if err != nil {
 		return err
 	}
@@ -93,8 +95,8 @@ func get(ctx context.Context, url string, read func(io.Reader) error) error {
 	return read(response.Body)
 }
 
-func readPage(ctx context.Context, url string) (page series, err error) {
-	err = get(ctx, url, func(body io.Reader) error {
+func readPage(ctx context.Context, of Source) (page series, err error) {
+	err = get(ctx, of.Client, of.URL, func(body io.Reader) error {
 		page = parse(body)
 		return nil
 	})
@@ -103,7 +105,7 @@ func readPage(ctx context.Context, url string) (page series, err error) {
 
 // readHandOffs are those of the last requests, of a gateway whose debug pages are
 // beside its metrics; none of another.
-func readHandOffs(ctx context.Context, url string) []HandOff {
+func readHandOffs(ctx context.Context, of Source) []HandOff {
 	var answer struct {
 		Latest []struct {
 			ID      string `json:"id"`
@@ -116,7 +118,8 @@ func readHandOffs(ctx context.Context, url string) []HandOff {
 			} `json:"legs"`
 		} `json:"latest"`
 	}
-	if err := get(ctx, url, func(body io.Reader) error { return json.NewDecoder(io.LimitReader(body, maxPageBytes)).Decode(&answer) }); err != nil {
+	url := strings.TrimSuffix(of.URL, "/metrics") + "/debug/requests"
+	if err := get(ctx, of.Client, url, func(body io.Reader) error { return json.NewDecoder(io.LimitReader(body, maxPageBytes)).Decode(&answer) }); err != nil {
 		return nil
 	}
 	var all []HandOff

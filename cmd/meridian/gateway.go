@@ -20,7 +20,7 @@ import (
 type gatewayCommand struct {
 	cellFlags
 	Listen        string         `placeholder:"ADDRESS" help:"Where clients come in (default: gateway.listen of the configuration)."`
-	Admin         *string        `placeholder:"ADDRESS" help:"Where metrics, health detail and debug pages are; loopback; empty for nowhere (default: gateway.admin_listen)."`
+	Admin         *string        `placeholder:"ADDRESS" help:"Where metrics, health detail and debug pages are; beyond loopback with TLS and gateway.admin_key_file; empty for nowhere (default: gateway.admin_listen)."`
 	Metrics       string         `placeholder:"ADDRESS" help:"A second place of /metrics, which may be beyond loopback (default: gateway.metrics_listen)."`
 	Prefill       []string       `placeholder:"URL" help:"Engines that prefill, instead of those in the directory."`
 	Decode        []string       `placeholder:"URL" help:"Engines that decode, instead of those in the directory."`
@@ -59,10 +59,7 @@ func (c *gatewayCommand) Run(std *stdio, all *commands) error {
 	if g.HasTLS() {
 		scheme = "https"
 	}
-	admin := "nowhere"
-	if address := g.AdminAddr(); address != "" {
-		admin = "http://" + address
-	}
+	admin := cmp.Or(g.AdminURL(), "nowhere")
 	url := fmt.Sprintf("%s://%s", scheme, g.Addr())
 	all.ready(std, fmt.Sprintf("gateway ready at %s, admin at %s", url, admin), "url", url, "admin", admin)
 	<-ctx.Done()
@@ -130,7 +127,7 @@ func (c *gatewayCommand) open(ctx context.Context, std *stdio, all *commands) (*
 	o := node.GatewayOptions{
 		Options: c.options(in, backends), StateDir: c.State, DirectoryEndpoints: c.Directory, Name: name, TLSOfAgents: c.security(in), InsecureDirectory: c.Insecure,
 		DirectoryPrefix: c.prefix, Metrics: cmp.Or(c.Metrics, in.Gateway.MetricsListen),
-		Cert: named(in.Gateway.TLSCert), Key: named(in.Gateway.TLSKey), APIKeyFile: cmp.Or(c.APIKeyFile, named(in.Gateway.APIKeyFile)),
+		Cert: named(in.Gateway.TLSCert), Key: named(in.Gateway.TLSKey), APIKeyFile: cmp.Or(c.APIKeyFile, named(in.Gateway.APIKeyFile)), AdminKeyFile: named(in.Gateway.AdminKeyFile),
 		AgentListen: in.Agent.Listen, AgentAdvertise: auto(in.Agent.Advertise),
 		OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
 	}

@@ -37,9 +37,17 @@ func (c *recordCommand) Run(std *stdio, all *commands) error {
 	if c.For < 0 {
 		return invalid("name a time, such as 90s", "--for %v is negative", c.For)
 	}
+	loaded, err := all.load(std)
+	if err != nil {
+		return err
+	}
+	operator, err := adminClient(loaded.Config)
+	if err != nil {
+		return err
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	options := record.Options{Admin: admin, For: c.For, Past: c.Past, Label: c.Label, Progress: recordProgress(std.err)}
+	options := record.Options{Admin: admin, HTTP: operator, For: c.For, Past: c.Past, Label: c.Label, Progress: recordProgress(std.err)}
 	var summary record.Summary
 	write := func(w io.Writer) error {
 		var err error

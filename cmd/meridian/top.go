@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -50,11 +51,19 @@ func (c *topCommand) Run(std *stdio, all *commands) error {
 
 // sources says whom to ask, and what to close when that is over.
 func (c *topCommand) sources(ctx context.Context, std *stdio, all *commands) (func(context.Context) ([]top.Source, error), func() error, error) {
+	loaded, err := all.load(std)
+	if err != nil {
+		return nil, nil, err
+	}
+	operator, err := adminClient(loaded.Config)
+	if err != nil {
+		return nil, nil, err
+	}
 	if len(c.Admin) > 0 {
 		var listed []top.Source
 		for _, url := range c.Admin {
 			url = strings.TrimSuffix(url, "/")
-			listed = append(listed, top.Source{Kind: "gateway", Name: url, URL: url + "/metrics"})
+			listed = append(listed, top.Source{Kind: "gateway", Name: url, URL: url + "/metrics", Client: operator})
 		}
 		return func(context.Context) ([]top.Source, error) { return listed, nil }, func() error { return nil }, nil
 	}
@@ -62,10 +71,11 @@ func (c *topCommand) sources(ctx context.Context, std *stdio, all *commands) (fu
 	if err != nil {
 		return nil, nil, err
 	}
-	return func(ctx context.Context) ([]top.Source, error) { return sourcesIn(ctx, d) }, func() error { return closeSoon(d.Close) }, nil
+	return func(ctx context.Context) ([]top.Source, error) { return sourcesIn(ctx, d, operator) }, func() error { return closeSoon(d.Close) }, nil
 }
 
-func sourcesIn(ctx context.Context, d meta.Directory) ([]top.Source, error) {
+// sourcesIn are those in the directory; operator asks gateways, who may want a key.
+func sourcesIn(ctx context.Context, d meta.Directory, operator *http.Client) ([]top.Source, error) {
 	targets, err := listTargets(ctx, d)
 	if err != nil {
 		return nil, err
@@ -73,7 +83,11 @@ func sourcesIn(ctx context.Context, d meta.Directory) ([]top.Source, error) {
 	var all []top.Source
 	for _, t := range targets {
 		if t.Unreachable == "" {
-			all = append(all, top.Source{Kind: t.Kind, Name: t.Name, Role: t.Role, URL: t.URL})
+			source := top.Source{Kind: t.Kind, Name: t.Name, Role: t.Role, URL: t.URL}
+			if t.Kind == "gateway" {
+				source.Client = operator
+			}
+			all = append(all, source)
 		}
 	}
 	return all, nil

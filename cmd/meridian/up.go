@@ -192,11 +192,15 @@ func (c *upCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
+	operator, err := adminClient(in.Config)
+	if err != nil {
+		return err
+	}
 	began := time.Now()
 	display := newStartDisplay(std, c.JSON)
 	running, err := cell.Open(interrupts.stop, cell.Options{
 		StateDir: dir, Spec: spec, Listen: c.Listen, Admin: c.Admin, Globals: all.globals(), LogJSON: all.logOptions(in.Config).Format == "json", NoRestart: c.NoRestart,
-		Kill: interrupts.kill, Watch: display.show,
+		Kill: interrupts.kill, Watch: display.show, Operator: operator,
 	})
 	if errors.Is(err, context.Canceled) {
 		display.say("stopped before it was ready")

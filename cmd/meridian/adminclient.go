@@ -1,0 +1,50 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"strings"
+
+	"meridian/cell/talk"
+	"meridian/config"
+)
+
+// adminClient asks admin listeners of gateways: with the key of MERIDIAN_ADMIN_KEY or
+// the first of gateway.admin_key_file, and trusting the certificate of the
+// configuration where there is one, else whom this machine trusts.
+func adminClient(in *config.Config) (*http.Client, error) {
+	key := os.Getenv("MERIDIAN_ADMIN_KEY")
+	if key == "" {
+		key, _ = keyOfFile(in.Gateway.AdminKeyFile)
+	}
+	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+	if in.Gateway.TLSCert != config.None {
+		certificate, err := talk.ReadCertificate(in.Gateway.TLSCert)
+		if err != nil {
+			return nil, invalid("name a file with the certificate in PEM, or none", "gateway.tls_cert: %w", err)
+		}
+		client = talk.Trusting(certificate)
+	}
+	client.Transport = withKey{key: key, next: client.Transport}
+	// An answer that leads elsewhere is not followed: the key is for who was asked.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return client, nil
+}
+
+// withKey sends a key, to nobody who could be overheard: by https, or within this host.
+type withKey struct {
+	key  string
+	next http.RoundTripper
+}
+
+func (t withKey) RoundTrip(r *http.Request) (*http.Response, error) {
+	host := r.URL.Hostname()
+	ip := net.ParseIP(host)
+	isLocal := host == "localhost" || ip != nil && ip.IsLoopback()
+	if t.key != "" && (strings.EqualFold(r.URL.Scheme, "https") || isLocal) {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+t.key)
+	}
+	return t.next.RoundTrip(r)
+}
