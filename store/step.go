@@ -76,7 +76,7 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 	case *protocol.DescribeTiers:
 		return []protocol.Effect{protocol.Send{To: from, Request: request, Message: s.cold.describe()}}
 	case *protocol.Put, *protocol.PutFrom, *protocol.Open, *protocol.Commit, *protocol.Get, *protocol.Remove, *protocol.Locate, *protocol.Has, *protocol.List,
-		*protocol.Describe, *protocol.Evict:
+		*protocol.Describe, *protocol.Evict, *protocol.See, *protocol.Pin:
 		var refusal error
 		switch {
 		case s.server == nil:
@@ -90,7 +90,11 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 		if remove, is := m.(*protocol.Remove); is && remove.Checksum == 0 {
 			s.cold.drop(remove.Name)
 		}
-		return s.server.Receive(now, from, request, s.admitted(m))
+		effects := s.server.Receive(now, from, request, s.admitted(m))
+		if see, is := m.(*protocol.See); is {
+			s.cold.see(see.Names, effects)
+		}
+		return effects
 	default:
 		s.calls.answer(from, request, m)
 	}

@@ -207,6 +207,9 @@ func (h *Heap) Kill(i, epoch uint32) { h.word(i).Store(uint64(MakeWord(Dead, epo
 // Touch notes an access, best effort.
 func (h *Heap) Touch(i uint32, seconds uint64) { h.u64(h.HeaderOffset(i) + hdrAccess).Store(seconds) }
 
+// SetFlags changes the flags of a header that is the owner's alone to change.
+func (h *Heap) SetFlags(i, flags uint32) { h.u32(h.HeaderOffset(i) + hdrFlags).Store(flags) }
+
 // Bump is where what was never given out begins: no further than the limit,
 // whatever was written there.
 func (h *Heap) Bump() uint64 { return min(h.u64(ctlBump).Load(), h.bounds.Limit) }

@@ -288,6 +288,19 @@ func TestOwner(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
+			"pin": func(t *rapid.T) {
+				key, on := []byte(w.key(t)), rapid.Bool().Draw(t, "on")
+				before, there := owner.See(w.now, key)
+				switch err := owner.SetPinned(key, on); {
+				case !there && errors.Is(err, ErrMissing), there && on && !before.Pinned && errors.Is(err, ErrFull):
+				case !there || err != nil:
+					t.Fatalf("pinning %s, which is there: %v: %v", key, there, err)
+				default:
+					if after, _ := owner.See(w.now, key); after.Pinned != on || after.AgeSeconds != before.AgeSeconds {
+						t.Fatalf("%+v became %+v", before, after)
+					}
+				}
+			},
 			"evict":   func(t *rapid.T) { owner.EvictUntilBelow(w.now, rapid.Float64Range(0, 1).Draw(t, "below")) },
 			"produce": w.produce,
 			"time": func(t *rapid.T) {

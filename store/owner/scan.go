@@ -185,14 +185,20 @@ func (w *Owner) List(now kv.Instant, after uint64, yield func(Object) bool) (nex
 		if e.state != ready {
 			continue
 		}
-		header, stored := w.header(uint32(i), arena.PageSize), w.heap.Load(uint32(i))
-		o := Object{Name: w.heap.Key(&header), Bytes: e.bytes, Checksum: stored.Checksum, Readers: e.readers, Priority: e.priority, Pinned: e.pinned}
-		o.AgeSeconds = uint64(now/kv.Second) - min(stored.LastAccess, uint64(now/kv.Second))
-		if !yield(o) {
+		if !yield(w.object(now, uint32(i))) {
 			return i + 1
 		}
 	}
 	return 0
+}
+
+// object describes one that is ready.
+func (w *Owner) object(now kv.Instant, i uint32) Object {
+	e, header, stored := &w.entries[i], w.header(i, arena.PageSize), w.heap.Load(i)
+	return Object{
+		Name: w.heap.Key(&header), Bytes: e.bytes, Checksum: stored.Checksum, Readers: e.readers, Priority: e.priority, Pinned: e.pinned,
+		AgeSeconds: uint64(now/kv.Second) - min(stored.LastAccess, uint64(now/kv.Second)),
+	}
 }
 
 // maxLooked bounds how many entries one List looks at.

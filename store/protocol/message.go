@@ -68,6 +68,10 @@ var kinds = []func() Message{
 	30: func() Message { return &Cold{} },
 	31: func() Message { return &DescribeTiers{} },
 	32: func() Message { return &Tiers{} },
+	33: func() Message { return &See{} },
+	34: func() Message { return &Seen{} },
+	35: func() Message { return &Pin{} },
+	36: func() Message { return &Pins{} },
 }
 
 // IsMessage reports whether a notification is one of these.
@@ -116,7 +120,7 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 // Answers reports whether a message answers a request of a client.
 func Answers(m Message) bool {
 	switch m.(type) {
-	case *Plan, *Value, *Location, *Present, *Listing, *Description, *Evicted, *Reply, *Owners, *Tiers:
+	case *Plan, *Value, *Location, *Present, *Listing, *Description, *Evicted, *Reply, *Owners, *Tiers, *Seen, *Pins:
 		return true
 	}
 	return false

@@ -51,6 +51,10 @@ func filled() []Message {
 		&PutFrom{[]byte("name"), span, a, 9},
 		&Cold{[][]byte{[]byte("name")}},
 		&DescribeTiers{}, &Tiers{[]Tier{{Name: "disk", Objects: 1, Bytes: 2, Limit: 3, Waiting: 4, Puts: 5, Hits: 6, Exceeds: 7, Down: true}, {Name: "s3"}}},
+		&See{[][]byte{[]byte("name")}},
+		&Seen{[]Sight{{Tier: Memory, Bytes: 1, AgeSeconds: 2, Readers: 3, Pinned: true}, {}, {Tier: "disk"}}},
+		&Pin{[][]byte{[]byte("name")}, true},
+		&Pins{1, 2, 3, 4, 5},
 	}
 }
 

@@ -106,7 +106,7 @@ func (s *Server) Receive(now kv.Instant, from kv.Member, request uint64, m Messa
 		effects = s.onHeard(from, request, m)
 	case *Describe:
 		effects = []Effect{Send{from, request, s.describe(now)}}
-	case *Put, *PutFrom, *Open, *Commit, *Get, *Remove, *Locate, *Has, *List, *Evict:
+	case *Put, *PutFrom, *Open, *Commit, *Get, *Remove, *Locate, *Has, *List, *Evict, *See, *Pin:
 		if !s.Answers(now) {
 			return []Effect{Send{from, request, &Reply{problemOf(fmt.Errorf("%w: %s waits for the master", master.ErrSilent, s.options.Self.Name))}}}
 		}
@@ -140,6 +140,10 @@ func (s *Server) serve(now kv.Instant, from kv.Member, request uint64, m Message
 		return answer(present)
 	case *List:
 		return answer(s.list(now, m))
+	case *See:
+		return answer(s.see(now, m))
+	case *Pin:
+		return answer(s.pin(m))
 	case *Evict:
 		return answer(&Evicted{uint64(s.objects.EvictUntilBelow(now, float64(m.Permille)/1000))})
 	}
