@@ -433,7 +433,7 @@ var rooms = map[string]room{
 		owns: "the fuse box: which adapters a process has",
 		may: map[string]string{
 			"kv": "ids", "agent": "agents", "fabric": "their fabrics", "fabric/tcp": "between hosts", "fabric/host": "within one",
-			"fabric/file": "to its disks", "meta": "the directory", "offload": "what engines keep and find", "reshard": "how they are cut",
+			"fabric/file": "to its disks", "meta": "the directory", "offload": "what engines keep and find", "offload/keeping": "how that is named", "reshard": "how they are cut",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "telemetry": "metrics",
 			"dash": "where operators look", clips: "what members tell",
 			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "inquiry": "what agents are asked", "ledger": "records of requests", "mem": "kinds of memory",

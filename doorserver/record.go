@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"meridian/kv"
 	"meridian/meta"
 	"meridian/trust"
 )
@@ -27,6 +28,18 @@ func (s *Server) announce(e *engine) {
 	s.wait.Go(func() {
 		s.keepRecord(e.life, meta.EnginePrefix+e.id, value, s.ownRecord)
 	})
+}
+
+// Scope is what an engine that serves has published its caches to be of; each of its
+// requests may say otherwise.
+func (s *Server) Scope(id string) (kv.Scope, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.engines[id]
+	if e == nil || e.state != serving {
+		return kv.Scope{}, false
+	}
+	return e.scope, true
 }
 
 // ownRecord reports whether a record that stands there is an earlier one of this

@@ -14,12 +14,13 @@ import (
 	"meridian/openai"
 )
 
-// Handler is the engine's HTTP face: the OpenAI API, /health and /stats.
+// Handler is the engine's HTTP face: the OpenAI API, /tokenize, /health and /stats.
 func (e *Engine) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+openai.PathModels, e.serveModels)
 	mux.HandleFunc("POST "+openai.PathCompletions, e.serveCompletions)
 	mux.HandleFunc("POST "+openai.PathChat, e.serveChat)
+	mux.HandleFunc("POST /tokenize", e.serveTokenize)
 	mux.HandleFunc("GET /health", e.serveHealth)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, e.Stats()) })
 	for path, method := range map[string]string{

@@ -39,6 +39,8 @@ const (
 	Transfers Kind = 2
 	HandOffs  Kind = 3
 	Requests  Kind = 4 // of a gateway
+	Keepers   Kind = 5 // engines that keep and find prefixes, as they are now
+	Uses      Kind = 6 // what came of that by model and tenant, and what is kept
 )
 
 // Question asks for records of one kind, in the order in which they came.

@@ -90,7 +90,7 @@ type agentBook struct {
 }
 
 // Answer finds what a question is about.
-func (b *agentBook) Answer(_ context.Context, q inquiry.Question) (inquiry.Answer, error) {
+func (b *agentBook) Answer(ctx context.Context, q inquiry.Question) (inquiry.Answer, error) {
 	switch q.Kind {
 	case inquiry.About:
 		p := inquiry.NewPage(q, 0, 1)
@@ -108,6 +108,11 @@ func (b *agentBook) Answer(_ context.Context, q inquiry.Question) (inquiry.Answe
 		return page(q, &b.n.records.lastHandOffs, func(r *handoff.Record) bool { return strings.HasPrefix(r.Transfer.String(), q.Beginning) }), nil
 	case inquiry.Requests: // are a gateway's
 		return inquiry.Answer{}, nil
+	case inquiry.Keepers:
+		return found(q, b.n.keepers()), nil
+	case inquiry.Uses:
+		records, err := b.n.cacheUses(ctx)
+		return found(q, records), err
 	}
 	return inquiry.Answer{}, fmt.Errorf("this agent, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
 }

@@ -103,6 +103,7 @@ type Agent struct {
 	announced *announcement
 	desk      *inquiry.Desk
 	asked     askedLegs
+	uses      usesCache
 	shown     atomic.Pointer[telemetry.Telemetry] // telemetry, once it is open
 	tiers     []tier.Tier                         // of the object cache
 }

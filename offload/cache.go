@@ -130,6 +130,7 @@ type Cache struct {
 	master    silence
 	copier    *copier // nil where no copies are made
 	metrics   Metrics
+	tally     keeping.Tally
 }
 
 // engine is one that may keep and find.

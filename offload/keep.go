@@ -187,13 +187,17 @@ func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keeping.Chai
 	if err := out.Wait(context.Background()); err != nil && verdict == keeping.Taken {
 		outcome = "failed"
 	}
+	use := keeping.Use{Model: k.Content.Scope.Model, Tenant: chain.Tenant, Keeps: 1}
+	if outcome == outcomes[keeping.Taken] {
+		use.UnitsKept = uint64(machine.End - machine.First)
+		use.BytesKept = use.UnitsKept * objectBytes(e.unit)
+	}
 	c.count(func(m *Metrics) {
+		c.tally.Add(use)
 		m.Keeps[outcome]++
 		m.UnitsPresent += uint64(machine.First)
-		if outcome == outcomes[keeping.Taken] {
-			m.UnitsKept += uint64(machine.End - machine.First)
-			m.BytesKept += uint64(machine.End-machine.First) * objectBytes(e.unit)
-		}
+		m.UnitsKept += use.UnitsKept
+		m.BytesKept += use.BytesKept
 	})
 }
 

@@ -3,6 +3,8 @@ package offload
 import (
 	"maps"
 	"time"
+
+	"meridian/offload/keeping"
 )
 
 // KeepOutcomes and FindOutcomes are what can come of a Keep and of a Find. Kept: copied, all
@@ -66,11 +68,19 @@ func (c *Cache) countFind(f Find, found Found, took time.Duration) {
 	case found.Tokens > 0:
 		outcome = "part"
 	}
+	use := keeping.Use{
+		Model: f.Content.Scope.Model, Tenant: c.names.TenantOf(f.Content.Scope.Salt), Finds: 1,
+		TokensAsked: uint64(max(0, len(f.Content.Tokens)-f.Present)), TokensFound: uint64(max(0, found.Tokens-f.Present)),
+	}
+	if found.Tokens > f.Present {
+		use.Hits = 1
+	}
 	c.count(func(m *Metrics) {
+		c.tally.Add(use)
 		m.Finds[outcome]++
 		m.FindTime += took
-		m.TokensAsked += uint64(max(0, len(f.Content.Tokens)-f.Present))
-		m.TokensFound += uint64(max(0, found.Tokens-f.Present))
+		m.TokensAsked += use.TokensAsked
+		m.TokensFound += use.TokensFound
 		m.Segments += uint64(len(found.Segments))
 	})
 }

@@ -20,15 +20,6 @@ import (
 	"meridian/openai"
 )
 
-// cacheCommands are those of prefixes that are kept.
-type cacheCommands struct {
-	Warm cacheWarmCommand `cmd:"" help:"Have engines compute prompts ahead, so that the cell keeps them."`
-}
-
-func (c *cacheCommands) Help() string {
-	return "Prefixes of prompts that a cell keeps, so that they are computed once. docs/cache.md tells what it promises."
-}
-
 type cacheWarmCommand struct {
 	Prompt     string        `arg:"" optional:"" help:"The prompt, or with --chat what a user says; - reads standard input."`
 	File       string        `placeholder:"FILE" help:"Read it from a file instead."`

@@ -65,6 +65,11 @@ type tenantFlag struct {
 // with joins the cell as a client of the object cache for as long as do takes; a
 // timeout of 0 is none.
 func (c *storeFlags) with(std *stdio, all *commands, timeout time.Duration, do func(context.Context, *store.Store) error) error {
+	return c.visiting(std, all, timeout, func(ctx context.Context, n *node.Agent) error { return do(ctx, n.Store) })
+}
+
+// visiting is with, for what needs the whole agent.
+func (c *storeFlags) visiting(std *stdio, all *commands, timeout time.Duration, do func(context.Context, *node.Agent) error) error {
 	loaded, err := all.load(std)
 	if err != nil {
 		return err
@@ -84,7 +89,7 @@ func (c *storeFlags) with(std *stdio, all *commands, timeout time.Duration, do f
 		bounded, expire = context.WithTimeout(ctx, timeout)
 	}
 	defer expire()
-	if err = do(bounded, n.Store); err != nil {
+	if err = do(bounded, n); err != nil {
 		err = advise(n.Store, err)
 	}
 	stop, done := stopping()

@@ -66,7 +66,7 @@ func Belongs(c Chain, owners []string) []string {
 	if len(c.Keys) == 0 || len(owners) == 0 {
 		return owners
 	}
-	first := binary.LittleEndian.Uint64(c.Keys[0][:]) % uint64(len(owners))
+	first := binary.LittleEndian.Uint64(c.Keys[0][len(ModelTag{}):]) % uint64(len(owners))
 	return slices.Concat(owners[first:], owners[:first])
 }
 

@@ -2,6 +2,7 @@ package keeping
 
 import (
 	"encoding/hex"
+	"strings"
 
 	"github.com/zeebo/blake3"
 
@@ -35,17 +36,45 @@ type UnitDigest = kv.Hash
 const (
 	rootDomain   byte = 3
 	tenantDomain byte = 4
+	modelDomain  byte = 5
 )
+
+// ModelTag begins every key of a model's units, whatever tenant, adapter and prompt they are
+// of: so that whoever has keys alone can tell how much is of which model.
+type ModelTag [4]byte
+
+func (t ModelTag) String() string { return hex.EncodeToString(t[:]) }
+
+// TagOf is the tag in a key of the object cache, of a unit or of a copy of one.
+func TagOf(key string) (tag ModelTag, is bool) {
+	key, _, _ = strings.Cut(key, "#")
+	rest, is := strings.CutPrefix(key, KeyPrefix)
+	if !is || len(rest) != 2*len(kv.Hash{}) {
+		return tag, false
+	}
+	_, err := hex.Decode(tag[:], []byte(rest[:2*len(tag)]))
+	return tag, err == nil
+}
+
+// ModelTag is that of a scope's model and revision.
+func (k NamesKey) ModelTag(scope kv.Scope) (tag ModelTag) {
+	root := kv.Scope{Model: scope.Model, Revision: scope.Revision}.Root()
+	hash := k.hash(modelDomain, root[:])
+	copy(tag[:], hash[:])
+	return tag
+}
 
 // ChainOf is the chain of a sequence, in units of so many tokens and of such a digest. The
 // tokens behind the last whole unit are in none.
 func ChainOf(k NamesKey, scope kv.Scope, digest UnitDigest, tokens []uint32, unitTokens int) Chain {
 	root := scope.Root()
 	parent := k.hash(rootDomain, root[:], digest[:])
-	c := Chain{Tenant: k.TenantOf(scope.Salt), Keys: make([]kv.Hash, 0, len(tokens)/unitTokens)}
+	c, tag := Chain{Tenant: k.TenantOf(scope.Salt), Keys: make([]kv.Hash, 0, len(tokens)/unitTokens)}, k.ModelTag(scope)
 	for ; len(tokens) >= unitTokens; tokens = tokens[unitTokens:] {
 		parent = kv.NextBlockKey(parent, tokens[:unitTokens])
-		c.Keys = append(c.Keys, parent)
+		key := parent
+		copy(key[:], tag[:])
+		c.Keys = append(c.Keys, key)
 	}
 	return c
 }

@@ -1,0 +1,226 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"meridian/inquiry"
+	"meridian/kv"
+	"meridian/offload"
+	"meridian/offload/keeping"
+	"meridian/store"
+	"meridian/trust"
+)
+
+// CacheUse is what an agent tells of one model and tenant: what came of its engines' Finds
+// and Keeps since it started, and what its owner keeps of it in memory now.
+type CacheUse struct {
+	// Model is its name, where an engine of the agent has said it; else Tag tells it, which
+	// is how keys of its pieces begin. Tenant is a hash of the salt.
+	Model       string `json:"model,omitempty"`
+	Tag         string `json:"tag,omitempty"`
+	Tenant      string `json:"tenant"`
+	Finds       uint64 `json:"finds,omitempty"`
+	Hits        uint64 `json:"hits,omitempty"`
+	TokensAsked uint64 `json:"tokens_asked,omitempty"`
+	TokensFound uint64 `json:"tokens_found,omitempty"`
+	BytesKept   uint64 `json:"bytes_kept,omitempty"`
+	Objects     uint64 `json:"objects,omitempty"`
+	Bytes       uint64 `json:"bytes,omitempty"`
+	PinnedBytes uint64 `json:"pinned_bytes,omitempty"`
+	// MedianSeconds and OldestSeconds are since when its objects were not used.
+	MedianSeconds uint64 `json:"median_seconds,omitempty"`
+	OldestSeconds uint64 `json:"oldest_seconds,omitempty"`
+}
+
+// usesCache is what was last found out about what is kept: to look at every object is work,
+// which is done once in a while however many ask.
+type usesCache struct {
+	mu   sync.Mutex // held while it is found out
+	at   time.Time
+	kept []CacheUse
+}
+
+// usesEvery is how often at most the objects of an owner are looked through, maxGroups how
+// many models and tenants of them are told apart, maxAges how many ages of each are looked at.
+const (
+	usesEvery = time.Second
+	maxGroups = 256
+	maxAges   = 1 << 16
+)
+
+// cacheUses is what this agent tells.
+func (n *Agent) cacheUses(ctx context.Context) ([]CacheUse, error) {
+	var all []CacheUse
+	if n.Prefixes != nil {
+		for _, u := range n.Prefixes.Uses() {
+			all = append(all, CacheUse{Model: u.Model, Tenant: u.Tenant, Finds: u.Finds, Hits: u.Hits, TokensAsked: u.TokensAsked, TokensFound: u.TokensFound, BytesKept: u.BytesKept})
+		}
+	}
+	kept, err := n.keptUses(ctx)
+	return append(all, kept...), err
+}
+
+func (n *Agent) keptUses(ctx context.Context) ([]CacheUse, error) {
+	if n.Store == nil {
+		return nil, nil
+	}
+	if _, keeps := n.Store.Kept(); !keeps {
+		return nil, nil
+	}
+	n.uses.mu.Lock()
+	defer n.uses.mu.Unlock()
+	if time.Since(n.uses.at) < usesEvery {
+		return n.uses.kept, nil
+	}
+	var g keptGroups
+	from := store.ListPlace{Owner: n.Name()}
+	for {
+		objects, next, err := n.Store.ListPage(ctx, store.ListOptions{AllTenants: true, Prefix: keeping.KeyPrefix, Most: 512}, from)
+		if err != nil {
+			return nil, err
+		}
+		for i := range objects {
+			if objects[i].Owner == n.Name() { // another is next where the directory does not list this one
+				g.add(&objects[i])
+			}
+		}
+		if from = next; next.Owner != n.Name() {
+			break
+		}
+	}
+	n.uses.kept, n.uses.at = g.uses(), time.Now()
+	return n.uses.kept, nil
+}
+
+// keptGroups sums objects by model and tenant, of so many apart and of the others together.
+type keptGroups struct {
+	by   map[[2]string]*CacheUse
+	ages map[*CacheUse][]uint64
+}
+
+func (g *keptGroups) add(o *store.Object) {
+	if g.by == nil {
+		g.by, g.ages = make(map[[2]string]*CacheUse), make(map[*CacheUse][]uint64)
+	}
+	tag, is := keeping.TagOf(o.Key)
+	key := [2]string{tag.String(), o.Tenant}
+	if !is || g.by[key] == nil && len(g.by) >= maxGroups {
+		key = [2]string{keeping.Others, keeping.Others}
+	}
+	u := g.by[key]
+	if u == nil {
+		u = &CacheUse{Tag: key[0], Tenant: key[1]}
+		g.by[key] = u
+	}
+	u.Objects++
+	u.Bytes += o.Bytes
+	if o.Pinned {
+		u.PinnedBytes += o.Bytes
+	}
+	u.OldestSeconds = max(u.OldestSeconds, o.AgeSeconds)
+	if len(g.ages[u]) < maxAges {
+		g.ages[u] = append(g.ages[u], o.AgeSeconds)
+	}
+}
+
+func (g *keptGroups) uses() []CacheUse {
+	all := make([]CacheUse, 0, len(g.by))
+	for _, u := range g.by {
+		ages := g.ages[u]
+		slices.Sort(ages)
+		u.MedianSeconds = ages[len(ages)/2]
+		all = append(all, *u)
+	}
+	slices.SortFunc(all, func(a, b CacheUse) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Tag, b.Tag), strings.Compare(a.Tenant, b.Tenant))
+	})
+	return all
+}
+
+// CacheUses is what all agents of a cell tell, with models by name where one knows it.
+type CacheUses struct {
+	Uses   []CacheUse `json:"uses"`
+	Silent []Silent   `json:"silent,omitempty"`
+}
+
+// GatherUses asks every agent of the cell.
+func (n *Agent) GatherUses(ctx context.Context) (*CacheUses, error) {
+	members, err := n.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := offload.NamesOf(n.proof.key.Derive(trust.ForTickets))
+	models := make(map[string]string) // by tag
+	all := &CacheUses{}
+	var mu sync.Mutex // protects both
+	all.Silent = n.askEach(ctx, members, func(ctx context.Context, m kv.Member) error {
+		if err := n.pages(ctx, m, inquiry.Question{Kind: inquiry.Keepers}, func(record []byte) {
+			var k Keeper
+			if json.Unmarshal(record, &k) != nil || len(k.Model) > maxKeeperText || len(k.Revision) > maxKeeperText {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(models) < maxGathered {
+				models[names.ModelTag(kv.Scope{Model: k.Model, Revision: k.Revision}).String()] = k.Model
+			}
+		}); err != nil {
+			return err
+		}
+		return n.pages(ctx, m, inquiry.Question{Kind: inquiry.Uses}, func(record []byte) {
+			var u CacheUse
+			if json.Unmarshal(record, &u) != nil || len(u.Model) > maxKeeperText || len(u.Tag) > maxKeeperText || len(u.Tenant) > maxKeeperText {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if len(all.Uses) < maxGathered {
+				all.Uses = append(all.Uses, u)
+			}
+		})
+	})
+	for i := range all.Uses {
+		if u := &all.Uses[i]; u.Model == "" {
+			u.Model = cmp.Or(models[u.Tag], u.Tag)
+		}
+	}
+	return all, ctx.Err()
+}
+
+// By sums uses by model or by tenant, the one with the most bytes and tokens first. Medians
+// are those of the owner with the most bytes.
+func (c *CacheUses) By(name func(*CacheUse) string) []CacheUse {
+	sums, largest := make(map[string]*CacheUse), make(map[string]uint64)
+	var order []string
+	for i := range c.Uses {
+		u := &c.Uses[i]
+		key := name(u)
+		s := sums[key]
+		if s == nil {
+			s = &CacheUse{}
+			sums[key] = s
+			order = append(order, key)
+		}
+		s.Finds, s.Hits, s.TokensAsked, s.TokensFound = s.Finds+u.Finds, s.Hits+u.Hits, s.TokensAsked+u.TokensAsked, s.TokensFound+u.TokensFound
+		s.BytesKept, s.Objects, s.Bytes, s.PinnedBytes = s.BytesKept+u.BytesKept, s.Objects+u.Objects, s.Bytes+u.Bytes, s.PinnedBytes+u.PinnedBytes
+		s.OldestSeconds = max(s.OldestSeconds, u.OldestSeconds)
+		if u.Bytes > largest[key] {
+			largest[key], s.MedianSeconds = u.Bytes, u.MedianSeconds
+		}
+	}
+	slices.SortFunc(order, func(a, b string) int {
+		return cmp.Or(cmp.Compare(sums[b].Bytes, sums[a].Bytes), cmp.Compare(sums[b].TokensAsked, sums[a].TokensAsked), strings.Compare(a, b))
+	})
+	all := make([]CacheUse, len(order))
+	for i, key := range order {
+		all[i] = *sums[key]
+		all[i].Model = key
+	}
+	return all
+}

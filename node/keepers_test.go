@@ -1,0 +1,95 @@
+package node
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"meridian/offload/keeping"
+	"meridian/store"
+)
+
+// What another agent tells of an engine is used only if it can be.
+func TestKeeperThatCannotBe(t *testing.T) {
+	good := func() Keeper {
+		return Keeper{ID: "e", Home: "a", Model: "m", UnitTokens: 64, UnitBytes: 4096, UnitDigest: strings.Repeat("0a", 32), TokenUs: 10, FetchUs: 5, FetchTokenUs: 1}
+	}
+	k := good()
+	f, err := k.facts()
+	if err != nil || f.UnitTokens != 64 || f.Digest[31] != 10 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	if fetch, compute, worth := f.Worth(100); fetch.Microseconds() != 105 || compute.Microseconds() != 1000 || !worth {
+		t.Errorf("%v, %v, %v", fetch, compute, worth)
+	}
+	for name, spoil := range map[string]func(*Keeper){
+		"no tokens":       func(k *Keeper) { k.UnitTokens = 0 },
+		"negative tokens": func(k *Keeper) { k.UnitTokens = -64 },
+		"many tokens":     func(k *Keeper) { k.UnitTokens = 1 << 40 },
+		"no digest":       func(k *Keeper) { k.UnitDigest = "" },
+		"a long digest":   func(k *Keeper) { k.UnitDigest = strings.Repeat("0a", 1<<20) + "0" },
+		"no hex":          func(k *Keeper) { k.UnitDigest = strings.Repeat("zz", 32) },
+		"a long name":     func(k *Keeper) { k.Model = strings.Repeat("m", 1<<20) },
+		"not a number":    func(k *Keeper) { k.FetchUs = math.NaN() },
+		"for ever":        func(k *Keeper) { k.TokenUs = math.Inf(1) },
+		"before it began": func(k *Keeper) { k.FetchTokenUs = -1 },
+	} {
+		k := good()
+		spoil(&k)
+		if f, err := k.facts(); err == nil {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+func FuzzKeeper(f *testing.F) {
+	f.Add([]byte(`{"id":"e","unit_tokens":64,"unit_digest":"0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a","token_us":1e4,"fetch_us":3}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var k Keeper
+		if json.Unmarshal(b, &k) != nil {
+			return
+		}
+		facts, err := k.facts()
+		if err != nil {
+			return
+		}
+		fetch, compute, _ := facts.Worth(facts.UnitTokens)
+		if facts.UnitTokens < 1 || facts.UnitTokens > maxUnitTokens || fetch < 0 || compute < 0 {
+			t.Fatalf("%+v", facts)
+		}
+	})
+}
+
+// However many tenants there are, few are told apart, and no object is left out.
+func TestKeptGroups(t *testing.T) {
+	var g keptGroups
+	key := func(tag string) string { return keeping.KeyPrefix + tag + strings.Repeat("0", 56) }
+	var bytes, objects uint64
+	for i := range 3 * maxGroups {
+		g.add(&store.Object{Tenant: "t" + strings.Repeat("x", i), Key: key("aabbccdd"), Bytes: 10, AgeSeconds: uint64(i)})
+	}
+	for age := range 5 {
+		g.add(&store.Object{Tenant: "t", Key: key("aabbccdd"), Bytes: 100, AgeSeconds: uint64(10 * age), Pinned: age == 0})
+	}
+	g.add(&store.Object{Tenant: "t", Key: "kv/other", Bytes: 1})
+	all := g.uses()
+	if len(all) > maxGroups+1 {
+		t.Fatalf("%d groups", len(all))
+	}
+	for _, u := range all {
+		bytes, objects = bytes+u.Bytes, objects+u.Objects
+		if u.Tenant == "t" && (u.Tag != "aabbccdd" || u.Objects != 6 || u.PinnedBytes != 100 || u.MedianSeconds != 20 || u.OldestSeconds != 40) {
+			t.Errorf("%+v", u)
+		}
+	}
+	if objects != 3*maxGroups+6 || bytes != 30*maxGroups+501 {
+		t.Errorf("%d objects of %d bytes", objects, bytes)
+	}
+	sums := (&CacheUses{Uses: append(all, CacheUse{Model: "m", Tenant: "t", Finds: 3, TokensAsked: 10})}).By(func(u *CacheUse) string { return u.Tenant })
+	for _, u := range sums {
+		if u.Model == "t" && (u.Bytes != 510 || u.Finds != 3 || u.MedianSeconds != 20) {
+			t.Errorf("%+v", u)
+		}
+	}
+}
