@@ -36,6 +36,8 @@ type cacheWarmCommand struct {
 	Admin      string        `placeholder:"URL" help:"The gateway's admin listener (default: that of the cell which up runs)."`
 	State      string        `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory of the cell (default: agent.state_dir of the configuration)."`
 	JSON       bool          `help:"Print one JSON object."`
+
+	operator *http.Client
 }
 
 func (c *cacheWarmCommand) Help() string {
@@ -63,6 +65,13 @@ func (c *cacheWarmCommand) Run(std *stdio, all *commands) error {
 	}
 	admin, err := adminOf(c.Admin, c.State, std, all)
 	if err != nil {
+		return err
+	}
+	loaded, err := all.load(std)
+	if err != nil {
+		return err
+	}
+	if c.operator, err = adminClient(loaded.Config); err != nil {
 		return err
 	}
 	ctx, cancel := untilStopped()
@@ -101,7 +110,7 @@ func (c *cacheWarmCommand) engines(ctx context.Context, admin string) ([]string,
 		return nil, invalid("it looks like http://127.0.0.1:9465", "--admin: %v", err)
 	}
 	var shown struct{ Engines []gateway.EngineState }
-	if err := askAdmin(request, &shown); err != nil {
+	if err := c.askAdmin(request, &shown); err != nil {
 		return nil, err
 	}
 	var names []string
@@ -222,12 +231,12 @@ func (c *cacheWarmCommand) post(ctx context.Context, admin, engine string, body 
 		return err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	return askAdmin(request, into)
+	return c.askAdmin(request, into)
 }
 
-// askAdmin asks a gateway's admin listener.
-func askAdmin(request *http.Request, into any) error {
-	response, err := http.DefaultClient.Do(request)
+// askAdmin asks a gateway's admin listener, which may want a key.
+func (c *cacheWarmCommand) askAdmin(request *http.Request, into any) error {
+	response, err := c.operator.Do(request)
 	if err != nil {
 		return err
 	}
