@@ -139,6 +139,11 @@ type peersCommand struct {
 	JSON  bool   `help:"Print JSON: one object, or with --watch one a line."`
 }
 
+func (c *peersCommand) Help() string {
+	return "Lists the agents of a cell as its directory has them, the engines that each speaks for, and the gateways, which are agents that lend no memory. " +
+		"An https directory wants a certificate: --name says whose."
+}
+
 func (c *peersCommand) Run(std *stdio, all *commands) error {
 	ctx, cancel := untilStopped()
 	defer cancel()
@@ -194,16 +199,39 @@ func (c *peersCommand) show(ctx context.Context, std *stdio, d meta.Directory) e
 		_, err := fmt.Fprintln(std.out, "no agents")
 		return err
 	}
-	return peerTable(std.out, records)
+	engines, err := d.List(asking, meta.EnginePrefix)
+	if err != nil {
+		return err
+	}
+	return peerTable(std.out, records, engines.Records)
 }
 
-func peerTable(out io.Writer, records []agent.AgentRecord) error {
+// shownIncarnation is how much of one tells two lives apart for a person; JSON has all.
+const shownIncarnation = 8
+
+func peerTable(out io.Writer, records []agent.AgentRecord, engines []meta.Record) error {
+	at := make(map[string][]string)
+	for _, record := range engines {
+		if e, err := meta.ParseEngineRecord(record); err == nil {
+			at[e.Home] = append(at[e.Home], e.ID)
+		}
+	}
+	slices.SortStableFunc(records, func(a, b agent.AgentRecord) int { return cmp.Compare(kindOf(a), kindOf(b)) })
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tINCARNATION\tFABRICS")
+	fmt.Fprintln(table, "NAME\tKIND\tENGINES\tFABRICS\tINCARNATION")
 	for _, r := range records {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", oneLine(r.Name), oneLine(r.Incarnation), fabricList(r))
+		engines := cmp.Or(strings.Join(slices.Sorted(slices.Values(at[r.Name])), ", "), "–")
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.*s\n", oneLine(r.Name), kindOf(r), oneLine(engines), fabricList(r), shownIncarnation, oneLine(r.Incarnation))
 	}
 	return table.Flush()
+}
+
+// kindOf tells a gateway, which is an agent among agents, from those of hosts.
+func kindOf(r agent.AgentRecord) string {
+	if isGateway(r.Name) {
+		return kindGateway
+	}
+	return kindAgent
 }
 
 func agentRecords(records []meta.Record) []agent.AgentRecord {

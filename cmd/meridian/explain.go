@@ -71,14 +71,19 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	default:
 		e.err = err
 	}
-	if c.Agent == "" && len(c.ID) <= maxIDBytes && !e.isWhole() {
+	if c.Agent == "" && len(c.ID) <= maxIDBytes && !e.isWhole() && !errors.Is(err, errShort) {
 		if err := e.addElsewhere(c.gather(std, all, cmp.Or(e.text(id), c.ID))); err != nil {
 			return err
 		}
 	}
 	if err != nil && e.err != nil {
 		problem := c.object(std, all, c.ID)
-		if problem == nil || errors.Is(problem, store.ErrMissing) {
+		switch {
+		case problem == nil:
+			return nil
+		case errors.Is(err, errShort):
+			return err
+		case errors.Is(problem, store.ErrMissing):
 			return problem
 		}
 		return invalid("`meridian explain` without an id lists them, `meridian store ls` the keys of objects", "%w; and as a key: %w", err, problem)

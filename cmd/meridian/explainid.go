@@ -8,15 +8,19 @@ import (
 	"slices"
 	"strings"
 
+	"meridian/cell"
 	"meridian/kv"
 	"meridian/ledger"
 	"meridian/node"
 )
 
-var errAmbiguous = errors.New("several ids begin so")
+var (
+	errAmbiguous = errors.New("several ids begin so")
+	errShort     = fmt.Errorf("too short for the beginning of an id, of which %d digits are needed", cell.MinIDDigits)
+)
 
-// beginning is the beginning of an id: long enough not to be a guess.
-var beginning = regexp.MustCompile(`^[0-9a-f]{4,31}$`)
+// beginning is the beginning of an id; one that is too short is a guess.
+var beginning = regexp.MustCompile(`^[0-9a-f]{1,31}$`)
 
 // meant is the id that a person means: a whole one, the beginning of one that is
 // remembered, or that of the request that its client called so.
@@ -37,6 +41,10 @@ func (e *explanation) meant(ctx context.Context, text string) (kv.ID, error) {
 	switch {
 	case err != nil:
 		return kv.ID{}, err
+	case len(text) < cell.MinIDDigits && len(found) == 0:
+		return kv.ID{}, invalid("`meridian explain` without an id lists the last requests", "%q is %w; nothing that is remembered begins so", text, errShort)
+	case len(text) < cell.MinIDDigits:
+		return kv.ID{}, invalid("say more of it", "%q is %w; these begin so: %s", text, errShort, strings.Join(found, ", "))
 	case len(found) == 0:
 		return kv.ID{}, fmt.Errorf("nothing that is remembered has an id that begins with %s", text)
 	case len(found) > 1:

@@ -60,7 +60,10 @@ func TestNobodyDrivesTheTerminal(t *testing.T) {
 	if err := (&peersCommand{}).line(std, "came", r); err != nil {
 		t.Error(err)
 	}
-	if err := peerTable(&out, []agent.AgentRecord{r}); err != nil {
+	if err := peerTable(&out, []agent.AgentRecord{r}, nil); err != nil {
+		t.Error(err)
+	}
+	if err := memberTable(&out, []member{{Kind: kindEngine, Name: hostile, Role: hostile, Agent: hostile, Host: hostile, URL: hostile, Problem: hostile}}); err != nil {
 		t.Error(err)
 	}
 	(&startDisplay{w: &out}).show(cell.Event{Part: "decode-0", State: cell.Pausing, Detail: hostile})
