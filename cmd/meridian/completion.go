@@ -172,7 +172,8 @@ func (t *typed) parts() (names []string) {
 	}
 	r, err := cell.ReadRecord(dir)
 	if err != nil {
-		return nil
+		names, _ = cell.LogNames(dir) // of a cell that has ended, its logs are there
+		return names
 	}
 	for _, p := range r.Parts {
 		names = append(names, p.Name)

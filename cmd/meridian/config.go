@@ -175,6 +175,7 @@ func (c *configShow) Run(std *stdio, all *commands) error {
 
 type configExplain struct {
 	Field string `arg:"" help:"A field or a section, such as scheduler.max_think_tokens."`
+	JSON  bool   `help:"Print one JSON object."`
 }
 
 func (c *configExplain) Run(std *stdio, all *commands) error {
@@ -183,6 +184,9 @@ func (c *configExplain) Run(std *stdio, all *commands) error {
 	text, err := config.Explain(c.Field, loaded)
 	if err != nil {
 		return err
+	}
+	if c.JSON {
+		return std.writeJSON(map[string]string{"field": c.Field, "text": text})
 	}
 	_, err = fmt.Fprint(std.out, text)
 	return err

@@ -12,6 +12,7 @@ import (
 type downCommand struct {
 	State   string        `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
 	Timeout time.Duration `default:"75s" help:"How long requests may take to end before the cell is killed (default: ${default})."`
+	JSON    bool          `help:"Print one JSON object."`
 }
 
 func (c *downCommand) Help() string {
@@ -27,6 +28,9 @@ func (c *downCommand) Run(std *stdio, all *commands) error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
 	ended, err := cell.Down(ctx, dir)
+	if none := errors.Is(err, cell.ErrNoCell); c.JSON && (none || err == nil) {
+		return std.writeJSON(map[string]any{"ran": !none, "supervisor": ended.Supervisor, "unclean": ended.Unclean, "left_behind": append([]string{}, ended.Parts...)})
+	}
 	if errors.Is(err, cell.ErrNoCell) {
 		_, err := fmt.Fprintln(std.out, err)
 		return err

@@ -57,6 +57,7 @@ type sendCommand struct {
 	At     string `placeholder:"HOST:PORT" help:"Address of the peer, where there is no directory."`
 	Listen string `placeholder:"ADDRESS" help:"Address to be read at (default: agent.listen of the configuration)."`
 	Name   string `help:"Name of the agent that sends; with TLS, one that has a certificate and does not run (default: one made up for this file)."`
+	JSON   bool   `help:"Print one JSON object."`
 }
 
 func (c *sendCommand) Run(std *stdio, all *commands) error {
@@ -142,6 +143,9 @@ func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os
 				return fmt.Errorf("%s refused %s: %s", oneLine(note.From), name, oneLine(m.Reason))
 			case "done":
 				bar.finish()
+				if c.JSON {
+					return std.writeJSON(map[string]any{"file": name, "to": note.From, "bytes": size})
+				}
 				_, err := fmt.Fprintf(std.out, "sent %s to %s: %d bytes, every chunk verified\n", name, oneLine(note.From), size)
 				return err
 			}
@@ -193,6 +197,7 @@ type recvCommand struct {
 	Dir       string `default:"." type:"existingdir" help:"Where files are put."`
 	Once      bool   `help:"Stop after the first file."`
 	Overwrite bool   `help:"Replace files that exist."`
+	JSON      bool   `help:"Print one JSON object a line: who waits, and each file."`
 }
 
 func (c *recvCommand) Run(std *stdio, all *commands) error {
@@ -202,7 +207,16 @@ func (c *recvCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.out, "waiting for files as %s (%s)\n", n.Name(), n.Proof())
+	if c.JSON {
+		err = std.writeJSON(map[string]any{"waiting_as": n.Name(), "proof": n.Proof()})
+	} else {
+		_, err = fmt.Fprintf(std.out, "waiting for files as %s (%s)\n", n.Name(), n.Proof())
+	}
+	if err != nil {
+		stop, done := stopping()
+		defer done()
+		return errors.Join(err, n.Close(stop))
+	}
 	err = c.serve(ctx, std, all, n)
 	stop, done := stopping()
 	defer done()
@@ -231,6 +245,13 @@ func (c *recvCommand) serve(ctx context.Context, std *stdio, all *commands, n *n
 
 // tell says what became of an offer.
 func (c *recvCommand) tell(std *stdio, m fileMessage, from string, failed error) error {
+	if c.JSON {
+		said := map[string]any{"file": m.Name, "from": from, "bytes": m.Bytes}
+		if failed != nil {
+			said["error"] = failed.Error()
+		}
+		return std.writeJSON(said)
+	}
 	if failed != nil {
 		_, err := fmt.Fprintf(std.err, "%s from %s: %s\n", oneLine(m.Name), oneLine(from), printable(failed.Error()))
 		return err
