@@ -267,7 +267,7 @@ var rooms = map[string]room{
 		},
 	},
 	"bench/cache": {
-		owns: "measurements of the shared cache of prefixes, beside models of caches, a plain file and vLLM's own",
+		owns: "measurements of the shared cache of prefixes, beside models of caches and a plain file",
 		may: map[string]string{
 			"bench": "figures, processes", "bench/load": "a trace, sent", "cell": "engines and what keeps for them", "openai": "requests, and where a cache came from",
 			"replay/workload": "traces", "store/disk": "what is measured by itself", "store/tier": "its objects",

@@ -1,11 +1,10 @@
 // Package cache measures the shared cache of prefixes: what it finds of a recorded day and
-// what that does to the first token, what a run costs from each tier, what a disk is used
-// of, and what vLLM has of it. Each part stands by itself:
+// what that does to the first token, what a run costs from each tier, and how much of a
+// disk's speed objects reach. Each part stands by itself:
 //
 //	trace  Mooncake's conversations ─► gateway ─► two reference engines ─► store     beside models of caches
 //	tiers  one prompt: computed, from memory, from disk, from S3
 //	disk   store/disk beside a plain file
-//	vllm   servers of vLLM with Meridian's connector, with vLLM's own, with none
 //
 // Ratios are of one run; figures of two runs cannot be compared.
 package cache
