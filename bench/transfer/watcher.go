@@ -83,7 +83,8 @@ func (w *watcher) watch(ctx context.Context, admin string) error {
 		return errors.Join(fmt.Errorf("bench: the page answers %s", response.Status), response.Body.Close())
 	}
 	w.stop = stop
-	first := make(chan struct{})
+	first := make(chan struct{}) // closed when something has come
+	var told sync.Once
 	w.reading.Go(func() {
 		defer response.Body.Close()
 		lines := bufio.NewScanner(response.Body)
@@ -98,10 +99,8 @@ func (w *watcher) watch(ctx context.Context, admin string) error {
 				continue
 			}
 			w.handOffs.Add(uint64(len(frame.HandOffs)) + frame.LeftOut.HandOffs)
-			if w.frames.Add(1); first != nil {
-				close(first)
-				first = nil
-			}
+			w.frames.Add(1)
+			told.Do(func() { close(first) })
 		}
 	})
 	select {
