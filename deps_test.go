@@ -151,7 +151,7 @@ var rooms = map[string]room{
 	"store/storesim": {
 		owns: "the seeded world of the object cache: clients, owners, masters, arenas, network, trouble, checkers",
 		may: map[string]string{
-			"checksum": "what readers check", "kv": "instants, ids", "store/arena": "memory, and producers", "store/master": "what is simulated",
+			"checksum": "what readers check", "kv": "instants, ids", "store/admission": "what is simulated of tiers", "store/arena": "memory, and producers", "store/master": "what is simulated",
 			"store/owner": "what is simulated", "store/protocol": "what is simulated",
 		},
 		uses:     map[string]string{"github.com/anishathalye/porcupine": "judges the history of each key"},

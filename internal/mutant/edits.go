@@ -215,6 +215,31 @@ var edits = []edit{
 	if broken {`,
 	},
 	{
+		TierNotSpared, "store/admission/breaker.go",
+		`case now < b.until ||`,
+		`case now < b.until && !BUG ||`,
+	},
+	{
+		TierGivenUp, "store/admission/breaker.go",
+		`	b.trying = 0
+`,
+		`	if !BUG { b.trying = 0 }
+`,
+	},
+	{
+		FetchedBehind, "store/admission/ahead.go",
+		`		case Nowhere:
+			return fetch`,
+		`		case Nowhere:
+			if !BUG { return fetch }`,
+	},
+	{
+		AdmittedAtOnce, "store/admission/sketch.go",
+		`	if s.added++;`,
+		`	if BUG { return max(least, 2) }
+	if s.added++;`,
+	},
+	{
 		OldMasterLocates, "store/protocol/coordinator.go",
 		`	if authority <= 0 {
 		return []Effect{answer(`,

@@ -28,6 +28,10 @@ const (
 	UnfetchedIsFound Name = "object-found-whose-source-was-taken-back"
 	HoldIsEvicted    Name = "object-evicted-while-it-is-held"
 	HoldKept         Name = "hold-kept-for-ever"
+	TierNotSpared    Name = "tier-that-fails-is-asked-on"
+	TierGivenUp      Name = "tier-that-failed-is-never-tried-again"
+	FetchedBehind    Name = "fetched-behind-what-is-nowhere"
+	AdmittedAtOnce   Name = "written-to-a-tier-at-its-first-use"
 )
 
 // OfStore lists them.
@@ -37,5 +41,5 @@ var ofStore = []Name{
 	ServesUnleased, CommitsUnleased, SealsUnrevoked, FreesUnrevoked, LateClaimCounts, DropNotObeyed, LateDropObeyed,
 	OldMasterLocates, LeaseFromLater, DropSharesSerial, DropNotTold, EpochNotCounted, ReadIsFreed, PutRepeated, GivenForgotten,
 	GivenUnmarked, WriterKept, UnclaimedIsFound, ClaimCalledValue, DoubtIsBelieved, FreesUnfetched, UnfetchedIsFound,
-	HoldIsEvicted, HoldKept,
+	HoldIsEvicted, HoldKept, TierNotSpared, TierGivenUp, FetchedBehind, AdmittedAtOnce,
 }

@@ -211,6 +211,9 @@ func (c *call) unanswered() {
 
 // answered takes an answer to the client of a request.
 func (p *process) answered(request uint64, m protocol.Message) {
+	if p.below != nil && p.below.heard(request, m) {
+		return
+	}
 	c := p.asks[request]
 	delete(p.asks, request)
 	switch {

@@ -185,6 +185,7 @@ func (p *process) observe() {
 
 // compare notes what came and what went.
 func (p *process) compare(now map[*key]*value) {
+	p.seeUnits(now)
 	for _, k := range p.world.keys {
 		v := now[k]
 		if was := p.found[k]; was != nil && was != v {
@@ -320,7 +321,7 @@ func (w *world) inspect() {
 			p.inspect(leader)
 		}
 	}
-	for _, k := range w.keys {
+	for _, k := range w.all() {
 		name, err := leader.master.Locate(k.hash)
 		if err != nil && !errors.Is(err, master.ErrMissing) {
 			w.violate("the master settles", "%v: %v", k, err)
@@ -347,10 +348,12 @@ func (p *process) inspect(leader *process) {
 		w.violate("everything ends", "%v still has %d grants", p, len(p.grants))
 	case len(p.deliveries) != 0:
 		w.violate("everything ends", "%v still has %d deliveries", p, len(p.deliveries))
+	case p.below.promotes != 0 || p.below.calls != 0:
+		w.violate("everything ends", "%v still promotes %d runs, and asks its tier %d times", p, p.below.promotes, p.below.calls)
 	case len(p.holds) != 0 || p.objects.LeasedPart() != 0:
 		w.violate("everything ends", "%v still holds %d objects, %g of its heap", p, len(p.holds), p.objects.LeasedPart())
 	}
-	for _, k := range w.keys {
+	for _, k := range w.all() {
 		if v := p.found[k]; v != nil {
 			if name, err := leader.master.Locate(k.hash); name != p.host.name {
 				w.violate("the master knows every object", "v%d of %v is at %v, and the master says %q, %v", v.number, k, p, name, err)

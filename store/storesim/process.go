@@ -19,6 +19,8 @@ type host struct {
 	births      int
 	process     *process
 	cut         map[string]int // names of hosts that cannot be reached
+	tier        map[*key]*kept
+	bad         kv.Instant // until when calls of the tier fail
 }
 
 // process is one start of an agent: perhaps an owner, perhaps the master, and
@@ -34,6 +36,7 @@ type process struct {
 	view  view
 
 	server     *protocol.Server // nil: it is no owner
+	below      *below
 	objects    *owner.Owner
 	heap       *arena.Heap
 	memory     []byte
@@ -87,6 +90,7 @@ func (p *process) own() {
 	p.memory = make([]byte, w.plan.arena)
 	p.grants, p.deliveries, p.found = make(map[kv.ID]*grant), make(map[owner.LeaseID]*delivery), make(map[*key]*value)
 	p.holds = make(map[owner.LeaseID]protocol.Held)
+	p.below = newBelow(p)
 	var err error
 	if p.heap, err = arena.Format(p.memory, arena.Options{Headers: w.plan.headers, Ring: 8, Epoch: uint32(p.birth)}); err != nil {
 		panic(err)

@@ -18,7 +18,7 @@ type Tally struct {
 	Put, PutFrom, Opened, Got, Located, Removed, Mapped, Landed uint64
 	Reasons                                                     [len(reasons) + 1]uint64
 
-	Evictions, GivenAway, Grants, Revoked, Kept, Refused, Vanished, Deliveries, SlowDeliveries, Fetches, SlowFetches, Unfetched, Produced, ProducersDead, Runs uint64
+	Evictions, GivenAway, Grants, Revoked, Kept, Refused, Vanished, Deliveries, SlowDeliveries, Fetches, SlowFetches, Unfetched, Produced, ProducersDead, Runs, Written, Promoted, LeftAlone, TierSlow, TierFailed, TierLost uint64
 
 	Messages, Bytes, Steps uint64
 }
@@ -76,6 +76,9 @@ func (t *Tally) Sections() []Section {
 			{"request given up as unanswered", &t.Unanswered},
 			{"writer that vanished with its plan", &t.Vanished},
 			{"producer that died in the middle", &t.ProducersDead},
+			{"call of a tier that was late", &t.TierSlow},
+			{"call of a tier that failed", &t.TierFailed},
+			{"object that a tier lost, or changed", &t.TierLost},
 		}},
 		{"operations", []Count{
 			{"small values put", &t.Put},
@@ -88,6 +91,8 @@ func (t *Tally) Sections() []Section {
 			{"removed", &t.Removed},
 			{"values of producers", &t.Produced},
 			{"runs held where they lie", &t.Runs},
+			{"units written to a tier", &t.Written},
+			{"units brought back from one", &t.Promoted},
 		}},
 		why,
 		{"besides", []Count{
@@ -104,6 +109,7 @@ func (t *Tally) Sections() []Section {
 			{"values read from a client's memory", &t.Fetches},
 			{"reads of it that took too long", &t.SlowFetches},
 			{"reads of it that it ended", &t.Unfetched},
+			{"calls that a tier was spared", &t.LeftAlone},
 			{"messages", &t.Messages},
 			{"bytes touched", &t.Bytes},
 			{"steps of histories", &t.Steps},

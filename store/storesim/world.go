@@ -21,6 +21,7 @@ type world struct {
 	hosts  []*host
 	dir    directory
 	keys   []*key
+	units  []*key   // of one run, which tiers keep
 	values []*value // by number - 1
 	calls  []*call
 	points int64 // of history: one after the other
@@ -32,7 +33,7 @@ type world struct {
 
 // circumstances is which trouble a world has.
 type circumstances struct {
-	loss, twice, slow, cuts, crashes, pauses, rogues, producers, lag bool
+	loss, twice, slow, cuts, crashes, pauses, rogues, producers, lag, tiers bool
 
 	operations int
 	arena      int
@@ -67,17 +68,18 @@ func newWorld(seed uint64, quiet bool) *world {
 	w := &world{draw: rand.New(rand.NewPCG(seed, 1)), chance: rand.New(rand.NewPCG(seed, 2)), tally: Tally{Worlds: 1}}
 	some := func() bool { return !quiet && w.draw.IntN(5) < 2 }
 	w.plan = circumstances{
-		loss: some(), twice: some(), slow: some(), cuts: some(), crashes: some(), pauses: some(), rogues: some(), producers: w.draw.IntN(3) == 0, lag: some(),
+		loss: some(), twice: some(), slow: some(), cuts: some(), crashes: some(), pauses: some(), rogues: some(), producers: w.draw.IntN(3) == 0, lag: some(), tiers: some(),
 		operations: 20 + w.draw.IntN(100), arena: (28 + w.draw.IntN(80)) << 10, headers: uint32(12 + w.draw.IntN(30)),
 		offers: w.draw.IntN(2), policy: w.draw.IntN(3),
 	}
 	for i := range 1 + w.draw.IntN(5) {
 		w.keys = append(w.keys, newKey(fmt.Sprintf("k%d", i)))
 	}
+	w.newUnits()
 	owners := 1 + w.draw.IntN(3)
 	masters := 1 + w.draw.IntN(2)
 	for i := range max(owners, masters) + 1 + w.draw.IntN(2) {
-		w.hosts = append(w.hosts, &host{world: w, name: string(rune('a' + i)), owns: i < owners, leads: i >= 1 && i <= masters, cut: make(map[string]int)})
+		w.hosts = append(w.hosts, &host{world: w, name: string(rune('a' + i)), owns: i < owners, leads: i >= 1 && i <= masters, cut: make(map[string]int), tier: make(map[*key]*kept)})
 	}
 	for _, h := range w.hosts {
 		h.start()
@@ -150,6 +152,10 @@ func (w *world) live() {
 	for range w.draw.IntN(25) {
 		w.after(kv.Instant(w.draw.Int64N(int64(turmoil))), nil, w.findRun)
 	}
+	for range w.draw.IntN(40) {
+		w.after(kv.Instant(w.draw.Int64N(int64(turmoil+recovery/2))), nil, w.useUnits)
+		w.after(kv.Instant(w.draw.Int64N(int64(turmoil+recovery/2))), nil, w.findUnits)
+	}
 	w.mischief()
 	w.runUntil(turmoil)
 	w.heal()
@@ -187,6 +193,8 @@ func (w *world) mischief() {
 				w.note("%v stands still for %v", p, duration(length))
 				p.still = max(p.still, w.now+length)
 			}
+		case w.plan.tiers && w.chance.IntN(3) == 0:
+			w.tierTrouble(h)
 		case w.plan.cuts && w.chance.IntN(3) == 0:
 			other, shortest := w.hosts[w.chance.IntN(len(w.hosts))].name, 50*kv.Millisecond
 			if w.chance.IntN(3) == 0 {
@@ -237,6 +245,7 @@ func (w *world) String() string {
 		{"rogue writers", w.plan.rogues},
 		{"producers", w.plan.producers},
 		{"old views", w.plan.lag},
+		{"bad tiers", w.plan.tiers},
 	} {
 		if t.on {
 			trouble = append(trouble, t.name)
