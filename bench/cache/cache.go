@@ -12,6 +12,7 @@ package cache
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,6 +37,8 @@ type Options struct {
 	Trace string
 	// Requests is how many of a trace are sent, at most.
 	Requests int
+	// Model is what the engines of the trace compute: tiny, or small.
+	Model string
 	// Memory is what the owner of the trace has; a quarter of it where there is a tier below.
 	Memory bench.Size
 	// Tokens is how long the prompt of the tiers is, and Prompts how many there are.
@@ -66,6 +69,9 @@ const (
 
 func (o *Options) validate() error {
 	if err := bench.Known("part", o.Parts, Parts()); err != nil {
+		return err
+	}
+	if err := bench.Known("model", []string{o.Model}, Models()); err != nil {
 		return err
 	}
 	switch {
@@ -130,6 +136,9 @@ type built struct {
 }
 
 var models = map[string]built{"tiny": {2 << 10, 2048}, "small": {16 << 10, 4096}}
+
+// Models are those that a trace can be served by.
+func Models() []string { return slices.Sorted(maps.Keys(models)) }
 
 // ratio is 0 where there is nothing to divide by.
 func ratio(a, b float64) float64 {

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"meridian/bench"
 	"meridian/bench/load"
@@ -30,14 +33,20 @@ type TraceRow struct {
 	Memory uint64 `json:"memory"`  // of the store, of Bytes
 	Engine uint64 `json:"engines"` // of Bytes
 	// HitRate is tokens of prompts that were not computed, over all; LRU that of a model
-	// of the same bytes.
-	HitRate float64 `json:"hit_rate"`
-	LRU     float64 `json:"lru_hit_rate"`
-	OfLRU   float64 `json:"of_lru"`
-	OfBest  float64 `json:"of_best"`
+	// of the store's bytes, and where there is none of the engines'; Together that of one
+	// of all bytes, in which nothing lies twice.
+	HitRate    float64 `json:"hit_rate"`
+	LRU        float64 `json:"lru_hit_rate"`
+	OfLRU      float64 `json:"of_lru"`
+	Together   float64 `json:"together_hit_rate"`
+	OfTogether float64 `json:"of_together"`
+	OfBest     float64 `json:"of_best"`
 	// NotComputed are tokens, and FromStore those of them that the store had.
 	NotComputed int64 `json:"tokens_not_computed"`
 	FromStore   int64 `json:"tokens_from_store"`
+	// Finds and Keeps are what came of the engines' questions, and of what they let be kept.
+	Finds Ends `json:"finds,omitempty"`
+	Keeps Ends `json:"keeps,omitempty"`
 	// TTFT in milliseconds, and as part of what engines without a store take.
 	P50   float64 `json:"ttft_p50_ms"`
 	P99   float64 `json:"ttft_p99_ms"`
@@ -47,8 +56,19 @@ type TraceRow struct {
 	Others float64 `json:"others"`
 }
 
+// Ends is how often each end was counted, by the name that metrics have for it.
+type Ends map[string]int64
+
+// String has the most frequent first.
+func (e Ends) String() string {
+	names := slices.SortedFunc(maps.Keys(e), func(a, b string) int { return cmp.Or(cmp.Compare(e[b], e[a]), cmp.Compare(a, b)) })
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %d", name, e[name])
+	}
+	return strings.Join(names, ", ")
+}
+
 const (
-	traceModel = "tiny"
 	// traceUnit is a block of 512 tokens after scaling: an object of the store, and a block
 	// of the engines.
 	traceUnit = engineBlock
@@ -70,7 +90,7 @@ type named struct {
 }
 
 func traceSetups(o *Options) []named {
-	base := setup{model: traceModel, blocks: traceBlocks, unit: traceUnit}
+	base := setup{model: o.Model, blocks: traceBlocks, unit: traceUnit}
 	memory, small := base, base
 	memory.memory, small.memory = o.Memory.Bytes, o.Memory.Bytes/4
 	disk, s3 := small, small
@@ -84,12 +104,17 @@ func traceSetups(o *Options) []named {
 	}
 }
 
-// bytes are all that keep something for the cell; 0 where there is no bound.
-func (s *setup) bytes() uint64 {
-	if s.s3 {
-		return 0
+// bytes are all that keep something for the cell, and those of them that are the store's, or
+// where there is none the engines'; 0 where there is no bound.
+func (s *setup) bytes() (all, lru uint64) {
+	switch store := s.memory + s.disk; {
+	case s.s3:
+		return 0, 0
+	case store == 0:
+		return s.engines(), s.engines()
+	default:
+		return store + s.engines(), store
 	}
-	return s.memory + s.disk + s.engines()
 }
 
 func (s *setup) engines() uint64 {
@@ -135,12 +160,12 @@ func openTrace(o Options) ([]workload.Request, *TraceReport, error) {
 		return nil, nil, err
 	}
 	all, s, err := scaled(recorded, bounds{
-		requests: o.Requests, unit: traceUnit, prompt: models[traceModel].context - traceAnswer - 1, output: traceAnswer,
+		requests: o.Requests, unit: traceUnit, prompt: models[o.Model].context - traceAnswer - 1, output: traceAnswer,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &TraceReport{Workload: info.Label, Sample: info.Sample, Scaling: s, Model: traceModel, Unit: traceUnit, Best: bench.Rounded(modelled(all, 0))}
+	t := &TraceReport{Workload: info.Label, Sample: info.Sample, Scaling: s, Model: o.Model, Unit: traceUnit, Best: bench.Rounded(modelled(all, 0))}
 	return all, t, nil
 }
 
@@ -151,26 +176,33 @@ func traceRow(ctx context.Context, o Options, s named, all []workload.Request, t
 		return row, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	asks := load.Options{URL: w.cell.Record().Gateway, Model: traceModel, Completions: true, Closed: true, MaxRunning: traceClients, Seed: 1}
+	asks := load.Options{URL: w.cell.Record().Gateway, Model: o.Model, Completions: true, Closed: true, MaxRunning: traceClients, Seed: 1}
 	meter := bench.StartMeter(w.pids())
 	report, err := served(ctx, asks, all)
 	if err != nil {
 		return row, err
 	}
 	unitBytes := models[s.model].bytesPerToken * uint64(s.unit)
+	bytes, lruBytes := s.bytes()
 	row = TraceRow{
-		Setup: s.name, Bytes: s.bytes(), Memory: s.memory, Engine: s.engines(), NotComputed: report.Result.Cache.HitTokens,
+		Setup: s.name, Bytes: bytes, Memory: s.memory, Engine: s.engines(), NotComputed: report.Result.Cache.HitTokens,
 		HitRate: bench.Rounded(float64(report.Result.Cache.HitTokens) / float64(max(report.Result.Cache.PromptTokens, 1))),
-		LRU:     bench.Rounded(modelled(all, int(s.bytes()/unitBytes))), Others: meter.Others(),
+		LRU:     bench.Rounded(modelled(all, int(lruBytes/unitBytes))), Together: bench.Rounded(modelled(all, int(bytes/unitBytes))), Others: meter.Others(),
 		P50: bench.Rounded(report.Result.Latency.TTFT.P50 * 1e3), P99: bench.Rounded(report.Result.Latency.TTFT.P99 * 1e3),
 	}
-	row.OfLRU, row.OfBest = ratio(row.HitRate, row.LRU), ratio(row.HitRate, t.Best)
+	row.OfLRU, row.OfTogether, row.OfBest = ratio(row.HitRate, row.LRU), ratio(row.HitRate, row.Together), ratio(row.HitRate, t.Best)
 	if s.memory > 0 {
 		found, err := w.counts(ctx, "meridian_cache_tokens_total", `result="found"`)
 		if err != nil {
 			return row, err
 		}
 		row.FromStore = int64(found)
+		if row.Finds, err = w.ends(ctx, "meridian_cache_finds_total"); err != nil {
+			return row, err
+		}
+		if row.Keeps, err = w.ends(ctx, "meridian_cache_keeps_total"); err != nil {
+			return row, err
+		}
 	}
 	return row, nil
 }

@@ -198,36 +198,55 @@ const maxMetrics = 16 << 20
 
 // counts is a series of the owner's metrics, summed over those of its labels that have
 // all of some texts.
-func (w *world) counts(ctx context.Context, series string, labels ...string) (float64, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.cell.Record().Part("agent-"+owner).Metrics, nil)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer response.Body.Close()
-	return sumSeries(io.LimitReader(response.Body, maxMetrics), series, labels...), nil
-}
-
-func sumSeries(text io.Reader, series string, labels ...string) (sum float64) {
+func (w *world) counts(ctx context.Context, series string, labels ...string) (sum float64, err error) {
+	values, err := w.series(ctx, series)
 lines:
-	for lines := bufio.NewScanner(text); lines.Scan(); {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		name, has, _ := strings.Cut(name, "{")
-		if name != series {
-			continue
-		}
+	for has, v := range values {
 		for _, label := range labels {
 			if !strings.Contains(has, label) {
 				continue lines
 			}
 		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err == nil {
-			sum += v
+		sum += v
+	}
+	return sum, err
+}
+
+// ends is how often each end of a series of the owner's metrics was counted.
+func (w *world) ends(ctx context.Context, series string) (Ends, error) {
+	values, err := w.series(ctx, series)
+	ends := make(Ends)
+	for labels, v := range values {
+		_, end, _ := strings.Cut(labels, `end="`)
+		if end, _, _ = strings.Cut(end, `"`); v > 0 {
+			ends[end] += int64(v)
 		}
 	}
-	return sum
+	return ends, err
+}
+
+// series is one of the owner's metrics, by labels.
+func (w *world) series(ctx context.Context, series string) (map[string]float64, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.cell.Record().Part("agent-"+owner).Metrics, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return parseSeries(io.LimitReader(response.Body, maxMetrics), series), nil
+}
+
+func parseSeries(text io.Reader, series string) map[string]float64 {
+	values := make(map[string]float64)
+	for lines := bufio.NewScanner(text); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), " ")
+		name, labels, _ := strings.Cut(name, "{")
+		if v, err := strconv.ParseFloat(value, 64); err == nil && name == series {
+			values[labels] += v
+		}
+	}
+	return values
 }

@@ -13,8 +13,9 @@ import (
 type benchCache struct {
 	Part     []string     `default:"${cache_parts}" placeholder:"NAME" help:"What to measure: some of ${cache_parts}; default all."`
 	Trace    string       `type:"existingfile" placeholder:"FILE" help:"Requests to send: a trace of Mooncake's, or a workload (default: a generated one in the manner of Mooncake's conversations)."`
-	Requests int          `default:"600" placeholder:"N" help:"Requests of the trace that are sent, at most: whole conversations of it; default ${default}."`
-	Memory   bench.Size   `default:"64MiB" placeholder:"SIZE" help:"Memory of the store that serves the trace; a quarter of it where there is a tier below; default ${default}."`
+	Requests int          `default:"200" placeholder:"N" help:"Requests of the trace that are sent, at most: whole conversations of it; default ${default}."`
+	Model    string       `default:"small" placeholder:"NAME" help:"Model of the engines that serve the trace: tiny, which computes as fast as a cache can answer, or small; default ${default}."`
+	Memory   bench.Size   `default:"512MiB" placeholder:"SIZE" help:"Memory of the store that serves the trace; a quarter of it where there is a tier below; default ${default}."`
 	Tokens   int          `default:"900" placeholder:"N" help:"Tokens of the prompts that come from tiers; default ${default}."`
 	Prompts  int          `default:"12" placeholder:"N" help:"Prompts that come from each tier; default ${default}."`
 	Object   []bench.Size `default:"256KiB,1MiB,4MiB" placeholder:"SIZE" help:"Sizes of objects on disk; default ${default}."`
@@ -36,7 +37,7 @@ func (c *benchCache) Run(std *stdio) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	found, err := cachebench.Run(ctx, cachebench.Options{
-		Parts: c.Part, Trace: c.Trace, Requests: c.Requests, Memory: c.Memory, Tokens: c.Tokens, Prompts: c.Prompts, Objects: c.Object, Total: c.Total,
+		Parts: c.Part, Trace: c.Trace, Requests: c.Requests, Model: c.Model, Memory: c.Memory, Tokens: c.Tokens, Prompts: c.Prompts, Objects: c.Object, Total: c.Total,
 		Rounds: c.Rounds, Dir: c.Dir, PeersDir: c.PeersDir, Version: thisBuild().Version, Progress: progressOn(std.err),
 	})
 	if err := measured(ctx, std, err, "bench cache"); err != nil {
