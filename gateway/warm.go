@@ -263,7 +263,7 @@ type WarmMetrics struct {
 func (w *warmer) metrics() WarmMetrics {
 	m := WarmMetrics{Ends: make(map[string]uint64, len(warmEnds))}
 	if w == nil {
-		return m
+		w = &warmer{} // nothing is computed ahead: all is 0
 	}
 	for i, name := range warmEnds {
 		m.Ends[name] = w.ends[i].Load()
