@@ -419,7 +419,7 @@ var rooms = map[string]room{
 	},
 	"dash": {
 		owns:     "a page about a running cell: the page, and the events that feed it",
-		testsMay: []string{required, "github.com/chromedp/cdproto/emulation", "github.com/chromedp/cdproto/network", "github.com/chromedp/chromedp"},
+		testsMay: []string{"gateway", "place", required, "github.com/chromedp/cdproto/emulation", "github.com/chromedp/cdproto/network", "github.com/chromedp/chromedp"},
 	},
 	"inquiry": {
 		owns: "questions between agents of a cell about what they remember, and the answers",

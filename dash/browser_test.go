@@ -17,7 +17,9 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
+	"meridian/gateway"
 	"meridian/internal/require"
+	"meridian/place"
 )
 
 // browser is a Chromium without a screen that shows the page. What it complains of,
@@ -191,6 +193,25 @@ func TestRealBrowser(t *testing.T) {
 		b.do(t, chromedp.KeyEvent("\r"), chromedp.WaitVisible("#story-body pre"), chromedp.KeyEvent("\x1b"))
 	})
 
+	t.Run("shows where caches are kept, and one of them", func(t *testing.T) {
+		b.is(t, `document.getElementById("cache").hidden`)
+		c.set(func(c *fakeCell) {
+			c.objects = &Objects{Master: true, Tiers: []Tier{{Name: "memory", Used: 1 << 20, Total: 4 << 20, Objects: 3, Hits: 3, Misses: 1}, {Name: "disk<b>", Down: true, Used: 1 << 30, Total: 2 << 30, Objects: 9}, {Name: "s3", Used: 5 << 30, Objects: 7}}}
+		})
+		b.is(t, `!document.getElementById("cache").hidden && document.querySelectorAll("#owners tbody tr").length === 3`)
+		for _, part := range []string{"b (master)", "1.00 MiB of 4.00 MiB", "75.0 %", "disk<b> ✕ left alone", "5.00 GiB"} {
+			b.is(t, `document.getElementById("owners").textContent.includes(`+"`"+part+"`"+`)`)
+		}
+		b.is(t, `document.getElementById("cache-note").textContent.includes("Engines asked for 200 tokens of prompts, and 150 (75.0 %) were kept")`)
+		b.is(t, `(document.getElementById("query").value = "", true)`)
+		b.do(t, chromedp.SendKeys("#query", "kv/0123\r"), chromedp.WaitVisible("#story-body pre"))
+		b.is(t, `document.querySelector("#story-body pre").textContent.startsWith("kv/0123\n  owner     b\n<script>")`)
+		if title := value[string](t, b, "document.title"); title != "Meridian" {
+			t.Errorf("what a process wrote has become markup: %q", title)
+		}
+		b.do(t, chromedp.KeyEvent("\x1b"), chromedp.WaitNotVisible("#story-body"))
+	})
+
 	t.Run("goes on after the server was started again", func(t *testing.T) {
 		if n := value[int](t, b, `document.querySelectorAll("#requests tbody tr").length`); n == 0 {
 			t.Fatal("nothing to remember")
@@ -225,4 +246,44 @@ func TestRealBrowser(t *testing.T) {
 	if len(b.asked) != 1 || !b.asked[s.address] {
 		t.Errorf("it asked %v, the page is at %s", b.asked, s.address)
 	}
+}
+
+// Where the admin listener asks for a key, whoever gives it to the browser sees the page live,
+// and stories; nobody else does.
+func TestRealBrowserWithAKey(t *testing.T) {
+	const key = "the key of an operator"
+	b := openBrowser(t)
+	p, err := Open(t.Context(), Options{Cell: &fakeCell{perLook: 1}, Interval: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gateway.Open(t.Context(), gateway.Options{
+		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", AdminKeys: []string{key}, Backends: []gateway.Backend{{URL: "http://127.0.0.1:1", Role: place.Both}}, Page: p, PagePath: Prefix,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = p.Close(context.Background())
+		_ = g.Close(context.Background())
+	})
+	at := url.URL{Scheme: "http", Host: g.AdminAddr(), Path: Prefix}
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	defer cancel()
+	if err := chromedp.Do(ctx, chromedp.Navigate(at.String())); err == nil || !strings.Contains(err.Error(), "ERR_INVALID_AUTH_CREDENTIALS") {
+		t.Fatalf("without a key: %v", err)
+	}
+	watches := func() {
+		t.Helper()
+		b.is(t, frames+" > 3")
+		b.is(t, `(openStory("abc"), true)`)
+		b.is(t, `document.getElementById("story-body").textContent.includes("request abc: finished")`)
+	}
+	// As a bookmark has it, and from then on as the browser remembers it.
+	at.User = url.UserPassword("anybody", key)
+	b.do(t, chromedp.Navigate(at.String()))
+	watches()
+	at.User = nil
+	b.do(t, chromedp.Navigate(at.String()))
+	watches()
 }

@@ -116,6 +116,8 @@ func changes(before, now *View, at time.Time) []Event {
 			tell(levelNote, fmt.Sprintf("worker %s has come, to %s", w.ID, w.Role), "", "")
 		case was.Up && !w.Up:
 			tell(levelBad, fmt.Sprintf("worker %s does not answer: %s", w.ID, orUnknown(w.Problem)), "`meridian logs "+w.ID+"` shows what it said; its requests go on elsewhere", "")
+		case w.Up && was.Up && (w.URL != was.URL || w.Served < was.Served): // between two views it ended and came back
+			tell(levelBad, fmt.Sprintf("worker %s ended, and was started again within a moment", w.ID), "`meridian logs "+w.ID+"` shows why it ended; requests that it had go on elsewhere", "")
 		case !was.Up && w.Up:
 			tell(levelGood, fmt.Sprintf("worker %s answers", w.ID), "", "")
 		}

@@ -27,6 +27,7 @@ type fakeCell struct {
 	perLook int // hand-offs and requests
 	down    bool
 	told    int
+	objects *Objects // of agent b
 }
 
 func (c *fakeCell) set(change func(*fakeCell)) {
@@ -42,7 +43,7 @@ func (c *fakeCell) Look(context.Context) View {
 	v := View{
 		Gateway: Gateway{Version: "v1", URL: "http://127.0.0.1:1", Ready: true, DirectoryKnown: true, Outcomes: map[string]uint64{"finished": uint64(c.told)}, KV: map[string]uint64{"handoff": uint64(c.told)}, OutputTokens: uint64(10 * c.told)},
 		Workers: []Worker{{ID: "p0", Role: "prefill", Up: true, Agent: "a"}, {ID: "d0", Role: "decode", Up: !c.down, Agent: "b"}},
-		Members: []Member{{Name: "a", Incarnation: "1", Kind: "agent"}, {Name: "b", Incarnation: "2", Kind: "agent", HandOffs: uint64(c.told), HandOffBytes: uint64(c.told) << 20, Memory: []Memory{{Tier: "dram", Bytes: 1 << 30}}}},
+		Members: []Member{{Name: "a", Incarnation: "1", Kind: "agent"}, {Name: "b", Incarnation: "2", Kind: "agent", HandOffs: uint64(c.told), HandOffBytes: uint64(c.told) << 20, Memory: []Memory{{Tier: "dram", Bytes: 1 << 30}}, Objects: c.objects, Prefixes: &Prefixes{Asked: 200, Found: 150}}},
 		Flows:   []Flow{{From: "p0", To: "d0", Src: 0, Dst: 1, Bytes: uint64(c.told) << 20, HandOffs: uint64(c.told)}, {From: "p0", To: "d0", Src: 1, Dst: 0, Bytes: 1 << 10, HandOffs: 1}},
 	}
 	for range c.perLook {
@@ -57,6 +58,9 @@ func (c *fakeCell) Look(context.Context) View {
 func (c *fakeCell) Explain(_ context.Context, id string) (Story, error) {
 	if id == "away" {
 		return Story{}, errors.New("the cell is away")
+	}
+	if strings.HasPrefix(id, "kv/") {
+		return Story{ID: id, Text: id + "\n  owner     b\n<script>document.title='owned'</script>\n", Asked: 2, Objects: []any{map[string]any{"key": id, "owner": "b"}}}, nil
 	}
 	began := time.Now().Add(-time.Second)
 	return Story{
@@ -249,11 +253,11 @@ func TestRates(t *testing.T) {
 
 func TestChanges(t *testing.T) {
 	before := View{
-		Workers: []Worker{{ID: "up", Up: true}, {ID: "gone", Up: true}, {ID: "back"}},
+		Workers: []Worker{{ID: "up", Up: true}, {ID: "gone", Up: true}, {ID: "back"}, {ID: "killed", Up: true, URL: "http://h:1"}},
 		Members: []Member{{Name: "a", Incarnation: "1", Kind: "agent"}, {Name: "b", Incarnation: "2", Kind: "agent"}, {Name: "c", Incarnation: "3", Kind: "agent"}, {Name: "g", Kind: "gateway"}},
 	}
 	now := View{
-		Workers:  []Worker{{ID: "up", Problem: "refused"}, {ID: "back", Up: true}, {ID: "new", Role: "decode", Up: true}},
+		Workers:  []Worker{{ID: "up", Problem: "refused"}, {ID: "back", Up: true}, {ID: "killed", Up: true, URL: "http://h:2"}, {ID: "new", Role: "decode", Up: true}},
 		Members:  []Member{{Name: "a", Incarnation: "9", Kind: "agent"}, {Name: "b", Incarnation: "2", Kind: "agent", Problem: "silent"}},
 		Requests: []Request{{ID: "r", Outcome: "failed", Problem: "no engine"}, {ID: "s", Outcome: "finished", Resumed: 1}},
 		HandOffs: []HandOff{{ID: "h", Engine: "d", Problem: "an agent is gone"}},
@@ -266,7 +270,7 @@ func TestChanges(t *testing.T) {
 		got = append(got, e.Level+" "+e.Text+" "+e.ID)
 	}
 	want := []string{
-		"bad worker up does not answer: refused ", "good worker back answers ", "note worker new has come, to decode ", "bad worker gone is gone ",
+		"bad worker up does not answer: refused ", "good worker back answers ", "bad worker killed ended, and was started again within a moment ", "note worker new has come, to decode ", "bad worker gone is gone ",
 		"note agent a was started again ", "bad agent b does not answer: silent ", "bad agent c is gone ",
 		"bad a request failed: no engine r", "note a request lost its engine and went on with another s", "bad a hand-off failed at d: an agent is gone h",
 	}

@@ -100,12 +100,13 @@ type Member struct {
 	UnderWay         int      `json:"under_way"`
 	Memory           []Memory `json:"memory,omitempty"`
 	Objects          *Objects `json:"objects,omitempty"`
+	// Prefixes is nil where its engines share none.
+	Prefixes *Prefixes `json:"prefixes,omitempty"`
 }
 
-// Memory is KV memory of one tier. Used is 0 where only its size is known.
+// Memory is KV memory of one kind that engines have lent.
 type Memory struct {
 	Tier  string `json:"tier"`
-	Used  uint64 `json:"used,omitempty"`
 	Bytes uint64 `json:"bytes"`
 }
 
@@ -116,6 +117,25 @@ type Objects struct {
 	Misses    uint64 `json:"misses"`
 	Evictions uint64 `json:"evictions"`
 	Master    bool   `json:"master,omitempty"`
+	// Tiers are where its objects lie: its memory, and what is below, the nearest first.
+	Tiers []Tier `json:"tiers,omitempty"`
+}
+
+// Tier is a tier of an owner. Total is 0 where nothing bounds it.
+type Tier struct {
+	Name    string `json:"name"`
+	Down    bool   `json:"down,omitempty"`
+	Used    uint64 `json:"used"`
+	Total   uint64 `json:"total,omitempty"`
+	Objects uint64 `json:"objects"`
+	Hits    uint64 `json:"hits"`
+	Misses  uint64 `json:"misses"`
+}
+
+// Prefixes are tokens of prompts that engines asked the object cache for, and got.
+type Prefixes struct {
+	Asked uint64 `json:"tokens_asked"`
+	Found uint64 `json:"tokens_found"`
 }
 
 // Flow is what has gone between two ranks.
@@ -184,6 +204,8 @@ type Story struct {
 	Requests  any    `json:"requests"`
 	HandOffs  any    `json:"handoffs"`
 	Transfers any    `json:"transfers"`
+	// Objects are pieces of prefixes that are kept.
+	Objects any `json:"objects"`
 	// IDs are those that begin so, where there are several.
 	IDs []string `json:"ids,omitempty"`
 	// Asked is how many members answered, Silent who did not.

@@ -41,6 +41,7 @@ const (
 	Requests  Kind = 4 // of a gateway
 	Keepers   Kind = 5 // engines that keep and find prefixes, as they are now
 	Uses      Kind = 6 // what came of that by model and tenant, and what is kept
+	Objects   Kind = 7 // pieces of prefixes that are kept, by their keys
 )
 
 // Question asks for records of one kind, in the order in which they came.

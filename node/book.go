@@ -36,6 +36,8 @@ type About struct {
 	Serving int           `json:"serving,omitempty"`
 	Memory  []MemoryTotal `json:"memory,omitempty"`
 	Objects *ObjectCounts `json:"objects,omitempty"`
+	// Prefixes is what came of its engines' asking the cell for prompts.
+	Prefixes *PrefixCounts `json:"prefixes,omitempty"`
 	// Flows are the pairs of ranks with the most bytes, MoreFlows how many others
 	// there are.
 	Flows     []FlowTotal `json:"flows,omitempty"`
@@ -77,6 +79,26 @@ type ObjectCounts struct {
 	Misses    uint64 `json:"misses"`
 	Evictions uint64 `json:"evictions"`
 	Master    bool   `json:"master"`
+	// Tiers are what it has below its memory, the nearest first.
+	Tiers []TierCounts `json:"tiers,omitempty"`
+}
+
+// TierCounts is how a tier of an agent's part of the object cache stands. Total is 0 where
+// nothing bounds it.
+type TierCounts struct {
+	Name    string `json:"name"`
+	Down    bool   `json:"down,omitempty"`
+	Used    uint64 `json:"used"`
+	Total   uint64 `json:"total,omitempty"`
+	Objects uint64 `json:"objects"`
+	Hits    uint64 `json:"hits"`
+	Misses  uint64 `json:"misses"`
+}
+
+// PrefixCounts are of tokens of prompts that an agent's engines asked the cell for.
+type PrefixCounts struct {
+	Asked uint64 `json:"tokens_asked"`
+	Found uint64 `json:"tokens_found"`
 }
 
 // agentBook is what an agent tells others of what it remembers.
@@ -112,6 +134,9 @@ func (b *agentBook) Answer(ctx context.Context, q inquiry.Question) (inquiry.Ans
 		return found(q, b.n.keepers()), nil
 	case inquiry.Uses:
 		records, err := b.n.cacheUses(ctx)
+		return found(q, records), err
+	case inquiry.Objects:
+		records, err := b.n.stored(ctx, q.Beginning)
 		return found(q, records), err
 	}
 	return inquiry.Answer{}, fmt.Errorf("this agent, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
@@ -205,7 +230,15 @@ func (b *agentBook) about() About {
 				Used: kept.HeapUsed, Total: kept.HeapTotal, Ready: kept.Ready, Hits: kept.Hits, Misses: kept.Misses, Evictions: kept.Evictions,
 				Master: b.n.Store.Metrics().Master,
 			}
+			_, tiers := b.n.Store.Cold()
+			for _, t := range tiers {
+				a.Objects.Tiers = append(a.Objects.Tiers, TierCounts{Name: t.Name, Down: t.Down, Used: t.Bytes, Total: t.Limit, Objects: t.Objects, Hits: t.Hits, Misses: t.Misses})
+			}
 		}
+	}
+	if b.n.Prefixes != nil {
+		m := b.n.Prefixes.Metrics()
+		a.Prefixes = &PrefixCounts{Asked: m.TokensAsked, Found: m.TokensFound}
 	}
 	a.Flows, a.MoreFlows = b.n.records.flows.largest()
 	return a

@@ -27,7 +27,8 @@ type gatewayBook struct {
 	mu sync.Mutex // held while files are read
 }
 
-// Answer finds what a question is about. Transfers and hand-offs are the agents'.
+// Answer finds what a question is about. Transfers, hand-offs and objects are the
+// agents'.
 func (b *gatewayBook) Answer(_ context.Context, q inquiry.Question) (inquiry.Answer, error) {
 	switch q.Kind {
 	case inquiry.About:
@@ -36,7 +37,7 @@ func (b *gatewayBook) Answer(_ context.Context, q inquiry.Question) (inquiry.Ans
 		return p.Answer(), nil
 	case inquiry.Requests:
 		return b.requests(q)
-	case inquiry.Transfers, inquiry.HandOffs:
+	case inquiry.Transfers, inquiry.HandOffs, inquiry.Objects:
 		return inquiry.Answer{}, nil
 	}
 	return inquiry.Answer{}, fmt.Errorf("this gateway, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)

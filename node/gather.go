@@ -41,6 +41,7 @@ type Gathered struct {
 	Requests  []ledger.Record  `json:"requests,omitempty"`
 	HandOffs  []handoff.Record `json:"handoffs,omitempty"`
 	Transfers []agent.Record   `json:"transfers,omitempty"`
+	Objects   []StoredObject   `json:"objects,omitempty"`
 	// Asked is how many answered, Silent who did not.
 	Asked  int      `json:"asked"`
 	Silent []Silent `json:"silent,omitempty"`
@@ -48,7 +49,7 @@ type Gathered struct {
 
 // Empty reports whether nobody remembers anything.
 func (g *Gathered) Empty() bool {
-	return len(g.Requests) == 0 && len(g.HandOffs) == 0 && len(g.Transfers) == 0
+	return len(g.Requests) == 0 && len(g.HandOffs) == 0 && len(g.Transfers) == 0 && len(g.Objects) == 0
 }
 
 // Members are the agents that the directory names, in the order of their names.
@@ -120,7 +121,7 @@ func (n *Agent) pages(ctx context.Context, m kv.Member, q inquiry.Question, take
 
 // Gather asks everybody for what is remembered under an id, which may be how it
 // begins, or what a client called its request; and for the hand-offs of requests that
-// are found.
+// are found. A key of a piece of a prefix, or how it begins, is asked for by itself.
 func (n *Agent) Gather(ctx context.Context, id string) (*Gathered, error) {
 	members, err := n.Members(ctx)
 	if err != nil {
@@ -147,7 +148,11 @@ func (n *Agent) Gather(ctx context.Context, id string) (*Gathered, error) {
 		})
 		g.Silent = append(g.Silent, silent...)
 	}
-	ask(id, inquiry.Requests, inquiry.HandOffs, inquiry.Transfers)
+	if strings.HasPrefix(id, KeptKeys) {
+		ask(id, inquiry.Objects)
+	} else {
+		ask(id, inquiry.Requests, inquiry.HandOffs, inquiry.Transfers)
+	}
 	if len(g.Requests) == 1 {
 		for _, transfer := range limited(g.Requests[0].Transfers(), 8) {
 			if transfer != id {
@@ -174,6 +179,8 @@ func (g *Gathered) admit(kind inquiry.Kind, record []byte) {
 		take(record, &g.HandOffs, canBe)
 	case inquiry.Transfers:
 		take(record, &g.Transfers, func(*agent.Record) bool { return true })
+	case inquiry.Objects:
+		take(record, &g.Objects, canBeStored)
 	}
 }
 
@@ -212,6 +219,9 @@ func (g *Gathered) sort() {
 		return cmp.Or(a.Times.Posted.Compare(b.Times.Posted), strings.Compare(a.ID.String(), b.ID.String()))
 	})
 	g.Transfers = slices.CompactFunc(g.Transfers, func(a, b agent.Record) bool { return a.ID == b.ID })
+	slices.SortFunc(g.Objects, func(a, b StoredObject) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Owner, b.Owner))
+	})
 }
 
 // sameSide tells whether two records are of one side of one hand-off.
@@ -246,6 +256,10 @@ func (g *Gathered) IDs() []string {
 	for i := range g.Transfers {
 		add(g.Transfers[i].ID.String())
 	}
+	for i := range g.Objects {
+		key, _, _ := strings.Cut(g.Objects[i].Key, "#") // copies are told with what they are copies of
+		add(key)
+	}
 	return ids
 }
 
@@ -262,6 +276,9 @@ func (g *Gathered) String() string {
 		for i := range g.Transfers {
 			b.WriteString(g.Transfers[i].String())
 		}
+	}
+	for i := range g.Objects {
+		b.WriteString(g.Objects[i].String())
 	}
 	for _, s := range g.Silent {
 		fmt.Fprintf(&b, "%s was asked and did not answer: %s\n", s.Name, s.Why)

@@ -4,15 +4,18 @@ import (
 	"bytes"
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"meridian/agent"
+	"meridian/dash"
 	"meridian/door"
 	"meridian/kv"
 	"meridian/meta/etcd/embedded"
 	"meridian/store"
+	"meridian/store/disk"
 )
 
 // awaitEvent waits for what ends a transfer.
@@ -57,7 +60,9 @@ func TestPrefixesAtTheDoor(t *testing.T) {
 		return n
 	}
 	terms := Prefixes{BlockTokens: 32, FindWait: 300 * time.Microsecond, FindTimeout: time.Second}
-	keeper := open("keeper", &Store{Owner: &store.OwnerOptions{Bytes: 16 << 20}, Candidate: true, Prefixes: terms})
+	keeper := open("keeper", &Store{
+		Owner: &store.OwnerOptions{Bytes: 16 << 20}, Candidate: true, Prefixes: terms, Disk: &disk.Options{Dir: filepath.Join(dir, "disk"), Bytes: 64 << 20, Buffered: true},
+	})
 	other := open("other", &Store{Prefixes: terms})
 	none := open("none", nil)
 
@@ -134,6 +139,72 @@ func TestPrefixesAtTheDoor(t *testing.T) {
 	} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("no %s in\n%s", line, text)
+		}
+	}
+	toldOfKept(t, ctx, keeper, other)
+}
+
+// toldOfKept looks at the two pieces that keeper has as the page does, from another agent.
+func toldOfKept(t *testing.T, ctx context.Context, keeper, other *Agent) {
+	t.Helper()
+	gathered := func(id string) *Gathered {
+		t.Helper()
+		g, err := other.Gather(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	several := gathered("kv/")
+	if ids := several.IDs(); len(several.Objects) != 2 || len(ids) != 2 || len(storyOf("kv/", several).IDs) != 2 {
+		t.Fatalf("%+v", several)
+	}
+	key := several.Objects[0].Key
+	one := gathered(key)
+	if len(one.Objects) != 1 || one.Objects[0] != several.Objects[0] || one.Objects[0].Owner != "keeper" || one.Objects[0].Tier != store.Memory || one.Objects[0].Bytes == 0 {
+		t.Fatalf("%+v", one)
+	}
+	if story := storyOf(key, one); story.IDs != nil || !strings.HasPrefix(story.Text, key+"\n") || !strings.Contains(story.Text, "owner     keeper\n") || !strings.Contains(story.Text, "in memory\n") {
+		t.Errorf("%+v", story)
+	}
+	if none := gathered("kv/" + strings.Repeat("0", 64)); !none.Empty() || len(none.Silent) > 0 {
+		t.Errorf("%+v", none)
+	}
+	tier := func(name string) dash.Tier {
+		row := memberRow(kv.Member{Name: "keeper"}, new((&agentBook{n: keeper}).about()))
+		i := slices.IndexFunc(row.Objects.Tiers, func(t dash.Tier) bool { return t.Name == name })
+		return row.Objects.Tiers[i]
+	}
+	if memory := tier(store.Memory); memory.Objects != 2 || memory.Used == 0 || memory.Total == 0 {
+		t.Errorf("%+v", memory)
+	}
+	if asked := (&agentBook{n: other}).about(); asked.Objects != nil || *asked.Prefixes != (PrefixCounts{Asked: 64, Found: 64}) {
+		t.Errorf("%+v", asked)
+	}
+	// What leaves memory is found on the disk, by its whole key.
+	if _, err := keeper.Store.EvictUntilBelow(ctx, "keeper", 0); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it lies on the disk", func() bool {
+		g := gathered(key)
+		return len(g.Objects) == 1 && g.Objects[0].Tier == "disk" && strings.Contains(g.String(), "in disk, from where")
+	})
+	eventually(t, "the disk has both", func() bool { return tier("disk").Objects == 2 })
+	if d := tier("disk"); d.Used == 0 || d.Total != 64<<20 || d.Down || tier(store.Memory).Objects != 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// What a member tells of objects is bounded, and of objects alone.
+func TestStoredThatCannotBe(t *testing.T) {
+	long := strings.Repeat("x", 2000)
+	o := StoredObject{Key: "kv/1", Tenant: long, Owner: long, Tier: long, Model: long, Checksum: long}
+	if !canBeStored(&o) || len(o.String()) > 8*maxToldText {
+		t.Errorf("%d bytes", len(o.String()))
+	}
+	for _, key := range []string{"", "other", "kv/" + long} {
+		if canBeStored(&StoredObject{Key: key}) {
+			t.Errorf("%.20q can be", key)
 		}
 	}
 }

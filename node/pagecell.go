@@ -19,6 +19,7 @@ import (
 	"meridian/internal/clip"
 	"meridian/kv"
 	"meridian/ledger"
+	"meridian/store"
 	"meridian/transceiver/handoff"
 )
 
@@ -40,6 +41,7 @@ const (
 	rowsTold      = 128
 	maxFlowRows   = 2048
 	maxToldText   = 256
+	maxTiers      = 4 // below the memory of an owner
 )
 
 // Look tells how the cell is. Agents that hang cost as much as one of them.
@@ -241,8 +243,16 @@ func memberRow(m kv.Member, a *About) dash.Member {
 		}
 	}
 	if o := a.Objects; o != nil {
-		row.Memory = append(row.Memory, dash.Memory{Tier: "objects", Used: o.Used, Bytes: o.Total})
 		row.Objects = &dash.Objects{Ready: o.Ready, Hits: o.Hits, Misses: o.Misses, Evictions: o.Evictions, Master: o.Master}
+		row.Objects.Tiers = append(row.Objects.Tiers, dash.Tier{Name: store.Memory, Used: o.Used, Total: o.Total, Objects: o.Ready, Hits: o.Hits, Misses: o.Misses})
+		for _, t := range limited(o.Tiers, maxTiers) {
+			shown := dash.Tier(t)
+			shown.Name = text(t.Name)
+			row.Objects.Tiers = append(row.Objects.Tiers, shown)
+		}
+	}
+	if p := a.Prefixes; p != nil {
+		row.Prefixes = &dash.Prefixes{Asked: p.Asked, Found: p.Found}
 	}
 	return row
 }
@@ -289,7 +299,7 @@ func (c *pageCell) own(id string) (dash.Story, error) {
 }
 
 func storyOf(id string, found *Gathered) dash.Story {
-	s := dash.Story{ID: id, Text: found.String(), Requests: found.Requests, HandOffs: found.HandOffs, Transfers: found.Transfers, Asked: found.Asked}
+	s := dash.Story{ID: id, Text: found.String(), Requests: found.Requests, HandOffs: found.HandOffs, Transfers: found.Transfers, Objects: found.Objects, Asked: found.Asked}
 	if ids := found.IDs(); len(found.Requests) > 1 || len(found.Requests) == 0 && len(found.HandOffs) > 0 && !found.OneHandOff() || len(found.Requests)+len(found.HandOffs) == 0 && len(ids) > 1 {
 		s.IDs = ids
 	}

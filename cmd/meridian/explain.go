@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -45,6 +46,11 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	}
 	if c.Key != "" {
 		return c.object(std, all, c.Key)
+	}
+	if strings.HasPrefix(c.ID, node.KeptKeys) && c.Tenant == "" && c.Agent == "" && len(c.ID) <= maxIDBytes {
+		if told, err := c.kept(std, all); told || err != nil {
+			return err
+		}
 	}
 	cell := cellFlags{State: c.State}
 	if err := cell.fill(loaded.Config); err != nil {
@@ -89,6 +95,30 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 		return invalid("`meridian explain` without an id lists them, `meridian store ls` the keys of objects", "%w; and as a key: %w", err, problem)
 	}
 	return e.tell(std, c.JSON)
+}
+
+// kept tells of a piece of a prefix, whoever's it is: its tenant is a hash that nobody knows
+// by heart. Told is false where nobody has it, or where nobody could be asked.
+func (c *explainCommand) kept(std *stdio, all *commands) (told bool, err error) {
+	found, err := c.gather(std, all, c.ID)
+	if err != nil || len(found.Objects) == 0 {
+		return false, nil // as the key of an object it has a reason
+	}
+	if ids := found.IDs(); len(ids) > 1 {
+		return false, invalid("say more of it", "%w: %s", errAmbiguous, oneLine(strings.Join(limitedTo(ids, maxSimilar), ", ")))
+	}
+	for _, s := range found.Silent {
+		fmt.Fprintf(std.err, "%s was asked and did not answer: %s\n", oneLine(s.Name), oneLine(s.Why))
+	}
+	if c.JSON {
+		return true, std.writeJSON(map[string]any{"objects": found.Objects})
+	}
+	for i := range found.Objects {
+		if _, err := io.WriteString(std.out, printable(found.Objects[i].String())); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
 // object tells of an object of the cache.

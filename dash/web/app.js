@@ -101,6 +101,7 @@ function show() {
   showTopology(f);
   for (const c of Object.values(charts)) c.show();
   showMatrix(f);
+  showCache(f);
   showMemory(f);
   showEvents();
   showHandOffs();
@@ -171,31 +172,56 @@ function showTopology(f) {
 const duration = (n) => (n >= 864e5 ? `${(n / 864e5).toFixed(1)} days` : n >= 36e5 ? `${(n / 36e5).toFixed(1)} h` : n >= 6e4 ? `${Math.floor(n / 6e4)} min` : `${Math.round(n / 1000)} s`);
 
 function showMatrix(f) {
-  const flows = f.flows || [], most = flows[0];
+  const flows = f.flows || [], most = flows[0], even = most ? flows.filter((x) => x.bytes === most.bytes).length - 1 : 0;
   el("matrix-note").textContent = most
-    ? `Most went from ${engineName(most.from)}, rank ${most.src}, to ${engineName(most.to)}, rank ${most.dst}: ${bytes(most.bytes)} in ${most.handoffs} hand-offs${most.fabric ? " by " + most.fabric : ""}. Darker is more.` + (f.more_flows ? ` ${f.more_flows} smaller pairs are left out.` : "")
+    ? `Most went from ${engineName(most.from)}, rank ${most.src}, to ${engineName(most.to)}, rank ${most.dst}: ${bytes(most.bytes)} in ${most.handoffs} hand-offs${most.fabric ? " by " + most.fabric : ""}${even ? `, and as much between ${even} other ${even > 1 ? "pairs" : "pair"} that ${even > 1 ? "are" : "is"} outlined, too` : ""}. Darker is more.`
+      + (flows.some((x) => /^store@/.test(x.from) || /^store@/.test(x.to)) ? " store@NAME is the part of the shared cache that agent NAME keeps." : "") + (f.more_flows ? ` ${f.more_flows} smaller pairs are left out.` : "")
     : "Nothing has been handed over yet.";
   replace(el("matrix"), flows.length ? matrices(flows, 12) : []);
 }
 
+const bar = (share) => {
+  const inner = make("i", {});
+  inner.style.width = (100 * Math.min(1, share)).toFixed(1) + "%";
+  return make("div", { class: "bar" }, inner);
+};
+const percent = (part, whole) => (whole > 0 ? (100 * part / whole).toFixed(part && part < whole ? 1 : 0) + " %" : "–");
+
 function showMemory(f) {
-  const names = { dram: "lent by engines, DRAM", borrowed: "lent by engines, their own", vram: "lent by engines, GPU", objects: "object cache", file: "files" };
-  const tiers = new Map();
+  const names = { dram: "lent, DRAM", borrowed: "lent, engines' own", vram: "lent, GPU", file: "lent, files" };
+  const kinds = new Map();
   for (const m of f.members) for (const t of m.memory || []) {
-    const sum = tiers.get(t.tier) || { used: 0, bytes: 0, where: [] };
-    sum.used += t.used || 0;
+    const sum = kinds.get(t.tier) || { bytes: 0, where: [] };
     sum.bytes += t.bytes;
     sum.where.push(`${m.name} ${bytes(t.bytes)}`);
-    tiers.set(t.tier, sum);
+    kinds.set(t.tier, sum);
   }
-  const most = Math.max(1, ...[...tiers.values()].map((t) => t.bytes));
-  replace(el("memory"), tiers.size ? [...tiers.entries()].map(([tier, t]) => {
-    const share = tier === "objects" ? t.used / Math.max(1, t.bytes) : t.bytes / most;
-    const bar = make("i", {});
-    bar.style.width = (100 * share).toFixed(1) + "%";
-    return make("div", {}, make("div", { class: "row2" }, make("span", {}, names[tier] || tier), make("b", {}, tier === "objects" ? `${bytes(t.used)} of ${bytes(t.bytes)}` : bytes(t.bytes))),
-      make("div", { class: "bar" }, bar), make("p", { class: "note" }, t.where.join(" · ")));
-  }) : make("p", { class: "note" }, "Nobody has lent any yet."));
+  const most = Math.max(1, ...[...kinds.values()].map((t) => t.bytes));
+  replace(el("memory"), kinds.size ? [...kinds.entries()].map(([kind, t]) =>
+    make("div", {}, make("div", { class: "row2" }, make("span", {}, names[kind] || kind), make("b", {}, bytes(t.bytes))), bar(t.bytes / most), make("p", { class: "note" }, t.where.join(" · "))),
+  ) : make("p", { class: "note" }, "Nobody has lent any yet."));
+}
+
+const ownersShown = 64;
+
+// showCache shows where kept caches lie, tier by tier; a cell without owners has no such part.
+function showCache(f) {
+  const names = { memory: "memory", disk: "disk", s3: "S3" };
+  const owners = f.members.filter((m) => m.objects);
+  el("cache").hidden = !owners.length;
+  if (!owners.length) return;
+  const sum = (list, of) => list.reduce((n, x) => n + of(x), 0);
+  const tiers = new Map();
+  for (const m of owners) for (const t of m.objects.tiers || []) tiers.set(t.name, [...(tiers.get(t.name) || []), t]);
+  const size = (used, total) => bytes(used) + (total ? " of " + bytes(total) : "");
+  const asked = sum(f.members, (m) => (m.prefixes || {}).tokens_asked || 0), found = sum(f.members, (m) => (m.prefixes || {}).tokens_found || 0);
+  el("cache-note").textContent = [...tiers].map(([name, list]) => `${size(sum(list, (t) => t.used), sum(list, (t) => t.total || 0))} in ${names[name] || name}`).join(", ") +
+    `. Engines asked for ${count(asked)} tokens of prompts, and ${count(found)} (${percent(found, asked)}) were kept somewhere in the cell.` +
+    (owners.length > ownersShown ? ` ${owners.length - ownersShown} further owners are counted, and not listed.` : "");
+  replace(el("owners").tBodies[0], owners.slice(0, ownersShown).flatMap((m) => (m.objects.tiers || []).map((t, i) => make("tr", {},
+    make("td", {}, i ? "" : m.name + (m.objects.master ? " (master)" : "")), make("td", { class: t.down ? "down" : "" }, (names[t.name] || t.name) + (t.down ? " ✕ left alone, it fails" : "")),
+    make("td", {}, t.total ? bar(t.used / t.total) : ""), make("td", {}, size(t.used, t.total)),
+    make("td", { class: "n" }, count(t.objects)), make("td", { class: "n" }, count(t.hits)), make("td", { class: "n" }, count(t.misses)), make("td", { class: "n" }, percent(t.hits, t.hits + t.misses))))));
 }
 
 function showEvents() {

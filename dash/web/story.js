@@ -10,7 +10,8 @@ async function openStory(id) {
   if (!dialog.open) dialog.showModal();
   history.replaceState(null, "", "#" + encodeURIComponent(id));
   try {
-    const answer = await fetch("explain?id=" + encodeURIComponent(id));
+    // Not relative: the address may have been opened with a key in it, and such a one cannot be fetched from.
+    const answer = await fetch(location.origin + location.pathname + "explain?id=" + encodeURIComponent(id));
     if (!answer.ok) throw new Error((await answer.text()).trim());
     const story = await answer.json();
     if (document.getElementById("story-title").textContent === id) showStory(body, story);
@@ -26,10 +27,10 @@ function showStory(body, story) {
     parts.push(make("p", {}, "Several ids begin so:"), make("ul", {}, story.ids.map((id) => make("li", {}, idButton(id, true)))));
     return body.replaceChildren(...parts);
   }
-  const requests = story.requests || [], handoffs = story.handoffs || [], transfers = story.transfers || [];
-  if (!requests.length && !handoffs.length && !transfers.length) {
+  const requests = story.requests || [], handoffs = story.handoffs || [], transfers = story.transfers || [], objects = story.objects || [];
+  if (!requests.length && !handoffs.length && !transfers.length && !objects.length) {
     parts.push(make("p", {}, `Nobody of the ${story.asked} members that answered remembers it.`),
-      make("p", { class: "note" }, "Records are bounded: old ones go. An id has 32 hex digits; its beginning will do, or what the client called its request."));
+      make("p", { class: "note" }, story.id.startsWith("kv/") ? "It was never kept, or was evicted or dropped. What lies on disk or in S3 alone is found by its whole key, of tenants that an agent has heard of." : "Records are bounded: old ones go. An id has 32 hex digits; its beginning will do, or what the client called its request."));
     return body.replaceChildren(...parts);
   }
   for (const r of requests) if (r.problem) parts.push(make("p", { class: "down" }, "✕ " + r.problem));
@@ -45,7 +46,7 @@ function showStory(body, story) {
   }
   if (transfers.length) parts.push(make("h3", {}, "Transfers, and why they went by which fabric"), transferTable(transfers));
   parts.push(make("h3", {}, "As `meridian explain` tells it"), make("pre", { tabindex: 0 }, story.text),
-    make("details", {}, make("summary", {}, "Records"), make("pre", { tabindex: 0 }, JSON.stringify({ requests, handoffs, transfers }, null, 1))));
+    make("details", {}, make("summary", {}, "Records"), make("pre", { tabindex: 0 }, JSON.stringify({ requests, handoffs, transfers, objects }, null, 1))));
   body.replaceChildren(...parts);
 }
 
