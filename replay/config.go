@@ -96,7 +96,7 @@ var PascalSLO = SLO{QoE: 0.95, TPOT: 100 * time.Millisecond, TTFAT: 250 * time.M
 // gateway that nobody configured.
 const DefaultPreemptMaxFraction = 0.1
 
-var DefaultPlace = place.Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64}
+var DefaultPlace = place.Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64, StoredWeight: 0.25}
 
 func (c Config) withDefaults() Config {
 	if c.Replicas == 0 {
