@@ -620,6 +620,7 @@ var rooms = map[string]room{
 		uses: map[string]string{
 			"github.com/alecthomas/kong": "commands as structs",
 			"golang.org/x/sys":           "whether output goes to a terminal",
+			"golang.org/x/term":          "chat: lines that can be edited",
 		},
 		testsMay: []string{golden, required, "telemetry/collectortest"},
 	},

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"meridian/cell"
 	"meridian/cell/talk"
@@ -26,16 +27,19 @@ type chatCommand struct {
 	System      string   `placeholder:"TEXT" help:"What the model is told before everything else."`
 	MaxTokens   int      `default:"200" placeholder:"N" help:"How long an answer may be (default: ${default})."`
 	Temperature *float64 `placeholder:"T" help:"0 always takes the likeliest token (default: the server's)."`
+	NoHistory   bool     `help:"Neither read nor write the file that keeps what was typed for later chats."`
 }
 
 const chatHelp = `  /think N   think for N tokens before each answer, where the engine plays a model that thinks
   /reset     begin anew
   /quit      leave, as Ctrl-D does
-Ctrl-C ends an answer; at the prompt it leaves.`
+Ctrl-C ends an answer, and empties a line. Arrows move in a line and bring earlier ones back; Ctrl-A, E, W, U and K are as in a shell.
+A pasted text is one message: its line ends are shown as ␤, its tabs as ␉. A line that begins with a space is not remembered.`
 
 func (c *chatCommand) Help() string {
 	return "A small chat against the cell that `meridian up` runs, or any server that speaks the OpenAI API. Thoughts are shown dimmed. " +
-		"Lines may come from a pipe; then only answers are printed.\n\n" + chatHelp
+		"Lines may come from a pipe; then only answers are printed. What is typed at a terminal is kept for later chats, the last " + strconv.Itoa(historyLines) +
+		" lines at most, in chat_history of the user's state directory (~/.local/state/meridian), which nobody else can read; --no-history does without.\n\n" + chatHelp
 }
 
 // client is of the server that flags name, or of the cell.
@@ -78,14 +82,40 @@ func (c *chatCommand) Run(std *stdio, all *commands) error {
 	defer signal.Stop(signals)
 	in, isFile := std.in.(*os.File)
 	s := &conversation{
-		client: client, out: std.out, err: std.err, lines: readLines(std.in), interrupts: signals, asks: isFile && isTerminal(in) && std.terminal, dims: std.terminal,
+		client: client, out: std.out, err: std.err, interrupts: signals, asks: isFile && isTerminal(in) && std.terminal, dims: std.terminal,
 		maxTokens: c.MaxTokens, temperature: c.Temperature, system: c.System,
 	}
 	if err := s.choose(c.Model); err != nil {
 		return err
 	}
 	s.reset()
-	return s.run()
+	if !s.asks || os.Getenv("TERM") == "dumb" { // such a terminal cannot move its cursor
+		s.lines = readLines(std.in)
+		return s.run(context.Background())
+	}
+	// The signals that would end the process end the chat, which puts the terminal back.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	s.editor = newLineEditor(in, std.terminalOut(), c.history(std))
+	return s.run(ctx)
+}
+
+// history is what earlier chats have kept. A chat goes on without.
+func (c *chatCommand) history(std *stdio) *chatHistory {
+	if c.NoHistory {
+		return &chatHistory{}
+	}
+	path, err := chatHistoryPath()
+	if err != nil {
+		fmt.Fprintln(std.err, printable(err.Error()))
+		return &chatHistory{}
+	}
+	h, err := openChatHistory(path)
+	if err != nil {
+		fmt.Fprintln(std.err, printable(err.Error()))
+	}
+	h.err = nil // told
+	return h
 }
 
 // readLines hands over what is typed. It ends with the input, or with the
@@ -94,9 +124,8 @@ func readLines(in io.Reader) <-chan string {
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
-		const longest = 1 << 20
 		scanner := bufio.NewScanner(in)
-		scanner.Buffer(nil, longest)
+		scanner.Buffer(nil, longestMessage)
 		for scanner.Scan() {
 			lines <- scanner.Text()
 		}
@@ -108,7 +137,8 @@ func readLines(in io.Reader) <-chan string {
 type conversation struct {
 	client     *talk.Client
 	out, err   io.Writer
-	lines      <-chan string
+	editor     *lineEditor   // of a person at a terminal
+	lines      <-chan string // without an editor
 	interrupts <-chan os.Signal
 	asks       bool // a person types
 	dims       bool // a person reads
@@ -150,22 +180,49 @@ func (s *conversation) reset() {
 	}
 }
 
-func (s *conversation) run() error {
+func (s *conversation) run(ctx context.Context) error {
 	if s.asks {
-		fmt.Fprintf(s.out, "%s at %s; /help lists what there is beside talking\n", oneLine(s.model), s.client.URL)
+		fmt.Fprintf(s.out, "%s at %s; /help lists what there is beside talking, Ctrl-D leaves\n", oneLine(s.model), s.client.URL)
 	}
 	for {
-		if s.asks {
-			fmt.Fprint(s.out, "> ")
-		}
-		select {
-		case line, more := <-s.lines:
-			if !more || !s.take(strings.TrimSpace(line)) {
-				return s.leave()
-			}
-		case <-s.interrupts:
+		line, err := s.next(ctx)
+		if errors.Is(err, io.EOF) || (err == nil && !s.take(ctx, strings.TrimSpace(line))) {
 			return s.leave()
 		}
+		if err != nil {
+			return errors.Join(err, s.leave())
+		}
+	}
+}
+
+// next is what is said next; io.EOF is the end of the chat.
+func (s *conversation) next(ctx context.Context) (string, error) {
+	if s.editor != nil {
+		line, err := s.editor.next(ctx, s.interrupts)
+		if err != nil {
+			return "", err
+		}
+		if h := s.editor.history; h.err != nil {
+			s.complain(h.err)
+			h.err = nil
+		}
+		if s.editor.keys.tooLong {
+			s.complain(fmt.Errorf("what was pasted has more than %d MiB; it was not sent", longestMessage>>20))
+			return "", nil
+		}
+		return line, nil
+	}
+	if s.asks {
+		fmt.Fprint(s.out, "> ")
+	}
+	select {
+	case line, more := <-s.lines:
+		if !more {
+			return "", io.EOF
+		}
+		return line, nil
+	case <-s.interrupts:
+		return "", io.EOF
 	}
 }
 
@@ -181,10 +238,12 @@ func (s *conversation) leave() error {
 }
 
 // take handles a line; false leaves.
-func (s *conversation) take(line string) bool {
+func (s *conversation) take(ctx context.Context, line string) bool {
 	word, rest, _ := strings.Cut(line, " ")
 	switch {
 	case line == "":
+	case strings.Contains(line, "\n"): // pasted, and no command, whatever it begins with
+		s.say(ctx, line)
 	case word == "/quit" || word == "/exit":
 		return false
 	case word == "/reset":
@@ -201,7 +260,7 @@ func (s *conversation) take(line string) bool {
 	case strings.HasPrefix(word, "/"):
 		s.complain(fmt.Errorf("there is no %s; /help lists what there is", word))
 	default:
-		s.say(line)
+		s.say(ctx, line)
 	}
 	return true
 }
@@ -212,9 +271,9 @@ func (s *conversation) complain(err error) {
 }
 
 // say sends a message and shows the answer as it comes.
-func (s *conversation) say(text string) {
+func (s *conversation) say(ctx context.Context, text string) {
 	s.messages = append(s.messages, openai.Message{Role: "user", Content: openai.Content(text)})
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	request := openai.ChatRequest{
 		Sampling: openai.Sampling{Model: s.model, MaxTokens: &s.maxTokens, Temperature: s.temperature, ThinkTokens: s.think, Stream: true},

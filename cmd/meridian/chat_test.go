@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -107,7 +108,7 @@ func TestChatInterrupted(t *testing.T) {
 	var out bytes.Buffer
 	s := &conversation{client: &talk.Client{URL: server.URL}, out: &out, err: io.Discard, lines: lines, interrupts: signals, asks: true}
 	ended := make(chan error)
-	go func() { ended <- s.run() }()
+	go func() { ended <- s.run(context.Background()) }()
 	lines <- "go on"
 	<-begun
 	signals <- os.Interrupt // ends the answer
