@@ -15,9 +15,10 @@ type tokenizeRequest struct {
 	Messages []openai.Message `json:"messages"`
 	// AddSpecialTokens is what a prompt gets that is answered; without it there are fewer.
 	AddSpecialTokens *bool `json:"add_special_tokens"`
-	// AddGenerationPrompt and Tools are read to be refused where they change the tokens.
-	AddGenerationPrompt *bool           `json:"add_generation_prompt"`
-	Tools               json.RawMessage `json:"tools"`
+	// AddGenerationPrompt is as a chat has it.
+	AddGenerationPrompt *bool `json:"add_generation_prompt"`
+	// Tools are read to be refused: they would change the tokens.
+	Tools json.RawMessage `json:"tools"`
 }
 
 // serveTokenize tells the tokens that a prompt or a chat has here, without answering it.
@@ -43,10 +44,10 @@ func (e *Engine) tokenize(in *tokenizeRequest) ([]uint32, *openai.Error) {
 	switch {
 	case isChat == (in.Prompt != nil):
 		return nil, openai.Invalid("", "send a prompt, or the messages of a chat")
-	case in.AddGenerationPrompt != nil && !*in.AddGenerationPrompt:
-		return nil, openai.Invalid("add_generation_prompt", "chats without what begins the answer are not supported")
 	case isChat:
-		out, problem := e.chat(&chatRequest{ChatRequest: openai.ChatRequest{Sampling: openai.Sampling{Model: in.Model}, Messages: in.Messages, Tools: in.Tools}})
+		out, problem := e.chat(&chatRequest{ChatRequest: openai.ChatRequest{
+			Sampling: openai.Sampling{Model: in.Model}, Messages: in.Messages, Tools: in.Tools, AddGenerationPrompt: in.AddGenerationPrompt,
+		}})
 		if problem != nil {
 			return nil, problem
 		}

@@ -21,6 +21,7 @@ func TestTokenize(t *testing.T) {
 	for _, c := range []struct{ path, body string }{
 		{openai.PathCompletions, `{"model":"m","prompt":"hello there"`},
 		{openai.PathChat, `{"model":"m","messages":[{"role":"user","content":"hello there"}]`},
+		{openai.PathChat, `{"model":"m","messages":[{"role":"user","content":"hello there"}],"add_generation_prompt":false`},
 	} {
 		var got told
 		postJSON(t, s, "/tokenize", c.body+`}`, &got)
@@ -39,6 +40,12 @@ func TestTokenize(t *testing.T) {
 		if len(want) == 0 || !slices.Equal(got.Tokens, want) || got.Count != len(want) || got.MaxModelLen == 0 {
 			t.Errorf("%s: %+v, its answer was computed from %v", c.path, got, want)
 		}
+	}
+	var history, whole told
+	postJSON(t, s, "/tokenize", `{"messages":[{"role":"user","content":"a"}],"add_generation_prompt":false}`, &history)
+	postJSON(t, s, "/tokenize", `{"messages":[{"role":"user","content":"a"}]}`, &whole)
+	if history.Count >= whole.Count || !slices.Equal(history.Tokens, whole.Tokens[:history.Count]) {
+		t.Errorf("%v without what begins the answer, %v with it", history.Tokens, whole.Tokens)
 	}
 	var none told
 	postJSON(t, s, "/tokenize", `{"prompt":"","add_special_tokens":false}`, &none)
