@@ -57,11 +57,12 @@ type Keep struct {
 	Tokens   []uint32
 	Tables   [][]uint32 // one for each group of layers, or one for all
 	DP       int
+	Request  string // what the request is called, for people
 }
 
 func (k *Keep) message() *doorpb.Keep {
 	return &doorpb.Keep{
-		Transfer: k.Transfer[:], Scope: scopeMessage(k.Scope), Tokens: k.Tokens, Tables: tableMessages(k.Tables), Dp: uint32(k.DP),
+		Transfer: k.Transfer[:], Scope: scopeMessage(k.Scope), Tokens: k.Tokens, Tables: tableMessages(k.Tables), Dp: uint32(k.DP), RequestId: k.Request,
 	}
 }
 
@@ -69,7 +70,7 @@ func (k *Keep) message() *doorpb.Keep {
 func ParseKeep(m *doorpb.Keep) (Keep, error) {
 	transfer, err := ParseTransfer(m.GetTransfer())
 	return Keep{
-		Transfer: transfer, Scope: parseScope(m.GetScope()), Tokens: m.GetTokens(), Tables: parseTables(m.GetTables()), DP: int(m.GetDp()),
+		Transfer: transfer, Scope: parseScope(m.GetScope()), Tokens: m.GetTokens(), Tables: parseTables(m.GetTables()), DP: int(m.GetDp()), Request: m.GetRequestId(),
 	}, err
 }
 
@@ -81,13 +82,15 @@ type Find struct {
 	Within  time.Duration // how long to look at most; 0: the agent's default
 	// TokenTime is what computing one token of a prompt takes the engine; 0: not known.
 	TokenTime time.Duration
+	// Request is what the request is called, for people.
+	Request string
 }
 
 // ParseFind reads what an engine looks for.
 func ParseFind(m *doorpb.Find) Find {
 	return Find{
 		Scope: parseScope(m.GetScope()), Tokens: m.GetTokens(), Present: int(m.GetPresentTokens()),
-		Within: time.Duration(m.GetDeadlineUs()) * time.Microsecond, TokenTime: time.Duration(m.GetTokenNs()),
+		Within: time.Duration(m.GetDeadlineUs()) * time.Microsecond, TokenTime: time.Duration(m.GetTokenNs()), Request: m.GetRequestId(),
 	}
 }
 
@@ -158,7 +161,7 @@ func (c *Client) Find(ctx context.Context, f Find) (Found, error) {
 	}
 	m := &doorpb.Find{
 		Scope: scopeMessage(f.Scope), Tokens: f.Tokens, PresentTokens: uint32(f.Present), DeadlineUs: microseconds(f.Within),
-		TokenNs: uint32(min(max(f.TokenTime, 0), math.MaxUint32)),
+		TokenNs: uint32(min(max(f.TokenTime, 0), math.MaxUint32)), RequestId: f.Request,
 	}
 	reply, err := s.ask(ctx, doorpb.FrameType_FRAME_TYPE_FIND, func(request uint64) proto.Message { m.Request = request; return m }, nil)
 	if err != nil {

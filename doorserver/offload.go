@@ -27,6 +27,7 @@ type Offload interface {
 // Prefix is what an engine lets be kept.
 type Prefix struct {
 	Engine   string
+	Request  string // what the engine calls the request, of any length
 	Transfer kv.ID
 	Content  handoff.Content
 	Holding  reshard.Holding
@@ -35,6 +36,7 @@ type Prefix struct {
 // Wanted is what an engine looks for.
 type Wanted struct {
 	Engine  string
+	Request string // what the engine calls the request, of any length
 	Content handoff.Content
 	// Present is how many of the first tokens the engine has already.
 	Present int

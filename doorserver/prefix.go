@@ -53,7 +53,7 @@ func (c *conn) keep(m *doorpb.Keep) *door.Problem {
 	e.keeps[k.Transfer] = true // before its end can be heard of
 	s.mu.Unlock()
 	err = s.options.Offload.Keep(e.life, Prefix{
-		Engine: e.id, Transfer: k.Transfer, Content: e.content(k.Scope, k.Tokens), Holding: reshard.Holding{DP: k.DP, Tables: k.Tables},
+		Engine: e.id, Request: k.Request, Transfer: k.Transfer, Content: e.content(k.Scope, k.Tokens), Holding: reshard.Holding{DP: k.DP, Tables: k.Tables},
 	})
 	if err != nil {
 		s.mu.Lock()
@@ -103,7 +103,7 @@ func (c *conn) beginFind(m *doorpb.Find) *door.Problem {
 	s.wait.Go(func() {
 		ctx, cancel := context.WithTimeout(e.life, within)
 		defer cancel()
-		reply := s.find(ctx, e, Wanted{Engine: e.id, Content: e.content(want.Scope, want.Tokens), Present: want.Present, TokenTime: want.TokenTime})
+		reply := s.find(ctx, e, Wanted{Engine: e.id, Request: want.Request, Content: e.content(want.Scope, want.Tokens), Present: want.Present, TokenTime: want.TokenTime})
 		reply.Request = m.GetRequest()
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -82,7 +82,7 @@ func (e *Engine) find(q *request, present int) {
 	q.search = s
 	e.searches++
 	s.timer = time.AfterFunc(findPatience, func() { e.post(func() { e.searched(q, s, door.Found{}, nil) }) })
-	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(q.choices[0].sequence.Tokens), Present: present, Within: findTime, TokenTime: e.tokenTime}
+	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(q.choices[0].sequence.Tokens), Present: present, Within: findTime, TokenTime: e.tokenTime, Request: q.ID}
 	e.inBackground(func(ctx context.Context) {
 		found, err := e.door.Find(ctx, message)
 		e.post(func() {
@@ -138,7 +138,7 @@ func (e *Engine) keep(c *choice) {
 	e.keeps++
 	e.keptBlocks += blocks
 	message := door.Keep{
-		Transfer: o.transfer, Scope: requestScope(c.request), Tokens: slices.Clip(c.sequence.Tokens[:tokens]), Tables: [][]uint32{slices.Clone(o.hold.Blocks())},
+		Transfer: o.transfer, Scope: requestScope(c.request), Tokens: slices.Clip(c.sequence.Tokens[:tokens]), Tables: [][]uint32{slices.Clone(o.hold.Blocks())}, Request: c.request.ID,
 	}
 	e.inBackground(func(ctx context.Context) {
 		err := e.door.Keep(ctx, message)

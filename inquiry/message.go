@@ -42,6 +42,7 @@ const (
 	Keepers   Kind = 5 // engines that keep and find prefixes, as they are now
 	Uses      Kind = 6 // what came of that by model and tenant, and what is kept
 	Objects   Kind = 7 // pieces of prefixes that are kept, by their keys
+	Prefixes  Kind = 8 // what came of each Find and Keep of requests
 )
 
 // Question asks for records of one kind, in the order in which they came.

@@ -130,6 +130,8 @@ func (b *agentBook) Answer(ctx context.Context, q inquiry.Question) (inquiry.Ans
 		return page(q, &b.n.records.lastHandOffs, func(r *handoff.Record) bool { return strings.HasPrefix(r.Transfer.String(), q.Beginning) }), nil
 	case inquiry.Requests: // are a gateway's
 		return inquiry.Answer{}, nil
+	case inquiry.Prefixes:
+		return b.prefixes(q)
 	case inquiry.Keepers:
 		return found(q, b.n.keepers()), nil
 	case inquiry.Uses:

@@ -27,8 +27,8 @@ type gatewayBook struct {
 	mu sync.Mutex // held while files are read
 }
 
-// Answer finds what a question is about. Transfers, hand-offs and objects are the
-// agents'.
+// Answer finds what a question is about. Transfers, hand-offs, objects and what the
+// shared cache did are the agents'.
 func (b *gatewayBook) Answer(_ context.Context, q inquiry.Question) (inquiry.Answer, error) {
 	switch q.Kind {
 	case inquiry.About:
@@ -37,7 +37,7 @@ func (b *gatewayBook) Answer(_ context.Context, q inquiry.Question) (inquiry.Ans
 		return p.Answer(), nil
 	case inquiry.Requests:
 		return b.requests(q)
-	case inquiry.Transfers, inquiry.HandOffs, inquiry.Objects:
+	case inquiry.Transfers, inquiry.HandOffs, inquiry.Objects, inquiry.Prefixes:
 		return inquiry.Answer{}, nil
 	}
 	return inquiry.Answer{}, fmt.Errorf("this gateway, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)

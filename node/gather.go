@@ -15,6 +15,7 @@ import (
 	"meridian/inquiry"
 	"meridian/kv"
 	"meridian/ledger"
+	"meridian/offload"
 	"meridian/transceiver/handoff"
 )
 
@@ -42,6 +43,8 @@ type Gathered struct {
 	HandOffs  []handoff.Record `json:"handoffs,omitempty"`
 	Transfers []agent.Record   `json:"transfers,omitempty"`
 	Objects   []StoredObject   `json:"objects,omitempty"`
+	// Prefixes are what requests found and kept in the shared cache.
+	Prefixes []offload.Record `json:"prefixes,omitempty"`
 	// Asked is how many answered, Silent who did not.
 	Asked  int      `json:"asked"`
 	Silent []Silent `json:"silent,omitempty"`
@@ -49,7 +52,7 @@ type Gathered struct {
 
 // Empty reports whether nobody remembers anything.
 func (g *Gathered) Empty() bool {
-	return len(g.Requests) == 0 && len(g.HandOffs) == 0 && len(g.Transfers) == 0 && len(g.Objects) == 0
+	return len(g.Requests) == 0 && len(g.HandOffs) == 0 && len(g.Transfers) == 0 && len(g.Objects) == 0 && len(g.Prefixes) == 0
 }
 
 // Members are the agents that the directory names, in the order of their names.
@@ -150,18 +153,27 @@ func (n *Agent) Gather(ctx context.Context, id string) (*Gathered, error) {
 	}
 	if strings.HasPrefix(id, KeptKeys) {
 		ask(id, inquiry.Objects)
-	} else {
-		ask(id, inquiry.Requests, inquiry.HandOffs, inquiry.Transfers)
+	} else { // one of an earlier version answers no more after what it does not know: that comes last
+		ask(id, inquiry.Requests, inquiry.HandOffs, inquiry.Transfers, inquiry.Prefixes)
 	}
 	if len(g.Requests) == 1 {
+		if of := g.Requests[0].ID; of != id {
+			ask(of, inquiry.Prefixes)
+		}
 		for _, transfer := range limited(g.Requests[0].Transfers(), 8) {
 			if transfer != id {
-				ask(transfer, inquiry.HandOffs, inquiry.Transfers)
+				ask(transfer, inquiry.HandOffs, inquiry.Transfers, inquiry.Prefixes)
 			}
+		}
+	}
+	for _, transfer := range fetchesOf(g.Prefixes) {
+		if text := transfer.String(); text != id {
+			ask(text, inquiry.HandOffs)
 		}
 	}
 	g.Asked = len(members)
 	g.sort()
+	g.sortPrefixes()
 	return g, ctx.Err()
 }
 
@@ -181,6 +193,8 @@ func (g *Gathered) admit(kind inquiry.Kind, record []byte) {
 		take(record, &g.Transfers, func(*agent.Record) bool { return true })
 	case inquiry.Objects:
 		take(record, &g.Objects, canBeStored)
+	case inquiry.Prefixes:
+		take(record, &g.Prefixes, canBePrefix)
 	}
 }
 
@@ -222,6 +236,14 @@ func (g *Gathered) sort() {
 	slices.SortFunc(g.Objects, func(a, b StoredObject) int {
 		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Owner, b.Owner))
 	})
+}
+
+// sortPrefixes does so with what the shared cache did.
+func (g *Gathered) sortPrefixes() {
+	slices.SortStableFunc(g.Prefixes, func(a, b offload.Record) int {
+		return cmp.Or(cmp.Compare(a.EndedUnixUs, b.EndedUnixUs), strings.Compare(a.Engine, b.Engine))
+	})
+	g.Prefixes = slices.CompactFunc(g.Prefixes, SamePrefix)
 }
 
 // sameSide tells whether two records are of one side of one hand-off.
@@ -268,6 +290,9 @@ func (g *Gathered) String() string {
 	var b strings.Builder
 	for i := range g.Requests {
 		b.WriteString(g.Requests[i].String())
+	}
+	for i := range g.Prefixes {
+		b.WriteString(TellPrefix(&g.Prefixes[i], g.HandOffs))
 	}
 	for i := range g.HandOffs {
 		b.WriteString(TellHandOff(&g.HandOffs[i]))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"meridian/doorserver"
+	"meridian/internal/clip"
 	"meridian/offload"
 	"meridian/reshard"
 	"meridian/transceiver/handoff"
@@ -32,12 +33,19 @@ func (n *Agent) openPrefixes(ctx context.Context, o AgentOptions, events func(ha
 		return nil
 	}
 	p := o.Store.Prefixes
+	var ended func(*offload.Record)
+	if n.records != nil {
+		ended = n.records.addPrefix
+	}
 	n.Prefixes, err = offload.Open(ctx, offload.Options{
 		Agent: n.Agent, Transceiver: n.Transceiver, Store: n.Store, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: events,
-		BlockTokens: p.BlockTokens, Replicas: p.Replicas, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Logger: o.Logger,
+		BlockTokens: p.BlockTokens, Replicas: p.Replicas, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Ended: ended, Logger: o.Logger,
 	})
 	return err
 }
+
+// maxRequestID is how much counts of what an engine calls a request.
+const maxRequestID = 128
 
 // prefixes are what engines keep and find, as the door reaches it.
 type prefixes struct{ cache *offload.Cache }
@@ -46,11 +54,11 @@ func (p prefixes) Join(engine string, side reshard.Side) error { return p.cache.
 func (p prefixes) Leave(engine string)                         { p.cache.Leave(engine) }
 
 func (p prefixes) Keep(ctx context.Context, k doorserver.Prefix) error {
-	return p.cache.Keep(ctx, offload.Keep{Engine: k.Engine, Transfer: k.Transfer, Content: k.Content, Holding: k.Holding})
+	return p.cache.Keep(ctx, offload.Keep{Engine: k.Engine, Request: clip.Text(k.Request, maxRequestID, ""), Transfer: k.Transfer, Content: k.Content, Holding: k.Holding})
 }
 
 func (p prefixes) Find(ctx context.Context, w doorserver.Wanted) (doorserver.Run, error) {
-	found, err := p.cache.Find(ctx, offload.Find{Engine: w.Engine, Content: w.Content, Present: w.Present, TokenTime: w.TokenTime})
+	found, err := p.cache.Find(ctx, offload.Find{Engine: w.Engine, Request: clip.Text(w.Request, maxRequestID, ""), Content: w.Content, Present: w.Present, TokenTime: w.TokenTime})
 	run := doorserver.Run{Tokens: found.Tokens, Reason: found.Reason}
 	for _, s := range found.Segments {
 		run.Segments = append(run.Segments, doorserver.Segment{Ticket: s.Ticket, Start: s.Start, End: s.End})

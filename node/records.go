@@ -17,6 +17,7 @@ import (
 	"meridian/fabric"
 	"meridian/kv"
 	"meridian/ledger"
+	"meridian/offload"
 	"meridian/transceiver/handoff"
 )
 
@@ -25,11 +26,12 @@ import (
 const (
 	transferFiles = "transfers-"
 	handOffFiles  = "handoffs-"
+	prefixFiles   = "prefixes-"
 	recordsSuffix = ".jsonl"
 )
 
 const (
-	// recordBytes is how large each of an agent's two pairs of files may grow.
+	// recordBytes is how large each of an agent's three pairs of files may grow.
 	recordBytes = 4 << 20
 	// transfersPerSecond are written of those that went well: they are also told
 	// by the hand-offs that they were part of, and a disk has better things to do.
@@ -41,10 +43,11 @@ const (
 
 // records keeps and writes down what an agent has moved.
 type records struct {
-	transfers, handOffs *ledger.File
-	lastTransfers       ring[agent.Record]
-	lastHandOffs        ring[handoff.Record]
-	flows               flowTally
+	transfers, handOffs, prefixes *ledger.File
+	lastTransfers                 ring[agent.Record]
+	lastHandOffs                  ring[handoff.Record]
+	lastPrefixes                  ring[offload.Record]
+	flows                         flowTally
 
 	mu      sync.Mutex // protects what follows
 	second  time.Time
@@ -63,6 +66,9 @@ func openRecords(stateDir, name string, logger *slog.Logger) (*records, error) {
 	}
 	if r.handOffs, err = open(handOffFiles); err != nil {
 		return nil, errors.Join(err, r.transfers.Close(context.Background()))
+	}
+	if r.prefixes, err = open(prefixFiles); err != nil {
+		return nil, errors.Join(err, r.transfers.Close(context.Background()), r.handOffs.Close(context.Background()))
 	}
 	return r, nil
 }
@@ -109,11 +115,11 @@ func withFlows(h *handoff.Record, most int) *handoff.Record {
 func (r *records) dropped() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.passed + r.transfers.Dropped() + r.handOffs.Dropped()
+	return r.passed + r.transfers.Dropped() + r.handOffs.Dropped() + r.prefixes.Dropped()
 }
 
 func (r *records) close(ctx context.Context) error {
-	return errors.Join(r.transfers.Close(ctx), r.handOffs.Close(ctx))
+	return errors.Join(r.transfers.Close(ctx), r.handOffs.Close(ctx), r.prefixes.Close(ctx))
 }
 
 // TransferIn looks for a transfer in what agents of a state directory have written

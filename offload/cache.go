@@ -59,6 +59,8 @@ type Options struct {
 	// Events is told Freed of a Keep that came to no offer, as the transceiver tells of
 	// one that did. It must not block.
 	Events func(handoff.Event)
+	// Ended, if not nil, is told what came of each Find and Keep. It must not block.
+	Ended  func(*Record)
 	Clock  fabric.Clock
 	Logger *slog.Logger
 }

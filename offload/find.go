@@ -10,7 +10,9 @@ import (
 
 // Find is an engine's: what of this prompt is kept?
 type Find struct {
-	Engine  string
+	Engine string
+	// Request is what the engine calls the request, for its Record.
+	Request string
 	Content handoff.Content
 	// Present is how many tokens the engine has already.
 	Present int
@@ -44,17 +46,20 @@ func (c *Cache) Find(ctx context.Context, f Find) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
+	began := c.options.Clock.Now()
 	if !c.enter(&c.finding, 0) {
-		c.countFind(f, Found{Reason: "busy"}, 0)
-		return Found{Reason: "busy"}, nil
+		found := Found{Reason: "busy"}
+		c.countFind(f, found, 0)
+		c.recordFind(f, found, began)
+		return found, nil
 	}
 	defer c.leave(&c.finding, 0)
 	ctx, cancel := context.WithTimeout(ctx, c.options.FindTimeout)
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
-	began := c.options.Clock.Now()
 	found := c.find(ctx, f, e)
 	c.countFind(f, found, c.options.Clock.Now().Sub(began))
+	c.recordFind(f, found, began)
 	return found, nil
 }
 

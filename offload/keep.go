@@ -17,6 +17,8 @@ import (
 // Keep is an engine's: these tokens' blocks may be kept for later.
 type Keep struct {
 	Engine string
+	// Request is what the engine calls the request, for its Record.
+	Request string
 	// Transfer is a new one for every Keep.
 	Transfer kv.ID
 	// Content is the tokens whose cache is computed, and what they are of. Those behind
@@ -24,6 +26,9 @@ type Keep struct {
 	Content handoff.Content
 	// Holding is where the blocks are. They are not the engine's until Freed.
 	Holding reshard.Holding
+
+	began   time.Time
+	present int // how many tokens are kept already, once that is known
 }
 
 // Keep has what nobody keeps yet copied, and returns at once. With nil the blocks are the
@@ -35,6 +40,7 @@ func (c *Cache) Keep(_ context.Context, k Keep) error {
 	if err != nil {
 		return err
 	}
+	k.began = c.options.Clock.Now()
 	if !c.begin(&c.keeps, 0, func() { c.keep(k, e) }) {
 		c.freed(k, "dropped", errDropped)
 		e.early.Done()
@@ -59,6 +65,7 @@ var errDropped = fmt.Errorf("%w: as much as may be is on its way to be kept", ha
 // freed tells an engine that its blocks were not offered to anybody.
 func (c *Cache) freed(k Keep, outcome string, why error) {
 	c.count(func(m *Metrics) { m.Keeps[outcome]++ })
+	c.recordKeep(k, outcome, why)
 	c.options.Events(handoff.Event{Kind: handoff.Freed, As: handoff.Source, Engine: k.Engine, Transfer: k.Transfer, Problem: handoff.ProblemOf(why)})
 }
 
@@ -88,6 +95,7 @@ func (c *Cache) keep(k Keep, e *engine) {
 	}
 	own, owners := c.owners()
 	machine := keeping.NewKeeping(have, own, keeping.Belongs(chain, owners))
+	k.present = machine.First * e.unit.Tokens
 	if outcome, over := machine.Over(); over {
 		_ = c.options.Store.Touch(runOf(chain))
 		c.count(func(m *Metrics) { m.UnitsPresent += uint64(machine.First) })
@@ -170,7 +178,9 @@ func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keeping.Chai
 	}
 	offered()
 	ask := &keeping.KeepAsk{Shape: e.shape, Chain: chain.Part(0, machine.End), First: machine.First, Ticket: out.Ticket, WithinMs: uint64(c.options.KeepTimeout / time.Millisecond)}
+	part := RecordPart{Start: machine.First * e.unit.Tokens, End: machine.End * e.unit.Tokens}
 	for name := machine.Ask(); name != ""; name = machine.Ask() {
+		part.Owner = name // the last that is asked takes it, or nobody does
 		machine.Answered(c.askToKeep(ctx, name, ask))
 	}
 	verdict, _ := machine.Over()
@@ -184,7 +194,8 @@ func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keeping.Chai
 		out.Withdraw()
 		<-out.Freed() // at the latest when the engine leaves
 	}
-	if err := out.Wait(context.Background()); err != nil && verdict == keeping.Taken {
+	err = out.Wait(context.Background())
+	if err != nil && verdict == keeping.Taken {
 		outcome = "failed"
 	}
 	use := keeping.Use{Model: k.Content.Scope.Model, Tenant: chain.Tenant, Keeps: 1}
@@ -199,6 +210,14 @@ func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keeping.Chai
 		m.UnitsKept += use.UnitsKept
 		m.BytesKept += use.BytesKept
 	})
+	switch outcome {
+	case outcomes[keeping.Taken]:
+		c.recordKeep(k, outcome, nil, part)
+	case "failed":
+		c.recordKeep(k, outcome, err)
+	default: // that the offer was withdrawn is no news
+		c.recordKeep(k, outcome, nil)
+	}
 }
 
 // askToKeep asks one owner; nil is no answer.

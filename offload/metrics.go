@@ -60,14 +60,18 @@ func (c *Cache) count(change func(*Metrics)) {
 	change(&c.metrics)
 }
 
-func (c *Cache) countFind(f Find, found Found, took time.Duration) {
-	outcome := found.Reason
+// outcomeOf is one of FindOutcomes.
+func outcomeOf(found Found) string {
 	switch {
 	case found.Tokens > 0 && found.Reason == "":
-		outcome = "whole"
+		return "whole"
 	case found.Tokens > 0:
-		outcome = "part"
+		return "part"
 	}
+	return found.Reason
+}
+
+func (c *Cache) countFind(f Find, found Found, took time.Duration) {
 	use := keeping.Use{
 		Model: f.Content.Scope.Model, Tenant: c.names.TenantOf(f.Content.Scope.Salt), Finds: 1,
 		TokensAsked: uint64(max(0, len(f.Content.Tokens)-f.Present)), TokensFound: uint64(max(0, found.Tokens-f.Present)),
@@ -77,7 +81,7 @@ func (c *Cache) countFind(f Find, found Found, took time.Duration) {
 	}
 	c.count(func(m *Metrics) {
 		c.tally.Add(use)
-		m.Finds[outcome]++
+		m.Finds[outcomeOf(found)]++
 		m.FindTime += took
 		m.TokensAsked += use.TokensAsked
 		m.TokensFound += use.TokensFound

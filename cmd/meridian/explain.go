@@ -74,8 +74,10 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 		return err
 	case err == nil:
 		e.of(ctx, id)
-	default:
-		e.err = err
+	default: // engines that no gateway is before call requests as they like
+		if e.prefix(ctx, c.ID); len(e.prefixes) == 0 {
+			e.err = err
+		}
 	}
 	if c.Agent == "" && len(c.ID) <= maxIDBytes && !e.isWhole() && !errors.Is(err, errShort) {
 		if err := e.addElsewhere(c.gather(std, all, cmp.Or(e.text(id), c.ID))); err != nil {
@@ -136,9 +138,10 @@ type explanation struct {
 	request  *ledger.Record
 	transfer *agent.Record
 	handOffs []handoff.Record
-	partOf   string // the request that a hand-off was part of
-	err      error  // why there is nothing
-	unread   error  // what could not be looked into
+	prefixes []node.PrefixRecord // what was found and kept in the shared cache
+	partOf   string              // the request that a hand-off was part of
+	err      error               // why there is nothing
+	unread   error               // what could not be looked into
 	silent   []node.Silent
 }
 
@@ -160,16 +163,18 @@ func (e *explanation) of(ctx context.Context, id kv.ID) *explanation {
 }
 
 func (e *explanation) look(ctx context.Context, id kv.ID) {
-	e.handOffs = nil
+	e.handOffs, e.prefixes = nil, nil
 	var err error
 	if e.request, err = ledger.FindIn(e.dir, id.String()); err != nil && !errors.Is(err, ledger.ErrNoRecord) {
 		e.err = err
 		return
 	}
 	if e.request != nil {
+		e.prefix(ctx, e.request.ID)
 		for _, text := range e.request.Transfers() {
 			if transfer, err := kv.ParseID(text); err == nil {
 				e.handOff(ctx, transfer)
+				e.prefix(ctx, text)
 			}
 		}
 		return
@@ -177,7 +182,9 @@ func (e *explanation) look(ctx context.Context, id kv.ID) {
 	if e.transfer, e.err = e.findTransfer(ctx, id); e.transfer != nil {
 		return
 	}
-	if e.handOff(ctx, id); len(e.handOffs) > 0 {
+	e.handOff(ctx, id)
+	e.prefix(ctx, id.String())
+	if len(e.handOffs) > 0 || len(e.prefixes) > 0 {
 		e.err = nil
 	}
 	if of, err := ledger.OfTransferIn(e.dir, id.String()); err == nil {
@@ -242,9 +249,9 @@ func (e *explanation) tell(std *stdio, asJSON bool) error {
 	case asJSON && e.transfer != nil:
 		return std.writeJSON(e.transfer)
 	case asJSON && e.request != nil:
-		return std.writeJSON(map[string]any{"request": e.request, "handoffs": e.handOffs})
+		return std.writeJSON(map[string]any{"request": e.request, "handoffs": e.handOffs, "prefixes": e.prefixes})
 	case asJSON:
-		return std.writeJSON(map[string]any{"handoffs": e.handOffs, "request_id": e.partOf})
+		return std.writeJSON(map[string]any{"handoffs": e.handOffs, "prefixes": e.prefixes, "request_id": e.partOf})
 	}
 	var parts []fmt.Stringer
 	if e.request != nil {
@@ -252,6 +259,9 @@ func (e *explanation) tell(std *stdio, asJSON bool) error {
 	}
 	if e.transfer != nil {
 		parts = append(parts, e.transfer)
+	}
+	for i := range e.prefixes {
+		parts = append(parts, toldPrefix{&e.prefixes[i], e.handOffs})
 	}
 	for i := range e.handOffs {
 		parts = append(parts, datedHandOff{&e.handOffs[i]})

@@ -72,6 +72,9 @@ func (e *explanation) isWhole() bool {
 		sides[h.Transfer][h.As] = true
 	}
 	if e.request != nil {
+		if len(e.prefixes) == 0 && usedCache(e.request) {
+			return false
+		}
 		for _, text := range e.request.Transfers() {
 			if id, err := kv.ParseID(text); err == nil && sides[id] == nil {
 				return false
@@ -109,10 +112,15 @@ func (e *explanation) addElsewhere(found *node.Gathered, err error) error {
 			e.addHandOff(h)
 		}
 	}
-	if len(e.handOffs) > 0 {
+	if e.transfer == nil || e.request != nil {
+		for _, p := range found.Prefixes {
+			e.addPrefix(p)
+		}
+	}
+	if len(e.handOffs) > 0 || len(e.prefixes) > 0 {
 		e.err = nil
 	}
-	if e.request == nil && len(e.handOffs) == 0 && e.transfer == nil && len(found.Transfers) == 1 {
+	if e.request == nil && len(e.handOffs) == 0 && len(e.prefixes) == 0 && e.transfer == nil && len(found.Transfers) == 1 {
 		e.transfer, e.err = &found.Transfers[0], nil
 	}
 	return nil

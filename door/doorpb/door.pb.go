@@ -1922,13 +1922,15 @@ func (x *Step) GetFreeBlocks() uint32 {
 // yet is copied, and under load nothing is. The blocks are not the engine's until the
 // event Freed, which comes after the Reply; with a problem in the Reply they are.
 type Keep struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Request       uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
-	Transfer      []byte                 `protobuf:"bytes,2,opt,name=transfer,proto3" json:"transfer,omitempty"` // 16 bytes, minted by the engine
-	Scope         *Scope                 `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
-	Tokens        []uint32               `protobuf:"varint,4,rep,packed,name=tokens,proto3" json:"tokens,omitempty"` // at most 262,144
-	Tables        []*Table               `protobuf:"bytes,5,rep,name=tables,proto3" json:"tables,omitempty"`         // one for each group of layers, or one for all
-	Dp            uint32                 `protobuf:"varint,6,opt,name=dp,proto3" json:"dp,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Request  uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	Transfer []byte                 `protobuf:"bytes,2,opt,name=transfer,proto3" json:"transfer,omitempty"` // 16 bytes, minted by the engine
+	Scope    *Scope                 `protobuf:"bytes,3,opt,name=scope,proto3" json:"scope,omitempty"`
+	Tokens   []uint32               `protobuf:"varint,4,rep,packed,name=tokens,proto3" json:"tokens,omitempty"` // at most 262,144
+	Tables   []*Table               `protobuf:"bytes,5,rep,name=tables,proto3" json:"tables,omitempty"`         // one for each group of layers, or one for all
+	Dp       uint32                 `protobuf:"varint,6,opt,name=dp,proto3" json:"dp,omitempty"`
+	// What the request is called that computed them, as Find has it.
+	RequestId     string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2005,6 +2007,13 @@ func (x *Keep) GetDp() uint32 {
 	return 0
 }
 
+func (x *Keep) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
 // Find: which prefix of these tokens has the cell? It needs the feature "cache". Of
 // these 64 may be under way on a connection, which are answered in any order.
 type Find struct {
@@ -2016,7 +2025,10 @@ type Find struct {
 	DeadlineUs    uint32                 `protobuf:"varint,5,opt,name=deadline_us,json=deadlineUs,proto3" json:"deadline_us,omitempty"`          // how long to look at most; 0: the agent's default
 	// What computing one token of a prompt takes the engine, as it has measured; 0: not
 	// known. Where a fetch is thought to take longer, the answer is to compute.
-	TokenNs       uint32 `protobuf:"varint,6,opt,name=token_ns,json=tokenNs,proto3" json:"token_ns,omitempty"`
+	TokenNs uint32 `protobuf:"varint,6,opt,name=token_ns,json=tokenNs,proto3" json:"token_ns,omitempty"`
+	// What the request is called that they are of, by its gateway or its client: for
+	// people who ask what became of it. Of what is longer, the first 128 bytes count.
+	RequestId     string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2091,6 +2103,13 @@ func (x *Find) GetTokenNs() uint32 {
 		return x.TokenNs
 	}
 	return 0
+}
+
+func (x *Find) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
 }
 
 // Found answers Find.
@@ -4323,14 +4342,16 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\arunning\x18\x06 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\a \x01(\rR\awaiting\x12\x1f\n" +
 	"\vfree_blocks\x18\b \x01(\rR\n" +
-	"freeBlocks\"\xc4\x01\n" +
+	"freeBlocks\"\xe3\x01\n" +
 	"\x04Keep\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1a\n" +
 	"\btransfer\x18\x02 \x01(\fR\btransfer\x12-\n" +
 	"\x05scope\x18\x03 \x01(\v2\x17.meridian.door.v1.ScopeR\x05scope\x12\x16\n" +
 	"\x06tokens\x18\x04 \x03(\rR\x06tokens\x12/\n" +
 	"\x06tables\x18\x05 \x03(\v2\x17.meridian.door.v1.TableR\x06tables\x12\x0e\n" +
-	"\x02dp\x18\x06 \x01(\rR\x02dp\"\xca\x01\n" +
+	"\x02dp\x18\x06 \x01(\rR\x02dp\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\a \x01(\tR\trequestId\"\xe9\x01\n" +
 	"\x04Find\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12-\n" +
 	"\x05scope\x18\x02 \x01(\v2\x17.meridian.door.v1.ScopeR\x05scope\x12\x16\n" +
@@ -4338,7 +4359,9 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x0epresent_tokens\x18\x04 \x01(\rR\rpresentTokens\x12\x1f\n" +
 	"\vdeadline_us\x18\x05 \x01(\rR\n" +
 	"deadlineUs\x12\x19\n" +
-	"\btoken_ns\x18\x06 \x01(\rR\atokenNs\"O\n" +
+	"\btoken_ns\x18\x06 \x01(\rR\atokenNs\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\a \x01(\tR\trequestId\"O\n" +
 	"\x05Found\x12\x16\n" +
 	"\x06tokens\x18\x01 \x01(\rR\x06tokens\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12\x16\n" +

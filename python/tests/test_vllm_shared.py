@@ -163,6 +163,7 @@ def test_after_a_reset_nothing_old_is_found(half: Half) -> None:
     half.reset()
     assert half.matched_tokens(request(), 0) == (None, False)
     half.finished(request(num_computed_tokens=len(TOKENS), answer=[90]), TABLE, complete=True)
+    assert half.door.finds[-1][0].request_id != ""
     asked, kept = half.door.finds[-1][0].scope.revision, half.door.keeps[-1][0].scope.revision
     assert asked == kept and "#" in asked, "what is kept from now on is found"
     half.step()
@@ -200,6 +201,7 @@ def test_what_is_finished_is_kept_until_the_agent_has_it(half: Half) -> None:
     ended = request(num_computed_tokens=len(TOKENS) + 1, answer=[90, 91], cache_salt="salt")
     assert half.finished(ended, ([*TABLE[0], 11],), complete=True) == (True, None)
     keep, asked = half.door.keeps[0]
+    assert keep.request_id == ended.request_id
     assert list(keep.tokens) == [*TOKENS, 90], "the last token was sampled, and never computed"
     assert keep.tables == [[5, 6, 7, 8, 9, 10]] and keep.scope == Scope(salt="salt")
     asked.set_result(None)

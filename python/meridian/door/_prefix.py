@@ -41,10 +41,12 @@ class Keep:
     scope: Scope = field(default_factory=Scope)
     """What is not the publication's."""
     dp: int = 0
+    request_id: str = ""
+    """What the request is called, for people who ask what became of it; 128 bytes of it count."""
 
     def message(self) -> Message:
         """Return it as the door has it."""
-        m = _messages.Keep(transfer=self.transfer, tokens=self.tokens, dp=self.dp)
+        m = _messages.Keep(transfer=self.transfer, tokens=self.tokens, dp=self.dp, request_id=self.request_id)
         fill(m, self.tables, self.scope)
         return m
 
@@ -59,11 +61,18 @@ class Find:
     scope: Scope = field(default_factory=Scope)
     within: float = 0.0
     """How long to look at most, in seconds; 0: the agent's default."""
+    request_id: str = ""
+    """What the request is called, as Keep has it."""
 
     def message(self) -> Message:
         """Return it as the door has it."""
         within_us = min(max(1, int(self.within * 1e6)), _LONGEST_US) if self.within > 0 else 0
-        m = _messages.Find(tokens=self.tokens, present_tokens=self.present_tokens, deadline_us=within_us)
+        m = _messages.Find(
+            tokens=self.tokens,
+            present_tokens=self.present_tokens,
+            deadline_us=within_us,
+            request_id=self.request_id,
+        )
         fill(m, (), self.scope)
         return m
 

@@ -103,10 +103,11 @@ class SharedCache:
         if terms is None or tokens is None or len(tokens) - 1 - computed < self._least(terms):
             return False
         assert self._door is not None
-        asked = self._door.find_soon(
-            Find(tokens[:-1], scope=self._scope(request), present_tokens=computed, within=_LOOK)
-        )
         id_ = request.request_id
+        scope = self._scope(request)
+        asked = self._door.find_soon(
+            Find(tokens[:-1], scope=scope, present_tokens=computed, within=_LOOK, request_id=id_)
+        )
         lookup = self._lookups[id_] = _Lookup(computed, now + _LOOK + _GRACE)
 
         def answered(answer: Future[Found]) -> None:
@@ -163,7 +164,7 @@ class SharedCache:
             return None
         assert self._door is not None
         tables = self._cut.tables(block_ids, len(tokens))
-        keep = Keep(new_transfer(), tokens, tables, scope=self._scope(request))
+        keep = Keep(new_transfer(), tokens, tables, scope=self._scope(request), request_id=request.request_id)
         return keep, self._door.keep_soon(keep)
 
     def _scope(self, request: Any) -> Scope:

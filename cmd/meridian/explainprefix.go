@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	"meridian/kv"
+	"meridian/ledger"
+	"meridian/node"
+	"meridian/transceiver/handoff"
+)
+
+// prefix asks every agent what a request or a hand-off found and kept in the shared cache,
+// reads what those that are gone have written down, and looks for the hand-offs that
+// brought what was found.
+func (e *explanation) prefix(ctx context.Context, text string) {
+	for _, name := range e.agents {
+		known, _ := node.ExplainPrefixes(ctx, e.dir, name, text) // one that does not answer keeps nobody from what others know
+		for _, p := range known {
+			e.addPrefix(p)
+		}
+	}
+	written, err := node.PrefixesIn(e.dir, text)
+	if err != nil {
+		e.unread = err
+	}
+	for _, p := range written {
+		e.addPrefix(p)
+	}
+	for i := range e.prefixes {
+		for _, part := range e.prefixes[i].Parts {
+			isKnown := slices.ContainsFunc(e.handOffs, func(h handoff.Record) bool { return h.Transfer == part.Transfer })
+			if part.Transfer != (kv.ID{}) && !isKnown {
+				e.handOff(ctx, part.Transfer)
+			}
+		}
+	}
+}
+
+// addPrefix adds a Find or a Keep, unless it is known, in the order in which they ended.
+func (e *explanation) addPrefix(p node.PrefixRecord) {
+	if slices.ContainsFunc(e.prefixes, func(known node.PrefixRecord) bool { return node.SamePrefix(known, p) }) {
+		return
+	}
+	at := len(e.prefixes)
+	for at > 0 && e.prefixes[at-1].EndedUnixUs > p.EndedUnixUs {
+		at--
+	}
+	e.prefixes = slices.Insert(e.prefixes, at, p)
+}
+
+// usedCache tells whether the shared cache had a part in a request, as its gateway knew it.
+func usedCache(r *ledger.Record) bool {
+	return r.Stored != nil || slices.ContainsFunc(r.Legs, func(l ledger.Leg) bool { return l.KVTokens > 0 })
+}
+
+// toldPrefix tells of a Find or a Keep, with when what was found was there.
+type toldPrefix struct {
+	record   *node.PrefixRecord
+	handOffs []handoff.Record
+}
+
+func (p toldPrefix) String() string { return node.TellPrefix(p.record, p.handOffs) }
