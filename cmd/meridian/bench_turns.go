@@ -12,9 +12,9 @@ import (
 type benchTurns struct {
 	Model    string   `enum:"tiny,small" default:"small" placeholder:"MODEL" help:"Which of the models that reference engines bring along: tiny or small; default ${default}."`
 	Question int      `default:"256" placeholder:"N" help:"Tokens of a user's first question; default ${default}."`
-	Thought  int      `default:"128" placeholder:"N" help:"Tokens of the thought about it; default ${default}."`
-	Answer   []int    `default:"64,256" placeholder:"N" help:"Tokens of the answer; default ${default}."`
-	Rounds   int      `default:"9" placeholder:"N" help:"Chats that each figure is the median of; default ${default}."`
+	Thought  int      `default:"64" placeholder:"N" help:"Tokens of the thought about it; default ${default}."`
+	Answer   []int    `default:"64,128" placeholder:"N" help:"Tokens of the answer; default ${default}."`
+	Rounds   int      `default:"5" placeholder:"N" help:"Chats that each figure is the median of; default ${default}."`
 	JSON     rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 }
 
