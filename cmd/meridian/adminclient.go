@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 
@@ -30,6 +31,21 @@ func adminClient(in *config.Config) (*http.Client, error) {
 	// An answer that leads elsewhere is not followed: the key is for who was asked.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return client, nil
+}
+
+// clientFor is who asks a gateway that a record of the directory names. Whoever may write
+// there could name itself: the key is for our own address, and for who has our
+// certificate. Others are asked without.
+func clientFor(record string, operator *http.Client, in *config.Config) *http.Client {
+	where, err := url.Parse(record)
+	ours := err == nil && where.Host == in.Gateway.AdminListen
+	pinned := err == nil && where.Scheme == "https" && in.Gateway.TLSCert != config.None
+	if keyed, is := operator.Transport.(withKey); is && !ours && !pinned {
+		keyless := *operator
+		keyless.Transport = keyed.next
+		return &keyless
+	}
+	return operator
 }
 
 // withKey sends a key, to nobody who could be overheard: by https, or within this host.

@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/pem"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"meridian/config"
@@ -89,5 +91,38 @@ func TestAdminClient(t *testing.T) {
 	if response, err := client.Get(server.URL); err == nil {
 		response.Body.Close()
 		t.Error("a certificate that nobody has named is trusted")
+	}
+}
+
+// Whoever can write to the directory is not told the key of the admin listener.
+func TestAdminKeyIsNotForRecords(t *testing.T) {
+	got := make(map[string]string)
+	server := func(name string) *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got[name] = r.Header.Get("Authorization") }))
+		t.Cleanup(s.Close)
+		return s
+	}
+	thief, ours := server("thief"), server("ours")
+	t.Setenv("MERIDIAN_ADMIN_KEY", "the key of the operators")
+	in := &config.Config{Gateway: config.Gateway{TLSCert: config.None, AdminListen: strings.TrimPrefix(ours.URL, "http://")}}
+	operator, err := adminClient(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*httptest.Server{thief, ours} {
+		response, err := clientFor(s.URL+"/metrics", operator, in).Get(s.URL + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+	}
+	if want := map[string]string{"thief": "", "ours": "Bearer the key of the operators"}; !maps.Equal(got, want) {
+		t.Errorf("%q was sent, want %q", got, want)
+	}
+	for record, keyed := range map[string]bool{"https://10.0.0.1:8081/metrics": true, "http://10.0.0.1:8081/metrics": false, "http://127.0.0.1:1/metrics": false, "::": false} {
+		pinned := &config.Config{Gateway: config.Gateway{TLSCert: "cert.pem", AdminListen: "127.0.0.1:8081"}}
+		if _, is := clientFor(record, operator, pinned).Transport.(withKey); is != keyed {
+			t.Errorf("%s: asked with the key: %v, want %v", record, is, keyed)
+		}
 	}
 }

@@ -142,8 +142,12 @@ func postTokenize(ctx context.Context, url string, body []byte) ([]uint32, error
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	transport := &http.Transport{Proxy: nil, DisableKeepAlives: true}
-	response, err := (&http.Client{Transport: transport}).Do(request)
+	// An answer that leads elsewhere is not followed: the prompt is for who was asked.
+	client := &http.Client{
+		Transport:     &http.Transport{Proxy: nil, DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	response, err := client.Do(request)
 	if err != nil {
 		return nil, err
 	}

@@ -96,8 +96,12 @@ func isGateway(agent string) bool {
 	return agent == kindGateway || strings.HasPrefix(agent, kindGateway+"-")
 }
 
-// maxAsked bounds how many are asked at a time.
-const maxAsked = 32
+const (
+	// maxAsked bounds how many are asked at a time.
+	maxAsked = 32
+	// maxListed bounds how many engines one gateway has from its configuration.
+	maxListed = 1 << 10
+)
 
 // askAll asks engines whether they answer, and gateways for the engines that they have
 // from their configuration.
@@ -126,9 +130,14 @@ func askAll(ctx context.Context, all []member) []member {
 		})
 	}
 	asked.Wait()
+	known := make(map[string]bool)
+	for _, m := range all {
+		known[m.URL] = true
+	}
 	for _, more := range listed {
 		for _, m := range more {
-			if !slices.ContainsFunc(all, func(o member) bool { return o.URL == m.URL }) {
+			if !known[m.URL] {
+				known[m.URL] = true
 				all = append(all, m)
 			}
 		}
@@ -152,7 +161,7 @@ func (m *member) askGateway(ctx context.Context) (listed []member) {
 	}
 	m.note(err)
 	for _, e := range known.Engines {
-		if e.Listed {
+		if e.Listed && len(listed) < maxListed {
 			listed = append(listed, member{Kind: kindEngine, Name: e.ID, Role: e.Role, Agent: e.Agent, URL: e.URL, Listed: true, Up: e.Up, Problem: e.Problem})
 		}
 	}

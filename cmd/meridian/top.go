@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"meridian/config"
 	"meridian/meta"
 	"meridian/top"
 )
@@ -71,11 +72,11 @@ func (c *topCommand) sources(ctx context.Context, std *stdio, all *commands) (fu
 	if err != nil {
 		return nil, nil, err
 	}
-	return func(ctx context.Context) ([]top.Source, error) { return sourcesIn(ctx, d, operator) }, func() error { return closeSoon(d.Close) }, nil
+	return func(ctx context.Context) ([]top.Source, error) { return sourcesIn(ctx, d, operator, loaded.Config) }, func() error { return closeSoon(d.Close) }, nil
 }
 
 // sourcesIn are those in the directory; operator asks gateways, who may want a key.
-func sourcesIn(ctx context.Context, d meta.Directory, operator *http.Client) ([]top.Source, error) {
+func sourcesIn(ctx context.Context, d meta.Directory, operator *http.Client, in *config.Config) ([]top.Source, error) {
 	targets, err := listTargets(ctx, d)
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func sourcesIn(ctx context.Context, d meta.Directory, operator *http.Client) ([]
 		if t.Unreachable == "" {
 			source := top.Source{Kind: t.Kind, Name: t.Name, Role: t.Role, URL: t.URL}
 			if t.Kind == "gateway" {
-				source.Client = operator
+				source.Client = clientFor(t.URL, operator, in)
 			}
 			all = append(all, source)
 		}
