@@ -63,6 +63,13 @@ func (c *upCommand) spec(ctx context.Context, in *config.Loaded) (cell.Spec, err
 	case c.Store == nil && !in.Store.Enabled:
 		s.Store = defaultStore
 	}
+	if folder := in.Store.Disk.Dir; folder != config.None {
+		// Each agent has objects of its own.
+		s.AgentEnvironment = make(map[string][]string)
+		for _, name := range []string{string(cell.Prefill), string(cell.Decode)} {
+			s.AgentEnvironment[name] = []string{"MERIDIAN_STORE_DISK_DIR=" + filepath.Join(folder, name)}
+		}
+	}
 	s.Seed = c.Seed
 	if in.Origin("gateway.direct_prompt_tokens") != config.Default {
 		s.DirectTokens = 0

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"meridian/cell"
+	"meridian/config"
 	"meridian/internal/require"
 	"meridian/ledger"
 )
@@ -39,6 +40,23 @@ func program(t *testing.T) string {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return path
+}
+
+// Two agents cannot have one folder: each has its own in the one that is named.
+func TestUpAgentsHaveFoldersOfTheirOwn(t *testing.T) {
+	in, err := config.Parse("test", []byte("[store]\nenabled = true\n[store.disk]\ndir = \"/var/kv\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := (&upCommand{Engine: "reference"}).spec(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, agent := range []string{"prefill", "decode"} {
+		if got, want := s.AgentEnvironment[agent], "MERIDIAN_STORE_DISK_DIR=/var/kv/"+agent; !slices.Contains(got, want) {
+			t.Errorf("agent %s has %q, want %s", agent, got, want)
+		}
+	}
 }
 
 // shell types commands, each with the same state directory.
