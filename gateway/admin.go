@@ -81,8 +81,8 @@ func (g *Gateway) Engines() []EngineState {
 			Running: e.running.Load(), Waiting: e.waiting.Load(), Served: e.served.Load(), Failed: e.failed.Load(),
 			Caches: cacheStates(g.roster.cachesOf(e)), CacheTokens: e.unit.Load(),
 		}
-		if e.home != nil {
-			s.Agent = e.home.name
+		if home := e.home.Load(); home != nil {
+			s.Agent = home.name
 		}
 		if why := e.problem.Load(); why != nil {
 			s.Problem = *why

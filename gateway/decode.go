@@ -48,7 +48,7 @@ func (x *exchange) decode(s step) step {
 	about := e.about.Load()
 	d := decodeLeg{traced: x.trace.leg(), mode: s.resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
 	record := ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.id, Span: spanOf(d.traced)}
-	if run := x.promised; run != nil && s.ticket && e.home == nil {
+	if run := x.promised; run != nil && s.ticket && e.home.Load() == nil {
 		x.promised = nil
 		if next := x.endPrefill(run); !next.ticket {
 			return next // it takes no promises, and there is no ticket

@@ -93,7 +93,12 @@ func (f *follower) upsert(record meta.Record) {
 		return
 	}
 	key := r.ID + "@" + r.Incarnation
-	if f.keys[record.Key] == key && f.roster.claim(key) {
+	e := &engine{key: key, url: url, role: role, cut: r.Cut, cacheHashes: place.TextHashes(r.Blocks * r.BlockTokens), cacheTokens: r.CacheTokens}
+	e.home.Store(homeOf(&r))
+	e.unit.Store(int64(r.CacheTokens))
+	e.given = about{id: r.ID, models: []string{r.Model}, legs: r.Legs}
+	e.about.Store(&e.given)
+	if f.keys[record.Key] == key && f.roster.claim(e) {
 		return // the same life
 	}
 	f.drop(record.Key)
@@ -104,10 +109,6 @@ func (f *follower) upsert(record meta.Record) {
 		refuse("there are too many", fmt.Errorf("the gateway knows %d engines of the directory, which is the limit", len(f.keys)))
 		return
 	}
-	e := &engine{key: key, url: url, role: role, cut: r.Cut, home: homeOf(&r), cacheHashes: place.TextHashes(r.Blocks * r.BlockTokens)}
-	e.unit.Store(int64(r.CacheTokens))
-	e.given = about{id: r.ID, models: []string{r.Model}, legs: r.Legs}
-	e.about.Store(&e.given)
 	f.keys[record.Key] = key
 	f.roster.add(e)
 	f.logger.Info("an engine has come", "engine", r.ID, "role", r.Role, "url", url)

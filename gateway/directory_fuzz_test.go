@@ -42,8 +42,8 @@ func FuzzEngineRecords(f *testing.F) {
 			r.note(e.key, a.prefix, time.Now())
 			l := legs{request: a, key: &key}
 			l.prefill(transfer{1}, trust.Trace{}, e.about.Load(), true)
-			if e.home != nil {
-				l.promise(transfer{1}, e.home)
+			if home := e.home.Load(); home != nil {
+				l.promise(transfer{1}, home)
 			}
 		}
 		r.candidates(wanted{request: a, avoid: func(string) bool { return false }}, time.Now())

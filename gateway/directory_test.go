@@ -128,6 +128,51 @@ func TestDirectoryOutage(t *testing.T) {
 	}
 }
 
+// What the directory says of an engine may change while it lives, as when its agent was
+// started anew.
+func TestARecordThatChanges(t *testing.T) {
+	f := &follower{roster: newRoster(usualPlace), hurry: func() {}, logger: discard, keys: make(map[string]string)}
+	r := meta.EngineRecord{ID: "d0", Incarnation: "1", URL: "http://h:1", Role: "both", Model: "m", Home: "a", HomeIncarnation: strings.Repeat("01", 16), Legs: 1}
+	put := func(revision meta.Revision) *engine {
+		t.Helper()
+		value, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.take(meta.Event{Kind: meta.Put, Record: meta.Record{Key: meta.EnginePrefix + "d0", Value: value, Revision: revision}})
+		all := f.roster.all()
+		if len(all) != 1 {
+			t.Fatalf("there are %d engines", len(all))
+		}
+		return all[0]
+	}
+	first := put(1)
+	f.roster.learn(first, &about{id: "d0", models: []string{"m"}, asked: true})
+	first.unit.Store(usualUnit) // its answers told that it finds prefixes
+	if put(2) != first || first.unit.Load() != usualUnit {
+		t.Errorf("a record that has not changed: a piece has %d tokens", first.unit.Load())
+	}
+	r.HomeIncarnation, r.Legs, r.CacheTokens, r.Blocks, r.BlockTokens = strings.Repeat("02", 16), 3, 128, 100, 16
+	if put(3) != first {
+		t.Fatal("the same life became another")
+	}
+	if home, a := first.home.Load(), first.about.Load(); home == nil || home.incarnation[0] != 2 || a.legs != 3 || !a.asked || first.unit.Load() != 128 || first.cacheHashes == 0 {
+		t.Errorf("home %v, legs %d, asked %v, a piece has %d tokens, its cache %d hashes", home, a.legs, a.asked, first.unit.Load(), first.cacheHashes)
+	}
+	f.roster.learn(first, &about{id: "d0", models: []string{"m"}, asked: true})
+	if legs := first.about.Load().legs; legs != 3 {
+		t.Errorf("once it has answered again, legs are of version %d", legs)
+	}
+	r.HomeIncarnation, r.CacheTokens = "", 0
+	if put(4); first.home.Load() != nil || first.unit.Load() != 0 {
+		t.Errorf("home %v, a piece has %d tokens", first.home.Load(), first.unit.Load())
+	}
+	r.URL = "http://h:2"
+	if e := put(5); e == first || e.url != "http://h:2" {
+		t.Errorf("it is asked at %s", e.url)
+	}
+}
+
 // An engine that hangs keeps its record; only its silence tells.
 func TestAHungEngineIsDoubted(t *testing.T) {
 	t.Parallel()

@@ -64,12 +64,13 @@ type engine struct {
 	cut    string
 	// home is the agent that speaks for it, as the directory has it; nil where that
 	// is not known, or where it does not redeem promises.
-	home *home
+	home atomic.Pointer[home]
 	// authorization is the header that lets the gateway in, "" for none.
 	authorization string
 	cacheEvents   CacheEvents
-	// cacheHashes is how many chunks of text its cache can hold, 0 for unknown.
-	cacheHashes int
+	// cacheHashes is how many chunks of text its cache can hold, 0 for unknown;
+	// cacheTokens is the directory's word about unit. Both are under the roster's lock.
+	cacheHashes, cacheTokens int
 
 	// unit is how many tokens a piece of a prefix has that it keeps in the cell's
 	// object cache, and finds there; 0: it does neither, as far as is known.

@@ -86,6 +86,8 @@ type trouble struct {
 	withdrawn bool
 	// answered: the engine is well enough to say that this request failed.
 	answered bool
+	// priority: a refusal that has the word in it.
+	priority bool
 	engine   string
 	fault    *openai.Error
 }

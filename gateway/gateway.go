@@ -38,7 +38,9 @@ type Gateway struct {
 	// givingBack has a place for each ticket that is on its way back.
 	givingBack chan struct{}
 	warmer     *warmer // nil where next turns are not computed ahead
-	opened     time.Time
+	// warmCalls has a place for each prompt that an operator has computed ahead.
+	warmCalls chan struct{}
+	opened    time.Time
 
 	life context.Context // ends when requests must
 	stop context.CancelFunc
@@ -58,7 +60,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	g := &Gateway{
 		options: o, roster: newRoster(o.Place), admission: newAdmission(&o), answers: budget{limit: o.MaxResponseMemory},
 		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack),
-		shapes: maphash.MakeSeed(),
+		shapes: maphash.MakeSeed(), warmCalls: make(chan struct{}, MaxWarmCalls),
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
 	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}

@@ -100,7 +100,7 @@ func promising(o *Options) { o.PromiseTokens = 4096 }
 // atHome gives every engine an agent, as those in a directory have.
 func (c *testCell) atHome() *testCell {
 	for _, e := range c.roster.all() {
-		e.home = &home{name: e.id(), incarnation: [16]byte{1}}
+		e.home.Store(&home{name: e.id(), incarnation: [16]byte{1}})
 	}
 	return c
 }

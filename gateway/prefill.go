@@ -77,11 +77,12 @@ func (x *exchange) prefill(key string) step {
 	if e == nil {
 		return x.countFallBack(x.flow.prefillFailed(trouble{kind: lost, engine: key, fault: openai.Unavailable("the engine is gone")}))
 	}
-	promised := x.mayPromise(e) // before this prompt is among those that wait there
+	home := e.home.Load()
+	promised := home != nil && x.mayPromise(e) // before this prompt is among those that wait there
 	run := x.beginPrefill(e, x.nextTransfer(), promised)
 	if promised {
 		x.g.count.promises.Add(1)
-		x.promised, x.transfer, x.params, x.taken = run, run.transfer, x.legs.promise(run.transfer, e.home), false
+		x.promised, x.transfer, x.params, x.taken = run, run.transfer, x.legs.promise(run.transfer, home), false
 		return x.flow.promised()
 	}
 	return x.endPrefill(run)
@@ -91,7 +92,7 @@ func (x *exchange) prefill(key string) step {
 // engine has answered. It keeps blocks meanwhile, so not where that takes long.
 func (x *exchange) mayPromise(prefill *engine) bool {
 	decode := x.g.roster.get(x.flow.decode)
-	redeems := func(e *engine) bool { return e != nil && e.home != nil && !e.stray.Load() }
+	redeems := func(e *engine) bool { return e != nil && e.home.Load() != nil && !e.stray.Load() }
 	return x.legs.key != nil && redeems(prefill) && redeems(decode) &&
 		prefill.waiting.Load()+int64(x.request.tokens) <= int64(x.g.options.PromiseTokens)
 }

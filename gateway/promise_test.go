@@ -152,7 +152,7 @@ func TestTicketForAnEngineThatTakesNoPromises(t *testing.T) {
 			cell.prefer("p0", "d0")
 			for _, e := range cell.roster.all() {
 				if e.id() == "d1" {
-					e.home = nil
+					e.home.Store(nil)
 				}
 			}
 			cell.prefill[0].set(c.prefill)

@@ -72,7 +72,7 @@ func (r *roster) learn(e *engine, found *about) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if found != nil {
-		found.legs = e.given.legs // the directory's word
+		found.legs = e.about.Load().legs // the directory's word
 		e.about.Store(found)
 		for _, model := range found.models {
 			if len(r.once) < maxOnce {
@@ -120,16 +120,32 @@ func (r *roster) removeIf(key string, holds func(*engine) bool) bool {
 	return gone
 }
 
-// claim: the directory names an engine, which is no stray then. It returns false
-// where there is none of that key.
-func (r *roster) claim(key string) bool {
+// claim: the directory names an engine, which is no stray then, and may say other
+// things of it than before, as when its agent was started anew. It returns false where
+// there is none that is the same.
+func (r *roster) claim(named *engine) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := r.engines[key]
-	if e != nil {
-		e.stray.Store(false)
+	e := r.engines[named.key]
+	if e == nil || e.url != named.url || e.role != named.role || e.cut != named.cut {
+		return false
 	}
-	return e != nil
+	e.stray.Store(false)
+	e.home.Store(named.home.Load())
+	if now := *e.about.Load(); now.legs != named.given.legs {
+		now.legs = named.given.legs
+		e.about.Store(&now)
+	}
+	if e.cacheTokens != named.cacheTokens { // else what its answers told of it stays
+		e.cacheTokens = named.cacheTokens
+		e.unit.Store(int64(named.cacheTokens))
+		r.forgetKept()
+	}
+	if e.cacheHashes != named.cacheHashes {
+		e.cacheHashes = named.cacheHashes
+		r.bound(e)
+	}
+	return true
 }
 
 // unfollow ends what an engine's caches are followed by. They take the lock, so

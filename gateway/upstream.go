@@ -178,7 +178,7 @@ func (c *call) status() *trouble {
 		return c.trouble(err)
 	}
 	fault := c.complaint(status, data)
-	t := &trouble{kind: refused, reached: true, engine: c.engine.key, fault: fault}
+	t := &trouble{kind: refused, reached: true, engine: c.engine.key, fault: fault, priority: bytes.Contains(bytes.ToLower(data), []byte("priority"))}
 	switch {
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
 		t.kind, t.reached = busy, false

@@ -19,7 +19,7 @@ import (
 // computed is given up when somebody comes.
 //
 //	answer ends ──► waiting ──an engine is idle──► working ──► warmed, failed
-//	      └─ unfit, full    └─ late, full, stopped      └─ busy, stopped
+//	      └─ unfit, full    └─ late, full, stopped      └─ unfit, busy, stopped
 type warmer struct {
 	g      *Gateway
 	ctx    context.Context // ends when the gateway drains
@@ -56,7 +56,7 @@ const (
 	maxWarming = 16
 	// warmPause is how often engines are looked at while a history waits or is computed.
 	warmPause = 10 * time.Millisecond
-	// warmTimeout bounds one history.
+	// warmTimeout bounds one history, where prompts of requests may take as long.
 	warmTimeout = 30 * time.Second
 	// idleRunning is how many answers an idle engine may be generating.
 	idleRunning = 2
@@ -82,7 +82,8 @@ func (w *warmer) gather(c *clientRequest) *said {
 	return &said{text: heldBytes{budget: &w.memory}}
 }
 
-// answered takes in that a request has ended. Nothing waits for what comes of it.
+// answered takes in that a request has ended. Nothing waits for what comes of it: the
+// history is written when an engine has time for it, not while the request has its place.
 func (w *warmer) answered(x *exchange) {
 	s := x.said
 	if s == nil {
@@ -96,23 +97,12 @@ func (w *warmer) answered(x *exchange) {
 		w.count(warmUnfit)
 		return
 	}
-	if !w.memory.hold(w.weight(x.request, s)) {
+	h := historyOf(x.request, s.text.data)
+	if !w.memory.hold(h.weight) {
 		w.count(warmFull)
 		return
 	}
-	h, fits := historyOf(x.request, s.text.data)
-	if !fits {
-		w.memory.release(w.weight(x.request, s))
-		w.count(warmUnfit)
-		return
-	}
-	h.weight = w.weight(x.request, s)
 	w.wait(h)
-}
-
-// weight is what a history takes in memory, a little more than its body.
-func (w *warmer) weight(c *clientRequest, s *said) int64 {
-	return int64(len(c.body.With())+len(s.text.data)) + 1<<10
 }
 
 func (w *warmer) wait(h *history) {
@@ -208,11 +198,18 @@ func (w *warmer) start(engines []*engine, now time.Time) {
 
 // compute has an engine compute a history.
 func (w *warmer) compute(ctx context.Context, e *engine, h *history) {
-	bounded, done := context.WithTimeout(ctx, warmTimeout)
-	defer done()
-	computed, trouble := w.g.computePrompt(bounded, e, promptLeg{path: openai.PathChat, body: h.body})
+	var computed ComputedPrompt
+	var trouble *trouble
+	fits := h.write()
+	if fits {
+		bounded, done := context.WithTimeout(ctx, min(warmTimeout, w.g.options.PrefillTimeout))
+		defer done()
+		computed, trouble = w.g.computePrompt(bounded, e, promptLeg{path: openai.PathChat, body: h.body})
+	}
 	end := warmed
 	switch {
+	case !fits:
+		end = warmUnfit
 	case trouble == nil:
 		w.tokens[0].Add(uint64(computed.PromptTokens))
 		w.tokens[1].Add(uint64(computed.CachedTokens))

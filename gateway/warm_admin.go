@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"mime"
 	"net/http"
 	"slices"
@@ -17,6 +18,10 @@ import (
 // engine, or the agent whose engines may be taken, is named in the query.
 const PathWarm = "/cache/warm"
 
+// MaxWarmCalls is how many prompts operators may have computed at a time. It is well
+// below adminConnections: while engines compute, others can ask how the gateway is.
+const MaxWarmCalls = 16
+
 // warmPrompt answers when an engine has computed the prompt; its agent keeps it then.
 func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 	// A page in a browser can send a form here, but no JSON without being asked.
@@ -24,6 +29,13 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 		fault := openai.Invalid("", "send the request as Content-Type: application/json")
 		fault.Status = http.StatusUnsupportedMediaType
 		fault.Write(w)
+		return
+	}
+	select {
+	case g.warmCalls <- struct{}{}:
+		defer func() { <-g.warmCalls }()
+	default:
+		openai.Overloaded(time.Second, "%d prompts are being computed ahead, which is the limit; send the next when one has ended", MaxWarmCalls).Write(w)
 		return
 	}
 	body := heldBytes{budget: &g.admission.bodies}
@@ -46,9 +58,13 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), g.options.PrefillTimeout)
 	defer cancel()
 	e.waiting.Add(int64(c.tokens))
+	defer e.waiting.Add(-int64(c.tokens))
 	computed, trouble := g.computePrompt(ctx, e, promptLeg{path: c.endpoint, body: c.body.With(promptOnly(c.isChat())...)})
-	e.waiting.Add(-int64(c.tokens))
 	out.renew() // it may have taken longer than an answer usually may
+	if trouble != nil && trouble.withdrawn && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		trouble.fault = openai.Unavailable("engine %s did not compute it within %v (gateway.prefill_timeout_ms)", e.id(), g.options.PrefillTimeout)
+		trouble.fault.Status = http.StatusGatewayTimeout
+	}
 	if trouble != nil {
 		trouble.fault.Write(w)
 		return
@@ -101,8 +117,8 @@ func (g *Gateway) warmTarget(model, id, agent string) (*engine, *openai.Error) {
 		}
 		serving = append(serving, e.id())
 		home := ""
-		if e.home != nil {
-			home = e.home.name
+		if h := e.home.Load(); h != nil {
+			home = h.name
 		}
 		if (id == "" || e.id() == id) && (agent == "" || home == agent) && better(e) {
 			best = e

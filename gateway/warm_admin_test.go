@@ -1,10 +1,16 @@
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"meridian/openai"
 )
 
 func (c *testCell) warm(query, body string) (reply, ComputedPrompt) {
@@ -90,5 +96,75 @@ func TestWarmCallRefusals(t *testing.T) {
 	c.decode[0].set(habits{status: 500})
 	if r, _ := c.warm("", completion("a", "")); r.status != http.StatusServiceUnavailable {
 		t.Errorf("an engine that fails: status %d: %s", r.status, r.body)
+	}
+}
+
+// However many prompts operators have computed ahead, the gateway can be asked how it is.
+func TestWarmCallsLeaveTheAdminListenerOpen(t *testing.T) {
+	c := newCell(t, 0, 1, nil)
+	c.decode[0].set(habits{deafAhead: true})
+	ctx, leave := context.WithCancel(t.Context())
+	var posts sync.WaitGroup
+	defer posts.Wait()
+	defer leave()
+	var refused atomic.Int64
+	alone := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for range adminConnections {
+		posts.Go(func() {
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.AdminAddr()+PathWarm, strings.NewReader(chat("hi", `,"add_generation_prompt":false`)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			request.Header.Set("Content-Type", "application/json")
+			response, err := alone.Do(request)
+			if err != nil {
+				return // it is left when the test ends
+			}
+			defer response.Body.Close()
+			if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" {
+				t.Errorf("one too many: status %d, Retry-After %q", response.StatusCode, response.Header.Get("Retry-After"))
+			}
+			refused.Add(1)
+		})
+	}
+	c.until("all are at the engine or refused", func() bool { return len(c.decode[0].ahead())+int(refused.Load()) == adminConnections })
+	if n := len(c.decode[0].ahead()); n != MaxWarmCalls {
+		t.Errorf("the engine has %d", n)
+	}
+	if r := c.get("/health"); r.status != http.StatusOK {
+		t.Errorf("/health answers %d: %s", r.status, r.body)
+	}
+	leave()
+	posts.Wait()
+	c.decode[0].set(habits{})
+	c.until("their places are given back", func() bool { return len(c.warmCalls) == 0 && c.roster.all()[0].waiting.Load() == 0 })
+	if r, _ := c.warm("", chat("hi", "")); r.status != http.StatusOK {
+		t.Errorf("the next: status %d: %s", r.status, r.body)
+	}
+}
+
+// An operator is told that the time was not enough, and the engine has not failed.
+func TestWarmCallThatTakesTooLong(t *testing.T) {
+	c := newCell(t, 0, 1, func(o *Options) { o.PrefillTimeout = 300 * time.Millisecond })
+	c.decode[0].set(habits{deaf: true})
+	r, _ := c.warm("", completion("a", ""))
+	if r.status != http.StatusGatewayTimeout || !strings.Contains(string(r.body), "gateway.prefill_timeout_ms") {
+		t.Errorf("status %d: %s", r.status, r.body)
+	}
+	if e := c.roster.all()[0]; e.failed.Load() != 0 || !e.up.Load() {
+		t.Errorf("the engine is thought to have failed %d times, up %v", e.failed.Load(), e.up.Load())
+	}
+}
+
+// A refusal is a refusal; only one that speaks of the priority is asked again without.
+func TestWarmCallIsRefusedOnce(t *testing.T) {
+	for fault, sent := range map[string]int{"no such thing": 1, "Got Priority 1000000": 2} {
+		c := newCell(t, 0, 1, nil).vllm()
+		c.decode[0].set(habits{status: http.StatusBadRequest, fault: fault})
+		r, _ := c.warm("", `{"model":"m","messages":[{"role":"user","content":"hi"}]}`)
+		if got := c.decode[0].seen(); r.status != http.StatusBadRequest || len(got) != sent || got[0].path != openai.PathChat {
+			t.Errorf("%s: status %d after %d requests: %s", fault, r.status, len(got), r.body)
+		}
 	}
 }

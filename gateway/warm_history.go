@@ -19,11 +19,17 @@ import (
 // The last message is there because templates look at it: some write the last answer
 // of a chat otherwise than one that was answered to. What it comes to in tokens is
 // not part of the next turn's prompt; all before it is.
+//
+// While it waits it is the request and the answer; write makes its body of them.
 type history struct {
-	model  string
-	body   []byte
-	prefix place.Prefix // of the messages and the answer, as the next turn's is made
-	weight int64        // what it holds of the warmer's memory
+	model   string
+	request *clientRequest // nil once it is written, as answer is
+	answer  []byte         // the inside of a JSON string
+	body    []byte
+	// prefix is the request's; once it is written that of the messages and the answer,
+	// as the next turn's is made.
+	prefix place.Prefix
+	weight int64 // what it holds of the warmer's memory
 }
 
 // said gathers an answer as the client gets it.
@@ -86,19 +92,29 @@ var thinkEnd = []byte("</think>")
 // came without one is kept by its engine as the next turn will have it.
 func (s *said) thoughtful() bool { return s.thought || bytes.Contains(s.text.data, thinkEnd) }
 
-// historyOf makes the history of a request and its answer, which is the inside of a
-// JSON string. ok is false where there is nothing to append to.
-func historyOf(c *clientRequest, answer []byte) (h *history, ok bool) {
+// historyOf is the history of a request and its answer, not yet written. It keeps of the
+// request what write needs, and weighs as much memory as it keeps from being freed.
+func historyOf(c *clientRequest, answer []byte) *history {
+	kept := &clientRequest{endpoint: c.endpoint, body: c.body, model: c.model, salt: c.salt}
+	weight := int64(cap(c.body.With())+cap(answer)) + 1<<10
+	return &history{model: c.model, request: kept, answer: answer, prefix: c.prefix, weight: weight}
+}
+
+// write makes the body, and returns false where there is nothing to append to. It takes
+// tens of milliseconds for a MiB.
+func (h *history) write() bool {
+	c, answer := h.request, h.answer
+	h.request, h.answer = nil, nil
 	messages := bytes.TrimSpace(c.body.Get("messages"))
 	if !json.Valid(slices.Concat([]byte{'"'}, answer, []byte{'"'})) {
-		return nil, false // an engine wrote it, and another is to read it
+		return false // an engine wrote it, and another is to read it
 	}
 	if len(messages) < 2 || messages[len(messages)-1] != ']' {
-		return nil, false
+		return false
 	}
 	front := bytes.TrimRight(messages[:len(messages)-1], " \t\r\n")
 	if len(front) == 0 || front[len(front)-1] == '[' {
-		return nil, false // a chat that nobody began
+		return false // a chat that nobody began
 	}
 	list := make([]byte, 0, len(front)+len(answer)+128)
 	list = append(list, front...)
@@ -108,13 +124,12 @@ func historyOf(c *clientRequest, answer []byte) (h *history, ok bool) {
 	before := append(list, ']') // the user's message is written over the bracket
 	view, isObject := openai.ViewBody(c.body.With(openai.Edit{Name: "messages", Value: before}))
 	if !isObject {
-		return nil, false
+		return false
 	}
-	h = &history{model: c.model}
 	h.prefix, _ = place.OfText(c.scope(), rendered(&view))
 	list = append(list, `,{"role":"user","content":""}]`...)
 	h.body = c.body.With(append(promptOnly(true), openai.Edit{Name: "messages", Value: list}, openai.Edit{Name: "add_generation_prompt", Value: []byte("false")})...)
-	return h, true
+	return true
 }
 
 // promptOnly are the edits that leave of a request what its prompt is made of: one

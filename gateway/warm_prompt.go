@@ -29,8 +29,9 @@ type ComputedPrompt struct {
 }
 
 // computePrompt has an engine compute a prompt, and throws its token away. To vLLM it is
-// of the lowest priority; a server whose scheduler does not go by priorities refuses that,
-// gets it without, and is not asked again.
+// of the lowest priority; a server whose scheduler does not go by priorities refuses that
+// and says so, gets it without, and is not asked again. ctx ends before PrefillTimeout is
+// over: an engine that has no time for what is of the lowest priority has not failed.
 func (g *Gateway) computePrompt(ctx context.Context, e *engine, l promptLeg) (ComputedPrompt, *trouble) {
 	view, isObject := openai.ViewBody(l.body)
 	if !isObject || e.about.Load().kind != kindVLLM || e.unprioritized.Load() {
@@ -38,7 +39,7 @@ func (g *Gateway) computePrompt(ctx context.Context, e *engine, l promptLeg) (Co
 	}
 	low := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority", Value: []byte(lowestPriority)})}
 	computed, trouble := g.sendPrompt(ctx, e, low)
-	if trouble == nil || trouble.kind != refused {
+	if trouble == nil || trouble.kind != refused || !trouble.priority {
 		return computed, trouble
 	}
 	plain := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority"})}
@@ -50,7 +51,7 @@ func (g *Gateway) computePrompt(ctx context.Context, e *engine, l promptLeg) (Co
 
 func (g *Gateway) sendPrompt(ctx context.Context, e *engine, l promptLeg) (ComputedPrompt, *trouble) {
 	began := time.Now()
-	c, trouble := g.send(ctx, leg{engine: e, path: l.path, body: l.body, client: &openai.Body{}, id: newTransfer().String(), silent: g.options.PrefillTimeout})
+	c, trouble := g.send(ctx, leg{engine: e, path: l.path, body: l.body, client: &openai.Body{}, id: newTransfer().String(), silent: g.options.PrefillTimeout + time.Second})
 	if trouble != nil {
 		return ComputedPrompt{}, trouble
 	}
@@ -66,8 +67,8 @@ func (g *Gateway) sendPrompt(ctx context.Context, e *engine, l promptLeg) (Compu
 	var a answer
 	a.note(&chunk)
 	p := ComputedPrompt{Engine: e.id(), PromptTokens: a.usage.PromptTokens, Ms: ms(time.Since(began))}
-	if e.home != nil {
-		p.Agent = e.home.name
+	if home := e.home.Load(); home != nil {
+		p.Agent = home.name
 	}
 	if d := a.usage.PromptDetails; d != nil {
 		p.CachedTokens = min(max(d.CachedTokens, 0), p.PromptTokens)

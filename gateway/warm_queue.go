@@ -48,7 +48,7 @@ func (q *warmQueue) late(now time.Time) (left []*history) {
 // idleEngine is one that has time, as the queue sees it.
 type idleEngine struct {
 	*engine
-	holds func(place.Prefix) int // chunks of a history
+	holds func(place.Prefix) int // chunks of a prompt
 }
 
 // next takes out the oldest history that one of the engines can compute, and says

@@ -183,6 +183,39 @@ func TestAheadWaitsForAnIdleEngine(t *testing.T) {
 	}
 }
 
+// A history is written when an engine has time for it: a request has its end before,
+// and gives its place back.
+func TestAheadIsWrittenWhenAnEngineHasTime(t *testing.T) {
+	c := newCell(t, 0, 1, warming)
+	c.decode[0].set(habits{hangAfter: 1})
+	leave := c.crowd(idleRunning + 1)
+	defer leave()
+	c.decode[0].set(habits{})
+	c.record(c.post(openai.PathChat, chat("hi", thoughtful)))
+	c.record(c.post(openai.PathChat, `{"model":"m","messages":[],"max_tokens":12,"seed":5`+thoughtful+`}`)) // nobody began it
+	if m := c.Metrics().Warm; m.Waiting != 2 || m.Ends["unfit"] != 0 {
+		t.Errorf("at a busy engine %d wait, and of %d it is known that they do not fit", m.Waiting, m.Ends["unfit"])
+	}
+	leave()
+	if ends := fmt.Sprint(c.settled()); ends != "map[unfit:1 warmed:1]" || len(c.decode[0].ahead()) != 1 {
+		t.Errorf("what became of them: %s", ends)
+	}
+}
+
+// An engine that has no time for what is computed ahead, which is of the lowest priority,
+// has not failed.
+func TestAheadThatTakesTooLongIsNoFailure(t *testing.T) {
+	c := newCell(t, 1, 1, func(o *Options) { o.WarmNextTurn, o.PrefillTimeout = true, 300*time.Millisecond })
+	c.prefill[0].set(habits{deafAhead: true})
+	c.record(c.post(openai.PathChat, chat("hi", thoughtful)))
+	c.until("it was given up", func() bool { return c.Metrics().Warm.Ends["failed"] == 1 })
+	for _, e := range c.roster.all() {
+		if n := e.failed.Load(); n != 0 || !e.up.Load() {
+			t.Errorf("engine %s is thought to have failed %d times, up %v", e.id(), n, e.up.Load())
+		}
+	}
+}
+
 // What is being computed ahead is given up when requests come.
 func TestAheadIsGivenUpForRequests(t *testing.T) {
 	c := newCell(t, 0, 1, warming)
@@ -269,7 +302,8 @@ func TestHistories(t *testing.T) {
 		if fault != nil {
 			t.Fatal(fault)
 		}
-		h, fits := historyOf(request, []byte(c.answer))
+		h := historyOf(request, []byte(c.answer))
+		fits := h.write()
 		if fits != (c.want != "") {
 			t.Errorf("%s: fits %v", name, fits)
 			continue

@@ -31,7 +31,7 @@ type cacheWarmCommand struct {
 	Engine     string        `placeholder:"ID" help:"The engine that has it in its own memory then (default: an engine that has time)."`
 	Agent      string        `placeholder:"NAME" help:"The agent one of whose engines computes it; what is new is kept on its host."`
 	Everywhere bool          `help:"Every engine that serves the model, one after the other: the first computes it, the others find it. What is used twice goes to disk and S3, too, where these are."`
-	Concurrent int           `default:"4" placeholder:"N" help:"How many prompts are on their way at a time (default: ${default})."`
+	Concurrent int           `default:"4" placeholder:"N" help:"How many prompts are on their way at a time, at most 16 (default: ${default})."`
 	Timeout    time.Duration `default:"2m" placeholder:"TIME" help:"Longest that one may take (default: ${default})."`
 	Admin      string        `placeholder:"URL" help:"The gateway's admin listener (default: that of the cell which up runs)."`
 	State      string        `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory of the cell (default: agent.state_dir of the configuration)."`
@@ -60,8 +60,8 @@ type warmRow struct {
 }
 
 func (c *cacheWarmCommand) Run(std *stdio, all *commands) error {
-	if c.Concurrent < 1 || c.Concurrent > 256 {
-		return invalid("", "--concurrent %d: 1 to 256", c.Concurrent)
+	if c.Concurrent < 1 || c.Concurrent > gateway.MaxWarmCalls {
+		return invalid("", "--concurrent %d: 1 to %d", c.Concurrent, gateway.MaxWarmCalls)
 	}
 	admin, err := adminOf(c.Admin, c.State, std, all)
 	if err != nil {
