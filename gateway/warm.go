@@ -129,8 +129,8 @@ func (w *warmer) look() {
 func (w *warmer) count(end warmEnd) { w.ends[end].Add(1) }
 
 func (w *warmer) drop(h *history, end warmEnd) {
-	w.memory.release(h.weight)
 	w.count(end)
+	w.memory.release(h.weight)
 }
 
 // run starts and gives up until the gateway drains. What it starts is the gateway's to

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,8 +33,9 @@ func (c *testCell) settled() map[string]uint64 {
 	c.t.Helper()
 	var m WarmMetrics
 	c.until("nothing is computed ahead", func() bool {
+		gone := c.warmer.memory.used.Load() == 0 // what is gone is counted
 		m = c.Metrics().Warm
-		return m.Waiting == 0 && m.Working == 0 && c.warmer.memory.used.Load() == 0
+		return gone && m.Waiting == 0 && m.Working == 0
 	})
 	ends := make(map[string]uint64)
 	for end, n := range m.Ends {
@@ -149,6 +151,7 @@ func TestNothingIsComputedAheadForWhoLeft(t *testing.T) {
 func (c *testCell) crowd(n int) (leave func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(c.t.Context())
+	var begun atomic.Int64 // whose first byte has come: the engine has its habits
 	for range n {
 		go func() {
 			request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Addr()+openai.PathChat, strings.NewReader(chat("on and on", `,"stream":true`)))
@@ -156,13 +159,16 @@ func (c *testCell) crowd(n int) (leave func()) {
 				return
 			}
 			if response, err := c.client.Do(request); err == nil {
+				if _, err := response.Body.Read(make([]byte, 1)); err == nil {
+					begun.Add(1)
+				}
 				_, _ = io.Copy(io.Discard, response.Body) // it ends when the test leaves
 				response.Body.Close()
 			}
 		}()
 	}
 	e := c.roster.all()[0]
-	c.until("the engine is busy", func() bool { return e.running.Load() == int64(n) })
+	c.until("the engine is busy", func() bool { return begun.Load() == int64(n) && e.running.Load() == int64(n) })
 	return cancel
 }
 
@@ -222,7 +228,7 @@ func TestAheadIsGivenUpForRequests(t *testing.T) {
 	c.decode[0].set(habits{deafAhead: true})
 	c.record(c.post(openai.PathChat, chat("hi", thoughtful)))
 	c.until("it is being computed", func() bool { return c.Metrics().Warm.Working == 1 && len(c.decode[0].ahead()) == 1 })
-	c.decode[0].set(habits{hangAfter: 1})
+	c.decode[0].set(habits{hangAfter: 1, deafAhead: true})
 	leave := c.crowd(idleRunning + 1)
 	defer leave()
 	c.until("it was given up", func() bool { return c.Metrics().Warm.Ends["busy"] == 1 })
