@@ -282,3 +282,55 @@ func TestColdTierHangs(t *testing.T) {
 		t.Errorf("it took %v; the tier was asked %d times", took, h.asked.Load())
 	}
 }
+
+// gated is a tier whose first Get never comes to an end.
+type gated struct {
+	tier.Tier
+	asked         atomic.Int64
+	first, second chan struct{} // closed when it is asked for the first time, and again
+}
+
+func (g *gated) Get(ctx context.Context, name []byte, into func([]byte, int) []byte) ([]byte, error) {
+	switch g.asked.Add(1) {
+	case 1:
+		close(g.first)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case 2:
+		close(g.second)
+	}
+	return g.Tier.Get(ctx, name, into)
+}
+
+// A reader whose time is over takes nothing from one that has time, and waits for what the
+// first was to bring.
+func TestColdReaderThatLeaves(t *testing.T) {
+	c := newCell(t, "inproc")
+	d, _ := tiered(t, t.TempDir(), 64<<20)
+	g := &gated{Tier: d, first: make(chan struct{}), second: make(chan struct{})}
+	a := startTiered(t, c, func(o *store.Options) { o.Owner = &store.OwnerOptions{Bytes: 64 << 20, Tiers: []tier.Tier{g}} })
+	run := runNumber(1, 20)
+	keepRun(t, a, run)
+	wantHeld(t, a, run, 20)
+	wantKept(t, d, 20)
+	forget(t, a)
+	brief, leave := context.WithCancel(context.Background())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		h, _ := a.Hold(brief, store.Run{Keys: run.Keys[:1]}, 0)
+		h.Release()
+	}()
+	<-g.first
+	go func() {
+		<-g.second // the other has begun to wait for the first unit, and has those behind it brought
+		leave()
+	}()
+	h, err := a.Hold(soon(t), run, 0)
+	defer h.Release()
+	if len(h.Places) != 20 {
+		t.Errorf("a reader with time has %d of 20 units, because another had none: %v", len(h.Places), err)
+	}
+	leave()
+	<-left
+}

@@ -88,22 +88,28 @@ func (p *promotion) run(ctx context.Context) {
 // promoteOnce brings an object to memory, or waits for another reader that does: runs that
 // are read at once may begin and end anywhere in one another.
 func (c *cold) promoteOnce(ctx context.Context, name []byte) (own bool, err error) {
-	hash := arena.HashKey(name)
-	c.mu.Lock()
-	other, over := c.promoting[hash], make(chan struct{})
-	if other == nil {
-		c.promoting[hash] = over
-	}
-	c.mu.Unlock()
-	if other != nil {
+	hash, over := arena.HashKey(name), make(chan struct{})
+	for {
+		c.mu.Lock()
+		other := c.promoting[hash]
+		if other == nil {
+			c.promoting[hash] = over
+		}
+		c.mu.Unlock()
+		if other == nil {
+			break
+		}
 		select {
 		case <-other:
 		case <-ctx.Done():
 		}
-		if !c.store.hasWarm(name) {
+		switch {
+		case c.store.hasWarm(name):
+			return false, nil
+		case ctx.Err() != nil || !c.has([][]byte{name})[0]:
 			return false, tier.ErrMissing
 		}
-		return false, nil
+		// The other's time was over, and this reader's is not.
 	}
 	defer func() {
 		c.mu.Lock()
