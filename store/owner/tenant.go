@@ -235,14 +235,16 @@ func (w *Owner) makeOwnRoom(tenant, bytes uint64) error {
 		w.stats.OutOfMemory++
 		return fmt.Errorf("%w: %d bytes are wanted by a tenant that has %d, %d of them pinned, read or being written, and may have %d (store.tenant_quota)", ErrFull, bytes, has, stay, quota)
 	}
-	w.trim(number, bytes)
+	if stands { // else number is that of the rest, who exceed nothing by this
+		w.trim(number, bytes)
+	}
 	return nil
 }
 
 // trim lets objects of an account go until so many bytes more are within its quota, as far
 // as there are any that can.
 func (w *Owner) trim(number uint8, bytes uint64) {
-	if w.options.TenantQuota == 0 {
+	if w.options.TenantQuota == 0 || number == copies { // which are no tenant's, and leave first
 		return
 	}
 	for w.order.all[number].evictable > 0 && w.order.all[number].bytes+bytes > w.quota() {

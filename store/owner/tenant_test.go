@@ -350,6 +350,37 @@ func TestCopiesLeaveFirst(t *testing.T) {
 	}
 }
 
+// A tenant that is new makes no room among those that have no account of their own.
+func TestNewTenantLeavesTheRestAlone(t *testing.T) {
+	w, _, _ := open(t, 8<<20, arena.Options{Headers: 1024}, Options{Tenant: firstWord, High: 1, Low: 0.99, TenantQuota: 0.05})
+	for i := range maxTenants {
+		w.mustPut(t, 0, fmt.Sprintf("%d/x", i), 100)
+	}
+	for i := range 3 {
+		w.mustPut(t, 0, fmt.Sprintf("beyond%d/x", i), 100_000)
+	}
+	if err := w.Remove([]byte("7/x")); err != nil {
+		t.Fatal(err)
+	}
+	before := w.order.all[rest].objects
+	w.mustPut(t, 0, "new/x", 300_000)
+	if after := w.order.all[rest].objects; after != before || w.stats.EvictedByQuota != 0 {
+		t.Errorf("of %d objects of others %d are left; %d went for a quota that nobody exceeds; %v used", before, after, w.stats.EvictedByQuota, w.Used())
+	}
+}
+
+// Copies are nobody's: no tenant's quota bounds them while there is room.
+func TestCopiesHaveNoQuota(t *testing.T) {
+	isCopy := func(key []byte) bool { return key[len(key)-1] == '#' }
+	w, _, _ := open(t, 8<<20, arena.Options{Headers: 1024}, Options{Tenant: firstWord, Copy: isCopy, TenantQuota: 0.05})
+	for i := range 20 {
+		w.mustPut(t, 0, fmt.Sprintf("%d/x#", i), 100_000)
+	}
+	if w.stats.Evictions != 0 {
+		t.Errorf("%d copies of 20 tenants left, %d by a quota, of an arena of which %v is used", w.stats.Evictions, w.stats.EvictedByQuota, w.Used())
+	}
+}
+
 func BenchmarkEvictAmongTenants(b *testing.B) {
 	for _, tenants := range []int{1, 16, 254} {
 		b.Run(fmt.Sprint(tenants), func(b *testing.B) {

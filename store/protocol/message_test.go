@@ -146,6 +146,32 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// That an object is a copy its key says, and nothing else of its name.
+func TestIsCopy(t *testing.T) {
+	for _, c := range []struct {
+		tenant, key string
+		is          bool
+	}{
+		{"kv-0123", CopyKey("kv/ab", 1), false},
+		{"kv-0123", CopyKey("kv/ab", 2), true},
+		{"kv-0123#", "kv/ab", false},                             // the last byte of a tenant
+		{"kv-" + strings.Repeat("0", 200) + "#", "kv/ab", false}, // whose length has two bytes
+		{"kv-" + strings.Repeat("0", 32), "kv/ab", false},        // whose length, 35, is the mark
+		{"other", CopyKey("kv/ab", 2), false},
+	} {
+		name, err := ObjectName(c.tenant, c.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if IsCopy(name) != c.is {
+			t.Errorf("%+v", c)
+		}
+	}
+	if IsCopy([]byte{200, 'k', 'v', '-', '#'}) {
+		t.Error("what is no name is one of a copy")
+	}
+}
+
 // An owner that goes takes its own keys along, and no others move.
 func TestRendezvousMovesLittle(t *testing.T) {
 	var owners []kv.Member

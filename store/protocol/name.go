@@ -1,13 +1,13 @@
 package protocol
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -59,8 +59,8 @@ const copyMark = "#"
 
 // IsCopy reports whether a name is that of a second copy, or a later one.
 func IsCopy(name []byte) bool {
-	tenant := TenantOf(name)
-	return bytes.HasPrefix(tenant, []byte(kv.KeptTenants)) && bytes.Contains(name[len(tenant):], []byte(copyMark))
+	tenant, key, err := SplitName(name)
+	return err == nil && strings.HasPrefix(tenant, kv.KeptTenants) && strings.Contains(key, copyMark)
 }
 
 // Rendezvous orders owners by where a key belongs, the first first: by a hash of
