@@ -2,7 +2,6 @@ package offload
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,7 +38,9 @@ type hotRun struct {
 	units keeping.Chain
 	first int
 	// finder is the agent that last asked for it from elsewhere.
-	finder  string
+	finder string
+	// refused are owners that would take no copy since it was due, or said nothing.
+	refused []string
 	due     bool
 	tries   int
 	checked time.Time
@@ -72,7 +73,7 @@ func (c *Cache) granted(from kv.Member, m *keeping.FindAsk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := m.Units.Keys[len(m.Units.Keys)-1]
-	if c.copier.sketch.Use(binary.LittleEndian.Uint64(last[:])) < hotUses {
+	if c.copier.sketch.Use(keeping.SketchOf(last)) < hotUses {
 		return
 	}
 	r := c.copier.remember(last, hotRun{shape: m.Shape, units: m.Units, first: m.First})
@@ -80,7 +81,7 @@ func (c *Cache) granted(from kv.Member, m *keeping.FindAsk) {
 		r.finder = from.Name
 	}
 	if now := c.options.Clock.Now(); !r.due && now.Sub(r.checked) >= recheck {
-		r.due, r.tries = true, 0
+		r.due, r.tries, r.refused = true, 0, nil
 		c.copier.rouse()
 	}
 }
@@ -147,7 +148,7 @@ func (c *Cache) dueRuns() (due []kv.Hash) {
 	c.copier.owners = owners
 	for last, r := range c.copier.runs {
 		if lost {
-			r.due, r.tries = true, 0
+			r.due, r.tries, r.refused = true, 0, nil
 		}
 		if r.due {
 			due = append(due, last)
@@ -180,6 +181,7 @@ func (c *Cache) copyOne(last kv.Hash) {
 	}
 	at.checked = c.options.Clock.Now()
 	at.tries++
+	at.refused = r.refused
 	at.due = (more || err != nil) && at.tries < maxCopyTries
 	if err != nil {
 		c.options.Logger.Debug("a run that is used often was not copied", "units", len(r.units.Keys), "error", err)
@@ -207,7 +209,12 @@ func (c *Cache) copyRun(r *hotRun) (more bool, err error) {
 	if slices.Contains(owners, r.finder) {
 		owners = append([]string{r.finder}, owners...)
 	}
-	number, first, name, ok := keeping.CopyTo(copies, owners)
+	willing := slices.DeleteFunc(slices.Clone(owners), func(name string) bool { return slices.Contains(r.refused, name) })
+	number, first, name, ok := keeping.CopyTo(copies, willing)
+	if !ok && len(r.refused) > 0 { // nobody else is left: one of them may have room by now
+		r.refused = nil
+		number, first, name, ok = keeping.CopyTo(copies, owners)
+	}
 	if !ok {
 		return false, nil
 	}
@@ -232,7 +239,7 @@ func (c *Cache) mayCopy(bytes uint64) bool {
 	return c.copier.budget.Spend(kv.Instant(c.options.Clock.Now().Sub(c.copier.began)/time.Microsecond), bytes)
 }
 
-// copyTo offers units to an owner that is to keep copies of them.
+// copyTo offers units to an owner that is to keep copies of them, and notes if it will not.
 func (c *Cache) copyTo(ctx context.Context, r *hotRun, number, first int, name string) error {
 	to, err := c.owner(name)
 	if err != nil {
@@ -256,6 +263,7 @@ func (c *Cache) copyTo(ctx context.Context, r *hotRun, number, first int, name s
 	}
 	if err != nil {
 		c.decline(granted.Ticket)
+		r.refused = append(slices.Clone(r.refused), name)
 	}
 	c.count(func(m *Metrics) {
 		if err != nil {
@@ -269,6 +277,10 @@ func (c *Cache) copyTo(ctx context.Context, r *hotRun, number, first int, name s
 
 // takeCopy takes copies of units that another owner has.
 func (c *Cache) takeCopy(from kv.Member, m *keeping.CopyAsk) *keeping.KeepAnswer {
+	if m.Number > c.options.Replicas { // this agent would find such a copy nowhere
+		c.count(func(m *Metrics) { m.TakesRefused++ })
+		return &keeping.KeepAnswer{Verdict: keeping.Refused, Why: fmt.Sprintf("there are %d copies at most here (store.replicas)", c.options.Replicas)}
+	}
 	run := runOf(m.Units).Copy(m.Number)
 	answer := c.takeUnits(from, &taking{
 		ticket: m.Ticket, shape: &m.Shape, within: m.WithinMs, first: m.First + m.Have, touched: run,
@@ -301,14 +313,13 @@ func (c *Cache) whereCopies(ctx context.Context, units keeping.Chain) ([][]strin
 	return copies, err
 }
 
-// whereFrom says from whom to take units; who is avoided has nothing.
-func (c *Cache) whereFrom(ctx context.Context, units keeping.Chain, avoid map[string]bool) ([]string, error) {
-	copies, err := c.whereCopies(ctx, units)
+// choose says from whom to take units of which there are copies; who is avoided has nothing.
+func (c *Cache) choose(copies [][]string, avoid map[string]bool) []string {
 	c.mu.Lock()
 	c.uses++
 	turn := int(c.uses % uint64(len(copies)))
 	c.mu.Unlock()
-	return keeping.Choose(copies, c.self.Name, turn, avoid), err
+	return keeping.Choose(copies, c.self.Name, turn, avoid)
 }
 
 // namesHere are the names under which this agent's owner has units, or those of the units

@@ -1,12 +1,15 @@
 package offload_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"meridian/kv"
 	"meridian/offload"
 	"meridian/store"
+	"meridian/store/disk"
+	"meridian/store/tier"
 )
 
 const units = 4 // of the prompts below
@@ -138,24 +141,29 @@ func TestOwnerDiesAsItTakesACopy(t *testing.T) {
 	}
 }
 
+// startFull starts an owner in whose memory there is room for less than a unit.
+func (c *cell) startFull(t *testing.T, name string) *node {
+	small := replicated(1 << 20)
+	inner := small.store
+	small.store = func(o *store.Options) { inner(o); o.Owner.Headers = 128; o.Owner.High, o.Owner.Low = 0.9, 0.1 }
+	n := c.start(name, small)
+	local := c.engine("local", publisher, n)
+	for seed := 1; ; seed++ {
+		local.keep(t, prompt(64, seed*1000+7))
+		n.settled(t)
+		stats, _ := n.store.Kept()
+		if stats.HeapUsed+64<<10 > stats.HeapTotal*9/10 {
+			return n
+		}
+	}
+}
+
 // An owner that has no room to spare takes no copy, and nothing leaves for one.
 func TestNoCopyWhereThereIsNoRoom(t *testing.T) {
 	c := newCell(t, "inproc")
 	c.start("m", replicated(0))
-	small := replicated(1 << 20)
-	inner := small.store
-	small.store = func(o *store.Options) { inner(o); o.Owner.Headers = 128; o.Owner.High, o.Owner.Low = 0.9, 0.1 }
-	a, b := c.start("a", replicated(arenaBytes)), c.start("b", small)
+	a, b := c.start("a", replicated(arenaBytes)), c.startFull(t, "b")
 	writer, near := c.engine("writer", publisher, a), c.engine("near", reader, b)
-	local := c.engine("local", publisher, b)
-	for seed := 1; ; seed++ { // until only less than a unit's room is left
-		local.keep(t, prompt(64, seed*1000+7))
-		b.settled(t)
-		stats, _ := b.store.Kept()
-		if stats.HeapUsed+64<<10 > stats.HeapTotal*9/10 {
-			break
-		}
-	}
 	before := b.ready()
 	writer.keep(t, prompt(64*units, 1))
 	a.settled(t)
@@ -164,4 +172,94 @@ func TestNoCopyWhereThereIsNoRoom(t *testing.T) {
 	if stats, _ := b.store.Kept(); int(stats.Ready) < before || stats.Evictions != 0 {
 		t.Fatalf("%+v, %d were there", stats, before)
 	}
+}
+
+// An owner takes no copy of a number that its own agent would not look for.
+func TestNoCopyThatNobodyLooksFor(t *testing.T) {
+	c := newCell(t, "inproc")
+	c.start("m", replicated(0))
+	alone := replicated(arenaBytes)
+	inner := alone.offload
+	alone.offload = func(o *offload.Options) { inner(o); o.Replicas = 1 }
+	a, b := c.start("a", replicated(arenaBytes)), c.start("b", alone)
+	writer, near := c.engine("writer", publisher, a), c.engine("near", reader, b)
+	writer.keep(t, prompt(64*units, 1))
+	a.settled(t)
+	near.heat(t, a)
+	eventually(t, "it is asked", func() bool { m := a.Metrics(); return m.CopiesRefused+m.CopiesMade > 0 })
+	if m := a.Metrics(); m.CopiesMade != 0 || b.ready() != 0 || b.Metrics().TakesRefused == 0 {
+		t.Errorf("%d copies were made, %d units are there", m.CopiesMade, b.ready())
+	}
+}
+
+// An owner that has no room is not the only one: another takes the copy.
+func TestCopyWhereThereIsRoom(t *testing.T) {
+	c := newCell(t, "inproc")
+	c.start("m", replicated(0))
+	a, b := c.start("a", replicated(arenaBytes)), c.startFull(t, "b")
+	writer, near := c.engine("writer", publisher, a), c.engine("near", reader, b)
+	writer.keep(t, prompt(64*units, 1))
+	a.settled(t)
+	x := c.start("x", replicated(arenaBytes)) // it has nothing but room
+	near.heat(t, a)
+	eventually(t, "the owner that has room has the copy", func() bool { return x.ready() >= units-1 }) // the full one may have its first unit
+}
+
+// watched is a tier that notes until when it is waited for.
+type watched struct {
+	tier.Tier
+	until chan time.Time
+}
+
+func (w watched) Get(ctx context.Context, key []byte, into func([]byte, int) []byte) ([]byte, error) {
+	deadline, _ := ctx.Deadline()
+	select {
+	case w.until <- deadline:
+	default: // the first of a run is enough
+	}
+	return w.Tier.Get(ctx, key, into)
+}
+
+// While nobody else has a run, its owner has as much time for it as without copies: one that
+// must look on a disk has not failed.
+func TestOnlyOwnerHasAllTheTime(t *testing.T) {
+	c := newCell(t, "inproc")
+	d, err := disk.Open(context.Background(), disk.Options{Dir: t.TempDir(), Bytes: 64 << 20, SegmentBytes: 4 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	const whole = 2 * time.Second // no more than a store waits for a tier
+	w := watched{d, make(chan time.Time, 1)}
+	o := nodeOptions{offload: func(o *offload.Options) { o.Replicas, o.FindTimeout, o.LocateTimeout = 2, whole, whole }}
+	c.start("m", o)
+	b := c.start("b", o)
+	o.keeps = arenaBytes
+	o.store = func(o *store.Options) { o.Owner.Tiers = []tier.Tier{w} }
+	a := c.start("a", o)
+	writer, near := c.engine("writer", publisher, a), c.engine("near", reader, b)
+	p := prompt(64*units, 1)
+	writer.keep(t, p)
+	a.settled(t)
+	for range 2 { // what is used again goes to the tier
+		eventually(t, "it is found in memory", func() bool { return writer.findOnly(t, p) == 64*units })
+	}
+	eventually(t, "the tier has it", func() bool { return d.Stats().Objects >= units })
+	eventually(t, "its units are let go", func() bool { return a.Metrics().Granted == 0 })
+	if _, err := a.store.EvictUntilBelow(soon(t), "a", 0); err != nil {
+		t.Fatal(err)
+	}
+	if a.ready() != 0 {
+		t.Fatal("it is still in memory")
+	}
+	began := time.Now()
+	near.find(t, p, 0)
+	if has := (<-w.until).Sub(began); has < whole*3/4 {
+		t.Errorf("its only owner has %v of %v", has, whole)
+	}
+	eventually(t, "it is found", func() bool { return near.findOnly(t, p) == 64*units })
 }

@@ -71,19 +71,21 @@ func (c *Cache) find(ctx context.Context, f Find, e *engine) Found {
 	if len(chain.Keys) <= first {
 		return Found{Reason: "short"}
 	}
-	if c.options.Replicas == 1 {
-		found, _ := c.findFrom(ctx, f, e, chain, nil)
+	copies, err := c.whereCopies(ctx, chain.Part(first, len(chain.Keys)))
+	if !keeping.Twice(copies) { // who has it has all the time there is: nobody else does
+		found, _ := c.findFrom(ctx, f, e, chain, c.choose(copies, nil), err)
 		return found
 	}
 	// An owner that has died, or has too much to do, is noticed while there is time to ask
 	// another that has a copy.
-	half, cancel := context.WithTimeout(ctx, c.options.FindTimeout/2)
+	deadline, _ := ctx.Deadline()
+	half, cancel := context.WithTimeout(ctx, time.Until(deadline)/2)
 	defer cancel()
-	found, failed := c.findFrom(half, f, e, chain, nil)
+	found, failed := c.findFrom(half, f, e, chain, c.choose(copies, nil), err)
 	if len(failed) == 0 || ctx.Err() != nil {
 		return found
 	}
-	again, _ := c.findFrom(ctx, f, e, chain, failed)
+	again, _ := c.findFrom(ctx, f, e, chain, c.choose(copies, failed), err)
 	if again.Tokens <= found.Tokens {
 		found, again = again, found
 	}
@@ -93,10 +95,10 @@ func (c *Cache) find(ctx context.Context, f Find, e *engine) Found {
 	return again
 }
 
-// findFrom is find without some owners, and says which have failed.
-func (c *Cache) findFrom(ctx context.Context, f Find, e *engine, chain keeping.Chain, avoid map[string]bool) (Found, map[string]bool) {
+// findFrom is find from those that have the units behind what is present, as far as is known:
+// err is why that may not be all. It says which owners have failed.
+func (c *Cache) findFrom(ctx context.Context, f Find, e *engine, chain keeping.Chain, have []string, err error) (Found, map[string]bool) {
 	first := f.Present / e.unit.Tokens
-	have, err := c.whereFrom(ctx, chain.Part(first, len(chain.Keys)), avoid)
 	stretches := keeping.Cut(append(make([]string, first), have...), first)
 	switch {
 	case len(stretches) > 0:

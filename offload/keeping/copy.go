@@ -68,6 +68,22 @@ func Choose(copies [][]string, own string, turn int, avoid map[string]bool) []st
 	return chosen
 }
 
+// Twice reports whether there is a unit that two owners have: if one fails, another can be asked.
+func Twice(copies [][]string) bool {
+	for i, owner := range copies[0] {
+		for n := range copies[1:] {
+			other := copies[n+1][i]
+			if owner == "" {
+				owner = other
+			}
+			if other != "" && other != owner {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // CopyTo says which copies of a run are to be made next, by who has the units of each: of
 // Number, from unit First on, at the first of the owners that may be asked; ok is false where
 // there is nothing to make, or nobody to make it at. Owners that have units of another copy

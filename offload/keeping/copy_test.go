@@ -4,6 +4,9 @@ import (
 	"slices"
 	"testing"
 
+	"meridian/kv"
+	"meridian/store/admission"
+
 	"pgregory.net/rapid"
 )
 
@@ -70,4 +73,37 @@ func TestCopyTo(t *testing.T) {
 			t.Fatalf("%d copies of %d, with %d owners", whole, want, len(owners))
 		}
 	})
+}
+
+func TestTwice(t *testing.T) {
+	for _, c := range []struct {
+		copies [][]string
+		want   bool
+	}{
+		{[][]string{{"a", "b"}}, false},
+		{[][]string{{"a", "a"}, {"", ""}}, false},
+		{[][]string{{"a", ""}, {"", "b"}}, false},
+		{[][]string{{"a", "a"}, {"a", ""}}, false}, // both would be lost at once
+		{[][]string{{"a", "a"}, {"", "b"}}, true},
+		{[][]string{{"", ""}, {"", "a"}, {"", "b"}}, true},
+	} {
+		if got := Twice(c.copies); got != c.want {
+			t.Errorf("%v: %v", c.copies, got)
+		}
+	}
+}
+
+// Runs of one model, whose keys all begin alike, are told apart as the sketch promises.
+func TestRunsOfOneModelAreToldApart(t *testing.T) {
+	const runs = 1 << 14
+	names, scope := NamesKey{1}, kv.Scope{Model: "m"}
+	s, wrong := admission.NewSketch(runs), 0
+	for i := range runs {
+		if s.Use(SketchOf(ChainOf(names, scope, UnitDigest{}, []uint32{uint32(i)}, 1).Keys[0])) > 1 {
+			wrong++
+		}
+	}
+	if wrong > runs/16 {
+		t.Errorf("%d of %d runs that were used once are taken for used before", wrong, runs)
+	}
 }

@@ -1,6 +1,7 @@
 package keeping
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"strings"
 
@@ -55,6 +56,10 @@ func TagOf(key string) (tag ModelTag, is bool) {
 	_, err := hex.Decode(tag[:], []byte(rest[:2*len(tag)]))
 	return tag, err == nil
 }
+
+// SketchOf is a hash of a unit's key by which uses of units are told apart: of what follows
+// the tag, which all units of a model share.
+func SketchOf(key kv.Hash) uint64 { return binary.LittleEndian.Uint64(key[len(ModelTag{}):]) }
 
 // ModelTag is that of a scope's model and revision.
 func (k NamesKey) ModelTag(scope kv.Scope) (tag ModelTag) {
