@@ -38,21 +38,57 @@ type CacheUse struct {
 	OldestSeconds uint64 `json:"oldest_seconds,omitempty"`
 }
 
-// usesCache is what was last found out about what is kept: to look at every object is work,
-// which is done once in a while however many ask.
+// usesCache is what was last found out about what is kept, or why that failed: to look at
+// every object is work, which is done once in a while however many ask, and however it ends.
 type usesCache struct {
-	mu   sync.Mutex // held while it is found out
-	at   time.Time
-	kept []CacheUse
+	mu     sync.Mutex
+	coming chan struct{} // closed when whoever looks has looked; nil: nobody does
+	next   time.Time     // when it may be looked again
+	kept   []CacheUse
+	err    error
 }
 
-// usesEvery is how often at most the objects of an owner are looked through, maxGroups how
-// many models and tenants of them are told apart, maxAges how many ages of each are looked at.
+// usesEvery is how often at most the objects of an owner are looked through; after a look that
+// took long they are left alone usesShare times as long, but no longer than usesLatest. maxGroups is how many models and tenants of them are told apart,
+// maxAges how many ages of each are looked at.
 const (
-	usesEvery = time.Second
-	maxGroups = 256
-	maxAges   = 1 << 16
+	usesEvery  = time.Second
+	usesShare  = 20
+	usesLatest = time.Minute
+	maxGroups  = 256
+	maxAges    = 1 << 16
 )
+
+// get is what look last said, or says now; who asks while another looks waits for that one.
+func (u *usesCache) get(ctx context.Context, now func() time.Time, look func(context.Context) ([]CacheUse, error)) ([]CacheUse, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for u.coming != nil {
+		coming := u.coming
+		u.mu.Unlock()
+		select {
+		case <-coming:
+		case <-ctx.Done():
+		}
+		u.mu.Lock()
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	began := now()
+	if began.Before(u.next) {
+		return u.kept, u.err
+	}
+	u.coming = make(chan struct{})
+	u.mu.Unlock()
+	kept, err := look(ctx)
+	u.mu.Lock()
+	close(u.coming)
+	ended := now()
+	u.coming, u.kept, u.err = nil, kept, err
+	u.next = ended.Add(min(max(usesEvery, usesShare*ended.Sub(began)), usesLatest))
+	return kept, err
+}
 
 // cacheUses is what this agent tells.
 func (n *Agent) cacheUses(ctx context.Context) ([]CacheUse, error) {
@@ -73,11 +109,11 @@ func (n *Agent) keptUses(ctx context.Context) ([]CacheUse, error) {
 	if _, keeps := n.Store.Kept(); !keeps {
 		return nil, nil
 	}
-	n.uses.mu.Lock()
-	defer n.uses.mu.Unlock()
-	if time.Since(n.uses.at) < usesEvery {
-		return n.uses.kept, nil
-	}
+	return n.uses.get(ctx, time.Now, n.lookThrough)
+}
+
+// lookThrough sums what this agent's owner keeps now.
+func (n *Agent) lookThrough(ctx context.Context) ([]CacheUse, error) {
 	var g keptGroups
 	from := store.ListPlace{Owner: n.Name()}
 	for {
@@ -94,8 +130,7 @@ func (n *Agent) keptUses(ctx context.Context) ([]CacheUse, error) {
 			break
 		}
 	}
-	n.uses.kept, n.uses.at = g.uses(), time.Now()
-	return n.uses.kept, nil
+	return g.uses(), nil
 }
 
 // keptGroups sums objects by model and tenant, of so many apart and of the others together.

@@ -1,10 +1,13 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"meridian/offload/keeping"
 	"meridian/store"
@@ -91,5 +94,59 @@ func TestKeptGroups(t *testing.T) {
 		if u.Model == "t" && (u.Bytes != 510 || u.Finds != 3 || u.MedianSeconds != 20) {
 			t.Errorf("%+v", u)
 		}
+	}
+}
+
+// A look at all objects that failed, or took long, is not repeated by whoever asks next; who
+// waits for one that goes on waits no longer than it has time.
+func TestUsesAreLookedAtOnceInAWhile(t *testing.T) {
+	var u usesCache
+	at, looks := time.Unix(1000, 0), 0
+	now := func() time.Time { return at }
+	broken := errors.New("broken")
+	get := func(takes time.Duration, fails error) error {
+		_, err := u.get(t.Context(), now, func(context.Context) ([]CacheUse, error) {
+			looks++
+			at = at.Add(takes)
+			return nil, fails
+		})
+		return err
+	}
+	for _, c := range []struct {
+		after, takes time.Duration
+		fails, want  error
+		looks        int
+	}{
+		{0, 2 * time.Second, broken, broken, 1},
+		{39 * time.Second, 0, nil, broken, 1}, // it is remembered
+		{time.Second, 0, nil, nil, 2},
+		{usesEvery - 1, 0, broken, nil, 2},
+		{1, time.Hour, broken, broken, 3},
+		{usesLatest, 0, nil, nil, 4},
+	} {
+		at = at.Add(c.after)
+		if err := get(c.takes, c.fails); !errors.Is(err, c.want) || looks != c.looks {
+			t.Fatalf("%+v: %v after %d looks", c, err, looks)
+		}
+	}
+	at = at.Add(usesEvery)
+	looking, end, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		_, err := u.get(t.Context(), func() time.Time { return at }, func(context.Context) ([]CacheUse, error) {
+			close(looking)
+			<-end
+			return nil, broken
+		})
+		ended <- err
+	}()
+	<-looking
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := u.get(over, now, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("who has no time waits: %v", err)
+	}
+	close(end)
+	if err := <-ended; !errors.Is(err, broken) {
+		t.Error(err)
 	}
 }
