@@ -49,8 +49,9 @@ type usesCache struct {
 }
 
 // usesEvery is how often at most the objects of an owner are looked through; after a look that
-// took long they are left alone usesShare times as long, but no longer than usesLatest. maxGroups is how many models and tenants of them are told apart,
-// maxAges how many ages of each are looked at.
+// took long they are left alone usesShare times as long, but no longer than usesLatest.
+// maxGroups is how many models and tenants of them are told apart, maxAges how many ages of
+// each are looked at.
 const (
 	usesEvery  = time.Second
 	usesShare  = 20
