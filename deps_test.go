@@ -385,8 +385,9 @@ var rooms = map[string]room{
 		may: map[string]string{
 			clips: "what peers wrote", fields: "messages", "kv": "block keys, geometries", "reshard": "what units look like", "transceiver/handoff": "tickets and fingerprints",
 		},
-		uses: map[string]string{"github.com/zeebo/blake3": "the roots of chains, the names of tenants"},
-		pure: true,
+		uses:     map[string]string{"github.com/zeebo/blake3": "the roots of chains, the names of tenants"},
+		testsMay: []string{"store/admission"},
+		pure:     true,
 	},
 	"offload": {
 		owns: "caches of engines kept for later: hand-offs whose other party is an owner of the object cache",
@@ -394,7 +395,7 @@ var rooms = map[string]room{
 			"agent": "what carries messages", "fabric": "notifications, clocks", "kv": "ids, members", "offload/keeping": "the machines it feeds", "reshard": "units and their places",
 			"store": "where they are kept", "store/admission": "what is used often, and how much is copied", "transceiver": "hand-offs", "transceiver/handoff": "engines, contents, events", joins: "closing waits for what was started",
 		},
-		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp", "mem", "meta/memdir"},
+		testsMay: []string{"fabric/host", "fabric/inproc", "fabric/tcp", "mem", "meta/memdir", "store/disk", "store/tier"},
 	},
 	"door": {
 		owns: "the engine door as engines see it: frames, and the client",
