@@ -103,7 +103,7 @@ func TestDefaults(t *testing.T) {
 		TLS:       TLS{Mode: "auto", CA: "auto", Cert: "auto", Key: "auto"},
 		Directory: Directory{Endpoint: "auto", Prefix: "meridian"},
 		Gateway: Gateway{
-			Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:0", TLSCert: "none", TLSKey: "none", APIKeyFile: "none",
+			Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:0", AdminKeyFile: "none", TLSCert: "none", TLSKey: "none", APIKeyFile: "none",
 			ProxyPaths: []string{
 				"/tokenize", "/detokenize", "/version", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
 				"/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
