@@ -13,7 +13,7 @@ import (
 // A transfer is explained after its agent has gone; one that comes for a question
 // leaves no files.
 func TestTransfersOutliveTheirAgent(t *testing.T) {
-	for hasDoor, files := range map[bool]int{true: 2, false: 0} {
+	for hasDoor, files := range map[bool]int{true: 3, false: 0} {
 		dir := filepath.Join(t.TempDir(), "state")
 		o := AgentOptions{Name: "a", StateDir: dir, Listen: "127.0.0.1:0"}
 		if hasDoor {
