@@ -169,6 +169,7 @@ class Gateway:
 
     listen: str
     admin_listen: str
+    admin_key_file: str
     metrics_listen: str
     insecure: bool
     tls_cert: str
