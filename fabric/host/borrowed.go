@@ -197,8 +197,9 @@ func (b *borrowed) recall(m mrdn.Recall) {
 	}
 }
 
-// stoppedPeer is how long settle waits for a peer that does not run.
-const stoppedPeer = 500 * time.Millisecond
+// stoppedPeer is how long settle waits for a peer that does not run: longer than a launch
+// takes that one has begun whose machine has little time for it.
+const stoppedPeer = 2 * time.Second
 
 // settle waits until the peer has ended the pieces that it was taking under
 // flags of ours that are down. That is some microseconds, and nothing rests on it
