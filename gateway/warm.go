@@ -15,8 +15,8 @@ import (
 
 // warmer has idle engines compute the next turns of chats ahead, as far as they are
 // known, so that what they compute is kept in the cell. It is never in the way: one
-// history at a time and engine, none where somebody waits, and one that is being
-// computed is given up when somebody comes.
+// history at a time and engine, none where a request waits, and one that is being
+// computed is given up when a request comes.
 //
 //	answer ends ──► waiting ──an engine is idle──► working ──► warmed, failed
 //	      └─ unfit, full    └─ late, full, stopped      └─ unfit, busy, stopped

@@ -1,10 +1,8 @@
 package cache
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -35,15 +33,13 @@ func (r *Report) miss(a bench.Absence) {
 
 // WriteJSON writes everything for programs.
 func (r *Report) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
+	return bench.WriteJSON(w, r)
 }
 
 // WriteText writes tables for people.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "meridian %s, %s, %s\n%s\n", r.Version, runtime.Version(), r.Date.Format("2006-01-02 15:04 MST"), r.Machine)
+	b.WriteString(bench.Heading(r.Version, r.Date))
 	for _, absence := range r.Absent {
 		fmt.Fprintf(&b, "%s\n", absence)
 	}

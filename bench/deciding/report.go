@@ -1,10 +1,8 @@
 package deciding
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -85,9 +83,7 @@ func newRow(t Task, r rounds) Row {
 
 // WriteJSON writes the rows for programs.
 func (r *Report) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return bench.WriteJSON(w, struct {
 		Machine string  `json:"machine"`
 		Others  float64 `json:"others"`
 		Rows    []Row   `json:"rows"`
@@ -98,7 +94,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	o := &r.options
-	fmt.Fprintf(&b, "meridian %s, %s, %s\n%s\n", o.Version, runtime.Version(), r.date.UTC().Format("2006-01-02 15:04 MST"), bench.Machine())
+	b.WriteString(bench.Heading(o.Version, r.date))
 	if r.Others >= 0.05 {
 		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
 	}

@@ -1,10 +1,8 @@
 package serving
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -92,9 +90,7 @@ func rateOf(rounds []heard) Rate {
 
 // WriteJSON writes the rows for programs.
 func (r *GatewayReport) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return bench.WriteJSON(w, struct {
 		Machine string       `json:"machine"`
 		Cores   string       `json:"cores"`
 		Others  float64      `json:"others"`
@@ -106,7 +102,7 @@ func (r *GatewayReport) WriteJSON(w io.Writer) error {
 func (r *GatewayReport) WriteText(w io.Writer) error {
 	var b strings.Builder
 	o := &r.options
-	fmt.Fprintf(&b, "meridian %s, %s, %s\n%s\n", o.Version, runtime.Version(), r.date.UTC().Format("2006-01-02 15:04 MST"), bench.Machine())
+	b.WriteString(bench.Heading(o.Version, r.date))
 	fmt.Fprintf(&b, "%s; GOMAXPROCS=1\n", r.cores)
 	if r.Others >= 0.05 {
 		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)

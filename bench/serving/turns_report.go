@@ -1,10 +1,8 @@
 package serving
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -71,9 +69,7 @@ func turnsRow(answer int, cold, warm []secondTurn) TurnsRow {
 
 // WriteJSON writes the rows for programs.
 func (r *TurnsReport) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return bench.WriteJSON(w, struct {
 		Machine string     `json:"machine"`
 		Model   string     `json:"model"`
 		Rows    []TurnsRow `json:"rows"`
@@ -84,7 +80,7 @@ func (r *TurnsReport) WriteJSON(w io.Writer) error {
 func (r *TurnsReport) WriteText(w io.Writer) error {
 	var b strings.Builder
 	o := &r.options
-	fmt.Fprintf(&b, "meridian %s, %s, %s\n%s\n", o.Version, runtime.Version(), r.date.UTC().Format("2006-01-02 15:04 MST"), bench.Machine())
+	b.WriteString(bench.Heading(o.Version, r.date))
 	fmt.Fprintf(&b, "two reference engines (%s, scripted thoughts) that keep prefixes; questions of %d tokens, thoughts of %d; second turns, with gateway.warm_next_turn and without, of the same chats under two salts: "+
 		"equal tokens; TTFT in ms and RATIO: median [min–max] of %d chats; CACHED: tokens of PROMPT that were not computed\n\n", o.Model, o.Question, o.Thought, o.Rounds)
 	if _, err := io.WriteString(w, b.String()); err != nil {

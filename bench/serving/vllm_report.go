@@ -1,10 +1,8 @@
 package serving
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -99,13 +97,11 @@ func (r *VLLMReport) row(tokens int, name string, turns, single []turn) VLLMRow 
 
 // WriteJSON writes the rows for programs.
 func (r *VLLMReport) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
 	var absent []string
 	for _, a := range r.Absent {
 		absent = append(absent, a.String())
 	}
-	return encoder.Encode(struct {
+	return bench.WriteJSON(w, struct {
 		Machine       string    `json:"machine"`
 		VLLM          string    `json:"vllm"`
 		BytesPerToken int64     `json:"bytes_per_token"`
@@ -132,7 +128,7 @@ func (r *VLLMReport) WriteText(w io.Writer) error {
 func (r *VLLMReport) header() string {
 	var b strings.Builder
 	o := &r.options
-	fmt.Fprintf(&b, "meridian %s, %s, %s\n%s\n", o.Version, runtime.Version(), r.date.UTC().Format("2006-01-02 15:04 MST"), bench.Machine())
+	b.WriteString(bench.Heading(o.Version, r.date))
 	fmt.Fprintf(&b, "vLLM %s on the CPU; random weights, cache of %s: %d bytes a token\n", o.VLLM.Version, o.Shape, r.geometry.BytesPerToken())
 	for _, absence := range r.Absent {
 		fmt.Fprintf(&b, "%s\n", absence)

@@ -1,10 +1,8 @@
 package store
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -101,9 +99,7 @@ func (r *Report) miss(a bench.Absence) {
 
 // WriteJSON writes the rows for programs.
 func (r *Report) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return bench.WriteJSON(w, struct {
 		Rows []Row `json:"rows"`
 	}{r.Rows})
 }
@@ -140,7 +136,7 @@ func (r *Report) WriteText(w io.Writer) error {
 func (r *Report) header() string {
 	o := &r.options
 	var b strings.Builder
-	fmt.Fprintf(&b, "meridian %s, %s, %s\n%s\n", o.Version, runtime.Version(), r.date.UTC().Format("2006-01-02 15:04 MST"), bench.Machine())
+	b.WriteString(bench.Heading(o.Version, r.date))
 	for _, absence := range r.Absent {
 		fmt.Fprintf(&b, "%s\n", absence)
 	}

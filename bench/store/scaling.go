@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -135,9 +134,7 @@ func (r *ScalingReport) measure(ctx context.Context, o ScalingOptions, planned p
 
 // WriteJSON writes the rows for programs.
 func (r *ScalingReport) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return bench.WriteJSON(w, struct {
 		Rows []ScalingRow `json:"rows"`
 	}{r.Rows})
 }

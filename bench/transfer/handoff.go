@@ -89,6 +89,35 @@ func (o *HandOffOptions) validate() error {
 	return bench.Known("fabric", o.Fabrics, []string{"tcp", "host"})
 }
 
+// fill sets what was left open.
+func (o *HandOffOptions) fill() {
+	if o.Streams == 0 {
+		o.Streams = defaultStreams()
+	}
+	if o.Progress == nil {
+		o.Progress = func(bench.Progress) {}
+	}
+}
+
+// each measures every errand, by its number, over every fabric, and tells how far it is;
+// how says in which way.
+func (o *HandOffOptions) each(errands []Errand, how string, measure func(fabric string, k int, progress func(round int, who string)) error) error {
+	for i, name := range o.Fabrics {
+		for k, e := range errands {
+			what := fmt.Sprintf("%s %v%s", name, e, how)
+			progress := func(round int, who string) {
+				o.Progress(bench.Progress{
+					Row: i*len(errands) + k + 1, Rows: len(errands) * len(o.Fabrics), What: what, Round: round, Rounds: o.Rounds, Who: who,
+				})
+			}
+			if err := measure(name, k, progress); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+		}
+	}
+	return nil
+}
+
 // RunHandOff measures hand-offs: a prefill engine in a process of its own, a
 // decode engine in this one that reads. Beside them, round by round, the same
 // number of bytes is moved as a plain transfer between two processes, and
@@ -102,28 +131,18 @@ func RunHandOff(ctx context.Context, o HandOffOptions) (*HandOffReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Streams == 0 {
-		o.Streams = defaultStreams()
-	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
+	o.fill()
 	report := newHandOffReport(o)
 	meter := bench.StartMeter(nil)
-	for i, name := range o.Fabrics {
-		for k, e := range errands {
-			what := fmt.Sprintf("%s %v", name, e)
-			progress := func(round int, who string) {
-				o.Progress(bench.Progress{
-					Row: i*len(errands) + k + 1, Rows: len(errands) * len(o.Fabrics), What: what, Round: round, Rounds: o.Rounds, Who: who,
-				})
-			}
-			row, err := handOver(ctx, o, name, e, progress)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", what, err)
-			}
+	err = o.each(errands, "", func(name string, k int, progress func(int, string)) error {
+		row, err := handOver(ctx, o, name, errands[k], progress)
+		if err == nil {
 			report.add(row, o.Tokens[k/len(o.Concurrent)%len(o.Tokens)])
 		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	report.Others = meter.Others()
 	return report, nil

@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
@@ -122,9 +121,7 @@ func (r *HandOffReport) add(row HandOffRow, asked Tokens) {
 
 // WriteJSON writes the rows for programs.
 func (r *HandOffReport) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return bench.WriteJSON(w, struct {
 		Rows []HandOffRow `json:"rows"`
 	}{r.Rows})
 }

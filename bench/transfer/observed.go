@@ -28,30 +28,20 @@ func RunObserved(ctx context.Context, o HandOffOptions) (*ObservedReport, error)
 	if err != nil {
 		return nil, err
 	}
-	if o.Streams == 0 {
-		o.Streams = defaultStreams()
-	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
+	o.fill()
 	report := &ObservedReport{Rows: []ObservedRow{}, options: o, date: time.Now()}
 	if report.Scrape, err = measureScrape(ctx); err != nil {
 		return nil, err
 	}
-	for i, name := range o.Fabrics {
-		for k, e := range errands {
-			what := fmt.Sprintf("%s %v, watched", name, e)
-			progress := func(round int, who string) {
-				o.Progress(bench.Progress{
-					Row: i*len(errands) + k + 1, Rows: len(errands) * len(o.Fabrics), What: what, Round: round, Rounds: o.Rounds, Who: who,
-				})
-			}
-			row, err := observe(ctx, o, name, e, progress)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", what, err)
-			}
+	err = o.each(errands, ", watched", func(name string, k int, progress func(int, string)) error {
+		row, err := observe(ctx, o, name, errands[k], progress)
+		if err == nil {
 			report.Rows = append(report.Rows, row)
 		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return report, nil
 }

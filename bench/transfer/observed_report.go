@@ -1,11 +1,9 @@
 package transfer
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"text/tabwriter"
 	"time"
 
@@ -82,9 +80,7 @@ func (row *ObservedRow) sum(turns [2][]turn) error {
 
 // WriteJSON writes the rows for programs.
 func (r *ObservedReport) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return bench.WriteJSON(w, struct {
 		Rows   []ObservedRow `json:"rows"`
 		Scrape Scrape        `json:"scrape"`
 	}{r.Rows, r.Scrape})
@@ -93,7 +89,7 @@ func (r *ObservedReport) WriteJSON(w io.Writer) error {
 // WriteText writes a table for people, with what is needed to read it.
 func (r *ObservedReport) WriteText(w io.Writer) error {
 	o := &r.options
-	fmt.Fprintf(w, "meridian %s, %s, %s\n%s\n", o.Version, runtime.Version(), r.date.UTC().Format("2006-01-02 15:04 MST"), bench.Machine())
+	fmt.Fprint(w, bench.Heading(o.Version, r.date))
 	fmt.Fprintf(w, "from %s to %s; decode reads; agents with a directory, records and a gateway in both\n", o.From, o.To)
 	fmt.Fprintf(w, "WATCHED: the page open, 1 of %d hand-offs traced; UNWATCHED: neither\n", traceEvery)
 	fmt.Fprintf(w, "GB/s (1e9 bytes), median [min–max] of %d rounds of %v each, in turn; LEFT: watched over unwatched, round by round; "+

@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -77,9 +76,7 @@ func (r *Report) addVersion(title string) {
 
 // WriteJSON writes the rows for programs.
 func (r *Report) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return bench.WriteJSON(w, struct {
 		Rows    []Row        `json:"rows"`
 		Latency []LatencyRow `json:"latency,omitempty"`
 	}{r.Rows, r.Latency})

@@ -29,8 +29,8 @@ const (
 	kindEngine  = "engine"
 )
 
-// member is somebody who belongs to a cell, as its directory and its gateways know it,
-// whoever started it.
+// member is an agent, a gateway or an engine that belongs to a cell, as its directory and
+// its gateways know it, also where `up` did not start it.
 type member struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`

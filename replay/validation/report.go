@@ -1,11 +1,9 @@
 package validation
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -64,9 +62,7 @@ func (r *Report) sumUp() {
 
 // WriteJSON writes everything for programs.
 func (r *Report) WriteJSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(struct {
+	return bench.WriteJSON(w, struct {
 		Machine     string         `json:"machine"`
 		Others      float64        `json:"others"`
 		Capacity    float64        `json:"capacity_requests_per_second"`
@@ -82,7 +78,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	o, p := &r.options, &r.Profile
-	fmt.Fprintf(&b, "meridian %s, %s, %s\n%s\n", o.Version, runtime.Version(), r.date.UTC().Format("2006-01-02 15:04 MST"), bench.Machine())
+	b.WriteString(bench.Heading(o.Version, r.date))
 	if r.Others >= 0.05 {
 		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
 	}
