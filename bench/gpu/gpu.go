@@ -44,10 +44,9 @@ type Case struct {
 	// Local and Remote are kinds of memory, gpu or host.
 	Local  string `json:"local"`
 	Remote string `json:"remote"`
-	// Block is the size of blocks, in random order; Heads of pieces that are cut out
-	// of blocks of 32 KiB, every second one.
+	// Block is the size of blocks, and Shape where they lie.
 	Block string `json:"block"`
-	Heads bool   `json:"heads,omitempty"`
+	Shape Shape  `json:"shape"`
 	// Checked rows are summed at the source and again at the destination.
 	Checked bool `json:"checked"`
 
@@ -55,8 +54,28 @@ type Case struct {
 }
 
 func (c Case) String() string {
-	return fmt.Sprintf("%s %s %s↔%s %s", c.Fabric, c.Op, c.Local, c.Remote, c.Block)
+	return fmt.Sprintf("%s %s %s↔%s %s %s", c.Fabric, c.Op, c.Local, c.Remote, c.Block, c.Shape)
 }
+
+// Shape is how blocks lie in a cache.
+type Shape string
+
+// The shapes.
+const (
+	// Scattered blocks are in random order, and no two of a list have anything to do with
+	// each other.
+	Scattered Shape = "scattered"
+	// Layered blocks are in random order within a layer, and in the same order in every
+	// layer, as those of a request are; the layers are one allocation.
+	Layered Shape = "layered"
+	// Apart is layered, with an allocation for each layer.
+	Apart Shape = "layers apart"
+	// Heads are pieces that are cut out of blocks of 32 KiB, every second one.
+	Heads Shape = "heads"
+)
+
+// layers is how many layers a cache has.
+const layers = 32
 
 // tcpTotal bounds a round over tcp.
 const tcpTotal = 256 << 20
@@ -64,18 +83,26 @@ const tcpTotal = 256 << 20
 func (o Options) cases() (all []Case) {
 	for _, b := range o.Blocks {
 		for _, op := range []string{"read", "write"} {
-			for _, checked := range []bool{true, false} {
-				all = append(all, Case{Fabric: "host", Op: op, Local: onGPU, Remote: onGPU, Checked: checked, Block: b.Text, block: b.Bytes, total: o.Total.Bytes})
+			row := Case{Fabric: "host", Op: op, Local: onGPU, Remote: onGPU, Checked: true, Block: b.Text, block: b.Bytes, total: o.Total.Bytes}
+			for _, row.Shape = range []Shape{Layered, Apart, Scattered} {
+				for _, row.Checked = range []bool{true, false} {
+					all = append(all, row)
+				}
 			}
-			all = append(all,
-				Case{Fabric: "host", Op: op, Local: onGPU, Remote: onHost, Checked: true, Block: b.Text, block: b.Bytes, total: o.Total.Bytes},
-				Case{Fabric: "tcp", Op: op, Local: onGPU, Remote: onGPU, Checked: true, Block: b.Text, block: b.Bytes, total: min(tcpTotal, o.Total.Bytes)},
-				Case{Fabric: "tcp", Op: op, Local: onHost, Remote: onHost, Checked: true, Block: b.Text, block: b.Bytes, total: min(tcpTotal, o.Total.Bytes)})
+			row.Checked, row.Remote = true, onHost
+			for _, row.Shape = range []Shape{Layered, Scattered} {
+				all = append(all, row)
+			}
+			row.Fabric, row.total = "tcp", min(tcpTotal, row.total)
+			for _, kind := range []string{onGPU, onHost} {
+				row.Local, row.Remote = kind, kind
+				all = append(all, row)
+			}
 		}
 	}
 	for _, piece := range []uint64{256, 1024} {
 		for _, checked := range []bool{true, false} {
-			all = append(all, Case{Fabric: "host", Op: "read", Local: onGPU, Remote: onGPU, Heads: true, Checked: checked, Block: fmt.Sprint(piece, "B"), block: piece, total: o.Total.Bytes / 2})
+			all = append(all, Case{Fabric: "host", Op: "read", Local: onGPU, Remote: onGPU, Shape: Heads, Checked: checked, Block: fmt.Sprint(piece, "B"), block: piece, total: o.Total.Bytes / 2})
 		}
 	}
 	return all
@@ -83,8 +110,13 @@ func (o Options) cases() (all []Case) {
 
 // Run measures.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
-	if o.Rounds < 1 || len(o.Blocks) == 0 || o.Total.Bytes < 64<<10 || o.Total.Bytes%(64<<10) != 0 {
-		return nil, fmt.Errorf("%w: at least one round, one block size and a total in steps of 64 KiB", bench.ErrOptions)
+	if o.Rounds < 1 || len(o.Blocks) == 0 || o.Total.Bytes == 0 {
+		return nil, fmt.Errorf("%w: at least one round, one block size and a total", bench.ErrOptions)
+	}
+	for _, b := range o.Blocks {
+		if b.Bytes == 0 || o.Total.Bytes%(layers*b.Bytes) != 0 {
+			return nil, fmt.Errorf("%w: a total of %s is not %d layers of blocks of %s", bench.ErrOptions, o.Total.Text, layers, b.Text)
+		}
 	}
 	pool := o.near
 	if pool == nil {
@@ -211,20 +243,45 @@ func (s *side) oneBlock(ctx context.Context, far introduction) (float64, error) 
 
 // lists are the blocks of both sides.
 func (c Case) lists() (local, remote fabric.List, err error) {
-	local, remote = fabric.List{{Region: regionOf(c.Local), Epoch: 1}}, fabric.List{{Region: regionOf(c.Remote), Epoch: 1}}
-	if c.Heads {
-		const block = 32 << 10
-		for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(int(c.total / (block / 2))) {
-			err = errors.Join(err, remote[0].Spans.AddRun(mem.Run{Offset: uint64(i) * block, Length: c.block, Stride: 2 * c.block, Count: block / 2 / c.block}))
-		}
-		return local, remote, errors.Join(err, local[0].Spans.Add(0, c.total))
+	if c.Shape == Heads {
+		return c.heads()
 	}
-	for i, list := range []fabric.List{local, remote} {
-		for _, at := range rand.New(rand.NewPCG(uint64(i), 1)).Perm(int(c.total / c.block)) {
-			err = errors.Join(err, list[0].Spans.Add(uint64(at)*c.block, c.block))
-		}
+	if local, err = c.list(c.Local, 1); err == nil {
+		remote, err = c.list(c.Remote, 2)
 	}
 	return local, remote, err
+}
+
+// list is the blocks of one side, whose order the seed tells.
+func (c Case) list(kind string, seed uint64) (list fabric.List, err error) {
+	layer := c.total
+	if c.Shape != Scattered {
+		layer /= layers
+	}
+	var spans mem.Spans
+	for _, i := range rand.New(rand.NewPCG(seed, 1)).Perm(int(layer / c.block)) {
+		run := mem.Run{Offset: uint64(i) * c.block, Length: c.block, Count: 1}
+		if c.Shape == Layered {
+			run.Stride, run.Count = layer, layers
+		}
+		err = errors.Join(err, spans.AddRun(run))
+	}
+	if c.Shape != Apart {
+		return fabric.List{{Region: regionOf(kind), Epoch: 1, Spans: spans}}, err
+	}
+	for i := range layers {
+		list = append(list, fabric.Part{Region: firstLayer + uint64(i), Epoch: 1, Spans: spans})
+	}
+	return list, err
+}
+
+func (c Case) heads() (local, remote fabric.List, err error) {
+	const block = 32 << 10
+	local, remote = fabric.List{{Region: regionOf(c.Local), Epoch: 1}}, fabric.List{{Region: regionOf(c.Remote), Epoch: 1}}
+	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(int(c.total / (block / 2))) {
+		err = errors.Join(err, remote[0].Spans.AddRun(mem.Run{Offset: uint64(i) * block, Length: c.block, Stride: 2 * c.block, Count: block / 2 / c.block}))
+	}
+	return local, remote, errors.Join(err, local[0].Spans.Add(0, c.total))
 }
 
 // baselines are CUDA's own copies on the posting side's device.

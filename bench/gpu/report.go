@@ -54,7 +54,7 @@ func (r *Report) rows() (all []map[string]any) {
 	own("memcpy from the host", r.FromHost)
 	for _, row := range r.Rows {
 		line := map[string]any{
-			"fabric": row.Fabric, "op": row.Op, "local": row.Local, "remote": row.Remote, "block": row.Block, "heads": row.Heads, "checked": row.Checked,
+			"fabric": row.Fabric, "op": row.Op, "local": row.Local, "remote": row.Remote, "block": row.Block, "shape": row.Shape, "checked": row.Checked,
 			"device": r.Device, "gbps": row.Median, "min": row.Min, "max": row.Max,
 		}
 		if name, gbps := r.limit(row.Case); gbps > 0 {
@@ -82,17 +82,13 @@ func (r *Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(w, "%s; memcpy %.0f GB/s, a call for each 16 KiB %.1f, to the host %.1f, from it %.1f; one block of 16 KiB %.1f µs from post to done\n\n",
 		r.Device, r.Memcpy, r.PerBlock, r.ToHost, r.FromHost, r.OneBlockUs)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "fabric\top\tlocal\tremote\tblock\tchecked\tGB/s\tof CUDA's own copy")
+	fmt.Fprintln(table, "fabric\top\tlocal\tremote\tblock\tshape\tchecked\tGB/s\tof CUDA's own copy")
 	for _, row := range r.Rows {
 		ratio := ""
 		if _, gbps := r.limit(row.Case); gbps > 0 {
 			ratio = fmt.Sprintf("%.2f", row.Median/gbps)
 		}
-		block := row.Block
-		if row.Heads {
-			block += " heads"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%v\t%v\t%s\n", row.Fabric, row.Op, row.Local, row.Remote, block, row.Checked, row.Figure, ratio)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%v\t%v\t%s\n", row.Fabric, row.Op, row.Local, row.Remote, row.Block, row.Shape, row.Checked, row.Figure, ratio)
 	}
 	return table.Flush()
 }

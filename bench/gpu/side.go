@@ -25,6 +25,10 @@ const (
 	onHost = "host"
 )
 
+// firstLayer is the region of the first layer of a cache whose layers are allocations of
+// their own.
+const firstLayer = 16
+
 func regionOf(kind string) uint64 {
 	if kind == onGPU {
 		return 1
@@ -36,6 +40,7 @@ func regionOf(kind string) uint64 {
 type side struct {
 	device      *cuda.Device
 	vram        *mem.Section
+	layers      []*mem.Section
 	arena       *mem.Arena
 	dir         string
 	incarnation kv.ID
@@ -50,8 +55,8 @@ func fabricName(c Case) string {
 	return c.Fabric
 }
 
-// openSide opens the first GPU and has twice what a round moves of its memory, and as
-// much of the host's.
+// openSide opens the first GPU and has three times what a round moves of its memory, a
+// third of it in layers, and of the host's once.
 func openSide(ctx context.Context, pool *vram.Pool, name string, total uint64) (_ *side, err error) {
 	s := &side{incarnation: newID(), fabrics: make(map[string]fabric.Fabric)}
 	defer func() {
@@ -69,6 +74,13 @@ func openSide(ctx context.Context, pool *vram.Pool, name string, total uint64) (
 	if s.vram, err = pool.Alloc(uuid, 2*total, 0); err != nil {
 		return nil, err
 	}
+	for range layers {
+		layer, err := pool.Alloc(uuid, total/layers, 0)
+		if err != nil {
+			return nil, err
+		}
+		s.layers = append(s.layers, layer)
+	}
 	if s.arena, err = mem.NewArena(mem.ArenaOptions{Name: "bench", SizeBytes: total, NUMANode: -1}); err != nil {
 		return nil, err
 	}
@@ -82,6 +94,9 @@ func openSide(ctx context.Context, pool *vram.Pool, name string, total uint64) (
 		}
 		s.fabrics[which] = f
 		err = errors.Join(f.Register(fabric.Region{ID: regionOf(onGPU), Epoch: 1, Section: s.vram}), f.Register(fabric.Region{ID: regionOf(onHost), Epoch: 1, Section: s.arena.Section}))
+		for i, layer := range s.layers {
+			err = errors.Join(err, f.Register(fabric.Region{ID: firstLayer + uint64(i), Epoch: 1, Section: layer}))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -107,8 +122,10 @@ func (s *side) close() error {
 	for _, f := range s.fabrics {
 		errs = append(errs, f.Close(ctx))
 	}
-	if s.vram != nil {
-		errs = append(errs, s.vram.Close(ctx))
+	for _, section := range append(s.layers, s.vram) {
+		if section != nil {
+			errs = append(errs, section.Close(ctx))
+		}
 	}
 	if s.arena != nil {
 		errs = append(errs, s.arena.Close(ctx))
