@@ -74,7 +74,11 @@ func (n *Agent) handOffEnded(r *handoff.Record) {
 	if r.Problem != "" {
 		level, line = slog.LevelWarn, append(line, "error", r.Problem)
 	}
-	n.logger.Log(context.Background(), level, "hand-off ended", line...)
+	if r.Unused { // as often as engines ask, and no reason to look
+		n.logger.Debug("an offer was given back before anybody took it", line...)
+	} else {
+		n.logger.Log(context.Background(), level, "hand-off ended", line...)
+	}
 	if t := n.shown.Load(); known && leg.Trace.Sampled && t != nil {
 		t.Trace(handOffSpans(r, leg.Trace, n.Name())...)
 	}

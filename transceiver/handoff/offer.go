@@ -189,6 +189,8 @@ func (o *offer) event(kind EventKind, how Problem) Event {
 func (o *offer) keep(now Instant) Effect {
 	r := o.record
 	r.Stages.Ended, r.Problem = now, o.ending.Text
+	givenBack := o.ending.Code == codeOf(ErrCancelled) || o.ending.Code == codeOf(ErrWithdrawn)
+	r.Unused = givenBack && r.Stages.Met == 0 && (r.OfStore || o.ToKeep)
 	if o.session != nil && o.session.followers != nil {
 		r.addFlows(o.session.terms.plan, o.session.followers.flows())
 	}

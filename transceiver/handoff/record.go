@@ -42,6 +42,10 @@ type Record struct {
 	Retries     int   `json:"retries"` // messages and transfers that were tried again
 	// Problem is empty when all went well.
 	Problem string `json:"problem,omitempty"`
+	// Unused: it is of the object cache, and was given back before anybody took it. An engine
+	// that has no use for what it found does that, and an agent whose owners will not keep
+	// something: nothing went wrong.
+	Unused bool `json:"unused,omitempty"`
 }
 
 // FlowRecord is one cell of the matrix of ranks.

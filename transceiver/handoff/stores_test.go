@@ -225,3 +225,54 @@ func TestNoAnswerInTime(t *testing.T) {
 		s.ended("source freed", "destination ready")
 	}
 }
+
+// What is given back before anybody takes it is told apart from what went wrong: of an object
+// cache, and of what is to be kept, alone.
+func TestGivenBackUnused(t *testing.T) {
+	recordOf := func(effects []Effect) *Record {
+		for _, e := range effects {
+			if kept, is := e.(KeepRecord); is {
+				return kept.Record
+			}
+		}
+		t.Fatal("nothing is recorded")
+		return nil
+	}
+	decline := func(h *Holder, id kv.ID, ticket []byte) []Effect {
+		return h.Receive(2*Second, memberD, id, &End{Session: 1, Ticket: ticket, Problem: ProblemOf(ErrCancelled), Final: true})
+	}
+	withdraw := func(h *Holder, id kv.ID, _ []byte) []Effect { return h.Withdraw(2*Second, id) }
+	for _, c := range []struct {
+		name   string
+		engine string
+		toKeep bool
+		end    func(*Holder, kv.ID, []byte) []Effect
+		unused bool
+	}{
+		{"what was found is declined", "store", false, decline, true},
+		{"nobody keeps it", "engine", true, withdraw, true},
+		{"an engine's own is withdrawn", "engine", false, withdraw, false},
+		{"an engine's own is declined", "engine", false, decline, false},
+		{"it expires", "store", false, func(h *Holder, _ kv.ID, _ []byte) []Effect { return h.Tick(Minute) }, false},
+		{"it was asked for", "store", false, func(h *Holder, id kv.ID, ticket []byte) []Effect {
+			h.Receive(Second, memberD, id, &Ask{
+				Session: 1, Low: LowVersion, High: HighVersion, Capabilities: CanLayers | CanPlaces, Ticket: ticket, RemainingMs: 1000,
+				Dst: Party{Engine: *oneRank("decode", 1, memberD), Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}}, Tokens: kv.TokenRange{End: 6},
+			})
+			return withdraw(h, id, ticket)
+		}, false},
+	} {
+		h := NewHolder(HolderOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
+		h.Join(storeEngine("store", memberP))
+		h.Join(oneRank("engine", 1, memberP))
+		o := storeOffer(1, 3, 4, 5)
+		o.Engine, o.ToKeep = c.engine, c.toKeep
+		ticket, _, err := h.Offer(Second, o)
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		if r := recordOf(c.end(h, o.Transfer, ticket)); r.Unused != c.unused || r.Problem == "" {
+			t.Errorf("%s: %+v", c.name, r)
+		}
+	}
+}
