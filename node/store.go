@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"meridian/offload"
 	"meridian/store"
 	"meridian/store/disk"
 	"meridian/store/s3"
@@ -55,6 +56,9 @@ func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
 			return err
 		}
 		owner.Tiers = n.tiers
+		if o.Door != nil { // else nobody listens, as openPrefixes has it
+			owner.Prefixes = offload.Reads
+		}
 	}
 	n.Store, err = store.Open(ctx, store.Options{
 		Agent: n.Agent, Directory: n.Directory, Owner: owner, Candidate: o.Store.Candidate, Tenant: o.Store.Tenant, Logger: o.Logger,

@@ -29,6 +29,10 @@ var (
 // MaxSegments is in how many pieces a found run may come.
 const MaxSegments = keeping.MaxSegments
 
+// Reads is what an owner whose agent has a Cache of this build says of itself, as
+// store.OwnerOptions.Prefixes.
+const Reads = keeping.LastKind
+
 // Options configures Open.
 type Options struct {
 	Agent       *agent.Agent

@@ -108,7 +108,7 @@ func (c *cell) start(name string, o nodeOptions) *node {
 	c.must(err)
 	so := store.Options{Agent: a, Directory: n.directory, MasterTTL: 30 * time.Second, Lease: 15 * time.Second, Find: find, Candidate: first}
 	if o.keeps > 0 {
-		so.Owner = &store.OwnerOptions{Bytes: o.keeps}
+		so.Owner = &store.OwnerOptions{Bytes: o.keeps, Prefixes: offload.Reads}
 	}
 	if o.store != nil {
 		o.store(&so)

@@ -205,7 +205,8 @@ func (c *Cache) copyRun(r *hotRun) (more bool, err error) {
 			}
 		}
 	}
-	owners = slices.DeleteFunc(keeping.Belongs(r.units, owners), func(name string) bool { return name == c.self.Name })
+	able := c.copyReaders()
+	owners = slices.DeleteFunc(keeping.Belongs(r.units, owners), func(name string) bool { return name == c.self.Name || !able[name] })
 	if slices.Contains(owners, r.finder) {
 		owners = append([]string{r.finder}, owners...)
 	}
@@ -226,6 +227,15 @@ func (c *Cache) copyRun(r *hotRun) (more bool, err error) {
 		return false, errNotNow
 	}
 	return true, c.copyTo(ctx, r, number, first, name)
+}
+
+// copyReaders are the owners that know what a copy is: one of an older build would say nothing.
+func (c *Cache) copyReaders() map[string]bool {
+	able := make(map[string]bool)
+	for _, o := range c.options.Store.Owners() {
+		able[o.Name] = keeping.ReadsCopies(o.Prefixes)
+	}
+	return able
 }
 
 // mayCopy reports whether so many bytes may be copied now: copies are the first to be
@@ -253,7 +263,9 @@ func (c *Cache) copyTo(ctx context.Context, r *hotRun, number, first int, name s
 	if granted.Verdict != keeping.Taken {
 		return fmt.Errorf("offload: what is to be copied is %v here", granted.Verdict)
 	}
-	m, err := c.ask(ctx, to, &keeping.CopyAsk{Shape: r.shape, Units: r.units, First: r.first, Have: first, Number: number, Ticket: granted.Ticket, WithinMs: within})
+	patient, cancel := context.WithTimeout(ctx, c.options.KeepTimeout/4) // one that hangs is not the only one
+	defer cancel()
+	m, err := c.ask(patient, to, &keeping.CopyAsk{Shape: r.shape, Units: r.units, First: r.first, Have: first, Number: number, Ticket: granted.Ticket, WithinMs: within})
 	answer, is := m.(*keeping.KeepAnswer)
 	switch {
 	case err == nil && !is:

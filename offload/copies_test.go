@@ -192,6 +192,26 @@ func TestNoCopyThatNobodyLooksFor(t *testing.T) {
 	}
 }
 
+// An owner of a build that knows no copies is not asked, which it would not answer: another
+// takes the copy.
+func TestOlderOwnerIsAskedForNoCopy(t *testing.T) {
+	c := newCell(t, "inproc")
+	c.start("m", replicated(0))
+	older := replicated(arenaBytes)
+	inner := older.store
+	older.store = func(o *store.Options) { inner(o); o.Owner.Prefixes = 0 }
+	a, b := c.start("a", replicated(arenaBytes)), c.start("b", older)
+	writer, near := c.engine("writer", publisher, a), c.engine("near", reader, b)
+	writer.keep(t, prompt(64*units, 1))
+	a.settled(t)
+	x := c.start("x", replicated(arenaBytes))
+	near.heat(t, a)
+	eventually(t, "the owner that knows copies has one", func() bool { return x.ready() == units })
+	if m := a.Metrics(); m.CopiesRefused != 0 || b.ready() != 0 || b.Metrics().TakesRefused != 0 {
+		t.Errorf("%d copies were refused, %d units are there", m.CopiesRefused, b.ready())
+	}
+}
+
 // An owner that has no room is not the only one: another takes the copy.
 func TestCopyWhereThereIsRoom(t *testing.T) {
 	c := newCell(t, "inproc")

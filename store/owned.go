@@ -44,6 +44,8 @@ type OwnerOptions struct {
 	// Tiers keep what leaves memory, the first is asked first. They are the caller's to
 	// close, after the store.
 	Tiers []tier.Tier
+	// Prefixes is what OwnerRecord says: the store passes it on.
+	Prefixes int
 }
 
 func (o OwnerOptions) withDefaults() (OwnerOptions, error) {
@@ -151,7 +153,7 @@ func (o *owned) publish(ctx context.Context, d meta.Directory) (err error) {
 }
 
 func (o *owned) publishAs(ctx context.Context, d meta.Directory, name string) error {
-	value, err := json.Marshal(OwnerRecord{Name: name, Incarnation: o.agent.Incarnation(), Rank: o.rank, Bytes: o.memory.Size(), Tiers: len(o.options.Tiers) > 0})
+	value, err := json.Marshal(OwnerRecord{Name: name, Incarnation: o.agent.Incarnation(), Rank: o.rank, Bytes: o.memory.Size(), Tiers: len(o.options.Tiers) > 0, Prefixes: o.options.Prefixes})
 	if err != nil {
 		return err
 	}

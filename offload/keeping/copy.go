@@ -22,7 +22,10 @@ type CopyAsk struct {
 	WithinMs uint64
 }
 
-func (*CopyAsk) kind() uint8 { return 5 }
+func (*CopyAsk) kind() uint8 { return kindCopyAsk }
+
+// ReadsCopies reports whether an agent that reads messages up to a kind reads CopyAsk.
+func ReadsCopies(lastKind int) bool { return lastKind >= kindCopyAsk }
 
 func (m *CopyAsk) append(w *fields.Writer) {
 	m.Shape.append(w)

@@ -31,6 +31,12 @@ const (
 	maxMs      = 3600_000
 )
 
+// LastKind is the last kind of message that this build reads. Agents that read CopyAsk, and
+// what came after it, say so in the directory; who does not say so reads those before.
+const LastKind = kindCopyAsk
+
+const kindCopyAsk = 5
+
 // Message is a KeepAsk, KeepAnswer, FindAsk, FindAnswer or CopyAsk.
 type Message interface {
 	kind() uint8
@@ -65,7 +71,7 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 		m = new(FindAsk)
 	case 4:
 		m = new(FindAnswer)
-	case 5:
+	case kindCopyAsk:
 		m = new(CopyAsk)
 	default:
 		return 0, nil, fmt.Errorf("%w: of kind %d", ErrMessage, kind)
