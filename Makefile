@@ -57,7 +57,7 @@ test-vllm: venv build vllm ## of make test-real, the hand-offs between real vLLM
 # and run there from a copy of the tree with bin/gpu.
 GPU_PYTHON ?= python3
 GPU_TESTS := tests/test_transformers.py tests/vllm/test_gpu.py tests/vllm/test_gpu_host.py tests/vllm/test_gpu_up.py
-GPU_ROOMS := cuda doorserver
+GPU_ROOMS := cuda doorserver fabric/host fabric/tcp
 
 .PHONY: build-gpu
 build-gpu: ## bin/gpu: the tests for a machine with a GPU, to be copied there with the tree

@@ -220,7 +220,7 @@ var rooms = map[string]room{
 			"cuda": "kernels that copy and sum", "mem/vram": "GPU memory, lent, and what moves it",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "descriptor passing, memfds"},
-		testsMay: []string{"cuda/cudatest", "fabric/fabrictest"},
+		testsMay: []string{"cuda/cudatest", "fabric/fabrictest", required},
 	},
 	"bench": {
 		owns: "what all measurements share: figures, the machine and its cores, processes",
@@ -307,7 +307,7 @@ var rooms = map[string]room{
 			"cuda": "kernels that gather and scatter", "mem/vram": "GPU memory, and what moves it",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "readv, writev"},
-		testsMay: []string{"cuda/cudatest", "fabric/fabrictest"},
+		testsMay: []string{"cuda/cudatest", "fabric/fabrictest", required},
 	},
 	"meta": {
 		owns:     "the directory: leased records, compare-and-swap, watches",

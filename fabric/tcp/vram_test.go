@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/cuda"
 	"meridian/cuda/cudatest"
 	"meridian/fabric"
 	"meridian/fabric/fabrictest"
@@ -21,7 +22,7 @@ func newGPU(t *testing.T) (*cudatest.Process, func(t testing.TB, sizeBytes uint6
 	t.Helper()
 	machine := cudatest.NewMachine(1, 1<<40)
 	process := machine.Process()
-	pool := vram.NewPool(process)
+	pool, section := warmPool(t, process)
 	t.Cleanup(func() {
 		if err := pool.Close(); err != nil {
 			t.Error(err)
@@ -30,6 +31,14 @@ func newGPU(t *testing.T) (*cudatest.Process, func(t testing.TB, sizeBytes uint6
 			t.Errorf("%d bytes of the GPU are still taken", machine.Taken(0))
 		}
 	})
+	return process, section
+}
+
+// warmPool has the first GPU of a driver opened, and all that a pool keeps of it: a case
+// of the suite looks for what is left of it.
+func warmPool(t *testing.T, driver cuda.Driver) (*vram.Pool, func(t testing.TB, sizeBytes uint64) *mem.Section) {
+	t.Helper()
+	pool := vram.NewPool(driver)
 	uuid, err := pool.First()
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +69,7 @@ func newGPU(t *testing.T) (*cudatest.Process, func(t testing.TB, sizeBytes uint6
 	if err := errors.Join(first.WriteAt([]byte{1}, 0), first.Close(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	return process, section
+	return pool, section
 }
 
 // GPU memory is staged, and held to the same contract.

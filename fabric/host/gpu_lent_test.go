@@ -1,0 +1,68 @@
+package host
+
+import (
+	"testing"
+
+	"meridian/cuda"
+	"meridian/fabric/fabrictest"
+	"meridian/mem"
+	"meridian/mem/vram"
+)
+
+// lender has GPU memory that it lends to agents, as engines do. What it lent is taken
+// back when the test is over.
+type lender interface {
+	lend(t testing.TB, sizeBytes uint64) cuda.IPCHandle
+}
+
+// lent makes sections of one process out of what another one lends.
+func (g *gpus) lent(process int, by lender) func(t testing.TB, sizeBytes uint64) *mem.Section {
+	return func(t testing.TB, sizeBytes uint64) *mem.Section {
+		t.Helper()
+		s, err := g.pools[process].Import(vram.Lent{UUID: g.uuids[0], Handle: by.lend(t, sizeBytes), SizeBytes: sizeBytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+// lentSuite is the suite with GPU memory that an engine lends to both agents.
+func (g *gpus) lentSuite(by lender) fabrictest.Options {
+	o := g.suite(Options{Workers: 2})
+	o.Brief = true
+	o.NearSection, o.FarSection = g.lent(0, by), g.lent(1, by)
+	return o
+}
+
+// A third process of the model lends: see TestGPUSuiteOnDevice for the same on a GPU.
+func TestGPUSuiteLent(t *testing.T) {
+	g := newGPUs(t, 1)
+	engine := g.Process()
+	d, err := cuda.Open(cuda.Options{Driver: engine})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(engine.Kill)
+	fabrictest.Run(t, g.lentSuite(modelLender{d}))
+}
+
+type modelLender struct{ device *cuda.Device }
+
+func (l modelLender) lend(t testing.TB, sizeBytes uint64) cuda.IPCHandle {
+	t.Helper()
+	m, err := l.device.Alloc(sizeBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	h, err := m.Export()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}

@@ -1,0 +1,31 @@
+//go:build accel
+
+package tcp
+
+import (
+	"testing"
+
+	"meridian/cuda"
+	"meridian/fabric/fabrictest"
+	"meridian/internal/require"
+)
+
+// The suite with memory of this machine's GPU at both ends.
+func TestGPUSuiteOnDevice(t *testing.T) {
+	if _, err := cuda.List(nil); err != nil {
+		require.Skip(t, "gpu", err.Error())
+	}
+	pool, section := warmPool(t, nil)
+	t.Cleanup(func() {
+		if c := pool.Counts(); c.Imports+c.Allocations != 0 {
+			t.Errorf("the agents still have %s", c)
+		}
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	o := suite(Options{Streams: 2})
+	o.Brief, o.Sums = true, false
+	o.NearSection, o.FarSection = section, section
+	fabrictest.Run(t, o)
+}
