@@ -27,7 +27,7 @@ type export struct {
 
 // openExport does not wait for the collector: one that is down costs samples,
 // never a start.
-func openExport(ctx context.Context, o Options, registry *prometheus.Registry) (*export, error) {
+func openExport(ctx context.Context, o Options, all prometheus.Gatherer) (*export, error) {
 	base := strings.TrimRight(o.OTLPEndpoint, "/")
 	spans, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(base+"/v1/traces"))
 	if err != nil {
@@ -49,7 +49,7 @@ func openExport(ctx context.Context, o Options, registry *prometheus.Registry) (
 		interval = defaultOTLPInterval
 	}
 	reader := metric.NewPeriodicReader(samples, metric.WithInterval(interval),
-		metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(registry))))
+		metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(all))))
 	return &export{
 		metrics: metric.NewMeterProvider(metric.WithReader(reader), metric.WithResource(who)),
 		traces:  traces,

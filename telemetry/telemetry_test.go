@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -193,6 +194,7 @@ func TestWhatIsNotInTheCatalogueIsRefused(t *testing.T) {
 		"missing label":       func(s *Sink) { s.Value("meridian_queue_depth", 1) },
 		"value for histogram": func(s *Sink) { s.Value("meridian_think_tokens_per_request", 1) },
 		"histogram for value": func(s *Sink) { s.Distribution("meridian_queue_depth", Distribution{}, "think") },
+		"not UTF-8":           func(s *Sink) { s.Value("meridian_door_refused_total", 1, "lunch\xff") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var logs bytes.Buffer
@@ -209,6 +211,51 @@ func TestWhatIsNotInTheCatalogueIsRefused(t *testing.T) {
 				t.Errorf("nobody was told: %q", logs.String())
 			}
 		})
+	}
+}
+
+// Prometheus drops a whole scrape for a series that is in it twice.
+func TestASeriesIsServedOnce(t *testing.T) {
+	var logs bytes.Buffer
+	labels := []string{"b"}
+	tel := open(t, Options{Listen: "127.0.0.1:0", Logger: slog.New(slog.NewTextHandler(&logs, nil)), Sources: []Source{func(s *Sink) {
+		for _, code := range []string{"b", "a", "b"} {
+			labels[0] = code // a caller may use its slice again
+			s.Value("meridian_door_refused_total", 1, labels...)
+		}
+	}}})
+	_, body := scrape(t, tel)
+	if want := "\nmeridian_door_refused_total{code=\"a\"} 1\nmeridian_door_refused_total{code=\"b\"} 1\n#"; !strings.Contains(body, want) {
+		t.Errorf("got\n%s", body)
+	}
+	if !strings.Contains(logs.String(), "reported twice") || !strings.Contains(logs.String(), "meridian_door_refused_total") {
+		t.Errorf("logged: %q", logs.String())
+	}
+}
+
+// BenchmarkScrape is a scrape of 10,000 series, as Prometheus asks for it.
+func BenchmarkScrape(b *testing.B) {
+	codes := make([]string, 10_000)
+	for i := range codes {
+		codes[i] = fmt.Sprint("code-", i)
+	}
+	tel, err := Open(b.Context(), Options{Sources: []Source{func(sink *Sink) {
+		for i, code := range codes {
+			sink.Value("meridian_door_refused_total", float64(i), code)
+		}
+	}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	handler := tel.Handler(slog.New(slog.DiscardHandler))
+	request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	request.Header.Set("Accept", "application/openmetrics-text;version=1.0.0")
+	request.Header.Set("Accept-Encoding", "gzip")
+	b.ReportAllocs()
+	for b.Loop() {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, request)
+		b.SetBytes(int64(answer.Body.Len()))
 	}
 }
 
