@@ -31,7 +31,7 @@ func TestObservedHandOffs(t *testing.T) {
 	if row.Watched.Median <= 0 || row.Unwatched.Median <= 0 || row.Ratio.Median <= 0 || row.CPURatio.Median <= 0 || row.PerSecond <= 0 || row.Bytes == 0 {
 		t.Errorf("%+v", row)
 	}
-	if s := report.Scrape; s.Series != scrapedSeries || s.P50Ms <= 0 || s.P99Ms < s.P50Ms || s.Bytes == 0 {
+	if s := report.Scrape; s.Series != scrapedSeries || s.P50Ms <= 0 || s.P99Ms < s.P50Ms || s.CPUMs <= 0 || s.Bytes == 0 {
 		t.Errorf("scrape: %+v", s)
 	}
 	if left, err := os.ReadDir(o.Dir); err != nil || len(left) != 0 {
@@ -50,6 +50,25 @@ func TestObservedHandOffs(t *testing.T) {
 	}
 	if !strings.Contains(table.String(), "a scrape of 10000 series") || !strings.Contains(table.String(), "\ntcp ") {
 		t.Error(table.String())
+	}
+}
+
+// The interval is the narrowest of ranks that a coin's heads stay within 95 of 100 times.
+func TestRatio(t *testing.T) {
+	for n, want := range map[int]Ratio{
+		1:  {1, 1, 1},
+		5:  {3, 1, 5},
+		6:  {3.5, 1, 6},
+		9:  {5, 2, 8},
+		40: {20.5, 14, 27},
+	} {
+		var rounds []float64
+		for i := n; i > 0; i-- {
+			rounds = append(rounds, float64(i))
+		}
+		if got := newRatio(rounds); got != want {
+			t.Errorf("%d rounds: %v, not %v", n, got, want)
+		}
 	}
 }
 
