@@ -17,6 +17,9 @@ import (
 // PrefixRecord is what came of one Find or Keep in the shared cache.
 type PrefixRecord = offload.Record
 
+// PrefixRecordPart is a part of it.
+type PrefixRecordPart = offload.RecordPart
+
 // minPrefixText is how much of a request's name must be said.
 const minPrefixText = 8
 

@@ -66,12 +66,18 @@ func (t *TraceReport) write(w io.Writer) {
 	fmt.Fprintf(w, "\ntrace: %s\n%s\n", t.Workload, &t.Scaling)
 	fmt.Fprintf(w, "%d clients ask, one request after the other; %d engines of the model %s with %s each, behind a gateway; units of %d tokens; a cache without bound finds %.3f of all tokens\n",
 		traceClients, traceEngines, t.Model, mib(t.Rows[0].Engine/traceEngines), t.Unit, t.Best)
-	fmt.Fprintf(w, "HIT: part of the prompts' tokens that was not computed; LRU: what a model of the store's bytes finds, without a store of the engines'; TOGETHER: one of both's bytes, in which nothing lies twice; "+
+	fmt.Fprintf(w, "HIT: part of the prompts' tokens that was not computed; LRU: what a model of the store's bytes finds that has each prompt when it is sent, without a store of the engines' bytes; IN TIME: the same, but it has a prompt when its first token came in this run; TOGETHER: one of both's bytes, in which nothing lies twice; "+
 		"TTFT in ms, and × that of the engines alone; OTHERS: cores used by others\n\n")
-	lines := []string{"SETUP\tHIT\tLRU\tOF LRU\tTOGETHER\tOF TOGETHER\tOF BEST\tNOT COMPUTED\tOF THE STORE\tTTFT P50\t×\tP99\t×\tOTHERS"}
+	lines := []string{"SETUP\tHIT\tLRU\tOF LRU\tIN TIME\tOF IT\tTOGETHER\tOF TOGETHER\tOF BEST\tNOT COMPUTED\tOF THE STORE\tTTFT P50\t×\tP99\t×\tOTHERS"}
 	for _, r := range t.Rows {
-		lines = append(lines, fmt.Sprintf("%s\t%.3f\t%.3f\t%.2f\t%.3f\t%.2f\t%.2f\t%d\t%d\t%.1f\t%.2f\t%.1f\t%.2f\t%.1f",
-			r.Setup, r.HitRate, r.LRU, r.OfLRU, r.Together, r.OfTogether, r.OfBest, r.NotComputed, r.FromStore, r.P50, r.OfP50, r.P99, r.OfP99, r.Others))
+		lines = append(lines, fmt.Sprintf("%s\t%.3f\t%.3f\t%.2f\t%.3f\t%.2f\t%.3f\t%.2f\t%.2f\t%d\t%d\t%.1f\t%.2f\t%.1f\t%.2f\t%.1f",
+			r.Setup, r.HitRate, r.LRU, r.OfLRU, r.InTime, r.OfInTime, r.Together, r.OfTogether, r.OfBest, r.NotComputed, r.FromStore, r.P50, r.OfP50, r.P99, r.OfP99, r.Others))
+	}
+	table(w, lines...)
+	fmt.Fprintln(w)
+	lines = []string{"SETUP\tCOMPUTED THOUGH LRU HAS IT, TOKENS\tNOT COMPUTED THOUGH IT HAS NOT"}
+	for _, r := range t.Rows {
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%d", r.Setup, r.Lost, r.More))
 	}
 	table(w, lines...)
 	fmt.Fprintln(w)

@@ -94,31 +94,23 @@ func TestModels(t *testing.T) {
 		short(4, 1),          // finds 3
 		short(3, 1),          // has no whole unit
 	}
-	infinite, bounded := newLRU(0), newLRU(3)
+	infinite, bounded := modelled(all, 0), modelled(all, 3)
 	for i, want := range []struct{ infinite, bounded int }{{0, 0}, {8, 8}, {11, 11}, {0, 0}, {8, 0}, {4, 4}, {3, 3}, {0, 0}} {
-		if got := infinite.serve(all[i]); got != want.infinite {
-			t.Errorf("request %d: %d tokens without a bound, not %d", i, got, want.infinite)
-		}
-		if got := bounded.serve(all[i]); got != want.bounded {
-			t.Errorf("request %d: %d tokens with three units, not %d", i, got, want.bounded)
+		if infinite[i] != want.infinite || bounded[i] != want.bounded {
+			t.Errorf("request %d: %d tokens without a bound and %d with three units, not %d and %d", i, infinite[i], bounded[i], want.infinite, want.bounded)
 		}
 	}
-	if got, want := modelled(all, 0), 34.0/77; got != want {
+	if got, want := hitRate(all, infinite), 34.0/77; got != want {
 		t.Errorf("%v of all tokens without a bound, not %v", got, want)
-	}
-	if modelled(all, 3) >= modelled(all, 0) {
-		t.Error("a bound costs nothing")
 	}
 }
 
 // TestTheLastOfAPromptLeavesFirst: a beginning that stays is worth something, an end
 // without it is not.
 func TestTheLastOfAPromptLeavesFirst(t *testing.T) {
-	c := newLRU(4)
-	c.serve(short(16, 1, 2, 3, 4))
-	c.serve(short(8, 5, 6))
-	if got := c.serve(short(16, 1, 2, 3, 4)); got != 8 {
-		t.Errorf("%d tokens are left of the first prompt, not 8", got)
+	hits := modelled([]workload.Request{short(16, 1, 2, 3, 4), short(8, 5, 6), short(16, 1, 2, 3, 4)}, 4)
+	if hits[2] != 8 {
+		t.Errorf("%d tokens are left of the first prompt, not 8", hits[2])
 	}
 }
 

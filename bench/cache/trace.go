@@ -35,15 +35,23 @@ type TraceRow struct {
 	// HitRate is tokens of prompts that were not computed, over all; LRU that of a model
 	// of the store's bytes, and where there is none of the engines'; Together that of one
 	// of all bytes, in which nothing lies twice.
-	HitRate    float64 `json:"hit_rate"`
-	LRU        float64 `json:"lru_hit_rate"`
-	OfLRU      float64 `json:"of_lru"`
+	HitRate float64 `json:"hit_rate"`
+	LRU     float64 `json:"lru_hit_rate"`
+	OfLRU   float64 `json:"of_lru"`
+	// InTime is what the LRU model finds if it is given a prompt when its first token comes
+	// in this run, and not when it is sent: what nobody has computed, no cache has.
+	InTime     float64 `json:"in_time_hit_rate"`
+	OfInTime   float64 `json:"of_in_time"`
 	Together   float64 `json:"together_hit_rate"`
 	OfTogether float64 `json:"of_together"`
 	OfBest     float64 `json:"of_best"`
 	// NotComputed are tokens, and FromStore those of them that the store had.
 	NotComputed int64 `json:"tokens_not_computed"`
 	FromStore   int64 `json:"tokens_from_store"`
+	// Lost are tokens that the LRU model has and that were computed, by reason, and More those
+	// that it has not, and that were not computed.
+	Lost Ends  `json:"tokens_lost,omitempty"`
+	More int64 `json:"tokens_more,omitempty"`
 	// Finds and Keeps are what came of the engines' questions, and of what they let be kept.
 	Finds Ends `json:"finds,omitempty"`
 	Keeps Ends `json:"keeps,omitempty"`
@@ -165,7 +173,7 @@ func openTrace(o Options) ([]workload.Request, *TraceReport, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t := &TraceReport{Workload: info.Label, Sample: info.Sample, Scaling: s, Model: o.Model, Unit: traceUnit, Best: bench.Rounded(modelled(all, 0))}
+	t := &TraceReport{Workload: info.Label, Sample: info.Sample, Scaling: s, Model: o.Model, Unit: traceUnit, Best: bench.Rounded(hitRate(all, modelled(all, 0)))}
 	return all, t, nil
 }
 
@@ -177,6 +185,8 @@ func traceRow(ctx context.Context, o Options, s named, all []workload.Request, t
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	asks := load.Options{URL: w.cell.Record().Gateway, Model: o.Model, Completions: true, Closed: true, MaxRunning: traceClients, Seed: 1}
+	did, answered, ids := recorder(len(all))
+	asks.Answered = answered
 	meter := bench.StartMeter(w.pids())
 	report, err := served(ctx, asks, all)
 	if err != nil {
@@ -184,14 +194,25 @@ func traceRow(ctx context.Context, o Options, s named, all []workload.Request, t
 	}
 	unitBytes := models[s.model].bytesPerToken * uint64(s.unit)
 	bytes, lruBytes := s.bytes()
+	units := int(lruBytes / unitBytes)
+	atOnce := modelled(all, units)
+	spans := make([]span, len(did))
+	for i := range did {
+		spans[i] = did[i].span
+	}
 	row = TraceRow{
 		Setup: s.name, Bytes: bytes, Memory: s.memory, Engine: s.engines(), NotComputed: report.Result.Cache.HitTokens,
 		HitRate: bench.Rounded(float64(report.Result.Cache.HitTokens) / float64(max(report.Result.Cache.PromptTokens, 1))),
-		LRU:     bench.Rounded(modelled(all, int(lruBytes/unitBytes))), Together: bench.Rounded(modelled(all, int(bytes/unitBytes))), Others: meter.Others(),
+		LRU:     bench.Rounded(hitRate(all, atOnce)), InTime: bench.Rounded(hitRate(all, modelledInTime(all, units, spans))),
+		Together: bench.Rounded(hitRate(all, modelled(all, int(bytes/unitBytes)))), Others: meter.Others(),
 		P50: bench.Rounded(report.Result.Latency.TTFT.P50 * 1e3), P99: bench.Rounded(report.Result.Latency.TTFT.P99 * 1e3),
 	}
+	row.OfInTime = ratio(row.HitRate, row.InTime)
 	row.OfLRU, row.OfTogether, row.OfBest = ratio(row.HitRate, row.LRU), ratio(row.HitRate, row.Together), ratio(row.HitRate, t.Best)
 	if s.memory > 0 {
+		if err := w.remember(ctx, did, ids); err != nil {
+			return row, err
+		}
 		found, err := w.counts(ctx, "meridian_cache_tokens_total", `result="found"`)
 		if err != nil {
 			return row, err
@@ -204,6 +225,7 @@ func traceRow(ctx context.Context, o Options, s named, all []workload.Request, t
 			return row, err
 		}
 	}
+	row.Lost, row.More = losses(all, atOnce, did)
 	return row, nil
 }
 

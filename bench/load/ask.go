@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"time"
 
+	"meridian/cell/talk"
+	"meridian/internal/clip"
 	"meridian/openai"
 	"meridian/replay"
 	"meridian/replay/workload"
@@ -20,6 +22,7 @@ type heard struct {
 	chunks         []replay.Chunk
 	tokens         int32
 	said           bool // something that has text
+	id             string
 	prompt, cached int32
 	err            error
 }
@@ -30,6 +33,7 @@ const (
 	spareEvents = 256
 	maxError    = 64 << 10
 	maxUsage    = 1 << 30
+	maxID       = 128
 )
 
 // ask sends a request and hears its answer to the end.
@@ -51,6 +55,7 @@ func (r *run) ask(ctx context.Context, q workload.Request, body []byte) (h heard
 		return h
 	}
 	defer response.Body.Close()
+	h.id = clip.Text(response.Header.Get(talk.RequestIDHeader), maxID, "")
 	if response.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, maxError))
 		h.err = fmt.Errorf("status %d: %w", response.StatusCode, openai.ParseError(response.StatusCode, text))

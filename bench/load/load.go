@@ -57,6 +57,17 @@ type Options struct {
 	SLO  replay.SLO
 	// Progress, if it is there, is called about once a second.
 	Progress func(Progress)
+	// Answered, if it is there, is told of each request that is complete, one after the other.
+	Answered func(Answer)
+}
+
+// Answer is a request that is complete, as its client saw it.
+type Answer struct {
+	Number int    // of the request in its workload
+	ID     string // as the gateway calls it, "" where the endpoint is none
+	// First is when its first token came.
+	Sent, First    time.Time
+	Prompt, Cached int
 }
 
 // Progress is where a run stands.
@@ -210,7 +221,7 @@ func (r *run) send(ctx context.Context, source workload.Source) error {
 		r.sent(q)
 		r.active.Go(func() {
 			defer func() { <-r.places }()
-			r.took(q, r.ask(ctx, q, body))
+			r.took(q, number, r.ask(ctx, q, body))
 		})
 	}
 }
@@ -230,7 +241,7 @@ func (r *run) notSent(q workload.Request) {
 }
 
 // took counts what came of a request.
-func (r *run) took(q workload.Request, h heard) {
+func (r *run) took(q workload.Request, number int, h heard) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.meter.Add(replay.Measured{Arrived: q.At, Prompt: h.prompt, Cached: h.cached, Chunks: h.chunks, Complete: h.err == nil})
@@ -239,6 +250,9 @@ func (r *run) took(q workload.Request, h heard) {
 		r.asked, r.prompt = r.asked+float64(q.Prompt), r.prompt+float64(h.prompt)
 		if h.tokens < q.Think+q.Output {
 			r.report.Shorter++
+		}
+		if r.options.Answered != nil {
+			r.options.Answered(Answer{Number: number, ID: h.id, Sent: r.began.Add(q.At), First: r.began.Add(h.chunks[0].At), Prompt: int(h.prompt), Cached: int(h.cached)})
 		}
 		return
 	}

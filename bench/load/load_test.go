@@ -149,9 +149,15 @@ func TestLoadAndRecordThroughAGateway(t *testing.T) {
 		}
 	})
 	t.Run("token ids", func(t *testing.T) {
-		report, recorded := throughGateway(t, Options{Completions: true}, small(t, requests, `,"prefix":[5]`))
+		answers := make(map[int]Answer)
+		report, recorded := throughGateway(t, Options{Completions: true, Answered: func(a Answer) { answers[a.Number] = a }}, small(t, requests, `,"prefix":[5]`))
 		if report.Complete != requests || len(recorded) != requests {
 			t.Fatalf("%d recorded, %+v", len(recorded), report)
+		}
+		for number := range requests {
+			if a := answers[number]; a.ID == "" || a.Prompt != 600+number || !a.First.After(a.Sent) {
+				t.Errorf("request %d: its client saw %+v", number, a)
+			}
 		}
 		seen := make(map[int32]bool)
 		for i, q := range recorded {
