@@ -7,6 +7,7 @@ import (
 	"meridian/agent"
 	"meridian/doorserver"
 	"meridian/offload"
+	"meridian/offload/keeping"
 	"meridian/store"
 	"meridian/store/owner"
 	"meridian/telemetry"
@@ -191,6 +192,16 @@ func prefixSource(c *offload.Cache) telemetry.Source {
 		s.Value("meridian_cache_find_seconds_total", m.FindTime.Seconds())
 		s.Value("meridian_cache_tokens_total", float64(m.TokensFound), "found")
 		s.Value("meridian_cache_tokens_total", float64(m.TokensAsked-m.TokensFound), "missed")
+		for i, tier := range keeping.Tiers {
+			s.Value("meridian_cache_tier_finds_total", float64(m.FindsIn[i]), tier)
+			s.Value("meridian_cache_tier_tokens_total", float64(m.FoundIn[i]), tier)
+		}
+		for _, u := range m.Models {
+			s.Value("meridian_cache_model_finds_total", float64(u.Hits), u.Model, "hit")
+			s.Value("meridian_cache_model_finds_total", float64(u.Finds-u.Hits), u.Model, "miss")
+			s.Value("meridian_cache_model_tokens_total", float64(u.TokensFound), u.Model, "found")
+			s.Value("meridian_cache_model_tokens_total", float64(u.TokensAsked-u.TokensFound), u.Model, "missed")
+		}
 		s.Value("meridian_cache_segments_total", float64(m.Segments))
 		s.Value("meridian_cache_units_total", float64(m.UnitsKept), "kept")
 		s.Value("meridian_cache_units_total", float64(m.UnitsPresent), "present")

@@ -74,7 +74,7 @@ func TestPrefixesAtTheDoor(t *testing.T) {
 		return l
 	}
 	publication := door.Publication{
-		Geometry: kv.Uniform(2, kv.Layer{KVHeads: 1, HeadDim: 8}, kv.Float32), Parallelism: kv.Split(2, 1, 1), Layout: layout("BLNFHD"), BlockTokens: 4, Blocks: 64,
+		Geometry: kv.Uniform(2, kv.Layer{KVHeads: 1, HeadDim: 8}, kv.Float32), Parallelism: kv.Split(2, 1, 1), Layout: layout("BLNFHD"), BlockTokens: 4, Blocks: 64, Scope: kv.Scope{Model: "m"},
 	}
 	wide := publication
 	wide.BlockTokens, wide.Blocks = 16, 16
@@ -142,6 +142,24 @@ func TestPrefixesAtTheDoor(t *testing.T) {
 		}
 	}
 	toldOfKept(t, ctx, keeper, other)
+	// It is on the disk alone now: whoever finds it is told so.
+	if found, err = to.Find(ctx, door.Find{Tokens: prompt, Request: "from-the-disk"}); err != nil || found.Tokens != tokens {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	text = scrape(t, other.MetricsAddr())
+	for _, line := range []string{
+		`meridian_cache_tier_finds_total{tier="memory"} 1`, `meridian_cache_tier_tokens_total{tier="memory"} 64`, `meridian_cache_tier_finds_total{tier="disk"} 1`,
+		`meridian_cache_tier_tokens_total{tier="disk"} 64`, `meridian_cache_tier_tokens_total{tier="unknown"} 0`,
+		`meridian_cache_model_tokens_total{model="m",result="found"} 128`, `meridian_cache_model_finds_total{model="m",result="hit"} 2`,
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("no %s in\n%s", line, text)
+		}
+	}
+	g, err := keeper.Gather(ctx, "from-the-disk")
+	if err != nil || !strings.Contains(g.String(), "at owner  keeper: tokens 0 to 64, 64 in disk (") {
+		t.Errorf("%v, %v", g, err)
+	}
 }
 
 // toldOfKept looks at the two pieces that keeper has as the page does, from another agent.

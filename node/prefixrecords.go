@@ -11,6 +11,7 @@ import (
 	"meridian/inquiry"
 	"meridian/kv"
 	"meridian/offload"
+	"meridian/offload/keeping"
 	"meridian/transceiver/handoff"
 )
 
@@ -100,11 +101,20 @@ func SamePrefix(a, b offload.Record) bool {
 	return a.Keep == b.Keep && a.Engine == b.Engine && a.Request == b.Request && a.EndedUnixUs == b.EndedUnixUs && a.Transfer == b.Transfer
 }
 
+// maxPartTiers is more than an owner has.
+const maxPartTiers = 8
+
 // canBePrefix refuses a record that no agent would make.
 func canBePrefix(r *offload.Record) bool {
 	last := 0
 	for _, p := range r.Parts {
-		if p.Start < last || p.End < p.Start {
+		tokens := 0
+		for _, f := range p.From {
+			if tokens += f.Tokens; f.Tokens < 0 || !keeping.IsTier(f.Tier) {
+				return false
+			}
+		}
+		if p.Start < last || p.End < p.Start || tokens > p.End-p.Start || len(p.From) > maxPartTiers {
 			return false
 		}
 		last = p.End

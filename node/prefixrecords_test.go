@@ -2,6 +2,7 @@ package node
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,19 +58,24 @@ func TestPrefixRecords(t *testing.T) {
 // What another agent sends that cannot be is passed over.
 func TestPrefixesThatCannotBe(t *testing.T) {
 	part := func(start, end int) offload.RecordPart { return offload.RecordPart{Start: start, End: end} }
+	from := func(tiers ...offload.TierPart) offload.RecordPart { return offload.RecordPart{End: 8, From: tiers} }
 	for _, r := range []offload.Record{
 		{Tokens: -1},
 		{Tokens: 1, Present: -1},
 		{Tokens: 8, Parts: []offload.RecordPart{part(4, 2)}},
 		{Tokens: 8, Parts: []offload.RecordPart{part(-4, 2)}},
 		{Tokens: 8, Parts: []offload.RecordPart{part(0, 9)}},
+		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "disk", Tokens: 9})}},
+		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "disk", Tokens: -1})}},
+		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "a disk\n", Tokens: 1})}},
+		{Tokens: 8, Parts: []offload.RecordPart{from(slices.Repeat([]offload.TierPart{{Tier: "disk"}}, 9)...)}},
 		{Tokens: 8, Parts: []offload.RecordPart{part(0, 1), part(1, 2), part(2, 3), part(3, 4), part(4, 5)}},
 	} {
 		if canBePrefix(&r) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if !canBePrefix(&offload.Record{Tokens: 8, Parts: []offload.RecordPart{part(0, 4), part(4, 8)}}) {
+	if !canBePrefix(&offload.Record{Tokens: 8, Parts: []offload.RecordPart{part(0, 4), part(4, 8)}}) || !canBePrefix(&offload.Record{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "s3", Tokens: 8})}}) {
 		t.Error("one that can be is refused")
 	}
 }

@@ -137,6 +137,7 @@ type Cache struct {
 	copier    *copier // nil where no copies are made
 	metrics   Metrics
 	tally     keeping.Tally
+	models    keeping.ModelTally
 }
 
 // engine is one that may keep and find.

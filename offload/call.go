@@ -23,14 +23,15 @@ type call struct {
 	answer chan keeping.Message // has room for one
 }
 
-// owner is the start of an owner that the directory names.
-func (c *Cache) owner(name string) (kv.Member, error) {
+// owner is the start of an owner that the directory names, and the last kind of message that
+// it reads.
+func (c *Cache) owner(name string) (to kv.Member, reads int, err error) {
 	all := c.options.Store.Owners()
 	i := slices.IndexFunc(all, func(o store.OwnerRecord) bool { return o.Name == name })
 	if i < 0 {
-		return kv.Member{}, fmt.Errorf("offload: owner %q is gone", name)
+		return kv.Member{}, 0, fmt.Errorf("offload: owner %q is gone", name)
 	}
-	return kv.Member{Name: name, Incarnation: all[i].Incarnation}, nil
+	return kv.Member{Name: name, Incarnation: all[i].Incarnation}, all[i].Prefixes, nil
 }
 
 // ask asks another agent, and waits for its answer as long as ctx lasts. A ticket that

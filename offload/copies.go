@@ -251,7 +251,7 @@ func (c *Cache) mayCopy(bytes uint64) bool {
 
 // copyTo offers units to an owner that is to keep copies of them, and notes if it will not.
 func (c *Cache) copyTo(ctx context.Context, r *hotRun, number, first int, name string) error {
-	to, err := c.owner(name)
+	to, _, err := c.owner(name)
 	if err != nil {
 		return err
 	}

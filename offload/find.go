@@ -2,6 +2,7 @@ package offload
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"meridian/offload/keeping"
@@ -37,6 +38,16 @@ type Segment struct {
 	Ticket     []byte
 	Start, End int
 	Owner      string
+	// From is in which tiers the owner had it; none where it does not say.
+	From []TierPart
+}
+
+// TierPart is how many tokens were in a tier, and how long that kept a Find waiting: in memory
+// for sums to be verified, below it until the last of them was in memory.
+type TierPart struct {
+	Tier   string `json:"tier"`
+	Tokens int    `json:"tokens"`
+	Micros uint64 `json:"micros"`
 }
 
 // Find says what is kept of a prompt, for a while: within that its segments must be
@@ -193,7 +204,7 @@ func (s *seeking) ask(ctx context.Context, number int) {
 
 func (s *seeking) askOne(ctx context.Context, at keeping.Stretch) *keeping.FindAnswer {
 	c := s.cache
-	to, err := c.owner(at.Owner)
+	to, reads, err := c.owner(at.Owner)
 	if err != nil {
 		return nil
 	}
@@ -205,7 +216,7 @@ func (s *seeking) askOne(ctx context.Context, at keeping.Stretch) *keeping.FindA
 	}
 	ask := &keeping.FindAsk{
 		Shape: s.engine.shape, Units: s.chain.Part(at.First, at.End), First: at.First, Fingerprint: content.Fingerprint(c.options.TicketKey.For(to)),
-		WithinMs: uint64(c.options.OfferTimeout / time.Millisecond), PatienceMs: uint64(max(1, patience/time.Millisecond)),
+		WithinMs: uint64(c.options.OfferTimeout / time.Millisecond), PatienceMs: uint64(max(1, patience/time.Millisecond)), Tell: to == c.self || keeping.ReadsTelling(reads),
 	}
 	if to == c.self {
 		return c.grantTo(ctx, c.self, ask)
@@ -226,7 +237,7 @@ func (s *seeking) found(more bool) Found {
 	at := s.find.Present
 	for _, g := range granted {
 		end := g.End * s.engine.unit.Tokens
-		f.Segments = append(f.Segments, Segment{Ticket: g.Ticket, Start: at, End: end, Owner: g.Owner})
+		f.Segments = append(f.Segments, Segment{Ticket: g.Ticket, Start: at, End: end, Owner: g.Owner, From: tierParts(g.From, s.engine.unit.Tokens, end-at)})
 		at, f.Tokens = end, end
 	}
 	switch {
@@ -242,4 +253,17 @@ func (s *seeking) found(more bool) Found {
 		f.Reason = "miss"
 	}
 	return f
+}
+
+// tierParts are what an owner says of where units were, in tokens, of which so many are of use:
+// of the first unit, the engine may have some.
+func tierParts(from []keeping.From, unitTokens, tokens int) (parts []TierPart) {
+	for i := range slices.Backward(from) {
+		f := &from[i]
+		part := TierPart{Tier: f.Tier, Tokens: min(f.Units*unitTokens, tokens), Micros: f.Micros}
+		tokens -= part.Tokens
+		parts = append(parts, part)
+	}
+	slices.Reverse(parts)
+	return parts
 }

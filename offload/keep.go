@@ -222,7 +222,7 @@ func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keeping.Chai
 
 // askToKeep asks one owner; nil is no answer.
 func (c *Cache) askToKeep(ctx context.Context, name string, ask *keeping.KeepAsk) *keeping.KeepAnswer {
-	to, err := c.owner(name)
+	to, _, err := c.owner(name)
 	if err != nil {
 		return nil
 	}

@@ -24,7 +24,12 @@ type Metrics struct {
 	// Tokens that engines asked for and did not have, and how many of them were found.
 	TokensAsked, TokensFound uint64
 	Segments                 uint64
-	FindTime                 time.Duration // of all Finds together
+	// FoundIn are the tokens that were found by the tier they were in, FindsIn the Finds to
+	// which that tier brought something, in the order of keeping.Tiers.
+	FoundIn, FindsIn [len(keeping.Tiers)]uint64
+	// Models are Finds by model, of a bounded number of them.
+	Models   []keeping.Use
+	FindTime time.Duration // of all Finds together
 	// Of this agent's owner: units that came, and that were given up on their way; runs
 	// that were granted to finders, or not; units whose bytes were found to be broken.
 	UnitsTaken, BytesTaken, UnitsAborted uint64
@@ -48,6 +53,7 @@ func (c *Cache) Metrics() Metrics {
 	defer c.mu.Unlock()
 	m := c.metrics
 	m.Keeps, m.Finds = maps.Clone(m.Keeps), maps.Clone(m.Finds)
+	m.Models = c.models.Uses()
 	m.BytesInFlight, m.InFlight = c.keeps.InFlight()
 	m.Taking, _ = c.taking.InFlight()
 	m.Shapes = len(c.stores)
@@ -79,8 +85,23 @@ func (c *Cache) countFind(f Find, found Found, took time.Duration) {
 	if found.Tokens > f.Present {
 		use.Hits = 1
 	}
+	for _, s := range found.Segments {
+		untold := s.End - s.Start
+		for _, from := range s.From {
+			use.FoundIn[keeping.TierNumber(from.Tier)] += uint64(from.Tokens)
+			untold -= from.Tokens
+		}
+		use.FoundIn[keeping.TierNumber("")] += uint64(max(0, untold))
+	}
 	c.count(func(m *Metrics) {
 		c.tally.Add(use)
+		c.models.Add(use)
+		for i, tokens := range use.FoundIn {
+			m.FoundIn[i] += tokens
+			if tokens > 0 {
+				m.FindsIn[i]++
+			}
+		}
 		m.Finds[outcomeOf(found)]++
 		m.FindTime += took
 		m.TokensAsked += use.TokensAsked

@@ -251,15 +251,19 @@ func (c *Cache) grantTo(ctx context.Context, from kv.Member, m *keeping.FindAsk)
 // grant offers units to a finder: all that it asked for, verified, or it hears how many
 // there are.
 func (c *Cache) grant(ctx context.Context, m *keeping.FindAsk) *keeping.FindAnswer {
+	var from []keeping.From
 	refuse := func(v keeping.Verdict, have int) *keeping.FindAnswer {
 		c.count(func(m *Metrics) { m.GrantsRefused++ })
-		return &keeping.FindAnswer{Verdict: v, Have: have}
+		return &keeping.FindAnswer{Verdict: v, Have: have, Tell: m.Tell, From: from[:min(have, len(from))]} // where nothing is, it was nowhere
 	}
 	unit, err := m.Shape.Unit()
 	if err != nil {
 		return refuse(verdictOf(err), 0)
 	}
 	hold, table, err := c.hold(ctx, m, unit)
+	if m.Tell {
+		from = fromOf(hold)
+	}
 	if have := len(table) - m.First; have < len(m.Units.Keys) {
 		hold.Release()
 		return refuse(verdictOf(err), max(have, 0))
@@ -298,7 +302,16 @@ func (c *Cache) grant(ctx context.Context, m *keeping.FindAsk) *keeping.FindAnsw
 		release()
 		return refuse(keeping.Busy, 0)
 	}
-	return &keeping.FindAnswer{Verdict: keeping.Taken, Have: len(m.Units.Keys), Ticket: out.Ticket}
+	return &keeping.FindAnswer{Verdict: keeping.Taken, Have: len(m.Units.Keys), Ticket: out.Ticket, Tell: m.Tell, From: from}
+}
+
+// fromOf is where held units were.
+func fromOf(h *store.Hold) []keeping.From {
+	from := make([]keeping.From, len(h.From))
+	for i, s := range h.From {
+		from[i] = keeping.From{Tier: s.Tier, Units: s.Objects, Micros: uint64(s.Took.Microseconds())}
+	}
+	return from
 }
 
 // hold holds units that a finder asks for, where they lie, and says how many places there

@@ -39,10 +39,12 @@ type Record struct {
 // RecordPart is tokens Start to End at an owner. Transfer is the hand-off that brings what
 // was found.
 type RecordPart struct {
-	Owner    string `json:"owner"`
-	Start    int    `json:"start"`
-	End      int    `json:"end"`
-	Transfer kv.ID  `json:"transfer,omitzero"`
+	Owner string `json:"owner"`
+	Start int    `json:"start"`
+	End   int    `json:"end"`
+	// From is in which tiers the owner had what was found.
+	From     []TierPart `json:"from,omitempty"`
+	Transfer kv.ID      `json:"transfer,omitzero"`
 }
 
 // maxReason is how much of a problem is kept.
@@ -64,7 +66,7 @@ func (c *Cache) recordFind(f Find, found Found, began time.Time) {
 		Tokens: len(f.Content.Tokens), Present: f.Present,
 	}
 	for _, s := range found.Segments {
-		part := RecordPart{Owner: s.Owner, Start: s.Start, End: s.End}
+		part := RecordPart{Owner: s.Owner, Start: s.Start, End: s.End, From: s.From}
 		part.Transfer, _ = c.options.Transceiver.TransferOf(s.Ticket) // of a ticket that is none nobody makes use
 		r.Parts = append(r.Parts, part)
 	}
@@ -152,6 +154,9 @@ func (r *Record) String() string {
 	}
 	for _, p := range r.Parts {
 		fmt.Fprintf(&b, "  at owner  %s: tokens %d to %d", p.Owner, p.Start, p.End)
+		for _, f := range p.From {
+			fmt.Fprintf(&b, ", %d in %s (%.3f ms)", f.Tokens, f.Tier, float64(f.Micros)/1000)
+		}
 		if p.Transfer != (kv.ID{}) {
 			fmt.Fprintf(&b, ", hand-off %s", p.Transfer)
 		}

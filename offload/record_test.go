@@ -10,6 +10,8 @@ import (
 	"meridian/agent"
 	"meridian/kv"
 	"meridian/offload"
+	"meridian/offload/keeping"
+	"meridian/store"
 )
 
 // recorder keeps what it is told.
@@ -107,6 +109,35 @@ func TestRecords(t *testing.T) {
 		}
 		if line, err := json.Marshal(r); err != nil || strings.Contains(string(line), salt) || r.Tenant == "" {
 			t.Errorf("%s: %s, %v", c.name, line, err)
+		}
+	}
+}
+
+// An owner says in which tier it had what was found; one of a build that does not is asked as
+// before, and what it has counts as unknown.
+func TestOwnersSayWhereItWas(t *testing.T) {
+	for _, c := range []struct {
+		reads int
+		tier  string
+	}{{offload.Reads, "memory"}, {5, ""}, {0, ""}} {
+		cell := newCell(t, "inproc")
+		var there recorder
+		a := cell.start("a", nodeOptions{keeps: arenaBytes, store: func(o *store.Options) { o.Owner.Prefixes = c.reads }})
+		b := cell.start("b", nodeOptions{offload: func(o *offload.Options) { o.Ended = there.add }})
+		writer, other := cell.engine("writer", publisher, a), cell.engine("reader", reader, b)
+		writer.keep(t, prompt(128, 1))
+		a.settled(t)
+		const present = 10 // within the first unit
+		found := other.find(t, prompt(128, 1), present)
+		if found.Tokens != 128 || len(found.Segments) != 1 {
+			t.Fatalf("%+v", found)
+		}
+		from, m := there.next(t, 0).Parts[0].From, b.Metrics()
+		if told := len(from) == 1 && from[0].Tier == c.tier && from[0].Tokens == 128-present; told != (c.tier != "") {
+			t.Errorf("who reads %d says %+v", c.reads, from)
+		}
+		if n := keeping.TierNumber(c.tier); m.FoundIn[n] != 128-present || m.FindsIn[n] != 1 {
+			t.Errorf("who reads %d: %v, %v", c.reads, m.FoundIn, m.FindsIn)
 		}
 	}
 }

@@ -26,10 +26,15 @@ type cold struct {
 
 	mu     sync.Mutex // protects the rest
 	sketch *admission.Sketch
-	// promoting are the objects that come to memory, by the hashes of their names; each is
-	// closed when it is over.
-	promoting map[uint64]chan struct{}
+	// promoting are the objects that come to memory, by the hashes of their names.
+	promoting map[uint64]*coming
 	stats     ColdStats
+}
+
+// coming is an object on its way to memory.
+type coming struct {
+	over chan struct{} // closed when it is
+	tier string        // that had it, once it is over
 }
 
 // behind writes to one tier what was admitted.
@@ -64,7 +69,7 @@ func openCold(s *Store, tiers []tier.Tier) *cold {
 	if len(tiers) == 0 {
 		return nil
 	}
-	c := &cold{store: s, sketch: admission.NewSketch(sketched), promoting: make(map[uint64]chan struct{})}
+	c := &cold{store: s, sketch: admission.NewSketch(sketched), promoting: make(map[uint64]*coming)}
 	for _, t := range tiers {
 		b := &behind{t, make(chan [][]byte, maxBehind)}
 		c.behind = append(c.behind, b)

@@ -103,6 +103,13 @@ func TestColdRuns(t *testing.T) {
 			}
 		}
 	}
+	for _, from := range []string{"disk", store.Memory} { // where they were, and where they are since
+		h, err := a.Hold(soon(t), twice, unitBytes)
+		if err != nil || len(h.From) != 1 || h.From[0].Tier != from || h.From[0].Objects != 40 || h.From[0].Took <= 0 {
+			t.Errorf("from %s: %+v, %v", from, h.From, err)
+		}
+		h.Release()
+	}
 	wantHeld(t, a, twice, 40)
 	wantHeld(t, a, once, 0)
 	stats, tiers := a.Cold()

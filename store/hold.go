@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"time"
 
 	"meridian/kv"
 	"meridian/store/protocol"
@@ -13,10 +15,20 @@ import (
 // Place is where an object lies in the arena of this process.
 type Place struct{ Offset, Bytes uint64 }
 
+// Source is a tier that had objects of a run. Took is how long it kept the reader waiting: in
+// memory for sums to be verified, below it until the last of them was in memory.
+type Source struct {
+	Tier    string
+	Objects int
+	Took    time.Duration
+}
+
 // Hold is objects that stay where they lie until Release.
 type Hold struct {
 	// Places are those of the run's objects, from the first on.
 	Places []Place
+	// From says in which tiers they were, memory first, as far as there were any there.
+	From []Source
 
 	store   *Store
 	held    []protocol.Held
@@ -36,14 +48,45 @@ func (s *Store) Hold(ctx context.Context, r Run, bytes uint64) (*Hold, error) {
 	if err != nil {
 		return &Hold{store: s}, err
 	}
+	began := time.Now()
 	h, err := s.holdWhole(ctx, names, bytes)
-	if at := len(h.held); errors.Is(err, ErrMissing) && s.cold.promote(ctx, names[at:]) {
+	at, looked := len(h.held), time.Since(began)
+	var came []arrival
+	if errors.Is(err, ErrMissing) {
+		came = s.cold.promote(ctx, names[at:])
+	}
+	if came != nil {
+		began = time.Now()
 		rest, more := s.holdWhole(ctx, names[at:], bytes)
 		h.held, h.Places, err = append(h.held, rest.held...), append(h.Places, rest.Places...), more
 		s.touch(names[:len(h.held)])
+		looked += time.Since(began)
 	}
+	h.From = sourcesOf(at, looked, came[:min(len(came), len(h.held)-at)])
 	s.cold.used(names[:len(h.held)])
 	return h, err
+}
+
+// sourcesOf sums up where the objects of a run were: the first ones in memory, where looking
+// at all of them took so long, the others where they came from.
+func sourcesOf(warm int, looked time.Duration, others []arrival) (from []Source) {
+	memory := Source{Tier: Memory, Objects: warm, Took: looked}
+	for _, a := range others {
+		i := slices.IndexFunc(from, func(s Source) bool { return s.Tier == a.tier })
+		switch {
+		case a.tier == "":
+			memory.Objects++
+		case i < 0:
+			from = append(from, Source{a.tier, 1, a.after})
+		default:
+			from[i].Objects++
+			from[i].Took = max(from[i].Took, a.after)
+		}
+	}
+	if memory.Objects > 0 {
+		from = slices.Insert(from, 0, memory)
+	}
+	return from
 }
 
 // holdWhole holds what is in memory, and verifies it.

@@ -18,21 +18,28 @@ const (
 )
 
 // promote brings objects of a run to memory, from the first on, as far as tiers have them
-// and ctx lasts, and reports whether there may be more here than before.
-func (c *cold) promote(ctx context.Context, names [][]byte) bool {
+// and ctx lasts, and says where each came from; nil: there is no more here than before.
+func (c *cold) promote(ctx context.Context, names [][]byte) []arrival {
 	if c == nil || len(names) == 0 || !c.has(names[:1])[0] || !c.store.isOpen() {
-		return false
+		return nil
 	}
 	defer c.store.running.Done()
 	ctx, cancel := context.WithTimeout(ctx, promotePatience)
 	defer cancel()
 	began := time.Now()
-	p := promotion{cold: c, names: names, places: make([]admission.Place, len(names)), ended: make(chan promoted)}
+	p := promotion{cold: c, names: names, places: make([]admission.Place, len(names)), came: make([]arrival, len(names)), ended: make(chan promoted)}
 	p.run(ctx)
 	if p.own {
 		c.count(func(s *ColdStats) { s.PromotionSeconds += time.Since(began).Seconds() })
 	}
-	return true
+	return p.came
+}
+
+// arrival is where an object of a run came from, "" for one that was in memory, and when: so
+// long after the run was asked for.
+type arrival struct {
+	tier  string
+	after time.Duration
 }
 
 // promotion is a run on its way to memory.
@@ -40,6 +47,7 @@ type promotion struct {
 	cold   *cold
 	names  [][]byte
 	places []admission.Place
+	came   []arrival
 	ended  chan promoted
 	own    bool // something of it came, or was to, for nobody else
 }
@@ -47,6 +55,7 @@ type promotion struct {
 // promoted is what became of one object.
 type promoted struct {
 	index int
+	tier  string
 	own   bool
 	err   error
 }
@@ -60,25 +69,25 @@ func (p *promotion) run(ctx context.Context) {
 			p.places[i] = admission.Memory
 		}
 	}
-	coming := 0
+	underWay, began := 0, time.Now()
 	for {
 		if ctx.Err() == nil {
 			for _, i := range admission.Ahead(p.places, promotedTogether) {
 				p.places[i] = admission.Coming
-				coming++
+				underWay++
 				go func() { // awaited below
-					own, err := p.cold.promoteOnce(ctx, p.names[i])
-					p.ended <- promoted{i, own, err}
+					tier, own, err := p.cold.promoteOnce(ctx, p.names[i])
+					p.ended <- promoted{i, tier, own, err}
 				}()
 			}
 		}
-		if coming == 0 {
+		if underWay == 0 {
 			return
 		}
 		one := <-p.ended
-		coming--
+		underWay--
 		p.own = p.own || one.own
-		p.places[one.index] = admission.Memory
+		p.places[one.index], p.came[one.index] = admission.Memory, arrival{one.tier, time.Since(began)}
 		if one.err != nil {
 			p.places[one.index] = admission.Nowhere // and what follows is not fetched
 		}
@@ -86,28 +95,31 @@ func (p *promotion) run(ctx context.Context) {
 }
 
 // promoteOnce brings an object to memory, or waits for another reader that does: runs that
-// are read at once may begin and end anywhere in one another.
-func (c *cold) promoteOnce(ctx context.Context, name []byte) (own bool, err error) {
-	hash, over := arena.HashKey(name), make(chan struct{})
+// are read at once may begin and end anywhere in one another. It says which tier had it, ""
+// where that is memory.
+func (c *cold) promoteOnce(ctx context.Context, name []byte) (from string, own bool, err error) {
+	hash, mine := arena.HashKey(name), &coming{over: make(chan struct{})}
 	for {
 		c.mu.Lock()
 		other := c.promoting[hash]
 		if other == nil {
-			c.promoting[hash] = over
+			c.promoting[hash] = mine
 		}
 		c.mu.Unlock()
 		if other == nil {
 			break
 		}
 		select {
-		case <-other:
+		case <-other.over:
 		case <-ctx.Done():
 		}
 		switch {
 		case c.store.hasWarm(name):
-			return false, nil
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return other.tier, false, nil
 		case ctx.Err() != nil || !c.has([][]byte{name})[0]:
-			return false, tier.ErrMissing
+			return "", false, tier.ErrMissing
 		}
 		// The other's time was over, and this reader's is not.
 	}
@@ -115,21 +127,25 @@ func (c *cold) promoteOnce(ctx context.Context, name []byte) (own bool, err erro
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.promoting, hash)
-		close(over)
+		mine.tier = from
+		close(mine.over)
 	}()
 	if c.store.hasWarm(name) {
-		return false, nil
+		return "", false, nil
 	}
-	return true, c.promoteOne(ctx, name)
+	from, err = c.promoteOne(ctx, name)
+	return from, true, err
 }
 
-// promoteOne brings an object to memory: from its tier straight to where it is to lie.
-func (c *cold) promoteOne(ctx context.Context, name []byte) (err error) {
+// promoteOne brings an object to memory: from its tier, whose name it says, straight to where
+// it is to lie.
+func (c *cold) promoteOne(ctx context.Context, name []byte) (from string, err error) {
 	var bytes uint64
 	for _, b := range c.behind {
 		if !b.Has([][]byte{name})[0] {
 			continue
 		}
+		from = b.Name()
 		var plan *WritePlan
 		var refused error
 		bytes = 0
@@ -164,7 +180,7 @@ func (c *cold) promoteOne(ctx context.Context, name []byte) (err error) {
 		s.Promoted++
 		s.PromotedBytes += bytes
 	})
-	return err
+	return from, err
 }
 
 // isOpen reports whether the store is, and keeps it so until running.Done.

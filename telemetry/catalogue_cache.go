@@ -32,6 +32,35 @@ var cacheMetrics = []Metric{
 		Room:   "offload",
 	},
 	{
+		Name: "meridian_cache_tier_finds_total", Type: Counter, Unit: "finds",
+		Labels: []Label{{Name: "tier", Values: []string{"memory", "disk", "s3", "unknown"}}},
+		Help:   "Finds of engines of this agent to which a tier of owners brought something; one that found in two counts in both. unknown: the owner is of a build that does not say.",
+		Action: "Many from disk or s3: what is used leaves memory too soon; give owners more store.bytes, where the wait shows in meridian_cache_find_seconds_total.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_tier_tokens_total", Type: Counter, Unit: "tokens",
+		Labels: []Label{{Name: "tier", Values: []string{"memory", "disk", "s3", "unknown"}}},
+		Help:   "Tokens of prompts that engines of this agent found, by the tier in which their owner had them when it was asked.",
+		Action: "It is what each tier saves. A disk or a bucket that brings next to nothing costs more than it saves.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_model_finds_total", Type: Counter, Unit: "finds",
+		Labels: []Label{{Name: "model"}, {Name: "result", Values: []string{"hit", "miss"}}},
+		Help: "Finds of engines of this agent by model, and whether they found something. The first 32 models of a process are told apart, later ones are (others). Tenants are no label: there is no end of them, and who may read metrics " +
+			"need not know who asks when; `meridian cache top` tells of them.",
+		Action: "A model that only misses: its engines differ in revision, adapter, dtype or packing, or its prompts share nothing. `meridian cache find` tells.",
+		Room:   "offload",
+	},
+	{
+		Name: "meridian_cache_model_tokens_total", Type: Counter, Unit: "tokens",
+		Labels: []Label{{Name: "model"}, {Name: "result", Values: []string{"found", "missed"}}},
+		Help:   "Tokens of prompts that engines of this agent asked for and did not have themselves, by model: found in the cell's cache, or not.",
+		Action: "found over both is the hit rate of a model in tokens.",
+		Room:   "offload",
+	},
+	{
 		Name: "meridian_cache_segments_total", Type: Counter, Unit: "segments",
 		Help:   "Parts, each of one owner, in which found prefixes came.",
 		Action: "Near four for each Find that finds something: prefixes lie at many owners, and longer ones are cut off.",

@@ -25,10 +25,11 @@ func Cut(owners []string, first int) (found []Stretch) {
 	return found
 }
 
-// Grant is a stretch that can be taken.
+// Grant is a stretch that can be taken, and where its units were, if the owner said so.
 type Grant struct {
 	Stretch
 	Ticket []byte
+	From   []From
 }
 
 // Finding is one Find: every owner of a stretch is asked at once, one that has less than
@@ -48,6 +49,7 @@ type Finding struct {
 type seeking struct {
 	Stretch
 	ticket []byte
+	from   []From
 	asked  bool // an answer is to come
 	again  bool // it was asked once more
 	short  bool // what follows is of no use
@@ -74,8 +76,11 @@ func (f *Finding) Answered(number int, a *FindAnswer) (ask bool, unused [][]byte
 	switch have := s.First + a.Have; {
 	case a.Verdict == Taken:
 		s.ticket = a.Ticket
+		if !s.again { // else the first answer said where they were, and they are in memory since
+			s.from = a.From
+		}
 	case a.Verdict == Missing && !s.again && a.Have > 0 && have < s.End && !f.cut(number):
-		s.asked, s.again, s.short, s.End = true, true, true, have
+		s.asked, s.again, s.short, s.End, s.from = true, true, true, have, a.From
 		f.why = a.Verdict
 		return true, f.giveBack(number + 1)
 	default:
@@ -157,7 +162,7 @@ func (f *Finding) Found() (granted []Grant, why Verdict, late bool) {
 		if s.ticket == nil || f.cut(i) {
 			break
 		}
-		granted = append(granted, Grant{s.Stretch, s.ticket})
+		granted = append(granted, Grant{s.Stretch, s.ticket, s.from})
 	}
 	return granted, f.why, f.late
 }

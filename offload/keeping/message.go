@@ -33,9 +33,16 @@ const (
 
 // LastKind is the last kind of message that this build reads. Agents that read CopyAsk, and
 // what came after it, say so in the directory; who does not say so reads those before.
-const LastKind = kindCopyAsk
+const LastKind = kindTellingAnswer
 
-const kindCopyAsk = 5
+const (
+	kindFindAsk    = 3
+	kindFindAnswer = 4
+	kindCopyAsk    = 5
+	// A FindAsk that is answered by one that says in which tiers the units were, too.
+	kindTellingAsk    = 6
+	kindTellingAnswer = 7
+)
 
 // Message is a KeepAsk, KeepAnswer, FindAsk, FindAnswer or CopyAsk.
 type Message interface {
@@ -67,10 +74,14 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 		m = new(KeepAsk)
 	case 2:
 		m = new(KeepAnswer)
-	case 3:
+	case kindFindAsk:
 		m = new(FindAsk)
-	case 4:
+	case kindFindAnswer:
 		m = new(FindAnswer)
+	case kindTellingAsk:
+		m = &FindAsk{Tell: true}
+	case kindTellingAnswer:
+		m = &FindAnswer{Tell: true}
 	case kindCopyAsk:
 		m = new(CopyAsk)
 	default:
@@ -252,6 +263,9 @@ func parseVerdict(r *fields.Reader) Verdict {
 	return v
 }
 
+// ReadsTelling reports whether an agent that reads messages up to a kind can be asked to Tell.
+func ReadsTelling(lastKind int) bool { return lastKind >= kindTellingAnswer }
+
 // FindAsk asks an owner for units of a chain, the first of which is unit First of its
 // sequence. The owner knows keys, not tokens: the fingerprint is that of all tokens up to
 // the end of the last unit, under the owner's own key.
@@ -263,9 +277,16 @@ type FindAsk struct {
 	// WithinMs is how long the offer is to stand, PatienceMs how long the answer is
 	// waited for.
 	WithinMs, PatienceMs uint64
+	// Tell: the answer is to say where the units were.
+	Tell bool
 }
 
-func (*FindAsk) kind() uint8 { return 3 }
+func (m *FindAsk) kind() uint8 {
+	if m.Tell {
+		return kindTellingAsk
+	}
+	return kindFindAsk
+}
 
 func (m *FindAsk) append(w *fields.Writer) {
 	m.Shape.append(w)
@@ -295,14 +316,54 @@ type FindAnswer struct {
 	Verdict Verdict
 	Have    int
 	Ticket  []byte
+	// From is where the units were that are there, if the ask said Tell, as this does then.
+	From []From
+	Tell bool
 }
 
-func (*FindAnswer) kind() uint8 { return 4 }
+// From is a tier that had units, and how long it kept their reader waiting.
+type From struct {
+	Tier   string
+	Units  int
+	Micros uint64
+}
+
+// maxTiers is more than an owner has.
+const maxTiers = 8
+
+// IsTier reports whether a text can be the name of a tier: it is shown, and may be a stranger's.
+func IsTier(name string) bool {
+	for _, c := range name {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= maxTierName
+}
+
+const maxTierName = 32
+
+func (m *FindAnswer) kind() uint8 {
+	if m.Tell {
+		return kindTellingAnswer
+	}
+	return kindFindAnswer
+}
 
 func (m *FindAnswer) append(w *fields.Writer) {
 	w.U8(uint8(m.Verdict))
 	w.Count(m.Have)
 	w.Bytes(m.Ticket)
+	if !m.Tell {
+		return
+	}
+	from := m.From[:min(len(m.From), maxTiers)]
+	w.Count(len(from))
+	for _, f := range from {
+		w.Text(f.Tier)
+		w.Count(f.Units)
+		w.Uint(f.Micros)
+	}
 }
 
 func (m *FindAnswer) parse(r *fields.Reader) {
@@ -310,5 +371,17 @@ func (m *FindAnswer) parse(r *fields.Reader) {
 	m.Ticket = append([]byte(nil), r.Bytes(handoff.MaxTicketBytes)...)
 	if (m.Verdict == Taken) != (len(m.Ticket) > 0) {
 		r.Fail()
+	}
+	if !m.Tell {
+		return
+	}
+	units := 0
+	for range r.Count(maxTiers) {
+		f := From{Tier: r.Text(maxTierName), Units: int(r.UintTo(MaxUnits)), Micros: r.UintTo(maxMs * 1000)}
+		if units += f.Units; !IsTier(f.Tier) || units > m.Have {
+			r.Fail()
+			return
+		}
+		m.From = append(m.From, f)
 	}
 }

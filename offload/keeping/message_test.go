@@ -2,6 +2,7 @@ package keeping_test
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,8 @@ func samples() []keeping.Message {
 		&keeping.FindAsk{Shape: shape, Units: chain, First: 7, Fingerprint: handoff.Fingerprint{Model: kv.Hash{1}, Prompt: kv.Hash{2}, Salt: kv.Hash{3}}, WithinMs: 5, PatienceMs: 6},
 		&keeping.FindAnswer{Verdict: keeping.Taken, Have: 4, Ticket: []byte("ticket")},
 		&keeping.FindAnswer{Verdict: keeping.Missing, Have: 3},
+		&keeping.FindAsk{Shape: shape, Units: chain, First: 7, WithinMs: 5, PatienceMs: 6, Tell: true},
+		&keeping.FindAnswer{Verdict: keeping.Taken, Have: 4, Ticket: []byte("ticket"), Tell: true, From: []keeping.From{{Tier: "memory", Units: 1, Micros: 9}, {Tier: "s3", Units: 3, Micros: 1e6}}},
 		&keeping.CopyAsk{Shape: shape, Units: chain, First: 7, Have: 1, Number: 2, Ticket: []byte("ticket"), WithinMs: 5},
 	}
 }
@@ -72,6 +75,23 @@ func TestUnit(t *testing.T) {
 	unit, err := ask.Shape.Unit()
 	if err != nil || unit.Tokens != 64 || unit.Bytes != 64*(2*2*4*8*2+2*4*16*2+132) {
 		t.Fatalf("%+v, %v", unit, err)
+	}
+}
+
+// Where units were is shown to people: a name that is none, or more units than there are, is
+// refused.
+func TestTiersThatCannotBe(t *testing.T) {
+	for name, from := range map[string][]keeping.From{
+		"no name":     {{Units: 1}},
+		"a long name": {{Tier: strings.Repeat("d", 100), Units: 1}},
+		"two lines":   {{Tier: "disk\nroot", Units: 1}},
+		"too many":    {{Tier: "disk", Units: 3}, {Tier: "s3", Units: 2}},
+		"for ever":    {{Tier: "disk", Units: 1, Micros: 1 << 60}},
+	} {
+		b := keeping.AppendMessage(nil, 1, &keeping.FindAnswer{Verdict: keeping.Missing, Have: 4, Tell: true, From: from})
+		if _, m, err := keeping.ParseMessage(b); err == nil {
+			t.Errorf("%s: %+v", name, m)
+		}
 	}
 }
 

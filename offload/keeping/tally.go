@@ -15,8 +15,22 @@ type Use struct {
 	Model, Tenant string
 	// Finds, and those that found something; tokens that were asked for, and found.
 	Finds, Hits, TokensAsked, TokensFound uint64
+	// FoundIn are the tokens that were found by where they were, in the order of Tiers.
+	FoundIn [len(Tiers)]uint64
 	// Keeps, and what they wrote.
 	Keeps, UnitsKept, BytesKept uint64
+}
+
+// Tiers are where tokens that were found can have been, as it is counted; the last is for what
+// an owner did not say, and for tiers of other names.
+var Tiers = [...]string{"memory", "disk", "s3", "unknown"}
+
+// TierNumber is the place of a tier in Tiers.
+func TierNumber(name string) int {
+	if i := slices.Index(Tiers[:], name); i >= 0 {
+		return i
+	}
+	return len(Tiers) - 1
 }
 
 // Others is the model and tenant of what is not told apart.
@@ -30,6 +44,9 @@ const (
 
 func (u *Use) add(o Use) {
 	u.Finds, u.Hits, u.TokensAsked, u.TokensFound = u.Finds+o.Finds, u.Hits+o.Hits, u.TokensAsked+o.TokensAsked, u.TokensFound+o.TokensFound
+	for i := range u.FoundIn {
+		u.FoundIn[i] += o.FoundIn[i]
+	}
 	u.Keeps, u.UnitsKept, u.BytesKept = u.Keeps+o.Keeps, u.UnitsKept+o.UnitsKept, u.BytesKept+o.BytesKept
 }
 
@@ -83,3 +100,31 @@ func (t *Tally) Uses() []Use {
 	}
 	return all
 }
+
+// MaxModels is how many models are told apart in metrics.
+const MaxModels = 32
+
+// ModelTally counts uses by model alone: of the first ones each, of those that come later
+// together, so that what was counted for one never becomes less. The zero value has counted
+// nothing.
+type ModelTally struct {
+	uses []Use
+}
+
+// Add counts a use.
+func (t *ModelTally) Add(u Use) {
+	u.Model, u.Tenant = clip.Text(strings.ToValidUTF8(u.Model, "?"), maxModel, "…"), ""
+	if !slices.ContainsFunc(t.uses, func(known Use) bool { return known.Model == u.Model }) && len(t.uses) >= MaxModels {
+		u.Model = Others
+	}
+	for i := range t.uses {
+		if t.uses[i].Model == u.Model {
+			t.uses[i].add(u)
+			return
+		}
+	}
+	t.uses = append(t.uses, u)
+}
+
+// Uses are all that were counted, in the order in which they came.
+func (t *ModelTally) Uses() []Use { return slices.Clone(t.uses) }

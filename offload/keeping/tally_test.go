@@ -34,3 +34,33 @@ func TestTallyIsBounded(t *testing.T) {
 		t.Errorf("%d keeps of %d bytes", keeps, bytes)
 	}
 }
+
+// However many models come, few are told apart, what one has never becomes less, and nothing
+// is lost.
+func TestModelTallyIsBounded(t *testing.T) {
+	var tally keeping.ModelTally
+	before := make(map[string]uint64)
+	for n := range 3 * keeping.MaxModels {
+		for model := range n {
+			tally.Add(keeping.Use{Model: fmt.Sprint("model-", model), Tenant: fmt.Sprint("tenant-", n), Finds: 1, FoundIn: [len(keeping.Tiers)]uint64{1, 2, 0, 3}})
+		}
+		all := tally.Uses()
+		if len(all) > keeping.MaxModels+1 {
+			t.Fatalf("%d models", len(all))
+		}
+		sum := uint64(0)
+		for _, u := range all {
+			if u.Finds < before[u.Model] || u.FoundIn != [len(keeping.Tiers)]uint64{u.Finds, 2 * u.Finds, 0, 3 * u.Finds} || u.Tenant != "" {
+				t.Fatalf("%+v, %d before", u, before[u.Model])
+			}
+			before[u.Model] = u.Finds
+			sum += u.Finds
+		}
+		if sum != uint64(n*(n+1)/2) {
+			t.Fatalf("%d finds in all", sum)
+		}
+	}
+	if before[keeping.Others] == 0 {
+		t.Error("nothing is counted together")
+	}
+}
