@@ -267,9 +267,9 @@ var rooms = map[string]room{
 		},
 	},
 	"bench/cache": {
-		owns: "measurements of the shared cache of prefixes, beside models of caches and a plain file",
+		owns: "measurements of the shared cache of prefixes, beside models of caches, a plain file and vLLM's own connector",
 		may: map[string]string{
-			"bench": "figures, processes", "bench/load": "a trace, sent", "cell": "engines and what keeps for them", "node": "what an agent found and kept for a request", "openai": "requests, and where a cache came from",
+			"bench": "figures, processes", "bench/load": "a trace, sent", "bench/serving": "models and questions for servers of vLLM", "cell": "engines and what keeps for them", "node": "what an agent found and kept for a request", "openai": "requests, and where a cache came from",
 			"replay/workload": "traces", "store/disk": "what is measured by itself", "store/tier": "its objects",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "direct I/O of the plain file"},

@@ -286,6 +286,22 @@ func (c *Cell) Add(ctx context.Context, plan Plan) (PartRecord, error) {
 	return *c.Record().Part(plan.Name), nil
 }
 
+// Stop ends a part that Add started, and waits until it is gone: at most as long as a
+// part has to end before it is killed.
+func (c *Cell) Stop(name string) error {
+	c.mu.Lock()
+	stages := slices.Clone(c.stages)
+	c.mu.Unlock()
+	for _, p := range slices.Concat(stages...) {
+		if p.plan.Name == name {
+			p.stopping.Do(func() { close(p.stop) })
+			<-p.gone
+			return nil
+		}
+	}
+	return fmt.Errorf("cell: there is no part %s", name)
+}
+
 // StateDir is where the cell keeps everything.
 func (c *Cell) StateDir() string { return c.options.StateDir }
 

@@ -303,6 +303,29 @@ func TestAnotherPartBesideTheCell(t *testing.T) {
 	}
 }
 
+func TestAPartThatWasAddedIsStopped(t *testing.T) {
+	s := newStage(t)
+	c := s.open()
+	defer s.close(c)
+	plan, err := s.options.Spec.Alone("alone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan.Args = append(plan.Args, "--state", s.options.StateDir)
+	if _, err := c.Add(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Stop("alone"); err != nil || c.Record().Part("alone").State != Stopped || !slices.Contains(s.chronicle(), "stop alone") {
+		t.Errorf("%v, %+v, %v", err, c.Record().Part("alone"), s.chronicle())
+	}
+	if slices.Contains(s.chronicle(), "stop gateway") {
+		t.Error("others were stopped, too")
+	}
+	if err := c.Stop("nobody"); err == nil {
+		t.Error("what is not there was stopped")
+	}
+}
+
 func TestTakenPortIsPassedOver(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -5,6 +5,7 @@
 //	trace  Mooncake's conversations ─► gateway ─► two reference engines ─► store     beside models of caches
 //	tiers  one prompt: computed, from memory, from disk, from S3
 //	disk   store/disk beside a plain file
+//	vllm   a prompt that one server of vLLM computed, at another one       beside ExampleConnector, and computing
 //
 // Ratios are of one run; figures of two runs cannot be compared.
 package cache
@@ -24,10 +25,11 @@ const (
 	PartTrace = "trace"
 	PartTiers = "tiers"
 	PartDisk  = "disk"
+	PartVLLM  = "vllm"
 )
 
 // Parts are all of them, in the order in which they are measured.
-func Parts() []string { return []string{PartTrace, PartTiers, PartDisk} }
+func Parts() []string { return []string{PartTrace, PartTiers, PartDisk, PartVLLM} }
 
 // Options says what to measure.
 type Options struct {
@@ -52,6 +54,8 @@ type Options struct {
 	Dir string
 	// PeersDir is where `make peers` put versitygw.
 	PeersDir string
+	// Venv is the virtual environment that has vLLM; empty has cell.FindVLLM look for one.
+	Venv string
 	// Program is Meridian; empty means this program.
 	Program string
 	Version string
@@ -118,6 +122,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 			r.Tiers, err = runTiers(ctx, o, r)
 		case PartDisk:
 			r.Disk, err = runDisk(ctx, o)
+		case PartVLLM:
+			r.VLLM, err = runVLLM(ctx, o, r)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", part, err)

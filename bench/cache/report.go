@@ -22,6 +22,7 @@ type Report struct {
 	Trace *TraceReport `json:"trace,omitempty"`
 	Tiers *TiersReport `json:"tiers,omitempty"`
 	Disk  *DiskReport  `json:"disk,omitempty"`
+	VLLM  *VLLMReport  `json:"vllm,omitempty"`
 }
 
 // miss notes something absent once.
@@ -43,7 +44,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, absence := range r.Absent {
 		fmt.Fprintf(&b, "%s\n", absence)
 	}
-	for _, write := range []func(io.Writer){r.Trace.write, r.Tiers.write, r.Disk.write} {
+	for _, write := range []func(io.Writer){r.Trace.write, r.Tiers.write, r.Disk.write, r.VLLM.write} {
 		write(&b)
 	}
 	_, err := io.WriteString(w, b.String())

@@ -43,8 +43,10 @@ type VLLMOptions struct {
 	scratch string
 }
 
+// VLLMBlock is the block of all servers of vLLM, in tokens.
+const VLLMBlock = 32
+
 const (
-	vllmBlock     = 32
 	vllmAnswer    = 4 // tokens of every answer
 	maxVLLMTokens = 16 << 10
 	// vllmShare is memory that is asked for a cache: a few of the longest
@@ -65,8 +67,8 @@ func (o *VLLMOptions) validate() (kv.Geometry, error) {
 		return g, fmt.Errorf("%w: no prompts: say how long they are", bench.ErrOptions)
 	}
 	for _, n := range o.Tokens {
-		if n <= vllmBlock || n > maxVLLMTokens {
-			return g, fmt.Errorf("%w: prompts of %d tokens; more than a block, %d, and at most %d", bench.ErrOptions, n, vllmBlock, maxVLLMTokens)
+		if n <= VLLMBlock || n > maxVLLMTokens {
+			return g, fmt.Errorf("%w: prompts of %d tokens; more than a block, %d, and at most %d", bench.ErrOptions, n, VLLMBlock, maxVLLMTokens)
 		}
 	}
 	if slices.Equal(o.Peers, []string{"auto"}) || slices.Equal(o.Peers, []string{"none"}) {
@@ -133,7 +135,7 @@ const settling = 30 * time.Millisecond
 func (r *routes) measure(ctx context.Context, o VLLMOptions, tokens int, progress func(int, string)) (map[string][]turn, error) {
 	all := make(map[string][]turn)
 	for round := range o.Rounds + 1 {
-		prompts := newPrompts(uint64(tokens), uint64(round), o.Requests+1, tokens)
+		prompts := NewPrompts(uint64(tokens), uint64(round), o.Requests+1, tokens)
 		for k := range r.all {
 			route := r.all[(k+round)%len(r.all)] // nobody always comes after the same one
 			progress(round, route.name)
@@ -149,8 +151,8 @@ func (r *routes) measure(ctx context.Context, o VLLMOptions, tokens int, progres
 	return all, nil
 }
 
-// newPrompts are random, so that nobody has any of them in a cache.
-func newPrompts(length, round uint64, n, tokens int) [][]uint32 {
+// NewPrompts are random, so that nobody has any of them in a cache.
+func NewPrompts(length, round uint64, n, tokens int) [][]uint32 {
 	chance := rand.New(rand.NewPCG(length, round))
 	prompts := make([][]uint32, n)
 	for i := range prompts {
@@ -171,7 +173,7 @@ func (r *route) turn(ctx context.Context, prompts [][]uint32) (turn, error) {
 	r.wake()
 	defer r.rest()
 	for began := time.Now(); ; {
-		_, _, err := askFirst(ctx, r.url, prompts[0])
+		_, err := Ask(ctx, r.url, prompts[0], vllmAnswer)
 		if err == nil {
 			return r.take(ctx, prompts[1:])
 		}
@@ -190,11 +192,11 @@ func (r *route) take(ctx context.Context, prompts [][]uint32) (t turn, err error
 	}
 	before := r.cpu()
 	for _, prompt := range prompts {
-		first, tokens, err := askFirst(ctx, r.url, prompt)
+		answer, err := Ask(ctx, r.url, prompt, vllmAnswer)
 		if err != nil {
 			return t, err
 		}
-		t.firsts, t.tokens = append(t.firsts, first), append(t.tokens, tokens)
+		t.firsts, t.tokens = append(t.firsts, answer.First), append(t.tokens, answer.Tokens)
 	}
 	select {
 	case <-time.After(settling):

@@ -20,70 +20,86 @@ const firstTokenLimit = 2 * time.Minute
 // asking keeps its connections, as clients do.
 var asking = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
 
-// askFirst has a prompt answered greedily, as a stream, and tells how long the
-// first token took.
-func askFirst(ctx context.Context, url string, prompt []uint32) (first time.Duration, tokens []uint32, err error) {
+// Answer is what came of one prompt.
+type Answer struct {
+	// First and Last are when the first and the last token came.
+	First, Last time.Duration
+	Tokens      []uint32
+	// Cached is how many tokens of the prompt were not computed, as servers say that run
+	// with --enable-prompt-tokens-details.
+	Cached int
+}
+
+// Ask has a prompt answered greedily with so many tokens, as a stream.
+func Ask(ctx context.Context, url string, prompt []uint32, tokens int) (a Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, firstTokenLimit)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{
-		"model": vllmModel, "prompt": prompt, "max_tokens": vllmAnswer, "temperature": 0, "ignore_eos": true, "stream": true, "return_token_ids": true,
+		"model": VLLMModel, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": true, "stream": true, "return_token_ids": true,
+		"stream_options": map[string]any{"include_usage": true},
 	})
 	if err != nil {
-		return 0, nil, err
+		return a, err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+openai.PathCompletions, bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, err
+		return a, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	began := time.Now()
 	response, err := asking.Do(request)
 	if err != nil {
-		return 0, nil, err
+		return a, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
-		return 0, nil, fmt.Errorf("%s: %s", response.Status, text)
+		return a, fmt.Errorf("%s: %s", response.Status, text)
 	}
 	for events := openai.NewEventReader(response.Body, 0); ; {
 		data, err := events.Next()
 		if err != nil {
-			return 0, nil, err
+			return a, err
 		}
 		if string(data) == openai.Done {
 			break
 		}
-		got, err := tokensIn(data)
-		if err != nil {
-			return 0, nil, err
+		if err := a.hear(data, time.Since(began)); err != nil {
+			return a, err
 		}
-		if len(tokens) == 0 && len(got) > 0 {
-			first = time.Since(began)
-		}
-		tokens = slices.Concat(tokens, got)
 	}
-	if len(tokens) != vllmAnswer {
-		return 0, nil, fmt.Errorf("an answer of %d tokens, not %d", len(tokens), vllmAnswer)
+	if len(a.Tokens) != tokens {
+		return a, fmt.Errorf("an answer of %d tokens, not %d", len(a.Tokens), tokens)
 	}
-	return first, tokens, nil
+	return a, nil
 }
 
-func tokensIn(event []byte) ([]uint32, error) {
+// hear takes an event of the stream that came at some time.
+func (a *Answer) hear(event []byte, at time.Duration) error {
 	var e struct {
 		Choices []struct {
 			TokenIDs []uint32 `json:"token_ids"`
 		} `json:"choices"`
+		Usage struct {
+			Details struct {
+				Cached int `json:"cached_tokens"`
+			} `json:"prompt_tokens_details"`
+		} `json:"usage"`
 		Error json.RawMessage `json:"error"`
 	}
 	if err := json.Unmarshal(event, &e); err != nil {
-		return nil, err
+		return err
 	}
 	if len(e.Error) > 0 && string(e.Error) != "null" {
-		return nil, errors.New(string(e.Error))
+		return errors.New(string(e.Error))
 	}
-	if len(e.Choices) == 0 {
-		return nil, nil
+	a.Cached = max(a.Cached, e.Usage.Details.Cached)
+	if len(e.Choices) == 0 || len(e.Choices[0].TokenIDs) == 0 {
+		return nil
 	}
-	return e.Choices[0].TokenIDs, nil
+	if len(a.Tokens) == 0 {
+		a.First = at
+	}
+	a.Last, a.Tokens = at, slices.Concat(a.Tokens, e.Choices[0].TokenIDs)
+	return nil
 }

@@ -27,6 +27,16 @@ const (
 // queriesPerHead is how many heads share a head of the cache.
 const queriesPerHead = 2
 
+// WriteModel writes the model whose cache has a shape, as kv.ParseGeometry takes it, and
+// tells the bytes of that cache for a token.
+func WriteModel(dir, shape string, context int) (bytesPerToken int64, err error) {
+	g, err := kv.ParseGeometry(shape)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", bench.ErrOptions, err)
+	}
+	return g.BytesPerToken(), writeModel(dir, g, context)
+}
+
 // writeModel writes a Llama with random weights whose cache has the geometry,
 // in Hugging Face's format.
 func writeModel(dir string, g kv.Geometry, context int) error {

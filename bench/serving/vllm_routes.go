@@ -15,8 +15,8 @@ import (
 	"meridian/cell"
 )
 
-// vllmModel is what requests call the model.
-const vllmModel = "random"
+// VLLMModel is what requests call the model.
+const VLLMModel = "random"
 
 const (
 	alone    = "alone"
@@ -97,17 +97,23 @@ type surveyor struct {
 	cell    *cell.Cell
 }
 
+// WithServerArgs is a vLLM whose servers take contexts of so many tokens, and have room
+// for a few of these.
+func WithServerArgs(v *cell.VLLM, longest int) *cell.VLLM {
+	with := *v
+	with.Args = slices.Concat(v.Args, []string{
+		"--dtype", "float32", "--enforce-eager", "--max-model-len", strconv.Itoa(longest), "--max-num-batched-tokens", strconv.Itoa(max(2048, longest)),
+		"--max-num-seqs", "8", "--num-gpu-blocks-override", strconv.Itoa(vllmShare * (longest/VLLMBlock + 1)), "--generation-config", "vllm",
+	})
+	return &with
+}
+
 // openRoutes starts everything, one pair after the other. A peer that does not
 // work here is noted.
 func openRoutes(ctx context.Context, o VLLMOptions, scratch, model string, report *VLLMReport) (_ *routes, err error) {
-	v := *o.VLLM
-	longest := slices.Max(o.Tokens) + vllmAnswer + 1
-	v.Args = slices.Concat(v.Args, []string{
-		"--dtype", "float32", "--enforce-eager", "--max-model-len", strconv.Itoa(longest), "--max-num-batched-tokens", strconv.Itoa(max(2048, longest)),
-		"--max-num-seqs", "8", "--num-gpu-blocks-override", strconv.Itoa(vllmShare * (longest/vllmBlock + 1)), "--generation-config", "vllm",
-	})
+	v := WithServerArgs(o.VLLM, slices.Max(o.Tokens)+vllmAnswer+1)
 	spec := cell.DefaultVLLMSpec()
-	spec.Model, spec.ServedName, spec.VLLM, spec.DirectTokens = model, vllmModel, &v, 1
+	spec.Model, spec.ServedName, spec.VLLM, spec.DirectTokens = model, VLLMModel, v, 1
 	c, err := cell.Open(ctx, cell.Options{
 		StateDir: filepath.Join(scratch, "cell"), Spec: spec, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Program: o.Program, NoRestart: true,
 		Watch: tellStarts(o.Progress),
@@ -225,7 +231,7 @@ func (o *surveyor) pair(ctx context.Context, kind vllmPeer) (*route, error) {
 	for i, k := range []cell.Kind{cell.Prefill, cell.Decode} {
 		name := fmt.Sprintf("%s-%s", kind.name, k)
 		plan, err := o.spec.VLLM.Serve(cell.Server{
-			Name: name, Kind: cell.Beside, Model: o.spec.Model, ServedName: vllmModel, Cut: o.spec.Decode, Together: 2,
+			Name: name, Kind: cell.Beside, Model: o.spec.Model, ServedName: VLLMModel, Cut: o.spec.Decode, Together: 2,
 			Transfer: setting.transfer, Environment: setting.environment(i),
 		})
 		if err != nil {
@@ -247,6 +253,6 @@ func (o *surveyor) pair(ctx context.Context, kind vllmPeer) (*route, error) {
 // proves has one prompt handed over: a route that computes everything twice
 // would be measured for something else.
 func (r *route) proves(ctx context.Context) error {
-	_, err := r.take(ctx, newPrompts(0, 0, 1, 4*vllmBlock))
+	_, err := r.take(ctx, NewPrompts(0, 0, 1, 4*VLLMBlock))
 	return err
 }

@@ -215,7 +215,7 @@ func TestAskFirstRefuses(t *testing.T) {
 			w.WriteHeader(c.status)
 			fmt.Fprint(w, c.body)
 		}))
-		if _, _, err := askFirst(t.Context(), server.URL, []uint32{1}); err == nil {
+		if _, err := Ask(t.Context(), server.URL, []uint32{1}, vllmAnswer); err == nil {
 			t.Errorf("%s was taken for an answer", name)
 		}
 		asking.CloseIdleConnections()

@@ -24,6 +24,7 @@ type benchCache struct {
 	JSON     rowsFile     `placeholder:"[FILE]" help:"Print everything as JSON instead of tables; with FILE, write it there beside them."`
 	Dir      string       `type:"existingdir" placeholder:"DIR" help:"Where cells and disks of the measurement are (default: the system's directory for temporary files)."`
 	PeersDir string       `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put versitygw, an S3 server; default ${default}."`
+	Venv     string       `placeholder:"DIR" help:"Virtual environment with vLLM and Meridian's Python package (default: the active one, else .peers/vllm, else vllm on PATH)."`
 }
 
 func (c *benchCache) Help() string {
@@ -31,6 +32,7 @@ func (c *benchCache) Help() string {
 		"without a store and with one, of memory, and of little memory with a disk or S3 below; what was found is told beside what a cache without bound and an LRU model of the same bytes find, and why tokens were computed that the model has. " +
 		"That model has a prompt as soon as it is sent; a second one, in time, when its first token came in the run, since before that nobody has computed it. " +
 		"tiers: a prompt that is computed, and comes from memory, from disk and from S3. disk: objects beside a plain file in the same folder. " +
+		"vllm: a prompt that one server of vLLM has computed, at another one, beside computing it and beside vLLM's ExampleConnector; what a miss and keeping cost; two servers at a time, 2 GiB of memory each. " +
 		"What is not installed is named and left out. Ratios from one run can be compared; figures from two runs can not."
 }
 
@@ -39,7 +41,7 @@ func (c *benchCache) Run(std *stdio) error {
 	defer stop()
 	found, err := cachebench.Run(ctx, cachebench.Options{
 		Parts: c.Part, Trace: c.Trace, Requests: c.Requests, Model: c.Model, Memory: c.Memory, Tokens: c.Tokens, Prompts: c.Prompts, Objects: c.Object, Total: c.Total,
-		Rounds: c.Rounds, Dir: c.Dir, PeersDir: c.PeersDir, Version: thisBuild().Version, Progress: progressOn(std.err),
+		Rounds: c.Rounds, Dir: c.Dir, PeersDir: c.PeersDir, Venv: c.Venv, Version: thisBuild().Version, Progress: progressOn(std.err),
 	})
 	if err := measured(ctx, std, err, "bench cache"); err != nil {
 		return err
