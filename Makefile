@@ -74,7 +74,7 @@ test-gpu: $(if $(shell command -v $(GO)),build-gpu build-accel) ## tests of GPU 
 .PHONY: bench-gpu
 bench-gpu: $(if $(shell command -v $(GO)),build-gpu build-accel) ## what the kernels reach beside cuMemcpy, and transfers between two processes, on a machine with a GPU
 	@MERIDIAN_REQUIRE=gpu bin/gpu/cuda.test -test.run '^$$' -test.bench GPU -test.benchtime 300ms
-	@bin/meridian-accel bench cuda
+	@bin/meridian-accel bench cuda --python $(GPU_PYTHON)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME each (30s); resharding for RESHARD_FUZZ configurations (100000x)

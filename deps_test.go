@@ -239,12 +239,12 @@ var rooms = map[string]room{
 		testsMay: []string{required},
 	},
 	"bench/gpu": {
-		owns: "measurements of GPU memory, beside CUDA's own copies",
+		owns: "measurements of GPU memory, beside CUDA's own copies and other libraries",
 		may: map[string]string{
 			"bench": "figures, processes", "cuda": "its own copies", "fabric": "what is measured", "fabric/host": "within a host", "fabric/tcp": "between hosts",
 			"kv": "ids", "mem": "host memory", "mem/vram": "GPU memory",
 		},
-		testsMay: []string{"cuda/cudatest"},
+		testsMay: []string{"cuda/cudatest", required},
 	},
 	"bench/store": {
 		owns: "measurements of the object cache, side by side with others that keep objects",

@@ -1,5 +1,6 @@
 // Package gpu measures transfers of GPU memory between two processes, beside what
-// CUDA's own copies reach on the same device in the same run.
+// CUDA's own copies, NIXL and torch reach on the same device in the same run, and what
+// they cost whoever computes there.
 //
 //	posting process                       serving process
 //	side: VRAM, host memory  ── host ──►  side: VRAM, host memory
@@ -29,16 +30,23 @@ type Options struct {
 	Rounds int
 	// ServeCommand starts the serving process.
 	ServeCommand []string
-	Version      string
-	Progress     func(bench.Progress)
+	// Python runs what is measured beside it, which needs torch and nixl there; empty is
+	// nobody.
+	Python   string
+	Version  string
+	Progress func(bench.Progress)
 
-	// near and far stand in for the GPUs of two processes, in tests.
-	near, far *vram.Pool
+	// near and far stand in for the GPUs of two processes, in tests, and torchDevice for
+	// torch's; the others make tests short.
+	near, far    *vram.Pool
+	torchDevice  string
+	matmulSize   int
+	matmulPeriod time.Duration
 }
 
 // Case is one row: where its bytes are on either side, and how they are cut.
 type Case struct {
-	// Fabric is host, tcp, or CUDA's own copies: memcpy, memcpy per block.
+	// Fabric is host, tcp, or a contender: nixl, nixl tcp, torch.
 	Fabric string `json:"fabric"`
 	Op     string `json:"op"`
 	// Local and Remote are kinds of memory, gpu or host.
@@ -147,8 +155,13 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		}
 		r.Rows = append(r.Rows, row)
 	}
-	r.OneBlockUs, err = near.oneBlock(ctx, far)
-	return r, err
+	if r.OneBlockUs, err = near.oneBlock(ctx, far); err != nil || o.Python == "" {
+		return r, err
+	}
+	if err := r.matmul(ctx, near, far, o); err != nil {
+		return nil, err
+	}
+	return r, r.beside(ctx, o)
 }
 
 // serving starts the serving process, or, in tests, its side in this one.

@@ -15,13 +15,14 @@ type benchCUDA struct {
 	Block      []bench.Size `default:"4KiB,16KiB,64KiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
 	Total      bench.Size   `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."`
 	Rounds     int          `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	Python     string       `default:"python3" placeholder:"PYTHON" help:"A Python with torch and nixl, to be measured beside; '' for none. Default ${default}."`
 	CPUProfile string       `name:"cpuprofile" type:"existingdir" placeholder:"DIR" help:"Write CPU profiles of both processes there."`
 	JSON       rowsFile     `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 }
 
 func (c *benchCUDA) Help() string {
 	return "Between two processes on the first GPU, with blocks in random order: over host, with and without sums, to and from host memory, and over tcp; beside it, " +
-		"CUDA's own copies in the same run. It needs a GPU and meridian-accel."
+		"CUDA's own copies, NIXL and torch in the same run, and what a loop of matrix products on that GPU loses meanwhile. It needs a GPU and meridian-accel."
 }
 
 func (c *benchCUDA) Run(std *stdio) error {
@@ -40,7 +41,7 @@ func (c *benchCUDA) Run(std *stdio) error {
 		serve = append(serve, "--cpuprofile", c.CPUProfile)
 	}
 	report, err := gpu.Run(ctx, gpu.Options{
-		Blocks: c.Block, Total: c.Total, Rounds: c.Rounds, ServeCommand: serve, Version: thisBuild().Version, Progress: progressOn(std.err),
+		Blocks: c.Block, Total: c.Total, Rounds: c.Rounds, ServeCommand: serve, Python: c.Python, Version: thisBuild().Version, Progress: progressOn(std.err),
 	})
 	if err := measured(ctx, std, errors.Join(err, stopProfile()), "bench cuda"); err != nil {
 		return err
