@@ -131,12 +131,11 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 	} else {
 		body = x.legs.decode(d, about)
 	}
-	local := int64(0)
-	if d.params == nil {
-		local = int64(x.request.tokens)
-	}
 	e.running.Add(1)
-	e.waiting.Add(local)
+	computed := func() {}
+	if d.params == nil {
+		computed = x.g.roster.computes(e, x.request)
+	}
 	waiting := true
 	arrived := func() bool {
 		if waiting {
@@ -145,7 +144,7 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 			}
 			waiting = false
 			x.taken = x.taken || d.params != nil // also where the client leaves in the middle
-			e.waiting.Add(-local)
+			computed()
 			x.g.roster.note(e.key, x.request.prefix, time.Now())
 			x.notePromised()
 		}
@@ -154,7 +153,7 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 	defer func() {
 		e.running.Add(-1)
 		if waiting {
-			e.waiting.Add(-local)
+			computed()
 		}
 	}()
 	silent := x.g.options.AnswerTimeout

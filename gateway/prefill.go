@@ -104,10 +104,10 @@ func (x *exchange) beginPrefill(e *engine, t transfer, promised bool) *prefillRu
 	run.cancel = cancel
 	run.alive, run.lose = context.WithCancel(x.ctx)
 	body := x.legs.prefill(t, run.traced, e.about.Load(), promised)
-	e.waiting.Add(int64(x.request.tokens))
+	computed := x.g.roster.computes(e, x.request)
 	work := func() {
 		defer close(run.done)
-		defer e.waiting.Add(-int64(x.request.tokens))
+		defer computed()
 		defer run.keepPanic()
 		run.params, run.trouble = x.prefillLeg(ctx, run, body)
 		run.took = time.Since(run.began)

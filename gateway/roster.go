@@ -20,6 +20,7 @@ type roster struct {
 	index   *place.Index
 	lexicon *place.Lexicon
 	kept    *place.Kept
+	coming  *place.Underway
 	changed chan struct{}   // closed and replaced when an engine comes
 	lostAt  time.Time       // when the last engine left, or the roster was made
 	once    map[string]bool // models that were served at some time
@@ -39,7 +40,7 @@ const (
 func newRoster(o place.Options) *roster {
 	return &roster{
 		options: o, engines: make(map[string]*engine), index: place.NewIndex(indexHashes), lexicon: place.NewLexicon(lexiconBytes),
-		kept:    place.NewKept(keptHashes, int64(keptLife), int64(keptDoubt)),
+		kept: place.NewKept(keptHashes, int64(keptLife), int64(keptDoubt)), coming: place.NewUnderway(indexHashes),
 		changed: make(chan struct{}), lostAt: time.Now(), once: make(map[string]bool),
 	}
 }
@@ -299,9 +300,10 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 		if !a.asked || e.hopeless() || !a.serves(w.request.model) || w.avoid(key) || w.kind != nil && a.kind != *w.kind {
 			continue
 		}
-		held, told := 0, false
+		held, told, coming := 0, false, 0
 		if r.options.AffinityWeight > 0 {
 			held, told = r.held(e, w.request, since)
+			coming = r.coming.Held(key, w.request.prefix) * w.request.prefix.TokensPerHash
 		}
 		stored := 0
 		if r.options.AffinityWeight > 0 && kept > 0 && e.fetches() {
@@ -312,7 +314,7 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 			role &^= place.Prefill
 		}
 		candidates = append(candidates, place.Engine{
-			ID: key, Role: role, Doubtful: !up, Held: held, Told: told, Stored: stored, Running: int(e.running.Load()), Waiting: int(e.waiting.Load()),
+			ID: key, Role: role, Doubtful: !up, Held: held, Told: told, Coming: coming, Stored: stored, Running: int(e.running.Load()), Waiting: int(e.waiting.Load()),
 		})
 	}
 	return candidates
@@ -352,6 +354,21 @@ func (r *roster) note(key string, p place.Prefix, now time.Time) {
 	defer r.mu.Unlock()
 	if r.engines[key] != nil {
 		r.index.Note(key, p, now.UnixNano())
+	}
+}
+
+// computes counts a prompt as work that waits at an engine, and remembers that what
+// begins alike will be there, until the end that it returns is called, once.
+func (r *roster) computes(e *engine, c *clientRequest) (end func()) {
+	e.waiting.Add(int64(c.tokens))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	begun := r.coming.Begin(e.key, c.prefix)
+	return func() {
+		e.waiting.Add(-int64(c.tokens))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.coming.End(e.key, begun)
 	}
 }
 

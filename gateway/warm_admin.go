@@ -57,8 +57,7 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.options.PrefillTimeout)
 	defer cancel()
-	e.waiting.Add(int64(c.tokens))
-	defer e.waiting.Add(-int64(c.tokens))
+	defer g.roster.computes(e, c)()
 	computed, trouble := g.computePrompt(ctx, e, promptLeg{path: c.endpoint, body: c.body.With(promptOnly(c.isChat())...)})
 	out.renew() // it may have taken longer than an answer usually may
 	if trouble != nil && trouble.withdrawn && errors.Is(ctx.Err(), context.DeadlineExceeded) {

@@ -55,6 +55,9 @@ type Engine struct {
 	// means that the engine itself tells what it holds.
 	Held int
 	Told bool
+	// Coming is how many tokens of the prompt, from its beginning, the engine is
+	// computing for requests that are under way; they are part of Waiting.
+	Coming int
 	// Stored is how many tokens of the prompt, from its beginning, the engine can
 	// fetch from the cell's object cache, as far as is known.
 	Stored int
@@ -117,6 +120,8 @@ func Choose(engines []Engine, r Request, o Options) (Choice, error) {
 		c.PrefillWhy = Reason{Because: Short, Tokens: r.Tokens}
 	case r.Tokens-decode.Held <= o.DirectTokens:
 		c.PrefillWhy = Reason{Because: Cached, Tokens: r.Tokens, Held: decode.Held}
+	case r.Tokens-decode.Coming <= o.DirectTokens:
+		c.PrefillWhy = Reason{Because: Coming, Tokens: r.Tokens, Held: decode.Coming}
 	case computes <= o.DirectTokens:
 		// It fetches the rest, which a hand-off would have to bring as well.
 		c.PrefillWhy = Reason{Because: Stored, Tokens: r.Tokens, Held: decode.Stored}
@@ -148,18 +153,22 @@ func ChoosePrefill(engines []Engine, decode string, r Request, o Options) (c Cho
 }
 
 // lacks is how many tokens of a prompt an engine must compute, and how many it does
-// not hold and can fetch instead.
+// not hold and can fetch instead. What it computes for others it will hold.
 func (o Options) lacks(e *Engine, r Request) (computes, fetches int) {
-	held := min(max(e.Held, 0), r.Tokens)
+	held := min(max(e.Held, e.Coming, 0), r.Tokens)
 	if o.StoredWeight < 1 {
 		fetches = max(min(e.Stored, r.Tokens)-held, 0)
 	}
 	return r.Tokens - held - fetches, fetches
 }
 
-// cost is in tokens.
+// cost is in tokens. Of what comes, nobody says how much is computed already: half of it,
+// about.
 func (o Options) cost(e *Engine, role Role, r Request) float64 {
 	work := float64(e.Waiting)
+	if o.AffinityWeight > 0 {
+		work -= float64(min(max(e.Coming-e.Held, 0), e.Waiting)) / 2
+	}
 	if role == Decode {
 		work += float64(e.Running * o.RunningTokens)
 	}
@@ -216,6 +225,8 @@ func reason(best *Engine, candidates []*Engine, role Role, r Request, o Options)
 		return Reason{Because: OnlyOne}
 	case o.AffinityWeight > 0 && best.Held > 0 && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.Held < best.Held }):
 		return Reason{Because: HoldsPrefix, Tokens: r.Tokens, Held: best.Held, Told: best.Told}
+	case o.AffinityWeight > 0 && best.Coming > best.Held && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.Coming < best.Coming }):
+		return Reason{Because: Computes, Tokens: r.Tokens, Held: best.Coming}
 	case o.AffinityWeight > 0 && o.fetchesMore(best, candidates, r):
 		return Reason{Because: Fetches, Tokens: r.Tokens, Held: best.Stored}
 	case slices.ContainsFunc(candidates, func(e *Engine) bool { return o.cost(e, role, r) > o.cost(best, role, r) }):

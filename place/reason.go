@@ -21,14 +21,17 @@ const (
 	AsBefore                // it was chosen earlier, and stays
 	Stored                  // the decode engine can fetch most of the prompt
 	Fetches                 // it can fetch more of the prompt than another
+	Coming                  // the decode engine is computing most of the prompt for others
+	Computes                // it is computing more of the prompt for others than another
 )
 
 // Reason is why a request goes where it goes. Programs go by its kind, people read
 // its text.
 type Reason struct {
 	Because Because
-	// Of Short, Cached, Stored, HoldsPrefix and Fetches: the prompt's tokens, and how
-	// many of them the engine holds, or can fetch; Told means by its own word.
+	// Of Short, Cached, Stored, Coming, HoldsPrefix, Fetches and Computes: the prompt's
+	// tokens, and how many of them the engine holds, can fetch, or is computing; Told means
+	// by its own word.
 	Tokens, Held int
 	Told         bool
 }
@@ -66,6 +69,10 @@ func (r Reason) String() string {
 		return fmt.Sprintf("stored, %d of %d tokens", min(r.Held, r.Tokens), r.Tokens)
 	case Fetches:
 		return fmt.Sprintf("stored %d/%d", min(r.Held, r.Tokens), r.Tokens)
+	case Coming:
+		return fmt.Sprintf("computing, %d of %d tokens", min(r.Held, r.Tokens), r.Tokens)
+	case Computes:
+		return fmt.Sprintf("computing %d/%d", min(r.Held, r.Tokens), r.Tokens)
 	}
 	return fmt.Sprintf("Because(%d)", uint8(r.Because))
 }

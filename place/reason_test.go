@@ -19,6 +19,8 @@ func TestReasonsForPeople(t *testing.T) {
 		"as before":                            {Because: AsBefore},
 		"stored, 512 of 768 tokens":            {Because: Stored, Tokens: 768, Held: 512},
 		"stored 768/768":                       {Because: Fetches, Tokens: 768, Held: 800},
+		"computing, 512 of 768 tokens":         {Because: Coming, Tokens: 768, Held: 512},
+		"computing 768/768":                    {Because: Computes, Tokens: 768, Held: 800},
 		"Because(0)":                           {},
 	} {
 		if got := r.String(); got != want {

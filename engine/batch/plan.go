@@ -129,7 +129,7 @@ func (s *Scheduler) admit(p *Plan, budget int) {
 	blocked := false
 	for i := 0; i < len(s.waiting) && budget > 0; {
 		q := s.waiting[i]
-		if q.paused || q.needsLeader() || blocked && len(q.blocks) == 0 {
+		if q.paused || q.needsLeader() || blocked && len(q.blocks) == 0 || s.comes(q) {
 			i++
 			continue
 		}
@@ -153,6 +153,25 @@ func (s *Scheduler) admit(p *Plan, budget int) {
 		}
 		p.Admitted = append(p.Admitted, a)
 	}
+}
+
+// comes reports whether a sequence that runs is to compute the first block that q lacks:
+// q would compute the same beside it, and finds it when it waits. One that runs came
+// earlier and is served before q, so that q loses nothing, and each step brings its next
+// block nearer.
+func (s *Scheduler) comes(q *Sequence) bool {
+	if len(q.blocks) > 0 || len(s.running) == 0 {
+		return false
+	}
+	size := s.options.BlockTokens
+	first := s.Cached(q) / size
+	if first >= (len(q.Tokens)-1)/size || q.Fetch > first*size { // it has all, or is sent it sooner
+		return false
+	}
+	return slices.ContainsFunc(s.running, func(r *Sequence) bool {
+		// Of r's known tokens, those that end a block behind what is computed.
+		return !r.paused && r.computed < (first+1)*size && (first+1)*size <= len(r.Tokens) && r.key(first, size) == q.key(first, size)
+	})
 }
 
 // settle finds room and blocks for q, or leaves it as it was.

@@ -16,6 +16,8 @@
 //     same tokens.
 //   - A full block is named by the hash of everything up to its end. A named
 //     block is never written again, so any number may share it.
+//   - Who needs a block that a running sequence is to compute waits for it: what begins
+//     alike is computed once.
 //   - A held block (a Hold) stays until it is released, whoever had it.
 package batch
 

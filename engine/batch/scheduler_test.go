@@ -91,6 +91,57 @@ func TestPromptsAreFoundAgain(t *testing.T) {
 	}
 }
 
+// TestWhatBeginsAlikeIsComputedOnce: one that comes while another computes what it begins
+// with waits for exactly that, and others do not wait with it.
+func TestWhatBeginsAlikeIsComputedOnce(t *testing.T) {
+	s := New(Options{Blocks: 64, BlockTokens: 4, MaxRunning: 8, MaxWaiting: 8, StepTokens: 12})
+	first := sequence(tokens(18, 0))
+	add(t, s, first)
+	step(s) // 12 of 18
+	longer, fork, other := sequence(tokens(30, 0)), sequence(append(tokens(12, 0), 9, 9, 9, 9, 9, 9)), sequence(tokens(6, 100))
+	stranger := sequence(tokens(18, 0))
+	stranger.Root = kv.Scope{Model: "m", Salt: "x"}.Root()
+	add(t, s, longer, fork, other, stranger)
+	admitted := func(p Plan) (list []*Sequence) {
+		for _, a := range p.Admitted {
+			list = append(list, a.Sequence)
+		}
+		return list
+	}
+	if got := admitted(step(s)); !slices.Equal(got, []*Sequence{fork}) { // the budget ends with it
+		t.Errorf("%d were admitted beside the first, want the fork alone", len(got))
+	}
+	p := step(s)
+	if got := admitted(p); len(got) == 0 || got[0] != longer || p.Admitted[0].Cached != 16 {
+		t.Errorf("then %+v were admitted, want the longer one with 16 tokens", p.Admitted)
+	}
+	for range 20 {
+		step(s)
+	}
+	if other.Computed() == 0 || stranger.Computed() < 18 {
+		t.Errorf("others have %d and %d tokens computed", other.Computed(), stranger.Computed())
+	}
+}
+
+// TestNobodyWaitsForWhatDoesNotCome: a sequence that leaves, or whose reader is slow, is
+// not waited for.
+func TestNobodyWaitsForWhatDoesNotCome(t *testing.T) {
+	for name, stop := range map[string]func(*Scheduler, *Sequence){
+		"removed": func(s *Scheduler, q *Sequence) { s.Remove(q) },
+		"paused":  func(s *Scheduler, q *Sequence) { s.Pause(q, true) },
+	} {
+		s := New(Options{Blocks: 64, BlockTokens: 4, MaxRunning: 8, MaxWaiting: 8, StepTokens: 8})
+		first, second := sequence(tokens(18, 0)), sequence(tokens(18, 0))
+		add(t, s, first)
+		step(s)
+		add(t, s, second)
+		stop(s, first)
+		if p := step(s); len(p.Admitted) != 1 || p.Admitted[0].Sequence != second || p.Admitted[0].Cached != 8 {
+			t.Errorf("%s: %+v", name, p.Admitted)
+		}
+	}
+}
+
 func TestTheYoungestGoesAndComesBack(t *testing.T) {
 	s := New(Options{Blocks: 6, BlockTokens: 4, MaxRunning: 4, MaxWaiting: 8, StepTokens: 100})
 	old, young := sequence(tokens(7, 0)), sequence(tokens(7, 50))

@@ -1,0 +1,77 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"meridian/openai"
+)
+
+// A prompt that begins like one which an engine is computing goes to that engine, and not
+// any more when that one's client has left: then nobody computes it.
+func TestWhatBeginsAlikeGoesWhereItIsComputed(t *testing.T) {
+	for name, kinds := range map[string][2]int{"prefill engines": {3, 1}, "decode engines": {0, 3}} {
+		t.Run(name, func(t *testing.T) {
+			c := newCell(t, kinds[0], kinds[1], nil)
+			all := append(c.prefill, c.decode...)
+			computing := all[:3] // where there are prefill engines, these compute
+			for _, s := range computing {
+				s.set(habits{deaf: true})
+			}
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			var first sync.WaitGroup
+			first.Go(func() {
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Addr()+openai.PathCompletions, strings.NewReader(completion(firstTurn, "")))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.do(request)
+			})
+			busy := func() (id string, tokens int64) {
+				for _, e := range c.roster.all() {
+					if n := e.waiting.Load(); n > 0 {
+						id, tokens = e.id(), n
+					}
+				}
+				return id, tokens
+			}
+			c.until("an engine computes the first turn", func() bool { id, _ := busy(); return id != "" })
+			id, _ := busy()
+			for _, s := range all {
+				s.set(habits{})
+			}
+			second := c.record(c.post(openai.PathCompletions, completion(secondTurn, "")))
+			if want := id + " (computing 256/266)"; !strings.Contains(second.Placement, want) || second.Legs[0].Engine != id {
+				t.Errorf("it was placed as %q, not at %s", second.Placement, want)
+			}
+			leave()
+			first.Wait()
+			c.until("nothing is computed", func() bool { _, tokens := busy(); return tokens == 0 })
+			third := c.record(c.post(openai.PathCompletions, completion(strings.ToUpper(secondTurn), "")))
+			if strings.Contains(third.Placement, "computing") {
+				t.Errorf("another prompt was placed as %q", third.Placement)
+			}
+		})
+	}
+}
+
+// What is under way is forgotten with the request, however it ends.
+func TestNothingComesOfRequestsThatEnded(t *testing.T) {
+	c := newCell(t, 1, 2, nil)
+	c.prefill[0].set(habits{dieBefore: true})
+	for range 3 {
+		c.post(openai.PathCompletions, completion(firstTurn, ""))
+	}
+	c.roster.mu.Lock()
+	defer c.roster.mu.Unlock()
+	for key, e := range c.roster.engines {
+		if e.waiting.Load() != 0 || c.roster.coming.Len(key) != 0 {
+			t.Errorf("%s: %d tokens wait, %d hashes come", e.id(), e.waiting.Load(), c.roster.coming.Len(key))
+		}
+	}
+}
