@@ -158,10 +158,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if r.OneBlockUs, err = near.oneBlock(ctx, far); err != nil || o.Python == "" {
 		return r, err
 	}
-	if err := r.matmul(ctx, near, far, o); err != nil {
-		return nil, err
-	}
-	return r, r.beside(ctx, o)
+	return r, r.beside(ctx, near, far, o)
 }
 
 // serving starts the serving process, or, in tests, its side in this one.

@@ -58,20 +58,23 @@ func (p contender) cases(o Options) (all []Case) {
 	return all
 }
 
-// beside measures the contenders. One that is not there, or fails, is named as absent:
-// the rest of the report is none the worse for it.
-func (r *Report) beside(ctx context.Context, o Options) error {
+// beside measures what a matmul loop loses, and the contenders. Who is not there, or
+// fails, is named as absent: the rest of the report is none the worse for it.
+func (r *Report) beside(ctx context.Context, near *side, far introduction, o Options) error {
+	if err := r.matmul(ctx, near, far, o); err != nil {
+		r.miss("matmul", o, err)
+	}
 	for _, p := range contenders {
-		rows, err := p.measure(ctx, o)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		rows, err := p.measure(ctx, o)
 		r.Rows = append(r.Rows, rows...)
 		if err != nil {
 			r.miss(p.name, o, err)
 		}
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 func (r *Report) miss(name string, o Options, err error) {
