@@ -139,7 +139,7 @@ $(VENV)/installed: python/requirements.lock python/requirements-dev.lock
 PEERS := .peers
 
 .PHONY: peers
-peers: $(PEERS)/nixl/installed $(PEERS)/mooncake/installed $(PEERS)/versitygw/installed ## NIXL and Mooncake for meridian bench, versitygw (an S3 server) for tests; names the system packages that are missing
+peers: $(PEERS)/nixl/installed $(PEERS)/mooncake/installed $(PEERS)/versitygw/installed $(PEERS)/otelcol/installed ## NIXL and Mooncake for meridian bench, versitygw (an S3 server) and otelcol (the OpenTelemetry Collector) for tests; names the system packages that are missing
 	@missing=; \
 	for program in iperf3 redis-server; do command -v $$program >/dev/null || missing="$$missing $$program"; done; \
 	for pair in libibverbs.so.1:libibverbs1 librdmacm.so.1:librdmacm1 libnuma.so.1:libnuma1 libcurl.so.4:libcurl4; do \
@@ -152,6 +152,13 @@ $(PEERS)/nixl/installed: PIP_OPTIONS := --no-deps
 $(PEERS)/versitygw/installed: bench/peers/versitygw.version
 	rm -rf $(@D) && mkdir -p $(@D)
 	GOBIN=$(abspath $(@D)) CGO_ENABLED=0 $(GO) install github.com/versity/versitygw/cmd/versitygw@$$(cat $<)
+	touch $@
+
+OTELCOL := tools/otelcol
+
+$(PEERS)/otelcol/installed: $(OTELCOL)/go.mod $(OTELCOL)/main.go
+	rm -rf $(@D) && mkdir -p $(@D)
+	CGO_ENABLED=0 $(GO) build -C $(OTELCOL) -o $(abspath $(@D))/otelcol .
 	touch $@
 
 $(PEERS)/%/installed: bench/peers/%.txt

@@ -112,8 +112,11 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	o.Ledger = g.records
 	// The page needs the gateway's numbers, and the gateway needs the page.
 	var opened atomic.Pointer[gateway.Gateway]
+	_, port, _ := net.SplitHostPort(o.Listen)
 	g.telemetry, err = telemetry.Open(ctx, telemetry.Options{
-		Build: o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Instance: o.Name, Logger: o.Logger, Sources: []telemetry.Source{gatewaySource(&opened)},
+		// An agent of this host has the bare name, and another gateway another port.
+		Instance: "gateway@" + o.Name + ":" + port,
+		Build:    o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger, Sources: []telemetry.Source{gatewaySource(&opened)},
 	})
 	if err != nil {
 		return err

@@ -63,6 +63,7 @@ func TestUpAgentsHaveFoldersOfTheirOwn(t *testing.T) {
 type shell struct {
 	t              *testing.T
 	program, state string
+	environment    []string
 }
 
 func newShell(t *testing.T) *shell {
@@ -71,7 +72,7 @@ func newShell(t *testing.T) *shell {
 
 func (s *shell) command(args ...string) *exec.Cmd {
 	command := exec.Command(s.program, append(args, "--state", s.state)...)
-	command.Env = append(plainEnvironment(), "HOME="+s.t.TempDir())
+	command.Env = append(append(plainEnvironment(), "HOME="+s.t.TempDir()), s.environment...)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return command
 }
