@@ -197,12 +197,18 @@ func orElse[T any](given *T, otherwise T) T {
 	return otherwise
 }
 
+// maxThoughtEnd is how many tokens the end of a thought may have.
+const maxThoughtEnd = 64
+
 // transferOf reads which leg of a hand-off a request is, if any.
 func transferOf(in *openai.KVTransfer, out *Request) *openai.Error {
 	if in == nil {
 		return nil
 	}
 	out.Leg = in.Leg
+	if len(in.ThoughtEnd) <= maxThoughtEnd {
+		out.ThoughtEnd = in.ThoughtEnd
+	}
 	switch {
 	case in.DoRemoteDecode:
 		out.Offer = new([16]byte)

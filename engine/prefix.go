@@ -122,7 +122,11 @@ func (e *Engine) keep(c *choice) {
 	if !has || terms.BlockTokens < 1 {
 		return
 	}
-	tokens := min(c.sequence.Computed(), door.MaxPrefixTokens) / terms.BlockTokens * terms.BlockTokens
+	computed := c.sequence.Computed()
+	if c.thoughtThrough() { // the next turn begins with the prompt, and goes on otherwise
+		computed = min(computed, c.sequence.Prompt)
+	}
+	tokens := min(computed, door.MaxPrefixTokens) / terms.BlockTokens * terms.BlockTokens
 	if tokens <= c.kept {
 		return
 	}
@@ -144,6 +148,17 @@ func (e *Engine) keep(c *choice) {
 		err := e.door.Keep(ctx, message)
 		e.post(func() { e.told(o, err) })
 	})
+}
+
+// thoughtThrough: the answer has a thought that ended, as the request says how.
+func (c *choice) thoughtThrough() bool {
+	end, answer := c.request.ThoughtEnd, c.sequence.Tokens[c.sequence.Prompt:]
+	for i := range len(answer) - len(end) + 1 {
+		if len(end) > 0 && slices.Equal(answer[i:i+len(end)], end) {
+			return true
+		}
+	}
+	return false
 }
 
 // told hears what the agent says to a Keep.

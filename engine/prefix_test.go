@@ -146,6 +146,39 @@ func TestNextTurnIsFound(t *testing.T) {
 	}
 }
 
+// Of an answer whose thought ended, as the request says thoughts end, the prompt alone is kept;
+// of any other all of it.
+func TestThoughtsAreNotKept(t *testing.T) {
+	prompt := prompt(3, 40)
+	r := Request{Prompts: [][]uint32{prompt}, MaxTokens: 60, IgnoreEOS: true}
+	answer, _ := ask(t, join(t, nil, Options{}), r)
+	tokens := answer[0].Tokens
+	for name, c := range map[string]struct {
+		end   []uint32
+		units int
+	}{
+		"nothing is said": {nil, 6}, // of 99 tokens
+		"a token":         {tokens[20:21], 2},
+		"several":         {tokens[30:34], 2},
+		"the last":        {tokens[59:], 2},
+		"not in it":       {[]uint32{tokens[20], tokens[20] + 1, tokens[21]}, 6},
+		"longer than it":  {slices.Repeat(tokens[:1], maxThoughtEnd), 6},
+	} {
+		world := keeping(t, 16)
+		e := join(t, world, Options{})
+		r.ThoughtEnd = c.end
+		ask(t, e, r)
+		world.kept(t, c.units)
+		idle(t, e)
+		world.mu.Lock()
+		if have := len(world.fakeCache.blocks); have != c.units {
+			t.Errorf("%s: %d units are kept, and not %d", name, have, c.units)
+		}
+		world.mu.Unlock()
+		shut(t, e)
+	}
+}
+
 // What was here when a prefix was looked for, and is not any more when its request gets its
 // blocks, nobody fills: the request computes, and what was found is given back.
 func TestPrefixHereIsEvictedMeanwhile(t *testing.T) {

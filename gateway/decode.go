@@ -129,6 +129,7 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 		}
 		path = openai.PathCompletions
 	} else {
+		d.thoughtEnd = x.g.warmer.thoughtEnd(x.request, e)
 		body = x.legs.decode(d, about)
 	}
 	e.running.Add(1)

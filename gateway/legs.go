@@ -90,14 +90,16 @@ type decodeLeg struct {
 	tells  bool
 	prompt []uint32 // of resumeGreedy: the prompt's tokens
 	sofar  []uint32 // and those that the client has
+	// thoughtEnd is after which tokens nothing of the answer is to be kept; nil: all is.
+	thoughtEnd []uint32
 }
 
 // decode asks an engine to generate.
 func (l *legs) decode(d decodeLeg, to *about) []byte {
 	var edits []openai.Edit
 	set := func(name string, value []byte) { edits = append(edits, openai.Edit{Name: name, Value: value}) }
-	if d.params != nil {
-		set("kv_transfer_params", l.withLeg(d, to))
+	if params := withThoughtEnd(l.withLeg(d, to), d.thoughtEnd); params != nil {
+		set("kv_transfer_params", params)
 	}
 	if d.tells {
 		set("return_token_ids", []byte("true"))
@@ -114,6 +116,9 @@ func (l *legs) decode(d decodeLeg, to *about) []byte {
 // withLeg puts the gateway's word into what a prefill engine sent, and changes
 // nothing else of it.
 func (l *legs) withLeg(d decodeLeg, to *about) json.RawMessage {
+	if d.params == nil {
+		return nil
+	}
 	leg := l.seal(trust.LegDecode, d.transfer, d.traced, to)
 	view, isObject := openai.ViewBody(d.params)
 	if leg == nil || !isObject {
@@ -124,6 +129,21 @@ func (l *legs) withLeg(d decodeLeg, to *about) json.RawMessage {
 		panic(err) // bytes
 	}
 	return view.With(openai.Edit{Name: "meridian_leg", Value: value})
+}
+
+// withThoughtEnd says in a leg's params after which tokens nothing is to be kept.
+func withThoughtEnd(params json.RawMessage, end []uint32) json.RawMessage {
+	if len(end) == 0 {
+		return params
+	}
+	if params == nil {
+		params = json.RawMessage("{}")
+	}
+	view, isObject := openai.ViewBody(params)
+	if !isObject {
+		return params
+	}
+	return view.With(openai.Edit{Name: "meridian_thought_end", Value: openai.AppendIDs(nil, end)})
 }
 
 // defaultCompletionTokens is what /v1/completions generates where nothing is

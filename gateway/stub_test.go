@@ -35,8 +35,9 @@ type stub struct {
 	requests []stubRequest
 	shared   *stubTickets // tickets of all engines of a cell
 
-	open     atomic.Int64 // streams that are being served
-	canceled atomic.Int64 // streams whose client went away
+	open      atomic.Int64 // streams that are being served
+	canceled  atomic.Int64 // streams whose client went away
+	tokenized atomic.Int64 // questions for tokens
 }
 
 // stubTickets is what the agents of a cell know together.
@@ -67,6 +68,7 @@ type habits struct {
 	slowPrefill time.Duration
 	noIDs       bool   // tells no token ids
 	holdBack    bool   // every other token's text comes with the next token
+	thoughts    string // what its template keeps of them: "beside" the text, "within" it; "mute": it does not say
 	noDone      bool   // ends its stream without saying so
 	afterEnd    string // what comes of it between the end of its answer and [DONE]
 	hung        bool   // does not answer probes either
@@ -102,6 +104,7 @@ func newStub(t *testing.T, id string) *stub {
 	})
 	mux.HandleFunc("POST /v1/completions", s.generate)
 	mux.HandleFunc("POST /v1/chat/completions", s.generate)
+	mux.HandleFunc("POST /tokenize", s.tokenize)
 	mux.HandleFunc("POST /v1/responses", s.generate) // passed on unread, so it may answer as ever
 	s.server = httptest.NewServer(mux)
 	t.Cleanup(s.server.Close)
@@ -222,7 +225,7 @@ func (s *stub) generate(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"error":{"message":%s,"type":"invalid_request_error","code":"c"}}`, fault)
 		return
 	}
-	if params, _ := body["kv_transfer_params"].(map[string]any); params != nil {
+	if params, _ := body["kv_transfer_params"].(map[string]any); params["do_remote_decode"] == true || params["do_remote_prefill"] == true {
 		if params["do_remote_decode"] == true {
 			job.prefill(params)
 			return

@@ -30,6 +30,9 @@ type warmer struct {
 	mu      sync.Mutex // protects what follows; the roster's is taken under it
 	queue   warmQueue
 	working map[*engine]context.CancelCauseFunc
+	// templates are those that strip thoughts, with the tokens that end one, and those that do
+	// not, with none.
+	templates map[template][]uint32
 
 	ends   [len(warmEnds)]atomic.Uint64
 	tokens [2]atomic.Uint64 // of histories that were warmed: all, and those of them that were not computed
@@ -69,7 +72,7 @@ const (
 var errBusy = errors.New("a request came")
 
 func newWarmer(g *Gateway) *warmer {
-	w := &warmer{g: g, memory: budget{limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*engine]context.CancelCauseFunc)}
+	w := &warmer{g: g, memory: budget{limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*engine]context.CancelCauseFunc), templates: make(map[template][]uint32)}
 	w.ctx, w.stop = context.WithCancel(g.life)
 	return w
 }
@@ -98,6 +101,7 @@ func (w *warmer) answered(x *exchange) {
 		return
 	}
 	h := historyOf(x.request, s.text.data)
+	h.beside = s.thought
 	if !w.memory.hold(h.weight) {
 		w.count(warmFull)
 		return
@@ -214,6 +218,7 @@ func (w *warmer) compute(ctx context.Context, e *engine, h *history) {
 		w.tokens[0].Add(uint64(computed.PromptTokens))
 		w.tokens[1].Add(uint64(computed.CachedTokens))
 		w.g.roster.computedAhead(e, h.prefix, time.Now())
+		w.learn(ctx, e, h)
 	case w.ctx.Err() != nil:
 		end = warmStopped
 	case errors.Is(context.Cause(ctx), errBusy):

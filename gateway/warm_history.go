@@ -30,6 +30,10 @@ type history struct {
 	// as the next turn's is made.
 	prefix place.Prefix
 	weight int64 // what it holds of the warmer's memory
+	// template is what it is written with, if that is foreseen; beside: the thought came
+	// beside the text, and not in it.
+	template         template
+	foreseen, beside bool
 }
 
 // said gathers an answer as the client gets it.
@@ -97,7 +101,9 @@ func (s *said) thoughtful() bool { return s.thought || bytes.Contains(s.text.dat
 func historyOf(c *clientRequest, answer []byte) *history {
 	kept := &clientRequest{endpoint: c.endpoint, body: c.body, model: c.model, salt: c.salt}
 	weight := int64(cap(c.body.With())+cap(answer)) + 1<<10
-	return &history{model: c.model, request: kept, answer: answer, prefix: c.prefix, weight: weight}
+	h := &history{model: c.model, request: kept, answer: answer, prefix: c.prefix, weight: weight}
+	h.template, h.foreseen = templateOf(c)
+	return h
 }
 
 // write makes the body, and returns false where there is nothing to append to. It takes

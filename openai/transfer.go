@@ -25,18 +25,22 @@ type KVTransfer struct {
 	// Unused: nobody will take what Ticket is for. An engine that gets it gives the
 	// ticket back, and treats the request as any other.
 	Unused bool
+	// ThoughtEnd is the tokens that end a thought: of an answer that has them, an engine lets
+	// its prompt be kept alone, as what follows it does not come again.
+	ThoughtEnd []uint32
 	// Others are the members that have no name here.
 	Others map[string]json.RawMessage
 }
 
 type namedTransfer struct {
-	DoRemoteDecode  bool   `json:"do_remote_decode"`
-	DoRemotePrefill bool   `json:"do_remote_prefill"`
-	Ticket          []byte `json:"meridian_ticket,omitempty"`
-	Leg             []byte `json:"meridian_leg,omitempty"`
-	Transfer        string `json:"meridian_transfer,omitempty"`
-	Promised        bool   `json:"meridian_promised,omitempty"`
-	Unused          bool   `json:"meridian_unused,omitempty"`
+	DoRemoteDecode  bool     `json:"do_remote_decode"`
+	DoRemotePrefill bool     `json:"do_remote_prefill"`
+	Ticket          []byte   `json:"meridian_ticket,omitempty"`
+	Leg             []byte   `json:"meridian_leg,omitempty"`
+	Transfer        string   `json:"meridian_transfer,omitempty"`
+	Promised        bool     `json:"meridian_promised,omitempty"`
+	Unused          bool     `json:"meridian_unused,omitempty"`
+	ThoughtEnd      []uint32 `json:"meridian_thought_end,omitempty"`
 }
 
 // UnmarshalJSON keeps what it does not know.
@@ -52,19 +56,19 @@ func (k *KVTransfer) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &all); err != nil {
 		return err
 	}
-	for _, name := range []string{"do_remote_decode", "do_remote_prefill", "meridian_ticket", "meridian_leg", "meridian_transfer", "meridian_promised", "meridian_unused"} {
+	for _, name := range []string{"do_remote_decode", "do_remote_prefill", "meridian_ticket", "meridian_leg", "meridian_transfer", "meridian_promised", "meridian_unused", "meridian_thought_end"} {
 		delete(all, name)
 	}
 	if len(all) == 0 {
 		all = nil
 	}
-	*k = KVTransfer{named.DoRemoteDecode, named.DoRemotePrefill, named.Ticket, named.Leg, named.Transfer, named.Promised, named.Unused, all}
+	*k = KVTransfer{named.DoRemoteDecode, named.DoRemotePrefill, named.Ticket, named.Leg, named.Transfer, named.Promised, named.Unused, named.ThoughtEnd, all}
 	return nil
 }
 
 // MarshalJSON writes named members and others.
 func (k KVTransfer) MarshalJSON() ([]byte, error) {
-	named, err := json.Marshal(namedTransfer{k.DoRemoteDecode, k.DoRemotePrefill, k.Ticket, k.Leg, k.Transfer, k.Promised, k.Unused})
+	named, err := json.Marshal(namedTransfer{k.DoRemoteDecode, k.DoRemotePrefill, k.Ticket, k.Leg, k.Transfer, k.Promised, k.Unused, k.ThoughtEnd})
 	if err != nil || len(k.Others) == 0 {
 		return named, err
 	}

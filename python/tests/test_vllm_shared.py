@@ -211,6 +211,28 @@ def test_what_is_finished_is_kept_until_the_agent_has_it(half: Half) -> None:
     assert half.counters.take() == {"kept": 1}
 
 
+@pytest.mark.parametrize(
+    ("end", "kept"),
+    [
+        ([89], len(TOKENS)),
+        ([89, 90], len(TOKENS)),
+        ([91], len(TOKENS)),
+        ([90, 89], len(TOKENS) + 2),
+        ([22], len(TOKENS) + 2),
+        ([], len(TOKENS) + 2),
+        (None, len(TOKENS) + 2),
+        ("89", len(TOKENS) + 2),
+        ([True], len(TOKENS) + 2),
+        ([89] * 65, len(TOKENS) + 2),
+    ],
+)
+def test_a_thought_is_not_kept(half: Half, end: object, kept: int) -> None:
+    ended = request(answer=[89, 90, 91], num_computed_tokens=len(TOKENS) + 2)
+    ended.kv_transfer_params = {"meridian_thought_end": end}
+    assert half.finished(ended, ([*TABLE[0], 11],), complete=True) == (True, None)
+    assert list(half.door.keeps[0][0].tokens) == [*TOKENS, 89, 90][:kept]
+
+
 def test_what_the_agent_refuses_is_free_at_once(half: Half) -> None:
     ended = request(num_computed_tokens=len(TOKENS), answer=[90])
     assert half.finished(ended, TABLE, complete=True) == (True, None)

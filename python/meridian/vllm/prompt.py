@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from meridian.door import Scope
+from meridian.vllm.transfer_params import thought_end_of
 from meridian.vllm.weights import digest_of
 
 
@@ -32,6 +33,23 @@ def computed_of(request: Any) -> Sequence[int] | None:
         return None
     every: Sequence[int] = request.all_token_ids
     return every[: min(request.num_computed_tokens, len(every) - 1)]
+
+
+def kept_of(request: Any) -> Sequence[int] | None:
+    """Return which of `computed_of` may be kept.
+
+    Where the gateway says how a thought ends and the answer has such an end, the
+    prompt alone: the next turn goes on otherwise.
+    """
+    tokens = computed_of(request)
+    end = thought_end_of(getattr(request, "kv_transfer_params", None))
+    if tokens is None or not end:
+        return tokens
+    prompt = len(request.prompt_token_ids)
+    answer = list(request.all_token_ids[prompt:])
+    if any(answer[at : at + len(end)] == end for at in range(len(answer) - len(end) + 1)):
+        return tokens[:prompt]
+    return tokens
 
 
 def scope_of(request: Any) -> Scope:

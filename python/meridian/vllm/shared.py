@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from meridian.door import CacheTerms, Find, Found, Keep, Scope, new_transfer
 from meridian.vllm.cut import Cut
-from meridian.vllm.prompt import computed_of, scope_of, tokens_of
+from meridian.vllm.prompt import kept_of, scope_of, tokens_of
 
 _LOOK: Final = 0.1
 """How long the agent may look for a prefix, in seconds."""
@@ -159,7 +159,7 @@ class SharedCache:
 
         DoorError, ValueError: it cannot be.
         """
-        tokens, terms = computed_of(request), self._terms()
+        tokens, terms = kept_of(request), self._terms()
         if terms is None or tokens is None or len(tokens) < self._least(terms):
             return None
         assert self._door is not None

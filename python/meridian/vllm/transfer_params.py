@@ -15,6 +15,8 @@ _LEG: Final = "meridian_leg"
 _TRANSFER: Final = "meridian_transfer"
 _PROMISED: Final = "meridian_promised"
 _UNUSED: Final = "meridian_unused"
+_THOUGHT_END: Final = "meridian_thought_end"
+_LONGEST_END: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,14 @@ def leg_of(params: Mapping[str, Any] | None) -> PrefillLeg | DecodeLeg | None:
     if params.get("do_remote_decode"):
         return PrefillLeg(_transfer(params), _bytes(params, _LEG), params.get(_PROMISED) is True)
     return None
+
+
+def thought_end_of(params: Mapping[str, Any] | None) -> list[int]:
+    """Return the tokens that end a thought, as a gateway tells them; none: all of an answer may be kept."""
+    end = params.get(_THOUGHT_END) if params else None
+    if not isinstance(end, list) or len(end) > _LONGEST_END or not all(type(token) is int for token in end):
+        return []
+    return end
 
 
 def params_of(ticket: bytes) -> dict[str, Any]:

@@ -1,0 +1,145 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"meridian/openai"
+)
+
+// What a template strips of the next turn need not be kept: a history that is computed ahead
+// takes its place. Where a template keeps thoughts, the answer as it was generated is what the
+// next turn begins with. So an engine is told how a thought ends, and keeps of an answer that
+// has such an end the prompt alone, once another engine, or itself, has shown with /tokenize
+// that the template strips thoughts. Until then it keeps all, as engines do that know nothing
+// of this.
+
+// template is what decides what is made of messages.
+type template struct{ model, options string }
+
+// templateOf is that of a request. Whose is its own, or has much to say, is not told of.
+func templateOf(c *clientRequest) (t template, ok bool) {
+	options := bytes.TrimSpace(c.body.Get("chat_template_kwargs"))
+	if len(options) > maxTemplateOptions || c.body.Get("chat_template") != nil {
+		return t, false
+	}
+	return template{c.model, string(options)}, true
+}
+
+const (
+	maxTemplateOptions = 1 << 10
+	// maxTemplates is how many are remembered.
+	maxTemplates = 256
+	// maxThoughtEnd is how many tokens the end of a thought may have.
+	maxThoughtEnd = 16
+	// tokenizeTimeout bounds a question, maxTokenized its answer.
+	tokenizeTimeout = 5 * time.Second
+	maxTokenized    = 64 << 10
+)
+
+// thoughtEnd is the tokens after which an engine is to keep nothing of an answer to this
+// request; nil: it keeps all of it.
+func (w *warmer) thoughtEnd(c *clientRequest, e *engine) []uint32 {
+	if w == nil || !e.shares() || !e.mayWarm() || !c.mayWarm() {
+		return nil
+	}
+	t, ok := templateOf(c)
+	if !ok {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.templates[t]
+}
+
+// learn finds out whether the template of a history strips thoughts, if that is not known.
+// One that cannot be asked about counts as one that keeps them.
+func (w *warmer) learn(ctx context.Context, e *engine, h *history) {
+	if !h.foreseen || !e.shares() {
+		return
+	}
+	w.mu.Lock()
+	_, known := w.templates[h.template]
+	w.mu.Unlock()
+	if known {
+		return
+	}
+	end := w.g.strippedThought(ctx, e, h)
+	if ctx.Err() != nil {
+		return // it was given up
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.templates) >= maxTemplates {
+		clear(w.templates)
+	}
+	w.templates[h.template] = end
+}
+
+// A chat with a thought in it, as clients send back what they got: beside the text, or in it.
+const (
+	plainTurn   = `{"role":"assistant","content":"b"}`
+	besideTurn  = `{"role":"assistant","content":"b","reasoning":"c","reasoning_content":"c"}`
+	withinTurn  = `{"role":"assistant","content":"<think>\nc\n</think>\n\nb"}`
+	beforeTurn  = `{"role":"user","content":"a"}`
+	followsTurn = `{"role":"user","content":"d"}`
+)
+
+// strippedThought is the tokens that end a thought, where the template strips it; else nil.
+func (g *Gateway) strippedThought(ctx context.Context, e *engine, h *history) []uint32 {
+	thoughtful := withinTurn
+	if h.beside {
+		thoughtful = besideTurn
+	}
+	ask := func(name, value string) []uint32 {
+		body := map[string]json.RawMessage{name: json.RawMessage(value)}
+		model, err := json.Marshal(h.template.model)
+		if err != nil {
+			return nil
+		}
+		body["model"] = model
+		if name == "messages" {
+			body["add_generation_prompt"] = json.RawMessage("false")
+			body["chat_template_kwargs"] = json.RawMessage(cmp.Or(h.template.options, "{}"))
+		} else {
+			body["add_special_tokens"] = json.RawMessage("false")
+		}
+		return g.tokenize(ctx, e, body)
+	}
+	plain := ask("messages", "["+beforeTurn+","+plainTurn+","+followsTurn+"]")
+	if plain == nil || !slices.Equal(plain, ask("messages", "["+beforeTurn+","+thoughtful+","+followsTurn+"]")) {
+		return nil
+	}
+	end := ask("prompt", `"</think>"`)
+	if len(end) > maxThoughtEnd {
+		return nil
+	}
+	return end
+}
+
+// tokenize asks an engine for the tokens of a prompt or of a chat; nil where it does not say.
+func (g *Gateway) tokenize(ctx context.Context, e *engine, members map[string]json.RawMessage) []uint32 {
+	body, err := json.Marshal(members)
+	if err != nil {
+		return nil
+	}
+	ctx, done := context.WithTimeout(ctx, tokenizeTimeout)
+	defer done()
+	c, trouble := g.send(ctx, leg{engine: e, path: "/tokenize", body: body, client: &openai.Body{}, id: newTransfer().String(), silent: 2 * tokenizeTimeout})
+	if trouble != nil {
+		return nil
+	}
+	defer c.close()
+	data, trouble := c.readAll(maxTokenized)
+	var answer struct {
+		Tokens []uint32 `json:"tokens"`
+	}
+	if trouble != nil || json.Unmarshal(data, &answer) != nil {
+		return nil
+	}
+	return answer.Tokens
+}
