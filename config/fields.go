@@ -375,8 +375,8 @@ var store = Section{
 		},
 		{
 			Name: "find_wait_us", Kind: Int, Default: int64(300), Unit: "µs", Range: atLeast(0).atMost(1000000),
-			Doc:  "How long an engine's scheduler stands still for the answer to whether a prompt's prefix is kept. Later it goes on with other requests until the answer comes.",
-			Tune: "Lower it when steps get longer, raise it when requests on an idle engine wait for a step before they begin.",
+			Doc:  "How long an engine's scheduler stands still for the answer to whether a prompt's prefix is kept. Later it goes on with other requests until the answer comes. A server of vLLM that has no others waits up to 5 ms: an empty step would take as long.",
+			Tune: "Lower it when steps get longer, raise it when requests wait for a step before they begin.",
 		},
 		{
 			Name: "find_timeout_ms", Kind: Int, Default: int64(500), Unit: "ms", Range: atLeast(1).atMost(1000),

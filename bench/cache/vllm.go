@@ -164,11 +164,12 @@ func (b *vllmBench) pair(ctx context.Context, p pair) error {
 	return b.cell.Stop(p.reader)
 }
 
-// ours is the connector of a server that computes prompts and answers.
+// ours is the connector of a server that computes prompts and answers. It takes whatever
+// there is, so that where that is worth it can be seen.
 func (b *vllmBench) ours(name string, keeps bool) map[string]any {
 	return map[string]any{
 		"kv_connector": "Connector", "kv_connector_module_path": "meridian.vllm", "kv_role": "kv_both", "engine_id": name, "kv_load_failure_policy": "recompute",
-		"kv_connector_extra_config": map[string]any{"state_dir": b.cell.StateDir(), "agent": owner, "cache": keeps, "agent_required": true},
+		"kv_connector_extra_config": map[string]any{"state_dir": b.cell.StateDir(), "agent": owner, "cache": keeps, "cache_always": true, "agent_required": true},
 	}
 }
 

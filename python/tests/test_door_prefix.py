@@ -34,7 +34,7 @@ from meridian.door._messages import Message
 TICKET = b"MRDF\x01" + bytes([7] * 16)
 TERMS = CacheTerms(64, 300e-6)
 KEEP = Keep(bytes([9] * 16), [1, 2, 3], [[4]], Scope(salt="s"))
-FIND = Find([1, 2, 3], present_tokens=1, scope=Scope(salt="s"), within=0.25)
+FIND = Find([1, 2, 3], present_tokens=1, scope=Scope(salt="s"), within=0.25, token_time=42e-6)
 
 
 class KeepingAgent:
@@ -81,6 +81,12 @@ def check(agent: KeepingAgent) -> None:
     assert (keep.transfer, list(keep.tokens), list(keep.tables[0].blocks)) == (KEEP.transfer, [1, 2, 3], [4])
     assert keep.scope.salt == find.scope.salt == "s"
     assert (list(find.tokens), find.present_tokens, find.deadline_us) == ([1, 2, 3], 1, 250_000)
+    assert find.token_ns == 42_000
+
+
+@pytest.mark.parametrize(("seconds", "ns"), [(0.0, 0), (-1.0, 0), (1e-12, 1), (1e9, (1 << 32) - 1)])
+def test_times_that_no_message_has_are_the_nearest_that_it_has(seconds: float, ns: int) -> None:
+    assert Find([1], token_time=seconds).message().token_ns == ns
 
 
 def test_keep_and_find(fake: FakeAgent) -> None:

@@ -14,7 +14,7 @@ DOOR = {"state_dir": "/state", "agent": "a"}
 
 
 def test_what_is_not_said_has_its_default() -> None:
-    assert Settings.read(DOOR) == Settings("/state/door-a.sock", "", False, 10.0, 30.0, False, True)
+    assert Settings.read(DOOR) == Settings("/state/door-a.sock", "", False, 10.0, 30.0, False, True, False)
 
 
 def test_everything_can_be_said() -> None:
@@ -26,8 +26,9 @@ def test_everything_can_be_said() -> None:
         "keep_ms": 250,
         "agent_required": True,
         "cache": False,
+        "cache_always": True,
     }
-    assert Settings.read(said) == Settings("/door", "http://here", True, 1.5, 0.25, True, False)
+    assert Settings.read(said) == Settings("/door", "http://here", True, 1.5, 0.25, True, False, True)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,7 @@ def test_everything_can_be_said() -> None:
         (DOOR | {"url": 7}, "url: 7 is no text"),
         (DOOR | {"agent_required": "yes"}, "agent_required: 'yes' is neither"),
         (DOOR | {"cache": 1}, "cache: 1 is neither"),
+        (DOOR | {"cache_always": "no"}, "cache_always: 'no' is neither"),
     ],
 )
 def test_what_is_wrong_is_named(said: dict[str, Any], complaint: str) -> None:

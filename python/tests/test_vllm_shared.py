@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,6 +12,7 @@ from vllmworld import BLOCK, CUT, SETTINGS, WINDOWED, FakeDoor, Request, decode_
 from meridian.door import CacheTerms, DoorError, Event, EventKind, Found, Scope
 from meridian.vllm.cut import Cut
 from meridian.vllm.scheduler import SchedulerHalf
+from meridian.vllm.settings import Settings
 
 TRANSFER = bytes(range(1, 17))
 TOKENS = list(range(23))
@@ -21,9 +23,9 @@ FOUND = 4 * BLOCK
 class Half(SchedulerHalf):
     """A half whose agent has a cache of pieces of two blocks."""
 
-    def __init__(self, cut: Cut = CUT, cache: bool = True) -> None:
+    def __init__(self, cut: Cut = CUT, cache: bool = True, settings: Settings = SETTINGS) -> None:
         self.now = 0.0
-        super().__init__(SETTINGS, cut, produces=True, consumes=True, clock=lambda: self.now)
+        super().__init__(settings, cut, produces=True, consumes=True, clock=lambda: self.now)
         self.door = FakeDoor(cache=CacheTerms(2 * BLOCK, 0.0) if cache else None)
         self.attach(self.door)
 
@@ -251,3 +253,78 @@ def test_what_takes_too_long_to_keep_is_withdrawn(half: Half) -> None:
     half.now = SETTINGS.deadline + 10.0
     half.step()
     assert half.door.withdrawn == [half.door.keeps[0][0].transfer] and half.holds == 1
+
+
+def compute(half: Half, ended: float, **computes: int) -> None:
+    """Have a step computed, from now on until then."""
+    half.step(computes=computes)
+    half.now = ended
+    half.reported([])
+
+
+def test_an_agent_hears_what_a_token_costs(half: Half) -> None:
+    half.matched_tokens(request(), 0)
+    assert half.door.finds[0][0].token_time == 0.0, "it is not known yet"
+    compute(half, 0.010, a=1)
+    compute(half, 0.110, a=100)
+    half.matched_tokens(Request("s", TOKENS, None), 0)
+    assert half.door.finds[1][0].token_time == pytest.approx(0.0009)
+
+
+def test_what_vllm_adds_to_a_load_is_taken_off(half: Half) -> None:
+    compute(half, 0.1, a=100)
+    asks = request()
+    half.matched_tokens(asks, 0)
+    half.now = 0.2
+    half.answer(Found(FOUND, found_ticket(TRANSFER)))
+    half.now = 0.201  # a step went by before it was asked again
+    assert half.matched_tokens(asks, 0) == (FOUND, True)
+    half.allocated(asks, TABLE, FOUND)
+    half.step(idle=True, computes={})
+    half.door.accepts[0][1].set_result(TRANSFER)
+    half.now = 0.5
+    half.happened(Event(EventKind.READY, TRANSFER, True))
+    half.now = 0.504
+    half.reported(["r"])
+    half.allocated(asks, TABLE, 0)
+    half.now = 0.510
+    half.step(computes={"r": len(TOKENS) - FOUND})
+    half.matched_tokens(Request("s", TOKENS, None), 0)
+    delay = 0.001 + 0.010  # what it took to find and to bring is the agent's to measure
+    assert half.door.finds[1][0].token_time == pytest.approx(0.001 - delay / (len(TOKENS) - 1))
+
+
+def test_everything_is_taken_where_that_is_wanted() -> None:
+    half = Half(settings=dataclasses.replace(SETTINGS, cache_always=True))
+    compute(half, 0.1, a=100)
+    half.matched_tokens(request(), 0)
+    assert half.door.finds[0][0].token_time == 0.0
+
+
+def waits(half: Half, monkeypatch: pytest.MonkeyPatch, takes: float) -> list[float]:
+    """Return how long is waited for each answer, none of which comes, in a while that is told."""
+    all_: list[float] = []
+
+    def wait(_: object, timeout: float) -> None:
+        all_.append(timeout)
+        half.now += min(timeout, takes)
+
+    monkeypatch.setattr("meridian.vllm.shared.wait", wait)
+    return all_
+
+
+def test_an_idle_server_waits_rather_than_make_an_empty_step(
+    half: Half, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = waits(half, monkeypatch, takes=0.004)
+    half.step(idle=True, computes={})
+    half.matched_tokens(request(), 0)
+    half.matched_tokens(Request("s", TOKENS, None), 0)
+    half.matched_tokens(Request("t", TOKENS, None), 0)
+    assert waited == pytest.approx([0.005, 0.001, 0.0]), "what is waited in a step is bounded"
+    half.step(computes={"u": 1})
+    half.matched_tokens(Request("v", TOKENS, None), 0)
+    assert waited[3:] == [0.0], "others have to go on"
+    half.finished(Request("u", TOKENS, None), ([],), complete=False)
+    half.matched_tokens(Request("w", TOKENS, None), 0)
+    assert waited[4:] == [0.005], "nobody is left"

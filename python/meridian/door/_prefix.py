@@ -16,6 +16,7 @@ FEATURE: Final = "cache"
 MAX_TOKENS: Final = 256 << 10
 """How many tokens one Keep or Find has at most."""
 _LONGEST_US: Final = (1 << 32) - 1
+_LONGEST_NS: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,11 @@ class Find:
     """How long to look at most, in seconds; 0: the agent's default."""
     request_id: str = ""
     """What the request is called, as Keep has it."""
+    token_time: float = 0.0
+    """What computing one more of these tokens takes the engine, in seconds; 0: not known.
+
+    Where a fetch is thought to take longer, the answer is to compute.
+    """
 
     def message(self) -> Message:
         """Return it as the door has it."""
@@ -71,6 +77,7 @@ class Find:
             tokens=self.tokens,
             present_tokens=self.present_tokens,
             deadline_us=within_us,
+            token_ns=min(max(1, int(self.token_time * 1e9)), _LONGEST_NS) if self.token_time > 0 else 0,
             request_id=self.request_id,
         )
         fill(m, (), self.scope)

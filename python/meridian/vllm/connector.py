@@ -124,7 +124,8 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         if self._scheduler.has_promised:  # else no request of the step is looked at
             for request, end, new_block_ids in _computed(scheduler_output):
                 self._scheduler.scheduled(request, end, new_block_ids)
-        return Orders(self._scheduler.step(idle=scheduler_output.total_num_scheduled_tokens == 0))
+        idle = scheduler_output.total_num_scheduled_tokens == 0
+        return Orders(self._scheduler.step(idle=idle, computes=scheduler_output.num_scheduled_tokens))
 
     def update_connector_output(self, connector_output: Any) -> None:
         assert self._scheduler is not None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from meridian.door import Accept, DoorError, Event, EventKind, Offer, new_transfer, transfer_of
+from meridian.vllm.costs import Costs
 from meridian.vllm.counters import Counters
 from meridian.vllm.cut import Cut
 from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
@@ -19,11 +20,21 @@ from meridian.vllm.settings import Settings
 from meridian.vllm.shared import CacheDoor, SharedCache
 from meridian.vllm.transfer_params import DecodeLeg, PrefillLeg, leg_of, params_of
 
+_UNKNOWN: Final[Mapping[str, int]] = {"?": 1}
+"""What a step computes of which nothing is said: nobody is to wait for anything."""
+
 _GRACE: Final = 2.0
 """How much later than the agent this half loses patience, in seconds."""
 
 _SHARED: Final = 2.0
 """How long a prefix of the cell's cache may take to come, in seconds: by then it could be computed."""
+
+_STILL: Final = 0.005
+"""How long a step waits for answers of the cell's cache where nothing else is computed, in seconds.
+
+vLLM would make an empty step instead, with a pause behind it: that takes as long, and ends
+later than the answer comes.
+"""
 
 _log: Final = logging.getLogger("meridian.vllm")
 
@@ -75,7 +86,8 @@ class SchedulerHalf:
         self._inbox: deque[Callable[[float], None]] = deque()
         # Pieces that the cell keeps have all layers, and a prefix that did not come must be told.
         shares = settings.cache and cut.blocks_tell_whose
-        self._shared = SharedCache(cut, self._inbox.append) if shares else None
+        costs = None if settings.cache_always else Costs()
+        self._shared = SharedCache(cut, self._inbox.append, clock, costs) if shares else None
         self._decided: set[str] = set()
         """Requests with a ticket that were asked for, or never will be."""
         self._tickets: dict[bytes, bytes] = {}
@@ -84,6 +96,11 @@ class SchedulerHalf:
         """Requests that will be offered with their last step."""
         self._ahead: dict[str, tuple[bytes, bytes]] = {}
         """Transfer and ticket of requests that were offered, and are not finished."""
+        self._running: Mapping[str, int] = {}
+        """What the last step computed, and of how many of these requests the end was not heard yet."""
+        self._unfinished = 0
+        self._still = _STILL
+        """What is left of it in this step."""
         self._served = False
         self._complaints: set[str] = set()
         """Kinds of those that were logged."""
@@ -103,7 +120,8 @@ class SchedulerHalf:
             _log.warning("the agent is lost: prompts are computed where they are decoded until it is back")
         if event.kind in (EventKind.SERVING, EventKind.FENCED):
             self._served = event.kind is EventKind.SERVING
-        self._inbox.append(lambda now: self._event(event, now))
+        at = self._clock()
+        self._inbox.append(lambda now: self._event(event, at, now))
 
     # What vLLM asks.
 
@@ -171,6 +189,8 @@ class SchedulerHalf:
         `complete`: it came to its end by itself.
         """
         self._hear()
+        if request.request_id in self._running:
+            self._unfinished -= 1
         decided = request.request_id in self._decided
         self._decided.discard(request.request_id)
         self._drop(request.request_id)
@@ -187,16 +207,24 @@ class SchedulerHalf:
                 return self._offer(request, leg, block_ids)
         return complete and self._keep(request, block_ids), None
 
-    def step(self, *, idle: bool = False) -> Step:
-        """Return what workers have to know for the next step. `idle`: nothing is computed in it."""
+    def step(self, *, idle: bool = False, computes: Mapping[str, int] = _UNKNOWN) -> Step:
+        """Return what workers have to know for the next step.
+
+        `idle`: nothing is computed in it. `computes`: how many tokens, by request.
+        """
+        self._running, self._unfinished, self._still = computes, len(computes), _STILL
         self._hear()
+        if self._shared is not None:
+            self._shared.scheduled(computes, self._clock())
         self._handoffs.lose_patience(self._clock())
         self._pass_on()
         return self._handoffs.take_step(idle=idle)
 
     def reported(self, received: Iterable[str]) -> None:
-        """Hear for which requests all workers have reported that loading is over."""
+        """Hear that a step is over, and for which requests all workers have reported that loading is."""
         self._hear()
+        if self._shared is not None:
+            self._shared.computed(self._clock())
         self._handoffs.reported(received, self._clock())
         self._count()
 
@@ -276,11 +304,13 @@ class SchedulerHalf:
         shared, id_ = self._shared, request.request_id
         if shared is None:
             return 0, False
-        shared.review(id_, computed, self._clock())
+        now = self._clock()
+        shared.review(id_, computed, now)
         if not shared.is_looking(id_):
             try:
-                if not shared.look(request, computed, self._clock()):
+                if not shared.look(request, computed, now, 0.0 if self._unfinished else self._still):
                     return 0, False
+                self._still = max(0.0, self._still - (self._clock() - now))
             except (DoorError, ValueError) as error:
                 self._complain(f"not looked for: {_as_problem(error).code}", f"no prefix is found: {error}")
                 return 0, False
@@ -296,7 +326,7 @@ class SchedulerHalf:
         if external == 0 or tokens is None or self._shared is None:
             self._drop(id_)
             return None, None
-        found = self._shared.use(id_)
+        found = self._shared.use(id_, self._clock())
         return DecodeLeg(found.ticket, transfer_of(found.ticket), b"", False), tokens[: found.tokens]
 
     def _drop(self, request: str) -> None:
@@ -432,9 +462,12 @@ class SchedulerHalf:
         while self._inbox:
             self._inbox.popleft()(now)
 
-    def _event(self, event: Event, now: float) -> None:
+    def _event(self, event: Event, at: float, now: float) -> None:
+        """Hear now of what happened then."""
         if event.kind is EventKind.SERVING:
             self._complaints.clear()
+        if event.kind is EventKind.READY and self._shared is not None:
+            self._shared.ready(event.transfer, at)
         self._handoffs.happened(event, now)
 
     def _pass_on(self) -> None:

@@ -12,6 +12,8 @@
 ``keep_ms``        how long a computed prompt waits to be taken; 30000
 ``cache``          whether prompts begin with what the cell's shared cache has of them, and
                    finished requests are kept there; true, where the agent has one
+``cache_always``   whether what the cell has is taken even where computing it is thought to be
+                   faster; false: the agent judges that by what this server has measured
 ``agent_required`` whether to start only if the agent is there; false: until it is,
                    prompts are computed where they are decoded
 =================  =======================================================================
@@ -39,6 +41,7 @@ _KEYS: Final = (
     "deadline_ms",
     "keep_ms",
     "cache",
+    "cache_always",
     "agent_required",
 )
 _MODES: Final = ("pull", "push")
@@ -57,6 +60,7 @@ class Settings:
     keep: float = 30.0
     agent_required: bool = False
     cache: bool = True
+    cache_always: bool = False
 
     @classmethod
     def read(cls, extra: Mapping[str, Any]) -> Settings:
@@ -76,6 +80,7 @@ class Settings:
             keep=_seconds(extra, "keep_ms", 30_000),
             agent_required=_switch(extra, "agent_required", False),
             cache=_switch(extra, "cache", True),
+            cache_always=_switch(extra, "cache_always", False),
         )
 
 

@@ -12,12 +12,13 @@ A ticket that comes for a request which does not wait for it any more goes back,
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from meridian.door import CacheTerms, Find, Found, Keep, Scope, new_transfer
+from meridian.door import CacheTerms, Find, Found, Keep, Scope, new_transfer, transfer_of
+from meridian.vllm.costs import Costs
 from meridian.vllm.cut import Cut
 from meridian.vllm.prompt import kept_of, scope_of, tokens_of
 
@@ -53,12 +54,33 @@ class _Lookup:
     answered: float = 0.0
 
 
+@dataclass(slots=True)
+class _Load:
+    """What was found for a request, on its way."""
+
+    transfer: bytes
+    delay: float
+    """How long the request did not go on, though nothing was looked for or on its way, in seconds."""
+    ready: float | None = None
+    """When all of it was there."""
+
+
 class SharedCache:
     """Asks for prefixes and lets them be kept. Everything is called from vLLM's thread."""
 
-    def __init__(self, cut: Cut, later: Callable[[Callable[[float], None]], None]) -> None:
-        """Take what does not change. `later` has something done on vLLM's thread, from any other."""
-        self._cut, self._later = cut, later
+    def __init__(
+        self,
+        cut: Cut,
+        later: Callable[[Callable[[float], None]], None],
+        clock: Callable[[], float],
+        costs: Costs | None,
+    ) -> None:
+        """Take what does not change. `later` has something done on vLLM's thread, from any other.
+
+        Without `costs` everything is taken that there is, however fast it could be computed.
+        """
+        self._cut, self._later, self._clock, self._costs = cut, later, clock, costs
+        self._loads: dict[str, _Load] = {}
         self._door: CacheDoor | None = None
         self._lookups: dict[str, _Lookup] = {}
         self._generation = ""
@@ -93,10 +115,11 @@ class SharedCache:
         if computed < lookup.present or stale:
             self.drop(request)
 
-    def look(self, request: Any, computed: int, now: float) -> bool:
+    def look(self, request: Any, computed: int, now: float, still: float = 0.0) -> bool:
         """Ask for what the cell has of a prompt beyond the computed tokens, and stand still for a moment.
 
-        Return whether it was asked. DoorError, ValueError: it cannot be.
+        `still`: where nobody else waits, for so many seconds. Return whether it was
+        asked. DoorError, ValueError: it cannot be.
         """
         tokens, terms = tokens_of(request), self._terms()
         # The last token is computed here in any case, to sample from it.
@@ -105,17 +128,25 @@ class SharedCache:
         assert self._door is not None
         id_ = request.request_id
         scope = self._scope(request)
+        saved = self._costs.saved(len(tokens) - 1 - computed) if self._costs is not None else 0.0
         asked = self._door.find_soon(
-            Find(tokens[:-1], scope=scope, present_tokens=computed, within=_LOOK, request_id=id_)
+            Find(
+                tokens[:-1],
+                scope=scope,
+                present_tokens=computed,
+                within=_LOOK,
+                request_id=id_,
+                token_time=saved,
+            )
         )
         lookup = self._lookups[id_] = _Lookup(computed, now + _LOOK + _GRACE)
 
         def answered(answer: Future[Found]) -> None:
-            found = answer.result() if answer.exception() is None else Found()
-            self._later(lambda now: self._answered(id_, lookup, found, now))
+            found, at = answer.result() if answer.exception() is None else Found(), self._clock()
+            self._later(lambda _: self._answered(id_, lookup, found, at))
 
         asked.add_done_callback(answered)
-        wait([asked], terms.find_wait)
+        wait([asked], max(terms.find_wait, still))
         return True
 
     def found(self, request: str, now: float) -> int | None:
@@ -125,14 +156,38 @@ class SharedCache:
             lookup.found = Found()
         return None if lookup.found is None else lookup.found.tokens
 
-    def use(self, request: str) -> Found:
+    def use(self, request: str, now: float) -> Found:
         """Return what was found, which is the request's to accept now."""
-        found = self._lookups.pop(request).found
+        lookup = self._lookups.pop(request)
+        found = lookup.found
         assert found is not None and found.ticket
+        self._loads[request] = _Load(transfer_of(found.ticket), now - lookup.answered)
         return found
+
+    def ready(self, transfer: bytes, at: float) -> None:
+        """Hear when a hand-off was there."""
+        for load in self._loads.values():
+            if load.transfer == transfer:
+                load.ready = at
+
+    def scheduled(self, computes: Mapping[str, int], now: float) -> None:
+        """Hear what a step computes, by request."""
+        if self._costs is None:
+            return
+        self._costs.scheduled(computes, now)
+        for request in [request for request in self._loads if request in computes]:
+            load = self._loads.pop(request)
+            if load.ready is not None:  # else it did not come, and is computed
+                self._costs.loaded(load.delay + now - load.ready)
+
+    def computed(self, now: float) -> None:
+        """Hear that a step is over that computed something."""
+        if self._costs is not None:
+            self._costs.computed(now)
 
     def drop(self, request: str) -> None:
         """Hear that a request wants nothing, or nothing any more."""
+        self._loads.pop(request, None)
         lookup = self._lookups.pop(request, None)
         if lookup is not None and lookup.found is not None:
             self._return(lookup.found)

@@ -99,6 +99,7 @@ class Cell:
                 "mode": side.mode,
                 "keep_ms": int(side.keep * 1000),
                 "deadline_ms": int(side.deadline * 1000),
+                "cache_always": True,  # a model as small as this is computed sooner than it is fetched
             },
         }
         log = self.logs / f"vllm-{name}.log"
