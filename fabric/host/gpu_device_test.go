@@ -135,21 +135,17 @@ func TestGPUSuiteOnDevice(t *testing.T) {
 	if err != nil {
 		require.Skip(t, "gpu", err.Error())
 	}
-	g := &gpus{uuids: []cuda.UUID{list[0].UUID}}
 	engine := startEngine(t)
-	for i := range g.pools {
-		g.pools[i] = vram.NewPool(nil)
-		t.Cleanup(func() {
-			if c := g.pools[i].Counts(); c.Imports+c.Allocations != 0 {
-				t.Errorf("agent %d still has %s", i, c)
-			}
-			if err := g.pools[i].Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		g.warm(t, g.pools[i])
-	}
-	o := g.lentSuite(engine)
+	pool := vram.NewPool(nil)
+	t.Cleanup(func() {
+		if c := pool.Counts(); c.Imports+c.Allocations != 0 {
+			t.Errorf("the agents still have %s", c)
+		}
+		if err := pool.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	o := sharing(t, pool, list[0].UUID).lentSuite(engine)
 	t.Run("both", func(t *testing.T) { fabrictest.Run(t, o) })
 	o.FarSection = nil // host memory
 	t.Run("near", func(t *testing.T) { fabrictest.Run(t, o) })

@@ -35,16 +35,37 @@ func (g *gpus) lentSuite(by lender) fabrictest.Options {
 	return o
 }
 
+// sharing is two agents of one process, which share a pool: a process maps another's
+// memory once.
+func sharing(t *testing.T, p *vram.Pool, uuid cuda.UUID) *gpus {
+	t.Helper()
+	g := &gpus{uuids: []cuda.UUID{uuid}, pools: [2]*vram.Pool{p, p}}
+	d, err := p.Device(uuid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range gpuCopiers { // for one of them; warm has those of the other
+		m, err := p.Mover(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.GiveBack(m)
+	}
+	g.warm(t, p)
+	return g
+}
+
 // A third process of the model lends: see TestGPUSuiteOnDevice for the same on a GPU.
 func TestGPUSuiteLent(t *testing.T) {
 	g := newGPUs(t, 1)
+	shared := sharing(t, g.pools[0], g.uuids[0])
 	engine := g.Process()
 	d, err := cuda.Open(cuda.Options{Driver: engine})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(engine.Kill)
-	fabrictest.Run(t, g.lentSuite(modelLender{d}))
+	fabrictest.Run(t, shared.lentSuite(modelLender{d}))
 }
 
 type modelLender struct{ device *cuda.Device }
