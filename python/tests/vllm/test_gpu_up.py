@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import random
 import shutil
-import statistics
 import subprocess
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import tiny_model
-from asking import Stream, completion
+from gpu_first_token import FLAGS, LENGTHS, ROUNDS, compare_first_tokens, get, ready, write_model
 from gpu_servers import VLLM, require_vllm_on_gpu, vllm_environment
 from servers import free_port
 
 pytestmark = pytest.mark.real
 
-FLAGS = (
-    "--load-format dummy --dtype bfloat16 --max-model-len 4096 --max-num-seqs 16 --kv-cache-memory-bytes 8G "
-    "--gpu-memory-utilization 0.05 -cc.mode=0 -cc.cudagraph_mode=FULL_DECODE_ONLY "
-    "-cc.cudagraph_capture_sizes=[1,2,4]"
-)
-SIZES = {
-    **{"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "head_dim": 64},
-    **{"num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 4096},
-}
-"""A model as those of a billion parameters are: 32 KiB of cache a token. Its weights are vLLM's dummies."""
-
-LENGTHS = (513, 1025, 2049, 3969)
-ROUNDS = 9
 PATIENCE = 180.0
-
-
-def write_model(directory: Path) -> None:
-    tiny_model.write(directory, size=tiny_model.FOR_GPU)
-    directory.joinpath("model.safetensors").unlink()
-    config = directory / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), **SIZES}))
-    tokenizer = directory / "tokenizer_config.json"
-    tokenizer.write_text(json.dumps({**json.loads(tokenizer.read_text()), "model_max_length": 4096}))
 
 
 def write_environment(directory: Path) -> None:
@@ -60,12 +32,6 @@ def write_environment(directory: Path) -> None:
         program = directory / "bin" / name
         program.write_text(text)
         program.chmod(0o755)
-
-
-def get(port: int, path: str) -> Any:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-        text = answer.read().decode()
-        return json.loads(text) if text.startswith("{") else text
 
 
 @pytest.fixture
@@ -105,42 +71,9 @@ def cell(tmp_path: Path, meridian_binary: Path) -> Iterator[tuple[int, int]]:
         shutil.rmtree(state, ignore_errors=True)
 
 
-def ready(port: int) -> bool:
-    try:
-        get(port, "/ready")
-    except OSError:
-        return False
-    return True
-
-
-def first_token(port: int, prompt: list[int], model: str) -> tuple[float, str]:
-    """Return how long the first token took, in milliseconds, and where it was placed."""
-    body = {**completion(prompt, 2), "model": model}
-    began = time.perf_counter()
-    stream = Stream().read(port, body)
-    assert stream.complete and stream.first is not None, stream
-    return (stream.first - began) * 1000, stream.placement
-
-
 def test_what_a_hand_off_adds(cell: tuple[int, int]) -> None:
     gateway, alone = cell
-    model = get(alone, "/v1/models")["data"][0]["id"]
-    chance = random.Random(14)
-    for length in LENGTHS:
-        taken: dict[str, list[float]] = {"alone": [], "handed over": []}
-        for turn in range(ROUNDS + 2):
-            for route, port in (("alone", alone), ("handed over", gateway)):
-                prompt = chance.choices(tiny_model.TEXT, k=length)
-                took, placement = first_token(port, prompt, model)
-                if turn >= 2:  # the first of a length are slower
-                    taken[route].append(took)
-                assert port == alone or "prefill=prefill-0" in placement, placement
-        medians = {route: statistics.median(times) for route, times in taken.items()}
-        added = medians["handed over"] - medians["alone"]
-        print(
-            f"{length} tokens, {32 * length >> 10} MiB: first token after {medians['alone']:.1f} ms alone, "
-            f"{medians['handed over']:.1f} ms with a hand-off: {added:+.1f} ms"
-        )
+    compare_first_tokens(alone, gateway, "prefill-0", "meridian")
     moved = os.linesep.join(
         line for line in get(alone, "/metrics").splitlines() if line.startswith("vllm:meridian_offers_total")
     )
