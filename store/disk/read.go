@@ -10,7 +10,8 @@ import (
 )
 
 // Get implements tier.Tier. The disk is read into memory of its own, so that a caller
-// whose time is over goes away at once; the read ends when it ends.
+// whose time is over goes away at once; the read goes on until what it reads together
+// has come.
 func (d *Disk) Get(ctx context.Context, key []byte, into func(header []byte, size int) []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.options.Timeout)
 	defer cancel()
@@ -24,25 +25,59 @@ func (d *Disk) Get(ctx context.Context, key []byte, into func(header []byte, siz
 		d.leave(s)
 		return nil, d.late(ctx)
 	}
-	type result struct {
-		buffer []byte
-		err    error
+	r := d.read(ctx, s, at)
+	g := getting{key: key, at: at, into: into}
+	for {
+		select {
+		case end := <-r.come:
+			dst, over, err := d.judge(&g, r.buffer[:end.bytes], end.err)
+			if over {
+				if end.err == nil && end.bytes == len(r.buffer) { // nothing writes to it any more
+					d.buffers.put(r.buffer)
+				}
+				return dst, err
+			}
+		case <-ctx.Done():
+			return nil, d.late(ctx)
+		}
 	}
-	done := make(chan result, 1)
+}
+
+// readTogether is how much is read before what was read is looked at: while the disk reads
+// more, what it has read is copied and summed, out of caches that are near.
+const readTogether = 1 << 20
+
+// reading is a record that comes from the disk.
+type reading struct {
+	buffer []byte
+	come   chan readTo
+}
+
+// readTo is how far it has come.
+type readTo struct {
+	bytes int
+	err   error
+}
+
+// read reads a record, and leaves the segment when it ends: when all was read, or when
+// ctx is over and what is read just then has come. Nobody need listen.
+func (d *Disk) read(ctx context.Context, s *segment, at place) reading {
+	size := int(at.pages) * page
+	r := reading{d.buffers.get(size), make(chan readTo, (size+readTogether-1)/readTogether)}
 	go func() { // Close waits for leave
-		buffer := d.buffers.get(int(at.pages) * page)
-		_, err := s.file.ReadAt(buffer, int64(at.page)*page)
-		<-d.reads
-		done <- result{buffer, err}
-		d.leave(s)
+		defer d.leave(s)
+		defer func() { <-d.reads }()
+		for bytes := 0; bytes < size && ctx.Err() == nil; {
+			more := min(size-bytes, readTogether)
+			_, err := s.file.ReadAt(r.buffer[bytes:bytes+more], int64(at.page)*page+int64(bytes))
+			bytes += more
+			r.come <- readTo{bytes, err}
+			if err != nil {
+				return
+			}
+		}
 	}()
-	select {
-	case r := <-done:
-		defer d.buffers.put(r.buffer)
-		return d.judge(key, at, r.buffer, r.err, into)
-	case <-ctx.Done():
-		return nil, d.late(ctx)
-	}
+	return r
 }
 
 // find is where the object of a key lies. Its segment stays until leave.
@@ -83,37 +118,59 @@ func (d *Disk) late(ctx context.Context) error {
 	return fmt.Errorf("%w: %w: %w", tier.ErrMissing, tier.ErrSlow, ctx.Err())
 }
 
-// judge takes an object out of what was read, if it is whole and the one that was meant.
-func (d *Disk) judge(key []byte, at place, buffer []byte, failed error, into func([]byte, int) []byte) ([]byte, error) {
+// getting is a Get whose record is read.
+type getting struct {
+	key    []byte
+	at     place
+	into   func([]byte, int) []byte
+	parsed bool
+	entry  record.Entry
+	dst    []byte
+	copied *record.Copying // nil: its bytes are not wanted
+}
+
+// judge takes an object out of what was read so far, if it is the one that was meant and
+// whole. Over says that the Get is.
+func (d *Disk) judge(g *getting, read []byte, failed error) (dst []byte, over bool, err error) {
 	if failed != nil {
-		return nil, d.lose(key, at, fmt.Errorf("%w: %w", tier.ErrMissing, failed), false)
+		return nil, true, d.lose(g.key, g.at, fmt.Errorf("%w: %w", tier.ErrMissing, failed), false)
 	}
-	e, err := record.Parse(buffer)
-	if err == nil && e.Bytes != len(buffer) {
-		err = record.ErrBroken
+	size := int(g.at.pages) * page
+	if !g.parsed {
+		g.parsed = true
+		g.entry, err = record.Parse(read)
+		if err == nil && g.entry.Bytes != size {
+			err = record.ErrBroken
+		}
+		if err != nil {
+			return nil, true, d.lose(g.key, g.at, fmt.Errorf("%w: %w", tier.ErrMissing, err), true)
+		}
+		if !g.entry.Is(g.key) { // another key of the same hash
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.getting.Ended(d.now(), true)
+			d.stats.Misses++
+			return nil, true, tier.ErrMissing
+		}
+		if g.dst = g.into(g.entry.Header, g.entry.Length); g.dst != nil {
+			g.copied = g.entry.CopyTo(g.dst)
+		}
 	}
-	if err != nil {
-		return nil, d.lose(key, at, fmt.Errorf("%w: %w", tier.ErrMissing, err), true)
-	}
-	if !e.Is(key) { // another key of the same hash
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.getting.Ended(d.now(), true)
-		d.stats.Misses++
-		return nil, tier.ErrMissing
-	}
-	dst := into(e.Header, e.Length)
-	if dst != nil {
-		if err := e.CopyPayload(dst, buffer); err != nil {
-			return nil, d.lose(key, at, fmt.Errorf("%w: %w", tier.ErrMissing, err), true)
+	if g.copied != nil {
+		g.copied.Take(read)
+		if len(read) < size {
+			return nil, false, nil
+		}
+		if err := g.copied.End(); err != nil {
+			return nil, true, d.lose(g.key, g.at, fmt.Errorf("%w: %w", tier.ErrMissing, err), true)
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.getting.Ended(d.now(), true)
 	d.stats.Hits++
-	d.stats.HitBytes += uint64(e.Length)
-	return dst, nil
+	d.stats.HitBytes += uint64(g.entry.Length)
+	return g.dst, true, nil
 }
 
 // lose lets go of an object that cannot be read, so that it can be put anew. An object
