@@ -17,22 +17,58 @@ struct Row {
   u32 start, length, count, unused;  // start counts bytes of the launch
 };
 
+// Shift is how far from the rows' own places a round of them lies.
+struct Shift {
+  u64 src, dst;
+};
+
 static constexpr u32 segment = 4096;
+
+// Place is where a segment begins: a byte of a row, and the shift of its round.
+struct Place {
+  const Row* row;
+  u32 at;
+  Shift shift;
+};
+
+// Table is what a launch reads: rows, and how the row of a segment is found. Where
+// every row has as many segments, each says how many; where each is 0, first says of
+// every segment in which row it begins. Where all rows come several times, each time
+// elsewhere, period is how many segments they are, and shifts says where.
+struct Table {
+  const Row* rows;
+  const u32* first;
+  const Shift* shifts;
+  u32 each, period;
+
+  __device__ __forceinline__ Place find(u32 s) const {
+    Shift shift = {0, 0};
+    if (period) {
+      const u32 round = s / period;
+      s -= round * period;
+      shift = shifts[round];
+    }
+    return {rows + (each ? s / each : first[s]), s * segment, shift};
+  }
+};
 
 // Walk is a place in the launch's bytes: piece by piece, row by row. PLACED reads where
 // others write.
 template <bool PLACED>
 struct Walk {
   const Row* row;
+  Shift shift;
   u64 src, dst;  // of the piece
   u32 piece, count, within, length;
 
   __device__ __forceinline__ void enter() {
-    if (!PLACED) src = row->src + piece * row->srcStride;
-    dst = row->dst + piece * row->dstStride;
+    if (!PLACED) src = row->src + shift.src + piece * row->srcStride;
+    dst = row->dst + shift.dst + piece * row->dstStride;
   }
-  __device__ __forceinline__ void seek(const Row* from, u32 at) {
-    row = from;
+  __device__ __forceinline__ void seek(const Place& from, u32 off) {
+    const u32 at = from.at + off;
+    row = from.row;
+    shift = from.shift;
     u32 local = at - row->start;
     length = row->length;
     count = row->count;
@@ -67,12 +103,12 @@ struct Walk {
 // ---- copies: a warp for each segment
 
 template <typename T>
-__device__ __forceinline__ void copyWalking(const Row* row, u32 at, u32 bytes, u32 lane) {
+__device__ __forceinline__ void copyWalking(const Place& place, u32 bytes, u32 lane) {
   Walk<false> w;
   const u32 step = 32 * sizeof(T);
   u32 off = lane * (u32)sizeof(T);
   if (off >= bytes) return;
-  w.seek(row, at + off);
+  w.seek(place, off);
   while (off < bytes) {
     T v[8];
     Walk<false> load = w;
@@ -93,30 +129,34 @@ __device__ __forceinline__ void copyWalking(const Row* row, u32 at, u32 bytes, u
 }
 
 template <typename T>
-__device__ __forceinline__ void copyEach(const Row* rows, const u32* first, u64 bytes) {
+__device__ __forceinline__ void copyEach(const Table& table, u64 bytes) {
   const u32 lane = threadIdx.x & 31, segments = (u32)((bytes + segment - 1) / segment);
   const u32 warps = (gridDim.x * blockDim.x) >> 5;
   for (u32 s = (blockIdx.x * blockDim.x + threadIdx.x) >> 5; s < segments; s += warps)
-    copyWalking<T>(rows + first[s], s * segment, min(segment, (u32)(bytes - (u64)s * segment)), lane);
+    copyWalking<T>(table.find(s), min(segment, (u32)(bytes - (u64)s * segment)), lane);
 }
 
-extern "C" __global__ void copy16(const Row* rows, const u32* first, u64 bytes) { copyEach<uint4>(rows, first, bytes); }
-extern "C" __global__ void copy8(const Row* rows, const u32* first, u64 bytes) { copyEach<u64>(rows, first, bytes); }
-extern "C" __global__ void copy4(const Row* rows, const u32* first, u64 bytes) { copyEach<u32>(rows, first, bytes); }
-extern "C" __global__ void copy1(const Row* rows, const u32* first, u64 bytes) { copyEach<u8>(rows, first, bytes); }
+#define TABLE const Row *__restrict__ rows, const u32 *__restrict__ first, u64 bytes, u64 each, const Shift *__restrict__ shifts, u64 period
+#define THE_TABLE (Table{rows, first, shifts, (u32)each, (u32)period})
 
-extern "C" __global__ void copy_whole(const Row* __restrict__ rows, const u32* __restrict__ first, u64 bytes) {
+extern "C" __global__ void copy16(TABLE) { copyEach<uint4>(THE_TABLE, bytes); }
+extern "C" __global__ void copy8(TABLE) { copyEach<u64>(THE_TABLE, bytes); }
+extern "C" __global__ void copy4(TABLE) { copyEach<u32>(THE_TABLE, bytes); }
+extern "C" __global__ void copy1(TABLE) { copyEach<u8>(THE_TABLE, bytes); }
+
+extern "C" __global__ void copy_whole(TABLE) {
+  const Table table = THE_TABLE;
   const u32 lane = threadIdx.x & 31, segments = (u32)((bytes + segment - 1) / segment);
   const u32 warps = (gridDim.x * blockDim.x) >> 5;
   for (u32 s = (blockIdx.x * blockDim.x + threadIdx.x) >> 5; s < segments; s += warps) {
-    const Row* row = rows + first[s];
+    const Place place = table.find(s);
     const u32 here = min(segment, (u32)(bytes - (u64)s * segment));
     if (here < segment) {
-      copyWalking<uint4>(row, s * segment, here, lane);
+      copyWalking<uint4>(place, here, lane);
       continue;
     }
     Walk<false> w;
-    w.seek(row, s * segment);
+    w.seek(place, 0);
     const uint4* from = (const uint4*)w.from() + lane;
     uint4* to = (uint4*)w.to() + lane;
     uint4 v[8];
@@ -194,11 +234,10 @@ struct Lane {
 // Source reads the bytes of a segment that is no whole one, in any order.
 template <bool PLACED>
 struct Source {
-  const Row* row;
-  u32 at;
+  const Place& place;
   __device__ u64 byte(u32 off) const {
     Walk<PLACED> w;
-    w.seek(row, at + off);
+    w.seek(place, off);
     return *(const u8*)w.from();
   }
   __device__ u64 word(u32 off, u32 bytes) const {
@@ -247,8 +286,8 @@ struct Source {
 
 // tail sums the last segment of a launch, of any length; one a launch, so plain.
 template <bool PLACED>
-__device__ __noinline__ u64 tail(const Row* row, u32 at, u32 bytes, const Lane& lane) {
-  const Source<PLACED> source = {row, at};
+__device__ __noinline__ u64 tail(const Place& place, u32 bytes, const Lane& lane) {
+  const Source<PLACED> source = {place};
   if (bytes <= 240) return source.brief(bytes);
   u64 acc = lane.initial;
   const u32 stripes = (bytes - 1) / 64;
@@ -261,10 +300,10 @@ __device__ __noinline__ u64 tail(const Row* row, u32 at, u32 bytes, const Lane& 
 }
 
 // tailCopy moves the last segment, byte by byte.
-__device__ __noinline__ void tailCopy(const Row* row, u32 at, u32 bytes, u32 index) {
+__device__ __noinline__ void tailCopy(const Place& place, u32 bytes, u32 index) {
   for (u32 off = index; off < bytes; off += 8) {
     Walk<false> w;
-    w.seek(row, at + off);
+    w.seek(place, off);
     *(u8*)w.to() = *(const u8*)w.from();
   }
 }
@@ -300,23 +339,23 @@ __device__ __forceinline__ void store(Walk<PLACED>& w, u64 v) {
 }
 
 template <bool COPY, int W, bool WHOLE, bool PLACED>
-__device__ __forceinline__ void sumEach(const Row* __restrict__ rows, const u32* __restrict__ first, u64 bytes, u64* __restrict__ sums) {
+__device__ __forceinline__ void sumEach(const Table& table, u64 bytes, u64* __restrict__ sums) {
   const Lane lane;
   u64 key[16];  // the secret moves by a word with every stripe
 #pragma unroll
   for (int s = 0; s < 16; s++) key[s] = SECRET[lane.index + s];
   const u32 segments = (u32)((bytes + segment - 1) / segment), groups = (gridDim.x * blockDim.x) >> 3;
   for (u32 g = (blockIdx.x * blockDim.x + threadIdx.x) >> 3; g < segments; g += groups) {
-    const Row* row = rows + first[g];
-    const u32 at = g * segment, here = min(segment, (u32)(bytes - (u64)at));
+    const Place place = table.find(g);
+    const u32 here = min(segment, (u32)(bytes - (u64)g * segment));
     if (here < segment) {
-      const u64 sum = tail<PLACED>(row, at, here, lane);
-      if (COPY) tailCopy(row, at, here, lane.index);
+      const u64 sum = tail<PLACED>(place, here, lane);
+      if (COPY) tailCopy(place, here, lane.index);
       if (lane.index == 0) sums[g] = sum;
       continue;
     }
     Walk<PLACED> w;
-    w.seek(row, at + 8 * lane.index);
+    w.seek(place, 8 * lane.index);
     const u64* from = (const u64*)w.from();
     u64* to = (u64*)w.to();
     u64 acc = lane.initial;
@@ -352,9 +391,9 @@ __device__ __forceinline__ void sumEach(const Row* __restrict__ rows, const u32*
   }
 }
 
-#define SUMS(name, COPY, W, WHOLE, PLACED)                                                   \
-  extern "C" __global__ void name(const Row* rows, const u32* first, u64 bytes, u64* sums) { \
-    sumEach<COPY, W, WHOLE, PLACED>(rows, first, bytes, sums);                                 \
+#define SUMS(name, COPY, W, WHOLE, PLACED)                     \
+  extern "C" __global__ void name(TABLE, u64* sums) {          \
+    sumEach<COPY, W, WHOLE, PLACED>(THE_TABLE, bytes, sums);    \
   }
 SUMS(sum_whole, false, 8, true, false)
 SUMS(sum8, false, 8, false, false)

@@ -91,10 +91,10 @@ const (
 	blocksEach = 8
 )
 
-// start queues the kernel of a launch whose table is at rows and first.
-func (k *Kernels) start(s *Stream, l *launch, w Work, rows, first, sums Pointer) error {
+// start queues the kernel of a launch whose table is there.
+func (k *Kernels) start(s *Stream, l *launch, w Work, table, sums Pointer) error {
 	each := threads / 32 // segments of a block at a time: a warp for each
-	parameters := []uint64{uint64(rows), uint64(first), l.bytes}
+	parameters := []uint64{uint64(table + rowsAt), uint64(table), l.bytes, l.each, uint64(table + shiftsAt), l.period}
 	if w&Summing != 0 {
 		each = threads / 8
 		parameters = append(parameters, uint64(sums))
@@ -102,7 +102,7 @@ func (k *Kernels) start(s *Stream, l *launch, w Work, rows, first, sums Pointer)
 	name := l.kernel(w)
 	err := k.device.driver.Launch(k.device.context, s.handle, Launch{
 		Function: k.functions[name], Threads: threads, Parameters: parameters,
-		Grid: min((len(l.first)+each-1)/each, k.device.Multiprocessors*blocksEach),
+		Grid: min((l.segments()+each-1)/each, k.device.Multiprocessors*blocksEach),
 	})
 	return failed(err, "launch %s over %d bytes", name, l.bytes)
 }

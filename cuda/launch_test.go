@@ -7,6 +7,12 @@ import (
 
 // place is where a byte of moves comes from and goes to.
 func (m *Moves) place(at uint64) (from, to Pointer) {
+	if n := uint64(len(m.shifts)); n > 0 {
+		each := m.bytes / n
+		shift := m.shifts[at/each]
+		from, to = (&Moves{list: m.list}).place(at % each)
+		return from + Pointer(shift.From), to + Pointer(shift.To)
+	}
 	for _, r := range m.list {
 		if total := r.Length * r.Count; at >= total {
 			at -= total
@@ -20,7 +26,13 @@ func (m *Moves) place(at uint64) (from, to Pointer) {
 
 // place is the same of a launch, by what a kernel reads.
 func (l *launch) place(t *testing.T, at uint32) (from, to Pointer) {
-	i := l.first[at/Segment]
+	var shift Shift
+	if l.period > 0 {
+		round := uint32(uint64(at) / Segment / l.period)
+		shift = l.shifts[round]
+		at -= round * uint32(l.period*Segment)
+	}
+	i := l.row(at / Segment)
 	if l.rows[i].start > at/Segment*Segment {
 		t.Fatalf("segment %d begins before its first row", at/Segment)
 	}
@@ -28,16 +40,24 @@ func (l *launch) place(t *testing.T, at uint32) (from, to Pointer) {
 		r := l.rows[i]
 		if piece := (at - r.start) / r.length; piece < r.count {
 			within := uint64((at - r.start) % r.length)
-			return Pointer(r.from + uint64(piece)*r.fromStride + within), Pointer(r.to + uint64(piece)*r.toStride + within)
+			return Pointer(r.from + shift.From + uint64(piece)*r.fromStride + within), Pointer(r.to + shift.To + uint64(piece)*r.toStride + within)
 		}
 	}
+}
+
+// row is the row in which a segment of the first round begins.
+func (l *launch) row(segment uint32) uint32 {
+	if l.each > 0 {
+		return segment / uint32(l.each)
+	}
+	return l.first[segment]
 }
 
 // Moves of any size are cut into launches that are bounded, end with segments and
 // say the same of every byte.
 func TestLaunchesAreTheMoves(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(15) {
+	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		var moves Moves
 		unit := uint64(1) << random.IntN(8)
@@ -49,8 +69,9 @@ func TestLaunchesAreTheMoves(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		repeat(t, &moves, random)
 		var l launch
-		c := cutter{list: moves.list}
+		c := moves.cutter(1 << (20 + random.IntN(9)))
 		done := uint64(0)
 		for c.fill(&l) {
 			checkLaunch(t, &l)
@@ -71,16 +92,44 @@ func TestLaunchesAreTheMoves(t *testing.T) {
 	}
 }
 
+// repeat has some moves done several times; some of those have rows of equal size.
+func repeat(t *testing.T, moves *Moves, random *rand.Rand) {
+	t.Helper()
+	if random.IntN(3) == 0 {
+		return
+	}
+	if random.IntN(2) == 0 {
+		moves.Reset()
+		count := 1 + random.Uint64N(4)
+		for range 1 + random.IntN(40) {
+			r := Move{From: Pointer(random.Uint64()), To: Pointer(random.Uint64()), FromStride: random.Uint64(), ToStride: random.Uint64(), Length: 8192 / count, Count: 2 * count}
+			if count == 3 {
+				r.Length, r.Count = 12288, 1+random.Uint64N(2)
+			}
+			if err := moves.AddRun(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	shifts := make([]Shift, 1+random.IntN(5))
+	for i := range shifts {
+		shifts[i] = Shift{random.Uint64(), random.Uint64()}
+	}
+	if err := moves.Repeat(shifts); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func checkLaunch(t *testing.T, l *launch) {
 	t.Helper()
-	if l.bytes > LaunchBytes || len(l.rows) > maxRows || len(l.first) != int((l.bytes+Segment-1)/Segment) {
+	if l.bytes > LaunchBytes || len(l.rows) > maxRows || l.each == 0 && len(l.first) != l.segments()/max(1, len(l.shifts)) {
 		t.Fatalf("a launch of %d bytes, %d rows and %d segments", l.bytes, len(l.rows), len(l.first))
 	}
 	if !l.whole {
 		return
 	}
-	for s := range l.bytes / Segment {
-		if r := l.rows[l.first[s]]; (uint32(s*Segment)-r.start)%r.length+Segment > r.length {
+	for s := range l.bytes / Segment / max(1, uint64(len(l.shifts))) {
+		if r := l.rows[l.row(uint32(s))]; (uint32(s*Segment)-r.start)%r.length+Segment > r.length {
 			t.Fatalf("segment %d is in pieces, and the launch says that all are whole", s)
 		}
 	}
@@ -97,7 +146,7 @@ func TestRowsAreBounded(t *testing.T) {
 	}
 	var l launch
 	launches := 0
-	for c := (cutter{list: moves.list}); c.fill(&l); launches++ {
+	for c := moves.cutter(0); c.fill(&l); launches++ {
 		checkLaunch(t, &l)
 	}
 	if launches < 2 {
@@ -145,7 +194,8 @@ func TestKernelsFitTheirLaunch(t *testing.T) {
 		{Move{From: 4096, To: 8192, Length: 512, FromStride: 1 << 20, ToStride: 4097, Count: 90}, "copy1", "copysum1"},
 	} {
 		var l launch
-		if cut := (cutter{list: []Move{c.move}}); !cut.fill(&l) {
+		moves := Moves{list: []Move{c.move}}
+		if cut := moves.cutter(0); !cut.fill(&l) {
 			t.Fatal("no launch")
 		}
 		if copied, summed := l.kernel(Copying), l.kernel(CopySummed); copied != c.copied || summed != c.summed {

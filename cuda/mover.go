@@ -33,7 +33,8 @@ type slot struct {
 // The parts of a table, and of a slot's memory on the device. Calls of CUDA's wait for
 // each other, so that a table goes there in one, and sums come back in one.
 const (
-	rowsAt   = maxSegments * 4 // behind the first rows of segments
+	shiftsAt = maxSegments * 4 // behind the first rows of segments
+	rowsAt   = shiftsAt + maxShifts*shiftBytes
 	sumsAt   = rowsAt + maxRows*rowBytes
 	farBytes = sumsAt + 2*againAt
 	// againAt is how far behind the sums of the source those of the destination are.
@@ -83,6 +84,7 @@ func (s *slot) open(d *Device) (err error) {
 	// Rows and indexes are written where the device will fetch them.
 	memory := s.table.Bytes()
 	s.rows = unsafe.Slice((*row)(unsafe.Pointer(&memory[rowsAt])), maxRows)[:0]
+	s.shifts = unsafe.Slice((*Shift)(unsafe.Pointer(&memory[shiftsAt])), maxShifts)[:0]
 	s.first = unsafe.Slice((*uint32)(unsafe.Pointer(&memory[0])), maxSegments)[:0]
 	return nil
 }
@@ -113,24 +115,38 @@ func (m *Mover) Close() error {
 // Stream is where the work is queued: what must come before it is awaited there.
 func (m *Mover) Stream() *Stream { return m.stream }
 
-// Do does the work and waits for it. Before every launch it asks the gate, if there
-// is one, how to go on: an error ends the work there, when what was launched is
-// done. Where Summing is part of the work, the sums of the source's segments are
-// appended to sums, eight bytes each, little-endian. Where Rereading is, a Difference
-// is an error. When Do returns, with or without an error, nothing is under way.
-func (m *Mover) Do(w Work, moves *Moves, sums []byte, gate func() error) ([]byte, error) {
-	c := cutter{list: moves.list}
+// Course is how work goes on, launch by launch.
+type Course struct {
+	// Gate is asked before every launch: an error ends the work there, when what was
+	// launched is done.
+	Gate func() error
+	// LaunchBytes is the most that one launch moves, if it is not LaunchBytes.
+	LaunchBytes uint64
+	// Done hears of every launch that is done, in order, with the sums of its source
+	// where there are any, while the next ones run. An error is as one of Gate.
+	Done func(bytes uint64, sums []byte) error
+}
+
+// Do does the work and waits for it. Where Summing is part of it, the sums of the
+// source's segments are appended to sums, eight bytes each, little-endian. Where
+// Rereading is, a Difference is an error. A nil course is the plain one. When Do returns, with or without an error,
+// nothing is under way.
+func (m *Mover) Do(w Work, moves *Moves, sums []byte, course *Course) ([]byte, error) {
+	if course == nil {
+		course = &Course{}
+	}
+	c := moves.cutter(course.LaunchBytes)
 	var err error
 	turn, segments := 0, uint64(0)
 	for ; err == nil; turn++ {
 		s := &m.slots[turn%len(m.slots)]
-		if sums, err = s.finish(w, sums); err != nil || !c.fill(&s.launch) {
+		if sums, err = s.finish(w, sums, course.Done); err != nil || !c.fill(&s.launch) {
 			break
 		}
 		s.at = segments
-		segments += uint64(len(s.first))
-		if gate != nil {
-			err = gate()
+		segments += uint64(s.segments())
+		if course.Gate != nil {
+			err = course.Gate()
 		}
 		if err == nil {
 			err = m.start(s, w)
@@ -139,7 +155,11 @@ func (m *Mover) Do(w Work, moves *Moves, sums []byte, gate func() error) ([]byte
 	// From here on the slots come in the order of their launches.
 	for range m.slots {
 		var late error
-		sums, late = m.slots[turn%len(m.slots)].finish(w, sums)
+		done := course.Done
+		if err != nil {
+			done = nil
+		}
+		sums, late = m.slots[turn%len(m.slots)].finish(w, sums, done)
 		err = errors.Join(err, late)
 		turn++
 	}
@@ -150,13 +170,26 @@ func (m *Mover) Do(w Work, moves *Moves, sums []byte, gate func() error) ([]byte
 	return sums, nil
 }
 
+// used is which bytes of the table a kernel reads.
+func (l *launch) used() (from, end Pointer) {
+	switch {
+	case l.each == 0: // the index, too
+	case len(l.shifts) > 0:
+		from = shiftsAt
+	default:
+		from = rowsAt
+	}
+	return from, rowsAt + Pointer(len(l.rows))*rowBytes
+}
+
 // start queues a launch.
 func (m *Mover) start(s *slot, w Work) error {
-	near := len(s.rows) <= nearRows && len(s.first) <= nearSegments
+	near := len(s.rows) <= nearRows && s.segments() <= nearSegments
 	table, sums := s.table.At(), s.sums.At()
 	if !near {
 		far := s.far.At()
-		err := m.tables.Copy(far, table, rowsAt+uint64(len(s.rows))*rowBytes)
+		from, end := s.used()
+		err := m.tables.Copy(far+from, table+from, uint64(end-from))
 		if err == nil {
 			err = s.ready.Record(m.tables)
 		}
@@ -168,17 +201,16 @@ func (m *Mover) start(s *slot, w Work) error {
 		}
 		table, sums = far, far+sumsAt
 	}
-	rows, first := table+rowsAt, table
-	if err := m.kernels.start(m.stream, &s.launch, w&CopySummed, rows, first, sums); err != nil {
+	if err := m.kernels.start(m.stream, &s.launch, w&CopySummed, table, sums); err != nil {
 		return err
 	}
 	if w&Rereading != 0 {
-		if err := m.kernels.start(m.stream, &s.launch, Rereading|Summing, rows, first, sums+againAt); err != nil {
+		if err := m.kernels.start(m.stream, &s.launch, Rereading|Summing, table, sums+againAt); err != nil {
 			return err
 		}
 	}
 	if w&Summing != 0 && !near {
-		size := uint64(len(s.first)) * 8
+		size := uint64(s.segments()) * 8
 		if w&Rereading != 0 {
 			size += againAt
 		}
@@ -192,33 +224,41 @@ func (m *Mover) start(s *slot, w Work) error {
 
 const (
 	// A launch is mostly done before a thread that sleeps would be awake: it is asked
-	// again and again, for briefWait at most, and not all the time: calls of CUDA's wait
-	// for each other.
+	// again and again for briefWait, or for as long as its bytes may take within a device,
+	// and not all the time: calls of CUDA's wait for each other. Then the thread sleeps for
+	// longWait in all, and asks every nap: what CUDA wakes comes up to a millisecond later.
 	briefWait  = 150 * time.Microsecond
 	briefPause = 4 * time.Microsecond
-	// bytesEach is what a device moves in a nanosecond, at most.
-	bytesEach = 2000
+	nap        = 50 * time.Microsecond
+	longWait   = 50 * time.Millisecond
+	// bytesEach is what a device moves in a nanosecond, at most, and slowBytesEach what it
+	// moves when it also reads them again.
+	bytesEach, slowBytesEach = 2000, 400
 )
 
 // await waits for the launch.
 func (s *slot) await() error {
 	begin, ask := time.Now(), time.Duration(0)
-	for passed := time.Duration(0); passed < briefWait; passed = time.Since(begin) {
+	brief := max(briefWait, time.Duration(s.bytes/slowBytesEach))
+	for passed := time.Duration(0); passed < longWait; passed = time.Since(begin) {
 		if passed < ask {
 			continue
 		}
 		if done, err := s.done.Done(); done || err != nil {
 			return err
 		}
-		if ask = passed + briefPause; passed == 0 { // it has just begun, perhaps
+		switch ask = passed + briefPause; {
+		case passed == 0: // it has just begun, perhaps
 			ask = max(ask, time.Duration(s.bytes/bytesEach))
+		case passed > brief:
+			time.Sleep(nap)
 		}
 	}
 	return s.done.Synchronize()
 }
 
 // finish waits for the launch of a slot, if there is one, and takes its sums.
-func (s *slot) finish(w Work, sums []byte) ([]byte, error) {
+func (s *slot) finish(w Work, sums []byte, done func(uint64, []byte) error) ([]byte, error) {
 	if !s.busy {
 		return sums, nil
 	}
@@ -226,7 +266,7 @@ func (s *slot) finish(w Work, sums []byte) ([]byte, error) {
 	if err := s.await(); err != nil {
 		return sums, err
 	}
-	of := s.sums.Bytes()[:len(s.first)*8]
+	of := s.sums.Bytes()[:s.segments()*8]
 	if w&Summing != 0 {
 		sums = append(sums, of...)
 	}
@@ -236,6 +276,9 @@ func (s *slot) finish(w Work, sums []byte) ([]byte, error) {
 			i++
 		}
 		return sums, &Difference{s.at + uint64(i)/8}
+	}
+	if done != nil {
+		return sums, done(s.bytes, of)
 	}
 	return sums, nil
 }

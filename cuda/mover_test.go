@@ -44,25 +44,47 @@ func newWorld(t *testing.T, d *cuda.Device, size uint64, random *rand.Rand) *wor
 	return w
 }
 
-// run does moves, given as offsets, and compares all bytes and sums.
-func (w *world) run(t *testing.T, name string, work cuda.Work, list []cuda.Move) {
+// run does moves, given as offsets, as often as there are shifts, or once, and compares
+// all bytes and sums.
+func (w *world) run(t *testing.T, name string, work cuda.Work, list []cuda.Move, shifts ...cuda.Shift) {
 	t.Helper()
 	var moves cuda.Moves
 	var stream []byte
 	for _, m := range list {
-		for piece := range m.Count {
-			from, to := uint64(m.From)+piece*m.FromStride, uint64(m.To)+piece*m.ToStride
-			stream = append(stream, w.source[from:from+m.Length]...)
-			if work&cuda.Copying != 0 {
-				copy(w.want[to:to+m.Length], w.source[from:from+m.Length])
-			}
-		}
 		m.From += w.from.At()
 		m.To += w.to.At()
 		check(t, moves.AddRun(m))
 	}
-	sums, err := w.mover.Do(work, &moves, nil, nil)
+	rounds := shifts
+	if len(shifts) > 0 {
+		check(t, moves.Repeat(shifts))
+	} else {
+		rounds = make([]cuda.Shift, 1)
+	}
+	for _, round := range rounds {
+		for _, m := range list {
+			for piece := range m.Count {
+				from, to := uint64(m.From)+round.From+piece*m.FromStride, uint64(m.To)+round.To+piece*m.ToStride
+				stream = append(stream, w.source[from:from+m.Length]...)
+				if work&cuda.Copying != 0 {
+					copy(w.want[to:to+m.Length], w.source[from:from+m.Length])
+				}
+			}
+		}
+	}
+	var told []byte // launch by launch
+	bytesTold := uint64(0)
+	sums, err := w.mover.Do(work, &moves, nil, &cuda.Course{LaunchBytes: 64 << 10, Done: func(bytes uint64, sums []byte) error {
+		bytesTold += bytes
+		if work&cuda.Summing != 0 {
+			told = append(told, sums...)
+		}
+		return nil
+	}})
 	check(t, err)
+	if bytesTold != moves.Bytes() || !bytes.Equal(told, sums) {
+		t.Fatalf("%s: launches of %d bytes and %d sums were told, of %d and %d", name, bytesTold, len(told), moves.Bytes(), len(sums))
+	}
 	var want []byte
 	if work&cuda.Summing != 0 {
 		want = checksum.AppendSums(nil, stream)
@@ -133,6 +155,26 @@ func exercise(t *testing.T, d *cuda.Device, rounds int, size uint64) {
 	for _, work := range []cuda.Work{cuda.Copying, cuda.Summing, cuda.CopySummed} {
 		w.run(t, "scattered blocks", work, scattered)
 		w.run(t, "heads", work, heads)
+		w.layers(t, random, work, size)
+	}
+}
+
+// layers has the same blocks of every layer moved: in whole segments, in pieces of them,
+// and in pieces that segments do not end with.
+func (w *world) layers(t *testing.T, random *rand.Rand, work cuda.Work, size uint64) {
+	t.Helper()
+	const count = 8
+	layer := size / count
+	for _, length := range []uint64{8192, 512, 72} {
+		var list []cuda.Move
+		for i, j := range random.Perm(int(layer / 8192)) {
+			list = append(list, cuda.Move{From: cuda.Pointer(i) * 8192, To: cuda.Pointer(j) * 8192, FromStride: length, ToStride: length, Length: length, Count: 8192 / length})
+		}
+		var shifts []cuda.Shift
+		for _, at := range random.Perm(count) {
+			shifts = append(shifts, cuda.Shift{From: uint64(at) * layer, To: uint64(count-1-at) * layer})
+		}
+		w.run(t, "layers", work, list, shifts...)
 	}
 }
 
@@ -150,14 +192,14 @@ func TestGate(t *testing.T) {
 	var moves cuda.Moves
 	check(t, moves.Add(w.from.At(), w.to.At(), 1<<20))
 	shut := errors.New("shut")
-	if _, err := w.mover.Do(cuda.Copying, &moves, nil, func() error { return shut }); !errors.Is(err, shut) {
+	if _, err := w.mover.Do(cuda.Copying, &moves, nil, &cuda.Course{Gate: func() error { return shut }}); !errors.Is(err, shut) {
 		t.Errorf("a gate that is shut: %v", err)
 	}
-	if p.Launches != 0 {
-		t.Errorf("%d kernels went through a gate that is shut", p.Launches)
+	if p.Launches() != 0 {
+		t.Errorf("%d kernels went through a gate that is shut", p.Launches())
 	}
 	opened := 0
-	if _, err := w.mover.Do(cuda.Copying, &moves, nil, func() error { opened++; return nil }); err != nil || opened != 1 {
+	if _, err := w.mover.Do(cuda.Copying, &moves, nil, &cuda.Course{Gate: func() error { opened++; return nil }}); err != nil || opened != 1 {
 		t.Errorf("asked %d times, %v", opened, err)
 	}
 }

@@ -18,9 +18,14 @@ type Move struct {
 // other and lie at equal distances become one Move. The zero Moves is empty and
 // ready to use.
 type Moves struct {
-	list  []Move
-	bytes uint64
+	list   []Move
+	shifts []Shift
+	bytes  uint64
 }
+
+// Shift is how far from where moves say they are done over again, wrapped around where
+// it is backwards: word for word what kernels read.
+type Shift struct{ From, To uint64 }
 
 // ErrMoves means that moves are malformed.
 var ErrMoves = errors.New("cuda: bad moves")
@@ -29,7 +34,18 @@ var ErrMoves = errors.New("cuda: bad moves")
 func (m *Moves) Bytes() uint64 { return m.bytes }
 
 // Reset makes it empty and keeps its memory.
-func (m *Moves) Reset() { m.list, m.bytes = m.list[:0], 0 }
+func (m *Moves) Reset() { m.list, m.shifts, m.bytes = m.list[:0], m.shifts[:0], 0 }
+
+// Repeat has what was added done once for each shift, instead of once, round by round.
+// Nothing is added after it.
+func (m *Moves) Repeat(shifts []Shift) error {
+	hi, total := bits.Mul64(m.bytes, uint64(len(shifts)))
+	if hi != 0 || len(shifts) == 0 || len(m.shifts) > 0 {
+		return fmt.Errorf("%w: %d bytes %d times, or a second time", ErrMoves, m.bytes, len(shifts))
+	}
+	m.shifts, m.bytes = append(m.shifts, shifts...), total
+	return nil
+}
 
 // Add appends one piece.
 func (m *Moves) Add(from, to Pointer, length uint64) error {

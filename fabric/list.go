@@ -86,12 +86,28 @@ func (l List) checkOverlap() error {
 			return err
 		}
 	}
+	var fine *mem.Spans // layers mostly have the same places
 	for id, spans := range regions {
+		if fine != nil && fine.Same(spans) {
+			continue
+		}
 		if err := overlap(id, spans); err != nil {
 			return err
 		}
+		fine = spans
 	}
 	return nil
+}
+
+// Share makes parts that name the same places in one region after the other, as the
+// layers of a cache do, share their spans: what is found out about one of them is then
+// known of all. Nothing may be added to them after it.
+func (l List) Share() {
+	for i := 1; i < len(l); i++ {
+		if before := &l[i-1].Spans; l[i].Spans.Equal(before) {
+			l[i].Spans = *before
+		}
+	}
 }
 
 func overlap(region uint64, spans *mem.Spans) error {
@@ -201,6 +217,32 @@ func (w *Walk) Pass(limit uint64, runs int) (bytes uint64) {
 	return bytes
 }
 
+// Rounds is how often the same places come from here on, in one part after the other to
+// the end of the walk: 1 where they do not, and where some of a part was handed out.
+func (w *Walk) Rounds() int {
+	if w.left == 0 {
+		return 1
+	}
+	w.settle()
+	spans := &w.list[w.part].Spans
+	rounds := len(w.list) - w.part
+	if w.cursor.Left() != spans.Bytes() || spans.Bytes() > w.left/uint64(rounds) || spans.Bytes()*uint64(rounds) != w.left {
+		return 1
+	}
+	for i := range w.list[w.part:] {
+		if !spans.Same(&w.list[w.part+i].Spans) {
+			return 1
+		}
+	}
+	return rounds
+}
+
+// Part is the part that comes next.
+func (w *Walk) Part() int {
+	w.settle()
+	return w.part
+}
+
 func (w *Walk) settle() {
 	for w.cursor.Left() == 0 && w.part+1 < len(w.list) {
 		w.part++
@@ -213,24 +255,39 @@ func (w *Walk) Skip(bytes uint64) {
 	for bytes > 0 && w.left > 0 {
 		w.settle()
 		step := min(bytes, w.left, w.cursor.Left())
-		w.cursor.Skip(step)
+		if step == w.cursor.Left() { // however many runs that are
+			w.cursor = mem.Cursor{}
+		} else {
+			w.cursor.Skip(step)
+		}
 		w.left -= step
 		bytes -= step
 	}
 }
 
-// Slice appends to dst the list of the bytes [from, from+length) of l.
+// Slice appends to dst the list of the bytes [from, from+length) of l. Parts that lie in
+// it as a whole share their spans with l.
 func (l List) Slice(dst List, from, length uint64) (List, error) {
 	w := l.Walk()
 	w.Skip(from)
+	own := false // the last part of dst is not shared
 	for length > 0 {
+		if w.left > 0 {
+			w.settle()
+			if whole := &l[w.part]; w.cursor.Left() == whole.Spans.Bytes() && w.cursor.Left() <= length {
+				dst, own = append(dst, *whole), false
+				length -= w.cursor.Left()
+				w.Skip(w.cursor.Left())
+				continue
+			}
+		}
 		cut := w.Next(length)
 		if cut.Length == 0 {
 			return nil, fmt.Errorf("%w: it ends %d bytes early", errList, length)
 		}
 		source := &l[cut.Part]
-		if n := len(dst); n == 0 || dst[n-1].Region != source.Region || dst[n-1].Epoch != source.Epoch {
-			dst = append(dst, Part{Region: source.Region, Epoch: source.Epoch})
+		if n := len(dst); !own || dst[n-1].Region != source.Region || dst[n-1].Epoch != source.Epoch {
+			dst, own = append(dst, Part{Region: source.Region, Epoch: source.Epoch}), true
 			// As many runs as the share of the bytes suggests.
 			share := float64(min(length, source.Spans.Bytes())) / float64(source.Spans.Bytes())
 			dst[n].Spans.Grow(int(share*float64(len(source.Spans.Runs()))) + 1)
@@ -244,11 +301,25 @@ func (l List) Slice(dst List, from, length uint64) (List, error) {
 }
 
 // AppendTo appends l in wire form.
-func (l List) AppendTo(b []byte) []byte {
+func (l List) AppendTo(b []byte) []byte { return l.append(b, 0) }
+
+// AppendRepeating appends l in the wire form of peers that read repeated spans: where a
+// part shares those of the part before, it says so instead.
+func (l List) AppendRepeating(b []byte) []byte { return l.append(b, MaxRuns) }
+
+// asBefore stands where a count of runs does: the part has the spans of the one before.
+const asBefore = MaxRuns + 1
+
+func (l List) append(b []byte, repeated int) []byte {
 	b = binary.AppendUvarint(b, uint64(len(l)))
 	for i := range l {
 		b = binary.LittleEndian.AppendUint64(b, l[i].Region)
 		b = binary.LittleEndian.AppendUint64(b, l[i].Epoch)
+		if runs := len(l[i].Spans.Runs()); i > 0 && runs > 0 && runs <= repeated && l[i].Spans.Same(&l[i-1].Spans) {
+			repeated -= runs
+			b = binary.AppendUvarint(b, asBefore)
+			continue
+		}
 		b = l[i].Spans.AppendTo(b)
 	}
 	return b
@@ -262,13 +333,23 @@ func ParseList(b []byte) (List, error) {
 	}
 	b = b[n:]
 	l := make(List, 0, min(count, 16))
-	for range count {
+	repeated := 0 // runs that were not written out, and cost their writer nothing
+	for i := range count {
 		if len(b) < 16 {
 			return nil, fmt.Errorf("%w: cut short", errList)
 		}
 		p := Part{Region: binary.LittleEndian.Uint64(b), Epoch: binary.LittleEndian.Uint64(b[8:])}
+		b = b[16:]
+		if runs, n := binary.Uvarint(b); runs == asBefore && n > 0 && i > 0 {
+			p.Spans, b = l[i-1].Spans, b[n:]
+			if repeated += len(p.Spans.Runs()); repeated > MaxRuns {
+				return nil, fmt.Errorf("%w: more than %d repeated runs", errList, MaxRuns)
+			}
+			l = append(l, p)
+			continue
+		}
 		var err error
-		if p.Spans, b, err = mem.ParseSpans(b[16:], MaxRuns); err != nil {
+		if p.Spans, b, err = mem.ParseSpans(b, MaxRuns); err != nil {
 			return nil, err
 		}
 		l = append(l, p)

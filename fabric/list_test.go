@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
@@ -267,4 +268,96 @@ func FuzzParseList(f *testing.F) {
 			t.Fatalf("walked %d of %d bytes", total, l.Bytes())
 		}
 	})
+}
+
+// Layers whose places are the same are told once, and stay one list of runs through
+// cutting and parsing.
+func TestLayersShareTheirPlaces(t *testing.T) {
+	t.Parallel()
+	var l List
+	for i := range uint64(4) {
+		p := Part{Region: 1 + i, Epoch: 1}
+		for _, at := range []uint64{40960, 8192, 0} {
+			if err := p.Spans.Add(at, 4096); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l = append(l, p)
+	}
+	if w := l.Walk(); w.Rounds() != 1 {
+		t.Errorf("lists that were made one by one are %d rounds", w.Rounds())
+	}
+	l.Share()
+	parsed, err := ParseList(l.AppendRepeating(nil))
+	if err != nil || len(l.AppendRepeating(nil)) > len(l[:1].AppendTo(nil))+3*(16+3) {
+		t.Fatalf("%d bytes, %v", len(l.AppendRepeating(nil)), err)
+	}
+	if plain, err := ParseList(l.AppendTo(nil)); err != nil || !bytes.Equal(plain.AppendTo(nil), parsed.AppendTo(nil)) {
+		t.Errorf("the two forms say different things: %v", err)
+	}
+	middle, err := l.Slice(nil, 12288, 24576)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		list List
+		want int
+	}{{l, 4}, {parsed, 4}, {middle, 2}} {
+		w := c.list.Walk()
+		if w.Rounds() != c.want {
+			t.Errorf("list %d is %d rounds, not %d", i, w.Rounds(), c.want)
+		}
+		if w.Skip(4096); w.Rounds() != 1 {
+			t.Errorf("list %d is %d rounds within a part", i, w.Rounds())
+		}
+		if w.Skip(8192); w.Rounds() != c.want-1 {
+			t.Errorf("list %d is %d rounds behind the first, not %d", i, w.Rounds(), c.want-1)
+		}
+	}
+	if err := l.checkOverlap(); err != nil {
+		t.Error(err)
+	}
+	bad := List{l[0], {Region: 2, Epoch: 1}, {Region: 3, Epoch: 1}}
+	for i := 1; i < 3; i++ {
+		_ = bad[i].Spans.Add(4096, 4096)
+		_ = bad[i].Spans.Add(4097, 4096)
+	}
+	if bad.Share(); !errors.Is(bad.checkOverlap(), ErrOverlap) {
+		t.Error("layers that overlap in themselves were taken")
+	}
+	// What is cut off a shared part is a part of its own, and adds nothing to others.
+	cut, err := l.Slice(nil, 0, 12288+4096)
+	if err != nil || cut[1].Spans.Bytes() != 4096 || l[0].Spans.Bytes() != 12288 || l[1].Spans.Bytes() != 12288 {
+		t.Errorf("cut %v, %v", cut, err)
+	}
+}
+
+// A list that repeats what costs its writer nothing is bounded in what it costs its
+// reader, and nothing can be repeated before there is anything.
+func TestRepetitionsAreBounded(t *testing.T) {
+	t.Parallel()
+	var many Part
+	for i := range uint64(MaxRuns / 16) {
+		if err := many.Spans.Add(8*i, 1+i%2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := make(List, 18)
+	for i := range l {
+		l[i] = many
+		l[i].Region = uint64(i)
+	}
+	wire := l.AppendRepeating(nil)
+	parsed, err := ParseList(wire)
+	if err != nil || parsed.Bytes() != l.Bytes() || !parsed[16].Spans.Same(&parsed[0].Spans) || parsed[17].Spans.Same(&parsed[0].Spans) {
+		t.Errorf("sixteen repetitions, and one too many: %v", err)
+	}
+	first := binary.AppendUvarint(make([]byte, 16), asBefore)
+	again := slices.Concat(make([]byte, 16), many.Spans.AppendTo(nil), bytes.Repeat(first, 17))
+	if _, err := ParseList(append(binary.AppendUvarint(nil, 18), again...)); err == nil {
+		t.Error("as many repeated runs as the writer likes were taken")
+	}
+	if _, err := ParseList(append(binary.AppendUvarint(nil, 1), first...)); err == nil {
+		t.Error("a first part that is as the one before was taken")
+	}
 }

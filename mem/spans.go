@@ -35,6 +35,7 @@ type Spans struct {
 	runs   []Run
 	bytes  uint64
 	pieces uint64
+	reach  uint64 // the first offset past all pieces
 }
 
 // Add appends the bytes [offset, offset+length). Nothing is added for a length
@@ -47,6 +48,7 @@ func (s *Spans) Add(offset, length uint64) error {
 		return fmt.Errorf("%w: [%d,+%d) wraps around", ErrSpans, offset, length)
 	}
 	s.bytes += length
+	s.reach = max(s.reach, offset+length)
 	if len(s.runs) > 0 && s.runs[len(s.runs)-1].extend(offset, length, &s.pieces) {
 		return nil
 	}
@@ -80,7 +82,8 @@ func (s *Spans) AddRun(r Run) error {
 	if r.Count == 1 {
 		return s.Add(r.Offset, r.Length)
 	}
-	if _, fits := r.End(); !fits {
+	end, fits := r.End()
+	if !fits {
 		return fmt.Errorf("%w: %+v wraps around", ErrSpans, r)
 	}
 	hi, total := bits.Mul64(r.Length, r.Count)
@@ -93,6 +96,7 @@ func (s *Spans) AddRun(r Run) error {
 	s.runs = append(s.runs, r)
 	s.bytes += total
 	s.pieces += r.Count
+	s.reach = max(s.reach, end)
 	return nil
 }
 
@@ -111,8 +115,20 @@ func (s *Spans) Runs() []Run { return s.runs }
 // Reset empties s and keeps its memory.
 func (s *Spans) Reset() { *s = Spans{runs: s.runs[:0]} }
 
+// Same reports whether both are one list of runs, as copies of Spans are: what was found
+// out about one is true of the other.
+func (s *Spans) Same(as *Spans) bool {
+	return len(s.runs) == len(as.runs) && (len(s.runs) == 0 || &s.runs[0] == &as.runs[0])
+}
+
+// Equal reports whether both say the same bytes in the same runs.
+func (s *Spans) Equal(to *Spans) bool { return s.Same(to) || slices.Equal(s.runs, to.runs) }
+
 // Check reports whether every piece lies within size bytes.
 func (s *Spans) Check(size uint64) error {
+	if s.reach <= size {
+		return nil
+	}
 	for _, r := range s.runs {
 		if end, fits := r.End(); !fits || end > size {
 			return fmt.Errorf("%w: %d × [%d,+%d) every %d, in %d bytes", ErrBounds, r.Count, r.Offset, r.Length, r.Stride, size)

@@ -2,6 +2,10 @@ package mrdn
 
 import "meridian/kv"
 
+// RepeatedSpans is a capability, which Welcome tells: lists may say of a part that its
+// spans are those of the part before.
+const RepeatedSpans uint64 = 1 << 0
+
 // Hello opens every stream of a link. The stream joins the link it names; the
 // first to arrive makes it.
 type Hello struct {

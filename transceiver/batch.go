@@ -59,6 +59,7 @@ func oneSide(flow reshard.Flow, memory handoff.Memory, as handoff.Role) (list fa
 			return nil, err
 		}
 	}
+	list.Share()
 	return list, nil
 }
 
@@ -175,6 +176,8 @@ func (b *builder) put(src, dst int, from, to uint64, r reshard.Run) error {
 
 func (b *builder) flush() {
 	if len(b.current.src) > 0 {
+		b.current.src.Share()
+		b.current.dst.Share()
 		b.batches = append(b.batches, b.current)
 	}
 	b.current, b.runs, b.pieces = batch{}, 0, 0

@@ -56,7 +56,7 @@ func (p *Process) Function(c cuda.ContextHandle, m cuda.ModuleHandle, name strin
 func (p *Process) Launch(c cuda.ContextHandle, s cuda.StreamHandle, l cuda.Launch) error {
 	p.mu.Lock()
 	name := p.kernels[l.Function]
-	p.Launches++
+	p.launches++
 	p.mu.Unlock()
 	if name == "" {
 		return cuda.InvalidHandle
@@ -72,7 +72,7 @@ func (p *Process) Launch(c cuda.ContextHandle, s cuda.StreamHandle, l cuda.Launc
 			k.width = 8
 		}
 	}
-	if want := 3; k.sums && len(l.Parameters) != want+1 || !k.sums && len(l.Parameters) != want {
+	if want := 6; k.sums && len(l.Parameters) != want+1 || !k.sums && len(l.Parameters) != want {
 		return cuda.InvalidValue
 	}
 	parameters := append([]uint64(nil), l.Parameters...)
@@ -91,7 +91,8 @@ type kernel struct {
 	copies, sums, whole, placed bool
 	width                       int
 
-	table   []byte // rows and what is mapped after them
+	table   []byte    // rows and what is mapped after them
+	shift   [2]uint64 // of the round, at the source and at the destination
 	segment [cuda.Segment]byte
 }
 
@@ -108,26 +109,50 @@ type walk struct {
 func (k *kernel) run(parameters []uint64) error {
 	bytes := parameters[2]
 	segments := (bytes + cuda.Segment - 1) / cuda.Segment
-	first := k.process.Bytes(cuda.Pointer(parameters[1]), 4*segments)
-	if k.table = k.process.after(cuda.Pointer(parameters[0])); k.table == nil || first == nil {
+	if k.table = k.process.after(cuda.Pointer(parameters[0])); k.table == nil {
 		return cuda.IllegalAddress
 	}
 	for s := range segments {
 		here := min(bytes-s*cuda.Segment, cuda.Segment)
-		row := int(binary.LittleEndian.Uint32(first[4*s:]))
-		if err := k.one(row, uint32(s*cuda.Segment), int(here)); err != nil {
+		row, at, ok := k.find(parameters, s)
+		if !ok {
+			return cuda.IllegalAddress
+		}
+		if err := k.one(row, at, int(here)); err != nil {
 			return err
 		}
 		if !k.sums {
 			continue
 		}
-		sum := k.process.Bytes(cuda.Pointer(parameters[3]+8*s), 8)
+		sum := k.process.Bytes(cuda.Pointer(parameters[6]+8*s), 8)
 		if sum == nil {
 			return cuda.IllegalAddress
 		}
 		binary.LittleEndian.PutUint64(sum, xxh3.Hash(k.segment[:here]))
 	}
 	return nil
+}
+
+// find is the row of a segment, and the byte of the rows that it begins at; the shift of
+// its round is kept.
+func (k *kernel) find(parameters []uint64, s uint64) (row int, at uint32, ok bool) {
+	each, period := parameters[3], parameters[5]
+	if period > 0 {
+		shift := k.process.Bytes(cuda.Pointer(parameters[4]+16*(s/period)), 16)
+		if shift == nil {
+			return 0, 0, false
+		}
+		k.shift = [2]uint64{binary.LittleEndian.Uint64(shift), binary.LittleEndian.Uint64(shift[8:])}
+		s %= period
+	}
+	if each > 0 {
+		return int(s / each), uint32(s * cuda.Segment), true
+	}
+	first := k.process.Bytes(cuda.Pointer(parameters[1]+4*s), 4)
+	if first == nil {
+		return 0, 0, false
+	}
+	return int(binary.LittleEndian.Uint32(first)), uint32(s * cuda.Segment), true
 }
 
 // one walks a segment piece by piece, in words that do not leave a piece.
@@ -194,7 +219,7 @@ func (k *kernel) enter(w *walk) bool {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(r[8*i:]) }
 	w.start, w.length = binary.LittleEndian.Uint32(r[32:]), binary.LittleEndian.Uint32(r[36:])
 	w.pieces = binary.LittleEndian.Uint32(r[40:])
-	w.from, w.to = word(0)+uint64(w.piece)*word(2), word(1)+uint64(w.piece)*word(3)
+	w.from, w.to = word(0)+k.shift[0]+uint64(w.piece)*word(2), word(1)+k.shift[1]+uint64(w.piece)*word(3)
 	if k.placed {
 		w.from = w.to
 	}

@@ -24,7 +24,7 @@ type Process struct {
 	kernels  map[cuda.FunctionHandle]string
 	lost     error // of a context that did what it must not
 	killed   bool
-	Launches int // how many kernels were started
+	launches int // kernels that were started
 	// Unregistered: host memory cannot be registered, as on some machines.
 	Unregistered bool
 	hung         chan struct{} // closed when kernels run again
@@ -118,6 +118,13 @@ func (p *Process) waitHung() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting--
+}
+
+// Launches is how many kernels were started.
+func (p *Process) Launches() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.launches
 }
 
 // Waiting is how many kernels would run if they could.

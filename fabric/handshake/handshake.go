@@ -128,7 +128,7 @@ func (s Self) Hear(conn net.Conn, certified string, judge func(mrdn.Hello) error
 		err = judge(hello)
 	}
 	welcome := mrdn.Welcome{
-		Version: mrdn.LinkVersion, Agent: s.Agent, Incarnation: s.Incarnation, Nonce: trust.NewNonce(),
+		Version: mrdn.LinkVersion, Capabilities: mrdn.RepeatedSpans, Agent: s.Agent, Incarnation: s.Incarnation, Nonce: trust.NewNonce(),
 		Prove: certified == "" && s.Key != nil,
 	}
 	welcome.Code, welcome.Message = fabric.ToCode(err)

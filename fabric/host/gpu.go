@@ -37,13 +37,15 @@ func newGPU(devices *vram.Pool, copiers *pool, logger *slog.Logger) *gpu {
 
 // take has copiers copy a part, unless all of it lies in host memory: that is false.
 func (g *gpu) take(t *link.Taking, b *borrowed, loans []*loan, compare bool) bool {
-	if g == nil || !concerns(t, loans) {
+	if g == nil {
+		return false
+	}
+	some, onlyGPU := concerns(t, loans)
+	if !some {
 		return false
 	}
 	j := &gpuJob{gpu: g, taking: t, borrowed: b, loans: loans, compare: compare, from: t.From.Walk(), to: t.In.Walk}
-	bytes := j.to.Left()
-	j.quantum = min(max(bytes/gpuCopiers, leastQuantum), mostQuantum)
-	j.unfinished = int(max(1, (bytes+j.quantum-1)/j.quantum))
+	j.divide(onlyGPU)
 	g.mu.Lock()
 	g.running[j] = struct{}{}
 	g.mu.Unlock()
@@ -51,23 +53,21 @@ func (g *gpu) take(t *link.Taking, b *borrowed, loans []*loan, compare bool) boo
 	return true
 }
 
-// concerns reports whether some memory of a part is a GPU's.
-func concerns(t *link.Taking, loans []*loan) bool {
+// concerns reports whether some memory of a part is a GPU's, and whether all is.
+func concerns(t *link.Taking, loans []*loan) (some, all bool) {
+	all = true
 	for _, l := range loans {
-		if l.section == nil {
-			return true
-		}
+		some, all = some || l.section == nil, all && l.section == nil
 	}
 	if t.Enter() != nil {
-		return false // it is over, as whoever takes it finds out
+		return some, all // it is over, as whoever takes it finds out
 	}
 	defer t.Leave()
 	for i := range t.In.Bound.List {
-		if t.In.Bound.Section(i).Kind() == mem.VRAM {
-			return true
-		}
+		onGPU := t.In.Bound.Section(i).Kind() == mem.VRAM
+		some, all = some || onGPU, all && onGPU
 	}
-	return false
+	return some, all
 }
 
 func (g *gpu) over(j *gpuJob) {

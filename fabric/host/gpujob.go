@@ -23,6 +23,10 @@ type gpuJob struct {
 	loans    []*loan // of the source, by part of its list
 	compare  bool
 	quantum  uint64 // bytes
+	// rounds is of how many parts, on both sides, the places are the same; each has as
+	// many bytes. Where it is 1 they are not, or too many to be paired at once.
+	rounds int
+	each   uint64
 
 	begin    sync.Once
 	device   *cuda.Device
@@ -40,16 +44,46 @@ type gpuJob struct {
 }
 
 const (
-	// A quantum is what a copier does before it looks for another job, in one launch
-	// unless it is cut small: all copiers are to have some of a large part, and calls of
-	// CUDA's wait for each other, so that there are to be few. gpuRuns bounds the runs of
-	// a launch, on each side.
+	// A quantum is what a copier does before it looks for another job, in few launches
+	// unless it is cut small. gpuRuns bounds the runs of a launch, on each side.
 	leastQuantum = 8 << 20
-	mostQuantum  = cuda.LaunchBytes
+	mostQuantum  = 4 * cuda.LaunchBytes // within a GPU
 	gpuRuns      = 8 << 10
+	// runsEach is how many runs keep one copier busy for as long as a GPU is with what
+	// they name. Calls of CUDA's wait for each other, so that no more copiers take part
+	// than that: but for host memory, which the CPU reads again.
+	runsEach = 1 << 10
 	// gpuTurns is how many launches a quantum may be cut into before others are due.
 	gpuTurns = 4
 )
+
+// divide says how many copiers take part, and how much each has.
+func (j *gpuJob) divide(onlyGPU bool) {
+	bytes, copiers := j.to.Left(), uint64(gpuCopiers)
+	j.rounds, j.each = 1, bytes
+	runs := max(runsOf(j.taking.From), runsOf(j.taking.In.Bound.List))
+	if rounds := j.to.Rounds(); rounds > 1 && rounds == j.from.Rounds() && runs/rounds <= gpuRuns {
+		j.rounds, j.each = rounds, bytes/uint64(rounds)
+		runs /= rounds
+	}
+	most := uint64(cuda.LaunchBytes)
+	if onlyGPU {
+		copiers, most = min(copiers, uint64(1+runs/runsEach)), mostQuantum
+	}
+	const whole = 1 << 20 // so that no quantum ends within a block, which kernels copy in wide words
+	j.quantum = min(max((bytes/copiers+whole-1)/whole*whole, leastQuantum), most)
+	if j.rounds > 1 {
+		j.quantum = max(1, j.quantum/j.each) * j.each
+	}
+	j.unfinished = int(max(1, (bytes+j.quantum-1)/j.quantum))
+}
+
+func runsOf(l fabric.List) (runs int) {
+	for i := range l {
+		runs += len(l[i].Spans.Runs())
+	}
+	return runs
+}
 
 // work copies a quantum, and reports whether some of it is left for later, because it
 // is cut small.
@@ -106,6 +140,14 @@ func (j *gpuJob) next() (from, to fabric.Walk, n uint64) {
 		most = vram.PinnedBytes / 4 // what comes in, what goes out, and gaps
 	}
 	from, to = j.from, j.to
+	if j.rounds > 1 && !j.apart {
+		n = min(most, to.Left())
+		j.from.Skip(n)
+		j.to.Skip(n)
+		from.Limit(n)
+		to.Limit(n)
+		return from, to, n
+	}
 	reached := j.from.Pass(most, gpuRuns)
 	if n = j.to.Pass(reached, gpuRuns); n < reached {
 		j.from = from

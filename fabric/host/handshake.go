@@ -57,29 +57,30 @@ func (f *Fabric) keepDoor(l net.Listener) *handshake.Door {
 }
 
 // dial reaches a peer and introduces this side.
-func (f *Fabric) dial(ctx context.Context, p fabric.Peer) (*net.UnixConn, error) {
+func (f *Fabric) dial(ctx context.Context, p fabric.Peer) (_ *net.UnixConn, capabilities uint64, err error) {
 	path, err := socketOf(p.Address, f.options.HostID)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.options.Handshake)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", fabric.ErrPeerGone, err)
+		return nil, 0, fmt.Errorf("%w: %w", fabric.ErrPeerGone, err)
 	}
 	deadline, _ := ctx.Deadline()
 	_ = conn.SetDeadline(deadline)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	socket := conn.(*net.UnixConn)
+	var welcome mrdn.Welcome
 	if err = sameUser(socket); err == nil {
-		_, err = f.self().Introduce(socket, handshake.Call{Expect: p.Incarnation, Streams: 1})
+		welcome, err = f.self().Introduce(socket, handshake.Call{Expect: p.Incarnation, Streams: 1})
 	}
 	if err != nil {
 		conn.Close()
-		return nil, err
+		return nil, 0, err
 	}
 	_ = conn.SetDeadline(time.Time{})
-	return socket, nil
+	return socket, welcome.Capabilities, nil
 }

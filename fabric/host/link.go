@@ -27,11 +27,11 @@ func newLink(f *Fabric, p fabric.Peer) *peerLink {
 }
 
 func (l *peerLink) dial(ctx context.Context) (link.Life, error) {
-	conn, err := l.fabric.dial(ctx, l.peer)
+	conn, capabilities, err := l.fabric.dial(ctx, l.peer)
 	if err != nil {
 		return nil, err
 	}
-	c, err := l.newConnection(conn)
+	c, err := l.newConnection(conn, capabilities)
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -68,7 +68,7 @@ type connection struct {
 	stopped chan struct{} // closed when nothing of the stream runs
 }
 
-func (l *peerLink) newConnection(conn *net.UnixConn) (*connection, error) {
+func (l *peerLink) newConnection(conn *net.UnixConn, capabilities uint64) (*connection, error) {
 	c := &connection{link: l, stopped: make(chan struct{})}
 	c.poster = link.NewPoster(link.PosterOptions{
 		Regions: &l.fabric.regions, Clock: fabric.SystemClock, MaxTransfers: l.fabric.options.MaxTransfers,
@@ -82,6 +82,7 @@ func (l *peerLink) newConnection(conn *net.UnixConn) (*connection, error) {
 		return nil, err
 	}
 	c.stream.borrowed.link = l
+	c.poster.Capable(capabilities)
 	c.poster.Attach(c.stream.lending)
 	return c, nil
 }

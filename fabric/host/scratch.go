@@ -15,6 +15,7 @@ import (
 // scratch is what a copier works with that launches kernels.
 type scratch struct {
 	moves   cuda.Moves
+	shifts  []cuda.Shift
 	sums    []byte
 	placed  checksum.Digest
 	in, out []passing // what goes through pinned memory, before and after the kernel
@@ -54,7 +55,11 @@ func (s *scratch) copy(j *gpuJob, m *vram.Mover, from, to fabric.Walk) (err erro
 
 func (s *scratch) some(j *gpuJob, m *vram.Mover, from, to *fabric.Walk) error {
 	start := *to
-	if err := s.pair(j, from, to); err != nil {
+	pair := s.pair
+	if j.rounds > 1 && !j.apart && to.Left()%j.each == 0 { // both begin with a part
+		pair = s.pairRounds
+	}
+	if err := pair(j, from, to); err != nil {
 		return err
 	}
 	if err := s.readApart(j); err != nil {
@@ -63,10 +68,7 @@ func (s *scratch) some(j *gpuJob, m *vram.Mover, from, to *fabric.Walk) error {
 	if err := j.taking.Hold(); err != nil {
 		return err
 	}
-	err := s.launch(j, m)
-	if err == nil && j.compare && j.onHost && !j.apart {
-		err = s.reread(j, start)
-	}
+	err := s.launch(j, m, start)
 	j.taking.Drop()
 	if different := (*cuda.Difference)(nil); errors.As(err, &different) {
 		err = j.differing(start, different)
@@ -77,43 +79,79 @@ func (s *scratch) some(j *gpuJob, m *vram.Mover, from, to *fabric.Walk) error {
 	return s.placeApart(j)
 }
 
+// hostLaunch is what a launch moves whose bytes the CPU then reads where they lie in host
+// memory: a few of them are under way at a time.
+const hostLaunch = 8 << 20
+
 // launch has the GPU copy, and read what it has placed. The gate looks at the flag
-// before every launch.
-func (s *scratch) launch(j *gpuJob, m *vram.Mover) (err error) {
-	gate := func() error {
+// before every launch. What was placed in host memory the CPU reads, while the next
+// launches run: the GPU would read it back over the bus on which the next bytes come.
+func (s *scratch) launch(j *gpuJob, m *vram.Mover, to fabric.Walk) (err error) {
+	course := cuda.Course{Gate: func() error {
 		if err := j.taking.Enter(); err != nil {
 			return err
 		}
 		j.taking.Leave()
 		return nil
-	}
+	}}
 	work := cuda.Verified
 	switch {
 	case !j.compare:
 		work = cuda.Copying
 	case j.onHost && !j.apart:
 		work = cuda.CopySummed
+		segments := uint64(0)
+		course.LaunchBytes = hostLaunch
+		course.Done = func(bytes uint64, sums []byte) error {
+			defer func() { segments += uint64(len(sums)) / 8 }()
+			return s.reread(j, &to, bytes, sums, segments)
+		}
 	}
-	s.sums, err = m.Do(work, &s.moves, s.sums[:0], gate)
+	s.sums, err = m.Do(work, &s.moves, s.sums[:0], &course)
 	return err
 }
 
-// reread sums what a launch has placed in host memory: the GPU would read it back over
-// the bus on which the next bytes come.
-func (s *scratch) reread(j *gpuJob, to fabric.Walk) error {
+// reread sums what a launch has placed in host memory, and compares; so many segments
+// were before it.
+func (s *scratch) reread(j *gpuJob, to *fabric.Walk, left uint64, sums []byte, before uint64) error {
 	s.placed.Reset()
-	for left := s.moves.Bytes(); left > 0; {
+	for left > 0 {
 		cut := to.Next(left)
 		s.placed.Add(j.sections[cut.Part].Bytes(cut.Offset, cut.Length))
 		left -= cut.Length
 	}
 	s.placed.Sum()
-	for i, got := 0, s.placed.Sums(); i < len(s.sums); i += 8 {
-		if !bytes.Equal(s.sums[i:i+8], got[i:i+8]) {
-			return &cuda.Difference{Segment: uint64(i) / 8}
+	for i, got := 0, s.placed.Sums(); i < len(sums); i += 8 {
+		if !bytes.Equal(sums[i:i+8], got[i:i+8]) {
+			return &cuda.Difference{Segment: before + uint64(i)/8}
 		}
 	}
 	return nil
+}
+
+// pairRounds pairs the places of one round, and has the others done the same way, each
+// where its memory is.
+func (s *scratch) pairRounds(j *gpuJob, from, to *fabric.Walk) error {
+	bytes := to.Left()
+	source, place := from.Part(), to.Part()
+	f, t := *from, *to
+	f.Limit(j.each)
+	t.Limit(j.each)
+	if err := s.pair(j, &f, &t); err != nil {
+		return err
+	}
+	if t.Left() > 0 { // cut so small on the two sides that a round is several launches
+		return s.pair(j, from, to)
+	}
+	s.shifts = s.shifts[:0]
+	for i := range int(bytes / j.each) {
+		s.shifts = append(s.shifts, cuda.Shift{
+			From: uint64(j.sources[source+i].at - j.sources[source].at), To: uint64(j.places[place+i].at - j.places[place].at),
+		})
+	}
+	from.Skip(bytes)
+	to.Skip(bytes)
+	return s.moves.Repeat(s.shifts)
 }
 
 // pair makes the moves of a launch, run by run of two walks.

@@ -17,7 +17,8 @@ type Cut struct {
 	local  fabric.Walk
 	remote fabric.List // where in the peer's memory
 	list   []byte      // …as it is sent
-	source []byte      // where in local memory, as it is sent of a write that is lent
+	from   fabric.List // where in local memory, of a write that is lent
+	source []byte      // …as it is sent
 }
 
 // listBytes is how many bytes the lists of all cuts take on the wire.
@@ -80,16 +81,27 @@ func (c *Cut) name(local, remote fabric.List, from uint64, lend bool) (err error
 	if c.remote, err = remote.Slice(nil, from, c.bytes); err != nil {
 		return err
 	}
-	c.list = c.remote.AppendTo(nil)
 	if lend {
-		slice, err := local.Slice(nil, from, c.bytes)
-		if err != nil {
+		if c.from, err = local.Slice(nil, from, c.bytes); err != nil {
 			return err
 		}
-		c.source = slice.AppendTo(nil)
+	}
+	return c.write(fabric.List.AppendRepeating)
+}
+
+// write makes the lists as they are sent.
+func (c *Cut) write(form func(fabric.List, []byte) []byte) error {
+	if c.list = form(c.remote, nil); c.from != nil {
+		c.source = form(c.from, nil)
 	}
 	if max(len(c.list), len(c.source)) > mrdn.MaxLinkFrame/2 {
-		return fmt.Errorf("%w: %d pieces do not fit one request; split the list", fabric.ErrBusy, max(local.Pieces(), remote.Pieces()))
+		return fmt.Errorf("%w: %d pieces do not fit one request; split the list", fabric.ErrBusy, max(c.from.Pieces(), c.remote.Pieces()))
 	}
 	return nil
+}
+
+// plain is the cut for a peer that reads no repeated spans.
+func (c Cut) plain() (Cut, error) {
+	err := c.write(fabric.List.AppendTo)
+	return c, err
 }

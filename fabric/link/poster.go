@@ -36,7 +36,9 @@ type Poster struct {
 	frame      []byte // room for a notice, which no stream keeps
 	nextHandle uint32
 	nextStream int
-	gone       error
+	// capabilities are the peer's.
+	capabilities uint64
+	gone         error
 }
 
 // posted is a transfer that runs here.
@@ -58,6 +60,9 @@ func NewPoster(o PosterOptions) *Poster {
 
 // Attach adds a stream, before the first use.
 func (e *Poster) Attach(s Stream) { e.streams = append(e.streams, s) }
+
+// Capable says what the peer is capable of, by its Welcome, before the first use.
+func (e *Poster) Capable(capabilities uint64) { e.capabilities = capabilities }
 
 // Post starts a request that Cut has cut.
 func (e *Poster) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {
@@ -93,7 +98,14 @@ func (e *Poster) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpti
 		if !e.machine.Running(o.ID) {
 			break // an earlier part failed
 		}
-		e.postPart(p, &cuts[i], uint16(i), uint16(len(cuts)), o)
+		cut := cuts[i]
+		if e.capabilities&mrdn.RepeatedSpans == 0 {
+			if cut, err = cut.plain(); err != nil {
+				e.carryOut(e.machine.Failed(o.ID, err))
+				break
+			}
+		}
+		e.postPart(p, &cut, uint16(i), uint16(len(cuts)), o)
 	}
 	return t, nil
 }

@@ -57,12 +57,12 @@ func (f *Fabric) serve(conn net.Conn, hello mrdn.Hello) error {
 
 // reach dials, secures and introduces a connection. An empty name takes
 // whoever answers.
-func (f *Fabric) reach(ctx context.Context, address, name string, call handshake.Call) (net.Conn, error) {
+func (f *Fabric) reach(ctx context.Context, address, name string, call handshake.Call) (_ net.Conn, capabilities uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.options.Handshake)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", fabric.ErrPeerGone, err)
+		return nil, 0, fmt.Errorf("%w: %w", fabric.ErrPeerGone, err)
 	}
 	deadline, _ := ctx.Deadline()
 	_ = conn.SetDeadline(deadline)
@@ -76,19 +76,20 @@ func (f *Fabric) reach(ctx context.Context, address, name string, call handshake
 		}
 		secured = client
 	}
+	var welcome mrdn.Welcome
 	if err == nil {
-		_, err = f.self().Introduce(secured, call)
+		welcome, err = f.self().Introduce(secured, call)
 	}
 	if err != nil {
 		conn.Close()
-		return nil, errors.Join(err, ctx.Err())
+		return nil, 0, errors.Join(err, ctx.Err())
 	}
 	_ = conn.SetDeadline(time.Time{})
-	return secured, nil
+	return secured, welcome.Capabilities, nil
 }
 
 // dial opens one stream of a link.
-func (f *Fabric) dial(ctx context.Context, p fabric.Peer, link kv.ID, stream int) (net.Conn, error) {
+func (f *Fabric) dial(ctx context.Context, p fabric.Peer, link kv.ID, stream int) (_ net.Conn, capabilities uint64, err error) {
 	return f.reach(ctx, string(p.Address), p.Name, handshake.Call{
 		Expect: p.Incarnation, Link: link, Stream: uint16(stream), Streams: uint16(f.options.Streams),
 	})
@@ -96,7 +97,7 @@ func (f *Fabric) dial(ctx context.Context, p fabric.Peer, link kv.ID, stream int
 
 // Fetch asks whoever listens at address for its metadata.
 func (f *Fabric) Fetch(ctx context.Context, address []byte) ([]byte, error) {
-	conn, err := f.reach(ctx, string(address), "", handshake.Call{Fetch: true, Streams: 1})
+	conn, _, err := f.reach(ctx, string(address), "", handshake.Call{Fetch: true, Streams: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ func (l *peerLink) dial(ctx context.Context) (link.Life, error) {
 	rand.Read(id[:])
 	c := newConnection(l)
 	for i := range l.fabric.options.Streams {
-		conn, err := l.fabric.dial(ctx, l.peer, id, i)
+		conn, capabilities, err := l.fabric.dial(ctx, l.peer, id, i)
 		if err != nil {
 			c.abandon()
 			return nil, err
@@ -49,6 +49,7 @@ func (l *peerLink) dial(ctx context.Context) (link.Life, error) {
 			return nil, err
 		}
 		c.add(s)
+		c.poster.Capable(capabilities)
 	}
 	c.start()
 	return c, nil
