@@ -2,6 +2,7 @@ package dash
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -174,9 +175,18 @@ func troubles(now *View, at time.Time) (all []Event) {
 		}
 	}
 	for _, h := range now.HandOffs {
-		if h.Problem != "" {
-			all = append(all, Event{At: at.UnixMilli(), Level: levelBad, Text: fmt.Sprintf("a hand-off failed at %s: %s", h.Engine, h.Problem), Hint: "the decode engine computes such a prompt itself; open it to see in which stage it ended", ID: h.ID})
+		if h.Problem == "" {
+			continue
 		}
+		hint := "the decode engine computes such a prompt itself; open it to see in which stage it ended"
+		if strings.HasPrefix(h.Engine, "store@") || strings.HasPrefix(h.PeerName, "store@") {
+			hint = "what the shared cache does not bring is computed, what it does not take is not kept; open it to see in which stage it ended"
+		}
+		engine := h.Engine
+		if strings.HasPrefix(engine, "store@") {
+			engine, _, _ = strings.Cut(engine, "/") // the number after it tells people nothing
+		}
+		all = append(all, Event{At: at.UnixMilli(), Level: levelBad, Text: fmt.Sprintf("a hand-off failed at %s: %s", engine, h.Problem), Hint: hint, ID: h.ID})
 	}
 	return all
 }

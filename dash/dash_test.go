@@ -260,7 +260,7 @@ func TestChanges(t *testing.T) {
 		Workers:  []Worker{{ID: "up", Problem: "refused"}, {ID: "back", Up: true}, {ID: "killed", Up: true, URL: "http://h:2"}, {ID: "new", Role: "decode", Up: true}},
 		Members:  []Member{{Name: "a", Incarnation: "9", Kind: "agent"}, {Name: "b", Incarnation: "2", Kind: "agent", Problem: "silent"}},
 		Requests: []Request{{ID: "r", Outcome: "failed", Problem: "no engine"}, {ID: "s", Outcome: "finished", Resumed: 1}},
-		HandOffs: []HandOff{{ID: "h", Engine: "d", Problem: "an agent is gone"}},
+		HandOffs: []HandOff{{ID: "h", Engine: "d", Problem: "an agent is gone"}, {ID: "k", Engine: "store@o/e5a607cf0acfdf2c", PeerName: "d", Problem: "too late"}, {ID: "w", Engine: "d"}},
 	}
 	var got []string
 	for _, e := range changes(&before, &now, time.UnixMilli(7)) {
@@ -273,6 +273,7 @@ func TestChanges(t *testing.T) {
 		"bad worker up does not answer: refused ", "good worker back answers ", "bad worker killed ended, and was started again within a moment ", "note worker new has come, to decode ", "bad worker gone is gone ",
 		"note agent a was started again ", "bad agent b does not answer: silent ", "bad agent c is gone ",
 		"bad a request failed: no engine r", "note a request lost its engine and went on with another s", "bad a hand-off failed at d: an agent is gone h",
+		"bad a hand-off failed at store@o: too late k",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

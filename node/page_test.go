@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"meridian/dash"
+	"meridian/kv"
 	"meridian/ledger"
+	"meridian/transceiver/handoff"
 )
 
 // The page shows what agents of other hosts have done, and tells of each that does not
@@ -53,6 +55,7 @@ func TestPageShowsTheCell(t *testing.T) {
 	if kinds[AgentMember] != 2 || kinds[GatewayMember] != 1 {
 		t.Errorf("members %v", kinds)
 	}
+	decode.handOffEnded(&handoff.Record{Transfer: kv.ID{9}, OfStore: true, Unused: true, Problem: "handoff: cancelled"})
 	if again := c.Look(ctx); len(again.Requests) != 0 || len(again.HandOffs) != 0 || len(again.Flows) != 1 {
 		t.Errorf("told twice: %+v", again)
 	}

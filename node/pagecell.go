@@ -199,7 +199,7 @@ func recentHandOffs(ctx context.Context, n *Agent, m kv.Member, known map[kv.Mem
 	}
 	for _, line := range a.Records {
 		var r handoff.Record
-		if json.Unmarshal(line, &r) == nil && canBe(&r) {
+		if json.Unmarshal(line, &r) == nil && canBe(&r) && !r.Unused { // nothing moved, and nothing went wrong
 			rows = append(rows, handOffRow(m.Name, &r))
 		}
 	}

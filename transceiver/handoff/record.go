@@ -98,7 +98,10 @@ func (r *Record) String() string {
 		fmt.Fprintf(&b, "  with      %s, engine %s\n", r.Peer, r.PeerEngine)
 	}
 	outcome := "done"
-	if r.Problem != "" {
+	switch {
+	case r.Unused:
+		outcome = "given back before anybody took it; nothing went wrong"
+	case r.Problem != "":
 		outcome = "failed: " + r.Problem
 	}
 	fmt.Fprintf(&b, "  outcome   %s\n", outcome)
