@@ -55,7 +55,16 @@ def test_steps_without_an_end_are_forgotten() -> None:
 def test_a_load_costs_the_same_for_any_number_of_tokens() -> None:
     costs = Costs()
     step(costs, 0.0, 0.1, a=100)
-    costs.loaded(0.050)
-    assert costs.saved(100) == pytest.approx(0.0005)
-    assert costs.saved(1000) == pytest.approx(0.00095)
-    assert 0 < costs.saved(10) < 1e-8, "it is known, and nothing is saved"
+    costs.loaded(0.005)
+    assert costs.saved(10) == pytest.approx(0.0005)
+    assert costs.saved(100) == pytest.approx(0.00095)
+    assert 0 < costs.saved(5) < 1e-8, "it is known, and nothing is saved"
+
+
+def test_a_server_that_is_full_is_no_reason_to_compute() -> None:
+    costs = Costs()
+    step(costs, 0.0, 0.020, a=1)
+    step(costs, 1.0, 1.120, a=100)
+    for _ in range(100):
+        costs.loaded(30.0)  # requests wait until others end
+    assert costs.saved(100) == pytest.approx(0.001 - 0.050 / 100), "two steps and the pauses are the load's"

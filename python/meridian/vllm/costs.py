@@ -18,6 +18,9 @@ _NEW: Final = 0.25
 _DEEP: Final = 4
 """How many steps are under way at most; of more, the ends of some were not told."""
 
+_PAUSES: Final = 0.01
+"""What vLLM and the workers pause at most while a request loads and nothing is computed, in seconds."""
+
 _LEAST: Final = 1e-9
 """What is told where nothing is saved, in seconds: 0 would mean that it is not known."""
 
@@ -62,8 +65,12 @@ class Costs:
             self._token = _learned(self._token, max(took - self._step, 0.0) / tokens)
 
     def loaded(self, delay: float) -> None:
-        """Hear how much later a request went on than its prefix took to be found and to come."""
-        self._load = _learned(self._load, max(delay, 0.0))
+        """Hear how much later a request went on than its prefix took to be found and to come.
+
+        A load costs a step before it is asked for and one before it is seen, and pauses.
+        What a request waits beyond that is for want of room, with a load or without.
+        """
+        self._load = _learned(self._load, min(max(delay, 0.0), 2 * self._step + _PAUSES))
 
     def saved(self, tokens: int) -> float:
         """Return what each of so many tokens saves that are loaded, but for their coming; 0: not known."""
