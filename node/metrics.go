@@ -214,6 +214,7 @@ func prefixSource(c *offload.Cache) telemetry.Source {
 		s.Value("meridian_cache_owner_asks_total", float64(m.Grants), "granted")
 		s.Value("meridian_cache_owner_asks_total", float64(m.GrantsRefused+m.TakesRefused), "refused")
 		s.Value("meridian_cache_owner_asks_total", float64(m.TurnedAway), "overloaded")
+		s.Value("meridian_cache_owner_asks_total", float64(m.UsesHeard), "used")
 		s.Value("meridian_cache_owner_asks_total", float64(m.Malformed), "malformed")
 		s.Value("meridian_cache_copies_total", float64(m.CopiesMade), "taken")
 		s.Value("meridian_cache_copies_total", float64(m.CopiesRefused), "refused")

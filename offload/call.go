@@ -122,8 +122,29 @@ func (c *Cache) onNotification(n fabric.Notification) {
 		})
 	case *keeping.CopyAsk:
 		c.serve(from, request, &keeping.KeepAnswer{Verdict: keeping.Busy}, func() keeping.Message { return c.takeCopy(from, m) })
+	case *keeping.Used:
+		c.begin(&c.granting, 0, func() { // where there is too much to do it is not heard
+			if c.options.Store.Touch(runOf(m.Units)) == nil {
+				c.count(func(m *Metrics) { m.UsesHeard++ })
+			}
+		})
 	default:
 		c.answered(from, request, m)
+	}
+}
+
+// tellUsed tells owners elsewhere that what they have of a chain was used; who does not hear it
+// has not.
+func (c *Cache) tellUsed(chain keeping.Chain, have []string) {
+	for name, units := range keeping.UsedAt(chain, have, c.self.Name) {
+		to, reads, err := c.owner(name)
+		if err == nil && keeping.ReadsUsed(reads) {
+			c.begin(&c.granting, 0, func() { // where there is too much to do it is not told
+				ctx, cancel := context.WithTimeout(c.ctx, c.options.FindTimeout)
+				defer cancel()
+				_ = c.peers.Tell(ctx, to, keeping.AppendMessage(nil, 0, &keeping.Used{Units: units}))
+			})
+		}
 	}
 }
 

@@ -205,6 +205,7 @@ func (c *Cache) copyRun(r *hotRun) (more bool, err error) {
 			}
 		}
 	}
+	c.noteSole(r.units, copies)
 	able := c.copyReaders()
 	owners = slices.DeleteFunc(keeping.Belongs(r.units, owners), func(name string) bool { return name == c.self.Name || !able[name] })
 	if slices.Contains(owners, r.finder) {
@@ -227,6 +228,17 @@ func (c *Cache) copyRun(r *hotRun) (more bool, err error) {
 		return false, errNotNow
 	}
 	return true, c.copyTo(ctx, r, number, first, name)
+}
+
+// noteSole tells the store which copies of this agent's owner stand in for units that nobody
+// has any more, by who has which: they do not leave first as long as that is so.
+func (c *Cache) noteSole(units keeping.Chain, copies [][]string) {
+	for n := 1; n < len(copies); n++ {
+		if !slices.Contains(copies[n], c.self.Name) {
+			continue
+		}
+		_ = c.options.Store.SetSole(runOf(units).Copy(n+1), keeping.Sole(copies, n, c.self.Name)) // its keys are names: they are in the store
+	}
 }
 
 // copyReaders are the owners that know what a copy is: one of an older build would say nothing.

@@ -93,6 +93,7 @@ func (c *Cache) keep(k Keep, e *engine) {
 		c.freed(k, "unknown", err)
 		return
 	}
+	c.tellUsed(chain, have)
 	own, owners := c.owners()
 	machine := keeping.NewKeeping(have, own, keeping.Belongs(chain, owners))
 	k.present = machine.First * e.unit.Tokens

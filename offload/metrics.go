@@ -39,6 +39,8 @@ type Metrics struct {
 	// not.
 	CopiesMade, CopiesRefused uint64
 	Malformed, TurnedAway     uint64
+	// UsesHeard are words of other agents that something of this owner was used.
+	UsesHeard uint64
 	// What stands now: bytes and Keeps of this agent's engines on their way, bytes that come
 	// to its owner, runs that are granted, kinds of units.
 	BytesInFlight, Taking uint64

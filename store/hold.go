@@ -179,3 +179,21 @@ func (s *Store) touch(names [][]byte) {
 		s.server.Touch(s.now(), names)
 	}
 }
+
+// SetSole says which copies of a run that lie here stand in for what they are copies of, as
+// nobody has that any more: those do not leave before everything else.
+func (s *Store) SetSole(r Run, sole []bool) error {
+	names, err := s.namesOf(r)
+	if err == nil && len(sole) != len(names) {
+		err = fmt.Errorf("%w: %d objects, and %d words about them", ErrRefused, len(names), len(sole))
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server != nil {
+		s.server.SetSole(s.now(), names, sole)
+	}
+	return nil
+}

@@ -95,8 +95,8 @@ var cacheMetrics = []Metric{
 	},
 	{
 		Name: "meridian_cache_owner_asks_total", Type: Counter, Unit: "asks",
-		Labels: []Label{{Name: "end", Values: []string{"granted", "refused", "overloaded", "malformed"}}},
-		Help:   "What agents asked of this agent's owner about prefixes.",
+		Labels: []Label{{Name: "end", Values: []string{"granted", "refused", "overloaded", "malformed", "used"}}},
+		Help:   "What agents asked of this agent's owner about prefixes. used: they told it that something of it was used.",
 		Action: "overloaded rising: add owners. malformed: an agent of another version, or no agent of yours.",
 		Room:   "offload",
 	},

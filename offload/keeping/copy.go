@@ -87,6 +87,19 @@ func Twice(copies [][]string) bool {
 	return false
 }
 
+// Sole says which units of one copy, by who has those of each, stand in for the units
+// themselves at an owner: nobody has them under a lower number.
+func Sole(copies [][]string, number int, owner string) []bool {
+	sole := make([]bool, len(copies[number]))
+	for i := range sole {
+		sole[i] = copies[number][i] == owner
+		for n := range number {
+			sole[i] = sole[i] && copies[n][i] == ""
+		}
+	}
+	return sole
+}
+
 // CopyTo says which copies of a run are to be made next, by who has the units of each: of
 // Number, from unit First on, at the first of the owners that may be asked; ok is false where
 // there is nothing to make, or nobody to make it at. Owners that have units of another copy

@@ -75,6 +75,23 @@ func TestCopyTo(t *testing.T) {
 	})
 }
 
+func TestSole(t *testing.T) {
+	for _, c := range []struct {
+		copies [][]string
+		number int
+		want   []bool
+	}{
+		{[][]string{{"a", ""}, {"b", "b"}}, 1, []bool{false, true}},
+		{[][]string{{"", ""}, {"b", "c"}}, 1, []bool{true, false}},
+		{[][]string{{"", ""}, {"c", ""}, {"b", "b"}}, 2, []bool{false, true}}, // one of them is enough
+		{[][]string{{"", ""}, {"b", ""}, {"c", "c"}}, 1, []bool{true, false}},
+	} {
+		if got := Sole(c.copies, c.number, "b"); !slices.Equal(got, c.want) {
+			t.Errorf("%v, copy %d: %v", c.copies, c.number+1, got)
+		}
+	}
+}
+
 func TestTwice(t *testing.T) {
 	for _, c := range []struct {
 		copies [][]string

@@ -33,7 +33,7 @@ const (
 
 // LastKind is the last kind of message that this build reads. Agents that read CopyAsk, and
 // what came after it, say so in the directory; who does not say so reads those before.
-const LastKind = kindTellingAnswer
+const LastKind = kindUsed
 
 const (
 	kindFindAsk    = 3
@@ -42,9 +42,10 @@ const (
 	// A FindAsk that is answered by one that says in which tiers the units were, too.
 	kindTellingAsk    = 6
 	kindTellingAnswer = 7
+	kindUsed          = 8
 )
 
-// Message is a KeepAsk, KeepAnswer, FindAsk, FindAnswer or CopyAsk.
+// Message is a KeepAsk, KeepAnswer, FindAsk, FindAnswer, CopyAsk or Used.
 type Message interface {
 	kind() uint8
 	append(*fields.Writer)
@@ -82,6 +83,8 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 		m = &FindAsk{Tell: true}
 	case kindTellingAnswer:
 		m = &FindAnswer{Tell: true}
+	case kindUsed:
+		m = new(Used)
 	case kindCopyAsk:
 		m = new(CopyAsk)
 	default:

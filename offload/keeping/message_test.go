@@ -24,6 +24,7 @@ func samples() []keeping.Message {
 		&keeping.FindAnswer{Verdict: keeping.Missing, Have: 3},
 		&keeping.FindAsk{Shape: shape, Units: chain, First: 7, WithinMs: 5, PatienceMs: 6, Tell: true},
 		&keeping.FindAnswer{Verdict: keeping.Taken, Have: 4, Ticket: []byte("ticket"), Tell: true, From: []keeping.From{{Tier: "memory", Units: 1, Micros: 9}, {Tier: "s3", Units: 3, Micros: 1e6}}},
+		&keeping.Used{Units: chain},
 		&keeping.CopyAsk{Shape: shape, Units: chain, First: 7, Have: 1, Number: 2, Ticket: []byte("ticket"), WithinMs: 5},
 	}
 }
@@ -102,6 +103,8 @@ func TestUnitsDoNotRepeat(t *testing.T) {
 		case *keeping.KeepAsk:
 			m.Chain.Keys[3] = m.Chain.Keys[0]
 		case *keeping.FindAsk:
+			m.Units.Keys[3] = m.Units.Keys[0]
+		case *keeping.Used:
 			m.Units.Keys[3] = m.Units.Keys[0]
 		default:
 			continue

@@ -138,6 +138,7 @@ func (w *Owner) offer(now kv.Instant, class int) bool {
 type Stats struct {
 	HeapUsed, HeapTotal           uint64
 	Ready, Writing                uint64
+	Copies                        uint64 // objects that leave first
 	Waiting                       uint64 // announcements in the ring
 	Hits, Misses                  uint64
 	Evictions, Reclaims, Timeouts uint64
@@ -154,6 +155,7 @@ type Stats struct {
 // Stats is how the owner stands.
 func (w *Owner) Stats() Stats {
 	s, b := w.stats, w.heap.Bounds()
+	s.Copies = uint64(w.order.all[copies].objects)
 	s.HeapUsed, s.HeapTotal, s.Waiting, s.CASFailures = w.usedBytes(), b.Limit-b.Base, uint64(w.heap.Waiting()), w.heap.CASFailures()
 	return s
 }

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"slices"
 
 	"meridian/kv"
 	"meridian/store/master"
@@ -59,6 +60,14 @@ func (s *Server) Unhold(now kv.Instant, h Held, broken bool) []Effect {
 // Touch notes that a chain was used, of which some may lie here: the last of them is
 // evicted first.
 func (s *Server) Touch(now kv.Instant, chain [][]byte) { s.objects.Touch(now, chain) }
+
+// SetSole says which copies of a run stand in for what they are copies of; the last of them is
+// evicted first.
+func (s *Server) SetSole(now kv.Instant, run [][]byte, sole []bool) {
+	for i := range slices.Backward(run) {
+		s.objects.SetSole(now, run[i], sole[i])
+	}
+}
 
 // Has reports whether an object can be read here.
 func (s *Server) Has(now kv.Instant, name []byte) bool { return s.Answers(now) && s.objects.Has(name) }
