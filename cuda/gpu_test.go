@@ -155,7 +155,9 @@ func TestGPUImports(t *testing.T) {
 	check(t, err)
 	var there, back cuda.Moves
 	check(t, back.Add(i.At(), mine.At(), exportedBytes), there.Add(mine.At(), i.At(), 1<<20))
-	check(t, m.Stream().Fill(mine.At(), 0x17, 1<<20))
+	s, err := d.Stream()
+	check(t, err)
+	check(t, s.Fill(mine.At(), 0x17, 1<<20), s.Synchronize(), s.Close())
 	_, err = m.Do(cuda.Copying, &there, nil, nil)
 	check(t, err)
 	if got := peek(t, d, i.At()+4711); got != 0x17 {
@@ -207,7 +209,8 @@ func BenchmarkGPU(b *testing.B) {
 	must(err)
 	host, err := d.Pin(1 << 30)
 	must(err)
-	s := m.Stream()
+	s, err := d.Stream()
+	must(err)
 	must(s.Fill(from.At(), 3, size), s.Synchronize())
 	rate := func(name string, bytes uint64, do func()) {
 		b.Run(name, func(b *testing.B) {
@@ -250,9 +253,25 @@ func BenchmarkGPU(b *testing.B) {
 		moved(fmt.Sprintf("heads/%dB", piece), size/2, &moves, cuda.Copying)
 		moved(fmt.Sprintf("heads-summed/%dB", piece), size/2, &moves, cuda.CopySummed)
 	}
+	// Blocks in random order, the same in every layer.
+	const layers = 128
+	for _, block := range []uint64{4 << 10, 16 << 10} {
+		var moves cuda.Moves
+		for i, j := range rand.New(rand.NewPCG(1, 1)).Perm(int(size / layers / block)) {
+			must(moves.Add(from.At()+cuda.Pointer(uint64(i)*block), to.At()+cuda.Pointer(uint64(j)*block), block))
+		}
+		var shifts []cuda.Shift
+		for i := range uint64(layers) {
+			shifts = append(shifts, cuda.Shift{From: i * size / layers, To: i * size / layers})
+		}
+		must(moves.Repeat(shifts))
+		moved(fmt.Sprintf("layers/%dKiB", block>>10), size, &moves, cuda.Copying)
+		moved(fmt.Sprintf("layers-summed/%dKiB", block>>10), size, &moves, cuda.CopySummed)
+		moved(fmt.Sprintf("layers-verified/%dKiB", block>>10), size, &moves, cuda.Verified)
+	}
 	var one cuda.Moves
 	must(one.Add(from.At(), to.At(), 16<<10))
 	moved("one/16KiB", 16<<10, &one, cuda.Copying)
 	moved("one-summed/16KiB", 16<<10, &one, cuda.CopySummed)
-	must(m.Close(), from.Close(), to.Close(), host.Close())
+	must(m.Close(), s.Close(), from.Close(), to.Close(), host.Close())
 }

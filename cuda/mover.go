@@ -7,15 +7,16 @@ import (
 	"unsafe"
 )
 
-// Mover does moves on a device, launch by launch, on a stream of its own. While
+// Mover does moves on a device, launch by launch, on streams of its own. While
 // launches run the tables of the next ones are made and go to the device on another
 // stream; they take turns with a few slots. A Mover serves one goroutine at a time;
 // several run beside each other.
 type Mover struct {
-	device         *Device
-	kernels        *Kernels
-	stream, tables *Stream
-	slots          [4]slot
+	device  *Device
+	kernels *Kernels
+	streams [2]*Stream // which launches take in turn: one begins while another ends
+	tables  *Stream
+	slots   [4]slot
 }
 
 // slot is the memory of a launch that is under way.
@@ -51,11 +52,10 @@ func (d *Device) Mover() (*Mover, error) {
 		return nil, err
 	}
 	m := &Mover{device: d, kernels: k}
-	if m.stream, err = d.Stream(); err != nil {
-		return nil, err
-	}
-	if m.tables, err = d.Stream(); err != nil {
-		return nil, errors.Join(err, m.stream.Close())
+	for _, s := range []**Stream{&m.streams[0], &m.streams[1], &m.tables} {
+		if *s, err = d.Stream(); err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
 	}
 	for i := range m.slots {
 		if err := m.slots[i].open(d); err != nil {
@@ -91,7 +91,12 @@ func (s *slot) open(d *Device) (err error) {
 
 // Close gives back what it has; nothing is under way.
 func (m *Mover) Close() error {
-	problems := []error{m.stream.Close(), m.tables.Close()}
+	var problems []error
+	for _, s := range append(m.streams[:], m.tables) {
+		if s != nil {
+			problems = append(problems, s.Close())
+		}
+	}
 	for i := range m.slots {
 		s := &m.slots[i]
 		if s.table != nil {
@@ -111,9 +116,6 @@ func (m *Mover) Close() error {
 	}
 	return errors.Join(problems...)
 }
-
-// Stream is where the work is queued: what must come before it is awaited there.
-func (m *Mover) Stream() *Stream { return m.stream }
 
 // Course is how work goes on, launch by launch.
 type Course struct {
@@ -149,7 +151,7 @@ func (m *Mover) Do(w Work, moves *Moves, sums []byte, course *Course) ([]byte, e
 			err = course.Gate()
 		}
 		if err == nil {
-			err = m.start(s, w)
+			err = m.start(m.streams[turn%len(m.streams)], s, w)
 		}
 	}
 	// From here on the slots come in the order of their launches.
@@ -165,7 +167,7 @@ func (m *Mover) Do(w Work, moves *Moves, sums []byte, course *Course) ([]byte, e
 	}
 	if err != nil {
 		// A launch may have been queued without its event.
-		return sums, errors.Join(err, m.tables.Synchronize(), m.stream.Synchronize())
+		return sums, errors.Join(err, m.tables.Synchronize(), m.streams[0].Synchronize(), m.streams[1].Synchronize())
 	}
 	return sums, nil
 }
@@ -183,7 +185,7 @@ func (l *launch) used() (from, end Pointer) {
 }
 
 // start queues a launch.
-func (m *Mover) start(s *slot, w Work) error {
+func (m *Mover) start(on *Stream, s *slot, w Work) error {
 	near := len(s.rows) <= nearRows && s.segments() <= nearSegments
 	table, sums := s.table.At(), s.sums.At()
 	if !near {
@@ -194,18 +196,18 @@ func (m *Mover) start(s *slot, w Work) error {
 			err = s.ready.Record(m.tables)
 		}
 		if err == nil {
-			err = m.stream.Wait(s.ready)
+			err = on.Wait(s.ready)
 		}
 		if err != nil {
 			return err
 		}
 		table, sums = far, far+sumsAt
 	}
-	if err := m.kernels.start(m.stream, &s.launch, w&CopySummed, table, sums); err != nil {
+	if err := m.kernels.start(on, &s.launch, w&CopySummed, table, sums); err != nil {
 		return err
 	}
 	if w&Rereading != 0 {
-		if err := m.kernels.start(m.stream, &s.launch, Rereading|Summing, table, sums+againAt); err != nil {
+		if err := m.kernels.start(on, &s.launch, Rereading|Summing, table, sums+againAt); err != nil {
 			return err
 		}
 	}
@@ -214,12 +216,12 @@ func (m *Mover) start(s *slot, w Work) error {
 		if w&Rereading != 0 {
 			size += againAt
 		}
-		if err := m.stream.Copy(s.sums.At(), sums, size); err != nil {
+		if err := on.Copy(s.sums.At(), sums, size); err != nil {
 			return err
 		}
 	}
 	s.busy = true
-	return s.done.Record(m.stream)
+	return s.done.Record(on)
 }
 
 const (

@@ -16,6 +16,7 @@ import (
 type world struct {
 	device   *cuda.Device
 	mover    *cuda.Mover
+	stream   *cuda.Stream
 	from, to *cuda.Memory
 	near     *cuda.Pinned // as large as each
 	source   []byte
@@ -28,6 +29,8 @@ func newWorld(t *testing.T, d *cuda.Device, size uint64, random *rand.Rand) *wor
 	var err error
 	w.mover, err = d.Mover()
 	check(t, err)
+	w.stream, err = d.Stream()
+	check(t, err)
 	w.from, err = d.Alloc(size)
 	check(t, err)
 	w.to, err = d.Alloc(size)
@@ -38,9 +41,9 @@ func newWorld(t *testing.T, d *cuda.Device, size uint64, random *rand.Rand) *wor
 		binary.LittleEndian.PutUint64(w.source[i:], random.Uint64())
 	}
 	copy(w.near.Bytes(), w.source)
-	s := w.mover.Stream()
+	s := w.stream
 	check(t, s.Copy(w.from.At(), w.near.At(), size), s.Fill(w.to.At(), 0, size), s.Synchronize())
-	t.Cleanup(func() { check(t, w.mover.Close(), w.from.Close(), w.to.Close(), w.near.Close()) })
+	t.Cleanup(func() { check(t, w.mover.Close(), w.stream.Close(), w.from.Close(), w.to.Close(), w.near.Close()) })
 	return w
 }
 
@@ -96,7 +99,7 @@ func (w *world) run(t *testing.T, name string, work cuda.Work, list []cuda.Move,
 		}
 		t.Fatalf("%s: %d sums where there are to be %d, and number %d is wrong", name, len(sums)/8, len(want)/8, i/8)
 	}
-	s := w.mover.Stream()
+	s := w.stream
 	check(t, s.Copy(w.near.At(), w.to.At(), uint64(len(w.want))), s.Synchronize())
 	if got := w.near.Bytes(); !bytes.Equal(got, w.want) {
 		i := 0

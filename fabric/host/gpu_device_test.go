@@ -138,7 +138,7 @@ func TestGPUSuiteOnDevice(t *testing.T) {
 	engine := startEngine(t)
 	pool := vram.NewPool(nil)
 	t.Cleanup(func() {
-		if c := pool.Counts(); c.Imports+c.Allocations != 0 {
+		if c := pool.Counts(); c.Imports != 0 { // movers stay with the pool
 			t.Errorf("the agents still have %s", c)
 		}
 		if err := pool.Close(); err != nil {

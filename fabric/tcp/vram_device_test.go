@@ -16,9 +16,10 @@ func TestGPUSuiteOnDevice(t *testing.T) {
 		require.Skip(t, "gpu", err.Error())
 	}
 	pool, section := warmPool(t, nil)
+	warm := pool.Counts()
 	t.Cleanup(func() {
-		if c := pool.Counts(); c.Imports+c.Allocations != 0 {
-			t.Errorf("the agents still have %s", c)
+		if c := pool.Counts(); c != warm {
+			t.Errorf("the agents still have %s, and had %s before", c, warm)
 		}
 		if err := pool.Close(); err != nil {
 			t.Error(err)
