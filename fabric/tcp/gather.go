@@ -11,8 +11,6 @@ import (
 
 	"meridian/checksum"
 	"meridian/fabric"
-	"meridian/mem"
-	"meridian/mem/vram"
 	"meridian/mrdn"
 )
 
@@ -28,8 +26,6 @@ type gather struct {
 	// owesTrailer: the last chunk's checksum goes out with whatever is next.
 	owesTrailer bool
 	staging     []byte // of memory that is not mapped
-	stage       stage  // of GPU memory
-	fetched     int    // bytes of the next chunk that are in it
 	sealing     []byte // a record of several pieces
 	// ready is try, made once: a closure per call would allocate.
 	ready func(fd uintptr) bool
@@ -75,12 +71,9 @@ func (g *gather) writeFrames(frames []byte) error {
 }
 
 // writeChunk writes the next chunk of p, unless p was stopped; the first one
-// behind the frame that begins it. A readErr means that its memory could not be
-// read, and that nothing has left.
-func (g *gather) writeChunk(p *outbound, first bool) (readErr, err error) {
-	if readErr = g.fetch(p); readErr != nil {
-		return readErr, nil
-	}
+// behind the frame that begins it. Its bytes have been fetched, if they are a GPU's. A
+// readErr means that its memory could not be read, and that nothing has left.
+func (g *gather) writeChunk(p *outbound, first bool, chunk fetched) (readErr, err error) {
 	g.mu.Lock()
 	if p.stopped.Load() {
 		g.mu.Unlock()
@@ -93,7 +86,7 @@ func (g *gather) writeChunk(p *outbound, first bool) (readErr, err error) {
 		g.vector.add(p.Begin)
 		g.plain += len(p.Begin)
 	}
-	if readErr = g.collect(p); readErr != nil {
+	if readErr = g.collect(p, chunk); readErr != nil {
 		g.owesTrailer = owed // it has not left either
 	}
 	g.mu.Unlock()
@@ -110,45 +103,19 @@ func (g *gather) writeChunk(p *outbound, first bool) (readErr, err error) {
 	return readErr, err
 }
 
-// fetch brings the next bytes of p into the stage, if some of its memory is a GPU's. It
-// holds no lock meanwhile, because it may wait for the GPU: p may be stopped then, and
-// what was read late does its owner no harm.
-func (g *gather) fetch(p *outbound) error {
-	g.fetched = 0
-	g.mu.Lock()
-	var memory *vram.Memory
-	var of []*mem.Section
-	var err error
-	if !p.stopped.Load() {
-		if memory = firstGPU(p.Bound); memory != nil {
-			of, err = sections(p.Bound)
-		}
-	}
-	from := p.Walk
-	g.mu.Unlock()
-	if memory == nil || err != nil {
-		return err
-	}
-	defer release(of)
-	if err := g.stage.open(memory); err != nil {
-		return err
-	}
-	g.fetched, err = g.stage.fetch(from, of)
-	return err
-}
-
-// collect adds a header and the next bytes of p to the vector. mu is held.
-func (g *gather) collect(p *outbound) error {
+// collect adds a header and the next bytes of p to the vector, which are those of chunk if
+// it has any. mu is held.
+func (g *gather) collect(p *outbound, chunk fetched) error {
 	g.vector.add(g.header[:])
 	g.plain += len(g.header)
 	size := min(uint64(g.options.ChunkBytes), p.Walk.Left())
 	g.sum.Reset()
 	taken := uint64(0)
 	staged := 0
-	if g.fetched > 0 {
-		taken, size = uint64(g.fetched), 0
-		g.vector.add(g.stage.buffer[:g.fetched])
-		p.Walk.Skip(taken)
+	if len(chunk.bytes) > 0 {
+		taken, size = uint64(len(chunk.bytes)), 0
+		g.vector.add(chunk.bytes)
+		p.Walk = chunk.after
 	}
 	var cut fabric.Cut
 	for taken < size && len(g.vector.pieces) < maxPieces {
@@ -176,6 +143,8 @@ func (g *gather) collect(p *outbound) error {
 		known = p.Sums.Known(p.Bound.List[cut.Part].Region, cut.Offset, taken)
 	}
 	switch {
+	case chunk.summed:
+		g.trail(chunk.sum)
 	case known != nil:
 		g.trail(checksum.OfSums(known))
 	case p.Walk.Left() == 0:

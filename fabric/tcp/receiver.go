@@ -277,15 +277,20 @@ func (r *receiver) receiveChunk(c mrdn.Chunk) error {
 		r.guest.wasted()
 		return r.repent()
 	}
+	whole := received{c, sum, r.scatter.chunk}
 	if r.scatter.staged != nil {
-		r.stream.socket.silence.Deaf(true) // while the GPU works nothing is read
-		placeErr = r.scatter.land(p, c, sum)
-		r.stream.socket.silence.Deaf(false)
-	}
-	if ended, err := r.scatter.finish(p, c, sum, placeErr); ended {
-		r.stream.end.Arrived(p, err)
+		r.land(p, whole)
+	} else {
+		r.finish(p, whole, r.scatter.summed(), placeErr)
 	}
 	return nil
+}
+
+// finish ends a chunk, and tells the end when it has ended its part.
+func (r *receiver) finish(p *link.Inbound, c received, sums []byte, placeErr error) {
+	if ended, err := r.scatter.finish(p, c, sums, placeErr); ended {
+		r.stream.end.Arrived(p, err)
+	}
 }
 
 // tailRoom is for what follows a payload: its checksum and the next header.

@@ -27,7 +27,7 @@ type scatter struct {
 	err   error // of the last try
 	gpu   stage // of GPU memory
 	// staged is the GPU memory that the current chunk is for, some of it at least, and
-	// held how much of it is in the stage.
+	// held how much of the chunk is in the stage.
 	staged *vram.Memory
 	held   int
 
@@ -43,6 +43,13 @@ type scatter struct {
 	tail   []byte
 	// chunk is where the current one goes, if in one piece.
 	chunk fabric.Cut
+}
+
+// received is a chunk all of whose bytes have come.
+type received struct {
+	mrdn.Chunk
+	sum uint64     // that came behind it
+	at  fabric.Cut // where it goes, if in one piece, and somebody wants its sums
 }
 
 func newScatter(k *socket, o *Options) *scatter {
@@ -78,7 +85,7 @@ func (s *scatter) quiet(match func(link.Part) bool) {
 	}
 }
 
-// forget gives back what will never arrive.
+// forget gives back what will never arrive, once the GPU has placed what has.
 func (s *scatter) forget() {
 	s.gpu.close()
 	s.mu.Lock()
@@ -108,16 +115,24 @@ func (s *scatter) begin(c mrdn.Chunk) (*link.Inbound, error) {
 	return p, nil
 }
 
-// finish compares a chunk's checksum. It reports whether that was the end of
-// the part, which the stream's end has not been told of.
-func (s *scatter) finish(p *link.Inbound, c mrdn.Chunk, sum uint64, placeErr error) (ended bool, err error) {
+// summed are the sums of the current chunk, all of which was hashed as it was placed.
+func (s *scatter) summed() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sum.Sum()
+	return s.sum.Sums()
+}
+
+// finish compares a chunk's checksum with the sums of what was placed. It reports whether
+// that was the end of the part, which the stream's end has not been told of.
+func (s *scatter) finish(p *link.Inbound, c received, sums []byte, placeErr error) (ended bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err = placeErr
 	if err == nil && !p.Discard && !s.options.NoChecksums {
-		err = p.Verify(sum, s.sum.Sum(), c.Length)
-		if at := s.chunk; err == nil && p.Sums != nil && at.Length == uint64(c.Length) && p.Sums.Wants(p.Bound.List[at.Part].Region, at.Offset, at.Length) {
-			p.Sums.Note(at.Offset, s.sum.Sums())
+		err = p.Verify(c.sum, checksum.OfSums(sums), c.Length)
+		if at := c.at; err == nil && p.Sums != nil && at.Length == uint64(c.Length) && p.Sums.Wants(p.Bound.List[at.Part].Region, at.Offset, at.Length) {
+			p.Sums.Note(at.Offset, sums)
 		}
 	}
 	if err == nil && p.Walk.Left() > 0 {
@@ -145,8 +160,7 @@ func (s *scatter) read(b []byte) (int, error) {
 // follows the last of them into tail. It returns how much of either it got.
 func (s *scatter) readInto(p *link.Inbound, left int, tail []byte) (placed, tailed int, err error) {
 	if s.staged != nil {
-		placed, err = s.readStaged(left)
-		return placed, 0, err
+		return s.readStaged(left, tail)
 	}
 	s.mu.Lock()
 	direct := p != nil && !p.Discard && s.aim(p, left)
@@ -200,8 +214,7 @@ func (s *scatter) aim(p *link.Inbound, left int) bool {
 // place copies b to the next bytes of p's destination and hashes it.
 func (s *scatter) place(p *link.Inbound, b []byte) error {
 	if s.staged != nil {
-		copy(s.gpu.buffer[s.held:], b)
-		s.stagedSome(len(b))
+		s.held += copy(s.gpu.own().bytes[s.held:], b)
 		return nil
 	}
 	s.mu.Lock()

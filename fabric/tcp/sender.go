@@ -13,6 +13,7 @@ import (
 
 	"meridian/checksum"
 	"meridian/fabric/link"
+	"meridian/mem/vram"
 	"meridian/mrdn"
 )
 
@@ -23,6 +24,7 @@ type sender struct {
 	options *Options
 	socket  *socket
 	gather  *gather // what is being written by writeLoop
+	fetcher fetcher // of writeLoop
 	wake    chan struct{}
 	drained chan struct{} // hears when frames have left
 	gone    chan struct{} // closed with the stream, by shut
@@ -44,6 +46,7 @@ type sender struct {
 // outbound is a part whose bytes leave on a stream.
 type outbound struct {
 	*link.Outbound
+	gpu     *vram.Memory // some of its memory is of this GPU; nil for none
 	started bool
 	// stopped parts must not leave any more.
 	stopped atomic.Bool
@@ -112,7 +115,8 @@ func (s *sender) sayAlive() {
 // Post queues a part. A small one is written at once.
 func (s *sender) Post(p *link.Outbound) (link.Progress, error) {
 	s.mu.Lock()
-	if left := p.Walk.Left(); left == 0 || left <= smallPart && len(s.control) <= maxSmall && firstGPU(p.Bound) == nil {
+	gpu := firstGPU(p.Bound)
+	if left := p.Walk.Left(); left == 0 || left <= smallPart && len(s.control) <= maxSmall && gpu == nil {
 		err := s.postSmallLocked(p)
 		p.Release()
 		return link.Sent, err
@@ -122,7 +126,7 @@ func (s *sender) Post(p *link.Outbound) (link.Progress, error) {
 		p.Release()
 		return link.Queued, nil // the end learns of it through Lost
 	}
-	s.parts = append(s.parts, &outbound{Outbound: p})
+	s.parts = append(s.parts, &outbound{Outbound: p, gpu: gpu})
 	idle := !s.writing
 	s.writing = true
 	s.mu.Unlock()

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -16,22 +15,37 @@ import (
 
 // stage is pinned memory through which the bytes of a GPU pass, a chunk at a time: one
 // kernel gathers them into it, or scatters them out of it, whatever pieces they are in.
+// It has two halves. One is the loop's, which sends it or reads into it; the GPU works on
+// the other meanwhile, for a goroutine that the loop has started and waits for:
+//
+//	socket  | chunk 1 | chunk 2 | chunk 3 |
+//	GPU               | chunk 1 | chunk 2 | chunk 3 |     of what arrives; what is sent
+//	                                                      is gathered one chunk before
+//
 // One for each direction of a stream, used by that direction's loop alone. A GPU may
 // let it wait for as long as it likes, so no lock is held meanwhile.
 type stage struct {
 	mover  *vram.Mover
 	memory *vram.Memory // of the GPU that the mover is of
-	buffer []byte
-	at     cuda.Pointer // of buffer
+	halves [2]half
+	turn   int // which half is the loop's
 	moves  cuda.Moves
 	sums   []byte
+	busy   bool // the goroutine runs, or has not been waited for
+	done   chan struct{}
+}
+
+// half is as long as a chunk may be.
+type half struct {
+	bytes []byte
+	at    cuda.Pointer // of bytes
 }
 
 const (
 	// stagedBytes is what is sent at a time; what a peer sends may be as long as a chunk
 	// may be.
 	stagedBytes = 1 << 20
-	// stagedMoves is in how many moves at most.
+	// stagedMoves is in how many moves, about.
 	stagedMoves = 16 << 10
 )
 
@@ -61,16 +75,61 @@ func (s *stage) open(m *vram.Memory) error {
 		m.Pool.GiveBack(mover)
 		return err
 	}
-	s.mover, s.memory, s.buffer, s.at = mover, m, pinned.Bytes()[:mrdn.MaxChunk], pinned.At()
+	s.mover, s.memory = mover, m
+	for i := range s.halves {
+		at := i * mrdn.MaxChunk
+		s.halves[i] = half{pinned.Bytes()[at : at+mrdn.MaxChunk], pinned.At() + cuda.Pointer(at)}
+	}
 	return nil
 }
 
-// close gives back what it has.
+// close waits for the GPU, and gives back what it has.
 func (s *stage) close() {
+	s.await()
 	if s.mover != nil {
 		s.memory.Pool.GiveBack(s.mover)
-		s.mover, s.buffer = nil, nil
+		s.mover, s.halves = nil, [2]half{}
 	}
+}
+
+// own is the loop's half, and far the GPU's.
+func (s *stage) own() *half { return &s.halves[s.turn] }
+func (s *stage) far() *half { return &s.halves[1-s.turn] }
+
+// run has work with the GPU done while the loop goes on. Nothing runs yet.
+func (s *stage) run(work func()) {
+	if s.done == nil {
+		s.done = make(chan struct{}, 1)
+	}
+	s.busy = true
+	go func() {
+		work()
+		s.done <- struct{}{}
+	}()
+}
+
+// await waits until nothing runs.
+func (s *stage) await() {
+	if s.busy {
+		<-s.done
+		s.busy = false
+	}
+}
+
+// idle reports whether nothing runs.
+func (s *stage) idle() bool {
+	select {
+	case <-s.done:
+		s.busy = false
+	default:
+	}
+	return !s.busy
+}
+
+// swap waits until nothing runs, and changes the halves.
+func (s *stage) swap() {
+	s.await()
+	s.turn = 1 - s.turn
 }
 
 // sections references the memory of a part, so that it stays while a GPU has it.
@@ -92,32 +151,8 @@ func release(all []*mem.Section) {
 	}
 }
 
-// fetch brings the next bytes of a source into the buffer, and says how many.
-func (s *stage) fetch(from fabric.Walk, of []*mem.Section) (n int, err error) {
-	s.moves.Reset()
-	for moves := 0; from.Left() > 0 && n < stagedBytes && moves < stagedMoves; moves++ {
-		part, r := s.next(&from, uint64(stagedBytes-n))
-		if m := vram.Of(of[part]); m != nil && m.Device == s.memory.Device {
-			err = s.moves.AddRun(cuda.Move{
-				From: m.At + cuda.Pointer(r.Offset), To: s.at + cuda.Pointer(n), FromStride: r.Stride, ToStride: r.Length, Length: r.Length, Count: r.Count,
-			})
-		} else {
-			for i := uint64(0); i < r.Count && err == nil; i++ {
-				at := uint64(n) + i*r.Length
-				err = of[part].ReadAt(s.buffer[at:at+r.Length], r.Offset+i*r.Stride)
-			}
-		}
-		if err != nil {
-			return 0, err
-		}
-		n += int(r.Length * r.Count)
-	}
-	_, err = s.mover.Do(cuda.Copying, &s.moves, nil, nil)
-	return n, err
-}
-
 // next takes a run off a walk, at most so many bytes.
-func (s *stage) next(w *fabric.Walk, room uint64) (part int, r mem.Run) {
+func next(w *fabric.Walk, room uint64) (part int, r mem.Run) {
 	room = min(room, w.Left())
 	part, r = w.Run()
 	if r.Length > room {
@@ -128,53 +163,14 @@ func (s *stage) next(w *fabric.Walk, room uint64) (part int, r mem.Run) {
 	return part, r
 }
 
-// place takes the first bytes of the buffer to a destination, and compares what lies
-// there then, unless it is not to.
-func (s *stage) place(to fabric.Walk, of []*mem.Section, bytes int, compare bool) error {
-	for n := 0; n < bytes; {
-		start := n
-		s.moves.Reset()
-		for moves := 0; n < bytes && moves < stagedMoves; moves++ {
-			part, r := s.next(&to, uint64(bytes-n))
-			if err := s.aim(of[part], r, n); err != nil {
-				return err
-			}
-			n += int(r.Length * r.Count)
-		}
-		if err := s.scatter(compare); err != nil {
-			return fmt.Errorf("%w, in the %d bytes from byte %d of a chunk on", err, n-start, start)
+// reaches reports whether all memory is of the stage's GPU.
+func (s *stage) reaches(of []*mem.Section) bool {
+	for _, section := range of {
+		if m := vram.Of(section); m == nil || m.Device != s.memory.Device {
+			return false
 		}
 	}
-	return nil
-}
-
-// aim adds a run to what is placed; what is not of this GPU is placed at once.
-func (s *stage) aim(section *mem.Section, r mem.Run, n int) error {
-	m := vram.Of(section)
-	if m == nil || m.Device != s.memory.Device {
-		for i := range r.Count {
-			at := uint64(n) + i*r.Length
-			if err := section.WriteAt(s.buffer[at:at+r.Length], r.Offset+i*r.Stride); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return s.moves.AddRun(cuda.Move{
-		From: s.at + cuda.Pointer(n), To: m.At + cuda.Pointer(r.Offset), FromStride: r.Length, ToStride: r.Stride, Length: r.Length, Count: r.Count,
-	})
-}
-
-func (s *stage) scatter(compare bool) (err error) {
-	work := cuda.Verified
-	if !compare {
-		work = cuda.Copying
-	}
-	s.sums, err = s.mover.Do(work, &s.moves, s.sums[:0], nil)
-	if different := (*cuda.Difference)(nil); errors.As(err, &different) {
-		return fmt.Errorf("%w: %w", fabric.ErrChecksum, err)
-	}
-	return err
+	return true
 }
 
 // holding is which parts of all streams are being placed by GPUs, which a fence waits

@@ -34,7 +34,7 @@ func newStream(secured net.Conn, o *Options, e link.End) (*stream, error) {
 func (s *stream) run() {
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		defer s.gather.stage.close()
+		defer s.fetcher.close()
 		if err := s.writeLoop(); err != nil {
 			s.end.Lost(s.causeOf(err))
 		}

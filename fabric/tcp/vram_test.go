@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,12 +17,45 @@ import (
 	"meridian/mem/vram"
 )
 
+// gpu counts kernels, and can hang at one.
+type gpu struct {
+	*cudatest.Process
+	launches atomic.Int64
+	hangAt   atomic.Int64
+	resume   func() // what hangAt made hang, once Waiting says that it does
+}
+
+func (g *gpu) Launch(c cuda.ContextHandle, s cuda.StreamHandle, l cuda.Launch) error {
+	if n := g.launches.Add(1); n == g.hangAt.Load() {
+		g.resume = g.Hang()
+	}
+	return g.Process.Launch(c, s, l)
+}
+
+// hangIn has the GPU hang at the kernel that comes after so many others.
+func (g *gpu) hangIn(kernels int64) { g.hangAt.Store(g.launches.Load() + kernels + 1) }
+
+// awaitHung waits until a kernel hangs.
+func (g *gpu) awaitHung(t *testing.T) {
+	t.Helper()
+	eventually(t, "no kernel hangs", func() bool { return g.Waiting() > 0 })
+}
+
+func eventually(t *testing.T, not string, holds func() bool) {
+	t.Helper()
+	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			t.Fatal(not)
+		}
+	}
+}
+
 // newGPU is a pool of one GPU that has opened all that it keeps, and how to make memory
 // of it.
-func newGPU(t *testing.T) (*cudatest.Process, func(t testing.TB, sizeBytes uint64) *mem.Section) {
+func newGPU(t *testing.T) (*gpu, func(t testing.TB, sizeBytes uint64) *mem.Section) {
 	t.Helper()
 	machine := cudatest.NewMachine(1, 1<<40)
-	process := machine.Process()
+	process := &gpu{Process: machine.Process()}
 	pool, section := warmPool(t, process)
 	t.Cleanup(func() {
 		if err := pool.Close(); err != nil {
@@ -76,7 +110,7 @@ func warmPool(t *testing.T, driver cuda.Driver) (*vram.Pool, func(t testing.TB, 
 func TestSuiteVRAM(t *testing.T) {
 	_, section := newGPU(t)
 	o := suite(Options{Streams: 2})
-	o.Brief, o.Sums = true, false
+	o.Brief, o.Sums, o.Patience = true, false, time.Minute
 	o.NearSection, o.FarSection = section, section
 	fabrictest.Run(t, o)
 }
@@ -84,10 +118,13 @@ func TestSuiteVRAM(t *testing.T) {
 // hangs is two agents with a GPU each, and a link between them.
 type hangs struct {
 	fabrics   [2]*Fabric
-	processes [2]*cudatest.Process
+	processes [2]*gpu
 	memory    [2]*mem.Section
 	link      fabric.Link
 }
+
+// hungBytes is three chunks and a bit.
+const hungBytes = 3*stagedBytes + 123
 
 func newHangs(t *testing.T) *hangs {
 	t.Helper()
@@ -98,7 +135,7 @@ func newHangs(t *testing.T) *hangs {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h.fabrics[i], h.processes[i], h.memory[i] = f, process, section(t, 1<<20)
+		h.fabrics[i], h.processes[i], h.memory[i] = f, process, section(t, hungBytes)
 		t.Cleanup(func() {
 			if err := errors.Join(f.Close(context.Background()), h.memory[i].Close(context.Background())); err != nil {
 				t.Error(err)
@@ -116,10 +153,18 @@ func newHangs(t *testing.T) *hangs {
 }
 
 // stuck posts a transfer that hangs on one side's GPU.
-func (h *hangs) stuck(t *testing.T, op fabric.Op, on *cudatest.Process) *fabric.Transfer {
+func (h *hangs) stuck(t *testing.T, op fabric.Op, on *gpu) *fabric.Transfer {
 	t.Helper()
-	list := fabric.List{{Region: 1, Epoch: 7}}
-	if err := list[0].Spans.Add(0, 1<<20); err != nil {
+	transfer := h.post(t, op, 1, 1<<20)
+	on.awaitHung(t)
+	return transfer
+}
+
+// post posts a transfer of the first bytes of a region.
+func (h *hangs) post(t *testing.T, op fabric.Op, region, bytes uint64) *fabric.Transfer {
+	t.Helper()
+	list := fabric.List{{Region: region, Epoch: 7}}
+	if err := list[0].Spans.Add(0, bytes); err != nil {
 		t.Fatal(err)
 	}
 	p, err := h.link.Prepare(op, list, list)
@@ -127,12 +172,9 @@ func (h *hangs) stuck(t *testing.T, op fabric.Op, on *cudatest.Process) *fabric.
 		t.Fatal(err)
 	}
 	defer p.Release()
-	transfer, err := h.link.Post(context.Background(), p, fabric.PostOptions{ID: kv.ID{byte(op), 9}})
+	transfer, err := h.link.Post(context.Background(), p, fabric.PostOptions{ID: newID()})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for on.Waiting() == 0 {
-		time.Sleep(time.Millisecond)
 	}
 	return transfer
 }

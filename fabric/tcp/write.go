@@ -70,7 +70,11 @@ func (s *sender) writePart(p *outbound) error {
 		s.retire(p, false)
 		return nil
 	}
-	readErr, err := s.gather.writeChunk(p, first)
+	chunk, readErr := s.fetch(p)
+	var err error
+	if readErr == nil {
+		readErr, err = s.gather.writeChunk(p, first, chunk)
+	}
 	more := err == nil && readErr == nil && p.Walk.Left() > 0
 	// A broken socket is the end's to hear of through Lost, for all parts.
 	if stopped := s.retire(p, more); !more && !stopped && err == nil {
