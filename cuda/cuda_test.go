@@ -263,6 +263,43 @@ func TestRegisteredMemory(t *testing.T) {
 	check(t, r.Close(), ours.Close())
 }
 
+// CUDA pins memory once, for all devices: who registers it again shares that, on
+// whichever device, and the last one unpins it.
+func TestRegisteredMemoryIsShared(t *testing.T) {
+	t.Parallel()
+	process := cudatest.NewMachine(2, 1<<24).Process()
+	list, err := cuda.List(process)
+	check(t, err)
+	first := open(t, process)
+	second, err := cuda.Open(cuda.Options{Driver: process, UUID: list[1].UUID})
+	check(t, err)
+	before := process.Open()
+	arena := slices.Repeat([]byte{7}, 8192)
+	var all []*cuda.Pinned
+	for _, d := range []*cuda.Device{first, second, first} {
+		r, err := d.Register(arena, false)
+		check(t, err)
+		all = append(all, r)
+	}
+	if n := process.Open() - before; n != 1 || first.Counts().Pinned != 2 || second.Counts().Pinned != 1 {
+		t.Errorf("%d registrations; %s and %s", n, first.Counts(), second.Counts())
+	}
+	if _, err := second.Register(arena[:4096], false); !errors.Is(err, cuda.AlreadyRegistered) {
+		t.Errorf("a part of it: %v", err)
+	}
+	check(t, all[0].Close(), all[2].Close())
+	if got := peek(t, second, all[1].At()+100); got != 7 {
+		t.Errorf("registered memory reads %d", got)
+	}
+	check(t, all[1].Close())
+	if n := process.Open() - before - 2; n > 0 { // of peeking: pinned memory and a stream
+		t.Errorf("%d things are left", n)
+	}
+	again, err := second.Register(arena, true) // it is free again, for other uses
+	check(t, err)
+	check(t, again.Close(), second.Close())
+}
+
 func TestBytesPassThrough(t *testing.T) {
 	t.Parallel()
 	d := open(t, cudatest.NewMachine(1, 1<<24).Process())

@@ -43,13 +43,13 @@ func (m *Memory) Close() error {
 type Pinned struct {
 	device *Device
 	bytes  []byte
-	ours   bool // and not only registered
+	shared *registration // nil for memory that Pin took
 }
 
 // Pin takes host memory that is pinned. The caller closes it, when no work that was
 // queued touches it any more.
 func (d *Device) Pin(bytes uint64) (*Pinned, error) {
-	p := &Pinned{device: d, ours: true}
+	p := &Pinned{device: d}
 	err := d.opened(&d.counts.Pinned, func() error {
 		at, err := d.driver.HostAlloc(d.context, bytes)
 		if err != nil {
@@ -64,19 +64,6 @@ func (d *Device) Pin(bytes uint64) (*Pinned, error) {
 	return p, nil
 }
 
-// Register pins memory that is there already and is not Go's: an arena. It must
-// stay mapped until Close. Memory that is mapped to be read is registered so.
-func (d *Device) Register(memory []byte, readOnly bool) (*Pinned, error) {
-	err := d.opened(&d.counts.Pinned, func() error {
-		at := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
-		return failed(d.driver.HostRegister(d.context, at, uint64(len(memory)), readOnly), "register %d bytes", len(memory))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &Pinned{device: d, bytes: memory}, nil
-}
-
 // Bytes are the memory itself.
 func (p *Pinned) Bytes() []byte { return p.bytes }
 
@@ -85,13 +72,13 @@ func (p *Pinned) At() Pointer { return Pointer(p.address()) }
 
 func (p *Pinned) address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p.bytes))) }
 
-// Close frees or unpins it.
+// Close frees it, or unpins it if nobody else has registered it.
 func (p *Pinned) Close() error {
-	p.device.gone(&p.device.counts.Pinned)
-	if p.ours {
-		return failed(p.device.driver.HostFree(p.device.context, p.address()), "free %d pinned bytes", len(p.bytes))
+	if p.shared != nil {
+		return p.unregister()
 	}
-	return failed(p.device.driver.HostUnregister(p.device.context, p.address()), "unregister %d bytes", len(p.bytes))
+	p.device.gone(&p.device.counts.Pinned)
+	return failed(p.device.driver.HostFree(p.device.context, p.address()), "free %d pinned bytes", len(p.bytes))
 }
 
 // hostPointer is for memory that CUDA's driver has mapped, of which Go's collector

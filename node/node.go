@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"meridian/agent"
+	"meridian/cuda"
 	"meridian/doorserver"
 	"meridian/inquiry"
 	"meridian/mem/vram"
@@ -76,6 +77,8 @@ type AgentOptions struct {
 
 	// book is what others are told from where the process has no door.
 	book inquiry.Book
+	// gpus stands in for CUDA's driver, in tests.
+	gpus cuda.Driver
 	// machine stands in for the name of this machine, in tests.
 	machine string
 }
@@ -143,7 +146,7 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if n.proof, err = o.proof(); err != nil {
 		return err
 	}
-	n.gpus = vram.NewPool(nil) // loads CUDA's driver when GPU memory is first lent
+	n.gpus = vram.NewPool(o.gpus) // loads CUDA's driver when GPU memory is first lent
 	fabrics, err := o.openers(n.proof, n.gpus)
 	if err != nil {
 		return err

@@ -56,6 +56,7 @@ func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
 			return err
 		}
 		owner.Tiers = n.tiers
+		owner.Pin = n.pinOwn
 		if o.Door != nil { // else nobody listens, as openPrefixes has it
 			owner.Prefixes = offload.Reads
 		}
@@ -64,6 +65,14 @@ func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
 		Agent: n.Agent, Directory: n.Directory, Owner: owner, Candidate: o.Store.Candidate, Tenant: o.Store.Tenant, Logger: o.Logger,
 	})
 	return err
+}
+
+// pinOwn has the object cache's memory pinned once engines lend GPU memory: else the
+// first of their transfers would wait for it.
+func (n *Agent) pinOwn(memory []byte) (unpin func(context.Context) error) {
+	return n.gpus.Pin(memory, func(err error) {
+		n.logger.Warn("the object cache is not pinned: GPUs reach it through other memory", "bytes", len(memory), "error", err)
+	}).Release
 }
 
 // openTiers opens what is below the memory of an owner, the nearest first.

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -47,5 +48,33 @@ func TestCloseWhileItIsUsed(t *testing.T) {
 	}
 	if m := a.agent.Metrics(); m.Grants != 0 || m.Regions != 0 {
 		t.Fatalf("%+v", m)
+	}
+}
+
+// What pinned the memory is told before it is unmapped, and again if it needs longer.
+func TestPinnedMemoryIsUnpinned(t *testing.T) {
+	c := newCell(t, "tcp")
+	var pinned, unpinned int
+	busy := errors.New("still in use")
+	a := c.start("a", func(o *store.Options) {
+		o.Owner = &store.OwnerOptions{Bytes: 4 << 20, Pin: func(memory []byte) func(context.Context) error {
+			pinned += len(memory)
+			return func(context.Context) error {
+				memory[len(memory)-1]++ // it is still there
+				if unpinned++; unpinned == 1 {
+					return busy
+				}
+				return nil
+			}
+		}}
+	}, candidate)
+	if pinned != 4<<20 {
+		t.Errorf("%d bytes to be pinned", pinned)
+	}
+	if err := a.Store.Close(soon(t)); !errors.Is(err, busy) {
+		t.Errorf("closed while it is in use: %v", err)
+	}
+	if err := a.Store.Close(soon(t)); err != nil || unpinned != 2 {
+		t.Errorf("unpinned %d times: %v", unpinned, err)
 	}
 }

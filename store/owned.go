@@ -41,6 +41,9 @@ type OwnerOptions struct {
 	// default 30 s.
 	WriteTimeout, ReadTimeout time.Duration
 	HugePages                 bool
+	// Pin is told of the memory and may pin it for GPUs; what it returns is called before
+	// the memory is unmapped, again after an error. Nil pins nothing.
+	Pin func(memory []byte) (unpin func(context.Context) error)
 	// Tiers keep what leaves memory, the first is asked first. They are the caller's to
 	// close, after the store.
 	Tiers []tier.Tier
@@ -68,6 +71,7 @@ type owned struct {
 	options OwnerOptions
 	agent   *agent.Agent
 	memory  *mem.Arena
+	unpin   func(context.Context) error // nil if Pin was
 	heap    *arena.Heap
 	objects *owner.Owner
 	region  agent.RegionInfo
@@ -117,6 +121,9 @@ func (o *owned) make() (err error) {
 		return err
 	}
 	bytes := o.memory.Bytes(0, o.memory.Size())
+	if o.options.Pin != nil {
+		o.unpin = o.options.Pin(bytes)
+	}
 	if o.heap, err = arena.Format(bytes, arena.Options{Headers: o.options.Headers, High: uint32(100 * o.options.High), Low: uint32(100 * o.options.Low), Epoch: epochOf(o.agent.Incarnation())}); err != nil {
 		return err
 	}
@@ -197,6 +204,11 @@ func (o *owned) close(ctx context.Context) error {
 			return err
 		}
 		o.fenced = true
+	}
+	if o.unpin != nil {
+		if err := o.unpin(ctx); err != nil {
+			return err
+		}
 	}
 	return o.memory.Close(ctx)
 }

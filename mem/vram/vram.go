@@ -4,6 +4,7 @@
 //	Pool      the GPUs of this machine, each opened when it is first needed, and what
 //	          moves bytes on them
 //	Memory    the backing of such a section: which device, and where
+//	Own       memory of this process that is pinned for them
 //
 // A section's bytes can be read and written like any other's, a few at a time; who
 // moves many asks its Memory for the device and runs kernels there.
@@ -25,6 +26,7 @@ type Pool struct {
 
 	mu      sync.Mutex // protects the rest, also while a device is opened
 	devices map[cuda.UUID]*device
+	own     map[*Own]struct{} // what is to be pinned
 	closed  bool
 }
 
@@ -39,7 +41,7 @@ type device struct {
 
 // NewPool makes one; a nil driver is libcuda, which is loaded when it is needed.
 func NewPool(driver cuda.Driver) *Pool {
-	return &Pool{driver: driver, devices: make(map[cuda.UUID]*device)}
+	return &Pool{driver: driver, devices: make(map[cuda.UUID]*device), own: make(map[*Own]struct{})}
 }
 
 // Device opens a GPU, or returns the one that is open. It stays the pool's.
@@ -92,7 +94,12 @@ func (p *Pool) leave(d *device, used bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d.users--
-	if d.used = d.used || used; d.used || d.users > 0 || p.closed {
+	if d.used = d.used || used; d.used && !p.closed {
+		for o := range p.own {
+			o.start(d.Device)
+		}
+	}
+	if d.used || d.users > 0 || p.closed {
 		return nil
 	}
 	delete(p.devices, d.UUID)
