@@ -55,7 +55,7 @@ func TestPageShowsTheCell(t *testing.T) {
 	if kinds[AgentMember] != 2 || kinds[GatewayMember] != 1 {
 		t.Errorf("members %v", kinds)
 	}
-	decode.handOffEnded(&handoff.Record{Transfer: kv.ID{9}, OfStore: true, Unused: true, Problem: "handoff: cancelled"})
+	decode.handOffEnded(&handoff.Record{Transfer: kv.ID{9}, As: handoff.Source, OfStore: true, Unused: true, Problem: "handoff: cancelled"})
 	if again := c.Look(ctx); len(again.Requests) != 0 || len(again.HandOffs) != 0 || len(again.Flows) != 1 {
 		t.Errorf("told twice: %+v", again)
 	}
