@@ -13,7 +13,7 @@ type logsCommand struct {
 	Parts   []string      `arg:"" optional:"" name:"part" help:"Parts of the cell, such as gateway or decode-0 (default: all)."`
 	State   string        `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
 	Follow  bool          `short:"f" help:"Go on with what is written, until Ctrl-C."`
-	Lines   *int          `short:"n" placeholder:"N" help:"How many lines of each part, of what there is; -1 for all (default: 50, with --since and --request all)."`
+	Lines   *int          `short:"n" placeholder:"N" help:"How many lines of each part, of what there is; --lines=-1 for all (default: 50, with --since and --request all)."`
 	Since   time.Duration `placeholder:"TIME" help:"Only what was written in the last so much time, such as 10m."`
 	Request string        `placeholder:"ID" help:"Only lines about this request or transfer, of every process, by its id, by how that begins, or by what a client called its request (X-Request-Id)."`
 	JSON    bool          `help:"Print one JSON object a line."`
@@ -44,7 +44,7 @@ func (c *logsCommand) Run(std *stdio, all *commands) error {
 		o.Last = -1
 	}
 	o.Cut = func(part string, lines int) {
-		fmt.Fprintf(std.err, "%d earlier lines of %s are left out; -n -1 shows all\n", lines, part)
+		fmt.Fprintf(std.err, "%d earlier lines of %s are left out; --lines=-1 shows all\n", lines, part)
 	}
 	err = cell.Logs(ctx, o, func(l cell.Line) error {
 		if c.JSON {
