@@ -115,7 +115,7 @@ func (a *Agent) Republish(ctx context.Context) error {
 }
 
 // Find looks a peer up in the directory and fetches its metadata from it.
-// Whoever else answers at its address is refused.
+// Another process that answers at its address is refused.
 func (a *Agent) Find(ctx context.Context, name string) (*Peer, error) {
 	if a.options.Directory == nil {
 		return nil, errors.New("agent: there is no directory to look in; use Fetch or LoadMetadata")

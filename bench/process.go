@@ -165,7 +165,7 @@ func (p *Process) Stop(ctx context.Context) error {
 	return nil
 }
 
-// FreePort is one of loopback that nobody listens on.
+// FreePort is one of loopback that no process listens on.
 func FreePort(ctx context.Context) (string, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

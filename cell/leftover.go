@@ -93,7 +93,7 @@ func forget(dir string) error {
 	return os.RemoveAll(filepath.Join(dir, "directory"))
 }
 
-// sweep removes sockets that nobody listens on any more.
+// sweep removes sockets that no process listens on any more.
 func sweep(dir string) error {
 	var errs []error
 	for _, pattern := range []string{"directory.sock", "agent-*.sock", "door-*.sock"} {

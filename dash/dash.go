@@ -27,7 +27,7 @@ type Options struct {
 	Cell Cell
 	// Interval is how often the cell is looked at; default a second.
 	Interval time.Duration
-	// Linger is for how long it still is when nobody watches; default half a minute.
+	// Linger is for how long it still is when no browser watches; default half a minute.
 	Linger time.Duration
 	// Watchers bounds who watches at a time; default 16.
 	Watchers int
@@ -44,7 +44,7 @@ type Page struct {
 	stop    context.CancelFunc
 }
 
-// Open makes a page. Nothing is looked at before somebody watches.
+// Open makes a page. Nothing is looked at before a browser watches.
 func Open(_ context.Context, o Options) (*Page, error) {
 	if o.Cell == nil {
 		return nil, errors.New("dash: Options needs a Cell to show")

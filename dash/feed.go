@@ -42,7 +42,7 @@ const (
 	maxFrameRows = 200
 )
 
-// feed makes frames while somebody watches, and keeps the last ones.
+// feed makes frames while a browser watches, and keeps the last ones.
 type feed struct {
 	cell     Cell
 	boot     string
@@ -78,7 +78,7 @@ func keep[T any](all []T, most int, more ...T) []T {
 	return all
 }
 
-// watch begins to look, if nobody does.
+// watch begins to look, if no other browser has begun it.
 func (f *feed) watch() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +104,7 @@ func (f *feed) close() {
 	f.wait.Wait()
 }
 
-// run looks until nobody has watched for a while: being watched costs the cell
+// run looks until no browser has watched for a while: being watched costs the cell
 // something, not being watched nothing.
 func (f *feed) run() {
 	ticks := time.NewTicker(f.interval)
@@ -122,7 +122,7 @@ func (f *feed) run() {
 	}
 }
 
-// add makes a frame of a view. It returns false when nobody watches any more.
+// add makes a frame of a view. It returns false when no browser watches any more.
 func (f *feed) add(view View) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -102,7 +102,7 @@ func (e *Engine) freed(o *offer) {
 	}
 }
 
-// Withdraw takes an offer back whose ticket nobody will use.
+// Withdraw takes an offer back whose ticket no engine will use.
 func (e *Engine) Withdraw(transfer [16]byte) { e.post(func() { e.withdraw(transfer) }) }
 
 func (e *Engine) withdraw(transfer [16]byte) {

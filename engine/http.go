@@ -45,7 +45,7 @@ func (e *Engine) Handler() http.Handler {
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // whoever asked may have gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have gone
 }
 
 func (e *Engine) serveHealth(w http.ResponseWriter, _ *http.Request) {

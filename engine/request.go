@@ -49,14 +49,14 @@ type Request struct {
 	Offer *[16]byte
 	// Ticket is where the prompt's cache comes from: a decode leg.
 	Ticket []byte
-	// Unused gives the ticket back instead: nobody will take what it is for.
+	// Unused gives the ticket back instead: no engine will take what it is for.
 	Unused bool
 	// ThoughtEnd is the tokens that end a thought: of an answer that has them, the prompt
 	// alone is let be kept. None: all of it is.
 	ThoughtEnd []uint32
 	// Leg is what a gateway sealed, for the agent.
 	Leg []byte
-	// ID is what whoever sent it calls it, for the log; "" for nothing.
+	// ID is what its sender calls it, for the log; "" for nothing.
 	ID string
 }
 

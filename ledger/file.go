@@ -114,7 +114,7 @@ type writer struct {
 	dropped *atomic.Uint64 // the file's
 }
 
-const fileMode = 0o600 // ids of requests are nobody else's business
+const fileMode = 0o600 // ids of requests are for the operator alone
 
 func (w *writer) open() error {
 	file, err := os.OpenFile(w.options.Path, os.O_CREATE|os.O_RDWR|os.O_APPEND, fileMode)

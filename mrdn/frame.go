@@ -43,7 +43,7 @@ type Header struct {
 	Checksum [ChecksumSize]byte
 }
 
-// Frame is a whole frame. Body belongs to whoever owns the bytes it was parsed
+// Frame is a whole frame. Body belongs to the owner of the bytes it was parsed
 // from.
 type Frame struct {
 	Header

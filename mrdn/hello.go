@@ -18,7 +18,7 @@ type Hello struct {
 	Expect          kv.ID
 	Link            kv.ID
 	Stream, Streams uint16
-	// Fetch: the caller wants the metadata of whoever listens, and no link.
+	// Fetch: the caller wants the metadata of the agent that listens, and no link.
 	Fetch bool
 	// Nonce goes into the proofs that may follow.
 	Nonce [32]byte

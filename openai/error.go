@@ -75,7 +75,7 @@ func Unavailable(format string, args ...any) *Error {
 	return &Error{Message: fmt.Sprintf(format, args...), Type: TypeUnavailable, Status: http.StatusServiceUnavailable}
 }
 
-// UnknownModel refuses a model that nobody serves.
+// UnknownModel refuses a model that no engine serves.
 func UnknownModel(model string, served []string) *Error {
 	e := Invalid("model", "the model %.256q does not exist; there is %q", model, served)
 	e.Type, e.Status = TypeNotFound, http.StatusNotFound
@@ -99,7 +99,7 @@ func (e *Error) Write(w http.ResponseWriter) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.Status)
-	_, _ = w.Write(append(e.JSON(), '\n')) // whoever asked may have gone
+	_, _ = w.Write(append(e.JSON(), '\n')) // the client may have gone
 }
 
 // ParseError reads the error object of a response, in any of the forms that

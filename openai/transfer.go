@@ -22,7 +22,7 @@ type KVTransfer struct {
 	// Promised: a decode engine has been promised what a prefill leg offers, and
 	// waits for it.
 	Promised bool
-	// Unused: nobody will take what Ticket is for. An engine that gets it gives the
+	// Unused: no engine will take what Ticket is for. An engine that gets it gives the
 	// ticket back, and treats the request as any other.
 	Unused bool
 	// ThoughtEnd is the tokens that end a thought: of an answer that has them, an engine lets

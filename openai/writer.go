@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// EventWriter writes a stream. Every event is flushed: somebody reads along.
+// EventWriter writes a stream. Every event is flushed: people read along.
 type EventWriter struct {
 	to     http.ResponseWriter
 	flush  *http.ResponseController

@@ -457,7 +457,7 @@ func drawPlaces(t *rapid.T, name string, s *Side, need int) []uint32 {
 }
 
 // forget overwrites the entries of blocks that hold only tokens before live, as
-// engines do that have given them to somebody else.
+// engines do that have given them to another request.
 func (s *Side) forget(table []uint32, live int) {
 	for i := range table {
 		last := (i+1)*s.BlockTokens - 1

@@ -8,7 +8,7 @@ import (
 	"meridian/kv"
 )
 
-// client is whoever uses an agent: it knows some peers, perhaps not as they are
+// client is a program that uses an agent: it knows some peers, perhaps not as they are
 // now, has transfers running, and keeps lists for longer than it should.
 type client struct {
 	peers    map[string]*agent.Peer

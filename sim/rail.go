@@ -83,7 +83,7 @@ func (r *rail) Connect(_ context.Context, p fabric.Peer) (fabric.Link, error) {
 	return l, nil
 }
 
-// Fetch asks whoever is at an address for its metadata.
+// Fetch asks the process at an address for its metadata.
 func (r *rail) Fetch(_ context.Context, address []byte) ([]byte, error) {
 	peer, err := r.reach(address)
 	if err != nil {

@@ -23,7 +23,7 @@ type Label struct {
 	Values []string
 }
 
-// Metric is one entry of the catalogue: a contract with whoever built a
+// Metric is one entry of the catalogue: a contract with operators who built a
 // dashboard or an alert on it.
 type Metric struct {
 	Name   string

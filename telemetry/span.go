@@ -45,7 +45,7 @@ const (
 	Asked
 )
 
-// NewSpanID is for a span that nobody has given one.
+// NewSpanID is for a span that came without one.
 func NewSpanID() (id [8]byte) {
 	for id == [8]byte{} {
 		rand.Read(id[:])

@@ -114,7 +114,7 @@ func (t *Telemetry) serve(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Handler serves the metrics, for a listener of somebody else's.
+// Handler serves the metrics, for a listener of the caller's.
 func (t *Telemetry) Handler(logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(t.all, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelError),

@@ -48,7 +48,7 @@ func OpenCellKey(stateDir string) (CellKey, error) {
 	if err := createFile(path, newCellKey().text(), secretMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return CellKey{}, keyFault(path, err)
 	}
-	// Whoever came first has made it: what counts is what stands there now.
+	// The process that came first has made it: what counts is what stands there now.
 	key, err = loadCellKey(path)
 	return key, keyFault(path, err)
 }

@@ -106,7 +106,7 @@ func refusal(chain []*x509.Certificate, err error) error {
 	return e
 }
 
-// peerOfLink reads the name of whoever speaks the protocol of links.
+// peerOfLink reads the name of the peer that speaks the protocol of links.
 func peerOfLink(c tls.ConnectionState) (string, error) {
 	switch {
 	case len(c.PeerCertificates) == 0:

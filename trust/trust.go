@@ -2,8 +2,8 @@
 // says it is, and does it belong here.
 //
 // Between hosts, certificates answer, in TLS 1.3 on both sides. An agent's
-// certificate holds its name as the URI meridian://agent/NAME. Whoever dials
-// says which agent it expects; whoever listens learns which one came:
+// certificate holds its name as the URI meridian://agent/NAME. The side that
+// dials says which agent it expects; the side that listens learns which one came:
 //
 //	source, err := trust.Open(trust.Options{Files: trust.FilesIn(trust.Dir(stateDir), "a"), Name: "a"})
 //

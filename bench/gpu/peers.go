@@ -21,7 +21,7 @@ var drivers embed.FS
 // second, and what they reach does not depend on it.
 const peerTotal = 64 << 20
 
-// contender is somebody else who moves such memory between two processes.
+// contender is another program that moves such memory between two processes.
 type contender struct {
 	// name is the fabric of its rows.
 	name   string

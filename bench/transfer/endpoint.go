@@ -105,7 +105,7 @@ func newID() (id kv.ID) {
 	return id
 }
 
-// Notified keeps a notification for whoever waits for one.
+// Notified keeps a notification for the caller that waits for one.
 func (e *endpoint) Notified(n fabric.Notification) (fabric.Attendant, error) {
 	n.Payload = bytes.Clone(n.Payload)
 	select {

@@ -25,7 +25,7 @@ type fabricOptions struct {
 	// Guard and TLS protect it, where given.
 	Guard fabric.Guard
 	TLS   *trust.Source
-	// Metadata, where given, answers whoever fetches it.
+	// Metadata, where given, answers peers that fetch it.
 	Metadata func() []byte
 }
 

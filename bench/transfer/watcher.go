@@ -17,7 +17,7 @@ import (
 	"meridian/dash"
 )
 
-// Seen is what came to whoever watched: proof that something did.
+// Seen is what came to the watcher: proof that something did.
 type Seen struct {
 	// Frames of the page, and HandOffs that they told of, sampled ones included.
 	Frames   uint64 `json:"frames"`

@@ -1,5 +1,5 @@
 // Package talk is a client of the OpenAI API, for a person at a terminal and
-// for whoever compares answers: it streams or waits, tells thoughts from
+// for callers that compare answers: it streams or waits, tells thoughts from
 // answers, and keeps the ids of tokens where the server tells them.
 //
 //	Completion, Chat ─► Client ─► POST ─► response or event stream ─► Piece … ─► Answer

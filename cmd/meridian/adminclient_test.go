@@ -94,7 +94,7 @@ func TestAdminClient(t *testing.T) {
 	}
 }
 
-// Whoever can write to the directory is not told the key of the admin listener.
+// An agent that can write to the directory is not told the key of the admin listener.
 func TestAdminKeyIsNotForRecords(t *testing.T) {
 	got := make(map[string]string)
 	server := func(name string) *httptest.Server {

@@ -48,7 +48,7 @@ func newLogger(w io.Writer, o telemetry.LogOptions) *slog.Logger {
 	return logger
 }
 
-// ready tells whoever started a process that it serves: a line for people, or the same
+// ready tells the parent of a process that it serves: a line for people, or the same
 // as an event, so that what such a process writes is JSON and nothing else.
 func (c *commands) ready(std *stdio, text string, attributes ...any) {
 	o := c.logOptionsInForce()

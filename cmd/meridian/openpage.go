@@ -13,7 +13,7 @@ import (
 // pageOf is where the page about a cell is.
 func pageOf(admin string) string { return strings.TrimSuffix(admin, "/") + dash.Prefix }
 
-// openPage shows a page in the browser of whoever sits here. Where there is none it
+// openPage shows a page in the browser of the person at this machine. Where there is none it
 // says so: its address is on the screen anyway.
 func openPage(w io.Writer, url string) {
 	opener := "xdg-open"

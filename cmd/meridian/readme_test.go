@@ -12,7 +12,7 @@ import (
 	"meridian/internal/require"
 )
 
-// plainEnvironment is the environment without settings of whoever runs the tests.
+// plainEnvironment is the environment without settings of the person who runs the tests.
 func plainEnvironment() []string {
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "MERIDIAN_") })
 }

@@ -186,7 +186,7 @@ func (c *sendCommand) peer(ctx context.Context, n *node.Agent, name string) (*ag
 			hint: "`meridian peers` lists who is there; one that was just started needs a moment", status: exitFailure,
 		}
 	case errors.Is(err, io.EOF) && !n.HasTLS():
-		// A listener with TLS has no words for whoever speaks none.
+		// A listener with TLS has no words for a peer that speaks none.
 		return nil, &failure{err: err, hint: "if " + name + " has TLS, send with --name NAME, an agent that `meridian cert issue NAME` made a certificate for", status: exitFailure}
 	}
 	return p, err

@@ -54,7 +54,7 @@ func (c *statusCommand) Run(std *stdio, all *commands) error {
 	return c.watch(ctx, std, all)
 }
 
-// minEvery keeps whoever watches from being a load.
+// minEvery keeps a terminal that watches from being a load.
 const minEvery = 100 * time.Millisecond
 
 // cellStatus is what is known of a cell: of what `meridian up` runs, and of who else

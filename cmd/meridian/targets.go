@@ -168,7 +168,7 @@ func (c *targetsCommand) serve(ctx context.Context, std *stdio, all *commands, d
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(groupsOf(targets)) // whoever asked may have gone
+		_ = json.NewEncoder(w).Encode(groupsOf(targets)) // the client may have gone
 	})
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()

@@ -48,7 +48,7 @@ func (c *upCommand) Help() string {
 		"The workers are reference engines, or with --engine vllm servers of a real vLLM: docs/vllm.md."
 }
 
-// defaultStore is what an agent of a cell keeps, unless somebody says otherwise.
+// defaultStore is what an agent of a cell keeps, unless the operator says otherwise.
 const defaultStore = "256MiB"
 
 // spec is what flags and configuration say the cell is made of.

@@ -26,7 +26,7 @@ type Post struct {
 type Outcome struct {
 	ID    kv.ID
 	State fabric.State
-	// Took is how long the order took, for whoever waited for it.
+	// Took is how long the order took, for the test that waited for it.
 	Took time.Duration
 	Err  *Failure
 }

@@ -78,7 +78,7 @@ func (p *Publisher) Break() {
 	clear(p.subscribers)
 }
 
-// AwaitSubscriber waits until somebody has subscribed.
+// AwaitSubscriber waits for a subscriber.
 func (p *Publisher) AwaitSubscriber() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,10 +104,10 @@ func (p *Publisher) SkipInReplay(sequence uint64) {
 	p.skipInReplay[sequence] = true
 }
 
-// Publish numbers a batch, keeps it, and sends it to whoever has subscribed.
+// Publish numbers a batch, keeps it, and sends it to the subscribers.
 func (p *Publisher) Publish(payload []byte) { p.publish(payload, true) }
 
-// Lose numbers a batch and keeps it, but nobody gets it.
+// Lose numbers a batch and keeps it, but no subscriber gets it.
 func (p *Publisher) Lose(payload []byte) { p.publish(payload, false) }
 
 func (p *Publisher) publish(payload []byte, send bool) {

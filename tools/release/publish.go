@@ -37,7 +37,7 @@ func checkReplaceable(out string) error {
 	return nil
 }
 
-// publish puts the files of from at out in one step: whoever looks sees the old release or the new one, or, for the
+// publish puts the files of from at out in one step: a reader sees the old release or the new one, or, for the
 // instant between two renames, none, but never a half one.
 func publish(from, out string) (err error) {
 	if err := checkReplaceable(out); err != nil {

@@ -82,7 +82,7 @@ type Server struct {
 	logs     *filter
 	keeper   *housekeeper
 	failed   chan error
-	observed chan struct{} // closed when nobody waits for a failure any more
+	observed chan struct{} // closed when no goroutine waits for a failure any more
 	closing  sync.Once
 }
 
