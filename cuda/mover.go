@@ -127,6 +127,8 @@ type Course struct {
 	// Done hears of every launch that is done, in order, with the sums of its source
 	// where there are any, while the next ones run. An error is as one of Gate.
 	Done func(bytes uint64, sums []byte) error
+	// Patient: the caller has time, and rather sleeps than asks again and again.
+	Patient bool
 }
 
 // Do does the work and waits for it. Where Summing is part of it, the sums of the
@@ -142,7 +144,7 @@ func (m *Mover) Do(w Work, moves *Moves, sums []byte, course *Course) ([]byte, e
 	turn, segments := 0, uint64(0)
 	for ; err == nil; turn++ {
 		s := &m.slots[turn%len(m.slots)]
-		if sums, err = s.finish(w, sums, course.Done); err != nil || !c.fill(&s.launch) {
+		if sums, err = s.finish(w, sums, course.Done, course.Patient); err != nil || !c.fill(&s.launch) {
 			break
 		}
 		s.at = segments
@@ -161,7 +163,7 @@ func (m *Mover) Do(w Work, moves *Moves, sums []byte, course *Course) ([]byte, e
 		if err != nil {
 			done = nil
 		}
-		sums, late = m.slots[turn%len(m.slots)].finish(w, sums, done)
+		sums, late = m.slots[turn%len(m.slots)].finish(w, sums, done, course.Patient)
 		err = errors.Join(err, late)
 		turn++
 	}
@@ -239,9 +241,12 @@ const (
 )
 
 // await waits for the launch.
-func (s *slot) await() error {
+func (s *slot) await(patient bool) error {
 	begin, ask := time.Now(), time.Duration(0)
 	brief := max(briefWait, time.Duration(s.bytes/slowBytesEach))
+	if patient {
+		brief = 0
+	}
 	for passed := time.Duration(0); passed < longWait; passed = time.Since(begin) {
 		if passed < ask {
 			continue
@@ -250,22 +255,22 @@ func (s *slot) await() error {
 			return err
 		}
 		switch ask = passed + briefPause; {
+		case passed >= brief:
+			time.Sleep(nap)
 		case passed == 0: // it has just begun, perhaps
 			ask = max(ask, time.Duration(s.bytes/bytesEach))
-		case passed > brief:
-			time.Sleep(nap)
 		}
 	}
 	return s.done.Synchronize()
 }
 
 // finish waits for the launch of a slot, if there is one, and takes its sums.
-func (s *slot) finish(w Work, sums []byte, done func(uint64, []byte) error) ([]byte, error) {
+func (s *slot) finish(w Work, sums []byte, done func(uint64, []byte) error, patient bool) ([]byte, error) {
 	if !s.busy {
 		return sums, nil
 	}
 	s.busy = false
-	if err := s.await(); err != nil {
+	if err := s.await(patient); err != nil {
 		return sums, err
 	}
 	of := s.sums.Bytes()[:s.segments()*8]

@@ -116,7 +116,7 @@ func (f *fetcher) bring(from fabric.Walk, of []*mem.Section, unsummed bool) {
 	if f.got.summed {
 		work = cuda.CopySummed
 	}
-	f.sums, f.err = f.mover.Do(work, &f.moves, f.sums[:0], nil)
+	f.sums, f.err = f.mover.Do(work, &f.moves, f.sums[:0], beside(&f.moves))
 	f.got.bytes, f.got.after = into.bytes[:n], from
 	if f.got.summed {
 		f.got.sum = checksum.OfSums(f.sums)

@@ -49,6 +49,10 @@ const (
 	stagedMoves = 16 << 10
 )
 
+// beside is how a GPU is waited for that works beside the socket: a whole chunk takes the
+// socket longer, and all streams want the CPU.
+func beside(m *cuda.Moves) *cuda.Course { return &cuda.Course{Patient: m.Bytes() >= stagedBytes} }
+
 // firstGPU is the first section of GPU memory that a part names, or nil. The part's
 // memory is not given back meanwhile.
 func firstGPU(b *fabric.Bound) *vram.Memory {

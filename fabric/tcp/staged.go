@@ -145,7 +145,7 @@ func (s *stage) aim(section *mem.Section, r mem.Run, from *half, n int) error {
 
 // scatter does what was aimed, and adds its sums.
 func (s *stage) scatter(w cuda.Work) (err error) {
-	s.sums, err = s.mover.Do(w, &s.moves, s.sums, nil)
+	s.sums, err = s.mover.Do(w, &s.moves, s.sums, beside(&s.moves))
 	if different := (*cuda.Difference)(nil); errors.As(err, &different) {
 		return fmt.Errorf("%w: %w", fabric.ErrChecksum, err)
 	}

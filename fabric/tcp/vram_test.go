@@ -87,6 +87,9 @@ func warmPool(t *testing.T, driver cuda.Driver) (*vram.Pool, func(t testing.TB, 
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := m.Pinned(); err != nil {
+			t.Fatal(err)
+		}
 		movers = append(movers, m)
 	}
 	for _, m := range movers {
