@@ -104,8 +104,10 @@ var gateway = Section{
 		{
 			Name: "stored_token_weight", Kind: Float, Default: 0.25, Unit: "tokens computed per token fetched", Range: atLeast(0).atMost(1),
 			Doc: "What a token of a prompt counts in placement that an engine does not hold and can fetch from the cell's object cache, against one that it must compute. " +
+				"It is assumed of an engine until its answers have told how long it takes to fetch and to compute, which reference engines do; /debug/engines shows what came of it. " +
 				"A prompt of which no more than gateway.direct_prompt_tokens are neither held nor kept in the cell goes straight to decode. 1 leaves the object cache out of placement.",
-			Tune: "As long as a token takes to be fetched, divided by how long it takes to be computed: lower with large models and fast networks, 1 where prompts are computed as fast as they come.",
+			Tune: "For engines that do not tell, as vLLM: as long as a token takes to be fetched, divided by how long it takes to be computed: lower with large models and fast networks, 1 where prompts are computed as fast as they come. " +
+				"meridian bench cache prints it for the reference engine.",
 		},
 		{
 			Name: "max_body_bytes", Kind: Int, Default: int64(8 << 20), Unit: "bytes", Range: atLeast(1024).atMost(1 << 30),

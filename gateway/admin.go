@@ -67,6 +67,9 @@ type EngineState struct {
 	Failed  uint64   `json:"failed"`
 	// CacheTokens is a piece of a prefix that it shares with others, 0 where it does not.
 	CacheTokens int64 `json:"cache_tokens,omitempty"`
+	// StoredWeight is what a token costs that it fetches against one that it computes, as
+	// its answers tell; 0 where they do not yet.
+	StoredWeight float64 `json:"stored_token_weight,omitempty"`
 	// Caches is what it says of its caches, rank by rank.
 	Caches []cacheState `json:"caches,omitempty"`
 }
@@ -79,7 +82,7 @@ func (g *Gateway) Engines() []EngineState {
 		s := EngineState{
 			ID: a.id, URL: e.url, Role: e.role.String(), Kind: a.kind.String(), Models: a.models, Cut: e.cut, Listed: e.listed, Up: e.up.Load(),
 			Running: e.running.Load(), Waiting: e.waiting.Load(), Served: e.served.Load(), Failed: e.failed.Load(),
-			Caches: cacheStates(g.roster.cachesOf(e)), CacheTokens: e.unit.Load(),
+			Caches: cacheStates(g.roster.cachesOf(e)), CacheTokens: e.unit.Load(), StoredWeight: g.roster.storedWeight(e),
 		}
 		if home := e.home.Load(); home != nil {
 			s.Agent = home.name

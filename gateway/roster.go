@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"meridian/openai"
 	"meridian/place"
 )
 
@@ -314,7 +315,7 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 			role &^= place.Prefill
 		}
 		candidates = append(candidates, place.Engine{
-			ID: key, Role: role, Doubtful: !up, Held: held, Told: told, Coming: coming, Stored: stored, Running: int(e.running.Load()), Waiting: int(e.waiting.Load()),
+			ID: key, Role: role, Doubtful: !up, Held: held, Told: told, Coming: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: int(e.running.Load()), Waiting: int(e.waiting.Load()),
 		})
 	}
 	return candidates
@@ -370,6 +371,24 @@ func (r *roster) computes(e *engine, c *clientRequest) (end func()) {
 		defer r.mu.Unlock()
 		r.coming.End(e.key, begun)
 	}
+}
+
+// paced takes in how long an engine took for a prompt: what it computed, and what it
+// fetched of it, about. What it held itself is among what it found, and is not told apart.
+func (r *roster) paced(e *engine, report *openai.Report, s spared) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.pace.Computed(s.of-s.tokens, milliseconds(report.PrefillMs).Microseconds())
+	if report.KV == openai.KVFound {
+		e.pace.Fetched(min(report.KVTokens, s.of), milliseconds(report.HandoffMs).Microseconds())
+	}
+}
+
+// storedWeight is what was measured of an engine, 0 while it was not.
+func (r *roster) storedWeight(e *engine) float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return e.pace.StoredWeight()
 }
 
 // misjudged: an engine did not hold what it should have; what is thought of it

@@ -125,6 +125,9 @@ const (
 // looked takes in what an engine that had a prompt to compute found of it.
 func (x *exchange) looked(e *engine, report *openai.Report, s spared, told bool) {
 	now := time.Now()
+	if told && report != nil {
+		x.g.roster.paced(e, report, s)
+	}
 	if told && report != nil && report.KV == openai.KVFound && report.KVTokens > 0 {
 		e.unit.CompareAndSwap(0, usualUnit)
 		x.g.roster.foundKept(x.request.prefix, s, min(report.KVTokens, s.of), now)

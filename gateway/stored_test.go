@@ -256,3 +256,28 @@ func TestNobodySharesAnyMore(t *testing.T) {
 		t.Errorf("%d chunks are believed to be kept by nobody", got)
 	}
 }
+
+// What engines tell of their prompts is what a stored token weighs with them.
+func TestStoredTokensWeighWhatTheyCost(t *testing.T) {
+	c := sharing(t, 1)
+	c.tell(`,"prompt_tokens":1060,"cached_tokens":1024,"prefill_ms":36,"kv":"found","kv_tokens":1024,"handoff_ms":51.2`, "")
+	weight := func() float64 {
+		for _, e := range c.Engines() {
+			if e.ID == "d0" {
+				return e.StoredWeight
+			}
+		}
+		t.Fatal("there is no d0")
+		return 0
+	}
+	c.turn(firstTurn, "")
+	if w := weight(); w != 0 {
+		t.Errorf("after one answer it weighs %v", w)
+	}
+	for range 6 {
+		c.turn(secondTurn, "")
+	}
+	if w := weight(); w < 0.049 || w > 0.051 {
+		t.Errorf("it weighs %v, not 0.05", w)
+	}
+}

@@ -61,6 +61,8 @@ type Engine struct {
 	// Stored is how many tokens of the prompt, from its beginning, the engine can
 	// fetch from the cell's object cache, as far as is known.
 	Stored int
+	// StoredWeight is the Options' for this engine, as it was measured; 0: it was not.
+	StoredWeight float64
 }
 
 // Request is what is to be placed.
@@ -84,8 +86,8 @@ type Options struct {
 	// RunningTokens is what a running generation counts as, in prompt tokens.
 	RunningTokens int
 	// StoredWeight is what a token costs that an engine can fetch and does not hold,
-	// against one that it must compute. Where it is 1 or more, nothing is gained by
-	// fetching, and what is stored counts for nothing.
+	// against one that it must compute, as long as the engine's own is not measured. Where
+	// it is 1 or more, nothing is gained by fetching, and what is stored counts for nothing.
 	StoredWeight float64
 }
 
@@ -152,11 +154,19 @@ func ChoosePrefill(engines []Engine, decode string, r Request, o Options) (c Cho
 	return c, c.Prefill != ""
 }
 
+// storedWeight is what counts for an engine.
+func (o Options) storedWeight(e *Engine) float64 {
+	if o.StoredWeight < 1 && e.StoredWeight > 0 {
+		return e.StoredWeight
+	}
+	return max(o.StoredWeight, 0)
+}
+
 // lacks is how many tokens of a prompt an engine must compute, and how many it does
 // not hold and can fetch instead. What it computes for others it will hold.
 func (o Options) lacks(e *Engine, r Request) (computes, fetches int) {
 	held := min(max(e.Held, e.Coming, 0), r.Tokens)
-	if o.StoredWeight < 1 {
+	if o.storedWeight(e) < 1 {
 		fetches = max(min(e.Stored, r.Tokens)-held, 0)
 	}
 	return r.Tokens - held - fetches, fetches
@@ -173,7 +183,7 @@ func (o Options) cost(e *Engine, role Role, r Request) float64 {
 		work += float64(e.Running * o.RunningTokens)
 	}
 	computes, fetches := o.lacks(e, r)
-	return work + o.AffinityWeight*(float64(computes)+max(o.StoredWeight, 0)*float64(fetches))
+	return work + o.AffinityWeight*(float64(computes)+o.storedWeight(e)*float64(fetches))
 }
 
 // pick returns the cheapest engine of a role, and what was best about it.

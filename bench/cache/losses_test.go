@@ -85,3 +85,13 @@ func TestRecorder(t *testing.T) {
 		t.Errorf("it is %+v, %v", all, ids)
 	}
 }
+
+func TestStoredWeight(t *testing.T) {
+	// Of 900 tokens 896 are fetched, and the others computed at 1 ms each.
+	if got := storedWeight(900, 4+896*0.05, 900); got < 0.0499 || got > 0.0501 {
+		t.Errorf("it is %v, not 0.05", got)
+	}
+	if got := storedWeight(128, 1, 128); got != 0 { // 64 are computed in any case
+		t.Errorf("it is %v", got)
+	}
+}

@@ -36,6 +36,9 @@ type TiersRow struct {
 	Fetch float64 `json:"fetch_p50_ms"`
 	// OfComputed is P50 as part of what it takes to compute the prompt.
 	OfComputed float64 `json:"of_computed"`
+	// StoredWeight is what a token costs that comes from there against one that is computed:
+	// what gateway.stored_token_weight stands for, with all that comes with a fetch.
+	StoredWeight float64 `json:"stored_token_weight,omitempty"`
 	// Missed prompts were computed all the same, because the answer came too late; their
 	// times are not among the others.
 	Missed int     `json:"missed"`
@@ -79,9 +82,21 @@ func runTiers(ctx context.Context, o Options, r *Report) (*TiersReport, error) {
 		t.Rows = append(t.Rows, rows...)
 	}
 	for i := range t.Rows {
-		t.Rows[i].OfComputed = ratio(t.Rows[i].P50, t.Rows[0].P50)
+		r := &t.Rows[i]
+		r.OfComputed = ratio(r.P50, t.Rows[0].P50)
+		if i > 0 {
+			r.StoredWeight = storedWeight(o.Tokens, r.P50, t.Rows[0].P50)
+		}
 	}
 	return t, nil
+}
+
+// storedWeight is what a token of whole units costs that is fetched, against one that is
+// computed, where a prompt takes so long if they are fetched, and if all is computed.
+func storedWeight(tokens int, fetched, computed float64) float64 {
+	whole := (tokens - 1) / tiersUnit * tiersUnit
+	token := computed / float64(tokens)
+	return ratio(max(0, fetched-token*float64(tokens-whole))/float64(whole), token)
 }
 
 func tierRows(ctx context.Context, o Options, tier string, s setup) (rows []TiersRow, err error) {
@@ -235,10 +250,10 @@ func (t *TiersReport) write(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\ntiers: a prompt of %d tokens of the model %s, a run of %s, on an idle engine; %d prompts from each\n"+
-		"TTFT in ms; FETCH: what of it was waited for the cache; ×: TTFT beside computing; MISSED: computed all the same, not among the others; OTHERS: cores used by others\n\n", t.Tokens, t.Model, mib(t.RunBytes), t.Prompts)
-	lines := []string{"FROM\tTTFT P50\tP99\tFETCH P50\t×\tMISSED\tOTHERS"}
+		"TTFT in ms; FETCH: what of it was waited for the cache; ×: TTFT beside computing; WEIGHT: what a token of it costs beside one that is computed (gateway.stored_token_weight); MISSED: computed all the same, not among the others; OTHERS: cores used by others\n\n", t.Tokens, t.Model, mib(t.RunBytes), t.Prompts)
+	lines := []string{"FROM\tTTFT P50\tP99\tFETCH P50\t×\tWEIGHT\tMISSED\tOTHERS"}
 	for _, r := range t.Rows {
-		lines = append(lines, fmt.Sprintf("%s\t%.1f\t%.1f\t%.1f\t%.2f\t%d\t%.1f", r.From, r.P50, r.P99, r.Fetch, r.OfComputed, r.Missed, r.Others))
+		lines = append(lines, fmt.Sprintf("%s\t%.1f\t%.1f\t%.1f\t%.2f\t%.3f\t%d\t%.1f", r.From, r.P50, r.P99, r.Fetch, r.OfComputed, r.StoredWeight, r.Missed, r.Others))
 	}
 	table(w, lines...)
 }
