@@ -29,13 +29,38 @@ type CacheUse struct {
 	Hits        uint64 `json:"hits,omitempty"`
 	TokensAsked uint64 `json:"tokens_asked,omitempty"`
 	TokensFound uint64 `json:"tokens_found,omitempty"`
-	BytesKept   uint64 `json:"bytes_kept,omitempty"`
-	Objects     uint64 `json:"objects,omitempty"`
-	Bytes       uint64 `json:"bytes,omitempty"`
-	PinnedBytes uint64 `json:"pinned_bytes,omitempty"`
+	// FoundIn are the tokens that were found by the tier in which their owners had them.
+	FoundIn     map[string]uint64 `json:"found_in,omitempty"`
+	BytesKept   uint64            `json:"bytes_kept,omitempty"`
+	Objects     uint64            `json:"objects,omitempty"`
+	Bytes       uint64            `json:"bytes,omitempty"`
+	PinnedBytes uint64            `json:"pinned_bytes,omitempty"`
 	// MedianSeconds and OldestSeconds are since when its objects were not used.
 	MedianSeconds uint64 `json:"median_seconds,omitempty"`
 	OldestSeconds uint64 `json:"oldest_seconds,omitempty"`
+	// Below is since when the oldest of each tier below memory was written, in seconds: in one
+	// record of an agent, which is of no model and tenant.
+	Below map[string]uint64 `json:"below,omitempty"`
+	// Agent is who told it.
+	Agent string `json:"-"`
+}
+
+// maxToldTiers bounds how many tiers an agent may tell of.
+const maxToldTiers = 8
+
+// canBeUse refuses a record that no agent would make.
+func canBeUse(u *CacheUse) bool {
+	for _, tiers := range []map[string]uint64{u.FoundIn, u.Below} {
+		if len(tiers) > maxToldTiers {
+			return false
+		}
+		for name := range tiers {
+			if !keeping.IsTier(name) {
+				return false
+			}
+		}
+	}
+	return len(u.Model) <= maxKeeperText && len(u.Tag) <= maxKeeperText && len(u.Tenant) <= maxKeeperText
 }
 
 // usesCache is what was last found out about what is kept, or why that failed: to look at
@@ -96,11 +121,36 @@ func (n *Agent) cacheUses(ctx context.Context) ([]CacheUse, error) {
 	var all []CacheUse
 	if n.Prefixes != nil {
 		for _, u := range n.Prefixes.Uses() {
-			all = append(all, CacheUse{Model: u.Model, Tenant: u.Tenant, Finds: u.Finds, Hits: u.Hits, TokensAsked: u.TokensAsked, TokensFound: u.TokensFound, BytesKept: u.BytesKept})
+			use := CacheUse{Model: u.Model, Tenant: u.Tenant, Finds: u.Finds, Hits: u.Hits, TokensAsked: u.TokensAsked, TokensFound: u.TokensFound, BytesKept: u.BytesKept}
+			for i, tokens := range u.FoundIn {
+				addTo(&use.FoundIn, keeping.Tiers[i], tokens)
+			}
+			all = append(all, use)
+		}
+	}
+	if n.Store != nil {
+		below := CacheUse{Tag: keeping.Others, Tenant: keeping.Others}
+		_, tiers := n.Store.Cold()
+		for _, t := range tiers {
+			addTo(&below.Below, t.Name, t.OldestSeconds+1) // what was written just now is there, too
+		}
+		if below.Below != nil {
+			all = append(all, below)
 		}
 	}
 	kept, err := n.keptUses(ctx)
 	return append(all, kept...), err
+}
+
+// addTo adds to what is counted under a name; nothing is not counted.
+func addTo(counts *map[string]uint64, name string, more uint64) {
+	if more == 0 {
+		return
+	}
+	if *counts == nil {
+		*counts = make(map[string]uint64)
+	}
+	(*counts)[name] += more
 }
 
 func (n *Agent) keptUses(ctx context.Context) ([]CacheUse, error) {
@@ -211,9 +261,10 @@ func (n *Agent) GatherUses(ctx context.Context) (*CacheUses, error) {
 		}
 		return n.pages(ctx, m, inquiry.Question{Kind: inquiry.Uses}, func(record []byte) {
 			var u CacheUse
-			if json.Unmarshal(record, &u) != nil || len(u.Model) > maxKeeperText || len(u.Tag) > maxKeeperText || len(u.Tenant) > maxKeeperText {
+			if json.Unmarshal(record, &u) != nil || !canBeUse(&u) {
 				return
 			}
+			u.Agent = m.Name
 			mu.Lock()
 			defer mu.Unlock()
 			if len(all.Uses) < maxGathered {
@@ -236,6 +287,9 @@ func (c *CacheUses) By(name func(*CacheUse) string) []CacheUse {
 	var order []string
 	for i := range c.Uses {
 		u := &c.Uses[i]
+		if u.Below != nil {
+			continue
+		}
 		key := name(u)
 		s := sums[key]
 		if s == nil {
@@ -246,6 +300,9 @@ func (c *CacheUses) By(name func(*CacheUse) string) []CacheUse {
 		s.Finds, s.Hits, s.TokensAsked, s.TokensFound = s.Finds+u.Finds, s.Hits+u.Hits, s.TokensAsked+u.TokensAsked, s.TokensFound+u.TokensFound
 		s.BytesKept, s.Objects, s.Bytes, s.PinnedBytes = s.BytesKept+u.BytesKept, s.Objects+u.Objects, s.Bytes+u.Bytes, s.PinnedBytes+u.PinnedBytes
 		s.OldestSeconds = max(s.OldestSeconds, u.OldestSeconds)
+		for tier, tokens := range u.FoundIn {
+			addTo(&s.FoundIn, tier, tokens)
+		}
 		if u.Bytes > largest[key] {
 			largest[key], s.MedianSeconds = u.Bytes, u.MedianSeconds
 		}
@@ -259,4 +316,25 @@ func (c *CacheUses) By(name func(*CacheUse) string) []CacheUse {
 		all[i].Model = key
 	}
 	return all
+}
+
+// Ages are since when what a tier of an owner keeps was not used, in memory, or was written,
+// below it: half of it at least, where that is known, and all of it at most.
+func (c *CacheUses) Ages(owner, tier string) (median, oldest uint64) {
+	largest := uint64(0)
+	for i := range c.Uses {
+		u := &c.Uses[i]
+		if u.Agent != owner {
+			continue
+		}
+		if tier != store.Memory {
+			oldest = max(oldest, max(u.Below[tier], 1)-1)
+			continue
+		}
+		oldest = max(oldest, u.OldestSeconds)
+		if u.Bytes > largest {
+			largest, median = u.Bytes, u.MedianSeconds
+		}
+	}
+	return median, oldest
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -93,6 +94,36 @@ func TestKeptGroups(t *testing.T) {
 	for _, u := range sums {
 		if u.Model == "t" && (u.Bytes != 510 || u.Finds != 3 || u.MedianSeconds != 20) {
 			t.Errorf("%+v", u)
+		}
+	}
+}
+
+// Ages are of one owner's tier, and what cannot be is not taken.
+func TestAgesOfTiers(t *testing.T) {
+	all := &CacheUses{Uses: []CacheUse{
+		{Agent: "a", Tag: "x", Bytes: 10, MedianSeconds: 5, OldestSeconds: 50},
+		{Agent: "a", Tag: "y", Bytes: 20, MedianSeconds: 7, OldestSeconds: 40},
+		{Agent: "b", Bytes: 99, MedianSeconds: 9, OldestSeconds: 90},
+		{Agent: "a", Below: map[string]uint64{"disk": 31, "s3": 1}},
+	}}
+	for _, c := range []struct {
+		owner, tier    string
+		median, oldest uint64
+	}{{"a", store.Memory, 7, 50}, {"b", store.Memory, 9, 90}, {"a", "disk", 0, 30}, {"a", "s3", 0, 0}, {"b", "disk", 0, 0}, {"c", store.Memory, 0, 0}} {
+		if median, oldest := all.Ages(c.owner, c.tier); median != c.median || oldest != c.oldest {
+			t.Errorf("%s of %s: %d and %d s", c.tier, c.owner, median, oldest)
+		}
+	}
+	if rows := all.By(func(u *CacheUse) string { return "all" }); len(rows) != 1 || rows[0].Below != nil || rows[0].Bytes != 129 {
+		t.Errorf("%+v", rows)
+	}
+	many := make(map[string]uint64)
+	for n := range 100 {
+		many[fmt.Sprint("t", n)] = 1
+	}
+	for _, u := range []CacheUse{{FoundIn: many}, {Below: many}, {FoundIn: map[string]uint64{"a\nb": 1}}, {Below: map[string]uint64{"": 1}}, {Tenant: strings.Repeat("t", 1<<20)}} {
+		if canBeUse(&u) {
+			t.Errorf("%d tiers, %d below", len(u.FoundIn), len(u.Below))
 		}
 	}
 }

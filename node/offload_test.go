@@ -156,6 +156,17 @@ func TestPrefixesAtTheDoor(t *testing.T) {
 			t.Errorf("no %s in\n%s", line, text)
 		}
 	}
+	uses, err := none.GatherUses(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	models := uses.By(func(u *CacheUse) string { return u.Model })
+	if len(models) != 1 || models[0].Model != "m" || models[0].TokensFound != 128 || models[0].FoundIn["memory"] != 64 || models[0].FoundIn["disk"] != 64 || models[0].Objects != 2 {
+		t.Errorf("%+v", models)
+	}
+	if _, oldest := uses.Ages("keeper", "disk"); oldest > 120 || !slices.ContainsFunc(uses.Uses, func(u CacheUse) bool { return u.Agent == "keeper" && u.Below["disk"] > 0 }) {
+		t.Errorf("the disk's oldest is %d s old: %+v", oldest, uses.Uses)
+	}
 	g, err := keeper.Gather(ctx, "from-the-disk")
 	if err != nil || !strings.Contains(g.String(), "at owner  keeper: tokens 0 to 64, 64 in disk (") {
 		t.Errorf("%v, %v", g, err)

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -22,7 +25,7 @@ type cacheTopCommand struct {
 
 func (c *cacheTopCommand) Help() string {
 	return "Shows what a cell keeps of prompts and what engines find: by tier of owners' memory and what is below, by model and by tenant. FOUND is of the tokens that engines asked for and did not have themselves, " +
-		"since their agents started; bytes and ages by model and tenant are of what lies in memory. A model that no engine serves now is told by how keys of its pieces begin; tenants are hashes of salts, as in `meridian store ls kv/ --all-tenants`. Ctrl-C ends it.\n\n" +
+		"since their agents started, FOUND IN the tiers in which owners had them; AGE is since when objects in memory were not used, and since when the oldest below it was written; bytes and ages by model and tenant are of what lies in memory. A model that no engine serves now is told by how keys of its pieces begin; tenants are hashes of salts, as in `meridian store ls kv/ --all-tenants`. Ctrl-C ends it.\n\n" +
 		"  meridian cache top\n  meridian cache top --once --by tenant --json\n"
 }
 
@@ -35,7 +38,10 @@ type tierRow struct {
 	Limit   uint64 `json:"limit"`
 	Hits    uint64 `json:"hits"`
 	Misses  uint64 `json:"misses"`
-	Problem string `json:"problem,omitempty"`
+	// In memory, since when its objects were not used; below it, since when they were written.
+	MedianSeconds uint64 `json:"median_seconds,omitempty"`
+	OldestSeconds uint64 `json:"oldest_seconds,omitempty"`
+	Problem       string `json:"problem,omitempty"`
 }
 
 // cacheFigures are one look.
@@ -96,14 +102,18 @@ func (c *cacheTopCommand) figures(ctx context.Context, n *node.Agent) (*cacheFig
 		}
 		f.Tiers = tierRows(status)
 	}
-	if c.By == "tier" {
-		return f, nil
-	}
 	uses, err := n.GatherUses(ctx)
 	if err != nil {
 		return nil, err
 	}
 	f.Silent = uses.Silent
+	for i := range f.Tiers {
+		row := &f.Tiers[i]
+		row.MedianSeconds, row.OldestSeconds = uses.Ages(row.Owner, row.Tier)
+	}
+	if c.By == "tier" {
+		return f, nil
+	}
 	if c.By != "tenant" {
 		f.Models = uses.By(func(u *node.CacheUse) string { return u.Model })
 	}
@@ -134,9 +144,9 @@ func tierRows(status *node.CacheStatus) []tierRow {
 func (f *cacheFigures) print(out io.Writer) {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if f.Tiers != nil {
-		fmt.Fprintln(table, "OWNER\tTIER\tOBJECTS\tBYTES\tOF\tHITS\tMISSES\tHIT RATE\t")
+		fmt.Fprintln(table, "OWNER\tTIER\tOBJECTS\tBYTES\tOF\tHITS\tMISSES\tHIT RATE\tAGE (MEDIAN, MOST)\t")
 		for _, r := range f.Tiers {
-			fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", oneLine(r.Owner), oneLine(r.Tier), r.Objects, r.Bytes, r.Limit, r.Hits, r.Misses, partOf(r.Hits, r.Hits+r.Misses), oneLine(r.Problem))
+			fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", oneLine(r.Owner), oneLine(r.Tier), r.Objects, r.Bytes, r.Limit, r.Hits, r.Misses, partOf(r.Hits, r.Hits+r.Misses), r.age(), oneLine(r.Problem))
 		}
 		fmt.Fprintln(table)
 	}
@@ -144,10 +154,10 @@ func (f *cacheFigures) print(out io.Writer) {
 		if rows == nil {
 			return
 		}
-		fmt.Fprintf(table, "%s\tFINDS\tHITS\tTOKENS ASKED\tFOUND\tHIT RATE\tIN MEMORY\tBYTES\tPINNED\tNOT USED FOR (MEDIAN, MOST)\n", what)
+		fmt.Fprintf(table, "%s\tFINDS\tHITS\tTOKENS ASKED\tFOUND\tHIT RATE\tFOUND IN\tIN MEMORY\tBYTES\tPINNED\tNOT USED FOR (MEDIAN, MOST)\n", what)
 		for i := range rows {
 			u := &rows[i]
-			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%v, %v\n", oneLine(name(u)), u.Finds, u.Hits, u.TokensAsked, u.TokensFound, partOf(u.TokensFound, u.TokensAsked),
+			fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%d\t%d\t%d\t%v, %v\n", oneLine(name(u)), u.Finds, u.Hits, u.TokensAsked, u.TokensFound, partOf(u.TokensFound, u.TokensAsked), foundIn(u),
 				u.Objects, u.Bytes, u.PinnedBytes, time.Duration(u.MedianSeconds)*time.Second, time.Duration(u.OldestSeconds)*time.Second)
 		}
 		fmt.Fprintln(table)
@@ -158,6 +168,27 @@ func (f *cacheFigures) print(out io.Writer) {
 	for _, s := range f.Silent {
 		fmt.Fprintf(out, "agent %s was asked and did not answer: %s\n", oneLine(s.Name), oneLine(s.Why))
 	}
+}
+
+// age tells how old what a tier keeps is.
+func (r *tierRow) age() string {
+	most := (time.Duration(r.OldestSeconds) * time.Second).String()
+	switch {
+	case r.Objects == 0:
+		return "–"
+	case r.Tier != store.Memory:
+		return "written " + most
+	}
+	return fmt.Sprintf("%v, %s", time.Duration(r.MedianSeconds)*time.Second, most)
+}
+
+// foundIn tells which part of what was found was in which tier.
+func foundIn(u *node.CacheUse) string {
+	var parts []string
+	for _, tier := range slices.Sorted(maps.Keys(u.FoundIn)) {
+		parts = append(parts, oneLine(tier)+" "+partOf(u.FoundIn[tier], u.TokensFound))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "–")
 }
 
 func partOf(some, all uint64) string {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"time"
 
 	"meridian/store/record"
 )
@@ -13,8 +15,9 @@ type segment struct {
 	number uint32
 	path   string
 	file   file
-	size   int64    // of whole records
-	hashes []uint64 // of the keys whose records it has
+	size   int64     // of whole records
+	last   time.Time // it was written to
+	hashes []uint64  // of the keys whose records it has
 	// refs are those that read it, and one until it is reclaimed. The disk's mu protects it.
 	refs int
 }
@@ -52,7 +55,10 @@ func (d *Disk) load(number uint32, path string, yield func(found)) (*segment, er
 	if err != nil {
 		return nil, fmt.Errorf("disk: open %s: %w", path, err)
 	}
-	s := &segment{number: number, path: path, file: f, refs: 1}
+	s := &segment{number: number, path: path, file: f, refs: 1, last: d.start}
+	if info, err := os.Stat(path); err == nil { // else it counts as written now
+		s.last = info.ModTime()
+	}
 	s.size, err = scan(f, min(size, maxSegment), func(r found) {
 		r.place.segment = number
 		s.hashes = append(s.hashes, r.hash)

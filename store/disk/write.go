@@ -206,6 +206,7 @@ func (d *Disk) giveUp(s *segment) {
 func (d *Disk) keep(s *segment, it *item) {
 	at := place{s.number, uint32(s.size / page), uint32(len(it.buffer) / page)}
 	s.size += int64(len(it.buffer))
+	s.last = time.Now()
 	d.stats.Bytes += uint64(len(it.buffer))
 	if it.dropped {
 		return
@@ -245,7 +246,7 @@ func (d *Disk) room(size int64) (*segment, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	s := &segment{number: number, path: path, file: f, refs: 1}
+	s := &segment{number: number, path: path, file: f, refs: 1, last: time.Now()}
 	d.segments[number], d.active = s, s
 	return s, 0, nil
 }

@@ -81,8 +81,16 @@ const loadTogether = 8
 
 // young reports whether a segment was made so lately that its index may be on its way.
 func (b *Bucket) young(id string) bool {
+	return age(id) < max(10*time.Minute, 2*b.options.UploadTimeout)
+}
+
+// age is how long ago a segment was made, by its id; one that does not say is new.
+func age(id string) time.Duration {
 	made, err := strconv.ParseInt(id[:12], 16, 64)
-	return err != nil || time.Since(time.UnixMilli(made)) < max(10*time.Minute, 2*b.options.UploadTimeout)
+	if err != nil {
+		return 0
+	}
+	return time.Since(time.UnixMilli(made))
 }
 
 // sweep removes old segments that have no index: their writers did not come to it.

@@ -74,4 +74,6 @@ type Stats struct {
 	Requests              uint64 // to a server, each try counted
 	OverBudget            uint64 // requests that were not made, for their number or their bytes
 	Down                  bool   // it is left alone for a while
+	// OldestSeconds is how long ago the oldest segment was written, the next to make room.
+	OldestSeconds uint64
 }
