@@ -173,6 +173,9 @@ func (g *grants) admit(a fabric.Access, now time.Time) error {
 		return fmt.Errorf("%w: %v ago", fabric.ErrGrantExpired, now.Sub(row.until).Round(time.Millisecond))
 	}
 	for i := range a.List {
+		if i > 0 && a.List[i].Region == a.List[i-1].Region && a.List[i].Epoch == a.List[i-1].Epoch && a.List[i].Spans.Same(&a.List[i-1].Spans) {
+			continue
+		}
 		if err := row.covers(&a.List[i]); err != nil {
 			return err
 		}

@@ -131,6 +131,9 @@ const (
 	MaxParts  = 1 << 10
 	MaxRuns   = 1 << 20
 	MaxPieces = 1 << 22
+	// maxRepeated is how many runs a list may name by saying that they are as before:
+	// they cost their writer nothing, and are looked at each time.
+	maxRepeated = 1 << 17
 )
 
 var errList = errors.New("fabric: bad list")
@@ -305,7 +308,7 @@ func (l List) AppendTo(b []byte) []byte { return l.append(b, 0) }
 
 // AppendRepeating appends l in the wire form of peers that read repeated spans: where a
 // part shares those of the part before, it says so instead.
-func (l List) AppendRepeating(b []byte) []byte { return l.append(b, MaxRuns) }
+func (l List) AppendRepeating(b []byte) []byte { return l.append(b, maxRepeated) }
 
 // asBefore stands where a count of runs does: the part has the spans of the one before.
 const asBefore = MaxRuns + 1
@@ -342,8 +345,8 @@ func ParseList(b []byte) (List, error) {
 		b = b[16:]
 		if runs, n := binary.Uvarint(b); runs == asBefore && n > 0 && i > 0 {
 			p.Spans, b = l[i-1].Spans, b[n:]
-			if repeated += len(p.Spans.Runs()); repeated > MaxRuns {
-				return nil, fmt.Errorf("%w: more than %d repeated runs", errList, MaxRuns)
+			if repeated += len(p.Spans.Runs()); repeated > maxRepeated {
+				return nil, fmt.Errorf("%w: more than %d repeated runs", errList, maxRepeated)
 			}
 			l = append(l, p)
 			continue

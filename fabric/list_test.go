@@ -337,7 +337,7 @@ func TestLayersShareTheirPlaces(t *testing.T) {
 func TestRepetitionsAreBounded(t *testing.T) {
 	t.Parallel()
 	var many Part
-	for i := range uint64(MaxRuns / 16) {
+	for i := range uint64(maxRepeated / 16) {
 		if err := many.Spans.Add(8*i, 1+i%2); err != nil {
 			t.Fatal(err)
 		}

@@ -58,7 +58,11 @@ func (r *Report) matmul(ctx context.Context, near *side, far introduction, o Opt
 	if err := p.Ask(opening, map[string]any{"do": "open", "device": o.device(), "size": cmp.Or(o.matmulSize, matmulSize)}, nil); err != nil {
 		return err
 	}
-	return r.matmuls(ctx, p, near, far, o)
+	if err := r.matmuls(ctx, p, near, far, o); err != nil {
+		r.Matmuls = nil // what was measured without its other half says nothing
+		return err
+	}
+	return nil
 }
 
 // matmuls measures it alone, beside transfers at a network's pace, beside as many of
@@ -94,11 +98,14 @@ func (r *Report) matmuls(ctx context.Context, p *bench.Process, near *side, far 
 		}
 	}
 	last, err := row("nothing", 0, nil)
+	if err != nil {
+		return err
+	}
 	alone := (first.Tflops + last.Tflops) / 2
 	for i := range r.Matmuls {
 		r.Matmuls[i].Loss = bench.Rounded(1 - r.Matmuls[i].Tflops/alone)
 	}
-	return err
+	return nil
 }
 
 // matmulBeside has the load run for as long as the process multiplies.

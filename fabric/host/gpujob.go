@@ -24,7 +24,7 @@ type gpuJob struct {
 	compare  bool
 	quantum  uint64 // bytes
 	// rounds is of how many parts, on both sides, the places are the same; each has as
-	// many bytes. Where it is 1 they are not, or too many to be paired at once.
+	// many bytes. Where it is 1 they are not, or are too many for a launch.
 	rounds int
 	each   uint64
 
@@ -62,7 +62,7 @@ func (j *gpuJob) divide(onlyGPU bool) {
 	bytes, copiers := j.to.Left(), uint64(gpuCopiers)
 	j.rounds, j.each = 1, bytes
 	runs := max(runsOf(j.taking.From), runsOf(j.taking.In.Bound.List))
-	if rounds := j.to.Rounds(); rounds > 1 && rounds == j.from.Rounds() && runs/rounds <= gpuRuns {
+	if rounds := j.to.Rounds(); rounds > 1 && rounds == j.from.Rounds() && runs/rounds <= gpuRuns && bytes/uint64(rounds) <= cuda.LaunchBytes {
 		j.rounds, j.each = rounds, bytes/uint64(rounds)
 		runs /= rounds
 	}

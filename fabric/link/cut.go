@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"slices"
 
 	"meridian/fabric"
 	"meridian/mrdn"
@@ -100,8 +101,13 @@ func (c *Cut) write(form func(fabric.List, []byte) []byte) error {
 	return nil
 }
 
-// plain is the cut for a peer that reads no repeated spans.
-func (c Cut) plain() (Cut, error) {
-	err := c.write(fabric.List.AppendTo)
-	return c, err
+// plain is the cuts for a peer that reads no repeated spans.
+func (c Cuts) plain() (Cuts, error) {
+	c = slices.Clone(c)
+	for i := range c {
+		if err := c[i].write(fabric.List.AppendTo); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
 }

@@ -16,6 +16,8 @@ const (
 	debtPaidPerS = 1000
 	// listPerDebt is how many bytes of a list cost as much as a refusal.
 	listPerDebt = 256
+	// leastRun is how many bytes a run takes at least where it is written out.
+	leastRun = 3
 	// penanceMost is how long one frame waits at most; a stream that closes
 	// must not wait longer either.
 	penanceMost = 10 * time.Millisecond

@@ -130,6 +130,26 @@ func TestPeerWaitsForWhatItWasted(t *testing.T) {
 	}
 }
 
+// A refused list costs its writer as much as if it had written out what it repeats.
+func TestRepeatedRunsAreOwed(t *testing.T) {
+	var once fabric.Part
+	for i := range uint64(100) {
+		if err := once.Spans.Add(8*i, 1+i%2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := make(fabric.List, 1000)
+	for i := range list {
+		list[i] = once
+		list[i].Region, list[i].Epoch = uint64(100+i), 1 // which nobody has registered
+	}
+	server, w := serve(t)
+	hear(t, server, w, mrdn.BeginFrame, mrdn.Begin{ID: kv.ID{1}, Handle: 1, Parts: 1, Write: true, Bytes: list.Bytes(), List: list.AppendRepeating(nil)}.Append(nil))
+	if least := float64(len(list) * 100 * leastRun / listPerDebt); server.debt.owed < least {
+		t.Errorf("%.0f is owed for a refused list of %d runs, want %.0f", server.debt.owed, len(list)*100, least)
+	}
+}
+
 // However a transfer ends, the serving side keeps nothing of it: a peer that
 // begins and cancels without end must not fill its memory.
 func TestServerKeepsNothingOfWhatEnded(t *testing.T) {

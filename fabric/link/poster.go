@@ -75,6 +75,12 @@ func (e *Poster) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpti
 		return nil, fmt.Errorf("%w: %w", fabric.ErrPeerGone, e.gone)
 	}
 	cuts := p.Plan.(Cuts)
+	if e.capabilities&mrdn.RepeatedSpans == 0 {
+		var err error
+		if cuts, err = cuts.plain(); err != nil {
+			return nil, err
+		}
+	}
 	cost := len(o.Notification) + cuts.listBytes()
 	if e.held+cost > maxHeld && e.held > 0 {
 		return nil, fmt.Errorf("%w: requests that run on this link take %d bytes, at most %d", fabric.ErrBusy, e.held, maxHeld)
@@ -98,14 +104,7 @@ func (e *Poster) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOpti
 		if !e.machine.Running(o.ID) {
 			break // an earlier part failed
 		}
-		cut := cuts[i]
-		if e.capabilities&mrdn.RepeatedSpans == 0 {
-			if cut, err = cut.plain(); err != nil {
-				e.carryOut(e.machine.Failed(o.ID, err))
-				break
-			}
-		}
-		e.postPart(p, &cut, uint16(i), uint16(len(cuts)), o)
+		e.postPart(p, &cuts[i], uint16(i), uint16(len(cuts)), o)
 	}
 	return t, nil
 }
