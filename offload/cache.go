@@ -106,6 +106,8 @@ const (
 	maxInFlight = 1024 // messages to one agent
 	// maxOfPeer is how many asks of one other agent are looked at.
 	maxOfPeer = maxFinds / 4
+	// maxTold is how many owners are being told that something was used.
+	maxTold = 32
 )
 
 // Cache is what engines of one agent keep and find, and what its owner keeps for all. Its
@@ -127,6 +129,7 @@ type Cache struct {
 	keeps    keeping.Budget // of this agent's engines
 	taking   keeping.Budget // of its owner
 	granting keeping.Budget
+	telling  keeping.Budget // owners elsewhere what was used
 	// verifying is what is being looked at for finders; uses counts hand-offs of stores.
 	verifying keeping.Budget
 	uses      uint64
@@ -179,6 +182,7 @@ func Open(_ context.Context, o Options) (*Cache, error) {
 		taking:    keeping.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
 		verifying: keeping.Budget{MaxBytes: maxVerified, MaxCount: maxFinds},
 		granting:  keeping.Budget{MaxCount: maxFinds}, finding: keeping.Budget{MaxCount: maxFinds},
+		telling: keeping.Budget{MaxCount: maxTold},
 		metrics: Metrics{Keeps: make(map[string]uint64), Finds: make(map[string]uint64)},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

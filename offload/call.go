@@ -123,7 +123,7 @@ func (c *Cache) onNotification(n fabric.Notification) {
 	case *keeping.CopyAsk:
 		c.serve(from, request, &keeping.KeepAnswer{Verdict: keeping.Busy}, func() keeping.Message { return c.takeCopy(from, m) })
 	case *keeping.Used:
-		c.begin(&c.granting, 0, func() { // where there is too much to do it is not heard
+		c.doFor(from, func() { // where there is too much to do it is not heard
 			if c.options.Store.Touch(runOf(m.Units)) == nil {
 				c.count(func(m *Metrics) { m.UsesHeard++ })
 			}
@@ -134,12 +134,12 @@ func (c *Cache) onNotification(n fabric.Notification) {
 }
 
 // tellUsed tells owners elsewhere that what they have of a chain was used; who does not hear it
-// has not.
+// has not. An owner that hangs takes nothing of what this agent answers with.
 func (c *Cache) tellUsed(chain keeping.Chain, have []string) {
 	for name, units := range keeping.UsedAt(chain, have, c.self.Name) {
 		to, reads, err := c.owner(name)
 		if err == nil && keeping.ReadsUsed(reads) {
-			c.begin(&c.granting, 0, func() { // where there is too much to do it is not told
+			c.begin(&c.telling, 0, func() { // where there is too much to do it is not told
 				ctx, cancel := context.WithTimeout(c.ctx, c.options.FindTimeout)
 				defer cancel()
 				_ = c.peers.Tell(ctx, to, keeping.AppendMessage(nil, 0, &keeping.Used{Units: units}))
@@ -150,22 +150,31 @@ func (c *Cache) tellUsed(chain keeping.Chain, have []string) {
 
 // serve answers an ask of another agent, or says that there is too much to do.
 func (c *Cache) serve(from kv.Member, request uint64, busy keeping.Message, do func() keeping.Message) {
+	if !c.doFor(from, func() { c.answer(from, request, do()) }) {
+		c.refuse(from, request, busy)
+	}
+}
+
+// doFor does what another agent wants, or returns false: there is too much to do, for all of
+// them or for this one, which takes nobody else's place.
+func (c *Cache) doFor(from kv.Member, do func()) bool {
 	c.mu.Lock()
 	room := c.asks[from] < maxOfPeer
 	if room {
 		c.asks[from]++
 	}
 	c.mu.Unlock()
-	if room && c.begin(&c.granting, 0, func() {
-		defer c.served(from)
-		c.answer(from, request, do())
-	}) {
-		return
+	if !room {
+		return false
 	}
-	if room {
+	begun := c.begin(&c.granting, 0, func() {
+		defer c.served(from)
+		do()
+	})
+	if !begun {
 		c.served(from)
 	}
-	c.refuse(from, request, busy)
+	return begun
 }
 
 func (c *Cache) served(from kv.Member) {

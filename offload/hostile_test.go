@@ -6,6 +6,7 @@ import (
 
 	"meridian/agent"
 	"meridian/kv"
+	"meridian/offload"
 	"meridian/offload/keeping"
 	"meridian/store"
 )
@@ -120,4 +121,59 @@ func TestUnitOfAnotherSize(t *testing.T) {
 	if kept, _ := a.store.Kept(); kept.Ready != 1 {
 		t.Errorf("of one object %d are left", kept.Ready)
 	}
+}
+
+// Words of use count as asks of who says them: who has as many as it may have is not heard,
+// and takes no place of others.
+func TestUsesOfOnePeerAreBounded(t *testing.T) {
+	c := newCell(t, "tcp")
+	a, b := c.start("a", nodeOptions{keeps: arenaBytes}), c.start("b", nodeOptions{})
+	ask, run := ofShape(0)
+	if err := a.store.Put(soon(t), run.Keys[0], make([]byte, 4096), store.PutOptions{Tenant: run.Tenant}); err != nil {
+		t.Fatal(err)
+	}
+	s := newStranger(t, b, a)
+	giveBack := a.Occupy(kv.Member{Name: b.name, Incarnation: b.agent.Incarnation()})
+	s.say(&keeping.Used{Units: ask.Units})
+	s.say(ask) // which comes after it
+	eventually(t, "the ask is turned away", func() bool { return a.Metrics().TurnedAway == 1 })
+	eventually(t, "nothing is done for others", func() bool { asks, _ := a.Others(); return asks == 0 })
+	if n := a.Metrics().UsesHeard; n != 0 {
+		t.Errorf("%d uses are heard of who has as many asks as it may have", n)
+	}
+	giveBack()
+	s.say(&keeping.Used{Units: ask.Units})
+	eventually(t, "it is heard", func() bool { return a.Metrics().UsesHeard == 1 })
+}
+
+// An owner that hangs, and is to hear that its units were used, takes nothing of what an agent
+// answers others with, and few of its goroutines.
+func TestOwnerThatHangsIsTold(t *testing.T) {
+	c := newCell(t, "inproc")
+	c.start("m", nodeOptions{})
+	a := c.start("a", nodeOptions{keeps: arenaBytes})
+	b := c.start("b", nodeOptions{keeps: arenaBytes, offload: func(o *offload.Options) {
+		find := o.Find
+		o.Find = func(ctx context.Context, name string) (*agent.Peer, error) {
+			if name == "a" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return find(ctx, name)
+		}
+	}})
+	first, second := c.engine("first", publisher, a), c.engine("second", publisher, b)
+	whole := prompt(2*128, 1)
+	head := whole
+	head.Tokens = whole.Tokens[:128]
+	first.keep(t, head)
+	a.settled(t)
+	for range offload.MaxTold + 3 {
+		second.keep(t, whole)
+	}
+	b.settled(t)
+	eventually(t, "nothing is done for others, and as many words wait as may", func() bool {
+		asks, told := b.Others()
+		return asks == 0 && told == offload.MaxTold
+	})
 }
