@@ -42,9 +42,10 @@ const (
 )
 
 // thoughtEnd is the tokens after which an engine is to keep nothing of an answer to this
-// request; nil: it keeps all of it.
+// request; nil: it keeps all of it. Where tools may be called it does: between a call and its
+// result templates keep thoughts that they strip later.
 func (w *warmer) thoughtEnd(c *clientRequest, e *engine) []uint32 {
-	if w == nil || !e.shares() || !e.mayWarm() || !c.mayWarm() {
+	if w == nil || !e.shares() || !e.mayWarm() || !c.mayWarm() || c.body.Get("tools") != nil {
 		return nil
 	}
 	t, ok := templateOf(c)

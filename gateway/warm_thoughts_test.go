@@ -76,6 +76,7 @@ func TestThoughtsThatAreStrippedAreNotKept(t *testing.T) {
 		"kept in a text":        {thoughts: "within", told: "[2]"}, // this engine's thoughts come beside it
 		"it does not say":       {thoughts: "mute", told: "<nil>"},
 		"with options":          {more: `,"chat_template_kwargs":{"a":1}`, told: "[2]"},
+		"with tools":            {more: `,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto"`, told: "<nil>"},
 		"a template of its own": {more: `,"chat_template":"x"`, told: "<nil>"},
 		"nobody shares":         {alone: true, told: "<nil>"},
 	} {
