@@ -68,7 +68,7 @@ type habits struct {
 	slowPrefill time.Duration
 	noIDs       bool   // tells no token ids
 	holdBack    bool   // every other token's text comes with the next token
-	thoughts    string // what its template keeps of them: "beside" the text, "within" it; "mute": it does not say
+	thoughts    string // what its template keeps of them: "beside" the text, "within" it; "mute": it does not say; "ill", "busy", "gone": it cannot now
 	noDone      bool   // ends its stream without saying so
 	afterEnd    string // what comes of it between the end of its answer and [DONE]
 	hung        bool   // does not answer probes either

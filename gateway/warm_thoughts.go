@@ -58,7 +58,8 @@ func (w *warmer) thoughtEnd(c *clientRequest, e *engine) []uint32 {
 }
 
 // learn finds out whether the template of a history strips thoughts, if that is not known.
-// One that cannot be asked about counts as one that keeps them.
+// One that an engine says nothing of counts as one that keeps them. Where the engine was lost,
+// or was too busy to say, the next history asks again.
 func (w *warmer) learn(ctx context.Context, e *engine, h *history) {
 	if !h.foreseen || !e.shares() {
 		return
@@ -69,9 +70,9 @@ func (w *warmer) learn(ctx context.Context, e *engine, h *history) {
 	if known {
 		return
 	}
-	end := w.g.strippedThought(ctx, e, h)
-	if ctx.Err() != nil {
-		return // it was given up
+	end, known := w.g.strippedThought(ctx, e, h)
+	if !known || ctx.Err() != nil { // nobody said, or it was given up
+		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,18 +92,18 @@ const (
 )
 
 // strippedThought is the tokens that end a thought, where the template strips it; else nil.
-func (g *Gateway) strippedThought(ctx context.Context, e *engine, h *history) []uint32 {
+// Known is false where the engine did not answer.
+func (g *Gateway) strippedThought(ctx context.Context, e *engine, h *history) (end []uint32, known bool) {
 	thoughtful := withinTurn
 	if h.beside {
 		thoughtful = besideTurn
 	}
-	ask := func(name, value string) []uint32 {
-		body := map[string]json.RawMessage{name: json.RawMessage(value)}
-		model, err := json.Marshal(h.template.model)
-		if err != nil {
-			return nil
-		}
-		body["model"] = model
+	model, err := json.Marshal(h.template.model)
+	if err != nil {
+		return nil, true
+	}
+	ask := func(name, value string) ([]uint32, bool) {
+		body := map[string]json.RawMessage{"model": model, name: json.RawMessage(value)}
 		if name == "messages" {
 			body["add_generation_prompt"] = json.RawMessage("false")
 			body["chat_template_kwargs"] = json.RawMessage(cmp.Or(h.template.options, "{}"))
@@ -111,36 +112,44 @@ func (g *Gateway) strippedThought(ctx context.Context, e *engine, h *history) []
 		}
 		return g.tokenize(ctx, e, body)
 	}
-	plain := ask("messages", "["+beforeTurn+","+plainTurn+","+followsTurn+"]")
-	if plain == nil || !slices.Equal(plain, ask("messages", "["+beforeTurn+","+thoughtful+","+followsTurn+"]")) {
-		return nil
+	plain, known := ask("messages", "["+beforeTurn+","+plainTurn+","+followsTurn+"]")
+	if len(plain) == 0 {
+		return nil, known
 	}
-	end := ask("prompt", `"</think>"`)
-	if len(end) > maxThoughtEnd {
-		return nil
+	thought, known := ask("messages", "["+beforeTurn+","+thoughtful+","+followsTurn+"]")
+	if !slices.Equal(plain, thought) {
+		return nil, known
 	}
-	return end
+	end, known = ask("prompt", `"</think>"`)
+	if len(end) == 0 || len(end) > maxThoughtEnd {
+		return nil, known
+	}
+	return end, known
 }
 
-// tokenize asks an engine for the tokens of a prompt or of a chat; nil where it does not say.
-func (g *Gateway) tokenize(ctx context.Context, e *engine, members map[string]json.RawMessage) []uint32 {
+// tokenize asks an engine for the tokens of a prompt or of a chat; none where it does not tell
+// them. Answered is false where it may tell them another time.
+func (g *Gateway) tokenize(ctx context.Context, e *engine, members map[string]json.RawMessage) (tokens []uint32, answered bool) {
 	body, err := json.Marshal(members)
 	if err != nil {
-		return nil
+		return nil, true // no other time either
 	}
 	ctx, done := context.WithTimeout(ctx, tokenizeTimeout)
 	defer done()
 	c, trouble := g.send(ctx, leg{engine: e, path: "/tokenize", body: body, client: &openai.Body{}, id: newTransfer().String(), silent: 2 * tokenizeTimeout})
 	if trouble != nil {
-		return nil
+		return nil, trouble.kind == refused
 	}
 	defer c.close()
 	data, trouble := c.readAll(maxTokenized)
+	if trouble != nil {
+		return nil, false
+	}
 	var answer struct {
 		Tokens []uint32 `json:"tokens"`
 	}
-	if trouble != nil || json.Unmarshal(data, &answer) != nil {
-		return nil
+	if json.Unmarshal(data, &answer) != nil {
+		return nil, true
 	}
-	return answer.Tokens
+	return answer.Tokens, true
 }

@@ -25,9 +25,18 @@ func (s *stub) tokenize(w http.ResponseWriter, r *http.Request) {
 	}
 	s.tokenized.Add(1)
 	thoughts := s.habit().thoughts
-	if thoughts == "mute" {
+	switch thoughts {
+	case "mute":
 		http.NotFound(w, r)
 		return
+	case "ill":
+		http.Error(w, "ill", http.StatusInternalServerError)
+		return
+	case "busy":
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+		return
+	case "gone":
+		panic(http.ErrAbortHandler)
 	}
 	var text string
 	if in.Prompt != nil {
@@ -124,6 +133,28 @@ func TestThoughtsThatAreStrippedAreNotKept(t *testing.T) {
 				t.Errorf("of another template it is told %s", told)
 			}
 			c.settled()
+		})
+	}
+}
+
+// What an engine could not say once is asked again, and learned then.
+func TestTemplateOfAnEngineThatIsIllIsLearnedLater(t *testing.T) {
+	for _, thoughts := range []string{"ill", "busy", "gone"} {
+		t.Run(thoughts, func(t *testing.T) {
+			c := newCell(t, 0, 1, warming)
+			e, s := c.roster.all()[0], c.decode[0]
+			e.unit.Store(64)
+			h := &history{template: template{model: "m"}, foreseen: true, beside: true}
+			s.set(habits{thoughts: thoughts})
+			c.warmer.learn(t.Context(), e, h)
+			if known := len(c.warmer.templates); known != 0 || s.tokenized.Load() == 0 {
+				t.Errorf("%d templates are known of an engine that did not answer %d questions", known, s.tokenized.Load())
+			}
+			s.set(habits{})
+			c.warmer.learn(t.Context(), e, h)
+			if end := c.warmer.templates[h.template]; !slices.Equal(end, []uint32{2}) {
+				t.Errorf("once it answers, %v is learned", end)
+			}
 		})
 	}
 }
