@@ -101,7 +101,7 @@ func (w *warmer) answered(x *exchange) {
 		return
 	}
 	h := historyOf(x.request, s.text.data)
-	h.beside = s.thought
+	h.template.beside = s.thought
 	if !w.memory.hold(h.weight) {
 		w.count(warmFull)
 		return

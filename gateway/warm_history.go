@@ -30,10 +30,9 @@ type history struct {
 	// as the next turn's is made.
 	prefix place.Prefix
 	weight int64 // what it holds of the warmer's memory
-	// template is what it is written with, if that is foreseen; beside: the thought came
-	// beside the text, and not in it.
-	template         template
-	foreseen, beside bool
+	// template is what it is written with, if that is foreseen.
+	template template
+	foreseen bool
 }
 
 // said gathers an answer as the client gets it.

@@ -18,8 +18,12 @@ import (
 // that the template strips thoughts. Until then it keeps all, as engines do that know nothing
 // of this.
 
-// template is what decides what is made of messages.
-type template struct{ model, options string }
+// template is what decides what is made of messages. Thoughts beside a text and in it are two:
+// one may be stripped and the other not.
+type template struct {
+	model, options string
+	beside         bool // how thoughts come
+}
 
 // templateOf is that of a request. Whose is its own, or has much to say, is not told of.
 func templateOf(c *clientRequest) (t template, ok bool) {
@@ -27,7 +31,7 @@ func templateOf(c *clientRequest) (t template, ok bool) {
 	if len(options) > maxTemplateOptions || c.body.Get("chat_template") != nil {
 		return t, false
 	}
-	return template{c.model, string(options)}, true
+	return template{model: c.model, options: string(options)}, true
 }
 
 const (
@@ -54,7 +58,17 @@ func (w *warmer) thoughtEnd(c *clientRequest, e *engine) []uint32 {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.templates[t]
+	// How the answer's thought will come is not known yet: what keeps either keeps all.
+	var end []uint32
+	for _, t.beside = range []bool{false, true} {
+		if one, known := w.templates[t]; known {
+			if one == nil {
+				return nil
+			}
+			end = one
+		}
+	}
+	return end
 }
 
 // learn finds out whether the template of a history strips thoughts, if that is not known.
@@ -77,7 +91,10 @@ func (w *warmer) learn(ctx context.Context, e *engine, h *history) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.templates) >= maxTemplates {
-		clear(w.templates)
+		for one := range w.templates { // any: the others stay known
+			delete(w.templates, one)
+			break
+		}
 	}
 	w.templates[h.template] = end
 }
@@ -95,7 +112,7 @@ const (
 // Known is false where the engine did not answer.
 func (g *Gateway) strippedThought(ctx context.Context, e *engine, h *history) (end []uint32, known bool) {
 	thoughtful := withinTurn
-	if h.beside {
+	if h.template.beside {
 		thoughtful = besideTurn
 	}
 	model, err := json.Marshal(h.template.model)

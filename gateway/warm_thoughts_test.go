@@ -144,7 +144,7 @@ func TestTemplateOfAnEngineThatIsIllIsLearnedLater(t *testing.T) {
 			c := newCell(t, 0, 1, warming)
 			e, s := c.roster.all()[0], c.decode[0]
 			e.unit.Store(64)
-			h := &history{template: template{model: "m"}, foreseen: true, beside: true}
+			h := &history{template: template{model: "m", beside: true}, foreseen: true}
 			s.set(habits{thoughts: thoughts})
 			c.warmer.learn(t.Context(), e, h)
 			if known := len(c.warmer.templates); known != 0 || s.tokenized.Load() == 0 {
@@ -159,6 +159,31 @@ func TestTemplateOfAnEngineThatIsIllIsLearnedLater(t *testing.T) {
 	}
 }
 
+// Thoughts beside a text and in it are learned of by themselves, whichever come first; where one
+// of them is kept an engine keeps all.
+func TestThoughtsBesideAndWithinAreTwo(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		for _, kept := range []string{"", "within", "beside"} {
+			t.Run(fmt.Sprint(kept, first), func(t *testing.T) {
+				c := newCell(t, 0, 1, warming)
+				e := c.roster.all()[0]
+				e.unit.Store(64)
+				c.decode[0].set(habits{thoughts: kept})
+				for _, beside := range []bool{first, !first} {
+					c.warmer.learn(t.Context(), e, &history{template: template{model: "m", beside: beside}, foreseen: true})
+				}
+				request, fault := parseClientRequest(openai.PathChat, []byte(chat("hi", "")))
+				if fault != nil {
+					t.Fatal(fault)
+				}
+				if end := c.warmer.thoughtEnd(request, e); (end == nil) != (kept != "") {
+					t.Errorf("it is told %v", end)
+				}
+			})
+		}
+	}
+}
+
 // A template of which much is said, or that comes with its request, is not remembered, and no
 // more of them are than there may be.
 func TestTemplatesAreBounded(t *testing.T) {
@@ -166,8 +191,8 @@ func TestTemplatesAreBounded(t *testing.T) {
 	c.roster.all()[0].unit.Store(64)
 	e := c.roster.all()[0]
 	for n := range 3 * maxTemplates {
-		c.warmer.learn(t.Context(), e, &history{template: template{"m", fmt.Sprintf(`{"n":%d}`, n)}, foreseen: true, beside: true})
-		if known := len(c.warmer.templates); known == 0 || known > maxTemplates {
+		c.warmer.learn(t.Context(), e, &history{template: template{model: "m", options: fmt.Sprintf(`{"n":%d}`, n), beside: true}, foreseen: true})
+		if known := len(c.warmer.templates); known != min(n+1, maxTemplates) {
 			t.Fatalf("%d templates are known", known)
 		}
 	}
