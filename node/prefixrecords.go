@@ -106,20 +106,24 @@ const maxPartTiers = 8
 
 // canBePrefix refuses a record that no agent would make.
 func canBePrefix(r *offload.Record) bool {
+	if len(r.Parts) > offload.MaxSegments || r.Tokens < 0 || r.Present < 0 {
+		return false
+	}
 	last := 0
 	for _, p := range r.Parts {
-		tokens := 0
+		if p.Start < last || p.End < p.Start || p.End > r.Tokens || len(p.From) > maxPartTiers {
+			return false
+		}
+		left := p.End - p.Start // of which tiers had some; a sum of theirs could wrap
 		for _, f := range p.From {
-			if tokens += f.Tokens; f.Tokens < 0 || !keeping.IsTier(f.Tier) {
+			if f.Tokens < 0 || f.Tokens > left || !keeping.IsTier(f.Tier) {
 				return false
 			}
-		}
-		if p.Start < last || p.End < p.Start || tokens > p.End-p.Start || len(p.From) > maxPartTiers {
-			return false
+			left -= f.Tokens
 		}
 		last = p.End
 	}
-	return len(r.Parts) <= offload.MaxSegments && r.Tokens >= 0 && r.Present >= 0 && last <= r.Tokens
+	return true
 }
 
 // TellPrefix tells of a Find or Keep, and by the hand-offs that brought what was found when

@@ -2,6 +2,7 @@ package node
 
 import (
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -67,6 +68,8 @@ func TestPrefixesThatCannotBe(t *testing.T) {
 		{Tokens: 8, Parts: []offload.RecordPart{part(0, 9)}},
 		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "disk", Tokens: 9})}},
 		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "disk", Tokens: -1})}},
+		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "disk", Tokens: 5}, offload.TierPart{Tier: "s3", Tokens: 4})}},
+		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "disk", Tokens: math.MaxInt}, offload.TierPart{Tier: "s3", Tokens: math.MaxInt})}},
 		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "a disk\n", Tokens: 1})}},
 		{Tokens: 8, Parts: []offload.RecordPart{from(slices.Repeat([]offload.TierPart{{Tier: "disk"}}, 9)...)}},
 		{Tokens: 8, Parts: []offload.RecordPart{part(0, 1), part(1, 2), part(2, 3), part(3, 4), part(4, 5)}},
