@@ -108,8 +108,11 @@ func (v *VLLMReport) write(w io.Writer) {
 		v.VLLM, v.BytesPerToken, v.Rounds, v.Requests)
 	lines := []string{"TOKENS\tCONNECTOR\tCOMPUTED\tOWN\tFOUND\tP99\t×\tMISS\tADDED\t×\tLOST\tOTHERS"}
 	for _, r := range v.Rows {
-		lines = append(lines, fmt.Sprintf("%d\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.1f\t%.2f\t%.3f\t%d\t%.1f",
-			r.Tokens, r.Connector, r.Computed, r.Own, r.Found, r.FoundP99, r.OfComputed, r.Missed, r.Added, r.OfMiss, r.Lost, r.Others))
+		found := "-\t-\t-\t-\t-" // nothing was: there is no time of it, and none of the same rounds
+		if r.Found > 0 {
+			found = fmt.Sprintf("%.1f\t%.1f\t%.1f\t%.1f\t%.2f", r.Computed, r.Own, r.Found, r.FoundP99, r.OfComputed)
+		}
+		lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t%.1f\t%.2f\t%.3f\t%d\t%.1f", r.Tokens, r.Connector, found, r.Missed, r.Added, r.OfMiss, r.Lost, r.Others))
 	}
 	table(w, lines...)
 	fmt.Fprintf(w, "\ntime between tokens in ms, mean of %d answers of %d tokens to new prompts of %d, %d at a time; ×: the two, round by round; %s has no connector, %s one with \"cache\": false\n\n",

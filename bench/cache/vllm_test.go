@@ -86,7 +86,10 @@ func TestNobodyIsAlwaysFirst(t *testing.T) {
 func TestVLLMIsTold(t *testing.T) {
 	r := &Report{VLLM: &VLLMReport{
 		VLLM: "0.32.0", BytesPerToken: 2048, Rounds: 5, Requests: 4,
-		Rows:  []VLLMRow{{Tokens: 900, Connector: "example", Computed: 40, Own: 8, Found: 10, FoundP99: 12, OfComputed: 0.25, Missed: 44, Added: 4, OfMiss: 1.1, Lost: 3}},
+		Rows: []VLLMRow{
+			{Tokens: 900, Connector: "example", Computed: 40, Own: 8, Found: 10, FoundP99: 12, OfComputed: 0.25, Missed: 44, Added: 4, OfMiss: 1.1, Lost: 3},
+			{Tokens: 900, Connector: "meridian", Missed: 44, Added: 4, OfMiss: 1.1, Lost: 4},
+		},
 		Steps: []StepsRow{{Server: "meridian-reader", Beside: "plain", P50: 4, Theirs: 5, Ratio: 0.8}},
 	}}
 	var text, data bytes.Buffer
@@ -94,7 +97,7 @@ func TestVLLMIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"vLLM 0.32.0 on the CPU", "5 rounds of 4 prompts", "900     example    40.0      8.0  10.0   12.0  0.25  44.0  4.00   1.100  3     0.0", "meridian-reader  4.00  plain   5.00  0.800",
+		"vLLM 0.32.0 on the CPU", "5 rounds of 4 prompts", "900     example    40.0      8.0  10.0   12.0  0.25  44.0  4.00   1.100  3     0.0", "900     meridian   -         -    -      -     -     44.0  4.00   1.100  4     0.0", "meridian-reader  4.00  plain   5.00  0.800",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, &text)
