@@ -189,9 +189,15 @@ func (c *storeCell) strike(t *testing.T) {
 			still = time.Duration(3500+rand.IntN(3000)) * time.Millisecond // longer than a lease
 		}
 		t.Logf("%s %s stands still for %v", time.Now().Format("05.000"), target.name, still)
-		if target.owner >= 0 && still > time.Second {
-			c.witness.Still(target.owner, true)
-			defer c.witness.Still(target.owner, false)
+		if still > time.Second {
+			// A directory whose clock has gone on ends the leases of all: they may be taken
+			// for dead until they are heard again.
+			for _, p := range c.agents {
+				if p.owner >= 0 && (p == target || target == c.directory) {
+					c.witness.Still(p.owner, true)
+					defer c.witness.Still(p.owner, false)
+				}
+			}
 		}
 		target.pause(still)
 		return
