@@ -1,3 +1,5 @@
+//go:build accel
+
 package host
 
 import (
@@ -55,7 +57,8 @@ func sharing(t *testing.T, p *vram.Pool, uuid cuda.UUID) *gpus {
 	return g
 }
 
-// A third process of the model lends: see TestGPUSuiteOnDevice for the same on a GPU.
+// A third process of the model lends: see TestGPUSuiteOnDevice for the same on a GPU. It
+// is built with that: the suite on the model is played by TestSuiteGPU.
 func TestGPUSuiteLent(t *testing.T) {
 	g := newGPUs(t, 1)
 	shared := sharing(t, g.pools[0], g.uuids[0])
