@@ -133,8 +133,8 @@ type Course struct {
 
 // Do does the work and waits for it. Where Summing is part of it, the sums of the
 // source's segments are appended to sums, eight bytes each, little-endian. Where
-// Rereading is, a Difference is an error. A nil course is the plain one. When Do returns, with or without an error,
-// nothing is under way.
+// Rereading is, a Difference is an error. A nil course is the plain one. When Do
+// returns, with or without an error, nothing is under way.
 func (m *Mover) Do(w Work, moves *Moves, sums []byte, course *Course) ([]byte, error) {
 	if course == nil {
 		course = &Course{}

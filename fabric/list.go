@@ -35,6 +35,15 @@ func (l List) Pieces() (total uint64) {
 	return total
 }
 
+// Runs is how many runs the list has, those that parts share counted each time: they
+// were written once, and are looked at as often.
+func (l List) Runs() (total int) {
+	for i := range l {
+		total += len(l[i].Spans.Runs())
+	}
+	return total
+}
+
 // check refuses what no honest caller asks for: a list beyond the limits, or
 // one whose length wraps around.
 func (l List) check() error {

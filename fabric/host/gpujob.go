@@ -61,7 +61,7 @@ const (
 func (j *gpuJob) divide(onlyGPU bool) {
 	bytes, copiers := j.to.Left(), uint64(gpuCopiers)
 	j.rounds, j.each = 1, bytes
-	runs := max(runsOf(j.taking.From), runsOf(j.taking.In.Bound.List))
+	runs := max(j.taking.From.Runs(), j.taking.In.Bound.List.Runs())
 	if rounds := j.to.Rounds(); rounds > 1 && rounds == j.from.Rounds() && runs/rounds <= gpuRuns && bytes/uint64(rounds) <= cuda.LaunchBytes {
 		j.rounds, j.each = rounds, bytes/uint64(rounds)
 		runs /= rounds
@@ -76,13 +76,6 @@ func (j *gpuJob) divide(onlyGPU bool) {
 		j.quantum = max(1, j.quantum/j.each) * j.each
 	}
 	j.unfinished = int(max(1, (bytes+j.quantum-1)/j.quantum))
-}
-
-func runsOf(l fabric.List) (runs int) {
-	for i := range l {
-		runs += len(l[i].Spans.Runs())
-	}
-	return runs
 }
 
 // work copies a quantum, and reports whether some of it is left for later, because it

@@ -169,7 +169,7 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 	}
 	switch {
 	case refused != nil: // bytes of it that come are expected by nobody
-		e.debt.add(1+max(len(b.List), leastRun*runsOf(list))/listPerDebt, e.options.Clock.Now())
+		e.debt.add(1+max(len(b.List), leastRun*list.Runs())/listPerDebt, e.options.Clock.Now())
 	case b.Write && b.Bytes == 0:
 		part.Bound.Release()
 		e.carryOut(e.machine.Placed(b.ID, b.Part))
@@ -197,16 +197,7 @@ const maxHeld = 16 << 20
 // costOf is about what a part costs here until it ends, in bytes.
 func costOf(list fabric.List) int {
 	const part, region, run = 256, 64, 32
-	return part + region*len(list) + run*runsOf(list)
-}
-
-// runsOf is how many runs a list has, those that it repeats counted each time: they were
-// written once, and are looked at as often.
-func runsOf(list fabric.List) (runs int) {
-	for i := range list {
-		runs += len(list[i].Spans.Runs())
-	}
-	return runs
+	return part + region*len(list) + run*list.Runs()
 }
 
 // admit asks the guard before the table of regions: whoever has no grant learns
