@@ -156,7 +156,7 @@ func asks(raw []byte, nothing string) bool {
 func (e *Engine) common(in *openai.Sampling, limit *int) (Request, *openai.Error) {
 	out := Request{
 		MinTokens: in.MinTokens, Stop: in.Stop, IgnoreEOS: in.IgnoreEOS, Resume: in.ResumeTokenIDs,
-		Salt: in.CacheSalt, ThinkTokens: in.ThinkTokens,
+		Salt: in.CacheSalt, ThinkTokens: in.ThinkTokens, MaxThinkTokens: in.MaxThinkTokens,
 		Sampling: Sampling{
 			Temperature: orElse(in.Temperature, 1), TopP: orElse(in.TopP, 1), TopK: max(orElse(in.TopK, 0), 0),
 			PresencePenalty: orElse(in.PresencePenalty, 0), FrequencyPenalty: orElse(in.FrequencyPenalty, 0),

@@ -246,6 +246,7 @@ func TestHTTPRefusals(t *testing.T) {
 		"no messages":       {openai.PathChat, `{}`, 400, "", "messages"},
 		"tools":             {openai.PathChat, `{"messages":[{"role":"user","content":"a"}],"tools":[{}]}`, 400, "", "tools"},
 		"thought":           {openai.PathChat, `{"messages":[{"role":"user","content":"a"}],"think_tokens":3}`, 400, "", "--reasoning"},
+		"negative cap":      {openai.PathChat, `{"messages":[{"role":"user","content":"a"}],"max_think_tokens":-1}`, 400, "", "max_think_tokens is -1"},
 		"bad transfer":      {openai.PathChat, `{"messages":[{"role":"user","content":"a"}],"kv_transfer_params":{"do_remote_decode":true,"meridian_transfer":"zz"}}`, 400, "", "hex"},
 		"nothing is served": {"/v1/embeddings", `{}`, 404, "", "/v1/embeddings"},
 	} {

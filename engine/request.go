@@ -38,6 +38,9 @@ type Request struct {
 	SplitThought bool
 	// ThinkTokens is how long a scripted thought is; nil: as the prompt says.
 	ThinkTokens *int
+	// MaxThinkTokens is the hard cap of a thought: whoever governs it ends it there. nil: the
+	// governor's own.
+	MaxThinkTokens *int
 	// Resume is the beginning of the answer, generated before. It takes one
 	// prompt and one answer.
 	Resume []uint32
@@ -91,6 +94,8 @@ func (e *Engine) settle(r Request) (Request, error) {
 		return r, invalid("a ticket is of one prompt")
 	case r.Offer != nil && r.Ticket != nil:
 		return r, invalid("a request is a prefill leg or a decode leg, not both")
+	case r.MaxThinkTokens != nil && *r.MaxThinkTokens < 0:
+		return r, invalid("max_think_tokens is %d, must be at least 0", *r.MaxThinkTokens)
 	case r.ThinkTokens != nil && (*r.ThinkTokens < 0 || !e.options.Reasoning):
 		return r, invalid("think_tokens needs an engine with --reasoning, and is not negative")
 	}

@@ -33,6 +33,9 @@ type Sampling struct {
 	// ResumeTokenIDs were generated before, by this or another engine: the
 	// answer goes on after them and does not repeat them.
 	ResumeTokenIDs []uint32 `json:"resume_token_ids,omitempty"`
+	// MaxThinkTokens is how many tokens a thought may have before it is ended; nil: as many as
+	// the engine lets it have.
+	MaxThinkTokens *int `json:"max_think_tokens,omitempty"`
 	// ThinkTokens is how long a scripted thought is.
 	ThinkTokens *int `json:"think_tokens,omitempty"`
 }

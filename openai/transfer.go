@@ -111,4 +111,14 @@ type Report struct {
 	// CachedTokens of the PromptTokens were not computed, wherever they came from.
 	PromptTokens int `json:"prompt_tokens,omitempty"`
 	CachedTokens int `json:"cached_tokens,omitempty"`
+	// ForcedThinkEnd is why a thought was ended that its model had not, one of the Forced;
+	// of several answers the first one's. Empty: none was.
+	ForcedThinkEnd string `json:"forced_think_end,omitempty"`
 }
+
+// Why an engine ends a thought.
+const (
+	ForcedHardCap      = "hard_cap"     // it had as many tokens as it may have
+	ForcedConverged    = "converged"    // it had come to its answer
+	ForcedOverthinking = "overthinking" // it strayed
+)
