@@ -356,7 +356,11 @@ func (e *Engine) cancel(q *request, cause error) {
 // pause lets a request wait for its reader, or go on.
 func (e *Engine) pause(q *request, paused bool) {
 	for _, c := range q.choices {
-		e.scheduler.Pause(&c.sequence, paused)
+		if paused {
+			e.scheduler.Pause(&c.sequence, batch.SlowReader)
+		} else {
+			e.scheduler.Unpause(&c.sequence, batch.SlowReader)
+		}
 	}
 	if paused {
 		e.counters.Paused++

@@ -4,14 +4,24 @@ package batch
 // them, whatever becomes of the sequence that had them.
 type Hold struct {
 	blocks []uint32
+	tokens int
 }
 
 // Blocks is which ones.
 func (h *Hold) Blocks() []uint32 { return h.blocks }
 
-// Hold keeps the first blocks of q's table, those of so many tokens.
-func (s *Scheduler) Hold(q *Sequence, tokens int) *Hold {
-	h := &Hold{blocks: append([]uint32(nil), q.blocks[:s.blocksFor(tokens)]...)}
+// Tokens is how many tokens' cache, from the first on, they are held for.
+func (h *Hold) Tokens() int { return h.tokens }
+
+// Hold keeps the cache of q's first tokens: so many, or all that is computed if that
+// is less, of its prompt or of its answer, and whether q runs on or ends. What is
+// computed is never written again, so it does not change while it is held. The last
+// block may be full only in part: q, if it runs on, then writes behind the held
+// tokens in the same block, and whoever reads the block must not look there.
+func (s *Scheduler) Hold(q *Sequence, tokens int) *Hold { return s.hold(q, min(tokens, q.computed)) }
+
+func (s *Scheduler) hold(q *Sequence, tokens int) *Hold {
+	h := &Hold{blocks: append([]uint32(nil), q.blocks[:s.blocksFor(tokens)]...), tokens: tokens}
 	for _, b := range h.blocks {
 		s.pool.Share(b)
 		if s.holds[b]++; s.holds[b] == 1 {

@@ -9,6 +9,8 @@ type Plan struct {
 	Admitted []Admission
 	// Preempted lost theirs, and wait.
 	Preempted []*Sequence
+	// Dropped are forks that lost theirs, and are removed.
+	Dropped []*Sequence
 }
 
 // Work is tokens of one sequence: Count of them from Start on.
@@ -33,36 +35,70 @@ type Admission struct {
 	Outdated bool
 }
 
+// draft is a plan in the making.
+type draft struct {
+	Plan
+	budget  int  // tokens that are left of the step
+	blocked bool // one that waits did not fit
+}
+
 // Plan decides the next step. Commit must follow before the next Plan, unless
 // there is no work.
 func (s *Scheduler) Plan() Plan {
-	var p Plan
-	budget := s.options.StepTokens
+	d := draft{budget: s.options.StepTokens}
+	for _, a := range s.order.Run {
+		tokens := a.Tokens
+		if tokens < 1 {
+			tokens = d.budget
+		}
+		switch a.Sequence.state {
+		case Running:
+			s.run(a.Sequence, tokens, &d)
+		case Waiting:
+			s.admit(a.Sequence, tokens, &d)
+		}
+	}
 	for _, answering := range []bool{true, false} {
-		for i := 0; i < len(s.running); i++ {
-			q := s.running[i]
-			missing := q.missing()
-			if q.paused || (missing == 1) != answering || missing < 1 || budget < 1 {
-				continue
+		for _, q := range s.snapshot(s.running) {
+			if (q.missing() == 1) == answering {
+				s.run(q, d.budget, &d)
 			}
-			count := min(missing, budget)
-			if !s.grow(q, q.computed+count, &p) {
-				i-- // q was the youngest and is gone
-				continue
-			}
-			q.planned = count
-			budget -= count
 		}
 	}
-	if len(p.Preempted) == 0 {
-		s.admit(&p, budget)
+	for _, q := range s.forks {
+		s.run(q, d.budget, &d)
 	}
-	for _, q := range s.running {
-		if q.planned > 0 {
-			p.Work = append(p.Work, Work{Sequence: q, Start: q.computed, Count: q.planned, Last: q.planned == q.missing()})
+	for _, q := range s.snapshot(s.waiting) {
+		s.admit(q, d.budget, &d)
+	}
+	for _, list := range [][]*Sequence{s.running, s.forks} {
+		for _, q := range list {
+			if q.planned > 0 {
+				d.Work = append(d.Work, Work{Sequence: q, Start: q.computed, Count: q.planned, Last: q.planned == q.missing()})
+			}
 		}
 	}
-	return p
+	return d.Plan
+}
+
+// snapshot is a list that does not change while a plan moves sequences. It is
+// good until the next one.
+func (s *Scheduler) snapshot(list []*Sequence) []*Sequence {
+	s.scratch = append(s.scratch[:0], list...)
+	return s.scratch
+}
+
+// run plans so many tokens of q at most, unless it is planned already or had to
+// go since.
+func (s *Scheduler) run(q *Sequence, tokens int, d *draft) {
+	count := min(q.missing(), tokens, d.budget)
+	if q.state != Running || q.pauses != 0 || q.planned > 0 || count < 1 {
+		return
+	}
+	if s.grow(q, q.computed+count, d) {
+		q.planned = count
+		d.budget -= count
+	}
 }
 
 // Commit says that the work of a plan is computed.
@@ -75,84 +111,64 @@ func (s *Scheduler) Commit(work []Work) {
 		q.computed += q.planned
 		q.planned = 0
 		q.prompted = q.prompted || q.computed >= q.Prompt
-		s.name(q)
+		if !q.fork {
+			s.name(q)
+		}
 	}
 }
 
-// grow gives q blocks for so many tokens. If there are not enough, the youngest
-// go; false means that q itself was one of them.
-func (s *Scheduler) grow(q *Sequence, tokens int, p *Plan) bool {
+// grow gives q blocks for so many tokens. If there are not enough, others have to
+// go; false means that q itself was one of them, or that it is a fork, for which
+// nobody has to.
+func (s *Scheduler) grow(q *Sequence, tokens int, d *draft) bool {
 	for {
 		more := s.blocksFor(tokens) - len(q.blocks)
 		if more <= s.pool.Available() {
 			q.blocks = s.pool.Take(q.blocks, max(more, 0))
 			return true
 		}
-		victim := s.youngest()
-		s.preempt(victim, p)
+		if q.fork {
+			return false
+		}
+		victim := s.victim()
+		d.budget += victim.planned
+		if s.evict(victim); victim.fork {
+			d.Dropped = append(d.Dropped, victim)
+		} else {
+			d.Preempted = append(d.Preempted, victim)
+		}
 		if victim == q {
 			return false
 		}
 	}
 }
 
-// youngest is the last to come of those that have blocks to give up. There is
-// always one when grow asks: the one that grows.
-func (s *Scheduler) youngest() *Sequence {
-	var victim *Sequence
-	if n := len(s.running); n > 0 {
-		victim = s.running[n-1]
+// admit lets q in, with so many tokens at most. After one that does not fit only
+// those follow that have their blocks already: a long one is not overtaken for ever
+// by short ones, and does not wait for blocks of one that waits behind it. Nobody is
+// let in by a plan for which somebody had to go.
+func (s *Scheduler) admit(q *Sequence, tokens int, d *draft) {
+	if d.budget < 1 || len(d.Preempted) > 0 || q.pauses != 0 || q.needsLeader() || d.blocked && len(q.blocks) == 0 || s.comes(q) {
+		return
 	}
-	for _, q := range s.waiting {
-		if len(q.blocks) > 0 && (victim == nil || q.arrival > victim.arrival) {
-			victim = q
-		}
+	a := Admission{Sequence: q}
+	if !s.settle(q, &a) {
+		d.blocked = true
+		return
 	}
-	return victim
-}
-
-func (s *Scheduler) preempt(q *Sequence, p *Plan) {
-	s.drop(q)
-	if q.state == Running {
-		s.running = without(s.running, q)
-		q.state = Waiting
-		s.waiting = inserted(s.waiting, q)
+	s.waiting = without(s.waiting, q)
+	if a.Fetch {
+		q.state = Fetching
+		s.fetching++
+		a.Hold = s.hold(q, q.Fetch)
+	} else {
+		q.Fetch = 0
+		q.state = Running
+		s.running = inserted(s.running, q)
+		q.planned = min(q.missing(), tokens, d.budget)
+		d.budget -= q.planned
 	}
-	p.Preempted = append(p.Preempted, q)
-}
-
-// admit lets sequences in, in the order in which they came. After one that does
-// not fit only those follow that have their blocks already: a long one is not
-// overtaken for ever by short ones, and does not wait for blocks of one that
-// waits behind it.
-func (s *Scheduler) admit(p *Plan, budget int) {
-	blocked := false
-	for i := 0; i < len(s.waiting) && budget > 0; {
-		q := s.waiting[i]
-		if q.paused || q.needsLeader() || blocked && len(q.blocks) == 0 || s.comes(q) {
-			i++
-			continue
-		}
-		a := Admission{Sequence: q}
-		if !s.settle(q, &a) {
-			blocked = true
-			i++
-			continue
-		}
-		s.waiting = slices.Delete(s.waiting, i, i+1)
-		if a.Fetch {
-			q.state = Fetching
-			s.fetching++
-			a.Hold = s.Hold(q, q.Fetch)
-		} else {
-			q.Fetch = 0
-			q.state = Running
-			s.running = inserted(s.running, q)
-			q.planned = min(q.missing(), budget)
-			budget -= q.planned
-		}
-		p.Admitted = append(p.Admitted, a)
-	}
+	d.Admitted = append(d.Admitted, a)
 }
 
 // comes reports whether a sequence that runs is to compute the first block that q lacks:
@@ -170,7 +186,7 @@ func (s *Scheduler) comes(q *Sequence) bool {
 	}
 	return slices.ContainsFunc(s.running, func(r *Sequence) bool {
 		// Of r's known tokens, those that end a block behind what is computed.
-		return !r.paused && r.computed < (first+1)*size && (first+1)*size <= len(r.Tokens) && r.key(first, size) == q.key(first, size)
+		return r.pauses == 0 && r.computed < (first+1)*size && (first+1)*size <= len(r.Tokens) && r.key(first, size) == q.key(first, size)
 	})
 }
 

@@ -9,16 +9,20 @@
 //
 // Rules:
 //   - Who came first is served first. Sequences that answer get their one token
-//     before prompts get what is left of the step's budget.
+//     before prompts get what is left of the step's budget. An Order puts others
+//     before them; a pause, for as long as any reason for one stands, leaves out.
 //   - A sequence takes the blocks of all its tokens when it is admitted, and one
 //     more whenever they are full. If there is none, the youngest sequence that
-//     has blocks gives all of its up and is computed anew later, which gives the
-//     same tokens.
+//     has blocks, or the one that the Order says, gives all of its up and is
+//     computed anew later, which gives the same tokens.
 //   - A full block is named by the hash of everything up to its end. A named
 //     block is never written again, so any number may share it.
 //   - Who needs a block that a running sequence is to compute waits for it: what begins
 //     alike is computed once.
-//   - A held block (a Hold) stays until it is released, whoever had it.
+//   - What is computed is not written again. A held block (a Hold) stays until it is
+//     released, whoever had it.
+//   - A fork is thrown away after it is computed. It shares full blocks, and is never
+//     the reason why another has to go.
 package batch
 
 import (
@@ -75,7 +79,10 @@ type Scheduler struct {
 	arrivals uint64
 	waiting  []*Sequence // by arrival
 	running  []*Sequence // by arrival
+	forks    []*Sequence // in the order in which they were made
 	fetching int
+	order    Order
+	scratch  []*Sequence
 	holds    []int32 // by block: how many holds keep it
 	held     int     // blocks that some hold keeps
 }
@@ -109,9 +116,6 @@ func (s *Scheduler) Add(sequences ...*Sequence) error {
 // Append adds the token that follows. All before it must be computed.
 func (s *Scheduler) Append(q *Sequence, token uint32) { q.Tokens = append(q.Tokens, token) }
 
-// Pause lets q wait, with its blocks, or go on.
-func (s *Scheduler) Pause(q *Sequence, paused bool) { q.paused = paused }
-
 // Remove forgets a sequence, wherever it stands. Its blocks can be used again,
 // but for those that are held.
 func (s *Scheduler) Remove(q *Sequence) {
@@ -121,7 +125,7 @@ func (s *Scheduler) Remove(q *Sequence) {
 	case Waiting:
 		s.waiting = without(s.waiting, q)
 	case Running:
-		s.running = without(s.running, q)
+		s.running, s.forks = without(s.running, q), without(s.forks, q)
 	case Fetching:
 		s.fetching--
 	}
@@ -172,13 +176,14 @@ func (s *Scheduler) blocksFor(tokens int) int {
 type Stats struct {
 	Total, Free, Cached, Held  int // blocks
 	Running, Fetching, Waiting int // sequences
+	Forks                      int
 }
 
 // Stats counts.
 func (s *Scheduler) Stats() Stats {
 	return Stats{
 		Total: s.pool.Total(), Free: s.pool.Free(), Cached: s.pool.Cached(), Held: s.held,
-		Running: len(s.running), Fetching: s.fetching, Waiting: len(s.waiting),
+		Running: len(s.running), Fetching: s.fetching, Waiting: len(s.waiting), Forks: len(s.forks),
 	}
 }
 

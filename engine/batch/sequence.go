@@ -33,7 +33,8 @@ type Sequence struct {
 	named    int           // blocks that the pool knows by their keys
 	planned  int           // tokens in the step that is planned
 	prompted bool          // the prompt has been computed once
-	paused   bool
+	pauses   PauseReason   // why it is left out; 0: it is not
+	fork     bool          // it is to be thrown away, and nobody is to find it
 }
 
 // State is where a sequence stands.
@@ -61,6 +62,9 @@ func (q *Sequence) Computed() int { return q.computed }
 // Blocks is the block table. It belongs to the scheduler and is good until its
 // next call.
 func (q *Sequence) Blocks() []uint32 { return q.blocks }
+
+// Paused is why q is left out; 0: it is not.
+func (q *Sequence) Paused() PauseReason { return q.pauses }
 
 // missing is how many tokens are to be computed.
 func (q *Sequence) missing() int { return len(q.Tokens) - q.computed }

@@ -1,0 +1,104 @@
+package batch
+
+// Order is somebody else's say in who runs, who is let in and who has to go. It
+// bounds nothing away: the step's tokens, MaxRunning and the blocks limit those
+// that it names as they limit all, and nobody is left out by not being named.
+// Only a pause leaves somebody out.
+//
+// The zero value is the scheduler's own order.
+type Order struct {
+	// Run are planned first, one after the other; those of them that wait are
+	// admitted in this order. All others follow in the scheduler's own order with
+	// what is left: somebody whom the one who orders has not heard of yet is served.
+	// Those that are named end some time, so that the others do not wait for ever.
+	Run []Allotment
+	// Victims give their blocks up first when these run out, the first of them
+	// first. Behind them go the youngest. One that waits or is paused can be a
+	// victim, and so can the one that needs the block. One without blocks is passed
+	// over, and so is one that is being fetched: the door writes its blocks.
+	Victims []*Sequence
+}
+
+// Allotment is at most so many tokens of a sequence in a step; below 1: as many
+// as it needs.
+type Allotment struct {
+	Sequence *Sequence
+	Tokens   int
+}
+
+// Obey says what plans go by from now on, until it is said anew. The lists are
+// the scheduler's until then. Sequences in them that have been removed are passed
+// over.
+func (s *Scheduler) Obey(o Order) { s.order = o }
+
+// PauseReason is why a sequence is left out. They are bits: several may stand.
+type PauseReason uint8
+
+// The reasons.
+const (
+	// SlowReader: nobody reads what it says.
+	SlowReader PauseReason = 1 << iota
+	// Governed: a governor wants it to wait.
+	Governed
+)
+
+// Pause leaves q out of plans, with its blocks, as long as any reason stands.
+func (s *Scheduler) Pause(q *Sequence, reason PauseReason) { q.pauses |= reason }
+
+// Unpause takes a reason away.
+func (s *Scheduler) Unpause(q *Sequence, reason PauseReason) { q.pauses &^= reason }
+
+// Preempt takes the blocks of q, which waits from now on and is computed anew, from
+// what is found of it in the cache or fetched; its tokens are the same. It must not come
+// between Plan and Commit. It reports whether q had blocks that can be taken: while
+// it is being fetched, the door writes them. Unless q is paused as well, the next
+// plan may let it in again. A fork is removed.
+func (s *Scheduler) Preempt(q *Sequence) bool {
+	if len(q.blocks) == 0 || q.state == Fetching {
+		return false
+	}
+	s.evict(q)
+	return true
+}
+
+// evict takes the blocks of q, which runs or waits.
+func (s *Scheduler) evict(q *Sequence) {
+	if q.fork {
+		s.Remove(q)
+		return
+	}
+	s.drop(q)
+	if q.state == Running {
+		s.running = without(s.running, q)
+		q.state = Waiting
+		s.waiting = inserted(s.waiting, q)
+	}
+}
+
+// victim is who gives blocks up for another. There is always one when grow asks: the
+// one that grows. Forks go before everybody: they are never a reason to preempt.
+func (s *Scheduler) victim() *Sequence {
+	if last := len(s.forks) - 1; last >= 0 {
+		return s.forks[last]
+	}
+	for _, q := range s.order.Victims {
+		if len(q.blocks) > 0 && q.state != Fetching {
+			return q
+		}
+	}
+	return s.youngest()
+}
+
+// youngest is the last to come of those that have blocks to give up.
+func (s *Scheduler) youngest() *Sequence {
+	var victim *Sequence
+	if n := len(s.running); n > 0 {
+		victim = s.running[n-1]
+	}
+	for _, q := range s.waiting {
+		if len(q.blocks) > 0 && (victim == nil || q.arrival > victim.arrival) {
+			victim = q
+		}
+	}
+	return victim
+}
