@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"slices"
 
 	"meridian/engine/batch"
@@ -34,7 +35,7 @@ func (e *Engine) newChoice(r *request, number int) *choice {
 	}
 	c.sequence = batch.Sequence{Owner: c, Tokens: slices.Concat(prompt, nil), Prompt: len(prompt), Root: r.root}
 	if r.Ticket != nil && !r.Unused && c.place == 0 {
-		c.sequence.Fetch = len(prompt)
+		c.sequence.Fetch = cmp.Or(r.TicketTokens, len(prompt))
 	}
 	if r.PresencePenalty != 0 || r.FrequencyPenalty != 0 {
 		c.counts = make(map[uint32]int)

@@ -34,6 +34,13 @@ func (p *page) appendOutput(to []byte, o *Output) []byte {
 	if o.Text == "" && o.Thought == "" && o.Finish == "" && len(o.Logprobs) == 0 && !p.tokenIDs {
 		return to
 	}
+	if o.Finish == openai.FinishMoved && len(o.Tokens) > 0 {
+		// Its end is no client's; what it says is.
+		said := *o
+		said.Finish = ""
+		to = p.appendChunk(to, o.Choice, "", &said)
+		o = &Output{Choice: o.Choice, Finish: o.Finish}
+	}
 	if o.Finish != "" {
 		p.open--
 	}
@@ -50,6 +57,9 @@ func (p *page) appendEnd(to []byte, r Result) []byte {
 	report := appendJSON([]byte(`,"meridian":`), r.Report)
 	if len(p.last) > 0 {
 		to = append(to, p.last...)
+		if transfer := r.transfer(); transfer != nil {
+			to = appendJSON(append(to, `,"kv_transfer_params":`...), transfer)
+		}
 		if !p.includeUsage {
 			to = append(to, report...)
 		}

@@ -47,10 +47,20 @@ var errNoDoor = errors.New("this engine has no agent")
 // requestScope is what of a request's scope the publication does not say.
 func requestScope(q *request) kv.Scope { return kv.Scope{Salt: q.Salt} }
 
-// offer keeps a computed prompt for another engine, and then answers.
+// offer keeps a computed prompt for another engine, of a request that moves also the answer so
+// far, and then answers.
 func (e *Engine) offer(c *choice) {
 	q := c.request
-	o := &offer{transfer: *q.Offer, hold: e.scheduler.Hold(&c.sequence, c.sequence.Prompt)}
+	o, tokens, leg := &offer{}, c.sequence.Prompt, q.Leg
+	if q.Offer != nil {
+		o.transfer = *q.Offer
+	} else {
+		// Its last token is not computed; whoever goes on does that, for what follows it.
+		tokens, leg = c.sequence.Computed(), q.Move.Leg
+		o.transfer, q.offered = q.Move.Transfer, tokens
+		e.counters.Moved++
+	}
+	o.hold = e.scheduler.Hold(&c.sequence, tokens)
 	e.dropChoice(c)
 	if _, twice := e.offers[o.transfer]; twice || e.door == nil {
 		e.scheduler.Release(o.hold)
@@ -64,8 +74,8 @@ func (e *Engine) offer(c *choice) {
 	}
 	e.offers[o.transfer] = o
 	message := door.Offer{
-		Transfer: o.transfer, Scope: requestScope(q), Tokens: q.Prompts[0], Tables: [][]uint32{slices.Clone(o.hold.Blocks())},
-		Layers: e.source.model.Config().Layers, Keep: e.options.OfferKeep, Leg: q.Leg,
+		Transfer: o.transfer, Scope: requestScope(q), Tokens: slices.Clip(c.sequence.Tokens[:tokens]), Tables: [][]uint32{slices.Clone(o.hold.Blocks())},
+		Layers: e.source.model.Config().Layers, Keep: e.options.OfferKeep, Leg: leg,
 	}
 	e.inBackground(func(ctx context.Context) {
 		ticket, err := e.door.Offer(ctx, message)

@@ -14,17 +14,18 @@ import (
 	"meridian/openai"
 )
 
-// Handler is the engine's HTTP face: the OpenAI API, /tokenize, /health and /stats.
+// Handler is the engine's HTTP face: the OpenAI API, /tokenize, /move, /health and /stats.
 func (e *Engine) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+openai.PathModels, e.serveModels)
 	mux.HandleFunc("POST "+openai.PathCompletions, e.serveCompletions)
 	mux.HandleFunc("POST "+openai.PathChat, e.serveChat)
 	mux.HandleFunc("POST /tokenize", e.serveTokenize)
+	mux.HandleFunc("POST "+openai.PathMove, e.serveMove)
 	mux.HandleFunc("GET /health", e.serveHealth)
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, e.Stats()) })
 	for path, method := range map[string]string{
-		openai.PathModels: http.MethodGet, openai.PathCompletions: http.MethodPost, openai.PathChat: http.MethodPost, "/health": http.MethodGet, "/stats": http.MethodGet,
+		openai.PathModels: http.MethodGet, openai.PathCompletions: http.MethodPost, openai.PathChat: http.MethodPost, openai.PathMove: http.MethodPost, "/health": http.MethodGet, "/stats": http.MethodGet,
 	} {
 		mux.HandleFunc(path, openai.OnlyBy(method))
 	}
@@ -196,7 +197,9 @@ func (e *Engine) stream(ctx context.Context, w http.ResponseWriter, stream *Stre
 		case errors.Is(err, io.EOF):
 			buffer = p.appendEnd(buffer, stream.Result())
 			buffer = openai.AppendEvent(buffer, []byte(openai.Done))
-			send()
+			if !send() && p.request.Move != nil {
+				e.Withdraw(p.request.Move.Transfer)
+			}
 			return
 		case ctx.Err() != nil:
 			return

@@ -209,6 +209,13 @@ func transferOf(in *openai.KVTransfer, out *Request) *openai.Error {
 	if len(in.ThoughtEnd) <= maxThoughtEnd {
 		out.ThoughtEnd = in.ThoughtEnd
 	}
+	if in.Move != nil {
+		id, problem := transferID("kv_transfer_params", "meridian_move.transfer", in.Move.Transfer)
+		if problem != nil {
+			return problem
+		}
+		out.Move = &Move{Transfer: id, Leg: in.Move.Leg, AtToken: in.Move.TokenID, After: in.Move.AfterTokens}
+	}
 	switch {
 	case in.DoRemoteDecode:
 		out.Offer = new([16]byte)
@@ -216,13 +223,25 @@ func transferOf(in *openai.KVTransfer, out *Request) *openai.Error {
 			rand.Read(out.Offer[:])
 			return nil
 		}
-		id, err := hex.DecodeString(in.Transfer)
-		if err != nil || len(id) != len(out.Offer) {
-			return openai.Invalid("kv_transfer_params", "meridian_transfer %q is not %d hex digits", in.Transfer, 2*len(out.Offer))
+		id, problem := transferID("kv_transfer_params", "meridian_transfer", in.Transfer)
+		if problem != nil {
+			return problem
 		}
-		copy(out.Offer[:], id)
+		*out.Offer = id
 	case in.DoRemotePrefill && len(in.Ticket) > 0:
 		out.Ticket, out.Unused = in.Ticket, in.Unused
+		if !in.Unused {
+			out.TicketTokens = in.Tokens
+		}
 	}
 	return nil
+}
+
+// transferID reads the id of a hand-off.
+func transferID(param, member, text string) (id [16]byte, problem *openai.Error) {
+	data, err := hex.DecodeString(text)
+	if err != nil || len(data) != len(id) {
+		return id, openai.Invalid(param, "%s %.64q is not %d hex digits", member, text, 2*len(id))
+	}
+	return [16]byte(data), nil
 }

@@ -34,6 +34,8 @@ type request struct {
 	took                                 [16]byte // the hand-off of that intake, or of the one before
 	search                               *search  // for a prefix; nil: it is over
 	found                                int      // tokens that the cell has
+	leaves                               bool     // it was asked to move, and does with its next token
+	offered                              int      // tokens of what a request that moves offers
 }
 
 func (e *Engine) newRequest(r Request) *request {
@@ -220,6 +222,10 @@ func (e *Engine) advance(c *choice) {
 	}
 	token, logprob := c.next(e)
 	out := c.take(e, token)
+	if c.finish == "" && q.leavesAfter(token, c.answered()) {
+		// What was held back of its text, the engine that goes on tells.
+		c.finish, out.Finish = openai.FinishMoved, openai.FinishMoved
+	}
 	if logprob != nil {
 		out.Logprobs = []Logprob{*logprob}
 	}
@@ -236,8 +242,11 @@ func (e *Engine) advance(c *choice) {
 func (e *Engine) ended(c *choice) {
 	q := c.request
 	q.open--
-	e.keep(c)
-	if q.open == 0 && q.Offer != nil && c.sequence.State() == batch.Running {
+	moves := c.finish == openai.FinishMoved
+	if !moves { // else it has not ended
+		e.keep(c)
+	}
+	if q.open == 0 && (q.Offer != nil || moves) && c.sequence.State() == batch.Running {
 		e.offer(c)
 		return
 	}
@@ -297,7 +306,7 @@ func (e *Engine) finishWith(q *request, ticket []byte, err error) {
 	}
 	usage := q.usage()
 	e.logEnd(q, &usage, err)
-	q.stream.end(Result{Usage: usage, Report: e.report(q), Ticket: ticket}, err)
+	q.stream.end(Result{Usage: usage, Report: e.report(q), Ticket: ticket, TicketTokens: q.offered}, err)
 }
 
 // logEnd tells of a request in one line.
@@ -331,6 +340,8 @@ func (q *request) transfer() string {
 	switch {
 	case q.Offer != nil:
 		return fmt.Sprintf("%x", *q.Offer)
+	case q.offered > 0:
+		return fmt.Sprintf("%x", q.Move.Transfer)
 	case q.took != [16]byte{}:
 		return fmt.Sprintf("%x", q.took)
 	}

@@ -95,12 +95,17 @@ type wholeChat struct {
 	SystemFingerprint string `json:"system_fingerprint"`
 }
 
+// transfer is what whoever goes on is given, nil where nothing was offered.
+func (r *Result) transfer() *openai.KVTransfer {
+	if r.Ticket == nil {
+		return nil
+	}
+	return &openai.KVTransfer{DoRemotePrefill: true, Ticket: r.Ticket, Tokens: r.TicketTokens}
+}
+
 // whole is the answer in one piece.
 func (p *page) whole(r Result) any {
-	var transfer *openai.KVTransfer
-	if r.Ticket != nil {
-		transfer = &openai.KVTransfer{DoRemotePrefill: true, Ticket: r.Ticket}
-	}
+	transfer := r.transfer()
 	if p.chat {
 		c := openai.Chat{
 			ID: p.id, Object: openai.ObjectChat, Created: p.created, Model: p.model, Usage: &r.Usage, KVTransfer: transfer, Report: &r.Report,

@@ -52,6 +52,10 @@ type Request struct {
 	Offer *[16]byte
 	// Ticket is where the prompt's cache comes from: a decode leg.
 	Ticket []byte
+	// TicketTokens is how many tokens the ticket is of, prompt and Resume; 0: the prompt's.
+	TicketTokens int
+	// Move lets the request leave for another engine; nil: it ends here.
+	Move *Move
 	// Unused gives the ticket back instead: no engine will take what it is for.
 	Unused bool
 	// ThoughtEnd is the tokens that end a thought: of an answer that has them, the prompt
@@ -88,14 +92,18 @@ func (e *Engine) settle(r Request) (Request, error) {
 		return r, invalid("%d top_logprobs, must be 0…%d", r.TopLogprobs, maxTopLogprobs)
 	case r.MaxTokens < 0 || r.MinTokens < 0:
 		return r, invalid("a negative number of tokens")
-	case len(r.Prompts)*r.N > 1 && (r.Resume != nil || r.Offer != nil):
-		return r, invalid("resuming and prefill legs take one prompt and one answer")
+	case len(r.Prompts)*r.N > 1 && (r.Resume != nil || r.Offer != nil || r.Move != nil):
+		return r, invalid("resuming, moving and prefill legs take one prompt and one answer")
 	case len(r.Prompts) > 1 && r.Ticket != nil:
 		return r, invalid("a ticket is of one prompt")
-	case r.Offer != nil && r.Ticket != nil:
+	case r.Offer != nil && (r.Ticket != nil || r.Move != nil):
 		return r, invalid("a request is a prefill leg or a decode leg, not both")
 	case r.MaxThinkTokens != nil && *r.MaxThinkTokens < 0:
 		return r, invalid("max_think_tokens is %d, must be at least 0", *r.MaxThinkTokens)
+	case r.Move != nil && r.Move.After < 0:
+		return r, invalid("a request moves after %d tokens", r.Move.After)
+	case r.TicketTokens < 0 || r.TicketTokens > len(r.Prompts[0])+len(r.Resume):
+		return r, invalid("a ticket of %d tokens, there are %d", r.TicketTokens, len(r.Prompts[0])+len(r.Resume))
 	case r.ThinkTokens != nil && (*r.ThinkTokens < 0 || !e.options.Reasoning):
 		return r, invalid("think_tokens needs an engine with --reasoning, and is not negative")
 	}

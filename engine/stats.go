@@ -14,6 +14,7 @@ type Counters struct {
 	Finished  uint64 `json:"finished"` // requests
 	Cancelled uint64 `json:"cancelled"`
 	Failed    uint64 `json:"failed"`
+	Moved     uint64 `json:"moved"` // to other engines, among those that finished
 
 	Offered  uint64 `json:"offered"`  // prompts
 	Declined uint64 `json:"declined"` // prompts that the agent did not take

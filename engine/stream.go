@@ -24,8 +24,10 @@ type Output struct {
 type Result struct {
 	Usage  openai.Usage
 	Report openai.Report
-	// Ticket is for the engine that goes on with the prompt, of a prefill leg.
-	Ticket []byte
+	// Ticket is for the engine that goes on with the prompt, of a prefill leg and of a request
+	// that moved; the latter's is of TicketTokens, prompt and answer.
+	Ticket       []byte
+	TicketTokens int
 }
 
 // maxUnread is how many tokens may wait for a reader. Beyond it the request

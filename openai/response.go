@@ -13,6 +13,8 @@ const (
 const (
 	FinishStop   = "stop"
 	FinishLength = "length"
+	// FinishMoved ends a leg whose answer goes on at another engine. Only gateways see it.
+	FinishMoved = "moved"
 )
 
 // Usage counts tokens. Reasoning counts among the completion's.

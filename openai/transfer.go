@@ -28,6 +28,11 @@ type KVTransfer struct {
 	// ThoughtEnd is the tokens that end a thought: of an answer that has them, an engine lets
 	// its prompt be kept alone, as what follows it does not come again.
 	ThoughtEnd []uint32
+	// Tokens is how many tokens Ticket is of, where that is not the prompt: the prompt and the
+	// answer so far of a request that moves.
+	Tokens int
+	// Move lets the engine end this leg early, for another to go on; nil: it may not.
+	Move *Move
 	// Others are the members that have no name here.
 	Others map[string]json.RawMessage
 }
@@ -41,6 +46,22 @@ type namedTransfer struct {
 	Promised        bool     `json:"meridian_promised,omitempty"`
 	Unused          bool     `json:"meridian_unused,omitempty"`
 	ThoughtEnd      []uint32 `json:"meridian_thought_end,omitempty"`
+	Tokens          int      `json:"meridian_tokens,omitempty"`
+	Move            *Move    `json:"meridian_move,omitempty"`
+}
+
+// PathMove is where a Meridian engine is asked to end a leg for another to go on. The body is
+// a Move with the transfer of that leg's.
+const PathMove = "/move"
+
+// Move is how a leg may leave its engine: where the prompt and the answer so far are offered
+// under Transfer, an id in hex, and Leg is the gateway's word for that. It leaves when the
+// engine is asked to, by that id, or of itself, right after a token or with so many of the answer.
+type Move struct {
+	Transfer    string  `json:"transfer"`
+	Leg         []byte  `json:"leg,omitempty"`
+	TokenID     *uint32 `json:"token_id,omitempty"`
+	AfterTokens int     `json:"after_tokens,omitempty"`
 }
 
 // UnmarshalJSON keeps what it does not know.
@@ -56,19 +77,19 @@ func (k *KVTransfer) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &all); err != nil {
 		return err
 	}
-	for _, name := range []string{"do_remote_decode", "do_remote_prefill", "meridian_ticket", "meridian_leg", "meridian_transfer", "meridian_promised", "meridian_unused", "meridian_thought_end"} {
+	for _, name := range []string{"do_remote_decode", "do_remote_prefill", "meridian_ticket", "meridian_leg", "meridian_transfer", "meridian_promised", "meridian_unused", "meridian_thought_end", "meridian_tokens", "meridian_move"} {
 		delete(all, name)
 	}
 	if len(all) == 0 {
 		all = nil
 	}
-	*k = KVTransfer{named.DoRemoteDecode, named.DoRemotePrefill, named.Ticket, named.Leg, named.Transfer, named.Promised, named.Unused, named.ThoughtEnd, all}
+	*k = KVTransfer{named.DoRemoteDecode, named.DoRemotePrefill, named.Ticket, named.Leg, named.Transfer, named.Promised, named.Unused, named.ThoughtEnd, named.Tokens, named.Move, all}
 	return nil
 }
 
 // MarshalJSON writes named members and others.
 func (k KVTransfer) MarshalJSON() ([]byte, error) {
-	named, err := json.Marshal(namedTransfer{k.DoRemoteDecode, k.DoRemotePrefill, k.Ticket, k.Leg, k.Transfer, k.Promised, k.Unused, k.ThoughtEnd})
+	named, err := json.Marshal(namedTransfer{k.DoRemoteDecode, k.DoRemotePrefill, k.Ticket, k.Leg, k.Transfer, k.Promised, k.Unused, k.ThoughtEnd, k.Tokens, k.Move})
 	if err != nil || len(k.Others) == 0 {
 		return named, err
 	}
