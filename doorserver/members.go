@@ -41,6 +41,17 @@ type member struct {
 	// Places: its build knows object caches (handoff.CanPlaces). One that does not would
 	// let every Keep and Find of the engine wait for an answer.
 	Places bool `json:"places,omitempty"`
+	// Tokens: its build moves chunks of a prompt as they are computed (handoff.CanTokens).
+	// One that does not is ordered to move layers of all tokens alone.
+	Tokens bool `json:"tokens,omitempty"`
+}
+
+// capabilities are those of the agent's build.
+func (m *member) capabilities() uint64 {
+	if m.Tokens {
+		return handoff.CanTokens
+	}
+	return 0
 }
 
 // parseMember reads what an agent, or whoever else can write to the directory, left
@@ -92,7 +103,7 @@ func (s *Server) findMembers(e *engine) {
 // publishMember keeps one record for the other agents of an engine. mu is held.
 func (s *Server) publishMember(e *engine, what, registration string, memory handoff.Memory) {
 	value, err := json.Marshal(member{
-		Agent: s.self.Name, Incarnation: s.self.Incarnation.String(), Registration: registration, Memory: memory, Places: true,
+		Agent: s.self.Name, Incarnation: s.self.Incarnation.String(), Registration: registration, Memory: memory, Places: true, Tokens: true,
 	})
 	if err != nil {
 		panic(err) // strings and numbers
@@ -152,7 +163,7 @@ func (s *Server) checkRanks(e *engine, known *meta.View) {
 			continue // of nobody, or of another time
 		}
 		if agent != s.self {
-			elsewhere[index] = handoff.Rank{Agent: agent, Memory: m.Memory}
+			elsewhere[index] = handoff.Rank{Agent: agent, Memory: m.Memory, Capabilities: m.capabilities()}
 			if !m.Places {
 				older = agent.Name
 			}

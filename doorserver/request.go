@@ -230,7 +230,7 @@ func (c *conn) computed(id kv.ID, layers uint32) {
 	}
 	c.server.mu.Unlock()
 	if o != nil && layers > 0 {
-		o.Computed(int(layers))
+		o.Computed(int(layers), 0)
 	}
 }
 

@@ -1,6 +1,10 @@
 package reshard
 
-import "iter"
+import (
+	"iter"
+
+	"meridian/kv"
+)
 
 // Run is Count copies of Length bytes each: from Src in the source rank's memory
 // to Dst in the destination rank's, then SrcStride and DstStride bytes further.
@@ -15,16 +19,18 @@ type Run struct {
 type Flow struct {
 	Src, Dst int // rank numbers, as kv.Parallelism.Index counts
 
-	shape  *Shape
-	parts  []part
-	layers interval // of the model
+	shape   *Shape
+	request *Request
+	parts   []part
+	layers  interval // of the model
 }
 
 // part is one need of a flow with the tokens it is for.
 type part struct {
-	need *need
-	pair *contextPair
-	base int64 // of the component in the source's memory
+	need  *need
+	pair  *contextPair
+	place int   // of the pair among those of the component
+	base  int64 // of the component in the source's memory
 }
 
 // Layers returns the part of f that belongs to layers [first, end) of the model,
@@ -32,6 +38,42 @@ type part struct {
 func (f Flow) Layers(first, end int) Flow {
 	f.layers = f.layers.intersect(interval{first, end})
 	return f
+}
+
+// Tokens returns the part of f that belongs to a range of the context's tokens, so
+// that chunks can move as they are computed. Blocks of the source are not cut: one
+// belongs to the range that its last token lies in, or to the one that has the last
+// token that moves. So parts for ranges that follow one another are the whole, and
+// nothing in them is of a token after their range.
+func (f Flow) Tokens(tokens kv.TokenRange) (Flow, error) {
+	all := f.request.Tokens
+	block := f.shape.src.BlockTokens
+	cut := func(token int) int {
+		if token < all.End {
+			token -= token % block
+		}
+		return min(max(token, all.Start), all.End)
+	}
+	some := *f.request
+	if some.Tokens = (kv.TokenRange{Start: cut(tokens.Start), End: cut(tokens.End)}); some.Tokens == all {
+		return f, nil
+	}
+	pairs := make(map[int][]contextPair)
+	parts := make([]part, len(f.parts))
+	for i, p := range f.parts {
+		c := p.need.component
+		if pairs[c] == nil {
+			left := maxPieces
+			var err error
+			if pairs[c], err = f.shape.cut(f.shape.components[c], some, &left); err != nil {
+				return Flow{}, err
+			}
+		}
+		p.pair = &pairs[c][p.place]
+		parts[i] = p
+	}
+	f.parts = parts
+	return f, nil
 }
 
 // clip returns which of the need's layers belong to the flow.

@@ -41,7 +41,7 @@ func (s *Shape) Plan(r Request) (*Plan, error) {
 			return nil, fmt.Errorf("group %d: %w", c.group, err)
 		}
 	}
-	p := &Plan{shape: s, flows: s.gather(s.assign(r, pairs))}
+	p := &Plan{shape: s, flows: s.gather(&r, s.assign(r, pairs))}
 	p.digest = p.hash(r)
 	return p, nil
 }
@@ -113,7 +113,7 @@ func (s *Shape) assign(r Request, pairs [][]contextPair) []assignment {
 				assignments = append(assignments, assignment{
 					src:  from.Index(kv.Rank{PP: n.src.stage, DP: r.Src.DP, TP: elected, CP: srcCP}),
 					dst:  to.Index(kv.Rank{PP: n.dst.stage, DP: r.Dst.DP, TP: n.dst.tensor, CP: dstCP}),
-					part: part{n, &row[dstCP], s.memories[n.src.stage][elected].grids[n.component].base},
+					part: part{n, &row[dstCP], srcCP*to.CP + dstCP, s.memories[n.src.stage][elected].grids[n.component].base},
 				})
 				turn++
 			}
@@ -134,12 +134,12 @@ func used(pairs []contextPair) int {
 }
 
 // gather makes one flow of all assignments between two ranks.
-func (s *Shape) gather(assignments []assignment) []Flow {
+func (s *Shape) gather(r *Request, assignments []assignment) []Flow {
 	slices.SortStableFunc(assignments, func(a, b assignment) int { return cmp.Or(cmp.Compare(a.src, b.src), cmp.Compare(a.dst, b.dst)) })
 	var flows []Flow
 	for _, l := range assignments {
 		if last := len(flows) - 1; last < 0 || flows[last].Src != l.src || flows[last].Dst != l.dst {
-			flows = append(flows, Flow{Src: l.src, Dst: l.dst, shape: s, layers: interval{0, len(s.src.Geometry.Layers)}})
+			flows = append(flows, Flow{Src: l.src, Dst: l.dst, shape: s, request: r, layers: interval{0, len(s.src.Geometry.Layers)}})
 		}
 		last := &flows[len(flows)-1]
 		last.parts = append(last.parts, l.part)

@@ -235,6 +235,44 @@ func TestLayerByLayerIsTheWhole(t *testing.T) {
 	})
 }
 
+// Chunks that move as they are computed come to the same as all at once, and nothing
+// is read of a token before it was.
+func TestChunkByChunkIsTheWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := draw(t)
+		plan := mustPlan(t, c.src, c.dst, c.request)
+		prefill := newWorld(t, c.src, c.request.Src, 0x55)
+		prefill.compute(c.request.ContextTokens)
+		whole, stepwise := newWorld(t, c.dst, c.request.Dst, 0xAA), newWorld(t, c.dst, c.request.Dst, 0xAA)
+		move(t, copies(plan), prefill, whole)
+		var bytesMoved int64
+		for first := 0; first < c.request.ContextTokens; {
+			end := rapid.IntRange(first+1, c.request.ContextTokens).Draw(t, "end")
+			computed := newWorld(t, c.src, c.request.Src, 0x55)
+			computed.compute(end)
+			part := &Plan{}
+			for _, f := range plan.Flows() {
+				some, err := f.Tokens(kv.TokenRange{Start: first, End: end})
+				if err != nil {
+					t.Fatal(err)
+				}
+				part.flows = append(part.flows, some)
+				bytesMoved += some.Bytes()
+			}
+			move(t, copies(part), computed, stepwise)
+			first = end
+		}
+		if bytesMoved != plan.Bytes() {
+			t.Fatalf("%d bytes in chunks, %d in all", bytesMoved, plan.Bytes())
+		}
+		for rank := range whole.memory {
+			if !bytes.Equal(whole.memory[rank], stepwise.memory[rank]) {
+				t.Fatalf("rank %d differs", rank)
+			}
+		}
+	})
+}
+
 // Copies of a head take turns: for each set of them the numbers of destination
 // ranks they serve differ by at most one, and turns go on with the request.
 func TestReplicasShareTheLoad(t *testing.T) {

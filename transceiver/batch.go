@@ -20,14 +20,16 @@ const (
 	maxBatchParts  = 512
 )
 
-// batches turns the runs of a flow into lists. A run may be done at any time, so
+// batches turns the runs of parts of a flow into lists. A run may be done at any time, so
 // those between the same two extents of memory come together: a list has a part
 // for each pair of extents, however often runs alternate between them.
-func batches(flow reshard.Flow, src, dst handoff.Memory) ([]batch, error) {
+func batches(parts []reshard.Flow, src, dst handoff.Memory) ([]batch, error) {
 	b := builder{src: newMap(src), dst: newMap(dst), places: make(map[[2]int]int)}
-	for run := range flow.Runs() {
-		if err := b.add(run); err != nil {
-			return nil, err
+	for _, flow := range parts {
+		for run := range flow.Runs() {
+			if err := b.add(run); err != nil {
+				return nil, err
+			}
 		}
 	}
 	b.flush()

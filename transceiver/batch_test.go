@@ -95,7 +95,7 @@ func checkBatches(t *rapid.T, src, dst reshard.Side, flow reshard.Flow) {
 			copy(want[run.Dst+i*run.DstStride:][:run.Length], source[run.Src+i*run.SrcStride:])
 		}
 	}
-	all, err := batches(flow, from, to)
+	all, err := batches([]reshard.Flow{flow}, from, to)
 	if err != nil {
 		t.Fatal(err)
 	}

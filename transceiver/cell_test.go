@@ -174,7 +174,7 @@ func (c *cell) engine(id string, g kv.Geometry, s shape, nodes ...*node) *engine
 		}
 		n := nodes[rank%len(nodes)]
 		memory := c.lend(e, n, uint64(size), max(1, s.extents))
-		e.Ranks = append(e.Ranks, handoff.Rank{Agent: n.member, Memory: memory})
+		e.Ranks = append(e.Ranks, handoff.Rank{Agent: n.member, Memory: memory, Capabilities: handoff.AllCapabilities})
 		if served[n] == nil {
 			served[n] = make(map[int]handoff.Memory)
 		}

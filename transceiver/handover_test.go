@@ -1,6 +1,7 @@
 package transceiver_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -37,6 +38,7 @@ type way struct {
 	push            bool
 	tokens, present int
 	stepwise        bool // layers come one by one
+	chunk           int  // …and so many tokens at a time; 0: all
 	decodeFirst     bool // decode asks before prefill offers
 }
 
@@ -80,9 +82,13 @@ func handOver(t *testing.T, src, dst *engine, w way) {
 		offering()
 		accepting(out.Ticket)
 	}
-	for layer := offer.Layers; layer < layers; layer++ {
-		src.fill(layer, from, kv.TokenRange{End: w.tokens})
-		out.Computed(layer + 1)
+	chunk := cmp.Or(w.chunk, w.tokens)
+	for first := 0; w.stepwise && first < w.tokens; first += chunk {
+		end := min(first+chunk, w.tokens)
+		for layer := range layers {
+			src.fill(layer, from, kv.TokenRange{Start: first, End: end})
+			out.Computed(layer+1, end)
+		}
 	}
 	if err := in.Wait(soon(t)); err != nil {
 		t.Fatal(err)
@@ -108,7 +114,12 @@ func handOver(t *testing.T, src, dst *engine, w way) {
 // Layers that move as they are computed, and a decode engine that comes first.
 func TestLayerByLayer(t *testing.T) {
 	for _, w := range []way{
-		{stepwise: true}, {stepwise: true, push: true}, {decodeFirst: true}, {decodeFirst: true, push: true, stepwise: true},
+		{stepwise: true},
+		{stepwise: true, push: true},
+		{stepwise: true, chunk: 37},
+		{stepwise: true, chunk: 37, push: true, present: 40},
+		{decodeFirst: true},
+		{decodeFirst: true, push: true, stepwise: true},
 	} {
 		t.Run(fmt.Sprintf("%+v", w), func(t *testing.T) {
 			c := newCell(t, "inproc")
@@ -133,6 +144,7 @@ func TestFollowers(t *testing.T) {
 				src := c.engine("prefill", model, shape{tp: 6, pp: 1, blockTokens: 16, blocks: 40, layout: "LBHNC"}, p0, p1, p2)
 				dst := c.engine("decode", model, shape{tp: 2, pp: 2, blockTokens: 8, blocks: 40, layout: "TRTLLM_HND"}, d0, d1)
 				handOver(t, src, dst, way{push: push, tokens: 200, stepwise: true})
+				handOver(t, src, dst, way{push: push, tokens: 200, stepwise: true, chunk: 60})
 				select { // ranks that live elsewhere hear of it, too
 				case e := <-passed:
 					if e.Engine != "decode" || e.As != handoff.Destination || !e.Problem.None() {

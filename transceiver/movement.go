@@ -9,7 +9,7 @@ import (
 	"meridian/transceiver/handoff"
 )
 
-// move brings some layers of a flow over, and returns when nothing of it touches
+// move brings a part of a flow over, and returns when nothing of it touches
 // memory here any more.
 func (t *Transceiver) move(l *work, g *ownGrant, e handoff.Move, own map[int]handoff.Memory) handoff.Movement {
 	m := handoff.Movement{Flow: e.FlowGrant.Flow}
@@ -43,7 +43,11 @@ func (t *Transceiver) batchesOf(e handoff.Move, own map[int]handoff.Memory) ([]b
 	} else {
 		dst = own[e.FlowGrant.Dst]
 	}
-	return batches(flow.Layers(e.First, e.End), src, dst)
+	parts, err := e.Flows(flow)
+	if err != nil {
+		return nil, err
+	}
+	return batches(parts, src, dst)
 }
 
 // moveBatches posts all batches at once and waits for all of them. The first failure

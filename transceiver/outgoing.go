@@ -22,8 +22,9 @@ type Offer struct {
 	First int
 	// Holding is where the blocks are. They are not the engine's until Freed.
 	Holding reshard.Holding
-	// Layers is how many are computed by now; Outgoing.Computed tells of more.
-	Layers int
+	// Layers is how many are computed by now, and WholeTokens how many tokens have all
+	// of them; Outgoing.Computed tells of more.
+	Layers, WholeTokens int
 	// Keep is how long the offer stands if no decode engine takes it; default
 	// half a minute.
 	Keep time.Duration
@@ -57,7 +58,7 @@ func (t *Transceiver) offerOf(o *Offer) handoff.Offer {
 	of := knownOf(o.Known, o.Content, t.HomeKey())
 	return handoff.Offer{
 		Transfer: o.Transfer, Engine: o.Engine, Fingerprint: of.Fingerprint, Tokens: of.Tokens, First: o.First,
-		Holding: o.Holding, Layers: o.Layers, Keep: handoff.Instant(o.Keep / time.Microsecond), ToKeep: o.ToKeep,
+		Holding: o.Holding, Computed: handoff.Computed{Layers: o.Layers, Whole: o.WholeTokens}, Keep: handoff.Instant(o.Keep / time.Microsecond), ToKeep: o.ToKeep,
 	}
 }
 
@@ -108,10 +109,11 @@ func (t *Transceiver) Offer(o Offer) (*Outgoing, error) {
 	return out, err
 }
 
-// Computed tells that the first so many layers are computed on all ranks.
-func (o *Outgoing) Computed(layers int) {
+// Computed tells that the first so many layers are computed on all ranks, for the
+// first so many tokens; 0: for all of them.
+func (o *Outgoing) Computed(layers, tokens int) {
 	t := o.transceiver
-	t.step(func(now handoff.Instant) []handoff.Effect { return t.holder.Computed(now, o.Transfer, layers) })
+	t.step(func(now handoff.Instant) []handoff.Effect { return t.holder.Computed(now, o.Transfer, layers, tokens) })
 }
 
 // Withdraw takes the offer back. The blocks are the engine's again when Freed is

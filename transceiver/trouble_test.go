@@ -264,7 +264,7 @@ func TestDecodeDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out.Computed(len(model.Layers))
+	out.Computed(len(model.Layers), 0)
 	if err := in.Wait(soon(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func TestBeatsKeepTheLease(t *testing.T) {
 		t.Fatalf("it ended before its time: %v", in.Wait(soon(t)))
 	case <-time.After(6 * time.Second):
 	}
-	out.Computed(len(model.Layers))
+	out.Computed(len(model.Layers), 0)
 	if err := in.Wait(soon(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -395,8 +395,27 @@ var edits = []edit{
 	},
 	{
 		LayersUnseen, "transceiver/handoff/intake.go",
-		`return in.layers`,
-		`if BUG { return in.terms.layers() }; return in.layers`,
+		`return in.computed
+}`,
+		`if BUG { return Computed{Layers: in.terms.layers()} }; return in.computed
+}`,
+	},
+	{
+		TokensUnseen, "transceiver/handoff/computed.go",
+		`return max(c.Tokens, c.Whole)
+}`,
+		`if BUG { return allTokens }; return max(c.Tokens, c.Whole)
+}`,
+	},
+	{
+		BlocksCutUp, "reshard/flow.go",
+		`token -= token % block`,
+		`token -= token % block; if BUG { token += block }`,
+	},
+	{
+		OlderOverrun, "transceiver/handoff/session.go",
+		`if o.session.ask.Capabilities&CanTokens == 0 {`,
+		`if o.session.ask.Capabilities&CanTokens == 0 && !BUG {`,
 	},
 	{
 		ReadyEarly, "transceiver/handoff/intake.go",
@@ -406,7 +425,7 @@ var edits = []edit{
 	{
 		ReadyEarly, "transceiver/handoff/intake.go",
 		`all, err := arrived(in.terms.plan, flows, in.terms.layers())`,
-		`all, err := arrived(in.terms.plan, flows, in.terms.layers()); if BUG { all, err = in.layers == in.terms.layers(), nil }`,
+		`all, err := arrived(in.terms.plan, flows, in.terms.layers()); if BUG { all, err = in.computed.Layers == in.terms.layers(), nil }`,
 	},
 	{
 		FreedUnquiet, "transceiver/handoff/intake.go",

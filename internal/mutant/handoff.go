@@ -14,6 +14,9 @@ const (
 	LateOrderObeyed  Name = "late-order-obeyed"
 	SilenceIgnored   Name = "silent-taker-kept-for-ever"
 	LayersUnseen     Name = "layers-moved-before-they-are-computed"
+	TokensUnseen     Name = "chunks-moved-before-they-are-computed"
+	BlocksCutUp      Name = "blocks-moved-before-they-are-full"
+	OlderOverrun     Name = "older-build-told-of-chunks"
 	FirstIgnored     Name = "read-before-the-first-token-that-is-held"
 	UnitsNeverLeft   Name = "units-held-after-their-last-reader"
 )
@@ -23,5 +26,5 @@ func OfHandOffs() []Name { return slices.Clone(ofHandOffs) }
 
 var ofHandOffs = []Name{
 	DigestIgnored, LeaseNotRenewed, ReleasedEarly, ReadyEarly, FailureForgotten, FreedTwice, FreedUnquiet, LateOrderObeyed,
-	SilenceIgnored, LayersUnseen, FirstIgnored, UnitsNeverLeft,
+	SilenceIgnored, LayersUnseen, TokensUnseen, BlocksCutUp, OlderOverrun, FirstIgnored, UnitsNeverLeft,
 }

@@ -8,20 +8,25 @@ import "fmt"
 // remember that a ticket was used.
 const MaxKeep = 60 * Minute
 
-// admit says whether there is room for an offer.
+// admit says whether there is room for an offer, and brings what is computed of it
+// into its normal form.
 func (h *Holder) admit(now Instant, e *Engine, o *Offer) error {
 	p := Party{Engine: *e, Holding: o.Holding}
 	if err := p.checkTables(); err != nil {
 		return err
 	}
+	layers := len(e.Side.Geometry.Layers)
+	computed, possible := o.Computed.normal(layers, o.Tokens)
 	switch {
 	case o.Keep > MaxKeep:
 		return fmt.Errorf("%w: to be kept for %d ms, at most %d", ErrTerms, o.Keep/Millisecond, MaxKeep/Millisecond)
-	case o.Tokens < 1 || o.Keep <= 0 || o.Layers < 0 || o.Layers > len(e.Side.Geometry.Layers):
-		return fmt.Errorf("%w: %d tokens, %d of %d layers, to keep for %d µs", ErrTerms, o.Tokens, o.Layers, len(e.Side.Geometry.Layers), o.Keep)
+	case o.Tokens < 1 || o.Keep <= 0 || !possible:
+		return fmt.Errorf("%w: %d tokens of %d layers, %v computed, to keep for %d µs", ErrTerms, o.Tokens, layers, o.Computed, o.Keep)
 	case o.First < 0 || o.First > o.Tokens:
 		return fmt.Errorf("%w: %d tokens, of which those before token %d are not held", ErrTerms, o.Tokens, o.First)
-	case e.IsStore():
+	}
+	o.Computed = computed
+	if e.IsStore() {
 		return h.admitOfStore(now, e, o)
 	}
 	switch held, limit := h.Held(e.ID, o.ToKeep), int(h.MaxHeldFraction*float64(e.Side.Blocks)); {

@@ -127,7 +127,7 @@ func TestMemoryOfTicketsIsBounded(t *testing.T) {
 	s := newStage(t)
 	_, _, err := s.holder.Offer(s.now, Offer{
 		Transfer: kv.ID{7}, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
-		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Layers: 2, Keep: MaxKeep + Millisecond,
+		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Computed: Computed{Layers: 2}, Keep: MaxKeep + Millisecond,
 	})
 	if !errors.Is(err, ErrTerms) {
 		t.Errorf("an offer that stands for ages: %v", err)
@@ -149,7 +149,7 @@ func TestTablesAreBounded(t *testing.T) {
 		s.offer(2)
 		_, _, err := s.holder.Offer(s.now, Offer{
 			Transfer: kv.ID{7}, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
-			Holding: reshard.Holding{Tables: tables}, Layers: 2, Keep: Minute,
+			Holding: reshard.Holding{Tables: tables}, Computed: Computed{Layers: 2}, Keep: Minute,
 		})
 		if !errors.Is(err, ErrTerms) {
 			t.Errorf("offered with too many %s: %v", name, err)

@@ -13,8 +13,12 @@ const (
 	// CanPlaces: it knows object caches, whose blocks lie at places of an arena.
 	// Without it a cache refuses, and nothing that it could not read is said to it.
 	CanPlaces
+	// CanTokens: it takes the tokens of a chunk as they are computed. Without it
+	// nothing moves before the last chunk is.
+	CanTokens
 
-	allCapabilities = CanLayers | CanPlaces
+	// AllCapabilities are those of this build.
+	AllCapabilities = CanLayers | CanPlaces | CanTokens
 )
 
 // Ask is a decode home's wish for a cache. It is repeated until it is answered.
@@ -62,8 +66,8 @@ type Answer struct {
 	ContextTokens int
 	Digest        kv.Hash
 	Grants        []FlowGrant
-	// Layers is how many are computed so far.
-	Layers int
+	// Computed is what is computed so far.
+	Computed Computed
 	// LeaseMs is how long the holder waits for a sign of life.
 	LeaseMs uint64
 }
@@ -75,7 +79,7 @@ func (m *Answer) append(w *fields.Writer) {
 	w.Uint(uint64(m.ContextTokens))
 	w.Hash(m.Digest)
 	appendGrants(w, m.Grants)
-	w.Uint(uint64(m.Layers))
+	m.Computed.append(w)
 	w.Uint(m.LeaseMs)
 }
 
@@ -83,7 +87,8 @@ func (m *Answer) parse(r *fields.Reader) {
 	m.Session, m.Version = r.Uint(), r.U8()
 	m.Src.parse(r)
 	m.ContextTokens, m.Digest, m.Grants = r.Int(), r.Hash(), parseGrants(r)
-	m.Layers, m.LeaseMs = r.Int(), r.Uint()
+	m.Computed.parse(r)
+	m.LeaseMs = r.Uint()
 }
 
 // Refusal is the holder's no.

@@ -2,30 +2,35 @@ package handoff
 
 import "meridian/internal/fields"
 
-// Beat is a taker's sign of life. It renews the holder's lease, and tells how
-// many computed layers the taker knows of, so that news that was lost is told
-// again.
+// Beat is a taker's sign of life. It renews the holder's lease, and tells what
+// the taker knows to be computed, so that news that was lost is told again.
 type Beat struct {
-	Session uint64
-	Layers  int
+	Session  uint64
+	Computed Computed
 }
 
 func (m *Beat) append(w *fields.Writer) {
 	w.Uint(m.Session)
-	w.Count(m.Layers)
+	m.Computed.append(w)
 }
 
-func (m *Beat) parse(r *fields.Reader) { m.Session, m.Layers = r.Uint(), r.Int() }
+func (m *Beat) parse(r *fields.Reader) {
+	m.Session = r.Uint()
+	m.Computed.parse(r)
+}
 
-// Progress tells how many layers the prefill engine has computed.
+// Progress tells how much the prefill engine has computed.
 type Progress struct {
-	Session uint64
-	Layers  int
+	Session  uint64
+	Computed Computed
 }
 
 func (m *Progress) append(w *fields.Writer) {
 	w.Uint(m.Session)
-	w.Count(m.Layers)
+	m.Computed.append(w)
 }
 
-func (m *Progress) parse(r *fields.Reader) { m.Session, m.Layers = r.Uint(), r.Int() }
+func (m *Progress) parse(r *fields.Reader) {
+	m.Session = r.Uint()
+	m.Computed.parse(r)
+}

@@ -26,6 +26,10 @@
 //	asked ─► planning ─┬─► moving ───────────────┬─► stopping ─► confirming ─► over
 //	                   └─► granting ─► granted ──┘
 //
+// A prompt moves while it is computed: Computed is a staircase of chunks and
+// layers, and what is newly under it is moved by followers, without a word in
+// between.
+//
 // Nothing is free before it is quiet: an offer's blocks, and those of an intake
 // that failed, are given back once every follower has said that nothing of this
 // hand-off can touch its memory any more. A lease that ends and a deadline that

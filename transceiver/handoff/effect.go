@@ -28,13 +28,13 @@ type Grant struct {
 	Order   *Order
 }
 
-// Move asks for the bytes of layers [First, End) of a flow to be moved;
-// Follower.Moved takes the end.
+// Move asks for the bytes of a flow to be moved that exist by To and did not by From,
+// which Flows returns; Follower.Moved takes the end.
 type Move struct {
-	Session    SessionID
-	Order      *Order
-	FlowGrant  FlowGrant
-	First, End int
+	Session   SessionID
+	Order     *Order
+	FlowGrant FlowGrant
+	From, To  Computed
 }
 
 // Quiesce demands that nothing of a session touches memory here any more: what moves

@@ -31,6 +31,9 @@ func (m Memory) Bytes() (total uint64) {
 type Rank struct {
 	Agent  kv.Member
 	Memory Memory
+	// Capabilities are those of the agent's build, as far as this one knows. They
+	// are for its home, and not told to others.
+	Capabilities uint64
 }
 
 // Engine is an engine as its home tells of it.

@@ -16,7 +16,7 @@ func (p *finalNotices) add(now Instant, t *followerGroup, how Problem) []Effect 
 	if len(t.members) == 0 {
 		return nil
 	}
-	effects := t.orderAll(now, OrderNotifyRanks, 0, how)
+	effects := t.orderAll(now, OrderNotifyRanks, Computed{}, how)
 	*p = append(*p, finalNotice{t, now + t.timing.FollowerLease})
 	return effects
 }

@@ -83,7 +83,7 @@ func parseGrants(r *fields.Reader) []FlowGrant {
 // FlowReport is how far a flow has come.
 type FlowReport struct {
 	FlowGrant
-	// Layers is how many of the model's have moved: all those before it.
+	// Layers is how many of the model's have moved, of all tokens: all those before it.
 	Layers int
 	Bytes  uint64
 	// Attempts is how many transfers it took, Failures how many of them failed.

@@ -115,11 +115,12 @@ type followerSession struct {
 // flowWork is one flow of a session.
 type flowWork struct {
 	FlowReport
-	end          int // the first layer after those of the transfer that runs; 0 when none does
-	failedInARow int // attempts that failed
+	moved        Computed // what has
+	moving       Computed // …and will have with the transfer that runs; nothing when none does
+	failedInARow int      // attempts that failed
 }
 
-func (w *flowWork) running() bool { return w.end > 0 }
+func (w *flowWork) running() bool { return w.moving != Computed{} }
 
 // Receive takes an order.
 func (h *Follower) Receive(now Instant, from kv.Member, transfer kv.ID, o *Order) []Effect {
@@ -226,10 +227,11 @@ func (h *Follower) startMoves(s *followerSession) []Effect {
 	}
 	var effects []Effect
 	for _, w := range s.flows {
-		if !w.running() && w.Layers < s.order.Layers {
-			w.end = s.order.Layers
+		to := s.order.Computed
+		if !w.running() && to != w.moved && to.covers(w.moved, s.order.Terms.layers()) {
+			w.moving = to
 			w.Attempts++
-			effects = append(effects, Move{s.name, s.order, w.FlowGrant, w.Layers, w.end})
+			effects = append(effects, Move{s.name, s.order, w.FlowGrant, w.moved, to})
 		}
 	}
 	if slices.ContainsFunc(s.flows, (*flowWork).running) {
@@ -280,22 +282,22 @@ func (h *Follower) Moved(now Instant, name SessionID, m Movement) []Effect {
 	if w == nil || !w.running() {
 		return nil
 	}
-	end := w.end
-	w.end = 0
+	moved := w.moving
+	w.moving = Computed{}
 	w.Micros += m.Micros
 	w.Fabric = m.Fabric
 	switch {
 	case s.phase >= Stopping:
 		return nil
 	case m.Err == nil:
-		w.Layers, w.failedInARow = end, 0
+		w.moved, w.Layers, w.failedInARow = moved, moved.plain().Layers, 0
 		w.Bytes += m.Bytes
 	case m.Again && w.failedInARow+1 < h.timing.Attempts:
 		w.failedInARow++
 		w.Failures++
 	default:
 		w.Failures++
-		w.Problem = ProblemOf(fmt.Errorf("%w: %v, layers %d–%d: %w", ErrMove, w.Flow, w.Layers, end-1, m.Err))
+		w.Problem = ProblemOf(fmt.Errorf("%w: %v, after %v: %w", ErrMove, w.Flow, w.moved, m.Err))
 	}
 	return h.startMoves(s)
 }

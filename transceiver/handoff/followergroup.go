@@ -31,6 +31,7 @@ type followerGroup struct {
 // followerState is one follower.
 type followerState struct {
 	member kv.Member
+	able   bool // it has CanTokens
 	flows  []FlowReport
 	order  *Order
 	phase  Phase   // reached, of that order
@@ -62,27 +63,32 @@ func (g *followerGroup) assign(flowGrants []FlowGrant) {
 		member := ranks[rank].Agent
 		i, found := slices.BinarySearchFunc(g.members, member, func(x *followerState, m kv.Member) int { return x.member.Compare(m) })
 		if !found {
-			g.members = slices.Insert(g.members, i, &followerState{member: member})
+			able := member == g.self || ranks[rank].Capabilities&CanTokens != 0
+			g.members = slices.Insert(g.members, i, &followerState{member: member, able: able})
 		}
 		g.members[i].flows = append(g.members[i].flows, FlowReport{FlowGrant: o})
 	}
 }
 
-// orderAll gives all followers an order.
-func (g *followerGroup) orderAll(now Instant, kind OrderKind, layers int, how Problem) []Effect {
+// orderAll gives all followers an order. A build that knows of layers alone is told
+// what of computed it can take.
+func (g *followerGroup) orderAll(now Instant, kind OrderKind, computed Computed, how Problem) []Effect {
 	g.number++
 	g.kind = kind
 	var effects []Effect
 	for _, x := range g.members {
 		o := &Order{
 			Session: g.session, Number: g.number, Kind: kind, As: g.as, Engine: g.engine,
-			Layers: layers, RemainingMs: now.until(g.deadline), Problem: how,
+			Computed: computed, RemainingMs: now.until(g.deadline), Problem: how,
 		}
 		if kind < OrderStop {
 			o.Terms, o.Digest = g.terms, g.digest
 			for i := range x.flows {
 				o.Flows = append(o.Flows, x.flows[i].FlowGrant)
 			}
+		}
+		if !x.able {
+			o.Computed = computed.plain()
 		}
 		if x.member != g.self {
 			o.LeaseMs = uint64(g.timing.FollowerLease / Millisecond)

@@ -99,8 +99,8 @@ type Offer struct {
 	// refused, and what the block table says of it is not looked at.
 	First   int
 	Holding reshard.Holding
-	// Layers is how many are computed; Computed tells of more.
-	Layers int
+	// Computed is what is by now; Holder.Computed tells of more.
+	Computed Computed
 	// Keep is how long the offer stands if no decode engine takes it.
 	Keep Instant
 	// ToKeep says that an object cache is to take it. Such offers have a bound of their
@@ -164,14 +164,19 @@ func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, e
 	return n.ticket, effects, nil
 }
 
-// Computed tells how many layers of an offer are computed by now.
-func (h *Holder) Computed(now Instant, transfer kv.ID, layers int) []Effect {
+// Computed tells that the first layers of an offer are computed by now, for its first
+// tokens; 0: for all of them.
+func (h *Holder) Computed(now Instant, transfer kv.ID, layers, tokens int) []Effect {
 	o := h.offers[transfer]
-	if o == nil || o.state == offerAwaited || layers <= o.Layers || layers > o.layers {
+	if o == nil || o.state == offerAwaited {
 		return nil
 	}
-	o.Layers = layers
-	return o.tellLayers(now)
+	computed := o.Computed.And(layers, tokens, o.layers, o.Tokens)
+	if computed == o.Computed {
+		return nil
+	}
+	o.Computed = computed
+	return o.tellComputed(now)
 }
 
 // Withdraw takes an offer back, also one that has not come yet. The blocks are

@@ -44,7 +44,7 @@ func FuzzHear(f *testing.F) {
 			s.deliver(letter{members[from%3], to, s.transfer, m})
 		}
 		s.play()
-		s.do(memberP, s.holder.Computed(s.now, s.transfer, 2))
+		s.do(memberP, s.holder.Computed(s.now, s.transfer, 2, 0))
 		for range 20 {
 			s.pass(10 * Second)
 		}

@@ -32,9 +32,9 @@ type intake struct {
 	answer      *Answer
 	terms       *Terms
 	followers   *followerGroup
-	layers      int  // that the holder has computed, as far as is known
-	engineTold  bool // the engine knows how it ended
-	holderKnows bool // the holder needs no telling
+	computed    Computed // by the holder's engine, as far as is known
+	engineTold  bool     // the engine knows how it ended
+	holderKnows bool     // the holder needs no telling
 	// declined: its ticket was given back after it had failed.
 	declined bool
 	problem  Problem
@@ -75,7 +75,7 @@ func (in *intake) send(m Message) []Effect {
 
 func (in *intake) ask(now Instant) Message {
 	return &Ask{
-		Session: in.session, Low: LowVersion, High: HighVersion, Capabilities: allCapabilities, Push: in.Push, Ticket: in.Ticket,
+		Session: in.session, Low: LowVersion, High: HighVersion, Capabilities: in.taker.Capabilities, Push: in.Push, Ticket: in.Ticket,
 		Dst: in.dst, Tokens: in.Tokens, RemainingMs: now.until(in.Deadline),
 	}
 }
@@ -92,7 +92,8 @@ func (in *intake) onAnswer(now Instant, m *Answer) []Effect {
 		return in.fail(now, ProblemOf(err))
 	}
 	in.stopRepeating()
-	in.answer, in.state, in.layers = m, intakePlanning, max(in.layers, m.Layers)
+	in.answer, in.state = m, intakePlanning
+	in.learn(m.Computed)
 	in.beat = now + in.beatEvery()
 	in.terms = &Terms{Transfer: in.ticket.Transfer, Src: m.Src, Dst: in.dst, Tokens: in.Tokens, ContextTokens: m.ContextTokens}
 	return []Effect{MakePlan{Destination, in.session, in.terms}}
@@ -106,9 +107,9 @@ func (in *intake) checkFit(m *Answer) error {
 	if err := fits(&m.Src.Engine, &in.dst.Engine, &m.Src.Engine); err != nil {
 		return err
 	}
-	if m.ContextTokens != in.ticket.Tokens || m.Layers > len(m.Src.Engine.Side.Geometry.Layers) {
-		return fmt.Errorf("%w: %d tokens and %d layers are held, the ticket says %d of %d",
-			ErrTerms, m.ContextTokens, m.Layers, in.ticket.Tokens, len(m.Src.Engine.Side.Geometry.Layers))
+	if _, possible := m.Computed.normal(in.layers(), in.ticket.Tokens); !possible || m.ContextTokens != in.ticket.Tokens {
+		return fmt.Errorf("%w: %d tokens are held and %v computed, the ticket says %d tokens of %d layers",
+			ErrTerms, m.ContextTokens, m.Computed, in.ticket.Tokens, in.layers())
 	}
 	return nil
 }
@@ -138,7 +139,7 @@ func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 	if in.Push {
 		in.followers.assign(flows)
 		in.state = intakeGranting
-		return append(in.followers.orderAll(now, OrderGrant, 0, Problem{}), in.review(now)...)
+		return append(in.followers.orderAll(now, OrderGrant, Computed{}, Problem{}), in.review(now)...)
 	}
 	granted := func(want, have FlowGrant) bool { return want.Flow == have.Flow && have.Grant != (kv.ID{}) }
 	if !slices.EqualFunc(flows, in.answer.Grants, granted) {
@@ -146,23 +147,35 @@ func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 	}
 	in.followers.assign(in.answer.Grants)
 	in.state, in.record.Stages.Moving = intakeMoving, now
-	return append(in.followers.orderAll(now, OrderMove, in.movableLayers(), Problem{}), in.review(now)...)
+	return append(in.followers.orderAll(now, OrderMove, in.movable(), Problem{}), in.review(now)...)
 }
 
-// movableLayers is how far bytes may move now.
-func (in *intake) movableLayers() int {
-	return in.layers
+// movable is how far bytes may move now.
+func (in *intake) movable() Computed {
+	return in.computed
+}
+
+// layers is how many the model has. The holder's engine has as many, or does not fit.
+func (in *intake) layers() int { return len(in.dst.Engine.Side.Geometry.Layers) }
+
+// learn takes what the holder says is computed, and reports whether that is news.
+func (in *intake) learn(c Computed) bool {
+	normal, possible := c.normal(in.layers(), in.ticket.Tokens)
+	if !possible || normal == in.computed || !normal.covers(in.computed, in.layers()) {
+		return false
+	}
+	in.computed = normal
+	return true
 }
 
 func (in *intake) onProgress(now Instant, m *Progress) []Effect {
-	if m.Layers <= in.layers || in.terms != nil && m.Layers > in.terms.layers() {
+	if !in.learn(m.Computed) || in.state != intakeMoving {
 		return nil
 	}
-	in.layers = m.Layers
-	if in.state != intakeMoving {
-		return nil
+	if in.computed.Layers == in.layers() {
+		in.record.early(in.followers.flows())
 	}
-	return append(in.followers.orderAll(now, OrderMove, in.movableLayers(), Problem{}), in.review(now)...)
+	return append(in.followers.orderAll(now, OrderMove, in.movable(), Problem{}), in.review(now)...)
 }
 
 func (in *intake) push(Instant) Message {
@@ -218,7 +231,7 @@ func (in *intake) arrived(now Instant, flows []FlowReport) []Effect {
 	}
 	in.stopRepeating()
 	in.state, in.record.Stages.Moved = intakeStopping, now
-	return append(in.followers.orderAll(now, OrderStop, 0, Problem{}), in.review(now)...)
+	return append(in.followers.orderAll(now, OrderStop, Computed{}, Problem{}), in.review(now)...)
 }
 
 // fail ends the intake badly, unless it has ended. The engine is told at once,
@@ -235,7 +248,7 @@ func (in *intake) fail(now Instant, why Problem) []Effect {
 	}
 	if in.state != intakeStopping {
 		in.state = intakeStopping
-		effects = append(effects, in.followers.orderAll(now, OrderStop, 0, Problem{})...)
+		effects = append(effects, in.followers.orderAll(now, OrderStop, Computed{}, Problem{})...)
 	}
 	return append(effects, in.review(now)...)
 }
@@ -383,7 +396,7 @@ func (in *intake) tick(now Instant) []Effect {
 	}
 	if in.state > intakeAsked && in.state < intakeConfirming && now >= in.beat {
 		in.beat = now + in.beatEvery()
-		effects = append(effects, in.send(&Beat{Session: in.session, Layers: in.layers})...)
+		effects = append(effects, in.send(&Beat{Session: in.session, Computed: in.computed})...)
 	}
 	if in.followers == nil || in.state == intakeConfirming {
 		return effects

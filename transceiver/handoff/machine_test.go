@@ -18,7 +18,7 @@ func (s *stage) whole(push bool) {
 	s.offer(1)
 	s.accept(push)
 	s.play()
-	s.do(memberP, s.holder.Computed(s.now, s.transfer, 2))
+	s.do(memberP, s.holder.Computed(s.now, s.transfer, 2, 0))
 	s.play()
 }
 
@@ -198,7 +198,7 @@ func TestTakerWithoutLayers(t *testing.T) {
 	if answered() {
 		t.Fatal("it was answered while layers are missing")
 	}
-	s.do(memberP, s.holder.Computed(s.now, s.transfer, 2))
+	s.do(memberP, s.holder.Computed(s.now, s.transfer, 2, 0))
 	s.play()
 	if !answered() {
 		t.Fatal("it was not answered")
@@ -421,7 +421,7 @@ func TestAnyOrder(t *testing.T) {
 				}
 			},
 			"compute": func(t *rapid.T) {
-				s.do(memberP, s.holder.Computed(s.now, s.transfer, rapid.IntRange(0, 2).Draw(t, "layers")))
+				s.do(memberP, s.holder.Computed(s.now, s.transfer, rapid.IntRange(0, 2).Draw(t, "layers"), 0))
 			},
 			"wait": func(t *rapid.T) {
 				s.now += Instant(rapid.IntRange(0, int(Second)).Draw(t, "time"))

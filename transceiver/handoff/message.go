@@ -17,8 +17,11 @@ const (
 	Magic = "MRDH"
 	// plainForm is what builds of any age read. placesForm has a block stride and
 	// offsets at the end of every side, and is used where a side has them.
+	// tokensForm has that too, and tokens beside the layers that are computed; it is
+	// used where there is something to say of them, to who has CanTokens.
 	plainForm  = 1
 	placesForm = 2
+	tokensForm = 3
 	// MaxMessageBytes is what a notification can carry.
 	MaxMessageBytes = mrdn.MaxLinkFrame - 1<<10
 )
@@ -81,15 +84,24 @@ func (*Report) kind() uint8   { return 11 }
 // formOf is the form that a message needs.
 func formOf(m Message) uint8 {
 	var parties []*Party
+	var computed Computed
 	switch m := m.(type) {
 	case *Ask:
 		parties = []*Party{&m.Dst}
 	case *Answer:
-		parties = []*Party{&m.Src}
+		parties, computed = []*Party{&m.Src}, m.Computed
+	case *Beat:
+		computed = m.Computed
+	case *Progress:
+		computed = m.Computed
 	case *Order:
+		computed = m.Computed
 		if m.Terms != nil {
 			parties = []*Party{&m.Terms.Src, &m.Terms.Dst}
 		}
+	}
+	if computed.steps() {
+		return tokensForm
 	}
 	for _, p := range parties {
 		if p.Engine.IsStore() || len(p.Engine.Side.Offsets) > 0 {
@@ -117,8 +129,8 @@ func ParseMessage(b []byte) (kv.ID, Message, error) {
 		return kv.ID{}, nil, fmt.Errorf("%w: it does not begin as one", ErrMessage)
 	}
 	r := fields.Reader{B: bytes.Clone(rest)}
-	if r.Form = r.U8(); r.Form < plainForm || r.Form > placesForm {
-		return kv.ID{}, nil, fmt.Errorf("%w: form %d, this build reads %d and %d", ErrMessage, r.Form, plainForm, placesForm)
+	if r.Form = r.U8(); r.Form < plainForm || r.Form > tokensForm {
+		return kv.ID{}, nil, fmt.Errorf("%w: form %d, this build reads %d to %d", ErrMessage, r.Form, plainForm, tokensForm)
 	}
 	kind := r.U8()
 	m := blank(kind)

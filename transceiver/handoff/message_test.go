@@ -80,19 +80,27 @@ func drawOpenings(t *rapid.T) (all []FlowGrant) {
 	return all
 }
 
+func drawComputed(t *rapid.T) Computed {
+	c := Computed{Layers: rapid.IntRange(0, 9).Draw(t, "layers")}
+	if rapid.Bool().Draw(t, "chunks") {
+		c.Tokens, c.Whole = rapid.IntRange(0, 900).Draw(t, "tokens"), rapid.IntRange(0, 900).Draw(t, "whole")
+	}
+	return c
+}
+
 func drawMessage(t *rapid.T) Message {
 	n := rapid.Uint64().Draw(t, "n")
 	switch rapid.IntRange(1, 11).Draw(t, "kind") {
 	case 1:
 		return &Ask{Session: n, Low: 1, High: 2, Capabilities: n, Push: n%2 == 0, Ticket: []byte("ticket"), Dst: drawParty(t), Tokens: kv.TokenRange{Start: 1, End: 9}, RemainingMs: n}
 	case 2:
-		return &Answer{Session: n, Version: 1, Src: drawParty(t), ContextTokens: 7, Digest: kv.Hash{1}, Grants: drawOpenings(t), Layers: 3, LeaseMs: n}
+		return &Answer{Session: n, Version: 1, Src: drawParty(t), ContextTokens: 7, Digest: kv.Hash{1}, Grants: drawOpenings(t), Computed: drawComputed(t), LeaseMs: n}
 	case 3:
 		return &Refusal{Session: n, Problem: drawProblem(t)}
 	case 4:
-		return &Beat{Session: n, Layers: 4}
+		return &Beat{Session: n, Computed: drawComputed(t)}
 	case 5:
-		return &Progress{Session: n, Layers: 4}
+		return &Progress{Session: n, Computed: drawComputed(t)}
 	case 6:
 		return &Push{Session: n, Digest: kv.Hash{2}, Grants: drawOpenings(t)}
 	case 7:
@@ -104,7 +112,7 @@ func drawMessage(t *rapid.T) Message {
 	case 10:
 		o := &Order{Session: n, Number: 2, Kind: OrderStop, As: Source, Engine: "e", LeaseMs: 1, RemainingMs: n, Problem: drawProblem(t)}
 		if rapid.Bool().Draw(t, "with terms") {
-			o.Kind, o.Digest, o.Flows, o.Layers = OrderGrant, kv.Hash{3}, drawOpenings(t), 2
+			o.Kind, o.Digest, o.Flows, o.Computed = OrderGrant, kv.Hash{3}, drawOpenings(t), drawComputed(t)
 			o.Terms = &Terms{Transfer: drawID(t), Src: drawParty(t), Dst: drawParty(t), Tokens: kv.TokenRange{End: 5}, ContextTokens: 5}
 		}
 		return o
@@ -157,7 +165,7 @@ func placesParty(id string, at kv.Member) Party {
 	if err != nil {
 		panic(err)
 	}
-	e := Engine{ID: id, Side: side, Ranks: []Rank{{at, Memory{{Region: 7, Epoch: 1, Offset: 4096, Length: 1 << 20}}}}}
+	e := Engine{ID: id, Side: side, Ranks: []Rank{{Agent: at, Memory: Memory{{Region: 7, Epoch: 1, Offset: 4096, Length: 1 << 20}}}}}
 	return Party{Engine: e, Holding: reshard.Holding{Tables: [][]uint32{{200, 9}}}}
 }
 
@@ -169,11 +177,11 @@ func TestMessagesOnTheWire(t *testing.T) {
 		return &Ask{Session: 300, Low: 1, High: 1, Capabilities: 1, Push: true, Ticket: []byte("ticket"), Dst: dst, Tokens: kv.TokenRange{Start: 1, End: 400}, RemainingMs: 9000}
 	}
 	answer := func(src Party) *Answer {
-		return &Answer{Session: 300, Version: 1, Src: src, ContextTokens: 400, Digest: kv.Hash{1}, Grants: []FlowGrant{{Flow{0, 1}, kv.ID{2}}}, Layers: 2, LeaseMs: 30}
+		return &Answer{Session: 300, Version: 1, Src: src, ContextTokens: 400, Digest: kv.Hash{1}, Grants: []FlowGrant{{Flow{0, 1}, kv.ID{2}}}, Computed: Computed{Layers: 2}, LeaseMs: 30}
 	}
 	order := func(src Party) *Order {
 		return &Order{
-			Session: 1, Number: 2, Kind: OrderMove, As: Destination, Engine: "decode", Digest: kv.Hash{3}, Layers: 2, LeaseMs: 5, RemainingMs: 6,
+			Session: 1, Number: 2, Kind: OrderMove, As: Destination, Engine: "decode", Digest: kv.Hash{3}, Computed: Computed{Layers: 2}, LeaseMs: 5, RemainingMs: 6,
 			Terms: &Terms{Transfer: kv.ID{4}, Src: src, Dst: plain, Tokens: kv.TokenRange{End: 3}, ContextTokens: 3},
 		}
 	}
@@ -188,7 +196,8 @@ func TestMessagesOnTheWire(t *testing.T) {
 		"ask of a cache":      {ask(places), 2, "72abb0c7b3a4933f2d510519c2730eeb"},
 		"answer of a cache":   {answer(places), 2, "154541c3a56d0c96f3572a27063a9b1d"},
 		"order about a cache": {order(places), 2, "6657a4c13bc0cce2e6521cf31aa6c30b"},
-		"beat":                {&Beat{Session: 4, Layers: 5}, 1, "186488dbdfd79776e8428827f631268a"},
+		"beat of chunks":      {&Beat{Session: 4, Computed: Computed{Layers: 5, Tokens: 700, Whole: 300}}, 3, "0a2758cd525568b35297c4f21e667922"},
+		"beat":                {&Beat{Session: 4, Computed: Computed{Layers: 5}}, 1, "186488dbdfd79776e8428827f631268a"},
 	} {
 		wire := AppendMessage(nil, kv.ID{9}, c.message)
 		if hash := kv.Hash(blake3.Sum256(wire)).String()[:32]; hash != c.hash || wire[4] != c.form {
@@ -201,8 +210,8 @@ func TestMessagesOnTheWire(t *testing.T) {
 		if diff := cmp.Diff(c.message, got, asMessages...); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		// A build that reads form 1 alone makes nothing of the other.
-		if wire[4] = 1; c.form == 2 {
+		// A build that reads form 1 alone makes nothing of the others.
+		if wire[4] = 1; c.form > 1 {
 			if _, _, err := ParseMessage(wire); !errors.Is(err, ErrMessage) {
 				t.Errorf("%s in the other form: %v", name, err)
 			}
@@ -237,7 +246,7 @@ func FuzzParseMessage(f *testing.F) {
 
 func TestMessagesOfOthers(t *testing.T) {
 	for name, b := range map[string][]byte{
-		"empty": nil, "text": []byte("hello"), "magic alone": []byte("MRDH"), "another form": []byte("MRDH\x03\x04aaaaaaaaaaaaaaaa\x00\x00"),
+		"empty": nil, "text": []byte("hello"), "magic alone": []byte("MRDH"), "another form": []byte("MRDH\x04\x04aaaaaaaaaaaaaaaa\x00\x00"),
 		"unknown kind": []byte("MRDH\x01\x63aaaaaaaaaaaaaaaa"),
 	} {
 		if _, _, err := ParseMessage(b); !errors.Is(err, ErrMessage) {

@@ -142,7 +142,7 @@ func (o *offer) close(now Instant, why Problem, final bool) []Effect {
 	if o.ending.None() {
 		o.record.Stages.Moved = now
 	}
-	effects := o.session.followers.orderAll(now, OrderStop, 0, Problem{})
+	effects := o.session.followers.orderAll(now, OrderStop, Computed{}, Problem{})
 	if o.session.takerEnd == nil { // it was not the taker's wish: let it know while followers are closing
 		effects = append(effects, Send{o.session.from, o.Transfer, &Ended{Session: o.session.ask.Session, Problem: why}})
 	}

@@ -49,7 +49,7 @@ const (
 	// OrderGrant: grant the flows to the agents at their other ends, for reading
 	// at the source, for writing at the destination.
 	OrderGrant OrderKind = iota + 1
-	// OrderMove: move the flows as far as Layers says, by writing at the source,
+	// OrderMove: move the flows as far as Computed says, by writing at the source,
 	// by reading at the destination.
 	OrderMove
 	// OrderStop: stop everything, take every grant back, and say when nothing of
@@ -82,8 +82,8 @@ type Order struct {
 	Terms  *Terms
 	Digest kv.Hash
 	Flows  []FlowGrant
-	// Layers says how far OrderMove may go: to the layers before it.
-	Layers int
+	// Computed says how far OrderMove may go.
+	Computed Computed
 	// LeaseMs is how long the follower goes on without hearing of its home again;
 	// 0 is for the follower on the home's own agent, which dies with it.
 	LeaseMs uint64
@@ -124,8 +124,8 @@ func (m *Order) check() error {
 			return fmt.Errorf("%w: %v is listed after %v", ErrTerms, f.Flow, m.Flows[i-1].Flow)
 		}
 	}
-	if m.Layers > m.Terms.layers() {
-		return fmt.Errorf("%w: %d of %d layers", ErrTerms, m.Layers, m.Terms.layers())
+	if normal, possible := m.Computed.normal(m.Terms.layers(), m.Terms.ContextTokens); !possible || normal != m.Computed {
+		return fmt.Errorf("%w: %v, of %d layers and %d tokens", ErrTerms, m.Computed, m.Terms.layers(), m.Terms.ContextTokens)
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (m *Order) append(w *fields.Writer) {
 		m.Terms.append(w)
 		w.Hash(m.Digest)
 		appendGrants(w, m.Flows)
-		w.Count(m.Layers)
+		m.Computed.append(w)
 	}
 	w.Uint(m.LeaseMs)
 	w.Uint(m.RemainingMs)
@@ -167,7 +167,8 @@ func (m *Order) parse(r *fields.Reader) {
 	if r.Flag() {
 		m.Terms = &Terms{}
 		m.Terms.parse(r)
-		m.Digest, m.Flows, m.Layers = r.Hash(), parseGrants(r), r.Int()
+		m.Digest, m.Flows = r.Hash(), parseGrants(r)
+		m.Computed.parse(r)
 	}
 	m.LeaseMs, m.RemainingMs = r.Uint(), r.Uint()
 	m.Problem.parse(r)

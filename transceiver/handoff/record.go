@@ -28,6 +28,9 @@ type Record struct {
 	SrcRanks int    `json:"src_ranks"`
 	DstRanks int    `json:"dst_ranks"`
 	Bytes    uint64 `json:"bytes"`
+	// EarlyBytes of them had moved when the last of the cache was computed: what the
+	// rest of the prompt hid.
+	EarlyBytes uint64 `json:"early_bytes,omitempty"`
 	// Pieces is in how many contiguous pieces they were moved.
 	Pieces int64 `json:"pieces"`
 	// Flows is what moved between which ranks, and how. A source that was read
@@ -112,6 +115,9 @@ func (r *Record) String() string {
 		}
 		fmt.Fprintf(&b, "  %-9s %.3f ms%s\n", s.Name, float64(s.To-s.From)/float64(Millisecond), note)
 	}
+	if r.EarlyBytes > 0 {
+		fmt.Fprintf(&b, "  overlap   %d of %d bytes had moved when the last was computed\n", r.EarlyBytes, r.Bytes)
+	}
 	if r.Pieces > 0 {
 		fmt.Fprintf(&b, "  way       direct, from blocks to blocks: %d pieces of %d bytes on average\n", r.Pieces, r.Bytes/uint64(r.Pieces))
 	}
@@ -175,5 +181,14 @@ func (r *Record) addFlows(plan *reshard.Plan, told []FlowReport) {
 func (r *Record) countRetry() {
 	if r != nil { // a ticket that is only given back leaves none
 		r.Retries++
+	}
+}
+
+// early notes what had moved when the last of a cache was computed, as far as followers
+// had told.
+func (r *Record) early(flows []FlowReport) {
+	r.EarlyBytes = 0
+	for i := range flows {
+		r.EarlyBytes += flows[i].Bytes
 	}
 }

@@ -164,12 +164,12 @@ func TestAsksAreRefused(t *testing.T) {
 func TestOrdersAreChecked(t *testing.T) {
 	good := func() *Order {
 		terms := &Terms{Src: Party{Engine: *oneRank("e", 2, memberD)}, Dst: Party{Engine: *oneRank("f", 1, memberX)}}
-		return &Order{Session: 1, Number: 1, Kind: OrderMove, As: Source, Engine: "e", Terms: terms, Flows: []FlowGrant{{Flow: Flow{1, 0}}}, Layers: 2}
+		return &Order{Session: 1, Number: 1, Kind: OrderMove, As: Source, Engine: "e", Terms: terms, Flows: []FlowGrant{{Flow: Flow{1, 0}}}, Computed: Computed{Layers: 2}}
 	}
 	for name, change := range map[string]func(*Order){
 		"no such source rank":      func(o *Order) { o.Flows[0].Src = 2 },
 		"no such destination rank": func(o *Order) { o.Flows[0].Dst = 1 },
-		"too many layers":          func(o *Order) { o.Layers = 3 },
+		"too many layers":          func(o *Order) { o.Computed.Layers = 3 },
 		"ranks without memory":     func(o *Order) { o.Terms.Src.Engine.Ranks[0].Memory = nil },
 		"too few ranks":            func(o *Order) { o.Terms.Dst.Engine.Ranks = nil },
 		"another home's engine":    func(o *Order) { o.Engine = "f" },
@@ -191,12 +191,12 @@ func TestOrdersAreChecked(t *testing.T) {
 		"no terms":              func(o *Order) { o.Terms = nil },
 		"another plan":          func(o *Order) { o.Digest[0]++ },
 		"another home's engine": func(o *Order) { o.Engine = "f" },
-		"too many layers":       func(o *Order) { o.Layers = 3 },
+		"too many layers":       func(o *Order) { o.Computed.Layers = 3 },
 	} {
 		h := NewFollower(Timing{})
 		h.Join("e", "p")
 		h.Join("f", "x")
-		if effects := h.Receive(0, memberP, kv.ID{1}, good()); len(effects) != 1 || effects[0].(Move).End != 2 {
+		if effects := h.Receive(0, memberP, kv.ID{1}, good()); len(effects) != 1 || effects[0].(Move).To.Layers != 2 {
 			t.Fatalf("%+v", effects)
 		}
 		second := good() // what comes later ends the session
@@ -255,7 +255,7 @@ func TestLargeEnginesCostLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range ranks {
-		e.Ranks = append(e.Ranks, Rank{memberD, Memory{{Region: 1, Epoch: 1, Length: uint64(each)}}})
+		e.Ranks = append(e.Ranks, Rank{Agent: memberD, Memory: Memory{{Region: 1, Epoch: 1, Length: uint64(each)}}})
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -306,7 +306,7 @@ func TestDeclinedOffer(t *testing.T) {
 	s.holder.MaxHeldFraction = 0.1
 	o := Offer{
 		Transfer: s.transfer, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
-		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Layers: 2, Keep: Minute,
+		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Computed: Computed{Layers: 2}, Keep: Minute,
 	}
 	s.ticket = s.holder.Issue(s.now, o)
 	s.accept(false)
@@ -339,7 +339,7 @@ func TestRedeemedTicketsAreForgotten(t *testing.T) {
 	s.play() // the ask is there, and waits
 	_, effects, err = s.holder.Offer(s.now, Offer{
 		Transfer: s.transfer, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey.For(memberP)), Tokens: 6,
-		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Layers: 2, Keep: Minute,
+		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Computed: Computed{Layers: 2}, Keep: Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

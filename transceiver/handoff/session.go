@@ -20,6 +20,7 @@ type session struct {
 	flows     []FlowGrant
 	followers *followerGroup
 	answered  bool
+	told      Computed // to the taker, the last time
 	push      *Push
 	arrived   bool     // everything that was to be pushed
 	takerEnd  *Problem // by the taker, as its last word
@@ -93,22 +94,23 @@ func (o *offer) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 	}
 	s.followers.assign(s.flows)
 	o.state = offerGranting
-	return append(s.followers.orderAll(now, OrderGrant, 0, Problem{}), o.review(now)...)
+	return append(s.followers.orderAll(now, OrderGrant, Computed{}, Problem{}), o.review(now)...)
 }
 
 // answer tells the taker all it needs, once it can make use of it.
 func (o *offer) answer(now Instant) []Effect {
 	s := o.session
-	if o.Layers < o.layers && s.ask.Capabilities&CanLayers == 0 {
+	if !o.complete() && s.ask.Capabilities&CanLayers == 0 {
 		return nil
 	}
+	s.told = o.tellable()
 	if !s.answered {
 		s.answered = true
 		o.record.Stages.Moving = now
 	}
 	a := &Answer{
 		Session: s.ask.Session, Version: min(HighVersion, s.ask.High), Src: o.src, ContextTokens: o.Tokens, Digest: s.digest,
-		Layers: o.Layers, LeaseMs: uint64(o.holder.Timing.Lease / Millisecond),
+		Computed: s.told, LeaseMs: uint64(o.holder.Timing.Lease / Millisecond),
 	}
 	if !s.ask.Push {
 		a.Grants = s.followers.grants()
@@ -116,8 +118,19 @@ func (o *offer) answer(now Instant) []Effect {
 	return []Effect{Send{s.from, o.Transfer, a}}
 }
 
-// tellLayers: more layers are computed.
-func (o *offer) tellLayers(now Instant) []Effect {
+// complete reports whether all is computed.
+func (o *offer) complete() bool { return o.Computed.Layers == o.layers }
+
+// tellable is what of the offer that is computed its taker can take.
+func (o *offer) tellable() Computed {
+	if o.session.ask.Capabilities&CanTokens == 0 {
+		return o.Computed.plain()
+	}
+	return o.Computed
+}
+
+// tellComputed: more is computed.
+func (o *offer) tellComputed(now Instant) []Effect {
 	s := o.session
 	switch {
 	case o.state != offerOpen:
@@ -125,15 +138,21 @@ func (o *offer) tellLayers(now Instant) []Effect {
 	case !s.answered:
 		return o.answer(now)
 	case s.push != nil:
-		return append(s.followers.orderAll(now, OrderMove, o.Layers, Problem{}), o.review(now)...)
+		if o.complete() {
+			o.record.early(s.followers.flows())
+		}
+		return append(s.followers.orderAll(now, OrderMove, o.Computed, Problem{}), o.review(now)...)
+	case o.tellable() == s.told:
+		return nil
 	}
-	return []Effect{Send{s.from, o.Transfer, &Progress{Session: s.ask.Session, Layers: o.Layers}}}
+	s.told = o.tellable()
+	return []Effect{Send{s.from, o.Transfer, &Progress{Session: s.ask.Session, Computed: s.told}}}
 }
 
 func (o *offer) onBeat(now Instant, m *Beat) []Effect {
 	o.renew(now)
-	if o.state == offerOpen && o.session.answered && m.Layers < o.Layers {
-		return []Effect{Send{o.session.from, o.Transfer, &Progress{Session: m.Session, Layers: o.Layers}}}
+	if tell := o.tellable(); o.state == offerOpen && o.session.answered && tell != m.Computed && tell.covers(m.Computed, o.layers) {
+		return []Effect{Send{o.session.from, o.Transfer, &Progress{Session: m.Session, Computed: tell}}}
 	}
 	return nil
 }
@@ -160,7 +179,7 @@ func (o *offer) onPush(now Instant, m *Push) []Effect {
 	}
 	s.push = m
 	s.followers.assign(m.Grants)
-	return append(s.followers.orderAll(now, OrderMove, o.Layers, Problem{}), o.review(now)...)
+	return append(s.followers.orderAll(now, OrderMove, o.Computed, Problem{}), o.review(now)...)
 }
 
 // pushed tells how far the followers here have come. What has arrived has arrived,
@@ -184,7 +203,7 @@ func (o *offer) review(now Instant) []Effect {
 		o.state = offerOpen
 		return o.answer(now)
 	case o.state == offerOpen && s.push != nil:
-		done := s.followers.problem.None() && s.followers.done() && o.Layers == o.layers
+		done := s.followers.problem.None() && s.followers.done() && o.complete()
 		if s.arrived || !done && s.followers.problem.None() {
 			return nil
 		}

@@ -64,7 +64,7 @@ func oneRank(id string, tp int, at ...kv.Member) *Engine {
 		if err != nil {
 			panic(err)
 		}
-		e.Ranks = append(e.Ranks, Rank{at[rank%len(at)], Memory{{Region: uint64(rank), Epoch: 1, Length: uint64(size)}}})
+		e.Ranks = append(e.Ranks, Rank{Agent: at[rank%len(at)], Memory: Memory{{Region: uint64(rank), Epoch: 1, Length: uint64(size)}}})
 	}
 	return e
 }
@@ -116,7 +116,15 @@ func (s *stage) done(m Move) Movement {
 	}
 	for _, f := range plan.Flows() {
 		if f.Src == m.FlowGrant.Src && f.Dst == m.FlowGrant.Dst {
-			return Movement{Flow: m.FlowGrant.Flow, Bytes: uint64(f.Layers(m.First, m.End).Bytes()), Fabric: "stage"}
+			end := Movement{Flow: m.FlowGrant.Flow, Fabric: "stage"}
+			parts, err := m.Flows(f)
+			if err != nil {
+				s.t.Fatalf("%v", err)
+			}
+			for _, part := range parts {
+				end.Bytes += uint64(part.Bytes())
+			}
+			return end
 		}
 	}
 	if !s.hostile {
@@ -129,7 +137,7 @@ func (s *stage) offer(layers int) {
 	s.t.Helper()
 	ticket, effects, err := s.holder.Offer(s.now, Offer{
 		Transfer: s.transfer, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
-		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Layers: layers, Keep: Minute,
+		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Computed: Computed{Layers: layers}, Keep: Minute,
 	})
 	if err != nil {
 		s.t.Fatalf("%v", err)

@@ -20,13 +20,13 @@ func storeEngine(id string, at kv.Member) *Engine {
 	if err != nil {
 		panic(err)
 	}
-	return &Engine{ID: id, Side: side, Ranks: []Rank{{at, Memory{{Region: 7, Epoch: 1, Length: 1 << 20}}}}}
+	return &Engine{ID: id, Side: side, Ranks: []Rank{{Agent: at, Memory: Memory{{Region: 7, Epoch: 1, Length: 1 << 20}}}}}
 }
 
 func storeOffer(n byte, units ...uint32) Offer {
 	return Offer{
 		Transfer: kv.ID{n, 1}, Engine: "store", Fingerprint: testContent.Fingerprint(testKey), Tokens: 2 * len(units),
-		Holding: reshard.Holding{Tables: [][]uint32{units}}, Layers: 2, Keep: 5 * Second,
+		Holding: reshard.Holding{Tables: [][]uint32{units}}, Computed: Computed{Layers: 2}, Keep: 5 * Second,
 	}
 }
 
@@ -220,7 +220,7 @@ func TestNoAnswerInTime(t *testing.T) {
 			continue
 		}
 		s.pass(10 * Second)
-		s.do(memberP, s.holder.Computed(s.now, s.transfer, 2))
+		s.do(memberP, s.holder.Computed(s.now, s.transfer, 2, 0))
 		s.play()
 		s.ended("source freed", "destination ready")
 	}

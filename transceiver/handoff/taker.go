@@ -18,6 +18,8 @@ type TakerOptions struct {
 	MaxIntakes int
 	// Stores is what the object caches among the engines may take up instead.
 	Stores StoreLimits
+	// Capabilities is what is said of this build; default AllCapabilities.
+	Capabilities uint64
 }
 
 // Taker speaks for the decode engines whose home is this agent: it asks for
@@ -35,6 +37,7 @@ type Taker struct {
 // NewTaker has no engines yet.
 func NewTaker(o TakerOptions) *Taker {
 	o.Timing, o.MaxIntakes, o.Stores = o.Timing.WithDefaults(), cmp.Or(o.MaxIntakes, 4096), o.Stores.WithDefaults()
+	o.Capabilities = cmp.Or(o.Capabilities, AllCapabilities)
 	return &Taker{
 		TakerOptions: o, engines: make(map[string]*Engine), intakes: make(map[kv.ID]*intake),
 		over: newEndings(), stored: newEndings(),

@@ -31,6 +31,7 @@ type engine struct {
 	home    *process
 	epoch   uint64
 	memory  [][]byte
+	made    [][]bool   // whether each byte of it was computed, or has arrived, for who has its block
 	owners  []*keeping // of each block; nil: free
 	// Of an object cache: how long a unit is, and how many block numbers it takes
 	// up. Units begin at multiples of it.
@@ -85,7 +86,7 @@ func (e *engine) rise() {
 	e.births++
 	e.epoch++
 	e.alive, e.home = true, e.homeOn.process
-	e.members, e.memory = nil, nil
+	e.members, e.memory, e.made = nil, nil, nil
 	e.owners = make([]*keeping, e.side.Blocks)
 	described := &handoff.Engine{ID: e.id, Side: e.side}
 	for rank, h := range e.rankOn {
@@ -97,9 +98,9 @@ func (e *engine) rise() {
 		for i := range memory {
 			memory[i] = 0xEE
 		}
-		e.members, e.memory = append(e.members, h.process), append(e.memory, memory)
+		e.members, e.memory, e.made = append(e.members, h.process), append(e.memory, memory), append(e.made, make([]bool, size))
 		described.Ranks = append(described.Ranks, handoff.Rank{
-			Agent: h.process.self, Memory: handoff.Memory{{Region: uint64(rank), Epoch: e.epoch, Length: uint64(size)}},
+			Agent: h.process.self, Memory: handoff.Memory{{Region: uint64(rank), Epoch: e.epoch, Length: uint64(size)}}, Capabilities: h.capabilities(),
 		})
 		h.process.follower.Join(e.id, e.home.self.Name)
 	}
@@ -193,13 +194,13 @@ func (k *keeping) free(r *request) {
 		k.engine.owners[b] = nil
 	}
 	for layer := range k.engine.side.Geometry.Layers {
-		k.each(layer, kv.TokenRange{End: len(k.blocks) * k.engine.side.BlockTokens}, func(at *byte, _ byte) { *at = 0xDD })
+		k.each(layer, kv.TokenRange{End: len(k.blocks) * k.engine.side.BlockTokens}, func(at *byte, made *bool, _ byte) { *at, *made = 0xDD, false })
 	}
 }
 
 // each visits every byte of a layer of the request, in all ranks that have it,
 // with what it should hold.
-func (k *keeping) each(layer int, tokens kv.TokenRange, visit func(at *byte, want byte)) {
+func (k *keeping) each(layer int, tokens kv.TokenRange, visit func(at *byte, made *bool, want byte)) {
 	s := &k.engine.side
 	shape := s.Geometry.Layers[layer]
 	size := s.Geometry.DType.Bytes()
@@ -233,7 +234,7 @@ func (k *keeping) each(layer int, tokens kv.TokenRange, visit func(at *byte, wan
 							Tokens: token % s.BlockTokens, Elements: element,
 						}))*size
 						for i := range size {
-							visit(&memory[at+i], k.request.byteAt(layer, part, head, token, element, i))
+							visit(&memory[at+i], &k.engine.made[number][at+i], k.request.byteAt(layer, part, head, token, element, i))
 						}
 					}
 				}
@@ -243,15 +244,15 @@ func (k *keeping) each(layer int, tokens kv.TokenRange, visit func(at *byte, wan
 }
 
 // compute writes what prefill would.
-func (k *keeping) compute(layer, tokens int) {
-	k.each(layer, kv.TokenRange{End: tokens}, func(at *byte, want byte) { *at = want })
+func (k *keeping) compute(layer int, tokens kv.TokenRange) {
+	k.each(layer, tokens, func(at *byte, made *bool, want byte) { *at, *made = want, true })
 }
 
 // check demands that every byte of the tokens is right.
 func (k *keeping) check(tokens kv.TokenRange) error {
 	wrong := 0
 	for layer := range k.engine.side.Geometry.Layers {
-		k.each(layer, tokens, func(at *byte, want byte) {
+		k.each(layer, tokens, func(at *byte, _ *bool, want byte) {
 			if *at != want {
 				wrong++
 			}

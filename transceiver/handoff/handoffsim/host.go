@@ -19,6 +19,7 @@ var pace = handoff.Timing{
 type host struct {
 	world   *world
 	name    string
+	older   bool // its build knows of layers alone
 	births  int
 	process *process
 	cut     map[*host]int // hosts that cannot be reached
@@ -30,13 +31,24 @@ func (h *host) start() {
 	// Clocks of hosts have nothing to do with one another.
 	p.skew = handoff.Instant(h.world.draw.Int64N(int64(1000 * handoff.Second)))
 	p.holder = handoff.NewHolder(handoff.HolderOptions{Self: p.self, Key: cellKey, Timing: pace, MaxHeldFraction: 0.8})
-	p.taker = handoff.NewTaker(handoff.TakerOptions{Self: p.self, Key: cellKey, Timing: pace})
+	p.taker = handoff.NewTaker(handoff.TakerOptions{Self: p.self, Key: cellKey, Timing: pace, Capabilities: h.capabilities()})
 	p.follower = handoff.NewFollower(pace)
 	p.grants, p.sessions = make(map[kv.ID]*grant), make(map[handoff.SessionID]*work)
 	p.alarm = handoff.Never
 	h.process = p
 	h.world.note("%v starts", p)
 }
+
+// capabilities are those of the host's build.
+func (h *host) capabilities() uint64 {
+	if h.older {
+		return handoff.CanLayers | handoff.CanPlaces
+	}
+	return handoff.AllCapabilities
+}
+
+// olderForm is the last form of messages that a build reads that knows of layers alone.
+const olderForm = 2
 
 // crash ends a process without a word. The engines it belonged to are lost; it,
 // and they, come back after a while.
@@ -204,6 +216,9 @@ func (p *process) arrive(to *host, e handoff.Send, wire []byte) {
 func (p *process) deliver(from kv.Member, wire []byte) {
 	w := p.world
 	transfer, m, err := handoff.ParseMessage(wire)
+	if form := wire[len(handoff.Magic)]; err == nil && p.host.older && form > olderForm {
+		err = fmt.Errorf("%s has form %d, of which the build of %v knows nothing", gist{m}, form, p)
+	}
 	if err != nil {
 		w.violate("messages are understood", "%v", err)
 		return
@@ -226,9 +241,11 @@ func (g gist) String() string {
 	case *handoff.Ask:
 		return fmt.Sprintf("Ask session %d", m.Session)
 	case *handoff.Answer:
-		return fmt.Sprintf("Answer session %d, %d flowGrants, layers %d", m.Session, len(m.Grants), m.Layers)
+		return fmt.Sprintf("Answer session %d, %d flowGrants, %v", m.Session, len(m.Grants), m.Computed)
 	case *handoff.Order:
-		return fmt.Sprintf("Order %d.%d as %v: %v, %d flows, layers %d", m.Session, m.Number, m.As, m.Kind, len(m.Flows), m.Layers)
+		return fmt.Sprintf("Order %d.%d as %v: %v, %d flows, %v", m.Session, m.Number, m.As, m.Kind, len(m.Flows), m.Computed)
+	case *handoff.Progress:
+		return fmt.Sprintf("Progress %d: %v", m.Session, m.Computed)
 	case *handoff.Report:
 		return fmt.Sprintf("Report %d.%d: phase %d %s", m.Session, m.Number, m.Phase, m.Problem.Text)
 	case *handoff.End:

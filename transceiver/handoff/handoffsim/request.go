@@ -83,7 +83,7 @@ func (w *world) arrive() {
 			w.tally.Promised++
 			r.ticket = handoff.Ticket{Transfer: r.id, Home: r.srcHome.self, Tokens: r.tokens, Fingerprint: r.of, Expires: handoff.Never}.Seal(cellKey)
 		} else {
-			r.ticket = r.srcHome.holder.Issue(r.srcHome.clock(), r.offer(0))
+			r.ticket = r.srcHome.holder.Issue(r.srcHome.clock(), r.offer(handoff.Computed{}))
 		}
 		w.after(w.span(0, handoff.Second), nil, func() { r.accept(w.engines[to]) })
 		w.after(w.span(0, handoff.Second), r.srcHome, r.prefillDone)
@@ -134,8 +134,8 @@ func (r *request) regret(to *engine) {
 	}
 }
 
-func (r *request) offer(layers int) handoff.Offer {
-	o := handoff.Offer{Transfer: r.id, Engine: r.prefill.id, Fingerprint: r.of, Tokens: r.tokens, First: r.first, Layers: layers, Keep: r.keep}
+func (r *request) offer(computed handoff.Computed) handoff.Offer {
+	o := handoff.Offer{Transfer: r.id, Engine: r.prefill.id, Fingerprint: r.of, Tokens: r.tokens, First: r.first, Computed: computed, Keep: r.keep}
 	if r.src != nil {
 		o.Holding = r.holding()
 	}
@@ -156,12 +156,21 @@ func (r *request) prefillDone() {
 		return
 	}
 	all := len(r.prefill.side.Geometry.Layers)
-	done := all
-	if w.draw.IntN(2) == 0 {
-		done = w.draw.IntN(all + 1)
+	done := handoff.Computed{Layers: all}
+	switch w.draw.IntN(4) {
+	case 0:
+		done.Layers = w.draw.IntN(all + 1)
+	case 1:
+		if !p.host.older {
+			done = handoff.Computed{Whole: w.draw.IntN(r.tokens + 1)}
+		}
 	}
-	for layer := range done {
-		r.src.compute(layer, r.tokens)
+	chunk := r.nextChunk(done)
+	for layer := range all {
+		r.src.compute(layer, kv.TokenRange{End: done.Whole})
+	}
+	for layer := range done.Layers {
+		r.src.compute(layer, kv.TokenRange{End: r.tokens})
 	}
 	ticket, effects, err := p.holder.Offer(p.clock(), r.offer(done))
 	if err != nil {
@@ -173,7 +182,7 @@ func (r *request) prefillDone() {
 		return
 	}
 	w.tally.Offered++
-	if done < all {
+	if done.Layers < all {
 		w.tally.Growing++
 	}
 	if r.ticket == nil {
@@ -185,12 +194,25 @@ func (r *request) prefillDone() {
 		}
 	}
 	p.do(effects)
-	r.goOn(done, all)
+	r.goOn(chunk, done.Layers, all)
 }
 
-// goOn computes layer after layer.
-func (r *request) goOn(done, all int) {
-	if done == all {
+// nextChunk is what is computed next, layer by layer, when so much is: all tokens, if
+// some layers of all of them are.
+func (r *request) nextChunk(done handoff.Computed) kv.TokenRange {
+	chunk := kv.TokenRange{Start: done.Whole, End: r.tokens}
+	if left := chunk.Len(); done.Layers == 0 && left > 0 && !r.srcHome.host.older {
+		chunk.End = chunk.Start + 1 + r.world.draw.IntN(left)
+	}
+	return chunk
+}
+
+// goOn computes layer after layer, and chunk after chunk.
+func (r *request) goOn(chunk kv.TokenRange, done, all int) {
+	if done == all || chunk.Empty() {
+		if chunk.End < r.tokens {
+			r.goOn(r.nextChunk(handoff.Computed{Whole: chunk.End}), 0, all)
+		}
 		return
 	}
 	w, p, birth := r.world, r.srcHome, r.prefill.births
@@ -198,9 +220,9 @@ func (r *request) goOn(done, all int) {
 		if r.prefill.births != birth || !r.prefill.alive || !r.src.readers[r.id] {
 			return
 		}
-		r.src.compute(done, r.tokens)
-		p.do(p.holder.Computed(p.clock(), r.id, done+1))
-		r.goOn(done+1, all)
+		r.src.compute(done, chunk)
+		p.do(p.holder.Computed(p.clock(), r.id, done+1, chunk.End))
+		r.goOn(chunk, done+1, all)
 	})
 }
 
@@ -228,7 +250,7 @@ func (r *request) accept(to *engine) {
 	}
 	// What is there already.
 	for layer := range to.side.Geometry.Layers {
-		t.dst.each(layer, kv.TokenRange{End: t.tokens.Start}, func(at *byte, want byte) { *at = want })
+		t.dst.each(layer, kv.TokenRange{End: t.tokens.Start}, func(at *byte, made *bool, want byte) { *at, *made = want, true })
 	}
 	p := to.home
 	patience := handoff.Instant(500+w.draw.IntN(8000)) * handoff.Millisecond

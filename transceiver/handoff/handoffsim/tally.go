@@ -15,6 +15,7 @@ type Tally struct {
 
 	Offered, Growing, NoRoom, Early, Promised         uint64
 	Withdrawn, Cancelled, Declined                    uint64
+	Chunks                                            uint64
 	Accepted, Pushed, Ready, Failed, Freed, Elsewhere uint64
 	Reasons                                           [len(reasons) + 1]uint64
 	Kept, Found, Shared, Greedy                       uint64
@@ -85,6 +86,7 @@ func (t *Tally) Sections() []Section {
 			{"accepted", &t.Accepted},
 			{"  to be pushed", &t.Pushed},
 			{"  after another engine had failed", &t.Elsewhere},
+			{"transfers of some chunks of a prompt", &t.Chunks},
 			{"ready", &t.Ready},
 			{"failed", &t.Failed},
 			{"blocks freed, of either side", &t.Freed},

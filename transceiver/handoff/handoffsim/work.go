@@ -131,7 +131,7 @@ var (
 	errRefuse = errors.New("refused by the other agent")
 )
 
-// move copies what a flow has of some layers, piece by piece.
+// move copies what a flow has of something that is computed, piece by piece.
 func (p *process) move(e handoff.Move) {
 	l, w := p.workOf(e.Session), p.world
 	j := &journey{}
@@ -159,14 +159,29 @@ func (p *process) move(e handoff.Move) {
 	var pieces []piece
 	for _, f := range plan.Flows() {
 		if f.Src == e.FlowGrant.Src && f.Dst == e.FlowGrant.Dst {
-			for run := range f.Layers(e.First, e.End).Runs() {
-				for i := range run.Count {
-					pieces = append(pieces, piece{run.Src + i*run.SrcStride, run.Dst + i*run.DstStride, run.Length})
-				}
+			if pieces, err = piecesOf(&e, f); err != nil {
+				w.violate("a plan can be cut into chunks", "%v: %v", e.To, err)
 			}
 		}
 	}
+	if e.To.Tokens > 0 || e.To.Whole > 0 {
+		w.tally.Chunks++
+	}
 	w.after(w.span(0, 20*handoff.Millisecond), p, func() { p.carry(e, j, pieces, 0, end) })
+}
+
+// piecesOf is what a move has to copy.
+func piecesOf(e *handoff.Move, f reshard.Flow) ([]piece, error) {
+	parts, err := e.Flows(f)
+	var pieces []piece
+	for _, part := range parts {
+		for run := range part.Runs() {
+			for i := range run.Count {
+				pieces = append(pieces, piece{run.Src + i*run.SrcStride, run.Dst + i*run.DstStride, run.Length})
+			}
+		}
+	}
+	return pieces, err
 }
 
 type piece struct{ src, dst, length int64 }
@@ -227,6 +242,13 @@ func (p *process) copyPiece(e handoff.Move, c piece) error {
 	if !src.touched(t.Transfer, handoff.Source, e.FlowGrant.Src, c.src, c.length) ||
 		!dst.touched(t.Transfer, handoff.Destination, e.FlowGrant.Dst, c.dst, c.length) {
 		return errRefuse
+	}
+	if slices.Contains(src.made[e.FlowGrant.Src][c.src:c.src+c.length], false) {
+		w.violate("no byte is read before it was computed", "transfer %.4s, rank %d of %s, %d bytes from %d on, as %v", t.Transfer, e.FlowGrant.Src, src.id, c.length, c.src, e.To)
+		return errRefuse
+	}
+	for i := range c.length {
+		dst.made[e.FlowGrant.Dst][c.dst+i] = true
 	}
 	w.tally.Bytes += uint64(c.length)
 	copy(dst.memory[e.FlowGrant.Dst][c.dst:c.dst+c.length], src.memory[e.FlowGrant.Src][c.src:c.src+c.length])

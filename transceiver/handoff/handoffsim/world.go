@@ -70,7 +70,7 @@ func newWorld(seed uint64, quiet bool) *world {
 		w.tally.OtherBuilds++
 	}
 	for i := range 1 + w.draw.IntN(5) {
-		h := &host{world: w, name: string(rune('a' + i))}
+		h := &host{world: w, name: string(rune('a' + i)), older: w.draw.IntN(4) == 0}
 		w.hosts = append(w.hosts, h)
 		h.start()
 	}
