@@ -8,6 +8,16 @@ import (
 // roomy has more of everything than any test here needs.
 var roomy = Options{Blocks: 64, BlockTokens: 4, MaxRunning: 8, MaxWaiting: 16, StepTokens: 100}
 
+// seat lets q run, with all its tokens computed, whether or not there is room for it
+// and for the others to grow.
+func seat(s *Scheduler, q *Sequence) {
+	s.arrivals++
+	q.state, q.arrival, q.prompted = Running, s.arrivals, true
+	q.blocks, q.computed = s.pool.Take(nil, s.blocksFor(len(q.Tokens))), len(q.Tokens)
+	s.running = append(s.running, q)
+	s.name(q)
+}
+
 // counts is how many tokens each of list has in a plan.
 func counts(p Plan, list ...*Sequence) []int {
 	got := make([]int, len(list))
@@ -109,18 +119,16 @@ func TestVictims(t *testing.T) {
 	} {
 		s := New(Options{Blocks: 6, BlockTokens: 4, MaxRunning: 3, MaxWaiting: 8, StepTokens: 100})
 		list := []*Sequence{sequence(tokens(8, 0)), sequence(tokens(5, 100)), sequence(tokens(5, 200))}
-		for _, q := range list { // one after the other: nobody is let in where others could not grow
-			s.arrivals++
-			q.state, q.arrival, q.blocks = Running, s.arrivals, s.pool.Take(nil, 2)
-			s.running = append(s.running, q)
+		for _, q := range list {
+			seat(s, q)
 		}
+		s.Append(list[0], 7)
 		gone := sequence(tokens(3, 300))
 		o := Order{Victims: []*Sequence{gone}}
 		for _, i := range c.victims {
 			o.Victims = append(o.Victims, list[i])
 		}
 		s.Obey(o)
-		step(s)
 		for _, i := range c.pause {
 			s.Pause(list[i], Governed)
 		}
@@ -168,32 +176,5 @@ func TestPreempt(t *testing.T) {
 	s.Remove(q)
 	if s.Preempt(q) {
 		t.Error("one that is gone was preempted")
-	}
-}
-
-func TestAForkIsInNobodysWay(t *testing.T) {
-	o := roomy
-	o.MaxRunning = 2
-	s := New(o)
-	q := sequence(tokens(10, 0))
-	add(t, s, q)
-	if _, forked := s.Fork(q); forked {
-		t.Error("one that waits was forked")
-	}
-	step(s)
-	f, forked := s.Fork(q, 90, 91)
-	if !forked || !slices.Equal(f.Tokens, append(slices.Clone(q.Tokens), 90, 91)) || !slices.Equal(f.Blocks()[:2], q.Blocks()[:2]) || f.Blocks()[2] == q.Blocks()[2] {
-		t.Fatalf("%v: tokens %v, blocks %v of %v", forked, f.Tokens, f.Blocks(), q.Blocks())
-	}
-	if _, forked := s.Fork(f); forked {
-		t.Error("a fork was forked")
-	}
-	p := step(s)
-	if len(p.Work) != 2 || p.Work[0].Sequence != q || p.Work[1] != (Work{Sequence: f, Start: 8, Count: 5, Last: true}) {
-		t.Fatalf("%+v", p.Work)
-	}
-	s.Remove(f)
-	if st := s.Stats(); st.Cached != 0 || st.Free != 61 || st.Forks != 0 || st.Running != 1 {
-		t.Errorf("a trace of the fork is left: %+v", st)
 	}
 }

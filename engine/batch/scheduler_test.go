@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"errors"
 	"slices"
 	"testing"
 
@@ -162,20 +161,4 @@ func TestTheYoungestGoesAndComesBack(t *testing.T) {
 		}
 	}
 	t.Fatal("nobody was thrown out")
-}
-
-func TestRefusals(t *testing.T) {
-	s := New(Options{Blocks: 4, BlockTokens: 4, MaxRunning: 1, MaxWaiting: 2, StepTokens: 4})
-	if err := s.Add(sequence(tokens(17, 0))); !errors.Is(err, ErrTooLong) {
-		t.Errorf("too long: %v", err)
-	}
-	if err := s.Add(sequence(tokens(1, 0)), sequence(tokens(1, 0)), sequence(tokens(1, 0))); !errors.Is(err, ErrFull) {
-		t.Errorf("too many: %v", err)
-	}
-	if st := s.Stats(); st.Waiting != 0 {
-		t.Errorf("something was added: %+v", st)
-	}
-	if (Options{Blocks: 1, BlockTokens: 1, MaxRunning: 8, MaxWaiting: 1, StepTokens: 4}).Validate() == nil || (Options{}).Validate() == nil {
-		t.Error("impossible options are valid")
-	}
 }
