@@ -31,10 +31,13 @@ const (
 	// FeatureCache: Keep and Find are answered. Only agents have it that keep
 	// prefixes.
 	FeatureCache = "cache"
+	// FeatureChunks: Progress may be of a prompt's first tokens alone. An agent without
+	// it would take their layers for those of all tokens, so it is not told.
+	FeatureChunks = "chunks"
 )
 
 // Features are those of this build.
-var Features = []string{FeatureRefusals, FeatureStatus, FeatureStore, FeatureCache}
+var Features = []string{FeatureRefusals, FeatureStatus, FeatureStore, FeatureCache, FeatureChunks}
 
 const (
 	maxFeatures     = 64

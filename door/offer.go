@@ -20,6 +20,7 @@ type Offer struct {
 	// DP is the attention-DP group that serves the request.
 	DP     int
 	Layers int           // computed by now; Progress tells of more
+	Whole  int           // tokens, from the first on, that have all layers by now
 	Keep   time.Duration // 0: the agent's default
 	Leg    []byte        // what a gateway made, if there is one
 }
@@ -27,7 +28,7 @@ type Offer struct {
 func (o *Offer) message() *doorpb.Offer {
 	return &doorpb.Offer{
 		Transfer: o.Transfer[:], Scope: scopeMessage(o.Scope), Tokens: o.Tokens, Tables: tableMessages(o.Tables), Dp: uint32(o.DP),
-		Layers: uint32(o.Layers), KeepMs: milliseconds(o.Keep), Leg: o.Leg,
+		Layers: uint32(o.Layers), ComputedTokens: uint32(o.Whole), KeepMs: milliseconds(o.Keep), Leg: o.Leg,
 	}
 }
 
@@ -37,7 +38,7 @@ func ParseOffer(m *doorpb.Offer) (Offer, error) {
 	transfer, err := ParseTransfer(m.GetTransfer())
 	return Offer{
 		Transfer: transfer, Scope: parseScope(m.GetScope()), Tokens: m.GetTokens(), Tables: parseTables(m.GetTables()), DP: int(m.GetDp()),
-		Layers: int(m.GetLayers()), Keep: duration(m.GetKeepMs()), Leg: m.GetLeg(),
+		Layers: int(m.GetLayers()), Whole: int(m.GetComputedTokens()), Keep: duration(m.GetKeepMs()), Leg: m.GetLeg(),
 	}, err
 }
 

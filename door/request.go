@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -98,11 +99,14 @@ func (c *Client) Cancel(ctx context.Context, what Cancel) error {
 }
 
 // Progress tells that the first so many layers of an offer are computed on all
-// ranks. Where it cannot be told, the offer has ended or will.
-func (c *Client) Progress(transfer [16]byte, layers int) {
-	if s, err := c.current(true); err == nil {
-		s.say(doorpb.FrameType_FRAME_TYPE_PROGRESS, &doorpb.Progress{Transfer: transfer[:], Layers: uint32(layers)})
+// ranks, for its first tokens; 0: for all of them. Where it cannot be told, the offer
+// has ended or will; an agent without FeatureChunks hears of all tokens alone.
+func (c *Client) Progress(transfer [16]byte, layers, tokens int) {
+	s, err := c.current(true)
+	if err != nil || tokens > 0 && !slices.Contains(s.links[0].features, FeatureChunks) {
+		return
 	}
+	s.say(doorpb.FrameType_FRAME_TYPE_PROGRESS, &doorpb.Progress{Transfer: transfer[:], Layers: uint32(layers), Tokens: uint32(tokens)})
 }
 
 // Step tells what a step did. Where the agent is away it is dropped.

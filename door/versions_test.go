@@ -99,7 +99,7 @@ func TestOldAgent(t *testing.T) {
 	if ticket, err := c.Offer(shortly(t), Offer{Transfer: id, Tokens: []uint32{1}, Tables: [][]uint32{{0}}}); err != nil || len(ticket) == 0 {
 		t.Errorf("an offer: %x, %v", ticket, err)
 	}
-	c.Progress(id, 1)
+	c.Progress(id, 1, 0)
 	c.Step(Step{Number: 1})
 	if err := c.Cancel(shortly(t), Cancel{Offered: id}); err != nil {
 		t.Error(err)

@@ -68,24 +68,27 @@ type engine struct {
 	heldEvents []door.Event  // that come after the answer
 }
 
-// offered is an offer that stands, and how many layers of it each rank says that
-// it has computed.
+// offered is an offer that stands, and how much of it each rank says that it has
+// computed.
 type offered struct {
 	*transceiver.Outgoing
-	layers map[int]uint32
+	layers   int // of the model
+	tokens   int
+	computed map[int]handoff.Computed
 }
 
-// computedByAll is how many layers all ranks have computed. Of ranks at other agents
-// nothing is heard here, so that only control tells.
-func (e *engine) computedByAll(o *offered) uint32 {
+// computedBy notes what a rank has computed of an offer, and tells what all have. Of
+// ranks at other agents nothing is heard here, so that only control tells.
+func (e *engine) computedBy(rank int, o *offered, layers, tokens int) handoff.Computed {
+	o.computed[rank] = o.computed[rank].And(layers, tokens, o.layers, o.tokens)
 	if len(e.remoteRanks) > 0 {
-		return 0
+		return handoff.Computed{}
 	}
-	least := o.layers[0]
+	both := o.computed[rank]
 	for index := range e.size {
-		least = min(least, o.layers[index])
+		both = both.Both(o.computed[index], o.layers, o.tokens)
 	}
-	return least
+	return both
 }
 
 // rank is one rank's memory: what it has lent so far.

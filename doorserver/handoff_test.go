@@ -97,13 +97,52 @@ func TestLayersMoveAsTheyAreComputed(t *testing.T) {
 		t.Fatal(err)
 	}
 	from.fill(source, tokens)
-	from.Progress(id, 2)
+	from.Progress(id, 2, 0)
 	from.Step(door.Step{Number: 1, Requests: [][16]byte{id}, ComputedLayers: []uint32{4}, Running: 1, Waiting: 2, FreeBlocks: 3})
 	to.hears(t, door.Ready, id)
 	if wrong := to.wrong(destination, tokens); wrong != 0 {
 		t.Errorf("%d bytes are wrong", wrong)
 	}
 	from.hears(t, door.Freed, id)
+}
+
+// Chunks move as they are computed: what has arrived is there before the rest is
+// computed at all.
+func TestChunksMoveAsTheyAreComputed(t *testing.T) {
+	for _, push := range []bool{false, true} {
+		t.Run(fmt.Sprintf("push=%t", push), func(t *testing.T) {
+			c := newCell(t, "tcp")
+			p, d := c.start("p"), c.start("d")
+			from, to := c.engine("prefill", p, prefillCut), c.engine("decode", d, decodeCut)
+			const tokens = 100
+			layers := len(model.Layers)
+			id := [16]byte(agent.NewID())
+			source, destination := from.blocksFor(tokens), to.blocksFor(tokens)
+			from.fill(source, 40) // a prefix that was there, and is part of the offer from its beginning
+			ticket, err := from.Offer(soon(t), door.Offer{Transfer: id, Tokens: prompt(tokens), Tables: [][]uint32{source}, Whole: 32})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := to.Accept(soon(t), door.Accept{Ticket: ticket, Tokens: prompt(tokens), Tables: [][]uint32{destination}, Push: push}); err != nil {
+				t.Fatal(err)
+			}
+			from.Progress(id, layers, 40)
+			from.Progress(id, layers, tokens+1) // which cannot be
+			until(t, "the first blocks have come", func() bool { return to.wrong(destination, 32) == 0 })
+			from.fill(source, tokens)
+			for layer := range layers {
+				from.Progress(id, layer+1, 80)
+			}
+			for layer := range layers {
+				from.Progress(id, layer+1, tokens)
+			}
+			to.hears(t, door.Ready, id)
+			if wrong := to.wrong(destination, tokens); wrong != 0 {
+				t.Errorf("%d bytes are wrong", wrong)
+			}
+			from.hears(t, door.Freed, id)
+		})
+	}
 }
 
 // What is not wanted any more gives its blocks back.

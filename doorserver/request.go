@@ -73,7 +73,7 @@ func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
 	s.noteLeg(leg)
 	out, err := s.options.Transceiver.Offer(transceiver.Offer{
 		Transfer: o.Transfer, Engine: e.id, Content: e.content(o.Scope, o.Tokens),
-		Holding: reshard.Holding{DP: o.DP, Tables: o.Tables}, Layers: o.Layers, Keep: o.Keep,
+		Holding: reshard.Holding{DP: o.DP, Tables: o.Tables}, Layers: o.Layers, WholeTokens: o.Whole, Keep: o.Keep,
 	})
 	if err != nil {
 		return nil, problemOf(err)
@@ -81,7 +81,7 @@ func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.offers[o.Transfer] == nil { // else it is repeated, and ranks may have told of it
-		e.offers[o.Transfer] = &offered{Outgoing: out, layers: make(map[int]uint32)}
+		e.offers[o.Transfer] = &offered{Outgoing: out, layers: len(e.side.Geometry.Layers), tokens: len(o.Tokens), computed: make(map[int]handoff.Computed)}
 	}
 	if leg != nil {
 		s.spent.add(legUse{e.id, o.Transfer})
@@ -217,20 +217,26 @@ func (c *conn) intakeParts(id kv.ID) []kv.ID {
 // it, will tell at the end.
 func (c *conn) progress(m *doorpb.Progress) {
 	if id, p := c.known(m.GetTransfer(), false); p == nil {
-		c.computed(id, m.GetLayers())
+		c.computed(id, int(m.GetLayers()), int(m.GetTokens()))
 	}
 }
 
-func (c *conn) computed(id kv.ID, layers uint32) {
+func (c *conn) computed(id kv.ID, layers, tokens int) {
+	step := handoff.Computed{Layers: layers, Tokens: tokens}
 	c.server.mu.Lock()
 	o := c.engine.offers[id]
 	if o != nil && c.rank != control {
-		o.layers[c.rank] = max(o.layers[c.rank], layers)
-		layers = c.engine.computedByAll(o)
+		step = c.engine.computedBy(c.rank, o, layers, tokens)
 	}
 	c.server.mu.Unlock()
-	if o != nil && layers > 0 {
-		o.Computed(int(layers), 0)
+	if o == nil {
+		return
+	}
+	if step.Whole > 0 {
+		o.Computed(o.layers, step.Whole)
+	}
+	if step.Layers > 0 {
+		o.Computed(step.Layers, step.Tokens)
 	}
 }
 
@@ -253,7 +259,7 @@ func (c *conn) step(m *doorpb.Step) *door.Problem {
 	}
 	for i, layers := range m.GetComputedLayers() {
 		if layers > 0 {
-			c.computed(kv.ID(m.GetRequests()[16*i:16*i+16]), layers)
+			c.computed(kv.ID(m.GetRequests()[16*i:16*i+16]), int(layers), 0)
 		}
 	}
 	return nil

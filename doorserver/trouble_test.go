@@ -73,7 +73,7 @@ func TestEngineIsKilledWhileItTakes(t *testing.T) {
 			}
 			// At once another comes, and takes what the first could not.
 			again := c.engine("decode", d, decodeCut)
-			from.Progress(id, len(model.Layers))
+			from.Progress(id, len(model.Layers), 0)
 			until(t, "the offer is free for another", func() bool {
 				_, err = again.Accept(soon(t), door.Accept{Ticket: ticket, Tokens: prompt(tokens), Tables: [][]uint32{again.blocksFor(tokens)}})
 				if err != nil {

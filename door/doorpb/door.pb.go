@@ -1436,9 +1436,10 @@ type Offer struct {
 	KeepMs   uint32                 `protobuf:"varint,8,opt,name=keep_ms,json=keepMs,proto3" json:"keep_ms,omitempty"` // 0: the agent's default
 	// What a gateway made and the agent checks; empty where the engine is not
 	// behind a gateway.
-	Leg           []byte `protobuf:"bytes,9,opt,name=leg,proto3" json:"leg,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Leg            []byte `protobuf:"bytes,9,opt,name=leg,proto3" json:"leg,omitempty"`
+	ComputedTokens uint32 `protobuf:"varint,10,opt,name=computed_tokens,json=computedTokens,proto3" json:"computed_tokens,omitempty"` // of them all layers are computed by now, from the first on
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Offer) Reset() {
@@ -1532,6 +1533,13 @@ func (x *Offer) GetLeg() []byte {
 		return x.Leg
 	}
 	return nil
+}
+
+func (x *Offer) GetComputedTokens() uint32 {
+	if x != nil {
+		return x.ComputedTokens
+	}
+	return 0
 }
 
 // Accept: the engine wants the cache of a ticket in these blocks. They are not
@@ -1658,6 +1666,7 @@ type Progress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Transfer      []byte                 `protobuf:"bytes,1,opt,name=transfer,proto3" json:"transfer,omitempty"`
 	Layers        uint32                 `protobuf:"varint,2,opt,name=layers,proto3" json:"layers,omitempty"`
+	Tokens        uint32                 `protobuf:"varint,3,opt,name=tokens,proto3" json:"tokens,omitempty"` // of the offer's, from the first on, for which that holds; 0: all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1702,6 +1711,13 @@ func (x *Progress) GetTransfer() []byte {
 func (x *Progress) GetLayers() uint32 {
 	if x != nil {
 		return x.Layers
+	}
+	return 0
+}
+
+func (x *Progress) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
 	}
 	return 0
 }
@@ -4300,7 +4316,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x05media\x18\x04 \x01(\tR\x05media\x12\x12\n" +
 	"\x04salt\x18\x05 \x01(\tR\x04salt\"\x1f\n" +
 	"\x05Table\x12\x16\n" +
-	"\x06blocks\x18\x01 \x03(\rR\x06blocks\"\x88\x02\n" +
+	"\x06blocks\x18\x01 \x03(\rR\x06blocks\"\xb1\x02\n" +
 	"\x05Offer\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1a\n" +
 	"\btransfer\x18\x02 \x01(\fR\btransfer\x12-\n" +
@@ -4310,7 +4326,9 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x02dp\x18\x06 \x01(\rR\x02dp\x12\x16\n" +
 	"\x06layers\x18\a \x01(\rR\x06layers\x12\x17\n" +
 	"\akeep_ms\x18\b \x01(\rR\x06keepMs\x12\x10\n" +
-	"\x03leg\x18\t \x01(\fR\x03leg\"\xb0\x02\n" +
+	"\x03leg\x18\t \x01(\fR\x03leg\x12'\n" +
+	"\x0fcomputed_tokens\x18\n" +
+	" \x01(\rR\x0ecomputedTokens\"\xb0\x02\n" +
 	"\x06Accept\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12-\n" +
@@ -4323,10 +4341,11 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\vdeadline_ms\x18\t \x01(\rR\n" +
 	"deadlineMs\x12\x10\n" +
 	"\x03leg\x18\n" +
-	" \x01(\fR\x03leg\">\n" +
+	" \x01(\fR\x03leg\"V\n" +
 	"\bProgress\x12\x1a\n" +
 	"\btransfer\x18\x01 \x01(\fR\btransfer\x12\x16\n" +
-	"\x06layers\x18\x02 \x01(\rR\x06layers\"\x8b\x01\n" +
+	"\x06layers\x18\x02 \x01(\rR\x06layers\x12\x16\n" +
+	"\x06tokens\x18\x03 \x01(\rR\x06tokens\"\x8b\x01\n" +
 	"\x06Cancel\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1a\n" +
 	"\aoffered\x18\x02 \x01(\fH\x00R\aoffered\x12\x1c\n" +

@@ -30,6 +30,8 @@ class Offer:
     """How long the offer stands if nobody takes it, in seconds; 0: the agent's default."""
     leg: bytes = b""
     """What a gateway made, if there is one."""
+    computed_tokens: int = 0
+    """Of them, from the first on, all layers are computed by now."""
 
     def message(self) -> Message:
         """Return the offer as the door has it."""
@@ -38,6 +40,7 @@ class Offer:
             tokens=self.tokens,
             dp=self.dp,
             layers=self.layers,
+            computed_tokens=self.computed_tokens,
             keep_ms=_milliseconds(self.keep),
             leg=self.leg,
         )

@@ -16,12 +16,19 @@ class OneWay(ABC):
     def _say(self, message: Message) -> None:
         """Send a message. Where it cannot be told, nobody misses it."""
 
-    def progress(self, transfer: bytes, layers: int) -> None:
+    @property
+    @abstractmethod
+    def features(self) -> frozenset[str]:
+        """What both the client and the agent can do."""
+
+    def progress(self, transfer: bytes, layers: int, tokens: int = 0) -> None:
         """Tell that the first so many layers of an offer are computed. This does not wait.
 
-        Control tells it of all ranks, a rank of itself.
+        Control tells it of all ranks, a rank of itself. With `tokens` it is so for the first so many tokens
+        alone; an agent that would not see the difference is not told.
         """
-        self._say(_messages.Progress(transfer=transfer, layers=layers))
+        if tokens == 0 or "chunks" in self.features:
+            self._say(_messages.Progress(transfer=transfer, layers=layers, tokens=tokens))
 
     def step(
         self,
