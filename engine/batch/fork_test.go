@@ -69,7 +69,9 @@ func TestWhoIsNotForked(t *testing.T) {
 			q := sequence(tokens(9, 0))
 			add(t, s, q)
 			step(s)
-			return fork(t, s, q)
+			f := fork(t, s, q)
+			s.Commit(s.Plan().Work)
+			return f
 		}},
 		"one of which there are forks": {true, func(s *Scheduler) *Sequence {
 			q := sequence(tokens(9, 0))

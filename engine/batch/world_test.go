@@ -20,34 +20,11 @@ type world struct {
 	fetches   map[*Sequence]*Hold // the door is at work
 	holds     []*held             // offers, and intakes that failed: the door may still write these
 	paused    map[*Sequence]PauseReason
+	order     Order
 	finished  int
 	preempted int // by plans
 	forked    int // forks that were computed
 	dropped   int // forks for which there was no room any more
-}
-
-// held is a hold, and the text whose cache it keeps.
-type held struct {
-	hold *Hold
-	text []uint32
-}
-
-// hold keeps some of what is computed of q.
-func (w *world) hold(q *Sequence) {
-	asked := rapid.IntRange(0, len(q.Tokens)+1).Draw(w.t, "kept")
-	h := w.s.Hold(q, asked)
-	if h.Tokens() != min(asked, q.Computed()) || len(h.Blocks()) != w.s.blocksFor(h.Tokens()) {
-		w.t.Fatalf("a hold of %d tokens of %d has %d, %d blocks", asked, q.Computed(), h.Tokens(), len(h.Blocks()))
-	}
-	w.holds = append(w.holds, &held{h, slices.Clone(q.Tokens[:h.Tokens()])})
-}
-
-// one draws one of those that live, or nil.
-func (w *world) one() *Sequence {
-	if len(w.alive) == 0 {
-		return nil
-	}
-	return w.alive[rapid.IntRange(0, len(w.alive)-1).Draw(w.t, "who")]
 }
 
 // fingerprint is of the text up to and with a position.
@@ -119,6 +96,7 @@ func (w *world) step() Plan {
 	if budget > w.o.StepTokens {
 		w.t.Fatalf("a step of %d tokens, at most %d", budget, w.o.StepTokens)
 	}
+	w.served(p, budget)
 	w.s.Commit(p.Work)
 	for _, work := range p.Work {
 		if !work.Last {
@@ -188,65 +166,6 @@ func (w *world) fetched(q *Sequence, ready bool) {
 	}
 	w.s.Fetched(q)
 	w.s.Release(h)
-}
-
-// unfork throws a fork away.
-func (w *world) unfork(f *Sequence) {
-	w.s.Remove(f)
-	w.forks = slices.DeleteFunc(w.forks, func(other *Sequence) bool { return other == f })
-}
-
-// obey draws an order. Some of whom it names may have gone, or be named twice.
-func (w *world) obey() {
-	var o Order
-	for range rapid.IntRange(0, 4).Draw(w.t, "named") {
-		if q := w.one(); q != nil {
-			o.Run = append(o.Run, Allotment{q, rapid.IntRange(0, 6).Draw(w.t, "tokens")})
-		}
-	}
-	for _, f := range w.forks {
-		if rapid.Bool().Draw(w.t, "with") {
-			o.Run = append(o.Run, Allotment{Sequence: f})
-		}
-	}
-	for range rapid.IntRange(0, 3).Draw(w.t, "victims") {
-		if q := w.one(); q != nil {
-			o.Victims = append(o.Victims, q)
-		}
-	}
-	w.s.Obey(o)
-}
-
-// fork probes behind one of those that run.
-func (w *world) fork() {
-	q := w.one()
-	if q == nil {
-		return
-	}
-	extra := tokens(rapid.IntRange(0, 3).Draw(w.t, "extra"), 90)
-	f, forked := w.s.Fork(q, extra...)
-	if forked {
-		if !slices.Equal(f.Tokens, append(slices.Clone(q.Tokens), extra...)) || f.Computed() < q.Computed()/w.o.BlockTokens*w.o.BlockTokens-w.o.BlockTokens {
-			w.t.Fatalf("a fork of %v with %v is %v, %d computed", q.Tokens, extra, f.Tokens, f.Computed())
-		}
-		w.forks = append(w.forks, f)
-	}
-}
-
-// preempt takes the blocks of one, which may come back from elsewhere.
-func (w *world) preempt() {
-	q := w.one()
-	if q == nil {
-		return
-	}
-	may := len(q.Blocks()) > 0 && q.State() != Fetching
-	if w.s.Preempt(q) != may || may && (q.State() != Waiting || q.Computed() != 0 || len(q.Blocks()) != 0) {
-		w.t.Fatalf("preempted: %v in state %v, %d computed", may, q.State(), q.Computed())
-	}
-	if may && rapid.Bool().Draw(w.t, "recall") {
-		q.Fetch = len(q.Tokens) / w.o.BlockTokens * w.o.BlockTokens
-		q.FetchFrom = 0
-	}
 }
 
 func (w *world) release(i int) {
