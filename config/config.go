@@ -136,7 +136,17 @@ type Gateway struct {
 	FirstTokenTimeoutMs int64     `toml:"first_token_timeout_ms"`
 	AnswerTimeoutMs     int64     `toml:"answer_timeout_ms"`
 	StallTimeoutMs      int64     `toml:"stall_timeout_ms"`
+	Effort              Effort    `toml:"effort"`
 	Backend             []Backend `toml:"backend"`
+}
+
+// Effort is the table [gateway.effort].
+type Effort struct {
+	Minimal float64 `toml:"minimal"`
+	Low     float64 `toml:"low"`
+	Medium  float64 `toml:"medium"`
+	High    float64 `toml:"high"`
+	XHigh   float64 `toml:"xhigh"`
 }
 
 // Backend is one table [[gateway.backend]].
@@ -216,6 +226,8 @@ type Model struct {
 	Tokenizer            string   `toml:"tokenizer"`
 	ReasoningParser      string   `toml:"reasoning_parser"`
 	SupportsThinkDisable bool     `toml:"supports_think_disable"`
+	SplitThoughts        string   `toml:"split_thoughts"`
+	ThinkLimit           string   `toml:"think_limit"`
 	Source               string   `toml:"source"`
 	// Markers is what the fields above come down to.
 	Markers phase.Markers `toml:"-"`

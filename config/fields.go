@@ -143,7 +143,7 @@ var disagg = Section{
 
 var model = Section{
 	Name:  "model",
-	Named: true, Planned: true,
+	Named: true,
 	Doc: "How a model marks its thoughts; the table's name is the one that engines give the model, as in [model.\"Qwen/Qwen3-32B\"]. " +
 		"Case, what stands before the last slash, and which of - . _ separates words do not count. Give token ids, or texts, or a channel (gpt-oss); " +
 		"models/*.toml holds checked tables. Without markers the whole answer is one phase.",
@@ -190,6 +190,21 @@ var model = Section{
 		{
 			Name: "supports_think_disable", Kind: Bool, Default: false,
 			Doc: "Whether the model honours /no_think; such a request is output from its first token. The directive is found with tokenizer.",
+		},
+		{
+			Name: "split_thoughts", Kind: Enum, Default: Auto,
+			Choices: []Choice{{Name: Auto}, {Name: "marked"}, {Name: "opened"}, {Name: "off"}},
+			Doc: "How the gateway splits answers whose engine leaves thoughts in the text; it looks for think_start_texts and think_end_texts. \"marked\": what begins with a start marker is a thought. " +
+				"\"opened\": so is what has none, up to an end marker, since the chat template wrote the start into the prompt. \"auto\" is opened with the parser deepseek_r1, else marked. " +
+				"Engines that split by themselves are not touched.",
+			Tune: "\"opened\" for models whose template begins the thought (Qwen3-Thinking-2507); an answer of theirs that does not think at all would then be shown as a thought.",
+		},
+		{
+			Name: "think_limit", Kind: Enum, Default: None,
+			Choices: []Choice{{Name: None}, {Name: "thinking_token_budget"}, {Name: "vllm_xargs"}},
+			Doc: "How the gateway tells vLLM how many tokens a thought of a request may have, where the client did not in that member: vLLM's own thinking_token_budget, or " +
+				"meridian_max_think_tokens in vllm_xargs, which Meridian's logits processor reads. Reference engines are told in max_think_tokens, whatever stands here.",
+			Tune: "A vLLM without --reasoning-parser or --reasoning-config refuses requests with thinking_token_budget.",
 		},
 		{
 			Name: "source", Kind: Text,

@@ -86,6 +86,27 @@ var gateway = Section{
 			Tune: "Turn it on for models that think, where users take turns; leave it off where templates keep thoughts, or chats have one turn: every answer is computed once more then, for nobody.",
 		},
 		{
+			Name: "effort.minimal", Kind: Float, Default: 0.1, Unit: "of scheduler.max_think_tokens", Range: atLeast(0).atMost(1),
+			Doc:  "How long a thought may be of a request that says reasoning_effort: minimal. With none it may have no token; who says nothing gets what the engine gives.",
+			Tune: "Lower it when short thoughts are wanted and models do not stop by themselves.",
+		},
+		{
+			Name: "effort.low", Kind: Float, Default: 0.2, Unit: "of scheduler.max_think_tokens", Range: atLeast(0).atMost(1),
+			Doc: "The same for reasoning_effort: low.",
+		},
+		{
+			Name: "effort.medium", Kind: Float, Default: 0.5, Unit: "of scheduler.max_think_tokens", Range: atLeast(0).atMost(1),
+			Doc: "The same for reasoning_effort: medium.",
+		},
+		{
+			Name: "effort.high", Kind: Float, Default: 0.8, Unit: "of scheduler.max_think_tokens", Range: atLeast(0).atMost(1),
+			Doc: "The same for reasoning_effort: high.",
+		},
+		{
+			Name: "effort.xhigh", Kind: Float, Default: 1.0, Unit: "of scheduler.max_think_tokens", Range: atLeast(0).atMost(1),
+			Doc: "The same for reasoning_effort: xhigh, and for max.",
+		},
+		{
 			Name: "direct_prompt_tokens", Kind: Int, Default: int64(256), Unit: "tokens", Range: atLeast(0),
 			Doc:  "A prompt of which the decode engine lacks no more tokens than this is computed there, without a prefill engine and without a hand-off.",
 			Tune: "Raise it while TTFT of short prompts is mostly hand-off; lower it when prompts delay the tokens of others.",

@@ -25,6 +25,26 @@ func textMarkers(texts []string) []phase.Marker {
 	return markers
 }
 
+// MarkerIDs are the tokens that mark thoughts, where each marker is one; none where one is
+// not, or is known by its text alone.
+func (m Model) MarkerIDs() (starts, ends []uint32) {
+	single := func(markers []phase.Marker) []uint32 {
+		var ids []uint32
+		for _, marker := range markers {
+			if len(marker.IDs) != 1 {
+				return nil
+			}
+			ids = append(ids, marker.IDs[0])
+		}
+		return ids
+	}
+	starts, ends = single(m.Markers.Start), single(m.Markers.End)
+	if len(starts) < len(m.Markers.Start) || len(ends) == 0 {
+		return nil, nil
+	}
+	return starts, ends
+}
+
 // answerRole stands before a message of the answer in harmony, the format of
 // gpt_oss: a thought that is ended from outside goes on with it.
 const answerRole = "<|start|>assistant"

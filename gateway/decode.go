@@ -207,8 +207,9 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	if !chunk.Parse(data) {
 		return nil, notJSON(c.engine)
 	}
+	data = x.splitWhole(c.engine, &chunk)
 	now := time.Now()
-	x.watch.take(now, sample{answered: true})
+	x.watch.take(now, sample{answered: true, visible: true})
 	x.answer.note(&chunk)
 	x.said.add(&chunk, false)
 	report := parseReport(chunk.Report)

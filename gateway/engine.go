@@ -79,6 +79,9 @@ type engine struct {
 	// tells: it has told how much of a prompt it did not compute.
 	tells atomic.Bool
 
+	// splits: it has sent a thought apart from an answer, so that it tells them apart itself.
+	splits atomic.Bool
+
 	// stray: the directory does not name it any more, as when its agent died. For
 	// as long as it answers it is asked, but hands nothing over.
 	stray atomic.Bool
@@ -135,6 +138,7 @@ func (e *engine) markDown() bool {
 		return false
 	}
 	e.lostAt.Store(time.Now().UnixNano())
+	e.splits.Store(false) // it may come back with other settings
 	return true
 }
 

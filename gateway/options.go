@@ -42,6 +42,9 @@ type Options struct {
 	// WarmNextTurn has idle engines compute what the next turn of a chat begins with,
 	// where the answer had a thought that its template strips.
 	WarmNextTurn bool
+	// Thinking tells how a model thinks, by the name that engines give it; nil: nothing is
+	// known of any. It is called from many requests at once.
+	Thinking func(model string) Thinking
 	// NoResume tells a client that its engine was lost, instead of going on
 	// with another.
 	NoResume bool

@@ -21,6 +21,8 @@ type relay struct {
 	// earlier point than the client has come to.
 	again overlap
 
+	thoughts *thoughts // nil where the engine's chunks go as they come
+
 	chunk  openai.Chunk
 	whole  bool   // the chunk is one token, with its text
 	text   string // of a greedy leg's chunk, without what the client has
@@ -34,6 +36,9 @@ const flushBytes = 32 << 10
 
 // run returns when the answer is complete, or why it is not.
 func (r *relay) run() (*openai.Report, *trouble) {
+	if !r.greedy {
+		r.thoughts = r.x.thoughtsOf(r.call.engine)
+	}
 	events := openai.NewEventReader(r.call.response.Body, openai.MaxEvent)
 	for {
 		data, err := events.Next()
@@ -93,6 +98,7 @@ func (r *relay) clientGone() *trouble {
 
 func (r *relay) finish() {
 	r.ready = append(r.ready, r.held...)
+	r.release()
 	r.ready = openai.AppendEvent(r.ready, []byte(openai.Done))
 	r.flush()
 }
@@ -117,6 +123,9 @@ func (r *relay) take(data []byte) *trouble {
 	if c.Fault != nil {
 		return r.engineFault()
 	}
+	if r.split() {
+		return nil
+	}
 	r.learn()
 	r.whole = c.Answered && len(c.Tokens) == 1
 	if c.Says() && !r.arrived() {
@@ -130,7 +139,7 @@ func (r *relay) take(data []byte) *trouble {
 			return nil // the client has it
 		}
 	}
-	gap, tokens, think := x.watch.take(time.Now(), sample{thought: c.Thought, answered: c.Answered, tokens: len(c.Tokens)})
+	gap, tokens, think := x.watch.take(time.Now(), sample{thought: c.Thought, answered: c.Answered, visible: c.Visible, tokens: len(c.Tokens)})
 	if tokens > 0 {
 		phase := phaseAnswerITL
 		if think {
@@ -160,6 +169,33 @@ func (r *relay) take(data []byte) *trouble {
 		r.settle()
 	}
 	return nil
+}
+
+// split tells thought from answer where the engine does not. It is true where all that the
+// chunk said is held back, or was a marker.
+func (r *relay) split() (nothing bool) {
+	if r.thoughts == nil {
+		return false
+	}
+	data, changed := r.thoughts.rewrite(&r.chunk)
+	if !changed {
+		return false
+	}
+	c := &r.chunk
+	c.Parse(data)
+	return c.Blank && c.Choices == 1 && !c.Says()
+}
+
+// release gives out what is held back of an answer that its engine did not end.
+func (r *relay) release() {
+	if r.thoughts == nil || r.complete() {
+		return
+	}
+	rest := r.thoughts.rest()
+	view, isObject := openai.ViewBody(r.x.ownChunk([]openai.CompletionChoice{}, nil))
+	if rest != nil && isObject {
+		r.ready = openai.AppendEvent(r.ready, view.With(openai.Edit{Name: "choices", Value: rest}))
+	}
 }
 
 // onlyOurs: the engine sends it because the gateway asked for token ids, and says
@@ -253,7 +289,7 @@ func (r *relay) settle() {
 		r.x.flow.cannotResume("the answer is longer than any that goes on elsewhere")
 		return
 	}
-	if r.x.flow.resume == resumeGreedy && c.Thought {
+	if r.x.flow.resume == resumeGreedy && (c.Thought || r.thoughts.holds()) {
 		r.x.flow.cannotResume("the model was thinking")
 		return
 	}

@@ -27,7 +27,8 @@ type rhythm struct {
 // sample is what a chunk of a stream says.
 type sample struct {
 	thought, answered bool
-	tokens            int // 0 where they are not counted
+	visible           bool // of an answer, and more than white space
+	tokens            int  // 0 where they are not counted
 }
 
 // take notes a chunk, and returns the time between tokens that it ends, with
@@ -55,7 +56,7 @@ func (s *stopwatch) take(now time.Time, c sample) (gap time.Duration, tokens int
 		r.sum += now.Sub(s.last)
 		r.gap += tokens
 	}
-	if c.answered && s.visible.IsZero() {
+	if c.visible && s.visible.IsZero() {
 		s.visible = now
 	}
 	if c.thought && s.visible.IsZero() {

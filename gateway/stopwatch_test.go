@@ -24,7 +24,7 @@ func TestStopwatch(t *testing.T) {
 	}{
 		"nothing": {nil, 9, ledger.Latency{QueueMs: 2, TotalMs: 9}},
 		"an answer": {
-			[]chunk{{10, sample{}}, {20, sample{answered: true, tokens: 1}}, {30, sample{answered: true, tokens: 1}}, {50, sample{answered: true, tokens: 2}}},
+			[]chunk{{10, sample{}}, {20, sample{answered: true, visible: true, tokens: 1}}, {30, sample{answered: true, visible: true, tokens: 1}}, {50, sample{answered: true, visible: true, tokens: 2}}},
 			60,
 			ledger.Latency{QueueMs: 2, TTFTMs: 20, TTFVTMs: 20, AnswerITLMs: 10, TotalMs: 60},
 		},
@@ -33,14 +33,23 @@ func TestStopwatch(t *testing.T) {
 				{20, sample{thought: true, tokens: 1}},
 				{24, sample{thought: true, tokens: 1}},
 				{25, sample{tokens: 1}}, // held back, still of the thought
-				{40, sample{answered: true, tokens: 1}},
-				{48, sample{answered: true, tokens: 1}},
+				{40, sample{answered: true, visible: true, tokens: 1}},
+				{48, sample{answered: true, visible: true, tokens: 1}},
 			},
 			50,
 			ledger.Latency{QueueMs: 2, TTFTMs: 20, TTFVTMs: 40, TTOTMs: 16, ThinkITLMs: 2.5, AnswerITLMs: 8, TotalMs: 50},
 		},
+		"white space after it": {
+			[]chunk{
+				{20, sample{thought: true, tokens: 1}},
+				{30, sample{answered: true, tokens: 1}},
+				{40, sample{answered: true, visible: true, tokens: 1}},
+			},
+			50,
+			ledger.Latency{QueueMs: 2, TTFTMs: 20, TTFVTMs: 40, TTOTMs: 20, AnswerITLMs: 10, TotalMs: 50},
+		},
 		"uncounted tokens": {
-			[]chunk{{20, sample{answered: true}}, {26, sample{answered: true}}},
+			[]chunk{{20, sample{answered: true, visible: true}}, {26, sample{answered: true, visible: true}}},
 			30,
 			ledger.Latency{QueueMs: 2, TTFTMs: 20, TTFVTMs: 20, AnswerITLMs: 6, TotalMs: 30},
 		},

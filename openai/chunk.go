@@ -11,6 +11,8 @@ import (
 type Chunk struct {
 	// Answered and Thought tell whether there is text of either kind.
 	Answered, Thought bool
+	// Visible: what is answered is more than white space, or no text.
+	Visible bool
 	// Choices is how many answers the chunk adds to, Ends how many of them end
 	// here.
 	Choices, Ends int
@@ -104,7 +106,7 @@ func (c *Chunk) choice(data []byte) {
 		value := given(data[m.value:m.end])
 		switch string(m.name) {
 		case "text":
-			c.Answered, c.Text = c.Answered || hasText(value), value
+			c.answered(value)
 		case "delta", "message":
 			c.said(value)
 		case "finish_reason":
@@ -131,16 +133,38 @@ func (c *Chunk) said(data []byte) {
 		value := given(data[m.value:m.end])
 		switch string(m.name) {
 		case "content":
-			c.Answered, c.Text = c.Answered || hasText(value), value
+			c.answered(value)
 		case "refusal":
-			c.Answered = c.Answered || hasText(value)
+			c.Answered, c.Visible = c.Answered || hasText(value), c.Visible || hasText(value)
 		case "tool_calls":
 			c.Calls = c.Calls || len(value) > len("[]")
-			c.Answered = c.Answered || c.Calls
+			c.Answered, c.Visible = c.Answered || c.Calls, c.Visible || c.Calls
 		case "reasoning_content", "reasoning":
 			c.Thought = c.Thought || hasText(value)
 		}
 	}
+}
+
+func (c *Chunk) answered(text []byte) {
+	c.Answered, c.Visible, c.Text = c.Answered || hasText(text), c.Visible || isVisible(text), text
+}
+
+// isVisible: a raw text has more than white space. Of escapes only those that people write
+// are known.
+func isVisible(raw []byte) bool {
+	if !hasText(raw) {
+		return false
+	}
+	for i := 1; i < len(raw)-1; i++ {
+		switch {
+		case raw[i] == ' ':
+		case raw[i] == '\\' && (raw[i+1] == 'n' || raw[i+1] == 'r' || raw[i+1] == 't'):
+			i++
+		default:
+			return true
+		}
+	}
+	return false
 }
 
 func hasText(value []byte) bool { return len(value) > len(`""`) }

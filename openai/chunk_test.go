@@ -14,21 +14,23 @@ func TestChunk(t *testing.T) {
 	}{
 		"text": {
 			`{"id":"x","choices":[{"index":0,"text":"hi","finish_reason":null,"token_ids":[5, 6]}]}`,
-			Chunk{Answered: true, Choices: 1, Tokens: []uint32{5, 6}, HasTokens: true, Text: json.RawMessage(`"hi"`)},
+			Chunk{Answered: true, Visible: true, Choices: 1, Tokens: []uint32{5, 6}, HasTokens: true, Text: json.RawMessage(`"hi"`)},
 		},
 		"held back":                {`{"choices":[{"text":"","token_ids":[]}]}`, Chunk{Choices: 1, HasTokens: true, Text: json.RawMessage(`""`)}},
 		"role":                     {`{"choices":[{"delta":{"role":"assistant","content":""}}],"prompt_token_ids":[1,2]}`, Chunk{Choices: 1, PromptTokens: []uint32{1, 2}, Text: json.RawMessage(`""`)}},
 		"thought":                  {`{"choices":[{"delta":{"reasoning_content":"hm","content":null}}]}`, Chunk{Choices: 1, Thought: true}},
-		"answer":                   {`{"choices":[{"delta":{"reasoning_content":null,"content":"yes"}}]}`, Chunk{Choices: 1, Answered: true, Text: json.RawMessage(`"yes"`)}},
+		"answer":                   {`{"choices":[{"delta":{"reasoning_content":null,"content":"yes"}}]}`, Chunk{Choices: 1, Answered: true, Visible: true, Text: json.RawMessage(`"yes"`)}},
 		"thought, as vLLM says it": {`{"choices":[{"delta":{"reasoning":"hm"}}]}`, Chunk{Choices: 1, Thought: true}},
 		"whose caches":             {`{"choices":[],"kv_transfer_params":{"remote_host":"h"}}`, Chunk{Transfers: true}},
 		"no caches":                {`{"choices":[],"kv_transfer_params":null}`, Chunk{}},
-		"tool":                     {`{"choices":[{"delta":{"tool_calls":[{}]}}]}`, Chunk{Choices: 1, Answered: true, Calls: true}},
+		"tool":                     {`{"choices":[{"delta":{"tool_calls":[{}]}}]}`, Chunk{Choices: 1, Answered: true, Visible: true, Calls: true}},
+		"white space":              {`{"choices":[{"delta":{"content":" \n\t\r"}}]}`, Chunk{Choices: 1, Answered: true, Text: json.RawMessage(`" \n\t\r"`)}},
+		"and more":                 {`{"choices":[{"delta":{"content":" \n\""}}]}`, Chunk{Choices: 1, Answered: true, Visible: true, Text: json.RawMessage(`" \n\""`)}},
 		"no end":                   {`{"choices":[{"text":"","finish_reason":""},{"text":"","finish_reason":null}]}`, Chunk{Choices: 2, Text: json.RawMessage(`""`)}},
 		"end":                      {`{"choices":[{"delta":{},"finish_reason":"stop"}]}`, Chunk{Choices: 1, Blank: true, Ends: 1, FinishReason: json.RawMessage(`"stop"`)}},
 		"report":                   {`{"choices":[],"usage":{"a":1},"meridian":{"kv":"local"}}`, Chunk{Usage: json.RawMessage(`{"a":1}`), Report: json.RawMessage(`{"kv":"local"}`)}},
 		"fault":                    {`{"error":{"message":"no"}}`, Chunk{Fault: json.RawMessage(`{"message":"no"}`)}},
-		"vllm":                     {`{"choices":[{"text":"a","prompt_token_ids":[7],"token_ids":[8]}]}`, Chunk{Choices: 1, Answered: true, Tokens: []uint32{8}, HasTokens: true, PromptTokens: []uint32{7}, Text: json.RawMessage(`"a"`)}},
+		"vllm":                     {`{"choices":[{"text":"a","prompt_token_ids":[7],"token_ids":[8]}]}`, Chunk{Choices: 1, Answered: true, Visible: true, Tokens: []uint32{8}, HasTokens: true, PromptTokens: []uint32{7}, Text: json.RawMessage(`"a"`)}},
 	} {
 		var got Chunk
 		got.Parse([]byte(`{"choices":[{"text":"old","finish_reason":"x","token_ids":[1]}],"prompt_token_ids":[9],"usage":1,"meridian":1,"error":1,"kv_transfer_params":{}}`))

@@ -96,6 +96,8 @@ class Model:
     """One table [model.<name>]."""
 
     supports_think_disable: bool
+    split_thoughts: str
+    think_limit: str
     think_start_token_ids: tuple[int, ...] = ()
     think_end_token_ids: tuple[int, ...] = ()
     think_start_texts: tuple[str, ...] = ()
@@ -164,6 +166,17 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True)
+class Effort:
+    """The table [gateway.effort]."""
+
+    minimal: float
+    low: float
+    medium: float
+    high: float
+    xhigh: float
+
+
+@dataclass(frozen=True, slots=True)
 class Gateway:
     """The table [gateway]."""
 
@@ -193,6 +206,7 @@ class Gateway:
     first_token_timeout_ms: int
     answer_timeout_ms: int
     stall_timeout_ms: int
+    effort: Effort
     backend: tuple[Backend, ...] = ()
 
 
@@ -361,6 +375,8 @@ _Table = TypeVar("_Table", bound="DataclassInstance")
 def _section(table: type[_Table], checker: Checker, path: str) -> _Table:
     """Fill a dataclass from checked settings; what is not set keeps its default."""
     settings: dict[str, object] = {f.name: checker.value(f"{path}.{f.name}") for f in fields(table)}
+    if table is Gateway:
+        settings["effort"] = _section(Effort, checker, f"{path}.effort")
     if table is Store:
         settings["disk"] = _section(StoreDisk, checker, f"{path}.disk")
         settings["s3"] = _section(StoreS3, checker, f"{path}.s3")

@@ -13,7 +13,7 @@ from conftest import TESTDATA
 import meridian
 from meridian import ConfigError, Fault, MeridianConfig, load_config
 from meridian._config_schema import Field, schema
-from meridian.config import MAX_FILE_BYTES, Backend, Channel, Model, StoreDisk, StoreS3
+from meridian.config import MAX_FILE_BYTES, Backend, Channel, Effort, Model, StoreDisk, StoreS3
 from meridian.fault import display, nearest, quoted
 from meridian.markers import Marker, Markers
 
@@ -30,7 +30,7 @@ def faults_of(tmp_path: Path, text: str | bytes) -> list[Fault]:
     return refused.value.faults
 
 
-NESTED = {"channel": Channel, "disk": StoreDisk, "s3": StoreS3}
+NESTED = {"channel": Channel, "effort": Effort, "disk": StoreDisk, "s3": StoreS3}
 
 
 def field_names(table: type) -> set[str]:

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"meridian/config"
+	"meridian/gateway"
+	"meridian/models"
+)
+
+func TestThinkingOf(t *testing.T) {
+	text := ""
+	for _, name := range models.Names() {
+		table, err := models.Text(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += table
+	}
+	text += "[model.raw]\nthink_end_texts = [\"</t>\"]\nsplit_thoughts = \"opened\"\nthink_limit = \"thinking_token_budget\"\n" +
+		"[model.off]\nthink_end_token_ids = [7]\nthink_end_texts = [\"</t>\"]\nsplit_thoughts = \"off\"\nthink_limit = \"vllm_xargs\"\n"
+	l, err := config.Parse("f.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := thinkingOf(l.Config)
+	start, end := []string{"<think>"}, []string{"</think>"}
+	for name, want := range map[string]gateway.Thinking{
+		"org/Qwen3":   {Starts: start, Ends: end, StartIDs: []uint32{151667}, EndIDs: []uint32{151668}},
+		"DeepSeek-R1": {Starts: start, Ends: end, StartIDs: []uint32{128798}, EndIDs: []uint32{128799}, Opened: true},
+		"gpt-oss":     {},
+		"raw":         {Ends: []string{"</t>"}, Opened: true, Limit: gateway.LimitBudget},
+		"off":         {Ends: []string{"</t>"}, EndIDs: []uint32{7}, Whole: true, Limit: gateway.LimitXArgs},
+		"unknown":     {},
+	} {
+		if diff := cmp.Diff(want, of(name)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
