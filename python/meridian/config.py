@@ -293,6 +293,23 @@ class MeridianConfig:
     telemetry: Telemetry
     logging: Logging
 
+    def model_of(self, name: str) -> Model | None:
+        """Return the table of a model by the name that an engine gives it; none: it does not think.
+
+        As for Go's config.ModelOf, names fit if they are equal, or else equal but for case, for what stands
+        before the last slash, and for which of - . _ separates words. ValueError: several fit.
+        """
+        if name in self.model:
+            return self.model[name]
+        fit = sorted(table for table in self.model if _folded(table) == _folded(name))
+        if len(fit) > 1:
+            raise ValueError(f"{name!r} fits {' and '.join(fit)}; give one of them exactly that name")
+        return self.model[fit[0]] if fit else None
+
+
+def _folded(name: str) -> str:
+    return name.rpartition("/")[2].lower().replace("-", "_").replace(".", "_")
+
 
 def load_config(
     path: StrPath | None = None,

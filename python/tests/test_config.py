@@ -345,3 +345,18 @@ def test_package() -> None:
     assert meridian.load_config is load_config
     assert meridian.__version__
     assert set(meridian.__all__) <= set(dir(meridian))
+
+
+def test_the_table_of_a_model(tmp_path: Path) -> None:
+    """Go's config.ModelOf has the same rule."""
+    table = '[model."{}"]\nthink_end_token_ids = [{}]\nthink_start_token_ids = [1]\n'
+    table += "supports_think_disable = false\n"
+    file = tmp_path / "meridian.toml"
+    file.write_text(table.format("Qwen/Qwen3-32B", 2) + table.format("a.b", 3) + table.format("x/A-b", 4))
+    config = load_config(file, environ={})
+    for name, end in {"Qwen/Qwen3-32B": 2, "other/qwen3_32b": 2, "a.b": 3}.items():
+        model = config.model_of(name)
+        assert model is not None and model.think_end_token_ids == (end,)
+    assert config.model_of("qwen3") is None
+    with pytest.raises(ValueError, match=r"fits a\.b and x/A-b"):
+        config.model_of("A_B")

@@ -27,15 +27,19 @@ A prompt is offered when its request ends: only then does vLLM hand out what a
 connector says of it, the ticket. Where a decode server was promised the cache, and
 waits, the prompt is offered with its last step, and goes layer by layer.
 
-The package can be imported without vLLM; `Connector` cannot.
+`BudgetLogits` is a logits processor, which vLLM loads by `--logits-processors meridian.vllm:BudgetLogits`:
+it ends thoughts that have gone on long enough.
+
+The package can be imported without vLLM; the two cannot.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from meridian.vllm.budget_logits import BudgetLogits
     from meridian.vllm.connector import Connector
 
-__all__ = ["Connector"]
+__all__ = ["BudgetLogits", "Connector"]
 
 
 def __getattr__(name: str) -> object:
@@ -43,4 +47,8 @@ def __getattr__(name: str) -> object:
         from meridian.vllm.connector import Connector
 
         return Connector
+    if name == "BudgetLogits":
+        from meridian.vllm.budget_logits import BudgetLogits
+
+        return BudgetLogits
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,313 @@
+"""BudgetLogits on played batches, by both interfaces of vLLM. It needs torch: test_budget.py runs it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from vllm.v1.sample.logits_processor.interface import BatchUpdate, MoveDirectionality
+
+from meridian import _rows
+from meridian._thought import Terms
+from meridian.vllm import budget_logits
+from meridian.vllm.budget_logits import BudgetLogits
+from meridian.vllm.entropies import entropies
+
+START, END, WORDS, VOCABULARY = 40, 41, 40, 48
+ROOM = 6
+LENGTH = 64
+
+
+class Tokenizer:
+    """Two markers, and words of which the even ones end a sentence."""
+
+    def encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return {"<think>": [START], "</think>": [END]}.get(text, [1, 2])
+
+    def decode(self, ids: list[int]) -> str:
+        return "word" if ids[0] % 2 else "end. "
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(budget_logits, "_tokenizer", lambda config: Tokenizer())
+    monkeypatch.setenv("MERIDIAN_ENTROPY_ENABLED", "false")
+    monkeypatch.delenv("MERIDIAN_CONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+def config(**more: Any) -> Any:
+    model = SimpleNamespace(served_model_name="tiny", model="tiny")
+    return SimpleNamespace(model_config=model, speculative_config=None, reasoning_config=None, **more)
+
+
+class Request:
+    """One request, and what it says where it is left alone."""
+
+    def __init__(self, number: int, chance: random.Random) -> None:
+        self.number = number
+        self.cap = chance.choice([None, 0, 1, 3, 7])
+        self.numbered = chance.random() < 0.5
+        self.prompt = [chance.randrange(WORDS) for _ in range(chance.randrange(3, 9))]
+        self.prompt += chance.choice([[], [START], [START, 5], [START, 5, END]])
+        self.words = [chance.choice([*range(WORDS), START, END, END]) for _ in range(24)]
+        self.output: list[int] = []
+
+    @property
+    def params(self) -> Any:
+        extra = {} if self.cap is None else {"meridian_max_think_tokens": self.cap}
+        return SimpleNamespace(
+            extra_args={**extra, **({"meridian_sequence": self.number} if self.numbered else {})}
+        )
+
+    def expected(self, server_cap: int) -> list[int]:
+        """The rule of vLLM's own budget: tokens since the first start marker that no end follows."""
+        said: list[int] = []
+        cap = server_cap if self.cap is None else min(self.cap, server_cap)
+        for word in self.words:
+            tokens = self.prompt + said
+            over = max((i for i, token in enumerate(tokens) if token == END), default=-1)
+            begun = next((i for i, token in enumerate(tokens) if token == START and i > over), len(tokens))
+            said.append(END if len(tokens) - begun - 1 >= cap else word)
+        return said
+
+
+def sampled(logits: torch.Tensor) -> list[int]:
+    return [int(token) for token in logits.argmax(1)]
+
+
+def logits_for(words: list[int]) -> torch.Tensor:
+    logits = torch.rand(len(words), VOCABULARY)
+    for row, word in enumerate(words):
+        logits[row, word] = 9.0
+    return logits
+
+
+class Rows:
+    """vLLM's older runner: rows that are removed, filled again, moved and swapped."""
+
+    def __init__(self) -> None:
+        self.logic = BudgetLogits(config(), torch.device("cpu"), False)
+        self.rows: list[Request | None] = []
+
+    def step(self, chosen: list[Request], chance: random.Random) -> None:
+        removed = [i for i, r in enumerate(self.rows) if r is not None and r not in chosen]
+        for row in removed:
+            self.rows[row] = None
+        added = []
+        for request in (r for r in chosen if r not in self.rows):
+            row = removed.pop(0) if removed else len(self.rows)
+            self.rows[row:] = [request, *self.rows[row + 1 :]]
+            added.append((row, request.params, request.prompt, request.output))
+        moved = []
+        for row in sorted(removed):
+            last = max((i for i, r in enumerate(self.rows) if r is not None), default=-1)
+            if last > row:
+                self.rows[row], self.rows[last] = self.rows[last], None
+                moved.append((last, row, MoveDirectionality.UNIDIRECTIONAL))
+        self.rows = [r for r in self.rows if r is not None]
+        if len(self.rows) > 1 and chance.random() < 0.3:
+            a, b = chance.sample(range(len(self.rows)), 2)
+            self.rows[a], self.rows[b] = self.rows[b], self.rows[a]
+            moved.append((a, b, MoveDirectionality.SWAP))
+        update = BatchUpdate(len(self.rows), removed, added, moved) if removed or added or moved else None
+        self.logic.update_state(update)
+        rows = [r for r in self.rows if r is not None]
+        tokens = sampled(self.logic.apply(logits_for([r.words[len(r.output)] for r in rows])))
+        for request, token in zip(rows, tokens, strict=True):
+            if chance.random() > 0.1:  # else its prompt is not computed to the end, and vLLM drops the token
+                request.output.append(token)
+
+
+class Slots:
+    """vLLM's newer runner: slots, whose tokens are in tensors."""
+
+    def __init__(self) -> None:
+        self.slots: list[Request | None] = [None] * ROOM
+        self.state = SimpleNamespace(
+            device=torch.device("cpu"),
+            all_token_ids=SimpleNamespace(gpu=torch.zeros(ROOM, LENGTH, dtype=torch.int32)),
+            total_len=SimpleNamespace(gpu=torch.zeros(ROOM, dtype=torch.int32)),
+            prompt_len=SimpleNamespace(np=torch.zeros(ROOM, dtype=torch.int32).numpy()),
+        )
+        self.logic = BudgetLogits(config(), self.state)
+
+    def step(self, chosen: list[Request], chance: random.Random) -> None:
+        for slot, request in enumerate(self.slots):
+            if request is not None and request not in chosen and chance.random() < 0.5:
+                self.slots[slot] = None  # preempted; others wait in their slots
+        for request in (r for r in chosen if r not in self.slots):
+            free = [i for i, r in enumerate(self.slots) if r is None or r not in chosen]
+            slot = chance.choice(free)
+            self.slots[slot] = request
+            tokens = request.prompt + request.output
+            self.state.all_token_ids.gpu[slot, : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
+            self.state.total_len.gpu[slot] = len(tokens)
+            self.state.prompt_len.np[slot] = len(request.prompt)
+            assert self.logic.add_request(slot, request.params)
+        self.logic.apply_staged_writes()
+        rows = [slot for slot, r in enumerate(self.slots) if r in chosen]
+        chance.shuffle(rows)
+        requests = [self.slots[slot] for slot in rows]
+        logits = logits_for([r.words[len(r.output)] for r in requests if r is not None])
+        tokens = sampled(self.logic.apply(logits, SimpleNamespace(idx_mapping_np=torch.tensor(rows).numpy())))
+        for slot, request, token in zip(rows, requests, tokens, strict=True):
+            if request is not None and chance.random() > 0.1:
+                self.state.all_token_ids.gpu[slot, int(self.state.total_len.gpu[slot])] = token
+                self.state.total_len.gpu[slot] += 1
+                request.output.append(token)
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("runner", [Rows, Slots])
+def test_every_thought_ends_where_vllm_would_end_it(runner: Callable[[], Any], seed: int) -> None:
+    chance = random.Random(seed)
+    torch.manual_seed(seed)
+    server = runner()
+    server.logic.set_terms(Terms(5))
+    requests = [Request(number, chance) for number in range(20)]
+    waiting = list(requests)
+    for _ in range(2000):
+        if not waiting:
+            break
+        server.step(chance.sample(waiting, min(len(waiting), chance.randrange(1, ROOM + 1))), chance)
+        waiting = [r for r in waiting if len(r.output) < len(r.words)]
+    assert not waiting and not server.logic.off
+    for request in requests:
+        assert request.output == request.expected(5), (request.cap, request.prompt)
+    assert server.logic.forced["hard_cap"] > 5
+
+
+def undecided(nats: float) -> torch.Tensor:
+    """A row of so many nats: one word stands out by as much as that takes."""
+    low, high = 0.0, 60.0
+    for _ in range(60):
+        row = torch.zeros(1, VOCABULARY, dtype=torch.float64)
+        row[0, 2] = middle = (low + high) / 2
+        (entropy,) = _rows.entropies(row)
+        assert isinstance(entropy, float)
+        low, high = (middle, high) if entropy > nats else (low, middle)
+    return row.float()
+
+
+def lone_row(prompt: list[int], output: list[int], **extra: Any) -> BudgetLogits:
+    logic = BudgetLogits(config(), torch.device("cpu"), False)
+    params = SimpleNamespace(extra_args=extra)
+    logic.update_state(BatchUpdate(1, [], [(0, params, prompt, output)], []))
+    return logic
+
+
+def test_a_chain_that_loses_its_way_is_ended_at_the_next_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same chain as `overthinking` in testdata/governor: 1833 tokens. It waits in between."""
+    monkeypatch.setenv("MERIDIAN_ENTROPY_ENABLED", "true")
+    output: list[int] = []
+    logic = lone_row([START], output, meridian_sequence=7)
+    calm, lost = undecided(0.2), undecided(3.5)
+    while len(output) < 2200 and not (output and output[-1] == END):
+        if len(output) in (600, 1600):
+            logic.update_state(BatchUpdate(0, [0], [], []))
+            added = (0, SimpleNamespace(extra_args={"meridian_sequence": 7}), [START], output)
+            logic.update_state(BatchUpdate(1, [], [added], []))
+        row = (calm if len(output) < 1500 else lost).clone()
+        row[0, 3 if len(output) < 1895 else 2] += 1e-3  # the first word that ends a sentence comes at 1895
+        token = int(logic.apply(row).argmax())
+        output.append(3 if token == 2 and len(output) < 1895 else token)
+    assert output.index(END) == 1896 and logic.forced["overthinking"] == 1
+    taken = logic.take_entropies()
+    assert [(number, position) for number, position, _ in taken] == [(7, i) for i in range(1896)]
+    assert taken[3][2] == pytest.approx(0.2, abs=1e-3) and not logic.take_entropies()
+
+
+def test_entropies_are_those_of_the_probe() -> None:
+    torch.manual_seed(1)
+    logits = torch.randn(70, 5000) * torch.linspace(0.01, 30, 70)[:, None]
+    logits[3, :4000] = -torch.inf
+    logits[4, 1:] = -torch.inf
+    exact = [nats for nats in _rows.entropies(logits.double()) if isinstance(nats, float)]
+    rows = [row for row in range(70) if row % 7]
+    for chosen in (rows, list(range(70))):
+        got = entropies(logits, chosen).tolist()
+        assert got == pytest.approx([exact[row] for row in chosen], abs=2e-5)
+    assert str(entropies(torch.full((1, 4), torch.nan), [0]).tolist()) == "[nan]"
+
+
+def test_no_temperature_and_no_penalty_saves_a_thought() -> None:
+    output = [1, 2]
+    row = lone_row([START], output, meridian_max_think_tokens=2).apply(torch.randn(1, VOCABULARY))
+    for bent in (row / 1e12, row * 5, row - 2.0):
+        assert torch.softmax(bent, 1)[0, END] == 1.0
+
+
+def test_a_token_that_vllm_does_not_tell_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("vllm").propagate = True
+    output = [1, -1]
+    logic = lone_row([START], output, meridian_max_think_tokens=1)
+    before = torch.randn(1, VOCABULARY)
+    for _ in range(2):
+        assert torch.equal(logic.apply(before.clone()), before)
+    assert sum("--logits-processors" in told.getMessage() for told in caplog.records) == 1
+    output[1] = 2
+    assert int(logic.apply(before.clone()).argmax()) == END, "it was told later"
+
+
+def test_tokens_that_were_dropped_are_not_counted() -> None:
+    output = [1, 2, 3]
+    logic = lone_row([START], output, meridian_max_think_tokens=3)
+    assert int(logic.apply(torch.zeros(1, VOCABULARY)).argmax()) == END
+    del output[1:]
+    before = torch.randn(1, VOCABULARY)
+    assert torch.equal(logic.apply(before.clone()), before)
+
+
+def test_speculative_decoding_is_refused() -> None:
+    spoken = config()
+    spoken.speculative_config = object()
+    for rest in ((torch.device("cpu"), False), (SimpleNamespace(device=torch.device("cpu")),)):
+        with pytest.raises(ValueError, match="--speculative-config"):
+            BudgetLogits(spoken, *rest)
+
+
+def test_a_model_without_markers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_logits, "_tokenizer", lambda config: None)
+    with pytest.raises(ValueError, match=r"\[model\.'tiny'\].*--reasoning-config"):
+        BudgetLogits(config(), torch.device("cpu"), False)
+
+
+@pytest.mark.parametrize(("table", "says"), [("think_end_token_ids = [11]", 11), ("", 33)])
+def test_who_says_how_thoughts_end(table: str, says: int, tmp_path: Any) -> None:
+    """meridian.toml before vLLM, and vLLM before the tokenizer."""
+    if table:
+        (tmp_path / "meridian.toml").write_text(
+            f"[model.Tiny]\n{table}\nthink_start_token_ids = [10]\nsupports_think_disable = false\n"
+        )
+    spoken = config()
+    spoken.reasoning_config = SimpleNamespace(
+        reasoning_start_token_ids=[30],
+        reasoning_end_token_ids=[31, 33],
+        natural_reasoning_end_token_ids=[33],
+        reasoning_parser="qwen3",
+    )
+    logic = BudgetLogits(spoken, torch.device("cpu"), False)
+    assert logic._markers.end == ((says,),) and logic._markers.force[-1] == says
+
+
+def test_a_fault_ends_no_engine(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("vllm").propagate = True
+    logic = lone_row([START], ["no token"], meridian_max_think_tokens=1)  # type: ignore[list-item]
+    before = torch.randn(1, VOCABULARY)
+    for _ in range(2):
+        assert torch.equal(logic.apply(before.clone()), before)
+        logic.update_state(BatchUpdate(0, [0], [], []))
+    assert logic.off and len([told for told in caplog.records if told.levelname == "ERROR"]) == 1
+
+
+def test_what_came_past_the_front_end_is_left_out() -> None:
+    logic = lone_row([START], [], meridian_max_think_tokens="1; drop", meridian_sequence="x")
+    logic.apply(torch.zeros(1, VOCABULARY))
+    assert not logic.off
