@@ -254,7 +254,7 @@ func TestLostAgentFreesEverything(t *testing.T) {
 			var m doorpb.Accept
 			return f.Unmarshal(&m) == nil && c.Send(doorpb.FrameType_FRAME_TYPE_REPLY,
 				&doorpb.Reply{Request: m.GetRequest(), With: &doorpb.Reply_Transfer{Transfer: append(make([]byte, 15), 2)}}, nil) == nil
-		case doorpb.FrameType_FRAME_TYPE_STEP:
+		case doorpb.FrameType_FRAME_TYPE_PROGRESS:
 			return false // it dies
 		}
 		return welcome(c, f)
@@ -284,7 +284,7 @@ func TestLostAgentFreesEverything(t *testing.T) {
 	if _, err := client.Accept(shortly(t), Accept{}); err != nil {
 		t.Error(err)
 	}
-	client.Step(Step{Number: 1})
+	client.Progress([16]byte{1}, 1, 0)
 	for len(events) == 0 || events[len(events)-1].Kind != Serving {
 		events = append(events, hear())
 	}

@@ -53,18 +53,6 @@ type Cancel struct {
 	Ticket   []byte   // a ticket that will not be used
 }
 
-// Step is what one step of an engine did. Columns that are not empty have one
-// entry for each request.
-type Step struct {
-	Number         uint64
-	Requests       [][16]byte
-	Committed      []uint32 // tokens each request has now
-	ComputedLayers []uint32 // of offers that are being computed
-	Running        int
-	Waiting        int
-	FreeBlocks     int
-}
-
 // EventKind is what has happened.
 type EventKind uint8
 

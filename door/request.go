@@ -108,19 +108,3 @@ func (c *Client) Progress(transfer [16]byte, layers, tokens int) {
 	}
 	s.say(doorpb.FrameType_FRAME_TYPE_PROGRESS, &doorpb.Progress{Transfer: transfer[:], Layers: uint32(layers), Tokens: uint32(tokens)})
 }
-
-// Step tells what a step did. Where the agent is away it is dropped.
-func (c *Client) Step(step Step) {
-	s, err := c.current(true)
-	if err != nil {
-		return
-	}
-	m := &doorpb.Step{
-		Number: step.Number, Committed: step.Committed, ComputedLayers: step.ComputedLayers,
-		Running: uint32(step.Running), Waiting: uint32(step.Waiting), FreeBlocks: uint32(step.FreeBlocks),
-	}
-	for i := range step.Requests {
-		m.Requests = append(m.Requests, step.Requests[i][:]...)
-	}
-	s.say(doorpb.FrameType_FRAME_TYPE_STEP, m)
-}

@@ -100,7 +100,6 @@ func TestOldAgent(t *testing.T) {
 		t.Errorf("an offer: %x, %v", ticket, err)
 	}
 	c.Progress(id, 1, 0)
-	c.Step(Step{Number: 1})
 	if err := c.Cancel(shortly(t), Cancel{Offered: id}); err != nil {
 		t.Error(err)
 	}

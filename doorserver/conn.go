@@ -310,8 +310,7 @@ func (c *conn) handle(f *door.Frame) *door.Problem {
 		}
 		c.progress(&m)
 	case doorpb.FrameType_FRAME_TYPE_STEP:
-		var m doorpb.Step
-		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return nil, c.step(&m) })
+		c.refuse(f, problem(door.CodeOrder, "steps go over a connection of their own"))
 	case doorpb.FrameType_FRAME_TYPE_STATUS:
 		var m doorpb.Status
 		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return c.server.status(), nil })
@@ -322,7 +321,7 @@ func (c *conn) handle(f *door.Frame) *door.Problem {
 		return c.take(f, &m, func() (*doorpb.Reply, *door.Problem) { return nil, c.keep(&m) })
 	case doorpb.FrameType_FRAME_TYPE_FIND:
 		return c.takeFind(f)
-	case doorpb.FrameType_FRAME_TYPE_HELLO, doorpb.FrameType_FRAME_TYPE_WELCOME, doorpb.FrameType_FRAME_TYPE_REPLY, doorpb.FrameType_FRAME_TYPE_EVENT:
+	case doorpb.FrameType_FRAME_TYPE_HELLO, doorpb.FrameType_FRAME_TYPE_WELCOME, doorpb.FrameType_FRAME_TYPE_REPLY, doorpb.FrameType_FRAME_TYPE_EVENT, doorpb.FrameType_FRAME_TYPE_DECISION:
 		return problem(door.CodeMalformed, "%v is not sent to an agent, or not twice", f.Type)
 	default: // of a newer engine
 		c.refuse(f, problem(door.CodeUnsupported, "this agent knows no frame of type %d", f.Type))

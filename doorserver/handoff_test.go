@@ -98,7 +98,7 @@ func TestLayersMoveAsTheyAreComputed(t *testing.T) {
 	}
 	from.fill(source, tokens)
 	from.Progress(id, 2, 0)
-	from.Step(door.Step{Number: 1, Requests: [][16]byte{id}, ComputedLayers: []uint32{4}, Running: 1, Waiting: 2, FreeBlocks: 3})
+	from.Progress(id, 4, 0)
 	to.hears(t, door.Ready, id)
 	if wrong := to.wrong(destination, tokens); wrong != 0 {
 		t.Errorf("%d bytes are wrong", wrong)

@@ -58,6 +58,8 @@ func (h hostile) scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfUint32(uint32(h.number()))
 	case protoreflect.Uint64Kind:
 		return protoreflect.ValueOfUint64(h.number())
+	case protoreflect.FloatKind:
+		return protoreflect.ValueOfFloat32(math.Float32frombits(uint32(h.number())))
 	case protoreflect.StringKind:
 		return protoreflect.ValueOfString(h.text())
 	case protoreflect.BytesKind:
@@ -118,7 +120,7 @@ func (h hostile) plausible(t testing.TB) []byte {
 	}
 	said := []proto.Message{
 		m, &doorpb.Cancel{Request: 1, What: &doorpb.Cancel_Offered{Offered: m.Transfer}}, &doorpb.Progress{Transfer: m.Transfer, Layers: uint32(h.number())},
-		&doorpb.Step{Requests: m.Transfer, ComputedLayers: []uint32{uint32(h.number())}}, h.store(),
+		&doorpb.Step{Number: h.Uint64(), Sequences: []uint64{1}, Counts: []uint32{uint32(h.number())}}, h.store(),
 		&doorpb.Keep{Request: 2, Transfer: m.Transfer, Tokens: m.Tokens, Tables: m.Tables, Dp: m.Dp, Scope: m.Scope},
 		&doorpb.Find{Request: 3, Tokens: m.Tokens, PresentTokens: uint32(h.number()), DeadlineUs: uint32(h.number()), Scope: m.Scope},
 		&doorpb.Accept{Request: 4, Ticket: door.FoundTicket(kv.ID(m.Transfer)), Tokens: m.Tokens, Tables: m.Tables},

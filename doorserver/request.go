@@ -239,28 +239,3 @@ func (c *conn) computed(id kv.ID, layers, tokens int) {
 		o.Computed(step.Layers, step.Tokens)
 	}
 }
-
-// maxStepRequests bounds the work of one step.
-const maxStepRequests = 64 << 10
-
-// step takes what a step did.
-func (c *conn) step(m *doorpb.Step) *door.Problem {
-	if c.rank != control {
-		return problem(door.CodeOrder, "a rank tells of no steps; control does")
-	}
-	n := len(m.GetRequests()) / 16
-	if n > maxStepRequests {
-		return problem(door.CodeBusy, "a step of %d requests, at most %d", n, maxStepRequests)
-	}
-	for _, column := range [][]uint32{m.GetCommitted(), m.GetComputedLayers()} {
-		if len(m.GetRequests())%16 != 0 || len(column) != 0 && len(column) != n {
-			return problem(door.CodeMalformed, "columns of a step have different lengths")
-		}
-	}
-	for i, layers := range m.GetComputedLayers() {
-		if layers > 0 {
-			c.computed(kv.ID(m.GetRequests()[16*i:16*i+16]), int(layers), 0)
-		}
-	}
-	return nil
-}

@@ -6,7 +6,9 @@
 //     ◄─────────── Welcome; or a Reply of request 0 with a problem, and the end
 //     Lend (a file descriptor rides along) ──► a rank's memory
 //     Publish ───────────────────────────────► control: how the cache is cut and kept
-//     Offer, Accept, Progress, Cancel, Step ─►
+//     Offer, Accept, Progress, Cancel ───────►
+//     Step ──────────────────────────────────► on a connection of its own
+//     ◄─────────────────── Decision, for each Step of a scheduler
 //     Keep, Find ────────────────────────────► control: caches of prefixes, for all engines of the cell
 //     Status ────────────────────────────────► how is the agent? Everybody may ask
 //     Store ─────────────────────────────────► the object cache: control and clients
@@ -73,6 +75,7 @@ const (
 	FrameType_FRAME_TYPE_STORE       FrameType = 13
 	FrameType_FRAME_TYPE_KEEP        FrameType = 14
 	FrameType_FRAME_TYPE_FIND        FrameType = 15
+	FrameType_FRAME_TYPE_DECISION    FrameType = 16
 )
 
 // Enum value maps for FrameType.
@@ -94,6 +97,7 @@ var (
 		13: "FRAME_TYPE_STORE",
 		14: "FRAME_TYPE_KEEP",
 		15: "FRAME_TYPE_FIND",
+		16: "FRAME_TYPE_DECISION",
 	}
 	FrameType_value = map[string]int32{
 		"FRAME_TYPE_UNSPECIFIED": 0,
@@ -112,6 +116,7 @@ var (
 		"FRAME_TYPE_STORE":       13,
 		"FRAME_TYPE_KEEP":        14,
 		"FRAME_TYPE_FIND":        15,
+		"FRAME_TYPE_DECISION":    16,
 	}
 )
 
@@ -217,6 +222,7 @@ type Hello struct {
 	//	*Hello_Control
 	//	*Hello_Rank
 	//	*Hello_Client
+	//	*Hello_Steps
 	As isHello_As `protobuf_oneof:"as"`
 	// What the client is, for logs: "meridian-engine 0.3.0".
 	Software string `protobuf:"bytes,6,opt,name=software,proto3" json:"software,omitempty"`
@@ -311,6 +317,15 @@ func (x *Hello) GetClient() *Client {
 	return nil
 }
 
+func (x *Hello) GetSteps() *Steps {
+	if x != nil {
+		if x, ok := x.As.(*Hello_Steps); ok {
+			return x.Steps
+		}
+	}
+	return nil
+}
+
 func (x *Hello) GetSoftware() string {
 	if x != nil {
 		return x.Software
@@ -341,11 +356,17 @@ type Hello_Client struct {
 	Client *Client `protobuf:"bytes,8,opt,name=client,proto3,oneof"`
 }
 
+type Hello_Steps struct {
+	Steps *Steps `protobuf:"bytes,9,opt,name=steps,proto3,oneof"`
+}
+
 func (*Hello_Control) isHello_As() {}
 
 func (*Hello_Rank) isHello_As() {}
 
 func (*Hello_Client) isHello_As() {}
+
+func (*Hello_Steps) isHello_As() {}
 
 // Control is the engine's scheduler. There is one.
 type Control struct {
@@ -505,6 +526,122 @@ func (*Client) Descriptor() ([]byte, []int) {
 	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{3}
 }
 
+// Steps is a connection that carries the steps of an engine and what is decided
+// about them, and nothing else. It needs the feature "steps". An engine has one from
+// its scheduler; and where the logits are in other processes, one from the first
+// rank of each replica, which measures. Its end fences nothing: without a governor
+// the engine serves as it would alone.
+type Steps struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What is served: [model.*] of the agent's configuration says how it marks thoughts.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// There is no scheduler in this process, only logits: its Steps carry entropies.
+	Measures    bool   `protobuf:"varint,2,opt,name=measures,proto3" json:"measures,omitempty"`
+	Blocks      uint32 `protobuf:"varint,3,opt,name=blocks,proto3" json:"blocks,omitempty"` // of KV memory; 0: not told, and no decision names one
+	BlockTokens uint32 `protobuf:"varint,4,opt,name=block_tokens,json=blockTokens,proto3" json:"block_tokens,omitempty"`
+	MaxRunning  uint32 `protobuf:"varint,5,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"` // sequences in a step
+	StepTokens  uint32 `protobuf:"varint,6,opt,name=step_tokens,json=stepTokens,proto3" json:"step_tokens,omitempty"` // tokens in a step
+	// What the engine can do when it is asked to.
+	Forces        bool `protobuf:"varint,7,opt,name=forces,proto3" json:"forces,omitempty"` // put tokens into a stream
+	Forks         bool `protobuf:"varint,8,opt,name=forks,proto3" json:"forks,omitempty"`   // tell the entropy after a forced end of a thought
+	Swaps         bool `protobuf:"varint,9,opt,name=swaps,proto3" json:"swaps,omitempty"`   // copy blocks out and bring them back
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Steps) Reset() {
+	*x = Steps{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Steps) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Steps) ProtoMessage() {}
+
+func (x *Steps) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Steps.ProtoReflect.Descriptor instead.
+func (*Steps) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Steps) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *Steps) GetMeasures() bool {
+	if x != nil {
+		return x.Measures
+	}
+	return false
+}
+
+func (x *Steps) GetBlocks() uint32 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *Steps) GetBlockTokens() uint32 {
+	if x != nil {
+		return x.BlockTokens
+	}
+	return 0
+}
+
+func (x *Steps) GetMaxRunning() uint32 {
+	if x != nil {
+		return x.MaxRunning
+	}
+	return 0
+}
+
+func (x *Steps) GetStepTokens() uint32 {
+	if x != nil {
+		return x.StepTokens
+	}
+	return 0
+}
+
+func (x *Steps) GetForces() bool {
+	if x != nil {
+		return x.Forces
+	}
+	return false
+}
+
+func (x *Steps) GetForks() bool {
+	if x != nil {
+		return x.Forks
+	}
+	return false
+}
+
+func (x *Steps) GetSwaps() bool {
+	if x != nil {
+		return x.Swaps
+	}
+	return false
+}
+
 type Welcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -517,14 +654,16 @@ type Welcome struct {
 	// Of the features in Hello those that the agent has, too.
 	Features []string `protobuf:"bytes,6,rep,name=features,proto3" json:"features,omitempty"`
 	// Control only, where both have the feature "cache".
-	Cache         *CacheTerms `protobuf:"bytes,7,opt,name=cache,proto3" json:"cache,omitempty"`
+	Cache *CacheTerms `protobuf:"bytes,7,opt,name=cache,proto3" json:"cache,omitempty"`
+	// Steps only.
+	Governor      *GovernorTerms `protobuf:"bytes,8,opt,name=governor,proto3" json:"governor,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[4]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +675,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[4]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +688,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{4}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Welcome) GetVersion() uint32 {
@@ -601,6 +740,103 @@ func (x *Welcome) GetCache() *CacheTerms {
 	return nil
 }
 
+func (x *Welcome) GetGovernor() *GovernorTerms {
+	if x != nil {
+		return x.Governor
+	}
+	return nil
+}
+
+// GovernorTerms is what an engine goes by that is governed.
+type GovernorTerms struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Policy string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"` // for people
+	// How long an engine waits for a Decision before it plans a step without it.
+	WaitUs uint32 `protobuf:"varint,2,opt,name=wait_us,json=waitUs,proto3" json:"wait_us,omitempty"`
+	// The longest thought of a request that names none, and the most that one may name.
+	MaxThinkTokens uint32 `protobuf:"varint,3,opt,name=max_think_tokens,json=maxThinkTokens,proto3" json:"max_think_tokens,omitempty"`
+	// No thought is ended sooner, but by its cap.
+	MinThinkTokens uint32 `protobuf:"varint,4,opt,name=min_think_tokens,json=minThinkTokens,proto3" json:"min_think_tokens,omitempty"`
+	// What ends a thought of this model, put one after the other; none: nothing can.
+	EndTokens []uint32 `protobuf:"varint,5,rep,packed,name=end_tokens,json=endTokens,proto3" json:"end_tokens,omitempty"`
+	// Whether entropies may end a thought; else measuring them is of no use.
+	Entropy       bool `protobuf:"varint,6,opt,name=entropy,proto3" json:"entropy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GovernorTerms) Reset() {
+	*x = GovernorTerms{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GovernorTerms) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GovernorTerms) ProtoMessage() {}
+
+func (x *GovernorTerms) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GovernorTerms.ProtoReflect.Descriptor instead.
+func (*GovernorTerms) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GovernorTerms) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *GovernorTerms) GetWaitUs() uint32 {
+	if x != nil {
+		return x.WaitUs
+	}
+	return 0
+}
+
+func (x *GovernorTerms) GetMaxThinkTokens() uint32 {
+	if x != nil {
+		return x.MaxThinkTokens
+	}
+	return 0
+}
+
+func (x *GovernorTerms) GetMinThinkTokens() uint32 {
+	if x != nil {
+		return x.MinThinkTokens
+	}
+	return 0
+}
+
+func (x *GovernorTerms) GetEndTokens() []uint32 {
+	if x != nil {
+		return x.EndTokens
+	}
+	return nil
+}
+
+func (x *GovernorTerms) GetEntropy() bool {
+	if x != nil {
+		return x.Entropy
+	}
+	return false
+}
+
 // CacheTerms is what an engine goes by that keeps and finds prefixes.
 type CacheTerms struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -616,7 +852,7 @@ type CacheTerms struct {
 
 func (x *CacheTerms) Reset() {
 	*x = CacheTerms{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +864,7 @@ func (x *CacheTerms) String() string {
 func (*CacheTerms) ProtoMessage() {}
 
 func (x *CacheTerms) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[5]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +877,7 @@ func (x *CacheTerms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheTerms.ProtoReflect.Descriptor instead.
 func (*CacheTerms) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{5}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CacheTerms) GetBlockTokens() uint32 {
@@ -681,7 +917,7 @@ type Lend struct {
 
 func (x *Lend) Reset() {
 	*x = Lend{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +929,7 @@ func (x *Lend) String() string {
 func (*Lend) ProtoMessage() {}
 
 func (x *Lend) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[6]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +942,7 @@ func (x *Lend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lend.ProtoReflect.Descriptor instead.
 func (*Lend) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{6}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Lend) GetRequest() uint64 {
@@ -826,7 +1062,7 @@ type MemFD struct {
 
 func (x *MemFD) Reset() {
 	*x = MemFD{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +1074,7 @@ func (x *MemFD) String() string {
 func (*MemFD) ProtoMessage() {}
 
 func (x *MemFD) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[7]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +1087,7 @@ func (x *MemFD) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemFD.ProtoReflect.Descriptor instead.
 func (*MemFD) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{7}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{9}
 }
 
 // Borrowed is a stretch of the sending process's address space. Whose process
@@ -865,7 +1101,7 @@ type Borrowed struct {
 
 func (x *Borrowed) Reset() {
 	*x = Borrowed{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +1113,7 @@ func (x *Borrowed) String() string {
 func (*Borrowed) ProtoMessage() {}
 
 func (x *Borrowed) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[8]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +1126,7 @@ func (x *Borrowed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Borrowed.ProtoReflect.Descriptor instead.
 func (*Borrowed) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{8}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Borrowed) GetAddress() uint64 {
@@ -914,7 +1150,7 @@ type CudaIPC struct {
 
 func (x *CudaIPC) Reset() {
 	*x = CudaIPC{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -926,7 +1162,7 @@ func (x *CudaIPC) String() string {
 func (*CudaIPC) ProtoMessage() {}
 
 func (x *CudaIPC) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[9]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -939,7 +1175,7 @@ func (x *CudaIPC) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaIPC.ProtoReflect.Descriptor instead.
 func (*CudaIPC) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{9}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CudaIPC) GetHandle() []byte {
@@ -972,7 +1208,7 @@ type CudaVMM struct {
 
 func (x *CudaVMM) Reset() {
 	*x = CudaVMM{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1220,7 @@ func (x *CudaVMM) String() string {
 func (*CudaVMM) ProtoMessage() {}
 
 func (x *CudaVMM) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[10]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1233,7 @@ func (x *CudaVMM) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CudaVMM.ProtoReflect.Descriptor instead.
 func (*CudaVMM) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{10}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{12}
 }
 
 type DmaBuf struct {
@@ -1008,7 +1244,7 @@ type DmaBuf struct {
 
 func (x *DmaBuf) Reset() {
 	*x = DmaBuf{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1256,7 @@ func (x *DmaBuf) String() string {
 func (*DmaBuf) ProtoMessage() {}
 
 func (x *DmaBuf) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[11]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1269,7 @@ func (x *DmaBuf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DmaBuf.ProtoReflect.Descriptor instead.
 func (*DmaBuf) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{11}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{13}
 }
 
 // Publish tells what the engine caches and how it is cut. Control sends it
@@ -1059,7 +1295,7 @@ type Publish struct {
 
 func (x *Publish) Reset() {
 	*x = Publish{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +1307,7 @@ func (x *Publish) String() string {
 func (*Publish) ProtoMessage() {}
 
 func (x *Publish) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[12]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +1320,7 @@ func (x *Publish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Publish.ProtoReflect.Descriptor instead.
 func (*Publish) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{12}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Publish) GetRequest() uint64 {
@@ -1181,7 +1417,7 @@ type Geometry struct {
 
 func (x *Geometry) Reset() {
 	*x = Geometry{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1429,7 @@ func (x *Geometry) String() string {
 func (*Geometry) ProtoMessage() {}
 
 func (x *Geometry) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[13]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1442,7 @@ func (x *Geometry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Geometry.ProtoReflect.Descriptor instead.
 func (*Geometry) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{13}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Geometry) GetDtype() string {
@@ -1236,7 +1472,7 @@ type Layer struct {
 
 func (x *Layer) Reset() {
 	*x = Layer{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1484,7 @@ func (x *Layer) String() string {
 func (*Layer) ProtoMessage() {}
 
 func (x *Layer) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[14]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1497,7 @@ func (x *Layer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Layer.ProtoReflect.Descriptor instead.
 func (*Layer) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{14}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Layer) GetAttention() string {
@@ -1315,7 +1551,7 @@ type Scope struct {
 
 func (x *Scope) Reset() {
 	*x = Scope{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1327,7 +1563,7 @@ func (x *Scope) String() string {
 func (*Scope) ProtoMessage() {}
 
 func (x *Scope) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[15]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1340,7 +1576,7 @@ func (x *Scope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scope.ProtoReflect.Descriptor instead.
 func (*Scope) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{15}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Scope) GetModel() string {
@@ -1387,7 +1623,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1635,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[16]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1648,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{16}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Table) GetBlocks() []uint32 {
@@ -1444,7 +1680,7 @@ type Offer struct {
 
 func (x *Offer) Reset() {
 	*x = Offer{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1692,7 @@ func (x *Offer) String() string {
 func (*Offer) ProtoMessage() {}
 
 func (x *Offer) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[17]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1705,7 @@ func (x *Offer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Offer.ProtoReflect.Descriptor instead.
 func (*Offer) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{17}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Offer) GetRequest() uint64 {
@@ -1562,7 +1798,7 @@ type Accept struct {
 
 func (x *Accept) Reset() {
 	*x = Accept{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1574,7 +1810,7 @@ func (x *Accept) String() string {
 func (*Accept) ProtoMessage() {}
 
 func (x *Accept) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[18]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1587,7 +1823,7 @@ func (x *Accept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accept.ProtoReflect.Descriptor instead.
 func (*Accept) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{18}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Accept) GetRequest() uint64 {
@@ -1673,7 +1909,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1921,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[19]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1934,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{19}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Progress) GetTransfer() []byte {
@@ -1739,7 +1975,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1987,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[20]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +2000,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{20}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Cancel) GetRequest() uint64 {
@@ -1830,26 +2066,46 @@ func (*Cancel_Accepted) isCancel_What() {}
 
 func (*Cancel_UnusedTicket) isCancel_What() {}
 
-// Step is what one step of an engine did, in columns. Entry i of every column
-// that is not empty is of the same request. At most one a step. Today an agent
-// uses computed_layers alone.
+// Step is what an engine did since its last one, in columns: it comes once for each
+// step that computed something, and whenever something is to be told. Entry i of
+// sequences, computed, counts and block_counts is of the same sequence. It is not
+// answered; a Decision follows from it, unless its connection measures.
 type Step struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Request        uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"` // 0: no answer wanted
-	Number         uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
-	Requests       []byte                 `protobuf:"bytes,3,opt,name=requests,proto3" json:"requests,omitempty"`                                           // 16 bytes for each request
-	Committed      []uint32               `protobuf:"varint,4,rep,packed,name=committed,proto3" json:"committed,omitempty"`                                 // tokens each request has now
-	ComputedLayers []uint32               `protobuf:"varint,5,rep,packed,name=computed_layers,json=computedLayers,proto3" json:"computed_layers,omitempty"` // of offers that are being computed
-	Running        uint32                 `protobuf:"varint,6,opt,name=running,proto3" json:"running,omitempty"`
-	Waiting        uint32                 `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
-	FreeBlocks     uint32                 `protobuf:"varint,8,opt,name=free_blocks,json=freeBlocks,proto3" json:"free_blocks,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Number     uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"` // larger than that of the Step before
+	Running    uint32                 `protobuf:"varint,6,opt,name=running,proto3" json:"running,omitempty"`
+	Waiting    uint32                 `protobuf:"varint,7,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	FreeBlocks uint32                 `protobuf:"varint,8,opt,name=free_blocks,json=freeBlocks,proto3" json:"free_blocks,omitempty"` // cached ones that no sequence uses among them
+	TookNs     uint64                 `protobuf:"varint,9,opt,name=took_ns,json=tookNs,proto3" json:"took_ns,omitempty"`             // what the last step took; 0: nothing was computed
+	Begun      []*Begun               `protobuf:"bytes,10,rep,name=begun,proto3" json:"begun,omitempty"`
+	// Whom the step computed, or who got blocks.
+	Sequences []uint64 `protobuf:"varint,11,rep,packed,name=sequences,proto3" json:"sequences,omitempty"`
+	Computed  []uint32 `protobuf:"varint,12,rep,packed,name=computed,proto3" json:"computed,omitempty"` // tokens of each that have their KV now and had none before
+	Counts    []uint32 `protobuf:"varint,13,rep,packed,name=counts,proto3" json:"counts,omitempty"`     // how many tokens of each were found and are committed
+	Tokens    []uint32 `protobuf:"varint,14,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`     // all of those, one sequence after the other
+	// Of tokens, in nats: as many as there are, NaN where one was not measured; or none.
+	Entropies []float32 `protobuf:"fixed32,15,rep,packed,name=entropies,proto3" json:"entropies,omitempty"`
+	// Where the connection measures: the place of each sequence's first entropy among the
+	// tokens that it has generated. It has counts and entropies then, and no tokens.
+	Places      []uint32 `protobuf:"varint,16,rep,packed,name=places,proto3" json:"places,omitempty"`
+	BlockCounts []uint32 `protobuf:"varint,17,rep,packed,name=block_counts,json=blockCounts,proto3" json:"block_counts,omitempty"` // how many blocks each has got; none: not told
+	Blocks      []uint32 `protobuf:"varint,18,rep,packed,name=blocks,proto3" json:"blocks,omitempty"`                              // all of those, in the order of the sequences and of their contexts
+	Evicted     []uint32 `protobuf:"varint,19,rep,packed,name=evicted,proto3" json:"evicted,omitempty"`                            // blocks that the engine uses for something else now
+	Finished    []uint64 `protobuf:"varint,20,rep,packed,name=finished,proto3" json:"finished,omitempty"`
+	// Who lost its blocks: because a decision took them, or by the engine's own choice.
+	Stopped       []*Stopped `protobuf:"bytes,21,rep,name=stopped,proto3" json:"stopped,omitempty"`
+	Forked        []uint64   `protobuf:"varint,22,rep,packed,name=forked,proto3" json:"forked,omitempty"`                      // whom a Decision asked about
+	ForkNats      []float32  `protobuf:"fixed32,23,rep,packed,name=fork_nats,json=forkNats,proto3" json:"fork_nats,omitempty"` // the entropy of each after a forced end
+	Copied        []*Copied  `protobuf:"bytes,24,rep,name=copied,proto3" json:"copied,omitempty"`
+	Recalled      []*Copied  `protobuf:"bytes,25,rep,name=recalled,proto3" json:"recalled,omitempty"`
+	StoreDown     bool       `protobuf:"varint,26,opt,name=store_down,json=storeDown,proto3" json:"store_down,omitempty"` // nothing can be copied out or brought back
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1861,7 +2117,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[21]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1874,14 +2130,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{21}
-}
-
-func (x *Step) GetRequest() uint64 {
-	if x != nil {
-		return x.Request
-	}
-	return 0
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Step) GetNumber() uint64 {
@@ -1889,27 +2138,6 @@ func (x *Step) GetNumber() uint64 {
 		return x.Number
 	}
 	return 0
-}
-
-func (x *Step) GetRequests() []byte {
-	if x != nil {
-		return x.Requests
-	}
-	return nil
-}
-
-func (x *Step) GetCommitted() []uint32 {
-	if x != nil {
-		return x.Committed
-	}
-	return nil
-}
-
-func (x *Step) GetComputedLayers() []uint32 {
-	if x != nil {
-		return x.ComputedLayers
-	}
-	return nil
 }
 
 func (x *Step) GetRunning() uint32 {
@@ -1933,6 +2161,686 @@ func (x *Step) GetFreeBlocks() uint32 {
 	return 0
 }
 
+func (x *Step) GetTookNs() uint64 {
+	if x != nil {
+		return x.TookNs
+	}
+	return 0
+}
+
+func (x *Step) GetBegun() []*Begun {
+	if x != nil {
+		return x.Begun
+	}
+	return nil
+}
+
+func (x *Step) GetSequences() []uint64 {
+	if x != nil {
+		return x.Sequences
+	}
+	return nil
+}
+
+func (x *Step) GetComputed() []uint32 {
+	if x != nil {
+		return x.Computed
+	}
+	return nil
+}
+
+func (x *Step) GetCounts() []uint32 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
+func (x *Step) GetTokens() []uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *Step) GetEntropies() []float32 {
+	if x != nil {
+		return x.Entropies
+	}
+	return nil
+}
+
+func (x *Step) GetPlaces() []uint32 {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+func (x *Step) GetBlockCounts() []uint32 {
+	if x != nil {
+		return x.BlockCounts
+	}
+	return nil
+}
+
+func (x *Step) GetBlocks() []uint32 {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
+func (x *Step) GetEvicted() []uint32 {
+	if x != nil {
+		return x.Evicted
+	}
+	return nil
+}
+
+func (x *Step) GetFinished() []uint64 {
+	if x != nil {
+		return x.Finished
+	}
+	return nil
+}
+
+func (x *Step) GetStopped() []*Stopped {
+	if x != nil {
+		return x.Stopped
+	}
+	return nil
+}
+
+func (x *Step) GetForked() []uint64 {
+	if x != nil {
+		return x.Forked
+	}
+	return nil
+}
+
+func (x *Step) GetForkNats() []float32 {
+	if x != nil {
+		return x.ForkNats
+	}
+	return nil
+}
+
+func (x *Step) GetCopied() []*Copied {
+	if x != nil {
+		return x.Copied
+	}
+	return nil
+}
+
+func (x *Step) GetRecalled() []*Copied {
+	if x != nil {
+		return x.Recalled
+	}
+	return nil
+}
+
+func (x *Step) GetStoreDown() bool {
+	if x != nil {
+		return x.StoreDown
+	}
+	return false
+}
+
+// Begun is a sequence that has come.
+type Begun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the engine calls it in its Steps; no other has the number while it lasts.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// What the request is called, for people; of what is longer the first 128 bytes count.
+	Id           string   `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	PromptTokens uint32   `protobuf:"varint,3,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	Tail         []uint32 `protobuf:"varint,4,rep,packed,name=tail,proto3" json:"tail,omitempty"` // the end of the prompt: at most 256 ids
+	// What it generated elsewhere, where it goes on here: at most 262,144 ids.
+	Generated      []uint32 `protobuf:"varint,5,rep,packed,name=generated,proto3" json:"generated,omitempty"`
+	MaxThinkTokens uint32   `protobuf:"varint,6,opt,name=max_think_tokens,json=maxThinkTokens,proto3" json:"max_think_tokens,omitempty"` // 0: the request names none
+	Tenant         string   `protobuf:"bytes,7,opt,name=tenant,proto3" json:"tenant,omitempty"`                                          // the first 64 bytes count
+	CachedTokens   uint32   `protobuf:"varint,8,opt,name=cached_tokens,json=cachedTokens,proto3" json:"cached_tokens,omitempty"`         // whose KV was there
+	SharedBlocks   uint32   `protobuf:"varint,9,opt,name=shared_blocks,json=sharedBlocks,proto3" json:"shared_blocks,omitempty"`         // those that these are in
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Begun) Reset() {
+	*x = Begun{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Begun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Begun) ProtoMessage() {}
+
+func (x *Begun) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Begun.ProtoReflect.Descriptor instead.
+func (*Begun) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Begun) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Begun) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Begun) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Begun) GetTail() []uint32 {
+	if x != nil {
+		return x.Tail
+	}
+	return nil
+}
+
+func (x *Begun) GetGenerated() []uint32 {
+	if x != nil {
+		return x.Generated
+	}
+	return nil
+}
+
+func (x *Begun) GetMaxThinkTokens() uint32 {
+	if x != nil {
+		return x.MaxThinkTokens
+	}
+	return 0
+}
+
+func (x *Begun) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *Begun) GetCachedTokens() uint32 {
+	if x != nil {
+		return x.CachedTokens
+	}
+	return 0
+}
+
+func (x *Begun) GetSharedBlocks() uint32 {
+	if x != nil {
+		return x.SharedBlocks
+	}
+	return 0
+}
+
+type Stopped struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// Its blocks are gone and it is computed anew; else they wait to be copied out.
+	Lost          bool `protobuf:"varint,2,opt,name=lost,proto3" json:"lost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stopped) Reset() {
+	*x = Stopped{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stopped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stopped) ProtoMessage() {}
+
+func (x *Stopped) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stopped.ProtoReflect.Descriptor instead.
+func (*Stopped) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Stopped) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Stopped) GetLost() bool {
+	if x != nil {
+		return x.Lost
+	}
+	return false
+}
+
+// Copied is the end of a copy that a Decision asked for: out, or back.
+type Copied struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Blocks        []uint32               `protobuf:"varint,2,rep,packed,name=blocks,proto3" json:"blocks,omitempty"`
+	TookNs        uint64                 `protobuf:"varint,3,opt,name=took_ns,json=tookNs,proto3" json:"took_ns,omitempty"`
+	Whole         bool                   `protobuf:"varint,4,opt,name=whole,proto3" json:"whole,omitempty"` // else it failed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Copied) Reset() {
+	*x = Copied{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Copied) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Copied) ProtoMessage() {}
+
+func (x *Copied) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Copied.ProtoReflect.Descriptor instead.
+func (*Copied) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Copied) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Copied) GetBlocks() []uint32 {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
+func (x *Copied) GetTookNs() uint64 {
+	if x != nil {
+		return x.TookNs
+	}
+	return 0
+}
+
+func (x *Copied) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+// Decision is what an engine is to do. It applies what has come when it plans a step,
+// in this order: evict, preempt, recall, then pauses and the order. A sequence that has
+// ended since is passed over, and so is what the engine said it cannot do.
+type Decision struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Step  uint64                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"` // the number of the Step that it follows from
+	// Who runs, and for at most how many tokens. Whom it does not name runs behind them,
+	// unless it is paused.
+	Order       []uint64   `protobuf:"varint,2,rep,packed,name=order,proto3" json:"order,omitempty"`
+	OrderTokens []uint32   `protobuf:"varint,3,rep,packed,name=order_tokens,json=orderTokens,proto3" json:"order_tokens,omitempty"`
+	Pause       []uint64   `protobuf:"varint,4,rep,packed,name=pause,proto3" json:"pause,omitempty"`
+	Resume      []uint64   `protobuf:"varint,5,rep,packed,name=resume,proto3" json:"resume,omitempty"`
+	Force       []*Force   `protobuf:"bytes,6,rep,name=force,proto3" json:"force,omitempty"`
+	Fork        []uint64   `protobuf:"varint,7,rep,packed,name=fork,proto3" json:"fork,omitempty"`
+	CopyOut     []*CopyOut `protobuf:"bytes,8,rep,name=copy_out,json=copyOut,proto3" json:"copy_out,omitempty"`
+	Evict       []uint32   `protobuf:"varint,9,rep,packed,name=evict,proto3" json:"evict,omitempty"` // blocks whose contents may be forgotten: a copy exists
+	Recall      []uint64   `protobuf:"varint,10,rep,packed,name=recall,proto3" json:"recall,omitempty"`
+	Preempt     []*Preempt `protobuf:"bytes,11,rep,name=preempt,proto3" json:"preempt,omitempty"`
+	Forgotten   []uint64   `protobuf:"varint,12,rep,packed,name=forgotten,proto3" json:"forgotten,omitempty"` // the engine has not spoken of them for long
+	// For how many steps the order holds if nothing happens but that those in it decode.
+	Steps         uint32 `protobuf:"varint,13,opt,name=steps,proto3" json:"steps,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Decision) Reset() {
+	*x = Decision{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Decision) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Decision) ProtoMessage() {}
+
+func (x *Decision) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Decision.ProtoReflect.Descriptor instead.
+func (*Decision) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Decision) GetStep() uint64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Decision) GetOrder() []uint64 {
+	if x != nil {
+		return x.Order
+	}
+	return nil
+}
+
+func (x *Decision) GetOrderTokens() []uint32 {
+	if x != nil {
+		return x.OrderTokens
+	}
+	return nil
+}
+
+func (x *Decision) GetPause() []uint64 {
+	if x != nil {
+		return x.Pause
+	}
+	return nil
+}
+
+func (x *Decision) GetResume() []uint64 {
+	if x != nil {
+		return x.Resume
+	}
+	return nil
+}
+
+func (x *Decision) GetForce() []*Force {
+	if x != nil {
+		return x.Force
+	}
+	return nil
+}
+
+func (x *Decision) GetFork() []uint64 {
+	if x != nil {
+		return x.Fork
+	}
+	return nil
+}
+
+func (x *Decision) GetCopyOut() []*CopyOut {
+	if x != nil {
+		return x.CopyOut
+	}
+	return nil
+}
+
+func (x *Decision) GetEvict() []uint32 {
+	if x != nil {
+		return x.Evict
+	}
+	return nil
+}
+
+func (x *Decision) GetRecall() []uint64 {
+	if x != nil {
+		return x.Recall
+	}
+	return nil
+}
+
+func (x *Decision) GetPreempt() []*Preempt {
+	if x != nil {
+		return x.Preempt
+	}
+	return nil
+}
+
+func (x *Decision) GetForgotten() []uint64 {
+	if x != nil {
+		return x.Forgotten
+	}
+	return nil
+}
+
+func (x *Decision) GetSteps() uint32 {
+	if x != nil {
+		return x.Steps
+	}
+	return 0
+}
+
+// Force ends a thought.
+type Force struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Tokens        []uint32               `protobuf:"varint,2,rep,packed,name=tokens,proto3" json:"tokens,omitempty"` // put one after the other; none: the model has no ids for it
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`         // converged, overthinking or hard_cap
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Force) Reset() {
+	*x = Force{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Force) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Force) ProtoMessage() {}
+
+func (x *Force) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Force.ProtoReflect.Descriptor instead.
+func (*Force) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Force) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Force) GetTokens() []uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *Force) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type CopyOut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Blocks        []uint32               `protobuf:"varint,2,rep,packed,name=blocks,proto3" json:"blocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CopyOut) Reset() {
+	*x = CopyOut{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CopyOut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CopyOut) ProtoMessage() {}
+
+func (x *CopyOut) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CopyOut.ProtoReflect.Descriptor instead.
+func (*CopyOut) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *CopyOut) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *CopyOut) GetBlocks() []uint32 {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
+// Preempt takes the blocks of a sequence; Stopped answers it.
+type Preempt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Swap          bool                   `protobuf:"varint,2,opt,name=swap,proto3" json:"swap,omitempty"`    // they are to be copied out first; else the sequence is computed anew
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // for people
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Preempt) Reset() {
+	*x = Preempt{}
+	mi := &file_meridian_door_v1_door_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Preempt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Preempt) ProtoMessage() {}
+
+func (x *Preempt) ProtoReflect() protoreflect.Message {
+	mi := &file_meridian_door_v1_door_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Preempt.ProtoReflect.Descriptor instead.
+func (*Preempt) Descriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Preempt) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Preempt) GetSwap() bool {
+	if x != nil {
+		return x.Swap
+	}
+	return false
+}
+
+func (x *Preempt) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Keep: the cache of these tokens may be kept for whoever finds it. It needs the
 // feature "cache". All layers of them are computed. Only what the cell does not have
 // yet is copied, and under load nothing is. The blocks are not the engine's until the
@@ -1953,7 +2861,7 @@ type Keep struct {
 
 func (x *Keep) Reset() {
 	*x = Keep{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1965,7 +2873,7 @@ func (x *Keep) String() string {
 func (*Keep) ProtoMessage() {}
 
 func (x *Keep) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[22]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1978,7 +2886,7 @@ func (x *Keep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Keep.ProtoReflect.Descriptor instead.
 func (*Keep) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{22}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Keep) GetRequest() uint64 {
@@ -2051,7 +2959,7 @@ type Find struct {
 
 func (x *Find) Reset() {
 	*x = Find{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2971,7 @@ func (x *Find) String() string {
 func (*Find) ProtoMessage() {}
 
 func (x *Find) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[23]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2984,7 @@ func (x *Find) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Find.ProtoReflect.Descriptor instead.
 func (*Find) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{23}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Find) GetRequest() uint64 {
@@ -2145,7 +3053,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2157,7 +3065,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[24]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2170,7 +3078,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{24}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Found) GetTokens() uint32 {
@@ -2204,7 +3112,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +3124,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[25]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +3137,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{25}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Status) GetRequest() uint64 {
@@ -2250,7 +3158,7 @@ type AgentStatus struct {
 
 func (x *AgentStatus) Reset() {
 	*x = AgentStatus{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[26]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +3170,7 @@ func (x *AgentStatus) String() string {
 func (*AgentStatus) ProtoMessage() {}
 
 func (x *AgentStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[26]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +3183,7 @@ func (x *AgentStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentStatus.ProtoReflect.Descriptor instead.
 func (*AgentStatus) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{26}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AgentStatus) GetConnections() uint32 {
@@ -2334,7 +3242,7 @@ type Store struct {
 
 func (x *Store) Reset() {
 	*x = Store{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[27]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +3254,7 @@ func (x *Store) String() string {
 func (*Store) ProtoMessage() {}
 
 func (x *Store) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[27]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +3267,7 @@ func (x *Store) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Store.ProtoReflect.Descriptor instead.
 func (*Store) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{27}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Store) GetRequest() uint64 {
@@ -2588,7 +3496,7 @@ type StoreWish struct {
 
 func (x *StoreWish) Reset() {
 	*x = StoreWish{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[28]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +3508,7 @@ func (x *StoreWish) String() string {
 func (*StoreWish) ProtoMessage() {}
 
 func (x *StoreWish) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[28]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +3521,7 @@ func (x *StoreWish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreWish.ProtoReflect.Descriptor instead.
 func (*StoreWish) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{28}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StoreWish) GetOwner() uint32 {
@@ -2659,7 +3567,7 @@ type StorePut struct {
 
 func (x *StorePut) Reset() {
 	*x = StorePut{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[29]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +3579,7 @@ func (x *StorePut) String() string {
 func (*StorePut) ProtoMessage() {}
 
 func (x *StorePut) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[29]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +3592,7 @@ func (x *StorePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePut.ProtoReflect.Descriptor instead.
 func (*StorePut) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{29}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StorePut) GetKeys() [][]byte {
@@ -2736,7 +3644,7 @@ type StoreGet struct {
 
 func (x *StoreGet) Reset() {
 	*x = StoreGet{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[30]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2748,7 +3656,7 @@ func (x *StoreGet) String() string {
 func (*StoreGet) ProtoMessage() {}
 
 func (x *StoreGet) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[30]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2761,7 +3669,7 @@ func (x *StoreGet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreGet.ProtoReflect.Descriptor instead.
 func (*StoreGet) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{30}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StoreGet) GetKeys() [][]byte {
@@ -2795,7 +3703,7 @@ type StoreRemove struct {
 
 func (x *StoreRemove) Reset() {
 	*x = StoreRemove{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[31]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +3715,7 @@ func (x *StoreRemove) String() string {
 func (*StoreRemove) ProtoMessage() {}
 
 func (x *StoreRemove) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[31]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +3728,7 @@ func (x *StoreRemove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreRemove.ProtoReflect.Descriptor instead.
 func (*StoreRemove) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{31}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StoreRemove) GetKeys() [][]byte {
@@ -2844,7 +3752,7 @@ type StoreOpen struct {
 
 func (x *StoreOpen) Reset() {
 	*x = StoreOpen{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[32]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +3764,7 @@ func (x *StoreOpen) String() string {
 func (*StoreOpen) ProtoMessage() {}
 
 func (x *StoreOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[32]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +3777,7 @@ func (x *StoreOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOpen.ProtoReflect.Descriptor instead.
 func (*StoreOpen) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{32}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StoreOpen) GetKey() []byte {
@@ -2908,7 +3816,7 @@ type StoreWrite struct {
 
 func (x *StoreWrite) Reset() {
 	*x = StoreWrite{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[33]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2920,7 +3828,7 @@ func (x *StoreWrite) String() string {
 func (*StoreWrite) ProtoMessage() {}
 
 func (x *StoreWrite) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[33]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2933,7 +3841,7 @@ func (x *StoreWrite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreWrite.ProtoReflect.Descriptor instead.
 func (*StoreWrite) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{33}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoreWrite) GetKey() []byte {
@@ -2983,7 +3891,7 @@ type StoreCommit struct {
 
 func (x *StoreCommit) Reset() {
 	*x = StoreCommit{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[34]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3903,7 @@ func (x *StoreCommit) String() string {
 func (*StoreCommit) ProtoMessage() {}
 
 func (x *StoreCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[34]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3916,7 @@ func (x *StoreCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreCommit.ProtoReflect.Descriptor instead.
 func (*StoreCommit) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{34}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StoreCommit) GetKey() []byte {
@@ -3037,7 +3945,7 @@ type StoreLocate struct {
 
 func (x *StoreLocate) Reset() {
 	*x = StoreLocate{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[35]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +3957,7 @@ func (x *StoreLocate) String() string {
 func (*StoreLocate) ProtoMessage() {}
 
 func (x *StoreLocate) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[35]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +3970,7 @@ func (x *StoreLocate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreLocate.ProtoReflect.Descriptor instead.
 func (*StoreLocate) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{35}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StoreLocate) GetKey() []byte {
@@ -3089,7 +3997,7 @@ type StoreHas struct {
 
 func (x *StoreHas) Reset() {
 	*x = StoreHas{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[36]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +4009,7 @@ func (x *StoreHas) String() string {
 func (*StoreHas) ProtoMessage() {}
 
 func (x *StoreHas) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[36]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +4022,7 @@ func (x *StoreHas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreHas.ProtoReflect.Descriptor instead.
 func (*StoreHas) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{36}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *StoreHas) GetKeys() [][]byte {
@@ -3137,7 +4045,7 @@ type StoreList struct {
 
 func (x *StoreList) Reset() {
 	*x = StoreList{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[37]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3149,7 +4057,7 @@ func (x *StoreList) String() string {
 func (*StoreList) ProtoMessage() {}
 
 func (x *StoreList) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[37]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3162,7 +4070,7 @@ func (x *StoreList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreList.ProtoReflect.Descriptor instead.
 func (*StoreList) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{37}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *StoreList) GetPrefix() []byte {
@@ -3202,7 +4110,7 @@ type StoreStats struct {
 
 func (x *StoreStats) Reset() {
 	*x = StoreStats{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[38]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +4122,7 @@ func (x *StoreStats) String() string {
 func (*StoreStats) ProtoMessage() {}
 
 func (x *StoreStats) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[38]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +4135,7 @@ func (x *StoreStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreStats.ProtoReflect.Descriptor instead.
 func (*StoreStats) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{38}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{47}
 }
 
 // StoreEvict lets objects go until so many thousandths of each heap are used at most.
@@ -3240,7 +4148,7 @@ type StoreEvict struct {
 
 func (x *StoreEvict) Reset() {
 	*x = StoreEvict{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[39]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3252,7 +4160,7 @@ func (x *StoreEvict) String() string {
 func (*StoreEvict) ProtoMessage() {}
 
 func (x *StoreEvict) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[39]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3265,7 +4173,7 @@ func (x *StoreEvict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreEvict.ProtoReflect.Descriptor instead.
 func (*StoreEvict) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{39}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StoreEvict) GetPermille() uint32 {
@@ -3286,7 +4194,7 @@ type StoreMap struct {
 
 func (x *StoreMap) Reset() {
 	*x = StoreMap{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[40]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +4206,7 @@ func (x *StoreMap) String() string {
 func (*StoreMap) ProtoMessage() {}
 
 func (x *StoreMap) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[40]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +4219,7 @@ func (x *StoreMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreMap.ProtoReflect.Descriptor instead.
 func (*StoreMap) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{40}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{49}
 }
 
 // StoreResult answers Store: what was asked for, and nothing else.
@@ -3335,7 +4243,7 @@ type StoreResult struct {
 
 func (x *StoreResult) Reset() {
 	*x = StoreResult{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[41]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3347,7 +4255,7 @@ func (x *StoreResult) String() string {
 func (*StoreResult) ProtoMessage() {}
 
 func (x *StoreResult) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[41]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3360,7 +4268,7 @@ func (x *StoreResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreResult.ProtoReflect.Descriptor instead.
 func (*StoreResult) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{41}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StoreResult) GetProblems() []*Problem {
@@ -3448,7 +4356,7 @@ type StorePlace struct {
 
 func (x *StorePlace) Reset() {
 	*x = StorePlace{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[42]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +4368,7 @@ func (x *StorePlace) String() string {
 func (*StorePlace) ProtoMessage() {}
 
 func (x *StorePlace) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[42]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +4381,7 @@ func (x *StorePlace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StorePlace.ProtoReflect.Descriptor instead.
 func (*StorePlace) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{42}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StorePlace) GetOwner() string {
@@ -3583,7 +4491,7 @@ type StoreListing struct {
 
 func (x *StoreListing) Reset() {
 	*x = StoreListing{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[43]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3595,7 +4503,7 @@ func (x *StoreListing) String() string {
 func (*StoreListing) ProtoMessage() {}
 
 func (x *StoreListing) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[43]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3608,7 +4516,7 @@ func (x *StoreListing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreListing.ProtoReflect.Descriptor instead.
 func (*StoreListing) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{43}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StoreListing) GetKeys() [][]byte {
@@ -3690,7 +4598,7 @@ type StoreOwner struct {
 
 func (x *StoreOwner) Reset() {
 	*x = StoreOwner{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[44]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3702,7 +4610,7 @@ func (x *StoreOwner) String() string {
 func (*StoreOwner) ProtoMessage() {}
 
 func (x *StoreOwner) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[44]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3715,7 +4623,7 @@ func (x *StoreOwner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreOwner.ProtoReflect.Descriptor instead.
 func (*StoreOwner) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{44}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StoreOwner) GetName() string {
@@ -3878,7 +4786,7 @@ type StoreArena struct {
 
 func (x *StoreArena) Reset() {
 	*x = StoreArena{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[45]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +4798,7 @@ func (x *StoreArena) String() string {
 func (*StoreArena) ProtoMessage() {}
 
 func (x *StoreArena) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[45]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +4811,7 @@ func (x *StoreArena) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreArena.ProtoReflect.Descriptor instead.
 func (*StoreArena) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{45}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StoreArena) GetOwner() string {
@@ -3954,7 +4862,7 @@ type Reply struct {
 
 func (x *Reply) Reset() {
 	*x = Reply{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[46]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3966,7 +4874,7 @@ func (x *Reply) String() string {
 func (*Reply) ProtoMessage() {}
 
 func (x *Reply) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[46]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3979,7 +4887,7 @@ func (x *Reply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reply.ProtoReflect.Descriptor instead.
 func (*Reply) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{46}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Reply) GetRequest() uint64 {
@@ -4109,7 +5017,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[47]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4121,7 +5029,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[47]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4134,7 +5042,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{47}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Problem) GetCode() string {
@@ -4171,7 +5079,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_meridian_door_v1_door_proto_msgTypes[48]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4183,7 +5091,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_meridian_door_v1_door_proto_msgTypes[48]
+	mi := &file_meridian_door_v1_door_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4196,7 +5104,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{48}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Event) GetKinds() []EventKind {
@@ -4231,7 +5139,7 @@ var File_meridian_door_v1_door_proto protoreflect.FileDescriptor
 
 const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\n" +
-	"\x1bmeridian/door/v1/door.proto\x12\x10meridian.door.v1\"\xba\x02\n" +
+	"\x1bmeridian/door/v1/door.proto\x12\x10meridian.door.v1\"\xeb\x02\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vlow_version\x18\x01 \x01(\rR\n" +
 	"lowVersion\x12!\n" +
@@ -4239,7 +5147,8 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x06engine\x18\x03 \x01(\tR\x06engine\x125\n" +
 	"\acontrol\x18\x04 \x01(\v2\x19.meridian.door.v1.ControlH\x00R\acontrol\x12,\n" +
 	"\x04rank\x18\x05 \x01(\v2\x16.meridian.door.v1.RankH\x00R\x04rank\x122\n" +
-	"\x06client\x18\b \x01(\v2\x18.meridian.door.v1.ClientH\x00R\x06client\x12\x1a\n" +
+	"\x06client\x18\b \x01(\v2\x18.meridian.door.v1.ClientH\x00R\x06client\x12/\n" +
+	"\x05steps\x18\t \x01(\v2\x17.meridian.door.v1.StepsH\x00R\x05steps\x12\x1a\n" +
 	"\bsoftware\x18\x06 \x01(\tR\bsoftware\x12\x1a\n" +
 	"\bfeatures\x18\a \x03(\tR\bfeaturesB\x04\n" +
 	"\x02as\"E\n" +
@@ -4250,7 +5159,19 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x04Rank\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x14\n" +
 	"\x05ranks\x18\x02 \x01(\rR\x05ranks\"\b\n" +
-	"\x06Client\"\xf2\x01\n" +
+	"\x06Client\"\xfa\x01\n" +
+	"\x05Steps\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
+	"\bmeasures\x18\x02 \x01(\bR\bmeasures\x12\x16\n" +
+	"\x06blocks\x18\x03 \x01(\rR\x06blocks\x12!\n" +
+	"\fblock_tokens\x18\x04 \x01(\rR\vblockTokens\x12\x1f\n" +
+	"\vmax_running\x18\x05 \x01(\rR\n" +
+	"maxRunning\x12\x1f\n" +
+	"\vstep_tokens\x18\x06 \x01(\rR\n" +
+	"stepTokens\x12\x16\n" +
+	"\x06forces\x18\a \x01(\bR\x06forces\x12\x14\n" +
+	"\x05forks\x18\b \x01(\bR\x05forks\x12\x14\n" +
+	"\x05swaps\x18\t \x01(\bR\x05swaps\"\xaf\x02\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12 \n" +
@@ -4259,7 +5180,16 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\n" +
 	"ticket_key\x18\x05 \x01(\fR\tticketKey\x12\x1a\n" +
 	"\bfeatures\x18\x06 \x03(\tR\bfeatures\x122\n" +
-	"\x05cache\x18\a \x01(\v2\x1c.meridian.door.v1.CacheTermsR\x05cache\"Q\n" +
+	"\x05cache\x18\a \x01(\v2\x1c.meridian.door.v1.CacheTermsR\x05cache\x12;\n" +
+	"\bgovernor\x18\b \x01(\v2\x1f.meridian.door.v1.GovernorTermsR\bgovernor\"\xcd\x01\n" +
+	"\rGovernorTerms\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x17\n" +
+	"\await_us\x18\x02 \x01(\rR\x06waitUs\x12(\n" +
+	"\x10max_think_tokens\x18\x03 \x01(\rR\x0emaxThinkTokens\x12(\n" +
+	"\x10min_think_tokens\x18\x04 \x01(\rR\x0eminThinkTokens\x12\x1d\n" +
+	"\n" +
+	"end_tokens\x18\x05 \x03(\rR\tendTokens\x12\x18\n" +
+	"\aentropy\x18\x06 \x01(\bR\aentropy\"Q\n" +
 	"\n" +
 	"CacheTerms\x12!\n" +
 	"\fblock_tokens\x18\x01 \x01(\rR\vblockTokens\x12 \n" +
@@ -4351,17 +5281,77 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\aoffered\x18\x02 \x01(\fH\x00R\aoffered\x12\x1c\n" +
 	"\baccepted\x18\x03 \x01(\fH\x00R\baccepted\x12%\n" +
 	"\runused_ticket\x18\x04 \x01(\fH\x00R\funusedTicketB\x06\n" +
-	"\x04what\"\xf0\x01\n" +
-	"\x04Step\x12\x18\n" +
-	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x1a\n" +
-	"\brequests\x18\x03 \x01(\fR\brequests\x12\x1c\n" +
-	"\tcommitted\x18\x04 \x03(\rR\tcommitted\x12'\n" +
-	"\x0fcomputed_layers\x18\x05 \x03(\rR\x0ecomputedLayers\x12\x18\n" +
+	"\x04what\"\xd5\x05\n" +
+	"\x04Step\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x18\n" +
 	"\arunning\x18\x06 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\a \x01(\rR\awaiting\x12\x1f\n" +
 	"\vfree_blocks\x18\b \x01(\rR\n" +
-	"freeBlocks\"\xe3\x01\n" +
+	"freeBlocks\x12\x17\n" +
+	"\atook_ns\x18\t \x01(\x04R\x06tookNs\x12-\n" +
+	"\x05begun\x18\n" +
+	" \x03(\v2\x17.meridian.door.v1.BegunR\x05begun\x12\x1c\n" +
+	"\tsequences\x18\v \x03(\x04R\tsequences\x12\x1a\n" +
+	"\bcomputed\x18\f \x03(\rR\bcomputed\x12\x16\n" +
+	"\x06counts\x18\r \x03(\rR\x06counts\x12\x16\n" +
+	"\x06tokens\x18\x0e \x03(\rR\x06tokens\x12\x1c\n" +
+	"\tentropies\x18\x0f \x03(\x02R\tentropies\x12\x16\n" +
+	"\x06places\x18\x10 \x03(\rR\x06places\x12!\n" +
+	"\fblock_counts\x18\x11 \x03(\rR\vblockCounts\x12\x16\n" +
+	"\x06blocks\x18\x12 \x03(\rR\x06blocks\x12\x18\n" +
+	"\aevicted\x18\x13 \x03(\rR\aevicted\x12\x1a\n" +
+	"\bfinished\x18\x14 \x03(\x04R\bfinished\x123\n" +
+	"\astopped\x18\x15 \x03(\v2\x19.meridian.door.v1.StoppedR\astopped\x12\x16\n" +
+	"\x06forked\x18\x16 \x03(\x04R\x06forked\x12\x1b\n" +
+	"\tfork_nats\x18\x17 \x03(\x02R\bforkNats\x120\n" +
+	"\x06copied\x18\x18 \x03(\v2\x18.meridian.door.v1.CopiedR\x06copied\x124\n" +
+	"\brecalled\x18\x19 \x03(\v2\x18.meridian.door.v1.CopiedR\brecalled\x12\x1d\n" +
+	"\n" +
+	"store_down\x18\x1a \x01(\bR\tstoreDownJ\x04\b\x01\x10\x02J\x04\b\x03\x10\x04J\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"\x96\x02\n" +
+	"\x05Begun\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12#\n" +
+	"\rprompt_tokens\x18\x03 \x01(\rR\fpromptTokens\x12\x12\n" +
+	"\x04tail\x18\x04 \x03(\rR\x04tail\x12\x1c\n" +
+	"\tgenerated\x18\x05 \x03(\rR\tgenerated\x12(\n" +
+	"\x10max_think_tokens\x18\x06 \x01(\rR\x0emaxThinkTokens\x12\x16\n" +
+	"\x06tenant\x18\a \x01(\tR\x06tenant\x12#\n" +
+	"\rcached_tokens\x18\b \x01(\rR\fcachedTokens\x12#\n" +
+	"\rshared_blocks\x18\t \x01(\rR\fsharedBlocks\"9\n" +
+	"\aStopped\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x12\n" +
+	"\x04lost\x18\x02 \x01(\bR\x04lost\"k\n" +
+	"\x06Copied\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x16\n" +
+	"\x06blocks\x18\x02 \x03(\rR\x06blocks\x12\x17\n" +
+	"\atook_ns\x18\x03 \x01(\x04R\x06tookNs\x12\x14\n" +
+	"\x05whole\x18\x04 \x01(\bR\x05whole\"\x95\x03\n" +
+	"\bDecision\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x14\n" +
+	"\x05order\x18\x02 \x03(\x04R\x05order\x12!\n" +
+	"\forder_tokens\x18\x03 \x03(\rR\vorderTokens\x12\x14\n" +
+	"\x05pause\x18\x04 \x03(\x04R\x05pause\x12\x16\n" +
+	"\x06resume\x18\x05 \x03(\x04R\x06resume\x12-\n" +
+	"\x05force\x18\x06 \x03(\v2\x17.meridian.door.v1.ForceR\x05force\x12\x12\n" +
+	"\x04fork\x18\a \x03(\x04R\x04fork\x124\n" +
+	"\bcopy_out\x18\b \x03(\v2\x19.meridian.door.v1.CopyOutR\acopyOut\x12\x14\n" +
+	"\x05evict\x18\t \x03(\rR\x05evict\x12\x16\n" +
+	"\x06recall\x18\n" +
+	" \x03(\x04R\x06recall\x123\n" +
+	"\apreempt\x18\v \x03(\v2\x19.meridian.door.v1.PreemptR\apreempt\x12\x1c\n" +
+	"\tforgotten\x18\f \x03(\x04R\tforgotten\x12\x14\n" +
+	"\x05steps\x18\r \x01(\rR\x05steps\"S\n" +
+	"\x05Force\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x16\n" +
+	"\x06tokens\x18\x02 \x03(\rR\x06tokens\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"=\n" +
+	"\aCopyOut\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x16\n" +
+	"\x06blocks\x18\x02 \x03(\rR\x06blocks\"Q\n" +
+	"\aPreempt\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x12\n" +
+	"\x04swap\x18\x02 \x01(\bR\x04swap\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xe3\x01\n" +
 	"\x04Keep\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1a\n" +
 	"\btransfer\x18\x02 \x01(\fR\btransfer\x12-\n" +
@@ -4551,7 +5541,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x05kinds\x18\x01 \x03(\x0e2\x1b.meridian.door.v1.EventKindR\x05kinds\x12\x1c\n" +
 	"\ttransfers\x18\x02 \x01(\fR\ttransfers\x12\x1a\n" +
 	"\baccepted\x18\x03 \x03(\bR\baccepted\x125\n" +
-	"\bproblems\x18\x04 \x03(\v2\x19.meridian.door.v1.ProblemR\bproblems*\xf7\x02\n" +
+	"\bproblems\x18\x04 \x03(\v2\x19.meridian.door.v1.ProblemR\bproblems*\x90\x03\n" +
 	"\tFrameType\x12\x1a\n" +
 	"\x16FRAME_TYPE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10FRAME_TYPE_HELLO\x10\x01\x12\x16\n" +
@@ -4569,7 +5559,8 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x11FRAME_TYPE_STATUS\x10\f\x12\x14\n" +
 	"\x10FRAME_TYPE_STORE\x10\r\x12\x13\n" +
 	"\x0fFRAME_TYPE_KEEP\x10\x0e\x12\x13\n" +
-	"\x0fFRAME_TYPE_FIND\x10\x0f*\x99\x01\n" +
+	"\x0fFRAME_TYPE_FIND\x10\x0f\x12\x17\n" +
+	"\x13FRAME_TYPE_DECISION\x10\x10*\x99\x01\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EVENT_KIND_SERVING\x10\x01\x12\x14\n" +
@@ -4592,59 +5583,68 @@ func file_meridian_door_v1_door_proto_rawDescGZIP() []byte {
 
 var (
 	file_meridian_door_v1_door_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-	file_meridian_door_v1_door_proto_msgTypes  = make([]protoimpl.MessageInfo, 49)
+	file_meridian_door_v1_door_proto_msgTypes  = make([]protoimpl.MessageInfo, 58)
 	file_meridian_door_v1_door_proto_goTypes   = []any{
-		FrameType(0),         // 0: meridian.door.v1.FrameType
-		EventKind(0),         // 1: meridian.door.v1.EventKind
-		(*Hello)(nil),        // 2: meridian.door.v1.Hello
-		(*Control)(nil),      // 3: meridian.door.v1.Control
-		(*Rank)(nil),         // 4: meridian.door.v1.Rank
-		(*Client)(nil),       // 5: meridian.door.v1.Client
-		(*Welcome)(nil),      // 6: meridian.door.v1.Welcome
-		(*CacheTerms)(nil),   // 7: meridian.door.v1.CacheTerms
-		(*Lend)(nil),         // 8: meridian.door.v1.Lend
-		(*MemFD)(nil),        // 9: meridian.door.v1.MemFD
-		(*Borrowed)(nil),     // 10: meridian.door.v1.Borrowed
-		(*CudaIPC)(nil),      // 11: meridian.door.v1.CudaIPC
-		(*CudaVMM)(nil),      // 12: meridian.door.v1.CudaVMM
-		(*DmaBuf)(nil),       // 13: meridian.door.v1.DmaBuf
-		(*Publish)(nil),      // 14: meridian.door.v1.Publish
-		(*Geometry)(nil),     // 15: meridian.door.v1.Geometry
-		(*Layer)(nil),        // 16: meridian.door.v1.Layer
-		(*Scope)(nil),        // 17: meridian.door.v1.Scope
-		(*Table)(nil),        // 18: meridian.door.v1.Table
-		(*Offer)(nil),        // 19: meridian.door.v1.Offer
-		(*Accept)(nil),       // 20: meridian.door.v1.Accept
-		(*Progress)(nil),     // 21: meridian.door.v1.Progress
-		(*Cancel)(nil),       // 22: meridian.door.v1.Cancel
-		(*Step)(nil),         // 23: meridian.door.v1.Step
-		(*Keep)(nil),         // 24: meridian.door.v1.Keep
-		(*Find)(nil),         // 25: meridian.door.v1.Find
-		(*Found)(nil),        // 26: meridian.door.v1.Found
-		(*Status)(nil),       // 27: meridian.door.v1.Status
-		(*AgentStatus)(nil),  // 28: meridian.door.v1.AgentStatus
-		(*Store)(nil),        // 29: meridian.door.v1.Store
-		(*StoreWish)(nil),    // 30: meridian.door.v1.StoreWish
-		(*StorePut)(nil),     // 31: meridian.door.v1.StorePut
-		(*StoreGet)(nil),     // 32: meridian.door.v1.StoreGet
-		(*StoreRemove)(nil),  // 33: meridian.door.v1.StoreRemove
-		(*StoreOpen)(nil),    // 34: meridian.door.v1.StoreOpen
-		(*StoreWrite)(nil),   // 35: meridian.door.v1.StoreWrite
-		(*StoreCommit)(nil),  // 36: meridian.door.v1.StoreCommit
-		(*StoreLocate)(nil),  // 37: meridian.door.v1.StoreLocate
-		(*StoreHas)(nil),     // 38: meridian.door.v1.StoreHas
-		(*StoreList)(nil),    // 39: meridian.door.v1.StoreList
-		(*StoreStats)(nil),   // 40: meridian.door.v1.StoreStats
-		(*StoreEvict)(nil),   // 41: meridian.door.v1.StoreEvict
-		(*StoreMap)(nil),     // 42: meridian.door.v1.StoreMap
-		(*StoreResult)(nil),  // 43: meridian.door.v1.StoreResult
-		(*StorePlace)(nil),   // 44: meridian.door.v1.StorePlace
-		(*StoreListing)(nil), // 45: meridian.door.v1.StoreListing
-		(*StoreOwner)(nil),   // 46: meridian.door.v1.StoreOwner
-		(*StoreArena)(nil),   // 47: meridian.door.v1.StoreArena
-		(*Reply)(nil),        // 48: meridian.door.v1.Reply
-		(*Problem)(nil),      // 49: meridian.door.v1.Problem
-		(*Event)(nil),        // 50: meridian.door.v1.Event
+		FrameType(0),          // 0: meridian.door.v1.FrameType
+		EventKind(0),          // 1: meridian.door.v1.EventKind
+		(*Hello)(nil),         // 2: meridian.door.v1.Hello
+		(*Control)(nil),       // 3: meridian.door.v1.Control
+		(*Rank)(nil),          // 4: meridian.door.v1.Rank
+		(*Client)(nil),        // 5: meridian.door.v1.Client
+		(*Steps)(nil),         // 6: meridian.door.v1.Steps
+		(*Welcome)(nil),       // 7: meridian.door.v1.Welcome
+		(*GovernorTerms)(nil), // 8: meridian.door.v1.GovernorTerms
+		(*CacheTerms)(nil),    // 9: meridian.door.v1.CacheTerms
+		(*Lend)(nil),          // 10: meridian.door.v1.Lend
+		(*MemFD)(nil),         // 11: meridian.door.v1.MemFD
+		(*Borrowed)(nil),      // 12: meridian.door.v1.Borrowed
+		(*CudaIPC)(nil),       // 13: meridian.door.v1.CudaIPC
+		(*CudaVMM)(nil),       // 14: meridian.door.v1.CudaVMM
+		(*DmaBuf)(nil),        // 15: meridian.door.v1.DmaBuf
+		(*Publish)(nil),       // 16: meridian.door.v1.Publish
+		(*Geometry)(nil),      // 17: meridian.door.v1.Geometry
+		(*Layer)(nil),         // 18: meridian.door.v1.Layer
+		(*Scope)(nil),         // 19: meridian.door.v1.Scope
+		(*Table)(nil),         // 20: meridian.door.v1.Table
+		(*Offer)(nil),         // 21: meridian.door.v1.Offer
+		(*Accept)(nil),        // 22: meridian.door.v1.Accept
+		(*Progress)(nil),      // 23: meridian.door.v1.Progress
+		(*Cancel)(nil),        // 24: meridian.door.v1.Cancel
+		(*Step)(nil),          // 25: meridian.door.v1.Step
+		(*Begun)(nil),         // 26: meridian.door.v1.Begun
+		(*Stopped)(nil),       // 27: meridian.door.v1.Stopped
+		(*Copied)(nil),        // 28: meridian.door.v1.Copied
+		(*Decision)(nil),      // 29: meridian.door.v1.Decision
+		(*Force)(nil),         // 30: meridian.door.v1.Force
+		(*CopyOut)(nil),       // 31: meridian.door.v1.CopyOut
+		(*Preempt)(nil),       // 32: meridian.door.v1.Preempt
+		(*Keep)(nil),          // 33: meridian.door.v1.Keep
+		(*Find)(nil),          // 34: meridian.door.v1.Find
+		(*Found)(nil),         // 35: meridian.door.v1.Found
+		(*Status)(nil),        // 36: meridian.door.v1.Status
+		(*AgentStatus)(nil),   // 37: meridian.door.v1.AgentStatus
+		(*Store)(nil),         // 38: meridian.door.v1.Store
+		(*StoreWish)(nil),     // 39: meridian.door.v1.StoreWish
+		(*StorePut)(nil),      // 40: meridian.door.v1.StorePut
+		(*StoreGet)(nil),      // 41: meridian.door.v1.StoreGet
+		(*StoreRemove)(nil),   // 42: meridian.door.v1.StoreRemove
+		(*StoreOpen)(nil),     // 43: meridian.door.v1.StoreOpen
+		(*StoreWrite)(nil),    // 44: meridian.door.v1.StoreWrite
+		(*StoreCommit)(nil),   // 45: meridian.door.v1.StoreCommit
+		(*StoreLocate)(nil),   // 46: meridian.door.v1.StoreLocate
+		(*StoreHas)(nil),      // 47: meridian.door.v1.StoreHas
+		(*StoreList)(nil),     // 48: meridian.door.v1.StoreList
+		(*StoreStats)(nil),    // 49: meridian.door.v1.StoreStats
+		(*StoreEvict)(nil),    // 50: meridian.door.v1.StoreEvict
+		(*StoreMap)(nil),      // 51: meridian.door.v1.StoreMap
+		(*StoreResult)(nil),   // 52: meridian.door.v1.StoreResult
+		(*StorePlace)(nil),    // 53: meridian.door.v1.StorePlace
+		(*StoreListing)(nil),  // 54: meridian.door.v1.StoreListing
+		(*StoreOwner)(nil),    // 55: meridian.door.v1.StoreOwner
+		(*StoreArena)(nil),    // 56: meridian.door.v1.StoreArena
+		(*Reply)(nil),         // 57: meridian.door.v1.Reply
+		(*Problem)(nil),       // 58: meridian.door.v1.Problem
+		(*Event)(nil),         // 59: meridian.door.v1.Event
 	}
 )
 
@@ -4652,52 +5652,61 @@ var file_meridian_door_v1_door_proto_depIdxs = []int32{
 	3,  // 0: meridian.door.v1.Hello.control:type_name -> meridian.door.v1.Control
 	4,  // 1: meridian.door.v1.Hello.rank:type_name -> meridian.door.v1.Rank
 	5,  // 2: meridian.door.v1.Hello.client:type_name -> meridian.door.v1.Client
-	7,  // 3: meridian.door.v1.Welcome.cache:type_name -> meridian.door.v1.CacheTerms
-	9,  // 4: meridian.door.v1.Lend.memfd:type_name -> meridian.door.v1.MemFD
-	10, // 5: meridian.door.v1.Lend.borrowed:type_name -> meridian.door.v1.Borrowed
-	11, // 6: meridian.door.v1.Lend.cuda_ipc:type_name -> meridian.door.v1.CudaIPC
-	12, // 7: meridian.door.v1.Lend.cuda_vmm_fd:type_name -> meridian.door.v1.CudaVMM
-	13, // 8: meridian.door.v1.Lend.dmabuf_fd:type_name -> meridian.door.v1.DmaBuf
-	15, // 9: meridian.door.v1.Publish.geometry:type_name -> meridian.door.v1.Geometry
-	17, // 10: meridian.door.v1.Publish.scope:type_name -> meridian.door.v1.Scope
-	16, // 11: meridian.door.v1.Geometry.layers:type_name -> meridian.door.v1.Layer
-	17, // 12: meridian.door.v1.Offer.scope:type_name -> meridian.door.v1.Scope
-	18, // 13: meridian.door.v1.Offer.tables:type_name -> meridian.door.v1.Table
-	17, // 14: meridian.door.v1.Accept.scope:type_name -> meridian.door.v1.Scope
-	18, // 15: meridian.door.v1.Accept.tables:type_name -> meridian.door.v1.Table
-	17, // 16: meridian.door.v1.Keep.scope:type_name -> meridian.door.v1.Scope
-	18, // 17: meridian.door.v1.Keep.tables:type_name -> meridian.door.v1.Table
-	17, // 18: meridian.door.v1.Find.scope:type_name -> meridian.door.v1.Scope
-	31, // 19: meridian.door.v1.Store.put:type_name -> meridian.door.v1.StorePut
-	32, // 20: meridian.door.v1.Store.get:type_name -> meridian.door.v1.StoreGet
-	33, // 21: meridian.door.v1.Store.remove:type_name -> meridian.door.v1.StoreRemove
-	34, // 22: meridian.door.v1.Store.open:type_name -> meridian.door.v1.StoreOpen
-	35, // 23: meridian.door.v1.Store.write:type_name -> meridian.door.v1.StoreWrite
-	36, // 24: meridian.door.v1.Store.commit:type_name -> meridian.door.v1.StoreCommit
-	37, // 25: meridian.door.v1.Store.locate:type_name -> meridian.door.v1.StoreLocate
-	38, // 26: meridian.door.v1.Store.has:type_name -> meridian.door.v1.StoreHas
-	39, // 27: meridian.door.v1.Store.list:type_name -> meridian.door.v1.StoreList
-	40, // 28: meridian.door.v1.Store.stats:type_name -> meridian.door.v1.StoreStats
-	41, // 29: meridian.door.v1.Store.evict:type_name -> meridian.door.v1.StoreEvict
-	42, // 30: meridian.door.v1.Store.map:type_name -> meridian.door.v1.StoreMap
-	30, // 31: meridian.door.v1.StorePut.wish:type_name -> meridian.door.v1.StoreWish
-	30, // 32: meridian.door.v1.StoreOpen.wish:type_name -> meridian.door.v1.StoreWish
-	49, // 33: meridian.door.v1.StoreResult.problems:type_name -> meridian.door.v1.Problem
-	44, // 34: meridian.door.v1.StoreResult.place:type_name -> meridian.door.v1.StorePlace
-	45, // 35: meridian.door.v1.StoreResult.listing:type_name -> meridian.door.v1.StoreListing
-	46, // 36: meridian.door.v1.StoreResult.owners:type_name -> meridian.door.v1.StoreOwner
-	47, // 37: meridian.door.v1.StoreResult.arena:type_name -> meridian.door.v1.StoreArena
-	49, // 38: meridian.door.v1.Reply.problem:type_name -> meridian.door.v1.Problem
-	28, // 39: meridian.door.v1.Reply.status:type_name -> meridian.door.v1.AgentStatus
-	43, // 40: meridian.door.v1.Reply.store:type_name -> meridian.door.v1.StoreResult
-	26, // 41: meridian.door.v1.Reply.found:type_name -> meridian.door.v1.Found
-	1,  // 42: meridian.door.v1.Event.kinds:type_name -> meridian.door.v1.EventKind
-	49, // 43: meridian.door.v1.Event.problems:type_name -> meridian.door.v1.Problem
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	6,  // 3: meridian.door.v1.Hello.steps:type_name -> meridian.door.v1.Steps
+	9,  // 4: meridian.door.v1.Welcome.cache:type_name -> meridian.door.v1.CacheTerms
+	8,  // 5: meridian.door.v1.Welcome.governor:type_name -> meridian.door.v1.GovernorTerms
+	11, // 6: meridian.door.v1.Lend.memfd:type_name -> meridian.door.v1.MemFD
+	12, // 7: meridian.door.v1.Lend.borrowed:type_name -> meridian.door.v1.Borrowed
+	13, // 8: meridian.door.v1.Lend.cuda_ipc:type_name -> meridian.door.v1.CudaIPC
+	14, // 9: meridian.door.v1.Lend.cuda_vmm_fd:type_name -> meridian.door.v1.CudaVMM
+	15, // 10: meridian.door.v1.Lend.dmabuf_fd:type_name -> meridian.door.v1.DmaBuf
+	17, // 11: meridian.door.v1.Publish.geometry:type_name -> meridian.door.v1.Geometry
+	19, // 12: meridian.door.v1.Publish.scope:type_name -> meridian.door.v1.Scope
+	18, // 13: meridian.door.v1.Geometry.layers:type_name -> meridian.door.v1.Layer
+	19, // 14: meridian.door.v1.Offer.scope:type_name -> meridian.door.v1.Scope
+	20, // 15: meridian.door.v1.Offer.tables:type_name -> meridian.door.v1.Table
+	19, // 16: meridian.door.v1.Accept.scope:type_name -> meridian.door.v1.Scope
+	20, // 17: meridian.door.v1.Accept.tables:type_name -> meridian.door.v1.Table
+	26, // 18: meridian.door.v1.Step.begun:type_name -> meridian.door.v1.Begun
+	27, // 19: meridian.door.v1.Step.stopped:type_name -> meridian.door.v1.Stopped
+	28, // 20: meridian.door.v1.Step.copied:type_name -> meridian.door.v1.Copied
+	28, // 21: meridian.door.v1.Step.recalled:type_name -> meridian.door.v1.Copied
+	30, // 22: meridian.door.v1.Decision.force:type_name -> meridian.door.v1.Force
+	31, // 23: meridian.door.v1.Decision.copy_out:type_name -> meridian.door.v1.CopyOut
+	32, // 24: meridian.door.v1.Decision.preempt:type_name -> meridian.door.v1.Preempt
+	19, // 25: meridian.door.v1.Keep.scope:type_name -> meridian.door.v1.Scope
+	20, // 26: meridian.door.v1.Keep.tables:type_name -> meridian.door.v1.Table
+	19, // 27: meridian.door.v1.Find.scope:type_name -> meridian.door.v1.Scope
+	40, // 28: meridian.door.v1.Store.put:type_name -> meridian.door.v1.StorePut
+	41, // 29: meridian.door.v1.Store.get:type_name -> meridian.door.v1.StoreGet
+	42, // 30: meridian.door.v1.Store.remove:type_name -> meridian.door.v1.StoreRemove
+	43, // 31: meridian.door.v1.Store.open:type_name -> meridian.door.v1.StoreOpen
+	44, // 32: meridian.door.v1.Store.write:type_name -> meridian.door.v1.StoreWrite
+	45, // 33: meridian.door.v1.Store.commit:type_name -> meridian.door.v1.StoreCommit
+	46, // 34: meridian.door.v1.Store.locate:type_name -> meridian.door.v1.StoreLocate
+	47, // 35: meridian.door.v1.Store.has:type_name -> meridian.door.v1.StoreHas
+	48, // 36: meridian.door.v1.Store.list:type_name -> meridian.door.v1.StoreList
+	49, // 37: meridian.door.v1.Store.stats:type_name -> meridian.door.v1.StoreStats
+	50, // 38: meridian.door.v1.Store.evict:type_name -> meridian.door.v1.StoreEvict
+	51, // 39: meridian.door.v1.Store.map:type_name -> meridian.door.v1.StoreMap
+	39, // 40: meridian.door.v1.StorePut.wish:type_name -> meridian.door.v1.StoreWish
+	39, // 41: meridian.door.v1.StoreOpen.wish:type_name -> meridian.door.v1.StoreWish
+	58, // 42: meridian.door.v1.StoreResult.problems:type_name -> meridian.door.v1.Problem
+	53, // 43: meridian.door.v1.StoreResult.place:type_name -> meridian.door.v1.StorePlace
+	54, // 44: meridian.door.v1.StoreResult.listing:type_name -> meridian.door.v1.StoreListing
+	55, // 45: meridian.door.v1.StoreResult.owners:type_name -> meridian.door.v1.StoreOwner
+	56, // 46: meridian.door.v1.StoreResult.arena:type_name -> meridian.door.v1.StoreArena
+	58, // 47: meridian.door.v1.Reply.problem:type_name -> meridian.door.v1.Problem
+	37, // 48: meridian.door.v1.Reply.status:type_name -> meridian.door.v1.AgentStatus
+	52, // 49: meridian.door.v1.Reply.store:type_name -> meridian.door.v1.StoreResult
+	35, // 50: meridian.door.v1.Reply.found:type_name -> meridian.door.v1.Found
+	1,  // 51: meridian.door.v1.Event.kinds:type_name -> meridian.door.v1.EventKind
+	58, // 52: meridian.door.v1.Event.problems:type_name -> meridian.door.v1.Problem
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_meridian_door_v1_door_proto_init() }
@@ -4709,20 +5718,21 @@ func file_meridian_door_v1_door_proto_init() {
 		(*Hello_Control)(nil),
 		(*Hello_Rank)(nil),
 		(*Hello_Client)(nil),
+		(*Hello_Steps)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[6].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[8].OneofWrappers = []any{
 		(*Lend_Memfd)(nil),
 		(*Lend_Borrowed)(nil),
 		(*Lend_CudaIpc)(nil),
 		(*Lend_CudaVmmFd)(nil),
 		(*Lend_DmabufFd)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[20].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[22].OneofWrappers = []any{
 		(*Cancel_Offered)(nil),
 		(*Cancel_Accepted)(nil),
 		(*Cancel_UnusedTicket)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[27].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[36].OneofWrappers = []any{
 		(*Store_Put)(nil),
 		(*Store_Get)(nil),
 		(*Store_Remove)(nil),
@@ -4736,7 +5746,7 @@ func file_meridian_door_v1_door_proto_init() {
 		(*Store_Evict)(nil),
 		(*Store_Map)(nil),
 	}
-	file_meridian_door_v1_door_proto_msgTypes[46].OneofWrappers = []any{
+	file_meridian_door_v1_door_proto_msgTypes[55].OneofWrappers = []any{
 		(*Reply_Ticket)(nil),
 		(*Reply_Transfer)(nil),
 		(*Reply_Region)(nil),
@@ -4750,7 +5760,7 @@ func file_meridian_door_v1_door_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meridian_door_v1_door_proto_rawDesc), len(file_meridian_door_v1_door_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   49,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -94,7 +94,7 @@ def test_layers_follow_as_they_are_computed(cell: tuple[Agent, Agent]) -> None:
         prefill.control.progress(transfer, 1)
         assert decode.control.poll_events(0.1) == []
         prefill.cut.fill(prefill.memory, len(TOKENS), table)
-        prefill.control.step(1, requests=transfer, committed=[len(TOKENS)], computed_layers=[2], running=1)
+        prefill.control.progress(transfer, 2)
         decode.until(EventKind.READY)
 
 
@@ -249,7 +249,7 @@ def test_telling_never_waits(agent: Agent) -> None:
         with agent.paused():
             began = time.monotonic()
             for number in range(20):  # more than the socket takes
-                engine.control.step(number, requests=bytes(1 << 20))
+                engine.control.progress(bytes(1 << 20), number)
             engine.control.progress(new_transfer(), 1)
             assert time.monotonic() - began < 20
         engine.offer(new_transfer())  # it comes after all of them
@@ -260,7 +260,7 @@ def test_an_agent_that_never_reads_is_left(agent: Agent) -> None:
         engine.until(EventKind.SERVING)
         with agent.paused():
             for number in range(80):
-                engine.control.step(number, requests=bytes(1 << 20))
+                engine.control.progress(bytes(1 << 20), number)
         engine.until(EventKind.FENCED, EventKind.SERVING)
 
 

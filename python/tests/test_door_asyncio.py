@@ -84,7 +84,7 @@ async def test_an_engine_writes_its_own_tickets_and_tells_of_layers(agent: Agent
         wanted = Accept(ticket, TOKENS, [decode.table(0)], scope=Scope(salt="s"))
         assert await decode.control.accept(wanted) == offer.transfer
         prefill.control.progress(offer.transfer, 1)
-        prefill.control.step(1, requests=offer.transfer, committed=[len(TOKENS)], computed_layers=[2])
+        prefill.control.progress(offer.transfer, 2)
         await decode.until(EventKind.READY)
         decode.cut.check(decode.memory, len(TOKENS), decode.table(0))
 
@@ -214,7 +214,7 @@ async def test_those_who_ask_wait_while_much_is_to_be_sent(agent: Agent) -> None
     async with AsyncEngine(agent.socket, "e", PREFILL) as engine:
         with agent.paused():
             for number in range(20):  # more than the socket takes
-                engine.control.step(number, requests=bytes(1 << 20))
+                engine.control.progress(bytes(1 << 20), number)
             never_sent = new_transfer()
             assert await refused(engine.offer(never_sent, timeout=0.05)) == "timeout"
             (freed,) = await engine.until(EventKind.FREED)
@@ -228,7 +228,7 @@ async def test_an_agent_that_never_reads_is_left(agent: Agent) -> None:
     async with AsyncEngine(agent.socket, "e", PREFILL) as engine:
         with agent.paused():
             for number in range(80):
-                engine.control.step(number, requests=bytes(1 << 20))
+                engine.control.progress(bytes(1 << 20), number)
         await engine.until(EventKind.FENCED, EventKind.SERVING)
 
 

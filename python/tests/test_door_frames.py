@@ -48,7 +48,7 @@ def test_what_is_no_frame(wrong: str) -> None:
 
 def test_a_frame_that_would_be_too_long() -> None:
     with pytest.raises(BadFrame, match="at most"):
-        frame(_messages.Step(requests=bytes(MAX_FRAME_BYTES)))
+        frame(_messages.Progress(transfer=bytes(MAX_FRAME_BYTES)))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_either_runtime_of_protobuf(runtime: str) -> None:
             Offer(bytes(16), range(300), [[1, 2], [3]], layers=2, scope=Scope(salt="s")).message(),
             Accept(b"t", [1, 1 << 31], [[7]], push=True, deadline=2).message(),
             Publication("bf16", [Layer(8, 128)] * 2, 16, 64, tp=8, stages=[1, 1]).message(),
-            _messages.Step(requests=bytes(32), committed=[1, 2]),
+            _messages.Step(number=3, sequences=[1, 2], counts=[1, 0], tokens=[7], entropies=[0.5]),
         ):
             deframer.feed(frame(message))
             assert deframer.next() == message

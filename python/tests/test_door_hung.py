@@ -100,7 +100,7 @@ def test_an_agent_that_lets_too_much_wait(fake: FakeAgent) -> None:
         with fake.hanging():
             first = door.offer_soon(an_offer())
             for number in range(80):
-                door.step(number, requests=MUCH)
+                door.progress(MUCH, number)
             asks_nothing(door)
             assert not first.done(), "it may have been read"
             fake.answer = ok
@@ -112,7 +112,7 @@ def test_an_agent_that_reads_nothing_for_long(fake: FakeAgent, monkeypatch: pyte
     with door_at(fake) as door:
         with fake.hanging():
             for number in range(4):  # more than the socket takes
-                door.step(number, requests=MUCH)
+                door.progress(MUCH, number)
             until_not_serving(door)
             asks_nothing(door)
             fake.answer = ok
@@ -177,7 +177,7 @@ async def test_tasks_leave_an_agent_that_reads_nothing(
         await door.wait_serving(PATIENCE)
         with fake.hanging():
             for number in range(frames):
-                door.step(number, requests=MUCH)
+                door.progress(MUCH, number)
             async with asyncio.timeout(PATIENCE):
                 while door.serving:
                     await asyncio.sleep(0.01)

@@ -60,7 +60,6 @@ def test_an_agent_from_before_there_were_features(fake: FakeAgent) -> None:
         assert door.features == frozenset()
         assert door.offer(Offer(TRANSFER, [1], [[0]], layers=1)).startswith(b"MRDT")
         door.progress(TRANSFER, 1)
-        door.step(1)
         door.withdraw_offer(TRANSFER)
         freed = until(door, events, EventKind.SERVING, EventKind.FREED)[1]
         assert freed.transfer == TRANSFER and freed.problem is not None and freed.problem.code == "withdrawn"

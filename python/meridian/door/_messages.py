@@ -61,10 +61,11 @@ StoreEvict: Final = _message_class("StoreEvict")
 StoreMap: Final = _message_class("StoreMap")
 Reply: Final = _message_class("Reply")
 Event: Final = _message_class("Event")
+Decision: Final = _message_class("Decision")
 
 _FRAMES = (
     *(Hello, Welcome, Lend, Publish, Offer, Accept, Progress, Cancel, Step, Reply, Event, Status, Store),
-    *(Keep, Find),
+    *(Keep, Find, Decision),
 )
 _CLASSES: Final[dict[int, Any]] = {_NUMBERS[cls.DESCRIPTOR.name.lower()]: cls for cls in _FRAMES}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 
 from meridian.door import _messages
 from meridian.door._messages import Message
@@ -29,27 +28,3 @@ class OneWay(ABC):
         """
         if tokens == 0 or "chunks" in self.features:
             self._say(_messages.Progress(transfer=transfer, layers=layers, tokens=tokens))
-
-    def step(
-        self,
-        number: int,
-        *,
-        requests: bytes = b"",
-        committed: Iterable[int] = (),
-        computed_layers: Iterable[int] = (),
-        running: int = 0,
-        waiting: int = 0,
-        free_blocks: int = 0,
-    ) -> None:
-        """Tell what one step did, in columns: `requests` has 16 bytes for each. This does not wait."""
-        self._say(
-            _messages.Step(
-                number=number,
-                requests=requests,
-                committed=committed,
-                computed_layers=computed_layers,
-                running=running,
-                waiting=waiting,
-                free_blocks=free_blocks,
-            )
-        )
