@@ -64,6 +64,7 @@ func thoughtVectors() []thoughtVector {
 		{Name: "a hair below zero", Max: 1 << 20, On: true, Steps: []thoughtStep{{"token", 1, nats(-1e-5), true}, calm, lost}},
 		{Name: "within a clause", Max: 1 << 20, On: true, Steps: []thoughtStep{calm, {"token", 512, nats(4), false}, {"token", 1, nats(4), true}}},
 		{Name: "shorter than the least", Max: 1 << 20, Min: 1 << 19, On: true, Steps: []thoughtStep{calm, lost}},
+		{Name: "just long enough", Max: 1 << 20, Min: 1900, On: true, Steps: []thoughtStep{calm, lost}},
 		{Name: "certain throughout", Max: 1 << 20, On: true, Steps: []thoughtStep{{"token", 2000, nats(0), true}}},
 		{Name: "converged", Max: 1 << 20, On: true, Alpha: 0.2, Steps: []thoughtStep{{"token", 3, nats(1), true}, {"fork", 40, nats(0.5), false}}},
 		{Name: "converged not before the least", Max: 1 << 20, Min: 10, On: true, Alpha: 0.2, Steps: []thoughtStep{{"token", 3, nats(1), true}, {"fork", 40, nats(0.5), false}, {"token", 7, nats(1), true}, {"fork", 1, nats(0.5), false}}},

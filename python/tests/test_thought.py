@@ -131,10 +131,12 @@ def test_overthinking_ends_it_at_the_next_boundary() -> None:
     assert ends == [1840] and followed.reason is Reason.OVERTHINKING  # by the vectors after 1833 tokens
 
 
-def test_an_entropy_of_another_position_is_none() -> None:
-    followed = stream([START], 1 << 20, entropy=True)
+@pytest.mark.parametrize(("began_elsewhere", "late"), [(0, True), (5, False)])
+def test_a_thought_whose_entropies_are_not_all_known(began_elsewhere: int, late: bool) -> None:
+    """No mean of it is that of the chain: nothing calls it overthinking."""
+    followed = stream([START], 1 << 20, entropy=True, think_tokens=began_elsewhere)
     for position in range(2200):
-        followed.measured = position - (position == 700), 0.2 if position < 1500 else 4.0
+        followed.measured = position - (late and position == 700), 0.2 if position < 1500 else 4.0
         followed.take(2)
     assert followed.wanted() is None
 

@@ -32,7 +32,7 @@ try:  # since 0.32
 except ImportError:
     _SlotProcessor = object
 
-_log = logging.getLogger("vllm.meridian")
+_log: Final = logging.getLogger("vllm.meridian")  # below vLLM's own, so that it is written where vLLM writes
 
 MAX_ENTROPIES: Final = 1 << 16
 """Entropies that wait to be taken; the oldest go first."""
@@ -52,7 +52,7 @@ def _fails_open(method: Callable[..., Any]) -> Callable[..., Any]:
             except Exception:
                 self.off = True
                 _log.exception("meridian: BudgetLogits is at fault, and ends no thought from here on")
-        return arguments[0] if method.__name__ == "apply" else None
+        return arguments[0] if method.__name__ == "apply" else False
 
     return guarded
 
@@ -82,6 +82,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         self._aside: dict[object, tuple[Stream, Any]] = {}
         self._outputs: dict[int, list[int]] = {}
         self._new: list[int] = []
+        """Slots of requests whose prompts have not been looked at."""
         self._tokens, self._nats = Copied(device), Copied(device)
         self._measuring: list[tuple[Stream, int]] = []
         self._entropies: deque[tuple[int | None, int, float]] = deque(maxlen=MAX_ENTROPIES)
@@ -213,7 +214,6 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
             where, new = (each.to(device, non_blocking=True) for each in (tails, torch.tensor(self._new)))
             parts.append(state.all_token_ids.gpu[new[:, None], where].to(torch.int64).flatten())
         self._tokens.start(torch.cat(parts), (slots, tuple(self._new)))
-        self._new = []
 
     def _committed(self) -> None:
         """Follow what `apply_staged_writes` asked for."""
@@ -229,6 +229,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
             stream = self._streams.get(slot)
             if stream is not None and stream.position == 0:
                 stream.begin(tail)
+        self._new = []
         for i, slot in enumerate(slots):
             stream = self._streams.get(slot)
             if stream is None:

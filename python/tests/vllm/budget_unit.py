@@ -20,6 +20,7 @@ from meridian.vllm.entropies import entropies
 
 START, END, WORDS, VOCABULARY = 40, 41, 40, 48
 ROOM = 6
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENGTH = 64
 
 
@@ -83,7 +84,7 @@ def sampled(logits: torch.Tensor) -> list[int]:
 
 
 def logits_for(words: list[int]) -> torch.Tensor:
-    logits = torch.rand(len(words), VOCABULARY)
+    logits = torch.rand(len(words), VOCABULARY, device=DEVICE)
     for row, word in enumerate(words):
         logits[row, word] = 9.0
     return logits
@@ -93,7 +94,7 @@ class Rows:
     """vLLM's older runner: rows that are removed, filled again, moved and swapped."""
 
     def __init__(self) -> None:
-        self.logic = BudgetLogits(config(), torch.device("cpu"), False)
+        self.logic = BudgetLogits(config(), DEVICE, False)
         self.rows: list[Request | None] = []
 
     def step(self, chosen: list[Request], chance: random.Random) -> None:
@@ -131,9 +132,9 @@ class Slots:
     def __init__(self) -> None:
         self.slots: list[Request | None] = [None] * ROOM
         self.state = SimpleNamespace(
-            device=torch.device("cpu"),
-            all_token_ids=SimpleNamespace(gpu=torch.zeros(ROOM, LENGTH, dtype=torch.int32)),
-            total_len=SimpleNamespace(gpu=torch.zeros(ROOM, dtype=torch.int32)),
+            device=DEVICE,
+            all_token_ids=SimpleNamespace(gpu=torch.zeros(ROOM, LENGTH, dtype=torch.int32, device=DEVICE)),
+            total_len=SimpleNamespace(gpu=torch.zeros(ROOM, dtype=torch.int32, device=DEVICE)),
             prompt_len=SimpleNamespace(np=torch.zeros(ROOM, dtype=torch.int32).numpy()),
         )
         self.logic = BudgetLogits(config(), self.state)
@@ -152,6 +153,8 @@ class Slots:
             self.state.prompt_len.np[slot] = len(request.prompt)
             assert self.logic.add_request(slot, request.params)
         self.logic.apply_staged_writes()
+        if chance.random() < 0.1:
+            return  # no prompt of this step was computed to its end
         rows = [slot for slot, r in enumerate(self.slots) if r in chosen]
         chance.shuffle(rows)
         requests = [self.slots[slot] for slot in rows]
@@ -193,11 +196,11 @@ def undecided(nats: float) -> torch.Tensor:
         (entropy,) = _rows.entropies(row)
         assert isinstance(entropy, float)
         low, high = (middle, high) if entropy > nats else (low, middle)
-    return row.float()
+    return row.float().to(DEVICE)
 
 
 def lone_row(prompt: list[int], output: list[int], **extra: Any) -> BudgetLogits:
-    logic = BudgetLogits(config(), torch.device("cpu"), False)
+    logic = BudgetLogits(config(), DEVICE, False)
     params = SimpleNamespace(extra_args=extra)
     logic.update_state(BatchUpdate(1, [], [(0, params, prompt, output)], []))
     return logic
@@ -226,7 +229,7 @@ def test_a_chain_that_loses_its_way_is_ended_at_the_next_sentence(monkeypatch: p
 
 def test_entropies_are_those_of_the_probe() -> None:
     torch.manual_seed(1)
-    logits = torch.randn(70, 5000) * torch.linspace(0.01, 30, 70)[:, None]
+    logits = (torch.randn(70, 5000) * torch.linspace(0.01, 30, 70)[:, None]).to(DEVICE)
     logits[3, :4000] = -torch.inf
     logits[4, 1:] = -torch.inf
     exact = [nats for nats in _rows.entropies(logits.double()) if isinstance(nats, float)]
@@ -234,12 +237,14 @@ def test_entropies_are_those_of_the_probe() -> None:
     for chosen in (rows, list(range(70))):
         got = entropies(logits, chosen).tolist()
         assert got == pytest.approx([exact[row] for row in chosen], abs=2e-5)
-    assert str(entropies(torch.full((1, 4), torch.nan), [0]).tolist()) == "[nan]"
+    assert str(entropies(torch.full((1, 4), torch.nan, device=DEVICE), [0]).tolist()) == "[nan]"
 
 
 def test_no_temperature_and_no_penalty_saves_a_thought() -> None:
     output = [1, 2]
-    row = lone_row([START], output, meridian_max_think_tokens=2).apply(torch.randn(1, VOCABULARY))
+    row = lone_row([START], output, meridian_max_think_tokens=2).apply(
+        torch.randn(1, VOCABULARY, device=DEVICE)
+    )
     for bent in (row / 1e12, row * 5, row - 2.0):
         assert torch.softmax(bent, 1)[0, END] == 1.0
 
@@ -248,7 +253,7 @@ def test_a_token_that_vllm_does_not_tell_ends_nothing(caplog: pytest.LogCaptureF
     logging.getLogger("vllm").propagate = True
     output = [1, -1]
     logic = lone_row([START], output, meridian_max_think_tokens=1)
-    before = torch.randn(1, VOCABULARY)
+    before = torch.randn(1, VOCABULARY, device=DEVICE)
     for _ in range(2):
         assert torch.equal(logic.apply(before.clone()), before)
     assert sum("--logits-processors" in told.getMessage() for told in caplog.records) == 1
@@ -259,16 +264,16 @@ def test_a_token_that_vllm_does_not_tell_ends_nothing(caplog: pytest.LogCaptureF
 def test_tokens_that_were_dropped_are_not_counted() -> None:
     output = [1, 2, 3]
     logic = lone_row([START], output, meridian_max_think_tokens=3)
-    assert int(logic.apply(torch.zeros(1, VOCABULARY)).argmax()) == END
+    assert int(logic.apply(torch.zeros(1, VOCABULARY, device=DEVICE)).argmax()) == END
     del output[1:]
-    before = torch.randn(1, VOCABULARY)
+    before = torch.randn(1, VOCABULARY, device=DEVICE)
     assert torch.equal(logic.apply(before.clone()), before)
 
 
 def test_speculative_decoding_is_refused() -> None:
     spoken = config()
     spoken.speculative_config = object()
-    for rest in ((torch.device("cpu"), False), (SimpleNamespace(device=torch.device("cpu")),)):
+    for rest in ((DEVICE, False), (SimpleNamespace(device=DEVICE),)):
         with pytest.raises(ValueError, match="--speculative-config"):
             BudgetLogits(spoken, *rest)
 
@@ -276,7 +281,7 @@ def test_speculative_decoding_is_refused() -> None:
 def test_a_model_without_markers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_logits, "_tokenizer", lambda config: None)
     with pytest.raises(ValueError, match=r"\[model\.'tiny'\].*--reasoning-config"):
-        BudgetLogits(config(), torch.device("cpu"), False)
+        BudgetLogits(config(), DEVICE, False)
 
 
 @pytest.mark.parametrize(("table", "says"), [("think_end_token_ids = [11]", 11), ("", 33)])
@@ -293,21 +298,22 @@ def test_who_says_how_thoughts_end(table: str, says: int, tmp_path: Any) -> None
         natural_reasoning_end_token_ids=[33],
         reasoning_parser="qwen3",
     )
-    logic = BudgetLogits(spoken, torch.device("cpu"), False)
+    logic = BudgetLogits(spoken, DEVICE, False)
     assert logic._markers.end == ((says,),) and logic._markers.force[-1] == says
 
 
 def test_a_fault_ends_no_engine(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("vllm").propagate = True
     logic = lone_row([START], ["no token"], meridian_max_think_tokens=1)  # type: ignore[list-item]
-    before = torch.randn(1, VOCABULARY)
+    before = torch.randn(1, VOCABULARY, device=DEVICE)
     for _ in range(2):
         assert torch.equal(logic.apply(before.clone()), before)
         logic.update_state(BatchUpdate(0, [0], [], []))
+    assert logic.add_request(0, SimpleNamespace(extra_args=None)) is False
     assert logic.off and len([told for told in caplog.records if told.levelname == "ERROR"]) == 1
 
 
 def test_what_came_past_the_front_end_is_left_out() -> None:
     logic = lone_row([START], [], meridian_max_think_tokens="1; drop", meridian_sequence="x")
-    logic.apply(torch.zeros(1, VOCABULARY))
+    logic.apply(torch.zeros(1, VOCABULARY, device=DEVICE))
     assert not logic.off

@@ -1,0 +1,79 @@
+"""What servers with BudgetLogits must do, on a CPU and on a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tiny_model
+from asking import at_once, completion, post
+from servers import Server
+
+START, END = (len(tiny_model.SPECIAL) + 256 + i for i in range(2))
+ASKED, OURS = "thinking_token_budget", "meridian_max_think_tokens"
+CAPS = (0, 1, 2, 3, 6, 17, 30)
+REASONING = {"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}
+
+
+@contextmanager
+def running(kind: type[Server], directory: Path, size: tiny_model.Size, *flags: str) -> Iterator[Server]:
+    """A tiny model whose think markers are tokens, and which ends none of its thoughts by itself."""
+    tiny_model.write(directory / "tiny", size=size)
+    flags = ("--logits-processors", "meridian.vllm:BudgetLogits", *flags)
+    server = kind(
+        "budget", directory / "tiny", directory / "log", *flags, "--reasoning-config", json.dumps(REASONING)
+    )
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+def prompt(number: int) -> list[int]:
+    """Text and the start of a thought; every other one has a token of the thought too."""
+    text = [tiny_model.TEXT[(31 * number + 7 * i) % 256] for i in range(20 + number)]
+    return [*text, START, *tiny_model.TEXT[number % 3 : number % 3 + number % 2]]
+
+
+def ask(server: Server, number: int, **more: Any) -> list[int]:
+    return post(server.port, completion(prompt(number), 40, **more)).tokens
+
+
+def check_caps(server: Server, workers: int, same: bool) -> None:
+    """The end stands where vLLM's own budget puts it, greedy and sampled, while rows come, go and move.
+
+    Where the same prompt always gives the `same` tokens, all are vLLM's, up to a second thought: that one
+    vLLM's older runner does not bound; its newer one does, as ours.
+    """
+    cases = [(number, cap, warm) for number, cap in enumerate(CAPS * 4) for warm in (0, 1.3)]
+
+    def both(case: tuple[int, int, float]) -> tuple[list[int], list[int]]:
+        number, cap, warm = case
+        more: dict[str, Any] = {"temperature": warm, "seed": number}
+        ours = ask(server, number, vllm_xargs={OURS: cap}, **more)
+        return ours, ask(server, number, **{ASKED: cap}, **more)
+
+    forced = 0
+    for case, (ours, theirs) in zip(cases, at_once(both, cases, workers=workers), strict=True):
+        at = max(0, case[1] - case[0] % 2)  # what the prompt holds of the thought counts
+        ends = [tokens.index(END) for tokens in (ours, theirs) if END not in tokens[:at]]
+        assert ends == [at] * len(ends), case
+        forced += len(ends)
+        first = theirs.index(START) + 1 if START in theirs else len(theirs)
+        assert not same or ours[:first] == theirs[:first], case
+    assert forced > len(cases)
+    assert END not in ask(server, 3), "the tiny model ends its thoughts by itself: nothing was tested"
+    for cap, asked in ((6, 3), (3, 6)):
+        shorter = ask(server, 3, vllm_xargs={OURS: cap}, **{ASKED: asked})
+        assert shorter.index(END) == 2, "the longer of two caps held"
+
+
+def check_refused(server: Server, name: str, wrong: object) -> None:
+    """A client hears what is wrong, and the server goes on."""
+    answer = post(server.port, completion(prompt(1), 4, vllm_xargs={name: wrong}))
+    assert answer.status == 400 and name in answer.error, answer
+    assert ask(server, 1, vllm_xargs={OURS: 3}).index(END) == 2
