@@ -108,6 +108,9 @@ func (c *client) whole(data []byte, r *ledger.Record, l ledger.Latency) {
 	header.Set("Content-Type", "application/json")
 	header.Set("Content-Length", fmt.Sprint(len(data)))
 	header.Set("Server-Timing", serverTiming(l))
+	if r.ForcedThinkEnd != "" {
+		header.Set(headerForcedEnd, r.ForcedThinkEnd)
+	}
 	c.head(r)
 	c.write(data)
 	c.flush() // the client need not wait for what is left to be recorded

@@ -33,6 +33,11 @@ type clientRequest struct {
 	unseeded  bool
 	maxTokens *int
 	resumed   []uint32 // tokens that the client itself goes on after
+	// wish is how long the client lets the model think, maxThink what that comes to in tokens,
+	// and tellLimit how vLLM is told.
+	wish      thinkWish
+	maxThink  *int
+	tellLimit ThinkLimit
 
 	prefix place.Prefix
 	tokens int // of the prompt, about
@@ -126,6 +131,9 @@ func parseClientRequest(endpoint string, data []byte) (*clientRequest, *openai.E
 	if fault := checkModel(c.model); fault != nil {
 		return nil, fault
 	}
+	if c.wish, fault = readThinkWish(body, c.isChat()); fault != nil {
+		return nil, fault
+	}
 	if maxCompletion != nil && c.isChat() {
 		c.maxTokens = maxCompletion
 	}
@@ -151,6 +159,7 @@ func parseClientRequest(endpoint string, data []byte) (*clientRequest, *openai.E
 var ownMembers = []string{
 	"model", "prompt", "prompt_embeds", "messages", "tools", "stream", "stream_options", "n", "best_of", "echo", "prompt_logprobs", "use_beam_search",
 	"temperature", "seed", "max_tokens", "max_completion_tokens", "min_tokens", "return_token_ids", "resume_token_ids", "cache_salt", "vllm_xargs",
+	memberMaxThink, memberBudget, memberEffort, "chat_template_kwargs",
 }
 
 // checkSpelling refuses a member that some engines would take for one of the

@@ -213,11 +213,12 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	x.answer.note(&chunk)
 	x.said.add(&chunk, false)
 	report := parseReport(chunk.Report)
-	if chunk.Report != nil || chunk.Transfers {
-		data = chunk.Without(false)
-	}
 	if report != nil {
 		x.reported(report)
+		x.noteForced(report)
+	}
+	if chunk.Report != nil || chunk.Transfers {
+		data = chunk.Without(false, x.forcedEdits(&chunk)...)
 	}
 	if len(chunk.PromptTokens) > 0 {
 		x.learn(chunk.PromptTokens)

@@ -107,6 +107,7 @@ func (l *legs) decode(d decodeLeg, to *about) []byte {
 			set("seed", strconv.AppendInt(nil, l.seed, 10))
 		}
 	}
+	edits = append(edits, l.request.limitEdits(to.kind)...)
 	if d.mode == resumeExact {
 		set("resume_token_ids", openai.AppendIDs(nil, slices.Concat(l.request.resumed, d.sofar)))
 	}

@@ -45,6 +45,9 @@ type Options struct {
 	// Thinking tells how a model thinks, by the name that engines give it; nil: nothing is
 	// known of any. It is called from many requests at once.
 	Thinking func(model string) Thinking
+	// Efforts are how many tokens a thought may have, by reasoning_effort; one that is not
+	// named leaves it to engines, but for none.
+	Efforts map[string]int
 	// NoResume tells a client that its engine was lost, instead of going on
 	// with another.
 	NoResume bool

@@ -229,6 +229,7 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	if fault := g.resolve(x.request); fault != nil {
 		return fault
 	}
+	x.limitThought()
 	x.request.recall(g.roster)
 	x.request.turn = g.turns.Add(1)
 	x.rec.Model, x.rec.Stream = x.request.model, x.request.stream

@@ -259,6 +259,7 @@ func (r *relay) learn() {
 	}
 	if rep := parseReport(c.Report); rep != nil {
 		r.report = rep
+		r.x.noteForced(rep)
 		if !r.resumed { // what is computed again is no part of the way to the first token
 			r.x.reported(rep)
 		}
@@ -320,14 +321,15 @@ func boolInt(b bool) int {
 func (r *relay) shown() []byte {
 	c, a := &r.chunk, &r.x.answer
 	hidden := r.hidden()
-	strip := hidden || c.Report != nil || c.Transfers
+	forced := r.x.forcedEdits(c)
+	strip := hidden || c.Report != nil || c.Transfers || len(forced) > 0
 	switch {
 	case r.greedy:
 		return r.translated()
 	case r.resumed:
-		return c.Without(hidden, openai.Edit{Name: "id", Value: a.id}, openai.Edit{Name: "created", Value: orNull(a.created)})
+		return c.Without(hidden, append(forced, openai.Edit{Name: "id", Value: a.id}, openai.Edit{Name: "created", Value: orNull(a.created)})...)
 	case strip:
-		return c.Without(hidden)
+		return c.Without(hidden, forced...)
 	}
 	return c.Raw()
 }

@@ -24,7 +24,7 @@ const (
 // it is.
 func (r *Record) bounded() *Record {
 	kept := *r
-	for _, text := range []*string{&kept.ID, &kept.ClientID, &kept.Endpoint, &kept.Model, &kept.Placement, &kept.Finish, &kept.Outcome, &kept.Problem} {
+	for _, text := range []*string{&kept.ID, &kept.ClientID, &kept.Endpoint, &kept.Model, &kept.Placement, &kept.ForcedThinkEnd, &kept.Finish, &kept.Outcome, &kept.Problem} {
 		*text = boundedText(*text)
 	}
 	if r.Trace != nil {

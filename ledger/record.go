@@ -43,12 +43,16 @@ type Record struct {
 	PromptTokens int `json:"prompt_tokens,omitempty"`
 	// OutputTokens are all that were generated, ThinkTokens those of them that
 	// were thought.
-	OutputTokens int    `json:"output_tokens,omitempty"`
-	ThinkTokens  int    `json:"think_tokens,omitempty"`
-	Finish       string `json:"finish,omitempty"` // why the answer ended
-	Outcome      string `json:"outcome"`
-	Status       int    `json:"status"` // of the HTTP response
-	Problem      string `json:"problem,omitempty"`
+	OutputTokens int `json:"output_tokens,omitempty"`
+	ThinkTokens  int `json:"think_tokens,omitempty"`
+	// MaxThinkTokens is how many the client allowed, nil where it did not say; ForcedThinkEnd
+	// is why the engine ended a thought, empty where it did not.
+	MaxThinkTokens *int   `json:"max_think_tokens,omitempty"`
+	ForcedThinkEnd string `json:"forced_think_end,omitempty"`
+	Finish         string `json:"finish,omitempty"` // why the answer ended
+	Outcome        string `json:"outcome"`
+	Status         int    `json:"status"` // of the HTTP response
+	Problem        string `json:"problem,omitempty"`
 }
 
 // Trace is where a request stands in a trace, in the hexadecimal of W3C's context.
@@ -189,6 +193,7 @@ func (r *Record) String() string {
 	if r.Finish != "" {
 		fmt.Fprintf(&b, ", ended by %s", r.Finish)
 	}
+	r.tellThought(&b)
 	fmt.Fprintf(&b, "\n  placement: %s\n", cmp.Or(r.Placement, "none"))
 	for _, h := range r.Held {
 		fmt.Fprintf(&b, "  held of the prompt: %s\n", h)
@@ -207,6 +212,20 @@ func (r *Record) String() string {
 	}
 	r.Latency.tell(&b)
 	return b.String()
+}
+
+// tellThought tells how long a thought might be, and why it ended, where that is known.
+func (r *Record) tellThought(b *strings.Builder) {
+	var parts []string
+	if r.MaxThinkTokens != nil {
+		parts = append(parts, fmt.Sprintf("at most %d tokens", *r.MaxThinkTokens))
+	}
+	if r.ForcedThinkEnd != "" {
+		parts = append(parts, "ended by the engine: "+r.ForcedThinkEnd)
+	}
+	if len(parts) > 0 {
+		fmt.Fprintf(b, "\n  thought: %s", strings.Join(parts, ", "))
+	}
 }
 
 func (l *Leg) tell(b *strings.Builder) {

@@ -168,6 +168,7 @@ func (c *gatewayCommand) options(in *config.Config, backends []gateway.Backend) 
 		Listen: cmp.Or(c.Listen, t.Listen), Admin: admin, Insecure: t.Insecure || c.Insecure, Backends: backends,
 		Place:         place.Options{DirectTokens: direct, AffinityWeight: t.PrefixAffinity, RunningTokens: runningTokens, StoredWeight: t.StoredTokenWeight},
 		Thinking:      thinkingOf(in),
+		Efforts:       effortsOf(in),
 		WarmNextTurn:  c.WarmNextTurn || t.WarmNextTurn,
 		PromiseTokens: promise, NoResume: c.NoResume || !t.Resume, APIKeys: c.APIKey, ProxyPaths: t.ProxyPaths, MaxBodyBytes: t.MaxBodyBytes, MaxRunning: int(t.MaxRunning), MaxWaiting: waiting,
 		TraceFraction: in.Telemetry.TraceFraction,

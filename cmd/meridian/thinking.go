@@ -22,3 +22,13 @@ func thinkingOf(in *config.Config) func(model string) gateway.Thinking {
 		}
 	}
 }
+
+// effortsOf is how many tokens a thought may have, by what clients call its effort.
+func effortsOf(in *config.Config) map[string]int {
+	e, most := in.Gateway.Effort, float64(in.Scheduler.MaxThinkTokens)
+	tokens := make(map[string]int)
+	for name, share := range map[string]float64{"minimal": e.Minimal, "low": e.Low, "medium": e.Medium, "high": e.High, "xhigh": e.XHigh, "max": e.XHigh} {
+		tokens[name] = int(share * most)
+	}
+	return tokens
+}

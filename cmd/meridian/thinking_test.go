@@ -40,3 +40,14 @@ func TestThinkingOf(t *testing.T) {
 		}
 	}
 }
+
+func TestEffortsOf(t *testing.T) {
+	l, err := config.Parse("f.toml", []byte("[scheduler]\nmax_think_tokens = 10000\n[gateway.effort]\nlow = 0.25\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int{"minimal": 1000, "low": 2500, "medium": 5000, "high": 8000, "xhigh": 10000, "max": 10000}
+	if diff := cmp.Diff(want, effortsOf(l.Config)); diff != "" {
+		t.Error(diff)
+	}
+}
