@@ -55,7 +55,9 @@ type thoughts struct {
 	markers Thinking
 	opened  bool
 	// name is how the engine's kind calls a thought.
-	name  string
+	name string
+	// mute: the client wants no thoughts, which a parser would then keep to itself.
+	mute  bool
 	index map[int]*thoughtOf
 	most  int // answers that there may be
 	open  int // of index: those that are not done
@@ -87,6 +89,7 @@ func (x *exchange) thoughtsOf(e *engine) *thoughts {
 		engine: e, markers: markers, opened: markers.Opened && x.request.beginsThought(), name: "reasoning_content",
 		index: make(map[int]*thoughtOf), most: x.request.each, uncounted: len(markers.EndIDs) == 0,
 	}
+	t.mute = string(x.request.body.Get("include_reasoning")) == "false"
 	if about.kind == kindVLLM {
 		t.name = "reasoning"
 	}
@@ -256,7 +259,7 @@ func (t *thoughts) rest() json.RawMessage {
 // resaid is a delta or a message with its thought apart.
 func (t *thoughts) resaid(said *openai.Body, isWhole bool, thought, answer string) []byte {
 	var edits []openai.Edit
-	if thought != "" {
+	if thought != "" && !t.mute {
 		edits = append(edits, openai.Edit{Name: t.name, Value: quoted(thought)})
 	}
 	content := openai.Edit{Name: "content"}
@@ -278,7 +281,7 @@ func contentOf(said *openai.Body) (text string, readable bool) {
 	if raw == nil || string(raw) == "null" {
 		return "", true
 	}
-	readable = raw[0] == '"' && json.Unmarshal(raw, &text) == nil
+	readable = len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &text) == nil
 	return text, readable
 }
 

@@ -298,6 +298,47 @@ func TestReasoningTokens(t *testing.T) {
 	}
 }
 
+// Who wants no thoughts gets none, as of vLLM with a parser.
+func TestThoughtsThatNobodyWants(t *testing.T) {
+	d := newFakeVLLM(t)
+	cell := beforeVLLM(t, nil, []*fakeVLLM{d}, marked(nil))
+	d.stream = streamOf(spoken(0, "<think>hm</think>yes", func() int { return 2 }, "")...)
+	r := cell.post(openai.PathChat, chatStream+`,"include_reasoning":false}`)
+	if got := heard(t, r.body, true)[0]; got != (told{"", "yes", "", "stop"}) || strings.Count(string(r.body), `"delta":{}`) != 1 {
+		t.Errorf("the client got %s", r.body)
+	}
+}
+
+// FuzzThoughts: whatever an engine sends, what is JSON stays JSON, and the second look at it
+// changes nothing.
+func FuzzThoughts(f *testing.F) {
+	for _, data := range []string{
+		`{"choices":[{"index":0,"delta":{"content":"<think>a"}},{"index":1,"message":{"content":"<think>a</think>b","tool_calls":[]}}]}`,
+		`{"choices":[{"delta":{"content":}},{"index":,"delta":[]},7,{"index":-1,"delta":{"content":"x"}}],"usage":{"completion_tokens_details":[]}}`,
+		`{"choices":[{"delta":{"content":"<th"},"token_ids":[900,1]},{"delta":{"content":"ink>","reasoning":"r"},"token_ids":[x]}],"usage":{}}`,
+	} {
+		f.Add([]byte(data), true)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, opened bool) {
+		markers := Thinking{Starts: []string{"<think>"}, Ends: []string{"</think>"}, StartIDs: []uint32{900}, EndIDs: []uint32{901}}
+		th := &thoughts{engine: &engine{}, markers: markers, opened: opened, name: "reasoning", index: make(map[int]*thoughtOf), most: 2}
+		for range 2 {
+			var c openai.Chunk
+			if !c.Parse(data) {
+				return
+			}
+			out, _ := th.rewrite(&c)
+			if json.Valid(data) && !json.Valid(out) {
+				t.Fatalf("%s became %s", data, out)
+			}
+			if rest := th.rest(); rest != nil && !json.Valid(rest) {
+				t.Fatalf("what is left is %s", rest)
+			}
+			data = out
+		}
+	})
+}
+
 // An engine that ends its stream without ending its answer owes nothing that was held back.
 func TestHeldBackAtTheEnd(t *testing.T) {
 	d := newFakeVLLM(t)

@@ -149,7 +149,11 @@ type event struct {
 type message struct {
 	Content          string `json:"content"`
 	ReasoningContent string `json:"reasoning_content"`
+	Reasoning        string `json:"reasoning"` // as vLLM calls it
 }
+
+// thought is what the message has of one, under either name: some servers send both.
+func (m *message) thought() string { return cmp.Or(m.ReasoningContent, m.Reasoning) }
 
 // add takes an event into the answer and returns what it adds. Of several
 // answers only the first is kept.
@@ -177,7 +181,7 @@ func (a *Answer) add(data []byte) (Piece, error) {
 	if first.FinishReason != nil {
 		a.Finish = *first.FinishReason
 	}
-	p := Piece{Thought: first.Delta.ReasoningContent + first.Message.ReasoningContent, Text: first.Text + first.Delta.Content + first.Message.Content}
+	p := Piece{Thought: first.Delta.thought() + first.Message.thought(), Text: first.Text + first.Delta.Content + first.Message.Content}
 	a.Tokens = append(a.Tokens, first.TokenIDs...)
 	a.Thought, a.Text = a.Thought+p.Thought, a.Text+p.Text
 	return p, nil

@@ -87,7 +87,7 @@ func TestWholeAnswers(t *testing.T) {
 	if err != nil || a.Text != "ab" || a.Finish != "length" || !slices.Equal(a.Tokens, []uint32{7, 8}) || !slices.Equal(a.PromptTokens, []uint32{1}) {
 		t.Errorf("%+v, %v", a, err)
 	}
-	c = serve(t, http.StatusOK, `{"choices":[{"message":{"content":"b","reasoning_content":"a"},"finish_reason":"stop","token_ids":[7]}],"prompt_token_ids":[1]}`)
+	c = serve(t, http.StatusOK, `{"choices":[{"message":{"content":"b","reasoning":"a"},"finish_reason":"stop","token_ids":[7]}],"prompt_token_ids":[1]}`)
 	a, err = c.Chat(t.Context(), openai.ChatRequest{}, nil)
 	if err != nil || a.Text != "b" || a.Thought != "a" || !slices.Equal(a.PromptTokens, []uint32{1}) {
 		t.Errorf("%+v, %v", a, err)
