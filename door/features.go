@@ -34,10 +34,13 @@ const (
 	// FeatureChunks: Progress may be of a prompt's first tokens alone. An agent without
 	// it would take their layers for those of all tokens, so it is not told.
 	FeatureChunks = "chunks"
+	// FeatureSteps: an engine may tell of its steps, and is governed. Only agents with a
+	// governor have it.
+	FeatureSteps = "steps"
 )
 
 // Features are those of this build.
-var Features = []string{FeatureRefusals, FeatureStatus, FeatureStore, FeatureCache, FeatureChunks}
+var Features = []string{FeatureRefusals, FeatureStatus, FeatureStore, FeatureCache, FeatureChunks, FeatureSteps}
 
 const (
 	maxFeatures     = 64

@@ -27,17 +27,19 @@ type conn struct {
 	release sync.Once
 
 	engine   *engine // once it has come in; of a client always nil; under the server's mu
-	rank     int     // its number, or control, or client
+	rank     int     // its number, or control, or client, or forSteps
 	version  uint32
 	features []string // that both sides have
 
 	vramDevice uint32 // of all GPU memory that it lends; the reader's
+	steps      *steps // where it is for steps
 }
 
 // The ranks of connections that are none.
 const (
-	control = -1
-	client  = -2
+	control  = -1
+	client   = -2
+	forSteps = -3
 )
 
 // as says what the connection is, for the log.
@@ -47,21 +49,26 @@ func (c *conn) as() string {
 		return "control"
 	case client:
 		return "client"
+	case forSteps:
+		return "steps"
 	}
 	return fmt.Sprintf("rank %d", c.rank)
 }
 
 // engineID is for the log; a client has none.
 func (c *conn) engineID() string {
-	if c.engine == nil {
-		return ""
+	switch {
+	case c.steps != nil:
+		return c.steps.engine
+	case c.engine != nil:
+		return c.engine.id
 	}
-	return c.engine.id
+	return ""
 }
 
 // maxSmallBytes bounds the first frame, which strangers send, and every frame of
 // those that have nothing long to say. Control has: it sends prompts. Clients of the
-// object cache have, too: objects.
+// object cache have, too: objects; and so have those that tell of steps.
 const maxSmallBytes = 64 << 10
 
 func (c *conn) maxFrameBytes() int {
@@ -70,6 +77,8 @@ func (c *conn) maxFrameBytes() int {
 		return door.MaxFrameBytes
 	case c.rank == client && slices.Contains(c.features, door.FeatureStore):
 		return door.MaxStoreBytes
+	case c.rank == forSteps:
+		return door.MaxStepBytes
 	}
 	return maxSmallBytes
 }
@@ -87,6 +96,10 @@ func (c *conn) run() {
 	if p := c.handshake(); p != nil {
 		s.refuse(c, p)
 		c.drainRefused()
+		return
+	}
+	if c.rank == forSteps {
+		c.runSteps()
 		return
 	}
 	written := make(chan struct{})
@@ -159,15 +172,19 @@ func (c *conn) handshake() *door.Problem {
 		return p
 	}
 	c.features = slices.DeleteFunc(c.features, func(f string) bool {
-		return f == door.FeatureStore && s.options.Cache == nil || f == door.FeatureCache && s.options.Offload == nil
+		return f == door.FeatureStore && s.options.Cache == nil || f == door.FeatureCache && s.options.Offload == nil ||
+			f == door.FeatureSteps && s.options.Governor == nil
 	})
-	for _, text := range []string{hello.GetSoftware(), hello.GetControl().GetUrl(), hello.GetControl().GetModel()} {
+	for _, text := range []string{hello.GetSoftware(), hello.GetControl().GetUrl(), hello.GetControl().GetModel(), hello.GetSteps().GetModel()} {
 		if len(text) > maxTextBytes {
 			return problem(door.CodeTerms, "%.80q… has %d bytes, at most %d", text, len(text), maxTextBytes)
 		}
 	}
-	if hello.GetClient() != nil {
+	switch {
+	case hello.GetClient() != nil:
 		return s.registerClient(c, &hello)
+	case hello.GetSteps() != nil:
+		return s.registerSteps(c, &hello)
 	}
 	return s.register(c, &hello)
 }
@@ -175,7 +192,7 @@ func (c *conn) handshake() *door.Problem {
 // maxTextBytes bounds each text that is kept of what a connection says of itself.
 const maxTextBytes = 1 << 10
 
-// welcome answers Hello. mu is held.
+// welcome answers Hello. mu is held, but for a connection for steps.
 func (s *Server) welcome(c *conn, hello *doorpb.Hello) {
 	incarnation := s.self.Incarnation
 	welcome := &doorpb.Welcome{
@@ -187,6 +204,9 @@ func (s *Server) welcome(c *conn, hello *doorpb.Hello) {
 		if slices.Contains(c.features, door.FeatureCache) {
 			welcome.Cache = s.options.CacheTerms.Message()
 		}
+	}
+	if c.steps != nil {
+		welcome.Governor = c.steps.Terms()
 	}
 	c.send(frame(doorpb.FrameType_FRAME_TYPE_WELCOME, welcome))
 	s.options.Logger.Info("a connection has come in", "engine", c.engineID(), "as", c.as(), "peer", c.peer.String(), "software", hello.GetSoftware(), "features", c.features)
@@ -205,6 +225,10 @@ func (c *conn) send(wire []byte) { c.sendWith(wire, nil) }
 
 // sendWith takes over the descriptor that goes with the frame.
 func (c *conn) sendWith(wire []byte, file *os.File) {
+	if c.rank == forSteps {
+		c.sendNow(wire)
+		return
+	}
 	if !c.outbox.addFrame(wire, file) {
 		c.disconnectUnread()
 	}
@@ -285,6 +309,11 @@ func (c *conn) handle(f *door.Frame) *door.Problem {
 		return nil
 	case c.rank == client && engineOnly(f.Type):
 		c.refuse(f, problem(door.CodeOrder, "a client that is no engine sends no %v", f.Type))
+		return nil
+	case c.rank == forSteps && f.Type == doorpb.FrameType_FRAME_TYPE_STEP:
+		return c.step(f)
+	case c.rank == forSteps && (engineOnly(f.Type) || f.Type == doorpb.FrameType_FRAME_TYPE_STORE || f.Type == doorpb.FrameType_FRAME_TYPE_STATUS):
+		c.refuse(f, problem(door.CodeOrder, "a connection for steps sends no %v", f.Type))
 		return nil
 	}
 	switch f.Type {

@@ -25,6 +25,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,9 @@ type Options struct {
 	// that they do not.
 	Offload    Offload
 	CacheTerms door.CacheTerms
+	// Governor decides for engines that tell of their steps; nil means that none is
+	// governed.
+	Governor Governor
 	// VRAM is where GPU memory that engines lend is opened, and stays the caller's;
 	// nil means that none is taken.
 	VRAM *vram.Pool
@@ -122,10 +126,13 @@ type Server struct {
 	life     context.Context
 	endLife  context.CancelFunc
 
+	stepFrames, decisionFrames atomic.Uint64 // taken and sent
+
 	mu         sync.Mutex // protects the rest; never held while the transceiver is asked for a step
 	closing    bool
 	conns      map[*conn]bool
 	engines    map[string]*engine
+	governed   map[string]*governedEngine
 	nextDevice uint32
 	lentBytes  uint64 // by all engines
 	spent      spentLegs
@@ -141,6 +148,12 @@ type Metrics struct {
 	Refused map[string]uint64
 	// Fenced counts engines that were lost or left.
 	Fenced uint64
+	// Governed counts schedulers that tell of their steps now, and Measuring connections
+	// that send entropies. Running, Waiting and FreeBlocks are what the schedulers said last.
+	Governed, Measuring          int
+	Running, Waiting, FreeBlocks uint64
+	// Steps and Decisions count frames. Those that were refused are among Refused.
+	Steps, Decisions uint64
 }
 
 // Open opens the door.
@@ -151,7 +164,7 @@ func Open(_ context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
-		conns: make(map[*conn]bool), engines: make(map[string]*engine), metrics: Metrics{Refused: make(map[string]uint64)},
+		conns: make(map[*conn]bool), engines: make(map[string]*engine), governed: make(map[string]*governedEngine), metrics: Metrics{Refused: make(map[string]uint64)},
 	}
 	if s.listener, err = listen(o.Socket, len(o.AllowUIDs) > 0); err != nil {
 		return nil, err
@@ -249,6 +262,7 @@ func (s *Server) Metrics() Metrics {
 			m.Serving++
 		}
 	}
+	s.addGoverned(&m)
 	return m
 }
 
@@ -271,7 +285,7 @@ func (s *Server) Close(ctx context.Context) error {
 		case c.rank == client:
 			c.end() // when nothing that it gave with a request is touched any more
 		default:
-			_ = c.wire.Close() // it has not come in
+			_ = c.wire.Close() // it has not come in, or is for steps, which touch no memory
 		}
 	}
 	s.mu.Unlock()

@@ -104,11 +104,8 @@ type rank struct {
 // An engine that comes back waits for the fence of what it was.
 func (s *Server) register(c *conn, hello *doorpb.Hello) *door.Problem {
 	id := hello.GetEngine()
-	if id == "" || len(id) > 255 || meta.CheckKey(meta.EnginePrefix+id) != nil || !oneSegment(id) {
-		return problem(door.CodeTerms, "%.80q is no id for an engine: 1 to 255 letters, digits and -._~:@%%+=", id)
-	}
-	if strings.HasPrefix(id, handoff.StorePrefix) {
-		return problem(door.CodeTerms, "%.80q is an id of an object cache: those of engines do not begin with %s", id, handoff.StorePrefix)
+	if p := checkEngineID(id); p != nil {
+		return p
 	}
 	deadline := time.Now().Add(s.options.FenceWait)
 	for {
@@ -131,6 +128,16 @@ func (s *Server) register(c *conn, hello *doorpb.Hello) *door.Problem {
 			return problem(door.CodeFenced, "the agent stops")
 		}
 	}
+}
+
+func checkEngineID(id string) *door.Problem {
+	if id == "" || len(id) > 255 || meta.CheckKey(meta.EnginePrefix+id) != nil || !oneSegment(id) {
+		return problem(door.CodeTerms, "%.80q is no id for an engine: 1 to 255 letters, digits and -._~:@%%+=", id)
+	}
+	if strings.HasPrefix(id, handoff.StorePrefix) {
+		return problem(door.CodeTerms, "%.80q is an id of an object cache: those of engines do not begin with %s", id, handoff.StorePrefix)
+	}
+	return nil
 }
 
 func oneSegment(id string) bool {
@@ -217,7 +224,7 @@ func (e *engine) admit(c *conn, hello *doorpb.Hello) (occupied bool, p *door.Pro
 		e.size, c.rank = size, index
 		e.ranks[index] = &rank{conn: c}
 	default:
-		return false, choice(hello.ProtoReflect().GetUnknown(), "Hello says neither control nor which rank nor client")
+		return false, choice(hello.ProtoReflect().GetUnknown(), "Hello says neither control nor which rank nor client nor steps")
 	}
 	return false, nil
 }

@@ -77,6 +77,15 @@ func problemOf(err error) *door.Problem {
 	return &door.Problem{Code: door.CodeInternal, Message: err.Error()}
 }
 
+// orProblem is the problem that an error is, or one of this code.
+func orProblem(err error, code string) *door.Problem {
+	var told *door.Problem
+	if errors.As(err, &told) {
+		return told
+	}
+	return &door.Problem{Code: code, Message: err.Error()}
+}
+
 // replyFrame answers a request.
 func replyFrame(request uint64, p *door.Problem) []byte {
 	m := &doorpb.Reply{Request: request}

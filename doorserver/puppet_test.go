@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/door"
+	"meridian/door/doorpb"
 	"meridian/mem"
 )
 
@@ -23,12 +25,16 @@ import (
 // does what it is told line by line and can be killed.
 const puppetVariable = "MERIDIAN_DOOR_PUPPET"
 
+// puppetSteps is kept: a connection that nobody knows is closed.
+var puppetSteps *door.Conn
+
 type puppetOptions struct {
 	Socket, Engine         string
 	TP, PP, Block, Blocks  int
 	Layout                 string
 	Borrowed, LeavesAChild bool
 	VRAM                   bool // the first GPU's, through CUDA's driver
+	Steps                  bool // it tells of its steps, too
 	OnlyRank               int  // if not 0: this rank, and no control
 }
 
@@ -104,6 +110,18 @@ func (o puppetOptions) open() (*engine, int, error) {
 			if rank != o.OnlyRank {
 				options.Memory[rank] = nil
 			}
+		}
+	}
+	if o.Steps {
+		socket, err := net.Dial("unix", o.Socket)
+		if err != nil {
+			return nil, 0, err
+		}
+		hello := stepsHello(o.Engine, &doorpb.Steps{})
+		hello.LowVersion, hello.HighVersion = 1, 1
+		puppetSteps = door.NewConn(socket.(*net.UnixConn))
+		if err := puppetSteps.Send(doorpb.FrameType_FRAME_TYPE_HELLO, hello, nil); err != nil {
+			return nil, 0, err
 		}
 	}
 	if e.Client, err = door.Open(context.Background(), options); err != nil || !o.LeavesAChild {
