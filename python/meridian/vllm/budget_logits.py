@@ -226,23 +226,22 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
             prompt = int(self._slots.prompt_len.np[slot])
             first = 2 * len(slots) + i * width
             tail = numbers[first : first + width][max(0, width - prompt) :]
-            stream = self._streams.get(slot)
-            if stream is not None and stream.position == 0:
-                stream.begin(tail)
+            if self._streams[slot].position == 0:
+                self._streams[slot].begin(tail)
         self._new = []
-        for i, slot in enumerate(slots):
-            stream = self._streams.get(slot)
-            if stream is None:
-                continue
-            prompt, total = int(self._slots.prompt_len.np[slot]), int(numbers[i])
-            if total - prompt < stream.position:
-                stream.rewind()
+        prompts = self._slots.prompt_len.np[slots].tolist()
+        newest = numbers[len(slots) : 2 * len(slots)]
+        for slot, prompt, total, token in zip(slots, prompts, numbers, newest, strict=False):
+            stream = self._streams[slot]
             missing = total - prompt - stream.position
+            if missing < 0:
+                stream.rewind()  # tokens were dropped with a cache that did not come
+                missing = total - prompt
             if missing == 1:
-                stream.take(int(numbers[len(slots) + i]))
+                stream.take(token)
             elif missing > 1:  # it goes on after a preemption
-                for token in self._slots.all_token_ids.gpu[slot, total - missing : total].tolist():
-                    stream.take(token)
+                for each in self._slots.all_token_ids.gpu[slot, total - missing : total].tolist():
+                    stream.take(each)
 
     # Both.
 
@@ -255,8 +254,9 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         force: list[tuple[int, int]] = []
         measure: list[int] = []
         self._measuring = []
+        rows = len(logits)
         for row, stream in self._rows(ctx):
-            if row >= len(logits) or not stream.thinking:
+            if row >= rows or not stream.thinking:
                 continue
             ended_before = stream.reason
             if (wanted := stream.wanted()) is not None:
@@ -269,10 +269,10 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         if measure:
             self._nats.start(entropies(logits, measure), None)
         if force:
-            rows, ids = torch.tensor(force).to(logits.device, non_blocking=True).unbind(1)
+            which, ids = torch.tensor(force).to(logits.device, non_blocking=True).unbind(1)
             # Whatever temperature and penalties follow, one id is left.
-            logits.index_fill_(0, rows, -torch.inf)
-            logits[rows, ids] = 0.0
+            logits.index_fill_(0, which, -torch.inf)
+            logits[which, ids] = 0.0
         self.steps += 1
         self.seconds += time.perf_counter() - began
         return logits

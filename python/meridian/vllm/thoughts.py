@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from meridian._thought import Reason, Terms, Thought
@@ -24,6 +24,10 @@ class ThinkMarkers:
     """What is put to end a thought: one of `end`, perhaps behind a sentence that leads there."""
     opens: bool = False
     """Whether a stream without a start marker is a thought."""
+    longest: int = field(init=False)
+    opening: frozenset[int] = field(init=False)
+    """The last ids of start markers, as `closing` are those of end markers: most tokens are neither."""
+    closing: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
         if not all((*self.start, *self.end, self.force)) or not self.end:
@@ -31,9 +35,9 @@ class ThinkMarkers:
         if not any(self.force[-len(end) :] == end for end in self.end):
             raise ValueError(f"putting {list(self.force)} would not end a thought, which {self.end} does")
 
-    @property
-    def longest(self) -> int:
-        return max(map(len, (*self.start, *self.end, self.force)))
+        object.__setattr__(self, "longest", max(map(len, (*self.start, *self.end, self.force))))
+        object.__setattr__(self, "opening", frozenset(each[-1] for each in self.start))
+        object.__setattr__(self, "closing", frozenset(each[-1] for each in self.end))
 
     def opened(self, prompt: Sequence[int]) -> int | None:
         """Return how many tokens of a thought a prompt ends with; None: it opens none."""
@@ -104,18 +108,18 @@ class Stream:
         """Follow the next committed token."""
         nats = self.measured[1] if self.measured and self.measured[0] == self.position else None
         self.position += 1
-        tail = self._tail
+        markers, tail = self._markers, self._tail
         tail.append(token)
-        if len(tail) > self._markers.longest:
+        if len(tail) > markers.longest:
             del tail[0]
         if not self.thinking:
-            if ends_with(tail, self._markers.start):
+            if token in markers.opening and ends_with(tail, markers.start):
                 self.thinking, self.think, self.reason = True, 0, Reason.FREE
                 self.thought = Thought(self._terms)
                 tail.clear()
             return
         self.think += 1
-        if ends_with(tail, self._markers.end):
+        if token in markers.closing and ends_with(tail, markers.end):
             self.thinking = False
             tail.clear()
         elif self.reason is Reason.FREE:
