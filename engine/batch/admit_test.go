@@ -110,7 +110,11 @@ func TestMaxRunning(t *testing.T) {
 	if p := step(s); !slices.Equal(admitted(p), list[:4]) || len(p.Work) != 2 {
 		t.Fatalf("%+v", p)
 	}
-	add(t, s, list[4], list[5])
+	add(t, s, list[5])
+	if p := step(s); len(p.Admitted) != 0 {
+		t.Errorf("one too many is fetched: %+v", p.Admitted)
+	}
+	add(t, s, list[4])
 	if p := step(s); len(p.Admitted) != 0 {
 		t.Errorf("one too many: %+v", p.Admitted)
 	}
@@ -143,6 +147,7 @@ func TestWhatIsFetched(t *testing.T) {
 		"too little":               {8, 10, 8, false, true, false},
 		"nothing":                  {12, 12, 8, false, true, false},
 		"what was here is not":     {4, 12, 8, false, false, true},
+		"and little is missing":    {4, 6, 5, false, false, true},
 		"nothing of it is here":    {0, 12, 8, false, false, true},
 		"it was not to be fetched": {8, 0, 0, false, false, false},
 	} {
@@ -182,6 +187,18 @@ func TestWhatIsFetched(t *testing.T) {
 	}
 }
 
+// TestOneTokenThatIsHere, in a block of its own, is enough not to fetch another.
+func TestOneTokenThatIsHere(t *testing.T) {
+	s := New(Options{Blocks: 64, BlockTokens: 1, MaxRunning: 1, MaxWaiting: 16, StepTokens: 100, FetchTokens: 3})
+	cache(s, tokens(1, 0))
+	q := sequence(tokens(3, 0))
+	q.Fetch = 3
+	add(t, s, q)
+	if a := s.Plan().Admitted[0]; !a.Declined || a.Fetch {
+		t.Errorf("%+v", a)
+	}
+}
+
 // TestAfterAFetch: what came is not computed, but for the last token.
 func TestAfterAFetch(t *testing.T) {
 	for name, c := range map[string]struct{ fetch, computed, cached int }{
@@ -218,16 +235,43 @@ func TestAfterAFetch(t *testing.T) {
 
 // TestAFollowerWaitsForItsLeader until the leader's prompt is computed, or it is gone.
 func TestAFollowerWaitsForItsLeader(t *testing.T) {
-	s := New(Options{Blocks: 64, BlockTokens: 4, MaxRunning: 4, MaxWaiting: 16, StepTokens: 6})
+	s := New(Options{Blocks: 64, BlockTokens: 4, MaxRunning: 4, MaxWaiting: 16, StepTokens: 7})
 	leader, follower := sequence(tokens(12, 0)), sequence(tokens(3, 100))
 	follower.Leader = leader
 	add(t, s, leader, follower)
 	list := []*Sequence{leader, follower}
-	wantCounts(t, "half of it", step(s), list, 6, 0)
-	wantCounts(t, "the other half", step(s), list, 6, 0)
+	wantCounts(t, "most of it", step(s), list, 7, 0)
+	wantCounts(t, "the rest", step(s), list, 5, 0)
 	s.Preempt(leader) // but its prompt was computed once
 	s.Pause(leader, Governed)
 	wantCounts(t, "then", step(s), list, 0, 3)
+
+	for name, again := range map[string]func(){
+		"computed": func() {
+			s.Commit(s.Plan().Work)
+		},
+		"fetched": func() {
+			leader.Fetch = 4
+			p := s.Plan()
+			s.Fetched(leader)
+			s.Release(p.Admitted[0].Hold)
+		},
+	} {
+		s = New(Options{Blocks: 64, BlockTokens: 4, MaxRunning: 4, MaxWaiting: 16, StepTokens: 7})
+		leader, follower = sequence(tokens(12, 0)), sequence(tokens(3, 100))
+		follower.Leader = leader
+		add(t, s, leader)
+		step(s)
+		step(s)
+		s.Preempt(leader)
+		clear(s.pool.byKey) // nothing of it is found
+		again()
+		s.Pause(leader, Governed)
+		add(t, s, follower)
+		if p := s.Plan(); leader.Computed() >= 12 || !slices.Equal(admitted(p), []*Sequence{follower}) {
+			t.Errorf("some of the leader's prompt is %s again: %+v", name, p)
+		}
+	}
 
 	leader, follower = sequence(tokens(12, 200)), sequence(tokens(3, 300))
 	follower.Leader = leader

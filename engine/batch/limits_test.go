@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"meridian/kv"
 )
 
 func TestValidate(t *testing.T) {
@@ -66,30 +68,42 @@ func TestWhoWaitsForABlockThatComes(t *testing.T) {
 		runs, computed int // tokens of the one that runs
 		common, length int // of the other
 		fetch          int
+		unnamed        bool // what is computed cannot be found: another block was, and is gone
 		waits          bool
 	}{
-		"its next block":                     {16, 4, 12, 16, 0, true},
-		"its last block":                     {8, 4, 8, 12, 0, true},
-		"its last block, but for a token":    {7, 4, 7, 12, 0, false},
-		"its last block, which is computed":  {9, 8, 8, 12, 0, false},
-		"a block that is cached":             {16, 4, 4, 12, 0, false},
-		"the block of the last token":        {16, 4, 8, 8, 0, false},
-		"one before the last token":          {16, 4, 9, 9, 0, true},
-		"one that is fetched":                {16, 4, 12, 16, 5, false},
-		"one that is not fetched":            {16, 4, 12, 16, 4, true},
-		"its first, and nothing is computed": {16, 0, 4, 8, 0, true},
-		"a block that begins otherwise":      {16, 0, 3, 8, 0, false},
+		"its next block":                         {16, 4, 12, 16, 0, false, true},
+		"its last block":                         {8, 4, 8, 12, 0, false, true},
+		"its last block, but for a token":        {7, 4, 7, 12, 0, false, false},
+		"its last block, which is computed":      {9, 8, 8, 12, 0, false, false},
+		"a block that is cached":                 {16, 4, 4, 12, 0, false, false},
+		"the block of the last token":            {16, 4, 8, 8, 0, false, false},
+		"one before the last token":              {16, 4, 9, 9, 0, false, true},
+		"one that is fetched":                    {16, 4, 12, 16, 5, false, false},
+		"one that is not fetched":                {16, 4, 12, 16, 4, false, true},
+		"its first, and nothing is computed":     {16, 0, 4, 8, 0, false, true},
+		"a block that begins otherwise":          {16, 0, 3, 8, 0, false, false},
+		"one that is computed, but is not found": {16, 8, 8, 12, 0, true, false},
+		"one that is just computed":              {16, 4, 8, 12, 0, true, false},
 	} {
 		s := New(roomy)
 		runs := sequence(tokens(max(c.computed, 1), 0))
 		seat(s, runs)
 		runs.Tokens, runs.computed = tokens(c.runs, 0), c.computed // it has come so far
+		if c.unnamed {
+			clear(s.pool.byKey)
+			clear(s.pool.keys)
+		}
 		q := sequence(append(tokens(c.common, 0), tokens(c.length-c.common, 500)...))
 		q.Fetch = c.fetch
 		add(t, s, q)
 		if got := s.comes(q); got != c.waits {
 			t.Errorf("%s: waits %v, want %v", name, got, c.waits)
 		}
+		q.blocks = []uint32{0}
+		if s.comes(q) {
+			t.Errorf("%s: it waits, but has its blocks", name)
+		}
+		q.blocks = nil
 		s.Pause(runs, Governed)
 		if s.comes(q) {
 			t.Errorf("%s: it waits for one that is paused", name)
@@ -148,7 +162,41 @@ func TestHeldBlocksAreCountedOnce(t *testing.T) {
 			t.Errorf("%d: %+v", i, st)
 		}
 		if i < 2 {
-			s.Release([]*Hold{all, some}[i])
+			h := []*Hold{all, some}[i]
+			if s.Release(h); len(h.Blocks()) != 0 {
+				t.Errorf("%d: released, but it has blocks %v", i, h.Blocks())
+			}
+		}
+	}
+}
+
+// TestRemovedBetweenPlanAndCommit: what was planned of it is not computed.
+func TestRemovedBetweenPlanAndCommit(t *testing.T) {
+	s := New(roomy)
+	q, other := sequence(tokens(10, 0)), sequence(tokens(10, 100))
+	add(t, s, q, other)
+	p := s.Plan()
+	s.Remove(q)
+	s.Commit(p.Work)
+	if q.Computed() != 0 || other.Computed() != 10 || s.Stats().Running != 1 || s.Stats().Free != 61 {
+		t.Errorf("%d and %d are computed, %+v", q.Computed(), other.Computed(), s.Stats())
+	}
+	s.Remove(q)
+	if st := s.Stats(); st.Running != 1 || st.Free != 61 {
+		t.Errorf("removed twice: %+v", st)
+	}
+}
+
+// TestKeysAreOfEverythingUpToTheirEnd, as others compute them.
+func TestKeysAreOfEverythingUpToTheirEnd(t *testing.T) {
+	s := New(roomy)
+	q := sequence(tokens(12, 0))
+	seat(s, q)
+	parent := root
+	for i := range 3 {
+		parent = kv.NextBlockKey(parent, q.Tokens[4*i:4*i+4])
+		if b, found := s.pool.Find(parent); !found || b != q.Blocks()[i] {
+			t.Errorf("block %d: %d, %v", i, b, found)
 		}
 	}
 }

@@ -122,7 +122,9 @@ func TestVictims(t *testing.T) {
 		for _, q := range list {
 			seat(s, q)
 		}
-		s.Append(list[0], 7)
+		for _, q := range list {
+			s.Append(q, 7)
+		}
 		gone := sequence(tokens(3, 300))
 		o := Order{Victims: []*Sequence{gone}}
 		for _, i := range c.victims {
@@ -141,11 +143,54 @@ func TestVictims(t *testing.T) {
 			t.Errorf("%s: %v had to go, want %v", name, got, c.preempted)
 		}
 		for _, i := range c.preempted {
-			if q := list[i]; q.State() != Waiting || q.Computed() != 0 || counts(p, list...)[i] != 0 {
-				t.Errorf("%s: %d is in state %v, %d computed", name, i, q.State(), q.Computed())
+			if q := list[i]; q.State() != Waiting || q.Computed() != 0 || len(q.Blocks()) != 0 || q.planned != 0 || counts(p, list...)[i] != 0 {
+				t.Errorf("%s: %d is in state %v, %d computed, blocks %v, %d planned", name, i, q.State(), q.Computed(), q.Blocks(), q.planned)
 			}
 		}
 	}
+}
+
+// TestAVictimWithOneBlock is as good as one with many.
+func TestAVictimWithOneBlock(t *testing.T) {
+	s := New(Options{Blocks: 4, BlockTokens: 4, MaxRunning: 3, MaxWaiting: 8, StepTokens: 100})
+	list := []*Sequence{sequence(tokens(8, 0)), sequence(tokens(3, 100)), sequence(tokens(3, 200))}
+	for _, q := range list {
+		seat(s, q)
+	}
+	s.Append(list[0], 7)
+	s.Obey(Order{Victims: list[1:2]})
+	if p := s.Plan(); !slices.Equal(p.Preempted, list[1:2]) {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestAVictimIsNotFetched: the door writes its blocks.
+func TestAVictimIsNotFetched(t *testing.T) {
+	s := New(Options{Blocks: 4, BlockTokens: 4, MaxRunning: 3, MaxWaiting: 8, StepTokens: 100})
+	fetches, q := sequence(tokens(8, 0)), sequence(tokens(8, 100))
+	fetches.Fetch = 8
+	add(t, s, fetches)
+	s.Plan()
+	seat(s, q)
+	s.Append(q, 7)
+	s.Obey(Order{Victims: []*Sequence{fetches}})
+	if p := s.Plan(); !slices.Equal(p.Preempted, []*Sequence{q}) || fetches.State() != Fetching || s.Preempt(fetches) {
+		t.Errorf("%+v, state %v", p, fetches.State())
+	}
+}
+
+// TestAnswersGoBeforePromptsThatCameEarlier.
+func TestAnswersGoBeforePromptsThatCameEarlier(t *testing.T) {
+	o := roomy
+	o.StepTokens = 10
+	s := New(o)
+	prompt, answers, other := sequence(tokens(20, 0)), sequence(tokens(3, 100)), sequence(tokens(2, 200))
+	for _, q := range []*Sequence{prompt, answers, other} {
+		seat(s, q)
+	}
+	prompt.computed, other.computed = 0, 0
+	s.Append(answers, 7)
+	wantCounts(t, "the prompt gets the rest", s.Plan(), []*Sequence{prompt, answers, other}, 9, 1, 0)
 }
 
 func TestPreempt(t *testing.T) {

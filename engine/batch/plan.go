@@ -92,7 +92,7 @@ func (s *Scheduler) snapshot(list []*Sequence) []*Sequence {
 // go since.
 func (s *Scheduler) run(q *Sequence, tokens int, d *draft) {
 	count := min(q.missing(), tokens, d.budget)
-	if q.state != Running || q.pauses != 0 || q.planned > 0 || count < 1 {
+	if q.state != Running || q.pauses != 0 || q.planned > 0 {
 		return
 	}
 	if s.grow(q, q.computed+count, d) {
@@ -105,10 +105,7 @@ func (s *Scheduler) run(q *Sequence, tokens int, d *draft) {
 func (s *Scheduler) Commit(work []Work) {
 	for _, w := range work {
 		q := w.Sequence
-		if q.state != Running || q.planned == 0 {
-			continue // removed meanwhile
-		}
-		q.computed += q.planned
+		q.computed += q.planned // 0: it was removed meanwhile
 		q.planned = 0
 		q.prompted = q.prompted || q.computed >= q.Prompt
 		if !q.fork {
@@ -124,7 +121,7 @@ func (s *Scheduler) grow(q *Sequence, tokens int, d *draft) bool {
 	for {
 		more := s.blocksFor(tokens) - len(q.blocks)
 		if more <= s.pool.Available() {
-			q.blocks = s.pool.Take(q.blocks, max(more, 0))
+			q.blocks = s.pool.Take(q.blocks, more)
 			return true
 		}
 		if q.fork {
@@ -176,7 +173,7 @@ func (s *Scheduler) admit(q *Sequence, tokens int, d *draft) {
 // earlier and is served before q, so that q loses nothing, and each step brings its next
 // block nearer.
 func (s *Scheduler) comes(q *Sequence) bool {
-	if len(q.blocks) > 0 || len(s.running) == 0 {
+	if len(q.blocks) > 0 {
 		return false
 	}
 	size := s.options.BlockTokens

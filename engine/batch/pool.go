@@ -47,7 +47,8 @@ func (p *Pool) Available() int { return len(p.free) + p.cached }
 // Idle reports whether nobody uses a block.
 func (p *Pool) Idle(block uint32) bool { return p.references[block] == 0 }
 
-// Take appends n blocks with one reference each. There must be so many available.
+// Take appends n blocks, if n is positive, with one reference each. There must be so
+// many available.
 func (p *Pool) Take(blocks []uint32, n int) []uint32 {
 	for range n {
 		var b uint32

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// held is a hold, and the text whose cache it keeps.
+// held is a hold, and the text whose cache it keeps; nil: the door may write it.
 type held struct {
 	hold *Hold
 	text []uint32
@@ -19,7 +19,7 @@ func (w *world) hold(q *Sequence) {
 	if h.Tokens() != min(asked, q.Computed()) || len(h.Blocks()) != w.s.blocksFor(h.Tokens()) {
 		w.t.Fatalf("a hold of %d tokens of %d has %d, %d blocks", asked, q.Computed(), h.Tokens(), len(h.Blocks()))
 	}
-	w.holds = append(w.holds, &held{h, slices.Clone(q.Tokens[:h.Tokens()])})
+	w.holds = append(w.holds, &held{h, append([]uint32{}, q.Tokens[:h.Tokens()]...)})
 }
 
 // one draws one of those that live, or nil.
@@ -105,4 +105,13 @@ func (w *world) preempt() {
 func (w *world) unfork(f *Sequence) {
 	w.s.Remove(f)
 	w.forks = slices.DeleteFunc(w.forks, func(other *Sequence) bool { return other == f })
+}
+
+// scribble is the door at work on what it was given to write.
+func (w *world) scribble(h *Hold) {
+	for _, b := range h.Blocks() {
+		if !w.s.pool.Named(b) {
+			w.memory[b][0] = 13
+		}
+	}
 }

@@ -310,10 +310,11 @@ func TestNoBlockIsLostAndNoTextIsMixedUp(t *testing.T) {
 			},
 			"scribble": func(t *rapid.T) {
 				for _, h := range w.fetches {
-					for position := range len(h.Blocks()) {
-						if b := h.Blocks()[position]; !w.s.pool.Named(b) {
-							w.memory[b][0] = 13
-						}
+					w.scribble(h)
+				}
+				for _, h := range w.holds {
+					if h.text == nil {
+						w.scribble(h.hold)
 					}
 				}
 			},
