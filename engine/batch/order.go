@@ -1,5 +1,7 @@
 package batch
 
+import "slices"
+
 // Order is somebody else's say in who runs, who is let in and who has to go. It
 // bounds nothing away: the step's tokens, MaxRunning and the blocks limit those
 // that it names as they limit all, and nobody is left out by not being named.
@@ -26,10 +28,18 @@ type Allotment struct {
 	Tokens   int
 }
 
-// Obey says what plans go by from now on, until it is said anew. The lists are
-// the scheduler's until then. Sequences in them that have been removed are passed
-// over.
-func (s *Scheduler) Obey(o Order) { s.order = o }
+// Obey says what plans go by from now on, until it is said anew. The lists stay the
+// caller's. Sequences in them that have been removed are passed over; of one that is
+// named twice, the first counts.
+func (s *Scheduler) Obey(o Order) {
+	for _, a := range s.order.Run {
+		a.Sequence.allotted = 0
+	}
+	for _, a := range slices.Backward(o.Run) {
+		a.Sequence.allotted = max(a.Tokens, 0)
+	}
+	s.order = Order{Run: slices.Clone(o.Run), Victims: slices.Clone(o.Victims)}
+}
 
 // PauseReason is why a sequence is left out. They are bits: several may stand.
 type PauseReason uint8

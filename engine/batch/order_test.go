@@ -61,6 +61,23 @@ func TestAnOrderGoesFirst(t *testing.T) {
 	wantCounts(t, "one is gone", step(s), list, 1, 0, 1)
 }
 
+// TestAnOrderEndsWithTheNext, and does not change with the caller's lists.
+func TestAnOrderEndsWithTheNext(t *testing.T) {
+	s := New(roomy)
+	q, other := sequence(tokens(30, 0)), sequence(tokens(30, 100))
+	list := []*Sequence{q, other}
+	add(t, s, list...)
+	o := Order{Run: []Allotment{{q, 2}, {other, 3}}, Victims: []*Sequence{q}}
+	s.Obey(o)
+	o.Run[0], o.Run[1], o.Victims[0] = Allotment{other, 7}, Allotment{other, 8}, other
+	wantCounts(t, "as it was said", step(s), list, 2, 3)
+	if s.victim() != q {
+		t.Error("another would have to go")
+	}
+	s.Obey(Order{Run: []Allotment{{other, 4}}})
+	wantCounts(t, "one is not named any more", step(s), list, 28, 4)
+}
+
 func TestWhoIsNotNamedIsServedLast(t *testing.T) {
 	o := roomy
 	o.MaxRunning, o.StepTokens = 2, 4
@@ -161,6 +178,22 @@ func TestAVictimWithOneBlock(t *testing.T) {
 	s.Obey(Order{Victims: list[1:2]})
 	if p := s.Plan(); !slices.Equal(p.Preempted, list[1:2]) {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestOneThatHadToGoIsNotRunBehind: it stood later in the same plan.
+func TestOneThatHadToGoIsNotRunBehind(t *testing.T) {
+	s := New(Options{Blocks: 6, BlockTokens: 4, MaxRunning: 3, MaxWaiting: 8, StepTokens: 100})
+	list := []*Sequence{sequence(tokens(8, 0)), sequence(tokens(5, 100)), sequence(tokens(5, 200))}
+	for _, q := range list {
+		seat(s, q)
+		s.Append(q, 7)
+		s.Append(q, 8)
+	}
+	s.Obey(Order{Victims: list[1:2]})
+	p := s.Plan()
+	if wantCounts(t, "the others", p, list, 2, 0, 2); !slices.Equal(p.Preempted, list[1:2]) || list[1].planned != 0 || len(list[1].Blocks()) != 0 {
+		t.Errorf("%+v, %d planned, blocks %v", p, list[1].planned, list[1].Blocks())
 	}
 }
 

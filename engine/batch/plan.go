@@ -47,29 +47,25 @@ type draft struct {
 func (s *Scheduler) Plan() Plan {
 	d := draft{budget: s.options.StepTokens}
 	for _, a := range s.order.Run {
-		tokens := a.Tokens
-		if tokens < 1 {
-			tokens = d.budget
-		}
 		switch a.Sequence.state {
 		case Running:
-			s.run(a.Sequence, tokens, &d)
+			s.run(a.Sequence, &d)
 		case Waiting:
-			s.admit(a.Sequence, tokens, &d)
+			s.admit(a.Sequence, &d)
 		}
 	}
 	for _, answering := range []bool{true, false} {
 		for _, q := range s.snapshot(s.running) {
 			if (q.missing() == 1) == answering {
-				s.run(q, d.budget, &d)
+				s.run(q, &d)
 			}
 		}
 	}
 	for _, q := range s.forks {
-		s.run(q, d.budget, &d)
+		s.run(q, &d)
 	}
 	for _, q := range s.snapshot(s.waiting) {
-		s.admit(q, d.budget, &d)
+		s.admit(q, &d)
 	}
 	for _, list := range [][]*Sequence{s.running, s.forks} {
 		for _, q := range list {
@@ -88,10 +84,9 @@ func (s *Scheduler) snapshot(list []*Sequence) []*Sequence {
 	return s.scratch
 }
 
-// run plans so many tokens of q at most, unless it is planned already or had to
-// go since.
-func (s *Scheduler) run(q *Sequence, tokens int, d *draft) {
-	count := min(q.missing(), tokens, d.budget)
+// run plans tokens of q, unless it is planned already or had to go since.
+func (s *Scheduler) run(q *Sequence, d *draft) {
+	count := min(q.wanted(), d.budget)
 	if q.state != Running || q.pauses != 0 || q.planned > 0 {
 		return
 	}
@@ -140,11 +135,11 @@ func (s *Scheduler) grow(q *Sequence, tokens int, d *draft) bool {
 	}
 }
 
-// admit lets q in, with so many tokens at most. After one that does not fit only
+// admit lets q in. After one that does not fit only
 // those follow that have their blocks already: a long one is not overtaken for ever
 // by short ones, and does not wait for blocks of one that waits behind it. Nobody is
 // let in by a plan for which somebody had to go.
-func (s *Scheduler) admit(q *Sequence, tokens int, d *draft) {
+func (s *Scheduler) admit(q *Sequence, d *draft) {
 	if d.budget < 1 || len(d.Preempted) > 0 || q.pauses != 0 || q.needsLeader() || d.blocked && len(q.blocks) == 0 || s.comes(q) {
 		return
 	}
@@ -162,7 +157,7 @@ func (s *Scheduler) admit(q *Sequence, tokens int, d *draft) {
 		q.Fetch = 0
 		q.state = Running
 		s.running = inserted(s.running, q)
-		q.planned = min(q.missing(), tokens, d.budget)
+		q.planned = min(q.wanted(), d.budget)
 		d.budget -= q.planned
 	}
 	d.Admitted = append(d.Admitted, a)

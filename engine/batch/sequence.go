@@ -33,6 +33,7 @@ type Sequence struct {
 	named    int           // blocks that the pool knows by their keys
 	planned  int           // tokens in the step that is planned
 	prompted bool          // the prompt has been computed once
+	allotted int           // tokens of a step that an order lets it have at most; 0: any number
 	pauses   PauseReason   // why it is left out; 0: it is not
 	fork     bool          // it is to be thrown away, and nobody is to find it
 }
@@ -68,6 +69,14 @@ func (q *Sequence) Paused() PauseReason { return q.pauses }
 
 // missing is how many tokens are to be computed.
 func (q *Sequence) missing() int { return len(q.Tokens) - q.computed }
+
+// wanted is how many tokens it may have in a step.
+func (q *Sequence) wanted() int {
+	if q.allotted > 0 {
+		return min(q.allotted, q.missing())
+	}
+	return q.missing()
+}
 
 // needsLeader reports whether it is too early for q.
 func (q *Sequence) needsLeader() bool {
