@@ -42,7 +42,7 @@ class FakeAgent:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
+            with connection, contextlib.suppress(OSError):  # who has left is not missed
                 connection.settimeout(PATIENCE)
                 deframer = Deframer()
                 while (hello := deframer.next()) is None:

@@ -80,7 +80,7 @@ def test_what_a_newer_agent_tells_is_passed_over(fake: FakeAgent) -> None:
         until(door, events, EventKind.SERVING)
         assert door.serving
         assert door.features == {"status", "refusals"}
-    assert list(fake.hellos[0].features) == ["cache", "chunks", "refusals", "status", "store"]
+    assert list(fake.hellos[0].features) == ["cache", "chunks", "refusals", "status", "steps", "store"]
 
 
 def test_a_client_that_is_no_engine_asks_for_the_status(meridian_binary: Path, tmp_path: Path) -> None:

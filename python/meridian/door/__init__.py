@@ -14,6 +14,9 @@ worker's process one as its rank. A Door keeps itself registered: when the agent
 is lost it tells FAILED and FREED for everything outstanding and FENCED, then
 connects with backoff, says again what it was, and tells SERVING.
 
+`Steps` is a connection of its own: over it a scheduler tells of its steps and hears
+what is decided about them, without ever waiting longer than it likes.
+
 `AsyncDoor` is the same for engines that run on asyncio. A program that is no engine
 asks for `agent_status`.
 
@@ -31,6 +34,7 @@ from meridian.door._memory import GPUMemory, sealed_memfd
 from meridian.door._prefix import CacheTerms, Find, Found, Keep
 from meridian.door._publication import Control, Layer, Publication, Rank, Scope
 from meridian.door._status import AgentStatus, agent_status
+from meridian.door._steps import Steps, Terms
 from meridian.door.ticket import is_promise, transfer_of
 
 if TYPE_CHECKING:
@@ -55,6 +59,8 @@ __all__ = [
     "Publication",
     "Rank",
     "Scope",
+    "Steps",
+    "Terms",
     "agent_status",
     "is_promise",
     "new_transfer",

@@ -33,7 +33,7 @@ from meridian.door._statements import Statement
 
 PROTOCOL_VERSION: Final = 1
 
-FEATURES: Final = frozenset({"refusals", "status", "store", "cache", "chunks"})
+FEATURES: Final = frozenset({"refusals", "status", "store", "cache", "chunks", "steps"})
 """What this client can do besides; docs/wire.md tells what they mean."""
 
 UNREAD: Final = DoorError("no_answer", "the agent does not read what it is told")

@@ -1,0 +1,135 @@
+"""The connection for steps, beside an agent that is made up, that hangs, lies, and dies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fakeagent import FakeAgent
+from processes import PATIENCE
+
+from meridian.door import Steps, _messages
+from meridian.door._frames import frame
+from meridian.door._messages import Message
+
+WELCOME = _messages.Welcome(version=1, agent="n", incarnation=bytes(16), features=["steps"])
+WELCOME.governor.policy = "meridian"
+WELCOME.governor.wait_us = 500
+WELCOME.governor.max_think_tokens = 100
+WELCOME.governor.end_tokens.extend([7, 8])
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[FakeAgent]:
+    fake = FakeAgent(tmp_path / "door.sock")
+    fake.sayings = [frame(WELCOME)] * 2
+    fake.answer = lambda step: frame(_messages.Decision(step=step.number, order=list(step.sequences)))
+    yield fake
+    fake.close()
+
+
+def until(steps: Steps, what: Callable[[], bool]) -> None:
+    patience = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < patience, "it does not come about"
+        steps.advance()
+        time.sleep(0.001)
+
+
+def step(number: int, **columns: object) -> Message:
+    return _messages.Step(number=number, **columns)
+
+
+def test_steps_are_answered_by_decisions(agent: FakeAgent) -> None:
+    steps = Steps(agent.path, "e", model="m", blocks=4, max_running=2, forces=True)
+    until(steps, lambda: steps.governed)
+    assert steps.terms is not None and steps.terms.end_tokens == (7, 8)
+    assert (steps.terms.wait, steps.terms.max_think_tokens) == (0.0005, 100)
+    hello = agent.hellos[0]
+    assert (hello.engine, hello.steps.model, hello.steps.blocks, hello.steps.forces) == ("e", "m", 4, True)
+    for number in (1, 2):
+        assert steps.send(step(number, sequences=[number], counts=[0]))
+        (decided,) = steps.take(PATIENCE)
+        assert decided.step == number and list(decided.order) == [number]
+    assert steps.take() == []
+    assert steps.connections == 1
+    steps.close()
+    assert not steps.send(step(3))
+
+
+def test_nobody_is_waited_for(agent: FakeAgent) -> None:
+    steps = Steps(agent.path, "e", model="m")
+    until(steps, lambda: steps.governed)
+    with agent.hanging():
+        assert steps.send(step(1)) and len(steps.take(PATIENCE)) == 1  # it was about to read this one
+        assert steps.send(step(2))
+        began = time.monotonic()
+        assert steps.take(0.01) == []
+        assert time.monotonic() - began < PATIENCE / 2
+        number = 2
+        while steps.send(step(number := number + 1, tokens=[1] * 50_000)):
+            assert number < 10_000, "what nobody reads is kept without bound"
+    assert not steps.governed and steps.lost == 1
+    steps.close()
+
+
+def test_no_agent(tmp_path: Path) -> None:
+    steps = Steps(tmp_path / "none.sock", "e", model="m")
+    assert not steps.governed and not steps.send(step(1)) and steps.take(0.001) == []
+    late = FakeAgent(tmp_path / "none.sock")
+    late.sayings = [frame(WELCOME)]
+    try:
+        until(steps, lambda: steps.governed)
+    finally:
+        steps.close()
+        late.close()
+
+
+def test_a_new_connection_is_told_from_the_old_one(agent: FakeAgent) -> None:
+    agent.answer = lambda step: frame(_messages.Welcome()) if step.number == 1 else b"\xff" * 8
+    steps = Steps(agent.path, "e", model="m")
+    until(steps, lambda: steps.governed)
+    assert steps.send(step(1))  # a second Welcome says nothing
+    assert steps.send(step(2))  # what is no frame ends the connection
+    until(steps, lambda: steps.connections == 2)
+    assert steps.lost == 1 and steps.governed
+    steps.close()
+
+
+@pytest.mark.parametrize(
+    "saying",
+    [
+        frame(_messages.Welcome(version=1, agent="n")),
+        frame(_messages.Welcome(version=9, agent="n", features=["steps"])),
+        frame(_messages.Decision(step=1)),
+        b"\x00" * 6,
+    ],
+    ids=["governs nobody", "another version", "no welcome", "no frame"],
+)
+def test_who_does_not_govern_is_left(agent: FakeAgent, saying: bytes) -> None:
+    agent.sayings = [saying, frame(WELCOME)]
+    steps = Steps(agent.path, "e", model="m")
+    until(steps, lambda: steps.governed)
+    assert len(agent.hellos) == 2 and steps.lost == 0
+    steps.close()
+
+
+def test_a_refusal_is_heard(agent: FakeAgent, caplog: pytest.LogCaptureFixture) -> None:
+    refusal = _messages.Reply(problem=_messages.Reply().problem)
+    refusal.problem.code, refusal.problem.message = "busy", "another scheduler governs"
+    agent.sayings = [frame(refusal), frame(WELCOME)]
+    steps = Steps(agent.path, "e", model="m")
+    until(steps, lambda: steps.governed)
+    assert "another scheduler governs" in caplog.text
+    steps.close()
+
+
+def test_decisions_that_nobody_takes(agent: FakeAgent) -> None:
+    agent.answer = lambda step: frame(_messages.Decision(step=step.number)) * 600
+    steps = Steps(agent.path, "e", model="m")
+    until(steps, lambda: steps.governed)
+    assert steps.send(step(1)) and steps.send(step(2))
+    until(steps, lambda: steps.lost == 1)
+    steps.close()
