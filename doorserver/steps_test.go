@@ -63,7 +63,9 @@ func (g *fakeGoverned) Step(m *doorpb.Step) (*doorpb.Decision, error) {
 	}
 	g.g.mu.Lock()
 	defer g.g.mu.Unlock()
-	g.g.heard = append(g.g.heard, m)
+	if len(g.g.heard) < 1000 {
+		g.g.heard = append(g.g.heard, m)
+	}
 	if g.about.GetMeasures() {
 		return nil, nil
 	}
