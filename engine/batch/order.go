@@ -36,7 +36,7 @@ func (s *Scheduler) Obey(o Order) {
 		a.Sequence.allotted = 0
 	}
 	for _, a := range slices.Backward(o.Run) {
-		a.Sequence.allotted = max(a.Tokens, 0)
+		a.Sequence.allotted = a.Tokens
 	}
 	s.order = Order{Run: slices.Clone(o.Run), Victims: slices.Clone(o.Victims)}
 }

@@ -33,7 +33,7 @@ type Sequence struct {
 	named    int           // blocks that the pool knows by their keys
 	planned  int           // tokens in the step that is planned
 	prompted bool          // the prompt has been computed once
-	allotted int           // tokens of a step that an order lets it have at most; 0: any number
+	allotted int           // tokens of a step that an order lets it have at most; below 1: any number
 	pauses   PauseReason   // why it is left out; 0: it is not
 	fork     bool          // it is to be thrown away, and nobody is to find it
 }
