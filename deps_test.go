@@ -559,8 +559,9 @@ var rooms = map[string]room{
 	"engine": {
 		owns: "the reference engine: requests, step loop, sampling, streams, HTTP, its side of hand-offs",
 		may: map[string]string{
-			"door": "its agent", "engine/batch": "what a step computes", "engine/model": "what computes it", "kv": "cuts and scopes",
-			"mem": "the arenas of its ranks", "openai": "requests and answers", "token": "texts",
+			"door": "its agent", "door/doorpb": "steps and decisions", "engine/batch": "what a step computes", "engine/model": "what computes it",
+			"kv": "cuts and scopes", "mem": "the arenas of its ranks", "openai": "requests and answers", "phase": "whether an answer is still a thought",
+			"probe": "entropies of logits", "token": "texts",
 		},
 		testsMay: []string{"reshard"},
 	},

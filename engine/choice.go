@@ -20,7 +20,11 @@ type choice struct {
 	counts   map[uint32]int // of answered tokens, where penalties want them
 	thinking bool
 	thoughts int // tokens of it
+	thought  thought
 	script   script
+	governed uint64 // what the governor calls it; 0: it was not told
+	told     toldOf
+	fork     *fork // nil: there is none
 	logits   []float32
 	seen     bool   // it was admitted once
 	kept     int    // tokens that the agent was told of, or that came from there
@@ -40,8 +44,10 @@ func (e *Engine) newChoice(r *request, number int) *choice {
 	if r.PresencePenalty != 0 || r.FrequencyPenalty != 0 {
 		c.counts = make(map[uint32]int)
 	}
+	c.thought = e.source.beginThought(prompt)
 	if e.options.Reasoning {
 		c.script = newScript(prompt, r.ThinkTokens, e.source)
+		c.script.trace = e.options.Trace
 	}
 	return c
 }
@@ -52,7 +58,7 @@ func (c *choice) answered() int { return len(c.sequence.Tokens) - c.sequence.Pro
 // next decides the token that follows, from the logits, which it changes.
 func (c *choice) next(e *Engine) (uint32, *Logprob) {
 	position := c.answered()
-	forced, isForced := c.script.forces(position)
+	forced, isForced := c.forces(e, position)
 	for _, t := range e.source.suppressed {
 		if !isForced || t != forced {
 			c.logits[t] = never
@@ -95,6 +101,7 @@ func (c *choice) mayNotStop(position int) bool {
 func (c *choice) take(e *Engine, token uint32) Output {
 	out := Output{Choice: c.number, Tokens: []uint32{token}}
 	c.sequence.Tokens = append(c.sequence.Tokens, token)
+	c.follow(out.Tokens)
 	answered := c.answered()
 	if c.counts != nil {
 		c.counts[token]++

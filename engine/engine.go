@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/door"
+	"meridian/door/doorpb"
 	"meridian/engine/batch"
 	"meridian/engine/model"
 	"meridian/kv"
@@ -73,6 +74,7 @@ type loop struct {
 	keptBlocks int
 	counters   Counters
 	doorState  string
+	governed
 }
 
 // Open loads a model, makes its memory, registers with the agent if it has one,
@@ -101,6 +103,11 @@ func prepare(o Options) (*Engine, error) {
 	if o.Reasoning && !(e.source.thinkStart.exists && e.source.thinkEnd.exists) {
 		return nil, errors.New("engine: scripted reasoning needs a tokenizer with <think> and </think>")
 	}
+	if o.Trace != nil {
+		if err := o.Trace.check(); err != nil || !o.Reasoning {
+			return nil, errors.Join(errors.New("engine: a trace of entropies needs scripted reasoning"), err)
+		}
+	}
 	if e.cut, err = o.cut(e.source.model.Config()); err != nil {
 		return nil, err
 	}
@@ -111,6 +118,7 @@ func prepare(o Options) (*Engine, error) {
 	e.loop = loop{
 		scheduler: batch.New(o.batch()), requests: make(map[*request]struct{}),
 		intakes: make(map[[16]byte]*intake), offers: make(map[[16]byte]*offer), doorState: "absent",
+		governed: governed{governor: o.Governor, byNumber: make(map[uint64]*choice), columns: &doorpb.Step{}},
 	}
 	e.life, e.stop = context.WithCancel(context.Background())
 	return e, nil
@@ -280,6 +288,9 @@ func (e *Engine) Close(ctx context.Context) error {
 	var err error
 	if e.door != nil {
 		err = e.door.Close(last)
+	}
+	if e.governor != nil {
+		e.governor.Close()
 	}
 	e.background.Wait()
 	if err != nil {

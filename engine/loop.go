@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,19 +66,22 @@ func (e *Engine) run() {
 		if e.takeInbox() && len(e.requests) == 0 && len(e.offers) == 0 && len(e.intakes) == 0 && len(e.inDoubt) == 0 {
 			return
 		}
+		e.obey()
+		planned := time.Now()
 		plan := e.scheduler.Plan()
 		e.admitted(plan)
 		if len(plan.Work) > 0 {
 			e.step(plan.Work)
-			e.measure(plan.Work, time.Since(began))
+			e.measure(plan.Work, time.Since(planned))
 		}
+		e.tell(plan, time.Since(planned))
 		e.publishStats()
 		runtime.Gosched() // on one processor, let readers tell what came of the step
 		if e.options.OnStep != nil && len(plan.Work) > 0 {
 			e.options.OnStep(newStep(plan.Work, time.Since(began)))
 		}
 		if len(plan.Work) == 0 && len(plan.Preempted) == 0 {
-			<-e.wake
+			e.rest()
 		}
 	}
 }
@@ -137,6 +141,8 @@ func (e *Engine) enqueue(q *request) {
 		} else if err := e.scheduler.Add(&c.sequence); err != nil {
 			e.finish(q, err)
 			return
+		} else {
+			e.govern(c)
 		}
 	}
 }
@@ -175,6 +181,12 @@ func (e *Engine) admitted(p batch.Plan) {
 		}
 	}
 	e.counters.Preempted += uint64(len(p.Preempted))
+	for _, q := range p.Preempted {
+		e.stopped(q.Owner.(*choice))
+	}
+	for _, q := range p.Dropped {
+		e.dropFork(q.Owner.(*fork).choice)
+	}
 }
 
 // step computes and hands out what came of it.
@@ -185,11 +197,11 @@ func (e *Engine) step(work []batch.Work) {
 		q := w.Sequence
 		s := model.Slice{Tokens: q.Tokens[w.Start : w.Start+w.Count], Start: w.Start, Blocks: q.Blocks()}
 		if w.Last {
-			c := q.Owner.(*choice)
-			if c.logits == nil {
-				c.logits = e.takeLogits()
+			logits := logitsOf(q)
+			if *logits == nil {
+				*logits = e.takeLogits()
 			}
-			s.Logits = c.logits
+			s.Logits = *logits
 		}
 		e.slices = append(e.slices, s)
 		tokens += w.Count
@@ -197,7 +209,7 @@ func (e *Engine) step(work []batch.Work) {
 	if err := e.runner.Step(e.slices); err != nil {
 		e.options.Logger.Error("a step failed; its requests are ended", "requests", len(work), "error", err)
 		for _, w := range work {
-			e.finish(w.Sequence.Owner.(*choice).request, fmt.Errorf("engine: a step failed: %w", err))
+			e.finish(choiceOf(w.Sequence).request, fmt.Errorf("engine: a step failed: %w", err))
 		}
 		return
 	}
@@ -205,10 +217,31 @@ func (e *Engine) step(work []batch.Work) {
 	e.counters.Computed += uint64(tokens)
 	e.scheduler.Commit(work)
 	for _, w := range work {
-		if c := w.Sequence.Owner.(*choice); w.Last && w.Sequence.State() == batch.Running {
-			e.advance(c)
+		if !w.Last || w.Sequence.State() != batch.Running {
+			continue
+		}
+		if f, is := w.Sequence.Owner.(*fork); is {
+			e.forked(f)
+		} else {
+			e.advance(choiceOf(w.Sequence))
 		}
 	}
+}
+
+// choiceOf is whose answer a sequence is, or is a fork of.
+func choiceOf(q *batch.Sequence) *choice {
+	if f, is := q.Owner.(*fork); is {
+		return f.choice
+	}
+	return q.Owner.(*choice)
+}
+
+// logitsOf is where what follows a sequence goes.
+func logitsOf(q *batch.Sequence) *[]float32 {
+	if f, is := q.Owner.(*fork); is {
+		return &f.logits
+	}
+	return &q.Owner.(*choice).logits
 }
 
 // advance finds out an answer's next token.
@@ -220,9 +253,14 @@ func (e *Engine) advance(c *choice) {
 	if c.place == 0 && c.answered() == len(q.Resume) { // its prompt has just been computed
 		e.keep(c)
 	}
+	e.bound(c)
+	if c.told.begun {
+		c.told.nats = append(c.told.nats, e.nats(c))
+	}
 	token, logprob := c.next(e)
 	out := c.take(e, token)
-	if c.finish == "" && q.leavesAfter(token, c.answered()) {
+	q.leaves = q.leaves || q.leavesAfter(token, c.answered())
+	if c.finish == "" && q.leaves && len(c.thought.forced) == 0 { // else what is put in goes first
 		// What was held back of its text, the engine that goes on tells.
 		c.finish, out.Finish = openai.FinishMoved, openai.FinishMoved
 	}
@@ -257,10 +295,15 @@ func (e *Engine) ended(c *choice) {
 }
 
 func (e *Engine) dropChoice(c *choice) {
+	e.ungovern(c)
 	e.scheduler.Remove(&c.sequence)
-	if c.logits != nil {
-		e.spare = append(e.spare, c.logits)
-		c.logits = nil
+	e.spareLogits(&c.logits)
+}
+
+func (e *Engine) spareLogits(logits *[]float32) {
+	if *logits != nil {
+		e.spare = append(e.spare, *logits)
+		*logits = nil
 	}
 }
 
@@ -408,6 +451,9 @@ func (e *Engine) report(q *request) openai.Report {
 	r := openai.Report{Engine: e.options.ID, KV: q.kv, KVReason: q.kvReason, HandoffMs: milliseconds(q.handoff), CachedTokens: q.cached}
 	for _, prompt := range q.Prompts {
 		r.PromptTokens += len(prompt)
+	}
+	for _, c := range q.choices {
+		r.ForcedThinkEnd = cmp.Or(r.ForcedThinkEnd, c.thought.ended)
 	}
 	switch r.KV {
 	case "":

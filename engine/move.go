@@ -28,7 +28,7 @@ type Move struct {
 // it resumes after do not ask.
 func (q *request) leavesAfter(token uint32, answered int) bool {
 	m := q.Move
-	return m != nil && (q.leaves || m.AtToken != nil && *m.AtToken == token || m.After > 0 && answered >= m.After)
+	return m != nil && (m.AtToken != nil && *m.AtToken == token || m.After > 0 && answered >= m.After)
 }
 
 // ErrNotRunning means that no request runs that could be asked to move by that id.

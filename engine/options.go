@@ -64,6 +64,15 @@ type Options struct {
 	// OfferKeep is how long an offer stays; default the agent's.
 	OfferKeep time.Duration
 
+	// Governor decides who runs and how long thoughts are; nil: nobody does. The engine
+	// closes it.
+	Governor Governor
+	// GovernorWait is how long a plan waits for a decision; 0: as long as the governor
+	// says. A long one makes a run the same each time.
+	GovernorWait time.Duration
+	// Trace is what scripted thoughts play; nil: nothing.
+	Trace *Trace
+
 	// OnStep is told of every step, by the step loop, which waits for it: for whoever
 	// measures the engine.
 	OnStep func(Step)

@@ -8,6 +8,8 @@ type script struct {
 	active     bool
 	start, end uint32
 	tokens     int // of thought
+	newline    marker
+	trace      *Trace // nil: it plays none
 }
 
 // Where nobody says how long to think, the prompt does.
@@ -17,7 +19,7 @@ const (
 )
 
 func newScript(prompt []uint32, tokens *int, s *source) script {
-	c := script{active: true, start: s.thinkStart.id, end: s.thinkEnd.id}
+	c := script{active: true, start: s.thinkStart.id, end: s.thinkEnd.id, newline: s.newline}
 	if tokens != nil {
 		c.tokens = *tokens
 		return c
@@ -37,9 +39,15 @@ func (s script) forces(position int) (uint32, bool) {
 		return s.start, true
 	case s.active && position == s.tokens+1:
 		return s.end, true
+	case s.active && position <= s.tokens && s.newline.exists && s.trace.endsLine(position-1):
+		return s.newline.id, true
 	}
 	return 0, false
 }
+
+// over: the thought's end stands at this position, by the script or because somebody put
+// it there. From then on all is as if the thought had been meant to be that long.
+func (s *script) over(position int) { s.tokens = min(s.tokens, position-1) }
 
 // goesOn: neither the thought nor, before its first token, the answer ends here.
 func (s script) goesOn(position int) bool { return s.active && position <= s.tokens+2 }

@@ -12,6 +12,7 @@ import (
 
 	"meridian/engine/model"
 	"meridian/kv"
+	"meridian/phase"
 	"meridian/token"
 )
 
@@ -27,6 +28,8 @@ type source struct {
 	suppressed []uint32
 	thinkStart marker
 	thinkEnd   marker
+	thoughts   *phase.Model
+	newline    marker
 }
 
 // marker is a token that a tokenizer may not have.
@@ -59,7 +62,11 @@ func openSource(name string, seed uint64) (*source, error) {
 	s.suppressed = s.model.Suppressed()
 	s.thinkStart.id, s.thinkStart.exists = s.tokenizer.ID("<think>")
 	s.thinkEnd.id, s.thinkEnd.exists = s.tokenizer.ID("</think>")
-	return s, nil
+	if ids := s.tokenizer.Encode("\n"); len(ids) == 1 {
+		s.newline = marker{ids[0], true}
+	}
+	s.thoughts, err = s.thoughtModel()
+	return s, err
 }
 
 func (s *source) openDirectory(dir string) error {

@@ -16,6 +16,14 @@ type Counters struct {
 	Failed    uint64 `json:"failed"`
 	Moved     uint64 `json:"moved"` // to other engines, among those that finished
 
+	Told       uint64 `json:"told"`        // steps that a governor was told of
+	Decided    uint64 `json:"decided"`     // decisions of it that were applied …
+	Late       uint64 `json:"late"`        // … of which these came after another step had been told
+	FailedOpen uint64 `json:"failed_open"` // pauses were lifted since it was silent
+	Stopped    uint64 `json:"stopped"`     // sequences whose blocks it took
+	Forced     uint64 `json:"forced"`      // thoughts that were ended, by it or by their cap
+	Forked     uint64 `json:"forked"`      // looks behind the end of a thought
+
 	Offered  uint64 `json:"offered"`  // prompts
 	Declined uint64 `json:"declined"` // prompts that the agent did not take
 	Ready    uint64 `json:"ready"`    // prompts that came from elsewhere

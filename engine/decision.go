@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"meridian/door/doorpb"
+	"meridian/engine/batch"
+	"meridian/openai"
+)
+
+// apply carries a decision out. What it names that is not there any more is passed over,
+// and so is what cannot be: the governor is another process.
+func (e *Engine) apply(d *doorpb.Decision) {
+	e.counters.Decided++
+	if d.GetStep() < e.number {
+		e.counters.Late++
+	}
+	for _, p := range d.GetPreempt() {
+		e.preempt(p)
+	}
+	for _, number := range d.GetPause() {
+		if c := e.byNumber[number]; c != nil {
+			e.scheduler.Pause(&c.sequence, batch.Governed)
+		}
+	}
+	for _, number := range d.GetResume() {
+		if c := e.byNumber[number]; c != nil {
+			e.scheduler.Unpause(&c.sequence, batch.Governed)
+		}
+	}
+	for _, f := range d.GetForce() {
+		if c := e.byNumber[f.GetSequence()]; c != nil && e.validTokens(f.GetTokens()) {
+			e.force(c, f.GetTokens(), forcedAs(f.GetReason()))
+		}
+	}
+	for _, number := range d.GetFork() {
+		if c := e.byNumber[number]; c != nil {
+			e.fork(c)
+		}
+	}
+	e.order(d)
+}
+
+// forcedAs is a reason in the words that answers use.
+func forcedAs(reason string) string {
+	switch reason {
+	case openai.ForcedConverged, openai.ForcedOverthinking:
+		return reason
+	}
+	return openai.ForcedHardCap
+}
+
+// preempt takes the blocks of a sequence, which is computed anew.
+func (e *Engine) preempt(p *doorpb.Preempt) {
+	c := e.byNumber[p.GetSequence()]
+	if c == nil || c.sequence.State() == batch.Fetching {
+		return
+	}
+	e.dropFork(c)
+	if e.scheduler.Preempt(&c.sequence) {
+		e.counters.Stopped++
+	}
+	e.stopped(c)
+}
+
+// order is who runs first. Who is paused gives its blocks up first, the youngest of them
+// before the others.
+func (e *Engine) order(d *doorpb.Decision) {
+	var o batch.Order
+	tokens := d.GetOrderTokens()
+	for i, number := range d.GetOrder() {
+		if c := e.byNumber[number]; c != nil {
+			a := batch.Allotment{Sequence: &c.sequence}
+			if i < len(tokens) {
+				a.Tokens = int(min(tokens[i], uint32(e.options.StepTokens)))
+			}
+			o.Run = append(o.Run, a)
+		}
+	}
+	for i := len(e.known) - 1; i >= 0; i-- {
+		if c := e.known[i]; c.sequence.Paused()&batch.Governed != 0 {
+			o.Victims = append(o.Victims, &c.sequence)
+		}
+	}
+	e.scheduler.Obey(o)
+}
+
+// fork is a choice's context with the end of its thought behind it: what the model would
+// say then is looked at once, and nothing of it stays.
+type fork struct {
+	choice   *choice
+	sequence *batch.Sequence
+	tokens   int // of the thought that was forked
+	logits   []float32
+}
+
+// fork asks what would follow if a thought ended here. Where there is no room for the
+// question it is not asked; a governor asks again.
+func (e *Engine) fork(c *choice) {
+	end := e.endTokens()
+	if c.fork != nil || len(end) == 0 || !c.thinks() {
+		return
+	}
+	if q, made := e.scheduler.Fork(&c.sequence, end...); made {
+		c.fork = &fork{choice: c, sequence: q, tokens: c.thought.machine.Think()}
+		q.Owner = c.fork
+	}
+}
+
+// forked tells how undecided the model is behind the end of the thought.
+func (e *Engine) forked(f *fork) {
+	nats := entropy(f.logits)
+	if t := f.choice.script.trace; t != nil {
+		if played, is := at(t.Forks, f.tokens); is {
+			nats = played
+		}
+	}
+	e.counters.Forked++
+	if f.choice.told.begun && e.terms != nil {
+		e.columns.Forked = append(e.columns.Forked, f.choice.governed)
+		e.columns.ForkNats = append(e.columns.ForkNats, nats)
+	}
+	e.dropFork(f.choice)
+}
+
+// dropFork forgets a choice's fork, if it has one.
+func (e *Engine) dropFork(c *choice) {
+	f := c.fork
+	if f == nil {
+		return
+	}
+	c.fork = nil
+	e.scheduler.Remove(f.sequence)
+	e.spareLogits(&f.logits)
+}
