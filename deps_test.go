@@ -534,6 +534,14 @@ var rooms = map[string]room{
 		},
 		pure: true,
 	},
+	"governor/live": {
+		owns: "governors of engines that serve: one for each engine that tells of its steps",
+		may: map[string]string{
+			"block": "blocks", "door/doorpb": "messages", "governor": "what decides", "kv": "phases", "phase": "what a sequence wrote elsewhere", "sched": "policies",
+		},
+		testsMay: []string{"probe"},
+		uses:     map[string]string{"google.golang.org/protobuf": "tests compare messages"},
+	},
 	"probe": {
 		owns: "entropy of a row of logits; the estimators EAT and RPDI",
 		uses: map[string]string{"golang.org/x/sys": "which instructions the processor has"},

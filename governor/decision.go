@@ -10,8 +10,10 @@ import (
 // evictions, preemptions, recalls, then the order; copies go on meanwhile. It
 // belongs to the governor and holds until the next Step.
 type Decision struct {
-	// Order is who runs in the next step, and for how many tokens.
-	Order []Run
+	// Order is who runs in the next step, and for how many tokens. Of those, Thinking
+	// think and Answering answer; the others compute their prompts.
+	Order               []Run
+	Thinking, Answering int32
 	// Pause leaves these out although they could run; Resume has them back.
 	Pause, Resume []phase.Sequence
 	// Force ends thoughts.
@@ -87,5 +89,8 @@ type Counters struct {
 	LastContradiction error
 	// Thoughts have ended, after so many ThinkTokens in all.
 	Thoughts, ThinkTokens int64
-	Reaped                int64
+	Lengths               ThoughtLengths
+	// Transitions are think tokens whose entropy was above Probe.Transition.
+	Transitions int64
+	Reaped      int64
 }

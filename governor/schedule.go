@@ -47,6 +47,12 @@ func (g *Governor) order() {
 			d.Resume = append(d.Resume, s.number)
 		}
 		s.runs = true
+		switch r.Phase {
+		case kv.Think:
+			d.Thinking++
+		case kv.Output:
+			d.Answering++
+		}
 		if r.Phase == kv.Think && s.forced == Free {
 			d.Steps = max(1, min(d.Steps, s.thought.Left(r.Think)))
 		}
@@ -60,6 +66,7 @@ func (g *Governor) order() {
 		case r.State == sched.Running:
 			r.State = sched.Paused
 			d.Pause = append(d.Pause, s.number)
+			s.chosen = s.chosen && s.chosenAt == g.counters.Steps
 		}
 		g.standing(s, r)
 		s.runs = false
@@ -73,6 +80,7 @@ func (g *Governor) preempt(v sched.Victim) {
 		v.Reclaim = sched.Recompute // there is nowhere to copy to
 	}
 	g.counters.Preempted[v.Reclaim]++
+	s.chosen, s.chosenAt, s.victim = true, g.counters.Steps, v
 	if v.Reclaim == sched.Keep {
 		return // order leaves it out
 	}

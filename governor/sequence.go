@@ -51,6 +51,10 @@ type sequence struct {
 	stopped int64 // the step whose facts said so
 	before  sched.Request
 	ignored int
+	// victim is the last choice of a policy to stop it, in step chosenAt, if chosen.
+	chosen   bool
+	chosenAt int64
+	victim   sched.Victim
 }
 
 func (g *Governor) request(s *sequence) *sched.Request { return &g.snapshot.Requests[s.index] }
@@ -186,7 +190,9 @@ func (g *Governor) listen(s *sequence, think int32, id uint32, entropies []float
 		boundary, paragraph = s.ends(g.options.Texts(id))
 	}
 	if i < len(entropies) {
-		s.thought.Token(entropies[i], boundary)
+		if s.thought.Token(entropies[i], boundary) {
+			g.counters.Transitions++
+		}
 	} else {
 		s.thought.Miss(1)
 	}
@@ -255,5 +261,6 @@ func (g *Governor) thoughtOver(s *sequence, r *sched.Request) {
 	}
 	g.counters.Thoughts++
 	g.counters.ThinkTokens += int64(r.Think)
+	g.counters.Lengths.add(r.Think)
 	g.demote(s)
 }

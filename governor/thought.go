@@ -23,12 +23,15 @@ type Thought struct {
 func (b *Budget) Begin(asked int32) Thought { return Thought{budget: b, limit: b.Cap(asked)} }
 
 // Token takes the entropy of the next think token; a boundary ends a clause, a
-// sentence or a line.
-func (t *Thought) Token(nats float64, boundary bool) {
-	if t.listens() {
-		t.measured = t.measured || !math.IsNaN(nats)
-		t.hear(t.estimator.Token(nats, boundary))
+// sentence or a line. It says whether the token was a transition.
+func (t *Thought) Token(nats float64, boundary bool) bool {
+	if !t.listens() {
+		return false
 	}
+	t.measured = t.measured || !math.IsNaN(nats)
+	before := t.estimator.Transitions()
+	t.hear(t.estimator.Token(nats, boundary))
+	return t.estimator.Transitions() > before
 }
 
 // Miss is think tokens whose entropies the engine did not measure; a thought that began

@@ -112,6 +112,9 @@ func (e *Estimator) Token(nats float64, boundary bool) Reason {
 	return None
 }
 
+// Transitions is how many tokens were more undecided than Options.Transition.
+func (e *Estimator) Transitions() int { return e.transitions }
+
 // Miss is committed think tokens whose entropy the engine did not measure: for the rest of
 // this thought there is no RPDI. A thought that began elsewhere misses what came
 // before.

@@ -1,0 +1,141 @@
+package live
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"meridian/door/doorpb"
+	"meridian/sched"
+)
+
+// Governors are those of all engines of a host.
+type Governors struct {
+	options Options
+	began   time.Time
+
+	mutex   sync.Mutex
+	engines map[string]*engine
+	gone    Metrics // of governors that are no more
+}
+
+// New has governors for engines that are still to come.
+func New(o Options) (*Governors, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	return &Governors{options: o, began: o.Now(), engines: make(map[string]*engine)}, nil
+}
+
+// now is the time since a second before it all began: 0 means never.
+func (g *Governors) now() sched.Instant {
+	return sched.Second + max(0, sched.Instant(g.options.Now().Sub(g.began)))
+}
+
+// Govern begins a connection that carries steps of an engine: those of its scheduler,
+// of which there is one, or what is measured elsewhere.
+func (g *Governors) Govern(name string, about *doorpb.Steps) (*Connection, error) {
+	if about == nil {
+		return nil, fmt.Errorf("%w: the connection tells nothing of the engine", ErrSteps)
+	}
+	var m Model
+	if g.options.Model != nil {
+		var err error
+		if m, err = g.options.Model(about.Model); err != nil {
+			return nil, err
+		}
+	}
+	c := &Connection{governors: g, measures: about.Measures, terms: g.options.terms(m)}
+	var governs *scheduler
+	if !about.Measures {
+		made, options, err := g.options.governor(name, about, m)
+		if err != nil {
+			return nil, err
+		}
+		governs = newScheduler(g, made, options, about, m)
+	}
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	e := g.engines[name]
+	if e == nil {
+		e = &engine{name: name, heard: newHeard()}
+	}
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if governs != nil {
+		if e.scheduler != nil {
+			return nil, fmt.Errorf("%w: engine %q has a connection from its scheduler already; end it first", ErrSteps, name)
+		}
+		e.scheduler = governs
+	} else {
+		e.measures++
+	}
+	g.engines[name] = e
+	c.engine = e
+	return c, nil
+}
+
+// engine is one engine, while any of its connections lasts.
+type engine struct {
+	name string
+
+	mutex     sync.Mutex
+	scheduler *scheduler // nil: it has not come, or has gone
+	measures  int        // connections that only measure
+	heard     *heard
+}
+
+// Connection is one that carries steps. One goroutine steps and closes it.
+type Connection struct {
+	governors *Governors
+	engine    *engine
+	measures  bool
+	terms     *doorpb.GovernorTerms
+	closed    bool
+}
+
+// Terms is what the engine goes by. Nobody changes it.
+func (c *Connection) Terms() *doorpb.GovernorTerms { return c.terms }
+
+// Step takes what an engine did, and decides what it is to do, which is read until the
+// next; where the connection only measures, nothing. The door has checked the shape of m.
+// An error ends the connection.
+func (c *Connection) Step(m *doorpb.Step) (*doorpb.Decision, error) {
+	if c.closed {
+		return nil, fmt.Errorf("%w: the connection has ended", ErrSteps)
+	}
+	e := c.engine
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if c.measures {
+		e.measured(m)
+		return nil, nil
+	}
+	return e.scheduler.step(m, e), nil
+}
+
+// Close forgets what the connection brought: without its scheduler, all sequences of
+// the engine; without what measures, nothing but that it did.
+func (c *Connection) Close() {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	g, e := c.governors, c.engine
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	if c.measures {
+		e.measures--
+	} else {
+		g.gone.add(e.scheduler.metrics(), false)
+		e.scheduler = nil
+		g.gone.addHeard(e.heard)
+		e.heard = newHeard()
+	}
+	if e.scheduler == nil && e.measures == 0 {
+		g.gone.addHeard(e.heard)
+		delete(g.engines, e.name)
+	}
+}

@@ -1,0 +1,124 @@
+package live
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"meridian/door/doorpb"
+	"meridian/phase"
+)
+
+// Entropies that another connection measured lead to the same end of a thought as those
+// that come with their tokens, in whatever order and pieces they come before them.
+func TestMeasuredElsewhere(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		const tokens = 1600
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(r, "seed"), 0))
+		nats := make([]float32, tokens)
+		for i := range nats { // a chain that loses its way at some point
+			nats[i] = 0.1 + 0.2*random.Float32()
+			if i > 1200 {
+				nats[i] *= 20
+			}
+		}
+		c := &clock{}
+		o := testOptions(t, c, "meridian")
+		o.Budget.MaxThinkTokens = 2 * tokens
+		g := newGovernors(t, o)
+		own := newThought(t, g, c, "own")
+		own.begin([]uint32{thinkID}, 0)
+		want, reason := own.forcedAt(func(i int) float32 { return nats[i] })
+		if reason != "overthinking" {
+			r.Fatalf("ended by %s after %d", reason, want)
+		}
+
+		early := rapid.Bool().Draw(r, "before the scheduler")
+		measures := []*Connection{govern(t, g, "other", measuring()), govern(t, g, "other", measuring())}
+		number := [2]uint64{}
+		told := 0
+		ahead := func(upTo int) { // tells up to a place, in pieces of any order
+			var pieces [][2]int
+			for told < upTo {
+				n := min(1+random.IntN(9), upTo-told)
+				pieces, told = append(pieces, [2]int{told, n}), told+n
+			}
+			random.Shuffle(len(pieces), func(i, j int) { pieces[i], pieces[j] = pieces[j], pieces[i] })
+			for _, at := range pieces {
+				which := random.IntN(2)
+				number[which]++
+				step(t, measures[which], &doorpb.Step{
+					Number: number[which], Sequences: []uint64{7}, Places: []uint32{uint32(at[0]) + 1}, Counts: []uint32{uint32(at[1])}, Entropies: nats[at[0] : at[0]+at[1]],
+				})
+			}
+		}
+		if early {
+			ahead(20)
+		}
+		there := newThought(t, g, c, "other")
+		there.begin([]uint32{thinkID}, 0)
+		got, why := there.forcedAt(func(i int) float32 {
+			if told < tokens && told-i < 10 {
+				ahead(min(tokens, i+1+random.IntN(60)))
+			}
+			return float32(math.NaN()) // none in this connection
+		})
+		if got != want || why != reason {
+			r.Fatalf("ended after %d by %s, and with entropies of its own after %d by %s", got, why, want, reason)
+		}
+		if m := g.Metrics(); m.Missed != 0 || m.Late != 0 || m.Measured != int64(told) {
+			r.Fatalf("%d measured, %d missed, %d late; told %d", m.Measured, m.Missed, m.Late, told)
+		}
+		if seen := g.Engines()[0].Requests[0]; seen.Measured != int64(got) || seen.Entropy == nil || *seen.Entropy != float64(nats[got-1]) {
+			r.Fatalf("seen: %+v", seen)
+		}
+	})
+}
+
+// What comes after its tokens is late, what has not come is missed, and the thought is
+// ended by its cap alone.
+func TestMeasuredLate(t *testing.T) {
+	c := &clock{}
+	g := newGovernors(t, testOptions(t, c, "meridian"))
+	other := govern(t, g, "a", measuring())
+	one := newThought(t, g, c, "a")
+	one.begin([]uint32{thinkID, word}, 0)
+	at, reason := one.forcedAt(unmeasured)
+	if at != 23 || reason != "hard_cap" {
+		t.Errorf("ended after %d by %s", at, reason)
+	}
+	// Places 2 to 24 are committed, 25 and 26 are not.
+	step(t, other, &doorpb.Step{Number: 1, Sequences: []uint64{7}, Places: []uint32{20}, Counts: []uint32{7}, Entropies: make([]float32, 7)})
+	if m := g.Metrics(); m.Missed != 23 || m.Late != 5 || m.Measured != 7 {
+		t.Errorf("%d missed, %d late, %d measured", m.Missed, m.Late, m.Measured)
+	}
+	one.token(word, float32(math.NaN()))
+	if r := g.Engines()[0].Requests[0]; r.Measured != 1 {
+		t.Errorf("the one that came in time was not taken: %+v", r)
+	}
+}
+
+// What is measured of sequences that no scheduler tells of is bounded, and an end
+// forgets what waits.
+func TestMeasuredOfStrangers(t *testing.T) {
+	c := &clock{}
+	g := newGovernors(t, testOptions(t, c, "meridian"))
+	other, a := govern(t, g, "a", measuring()), govern(t, g, "a", able())
+	for i := range uint64(5 * maxStrangers) {
+		step(t, other, &doorpb.Step{Number: i + 1, Sequences: []uint64{i}, Places: []uint32{math.MaxUint32 - 1}, Counts: []uint32{3}, Entropies: []float32{1, 2, 3}})
+	}
+	h := a.engine.heard
+	if len(h.bySequence) > 2*maxStrangers || len(h.strangers) > 2*maxStrangers || h.forgotten < 3*maxStrangers-1 {
+		t.Errorf("%d sequences wait, %d in the list, %d forgotten", len(h.bySequence), len(h.strangers), h.forgotten)
+	}
+	last := uint64(5*maxStrangers - 1)
+	step(t, a, &doorpb.Step{Number: 1, FreeBlocks: 64, Begun: []*doorpb.Begun{{Sequence: last, PromptTokens: 3}}})
+	c.advance(time.Millisecond)
+	step(t, a, &doorpb.Step{Number: 2, FreeBlocks: 64, Finished: []uint64{last}})
+	if _, waits := h.bySequence[phase.Sequence(last)]; waits {
+		t.Error("a sequence has ended, and its entropies wait")
+	}
+}
