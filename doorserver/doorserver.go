@@ -126,7 +126,7 @@ type Server struct {
 	life     context.Context
 	endLife  context.CancelFunc
 
-	stepFrames, decisionFrames atomic.Uint64 // taken and sent
+	decided, measured, refused, unread atomic.Uint64 // Steps, by what became of them
 
 	mu         sync.Mutex // protects the rest; never held while the transceiver is asked for a step
 	closing    bool
@@ -152,8 +152,10 @@ type Metrics struct {
 	// that send entropies. Running, Waiting and FreeBlocks are what the schedulers said last.
 	Governed, Measuring          int
 	Running, Waiting, FreeBlocks uint64
-	// Steps and Decisions count frames. Those that were refused are among Refused.
-	Steps, Decisions uint64
+	// Steps that were decided and of which the engine was told; that told of what was
+	// measured; that were refused, which are among Refused, too; and those whose Decision
+	// nobody read. The last two end a connection.
+	StepsDecided, StepsMeasured, StepsRefused, StepsUnread uint64
 }
 
 // Open opens the door.

@@ -146,7 +146,8 @@ func (s *Server) leaveSteps(c *conn) {
 
 // addGoverned adds what the schedulers said last. mu is held.
 func (s *Server) addGoverned(m *Metrics) {
-	m.Steps, m.Decisions = s.stepFrames.Load(), s.decisionFrames.Load()
+	m.StepsDecided, m.StepsMeasured = s.decided.Load(), s.measured.Load()
+	m.StepsRefused, m.StepsUnread = s.refused.Load(), s.unread.Load()
 	for _, e := range s.governed {
 		m.Measuring += len(e.measuring)
 		if e.scheduler == nil {
@@ -179,20 +180,31 @@ func (c *conn) runSteps() {
 // the engine goes on alone.
 const unreadLimit = time.Second
 
-// sendNow writes a frame on a connection for steps. Beyond what the socket holds it waits.
-func (c *conn) sendNow(wire []byte) {
+// sendNow writes a frame on a connection for steps, and ends it where it cannot. Beyond
+// what the socket holds it waits.
+func (c *conn) sendNow(wire []byte) bool {
 	_ = c.wire.Socket().SetWriteDeadline(time.Now().Add(unreadLimit))
 	if err := c.wire.Write(wire, nil); err != nil {
 		_ = c.wire.Close()
+		return false
 	}
+	return true
 }
 
 // keptFrameBytes bounds the memory that is kept for a connection's next Decision.
 const keptFrameBytes = 256 << 10
 
-// step takes a Step, and answers it with a Decision where it is a scheduler's. A problem
-// ends the connection.
+// step takes a Step. A problem ends the connection.
 func (c *conn) step(f *door.Frame) *door.Problem {
+	p := c.decide(f)
+	if p != nil {
+		c.server.refused.Add(1)
+	}
+	return p
+}
+
+// decide has a Step decided, and answers it with a Decision where it is a scheduler's.
+func (c *conn) decide(f *door.Frame) *door.Problem {
 	s, told := c.server, c.steps
 	m := &doorpb.Step{}
 	if err := f.UnmarshalRequest(m); err != nil {
@@ -213,8 +225,8 @@ func (c *conn) step(f *door.Frame) *door.Problem {
 	if err != nil {
 		return orProblem(fmt.Errorf("step %d: %w", number, err), door.CodeRequest)
 	}
-	s.stepFrames.Add(1)
 	if told.measures {
+		s.measured.Add(1)
 		return nil
 	}
 	if decision == nil {
@@ -228,7 +240,10 @@ func (c *conn) step(f *door.Frame) *door.Problem {
 	if told.out = wire; cap(wire) > keptFrameBytes {
 		told.out = nil
 	}
-	c.sendNow(wire)
-	s.decisionFrames.Add(1)
+	if c.sendNow(wire) {
+		s.decided.Add(1)
+	} else {
+		s.unread.Add(1)
+	}
 	return nil
 }

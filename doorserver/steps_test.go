@@ -131,7 +131,7 @@ func TestStepsAreDecided(t *testing.T) {
 	}, nil); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "what was measured is heard", func() bool { return n.Metrics().Steps == 1 })
+	until(t, "what was measured is heard", func() bool { return n.Metrics().StepsMeasured == 1 })
 	long := strings.Repeat("x", 127) + "é" + strings.Repeat("x", 100)
 	d := decided(t, tell(t, wire, &doorpb.Step{
 		Number: 9, Running: 2, Waiting: 3, FreeBlocks: 4, Begun: []*doorpb.Begun{{Sequence: 5, Id: long, Tenant: long}},
@@ -150,7 +150,7 @@ func TestStepsAreDecided(t *testing.T) {
 		t.Errorf("the governor hears of %q of %q", begun.GetId(), begun.GetTenant())
 	}
 	m := n.Metrics()
-	if m.Governed != 1 || m.Measuring != 1 || m.Running != 2 || m.Waiting != 3 || m.FreeBlocks != 4 || m.Steps != 2 || m.Decisions != 1 {
+	if m.Governed != 1 || m.Measuring != 1 || m.Running != 2 || m.Waiting != 3 || m.FreeBlocks != 4 || m.StepsMeasured != 1 || m.StepsDecided != 1 {
 		t.Errorf("%+v", m)
 	}
 	// What is not for it is refused, and it goes on.
@@ -219,7 +219,7 @@ func TestStepsThatCannotBe(t *testing.T) {
 		}
 		until(t, "the governor hears of the end", func() bool { return g.ended() == i+1 })
 	}
-	if m := n.Metrics(); m.Serving != 1 || m.Fenced != 0 {
+	if m := n.Metrics(); m.Serving != 1 || m.Fenced != 0 || m.StepsRefused != 20 {
 		t.Errorf("an engine suffers from its steps: %+v", m)
 	}
 }
@@ -291,6 +291,9 @@ func TestDecisionsThatNobodyReads(t *testing.T) {
 		if d := decided(t, f); d.GetStep() != number {
 			t.Fatal(fmt.Errorf("after step %d of %d: %d", number-1, sent, d.GetStep()))
 		}
+	}
+	if m := n.Metrics(); m.StepsUnread != 1 {
+		t.Errorf("%+v", m)
 	}
 }
 

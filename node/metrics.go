@@ -99,6 +99,15 @@ func doorSource(d *doorserver.Server) telemetry.Source {
 		for code, n := range m.Refused {
 			s.Value("meridian_door_refused_total", float64(n), code)
 		}
+		s.Value("meridian_door_governed", float64(m.Governed), "scheduler")
+		s.Value("meridian_door_governed", float64(m.Measuring), "measures")
+		s.Value("meridian_door_requests", float64(m.Running), "running")
+		s.Value("meridian_door_requests", float64(m.Waiting), "waiting")
+		s.Value("meridian_door_free_blocks", float64(m.FreeBlocks))
+		s.Value("meridian_door_steps_total", float64(m.StepsDecided), "decided")
+		s.Value("meridian_door_steps_total", float64(m.StepsMeasured), "measured")
+		s.Value("meridian_door_steps_total", float64(m.StepsRefused), "refused")
+		s.Value("meridian_door_steps_total", float64(m.StepsUnread), "unread")
 	}
 }
 

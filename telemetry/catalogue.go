@@ -185,6 +185,33 @@ var catalogue = slices.Concat([]Metric{
 		Room:   "doorserver",
 	},
 	{
+		Name: "meridian_door_governed", Type: Gauge, Unit: "connections",
+		Labels: []Label{{Name: "as", Values: []string{"scheduler", "measures"}}},
+		Help:   "Connections for steps: of engines' schedulers, for which the governor decides, and of processes that measure entropies.",
+		Action: "scheduler below the number of engines that should be governed: the others serve as they would alone; their logs say why.",
+		Room:   "doorserver",
+	},
+	{
+		Name: "meridian_door_requests", Type: Gauge, Unit: "requests",
+		Labels: []Label{{Name: "state", Values: []string{"running", "waiting"}}},
+		Help:   "Requests of the engines that are governed, as they said with their last step.",
+		Action: "waiting stays above zero: those engines are full. Engines that are not governed are not among them.",
+		Room:   "doorserver",
+	},
+	{
+		Name: "meridian_door_free_blocks", Type: Gauge, Unit: "blocks",
+		Help:   "Blocks of KV memory that the governed engines could use at once, cached ones that no request uses among them, as they said with their last step.",
+		Action: "Near zero for long: requests are paused and preempted; more memory for KV, or fewer requests.",
+		Room:   "doorserver",
+	},
+	{
+		Name: "meridian_door_steps_total", Type: Counter, Unit: "steps",
+		Labels: []Label{{Name: "outcome", Values: []string{"decided", "measured", "refused", "unread"}}},
+		Help:   "Steps that engines told of: answered with a decision, told of entropies, not taken, or decided for an engine that did not read it. The last two end the connection.",
+		Action: "refused: an engine says what cannot be, and the agent's log tells what; unread: its scheduler hangs. Meanwhile it serves as it would alone.",
+		Room:   "doorserver",
+	},
+	{
 		Name: "meridian_gateway_requests_total", Type: Counter, Unit: "requests",
 		Labels: []Label{{Name: "outcome", Values: []string{"finished", "refused", "failed", "cancelled"}}},
 		Help:   "Requests of clients that ended, by how.",
