@@ -139,14 +139,7 @@ func (r *relay) take(data []byte) *trouble {
 			return nil // the client has it
 		}
 	}
-	gap, tokens, think := x.watch.take(time.Now(), sample{thought: c.Thought, answered: c.Answered, visible: c.Visible, tokens: len(c.Tokens)})
-	if tokens > 0 {
-		phase := phaseAnswerITL
-		if think {
-			phase = phaseThinkITL
-		}
-		x.g.count.phases[phase].observe(gap, tokens)
-	}
+	r.timed(sample{thought: c.Thought, answered: c.Answered, visible: c.Visible, tokens: len(c.Tokens)})
 	switch {
 	case !c.Says() && c.Choices == 0 && c.Report != nil: // only for us
 	case !c.Says() && r.resumed: // the beginning of a stream that has begun
@@ -171,6 +164,18 @@ func (r *relay) take(data []byte) *trouble {
 	return nil
 }
 
+// timed notes when a chunk came, and how long its tokens took.
+func (r *relay) timed(s sample) {
+	gap, tokens, think := r.x.watch.take(time.Now(), s)
+	if tokens > 0 {
+		phase := phaseAnswerITL
+		if think {
+			phase = phaseThinkITL
+		}
+		r.x.g.count.phases[phase].observe(gap, tokens)
+	}
+}
+
 // split tells thought from answer where the engine does not. It is true where all that the
 // chunk said is held back, or was a marker.
 func (r *relay) split() (nothing bool) {
@@ -183,7 +188,10 @@ func (r *relay) split() (nothing bool) {
 	}
 	c := &r.chunk
 	c.Parse(data)
-	return c.Blank && c.Choices == 1 && !c.Says()
+	if nothing = c.Blank && c.Choices == 1 && !c.Says(); nothing {
+		r.timed(sample{thought: r.thoughts.thinks(), tokens: 1}) // a token came, whatever is shown of it
+	}
+	return nothing
 }
 
 // release gives out what is held back of an answer that its engine did not end.

@@ -236,6 +236,9 @@ func (t *thoughts) holds() bool {
 	return false
 }
 
+// thinks: the first answer is within its thought.
+func (t *thoughts) thinks() bool { return t.index[0] != nil && t.index[0].state == thinking }
+
 // rest is what is held back of answers that an engine did not end, as choices of a chunk; nil
 // where that is nothing.
 func (t *thoughts) rest() json.RawMessage {

@@ -255,6 +255,16 @@ func TestLatencyOfSplitThoughts(t *testing.T) {
 	}
 }
 
+// A marker is a token, though nothing is shown of it.
+func TestFirstTokenIsAMarker(t *testing.T) {
+	d := newFakeVLLM(t)
+	cell := beforeVLLM(t, nil, []*fakeVLLM{d}, marked(nil))
+	d.stream = streamOf(spoken(0, "<think>", func() int { return 7 }, "")...)
+	if l := cell.record(cell.post(openai.PathChat, chatStream+`}`)).Latency; l.TTFTMs == 0 || l.TTFVTMs != 0 {
+		t.Errorf("%+v", l)
+	}
+}
+
 // Where ids of tokens are told, thoughts are counted; what the engine says itself stays, and
 // nothing is made up.
 func TestReasoningTokens(t *testing.T) {
