@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"meridian/openai"
 )
@@ -104,7 +105,7 @@ func (c *clientRequest) beginsThought() bool {
 		return false
 	}
 	for name, value := range c.body.Members() {
-		if constrains(name) && string(value) != "null" {
+		if constrains(name, value) {
 			return false
 		}
 	}
@@ -113,8 +114,19 @@ func (c *clientRequest) beginsThought() bool {
 }
 
 // constrains: a member that makes another prompt, or leaves an answer no room for a thought.
-func constrains(name string) bool {
-	return slices.Contains([]string{"chat_template", "response_format", "structured_outputs"}, name) || len(name) > 7 && name[:7] == "guided_"
+func constrains(name string, value json.RawMessage) bool {
+	switch {
+	case string(value) == "null":
+		return false
+	case name == "response_format":
+		for member, kind := range openai.Members(value) {
+			if member == "type" && string(kind) == `"text"` {
+				return false
+			}
+		}
+		return true
+	}
+	return name == "chat_template" || name == "structured_outputs" || strings.HasPrefix(name, "guided_")
 }
 
 // rewrite returns a chunk, or a whole answer, with thoughts apart, and whether that is
@@ -190,7 +202,7 @@ func (t *thoughts) choice(element []byte) (rewritten []byte, changed bool) {
 		member, isWhole = "message", true
 	}
 	said, isObject := openai.ViewBody(choice.Get(member))
-	t.count(one, choice.Get("token_ids"), isObject && saysText(&said))
+	t.count(one, choice.Get("token_ids"), isObject && saysText(&said), isObject && hasThought(&said))
 	if one.whole || !isObject {
 		return element, false
 	}
@@ -199,7 +211,7 @@ func (t *thoughts) choice(element []byte) (rewritten []byte, changed bool) {
 		return element, false
 	}
 	before := one.held
-	if hasText(said.Get("reasoning")) || hasText(said.Get("reasoning_content")) {
+	if hasThought(&said) {
 		t.engine.splits.Store(true)
 		one.whole, one.held = true, ""
 		if before == "" {
@@ -288,9 +300,12 @@ func contentOf(said *openai.Body) (text string, readable bool) {
 	return text, readable
 }
 
-func saysText(said *openai.Body) bool {
-	return hasText(said.Get("content")) || hasText(said.Get("reasoning")) || hasText(said.Get("reasoning_content"))
+// hasThought: the engine has split it.
+func hasThought(said *openai.Body) bool {
+	return hasText(said.Get("reasoning")) || hasText(said.Get("reasoning_content"))
 }
+
+func saysText(said *openai.Body) bool { return hasText(said.Get("content")) || hasThought(said) }
 
 // hasText: a raw member is a text that says something.
 func hasText(raw json.RawMessage) bool { return len(raw) > len(`""`) && raw[0] == '"' }
@@ -303,66 +318,6 @@ func quoted(text string) []byte {
 		panic(err) // a text
 	}
 	return bytes.TrimRight(b.Bytes(), "\n")
-}
-
-// count counts the tokens of a thought, where the engine tells ids and the model's markers
-// are known by theirs.
-func (t *thoughts) count(one *thoughtOf, list json.RawMessage, says bool) {
-	if t.uncounted {
-		return
-	}
-	if len(list) == 0 || list[0] != '[' {
-		if says {
-			t.uncounted = true
-		}
-		return
-	}
-	for raw := range openai.Elements(list) {
-		n, err := strconv.ParseUint(string(raw), 10, 32)
-		id := uint32(n)
-		switch {
-		case err != nil:
-			t.uncounted = true
-			return
-		case slices.Contains(t.markers.EndIDs, id):
-			one.within, one.ended = false, true
-		case slices.Contains(t.markers.StartIDs, id):
-			one.within = true
-		case one.within:
-			one.tokens++
-		}
-	}
-}
-
-// usage is an engine's with how many tokens were thought; nil where the engine tells itself,
-// or nobody knows.
-func (t *thoughts) usage(raw json.RawMessage) []byte {
-	if raw == nil || t.uncounted || len(t.index) == 0 {
-		return nil
-	}
-	total := 0
-	for _, one := range t.index {
-		total += one.tokens
-	}
-	return withDetail(raw, "reasoning_tokens", strconv.AppendInt(nil, int64(total), 10))
-}
-
-// withDetail puts a member into a usage's completion_tokens_details, where it has none; nil
-// where it has, or is no usage.
-func withDetail(usage json.RawMessage, name string, value []byte) []byte {
-	view, isObject := openai.ViewBody(usage)
-	if !isObject {
-		return nil
-	}
-	const details = "completion_tokens_details"
-	inner, isObject := openai.ViewBody(view.Get(details))
-	if !isObject {
-		inner, _ = openai.ViewBody([]byte("{}"))
-	}
-	if inner.Has(name) {
-		return nil
-	}
-	return view.With(openai.Edit{Name: details, Value: inner.With(openai.Edit{Name: name, Value: value})})
 }
 
 // splitWhole is a whole answer with thoughts apart, which chunk then is.

@@ -174,13 +174,14 @@ func TestOpenedThoughts(t *testing.T) {
 	cell := beforeVLLM(t, nil, []*fakeVLLM{d}, marked(func(m *Thinking) { m.Opened = true }))
 	d.stream = streamOf(spoken(0, "hm\n</think>\n\nyes", func() int { return 3 }, "")...)
 	for more, thinks := range map[string]bool{
-		``:                           true,
-		`,"chat_template_kwargs":{}`: true,
-		`,"reasoning_effort":"low"`:  true,
-		`,"tool_choice":"auto"`:      true,
-		`,"response_format":null`:    true,
-		`,"reasoning_effort":"none"`: false,
-		`,"chat_template_kwargs":{"thinking":false}`:                                   false,
+		``:                                           true,
+		`,"chat_template_kwargs":{}`:                 true,
+		`,"reasoning_effort":"low"`:                  true,
+		`,"tool_choice":"auto"`:                      true,
+		`,"response_format":{"type":"text"}`:         true,
+		`,"response_format":null`:                    true,
+		`,"reasoning_effort":"none"`:                 false,
+		`,"chat_template_kwargs":{"thinking":false}`: false,
 		`,"chat_template_kwargs":{"enable_thinking": false},"reasoning_effort":"high"`: false,
 		`,"chat_template_kwargs":{"enable_thinking":true},"reasoning_effort":"none"`:   true,
 		`,"chat_template":"x"`:                             false,
@@ -294,6 +295,16 @@ func TestReasoningTokens(t *testing.T) {
 			nil,
 			[]string{piece("<think>a</think>", `,"token_ids":[900,1,901]`), end, usage(`,"completion_tokens_details":{"reasoning_tokens":5}`)},
 			`"completion_tokens_details":{"reasoning_tokens":5}`,
+		},
+		"split by the engine": {
+			nil,
+			[]string{`{"id":"1","choices":[{"index":0,"delta":{"reasoning":"a"},"token_ids":[900,1,2]}]}`, piece("b", `,"token_ids":[901,3]`), end, usage("")},
+			`"completion_tokens_details":{"reasoning_tokens":2}`,
+		},
+		"opened, and nobody said so": {
+			nil,
+			[]string{`{"id":"1","choices":[{"index":0,"delta":{"reasoning":"a"},"token_ids":[1,2]}]}`, piece("b", `,"token_ids":[901,3]`), end, usage("")},
+			`"completion_tokens":7}`,
 		},
 		"no ids":      {nil, []string{piece("<think>a</think>", ""), end, usage("")}, `"completion_tokens":7}`},
 		"no known id": {func(m *Thinking) { m.EndIDs = nil }, []string{piece("<think>a</think>", `,"token_ids":[900,1,901]`), end, usage("")}, `"completion_tokens":7}`},
