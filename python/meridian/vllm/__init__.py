@@ -30,7 +30,10 @@ waits, the prompt is offered with its last step, and goes layer by layer.
 `BudgetLogits` is a logits processor, which vLLM loads by `--logits-processors meridian.vllm:BudgetLogits`:
 it ends thoughts that have gone on long enough.
 
-The package can be imported without vLLM; the two cannot.
+`Scheduler` is vLLM's own, for `--scheduler-cls meridian.vllm.Scheduler`: its agent's governor chooses
+who runs, who waits and who gives blocks up.
+
+The package can be imported without vLLM; the three cannot.
 """
 
 from typing import TYPE_CHECKING
@@ -38,8 +41,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from meridian.vllm.budget_logits import BudgetLogits
     from meridian.vllm.connector import Connector
+    from meridian.vllm.governed_scheduler import Scheduler
 
-__all__ = ["BudgetLogits", "Connector"]
+__all__ = ["BudgetLogits", "Connector", "Scheduler"]
 
 
 def __getattr__(name: str) -> object:
@@ -51,4 +55,8 @@ def __getattr__(name: str) -> object:
         from meridian.vllm.budget_logits import BudgetLogits
 
         return BudgetLogits
+    if name == "Scheduler":
+        from meridian.vllm.governed_scheduler import Scheduler
+
+        return Scheduler
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

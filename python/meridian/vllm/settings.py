@@ -25,6 +25,8 @@ server is for: kv_producer for prefill, kv_consumer for decode, kv_both for both
 
 from __future__ import annotations
 
+import os
+import socket as sockets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -82,6 +84,26 @@ class Settings:
             cache=_switch(extra, "cache", True),
             cache_always=_switch(extra, "cache_always", False),
         )
+
+
+def door_of(vllm_config: Any) -> tuple[str, str]:
+    """Return where the agent's door is, and the engine's name: the connector's, where there is one.
+
+    A server without the connector says it in ``--additional-config '{"meridian": {"state_dir": …,
+    "agent": …, "engine": …}}'``, or with ``socket`` instead of the first two.
+    """
+    transfer = vllm_config.kv_transfer_config
+    if transfer is not None and transfer.kv_connector_module_path == "meridian.vllm":
+        return _socket(transfer.kv_connector_extra_config), str(transfer.engine_id)
+    additional = vllm_config.additional_config
+    given = additional.get("meridian") if isinstance(additional, Mapping) else None
+    if not isinstance(given, Mapping):
+        raise ValueError(
+            "meridian.vllm.Scheduler does not know its agent: say it in "
+            '--additional-config \'{"meridian": {"state_dir": …, "agent": …}}\', or use the connector'
+        )
+    engine = _text(given, "engine") or f"vllm-{sockets.gethostname()}-{os.getpid()}"
+    return _socket(given), engine
 
 
 def _socket(extra: Mapping[str, Any]) -> str:

@@ -1,0 +1,212 @@
+"""`Scheduler`: vLLM's own, whose order, pauses and victims an agent's governor chooses.
+
+What it stands on, in 0.25.1 and 0.32.0 alike:
+
+- The order of `running` is who gets tokens first, and its end is who loses its blocks.
+- A request whose `next_decode_eligible_step` has not come keeps its place and its blocks, and is passed
+  over. It may still be the last of `running`, and lose them.
+- Who loses its blocks goes to the head of `waiting` and would run in the next step. One that is paused
+  is kept out of the queue while vLLM plans.
+
+Whatever goes wrong here, vLLM plans as it would alone, and it is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler as _AsyncScheduler
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
+from vllm.v1.core.sched.scheduler import Scheduler as _Scheduler
+from vllm.v1.request import RequestStatus
+
+from meridian.door import Steps
+from meridian.vllm.asked import SEQUENCE
+from meridian.vllm.governing import NEVER, Counts, Governing
+from meridian.vllm.settings import door_of
+
+if TYPE_CHECKING:
+
+    class _Base(Any):  # type: ignore[misc]
+        """One of vLLM's schedulers."""
+
+        running: list[Any]
+
+else:
+    _Base = object
+
+_log: Final = logging.getLogger("vllm.meridian")  # below vLLM's own, so that it is written where vLLM writes
+
+
+class _Governed(_Base):
+    """What is added to either of vLLM's schedulers."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._paused_now: dict[str, Any] = {}
+        """Requests whose eligible step was moved, by what it was."""
+        self._told_fault = False
+        config = self.vllm_config
+        socket, engine = door_of(config)
+        caches = self.kv_cache_config
+        # Of one group of layers blocks can be told; more have several tables for each request.
+        self._tells_blocks = len(caches.kv_cache_groups) == 1
+        self._governing = Governing(
+            Steps(
+                socket,
+                engine,
+                model=str(config.model_config.served_model_name or config.model_config.model),
+                blocks=caches.num_blocks if self._tells_blocks else 0,
+                block_tokens=self.block_size,
+                max_running=self.max_num_running_reqs,
+                step_tokens=self.max_num_scheduled_tokens,
+                software="meridian-vllm-scheduler",
+            )
+        )
+
+    @property
+    def counts(self) -> Counts:
+        """What became of decisions."""
+        return self._governing.counts
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Let no fault of this class end the engine."""
+        try:
+            yield
+        except Exception:
+            self._governing.counts.faults += 1
+            if not self._told_fault:
+                self._told_fault = True
+                _log.exception("meridian: the governed scheduler is at fault; vLLM plans by itself")
+
+    # What vLLM calls.
+
+    def add_request(self, request: Any) -> None:
+        with self._guarded():
+            if request.request_id not in self.requests:
+                number = self._governing.begun(request)
+                params = request.sampling_params
+                if params is not None:  # the workers' logits processors know a request by nothing else
+                    params.extra_args = {**(params.extra_args or {}), SEQUENCE: number}
+        super().add_request(request)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        held: list[Any] = []
+        with self._guarded():
+            held = self._obey()
+        try:
+            output = super().schedule(*args, **kwargs)
+        finally:
+            if held:
+                self.waiting.extendleft(reversed(held))
+        with self._guarded():
+            self._governing.planned(self._new_blocks(output) if self._tells_blocks else ())
+            if output.total_num_scheduled_tokens == 0 and self._governing.paused:
+                self._governing.release()
+        return output
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        outputs = super().update_from_output(scheduler_output, model_runner_output)
+        with self._guarded():
+            self._governing.computed(
+                scheduler_output.num_scheduled_tokens,
+                (
+                    (output.request_id, output.new_token_ids)
+                    for client in outputs.values()
+                    for output in client.outputs
+                    if output.new_token_ids
+                ),
+                running=len(self.running),
+                waiting=len(self.waiting),
+                free_blocks=self.kv_cache_manager.block_pool.get_num_free_blocks(),
+            )
+        return outputs
+
+    def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        super()._preempt_request(request, *args, **kwargs)
+        with self._guarded():
+            self._governing.stopped(request)
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._guarded():
+            self._governing.finished(request)
+            self._paused_now.pop(request.request_id, None)
+        return super()._free_request(request, *args, **kwargs)
+
+    def shutdown(self) -> None:
+        with self._guarded():
+            self._governing.close()
+        super().shutdown()
+
+    # What is made of decisions.
+
+    def _obey(self) -> list[Any]:
+        """Arrange what vLLM plans by, and return those of the queue that it is not to see."""
+        governing = self._governing
+        for victim in governing.listen():
+            self._take_blocks(victim)
+        self._pause(governing.paused)
+        if not governing.order and not governing.paused:
+            return []
+        self.running = governing.arranged(self.running)
+        waiting = self.waiting
+        if not waiting or self.policy != SchedulingPolicy.FCFS or not isinstance(waiting, deque):
+            return []  # priorities are the users' own order
+        arranged = governing.arranged(waiting)
+        held = [r for r in arranged if r.request_id in governing.paused]
+        waiting.clear()
+        waiting.extend(arranged[: len(arranged) - len(held)])
+        return held
+
+    def _pause(self, paused: set[str]) -> None:
+        """Let vLLM pass over just these."""
+        now = self._paused_now
+        for request_id in [r for r in now if r not in paused]:
+            eligible = now.pop(request_id)
+            if request := self.requests.get(request_id):
+                request.next_decode_eligible_step = eligible
+        for request_id in paused:
+            request = self.requests.get(request_id)
+            if request is not None and request.next_decode_eligible_step != NEVER:
+                now[request_id] = request.next_decode_eligible_step
+                request.next_decode_eligible_step = NEVER
+
+    def _take_blocks(self, victim: Any) -> None:
+        """Preempt a request between two steps, as vLLM does within one."""
+        if victim.status != RequestStatus.RUNNING or victim not in self.running:
+            return
+        self.running.remove(victim)
+        how = (
+            {"drop_stale_output": self.requires_kv_delivery} if hasattr(self, "requires_kv_delivery") else {}
+        )
+        self._preempt_request(
+            victim, time.monotonic(), **how
+        )  # since 0.32 it is told what its output is worth
+        self._governing.counts.preempted += 1
+
+    def _new_blocks(self, output: Any) -> Iterator[tuple[str, list[int]]]:
+        for new in output.scheduled_new_reqs:
+            yield new.req_id, new.block_ids[0]
+        cached = output.scheduled_cached_reqs
+        for request_id, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
+            if blocks is not None:
+                yield request_id, blocks[0]
+
+
+class SyncScheduler(_Governed, _Scheduler):  # type: ignore[misc]
+    """For servers that plan a step when the one before is over."""
+
+
+class Scheduler(_Governed, _AsyncScheduler):  # type: ignore[misc]
+    """For `--scheduler-cls meridian.vllm.Scheduler`: the one that the server's configuration wants."""
+
+    def __new__(cls, vllm_config: Any, *args: Any, **kwargs: Any) -> Any:
+        if vllm_config.scheduler_config.async_scheduling:
+            return super().__new__(cls)
+        return SyncScheduler(vllm_config, *args, **kwargs)

@@ -1,0 +1,272 @@
+"""What a governed scheduler says of its steps, and what it makes of decisions.
+
+There is no vLLM in it: requests are what vLLM calls so, known by `request_id`, `prompt_token_ids`,
+`output_token_ids` and the like.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from meridian.door import Steps, _messages
+from meridian.door._messages import Message
+from meridian.vllm.asked import Asked
+
+TAIL_TOKENS: Final = 256
+"""So much of a prompt's end is told: enough to see whether a thought is open in it."""
+
+MAX_GENERATED_TOKENS: Final = 1 << 18
+
+NEVER: Final = 1 << 62
+"""A step that does not come."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of decisions."""
+
+    steps: int = 0
+    """Steps that were told."""
+    alone: int = 0
+    """Steps that nobody was there to hear of: vLLM's own order."""
+    late: int = 0
+    """Plans that were made without the decision that was due."""
+    paused: int = 0
+    preempted: int = 0
+    released: int = 0
+    """Pauses that were lifted because nobody else could run."""
+    faults: int = 0
+
+
+class Sequence:
+    """A request as the governor knows it."""
+
+    __slots__ = ("computed", "number", "request")
+
+    def __init__(self, number: int, request: Any) -> None:
+        self.number = number
+        self.request = request
+        self.computed = 0
+        """Tokens whose KV was told to be there."""
+
+
+class Governing:
+    """The facts of steps on their way out, and the decisions that hold. One thread has it."""
+
+    def __init__(self, steps: Steps, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._steps = steps
+        self._clock = clock
+        self._connection = steps.connections
+        self._number = 0
+        self._last_sequence = 0
+        self._sequences: dict[str, Sequence] = {}
+        self._by_number: dict[int, Sequence] = {}
+        self._began: deque[int] = deque()
+        """When the steps began that have been planned and not told."""
+        self._next = _messages.Step()
+        """What is to be told with the next step."""
+        self._blocks: dict[str, list[int]] = {}
+        """Blocks that requests have got since the last step was told."""
+        self._holds = 0
+        """For how many plans the order still holds without a word."""
+        self.order: dict[str, int] = {}
+        """The place of each request that the order names."""
+        self.paused: set[str] = set()
+        self._stood_still = False
+        """Nobody could run: until somebody has, nobody is paused."""
+        self.counts = Counts()
+
+    # What happens in the engine.
+
+    def begun(self, request: Any) -> int:
+        """Take a request that has come, and return its number."""
+        self._last_sequence += 1
+        sequence = Sequence(self._last_sequence, request)
+        self._sequences[request.request_id] = sequence
+        self._by_number[sequence.number] = sequence
+        self._tell(sequence)
+        return sequence.number
+
+    def finished(self, request: Any) -> None:
+        """Forget a request that has ended, however it did."""
+        sequence = self._sequences.pop(request.request_id, None)
+        if sequence is None:
+            return
+        del self._by_number[sequence.number]
+        self._next.finished.append(sequence.number)
+        self._blocks.pop(request.request_id, None)
+        self.paused.discard(request.request_id)
+
+    def stopped(self, request: Any) -> None:
+        """Take note that a request has lost its blocks."""
+        if sequence := self._sequences.get(request.request_id):
+            self._next.stopped.add(sequence=sequence.number, lost=True)
+            self._blocks.pop(request.request_id, None)
+            sequence.computed = 0
+
+    def planned(self, blocks: Iterable[tuple[str, Iterable[int]]]) -> None:
+        """Take note of a step that begins, and of the blocks that it gave to requests."""
+        self._began.append(self._clock())
+        for request_id, got in blocks:
+            self._blocks.setdefault(request_id, []).extend(got)
+
+    def computed(
+        self,
+        scheduled: Mapping[str, int],
+        found: Iterable[tuple[str, list[int]]],
+        *,
+        running: int,
+        waiting: int,
+        free_blocks: int,
+    ) -> None:
+        """Tell of a step that was computed: how many tokens of each, and which were found."""
+        began = self._began.popleft() if self._began else 0
+        if scheduled:
+            self._stood_still = False
+        if self._steps.connections != self._connection:
+            self._tell_all()
+        step, self._next = self._next, _messages.Step()
+        blocks, self._blocks = self._blocks, {}
+        if not self._steps.governed:
+            self.counts.alone += 1
+            return
+        tokens_of = dict(found)
+        sequences: list[int] = []
+        computed: list[int] = []
+        counts: list[int] = []
+        tokens: list[int] = []
+        block_counts: list[int] = []
+        block_ids: list[int] = []
+        for request_id in scheduled.keys() | blocks.keys() | tokens_of.keys():
+            sequence = self._sequences.get(request_id)
+            new = tokens_of.get(request_id, ())
+            if sequence is None:  # it ended in this step, and finished tells so
+                continue
+            request = sequence.request
+            total = max(0, request.num_computed_tokens - request.num_output_placeholders)
+            sequences.append(sequence.number)
+            computed.append(max(0, total - sequence.computed))
+            sequence.computed = total
+            counts.append(len(new))
+            tokens.extend(new)
+            got = blocks.get(request_id, ())
+            block_counts.append(len(got))
+            block_ids.extend(got)
+        self._number += 1
+        step.number = self._number
+        step.running, step.waiting, step.free_blocks = running, waiting, free_blocks
+        step.took_ns = max(0, self._clock() - began) if scheduled and began else 0
+        step.sequences.extend(sequences)
+        step.computed.extend(computed)
+        step.counts.extend(counts)
+        step.tokens.extend(tokens)
+        if block_ids:
+            step.block_counts.extend(block_counts)
+            step.blocks.extend(block_ids)
+        self.counts.steps += 1
+        self._steps.send(step)
+
+    def _tell(self, sequence: Sequence) -> None:
+        request = sequence.request
+        prompt = request.prompt_token_ids or ()
+        begun = self._next.begun.add(
+            sequence=sequence.number,
+            id=request.request_id[:128],
+            prompt_tokens=request.num_prompt_tokens,
+            max_think_tokens=_max_think_tokens(request.sampling_params),
+            tenant=(request.cache_salt or "")[:64],
+        )
+        begun.tail.extend(prompt[-TAIL_TOKENS:])
+        begun.generated.extend(list(request.output_token_ids)[:MAX_GENERATED_TOKENS])
+
+    def _tell_all(self) -> None:
+        """Tell a governor that knows nothing yet of everybody who is here."""
+        self._connection = self._steps.connections
+        self._next = _messages.Step()
+        self._blocks = {}
+        self._forget_decisions()
+        for sequence in self._sequences.values():
+            sequence.computed = 0
+            self._tell(sequence)
+
+    def close(self) -> None:
+        """Leave the governor."""
+        self._steps.close()
+
+    # What is decided.
+
+    def listen(self) -> list[Any]:
+        """Take the decisions that have come, and return whose blocks are to be taken.
+
+        An order that holds is not waited for. Without a governor there is none, and nobody is paused.
+        """
+        terms = self._steps.terms
+        self._holds -= 1
+        decisions = self._steps.take(terms.wait if terms is not None and self._holds < 0 else 0.0)
+        if not self._steps.governed or self._steps.connections != self._connection:
+            self._forget_decisions()
+            return []
+        if not decisions and self._holds < 0 and self._number > 0:
+            self.counts.late += 1
+        victims: list[Any] = []
+        for decision in decisions:
+            self._apply(decision, victims)
+        return victims
+
+    def _apply(self, decision: Message, victims: list[Any]) -> None:
+        for preempt in decision.preempt:
+            if sequence := self._by_number.get(preempt.sequence):
+                victims.append(sequence.request)
+        for number in () if self._stood_still else decision.pause:
+            if sequence := self._by_number.get(number):
+                self.paused.add(sequence.request.request_id)
+                self.counts.paused += 1
+        for number in decision.resume:
+            if sequence := self._by_number.get(number):
+                self.paused.discard(sequence.request.request_id)
+        self.order = {
+            sequence.request.request_id: place
+            for place, number in enumerate(decision.order)
+            if (sequence := self._by_number.get(number))
+        }
+        self._holds = decision.steps
+
+    def _forget_decisions(self) -> None:
+        self.order = {}
+        self.paused.clear()
+        self._holds = 0
+
+    def release(self) -> None:
+        """Lift all pauses: nobody could run, and an engine that stands still serves nobody."""
+        self.counts.released += len(self.paused)
+        self._stood_still = True
+        self.paused.clear()
+
+    def arranged(self, requests: Iterable[Any]) -> list[Any]:
+        """Return requests in the order: those that it names, those that it does not, those that are paused.
+
+        Whoever stands last gives its blocks up first.
+        """
+        order, paused = self.order, self.paused
+        last = len(order)
+        return sorted(
+            requests,
+            key=lambda r: last + 1 if r.request_id in paused else order.get(r.request_id, last),
+        )
+
+
+def _max_think_tokens(params: Any) -> int:
+    """Return what a request asks for; 0: it does not say."""
+    if params is None:
+        return 0
+    try:
+        asked = Asked.read(params.extra_args).max_think_tokens
+    except ValueError:  # it was refused where it came in, or nobody looked
+        asked = None
+    if asked is None:
+        asked = getattr(params, "thinking_token_budget", None)
+    return asked if isinstance(asked, int) and 0 < asked < 1 << 31 else 0

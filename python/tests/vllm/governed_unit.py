@@ -1,0 +1,339 @@
+"""The governed scheduler over vLLM's two, with made-up outputs. It needs vLLM: test_governed.py runs it.
+
+UNIT_MODEL is a model's directory; only its configuration is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.scheduler import Scheduler as PlainScheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+from meridian.door import Terms, _messages
+from meridian.vllm import governed_scheduler
+from meridian.vllm.governed_scheduler import Scheduler, SyncScheduler
+
+BLOCK = 4
+
+
+class Governor:
+    """An agent that decides what a test says."""
+
+    def __init__(self, *_: object, **about: Any) -> None:
+        self.about = about
+        self.terms: Terms | None = Terms("test", 0.0, 100, 0, (), False)
+        self.connections = 1
+        self.told: list[Any] = []
+        self.decide: Callable[[Any], Any] = lambda step: _messages.Decision(step=step.number)
+        self._decisions: list[Any] = []
+
+    @property
+    def governed(self) -> bool:
+        return self.terms is not None
+
+    def send(self, step: Any) -> bool:
+        self.told.append(step)
+        self._decisions.append(self.decide(step))
+        return True
+
+    def take(self, wait: float = 0.0) -> list[Any]:
+        taken, self._decisions = self._decisions, []
+        return taken
+
+    def close(self) -> None:
+        self.terms = None
+
+    def number(self, name: str) -> int:
+        """The number that the engine gave a request."""
+        return int(next(b.sequence for step in self.told for b in step.begun if b.id == name))
+
+
+class World:
+    """A scheduler of which the test is the workers."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, asynchronous: bool, blocks: int = 100, most: int = 8
+    ) -> None:
+        monkeypatch.setattr(governed_scheduler, "Steps", Governor)
+        self.asynchronous = asynchronous
+        init_none_hash(sha256)
+        config = VllmConfig(
+            scheduler_config=SchedulerConfig(
+                max_num_seqs=most,
+                max_num_batched_tokens=64,
+                max_model_len=128,
+                enable_chunked_prefill=True,
+                is_encoder_decoder=False,
+                async_scheduling=asynchronous,
+            ),
+            model_config=ModelConfig(
+                model=os.environ["UNIT_MODEL"], dtype="float32", seed=1, max_model_len=128
+            ),
+            cache_config=CacheConfig(block_size=BLOCK, enable_prefix_caching=True),
+            device_config=DeviceConfig("cpu"),
+            additional_config={"meridian": {"socket": "/nowhere", "engine": "e"}},
+        )
+        config.scheduler_config.async_scheduling = asynchronous  # a CPU's platform takes it away
+        config.cache_config.num_gpu_blocks = blocks
+        spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
+        self.scheduler: Any = Scheduler(
+            vllm_config=config,
+            kv_cache_config=KVCacheConfig(
+                num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
+            ),
+            structured_output_manager=StructuredOutputManager(config),
+            log_stats=True,
+            block_size=BLOCK,
+        )
+        self.governor: Governor = self.scheduler._governing._steps
+        self.flying: list[Any] = []
+        self.said: dict[str, list[int]] = {}
+
+    def add(self, name: str, prompt: int = 6, answer: int = 30) -> Request:
+        start = 1000 * (len(self.said) + 1)
+        self.said[name] = []
+        params = SamplingParams(max_tokens=answer, ignore_eos=True)
+        params.update_from_generation_config({}, 2)
+        request = Request(
+            request_id=name,
+            prompt_token_ids=[start + i for i in range(prompt)],
+            sampling_params=params,
+            pooling_params=None,
+            block_hasher=get_request_block_hasher(BLOCK, sha256),
+        )
+        self.scheduler.add_request(request)
+        return request
+
+    def plan(self) -> list[str]:
+        """Plan a step, and return whom it computes."""
+        output = self.scheduler.schedule()
+        self.flying.append(output)
+        return list(output.num_scheduled_tokens)
+
+    def land(self) -> None:
+        """Let the oldest step be computed: a request's tokens are its place in its answer."""
+        output = self.flying.pop(0)
+        names = list(output.num_scheduled_tokens)
+        tokens = []
+        for name in names:
+            request = self.scheduler.requests.get(name)
+            full = request is not None and not request.is_prefill_chunk
+            if request is not None and not self.asynchronous:
+                full = request.num_computed_tokens >= request.num_tokens
+            tokens.append([len(self.said[name])] if full else [])
+            if full:
+                self.said[name].append(len(self.said[name]))
+        self.scheduler.update_from_output(
+            output,
+            ModelRunnerOutput(
+                req_ids=names,
+                req_id_to_index={name: i for i, name in enumerate(names)},
+                sampled_token_ids=tokens,
+                logprobs=None,
+                prompt_logprobs_dict={},
+                pooler_output=[],
+            ),
+        )
+
+    def step(self) -> list[str]:
+        """Plan and compute; with asynchronous scheduling one step stays under way."""
+        names = self.plan()
+        if not self.asynchronous or len(self.flying) > 1:
+            self.land()
+        return names
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
+    return lambda **how: World(monkeypatch, request.param, **how)
+
+
+def test_it_is_the_one_that_the_configuration_wants(world: Callable[..., World]) -> None:
+    w = world()
+    assert isinstance(w.scheduler, AsyncScheduler) == w.asynchronous
+    assert isinstance(w.scheduler, PlainScheduler)
+    assert isinstance(w.scheduler, Scheduler if w.asynchronous else SyncScheduler)
+    about = w.governor.about
+    assert (about["blocks"], about["block_tokens"], about["max_running"]) == (100, BLOCK, 8)
+
+
+def test_steps_are_told(world: Callable[..., World]) -> None:
+    w = world()
+    first = w.add("a", prompt=6, answer=3)
+    w.add("b", prompt=70, answer=3)  # in chunks
+    assert first.sampling_params.extra_args["meridian_sequence"] == 1
+    for _ in range(8):
+        w.step()
+    told = w.governor.told
+    begun = {b.id: b for step in told for b in step.begun}
+    assert list(begun["a"].tail) == [1000 + i for i in range(6)] and begun["b"].prompt_tokens == 70
+    tokens: dict[int, list[int]] = {}
+    computed: dict[int, int] = {}
+    blocks: dict[int, int] = {}
+    for step in told:
+        at = ids = 0
+        assert len(step.sequences) == len(step.computed) == len(step.counts)
+        for i, number in enumerate(step.sequences):
+            tokens.setdefault(number, []).extend(step.tokens[at : at + step.counts[i]])
+            at += step.counts[i]
+            computed[number] = computed.get(number, 0) + step.computed[i]
+            if step.block_counts:
+                blocks[number] = blocks.get(number, 0) + step.block_counts[i]
+                ids += step.block_counts[i]
+        assert at == len(step.tokens) and ids == len(step.blocks)
+    ended = [number for step in told for number in step.finished]
+    assert sorted(ended) == [1, 2]
+    # What ends in a step is told as finished, and its last token is not needed any more.
+    assert tokens[1][:2] == [0, 1] and tokens[2][:2] == [0, 1]
+    assert computed[2] >= 70 and blocks[2] >= 18
+    assert [step.number for step in told] == list(range(1, len(told) + 1))
+
+
+def test_the_order_is_the_governors(world: Callable[..., World]) -> None:
+    w = world(most=2)
+    for name in "abcd":
+        w.add(name, answer=40)
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, order=[4, 3, 2, 1])
+    first = w.step()
+    assert first == ["a", "b"]  # nobody was heard yet
+    for _ in range(3):
+        latest = w.step()
+    assert latest == ["b", "a"]
+    w.scheduler.finish_requests(["a"], governed_finish())
+    for _ in range(3):
+        latest = w.step()
+    assert set(latest) == {"d", "b"}, "d was let in before c"
+
+
+def governed_finish() -> Any:
+    from vllm.v1.request import RequestStatus
+
+    return RequestStatus.FINISHED_ABORTED
+
+
+def test_a_pause_keeps_slot_and_blocks(world: Callable[..., World]) -> None:
+    w = world()
+    for name in "ab":
+        w.add(name, answer=60)
+    for _ in range(3):
+        w.step()
+    a = w.scheduler.requests["a"]
+    number = w.governor.number("a")
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, pause=[number])
+    for _ in range(2):
+        w.step()
+    before = len(w.said["a"]), w.scheduler.kv_cache_manager.get_block_ids("a")
+    for _ in range(5):
+        assert w.step() == ["b"]
+    while w.flying:
+        w.land()
+    assert a in w.scheduler.running and len(w.said["a"]) <= before[0] + 1
+    assert w.scheduler.kv_cache_manager.get_block_ids("a")[0][: len(before[1][0])] == before[1][0]
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, resume=[number])
+    for _ in range(3):
+        latest = w.step()
+    assert set(latest) == {"a", "b"}
+    while w.scheduler.requests:
+        w.step()
+    assert w.said == {"a": list(range(60)), "b": list(range(60))}
+
+
+def test_the_victim_is_the_governors_and_waits_until_it_may(world: Callable[..., World]) -> None:
+    w = world()
+    for name in "abc":
+        w.add(name, answer=40)
+    for _ in range(3):
+        w.step()
+    number = w.governor.number("a")
+    decisions = [_messages.Decision(pause=[number], order=[2, 3])]
+    decisions[0].preempt.add(sequence=number, reason="test")
+
+    def decide(step: Any) -> Any:
+        decision = decisions.pop() if decisions else _messages.Decision(order=[2, 3])
+        decision.step = step.number
+        return decision
+
+    w.governor.decide = decide
+    for _ in range(6):
+        latest = w.step()
+    a = w.scheduler.requests["a"]
+    assert set(latest) == {"b", "c"} and a in w.scheduler.waiting and w.scheduler.counts.preempted == 1
+    assert w.scheduler.kv_cache_manager.get_block_ids("a") == ([],)
+    assert [s.sequence for step in w.governor.told for s in step.stopped] == [number]
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, resume=[number])
+    while w.scheduler.requests:
+        w.step()
+    assert all(said == list(range(40)) for said in w.said.values())
+
+
+def test_who_is_last_in_the_order_loses_its_blocks(world: Callable[..., World]) -> None:
+    w = world(blocks=12)
+    for name in "ab":
+        w.add(name, prompt=8, answer=30)
+    number = {name: i + 1 for i, name in enumerate("ab")}
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, order=[number["b"], number["a"]])
+    while not any(step.stopped for step in w.governor.told) and w.scheduler.requests:
+        w.step()
+    stopped = [s.sequence for step in w.governor.told for s in step.stopped]
+    assert stopped[0] == number["a"], "vLLM alone takes the youngest, which is b"
+    while w.scheduler.requests:
+        w.step()
+
+
+def test_nobody_stands_still(world: Callable[..., World]) -> None:
+    w = world()
+    w.add("a", answer=20)
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, pause=[1])
+    for _ in range(200):
+        if not w.scheduler.requests:
+            break
+        w.step()
+    assert not w.scheduler.requests and w.scheduler.counts.released > 0
+
+
+def test_without_a_governor_vllm_plans_alone(world: Callable[..., World]) -> None:
+    w = world()
+    for name in "ab":
+        w.add(name, answer=30)
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, pause=[1])
+    for _ in range(4):
+        w.step()
+    w.governor.terms = None
+    for _ in range(3):
+        latest = w.step()
+    assert set(latest) == {"a", "b"} and w.scheduler.counts.alone > 0
+    # A new one hears of everybody, and of what they have said.
+    w.governor.terms, w.governor.connections, w.governor.told = Terms("test", 0.0, 100, 0, (), False), 2, []
+    w.governor.decide = lambda step: _messages.Decision(step=step.number)
+    w.step()
+    begun = {b.id: len(b.generated) for step in w.governor.told for b in step.begun}
+    assert begun.keys() == {"a", "b"} and begun["a"] >= 1
+    while w.scheduler.requests:
+        w.step()
+    assert w.said == {"a": list(range(30)), "b": list(range(30))}
+
+
+def test_a_fault_ends_nothing(world: Callable[..., World]) -> None:
+    w = world()
+    w.add("a", answer=10)
+
+    def decide(step: Any) -> Any:
+        raise RuntimeError("test")
+
+    w.governor.decide = decide
+    while w.scheduler.requests:
+        w.step()
+    assert w.said["a"] == list(range(10)) and w.scheduler.counts.faults > 0
