@@ -132,8 +132,11 @@ func constrains(name string, value json.RawMessage) bool {
 // rewrite returns a chunk, or a whole answer, with thoughts apart, and whether that is
 // another one than came; c is what was found in it. What needs no change stays byte for byte.
 func (t *thoughts) rewrite(c *openai.Chunk) (data []byte, changed bool) {
+	if t.done(c) {
+		return c.Raw(), false
+	}
 	view, isObject := openai.ViewBody(c.Raw())
-	if !isObject || t.done(c) {
+	if !isObject {
 		return c.Raw(), false
 	}
 	var edits []openai.Edit

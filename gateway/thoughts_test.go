@@ -370,3 +370,27 @@ func TestHeldBackAtTheEnd(t *testing.T) {
 		t.Errorf("the client has %+v", got)
 	}
 }
+
+// BenchmarkThoughts is what a chunk costs: of a thought that is taken out, and of the answer
+// after it.
+func BenchmarkThoughts(b *testing.B) {
+	chunk := []byte(`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null,"token_ids":null}]}`)
+	for _, part := range []struct {
+		name  string
+		first string
+	}{{"thought", "<think>"}, {"answer", "<think></think>"}} {
+		b.Run(part.name, func(b *testing.B) {
+			th := &thoughts{engine: &engine{}, markers: Thinking{Starts: []string{"<think>"}, Ends: []string{"</think>"}}, name: "reasoning", index: make(map[int]*thoughtOf), most: 1, uncounted: true}
+			var c openai.Chunk
+			c.Parse([]byte(`{"choices":[{"index":0,"delta":{"content":"` + part.first + `"}}]}`))
+			th.rewrite(&c)
+			b.ReportAllocs()
+			for b.Loop() {
+				c.Parse(chunk)
+				if data, changed := th.rewrite(&c); changed {
+					c.Parse(data)
+				}
+			}
+		})
+	}
+}
