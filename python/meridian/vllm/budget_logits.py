@@ -24,6 +24,7 @@ from meridian._thought import Terms
 from meridian.config import load_config
 from meridian.vllm.asked import Asked, sequence_of
 from meridian.vllm.entropies import Copied, entropies
+from meridian.vllm.measuring import Measuring
 from meridian.vllm.think_markers import markers_of
 from meridian.vllm.thoughts import TAIL_TOKENS, Stream
 
@@ -87,6 +88,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         self._measuring: list[tuple[Stream, int]] = []
         self._entropies: deque[tuple[int | None, int, float]] = deque(maxlen=MAX_ENTROPIES)
         self._told_placeholders = False
+        self._governor = _governor(vllm_config)
         self.off = False
         """Whether a fault has ended its work."""
         self.forced = dict.fromkeys(("converged", "overthinking", "hard_cap"), 0)
@@ -268,6 +270,12 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
                 self._measuring.append((stream, stream.position))
         if measure:
             self._nats.start(entropies(logits, measure), None)
+            if logits.device.type == "cpu":
+                self._measured()  # they are here already
+        if self._governor is not None:
+            self._governor.tell(self.take_entropies())
+            if (terms := self._governor.terms(self._terms)) is not None:
+                self.set_terms(terms)
         if force:
             which, ids = torch.tensor(force).to(logits.device, non_blocking=True).unbind(1)
             # Whatever temperature and penalties follow, one id is left.
@@ -304,6 +312,15 @@ def _move(table: dict[int, Any], a: int, b: int, *, swap: bool) -> None:
         table[b] = first
     if swap and second is not None:
         table[a] = second
+
+
+def _governor(vllm_config: Any) -> Measuring | None:
+    """Return the connection to the server's governor, where there is one; its absence ends nothing."""
+    try:
+        return Measuring.of(vllm_config)
+    except Exception:
+        _log.exception("meridian: nothing is measured for the governor")
+        return None
 
 
 def _tokenizer(vllm_config: Any) -> Any:

@@ -25,8 +25,6 @@ server is for: kv_producer for prefill, kv_consumer for decode, kv_both for both
 
 from __future__ import annotations
 
-import os
-import socket as sockets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -102,7 +100,10 @@ def door_of(vllm_config: Any) -> tuple[str, str]:
             "meridian.vllm.Scheduler does not know its agent: say it in "
             '--additional-config \'{"meridian": {"state_dir": …, "agent": …}}\', or use the connector'
         )
-    engine = _text(given, "engine") or f"vllm-{sockets.gethostname()}-{os.getpid()}"
+    engine = _text(given, "engine") or f"vllm-{vllm_config.instance_id}"
+    parallel = vllm_config.parallel_config
+    if parallel.data_parallel_size > 1:  # each has a scheduler of its own
+        engine = f"{engine}-dp{parallel.data_parallel_rank}"
     return _socket(given), engine
 
 

@@ -49,7 +49,12 @@ class Steps:
         )
         self.state.all_token_ids.gpu[:, 8] = START
         model = SimpleNamespace(served_model_name="model", model="model")
-        config = SimpleNamespace(model_config=model, speculative_config=None, reasoning_config=None)
+        config = SimpleNamespace(
+            model_config=model,
+            speculative_config=None,
+            reasoning_config=None,
+            scheduler_config=SimpleNamespace(scheduler_cls=None),
+        )
         self.logic = BudgetLogits(config, self.state)
         self.logic.set_terms(Terms(1 << 20, entropy=entropy))
         for slot in range(requests):

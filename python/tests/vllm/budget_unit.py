@@ -45,7 +45,13 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
 
 def config(**more: Any) -> Any:
     model = SimpleNamespace(served_model_name="tiny", model="tiny")
-    return SimpleNamespace(model_config=model, speculative_config=None, reasoning_config=None, **more)
+    return SimpleNamespace(
+        model_config=model,
+        speculative_config=None,
+        reasoning_config=None,
+        scheduler_config=SimpleNamespace(scheduler_cls=None),
+        **more,
+    )
 
 
 class Request:

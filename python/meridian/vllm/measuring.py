@@ -1,0 +1,77 @@
+"""How what a worker measures comes to the governor, and what the governor says comes to the worker.
+
+The scheduler is in another process and never sees a logit. So the first rank has a connection
+for steps of its own, over which the entropies of its rows go, each with the scheduler's number of
+the request and the token's place in its answer. On a CPU they go before the token is known to the
+scheduler; on a GPU with the next step, because nobody waits for them there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from meridian._thought import Terms
+from meridian.door import Steps, _messages
+from meridian.vllm.settings import door_of
+
+
+class Measuring:
+    """A connection that measures. One thread has it, and nothing in it waits."""
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+        self._connection = 0
+        self._number = 0
+
+    @classmethod
+    def of(cls, vllm_config: Any) -> Measuring | None:
+        """Return one where the server's scheduler is governed, and this process is its first rank's."""
+        scheduler = vllm_config.scheduler_config.scheduler_cls
+        if not isinstance(scheduler, str) or not scheduler.startswith("meridian.vllm") or not _first_rank():
+            return None
+        socket, engine = door_of(vllm_config)
+        model = vllm_config.model_config
+        return cls(Steps(socket, engine, model=str(model.served_model_name or model.model), measures=True))
+
+    def tell(self, measured: list[tuple[int | None, int, float]]) -> None:
+        """Tell entropies: the number of a request, the place of a token, nats."""
+        numbered = [(number, place, nats) for number, place, nats in measured if number is not None]
+        self._steps.advance()
+        if not numbered or not self._steps.governed:
+            return
+        self._number += 1
+        sequences, places, nats = zip(*numbered, strict=True)
+        self._steps.send(
+            _messages.Step(
+                number=self._number,
+                sequences=sequences,
+                counts=[1] * len(numbered),
+                places=places,
+                entropies=nats,
+            )
+        )
+
+    def terms(self, now: Terms) -> Terms | None:
+        """Return the terms that a governor has set since the last call; None: none did."""
+        told = self._steps.terms
+        if told is None or self._connection == self._steps.connections:
+            return None
+        self._connection = self._steps.connections
+        if not told.end_tokens:  # it does not know how this model thinks
+            return None
+        return replace(
+            now,
+            max_think_tokens=told.max_think_tokens or now.max_think_tokens,
+            min_think_tokens=told.min_think_tokens,
+            entropy=told.entropy,
+        )
+
+
+def _first_rank() -> bool:
+    """Say whether the ranks beside this one measure the same."""
+    from vllm.distributed import parallel_state
+
+    if not parallel_state.model_parallel_is_initialized():
+        return True
+    return bool(parallel_state.get_tensor_model_parallel_rank() == 0)
