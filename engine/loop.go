@@ -80,7 +80,7 @@ func (e *Engine) run() {
 		if e.options.OnStep != nil && len(plan.Work) > 0 {
 			e.options.OnStep(newStep(plan.Work, time.Since(began)))
 		}
-		if len(plan.Work) == 0 && len(plan.Preempted) == 0 {
+		if len(plan.Work) == 0 && len(plan.Preempted) == 0 && len(plan.Dropped) == 0 {
 			e.rest()
 		}
 	}

@@ -10,8 +10,9 @@ import "slices"
 // step, unless an Order names it; it is no part of MaxRunning, but there are at
 // most that many; its blocks are never named, so that nobody finds them. Nobody
 // has to go for it: false means that there are no blocks to spare, or that q is
-// not at the end of its text. When blocks run out, forks go first: a plan says
-// which were Dropped. Otherwise the caller removes it when it has seen enough.
+// not at the end of its text. When blocks run out, forks go first, and where one
+// that waits finds no blocks, those that stand still go: a plan says which were
+// Dropped. Otherwise the caller removes it when it has seen enough.
 func (s *Scheduler) Fork(q *Sequence, extra ...uint32) (*Sequence, bool) {
 	if q.state != Running || q.fork || q.missing() > 1 || len(s.forks) >= s.options.MaxRunning {
 		return nil, false
@@ -32,4 +33,15 @@ func (s *Scheduler) Fork(q *Sequence, extra ...uint32) (*Sequence, bool) {
 	}
 	s.forks = append(s.forks, f)
 	return f, true
+}
+
+// dropStanding removes forks of which nothing is planned: nobody waits for blocks
+// of one that may never be computed.
+func (s *Scheduler) dropStanding(d *draft) {
+	for _, f := range s.snapshot(s.forks) {
+		if f.planned == 0 {
+			s.Remove(f)
+			d.Dropped = append(d.Dropped, f)
+		}
+	}
 }

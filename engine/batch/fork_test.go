@@ -210,3 +210,33 @@ func TestAPreemptedForkIsGone(t *testing.T) {
 		t.Errorf("state %v, %+v", f.State(), s.Stats())
 	}
 }
+
+// TestNobodyWaitsForAForkThatStandsStill: it goes where one that waits finds no blocks.
+func TestNobodyWaitsForAForkThatStandsStill(t *testing.T) {
+	for name, c := range map[string]struct {
+		length, running int
+		stands          bool
+		dropped         bool
+	}{
+		"no blocks":                       {25, 8, true, true},
+		"no blocks, but it is computed":   {25, 8, false, false},
+		"there are blocks":                {3, 8, true, false},
+		"no blocks, and nobody could run": {25, 1, true, false},
+	} {
+		s := New(Options{Blocks: 10, BlockTokens: 4, MaxRunning: c.running, MaxWaiting: 8, StepTokens: 20})
+		q, waits := sequence(tokens(8, 0)), sequence(tokens(c.length, 100))
+		seat(s, q)
+		f := fork(t, s, q, 5)
+		if c.stands {
+			s.Pause(f, Governed)
+		}
+		add(t, s, waits)
+		p := s.Plan()
+		if got := slices.Equal(p.Dropped, []*Sequence{f}); got != c.dropped || got != (f.State() == Absent) || len(p.Dropped) > 1 {
+			t.Errorf("%s: dropped %v, state %v", name, p.Dropped, f.State())
+		}
+		if s.Commit(p.Work); c.dropped && !slices.Equal(admitted(s.Plan()), []*Sequence{waits}) {
+			t.Errorf("%s: and still there is no room", name)
+		}
+	}
+}

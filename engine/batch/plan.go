@@ -9,7 +9,8 @@ type Plan struct {
 	Admitted []Admission
 	// Preempted lost theirs, and wait.
 	Preempted []*Sequence
-	// Dropped are forks that lost theirs, and are removed.
+	// Dropped are forks that lost theirs, and are removed. There may be room for
+	// others in the next plan.
 	Dropped []*Sequence
 }
 
@@ -66,6 +67,9 @@ func (s *Scheduler) Plan() Plan {
 	}
 	for _, q := range s.snapshot(s.waiting) {
 		s.admit(q, &d)
+	}
+	if d.blocked && len(s.running) < s.options.MaxRunning {
+		s.dropStanding(&d)
 	}
 	for _, list := range [][]*Sequence{s.running, s.forks} {
 		for _, q := range list {

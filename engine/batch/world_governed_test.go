@@ -82,6 +82,10 @@ func (w *world) fork() {
 			w.t.Fatalf("a fork of %v with %v is %v, %d computed", q.Tokens, extra, f.Tokens, f.Computed())
 		}
 		w.forks = append(w.forks, f)
+		if rapid.Bool().Draw(w.t, "stays") { // until there is no room for it any more
+			w.s.Pause(f, Governed)
+			w.paused[f] = Governed
+		}
 	}
 }
 

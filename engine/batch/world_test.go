@@ -243,7 +243,7 @@ func moreOf(t *testing.T, name, value string) {
 }
 
 func TestNoBlockIsLostAndNoTextIsMixedUp(t *testing.T) {
-	moreOf(t, "rapid.checks", "3000")
+	moreOf(t, "rapid.checks", "2000")
 	moreOf(t, "rapid.steps", "60")
 	totalPreempted, totalFinished, totalForked, totalDropped := 0, 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -340,8 +340,8 @@ func TestNoBlockIsLostAndNoTextIsMixedUp(t *testing.T) {
 func (w *world) drain() {
 	for _, q := range w.alive {
 		w.s.Unpause(q, SlowReader|Governed)
+		delete(w.paused, q)
 	}
-	clear(w.paused)
 	for steps := 0; len(w.alive) > 0; steps++ {
 		for len(w.fetches) > 0 {
 			w.fetched(w.oldest(), false)
