@@ -36,6 +36,8 @@ type cell struct {
 	mu        sync.Mutex // protects the rest
 	offers    map[[16]byte]*testOffer
 	fakeCache *fakeCache // nil: it keeps no prefixes
+	withdrawn map[[16]byte]bool
+	early     int // bytes that were taken before all of their prompt was computed
 	trouble
 }
 
@@ -46,6 +48,54 @@ type testOffer struct {
 	site
 	first int // token that it has
 	door.Offer
+	// takers are told when more is computed: of tokens before Whole all layers are, of
+	// those before tokens the first layers.
+	layers, tokens int
+	takers         []func()
+}
+
+// computed is how many tokens of a layer are.
+func (o *testOffer) computed(layer int) int {
+	switch {
+	case o.complete():
+		return len(o.Tokens)
+	case layer < o.layers:
+		return max(o.tokens, o.Whole)
+	}
+	return o.Whole
+}
+
+// complete reports whether all of it is computed, as what is found is.
+func (o *testOffer) complete() bool {
+	return o.from == nil || o.Layers == o.all() || o.Whole == len(o.Tokens)
+}
+
+func (o *testOffer) all() int { return len(o.side.Geometry.Layers) }
+
+// Progress is of an offer that is being computed.
+func (d *testDoor) Progress(transfer [16]byte, layers, tokens int) {
+	d.cell.mu.Lock()
+	defer d.cell.mu.Unlock()
+	o := d.cell.offers[transfer]
+	if o == nil || o.from != d || o.complete() {
+		return
+	}
+	if tokens == 0 {
+		tokens = len(o.Tokens)
+	}
+	if tokens < o.tokens || tokens == o.tokens && layers <= o.layers || layers > o.all() {
+		panic(fmt.Sprintf("%d layers of %d tokens are computed after %d of %d", layers, tokens, o.layers, o.tokens))
+	}
+	if o.layers, o.tokens = layers, tokens; layers == o.all() {
+		o.Whole = tokens
+	}
+	o.tellTakers()
+}
+
+func (o *testOffer) tellTakers() {
+	for _, taker := range o.takers {
+		taker()
+	}
 }
 
 // site is where a cache lies.
@@ -66,7 +116,9 @@ type trouble struct {
 
 func (c *cell) hit(percent int) bool { return c.dice != nil && c.dice.IntN(100) < percent }
 
-func newCell() *cell { return &cell{offers: make(map[[16]byte]*testOffer)} }
+func newCell() *cell {
+	return &cell{offers: make(map[[16]byte]*testOffer), withdrawn: make(map[[16]byte]bool)}
+}
 
 // testDoor is the portal of one engine.
 type testDoor struct {
@@ -103,7 +155,7 @@ func (d *testDoor) Offer(_ context.Context, o door.Offer) ([]byte, error) {
 	if !d.serving {
 		return nil, door.ErrNotServing
 	}
-	if d.cell.hit(d.cell.refuse) {
+	if d.cell.hit(d.cell.refuse) || d.cell.withdrawn[o.Transfer] {
 		return nil, &door.Problem{Code: "refused", Message: "no"}
 	}
 	d.running[testHandOff{o.Transfer, false}] = true
@@ -130,6 +182,7 @@ func (c *cell) endOffer(transfer [16]byte) {
 			return
 		}
 		o.from.end(testHandOff{transfer, false}, door.Event{Kind: door.Freed, Transfer: transfer})
+		o.tellTakers()
 	}
 }
 
@@ -218,11 +271,32 @@ func (d *testDoor) move(h testHandOff, a door.Accept, fails, late bool) {
 		panic("the contents differ")
 	}
 	move := cacheMove{from: o.site, to: siteOf(d.engine), tokens: kv.TokenRange{Start: max(a.Present, o.first), End: len(a.Tokens)}, src: o.Tables, dst: a.Tables}
-	if err := move.run(); err != nil {
-		panic(err)
+	taken := make([]int, o.all()) // tokens of each layer
+	take := func() {
+		if !d.running[h] {
+			return
+		}
+		if c.offers[h.transfer] != o { // it was withdrawn, or its engine is lost
+			problem := &door.Problem{Code: "withdrawn", Message: "the prefill engine has taken it back"}
+			d.end(h, door.Event{Kind: door.Failed, Transfer: h.transfer, Accepted: true, Problem: problem}, door.Event{Kind: door.Freed, Transfer: h.transfer, Accepted: true})
+			return
+		}
+		// Everything is taken once, as soon as it is said to be computed.
+		for layer := range taken {
+			tokens := o.computed(layer)
+			bytes := move.part(layer, kv.TokenRange{Start: taken[layer], End: tokens})
+			taken[layer] = tokens
+			if !o.complete() {
+				c.early += bytes
+			}
+		}
+		if o.complete() {
+			d.end(h, door.Event{Kind: door.Ready, Transfer: h.transfer, Accepted: true})
+			c.endOffer(h.transfer)
+		}
 	}
-	d.end(h, door.Event{Kind: door.Ready, Transfer: h.transfer, Accepted: true})
-	c.endOffer(h.transfer)
+	o.takers = append(o.takers, take)
+	take()
 }
 
 // scribble is half a transfer: the blocks that were to be filled hold nonsense.
@@ -264,13 +338,41 @@ func (m cacheMove) run() error {
 		return err
 	}
 	for _, f := range plan.Flows() {
-		for r := range f.Runs() {
-			for i := range r.Count {
-				copy(m.to.bytes(f.Dst, r.Dst+i*r.DstStride, r.Length), m.from.bytes(f.Src, r.Src+i*r.SrcStride, r.Length))
-			}
-		}
+		m.copy(f)
 	}
 	return nil
+}
+
+// part copies a layer of some tokens, and returns how many bytes that were.
+func (m cacheMove) part(layer int, tokens kv.TokenRange) (bytes int) {
+	if tokens.Empty() {
+		return 0
+	}
+	shape, err := reshard.Prepare(m.from.side, m.to.side)
+	var plan *reshard.Plan
+	if err == nil {
+		plan, err = shape.Plan(reshard.Request{Tokens: m.tokens, Src: reshard.Holding{Tables: m.src}, Dst: reshard.Holding{Tables: m.dst}})
+	}
+	if err != nil {
+		panic(err)
+	}
+	for _, f := range plan.Flows() {
+		some, err := f.Layers(layer, layer+1).Tokens(tokens)
+		if err != nil {
+			panic(err)
+		}
+		m.copy(some)
+		bytes += int(some.Bytes())
+	}
+	return bytes
+}
+
+func (m cacheMove) copy(f reshard.Flow) {
+	for r := range f.Runs() {
+		for i := range r.Count {
+			copy(m.to.bytes(f.Dst, r.Dst+i*r.DstStride, r.Length), m.from.bytes(f.Src, r.Src+i*r.SrcStride, r.Length))
+		}
+	}
 }
 
 func (d *testDoor) Cancel(_ context.Context, what door.Cancel) error {
@@ -281,6 +383,7 @@ func (d *testDoor) Cancel(_ context.Context, what door.Cancel) error {
 	case what.Ticket != nil:
 		c.endOffer([16]byte(what.Ticket[len("ticket "):]))
 	case what.Offered != [16]byte{}:
+		c.withdrawn[what.Offered] = true
 		c.endOffer(what.Offered)
 	default:
 		h := testHandOff{what.Accepted, true}
@@ -302,8 +405,9 @@ func (d *testDoor) lose(back bool) {
 		}
 		d.tell(door.Event{Kind: door.Freed, Transfer: h.transfer, Accepted: h.accepted})
 		delete(d.running, h)
-		if !h.accepted {
+		if o := d.cell.offers[h.transfer]; !h.accepted && o != nil {
 			delete(d.cell.offers, h.transfer)
+			o.tellTakers()
 		}
 	}
 	d.tell(door.Event{Kind: door.Fenced})

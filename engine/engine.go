@@ -24,6 +24,7 @@ type runner interface {
 type portal interface {
 	Serving() bool
 	Offer(ctx context.Context, o door.Offer) (ticket []byte, err error)
+	Progress(transfer [16]byte, layers, tokens int)
 	Accept(ctx context.Context, a door.Accept) (transfer [16]byte, err error)
 	Cancel(ctx context.Context, what door.Cancel) error
 	Cache() (door.CacheTerms, bool)
@@ -55,7 +56,8 @@ type Engine struct {
 	closing bool
 	stats   Stats
 
-	loop // what only the step loop touches
+	news news // of offers that are being computed, for the agent
+	loop      // what only the step loop touches
 }
 
 // loop is the step loop's.
@@ -66,6 +68,7 @@ type loop struct {
 	spare     [][]float32 // logits
 	intakes   map[[16]byte]*intake
 	offers    map[[16]byte]*offer
+	growing   []growing     // prompts of the step that runs, which are offered
 	inDoubt   []*batch.Hold // the door did not answer
 	searches  int           // that the agent has not answered
 	tokenTime time.Duration // what a token of a prompt costs; 0: not known
@@ -153,7 +156,11 @@ func (e *Engine) openMemory() (*model.Runner, error) {
 		e.arenas = append(e.arenas, a)
 		memory = append(memory, a.Bytes(0, size))
 	}
-	return model.NewRunner(e.source.model, e.cut, memory)
+	r, err := model.NewRunner(e.source.model, e.cut, memory)
+	if err == nil {
+		r.LayerDone = e.layerDone
+	}
+	return r, err
 }
 
 // start begins to serve. What the engine is made of must be there.

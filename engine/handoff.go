@@ -19,6 +19,7 @@ type offer struct {
 	transfer [16]byte
 	hold     *batch.Hold
 	kept     bool
+	early    *early // nil: it was computed when it was offered
 }
 
 // intake is a prompt's cache on its way here.
@@ -51,6 +52,10 @@ func requestScope(q *request) kv.Scope { return kv.Scope{Salt: q.Salt} }
 // far, and then answers.
 func (e *Engine) offer(c *choice) {
 	q := c.request
+	if q.early != nil {
+		e.endEarly(c)
+		return
+	}
 	o, tokens, leg := &offer{}, c.sequence.Prompt, q.Leg
 	if q.Offer != nil {
 		o.transfer = *q.Offer
@@ -273,6 +278,9 @@ func (e *Engine) happened(event door.Event) {
 		if !event.Accepted {
 			if o := e.offers[event.Transfer]; o != nil && event.Kind == door.Freed {
 				e.freed(o)
+				if o.early != nil {
+					e.freedEarly(o.early, event.Problem)
+				}
 			}
 			return
 		}

@@ -37,6 +37,8 @@ type request struct {
 	found                                int      // tokens that the cell has
 	leaves                               bool     // it was asked to move, and does with its next token
 	offered                              int      // tokens of what a request that moves offers
+	early                                *early   // offer of its prompt, while that is computed
+	triedEarly                           bool     // there was one, at some time
 }
 
 func (e *Engine) newRequest(r Request) *request {
@@ -164,6 +166,9 @@ func (e *Engine) admitted(p batch.Plan) {
 				q.cached += min(a.Cached, a.Sequence.Prompt)
 			}
 		}
+		if !a.Fetch {
+			e.offerEarly(c, a.Cached)
+		}
 		switch {
 		case a.Fetch:
 			e.fetch(c, a)
@@ -178,6 +183,11 @@ func (e *Engine) admitted(p batch.Plan) {
 			q.kv = openai.KVLocal
 		case q.kv == "" && a.Cached > 0 && a.Sequence.Prompt-a.Cached < worthFetching:
 			q.kv = openai.KVCached
+		}
+	}
+	for _, s := range p.Preempted {
+		if c, is := s.Owner.(*choice); is {
+			e.dropEarly(c.request)
 		}
 	}
 	e.counters.Preempted += uint64(len(p.Preempted))
@@ -206,6 +216,7 @@ func (e *Engine) step(work []batch.Work) {
 		e.slices = append(e.slices, s)
 		tokens += w.Count
 	}
+	e.grow(work)
 	if err := e.runner.Step(e.slices); err != nil {
 		e.options.Logger.Error("a step failed; its requests are ended", "requests", len(work), "error", err)
 		for _, w := range work {
@@ -325,6 +336,7 @@ func (e *Engine) finishWith(q *request, ticket []byte, err error) {
 		return
 	}
 	q.over = true
+	e.dropEarly(q)
 	delete(e.requests, q)
 	if q.unwatch != nil {
 		q.unwatch()

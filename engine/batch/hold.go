@@ -20,6 +20,10 @@ func (h *Hold) Tokens() int { return h.tokens }
 // tokens in the same block, and whoever reads the block must not look there.
 func (s *Scheduler) Hold(q *Sequence, tokens int) *Hold { return s.hold(q, min(tokens, q.computed)) }
 
+// HoldAhead keeps the blocks of q's first tokens, computed or not: q goes on to write
+// them, and whoever reads them goes by what is told to be computed.
+func (s *Scheduler) HoldAhead(q *Sequence, tokens int) *Hold { return s.hold(q, tokens) }
+
 func (s *Scheduler) hold(q *Sequence, tokens int) *Hold {
 	h := &Hold{blocks: append([]uint32(nil), q.blocks[:s.blocksFor(tokens)]...), tokens: tokens}
 	for _, b := range h.blocks {

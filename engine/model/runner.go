@@ -12,7 +12,8 @@ import (
 
 // Runner computes steps of a model on the KV memory of its ranks. Its methods
 // must not be called at the same time; its memory may be read or written by
-// others meanwhile, at blocks that no slice of a running step names.
+// others meanwhile, at blocks that no slice of a running step names, and read at
+// those layers and tokens of them that are computed.
 type Runner struct {
 	// Threads is how many goroutines a step may use; 0 means one. It may change
 	// between steps, and results do not depend on it.
