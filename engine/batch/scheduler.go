@@ -44,7 +44,8 @@ type Options struct {
 	// MaxRunning is how many sequences are computed at a time, and also how many
 	// may be fetched.
 	MaxRunning int
-	// MaxWaiting is how many may wait to be admitted for the first time.
+	// MaxWaiting is how many may wait when another is added. Those that were preempted, or
+	// whose fetch has ended, count, but come back whatever it says.
 	MaxWaiting int
 	// StepTokens is how many tokens a step computes at most; sequences that
 	// answer are at most MaxRunning of them.
