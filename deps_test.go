@@ -440,7 +440,7 @@ var rooms = map[string]room{
 			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "inquiry": "what agents are asked", "ledger": "records of requests", "mem": "kinds of memory",
 			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "store/disk": "a tier of it", "store/s3": "another", "store/tier": "what it closes", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
-		testsMay: []string{"cuda/cudatest", "kv", "mem", "meta/memdir", "place", "reshard", "store/producer"},
+		testsMay: []string{"cuda/cudatest", "engine", "kv", "mem", "meta/memdir", "openai", "place", "reshard", "store/producer"},
 	},
 	"mrdn": {
 		owns: "bytes on the wire: the MRDN v1 frame, the frames of a link",

@@ -120,6 +120,7 @@ type Gateway struct {
 	APIKeyFile          string    `toml:"api_key_file"`
 	ProxyPaths          []string  `toml:"proxy_paths"`
 	Resume              bool      `toml:"resume"`
+	MoveAtThinkEnd      bool      `toml:"move_at_think_end"`
 	WarmNextTurn        bool      `toml:"warm_next_turn"`
 	DirectPromptTokens  int64     `toml:"direct_prompt_tokens"`
 	PromiseTokens       int64     `toml:"promise_tokens"`

@@ -80,6 +80,12 @@ var gateway = Section{
 			Tune: "Turn it off to see losses, or to save engines from telling token ids.",
 		},
 		{
+			Name: "move_at_think_end", Kind: Bool, Default: false,
+			Doc: "Whether a stream of a reference engine whose thought has ended leaves for a decode engine that runs fewer requests, with its cache. " +
+				"Streams of an engine that drains leave in any case, where gateway.resume is on.",
+			Tune: "Turn it on where thoughts are long and decode engines are loaded unevenly: answers, which users read, get the engines with the most room.",
+		},
+		{
 			Name: "warm_next_turn", Kind: Bool, Default: false,
 			Doc: "Whether idle engines compute what the next turn of a chat will begin with, after an answer that had a thought: its messages and the answer without the thought, " +
 				"as chat templates write them that strip thoughts. The cell keeps it, where prefixes are kept. Requests come first: what is computed ahead is given up for them.",

@@ -51,7 +51,7 @@ func writeJSON(w http.ResponseWriter, v any) {
 
 func (e *Engine) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	if e.Closing() {
-		openai.Unavailable("the engine is shutting down").Write(w)
+		openai.Unavailable("the engine is shutting down").WithCode(openai.CodeDraining).Write(w)
 		return
 	}
 	writeJSON(w, map[string]string{"status": "ok"})

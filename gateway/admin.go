@@ -8,7 +8,7 @@ import (
 )
 
 // adminHandler shows numbers, health and what is going on. It only shows, but for
-// prompts that are computed ahead, and nothing that it shows is text of a prompt or an
+// prompts that are computed ahead and requests that are moved, and nothing that it shows is text of a prompt or an
 // answer.
 func (g *Gateway) adminHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -26,6 +26,7 @@ func (g *Gateway) adminHandler() http.Handler {
 	mux.HandleFunc("GET /debug/records", g.debugRecords)
 	mux.HandleFunc("GET /debug/engines", g.debugEngines)
 	mux.HandleFunc("POST "+PathWarm, g.warmPrompt)
+	mux.HandleFunc("POST /requests/{id}/move", g.moveRequest)
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

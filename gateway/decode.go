@@ -60,7 +60,11 @@ func (x *exchange) decode(s step) step {
 	} else {
 		x.dropPromised(otherLegFailed)
 	}
-	if s.resume != resumeNever {
+	switch {
+	case s.moved:
+		record.Kind = ledger.MoveLeg
+		x.movesTo(about)
+	case s.resume != resumeNever:
 		record.Kind = ledger.ResumeLeg
 		x.rec.Resumed++
 	}
@@ -69,15 +73,20 @@ func (x *exchange) decode(s step) step {
 		x.answer = answer{kind: about.kind, tells: mode != resumeNever}
 	}
 	d.tells = x.answer.tells
+	leave := x.mayLeave(e, about, &d)
 	before, began := x.answer.tokens, time.Now()
 	x.asked = began
 	report, trouble := x.decodeLeg(e, about, d)
 	took := time.Since(began)
+	leave()
 	if s.ticket && (trouble == nil || trouble.reached && trouble.kind != refused) {
 		x.taken = true
 	}
 	record.Tokens = x.answer.tokens - before
 	x.judge(e, &record, s.ticket, report)
+	if s.moved {
+		x.landed(report)
+	}
 	if trouble != nil && d.promised.failed() && x.ctx.Err() == nil && !x.flow.begun {
 		x.promised = nil
 		x.g.count.broken.Add(1)
@@ -106,8 +115,11 @@ func (x *exchange) decode(s step) step {
 	if had, told := e.spared(report, &x.answer.usage); !s.ticket && s.resume == resumeNever {
 		x.looked(e, report, had, told)
 	}
-	if s.resume != resumeNever {
+	if s.resume != resumeNever && !s.moved {
 		x.g.count.resumed.Add(1)
+	}
+	if x.left != nil {
+		return x.goElsewhere(e)
 	}
 	return x.flow.finished()
 }
@@ -144,6 +156,7 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 				return false
 			}
 			waiting = false
+			x.landing(time.Now())
 			x.taken = x.taken || d.params != nil // also where the client leaves in the middle
 			computed()
 			x.g.roster.note(e.key, x.request.prefix, time.Now())

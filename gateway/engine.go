@@ -100,6 +100,8 @@ type engine struct {
 	problem     atomic.Pointer[string] // why it is not up
 	running     atomic.Int64
 	waiting     atomic.Int64 // tokens of prompts
+	// arriving is how many requests were asked to move here, less those that were asked to leave.
+	arriving atomic.Int64
 	// unprioritized: its scheduler takes no priorities.
 	unprioritized atomic.Bool
 	served        atomic.Uint64

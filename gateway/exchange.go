@@ -41,6 +41,7 @@ type exchange struct {
 	answer   answer
 	said     *said // the answer, for the next turn; nil where that is not of interest
 	waited   bool  // for an engine to come
+	moving
 }
 
 // run does what flow says until it is over.
@@ -62,6 +63,8 @@ func (x *exchange) run() {
 		switch next.do {
 		case doPlace, doPlaceDecode:
 			next = x.place(next.do == doPlaceDecode)
+		case doMove:
+			next = x.placeMove()
 		case doPlacePrefix:
 			next = x.placePrefill(next.engine)
 		case doPrefill:

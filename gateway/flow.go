@@ -25,14 +25,16 @@ type flow struct {
 	prefill int // legs that failed
 	starts  int
 	resumes int
+	moves   int  // legs that ended for another engine to go on
+	moving  bool // the last leg was one of them
 }
 
 // flowLimits bound how often a request tries again.
 type flowLimits struct {
-	prefills, starts, resumes int
+	prefills, starts, resumes, moves int
 }
 
-var usualLimits = flowLimits{prefills: 2, starts: 3, resumes: 4}
+var usualLimits = flowLimits{prefills: 2, starts: 3, resumes: 4, moves: 4}
 
 // resumeMode is how a stream goes on with another engine.
 type resumeMode uint8
@@ -50,8 +52,9 @@ const (
 	doPlace       doing = iota + 1 // choose engines, then placed
 	doPlacePrefix                  // choose another prefill engine for step.engine, then placed
 	doPlaceDecode                  // choose a decode engine only, then placed
+	doMove                         // choose the engine that the request moves to, then placed
 	doPrefill                      // send a prefill leg, then prefilled or prefillFailed
-	doDecode                       // send a decode leg, then began and finished, or decodeFailed
+	doDecode                       // send a decode leg, then began and finished or moved, or decodeFailed
 	doFail                         // tell the client
 	doEnd
 )
@@ -61,6 +64,7 @@ type step struct {
 	do     doing
 	engine string
 	ticket bool // of a decode leg: with the ticket
+	moved  bool // of a decode leg: the one before has left for it
 	resume resumeMode
 	fault  *openai.Error // of doFail
 }
@@ -107,7 +111,7 @@ func (f *flow) placed(c place.Choice, err error) step {
 	case err != nil:
 		return f.fail()
 	case f.begun:
-		return step{do: doDecode, engine: c.Decode, resume: f.resume}
+		return step{do: doDecode, engine: c.Decode, ticket: f.ticket, moved: f.moving, resume: f.resume}
 	}
 	f.decode = c.Decode
 	if c.Prefill != "" && !f.ticket {
@@ -150,7 +154,22 @@ func (f *flow) promised() step { return f.prefilled(true) }
 func (f *flow) began(mode resumeMode, why string) {
 	if !f.begun {
 		f.begun, f.resume, f.noWhy = true, mode, why
+		f.ticket = false // the prompt's, which has served
 	}
+}
+
+// mayMove tells whether the request may leave its engine once more.
+func (f *flow) mayMove() bool { return f.moves < f.limits.moves }
+
+// moved takes in that a leg at an engine ended for another to go on, with a ticket for prompt
+// and answer so far or without.
+func (f *flow) moved(engine string, ticket bool) step {
+	f.moves++
+	if !f.begun || f.resume == resumeNever || f.moves > f.limits.moves {
+		return f.decodeFailed(trouble{kind: lost, reached: true, engine: engine, fault: openai.Unavailable("the engine ended the answer for another to go on, and none can")})
+	}
+	f.ticket, f.moving = ticket, true
+	return step{do: doMove}
 }
 
 // cannotResume: something came that another engine could not go on from.
@@ -168,15 +187,16 @@ func (f *flow) decodeFailed(t trouble) step {
 		return step{do: doDecode, engine: t.engine}
 	}
 	f.avoid = append(f.avoid, t.engine)
+	// A ticket that an engine may have used opens nothing for another.
+	f.ticket = f.ticket && !t.reached
 	if f.begun {
+		f.moving = false
 		return f.goOn()
 	}
 	f.starts++
 	if f.starts >= f.limits.starts {
 		return f.fail()
 	}
-	// A ticket that an engine may have used opens nothing for another.
-	f.ticket = f.ticket && !t.reached
 	if f.ticket {
 		return step{do: doPlaceDecode}
 	}

@@ -93,6 +93,51 @@ func TestFlow(t *testing.T) {
 			},
 			step{do: doDecode, engine: "d1", resume: resumeExact},
 		},
+		"it leaves": {
+			func(f *flow) step {
+				f.placed(split, nil)
+				f.prefilled(true)
+				f.began(resumeExact, "")
+				return f.moved("d0", true)
+			},
+			step{do: doMove},
+		},
+		"another goes on with the ticket": {
+			func(f *flow) step {
+				f.began(resumeExact, "")
+				f.moved("d0", true)
+				return f.placed(place.Choice{Decode: "d1"}, nil)
+			},
+			step{do: doDecode, engine: "d1", ticket: true, moved: true, resume: resumeExact},
+		},
+		"it left with nothing to offer": {
+			func(f *flow) step {
+				f.began(resumeExact, "")
+				f.moved("d0", false)
+				return f.placed(place.Choice{Decode: "d1"}, nil)
+			},
+			step{do: doDecode, engine: "d1", moved: true, resume: resumeExact},
+		},
+		"the receiver is lost": {
+			func(f *flow) step {
+				f.began(resumeExact, "")
+				f.moved("d0", true)
+				f.placed(place.Choice{Decode: "d1"}, nil)
+				f.decodeFailed(lostAt("d1"))
+				return f.placed(place.Choice{Decode: "d0"}, nil)
+			},
+			step{do: doDecode, engine: "d0", resume: resumeExact},
+		},
+		"the receiver is full": {
+			func(f *flow) step {
+				f.began(resumeExact, "")
+				f.moved("d0", true)
+				f.placed(place.Choice{Decode: "d1"}, nil)
+				f.decodeFailed(trouble{kind: busy, engine: "d1", fault: openai.Overloaded(0, "full")})
+				return f.placed(place.Choice{Decode: "d2"}, nil)
+			},
+			step{do: doDecode, engine: "d2", ticket: true, resume: resumeExact},
+		},
 	} {
 		f := &flow{limits: usualLimits}
 		if got := story.tell(f); got != story.want {
@@ -121,6 +166,10 @@ func TestFlowFails(t *testing.T) {
 				return f.decodeFailed(lostAt("d0"))
 			}, 503, "odd",
 		},
+		"it leaves and cannot": {
+			func(f *flow) step { f.began(resumeNever, "it is sampled"); return f.moved("d0", true) },
+			503, "it is sampled",
+		},
 		"nobody goes on": {
 			func(f *flow) step {
 				f.began(resumeExact, "")
@@ -146,7 +195,7 @@ func TestFlowLaws(t *testing.T) {
 		next := f.start()
 		failed := make(map[string]bool)
 		used := make(map[string]bool) // tickets by who may have used them
-		tickets, began := 0, false
+		tickets, moves, began := 0, 0, false
 		some := func(t *rapid.T) trouble {
 			kind := rapid.SampledFrom([]troubleKind{lost, lost, lost, busy, refused}).Draw(t, "kind")
 			reached := kind == lost && rapid.Bool().Draw(t, "reached")
@@ -176,7 +225,7 @@ func TestFlowLaws(t *testing.T) {
 				t.Fatalf("%s failed and is asked again: %+v", next.engine, next)
 			}
 			switch next.do {
-			case doPlace, doPlaceDecode:
+			case doPlace, doPlaceDecode, doMove:
 				if next.do == doPlace && began {
 					t.Fatal("a stream that has begun starts anew")
 				}
@@ -209,6 +258,17 @@ func TestFlowLaws(t *testing.T) {
 				}
 				if rapid.Bool().Draw(t, "finishes") {
 					next = f.finished()
+					break
+				}
+				if began && rapid.Bool().Draw(t, "leaves") {
+					if moves++; moves > 2*usualLimits.moves {
+						t.Fatal("it moves without end")
+					}
+					used[ticket] = used[ticket] || next.ticket
+					tickets++
+					from := next.engine
+					next = f.moved(from, rapid.Bool().Draw(t, "with a ticket"))
+					failed[from] = f.avoids(from)
 					break
 				}
 				trouble := some(t)

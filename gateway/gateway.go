@@ -18,26 +18,29 @@ import (
 // Gateway is open. It owns its listeners, the watch of the directory and the
 // prober, and waits for all of them in Close.
 type Gateway struct {
-	options   Options
-	keys      atomic.Pointer[[]digest] // of API keys; none lets everybody in
-	adminKeys atomic.Pointer[[]digest] // of the admin listener, likewise
-	roster    *roster
-	prober    *prober
-	follower  *follower // nil without a directory
-	watch     *meta.Watch
-	admission *admission
-	answers   budget // of answers that are no streams
-	client    *http.Client
-	transport *http.Transport
-	ledger    *ledger.Ledger
-	ownLedger bool
-	count     counters
-	running   runningRequests
-	turns     atomic.Uint64
-	shapes    maphash.Seed // what senders and prompts are told apart by, in records
+	options    Options
+	keys       atomic.Pointer[[]digest] // of API keys; none lets everybody in
+	adminKeys  atomic.Pointer[[]digest] // of the admin listener, likewise
+	roster     *roster
+	prober     *prober
+	follower   *follower // nil without a directory
+	watch      *meta.Watch
+	admission  *admission
+	answers    budget // of answers that are no streams
+	client     *http.Client
+	transport  *http.Transport
+	ledger     *ledger.Ledger
+	ownLedger  bool
+	count      counters
+	running    runningRequests
+	departures departures
+	turns      atomic.Uint64
+	shapes     maphash.Seed // what senders and prompts are told apart by, in records
 	// givingBack has a place for each ticket that is on its way back.
 	givingBack chan struct{}
-	warmer     *warmer // nil where next turns are not computed ahead
+	// askingToMove has a place for each engine that is being asked to let a request go.
+	askingToMove chan struct{}
+	warmer       *warmer // nil where next turns are not computed ahead
 	// warmCalls has a place for each prompt that an operator has computed ahead.
 	warmCalls chan struct{}
 	opened    time.Time
@@ -59,7 +62,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g := &Gateway{
 		options: o, roster: newRoster(o.Place), admission: newAdmission(&o), answers: budget{limit: o.MaxResponseMemory},
-		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack),
+		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack), askingToMove: make(chan struct{}, maxAskingToMove),
 		shapes: maphash.MakeSeed(), warmCalls: make(chan struct{}, MaxWarmCalls),
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -68,7 +71,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	g.adminKeys.Store(digests(o.AdminKeys))
 	g.prober = &prober{
 		roster: g.roster, client: g.client, interval: o.ProbeInterval, timeout: o.ProbeTimeout, soon: make(chan struct{}, 1), logger: o.Logger,
-		found: g.followCaches,
+		found: g.followCaches, drains: g.drain,
 	}
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))

@@ -90,6 +90,8 @@ type decodeLeg struct {
 	tells  bool
 	prompt []uint32 // of resumeGreedy: the prompt's tokens
 	sofar  []uint32 // and those that the client has
+	// move is the transfer under which the leg may leave; zero: it may not.
+	move transfer
 	// thoughtEnd is after which tokens nothing of the answer is to be kept; nil: all is.
 	thoughtEnd []uint32
 }
@@ -98,7 +100,7 @@ type decodeLeg struct {
 func (l *legs) decode(d decodeLeg, to *about) []byte {
 	var edits []openai.Edit
 	set := func(name string, value []byte) { edits = append(edits, openai.Edit{Name: name, Value: value}) }
-	if params := withThoughtEnd(l.withLeg(d, to), d.thoughtEnd); params != nil {
+	if params := l.withMove(withThoughtEnd(l.withLeg(d, to), d.thoughtEnd), d, to); params != nil {
 		set("kv_transfer_params", params)
 	}
 	if d.tells {
@@ -137,6 +139,23 @@ func withThoughtEnd(params json.RawMessage, end []uint32) json.RawMessage {
 	if len(end) == 0 {
 		return params
 	}
+	return withMember(params, "meridian_thought_end", openai.AppendIDs(nil, end))
+}
+
+// withMove says in a leg's params under which transfer it may leave.
+func (l *legs) withMove(params json.RawMessage, d decodeLeg, to *about) json.RawMessage {
+	if d.move == (transfer{}) {
+		return params
+	}
+	move, err := json.Marshal(openai.Move{Transfer: d.move.String(), Leg: l.seal(trust.LegPrefill, d.move, d.traced, to)})
+	if err != nil {
+		panic(err) // texts and bytes
+	}
+	return withMember(params, "meridian_move", move)
+}
+
+// withMember adds to a leg's params, which may be none.
+func withMember(params json.RawMessage, name string, value []byte) json.RawMessage {
 	if params == nil {
 		params = json.RawMessage("{}")
 	}
@@ -144,7 +163,7 @@ func withThoughtEnd(params json.RawMessage, end []uint32) json.RawMessage {
 	if !isObject {
 		return params
 	}
-	return view.With(openai.Edit{Name: "meridian_thought_end", Value: openai.AppendIDs(nil, end)})
+	return view.With(openai.Edit{Name: name, Value: value})
 }
 
 // defaultCompletionTokens is what /v1/completions generates where nothing is

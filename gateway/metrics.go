@@ -105,14 +105,15 @@ func endOf(t *trouble) legEnd {
 var (
 	outcomes  = []string{ledger.Finished, ledger.Refused, ledger.Failed, ledger.Cancelled}
 	kvSources = []string{"handoff", "cached", "local", "found"}
-	legKinds  = []string{ledger.PrefillLeg, ledger.DecodeLeg, ledger.ResumeLeg}
+	legKinds  = []string{ledger.PrefillLeg, ledger.DecodeLeg, ledger.ResumeLeg, ledger.MoveLeg}
 )
 
 // counters are what the gateway counts while it works.
 type counters struct {
 	outcomes     [4]atomic.Uint64
 	overloaded   atomic.Uint64
-	legs         [3][5]atomic.Uint64
+	legs         [4][5]atomic.Uint64
+	moves        [len(moveReasons)][len(moveEnds)]atomic.Uint64
 	kv           [4]atomic.Uint64
 	fellBack     atomic.Uint64
 	promises     atomic.Uint64
@@ -163,6 +164,9 @@ type Metrics struct {
 	// Resumed streams went on with another engine, Unresumable ones could not.
 	Resumed, Unresumable       uint64
 	PromptTokens, OutputTokens uint64
+	// Moves counts running requests that were asked to leave their engine, by why and by
+	// what came of it.
+	Moves map[string]map[string]uint64
 	// Phases are in the order of the names in Phases.
 	Phases []Distribution
 	// Engines by role and by whether they are up.
@@ -229,6 +233,7 @@ func (g *Gateway) Metrics() Metrics {
 			m.Legs[kind][end] = c.legs[i][j].Load()
 		}
 	}
+	m.Moves = c.movesByReason()
 	for i := range c.phases {
 		m.Phases = append(m.Phases, c.phases[i].snapshot())
 	}

@@ -51,6 +51,9 @@ type Options struct {
 	// NoResume tells a client that its engine was lost, instead of going on
 	// with another.
 	NoResume bool
+	// MoveAtThinkEnd has a request whose thought has ended leave for a decode engine that has
+	// less to do.
+	MoveAtThinkEnd bool
 	// APIKeys let clients in; none lets everybody in.
 	APIKeys []string
 	// ProxyPaths are endpoints that are passed on to an engine as they are; nil

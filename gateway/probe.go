@@ -31,6 +31,8 @@ type prober struct {
 	// found is told of an engine's first answer, with where it publishes what
 	// its cache holds.
 	found func(*engine, []source)
+	// drains is told of an engine that says it is about to go, every time it says so.
+	drains func(*engine)
 }
 
 // Bounds of what an engine may say of itself.
@@ -99,6 +101,9 @@ func (p *prober) probe(ctx context.Context, e *engine) {
 	default:
 		if e.markFailed(err, err.Error()) {
 			p.logger.Warn("an engine does not answer", "engine", e.id(), "url", e.url, "error", err)
+		}
+		if errors.Is(err, errDrains) {
+			p.drains(e)
 		}
 	}
 }
@@ -217,6 +222,9 @@ func (p *prober) get(ctx context.Context, e *engine, path string) ([]byte, error
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxProbeBytes))
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s answered with status %d", url, response.StatusCode)
+		if response.StatusCode == http.StatusServiceUnavailable && openai.HasCode(data, openai.CodeDraining) {
+			err = fmt.Errorf("%w: %w", err, errDrains)
+		}
 	}
 	return data, err
 }

@@ -47,7 +47,10 @@ func (r *relay) run() (*openai.Report, *trouble) {
 		}
 		r.call.alive(r.x.g.options.StallTimeout)
 		if string(data) == openai.Done {
-			r.finish()
+			if r.x.left == nil {
+				r.finish()
+			}
+			r.flush()
 			return r.report, nil
 		}
 		if t := r.take(data); t != nil {
@@ -64,6 +67,10 @@ func (r *relay) run() (*openai.Report, *trouble) {
 
 // broken says what the end of the connection means.
 func (r *relay) broken(err error) *trouble {
+	if r.x.left != nil { // it has said all that it had to
+		r.flush()
+		return nil
+	}
 	if r.complete() && errors.Is(err, io.EOF) {
 		r.end() // some engines say no [DONE], and are well
 		return nil
@@ -123,7 +130,7 @@ func (r *relay) take(data []byte) *trouble {
 	if c.Fault != nil {
 		return r.engineFault()
 	}
-	if r.split() {
+	if r.leaves() || r.split() {
 		return nil
 	}
 	r.learn()
@@ -285,6 +292,9 @@ func (r *relay) settle() {
 	if c.Thought {
 		// Where a thought ends within a chunk, no engine tells where.
 		a.thought += tokens - boolInt(c.Answered && tokens > 0)
+	}
+	if c.Answered && a.thought > 0 {
+		r.x.thoughtEnded()
 	}
 	if r.x.flow.resume == resumeNever {
 		return

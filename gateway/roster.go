@@ -315,7 +315,7 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 			role &^= place.Prefill
 		}
 		candidates = append(candidates, place.Engine{
-			ID: key, Role: role, Doubtful: !up, Held: held, Told: told, Coming: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: int(e.running.Load()), Waiting: int(e.waiting.Load()),
+			ID: key, Role: role, Doubtful: !up, Held: held, Told: told, Coming: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: int(max(e.running.Load()+e.arriving.Load(), 0)), Waiting: int(e.waiting.Load()),
 		})
 	}
 	return candidates

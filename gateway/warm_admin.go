@@ -24,10 +24,7 @@ const MaxWarmCalls = 16
 
 // warmPrompt answers when an engine has computed the prompt; its agent keeps it then.
 func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
-	// A page in a browser can send a form here, but no JSON without being asked.
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		fault := openai.Invalid("", "send the request as Content-Type: application/json")
-		fault.Status = http.StatusUnsupportedMediaType
+	if fault := notJSONKind(r); fault != nil {
 		fault.Write(w)
 		return
 	}
@@ -70,6 +67,17 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 	}
 	g.roster.computedAhead(e, c.prefix, time.Now())
 	writeJSON(w, http.StatusOK, computed)
+}
+
+// notJSONKind refuses what is not sent as JSON: a page in a browser can send a form here, but
+// no JSON without being asked.
+func notJSONKind(r *http.Request) *openai.Error {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err == nil && kind == "application/json" {
+		return nil
+	}
+	fault := openai.Invalid("", "send the request as Content-Type: application/json")
+	fault.Status = http.StatusUnsupportedMediaType
+	return fault
 }
 
 // takePrompt reads a request of one prompt, with all that is checked of clients'.

@@ -41,6 +41,13 @@ func (r *Record) bounded() *Record {
 	for i := range kept.Held {
 		kept.Held[i].Engine = boundedText(kept.Held[i].Engine)
 	}
+	kept.Moves = slices.Clone(r.Moves[:min(len(r.Moves), maxParts)])
+	for i := range kept.Moves {
+		m := &kept.Moves[i]
+		for _, text := range []*string{&m.From, &m.To, &m.Why, &m.Placement, &m.KV} {
+			*text = boundedText(*text)
+		}
+	}
 	kept.Legs = slices.Clone(r.Legs[:min(len(r.Legs), maxParts)])
 	for i := range kept.Legs {
 		l := &kept.Legs[i]

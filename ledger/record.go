@@ -34,7 +34,9 @@ type Record struct {
 	Stored *Stored `json:"stored,omitempty"`
 	Legs   []Leg   `json:"legs,omitempty"`
 	// Resumed counts how often a stream went on with another engine.
-	Resumed int     `json:"resumed,omitempty"`
+	Resumed int `json:"resumed,omitempty"`
+	// Moves are how a stream went on with another engine while its own was well.
+	Moves   []Move  `json:"moves,omitempty"`
 	Latency Latency `json:"latency"`
 
 	// Shape is what a workload keeps of the request.
@@ -84,6 +86,7 @@ const (
 	PrefillLeg = "prefill"
 	DecodeLeg  = "decode"
 	ResumeLeg  = "resume"
+	MoveLeg    = "move"
 )
 
 // Held is what one engine held of a prompt, as the gateway knew it.
@@ -119,6 +122,34 @@ func (s *Stored) String() string {
 		return text
 	}
 	return fmt.Sprintf("%s; %d of %d did not have to be computed", text, s.Spared, s.Of)
+}
+
+// Move is a request's passage from one engine to another in the middle of its answer.
+type Move struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Why it left, and why for that engine.
+	Why       string `json:"why"`
+	Placement string `json:"placement,omitempty"`
+	Tokens    int    `json:"tokens"` // of the answer, that came before
+	// AtMs is when the last of them came, after the request began; GapMs is how long the
+	// client waited for the next, 0 where none came of it.
+	AtMs  float64 `json:"at_ms"`
+	GapMs float64 `json:"gap_ms,omitempty"`
+	// KV says where the other engine had the cache from, where it told.
+	KV string `json:"kv,omitempty"`
+}
+
+func (m *Move) String() string {
+	text := fmt.Sprintf("from %s to %s (%s), because of %s, after %d tokens, at %.1f ms", m.From, m.To, cmp.Or(m.Placement, "as planned"), m.Why, m.Tokens, m.AtMs)
+	if m.GapMs == 0 {
+		return text + ", which came to nothing"
+	}
+	text += fmt.Sprintf("; %.2f ms to the next token", m.GapMs)
+	if m.KV != "" {
+		text += ", cache " + m.KV
+	}
+	return text
 }
 
 // Leg is one request to one engine.
@@ -209,6 +240,9 @@ func (r *Record) String() string {
 		b.WriteString("  resumed: its engine was lost, and it went on with another from where it was\n")
 	case r.Resumed > 1:
 		fmt.Fprintf(&b, "  resumed %d times: its engine was lost, and it went on with another from where it was\n", r.Resumed)
+	}
+	for i := range r.Moves {
+		fmt.Fprintf(&b, "  moved %s\n", &r.Moves[i])
 	}
 	r.Latency.tell(&b)
 	return b.String()

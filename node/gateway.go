@@ -267,6 +267,11 @@ func gatewaySource(opened *atomic.Pointer[gateway.Gateway]) telemetry.Source {
 				s.Value("meridian_gateway_legs_total", float64(n), kind, end)
 			}
 		}
+		for reason, ends := range m.Moves {
+			for end, n := range ends {
+				s.Value("meridian_gateway_moves_total", float64(n), reason, end)
+			}
+		}
 		s.Value("meridian_gateway_streams_broken_total", float64(m.Resumed), "resumed")
 		s.Value("meridian_gateway_streams_broken_total", float64(m.Unresumable), "failed")
 		for source, n := range m.KV {

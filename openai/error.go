@@ -26,6 +26,7 @@ const (
 	CodeInvalidKey    = "invalid_api_key"
 	CodeOverloaded    = "overloaded"
 	CodeEngineLost    = "engine_lost"
+	CodeDraining      = "draining" // of an engine that ends, and lets what runs finish or leave
 )
 
 // Error is the error object of the API, and an error.
@@ -62,6 +63,12 @@ func Invalid(param, format string, args ...any) *Error {
 func (e *Error) WithCode(code string) *Error {
 	e.Code = &code
 	return e
+}
+
+// HasCode tells whether an answer's body is an error with that code.
+func HasCode(body []byte, code string) bool {
+	var answer struct{ Error *Error }
+	return json.Unmarshal(body, &answer) == nil && answer.Error != nil && answer.Error.Code != nil && *answer.Error.Code == code
 }
 
 // Overloaded asks to come back later.

@@ -245,8 +245,8 @@ var catalogue = slices.Concat([]Metric{
 	},
 	{
 		Name: "meridian_gateway_legs_total", Type: Counter, Unit: "legs",
-		Labels: []Label{{Name: "kind", Values: []string{"prefill", "decode", "resume"}}, {Name: "end", Values: []string{"done", "lost", "busy", "refused", "cancelled"}}},
-		Help:   "Requests to engines, by what they were for and how they ended. resume goes on with a stream whose engine was lost.",
+		Labels: []Label{{Name: "kind", Values: []string{"prefill", "decode", "resume", "move"}}, {Name: "end", Values: []string{"done", "lost", "busy", "refused", "cancelled"}}},
+		Help:   "Requests to engines, by what they were for and how they ended. resume goes on with a stream whose engine was lost, move with one that left its engine.",
 		Action: "lost rising: engines crash or hang; /debug/engines names them. busy rising: engines are full, not broken.",
 		Room:   "gateway",
 	},
@@ -255,6 +255,14 @@ var catalogue = slices.Concat([]Metric{
 		Labels: []Label{{Name: "end", Values: []string{"resumed", "failed"}}},
 		Help:   "Streams whose engine was lost after the first token: went on with another engine, or ended with an error.",
 		Action: "failed rising: the records say why these could not go on; sampled answers of vLLM are the usual reason.",
+		Room:   "gateway",
+	},
+	{
+		Name: "meridian_gateway_moves_total", Type: Counter, Unit: "requests",
+		Labels: []Label{{Name: "reason", Values: []string{"drain", "thought", "operator"}}, {Name: "outcome", Values: []string{"moved", "recomputed", "stayed", "lost"}}},
+		Help: "Running requests that were asked to leave their engine for another, by why. moved went on with their cache, recomputed without; stayed ended first; " +
+			"lost were resumed, because the other engine failed before its first token.",
+		Action: "recomputed rising: hand-offs fail, `meridian explain ID` has the reason. lost rising: engines crash or refuse; see meridian_gateway_legs_total.",
 		Room:   "gateway",
 	},
 	{

@@ -1,0 +1,373 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"meridian/ledger"
+	"meridian/openai"
+	"meridian/place"
+)
+
+// A running request moves: its engine is asked to end the leg, which it does after its next
+// token, offering prompt and answer so far; another engine goes on from there with the ticket,
+// or computes where there is none. The client sees one stream.
+//
+//	                asked               the leg's end            placeMove
+//	decode leg ──────────► it goes on ────"moved"────► doMove ──────────► decode leg with the ticket
+//	                            └──another end──► it stayed
+//
+// That an engine was asked binds nobody: a leg that ends otherwise has stayed, and a receiver
+// that fails is a lost engine as any other.
+
+// moveReason is why a request leaves an engine that is well.
+type moveReason uint8
+
+const (
+	byDrain    moveReason = iota // the engine is about to go
+	byThought                    // its thought has ended, and another engine has less to do
+	byOperator                   // somebody asked the gateway for it
+)
+
+// Why requests leave, and what came of it, by number.
+var (
+	moveReasons = [...]string{byDrain: "drain", byThought: "thought", byOperator: "operator"}
+	moveEnds    = [...]string{"moved", "recomputed", "stayed", "lost"}
+)
+
+// moveEnd is what became of a request that was asked to leave.
+type moveEnd uint8
+
+const (
+	moveMoved moveEnd = iota
+	moveRecomputed
+	moveStayed
+	moveLost
+)
+
+const (
+	// moveMargin is by how many running requests another engine must be less busy for a
+	// request to leave by choice.
+	moveMargin = 1
+	// maxChosenMoves is how often a request leaves by choice, moveRest how long it stays
+	// before it does again, and leastLeft how many tokens it must have left.
+	maxChosenMoves = 2
+	moveRest       = 2 * time.Second
+	leastLeft      = 16
+	// maxAskingToMove is how many engines are asked at a time, askToMoveTimeout how long
+	// one may take to answer.
+	maxAskingToMove  = 32
+	askToMoveTimeout = 5 * time.Second
+)
+
+// errDrains is what an engine says that takes no more requests and lets those go that run.
+var errDrains = errors.New("it drains")
+
+// departure is a decode leg that may leave its engine.
+type departure struct {
+	engine   *engine
+	transfer transfer // that it leaves under, and that the engine knows it by
+	request  *clientRequest
+	of       string     // the request's id
+	avoid    []string   // engines that failed it
+	order    *moveOrder // what it was asked, once; protected by deciding, as ended is
+	ended    bool       // the leg has ended: nobody asks it any more
+}
+
+// moveOrder is why a leg was asked to leave, and for where.
+type moveOrder struct {
+	why       moveReason
+	to        string // key
+	placement place.Reason
+	settle    func() // engines are not counted on for it any more
+}
+
+// leaves: any other engine is better than the one where it is.
+func (r moveReason) leaves() bool { return r != byThought }
+
+// departures are the legs that may leave now.
+type departures struct {
+	// deciding is held while one is asked to leave, so that the next sees where that goes.
+	deciding sync.Mutex
+	mu       sync.Mutex // protects all
+	all      map[*departure]struct{}
+}
+
+func (d *departures) add(one *departure) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.all == nil {
+		d.all = make(map[*departure]struct{})
+	}
+	d.all[one] = struct{}{}
+}
+
+// end takes a leg out that has ended, and returns what it was asked, nil for nothing. Nobody
+// asks it afterwards.
+func (d *departure) end(all *departures) *moveOrder {
+	all.deciding.Lock()
+	defer all.deciding.Unlock()
+	all.mu.Lock()
+	delete(all.all, d)
+	all.mu.Unlock()
+	d.ended = true
+	if d.order != nil {
+		d.order.settle()
+	}
+	return d.order
+}
+
+// at are the legs at an engine.
+func (d *departures) at(e *engine) []*departure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var there []*departure
+	for one := range d.all {
+		if one.engine == e {
+			there = append(there, one)
+		}
+	}
+	return there
+}
+
+// of is the leg of a request, nil where none may leave.
+func (d *departures) of(request string) *departure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for one := range d.all {
+		if one.of == request {
+			return one
+		}
+	}
+	return nil
+}
+
+// drain has every request leave an engine that is about to go, as far as there is anybody to
+// leave for.
+func (g *Gateway) drain(e *engine) {
+	for _, d := range g.departures.at(e) {
+		g.move(d, byDrain)
+	}
+}
+
+// move asks a leg to leave where another engine is better for it, and waits for nothing. It
+// returns nil where the leg stays, and what it was asked before where that was the case.
+func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
+	g.departures.deciding.Lock()
+	defer g.departures.deciding.Unlock()
+	if d.order != nil || d.ended {
+		return d.order
+	}
+	kind := kindMeridian
+	candidates := g.roster.candidates(wanted{request: d.request, avoid: func(key string) bool { return slices.Contains(d.avoid, key) }, kind: &kind}, time.Now())
+	to, reason, better := place.Move(candidates, d.engine.key, g.turns.Load(), g.options.Place, why.leaves(), moveMargin)
+	target := g.roster.get(to)
+	if !better || target == nil {
+		return nil
+	}
+	d.engine.arriving.Add(-1)
+	target.arriving.Add(1)
+	d.order = &moveOrder{why: why, to: to, placement: reason, settle: func() {
+		d.engine.arriving.Add(1)
+		target.arriving.Add(-1)
+	}}
+	g.active.Go(func() { g.askToMove(d) })
+	return d.order
+}
+
+// askToMove tells the engine. What comes of it, the leg itself tells.
+func (g *Gateway) askToMove(d *departure) {
+	ctx, cancel := context.WithTimeout(g.life, askToMoveTimeout)
+	defer cancel()
+	select {
+	case g.askingToMove <- struct{}{}:
+		defer func() { <-g.askingToMove }()
+	case <-ctx.Done():
+		return
+	}
+	body, err := json.Marshal(openai.Move{Transfer: d.transfer.String()})
+	if err != nil {
+		panic(err) // a text
+	}
+	c, trouble := g.send(ctx, leg{engine: d.engine, path: openai.PathMove, body: body, client: &openai.Body{}, id: newTransfer().String(), of: d.of, silent: askToMoveTimeout})
+	if trouble != nil {
+		g.options.Logger.Debug("a request could not be asked to leave its engine; it stays", "request", d.of, "engine", d.engine.id(), "error", trouble.fault.Recorded())
+		return
+	}
+	defer c.close()
+	_, _ = c.readAll(maxPrefillBytes) // so that the connection can be used again
+}
+
+// moving is what an exchange knows of its moves.
+type moving struct {
+	departure *departure // the leg that runs, where it may leave
+	left      *leftLeg   // it has left
+	passage   *passage   // on its way, or the last
+	chosen    int        // moves by choice
+	thought   bool       // its thought has ended
+}
+
+// leftLeg is what a leg says at its end that has left.
+type leftLeg struct {
+	params json.RawMessage // what whoever goes on is given; nil for nothing
+}
+
+// passage is a move on its way.
+type passage struct {
+	why      moveReason
+	from, to string // keys
+	record   ledger.Move
+	last     time.Time // when the last token before came
+}
+
+// mayLeave lets a decode leg leave, where another engine could go on exactly; end is called
+// when the leg has ended.
+func (x *exchange) mayLeave(e *engine, about *about, d *decodeLeg) (end func()) {
+	x.departure, x.left = nil, nil
+	mode := x.flow.resume
+	if !x.flow.begun {
+		mode, _ = x.mode(about)
+	}
+	if about.kind != kindMeridian || mode != resumeExact || !d.tells || !x.flow.mayMove() {
+		return func() {}
+	}
+	d.move = newTransfer()
+	x.departure = &departure{engine: e, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid)}
+	x.g.departures.add(x.departure)
+	return func() {
+		order := x.departure.end(&x.g.departures)
+		if order != nil && x.left == nil {
+			x.g.count.moves[order.why][moveStayed].Add(1)
+		}
+	}
+}
+
+// thoughtEnded: the first of the answer after a thought is here.
+func (x *exchange) thoughtEnded() {
+	if x.thought {
+		return
+	}
+	x.thought = true
+	if x.g.options.MoveAtThinkEnd {
+		x.moveByChoice(byThought)
+	}
+}
+
+// moveByChoice moves a request that need not, unless it moved often or lately, or is about
+// to end.
+func (x *exchange) moveByChoice(why moveReason) {
+	left := leastLeft
+	if limit := x.request.maxTokens; limit != nil {
+		left = *limit - x.answer.tokens
+	}
+	if x.departure == nil || x.chosen >= maxChosenMoves || left < leastLeft || x.passage != nil && time.Since(x.passage.last) < moveRest {
+		return
+	}
+	x.g.move(x.departure, why)
+}
+
+// leaves takes in the chunk by which an engine ends a leg that was to leave, and what follows
+// it: they are no client's.
+func (r *relay) leaves() bool {
+	x, c := r.x, &r.chunk
+	if x.left != nil {
+		if report := parseReport(c.Report); report != nil { // it comes with the usage
+			r.report = report
+		}
+		return true
+	}
+	if x.departure == nil || string(c.FinishReason) != `"`+openai.FinishMoved+`"` {
+		return false
+	}
+	x.left = &leftLeg{}
+	r.report = parseReport(c.Report)
+	var told openai.KVTransfer
+	params := c.Get("kv_transfer_params")
+	all := len(x.answer.prompt) + len(x.request.resumed) + len(x.answer.sofar)
+	// A ticket for anything else than all but the last token would be refused.
+	if len(params) > 0 && params[0] == '{' && json.Unmarshal(params, &told) == nil && told.Tokens == all-1 {
+		x.left.params = slices.Clone(params)
+	}
+	return true
+}
+
+// goElsewhere goes on after a leg that has left e.
+func (x *exchange) goElsewhere(e *engine) step {
+	left, d := x.left, x.departure
+	x.left, x.departure = nil, nil
+	order := d.order  // it has ended, and nobody changes that
+	if order == nil { // it left of its own accord
+		order = &moveOrder{why: byDrain}
+	}
+	if !order.why.leaves() {
+		x.chosen++
+	}
+	x.passage = &passage{why: order.why, from: e.key, to: order.to, last: x.watch.last, record: ledger.Move{
+		From: e.id(), Why: moveReasons[order.why], Tokens: x.answer.tokens, AtMs: x.watch.since(x.watch.last),
+	}}
+	if order.placement != (place.Reason{}) {
+		x.passage.record.Placement = order.placement.String()
+	}
+	x.giveBack() // of before, if nobody came for it
+	x.transfer, x.params, x.taken = d.transfer, left.params, false
+	return x.flow.moved(e.key, left.params != nil)
+}
+
+// placeMove chooses who goes on with a request that has left: the engine that it left for, or
+// another, and the one that it left only where nobody else is there.
+func (x *exchange) placeMove() step {
+	kind := x.answer.kind
+	candidates := x.g.roster.candidates(wanted{request: x.request, kind: &kind, avoid: func(key string) bool { return x.flow.avoids(key) || key == x.passage.from }}, time.Now())
+	if slices.ContainsFunc(candidates, func(e place.Engine) bool { return e.ID == x.passage.to && !e.Doubtful }) {
+		return x.flow.placed(place.Choice{Decode: x.passage.to}, nil)
+	}
+	if to, why, ok := place.Move(candidates, x.passage.from, x.request.placement().Turn, x.g.options.Place, true, 0); ok {
+		x.passage.record.Placement = why.String()
+		return x.flow.placed(place.Choice{Decode: to}, nil)
+	}
+	return x.place(true)
+}
+
+// movesTo: the next leg is at that engine.
+func (x *exchange) movesTo(about *about) { x.passage.record.To = about.id }
+
+// landing: the engine that a request moved to has sent its first token.
+func (x *exchange) landing(now time.Time) {
+	if p := x.passage; p != nil && p.record.To != "" && p.record.GapMs == 0 {
+		p.record.GapMs = ms(now.Sub(p.last))
+	}
+}
+
+// landed puts a move into the record, when the leg that it came to has ended.
+func (x *exchange) landed(report *openai.Report) {
+	p := x.passage
+	end := moveMoved
+	switch {
+	case p.record.GapMs == 0 && x.abandoned() != "": // nobody waits for what comes of it
+		return
+	case p.record.GapMs == 0:
+		end = moveLost
+	case report != nil && report.KV == openai.KVLocal:
+		end = moveRecomputed
+	}
+	if report != nil && index(kvSources, report.KV) >= 0 {
+		p.record.KV = report.KV
+	}
+	x.rec.Moves = append(x.rec.Moves, p.record)
+	x.g.count.moves[p.why][end].Add(1)
+}
+
+func (c *counters) movesByReason() map[string]map[string]uint64 {
+	all := make(map[string]map[string]uint64)
+	for i, reason := range moveReasons {
+		all[reason] = make(map[string]uint64)
+		for j, end := range moveEnds {
+			all[reason][end] = c.moves[i][j].Load()
+		}
+	}
+	return all
+}
