@@ -416,7 +416,7 @@ var rooms = map[string]room{
 		uses: map[string]string{
 			"golang.org/x/sys": "peer credentials, pidfds, seals", "google.golang.org/protobuf": "messages",
 		},
-		testsMay: []string{"cuda/cudatest", "fabric", "fabric/host", "fabric/tcp", required, "meta/memdir"},
+		testsMay: []string{"block", "cuda/cudatest", "fabric", "fabric/host", "fabric/tcp", "governor", "governor/live", required, "meta/memdir"},
 	},
 	"dash": {
 		owns:     "a page about a running cell: the page, and the events that feed it",

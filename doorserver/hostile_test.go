@@ -116,7 +116,7 @@ func (h hostile) plausible(t testing.TB) []byte {
 	m.Transfer, m.Leg = []byte("0123456789abcdef"), nil
 	m.Transfer[0] = byte(h.IntN(8))
 	if h.IntN(2) == 0 { // nothing is wrong with it but its times
-		m.Tokens, m.Tables, m.Dp, m.Layers, m.Scope = prompt(16), []*doorpb.Table{{Blocks: []uint32{1}}}, 0, 0, nil
+		m.Tokens, m.Tables, m.Dp, m.Layers, m.ComputedTokens, m.Scope = prompt(16), []*doorpb.Table{{Blocks: []uint32{1}}}, 0, 0, 0, nil
 	}
 	said := []proto.Message{
 		m, &doorpb.Cancel{Request: 1, What: &doorpb.Cancel_Offered{Offered: m.Transfer}}, &doorpb.Progress{Transfer: m.Transfer, Layers: uint32(h.number())},
@@ -154,6 +154,44 @@ func (h hostile) store() *doorpb.Store {
 	return m
 }
 
+// step is a Step with something wrong in it, or with nothing: of sequences, blocks and
+// tokens that may be there.
+func (h hostile) step(t testing.TB, number *uint64, measures bool) []byte {
+	m := &doorpb.Step{}
+	h.fill(m.ProtoReflect())
+	if h.IntN(8) > 0 {
+		*number++
+		m.Number = *number
+	}
+	if h.IntN(8) > 0 { // its columns fit
+		n := h.IntN(4)
+		m.Sequences, m.Computed, m.Counts, m.Places, m.BlockCounts, m.Forked, m.ForkNats = nil, nil, nil, nil, nil, nil, nil
+		m.Tokens, m.Entropies, m.Blocks = nil, nil, nil
+		for range n {
+			m.Sequences = append(m.Sequences, uint64(h.IntN(6)))
+			m.Counts = append(m.Counts, 1)
+			m.Entropies = append(m.Entropies, math.Float32frombits(h.Uint32()))
+			if measures {
+				m.Places = append(m.Places, uint32(h.number()))
+				continue
+			}
+			m.Computed, m.Tokens = append(m.Computed, uint32(h.number())), append(m.Tokens, uint32(h.number()))
+			m.BlockCounts, m.Blocks = append(m.BlockCounts, 1), append(m.Blocks, uint32(h.IntN(70)))
+		}
+		if measures {
+			m.Begun, m.Evicted, m.Finished, m.Stopped, m.Copied, m.Recalled = nil, nil, nil, nil, nil, nil
+		}
+	}
+	for _, b := range m.Begun {
+		b.Sequence = uint64(h.IntN(6))
+	}
+	wire, err := door.AppendFrame(nil, doorpb.FrameType_FRAME_TYPE_STEP, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire
+}
+
 // serve makes the engine of a control complete, if what it was before is not being
 // fenced, and this with it.
 func (h hostile) serve(t testing.TB, n *node, control *door.Conn) *door.Conn {
@@ -172,7 +210,7 @@ func (h hostile) serve(t testing.TB, n *node, control *door.Conn) *door.Conn {
 	return rank
 }
 
-// attack comes in as one of three and says whatever comes to mind, until it is
+// attack comes in as one of four and says whatever comes to mind, until it is
 // thrown out or has said enough.
 func (h hostile) attack(t testing.TB, n *node, hello *doorpb.Hello) {
 	wire, f := greet(t, n, hello)
@@ -188,8 +226,12 @@ func (h hostile) attack(t testing.TB, n *node, hello *doorpb.Hello) {
 	if hello.GetControl() != nil && h.IntN(4) > 0 {
 		defer h.serve(t, n, wire).Close()
 	}
+	number := uint64(0)
 	for range 1 + h.IntN(60) {
 		said, with := h.plausible(t), (*os.File)(nil)
+		if hello.GetSteps() != nil {
+			said = h.step(t, &number, hello.GetSteps().GetMeasures())
+		}
 		if h.IntN(10) == 0 {
 			said = h.frame(t)
 		}
@@ -220,17 +262,31 @@ func TestHostileEngine(t *testing.T) {
 	c := newCell(t, "tcp")
 	cache := newFakeCache()
 	offload := &fakeOffload{joined: make(map[string]bool)} // finds nothing
-	n := c.start("n", func(o *doorserver.Options) { o.Cache, o.Offload, offload.relay = cache, offload, o.Relay })
+	n := c.start("n", func(o *doorserver.Options) {
+		o.Cache, o.Offload, offload.relay, o.Governor = cache, offload, o.Relay, newGovernors(t)
+	})
 	good := c.engine("good", n, prefillCut)
+	steps, err := door.OpenSteps(soon(t), door.StepsOptions{Socket: n.socket, Engine: "good", About: &doorpb.Steps{BlockTokens: 16, MaxRunning: 8, StepTokens: 64}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer steps.Close()
 	connections := n.Metrics().Connections
 	offered := false
-	for range 60 {
+	for range 80 {
 		hello := &doorpb.Hello{Engine: "bad", As: &doorpb.Hello_Control{Control: &doorpb.Control{Role: "both"}}}
-		switch h.IntN(4) {
+		switch h.IntN(5) {
 		case 0:
 			hello.As = &doorpb.Hello_Rank{Rank: &doorpb.Rank{Index: uint32(h.IntN(3)), Ranks: uint32(h.IntN(3))}}
 		case 1:
 			hello.Engine, hello.As, hello.Features = "", &doorpb.Hello_Client{Client: &doorpb.Client{}}, []string{"store"}
+		case 2:
+			about := &doorpb.Steps{}
+			h.fill(about.ProtoReflect())
+			if h.IntN(4) > 0 {
+				about.Model, about.Blocks, about.BlockTokens, about.MaxRunning, about.StepTokens = "m", 64, 16, 8, 64
+			}
+			hello.As, hello.Features = &doorpb.Hello_Steps{Steps: about}, []string{"steps"}
 		}
 		h.attack(t, n, hello)
 		offered = offered || n.transceiver.Metrics().Offered > 0
@@ -238,10 +294,19 @@ func TestHostileEngine(t *testing.T) {
 	if kept, finds := offload.count(func() int { return len(offload.kept) }), offload.count(func() int { return offload.finds }); !offered || cache.read(&cache.asked) == 0 || kept == 0 || finds == 0 {
 		t.Errorf("it has never come as far as an offer (%v), or to the cache, or %d times to Keep, or %d to Find", offered, kept, finds)
 	}
+	if m := n.Metrics(); m.StepsDecided == 0 || m.StepsRefused == 0 {
+		t.Errorf("%d of its steps were decided, and %d refused", m.StepsDecided, m.StepsRefused)
+	}
 	until(t, "nothing is left open", func() bool { return cache.opened() == 0 })
 	until(t, "nothing is left of it", func() bool { m := n.Metrics(); return m.Engines == 1 && m.Connections == connections })
 	if _, err := good.Offer(soon(t), door.Offer{Transfer: agent.NewID(), Tokens: prompt(16), Tables: [][]uint32{{1}}}); err != nil {
 		t.Errorf("another engine: %v", err)
+	}
+	if steps.Renewed(); !steps.Send(&doorpb.Step{Number: 1, Begun: []*doorpb.Begun{{Sequence: 1, PromptTokens: 4}}}) {
+		t.Error("another engine is not governed any more")
+	}
+	if come := steps.Take(time.Minute); len(come) != 1 || len(come[0].GetOrder()) != 1 {
+		t.Errorf("another engine: %v", come)
 	}
 }
 

@@ -32,6 +32,7 @@ type script struct {
 	Agent struct {
 		RequireLeg bool `json:"require_leg"`
 		Store      bool
+		Governor   bool
 	}
 	Steps []json.RawMessage
 }
@@ -77,6 +78,9 @@ func TestScripts(t *testing.T) {
 				if s.Agent.Store {
 					o.Cache, o.Offload = newFakeCache(), shortOffload{o.Relay}
 					o.CacheTerms = door.CacheTerms{BlockTokens: 64, FindWait: 300 * time.Microsecond}
+				}
+				if s.Agent.Governor {
+					o.Governor = newGovernors(t)
 				}
 			})
 			p := &player{socket: n.socket, conns: make(map[string]*dialogue), memory: make(map[string][]byte), variables: make(map[string][]byte)}

@@ -9,10 +9,14 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
+	"meridian/block"
 	"meridian/door"
 	"meridian/door/doorpb"
 	"meridian/doorserver"
+	"meridian/governor"
+	"meridian/governor/live"
 )
 
 // fakeGovernor lets whom a step names run in the reverse order, and remembers what it heard.
@@ -88,6 +92,30 @@ func (g *fakeGoverned) Close() {
 
 func governed(g *fakeGovernor) func(*doorserver.Options) {
 	return func(o *doorserver.Options) { o.Governor = g }
+}
+
+// realGovernor is the one that agents have.
+type realGovernor struct{ *live.Governors }
+
+func (g realGovernor) Govern(engine string, about *doorpb.Steps) (doorserver.Governed, error) {
+	c, err := g.Governors.Govern(engine, about)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func newGovernors(t testing.TB) realGovernor {
+	t.Helper()
+	g, err := live.New(live.Options{
+		Policy: "meridian", PreemptMaxFraction: 0.1, OffloadThreshold: 2, Store: true, Wait: 500 * time.Microsecond, Now: time.Now,
+		Budget: governor.Budget{MaxThinkTokens: 1 << 10}, Memory: block.Options{ThinkFraction: 0.4},
+		Model: func(string) (live.Model, error) { return live.Model{}, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return realGovernor{g}
 }
 
 func stepsHello(engine string, about *doorpb.Steps) *doorpb.Hello {
