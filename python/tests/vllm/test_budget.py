@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny_model
-from budget_checks import OURS, check_caps, check_refused, running
+from budget_checks import OURS, check_caps, check_preempted, check_refused, running
 from conftest import ROOT
 from installed import HOME, require_vllm, vllm_environment
 from servers import Server
@@ -20,12 +20,17 @@ pytestmark = pytest.mark.real
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     require_vllm()
-    with running(Server, tmp_path_factory.mktemp("budget"), tiny_model.FOR_CPU) as started:
+    few = ("--num-gpu-blocks-override", "34")  # one prompt of 1024 tokens fits, eight that think do not
+    with running(Server, tmp_path_factory.mktemp("budget"), tiny_model.FOR_CPU, *few) as started:
         yield started
 
 
 def test_the_end_stands_where_vllm_itself_puts_it(server: Server) -> None:
     check_caps(server, workers=8, same=True)
+
+
+def test_after_a_preemption(server: Server) -> None:
+    check_preempted(server)
 
 
 @pytest.mark.parametrize(
