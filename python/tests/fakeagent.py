@@ -28,6 +28,8 @@ class FakeAgent:
         self.hellos: list[Message] = []
         self.answer: Callable[[Message], bytes] = lambda _: b""
         """What it says to anything else."""
+        self.at_once = False
+        """Whether it listens to several at a time; else to one after the other."""
         self._going = threading.Event()
         self._going.set()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -42,14 +44,20 @@ class FakeAgent:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection, contextlib.suppress(OSError):  # who has left is not missed
-                connection.settimeout(PATIENCE)
-                deframer = Deframer()
-                while (hello := deframer.next()) is None:
-                    deframer.feed(connection.recv(1 << 16))
-                self.hellos.append(hello)
-                connection.sendall(self.sayings.pop(0) if self.sayings else b"")
-                self._converse(connection, deframer)
+            if self.at_once:
+                threading.Thread(target=self._welcome, args=(connection,), daemon=True).start()
+            else:
+                self._welcome(connection)
+
+    def _welcome(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):  # who has left is not missed
+            connection.settimeout(PATIENCE)
+            deframer = Deframer()
+            while (hello := deframer.next()) is None:
+                deframer.feed(connection.recv(1 << 16))
+            self.hellos.append(hello)
+            connection.sendall(self.sayings.pop(0) if self.sayings else b"")
+            self._converse(connection, deframer)
 
     def _converse(self, connection: socket.socket, deframer: Deframer) -> None:
         while self._going.wait(2 * PATIENCE) and (data := connection.recv(1 << 16)):

@@ -65,7 +65,13 @@ class World:
     """A scheduler of which the test is the workers."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, asynchronous: bool, blocks: int = 100, most: int = 8
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        asynchronous: bool,
+        blocks: int = 100,
+        most: int = 8,
+        length: int = 128,
+        governed: bool = True,
     ) -> None:
         monkeypatch.setattr(governed_scheduler, "Steps", Governor)
         self.asynchronous = asynchronous
@@ -73,14 +79,14 @@ class World:
         config = VllmConfig(
             scheduler_config=SchedulerConfig(
                 max_num_seqs=most,
-                max_num_batched_tokens=64,
-                max_model_len=128,
+                max_num_batched_tokens=max(64, most),
+                max_model_len=length,
                 enable_chunked_prefill=True,
                 is_encoder_decoder=False,
                 async_scheduling=asynchronous,
             ),
             model_config=ModelConfig(
-                model=os.environ["UNIT_MODEL"], dtype="float32", seed=1, max_model_len=128
+                model=os.environ["UNIT_MODEL"], dtype="float32", seed=1, max_model_len=length
             ),
             cache_config=CacheConfig(block_size=BLOCK, enable_prefix_caching=True),
             device_config=DeviceConfig("cpu"),
@@ -89,7 +95,8 @@ class World:
         config.scheduler_config.async_scheduling = asynchronous  # a CPU's platform takes it away
         config.cache_config.num_gpu_blocks = blocks
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=8, dtype=torch.float32)
-        self.scheduler: Any = Scheduler(
+        kind = Scheduler if governed else AsyncScheduler if asynchronous else PlainScheduler
+        self.scheduler: Any = kind(
             vllm_config=config,
             kv_cache_config=KVCacheConfig(
                 num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
@@ -98,7 +105,8 @@ class World:
             log_stats=True,
             block_size=BLOCK,
         )
-        self.governor: Governor = self.scheduler._governing._steps
+        if governed:
+            self.governor: Governor = self.scheduler._governing._steps
         self.flying: list[Any] = []
         self.said: dict[str, list[int]] = {}
 

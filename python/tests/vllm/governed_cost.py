@@ -1,0 +1,99 @@
+"""What the governed scheduler adds to a step of vLLM's own, in one run; prints a table.
+
+    UNIT_MODEL=DIRECTORY [MERIDIAN_BIN=bin/meridian] python python/tests/vllm/governed_cost.py [REQUESTS]
+
+A step is `schedule` and `update_from_output` with made-up outputs, all requests decoding. The agent is a
+real one, with its governor; steps of both schedulers alternate. A step of a model takes milliseconds in
+between, in which the decision comes: `waited` is the worst case, where the next step is planned at once.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+
+import pytest
+from governed_unit import World
+
+from meridian.door import Steps, socket_path
+
+ROUNDS = 400
+PAUSE = 0.002
+"""What a small model would compute for."""
+
+
+class Both:
+    """vLLM's own scheduler and the governed one over it, at the same work."""
+
+    def __init__(self, requests: int, asynchronous: bool, socket: str) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            self.governed = World(patch, asynchronous, blocks=32768, most=requests, length=2048)
+            self.own = World(patch, asynchronous, blocks=32768, most=requests, length=2048, governed=False)
+        scheduler = self.governed.scheduler
+        about = scheduler._governing._steps.about
+        scheduler._governing._steps = steps = Steps(socket, "cost", **about)
+        end = time.monotonic() + 30
+        while not steps.governed and time.monotonic() < end:
+            steps.advance()
+            time.sleep(0.01)
+        assert steps.governed, "the agent does not govern"
+        scheduler._governing._connection = steps.connections
+        for world in (self.governed, self.own):
+            for number in range(requests):
+                world.add(f"r{number}", prompt=16, answer=1900)
+            for _ in range(40):
+                world.step()
+
+
+def microseconds(world: World, pause: float) -> float:
+    time.sleep(pause)
+    began = time.perf_counter()
+    world.step()
+    return (time.perf_counter() - began) * 1e6
+
+
+def main() -> None:
+    requests = int(sys.argv[1]) if len(sys.argv) > 1 else 64
+    binary = os.environ.get("MERIDIAN_BIN", "bin/meridian")
+    with tempfile.TemporaryDirectory(dir="/tmp") as state:
+        log = Path(state) / "log"
+        agent: Any = subprocess.Popen(
+            [binary, "agent", "--state", state, "--name", "cost", "--no-directory"],
+            stdout=log.open("w"),
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            print(f"{requests} requests; µs for a step of the scheduler: median and 99th percentile")
+            print(f"{'':10}{'':10}{'own':>16}{'governed':>16}{'added':>10}")
+            for asynchronous in (False, True):
+                both = Both(requests, asynchronous, socket_path(state, "cost"))
+                for name, pause in (("computing", PAUSE), ("waited", 0.0)):
+                    times: dict[str, list[float]] = {"own": [], "governed": []}
+                    for _ in range(ROUNDS):
+                        times["own"].append(microseconds(both.own, pause))
+                        times["governed"].append(microseconds(both.governed, pause))
+                    cells = [
+                        f"{statistics.median(t):8.0f}{statistics.quantiles(t, n=100)[98]:8.0f}"
+                        for t in times.values()
+                    ]
+                    added = statistics.median(times["governed"]) - statistics.median(times["own"])
+                    kind = "async" if asynchronous else "sync"
+                    print(f"{kind:10}{name:10}{cells[0]}{cells[1]}{added:10.0f}")
+                counts = both.governed.scheduler.counts
+                print(f"  steps {counts.steps}, without a decision {counts.late}, faults {counts.faults}")
+                both.governed.scheduler.shutdown()
+        finally:
+            agent.terminate()
+            agent.wait()
+
+
+if __name__ == "__main__":
+    main()
