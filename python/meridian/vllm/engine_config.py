@@ -116,13 +116,16 @@ class Model:
     def share(self) -> tuple[list[CachedLayer], list[Share]]:
         """Return what this rank caches, in the order of its memory."""
         ordered = in_memory(sorted(self._layers, key=lambda cached: cached.index))
-        shares = [
-            Share(self._blocks, self._block_tokens, self._specs[c.name][1].num_kv_heads, c.layer.head_dim)
-            for c in ordered
-        ]
+        shares = []
+        for cached in ordered:
+            heads, head_dim = self._specs[cached.name][1].num_kv_heads, cached.layer.head_dim
+            latent = cached.layer.attention == "latent"
+            shares.append(Share(self._blocks, self._block_tokens, heads, head_dim, latent=latent))
         return ordered, shares
 
     def _layer(self, name: str, spec: Any) -> Layer:
+        if isinstance(spec, MLAAttentionSpec):  # every rank has all of it
+            return Layer(kv_heads=1, head_dim=spec.head_size, attention="latent")
         values = getattr(spec, "head_size_v", None)
         if values is not None and values != spec.head_size:
             raise ValueError(f"{name} has keys of {spec.head_size} and values of {values} elements")
@@ -142,17 +145,31 @@ class Model:
         from vllm.platforms import current_platform
         from vllm.version import __version__
 
+        head_dims = {c.layer.head_dim for c in self._layers if c.layer.attention == "key_value"}
         if not current_platform.is_cpu():
             return "plain"
+        if not head_dims:
+            return self._latent_packing(dtype)
         from vllm.v1.attention.backends.cpu_attn import _get_attn_isa
 
         cache = self._config.cache_config
-        head_dims = {cached.layer.head_dim for cached in self._layers}
         isas = {
             _get_attn_isa(self._config.model_config.dtype, self._block_tokens, head_dim, cache.cache_dtype)
             for head_dim in head_dims
         }
         return f"head:cpu_attn-{'+'.join(sorted(isas))}-{dtype}-block{self._block_tokens}-vllm{__version__}"
+
+    def _latent_packing(self, dtype: str) -> str:
+        """Name the order of elements of latents on a CPU: one after the other, unless AMX is there.
+
+        vLLM then has kernels of their own, of whose order nothing is known.
+        """
+        from torch.cpu import _is_amx_tile_supported
+        from vllm.version import __version__
+
+        if not _is_amx_tile_supported():
+            return "plain"
+        return f"head:amx_mla-{dtype}-block{self._block_tokens}-vllm{__version__}"
 
     def _revision(self) -> str:
         """Tell apart what goes by one name: weights, and what the model's own configuration says.
@@ -204,8 +221,26 @@ def _check_shared(vllm_config: Any) -> None:
 
 
 def _check_kind(name: str, spec: Any) -> None:
-    if isinstance(spec, MLAAttentionSpec) or type(spec) not in (FullAttentionSpec, SlidingWindowSpec):
+    if type(spec) not in (FullAttentionSpec, SlidingWindowSpec, MLAAttentionSpec):
         raise ValueError(f"{name} keeps a {type(spec).__name__}, which is not handed off yet")
+    if type(spec) is MLAAttentionSpec:
+        _check_latent(name, spec)
+
+
+def _check_latent(name: str, spec: Any) -> None:
+    """Refuse what goes by the same kind and is no latent for each token, of elements of one dtype."""
+    kept = str(getattr(spec, "cache_dtype_str", None))
+    if kept.endswith("_ds_mla") or getattr(spec, "state_content_bytes", None) is not None:
+        raise ValueError(
+            f"{name} keeps latents with their scales packed beside them ({kept}), which are not handed off: "
+            "start vLLM with --kv-cache-dtype auto"
+        )
+    if "indexer" in name.split(".") or getattr(spec, "is_index_group_leader", False):
+        raise ValueError(f"{name} is of sparse attention with an indexer, which is not handed off yet")
+    # Releases of vLLM differ in the name for it.
+    for compressed in ("tokens_per_state", "compress_ratio"):
+        if (tokens := getattr(spec, compressed, 1)) != 1:
+            raise ValueError(f"{name} keeps one latent for {tokens} tokens, which is not handed off yet")
 
 
 def _index(name: str) -> int:

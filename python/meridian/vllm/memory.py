@@ -29,12 +29,14 @@ class Share:
     block_tokens: int
     heads: int
     head_dim: int
+    latent: bool = False
+    """Whether one vector is kept of a token, and no K and V of heads."""
 
     def extents(self, layers: int) -> dict[str, int]:
         """Return how long the axes of so many such layers are, as layouts name them."""
         return {
             **{"L": layers, "B": self.blocks, "H": self.heads},
-            **{"N": self.block_tokens, "F": 2, "D": self.head_dim},
+            **{"N": self.block_tokens, "F": 1 if self.latent else 2, "D": self.head_dim},
         }
 
 
@@ -127,7 +129,9 @@ def _check_strides(name: str, tensor: Any, share: Share, expected: Mapping[str, 
     """
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
     blocks, tokens, heads, elements = share.blocks, share.block_tokens, share.heads, share.head_dim
-    if shape == (blocks, heads, tokens, 2 * elements):
+    if share.latent:
+        found = _latent_strides(name, share, shape, strides)
+    elif shape == (blocks, heads, tokens, 2 * elements):
         found = dict(zip("BHND", strides, strict=True))
         found["F"] = elements * found["D"]
     elif shape == (blocks, 2, tokens, heads, elements):
@@ -144,6 +148,21 @@ def _check_strides(name: str, tensor: Any, share: Share, expected: Mapping[str, 
             f"the KV cache of {name} has the strides {strides}, which are {found}, expected {wanted}: "
             f"layout {layout}"
         )
+
+
+def _latent_strides(
+    name: str, share: Share, shape: tuple[int, ...], strides: tuple[int, ...]
+) -> dict[str, int]:
+    """Return the strides of latents, which have no heads; some views show one head nevertheless."""
+    wanted = (share.blocks, share.block_tokens, share.head_dim)
+    if shape == (share.blocks, 1, *wanted[1:]):
+        strides = (strides[0], *strides[2:])
+    elif shape != wanted:
+        raise ValueError(
+            f"the KV cache of {name} has the shape {shape}, expected {wanted}: blocks, tokens, one latent; "
+            f"or {(share.blocks, 1, *wanted[1:])}"
+        )
+    return dict(zip("BND", strides, strict=True))
 
 
 def _allocation(tensor: Any) -> int:
