@@ -25,6 +25,8 @@ type choice struct {
 	governed uint64 // what the governor calls it; 0: it was not told
 	told     toldOf
 	fork     *fork // nil: there is none
+	swap     *swap // nil: it has its blocks, or waits to be computed
+	found    int   // of its blocks, those that were there when it was admitted
 	logits   []float32
 	seen     bool   // it was admitted once
 	kept     int    // tokens that the agent was told of, or that came from there

@@ -13,8 +13,17 @@ func (e *Engine) apply(d *doorpb.Decision) {
 	if d.GetStep() < e.number {
 		e.counters.Late++
 	}
+	e.evict(d.GetEvict())
 	for _, p := range d.GetPreempt() {
 		e.preempt(p)
+	}
+	for _, number := range d.GetRecall() {
+		if c := e.byNumber[number]; c != nil {
+			e.recall(c)
+		}
+	}
+	for _, m := range d.GetCopyOut() {
+		e.copyOut(m)
 	}
 	for _, number := range d.GetPause() {
 		if c := e.byNumber[number]; c != nil {
@@ -22,7 +31,7 @@ func (e *Engine) apply(d *doorpb.Decision) {
 		}
 	}
 	for _, number := range d.GetResume() {
-		if c := e.byNumber[number]; c != nil {
+		if c := e.byNumber[number]; c != nil && c.swap == nil { // else it is recalled first
 			e.scheduler.Unpause(&c.sequence, batch.Governed)
 		}
 	}
@@ -48,10 +57,11 @@ func forcedAs(reason string) string {
 	return openai.ForcedHardCap
 }
 
-// preempt takes the blocks of a sequence, which is computed anew.
+// preempt takes the blocks of a sequence: they are to be copied out first, or it is
+// computed anew.
 func (e *Engine) preempt(p *doorpb.Preempt) {
 	c := e.byNumber[p.GetSequence()]
-	if c == nil || c.sequence.State() == batch.Fetching {
+	if c == nil || c.sequence.State() == batch.Fetching || p.GetSwap() && e.swapOut(c) {
 		return
 	}
 	e.dropFork(c)
@@ -76,7 +86,7 @@ func (e *Engine) order(d *doorpb.Decision) {
 		}
 	}
 	for i := len(e.known) - 1; i >= 0; i-- {
-		if c := e.known[i]; c.sequence.Paused()&batch.Governed != 0 {
+		if c := e.known[i]; c.swap == nil && c.sequence.Paused()&batch.Governed != 0 {
 			o.Victims = append(o.Victims, &c.sequence)
 		}
 	}

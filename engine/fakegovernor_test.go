@@ -38,6 +38,10 @@ type toldSequence struct {
 	prompt, kv, stops int
 	tail, generated   []uint32
 	cap               uint32
+	blocks            []uint32
+	// Of a test that swaps: what was asked for, and where it stands.
+	asked string
+	wait  int
 }
 
 func newFakeGovernor(terms *doorpb.GovernorTerms, decide func(*doorpb.Step) *doorpb.Decision) *fakeGovernor {
@@ -149,12 +153,15 @@ func (g *fakeGovernor) hear(s *doorpb.Step) {
 	}
 	for _, stopped := range s.GetStopped() {
 		if q := g.live[stopped.GetSequence()]; q != nil {
-			q.kv = 0
-			q.stops++
+			if stopped.GetLost() {
+				q.kv, q.blocks, q.asked = 0, nil, ""
+				q.stops++
+			}
 		} else {
 			g.blame("sequence %d stopped, which nobody knows", stopped.GetSequence())
 		}
 	}
+	g.hearBlocks(s)
 	tokens, nats := s.GetTokens(), s.GetEntropies()
 	if len(nats) > 0 && len(nats) != len(tokens) || len(s.GetComputed()) != len(s.GetSequences()) || len(s.GetCounts()) != len(s.GetSequences()) {
 		g.blame("columns of %d, %d, %d and %d, %d", len(s.GetSequences()), len(s.GetComputed()), len(s.GetCounts()), len(tokens), len(nats))
@@ -188,6 +195,51 @@ func (g *fakeGovernor) hear(s *doorpb.Step) {
 			g.blame("sequence %d has ended, which nobody knows", number)
 		}
 		delete(g.live, number)
+	}
+}
+
+// hearBlocks keeps account of who has which blocks.
+func (g *fakeGovernor) hearBlocks(s *doorpb.Step) {
+	blocks := s.GetBlocks()
+	if len(s.GetBlockCounts()) != len(s.GetSequences()) {
+		g.blame("%d counts of blocks for %d sequences", len(s.GetBlockCounts()), len(s.GetSequences()))
+		return
+	}
+	for _, c := range s.GetRecalled() {
+		q := g.live[c.GetSequence()]
+		switch {
+		case q == nil:
+		case q.asked != "recall":
+			g.blame("sequence %d is back from %q", q.number, q.asked)
+		case !c.GetWhole():
+			q.kv, q.blocks = 0, nil
+		case len(c.GetBlocks()) != len(q.blocks):
+			g.blame("sequence %d had %d blocks, %d are back", q.number, len(q.blocks), len(c.GetBlocks()))
+		default:
+			q.blocks = slices.Clone(c.GetBlocks())
+		}
+	}
+	gone := make(map[uint64]bool)
+	for _, number := range s.GetFinished() {
+		gone[number] = true
+	}
+	for i, number := range s.GetSequences() {
+		n := int(s.GetBlockCounts()[i])
+		if q := g.live[number]; q != nil {
+			q.blocks = append(q.blocks, blocks[:n]...)
+		}
+		blocks = blocks[n:]
+	}
+	for _, b := range s.GetEvicted() {
+		holders := 0
+		for number, q := range g.live {
+			if q.asked != "away" && q.asked != "recall" && !gone[number] && slices.Contains(q.blocks, b) {
+				holders++
+			}
+		}
+		if holders > 1 {
+			g.blame("block %d is used for something else, and %d have it", b, holders)
+		}
 	}
 }
 

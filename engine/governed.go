@@ -71,6 +71,7 @@ func (e *Engine) aboutSteps() *doorpb.Steps {
 	return &doorpb.Steps{
 		Model: e.options.ServedName, BlockTokens: uint32(e.options.BlockTokens),
 		MaxRunning: uint32(e.options.MaxRunning), StepTokens: uint32(e.options.StepTokens), Forces: true, Forks: true,
+		Blocks: uint32(e.options.Blocks), Swaps: true,
 	}
 }
 
@@ -106,7 +107,9 @@ func (e *Engine) ungoverned() {
 	e.unpauseAll()
 	e.scheduler.Obey(batch.Order{})
 	for _, c := range e.known {
+		c.told = toldOf{}
 		e.dropFork(c)
+		e.unswap(c)
 	}
 }
 
@@ -122,6 +125,9 @@ func (e *Engine) unpauseAll() {
 func (e *Engine) obey() {
 	if e.reconnect(); e.terms == nil {
 		return
+	}
+	if len(e.columns.Finished) > 0 { // between two steps: others may have its blocks in the next
+		e.send(0)
 	}
 	wait := time.Duration(0)
 	if e.waits && len(e.known) > 0 {
@@ -192,7 +198,7 @@ func (e *Engine) tell(plan batch.Plan, took time.Duration) {
 	if len(plan.Work) == 0 {
 		took = 0
 	}
-	if took > 0 || len(s.Begun) > 0 || len(s.Sequences) > 0 || len(s.Finished) > 0 || len(s.Stopped) > 0 || len(s.Forked) > 0 {
+	if took > 0 || len(s.Begun)+len(s.Sequences)+len(s.Finished)+len(s.Stopped)+len(s.Forked)+len(s.Copied)+len(s.Recalled) > 0 {
 		e.send(took)
 	}
 }
@@ -203,6 +209,7 @@ func (e *Engine) send(took time.Duration) {
 	e.number++
 	s.Number, s.TookNs = e.number, uint64(took)
 	s.Running, s.Waiting, s.FreeBlocks = uint32(now.Running), uint32(now.Waiting+now.Fetching), uint32(now.Free+now.Cached)
+	s.StoreDown = e.storeDown()
 	if !e.measured {
 		s.Entropies = nil
 	}
@@ -220,6 +227,9 @@ type toldOf struct {
 	begun  bool
 	kv     int // tokens whose KV is there
 	tokens int // of prompt and answer
+	blocks int // that it has
+	// evicted are blocks of it that the governor took to be gone, and that are here.
+	evicted []uint32
 	// nats are the entropies of the tokens that it was not told of.
 	nats []float32
 }
@@ -254,6 +264,7 @@ func (e *Engine) beginTold(c *choice) {
 		b.MaxThinkTokens = uint32(max(1, min(*q.MaxThinkTokens, math.MaxInt32)))
 	}
 	c.told = toldOf{begun: true, kv: cached, tokens: len(c.sequence.Tokens)}
+	c.found = len(c.sequence.Blocks()) // what was in them before is nothing to whoever is told now
 	e.columns.Begun = append(e.columns.Begun, b)
 	if e.begunIDs += len(b.GetTail()) + len(b.GetGenerated()); e.begunIDs > maxBegunIDs {
 		e.send(0)
@@ -267,10 +278,22 @@ func (e *Engine) collect(c *choice) {
 		return
 	}
 	computed, tokens := max(0, c.sequence.Computed()-t.kv), c.sequence.Tokens[t.tokens:]
-	if computed == 0 && len(tokens) == 0 {
+	var blocks []uint32
+	if table := c.sequence.Blocks(); len(table) > t.blocks && (c.swap == nil || len(c.swap.away) == 0) {
+		blocks = table[t.blocks:]
+	}
+	if computed == 0 && len(tokens) == 0 && len(blocks) == 0 {
 		return
 	}
 	s := e.columns
+	for i, b := range blocks {
+		if t.blocks+i >= c.found { // what was in it is not any more
+			s.Evicted = append(s.Evicted, b)
+		}
+	}
+	s.BlockCounts = append(s.BlockCounts, uint32(len(blocks)))
+	s.Blocks = append(s.Blocks, blocks...)
+	t.blocks += len(blocks)
 	s.Sequences = append(s.Sequences, c.governed)
 	s.Computed = append(s.Computed, uint32(computed))
 	s.Counts = append(s.Counts, uint32(len(tokens)))
@@ -288,9 +311,11 @@ func (e *Engine) collect(c *choice) {
 
 // stopped tells that a sequence has lost its blocks.
 func (e *Engine) stopped(c *choice) {
+	e.endSwap(c)
+	e.scheduler.Unpause(&c.sequence, batch.Governed) // it waits for a place, and for nothing else
 	if c.told.begun {
 		e.columns.Stopped = append(e.columns.Stopped, &doorpb.Stopped{Sequence: c.governed, Lost: true})
-		c.told.kv = 0
+		c.told.kv, c.told.blocks, c.told.evicted = 0, 0, nil
 	}
 }
 
@@ -304,6 +329,7 @@ func (e *Engine) ungovern(c *choice) {
 		e.columns.Finished = append(e.columns.Finished, c.governed)
 	}
 	e.dropFork(c)
+	e.endSwap(c)
 	delete(e.byNumber, c.governed)
 	for i, other := range e.known {
 		if other == c {

@@ -27,6 +27,13 @@ func governedBy(t *testing.T, o Options, g *fakeGovernor) *Engine {
 	return join(t, nil, o)
 }
 
+// governedAt is such an engine in a cell.
+func governedAt(t *testing.T, c *cell, o Options, g *fakeGovernor) (*Engine, *testDoor) {
+	t.Helper()
+	o.Governor, o.GovernorWait, g.terms = g, patience, thinkingTerms(t)
+	return joinAt(t, c, o)
+}
+
 func nothing(*doorpb.Step) *doorpb.Decision { return &doorpb.Decision{} }
 
 // What a governor is told is what the engine's clients are.

@@ -19,7 +19,8 @@ type offer struct {
 	transfer [16]byte
 	hold     *batch.Hold
 	kept     bool
-	early    *early // nil: it was computed when it was offered
+	early    *early   // nil: it was computed when it was offered
+	copying  *copying // what a governor asked for by it; nil: nothing
 }
 
 // intake is a prompt's cache on its way here.
@@ -113,6 +114,10 @@ func (e *Engine) freed(o *offer) {
 			e.keeps--
 			e.keptBlocks -= len(o.hold.Blocks())
 		}
+		if w := o.copying; w != nil {
+			w.failed = w.failed || e.doorState != "serving"
+			e.copied(w)
+		}
 		e.scheduler.Release(o.hold)
 	}
 }
@@ -160,13 +165,6 @@ const promisePatience = 30 * time.Second
 // the cell has.
 func (e *Engine) fetch(c *choice, a batch.Admission) {
 	q := c.request
-	in := &intake{choice: c, hold: a.Hold}
-	q.intake, q.fetching = in, time.Now()
-	if e.door == nil {
-		e.scheduler.Release(in.hold)
-		e.forsakeAs(in, errNoDoor.Error())
-		return
-	}
 	patience := e.options.HandoffDeadline
 	switch {
 	case q.found > 0:
@@ -174,12 +172,31 @@ func (e *Engine) fetch(c *choice, a batch.Admission) {
 	case door.IsPromise(q.Ticket):
 		patience += promisePatience
 	}
+	e.accept(c, a, accepting{ticket: q.Ticket, leg: q.Leg, patience: patience})
+}
+
+// accepting is how a cache is asked for.
+type accepting struct {
+	ticket, leg []byte
+	patience    time.Duration
+}
+
+// accept asks for a cache that an admitted sequence waits for.
+func (e *Engine) accept(c *choice, a batch.Admission, how accepting) {
+	q, patience := c.request, how.patience
+	in := &intake{choice: c, hold: a.Hold}
+	q.intake, q.fetching = in, time.Now()
+	if e.door == nil {
+		e.scheduler.Release(in.hold)
+		e.forsakeAs(in, errNoDoor.Error())
+		return
+	}
 	in.timer = time.AfterFunc(patience+deadlineGrace, func() {
 		e.post(func() { e.broke(in, fmt.Sprintf("the cache did not come within %v", patience)) })
 	})
 	message := door.Accept{
-		Ticket: q.Ticket, Scope: requestScope(q), Tokens: slices.Clip(c.sequence.Tokens[:c.sequence.Fetch]), Tables: [][]uint32{slices.Clone(in.hold.Blocks())},
-		Present: a.Cached, Deadline: patience, Leg: q.Leg,
+		Ticket: how.ticket, Scope: requestScope(q), Tokens: slices.Clip(c.sequence.Tokens[:c.sequence.Fetch]), Tables: [][]uint32{slices.Clone(in.hold.Blocks())},
+		Present: a.Cached, Deadline: patience, Leg: how.leg,
 		Begun: func(transfer [16]byte) { e.post(func() { e.begun(in, transfer) }) },
 	}
 	e.inBackground(func(ctx context.Context) {
@@ -238,6 +255,11 @@ func (e *Engine) forsakeAs(in *intake, reason string) {
 	}
 	q := in.choice.request
 	e.forsake(in)
+	if in.choice.swap != nil { // it is computed anew
+		e.scheduler.Unfetched(&in.choice.sequence)
+		e.backAgain(in.choice)
+		return
+	}
 	q.handoff = time.Since(q.fetching)
 	if q.over {
 		return
@@ -315,12 +337,21 @@ func (e *Engine) intakeEvent(in *intake, event door.Event) {
 		in.timer.Stop()
 		in.forsaken = true
 		q.intake = nil
-		q.handoff = time.Since(q.fetching)
-		e.arrived(in.choice)
-		e.scheduler.Fetched(&in.choice.sequence)
+		if in.choice.swap != nil {
+			e.scheduler.Fetched(&in.choice.sequence)
+			e.backAgain(in.choice)
+		} else {
+			q.handoff = time.Since(q.fetching)
+			e.arrived(in.choice)
+			e.scheduler.Fetched(&in.choice.sequence)
+		}
 	} else {
+		ticket := q.Ticket
+		if s := in.choice.swap; s != nil {
+			ticket = s.ticket
+		}
 		e.forsakeAs(in, "the agent gave the blocks back")
-		e.giveBack(q.Ticket) // it is not tried again
+		e.giveBack(ticket) // it is not tried again
 	}
 	e.scheduler.Release(in.hold)
 }

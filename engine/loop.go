@@ -169,7 +169,10 @@ func (e *Engine) admitted(p batch.Plan) {
 		if !a.Fetch {
 			e.offerEarly(c, a.Cached)
 		}
+		c.found = a.Cached / e.options.BlockTokens
 		switch {
+		case c.swap != nil:
+			e.returns(c, a)
 		case a.Fetch:
 			e.fetch(c, a)
 		case a.Outdated:

@@ -136,11 +136,17 @@ func (e *Engine) keep(c *choice) {
 		return
 	}
 	c.kept = tokens
-	o := &offer{hold: e.scheduler.Hold(&c.sequence, tokens), kept: true}
+	e.keepAs(c, tokens, nil)
+}
+
+// keepAs has the cache of a choice's first tokens kept; w, if any, is a copy that is made
+// by that.
+func (e *Engine) keepAs(c *choice, tokens int, w *copying) {
+	o := &offer{hold: e.scheduler.Hold(&c.sequence, tokens), kept: true, copying: w}
 	_, _ = rand.Read(o.transfer[:]) // it does not fail
 	e.offers[o.transfer] = o
 	e.keeps++
-	e.keptBlocks += blocks
+	e.keptBlocks += len(o.hold.Blocks())
 	message := door.Keep{
 		Transfer: o.transfer, Scope: requestScope(c.request), Tokens: slices.Clip(c.sequence.Tokens[:tokens]), Tables: [][]uint32{slices.Clone(o.hold.Blocks())}, Request: c.request.ID,
 	}
@@ -168,6 +174,9 @@ func (e *Engine) told(o *offer, err error) {
 		return
 	}
 	e.counters.Unkept++
+	if o.copying != nil {
+		o.copying.failed = true
+	}
 	e.options.Logger.Debug("a prefix is not kept", "transfer", fmt.Sprintf("%x", o.transfer), "error", err)
 	if !errors.Is(err, door.ErrNoAnswer) { // else Freed comes
 		e.freed(o)

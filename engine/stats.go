@@ -23,6 +23,8 @@ type Counters struct {
 	Stopped    uint64 `json:"stopped"`     // sequences whose blocks it took
 	Forced     uint64 `json:"forced"`      // thoughts that were ended, by it or by their cap
 	Forked     uint64 `json:"forked"`      // looks behind the end of a thought
+	CopiedOut  uint64 `json:"copied_out"`  // blocks whose copies it asked for
+	Recalled   uint64 `json:"recalled"`    // sequences that came back, with what they had
 
 	Offered  uint64 `json:"offered"`  // prompts
 	Declined uint64 `json:"declined"` // prompts that the agent did not take

@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"meridian/door/doorpb"
+)
+
+// swapper sends sequences away and has them back, at random, step by step as a governor does.
+func swapper(g *fakeGovernor, dice *rand.Rand) func(*doorpb.Step) *doorpb.Decision {
+	return func(s *doorpb.Step) *doorpb.Decision {
+		d := &doorpb.Decision{}
+		for _, stopped := range s.GetStopped() {
+			if q := g.live[stopped.GetSequence()]; q != nil && !stopped.GetLost() && q.asked == "stop" {
+				q.asked = "copy"
+				d.CopyOut = append(d.CopyOut, &doorpb.CopyOut{Sequence: q.number, Blocks: slices.Clone(q.blocks)})
+			}
+		}
+		for _, c := range s.GetCopied() {
+			if q := g.live[c.GetSequence()]; q != nil && q.asked == "copy" {
+				if !c.GetWhole() {
+					q.asked = ""
+					d.Resume = append(d.Resume, q.number)
+					continue
+				}
+				q.asked, q.wait = "away", dice.IntN(4)
+				d.Evict = append(d.Evict, q.blocks...)
+			}
+		}
+		for _, c := range s.GetRecalled() {
+			q := g.live[c.GetSequence()]
+			if q == nil {
+				continue
+			}
+			q.asked = ""
+			d.Resume = append(d.Resume, q.number)
+		}
+		for _, number := range slices.Sorted(maps.Keys(g.live)) {
+			q := g.live[number]
+			switch {
+			case q.asked == "away" && q.wait > 0:
+				q.wait--
+			case q.asked == "away":
+				q.asked = "recall"
+				d.Recall = append(d.Recall, number)
+			case q.asked == "" && len(q.generated) > 1 && !slices.Contains(d.Resume, number) && dice.IntN(12) == 0:
+				q.asked = "stop"
+				d.Preempt = append(d.Preempt, &doorpb.Preempt{Sequence: number, Swap: true})
+			}
+		}
+		return d
+	}
+}
+
+// Sequences that leave for the cell's cache and come back say what they would have said.
+func TestSwappedTokensStay(t *testing.T) {
+	alone := join(t, nil, Options{Reasoning: true})
+	requests := variants()
+	want := make(map[string][]told)
+	for name, r := range requests {
+		want[name], _ = ask(t, alone, r)
+	}
+	for seed, trouble := range []trouble{{}, {}, {refuse: 20, fail: 20, late: 20}, {refuse: 10, fail: 10, silence: 5, mute: 5}} {
+		world := keeping(t, 16)
+		trouble.dice = rand.New(rand.NewPCG(uint64(seed), 3))
+		world.mu.Lock()
+		world.trouble = trouble
+		world.mu.Unlock()
+		g := newFakeGovernor(nil, nil)
+		g.decide = swapper(g, rand.New(rand.NewPCG(uint64(seed), 9)))
+		e, _ := governedAt(t, world, Options{Reasoning: true, BlockTokens: 8, Blocks: 40}, g)
+		var all sync.WaitGroup
+		for name, r := range requests {
+			r.ID, r.Salt = name, name
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				if got, _ := ask(t, e, r); cmp.Diff(want[name], got) != "" {
+					t.Errorf("seed %d, %s: %s", seed, name, cmp.Diff(want[name], got))
+				}
+			}()
+		}
+		all.Wait()
+		g.check(t)
+		c := idle(t, e).Counters
+		fetched := world.finds()
+		t.Logf("seed %d: %d blocks copied, %d recalled, %d found by the cell, %d preempted", seed, c.CopiedOut, c.Recalled, fetched, c.Preempted)
+		if trouble.refuse == 0 && (c.CopiedOut == 0 || c.Recalled == 0 || fetched == 0) {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// Where the cell keeps nothing, a swap is a preemption; where the governor is lost while
+// somebody is away, he comes back.
+func TestSwapWithoutAStoreOrAGovernor(t *testing.T) {
+	r := Request{Prompts: [][]uint32{prompt(5, 100)}, MaxTokens: 30, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
+	want, _ := ask(t, join(t, nil, Options{}), r)
+	for _, name := range []string{"no store", "governor lost", "agent lost"} {
+		world := keeping(t, 16)
+		if name == "no store" {
+			world = newCell()
+		}
+		g := newFakeGovernor(nil, nil)
+		swaps := swapper(g, rand.New(rand.NewPCG(1, 9)))
+		var d *testDoor
+		lost := false
+		g.decide = func(s *doorpb.Step) *doorpb.Decision {
+			decision := swaps(s)
+			for _, q := range g.live {
+				if q.asked != "away" || lost {
+					continue
+				}
+				q.wait, lost = 2, true
+				switch name {
+				case "governor lost":
+					g.down, g.decisions = true, nil
+					clear(g.live)
+				case "agent lost":
+					d.soon(func() { d.lose(true) })
+				}
+			}
+			return decision
+		}
+		var e *Engine
+		e, d = governedAt(t, world, Options{BlockTokens: 8, Blocks: 64}, g)
+		got, _ := ask(t, e, r)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if c := idle(t, e).Counters; lost == (name == "no store") || (c.Stopped > 0) != (name == "no store") {
+			t.Errorf("%s: %v %+v", name, lost, c)
+		}
+		g.check(t)
+	}
+}
