@@ -140,6 +140,9 @@ func (e *Engine) open(ctx context.Context) error {
 			return err
 		}
 		e.door = client
+		if e.governor == nil && !e.options.Ungoverned {
+			e.openGovernor(ctx)
+		}
 	}
 	e.start()
 	return nil
@@ -199,6 +202,19 @@ func (e *Engine) openDoor(ctx context.Context) (*door.Client, error) {
 		Publish: e.publication(), Memory: e.sections(), AgentMayBeAway: true, Software: "meridian-engine", Logger: e.options.Logger,
 		Events: func(event door.Event) { e.post(func() { e.happened(event) }) },
 	})
+}
+
+// openGovernor tells the agent of steps, if it wants to hear of them: one that governs no
+// engines is no reason not to serve.
+func (e *Engine) openGovernor(ctx context.Context) {
+	steps, err := door.OpenSteps(ctx, door.StepsOptions{
+		Socket: e.options.Door, Engine: e.options.ID, About: e.aboutSteps(), AgentMayBeAway: true, Software: "meridian-engine", Logger: e.options.Logger,
+	})
+	if err != nil {
+		e.options.Logger.Info("nobody governs this engine; it goes by its own order", "engine", e.options.ID, "error", err)
+		return
+	}
+	e.governor = steps
 }
 
 // post has the step loop run f between two steps.

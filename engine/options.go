@@ -64,9 +64,11 @@ type Options struct {
 	// OfferKeep is how long an offer stays; default the agent's.
 	OfferKeep time.Duration
 
-	// Governor decides who runs and how long thoughts are; nil: nobody does. The engine
-	// closes it.
+	// Governor decides who runs and how long thoughts are; nil: the agent at Door, if it
+	// governs engines. The engine closes it.
 	Governor Governor
+	// Ungoverned: the agent is not asked.
+	Ungoverned bool
 	// GovernorWait is how long a plan waits for a decision; 0: as long as the governor
 	// says. A long one makes a run the same each time.
 	GovernorWait time.Duration

@@ -33,6 +33,8 @@ type engineCommand struct {
 	StepTokens      int           `help:"Tokens that a step computes at most (default: 64, tiny 512)."`
 	Threads         int           `default:"1" help:"Threads that compute a step (default: ${default})."`
 	Reasoning       bool          `help:"Play a model that reasons: every answer begins with a scripted thought, and is labelled so."`
+	EntropyTrace    string        `placeholder:"FILE" help:"Entropies that the scripted thoughts of --reasoning play, in JSON."`
+	NoGovernor      bool          `help:"Do without the agent's governor: who runs and how long thoughts are, the engine alone decides."`
 	HandoffDeadline time.Duration `default:"10s" help:"How long a request waits for its cache before the prompt is computed here (default: ${default})."`
 }
 
@@ -58,6 +60,12 @@ func (c *engineCommand) Run(std *stdio, all *commands) error {
 		}
 		socket = door.Socket(c.State, name)
 	}
+	var trace *engine.Trace
+	if c.EntropyTrace != "" {
+		if trace, err = engine.ReadTrace(c.EntropyTrace); err != nil {
+			return &failure{err: err, hint: "docs/engine.md says what is in such a file", status: exitInvalid}
+		}
+	}
 	ctx, cancel := whileServing(all.logger(std), nothingToReload)
 	defer cancel()
 	listener, err := c.listen(std, all)
@@ -70,6 +78,7 @@ func (c *engineCommand) Run(std *stdio, all *commands) error {
 		TP: c.TP, PP: c.PP, Layout: c.Layout, BlockTokens: c.Block, Blocks: c.Blocks, Threads: c.Threads,
 		MaxRunning: c.MaxRunning, MaxWaiting: c.MaxWaiting, StepTokens: c.StepTokens,
 		Door: socket, URL: url, Role: c.Role, HandoffDeadline: c.HandoffDeadline, Logger: all.logger(std),
+		Trace: trace, Ungoverned: c.NoGovernor,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
