@@ -65,6 +65,7 @@ func (e *Engine) preempt(p *doorpb.Preempt) {
 		return
 	}
 	e.dropFork(c)
+	e.dropEarly(c.request)
 	if e.scheduler.Preempt(&c.sequence) {
 		e.counters.Stopped++
 	}

@@ -174,7 +174,7 @@ func (e *Engine) rest() {
 		if e.idle.IsZero() {
 			e.idle = time.Now()
 		}
-		if time.Since(e.idle) > restPatience {
+		if time.Since(e.idle) > max(restPatience, e.options.GovernorWait) {
 			e.counters.FailedOpen++
 			e.unpauseAll()
 			return
