@@ -437,10 +437,10 @@ var rooms = map[string]room{
 			"fabric/file": "to its disks", "meta": "the directory", "offload": "what engines keep and find", "offload/keeping": "how that is named", "reshard": "how they are cut",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "telemetry": "metrics",
 			"dash": "where operators look", clips: "what members tell",
-			"door": "where its socket is", "doorserver": "where engines come in", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "inquiry": "what agents are asked", "ledger": "records of requests", "mem": "kinds of memory",
+			"door": "where its socket is", "door/doorpb": "what engines tell governors", "doorserver": "where engines come in", "governor/live": "who decides for engines", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "inquiry": "what agents are asked", "ledger": "records of requests", "mem": "kinds of memory",
 			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "store/disk": "a tier of it", "store/s3": "another", "store/tier": "what it closes", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
-		testsMay: []string{"cuda/cudatest", "engine", "kv", "mem", "meta/memdir", "openai", "place", "reshard", "store/producer"},
+		testsMay: []string{"block", "cuda/cudatest", "engine", "governor", "kv", "mem", "meta/memdir", "openai", "phase", "place", "reshard", "store/producer"},
 	},
 	"mrdn": {
 		owns: "bytes on the wire: the MRDN v1 frame, the frames of a link",
@@ -626,7 +626,7 @@ var rooms = map[string]room{
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
 			"bench": "bench …", "bench/cache": "bench cache", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench turns, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/disk": "store.disk", "store/s3": "store.s3", "store/owner": "store serve --policy", "store/payload": "store push, store pull", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
-			"governor": "replay --entropy", "probe": "replay --entropy", "replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
+			"block": "what governors are told of memory", "governor/live": "what an agent governs by", "phase": "how models mark thoughts", "token": "where clauses end", "governor": "replay --entropy", "probe": "replay --entropy", "replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
 		},
 		uses: map[string]string{
 			"github.com/alecthomas/kong": "commands as structs",

@@ -10,6 +10,7 @@ import (
 
 // Config is a checked configuration.
 type Config struct {
+	Governor  Governor         `toml:"governor"`
 	Scheduler Scheduler        `toml:"scheduler"`
 	Entropy   Entropy          `toml:"entropy"`
 	KVMemory  KVMemory         `toml:"kv_memory"`
@@ -23,6 +24,12 @@ type Config struct {
 	Store     Store            `toml:"store"`
 	Telemetry Telemetry        `toml:"telemetry"`
 	Logging   Logging          `toml:"logging"`
+}
+
+// Governor is the table [governor].
+type Governor struct {
+	Enabled bool  `toml:"enabled"`
+	WaitUs  int64 `toml:"wait_us"`
 }
 
 // Scheduler is the table [scheduler].
@@ -232,6 +239,8 @@ type Model struct {
 	Source               string   `toml:"source"`
 	// Markers is what the fields above come down to.
 	Markers phase.Markers `toml:"-"`
+	// TokenizerPath is where Tokenizer is; a relative one is so to the file that names it.
+	TokenizerPath string `toml:"-"`
 }
 
 // Channel is how gpt-oss keeps thoughts apart: open think message … close.

@@ -102,6 +102,7 @@ func TestDefaults(t *testing.T) {
 		Door:      Door{AllowUIDs: []uint32{}},
 		TLS:       TLS{Mode: "auto", CA: "auto", Cert: "auto", Key: "auto"},
 		Directory: Directory{Endpoint: "auto", Prefix: "meridian"},
+		Governor:  Governor{Enabled: true, WaitUs: 500},
 		Gateway: Gateway{
 			Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:0", AdminKeyFile: "none", TLSCert: "none", TLSKey: "none", APIKeyFile: "none",
 			ProxyPaths: []string{

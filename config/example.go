@@ -13,7 +13,7 @@ func Example() string {
 		"# away the # of those that are to differ. `meridian config explain FIELD` tells more.\n")
 	for _, s := range Schema() {
 		b.WriteString("\n")
-		comment(&b, s.about())
+		comment(&b, s.Doc)
 		if s.many() {
 			exampleOfMany(&b, s)
 			continue

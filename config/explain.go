@@ -92,7 +92,7 @@ func unknownName(path, noun, nearest string) error {
 func explainTable(s Section, table string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", s.header())
-	for _, line := range wrap(s.about(), commentWidth-2) {
+	for _, line := range wrap(s.Doc, commentWidth-2) {
 		fmt.Fprintf(&b, "  %s\n", line)
 	}
 	b.WriteString("\n")
@@ -107,11 +107,7 @@ func explainTable(s Section, table string) string {
 func explainField(s Section, f Field, path string, l *Loaded) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", path)
-	texts := []string{f.Doc, f.Tune}
-	if s.Planned {
-		texts = append(texts, planned)
-	}
-	for _, text := range texts {
+	for _, text := range []string{f.Doc, f.Tune} {
 		if text == "" {
 			continue
 		}

@@ -44,7 +44,7 @@ func TestExplain(t *testing.T) {
 	for path, want := range map[string]string{
 		"schedular": "did you mean scheduler?", "scheduler.max_think_token": "did you mean scheduler.max_think_tokens?",
 		"model.sourc": "did you mean model.source?", "model.channel.opn": "did you mean model.channel.open?",
-		"model.qwen3.sourc": "did you mean model.source?", "": "unknown section", "enabled": "did you mean entropy.enabled or disagg.enabled or store.enabled?", "gateway.backend.rol": "did you mean gateway.backend.role?",
+		"model.qwen3.sourc": "did you mean model.source?", "": "unknown section", "enabled": "did you mean entropy.enabled or governor.enabled or disagg.enabled or store.enabled?", "gateway.backend.rol": "did you mean gateway.backend.role?",
 	} {
 		if _, err := Explain(path, l); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", path, err, want)
@@ -52,34 +52,6 @@ func TestExplain(t *testing.T) {
 	}
 	if text, err := Explain("model.channel", l); err != nil || strings.Contains(text, "think_end_texts") {
 		t.Errorf("%v: a table within a section is not the section:\n%s", err, text)
-	}
-}
-
-// Nobody is left to believe that a planned section acts, or a field of one.
-func TestPlannedSectionsSaySo(t *testing.T) {
-	called := 0
-	for _, s := range Schema() {
-		if s.Planned {
-			called++
-		}
-		text, err := Explain(s.Name, nil)
-		if told := strings.Contains(text, "Planned: "); err != nil || told != s.Planned {
-			t.Errorf("%v\n%s", err, text)
-		}
-		for _, f := range s.Fields {
-			if strings.HasSuffix(f.Doc, planned) {
-				called++
-			}
-			text, err := Explain(s.Name+"."+f.Name, nil)
-			if told := strings.Contains(strings.Join(strings.Fields(text), " "), planned); err != nil || told != (s.Planned || strings.HasSuffix(f.Doc, planned)) {
-				t.Errorf("%v\n%s", err, text)
-			}
-		}
-	}
-	for _, text := range []string{Example(), Reference()} {
-		if told := strings.Count(text, "Planned:"); told != called {
-			t.Errorf("%d sections and fields are called planned, %d are", told, called)
-		}
 	}
 }
 

@@ -4,8 +4,8 @@ package config
 // book is wrong about what a field means, the text here says what is true.
 
 var scheduler = Section{
-	Name: "scheduler", Planned: true,
-	Doc: "Who runs next, and how long a model may think.",
+	Name: "scheduler",
+	Doc:  "Who runs next, and how long a model may think: what governors decide by.",
 	Fields: []Field{
 		{
 			Name: "policy", Kind: Enum, Default: "meridian",
@@ -49,8 +49,8 @@ var scheduler = Section{
 }
 
 var entropy = Section{
-	Name: "entropy", Planned: true,
-	Doc: "When a thought has converged or has lost its way.",
+	Name: "entropy",
+	Doc:  "When a thought has converged or has lost its way.",
 	Fields: []Field{
 		{
 			Name: "enabled", Kind: Bool, Default: true,
@@ -86,8 +86,8 @@ var entropy = Section{
 }
 
 var kvMemory = Section{
-	Name: "kv_memory", Planned: true,
-	Doc: "Which blocks stay in an engine's memory.",
+	Name: "kv_memory",
+	Doc:  "Which blocks stay in an engine's memory, where it tells its governor of them.",
 	Fields: []Field{
 		{
 			Name: "aggressive_think_eviction", Kind: Bool, Default: false,
@@ -108,6 +108,23 @@ var kvMemory = Section{
 			Name: "capacity_bytes", Kind: Size, Default: Auto, Unit: "bytes", Range: above(0),
 			Doc:  "KV memory that may be used. \"auto\" is what the engine lent.",
 			Tune: "Pin a number to share a device with others.",
+		},
+	},
+}
+
+var governor = Section{
+	Name: "governor",
+	Doc:  "The governors of this host's engines: one for each engine that tells of its steps. docs/governing.md tells what they do.",
+	Fields: []Field{
+		{
+			Name: "enabled", Kind: Bool, Default: true,
+			Doc:  "Whether engines that tell of their steps are governed. An engine that does not tell, or finds no governor, serves as it would alone.",
+			Tune: "Set it to false to compare, or to leave every engine to itself.",
+		},
+		{
+			Name: "wait_us", Kind: Int, Default: int64(500), Unit: "µs", Range: atLeast(0).atMost(1000000),
+			Doc:  "How long an engine waits for a decision before it plans a step without it. What comes later counts for the next step.",
+			Tune: "Lower it when steps get longer, raise it when engines count many late decisions. 0 never waits: every decision is then a step late.",
 		},
 	},
 }
@@ -135,7 +152,7 @@ var disagg = Section{
 		},
 		{
 			Name: "offload_threshold_blocks", Kind: Int, Default: int64(4), Unit: "KV blocks", Range: atLeast(1),
-			Doc:  "Blocks of finished thoughts are pushed in batches of this many; those of other tiers do not wait. That engines have their thoughts copied out so is planned.",
+			Doc:  "Blocks of finished thoughts are pushed in batches of this many; those of other tiers do not wait. Governors have finished thoughts copied out of engines in such batches, too, where an engine can.",
 			Tune: "Larger batches cost less per block and start later.",
 		},
 	},

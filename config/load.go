@@ -96,7 +96,11 @@ func parse(source string, data []byte, environ map[string]string) (*Loaded, erro
 	for _, path := range c.tables[model.Name] {
 		name := unquoteKey(strings.TrimPrefix(path, model.Name+"."))
 		m := config.Model[name]
-		m.Markers = c.resolve(path, filepath.Dir(source), m)
+		m.TokenizerPath = m.Tokenizer
+		if m.Tokenizer != "" && !filepath.IsAbs(m.Tokenizer) {
+			m.TokenizerPath = filepath.Join(filepath.Dir(source), m.Tokenizer)
+		}
+		m.Markers = c.resolve(path, m)
 		config.Model[name] = m
 	}
 	if err := asError(c.faults); err != nil {

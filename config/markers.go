@@ -1,7 +1,6 @@
 package config
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -79,16 +78,13 @@ type resolver struct {
 
 // resolve reads the tokenizer of m, if it names one, checks every marker text
 // against it and returns the markers with their ids.
-func (c *checker) resolve(path, dir string, m Model) phase.Markers {
+func (c *checker) resolve(path string, m Model) phase.Markers {
 	markers := m.markers()
 	tokenizerPath := path + ".tokenizer"
 	if m.Tokenizer == "" || c.broken[tokenizerPath] {
 		return markers
 	}
-	file := m.Tokenizer
-	if !filepath.IsAbs(file) {
-		file = filepath.Join(dir, file)
-	}
+	file := m.TokenizerPath
 	vocabulary, err := token.Open(file)
 	if err != nil {
 		c.faultAt(tokenizerPath, "cannot be read as a tokenizer.json: "+err.Error(), display(m.Tokenizer))

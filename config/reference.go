@@ -9,7 +9,7 @@ import (
 func Reference() string {
 	var b strings.Builder
 	for _, s := range Schema() {
-		fmt.Fprintf(&b, "## `%s`\n\n%s\n\n", s.header(), markdown(s.about()))
+		fmt.Fprintf(&b, "## `%s`\n\n%s\n\n", s.header(), markdown(s.Doc))
 		for _, f := range s.Fields {
 			fmt.Fprintf(&b, "### `%s`\n\n%s", f.Name, markdown(f.Doc))
 			if f.Tune != "" {

@@ -130,27 +130,13 @@ type Section struct {
 	// Listed sections hold any number of tables, which stand in a table of
 	// another section: [[gateway.backend]].
 	Listed bool
-	// Planned sections are checked, and steer nothing yet.
-	Planned bool
-	Doc     string
-	Fields  []Field
-}
-
-// planned is what people are told of a section, or of a field of one, on which
-// they would else rely.
-const planned = "Planned: it is checked, and nothing acts on it yet."
-
-// about is the text of the section.
-func (s Section) about() string {
-	if s.Planned {
-		return s.Doc + " " + planned
-	}
-	return s.Doc
+	Doc    string
+	Fields []Field
 }
 
 // Schema is the whole of meridian.toml, in the order of the example file.
 func Schema() []Section {
-	return []Section{scheduler, entropy, kvMemory, disagg, model, agent, door, tls, directory, gateway, gatewayBackend, store, telemetry, logging}
+	return []Section{scheduler, entropy, kvMemory, governor, disagg, model, agent, door, tls, directory, gateway, gatewayBackend, store, telemetry, logging}
 }
 
 func findSection(name string) (Section, bool) {

@@ -112,3 +112,19 @@ func (s *Server) revoke(lease *meta.Lease, key string) {
 		s.options.Logger.Warn("a record could not be removed; it ends with its lease", "key", key, "error", err)
 	}
 }
+
+// BlockBytes is what a block of an engine takes, on all of its ranks; 0 where that is not
+// known: it has not come, or not said how its cache is cut.
+func (s *Server) BlockBytes(id string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.engines[id]
+	if e == nil || e.side == nil {
+		return 0
+	}
+	size, err := e.side.Geometry.BytesPerBlock(e.side.BlockTokens)
+	if err != nil {
+		return 0
+	}
+	return size
+}

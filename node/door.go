@@ -3,9 +3,11 @@ package node
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 
 	"meridian/door"
 	"meridian/doorserver"
+	"meridian/governor/live"
 	"meridian/kv"
 	"meridian/transceiver"
 	"meridian/transceiver/handoff"
@@ -20,6 +22,9 @@ type Door struct {
 	AllowUIDs []uint32
 	// RequireLeg refuses requests that no gateway of the cell has sent.
 	RequireLeg bool
+	// Governor is what engines are governed by that tell of their steps; nil: none is. The
+	// clock, the store and the sizes of blocks are filled in.
+	Governor *live.Options
 }
 
 // openDoor opens the transceiver, and the door whose engines it speaks for.
@@ -50,10 +55,16 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 		objects, kept = newCache(n.Store, o.Name, o.Store.DirectMap), prefixes{n.Prefixes}
 		terms = door.CacheTerms{BlockTokens: n.Prefixes.BlockTokens(), FindWait: o.Store.Prefixes.FindWait}
 	}
+	var opened atomic.Pointer[doorserver.Server] // engines may come before Open returns
+	governor, err := n.openGovernor(o.Door.Governor, &opened)
+	if err != nil {
+		return err
+	}
 	n.Door, err = doorserver.Open(ctx, doorserver.Options{
 		Agent: n.Agent, Cache: objects, Offload: kept, CacheTerms: terms, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket, VRAM: n.gpus,
-		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Asked: n.asked.add, Logger: o.Logger,
+		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Asked: n.asked.add, Governor: governor, Logger: o.Logger,
 	})
+	opened.Store(n.Door)
 	return err
 }
 

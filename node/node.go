@@ -21,6 +21,7 @@ import (
 	"meridian/agent"
 	"meridian/cuda"
 	"meridian/doorserver"
+	"meridian/governor/live"
 	"meridian/inquiry"
 	"meridian/mem/vram"
 	"meridian/meta"
@@ -93,6 +94,8 @@ type Agent struct {
 	Door *doorserver.Server
 	// Store is the object cache; nil if the process has no part in it.
 	Store *store.Store
+	// Governors decide for engines that tell of their steps; nil if none does.
+	Governors *live.Governors
 	// Prefixes is what engines keep and find; nil if they do not.
 	Prefixes *offload.Cache
 

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"meridian/bench"
@@ -35,8 +36,8 @@ type doorFlags struct {
 }
 
 // options are the flags', and what the configuration says besides.
-func (d *doorFlags) options(in *config.Config) *node.Door {
-	return &node.Door{Socket: d.Door, AllowUIDs: append(d.AllowUIDs, in.Door.AllowUIDs...), RequireLeg: d.RequireLeg || in.Door.RequireLeg}
+func (d *doorFlags) options(in *config.Config, logger *slog.Logger) *node.Door {
+	return &node.Door{Governor: governing(in, logger), Socket: d.Door, AllowUIDs: append(d.AllowUIDs, in.Door.AllowUIDs...), RequireLeg: d.RequireLeg || in.Door.RequireLeg}
 }
 
 // agentParts are what an agent has besides, each or none.
@@ -134,7 +135,7 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	parts := agentParts{door: c.options(loaded.Config)}
+	parts := agentParts{door: c.options(loaded.Config, all.logger(std))}
 	if in := loaded.Config.Store; c.Store == nil && in.Enabled || c.Store != nil && c.Store.Bytes > 0 {
 		if parts.store, err = storePart(loaded.Config, sizeOr(c.Store, in.Bytes).Bytes, "", true); err != nil {
 			return err

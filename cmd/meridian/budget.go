@@ -12,7 +12,7 @@ import (
 // budget is how long thoughts may be by a configuration.
 func budget(c *config.Config) *governor.Budget {
 	return &governor.Budget{
-		MaxThinkTokens: int32(c.Scheduler.MaxThinkTokens), Entropy: c.Entropy.Enabled,
+		MaxThinkTokens: tokens(c.Scheduler.MaxThinkTokens), Entropy: c.Entropy.Enabled,
 		Probe: probe.Options{
 			Alpha: c.Entropy.EMAAlpha, EATVariance: c.Entropy.EATEMAVarianceThreshold, EATInterval: int(c.Entropy.EATProbeIntervalTokens),
 			RPDI: c.Entropy.RPDIThreshold, Transition: c.Entropy.TransitionEntropyThreshold, MinThinkTokens: int(c.Scheduler.MinThinkTokens),

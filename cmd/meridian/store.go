@@ -250,7 +250,7 @@ func (c *storeServeCommand) Run(std *stdio, all *commands) error {
 	}
 	ctx, cancel := whileServing(all.logger(std), nothingToReload)
 	defer cancel()
-	n, err := c.open(ctx, std, all, agentParts{door: c.options(loaded.Config), store: part})
+	n, err := c.open(ctx, std, all, agentParts{door: c.options(loaded.Config, all.logger(std)), store: part})
 	if err != nil {
 		return noDirectory(err)
 	}

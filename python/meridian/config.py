@@ -37,6 +37,14 @@ Size = int | Literal["auto"]
 
 
 @dataclass(frozen=True, slots=True)
+class Governor:
+    """The table [governor]."""
+
+    enabled: bool
+    wait_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class Scheduler:
     """The table [scheduler]."""
 
@@ -279,6 +287,7 @@ class Logging:
 class MeridianConfig:
     """A checked configuration."""
 
+    governor: Governor
     scheduler: Scheduler
     entropy: Entropy
     kv_memory: KVMemory
@@ -339,6 +348,7 @@ def load_config(
     if checker.faults:
         raise ConfigError(checker.faults)
     return MeridianConfig(
+        governor=_section(Governor, checker, "governor"),
         scheduler=_section(Scheduler, checker, "scheduler"),
         entropy=_section(Entropy, checker, "entropy"),
         kv_memory=_section(KVMemory, checker, "kv_memory"),

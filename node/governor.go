@@ -1,0 +1,42 @@
+package node
+
+import (
+	"sync/atomic"
+	"time"
+
+	"meridian/door/doorpb"
+	"meridian/doorserver"
+	"meridian/governor/live"
+)
+
+// openGovernor has governors for the engines that come in at the door, once it is opened.
+func (n *Agent) openGovernor(o *live.Options, opened *atomic.Pointer[doorserver.Server]) (doorserver.Governor, error) {
+	if o == nil {
+		return nil, nil
+	}
+	with := *o
+	with.Store = n.Store != nil
+	with.Now = time.Now
+	with.BlockBytes = func(engine string) int64 {
+		if door := opened.Load(); door != nil {
+			return door.BlockBytes(engine)
+		}
+		return 0
+	}
+	var err error
+	if n.Governors, err = live.New(with); err != nil {
+		return nil, err
+	}
+	return governors{n.Governors}, nil
+}
+
+// governors are those of the engines, as the door reaches them.
+type governors struct{ *live.Governors }
+
+func (g governors) Govern(engine string, about *doorpb.Steps) (doorserver.Governed, error) {
+	c, err := g.Governors.Govern(engine, about)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
