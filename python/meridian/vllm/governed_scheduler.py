@@ -69,6 +69,13 @@ class _Governed(_Base):
             )
         )
 
+        _log.info(
+            "meridian: engine %s tells the agent at %s of its steps; scheduling is %s",
+            engine,
+            socket,
+            "asynchronous" if isinstance(self, _AsyncScheduler) else "synchronous",
+        )
+
     @property
     def counts(self) -> Counts:
         """What became of decisions."""

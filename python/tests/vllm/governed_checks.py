@@ -36,7 +36,11 @@ LONG, SHORT = 200, 20
 class ShortFirst:
     """A governor that lets nobody with a long prompt run while there is one with a short one."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: int) -> None:
+        """Know that so many steps are under way when one is told."""
+        self.ahead = ahead
+        self.since: dict[int, int] = {}
+        """The step after which each was paused."""
         self.lock = threading.Lock()
         self.length: dict[int, int] = {}
         self.paused: set[int] = set()
@@ -63,7 +67,11 @@ class ShortFirst:
             self.steps += 1
             for begun in step.begun:
                 self.length[begun.sequence] = begun.prompt_tokens
-            self.broken += sum(1 for number in step.sequences if number in self.paused)
+            self.broken += sum(
+                1
+                for number in step.sequences
+                if step.number > self.since.get(number, step.number) + self.ahead
+            )
             for number in step.finished:
                 self.ended.append(self.length.pop(number))
                 self.paused.discard(number)
@@ -74,6 +82,7 @@ class ShortFirst:
                 wanted = set()
             decision.pause.extend(wanted - self.paused)
             decision.resume.extend(self.paused - wanted)
+            self.since = {number: self.since.get(number, step.number) for number in wanted}
             self.paused = wanted
             return frame(decision)
 
@@ -121,7 +130,7 @@ def check_governed(server: Server, door: Path, *, same: bool) -> ShortFirst:
     Where the same prompt always gives the `same` tokens, they are compared.
     """
     alone = all_of(server)
-    governor = ShortFirst()
+    governor = ShortFirst(ahead=0 if same else 2)
     agent = FakeAgent(door)
     agent.at_once = True
     agent.sayings = [frame(WELCOME)] * 4
