@@ -261,7 +261,7 @@ var rooms = map[string]room{
 		may:  map[string]string{"bench": "figures, the machine", "block": "what is measured", "governor": "what is measured", "kv": "tiers", "phase": "what is measured", "probe": "what is measured", "replay": "what is measured", "replay/workload": "what is replayed", "sched": "what is measured, what a governor asks, and what is replayed"},
 	},
 	"bench/serving": {
-		owns: "measurements of the gateway, of second turns, and of hand-offs between servers of vLLM",
+		owns: "measurements of the gateway, of second turns, of answers that move, and of hand-offs between servers of vLLM",
 		may: map[string]string{
 			"bench": "figures, processes", "cell": "servers of vLLM, and what stands before them", "cell/talk": "chats of two turns", "kv": "models", "openai": "their streams",
 		},

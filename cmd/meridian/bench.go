@@ -23,6 +23,7 @@ type benchCommands struct {
 	Cache    benchCache    `cmd:"" help:"What the shared cache of prefixes finds, what a run costs from each tier, and what of a disk it uses."`
 	Gateway  benchGateway  `cmd:"" help:"What the gateway adds to a request, and how many it serves on one core."`
 	Turns    benchTurns    `cmd:"" help:"What a second turn's first token takes, for a model that thinks, with gateway.warm_next_turn and without."`
+	Moves    benchMoves    `cmd:"" help:"What a client notices of an answer that moves to another engine, beside one whose engine is lost."`
 	VLLM     benchVLLM     `cmd:"" name:"vllm" help:"What a hand-off between servers of vLLM adds to the first token, beside vLLM's own connectors."`
 	Phase    benchPhase    `cmd:"" help:"How fast the phases of an engine's sequences are followed, token by token."`
 	Block    benchBlock    `cmd:"" help:"What it takes to hold, release and choose blocks of KV memory, at a million of them."`
