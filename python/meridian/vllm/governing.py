@@ -135,27 +135,32 @@ class Governing:
             self.counts.alone += 1
             return
         tokens_of = dict(found)
+        concerned: Iterable[str] = scheduled
+        if blocks.keys() - scheduled.keys() or tokens_of.keys() - scheduled.keys():
+            concerned = scheduled.keys() | blocks.keys() | tokens_of.keys()
         sequences: list[int] = []
         computed: list[int] = []
         counts: list[int] = []
         tokens: list[int] = []
         block_counts: list[int] = []
         block_ids: list[int] = []
-        for request_id in scheduled.keys() | blocks.keys() | tokens_of.keys():
-            sequence = self._sequences.get(request_id)
-            new = tokens_of.get(request_id, ())
+        known, nothing = self._sequences.get, ()
+        for request_id in concerned:
+            sequence = known(request_id)
             if sequence is None:  # it ended in this step, and finished tells so
                 continue
             request = sequence.request
-            total = max(0, request.num_computed_tokens - request.num_output_placeholders)
+            total = request.num_computed_tokens - request.num_output_placeholders
             sequences.append(sequence.number)
-            computed.append(max(0, total - sequence.computed))
+            computed.append(total - sequence.computed if total > sequence.computed else 0)
             sequence.computed = total
+            new = tokens_of.get(request_id, nothing)
             counts.append(len(new))
-            tokens.extend(new)
-            got = blocks.get(request_id, ())
-            block_counts.append(len(got))
-            block_ids.extend(got)
+            tokens += new
+            if blocks:
+                got = blocks.get(request_id, nothing)
+                block_counts.append(len(got))
+                block_ids += got
         self._number += 1
         step.number = self._number
         step.running, step.waiting, step.free_blocks = running, waiting, free_blocks
