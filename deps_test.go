@@ -437,10 +437,10 @@ var rooms = map[string]room{
 			"fabric/file": "to its disks", "meta": "the directory", "offload": "what engines keep and find", "offload/keeping": "how that is named", "reshard": "how they are cut",
 			"meta/etcd": "the one there is", "meta/etcd/embedded": "where it is by default", "telemetry": "metrics",
 			"dash": "where operators look", clips: "what members tell",
-			"door": "where its socket is", "door/doorpb": "what engines tell governors", "doorserver": "where engines come in", "governor/live": "who decides for engines", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "inquiry": "what agents are asked", "ledger": "records of requests", "mem": "kinds of memory",
+			"door": "where its socket is", "door/doorpb": "what engines tell governors", "doorserver": "where engines come in", "governor": "reasons", "governor/live": "who decides for engines", "sched": "reasons", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "inquiry": "what agents are asked", "ledger": "records of requests", "mem": "kinds of memory",
 			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "store/disk": "a tier of it", "store/s3": "another", "store/tier": "what it closes", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
-		testsMay: []string{"block", "cuda/cudatest", "engine", "governor", "kv", "mem", "meta/memdir", "openai", "phase", "place", "reshard", "store/producer"},
+		testsMay: []string{"block", "cuda/cudatest", "engine", "kv", "mem", "meta/memdir", "openai", "phase", "place", "reshard", "store/producer"},
 	},
 	"mrdn": {
 		owns: "bytes on the wire: the MRDN v1 frame, the frames of a link",

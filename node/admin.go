@@ -45,6 +45,7 @@ func openAdmin(path string, n *Agent) (*admin, error) {
 	mux.HandleFunc("GET /transfers", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Transfers()) })
 	mux.HandleFunc("GET /regions", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Regions()) })
 	mux.HandleFunc("GET /handoffs", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Transceiver.Records()) })
+	mux.HandleFunc("GET /phases", n.replyPhases)
 	mux.HandleFunc("GET /cache", n.replyCache)
 	mux.HandleFunc("GET /prefixes/{id}", n.replyPrefixes)
 	mux.HandleFunc("GET /transfers/{id}", explainWith(n.Explain))

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"context"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -39,4 +41,20 @@ func (g governors) Govern(engine string, about *doorpb.Steps) (doorserver.Govern
 		return nil, err
 	}
 	return c, nil
+}
+
+// replyPhases tells of the engines that are governed, and of their requests.
+func (n *Agent) replyPhases(w http.ResponseWriter, _ *http.Request) {
+	engines := []live.Engine{}
+	if n.Governors != nil {
+		engines = n.Governors.Engines()
+	}
+	reply(w, engines)
+}
+
+// Phases asks a running agent for the engines that it governs, and for their requests.
+func Phases(ctx context.Context, stateDir, name string) ([]live.Engine, error) {
+	var engines []live.Engine
+	err := ask(ctx, AdminSocket(stateDir, name), "/phases", &engines)
+	return engines, err
 }

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"io"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,7 +36,7 @@ func governed(t *testing.T) *live.Options {
 func openGoverned(t *testing.T, o *live.Options) (n *Agent, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "s")
-	n, err := OpenAgent(t.Context(), AgentOptions{Name: "a", StateDir: dir, NoDirectory: true, Fabrics: []string{"host"}, Door: &Door{Governor: o}})
+	n, err := OpenAgent(t.Context(), AgentOptions{Name: "a", StateDir: dir, NoDirectory: true, Fabrics: []string{"host"}, Metrics: "127.0.0.1:0", Door: &Door{Governor: o}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,7 @@ func openGoverned(t *testing.T, o *live.Options) (n *Agent, dir string) {
 // An engine that tells of its steps is governed by the door of a running agent: who runs,
 // and when a thought has gone on long enough.
 func TestGoverned(t *testing.T) {
-	_, dir := openGoverned(t, governed(t))
+	n, dir := openGoverned(t, governed(t))
 	about := &doorpb.Steps{Model: "m", BlockTokens: 4, MaxRunning: 4, StepTokens: 64, Forces: true}
 	steps, err := door.OpenSteps(t.Context(), door.StepsOptions{Socket: door.Socket(dir, "a"), Engine: "e", About: about})
 	if err != nil {
@@ -81,6 +83,34 @@ func TestGoverned(t *testing.T) {
 		d := tell(&doorpb.Step{Number: number, Sequences: []uint64{8}, Computed: []uint32{1}, Counts: []uint32{1}, Tokens: []uint32{7}})
 		if forced := len(d.Force) == 1; forced != (number == 5) {
 			t.Errorf("step %d: %v", number, d)
+		}
+	}
+	tell(&doorpb.Step{Number: 6, Sequences: []uint64{8}, Computed: []uint32{1}, Counts: []uint32{2}, Tokens: []uint32{91, 7}})
+
+	engines, err := Phases(t.Context(), dir, "a")
+	if err != nil || len(engines) != 1 || len(engines[0].Requests) != 1 {
+		t.Fatalf("%v: %+v", err, engines)
+	}
+	if r := engines[0].Requests[0]; engines[0].Name != "e" || r.Phase != "output" || r.Think != 3 || r.Cap != 3 || r.Output != 1 || r.Decided != "force" || r.Reason != "hard_cap" {
+		t.Errorf("%+v", engines[0])
+	}
+	response, err := http.Get("http://" + n.MetricsAddr() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`meridian_budget_force_reason{reason="hard_cap"} 1`, `meridian_budget_force_triggered 1`, `meridian_phase_router_tracked_requests 1`,
+		`meridian_think_tokens_per_request_sum 3`, `meridian_think_tokens_per_request_count 1`, `meridian_scheduler_batch_size_sum{phase="think"} 4`,
+		`meridian_scheduler_batch_size_sum{phase="output"} 1`, `meridian_schedule_batch_duration_ns_count 6`, `meridian_queue_depth{queue="think"} 0`,
+		`meridian_governor_contradictions_total 0`, `meridian_entropy_transitions_total 0`, `meridian_governor_preempted_total{way="recompute"} 0`,
+	} {
+		if !strings.Contains(string(text), line+"\n") {
+			t.Errorf("no %s", line)
 		}
 	}
 }

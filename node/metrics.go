@@ -25,6 +25,9 @@ func (n *Agent) sources() []telemetry.Source {
 	if n.Door != nil {
 		all = append(all, doorSource(n.Door))
 	}
+	if n.Governors != nil {
+		all = append(all, governorSource(n.Governors))
+	}
 	if n.Store != nil {
 		all = append(all, storeSource(n.Store))
 	}

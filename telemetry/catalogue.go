@@ -396,89 +396,12 @@ var catalogue = slices.Concat([]Metric{
 		Room:   "gateway",
 	},
 	{
-		Name: "meridian_think_tokens_per_request", Type: Histogram, Unit: "tokens",
-		Help:   "Length of a thought when it ended, by itself or forced.",
-		Action: "A pile-up at scheduler.max_think_tokens means that the cap ends thoughts: lower the cap, or loosen the entropy thresholds so that they end sooner.",
-		Room:   "phase", Planned: true,
-	},
-	{
-		Name: "meridian_budget_force_triggered", Type: Counter, Unit: "events",
-		Help:   "Thoughts that were ended by force.",
-		Action: "Flat while thoughts are long: check that entropy.enabled is true and a probe is attached.",
-		Room:   "phase", Planned: true,
-	},
-	{
-		Name: "meridian_budget_force_reason", Type: Counter, Unit: "events",
-		Labels: []Label{{Name: "reason", Values: []string{"converged", "overthinking", "hard_cap"}}},
-		Help:   "Why thoughts were ended by force.",
-		Action: "hard_cap above half of the sum over an hour: the probe does not see convergence; inspect its thresholds.",
-		Room:   "phase", Planned: true,
-	},
-	{
-		Name: "meridian_entropy_transitions_total", Type: Counter, Unit: "tokens",
-		Help:   "Think tokens whose entropy exceeded entropy.transition_entropy_threshold.",
-		Action: "Informational; it decides nothing.",
-		Room:   "probe", Planned: true,
-	},
-	{
 		Name: "meridian_vocab_fallback_total", Type: Counter, Unit: "events",
 		Help:   "Batches whose logit rows had different vocabulary sizes, so that the probe ran row by row.",
 		Action: "Rising: requests for different models share a batch; look at routing.",
 		Room:   "probe", Planned: true,
 	},
-	{
-		Name: "meridian_phase_router_tracked_requests", Type: Gauge, Unit: "requests",
-		Help:   "Requests whose phase is being tracked.",
-		Action: "Growing for 15 minutes while the load does not: an engine does not report finished requests.",
-		Room:   "phase", Planned: true,
-	},
-	{
-		Name: "meridian_schedule_batch_duration_ns", Type: Histogram, Unit: "nanoseconds",
-		Help:   "Time one scheduling decision took.",
-		Action: "P99 above 1 ms under steady load: take a CPU profile and file an issue.",
-		Room:   "sched", Planned: true,
-	},
-	{
-		Name: "meridian_scheduler_batch_size", Type: Histogram, Unit: "requests",
-		Labels: []Label{{Name: "phase", Values: []string{"output", "think"}}},
-		Help:   "Requests of each phase in a decided batch.",
-		Action: "A small output batch beside a deep output queue: output is starved of memory or budget.",
-		Room:   "sched", Planned: true,
-	},
-	{
-		Name: "meridian_queue_depth", Type: Gauge, Unit: "requests",
-		Labels: []Label{{Name: "queue", Values: []string{"output", "think"}}},
-		Help:   "Requests waiting for their turn.",
-		Action: "think above four times its hourly baseline for 5 minutes without forced ends: long chains pile up.",
-		Room:   "sched", Planned: true,
-	},
-	{
-		Name: "meridian_block_manager_used_bytes", Type: Gauge, Unit: "bytes",
-		Help:   "KV memory in use, all tiers.",
-		Action: "Above 90 % of the capacity for 10 minutes: evictions are next.",
-		Room:   "block", Planned: true,
-	},
-	{
-		Name: "meridian_block_manager_evictions", Type: Counter, Unit: "blocks",
-		Labels: []Label{{Name: "tier", Values: []string{"think_complete", "think_active", "output_critical"}}},
-		Help:   "Blocks that left memory under pressure, by tier.",
-		Action: "think_complete is routine, think_active is pressure, output_critical is a stream that a user saw stall.",
-		Room:   "block", Planned: true,
-	},
-	{
-		Name: "meridian_output_critical_eviction", Type: Counter, Unit: "events",
-		Help:   "Evictions that touched the answer a user was reading.",
-		Action: "Alert on any increase within 5 minutes; lower kv_memory.think_phase_memory_fraction, scheduler.think_batch_multiplier or scheduler.max_think_tokens.",
-		Room:   "block", Planned: true,
-	},
-	{
-		Name: "meridian_disagg_blocks_offloaded_total", Type: Counter, Unit: "blocks",
-		Labels: []Label{{Name: "fabric"}},
-		Help:   "Blocks copied out of an engine's memory.",
-		Action: "Flat while disagg.enabled is true: no thought reached disagg.offload_threshold_blocks, or the store cannot be reached.",
-		Room:   "offload", Planned: true,
-	},
-}, engineMetrics, storeMetrics, tierMetrics, cacheMetrics)
+}, governorMetrics, engineMetrics, storeMetrics, tierMetrics, cacheMetrics)
 
 func find(name string) (Metric, bool) {
 	i := slices.IndexFunc(catalogue, func(m Metric) bool { return m.Name == name })
