@@ -153,6 +153,24 @@ def test_a_vllm_that_cannot_hear_of_it_loads_nothing(
     assert ("sliding windows" in caplog.text) == (older and cut is WINDOWED)
 
 
+@pytest.mark.parametrize("one_step", [True, False])
+def test_a_vllm_that_schedules_ahead_says_why_prompts_do_not_move_meanwhile(
+    connector: Any, one_step: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = SimpleNamespace(cut=lambda: CUT, name="m", one_step_at_a_time=one_step)
+    monkeypatch.setattr(connector, "Model", lambda *_: model)
+    transfer = SimpleNamespace(
+        kv_connector_extra_config={"socket": "door.sock"},
+        kv_role="kv_producer",
+        is_kv_producer=True,
+        is_kv_consumer=False,
+        engine_id="e",
+    )
+    with caplog.at_level(logging.INFO, "meridian.vllm"):
+        connector.Connector(SimpleNamespace(kv_transfer_config=transfer), "scheduler", None)
+    assert ("asynchronous scheduling" in caplog.text) == (not one_step)
+
+
 def test_vllm_hears_which_requests_failed(connector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if connector.KVConnectorTransferResults is None:
         return

@@ -46,6 +46,12 @@ _ROLES: Final[dict[str, Literal["prefill", "decode", "both"]]] = {
     "kv_both": "both",
 }
 
+_AHEAD: Final = (
+    "with asynchronous scheduling, pipeline stages or micro-batches vLLM begins a step before it has heard "
+    "that the one before is computed, and could take blocks of what is offered; --no-async-scheduling, one "
+    "stage and no micro-batches let them move meanwhile"
+)
+
 _log: Final = logging.getLogger("meridian.vllm")
 
 
@@ -87,6 +93,8 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
                 "the cell's shared cache is not used: with kv_load_failure_policy fail, a prefix that does "
                 "not come would end its request; set it to recompute"
             )
+        if config.is_kv_producer and not self._model.one_step_at_a_time:
+            _log.info("prompts are offered when they are computed, not while they are: %s", _AHEAD)
         half = SchedulerHalf(
             settings,
             cut,
