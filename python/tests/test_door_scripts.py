@@ -40,11 +40,15 @@ def test_there_are_scripts() -> None:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("over_asyncio", [False, True], ids=["thread", "asyncio"])
-def test_script(path: Path, over_asyncio: bool, meridian_binary: Path, tmp_path: Path) -> None:
+def test_script(
+    path: Path, over_asyncio: bool, meridian_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = json.loads(path.read_text())
     options = script.pop("agent", {})
     assert set(script) == {"about", "steps"}
-    assert set(options) <= {"require_leg", "store"}
+    assert set(options) <= {"require_leg", "store", "governor"}
+    governor = "true" if options.get("governor") else "false"
+    monkeypatch.setenv("MERIDIAN_GOVERNOR_ENABLED", governor)
     required = ["--require-leg"] if options.get("require_leg") else []
     with contextlib.ExitStack() as running:
         if options.get("store"):
