@@ -21,6 +21,9 @@ type Options struct {
 	children []int // processes that are measured beside
 }
 
+// Beside names a process that is part of the measurement.
+func (o *Options) Beside(pid int) { o.children = append(o.children, pid) }
+
 // Lap is what one round took.
 type Lap struct {
 	Operations int

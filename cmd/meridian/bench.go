@@ -30,6 +30,7 @@ type benchCommands struct {
 	Replay   benchReplay   `cmd:"" help:"What it takes to replay a request on an engine in virtual time."`
 	Probe    benchProbe    `cmd:"" help:"What the entropy of a row of logits costs, beside torch."`
 	Sched    benchSched    `cmd:"" help:"What a decision of each scheduling policy takes, for a thousand requests."`
+	Step     benchStep     `cmd:"" help:"What it costs an engine to tell of a step and to hear what is decided, over the engine door."`
 	CUDA     benchCUDA     `cmd:"" name:"cuda" help:"How fast GPU memory moves between two processes, beside CUDA's own copies."`
 	GPU      benchGPU      `cmd:"" name:"__gpu" hidden:""`
 	Serve    benchServe    `cmd:"" name:"__serve" hidden:""`

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"context"
+
+	"meridian/bench/deciding"
+	"meridian/bench/serving"
+)
+
+type benchStep struct {
+	benchDeciding
+	Requests []int  `default:"1,64,256" placeholder:"N" help:"How many requests the engine runs, rows for each; default ${default}."`
+	Steps    int    `default:"2000" placeholder:"N" help:"Steps of a round; default ${default}."`
+	Python   string `default:"python3" placeholder:"FILE" help:"The interpreter for the rows of Python; PYTHONPATH names the package. Empty: no such rows. Default ${default}."`
+}
+
+func (c *benchStep) Help() string {
+	return "An agent with a governor, in a process of its own, and engines whose requests all decode: what passes from before an engine writes down what a step did until it has read what was " +
+		"decided, over the engine door, by Go's client and by Python's. Every decision is checked to be of its step and of all requests."
+}
+
+func (c *benchStep) Run(std *stdio) error {
+	return c.run(std, "step", func(ctx context.Context, o deciding.Options) (*deciding.Report, error) {
+		return serving.RunStep(ctx, serving.StepOptions{Options: o, Requests: c.Requests, Steps: c.Steps, Python: c.Python})
+	})
+}
