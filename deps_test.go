@@ -572,7 +572,8 @@ var rooms = map[string]room{
 			"kv": "cuts and scopes", "mem": "the arenas of its ranks", "openai": "requests and answers", "phase": "whether an answer is still a thought",
 			"probe": "entropies of logits", "token": "texts",
 		},
-		testsMay: []string{"reshard"},
+		testsMay: []string{"block", "governor", "governor/live", "reshard", "sched"},
+		uses:     map[string]string{"google.golang.org/protobuf": "tests copy decisions"},
 	},
 	"engine/batch": {
 		owns: "what a step computes: who, how much, in which blocks; the prefix cache, preemption",

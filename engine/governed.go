@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"meridian/door/doorpb"
@@ -166,6 +167,9 @@ func (e *Engine) rest() {
 		<-e.wake
 		return
 	}
+	if e.makeRoom() {
+		return
+	}
 	timer := time.NewTimer(restTell)
 	defer timer.Stop()
 	select {
@@ -181,6 +185,32 @@ func (e *Engine) rest() {
 		}
 		e.send(0)
 	}
+}
+
+// makeRoom takes the blocks of somebody that is paused where nobody runs, and somebody who
+// may run waits for blocks: a governor that wants him to run reckons with what a step
+// needs, and here he needs all of his blocks to begin. What is on its way out frees blocks
+// by itself.
+func (e *Engine) makeRoom() bool {
+	waits := false
+	for _, c := range e.known {
+		if c.swap != nil && len(c.swap.away) == 0 {
+			return false
+		}
+		waits = waits || c.sequence.State() == batch.Waiting && c.sequence.Paused() == 0
+	}
+	if !waits || e.keeps > 0 || len(e.intakes) > 0 {
+		return false
+	}
+	for _, c := range slices.Backward(e.known) {
+		if c.sequence.Paused()&batch.Governed != 0 && c.swap == nil && e.scheduler.Preempt(&c.sequence) {
+			e.dropFork(c)
+			e.counters.Preempted++
+			e.stopped(c)
+			return true
+		}
+	}
+	return false
 }
 
 // tell sends what a turn did, if there is something to tell.

@@ -319,3 +319,39 @@ func TestTokensOfOneThatHadToGoAreForOthers(t *testing.T) {
 	}
 	wantCounts(t, "one for the old", p, []*Sequence{old, prompt, young}, 1, 3, 0)
 }
+
+// TestSeats: whom a governor has wait leaves his place to others; when he goes on, a step has
+// no more sequences than it may have, and the others have theirs in the next.
+func TestSeats(t *testing.T) {
+	for _, c := range []struct {
+		reason PauseReason
+		want   int
+	}{{Governed, 2}, {SlowReader, 0}} {
+		s := New(Options{Blocks: 64, BlockTokens: 4, MaxRunning: 2, MaxWaiting: 16, StepTokens: 100})
+		all := []*Sequence{{Tokens: []uint32{1, 1}, Prompt: 2}, {Tokens: []uint32{2, 2}, Prompt: 2}, {Tokens: []uint32{3, 3}, Prompt: 2}, {Tokens: []uint32{4, 4}, Prompt: 2}}
+		if err := s.Add(all...); err != nil {
+			t.Fatal(err)
+		}
+		turn := func() []*Sequence {
+			p := s.Plan()
+			s.Commit(p.Work)
+			var ran []*Sequence
+			for _, w := range p.Work {
+				ran = append(ran, w.Sequence)
+				s.Append(w.Sequence, 9)
+			}
+			return ran
+		}
+		turn()
+		s.Pause(all[0], c.reason)
+		s.Pause(all[1], c.reason)
+		if ran := turn(); len(ran) != c.want {
+			t.Fatalf("%v: %d run", c.reason, len(ran))
+		}
+		s.Unpause(all[0], c.reason)
+		s.Unpause(all[1], c.reason)
+		if ran := turn(); len(ran) != 2 || ran[0] != all[0] || ran[1] != all[1] {
+			t.Errorf("%v: %d run", c.reason, len(ran))
+		}
+	}
+}

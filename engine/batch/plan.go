@@ -40,13 +40,14 @@ type Admission struct {
 type draft struct {
 	Plan
 	budget  int  // tokens that are left of the step
+	seats   int  // sequences that it may compute besides
 	blocked bool // one that waits did not fit
 }
 
 // Plan decides the next step. Commit must follow before the next Plan, unless
 // there is no work.
 func (s *Scheduler) Plan() Plan {
-	d := draft{budget: s.options.StepTokens}
+	d := draft{budget: s.options.StepTokens, seats: s.options.MaxRunning}
 	for _, a := range s.order.Run {
 		switch a.Sequence.state {
 		case Running:
@@ -68,7 +69,7 @@ func (s *Scheduler) Plan() Plan {
 	for _, q := range s.snapshot(s.waiting) {
 		s.admit(q, &d)
 	}
-	if d.blocked && len(s.running) < s.options.MaxRunning {
+	if d.blocked && s.seated() < s.options.MaxRunning {
 		s.dropStanding(&d)
 	}
 	for _, list := range [][]*Sequence{s.running, s.forks} {
@@ -91,13 +92,30 @@ func (s *Scheduler) snapshot(list []*Sequence) []*Sequence {
 // run plans tokens of q, unless it is planned already or had to go since.
 func (s *Scheduler) run(q *Sequence, d *draft) {
 	count := min(q.wanted(), d.budget)
-	if q.state != Running || q.pauses != 0 || q.planned > 0 {
+	if q.state != Running || q.pauses != 0 || q.planned > 0 || d.seats < 1 && !q.fork {
 		return
 	}
 	if s.grow(q, q.computed+count, d) {
-		q.planned = count
-		d.budget -= count
+		d.plan(q, count)
 	}
+}
+
+// plan gives q tokens of the step, and a seat in it.
+func (d *draft) plan(q *Sequence, count int) {
+	q.planned = count
+	d.budget -= count
+	if count > 0 && !q.fork {
+		d.seats--
+	}
+}
+
+// unplan takes back what q has of the step.
+func (d *draft) unplan(q *Sequence) {
+	d.budget += q.planned
+	if q.planned > 0 && !q.fork {
+		d.seats++
+	}
+	q.planned = 0
 }
 
 // Commit says that the work of a plan is computed.
@@ -127,7 +145,7 @@ func (s *Scheduler) grow(q *Sequence, tokens int, d *draft) bool {
 			return false
 		}
 		victim := s.victim()
-		d.budget += victim.planned
+		d.unplan(victim)
 		if s.evict(victim); victim.fork {
 			d.Dropped = append(d.Dropped, victim)
 		} else {
@@ -148,7 +166,7 @@ func (s *Scheduler) admit(q *Sequence, d *draft) {
 		return
 	}
 	a := Admission{Sequence: q}
-	if !s.settle(q, &a) {
+	if !s.settle(q, &a, d.seats > 0) {
 		d.blocked = true
 		return
 	}
@@ -161,8 +179,7 @@ func (s *Scheduler) admit(q *Sequence, d *draft) {
 		q.Fetch = 0
 		q.state = Running
 		s.running = inserted(s.running, q)
-		q.planned = min(q.wanted(), d.budget)
-		d.budget -= q.planned
+		d.plan(q, min(q.wanted(), d.budget))
 	}
 	d.Admitted = append(d.Admitted, a)
 }
@@ -186,9 +203,23 @@ func (s *Scheduler) comes(q *Sequence) bool {
 	})
 }
 
-// settle finds room and blocks for q, or leaves it as it was.
-func (s *Scheduler) settle(q *Sequence, a *Admission) bool {
-	canRun := len(s.running) < s.options.MaxRunning
+// seated is how many of those that run have a place of MaxRunning. Whom a governor has wait
+// has none, or the others that it wants to run instead could not. When it goes on, more
+// may be there than have a place in a step: the last wait for the next.
+func (s *Scheduler) seated() int {
+	n := 0
+	for _, q := range s.running {
+		if q.pauses&Governed == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// settle finds room and blocks for q, or leaves it as it was. In a step without a seat it
+// may be fetched only.
+func (s *Scheduler) settle(q *Sequence, a *Admission, seat bool) bool {
+	canRun := seat && s.seated() < s.options.MaxRunning
 	switch {
 	case len(q.blocks) > 0:
 		return canRun
@@ -204,7 +235,7 @@ func (s *Scheduler) settle(q *Sequence, a *Admission) bool {
 }
 
 // place gives q the blocks of its tokens: those that are there, and new ones. It
-// leaves one for every sequence that runs, so that the newcomer is not thrown
+// leaves one for every sequence that has a seat, so that the newcomer is not thrown
 // out at once.
 func (s *Scheduler) place(q *Sequence, a *Admission) bool {
 	size := s.options.BlockTokens
@@ -223,7 +254,7 @@ func (s *Scheduler) place(q *Sequence, a *Admission) bool {
 		found = append(found, b)
 	}
 	more := s.blocksFor(len(q.Tokens)) - len(found)
-	if more+idle+len(s.running) > s.pool.Available() {
+	if more+idle+s.seated() > s.pool.Available() {
 		return false
 	}
 	for _, b := range found {

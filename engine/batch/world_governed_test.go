@@ -53,9 +53,18 @@ func (w *world) obey() {
 }
 
 // served: everybody who runs and is not paused has what the order lets it have, or the
-// step is full. An order leaves nobody out.
+// step is full, of tokens or of sequences. An order leaves nobody out.
 func (w *world) served(p Plan, budget int) {
-	if budget == w.o.StepTokens || len(p.Preempted) > 0 {
+	seats := 0
+	for _, work := range p.Work {
+		if !work.Sequence.fork {
+			seats++
+		}
+	}
+	if seats > w.o.MaxRunning {
+		w.t.Fatalf("%d sequences in a step, at most %d", seats, w.o.MaxRunning)
+	}
+	if budget == w.o.StepTokens || seats == w.o.MaxRunning || len(p.Preempted) > 0 {
 		return
 	}
 	for _, q := range slices.Concat(w.alive, w.forks) {
