@@ -101,6 +101,9 @@ func (g *Gateway) send(parent context.Context, l leg) (*call, *trouble) {
 	if l.engine.authorization != "" {
 		request.Header.Set("Authorization", l.engine.authorization)
 	}
+	if rank, is := g.roster.dataRank(l.engine); is {
+		request.Header.Set(headerRank, strconv.Itoa(rank))
+	}
 	c.response, err = g.client.Do(request)
 	if err != nil {
 		t := c.trouble(err)

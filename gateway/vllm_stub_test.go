@@ -25,6 +25,7 @@ type fakeVLLM struct {
 
 	mu     sync.Mutex
 	bodies []string // of requests for tokens
+	ranks  []string // and which data-parallel rank they were for
 	whole  string   // the answer that is no stream, "" for generated ones
 	stream string   // the answer that is one
 	ticket string   // kv_transfer_params of a prefill leg
@@ -97,6 +98,7 @@ func (f *fakeVLLM) generate(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	f.mu.Lock()
 	f.bodies = append(f.bodies, string(body))
+	f.ranks = append(f.ranks, r.Header.Get(headerRank))
 	f.mu.Unlock()
 	var asked struct {
 		Stream bool

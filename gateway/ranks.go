@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"strconv"
+	"strings"
+)
+
+// headerRank tells a vLLM server which of its data-parallel ranks a request is for;
+// without it the server chooses.
+const headerRank = "X-Data-Parallel-Rank"
+
+// maxRank bounds what is taken for the number of a rank.
+const maxRank = 1 << 16
+
+// rankName takes apart the name that vLLM gives to a data-parallel rank, ID_dp0,
+// ID_dp1, …; every rank is an engine of its own.
+func rankName(id string) (of string, rank int, ok bool) {
+	at := strings.LastIndex(id, "_dp")
+	if at < 0 {
+		return "", 0, false
+	}
+	rank, err := strconv.Atoi(id[at+len("_dp"):])
+	if err != nil || rank < 0 || rank > maxRank {
+		return "", 0, false
+	}
+	return id[:at], rank, true
+}
+
+// dataRank is which of the ranks behind its address an engine is, counted from the
+// first of them as vLLM does; false where it is alone there. A leg is sealed for one
+// engine, so another rank than that one would refuse it, and compute the prompt.
+func (r *roster) dataRank(e *engine) (int, bool) {
+	about := e.about.Load()
+	of, rank, ok := rankName(about.id)
+	if !ok || about.kind != kindVLLM {
+		return 0, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, count := rank, 0
+	for _, other := range r.engines {
+		if other.url != e.url {
+			continue
+		}
+		if its, n, ok := rankName(other.about.Load().id); ok && its == of {
+			first, count = min(first, n), count+1
+		}
+	}
+	return rank - first, count > 1
+}
