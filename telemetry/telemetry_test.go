@@ -101,7 +101,8 @@ func TestAlertsNameCataloguedSeries(t *testing.T) {
 // code in any language cannot invent one.
 func TestSourcesNameOnlyCataloguedMetrics(t *testing.T) {
 	literal := regexp.MustCompile(`["'](meridian_[a-z0-9_]+)["']`)
-	members := []string{"meridian_leg", "meridian_ticket", "meridian_transfer", "meridian_promised", "meridian_unused", "meridian_thought_end", "meridian_tokens", "meridian_move"} // of kv_transfer_params
+	members := []string{"meridian_leg", "meridian_ticket", "meridian_transfer", "meridian_promised", "meridian_unused", "meridian_thought_end", "meridian_tokens", "meridian_move"}                                // of kv_transfer_params
+	members = append(members, "meridian_max_think_tokens", "meridian_max_think_token", "meridian_max_thnik_tokens", "meridian_min_think_tokens", "meridian_think_tokens", "meridian_entropy", "meridian_sequence") // of vllm_xargs, in its tests misspelt, too
 	root := ".."
 	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil {

@@ -55,6 +55,7 @@ type commands struct {
 	Peers      peersCommand      `cmd:"" help:"List the agents of a cell."`
 	Targets    targetsCommand    `cmd:"" help:"List where the processes of a cell show their metrics; for Prometheus, too."`
 	Top        topCommand        `cmd:"" help:"Show a cell while it works: rates, workers, latency, memory, slow hand-offs."`
+	Phases     phasesCommand     `cmd:"" help:"Show the requests of governed engines: phase, budget, entropy, what was decided and why."`
 	Explain    explainCommand    `cmd:"" help:"Tell what became of a request or a transfer, and why."`
 	Cache      cacheCommands     `cmd:"" help:"Look after the prefixes of prompts that a cell keeps."`
 	Store      storeCommands     `cmd:"" help:"Keep objects in the memory of a cell: serve, put, get, list and look after them."`
