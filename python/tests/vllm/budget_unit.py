@@ -262,7 +262,8 @@ def test_a_token_that_vllm_does_not_tell_ends_nothing(caplog: pytest.LogCaptureF
     before = torch.randn(1, VOCABULARY, device=DEVICE)
     for _ in range(2):
         assert torch.equal(logic.apply(before.clone()), before)
-    assert sum("--logits-processors" in told.getMessage() for told in caplog.records) == 1
+    told = {id(record) for record in caplog.records if "--logits-processors" in record.getMessage()}
+    assert len(told) == 1  # 0.25.1 shows the same record to two handlers
     output[1] = 2
     assert int(logic.apply(before.clone()).argmax()) == END, "it was told later"
 
