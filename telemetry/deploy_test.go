@@ -92,6 +92,7 @@ func TestMisnamedSeries(t *testing.T) {
 		`meridian_gateway_requests_total{shade="failed"}`:                 "it has no label shade",
 		`meridian_gateway_requests_bucket`:                                "it is no histogram",
 		`meridian_lunch_total`:                                            "it is not in the catalogue",
+		`meridian_queue_depth{queue="think"}`:                             "",
 		`meridian_vocab_fallback_total`:                                   "nothing emits it yet",
 	} {
 		if got := misnamed(written); got != wrong {
