@@ -7,6 +7,7 @@ import (
 
 	"meridian/door"
 	"meridian/door/doorpb"
+	"meridian/doorserver"
 )
 
 // The Go client and the door: an agent that is started again is told everything anew.
@@ -56,17 +57,25 @@ func TestStepsOverTheDoor(t *testing.T) {
 	until(t, "the governor hears of every end", func() bool { return g.ended() == 3 })
 }
 
-// BenchmarkStep is the way of a Step and its Decision, without what a governor thinks.
+// BenchmarkStep is the way of a Step and its Decision, with the governor that agents have.
 func BenchmarkStep(b *testing.B) {
-	n := newCell(b, "tcp").start("n", governed(&fakeGovernor{}))
-	s, err := door.OpenSteps(soon(b), door.StepsOptions{Socket: n.socket, Engine: "e"})
+	const requests = 256
+	n := newCell(b, "tcp").start("n", func(o *doorserver.Options) { o.Governor = newGovernors(b) })
+	s, err := door.OpenSteps(soon(b), door.StepsOptions{
+		Socket: n.socket, Engine: "e", About: &doorpb.Steps{BlockTokens: 16, MaxRunning: requests, StepTokens: 1 << 16},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer s.Close()
 	s.Renewed()
-	const requests = 256
-	m := &doorpb.Step{Computed: make([]uint32, requests), Counts: make([]uint32, requests), Tokens: make([]uint32, requests), Entropies: make([]float32, requests)}
+	first := &doorpb.Step{Number: 1, Waiting: requests}
+	for i := range uint64(requests) {
+		first.Begun = append(first.Begun, &doorpb.Begun{Sequence: 1000 + i, PromptTokens: 64})
+	}
+	s.Send(first)
+	s.Take(time.Minute)
+	m := &doorpb.Step{Number: 1, Computed: make([]uint32, requests), Counts: make([]uint32, requests), Tokens: make([]uint32, requests), Entropies: make([]float32, requests)}
 	for i := range requests {
 		m.Sequences = append(m.Sequences, uint64(1000+i))
 		m.Computed[i], m.Counts[i], m.Tokens[i], m.Entropies[i] = 1, 1, uint32(20000+i), 1
