@@ -75,6 +75,20 @@ def test_nobody_is_waited_for(agent: FakeAgent) -> None:
     steps.close()
 
 
+def test_a_mad_agent_stalls_nobody(agent: FakeAgent) -> None:
+    mad = _messages.Welcome()
+    mad.CopyFrom(WELCOME)
+    mad.governor.wait_us = (1 << 32) - 1
+    agent.sayings = [frame(mad)] * 3
+    agent.answer = lambda step: b"\xff\xff\xff\x00\x10\x00" + bytes(12 << 20)
+    steps = Steps(agent.path, "e", model="m")
+    until(steps, lambda: steps.governed)
+    assert steps.terms is not None and steps.terms.wait <= 0.1
+    assert steps.send(step(1))
+    until(steps, lambda: steps.lost == 1)
+    steps.close()
+
+
 def test_no_agent(tmp_path: Path) -> None:
     steps = Steps(tmp_path / "none.sock", "e", model="m")
     assert not steps.governed and not steps.send(step(1)) and steps.take(0.001) == []
@@ -127,7 +141,7 @@ def test_a_refusal_is_heard(agent: FakeAgent, caplog: pytest.LogCaptureFixture) 
 
 
 def test_decisions_that_nobody_takes(agent: FakeAgent) -> None:
-    agent.answer = lambda step: frame(_messages.Decision(step=step.number)) * 600
+    agent.answer = lambda step: frame(_messages.Decision(step=step.number)) * 200
     steps = Steps(agent.path, "e", model="m")
     until(steps, lambda: steps.governed)
     assert steps.send(step(1)) and steps.send(step(2))

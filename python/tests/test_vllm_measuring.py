@@ -54,6 +54,17 @@ def test_numbered_requests_are_told(agent: FakeAgent) -> None:
     steps.close()
 
 
+def test_ranks_that_sample_the_same_keep_their_terms(agent: FakeAgent) -> None:
+    agent.sayings = [welcome([9])]
+    steps = Steps(agent.path, "e", model="m", measures=True)
+    measuring = Measuring(steps, ranks=2)
+    end = time.monotonic() + PATIENCE
+    while not steps.governed and time.monotonic() < end:
+        measuring.tell([])
+    assert steps.governed and measuring.terms(OWN) is None
+    steps.close()
+
+
 def test_a_governor_that_does_not_know_the_model_sets_nothing(agent: FakeAgent) -> None:
     agent.sayings = [welcome([])]
     steps = Steps(agent.path, "e", model="m", measures=True)

@@ -50,6 +50,11 @@ class Deframer:
     def __init__(self) -> None:
         self._bytes = bytearray()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How much has come that is no whole message yet."""
+        return len(self._bytes)
+
     def feed(self, data: bytes) -> None:
         """Take what came."""
         self._bytes += data

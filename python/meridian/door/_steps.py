@@ -16,15 +16,21 @@ from meridian.door._backoff import NOT_REGISTERED, Backoff
 from meridian.door._connection import PIECE, connect
 from meridian.door._conversation import check_welcome, introduce
 from meridian.door._events import DoorError, problem_of
-from meridian.door._frames import Deframer, frame
+from meridian.door._frames import BadFrame, Deframer, frame
 from meridian.door._messages import Message
 from meridian.door._outbox import Outbox
 
 _MAX_WAITING_BYTES: Final = 4 << 20
 """Of an agent that has not read so much, no decision will come in time."""
 
-_MAX_DECISIONS: Final = 1024
+_MAX_DECISIONS: Final = 256
 """So many that nobody takes are not kept: the engine does not listen any more."""
+
+_MAX_READ_BYTES: Final = 4 << 20
+"""So much is read at a time, and so long may a frame be: an agent that floods stalls nobody."""
+
+LONGEST_WAIT: Final = 0.1
+"""Whatever an agent says, a scheduler stands still no longer than so many seconds."""
 
 _HANDSHAKE_TIMEOUT: Final = 10.0
 
@@ -125,7 +131,11 @@ class Steps:
             self._lose(DoorError("no_answer", "the agent does not read what it is told"))
             return False
         self._last_step = step.number
-        self._outbox.put(frame(step), None, time.monotonic())
+        try:
+            self._outbox.put(frame(step), None, time.monotonic())
+        except BadFrame as error:
+            self._lose(error)
+            return False
         return True
 
     def take(self, wait: float = 0.0) -> list[Message]:
@@ -182,7 +192,7 @@ class Steps:
     def _read(self) -> None:
         """Take what has come."""
         assert self._socket is not None
-        while True:
+        for _ in range(_MAX_READ_BYTES // PIECE):
             try:
                 data = self._socket.recv(PIECE)
             except BlockingIOError:
@@ -190,6 +200,8 @@ class Steps:
             if not data:
                 raise EOFError("the agent has ended the connection")
             self._deframer.feed(data)
+            if self._deframer.waiting_bytes > 2 * _MAX_READ_BYTES:
+                raise DoorError("malformed", f"a frame of more than {_MAX_READ_BYTES} bytes")
             while (message := self._deframer.next()) is not None:
                 self._heard(message)
             if len(data) < PIECE:
@@ -215,7 +227,7 @@ class Steps:
         told = welcome.governor
         self.terms = Terms(
             policy=told.policy,
-            wait=told.wait_us / 1e6,
+            wait=min(told.wait_us / 1e6, LONGEST_WAIT),
             max_think_tokens=told.max_think_tokens,
             min_think_tokens=told.min_think_tokens,
             end_tokens=tuple(told.end_tokens),

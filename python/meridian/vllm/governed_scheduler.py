@@ -188,13 +188,20 @@ class _Governed(_Base):
         """Preempt a request between two steps, as vLLM does within one."""
         if victim.status != RequestStatus.RUNNING or victim not in self.running:
             return
-        self.running.remove(victim)
         how = (
             {"drop_stale_output": self.requires_kv_delivery} if hasattr(self, "requires_kv_delivery") else {}
         )
-        self._preempt_request(
-            victim, time.monotonic(), **how
-        )  # since 0.32 it is told what its output is worth
+        self.running.remove(victim)
+        try:
+            self._preempt_request(
+                victim, time.monotonic(), **how
+            )  # since 0.32 it is told what its output is worth
+        except Exception:
+            if victim.status == RequestStatus.RUNNING:
+                self.running.append(victim)
+            raise
+        # It may run in the step that is planned now. The workers must not take it for one that went on.
+        self.prev_step_scheduled_req_ids.discard(victim.request_id)
         self._governing.counts.preempted += 1
 
     def _new_blocks(self, output: Any) -> Iterator[tuple[str, list[int]]]:

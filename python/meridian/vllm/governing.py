@@ -21,6 +21,9 @@ TAIL_TOKENS: Final = 256
 
 MAX_GENERATED_TOKENS: Final = 1 << 18
 
+MAX_TOLD_IDS: Final = 1 << 18
+"""So many ids of prompts and answers go with one step at most; whom that leaves out is told with the next."""
+
 NEVER: Final = 1 << 62
 """A step that does not come."""
 
@@ -45,13 +48,15 @@ class Counts:
 class Sequence:
     """A request as the governor knows it."""
 
-    __slots__ = ("computed", "number", "request")
+    __slots__ = ("computed", "number", "request", "told")
 
     def __init__(self, number: int, request: Any) -> None:
         self.number = number
         self.request = request
         self.computed = 0
         """Tokens whose KV was told to be there."""
+        self.told = False
+        """Whether the governor knows of it."""
 
 
 class Governing:
@@ -65,6 +70,8 @@ class Governing:
         self._last_sequence = 0
         self._sequences: dict[str, Sequence] = {}
         self._by_number: dict[int, Sequence] = {}
+        self._untold: deque[Sequence] = deque()
+        """Who is here and was not told to the governor yet, in the order in which they came."""
         self._began: deque[int] = deque()
         """When the steps began that have been planned and not told."""
         self._next = _messages.Step()
@@ -88,7 +95,7 @@ class Governing:
         sequence = Sequence(self._last_sequence, request)
         self._sequences[request.request_id] = sequence
         self._by_number[sequence.number] = sequence
-        self._tell(sequence)
+        self._untold.append(sequence)
         return sequence.number
 
     def finished(self, request: Any) -> None:
@@ -97,14 +104,16 @@ class Governing:
         if sequence is None:
             return
         del self._by_number[sequence.number]
-        self._next.finished.append(sequence.number)
+        if sequence.told:
+            self._next.finished.append(sequence.number)
         self._blocks.pop(request.request_id, None)
         self.paused.discard(request.request_id)
 
     def stopped(self, request: Any) -> None:
         """Take note that a request has lost its blocks."""
         if sequence := self._sequences.get(request.request_id):
-            self._next.stopped.add(sequence=sequence.number, lost=True)
+            if sequence.told:
+                self._next.stopped.add(sequence=sequence.number, lost=True)
             self._blocks.pop(request.request_id, None)
             sequence.computed = 0
 
@@ -129,12 +138,13 @@ class Governing:
             self._stood_still = False
         if self._steps.connections != self._connection:
             self._tell_all()
+        tokens_of = dict(found)
+        self._tell_some(tokens_of)
         step, self._next = self._next, _messages.Step()
         blocks, self._blocks = self._blocks, {}
         if not self._steps.governed:
             self.counts.alone += 1
             return
-        tokens_of = dict(found)
         concerned: Iterable[str] = scheduled
         if blocks.keys() - scheduled.keys() or tokens_of.keys() - scheduled.keys():
             concerned = scheduled.keys() | blocks.keys() | tokens_of.keys()
@@ -147,7 +157,7 @@ class Governing:
         known, nothing = self._sequences.get, ()
         for request_id in concerned:
             sequence = known(request_id)
-            if sequence is None:  # it ended in this step, and finished tells so
+            if sequence is None or not sequence.told:  # it ended in this step, or is not known yet
                 continue
             request = sequence.request
             total = request.num_computed_tokens - request.num_output_placeholders
@@ -175,18 +185,31 @@ class Governing:
         self.counts.steps += 1
         self._steps.send(step)
 
-    def _tell(self, sequence: Sequence) -> None:
-        request = sequence.request
-        prompt = request.prompt_token_ids or ()
-        begun = self._next.begun.add(
-            sequence=sequence.number,
-            id=request.request_id[:128],
-            prompt_tokens=request.num_prompt_tokens,
-            max_think_tokens=_max_think_tokens(request.sampling_params),
-            tenant=(request.cache_salt or "")[:64],
-        )
-        begun.tail.extend(prompt[-TAIL_TOKENS:])
-        begun.generated.extend(list(request.output_token_ids)[:MAX_GENERATED_TOKENS])
+    def _tell_some(self, found: Mapping[str, list[int]]) -> None:
+        """Tell of newcomers, as many as a step takes, and of what they said before this step."""
+        left = MAX_TOLD_IDS
+        while self._untold:
+            sequence = self._untold[0]
+            request = sequence.request
+            said = request.output_token_ids
+            before = len(said) - len(found.get(request.request_id, ()))
+            generated = list(said[:before])[:MAX_GENERATED_TOKENS]
+            if left < MAX_TOLD_IDS and len(generated) + TAIL_TOKENS > left:
+                return
+            self._untold.popleft()
+            if sequence.number not in self._by_number:
+                continue  # it has ended
+            left -= len(generated) + TAIL_TOKENS
+            begun = self._next.begun.add(
+                sequence=sequence.number,
+                id=request.request_id[:128],
+                prompt_tokens=request.num_prompt_tokens,
+                max_think_tokens=_max_think_tokens(request.sampling_params),
+                tenant=(request.cache_salt or "")[:64],
+            )
+            begun.tail.extend((request.prompt_token_ids or ())[-TAIL_TOKENS:])
+            begun.generated.extend(generated)
+            sequence.told = True
 
     def _tell_all(self) -> None:
         """Tell a governor that knows nothing yet of everybody who is here."""
@@ -196,7 +219,8 @@ class Governing:
         self._forget_decisions()
         for sequence in self._sequences.values():
             sequence.computed = 0
-            self._tell(sequence)
+            sequence.told = False
+        self._untold = deque(self._sequences.values())
 
     def close(self) -> None:
         """Leave the governor."""

@@ -19,8 +19,10 @@ from meridian.vllm.settings import door_of
 class Measuring:
     """A connection that measures. One thread has it, and nothing in it waits."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps, ranks: int = 1) -> None:
+        """Tell over a connection, of one of so many ranks that sample the same tokens."""
         self._steps = steps
+        self._ranks = ranks
         self._connection = 0
         self._number = 0
 
@@ -32,7 +34,8 @@ class Measuring:
             return None
         socket, engine = door_of(vllm_config)
         model = vllm_config.model_config
-        return cls(Steps(socket, engine, model=str(model.served_model_name or model.model), measures=True))
+        steps = Steps(socket, engine, model=str(model.served_model_name or model.model), measures=True)
+        return cls(steps, vllm_config.parallel_config.tensor_parallel_size)
 
     def tell(self, measured: list[tuple[int | None, int, float]]) -> None:
         """Tell entropies: the number of a request, the place of a token, nats."""
@@ -53,9 +56,13 @@ class Measuring:
         )
 
     def terms(self, now: Terms) -> Terms | None:
-        """Return the terms that a governor has set since the last call; None: none did."""
+        """Return the terms that a governor has set since the last call; None: none did.
+
+        Where several ranks sample, each for itself, all must go by the same terms at the same token:
+        then those of the configuration stay.
+        """
         told = self._steps.terms
-        if told is None or self._connection == self._steps.connections:
+        if self._ranks > 1 or told is None or self._connection == self._steps.connections:
             return None
         self._connection = self._steps.connections
         if not told.end_tokens:  # it does not know how this model thinks

@@ -23,7 +23,7 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from meridian.door import Terms, _messages
-from meridian.vllm import governed_scheduler
+from meridian.vllm import governed_scheduler, governing
 from meridian.vllm.governed_scheduler import Scheduler, SyncScheduler
 
 BLOCK = 4
@@ -285,6 +285,59 @@ def test_the_victim_is_the_governors_and_waits_until_it_may(world: Callable[...,
     while w.scheduler.requests:
         w.step()
     assert all(said == list(range(40)) for said in w.said.values())
+
+
+def test_one_that_is_preempted_may_run_at_once(world: Callable[..., World]) -> None:
+    w = world()
+    w.scheduler.requires_kv_delivery = True  # of a server whose prompts others wait for
+    for name in "ab":
+        w.add(name, answer=40)
+    for _ in range(3):
+        w.step()
+    decision = _messages.Decision()
+    decision.preempt.add(sequence=w.governor.number("a"), reason="test")
+    decisions = [decision]
+
+    def decide(step: Any) -> Any:
+        decided = decisions.pop() if decisions else _messages.Decision()
+        decided.step = step.number
+        return decided
+
+    w.governor.decide = decide
+    for _ in range(4):
+        w.step()
+        cached = w.flying[-1].scheduled_cached_reqs if w.flying else None
+        if cached is not None:
+            assert all(r in cached.all_token_ids for r in cached.resumed_req_ids), "workers lack its tokens"
+    assert w.scheduler.counts.preempted == 1
+    while w.scheduler.requests:
+        w.step()
+    assert len(w.said["b"]) == 40
+
+
+def test_many_are_told_in_pieces(world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(governing, "MAX_TOLD_IDS", 1000)
+    w = world(length=1024, blocks=4096)
+    for number in range(8):
+        w.add(f"r{number}", prompt=12, answer=900)
+    for _ in range(300):
+        w.step()
+    w.governor.connections, w.governor.told = 2, []
+    for _ in range(12):
+        w.step()
+    told = w.governor.told
+    assert max(sum(len(b.generated) for b in step.begun) for step in told) <= 1000
+    assert {b.id for step in told for b in step.begun} == {f"r{number}" for number in range(8)}
+    # What is told with a newcomer and what is told as found make up the answer.
+    first = next(b for step in told for b in step.begun)
+    found = [
+        step.tokens[sum(step.counts[:i])]
+        for step in told
+        for i, number in enumerate(step.sequences)
+        if number == first.sequence and step.counts[i]
+    ]
+    answer = [*first.generated, *found]
+    assert answer == list(range(len(answer)))
 
 
 def test_who_is_last_in_the_order_loses_its_blocks(world: Callable[..., World]) -> None:
