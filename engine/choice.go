@@ -27,6 +27,7 @@ type choice struct {
 	fork     *fork // nil: there is none
 	swap     *swap // nil: it has its blocks, or waits to be computed
 	found    int   // of its blocks, those that were there when it was admitted
+	lost     int   // tokens that it had when the governor last took its blocks; 0: it never did
 	logits   []float32
 	seen     bool   // it was admitted once
 	kept     int    // tokens that the agent was told of, or that came from there

@@ -26,7 +26,7 @@ func (e *Engine) apply(d *doorpb.Decision) {
 		e.copyOut(m)
 	}
 	for _, number := range d.GetPause() {
-		if c := e.byNumber[number]; c != nil {
+		if c := e.byNumber[number]; c != nil && !e.stood {
 			e.scheduler.Pause(&c.sequence, batch.Governed)
 		}
 	}
@@ -58,15 +58,24 @@ func forcedAs(reason string) string {
 }
 
 // preempt takes the blocks of a sequence: they are to be copied out first, or it is
-// computed anew.
+// computed anew. Each time it finds a token before it loses them again, whatever the
+// governor wants: else it might never find one.
 func (e *Engine) preempt(p *doorpb.Preempt) {
 	c := e.byNumber[p.GetSequence()]
-	if c == nil || c.sequence.State() == batch.Fetching || p.GetSwap() && e.swapOut(c) {
+	if c == nil || c.sequence.State() == batch.Fetching {
+		return
+	}
+	if e.stood || c.swap == nil && c.lost == len(c.sequence.Tokens) {
+		e.counters.Unheeded++
+		return
+	}
+	if p.GetSwap() && e.swapOut(c) {
 		return
 	}
 	e.dropFork(c)
 	e.dropEarly(c.request)
 	if e.scheduler.Preempt(&c.sequence) {
+		c.lost = len(c.sequence.Tokens)
 		e.counters.Stopped++
 	}
 	e.stopped(c)

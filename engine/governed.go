@@ -42,6 +42,7 @@ type governed struct {
 	waits     bool                  // for the Decision that follows from the last Step
 	decided   time.Time
 	idle      time.Time // since when nobody runs though somebody is there; zero: somebody runs
+	stood     bool      // nobody could run: until somebody has, nobody is paused or preempted
 	known     []*choice // those that live, as they came
 	byNumber  map[uint64]*choice
 	sequences uint64       // numbers that were given
@@ -181,6 +182,7 @@ func (e *Engine) rest() {
 		if time.Since(e.idle) > max(restPatience, e.options.GovernorWait) {
 			e.counters.FailedOpen++
 			e.unpauseAll()
+			e.stood = true // else the next decision stops them again before they are planned
 			return
 		}
 		e.send(0)
@@ -216,7 +218,7 @@ func (e *Engine) makeRoom() bool {
 // tell sends what a turn did, if there is something to tell.
 func (e *Engine) tell(plan batch.Plan, took time.Duration) {
 	if len(plan.Work) > 0 {
-		e.idle = time.Time{}
+		e.idle, e.stood = time.Time{}, false
 	}
 	if e.terms == nil {
 		return

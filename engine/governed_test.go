@@ -273,6 +273,56 @@ func TestServesOnWithoutItsGovernor(t *testing.T) {
 	}
 }
 
+// impatient has a decision for whoever takes one, though no step was told.
+type impatient struct {
+	*fakeGovernor
+	again func(live []uint64) *doorpb.Decision
+}
+
+func (g impatient) Take(time.Duration) []*doorpb.Decision {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d := g.again(slices.Sorted(maps.Keys(g.live)))
+	d.Step = g.number
+	return []*doorpb.Decision{d}
+}
+
+// A governor that stops everybody anew before each plan keeps nobody from the next token.
+func TestServesOnWhoeverStopsIt(t *testing.T) {
+	r := Request{Prompts: [][]uint32{prompt(5, 60)}, MaxTokens: 4, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
+	want, _ := ask(t, join(t, nil, Options{}), r)
+	preempts := func(live []uint64, swap bool) *doorpb.Decision {
+		d := &doorpb.Decision{Order: live}
+		for _, number := range live {
+			d.Preempt = append(d.Preempt, &doorpb.Preempt{Sequence: number, Swap: swap})
+			d.OrderTokens = append(d.OrderTokens, 1)
+		}
+		return d
+	}
+	for name, again := range map[string]func([]uint64) *doorpb.Decision{
+		"pauses":   func(live []uint64) *doorpb.Decision { return &doorpb.Decision{Pause: live} },
+		"preempts": func(live []uint64) *doorpb.Decision { return preempts(live, false) },
+		"swaps and copies nothing": func(live []uint64) *doorpb.Decision {
+			d := preempts(live, true)
+			for _, number := range live {
+				d.CopyOut = append(d.CopyOut, &doorpb.CopyOut{Sequence: number})
+			}
+			return d
+		},
+	} {
+		g := newFakeGovernor(thinkingTerms(t), nil)
+		e, _ := joinAt(t, keeping(t, 16), Options{BlockTokens: 8, Blocks: 64, Governor: impatient{g, again}})
+		got, _ := ask(t, e, r)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if c := e.Metrics(); (c.FailedOpen > 0) != (name != "preempts") || (c.Unheeded > 0) != (name != "pauses") {
+			t.Errorf("%s: %+v", name, c)
+		}
+		g.check(t)
+	}
+}
+
 // Who governs anew is told of everybody that lives, with all that it has said.
 func TestEverybodyIsToldAgain(t *testing.T) {
 	r := Request{Prompts: [][]uint32{prompt(5, 40)}, N: 2, MaxTokens: 50, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}

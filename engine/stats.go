@@ -21,6 +21,7 @@ type Counters struct {
 	Late       uint64 `json:"late"`        // … of which these came after another step had been told
 	FailedOpen uint64 `json:"failed_open"` // pauses were lifted since it was silent
 	Stopped    uint64 `json:"stopped"`     // sequences whose blocks it took
+	Unheeded   uint64 `json:"unheeded"`    // preemptions that would have kept a sequence from its next token
 	Forced     uint64 `json:"forced"`      // thoughts that were ended, by it or by their cap
 	Forked     uint64 `json:"forked"`      // looks behind the end of a thought
 	CopiedOut  uint64 `json:"copied_out"`  // blocks whose copies it asked for

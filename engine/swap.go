@@ -129,7 +129,7 @@ func (e *Engine) evict(blocks []uint32) {
 			}
 		}
 		if len(away) > 0 && e.scheduler.Preempt(&c.sequence) {
-			c.swap.away = away
+			c.swap.away, c.lost = away, len(c.sequence.Tokens)
 		}
 	}
 }
@@ -181,6 +181,7 @@ func (e *Engine) located(c *choice, s *swap, found door.Found, present int) {
 	}
 	if s.search != nil {
 		s.search.Stop()
+		s.search = nil
 	}
 	if found.Tokens > 0 {
 		s.ticket = found.Ticket
@@ -259,7 +260,11 @@ func (e *Engine) unswap(c *choice) {
 	case len(s.away) == 0:
 		c.swap = nil
 	default:
-		e.scheduler.Pause(&c.sequence, batch.Governed) // until the cell has answered, or is not waited for
+		// It waits until the cell has answered, or is not waited for. Whoever was answered
+		// before waits for nobody: nothing would let it go on.
+		if !s.recalls || s.search != nil {
+			e.scheduler.Pause(&c.sequence, batch.Governed)
+		}
 		e.recall(c)
 	}
 }

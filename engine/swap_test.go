@@ -6,10 +6,13 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"meridian/door"
 	"meridian/door/doorpb"
+	"meridian/engine/batch"
 )
 
 // swapper sends sequences away and has them back, at random, step by step as a governor does.
@@ -97,15 +100,10 @@ func TestSwappedTokensStay(t *testing.T) {
 	}
 }
 
-// What others have used the blocks of meanwhile comes back from the cell: all of it but what
-// is behind the last full unit.
-func TestSwappedBlocksComeFromTheCell(t *testing.T) {
-	a := Request{ID: "a", Prompts: [][]uint32{prompt(5, 100)}, MaxTokens: 30, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
-	b := Request{ID: "b", Prompts: [][]uint32{prompt(6, 150)}, MaxTokens: 10, IgnoreEOS: true, Salt: "b"}
-	want, _ := ask(t, join(t, nil, Options{}), a)
-	g := newFakeGovernor(nil, nil)
-	away := make(chan struct{})
-	overtaken := false
+// sendAway has a governor send the request "a" away after ten tokens, which away tells of, and
+// recall it when it was overtaken.
+func sendAway(g *fakeGovernor) (away <-chan struct{}, overtaken func()) {
+	gone, late := make(chan struct{}), false
 	g.decide = func(s *doorpb.Step) *doorpb.Decision {
 		d := &doorpb.Decision{}
 		for _, q := range g.live {
@@ -120,8 +118,8 @@ func TestSwappedBlocksComeFromTheCell(t *testing.T) {
 			case q.asked == "copy" && len(s.GetCopied()) > 0:
 				q.asked = "away"
 				d.Evict = slices.Clone(q.blocks)
-				close(away)
-			case q.asked == "away" && overtaken:
+				close(gone)
+			case q.asked == "away" && late:
 				q.asked = "recall"
 				d.Recall = append(d.Recall, q.number)
 			case q.asked == "recall" && len(s.GetRecalled()) > 0:
@@ -131,6 +129,21 @@ func TestSwappedBlocksComeFromTheCell(t *testing.T) {
 		}
 		return d
 	}
+	return gone, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		late = true
+	}
+}
+
+// What others have used the blocks of meanwhile comes back from the cell: all of it but what
+// is behind the last full unit.
+func TestSwappedBlocksComeFromTheCell(t *testing.T) {
+	a := Request{ID: "a", Prompts: [][]uint32{prompt(5, 100)}, MaxTokens: 30, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
+	b := Request{ID: "b", Prompts: [][]uint32{prompt(6, 150)}, MaxTokens: 10, IgnoreEOS: true, Salt: "b"}
+	want, _ := ask(t, join(t, nil, Options{}), a)
+	g := newFakeGovernor(nil, nil)
+	away, overtaken := sendAway(g)
 	world := keeping(t, 16)
 	e, _ := governedAt(t, world, Options{BlockTokens: 8, Blocks: 24}, g)
 	ctx := within(t)
@@ -140,9 +153,7 @@ func TestSwappedBlocksComeFromTheCell(t *testing.T) {
 	}
 	<-away
 	ask(t, e, b)
-	g.mu.Lock()
-	overtaken = true
-	g.mu.Unlock()
+	overtaken()
 	got, _, err := readAll(ctx, stream, 1)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v %s", err, diff)
@@ -196,5 +207,64 @@ func TestSwapWithoutAStoreOrAGovernor(t *testing.T) {
 			t.Errorf("%s: %v %+v", name, lost, c)
 		}
 		g.check(t)
+	}
+}
+
+// A sequence that is on its way back when its governor is lost arrives, however far it is.
+func TestGovernorLostOnTheWayBack(t *testing.T) {
+	a := Request{ID: "a", Prompts: [][]uint32{prompt(5, 100)}, MaxTokens: 30, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
+	b := Request{ID: "b", Prompts: [][]uint32{prompt(6, 150)}, MaxTokens: 10, IgnoreEOS: true, Salt: "b"}
+	want, _ := ask(t, join(t, nil, Options{}), a)
+	searches := func(_ *Engine, c *choice) bool { return c.swap != nil && c.swap.search != nil }
+	for name, reached := range map[string]func(*Engine, *choice) bool{
+		"looked for": searches,
+		"not waited for any more": func(e *Engine, c *choice) bool {
+			if !searches(e, c) {
+				return false
+			}
+			e.located(c, c.swap, door.Found{}, 0)
+			return true
+		},
+		"fetched": func(_ *Engine, c *choice) bool { return c.sequence.State() == batch.Fetching },
+	} {
+		g := newFakeGovernor(nil, nil)
+		away, overtaken := sendAway(g)
+		world := keeping(t, 16)
+		e, _ := governedAt(t, world, Options{BlockTokens: 8, Blocks: 24}, g)
+		ctx := within(t)
+		stream, err := e.Submit(ctx, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-away
+		ask(t, e, b)
+		hang := make(chan struct{})
+		world.mu.Lock()
+		world.trouble = trouble{dice: rand.New(rand.NewPCG(1, 3)), slowest: 1_000_000}
+		if name != "fetched" {
+			world.fakeCache.hang = hang
+		}
+		world.mu.Unlock()
+		overtaken()
+		for lost := false; !lost; {
+			time.Sleep(time.Millisecond) // the engine takes all that is posted before it goes on
+			looked := make(chan bool, 1)
+			e.post(func() {
+				there := len(e.known) == 1 && reached(e, e.known[0])
+				if there {
+					g.lose()
+				}
+				looked <- there
+			})
+			select {
+			case lost = <-looked:
+			case <-ctx.Done():
+				t.Fatalf("%s: never", name)
+			}
+		}
+		close(hang)
+		if got, _, err := readAll(ctx, stream, 1); err != nil || cmp.Diff(want, got) != "" {
+			t.Errorf("%s: %v %s", name, err, cmp.Diff(want, got))
+		}
 	}
 }
