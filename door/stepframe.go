@@ -14,7 +14,7 @@ const (
 	MaxMeasuring = 64
 	// MaxGovernedBlocks bounds an engine's blocks of KV memory, and MaxGovernedTokens the
 	// tokens of one of them and of a step.
-	MaxGovernedBlocks = 4 << 20
+	MaxGovernedBlocks = 1 << 20
 	MaxGovernedTokens = 16 << 20
 	// MaxSequenceIDBytes and MaxTenantBytes count of what a sequence is called, and of whose
 	// it is.

@@ -36,6 +36,24 @@ func checkStep(m *doorpb.Step, measures bool) *door.Problem {
 	if n > door.MaxStepSequences {
 		return problem(door.CodeBusy, "a step of %d sequences, at most %d", n, door.MaxStepSequences)
 	}
+	for _, list := range []struct {
+		name   string
+		length int
+	}{
+		{"begun", len(m.GetBegun())},
+		{"forked", len(m.GetForked())},
+		{"finished", len(m.GetFinished())},
+		{"stopped", len(m.GetStopped())},
+		{"copied", len(m.GetCopied())},
+		{"recalled", len(m.GetRecalled())},
+	} {
+		if list.length > door.MaxStepSequences {
+			return problem(door.CodeBusy, "a step in which %d are %s, at most %d", list.length, list.name, door.MaxStepSequences)
+		}
+	}
+	if n := len(m.GetEvicted()); n > door.MaxGovernedBlocks {
+		return problem(door.CodeBusy, "a step in which %d blocks are evicted, at most %d", n, door.MaxGovernedBlocks)
+	}
 	for _, column := range []struct {
 		name   string
 		length int

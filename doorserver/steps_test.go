@@ -223,6 +223,9 @@ func TestStepsThatCannotBe(t *testing.T) {
 		{false, &doorpb.Step{Number: 1, Sequences: two, Places: []uint32{1, 2}}, "malformed"},
 		{false, &doorpb.Step{Number: 1, Forked: two, ForkNats: []float32{1}}, "malformed"},
 		{false, &doorpb.Step{Number: 1, Sequences: make([]uint64, door.MaxStepSequences+1)}, "busy"},
+		{false, &doorpb.Step{Number: 1, Finished: make([]uint64, door.MaxStepSequences+1)}, "busy"},
+		{false, &doorpb.Step{Number: 1, Forked: make([]uint64, door.MaxStepSequences+1), ForkNats: make([]float32, door.MaxStepSequences+1)}, "busy"},
+		{false, &doorpb.Step{Number: 1, Evicted: make([]uint32, door.MaxGovernedBlocks+1)}, "busy"},
 		{false, &doorpb.Step{Number: 1, Begun: []*doorpb.Begun{{Tail: make([]uint32, door.MaxTailTokens+1)}}}, "busy"},
 		{false, &doorpb.Step{Number: 1, Begun: []*doorpb.Begun{{Generated: make([]uint32, door.MaxGeneratedTokens+1)}}}, "busy"},
 		{false, &doorpb.Step{Number: 1, Begun: make([]*doorpb.Begun, door.MaxMessages+1)}, "malformed"},
@@ -247,7 +250,7 @@ func TestStepsThatCannotBe(t *testing.T) {
 		}
 		until(t, "the governor hears of the end", func() bool { return g.ended() == i+1 })
 	}
-	if m := n.Metrics(); m.Serving != 1 || m.Fenced != 0 || m.StepsRefused != 20 {
+	if m := n.Metrics(); m.Serving != 1 || m.Fenced != 0 || m.StepsRefused != 23 {
 		t.Errorf("an engine suffers from its steps: %+v", m)
 	}
 }

@@ -22,26 +22,23 @@ func (g *Governor) blockFacts(f *Facts) {
 	if g.blocks == nil {
 		return
 	}
-	for i := range f.Copied {
-		g.contradicted(g.copied(&f.Copied[i]))
+	each(g, f.Copied, g.copied)
+	each(g, f.Evicted, g.evicted)
+	each(g, f.Recalled, g.recalled)
+	each(g, f.Held, g.hold)
+}
+
+// evicted takes a block that the engine gave up.
+func (g *Governor) evicted(b *block.ID) error {
+	if location, err := g.blocks.Location(*b); err == nil && location == block.Vacant {
+		return nil // it held nothing that could be found again
 	}
-	for _, b := range f.Evicted {
-		if location, err := g.blocks.Location(b); err == nil && location == block.Vacant {
-			continue // it held nothing that could be found again
-		}
-		_, err := g.blocks.Evict(b)
-		g.contradicted(err)
-	}
-	for i := range f.Recalled {
-		g.contradicted(g.recalled(&f.Recalled[i]))
-	}
-	for _, h := range f.Held {
-		g.contradicted(g.hold(h))
-	}
+	_, err := g.blocks.Evict(*b)
+	return err
 }
 
 // hold gives a sequence its next block; the one before is full.
-func (g *Governor) hold(h Hold) error {
+func (g *Governor) hold(h *Hold) error {
 	s := g.byNumber[h.Sequence]
 	if s == nil {
 		return fmt.Errorf("%w: %w: %d holds block %d", ErrContradiction, phase.ErrUnknown, h.Sequence, h.Block)
@@ -83,6 +80,7 @@ func (g *Governor) demote(s *sequence) {
 	for _, b := range g.ids {
 		g.waiting = append(g.waiting, wish{s.number, b})
 	}
+	s.wishes += len(g.ids)
 }
 
 // copyOut asks for copies of finished thoughts, in batches, and not for more than
@@ -96,6 +94,7 @@ func (g *Governor) copyOut() {
 	n := min(len(g.waiting), int(room))
 	for _, w := range g.waiting[:n] {
 		if s := g.byNumber[w.sequence]; s != nil {
+			s.wishes--
 			g.ask(s, w.block)
 		}
 	}
@@ -104,6 +103,10 @@ func (g *Governor) copyOut() {
 
 // unwish forgets blocks that a sequence has no more: others will have them.
 func (g *Governor) unwish(s *sequence) {
+	if s.wishes == 0 {
+		return // most have none, and others may have very many
+	}
+	s.wishes = 0
 	g.waiting = slices.DeleteFunc(g.waiting, func(w wish) bool { return w.sequence == s.number })
 }
 
@@ -134,18 +137,18 @@ func (g *Governor) copied(c *Copied) error {
 	} else {
 		g.counters.FailedCopies += int64(len(c.Blocks))
 	}
-	for _, b := range c.Blocks {
-		there, err := g.blocks.CopiedOut(b, c.Whole)
+	s := g.byNumber[c.Sequence]
+	each(g, c.Blocks, func(b *block.ID) error { // some have been copied, whatever is said of others
+		there, err := g.blocks.CopiedOut(*b, c.Whole)
 		if err != nil {
-			g.contradicted(err) // the others have been copied all the same
-			continue
+			return err
 		}
 		g.underWay--
-		if s := g.byNumber[c.Sequence]; s != nil && there {
+		if s != nil && there {
 			g.request(s).Copied++
 		}
-	}
-	s := g.byNumber[c.Sequence]
+		return nil
+	})
 	if s == nil || g.request(s).State != sched.Leaving {
 		return nil
 	}

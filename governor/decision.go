@@ -34,6 +34,9 @@ type Decision struct {
 	// in it decode, and Until, unless it is 0, when it ends in any case.
 	Steps int32
 	Until sched.Instant
+	// Contradictions are facts of this step that were left out; above MaxContradictions
+	// all that came after them were, too.
+	Contradictions int
 }
 
 // Run is work: so many tokens of a sequence.

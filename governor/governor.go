@@ -14,6 +14,10 @@ import (
 // ErrContradiction means that a fact does not fit what was said before.
 var ErrContradiction = errors.New("governor: contradiction")
 
+// MaxContradictions of one step are told apart. After more the rest of its facts is left
+// out: who tells them and this governor do not mean the same engine any more.
+const MaxContradictions = 1 << 10
+
 // reapEvery is after how many steps silent sequences are looked for.
 const reapEvery = 64
 
@@ -49,6 +53,7 @@ type Governor struct {
 
 	// sequences and snapshot.Requests are parallel, in the order of arrival.
 	sequences []*sequence
+	dropped   int // of them, since compact
 	byNumber  map[phase.Sequence]*sequence
 	snapshot  sched.Snapshot
 	policy    sched.Decision
@@ -141,25 +146,17 @@ func (g *Governor) Step(f *Facts) *Decision {
 	g.decision.reset()
 	g.counters.Steps++
 	g.linkFacts(f)
-	for i := range f.Arrivals {
-		g.contradicted(g.arrive(&f.Arrivals[i]))
-	}
-	for _, stopped := range f.Stopped {
-		g.contradicted(g.stopped(stopped))
-	}
+	each(g, f.Arrivals, g.arrive)
+	each(g, f.Stopped, g.stopped)
 	g.blockFacts(f)
 	g.attended = Work{}
-	for i := range f.Commits {
-		g.contradicted(g.commit(f.Now, &f.Commits[i]))
-	}
+	each(g, f.Commits, func(c *Commit) error { return g.commit(f.Now, c) })
 	g.calibration.Stepped(f.Took, &Work{Tokens: f.Computed, Sequences: f.Sequences, Context: g.attended.Context, Pairs: g.attended.Pairs})
-	for _, fork := range f.Forks {
-		g.contradicted(g.forked(fork))
-	}
-	for _, number := range f.Ended {
-		g.contradicted(g.end(number))
-	}
+	each(g, f.Forks, g.forked)
+	each(g, f.Ended, g.end)
+	g.compact()
 	g.reap(f.Now)
+	g.compact()
 	g.forgetCopies(f.Now)
 	g.evictDue()
 	g.schedule(f)
@@ -167,8 +164,20 @@ func (g *Governor) Step(f *Facts) *Decision {
 	return &g.decision
 }
 
+// each takes facts of a kind, until too many of the step contradict: to say what is
+// wrong with each would take longer than many steps.
+func each[T any](g *Governor, facts []T, take func(*T) error) {
+	for i := range facts {
+		if g.decision.Contradictions > MaxContradictions {
+			return
+		}
+		g.contradicted(take(&facts[i]))
+	}
+}
+
 func (g *Governor) contradicted(err error) {
 	if err != nil {
+		g.decision.Contradictions++
 		g.counters.Contradictions++
 		g.counters.LastContradiction = err
 	}
@@ -225,28 +234,46 @@ func (g *Governor) begin(a *Arrival) error {
 }
 
 // end forgets a sequence.
-func (g *Governor) end(number phase.Sequence) error {
-	s := g.byNumber[number]
+func (g *Governor) end(number *phase.Sequence) error {
+	s := g.byNumber[*number]
 	if s == nil {
-		return fmt.Errorf("%w: %w: %d has ended", ErrContradiction, phase.ErrUnknown, number)
+		return fmt.Errorf("%w: %w: %d has ended", ErrContradiction, phase.ErrUnknown, *number)
 	}
-	g.events, _ = g.phases.End(number, g.events[:0])
+	g.events, _ = g.phases.End(*number, g.events[:0])
 	return g.drop(s)
 }
 
+// drop forgets a sequence, whose place compact takes.
 func (g *Governor) drop(s *sequence) error {
 	delete(g.byNumber, s.number)
 	g.snapshot.Tenants[g.request(s).Tenant].Leave()
-	g.sequences = slices.Delete(g.sequences, s.index, s.index+1)
-	g.snapshot.Requests = slices.Delete(g.snapshot.Requests, s.index, s.index+1)
-	for i := s.index; i < len(g.sequences); i++ {
-		g.sequences[i].index = i
-	}
-	g.unwish(s)
+	s.dropped = true
+	g.dropped++
 	if g.blocks == nil {
 		return nil
 	}
 	return g.blocks.End(s.holder)
+}
+
+// compact takes the places of dropped sequences away, of all at once: thousands may end
+// in a step. Before the next step begins and policies look there are none.
+func (g *Governor) compact() {
+	if g.dropped == 0 {
+		return
+	}
+	g.dropped = 0
+	g.waiting = slices.DeleteFunc(g.waiting, func(w wish) bool { return g.byNumber[w.sequence] == nil })
+	kept := 0
+	for i, s := range g.sequences {
+		if s.dropped {
+			continue
+		}
+		s.index = kept
+		g.sequences[kept], g.snapshot.Requests[kept] = s, g.snapshot.Requests[i]
+		kept++
+	}
+	clear(g.sequences[kept:])
+	g.sequences, g.snapshot.Requests = g.sequences[:kept], g.snapshot.Requests[:kept]
 }
 
 // reap forgets those of whom the engine has not spoken for long. Who waits or is

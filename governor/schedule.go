@@ -103,7 +103,7 @@ func (s *sequence) forgo(r *sched.Request) {
 }
 
 // stopped says that a sequence is off the engine.
-func (g *Governor) stopped(stopped Stopped) error {
+func (g *Governor) stopped(stopped *Stopped) error {
 	s := g.byNumber[stopped.Sequence]
 	if s == nil {
 		return fmt.Errorf("%w: %w: %d has stopped", ErrContradiction, phase.ErrUnknown, stopped.Sequence)

@@ -29,6 +29,9 @@ const (
 type sequence struct {
 	number phase.Sequence
 	index  int // in the governor's sequences
+	// dropped: it is forgotten but for its place there.
+	dropped bool
+	wishes  int // its blocks in the governor's waiting
 	// generated counts its tokens, markers among them.
 	generated int32
 	// thought is what may end its thought; forced why it was ended, at so many
@@ -204,7 +207,7 @@ func (g *Governor) listen(s *sequence, think int32, id uint32, entropies []float
 
 // forked takes the entropy after a forced end of a thought, which may have ended
 // meanwhile.
-func (g *Governor) forked(f Fork) error {
+func (g *Governor) forked(f *Fork) error {
 	s := g.byNumber[f.Sequence]
 	if s == nil || !s.forking {
 		return fmt.Errorf("%w: sequence %d was forked, and nobody asked for it", ErrContradiction, f.Sequence)

@@ -33,7 +33,9 @@ func (s *scheduler) read(m *doorpb.Step, e *engine) *governor.Facts {
 		f.Forks = append(f.Forks, governor.Fork{Sequence: phase.Sequence(number), Nats: float64(m.ForkNats[i])})
 	}
 	for _, number := range m.Finished {
-		f.Ended = append(f.Ended, phase.Sequence(number))
+		if !s.strange(phase.Sequence(number)) {
+			f.Ended = append(f.Ended, phase.Sequence(number))
+		}
 	}
 	for _, stopped := range m.Stopped {
 		f.Stopped = append(f.Stopped, governor.Stopped{Sequence: phase.Sequence(stopped.GetSequence()), Lost: stopped.GetLost()})
@@ -110,12 +112,16 @@ func (s *scheduler) commits(m *doorpb.Step, e *engine) {
 			}
 			s.note(&c)
 		}
-		f.Commits = append(f.Commits, c)
+		var held []uint32
 		if i < len(m.BlockCounts) {
-			for _, b := range blocks[:m.BlockCounts[i]] {
-				f.Held = append(f.Held, governor.Hold{Sequence: c.Sequence, Block: block.ID(b)})
-			}
-			blocks = blocks[m.BlockCounts[i]:]
+			held, blocks = blocks[:m.BlockCounts[i]], blocks[m.BlockCounts[i]:]
+		}
+		if s.strange(c.Sequence) {
+			continue
+		}
+		f.Commits = append(f.Commits, c)
+		for _, b := range held {
+			f.Held = append(f.Held, governor.Hold{Sequence: c.Sequence, Block: block.ID(b)})
 		}
 	}
 	f.Computed = int32(min(computed, math.MaxInt32))

@@ -2,6 +2,8 @@ package live
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +18,16 @@ type Governors struct {
 
 	mutex   sync.Mutex
 	engines map[string]*engine
-	gone    Metrics // of governors that are no more
+	gone    Metrics // of engines that are no more
+}
+
+// all are the engines that there are now, and what those did that are gone: each engine
+// is in one of them. Who looks at them holds the mutex of one engine at a time and not
+// g's, so that an engine whose step takes long keeps no other from coming.
+func (g *Governors) all() ([]*engine, Metrics) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	return slices.Collect(maps.Values(g.engines)), g.gone
 }
 
 // New has governors for engines that are still to come.
@@ -83,6 +94,7 @@ type engine struct {
 	scheduler *scheduler // nil: it has not come, or has gone
 	measures  int        // connections that only measure
 	heard     *heard
+	past      Metrics // of schedulers that are gone, and what was heard for them
 }
 
 // Connection is one that carries steps. One goroutine steps and closes it.
@@ -111,7 +123,7 @@ func (c *Connection) Step(m *doorpb.Step) (*doorpb.Decision, error) {
 		e.measured(m)
 		return nil, nil
 	}
-	return e.scheduler.step(m, e), nil
+	return e.scheduler.step(m, e)
 }
 
 // Close forgets what the connection brought: without its scheduler, all sequences of
@@ -129,13 +141,13 @@ func (c *Connection) Close() {
 	if c.measures {
 		e.measures--
 	} else {
-		g.gone.add(e.scheduler.metrics(), false)
+		e.past.add(e.scheduler.metrics(), false)
 		e.scheduler = nil
-		g.gone.addHeard(e.heard)
+		e.past.addHeard(e.heard)
 		e.heard = newHeard()
 	}
 	if e.scheduler == nil && e.measures == 0 {
-		g.gone.addHeard(e.heard)
+		g.gone.add(e.metrics(), false)
 		delete(g.engines, e.name)
 	}
 }

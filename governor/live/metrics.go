@@ -141,16 +141,21 @@ func (s *scheduler) metrics() Metrics {
 
 // Metrics is what happened until now.
 func (g *Governors) Metrics() Metrics {
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
-	m := g.gone
-	for _, e := range g.engines {
+	engines, m := g.all()
+	for _, e := range engines {
 		e.mutex.Lock()
-		if e.scheduler != nil {
-			m.add(e.scheduler.metrics(), true)
-		}
-		m.addHeard(e.heard)
+		m.add(e.metrics(), true)
 		e.mutex.Unlock()
 	}
+	return m
+}
+
+// metrics are those of an engine since it came.
+func (e *engine) metrics() Metrics {
+	m := e.past
+	if e.scheduler != nil {
+		m.add(e.scheduler.metrics(), true)
+	}
+	m.addHeard(e.heard)
 	return m
 }

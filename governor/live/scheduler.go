@@ -1,6 +1,7 @@
 package live
 
 import (
+	"fmt"
 	"math"
 
 	"meridian/block"
@@ -84,7 +85,7 @@ func (s *scheduler) tenant(name string) int32 {
 }
 
 // step takes a message, and decides.
-func (s *scheduler) step(m *doorpb.Step, e *engine) *doorpb.Decision {
+func (s *scheduler) step(m *doorpb.Step, e *engine) (*doorpb.Decision, error) {
 	s.running, s.waiting = m.Running, m.Waiting
 	f := s.read(m, e)
 	d := s.governor.Step(f)
@@ -101,7 +102,16 @@ func (s *scheduler) step(m *doorpb.Step, e *engine) *doorpb.Decision {
 	for _, number := range d.Reaped {
 		s.forget(number, e)
 	}
-	return out
+	if d.Contradictions > governor.MaxContradictions {
+		return nil, fmt.Errorf("%w: more than %d facts of a step contradict what was told before, the last: %w; begin anew, with all sequences that there are", ErrSteps, governor.MaxContradictions, s.governor.Counters().LastContradiction)
+	}
+	return out, nil
+}
+
+// strange says that the governor knows nothing of a sequence because it was not taken:
+// the engine tells of it all the same.
+func (s *scheduler) strange(number phase.Sequence) bool {
+	return s.refused > 0 && s.sequences[number] == nil
 }
 
 func (s *scheduler) forget(number phase.Sequence, e *engine) {

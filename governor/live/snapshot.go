@@ -62,10 +62,9 @@ type Request struct {
 // Engines are those that are governed now, by name, with their requests in the order
 // in which they came.
 func (g *Governors) Engines() []Engine {
-	g.mutex.Lock()
-	defer g.mutex.Unlock()
+	engines, _ := g.all()
 	all := []Engine{}
-	for _, e := range g.engines {
+	for _, e := range engines {
 		e.mutex.Lock()
 		if e.scheduler != nil {
 			all = append(all, e.scheduler.look(e))
