@@ -14,11 +14,18 @@ func (e *Engine) apply(d *doorpb.Decision) {
 		e.counters.Late++
 	}
 	e.evict(d.GetEvict())
+	// A list names a sequence once: each time is answered, and an answer weighs more.
+	named := make(map[uint64]bool)
 	for _, p := range d.GetPreempt() {
-		e.preempt(p)
+		if !named[p.GetSequence()] {
+			named[p.GetSequence()] = true
+			e.preempt(p)
+		}
 	}
+	clear(named)
 	for _, number := range d.GetRecall() {
-		if c := e.byNumber[number]; c != nil {
+		if c := e.byNumber[number]; c != nil && !named[number] {
+			named[number] = true
 			e.recall(c)
 		}
 	}

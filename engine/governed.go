@@ -261,7 +261,7 @@ type toldOf struct {
 	tokens int // of prompt and answer
 	blocks int // that it has
 	// evicted are blocks of it that the governor took to be gone, and that are here.
-	evicted []uint32
+	evicted map[uint32]bool
 	// nats are the entropies of the tokens that it was not told of.
 	nats []float32
 }

@@ -69,14 +69,15 @@ func (e *Engine) swapOut(c *choice) bool {
 // governor hears of it with the next Step.
 func (e *Engine) copyOut(m *doorpb.CopyOut) {
 	c := e.byNumber[m.GetSequence()]
-	w := &copying{number: m.GetSequence(), blocks: m.GetBlocks(), began: time.Now(), failed: true}
-	if c == nil || len(m.GetBlocks()) == 0 {
+	blocks, named := distinct(m.GetBlocks())
+	w := &copying{number: m.GetSequence(), blocks: blocks, began: time.Now(), failed: true}
+	if c == nil || len(blocks) == 0 {
 		e.copied(w)
 		return
 	}
 	last := -1
 	for i, b := range c.sequence.Blocks() {
-		if slices.Contains(m.GetBlocks(), b) {
+		if named[b] {
 			last = i
 		}
 	}
@@ -92,6 +93,18 @@ func (e *Engine) copyOut(m *doorpb.CopyOut) {
 		return
 	}
 	e.keepAs(c, tokens, w)
+}
+
+// distinct is the blocks that a governor names, each once, and which they are.
+func distinct(blocks []uint32) (once []uint32, named map[uint32]bool) {
+	named = make(map[uint32]bool, len(blocks))
+	for _, b := range blocks {
+		if !named[b] {
+			named[b] = true
+			once = append(once, b)
+		}
+	}
+	return once, named
 }
 
 // copied tells of the end of a copy.
@@ -113,10 +126,7 @@ func (e *Engine) evict(blocks []uint32) {
 	if len(blocks) == 0 {
 		return
 	}
-	gone := make(map[uint32]bool, len(blocks))
-	for _, b := range blocks {
-		gone[b] = true
-	}
+	_, gone := distinct(blocks)
 	for _, c := range e.known {
 		var away []int
 		for i, b := range c.sequence.Blocks() {
@@ -124,8 +134,10 @@ func (e *Engine) evict(blocks []uint32) {
 			case !gone[b]:
 			case c.swap != nil:
 				away = append(away, i)
+			case c.told.evicted == nil:
+				c.told.evicted = map[uint32]bool{b: true}
 			default:
-				c.told.evicted = append(c.told.evicted, b)
+				c.told.evicted[b] = true
 			}
 		}
 		if len(away) > 0 && e.scheduler.Preempt(&c.sequence) {
@@ -139,7 +151,13 @@ func (e *Engine) recall(c *choice) {
 	s := c.swap
 	if s == nil || len(s.away) == 0 {
 		// It was evicted in the governor's eyes alone.
-		e.recalledBy(c, c.told.evicted, time.Now(), len(c.told.evicted) > 0)
+		var blocks []uint32
+		for _, b := range c.sequence.Blocks() {
+			if c.told.evicted[b] {
+				blocks = append(blocks, b)
+			}
+		}
+		e.recalledBy(c, blocks, time.Now(), len(blocks) > 0)
 		c.told.evicted = nil
 		return
 	}
@@ -230,7 +248,7 @@ func (e *Engine) recalledBy(c *choice, blocks []uint32, began time.Time, whole b
 	if e.terms == nil {
 		return
 	}
-	e.columns.Recalled = append(e.columns.Recalled, &doorpb.Copied{Sequence: c.governed, Blocks: slices.Clone(blocks), TookNs: uint64(time.Since(began)), Whole: whole})
+	e.columns.Recalled = append(e.columns.Recalled, &doorpb.Copied{Sequence: c.governed, Blocks: blocks, TookNs: uint64(time.Since(began)), Whole: whole})
 	if !whole {
 		c.told.kv, c.told.blocks, c.told.evicted = 0, 0, nil
 	}

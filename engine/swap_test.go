@@ -268,3 +268,51 @@ func TestGovernorLostOnTheWayBack(t *testing.T) {
 		}
 	}
 }
+
+// What a governor repeats is done and answered once.
+func TestRepeatedDecisionsAreAnsweredOnce(t *testing.T) {
+	r := Request{Prompts: [][]uint32{prompt(5, 60)}, MaxTokens: 8, IgnoreEOS: true}
+	g := newFakeGovernor(nil, nil)
+	var stopped, recalled, copied, blocks int
+	g.decide = func(s *doorpb.Step) *doorpb.Decision {
+		d := &doorpb.Decision{}
+		for _, c := range s.GetRecalled() {
+			recalled++
+			blocks += len(c.GetBlocks())
+		}
+		for _, c := range s.GetCopied() {
+			copied += len(c.GetBlocks())
+		}
+		stopped = max(stopped, len(s.GetStopped()))
+		for _, q := range g.live {
+			switch len(q.generated) {
+			case 2, 3: // in its eyes alone: nobody was stopped to be copied out
+				d.Evict = slices.Repeat(q.blocks, 5)
+			case 4:
+				q.asked = "recall"
+				d.Recall = slices.Repeat([]uint64{q.number}, 5)
+			case 5:
+				d.CopyOut = append(d.CopyOut, &doorpb.CopyOut{Sequence: q.number, Blocks: slices.Repeat(q.blocks, 5)})
+			case 6:
+				d.Preempt = slices.Repeat([]*doorpb.Preempt{{Sequence: q.number, Swap: true}}, 5)
+			}
+		}
+		return d
+	}
+	e, _ := governedAt(t, keeping(t, 16), Options{BlockTokens: 8, Blocks: 64}, g)
+	ask(t, e, r)
+	g.check(t)
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		g.mu.Lock()
+		told := copied > 0 // it may come after the answer
+		g.mu.Unlock()
+		if told {
+			break
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if stopped != 1 || recalled != 1 || blocks != 8 || copied != 8 {
+		t.Errorf("stopped %d times in one step, %d recalls of %d blocks, %d copied", stopped, recalled, blocks, copied)
+	}
+}
