@@ -50,11 +50,12 @@ func (f *Frame) Close() {
 	f.File = nil
 }
 
-// MaxMessages bounds the messages within one request of an engine: an empty one
+// MaxMessages bounds the messages within one request of an engine, or one Decision: an empty one
 // takes two bytes of a frame, and a hundred in memory.
 const MaxMessages = 32 << 10
 
-// UnmarshalRequest reads what an engine asks, which is bounded before it is read.
+// UnmarshalRequest reads what an engine asks, or is to do, which is bounded before it is
+// read.
 func (f *Frame) UnmarshalRequest(into proto.Message) error {
 	left := MaxMessages
 	if !countMessages(f.Body, into.ProtoReflect().Descriptor(), &left) {

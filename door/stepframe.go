@@ -5,6 +5,8 @@ package door
 const (
 	// MaxStepBytes bounds one Step.
 	MaxStepBytes = 4 << 20
+	// MaxDecisionBytes bounds one Decision.
+	MaxDecisionBytes = 4 << 20
 	// MaxStepSequences is of how many sequences one Step tells.
 	MaxStepSequences = 64 << 10
 	// MaxTailTokens and MaxGeneratedTokens bound what comes with a sequence that has begun.

@@ -42,14 +42,20 @@ func newStepsLink(conn *Conn, welcome *doorpb.Welcome) (*stepsLink, error) {
 	return &stepsLink{conn: conn, raw: raw, maxBytes: most}, nil
 }
 
+// maxTaken Decisions, and about MaxDecisionBytes, are read by one take: the engine's step
+// waits for it. What is left comes with the next.
+const maxTaken = 256
+
 // take reads what is there, and waits for the Decision of the last Step for at most so
 // long. What came before an error is returned with it.
 func (l *stepsLink) take(wait time.Duration) (come []*doorpb.Decision, err error) {
 	if err := l.conn.Socket().SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	for more := true; more && err == nil; {
-		if more, err = l.fill(false); err == nil {
+	come, err = l.parse(nil) // of what the last left
+	read := 0
+	for n := 1; n > 0 && err == nil && len(come) < maxTaken && read < MaxDecisionBytes; read += n {
+		if n, err = l.fill(false); err == nil {
 			come, err = l.parse(come)
 		}
 	}
@@ -59,8 +65,8 @@ func (l *stepsLink) take(wait time.Duration) (come []*doorpb.Decision, err error
 	if err := l.conn.Socket().SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return come, err
 	}
-	for more := true; more && err == nil && l.heard < l.sent.Load(); {
-		if more, err = l.fill(true); err == nil {
+	for n := 1; n > 0 && err == nil && len(come) < maxTaken && read < MaxDecisionBytes && l.heard < l.sent.Load(); read += n {
+		if n, err = l.fill(true); err == nil {
 			come, err = l.parse(come)
 		}
 	}
@@ -70,13 +76,12 @@ func (l *stepsLink) take(wait time.Duration) (come []*doorpb.Decision, err error
 // readBytes is how much is read at a time.
 const readBytes = 64 << 10
 
-// fill reads once, and waits for something to read if it may. It reports whether there was
-// something.
-func (l *stepsLink) fill(patient bool) (more bool, err error) {
+// fill reads once, and waits for something to read if it may. It reports how many bytes
+// there were.
+func (l *stepsLink) fill(patient bool) (n int, err error) {
 	if cap(l.in)-len(l.in) < readBytes/2 {
 		l.in = append(make([]byte, 0, 2*len(l.in)+readBytes), l.in...)
 	}
-	var n int
 	room := l.in[len(l.in):cap(l.in)]
 	waited := l.raw.Read(func(fd uintptr) bool {
 		for {
@@ -87,27 +92,27 @@ func (l *stepsLink) fill(patient bool) (more bool, err error) {
 	})
 	switch {
 	case errors.Is(waited, os.ErrDeadlineExceeded):
-		return false, nil
+		return 0, nil
 	case waited != nil:
-		return false, waited
+		return 0, waited
 	case errors.Is(err, unix.EAGAIN):
-		return false, nil
+		return 0, nil
 	case err != nil:
-		return false, fmt.Errorf("door: reading: %w", err)
+		return 0, fmt.Errorf("door: reading: %w", err)
 	case n == 0:
-		return false, io.EOF
+		return 0, io.EOF
 	}
 	l.in = l.in[:len(l.in)+n]
-	return true, nil
+	return n, nil
 }
 
-// parse takes whole frames out of what was read.
+// parse takes whole frames out of what was read, until there are maxTaken Decisions.
 func (l *stepsLink) parse(come []*doorpb.Decision) ([]*doorpb.Decision, error) {
 	rest := l.in
-	for len(rest) >= headerBytes {
+	for len(rest) >= headerBytes && len(come) < maxTaken {
 		length := int(binary.LittleEndian.Uint32(rest))
-		if length < 2 || length > MaxFrameBytes {
-			return come, fmt.Errorf("%w: a length of %d", ErrFrame, length)
+		if length < 2 || length > MaxDecisionBytes {
+			return come, fmt.Errorf("%w: a length of %d, at most %d", ErrFrame, length, MaxDecisionBytes)
 		}
 		if len(rest) < 4+length {
 			break
@@ -117,7 +122,7 @@ func (l *stepsLink) parse(come []*doorpb.Decision) ([]*doorpb.Decision, error) {
 		switch f.Type {
 		case doorpb.FrameType_FRAME_TYPE_DECISION:
 			m := &doorpb.Decision{}
-			if err := f.Unmarshal(m); err != nil {
+			if err := f.UnmarshalRequest(m); err != nil {
 				return come, err
 			}
 			if len(m.GetOrder()) != len(m.GetOrderTokens()) {
@@ -127,7 +132,7 @@ func (l *stepsLink) parse(come []*doorpb.Decision) ([]*doorpb.Decision, error) {
 			come = append(come, m)
 		case doorpb.FrameType_FRAME_TYPE_REPLY:
 			var m doorpb.Reply
-			if err := f.Unmarshal(&m); err != nil {
+			if err := f.UnmarshalRequest(&m); err != nil {
 				return come, err
 			}
 			if p := problemOf(m.GetProblem()); p != nil && m.GetRequest() == 0 {

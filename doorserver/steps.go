@@ -237,6 +237,9 @@ func (c *conn) decide(f *door.Frame) *door.Problem {
 	if err != nil {
 		return problem(door.CodeInternal, "what was decided after step %d cannot be told: %v", number, err)
 	}
+	if len(wire) > door.MaxDecisionBytes {
+		return problem(door.CodeInternal, "what was decided after step %d has %d bytes, at most %d", number, len(wire), door.MaxDecisionBytes)
+	}
 	if told.out = wire; cap(wire) > keptFrameBytes {
 		told.out = nil
 	}
