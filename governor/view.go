@@ -58,6 +58,13 @@ func (l *ThoughtLengths) add(tokens int32) {
 	}
 }
 
+// ForgetTenant has a tenant without sequences begin as one that never was here.
+func (g *Governor) ForgetTenant(tenant int32) {
+	if int(tenant) < len(g.snapshot.Tenants) && g.snapshot.Tenants[tenant].Here == 0 {
+		g.snapshot.Tenants[tenant] = sched.Tenant{}
+	}
+}
+
 // Thinks says whether a sequence is in its thought.
 func (g *Governor) Thinks(number phase.Sequence) bool {
 	s := g.byNumber[number]

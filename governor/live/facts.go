@@ -44,6 +44,28 @@ func (s *scheduler) read(m *doorpb.Step, e *engine) *governor.Facts {
 	return f
 }
 
+// keptFacts of a kind, which is more than most steps have, keep their memory from step to
+// step. That of the largest step ever would stay for as long as its engine.
+const keptFacts = 4 << 10
+
+func kept[T any](facts []T) []T {
+	if cap(facts) > keptFacts {
+		return nil
+	}
+	clear(facts) // what they point to belongs to the message
+	return facts[:0]
+}
+
+// lighten gives up memory that most steps do not need.
+func (s *scheduler) lighten() {
+	f := &s.facts
+	*f = governor.Facts{
+		Arrivals: kept(f.Arrivals), Held: kept(f.Held), Evicted: kept(f.Evicted), Commits: kept(f.Commits), Forks: kept(f.Forks),
+		Ended: kept(f.Ended), Stopped: kept(f.Stopped), Copied: kept(f.Copied), Recalled: kept(f.Recalled),
+	}
+	s.nats, s.ids, s.events = kept(s.nats), kept(s.ids), kept(s.events)
+}
+
 // freeBlocks is what the engine says, less what kv_memory.capacity_bytes leaves out.
 // One that tells nothing of its blocks has plenty.
 func (s *scheduler) freeBlocks(told uint32) int32 {
@@ -65,7 +87,7 @@ func (s *scheduler) begin(b *doorpb.Begun, e *engine) {
 		return
 	}
 	a := governor.Arrival{
-		Sequence: number, At: s.facts.Now, Tenant: s.tenant(b.GetTenant()),
+		Sequence: number, At: s.facts.Now,
 		Prompt: phase.Prompt{Tokens: b.GetTail()}, PromptTokens: int32(b.GetPromptTokens()), MaxThinkTokens: bounded(b.GetMaxThinkTokens()),
 		Cached: min(bounded(b.GetCachedTokens()), max(0, int32(b.GetPromptTokens())-1)),
 	}
@@ -73,8 +95,14 @@ func (s *scheduler) begin(b *doorpb.Begun, e *engine) {
 	if len(b.GetGenerated()) > 0 {
 		a.Resumed = s.carry(&a, b.GetGenerated())
 	}
+	known := s.sequences[number]
+	if known != nil {
+		a.Tenant = known.tenant // the governor will say that it is there already
+	} else {
+		a.Tenant = s.tenants.join(b.GetTenant(), s.governor.ForgetTenant)
+	}
 	s.facts.Arrivals = append(s.facts.Arrivals, a)
-	if s.sequences[number] == nil {
+	if known == nil {
 		s.sequences[number] = &sequence{id: b.GetId(), tenant: a.Tenant, generated: uint32(len(b.GetGenerated())), resumed: a.Resumed != nil}
 		e.heard.meet(number)
 	}

@@ -19,6 +19,7 @@ type Governors struct {
 	mutex   sync.Mutex
 	engines map[string]*engine
 	gone    Metrics // of engines that are no more
+	blocks  int64   // of all governed engines
 }
 
 // all are the engines that there are now, and what those did that are gone: each engine
@@ -59,6 +60,14 @@ func (g *Governors) Govern(name string, about *doorpb.Steps) (*Connection, error
 	c := &Connection{governors: g, measures: about.Measures, terms: g.options.terms(m)}
 	var governs *scheduler
 	if !about.Measures {
+		if err := g.reserve(about.Blocks); err != nil {
+			return nil, err
+		}
+		defer func() {
+			if c.engine == nil {
+				g.release(about.Blocks)
+			}
+		}()
 		made, options, err := g.options.governor(name, about, m)
 		if err != nil {
 			return nil, err
@@ -84,6 +93,23 @@ func (g *Governors) Govern(name string, about *doorpb.Steps) (*Connection, error
 	g.engines[name] = e
 	c.engine = e
 	return c, nil
+}
+
+// reserve counts an engine's blocks in before there is a table of them.
+func (g *Governors) reserve(blocks uint32) error {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	if g.blocks+int64(blocks) > maxBlocks {
+		return fmt.Errorf("%w: the engine has %d blocks, and the others that this agent governs %d, together at most %d: use larger blocks, or govern fewer engines", ErrSteps, blocks, g.blocks, maxBlocks)
+	}
+	g.blocks += int64(blocks)
+	return nil
+}
+
+func (g *Governors) release(blocks uint32) {
+	g.mutex.Lock()
+	defer g.mutex.Unlock()
+	g.blocks -= int64(blocks)
 }
 
 // engine is one engine, while any of its connections lasts.
@@ -141,6 +167,7 @@ func (c *Connection) Close() {
 	if c.measures {
 		e.measures--
 	} else {
+		g.blocks -= int64(e.scheduler.blocks)
 		e.past.add(e.scheduler.metrics(), false)
 		e.scheduler = nil
 		e.past.addHeard(e.heard)

@@ -58,8 +58,8 @@ func TestBounds(t *testing.T) {
 	}
 	step(t, a, m)
 	s := a.engine.scheduler
-	if len(s.sequences) != maxSequences || len(s.tenants) != maxTenants || s.refused != 10 {
-		t.Errorf("%d sequences, %d tenants, %d refused", len(s.sequences), len(s.tenants), s.refused)
+	if len(s.sequences) != maxSequences || len(s.tenants.numbers) != maxTenants || s.refused != 10 {
+		t.Errorf("%d sequences, %d tenants, %d refused", len(s.sequences), len(s.tenants.numbers), s.refused)
 	}
 	a.Close()
 	a = govern(t, g, "a", able())

@@ -26,6 +26,9 @@ const (
 	maxTokens      = 1 << 24
 	maxBlockTokens = 1 << 14
 	maxRunning     = 1 << 14
+	// maxBlocks is how many blocks all engines together have that are governed. Each takes
+	// 64 bytes here as soon as an engine tells of it.
+	maxBlocks = 8 << 20
 	// plenty is how many blocks an engine has that does not tell.
 	plenty = 1 << 30
 )

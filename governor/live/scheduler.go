@@ -29,7 +29,7 @@ type scheduler struct {
 	tellsFree        bool
 
 	sequences map[phase.Sequence]*sequence
-	tenants   map[string]int32
+	tenants   tenants
 	refused   int64 // sequences that are not governed
 	decided   decided
 	running   uint32 // as the engine tells
@@ -67,21 +67,8 @@ func newScheduler(g *Governors, made *governor.Governor, o governor.Options, abo
 		governors: g, governor: made, model: m.Phase, budget: o.Budget, about: about.Model, policy: o.Policy.Name(), since: g.now(),
 		listens: o.Budget.Entropy && m.Phase.Thinks(), swaps: o.Offloads, forces: about.Forces && len(m.Phase.Force()) > 0,
 		blocks: int32(o.Blocks.Blocks), capacity: int32(o.Blocks.Capacity),
-		sequences: make(map[phase.Sequence]*sequence), tenants: make(map[string]int32),
+		sequences: make(map[phase.Sequence]*sequence),
 	}
-}
-
-// tenant is the number of a tenant. Those beyond the bound share the last.
-func (s *scheduler) tenant(name string) int32 {
-	number, known := s.tenants[name]
-	if !known {
-		if len(s.tenants) >= maxTenants {
-			return maxTenants
-		}
-		number = int32(len(s.tenants))
-		s.tenants[name] = number
-	}
-	return number
 }
 
 // step takes a message, and decides.
@@ -102,6 +89,7 @@ func (s *scheduler) step(m *doorpb.Step, e *engine) (*doorpb.Decision, error) {
 	for _, number := range d.Reaped {
 		s.forget(number, e)
 	}
+	s.lighten()
 	if d.Contradictions > governor.MaxContradictions {
 		return nil, fmt.Errorf("%w: more than %d facts of a step contradict what was told before, the last: %w; begin anew, with all sequences that there are", ErrSteps, governor.MaxContradictions, s.governor.Counters().LastContradiction)
 	}
@@ -115,6 +103,9 @@ func (s *scheduler) strange(number phase.Sequence) bool {
 }
 
 func (s *scheduler) forget(number phase.Sequence, e *engine) {
+	if sequence := s.sequences[number]; sequence != nil {
+		s.tenants.leave(sequence.tenant)
+	}
 	delete(s.sequences, number)
 	e.heard.forget(number)
 }
