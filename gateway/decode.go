@@ -220,6 +220,9 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	if !chunk.Parse(data) {
 		return nil, notJSON(c.engine)
 	}
+	if saysMoved(&chunk) {
+		return nil, leftUnasked(c.engine)
+	}
 	data = x.splitWhole(c.engine, &chunk)
 	now := time.Now()
 	x.watch.take(now, sample{answered: true, visible: true})

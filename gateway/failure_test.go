@@ -41,6 +41,7 @@ func TestEnginesBreak(t *testing.T) {
 		"thought dies":                {habits{}, habits{dieAfter: 3}, openai.PathChat, stream + `,"think_tokens":6`, "prefill p0, decode d0 failed, resume d1"},
 		"text is held back":           {habits{}, habits{dieAfter: 5, holdBack: true}, openai.PathCompletions, stream, "prefill p0, decode d0 failed, resume d1"},
 		"whole answer dies":           {habits{}, habits{dieAfter: 5}, openai.PathCompletions, "", "prefill p0, decode d0 failed, prefill p0, decode d1"},
+		"whole answer leaves":         {habits{}, habits{leaveAfter: 5}, openai.PathCompletions, "", "prefill p0, decode d0 failed, prefill p0, decode d1"},
 		"whole answer hangs":          {habits{}, habits{deaf: true}, openai.PathChat, "", "prefill p0, decode d0 failed, prefill p0, decode d1"},
 	} {
 		for _, promised := range []bool{false, true} {

@@ -280,7 +280,7 @@ func (r *relay) leaves() bool {
 		}
 		return true
 	}
-	if x.departure == nil || string(c.FinishReason) != `"`+openai.FinishMoved+`"` {
+	if x.departure == nil || !saysMoved(c) {
 		return false
 	}
 	x.left = &leftLeg{}
@@ -293,6 +293,18 @@ func (r *relay) leaves() bool {
 		x.left.params = slices.Clone(params)
 	}
 	return true
+}
+
+// saysMoved tells whether an engine ends a leg as one that has left, in whatever spelling.
+func saysMoved(c *openai.Chunk) bool {
+	var reason string
+	return c.FinishReason != nil && json.Unmarshal(c.FinishReason, &reason) == nil && reason == openai.FinishMoved
+}
+
+// leftUnasked is an engine that says so of a leg that could not leave: its answer is not
+// complete, and nobody goes on with it.
+func leftUnasked(e *engine) *trouble {
+	return &trouble{kind: lost, reached: true, engine: e.key, fault: openai.Unavailable("engine %s let a request go that was not to leave it", e.id())}
 }
 
 // goElsewhere goes on after a leg that has left e.

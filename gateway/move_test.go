@@ -90,6 +90,19 @@ func TestNobodyToMoveTo(t *testing.T) {
 	}
 }
 
+// A stream that could not leave and ends as if it had is not complete: its engine is lost.
+func TestLeavesUnasked(t *testing.T) {
+	c := newCell(t, 0, 1, func(o *Options) { o.NoResume = true })
+	c.decode[0].set(habits{leaveAfter: 5})
+	got := c.post(openai.PathCompletions, `{"model":"m","prompt":"short","max_tokens":12,"seed":3,"stream":true}`)
+	if body := string(got.body); strings.Contains(body, "moved") || strings.Contains(body, "u006d") || !strings.Contains(body, `"error"`) {
+		t.Errorf("status %d: %s", got.status, body)
+	}
+	if legs := legsOf(c.record(got)); legs != "decode d0 failed" {
+		t.Errorf("legs: %s", legs)
+	}
+}
+
 // Engines of other kinds, whole answers, and those that must not go on elsewhere do not leave.
 func TestWhoMayLeave(t *testing.T) {
 	for name, story := range map[string]struct {

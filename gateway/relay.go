@@ -130,7 +130,13 @@ func (r *relay) take(data []byte) *trouble {
 	if c.Fault != nil {
 		return r.engineFault()
 	}
-	if r.leaves() || r.split() {
+	if r.leaves() {
+		return nil
+	}
+	if saysMoved(c) {
+		return leftUnasked(r.call.engine)
+	}
+	if r.split() {
 		return nil
 	}
 	r.learn()

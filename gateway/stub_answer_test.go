@@ -37,8 +37,12 @@ func (j *work) whole() {
 	if j.chat {
 		part = fmt.Sprintf(`"message":{"role":"assistant","content":%q}`, text)
 	}
-	fmt.Fprintf(j.w, `{"id":"x-%s","created":5,"model":"m","choices":[{"index":0,%s,"finish_reason":"length"}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d%s},%s}`,
-		j.s.id, part, len(j.prompt), j.max, len(j.prompt)+j.max, j.h.cached, j.report())
+	finish := "length"
+	if j.h.leaveAfter > 0 {
+		finish = openai.FinishMoved
+	}
+	fmt.Fprintf(j.w, `{"id":"x-%s","created":5,"model":"m","choices":[{"index":0,%s,"finish_reason":%q}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d%s},%s}`,
+		j.s.id, part, finish, len(j.prompt), j.max, len(j.prompt)+j.max, j.h.cached, j.report())
 }
 
 // event writes one chunk; rest is put in at its end.
@@ -155,6 +159,11 @@ func (j *work) breaks(sent int) bool {
 		return true
 	case j.h.faultAfter > 0 && sent == j.h.faultAfter:
 		fmt.Fprint(j.w, "data: {\"error\":{\"message\":\"out of order\",\"type\":\"server_error\"}}\n\n")
+		return true
+	case j.h.leaveAfter > 0 && sent == j.h.leaveAfter:
+		text := ""
+		j.event(&text, false, nil, `"\u006doved"`, "")
+		fmt.Fprintf(j.w, "data: %s\n\n", openai.Done)
 		return true
 	}
 	return false

@@ -60,6 +60,7 @@ type habits struct {
 	dieAfter    int           // closes it after so many tokens; 0: never
 	hangAfter   int           // says no more after so many tokens
 	faultAfter  int           // tells an error in the stream after so many tokens
+	leaveAfter  int           // ends its answer after so many tokens as if it went on elsewhere
 	cutWithin   bool          // dies in the middle of an event
 	noTicket    bool          // offers nothing
 	offersMute  bool          // offers, and does not answer
