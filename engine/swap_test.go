@@ -250,7 +250,8 @@ func TestGovernorLostOnTheWayBack(t *testing.T) {
 			time.Sleep(time.Millisecond) // the engine takes all that is posted before it goes on
 			looked := make(chan bool, 1)
 			e.post(func() {
-				there := len(e.known) == 1 && reached(e, e.known[0])
+				// It may have passed by on a machine that stood still meanwhile.
+				there := len(e.known) == 0 || reached(e, e.known[0])
 				if there {
 					g.lose()
 				}
