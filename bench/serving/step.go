@@ -32,7 +32,7 @@ const (
 	// pythonStep is what a step may cost Python's side, by the median, for 256 requests.
 	pythonStep         = 150
 	pythonStepRequests = 256
-	stepBlocks         = 1 << 21
+	stepBlocks         = door.MaxGovernedBlocks
 	stepBlockTokens    = 16
 )
 
