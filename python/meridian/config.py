@@ -198,6 +198,7 @@ class Gateway:
     api_key_file: str
     proxy_paths: tuple[str, ...]
     resume: bool
+    move_at_think_end: bool
     warm_next_turn: bool
     direct_prompt_tokens: int
     promise_tokens: int

@@ -74,9 +74,9 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Make:
     stand_in("vllm.v1.kv_cache_interface", **{kind.__name__: kind for kind in kinds})
     stand_in("vllm.platforms", current_platform=SimpleNamespace(is_cpu=lambda: False))
     stand_in("vllm.version", __version__="0")
-    monkeypatch.delitem(sys.modules, "meridian.vllm.engine_config", raising=False)
+    assert "meridian.vllm.engine_config" not in sys.modules
     module = importlib.import_module("meridian.vllm.engine_config")
-    monkeypatch.delitem(sys.modules, "meridian.vllm.engine_config")
+    del sys.modules["meridian.vllm.engine_config"]  # it knows this stand-in, and no other test's
 
     def make(*specs: Spec, tp: int = 1, names: str = "model.layers.{}.self_attn.attn", **more: Any) -> Any:
         named = {names.format(i): spec for i, spec in enumerate(specs)}
