@@ -41,7 +41,8 @@ func TestRealShells(t *testing.T) {
 	} {
 		t.Run(c.shell, func(t *testing.T) {
 			command := exec.Command(require.Program(t, c.shell), "-c", c.script)
-			command.Env = append(plainEnvironment(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+t.TempDir())
+			command.Dir = t.TempDir() // fish offers files, too
+			command.Env = append(plainEnvironment(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+command.Dir)
 			out, err := command.CombinedOutput()
 			got := strings.Fields(string(out))
 			slices.Sort(got) // each shell has its own idea of order
