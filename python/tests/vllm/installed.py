@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 from conftest import ROOT, require
@@ -31,3 +32,20 @@ def vllm_environment() -> dict[str, str]:
     """Return what vLLM's processes are started with; without bytecode they would start slowly."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, **ENVIRONMENT}
+
+
+def run_unit(name: str, **environment: str) -> None:
+    """Run a file of tests beside this one with the Python that has vLLM, and torch with it."""
+    require_vllm()
+    tests = Path(__file__).with_name(name)
+    plain = f"-m pytest -q -c {os.devnull} --rootdir {tests.parent} -p no:cacheprovider -p no:asyncio"
+    done = subprocess.run(
+        [str(HOME / "bin" / "python"), *plain.split(), str(tests)],
+        env={**vllm_environment(), **environment},
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]

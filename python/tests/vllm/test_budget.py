@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import tiny_model
 from budget_checks import OURS, check_caps, check_preempted, check_refused, running
-from conftest import ROOT
-from installed import HOME, require_vllm, vllm_environment
+from installed import require_vllm, run_unit
 from servers import Server
 
 pytestmark = pytest.mark.real
@@ -47,16 +43,4 @@ def test_a_client_cannot_speak_for_the_scheduler(server: Server, name: str) -> N
 
 def test_on_batches_that_the_test_plays() -> None:
     """budget_unit.py needs torch, which vLLM's environment has."""
-    require_vllm()
-    tests = Path(__file__).with_name("budget_unit.py")
-    plain = f"-m pytest -q -c {os.devnull} --rootdir {tests.parent} -p no:cacheprovider -p no:asyncio"
-    done = subprocess.run(
-        [str(HOME / "bin" / "python"), *plain.split(), str(tests)],
-        env=vllm_environment(),
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
+    run_unit("budget_unit.py")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 import tiny_model
-from conftest import ROOT
 from governed_checks import check_governed, running
-from installed import HOME, require_vllm, vllm_environment
+from installed import require_vllm, run_unit
 from servers import Server
 
 pytestmark = pytest.mark.real
@@ -25,18 +22,6 @@ def test_order_and_pauses_follow_the_governor_and_nobody_misses_it(tmp_path: Pat
 
 
 def test_with_made_up_outputs(tmp_path: Path) -> None:
-    """governed_unit.py needs vLLM, whose environment has no door of the agent's."""
-    require_vllm()
-    tests = Path(__file__).with_name("governed_unit.py")
+    """On vLLM's own schedulers, of which governed_unit.py plays the workers."""
     tiny_model.write(tmp_path / "tiny", size=tiny_model.FOR_CPU)
-    plain = f"-m pytest -q -c {os.devnull} --rootdir {tests.parent} -p no:cacheprovider -p no:asyncio"
-    done = subprocess.run(
-        [str(HOME / "bin" / "python"), *plain.split(), str(tests)],
-        env={**vllm_environment(), "UNIT_MODEL": str(tmp_path / "tiny")},
-        cwd=ROOT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
+    run_unit("governed_unit.py", UNIT_MODEL=str(tmp_path / "tiny"))
