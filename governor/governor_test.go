@@ -370,6 +370,25 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
+// A pause reaches the engine after it has begun its next step, so the one that is to wait
+// computes once more. It is paused all the same, and has to be told when it may go on.
+func TestResumeAfterAStepThatOverlappedThePause(t *testing.T) {
+	p := &scripted{}
+	g := open(t, options(t, p))
+	thinkThen(t, g, 5, 5)
+	p.rest = []int32{0}
+	if d := step(t, g, Facts{}); !slices.Equal(d.Pause, []phase.Sequence{1}) {
+		t.Fatalf("%+v", d)
+	}
+	p.rest = nil
+	if d := step(t, g, Facts{Commits: []Commit{{Sequence: 1, Computed: 1, Tokens: tokens(1, 5)}}}); !slices.Equal(d.Resume, []phase.Sequence{1}) {
+		t.Errorf("the engine leaves it out for ever: %+v", d)
+	}
+	if d := step(t, g, Facts{}); len(d.Resume) != 0 {
+		t.Errorf("resumed twice: %+v", d)
+	}
+}
+
 func TestCarry(t *testing.T) {
 	here, there := open(t, options(t, &scripted{})), open(t, options(t, &scripted{}))
 	a := arrival(1)

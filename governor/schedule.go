@@ -43,10 +43,10 @@ func (g *Governor) order() {
 			continue // the engine has yet to stop it
 		}
 		d.Order = append(d.Order, Run{Sequence: s.number, Tokens: run.Tokens})
-		if r.State == sched.Paused {
+		if r.State == sched.Paused || s.paused {
 			d.Resume = append(d.Resume, s.number)
 		}
-		s.runs = true
+		s.runs, s.paused = true, false
 		switch r.Phase {
 		case kv.Think:
 			d.Thinking++
@@ -64,7 +64,7 @@ func (g *Governor) order() {
 			r.State = sched.Running
 		case s.runs: // one that waits runs when the engine says so
 		case r.State == sched.Running:
-			r.State = sched.Paused
+			r.State, s.paused = sched.Paused, true
 			d.Pause = append(d.Pause, s.number)
 			s.chosen = s.chosen && s.chosenAt == g.counters.Steps
 		}

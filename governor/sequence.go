@@ -44,6 +44,9 @@ type sequence struct {
 	forkedAt int32
 	newline  bool // the last think token ended a line
 	runs     bool // in the order that is being made
+	// paused: the engine was told to leave it out, and has not been told to let it run
+	// again. What it computed before it heard of that makes it running to policies.
+	paused bool
 
 	holder block.Request
 	last   block.ID // the block that it writes now
