@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"time"
 
-	"meridian/bench"
 	"meridian/config"
 	"meridian/node"
 	"meridian/telemetry"
@@ -125,7 +124,7 @@ func metricsPage(n *node.Agent) string {
 type agentCommand struct {
 	agentFlags
 	doorFlags
-	Store *bench.Size `placeholder:"SIZE" help:"Keep prefixes and other objects of the cell's cache in so much memory, 0 for none (default: store.bytes of the configuration, where store.enabled is true)."`
+	Store *sizeOrNone `placeholder:"SIZE" help:"Keep prefixes and other objects of the cell's cache in so much memory, 0 for none (default: store.bytes of the configuration, where store.enabled is true)."`
 }
 
 func (c *agentCommand) Run(std *stdio, all *commands) error {
@@ -136,8 +135,16 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 		return err
 	}
 	parts := agentParts{door: c.options(loaded.Config, all.logger(std))}
-	if in := loaded.Config.Store; c.Store == nil && in.Enabled || c.Store != nil && c.Store.Bytes > 0 {
-		if parts.store, err = storePart(loaded.Config, sizeOr(c.Store, in.Bytes).Bytes, "", true); err != nil {
+	in := loaded.Config.Store
+	keep := uint64(0)
+	switch {
+	case c.Store != nil:
+		keep = c.Store.Bytes
+	case in.Enabled:
+		keep = uint64(in.Bytes)
+	}
+	if keep > 0 {
+		if parts.store, err = storePart(loaded.Config, keep, "", true); err != nil {
 			return err
 		}
 	}

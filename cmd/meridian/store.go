@@ -227,6 +227,18 @@ func tiersOf(in *config.Config, part *node.Store) error {
 	return nil
 }
 
+// sizeOrNone is a size that may also be 0: none.
+type sizeOrNone struct{ bench.Size }
+
+// UnmarshalText reads a size, or 0.
+func (s *sizeOrNone) UnmarshalText(text []byte) error {
+	if string(text) == "0" {
+		s.Size = bench.Size{Text: "0"}
+		return nil
+	}
+	return s.Size.UnmarshalText(text)
+}
+
 // sizeOr is what a flag says, else the configuration.
 func sizeOr(flag *bench.Size, configured int64) bench.Size {
 	if flag != nil {

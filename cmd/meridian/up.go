@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"meridian/bench"
 	"meridian/cell"
 	"meridian/cell/demo"
 	"meridian/cell/talk"
@@ -34,7 +33,7 @@ type upCommand struct {
 	Listen    string      `placeholder:"ADDRESS" help:"Where the gateway listens (default: 127.0.0.1:8080, or the next port that is free)."`
 	Admin     string      `placeholder:"ADDRESS" help:"Where its admin listener is (default: 127.0.0.1:8081, or the next port that is free)."`
 	Reasoning *bool       `negatable:"" help:"Have the engines play a model that thinks, by a script (default: yes, of a model that is built in)."`
-	Store     *bench.Size `placeholder:"SIZE" help:"Have each of the two agents keep prefixes and other objects in so much memory; 0 for none (default: store.bytes of the configuration where store.enabled is true, else 256MiB)."`
+	Store     *sizeOrNone `placeholder:"SIZE" help:"Have each of the two agents keep prefixes and other objects in so much memory; 0 for none (default: store.bytes of the configuration where store.enabled is true, else 256MiB)."`
 	NoRestart bool        `help:"Leave parts that die alone."`
 	Open      bool        `help:"Open the page about the cell in a browser."`
 	Demo      bool        `help:"Send a small load, compare it with one engine alone, token by token, show latencies, and stop."`
@@ -60,7 +59,7 @@ func (c *upCommand) spec(ctx context.Context, in *config.Loaded) (cell.Spec, err
 	switch {
 	case c.Store != nil:
 		s.Store = c.Store.String()
-	case c.Store == nil && !in.Store.Enabled:
+	case !in.Store.Enabled:
 		s.Store = defaultStore
 	}
 	if folder := in.Store.Disk.Dir; folder != config.None {

@@ -42,6 +42,21 @@ func program(t *testing.T) string {
 	return path
 }
 
+// Agents are told to keep nothing, whatever the configuration says.
+func TestUpWithoutAStore(t *testing.T) {
+	in, err := config.Parse("test", []byte("[store]\nenabled = true\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none sizeOrNone
+	if err := none.UnmarshalText([]byte("0")); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := (&upCommand{Engine: "reference", Store: &none}).spec(t.Context(), in); err != nil || s.Store != "0" {
+		t.Errorf("%q, %v", s.Store, err)
+	}
+}
+
 // Two agents cannot have one folder: each has its own in the one that is named.
 func TestUpAgentsHaveFoldersOfTheirOwn(t *testing.T) {
 	in, err := config.Parse("test", []byte("[store]\nenabled = true\n[store.disk]\ndir = \"/var/kv\"\n"))
