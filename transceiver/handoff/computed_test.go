@@ -175,3 +175,33 @@ func TestChunksMoveAsTheyAreComputed(t *testing.T) {
 		}
 	})
 }
+
+// A flow that has moved keeps its fabric in the record when the last part of the cache
+// holds nothing of it, as that of the first layers does.
+func TestAPartWithoutBytesLeavesTheFabric(t *testing.T) {
+	bothWays(t, func(t *testing.T, push bool) {
+		s := newStage(t)
+		s.move = func(m Move) (Movement, bool) {
+			end := s.done(m)
+			if m.To == (Computed{Layers: 2}) {
+				end.Fabric = "" // as the mover says that moved nothing
+			}
+			return end, true
+		}
+		s.offer(1)
+		s.accept(push)
+		s.play()
+		s.do(memberP, s.holder.Computed(s.now, s.transfer, 2, 0))
+		s.play()
+		s.ended(allReady...)
+		as := Destination
+		if push {
+			as = Source
+		}
+		for _, f := range s.record(as).Flows {
+			if f.Fabric != "stage" {
+				t.Errorf("%v moved by %q", f.Flow, f.Fabric)
+			}
+		}
+	})
+}

@@ -285,7 +285,7 @@ func (h *Follower) Moved(now Instant, name SessionID, m Movement) []Effect {
 	moved := w.moving
 	w.moving = Computed{}
 	w.Micros += m.Micros
-	w.Fabric = m.Fabric
+	w.Fabric = cmp.Or(m.Fabric, w.Fabric) // a part may hold nothing of this flow, and is moved by none
 	switch {
 	case s.phase >= Stopping:
 		return nil
