@@ -47,6 +47,8 @@ type Spec struct {
 	Store string
 	// Blocks is how many blocks of KV memory each reference engine has; 0 leaves that to it.
 	Blocks int
+	// MaxRunning is how many answers each reference engine computes at a time; 0 leaves that to it.
+	MaxRunning int
 	// AgentEnvironment is added to what an agent has, by the agent's name: tiers of its own.
 	AgentEnvironment map[string][]string
 	// VLLM has the workers be servers of vLLM; nil means reference engines.
@@ -266,6 +268,9 @@ func (s Spec) engine(id string, kind Kind, cut Cut, more []string) Plan {
 	}
 	if s.Blocks > 0 {
 		args = append(args, "--blocks", strconv.Itoa(s.Blocks))
+	}
+	if s.MaxRunning > 0 {
+		args = append(args, "--max-running", strconv.Itoa(s.MaxRunning))
 	}
 	if s.Reasoning {
 		args = append(args, "--reasoning")

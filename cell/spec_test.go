@@ -72,3 +72,19 @@ func TestAgentsKeepObjectsWhenTold(t *testing.T) {
 		}
 	}
 }
+
+func TestEnginesAreAsLargeAsTold(t *testing.T) {
+	for running, want := range map[int]string{0: "", 6: "6"} {
+		s := DefaultSpec()
+		s.MaxRunning = running
+		stages, err := s.stages(places{state: "/state"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, plan := range stages[2] {
+			if got := flagOf(plan.Args, "--max-running"); got != want {
+				t.Errorf("%s has --max-running %q, want %q", plan.Name, got, want)
+			}
+		}
+	}
+}

@@ -148,7 +148,7 @@ func (r *movesRun) open(ctx context.Context, c *cell.Cell, scratch string) (err 
 			var stats struct {
 				Engine string `json:"engine"`
 			}
-			if err := r.get(ctx, part.URL+"/stats", &stats); err != nil {
+			if err := getJSON(ctx, r.client, part.URL+"/stats", &stats); err != nil {
 				w.close()
 				return err
 			}
@@ -203,7 +203,7 @@ func (r *movesRun) answer(ctx context.Context, side string, prompt, round int) (
 	if err != nil {
 		return nil, 0, err
 	}
-	response, err := r.post(ctx, r.gateway.URL+openai.PathCompletions, string(body))
+	response, err := post(ctx, r.client, r.gateway.URL+openai.PathCompletions, string(body))
 	if err != nil {
 		return nil, 0, err
 	}
@@ -245,7 +245,7 @@ func (r *movesRun) answer(ctx context.Context, side string, prompt, round int) (
 func (r *movesRun) away(ctx context.Context, side string, head http.Header) error {
 	switch side {
 	case movesMove:
-		response, err := r.post(ctx, r.gateway.Admin+"/requests/"+head.Get("X-Meridian-Request-Id")+"/move", "{}")
+		response, err := post(ctx, r.client, r.gateway.Admin+"/requests/"+head.Get("X-Meridian-Request-Id")+"/move", "{}")
 		if err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (r *movesRun) check(ctx context.Context, side, id string) error {
 		Moves   []struct{ KV string } `json:"moves"`
 	}
 	for deadline := time.Now().Add(warmPatience); ; {
-		err := r.get(ctx, r.gateway.Admin+"/debug/requests/"+id, &record)
+		err := getJSON(ctx, r.client, r.gateway.Admin+"/debug/requests/"+id, &record)
 		if err == nil {
 			break
 		}
@@ -291,7 +291,7 @@ func (r *movesRun) check(ctx context.Context, side, id string) error {
 func (r *movesRun) awaitEngines(ctx context.Context) error {
 	for deadline := time.Now().Add(warmPatience); ; {
 		var page struct{ Engines []struct{ Up bool } }
-		if err := r.get(ctx, r.gateway.Admin+"/debug/engines", &page); err != nil {
+		if err := getJSON(ctx, r.client, r.gateway.Admin+"/debug/engines", &page); err != nil {
 			return err
 		}
 		up := 0
@@ -312,35 +312,4 @@ func (r *movesRun) awaitEngines(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-func (r *movesRun) post(ctx context.Context, url, body string) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := r.client.Do(request)
-	if err == nil && response.StatusCode/100 != 2 {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 500))
-		_ = response.Body.Close()
-		return nil, fmt.Errorf("%s answers with status %d: %s", url, response.StatusCode, text)
-	}
-	return response, err
-}
-
-func (r *movesRun) get(ctx context.Context, url string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	response, err := r.client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers with status %d", url, response.StatusCode)
-	}
-	return json.NewDecoder(io.LimitReader(response.Body, 16<<20)).Decode(into)
 }
