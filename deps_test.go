@@ -668,7 +668,7 @@ var rooms = map[string]room{
 	"internal/storm": {
 		owns:     "tests: a whole cell under load, with parts of it killed",
 		may:      map[string]string{"cell/talk": "asks", "openai": "requests and errors"},
-		testsMay: []string{"cell", "door", required, "store/producer"},
+		testsMay: []string{"cell", "door", required, "store/producer", "token"},
 	},
 	"": {owns: "tests of the tree itself", testsMay: []string{mutants, required, golden}},
 }

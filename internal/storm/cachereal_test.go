@@ -293,12 +293,20 @@ type engineStats struct {
 	Running, Fetching, Waiting int
 	Door                       string
 	Blocks                     struct{ Total, Free, Cached, Held int }
-	Counters                   struct{ Finished, Kept, Unkept, Found, Missed uint64 }
+	Counters                   struct {
+		Finished, Kept, Unkept, Found, Missed            uint64
+		Told, Late, Forced, Recalled, Stopped, Preempted uint64
+		CopiedOut                                        uint64 `json:"copied_out"`
+		FailedOpen                                       uint64 `json:"failed_open"`
+	}
 }
 
-func (c *cacheCell) engineStats(i int) (s engineStats, err error) {
+func (c *cacheCell) engineStats(i int) (engineStats, error) { return readEngine(c.clients[i].URL) }
+
+// readEngine is what the engine at url says of itself.
+func readEngine(url string) (s engineStats, err error) {
 	client := http.Client{Timeout: 5 * time.Second}
-	answer, err := client.Get(c.clients[i].URL + "/stats")
+	answer, err := client.Get(url + "/stats")
 	if err != nil {
 		return s, err
 	}

@@ -40,13 +40,19 @@ func program(t *testing.T) string {
 	return path
 }
 
-// start runs a cell and lets an engine that serves alone answer first.
+// start runs a cell that does not think and is not short of anything.
 func start(t *testing.T, questions int) *running {
+	t.Helper()
+	spec := cell.DefaultSpec()
+	spec.Model, spec.Reasoning, spec.DirectTokens = model, false, 8
+	return startWith(t, spec, Questions(model, questions, 400, 48, 7))
+}
+
+// startWith runs a cell and lets an engine that serves alone answer first.
+func startWith(t *testing.T, spec cell.Spec, questions []Question) *running {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	spec := cell.DefaultSpec()
-	spec.Model, spec.Reasoning, spec.DirectTokens = model, false, 8
 	c, err := cell.Open(ctx, cell.Options{
 		StateDir: filepath.Join(t.TempDir(), "state"), Spec: spec, Program: program(t), Listen: "127.0.0.1:0", Admin: "127.0.0.1:0",
 		FirstPause: 100 * time.Millisecond,
@@ -64,7 +70,7 @@ func start(t *testing.T, questions int) *running {
 			showLogs(t, c.StateDir())
 		}
 	})
-	r := &running{Cell: c, client: &talk.Client{URL: c.Record().Gateway}, questions: Questions(model, questions, 400, 48, 7)}
+	r := &running{Cell: c, client: &talk.Client{URL: c.Record().Gateway}, questions: questions}
 	plan, err := spec.Alone("alone")
 	if err != nil {
 		t.Fatal(err)
