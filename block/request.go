@@ -146,6 +146,15 @@ func (t *Table) State(r Request) (State, error) {
 	return q.state, nil
 }
 
+// Elsewhere is how many blocks a request holds that are not here.
+func (t *Table) Elsewhere(r Request) (int, error) {
+	q, err := t.request(r)
+	if err != nil {
+		return 0, err
+	}
+	return int(q.away), nil
+}
+
 // Of appends what a request holds, in the order of its context.
 func (t *Table) Of(r Request, dst []Held) ([]Held, error) {
 	q, err := t.request(r)

@@ -10,10 +10,12 @@ import (
 	"meridian/sched"
 )
 
-// wish is a block of a finished thought that is to be copied out.
+// wish is a block of a finished thought that is to be copied out, unless the sequence has
+// given its blocks up since.
 type wish struct {
 	sequence phase.Sequence
 	block    block.ID
+	given    int // how often the sequence had given them up
 }
 
 // blockFacts takes what engines did to blocks: copies first, since they free
@@ -23,6 +25,7 @@ func (g *Governor) blockFacts(f *Facts) {
 		return
 	}
 	each(g, f.Copied, g.copied)
+	g.leaveAll()
 	each(g, f.Evicted, g.evicted)
 	each(g, f.Recalled, g.recalled)
 	each(g, f.Held, g.hold)
@@ -78,14 +81,20 @@ func (g *Governor) demote(s *sequence) {
 		return
 	}
 	for _, b := range g.ids {
-		g.waiting = append(g.waiting, wish{s.number, b})
+		g.waiting = append(g.waiting, wish{s.number, b, s.given})
 	}
-	s.wishes += len(g.ids)
 }
 
 // copyOut asks for copies of finished thoughts, in batches, and not for more than
 // the link carries soon. A batch that is too small waits for the next thought.
 func (g *Governor) copyOut() {
+	if g.unwished {
+		g.unwished = false
+		g.waiting = slices.DeleteFunc(g.waiting, func(w wish) bool {
+			s := g.byNumber[w.sequence]
+			return s == nil || s.given != w.given
+		})
+	}
 	batch := g.options.OffloadThreshold
 	room := g.calibration.Ahead(batch) - g.underWay
 	if g.calibration.FabricDown || int32(len(g.waiting)) < batch || room < batch {
@@ -93,21 +102,16 @@ func (g *Governor) copyOut() {
 	}
 	n := min(len(g.waiting), int(room))
 	for _, w := range g.waiting[:n] {
-		if s := g.byNumber[w.sequence]; s != nil {
-			s.wishes--
-			g.ask(s, w.block)
-		}
+		g.ask(g.byNumber[w.sequence], w.block)
 	}
 	g.waiting = slices.Delete(g.waiting, 0, n)
 }
 
-// unwish forgets blocks that a sequence has no more: others will have them.
+// unwish forgets blocks that a sequence has no more: others will have them. The wishes of
+// all are looked through once in a step, however many are forgotten.
 func (g *Governor) unwish(s *sequence) {
-	if s.wishes == 0 {
-		return // most have none, and others may have very many
-	}
-	s.wishes = 0
-	g.waiting = slices.DeleteFunc(g.waiting, func(w wish) bool { return w.sequence == s.number })
+	s.given++
+	g.unwished = true
 }
 
 // ask asks for a copy of one block, unless there is one or it is on its way.
@@ -157,8 +161,28 @@ func (g *Governor) copied(c *Copied) error {
 		g.away(s, g.request(s))
 		return nil
 	}
-	g.leave(s, g.request(s))
+	g.mayLeave(s)
 	return nil
+}
+
+// mayLeave notes a sequence that stopped, or of which blocks were copied. Many facts of a
+// step may say so of one sequence, and what it lacks is looked for once.
+func (g *Governor) mayLeave(s *sequence) {
+	if !s.leaves {
+		s.leaves = true
+		g.leaving = append(g.leaving, s)
+	}
+}
+
+// leaveAll has those leave of whom copies and stops were told, and that are to leave still.
+func (g *Governor) leaveAll() {
+	for i, s := range g.leaving {
+		s.leaves, g.leaving[i] = false, nil
+		if r := g.request(s); r.State == sched.Leaving {
+			g.leave(s, r)
+		}
+	}
+	g.leaving = g.leaving[:0]
 }
 
 // leave asks for the copies that a sequence lacks, and frees its blocks when it
@@ -197,18 +221,11 @@ func (g *Governor) evict(b block.ID) {
 
 // away makes a sequence one that is to be recalled, if blocks of it are elsewhere.
 func (g *Governor) away(s *sequence, r *sched.Request) {
-	var err error
-	g.held, err = g.blocks.Of(s.holder, g.held[:0])
+	elsewhere, err := g.blocks.Elsewhere(s.holder)
 	g.contradicted(err)
-	elsewhere := int32(0)
-	for _, h := range g.held {
-		if h.Location == block.Elsewhere {
-			elsewhere++
-		}
-	}
 	switch {
 	case elsewhere > 0:
-		r.State, r.Blocks = sched.Away, elsewhere
+		r.State, r.Blocks = sched.Away, int32(elsewhere)
 		g.unwish(s)
 	case r.State == sched.Leaving:
 		r.State = sched.Paused // others hold all of them: nothing was gained

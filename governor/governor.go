@@ -3,7 +3,6 @@ package governor
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"meridian/block"
 	"meridian/kv"
@@ -66,7 +65,9 @@ type Governor struct {
 	// waiting are finished thoughts' blocks that make no batch yet; underWay counts
 	// blocks whose copies are being made.
 	waiting  []wish
+	unwished bool // some of them are void
 	underWay int32
+	leaving  []*sequence // of whom this step's facts say that they may leave
 }
 
 // New makes a governor.
@@ -247,7 +248,7 @@ func (g *Governor) end(number *phase.Sequence) error {
 func (g *Governor) drop(s *sequence) error {
 	delete(g.byNumber, s.number)
 	g.snapshot.Tenants[g.request(s).Tenant].Leave()
-	s.dropped = true
+	s.dropped, g.unwished = true, true
 	g.dropped++
 	if g.blocks == nil {
 		return nil
@@ -262,7 +263,6 @@ func (g *Governor) compact() {
 		return
 	}
 	g.dropped = 0
-	g.waiting = slices.DeleteFunc(g.waiting, func(w wish) bool { return g.byNumber[w.sequence] == nil })
 	kept := 0
 	for i, s := range g.sequences {
 		if s.dropped {

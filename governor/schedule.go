@@ -119,7 +119,7 @@ func (g *Governor) stopped(stopped *Stopped) error {
 		}
 		g.recompute(s, r)
 	case r.State == sched.Leaving && g.blocks != nil:
-		g.leave(s, r)
+		g.mayLeave(s)
 	case r.State == sched.Running:
 		r.State = sched.Paused
 	}

@@ -31,7 +31,8 @@ type sequence struct {
 	index  int // in the governor's sequences
 	// dropped: it is forgotten but for its place there.
 	dropped bool
-	wishes  int // its blocks in the governor's waiting
+	given   int  // how often it gave its blocks up: wishes of before are void
+	leaves  bool // it is in the governor's leaving
 	// generated counts its tokens, markers among them.
 	generated int32
 	// thought is what may end its thought; forced why it was ended, at so many
