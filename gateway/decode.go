@@ -220,7 +220,7 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	if !chunk.Parse(data) {
 		return nil, notJSON(c.engine)
 	}
-	if saysMoved(&chunk) {
+	if chunk.Moved {
 		return nil, leftUnasked(c.engine)
 	}
 	data = x.splitWhole(c.engine, &chunk)

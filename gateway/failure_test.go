@@ -42,6 +42,7 @@ func TestEnginesBreak(t *testing.T) {
 		"text is held back":           {habits{}, habits{dieAfter: 5, holdBack: true}, openai.PathCompletions, stream, "prefill p0, decode d0 failed, resume d1"},
 		"whole answer dies":           {habits{}, habits{dieAfter: 5}, openai.PathCompletions, "", "prefill p0, decode d0 failed, prefill p0, decode d1"},
 		"whole answer leaves":         {habits{}, habits{leaveAfter: 5}, openai.PathCompletions, "", "prefill p0, decode d0 failed, prefill p0, decode d1"},
+		"one of its answers leaves":   {habits{}, habits{leaveAfter: 5, leavesFirst: true}, openai.PathCompletions, "", "prefill p0, decode d0 failed, prefill p0, decode d1"},
 		"whole answer hangs":          {habits{}, habits{deaf: true}, openai.PathChat, "", "prefill p0, decode d0 failed, prefill p0, decode d1"},
 	} {
 		for _, promised := range []bool{false, true} {

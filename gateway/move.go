@@ -280,7 +280,7 @@ func (r *relay) leaves() bool {
 		}
 		return true
 	}
-	if x.departure == nil || !saysMoved(c) {
+	if x.departure == nil || !c.Moved {
 		return false
 	}
 	x.left = &leftLeg{}
@@ -293,12 +293,6 @@ func (r *relay) leaves() bool {
 		x.left.params = slices.Clone(params)
 	}
 	return true
-}
-
-// saysMoved tells whether an engine ends a leg as one that has left, in whatever spelling.
-func saysMoved(c *openai.Chunk) bool {
-	var reason string
-	return c.FinishReason != nil && json.Unmarshal(c.FinishReason, &reason) == nil && reason == openai.FinishMoved
 }
 
 // leftUnasked is an engine that says so of a leg that could not leave: its answer is not

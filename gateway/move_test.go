@@ -92,8 +92,15 @@ func TestNobodyToMoveTo(t *testing.T) {
 
 // A stream that could not leave and ends as if it had is not complete: its engine is lost.
 func TestLeavesUnasked(t *testing.T) {
+	for _, first := range []bool{false, true} { // of two answers, where one was asked for
+		leavesUnasked(t, habits{leaveAfter: 5, leavesFirst: first})
+	}
+}
+
+func leavesUnasked(t *testing.T, h habits) {
+	t.Helper()
 	c := newCell(t, 0, 1, func(o *Options) { o.NoResume = true })
-	c.decode[0].set(habits{leaveAfter: 5})
+	c.decode[0].set(h)
 	got := c.post(openai.PathCompletions, `{"model":"m","prompt":"short","max_tokens":12,"seed":3,"stream":true}`)
 	if body := string(got.body); strings.Contains(body, "moved") || strings.Contains(body, "u006d") || !strings.Contains(body, `"error"`) {
 		t.Errorf("status %d: %s", got.status, body)

@@ -133,7 +133,7 @@ func (r *relay) take(data []byte) *trouble {
 	if r.leaves() {
 		return nil
 	}
-	if saysMoved(c) {
+	if c.Moved {
 		return leftUnasked(r.call.engine)
 	}
 	if r.split() {

@@ -37,11 +37,14 @@ func (j *work) whole() {
 	if j.chat {
 		part = fmt.Sprintf(`"message":{"role":"assistant","content":%q}`, text)
 	}
-	finish := "length"
+	finish := `"length"`
 	if j.h.leaveAfter > 0 {
-		finish = openai.FinishMoved
+		finish = `"` + openai.FinishMoved + `"`
 	}
-	fmt.Fprintf(j.w, `{"id":"x-%s","created":5,"model":"m","choices":[{"index":0,%s,"finish_reason":%q}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d%s},%s}`,
+	if j.h.leavesFirst {
+		finish += `},{"index":1,"text":"","message":{},"finish_reason":"stop"`
+	}
+	fmt.Fprintf(j.w, `{"id":"x-%s","created":5,"model":"m","choices":[{"index":0,%s,"finish_reason":%s}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d%s},%s}`,
 		j.s.id, part, finish, len(j.prompt), j.max, len(j.prompt)+j.max, j.h.cached, j.report())
 }
 
@@ -162,7 +165,11 @@ func (j *work) breaks(sent int) bool {
 		return true
 	case j.h.leaveAfter > 0 && sent == j.h.leaveAfter:
 		text := ""
-		j.event(&text, false, nil, `"\u006doved"`, "")
+		finish := `"\u006doved"`
+		if j.h.leavesFirst {
+			finish += `},{"index":1,"text":"","delta":{},"finish_reason":"stop"`
+		}
+		j.event(&text, false, nil, finish, "")
 		fmt.Fprintf(j.w, "data: %s\n\n", openai.Done)
 		return true
 	}

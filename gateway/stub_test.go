@@ -61,6 +61,7 @@ type habits struct {
 	hangAfter   int           // says no more after so many tokens
 	faultAfter  int           // tells an error in the stream after so many tokens
 	leaveAfter  int           // ends its answer after so many tokens as if it went on elsewhere
+	leavesFirst bool          // says so in the first of two answers
 	cutWithin   bool          // dies in the middle of an event
 	noTicket    bool          // offers nothing
 	offersMute  bool          // offers, and does not answer

@@ -16,6 +16,8 @@ type Chunk struct {
 	// Choices is how many answers the chunk adds to, Ends how many of them end
 	// here.
 	Choices, Ends int
+	// Moved: one of them ends as what goes on at another engine, however that is spelled.
+	Moved bool
 	// Tokens are the ids of the chunk's tokens; HasTokens tells whether the
 	// engine says which they are, if only that there are none.
 	Tokens    []uint32
@@ -31,7 +33,7 @@ type Chunk struct {
 	Text json.RawMessage
 	// Transfers: it names caches of engines, which are none of a client's.
 	Transfers bool
-	// FinishReason, Usage, Report and Fault are raw, nil where there are none.
+	// FinishReason (of several answers the last one's), Usage, Report and Fault are raw, nil where there are none.
 	FinishReason, Usage, Report, Fault json.RawMessage
 
 	raw      []byte
@@ -113,6 +115,7 @@ func (c *Chunk) choice(data []byte) {
 			if hasText(value) { // some engines say "" until they end
 				c.Ends++
 				c.FinishReason = value
+				c.Moved = c.Moved || saysMoved(value)
 			}
 		case "token_ids":
 			c.HasTokens = c.HasTokens || value != nil
@@ -124,6 +127,11 @@ func (c *Chunk) choice(data []byte) {
 		}
 	}
 	c.Blank = c.Blank && !likely
+}
+
+func saysMoved(finish []byte) bool {
+	var reason string
+	return json.Unmarshal(finish, &reason) == nil && reason == FinishMoved
 }
 
 func (c *Chunk) said(data []byte) {

@@ -28,6 +28,7 @@ func TestChunk(t *testing.T) {
 		"and more":                 {`{"choices":[{"delta":{"content":" \n\""}}]}`, Chunk{Choices: 1, Answered: true, Visible: true, Text: json.RawMessage(`" \n\""`)}},
 		"no end":                   {`{"choices":[{"text":"","finish_reason":""},{"text":"","finish_reason":null}]}`, Chunk{Choices: 2, Text: json.RawMessage(`""`)}},
 		"end":                      {`{"choices":[{"delta":{},"finish_reason":"stop"}]}`, Chunk{Choices: 1, Blank: true, Ends: 1, FinishReason: json.RawMessage(`"stop"`)}},
+		"one moves":                {`{"choices":[{"text":"","finish_reason":"mo\u0076ed"},{"text":"","finish_reason":"stop"}]}`, Chunk{Choices: 2, Ends: 2, Moved: true, FinishReason: json.RawMessage(`"stop"`), Text: json.RawMessage(`""`)}},
 		"report":                   {`{"choices":[],"usage":{"a":1},"meridian":{"kv":"local"}}`, Chunk{Usage: json.RawMessage(`{"a":1}`), Report: json.RawMessage(`{"kv":"local"}`)}},
 		"fault":                    {`{"error":{"message":"no"}}`, Chunk{Fault: json.RawMessage(`{"message":"no"}`)}},
 		"vllm":                     {`{"choices":[{"text":"a","prompt_token_ids":[7],"token_ids":[8]}]}`, Chunk{Choices: 1, Answered: true, Visible: true, Tokens: []uint32{8}, HasTokens: true, PromptTokens: []uint32{7}, Text: json.RawMessage(`"a"`)}},
