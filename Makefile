@@ -104,6 +104,7 @@ soak: build ## two agents for SOAK_MINUTES (10), flat in memory; as long each: a
 	MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -count=1 -timeout 0 -v -run TestMemoryStaysFlat ./internal/chaos
 	MERIDIAN_BIN=$(CURDIR)/bin/meridian MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -tags real -count=1 -timeout 0 -v -run 'TestRealAnythingIsKilled|TestRealStoreIsKilled|TestRealPrefixesOutliveFaults' ./internal/storm
 	$(GO) run ./cmd/meridian sim --minutes $(SOAK_MINUTES)
+	MERIDIAN_WORLD_SEEDS=$$((200 * $(SOAK_MINUTES))) $(GO) test -count=1 -timeout 0 -v -run 'TestGovernedWorlds$$' ./engine
 	@end=$$(( $$(date +%s) + 60 * $(SOAK_MINUTES) )); rounds=0; \
 	while [ $$(date +%s) -lt $$end ]; do \
 	  $(GO) test -count=1 -shuffle=on $$(command -v gcc >/dev/null && echo -race) ./... >/tmp/meridian-soak.$$$$ 2>&1 \
