@@ -1,0 +1,137 @@
+package meridian
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// anyTestUses is what every room's tests may import.
+var anyTestUses = []string{"github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal"}
+
+// computing is what pure rooms may import of the standard library: nothing in
+// it waits, reads a clock, rolls dice or touches the world.
+var computing = []string{
+	"bytes", "cmp", "container/heap", "encoding/binary", "encoding/hex", "errors", "fmt", "hash", "iter", "maps", "math", "math/bits",
+	"slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
+}
+
+type goPackage struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+	Standard                           bool
+}
+
+// listPackages lists every package twice: as it is built, and as the accelerated
+// build has it.
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	var packages []goPackage
+	for _, tags := range []string{"real", "real,accel"} {
+		out, err := exec.Command("go", "list", "-tags="+tags, "-json=ImportPath,Imports,TestImports,XTestImports", "./...").Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+			var p goPackage
+			err := decoder.Decode(&p)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			packages = append(packages, p)
+		}
+	}
+	return packages
+}
+
+func TestRooms(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, "meridian"), "/")
+		r, listed := rooms[name]
+		if !listed {
+			t.Errorf("package %s is in no row of the rooms' table: say there what it owns and what it may import", p.ImportPath)
+			continue
+		}
+		seen[name] = true
+		for _, imported := range p.Imports {
+			if problem := r.refuses(imported); problem != "" {
+				t.Errorf("%s imports %s: %s", p.ImportPath, imported, problem)
+			}
+		}
+		for _, imported := range slices.Concat(p.TestImports, p.XTestImports) {
+			if problem := r.testsRefuse(name, imported); problem != "" {
+				t.Errorf("tests of %s import %s: %s", p.ImportPath, imported, problem)
+			}
+		}
+	}
+	for name := range rooms {
+		if !seen[name] {
+			t.Errorf("the rooms' table lists %q, which does not exist", name)
+		}
+	}
+}
+
+func (r room) refuses(imported string) string {
+	ours, isOurs := strings.CutPrefix(imported, "meridian/")
+	switch {
+	case isOurs && r.may[ours] == "":
+		return "that arrow is not in the rooms' table"
+	case isOurs:
+		return ""
+	case strings.Contains(strings.SplitN(imported, "/", 2)[0], "."):
+		for module := range r.uses {
+			if imported == module || strings.HasPrefix(imported, module+"/") {
+				return ""
+			}
+		}
+		return "that dependency is not in the room's row"
+	case r.pure && !slices.Contains(computing, imported):
+		return "the room is pure: time, randomness and events are arguments, effects are return values"
+	}
+	return ""
+}
+
+func (r room) testsRefuse(name, imported string) string {
+	r.pure = false
+	problem := r.refuses(imported)
+	ours := strings.TrimPrefix(imported, "meridian/")
+	if problem == "" || ours == name || slices.Contains(r.testsMay, ours) {
+		return ""
+	}
+	for _, module := range anyTestUses {
+		if strings.HasPrefix(imported, module) {
+			return ""
+		}
+	}
+	return problem
+}
+
+// The table must be able to fail.
+func TestRoomsRefuse(t *testing.T) {
+	for name, c := range map[string]struct {
+		r        room
+		imported string
+		refused  bool
+	}{
+		"unlisted arrow":      {rooms["kv"], "meridian/mrdn", true},
+		"listed arrow":        {rooms["mrdn"], "meridian/kv", false},
+		"unlisted dependency": {rooms["mrdn"], "github.com/prometheus/client_golang/prometheus", true},
+		"listed dependency":   {rooms["mrdn"], "github.com/zeebo/blake3", false},
+		"sums in pure room":   {rooms["kv"], "math/bits", false},
+		"clock in pure room":  {rooms["kv"], "time", true},
+		"system in pure room": {rooms["kv"], "syscall", true},
+		"clock elsewhere":     {rooms["telemetry"], "time", false},
+	} {
+		if got := c.r.refuses(c.imported) != ""; got != c.refused {
+			t.Errorf("%s: refused %v, want %v", name, got, c.refused)
+		}
+	}
+}
