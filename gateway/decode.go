@@ -233,7 +233,8 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 		x.reported(report)
 		x.noteForced(report)
 	}
-	if chunk.Report != nil || chunk.Transfers {
+	x.noteStopped(&chunk)
+	if chunk.Report != nil || chunk.Transfers || chunk.ForcedEnd != "" {
 		data = chunk.Without(false, x.forcedEdits(&chunk)...)
 	}
 	if len(chunk.PromptTokens) > 0 {

@@ -1,17 +1,19 @@
 package gateway
 
-import (
-	"slices"
-
-	"meridian/openai"
-)
-
-var forcedEnds = []string{openai.ForcedHardCap, openai.ForcedConverged, openai.ForcedOverthinking}
+import "meridian/openai"
 
 // noteForced takes in that an engine has ended a thought.
 func (x *exchange) noteForced(r *openai.Report) {
-	if slices.Contains(forcedEnds, r.ForcedThinkEnd) {
+	if openai.IsForcedEnd(r.ForcedThinkEnd) {
 		x.rec.ForcedThinkEnd = r.ForcedThinkEnd
+	}
+}
+
+// noteStopped takes in that vLLM has, as its last chunk of an answer says. Where the gateway did not
+// ask for it, a client may have written it, as a text to stop at.
+func (x *exchange) noteStopped(c *openai.Chunk) {
+	if x.request.tellLimit == LimitXArgs && c.ForcedEnd != "" && x.rec.ForcedThinkEnd == "" {
+		x.rec.ForcedThinkEnd = c.ForcedEnd
 	}
 }
 

@@ -100,7 +100,8 @@ type decodeLeg struct {
 func (l *legs) decode(d decodeLeg, to *about) []byte {
 	var edits []openai.Edit
 	set := func(name string, value []byte) { edits = append(edits, openai.Edit{Name: name, Value: value}) }
-	if params := l.withMove(withThoughtEnd(l.withLeg(d, to), d.thoughtEnd), d, to); params != nil {
+	params := l.withName(l.withMove(withThoughtEnd(l.withLeg(d, to), d.thoughtEnd), d, to), to)
+	if params != nil {
 		set("kv_transfer_params", params)
 	}
 	if d.tells {
@@ -152,6 +153,15 @@ func (l *legs) withMove(params json.RawMessage, d decodeLeg, to *about) json.Raw
 		panic(err) // texts and bytes
 	}
 	return withMember(params, "meridian_move", move)
+}
+
+// withName gives the request a name in a leg's params, under which vLLM's workers tell that they
+// have ended its thought.
+func (l *legs) withName(params json.RawMessage, to *about) json.RawMessage {
+	if to.kind != kindVLLM || l.request.tellLimit != LimitXArgs {
+		return params
+	}
+	return withMember(params, "meridian_request", quoted(l.id.String()))
 }
 
 // withMember adds to a leg's params, which may be none.

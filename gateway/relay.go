@@ -285,6 +285,7 @@ func (r *relay) learn() {
 			r.x.reported(rep)
 		}
 	}
+	r.x.noteStopped(c)
 	a.note(c)
 }
 
@@ -346,7 +347,7 @@ func (r *relay) shown() []byte {
 	c, a := &r.chunk, &r.x.answer
 	hidden := r.hidden()
 	forced := r.x.forcedEdits(c)
-	strip := hidden || c.Report != nil || c.Transfers || len(forced) > 0
+	strip := hidden || c.Report != nil || c.Transfers || c.ForcedEnd != "" || len(forced) > 0
 	switch {
 	case r.greedy:
 		return r.translated()

@@ -145,3 +145,38 @@ func TestForcedEnds(t *testing.T) {
 		}
 	}
 }
+
+// vLLM is asked to tell of it only where Meridian ends its thoughts, tells it in its last chunk, and
+// what it says there itself is the client's.
+func TestForcedEndsOfVLLM(t *testing.T) {
+	const usage = `"usage":{"prompt_tokens":1,"total_tokens":3,"completion_tokens":2}`
+	for limit, isTold := range map[ThinkLimit]bool{LimitXArgs: true, LimitBudget: false, LimitNone: false} {
+		d := newFakeVLLM(t)
+		cell := beforeVLLM(t, nil, []*fakeVLLM{d}, marked(func(m *Thinking) { m.Limit = limit }))
+		d.whole = `{"id":"1","choices":[{"index":0,"message":{"reasoning":"hm","content":"hi"},"finish_reason":"stop","stop_reason":"meridian_forced_end:hard_cap:17"}],` + usage + `}`
+		d.stream = `data: {"id":"1","choices":[{"index":0,"delta":{"reasoning":"hm"}}]}` + "\n\n" +
+			`data: {"id":"1","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop","stop_reason":"meridian_forced_end:hard_cap:17"}]}` + "\n\n" +
+			`data: {"id":"1","choices":[],` + usage + `}` + "\n\n" + "data: [DONE]\n\n"
+		for more, isStream := range map[string]bool{``: false, `,"stream":true,"stream_options":{"include_usage":true}`: true} {
+			r := cell.post(openai.PathChat, chat("x", more))
+			if strings.Contains(string(r.body), "meridian_forced_end") || strings.Count(string(r.body), `"stop_reason":17`) != 1 {
+				t.Errorf("%d%s: the client got %s", limit, more, r.body)
+			}
+			if got := strings.Count(string(r.body), `"forced_end":"hard_cap"`); got != boolInt(isTold) {
+				t.Errorf("%d%s: the usage tells it %d times: %s", limit, more, got, r.body)
+			}
+			if got := r.header.Get("X-Meridian-Forced-End"); (got == "hard_cap") != (isTold && !isStream) {
+				t.Errorf("%d%s: the header is %q", limit, more, got)
+			}
+			record := cell.record(r)
+			if (record.ForcedThinkEnd == "hard_cap") != isTold {
+				t.Errorf("%d%s: the record is %s", limit, more, record)
+			}
+			bodies := d.seen()
+			want := `"kv_transfer_params":{"meridian_request":"` + record.ID + `"}`
+			if got := bodies[len(bodies)-1]; strings.Contains(got, want) != isTold {
+				t.Errorf("%d%s: the engine got %s, want %s: %t", limit, more, got, want, isTold)
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 )
 
@@ -33,6 +34,9 @@ type Chunk struct {
 	Text json.RawMessage
 	// Transfers: it names caches of engines, which are none of a client's.
 	Transfers bool
+	// ForcedEnd is why vLLM's engine ended the thought, one of the Forced, as Meridian's connector
+	// writes it into stop_reason; of several answers the first one's.
+	ForcedEnd string
 	// FinishReason (of several answers the last one's), Usage, Report and Fault are raw, nil where there are none.
 	FinishReason, Usage, Report, Fault json.RawMessage
 
@@ -117,6 +121,10 @@ func (c *Chunk) choice(data []byte) {
 				c.FinishReason = value
 				c.Moved = c.Moved || saysMoved(value)
 			}
+		case "stop_reason":
+			if forced, _ := forcedEnd(value); c.ForcedEnd == "" {
+				c.ForcedEnd = forced
+			}
 		case "token_ids":
 			c.HasTokens = c.HasTokens || value != nil
 			c.Tokens, _ = appendIDs(c.Tokens, value)
@@ -178,8 +186,8 @@ func isVisible(raw []byte) bool {
 func hasText(value []byte) bool { return len(value) > len(`""`) }
 
 // Without returns the chunk without what only a gateway was to see: the report,
-// whose caches are where and, unless the client has asked for them, the ids of
-// tokens.
+// whose caches are where, why a thought was ended and, unless the client has asked
+// for them, the ids of tokens.
 func (c *Chunk) Without(tokenIDs bool, edits ...Edit) []byte {
 	edits = append(edits, Edit{Name: "meridian"})
 	if c.Transfers {
@@ -187,9 +195,9 @@ func (c *Chunk) Without(tokenIDs bool, edits ...Edit) []byte {
 	}
 	if tokenIDs {
 		edits = append(edits, Edit{Name: "prompt_token_ids"})
-		if len(c.elements) > 0 {
-			edits = append(edits, Edit{Name: "choices", Value: c.choicesWithoutIDs()})
-		}
+	}
+	if (tokenIDs || c.ForcedEnd != "") && len(c.elements) > 0 {
+		edits = append(edits, Edit{Name: "choices", Value: c.choicesWithout(tokenIDs)})
 	}
 	c.out = appendEdited(c.out[:0], c.raw, c.members, edits)
 	return c.out
@@ -197,7 +205,7 @@ func (c *Chunk) Without(tokenIDs bool, edits ...Edit) []byte {
 
 var idMembers = []Edit{{Name: "token_ids"}, {Name: "prompt_token_ids"}}
 
-func (c *Chunk) choicesWithoutIDs() []byte {
+func (c *Chunk) choicesWithout(tokenIDs bool) []byte {
 	list := c.Get("choices")
 	c.choices = append(c.choices[:0], '[')
 	for i, e := range c.elements {
@@ -206,7 +214,17 @@ func (c *Chunk) choicesWithoutIDs() []byte {
 		}
 		element := list[e.start:e.end]
 		c.inner = appendMembers(c.inner[:0], element)
-		c.choices = appendEdited(c.choices, element, c.inner, idMembers)
+		var edits []Edit
+		if tokenIDs {
+			edits = idMembers
+		}
+		if c.ForcedEnd != "" {
+			view := Body{raw: element, members: c.inner}
+			if forced, stop := forcedEnd(view.Get("stop_reason")); forced != "" {
+				edits = append(slices.Clip(edits), Edit{Name: "stop_reason", Value: stop})
+			}
+		}
+		c.choices = appendEdited(c.choices, element, c.inner, edits)
 	}
 	c.choices = append(c.choices, ']')
 	return c.choices

@@ -29,6 +29,8 @@ func TestChunk(t *testing.T) {
 		"no end":                   {`{"choices":[{"text":"","finish_reason":""},{"text":"","finish_reason":null}]}`, Chunk{Choices: 2, Text: json.RawMessage(`""`)}},
 		"end":                      {`{"choices":[{"delta":{},"finish_reason":"stop"}]}`, Chunk{Choices: 1, Blank: true, Ends: 1, FinishReason: json.RawMessage(`"stop"`)}},
 		"one moves":                {`{"choices":[{"text":"","finish_reason":"mo\u0076ed"},{"text":"","finish_reason":"stop"}]}`, Chunk{Choices: 2, Ends: 2, Moved: true, FinishReason: json.RawMessage(`"stop"`), Text: json.RawMessage(`""`)}},
+		"a forced end":             {`{"choices":[{"delta":{},"finish_reason":"length","stop_reason":"meridian_forced_end:hard_cap:null"}]}`, Chunk{Choices: 1, Blank: true, Ends: 1, ForcedEnd: ForcedHardCap, FinishReason: json.RawMessage(`"length"`)}},
+		"of an unknown kind":       {`{"choices":[{"text":"","stop_reason":"meridian_forced_end:mood:null"},{"stop_reason":"hard_cap"},{"stop_reason":7}]}`, Chunk{Choices: 3, Text: json.RawMessage(`""`)}},
 		"report":                   {`{"choices":[],"usage":{"a":1},"meridian":{"kv":"local"}}`, Chunk{Usage: json.RawMessage(`{"a":1}`), Report: json.RawMessage(`{"kv":"local"}`)}},
 		"fault":                    {`{"error":{"message":"no"}}`, Chunk{Fault: json.RawMessage(`{"message":"no"}`)}},
 		"vllm":                     {`{"choices":[{"text":"a","prompt_token_ids":[7],"token_ids":[8]}]}`, Chunk{Choices: 1, Answered: true, Visible: true, Tokens: []uint32{8}, HasTokens: true, PromptTokens: []uint32{7}, Text: json.RawMessage(`"a"`)}},
@@ -70,6 +72,26 @@ func TestChunkWithout(t *testing.T) {
 	} {
 		if got := string(c.Without(step.ids, step.edits...)); got != step.want {
 			t.Errorf("%s: got %s, want %s", name, got, step.want)
+		}
+	}
+}
+
+// What vLLM itself says of an end is there again for the client.
+func TestChunkWithoutForcedEnd(t *testing.T) {
+	for told, want := range map[string]string{
+		`"meridian_forced_end:hard_cap:null"`:                     `null`,
+		`"meridian_forced_end:overthinking:17"`:                   `17`,
+		`"meridian_forced_end:converged:\"repetition_detected\""`: `"repetition_detected"`,
+		`"meridian_forced_end:hard_cap"`:                          `null`,
+		`"meridian_forced_end:hard_cap:}{"`:                       `null`,
+	} {
+		var c Chunk
+		c.Parse([]byte(`{"choices":[{"index":0,"stop_reason":"\n\n"},{"token_ids":[1],"stop_reason":` + told + `}]}`))
+		for ids, left := range map[bool]string{false: `"token_ids":[1],`, true: ""} {
+			want := `{"choices":[{"index":0,"stop_reason":"\n\n"},{` + left + `"stop_reason":` + want + `}]}`
+			if got := string(c.Without(ids)); got != want {
+				t.Errorf("%s: got %s, want %s", told, got, want)
+			}
 		}
 	}
 }

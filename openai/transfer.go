@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 )
 
 // KVTransfer is kv_transfer_params: how a gateway tells a prefill engine to
@@ -143,3 +144,29 @@ const (
 	ForcedConverged    = "converged"    // it had come to its answer
 	ForcedOverthinking = "overthinking" // it strayed
 )
+
+// IsForcedEnd tells whether it is one of them.
+func IsForcedEnd(reason string) bool {
+	return reason == ForcedHardCap || reason == ForcedConverged || reason == ForcedOverthinking
+}
+
+// forcedPrefix is how a stop_reason begins that says why a thought was ended: the reason follows,
+// a colon, and what vLLM has to say itself, as JSON.
+const forcedPrefix = "meridian_forced_end:"
+
+// forcedEnd is why vLLM's engine ended a thought, as its stop_reason tells, and what it would be
+// without that; "" where it tells nothing of it.
+func forcedEnd(stopReason json.RawMessage) (forced string, rest json.RawMessage) {
+	var text string
+	if !bytes.HasPrefix(stopReason, []byte(`"`+forcedPrefix)) || json.Unmarshal(stopReason, &text) != nil {
+		return "", nil
+	}
+	forced, own, _ := strings.Cut(text[len(forcedPrefix):], ":")
+	if !IsForcedEnd(forced) {
+		return "", nil
+	}
+	if rest = json.RawMessage(own); !json.Valid(rest) {
+		rest = json.RawMessage("null")
+	}
+	return forced, rest
+}

@@ -24,6 +24,7 @@ from meridian._thought import Terms
 from meridian.config import load_config
 from meridian.vllm.asked import Asked, sequence_of
 from meridian.vllm.entropies import Copied, entropies
+from meridian.vllm.forced_ends import OUTBOX, name_of
 from meridian.vllm.measuring import Measuring
 from meridian.vllm.think_markers import markers_of
 from meridian.vllm.thoughts import TAIL_TOKENS, Stream
@@ -96,6 +97,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         self.steps, self.seconds = 0, 0.0
         """Calls of `apply`, and what they took on the host."""
         BudgetLogits.running = self
+        OUTBOX.used = True
         _log.info(
             "meridian: thoughts end after %d tokens, by %s; entropies %s",
             self._terms.max_think_tokens,
@@ -158,6 +160,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         except ValueError:  # it came past validate_params, and is not worth an engine
             asked = Asked()
         stream = Stream(self._markers, self._terms, asked, number, self._boundary)
+        stream.name = name_of((extra or {}).get("kv_transfer_params"))
         stream.begin(prompt)
         return stream
 
@@ -265,6 +268,8 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
                 force.append((row, wanted))
                 if stream.reason is not ended_before:
                     self.forced[stream.reason.value] += 1
+                    if stream.name:
+                        OUTBOX.add(stream.name, stream.reason.value)
             elif stream.thought.terms.entropy:
                 measure.append(row)
                 self._measuring.append((stream, stream.position))

@@ -13,12 +13,14 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
     KVConnectorRole,
+    KVConnectorWorkerMetadata,
     SupportsHMA,
 )
 from vllm.v1.request import RequestStatus
 
 from meridian.door import Control, Door, DoorError, Rank
 from meridian.vllm.engine_config import Model
+from meridian.vllm.forced_ends import OUTBOX, Heard
 from meridian.vllm.gpu import exported, load_driver, record_event
 from meridian.vllm.handoffs import Step
 from meridian.vllm.memory import Cache
@@ -62,6 +64,17 @@ class Orders(KVConnectorMetadata):  # type: ignore[misc]
         self.step = step
 
 
+class ForcedEnds(KVConnectorWorkerMetadata):  # type: ignore[misc]
+    """Whose thoughts a worker has ended in a step, and why, on the way to the scheduler's half."""
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        self.reasons = reasons
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> ForcedEnds:
+        """Take in what another rank tells, which samples the same tokens."""
+        return ForcedEnds({**other.reasons, **self.reasons}) if isinstance(other, ForcedEnds) else self
+
+
 class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     """Hands KV caches off between vLLM servers, through the agents of their hosts."""
 
@@ -74,6 +87,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._scheduler: SchedulerHalf | None = None
         self._worker: WorkerHalf | None = None
         self._indexes: dict[str, int] = {}
+        self._forced_ends = Heard()
         if role is KVConnectorRole.SCHEDULER:
             self._open_control()
 
@@ -138,6 +152,8 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def update_connector_output(self, connector_output: Any) -> None:
         assert self._scheduler is not None
         self._scheduler.reported(connector_output.finished_recving or ())
+        if isinstance(told := connector_output.kv_connector_worker_meta, ForcedEnds):
+            self._forced_ends.hear(told.reasons)
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, dict[str, Any] | None]:
         return self.request_finished_all_groups(request, (block_ids,))
@@ -146,6 +162,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self, request: Any, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
         assert self._scheduler is not None
+        self._forced_ends.finish(request)
         complete = request.status in (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
         return self._scheduler.finished(request, block_ids, complete=complete)
 
@@ -180,6 +197,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
         super().bind_connector_metadata(connector_metadata)
+        OUTBOX.begin()
         if self._worker is not None and isinstance(connector_metadata, Orders):
             self._worker.told(connector_metadata.step)
 
@@ -207,6 +225,9 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return KVConnectorTransferResults(
             finished_sending=report.sent, finished_recving=report.received, failed_recving=report.failed
         )
+
+    def build_connector_worker_meta(self) -> ForcedEnds | None:
+        return ForcedEnds(OUTBOX.give()) if OUTBOX.used else None
 
     def _report(self) -> Report:
         return self._worker.report() if self._worker is not None else Report()

@@ -58,8 +58,8 @@ class Stream:
     """The tokens of one request, as they are committed."""
 
     __slots__ = (
-        *("_asked", "_boundary", "_markers", "_prompt", "_tail", "_terms", "measured", "number", "position"),
-        *("reason", "think", "thinking", "thought"),
+        *("_asked", "_boundary", "_markers", "_prompt", "_tail", "_terms", "measured", "name", "number"),
+        *("position", "reason", "think", "thinking", "thought"),
     )
 
     def __init__(
@@ -72,6 +72,8 @@ class Stream:
     ) -> None:
         self.number = number
         """The scheduler's number of the request."""
+        self.name = ""
+        """What the gateway calls it, where it wants to hear why its thought was ended."""
         self._markers, self._asked, self._boundary = markers, asked, boundary
         self._terms = asked.terms(terms)
         self._prompt: int | None = None

@@ -66,6 +66,21 @@ def post(port: int, body: dict[str, object], path: str = "/v1/completions") -> A
         connection.close()
 
 
+def streamed(port: int, body: dict[str, object], path: str = "/v1/completions") -> list[dict[str, Any]]:
+    """Return the events of a stream that comes to its end."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    try:
+        connection.request(
+            "POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"}
+        )
+        answer = connection.getresponse()
+        events = answer.read().decode().removesuffix("\n\n").split("\n\n")
+    finally:
+        connection.close()
+    assert (answer.status, events.pop()) == (200, "data: [DONE]"), events
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
 @dataclass
 class Stream:
     """An answer as it comes, which its reader may leave at any time, also before anything has come."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tiny_model
-from asking import at_once, completion, post
+from asking import at_once, completion, post, streamed
 from servers import Server
 
 START, END = (len(tiny_model.SPECIAL) + 256 + i for i in range(2))
@@ -19,13 +19,18 @@ REASONING = {"reasoning_start_str": "<think>", "reasoning_end_str": "</think>"}
 
 
 @contextmanager
-def running(kind: type[Server], directory: Path, size: tiny_model.Size, *flags: str) -> Iterator[Server]:
+def running(
+    kind: type[Server],
+    directory: Path,
+    size: tiny_model.Size,
+    *flags: str,
+    transfer: Mapping[str, object] | None = None,
+) -> Iterator[Server]:
     """A tiny model whose think markers are tokens, and which ends none of its thoughts by itself."""
     tiny_model.write(directory / "tiny", size=size)
     flags = ("--logits-processors", "meridian.vllm:BudgetLogits", *flags)
-    server = kind(
-        "budget", directory / "tiny", directory / "log", *flags, "--reasoning-config", json.dumps(REASONING)
-    )
+    flags = (*flags, "--reasoning-config", json.dumps(REASONING))
+    server = kind("budget", directory / "tiny", directory / "log", *flags, transfer=transfer)
     try:
         server.wait_ready()
         yield server
@@ -99,3 +104,38 @@ def check_refused(server: Server, name: str, wrong: object) -> None:
     answer = post(server.port, completion(prompt(1), 4, vllm_xargs={name: wrong}))
     assert answer.status == 400 and name in answer.error, answer
     assert ask(server, 1, vllm_xargs={OURS: 3}).index(END) == 2
+
+
+def check_told(server: Server, gateway: int) -> None:
+    """The gateway's client hears that a thought was ended, at once and in a stream, and nobody else does."""
+    cases = [(number, cap) for number, cap in enumerate((0, 1, 6, 17, 30, 100) * 3)]
+
+    def told(case: tuple[int, int]) -> tuple[object, object, str | None]:
+        number, cap = case
+        asked = completion(prompt(number), 40, max_think_tokens=cap)
+        answer = post(gateway, asked)
+        assert answer.status == 200 and answer.body["choices"][0]["stop_reason"] is None, answer
+        events = streamed(gateway, {**asked, "stream_options": {"include_usage": True}})
+        assert not any(choice.get("stop_reason") for event in events for choice in event["choices"]), events
+        return (
+            _forced_end(answer.body),
+            _forced_end(events[-1]),
+            answer.headers.get("x-meridian-forced-end"),
+        )
+
+    for case, heard in zip(cases, at_once(told, cases, workers=6), strict=True):
+        assert set(heard) == {"hard_cap" if case[1] < 40 else None}, (case, heard)
+    # A token to stop at is still told as such; a forced end is told where one token follows it.
+    tokens = ask(server, 4, vllm_xargs={OURS: 6})
+    at = next(i for i in range(7, 40) if tokens[i] not in tokens[:i])
+    stopped = completion(prompt(4), 40, max_think_tokens=6, stop_token_ids=[tokens[at]])
+    answer = post(gateway, stopped)
+    assert answer.body["choices"][0]["stop_reason"] == tokens[at] and len(answer.tokens) == at + 1, answer
+    assert _forced_end(answer.body) == "hard_cap"
+    assert _forced_end(post(gateway, completion(prompt(4), 8, max_think_tokens=6)).body) == "hard_cap"
+    direct = post(server.port, completion(prompt(4), 40, vllm_xargs={OURS: 6}))
+    assert direct.body["choices"][0]["stop_reason"] is None, "a client that did not ask was told"
+
+
+def _forced_end(body: dict[str, Any]) -> object:
+    return (body["usage"].get("completion_tokens_details") or {}).get("forced_end")

@@ -17,6 +17,7 @@ from meridian._thought import Terms
 from meridian.vllm import budget_logits
 from meridian.vllm.budget_logits import BudgetLogits
 from meridian.vllm.entropies import entropies
+from meridian.vllm.forced_ends import OUTBOX
 
 START, END, WORDS, VOCABULARY = 40, 41, 40, 48
 ROOM = 6
@@ -69,8 +70,9 @@ class Request:
     @property
     def params(self) -> Any:
         extra = {} if self.cap is None else {"meridian_max_think_tokens": self.cap}
+        named = {"kv_transfer_params": {"meridian_request": f"r{self.number}"}}
         return SimpleNamespace(
-            extra_args={**extra, **({"meridian_sequence": self.number} if self.numbered else {})}
+            extra_args={**extra, **named, **({"meridian_sequence": self.number} if self.numbered else {})}
         )
 
     def expected(self, server_cap: int) -> list[int]:
@@ -176,7 +178,11 @@ class Slots:
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("runner", [Rows, Slots])
 def test_every_thought_ends_where_vllm_would_end_it(runner: Callable[[], Any], seed: int) -> None:
+    """And of each that is ended, and of no other, the scheduler's half is told."""
     chance = random.Random(seed)
+    OUTBOX.begin()
+    OUTBOX.give()
+    OUTBOX.begin()
     torch.manual_seed(seed)
     server = runner()
     server.logic.set_terms(Terms(5))
@@ -191,6 +197,11 @@ def test_every_thought_ends_where_vllm_would_end_it(runner: Callable[[], Any], s
     for request in requests:
         assert request.output == request.expected(5), (request.cap, request.prompt)
     assert server.logic.forced["hard_cap"] > 5
+    told = OUTBOX.give()
+    assert set(told.values()) == {"hard_cap"}
+    # A forced end where the model would have ended by itself is one too.
+    changed = {f"r{r.number}" for r in requests if r.output != r.words}
+    assert changed <= told.keys() and len(told) < len(requests)
 
 
 def undecided(nats: float) -> torch.Tensor:

@@ -3,26 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import tiny_model
-from budget_checks import OURS, check_caps, check_preempted, check_refused, running
+from budget_checks import END, OURS, START, check_caps, check_preempted, check_refused, check_told, running
 from installed import require_vllm, run_unit
-from servers import Server
+from processes import Process
+from servers import Server, free_port
 
 pytestmark = pytest.mark.real
+
+TABLE = f"""
+[model.tiny]
+think_start_token_ids = [{START}]
+think_end_token_ids = [{END}]
+think_start_texts = ["<think>"]
+think_end_texts = ["</think>"]
+think_limit = "vllm_xargs"
+"""
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     require_vllm()
+    home = tmp_path_factory.mktemp("budget")
     few = ("--num-gpu-blocks-override", "34")  # one prompt of 1024 tokens fits, eight that think do not
-    with running(Server, tmp_path_factory.mktemp("budget"), tiny_model.FOR_CPU, *few) as started:
+    with running(Server, home, tiny_model.FOR_CPU, *few, transfer=without_agent(home)) as started:
         yield started
+
+
+def without_agent(home: Path) -> dict[str, object]:
+    """Meridian's connector, whose agent never comes: it serves all the same."""
+    return {
+        "kv_connector": "Connector",
+        "kv_connector_module_path": "meridian.vllm",
+        "kv_role": "kv_both",
+        "engine_id": "budget",
+        "kv_connector_extra_config": {"socket": str(home / "door.sock")},
+    }
+
+
+@pytest.fixture(scope="module")
+def gateway(server: Server, meridian_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """A gateway before it, by its port."""
+    home, port = tmp_path_factory.mktemp("gateway"), free_port()
+    (home / "meridian.toml").write_text(TABLE)
+    process = Process(
+        meridian_binary,
+        home / "log",
+        *("gateway", "--config", str(home / "meridian.toml"), "--state", str(home)),
+        *("--listen", f"127.0.0.1:{port}", "--both", server.url),
+    )
+    yield port
+    process.stop()
 
 
 def test_the_end_stands_where_vllm_itself_puts_it(server: Server) -> None:
     check_caps(server, workers=8, same=True)
+
+
+def test_a_gateway_hears_that_a_thought_was_ended(server: Server, gateway: int) -> None:
+    check_told(server, gateway)
 
 
 def test_after_a_preemption(server: Server) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import asking
 import pytest
 import tiny_model
-from asking import PATIENCE, post
+from asking import post
 from budget_checks import END, REASONING, START
 from installed import require_vllm
 from processes import Process
@@ -79,17 +79,7 @@ def question(number: int, **more: object) -> dict[str, object]:
 
 def chunks(port: int, body: dict[str, object]) -> list[dict[str, Any]]:
     """Return the events of a stream, without what every request has of its own."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-    try:
-        connection.request(
-            "POST", CHAT, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"}
-        )
-        answer = connection.getresponse()
-        events = answer.read().decode().removesuffix("\n\n").split("\n\n")
-    finally:
-        connection.close()
-    assert (answer.status, events.pop()) == (200, "data: [DONE]"), events
-    found = [json.loads(event.removeprefix("data: ")) for event in events]
+    found = asking.streamed(port, body, CHAT)
     return [
         {name: value for name, value in event.items() if name not in ("id", "created")} for event in found
     ]
