@@ -23,7 +23,7 @@ type early struct {
 	ticket []byte      // nil until the agent has answered
 	refuse bool        // the agent's answer was no
 	ended  bool        // the request waits for that answer alone
-	stale  *time.Timer // withdraws it when nobody has taken it for long enough
+	stale  *time.Timer // withdraws it when no decode engine has taken it for long enough
 }
 
 // growing is a prompt that a step computes and that is offered.
@@ -185,7 +185,7 @@ func (e *Engine) layerDone(layers int) {
 }
 
 // news is what the agent has not been told yet of offers that are being computed: of
-// each the last alone, so that an agent that hangs holds up nobody.
+// each the last alone, so that an agent that hangs does not hold up the step loop.
 type news struct {
 	mu      sync.Mutex // protects the rest
 	waiting map[[16]byte]progress

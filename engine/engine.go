@@ -284,8 +284,8 @@ func (e *Engine) Closing() bool {
 // for caches that others still fetch, until ctx ends; what is left is then
 // cancelled. It returns when nothing runs any more and the memory is gone. Of the
 // time until a deadline the last part, closeGrace at most and leastGrace at least,
-// is for whoever still touches the memory; where ctx is cancelled, he has that
-// time afterwards.
+// is for the agent, which may still touch the memory; where ctx is cancelled, it has
+// that time afterwards.
 func (e *Engine) Close(ctx context.Context) error {
 	draining, drained, grace := ctx, context.CancelFunc(func() {}), closeGrace
 	if deadline, bounded := ctx.Deadline(); bounded {

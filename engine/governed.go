@@ -16,7 +16,7 @@ import (
 type Governor interface {
 	// Terms is what the engine goes by; it does not change while a connection lasts.
 	Terms() *doorpb.GovernorTerms
-	// Connected reports whether somebody is there.
+	// Connected reports whether the governor is there.
 	Connected() bool
 	// Renewed reports, once for each connection, that it is a new one, to which
 	// everything alive is to be told.
@@ -36,13 +36,13 @@ type Governor interface {
 //	  └────── connection lost: pauses, order and what was told are void ─────┘
 type governed struct {
 	governor  Governor
-	terms     *doorpb.GovernorTerms // nil: nobody governs
+	terms     *doorpb.GovernorTerms // nil: the engine goes by its own order
 	number    uint64                // of the last Step
 	before    uint64                // the last Step of the connection before
 	waits     bool                  // for the Decision that follows from the last Step
 	decided   time.Time
-	idle      time.Time // since when nobody runs though somebody is there; zero: somebody runs
-	stood     bool      // nobody could run: until somebody has, nobody is paused or preempted
+	idle      time.Time // since when no sequence runs though there are some; zero: one runs
+	stood     bool      // no sequence could run: until one has, none is paused or preempted
 	known     []*choice // those that live, as they came
 	byNumber  map[uint64]*choice
 	sequences uint64       // numbers that were given
@@ -55,7 +55,7 @@ const (
 	// governorSilence is after what time without a decision pauses are void: the governor
 	// may be there and not decide.
 	governorSilence = time.Second
-	// restPatience is how long everybody may be paused.
+	// restPatience is how long all sequences may be paused.
 	restPatience = 250 * time.Millisecond
 	// restTell is how often an engine that only has paused sequences says so.
 	restTell = 5 * time.Millisecond
@@ -77,7 +77,7 @@ func (e *Engine) aboutSteps() *doorpb.Steps {
 	}
 }
 
-// reconnect notes whether somebody governs, and tells whoever is new of everything alive.
+// reconnect notes whether there is a governor, and tells a new one of everything alive.
 func (e *Engine) reconnect() {
 	if e.governor == nil {
 		return
@@ -115,7 +115,7 @@ func (e *Engine) ungoverned() {
 	}
 }
 
-// unpauseAll takes the governor's reason for a pause from everybody.
+// unpauseAll takes the governor's reason for a pause from all sequences.
 func (e *Engine) unpauseAll() {
 	for _, c := range e.known {
 		e.scheduler.Unpause(&c.sequence, batch.Governed)
@@ -161,7 +161,7 @@ func (e *Engine) governedPauses() bool {
 }
 
 // rest waits for something to do. While sequences are paused for the governor it is told
-// again that nobody runs, so that it can let them; where it does not, they run after a
+// again that none runs, so that it can let them; where it does not, they run after a
 // while without being let.
 func (e *Engine) rest() {
 	if e.terms == nil || !e.governedPauses() {
@@ -189,10 +189,9 @@ func (e *Engine) rest() {
 	}
 }
 
-// makeRoom takes the blocks of somebody that is paused where nobody runs, and somebody who
-// may run waits for blocks: a governor that wants him to run reckons with what a step
-// needs, and here he needs all of his blocks to begin. What is on its way out frees blocks
-// by itself.
+// makeRoom takes the blocks of a paused sequence where none runs, and one that may run
+// waits for blocks: a governor that wants it to run reckons with what a step needs, and
+// here it needs all of its blocks to begin. What is on its way out frees blocks by itself.
 func (e *Engine) makeRoom() bool {
 	waits := false
 	for _, c := range e.known {
@@ -296,7 +295,7 @@ func (e *Engine) beginTold(c *choice) {
 		b.MaxThinkTokens = uint32(max(1, min(*q.MaxThinkTokens, math.MaxInt32)))
 	}
 	c.told = toldOf{begun: true, kv: cached, tokens: len(c.sequence.Tokens)}
-	c.found = len(c.sequence.Blocks()) // what was in them before is nothing to whoever is told now
+	c.found = len(c.sequence.Blocks()) // what was in them before is nothing to the governor that is told now
 	e.columns.Begun = append(e.columns.Begun, b)
 	if e.begunIDs += len(b.GetTail()) + len(b.GetGenerated()); e.begunIDs > maxBegunIDs {
 		e.send(0)

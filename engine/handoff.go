@@ -61,7 +61,7 @@ func (e *Engine) offer(c *choice) {
 	if q.Offer != nil {
 		o.transfer = *q.Offer
 	} else {
-		// Its last token is not computed; whoever goes on does that, for what follows it.
+		// Its last token is not computed; the engine that goes on does that, for what follows it.
 		tokens, leg = c.sequence.Computed(), q.Move.Leg
 		o.transfer, q.offered = q.Move.Transfer, tokens
 		e.counters.Moved++

@@ -36,7 +36,7 @@ func (e *Engine) Handler() http.Handler {
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The deadline of an answer before, on the same connection, is not this
-		// one's. That of the body stays, whoever reads it, until all of it is here.
+		// one's. That of the body stays, whichever handler reads it, until all of it is here.
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(time.Time{})
 		_ = control.SetReadDeadline(time.Now().Add(e.options.StallTimeout))
@@ -145,7 +145,7 @@ func (e *Engine) answer(w http.ResponseWriter, r *http.Request, request Request,
 	}
 	err = p.collect(ctx, stream)
 	if ctx.Err() != nil {
-		return // nobody is there
+		return // the client is gone
 	}
 	if err != nil {
 		problemOf(err).Write(w)

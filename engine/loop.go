@@ -408,7 +408,7 @@ func (q *request) transfer() string {
 
 var errCancelled = errors.New("engine: the request was cancelled")
 
-// cancel ends a request that nobody wants any more.
+// cancel ends a request that its client does not want any more.
 func (e *Engine) cancel(q *request, cause error) {
 	if q.over {
 		return
@@ -441,7 +441,7 @@ func (e *Engine) abandon() {
 	for q := range e.requests {
 		e.cancel(q, ErrClosed)
 	}
-	// The door's Close returns when nobody touches the memory.
+	// The door's Close returns when the agent does not touch the memory any more.
 	clear(e.offers)
 	clear(e.intakes)
 	e.inDoubt = nil

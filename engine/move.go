@@ -14,7 +14,7 @@ import (
 // gets the ticket, the prompt, and the answer so far to resume after goes on exactly there.
 type Move struct {
 	// Transfer is what is offered under, and what the request is called when it is asked to
-	// move: whoever did not send it cannot know.
+	// move: only the gateway that sent it can know.
 	Transfer [16]byte
 	// Leg is what a gateway sealed, for the agent that takes the offer.
 	Leg []byte

@@ -75,14 +75,14 @@ type Options struct {
 	// Trace is what scripted thoughts play; nil: nothing.
 	Trace *Trace
 
-	// OnStep is told of every step, by the step loop, which waits for it: for whoever
-	// measures the engine.
+	// OnStep is told of every step, by the step loop, which waits for it: for tests
+	// and benchmarks of the engine.
 	OnStep func(Step)
 
 	Logger *slog.Logger
 }
 
-// DefaultKVBytes is how much KV memory an engine has where nobody says, over all
+// DefaultKVBytes is how much KV memory an engine has where no option says, over all
 // ranks. Pages that were never written take no memory.
 const DefaultKVBytes = 256 << 20
 

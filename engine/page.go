@@ -95,7 +95,7 @@ type wholeChat struct {
 	SystemFingerprint string `json:"system_fingerprint"`
 }
 
-// transfer is what whoever goes on is given, nil where nothing was offered.
+// transfer is what the engine that goes on is given, nil where nothing was offered.
 func (r *Result) transfer() *openai.KVTransfer {
 	if r.Ticket == nil {
 		return nil

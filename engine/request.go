@@ -38,7 +38,7 @@ type Request struct {
 	SplitThought bool
 	// ThinkTokens is how long a scripted thought is; nil: as the prompt says.
 	ThinkTokens *int
-	// MaxThinkTokens is the hard cap of a thought: whoever governs it ends it there. nil: the
+	// MaxThinkTokens is the hard cap of a thought: the engine ends it there. nil: the
 	// governor's own.
 	MaxThinkTokens *int
 	// Resume is the beginning of the answer, generated before. It takes one

@@ -12,7 +12,7 @@ type script struct {
 	trace      *Trace // nil: it plays none
 }
 
-// Where nobody says how long to think, the prompt does.
+// Where the request does not say how long to think, the prompt does.
 const (
 	leastThought = 8
 	thoughtRange = 33
@@ -45,7 +45,7 @@ func (s script) forces(position int) (uint32, bool) {
 	return 0, false
 }
 
-// over: the thought's end stands at this position, by the script or because somebody put
+// over: the thought's end stands at this position, by the script or because the engine forced
 // it there. From then on all is as if the thought had been meant to be that long.
 func (s *script) over(position int) { s.tokens = min(s.tokens, position-1) }
 

@@ -26,7 +26,7 @@ type swap struct {
 	// recalls: it is on its way back, since then.
 	recalls bool
 	began   time.Time
-	search  *time.Timer // nil: nobody looks for it
+	search  *time.Timer // nil: the engine does not look for it
 	ticket  []byte      // for what was found
 }
 
@@ -120,7 +120,7 @@ func (e *Engine) copied(w *copying) {
 }
 
 // evict lets go of the blocks of those that were stopped to be copied out. Other blocks go
-// when somebody needs them: of a sequence that has them all the governor will recall some
+// when another sequence needs them: of a sequence that has them all the governor will recall some
 // that never left.
 func (e *Engine) evict(blocks []uint32) {
 	if len(blocks) == 0 {
@@ -278,8 +278,8 @@ func (e *Engine) unswap(c *choice) {
 	case len(s.away) == 0:
 		c.swap = nil
 	default:
-		// It waits until the cell has answered, or is not waited for. Whoever was answered
-		// before waits for nobody: nothing would let it go on.
+		// It waits until the cell has answered, or is not waited for. One that was
+		// answered before does not wait: nothing would let it go on.
 		if !s.recalls || s.search != nil {
 			e.scheduler.Pause(&c.sequence, batch.Governed)
 		}

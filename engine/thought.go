@@ -128,7 +128,7 @@ func (c *choice) follow(tokens []uint32) {
 }
 
 // nats is the entropy of the token that follows, from logits that nothing has changed
-// yet; NaN where nobody wants to know.
+// yet; NaN where the governor does not want to know.
 func (e *Engine) nats(c *choice) float32 {
 	if !e.terms.GetEntropy() || !c.thinks() {
 		return float32(math.NaN())

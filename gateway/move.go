@@ -21,7 +21,7 @@ import (
 //	decode leg ──────────► it goes on ────"moved"────► doMove ──────────► decode leg with the ticket
 //	                            └──another end──► it stayed
 //
-// That an engine was asked binds nobody: a leg that ends otherwise has stayed, and a receiver
+// That an engine was asked does not bind it: a leg that ends otherwise has stayed, and a receiver
 // that fails is a lost engine as any other.
 
 // moveReason is why a request leaves an engine that is well.
@@ -30,7 +30,7 @@ type moveReason uint8
 const (
 	byDrain    moveReason = iota // the engine is about to go
 	byThought                    // its thought has ended, and another engine has less to do
-	byOperator                   // somebody asked the gateway for it
+	byOperator                   // an operator asked the gateway for it
 )
 
 // Why requests leave, and what came of it, by number.
@@ -75,7 +75,7 @@ type departure struct {
 	of       string     // the request's id
 	avoid    []string   // engines that failed it
 	order    *moveOrder // what it was asked, once; protected by deciding, as ended is
-	ended    bool       // the leg has ended: nobody asks it any more
+	ended    bool       // the leg has ended: the gateway asks it no more
 }
 
 // moveOrder is why a leg was asked to leave, and for where.
@@ -106,8 +106,8 @@ func (d *departures) add(one *departure) {
 	d.all[one] = struct{}{}
 }
 
-// end takes a leg out that has ended, and returns what it was asked, nil for nothing. Nobody
-// asks it afterwards.
+// end takes a leg out that has ended, and returns what it was asked, nil for nothing. The
+// gateway asks it no more.
 func (d *departure) end(all *departures) *moveOrder {
 	all.deciding.Lock()
 	defer all.deciding.Unlock()
@@ -146,7 +146,7 @@ func (d *departures) of(request string) *departure {
 	return nil
 }
 
-// drain has every request leave an engine that is about to go, as far as there is anybody to
+// drain has every request leave an engine that is about to go, as far as there is an engine to
 // leave for.
 func (g *Gateway) drain(e *engine) {
 	for _, d := range g.departures.at(e) {
@@ -213,7 +213,7 @@ type moving struct {
 
 // leftLeg is what a leg says at its end that has left.
 type leftLeg struct {
-	params json.RawMessage // what whoever goes on is given; nil for nothing
+	params json.RawMessage // what the engine that goes on is given; nil for nothing
 }
 
 // passage is a move on its way.
@@ -296,7 +296,7 @@ func (r *relay) leaves() bool {
 }
 
 // leftUnasked is an engine that says so of a leg that could not leave: its answer is not
-// complete, and nobody goes on with it.
+// complete, and no other engine goes on with it.
 func leftUnasked(e *engine) *trouble {
 	return &trouble{kind: lost, reached: true, engine: e.key, fault: openai.Unavailable("engine %s let a request go that was not to leave it", e.id())}
 }
@@ -305,7 +305,7 @@ func leftUnasked(e *engine) *trouble {
 func (x *exchange) goElsewhere(e *engine) step {
 	left, d := x.left, x.departure
 	x.left, x.departure = nil, nil
-	order := d.order  // it has ended, and nobody changes that
+	order := d.order  // it has ended: the order does not change
 	if order == nil { // it left of its own accord
 		order = &moveOrder{why: byDrain}
 	}
@@ -318,13 +318,13 @@ func (x *exchange) goElsewhere(e *engine) step {
 	if order.placement != (place.Reason{}) {
 		x.passage.record.Placement = order.placement.String()
 	}
-	x.giveBack() // of before, if nobody came for it
+	x.giveBack() // of before, if no engine came for it
 	x.transfer, x.params, x.taken = d.transfer, left.params, false
 	return x.flow.moved(e.key, left.params != nil)
 }
 
 // placeMove chooses who goes on with a request that has left: the engine that it left for, or
-// another, and the one that it left only where nobody else is there.
+// another, and the one that it left only where there is no other.
 func (x *exchange) placeMove() step {
 	kind := x.answer.kind
 	candidates := x.g.roster.candidates(wanted{request: x.request, kind: &kind, avoid: func(key string) bool { return x.flow.avoids(key) || key == x.passage.from }}, time.Now())
@@ -353,7 +353,7 @@ func (x *exchange) landed(report *openai.Report) {
 	p := x.passage
 	end := moveMoved
 	switch {
-	case p.record.GapMs == 0 && x.abandoned() != "": // nobody waits for what comes of it
+	case p.record.GapMs == 0 && x.abandoned() != "": // its client does not wait for what comes of it
 		return
 	case p.record.GapMs == 0:
 		end = moveLost

@@ -6,9 +6,9 @@ import "slices"
 // follow: it shares q's full blocks and computes what lies behind them, and extra,
 // anew, in blocks of its own. Its Owner is the caller's to set.
 //
-// A fork is in nobody's way. It is computed with what those that run leave of a
+// A fork is in no sequence's way. It is computed with what those that run leave of a
 // step, unless an Order names it; it is no part of MaxRunning, but there are at
-// most that many; its blocks are never named, so that nobody finds them. Nobody
+// most that many; its blocks are never named, so that no sequence finds them. None
 // has to go for it: false means that there are no blocks to spare, or that q is
 // not at the end of its text. When blocks run out, forks go first, and where one
 // that waits finds no blocks, those that stand still go: a plan says which were
@@ -35,7 +35,7 @@ func (s *Scheduler) Fork(q *Sequence, extra ...uint32) (*Sequence, bool) {
 	return f, true
 }
 
-// dropStanding removes forks of which nothing is planned: nobody waits for blocks
+// dropStanding removes forks of which nothing is planned: no sequence waits for blocks
 // of one that may never be computed.
 func (s *Scheduler) dropStanding(d *draft) {
 	for _, f := range s.snapshot(s.forks) {

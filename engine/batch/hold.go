@@ -17,11 +17,11 @@ func (h *Hold) Tokens() int { return h.tokens }
 // is less, of its prompt or of its answer, and whether q runs on or ends. What is
 // computed is never written again, so it does not change while it is held. The last
 // block may be full only in part: q, if it runs on, then writes behind the held
-// tokens in the same block, and whoever reads the block must not look there.
+// tokens in the same block, and the agent that reads the block must not look there.
 func (s *Scheduler) Hold(q *Sequence, tokens int) *Hold { return s.hold(q, min(tokens, q.computed)) }
 
 // HoldAhead keeps the blocks of q's first tokens, computed or not: q goes on to write
-// them, and whoever reads them goes by what is told to be computed.
+// them, and the agent that reads them goes by what is told to be computed.
 func (s *Scheduler) HoldAhead(q *Sequence, tokens int) *Hold { return s.hold(q, tokens) }
 
 func (s *Scheduler) hold(q *Sequence, tokens int) *Hold {

@@ -2,16 +2,16 @@ package batch
 
 import "slices"
 
-// Order is somebody else's say in who runs, who is let in and who has to go. It
+// Order is the governor's say in who runs, who is let in and who has to go. It
 // bounds nothing away: the step's tokens, MaxRunning and the blocks limit those
-// that it names as they limit all, and nobody is left out by not being named.
-// Only a pause leaves somebody out.
+// that it names as they limit all, and no sequence is left out by not being named.
+// Only a pause leaves one out.
 //
 // The zero value is the scheduler's own order.
 type Order struct {
 	// Run are planned first, one after the other; those of them that wait are
 	// admitted in this order. All others follow in the scheduler's own order with
-	// what is left: somebody whom the one who orders has not heard of yet is served.
+	// what is left: a sequence that the governor has not heard of yet is served.
 	// Those that are named end some time, so that the others do not wait for ever.
 	Run []Allotment
 	// Victims give their blocks up first when these run out, the first of them
@@ -46,7 +46,7 @@ type PauseReason uint8
 
 // The reasons.
 const (
-	// SlowReader: nobody reads what it says.
+	// SlowReader: its client does not read what it says.
 	SlowReader PauseReason = 1 << iota
 	// Governed: a governor wants it to wait.
 	Governed
@@ -86,7 +86,7 @@ func (s *Scheduler) evict(q *Sequence) {
 }
 
 // victim is who gives blocks up for another. There is always one when grow asks: the
-// one that grows. Forks go before everybody: they are never a reason to preempt.
+// one that grows. Forks go before all sequences: they are never a reason to preempt.
 func (s *Scheduler) victim() *Sequence {
 	if last := len(s.forks) - 1; last >= 0 {
 		return s.forks[last]

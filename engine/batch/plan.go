@@ -133,7 +133,7 @@ func (s *Scheduler) Commit(work []Work) {
 
 // grow gives q blocks for so many tokens. If there are not enough, others have to
 // go; false means that q itself was one of them, or that it is a fork, for which
-// nobody has to.
+// no sequence has to.
 func (s *Scheduler) grow(q *Sequence, tokens int, d *draft) bool {
 	for {
 		more := s.blocksFor(tokens) - len(q.blocks)
@@ -159,8 +159,8 @@ func (s *Scheduler) grow(q *Sequence, tokens int, d *draft) bool {
 
 // admit lets q in. After one that does not fit only
 // those follow that have their blocks already: a long one is not overtaken for ever
-// by short ones, and does not wait for blocks of one that waits behind it. Nobody is
-// let in by a plan for which somebody had to go.
+// by short ones, and does not wait for blocks of one that waits behind it. No sequence
+// is let in by a plan for which another had to go.
 func (s *Scheduler) admit(q *Sequence, d *draft) {
 	if d.budget < 1 || len(d.Preempted) > 0 || q.pauses != 0 || q.needsLeader() || d.blocked && len(q.blocks) == 0 || s.comes(q) {
 		return

@@ -2,7 +2,7 @@ package batch
 
 import "meridian/kv"
 
-// Pool is the blocks of KV memory. A block is free, cached (nobody uses it, but
+// Pool is the blocks of KV memory. A block is free, cached (no sequence uses it, but
 // it holds the tokens that its key names) or used, by as many as it has
 // references. Cached blocks go least recently used first when others are needed.
 //
@@ -38,13 +38,13 @@ func (p *Pool) Total() int { return len(p.references) }
 // Free is how many hold nothing.
 func (p *Pool) Free() int { return len(p.free) }
 
-// Cached is how many nobody uses, but could be found again.
+// Cached is how many no sequence uses, but could be found again.
 func (p *Pool) Cached() int { return p.cached }
 
 // Available is how many can be taken.
 func (p *Pool) Available() int { return len(p.free) + p.cached }
 
-// Idle reports whether nobody uses a block.
+// Idle reports whether no sequence uses a block.
 func (p *Pool) Idle(block uint32) bool { return p.references[block] == 0 }
 
 // Take appends n blocks, if n is positive, with one reference each. There must be so

@@ -20,7 +20,7 @@
 //   - Who needs a block that a running sequence is to compute waits for it: what begins
 //     alike is computed once.
 //   - What is computed is not written again. A held block (a Hold) stays until it is
-//     released, whoever had it.
+//     released, whichever sequence had it.
 //   - A fork is thrown away after it is computed. It shares full blocks, and is never
 //     the reason why another has to go.
 package batch

@@ -35,7 +35,7 @@ type Sequence struct {
 	prompted bool          // the prompt has been computed once
 	allotted int           // tokens of a step that an order lets it have at most; below 1: any number
 	pauses   PauseReason   // why it is left out; 0: it is not
-	fork     bool          // it is to be thrown away, and nobody is to find it
+	fork     bool          // it is to be thrown away, and no sequence is to find its blocks
 }
 
 // State is where a sequence stands.
