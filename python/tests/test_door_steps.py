@@ -11,6 +11,7 @@ from fakeagent import FakeAgent
 from processes import PATIENCE
 
 from meridian.door import Steps, _messages
+from meridian.door._columns import Columns
 from meridian.door._frames import frame
 from meridian.door._messages import Message
 
@@ -147,3 +148,38 @@ def test_decisions_that_nobody_takes(agent: FakeAgent) -> None:
     assert steps.send(step(1)) and steps.send(step(2))
     until(steps, lambda: steps.lost == 1)
     steps.close()
+
+
+def test_one_that_only_tells_finds_a_lost_agent(agent: FakeAgent) -> None:
+    def leave(_: Message) -> bytes:
+        raise ConnectionAbortedError
+
+    agent.answer = leave
+    steps = Steps(agent.path, "e", model="m")
+    until(steps, lambda: steps.governed)
+    patience = time.monotonic() + PATIENCE
+    number = 0
+    while steps.send(step(number := number + 1)):  # nothing is read before writing fails
+        assert time.monotonic() < patience, "an agent that has gone is still told"
+        time.sleep(0.001)
+    assert steps.lost == 1
+    steps.close()
+
+
+def test_columns_are_written_where_they_change() -> None:
+    columns = Columns()
+    for number, sequences, tokens in [
+        (1, [1, 2], [7, 8]),
+        (2, [1, 2], [9, 10]),
+        (3, [2], [9, 10]),
+        (4, [], []),
+        (5, [3], [11]),
+    ]:
+        columns.step.number = number
+        columns.write("sequences", sequences)
+        columns.write("tokens", tokens)
+        assert columns.step == step(number, sequences=sequences, tokens=tokens)
+    with pytest.raises(ValueError):
+        columns.write("sequences", [5, -1])
+    columns.write("sequences", [3])
+    assert list(columns.step.sequences) == [3]

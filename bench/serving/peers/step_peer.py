@@ -11,9 +11,10 @@ class World:
     """All requests decode, a token a step."""
 
     def __init__(self, socket, blocks, block_tokens, requests):
-        from meridian.door import Steps, _messages
+        from meridian.door import Steps
+        from meridian.door._columns import Columns
 
-        self.Step = _messages.Step
+        self.columns = Columns()
         self.size, self.blocks, self.next = block_tokens, blocks, 0
         self.steps = Steps(
             socket,
@@ -29,7 +30,8 @@ class World:
             time.sleep(0.01)
             self.steps.advance()
         self.number = 1
-        first = self.Step(number=1, waiting=requests, free_blocks=blocks)
+        first = self.columns.step
+        first.number, first.waiting, first.free_blocks = 1, requests, blocks
         self.have = []
         for i in range(requests):
             prompt = 64 + i % self.size
@@ -39,6 +41,8 @@ class World:
             self.have.append(prompt % self.size)
         if not self.steps.send(first) or len(self.steps.take(PATIENCE)) != 1:
             raise RuntimeError("the agent has not decided about the first step")
+        first.ClearField("begun")
+        first.waiting = 0
         self.sequences, self.ones = list(range(1, requests + 1)), [1] * requests
 
     def step(self):
@@ -52,24 +56,19 @@ class World:
                 counts[i] = 1
                 blocks.append(self.next)
                 self.next += 1
-        tokens, entropies = (
-            [1000 + (i + self.number) % 100_000 for i in range(n)],
-            [1.25] * n,
-        )
+        tokens = [1000 + (i + self.number) % 100_000 for i in range(n)]
+        entropies = [1.25 + self.number % 2] * n
         began = time.perf_counter_ns()
-        m = self.Step(
-            number=self.number,
-            running=n,
-            free_blocks=self.blocks - self.next,
-            took_ns=10_000_000,
-            sequences=self.sequences,
-            computed=self.ones,
-            counts=self.ones,
-            tokens=tokens,
-            entropies=entropies,
-            block_counts=counts,
-            blocks=blocks,
-        )
+        m, write = self.columns.step, self.columns.write
+        m.number, m.running, m.took_ns = self.number, n, 10_000_000
+        m.free_blocks = self.blocks - self.next
+        write("sequences", self.sequences)
+        write("computed", self.ones)
+        write("counts", self.ones)
+        write("tokens", tokens)
+        write("entropies", entropies)
+        write("block_counts", counts)
+        write("blocks", blocks)
         sent = self.steps.send(m)
         come = self.steps.take(PATIENCE)
         order = list(come[0].order) if come else []

@@ -123,8 +123,9 @@ class Steps:
         return self.terms is not None
 
     def send(self, step: Message) -> bool:
-        """Tell of a step. False: nobody listens. This never waits."""
-        self.advance()
+        """Tell of a step. False: nobody listens. This never waits, and reads nothing that has come."""
+        if self.terms is None or self._outbox.left:
+            self.advance()
         if self.terms is None:
             return False
         if self._outbox.waiting_bytes > _MAX_WAITING_BYTES:

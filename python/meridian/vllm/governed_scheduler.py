@@ -13,11 +13,9 @@ Whatever goes wrong here, vLLM plans as it would alone, and it is counted.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler as _AsyncScheduler
@@ -43,6 +41,26 @@ else:
 _log: Final = logging.getLogger("vllm.meridian")  # below vLLM's own, so that it is written where vLLM writes
 
 
+class _Guard:
+    """Lets no fault of this module end the engine. It is no generator because it is entered in every step."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+        self._told = False
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if error is None or not isinstance(error, Exception):
+            return False
+        self._counts.faults += 1
+        if not self._told:
+            self._told = True
+            _log.error("meridian: the governed scheduler is at fault; vLLM plans by itself", exc_info=error)
+        return True
+
+
 class _Governed(_Base):
     """What is added to either of vLLM's schedulers."""
 
@@ -50,7 +68,9 @@ class _Governed(_Base):
         super().__init__(*args, **kwargs)
         self._paused_now: dict[str, Any] = {}
         """Requests whose eligible step was moved, by what it was."""
-        self._told_fault = False
+        self._arranged: list[Any] = []
+        """Who ran, as arranged last; it is not done again while they and the order stay the same."""
+        self._arranged_by: dict[str, int] | None = None
         config = self.vllm_config
         socket, engine = door_of(config)
         caches = self.kv_cache_config
@@ -68,6 +88,7 @@ class _Governed(_Base):
                 software="meridian-vllm-scheduler",
             )
         )
+        self._guard = _Guard(self._governing.counts)
 
         _log.info(
             "meridian: engine %s tells the agent at %s of its steps; scheduling is %s",
@@ -81,21 +102,10 @@ class _Governed(_Base):
         """What became of decisions."""
         return self._governing.counts
 
-    @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Let no fault of this class end the engine."""
-        try:
-            yield
-        except Exception:
-            self._governing.counts.faults += 1
-            if not self._told_fault:
-                self._told_fault = True
-                _log.exception("meridian: the governed scheduler is at fault; vLLM plans by itself")
-
     # What vLLM calls.
 
     def add_request(self, request: Any) -> None:
-        with self._guarded():
+        with self._guard:
             if request.request_id not in self.requests:
                 number = self._governing.begun(request)
                 params = request.sampling_params
@@ -105,14 +115,14 @@ class _Governed(_Base):
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         held: list[Any] = []
-        with self._guarded():
+        with self._guard:
             held = self._obey()
         try:
             output = super().schedule(*args, **kwargs)
         finally:
             if held:
                 self.waiting.extendleft(reversed(held))
-        with self._guarded():
+        with self._guard:
             self._governing.planned(self._new_blocks(output) if self._tells_blocks else ())
             if output.total_num_scheduled_tokens == 0 and self._governing.paused:
                 self._governing.release()
@@ -120,15 +130,15 @@ class _Governed(_Base):
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        with self._guarded():
+        with self._guard:
             self._governing.computed(
                 scheduler_output.num_scheduled_tokens,
-                (
-                    (output.request_id, output.new_token_ids)
+                {
+                    output.request_id: output.new_token_ids
                     for client in outputs.values()
                     for output in client.outputs
                     if output.new_token_ids
-                ),
+                },
                 running=len(self.running),
                 waiting=len(self.waiting),
                 free_blocks=self.kv_cache_manager.block_pool.get_num_free_blocks(),
@@ -137,17 +147,17 @@ class _Governed(_Base):
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
         super()._preempt_request(request, *args, **kwargs)
-        with self._guarded():
+        with self._guard:
             self._governing.stopped(request)
 
     def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        with self._guarded():
+        with self._guard:
             self._governing.finished(request)
             self._paused_now.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
 
     def shutdown(self) -> None:
-        with self._guarded():
+        with self._guard:
             self._governing.close()
         super().shutdown()
 
@@ -161,7 +171,9 @@ class _Governed(_Base):
         self._pause(governing.paused)
         if not governing.order and not governing.paused:
             return []
-        self.running = governing.arranged(self.running)
+        if governing.order is not self._arranged_by or governing.paused or self.running != self._arranged:
+            self.running = governing.arranged(self.running)
+            self._arranged, self._arranged_by = self.running.copy(), governing.order
         waiting = self.waiting
         if not waiting or self.policy != SchedulingPolicy.FCFS or not isinstance(waiting, deque):
             return []  # priorities are the users' own order
@@ -204,13 +216,15 @@ class _Governed(_Base):
         self.prev_step_scheduled_req_ids.discard(victim.request_id)
         self._governing.counts.preempted += 1
 
-    def _new_blocks(self, output: Any) -> Iterator[tuple[str, list[int]]]:
-        for new in output.scheduled_new_reqs:
-            yield new.req_id, new.block_ids[0]
+    def _new_blocks(self, output: Any) -> list[tuple[str, list[int]]]:
+        new = [(new.req_id, new.block_ids[0]) for new in output.scheduled_new_reqs]
         cached = output.scheduled_cached_reqs
-        for request_id, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True):
-            if blocks is not None:
-                yield request_id, blocks[0]
+        new += [
+            (request_id, blocks[0])
+            for request_id, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True)
+            if blocks is not None
+        ]
+        return new
 
 
 class SyncScheduler(_Governed, _Scheduler):  # type: ignore[misc]

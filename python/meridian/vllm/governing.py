@@ -10,9 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
-from meridian.door import Steps, _messages
+from meridian.door import Steps
+from meridian.door._columns import Columns
 from meridian.door._messages import Message
 from meridian.vllm.asked import Asked
 
@@ -48,10 +50,11 @@ class Counts:
 class Sequence:
     """A request as the governor knows it."""
 
-    __slots__ = ("computed", "number", "request", "told")
+    __slots__ = ("computed", "name", "number", "request", "told")
 
     def __init__(self, number: int, request: Any) -> None:
         self.number = number
+        self.name = request.request_id
         self.request = request
         self.computed = 0
         """Tokens whose KV was told to be there."""
@@ -74,14 +77,20 @@ class Governing:
         """Who is here and was not told to the governor yet, in the order in which they came."""
         self._began: deque[int] = deque()
         """When the steps began that have been planned and not told."""
-        self._next = _messages.Step()
-        """What is to be told with the next step."""
+        self._columns = Columns()
+        """What is to be told with the next step, with the columns of the last one."""
+        self._lined_up: list[Sequence] | None = None
+        """Of whom the last step told; None: somebody has come or gone since."""
+        self._named: list[str] = []
+        """Whom the last step concerned."""
         self._blocks: dict[str, list[int]] = {}
         """Blocks that requests have got since the last step was told."""
         self._holds = 0
         """For how many plans the order still holds without a word."""
         self.order: dict[str, int] = {}
         """The place of each request that the order names."""
+        self._ordered: list[int] | None = None
+        """The order as it was told; None: somebody in it has gone since."""
         self.paused: set[str] = set()
         self._stood_still = False
         """Nobody could run: until somebody has, nobody is paused."""
@@ -104,8 +113,9 @@ class Governing:
         if sequence is None:
             return
         del self._by_number[sequence.number]
+        self._lined_up = self._ordered = None
         if sequence.told:
-            self._next.finished.append(sequence.number)
+            self._columns.step.finished.append(sequence.number)
         self._blocks.pop(request.request_id, None)
         self.paused.discard(request.request_id)
 
@@ -113,7 +123,7 @@ class Governing:
         """Take note that a request has lost its blocks."""
         if sequence := self._sequences.get(request.request_id):
             if sequence.told:
-                self._next.stopped.add(sequence=sequence.number, lost=True)
+                self._columns.step.stopped.add(sequence=sequence.number, lost=True)
             self._blocks.pop(request.request_id, None)
             sequence.computed = 0
 
@@ -126,7 +136,7 @@ class Governing:
     def computed(
         self,
         scheduled: Mapping[str, int],
-        found: Iterable[tuple[str, list[int]]],
+        found: Mapping[str, list[int]],
         *,
         running: int,
         waiting: int,
@@ -138,52 +148,62 @@ class Governing:
             self._stood_still = False
         if self._steps.connections != self._connection:
             self._tell_all()
-        tokens_of = dict(found)
-        self._tell_some(tokens_of)
-        step, self._next = self._next, _messages.Step()
+        self._tell_some(found)
         blocks, self._blocks = self._blocks, {}
-        if not self._steps.governed:
-            self.counts.alone += 1
-            return
-        concerned: Iterable[str] = scheduled
-        if blocks.keys() - scheduled.keys() or tokens_of.keys() - scheduled.keys():
-            concerned = scheduled.keys() | blocks.keys() | tokens_of.keys()
-        sequences: list[int] = []
+        step = self._columns.step
+        try:
+            if self._steps.governed:
+                self._write(scheduled, found, blocks)
+                step.running, step.waiting, step.free_blocks = running, waiting, free_blocks
+                step.took_ns = max(0, self._clock() - began) if scheduled and began else 0
+                self.counts.steps += 1
+                self._steps.send(step)
+            else:
+                self.counts.alone += 1
+        finally:
+            for events in ("begun", "finished", "stopped"):
+                step.ClearField(events)
+
+    def _write(
+        self,
+        scheduled: Mapping[str, int],
+        found: Mapping[str, list[int]],
+        blocks: Mapping[str, list[int]],
+    ) -> None:
+        """Write the columns of a step."""
+        named = list(scheduled)
+        if not (blocks.keys() <= scheduled.keys() and found.keys() <= scheduled.keys()):
+            named = list(scheduled.keys() | blocks.keys() | found.keys())
+        lined_up = self._line_up(named)
         computed: list[int] = []
-        counts: list[int] = []
-        tokens: list[int] = []
-        block_counts: list[int] = []
-        block_ids: list[int] = []
-        known, nothing = self._sequences.get, ()
-        for request_id in concerned:
-            sequence = known(request_id)
-            if sequence is None or not sequence.told:  # it ended in this step, or is not known yet
-                continue
+        for sequence in lined_up:
             request = sequence.request
             total = request.num_computed_tokens - request.num_output_placeholders
-            sequences.append(sequence.number)
             computed.append(total - sequence.computed if total > sequence.computed else 0)
             sequence.computed = total
-            new = tokens_of.get(request_id, nothing)
-            counts.append(len(new))
-            tokens += new
-            if blocks:
-                got = blocks.get(request_id, nothing)
-                block_counts.append(len(got))
-                block_ids += got
+        nothing: list[int] = []
+        if len(lined_up) == len(named) and list(found) == named:  # most steps: a token for everybody
+            new = list(found.values())
+        else:
+            new = [found.get(sequence.name, nothing) for sequence in lined_up]
+        got = [blocks.get(sequence.name, nothing) for sequence in lined_up] if blocks else []
         self._number += 1
-        step.number = self._number
-        step.running, step.waiting, step.free_blocks = running, waiting, free_blocks
-        step.took_ns = max(0, self._clock() - began) if scheduled and began else 0
-        step.sequences.extend(sequences)
-        step.computed.extend(computed)
-        step.counts.extend(counts)
-        step.tokens.extend(tokens)
-        if block_ids:
-            step.block_counts.extend(block_counts)
-            step.blocks.extend(block_ids)
-        self.counts.steps += 1
-        self._steps.send(step)
+        columns = self._columns
+        columns.step.number = self._number
+        columns.write("sequences", [sequence.number for sequence in lined_up])
+        columns.write("computed", computed)
+        columns.write("counts", list(map(len, new)))
+        columns.write("tokens", list(chain.from_iterable(new)))
+        columns.write("block_counts", list(map(len, got)))
+        columns.write("blocks", list(chain.from_iterable(got)))
+
+    def _line_up(self, named: list[str]) -> list[Sequence]:
+        """Return those of whom the governor knows. Who ended in this step is not there any more."""
+        if self._lined_up is None or named != self._named:
+            known = map(self._sequences.get, named)
+            self._lined_up = [sequence for sequence in known if sequence is not None and sequence.told]
+            self._named = named
+        return self._lined_up
 
     def _tell_some(self, found: Mapping[str, list[int]]) -> None:
         """Tell of newcomers, as many as a step takes, and of what they said before this step."""
@@ -200,7 +220,7 @@ class Governing:
             if sequence.number not in self._by_number:
                 continue  # it has ended
             left -= len(generated) + TAIL_TOKENS
-            begun = self._next.begun.add(
+            begun = self._columns.step.begun.add(
                 sequence=sequence.number,
                 id=request.request_id[:128],
                 prompt_tokens=request.num_prompt_tokens,
@@ -210,11 +230,13 @@ class Governing:
             begun.tail.extend((request.prompt_token_ids or ())[-TAIL_TOKENS:])
             begun.generated.extend(generated)
             sequence.told = True
+            self._lined_up = None
 
     def _tell_all(self) -> None:
         """Tell a governor that knows nothing yet of everybody who is here."""
         self._connection = self._steps.connections
-        self._next = _messages.Step()
+        self._columns = Columns()
+        self._lined_up = None
         self._blocks = {}
         self._forget_decisions()
         for sequence in self._sequences.values():
@@ -257,15 +279,19 @@ class Governing:
         for number in decision.resume:
             if sequence := self._by_number.get(number):
                 self.paused.discard(sequence.request.request_id)
-        self.order = {
-            sequence.request.request_id: place
-            for place, number in enumerate(decision.order)
-            if (sequence := self._by_number.get(number))
-        }
+        ordered = list(decision.order)
+        if ordered != self._ordered:
+            self._ordered = ordered
+            self.order = {
+                sequence.name: place
+                for place, number in enumerate(ordered)
+                if (sequence := self._by_number.get(number))
+            }
         self._holds = decision.steps
 
     def _forget_decisions(self) -> None:
         self.order = {}
+        self._ordered = None
         self.paused.clear()
         self._holds = 0
 
@@ -282,10 +308,15 @@ class Governing:
         """
         order, paused = self.order, self.paused
         last = len(order)
-        return sorted(
-            requests,
-            key=lambda r: last + 1 if r.request_id in paused else order.get(r.request_id, last),
-        )
+        requests = list(requests)
+        places = [order.get(request.request_id, last) for request in requests]
+        if paused:
+            places = [
+                last + 1 if request.request_id in paused else place
+                for request, place in zip(requests, places, strict=True)
+            ]
+        ranks = sorted(range(len(places)), key=places.__getitem__)
+        return [requests[rank] for rank in ranks]
 
 
 def _max_think_tokens(params: Any) -> int:

@@ -45,7 +45,9 @@ class Governor:
         return self.terms is not None
 
     def send(self, step: Any) -> bool:
-        self.told.append(step)
+        told = _messages.Step()
+        told.CopyFrom(step)  # its owner writes the next one over it
+        self.told.append(told)
         self._decisions.append(self.decide(step))
         return True
 
