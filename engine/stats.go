@@ -48,9 +48,11 @@ type Stats struct {
 	Blocks BlockStats `json:"blocks"`
 	// Running are answers that are computed, Fetching those whose prompt comes
 	// from elsewhere, Waiting the rest.
-	Running  int          `json:"running"`
-	Fetching int          `json:"fetching"`
-	Waiting  int          `json:"waiting"`
+	Running  int `json:"running"`
+	Fetching int `json:"fetching"`
+	Waiting  int `json:"waiting"`
+	// Room is how many more would be computed without waiting, as far as their blocks fit.
+	Room     int          `json:"room"`
 	Handoffs HandoffStats `json:"handoffs"`
 	Tokens   TokenStats   `json:"tokens"`
 	// Door is absent, serving or lost.
@@ -99,6 +101,9 @@ func (e *Engine) publishStats() {
 		Handoffs: HandoffStats{Ready: c.Ready, Failed: c.Broken, Local: c.Local},
 		Tokens:   TokenStats{Prompt: c.Prompt, Generated: c.Generated},
 		Door:     e.doorState, Counters: c,
+	}
+	if s.Waiting == 0 {
+		stats.Room = max(e.options.MaxRunning-s.Running-s.Fetching, 0)
 	}
 	e.mu.Lock()
 	e.stats = stats

@@ -59,6 +59,8 @@ func (x *exchange) decode(s step) step {
 		record.Transfer = x.transfer.String()
 	} else {
 		x.dropPromised(otherLegFailed)
+		x.giveBack()
+		x.params = nil
 	}
 	switch {
 	case s.moved:
@@ -66,7 +68,6 @@ func (x *exchange) decode(s step) step {
 		x.movesTo(about)
 	case s.resume != resumeNever:
 		record.Kind = ledger.ResumeLeg
-		x.rec.Resumed++
 	}
 	if !x.flow.begun {
 		mode, _ := x.mode(about)
@@ -79,13 +80,21 @@ func (x *exchange) decode(s step) step {
 	report, trouble := x.decodeLeg(e, about, d)
 	took := time.Since(began)
 	leave()
+	full := trouble != nil && trouble.kind == busy
+	if full {
+		x.g.roster.refused(e, trouble.fault.RetryAfter)
+	}
 	if s.ticket && (trouble == nil || trouble.reached && trouble.kind != refused) {
 		x.taken = true
 	}
 	record.Tokens = x.answer.tokens - before
 	x.judge(e, &record, s.ticket, report)
-	if s.moved {
+	switch {
+	case full: // it is still on its way
+	case s.moved:
 		x.landed(report)
+	case s.resume != resumeNever:
+		x.rec.Resumed++
 	}
 	if trouble != nil && d.promised.failed() && x.ctx.Err() == nil && !x.flow.begun {
 		x.promised = nil
@@ -157,6 +166,7 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 			}
 			waiting = false
 			x.landing(time.Now())
+			x.roomUntil = time.Time{}
 			x.taken = x.taken || d.params != nil // also where the client leaves in the middle
 			computed()
 			x.g.roster.note(e.key, x.request.prefix, time.Now())

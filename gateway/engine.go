@@ -72,6 +72,7 @@ type engine struct {
 	// cacheTokens is the directory's word about unit. Both are under the roster's lock.
 	cacheHashes, cacheTokens int
 	pace                     place.Pace // under the roster's lock
+	full                     place.Full // likewise
 
 	// unit is how many tokens a piece of a prefix has that it keeps in the cell's
 	// object cache, and finds there; 0: it does neither, as far as is known.
@@ -102,6 +103,8 @@ type engine struct {
 	waiting     atomic.Int64 // tokens of prompts
 	// arriving is how many requests were asked to move here, less those that were asked to leave.
 	arriving atomic.Int64
+	// room is how many more it would begin at once, as it last told; 0: none, or it did not tell.
+	room atomic.Int64
 	// unprioritized: its scheduler takes no priorities.
 	unprioritized atomic.Bool
 	served        atomic.Uint64

@@ -41,6 +41,9 @@ type exchange struct {
 	answer   answer
 	said     *said // the answer, for the next turn; nil where that is not of interest
 	waited   bool  // for an engine to come
+	// roomUntil is until when a stream that has begun waits for an engine that has room; zero
+	// while one has it.
+	roomUntil time.Time
 	moving
 }
 
@@ -98,8 +101,9 @@ func (x *exchange) abandoned() string {
 // place chooses engines. Where none is there it waits, once and not for longer than
 // an engine that was lost may need to come back: after that there is none to wait for.
 func (x *exchange) place(decodeOnly bool) step {
-	w := wanted{request: x.request, avoid: x.flow.avoids}
+	w := wanted{request: x.request, avoid: x.flow.avoids, spare: x.maySpare()}
 	request := x.request.placement()
+	request.Overflows = x.flow.begun || x.flow.isRefused()
 	if decodeOnly {
 		request.Whole = true
 	}
@@ -113,6 +117,14 @@ func (x *exchange) place(decodeOnly bool) step {
 		news := x.g.roster.news()
 		candidates := x.g.roster.candidates(w, time.Now())
 		choice, err := place.Choose(candidates, request, x.g.options.Place)
+		if err == nil && x.flow.begun && tookNoMore(candidates, choice.Decode) {
+			if x.awaitRoom(news) {
+				continue
+			}
+			if x.flow.isRefused() {
+				return x.flow.placed(choice, place.ErrNoEngine)
+			}
+		}
 		if err == nil {
 			x.held(candidates, choice)
 			x.believe(candidates, choice)
@@ -167,7 +179,7 @@ func (x *exchange) held(candidates []place.Engine, c place.Choice) {
 
 func (x *exchange) placed(c place.Choice, decodeOnly bool) {
 	x.expected = c.PrefillWhy.Because == place.Cached
-	if !decodeOnly {
+	if !decodeOnly || !x.flow.begun && c.DecodeWhy.Because == place.DecodeIsFull {
 		x.rec.Placement = x.g.roster.named(c).String()
 	}
 }
@@ -234,6 +246,9 @@ func (x *exchange) fail(fault *openai.Error) {
 	}
 	if x.flow.begun {
 		x.g.count.unresumable.Add(1)
+	}
+	if x.passage != nil && !x.passage.over {
+		x.landed(nil)
 	}
 	x.out.fault(fault, x.rec)
 	x.rec.Status = fault.Status

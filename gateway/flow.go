@@ -13,10 +13,12 @@ import (
 // happened and says what to do next. The shell does it and comes back.
 type flow struct {
 	limits flowLimits
-	// avoid are engines that failed this request, by key.
-	avoid []string
+	// avoid are engines that failed this request, by key; full are those that took no more,
+	// which are asked again once the answer has begun.
+	avoid, full []string
 
 	decode  string // the engine that was chosen to generate
+	offers  string // the engine whose ticket it is
 	ticket  bool   // a prefill engine has offered, or is to offer, and no decode engine has asked yet
 	begun   bool   // the client has something of the answer
 	resume  resumeMode
@@ -24,6 +26,7 @@ type flow struct {
 	last    *trouble
 	prefill int // legs that failed
 	starts  int
+	refused int // legs that engines did not take
 	resumes int
 	moves   int  // legs that ended for another engine to go on
 	moving  bool // the last leg was one of them
@@ -32,9 +35,12 @@ type flow struct {
 // flowLimits bound how often a request tries again.
 type flowLimits struct {
 	prefills, starts, resumes, moves int
+	// refusals are how many engines may take no more before the answer begins, waits how many
+	// times one may afterwards: a client that has the beginning waits for the rest.
+	refusals, waits int
 }
 
-var usualLimits = flowLimits{prefills: 2, starts: 3, resumes: 4, moves: 4}
+var usualLimits = flowLimits{prefills: 2, starts: 3, resumes: 4, moves: 4, refusals: 8, waits: 64}
 
 // resumeMode is how a stream goes on with another engine.
 type resumeMode uint8
@@ -110,11 +116,15 @@ func (f *flow) placed(c place.Choice, err error) step {
 	switch {
 	case err != nil:
 		return f.fail()
-	case f.begun:
+	case f.ticket && c.Decode == f.offers:
+		f.ticket = false // it has the cache itself
+	}
+	if f.begun {
 		return step{do: doDecode, engine: c.Decode, ticket: f.ticket, moved: f.moving, resume: f.resume}
 	}
 	f.decode = c.Decode
 	if c.Prefill != "" && !f.ticket {
+		f.offers = c.Prefill
 		return step{do: doPrefill, engine: c.Prefill}
 	}
 	return step{do: doDecode, engine: c.Decode, ticket: f.ticket}
@@ -168,7 +178,7 @@ func (f *flow) moved(engine string, ticket bool) step {
 	if !f.begun || f.resume == resumeNever || f.moves > f.limits.moves {
 		return f.decodeFailed(trouble{kind: lost, reached: true, engine: engine, fault: openai.Unavailable("the engine ended the answer for another to go on, and none can")})
 	}
-	f.ticket, f.moving = ticket, true
+	f.ticket, f.offers, f.moving = ticket, engine, true
 	return step{do: doMove}
 }
 
@@ -181,6 +191,9 @@ func (f *flow) decodeFailed(t trouble) step {
 		return step{do: doFail, fault: t.fault}
 	}
 	f.last = &t
+	if t.kind == busy {
+		return f.crowded(t)
+	}
 	if f.ticket && t.answered && !f.begun {
 		// Its hand-off failed, most likely: it computes the prompt itself.
 		f.ticket = false
@@ -203,6 +216,26 @@ func (f *flow) decodeFailed(t trouble) step {
 	return step{do: doPlace}
 }
 
+// crowded takes in that an engine took no more, and has not seen the request: what is on its
+// way stays so. A client that has nothing yet is told when every engine has refused; one that
+// has the beginning of its answer is served when one has room.
+func (f *flow) crowded(t trouble) step {
+	f.full = append(f.full, t.engine)
+	f.refused++
+	switch {
+	case f.begun && (f.resume == resumeNever || f.refused > f.limits.waits), !f.begun && f.refused >= f.limits.refusals:
+		return f.fail()
+	case f.begun && f.moving:
+		return step{do: doMove}
+	case f.begun || f.ticket:
+		return step{do: doPlaceDecode}
+	}
+	return step{do: doPlace}
+}
+
+// isRefused: the last engine that was asked took no more.
+func (f *flow) isRefused() bool { return f.last != nil && f.last.kind == busy }
+
 func (f *flow) goOn() step {
 	f.resumes++
 	if f.resume == resumeNever || f.resumes > f.limits.resumes {
@@ -214,7 +247,9 @@ func (f *flow) goOn() step {
 func (f *flow) finished() step { return step{do: doEnd} }
 
 // avoids tells whether an engine is not to be asked again.
-func (f *flow) avoids(key string) bool { return slices.Contains(f.avoid, key) }
+func (f *flow) avoids(key string) bool {
+	return slices.Contains(f.avoid, key) || !f.begun && slices.Contains(f.full, key)
+}
 
 // retryAfter is how soon engines that were lost may be back.
 const retryAfter = time.Second
@@ -230,6 +265,9 @@ func (f *flow) fail() step {
 	case f.begun && f.resume == resumeNever:
 		fault := openai.Unavailable("the engine was lost in the middle of the answer (%s), which cannot go on elsewhere: %s", t.fault.Message, f.noWhy)
 		return step{do: doFail, fault: fault.WithCode(openai.CodeEngineLost)}
+	case f.begun && t.kind == busy:
+		fault := openai.Unavailable("no engine has room to go on with the answer (%s)", t.fault.Message)
+		return step{do: doFail, fault: fault.WithCode(openai.CodeOverloaded)}
 	case f.begun:
 		fault := openai.Unavailable("the engine was lost in the middle of the answer (%s), and no other could go on", t.fault.Message)
 		return step{do: doFail, fault: fault.WithCode(openai.CodeEngineLost)}

@@ -136,7 +136,35 @@ func TestFlow(t *testing.T) {
 				f.decodeFailed(trouble{kind: busy, engine: "d1", fault: openai.Overloaded(0, "full")})
 				return f.placed(place.Choice{Decode: "d2"}, nil)
 			},
-			step{do: doDecode, engine: "d2", ticket: true, resume: resumeExact},
+			step{do: doDecode, engine: "d2", ticket: true, moved: true, resume: resumeExact},
+		},
+		"it goes back to where its cache is": {
+			func(f *flow) step {
+				f.began(resumeExact, "")
+				f.moved("d0", true)
+				f.placed(place.Choice{Decode: "d1"}, nil)
+				f.decodeFailed(trouble{kind: busy, engine: "d1", fault: openai.Overloaded(0, "full")})
+				return f.placed(place.Choice{Decode: "d0"}, nil)
+			},
+			step{do: doDecode, engine: "d0", moved: true, resume: resumeExact},
+		},
+		"decode is full, and the prefill engine generates": {
+			func(f *flow) step {
+				f.placed(split, nil)
+				f.prefilled(true)
+				f.decodeFailed(unreached)
+				return f.placed(place.Choice{Decode: "p0"}, nil)
+			},
+			step{do: doDecode, engine: "p0"},
+		},
+		"another prefill engine generates": {
+			func(f *flow) step {
+				f.placed(split, nil)
+				f.prefilled(true)
+				f.decodeFailed(unreached)
+				return f.placed(place.Choice{Decode: "p1"}, nil)
+			},
+			step{do: doDecode, engine: "p1", ticket: true},
 		},
 	} {
 		f := &flow{limits: usualLimits}
@@ -178,6 +206,15 @@ func TestFlowFails(t *testing.T) {
 			},
 			503, "no other could go on",
 		},
+		"nobody has room": {
+			func(f *flow) step {
+				f.began(resumeExact, "")
+				f.moved("d0", true)
+				f.decodeFailed(trouble{kind: busy, engine: "d1", fault: openai.Overloaded(0, "full")})
+				return f.placed(place.Choice{}, place.ErrNoEngine)
+			},
+			503, "no engine has room",
+		},
 	} {
 		f := &flow{limits: usualLimits}
 		got := story.tell(f)
@@ -188,12 +225,13 @@ func TestFlowFails(t *testing.T) {
 }
 
 // Whatever happens, a request ends soon, never asks an engine again that failed
-// it, but for one whose hand-off failed, without it and once, and never begins twice what a client has seen.
+// it, but for one whose hand-off failed, without it and once, and for those that were full when
+// the answer has begun, and never begins twice what a client has seen.
 func TestFlowLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &flow{limits: usualLimits}
 		next := f.start()
-		failed := make(map[string]bool)
+		failed, full := make(map[string]bool), make(map[string]bool)
 		used := make(map[string]bool) // tickets by who may have used them
 		tickets, moves, began := 0, 0, false
 		some := func(t *rapid.T) trouble {
@@ -218,10 +256,10 @@ func TestFlowLaws(t *testing.T) {
 			return c, nil
 		}
 		for steps := 0; next.do != doEnd && next.do != doFail; steps++ {
-			if steps > 40 {
+			if steps > 40+2*usualLimits.waits {
 				t.Fatal("it does not end")
 			}
-			if next.engine != "" && failed[next.engine] && next.do != doPlacePrefix {
+			if next.engine != "" && (failed[next.engine] || full[next.engine] && !began) && next.do != doPlacePrefix {
 				t.Fatalf("%s failed and is asked again: %+v", next.engine, next)
 			}
 			switch next.do {
@@ -273,7 +311,11 @@ func TestFlowLaws(t *testing.T) {
 				}
 				trouble := some(t)
 				used[ticket] = used[ticket] || next.ticket && trouble.reached
-				failed[next.engine] = !next.ticket || !trouble.answered || began
+				if trouble.kind == busy {
+					full[next.engine] = true
+				} else {
+					failed[next.engine] = !next.ticket || !trouble.answered || began
+				}
 				next = f.decodeFailed(trouble)
 			}
 		}

@@ -103,6 +103,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.prober.round(ctx)
 	g.prober.active.Wait()
 	g.active.Go(func() { g.prober.run(g.life) })
+	g.active.Go(g.rearrange)
 	if g.options.WarmNextTurn {
 		g.warmer = newWarmer(g)
 		g.active.Go(g.warmer.run)

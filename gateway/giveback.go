@@ -29,7 +29,7 @@ func (x *exchange) giveBack() {
 		return
 	}
 	e := g.roster.leastBusy(x.request.model, x.flow.avoid)
-	if e == nil {
+	if e == nil && x.flow.decode != x.flow.offers {
 		e = g.roster.get(x.flow.decode)
 	}
 	if e == nil {

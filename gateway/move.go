@@ -31,12 +31,13 @@ const (
 	byDrain    moveReason = iota // the engine is about to go
 	byThought                    // its thought has ended, and another engine has less to do
 	byOperator                   // an operator asked the gateway for it
+	byRoom                       // a prefill engine generates for it, and a decode engine has room now
 )
 
 // Why requests leave, and what came of it, by number.
 var (
-	moveReasons = [...]string{byDrain: "drain", byThought: "thought", byOperator: "operator"}
-	moveEnds    = [...]string{"moved", "recomputed", "stayed", "lost"}
+	moveReasons = [...]string{byDrain: "drain", byThought: "thought", byOperator: "operator", byRoom: "room"}
+	moveEnds    = [...]string{"moved", "recomputed", "stayed", "returned", "lost"}
 )
 
 // moveEnd is what became of a request that was asked to leave.
@@ -46,6 +47,7 @@ const (
 	moveMoved moveEnd = iota
 	moveRecomputed
 	moveStayed
+	moveReturned
 	moveLost
 )
 
@@ -74,6 +76,7 @@ type departure struct {
 	request  *clientRequest
 	of       string     // the request's id
 	avoid    []string   // engines that failed it
+	began    time.Time  // the leg
 	order    *moveOrder // what it was asked, once; protected by deciding, as ended is
 	ended    bool       // the leg has ended: the gateway asks it no more
 }
@@ -164,7 +167,10 @@ func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 	}
 	kind := kindMeridian
 	candidates := g.roster.candidates(wanted{request: d.request, avoid: func(key string) bool { return slices.Contains(d.avoid, key) }, kind: &kind}, time.Now())
-	to, reason, better := place.Move(candidates, d.engine.key, g.turns.Load(), g.options.Place, why.leaves(), moveMargin)
+	to, reason, better := place.MoveToRoom(candidates, d.engine.key, g.turns.Load(), g.options.Place)
+	if why != byRoom {
+		to, reason, better = place.Move(candidates, d.engine.key, g.turns.Load(), g.options.Place, why.leaves(), moveMargin)
+	}
 	target := g.roster.get(to)
 	if !better || target == nil {
 		return nil
@@ -175,6 +181,7 @@ func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 		d.engine.arriving.Add(1)
 		target.arriving.Add(-1)
 	}}
+	g.options.Logger.Debug("a request is asked to leave its engine", "request", d.of, "engine", d.engine.id(), "peer_engine", target.id(), "reason", moveReasons[why]+": "+reason.String())
 	g.active.Go(func() { g.askToMove(d) })
 	return d.order
 }
@@ -222,6 +229,7 @@ type passage struct {
 	from, to string // keys
 	record   ledger.Move
 	last     time.Time // when the last token before came
+	over     bool      // what came of it is recorded
 }
 
 // mayLeave lets a decode leg leave, where another engine could go on exactly; end is called
@@ -236,7 +244,7 @@ func (x *exchange) mayLeave(e *engine, about *about, d *decodeLeg) (end func()) 
 		return func() {}
 	}
 	d.move = newTransfer()
-	x.departure = &departure{engine: e, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid)}
+	x.departure = &departure{engine: e, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid), began: time.Now()}
 	x.g.departures.add(x.departure)
 	return func() {
 		order := x.departure.end(&x.g.departures)
@@ -324,16 +332,19 @@ func (x *exchange) goElsewhere(e *engine) step {
 }
 
 // placeMove chooses who goes on with a request that has left: the engine that it left for, or
-// another, and the one that it left only where there is no other.
+// another, and the one that it left where the others are full or gone.
 func (x *exchange) placeMove() step {
 	kind := x.answer.kind
 	candidates := x.g.roster.candidates(wanted{request: x.request, kind: &kind, avoid: func(key string) bool { return x.flow.avoids(key) || key == x.passage.from }}, time.Now())
-	if slices.ContainsFunc(candidates, func(e place.Engine) bool { return e.ID == x.passage.to && !e.Doubtful }) {
+	if slices.ContainsFunc(candidates, func(e place.Engine) bool { return e.ID == x.passage.to && !e.Doubtful && !e.Full }) {
 		return x.flow.placed(place.Choice{Decode: x.passage.to}, nil)
 	}
 	if to, why, ok := place.Move(candidates, x.passage.from, x.request.placement().Turn, x.g.options.Place, true, 0); ok {
 		x.passage.record.Placement = why.String()
 		return x.flow.placed(place.Choice{Decode: to}, nil)
+	}
+	if x.mayReturn() {
+		return x.flow.placed(place.Choice{Decode: x.passage.from}, nil)
 	}
 	return x.place(true)
 }
@@ -351,12 +362,15 @@ func (x *exchange) landing(now time.Time) {
 // landed puts a move into the record, when the leg that it came to has ended.
 func (x *exchange) landed(report *openai.Report) {
 	p := x.passage
+	p.over = true
 	end := moveMoved
 	switch {
 	case p.record.GapMs == 0 && x.abandoned() != "": // its client does not wait for what comes of it
 		return
 	case p.record.GapMs == 0:
 		end = moveLost
+	case p.record.To == p.record.From:
+		end = moveReturned
 	case report != nil && report.KV == openai.KVLocal:
 		end = moveRecomputed
 	}

@@ -286,6 +286,8 @@ type wanted struct {
 	avoid   func(key string) bool
 	// kind, where it is not nil, is the kind that it must be.
 	kind *engineKind
+	// spare: prefill engines may generate where decode engines are full.
+	spare bool
 }
 
 // candidates are the engines as placement sees them. An engine that the prober has
@@ -314,8 +316,11 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 		if stray {
 			role &^= place.Prefill
 		}
+		arriving := e.arriving.Load()
+		running := int(max(e.running.Load()+arriving, 0))
 		candidates = append(candidates, place.Engine{
-			ID: key, Role: role, Doubtful: !up, Held: held, Told: told, Coming: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: int(max(e.running.Load()+e.arriving.Load(), 0)), Waiting: int(e.waiting.Load()),
+			ID: key, Role: role, Doubtful: !up, Full: e.full.Is(running, now.UnixNano()), Spare: w.spare && role == place.Prefill && a.kind == kindMeridian,
+			Held: held, Told: told, Coming: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: running, Room: int(e.room.Load()), Arriving: int(max(arriving, 0)), Waiting: int(e.waiting.Load()),
 		})
 	}
 	return candidates

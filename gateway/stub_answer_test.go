@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -106,7 +108,7 @@ func (j *work) streamed() {
 		pending = append(pending, j.resume[n-1])
 	}
 	for i := len(j.resume); i < j.max; i++ {
-		if j.breaks(sent) {
+		if j.breaks(sent) || sent > 0 && j.leaves(i) {
 			return
 		}
 		if !j.pause() {
@@ -174,6 +176,33 @@ func (j *work) breaks(sent int) bool {
 		return true
 	}
 	return false
+}
+
+// move asks a stream to leave.
+func (s *stub) move(w http.ResponseWriter, r *http.Request) {
+	var in openai.Move
+	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || !s.habit().moves {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	s.leaving.Store(in.Transfer, true)
+	fmt.Fprint(w, `{"moves":true}`)
+}
+
+// leaves ends a stream that was asked to leave, with a ticket for all but its last token.
+func (j *work) leaves(answered int) bool {
+	if _, asked := j.s.leaving.Load(j.move); !asked || j.move == "" {
+		return false
+	}
+	ticket := fmt.Sprintf("ticket of %s for %s", j.s.id, j.move)
+	j.s.shared.mu.Lock()
+	j.s.shared.used[ticket] = false
+	j.s.shared.mu.Unlock()
+	text := ""
+	j.event(&text, false, nil, `"moved"`, fmt.Sprintf(`,"kv_transfer_params":{"do_remote_prefill":true,"meridian_ticket":%q,"meridian_tokens":%d,"extra":[1]}`,
+		base64.StdEncoding.EncodeToString([]byte(ticket)), len(j.prompt)+answered-1))
+	fmt.Fprintf(j.w, "data: %s\n\n", openai.Done)
+	return true
 }
 
 func (j *work) breakAfterEnd() {

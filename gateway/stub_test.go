@@ -35,6 +35,7 @@ type stub struct {
 	requests []stubRequest
 	shared   *stubTickets // tickets of all engines of a cell
 
+	leaving   sync.Map     // transfers of streams that were asked to leave
 	open      atomic.Int64 // streams that are being served
 	canceled  atomic.Int64 // streams whose client went away
 	tokenized atomic.Int64 // questions for tokens
@@ -60,6 +61,8 @@ type habits struct {
 	dieAfter    int           // closes it after so many tokens; 0: never
 	hangAfter   int           // says no more after so many tokens
 	faultAfter  int           // tells an error in the stream after so many tokens
+	moves       bool          // lets requests go that are asked to leave
+	room        int           // answers 429 to streams beyond so many; 0: there is room for all
 	leaveAfter  int           // ends its answer after so many tokens as if it went on elsewhere
 	leavesFirst bool          // says so in the first of two answers
 	cutWithin   bool          // dies in the middle of an event
@@ -100,13 +103,20 @@ func newStub(t *testing.T, id string) *stub {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintf(w, `{"engine":%q}`, id) })
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
+		room := 1000
+		if h := s.habit(); h.room > 0 {
+			room = max(h.room-int(s.open.Load()), 0)
+		}
+		fmt.Fprintf(w, `{"engine":%q,"room":%d}`, id, room)
+	})
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":%q,"max_model_len":4096}]}`, cmp.Or(s.habit().model, "m"), cmp.Or(s.habit().owner, s.owner))
 	})
 	mux.HandleFunc("POST /v1/completions", s.generate)
 	mux.HandleFunc("POST /v1/chat/completions", s.generate)
 	mux.HandleFunc("POST /tokenize", s.tokenize)
+	mux.HandleFunc("POST "+openai.PathMove, s.move)
 	mux.HandleFunc("POST /v1/responses", s.generate) // passed on unread, so it may answer as ever
 	s.server = httptest.NewServer(mux)
 	t.Cleanup(s.server.Close)
@@ -180,6 +190,7 @@ type work struct {
 	think  int
 	kv     string
 	why    string
+	move   string // the transfer under which it may leave
 }
 
 func (s *stub) generate(w http.ResponseWriter, r *http.Request) {
@@ -209,6 +220,9 @@ func (s *stub) generate(w http.ResponseWriter, r *http.Request) {
 	case job.h.deafAhead && ahead:
 		<-r.Context().Done()
 		s.canceled.Add(1)
+		return
+	case job.h.room > 0 && s.open.Load() >= int64(job.h.room):
+		openai.Overloaded(10*time.Second, "full").Write(w)
 		return
 	case job.h.dieBefore:
 		panic(http.ErrAbortHandler)
@@ -262,6 +276,10 @@ func number(v any, otherwise int64) int64 {
 
 func (j *work) read(body map[string]any) {
 	j.stream = body["stream"] == true
+	if params, _ := body["kv_transfer_params"].(map[string]any); params != nil {
+		move, _ := params["meridian_move"].(map[string]any)
+		j.move, _ = move["transfer"].(string)
+	}
 	j.ids = body["return_token_ids"] == true && !j.h.noIDs
 	j.max = int(number(body["max_tokens"], 16))
 	if j.chat {

@@ -66,6 +66,12 @@ func (w *cutWriter) Write(piece []byte) (int, error) {
 // openCell starts engines that share a model, and everything around them.
 func openCell(t *testing.T, engines int, change func(*GatewayOptions)) *realCell {
 	t.Helper()
+	return openCellOf(t, engines, change, func(int, *engine.Options) {})
+}
+
+// openCellOf is the same with engines that are not alike.
+func openCellOf(t *testing.T, engines int, change func(*GatewayOptions), differs func(i int, o *engine.Options)) *realCell {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -77,7 +83,7 @@ func openCell(t *testing.T, engines int, change func(*GatewayOptions)) *realCell
 	c := &realCell{t: t, client: &http.Client{Transport: &http.Transport{}}}
 	t.Cleanup(c.client.CloseIdleConnections)
 	for i := range engines {
-		c.engines = append(c.engines, c.openEngine(ctx, dir, i))
+		c.engines = append(c.engines, c.openEngine(ctx, dir, i, differs))
 	}
 	o := GatewayOptions{StateDir: dir}
 	o.Listen, o.Admin = "127.0.0.1:0", "127.0.0.1:0"
@@ -103,7 +109,7 @@ func openCell(t *testing.T, engines int, change func(*GatewayOptions)) *realCell
 	return c
 }
 
-func (c *realCell) openEngine(ctx context.Context, dir string, i int) *realEngine {
+func (c *realCell) openEngine(ctx context.Context, dir string, i int, differs func(i int, o *engine.Options)) *realEngine {
 	t := c.t
 	t.Helper()
 	name := fmt.Sprintf("a%d", i)
@@ -121,15 +127,16 @@ func (c *realCell) openEngine(ctx context.Context, dir string, i int) *realEngin
 		t.Fatal(err)
 	}
 	e := &realEngine{id: fmt.Sprintf("e%d", i), url: "http://" + listener.Addr().String()}
-	e.Engine, err = engine.Open(ctx, engine.Options{
+	o := engine.Options{
 		ID: e.id, Model: "tiny", ServedName: "m", Reasoning: true, Blocks: 512, BlockTokens: 16, TP: 1 + i%2, Door: door.Socket(dir, name), URL: e.url, Role: engine.RoleDecode,
 		OnStep: func(engine.Step) {
 			time.Sleep(time.Millisecond) // it still runs when it is asked to let go
 			e.hold.Lock()
 			defer e.hold.Unlock()
 		},
-	})
-	if err != nil {
+	}
+	differs(i, &o)
+	if e.Engine, err = engine.Open(ctx, o); err != nil {
 		t.Fatal(err)
 	}
 	handler := e.Handler()

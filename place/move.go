@@ -3,7 +3,7 @@ package place
 // Move says where a request that runs at from goes on better, and why. Where it must leave
 // (leaves), anybody is better; else another engine must have less to do, by margin running
 // requests and at least one, than from has beside this one: then it never moves back for the
-// same reason. What engines hold of the prompt does not count, as the cache comes with the
+// same reason. Engines that are full take no request. What engines hold of the prompt does not count, as the cache comes with the
 // request. ok is false where it stays.
 func Move(engines []Engine, from string, turn uint64, o Options, leaves bool, margin int) (to string, why Reason, ok bool) {
 	var stays *Engine
@@ -12,7 +12,7 @@ func Move(engines []Engine, from string, turn uint64, o Options, leaves bool, ma
 		switch e := engines[i]; {
 		case e.ID == from:
 			stays = &engines[i]
-		case !e.Doubtful:
+		case !e.Doubtful && !e.Full:
 			e.Held, e.Coming, e.Stored = 0, 0, 0
 			others = append(others, e)
 		}
@@ -25,6 +25,19 @@ func Move(engines []Engine, from string, turn uint64, o Options, leaves bool, ma
 		return "", Reason{}, false
 	}
 	return best.ID, why, true
+}
+
+// MoveToRoom says for which decode engine a request leaves that a prefill engine generates for
+// because decode engines were full. ok is false while none has room to go on with it at once:
+// in a queue it would stand still, and where it is it does not.
+func MoveToRoom(engines []Engine, from string, turn uint64, o Options) (to string, why Reason, ok bool) {
+	var room []Engine
+	for _, e := range engines {
+		if e.Arriving < e.Room {
+			room = append(room, e)
+		}
+	}
+	return Move(room, from, turn, o, true, 0)
 }
 
 // load is what an engine has to do, in tokens, whoever asks.

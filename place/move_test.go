@@ -9,6 +9,7 @@ import (
 func TestMove(t *testing.T) {
 	d := func(id string, running int) Engine { return Engine{ID: id, Role: Decode, Running: running} }
 	doubtful := func(e Engine) Engine { e.Doubtful = true; return e }
+	full := func(e Engine) Engine { e.Full = true; return e }
 	for name, c := range map[string]struct {
 		engines []Engine
 		leaves  bool
@@ -25,12 +26,35 @@ func TestMove(t *testing.T) {
 		"the least":             {[]Engine{d("a", 9), d("b", 3), d("c", 2)}, false, 2, "c"},
 		"it must leave":         {[]Engine{d("a", 1), d("b", 7)}, true, 2, "b"},
 		"not to a doubtful one": {[]Engine{d("a", 9), doubtful(d("b", 0))}, true, 1, ""},
+		"not to a full one":     {[]Engine{d("a", 9), full(d("b", 0))}, true, 1, ""},
 		"a prefill engine":      {[]Engine{d("a", 9), {ID: "p", Role: Prefill}}, true, 1, ""},
 		"away from a prefill":   {[]Engine{{ID: "a", Role: Prefill, Running: 1}, d("d", 5)}, true, 1, "d"},
 		"what it holds":         {[]Engine{d("a", 9), {ID: "b", Role: Decode, Running: 3, Held: 5000}, d("c", 2)}, false, 1, "c"},
 		"it is not known":       {[]Engine{d("b", 0)}, false, 1, ""},
 	} {
 		if to, _, ok := Move(c.engines, "a", 1, usual, c.leaves, c.margin); to != c.want || ok != (c.want != "") {
+			t.Errorf("%s: %q %v, want %q", name, to, ok, c.want)
+		}
+	}
+}
+
+// A request that a prefill engine generates for leaves for a decode engine that goes on with it
+// at once.
+func TestMoveToRoom(t *testing.T) {
+	from := Engine{ID: "p", Role: Prefill, Running: 3, Spare: true}
+	for name, c := range map[string]struct {
+		decode Engine
+		want   string
+	}{
+		"room":          {Engine{ID: "d", Role: Decode, Running: 9, Room: 1}, "d"},
+		"one arrives":   {Engine{ID: "d", Role: Decode, Running: 9, Room: 2, Arriving: 1}, "d"},
+		"enough arrive": {Engine{ID: "d", Role: Decode, Running: 9, Room: 2, Arriving: 2}, ""},
+		"a queue":       {Engine{ID: "d", Role: Decode, Running: 9}, ""},
+		"full":          {Engine{ID: "d", Role: Decode, Running: 9, Room: 1, Full: true}, ""},
+		"in doubt":      {Engine{ID: "d", Role: Decode, Room: 9, Doubtful: true}, ""},
+		"spare itself":  {Engine{ID: "p2", Role: Prefill, Room: 9, Spare: true}, ""},
+	} {
+		if to, _, ok := MoveToRoom([]Engine{from, c.decode}, "p", 1, usual); to != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q %v, want %q", name, to, ok, c.want)
 		}
 	}

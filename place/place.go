@@ -47,6 +47,15 @@ type Engine struct {
 	Role Role
 	// Doubtful engines failed lately; they are taken when no other is there.
 	Doubtful bool
+	// Full engines took no more lately; they are taken when only doubtful ones are there
+	// beside them.
+	Full bool
+	// Spare: it does not decode, and can where engines that do are full, as the request can
+	// leave it for one of them later.
+	Spare bool
+	// Room is how many requests it would begin at once, by its own word, 0 where that is not
+	// known; Arriving is how many are on their way to it from others. Running counts them.
+	Room, Arriving int
 	// Running is how many requests it generates for, Waiting how many tokens of
 	// prompts were sent to it that it has not answered yet.
 	Running int
@@ -71,6 +80,9 @@ type Request struct {
 	Tokens int
 	// Whole requests cannot be split: several answers or several prompts at once.
 	Whole bool
+	// Overflows: where no decode engine is left, a spare one generates. One was asked and took
+	// no more, or a client has the beginning of the answer.
+	Overflows bool
 	// Turn breaks ties: requests with different turns spread over equal engines.
 	Turn uint64
 }
@@ -110,6 +122,12 @@ func (c Choice) String() string {
 // Choose places a request.
 func Choose(engines []Engine, r Request, o Options) (Choice, error) {
 	decode, why := pick(engines, Decode, r, o)
+	if decode == nil && r.Overflows || decode != nil && decode.Full {
+		if spare := pickSpare(engines, r, o); spare != nil {
+			why := Reason{Because: DecodeIsFull}
+			return Choice{Decode: spare.ID, DecodeWhy: why, PrefillWhy: why}, nil
+		}
+	}
 	if decode == nil {
 		return Choice{}, ErrNoEngine
 	}
@@ -131,6 +149,20 @@ func Choose(engines []Engine, r Request, o Options) (Choice, error) {
 		c.choosePrefill(engines, r, o)
 	}
 	return c, nil
+}
+
+// pickSpare returns the prefill engine that generates while decode engines are full, nil for
+// none: the one that has computed the prompt, most likely.
+func pickSpare(engines []Engine, r Request, o Options) *Engine {
+	var spare []Engine
+	for _, e := range engines {
+		if e.Spare && !e.Full && !e.Doubtful {
+			e.Role = Decode
+			spare = append(spare, e)
+		}
+	}
+	best, _ := pick(spare, Decode, r, o)
+	return best
 }
 
 // choosePrefill leaves the prompt to the decode engine where that is as good.
@@ -189,16 +221,15 @@ func (o Options) cost(e *Engine, role Role, r Request) float64 {
 // pick returns the cheapest engine of a role, and what was best about it.
 func pick(engines []Engine, role Role, r Request, o Options) (*Engine, Reason) {
 	candidates := make([]*Engine, 0, len(engines))
-	doubtful := true
 	for i := range engines {
 		e := &engines[i]
 		if e.Role&role == 0 {
 			continue
 		}
-		if doubtful && !e.Doubtful {
-			doubtful, candidates = false, candidates[:0]
+		if len(candidates) > 0 && e.rank() < candidates[0].rank() {
+			candidates = candidates[:0]
 		}
-		if e.Doubtful == doubtful {
+		if len(candidates) == 0 || e.rank() == candidates[0].rank() {
 			candidates = append(candidates, e)
 		}
 	}
@@ -216,6 +247,17 @@ func pick(engines []Engine, role Role, r Request, o Options) (*Engine, Reason) {
 	return best, reason(best, candidates, role, r, o)
 }
 
+// rank puts engines that take requests, as far as is known, before the others.
+func (e *Engine) rank() int {
+	switch {
+	case e.Doubtful:
+		return 2
+	case e.Full:
+		return 1
+	}
+	return 0
+}
+
 // specialisation prefers engines that do nothing else.
 func specialisation(r Role) int {
 	if r == Both {
@@ -231,6 +273,8 @@ func reason(best *Engine, candidates []*Engine, role Role, r Request, o Options)
 	switch {
 	case best.Doubtful:
 		return Reason{Because: FailedLately}
+	case best.Full:
+		return Reason{Because: TookNoMore}
 	case len(candidates) == 1:
 		return Reason{Because: OnlyOne}
 	case o.AffinityWeight > 0 && best.Held > 0 && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.Held < best.Held }):

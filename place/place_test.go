@@ -17,6 +17,8 @@ func TestChoose(t *testing.T) {
 	d := func(id string, running, held int) Engine {
 		return Engine{ID: id, Role: Decode, Running: running, Held: held}
 	}
+	full := func(e Engine) Engine { e.Full = true; return e }
+	spare := func(e Engine) Engine { e.Spare = true; return e }
 	b := func(id string, running int) Engine { return Engine{ID: id, Role: Both, Running: running} }
 	stored := func(e Engine, tokens int) Engine { e.Stored = tokens; return e }
 	doubtful := func(e Engine) Engine { e.Doubtful = true; return e }
@@ -36,6 +38,19 @@ func TestChoose(t *testing.T) {
 		"several answers":   {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000, Whole: true}, "prefill=none (several answers at once), decode=d0 (the only one)"},
 		"not the doubtful":  {[]Engine{doubtful(d("d0", 0, 0)), d("d1", 50, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d1 (the only one)"},
 		"only the doubtful": {[]Engine{doubtful(d("d0", 0, 0))}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d0 (failed lately, nobody else is there)"},
+		"not the full":      {[]Engine{full(d("d0", 0, 0)), d("d1", 50, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d1 (the only one)"},
+		"only the full":     {[]Engine{p("p0", 0, 0), full(d("d0", 0, 0))}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d0 (full lately, no other is there)"},
+		"full, not in doubt": {
+			[]Engine{doubtful(d("d0", 0, 0)), full(d("d1", 5, 0))}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d1 (full lately, no other is there)",
+		},
+		"a spare one": {
+			[]Engine{spare(p("p0", 0, 0)), spare(p("p1", 0, 768)), full(d("d0", 0, 0))}, Request{Tokens: 1000}, "prefill=none (decode engines are full), decode=p1 (decode engines are full)",
+		},
+		"none is left":          {[]Engine{spare(p("p0", 0, 0))}, Request{Tokens: 1000, Overflows: true}, "prefill=none (decode engines are full), decode=p0 (decode engines are full)"},
+		"spare, and not needed": {[]Engine{spare(p("p0", 0, 0)), d("d0", 90, 0)}, Request{Tokens: 1, Overflows: true}, "prefill=none (short, 1 tokens), decode=d0 (the only one)"},
+		"a full one is not spare": {
+			[]Engine{full(spare(p("p0", 0, 0))), doubtful(spare(p("p1", 0, 0))), full(d("d0", 0, 0))}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d0 (full lately, no other is there)",
+		},
 		"specialists first": {[]Engine{b("a", 0), d("b", 0, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=b (equal, drawn)"},
 		"both may prefill":  {[]Engine{b("b0", 3), b("b1", 0), b("b2", 9)}, Request{Tokens: 1000, Turn: 3}, ""},
 		"stored": {

@@ -23,6 +23,8 @@ const (
 	Fetches                 // it can fetch more of the prompt than another
 	Coming                  // the decode engine is computing most of the prompt for others
 	Computes                // it is computing more of the prompt for others than another
+	DecodeIsFull            // a prefill engine generates, until a decode engine has room
+	TookNoMore              // it was full lately, and no other is there
 )
 
 // Reason is why a request goes where it goes. Programs go by its kind, people read
@@ -73,6 +75,10 @@ func (r Reason) String() string {
 		return fmt.Sprintf("computing, %d of %d tokens", min(r.Held, r.Tokens), r.Tokens)
 	case Computes:
 		return fmt.Sprintf("computing %d/%d", min(r.Held, r.Tokens), r.Tokens)
+	case DecodeIsFull:
+		return "decode engines are full"
+	case TookNoMore:
+		return "full lately, no other is there"
 	}
 	return fmt.Sprintf("Because(%d)", uint8(r.Because))
 }

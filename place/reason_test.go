@@ -21,6 +21,8 @@ func TestReasonsForPeople(t *testing.T) {
 		"stored 768/768":                       {Because: Fetches, Tokens: 768, Held: 800},
 		"computing, 512 of 768 tokens":         {Because: Coming, Tokens: 768, Held: 512},
 		"computing 768/768":                    {Because: Computes, Tokens: 768, Held: 800},
+		"decode engines are full":              {Because: DecodeIsFull},
+		"full lately, no other is there":       {Because: TookNoMore},
 		"Because(0)":                           {},
 	} {
 		if got := r.String(); got != want {
