@@ -59,6 +59,8 @@ func thoughtVectors() []thoughtVector {
 		{Name: "overthinking is told before the cap", Max: 1700, On: true, Steps: []thoughtStep{calm, lost}},
 		{Name: "entropies are switched off", Max: 1 << 20, Steps: []thoughtStep{calm, lost}},
 		{Name: "a missing entropy", Max: 1 << 20, On: true, Steps: []thoughtStep{{"miss", 1, nil, false}, calm, lost}},
+		{Name: "gaps among the last", Max: 1 << 20, On: true, Steps: []thoughtStep{calm, {"miss", 5, nil, false}, lost, {"miss", 100, nil, false}, lost}},
+		{Name: "too many are missing", Max: 1 << 20, On: true, Steps: []thoughtStep{{"miss", 800, nil, false}, calm, lost}},
 		{Name: "no number", Max: 1 << 20, On: true, Steps: []thoughtStep{{"token", 1, nil, true}, calm, lost}},
 		{Name: "too much for an entropy", Max: 1 << 20, On: true, Steps: []thoughtStep{{"token", 1, nats(45), true}, calm, lost}},
 		{Name: "a hair below zero", Max: 1 << 20, On: true, Steps: []thoughtStep{{"token", 1, nats(-1e-5), true}, calm, lost}},

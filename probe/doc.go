@@ -27,6 +27,6 @@
 //
 // [EAT] is fed by an engine that can fork the context, [RPDI] by the entropy of every
 // think token; an [Estimator] has both for one sequence, each with a [Reason] of
-// its own. What was not measured is absent: nothing stands in for it, and no
-// reason comes of it.
+// its own. What was not measured is absent: nothing stands in for it, and a
+// reason comes only where it would with any number there.
 package probe

@@ -106,7 +106,7 @@ func (e *Estimator) Token(nats float64, boundary bool) Reason {
 	if !boundary || e.tokens < e.options.MinThinkTokens {
 		return None
 	}
-	if index, known := e.rpdi.Index(); known && index > e.options.RPDI {
+	if e.rpdi.Exceeds(e.options.RPDI) {
 		return Overthinking
 	}
 	return None
@@ -116,8 +116,8 @@ func (e *Estimator) Token(nats float64, boundary bool) Reason {
 func (e *Estimator) Transitions() int { return e.transitions }
 
 // Miss is committed think tokens whose entropy the engine did not measure: for the rest of
-// this thought there is no RPDI. A thought that began elsewhere misses what came
-// before.
+// this thought the index is not known, and it is Overthinking only where that is certain
+// whatever they had. A thought that began elsewhere misses what came before.
 func (e *Estimator) Miss(tokens int) {
 	if tokens < 1 {
 		return
@@ -125,7 +125,7 @@ func (e *Estimator) Miss(tokens int) {
 	e.tokens += tokens
 	e.amiss += tokens
 	e.known = false
-	e.rpdi.Miss()
+	e.rpdi.Miss(tokens)
 }
 
 // ForkDue reports whether the context should be forked for EAT after this token:

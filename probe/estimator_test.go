@@ -3,6 +3,8 @@ package probe
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,7 +111,8 @@ func TestRPDIIsTheRatioOfMeans(t *testing.T) {
 }
 
 // TestWhatIsMissingIsAbsent: one token without an entropy, and there is no RPDI
-// any more; forks that failed leave EAT as it was; without forks there is no EAT.
+// any more, but what is certain without it is said; forks that failed leave EAT as it
+// was; without forks there is no EAT.
 func TestWhatIsMissingIsAbsent(t *testing.T) {
 	o := cautious
 	o.MinThinkTokens, o.RPDI, o.Alpha = 0, 1.1, 1
@@ -128,9 +131,10 @@ func TestWhatIsMissingIsAbsent(t *testing.T) {
 		if s := e.Signal(); s.EntropyKnown || s.Entropy != 0 {
 			t.Errorf("%s: an entropy of %v", name, s.Entropy)
 		}
-		for range 1000 {
-			if got := e.Token(5, true); got != None {
-				t.Fatalf("%s: %v", name, got)
+		past := slices.Concat(slices.Repeat([]float64{0.1}, 1000), []float64{math.NaN()})
+		for i := range 1000 {
+			if got := e.Token(5, true); (got == Overthinking) != certainly(append(past, slices.Repeat([]float64{5}, i+1)...), 1.1) {
+				t.Fatalf("%s: %v after %d", name, got, i+1)
 			}
 		}
 		for range 20 {
@@ -145,6 +149,65 @@ func TestWhatIsMissingIsAbsent(t *testing.T) {
 		if e.Reset(); e.Signal() != (Signal{}) {
 			t.Errorf("%s: after Reset %+v", name, e.Signal())
 		}
+	}
+}
+
+// certainly tells whether the index of a chain is more than a threshold, whatever those
+// tokens had that are NaN.
+func certainly(chain []float64, threshold float64) bool {
+	local, global := 0.0, 0.0
+	for i, nats := range chain {
+		least, most := nats, nats
+		if math.IsNaN(nats) {
+			least, most = 0, 24*math.Ln2
+		}
+		global += most
+		if i >= len(chain)-Window {
+			local += least
+		}
+	}
+	return len(chain) >= Window && local/Window > threshold*global/float64(len(chain))
+}
+
+// TestGapsEndNoThoughtThatGoesOn: where tokens are missing, the index is said to exceed a
+// threshold only if it does with whatever they had, and without gaps as it does.
+func TestGapsEndNoThoughtThatGoesOn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var gappy, whole RPDI
+		threshold := rapid.Float64Range(1.01, 4).Draw(t, "threshold")
+		gap := rapid.SampledFrom([]float64{0, 0.001, 0.01, 0.3}).Draw(t, "gaps")
+		turn := rapid.IntRange(0, 2*Window).Draw(t, "turn")
+		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
+		missed := false
+		for i := range turn + Window {
+			nats := random.Float64()
+			if i >= turn {
+				nats *= 12
+			}
+			if random.Float64() < gap {
+				gappy.Miss(1)
+				whole.Add(random.Float64() * mostMissed)
+				missed = true
+			} else {
+				gappy.Add(nats)
+				whole.Add(nats)
+			}
+			if index, known := whole.Index(); gappy.Exceeds(threshold) && !(known && index > threshold-1e-9) || !missed && gappy.Exceeds(threshold) != (known && index > threshold) {
+				t.Fatalf("token %d: %v is said to be more than %v", i, index, threshold)
+			}
+		}
+	})
+}
+
+// TestALongGap: what lies before it is none of the last tokens.
+func TestALongGap(t *testing.T) {
+	var r RPDI
+	for range 3 * Window {
+		r.Add(9)
+	}
+	r.Miss(Window + 7)
+	if r.local != 0 || r.tokens != 4*Window+7 || r.Exceeds(0.001) {
+		t.Errorf("%v of %d tokens", r.local, r.tokens)
 	}
 }
 

@@ -12,6 +12,9 @@ MIN_ALPHA = 0.001
 WINDOW = 512
 """Tokens that RPDI calls the last ones, as published."""
 
+MOST_MISSED = 24 * math.log(2)
+"""The most that a token whose entropy is not known can have: no vocabulary has 2**24 tokens."""
+
 
 class EAT:
     """Moving mean and variance of the entropy after a forced end of the thought (arXiv:2509.26522)."""
@@ -40,30 +43,49 @@ class EAT:
 
 
 class RPDI:
-    """Mean entropy of the last tokens over that of all (arXiv:2603.14251). It needs every token's."""
+    """Mean entropy of the last tokens over that of all (arXiv:2603.14251).
+
+    The index needs every token's entropy; that it exceeds a threshold is certain without some of them.
+    """
 
     def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=WINDOW)
         self._local = 0.0
         self._global = 0.0
         self._tokens = 0
-        self._broken = False
+        self._missed = 0
 
     def add(self, nats: float) -> None:
+        self._push(nats)
+        self._global += nats
+
+    def _push(self, nats: float) -> None:
         if len(self._last) == WINDOW:
             self._local -= self._last[0]
         self._last.append(nats)
         self._local += nats
-        self._global += nats
         self._tokens += 1
         if self._tokens % WINDOW == 0:
             self._local = math.fsum(self._last)  # what subtractions left behind goes away before it grows
 
-    def miss(self) -> None:
-        """A token's entropy is not known: neither mean is that of the chain any more."""
-        self._broken = True
+    def miss(self, tokens: int) -> None:
+        """So many tokens have no entropy: neither mean is that of the chain any more."""
+        for _ in range(min(tokens, WINDOW)):
+            self._push(0.0)
+        self._tokens += max(0, tokens - WINDOW)
+        self._missed += tokens
+
+    def exceeds(self, threshold: float) -> bool:
+        """Whether the index is more than a threshold, whatever the missing tokens had.
+
+        Among the last ones they count as certain, and among all as undecided as can be.
+        """
+        most = self._global + self._missed * MOST_MISSED
+        return (
+            self._tokens >= WINDOW and most > 0 and self._local / WINDOW / (most / self._tokens) > threshold
+        )
 
     def means(self) -> tuple[float, float] | None:
-        if self._broken or self._tokens < WINDOW:
+        if self._missed or self._tokens < WINDOW:
             return None
         return self._local / WINDOW, self._global / self._tokens

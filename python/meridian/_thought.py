@@ -77,16 +77,18 @@ class Thought:
             return
         self._tokens += 1
         self._rpdi.add(max(nats, 0.0))
-        if boundary and self._tokens >= self.terms.min_think_tokens:
-            local, everywhere = self._rpdi.means() or (0.0, 0.0)
-            if everywhere > 0 and local / everywhere > self.terms.rpdi_threshold:
-                self._hear(Reason.OVERTHINKING)
+        if (
+            boundary
+            and self._tokens >= self.terms.min_think_tokens
+            and self._rpdi.exceeds(self.terms.rpdi_threshold)
+        ):
+            self._hear(Reason.OVERTHINKING)
 
     def miss(self, tokens: int) -> None:
-        """So many think tokens have no entropy: there is no RPDI for the rest of this thought."""
+        """So many think tokens have no entropy: what they had decides nothing."""
         if tokens > 0 and self.terms.entropy:
             self._tokens += tokens
-            self._rpdi.miss()
+            self._rpdi.miss(tokens)
 
     def forked(self, nats: float) -> None:
         """Take the entropy after a forced end of the thought."""

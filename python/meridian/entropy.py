@@ -192,7 +192,7 @@ class EntropyProbe:
             return
         thought.newest = nats
         if nats is None:
-            thought.rpdi.miss()
+            thought.rpdi.miss(1)
         else:
             thought.rpdi.add(nats)
 

@@ -73,7 +73,7 @@ def test_estimators() -> None:
                     eat.add(nats)
                 case _:
                     newest = None
-                    rpdi.miss()
+                    rpdi.miss(1)
             if want := signals.get(i):
                 local, everywhere = rpdi.means() or (None, None)
                 got = {

@@ -131,14 +131,22 @@ def test_overthinking_ends_it_at_the_next_boundary() -> None:
     assert ends == [1840] and followed.reason is Reason.OVERTHINKING  # by the vectors after 1833 tokens
 
 
-@pytest.mark.parametrize(("began_elsewhere", "late"), [(0, True), (5, False)])
-def test_a_thought_whose_entropies_are_not_all_known(began_elsewhere: int, late: bool) -> None:
-    """No mean of it is that of the chain: nothing calls it overthinking."""
+@pytest.mark.parametrize(
+    ("began_elsewhere", "late", "after"),
+    [(0, False, 1833), (0, True, 1845), (1, False, 1844), (900, False, None)],
+)
+def test_a_thought_whose_entropies_are_not_all_known(
+    began_elsewhere: int, late: bool, after: int | None
+) -> None:
+    """It is overthinking only where that is certain: a little later, or not at all."""
     followed = stream([START], 1 << 20, entropy=True, think_tokens=began_elsewhere)
-    for position in range(2200):
+    for position in range(1500 + 512):
         followed.measured = position - (late and position == 700), 0.2 if position < 1500 else 4.0
         followed.take(2)
-    assert followed.wanted() is None
+        if followed.wanted() is not None:
+            assert position + 1 == after and followed.reason is Reason.OVERTHINKING
+            return
+    assert after is None
 
 
 NO_COUNTS: list[Any] = [-1, 1 << 31, 1 << 63, 1.5, "12", "x" * 10_000, [1], {}, None, math.nan]

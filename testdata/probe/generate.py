@@ -22,6 +22,7 @@ import struct
 from decimal import Decimal
 
 WINDOW = 512
+MOST = 24 * math.log(2)  # nats that a token can have which was not measured
 INF = math.inf
 SIZES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
@@ -32,11 +33,13 @@ def encode(dtype, values):
     for value in values:
         if dtype == "bf16":
             bits = struct.pack("<f", value)
-            assert bits[:2] == b"\0\0" or value != value, (dtype, value)
+            assert bits[:2] == b"\0\0" or math.isnan(value), (dtype, value)
             out += bits[2:]
         else:
             out += struct.pack("<f" if dtype == "fp32" else "<e", value)
-    assert all(a == b or a != a for a, b in zip(decode(dtype, out), values, strict=True)), dtype
+    assert all(
+        a == b or math.isnan(a) for a, b in zip(decode(dtype, out), values, strict=True)
+    ), dtype
     return out
 
 
@@ -52,7 +55,9 @@ def lcg(seed, count, step, mask_every=0, hot=None):
     state, row = seed, []
     for i in range(count):
         state = (1664525 * state + 1013904223) % 2**32
-        row.append(-INF if mask_every and i % mask_every == 0 else ((state >> 24) - 128) * step)
+        row.append(
+            -INF if mask_every and i % mask_every == 0 else ((state >> 24) - 128) * step
+        )
     if hot:
         row[hot[0]] = hot[1]
     return row
@@ -63,7 +68,7 @@ def entropy(row):
     if not row:
         return {"error": "empty"}
     for i, x in enumerate(row):
-        if x != x:
+        if math.isnan(x):
             return {"error": "nan", "token": i}
         if x == INF:
             return {"error": "infinite", "token": i}
@@ -72,7 +77,12 @@ def entropy(row):
         return {"error": "masked"}
     weights = [math.exp(x - most) for x in row if x != -INF]
     total = math.fsum(weights)
-    return {"nats": math.fsum(-w / total * math.log(w / total) for w in weights if w / total > 0) + 0.0}
+    return {
+        "nats": math.fsum(
+            -w / total * math.log(w / total) for w in weights if w / total > 0
+        )
+        + 0.0
+    }
 
 
 def small_rows():
@@ -104,15 +114,34 @@ def large_rows():
         yield "a vocabulary", dtype, {"seed": 1, "count": 151936, "step": 0.125}
         yield "flat", dtype, {"seed": 2, "count": 151936, "step": 2.0**-10}
         yield "steep", dtype, {"seed": 3, "count": 50257, "step": 2.0}
-        yield "masked by thirds", dtype, {"seed": 4, "count": 128256, "step": 0.0625, "mask_every": 3}
-        yield "half the mass on one", dtype, {"seed": 5, "count": 151936, "step": 2.0**-8, "hot": [151935, 12.0]}
-        yield "sure, and a long tail", dtype, {"seed": 6, "count": 151936, "step": 0.015625, "hot": [70000, 16.0]}
+        yield (
+            "masked by thirds",
+            dtype,
+            {"seed": 4, "count": 128256, "step": 0.0625, "mask_every": 3},
+        )
+        yield (
+            "half the mass on one",
+            dtype,
+            {"seed": 5, "count": 151936, "step": 2.0**-8, "hot": [151935, 12.0]},
+        )
+        yield (
+            "sure, and a long tail",
+            dtype,
+            {"seed": 6, "count": 151936, "step": 0.015625, "hot": [70000, 16.0]},
+        )
 
 
 def entropies():
     rows = []
     for name, dtype, row in small_rows():
-        rows.append({"name": name, "dtype": dtype, "hex": encode(dtype, row).hex(), **entropy(row)})
+        rows.append(
+            {
+                "name": name,
+                "dtype": dtype,
+                "hex": encode(dtype, row).hex(),
+                **entropy(row),
+            }
+        )
     for name, dtype, recipe in large_rows():
         row = lcg(**recipe)
         encode(dtype, set(row))
@@ -132,7 +161,9 @@ def ema(values, alpha):
 class Trace:
     """A thought, kept whole: everything is computed anew from all of it."""
 
-    def __init__(self, name, alpha=0.05, eat=1e-3, rpdi=3.0, min_think=512, transition=2.5):
+    def __init__(
+        self, name, alpha=0.05, eat=1e-3, rpdi=3.0, min_think=512, transition=2.5
+    ):
         self.options = {
             "ema_alpha": alpha,
             "eat_ema_variance_threshold": eat,
@@ -146,7 +177,18 @@ class Trace:
     def means(self):
         if len(self.tokens) < WINDOW or None in self.tokens:
             return None, None
-        return math.fsum(self.tokens[-WINDOW:]) / WINDOW, math.fsum(self.tokens) / len(self.tokens)
+        return math.fsum(self.tokens[-WINDOW:]) / WINDOW, math.fsum(self.tokens) / len(
+            self.tokens
+        )
+
+    def least_rpdi(self):
+        """What RPDI is at least, whatever the tokens had that were not measured; 0 where there is none."""
+        most = math.fsum(MOST if t is None else t for t in self.tokens) / len(
+            self.tokens
+        )
+        if len(self.tokens) < WINDOW or not most:
+            return 0
+        return math.fsum(t or 0 for t in self.tokens[-WINDOW:]) / WINDOW / most
 
     def old_enough(self):
         return len(self.tokens) >= self.options["min_think_tokens"]
@@ -154,10 +196,17 @@ class Trace:
     def token(self, nats, boundary):
         self.steps.append(["token", nats, boundary])
         self.tokens.append(nats)
-        local, mean = self.means() if boundary and self.old_enough() else (None, None)
-        if mean and local / mean > self.options["rpdi_threshold"]:
+        if (
+            boundary
+            and self.old_enough()
+            and self.least_rpdi() > self.options["rpdi_threshold"]
+        ):
             self.reasons.append([len(self.steps) - 1, "overthinking"])
-        if len(self.tokens) % 97 == 0 or len(self.tokens) in (WINDOW - 1, WINDOW, WINDOW + 1):
+        if len(self.tokens) % 97 == 0 or len(self.tokens) in (
+            WINDOW - 1,
+            WINDOW,
+            WINDOW + 1,
+        ):
             self.look()
 
     def miss(self):
@@ -168,7 +217,11 @@ class Trace:
     def fork(self, nats):
         self.steps.append(["fork", nats])
         self.forks.append(nats)
-        if self.old_enough() and self.warm() and self.eat()[2] < self.options["eat_ema_variance_threshold"]:
+        if (
+            self.old_enough()
+            and self.warm()
+            and self.eat()[2] < self.options["eat_ema_variance_threshold"]
+        ):
             self.reasons.append([len(self.steps) - 1, "converged"])
         self.look()
 
@@ -195,7 +248,13 @@ class Trace:
 
     def record(self):
         self.look()
-        return {"name": self.name, **self.options, "steps": self.steps, "reasons": self.reasons, "signals": self.signals}
+        return {
+            "name": self.name,
+            **self.options,
+            "steps": self.steps,
+            "reasons": self.reasons,
+            "signals": self.signals,
+        }
 
 
 def settling(dice):
@@ -252,9 +311,25 @@ def missed(dice):
     return t
 
 
+def elsewhere(dice):
+    """It began elsewhere, and some came late; what is lost in between is certain."""
+    t = Trace("began elsewhere, with gaps", rpdi=1.5, min_think=0)
+    for i in range(3000):
+        if i < 150 or i % 401 == 7:
+            t.miss()
+        else:
+            t.token(
+                round(dice.uniform(0.1, 0.3) * (1 if i < 1900 else 20), 4), i % 3 == 0
+            )
+    return t
+
+
 def estimators():
     dice = random.Random(16)
-    traces = [make(dice).record() for make in (settling, derailing, both, steady, certain, missed)]
+    traces = [
+        make(dice).record()
+        for make in (settling, derailing, both, steady, certain, missed, elsewhere)
+    ]
     return lines({"tolerance": 1e-9, "window": WINDOW, "traces": traces}, "traces")
 
 
@@ -262,7 +337,11 @@ def lines(record, long):
     """JSON with one line for each entry of the long list."""
     entries = record.pop(long)
     head = json.dumps(record)[:-1]
-    return f'{head}, "{long}": [\n' + ",\n".join(json.dumps(e, ensure_ascii=False) for e in entries) + "\n]}\n"
+    return (
+        f'{head}, "{long}": [\n'
+        + ",\n".join(json.dumps(e, ensure_ascii=False) for e in entries)
+        + "\n]}\n"
+    )
 
 
 if __name__ == "__main__":
