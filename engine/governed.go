@@ -122,6 +122,19 @@ func (e *Engine) unpauseAll() {
 	}
 }
 
+// failOpen has everybody go on whom a governor that is there has wait. It hears of those
+// that it believes to be on their way out: they stay.
+func (e *Engine) failOpen() {
+	e.counters.FailedOpen++
+	e.unpauseAll()
+	for _, c := range e.known {
+		stays := c.swap != nil && len(c.swap.away) == 0
+		if e.unswap(c); stays {
+			e.columns.Copied = append(e.columns.Copied, &doorpb.Copied{Sequence: c.governed})
+		}
+	}
+}
+
 // obey applies what was decided. For what follows from the last Step it waits, but not
 // longer than it may.
 func (e *Engine) obey() {
@@ -143,8 +156,7 @@ func (e *Engine) obey() {
 	}
 	e.waits = false // what comes later is late
 	if e.governedPauses() && time.Since(e.decided) > governorSilence {
-		e.counters.FailedOpen++
-		e.unpauseAll()
+		e.failOpen()
 	}
 }
 
@@ -180,8 +192,7 @@ func (e *Engine) rest() {
 			e.idle = time.Now()
 		}
 		if time.Since(e.idle) > max(restPatience, e.options.GovernorWait) {
-			e.counters.FailedOpen++
-			e.unpauseAll()
+			e.failOpen()
 			e.stood = true // else the next decision stops them again before they are planned
 			return
 		}

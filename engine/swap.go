@@ -230,12 +230,13 @@ func (e *Engine) backAgain(c *choice) {
 	whole := len(c.sequence.Tokens)-c.sequence.Computed() <= e.units()+e.options.BlockTokens+worthFetching
 	var blocks []uint32
 	for _, i := range s.away {
-		if i < len(table) {
-			blocks = append(blocks, table[i])
+		if i >= len(table) {
+			break
 		}
-	}
-	if e.terms != nil {
-		e.columns.Evicted = append(e.columns.Evicted, blocks...)
+		blocks = append(blocks, table[i])
+		if e.terms != nil && i >= c.found { // else what is in it was there, and others may have it
+			e.columns.Evicted = append(e.columns.Evicted, table[i])
+		}
 	}
 	if whole = whole && len(blocks) == len(s.away); whole {
 		e.counters.Recalled++

@@ -232,18 +232,20 @@ func (g *Governor) away(s *sequence, r *sched.Request) {
 	}
 }
 
-// evictDue frees blocks of finished thoughts that should not wait for pressure.
+// evictDue frees blocks of finished thoughts that should not wait for pressure. Who waits
+// and held a block that went in this step is away from now on, whoever it went for.
 func (g *Governor) evictDue() {
-	if g.blocks == nil || g.calibration.FabricDown {
+	if g.blocks == nil {
 		return
 	}
-	due := g.blocks.Due()
-	if due == 0 {
-		return
+	if due := g.blocks.Due(); due > 0 && !g.calibration.FabricDown {
+		g.ids = g.blocks.Victims(g.ids[:0], due)
+		for _, b := range g.ids {
+			g.evict(b)
+		}
 	}
-	g.ids = g.blocks.Victims(g.ids[:0], due)
-	for _, b := range g.ids {
-		g.evict(b)
+	if len(g.decision.Evict) == 0 {
+		return
 	}
 	for i, s := range g.sequences {
 		if r := &g.snapshot.Requests[i]; r.State == sched.Paused {
@@ -255,7 +257,7 @@ func (g *Governor) evictDue() {
 // recalled has a sequence's blocks back, or gives them up.
 func (g *Governor) recalled(c *Recalled) error {
 	s := g.byNumber[c.Sequence]
-	if s == nil || g.request(s).State != sched.Recalling {
+	if s == nil || g.request(s).State != sched.Recalling && g.request(s).State != sched.Away { // an engine that waits for nobody brings it back unasked
 		return fmt.Errorf("%w: blocks of sequence %d are back, which nobody recalled", ErrContradiction, c.Sequence)
 	}
 	r := g.request(s)
@@ -291,6 +293,9 @@ func (g *Governor) place(s *sequence, blocks []block.ID) error {
 		s.last, blocks = blocks[0], blocks[1:]
 		if err := g.blocks.Recall(h, s.last); err != nil {
 			return err
+		}
+		if location, _ := g.blocks.Location(s.last); location != block.Arriving {
+			continue // another that shares it has it back already
 		}
 		if err := g.blocks.Arrived(s.last, true); err != nil {
 			return err

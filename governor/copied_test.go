@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"meridian/block"
+	"meridian/phase"
 	"meridian/sched"
 )
 
@@ -46,5 +47,66 @@ func TestAFailedCopyOfTheRest(t *testing.T) {
 	d := step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{0, 3}}}})
 	if r := p.seen.Requests[0]; r.State != sched.Away || r.Blocks != 2 || len(d.Order) != 0 {
 		t.Errorf("%+v, %+v", r, d)
+	}
+}
+
+// Who waits and shares a block with one that leaves is away as well: it is recalled before
+// it runs, and not ordered to run without the block.
+func TestWhoSharesWhatLeavesIsAwayToo(t *testing.T) {
+	p := &scripted{}
+	g := open(t, options(t, p))
+	thinkThen(t, g, 5)
+	step(t, g, Facts{Arrivals: []Arrival{{Sequence: 2, At: 2, PromptTokens: 9, Cached: 4, Shared: 1}}})
+	p.rest = []int32{1}
+	step(t, g, Facts{Held: []Hold{{2, 0}, {2, 10}}, Commits: []Commit{{Sequence: 2, Computed: 5, Tokens: []uint32{thinkID}}}})
+	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
+	step(t, g, Facts{})
+	step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}})
+	p.rest = nil
+	d := step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{0, 1, 2, 3}, Took: 4000, Whole: true}}})
+	if r := p.seen.Requests[1]; !slices.Contains(d.Evict, 0) || r.State != sched.Away || r.Blocks != 1 || len(d.Order) != 0 {
+		t.Fatalf("%+v, %+v", d, r)
+	}
+	p.recall = []int32{1}
+	if d = step(t, g, Facts{}); !slices.Equal(d.Recall, []phase.Sequence{2}) {
+		t.Fatalf("%+v", d)
+	}
+	d = step(t, g, Facts{Recalled: []Recalled{{Sequence: 2, Blocks: []block.ID{0}, Took: 1, Whole: true}}})
+	if len(d.Order) != 1 || !slices.Equal(d.Resume, []phase.Sequence{2}) {
+		t.Errorf("%+v", d)
+	}
+	// The other finds the block that they share here.
+	p.recall = []int32{0}
+	step(t, g, Facts{})
+	d = step(t, g, Facts{Recalled: []Recalled{{Sequence: 1, Blocks: []block.ID{0, 21, 22, 23}, Took: 1, Whole: true}}})
+	if r := p.seen.Requests[0]; len(d.Order) != 2 || r.Blocks != 4 || r.Length != 13 {
+		t.Errorf("%+v, %+v", d, r)
+	}
+}
+
+// An engine that waits for nobody any more has brought a sequence back without being asked:
+// it is back all the same.
+func TestBackUnasked(t *testing.T) {
+	p := &scripted{}
+	g := open(t, options(t, p))
+	thinkThen(t, g, 5)
+	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
+	step(t, g, Facts{})
+	step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}})
+	step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{0, 1, 2, 3}, Took: 4000, Whole: true}}})
+	step(t, g, Facts{
+		Recalled: []Recalled{{Sequence: 1, Blocks: []block.ID{9, 8, 7, 6}, Took: 1, Whole: true}},
+		Commits:  []Commit{{Sequence: 1, Computed: 1, Tokens: []uint32{5}}},
+	})
+	if r := p.seen.Requests[0]; r.State != sched.Running || r.Blocks != 4 || r.Length != 14 {
+		t.Errorf("%+v", r)
+	}
+	// One that stays, since its copies take too long, goes on with what it has.
+	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
+	step(t, g, Facts{})
+	step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}})
+	step(t, g, Facts{Copied: []Copied{{Sequence: 1}}, Commits: []Commit{{Sequence: 1, Computed: 1, Tokens: []uint32{5}}}})
+	if r := p.seen.Requests[0]; r.State != sched.Running || r.Length != 15 {
+		t.Errorf("%+v", r)
 	}
 }
