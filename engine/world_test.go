@@ -19,6 +19,7 @@ import (
 	"meridian/block"
 	"meridian/door"
 	"meridian/door/doorpb"
+	"meridian/engine/batch"
 	"meridian/governor"
 	"meridian/governor/live"
 	"meridian/kv"
@@ -79,6 +80,8 @@ type worldEngine struct {
 	// Under the world's mu: when a client last got a token from it, and who waits for one.
 	last time.Time
 	open map[string]time.Time
+	// fetched is the watch's: when it last saw that something is fetched.
+	fetched time.Time
 }
 
 // worldAnswer is what a client got.
@@ -94,6 +97,10 @@ const (
 	// stands is how long an engine that has requests may give nobody a token: as long as it
 	// waits for a governor that is silent and for what was found to come, and a bit.
 	stands = governorSilence + foundPatience + deadlineGrace + time.Second
+	// patient is how much later than it may something is seen to happen: after a step and a wait.
+	patient = 100 * time.Millisecond
+	// idles is how long an engine that fetches nothing may give nobody a token.
+	idles = governorSilence + restPatience + findPatience + patient
 	// starves is how long a request may wait for its next token.
 	starves = 15 * time.Second
 	// troubleTime is after what time nothing goes wrong any more.
@@ -306,7 +313,13 @@ func (m *worldEngine) check() {
 			used[b] = true
 		}
 	}
+	m.link.mu.Lock()
+	silent := time.Since(m.link.taken)
+	m.link.mu.Unlock()
 	for _, c := range e.known {
+		if c.sequence.Paused()&batch.Governed != 0 && c.swap == nil && silent > governorSilence+patient {
+			m.world.broke("engine %s has sequence %d wait for a governor that is silent for %v", e.options.ID, c.governed, silent)
+		}
 		if c.fork != nil {
 			for _, b := range c.fork.sequence.Blocks() {
 				used[b] = true
@@ -403,9 +416,14 @@ func (w *governedWorld) watch(longest *time.Duration) {
 		time.Sleep(50*time.Millisecond + 7)
 		now := time.Now()
 		var wrong []string
+		for _, m := range w.engines {
+			if m.engine.Stats().Fetching > 0 {
+				m.fetched = now
+			}
+		}
 		w.mu.Lock()
 		for _, m := range w.engines {
-			if len(m.open) > 0 && now.Sub(m.last) > stands {
+			if since := now.Sub(m.last); len(m.open) > 0 && (since > stands || since > idles && now.Sub(m.fetched) > idles) {
 				wrong = append(wrong, fmt.Sprintf("engine %s has %d requests, and stands still for %v", m.engine.options.ID, len(m.open), now.Sub(m.last)))
 			}
 			for id, since := range m.open {

@@ -69,7 +69,7 @@ func (k *stepLedger) begin(b *doorpb.Begun) {
 	case line.begun:
 		k.broke(number, "begins twice")
 	}
-	if p := line.request.Prompts[0]; int(b.GetPromptTokens()) != len(p) || !slices.Equal(b.GetTail(), p[max(0, len(p)-maxTail):]) {
+	if p := line.request.Prompts[0]; int(b.GetPromptTokens()) != len(p) || b.GetCachedTokens() >= b.GetPromptTokens() || !slices.Equal(b.GetTail(), p[max(0, len(p)-maxTail):]) {
 		k.broke(number, "begins with another prompt: %v", b)
 	}
 	if said := b.GetGenerated(); len(said) < len(line.tokens) || !slices.Equal(said[:len(line.tokens)], line.tokens) {

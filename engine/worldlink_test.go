@@ -31,6 +31,7 @@ type worldLink struct {
 	ledger stepLedger
 	// valid decisions were taken, and late ones of them came after a further Step.
 	valid, late, lost uint64
+	taken             time.Time // the last of them
 }
 
 // worldConn is one connection.
@@ -70,6 +71,7 @@ func (l *worldLink) Renewed() bool {
 		return false
 	}
 	l.conn.known = true
+	l.taken = time.Now()
 	l.ledger.renew(l.terms)
 	return true
 }
@@ -270,7 +272,7 @@ func (l *worldLink) Take(wait time.Duration) []*doorpb.Decision {
 	come := c.come
 	c.come = nil
 	for _, d := range come {
-		l.valid++
+		l.valid, l.taken = l.valid+1, time.Now()
 		if d.GetStep() < l.last {
 			l.late++
 		}
