@@ -60,13 +60,29 @@ func openSource(name string, seed uint64) (*source, error) {
 		}
 	}
 	s.suppressed = s.model.Suppressed()
+	return s, s.findMarkers()
+}
+
+// findMarkers looks in the tokenizer for what thoughts and lines end with.
+func (s *source) findMarkers() (err error) {
 	s.thinkStart.id, s.thinkStart.exists = s.tokenizer.ID("<think>")
 	s.thinkEnd.id, s.thinkEnd.exists = s.tokenizer.ID("</think>")
 	if ids := s.tokenizer.Encode("\n"); len(ids) == 1 {
 		s.newline = marker{ids[0], true}
 	}
 	s.thoughts, err = s.thoughtModel()
-	return s, err
+	return err
+}
+
+// Thoughts is how a model that engines bring along marks its thoughts, and what its tokens
+// stand for, so that a governor knows it without a table of the configuration. It is nil
+// for every other name.
+func Thoughts(name string) (*phase.Model, func(id uint32) []byte) {
+	s := &source{tokenizer: token.Bytes()}
+	if !isBuiltin(name) || s.findMarkers() != nil {
+		return nil, nil
+	}
+	return s.thoughts, s.tokenizer.Text
 }
 
 func (s *source) openDirectory(dir string) error {

@@ -93,3 +93,20 @@ func TestTracesAreRead(t *testing.T) {
 		t.Error("a trace is played without a script")
 	}
 }
+
+// What a governor is told of a model that engines bring along is what the engine itself goes by.
+func TestThoughtsOfBuiltInModels(t *testing.T) {
+	s, err := openSource("tiny", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	thoughts, texts := Thoughts("tiny")
+	if thoughts == nil || !thoughts.Thinks() || !slices.Equal(thoughts.Force(), s.thoughts.Force()) || string(texts(s.newline.id)) != "\n" {
+		t.Errorf("%+v", thoughts)
+	}
+	for _, name := range []string{"", "org/tiny", "qwen3"} {
+		if thoughts, _ := Thoughts(name); thoughts != nil {
+			t.Errorf("%q is known", name)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"meridian/block"
 	"meridian/config"
+	"meridian/engine"
 	"meridian/governor/live"
 	"meridian/phase"
 	"meridian/sched"
@@ -53,12 +54,16 @@ type thinkers struct {
 	known map[string]live.Model // by the names of tables
 }
 
-// model is the one that an engine names. One without a table, or whose markers cannot be
-// looked for, does not think.
+// model is the one that an engine names. One without a table that is not built in, or whose
+// markers cannot be looked for, does not think.
 func (t *thinkers) model(name string) (live.Model, error) {
 	table, m, err := t.in.ModelOf(name)
-	if err != nil || table == "" {
+	switch {
+	case err != nil:
 		return live.Model{}, err
+	case table == "": // those that reference engines bring along need none
+		thoughts, texts := engine.Thoughts(name)
+		return live.Model{Phase: thoughts, Texts: texts}, nil
 	}
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
