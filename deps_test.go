@@ -248,7 +248,7 @@ var rooms = map[string]room{
 		may:  map[string]string{"bench": "figures, the machine", "block": "what is measured", "governor": "what is measured", "kv": "tiers", "phase": "what is measured", "probe": "what is measured", "replay": "what is measured", "replay/workload": "what is replayed", "sched": "what is measured, what a governor asks, and what is replayed"},
 	},
 	"bench/serving": {
-		owns: "measurements of the gateway, of second turns, of answers that move, of policies under a mixed load, of steps over the door, and of hand-offs between servers of vLLM",
+		owns: "measurements of the gateway, of second turns, of answers that move, of policies under a mixed load, of thoughts that are ended, of steps over the door, and of hand-offs between servers of vLLM",
 		may: map[string]string{
 			"bench": "figures, processes", "bench/deciding": "rounds and rows of steps", "door": "what an engine tells of a step", "door/doorpb": "the same",
 			"cell": "servers of vLLM, and what stands before them", "cell/talk": "chats of two turns", "kv": "models", "openai": "their streams",
@@ -613,7 +613,7 @@ var rooms = map[string]room{
 			"kv": "frame encode --tier, plan --model", "reshard": "plan", "mrdn": "frame …", "telemetry": "--log-level, --log-format",
 			"bench/gpu": "bench cuda", "cell": "up, down, status, logs", "dash": "where the page is", "cell/demo": "up --demo", "cell/talk": "chat", "openai": "chat", "top": "top",
 			"door": "where an agent's socket is", "engine": "engine", "gateway": "gateway", "place": "gateway", "ledger": "explain",
-			"bench": "bench …", "bench/cache": "bench cache", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench gateway, bench moves, bench policies, bench step, bench turns, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
+			"bench": "bench …", "bench/cache": "bench cache", "bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "bench/load": "load", "bench/record": "record", "bench/serving": "bench forcing, bench gateway, bench moves, bench policies, bench step, bench turns, bench vllm", "bench/store": "bench store", "bench/transfer": "bench transfer, bench handoff", "node": "agents", "agent": "send, recv, explain", "fabric": "operations", "mem": "file sections",
 			"meta": "peers", "meta/etcd/embedded": "directory", "store": "store …, explain", "store/disk": "store.disk", "store/s3": "store.s3", "store/owner": "store serve --policy", "store/payload": "store push, store pull", "store/protocol": "what is small to put", "trust": "cert …", "sim": "sim", "transceiver/handoff": "explain",
 			"block": "what governors are told of memory", "governor/live": "what an agent governs by", "phase": "how models mark thoughts", "token": "where clauses end", "governor": "replay --entropy", "probe": "replay --entropy", "replay": "replay --engine", "replay/report": "replay diff", "replay/sweep": "replay, replay tune", "replay/workload": "replay --workload", "replay/validation": "replay validate", "sched": "replay --policy",
 		},

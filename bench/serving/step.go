@@ -67,11 +67,11 @@ func RunStep(ctx context.Context, o StepOptions) (_ *deciding.Report, err error)
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	agent, err := startStepAgent(ctx, o.Program, scratch)
+	agent, err := startStepAgent(ctx, o.Program, scratch, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, stopStepAgent(agent)) }()
+	defer func() { err = errors.Join(err, stopServing(agent)) }()
 	o.Beside(agent.PID())
 	socket := door.Socket(scratch, stepAgent)
 	python, absence := startStepPython(ctx, o.Python, socket)
@@ -129,10 +129,10 @@ func stepTasks(who string, requests int, bound float64, round func() ([]time.Dur
 
 const stepAgent = "bench"
 
-func startStepAgent(ctx context.Context, program, state string) (*bench.Process, error) {
+func startStepAgent(ctx context.Context, program, state string, environment []string) (*bench.Process, error) {
 	agent, err := bench.StartProcess("the agent", []string{
 		program, "agent", "--state", state, "--name", stepAgent, "--listen", "127.0.0.1:0", "--metrics", "", "--no-directory",
-	}, nil)
+	}, environment)
 	if err != nil {
 		return nil, err
 	}
@@ -143,13 +143,13 @@ func startStepAgent(ctx context.Context, program, state string) (*bench.Process,
 		err = fmt.Errorf("the agent says %q", line)
 	}
 	if err != nil {
-		return nil, errors.Join(err, stopStepAgent(agent))
+		return nil, errors.Join(err, stopServing(agent))
 	}
 	return agent, nil
 }
 
-// stopStepAgent: an agent does not read its input.
-func stopStepAgent(p *bench.Process) error {
+// stopServing ends an agent or an engine, which do not read their input.
+func stopServing(p *bench.Process) error {
 	p.Interrupt()
 	return stopProcess(p)
 }

@@ -25,6 +25,7 @@ type benchCommands struct {
 	Turns    benchTurns    `cmd:"" help:"What a second turn's first token takes, for a model that thinks, with gateway.warm_next_turn and without."`
 	Moves    benchMoves    `cmd:"" help:"What a client notices of an answer that moves to another engine, beside one whose engine is lost."`
 	Policies benchPolicies `cmd:"" help:"What each scheduling policy does to a mixed load on a cell: latencies by phase, throughput, preemptions."`
+	Forcing  benchForcing  `cmd:"" help:"How many tokens the ends that a governor forces save, on scripted entropies, and how soon they come."`
 	VLLM     benchVLLM     `cmd:"" name:"vllm" help:"What a hand-off between servers of vLLM adds to the first token, beside vLLM's own connectors."`
 	Phase    benchPhase    `cmd:"" help:"How fast the phases of an engine's sequences are followed, token by token."`
 	Block    benchBlock    `cmd:"" help:"What it takes to hold, release and choose blocks of KV memory, at a million of them."`
