@@ -351,20 +351,20 @@ PROMISED = {"meridian_transfer": TRANSFER.hex(), "meridian_promised": True}
 
 def test_a_promised_prompt_is_offered_with_its_last_step() -> None:
     half, request = Half(by_layers=True), prefill_request(**PROMISED)
-    assert not half.has_promised
+    assert not half.promised
     half.allocated(request, ([7],), 0)
-    assert half.has_promised
-    half.scheduled("p", 4, None)
+    assert half.promised
+    half.promised.scheduled("p", 4, None)
     assert half.step().computing == () and not half.door.offers, "a step that does not end the prompt"
-    half.scheduled("p", 10, ([8, 9],))
+    half.promised.scheduled("p", 10, ([8, 9],))
     offer, answer = half.door.offers[0]
     assert offer.transfer == TRANSFER and offer.tables == [[7, 8, 9]] and offer.layers == 0
-    assert not half.has_promised
-    assert half.step().computing == (TRANSFER,)
+    assert not half.promised
+    assert half.step().computing == ((TRANSFER, 0),)
     assert half.step().computing == ()
     answer.set_result(b"the agent's own")
     assert half.finished(request, BLOCKS, complete=True) == (True, decode_params(TRANSFER, TOKENS))
-    assert half.door.told == [(TRANSFER, 2)] and len(half.door.offers) == 1 and half.counters.ahead == 1
+    assert half.door.told == [(TRANSFER, 2, 0)] and len(half.door.offers) == 1 and half.counters.ahead == 1
     half.tell(EventKind.FREED, accepted=False)
     assert half.step().freed == ("p",) and half.holds == 0
 
@@ -372,7 +372,7 @@ def test_a_promised_prompt_is_offered_with_its_last_step() -> None:
 def test_blocks_of_a_prompt_that_was_taken_before_its_end_are_not_kept() -> None:
     half, request = Half(by_layers=True), prefill_request(**PROMISED)
     half.allocated(request, BLOCKS, 0)
-    half.scheduled("p", 10, None)
+    half.promised.scheduled("p", 10, None)
     half.tell(EventKind.FREED, accepted=False)
     assert half.step().freed == (), "vLLM has not given them out of its hands"
     assert half.finished(request, BLOCKS, complete=True) == (False, decode_params(TRANSFER, TOKENS))
@@ -382,7 +382,7 @@ def test_blocks_of_a_prompt_that_was_taken_before_its_end_are_not_kept() -> None
 def test_a_promised_prompt_whose_offer_failed_is_not_answered_with_a_ticket() -> None:
     half, request = Half(by_layers=True), prefill_request(**PROMISED)
     half.allocated(request, BLOCKS, 0)
-    half.scheduled("p", 10, None)
+    half.promised.scheduled("p", 10, None)
     half.tell(EventKind.FREED, accepted=False, code="gone")
     assert half.finished(request, BLOCKS, complete=True) == (False, None)
 
@@ -399,7 +399,7 @@ def test_what_is_promised_may_take_longer(half: Half) -> None:
 def test_a_promised_prompt_that_is_aborted_is_withdrawn_and_its_blocks_are_kept() -> None:
     half, request = Half(by_layers=True), prefill_request(**PROMISED)
     half.allocated(request, BLOCKS, 0)
-    half.scheduled("p", 10, None)
+    half.promised.scheduled("p", 10, None)
     assert half.finished(request, BLOCKS, complete=False) == (True, None)
     assert half.door.withdrawn == [TRANSFER] and half.door.told == []
     half.tell(EventKind.FREED, accepted=False, code="withdrawn")
@@ -409,9 +409,9 @@ def test_a_promised_prompt_that_is_aborted_is_withdrawn_and_its_blocks_are_kept(
 def test_a_promised_prompt_that_is_preempted_begins_again() -> None:
     half, request = Half(by_layers=True), prefill_request(**PROMISED)
     half.allocated(request, ([1],), 0)
-    half.scheduled("p", 4, None)
+    half.promised.scheduled("p", 4, None)
     half.allocated(request, BLOCKS, 0)
-    half.scheduled("p", 10, None)
+    half.promised.scheduled("p", 10, None)
     assert half.door.offers[0][0].tables == [[7, 8, 9]]
 
 
@@ -426,7 +426,7 @@ def test_other_prompts_are_offered_at_their_end(
     half, request = Half(by_layers=by_layers), prefill_request(**params)
     request.max_tokens = max_tokens
     half.allocated(request, BLOCKS, 0)
-    half.scheduled("p", 10, None)
+    half.promised.scheduled("p", 10, None)
     assert not half.door.offers
     assert half.finished(request, BLOCKS, complete=True)[0]
     assert half.door.offers[0][0].layers == 2
@@ -436,7 +436,7 @@ def test_a_promised_prompt_is_offered_at_its_end_if_the_agent_was_away_before() 
     half, request = Half(by_layers=True), prefill_request(**PROMISED)
     half.door.serving = False
     half.allocated(request, BLOCKS, 0)
-    half.scheduled("p", 10, None)
+    half.promised.scheduled("p", 10, None)
     half.door.serving = True
     assert half.finished(request, BLOCKS, complete=True)[0]
     assert half.door.offers[0][0].layers == 2

@@ -73,10 +73,10 @@ def test_a_worker_tells_some_times_how_far_it_is() -> None:
     worker.told(Step())
     worker.saved(19)
     assert door.told == []
-    worker.told(Step(computing=(TRANSFER,)))
+    worker.told(Step(computing=((TRANSFER, 0),)))
     for layer in range(20):
         worker.saved(layer)
-    assert door.told == [(TRANSFER, layers) for layers in (3, 6, 9, 12, 15, 18, 20)]
+    assert door.told == [(TRANSFER, layers, 0) for layers in (3, 6, 9, 12, 15, 18, 20)]
     worker.told(Step())
     worker.saved(19)
     assert len(door.told) == 7, "of a step that computes nothing of it"
@@ -97,7 +97,7 @@ def test_a_layer_is_told_when_its_kernel_has_run() -> None:
     queued = iter(kernels)
     progress = Progress(lambda: next(queued))
     worker = WorkerHalf(door, 4, progress)
-    worker.told(Step(computing=(TRANSFER,)))
+    worker.told(Step(computing=((TRANSFER, 0),)))
     for layer in range(2):
         worker.saved(layer)
     worker.told(Step())  # the next step is queued before this one has run
@@ -107,13 +107,13 @@ def test_a_layer_is_told_when_its_kernel_has_run() -> None:
     assert door.told == [], "of a kernel behind one that has not run"
     kernels[0].run.set()
     worker.close(10)
-    assert door.told == [(TRANSFER, 1), (TRANSFER, 2)]
+    assert door.told == [(TRANSFER, 1, 0), (TRANSFER, 2, 0)]
 
 
 def test_what_a_gpu_that_hangs_leaves_untold_is_bounded() -> None:
     door, hung = FakeRankDoor(), Kernel()
     worker = WorkerHalf(door, 1, Progress(lambda: hung))
-    worker.told(Step(computing=(TRANSFER,)))
+    worker.told(Step(computing=((TRANSFER, 0),)))
     for _ in range(5000):
         worker.saved(0)
     worker.close(0.01)

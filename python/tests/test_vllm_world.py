@@ -23,4 +23,5 @@ def test_nothing_is_reported_twice_lost_or_freed_too_early(workers: int, cut: Cu
         seen.update(world.outcomes)
     if cut is WINDOWED:  # the cell keeps nothing of such a model
         assert seen.pop("found") == seen.pop("kept") == 0
+        assert seen.pop("chunked") == seen.pop("lost") == 0, "its blocks are given up while it is computed"
     assert min(seen.values()) > 100, f"too little happened: {seen}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,10 +86,10 @@ class FakeDoor:
     cancelled: list[bytes] = field(default_factory=list)
     withdrawn: list[bytes] = field(default_factory=list)
     declined: list[bytes] = field(default_factory=list)
-    told: list[tuple[bytes, int]] = field(default_factory=list)
+    told: list[tuple[bytes, int, int]] = field(default_factory=list)
 
-    def progress(self, transfer: bytes, layers: int) -> None:
-        self.told.append((transfer, layers))
+    def progress(self, transfer: bytes, layers: int, tokens: int = 0) -> None:
+        self.told.append((transfer, layers, tokens))
 
     def write_ticket(self, offer: Offer) -> bytes:
         self._must_serve()
@@ -106,7 +107,7 @@ class FakeDoor:
 
     @property
     def features(self) -> frozenset[str]:
-        return frozenset({"cache"} if self.cache else ())
+        return frozenset({"chunks", "cache"} if self.cache else {"chunks"})
 
     @property
     def cache_terms(self) -> CacheTerms:
@@ -152,10 +153,10 @@ class FakeRankDoor:
     lent: list[tuple[int, int, bool]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     naps: list[float] = field(default_factory=list)
-    told: list[tuple[bytes, int]] = field(default_factory=list)
+    told: list[tuple[bytes, int, int]] = field(default_factory=list)
 
-    def progress(self, transfer: bytes, layers: int) -> None:
-        self.told.append((transfer, layers))
+    def progress(self, transfer: bytes, layers: int, tokens: int = 0) -> None:
+        self.told.append((transfer, layers, tokens))
 
     def lend_borrowed(self, address: int, size: int, *, more: bool = False) -> None:
         self.lent.append((address, size, more))
@@ -172,6 +173,36 @@ class FakeRankDoor:
         pass
 
 
+class FakePool:
+    """vLLM's blocks, as far as a connector holds them: a block is its number."""
+
+    def __init__(self) -> None:
+        self.blocks: Sequence[int] = range(1 << 30)
+        self.free = 1 << 30
+        self.held: Counter[int] = Counter()
+
+    def get_num_free_blocks(self) -> int:
+        return self.free
+
+    def touch(self, blocks: Sequence[int]) -> None:
+        self.held.update(blocks)
+
+    def free_blocks(self, ordered_blocks: Sequence[int]) -> None:
+        self.held.subtract(ordered_blocks)
+        assert min(self.held.values()) >= 0, "a block is given up that is not held"
+
+
+@dataclass
+class _Computing:
+    """A prompt that is promised to a decode server, and computed in some steps."""
+
+    request: Request
+    blocks: int = 0
+    """How many it has."""
+    end: int = 0
+    """Up to which token the steps compute it."""
+
+
 @dataclass
 class _Moving:
     """A hand-off as the agent has it. While it is here the agent may touch its blocks."""
@@ -181,6 +212,8 @@ class _Moving:
     request: str
     answer: Future[Any] | None
     failed: bool = False
+    blocks: tuple[int, ...] = ()
+    """Of an offer."""
 
 
 @dataclass
@@ -206,6 +239,9 @@ class World:
         )
         self.door = FakeDoor(cache=CacheTerms(2 * BLOCK, 0.0))
         self.half.attach(self.door)
+        self.pool = FakePool()
+        self.chunked = self.half.promised.hold_blocks_in(self.pool)
+        assert self.chunked == cut.blocks_tell_whose
         self.rank_doors = [FakeRankDoor() for _ in range(workers)]
         self.workers = [WorkerHalf(door) for door in self.rank_doors]
         self.late: list[tuple[FakeRankDoor, Event]] = []
@@ -214,8 +250,8 @@ class World:
         """What control has not heard yet, in its order."""
         self.parked: dict[str, _Parked] = {}
         self.waiting: list[Request] = []
-        self.computing: list[Request] = []
-        """Prompts that are promised to somebody; they are finished with the step that they begin in."""
+        self.computing: list[_Computing] = []
+        """Prompts that are promised to a decode server."""
         self.agent: list[_Moving] = []
         self.doubted: list[_Moving] = []
         """Asked of an agent that did not answer: only the end of the connection settles them."""
@@ -226,6 +262,8 @@ class World:
         """Prefixes that the agent is asked for."""
         self.found: dict[bytes, Find] = {}
         """Tickets of what it found, until they are used or given back, and for whom."""
+        self.losses: Counter[str] = Counter()
+        """How often a request has lost its blocks."""
         self.next = 0
         self.outcomes = {
             "landed": 0,
@@ -233,6 +271,8 @@ class World:
             "aborted": 0,
             "freed": 0,
             "ahead": 0,
+            "chunked": 0,
+            "lost": 0,
             "found": 0,
             "kept": 0,
         }
@@ -253,7 +293,13 @@ class World:
             self._agent()
             self._say(len(self.unsaid))
             self._step()
-            if not self.parked and not self.waiting and not self.agent:
+            if not (
+                self.parked
+                or self.waiting
+                or self.agent
+                or self.computing
+                or self.half.promised.awaits_blocks
+            ):
                 break
         else:
             self._fence()
@@ -263,6 +309,7 @@ class World:
         given_back = set(self.door.declined)
         assert not [t for t in self.found if t not in given_back], "a ticket was neither used nor given back"
         assert self.half.holds == 0
+        assert not +self.pool.held, f"blocks are held for ever: {+self.pool.held}"
 
     # What clients do.
 
@@ -286,7 +333,8 @@ class World:
             self.waiting.append(Request(id_, tokens, None, cache_salt=id_, answer=[1]))
             return
         if self.chance.random() < 0.2:
-            self.computing.append(Request(id_, tokens, {"do_remote_decode": True, "meridian_promised": True}))
+            promised = {"do_remote_decode": True, "meridian_promised": True}
+            self.computing.append(_Computing(Request(id_, tokens, promised)))
             return
         if self.chance.random() < 0.5:
             request = Request(id_, tokens, {"do_remote_decode": True}, num_computed_tokens=len(tokens))
@@ -306,8 +354,9 @@ class World:
         self.waiting.append(Request(id_, tokens, params))
 
     def _table(self, request: Request) -> tuple[list[int], ...]:
+        """Return a request's blocks: others, each time that it has lost those it had."""
         count = -(-len(request.prompt_token_ids or ()) // BLOCK)
-        first = int(request.request_id[1:]) * 10
+        first = int(request.request_id[1:]) * 10 + self.losses[request.request_id] * 1_000_000
         return (list(range(first, first + count)),)
 
     # What the agent does.
@@ -375,8 +424,10 @@ class World:
             self.agent.append(_Moving(keep.transfer, False, keep.scope.salt, kept))
         for offer, answer in self.door.offers[offers:]:
             held = [p.request for p in self.parked.values() if not p.receiving]
-            of = next(r for r in held + self.computing if r.prompt_token_ids is offer.tokens)
-            self.agent.append(_Moving(offer.transfer, False, of.request_id, answer))
+            computing = [c.request for c in self.computing]
+            of = next(r for r in held + computing if r.prompt_token_ids is offer.tokens)
+            blocks = tuple(offer.tables[0])
+            self.agent.append(_Moving(offer.transfer, False, of.request_id, answer, blocks=blocks))
         self.seen = len(self.door.accepts), len(self.door.offers), len(self.door.finds), len(self.door.keeps)
 
     def _go_on(self, moving: _Moving) -> None:
@@ -437,13 +488,13 @@ class World:
 
     def _step(self) -> None:
         self._schedule()
-        offered = len(self.door.offers)
-        for request in self.computing:
-            self.half.allocated(request, self._table(request), 0)
-            self.half.scheduled(request.request_id, len(request.prompt_token_ids or ()), None)
-        ahead = [offer.transfer for offer, _ in self.door.offers[offered:]]
+        computed = self._compute()
         step = self.half.step()
-        assert list(step.computing) == ahead, "workers must hear of all that is offered while it is computed"
+        told = {transfer for transfer, _ in step.computing}
+        assert told <= computed, "workers hear of what the step does not compute"
+        assert {t for t, _ in step.computing if self.half._handoffs.is_offered(t)} == {
+            t for t in computed if self.half._handoffs.is_offered(t)
+        }, "workers must hear of all that is offered while it is computed"
         assert len(set(step.landed + step.failed)) == len(step.landed + step.failed)
         finished: dict[str, int] = {}
         for worker, door in zip(self.workers, self.rank_doors, strict=True):
@@ -454,25 +505,80 @@ class World:
         for id_ in [id_ for id_ in finished if self._all_reported(id_)]:
             self._end(id_)
 
+    def _compute(self) -> set[bytes]:
+        """Plan a chunk of some prompts, and return the offers of those that are planned."""
+        planned: set[bytes] = set()
+        for computing in self.computing:
+            request, total = computing.request, len(computing.request.prompt_token_ids or ())
+            id_ = request.request_id
+            if 0 < computing.end < total and self.chance.random() < 0.2:
+                self._lose(computing)
+            if self.chance.random() < 0.2:
+                continue
+            new: tuple[list[int], ...] | None = None
+            begins = computing.blocks == 0
+            computing.end = min(total, computing.end + self.chance.randrange(1, 2 * BLOCK * 2))
+            needed = -(-computing.end // BLOCK)
+            if self.half.promised.wants_all_blocks(request) and self.chance.random() < 0.8:
+                needed = -(-total // BLOCK)
+            table = self._table(request)[0]
+            if begins:
+                self.half.allocated(request, (table[:needed],), 0)
+            else:
+                new = (table[computing.blocks : max(needed, computing.blocks)],)
+            computing.blocks = max(needed, computing.blocks)
+            self.half.promised.scheduled(id_, computing.end, new)
+            if (ahead := self.half.promised._ahead.get(id_)) is not None:
+                planned.add(ahead[0])
+                self.outcomes["chunked"] += computing.end < total
+        return planned
+
+    def _lose(self, computing: _Computing) -> None:
+        """vLLM takes a prompt's blocks; with its own scheduler the connector hears of it."""
+        offered = computing.request.request_id in self.half.promised._ahead
+        if self.chance.random() < 0.8:
+            self.half.promised.lost_blocks(computing.request.request_id)
+        self._notice()
+        self.outcomes["lost"] += offered
+        self.losses[computing.request.request_id] += 1
+        computing.blocks = computing.end = 0
+
     def _finish(self) -> None:
         """The step is over, and with it the requests that it computed. The agent did not wait for that."""
         for _ in range(self.chance.randrange(4)):
             self._agent()
         self._notice()
-        for request in self.computing:
-            request.num_computed_tokens = len(request.prompt_token_ids or ())
+        for computing in list(self.computing):
+            request, total = computing.request, len(computing.request.prompt_token_ids or ())
+            request.num_computed_tokens = computing.end
+            aborted = self.chance.random() < 0.05
+            if computing.end < total and not aborted:
+                continue
+            self.computing.remove(computing)
             kept, params = self.half.finished(
-                request, self._table(request), complete=self.chance.random() < 0.9
+                request, self._table(request), complete=not aborted and self.chance.random() < 0.9
             )
             self.outcomes["ahead"] += params is not None
             if kept:
                 self.parked[request.request_id] = _Parked(request, receiving=False, finished=True)
                 continue
-            touched = [m for m in (*self.agent, *self.doubted) if m.request == request.request_id]
-            assert not touched, (
-                f"the blocks of {request.request_id} are free, the agent may touch them: {touched}"
-            )
-        self.computing = []
+            self._assert_untouched(request)
+        self._notice()
+        for moving in self.agent + self.doubted:
+            if moving.blocks and moving.blocks[0] // 1_000_000 < self.losses[moving.request]:
+                assert all(self.pool.held[block] for block in moving.blocks), (
+                    "free, and the agent may read it"
+                )
+
+    def _assert_untouched(self, request: Request) -> None:
+        """Nothing that the agent may touch of a request is free."""
+        free = {block for block in self._table(request)[0] if not self.pool.held[block]}
+        touched = [
+            m
+            for m in (*self.agent, *self.doubted)
+            if m.request == request.request_id and (not m.blocks or free.intersection(m.blocks))
+        ]
+        assert not touched, f"blocks of {request.request_id} are free, the agent may touch them: {touched}"
 
     def _schedule(self) -> None:
         for request in list(self.waiting):
@@ -512,8 +618,7 @@ class World:
 
     def _end(self, id_: str) -> None:
         parked = self.parked.pop(id_)
-        touched = [m for m in (*self.agent, *self.doubted) if m.request == id_]
-        assert not touched, f"the blocks of {id_} are free while the agent may touch them: {touched}"
+        self._assert_untouched(parked.request)
         if not parked.receiving:
             self.outcomes["freed"] += 1
             return

@@ -25,7 +25,8 @@ itself that a cache is there reports it sooner. Either way once.
 
 A prompt is offered when its request ends: only then does vLLM hand out what a
 connector says of it, the ticket. Where a decode server was promised the cache, and
-waits, the prompt is offered with its last step, and goes layer by layer.
+waits, the prompt is offered with its last step, and goes layer by layer; where `Scheduler` gives
+it all blocks at once, with its first step, and goes chunk by chunk.
 
 `BudgetLogits` is a logits processor, which vLLM loads by `--logits-processors meridian.vllm:BudgetLogits`:
 it ends thoughts that have gone on long enough.

@@ -143,9 +143,9 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
         assert self._scheduler is not None
-        if self._scheduler.has_promised:  # else no request of the step is looked at
+        if self._scheduler.promised:  # else no request of the step is looked at
             for request, end, new_block_ids in _computed(scheduler_output):
-                self._scheduler.scheduled(request, end, new_block_ids)
+                self._scheduler.promised.scheduled(request, end, new_block_ids)
         idle = scheduler_output.total_num_scheduled_tokens == 0
         return Orders(self._scheduler.step(idle=idle, computes=scheduler_output.num_scheduled_tokens))
 
@@ -165,6 +165,28 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._forced_ends.finish(request)
         complete = request.status in (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
         return self._scheduler.finished(request, block_ids, complete=complete)
+
+    def has_pending_push_work(self) -> bool:
+        """Keep vLLM stepping until blocks that are held for an agent are its own again."""
+        return self._scheduler is not None and self._scheduler.promised.awaits_blocks
+
+    def has_pending_block_frees(self) -> bool:
+        """Say whether blocks come back in a moment, so that vLLM need not take another request's."""
+        return self._scheduler is not None and self._scheduler.promised.expects_blocks
+
+    # What `meridian.vllm.Scheduler` asks besides.
+
+    def hold_blocks_in(self, pool: Any) -> bool:
+        assert self._scheduler is not None
+        return self._scheduler.promised.hold_blocks_in(pool)
+
+    def wants_all_blocks(self, request: Any) -> bool:
+        assert self._scheduler is not None
+        return self._scheduler.promised.wants_all_blocks(request)
+
+    def lost_blocks(self, request: str) -> None:
+        assert self._scheduler is not None
+        self._scheduler.promised.lost_blocks(request)
 
     def reset_cache(self) -> bool | None:
         """Find nothing any more of what was kept until now: vLLM asks for it where weights have changed."""

@@ -23,6 +23,8 @@ class Counters:
     """Offers that have ended, taken or not."""
     ahead: int = 0
     """Offers that were made while the prompt was computed."""
+    chunked: int = 0
+    """Of these, the offers that were made before the prompt's last chunk."""
     declined: int = 0
     """Prompts that could not be offered."""
     found_tokens: int = 0

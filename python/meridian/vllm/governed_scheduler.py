@@ -90,6 +90,13 @@ class _Governed(_Base):
         )
         self._guard = _Guard(self._governing.counts)
 
+        self._allocates_ahead = False
+        self._allocate_slots = self.kv_cache_manager.allocate_slots
+        with self._guarded():
+            hold = getattr(self.connector, "hold_blocks_in", None)
+            if hold is not None and self._tells_blocks and hold(self.kv_cache_manager.block_pool):
+                self._allocates_ahead = True
+                self.kv_cache_manager.allocate_slots = self._allocate
         _log.info(
             "meridian: engine %s tells the agent at %s of its steps; scheduling is %s",
             engine,
@@ -146,6 +153,9 @@ class _Governed(_Base):
         return outputs
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
+        with self._guarded():
+            if self._allocates_ahead:
+                self.connector.lost_blocks(request.request_id)
         super()._preempt_request(request, *args, **kwargs)
         with self._guard:
             self._governing.stopped(request)
@@ -160,6 +170,34 @@ class _Governed(_Base):
         with self._guard:
             self._governing.close()
         super().shutdown()
+
+    # Prompts that are offered before they are computed.
+
+    def _allocate(self, request: Any, num_new_tokens: int, **how: Any) -> Any:
+        """Give a request blocks, and a prompt that is promised to a decode server all of them at once.
+
+        vLLM would give it those of a chunk with the step that computes it, and an offer names all.
+        """
+        ahead = 0
+        with self._guarded():
+            ahead = self._tokens_ahead(request, num_new_tokens, how)
+        if ahead > how.get("num_lookahead_tokens", 0):
+            blocks = self._allocate_slots(request, num_new_tokens, **{**how, "num_lookahead_tokens": ahead})
+            if blocks is not None:
+                return blocks
+        return self._allocate_slots(request, num_new_tokens, **how)
+
+    def _tokens_ahead(self, request: Any, num_new_tokens: int, how: dict[str, Any]) -> int:
+        """Return for how many tokens after these a request is to get blocks already."""
+        if num_new_tokens == 0 or how.get("delay_cache_blocks"):
+            return 0  # its cache is on its way here
+        computed = (
+            request.num_computed_tokens
+            + how.get("num_new_computed_tokens", 0)
+            + how.get("num_external_computed_tokens", 0)
+        )
+        ahead = request.num_prompt_tokens - computed - num_new_tokens
+        return ahead if ahead > 0 and self.connector.wants_all_blocks(request) else 0
 
     # What is made of decisions.
 

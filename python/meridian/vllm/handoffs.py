@@ -15,7 +15,8 @@ says so, not when somebody lost patience.
 An offer's blocks are vLLM's again at Freed, or when the agent refuses it; those of what
 the cell's cache is to keep likewise. Of an offer
 that was made while its prompt is computed they are vLLM's own until the request is
-finished, whatever becomes of the offer.
+finished, whatever becomes of the offer. A request that loses its blocks before has lost
+its offer, too: it is withdrawn, and over at Freed.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Step:
     """Requests whose cache will not come."""
     freed: tuple[str, ...] = ()
     """Requests whose offered blocks are free."""
-    computing: tuple[bytes, ...] = ()
-    """Transfers that are offered, and whose layers are computed in this step."""
+    computing: tuple[tuple[bytes, int], ...] = ()
+    """Transfers that are offered, and up to which token this step computes them; 0: to the end."""
     idle: bool = False
     """Nothing is computed in this step: vLLM steps only to hear of hand-offs."""
 
@@ -124,6 +125,8 @@ class _Offer:
     """Its request is not finished."""
     shared: bool
     unwanted: bool = False
+    lost_at: float | None = None
+    """When its request has lost its blocks."""
 
 
 class Handoffs:
@@ -136,7 +139,7 @@ class Handoffs:
         self._offers: dict[bytes, _Offer] = {}
         self._watches: dict[str, Watch] = {}
         self._freed: list[str] = []
-        self._computing: list[bytes] = []
+        self._computing: list[tuple[bytes, int]] = []
         self._taken: set[bytes] = set()
         """Transfers that somebody has, and whose requests are not finished."""
         self._cancels: list[Cancel] = []
@@ -222,15 +225,30 @@ class Handoffs:
     ) -> None:
         """Begin an offer, right before the agent hears of it.
 
-        `computing`: in the next step. `shared`: for the cell's cache.
+        `computing`: its prompt is being computed. `shared`: for the cell's cache.
         """
         assert transfer not in self._offers
         self._offers[transfer] = _Offer(request, transfer, tokens, now, deadline, computing, shared)
-        if computing:
-            self._computing.append(transfer)
 
-    def finish(self, transfer: bytes, *, wanted: bool) -> tuple[bool, bool]:
-        """Hear that an offer's request is finished.
+    def computes(self, transfer: bytes, tokens: int) -> None:
+        """Hear up to which token the next step computes an offer; 0: to the end."""
+        if transfer in self._offers:
+            self._computing.append((transfer, tokens))
+
+    def lose(self, transfer: bytes, now: float) -> None:
+        """Hear that an offer's request has lost its blocks before its end."""
+        self._taken.discard(transfer)
+        if (offer := self._offers.get(transfer)) is not None:
+            offer.lost_at = now
+            self._withdraw(offer)
+
+    @property
+    def lost(self) -> float | None:
+        """When the last request has lost blocks that the agent may still touch."""
+        return max((o.lost_at for o in self._offers.values() if o.lost_at is not None), default=None)
+
+    def finish(self, transfer: bytes, *, wanted: bool, deadline: float) -> tuple[bool, bool]:
+        """Hear that an offer's request is finished, and until when the offer may stand from now on.
 
         Return whether its blocks wait for the offer to end, and whether the
         offer stands or was taken.
@@ -240,7 +258,7 @@ class Handoffs:
         offer = self._offers.get(transfer)
         if offer is None:
             return False, taken
-        offer.computing = False
+        offer.computing, offer.deadline = False, min(offer.deadline, deadline)
         if not wanted:
             self._withdraw(offer)
         return True, True
@@ -254,6 +272,11 @@ class Handoffs:
         """Say whether an offer of that id stands."""
         return transfer in self._offers
 
+    def offered(self, transfer: bytes) -> None:
+        """Hear that the agent has taken an offer up. Before that it did not know what is withdrawn."""
+        if (offer := self._offers.get(transfer)) is not None and offer.unwanted:
+            self._cancels.append(Cancel(transfer, False))
+
     def declined(self, transfer: bytes, problem: DoorError, now: float) -> None:
         """Hear that the agent does not take an offer. Where it did not answer, Freed comes."""
         if problem.code != NO_ANSWER:
@@ -264,7 +287,7 @@ class Handoffs:
         if offer is not None:
             if not offer.computing:
                 self._freed.append(offer.request)
-            elif problem is None:
+            elif problem is None and offer.lost_at is None:
                 self._taken.add(transfer)
             self._end(offer, False, now, problem)
 

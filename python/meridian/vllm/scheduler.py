@@ -7,7 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from meridian.door import Accept, DoorError, Event, EventKind, Offer, new_transfer, transfer_of
@@ -15,6 +14,7 @@ from meridian.vllm.costs import Costs
 from meridian.vllm.counters import Counters
 from meridian.vllm.cut import Cut
 from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
+from meridian.vllm.promised import Prefill, Promised
 from meridian.vllm.prompt import reads_cache, scope_of, tokens_of
 from meridian.vllm.settings import Settings
 from meridian.vllm.shared import CacheDoor, SharedCache
@@ -36,6 +36,9 @@ vLLM would make an empty step instead, with a pause behind it: that takes as lon
 later than the answer comes.
 """
 
+_COMPUTING: Final = 600.0
+"""How long a prompt may take to be computed while it is offered, in seconds."""
+
 _log: Final = logging.getLogger("meridian.vllm")
 
 
@@ -48,17 +51,8 @@ class ControlDoor(CacheDoor, Protocol):
     def withdraw_offer_soon(self, transfer: bytes) -> Future[None]: ...
     def cancel_accept_soon(self, transfer: bytes) -> Future[None]: ...
     def decline_ticket_soon(self, ticket: bytes) -> Future[None]: ...
-    def progress(self, transfer: bytes, layers: int) -> None: ...
+    def progress(self, transfer: bytes, layers: int, tokens: int = ...) -> None: ...
     def close(self, timeout: float = ...) -> None: ...
-
-
-@dataclass(slots=True)
-class _Prefill:
-    """A request whose prompt is computed here, promised to a decode server."""
-
-    request: Any
-    leg: PrefillLeg
-    block_ids: list[list[int]]
 
 
 class SchedulerHalf:
@@ -92,10 +86,6 @@ class SchedulerHalf:
         """Requests with a ticket that were asked for, or never will be."""
         self._tickets: dict[bytes, bytes] = {}
         """Of intakes, by transfer."""
-        self._prefills: dict[str, _Prefill] = {}
-        """Requests that will be offered with their last step."""
-        self._ahead: dict[str, tuple[bytes, bytes]] = {}
-        """Transfer and ticket of requests that were offered, and are not finished."""
         self._running: Mapping[str, int] = {}
         """What the last step computed, and of how many of these requests the end was not heard yet."""
         self._unfinished = 0
@@ -105,6 +95,8 @@ class SchedulerHalf:
         self._complaints: set[str] = set()
         """Kinds of those that were logged."""
         self.counters = Counters()
+        self.promised = Promised(self, cut, self._handoffs, self.counters, clock)
+        """Prompts that are offered while they are computed."""
 
     def attach(self, door: ControlDoor) -> None:
         """Take the door, whose events go to `happened`."""
@@ -145,7 +137,7 @@ class SchedulerHalf:
 
     def allocated(self, request: Any, block_ids: Sequence[Sequence[int]], external: int) -> None:
         """Hear which blocks a request has, and ask for what belongs in them."""
-        self._remember(request, block_ids)
+        self.promised.allocated(request, block_ids)
         if request.request_id in self._decided:
             return
         leg, tokens = self._decode_leg(request), tokens_of(request)
@@ -161,26 +153,6 @@ class SchedulerHalf:
         else:
             self._decline(leg)
 
-    @property
-    def has_promised(self) -> bool:
-        """Whether prompts are computed here that will be offered with their last step."""
-        return bool(self._prefills)
-
-    def scheduled(self, request: str, end: int, new_block_ids: Sequence[Sequence[int]] | None) -> None:
-        """Hear that the next step computes a request's tokens up to `end`, in blocks that came on top."""
-        prefill = self._prefills.get(request)
-        if prefill is None:
-            return
-        for had, new in zip(prefill.block_ids, new_block_ids or (), strict=False):
-            had.extend(new)
-        tokens = tokens_of(prefill.request)
-        if tokens is not None and end >= len(tokens):
-            del self._prefills[request]
-            begun = self._begin_offer(prefill.request, prefill.leg, prefill.block_ids, computing=True)
-            if begun is not None:
-                self._ahead[request] = begun
-                self.counters.ahead += 1
-
     def finished(
         self, request: Any, block_ids: Sequence[Sequence[int]], *, complete: bool
     ) -> tuple[bool, dict[str, Any] | None]:
@@ -194,8 +166,8 @@ class SchedulerHalf:
         decided = request.request_id in self._decided
         self._decided.discard(request.request_id)
         self._drop(request.request_id)
-        self._prefills.pop(request.request_id, None)
-        if (ahead := self._ahead.pop(request.request_id, None)) is not None:
+        ahead, lost = self.promised.finished(request.request_id)
+        if ahead is not None:
             return self._finish_offer(*ahead, complete=complete)
         if self._handoffs.abandon(request.request_id):
             self._pass_on()
@@ -203,7 +175,7 @@ class SchedulerHalf:
         match self._leg(request):
             case DecodeLeg() as leg if not decided:
                 self._decline(leg)  # finished before it was ever scheduled
-            case PrefillLeg() as leg if self._produces and complete:
+            case PrefillLeg() as leg if self._produces and complete and not lost:
                 return self._offer(request, leg, block_ids)
         return complete and self._keep(request, block_ids), None
 
@@ -358,18 +330,36 @@ class SchedulerHalf:
 
     # Offers.
 
-    def _remember(self, request: Any, block_ids: Sequence[Sequence[int]]) -> None:
-        """Keep in mind what may be offered while it is computed.
+    def promised_leg(self, request: Any) -> PrefillLeg | None:
+        """Return the leg of a prompt that may be offered while it is computed.
 
         Only where nothing can come between its last step and its end: vLLM
         would not ask before it takes the blocks of a request that goes on.
         """
         ends_at_once = getattr(request, "max_tokens", 0) == 1 and not getattr(request, "resumable", False)
         if not self._by_layers or not self._produces or not ends_at_once:
-            return
+            return None
         leg = self._leg(request)
-        if isinstance(leg, PrefillLeg) and leg.promised:
-            self._prefills[request.request_id] = _Prefill(request, leg, [list(ids) for ids in block_ids])
+        return leg if isinstance(leg, PrefillLeg) and leg.promised else None
+
+    def tells_chunks(self) -> bool:
+        """Say whether there is an agent now that knows chunks."""
+        return self._door is not None and self._door.serving and "chunks" in self._door.features
+
+    def begin_offer(self, prefill: Prefill, *, chunked: bool) -> tuple[bytes, bytes] | None:
+        """Offer a prompt that the next step computes; `chunked`: and others after that."""
+        return self._begin_offer(
+            prefill.request, prefill.leg, prefill.block_ids, computing=True, chunked=chunked
+        )
+
+    def computed(self, transfer: bytes, tokens: int) -> None:
+        """Tell the agent that these first tokens of an offer are computed on every rank."""
+        if self._door is not None:
+            self._door.progress(transfer, self._layers, tokens)
+
+    def withdrawn(self) -> None:
+        """Tell the agent what is not offered any more."""
+        self._pass_on()
 
     def _offer(
         self, request: Any, leg: PrefillLeg, block_ids: Sequence[Sequence[int]]
@@ -381,9 +371,18 @@ class SchedulerHalf:
         return (False, None) if begun is None else (True, params_of(begun[1]))
 
     def _begin_offer(
-        self, request: Any, leg: PrefillLeg, block_ids: Sequence[Sequence[int]], *, computing: bool = False
+        self,
+        request: Any,
+        leg: PrefillLeg,
+        block_ids: Sequence[Sequence[int]],
+        *,
+        computing: bool = False,
+        chunked: bool = False,
     ) -> tuple[bytes, bytes] | None:
-        """Offer a prompt, and return the transfer and its ticket; None: it cannot be offered."""
+        """Offer a prompt, and return the transfer and its ticket; None: it cannot be offered.
+
+        `computing`: it is computed in the next step. `chunked`: and in others after that.
+        """
         tokens = tokens_of(request)
         if tokens is None or self._door is None or self._cut.edge_is_lost(len(tokens)):
             return None
@@ -393,6 +392,7 @@ class SchedulerHalf:
             self._complain("offered before", message)
             return None
         now = self._clock()
+        keep = self._settings.keep + (_COMPUTING if chunked else 0.0)
         try:
             offer = Offer(
                 transfer,
@@ -400,7 +400,7 @@ class SchedulerHalf:
                 self._cut.tables(block_ids, len(tokens)),
                 layers=0 if computing else self._layers,
                 scope=scope_of(request),
-                keep=self._settings.keep,
+                keep=keep,
                 leg=leg.seal,
             )
             ticket = self._door.write_ticket(offer)
@@ -411,7 +411,7 @@ class SchedulerHalf:
                 self._complain(f"not offered: {_as_problem(error).code}", message)
                 self.counters.declined += 1
             return None
-        deadline = now + self._settings.keep + self._settings.deadline + _GRACE
+        deadline = now + keep + self._settings.deadline + _GRACE
         self._handoffs.offer(
             request.request_id, transfer, len(tokens), now, deadline=deadline, computing=computing
         )
@@ -422,7 +422,8 @@ class SchedulerHalf:
         self, transfer: bytes, ticket: bytes, *, complete: bool
     ) -> tuple[bool, dict[str, Any] | None]:
         """End the computing of what was offered before."""
-        held, good = self._handoffs.finish(transfer, wanted=complete)
+        deadline = self._clock() + self._settings.keep + self._settings.deadline + _GRACE
+        held, good = self._handoffs.finish(transfer, wanted=complete, deadline=deadline)
         if held and complete and self._door is not None:
             self._door.progress(transfer, self._layers)
         self._pass_on()
@@ -436,6 +437,8 @@ class SchedulerHalf:
         if problem is not None:
             self._complain(f"not taken: {problem.code}", f"an offer was not taken: {problem}")
             self._handoffs.declined(transfer, problem, now)
+        else:
+            self._handoffs.offered(transfer)
 
     # Both.
 
@@ -491,6 +494,8 @@ class SchedulerHalf:
         for ending in self._handoffs.take_endings():
             self.counters.count(ending)
             self._log_ending(ending)
+            if not ending.accepted:
+                self.promised.ended(ending.transfer)
             ticket = self._tickets.pop(ending.transfer, None) if ending.accepted else None
             if ticket is not None and ending.problem is not None and ending.begun and self._door is not None:
                 # It is not tried again, so the prefill server need not keep its blocks for that.

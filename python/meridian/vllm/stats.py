@@ -18,6 +18,7 @@ _COUNTERS: Final = {
     "abandoned": ("handoffs_abandoned", "Prompts whose cache was given up, as nobody waited for it."),
     "offered": ("offers", "Prompts whose cache was offered, and whose blocks are free again."),
     "ahead": ("offers_ahead", "Prompts whose cache was offered, layer by layer, while it was computed."),
+    "chunked": ("offers_chunked", "Prompts whose cache was offered before their last chunk was computed."),
     "declined": ("offers_declined", "Prompts whose cache could not be offered."),
     "found_tokens": ("found_tokens", "Tokens of prompts that came from the cell's cache."),
     "kept": ("kept", "Requests whose cache the cell was asked to keep, and whose blocks are free again."),

@@ -32,7 +32,7 @@ class RankDoor(Protocol):
     def lend_borrowed(self, address: int, size: int, *, more: bool = ...) -> None: ...
     def lend_gpu(self, memory: GPUMemory, size: int, *, more: bool = ...) -> None: ...
     def poll_events(self, timeout: float = ...) -> list[Event]: ...
-    def progress(self, transfer: bytes, layers: int) -> None: ...
+    def progress(self, transfer: bytes, layers: int, tokens: int = ...) -> None: ...
     def close(self, timeout: float = ...) -> None: ...
 
 
@@ -49,7 +49,7 @@ class WorkerHalf:
         self._progress = progress
         self._layers = layers
         self._every = max(1, -(-layers // _TELLS))
-        self._computing: tuple[bytes, ...] = ()
+        self._computing: tuple[tuple[bytes, int], ...] = ()
         self._reports = Reports()
         self._idle = False
         self._invalid_blocks: set[int] = set()
@@ -81,9 +81,9 @@ class WorkerHalf:
         else:
             self._progress.then(lambda: self._tell(transfers, computed))
 
-    def _tell(self, transfers: Sequence[bytes], computed: int) -> None:
-        for transfer in transfers:
-            self._door.progress(transfer, computed)
+    def _tell(self, transfers: Sequence[tuple[bytes, int]], computed: int) -> None:
+        for transfer, tokens in transfers:
+            self._door.progress(transfer, computed, tokens)
 
     def close(self, timeout: float) -> None:
         """Tell nothing more."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import CacheConfig, DeviceConfig, KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -27,6 +27,7 @@ from meridian.vllm import governed_scheduler, governing
 from meridian.vllm.governed_scheduler import Scheduler, SyncScheduler
 
 BLOCK = 4
+LAYER = "model.layers.0.self_attn.attn"
 
 
 class Governor:
@@ -74,6 +75,7 @@ class World:
         most: int = 8,
         length: int = 128,
         governed: bool = True,
+        transfer: KVTransferConfig | None = None,
     ) -> None:
         monkeypatch.setattr(governed_scheduler, "Steps", Governor)
         self.asynchronous = asynchronous
@@ -92,6 +94,7 @@ class World:
             ),
             cache_config=CacheConfig(block_size=BLOCK, enable_prefix_caching=True),
             device_config=DeviceConfig("cpu"),
+            kv_transfer_config=transfer,
             additional_config={"meridian": {"socket": "/nowhere", "engine": "e"}},
         )
         config.scheduler_config.async_scheduling = asynchronous  # a CPU's platform takes it away
@@ -101,7 +104,7 @@ class World:
         self.scheduler: Any = kind(
             vllm_config=config,
             kv_cache_config=KVCacheConfig(
-                num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
+                num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec([LAYER], spec)]
             ),
             structured_output_manager=StructuredOutputManager(config),
             log_stats=True,
@@ -112,15 +115,16 @@ class World:
         self.flying: list[Any] = []
         self.said: dict[str, list[int]] = {}
 
-    def add(self, name: str, prompt: int = 6, answer: int = 30) -> Request:
+    def add(self, name: str, prompt: int = 6, answer: int = 30, **params: Any) -> Request:
         start = 1000 * (len(self.said) + 1)
         self.said[name] = []
-        params = SamplingParams(max_tokens=answer, ignore_eos=True)
-        params.update_from_generation_config({}, 2)
+        extra = {"extra_args": {"kv_transfer_params": params}} if params else {}
+        sampling = SamplingParams(max_tokens=answer, ignore_eos=True, **extra)
+        sampling.update_from_generation_config({}, 2)
         request = Request(
             request_id=name,
             prompt_token_ids=[start + i for i in range(prompt)],
-            sampling_params=params,
+            sampling_params=sampling,
             pooling_params=None,
             block_hasher=get_request_block_hasher(BLOCK, sha256),
         )

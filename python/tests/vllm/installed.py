@@ -41,7 +41,7 @@ def run_unit(name: str, **environment: str) -> None:
     plain = f"-m pytest -q -c {os.devnull} --rootdir {tests.parent} -p no:cacheprovider -p no:asyncio"
     done = subprocess.run(
         [str(HOME / "bin" / "python"), *plain.split(), str(tests)],
-        env={**vllm_environment(), **environment},
+        env={**vllm_environment(), "PYTHONPATH": f"{ROOT / 'python'}:{tests.parent.parent}", **environment},
         cwd=ROOT,
         text=True,
         stdout=subprocess.PIPE,
