@@ -542,9 +542,11 @@ type Steps struct {
 	MaxRunning  uint32 `protobuf:"varint,5,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"` // sequences in a step
 	StepTokens  uint32 `protobuf:"varint,6,opt,name=step_tokens,json=stepTokens,proto3" json:"step_tokens,omitempty"` // tokens in a step
 	// What the engine can do when it is asked to.
-	Forces        bool `protobuf:"varint,7,opt,name=forces,proto3" json:"forces,omitempty"` // put tokens into a stream
-	Forks         bool `protobuf:"varint,8,opt,name=forks,proto3" json:"forks,omitempty"`   // tell the entropy after a forced end of a thought
-	Swaps         bool `protobuf:"varint,9,opt,name=swaps,proto3" json:"swaps,omitempty"`   // copy blocks out and bring them back
+	Forces bool `protobuf:"varint,7,opt,name=forces,proto3" json:"forces,omitempty"` // put tokens into a stream
+	Forks  bool `protobuf:"varint,8,opt,name=forks,proto3" json:"forks,omitempty"`   // tell the entropy after a forced end of a thought
+	Swaps  bool `protobuf:"varint,9,opt,name=swaps,proto3" json:"swaps,omitempty"`   // copy blocks out and bring them back
+	// The engine remembers the order: a Decision may say that it stays.
+	Remembers     bool `protobuf:"varint,10,opt,name=remembers,proto3" json:"remembers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -638,6 +640,13 @@ func (x *Steps) GetForks() bool {
 func (x *Steps) GetSwaps() bool {
 	if x != nil {
 		return x.Swaps
+	}
+	return false
+}
+
+func (x *Steps) GetRemembers() bool {
+	if x != nil {
+		return x.Remembers
 	}
 	return false
 }
@@ -2541,7 +2550,9 @@ type Decision struct {
 	Preempt     []*Preempt `protobuf:"bytes,11,rep,name=preempt,proto3" json:"preempt,omitempty"`
 	Forgotten   []uint64   `protobuf:"varint,12,rep,packed,name=forgotten,proto3" json:"forgotten,omitempty"` // the engine has not spoken of them for long
 	// For how many steps the order holds if nothing happens but that those in it decode.
-	Steps         uint32 `protobuf:"varint,13,opt,name=steps,proto3" json:"steps,omitempty"`
+	Steps uint32 `protobuf:"varint,13,opt,name=steps,proto3" json:"steps,omitempty"`
+	// The order is that of the Decision before, and is not told again. Only to one that remembers.
+	OrderStays    bool `protobuf:"varint,14,opt,name=order_stays,json=orderStays,proto3" json:"order_stays,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2665,6 +2676,13 @@ func (x *Decision) GetSteps() uint32 {
 		return x.Steps
 	}
 	return 0
+}
+
+func (x *Decision) GetOrderStays() bool {
+	if x != nil {
+		return x.OrderStays
+	}
+	return false
 }
 
 // Force ends a thought.
@@ -5159,7 +5177,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x04Rank\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x14\n" +
 	"\x05ranks\x18\x02 \x01(\rR\x05ranks\"\b\n" +
-	"\x06Client\"\xfa\x01\n" +
+	"\x06Client\"\x98\x02\n" +
 	"\x05Steps\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
 	"\bmeasures\x18\x02 \x01(\bR\bmeasures\x12\x16\n" +
@@ -5171,7 +5189,9 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"stepTokens\x12\x16\n" +
 	"\x06forces\x18\a \x01(\bR\x06forces\x12\x14\n" +
 	"\x05forks\x18\b \x01(\bR\x05forks\x12\x14\n" +
-	"\x05swaps\x18\t \x01(\bR\x05swaps\"\xaf\x02\n" +
+	"\x05swaps\x18\t \x01(\bR\x05swaps\x12\x1c\n" +
+	"\tremembers\x18\n" +
+	" \x01(\bR\tremembers\"\xaf\x02\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12 \n" +
@@ -5325,7 +5345,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x16\n" +
 	"\x06blocks\x18\x02 \x03(\rR\x06blocks\x12\x17\n" +
 	"\atook_ns\x18\x03 \x01(\x04R\x06tookNs\x12\x14\n" +
-	"\x05whole\x18\x04 \x01(\bR\x05whole\"\x95\x03\n" +
+	"\x05whole\x18\x04 \x01(\bR\x05whole\"\xb6\x03\n" +
 	"\bDecision\x12\x12\n" +
 	"\x04step\x18\x01 \x01(\x04R\x04step\x12\x14\n" +
 	"\x05order\x18\x02 \x03(\x04R\x05order\x12!\n" +
@@ -5340,7 +5360,9 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	" \x03(\x04R\x06recall\x123\n" +
 	"\apreempt\x18\v \x03(\v2\x19.meridian.door.v1.PreemptR\apreempt\x12\x1c\n" +
 	"\tforgotten\x18\f \x03(\x04R\tforgotten\x12\x14\n" +
-	"\x05steps\x18\r \x01(\rR\x05steps\"S\n" +
+	"\x05steps\x18\r \x01(\rR\x05steps\x12\x1f\n" +
+	"\vorder_stays\x18\x0e \x01(\bR\n" +
+	"orderStays\"S\n" +
 	"\x05Force\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x16\n" +
 	"\x06tokens\x18\x02 \x03(\rR\x06tokens\x12\x16\n" +

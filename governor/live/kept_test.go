@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,5 +68,39 @@ func TestTenantsAreForgotten(t *testing.T) {
 	}
 	if s.tenants.busy != 1 || len(s.tenants.numbers) > maxTenants || s.tenants.numbers["stays"] != s.sequences[0].tenant {
 		t.Errorf("%d busy of %d", s.tenants.busy, len(s.tenants.numbers))
+	}
+}
+
+// One that remembers the order hears of it when it changes; any other always.
+func TestOrderStays(t *testing.T) {
+	for _, remembers := range []bool{false, true} {
+		g := newGovernors(t, testOptions(t, &clock{}, "meridian"))
+		a := govern(t, g, "a", &doorpb.Steps{Model: "thinker", BlockTokens: 16, MaxRunning: 8, StepTokens: 8192, Remembers: remembers})
+		order, number := []uint64(nil), uint64(0)
+		for _, at := range []struct {
+			m     *doorpb.Step
+			stays bool
+			order []uint64
+		}{
+			{&doorpb.Step{Begun: []*doorpb.Begun{{Sequence: 1, PromptTokens: 4}, {Sequence: 2, PromptTokens: 4}}}, false, []uint64{1, 2}},
+			{&doorpb.Step{Sequences: []uint64{1, 2}, Computed: []uint32{4, 4}, Counts: []uint32{1, 1}, Tokens: []uint32{word, word}}, false, []uint64{1, 2}}, // of a token each now
+			{&doorpb.Step{Sequences: []uint64{1, 2}, Computed: []uint32{1, 1}, Counts: []uint32{1, 1}, Tokens: []uint32{word, word}}, true, []uint64{1, 2}},
+			{&doorpb.Step{Finished: []uint64{1}}, false, []uint64{2}},
+			{&doorpb.Step{Sequences: []uint64{2}, Computed: []uint32{1}, Counts: []uint32{1}, Tokens: []uint32{word}}, true, []uint64{2}},
+			{&doorpb.Step{Begun: []*doorpb.Begun{{Sequence: 3, PromptTokens: 1}}}, false, []uint64{2, 3}},
+		} {
+			number++
+			at.m.Number, at.m.FreeBlocks = number, 1<<10
+			d := step(t, a, at.m)
+			if d.OrderStays != (remembers && at.stays) || d.OrderStays && len(d.Order)+len(d.OrderTokens) > 0 {
+				t.Fatalf("remembers %v, step %d: %v", remembers, number, d)
+			}
+			if !d.OrderStays {
+				order = slices.Clone(d.Order)
+			}
+			if !slices.Equal(order, at.order) {
+				t.Fatalf("remembers %v, step %d: %v runs, want %v", remembers, number, order, at.order)
+			}
+		}
 	}
 }

@@ -22,8 +22,9 @@ type scheduler struct {
 	about     string // the model's name
 	policy    string
 	since     sched.Instant
-	// listens: entropies may end thoughts; swaps: copies can be made.
-	listens, swaps, forces bool
+	// listens: entropies may end thoughts; swaps: copies can be made; remembers: an order
+	// that stays is not told again.
+	listens, swaps, forces, remembers bool
 	// blocks is how many the engine told, 0 for none, and capacity how many may be used.
 	blocks, capacity int32
 	tellsFree        bool
@@ -65,7 +66,7 @@ func newScheduler(g *Governors, made *governor.Governor, o governor.Options, abo
 	}
 	return &scheduler{
 		governors: g, governor: made, model: m.Phase, budget: o.Budget, about: about.Model, policy: o.Policy.Name(), since: g.now(),
-		listens: o.Budget.Entropy && m.Phase.Thinks(), swaps: o.Offloads, forces: about.Forces && len(m.Phase.Force()) > 0,
+		listens: o.Budget.Entropy && m.Phase.Thinks(), swaps: o.Offloads, forces: about.Forces && len(m.Phase.Force()) > 0, remembers: about.Remembers,
 		blocks: int32(o.Blocks.Blocks), capacity: int32(o.Blocks.Capacity),
 		sequences: make(map[phase.Sequence]*sequence),
 	}
@@ -129,11 +130,15 @@ func (s *scheduler) note(c *governor.Commit) {
 // say makes a message of a decision. Its order holds until the next.
 func (s *scheduler) say(step uint64, now sched.Instant, d *governor.Decision) *doorpb.Decision {
 	out := &doorpb.Decision{Step: step, Steps: s.holds(now, d)}
-	s.order, s.orderTokens = s.order[:0], s.orderTokens[:0]
-	for _, run := range d.Order {
-		s.order, s.orderTokens = append(s.order, uint64(run.Sequence)), append(s.orderTokens, uint32(run.Tokens))
+	if s.remembers && s.stays(d.Order) {
+		out.OrderStays = true
+	} else {
+		s.order, s.orderTokens = s.order[:0], s.orderTokens[:0]
+		for _, run := range d.Order {
+			s.order, s.orderTokens = append(s.order, uint64(run.Sequence)), append(s.orderTokens, uint32(run.Tokens))
+		}
+		out.Order, out.OrderTokens = s.order, s.orderTokens
 	}
-	out.Order, out.OrderTokens = s.order, s.orderTokens
 	out.Pause, out.Resume = s.told(now, "pause", d.Pause), s.told(now, "resume", d.Resume)
 	out.Fork, out.Recall = s.told(now, "fork", d.Fork), s.told(now, "recall", d.Recall)
 	for _, f := range d.Force {
@@ -155,6 +160,19 @@ func (s *scheduler) say(step uint64, now sched.Instant, d *governor.Decision) *d
 		out.Forgotten = append(out.Forgotten, uint64(number))
 	}
 	return out
+}
+
+// stays says whether an order is the one that was told last.
+func (s *scheduler) stays(order []governor.Run) bool {
+	if len(order) != len(s.order) {
+		return false
+	}
+	for i, run := range order {
+		if uint64(run.Sequence) != s.order[i] || uint32(run.Tokens) != s.orderTokens[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // holds is for how many steps an order holds. Where it ends at a moment, that is as many

@@ -24,12 +24,13 @@ class World:
             block_tokens=block_tokens,
             max_running=requests,
             step_tokens=4096 * 64,
+            remembers=True,
         )
         until = time.monotonic() + PATIENCE
         while not self.steps.governed and time.monotonic() < until:
             time.sleep(0.01)
             self.steps.advance()
-        self.number = 1
+        self.number, self.order = 1, []
         first = self.columns.step
         first.number, first.waiting, first.free_blocks = 1, requests, blocks
         self.have = []
@@ -39,8 +40,9 @@ class World:
                 sequence=i + 1, id=f"request-{i}", prompt_tokens=prompt, tail=[0] * 64
             )
             self.have.append(prompt % self.size)
-        if not self.steps.send(first) or len(self.steps.take(PATIENCE)) != 1:
+        if not self.steps.send(first) or len(come := self.steps.take(PATIENCE)) != 1:
             raise RuntimeError("the agent has not decided about the first step")
+        self.order = list(come[0].order)
         first.ClearField("begun")
         first.waiting = 0
         self.sequences, self.ones = list(range(1, requests + 1)), [1] * requests
@@ -71,11 +73,13 @@ class World:
         write("blocks", blocks)
         sent = self.steps.send(m)
         come = self.steps.take(PATIENCE)
-        order = list(come[0].order) if come else []
+        if come and not come[0].order_stays:
+            self.order = list(come[0].order)
         took = time.perf_counter_ns() - began
-        if not sent or len(come) != 1 or come[0].step != self.number or len(order) != n:
+        ordered = len(self.order)
+        if not sent or len(come) != 1 or come[0].step != self.number or ordered != n:
             raise RuntimeError(
-                f"after step {self.number} came {len(come)} decisions with {len(order)} requests"
+                f"after step {self.number} came {len(come)} decisions, and {ordered} requests run"
             )
         return took
 

@@ -83,6 +83,7 @@ class Steps:
         forces: bool = False,
         forks: bool = False,
         swaps: bool = False,
+        remembers: bool = False,
         software: str = f"meridian-python {__version__}",
     ) -> None:
         """Tell what the engine has and can do; docs/wire.md explains each. The agent is looked for."""
@@ -98,6 +99,7 @@ class Steps:
                 forces=forces,
                 forks=forks,
                 swaps=swaps,
+                remembers=remembers,
             )
         )
         introduce(hello)

@@ -85,6 +85,7 @@ class _Governed(_Base):
                 block_tokens=self.block_size,
                 max_running=self.max_num_running_reqs,
                 step_tokens=self.max_num_scheduled_tokens,
+                remembers=True,
                 software="meridian-vllm-scheduler",
             )
         )

@@ -89,8 +89,6 @@ class Governing:
         """For how many plans the order still holds without a word."""
         self.order: dict[str, int] = {}
         """The place of each request that the order names."""
-        self._ordered: list[int] | None = None
-        """The order as it was told; None: somebody in it has gone since."""
         self.paused: set[str] = set()
         self._stood_still = False
         """Nobody could run: until somebody has, nobody is paused."""
@@ -113,7 +111,7 @@ class Governing:
         if sequence is None:
             return
         del self._by_number[sequence.number]
-        self._lined_up = self._ordered = None
+        self._lined_up = None
         if sequence.told:
             self._columns.step.finished.append(sequence.number)
         self._blocks.pop(request.request_id, None)
@@ -279,19 +277,16 @@ class Governing:
         for number in decision.resume:
             if sequence := self._by_number.get(number):
                 self.paused.discard(sequence.request.request_id)
-        ordered = list(decision.order)
-        if ordered != self._ordered:
-            self._ordered = ordered
+        if not decision.order_stays:
             self.order = {
                 sequence.name: place
-                for place, number in enumerate(ordered)
+                for place, number in enumerate(decision.order)
                 if (sequence := self._by_number.get(number))
             }
         self._holds = decision.steps
 
     def _forget_decisions(self) -> None:
         self.order = {}
-        self._ordered = None
         self.paused.clear()
         self._holds = 0
 

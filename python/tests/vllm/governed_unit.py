@@ -226,6 +226,11 @@ def test_the_order_is_the_governors(world: Callable[..., World]) -> None:
     for _ in range(3):
         latest = w.step()
     assert latest == ["b", "a"]
+    assert w.governor.about["remembers"]
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, order_stays=True)
+    for _ in range(3):
+        latest = w.step()
+    assert latest == ["b", "a"]
     w.scheduler.finish_requests(["a"], governed_finish())
     for _ in range(3):
         latest = w.step()
