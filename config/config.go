@@ -128,6 +128,7 @@ type Gateway struct {
 	ProxyPaths          []string  `toml:"proxy_paths"`
 	Resume              bool      `toml:"resume"`
 	MoveAtThinkEnd      bool      `toml:"move_at_think_end"`
+	MoveForBalance      bool      `toml:"move_for_balance"`
 	WarmNextTurn        bool      `toml:"warm_next_turn"`
 	DirectPromptTokens  int64     `toml:"direct_prompt_tokens"`
 	PromiseTokens       int64     `toml:"promise_tokens"`

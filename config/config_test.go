@@ -110,6 +110,7 @@ func TestDefaults(t *testing.T) {
 				"/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
 			},
 			Resume:             true,
+			MoveForBalance:     true,
 			DirectPromptTokens: 256, PromiseTokens: 4096, PrefixAffinity: 1, StoredTokenWeight: 0.25, MaxBodyBytes: 8 << 20, MaxBodyMemoryBytes: 512 << 20, MaxRunning: 1024, MaxWaiting: 1024, QueueTimeoutMs: 30_000,
 			ClientTimeoutMs: 10_000, PrefillTimeoutMs: 120_000, FirstTokenTimeoutMs: 120_000, AnswerTimeoutMs: 600_000, StallTimeoutMs: 30_000,
 			Effort: Effort{Minimal: 0.1, Low: 0.2, Medium: 0.5, High: 0.8, XHigh: 1},

@@ -86,6 +86,12 @@ var gateway = Section{
 			Tune: "Turn it on where thoughts are long and decode engines are loaded unevenly: answers, which users read, get the engines with the most room.",
 		},
 		{
+			Name: "move_for_balance", Kind: Bool, Default: true,
+			Doc: "Whether streams of a reference engine that has much more to do than another leave for it, with their cache: one engine has had four requests more, and a quarter of what it has, for two seconds. " +
+				"At most two are on their way, none leaves within five seconds of coming or more than twice, and only where what it gains is worth the move.",
+			Tune: "Turn it off to have every answer end where it began, as for measurements.",
+		},
+		{
 			Name: "warm_next_turn", Kind: Bool, Default: false,
 			Doc: "Whether idle engines compute what the next turn of a chat will begin with, after an answer that had a thought: its messages and the answer without the thought, " +
 				"as chat templates write them that strip thoughts. The cell keeps it, where prefixes are kept. Requests come first: what is computed ahead is given up for them.",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"meridian/ledger"
@@ -31,12 +32,13 @@ const (
 	byDrain    moveReason = iota // the engine is about to go
 	byThought                    // its thought has ended, and another engine has less to do
 	byOperator                   // an operator asked the gateway for it
+	byBalance                    // its engine has much more to do than another
 	byRoom                       // a prefill engine generates for it, and a decode engine has room now
 )
 
 // Why requests leave, and what came of it, by number.
 var (
-	moveReasons = [...]string{byDrain: "drain", byThought: "thought", byOperator: "operator", byRoom: "room"}
+	moveReasons = [...]string{byDrain: "drain", byThought: "thought", byOperator: "operator", byBalance: "balance", byRoom: "room"}
 	moveEnds    = [...]string{"moved", "recomputed", "stayed", "returned", "lost"}
 )
 
@@ -74,9 +76,11 @@ type departure struct {
 	engine   *engine
 	transfer transfer // that it leaves under, and that the engine knows it by
 	request  *clientRequest
-	of       string     // the request's id
-	avoid    []string   // engines that failed it
-	began    time.Time  // the leg
+	of       string    // the request's id
+	avoid    []string  // engines that failed it
+	began    time.Time // the leg
+	chosen   int       // moves by choice before
+	answered atomic.Int64
 	order    *moveOrder // what it was asked, once; protected by deciding, as ended is
 	ended    bool       // the leg has ended: the gateway asks it no more
 }
@@ -86,11 +90,12 @@ type moveOrder struct {
 	why       moveReason
 	to        string // key
 	placement place.Reason
+	at        time.Time
 	settle    func() // engines are not counted on for it any more
 }
 
 // leaves: any other engine is better than the one where it is.
-func (r moveReason) leaves() bool { return r != byThought }
+func (r moveReason) leaves() bool { return r != byThought && r != byBalance }
 
 // departures are the legs that may leave now.
 type departures struct {
@@ -175,9 +180,15 @@ func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 	if !better || target == nil {
 		return nil
 	}
+	return g.order(d, why, target, reason)
+}
+
+// order asks a leg that was not asked before to leave for another engine. The caller holds
+// deciding.
+func (g *Gateway) order(d *departure, why moveReason, target *engine, reason place.Reason) *moveOrder {
 	d.engine.arriving.Add(-1)
 	target.arriving.Add(1)
-	d.order = &moveOrder{why: why, to: to, placement: reason, settle: func() {
+	d.order = &moveOrder{why: why, to: target.key, placement: reason, at: time.Now(), settle: func() {
 		d.engine.arriving.Add(1)
 		target.arriving.Add(-1)
 	}}
@@ -244,7 +255,8 @@ func (x *exchange) mayLeave(e *engine, about *about, d *decodeLeg) (end func()) 
 		return func() {}
 	}
 	d.move = newTransfer()
-	x.departure = &departure{engine: e, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid), began: time.Now()}
+	x.departure = &departure{engine: e, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid), began: time.Now(), chosen: x.chosen}
+	x.departure.answered.Store(int64(x.answer.tokens))
 	x.g.departures.add(x.departure)
 	return func() {
 		order := x.departure.end(&x.g.departures)
@@ -339,7 +351,8 @@ func (x *exchange) placeMove() step {
 	if slices.ContainsFunc(candidates, func(e place.Engine) bool { return e.ID == x.passage.to && !e.Doubtful && !e.Full }) {
 		return x.flow.placed(place.Choice{Decode: x.passage.to}, nil)
 	}
-	if to, why, ok := place.Move(candidates, x.passage.from, x.request.placement().Turn, x.g.options.Place, true, 0); ok {
+	// Who left by choice is no worse off where it was than with any other.
+	if to, why, ok := place.Move(candidates, x.passage.from, x.request.placement().Turn, x.g.options.Place, true, 0); ok && (x.passage.why.leaves() || !x.mayReturn()) {
 		x.passage.record.Placement = why.String()
 		return x.flow.placed(place.Choice{Decode: to}, nil)
 	}

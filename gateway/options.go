@@ -54,6 +54,8 @@ type Options struct {
 	// MoveAtThinkEnd has a request whose thought has ended leave for a decode engine that has
 	// less to do.
 	MoveAtThinkEnd bool
+	// MoveForBalance has running requests leave an engine that has much more to do than another.
+	MoveForBalance bool
 	// APIKeys let clients in; none lets everybody in.
 	APIKeys []string
 	// ProxyPaths are endpoints that are passed on to an engine as they are; nil

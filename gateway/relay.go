@@ -296,6 +296,9 @@ func (r *relay) settle() {
 	a, c := &r.x.answer, &r.chunk
 	tokens := max(len(c.Tokens), boolInt(!c.HasTokens && (c.Answered || c.Thought)))
 	a.tokens += tokens
+	if d := r.x.departure; d != nil {
+		d.answered.Store(int64(a.tokens))
+	}
 	if c.Thought {
 		// Where a thought ends within a chunk, no engine tells where.
 		a.thought += tokens - boolInt(c.Answered && tokens > 0)

@@ -1,10 +1,7 @@
 package gateway
 
 import (
-	"context"
-	"encoding/json"
 	"slices"
-	"sync"
 	"time"
 
 	"meridian/place"
@@ -17,14 +14,8 @@ import (
 //	            429                  all full                room
 //	decode ─────────► another decode ────────► prefill engine ─────► moves to decode
 
-const (
-	// roomPoll is how often those that wait look whether an engine has room.
-	roomPoll = 50 * time.Millisecond
-	// rearrangeEvery is how often the gateway looks who should run elsewhere, and
-	// askRoomTimeout how long engines may take to tell how much room they have.
-	rearrangeEvery = 100 * time.Millisecond
-	askRoomTimeout = time.Second
-)
+// roomPoll is how often those that wait look whether an engine has room.
+const roomPoll = 50 * time.Millisecond
 
 // tookNoMore tells of an engine among candidates whether it took no more lately.
 func tookNoMore(candidates []place.Engine, key string) bool {
@@ -76,73 +67,4 @@ func (r *roster) isFull(e *engine) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return e.full.Is(int(max(e.running.Load()+e.arriving.Load(), 0)), time.Now().UnixNano())
-}
-
-// maxRoom is more than any engine has room for.
-const maxRoom = 1 << 20
-
-// askRoom has engines tell how many requests they would begin at once, and waits for that.
-func (g *Gateway) askRoom(engines []*engine) {
-	ctx, cancel := context.WithTimeout(g.life, askRoomTimeout)
-	defer cancel()
-	var asking sync.WaitGroup
-	for _, e := range engines {
-		asking.Go(func() {
-			var stats struct {
-				Room int64 `json:"room"`
-			}
-			data, err := g.prober.get(ctx, e, "/stats")
-			if err == nil {
-				err = json.Unmarshal(data, &stats)
-			}
-			if err != nil { // then none leaves for it
-				stats.Room = 0
-			}
-			e.room.Store(min(max(stats.Room, 0), maxRoom))
-		})
-	}
-	asking.Wait()
-}
-
-// receivers are the engines that requests could move to.
-func (r *roster) receivers() []*engine {
-	return slices.DeleteFunc(r.all(), func(e *engine) bool {
-		return e.role&place.Decode == 0 || !e.up.Load() || e.about.Load().kind != kindMeridian
-	})
-}
-
-// rearrange has requests that prefill engines generate for leave as soon as a decode engine
-// has room, until the gateway ends.
-func (g *Gateway) rearrange() {
-	tick := time.NewTicker(rearrangeEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-g.life.Done():
-			return
-		case <-tick.C:
-			lent := g.departures.lent()
-			if len(lent) == 0 {
-				continue
-			}
-			g.askRoom(g.roster.receivers())
-			for _, d := range lent {
-				g.move(d, byRoom)
-			}
-		}
-	}
-}
-
-// lent are the legs at engines that do not decode, the oldest first.
-func (d *departures) lent() []*departure {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var lent []*departure
-	for one := range d.all {
-		if one.engine.role&place.Decode == 0 {
-			lent = append(lent, one)
-		}
-	}
-	slices.SortFunc(lent, func(a, b *departure) int { return a.began.Compare(b.began) })
-	return lent
 }

@@ -25,6 +25,7 @@ const (
 	Computes                // it is computing more of the prompt for others than another
 	DecodeIsFull            // a prefill engine generates, until a decode engine has room
 	TookNoMore              // it was full lately, and no other is there
+	RunsLess                // it has much less to do than the engine where a request runs
 )
 
 // Reason is why a request goes where it goes. Programs go by its kind, people read
@@ -33,7 +34,7 @@ type Reason struct {
 	Because Because
 	// Of Short, Cached, Stored, Coming, HoldsPrefix, Fetches and Computes: the prompt's
 	// tokens, and how many of them the engine holds, can fetch, or is computing; Told means
-	// by its own word.
+	// by its own word. Of RunsLess: what the two have to do, in running requests.
 	Tokens, Held int
 	Told         bool
 }
@@ -79,6 +80,8 @@ func (r Reason) String() string {
 		return "decode engines are full"
 	case TookNoMore:
 		return "full lately, no other is there"
+	case RunsLess:
+		return fmt.Sprintf("has %d to do, not %d", r.Held, r.Tokens)
 	}
 	return fmt.Sprintf("Because(%d)", uint8(r.Because))
 }

@@ -23,6 +23,7 @@ func TestReasonsForPeople(t *testing.T) {
 		"computing 768/768":                    {Because: Computes, Tokens: 768, Held: 800},
 		"decode engines are full":              {Because: DecodeIsFull},
 		"full lately, no other is there":       {Because: TookNoMore},
+		"has 3 to do, not 9":                   {Because: RunsLess, Tokens: 9, Held: 3},
 		"Because(0)":                           {},
 	} {
 		if got := r.String(); got != want {

@@ -259,7 +259,7 @@ var catalogue = slices.Concat([]Metric{
 	},
 	{
 		Name: "meridian_gateway_moves_total", Type: Counter, Unit: "requests",
-		Labels: []Label{{Name: "reason", Values: []string{"drain", "thought", "operator", "room"}}, {Name: "outcome", Values: []string{"moved", "recomputed", "stayed", "returned", "lost"}}},
+		Labels: []Label{{Name: "reason", Values: []string{"drain", "thought", "operator", "balance", "room"}}, {Name: "outcome", Values: []string{"moved", "recomputed", "stayed", "returned", "lost"}}},
 		Help: "Running requests that were asked to leave their engine for another, by why. moved went on with their cache, recomputed without; stayed ended first; returned went back, because no other engine took them; " +
 			"lost were resumed, because the other engine failed before its first token.",
 		Action: "recomputed rising: hand-offs fail, `meridian explain ID` has the reason. room rising: decode engines are full, add one. lost rising: engines crash; see meridian_gateway_legs_total.",

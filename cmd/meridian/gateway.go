@@ -170,7 +170,7 @@ func (c *gatewayCommand) options(in *config.Config, backends []gateway.Backend) 
 		Thinking:      thinkingOf(in),
 		Efforts:       effortsOf(in),
 		WarmNextTurn:  c.WarmNextTurn || t.WarmNextTurn,
-		PromiseTokens: promise, NoResume: c.NoResume || !t.Resume, MoveAtThinkEnd: t.MoveAtThinkEnd, APIKeys: c.APIKey, ProxyPaths: t.ProxyPaths, MaxBodyBytes: t.MaxBodyBytes, MaxRunning: int(t.MaxRunning), MaxWaiting: waiting,
+		PromiseTokens: promise, NoResume: c.NoResume || !t.Resume, MoveAtThinkEnd: t.MoveAtThinkEnd, MoveForBalance: t.MoveForBalance, APIKeys: c.APIKey, ProxyPaths: t.ProxyPaths, MaxBodyBytes: t.MaxBodyBytes, MaxRunning: int(t.MaxRunning), MaxWaiting: waiting,
 		TraceFraction: in.Telemetry.TraceFraction,
 		MaxBodyMemory: t.MaxBodyMemoryBytes, MaxConnections: int(t.MaxConnections),
 		QueueTimeout: milliseconds(t.QueueTimeoutMs), ClientTimeout: milliseconds(t.ClientTimeoutMs), PrefillTimeout: milliseconds(t.PrefillTimeoutMs),

@@ -199,6 +199,7 @@ class Gateway:
     proxy_paths: tuple[str, ...]
     resume: bool
     move_at_think_end: bool
+    move_for_balance: bool
     warm_next_turn: bool
     direct_prompt_tokens: int
     promise_tokens: int

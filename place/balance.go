@@ -1,0 +1,131 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Running is a request that an engine generates for and that may leave it.
+type Running struct {
+	ID     string
+	Engine string
+	// Prompt and Answer are its tokens so far, whose cache would move; Limit is how many the
+	// answer may have, 0 where that is not known.
+	Prompt, Answer, Limit int
+	// Since is when it came to the engine, in ns; Moves is how often it has moved by choice.
+	Since int64
+	Moves int
+}
+
+// What is uneven, and who may move for it. Engines differ all the time, as answers end: what
+// is small or short is left to placement.
+const (
+	// unevenBy is by how many requests one engine must have more to do than another, and
+	// unevenPart by which part of what it has to do; unevenFor is for how long, in ns.
+	unevenBy   = 4
+	unevenPart = 4
+	unevenFor  = int64(2e9)
+	// balanceRest is how long a request stays at an engine before it moves for balance, in ns,
+	// and balanceMoves how often it moves by choice.
+	balanceRest  = int64(5e9)
+	balanceMoves = 2
+	// A move costs a request as much as balanceCost tokens of its answer, and one more for
+	// each tokensForOne whose cache goes with it.
+	balanceCost  = 8
+	tokensForOne = 64
+)
+
+// Balance is since when the engines of a model are uneven. The zero Balance is of even ones. It
+// is for one goroutine at a time.
+type Balance struct{ since int64 }
+
+// Uneven takes in how engines stand, and tells whether one has had much more to do than another
+// for a while.
+func (b *Balance) Uneven(engines []Engine, o Options, now int64) bool {
+	most, least := extremes(engines, o)
+	switch {
+	case most == nil || !o.uneven(most, least):
+		b.since = 0
+		return false
+	case b.since == 0 || b.since > now:
+		b.since = now
+	}
+	return now-b.since >= unevenFor
+}
+
+// extremes are the decode engines with the most and the least to do, nil where there are not
+// two of them.
+func extremes(engines []Engine, o Options) (most, least *Engine) {
+	there := decoding(engines, o)
+	if len(there) < 2 {
+		return nil, nil
+	}
+	return there[0], there[len(there)-1]
+}
+
+// decoding are the decode engines that answer, those with the most to do first.
+func decoding(engines []Engine, o Options) []*Engine {
+	var there []*Engine
+	for i := range engines {
+		if e := &engines[i]; e.Role&Decode != 0 && !e.Doubtful {
+			there = append(there, e)
+		}
+	}
+	slices.SortFunc(there, func(a, b *Engine) int { return cmp.Or(cmp.Compare(o.load(b), o.load(a)), cmp.Compare(a.ID, b.ID)) })
+	return there
+}
+
+// uneven: one engine has much more to do than another.
+func (o Options) uneven(most, least *Engine) bool {
+	return o.load(most)-o.load(least) >= max(unevenBy*o.running(), o.load(most)/unevenPart)
+}
+
+// MoveForBalance says which of the running requests leaves an engine that has much more to do
+// than another, for which one, and why. It is one that gains more by it than the move costs it,
+// the one that gains most. ok is false where none does.
+func MoveForBalance(engines []Engine, running []Running, o Options, now int64) (which int, to string, why Reason, ok bool) {
+	there := decoding(engines, o)
+	var free *Engine // the one with the least to do that would go on at once
+	for _, e := range slices.Backward(there) {
+		if !e.Full && e.Arriving < e.Room {
+			free = e
+			break
+		}
+	}
+	if free == nil {
+		return 0, "", Reason{}, false
+	}
+	for _, busy := range there {
+		if !o.uneven(busy, free) {
+			break // the rest has less to do
+		}
+		best := 0.0
+		for i := range running {
+			if r := &running[i]; r.Engine == busy.ID && r.mayMove(now) {
+				if gain := r.gains(o.load(busy), o.load(free)+o.running()); gain > best {
+					which, best, ok = i, gain, true
+				}
+			}
+		}
+		if ok {
+			return which, free.ID, Reason{Because: RunsLess, Held: o.load(free) / o.running(), Tokens: o.load(busy) / o.running()}, true
+		}
+	}
+	return 0, "", Reason{}, false
+}
+
+func (r *Running) mayMove(now int64) bool {
+	return r.Moves < balanceMoves && now-r.Since >= balanceRest
+}
+
+// gains is how many tokens' time a request is spared where an engine has less to do, less what
+// the move costs it. It is taken to have as much before it as behind it, and half of an
+// engine's time for a token to grow with what it has to do.
+func (r *Running) gains(here, there int) float64 {
+	left := r.Answer
+	if r.Limit > 0 {
+		left = min(left, r.Limit-r.Answer)
+	}
+	spared := float64(left) * float64(here-there) / float64(max(here, 1)) / 2
+	return spared - balanceCost - float64(r.Prompt+r.Answer)/tokensForOne
+}
