@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import random
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from meridian import _rows
 from meridian._thought import Terms
 from meridian.vllm import budget_logits
 from meridian.vllm.budget_logits import BudgetLogits
+from meridian.vllm.connector import ForcedEnds
 from meridian.vllm.entropies import entropies
 from meridian.vllm.forced_ends import OUTBOX
 
@@ -335,3 +337,20 @@ def test_what_came_past_the_front_end_is_left_out() -> None:
     logic = lone_row([START], [], meridian_max_think_tokens="1; drop", meridian_sequence="x")
     logic.apply(torch.zeros(1, VOCABULARY, device=DEVICE))
     assert not logic.off
+
+
+def test_what_is_sampled_after_vllm_has_asked_is_sent_with_the_same_step() -> None:
+    """vLLM pickles what the connector gave it when the step is over; of several ranks it makes one."""
+    OUTBOX.begin()
+    OUTBOX.give()
+    OUTBOX.begin()
+    told = ForcedEnds(OUTBOX.give())
+    named = {"meridian_request": "r"}
+    logic = lone_row([START], [1], meridian_max_think_tokens=1, kv_transfer_params=named)
+    logic.apply(torch.zeros(1, VOCABULARY, device=DEVICE))
+    sent = pickle.loads(pickle.dumps(told))
+    assert sent.reasons == {"r": "hard_cap"}
+    assert sent.aggregate(ForcedEnds({"r": "hard_cap", "s": "overthinking"})).reasons == {
+        "r": "hard_cap",
+        "s": "overthinking",
+    }
