@@ -93,7 +93,7 @@ class _Governed(_Base):
 
         self._allocates_ahead = False
         self._allocate_slots = self.kv_cache_manager.allocate_slots
-        with self._guarded():
+        with self._guard:
             hold = getattr(self.connector, "hold_blocks_in", None)
             if hold is not None and self._tells_blocks and hold(self.kv_cache_manager.block_pool):
                 self._allocates_ahead = True
@@ -154,7 +154,7 @@ class _Governed(_Base):
         return outputs
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
-        with self._guarded():
+        with self._guard:
             if self._allocates_ahead:
                 self.connector.lost_blocks(request.request_id)
         super()._preempt_request(request, *args, **kwargs)
@@ -180,7 +180,7 @@ class _Governed(_Base):
         vLLM would give it those of a chunk with the step that computes it, and an offer names all.
         """
         ahead = 0
-        with self._guarded():
+        with self._guard:
             ahead = self._tokens_ahead(request, num_new_tokens, how)
         if ahead > how.get("num_lookahead_tokens", 0):
             blocks = self._allocate_slots(request, num_new_tokens, **{**how, "num_lookahead_tokens": ahead})
