@@ -37,14 +37,21 @@ type PolicyRow struct {
 	Preempted *deciding.Score `json:"preempted,omitempty"`
 }
 
-// PolicyFigure is the median of the rounds, and what the baseline's was in the same rounds
-// times Ratio.
+// PolicyFigure is the median of the rounds, and how many times the baseline's it was in the
+// same rounds; null where the baseline's was too little to be divided by in one of them.
 type PolicyFigure struct {
-	Median float64        `json:"median"`
-	Ratio  deciding.Score `json:"ratio"`
+	Median float64         `json:"median"`
+	Ratio  *deciding.Score `json:"ratio"`
 }
 
+// leastDivisor is in milliseconds: of two tokens that come together it is only known that
+// they do.
+const leastDivisor = 0.1
+
 func (f PolicyFigure) String() string {
+	if f.Ratio == nil {
+		return short(f.Median)
+	}
 	return fmt.Sprintf("%s, × %.2f [%.2f–%.2f]", short(f.Median), f.Ratio.Median, f.Ratio.Min, f.Ratio.Max)
 }
 
@@ -61,9 +68,17 @@ func policyRows(policies []string, rounds []map[string]policyRound) (rows []Poli
 		var own, ratios []float64
 		for _, round := range rounds {
 			mine, theirs := of(round[policy]), of(round[PolicyBaseline])
-			own, ratios = append(own, mine), append(ratios, mine/theirs)
+			own = append(own, mine)
+			if theirs >= leastDivisor {
+				ratios = append(ratios, mine/theirs)
+			}
 		}
-		return PolicyFigure{Median: bench.NewFigure(own).Median, Ratio: deciding.Score(bench.NewFigure(ratios))}
+		f := PolicyFigure{Median: bench.NewFigure(own).Median}
+		if len(ratios) == len(rounds) {
+			ratio := deciding.Score(bench.NewFigure(ratios))
+			f.Ratio = &ratio
+		}
+		return f
 	}
 	for _, policy := range policies {
 		for _, who := range []string{policyAll, policyShort, policyLong} {
@@ -108,7 +123,7 @@ func (r *PoliciesReport) WriteText(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "a cell for each policy: one prefill and two decode engines (%s, %d blocks of %d tokens, %d answers at a time); %d rounds of the same %d requests, every other one with a thought of %d to %d tokens, "+
 		"the rest of 4 to 12; they come at %.2f of the %.0f tokens/s that the cell of %s computed when all came at once; every answer is that of an engine alone\n"+
-		"median of the rounds, and × that of %s in the same round [min–max]; ms; the P99 of fewer than a hundred requests is their slowest; "+
+		"median of the rounds, and × that of %s in the same round [min–max], where that is 0.1 ms or more; ms; the P99 of fewer than a hundred requests is their slowest; "+
 		"TTFVT: from when a request is due to the first token of the answer; TTOT: from the end of the thought to it; PREEMPTED: a round\n\n",
 		o.Model, o.Blocks, policyBlock, o.MaxRunning, o.Rounds, o.Requests, o.Thought/2, o.Thought, o.Load, r.Capacity, PolicyBaseline, PolicyBaseline)
 	if _, err := io.WriteString(w, b.String()); err != nil {

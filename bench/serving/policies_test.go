@@ -122,6 +122,11 @@ func TestPolicyRows(t *testing.T) {
 	if len(rows) != 6 || rows[3].Policy != "pascal" || rows[3].Who != policyAll || rows[4].Rate != nil {
 		t.Fatalf("%+v", rows)
 	}
+	// Nothing is divided by what is as good as nothing.
+	together := []map[string]policyRound{{"stock": round(0, 1000, 0), "pascal": round(5, 1000, 0)}}
+	if f := policyRows([]string{"stock", "pascal"}, together)[3].TTOT50; f.Ratio != nil || f.String() != "5.0" {
+		t.Errorf("%v", f)
+	}
 	var text strings.Builder
 	if err := (&PoliciesReport{Rows: rows}).WriteText(&text); err != nil {
 		t.Fatal(err)
