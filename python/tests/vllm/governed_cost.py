@@ -53,11 +53,12 @@ class Both:
                 world.step()
 
 
-def microseconds(world: World, pause: float) -> float:
+def microseconds(world: World, pause: float) -> tuple[float, float]:
+    """Return what a step took, and what of it this thread computed."""
     time.sleep(pause)
-    began = time.perf_counter()
+    began, computed = time.perf_counter(), time.thread_time()
     world.step()
-    return (time.perf_counter() - began) * 1e6
+    return (time.perf_counter() - began) * 1e6, (time.thread_time() - computed) * 1e6
 
 
 def main() -> None:
@@ -72,21 +73,27 @@ def main() -> None:
         )
         try:
             print(f"{requests} requests; µs for a step of the scheduler: median and 99th percentile")
-            print(f"{'':10}{'':10}{'own':>16}{'governed':>16}{'added':>10}")
+            print(f"{'':10}{'':10}{'own':>16}{'governed':>16}{'added':>10}{'computed':>10}{'added':>10}")
             for asynchronous in (False, True):
                 both = Both(requests, asynchronous, socket_path(state, "cost"))
                 for name, pause in (("computing", PAUSE), ("waited", 0.0)):
-                    times: dict[str, list[float]] = {"own": [], "governed": []}
+                    times: dict[str, list[tuple[float, float]]] = {"own": [], "governed": []}
                     for _ in range(ROUNDS):
                         times["own"].append(microseconds(both.own, pause))
                         times["governed"].append(microseconds(both.governed, pause))
+                    own, governed = ([took for took, _ in t] for t in times.values())
                     cells = [
                         f"{statistics.median(t):8.0f}{statistics.quantiles(t, n=100)[98]:8.0f}"
-                        for t in times.values()
+                        for t in (own, governed)
                     ]
-                    added = statistics.median(times["governed"]) - statistics.median(times["own"])
+                    added = statistics.median(governed) - statistics.median(own)
+                    computed = [statistics.median(c for _, c in t) for t in times.values()]
                     kind = "async" if asynchronous else "sync"
-                    print(f"{kind:10}{name:10}{cells[0]}{cells[1]}{added:10.0f}")
+                    print(
+                        f"{kind:10}{name:10}{cells[0]}{cells[1]}{added:10.0f}"
+                        f"{computed[0]:10.0f}{computed[1] - computed[0]:10.0f}",
+                        flush=True,
+                    )
                 counts = both.governed.scheduler.counts
                 print(f"  steps {counts.steps}, without a decision {counts.late}, faults {counts.faults}")
                 both.governed.scheduler.shutdown()
