@@ -40,7 +40,7 @@ type Gateway struct {
 	givingBack chan struct{}
 	// askingToMove has a place for each engine that is being asked to let a request go.
 	askingToMove chan struct{}
-	warmer       *warmer // nil where next turns are not computed ahead
+	warmer       *warmer // nil before it serves
 	// warmCalls has a place for each prompt that an operator has computed ahead.
 	warmCalls chan struct{}
 	opened    time.Time
@@ -104,8 +104,8 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.prober.active.Wait()
 	g.active.Go(func() { g.prober.run(g.life) })
 	g.active.Go(g.rearrange)
-	if g.options.WarmNextTurn {
-		g.warmer = newWarmer(g)
+	g.warmer = newWarmer(g)
+	if g.warmer.ahead {
 		g.active.Go(g.warmer.run)
 	}
 	if g.public, err = g.listen(ctx, address{g.options.Listen, g.options.TLS, g.options.MaxConnections}, g.publicHandler()); err != nil {

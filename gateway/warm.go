@@ -20,16 +20,20 @@ import (
 //
 //	answer ends ──► waiting ──an engine is idle──► working ──► warmed, failed
 //	      └─ unfit, full    └─ late, full, stopped      └─ unfit, busy, stopped
+//
+// Where it is not to compute anything ahead, it learns what templates do with thoughts, and no more.
 type warmer struct {
 	g      *Gateway
+	ahead  bool            // next turns are computed ahead
 	ctx    context.Context // ends when the gateway drains
 	stop   context.CancelFunc
 	memory budget        // of answers that are gathered, and of histories
 	news   chan struct{} // something is there to look at
 
-	mu      sync.Mutex // protects what follows; the roster's is taken under it
-	queue   warmQueue
-	working map[*engine]context.CancelCauseFunc
+	mu       sync.Mutex // protects what follows; the roster's is taken under it
+	queue    warmQueue
+	working  map[*engine]context.CancelCauseFunc
+	learning bool // an engine is being asked what a template does
 	// templates are those that strip thoughts, with the tokens that end one, and those that do
 	// not, with none.
 	templates map[template][]uint32
@@ -72,14 +76,14 @@ const (
 var errBusy = errors.New("a request came")
 
 func newWarmer(g *Gateway) *warmer {
-	w := &warmer{g: g, memory: budget{limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*engine]context.CancelCauseFunc), templates: make(map[template][]uint32)}
+	w := &warmer{g: g, ahead: g.options.WarmNextTurn, memory: budget{limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*engine]context.CancelCauseFunc), templates: make(map[template][]uint32)}
 	w.ctx, w.stop = context.WithCancel(g.life)
 	return w
 }
 
 // gather is where an answer of this request is gathered, nil where it is not worth it.
 func (w *warmer) gather(c *clientRequest) *said {
-	if w == nil || !c.mayWarm() {
+	if !w.ahead || !c.mayWarm() {
 		return nil
 	}
 	return &said{text: heldBytes{budget: &w.memory}}
@@ -89,6 +93,9 @@ func (w *warmer) gather(c *clientRequest) *said {
 // history is written when an engine has time for it, not while the request has its place.
 func (w *warmer) answered(x *exchange) {
 	s := x.said
+	if !w.ahead {
+		w.learnFrom(x)
+	}
 	if s == nil {
 		return
 	}
@@ -264,9 +271,6 @@ type WarmMetrics struct {
 
 func (w *warmer) metrics() WarmMetrics {
 	m := WarmMetrics{Ends: make(map[string]uint64, len(warmEnds))}
-	if w == nil {
-		w = &warmer{} // nothing is computed ahead: all is 0
-	}
 	for i, name := range warmEnds {
 		m.Ends[name] = w.ends[i].Load()
 	}

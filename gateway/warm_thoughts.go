@@ -8,11 +8,12 @@ import (
 	"slices"
 	"time"
 
+	"meridian/ledger"
 	"meridian/openai"
 )
 
-// What a template strips of the next turn need not be kept: a history that is computed ahead
-// takes its place. Where a template keeps thoughts, the answer as it was generated is what the
+// What a template strips of the next turn need not be kept, nor what stands behind it: no prompt
+// will begin so, and a history that is computed ahead takes its place. Where a template keeps thoughts, the answer as it was generated is what the
 // next turn begins with. So an engine is told how a thought ends, and keeps of an answer that
 // has such an end the prompt alone, once another engine, or itself, has shown with /tokenize
 // that the template strips thoughts. Until then it keeps all, as engines do that know nothing
@@ -49,7 +50,7 @@ const (
 // request; nil: it keeps all of it. Where tools may be called it does: between a call and its
 // result templates keep thoughts that they strip later.
 func (w *warmer) thoughtEnd(c *clientRequest, e *engine) []uint32 {
-	if w == nil || !e.shares() || !e.mayWarm() || !c.mayWarm() || c.body.Get("tools") != nil {
+	if !e.shares() || !e.mayWarm() || !c.mayWarm() || c.body.Get("tools") != nil {
 		return nil
 	}
 	t, ok := templateOf(c)
@@ -69,6 +70,38 @@ func (w *warmer) thoughtEnd(c *clientRequest, e *engine) []uint32 {
 		}
 	}
 	return end
+}
+
+// learnFrom finds out what the template of a request does whose answer had a thought, if that is
+// not known: one at a time is asked about, and nothing waits for it.
+func (w *warmer) learnFrom(x *exchange) {
+	if x.rec.Outcome != ledger.Finished || x.answer.thought == 0 || !x.request.mayWarm() {
+		return
+	}
+	h := &history{}
+	if h.template, h.foreseen = templateOf(x.request); !h.foreseen {
+		return
+	}
+	h.template.beside = true // else it would not have been told from the answer
+	engines := w.g.roster.all()
+	at := slices.IndexFunc(engines, func(e *engine) bool { return e.shares() && e.mayWarm() && e.isIdle() })
+	if at < 0 {
+		return
+	}
+	w.mu.Lock()
+	_, known := w.templates[h.template]
+	skip := known || w.learning || w.ctx.Err() != nil
+	w.learning = w.learning || !skip
+	w.mu.Unlock()
+	if skip {
+		return
+	}
+	w.g.active.Go(func() {
+		w.learn(w.ctx, engines[at], h)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.learning = false
+	})
 }
 
 // learn finds out whether the template of a history strips thoughts, if that is not known.

@@ -137,6 +137,60 @@ func TestThoughtsThatAreStrippedAreNotKept(t *testing.T) {
 	}
 }
 
+// A gateway that computes nothing ahead learns all the same what is not worth keeping, once an
+// answer had a thought.
+func TestTemplatesAreLearnedWithoutComputingAhead(t *testing.T) {
+	for thoughts, want := range map[string]string{"": "[2]", "beside": "<nil>", "mute": "<nil>"} {
+		t.Run(thoughts, func(t *testing.T) {
+			t.Parallel()
+			c := newCell(t, 0, 1, nil)
+			e, s := c.roster.all()[0], c.decode[0]
+			e.unit.Store(64)
+			s.set(habits{thoughts: thoughts})
+			ask := func(text, more string) {
+				t.Helper()
+				r := c.post(openai.PathChat, chat(text, more))
+				if r.status != http.StatusOK {
+					t.Fatalf("%d %s", r.status, r.body)
+				}
+				c.record(r)
+				c.settled()
+			}
+			learned := func() int {
+				c.warmer.mu.Lock()
+				defer c.warmer.mu.Unlock()
+				if c.warmer.learning {
+					return -1
+				}
+				return len(c.warmer.templates)
+			}
+			ask("of nothing", "")
+			if s.tokenized.Load() != 0 || learned() != 0 {
+				t.Error("an answer without a thought says nothing of what becomes of thoughts")
+			}
+			ask("how are you", thoughtful)
+			if told := s.told(); told != "<nil>" {
+				t.Errorf("before anything is known it is told %s", told)
+			}
+			c.until("the template is known", func() bool { return learned() == 1 })
+			asked := s.tokenized.Load()
+			ask("and now", thoughtful)
+			if told := s.told(); told != want {
+				t.Errorf("it is told %s, and not %s", told, want)
+			}
+			c.until("nobody is asked", func() bool { return learned() == 1 })
+			if s.tokenized.Load() != asked {
+				t.Error("what is known is asked for again")
+			}
+			for end, n := range c.Metrics().Warm.Ends {
+				if n != 0 {
+					t.Errorf("%d next turns: %s", n, end)
+				}
+			}
+		})
+	}
+}
+
 // What an engine could not say once is asked again, and learned then.
 func TestTemplateOfAnEngineThatIsIllIsLearnedLater(t *testing.T) {
 	for _, thoughts := range []string{"ill", "busy", "gone"} {
