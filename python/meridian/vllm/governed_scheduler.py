@@ -90,7 +90,6 @@ class _Governed(_Base):
             )
         )
         self._guard = _Guard(self._governing.counts)
-
         self._allocates_ahead = False
         self._allocate_slots = self.kv_cache_manager.allocate_slots
         with self._guard:
