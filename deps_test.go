@@ -251,7 +251,7 @@ var rooms = map[string]room{
 		owns: "measurements of the gateway, of second turns, of answers that move, of policies under a mixed load, of thoughts that are ended, of steps over the door, and of hand-offs between servers of vLLM",
 		may: map[string]string{
 			"bench": "figures, processes", "bench/deciding": "rounds and rows of steps", "door": "what an engine tells of a step", "door/doorpb": "the same",
-			"cell": "servers of vLLM, and what stands before them", "cell/talk": "chats of two turns", "kv": "models", "openai": "their streams",
+			"cell": "servers of vLLM, and what stands before them", "cell/talk": "chats of two turns, and what else is sent", "kv": "models", "openai": "their streams",
 		},
 	},
 	"bench/cache": {

@@ -61,12 +61,12 @@ func (c *Client) Models(ctx context.Context) ([]openai.Model, error) {
 	ctx, watch := c.watch(ctx)
 	defer watch.stop()
 	var list openai.ModelList
-	body, _, err := c.do(ctx, http.MethodGet, openai.PathModels, nil)
+	response, err := c.Send(ctx, http.MethodGet, openai.PathModels, nil)
 	if err != nil {
 		return nil, watch.explain(err)
 	}
-	defer body.Close()
-	if err := json.NewDecoder(body).Decode(&list); err != nil {
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(&list); err != nil {
 		return nil, fmt.Errorf("%s%s: %w", c.URL, openai.PathModels, watch.explain(err))
 	}
 	return list.Data, nil
@@ -90,44 +90,42 @@ func (c *Client) ask(ctx context.Context, path string, request any, stream bool,
 	}
 	ctx, watch := c.watch(ctx)
 	defer watch.stop()
-	body, header, err := c.do(ctx, http.MethodPost, path, data)
+	response, err := c.Send(ctx, http.MethodPost, path, data)
 	if err != nil {
 		return nil, watch.explain(err)
 	}
-	defer body.Close()
-	a := &Answer{RequestID: header.Get(RequestIDHeader)}
+	defer response.Body.Close()
+	a := &Answer{RequestID: response.Header.Get(RequestIDHeader)}
 	if stream {
-		err = a.readStream(body, watch, hear)
+		err = a.readStream(response.Body, watch, hear)
 	} else {
-		err = a.readWhole(body)
+		err = a.readWhole(response.Body)
 	}
 	return a, watch.explain(err)
 }
 
-// do sends a request; a body comes back only with status 200.
-func (c *Client) do(ctx context.Context, method, path string, data []byte) (io.ReadCloser, http.Header, error) {
+// Send sends JSON, or asks for a page with none. A response comes back only with a good status;
+// its body is the caller's to close.
+func (c *Client) Send(ctx context.Context, method, path string, data []byte) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.URL, "/")+path, bytes.NewReader(data))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
 	if c.Key != "" {
 		request.Header.Set("Authorization", "Bearer "+c.Key)
 	}
 	response, err := cmp.Or(c.HTTP, http.DefaultClient).Do(request)
-	if err != nil {
-		return nil, nil, err
-	}
-	if response.StatusCode == http.StatusOK {
-		return response.Body, response.Header, nil
+	if err != nil || response.StatusCode/100 == 2 {
+		return response, err
 	}
 	defer response.Body.Close()
 	const maxProblem = 1 << 20
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxProblem))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return nil, nil, openai.ParseError(response.StatusCode, text)
+	return nil, openai.ParseError(response.StatusCode, text)
 }
 
 // event is a chunk or a whole response of either endpoint.
