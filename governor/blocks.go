@@ -149,7 +149,8 @@ func (g *Governor) copied(c *Copied) error {
 		}
 		g.underWay--
 		if s != nil && there {
-			g.request(s).Copied++
+			r := g.request(s)
+			r.Copied = min(r.Copied+1, r.Blocks) // it may have given up since what was copied
 		}
 		return nil
 	})

@@ -81,7 +81,7 @@ func (k *ranking) rank(s *Snapshot, d *Decision, classify func(*Request) uint8) 
 		c := uint8(out)
 		switch r.State {
 		case Leaving:
-			k.leaving += r.Blocks - r.Copied
+			k.leaving += r.uncopied()
 		case Recalling:
 		default:
 			c = classify(r)
@@ -259,12 +259,16 @@ func (k *ranking) take(v int32) int32 {
 	k.changed = true
 	now := r.Blocks
 	if how == Offload {
-		now = r.Copied
-		k.coming += r.Blocks - now
+		now -= r.uncopied()
+		k.coming += r.uncopied()
 	}
 	k.blocks += now
 	return now
 }
+
+// uncopied is how many of r's blocks have no copy, whatever was told of copies of others
+// that it had: a victim gives as many blocks as it holds, now and later.
+func (r *Request) uncopied() int32 { return max(0, r.Blocks-max(0, r.Copied)) }
 
 // reclaim is the cheaper way to take r's blocks; an answer is never computed
 // anew where it can be copied.
@@ -273,7 +277,7 @@ func (k *ranking) reclaim(r *Request) Reclaim {
 	if c.CopiedBlock == 0 {
 		return Recompute
 	}
-	copying := Instant(r.Blocks-r.Copied)*c.CopiedBlock + Instant(r.Blocks)*c.RecalledBlock
+	copying := Instant(r.uncopied())*c.CopiedBlock + Instant(r.Blocks)*c.RecalledBlock
 	if r.Phase != kv.Output && copying > Instant(r.Length)*c.PrefillToken {
 		return Recompute
 	}

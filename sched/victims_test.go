@@ -77,6 +77,21 @@ func TestWhatIsLeftOfAVictimIsNotComing(t *testing.T) {
 	}
 }
 
+// A victim of which more copies are told than it has blocks gives no more than these.
+func TestMoreCopiesThanBlocks(t *testing.T) {
+	w := newWorld(Limits{Tokens: 100, Sequences: 8, BlockTokens: 4, Blocks: 8, PreemptMaxFraction: 0.5}, 1)
+	for i := range 3 {
+		w.arrive(i, 0, 8, 10, 10)
+	}
+	w.hold(0, kv.Output, 8, 1, 1)
+	w.hold(1, kv.Output, 8, 1, 1)
+	w.hold(2, kv.Think, 16, 1, 0).Copied = 9
+	w.s.Costs.CopiedBlock, w.s.Costs.RecalledBlock, w.s.Costs.PrefillToken = 1, 1, 10
+	if got, want := decide(t, w, newPolicy(t, "dual-queue")), "run[{0 1} {1 1}] offload 2 thinking"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 func BenchmarkStarved(b *testing.B) {
 	for _, name := range Names() {
 		for _, requests := range []int{500, 1000, 2000} {
