@@ -49,7 +49,16 @@ type worldConn struct {
 	agent    sync.Mutex // protects what the agent has of it
 	governed *live.Connection
 	meter    *live.Connection // nil: entropies come with the steps
-	places   map[uint64]uint32
+	twin     *live.Connection // of another governor, which hears with each step what the meter has told by then
+	arrived  map[tokenPlace]float32
+	said     map[uint64]uint32 // tokens, as the agent has heard
+	places   map[uint64]uint32 // the same, as the engine has told
+}
+
+// tokenPlace is a token of an answer.
+type tokenPlace struct {
+	sequence uint64
+	at       uint32
 }
 
 func (l *worldLink) Terms() *doorpb.GovernorTerms {
@@ -102,6 +111,7 @@ func (c *worldConn) end() {
 	}
 	if c.meter != nil {
 		c.meter.Close()
+		c.twin.Close()
 	}
 	c.governed, c.meter = nil, nil
 }
@@ -134,7 +144,10 @@ func (l *worldLink) connect() bool {
 		if c.meter, err = g.Govern(name, &doorpb.Steps{Model: "tiny", Measures: true}); err != nil {
 			w.broke("engine %s cannot measure: %v", name, err)
 		}
-		c.places = make(map[uint64]uint32)
+		if c.twin, err = w.agentTwin().Govern(name, l.of.engine.aboutSteps()); err != nil {
+			w.broke("engine %s has no second governor: %v", name, err)
+		}
+		c.places, c.said, c.arrived = make(map[uint64]uint32), make(map[uint64]uint32), make(map[tokenPlace]float32)
 	}
 	l.conn, l.terms = c, governed.Terms()
 	return true
@@ -197,6 +210,13 @@ func (c *worldConn) measure(m *doorpb.Step) {
 	if c.meter == nil {
 		return
 	}
+	nats := m.GetEntropies()
+	for i, number := range m.GetSequences() {
+		for j := range m.GetCounts()[i] {
+			c.arrived[tokenPlace{number, m.GetPlaces()[i] + j}] = nats[j]
+		}
+		nats = nats[m.GetCounts()[i]:]
+	}
 	if _, err := c.meter.Step(m); err != nil {
 		c.link.of.world.broke("a measurement is refused: %v", err)
 	}
@@ -215,7 +235,13 @@ func (c *worldConn) decide(wire []byte) {
 		w.broke("a step cannot be read: %v", err)
 		return
 	}
+	whole := c.whole(m)
 	d, err := c.governed.Step(m)
+	if err == nil && whole != nil {
+		if twin, err := c.twin.Step(whole); err != nil || !proto.Equal(d, twin) {
+			w.broke("engine %s, step %d: %v is decided by what was measured elsewhere, and %v by the same: %v", c.link.of.engine.options.ID, m.GetNumber(), d, twin, err)
+		}
+	}
 	if err != nil {
 		w.broke("engine %s, step %d: %v", c.link.of.engine.options.ID, m.GetNumber(), err)
 		go c.link.lose()
@@ -226,6 +252,29 @@ func (c *worldConn) decide(wire []byte) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	c.hurry(&c.down, w.delay(c.link.dice), func() { c.arrive(d) })
+}
+
+// whole is a Step with the entropies that have been measured by now; nil where they come
+// with it.
+func (c *worldConn) whole(m *doorpb.Step) *doorpb.Step {
+	if c.meter == nil {
+		return nil
+	}
+	m = proto.Clone(m).(*doorpb.Step)
+	for _, b := range m.GetBegun() {
+		c.said[b.GetSequence()] = uint32(len(b.GetGenerated()))
+	}
+	for i, number := range m.GetSequences() {
+		for range m.GetCounts()[i] {
+			nats, is := c.arrived[tokenPlace{number, c.said[number]}]
+			if !is {
+				nats = float32(math.NaN())
+			}
+			m.Entropies = append(m.Entropies, nats)
+			c.said[number]++
+		}
+	}
+	return m
 }
 
 // arrive is the engine's: a Decision has come. Of a connection that is lost none does.
@@ -297,61 +346,6 @@ func (l *worldLink) old() []*doorpb.Decision {
 		upside.Force = append(upside.Force, &doorpb.Force{Sequence: number, Tokens: l.terms.GetEndTokens(), Reason: "converged"})
 	}
 	return append(stale, upside)
-}
-
-// mad is an engine whose columns have the right shape and say anything.
-func (w *governedWorld) mad(dice *rand.Rand) {
-	about := &doorpb.Steps{Model: "tiny", BlockTokens: 8, MaxRunning: 4, StepTokens: 32, Forces: true, Forks: true, Blocks: 40, Swaps: true}
-	number := func() uint64 { return uint64(dice.IntN(6)) }
-	var c *live.Connection
-	var of *live.Governors
-	for step := uint64(1); !w.over(); step++ {
-		time.Sleep(time.Duration(1+dice.IntN(int(20*time.Millisecond))) | 1)
-		g := w.agent()
-		if g != of && c != nil {
-			c.Close()
-			c = nil
-		}
-		if of = g; g == nil {
-			continue
-		}
-		var err error
-		if c == nil {
-			if c, err = g.Govern("mad", about); err != nil {
-				w.broke("an engine is not let in: %v", err)
-				return
-			}
-		}
-		m := &doorpb.Step{Number: step, TookNs: dice.Uint64N(1 << 40), Running: dice.Uint32(), FreeBlocks: dice.Uint32N(80), StoreDown: dice.IntN(4) == 0}
-		for range dice.IntN(4) {
-			m.Begun = append(m.Begun, &doorpb.Begun{
-				Sequence: number(), PromptTokens: dice.Uint32N(64), CachedTokens: dice.Uint32N(64), SharedBlocks: dice.Uint32N(9), Generated: prompt(step, dice.IntN(3)), Tenant: string(rune('a' + dice.IntN(3))),
-			})
-			m.Stopped = append(m.Stopped, &doorpb.Stopped{Sequence: number(), Lost: dice.IntN(2) == 0})
-			m.Finished, m.Evicted = append(m.Finished, number()), append(m.Evicted, dice.Uint32N(50))
-			m.Copied = append(m.Copied, &doorpb.Copied{Sequence: number(), Blocks: []uint32{dice.Uint32N(50)}, Whole: dice.IntN(2) == 0})
-			m.Recalled = append(m.Recalled, &doorpb.Copied{Sequence: number(), Blocks: []uint32{dice.Uint32N(50)}, Whole: dice.IntN(2) == 0})
-			m.Forked, m.ForkNats = append(m.Forked, number()), append(m.ForkNats, float32(math.NaN()))
-		}
-		for range dice.IntN(5) {
-			count, blocks := dice.Uint32N(3), dice.Uint32N(3)
-			m.Sequences, m.Computed = append(m.Sequences, number()), append(m.Computed, dice.Uint32N(1<<dice.IntN(32)))
-			m.Counts, m.BlockCounts = append(m.Counts, count), append(m.BlockCounts, blocks)
-			for range count {
-				m.Tokens, m.Entropies = append(m.Tokens, 255+dice.Uint32N(8)), append(m.Entropies, float32(dice.ExpFloat64()))
-			}
-			for range blocks {
-				m.Blocks = append(m.Blocks, dice.Uint32N(50))
-			}
-		}
-		if _, err = c.Step(m); err != nil || dice.IntN(50) == 0 {
-			c.Close()
-			c = nil
-		}
-	}
-	if c != nil {
-		c.Close()
-	}
 }
 
 // delay is how long a message takes: some are slow, and while the agent hangs all are.
