@@ -64,6 +64,7 @@ type mixedAnswer struct {
 	// ttfvt is to the first token that is not of the thought, ttot from the thought's end to
 	// it, took to the last token.
 	ttfvt, ttot, took time.Duration
+	ended             time.Duration // the thought
 }
 
 // mixedTimeout is far beyond what a request of an overloaded cell takes.
@@ -120,7 +121,6 @@ func askMixed(ctx context.Context, client *http.Client, url, salt string, number
 	defer response.Body.Close()
 	events := openai.NewEventReader(response.Body, openai.MaxEvent)
 	var chunk openai.Chunk
-	var ended time.Duration
 	for {
 		data, err := events.Next()
 		if err != nil {
@@ -132,23 +132,27 @@ func askMixed(ctx context.Context, client *http.Client, url, salt string, number
 		if !chunk.Parse(data) || chunk.Fault != nil {
 			return a, fmt.Errorf("the stream has %.200s", data)
 		}
-		before := len(a.tokens)
-		a.tokens = append(a.tokens, chunk.Tokens...)
-		now, after := time.Since(due), len(a.tokens)
-		if before <= q.end() && after > q.end() {
-			ended = now
-		}
-		if before <= q.visible() && after > q.visible() {
-			a.ttfvt, a.ttot = now, now-ended
-		}
-		if after > before {
-			a.took = now
-		}
+		a.note(q, chunk.Tokens, time.Since(due))
 	}
 	if len(a.tokens) != q.tokens() {
 		return a, fmt.Errorf("an answer of %d tokens, not %d", len(a.tokens), q.tokens())
 	}
 	return a, nil
+}
+
+// note takes tokens that came at a time.
+func (a *mixedAnswer) note(q *mixedRequest, tokens []uint32, at time.Duration) {
+	before, after := len(a.tokens), len(a.tokens)+len(tokens)
+	a.tokens = append(a.tokens, tokens...)
+	if before <= q.end() && after > q.end() {
+		a.ended = at
+	}
+	if before <= q.visible() && after > q.visible() {
+		a.ttfvt, a.ttot = at, at-a.ended
+	}
+	if after > before {
+		a.took = at
+	}
 }
 
 // sameAnswers names the first request that is answered differently.
