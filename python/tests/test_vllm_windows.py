@@ -101,6 +101,7 @@ def connector(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         "KVConnectorBase_V1": Base,
         "KVConnectorMetadata": object,
         "KVConnectorRole": SimpleNamespace(SCHEDULER="scheduler"),
+        "KVConnectorWorkerMetadata": object,
         "SupportsHMA": object,
     }
     if request.param is not None:

@@ -119,5 +119,6 @@ def test_what_a_gpu_that_hangs_leaves_untold_is_bounded() -> None:
     worker.close(0.01)
     hung.run.set()
     while len(door.told) < 1024:
-        assert threading.active_count() > 1
+        tells = threading.active_count() > 1
+        assert tells or len(door.told) >= 1024, "the thread has ended, and not told"
     assert len(door.told) <= 1026
