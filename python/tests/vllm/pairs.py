@@ -201,6 +201,10 @@ class Pair:
         """Return how many prompts were offered while they were computed."""
         return self.prefill.metric("vllm:meridian_offers_ahead_total")
 
+    def chunked(self) -> float:
+        """Return how many prompts were offered before their last chunk was computed."""
+        return self.prefill.metric("vllm:meridian_offers_chunked_total")
+
     def until_ahead(self, count: float) -> None:
         """Wait until so many prompts count as offered while they were computed."""
         _until_counted(self.ahead, count, "prompts were offered ahead")
