@@ -66,5 +66,12 @@ func (r *roster) refused(e *engine, wait time.Duration) {
 func (r *roster) isFull(e *engine) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return e.full.Is(int(max(e.running.Load()+e.arriving.Load(), 0)), time.Now().UnixNano())
+	return e.isFull(time.Now())
+}
+
+// isFull: the engine took no more lately, and has as much to do as then. Requests that were
+// asked to leave it are there until they have left: without them it would be asked for room
+// over and over. The caller holds the roster's lock.
+func (e *engine) isFull(now time.Time) bool {
+	return e.full.Is(int(max(e.running.Load()+max(e.arriving.Load(), 0), 0)), now.UnixNano())
 }

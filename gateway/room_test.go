@@ -233,3 +233,38 @@ func TestWaitsForRoom(t *testing.T) {
 		})
 	}
 }
+
+// A full engine that was asked to let a request go is full until that has left: a stream that
+// waits for room does not ask it over and over, and so run out of patience at once.
+func TestFullUntilOneHasLeft(t *testing.T) {
+	c := newCell(t, 0, 2, nil)
+	c.decode[0].set(atWork(1))
+	c.decode[1].set(atWork(1))
+	end := c.begin(movingStream("short"))
+	c.until("it runs", func() bool { return c.decode[0].open.Load()+c.decode[1].open.Load() == 1 })
+	from, to := c.decode[0], c.decode[1]
+	if to.open.Load() == 1 {
+		from, to = to, from
+	}
+	leave := c.occupy(to)
+	from.set(habits{status: http.StatusTooManyRequests, moves: true}) // it does not take it back
+	asked := len(to.seen())
+	for _, e := range c.roster.all() {
+		if e.id() == to.id {
+			e.arriving.Add(-1) // one is asked to leave, and takes its time
+		}
+	}
+	for _, e := range c.roster.all() {
+		if e.id() == from.id {
+			c.drain(e)
+		}
+	}
+	c.until("it was refused", func() bool { return len(to.seen()) > asked })
+	before := time.Now()
+	c.until("it waits", func() bool { return time.Since(before) > 200*time.Millisecond })
+	if n := len(to.seen()) - asked; n > 4 {
+		t.Errorf("it was asked %d times", n)
+	}
+	leave()
+	end().whole(t, "short", 5, movingTokens)
+}
