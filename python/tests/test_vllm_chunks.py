@@ -127,6 +127,38 @@ def test_an_offer_that_is_refused_holds_nothing_and_is_not_told_of(half: Chunked
     assert half.finished(request, BLOCKS, complete=True) == (False, None)
 
 
+def test_a_transfer_is_not_offered_for_two_prompts_that_are_computed(half: Chunked) -> None:
+    """The first was refused, and goes on: what is told of it would be believed of the second."""
+    first = half.begin()
+    half.door.offers[0][1].set_exception(DoorError("busy", "too much at once"))
+    half.step()
+    second = prefill_request(**PROMISED)
+    second.request_id = "q"
+    half.allocated(second, ([17, 18, 19],), 0)
+    half.promised.scheduled("q", 4, None)
+    half.promised.scheduled("p", 10, ([],))
+    assert half.step().computing == () and len(half.door.offers) == 1 and half.held == {}
+    assert half.finished(first, BLOCKS, complete=True) == (False, None), "vLLM has its blocks back"
+    half.promised.scheduled("q", 10, ([],))
+    assert half.step().computing == ((TRANSFER, 0),), "the first is over"
+    assert half.finished(second, ([17, 18, 19],), complete=True)[0]
+
+
+def test_a_transfer_that_was_given_up_can_be_offered_again_at_once(half: Chunked) -> None:
+    """vLLM asks for a prefix, and so hears the end of the first, while it plans the second."""
+    first = half.begin()
+    half.finished(first, BLOCKS, complete=False)
+    half.tell(EventKind.FREED, accepted=False, code="withdrawn")
+    second = prefill_request(**PROMISED)
+    second.request_id = "q"
+    half.matched_tokens(second, 0)
+    others = ([17, 18, 19],)
+    half.allocated(second, others, 0)
+    half.promised.scheduled("q", 4, None)
+    assert half.step().computing == ((TRANSFER, 4),)
+    assert half.held == {block: 1 for block in others[0]}, "the first has nothing any more"
+
+
 def test_an_agent_that_was_away_at_the_beginning_is_offered_what_is_left(half: Chunked) -> None:
     request = prefill_request(**PROMISED)
     half.allocated(request, BLOCKS, 0)

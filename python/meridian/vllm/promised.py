@@ -212,6 +212,13 @@ class Promised:
             self._holds.hold(begun[0], prefill.block_ids[0])
             self._counters.chunked += 1
 
+    def goes_by(self, transfer: bytes) -> bool:
+        """Say whether a request that is not finished was offered by this id, even if that is over.
+
+        What is told of that request would be believed of another one that is offered by the same id.
+        """
+        return any(transfer == ahead for ahead, _ in self._ahead.values())
+
     def lost_blocks(self, request: str) -> None:
         """Hear that vLLM takes the blocks of a request that is not finished.
 

@@ -387,7 +387,8 @@ class SchedulerHalf:
         if tokens is None or self._door is None or self._cut.edge_is_lost(len(tokens)):
             return None
         transfer = leg.transfer or new_transfer()
-        if self._handoffs.is_offered(transfer):
+        self._count()  # what has ended under this id must not be taken for what begins now
+        if self._handoffs.is_offered(transfer) or self.promised.goes_by(transfer):
             message = f"transfer {transfer.hex()} was offered before; its request is not offered again"
             self._complain("offered before", message)
             return None
