@@ -18,8 +18,13 @@ func TestFullDecodeHandsOverLater(t *testing.T) {
 	c := openCellOf(t, 2, func(o *GatewayOptions) { o.Place.DirectTokens = 16 }, func(i int, o *engine.Options) {
 		if i == 0 {
 			o.MaxRunning, o.MaxWaiting = 1, 1
-		} else {
-			o.Role = engine.RolePrefill
+			return
+		}
+		o.Role = engine.RolePrefill
+		usual := o.OnStep
+		o.OnStep = func(s engine.Step) {
+			time.Sleep(10 * time.Millisecond) // what it generates is not over before there is room
+			usual(s)
 		}
 	})
 	const requests = 8
