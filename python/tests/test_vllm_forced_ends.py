@@ -47,6 +47,15 @@ def test_a_step_without_a_connector_is_told_with_the_next() -> None:
     assert outbox.give() == {"r": "hard_cap"}
 
 
+def test_what_a_worker_without_a_connector_keeps_is_bounded() -> None:
+    """Clients name requests whether a connector is loaded or not."""
+    outbox = Outbox()
+    for number in range(MAX_HEARD + 10):
+        outbox.add(f"r{number}", "hard_cap")
+    told = outbox.give()
+    assert len(told) == MAX_HEARD and f"r{MAX_HEARD + 9}" in told
+
+
 @pytest.mark.parametrize("own", [None, 17, "repetition_detected"])
 def test_what_vllm_says_of_the_end_is_kept(own: int | str | None) -> None:
     heard, ended = Heard(), request("a", own)

@@ -52,6 +52,8 @@ class Outbox:
         """Tell that the thought of a request is ended in this step."""
         told = self._next if self._given is None else self._given
         told.setdefault(name, reason)
+        if len(told) > MAX_HEARD:  # without a connector it is given to nobody
+            del told[next(iter(told))]
 
     def give(self) -> dict[str, str]:
         """Return what this step tells: reasons by name. More may come into it."""
