@@ -81,7 +81,7 @@ type departure struct {
 	began    time.Time // the leg
 	chosen   int       // moves by choice before
 	answered atomic.Int64
-	order    *moveOrder // what it was asked, once; protected by deciding, as ended is
+	order    *moveOrder // what it was asked last; protected by deciding, as ended is
 	ended    bool       // the leg has ended: the gateway asks it no more
 }
 
@@ -92,6 +92,14 @@ type moveOrder struct {
 	placement place.Reason
 	at        time.Time
 	settle    func() // engines are not counted on for it any more
+	unheard   bool   // its engine did not take it, and it is settled; protected by deciding
+}
+
+// stands: the leg was asked, and is not asked again. One whose engine did not take it, as it
+// did not have the leg yet or was silent, is after a while: a prefill engine would generate
+// for it to its end, and both engines be counted on in vain.
+func (o *moveOrder) stands() bool {
+	return o != nil && (!o.unheard || time.Since(o.at) < moveRest)
 }
 
 // leaves: any other engine is better than the one where it is.
@@ -123,7 +131,7 @@ func (d *departure) end(all *departures) *moveOrder {
 	delete(all.all, d)
 	all.mu.Unlock()
 	d.ended = true
-	if d.order != nil {
+	if d.order != nil && !d.order.unheard {
 		d.order.settle()
 	}
 	return d.order
@@ -167,7 +175,7 @@ func (g *Gateway) drain(e *engine) {
 func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 	g.departures.deciding.Lock()
 	defer g.departures.deciding.Unlock()
-	if d.order != nil || d.ended {
+	if d.order.stands() || d.ended {
 		return d.order
 	}
 	kind := kindMeridian
@@ -183,7 +191,7 @@ func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 	return g.order(d, why, target, reason)
 }
 
-// order asks a leg that was not asked before to leave for another engine. The caller holds
+// order asks a leg whose order does not stand to leave for another engine. The caller holds
 // deciding.
 func (g *Gateway) order(d *departure, why moveReason, target *engine, reason place.Reason) *moveOrder {
 	d.engine.arriving.Add(-1)
@@ -193,19 +201,34 @@ func (g *Gateway) order(d *departure, why moveReason, target *engine, reason pla
 		target.arriving.Add(-1)
 	}}
 	g.options.Logger.Debug("a request is asked to leave its engine", "request", d.of, "engine", d.engine.id(), "peer_engine", target.id(), "reason", moveReasons[why]+": "+reason.String())
-	g.active.Go(func() { g.askToMove(d) })
-	return d.order
+	order := d.order
+	g.active.Go(func() {
+		if !g.askToMove(d) {
+			g.departures.unheard(d, order)
+		}
+	})
+	return order
 }
 
-// askToMove tells the engine. What comes of it, the leg itself tells.
-func (g *Gateway) askToMove(d *departure) {
+// unheard: an engine did not take an order.
+func (d *departures) unheard(one *departure, order *moveOrder) {
+	d.deciding.Lock()
+	defer d.deciding.Unlock()
+	if !one.ended { // else it is settled
+		order.unheard = true
+		order.settle()
+	}
+}
+
+// askToMove tells the engine, and whether it took that. What comes of it, the leg itself tells.
+func (g *Gateway) askToMove(d *departure) bool {
 	ctx, cancel := context.WithTimeout(g.life, askToMoveTimeout)
 	defer cancel()
 	select {
 	case g.askingToMove <- struct{}{}:
 		defer func() { <-g.askingToMove }()
 	case <-ctx.Done():
-		return
+		return false
 	}
 	body, err := json.Marshal(openai.Move{Transfer: d.transfer.String()})
 	if err != nil {
@@ -214,10 +237,11 @@ func (g *Gateway) askToMove(d *departure) {
 	c, trouble := g.send(ctx, leg{engine: d.engine, path: openai.PathMove, body: body, client: &openai.Body{}, id: newTransfer().String(), of: d.of, silent: askToMoveTimeout})
 	if trouble != nil {
 		g.options.Logger.Debug("a request could not be asked to leave its engine; it stays", "request", d.of, "engine", d.engine.id(), "error", trouble.fault.Recorded())
-		return
+		return false
 	}
 	defer c.close()
 	_, _ = c.readAll(maxPrefillBytes) // so that the connection can be used again
+	return true
 }
 
 // moving is what an exchange knows of its moves.

@@ -48,6 +48,9 @@ func (g *Gateway) askRoom(engines []*engine) {
 	asking.Wait()
 }
 
+// hasRoom: it would begin one more at once, beside those that are on their way to it.
+func (e *engine) hasRoom() bool { return max(e.arriving.Load(), 0) < e.room.Load() }
+
 // receivers are the engines that requests could move to.
 func (r *roster) receivers() []*engine {
 	return slices.DeleteFunc(r.all(), func(e *engine) bool {
@@ -67,8 +70,12 @@ func (g *Gateway) rearrange() {
 			return
 		case <-tick.C:
 			if lent := g.departures.lent(); len(lent) > 0 {
-				g.askRoom(g.roster.receivers())
+				receivers := g.roster.receivers()
+				g.askRoom(receivers)
 				for _, d := range lent {
+					if !slices.ContainsFunc(receivers, (*engine).hasRoom) {
+						break // to look for each of very many would keep the roster from placement
+					}
 					g.move(d, byRoom)
 				}
 			}
@@ -121,12 +128,13 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 	var running []place.Running
 	for _, d := range legs {
 		switch {
-		case d.order != nil && time.Since(d.order.at) > patientWithMoves: // its engine knows nothing of moves
-		case d.order != nil:
-			underway++
-		case !d.ended:
+		case d.ended:
+		case !d.order.stands():
 			stay = append(stay, d)
 			running = append(running, d.running())
+		case d.order.unheard || time.Since(d.order.at) > patientWithMoves: // its engine knows nothing of moves
+		default:
+			underway++
 		}
 	}
 	if underway >= maxBalancing || len(stay) == 0 {
@@ -135,7 +143,7 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 	now := time.Now()
 	which, to, why, ok := place.MoveForBalance(g.balanced(stay[0], now), running, g.options.Place, now.UnixNano())
 	target := g.roster.get(to)
-	if !ok || target == nil || slices.Contains(stay[which].avoid, to) {
+	if !ok || target == nil {
 		return
 	}
 	g.order(stay[which], byBalance, target, why)
@@ -143,7 +151,7 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 
 // running is a leg as placement sees it.
 func (d *departure) running() place.Running {
-	r := place.Running{ID: d.of, Engine: d.engine.key, Prompt: d.request.tokens, Answer: int(d.answered.Load()), Since: d.began.UnixNano(), Moves: d.chosen}
+	r := place.Running{ID: d.of, Engine: d.engine.key, Prompt: d.request.tokens, Answer: int(d.answered.Load()), Since: d.began.UnixNano(), Moves: d.chosen, Avoids: d.avoid}
 	if limit := d.request.maxTokens; limit != nil {
 		r.Limit = *limit
 	}

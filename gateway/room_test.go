@@ -268,3 +268,32 @@ func TestFullUntilOneHasLeft(t *testing.T) {
 	leave()
 	end().whole(t, "short", 5, movingTokens)
 }
+
+// An engine that did not take it that a request is to leave, as when it does not have the
+// request yet, is asked again: a prefill engine would generate to the answer's end.
+func TestAskedAgainToLeave(t *testing.T) {
+	c := newCell(t, 1, 1, nil)
+	c.prefill[0].set(habits{slow: 3 * time.Millisecond}) // it says that no such request runs
+	c.decode[0].set(habits{moves: true, room: 1})
+	leave := c.occupy(c.decode[0])
+	end := c.begin(`{"model":"m","prompt":"short","max_tokens":4000,"seed":5,"stream":true}`)
+	c.openAt(c.prefill[0], 1)
+	leave()
+	c.until("it was asked", func() bool {
+		lent := c.departures.lent()
+		c.departures.deciding.Lock()
+		defer c.departures.deciding.Unlock()
+		return len(lent) == 1 && lent[0].order != nil && lent[0].order.unheard
+	})
+	for _, e := range c.roster.all() {
+		if n := e.arriving.Load(); n != 0 {
+			t.Errorf("%d requests are counted on at %s", n, e.id())
+		}
+	}
+	c.prefill[0].set(habits{moves: true})
+	got := end()
+	got.whole(t, "short", 5, 4000)
+	if record := c.record(got); len(record.Moves) != 1 || record.Moves[0].To != "d0" {
+		t.Errorf("%s", record)
+	}
+}

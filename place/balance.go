@@ -15,6 +15,8 @@ type Running struct {
 	// Since is when it came to the engine, in ns; Moves is how often it has moved by choice.
 	Since int64
 	Moves int
+	// Avoids are engines that failed it.
+	Avoids []string
 }
 
 // What is uneven, and who may move for it. Engines differ all the time, as answers end: what
@@ -101,7 +103,7 @@ func MoveForBalance(engines []Engine, running []Running, o Options, now int64) (
 		}
 		best := 0.0
 		for i := range running {
-			if r := &running[i]; r.Engine == busy.ID && r.mayMove(now) {
+			if r := &running[i]; r.Engine == busy.ID && r.mayMove(now) && !slices.Contains(r.Avoids, free.ID) {
 				if gain := r.gains(o.load(busy), o.load(free)+o.running()); gain > best {
 					which, best, ok = i, gain, true
 				}

@@ -63,6 +63,7 @@ func TestMoveForBalance(t *testing.T) {
 		"even":               {[]Engine{d("a", 4), d("b", 1)}, []Running{at("r", "a", 500)}, ""},
 		"not to a prefill":   {[]Engine{d("a", 9), {ID: "p", Role: Prefill, Room: 9}}, []Running{at("r", "a", 500)}, ""},
 		"not in doubt":       {[]Engine{d("a", 9), {ID: "b", Role: Decode, Room: 9, Doubtful: true}}, []Running{at("r", "a", 500)}, ""},
+		"it failed there":    {[]Engine{d("a", 9), d("b", 1)}, []Running{{ID: "r", Engine: "a", Answer: 900, Avoids: []string{"b"}}, at("s", "a", 500)}, "s to b"},
 		"at no known engine": {[]Engine{d("a", 9), d("b", 1)}, []Running{at("r", "z", 500)}, ""},
 		"prompts count, too": {[]Engine{{ID: "a", Role: Decode, Running: 2, Waiting: 6000, Room: 9}, d("b", 1)}, []Running{at("r", "a", 500)}, "r to b"},
 	} {
