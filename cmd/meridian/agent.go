@@ -127,6 +127,16 @@ type agentCommand struct {
 	Store *sizeOrNone `placeholder:"SIZE" help:"Keep prefixes and other objects of the cell's cache in so much memory, 0 for none (default: store.bytes of the configuration, where store.enabled is true)."`
 }
 
+// keeps is how much of the cell's cache the agent keeps, and whether it has to do with it at
+// all. One whose configuration says 0 bytes keeps nothing itself, and its engines use what
+// others of the cell keep.
+func (c *agentCommand) keeps(in *config.Store) (bytes uint64, uses bool) {
+	if c.Store != nil {
+		return c.Store.Bytes, c.Store.Bytes > 0
+	}
+	return uint64(in.Bytes), in.Enabled
+}
+
 func (c *agentCommand) Run(std *stdio, all *commands) error {
 	ctx, cancel := whileServing(all.logger(std), nothingToReload)
 	defer cancel()
@@ -135,15 +145,7 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 		return err
 	}
 	parts := agentParts{door: c.options(loaded.Config, all.logger(std))}
-	in := loaded.Config.Store
-	keep := uint64(0)
-	switch {
-	case c.Store != nil:
-		keep = c.Store.Bytes
-	case in.Enabled:
-		keep = uint64(in.Bytes)
-	}
-	if keep > 0 {
+	if keep, uses := c.keeps(&loaded.Config.Store); uses {
 		if parts.store, err = storePart(loaded.Config, keep, "", true); err != nil {
 			return err
 		}

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/bench"
 	"meridian/cell"
 	"meridian/config"
 	"meridian/internal/require"
@@ -54,6 +55,28 @@ func TestUpWithoutAStore(t *testing.T) {
 	}
 	if s, err := (&upCommand{Engine: "reference", Store: &none}).spec(t.Context(), in); err != nil || s.Store != "0" {
 		t.Errorf("%q, %v", s.Store, err)
+	}
+}
+
+// An agent that keeps nothing is still a client of the cell's cache where its configuration
+// says so; a flag of 0 leaves the cache out.
+func TestAgentThatKeepsNothing(t *testing.T) {
+	none, some := &sizeOrNone{}, &sizeOrNone{bench.Size{Bytes: 1 << 30}}
+	for _, test := range []struct {
+		flag *sizeOrNone
+		in   config.Store
+		keep uint64
+		uses bool
+	}{
+		{nil, config.Store{Enabled: true, Bytes: 5}, 5, true},
+		{nil, config.Store{Enabled: true}, 0, true},
+		{nil, config.Store{Bytes: 5}, 5, false},
+		{none, config.Store{Enabled: true, Bytes: 5}, 0, false},
+		{some, config.Store{}, 1 << 30, true},
+	} {
+		if keep, uses := (&agentCommand{Store: test.flag}).keeps(&test.in); keep != test.keep || uses != test.uses {
+			t.Errorf("%+v: %d, %t", test, keep, uses)
+		}
 	}
 }
 
