@@ -27,6 +27,9 @@ const (
 	unevenBy   = 4
 	unevenPart = 4
 	unevenFor  = int64(2e9)
+	// balanceEvery is how often it is said that they are uneven, in ns: engines are asked then how
+	// much room they have, and perhaps no request gains by a move for long.
+	balanceEvery = int64(500e6)
 	// balanceRest is how long a request stays at an engine before it moves for balance, in ns,
 	// and balanceMoves how often it moves by choice.
 	balanceRest  = int64(5e9)
@@ -37,12 +40,12 @@ const (
 	tokensForOne = 64
 )
 
-// Balance is since when the engines of a model are uneven. The zero Balance is of even ones. It
-// is for one goroutine at a time.
-type Balance struct{ since int64 }
+// Balance is since when the engines of a model are uneven, and when that was last said. The zero
+// Balance is of even ones. It is for one goroutine at a time.
+type Balance struct{ since, said int64 }
 
-// Uneven takes in how engines stand, and tells whether one has had much more to do than another
-// for a while.
+// Uneven takes in how engines stand, and tells now and then whether one has had much more to do
+// than another for a while.
 func (b *Balance) Uneven(engines []Engine, o Options, now int64) bool {
 	most, least := extremes(engines, o)
 	switch {
@@ -52,7 +55,11 @@ func (b *Balance) Uneven(engines []Engine, o Options, now int64) bool {
 	case b.since == 0 || b.since > now:
 		b.since = now
 	}
-	return now-b.since >= unevenFor
+	if now-b.since < unevenFor || b.said <= now && now-b.said < balanceEvery {
+		return false
+	}
+	b.said = now
+	return true
 }
 
 // extremes are the decode engines with the most and the least to do, nil where there are not
