@@ -95,9 +95,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	o := &r.options
 	b.WriteString(bench.Heading(o.Version, r.date))
-	if r.Others >= 0.05 {
-		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
-	}
+	b.WriteString(bench.BesideOthers(r.Others))
 	fmt.Fprintf(&b, "one goroutine; median [min–max] of %d rounds; ns: for one operation; M/s: millions of operations a second; "+
 		"RATIO: times as fast as the plain way beside it, in the same rounds\n\n", o.Rounds)
 	for _, absence := range r.Absent {

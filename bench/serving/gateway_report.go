@@ -104,9 +104,7 @@ func (r *GatewayReport) WriteText(w io.Writer) error {
 	o := &r.options
 	b.WriteString(bench.Heading(o.Version, r.date))
 	fmt.Fprintf(&b, "%s; GOMAXPROCS=1\n", r.cores)
-	if r.Others >= 0.05 {
-		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
-	}
+	b.WriteString(bench.BesideOthers(r.Others))
 	fmt.Fprintf(&b, "an engine that answers at once; prompts of %d bytes; requests a second: median [min–max] of %d rounds of %v s; times in µs; "+
 		"ADDED: through the gateway less directly; CPU: of the gateway, for a request\n\n", stubPromptBytes, o.Rounds, o.Seconds)
 	if _, err := io.WriteString(w, b.String()); err != nil {

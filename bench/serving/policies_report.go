@@ -118,9 +118,7 @@ func (r *PoliciesReport) WriteText(w io.Writer) error {
 	var b strings.Builder
 	o := &r.options
 	b.WriteString(bench.Heading(o.Version, r.date))
-	if r.Others >= 0.05 {
-		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
-	}
+	b.WriteString(bench.BesideOthers(r.Others))
 	fmt.Fprintf(&b, "a cell for each policy: one prefill and two decode engines (%s, %d blocks of %d tokens, %d answers at a time); %d rounds of the same %d requests, every other one with a thought of %d to %d tokens, "+
 		"the rest of 4 to 12; they come at %.2f of the %.0f tokens/s that the cell of %s computed when all came at once; every answer is that of an engine alone\n"+
 		"median of the rounds, and × that of %s in the same round [min–max], where that is 0.1 ms or more; ms; the P99 of fewer than a hundred requests is their slowest; "+

@@ -133,9 +133,7 @@ func (r *VLLMReport) header() string {
 	for _, absence := range r.Absent {
 		fmt.Fprintf(&b, "%s\n", absence)
 	}
-	if r.Others >= 0.05 {
-		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
-	}
+	b.WriteString(bench.BesideOthers(r.Others))
 	fmt.Fprintf(&b, "%d rounds of %d prompts, one at a time, every route through a gateway, while the others rest; times in ms; ADDED: to the first token, over the same prompt at one "+
 		"server alone; MB/S: bytes moved in the median of that; CPU: what all processes of a route computed more; DIFFERENT: answers with other tokens\n\n",
 		o.Rounds, o.Requests)

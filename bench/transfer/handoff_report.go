@@ -162,9 +162,7 @@ func (r *HandOffReport) header() string {
 	for _, note := range r.small {
 		fmt.Fprintf(&b, "%s\n", note)
 	}
-	if r.Others >= 0.05 {
-		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
-	}
+	b.WriteString(bench.BesideOthers(r.Others))
 	fmt.Fprintf(&b, "GB/s (1e9 bytes), median [min–max] of %d rounds; ×: the hand-off's median over the other's; "+
 		"AGREED: handshake and plan, p50; OTHERS: cores used by others\n\n", o.Rounds)
 	return b.String()

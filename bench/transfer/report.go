@@ -108,9 +108,7 @@ func (r *Report) header() string {
 	for _, absence := range r.Absent {
 		fmt.Fprintf(&b, "%s\n", absence)
 	}
-	if r.Others >= 0.05 {
-		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
-	}
+	b.WriteString(bench.BesideOthers(r.Others))
 	return b.String()
 }
 

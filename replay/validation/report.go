@@ -79,9 +79,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	o, p := &r.options, &r.Profile
 	b.WriteString(bench.Heading(o.Version, r.date))
-	if r.Others >= 0.05 {
-		fmt.Fprintf(&b, "others used %.1f cores meanwhile: the more, the less the figures say\n", r.Others)
-	}
+	b.WriteString(bench.BesideOthers(r.Others))
 	fmt.Fprintf(&b, "the reference engine, model %s, at most %d answers and %d tokens a step; load 1 is %.2f requests a second\n",
 		o.Model, o.MaxRunning, o.StepTokens, r.Capacity)
 	last := p.Dense[len(p.Dense)-1]
