@@ -54,7 +54,7 @@ func listPackages(t *testing.T) []goPackage {
 func TestRooms(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, p := range listPackages(t) {
-		name := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, "meridian"), "/")
+		name := roomOf(p.ImportPath)
 		r, listed := rooms[name]
 		if !listed {
 			t.Errorf("package %s is in no row of the rooms' table: say there what it owns and what it may import", p.ImportPath)

@@ -22,8 +22,17 @@ func concurrency(f *ast.File) []string {
 		case *ast.SelectStmt:
 			found = append(found, "a select statement")
 		case *ast.SelectorExpr:
-			if n.Sel.Name == "Parallel" {
+			switch n.Sel.Name {
+			case "Parallel":
 				found = append(found, "a parallel test")
+			case "Go":
+				found = append(found, "a group of goroutines")
+			case "AfterFunc":
+				found = append(found, "a timer that calls")
+			}
+		case *ast.ImportSpec:
+			if path := strings.Trim(n.Path.Value, `"`); path == "net" || strings.HasPrefix(path, "net/http") {
+				found = append(found, "a server or a client of "+path)
 			}
 		}
 		return true
@@ -48,25 +57,71 @@ func TestPureRoomsHaveNoGoroutines(t *testing.T) {
 	}
 }
 
-// The race detector has nothing to see in pure rooms whose tests start no
-// goroutine, and the test summary runs them without it.
+// The race detector has nothing to see where no goroutine is started: in pure rooms
+// whose tests start none, and in rooms that, with their tests and all that they
+// import, start none. The test summary runs them without it.
 func TestUnracedRooms(t *testing.T) {
 	const list = "tools/testsummary/unraced.txt"
 	text, err := os.ReadFile(list)
 	if err != nil {
 		t.Fatal(err)
 	}
+	concurrent := make(map[string]bool)
+	for name, files := range parsed(t, false) {
+		concurrent[name] = slices.ContainsFunc(files, isConcurrent)
+	}
+	imports := make(map[string][]string) // of rooms, by room
+	reached := make(map[string][]string) // and of its tests
+	for _, p := range listPackages(t) {
+		name := roomOf(p.ImportPath)
+		imports[name] = append(imports[name], ownRooms(p.Imports)...)
+		reached[name] = append(reached[name], ownRooms(slices.Concat(p.Imports, p.TestImports, p.XTestImports))...)
+	}
 	files := parsed(t, true)
 	var quiet []string
 	for name, r := range rooms {
-		if r.pure && !slices.ContainsFunc(files[name], func(f *ast.File) bool { return len(concurrency(f)) > 0 }) {
+		if name != "" && !slices.ContainsFunc(files[name], isConcurrent) && (r.pure || !anyReached(imports, reached[name], concurrent)) {
 			quiet = append(quiet, name)
 		}
 	}
 	slices.Sort(quiet)
 	if want := strings.Join(quiet, "\n") + "\n"; string(text) != want {
-		t.Errorf("%s is\n%s\nbut the pure rooms without concurrent tests are\n%s", list, text, want)
+		t.Errorf("%s is\n%s\nbut the rooms in which the race detector has nothing to see are\n%s", list, text, want)
 	}
+}
+
+func isConcurrent(f *ast.File) bool { return len(concurrency(f)) > 0 }
+
+func roomOf(importPath string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(importPath, "meridian"), "/")
+}
+
+// ownRooms are those of the imports that are rooms of this tree.
+func ownRooms(imports []string) []string {
+	var own []string
+	for _, path := range imports {
+		if _, listed := rooms[roomOf(path)]; listed && strings.HasPrefix(path, "meridian") {
+			own = append(own, roomOf(path))
+		}
+	}
+	return own
+}
+
+// anyReached tells whether one of the rooms, or of what they import, is marked.
+func anyReached(imports map[string][]string, from []string, marked map[string]bool) bool {
+	seen := make(map[string]bool)
+	for len(from) > 0 {
+		name := from[len(from)-1]
+		from = from[:len(from)-1]
+		if marked[name] {
+			return true
+		}
+		if !seen[name] {
+			seen[name] = true
+			from = append(from, imports[name]...)
+		}
+	}
+	return false
 }
 
 func TestConcurrencyIsSeen(t *testing.T) {
@@ -75,6 +130,9 @@ func TestConcurrencyIsSeen(t *testing.T) {
 		"type t struct{ c <-chan int }": "a channel",
 		"func f() { select {} }":        "a select statement",
 		"func f(t T) { t.Parallel() }":  "a parallel test",
+		"func f(w W) { w.Go(f) }":       "a group of goroutines",
+		"func f() { time.AfterFunc() }": "a timer that calls",
+		`import "net/http/httptest"`:    "a server or a client of net/http/httptest",
 	} {
 		f, err := parser.ParseFile(token.NewFileSet(), "p.go", "package p\n"+source, 0)
 		if err != nil {

@@ -38,7 +38,7 @@ func (o options) goSuite() suite {
 
 // unraced are the rooms that the race detector has nothing to see in: neither
 // they nor their tests start goroutines. It makes what computes many times
-// slower. A test in the root compares the list with the rooms that are pure.
+// slower. A test in the root compares the list with what the tree has.
 //
 //go:embed unraced.txt
 var unraced string
