@@ -1,6 +1,8 @@
 package cudatest
 
 import (
+	"slices"
+	"sort"
 	"sync"
 	"unsafe"
 
@@ -15,7 +17,7 @@ type Process struct {
 
 	mu       sync.Mutex // protects the rest
 	retained map[int]int
-	ranges   []mapping // what the devices see
+	ranges   []mapping // what the devices see, in the order of addresses
 	next     cuda.Pointer
 	handle   uintptr // the last that was given out
 	streams  map[cuda.StreamHandle]*stream
@@ -252,8 +254,29 @@ func (p *Process) place(v *vram, ours bool) cuda.Pointer {
 	const apart = 2 << 20 // so that a step too far meets nothing
 	at := p.next
 	p.next += cuda.Pointer((uint64(len(v.memory))/apart + 2) * apart)
-	p.ranges = append(p.ranges, mapping{at: at, memory: v.memory, vram: v, ours: ours})
+	p.add(mapping{at: at, memory: v.memory, vram: v, ours: ours})
 	return at
+}
+
+// add puts a mapping where its address belongs. The caller holds mu.
+func (p *Process) add(m mapping) {
+	p.ranges = slices.Insert(p.ranges, p.before(m.at), m)
+}
+
+// before is how many mappings begin below an address. The caller holds mu.
+func (p *Process) before(at cuda.Pointer) int {
+	return sort.Search(len(p.ranges), func(i int) bool { return p.ranges[i].at >= at })
+}
+
+// around is the mapping that an address lies in, or at whose end it is, or nil. A
+// kernel asks for every piece that it copies, and the race detector looks at every
+// mapping that is looked at. The caller holds mu.
+func (p *Process) around(at cuda.Pointer) *mapping {
+	i := p.before(at + 1)
+	if i == 0 || at-p.ranges[i-1].at > cuda.Pointer(len(p.ranges[i-1].memory)) {
+		return nil
+	}
+	return &p.ranges[i-1]
 }
 
 // remove takes the mapping out that begins at an address.
@@ -288,7 +311,7 @@ func (p *Process) HostAlloc(c cuda.ContextHandle, bytes uint64) (uintptr, error)
 		return 0, err
 	}
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(memory)))
-	p.ranges = append(p.ranges, mapping{at: cuda.Pointer(at), memory: memory, ours: true})
+	p.add(mapping{at: cuda.Pointer(at), memory: memory, ours: true})
 	return at, nil
 }
 
@@ -312,7 +335,7 @@ func (p *Process) HostRegister(c cuda.ContextHandle, at uintptr, bytes uint64, _
 		}
 	}
 	memory := unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), bytes)
-	p.ranges = append(p.ranges, mapping{at: cuda.Pointer(at), memory: memory})
+	p.add(mapping{at: cuda.Pointer(at), memory: memory})
 	return nil
 }
 
@@ -382,22 +405,24 @@ func (p *Process) Unimport(c cuda.ContextHandle, at cuda.Pointer) error {
 func (p *Process) Bytes(at cuda.Pointer, length uint64) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range p.ranges {
-		if offset := uint64(at - r.at); at >= r.at && offset <= uint64(len(r.memory)) && length <= uint64(len(r.memory))-offset {
-			return r.memory[offset : offset+length : offset+length]
-		}
+	r := p.around(at)
+	if r == nil {
+		return nil
 	}
-	return nil
+	offset := uint64(at - r.at)
+	if length > uint64(len(r.memory))-offset {
+		return nil
+	}
+	return r.memory[offset : offset+length : offset+length]
 }
 
 // after is all that is mapped from an address on.
 func (p *Process) after(at cuda.Pointer) []byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range p.ranges {
-		if at >= r.at && at < r.at+cuda.Pointer(len(r.memory)) {
-			return r.memory[at-r.at:]
-		}
+	r := p.around(at)
+	if r == nil || at == r.at+cuda.Pointer(len(r.memory)) {
+		return nil
 	}
-	return nil
+	return r.memory[at-r.at:]
 }
