@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"slices"
+
 	"meridian/governor"
 	"meridian/kv"
 	"meridian/sched"
@@ -14,7 +16,8 @@ func (e *engine) commit(steps int32) {
 	e.cell.tally.work.Steps += int64(steps)
 	e.busy += end - p.start
 	e.cell.tally.gaps = gaps{}
-	ended := false
+	left := false
+	e.ended = e.ended[:0]
 	for _, run := range p.runs {
 		r := &e.snap.Requests[run.Request]
 		r.LastServed = instant(end)
@@ -23,7 +26,13 @@ func (e *engine) commit(steps int32) {
 		} else {
 			e.compute(run.Request, run.Tokens)
 		}
-		ended = ended || r.Phase == kv.Complete
+		left = left || r.Phase == kv.Complete
+	}
+	// Those who end together free their blocks in the order in which they came: a
+	// policy's order may change within a plan, and would not be asked for again.
+	slices.Sort(e.ended)
+	for _, i := range e.ended {
+		e.finish(i, end)
 	}
 	e.cell.tally.addGaps(p, steps)
 	for range steps { // as the governor of an engine hears of them
@@ -33,7 +42,7 @@ func (e *engine) commit(steps int32) {
 	}
 	p.start = end
 	p.steps -= steps
-	if ended {
+	if left || len(e.ended) > 0 {
 		e.sweep()
 	}
 	if p.steps > 0 { // the next step has begun, with blocks for its tokens
@@ -91,7 +100,7 @@ func (e *engine) enter(i int32, now ps) {
 }
 
 // found counts tokens of one phase that were found, one at the end of each of the
-// plan's first steps, and changes the phase where it has ended.
+// plan's first steps, and changes the phase, or notes the end, where it is reached.
 func (e *engine) found(i, steps int32) {
 	r, s := &e.snap.Requests[i], e.seqs[i]
 	now := e.plan.boundary(steps)
@@ -120,7 +129,7 @@ func (e *engine) found(i, steps int32) {
 			return
 		}
 	}
-	e.finish(i, now)
+	e.ended = append(e.ended, i)
 }
 
 // finish ends a request.

@@ -42,6 +42,7 @@ type engine struct {
 	// lentBlocks are held for engines that are to fetch them.
 	lentBlocks int32
 	transfers  []transfer
+	ended      []int32 // requests that end with the steps that are carried out
 	stamp      int64
 	busy       ps
 }

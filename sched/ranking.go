@@ -153,7 +153,8 @@ func (k *ranking) finish() {
 	if len(k.d.Run) == 0 && len(k.d.Recall) == 0 && k.leaving == 0 {
 		k.lastResort()
 	}
-	if k.changed {
+	// Who goes on again may be of another class then, which matters to those left out.
+	if k.changed || k.resumed && k.contended {
 		return
 	}
 	k.d.Steps = k.steps()
