@@ -160,7 +160,7 @@ func (e *engine) admit(i int32, now ps) (here bool) {
 	}
 	s.started = true
 	r.Since = 0
-	if r.Length > there*s.prefixTokens {
+	if s.remote > there*s.prefixTokens {
 		e.take(i, e.blocksFor(r.Length))
 		e.fetch(i, r.Length-there*s.prefixTokens, now)
 		return false

@@ -288,3 +288,16 @@ func (e *engine) audit() string {
 	}
 	return ""
 }
+
+// What is left of a preempted request's blocks is where it was: nothing is
+// fetched for it.
+func TestRemainsAreNotFetched(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := someConfig(t)
+		c.StoreTokens = 0
+		requests := someWorkload(t, c.Profile.BlockTokens)
+		if r := ran(t, c, somePolicy(t), requests); r.Moved.Store != 0 {
+			t.Fatalf("%d bytes came from a store, and there is none", r.Moved.Store)
+		}
+	})
+}
