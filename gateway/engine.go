@@ -103,6 +103,8 @@ type engine struct {
 	waiting     atomic.Int64 // tokens of prompts
 	// arriving is how many requests were asked to move here, less those that were asked to leave.
 	arriving atomic.Int64
+	// askingToMove has a place for each request that it is being asked to let go.
+	askingToMove chan struct{}
 	// room is how many more it would begin at once, as it last told; 0: none, or it did not tell.
 	room atomic.Int64
 	// unprioritized: its scheduler takes no priorities.

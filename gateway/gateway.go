@@ -38,7 +38,7 @@ type Gateway struct {
 	shapes     maphash.Seed // what senders and prompts are told apart by, in records
 	// givingBack has a place for each ticket that is on its way back.
 	givingBack chan struct{}
-	// askingToMove has a place for each engine that is being asked to let a request go.
+	// askingToMove has a place for each request that an engine is being asked to let go.
 	askingToMove chan struct{}
 	warmer       *warmer // nil before it serves
 	// warmCalls has a place for each prompt that an operator has computed ahead.

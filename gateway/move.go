@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -62,9 +61,11 @@ const (
 	maxChosenMoves = 2
 	moveRest       = 2 * time.Second
 	leastLeft      = 16
-	// maxAskingToMove is how many engines are asked at a time, askToMoveTimeout how long
-	// one may take to answer.
+	// maxAskingToMove is how many requests are asked for at a time, maxAskingAt how many of them
+	// at one engine, so that one that does not answer keeps none from leaving others, and
+	// askToMoveTimeout how long an engine may take to answer.
 	maxAskingToMove  = 32
+	maxAskingAt      = 4
 	askToMoveTimeout = 5 * time.Second
 )
 
@@ -83,23 +84,6 @@ type departure struct {
 	answered atomic.Int64
 	order    *moveOrder // what it was asked last; protected by deciding, as ended is
 	ended    bool       // the leg has ended: the gateway asks it no more
-}
-
-// moveOrder is why a leg was asked to leave, and for where.
-type moveOrder struct {
-	why       moveReason
-	to        string // key
-	placement place.Reason
-	at        time.Time
-	settle    func() // engines are not counted on for it any more
-	unheard   bool   // its engine did not take it, and it is settled; protected by deciding
-}
-
-// stands: the leg was asked, and is not asked again. One whose engine did not take it, as it
-// did not have the leg yet or was silent, is after a while: a prefill engine would generate
-// for it to its end, and both engines be counted on in vain.
-func (o *moveOrder) stands() bool {
-	return o != nil && (!o.unheard || time.Since(o.at) < moveRest)
 }
 
 // leaves: any other engine is better than the one where it is.
@@ -131,9 +115,7 @@ func (d *departure) end(all *departures) *moveOrder {
 	delete(all.all, d)
 	all.mu.Unlock()
 	d.ended = true
-	if d.order != nil && !d.order.unheard {
-		d.order.settle()
-	}
+	d.order.settle()
 	return d.order
 }
 
@@ -189,59 +171,6 @@ func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 		return nil
 	}
 	return g.order(d, why, target, reason)
-}
-
-// order asks a leg whose order does not stand to leave for another engine. The caller holds
-// deciding.
-func (g *Gateway) order(d *departure, why moveReason, target *engine, reason place.Reason) *moveOrder {
-	d.engine.arriving.Add(-1)
-	target.arriving.Add(1)
-	d.order = &moveOrder{why: why, to: target.key, placement: reason, at: time.Now(), settle: func() {
-		d.engine.arriving.Add(1)
-		target.arriving.Add(-1)
-	}}
-	g.options.Logger.Debug("a request is asked to leave its engine", "request", d.of, "engine", d.engine.id(), "peer_engine", target.id(), "reason", moveReasons[why]+": "+reason.String())
-	order := d.order
-	g.active.Go(func() {
-		if !g.askToMove(d) {
-			g.departures.unheard(d, order)
-		}
-	})
-	return order
-}
-
-// unheard: an engine did not take an order.
-func (d *departures) unheard(one *departure, order *moveOrder) {
-	d.deciding.Lock()
-	defer d.deciding.Unlock()
-	if !one.ended { // else it is settled
-		order.unheard = true
-		order.settle()
-	}
-}
-
-// askToMove tells the engine, and whether it took that. What comes of it, the leg itself tells.
-func (g *Gateway) askToMove(d *departure) bool {
-	ctx, cancel := context.WithTimeout(g.life, askToMoveTimeout)
-	defer cancel()
-	select {
-	case g.askingToMove <- struct{}{}:
-		defer func() { <-g.askingToMove }()
-	case <-ctx.Done():
-		return false
-	}
-	body, err := json.Marshal(openai.Move{Transfer: d.transfer.String()})
-	if err != nil {
-		panic(err) // a text
-	}
-	c, trouble := g.send(ctx, leg{engine: d.engine, path: openai.PathMove, body: body, client: &openai.Body{}, id: newTransfer().String(), of: d.of, silent: askToMoveTimeout})
-	if trouble != nil {
-		g.options.Logger.Debug("a request could not be asked to leave its engine; it stays", "request", d.of, "engine", d.engine.id(), "error", trouble.fault.Recorded())
-		return false
-	}
-	defer c.close()
-	_, _ = c.readAll(maxPrefillBytes) // so that the connection can be used again
-	return true
 }
 
 // moving is what an exchange knows of its moves.

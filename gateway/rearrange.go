@@ -48,6 +48,11 @@ func (g *Gateway) askRoom(engines []*engine) {
 	asking.Wait()
 }
 
+// roomFor: one of the engines would begin another request of a model at once.
+func roomFor(model string, engines []*engine) bool {
+	return slices.ContainsFunc(engines, func(e *engine) bool { return e.hasRoom() && e.about.Load().serves(model) })
+}
+
 // hasRoom: it would begin one more at once, beside those that are on their way to it.
 func (e *engine) hasRoom() bool { return max(e.arriving.Load(), 0) < e.room.Load() }
 
@@ -69,14 +74,15 @@ func (g *Gateway) rearrange() {
 		case <-g.life.Done():
 			return
 		case <-tick.C:
+			g.departures.lapse()
 			if lent := g.departures.lent(); len(lent) > 0 {
 				receivers := g.roster.receivers()
 				g.askRoom(receivers)
 				for _, d := range lent {
-					if !slices.ContainsFunc(receivers, (*engine).hasRoom) {
-						break // to look for each of very many would keep the roster from placement
+					// To look for each of very many would keep the roster from placement.
+					if roomFor(d.request.model, receivers) {
+						g.move(d, byRoom)
 					}
-					g.move(d, byRoom)
 				}
 			}
 			if g.options.MoveForBalance {
@@ -132,7 +138,7 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 		case !d.order.stands():
 			stay = append(stay, d)
 			running = append(running, d.running())
-		case d.order.unheard || time.Since(d.order.at) > patientWithMoves: // its engine knows nothing of moves
+		case d.order.settled: // its engine knows nothing of moves, or takes its time
 		default:
 			underway++
 		}

@@ -283,7 +283,7 @@ func TestAskedAgainToLeave(t *testing.T) {
 		lent := c.departures.lent()
 		c.departures.deciding.Lock()
 		defer c.departures.deciding.Unlock()
-		return len(lent) == 1 && lent[0].order != nil && lent[0].order.unheard
+		return len(lent) == 1 && lent[0].order != nil && !lent[0].order.unheard.IsZero()
 	})
 	for _, e := range c.roster.all() {
 		if n := e.arriving.Load(); n != 0 {

@@ -51,6 +51,7 @@ func (r *roster) add(e *engine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.engines[e.key] = e
+	e.askingToMove = make(chan struct{}, maxAskingAt)
 	e.lostAt.Store(time.Now().UnixNano())
 	r.bound(e)
 	r.wake()

@@ -181,11 +181,19 @@ func (j *work) breaks(sent int) bool {
 // move asks a stream to leave.
 func (s *stub) move(w http.ResponseWriter, r *http.Request) {
 	var in openai.Move
-	if err := json.NewDecoder(r.Body).Decode(&in); err != nil || !s.habit().moves {
+	h := s.habit()
+	err := json.NewDecoder(r.Body).Decode(&in)
+	switch {
+	case h.muteMoves:
+		s.mutely.Add(1)
+		<-r.Context().Done()
+		return
+	case err != nil || !h.moves && !h.keepsAll:
 		w.WriteHeader(http.StatusNotFound)
 		return
+	case h.moves:
+		s.leaving.Store(in.Transfer, true)
 	}
-	s.leaving.Store(in.Transfer, true)
 	fmt.Fprint(w, `{"moves":true}`)
 }
 

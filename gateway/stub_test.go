@@ -37,6 +37,7 @@ type stub struct {
 
 	leaving   sync.Map     // transfers of streams that were asked to leave
 	open      atomic.Int64 // streams that are being served
+	mutely    atomic.Int64 // questions to let a request go that it does not answer
 	canceled  atomic.Int64 // streams whose client went away
 	tokenized atomic.Int64 // questions for tokens
 }
@@ -62,6 +63,8 @@ type habits struct {
 	hangAfter   int           // says no more after so many tokens
 	faultAfter  int           // tells an error in the stream after so many tokens
 	moves       bool          // lets requests go that are asked to leave
+	keepsAll    bool          // says that it lets them go, and does not
+	muteMoves   bool          // does not answer who asks for that
 	room        int           // answers 429 to streams beyond so many; 0: there is room for all
 	leaveAfter  int           // ends its answer after so many tokens as if it went on elsewhere
 	leavesFirst bool          // says so in the first of two answers
