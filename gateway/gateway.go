@@ -34,6 +34,7 @@ type Gateway struct {
 	count      counters
 	running    runningRequests
 	departures departures
+	standing   atomic.Int64 // streams that have begun and wait for an engine that has room
 	turns      atomic.Uint64
 	shapes     maphash.Seed // what senders and prompts are told apart by, in records
 	// givingBack has a place for each ticket that is on its way back.

@@ -119,3 +119,22 @@ func TestRoomForAModel(t *testing.T) {
 		t.Error("those on their way take its room")
 	}
 }
+
+// An engine that does not tell how much room it has is left out, and the others are asked as
+// often as ever.
+func TestSilentEngineSlowsNoRounds(t *testing.T) {
+	c := newCell(t, 1, 2, nil)
+	c.prefill[0].set(atWork(0))
+	silent, full := c.decode[0], c.decode[1]
+	silent.set(atWork(1))
+	full.set(atWork(1))
+	silent.open.Add(1) // another gateway's
+	full.open.Add(1)
+	c.occupy(c.prefill[0])
+	silent.set(habits{muteStats: true, room: 1, slow: 3 * time.Millisecond})
+	first, second := silent.asked.Load(), full.asked.Load()
+	c.until("many rounds are over", func() bool { return full.asked.Load() > second+12 })
+	if n := silent.asked.Load() - first; n > 8 {
+		t.Errorf("one that does not answer was asked %d times in 12 rounds", n)
+	}
+}

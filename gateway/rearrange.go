@@ -12,9 +12,11 @@ import (
 
 const (
 	// rearrangeEvery is how often the gateway looks who should run elsewhere, and
-	// askRoomTimeout how long engines may take to tell how much room they have.
+	// askRoomTimeout how long engines may take to tell how much room they have. One that took
+	// longer is left out, and not asked again for silentRest: all others would wait for it.
 	rearrangeEvery = 100 * time.Millisecond
-	askRoomTimeout = time.Second
+	askRoomTimeout = 250 * time.Millisecond
+	silentRest     = time.Second
 	// maxBalancing is how many requests of a model are on their way when another is asked to
 	// leave for balance.
 	maxBalancing = 2
@@ -25,12 +27,16 @@ const (
 // maxRoom is more than any engine has room for.
 const maxRoom = 1 << 20
 
-// askRoom has engines tell how many requests they would begin at once, and waits for that.
+// askRoom has engines tell how many requests they would begin at once, and waits for that. Only
+// the goroutine that rearranges calls it.
 func (g *Gateway) askRoom(engines []*engine) {
 	ctx, cancel := context.WithTimeout(g.life, askRoomTimeout)
 	defer cancel()
 	var asking sync.WaitGroup
 	for _, e := range engines {
+		if time.Since(e.silentAt) < silentRest {
+			continue
+		}
 		asking.Go(func() {
 			var stats struct {
 				Room int64 `json:"room"`
@@ -41,6 +47,9 @@ func (g *Gateway) askRoom(engines []*engine) {
 			}
 			if err != nil { // then none leaves for it
 				stats.Room = 0
+				if ctx.Err() != nil {
+					e.silentAt = time.Now()
+				}
 			}
 			e.room.Store(min(max(stats.Room, 0), maxRoom))
 		})
@@ -75,6 +84,7 @@ func (g *Gateway) rearrange() {
 			return
 		case <-tick.C:
 			g.departures.lapse()
+			g.lookForRoom()
 			if lent := g.departures.lent(); len(lent) > 0 {
 				receivers := g.roster.receivers()
 				g.askRoom(receivers)

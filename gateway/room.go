@@ -45,6 +45,8 @@ func (x *exchange) awaitRoom(news <-chan struct{}) bool {
 	if !now.Before(x.roomUntil) {
 		return false
 	}
+	x.g.standing.Add(1)
+	defer x.g.standing.Add(-1)
 	patience := time.NewTimer(min(roomPoll, x.roomUntil.Sub(now)))
 	defer patience.Stop()
 	select {
@@ -54,6 +56,28 @@ func (x *exchange) awaitRoom(news <-chan struct{}) bool {
 		return false
 	}
 	return true
+}
+
+// lookForRoom asks engines that took no more whether they have room, while streams stand still for
+// it: other gateways' requests may have left them, of which this gateway hears nothing else.
+func (g *Gateway) lookForRoom() {
+	if g.standing.Load() == 0 {
+		return
+	}
+	full := slices.DeleteFunc(g.roster.all(), func(e *engine) bool {
+		return !e.up.Load() || e.about.Load().kind != kindMeridian || !g.roster.isFull(e)
+	})
+	g.askRoom(full)
+	for _, e := range full {
+		g.roster.hasRoom(e)
+	}
+}
+
+// hasRoom takes in what a full engine has told of its room.
+func (r *roster) hasRoom(e *engine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.full.HasRoom(int(max(e.running.Load(), 0)), int(e.room.Load()), time.Now().UnixNano())
 }
 
 // refused: an engine took no more, and says for how long.

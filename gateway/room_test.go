@@ -297,3 +297,33 @@ func TestAskedAgainToLeave(t *testing.T) {
 		t.Errorf("%s", record)
 	}
 }
+
+// A stream that stands still goes on as soon as an engine says that it has room, which other
+// gateways' requests have left, though that engine had asked for ten seconds.
+func TestHearsOfRoom(t *testing.T) {
+	c := newCell(t, 0, 2, nil)
+	c.decode[0].set(atWork(1))
+	c.decode[1].set(atWork(1))
+	end := c.begin(movingStream("short"))
+	c.until("it runs", func() bool { return c.decode[0].open.Load()+c.decode[1].open.Load() == 1 })
+	from, to := c.decode[0], c.decode[1]
+	if to.open.Load() == 1 {
+		from, to = to, from
+	}
+	to.open.Add(1) // another gateway's
+	from.set(habits{status: http.StatusServiceUnavailable, moves: true})
+	asked := len(to.seen())
+	c.drain(c.engine(from))
+	c.until("it was refused", func() bool { return len(to.seen()) > asked })
+	c.until("it stands still", func() bool { return c.standing.Load() == 1 })
+	to.open.Add(-1)
+	got := end()
+	got.whole(t, "short", 5, movingTokens)
+	record := c.record(got)
+	if len(record.Moves) != 1 || record.Moves[0].To != to.id || record.Moves[0].GapMs > 8000 {
+		t.Errorf("%s", record)
+	}
+	if n := strings.Count(legsOf(record), "move "+to.id); n != 2 {
+		t.Errorf("it was asked %d times: %s", n, record)
+	}
+}

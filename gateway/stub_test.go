@@ -37,6 +37,7 @@ type stub struct {
 
 	leaving   sync.Map     // transfers of streams that were asked to leave
 	open      atomic.Int64 // streams that are being served
+	asked     atomic.Int64 // for its statistics
 	mutely    atomic.Int64 // questions to let a request go that it does not answer
 	canceled  atomic.Int64 // streams whose client went away
 	tokenized atomic.Int64 // questions for tokens
@@ -65,6 +66,7 @@ type habits struct {
 	moves       bool          // lets requests go that are asked to leave
 	keepsAll    bool          // says that it lets them go, and does not
 	muteMoves   bool          // does not answer who asks for that
+	muteStats   bool          // nor who asks for its statistics
 	room        int           // answers 429 to streams beyond so many; 0: there is room for all
 	leaveAfter  int           // ends its answer after so many tokens as if it went on elsewhere
 	leavesFirst bool          // says so in the first of two answers
@@ -106,7 +108,12 @@ func newStub(t *testing.T, id string) *stub {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, r *http.Request) {
+		s.asked.Add(1)
+		if s.habit().muteStats {
+			<-r.Context().Done()
+			return
+		}
 		room := 1000
 		if h := s.habit(); h.room > 0 {
 			room = max(h.room-int(s.open.Load()), 0)
