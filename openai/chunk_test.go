@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,11 +80,23 @@ func TestChunkWithout(t *testing.T) {
 // What vLLM itself says of an end is there again for the client.
 func TestChunkWithoutForcedEnd(t *testing.T) {
 	for told, want := range map[string]string{
-		`"meridian_forced_end:hard_cap:null"`:                     `null`,
-		`"meridian_forced_end:overthinking:17"`:                   `17`,
-		`"meridian_forced_end:converged:\"repetition_detected\""`: `"repetition_detected"`,
-		`"meridian_forced_end:hard_cap"`:                          `null`,
-		`"meridian_forced_end:hard_cap:}{"`:                       `null`,
+		`"meridian_forced_end:hard_cap:null"`:                                             `null`,
+		`"meridian_forced_end:overthinking:17"`:                                           `17`,
+		`"meridian_forced_end:converged:\"repetition_detected\""`:                         `"repetition_detected"`,
+		`"meridian_forced_end:hard_cap"`:                                                  `null`,
+		`"meridian_forced_end:hard_cap:}{"`:                                               `null`,
+		`"meridian_forced_end:hard_cap:-1"`:                                               `-1`,
+		`"meridian_forced_end:hard_cap:"`:                                                 `null`,
+		`"meridian_forced_end:hard_cap:007"`:                                              `null`,
+		`"meridian_forced_end:hard_cap:1.5"`:                                              `null`,
+		`"meridian_forced_end:hard_cap:1e9"`:                                              `null`,
+		`"meridian_forced_end:hard_cap:99999999999999999999"`:                             `null`,
+		`"meridian_forced_end:hard_cap:true"`:                                             `null`,
+		`"meridian_forced_end:hard_cap: 17"`:                                              `null`,
+		`"meridian_forced_end:hard_cap:{\"content\":\"mine\"}"`:                           `null`,
+		`"meridian_forced_end:hard_cap:[[1]]"`:                                            `null`,
+		`"meridian_forced_end:hard_cap:\"` + strings.Repeat("a", maxStopReason-2) + `\""`: `"` + strings.Repeat("a", maxStopReason-2) + `"`,
+		`"meridian_forced_end:hard_cap:\"` + strings.Repeat("a", maxStopReason-1) + `\""`: `null`,
 	} {
 		var c Chunk
 		c.Parse([]byte(`{"choices":[{"index":0,"stop_reason":"\n\n"},{"token_ids":[1],"stop_reason":` + told + `}]}`))

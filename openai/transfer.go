@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"strings"
 )
 
@@ -165,8 +166,24 @@ func forcedEnd(stopReason json.RawMessage) (forced string, rest json.RawMessage)
 	if !IsForcedEnd(forced) {
 		return "", nil
 	}
-	if rest = json.RawMessage(own); !json.Valid(rest) {
-		rest = json.RawMessage("null")
+	if !isStopReason(own) {
+		own = "null"
 	}
-	return forced, rest
+	return forced, json.RawMessage(own)
+}
+
+// maxStopReason is how many bytes of JSON a stop_reason has that is put back into a client's answer.
+const maxStopReason = 4096
+
+// isStopReason tells whether a text is a stop_reason as vLLM writes them, in JSON: null, a token's
+// number, or the text that an answer stopped at.
+func isStopReason(text string) bool {
+	if text == "null" {
+		return true
+	}
+	if len(text) > maxStopReason || !json.Valid([]byte(text)) {
+		return false
+	}
+	_, err := strconv.ParseInt(text, 10, 64)
+	return err == nil || text[0] == '"'
 }
