@@ -140,25 +140,16 @@ func RunForcing(ctx context.Context, o ForcingOptions) (report *ForcingReport, e
 	if o.Progress == nil {
 		o.Progress = func(bench.Progress) {}
 	}
-	if o.Program == "" {
-		if o.Program, err = os.Executable(); err != nil {
-			return nil, err
-		}
-	}
-	scratch, err := os.MkdirTemp("", "mrd-bench-") // short enough for a socket's address
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	agent, err := startStepAgent(ctx, o.Program, scratch, []string{
+	agent, err := openAgent(ctx, o.Program, []string{
 		"MERIDIAN_ENTROPY_EMA_ALPHA=" + strconv.FormatFloat(o.Alpha, 'f', -1, 64),
 		"MERIDIAN_ENTROPY_EAT_PROBE_INTERVAL_TOKENS=" + strconv.Itoa(o.Interval), "MERIDIAN_SCHEDULER_MIN_THINK_TOKENS=" + strconv.Itoa(o.MinThink),
 	})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, stopServing(agent)) }()
-	run := &forcingRun{options: o, scratch: scratch, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.Requests}}}
+	defer func() { err = errors.Join(err, agent.close()) }()
+	o.Program = agent.program
+	run := &forcingRun{options: o, scratch: agent.state, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.Requests}}}
 	defer run.client.CloseIdleConnections()
 	report = &ForcingReport{options: o, date: time.Now()}
 	cases := o.cases()
@@ -193,7 +184,7 @@ func (c *forcingCase) title() string {
 // row has the requests answered by an engine with a governor, and by the one alone with
 // thoughts as long as the governor has let them be.
 func (r *forcingRun) row(ctx context.Context, c *forcingCase) (row ForcingRow, err error) {
-	engine, url, err := r.start(ctx, "governed", &c.trace, "--state", r.scratch, "--agent", stepAgent)
+	engine, url, err := r.start(ctx, "governed", &c.trace, "--state", r.scratch, "--agent", agentName)
 	if err != nil {
 		return row, err
 	}

@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"meridian/bench"
@@ -57,23 +55,13 @@ func RunStep(ctx context.Context, o StepOptions) (_ *deciding.Report, err error)
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Program == "" {
-		if o.Program, err = os.Executable(); err != nil {
-			return nil, err
-		}
-	}
-	scratch, err := os.MkdirTemp("", "mrd-bench-") // short enough for a socket's address
+	agent, err := openAgent(ctx, o.Program, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	agent, err := startStepAgent(ctx, o.Program, scratch, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, stopServing(agent)) }()
-	o.Beside(agent.PID())
-	socket := door.Socket(scratch, stepAgent)
+	defer func() { err = errors.Join(err, agent.close()) }()
+	o.Beside(agent.process.PID())
+	socket := door.Socket(agent.state, agentName)
 	python, absence := startStepPython(ctx, o.Python, socket)
 	if python != nil {
 		defer func() { err = errors.Join(err, stopProcess(python)) }()
@@ -125,27 +113,6 @@ func stepTasks(who string, requests int, bound float64, round func() ([]time.Dur
 		tasks = append(tasks, task)
 	}
 	return tasks
-}
-
-const stepAgent = "bench"
-
-func startStepAgent(ctx context.Context, program, state string, environment []string) (*bench.Process, error) {
-	agent, err := bench.StartProcess("the agent", []string{
-		program, "agent", "--state", state, "--name", stepAgent, "--listen", "127.0.0.1:0", "--metrics", "", "--no-directory",
-	}, environment)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	line, err := agent.Line(ctx)
-	if err == nil && !strings.Contains(string(line), "ready") {
-		err = fmt.Errorf("the agent says %q", line)
-	}
-	if err != nil {
-		return nil, errors.Join(err, stopServing(agent))
-	}
-	return agent, nil
 }
 
 // stopServing ends an agent or an engine, which do not read their input.
