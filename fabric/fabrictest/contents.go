@@ -32,7 +32,7 @@ func playContents(s *stage) {
 
 // The two sides are cut differently, over several regions.
 func playScatter(s *stage) {
-	const room = 1 << 20
+	const room = heavyBytes / 3
 	var near, far []*memory
 	for range 3 {
 		near, far = append(near, s.memory(s.near, 2*room)), append(far, s.memory(s.far, 2*room))
@@ -87,10 +87,12 @@ func playSums(s *stage) {
 				s.checkSums(odd, cut.destination()[0], size, false)
 			}
 		}
+		s.checkAll()
 	}
 }
 
-// summed moves what is planned, and has the sums of its destination taken.
+// summed moves what is planned, and has the sums of its destination taken. The memory of
+// earlier transfers is for the caller to check, once: there is much of it.
 func (s *stage) summed(p plan, sums *fabric.Sums) {
 	o := fabric.PostOptions{ID: s.id(), Grant: s.id()}
 	if p.op == fabric.Read {
@@ -99,7 +101,8 @@ func (s *stage) summed(p plan, sums *fabric.Sums) {
 		s.far.guard.want(o.Grant, sums)
 	}
 	s.ready(p).startAs(context.Background(), o).must(fabric.Done)
-	s.checkAll()
+	p.near[0].memory.check()
+	p.far[0].memory.check()
 }
 
 func (s *stage) checkSums(sums *fabric.Sums, into piece, bytes uint64, known bool) {

@@ -3,5 +3,5 @@
 package fabrictest
 
 // heavyBytes is how much a heavy transfer moves. The race detector looks at every
-// byte, so that half of what is heavy without it takes longer still.
-const heavyBytes = 3 << 19
+// byte, so that a quarter of what is heavy without it takes as long.
+const heavyBytes = 3 << 18
