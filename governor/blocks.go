@@ -31,8 +31,16 @@ func (g *Governor) blockFacts(f *Facts) {
 	each(g, f.Held, g.hold)
 }
 
-// evicted takes a block that the engine gave up.
+// evicted takes a block that the engine gave up. One of which a copy was asked for is given
+// up by an engine that has not heard of it yet: what it says of that copy later is about
+// what the block held before.
 func (g *Governor) evicted(b *block.ID) error {
+	if location, err := g.blocks.Location(*b); err == nil && location == block.Leaving {
+		if _, err := g.blocks.CopiedOut(*b, false); err != nil {
+			return err
+		}
+		g.outdated[*b]++
+	}
 	if location, err := g.blocks.Location(*b); err == nil && location == block.Vacant {
 		return nil // it held nothing that could be found again
 	}
@@ -143,6 +151,13 @@ func (g *Governor) copied(c *Copied) error {
 	}
 	s := g.byNumber[c.Sequence]
 	each(g, c.Blocks, func(b *block.ID) error { // some have been copied, whatever is said of others
+		if n := g.outdated[*b]; n > 0 {
+			if g.outdated[*b] = n - 1; n == 1 {
+				delete(g.outdated, *b)
+			}
+			g.underWay--
+			return nil
+		}
 		there, err := g.blocks.CopiedOut(*b, c.Whole)
 		if err != nil {
 			return err

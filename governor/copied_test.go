@@ -19,6 +19,24 @@ func TestAWrongBlockAmongCopies(t *testing.T) {
 	}
 }
 
+// An engine that has not heard yet that a block is to be copied may give it up, and others
+// use it: that is no contradiction, and what it says of the copy later is of what was there.
+func TestACopyIsAskedForTooLate(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		g := open(t, options(t, &scripted{}))
+		thinkThen(t, g, endID, 92, 7)
+		step(t, g, Facts{Ended: []phase.Sequence{1}})
+		step(t, g, Facts{Evicted: []block.ID{1, 2}, Arrivals: []Arrival{{Sequence: 2, At: 2, PromptTokens: 8}}, Held: []Hold{{2, 1}, {2, 2}}})
+		if location, _ := g.blocks.Location(1); location != block.Here || g.underWay != 2 {
+			t.Errorf("block 1 is %v, %d are under way", location, g.underWay)
+		}
+		step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{1, 2}, Took: 2000, Whole: whole}}})
+		if location, _ := g.blocks.Location(1); location != block.Here || g.underWay != 0 || len(g.outdated) != 0 || g.Counters().Contradictions != 0 {
+			t.Errorf("block 1 is %v, %d under way, %d outdated, %+v", location, g.underWay, len(g.outdated), g.Counters())
+		}
+	}
+}
+
 // What is given up is not copied out any more: others will have the blocks.
 func TestNoCopyOfWhatIsGivenUp(t *testing.T) {
 	p := &scripted{}

@@ -67,6 +67,8 @@ type Governor struct {
 	waiting  []wish
 	unwished bool // some of them are void
 	underWay int32
+	// outdated counts copies of blocks that were asked for, and that the engine gave up before.
+	outdated map[block.ID]int
 	leaving  []*sequence // of whom this step's facts say that they may leave
 }
 
@@ -87,7 +89,7 @@ func New(o Options) (*Governor, error) {
 	}
 	o.OffloadThreshold = max(1, o.OffloadThreshold)
 	g := &Governor{
-		options: o, phases: phase.NewMap(o.Model), byNumber: make(map[phase.Sequence]*sequence),
+		options: o, phases: phase.NewMap(o.Model), byNumber: make(map[phase.Sequence]*sequence), outdated: make(map[block.ID]int),
 		calibration: Calibration{BlockTokens: o.Limits.BlockTokens},
 	}
 	if o.Blocks.Blocks > 0 {
