@@ -52,14 +52,14 @@ type governedWorld struct {
 }
 
 // worldFaults is the trouble that a world has.
-type worldFaults struct{ delay, hang, lose, kill, store, slow, stale, mad, meter, cancel bool }
+type worldFaults struct{ delay, hang, lose, kill, store, slow, stale, mad, meter, cancel, wilful bool }
 
 func drawFaults(dice *rand.Rand, seed uint64) (f worldFaults) {
 	f.meter = dice.IntN(3) == 0
 	if seed%5 == 0 {
 		return f
 	}
-	for _, fault := range []*bool{&f.delay, &f.hang, &f.lose, &f.kill, &f.store, &f.slow, &f.stale, &f.mad, &f.cancel} {
+	for _, fault := range []*bool{&f.delay, &f.hang, &f.lose, &f.kill, &f.store, &f.slow, &f.stale, &f.mad, &f.cancel, &f.wilful} {
 		*fault = dice.IntN(2) == 0
 	}
 	return f
@@ -79,6 +79,9 @@ type worldEngine struct {
 	open map[string]time.Time
 	// fetched is the watch's: when it last saw that something is fetched.
 	fetched time.Time
+	// Of its step loop: when it last had a step, and how often it had failed open by then.
+	stepped time.Time
+	opened  uint64
 }
 
 // worldAnswer is what a client got.
@@ -326,9 +329,7 @@ func (m *worldEngine) check() {
 			used[b] = true
 		}
 	}
-	m.link.mu.Lock()
-	silent := time.Since(m.link.taken)
-	m.link.mu.Unlock()
+	silent := m.checkPauses()
 	for _, c := range e.known {
 		if c.sequence.Paused()&batch.Governed != 0 && c.swap == nil && silent > governorSilence+patient {
 			m.world.broke("engine %s has sequence %d wait for a governor that is silent for %v", e.options.ID, c.governed, silent)

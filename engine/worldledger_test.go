@@ -15,6 +15,7 @@ type stepLedger struct {
 	terms    *doorpb.GovernorTerms
 	all      map[uint64]*ledgerLine
 	finished int
+	opened   uint64 // how often the engine had failed open
 }
 
 // ledgerLine is one sequence.
@@ -25,13 +26,17 @@ type ledgerLine struct {
 	tokens  []uint32
 	ended   bool // its thought
 	forced  bool // the next token ends it
+	paused  bool // by a decision that holds
+	// unsure: it leaves or comes back, or decisions came together, of which what one does
+	// depends on those before it; the engine says whether it waits.
+	unsure bool
 }
 
 // renew: there is another connection, on which nothing was told.
 func (k *stepLedger) renew(terms *doorpb.GovernorTerms) {
 	k.terms = terms
 	for _, line := range k.all {
-		line.begun = false
+		line.begun, line.paused = false, false
 	}
 }
 
@@ -108,15 +113,20 @@ func (k *stepLedger) hear(m *doorpb.Step) {
 		k.begin(b)
 	}
 	for _, stopped := range m.GetStopped() {
-		if line := k.line(stopped.GetSequence(), "stopped"); line != nil && stopped.GetLost() {
-			line.kv = 0
+		if line := k.line(stopped.GetSequence(), "stopped"); line != nil {
+			if line.paused = !stopped.GetLost(); stopped.GetLost() {
+				line.kv = 0
+			}
 		}
 	}
 	for _, c := range m.GetRecalled() {
-		if line := k.all[c.GetSequence()]; line != nil && !c.GetWhole() {
-			line.kv = 0
+		if line := k.all[c.GetSequence()]; line != nil {
+			if line.unsure = true; !c.GetWhole() {
+				line.kv = 0
+			}
 		}
 	}
+	k.hearStore(m)
 	tokens := m.GetTokens()
 	for i, number := range m.GetSequences() {
 		count := int(m.GetCounts()[i])
@@ -143,8 +153,10 @@ func (k *stepLedger) hear(m *doorpb.Step) {
 	}
 }
 
-// decided notes which thoughts end with their next token.
-func (k *stepLedger) decided(d *doorpb.Decision) {
+// decided notes which thoughts end with their next token, and who waits. It is called on the
+// step loop, before the engine carries the decision out.
+func (k *stepLedger) decided(d *doorpb.Decision, together bool) {
+	k.decidePauses(d, together)
 	for _, f := range d.GetForce() {
 		if line := k.all[f.GetSequence()]; line != nil && line.begun && len(line.tokens) > 0 && !line.ended {
 			line.forced = true

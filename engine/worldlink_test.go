@@ -32,6 +32,7 @@ type worldLink struct {
 	// valid decisions were taken, and late ones of them came after a further Step.
 	valid, late, lost uint64
 	taken             time.Time // the last of them
+	wilful            wilful
 }
 
 // worldConn is one connection.
@@ -46,13 +47,15 @@ type worldConn struct {
 	// When what was sent last arrives, of steps, of entropies, and of decisions.
 	up, metered, down time.Time
 
-	agent    sync.Mutex // protects what the agent has of it
-	governed *live.Connection
-	meter    *live.Connection // nil: entropies come with the steps
-	twin     *live.Connection // of another governor, which hears with each step what the meter has told by then
-	arrived  map[tokenPlace]float32
-	said     map[uint64]uint32 // tokens, as the agent has heard
-	places   map[uint64]uint32 // the same, as the engine has told
+	agent            sync.Mutex // protects what the agent has of it
+	governors, twins *live.Governors
+	believed         map[uint64][]uint32 // what sequences have said, as the agent has heard
+	governed         *live.Connection
+	meter            *live.Connection // nil: entropies come with the steps
+	twin             *live.Connection // of another governor, which hears with each step what the meter has told by then
+	arrived          map[tokenPlace]float32
+	said             map[uint64]uint32 // tokens, as the agent has heard
+	places           map[uint64]uint32 // the same, as the engine has told
 }
 
 // tokenPlace is a token of an answer.
@@ -139,12 +142,13 @@ func (l *worldLink) connect() bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := &worldConn{link: l, lost: make(chan struct{}), came: make(chan struct{}, 1), governed: governed}
+	c := &worldConn{link: l, lost: make(chan struct{}), came: make(chan struct{}, 1), governors: g, governed: governed, believed: make(map[uint64][]uint32)}
 	if w.faults.meter {
 		if c.meter, err = g.Govern(name, &doorpb.Steps{Model: "tiny", Measures: true}); err != nil {
 			w.broke("engine %s cannot measure: %v", name, err)
 		}
-		if c.twin, err = w.agentTwin().Govern(name, l.of.engine.aboutSteps()); err != nil {
+		c.twins = w.agentTwin()
+		if c.twin, err = c.twins.Govern(name, l.of.engine.aboutSteps()); err != nil {
 			w.broke("engine %s has no second governor: %v", name, err)
 		}
 		c.places, c.said, c.arrived = make(map[uint64]uint32), make(map[uint64]uint32), make(map[tokenPlace]float32)
@@ -247,11 +251,12 @@ func (c *worldConn) decide(wire []byte) {
 		go c.link.lose()
 		return
 	}
+	c.believes(m, d)
 	w.noteDecision(d)
 	d = proto.Clone(d).(*doorpb.Decision)
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	c.hurry(&c.down, w.delay(c.link.dice), func() { c.arrive(d) })
+	c.hurry(&c.down, max(w.delay(c.link.dice), time.Until(c.link.wilful.silent)), func() { c.arrive(d) })
 }
 
 // whole is a Step with the entropies that have been measured by now; nil where they come
@@ -320,12 +325,14 @@ func (l *worldLink) Take(wait time.Duration) []*doorpb.Decision {
 	defer l.mu.Unlock()
 	come := c.come
 	c.come = nil
+	l.ledger.failedOpen()
 	for _, d := range come {
 		l.valid, l.taken = l.valid+1, time.Now()
 		if d.GetStep() < l.last {
 			l.late++
 		}
-		l.ledger.decided(d)
+		l.wilful.change(l, d)
+		l.ledger.decided(d, len(come) > 1)
 		l.of.world.take(l.of.engine.options.ID, d)
 	}
 	return slices.Concat(l.old(), come)

@@ -61,6 +61,7 @@ func (w *governedWorld) happen() (end worldEnd) {
 	start(w.faults.kill, w.kills)
 	start(w.faults.hang, w.hangUps)
 	start(w.faults.store, w.stores)
+	start(w.faults.wilful, w.wilfulness)
 	start(w.faults.mad, func(d *rand.Rand) { defer w.trouble.Done(); w.mad(d) })
 	w.clients.Wait()
 	if len(w.wrong()) == 0 {
