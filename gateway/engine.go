@@ -107,6 +107,8 @@ type engine struct {
 	askingToMove chan struct{}
 	// room is how many more it would begin at once, as it last told; 0: none, or it did not tell.
 	room atomic.Int64
+	// all is how many requests it had then, other gateways' too; 0: none, or it did not tell.
+	all atomic.Int64
 	// silentAt is when it last took too long to tell that; of the goroutine that rearranges.
 	silentAt time.Time
 	// unprioritized: its scheduler takes no priorities.

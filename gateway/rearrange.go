@@ -24,7 +24,7 @@ const (
 	patientWithMoves = 10 * time.Second
 )
 
-// maxRoom is more than any engine has room for.
+// maxRoom is more than any engine has requests or room for.
 const maxRoom = 1 << 20
 
 // askRoom has engines tell how many requests they would begin at once, and waits for that. Only
@@ -38,20 +38,19 @@ func (g *Gateway) askRoom(engines []*engine) {
 			continue
 		}
 		asking.Go(func() {
-			var stats struct {
-				Room int64 `json:"room"`
-			}
+			var stats struct{ Room, Running, Fetching, Waiting int64 }
 			data, err := g.prober.get(ctx, e, "/stats")
 			if err == nil {
 				err = json.Unmarshal(data, &stats)
 			}
 			if err != nil { // then none leaves for it
-				stats.Room = 0
+				stats.Room, stats.Running, stats.Fetching, stats.Waiting = 0, 0, 0, 0
 				if ctx.Err() != nil {
 					e.silentAt = time.Now()
 				}
 			}
 			e.room.Store(min(max(stats.Room, 0), maxRoom))
+			e.all.Store(min(max(stats.Running, 0), maxRoom) + min(max(stats.Fetching, 0), maxRoom) + min(max(stats.Waiting, 0), maxRoom))
 		})
 	}
 	asking.Wait()

@@ -9,12 +9,21 @@ import (
 )
 
 // Where one engine has much more to do than another for a while, some of its streams leave,
-// until the two are about even, and no more; where that is turned off, none does.
+// until the two are about even, and no more; where that is turned off, or the other has as much
+// to do for other gateways, none does.
 func TestMovesForBalance(t *testing.T) {
-	for name, on := range map[string]bool{"on": true, "off": false} {
+	for name, story := range map[string]struct {
+		on     bool
+		others int
+		moves  bool
+	}{
+		"on":           {true, 0, true},
+		"off":          {false, 0, false},
+		"even for all": {true, 6, false},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCell(t, 0, 2, func(o *Options) { o.MoveForBalance = on })
+			c := newCell(t, 0, 2, func(o *Options) { o.MoveForBalance = story.on })
 			c.decode[0].set(habits{moves: true, slow: 10 * time.Millisecond})
 			c.decode[1].set(habits{status: http.StatusTooManyRequests, fault: "full"})
 			const streams = 6
@@ -23,7 +32,7 @@ func TestMovesForBalance(t *testing.T) {
 				ends = append(ends, c.begin(`{"model":"m","prompt":"short","max_tokens":1000,"seed":5,"stream":true}`))
 			}
 			c.openAt(c.decode[0], streams)
-			c.decode[1].set(habits{moves: true, slow: time.Millisecond})
+			c.decode[1].set(habits{moves: true, slow: time.Millisecond, others: story.others})
 			moved := 0
 			for _, end := range ends {
 				got := end()
@@ -39,7 +48,7 @@ func TestMovesForBalance(t *testing.T) {
 					t.Errorf("%s", record)
 				}
 			}
-			if (moved > 0) != on || moved == streams {
+			if (moved > 0) != story.moves || moved == streams {
 				t.Errorf("%d moved", moved)
 			}
 			if got := c.Metrics().Moves["balance"]["moved"]; int(got) != moved {

@@ -67,6 +67,7 @@ type habits struct {
 	keepsAll    bool          // says that it lets them go, and does not
 	muteMoves   bool          // does not answer who asks for that
 	muteStats   bool          // nor who asks for its statistics
+	others      int           // tells of so many more that it runs, for another gateway
 	room        int           // answers 429 to streams beyond so many; 0: there is room for all
 	leaveAfter  int           // ends its answer after so many tokens as if it went on elsewhere
 	leavesFirst bool          // says so in the first of two answers
@@ -118,7 +119,7 @@ func newStub(t *testing.T, id string) *stub {
 		if h := s.habit(); h.room > 0 {
 			room = max(h.room-int(s.open.Load()), 0)
 		}
-		fmt.Fprintf(w, `{"engine":%q,"room":%d}`, id, room)
+		fmt.Fprintf(w, `{"engine":%q,"running":%d,"room":%d}`, id, int(s.open.Load())+s.habit().others, room)
 	})
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model","owned_by":%q,"max_model_len":4096}]}`, cmp.Or(s.habit().model, "m"), cmp.Or(s.habit().owner, s.owner))

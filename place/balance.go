@@ -85,20 +85,29 @@ func decoding(engines []Engine, o Options) []*Engine {
 }
 
 // uneven: one engine has much more to do than another.
-func (o Options) uneven(most, least *Engine) bool {
-	return o.load(most)-o.load(least) >= max(unevenBy*o.running(), o.load(most)/unevenPart)
+func (o Options) uneven(most, least *Engine) bool { return o.unevenLoads(o.load(most), o.load(least)) }
+
+func (o Options) unevenLoads(most, least int) bool {
+	return most-least >= max(unevenBy*o.running(), most/unevenPart)
 }
+
+// loadOfAll is what an engine has to do for all gateways, as far as is known.
+func (o Options) loadOfAll(e *Engine) int { return e.Waiting + max(e.Running, e.All)*o.running() }
 
 // MoveForBalance says which of the running requests leaves an engine that has much more to do
 // than another, for which one, and why. It is one that gains more by it than the move costs it,
 // the one that gains most. ok is false where none does.
+//
+// The engine must have more to do both for this gateway and for all. By what it has for this one,
+// gateways that know nothing of one another never move more than was uneven, nor to and fro: what
+// others move does not change it. By what it has for all, they leave engines alone that are even
+// together.
 func MoveForBalance(engines []Engine, running []Running, o Options, now int64) (which int, to string, why Reason, ok bool) {
 	there := decoding(engines, o)
-	var free *Engine // the one with the least to do that would go on at once
+	var free *Engine // the one with the least to do, for all, that would go on at once
 	for _, e := range slices.Backward(there) {
-		if !e.Full && e.Arriving < e.Room {
+		if !e.Full && e.Arriving < e.Room && (free == nil || o.loadOfAll(e) < o.loadOfAll(free)) {
 			free = e
-			break
 		}
 	}
 	if free == nil {
@@ -108,16 +117,20 @@ func MoveForBalance(engines []Engine, running []Running, o Options, now int64) (
 		if !o.uneven(busy, free) {
 			break // the rest has less to do
 		}
+		here, away := o.loadOfAll(busy), o.loadOfAll(free)
+		if !o.unevenLoads(here, away) {
+			continue
+		}
 		best := 0.0
 		for i := range running {
 			if r := &running[i]; r.Engine == busy.ID && r.mayMove(now) && !slices.Contains(r.Avoids, free.ID) {
-				if gain := r.gains(o.load(busy), o.load(free)+o.running()); gain > best {
+				if gain := r.gains(here, away+o.running()); gain > best {
 					which, best, ok = i, gain, true
 				}
 			}
 		}
 		if ok {
-			return which, free.ID, Reason{Because: RunsLess, Held: o.load(free) / o.running(), Tokens: o.load(busy) / o.running()}, true
+			return which, free.ID, Reason{Because: RunsLess, Held: away / o.running(), Tokens: here / o.running()}, true
 		}
 	}
 	return 0, "", Reason{}, false

@@ -60,6 +60,9 @@ type Engine struct {
 	// prompts were sent to it that it has not answered yet.
 	Running int
 	Waiting int
+	// All is how many requests it has, other gateways' too, by its own word; 0 where that is not
+	// known.
+	All int
 	// Held is how many tokens of the prompt it holds, as far as is known; Told
 	// means that the engine itself tells what it holds.
 	Held int
