@@ -57,8 +57,7 @@ func (x *exchange) decode(s step) step {
 	if s.ticket {
 		d.transfer, d.params, d.promised = x.transfer, x.params, x.promised
 		record.Transfer = x.transfer.String()
-	} else {
-		x.dropPromised(otherLegFailed)
+	} else if x.dropPromised(otherLegFailed); !x.flow.ticket { // else it is kept until this engine has begun
 		x.giveBack()
 		x.params = nil
 	}
@@ -167,7 +166,12 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 			waiting = false
 			x.landing(time.Now())
 			x.roomUntil = time.Time{}
-			x.taken = x.taken || d.params != nil // also where the client leaves in the middle
+			x.taken = x.taken || d.params != nil  // also where the client leaves in the middle
+			if d.params == nil && x.flow.ticket { // it went back to the engine whose ticket it is
+				x.flow.ticket = false
+				x.giveBack()
+				x.params = nil
+			}
 			computed()
 			x.g.roster.note(e.key, x.request.prefix, time.Now())
 			x.notePromised()

@@ -116,11 +116,10 @@ func (f *flow) placed(c place.Choice, err error) step {
 	switch {
 	case err != nil:
 		return f.fail()
+	case f.begun: // an engine that has the cache itself needs no ticket, and may take no more
+		return step{do: doDecode, engine: c.Decode, ticket: f.ticket && c.Decode != f.offers, moved: f.moving, resume: f.resume}
 	case f.ticket && c.Decode == f.offers:
 		f.ticket = false // it has the cache itself
-	}
-	if f.begun {
-		return step{do: doDecode, engine: c.Decode, ticket: f.ticket, moved: f.moving, resume: f.resume}
 	}
 	f.decode = c.Decode
 	if c.Prefill != "" && !f.ticket {
@@ -200,8 +199,9 @@ func (f *flow) decodeFailed(t trouble) step {
 		return step{do: doDecode, engine: t.engine}
 	}
 	f.avoid = append(f.avoid, t.engine)
-	// A ticket that an engine may have used opens nothing for another.
-	f.ticket = f.ticket && !t.reached
+	// A ticket that an engine may have used opens nothing for another, nor does one of an engine
+	// that is lost.
+	f.ticket = f.ticket && !t.reached && t.engine != f.offers
 	if f.begun {
 		f.moving = false
 		return f.goOn()

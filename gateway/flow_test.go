@@ -148,6 +148,26 @@ func TestFlow(t *testing.T) {
 			},
 			step{do: doDecode, engine: "d0", moved: true, resume: resumeExact},
 		},
+		"where its cache is takes it back no more": {
+			func(f *flow) step {
+				f.began(resumeExact, "")
+				f.moved("d0", true)
+				f.placed(place.Choice{Decode: "d0"}, nil)
+				f.decodeFailed(trouble{kind: busy, engine: "d0", fault: openai.Overloaded(0, "full")})
+				return f.placed(place.Choice{Decode: "d1"}, nil)
+			},
+			step{do: doDecode, engine: "d1", ticket: true, moved: true, resume: resumeExact},
+		},
+		"where its cache is is lost": {
+			func(f *flow) step {
+				f.began(resumeExact, "")
+				f.moved("d0", true)
+				f.placed(place.Choice{Decode: "d0"}, nil)
+				f.decodeFailed(trouble{kind: lost, engine: "d0", fault: openai.Unavailable("it cannot be reached")})
+				return f.placed(place.Choice{Decode: "d1"}, nil)
+			},
+			step{do: doDecode, engine: "d1", resume: resumeExact},
+		},
 		"decode is full, and the prefill engine generates": {
 			func(f *flow) step {
 				f.placed(split, nil)

@@ -175,6 +175,9 @@ func TestGoesBackWhereItWas(t *testing.T) {
 				t.Errorf("%s", record)
 			}
 			c.until("it is counted", func() bool { return c.Metrics().Moves["room"][story.end] > 0 })
+			if story.end == "returned" { // the prompt's ticket, and that of the answer so far
+				c.until("its tickets are given back", func() bool { return len(c.decode[0].shared.givenBack()) == 2 })
+			}
 		})
 	}
 }
@@ -320,7 +323,7 @@ func TestHearsOfRoom(t *testing.T) {
 	got := end()
 	got.whole(t, "short", 5, movingTokens)
 	record := c.record(got)
-	if len(record.Moves) != 1 || record.Moves[0].To != to.id || record.Moves[0].GapMs > 8000 {
+	if len(record.Moves) != 1 || record.Moves[0].To != to.id || record.Moves[0].GapMs > 8000 || record.Moves[0].KV != openai.KVHandoff {
 		t.Errorf("%s", record)
 	}
 	if n := strings.Count(legsOf(record), "move "+to.id); n != 2 {
