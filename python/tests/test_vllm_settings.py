@@ -27,8 +27,11 @@ def test_everything_can_be_said() -> None:
         "agent_required": True,
         "cache": False,
         "cache_always": True,
+        "keep_thoughts": "pressure",
     }
-    assert Settings.read(said) == Settings("/door", "http://here", True, 1.5, 0.25, True, False, True)
+    assert Settings.read(said) == Settings(
+        "/door", "http://here", True, 1.5, 0.25, True, False, True, "pressure"
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,7 @@ def test_everything_can_be_said() -> None:
         (DOOR | {"agent_required": "yes"}, "agent_required: 'yes' is neither"),
         (DOOR | {"cache": 1}, "cache: 1 is neither"),
         (DOOR | {"cache_always": "no"}, "cache_always: 'no' is neither"),
+        (DOOR | {"keep_thoughts": True}, "keep_thoughts: True is none of never, pressure and always"),
     ],
 )
 def test_what_is_wrong_is_named(said: dict[str, Any], complaint: str) -> None:

@@ -54,6 +54,7 @@ class Request:
     skip_reading_prefix_cache: bool = False
     max_tokens: int = 1
     answer: list[int] = field(default_factory=list)
+    num_preemptions: int = 0
 
     @property
     def all_token_ids(self) -> list[int]:

@@ -26,7 +26,7 @@ from meridian.vllm.asked import Asked, sequence_of
 from meridian.vllm.entropies import Copied, entropies
 from meridian.vllm.forced_ends import OUTBOX, name_of
 from meridian.vllm.measuring import Measuring
-from meridian.vllm.think_markers import markers_of
+from meridian.vllm.think_markers import markers_of, tokenizer_of
 from meridian.vllm.thoughts import TAIL_TOKENS, Stream
 
 try:  # since 0.32
@@ -75,7 +75,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         self._slots: Any = rest[0] if len(rest) == 1 else None
         device = self._slots.device if self._slots else rest[0]
         config = load_config()
-        tokenizer = _tokenizer(vllm_config)
+        tokenizer = tokenizer_of(vllm_config)
         self._markers = markers_of(vllm_config, config, tokenizer)
         self._boundary = _boundaries(tokenizer)
         self._terms = Terms.of(config)
@@ -326,12 +326,6 @@ def _governor(vllm_config: Any) -> Measuring | None:
     except Exception:
         _log.exception("meridian: nothing is measured for the governor")
         return None
-
-
-def _tokenizer(vllm_config: Any) -> Any:
-    from vllm.tokenizers import cached_tokenizer_from_config
-
-    return cached_tokenizer_from_config(vllm_config.model_config)
 
 
 def _boundaries(tokenizer: Any) -> Callable[[int], bool]:

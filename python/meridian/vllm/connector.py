@@ -18,7 +18,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 from vllm.v1.request import RequestStatus
 
+from meridian.config import load_config
 from meridian.door import Control, Door, DoorError, Rank
+from meridian.vllm.ended_thoughts import EndedThoughts
 from meridian.vllm.engine_config import Model
 from meridian.vllm.forced_ends import OUTBOX, Heard
 from meridian.vllm.gpu import exported, load_driver, record_event
@@ -29,6 +31,7 @@ from meridian.vllm.reports import Report
 from meridian.vllm.scheduler import SchedulerHalf
 from meridian.vllm.settings import Settings
 from meridian.vllm.stats import Metrics, Stats
+from meridian.vllm.think_markers import ends_of
 from meridian.vllm.worker import WorkerHalf
 
 try:
@@ -133,6 +136,22 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     # The scheduler's half.
 
+    def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
+        """Take vLLM's blocks, which it tells once they are there."""
+        keeps = self._settings.keep_thoughts
+        if self._scheduler is None or keeps == "never":
+            return
+        config = load_config()
+        self._scheduler.keep_thoughts(
+            EndedThoughts(
+                ends_of(self._vllm_config, config),
+                block_tokens=self._model.cut().publication.block_tokens,
+                batch=config.disagg.offload_threshold_blocks,
+                pool=gpu_block_pool,
+                under_pressure=keeps == "pressure",
+            )
+        )
+
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         assert self._scheduler is not None
         return self._scheduler.matched_tokens(request, num_computed_tokens)
@@ -143,9 +162,13 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
         assert self._scheduler is not None
-        if self._scheduler.promised:  # else no request of the step is looked at
-            for request, end, new_block_ids in _computed(scheduler_output):
-                self._scheduler.promised.scheduled(request, end, new_block_ids)
+        promised, thoughts = self._scheduler.promised, self._scheduler.thoughts
+        if promised:  # else no request of the step is looked at
+            for request, had, new, new_block_ids in _computed(scheduler_output):
+                promised.scheduled(request, had + new, new_block_ids)
+        if thoughts is not None:
+            for request, had, _, new_block_ids in _computed(scheduler_output):
+                thoughts.follow(request, had, new_block_ids, self._scheduler.keep_running)
         idle = scheduler_output.total_num_scheduled_tokens == 0
         return Orders(self._scheduler.step(idle=idle, computes=scheduler_output.num_scheduled_tokens))
 
@@ -168,7 +191,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def has_pending_push_work(self) -> bool:
         """Keep vLLM stepping until blocks that are held for an agent are its own again."""
-        return self._scheduler is not None and self._scheduler.promised.awaits_blocks
+        return self._scheduler is not None and self._scheduler.awaits_blocks
 
     def has_pending_block_frees(self) -> bool:
         """Say whether blocks come back in a moment, so that vLLM need not take another request's."""
@@ -287,19 +310,19 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         return Metrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
 
-def _computed(output: Any) -> Iterator[tuple[str, int, Sequence[Sequence[int]] | None]]:
-    """Go through what a step computes: the request, up to which token, the blocks that it got for that.
+def _computed(output: Any) -> Iterator[tuple[str, int, int, Sequence[Sequence[int]] | None]]:
+    """Go through what a step computes: the request, tokens that it had and gets, blocks that it got for that.
 
     Of requests that begin, or begin again, blocks were told with their allocation.
     """
     counts: dict[str, int] = output.num_scheduled_tokens
     for new in output.scheduled_new_reqs:
-        yield new.req_id, new.num_computed_tokens + counts[new.req_id], None
+        yield new.req_id, new.num_computed_tokens, counts[new.req_id], None
     cached = output.scheduled_cached_reqs
     for request, had, blocks in zip(
         cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True
     ):
-        yield request, had + counts[request], None if request in cached.resumed_req_ids else blocks
+        yield request, had, counts[request], None if request in cached.resumed_req_ids else blocks
 
 
 def _log_like_vllm() -> None:

@@ -29,12 +29,18 @@ class Counters:
     """Prompts that could not be offered."""
     found_tokens: int = 0
     """Tokens that came from the cell's cache."""
+    recalled_tokens: int = 0
+    """Of these, those that came for requests which had lost their blocks."""
+    kept_thoughts: int = 0
+    """Thoughts that the agent has taken while their requests went on."""
     kept: int = 0
     """Requests whose cache the cell was asked to keep, and whose blocks are free again."""
 
     def count(self, ending: Ending) -> None:
         """Add one that has ended."""
-        if not ending.accepted and ending.shared:
+        if ending.running:
+            self.kept_thoughts += ending.problem is None
+        elif not ending.accepted and ending.shared:
             self.kept += 1
         elif not ending.accepted:
             self.offered += 1

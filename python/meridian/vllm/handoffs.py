@@ -13,7 +13,8 @@ cancelled, and goes on as before: its blocks are vLLM's again when the agent
 says so, not when somebody lost patience.
 
 An offer's blocks are vLLM's again at Freed, or when the agent refuses it; those of what
-the cell's cache is to keep likewise. Of an offer
+the cell's cache is to keep likewise. What it is to keep of a request that goes on is pinned
+until then, and no worker hears of it. Of an offer
 that was made while its prompt is computed they are vLLM's own until the request is
 finished, whatever becomes of the offer. A request that loses its blocks before has lost
 its offer, too: it is withdrawn, and over at Freed.
@@ -78,6 +79,8 @@ class Ending:
     """The agent had taken it up, so that its ticket is this engine's to give back."""
     shared: bool
     """It was with the cell's cache, and with no server."""
+    running: bool = False
+    """Of an offer: its request goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +127,8 @@ class _Offer:
     computing: bool
     """Its request is not finished."""
     shared: bool
+    running: bool = False
+    """It goes on, and its blocks are pinned."""
     unwanted: bool = False
     lost_at: float | None = None
     """When its request has lost its blocks."""
@@ -222,13 +227,15 @@ class Handoffs:
         deadline: float,
         computing: bool = False,
         shared: bool = False,
+        running: bool = False,
     ) -> None:
         """Begin an offer, right before the agent hears of it.
 
-        `computing`: its prompt is being computed. `shared`: for the cell's cache.
+        `computing`: its prompt is being computed. `shared`: for the cell's cache. `running`: its request
+        goes on.
         """
         assert transfer not in self._offers
-        self._offers[transfer] = _Offer(request, transfer, tokens, now, deadline, computing, shared)
+        self._offers[transfer] = _Offer(request, transfer, tokens, now, deadline, computing, shared, running)
 
     def computes(self, transfer: bytes, tokens: int) -> None:
         """Hear up to which token the next step computes an offer; 0: to the end."""
@@ -285,9 +292,9 @@ class Handoffs:
     def _free(self, transfer: bytes, problem: DoorError | None, now: float) -> None:
         offer = self._offers.pop(transfer, None)
         if offer is not None:
-            if not offer.computing:
+            if not offer.computing and not offer.running:
                 self._freed.append(offer.request)
-            elif problem is None and offer.lost_at is None:
+            elif offer.computing and problem is None and offer.lost_at is None:
                 self._taken.add(transfer)
             self._end(offer, False, now, problem)
 
@@ -389,5 +396,6 @@ class Handoffs:
                 abandoned,
                 begun,
                 of.shared,
+                isinstance(of, _Offer) and of.running,
             )
         )

@@ -24,6 +24,12 @@ def tokens_of(request: Any) -> Sequence[int] | None:
     return tokens or None
 
 
+def preemptions_of(request: Any) -> int:
+    """Return how often a vLLM request has lost its blocks."""
+    count: int = getattr(request, "num_preemptions", 0)
+    return count
+
+
 def computed_of(request: Any) -> Sequence[int] | None:
     """Return the tokens of a vLLM request, prompt and answer, whose cache is computed; None as `tokens_of`.
 

@@ -13,9 +13,10 @@ from meridian.door import Accept, DoorError, Event, EventKind, Offer, new_transf
 from meridian.vllm.costs import Costs
 from meridian.vllm.counters import Counters
 from meridian.vllm.cut import Cut
+from meridian.vllm.ended_thoughts import EndedThoughts
 from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
 from meridian.vllm.promised import Prefill, Promised
-from meridian.vllm.prompt import reads_cache, scope_of, tokens_of
+from meridian.vllm.prompt import kept_of, preemptions_of, reads_cache, scope_of, tokens_of
 from meridian.vllm.settings import Settings
 from meridian.vllm.shared import CacheDoor, SharedCache
 from meridian.vllm.transfer_params import DecodeLeg, PrefillLeg, leg_of, params_of
@@ -97,12 +98,18 @@ class SchedulerHalf:
         self.counters = Counters()
         self.promised = Promised(self, cut, self._handoffs, self.counters, clock)
         """Prompts that are offered while they are computed."""
+        self.thoughts: EndedThoughts | None = None
+        """Thoughts that are kept while their requests go on; None: none are."""
 
     def attach(self, door: ControlDoor) -> None:
         """Take the door, whose events go to `happened`."""
         self._door = door
         if self._shared is not None:
             self._shared.attach(door)
+
+    def keep_thoughts(self, thoughts: EndedThoughts) -> None:
+        """Let the cell keep thoughts that have ended while their requests go on, where it keeps anything."""
+        self.thoughts = thoughts if self._shared is not None else None
 
     def happened(self, event: Event) -> None:
         """Hear of an event, on any thread."""
@@ -119,12 +126,17 @@ class SchedulerHalf:
 
     def matched_tokens(self, request: Any, computed: int) -> tuple[int | None, bool]:
         """Return how many tokens can come from elsewhere beyond those that are computed."""
+        if self.thoughts is not None and preemptions_of(request) > 0:
+            self._hear()
+            return self.thoughts.recalls.matched(self, request, computed, self._clock())
         leg = self._decode_leg(request)
         if request.request_id in self._decided or not reads_cache(request):
             return 0, False
         self._hear()
         if leg is None:
-            return self._shared_tokens(request, computed)
+            if self.thoughts is not None and self.thoughts.recalls.loads:
+                return 0, False  # it would hold blocks that the other one waits for
+            return self.shared_tokens(request, tokens_of(request), computed)
         if leg.unused:
             return 0, False
         if self._handoffs.is_moving(leg.transfer):
@@ -138,18 +150,22 @@ class SchedulerHalf:
     def allocated(self, request: Any, block_ids: Sequence[Sequence[int]], external: int) -> None:
         """Hear which blocks a request has, and ask for what belongs in them."""
         self.promised.allocated(request, block_ids)
+        if self.thoughts is not None:
+            self.thoughts.begin(request, block_ids[0])
+            if preemptions_of(request) > 0:
+                self.thoughts.recalls.allocated(self, request, block_ids, external)
+                return
         if request.request_id in self._decided:
             return
         leg, tokens = self._decode_leg(request), tokens_of(request)
-        shared = leg is None
         if leg is None:
-            leg, tokens = self._found(request, external)
-            if leg is None:
-                return
+            if self.load(request, tokens, block_ids, external):
+                self._decided.add(request.request_id)
+            return
         self._decided.add(request.request_id)
         if external > 0:
             assert tokens is not None  # else nothing would have been matched
-            self._accept(request, leg, tokens, block_ids, external, shared=shared)
+            self._accept(request, leg, tokens, block_ids, external, shared=False)
         else:
             self._decline(leg)
 
@@ -165,7 +181,9 @@ class SchedulerHalf:
             self._unfinished -= 1
         decided = request.request_id in self._decided
         self._decided.discard(request.request_id)
-        self._drop(request.request_id)
+        self.drop(request.request_id)
+        if self.thoughts is not None:
+            self.thoughts.end(request.request_id)
         ahead, lost = self.promised.finished(request.request_id)
         if ahead is not None:
             return self._finish_offer(*ahead, complete=complete)
@@ -177,7 +195,7 @@ class SchedulerHalf:
                 self._decline(leg)  # finished before it was ever scheduled
             case PrefillLeg() as leg if self._produces and complete and not lost:
                 return self._offer(request, leg, block_ids)
-        return complete and self._keep(request, block_ids), None
+        return complete and self._keep(request, kept_of(request), block_ids) is not None, None
 
     def step(self, *, idle: bool = False, computes: Mapping[str, int] = _UNKNOWN) -> Step:
         """Return what workers have to know for the next step.
@@ -188,6 +206,8 @@ class SchedulerHalf:
         self._hear()
         if self._shared is not None:
             self._shared.scheduled(computes, self._clock())
+        if self.thoughts is not None:
+            self.thoughts.recalls.runs(computes)
         self._handoffs.lose_patience(self._clock())
         self._pass_on()
         return self._handoffs.take_step(idle=idle)
@@ -204,6 +224,11 @@ class SchedulerHalf:
     def holds(self) -> int:
         """How many requests' blocks wait for a hand-off to end."""
         return self._handoffs.intakes + self._handoffs.offers
+
+    @property
+    def awaits_blocks(self) -> bool:
+        """Whether vLLM has to step, though no request is left, to hear when its blocks are read no more."""
+        return self.promised.awaits_blocks or (self.thoughts is not None and self.thoughts.pins > 0)
 
     def reset(self) -> None:
         """Find nothing any more of what the cell's cache has kept until now."""
@@ -271,7 +296,9 @@ class SchedulerHalf:
 
     # The cell's cache.
 
-    def _shared_tokens(self, request: Any, computed: int) -> tuple[int | None, bool]:
+    def shared_tokens(
+        self, request: Any, tokens: Sequence[int] | None, computed: int
+    ) -> tuple[int | None, bool]:
         """Return how many tokens the cell has beyond those that are computed; None: it is being asked."""
         shared, id_ = self._shared, request.request_id
         if shared is None:
@@ -280,7 +307,8 @@ class SchedulerHalf:
         shared.review(id_, computed, now)
         if not shared.is_looking(id_):
             try:
-                if not shared.look(request, computed, now, 0.0 if self._unfinished else self._still):
+                still = 0.0 if self._unfinished else self._still
+                if not shared.look(request, tokens, computed, now, still):
                     return 0, False
                 self._still = max(0.0, self._still - (self._clock() - now))
             except (DoorError, ValueError) as error:
@@ -292,29 +320,49 @@ class SchedulerHalf:
             return None, False
         return (found - computed, True) if found > computed else (0, False)
 
-    def _found(self, request: Any, external: int) -> tuple[DecodeLeg | None, Sequence[int] | None]:
-        """Return what a request takes of the cell's cache, as a hand-off of so many of its tokens."""
-        tokens, id_ = tokens_of(request), request.request_id
+    def load(
+        self,
+        request: Any,
+        tokens: Sequence[int] | None,
+        block_ids: Sequence[Sequence[int]],
+        external: int,
+    ) -> bool:
+        """Take what was found of a request's tokens, as a hand-off; False: vLLM wants none of it."""
+        id_ = request.request_id
         if external == 0 or tokens is None or self._shared is None:
-            self._drop(id_)
-            return None, None
+            self.drop(id_)
+            return False
         found = self._shared.use(id_, self._clock())
-        return DecodeLeg(found.ticket, transfer_of(found.ticket), b"", False), tokens[: found.tokens]
+        leg = DecodeLeg(found.ticket, transfer_of(found.ticket), b"", False)
+        self._accept(request, leg, tokens[: found.tokens], block_ids, external, shared=True)
+        return True
 
-    def _drop(self, request: str) -> None:
+    def drop(self, request: str) -> None:
+        """Hear that a request wants nothing of the cell's cache any more."""
         if self._shared is not None:
             self._shared.drop(request)
 
-    def _keep(self, request: Any, block_ids: Sequence[Sequence[int]]) -> bool:
-        """Let the cell keep what a request has computed; return whether its blocks wait for that."""
+    def keep_running(self, request: Any, tokens: Sequence[int], blocks: Sequence[int]) -> bytes | None:
+        """Let the cell keep tokens of a request that goes on; return the transfer that reads them."""
+        return self._keep(request, tokens, (blocks,), running=True)
+
+    def _keep(
+        self,
+        request: Any,
+        tokens: Sequence[int] | None,
+        block_ids: Sequence[Sequence[int]],
+        *,
+        running: bool = False,
+    ) -> bytes | None:
+        """Let the cell keep tokens that a request has computed; return the transfer that blocks wait for."""
         now = self._clock()
         try:
-            kept = self._shared.keep(request, block_ids) if self._shared is not None else None
+            kept = self._shared.keep(request, tokens, block_ids) if self._shared is not None else None
         except (DoorError, ValueError) as error:
             self._complain(f"not kept: {_as_problem(error).code}", f"a request's cache is not kept: {error}")
-            return False
+            return None
         if kept is None:
-            return False
+            return None
         keep, asked = kept
         deadline = now + self._settings.deadline + _GRACE
         self._handoffs.offer(
@@ -324,9 +372,10 @@ class SchedulerHalf:
             now,
             deadline=deadline,
             shared=True,
+            running=running,
         )
         self._when_answered(asked, lambda problem, now: self._offered(keep.transfer, problem, now))
-        return True
+        return keep.transfer
 
     # Offers.
 
@@ -494,6 +543,8 @@ class SchedulerHalf:
     def _count(self) -> None:
         for ending in self._handoffs.take_endings():
             self.counters.count(ending)
+            if self.thoughts is not None:
+                self.counters.recalled_tokens += self.thoughts.ended(ending)
             self._log_ending(ending)
             if not ending.accepted:
                 self.promised.ended(ending.transfer)

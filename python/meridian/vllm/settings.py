@@ -14,6 +14,10 @@
                    finished requests are kept there; true, where the agent has one
 ``cache_always``   whether what the cell has is taken even where computing it is thought to be
                    faster; false: the agent judges that by what this server has measured
+``keep_thoughts``  whether a thought that has ended goes to the cell's shared cache while its request
+                   goes on, so that it comes back from there if vLLM takes the request's
+                   blocks: ``never`` (default), ``pressure``: while vLLM's blocks are nearly
+                   used up, ``always``
 ``agent_required`` whether to start only if the agent is there; false: until it is,
                    prompts are computed where they are decoded
 =================  =======================================================================
@@ -42,9 +46,11 @@ _KEYS: Final = (
     "keep_ms",
     "cache",
     "cache_always",
+    "keep_thoughts",
     "agent_required",
 )
 _MODES: Final = ("pull", "push")
+_KEEP_THOUGHTS: Final = ("never", "pressure", "always")
 _LONGEST_MS: Final = 3_600_000
 
 
@@ -61,6 +67,7 @@ class Settings:
     agent_required: bool = False
     cache: bool = True
     cache_always: bool = False
+    keep_thoughts: str = "never"
 
     @classmethod
     def read(cls, extra: Mapping[str, Any]) -> Settings:
@@ -72,6 +79,9 @@ class Settings:
         mode = extra.get("mode", "pull")
         if mode not in _MODES:
             raise _wrong("mode", f"{mode!r} is neither pull nor push")
+        keep_thoughts = extra.get("keep_thoughts", "never")
+        if keep_thoughts not in _KEEP_THOUGHTS:
+            raise _wrong("keep_thoughts", f"{keep_thoughts!r} is none of never, pressure and always")
         return cls(
             socket=_socket(extra),
             url=_text(extra, "url"),
@@ -81,6 +91,7 @@ class Settings:
             agent_required=_switch(extra, "agent_required", False),
             cache=_switch(extra, "cache", True),
             cache_always=_switch(extra, "cache_always", False),
+            keep_thoughts=keep_thoughts,
         )
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from meridian.door import CacheTerms, Find, Found, Keep, Scope, new_transfer, transfer_of
 from meridian.vllm.costs import Costs
 from meridian.vllm.cut import Cut
-from meridian.vllm.prompt import kept_of, scope_of, tokens_of
+from meridian.vllm.prompt import scope_of
 
 _LOOK: Final = 0.1
 """How long the agent may look for a prefix, in seconds."""
@@ -115,13 +115,15 @@ class SharedCache:
         if computed < lookup.present or stale:
             self.drop(request)
 
-    def look(self, request: Any, computed: int, now: float, still: float = 0.0) -> bool:
-        """Ask for what the cell has of a prompt beyond the computed tokens, and stand still for a moment.
+    def look(
+        self, request: Any, tokens: Sequence[int] | None, computed: int, now: float, still: float = 0.0
+    ) -> bool:
+        """Ask for what the cell has of these tokens beyond the computed ones, and stand still for a moment.
 
         `still`: where nobody else waits, for so many seconds. Return whether it was
         asked. DoorError, ValueError: it cannot be.
         """
-        tokens, terms = tokens_of(request), self._terms()
+        terms = self._terms()
         # The last token is computed here in any case, to sample from it.
         if terms is None or tokens is None or len(tokens) - 1 - computed < self._least(terms):
             return False
@@ -209,12 +211,14 @@ class SharedCache:
 
     # What may be kept.
 
-    def keep(self, request: Any, block_ids: Sequence[Sequence[int]]) -> tuple[Keep, Future[None]] | None:
-        """Let the cell keep what a request has computed; None: there is nothing to keep.
+    def keep(
+        self, request: Any, tokens: Sequence[int] | None, block_ids: Sequence[Sequence[int]]
+    ) -> tuple[Keep, Future[None]] | None:
+        """Let the cell keep tokens that a request has computed; None: there is nothing to keep.
 
         DoorError, ValueError: it cannot be.
         """
-        tokens, terms = kept_of(request), self._terms()
+        terms = self._terms()
         if terms is None or tokens is None or len(tokens) < self._least(terms):
             return None
         assert self._door is not None

@@ -21,6 +21,11 @@ _COUNTERS: Final = {
     "chunked": ("offers_chunked", "Prompts whose cache was offered before their last chunk was computed."),
     "declined": ("offers_declined", "Prompts whose cache could not be offered."),
     "found_tokens": ("found_tokens", "Tokens of prompts that came from the cell's cache."),
+    "recalled_tokens": (
+        "recalled_tokens",
+        "Tokens that came from the cell's cache for requests that had lost their blocks.",
+    ),
+    "kept_thoughts": ("kept_thoughts", "Thoughts that the agent has taken while their requests went on."),
     "kept": ("kept", "Requests whose cache the cell was asked to keep, and whose blocks are free again."),
 }
 

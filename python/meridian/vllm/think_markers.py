@@ -20,6 +20,13 @@ _HINT: Final = (
 )
 
 
+def tokenizer_of(vllm_config: Any) -> Any:
+    """Return the model's tokenizer; None where the server has none."""
+    from vllm.tokenizers import cached_tokenizer_from_config
+
+    return cached_tokenizer_from_config(vllm_config.model_config)
+
+
 def markers_of(vllm_config: Any, config: MeridianConfig, tokenizer: Any) -> ThinkMarkers:
     """Return the markers; ValueError says that none are known, and what to do."""
     model_config = vllm_config.model_config
@@ -43,6 +50,16 @@ def markers_of(vllm_config: Any, config: MeridianConfig, tokenizer: Any) -> Thin
     raise ValueError(
         f"BudgetLogits: nothing tells how thoughts of {name} end; " + _HINT.format(name=repr(name))
     )
+
+
+def ends_of(vllm_config: Any, config: MeridianConfig) -> tuple[tuple[int, ...], ...]:
+    """Return the ids that end thoughts, for `keep_thoughts`; ValueError as `markers_of`."""
+    try:
+        return markers_of(vllm_config, config, tokenizer_of(vllm_config)).end
+    except ValueError as error:
+        raise ValueError(
+            f"kv_connector_extra_config.keep_thoughts: ends of thoughts are not known, leave it out; {error}"
+        ) from error
 
 
 def _of_table(name: str, table: Model, put: tuple[int, ...]) -> ThinkMarkers:

@@ -9,8 +9,8 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ class Side:
     """The agent: prefill or decode; the side's own name, unless told."""
     role: str = ""
     """Of kv_producer, kv_consumer and kv_both; the side's own, unless told."""
+    extra: Mapping[str, object] = field(default_factory=dict)
+    """What else the connector is told."""
 
 
 def _memory() -> str | None:
@@ -100,6 +102,7 @@ class Cell:
                 "keep_ms": int(side.keep * 1000),
                 "deadline_ms": int(side.deadline * 1000),
                 "cache_always": True,  # a model as small as this is computed sooner than it is fetched
+                **side.extra,
             },
         }
         log = self.logs / f"vllm-{name}.log"

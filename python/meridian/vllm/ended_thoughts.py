@@ -1,0 +1,183 @@
+"""Running requests whose thought has ended: which blocks go to the cell's cache, and are pinned for it.
+
+vLLM takes the blocks of a running request without asking, where others need them. What goes to the cell
+meanwhile is therefore pinned: it has a reference of its own, and a block that is given up is not written
+before that is dropped. There is no vLLM in this file; a pool is what vLLM calls so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from meridian.vllm.handoffs import Ending
+from meridian.vllm.prompt import tokens_of
+from meridian.vllm.recalls import Recalls
+
+_FULL: Final = 0.8
+"""From which use of vLLM's blocks on requests are about to lose them."""
+
+_MOST_PINNED: Final = 0.25
+"""Which share of vLLM's blocks may be pinned at a time; what comes on top waits."""
+
+_SETTLED: Final = 4
+"""So many tokens after a request came back its cache is computed again, whatever was under way before."""
+
+
+class Pool(Protocol):
+    """vLLM's blocks."""
+
+    blocks: Sequence[Any]
+    num_gpu_blocks: int
+
+    def touch(self, blocks: Sequence[Any]) -> None: ...
+    def free_blocks(self, ordered_blocks: Sequence[Any]) -> None: ...
+    def get_usage(self) -> float: ...
+    def get_num_free_blocks(self) -> int: ...
+
+
+@dataclass(slots=True)
+class _Followed:
+    request: Any
+    blocks: list[int]
+    read: int
+    """Tokens that were looked at."""
+    settled: int
+    """How many tokens the request must have before its cache is known to be computed."""
+    ended: int = 0
+    """Tokens up to the end of its last thought; 0: none has ended."""
+    kept: int = 0
+    """Tokens that the cell was asked to keep."""
+
+
+class EndedThoughts:
+    """Follows running requests, and pins the blocks that leave. One thread has it."""
+
+    def __init__(
+        self,
+        ends: tuple[tuple[int, ...], ...],
+        *,
+        block_tokens: int,
+        batch: int,
+        pool: Pool,
+        under_pressure: bool,
+    ) -> None:
+        """Take the ids that end thoughts. `batch`: so many blocks of a thought leave at a time.
+
+        `under_pressure`: only while requests are about to lose their blocks.
+        """
+        self._ends, self._longest = ends, max(map(len, ends))
+        self._closing = frozenset(end[-1] for end in ends)
+        self._block, self._batch = block_tokens, batch
+        self._pool, self._under_pressure = pool, under_pressure
+        self._followed: dict[str, _Followed] = {}
+        self._pinned: dict[bytes, list[Any]] = {}
+        self._pins = 0
+        self.recalls = Recalls(pool, block_tokens)
+        """What comes back to requests that have lost their blocks."""
+
+    def begin(self, request: Any, blocks: Sequence[int]) -> None:
+        """Follow a request that has got these blocks, or has got blocks again."""
+        if tokens_of(request) is None:
+            return
+        tokens = len(request.all_token_ids)
+        known = self._followed.get(request.request_id)
+        if known is None:
+            prompt = len(request.prompt_token_ids)
+            self._followed[request.request_id] = _Followed(request, list(blocks), prompt, prompt)
+            return
+        if tokens > len(request.prompt_token_ids):
+            known.settled = tokens + _SETTLED
+        known.blocks = list(blocks)
+
+    def follow(
+        self,
+        request: str,
+        computed: int,
+        new_block_ids: Sequence[Sequence[int]] | None,
+        keep: Callable[[Any, Sequence[int], Sequence[int]], bytes | None],
+    ) -> None:
+        """Hear of a request of the next step: how much of it is computed, and the blocks that came on top.
+
+        `keep` has the cell keep tokens of a request that are in these blocks, and returns by which transfer.
+        """
+        if new_block_ids and (known := self._followed.get(request)) is not None:
+            known.blocks.extend(new_block_ids[0])
+        due = self._due(request, computed)
+        if due is None:
+            return
+        of, count, blocks = due
+        transfer = keep(of, of.all_token_ids[:count], blocks)
+        if transfer is not None:
+            self._pin(request, transfer, count, blocks)
+
+    def end(self, request: str) -> None:
+        """Forget a request that is finished."""
+        self._followed.pop(request, None)
+        self.recalls.end(request)
+
+    def ended(self, ending: Ending) -> int:
+        """Hear how a hand-off has ended; return how many tokens came back with it."""
+        if ending.running:
+            self._unpin(ending.transfer)
+        came = ending.accepted and ending.shared and ending.problem is None
+        return ending.tokens if came and self.recalls.is_loading(ending.request) else 0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether blocks should leave now."""
+        return not self._under_pressure or self._pool.get_usage() >= _FULL
+
+    def _due(self, request: str, computed: int) -> tuple[Any, int, list[int]] | None:
+        """Return the request, how many of its tokens should be kept now and their blocks; None: none should.
+
+        `computed`: tokens whose cache was computed or under way before this step.
+        """
+        known = self._followed.get(request)
+        if known is None:
+            return None
+        self._read(known)
+        if known.ended <= known.kept or len(known.request.all_token_ids) < known.settled:
+            return None
+        # What was sampled is known, so what stands before it was computed.
+        there = min(known.ended, computed, len(known.request.all_token_ids) - 1)
+        first = max(len(known.request.prompt_token_ids), known.kept) // self._block
+        batches = (there // self._block - first) // self._batch
+        if batches < 1 or not self.wanted:
+            return None
+        count = first + batches * self._batch
+        if len(known.blocks) < count or self._pins + count > _MOST_PINNED * self._pool.num_gpu_blocks:
+            return None
+        return known.request, count * self._block, known.blocks[:count]
+
+    def _pin(self, request: str, transfer: bytes, tokens: int, blocks: Sequence[int]) -> None:
+        """Keep vLLM from writing these blocks until the transfer is over."""
+        pinned = [self._pool.blocks[number] for number in blocks]
+        self._pool.touch(pinned)
+        self._pinned[transfer] = pinned
+        self._pins += len(pinned)
+        self._followed[request].kept = tokens
+
+    def _unpin(self, transfer: bytes) -> None:
+        """Let vLLM have the blocks of a transfer back."""
+        pinned = self._pinned.pop(transfer, None)
+        if pinned is not None:
+            self._pins -= len(pinned)
+            self._pool.free_blocks(pinned[::-1])  # as vLLM does: what begins a prompt is used longest
+
+    @property
+    def pins(self) -> int:
+        """How many blocks are pinned, each as often as it leaves."""
+        return self._pins
+
+    def _read(self, known: _Followed) -> None:
+        """Look for ends of thoughts among tokens that have come."""
+        tokens = known.request.all_token_ids
+        for at in range(known.read, len(tokens)):
+            if tokens[at] in self._closing:
+                begin = max(len(known.request.prompt_token_ids), at + 1 - self._longest)
+                tail = tuple(tokens[begin : at + 1])
+                if any(tail[-len(end) :] == end for end in self._ends):
+                    known.ended = at + 1
+        known.read = len(tokens)
