@@ -10,7 +10,7 @@ import pytest
 from fakeagent import FakeAgent
 from processes import PATIENCE
 
-from meridian.door import Steps, _messages
+from meridian.door import Steps, _decisions, _messages
 from meridian.door._columns import Columns
 from meridian.door._frames import frame
 from meridian.door._messages import Message
@@ -164,6 +164,44 @@ def test_one_that_only_tells_finds_a_lost_agent(agent: FakeAgent) -> None:
         time.sleep(0.001)
     assert steps.lost == 1
     steps.close()
+
+
+DECISION = _messages.frame_type(_messages.Decision())
+
+
+@pytest.mark.parametrize(("step", "steps"), [(0, 0), (1, 0), (127, 128), (1 << 40, 300), (1 << 62, 3)])
+def test_a_decision_that_changes_nothing_is_read_without_a_message(step: int, steps: int) -> None:
+    told = _messages.Decision(step=step, steps=steps, order_stays=True)
+    read = _decisions.parse(DECISION, told.SerializeToString())
+    assert isinstance(read, _decisions.Stays) or step == 0
+    for name in ("step", "steps", "order_stays"):
+        assert getattr(read, name) == getattr(told, name)
+    for name in ("order", "pause", "resume", "preempt"):
+        assert list(getattr(read, name)) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"order_stays": False},
+        {"order_stays": False, "order": [1]},
+        {"pause": [1]},
+        {"resume": [0x70, 1]},
+        {"preempt": [{"sequence": 1}]},
+        {"evict": [1]},
+        {"forgotten": [2]},
+    ],
+)
+def test_a_decision_that_says_more_is_a_message(more: dict[str, object]) -> None:
+    told = _messages.Decision(**{"step": 9, "steps": 1, "order_stays": True, **more})
+    assert _decisions.parse(DECISION, told.SerializeToString()) == told
+
+
+def test_bytes_that_are_no_decision_are_refused() -> None:
+    for cut in (b"\x08", b"\x08\x80", b"\x08\x01\x70", b"\x08\x01\x70\x01\x80", b"\x08\x01\x70\x01\x68"):
+        with pytest.raises(ValueError, match="Decision cannot be read"):
+            _decisions.parse(DECISION, cut)
+    assert _decisions.parse(999, b"\x08\x01\x70\x01") is None
 
 
 def test_columns_are_written_where_they_change() -> None:

@@ -10,6 +10,7 @@ Little-endian. A file descriptor rides with a frame's first byte.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from meridian.door import _messages
@@ -47,8 +48,10 @@ def frame(message: Message) -> bytes:
 class Deframer:
     """Cuts a stream of bytes into messages. Memory grows only as bytes come."""
 
-    def __init__(self) -> None:
+    def __init__(self, parse: Callable[[int, bytes], Message | None] = _messages.parse) -> None:
+        """Read messages by `parse`."""
         self._bytes = bytearray()
+        self._parse = parse
 
     @property
     def waiting_bytes(self) -> int:
@@ -67,7 +70,7 @@ class Deframer:
         while (cut := self._cut()) is not None:
             frame_type, body = cut
             try:
-                message = _messages.parse(frame_type, body)
+                message = self._parse(frame_type, body)
             except ValueError as error:
                 raise BadFrame(str(error)) from None
             if message is not None:

@@ -69,11 +69,12 @@ _FRAMES = (
     *(Keep, Find, Decision),
 )
 _CLASSES: Final[dict[int, Any]] = {_NUMBERS[cls.DESCRIPTOR.name.lower()]: cls for cls in _FRAMES}
+_TYPES: Final[dict[Any, int]] = {cls: number for number, cls in _CLASSES.items()}
 
 
 def frame_type(message: Message) -> int:
     """Return the number of a message's kind in FrameType."""
-    return _NUMBERS[message.DESCRIPTOR.name.lower()]
+    return _TYPES[type(message)]
 
 
 def parse(frame_type: int, body: bytes) -> Message | None:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from meridian._version import __version__
-from meridian.door import _messages
+from meridian.door import _decisions, _messages
 from meridian.door._backoff import NOT_REGISTERED, Backoff
 from meridian.door._connection import PIECE, connect
 from meridian.door._conversation import check_welcome, introduce
+from meridian.door._decisions import Stays
 from meridian.door._events import DoorError, problem_of
 from meridian.door._frames import BadFrame, Deframer, frame
 from meridian.door._messages import Message
@@ -109,7 +110,7 @@ class Steps:
         self._socket: sockets.socket | None = None
         self._due = 0.0  # when to look for the agent, or, in a greeting, to give it up
         self._last_step = self._last_taken = 0
-        self._decisions: deque[Message] = deque()
+        self._decisions: deque[Message | Stays] = deque()
         self._closed = False
         self.terms: Terms | None = None
         """None: nobody governs now."""
@@ -141,7 +142,7 @@ class Steps:
             return False
         return True
 
-    def take(self, wait: float = 0.0) -> list[Message]:
+    def take(self, wait: float = 0.0) -> list[Message | Stays]:
         """Return the decisions that have come, oldest first.
 
         Wait at most so many seconds for the one that follows from the last step.
@@ -187,7 +188,7 @@ class Steps:
     def _begin(self, now: float) -> None:
         self._socket = connect(self._path)
         self._outbox = Outbox(self._socket)
-        self._deframer = Deframer()
+        self._deframer = Deframer(_decisions.parse)
         self._last_step = self._last_taken = 0
         self._due = now + _HANDSHAKE_TIMEOUT
         self._outbox.put(self._hello, None, now)
@@ -211,17 +212,17 @@ class Steps:
                 return
 
     def _heard(self, message: Message) -> None:
-        if isinstance(message, _messages.Reply):
+        if self.terms is not None and isinstance(message, (Stays, _messages.Decision)):
+            if len(self._decisions) >= _MAX_DECISIONS:
+                raise DoorError("busy", f"{_MAX_DECISIONS} decisions wait, and the engine takes none")
+            self._decisions.append(message)
+        elif isinstance(message, _messages.Reply):
             if problem := problem_of(message.problem):
                 raise problem
         elif self.terms is None:
             if not isinstance(message, _messages.Welcome):
                 raise ValueError(f"{message.DESCRIPTOR.name} came where Welcome was due")
             self._welcomed(message)
-        elif isinstance(message, _messages.Decision):
-            if len(self._decisions) >= _MAX_DECISIONS:
-                raise DoorError("busy", f"{_MAX_DECISIONS} decisions wait, and the engine takes none")
-            self._decisions.append(message)
 
     def _welcomed(self, welcome: Message) -> None:
         check_welcome(welcome)

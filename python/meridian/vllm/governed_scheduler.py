@@ -206,7 +206,8 @@ class _Governed(_Base):
         governing = self._governing
         for victim in governing.listen():
             self._take_blocks(victim)
-        self._pause(governing.paused)
+        if governing.paused or self._paused_now:
+            self._pause(governing.paused)
         if not governing.order and not governing.paused:
             return []
         if governing.order is not self._arranged_by or governing.paused or self.running != self._arranged:
@@ -257,11 +258,13 @@ class _Governed(_Base):
     def _new_blocks(self, output: Any) -> list[tuple[str, list[int]]]:
         new = [(new.req_id, new.block_ids[0]) for new in output.scheduled_new_reqs]
         cached = output.scheduled_cached_reqs
-        new += [
-            (request_id, blocks[0])
-            for request_id, blocks in zip(cached.req_ids, cached.new_block_ids, strict=True)
-            if blocks is not None
-        ]
+        given = cached.new_block_ids
+        if given.count(None) < len(given):
+            new += [
+                (request_id, blocks[0])
+                for request_id, blocks in zip(cached.req_ids, given, strict=True)
+                if blocks is not None
+            ]
         return new
 
 

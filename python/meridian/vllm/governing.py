@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from operator import sub
 from typing import Any, Final
 
 from meridian.door import Steps
@@ -62,6 +63,32 @@ class Sequence:
         """Whether the governor knows of it."""
 
 
+class _LineUp:
+    """Of whom a step tells, while nobody comes or goes: what the next step would look up again."""
+
+    __slots__ = ("names", "numbers", "requests", "sequences", "totals")
+
+    def __init__(self, names: list[str], sequences: list[Sequence]) -> None:
+        self.names = names
+        """Whom the step concerned, those of whom it does not tell among them."""
+        self.sequences = sequences
+        self.requests = [sequence.request for sequence in sequences]
+        self.numbers = [sequence.number for sequence in sequences]
+        self.totals = [sequence.computed for sequence in sequences]
+        """What is told of each as computed; `sequence.computed` is behind it until `dissolve`."""
+
+    def newly_computed(self) -> list[int]:
+        """Return how many tokens of each have their KV now and were not told."""
+        totals = [request.num_computed_tokens - request.num_output_placeholders for request in self.requests]
+        computed = list(map(sub, totals, self.totals))
+        self.totals = totals
+        return computed if min(computed, default=0) >= 0 else [max(0, more) for more in computed]
+
+    def dissolve(self) -> None:
+        for sequence, total in zip(self.sequences, self.totals, strict=True):
+            sequence.computed = total
+
+
 class Governing:
     """The facts of steps on their way out, and the decisions that hold. One thread has it."""
 
@@ -79,10 +106,12 @@ class Governing:
         """When the steps began that have been planned and not told."""
         self._columns = Columns()
         """What is to be told with the next step, with the columns of the last one."""
-        self._lined_up: list[Sequence] | None = None
+        self._has_events = False
+        """Whether somebody's coming, end or loss is to be told with it."""
+        self._engine = (0, 0, 0)
+        """What the last step told of the engine."""
+        self._line_up: _LineUp | None = None
         """Of whom the last step told; None: somebody has come or gone since."""
-        self._named: list[str] = []
-        """Whom the last step concerned."""
         self._blocks: dict[str, list[int]] = {}
         """Blocks that requests have got since the last step was told."""
         self._holds = 0
@@ -111,9 +140,10 @@ class Governing:
         if sequence is None:
             return
         del self._by_number[sequence.number]
-        self._lined_up = None
+        self._dissolve()
         if sequence.told:
             self._columns.step.finished.append(sequence.number)
+            self._has_events = True
         self._blocks.pop(request.request_id, None)
         self.paused.discard(request.request_id)
 
@@ -122,7 +152,9 @@ class Governing:
         if sequence := self._sequences.get(request.request_id):
             if sequence.told:
                 self._columns.step.stopped.add(sequence=sequence.number, lost=True)
+                self._has_events = True
             self._blocks.pop(request.request_id, None)
+            self._dissolve()
             sequence.computed = 0
 
     def planned(self, blocks: Iterable[tuple[str, Iterable[int]]]) -> None:
@@ -146,21 +178,26 @@ class Governing:
             self._stood_still = False
         if self._steps.connections != self._connection:
             self._tell_all()
-        self._tell_some(found)
+        if self._untold:
+            self._tell_some(found)
         blocks, self._blocks = self._blocks, {}
         step = self._columns.step
         try:
             if self._steps.governed:
                 self._write(scheduled, found, blocks)
-                step.running, step.waiting, step.free_blocks = running, waiting, free_blocks
+                if self._engine != (running, waiting, free_blocks):
+                    self._engine = (running, waiting, free_blocks)
+                    step.running, step.waiting, step.free_blocks = self._engine
                 step.took_ns = max(0, self._clock() - began) if scheduled and began else 0
                 self.counts.steps += 1
                 self._steps.send(step)
             else:
                 self.counts.alone += 1
         finally:
-            for events in ("begun", "finished", "stopped"):
-                step.ClearField(events)
+            if self._has_events:
+                self._has_events = False
+                for events in ("begun", "finished", "stopped"):
+                    step.ClearField(events)
 
     def _write(
         self,
@@ -170,38 +207,42 @@ class Governing:
     ) -> None:
         """Write the columns of a step."""
         named = list(scheduled)
-        if not (blocks.keys() <= scheduled.keys() and found.keys() <= scheduled.keys()):
+        everybody = list(found) == named  # most steps: a token for everybody
+        if not (everybody or found.keys() <= scheduled.keys()) or not blocks.keys() <= scheduled.keys():
             named = list(scheduled.keys() | blocks.keys() | found.keys())
-        lined_up = self._line_up(named)
-        computed: list[int] = []
-        for sequence in lined_up:
-            request = sequence.request
-            total = request.num_computed_tokens - request.num_output_placeholders
-            computed.append(total - sequence.computed if total > sequence.computed else 0)
-            sequence.computed = total
+            everybody = False
+        line_up = self._line_up
+        if line_up is None or named != line_up.names:
+            line_up = self._form(named)
         nothing: list[int] = []
-        if len(lined_up) == len(named) and list(found) == named:  # most steps: a token for everybody
+        if everybody and len(line_up.sequences) == len(named):
             new = list(found.values())
         else:
-            new = [found.get(sequence.name, nothing) for sequence in lined_up]
-        got = [blocks.get(sequence.name, nothing) for sequence in lined_up] if blocks else []
+            new = [found.get(sequence.name, nothing) for sequence in line_up.sequences]
+        got = [blocks.get(sequence.name, nothing) for sequence in line_up.sequences] if blocks else []
         self._number += 1
         columns = self._columns
         columns.step.number = self._number
-        columns.write("sequences", [sequence.number for sequence in lined_up])
-        columns.write("computed", computed)
+        columns.write("sequences", line_up.numbers)
+        columns.write("computed", line_up.newly_computed())
         columns.write("counts", list(map(len, new)))
         columns.write("tokens", list(chain.from_iterable(new)))
         columns.write("block_counts", list(map(len, got)))
         columns.write("blocks", list(chain.from_iterable(got)))
 
-    def _line_up(self, named: list[str]) -> list[Sequence]:
+    def _form(self, named: list[str]) -> _LineUp:
         """Return those of whom the governor knows. Who ended in this step is not there any more."""
-        if self._lined_up is None or named != self._named:
-            known = map(self._sequences.get, named)
-            self._lined_up = [sequence for sequence in known if sequence is not None and sequence.told]
-            self._named = named
-        return self._lined_up
+        self._dissolve()
+        known = map(self._sequences.get, named)
+        self._line_up = _LineUp(
+            named, [sequence for sequence in known if sequence is not None and sequence.told]
+        )
+        return self._line_up
+
+    def _dissolve(self) -> None:
+        if self._line_up is not None:
+            self._line_up.dissolve()
+            self._line_up = None
 
     def _tell_some(self, found: Mapping[str, list[int]]) -> None:
         """Tell of newcomers, as many as a step takes, and of what they said before this step."""
@@ -227,14 +268,16 @@ class Governing:
             )
             begun.tail.extend((request.prompt_token_ids or ())[-TAIL_TOKENS:])
             begun.generated.extend(generated)
-            sequence.told = True
-            self._lined_up = None
+            sequence.told = self._has_events = True
+            self._dissolve()
 
     def _tell_all(self) -> None:
         """Tell a governor that knows nothing yet of everybody who is here."""
         self._connection = self._steps.connections
         self._columns = Columns()
-        self._lined_up = None
+        self._has_events = False
+        self._engine = (0, 0, 0)
+        self._line_up = None
         self._blocks = {}
         self._forget_decisions()
         for sequence in self._sequences.values():
