@@ -122,3 +122,47 @@ func TestMeasuredOfStrangers(t *testing.T) {
 		t.Error("a sequence has ended, and its entropies wait")
 	}
 }
+
+// A sequence that was measured before the scheduler told of it is a stranger no more:
+// however many are measured after it, what waits for its tokens is taken by them.
+func TestMeasuredBeforeItsScheduler(t *testing.T) {
+	c := &clock{}
+	g := newGovernors(t, testOptions(t, c, "meridian"))
+	other := govern(t, g, "a", measuring())
+	step(t, other, &doorpb.Step{Number: 1, Sequences: []uint64{7}, Places: []uint32{1}, Counts: []uint32{1}, Entropies: []float32{1.5}})
+	one := newThought(t, g, c, "a")
+	one.begin([]uint32{thinkID}, 0)
+	for i := range uint64(3 * maxStrangers) {
+		step(t, other, &doorpb.Step{Number: i + 2, Sequences: []uint64{100 + i}, Places: []uint32{1}, Counts: []uint32{1}, Entropies: []float32{2}})
+	}
+	one.token(comma, float32(math.NaN()))
+	if r := g.Engines()[0].Requests[0]; r.Measured != 1 || r.Entropy == nil || *r.Entropy != 1.5 {
+		t.Errorf("what was measured before is forgotten: %+v", r)
+	}
+}
+
+// A place gives what was put at it and nothing else: not what another place that shares its
+// entry has, and nothing where nothing came.
+func TestPlaces(t *testing.T) {
+	p := &places{}
+	p.put(3, 0.5)
+	p.put(math.MaxUint32, 0.25)
+	for place, want := range map[uint32]float64{
+		2: math.NaN(), 3: 0.5, 4: math.NaN(), 3 + window: math.NaN(), math.MaxUint32 - 1: math.NaN(), math.MaxUint32: math.NaN(),
+	} {
+		if got := p.take(place); got != want && !(math.IsNaN(got) && math.IsNaN(want)) {
+			t.Errorf("place %d: %v, want %v", place, got, want)
+		}
+	}
+	p.put(3+window, 0.75)
+	if got := p.take(3); !math.IsNaN(got) {
+		t.Errorf("place 3 has %v, which is of another", got)
+	}
+	if got := p.take(3 + window); got != 0.75 {
+		t.Errorf("a place that came later has %v", got)
+	}
+	var none *places
+	if !math.IsNaN(none.take(0)) {
+		t.Error("of a sequence that was not measured there is an entropy")
+	}
+}
