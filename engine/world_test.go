@@ -102,7 +102,7 @@ const (
 	// idles is how long an engine that fetches nothing may give nobody a token.
 	idles = governorSilence + restPatience + findPatience + patient
 	// starves is how long a request may wait for its next token.
-	starves = 15 * time.Second
+	starves = 5 * time.Second
 	// troubleTime is after what time nothing goes wrong any more.
 	troubleTime = 12 * time.Second
 )

@@ -201,40 +201,53 @@ func (l *lone) compare(end *worldEnd) (wrong []string) {
 	return wrong
 }
 
-// worldSeeds is how many worlds a test looks at: MERIDIAN_WORLD_SEEDS, or few.
-func worldSeeds(t *testing.T) (first, count uint64) {
+// fewWorlds are those that a test looks at by itself: of the first thirty, those in which changes
+// of conditions in engine and governor/live were noticed that others do not notice, and two
+// without trouble.
+var fewWorlds = []uint64{0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 18, 27}
+
+// worldSeeds is which worlds a test looks at: MERIDIAN_WORLD_SEED, so many as
+// MERIDIAN_WORLD_SEEDS says, or few.
+func worldSeeds(t *testing.T) []uint64 {
 	if text := os.Getenv("MERIDIAN_WORLD_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return seed, 1
+		return []uint64{seed}
 	}
 	if text := os.Getenv("MERIDIAN_WORLD_SEEDS"); text != "" {
 		seeds, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return 0, seeds
+		all := make([]uint64, min(seeds, 1<<20))
+		for i := range all {
+			all[i] = uint64(i)
+		}
+		return all
 	}
-	return 0, 12
+	return fewWorlds
 }
 
 // Whatever happens between engines, their governors and the cache, every request gets the
 // answer that it gets alone, in time.
 func TestGovernedWorlds(t *testing.T) {
 	alone := newLone(t)
-	first, count := worldSeeds(t)
+	seeds := worldSeeds(t)
 	var all Counters
 	decisions := make(map[string]int)
 	var longest time.Duration
 	answers := 0
-	for seed := first; seed < first+count && !t.Failed(); seed++ {
+	for _, seed := range seeds {
+		if t.Failed() {
+			break
+		}
 		end := runWorld(t, seed)
 		for _, text := range slices.Concat(end.failures, alone.compare(&end)) {
 			t.Errorf("world %d: %s", seed, text)
 		}
-		if count == 1 {
+		if len(seeds) == 1 {
 			t.Logf("%+v %v", end.counters, end.decisions)
 		}
 		all.add(end.counters)
