@@ -19,13 +19,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"meridian": main, "collector": collect})
+	testscript.Main(m, map[string]func(){"meridian": main, "raced": main, "collector": collect})
 }
 
 // asTest names the scripts whose meridian is this test's binary, also where there
-// is another: in most of them several parts run at once, which is for the race
-// detector to see; version knows what no stamp says.
-var asTest = map[string]bool{"cell": true, "door": true, "engine": true, "gateway": true, "load": true, "security": true, "traces": true, "store": true, "store_tour": true, "version": true}
+// is another: what several parts at once do in it is for the race detector to see,
+// or it knows what no stamp says.
+var asTest = map[string]bool{"door": true, "version": true}
 
 // collect is a collector of traces in a process of its own: `collector ADDRESS`.
 func collect() {
@@ -35,7 +35,8 @@ func collect() {
 
 // Each file in testdata/script is one story of somebody at a terminal. A command
 // that does one thing after the other is run as `make test` has built it: under
-// the race detector it would take ten times as long to start.
+// the race detector it would take ten times as long to start. A part that runs
+// beside others is started as raced, which is always this test's binary.
 func TestScripts(t *testing.T) {
 	built := t.TempDir()
 	if path := os.Getenv("MERIDIAN_BIN"); path != "" {
