@@ -23,16 +23,21 @@ func concurrency(f *ast.File) []string {
 			found = append(found, "a select statement")
 		case *ast.SelectorExpr:
 			switch n.Sel.Name {
-			case "Parallel":
+			case "Parallel", "RunParallel":
 				found = append(found, "a parallel test")
 			case "Go":
 				found = append(found, "a group of goroutines")
 			case "AfterFunc":
 				found = append(found, "a timer that calls")
+			case "AddCleanup", "SetFinalizer":
+				found = append(found, "what the garbage collector calls")
 			}
 		case *ast.ImportSpec:
-			if path := strings.Trim(n.Path.Value, `"`); path == "net" || strings.HasPrefix(path, "net/http") {
+			switch path := strings.Trim(n.Path.Value, `"`); {
+			case path == "net" || strings.HasPrefix(path, "net/http"):
 				found = append(found, "a server or a client of "+path)
+			case path == "testing/synctest" || path == "github.com/anishathalye/porcupine": // which checks in goroutines of its own
+				found = append(found, "goroutines of "+path)
 			}
 		}
 		return true

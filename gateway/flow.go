@@ -36,11 +36,12 @@ type flow struct {
 type flowLimits struct {
 	prefills, starts, resumes, moves int
 	// refusals are how many engines may take no more before the answer begins, waits how many
-	// times one may afterwards: a client that has the beginning waits for the rest.
+	// times one may afterwards: a client that has the beginning waits for the rest, and how long
+	// is what ends that. Engines for whose room others are faster refuse some times a second.
 	refusals, waits int
 }
 
-var usualLimits = flowLimits{prefills: 2, starts: 3, resumes: 4, moves: 4, refusals: 8, waits: 64}
+var usualLimits = flowLimits{prefills: 2, starts: 3, resumes: 4, moves: 4, refusals: 8, waits: 1024}
 
 // resumeMode is how a stream goes on with another engine.
 type resumeMode uint8

@@ -157,7 +157,7 @@ func (g *Gateway) drain(e *engine) {
 func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 	g.departures.deciding.Lock()
 	defer g.departures.deciding.Unlock()
-	if d.order.stands() || d.ended {
+	if d.ended || d.order.stands(why) {
 		return d.order
 	}
 	kind := kindMeridian

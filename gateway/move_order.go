@@ -24,9 +24,18 @@ type moveOrder struct {
 
 // stands: the leg was asked, and is not asked again. One whose engine did not take it, as it
 // did not have the leg yet or was silent, is after a while: a prefill engine would generate
-// for it to its end, and both engines be counted on in vain.
-func (o *moveOrder) stands() bool {
-	return o != nil && (o.unheard.IsZero() || time.Since(o.unheard) < moveRest)
+// for it to its end, and both engines be counted on in vain. One whose engine took it and kept
+// the leg all the same is asked again where it has to go, or where an operator wants it to.
+func (o *moveOrder) stands(why moveReason) bool {
+	switch {
+	case o == nil:
+		return false
+	case !o.unheard.IsZero():
+		return time.Since(o.unheard) < moveRest
+	case why == byDrain || why == byOperator:
+		return !o.settled
+	}
+	return true
 }
 
 // settle has engines not be counted on for it any more. The caller holds deciding.

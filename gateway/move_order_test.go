@@ -76,8 +76,8 @@ func TestOrderThatIsNotFollowed(t *testing.T) {
 	if lent := c.departures.lent(); len(lent) != 1 {
 		t.Fatal("it has ended, and so nothing is shown")
 	}
-	if c.departures.deciding.Lock(); !order.stands() {
-		t.Error("an engine that heard it is asked again")
+	if c.departures.deciding.Lock(); !order.stands(byRoom) || order.stands(byDrain) {
+		t.Error("an engine that heard it is asked again, or not for drain")
 	}
 	c.departures.deciding.Unlock()
 	end()
@@ -93,11 +93,11 @@ func TestOrderThatIsNotFollowed(t *testing.T) {
 func TestUnheardRests(t *testing.T) {
 	d := &departure{order: &moveOrder{at: time.Now().Add(-askToMoveTimeout), uncount: func() {}}}
 	new(departures).unheard(d, d.order)
-	if !d.order.stands() {
+	if !d.order.stands(byDrain) {
 		t.Error("it is asked again at once")
 	}
 	d.order.unheard = time.Now().Add(-moveRest)
-	if d.order.stands() {
+	if d.order.stands(byDrain) {
 		t.Error("it is never asked again")
 	}
 }

@@ -27,8 +27,9 @@ const (
 // maxRoom is more than any engine has requests or room for.
 const maxRoom = 1 << 20
 
-// askRoom has engines tell how many requests they would begin at once, and waits for that. Only
-// the goroutine that rearranges calls it.
+// askRoom has engines tell how many requests they would begin at once, and waits for that: one
+// that took no more may have room again, as requests of other gateways have left it. Only the
+// goroutine that rearranges calls it.
 func (g *Gateway) askRoom(engines []*engine) {
 	ctx, cancel := context.WithTimeout(g.life, askRoomTimeout)
 	defer cancel()
@@ -50,6 +51,7 @@ func (g *Gateway) askRoom(engines []*engine) {
 				}
 			}
 			e.room.Store(min(max(stats.Room, 0), maxRoom))
+			g.roster.hasRoom(e)
 			e.all.Store(min(max(stats.Running, 0), maxRoom) + min(max(stats.Fetching, 0), maxRoom) + min(max(stats.Waiting, 0), maxRoom))
 		})
 	}
@@ -87,6 +89,7 @@ func (g *Gateway) rearrange() {
 			if lent := g.departures.lent(); len(lent) > 0 {
 				receivers := g.roster.receivers()
 				g.askRoom(receivers)
+				receivers = slices.DeleteFunc(receivers, g.roster.isFull)
 				for _, d := range lent {
 					// To look for each of very many would keep the roster from placement.
 					if roomFor(d.request.model, receivers) {
@@ -144,7 +147,7 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 	for _, d := range legs {
 		switch {
 		case d.ended:
-		case !d.order.stands():
+		case !d.order.stands(byBalance):
 			stay = append(stay, d)
 			running = append(running, d.running())
 		case d.order.settled: // its engine knows nothing of moves, or takes its time

@@ -68,9 +68,6 @@ func (g *Gateway) lookForRoom() {
 		return !e.up.Load() || e.about.Load().kind != kindMeridian || !g.roster.isFull(e)
 	})
 	g.askRoom(full)
-	for _, e := range full {
-		g.roster.hasRoom(e)
-	}
 }
 
 // hasRoom takes in what a full engine has told of its room.

@@ -330,3 +330,21 @@ func TestHearsOfRoom(t *testing.T) {
 		t.Errorf("it was asked %d times: %s", n, record)
 	}
 }
+
+// A request for which a prefill engine generates hears of room that another gateway's request has
+// left, too.
+func TestLentHearsOfRoom(t *testing.T) {
+	c := newCell(t, 1, 1, nil)
+	c.prefill[0].set(atWork(0))
+	c.decode[0].set(atWork(1))
+	c.decode[0].open.Add(1) // another gateway's
+	end := c.begin(movingStream("short"))
+	c.openAt(c.prefill[0], 1)
+	c.decode[0].open.Add(-1)
+	left := time.Now()
+	c.until("it leaves", func() bool { return c.decode[0].open.Load() == 1 })
+	if took := time.Since(left); took > 8*time.Second {
+		t.Errorf("it heard of room after %v", took)
+	}
+	end().whole(t, "short", 5, movingTokens)
+}
