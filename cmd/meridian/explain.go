@@ -150,11 +150,11 @@ type explanation struct {
 const recordDelay = 500 * time.Millisecond
 
 // of looks for everything under an id. The record of a request that has just
-// ended may still be on its way.
+// ended may still be on its way, behind what engines kept of it and its hand-offs.
 func (e *explanation) of(ctx context.Context, id kv.ID) *explanation {
 	for until := time.Now().Add(recordDelay); ; {
 		e.look(ctx, id)
-		if e.err == nil || time.Now().After(until) || ctx.Err() != nil {
+		if e.request != nil || e.transfer != nil || e.partOf != "" || time.Now().After(until) || ctx.Err() != nil {
 			return e
 		}
 		e.err = nil
