@@ -90,6 +90,10 @@ class _Governed(_Base):
             )
         )
         self._guard = _Guard(self._governing.counts)
+        # Those that lost their blocks while a step computes a token of theirs. Before 0.32 vLLM counts that
+        # token as theirs already: were they planned before it lands, the workers would take the tokens
+        # of their answers one place too far to the left.
+        self._victims: list[Any] = []
         self._allocates_ahead = False
         self._allocate_slots = self.kv_cache_manager.allocate_slots
         with self._guard:
@@ -122,11 +126,18 @@ class _Governed(_Base):
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         held: list[Any] = []
+        landing: list[Any] = []
         with self._guard:
             held = self._obey()
+        with self._guard:
+            if self._victims:
+                landing = [v for v in self._victims if v in self.waiting]
+                self.waiting.remove_requests(landing)
         try:
             output = super().schedule(*args, **kwargs)
         finally:
+            for victim in reversed(landing):
+                self.waiting.prepend_request(victim)
             if held:
                 self.waiting.extendleft(reversed(held))
         with self._guard:
@@ -206,6 +217,12 @@ class _Governed(_Base):
         governing = self._governing
         for victim in governing.listen():
             self._take_blocks(victim)
+        if self._victims:
+            self._victims = [
+                v
+                for v in self._victims
+                if v.status == RequestStatus.PREEMPTED and v.num_output_placeholders > 0
+            ]
         if governing.paused or self._paused_now:
             self._pause(governing.paused)
         if not governing.order and not governing.paused:
@@ -254,6 +271,7 @@ class _Governed(_Base):
         # It may run in the step that is planned now. The workers must not take it for one that went on.
         self.prev_step_scheduled_req_ids.discard(victim.request_id)
         self._governing.counts.preempted += 1
+        self._victims.append(victim)
 
     def _new_blocks(self, output: Any) -> list[tuple[str, list[int]]]:
         new = [(new.req_id, new.block_ids[0]) for new in output.scheduled_new_reqs]

@@ -113,6 +113,7 @@ class World:
         if governed:
             self.governor: Governor = self.scheduler._governing._steps
         self.flying: list[Any] = []
+        self.samples: list[set[str]] = []
         self.said: dict[str, list[int]] = {}
 
     def add(self, name: str, prompt: int = 6, answer: int = 30, **params: Any) -> Request:
@@ -135,18 +136,20 @@ class World:
         """Plan a step, and return whom it computes."""
         output = self.scheduler.schedule()
         self.flying.append(output)
-        return list(output.num_scheduled_tokens)
+        names = list(output.num_scheduled_tokens)
+        # Workers sample where a step reaches a request's last token. It is known now: when the step lands,
+        # a later one may have computed more of the prompt, or the request may have lost its blocks.
+        chunks = {name for name in names if self.scheduler.requests[name].is_prefill_chunk}
+        self.samples.append(set(names) - chunks)
+        return names
 
     def land(self) -> None:
         """Let the oldest step be computed: a request's tokens are its place in its answer."""
-        output = self.flying.pop(0)
+        output, samples = self.flying.pop(0), self.samples.pop(0)
         names = list(output.num_scheduled_tokens)
         tokens = []
         for name in names:
-            request = self.scheduler.requests.get(name)
-            full = request is not None and not request.is_prefill_chunk
-            if request is not None and not self.asynchronous:
-                full = request.num_computed_tokens >= request.num_tokens
+            full = name in samples and name in self.scheduler.requests
             tokens.append([len(self.said[name])] if full else [])
             if full:
                 self.said[name].append(len(self.said[name]))
@@ -321,6 +324,10 @@ def test_one_that_is_preempted_may_run_at_once(world: Callable[..., World]) -> N
         cached = w.flying[-1].scheduled_cached_reqs if w.flying else None
         if cached is not None:
             assert all(r in cached.all_token_ids for r in cached.resumed_req_ids), "workers lack its tokens"
+            for name, outputs in zip(cached.req_ids, cached.num_output_tokens, strict=True):
+                # The workers take so many of its last tokens for its answer.
+                if name in cached.resumed_req_ids:
+                    assert outputs == len(cached.all_token_ids[name]) - 6, "workers would shift its tokens"
     assert w.scheduler.counts.preempted == 1
     while w.scheduler.requests:
         w.step()
