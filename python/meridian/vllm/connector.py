@@ -20,7 +20,7 @@ from vllm.v1.request import RequestStatus
 
 from meridian.config import load_config
 from meridian.door import Control, Door, DoorError, Rank
-from meridian.vllm.ended_thoughts import EndedThoughts
+from meridian.vllm.ended_thoughts import EndedThoughts, settled_after
 from meridian.vllm.engine_config import Model
 from meridian.vllm.forced_ends import OUTBOX, Heard
 from meridian.vllm.gpu import exported, load_driver, record_event
@@ -149,6 +149,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
                 batch=config.disagg.offload_threshold_blocks,
                 pool=gpu_block_pool,
                 under_pressure=keeps == "pressure",
+                settled_after=settled_after(self._vllm_config),
             )
         )
 

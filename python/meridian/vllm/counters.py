@@ -39,7 +39,7 @@ class Counters:
     def count(self, ending: Ending) -> None:
         """Add one that has ended."""
         if ending.running:
-            self.kept_thoughts += ending.problem is None
+            self.kept_thoughts += ending.problem is None and not ending.abandoned
         elif not ending.accepted and ending.shared:
             self.kept += 1
         elif not ending.accepted:

@@ -7,6 +7,7 @@ before that is dropped. There is no vLLM in this file; a pool is what vLLM calls
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -21,8 +22,22 @@ _FULL: Final = 0.8
 _MOST_PINNED: Final = 0.25
 """Which share of vLLM's blocks may be pinned at a time; what comes on top waits."""
 
-_SETTLED: Final = 4
-"""So many tokens after a request came back its cache is computed again, whatever was under way before."""
+_AGAIN: Final = 1.0
+"""How long a request whose thought the cell did not keep is left alone, in seconds."""
+
+_UNKNOWN_DEPTH: Final = 64
+"""So many tokens are taken to be under way where vLLM does not say how many may be."""
+
+
+def settled_after(config: Any) -> int:
+    """Return after how many tokens a request that got blocks has filled them, by vLLM's configuration.
+
+    Steps that were under way before bring tokens too, each one and those that were guessed;
+    the first on top of these was sampled from the new blocks.
+    """
+    steps = getattr(config, "max_concurrent_batches", None)
+    guessed = getattr(config, "num_speculative_tokens", None)
+    return _UNKNOWN_DEPTH if steps is None or guessed is None else (1 + guessed) * steps + 1
 
 
 class Pool(Protocol):
@@ -49,6 +64,9 @@ class _Followed:
     """Tokens up to the end of its last thought; 0: none has ended."""
     kept: int = 0
     """Tokens that the cell was asked to keep."""
+    tried: int = 0
+    """Tokens that the cell did not keep, and until when it is not asked for as many again."""
+    tried_until: float = 0.0
 
 
 class EndedThoughts:
@@ -62,15 +80,19 @@ class EndedThoughts:
         batch: int,
         pool: Pool,
         under_pressure: bool,
+        settled_after: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the ids that end thoughts. `batch`: so many blocks of a thought leave at a time.
 
-        `under_pressure`: only while requests are about to lose their blocks.
+        `under_pressure`: only while requests are about to lose their blocks. `settled_after`: so many
+        tokens after a request got blocks they are computed, whatever was under way before.
         """
         self._ends, self._longest = ends, max(map(len, ends))
         self._closing = frozenset(end[-1] for end in ends)
         self._block, self._batch = block_tokens, batch
         self._pool, self._under_pressure = pool, under_pressure
+        self._settled_after, self._clock = settled_after, clock
         self._followed: dict[str, _Followed] = {}
         self._pinned: dict[bytes, list[Any]] = {}
         self._pins = 0
@@ -78,39 +100,48 @@ class EndedThoughts:
         """What comes back to requests that have lost their blocks."""
 
     def begin(self, request: Any, blocks: Sequence[int]) -> None:
-        """Follow a request that has got these blocks, or has got blocks again."""
+        """Follow a request that has got these blocks, or has got blocks again.
+
+        None: it has some, and they are not told, as by a MultiConnector that lets another connector load.
+        """
         if tokens_of(request) is None:
             return
-        tokens = len(request.all_token_ids)
+        if not blocks:
+            self._followed.pop(request.request_id, None)
+            return
         known = self._followed.get(request.request_id)
         if known is None:
-            prompt = len(request.prompt_token_ids)
-            self._followed[request.request_id] = _Followed(request, list(blocks), prompt, prompt)
-            return
-        if tokens > len(request.prompt_token_ids):
-            known.settled = tokens + _SETTLED
-        known.blocks = list(blocks)
+            known = _Followed(request, [], len(request.prompt_token_ids), 0)
+            self._followed[request.request_id] = known
+        known.blocks, known.settled = list(blocks), len(request.all_token_ids) + self._settled_after
 
     def follow(
         self,
         request: str,
         computed: int,
         new_block_ids: Sequence[Sequence[int]] | None,
-        keep: Callable[[Any, Sequence[int], Sequence[int]], bytes | None],
+        keep: Callable[[Any, int, Sequence[int]], bytes | None],
     ) -> None:
         """Hear of a request of the next step: how much of it is computed, and the blocks that came on top.
 
-        `keep` has the cell keep tokens of a request that are in these blocks, and returns by which transfer.
+        `keep` has the cell keep so many first tokens of a request that are in these blocks, and returns
+        by which transfer; None: it does not. Nothing is copied for that.
         """
-        if new_block_ids and (known := self._followed.get(request)) is not None:
-            known.blocks.extend(new_block_ids[0])
-        due = self._due(request, computed)
-        if due is None:
+        known = self._followed.get(request)
+        if known is None:
             return
-        of, count, blocks = due
-        transfer = keep(of, of.all_token_ids[:count], blocks)
-        if transfer is not None:
-            self._pin(request, transfer, count, blocks)
+        if new_block_ids:
+            known.blocks.extend(new_block_ids[0])
+        count = self._due(known, computed)
+        tokens = count * self._block
+        if count == 0 or (tokens <= known.tried and self._clock() < known.tried_until):
+            return
+        transfer = keep(known.request, tokens, known.blocks)
+        if transfer is None:
+            known.tried, known.tried_until = tokens, self._clock() + _AGAIN
+        else:
+            self._pin(transfer, known.blocks[:count])
+            known.kept = tokens
 
     def end(self, request: str) -> None:
         """Forget a request that is finished."""
@@ -129,35 +160,34 @@ class EndedThoughts:
         """Whether blocks should leave now."""
         return not self._under_pressure or self._pool.get_usage() >= _FULL
 
-    def _due(self, request: str, computed: int) -> tuple[Any, int, list[int]] | None:
-        """Return the request, how many of its tokens should be kept now and their blocks; None: none should.
+    def _due(self, known: _Followed, computed: int) -> int:
+        """Return how many first blocks of a request should be kept now.
 
         `computed`: tokens whose cache was computed or under way before this step.
         """
-        known = self._followed.get(request)
-        if known is None:
-            return None
         self._read(known)
         if known.ended <= known.kept or len(known.request.all_token_ids) < known.settled:
-            return None
+            return 0
+        if len(known.blocks) * self._block < computed:
+            return 0  # some were not told: which tokens the others have is not known
         # What was sampled is known, so what stands before it was computed.
         there = min(known.ended, computed, len(known.request.all_token_ids) - 1)
         first = max(len(known.request.prompt_token_ids), known.kept) // self._block
         batches = (there // self._block - first) // self._batch
         if batches < 1 or not self.wanted:
-            return None
+            return 0
         count = first + batches * self._batch
-        if len(known.blocks) < count or self._pins + count > _MOST_PINNED * self._pool.num_gpu_blocks:
-            return None
-        return known.request, count * self._block, known.blocks[:count]
+        excess = self._pins + count - int(_MOST_PINNED * self._pool.num_gpu_blocks)
+        if excess > 0:  # what begins it leaves alone
+            count -= -(-excess // self._batch) * self._batch
+        return count if count >= known.kept // self._block + self._batch else 0
 
-    def _pin(self, request: str, transfer: bytes, tokens: int, blocks: Sequence[int]) -> None:
+    def _pin(self, transfer: bytes, blocks: Sequence[int]) -> None:
         """Keep vLLM from writing these blocks until the transfer is over."""
         pinned = [self._pool.blocks[number] for number in blocks]
         self._pool.touch(pinned)
         self._pinned[transfer] = pinned
         self._pins += len(pinned)
-        self._followed[request].kept = tokens
 
     def _unpin(self, transfer: bytes) -> None:
         """Let vLLM have the blocks of a transfer back."""

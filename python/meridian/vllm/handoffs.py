@@ -383,7 +383,7 @@ class Handoffs:
         return endings
 
     def _end(self, of: _Intake | _Offer, accepted: bool, now: float, problem: DoorError | None) -> None:
-        abandoned = isinstance(of, _Intake) and of.abandoned
+        abandoned = of.abandoned if isinstance(of, _Intake) else of.unwanted
         begun = isinstance(of, _Offer) or of.begun
         self._endings.append(
             Ending(

@@ -24,6 +24,9 @@ _FREE: Final = 8
 _ASKING: Final = 4.0
 """How long a request may ask before it is computed, in seconds: twice as long as what was found is good."""
 
+_LOADING: Final = 4.0
+"""How long prompts leave free blocks to one that loads, in seconds: by then it runs, or vLLM lets it wait."""
+
 
 class FreeBlocks(Protocol):
     """What is asked of vLLM's blocks."""
@@ -54,6 +57,7 @@ class Half(Protocol):
 class _Recall:
     request: str
     since: float
+    """When it began to ask, or to load."""
     loads: bool = False
     """It has blocks that are being filled, or are, and has not run since."""
 
@@ -67,10 +71,9 @@ class Recalls:
         self._over: dict[str, int] = {}
         """Requests that ask no more, by how often they had lost their blocks by then."""
 
-    @property
-    def loads(self) -> bool:
-        """Whether a request has blocks that it cannot run with yet."""
-        return self._one is not None and self._one.loads
+    def loads(self, now: float) -> bool:
+        """Say whether a request has blocks that it cannot run with yet, and has not had them for long."""
+        return self._one is not None and self._one.loads and now < self._one.since + _LOADING
 
     def is_loading(self, request: str) -> bool:
         """Say whether it is this one."""
@@ -89,12 +92,14 @@ class Recalls:
             half.drop(request.request_id)
         return found, later
 
-    def allocated(self, half: Half, request: Any, block_ids: Sequence[Sequence[int]], external: int) -> None:
+    def allocated(
+        self, half: Half, request: Any, block_ids: Sequence[Sequence[int]], external: int, now: float
+    ) -> None:
         """Fill the blocks of a request that had lost its own, unless they are filled."""
         if self.is_loading(request.request_id):
             return
         if half.load(request, request.all_token_ids, block_ids, external):
-            self._begin(request)
+            self._begin(request, now)
         else:
             self._end(request)
 
@@ -119,11 +124,11 @@ class Recalls:
             self._one = _Recall(id_, now)
         return True
 
-    def _begin(self, request: Any) -> None:
+    def _begin(self, request: Any, now: float) -> None:
         """Hear that what was found for a request is on its way to its blocks. It does not ask again."""
         self._over[request.request_id] = preemptions_of(request)
         if self._one is not None and self._one.request == request.request_id:
-            self._one.loads = True
+            self._one.loads, self._one.since = True, now
 
     def _end(self, request: Any) -> None:
         """Hear that a request is computed as it is, until it loses its blocks again."""

@@ -134,7 +134,7 @@ class SchedulerHalf:
             return 0, False
         self._hear()
         if leg is None:
-            if self.thoughts is not None and self.thoughts.recalls.loads:
+            if self.thoughts is not None and self.thoughts.recalls.loads(self._clock()):
                 return 0, False  # it would hold blocks that the other one waits for
             return self.shared_tokens(request, tokens_of(request), computed)
         if leg.unused:
@@ -153,7 +153,7 @@ class SchedulerHalf:
         if self.thoughts is not None:
             self.thoughts.begin(request, block_ids[0])
             if preemptions_of(request) > 0:
-                self.thoughts.recalls.allocated(self, request, block_ids, external)
+                self.thoughts.recalls.allocated(self, request, block_ids, external, self._clock())
                 return
         if request.request_id in self._decided:
             return
@@ -195,7 +195,7 @@ class SchedulerHalf:
                 self._decline(leg)  # finished before it was ever scheduled
             case PrefillLeg() as leg if self._produces and complete and not lost:
                 return self._offer(request, leg, block_ids)
-        return complete and self._keep(request, kept_of(request), block_ids) is not None, None
+        return complete and self._keep(request, lambda: kept_of(request), block_ids) is not None, None
 
     def step(self, *, idle: bool = False, computes: Mapping[str, int] = _UNKNOWN) -> Step:
         """Return what workers have to know for the next step.
@@ -342,14 +342,14 @@ class SchedulerHalf:
         if self._shared is not None:
             self._shared.drop(request)
 
-    def keep_running(self, request: Any, tokens: Sequence[int], blocks: Sequence[int]) -> bytes | None:
-        """Let the cell keep tokens of a request that goes on; return the transfer that reads them."""
-        return self._keep(request, tokens, (blocks,), running=True)
+    def keep_running(self, request: Any, tokens: int, blocks: Sequence[int]) -> bytes | None:
+        """Let the cell keep first tokens of a request that goes on; return the transfer that reads them."""
+        return self._keep(request, lambda: request.all_token_ids[:tokens], (blocks,), running=True)
 
     def _keep(
         self,
         request: Any,
-        tokens: Sequence[int] | None,
+        tokens: Callable[[], Sequence[int] | None],
         block_ids: Sequence[Sequence[int]],
         *,
         running: bool = False,
@@ -364,13 +364,13 @@ class SchedulerHalf:
         if kept is None:
             return None
         keep, asked = kept
-        deadline = now + self._settings.deadline + _GRACE
+        patience = _SHARED if running else self._settings.deadline + _GRACE  # pins are in others' way
         self._handoffs.offer(
             request.request_id,
             keep.transfer,
             request.num_computed_tokens,
             now,
-            deadline=deadline,
+            deadline=now + patience,
             shared=True,
             running=running,
         )

@@ -212,13 +212,15 @@ class SharedCache:
     # What may be kept.
 
     def keep(
-        self, request: Any, tokens: Sequence[int] | None, block_ids: Sequence[Sequence[int]]
+        self, request: Any, kept: Callable[[], Sequence[int] | None], block_ids: Sequence[Sequence[int]]
     ) -> tuple[Keep, Future[None]] | None:
         """Let the cell keep tokens that a request has computed; None: there is nothing to keep.
 
-        DoorError, ValueError: it cannot be.
+        `kept` returns them, and is asked only where the cell keeps anything. DoorError, ValueError: it
+        cannot be.
         """
         terms = self._terms()
+        tokens = kept() if terms is not None else None
         if terms is None or tokens is None or len(tokens) < self._least(terms):
             return None
         assert self._door is not None
