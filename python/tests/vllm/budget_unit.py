@@ -39,7 +39,7 @@ class Tokenizer:
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(budget_logits, "_tokenizer", lambda config: Tokenizer())
+    monkeypatch.setattr(budget_logits, "tokenizer_of", lambda config: Tokenizer())
     monkeypatch.setenv("MERIDIAN_ENTROPY_ENABLED", "false")
     monkeypatch.delenv("MERIDIAN_CONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -299,7 +299,7 @@ def test_speculative_decoding_is_refused() -> None:
 
 
 def test_a_model_without_markers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget_logits, "_tokenizer", lambda config: None)
+    monkeypatch.setattr(budget_logits, "tokenizer_of", lambda config: None)
     with pytest.raises(ValueError, match=r"\[model\.'tiny'\].*--reasoning-config"):
         BudgetLogits(config(), DEVICE, False)
 
