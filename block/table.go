@@ -78,8 +78,13 @@ type slot struct {
 	_                        [4]byte
 }
 
-// maxHolders is how many requests may hold a block.
-const maxHolders = math.MaxUint16
+const (
+	// maxHolders is how many requests may hold a block.
+	maxHolders = math.MaxUint16
+	// maxExtra bounds the holds beyond the one that each slot has room for, 32 bytes each:
+	// 256 requests may share the same 4,096 blocks.
+	maxExtra = 1 << 20
+)
 
 type mark uint8
 
@@ -169,6 +174,8 @@ func (t *Table) Hold(r Request, b ID, tier kv.Tier) error {
 		return fmt.Errorf("%w: block %d is still being brought in: request %v can not run with it", ErrRefused, b, r)
 	case s.holders() == maxHolders:
 		return fmt.Errorf("%w: %d requests hold block %d, and no more can", ErrRefused, maxHolders, b)
+	case s.own.request != none && t.freeExtra == none && len(t.extra) >= maxExtra:
+		return fmt.Errorf("%w: requests share blocks %d times, and no block can be shared once more", ErrRefused, maxExtra)
 	case s.abandoned():
 		return fmt.Errorf("%w: block %d is %v and has no contents to share: a transfer touches it still", ErrRefused, b, s.location())
 	}

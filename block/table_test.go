@@ -372,3 +372,28 @@ func TestTableIsItsModel(t *testing.T) {
 func FuzzTable(f *testing.F) {
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { newWorld(t).live(t) }))
 }
+
+// What many requests share is bounded, and ends make room again.
+func TestHoldsAreBounded(t *testing.T) {
+	table, err := New(Options{Blocks: 1, BlockBytes: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := table.Admit()
+	other := table.Admit()
+	for range maxHolders - 1 {
+		if err := table.Hold(r, 0, kv.OutputCritical); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table.extra = append(table.extra, make([]hold, maxExtra-len(table.extra))...) // as if other blocks had as many
+	if err := table.Hold(other, 0, kv.OutputCritical); !errors.Is(err, ErrRefused) {
+		t.Errorf("one more: %v", err)
+	}
+	if err := table.Release(r, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.Hold(other, 0, kv.OutputCritical); err != nil {
+		t.Errorf("after one has ended: %v", err)
+	}
+}

@@ -198,7 +198,7 @@ func (g *Governor) linkFacts(f *Facts) {
 
 // arrive begins a sequence, or resumes it.
 func (g *Governor) arrive(a *Arrival) error {
-	if a.PromptTokens < 1 || a.Tenant < 0 || a.Tenant >= maxTenants || a.Cached < 0 || a.Cached >= a.PromptTokens || a.Shared < 0 {
+	if a.PromptTokens < 1 || a.PromptTokens > maxLength || a.Tenant < 0 || a.Tenant >= maxTenants || a.Cached < 0 || a.Cached >= a.PromptTokens || a.Shared < 0 {
 		return fmt.Errorf("%w: sequence %d of tenant %d with %d tokens, %d of them cached in %d blocks", ErrContradiction, a.Sequence, a.Tenant, a.PromptTokens, a.Cached, a.Shared)
 	}
 	if err := g.begin(a); err != nil {

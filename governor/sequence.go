@@ -12,6 +12,8 @@ import (
 )
 
 const (
+	// maxLength bounds the tokens of a sequence: sums of a few do not overflow.
+	maxLength = 1 << 25
 	// maxTenants is many times those that one engine serves.
 	maxTenants = 1 << 16
 	// forceAgain is after how many more tokens a thought that goes on is ended
@@ -112,8 +114,8 @@ func (c *Commit) found() int32 {
 // check refuses tokens that cannot be.
 func (c *Commit) check(s *sequence, r *sched.Request) error {
 	total := int64(r.Prompt) + int64(s.generated) + int64(c.found())
-	if g := c.Given; g != nil && (g.Found < 0 || g.Phase > kv.Complete || g.Think < 0 || g.Output < 0 || int64(g.Think)+int64(g.Output) > total) || total > math.MaxInt32 {
-		return fmt.Errorf("%w: sequence %d found %d tokens, of %d in all", ErrContradiction, c.Sequence, c.found(), total)
+	if g := c.Given; g != nil && (g.Found < 0 || g.Phase > kv.Complete || g.Think < 0 || g.Output < 0 || int64(g.Think)+int64(g.Output) > total) || total > maxLength {
+		return fmt.Errorf("%w: sequence %d found %d tokens, of %d in all, at most %d", ErrContradiction, c.Sequence, c.found(), total, maxLength)
 	}
 	return nil
 }

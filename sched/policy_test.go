@@ -3,11 +3,14 @@ package sched
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"meridian/kv"
 )
 
 // every runs a property with policies that are drawn, so that all of them get
@@ -51,7 +54,7 @@ func drawWorld(t *rapid.T) *world {
 }
 
 func (l Limits) withRoomFor(tokens int32) Limits {
-	l.Blocks = l.blocksFor(tokens)
+	l.Blocks = l.blocksFor(int64(tokens))
 	return l
 }
 
@@ -222,6 +225,21 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 		}
 		if reflect.ValueOf(d).IsZero() {
 			t.Errorf("%s decided nothing", name)
+		}
+	}
+}
+
+// Tokens of many large blocks are counted, however many they are.
+func TestManyLargeBlocks(t *testing.T) {
+	for _, name := range Names() {
+		s := Snapshot{
+			Limits: Limits{Tokens: 1, Sequences: 1, BlockTokens: 1 << 14, Blocks: 1, PreemptMaxFraction: 0.1}, FreeBlocks: 1,
+			Requests: []Request{{Pending: 1, Length: math.MaxInt32 - 1, Prompt: 1, Blocks: math.MaxInt32 - 1, Phase: kv.Output, State: Running}}, Tenants: make([]Tenant, 1),
+		}
+		var d Decision
+		newPolicy(t, name).Decide(&s, &d)
+		if len(d.Run) != 1 {
+			t.Errorf("%s: %+v", name, d)
 		}
 	}
 }

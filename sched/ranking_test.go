@@ -12,7 +12,7 @@ func (w *world) hold(i int, phase kv.Phase, length, think, output int32) *Reques
 	r := &w.s.Requests[i]
 	*r = Request{
 		Arrived: r.Arrived, Tenant: r.Tenant, State: Running, Phase: phase, Pending: 1, Length: length, Prompt: r.Prompt,
-		Think: think, Output: output, Blocks: w.s.Limits.blocksFor(length), LastServed: w.s.Now,
+		Think: think, Output: output, Blocks: w.s.Limits.blocksFor(int64(length)), LastServed: w.s.Now,
 	}
 	if phase == kv.Output {
 		r.FirstOutput = w.s.Now

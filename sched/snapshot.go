@@ -124,9 +124,11 @@ type Costs struct {
 }
 
 // blocksFor is how many blocks so many tokens fill.
-func (l *Limits) blocksFor(tokens int32) int32 { return (tokens + l.BlockTokens - 1) / l.BlockTokens }
+func (l *Limits) blocksFor(tokens int64) int32 {
+	return int32((tokens + int64(l.BlockTokens) - 1) / int64(l.BlockTokens))
+}
 
 // need is how many more blocks r takes to compute so many tokens.
 func (l *Limits) need(r *Request, tokens int32) int32 {
-	return max(0, l.blocksFor(r.Length+tokens)-r.Blocks)
+	return max(0, l.blocksFor(int64(r.Length)+int64(tokens))-r.Blocks)
 }

@@ -46,8 +46,8 @@ func (t *step) run(i int32) bool {
 	t.sequences--
 	t.d.Run = append(t.d.Run, Run{Request: i, Tokens: tokens})
 	if r.Decodes() {
-		size := t.s.Limits.BlockTokens
-		t.slack[min(size-1, (r.Blocks+more)*size-r.Length-tokens)]++
+		size := int64(t.s.Limits.BlockTokens)
+		t.slack[min(size-1, int64(r.Blocks+more)*size-int64(r.Length)-int64(tokens))]++
 	} else {
 		t.chunk -= tokens
 		t.chunked = true

@@ -91,7 +91,7 @@ func (s *scheduler) begin(b *doorpb.Begun, e *engine) {
 		Prompt: phase.Prompt{Tokens: b.GetTail()}, PromptTokens: int32(b.GetPromptTokens()), MaxThinkTokens: bounded(b.GetMaxThinkTokens()),
 		Cached: min(bounded(b.GetCachedTokens()), max(0, int32(b.GetPromptTokens())-1)),
 	}
-	a.Shared = min(bounded(b.GetSharedBlocks()), a.Cached)
+	a.Shared = min(bounded(b.GetSharedBlocks()), (a.Cached+s.blockTokens-1)/s.blockTokens)
 	if len(b.GetGenerated()) > 0 {
 		a.Resumed = s.carry(&a, b.GetGenerated())
 	}

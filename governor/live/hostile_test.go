@@ -12,6 +12,7 @@ import (
 
 	"meridian/door/doorpb"
 	"meridian/phase"
+	"meridian/sched"
 )
 
 // An engine that tells nonsense of itself is refused, with what to do.
@@ -79,14 +80,34 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// Whoever says that many large blocks are shared does not make a governor fail, and what is
+// shared is bounded by what is cached.
+func TestSharedBlocksThatCannotBe(t *testing.T) {
+	for _, policy := range sched.Names() {
+		t.Run(policy, func(t *testing.T) {
+			a := govern(t, newGovernors(t, testOptions(t, &clock{}, policy)), "a", &doorpb.Steps{Model: "thinker", Blocks: 1, BlockTokens: maxBlockTokens, MaxRunning: 1, StepTokens: 1})
+			begun := &doorpb.Begun{Sequence: 1, PromptTokens: 131203, CachedTokens: 131202, SharedBlocks: 131200}
+			s := a.engine.scheduler
+			s.begin(begun, a.engine)
+			if shared := s.facts.Arrivals[0].Shared; shared != 9 {
+				t.Errorf("131,202 tokens are cached in %d blocks of %d", shared, maxBlockTokens)
+			}
+			clear(s.sequences)
+			step(t, a, &doorpb.Step{Number: 1, FreeBlocks: 1, Begun: []*doorpb.Begun{begun}, Sequences: []uint64{1}, Computed: []uint32{1}, Counts: []uint32{1}, Tokens: []uint32{word}})
+		})
+	}
+}
+
 // No message makes a governor fail: it refuses, or it decides about sequences that were
 // begun.
 func TestHostile(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		c := &clock{}
 		g := newGovernors(t, testOptions(t, c, rapid.SampledFrom([]string{"meridian", "pascal", "dual-queue"}).Draw(r, "policy")))
-		a, b := govern(t, g, "a", able()), govern(t, g, "a", measuring())
-		number := rapid.OneOf(rapid.Uint32Range(0, 5), rapid.Just(uint32(math.MaxUint32)))
+		about := able()
+		about.Blocks, about.BlockTokens = rapid.SampledFrom([]uint32{0, 1, 64}).Draw(r, "blocks of the engine"), rapid.SampledFrom([]uint32{1, 4, maxBlockTokens}).Draw(r, "block tokens")
+		a, b := govern(t, g, "a", about), govern(t, g, "a", measuring())
+		number := rapid.OneOf(rapid.Uint32Range(0, 5), rapid.Uint32Range(0, maxTokens), rapid.SampledFrom([]uint32{maxTokens, math.MaxInt32, math.MaxUint32}))
 		column := rapid.SliceOfN(number, 0, 4)
 		begun := make(map[uint64]bool)
 		for n := range rapid.IntRange(1, 20).Draw(r, "steps") {

@@ -69,7 +69,7 @@ func (p *pair) begin() {
 	cached = min(cached, max(0, prompt-1))
 	p.facts.Arrivals = append(p.facts.Arrivals, governor.Arrival{
 		Sequence: p.next, At: p.facts.Now, Tenant: numbers[tenant], Prompt: phase.Prompt{Tokens: tail}, PromptTokens: int32(prompt), MaxThinkTokens: int32(asked),
-		Cached: int32(cached), Shared: int32(min(cached, int(p.m.Begun[len(p.m.Begun)-1].SharedBlocks))),
+		Cached: int32(cached), Shared: int32(min((cached+3)/4, int(p.m.Begun[len(p.m.Begun)-1].SharedBlocks))),
 	})
 	p.next++
 }

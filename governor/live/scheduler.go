@@ -27,6 +27,7 @@ type scheduler struct {
 	listens, swaps, forces, remembers bool
 	// blocks is how many the engine told, 0 for none, and capacity how many may be used.
 	blocks, capacity int32
+	blockTokens      int32
 	tellsFree        bool
 
 	sequences map[phase.Sequence]*sequence
@@ -67,7 +68,7 @@ func newScheduler(g *Governors, made *governor.Governor, o governor.Options, abo
 	return &scheduler{
 		governors: g, governor: made, model: m.Phase, budget: o.Budget, about: about.Model, policy: o.Policy.Name(), since: g.now(),
 		listens: o.Budget.Entropy && m.Phase.Thinks(), swaps: o.Offloads, forces: about.Forces && len(m.Phase.Force()) > 0, remembers: about.Remembers,
-		blocks: int32(o.Blocks.Blocks), capacity: int32(o.Blocks.Capacity),
+		blocks: int32(o.Blocks.Blocks), capacity: int32(o.Blocks.Capacity), blockTokens: o.Limits.BlockTokens,
 		sequences: make(map[phase.Sequence]*sequence),
 	}
 }
