@@ -84,7 +84,9 @@ func (w *warmer) learnFrom(x *exchange) {
 	}
 	h.template.beside = true // else it would not have been told from the answer
 	engines := w.g.roster.all()
-	at := slices.IndexFunc(engines, func(e *engine) bool { return e.shares() && e.mayWarm() && e.isIdle() })
+	at := slices.IndexFunc(engines, func(e *engine) bool {
+		return e.about.Load().serves(x.request.model) && e.shares() && e.mayWarm() && e.isIdle()
+	})
 	if at < 0 {
 		return
 	}

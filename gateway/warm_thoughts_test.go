@@ -191,6 +191,29 @@ func TestTemplatesAreLearnedWithoutComputingAhead(t *testing.T) {
 	}
 }
 
+// Engines of another model that share the cache are not asked: they would say that they know
+// of no such model, and nothing would ever be learned of it.
+func TestTemplatesAreLearnedFromEnginesOfTheirModel(t *testing.T) {
+	c := newCell(t, 0, 2, nil)
+	for i, e := range c.roster.all() { // in the order of c.decode
+		e.unit.Store(64)
+		if i == 0 {
+			other := *e.about.Load()
+			other.models = []string{"other"}
+			e.about.Store(&other)
+		}
+	}
+	c.post(openai.PathChat, chat("how are you", thoughtful))
+	c.until("the template is known", func() bool {
+		c.warmer.mu.Lock()
+		defer c.warmer.mu.Unlock()
+		return len(c.warmer.templates) == 1
+	})
+	if asked := c.decode[0].tokenized.Load(); asked != 0 {
+		t.Errorf("an engine of another model is asked %d times", asked)
+	}
+}
+
 // What an engine could not say once is asked again, and learned then.
 func TestTemplateOfAnEngineThatIsIllIsLearnedLater(t *testing.T) {
 	for _, thoughts := range []string{"ill", "busy", "gone"} {
