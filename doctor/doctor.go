@@ -56,7 +56,7 @@ type examination struct {
 
 var examinations = []examination{
 	{"cores", "Today: checksums and copies of every transfer, a TCP stream to a peer for each core up to 8; the reference engine.", cores},
-	{"memory", "Today: KV arenas of the reference engine and memory that other engines lend. Planned: a DRAM tier of the KV cache.", memory},
+	{"memory", "Today: KV arenas of the reference engine and memory that other engines lend, the object cache of an agent.", memory},
 	{"huge pages", "Planned: KV arenas in DRAM with fewer TLB misses.", hugePages},
 	{"NUMA nodes", "Planned: arenas placed near the card that reads them.", numaNodes},
 	{"/dev/shm", "Today: engines beside an agent; vLLM, NCCL and UCX need it, Meridian's own arenas are memfds.", sharedMemory},
@@ -66,7 +66,7 @@ var examinations = []examination{
 	{"pidfd", "Today: the agent knows which engine is at its door, and that it is still the same one.", pidfd},
 	{"ptrace scope", "Today: borrowed memory, such as vLLM's, read and written in the engine's process with process_vm_readv and process_vm_writev.", ptraceScope},
 	{"PID namespace", "Today: borrowed memory; agent and engine must see each other's process ids.", pidNamespace},
-	{"CUDA", "Planned: KV cache moved from and to GPU memory.", cuda},
+	{"CUDA", "Today: KV cache moved from and to GPU memory, by bin/meridian-accel.", cuda},
 	{"RDMA", "Planned: transfers between hosts through UCX.", rdma},
 	{"UCX", "Planned: the UCX adapter.", ucx},
 	{"NIXL", "Today: a peer to measure beside; `meridian bench` takes the one that `make peers` installs. Planned: the NIXL adapter, to talk to engines that use NIXL.", nixl},
