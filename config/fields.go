@@ -124,7 +124,7 @@ var governor = Section{
 		{
 			Name: "wait_us", Kind: Int, Default: int64(500), Unit: "µs", Range: atLeast(0).atMost(1000000),
 			Doc:  "How long an engine waits for a decision before it plans a step without it. What comes later counts for the next step.",
-			Tune: "Lower it when steps get longer, raise it when engines count many late decisions. 0 never waits: every decision is then a step late.",
+			Tune: "Lower it when steps get longer, raise it when meridian_governor_late_total is above a tenth of the steps. 0 never waits: every decision is then a step late.",
 		},
 	},
 }

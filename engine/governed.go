@@ -251,7 +251,7 @@ func (e *Engine) send(took time.Duration) {
 	e.number++
 	s.Number, s.TookNs = e.number, uint64(took)
 	s.Running, s.Waiting, s.FreeBlocks = uint32(now.Running), uint32(now.Waiting+now.Fetching), uint32(now.Free+now.Cached)
-	s.StoreDown = e.storeDown()
+	s.StoreDown, s.Late, s.FailedOpen = e.storeDown(), e.counters.Late, e.counters.FailedOpen
 	if !e.measured {
 		s.Entropies = nil
 	}

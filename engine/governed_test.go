@@ -287,6 +287,40 @@ func (g impatient) Take(time.Duration) []*doorpb.Decision {
 	return []*doorpb.Decision{d}
 }
 
+// lagging decides about the step before the last one alone.
+type lagging struct {
+	*fakeGovernor
+	late uint64 // as the last Step tells
+}
+
+func (g *lagging) Send(s *doorpb.Step) bool {
+	g.mu.Lock()
+	g.late = s.GetLate()
+	g.mu.Unlock()
+	return g.fakeGovernor.Send(s)
+}
+
+func (g *lagging) Take(time.Duration) []*doorpb.Decision {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.number < 2 {
+		return nil
+	}
+	return []*doorpb.Decision{{Step: g.number - 1}}
+}
+
+// Decisions that are always a step late are told as such, with the step after.
+func TestLateDecisionsAreTold(t *testing.T) {
+	g := &lagging{fakeGovernor: newFakeGovernor(thinkingTerms(t), nil)}
+	e := join(t, nil, Options{Governor: g})
+	ask(t, e, Request{Prompts: [][]uint32{prompt(5, 20)}, MaxTokens: 12, IgnoreEOS: true})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if c := e.Metrics(); g.late < 8 || g.late > c.Late {
+		t.Errorf("%d were told as late, of %d", g.late, c.Late)
+	}
+}
+
 // A governor that stops everybody anew before each plan keeps nobody from the next token.
 func TestServesOnWhoeverStopsIt(t *testing.T) {
 	r := Request{Prompts: [][]uint32{prompt(5, 60)}, MaxTokens: 4, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}

@@ -43,6 +43,8 @@ func governorSource(g *live.Governors) telemetry.Source {
 		s.Value("meridian_governor_entropies_total", float64(m.Late), "late")
 		s.Value("meridian_governor_entropies_total", float64(m.Missed), "missed")
 		s.Value("meridian_governor_entropies_total", float64(m.Forgotten), "forgotten")
+		s.Value("meridian_governor_late_total", float64(m.DecidedLate))
+		s.Value("meridian_governor_failed_open_total", float64(m.FailedOpen))
 		s.Value("meridian_governor_contradictions_total", float64(c.Contradictions))
 		s.Value("meridian_governor_ungoverned_total", float64(m.Refused), "bound")
 		s.Value("meridian_governor_ungoverned_total", float64(c.Reaped), "silent")

@@ -102,6 +102,18 @@ var governorMetrics = []Metric{
 		Room:   "governor/live",
 	},
 	{
+		Name: "meridian_governor_late_total", Type: Counter, Unit: "decisions",
+		Help:   "Decisions that came too late for the step that they were for, as engines count them; they held for a later one.",
+		Action: "Above a tenth of meridian_door_steps_total{outcome=\"decided\"}: raise governor.wait_us, or give the agent a core of its own.",
+		Room:   "governor/live",
+	},
+	{
+		Name: "meridian_governor_failed_open_total", Type: Counter, Unit: "events",
+		Help:   "How often governed engines lifted pauses or planned by themselves: nobody could run, nothing was decided for a second, or their side of governing was at fault.",
+		Action: "Rising: the engine's log has its faults; `meridian phases --json` says which engine it is.",
+		Room:   "governor/live",
+	},
+	{
 		Name: "meridian_governor_contradictions_total", Type: Counter, Unit: "facts",
 		Help:   "Facts of engines that did not fit what they had told before, and were left out.",
 		Action: "Rising: an engine counts otherwise than its governor; `meridian phases --json` has the last of each engine.",

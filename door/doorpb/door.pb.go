@@ -2102,12 +2102,17 @@ type Step struct {
 	Evicted     []uint32 `protobuf:"varint,19,rep,packed,name=evicted,proto3" json:"evicted,omitempty"`                            // blocks that the engine uses for something else now
 	Finished    []uint64 `protobuf:"varint,20,rep,packed,name=finished,proto3" json:"finished,omitempty"`
 	// Who lost its blocks: because a decision took them, or by the engine's own choice.
-	Stopped       []*Stopped `protobuf:"bytes,21,rep,name=stopped,proto3" json:"stopped,omitempty"`
-	Forked        []uint64   `protobuf:"varint,22,rep,packed,name=forked,proto3" json:"forked,omitempty"`                      // whom a Decision asked about
-	ForkNats      []float32  `protobuf:"fixed32,23,rep,packed,name=fork_nats,json=forkNats,proto3" json:"fork_nats,omitempty"` // the entropy of each after a forced end
-	Copied        []*Copied  `protobuf:"bytes,24,rep,name=copied,proto3" json:"copied,omitempty"`
-	Recalled      []*Copied  `protobuf:"bytes,25,rep,name=recalled,proto3" json:"recalled,omitempty"`
-	StoreDown     bool       `protobuf:"varint,26,opt,name=store_down,json=storeDown,proto3" json:"store_down,omitempty"` // nothing can be copied out or brought back
+	Stopped   []*Stopped `protobuf:"bytes,21,rep,name=stopped,proto3" json:"stopped,omitempty"`
+	Forked    []uint64   `protobuf:"varint,22,rep,packed,name=forked,proto3" json:"forked,omitempty"`                      // whom a Decision asked about
+	ForkNats  []float32  `protobuf:"fixed32,23,rep,packed,name=fork_nats,json=forkNats,proto3" json:"fork_nats,omitempty"` // the entropy of each after a forced end
+	Copied    []*Copied  `protobuf:"bytes,24,rep,name=copied,proto3" json:"copied,omitempty"`
+	Recalled  []*Copied  `protobuf:"bytes,25,rep,name=recalled,proto3" json:"recalled,omitempty"`
+	StoreDown bool       `protobuf:"varint,26,opt,name=store_down,json=storeDown,proto3" json:"store_down,omitempty"` // nothing can be copied out or brought back
+	// Since the engine began: plans or Decisions that were late, because another Step had
+	// been told meanwhile; and how often it went on by itself although a governor was there,
+	// because nobody could run, or nothing was heard, or it was at fault.
+	Late          uint64 `protobuf:"varint,27,opt,name=late,proto3" json:"late,omitempty"`
+	FailedOpen    uint64 `protobuf:"varint,28,opt,name=failed_open,json=failedOpen,proto3" json:"failed_open,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2294,6 +2299,20 @@ func (x *Step) GetStoreDown() bool {
 		return x.StoreDown
 	}
 	return false
+}
+
+func (x *Step) GetLate() uint64 {
+	if x != nil {
+		return x.Late
+	}
+	return 0
+}
+
+func (x *Step) GetFailedOpen() uint64 {
+	if x != nil {
+		return x.FailedOpen
+	}
+	return 0
 }
 
 // Begun is a sequence that has come.
@@ -5301,7 +5320,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\aoffered\x18\x02 \x01(\fH\x00R\aoffered\x12\x1c\n" +
 	"\baccepted\x18\x03 \x01(\fH\x00R\baccepted\x12%\n" +
 	"\runused_ticket\x18\x04 \x01(\fH\x00R\funusedTicketB\x06\n" +
-	"\x04what\"\xd5\x05\n" +
+	"\x04what\"\x8a\x06\n" +
 	"\x04Step\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x18\n" +
 	"\arunning\x18\x06 \x01(\rR\arunning\x12\x18\n" +
@@ -5327,7 +5346,10 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x06copied\x18\x18 \x03(\v2\x18.meridian.door.v1.CopiedR\x06copied\x124\n" +
 	"\brecalled\x18\x19 \x03(\v2\x18.meridian.door.v1.CopiedR\brecalled\x12\x1d\n" +
 	"\n" +
-	"store_down\x18\x1a \x01(\bR\tstoreDownJ\x04\b\x01\x10\x02J\x04\b\x03\x10\x04J\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"\x96\x02\n" +
+	"store_down\x18\x1a \x01(\bR\tstoreDown\x12\x12\n" +
+	"\x04late\x18\x1b \x01(\x04R\x04late\x12\x1f\n" +
+	"\vfailed_open\x18\x1c \x01(\x04R\n" +
+	"failedOpenJ\x04\b\x01\x10\x02J\x04\b\x03\x10\x04J\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"\x96\x02\n" +
 	"\x05Begun\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12#\n" +

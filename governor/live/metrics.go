@@ -64,6 +64,9 @@ type Metrics struct {
 	// Entropies that other connections measured, came after their tokens, had not come
 	// when those were committed, and were of sequences that nobody told of.
 	Measured, Late, Missed, Forgotten int64
+	// DecidedLate are decisions that came too late for their engines, as those count them, and
+	// FailedOpen how often engines went on by themselves.
+	DecidedLate, FailedOpen int64
 	// Refused sequences are not governed: there were too many, or they were too long.
 	Refused int64
 }
@@ -105,6 +108,8 @@ func (m *Metrics) add(o Metrics, now bool) {
 	m.Late += o.Late
 	m.Missed += o.Missed
 	m.Forgotten += o.Forgotten
+	m.DecidedLate += o.DecidedLate
+	m.FailedOpen += o.FailedOpen
 	m.Refused += o.Refused
 }
 
@@ -119,6 +124,7 @@ func (m *Metrics) addHeard(h *heard) {
 func (s *scheduler) metrics() Metrics {
 	m := Metrics{
 		Engines: 1, Governor: s.governor.Counters(), Took: s.decided.took, Thinking: s.decided.thinking, Answering: s.decided.answering, Refused: s.refused,
+		DecidedLate: s.late.here, FailedOpen: s.opened.here,
 	}
 	m.Tracked = m.Governor.Sequences
 	copy(m.Thoughts.Counts[:], m.Governor.Lengths[:])

@@ -36,6 +36,8 @@ type scheduler struct {
 	decided   decided
 	running   uint32 // as the engine tells
 	waiting   uint32
+	late      total // decisions that came too late for it
+	opened    total // how often it went on by itself
 
 	facts  governor.Facts
 	nats   []float64
@@ -76,6 +78,8 @@ func newScheduler(g *Governors, made *governor.Governor, o governor.Options, abo
 // step takes a message, and decides.
 func (s *scheduler) step(m *doorpb.Step, e *engine) (*doorpb.Decision, error) {
 	s.running, s.waiting = m.Running, m.Waiting
+	s.late.take(m.Late)
+	s.opened.take(m.FailedOpen)
 	f := s.read(m, e)
 	d := s.governor.Step(f)
 	s.decided.add(s.governors.now()-f.Now, d)

@@ -22,6 +22,10 @@ type Engine struct {
 	// Running and Waiting are as the engine tells.
 	Running uint32 `json:"running"`
 	Waiting uint32 `json:"waiting"`
+	// Late are decisions that came too late for it, FailedOpen is how often it went on by
+	// itself, as it tells, since it is governed.
+	Late       int64 `json:"late_decisions"`
+	FailedOpen int64 `json:"failed_open"`
 	// Forces says whether thoughts can be ended, Measures how many connections only
 	// measure.
 	Forces   bool `json:"forces"`
@@ -78,7 +82,7 @@ func (g *Governors) Engines() []Engine {
 func (s *scheduler) look(e *engine) Engine {
 	now, counters := s.governors.now(), s.governor.Counters()
 	out := Engine{
-		Name: e.name, Model: s.about, Policy: s.policy, GovernedSeconds: seconds(now - s.since), Steps: counters.Steps, Running: s.running, Waiting: s.waiting,
+		Name: e.name, Model: s.about, Policy: s.policy, GovernedSeconds: seconds(now - s.since), Steps: counters.Steps, Running: s.running, Waiting: s.waiting, Late: s.late.here, FailedOpen: s.opened.here,
 		Forces: s.forces, Measures: e.measures, Contradictions: counters.Contradictions, Refused: s.refused, Requests: []Request{},
 	}
 	if counters.LastContradiction != nil {

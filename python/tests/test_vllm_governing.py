@@ -11,13 +11,18 @@ from meridian.vllm.governing import Governing
 
 
 class Governor:
-    """One that hears, and decides nothing."""
+    """One that hears, and decides what a test says."""
 
     def __init__(self) -> None:
         self.terms = Terms("test", 0.0, 100, 0, (), False)
         self.connections = 1
         self.governed = True
         self.told: list[Any] = []
+        self.decisions: list[Any] = []
+
+    def take(self, wait: float) -> list[Any]:
+        taken, self.decisions = self.decisions, []
+        return taken
 
     def send(self, step: Any) -> bool:
         told = _messages.Step()
@@ -112,3 +117,55 @@ def test_steps_tell_what_a_plain_account_has() -> None:
         assert (list(told.finished), [s.sequence for s in told.stopped]) == (finished, stopped)
         assert (told.running, told.waiting, told.free_blocks) == (len(here), 0, 9)
     assert governing.counts.steps == 2000 and len({len(step.sequences) for step in governor.told}) > 5
+
+
+def test_a_decision_of_an_older_step_is_late() -> None:
+    governor = Governor()
+    governing = Governing(governor)  # type: ignore[arg-type]
+    governing.begun(a_request(1))
+
+    def planned(*decisions: Any) -> int:
+        """Tell of a step, plan with these decisions, and return how many were late."""
+        governing.computed({}, {}, running=1, waiting=0, free_blocks=9)
+        governor.decisions = [_messages.Decision(step=step, steps=steps) for step, steps in decisions]
+        before = governing.counts.late
+        governing.listen()
+        return governing.counts.late - before
+
+    def newest() -> int:
+        return governing._number + 1
+
+    governing.listen()
+    assert governing.counts.late == 0, "nothing was told yet"
+    assert planned((newest(), 0)) == 0
+    assert planned() == 1
+    assert planned((newest() - 1, 0), (newest(), 0)) == 0, "the late one came with the one that is due"
+    # Each step gets the decision of the one before, whether it holds for a step or is the only one.
+    for holds in (0, 1):
+        assert planned((newest(), 0)) == 0
+        assert sum(planned((newest() - 1, holds)) for _ in range(10)) == 10
+    # What holds is not waited for, and nothing is late while it does.
+    assert planned((newest(), 3)) == 0
+    assert [planned() for _ in range(5)] == [0, 0, 0, 1, 1]
+    # One that comes late holds for less.
+    assert planned((newest(), 0)) == 0
+    assert planned((newest() - 1, 3)) == 1
+    assert [planned() for _ in range(3)] == [0, 0, 1]
+
+
+def test_what_was_late_is_told() -> None:
+    governor = Governor()
+    governing = Governing(governor)  # type: ignore[arg-type]
+    request = a_request(1)
+    governing.begun(request)
+    for _ in range(3):
+        governing.computed({}, {}, running=1, waiting=0, free_blocks=9)
+        governing.listen()
+    governing.release()
+    governing.counts.faults += 1
+    governing.computed({}, {}, running=1, waiting=0, free_blocks=9)
+    assert [step.late for step in governor.told] == [0, 1, 2, 3]
+    assert [step.failed_open for step in governor.told] == [0, 0, 0, 2]
+    governor.connections += 1  # another governor hears the totals, too
+    governing.computed({}, {}, running=1, waiting=0, free_blocks=9)
+    assert (governor.told[-1].late, governor.told[-1].failed_open) == (3, 2)

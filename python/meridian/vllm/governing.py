@@ -40,7 +40,9 @@ class Counts:
     alone: int = 0
     """Steps that nobody was there to hear of: vLLM's own order."""
     late: int = 0
-    """Plans that were made without the decision that was due."""
+    """Plans that were made without the decision that was due, by none or by one of an older step."""
+    failed_open: int = 0
+    """How often all pauses were lifted because nobody could run."""
     paused: int = 0
     preempted: int = 0
     released: int = 0
@@ -108,12 +110,14 @@ class Governing:
         """What is to be told with the next step, with the columns of the last one."""
         self._has_events = False
         """Whether somebody's coming, end or loss is to be told with it."""
-        self._engine = (0, 0, 0)
+        self._engine = (0, 0, 0, 0, 0)
         """What the last step told of the engine."""
         self._line_up: _LineUp | None = None
         """Of whom the last step told; None: somebody has come or gone since."""
         self._blocks: dict[str, list[int]] = {}
         """Blocks that requests have got since the last step was told."""
+        self._heard = 0
+        """The step of the newest decision that was taken."""
         self._holds = 0
         """For how many plans the order still holds without a word."""
         self.order: dict[str, int] = {}
@@ -185,11 +189,13 @@ class Governing:
         try:
             if self._steps.governed:
                 self._write(scheduled, found, blocks)
-                if self._engine != (running, waiting, free_blocks):
-                    self._engine = (running, waiting, free_blocks)
-                    step.running, step.waiting, step.free_blocks = self._engine
+                counts = self.counts
+                engine = running, waiting, free_blocks, counts.late, counts.failed_open + counts.faults
+                if self._engine != engine:
+                    self._engine = engine
+                    step.running, step.waiting, step.free_blocks, step.late, step.failed_open = engine
                 step.took_ns = max(0, self._clock() - began) if scheduled and began else 0
-                self.counts.steps += 1
+                counts.steps += 1
                 self._steps.send(step)
             else:
                 self.counts.alone += 1
@@ -276,7 +282,7 @@ class Governing:
         self._connection = self._steps.connections
         self._columns = Columns()
         self._has_events = False
-        self._engine = (0, 0, 0)
+        self._engine = (0, 0, 0, 0, 0)
         self._line_up = None
         self._blocks = {}
         self._forget_decisions()
@@ -298,11 +304,14 @@ class Governing:
         """
         terms = self._steps.terms
         self._holds -= 1
-        decisions = self._steps.take(terms.wait if terms is not None and self._holds < 0 else 0.0)
+        due = self._holds < 0
+        decisions = self._steps.take(terms.wait if terms is not None and due else 0.0)
         if not self._steps.governed or self._steps.connections != self._connection:
             self._forget_decisions()
             return []
-        if not decisions and self._holds < 0 and self._number > 0:
+        if decisions:
+            self._heard = decisions[-1].step
+        if due and self._heard < self._number:  # none came, or that of an older step
             self.counts.late += 1
         victims: list[Any] = []
         for decision in decisions:
@@ -326,7 +335,8 @@ class Governing:
                 for place, number in enumerate(decision.order)
                 if (sequence := self._by_number.get(number))
             }
-        self._holds = decision.steps
+        # It held from the step on that it follows from: one that is late holds for less.
+        self._holds = decision.steps - max(0, self._number - decision.step)
 
     def _forget_decisions(self) -> None:
         self.order = {}
@@ -336,6 +346,7 @@ class Governing:
     def release(self) -> None:
         """Lift all pauses: nobody could run, and an engine that stands still serves nobody."""
         self.counts.released += len(self.paused)
+        self.counts.failed_open += 1
         self._stood_still = True
         self.paused.clear()
 
