@@ -54,6 +54,8 @@ func (h hostile) scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfBool(h.IntN(2) == 0)
 	case protoreflect.Int32Kind:
 		return protoreflect.ValueOfInt32(int32(h.number()))
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(int32(h.number())))
 	case protoreflect.Uint32Kind:
 		return protoreflect.ValueOfUint32(uint32(h.number()))
 	case protoreflect.Uint64Kind:
@@ -166,13 +168,14 @@ func (h hostile) step(t testing.TB, number *uint64, measures bool) []byte {
 	if h.IntN(8) > 0 { // its columns fit
 		n := h.IntN(4)
 		m.Sequences, m.Computed, m.Counts, m.Places, m.BlockCounts, m.Forked, m.ForkNats = nil, nil, nil, nil, nil, nil, nil
-		m.Tokens, m.Entropies, m.Blocks = nil, nil, nil
+		m.Tokens, m.Entropies, m.Blocks, m.Forced, m.ForcedFor = nil, nil, nil, nil, nil
 		for range n {
 			m.Sequences = append(m.Sequences, uint64(h.IntN(6)))
 			m.Counts = append(m.Counts, 1)
 			m.Entropies = append(m.Entropies, math.Float32frombits(h.Uint32()))
 			if measures {
 				m.Places = append(m.Places, uint32(h.number()))
+				m.Forced, m.ForcedFor = append(m.Forced, uint64(h.IntN(6))), append(m.ForcedFor, doorpb.ForceReason(h.IntN(5)))
 				continue
 			}
 			m.Computed, m.Tokens = append(m.Computed, uint32(h.number())), append(m.Tokens, uint32(h.number()))

@@ -46,6 +46,7 @@ func checkStep(m *doorpb.Step, measures bool) *door.Problem {
 		{"stopped", len(m.GetStopped())},
 		{"copied", len(m.GetCopied())},
 		{"recalled", len(m.GetRecalled())},
+		{"forced", len(m.GetForced())},
 	} {
 		if list.length > door.MaxStepSequences {
 			return problem(door.CodeBusy, "a step in which %d are %s, at most %d", list.length, list.name, door.MaxStepSequences)
@@ -69,6 +70,9 @@ func checkStep(m *doorpb.Step, measures bool) *door.Problem {
 	}
 	if len(m.GetForked()) != len(m.GetForkNats()) {
 		return problem(door.CodeMalformed, "%d forks and %d entropies of forks", len(m.GetForked()), len(m.GetForkNats()))
+	}
+	if len(m.GetForced()) != len(m.GetForcedFor()) {
+		return problem(door.CodeMalformed, "%d thoughts are ended, for %d reasons", len(m.GetForced()), len(m.GetForcedFor()))
 	}
 	if blocks := sum(m.GetBlockCounts()); blocks != uint64(len(m.GetBlocks())) {
 		return problem(door.CodeMalformed, "block_counts sum to %d, and there are %d blocks", blocks, len(m.GetBlocks()))
@@ -105,6 +109,8 @@ func checkTokens(m *doorpb.Step, measures bool) *door.Problem {
 		return nil
 	}
 	switch {
+	case len(m.GetForced()) > 0:
+		return problem(door.CodeMalformed, "thoughts that are ended are told by processes that measure; a scheduler's are decided")
 	case len(m.GetPlaces()) > 0:
 		return problem(door.CodeMalformed, "places are for processes that measure; a scheduler's entropies are those of its tokens")
 	case counted != uint64(tokens):

@@ -236,6 +236,9 @@ func TestStepsThatCannotBe(t *testing.T) {
 		{true, &doorpb.Step{Number: 1, Sequences: two, Places: []uint32{1, 1}, Counts: []uint32{1, 1}, Entropies: []float32{1}}, "malformed"},
 		{true, &doorpb.Step{Number: 1, Sequences: two, Places: []uint32{1, 1}, Counts: []uint32{1, 1}, Tokens: []uint32{1, 2}, Entropies: []float32{1, 2}}, "malformed"},
 		{true, &doorpb.Step{Number: 1, Finished: two}, "malformed"},
+		{true, &doorpb.Step{Number: 1, Forced: two, ForcedFor: []doorpb.ForceReason{1}}, "malformed"},
+		{true, &doorpb.Step{Number: 1, Forced: make([]uint64, door.MaxStepSequences+1), ForcedFor: make([]doorpb.ForceReason, door.MaxStepSequences+1)}, "busy"},
+		{false, &doorpb.Step{Number: 1, Forced: two, ForcedFor: []doorpb.ForceReason{1, 2}}, "malformed"},
 	} {
 		for j, b := range bad.m.GetBegun() {
 			if b == nil {
@@ -251,7 +254,7 @@ func TestStepsThatCannotBe(t *testing.T) {
 		}
 		until(t, "the governor hears of the end", func() bool { return g.ended() == i+1 })
 	}
-	if m := n.Metrics(); m.Serving != 1 || m.Fenced != 0 || m.StepsRefused != 23 {
+	if m := n.Metrics(); m.Serving != 1 || m.Fenced != 0 || m.StepsRefused != 26 {
 		t.Errorf("an engine suffers from its steps: %+v", m)
 	}
 }

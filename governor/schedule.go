@@ -53,7 +53,7 @@ func (g *Governor) order() {
 		case kv.Output:
 			d.Answering++
 		}
-		if r.Phase == kv.Think && s.forced == Free {
+		if r.Phase == kv.Think && s.forced == Free && !g.options.Follows {
 			d.Steps = max(1, min(d.Steps, s.thought.Left(r.Think)))
 		}
 	}

@@ -242,7 +242,7 @@ func (s *sequence) ends(text []byte) (clause, paragraph bool) {
 
 // force ends a thought that has a reason to end.
 func (g *Governor) force(s *sequence, r *sched.Request) {
-	if r.Phase != kv.Think {
+	if r.Phase != kv.Think || g.options.Follows {
 		return
 	}
 	if reason := s.thought.Verdict(r.Think); reason != Free {
@@ -260,6 +260,18 @@ func (g *Governor) forceFor(s *sequence, r *sched.Request, reason ForceReason) {
 	}
 	s.forcedAt = r.Think
 	g.decision.Force = append(g.decision.Force, Force{Sequence: s.number, Reason: s.forced, Entropy: s.thought.Entropy(), Tokens: g.options.Model.Force()})
+}
+
+// Forced takes that others have begun to end the thought of a sequence, and why: once,
+// however often they say it. It says whether that was news.
+func (g *Governor) Forced(number phase.Sequence, reason ForceReason) bool {
+	s := g.byNumber[number]
+	if s == nil || s.forced != Free || !g.options.Follows || reason == Free || reason > HardCap {
+		return false
+	}
+	s.forced, s.forcedAt = reason, g.request(s).Think
+	g.counters.Forced[reason]++
+	return true
 }
 
 // thoughtOver is the end of a thought, or of the prompt where there is none.

@@ -11,7 +11,7 @@ var governorMetrics = []Metric{
 	},
 	{
 		Name: "meridian_budget_force_triggered", Type: Counter, Unit: "events",
-		Help:   "Thoughts that were ended by force.",
+		Help:   "Thoughts that were ended by force: decided here, or told by those that end them where logits are (vLLM's BudgetLogits). One for each request.",
 		Action: "Flat while thoughts are long: check that entropy.enabled is true and a probe is attached.",
 		Room:   "governor/live",
 	},
@@ -24,7 +24,7 @@ var governorMetrics = []Metric{
 	},
 	{
 		Name: "meridian_entropy_transitions_total", Type: Counter, Unit: "tokens",
-		Help:   "Think tokens whose entropy exceeded entropy.transition_entropy_threshold.",
+		Help:   "Think tokens whose entropy exceeded entropy.transition_entropy_threshold, of those whose entropy came in time.",
 		Action: "Informational; it decides nothing.",
 		Room:   "governor/live",
 	},

@@ -147,6 +147,58 @@ func (FrameType) EnumDescriptor() ([]byte, []int) {
 	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{0}
 }
 
+type ForceReason int32
+
+const (
+	ForceReason_FORCE_REASON_UNSPECIFIED  ForceReason = 0
+	ForceReason_FORCE_REASON_CONVERGED    ForceReason = 1
+	ForceReason_FORCE_REASON_OVERTHINKING ForceReason = 2
+	ForceReason_FORCE_REASON_HARD_CAP     ForceReason = 3
+)
+
+// Enum value maps for ForceReason.
+var (
+	ForceReason_name = map[int32]string{
+		0: "FORCE_REASON_UNSPECIFIED",
+		1: "FORCE_REASON_CONVERGED",
+		2: "FORCE_REASON_OVERTHINKING",
+		3: "FORCE_REASON_HARD_CAP",
+	}
+	ForceReason_value = map[string]int32{
+		"FORCE_REASON_UNSPECIFIED":  0,
+		"FORCE_REASON_CONVERGED":    1,
+		"FORCE_REASON_OVERTHINKING": 2,
+		"FORCE_REASON_HARD_CAP":     3,
+	}
+)
+
+func (x ForceReason) Enum() *ForceReason {
+	p := new(ForceReason)
+	*p = x
+	return p
+}
+
+func (x ForceReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ForceReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_meridian_door_v1_door_proto_enumTypes[1].Descriptor()
+}
+
+func (ForceReason) Type() protoreflect.EnumType {
+	return &file_meridian_door_v1_door_proto_enumTypes[1]
+}
+
+func (x ForceReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ForceReason.Descriptor instead.
+func (ForceReason) EnumDescriptor() ([]byte, []int) {
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{1}
+}
+
 type EventKind int32
 
 const (
@@ -194,11 +246,11 @@ func (x EventKind) String() string {
 }
 
 func (EventKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_meridian_door_v1_door_proto_enumTypes[1].Descriptor()
+	return file_meridian_door_v1_door_proto_enumTypes[2].Descriptor()
 }
 
 func (EventKind) Type() protoreflect.EnumType {
-	return &file_meridian_door_v1_door_proto_enumTypes[1]
+	return &file_meridian_door_v1_door_proto_enumTypes[2]
 }
 
 func (x EventKind) Number() protoreflect.EnumNumber {
@@ -207,7 +259,7 @@ func (x EventKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use EventKind.Descriptor instead.
 func (EventKind) EnumDescriptor() ([]byte, []int) {
-	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{1}
+	return file_meridian_door_v1_door_proto_rawDescGZIP(), []int{2}
 }
 
 // Hello is the first frame of a connection.
@@ -542,9 +594,10 @@ type Steps struct {
 	MaxRunning  uint32 `protobuf:"varint,5,opt,name=max_running,json=maxRunning,proto3" json:"max_running,omitempty"` // sequences in a step
 	StepTokens  uint32 `protobuf:"varint,6,opt,name=step_tokens,json=stepTokens,proto3" json:"step_tokens,omitempty"` // tokens in a step
 	// What the engine can do when it is asked to.
-	Forces bool `protobuf:"varint,7,opt,name=forces,proto3" json:"forces,omitempty"` // put tokens into a stream
-	Forks  bool `protobuf:"varint,8,opt,name=forks,proto3" json:"forks,omitempty"`   // tell the entropy after a forced end of a thought
-	Swaps  bool `protobuf:"varint,9,opt,name=swaps,proto3" json:"swaps,omitempty"`   // copy blocks out and bring them back
+	// Put tokens into a stream; where the connection measures, it does so by itself, by the terms.
+	Forces bool `protobuf:"varint,7,opt,name=forces,proto3" json:"forces,omitempty"`
+	Forks  bool `protobuf:"varint,8,opt,name=forks,proto3" json:"forks,omitempty"` // tell the entropy after a forced end of a thought
+	Swaps  bool `protobuf:"varint,9,opt,name=swaps,proto3" json:"swaps,omitempty"` // copy blocks out and bring them back
 	// The engine remembers the order: a Decision may say that it stays.
 	Remembers     bool `protobuf:"varint,10,opt,name=remembers,proto3" json:"remembers,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2111,8 +2164,12 @@ type Step struct {
 	// Since the engine began: plans or Decisions that were late, because another Step had
 	// been told meanwhile; and how often it went on by itself although a governor was there,
 	// because nobody could run, or nothing was heard, or it was at fault.
-	Late          uint64 `protobuf:"varint,27,opt,name=late,proto3" json:"late,omitempty"`
-	FailedOpen    uint64 `protobuf:"varint,28,opt,name=failed_open,json=failedOpen,proto3" json:"failed_open,omitempty"`
+	Late       uint64 `protobuf:"varint,27,opt,name=late,proto3" json:"late,omitempty"`
+	FailedOpen uint64 `protobuf:"varint,28,opt,name=failed_open,json=failedOpen,proto3" json:"failed_open,omitempty"`
+	// Where the connection measures, and thoughts are ended there: whose, with the first
+	// token that is put, and why; of equal length.
+	Forced        []uint64      `protobuf:"varint,29,rep,packed,name=forced,proto3" json:"forced,omitempty"`
+	ForcedFor     []ForceReason `protobuf:"varint,30,rep,packed,name=forced_for,json=forcedFor,proto3,enum=meridian.door.v1.ForceReason" json:"forced_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2313,6 +2370,20 @@ func (x *Step) GetFailedOpen() uint64 {
 		return x.FailedOpen
 	}
 	return 0
+}
+
+func (x *Step) GetForced() []uint64 {
+	if x != nil {
+		return x.Forced
+	}
+	return nil
+}
+
+func (x *Step) GetForcedFor() []ForceReason {
+	if x != nil {
+		return x.ForcedFor
+	}
+	return nil
 }
 
 // Begun is a sequence that has come.
@@ -5320,7 +5391,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\aoffered\x18\x02 \x01(\fH\x00R\aoffered\x12\x1c\n" +
 	"\baccepted\x18\x03 \x01(\fH\x00R\baccepted\x12%\n" +
 	"\runused_ticket\x18\x04 \x01(\fH\x00R\funusedTicketB\x06\n" +
-	"\x04what\"\x8a\x06\n" +
+	"\x04what\"\xe0\x06\n" +
 	"\x04Step\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x04R\x06number\x12\x18\n" +
 	"\arunning\x18\x06 \x01(\rR\arunning\x12\x18\n" +
@@ -5349,7 +5420,10 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"store_down\x18\x1a \x01(\bR\tstoreDown\x12\x12\n" +
 	"\x04late\x18\x1b \x01(\x04R\x04late\x12\x1f\n" +
 	"\vfailed_open\x18\x1c \x01(\x04R\n" +
-	"failedOpenJ\x04\b\x01\x10\x02J\x04\b\x03\x10\x04J\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"\x96\x02\n" +
+	"failedOpen\x12\x16\n" +
+	"\x06forced\x18\x1d \x03(\x04R\x06forced\x12<\n" +
+	"\n" +
+	"forced_for\x18\x1e \x03(\x0e2\x1d.meridian.door.v1.ForceReasonR\tforcedForJ\x04\b\x01\x10\x02J\x04\b\x03\x10\x04J\x04\b\x04\x10\x05J\x04\b\x05\x10\x06\"\x96\x02\n" +
 	"\x05Begun\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12#\n" +
@@ -5604,7 +5678,12 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x10FRAME_TYPE_STORE\x10\r\x12\x13\n" +
 	"\x0fFRAME_TYPE_KEEP\x10\x0e\x12\x13\n" +
 	"\x0fFRAME_TYPE_FIND\x10\x0f\x12\x17\n" +
-	"\x13FRAME_TYPE_DECISION\x10\x10*\x99\x01\n" +
+	"\x13FRAME_TYPE_DECISION\x10\x10*\x81\x01\n" +
+	"\vForceReason\x12\x1c\n" +
+	"\x18FORCE_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
+	"\x16FORCE_REASON_CONVERGED\x10\x01\x12\x1d\n" +
+	"\x19FORCE_REASON_OVERTHINKING\x10\x02\x12\x19\n" +
+	"\x15FORCE_REASON_HARD_CAP\x10\x03*\x99\x01\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12EVENT_KIND_SERVING\x10\x01\x12\x14\n" +
@@ -5626,131 +5705,133 @@ func file_meridian_door_v1_door_proto_rawDescGZIP() []byte {
 }
 
 var (
-	file_meridian_door_v1_door_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+	file_meridian_door_v1_door_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 	file_meridian_door_v1_door_proto_msgTypes  = make([]protoimpl.MessageInfo, 58)
 	file_meridian_door_v1_door_proto_goTypes   = []any{
 		FrameType(0),          // 0: meridian.door.v1.FrameType
-		EventKind(0),          // 1: meridian.door.v1.EventKind
-		(*Hello)(nil),         // 2: meridian.door.v1.Hello
-		(*Control)(nil),       // 3: meridian.door.v1.Control
-		(*Rank)(nil),          // 4: meridian.door.v1.Rank
-		(*Client)(nil),        // 5: meridian.door.v1.Client
-		(*Steps)(nil),         // 6: meridian.door.v1.Steps
-		(*Welcome)(nil),       // 7: meridian.door.v1.Welcome
-		(*GovernorTerms)(nil), // 8: meridian.door.v1.GovernorTerms
-		(*CacheTerms)(nil),    // 9: meridian.door.v1.CacheTerms
-		(*Lend)(nil),          // 10: meridian.door.v1.Lend
-		(*MemFD)(nil),         // 11: meridian.door.v1.MemFD
-		(*Borrowed)(nil),      // 12: meridian.door.v1.Borrowed
-		(*CudaIPC)(nil),       // 13: meridian.door.v1.CudaIPC
-		(*CudaVMM)(nil),       // 14: meridian.door.v1.CudaVMM
-		(*DmaBuf)(nil),        // 15: meridian.door.v1.DmaBuf
-		(*Publish)(nil),       // 16: meridian.door.v1.Publish
-		(*Geometry)(nil),      // 17: meridian.door.v1.Geometry
-		(*Layer)(nil),         // 18: meridian.door.v1.Layer
-		(*Scope)(nil),         // 19: meridian.door.v1.Scope
-		(*Table)(nil),         // 20: meridian.door.v1.Table
-		(*Offer)(nil),         // 21: meridian.door.v1.Offer
-		(*Accept)(nil),        // 22: meridian.door.v1.Accept
-		(*Progress)(nil),      // 23: meridian.door.v1.Progress
-		(*Cancel)(nil),        // 24: meridian.door.v1.Cancel
-		(*Step)(nil),          // 25: meridian.door.v1.Step
-		(*Begun)(nil),         // 26: meridian.door.v1.Begun
-		(*Stopped)(nil),       // 27: meridian.door.v1.Stopped
-		(*Copied)(nil),        // 28: meridian.door.v1.Copied
-		(*Decision)(nil),      // 29: meridian.door.v1.Decision
-		(*Force)(nil),         // 30: meridian.door.v1.Force
-		(*CopyOut)(nil),       // 31: meridian.door.v1.CopyOut
-		(*Preempt)(nil),       // 32: meridian.door.v1.Preempt
-		(*Keep)(nil),          // 33: meridian.door.v1.Keep
-		(*Find)(nil),          // 34: meridian.door.v1.Find
-		(*Found)(nil),         // 35: meridian.door.v1.Found
-		(*Status)(nil),        // 36: meridian.door.v1.Status
-		(*AgentStatus)(nil),   // 37: meridian.door.v1.AgentStatus
-		(*Store)(nil),         // 38: meridian.door.v1.Store
-		(*StoreWish)(nil),     // 39: meridian.door.v1.StoreWish
-		(*StorePut)(nil),      // 40: meridian.door.v1.StorePut
-		(*StoreGet)(nil),      // 41: meridian.door.v1.StoreGet
-		(*StoreRemove)(nil),   // 42: meridian.door.v1.StoreRemove
-		(*StoreOpen)(nil),     // 43: meridian.door.v1.StoreOpen
-		(*StoreWrite)(nil),    // 44: meridian.door.v1.StoreWrite
-		(*StoreCommit)(nil),   // 45: meridian.door.v1.StoreCommit
-		(*StoreLocate)(nil),   // 46: meridian.door.v1.StoreLocate
-		(*StoreHas)(nil),      // 47: meridian.door.v1.StoreHas
-		(*StoreList)(nil),     // 48: meridian.door.v1.StoreList
-		(*StoreStats)(nil),    // 49: meridian.door.v1.StoreStats
-		(*StoreEvict)(nil),    // 50: meridian.door.v1.StoreEvict
-		(*StoreMap)(nil),      // 51: meridian.door.v1.StoreMap
-		(*StoreResult)(nil),   // 52: meridian.door.v1.StoreResult
-		(*StorePlace)(nil),    // 53: meridian.door.v1.StorePlace
-		(*StoreListing)(nil),  // 54: meridian.door.v1.StoreListing
-		(*StoreOwner)(nil),    // 55: meridian.door.v1.StoreOwner
-		(*StoreArena)(nil),    // 56: meridian.door.v1.StoreArena
-		(*Reply)(nil),         // 57: meridian.door.v1.Reply
-		(*Problem)(nil),       // 58: meridian.door.v1.Problem
-		(*Event)(nil),         // 59: meridian.door.v1.Event
+		ForceReason(0),        // 1: meridian.door.v1.ForceReason
+		EventKind(0),          // 2: meridian.door.v1.EventKind
+		(*Hello)(nil),         // 3: meridian.door.v1.Hello
+		(*Control)(nil),       // 4: meridian.door.v1.Control
+		(*Rank)(nil),          // 5: meridian.door.v1.Rank
+		(*Client)(nil),        // 6: meridian.door.v1.Client
+		(*Steps)(nil),         // 7: meridian.door.v1.Steps
+		(*Welcome)(nil),       // 8: meridian.door.v1.Welcome
+		(*GovernorTerms)(nil), // 9: meridian.door.v1.GovernorTerms
+		(*CacheTerms)(nil),    // 10: meridian.door.v1.CacheTerms
+		(*Lend)(nil),          // 11: meridian.door.v1.Lend
+		(*MemFD)(nil),         // 12: meridian.door.v1.MemFD
+		(*Borrowed)(nil),      // 13: meridian.door.v1.Borrowed
+		(*CudaIPC)(nil),       // 14: meridian.door.v1.CudaIPC
+		(*CudaVMM)(nil),       // 15: meridian.door.v1.CudaVMM
+		(*DmaBuf)(nil),        // 16: meridian.door.v1.DmaBuf
+		(*Publish)(nil),       // 17: meridian.door.v1.Publish
+		(*Geometry)(nil),      // 18: meridian.door.v1.Geometry
+		(*Layer)(nil),         // 19: meridian.door.v1.Layer
+		(*Scope)(nil),         // 20: meridian.door.v1.Scope
+		(*Table)(nil),         // 21: meridian.door.v1.Table
+		(*Offer)(nil),         // 22: meridian.door.v1.Offer
+		(*Accept)(nil),        // 23: meridian.door.v1.Accept
+		(*Progress)(nil),      // 24: meridian.door.v1.Progress
+		(*Cancel)(nil),        // 25: meridian.door.v1.Cancel
+		(*Step)(nil),          // 26: meridian.door.v1.Step
+		(*Begun)(nil),         // 27: meridian.door.v1.Begun
+		(*Stopped)(nil),       // 28: meridian.door.v1.Stopped
+		(*Copied)(nil),        // 29: meridian.door.v1.Copied
+		(*Decision)(nil),      // 30: meridian.door.v1.Decision
+		(*Force)(nil),         // 31: meridian.door.v1.Force
+		(*CopyOut)(nil),       // 32: meridian.door.v1.CopyOut
+		(*Preempt)(nil),       // 33: meridian.door.v1.Preempt
+		(*Keep)(nil),          // 34: meridian.door.v1.Keep
+		(*Find)(nil),          // 35: meridian.door.v1.Find
+		(*Found)(nil),         // 36: meridian.door.v1.Found
+		(*Status)(nil),        // 37: meridian.door.v1.Status
+		(*AgentStatus)(nil),   // 38: meridian.door.v1.AgentStatus
+		(*Store)(nil),         // 39: meridian.door.v1.Store
+		(*StoreWish)(nil),     // 40: meridian.door.v1.StoreWish
+		(*StorePut)(nil),      // 41: meridian.door.v1.StorePut
+		(*StoreGet)(nil),      // 42: meridian.door.v1.StoreGet
+		(*StoreRemove)(nil),   // 43: meridian.door.v1.StoreRemove
+		(*StoreOpen)(nil),     // 44: meridian.door.v1.StoreOpen
+		(*StoreWrite)(nil),    // 45: meridian.door.v1.StoreWrite
+		(*StoreCommit)(nil),   // 46: meridian.door.v1.StoreCommit
+		(*StoreLocate)(nil),   // 47: meridian.door.v1.StoreLocate
+		(*StoreHas)(nil),      // 48: meridian.door.v1.StoreHas
+		(*StoreList)(nil),     // 49: meridian.door.v1.StoreList
+		(*StoreStats)(nil),    // 50: meridian.door.v1.StoreStats
+		(*StoreEvict)(nil),    // 51: meridian.door.v1.StoreEvict
+		(*StoreMap)(nil),      // 52: meridian.door.v1.StoreMap
+		(*StoreResult)(nil),   // 53: meridian.door.v1.StoreResult
+		(*StorePlace)(nil),    // 54: meridian.door.v1.StorePlace
+		(*StoreListing)(nil),  // 55: meridian.door.v1.StoreListing
+		(*StoreOwner)(nil),    // 56: meridian.door.v1.StoreOwner
+		(*StoreArena)(nil),    // 57: meridian.door.v1.StoreArena
+		(*Reply)(nil),         // 58: meridian.door.v1.Reply
+		(*Problem)(nil),       // 59: meridian.door.v1.Problem
+		(*Event)(nil),         // 60: meridian.door.v1.Event
 	}
 )
 
 var file_meridian_door_v1_door_proto_depIdxs = []int32{
-	3,  // 0: meridian.door.v1.Hello.control:type_name -> meridian.door.v1.Control
-	4,  // 1: meridian.door.v1.Hello.rank:type_name -> meridian.door.v1.Rank
-	5,  // 2: meridian.door.v1.Hello.client:type_name -> meridian.door.v1.Client
-	6,  // 3: meridian.door.v1.Hello.steps:type_name -> meridian.door.v1.Steps
-	9,  // 4: meridian.door.v1.Welcome.cache:type_name -> meridian.door.v1.CacheTerms
-	8,  // 5: meridian.door.v1.Welcome.governor:type_name -> meridian.door.v1.GovernorTerms
-	11, // 6: meridian.door.v1.Lend.memfd:type_name -> meridian.door.v1.MemFD
-	12, // 7: meridian.door.v1.Lend.borrowed:type_name -> meridian.door.v1.Borrowed
-	13, // 8: meridian.door.v1.Lend.cuda_ipc:type_name -> meridian.door.v1.CudaIPC
-	14, // 9: meridian.door.v1.Lend.cuda_vmm_fd:type_name -> meridian.door.v1.CudaVMM
-	15, // 10: meridian.door.v1.Lend.dmabuf_fd:type_name -> meridian.door.v1.DmaBuf
-	17, // 11: meridian.door.v1.Publish.geometry:type_name -> meridian.door.v1.Geometry
-	19, // 12: meridian.door.v1.Publish.scope:type_name -> meridian.door.v1.Scope
-	18, // 13: meridian.door.v1.Geometry.layers:type_name -> meridian.door.v1.Layer
-	19, // 14: meridian.door.v1.Offer.scope:type_name -> meridian.door.v1.Scope
-	20, // 15: meridian.door.v1.Offer.tables:type_name -> meridian.door.v1.Table
-	19, // 16: meridian.door.v1.Accept.scope:type_name -> meridian.door.v1.Scope
-	20, // 17: meridian.door.v1.Accept.tables:type_name -> meridian.door.v1.Table
-	26, // 18: meridian.door.v1.Step.begun:type_name -> meridian.door.v1.Begun
-	27, // 19: meridian.door.v1.Step.stopped:type_name -> meridian.door.v1.Stopped
-	28, // 20: meridian.door.v1.Step.copied:type_name -> meridian.door.v1.Copied
-	28, // 21: meridian.door.v1.Step.recalled:type_name -> meridian.door.v1.Copied
-	30, // 22: meridian.door.v1.Decision.force:type_name -> meridian.door.v1.Force
-	31, // 23: meridian.door.v1.Decision.copy_out:type_name -> meridian.door.v1.CopyOut
-	32, // 24: meridian.door.v1.Decision.preempt:type_name -> meridian.door.v1.Preempt
-	19, // 25: meridian.door.v1.Keep.scope:type_name -> meridian.door.v1.Scope
-	20, // 26: meridian.door.v1.Keep.tables:type_name -> meridian.door.v1.Table
-	19, // 27: meridian.door.v1.Find.scope:type_name -> meridian.door.v1.Scope
-	40, // 28: meridian.door.v1.Store.put:type_name -> meridian.door.v1.StorePut
-	41, // 29: meridian.door.v1.Store.get:type_name -> meridian.door.v1.StoreGet
-	42, // 30: meridian.door.v1.Store.remove:type_name -> meridian.door.v1.StoreRemove
-	43, // 31: meridian.door.v1.Store.open:type_name -> meridian.door.v1.StoreOpen
-	44, // 32: meridian.door.v1.Store.write:type_name -> meridian.door.v1.StoreWrite
-	45, // 33: meridian.door.v1.Store.commit:type_name -> meridian.door.v1.StoreCommit
-	46, // 34: meridian.door.v1.Store.locate:type_name -> meridian.door.v1.StoreLocate
-	47, // 35: meridian.door.v1.Store.has:type_name -> meridian.door.v1.StoreHas
-	48, // 36: meridian.door.v1.Store.list:type_name -> meridian.door.v1.StoreList
-	49, // 37: meridian.door.v1.Store.stats:type_name -> meridian.door.v1.StoreStats
-	50, // 38: meridian.door.v1.Store.evict:type_name -> meridian.door.v1.StoreEvict
-	51, // 39: meridian.door.v1.Store.map:type_name -> meridian.door.v1.StoreMap
-	39, // 40: meridian.door.v1.StorePut.wish:type_name -> meridian.door.v1.StoreWish
-	39, // 41: meridian.door.v1.StoreOpen.wish:type_name -> meridian.door.v1.StoreWish
-	58, // 42: meridian.door.v1.StoreResult.problems:type_name -> meridian.door.v1.Problem
-	53, // 43: meridian.door.v1.StoreResult.place:type_name -> meridian.door.v1.StorePlace
-	54, // 44: meridian.door.v1.StoreResult.listing:type_name -> meridian.door.v1.StoreListing
-	55, // 45: meridian.door.v1.StoreResult.owners:type_name -> meridian.door.v1.StoreOwner
-	56, // 46: meridian.door.v1.StoreResult.arena:type_name -> meridian.door.v1.StoreArena
-	58, // 47: meridian.door.v1.Reply.problem:type_name -> meridian.door.v1.Problem
-	37, // 48: meridian.door.v1.Reply.status:type_name -> meridian.door.v1.AgentStatus
-	52, // 49: meridian.door.v1.Reply.store:type_name -> meridian.door.v1.StoreResult
-	35, // 50: meridian.door.v1.Reply.found:type_name -> meridian.door.v1.Found
-	1,  // 51: meridian.door.v1.Event.kinds:type_name -> meridian.door.v1.EventKind
-	58, // 52: meridian.door.v1.Event.problems:type_name -> meridian.door.v1.Problem
-	53, // [53:53] is the sub-list for method output_type
-	53, // [53:53] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	4,  // 0: meridian.door.v1.Hello.control:type_name -> meridian.door.v1.Control
+	5,  // 1: meridian.door.v1.Hello.rank:type_name -> meridian.door.v1.Rank
+	6,  // 2: meridian.door.v1.Hello.client:type_name -> meridian.door.v1.Client
+	7,  // 3: meridian.door.v1.Hello.steps:type_name -> meridian.door.v1.Steps
+	10, // 4: meridian.door.v1.Welcome.cache:type_name -> meridian.door.v1.CacheTerms
+	9,  // 5: meridian.door.v1.Welcome.governor:type_name -> meridian.door.v1.GovernorTerms
+	12, // 6: meridian.door.v1.Lend.memfd:type_name -> meridian.door.v1.MemFD
+	13, // 7: meridian.door.v1.Lend.borrowed:type_name -> meridian.door.v1.Borrowed
+	14, // 8: meridian.door.v1.Lend.cuda_ipc:type_name -> meridian.door.v1.CudaIPC
+	15, // 9: meridian.door.v1.Lend.cuda_vmm_fd:type_name -> meridian.door.v1.CudaVMM
+	16, // 10: meridian.door.v1.Lend.dmabuf_fd:type_name -> meridian.door.v1.DmaBuf
+	18, // 11: meridian.door.v1.Publish.geometry:type_name -> meridian.door.v1.Geometry
+	20, // 12: meridian.door.v1.Publish.scope:type_name -> meridian.door.v1.Scope
+	19, // 13: meridian.door.v1.Geometry.layers:type_name -> meridian.door.v1.Layer
+	20, // 14: meridian.door.v1.Offer.scope:type_name -> meridian.door.v1.Scope
+	21, // 15: meridian.door.v1.Offer.tables:type_name -> meridian.door.v1.Table
+	20, // 16: meridian.door.v1.Accept.scope:type_name -> meridian.door.v1.Scope
+	21, // 17: meridian.door.v1.Accept.tables:type_name -> meridian.door.v1.Table
+	27, // 18: meridian.door.v1.Step.begun:type_name -> meridian.door.v1.Begun
+	28, // 19: meridian.door.v1.Step.stopped:type_name -> meridian.door.v1.Stopped
+	29, // 20: meridian.door.v1.Step.copied:type_name -> meridian.door.v1.Copied
+	29, // 21: meridian.door.v1.Step.recalled:type_name -> meridian.door.v1.Copied
+	1,  // 22: meridian.door.v1.Step.forced_for:type_name -> meridian.door.v1.ForceReason
+	31, // 23: meridian.door.v1.Decision.force:type_name -> meridian.door.v1.Force
+	32, // 24: meridian.door.v1.Decision.copy_out:type_name -> meridian.door.v1.CopyOut
+	33, // 25: meridian.door.v1.Decision.preempt:type_name -> meridian.door.v1.Preempt
+	20, // 26: meridian.door.v1.Keep.scope:type_name -> meridian.door.v1.Scope
+	21, // 27: meridian.door.v1.Keep.tables:type_name -> meridian.door.v1.Table
+	20, // 28: meridian.door.v1.Find.scope:type_name -> meridian.door.v1.Scope
+	41, // 29: meridian.door.v1.Store.put:type_name -> meridian.door.v1.StorePut
+	42, // 30: meridian.door.v1.Store.get:type_name -> meridian.door.v1.StoreGet
+	43, // 31: meridian.door.v1.Store.remove:type_name -> meridian.door.v1.StoreRemove
+	44, // 32: meridian.door.v1.Store.open:type_name -> meridian.door.v1.StoreOpen
+	45, // 33: meridian.door.v1.Store.write:type_name -> meridian.door.v1.StoreWrite
+	46, // 34: meridian.door.v1.Store.commit:type_name -> meridian.door.v1.StoreCommit
+	47, // 35: meridian.door.v1.Store.locate:type_name -> meridian.door.v1.StoreLocate
+	48, // 36: meridian.door.v1.Store.has:type_name -> meridian.door.v1.StoreHas
+	49, // 37: meridian.door.v1.Store.list:type_name -> meridian.door.v1.StoreList
+	50, // 38: meridian.door.v1.Store.stats:type_name -> meridian.door.v1.StoreStats
+	51, // 39: meridian.door.v1.Store.evict:type_name -> meridian.door.v1.StoreEvict
+	52, // 40: meridian.door.v1.Store.map:type_name -> meridian.door.v1.StoreMap
+	40, // 41: meridian.door.v1.StorePut.wish:type_name -> meridian.door.v1.StoreWish
+	40, // 42: meridian.door.v1.StoreOpen.wish:type_name -> meridian.door.v1.StoreWish
+	59, // 43: meridian.door.v1.StoreResult.problems:type_name -> meridian.door.v1.Problem
+	54, // 44: meridian.door.v1.StoreResult.place:type_name -> meridian.door.v1.StorePlace
+	55, // 45: meridian.door.v1.StoreResult.listing:type_name -> meridian.door.v1.StoreListing
+	56, // 46: meridian.door.v1.StoreResult.owners:type_name -> meridian.door.v1.StoreOwner
+	57, // 47: meridian.door.v1.StoreResult.arena:type_name -> meridian.door.v1.StoreArena
+	59, // 48: meridian.door.v1.Reply.problem:type_name -> meridian.door.v1.Problem
+	38, // 49: meridian.door.v1.Reply.status:type_name -> meridian.door.v1.AgentStatus
+	53, // 50: meridian.door.v1.Reply.store:type_name -> meridian.door.v1.StoreResult
+	36, // 51: meridian.door.v1.Reply.found:type_name -> meridian.door.v1.Found
+	2,  // 52: meridian.door.v1.Event.kinds:type_name -> meridian.door.v1.EventKind
+	59, // 53: meridian.door.v1.Event.problems:type_name -> meridian.door.v1.Problem
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_meridian_door_v1_door_proto_init() }
@@ -5803,7 +5884,7 @@ func file_meridian_door_v1_door_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_meridian_door_v1_door_proto_rawDesc), len(file_meridian_door_v1_door_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,

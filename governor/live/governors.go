@@ -57,7 +57,7 @@ func (g *Governors) Govern(name string, about *doorpb.Steps) (*Connection, error
 			return nil, err
 		}
 	}
-	c := &Connection{governors: g, measures: about.Measures, terms: g.options.terms(m)}
+	c := &Connection{governors: g, measures: about.Measures, ends: about.Measures && about.Forces, terms: g.options.terms(m)}
 	var governs *scheduler
 	if !about.Measures {
 		if err := g.reserve(about.Blocks); err != nil {
@@ -89,10 +89,18 @@ func (g *Governors) Govern(name string, about *doorpb.Steps) (*Connection, error
 		e.scheduler = governs
 	} else {
 		e.measures++
+		e.ending += one(c.ends)
 	}
 	g.engines[name] = e
 	c.engine = e
 	return c, nil
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // reserve counts an engine's blocks in before there is a table of them.
@@ -119,6 +127,7 @@ type engine struct {
 	mutex     sync.Mutex
 	scheduler *scheduler // nil: it has not come, or has gone
 	measures  int        // connections that only measure
+	ending    int        // of them, those where thoughts are ended
 	heard     *heard
 	past      Metrics // of schedulers that are gone, and what was heard for them
 }
@@ -128,6 +137,7 @@ type Connection struct {
 	governors *Governors
 	engine    *engine
 	measures  bool
+	ends      bool // it ends thoughts where it measures
 	terms     *doorpb.GovernorTerms
 	closed    bool
 }
@@ -147,6 +157,9 @@ func (c *Connection) Step(m *doorpb.Step) (*doorpb.Decision, error) {
 	defer e.mutex.Unlock()
 	if c.measures {
 		e.measured(m)
+		if c.ends {
+			e.forcedElsewhere(m)
+		}
 		return nil, nil
 	}
 	return e.scheduler.step(m, e)
@@ -166,6 +179,7 @@ func (c *Connection) Close() {
 	defer e.mutex.Unlock()
 	if c.measures {
 		e.measures--
+		e.ending -= one(c.ends)
 	} else {
 		g.blocks -= int64(e.scheduler.blocks)
 		e.past.add(e.scheduler.metrics(), false)

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"meridian/door/doorpb"
+	"meridian/governor"
 	"meridian/phase"
 )
 
@@ -34,6 +35,8 @@ type places struct {
 	at    [window]uint32
 	nats  [window]float32
 	known bool // the scheduler has told of the sequence
+	// forced is why its thought is ended, told before the scheduler told of it.
+	forced governor.ForceReason
 }
 
 func (p *places) put(place uint32, nats float32) {
@@ -85,6 +88,14 @@ func (h *heard) meet(s phase.Sequence) {
 	}
 }
 
+// forced is why the thought of a sequence is ended that was told of only now.
+func (h *heard) forced(s phase.Sequence) governor.ForceReason {
+	if p := h.bySequence[s]; p != nil {
+		return p.forced
+	}
+	return governor.Free
+}
+
 func (h *heard) forget(s phase.Sequence) { delete(h.bySequence, s) }
 
 // measured takes entropies. Of tokens that were committed before they count as late.
@@ -115,4 +126,32 @@ func (e *engine) measured(m *doorpb.Step) {
 			p.put(uint32(min(place+uint64(j), math.MaxUint32)), n)
 		}
 	}
+}
+
+// forcedElsewhere takes whose thoughts are ended where they are measured.
+func (e *engine) forcedElsewhere(m *doorpb.Step) {
+	for i, told := range m.Forced {
+		number, reason := phase.Sequence(told), forcedFor(m.ForcedFor[i])
+		switch {
+		case reason == governor.Free: // a newer engine's
+		case e.scheduler != nil && e.scheduler.sequences[number] != nil:
+			e.scheduler.forced(number, reason)
+		default:
+			if p := e.heard.of(number, false); p.forced == governor.Free {
+				p.forced = reason
+			}
+		}
+	}
+}
+
+func forcedFor(reason doorpb.ForceReason) governor.ForceReason {
+	switch reason {
+	case doorpb.ForceReason_FORCE_REASON_CONVERGED:
+		return governor.Converged
+	case doorpb.ForceReason_FORCE_REASON_OVERTHINKING:
+		return governor.Overthinking
+	case doorpb.ForceReason_FORCE_REASON_HARD_CAP:
+		return governor.HardCap
+	}
+	return governor.Free
 }

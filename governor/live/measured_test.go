@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"meridian/door/doorpb"
+	"meridian/governor"
 	"meridian/phase"
 )
 
@@ -164,5 +165,102 @@ func TestPlaces(t *testing.T) {
 	var none *places
 	if !math.IsNaN(none.take(0)) {
 		t.Error("of a sequence that was not measured there is an entropy")
+	}
+}
+
+// Where thoughts are ended in the process that measures them, its word is counted, once for
+// each, and shown with the cap and the entropies; nothing is decided about them, however
+// long they are.
+func TestForcedElsewhere(t *testing.T) {
+	c := &clock{}
+	g := newGovernors(t, testOptions(t, c, "meridian"))
+	about := able()
+	about.Forces, about.Forks = false, false
+	a := govern(t, g, "a", about)
+	step(t, a, &doorpb.Step{Number: 1, FreeBlocks: 64, Begun: []*doorpb.Begun{
+		{Sequence: 1, PromptTokens: 3, Generated: []uint32{thinkID}, MaxThinkTokens: 9}, {Sequence: 2, PromptTokens: 3, Generated: []uint32{thinkID}},
+	}})
+	standing := func() (Engine, Request, Request) {
+		e := g.Engines()[0]
+		return e, e.Requests[0], e.Requests[1]
+	}
+	if e, one, two := standing(); e.Forces || one.Cap != 0 || two.Cap != 0 {
+		t.Errorf("nothing ends thoughts: %+v", e)
+	}
+	ends := measuring()
+	ends.Forces = true
+	other := govern(t, g, "a", ends)
+	if e, one, two := standing(); !e.Forces || one.Cap != 9 || two.Cap != 24 {
+		t.Errorf("their caps are known: %+v", e)
+	}
+	said := uint64(0)
+	tell := func(reason doorpb.ForceReason, numbers ...uint64) {
+		said++
+		m := &doorpb.Step{Number: said, Forced: numbers}
+		for range numbers {
+			m.ForcedFor = append(m.ForcedFor, reason)
+		}
+		step(t, other, m)
+	}
+	for n := uint64(2); n < 40; n++ { // beyond any cap
+		c.advance(time.Millisecond)
+		said++
+		step(t, other, &doorpb.Step{Number: said, Sequences: []uint64{1}, Places: []uint32{uint32(n) - 1}, Counts: []uint32{1}, Entropies: []float32{float32(n % 4)}})
+		d := step(t, a, &doorpb.Step{Number: n, FreeBlocks: 40, Sequences: []uint64{1, 2}, Computed: []uint32{1, 1}, Counts: []uint32{1, 1}, Tokens: []uint32{comma, comma}})
+		if len(d.Force)+len(d.Fork) > 0 {
+			t.Fatalf("step %d: %v", n, d)
+		}
+	}
+	m := g.Metrics()
+	if m.Governor.Forced != [4]int64{} || m.Governor.Transitions != 10 || m.Missed != 38 {
+		t.Errorf("before anybody says so: %v are forced, %d transitions, %d missed", m.Governor.Forced, m.Governor.Transitions, m.Missed)
+	}
+	for range 3 {
+		tell(doorpb.ForceReason_FORCE_REASON_OVERTHINKING, 1, 1)
+		tell(doorpb.ForceReason_FORCE_REASON_HARD_CAP, 1, 2)
+		tell(99, 2)
+		tell(-1, 2)
+		tell(doorpb.ForceReason_FORCE_REASON_UNSPECIFIED, 2)
+	}
+	if got := g.Metrics().Governor.Forced; got != [4]int64{governor.Overthinking: 1, governor.HardCap: 1} {
+		t.Errorf("counted %v", got)
+	}
+	if _, one, two := standing(); one.Decided != "force" || one.Reason != "overthinking" || two.Reason != "hard_cap" || one.Measured != 38 {
+		t.Errorf("they stand so: %+v, %+v", one, two)
+	}
+	// One of whom the scheduler tells only now, and strangers without end.
+	tell(doorpb.ForceReason_FORCE_REASON_HARD_CAP, 3)
+	step(t, a, &doorpb.Step{Number: 50, FreeBlocks: 40, Begun: []*doorpb.Begun{{Sequence: 3, PromptTokens: 3, Generated: []uint32{thinkID}}}})
+	for i := range uint64(5 * maxStrangers) {
+		tell(doorpb.ForceReason_FORCE_REASON_HARD_CAP, 100+i)
+	}
+	if got := g.Metrics().Governor.Forced; got != [4]int64{governor.Overthinking: 1, governor.HardCap: 2} {
+		t.Errorf("counted %v", got)
+	}
+	if h := a.engine.heard; len(h.bySequence) > 2*maxStrangers+3 {
+		t.Errorf("%d sequences wait", len(h.bySequence))
+	}
+	other.Close()
+	if e, _, _ := standing(); e.Forces {
+		t.Errorf("who ended thoughts is gone: %+v", e)
+	}
+}
+
+// An engine whose thoughts are ended by decisions is not told of ends by others.
+func TestForcedByDecisionsAlone(t *testing.T) {
+	c := &clock{}
+	g := newGovernors(t, testOptions(t, c, "meridian"))
+	ends := measuring()
+	ends.Forces = true
+	other, mute := govern(t, g, "a", ends), govern(t, g, "b", measuring())
+	for name, from := range map[string]*Connection{"a": other, "b": mute} {
+		about := able()
+		about.Forces = name == "a"
+		a := govern(t, g, name, about)
+		step(t, a, &doorpb.Step{Number: 1, FreeBlocks: 64, Begun: []*doorpb.Begun{{Sequence: 1, PromptTokens: 3, Generated: []uint32{thinkID}}}})
+		step(t, from, &doorpb.Step{Number: 1, Forced: []uint64{1}, ForcedFor: []doorpb.ForceReason{doorpb.ForceReason_FORCE_REASON_HARD_CAP}})
+	}
+	if got := g.Metrics().Governor.Forced; got != [4]int64{} {
+		t.Errorf("counted %v", got)
 	}
 }

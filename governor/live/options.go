@@ -111,8 +111,9 @@ func (o *Options) governor(engine string, about *doorpb.Steps, m Model) (*govern
 	}
 	scheduling := o.Scheduling
 	if !about.Forces || m.Phase == nil || len(m.Phase.Force()) == 0 {
-		// Nothing ends a thought here, so none is counted as ended.
-		made.Budget.MaxThinkTokens, made.Budget.Entropy = math.MaxInt32, false
+		// Where thoughts end, others end them: none is counted as ended before they say so,
+		// and of its tokens only the entropies are of use.
+		made.Follows, made.Forks, made.Texts = true, false, nil
 		scheduling.ThinkCap = math.MaxInt32
 	}
 	if about.Blocks > 0 {

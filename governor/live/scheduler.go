@@ -22,9 +22,9 @@ type scheduler struct {
 	about     string // the model's name
 	policy    string
 	since     sched.Instant
-	// listens: entropies may end thoughts; swaps: copies can be made; remembers: an order
+	// listens: entropies count; ends: something ends thoughts of the model; swaps: copies can be made; remembers: an order
 	// that stays is not told again.
-	listens, swaps, forces, remembers bool
+	listens, ends, swaps, forces, remembers bool
 	// blocks is how many the engine told, 0 for none, and capacity how many may be used.
 	blocks, capacity int32
 	blockTokens      int32
@@ -69,7 +69,7 @@ func newScheduler(g *Governors, made *governor.Governor, o governor.Options, abo
 	}
 	return &scheduler{
 		governors: g, governor: made, model: m.Phase, budget: o.Budget, about: about.Model, policy: o.Policy.Name(), since: g.now(),
-		listens: o.Budget.Entropy && m.Phase.Thinks(), swaps: o.Offloads, forces: about.Forces && len(m.Phase.Force()) > 0, remembers: about.Remembers,
+		listens: o.Budget.Entropy && m.Phase.Thinks(), ends: len(m.Phase.Force()) > 0, swaps: o.Offloads, forces: !o.Follows, remembers: about.Remembers,
 		blocks: int32(o.Blocks.Blocks), capacity: int32(o.Blocks.Capacity), blockTokens: o.Limits.BlockTokens,
 		sequences: make(map[phase.Sequence]*sequence),
 	}
@@ -87,6 +87,8 @@ func (s *scheduler) step(m *doorpb.Step, e *engine) (*doorpb.Decision, error) {
 	for i := range f.Arrivals {
 		if number := f.Arrivals[i].Sequence; s.governor.Phase(number) == kv.Complete {
 			s.forget(number, e) // the governor did not take it
+		} else if reason := e.heard.forced(number); reason != governor.Free {
+			s.forced(number, reason)
 		}
 	}
 	for _, number := range f.Ended {
@@ -200,6 +202,13 @@ func (s *scheduler) told(now sched.Instant, act string, of []phase.Sequence) []u
 		s.acted(now, act, number)
 	}
 	return out
+}
+
+// forced takes that the thought of a sequence is ended where its logits are.
+func (s *scheduler) forced(number phase.Sequence, reason governor.ForceReason) {
+	if s.governor.Forced(number, reason) {
+		s.acted(s.governors.now(), "force", number)
+	}
 }
 
 func (s *scheduler) acted(now sched.Instant, act string, number phase.Sequence) {

@@ -1,7 +1,6 @@
 package live
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,8 +25,8 @@ type Engine struct {
 	// itself, as it tells, since it is governed.
 	Late       int64 `json:"late_decisions"`
 	FailedOpen int64 `json:"failed_open"`
-	// Forces says whether thoughts can be ended, Measures how many connections only
-	// measure.
+	// Forces says whether thoughts can be ended, by decisions or where they are measured,
+	// Measures how many connections only measure.
 	Forces   bool `json:"forces"`
 	Measures int  `json:"measuring_connections"`
 	// Contradictions are facts of the engine that were left out; Contradiction is the last.
@@ -83,24 +82,27 @@ func (s *scheduler) look(e *engine) Engine {
 	now, counters := s.governors.now(), s.governor.Counters()
 	out := Engine{
 		Name: e.name, Model: s.about, Policy: s.policy, GovernedSeconds: seconds(now - s.since), Steps: counters.Steps, Running: s.running, Waiting: s.waiting, Late: s.late.here, FailedOpen: s.opened.here,
-		Forces: s.forces, Measures: e.measures, Contradictions: counters.Contradictions, Refused: s.refused, Requests: []Request{},
+		Forces: s.ended(e), Measures: e.measures, Contradictions: counters.Contradictions, Refused: s.refused, Requests: []Request{},
 	}
 	if counters.LastContradiction != nil {
 		out.Contradiction = counters.LastContradiction.Error()
 	}
 	s.views = s.governor.Views(s.views[:0])
 	for i := range s.views {
-		out.Requests = append(out.Requests, s.request(now, &s.views[i]))
+		out.Requests = append(out.Requests, s.request(now, &s.views[i], s.ended(e)))
 	}
 	return out
 }
 
-func (s *scheduler) request(now sched.Instant, v *governor.View) Request {
+// ended says whether something ends thoughts of the engine.
+func (s *scheduler) ended(e *engine) bool { return s.forces || s.ends && e.ending > 0 }
+
+func (s *scheduler) request(now sched.Instant, v *governor.View, ended bool) Request {
 	r := Request{
 		Sequence: uint64(v.Sequence), Phase: v.Phase.String(), State: v.State.String(), AgeSeconds: seconds(now - v.Arrived),
 		Prompt: v.Prompt, Think: v.Think, Output: v.Output, Preemptions: v.Preemptions,
 	}
-	if v.Limit < math.MaxInt32 {
+	if ended {
 		r.Cap = v.Limit
 	}
 	known := s.sequences[phase.Sequence(v.Sequence)]

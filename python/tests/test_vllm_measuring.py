@@ -10,11 +10,11 @@ import pytest
 from fakeagent import FakeAgent
 from processes import PATIENCE
 
-from meridian._thought import Terms
+from meridian._thought import Reason, Terms
 from meridian.door import Steps, _messages
 from meridian.door._frames import frame
 from meridian.door._messages import Message
-from meridian.vllm.measuring import Measuring
+from meridian.vllm.measuring import _TOLD, Measuring
 
 OWN = Terms(1000, 10, entropy=False, rpdi_threshold=2.0)
 
@@ -51,6 +51,17 @@ def test_numbered_requests_are_told(agent: FakeAgent) -> None:
     assert (list(step.sequences), list(step.counts), list(step.places)) == ([7, 8], [1, 1], [3, 0])
     assert list(step.entropies) == [1.5, 0.25] and not step.tokens
     assert agent.hellos[0].steps.measures
+    measuring.tell([], [(7, Reason.HARD_CAP), (None, Reason.CONVERGED), (8, Reason.OVERTHINKING)])
+    measuring.tell([(8, 1, 0.5)], [(9, Reason.CONVERGED)])
+    while not (told and list(told[-1].forced) == [9]) and time.monotonic() < end:
+        time.sleep(0.001)
+    assert [(list(step.forced), list(step.forced_for)) for step in told[-2:]] == [
+        ([7, 8], [3, 2]),
+        ([9], [1]),
+    ]
+    assert not told[-2].sequences and list(told[-1].entropies) == [0.5]
+    names = _messages.Step.DESCRIPTOR.fields_by_name["forced_for"].enum_type.values_by_number
+    assert all(names[_TOLD[reason]].name == f"FORCE_REASON_{reason.name}" for reason in _TOLD)
     steps.close()
 
 

@@ -20,7 +20,7 @@ import torch
 from vllm.v1.sample.logits_processor.interface import LogitsProcessor as _RowProcessor
 from vllm.v1.sample.logits_processor.interface import MoveDirectionality
 
-from meridian._thought import Terms
+from meridian._thought import Reason, Terms
 from meridian.config import load_config
 from meridian.vllm.asked import Asked, sequence_of
 from meridian.vllm.entropies import Copied, entropies
@@ -257,6 +257,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         if ctx is not None:
             self._committed()
         force: list[tuple[int, int]] = []
+        ended: list[tuple[int | None, Reason]] = []
         measure: list[int] = []
         self._measuring = []
         rows = len(logits)
@@ -268,6 +269,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
                 force.append((row, wanted))
                 if stream.reason is not ended_before:
                     self.forced[stream.reason.value] += 1
+                    ended.append((stream.number, stream.reason))
                     if stream.name:
                         OUTBOX.add(stream.name, stream.reason.value)
             elif stream.thought.terms.entropy:
@@ -278,7 +280,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
             if logits.device.type == "cpu":
                 self._measured()  # they are here already
         if self._governor is not None:
-            self._governor.tell(self.take_entropies())
+            self._governor.tell(self.take_entropies(), ended)
             if (terms := self._governor.terms(self._terms)) is not None:
                 self.set_terms(terms)
         if force:

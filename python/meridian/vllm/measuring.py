@@ -8,12 +8,16 @@ scheduler; on a GPU with the next step, because nobody waits for them there.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
-from meridian._thought import Terms
+from meridian._thought import Reason, Terms
 from meridian.door import Steps, _messages
 from meridian.vllm.settings import door_of
+
+_TOLD: Final = {Reason.CONVERGED: 1, Reason.OVERTHINKING: 2, Reason.HARD_CAP: 3}
+"""Numbers of ForceReason."""
 
 
 class Measuring:
@@ -34,26 +38,33 @@ class Measuring:
             return None
         socket, engine = door_of(vllm_config)
         model = vllm_config.model_config
-        steps = Steps(socket, engine, model=str(model.served_model_name or model.model), measures=True)
+        name = str(model.served_model_name or model.model)
+        steps = Steps(socket, engine, model=name, measures=True, forces=True)
         return cls(steps, vllm_config.parallel_config.tensor_parallel_size)
 
-    def tell(self, measured: list[tuple[int | None, int, float]]) -> None:
-        """Tell entropies: the number of a request, the place of a token, nats."""
-        numbered = [(number, place, nats) for number, place, nats in measured if number is not None]
+    def tell(
+        self,
+        measured: list[tuple[int | None, int, float]],
+        forced: Iterable[tuple[int | None, Reason]] = (),
+    ) -> None:
+        """Tell entropies (the number of a request, the place of a token, nats), and ends that are forced."""
+        numbered = [each for each in measured if each[0] is not None]
+        ended = [(number, _TOLD[reason]) for number, reason in forced if number is not None]
         self._steps.advance()
-        if not numbered or not self._steps.governed:
+        if not (numbered or ended) or not self._steps.governed:
             return
         self._number += 1
-        sequences, places, nats = zip(*numbered, strict=True)
-        self._steps.send(
-            _messages.Step(
-                number=self._number,
-                sequences=sequences,
-                counts=[1] * len(numbered),
-                places=places,
-                entropies=nats,
-            )
-        )
+        step = _messages.Step(number=self._number)
+        if numbered:
+            sequences, places, nats = zip(*numbered, strict=True)
+            step.sequences.extend(sequences)
+            step.counts.extend([1] * len(numbered))
+            step.places.extend(places)
+            step.entropies.extend(nats)
+        for number, reason in ended:
+            step.forced.append(number)
+            step.forced_for.append(reason)
+        self._steps.send(step)
 
     def terms(self, now: Terms) -> Terms | None:
         """Return the terms that a governor has set since the last call; None: none did.

@@ -54,10 +54,13 @@ class ShortFirst:
         self.measured: dict[tuple[int, int], float] = {}
         """Entropies by sequence and place, and whether they came before their token."""
         self.early = 0
+        self.forced: list[tuple[int, int]] = []
+        """Whose thoughts were ended, and why."""
 
     def decide(self, step: Message) -> bytes:
         with self.lock:
-            if step.places:
+            if step.places or step.forced:
+                self.forced += zip(step.forced, step.forced_for, strict=True)
                 for number, place, nats in zip(step.sequences, step.places, step.entropies, strict=True):
                     self.early += place >= self.tokens.get(number, 0)
                     self.measured[number, place] = nats
@@ -147,6 +150,7 @@ def check_governed(server: Server, door: Path, *, same: bool) -> ShortFirst:
         assert governor.broken == 0
         assert all(length < 50 for length in governor.ended[:4]), governor.ended
         assert governor.measured, "no entropy came"
+        check_forced(server, governor)
         # Its end is nobody else's.
         with ThreadPoolExecutor(1) as pool:
             rest = pool.submit(all_of, server)
@@ -159,3 +163,14 @@ def check_governed(server: Server, door: Path, *, same: bool) -> ShortFirst:
     answers = all_of(server)
     assert not same or answers == alone
     return governor
+
+
+def check_forced(server: Server, governor: ShortFirst) -> None:
+    """A thought that the worker ends is told once, with its reason."""
+    assert not governor.forced, "no thought was as long as its cap"
+    post(server.port, completion([*range(10, 40), START], 30, vllm_xargs={"meridian_max_think_tokens": 9}))
+    end = time.monotonic() + 10
+    while not governor.forced and time.monotonic() < end:
+        time.sleep(0.01)
+    hard_cap = _messages.Step.DESCRIPTOR.fields_by_name["forced_for"].enum_type
+    assert [why for _, why in governor.forced] == [hard_cap.values_by_name["FORCE_REASON_HARD_CAP"].number]
