@@ -66,6 +66,8 @@ func (x *exchange) run() {
 		switch next.do {
 		case doPlace, doPlaceDecode:
 			next = x.place(next.do == doPlaceDecode)
+		case doOffer:
+			next = x.offer(next.engine)
 		case doMove:
 			next = x.placeMove()
 		case doPlacePrefix:

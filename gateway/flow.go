@@ -23,6 +23,7 @@ type flow struct {
 	begun   bool   // the client has something of the answer
 	resume  resumeMode
 	noWhy   string // why a stream that began could not go on elsewhere
+	thinks  bool   // the client has a thought that goes on, after which no other engine does
 	last    *trouble
 	prefill int // legs that failed
 	starts  int
@@ -59,6 +60,7 @@ const (
 	doPlace       doing = iota + 1 // choose engines, then placed
 	doPlacePrefix                  // choose another prefill engine for step.engine, then placed
 	doPlaceDecode                  // choose a decode engine only, then placed
+	doOffer                        // have the engine that was left offer prompt and answer so far, then offered
 	doMove                         // choose the engine that the request moves to, then placed
 	doPrefill                      // send a prefill leg, then prefilled or prefillFailed
 	doDecode                       // send a decode leg, then began and finished or moved, or decodeFailed
@@ -179,11 +181,27 @@ func (f *flow) moved(engine string, ticket bool) step {
 		return f.decodeFailed(trouble{kind: lost, reached: true, engine: engine, fault: openai.Unavailable("the engine ended the answer for another to go on, and none can")})
 	}
 	f.ticket, f.offers, f.moving = ticket, engine, true
+	if f.resume == resumeGreedy { // it was left, and has not been asked yet
+		return step{do: doOffer, engine: engine}
+	}
+	return step{do: doMove}
+}
+
+// offered takes in whether the engine that was left has offered prompt and answer so far; t is
+// why it failed, nil where it did not.
+func (f *flow) offered(ticket bool, t *trouble) step {
+	f.ticket = ticket
+	if t != nil && t.kind == lost && !t.withdrawn {
+		f.avoid = append(f.avoid, t.engine)
+	}
 	return step{do: doMove}
 }
 
 // cannotResume: something came that another engine could not go on from.
 func (f *flow) cannotResume(why string) { f.resume, f.noWhy = resumeNever, why }
+
+// stuck: another engine could not go on now.
+func (f *flow) stuck() bool { return f.resume == resumeNever || f.thinks }
 
 // decodeFailed takes in that a decode leg broke off.
 func (f *flow) decodeFailed(t trouble) step {
@@ -239,7 +257,7 @@ func (f *flow) isRefused() bool { return f.last != nil && f.last.kind == busy }
 
 func (f *flow) goOn() step {
 	f.resumes++
-	if f.resume == resumeNever || f.resumes > f.limits.resumes {
+	if f.stuck() || f.resumes > f.limits.resumes {
 		return f.fail()
 	}
 	return step{do: doPlaceDecode}
@@ -263,7 +281,10 @@ func (f *flow) fail() step {
 		fault := openai.Unavailable("no engine serves this model now; try again").WithCode(openai.CodeEngineLost)
 		fault.RetryAfter = retryAfter
 		return step{do: doFail, fault: fault}
-	case f.begun && f.resume == resumeNever:
+	case f.begun && f.stuck():
+		if f.thinks {
+			f.noWhy = "the model was thinking"
+		}
 		fault := openai.Unavailable("the engine was lost in the middle of the answer (%s), which cannot go on elsewhere: %s", t.fault.Message, f.noWhy)
 		return step{do: doFail, fault: fault.WithCode(openai.CodeEngineLost)}
 	case f.begun && t.kind == busy:

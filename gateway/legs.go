@@ -203,5 +203,29 @@ func (l *legs) greedy(d decodeLeg, to *about) (body []byte, ok bool) {
 		{Name: "messages"},
 		{Name: "max_completion_tokens"},
 	}
+	if params := l.withLeg(d, to); params != nil {
+		edits = append(edits, openai.Edit{Name: "kv_transfer_params", Value: params})
+	}
 	return l.request.body.With(edits...), true
+}
+
+// offer asks an engine that a greedy leg has left to offer prompt and answer so far, nearly all
+// of which it has in its cache. It is a completion, as the leg that goes on after it will be:
+// a ticket is for the very tokens of its prompt.
+func (l *legs) offer(d decodeLeg, to *about) []byte {
+	params, err := json.Marshal(openai.RemoteDecode(d.transfer.String(), l.seal(trust.LegPrefill, d.transfer, d.traced, to)))
+	if err != nil {
+		panic(err) // texts and bytes
+	}
+	return l.request.body.With(
+		openai.Edit{Name: "prompt", Value: openai.AppendIDs(nil, slices.Concat(d.prompt, d.sofar))},
+		openai.Edit{Name: "max_tokens", Value: one},
+		openai.Edit{Name: "stream", Value: json.RawMessage("false")},
+		openai.Edit{Name: "kv_transfer_params", Value: params},
+		openai.Edit{Name: "messages"},
+		openai.Edit{Name: "max_completion_tokens"},
+		openai.Edit{Name: "stream_options"},
+		openai.Edit{Name: "n"},
+		openai.Edit{Name: "return_token_ids"},
+	)
 }

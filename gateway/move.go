@@ -82,8 +82,10 @@ type departure struct {
 	began    time.Time // the leg
 	chosen   int       // moves by choice before
 	answered atomic.Int64
-	order    *moveOrder // what it was asked last; protected by deciding, as ended is
-	ended    bool       // the leg has ended: the gateway asks it no more
+	kind     engineKind
+	hangUp   atomic.Bool // the gateway is to end the leg itself, of an engine that cannot
+	order    *moveOrder  // what it was asked last; protected by deciding, as ended is
+	ended    bool        // the leg has ended: the gateway asks it no more
 }
 
 // leaves: any other engine is better than the one where it is.
@@ -160,7 +162,10 @@ func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 	if d.ended || d.order.stands(why) {
 		return d.order
 	}
-	kind := kindMeridian
+	if !why.leaves() && !d.takesItsCache() {
+		return nil // to compute it all again is no gain
+	}
+	kind := d.kind
 	candidates := g.roster.candidates(wanted{request: d.request, avoid: func(key string) bool { return slices.Contains(d.avoid, key) }, kind: &kind}, time.Now())
 	to, reason, better := place.MoveToRoom(candidates, d.engine.key, g.turns.Load(), g.options.Place)
 	if why != byRoom {
@@ -192,6 +197,7 @@ type passage struct {
 	why      moveReason
 	from, to string // keys
 	record   ledger.Move
+	offered  bool      // the engine that was left has offered
 	last     time.Time // when the last token before came
 	over     bool      // what came of it is recorded
 }
@@ -204,11 +210,13 @@ func (x *exchange) mayLeave(e *engine, about *about, d *decodeLeg) (end func()) 
 	if !x.flow.begun {
 		mode, _ = x.mode(about)
 	}
-	if about.kind != kindMeridian || mode != resumeExact || !d.tells || !x.flow.mayMove() {
+	if mode == resumeNever || !d.tells || !x.flow.mayMove() {
 		return func() {}
 	}
-	d.move = newTransfer()
-	x.departure = &departure{engine: e, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid), began: time.Now(), chosen: x.chosen}
+	if about.kind == kindMeridian { // others know nothing of it
+		d.move = newTransfer()
+	}
+	x.departure = &departure{engine: e, kind: about.kind, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid), began: time.Now(), chosen: x.chosen}
 	x.departure.answered.Store(int64(x.answer.tokens))
 	x.g.departures.add(x.departure)
 	return func() {
@@ -293,12 +301,16 @@ func (x *exchange) goElsewhere(e *engine) step {
 	}
 	x.giveBack() // of before, if no engine came for it
 	x.transfer, x.params, x.taken = d.transfer, left.params, false
+	x.passage.offered = left.params != nil
 	return x.flow.moved(e.key, left.params != nil)
 }
 
 // placeMove chooses who goes on with a request that has left: the engine that it left for, or
 // another, and the one that it left where the others are full or gone.
 func (x *exchange) placeMove() step {
+	if !x.passage.offered && !x.passage.why.leaves() && x.answer.kind != kindMeridian && x.mayReturn() {
+		return x.flow.placed(place.Choice{Decode: x.passage.from}, nil) // its cache is there, and nowhere else
+	}
 	kind := x.answer.kind
 	candidates := x.g.roster.candidates(wanted{request: x.request, kind: &kind, avoid: func(key string) bool { return x.flow.avoids(key) || key == x.passage.from }}, time.Now())
 	if slices.ContainsFunc(candidates, func(e place.Engine) bool { return e.ID == x.passage.to && !e.Doubtful && !e.Full }) {
@@ -337,7 +349,7 @@ func (x *exchange) landed(report *openai.Report) {
 		end = moveLost
 	case p.record.To == p.record.From:
 		end = moveReturned
-	case report != nil && report.KV == openai.KVLocal:
+	case report != nil && report.KV == openai.KVLocal, report == nil && !p.offered: // vLLM does not tell
 		end = moveRecomputed
 	}
 	if report != nil && index(kvSources, report.KV) >= 0 {

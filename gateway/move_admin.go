@@ -16,7 +16,7 @@ func (g *Gateway) moveRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	d := g.departures.of(r.PathValue("id"))
 	if d == nil {
-		fault = openai.Invalid("", "no request %.64q runs that could leave its engine: only streams of reference engines do, and not more often than %d times", r.PathValue("id"), usualLimits.moves)
+		fault = openai.Invalid("", "no request %.64q runs that could leave its engine: only streams do that could go on exactly with another, and not more often than %d times", r.PathValue("id"), usualLimits.moves)
 		fault.Type, fault.Status = openai.TypeNotFound, http.StatusNotFound
 		fault.Write(w)
 		return

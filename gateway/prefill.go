@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +20,7 @@ type prefillRun struct {
 	engine   *engine
 	transfer transfer
 	traced   trust.Trace
+	path     string // of its endpoint; "": the client's
 	began    time.Time
 	cancel   context.CancelFunc
 	// alive ends when this leg has failed, unless its cache was used by then.
@@ -221,7 +223,7 @@ func (p *prefillRun) until(then time.Time) time.Duration {
 func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte) (json.RawMessage, *trouble) {
 	e := run.engine
 	c, trouble := x.g.send(ctx, leg{
-		engine: e, path: x.request.endpoint, body: body, client: x.request.body, id: run.transfer.String(), of: x.rec.ID, trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,
+		engine: e, path: cmp.Or(run.path, x.request.endpoint), body: body, client: x.request.body, id: run.transfer.String(), of: x.rec.ID, trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,
 	})
 	if trouble != nil {
 		x.g.prober.hurry()

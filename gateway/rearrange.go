@@ -182,6 +182,9 @@ func (d *departures) byModel() map[string][]*departure {
 	defer d.mu.Unlock()
 	models := make(map[string][]*departure)
 	for one := range d.all {
+		if one.kind != kindMeridian {
+			continue // what it would cost is not known well enough
+		}
 		models[one.request.model] = append(models[one.request.model], one)
 	}
 	for _, legs := range models {

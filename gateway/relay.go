@@ -59,6 +59,10 @@ func (r *relay) run() (*openai.Report, *trouble) {
 		if !events.Ready() || len(r.ready) > flushBytes {
 			r.flush()
 		}
+		if r.hangsUp() {
+			r.flush()
+			return r.report, nil
+		}
 		if r.x.out.err != nil || r.x.ctx.Err() != nil {
 			return r.report, r.clientGone()
 		}
@@ -319,7 +323,8 @@ func (r *relay) settle() {
 		return
 	}
 	if r.x.flow.resume == resumeGreedy && (c.Thought || r.thoughts.holds()) {
-		r.x.flow.cannotResume("the model was thinking")
+		r.x.flow.thinks = true
+		a.beyond.tokens = append(a.beyond.tokens, c.Tokens...)
 		return
 	}
 	if r.x.flow.resume == resumeExact {
@@ -330,6 +335,7 @@ func (r *relay) settle() {
 	switch {
 	case !c.Answered:
 	case r.whole && r.again.isEmpty():
+		r.x.flow.thinks = false
 		a.sofar = append(a.sofar, a.beyond.tokens...)
 		a.beyond = overlap{}
 	default:

@@ -79,6 +79,7 @@ type habits struct {
 	slowPrefill time.Duration
 	noIDs       bool   // tells no token ids
 	holdBack    bool   // every other token's text comes with the next token
+	thinks      int    // thinks for so many tokens, unasked
 	thoughts    string // what its template keeps of them: "beside" the text, "within" it; "mute": it does not say; "ill", "busy", "gone": it cannot now
 	noDone      bool   // ends its stream without saying so
 	afterEnd    string // what comes of it between the end of its answer and [DONE]
@@ -297,7 +298,7 @@ func (j *work) read(body map[string]any) {
 		j.max = int(number(body["max_completion_tokens"], int64(j.max)))
 	}
 	j.seed = number(body["seed"], 0)
-	j.think = int(number(body["think_tokens"], 0))
+	j.think = int(number(body["think_tokens"], int64(j.h.thinks)))
 	if options, _ := body["stream_options"].(map[string]any); options != nil {
 		j.usage = options["include_usage"] == true
 	}
@@ -349,7 +350,7 @@ func (j *work) prefill(params map[string]any) {
 	if fmt.Sprintf("%x", leg.ID) != params["meridian_transfer"] {
 		j.s.t.Errorf("%s: the leg is for %x, the transfer is %v", j.s.id, leg.ID, params["meridian_transfer"])
 	}
-	if j.max != 1 || j.stream {
+	if j.max-len(j.resume) != 1 || j.stream {
 		j.s.t.Errorf("%s: a prefill leg of %d tokens, streamed %v", j.s.id, j.max, j.stream)
 	}
 	time.Sleep(j.h.slowPrefill)
