@@ -159,7 +159,7 @@ func parseClientRequest(endpoint string, data []byte) (*clientRequest, *openai.E
 var ownMembers = []string{
 	"model", "prompt", "prompt_embeds", "messages", "tools", "stream", "stream_options", "n", "best_of", "echo", "prompt_logprobs", "use_beam_search",
 	"temperature", "seed", "max_tokens", "max_completion_tokens", "min_tokens", "return_token_ids", "resume_token_ids", "cache_salt", "vllm_xargs",
-	memberMaxThink, memberBudget, memberEffort, "chat_template_kwargs",
+	memberMaxThink, memberBudget, memberEffort, memberTemplate,
 }
 
 // checkSpelling refuses a member that some engines would take for one of the

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -19,7 +20,14 @@ const (
 	memberXArgs    = "vllm_xargs"
 	// xargsMaxThink stands within vllm_xargs.
 	xargsMaxThink = "meridian_max_think_tokens"
+	// memberTemplate has what templates read: an effort by the name that it has outside, and a
+	// number of tokens.
+	memberTemplate = "chat_template_kwargs"
+	templateBudget = "thinking_budget"
 )
+
+// maxEffort is longer than the words for efforts that templates have of their own.
+const maxEffort = 64
 
 // efforts are OpenAI's, and max, which vLLM has besides.
 var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
@@ -29,6 +37,8 @@ type thinkWish struct {
 	tokens    *int // the least that it says in tokens
 	unlimited bool // it says that there is no limit
 	effort    string
+	// ofTemplate is an effort that the client gives the template alone.
+	ofTemplate string
 }
 
 // readThinkWish reads the members, and refuses what no engine would understand.
@@ -75,18 +85,61 @@ func readThinkWish(body *openai.Body, chat bool) (w thinkWish, fault *openai.Err
 	if w.effort != "" && !slices.Contains(efforts, w.effort) {
 		return w, openai.Invalid(memberEffort, "%s is %.64q; there are %s", memberEffort, w.effort, strings.Join(efforts, ", "))
 	}
-	return w, nil
+	budget, fault := w.readTemplate(body)
+	if fault == nil {
+		fault = least(templateBudget, budget, -1)
+	}
+	return w, fault
+}
+
+// readTemplate reads what the client gives the chat template. A member that comes twice is
+// refused, as engines would not agree on which one counts.
+func (w *thinkWish) readTemplate(body *openai.Body) (budget *int, fault *openai.Error) {
+	seen := make(map[string]bool)
+	for name, raw := range openai.Members(body.Get(memberTemplate)) {
+		if name != memberEffort && name != templateBudget {
+			continue
+		}
+		if seen[name] {
+			return nil, openai.Invalid(memberTemplate, "%s stands twice in %s", name, memberTemplate)
+		}
+		if seen[name] = true; string(raw) == "null" {
+			continue
+		}
+		if name == templateBudget {
+			n, err := strconv.Atoi(string(raw))
+			if err != nil {
+				return nil, openai.Invalid(memberTemplate, "%s in %s must be a number of tokens", templateBudget, memberTemplate)
+			}
+			budget = &n
+			continue
+		}
+		// Some templates have words of their own, or numbers: what they mean they know alone.
+		var effort any
+		if err := json.Unmarshal(raw, &effort); err != nil || len(raw) > maxEffort {
+			return nil, openai.Invalid(memberTemplate, "%s in %s must be a word or a number of no more than %d bytes", memberEffort, memberTemplate, maxEffort)
+		}
+		switch word := effort.(type) {
+		case string:
+			w.ofTemplate = word
+		case float64:
+		default:
+			return nil, openai.Invalid(memberTemplate, "%s in %s must be a word or a number", memberEffort, memberTemplate)
+		}
+	}
+	return budget, nil
 }
 
 // limit is how many tokens a thought may have; nil: the client leaves it to the engine. A
 // number counts for more than a switch, and that for more than an effort.
 func (w *thinkWish) limit(off bool, ofEffort map[string]int) *int {
-	switch tokens, known := ofEffort[w.effort]; {
+	effort := cmp.Or(w.effort, w.ofTemplate) // vLLM gives its template the first
+	switch tokens, known := ofEffort[effort]; {
 	case w.tokens != nil:
 		return w.tokens
 	case w.unlimited:
 		return nil
-	case off || w.effort == "none":
+	case off || effort == "none":
 		return new(int)
 	case known:
 		return &tokens
@@ -98,7 +151,7 @@ func (w *thinkWish) limit(off bool, ofEffort map[string]int) *int {
 // none, of which vLLM makes the same.
 func (c *clientRequest) thinksNot() bool {
 	asked := false
-	for name, value := range openai.Members(c.body.Get("chat_template_kwargs")) {
+	for name, value := range openai.Members(c.body.Get(memberTemplate)) {
 		if name == "enable_thinking" || name == "thinking" {
 			if asked = true; string(value) == "false" {
 				return true
