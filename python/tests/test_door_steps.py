@@ -10,7 +10,7 @@ import pytest
 from fakeagent import FakeAgent
 from processes import PATIENCE
 
-from meridian.door import Steps, _decisions, _messages
+from meridian.door import Steps, _decisions, _messages, _outbox
 from meridian.door._columns import Columns
 from meridian.door._frames import frame
 from meridian.door._messages import Message
@@ -73,6 +73,20 @@ def test_nobody_is_waited_for(agent: FakeAgent) -> None:
         while steps.send(step(number := number + 1, tokens=[1] * 50_000)):
             assert number < 10_000, "what nobody reads is kept without bound"
     assert not steps.governed and steps.lost == 1
+    steps.close()
+
+
+def test_an_agent_that_reads_nothing_for_long_is_left(
+    agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_outbox, "_STALL_TIMEOUT", 0.2)
+    steps = Steps(agent.path, "e", model="m")
+    until(steps, lambda: steps.governed)
+    with agent.hanging():
+        number = 0
+        while steps._outbox.waiting_bytes == 0:  # what the socket takes went
+            assert steps.send(step(number := number + 1, tokens=[1] * 50_000))
+        until(steps, lambda: steps.lost == 1)
     steps.close()
 
 

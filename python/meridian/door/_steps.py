@@ -170,6 +170,8 @@ class Steps:
                     return
                 self._begin(now)
             self._outbox.write(now)
+            if (stalls_at := self._outbox.stalls_at()) is not None and now > stalls_at:
+                raise DoorError("no_answer", "the agent has read nothing for too long")
             self._read()
             if self.terms is None and now > self._due:
                 raise DoorError("no_answer", f"the agent at {self._path} does not answer Hello")

@@ -6,6 +6,7 @@ There is no vLLM in it: requests are what vLLM calls so, known by `request_id`, 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +31,11 @@ MAX_TOLD_IDS: Final = 1 << 18
 NEVER: Final = 1 << 62
 """A step that does not come."""
 
+SILENCE_NS: Final = 1_000_000_000
+"""After so long without a word on a step what was decided is void: an agent may be there and not decide."""
+
+_log: Final = logging.getLogger("vllm.meridian")  # below vLLM's own, so that it is written where vLLM writes
+
 
 @dataclass(slots=True)
 class Counts:
@@ -42,7 +48,7 @@ class Counts:
     late: int = 0
     """Plans that were made without the decision that was due, by none or by one of an older step."""
     failed_open: int = 0
-    """How often all pauses were lifted because nobody could run."""
+    """How often what was decided was void: nobody could run, or the governor was there and did not decide."""
     paused: int = 0
     preempted: int = 0
     released: int = 0
@@ -123,8 +129,13 @@ class Governing:
         self.order: dict[str, int] = {}
         """The place of each request that the order names."""
         self.paused: set[str] = set()
+        self._order_before: dict[str, int] | None = None
+        """The order that a silence made void: the governor does not tell it again where it stays."""
         self._stood_still = False
         """Nobody could run: until somebody has, nobody is paused."""
+        self._unanswered = 0
+        """When the first step was told after the newest decision; 0: there is none."""
+        self._silent = False
         self.counts = Counts()
 
     # What happens in the engine.
@@ -197,6 +208,7 @@ class Governing:
                 step.took_ns = max(0, self._clock() - began) if scheduled and began else 0
                 counts.steps += 1
                 self._steps.send(step)
+                self._unanswered = self._unanswered or self._clock()
             else:
                 self.counts.alone += 1
         finally:
@@ -300,12 +312,14 @@ class Governing:
     def listen(self) -> list[Any]:
         """Take the decisions that have come, and return whose blocks are to be taken.
 
-        An order that holds is not waited for. Without a governor there is none, and nobody is paused.
+        An order that holds is not waited for, nor is a silent governor. Without one there is no order,
+        and nobody is paused.
         """
         terms = self._steps.terms
         self._holds -= 1
         due = self._holds < 0
-        decisions = self._steps.take(terms.wait if terms is not None and due else 0.0)
+        waits = terms is not None and due and not self._silent
+        decisions = self._steps.take(terms.wait if terms is not None and waits else 0.0)
         if not self._steps.governed or self._steps.connections != self._connection:
             self._forget_decisions()
             return []
@@ -313,6 +327,10 @@ class Governing:
             self._heard = decisions[-1].step
         if due and self._heard < self._number:  # none came, or that of an older step
             self.counts.late += 1
+        if decisions:
+            self._unanswered, self._silent = 0, False
+        elif self._unanswered and not self._silent and self._clock() - self._unanswered > SILENCE_NS:
+            self._fail_open()
         victims: list[Any] = []
         for decision in decisions:
             self._apply(decision, victims)
@@ -335,13 +353,26 @@ class Governing:
                 for place, number in enumerate(decision.order)
                 if (sequence := self._by_number.get(number))
             }
+        elif self._order_before is not None:
+            self.order = self._order_before
+        self._order_before = None
         # It held from the step on that it follows from: one that is late holds for less.
         self._holds = decision.steps - max(0, self._number - decision.step)
 
     def _forget_decisions(self) -> None:
         self.order = {}
+        self._order_before = None
         self.paused.clear()
-        self._holds = 0
+        self._holds = self._unanswered = 0
+        self._silent = False
+
+    def _fail_open(self) -> None:
+        """Go by vLLM's own order, and wait for nothing, until a decision comes."""
+        order = self.order
+        self._forget_decisions()
+        self._order_before, self._silent = order, True
+        self.counts.failed_open += 1
+        _log.warning("meridian: the governor does not decide; vLLM plans by itself until it does")
 
     def release(self) -> None:
         """Lift all pauses: nobody could run, and an engine that stands still serves nobody."""

@@ -151,6 +151,11 @@ def check_governed(server: Server, door: Path, *, same: bool) -> ShortFirst:
         assert all(length < 50 for length in governor.ended[:4]), governor.ended
         assert governor.measured, "no entropy came"
         check_forced(server, governor)
+        # Nor is it missed where it is there and does not decide: whom it has paused runs.
+        with agent.hanging():
+            answers = all_of(server)
+        assert [len(a) for a in answers] == [len(a) for a in alone] and (not same or answers == alone)
+        assert "the governor does not decide" in server.log_text()
         # Its end is nobody else's.
         with ThreadPoolExecutor(1) as pool:
             rest = pool.submit(all_of, server)

@@ -49,7 +49,8 @@ class Governor:
         told = _messages.Step()
         told.CopyFrom(step)  # its owner writes the next one over it
         self.told.append(told)
-        self._decisions.append(self.decide(step))
+        if (decision := self.decide(step)) is not None:
+            self._decisions.append(decision)
         return True
 
     def take(self, wait: float = 0.0) -> list[Any]:
@@ -382,6 +383,37 @@ def test_nobody_stands_still(world: Callable[..., World]) -> None:
             break
         w.step()
     assert not w.scheduler.requests and w.scheduler.counts.released > 0
+
+
+def test_a_silent_governor_stops_nobody(world: Callable[..., World]) -> None:
+    w = world()
+    now = [1]
+    ours = w.scheduler._governing
+    ours._clock = lambda: now[0]
+    for name in "ab":
+        w.add(name, answer=60)
+    number = 1
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, pause=[number], order=[2, 1])
+    for _ in range(4):
+        latest = w.step()
+    assert latest == ["b"]
+    w.governor.decide = lambda step: None
+    for _ in range(3):
+        now[0] += governing.SILENCE_NS // 4
+        assert w.step() == ["b"], "a word may be late"
+    now[0] += governing.SILENCE_NS
+    for _ in range(3):
+        latest = w.step()
+    assert set(latest) == {"a", "b"} and w.scheduler.counts.failed_open == 1 and not ours.order
+    # It decides again, and what it has not told again holds.
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, pause=[number], order_stays=True)
+    for _ in range(3):
+        latest = w.step()
+    assert latest == ["b"] and ours.order == {"b": 0, "a": 1}
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, resume=[number])
+    while w.scheduler.requests:
+        w.step()
+    assert w.said == {"a": list(range(60)), "b": list(range(60))} and w.scheduler.counts.faults == 0
 
 
 def test_without_a_governor_vllm_plans_alone(world: Callable[..., World]) -> None:
