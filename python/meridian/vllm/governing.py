@@ -132,7 +132,7 @@ class Governing:
         self._order_before: dict[str, int] | None = None
         """The order that a silence made void: the governor does not tell it again where it stays."""
         self._stood_still = False
-        """Nobody could run: until somebody has, nobody is paused."""
+        """Nobody could run: until somebody has, nobody is paused or preempted."""
         self._unanswered = 0
         """When the first step was told after the newest decision; 0: there is none."""
         self._silent = False
@@ -337,7 +337,7 @@ class Governing:
         return victims
 
     def _apply(self, decision: Message, victims: list[Any]) -> None:
-        for preempt in decision.preempt:
+        for preempt in () if self._stood_still else decision.preempt:
             if sequence := self._by_number.get(preempt.sequence):
                 victims.append(sequence.request)
         for number in () if self._stood_still else decision.pause:

@@ -385,6 +385,24 @@ def test_nobody_stands_still(world: Callable[..., World]) -> None:
     assert not w.scheduler.requests and w.scheduler.counts.released > 0
 
 
+def test_nobody_is_preempted_until_somebody_has_run(world: Callable[..., World]) -> None:
+    w = world()
+    w.add("a", answer=40)
+    for _ in range(3):
+        w.step()
+    decision = _messages.Decision(step=1)
+    decision.preempt.add(sequence=1, reason="test")
+    w.governor.decide = lambda step: None
+    w.scheduler._governing.release()  # as where nobody could run
+    w.governor._decisions = [decision]
+    assert w.plan() == ["a"] and w.scheduler.counts.preempted == 0
+    while w.flying:
+        w.land()
+    w.governor._decisions = [decision]
+    w.plan()
+    assert w.scheduler.counts.preempted == 1
+
+
 def test_a_silent_governor_stops_nobody(world: Callable[..., World]) -> None:
     w = world()
     now = [1]
