@@ -85,6 +85,8 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         self._outputs: dict[int, list[int]] = {}
         self._new: list[int] = []
         """Slots of requests whose prompts have not been looked at."""
+        self._due: dict[int, None] = {}
+        """Slots whose newest tokens are not known here: new ones, and those of the last step."""
         self._tokens, self._nats = Copied(device), Copied(device)
         self._measuring: list[tuple[Stream, int]] = []
         self._entropies: deque[tuple[int | None, int, float]] = deque(maxlen=MAX_ENTROPIES)
@@ -155,6 +157,10 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         kept = self._aside.pop(id(output) if number is None else number, None)
         if kept is not None and (number is not None or kept[1] is output):
             return kept[0]
+        if number is not None:  # it may have gone on in another slot before its own was taken
+            for slot, stream in self._streams.items():
+                if stream.number == number:
+                    return self._streams.pop(slot)
         try:
             asked = Asked.read(extra)
         except ValueError:  # it came past validate_params, and is not worth an engine
@@ -199,12 +205,16 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         self._streams[req_idx] = stream
         if req_idx not in self._new:
             self._new.append(req_idx)
+        self._due[req_idx] = None
         return True
 
     @_fails_open
     def apply_staged_writes(self) -> None:
-        """Ask for the newest token of every request, and of a new one for the end of its prompt."""
-        slots = list(self._streams)
+        """Ask for the newest tokens of the last step's requests, and of a new one for the end of its prompt.
+
+        Who did not run has none, and nobody tells of slots that are not used any more.
+        """
+        slots = [slot for slot in self._due if slot in self._streams]
         if not slots:
             return
         state, device = self._slots, self._slots.device
@@ -231,13 +241,17 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
             prompt = int(self._slots.prompt_len.np[slot])
             first = 2 * len(slots) + i * width
             tail = numbers[first : first + width][max(0, width - prompt) :]
-            if self._streams[slot].position == 0:
-                self._streams[slot].begin(tail)
+            stream = self._streams.get(slot)
+            if stream is not None and stream.position == 0:
+                stream.begin(tail)
         self._new = []
         prompts = self._slots.prompt_len.np[slots].tolist()
         newest = numbers[len(slots) : 2 * len(slots)]
         for slot, prompt, total, token in zip(slots, prompts, numbers, newest, strict=False):
-            stream = self._streams[slot]
+            self._due.pop(slot, None)
+            stream = self._streams.get(slot)
+            if stream is None:
+                continue  # it goes on in another slot
             missing = total - prompt - stream.position
             if missing < 0:
                 stream.rewind()  # tokens were dropped with a cache that did not come
@@ -256,6 +270,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
         self._measured()
         if ctx is not None:
             self._committed()
+            self._due.update(dict.fromkeys(ctx.idx_mapping_np.tolist()))
         force: list[tuple[int, int]] = []
         ended: list[tuple[int | None, Reason]] = []
         measure: list[int] = []

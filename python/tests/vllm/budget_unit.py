@@ -246,6 +246,57 @@ def test_a_chain_that_loses_its_way_is_ended_at_the_next_sentence(monkeypatch: p
     assert taken[3][2] == pytest.approx(0.2, abs=1e-3) and not logic.take_entropies()
 
 
+def test_who_swap_slots_keep_their_entropies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two chains as above; both lose their slots at once, and each goes on in that of the other."""
+    monkeypatch.setenv("MERIDIAN_ENTROPY_ENABLED", "true")
+    monkeypatch.setattr(f"{__name__}.LENGTH", 2300)
+    batch = Slots()
+    logic, state = batch.logic, batch.state
+    outputs: list[list[int]] = [[], []]
+    slots: list[int] = []
+    calm, lost = undecided(0.2), undecided(3.5)
+    for length in range(2200):
+        if length in (0, 600, 1600):
+            slots = [1, 0] if length == 600 else [0, 1]
+            for slot, number in sorted(zip(slots, (7, 8), strict=True)):
+                state.prompt_len.np[slot] = 1
+                tokens = [START, *outputs[number - 7]]
+                state.all_token_ids.gpu[slot, : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
+                state.total_len.gpu[slot] = len(tokens)
+                assert logic.add_request(slot, SimpleNamespace(extra_args={"meridian_sequence": number}))
+        logic.apply_staged_writes()
+        row = (calm if length < 1500 else lost).clone()
+        row[0, 3 if length < 1895 else 2] += 1e-3
+        ctx = SimpleNamespace(idx_mapping_np=torch.tensor(slots).numpy())
+        for slot, output, token in zip(
+            slots, outputs, sampled(logic.apply(row.repeat(2, 1), ctx)), strict=True
+        ):
+            output.append(3 if token == 2 and length < 1895 else token)
+            state.all_token_ids.gpu[slot, int(state.total_len.gpu[slot])] = output[-1]
+            state.total_len.gpu[slot] += 1
+        if END in outputs[0] or END in outputs[1]:
+            break
+    assert [output.index(END) if END in output else None for output in outputs] == [1896, 1896]
+    assert logic.forced["overthinking"] == 2 and not logic.off
+
+
+def test_slots_that_do_not_run_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, chance = Slots(), random.Random(1)
+    asked: list[int] = []
+    start = batch.logic._tokens.start
+
+    def counting(numbers: torch.Tensor, about: Any) -> None:
+        asked.append(len(about[0]))
+        start(numbers, about)
+
+    monkeypatch.setattr(batch.logic._tokens, "start", counting)
+    requests = [Request(number, chance) for number in range(ROOM)]
+    batch.step(requests, chance)
+    for _ in range(8):
+        batch.step(requests[:1], chance)
+    assert asked[0] == ROOM and asked[-1] == 1
+
+
 def test_entropies_are_those_of_the_probe() -> None:
     torch.manual_seed(1)
     logits = (torch.randn(70, 5000) * torch.linspace(0.01, 30, 70)[:, None]).to(DEVICE)
