@@ -155,7 +155,11 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         assert self._scheduler is not None
-        return self._scheduler.matched_tokens(request, num_computed_tokens)
+        try:
+            return self._scheduler.matched_tokens(request, num_computed_tokens)
+        except Exception:  # it would end vLLM's engine
+            self._scheduler.at_fault("what could come from elsewhere is computed here")
+            return 0, False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         assert self._scheduler is not None
@@ -168,8 +172,12 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             for request, had, new, new_block_ids in _computed(scheduler_output):
                 promised.scheduled(request, had + new, new_block_ids)
         if thoughts is not None:
-            for request, had, _, new_block_ids in _computed(scheduler_output):
-                thoughts.follow(request, had, new_block_ids, self._scheduler.keep_running)
+            try:
+                for request, had, _, new_block_ids in _computed(scheduler_output):
+                    thoughts.follow(request, had, new_block_ids, self._scheduler.keep_running)
+            except Exception:  # it would end vLLM's engine
+                thoughts.stop()
+                self._scheduler.at_fault("thoughts stay where they are from here on")
         idle = scheduler_output.total_num_scheduled_tokens == 0
         return Orders(self._scheduler.step(idle=idle, computes=scheduler_output.num_scheduled_tokens))
 

@@ -94,6 +94,7 @@ class EndedThoughts:
         self._pool, self._under_pressure = pool, under_pressure
         self._settled_after, self._clock = settled_after, clock
         self._followed: dict[str, _Followed] = {}
+        self._stopped = False
         self._pinned: dict[bytes, list[Any]] = {}
         self._pins = 0
         self.recalls = Recalls(pool, block_tokens)
@@ -104,7 +105,7 @@ class EndedThoughts:
 
         None: it has some, and they are not told, as by a MultiConnector that lets another connector load.
         """
-        if tokens_of(request) is None:
+        if self._stopped or tokens_of(request) is None:
             return
         if not blocks:
             self._followed.pop(request.request_id, None)
@@ -142,6 +143,11 @@ class EndedThoughts:
         else:
             self._pin(transfer, known.blocks[:count])
             known.kept = tokens
+
+    def stop(self) -> None:
+        """Follow nobody any more. What is pinned stays so until its transfer is over: it may be read."""
+        self._stopped = True
+        self._followed.clear()
 
     def end(self, request: str) -> None:
         """Forget a request that is finished."""

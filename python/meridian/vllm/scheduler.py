@@ -562,6 +562,12 @@ class SchedulerHalf:
         what = "intake" if ending.accepted else "offer"
         _log.debug("the %s of %s ended: %s", what, ending.request, ending.problem or "well")
 
+    def at_fault(self, so: str) -> None:
+        """Log the fault that is being handled, once of its kind, and what follows from it."""
+        if (kind := f"at fault: {so}") not in self._complaints:
+            self._complaints.add(kind)
+            _log.exception("the connector is at fault; %s", so)
+
     def _complain(self, kind: str, message: str) -> None:
         """Log a message, once of its kind until the agent has been away. Kinds hold nothing of requests."""
         _log.log(logging.DEBUG if kind in self._complaints else logging.WARNING, "%s", message)

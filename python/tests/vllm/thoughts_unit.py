@@ -187,6 +187,42 @@ def test_without_the_cell_it_is_computed_again(world: Callable[..., Kept]) -> No
     assert w.door.keeps == [] and w.door.finds == [] and not w.half.awaits_blocks
 
 
+def test_a_fault_where_thoughts_are_followed_ends_nothing(
+    world: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    w = world(blocks=100)
+    request = w.add("a", prompt=8, answer=40)
+    w.until(lambda: bool(w.door.keeps))
+    keep, asked = w.door.keeps[0]
+    monkeypatch.setattr(w.half.thoughts, "_due", broken)
+    for _ in range(3):
+        w.step()
+    assert [w.pool.blocks[number].ref_cnt for number in keep.tables[0]] == [2] * 6, "they may be read"
+    asked.set_result(None)
+    w.free(0)
+    w.until(request.is_finished)
+    assert not w.half.awaits_blocks and list(request.output_token_ids) == list(range(40))
+    assert len({id(r) for r in caplog.records if "at fault" in r.getMessage()}) == 1
+
+
+def test_a_fault_where_blocks_come_back_ends_nothing(
+    world: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    w = world(blocks=30)
+    assert w.half.thoughts is not None
+    monkeypatch.setattr(w.half.thoughts.recalls, "matched", broken)
+    w.door.serving = False
+    w.add("b", prompt=40, answer=75)
+    request = w.add("a", prompt=8, answer=60)
+    w.until(request.is_finished)
+    assert request.num_preemptions > 0 and list(request.output_token_ids) == list(range(60))
+    assert len({id(r) for r in caplog.records if "at fault" in r.getMessage()}) == 1
+
+
+def broken(*_: object) -> None:
+    raise RuntimeError("test")
+
+
 class Chance(Kept):
     """A cell whose agent is slow, fails and hangs by chance, and workers that report what they are told."""
 
