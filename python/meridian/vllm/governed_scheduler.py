@@ -64,6 +64,9 @@ class _Guard:
 class _Governed(_Base):
     """What is added to either of vLLM's schedulers."""
 
+    _defers = False
+    """Whether a step is told while the next one is computed."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._paused_now: dict[str, Any] = {}
@@ -160,8 +163,16 @@ class _Governed(_Base):
                 running=len(self.running),
                 waiting=len(self.waiting),
                 free_blocks=self.kv_cache_manager.block_pool.get_num_free_blocks(),
+                defer=self._defers,
             )
         return outputs
+
+    def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
+        """Speak with the agent: vLLM asks for this when workers have a step, before it waits for them."""
+        with self._guard:
+            if self._governing.owes:
+                self._governing.exchange()
+        return super().get_grammar_bitmask(scheduler_output)
 
     def _preempt_request(self, request: Any, *args: Any, **kwargs: Any) -> None:
         with self._guard:
@@ -287,7 +298,13 @@ class _Governed(_Base):
 
 
 class SyncScheduler(_Governed, _Scheduler):  # type: ignore[misc]
-    """For servers that plan a step when the one before is over."""
+    """For servers that plan a step when the one before is over.
+
+    Their engine has nothing to do while the model computes. An asynchronous one plans and samples
+    then, and what it says later comes later: it speaks with the agent at once.
+    """
+
+    _defers = True
 
 
 class Scheduler(_Governed, _AsyncScheduler):  # type: ignore[misc]

@@ -116,14 +116,18 @@ class Governing:
         """What is to be told with the next step, with the columns of the last one."""
         self._has_events = False
         """Whether somebody's coming, end or loss is to be told with it."""
+        self.owes = False
+        """Whether a step is written down and not told yet."""
+        self._decisions: list[Any] = []
+        """What has come while a step was computed, for the next plan."""
         self._engine = (0, 0, 0, 0, 0)
         """What the last step told of the engine."""
         self._line_up: _LineUp | None = None
         """Of whom the last step told; None: somebody has come or gone since."""
         self._blocks: dict[str, list[int]] = {}
         """Blocks that requests have got since the last step was told."""
-        self._heard = 0
-        """The step of the newest decision that was taken."""
+        self._told = self._heard = 0
+        """The newest step that was told, and that of the newest decision that was taken."""
         self._holds = 0
         """For how many plans the order still holds without a word."""
         self.order: dict[str, int] = {}
@@ -151,6 +155,7 @@ class Governing:
 
     def finished(self, request: Any) -> None:
         """Forget a request that has ended, however it did."""
+        self._tell()  # that this one has ended is of a later step
         sequence = self._sequences.pop(request.request_id, None)
         if sequence is None:
             return
@@ -164,6 +169,7 @@ class Governing:
 
     def stopped(self, request: Any) -> None:
         """Take note that a request has lost its blocks."""
+        self._tell()
         if sequence := self._sequences.get(request.request_id):
             if sequence.told:
                 self._columns.step.stopped.add(sequence=sequence.number, lost=True)
@@ -186,8 +192,15 @@ class Governing:
         running: int,
         waiting: int,
         free_blocks: int,
+        defer: bool = False,
     ) -> None:
-        """Tell of a step that was computed: how many tokens of each, and which were found."""
+        """Tell of a step that was computed: how many tokens of each, and which were found.
+
+        `defer`: `exchange` follows while the next one is computed. Who comes, ends or loses blocks is not
+        kept back for that.
+        """
+        if self.owes:
+            self.exchange()  # nobody has called it
         began = self._began.popleft() if self._began else 0
         if scheduled:
             self._stood_still = False
@@ -206,16 +219,41 @@ class Governing:
                     self._engine = engine
                     step.running, step.waiting, step.free_blocks, step.late, step.failed_open = engine
                 step.took_ns = max(0, self._clock() - began) if scheduled and began else 0
-                counts.steps += 1
-                self._steps.send(step)
+                self.owes = True
+            else:
+                self.counts.alone += 1
+        finally:
+            if not self.owes:
+                self._clear_events()
+        if not defer or self._has_events:
+            self._tell()
+
+    def exchange(self) -> None:
+        """Tell what is owed, and hear what is decided, for the next plan."""
+        self._tell()
+        self._decisions += self._take(self._holds < 1)
+
+    def _tell(self) -> None:
+        """Send the step that is written down, if there is one, and he who was to hear of it is there."""
+        if not self.owes:
+            return
+        self.owes = False
+        try:
+            if self._steps.governed and self._steps.connections == self._connection:
+                self.counts.steps += 1
+                self._steps.send(self._columns.step)
+                self._told = self._number
                 self._unanswered = self._unanswered or self._clock()
             else:
                 self.counts.alone += 1
         finally:
-            if self._has_events:
-                self._has_events = False
-                for events in ("begun", "finished", "stopped"):
-                    step.ClearField(events)
+            self._clear_events()
+
+    def _clear_events(self) -> None:
+        if self._has_events:
+            self._has_events = False
+            for events in ("begun", "finished", "stopped"):
+                self._columns.step.ClearField(events)
 
     def _write(
         self,
@@ -293,6 +331,7 @@ class Governing:
         """Tell a governor that knows nothing yet of everybody who is here."""
         self._connection = self._steps.connections
         self._columns = Columns()
+        self.owes = False
         self._has_events = False
         self._engine = (0, 0, 0, 0, 0)
         self._line_up = None
@@ -312,20 +351,20 @@ class Governing:
     def listen(self) -> list[Any]:
         """Take the decisions that have come, and return whose blocks are to be taken.
 
-        An order that holds is not waited for, nor is a silent governor. Without one there is no order,
-        and nobody is paused.
+        While a step is owed, they are those that `exchange` has heard. An order that holds is not waited
+        for, nor is a silent governor. Without one there is no order, and nobody is paused.
         """
-        terms = self._steps.terms
         self._holds -= 1
         due = self._holds < 0
-        waits = terms is not None and due and not self._silent
-        decisions = self._steps.take(terms.wait if terms is not None and waits else 0.0)
+        decisions, self._decisions = self._decisions, []
+        if not self.owes:
+            decisions += self._take(due)
         if not self._steps.governed or self._steps.connections != self._connection:
             self._forget_decisions()
             return []
         if decisions:
             self._heard = decisions[-1].step
-        if due and self._heard < self._number:  # none came, or that of an older step
+        if due and self._heard < self._told:  # none came, or that of an older step
             self.counts.late += 1
         if decisions:
             self._unanswered, self._silent = 0, False
@@ -335,6 +374,11 @@ class Governing:
         for decision in decisions:
             self._apply(decision, victims)
         return victims
+
+    def _take(self, due: bool) -> list[Any]:
+        """Return the decisions that have come, and wait for one that is due."""
+        terms = self._steps.terms
+        return self._steps.take(terms.wait if terms is not None and due and not self._silent else 0.0)
 
     def _apply(self, decision: Message, victims: list[Any]) -> None:
         for preempt in () if self._stood_still else decision.preempt:
@@ -361,6 +405,7 @@ class Governing:
 
     def _forget_decisions(self) -> None:
         self.order = {}
+        self._decisions = []
         self._order_before = None
         self.paused.clear()
         self._holds = self._unanswered = 0

@@ -144,6 +144,10 @@ class World:
         self.samples.append(set(names) - chunks)
         return names
 
+    def ask(self) -> None:
+        """Ask for a bitmask, as vLLM's engine does when the workers have a step."""
+        self.scheduler.get_grammar_bitmask(self.flying[-1])
+
     def land(self) -> None:
         """Let the oldest step be computed: a request's tokens are its place in its answer."""
         output, samples = self.flying.pop(0), self.samples.pop(0)
@@ -169,6 +173,7 @@ class World:
     def step(self) -> list[str]:
         """Plan and compute; with asynchronous scheduling one step stays under way."""
         names = self.plan()
+        self.ask()
         if not self.asynchronous or len(self.flying) > 1:
             self.land()
         return names
@@ -401,6 +406,36 @@ def test_nobody_is_preempted_until_somebody_has_run(world: Callable[..., World])
     w.governor._decisions = [decision]
     w.plan()
     assert w.scheduler.counts.preempted == 1
+
+
+def test_a_step_is_told_while_the_next_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where vLLM waits for the model then, and nobody has come, ended or lost blocks."""
+    w = World(monkeypatch, asynchronous=False)
+    told = w.governor.told
+    w.add("a", answer=20)
+    w.step()
+    assert len(told) == 1, "a newcomer is told of at once"
+    for steps in (1, 2, 3):
+        w.step()
+        assert len(told) == steps
+    w.governor.decide = lambda step: _messages.Decision(step=step.number, order=[1])
+    w.plan()
+    w.ask()
+    assert len(told) == 4 and not w.scheduler._governing.order
+    w.land()
+    w.plan()
+    assert w.scheduler._governing.order == {"a": 0}, "what was decided meanwhile holds for the next plan"
+    # Where vLLM does not ask, it is told with the next step.
+    w.land()
+    w.plan()
+    w.land()
+    assert [step.number for step in told] == [1, 2, 3, 4, 5, 6]
+    # What has happened since comes behind it.
+    w.plan()
+    w.scheduler.finish_requests(["a"], governed_finish())
+    assert len(told) == 7 and not told[-1].finished
+    w.land()
+    assert list(told[-1].finished) == [1] and w.scheduler.counts.faults == 0
 
 
 def test_a_silent_governor_stops_nobody(world: Callable[..., World]) -> None:
