@@ -18,6 +18,8 @@ const (
 	// tokens of one of them and of a step.
 	MaxGovernedBlocks = 1 << 20
 	MaxGovernedTokens = 16 << 20
+	// MaxGovernedBlockBytes bounds what a block takes.
+	MaxGovernedBlockBytes = 1 << 40
 	// MaxSequenceIDBytes and MaxTenantBytes count of what a sequence is called, and of whose
 	// it is.
 	MaxSequenceIDBytes = 128

@@ -25,6 +25,9 @@ func checkSteps(about *doorpb.Steps) *door.Problem {
 			return problem(door.CodeTerms, "%s is %d, at most %d", is.what, is.number, is.most)
 		}
 	}
+	if about.GetBlockBytes() > door.MaxGovernedBlockBytes {
+		return problem(door.CodeTerms, "block_bytes is %d, at most %d", about.GetBlockBytes(), uint64(door.MaxGovernedBlockBytes))
+	}
 	return nil
 }
 

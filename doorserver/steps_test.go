@@ -275,6 +275,7 @@ func TestWhoMayTellOfSteps(t *testing.T) {
 	refused(n, stepsHello("e", &doorpb.Steps{Model: strings.Repeat("m", 2<<10)}), "terms")
 	refused(n, stepsHello("e", &doorpb.Steps{Blocks: door.MaxGovernedBlocks + 1}), "terms")
 	refused(n, stepsHello("e", &doorpb.Steps{MaxRunning: door.MaxStepSequences + 1}), "terms")
+	refused(n, stepsHello("e", &doorpb.Steps{BlockBytes: door.MaxGovernedBlockBytes + 1}), "terms")
 	refused(n, stepsHello("e", &doorpb.Steps{Model: "unknown"}), "terms")
 	refused(n, stepsHello("denied", &doorpb.Steps{}), "denied")
 

@@ -70,8 +70,13 @@ const (
 
 // aboutSteps is what the governor is told of the engine.
 func (e *Engine) aboutSteps() *doorpb.Steps {
+	p := e.publication()
+	size, err := p.Geometry.BytesPerBlock(p.BlockTokens)
+	if err != nil {
+		size = 0 // its registration will be refused for it
+	}
 	return &doorpb.Steps{
-		Model: e.options.ServedName, BlockTokens: uint32(e.options.BlockTokens),
+		BlockBytes: uint64(size), Model: e.options.ServedName, BlockTokens: uint32(e.options.BlockTokens),
 		MaxRunning: uint32(e.options.MaxRunning), StepTokens: uint32(e.options.StepTokens), Forces: true, Forks: true,
 		Blocks: uint32(e.options.Blocks), Swaps: true,
 	}

@@ -287,6 +287,18 @@ func (g impatient) Take(time.Duration) []*doorpb.Decision {
 	return []*doorpb.Decision{d}
 }
 
+// What an engine tells of its blocks is what they take in its memory.
+func TestBlockBytesAreTold(t *testing.T) {
+	e := join(t, nil, Options{Blocks: 24})
+	lent := uint64(0)
+	for _, s := range e.sections() {
+		lent += s.Size()
+	}
+	if about := e.aboutSteps(); about.GetBlockBytes() == 0 || about.GetBlockBytes()*uint64(about.GetBlocks()) != lent {
+		t.Errorf("%d blocks of %d bytes are told, and %d bytes lent", about.GetBlocks(), about.GetBlockBytes(), lent)
+	}
+}
+
 // lagging decides about the step before the last one alone.
 type lagging struct {
 	*fakeGovernor

@@ -142,4 +142,11 @@ func TestGovernedMemory(t *testing.T) {
 	if err := open("another"); err != nil {
 		t.Errorf("of whose blocks nothing is known: %v", err)
 	}
+	about.BlockBytes = 256
+	if err := open("another"); err == nil || !strings.Contains(err.Error(), "a block of this engine has 256") {
+		t.Errorf("one that has not registered: %v", err)
+	}
+	if err := open("e"); err == nil || !strings.Contains(err.Error(), "has 512") {
+		t.Errorf("one that has registered: %v", err)
+	}
 }

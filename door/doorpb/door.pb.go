@@ -599,7 +599,10 @@ type Steps struct {
 	Forks  bool `protobuf:"varint,8,opt,name=forks,proto3" json:"forks,omitempty"` // tell the entropy after a forced end of a thought
 	Swaps  bool `protobuf:"varint,9,opt,name=swaps,proto3" json:"swaps,omitempty"` // copy blocks out and bring them back
 	// The engine remembers the order: a Decision may say that it stays.
-	Remembers     bool `protobuf:"varint,10,opt,name=remembers,proto3" json:"remembers,omitempty"`
+	Remembers bool `protobuf:"varint,10,opt,name=remembers,proto3" json:"remembers,omitempty"`
+	// What a block takes on all ranks; 0: not told. Of an engine that has published a
+	// geometry, that counts instead.
+	BlockBytes    uint64 `protobuf:"varint,11,opt,name=block_bytes,json=blockBytes,proto3" json:"block_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -702,6 +705,13 @@ func (x *Steps) GetRemembers() bool {
 		return x.Remembers
 	}
 	return false
+}
+
+func (x *Steps) GetBlockBytes() uint64 {
+	if x != nil {
+		return x.BlockBytes
+	}
+	return 0
 }
 
 type Welcome struct {
@@ -5267,7 +5277,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x04Rank\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x14\n" +
 	"\x05ranks\x18\x02 \x01(\rR\x05ranks\"\b\n" +
-	"\x06Client\"\x98\x02\n" +
+	"\x06Client\"\xb9\x02\n" +
 	"\x05Steps\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
 	"\bmeasures\x18\x02 \x01(\bR\bmeasures\x12\x16\n" +
@@ -5281,7 +5291,9 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x05forks\x18\b \x01(\bR\x05forks\x12\x14\n" +
 	"\x05swaps\x18\t \x01(\bR\x05swaps\x12\x1c\n" +
 	"\tremembers\x18\n" +
-	" \x01(\bR\tremembers\"\xaf\x02\n" +
+	" \x01(\bR\tremembers\x12\x1f\n" +
+	"\vblock_bytes\x18\v \x01(\x04R\n" +
+	"blockBytes\"\xaf\x02\n" +
 	"\aWelcome\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12 \n" +

@@ -166,7 +166,31 @@ func TestMemory(t *testing.T) {
 	if m := g.Metrics(); m.UsedBytes != 3*4096 {
 		t.Errorf("%d bytes are in use", m.UsedBytes)
 	}
-	o.BlockSize = 8192
+	a.Close()
+	// Of an engine that has not registered what it tells of itself counts, and after that
+	// what it has registered.
+	for name, registered := range map[string]func(string) int64{"nobody asks": nil, "not registered": func(string) int64 { return 0 }, "registered": func(string) int64 { return 4096 }} {
+		o.BlockBytes = registered
+		about := able()
+		about.BlockBytes = 4096
+		if name == "registered" {
+			about.BlockBytes = math.MaxUint64
+		}
+		g := newGovernors(t, o)
+		a := govern(t, g, "a", about)
+		step(t, a, &doorpb.Step{Number: 1, FreeBlocks: 61, Begun: []*doorpb.Begun{{Sequence: 1, PromptTokens: 12}}})
+		step(t, a, &doorpb.Step{Number: 2, FreeBlocks: 61, Sequences: []uint64{1}, Computed: []uint32{12}, BlockCounts: []uint32{3}, Blocks: []uint32{1, 2, 3}})
+		if m := g.Metrics(); m.UsedBytes != 3*4096 || a.engine.scheduler.capacity != 4 {
+			t.Errorf("%s: %d bytes are in use, and %d blocks may be", name, m.UsedBytes, a.engine.scheduler.capacity)
+		}
+	}
+	o.BlockBytes = nil
+	huge := able()
+	huge.BlockBytes = math.MaxUint64 // bounded: sums do not overflow
+	if _, err := newGovernors(t, o).Govern("a", huge); err == nil {
+		t.Error("four times 4096 bytes hold a block of a terabyte")
+	}
+	o.BlockSize, o.BlockBytes = 8192, func(string) int64 { return 4096 }
 	if _, err := newGovernors(t, o).Govern("a", able()); err == nil || !strings.Contains(err.Error(), "block_size_bytes") {
 		t.Errorf("got %v", err)
 	}

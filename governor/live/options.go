@@ -26,6 +26,7 @@ const (
 	maxTokens      = 1 << 24
 	maxBlockTokens = 1 << 14
 	maxRunning     = 1 << 14
+	maxBlockBytes  = 1 << 40
 	// maxBlocks is how many blocks all engines together have that are governed. Each takes
 	// 64 bytes here as soon as an engine tells of it.
 	maxBlocks = 8 << 20
@@ -51,7 +52,8 @@ type Options struct {
 	// BlockSize is kv_memory.block_size_bytes and Capacity kv_memory.capacity_bytes; 0
 	// means "auto".
 	BlockSize, Capacity int64
-	// BlockBytes is what a block of an engine takes; 0, or nil: it is not known.
+	// BlockBytes is what a block of an engine takes, as it has registered; 0, or nil: that is
+	// not known, and what it tells of itself counts.
 	BlockBytes func(engine string) int64
 	// OffloadThreshold is disagg.offload_threshold_blocks.
 	OffloadThreshold int32
@@ -117,7 +119,7 @@ func (o *Options) governor(engine string, about *doorpb.Steps, m Model) (*govern
 		scheduling.ThinkCap = math.MaxInt32
 	}
 	if about.Blocks > 0 {
-		memory, err := o.memory(engine, int64(about.Blocks))
+		memory, err := o.memory(engine, about)
 		if err != nil {
 			return nil, none, fmt.Errorf("%w: %w", ErrSteps, err)
 		}
@@ -133,10 +135,13 @@ func (o *Options) governor(engine string, about *doorpb.Steps, m Model) (*govern
 
 // memory is the block table of an engine: all of its blocks, of which kv_memory lets
 // some be used.
-func (o *Options) memory(engine string, blocks int64) (block.Options, error) {
-	size := int64(0)
+func (o *Options) memory(engine string, about *doorpb.Steps) (block.Options, error) {
+	blocks, size := int64(about.Blocks), int64(0)
 	if o.BlockBytes != nil {
 		size = o.BlockBytes(engine)
+	}
+	if size <= 0 { // its steps may come before its registration
+		size = int64(min(about.BlockBytes, maxBlockBytes))
 	}
 	made := o.Memory
 	made.Blocks, made.Capacity = int(blocks), int(blocks)

@@ -86,6 +86,7 @@ class _Governed(_Base):
                 model=str(config.model_config.served_model_name or config.model_config.model),
                 blocks=caches.num_blocks if self._tells_blocks else 0,
                 block_tokens=self.block_size,
+                block_bytes=_block_bytes(config, caches, self.block_size) if self._tells_blocks else 0,
                 max_running=self.max_num_running_reqs,
                 step_tokens=self.max_num_scheduled_tokens,
                 remembers=True,
@@ -295,6 +296,21 @@ class _Governed(_Base):
                 if blocks is not None
             ]
         return new
+
+
+def _block_bytes(config: Any, caches: Any, block_tokens: int) -> int:
+    """Return what a block takes of the memory of all ranks; 0: that is not known.
+
+    vLLM says what it takes of a layer of one rank, which has its share of the heads.
+    """
+    spec = caches.kv_cache_groups[0].kv_cache_spec
+    heads = getattr(spec, "num_kv_heads", 0)
+    if not heads or spec.block_size != block_tokens:
+        return 0
+    model = config.model_config
+    layers: int = model.get_total_num_hidden_layers()
+    total: int = layers * (spec.page_size_bytes // heads) * model.get_total_num_kv_heads()
+    return total
 
 
 class SyncScheduler(_Governed, _Scheduler):  # type: ignore[misc]

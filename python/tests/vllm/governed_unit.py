@@ -236,6 +236,9 @@ def test_the_order_is_the_governors(world: Callable[..., World]) -> None:
         latest = w.step()
     assert latest == ["b", "a"]
     assert w.governor.about["remembers"]
+    model = w.scheduler.vllm_config.model_config
+    layers, heads = model.get_total_num_hidden_layers(), model.get_total_num_kv_heads()
+    assert w.governor.about["block_bytes"] == layers * heads * 2 * BLOCK * 8 * 4  # keys and values of float32
     w.governor.decide = lambda step: _messages.Decision(step=step.number, order_stays=True)
     for _ in range(3):
         latest = w.step()
