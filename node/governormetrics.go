@@ -16,6 +16,7 @@ func governorSource(g *live.Governors) telemetry.Source {
 		s.Value("meridian_queue_depth", float64(m.WaitOutput), "output")
 		s.Value("meridian_queue_depth", float64(m.WaitThink), "think")
 		s.Value("meridian_block_manager_used_bytes", float64(m.UsedBytes))
+		s.Value("meridian_block_manager_capacity_bytes", float64(m.CapacityBytes))
 		s.Distribution("meridian_think_tokens_per_request", powers(&m.Thoughts, 5, 18))
 		s.Distribution("meridian_schedule_batch_duration_ns", powers(&m.Took, 12, 27))
 		s.Distribution("meridian_scheduler_batch_size", powers(&m.Answering, 0, 10), "output")

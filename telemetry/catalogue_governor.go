@@ -57,7 +57,13 @@ var governorMetrics = []Metric{
 	{
 		Name: "meridian_block_manager_used_bytes", Type: Gauge, Unit: "bytes",
 		Help:   "KV memory in use, all tiers, of governed engines that tell of their blocks and have said what one takes.",
-		Action: "Above 90 % of the capacity for 10 minutes: evictions are next.",
+		Action: "Above 90 % of meridian_block_manager_capacity_bytes for 10 minutes: evictions are next.",
+		Room:   "governor/live",
+	},
+	{
+		Name: "meridian_block_manager_capacity_bytes", Type: Gauge, Unit: "bytes",
+		Help:   "KV memory that may be in use, of the same engines: all of their blocks, or what kv_memory.capacity_bytes leaves of them.",
+		Action: "Less than the engines have: kv_memory.capacity_bytes is set.",
 		Room:   "governor/live",
 	},
 	{
@@ -98,7 +104,7 @@ var governorMetrics = []Metric{
 		Name: "meridian_governor_entropies_total", Type: Counter, Unit: "tokens",
 		Labels: []Label{{Name: "what", Values: []string{"measured", "late", "missed", "forgotten"}}},
 		Help:   "Entropies that came by connections that only measure: all, those that came after their token was committed, tokens of thoughts that were committed without, and sequences that no scheduler told of.",
-		Action: "missed near measured: the scheduler tells sooner than the ranks, and only caps end thoughts.",
+		Action: "missed near measured: the scheduler tells sooner than the ranks, or nobody measures; an engine whose thoughts end by decisions ends them by their caps alone.",
 		Room:   "governor/live",
 	},
 	{

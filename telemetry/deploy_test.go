@@ -145,6 +145,39 @@ func TestAlertsHaveRunbooksAndTests(t *testing.T) {
 	}
 }
 
+// What runbooks say to set is in the configuration.
+func TestRunbooksNameFieldsThatExist(t *testing.T) {
+	var schema struct {
+		Sections []struct {
+			Name   string
+			Fields []struct{ Name string }
+		}
+	}
+	if err := json.Unmarshal([]byte(textOf(t, "../python/meridian/schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	var fields []string
+	for _, section := range schema.Sections {
+		for _, field := range section.Fields {
+			fields = append(fields, section.Name+"."+field.Name)
+		}
+	}
+	// Not of the configuration: files, and names in Python.
+	other := regexp.MustCompile(`\.(toml|yml|md)$|^meridian\.`)
+	written := regexp.MustCompile("`([a-z_0-9]+(?:\\.[A-Za-z_0-9]+)+)`")
+	found := 0
+	for _, file := range filesLike(t, "../docs/runbooks/*.md", 20) {
+		for _, match := range written.FindAllStringSubmatch(textOf(t, file), -1) {
+			if found++; !other.MatchString(match[1]) && !slices.Contains(fields, match[1]) {
+				t.Errorf("%s: there is no field %s in the configuration", file, match[1])
+			}
+		}
+	}
+	if found < 20 || !slices.Contains(fields, "gateway.max_waiting") {
+		t.Errorf("%d fields were found in runbooks, of %d", found, len(fields))
+	}
+}
+
 // Dashboards are what Grafana imports: panels with places and queries of their own.
 func TestDashboards(t *testing.T) {
 	for _, file := range filesLike(t, "../deploy/grafana/*.json", 3) {

@@ -163,10 +163,13 @@ func TestMemory(t *testing.T) {
 		t.Errorf("4 blocks may be used, two prompts take 6: %v", d)
 	}
 	step(t, a, &doorpb.Step{Number: 2, FreeBlocks: 61, Sequences: []uint64{1}, Computed: []uint32{12}, Counts: []uint32{1}, Tokens: []uint32{word}, BlockCounts: []uint32{3}, Blocks: []uint32{1, 2, 3}})
-	if m := g.Metrics(); m.UsedBytes != 3*4096 {
-		t.Errorf("%d bytes are in use", m.UsedBytes)
+	if m := g.Metrics(); m.UsedBytes != 3*4096 || m.CapacityBytes != 4*4096 {
+		t.Errorf("%d bytes are in use, of %d", m.UsedBytes, m.CapacityBytes)
 	}
 	a.Close()
+	if m := g.Metrics(); m.UsedBytes != 0 || m.CapacityBytes != 0 {
+		t.Errorf("%d bytes of %d are in use, and the engine is gone", m.UsedBytes, m.CapacityBytes)
+	}
 	// Of an engine that has not registered what it tells of itself counts, and after that
 	// what it has registered.
 	for name, registered := range map[string]func(string) int64{"nobody asks": nil, "not registered": func(string) int64 { return 0 }, "registered": func(string) int64 { return 4096 }} {

@@ -48,10 +48,10 @@ func (d *decided) add(took sched.Instant, of *governor.Decision) {
 // gone among them.
 type Metrics struct {
 	// Now: engines that are governed, their sequences, and of those the ones that wait
-	// for their turn, in the answer or before it; blocks in use, in bytes where their size
-	// is known.
+	// for their turn, in the answer or before it; blocks in use, and those that may be, in
+	// bytes where their size is known.
 	Engines, Tracked, WaitOutput, WaitThink int64
-	UsedBytes                               int64
+	UsedBytes, CapacityBytes                int64
 
 	// Since the process began.
 	Governor governor.Counters
@@ -79,6 +79,7 @@ func (m *Metrics) add(o Metrics, now bool) {
 		m.WaitOutput += o.WaitOutput
 		m.WaitThink += o.WaitThink
 		m.UsedBytes += o.UsedBytes
+		m.CapacityBytes += o.CapacityBytes
 	}
 	c, from := &m.Governor, &o.Governor
 	c.Steps += from.Steps
@@ -130,7 +131,7 @@ func (s *scheduler) metrics() Metrics {
 	copy(m.Thoughts.Counts[:], m.Governor.Lengths[:])
 	m.Thoughts.Sum = m.Governor.ThinkTokens
 	if blocks, has := s.governor.Blocks(); has {
-		m.Blocks, m.UsedBytes = blocks, blocks.UsedBytes
+		m.Blocks, m.UsedBytes, m.CapacityBytes = blocks, blocks.UsedBytes, s.capacityBytes
 	}
 	s.views = s.governor.Views(s.views[:0])
 	for i := range s.views {

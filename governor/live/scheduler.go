@@ -28,6 +28,7 @@ type scheduler struct {
 	// blocks is how many the engine told, 0 for none, and capacity how many may be used.
 	blocks, capacity int32
 	blockTokens      int32
+	capacityBytes    int64 // 0: what a block takes is not known
 	tellsFree        bool
 
 	sequences map[phase.Sequence]*sequence
@@ -70,7 +71,7 @@ func newScheduler(g *Governors, made *governor.Governor, o governor.Options, abo
 	return &scheduler{
 		governors: g, governor: made, model: m.Phase, budget: o.Budget, about: about.Model, policy: o.Policy.Name(), since: g.now(),
 		listens: o.Budget.Entropy && m.Phase.Thinks(), ends: len(m.Phase.Force()) > 0, swaps: o.Offloads, forces: !o.Follows, remembers: about.Remembers,
-		blocks: int32(o.Blocks.Blocks), capacity: int32(o.Blocks.Capacity), blockTokens: o.Limits.BlockTokens,
+		blocks: int32(o.Blocks.Blocks), capacity: int32(o.Blocks.Capacity), blockTokens: o.Limits.BlockTokens, capacityBytes: int64(o.Blocks.Capacity) * o.Blocks.BlockBytes,
 		sequences: make(map[phase.Sequence]*sequence),
 	}
 }
