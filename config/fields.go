@@ -122,7 +122,7 @@ var governor = Section{
 			Tune: "Set it to false to compare, or to leave every engine to itself.",
 		},
 		{
-			Name: "wait_us", Kind: Int, Default: int64(500), Unit: "µs", Range: atLeast(0).atMost(1000000),
+			Name: "wait_us", Kind: Int, Default: int64(500), Unit: "µs", Range: atLeast(0).atMost(100000),
 			Doc:  "How long an engine waits for a decision before it plans a step without it. What comes later counts for the next step.",
 			Tune: "Lower it when steps get longer, raise it when meridian_governor_late_total is above a tenth of the steps. 0 never waits: every decision is then a step late.",
 		},

@@ -35,8 +35,12 @@ type engineCommand struct {
 	Reasoning       bool          `help:"Play a model that reasons: every answer begins with a scripted thought, and is labelled so."`
 	EntropyTrace    string        `placeholder:"FILE" help:"Entropies that the scripted thoughts of --reasoning play, in JSON."`
 	NoGovernor      bool          `help:"Do without the agent's governor: who runs and how long thoughts are, the engine alone decides."`
+	GovernorWait    time.Duration `placeholder:"TIME" help:"Wait for each decision of the governor so long, whatever governor.wait_us says (default: as that says). With a long one, as 10s, every step is planned by the newest decision, so that tests go the same way each time."`
 	HandoffDeadline time.Duration `default:"10s" help:"How long a request waits for its cache before the prompt is computed here (default: ${default})."`
 }
+
+// maxGovernorWait is longer than any decision takes.
+const maxGovernorWait = time.Minute
 
 func (c *engineCommand) Help() string {
 	return "Runs the reference engine: a small real transformer with paged KV memory behind the OpenAI API, in the foreground, until Ctrl-C. " +
@@ -51,6 +55,9 @@ func (c *engineCommand) Run(std *stdio, all *commands) error {
 	}
 	if err := c.fill(loaded.Config); err != nil {
 		return err
+	}
+	if c.GovernorWait < 0 || c.GovernorWait > maxGovernorWait {
+		return invalid("say --governor-wait 10s, or leave it out", "--governor-wait %v is no time from 0 to %v", c.GovernorWait, maxGovernorWait)
 	}
 	socket := ""
 	if !c.NoDoor {
@@ -78,7 +85,7 @@ func (c *engineCommand) Run(std *stdio, all *commands) error {
 		TP: c.TP, PP: c.PP, Layout: c.Layout, BlockTokens: c.Block, Blocks: c.Blocks, Threads: c.Threads,
 		MaxRunning: c.MaxRunning, MaxWaiting: c.MaxWaiting, StepTokens: c.StepTokens,
 		Door: socket, URL: url, Role: c.Role, HandoffDeadline: c.HandoffDeadline, Logger: all.logger(std),
-		Trace: trace, Ungoverned: c.NoGovernor,
+		Trace: trace, Ungoverned: c.NoGovernor, GovernorWait: c.GovernorWait,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())

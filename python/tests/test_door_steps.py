@@ -104,6 +104,14 @@ def test_a_mad_agent_stalls_nobody(agent: FakeAgent) -> None:
     steps.close()
 
 
+def test_a_test_waits_as_long_as_it_wants(agent: FakeAgent) -> None:
+    agent.sayings = [frame(WELCOME)]
+    steps = Steps(agent.path, "e", model="m", wait=7.5)
+    until(steps, lambda: steps.governed)
+    assert steps.terms is not None and steps.terms.wait == 7.5
+    steps.close()
+
+
 def test_no_agent(tmp_path: Path) -> None:
     steps = Steps(tmp_path / "none.sock", "e", model="m")
     assert not steps.governed and not steps.send(step(1)) and steps.take(0.001) == []

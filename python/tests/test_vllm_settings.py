@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from meridian.vllm.settings import Settings
+from meridian.vllm.settings import Settings, governor_wait_of
 
 DOOR = {"state_dir": "/state", "agent": "a"}
 
@@ -66,3 +67,14 @@ def test_the_package_needs_no_vllm_until_the_connector_is_wanted() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "no vllm", done.stderr
+
+
+def test_a_test_says_how_long_steps_wait_for_decisions() -> None:
+    def told(additional: object) -> float | None:
+        return governor_wait_of(SimpleNamespace(additional_config=additional))
+
+    assert told(None) is None and told({}) is None and told({"meridian": {"agent": "a"}}) is None
+    assert told({"meridian": {"governor_wait_ms": 2500}}) == 2.5
+    for wrong in (0, -1, 60_001, True, "1", None, float("nan")):
+        with pytest.raises(ValueError, match=r"governor_wait_ms: .* is no time of 1 to 60000"):
+            told({"meridian": {"governor_wait_ms": wrong}})

@@ -87,8 +87,13 @@ class Steps:
         swaps: bool = False,
         remembers: bool = False,
         software: str = f"meridian-python {__version__}",
+        wait: float | None = None,
     ) -> None:
-        """Tell what the engine has and can do; docs/wire.md explains each. The agent is looked for."""
+        """Tell what the engine has and can do; docs/wire.md explains each. The agent is looked for.
+
+        With `wait` its terms say that many seconds, whatever the agent says: a long one makes runs
+        of a test the same.
+        """
         hello = _messages.Hello(engine=engine, software=software)
         hello.steps.CopyFrom(
             _messages.Steps(
@@ -108,6 +113,7 @@ class Steps:
         introduce(hello)
         self._hello: Final = frame(hello)
         self._path: Final = os.fspath(socket)
+        self._wait_always: Final = wait
         self._backoff: Final = Backoff(engine, self._path)
         self._socket: sockets.socket | None = None
         self._due = 0.0  # when to look for the agent, or, in a greeting, to give it up
@@ -235,7 +241,7 @@ class Steps:
         told = welcome.governor
         self.terms = Terms(
             policy=told.policy,
-            wait=min(told.wait_us / 1e6, LONGEST_WAIT),
+            wait=min(told.wait_us / 1e6, LONGEST_WAIT) if self._wait_always is None else self._wait_always,
             max_think_tokens=told.max_think_tokens,
             min_think_tokens=told.min_think_tokens,
             end_tokens=tuple(told.end_tokens),

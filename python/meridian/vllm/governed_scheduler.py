@@ -26,7 +26,7 @@ from vllm.v1.request import RequestStatus
 from meridian.door import Steps
 from meridian.vllm.asked import SEQUENCE
 from meridian.vllm.governing import NEVER, Counts, Governing
-from meridian.vllm.settings import door_of
+from meridian.vllm.settings import door_of, governor_wait_of
 
 if TYPE_CHECKING:
 
@@ -91,6 +91,7 @@ class _Governed(_Base):
                 step_tokens=self.max_num_scheduled_tokens,
                 remembers=True,
                 software="meridian-vllm-scheduler",
+                wait=governor_wait_of(config),
             )
         )
         self._guard = _Guard(self._governing.counts)

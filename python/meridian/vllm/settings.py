@@ -52,6 +52,7 @@ _KEYS: Final = (
 _MODES: Final = ("pull", "push")
 _KEEP_THOUGHTS: Final = ("never", "pressure", "always")
 _LONGEST_MS: Final = 3_600_000
+_LONGEST_STEP_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,25 @@ def door_of(vllm_config: Any) -> tuple[str, str]:
     if parallel.data_parallel_size > 1:  # each has a scheduler of its own
         engine = f"{engine}-dp{parallel.data_parallel_rank}"
     return _socket(given), engine
+
+
+def governor_wait_of(vllm_config: Any) -> float | None:
+    """Return for how many seconds a step waits for its decision; None: for as long as the agent says.
+
+    It is for tests: ``--additional-config '{"meridian": {"governor_wait_ms": …}}'``, also beside the
+    connector.
+    """
+    additional = vllm_config.additional_config
+    given = additional.get("meridian") if isinstance(additional, Mapping) else None
+    if not isinstance(given, Mapping) or "governor_wait_ms" not in given:
+        return None
+    value = given["governor_wait_ms"]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 1 <= value <= _LONGEST_STEP_MS:
+        raise ValueError(
+            f"additional_config.meridian.governor_wait_ms: {value!r} is no time "
+            f"of 1 to {_LONGEST_STEP_MS} milliseconds"
+        )
+    return float(value) / 1000
 
 
 def _socket(extra: Mapping[str, Any]) -> str:
