@@ -170,6 +170,9 @@ func (g *Governor) given(now sched.Instant, s *sequence, r *sched.Request, given
 // tokens finds the phase from what was committed.
 func (g *Governor) tokens(now sched.Instant, s *sequence, r *sched.Request, c *Commit) {
 	listens := g.options.Budget.Entropy && g.options.Model.Thinks()
+	if g.options.Follows && len(c.Entropies) == 0 {
+		listens = false // what is missed decides nothing, and costs
+	}
 	entropies := c.Entropies
 	if len(entropies) > 0 && len(entropies) != len(c.Tokens) {
 		// Whose they are is not known; the tokens are committed all the same.

@@ -4,7 +4,7 @@
 //
 //	scheduler's Step ─► check, bound ─► governor.Facts ─► Governor ─► Decision ─► message
 //	                                        ▲
-//	measuring Steps ──► entropies by (sequence, place)
+//	measuring Steps ──► entropies by (sequence, place), and thoughts that are ended there
 //
 // An engine has one connection from its scheduler, and any number that only measure:
 // where the logits are in other processes, their entropies come by themselves, before

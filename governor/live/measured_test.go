@@ -228,21 +228,33 @@ func TestForcedElsewhere(t *testing.T) {
 	if _, one, two := standing(); one.Decided != "force" || one.Reason != "overthinking" || two.Reason != "hard_cap" || one.Measured != 38 {
 		t.Errorf("they stand so: %+v, %+v", one, two)
 	}
-	// One of whom the scheduler tells only now, and strangers without end.
-	tell(doorpb.ForceReason_FORCE_REASON_HARD_CAP, 3)
-	step(t, a, &doorpb.Step{Number: 50, FreeBlocks: 40, Begun: []*doorpb.Begun{{Sequence: 3, PromptTokens: 3, Generated: []uint32{thinkID}}}})
-	for i := range uint64(5 * maxStrangers) {
-		tell(doorpb.ForceReason_FORCE_REASON_HARD_CAP, 100+i)
-	}
-	if got := g.Metrics().Governor.Forced; got != [4]int64{governor.Overthinking: 1, governor.HardCap: 2} {
-		t.Errorf("counted %v", got)
-	}
-	if h := a.engine.heard; len(h.bySequence) > 2*maxStrangers+3 {
-		t.Errorf("%d sequences wait", len(h.bySequence))
-	}
 	other.Close()
 	if e, _, _ := standing(); e.Forces {
 		t.Errorf("who ended thoughts is gone: %+v", e)
+	}
+}
+
+// An end that is told before its scheduler tells of the sequence waits for that, and those
+// of strangers are bounded.
+func TestForcedBeforeItsScheduler(t *testing.T) {
+	g := newGovernors(t, testOptions(t, &clock{}, "meridian"))
+	about, ends := able(), measuring()
+	about.Forces, ends.Forces = false, true
+	other, a := govern(t, g, "a", ends), govern(t, g, "a", about)
+	reason := []doorpb.ForceReason{doorpb.ForceReason_FORCE_REASON_HARD_CAP}
+	step(t, other, &doorpb.Step{Number: 1, Forced: []uint64{3}, ForcedFor: reason})
+	step(t, a, &doorpb.Step{Number: 1, FreeBlocks: 40, Begun: []*doorpb.Begun{{Sequence: 3, PromptTokens: 3, Generated: []uint32{thinkID}}}})
+	for i := range uint64(5 * maxStrangers) {
+		step(t, other, &doorpb.Step{Number: 2 + i, Forced: []uint64{100 + i}, ForcedFor: reason})
+	}
+	if got := g.Metrics().Governor.Forced; got != [4]int64{governor.HardCap: 1} {
+		t.Errorf("counted %v", got)
+	}
+	if r := g.Engines()[0].Requests[0]; r.Decided != "force" || r.Reason != "hard_cap" {
+		t.Errorf("it stands so: %+v", r)
+	}
+	if h := a.engine.heard; len(h.bySequence) > 2*maxStrangers+1 {
+		t.Errorf("%d sequences wait", len(h.bySequence))
 	}
 }
 
