@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,9 @@ type VLLM struct {
 	Version         string
 	// Args are added to those of every server.
 	Args []string
+	// Governed are arguments of the cell's workers alone, before Args, and Settings is added to
+	// their environment: a server that they are compared with serves as vLLM does.
+	Governed, Settings []string
 	// First is where free ports are looked for; empty means firstServer.
 	First string
 	// Patience is how long a server may take until it is ready; 0 means
@@ -166,8 +170,8 @@ type Server struct {
 	Address string
 	// Together is how many servers share the machine.
 	Together int
-	// Args and Environment are added.
-	Args, Environment []string
+	// Defaults come before the arguments of every server, and Args and Environment behind them.
+	Defaults, Args, Environment []string
 }
 
 // firstServer is near where gateways are.
@@ -203,7 +207,7 @@ func (v *VLLM) Serve(s Server) (Plan, error) {
 	}
 	at := url.URL{Scheme: "http", Host: s.Address}
 	return Plan{
-		Name: s.Name, Kind: s.Kind, Engine: EngineVLLM, Command: []string{v.Python, v.Program}, Args: append(append(args, v.Args...), s.Args...),
+		Name: s.Name, Kind: s.Kind, Engine: EngineVLLM, Command: []string{v.Python, v.Program}, Args: slices.Concat(args, s.Defaults, v.Args, s.Args),
 		Environment: append(serverEnvironment(s), s.Environment...), URL: at.String(), Health: at.JoinPath("health").String(), Patience: cmp.Or(v.Patience, defaultPatience),
 	}, nil
 }
@@ -257,7 +261,7 @@ func (s Spec) servers(at places) (plans []Plan, err error) {
 			id := fmt.Sprintf("%s-%d", side.kind, i)
 			plan, err := s.VLLM.Serve(Server{
 				Name: id, Kind: side.kind, Model: s.Model, ServedName: s.servedName(), Cut: side.cut, Address: address, Together: together,
-				Transfer: handOver(id, side.kind, address, at.state),
+				Transfer: handOver(id, side.kind, address, at.state), Defaults: s.VLLM.Governed, Environment: s.VLLM.Settings,
 			})
 			if err != nil {
 				return nil, err

@@ -133,6 +133,7 @@ func TestServersOfVLLM(t *testing.T) {
 	t.Setenv("VLLM_CPU_KVCACHE_SPACE", "3") // whoever runs the cell has the last word
 	s := vllmStage(t)
 	s.options.Spec.Decode.TP = 2
+	s.options.Spec.VLLM.Governed = []string{"--scheduler-cls", "meridian.vllm.Scheduler"}
 	c := s.open()
 	for name, role := range map[string]string{"prefill-0": "kv_producer", "decode-0": "kv_consumer"} {
 		p := c.Record().Part(name)
@@ -149,6 +150,9 @@ func TestServersOfVLLM(t *testing.T) {
 			t.Errorf("%s: %v, %v; want %v", name, got, err, want)
 		}
 		if flagOf(p.Args, "--served-model-name") != "m" || flagOf(p.Args, "--block-size") != "32" || p.Args[len(p.Args)-1] != "--enforce-eager" {
+			t.Errorf("%s: %v", name, p.Args)
+		}
+		if flagOf(p.Args, "--scheduler-cls") != "meridian.vllm.Scheduler" {
 			t.Errorf("%s: %v", name, p.Args)
 		}
 		if tp := flagOf(p.Args, "--tensor-parallel-size"); (tp == "2") != (name == "decode-0") {
@@ -171,7 +175,7 @@ func TestServersOfVLLM(t *testing.T) {
 		t.Errorf("%d, %v", tokens, err)
 	}
 	plan, err := c.Spec().Alone("alone")
-	if err != nil || slices.Contains(plan.Args, "--kv-transfer-config") {
+	if err != nil || slices.Contains(plan.Args, "--kv-transfer-config") || slices.Contains(plan.Args, "--scheduler-cls") {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 	if alone, err := c.Add(t.Context(), plan); err != nil || alone.URL == c.Record().Part("decode-0").URL {

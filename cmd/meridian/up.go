@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -28,6 +29,7 @@ type upCommand struct {
 	Model     string      `placeholder:"NAME|DIR" help:"A model that is built in (tiny, small), or a Hugging Face directory (default: small); with vllm, what vLLM can serve."`
 	Venv      string      `placeholder:"DIR" help:"Virtual environment with vLLM and Meridian's Python package (default: the active one, else .peers/vllm, else vllm on PATH)."`
 	VLLMArgs  string      `name:"vllm-args" placeholder:"FLAGS" help:"More flags for every vLLM server, quoted as in a shell."`
+	Govern    bool        `help:"Have the agents' governors decide for vLLM servers: who runs, who waits, and, where [model.*] has the ids that end thoughts, how long they are."`
 	Seed      uint64      `default:"0" placeholder:"N" help:"What the weights of a built-in model are made from (default: ${default})."`
 	State     string      `placeholder:"DIR" env:"MERIDIAN_STATE" help:"State directory (default: agent.state_dir of the configuration)."`
 	Listen    string      `placeholder:"ADDRESS" help:"Where the gateway listens (default: 127.0.0.1:8080, or the next port that is free)."`
@@ -87,12 +89,34 @@ func (c *upCommand) spec(ctx context.Context, in *config.Loaded) (cell.Spec, err
 		s.Reasoning = *c.Reasoning && c.Engine != "vllm"
 	}
 	if c.Engine != "vllm" {
-		if c.Venv != "" || c.VLLMArgs != "" {
-			return s, invalid("say --engine vllm too", "--venv and --vllm-args are for vLLM")
+		if c.Venv != "" || c.VLLMArgs != "" || c.Govern {
+			return s, invalid("say --engine vllm too", "--venv, --vllm-args and --govern are for vLLM")
 		}
 		return s, nil
 	}
-	return s, c.vllm(ctx, &s)
+	if err := c.vllm(ctx, &s); err != nil || !c.Govern {
+		return s, err
+	}
+	s.VLLM.Governed, s.VLLM.Settings = c.governed(in, &s)
+	return s, nil
+}
+
+// governed is what has vLLM's servers ask the governors of their agents, and where they
+// read what those go by. BudgetLogits refuses to start where it cannot end thoughts, so
+// only a model that says by which ids gets it; a comparison is with a server without it.
+func (c *upCommand) governed(in *config.Loaded, s *cell.Spec) (args, environment []string) {
+	args = []string{"--scheduler-cls", "meridian.vllm.Scheduler"}
+	if in.File != "" {
+		if file, err := filepath.Abs(in.File); err == nil {
+			environment = []string{"MERIDIAN_CONFIG=" + file}
+		}
+	}
+	guesses := slices.ContainsFunc(s.VLLM.Args, func(arg string) bool { return strings.HasPrefix(arg, "--spec") || strings.HasPrefix(arg, "-sc") })
+	_, m, err := in.ModelOf(cmp.Or(s.ServedName, s.Model))
+	if err == nil && len(m.ThinkEndTokenIDs) > 0 && m.Channel == (config.Channel{}) && !guesses && !c.Demo {
+		args = append(args, "--logits-processors", "meridian.vllm:BudgetLogits")
+	}
+	return args, environment
 }
 
 // vllm finds vLLM.

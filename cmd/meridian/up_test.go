@@ -58,6 +58,42 @@ func TestUpWithoutAStore(t *testing.T) {
 	}
 }
 
+// Thoughts are ended where the configuration says by which ids, and by nobody who could not
+// start with that.
+func TestUpGoverned(t *testing.T) {
+	const marked, named = "[model.thinks]\nthink_start_token_ids = [6]\nthink_end_token_ids = [7]\n", "[model.thinks]\nthink_start_texts = [\"<t>\"]\nthink_end_texts = [\"</t>\"]\n"
+	for name, c := range map[string]struct {
+		text, model string
+		args        []string
+		demo, ends  bool
+	}{
+		"marked":       {text: marked, model: "thinks", ends: true},
+		"its path":     {text: marked, model: "org/Thinks", ends: true},
+		"another":      {text: marked, model: "other"},
+		"by texts":     {text: named, model: "thinks"},
+		"unknown":      {model: "thinks"},
+		"it guesses":   {text: marked, model: "thinks", args: []string{"--speculative-config", "{}"}},
+		"a comparison": {text: marked, model: "thinks", demo: true},
+	} {
+		in, err := config.Parse("test", []byte(c.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.File = "some.toml"
+		s := &cell.Spec{Model: c.model, VLLM: &cell.VLLM{Args: c.args}}
+		args, environment := (&upCommand{Govern: true, Demo: c.demo}).governed(in, s)
+		if !slices.Contains(args, "meridian.vllm.Scheduler") || slices.Contains(args, "meridian.vllm:BudgetLogits") != c.ends {
+			t.Errorf("%s: %v", name, args)
+		}
+		if len(environment) != 1 || !strings.HasPrefix(environment[0], "MERIDIAN_CONFIG=/") {
+			t.Errorf("%s: %v", name, environment)
+		}
+	}
+	if _, err := (&upCommand{Engine: "reference", Govern: true}).spec(t.Context(), &config.Loaded{Config: config.Defaults()}); err == nil {
+		t.Error("reference engines are governed anyway")
+	}
+}
+
 // An agent that keeps nothing is still a client of the cell's cache where its configuration
 // says so; a flag of 0 leaves the cache out.
 func TestAgentThatKeepsNothing(t *testing.T) {
