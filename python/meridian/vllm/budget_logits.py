@@ -285,6 +285,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
                 if stream.reason is not ended_before:
                     self.forced[stream.reason.value] += 1
                     ended.append((stream.number, stream.reason))
+                    OUTBOX.count(stream.reason.value)
                     if stream.name:
                         OUTBOX.add(stream.name, stream.reason.value)
             elif stream.thought.terms.entropy:

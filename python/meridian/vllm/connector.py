@@ -20,6 +20,7 @@ from vllm.v1.request import RequestStatus
 
 from meridian.config import load_config
 from meridian.door import Control, Door, DoorError, Rank
+from meridian.vllm.counters import Since
 from meridian.vllm.ended_thoughts import EndedThoughts, settled_after
 from meridian.vllm.engine_config import Model
 from meridian.vllm.forced_ends import OUTBOX, Heard
@@ -80,6 +81,10 @@ class ForcedEnds(KVConnectorWorkerMetadata):  # type: ignore[misc]
 
 class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     """Hands KV caches off between vLLM servers, through the agents of their hosts."""
+
+    _governor: Since | None = None
+    _first_rank = True
+    """Whether what is sampled here is counted: the other ranks sample the same."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
@@ -216,6 +221,10 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         assert self._scheduler is not None
         return self._scheduler.promised.wants_all_blocks(request)
 
+    def tell_counts(self, governor: Since) -> None:
+        """Have what a governed scheduler counts stand in vLLM's metrics."""
+        self._governor = governor
+
     def lost_blocks(self, request: str) -> None:
         assert self._scheduler is not None
         self._scheduler.promised.lost_blocks(request)
@@ -239,6 +248,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         lent, on_gpu = cache.regions(), cache.kind == "cuda"
         on_loan = exported(lent, load_driver()) if on_gpu else []
         index = get_pp_group().rank_in_group * self._model.tp + get_tp_group().rank_in_group
+        self._first_rank = get_tp_group().rank_in_group == 0
         engine = self._kv_transfer_config.engine_id
         door = Door(self._settings.socket, engine, rank=Rank(index, self._model.ranks))
         self._open(door)
@@ -292,7 +302,13 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     # Both.
 
     def get_kv_connector_stats(self) -> Stats | None:
-        counted = self._scheduler.counters.take() if self._scheduler is not None else {}
+        if self._scheduler is None:
+            ended = OUTBOX.take_counts() if self._first_rank else {}
+            counted: dict[str, Any] = {f"forced_{why}": count for why, count in ended.items()}
+        else:
+            counted = self._scheduler.counters.take()
+            if self._governor is not None:
+                counted |= {f"governor_{name}": count for name, count in self._governor.take().items()}
         return Stats(data=counted) if counted else None
 
     def shutdown(self) -> None:

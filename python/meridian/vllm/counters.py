@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from meridian.vllm.handoffs import Ending
+
+GOVERNOR: Final = ("late", "alone", "failed_open", "released", "preempted", "faults")
+"""What is told of `meridian.vllm.governing.Counts`."""
+
+
+class Since:
+    """What numbers have grown by since the last look."""
+
+    def __init__(self, of: object, names: tuple[str, ...]) -> None:
+        self._of, self._seen = of, dict.fromkeys(names, 0)
+
+    def take(self) -> dict[str, int]:
+        """Return those that have grown, and by how much."""
+        grown = {name: getattr(self._of, name) - seen for name, seen in self._seen.items()}
+        for name, more in grown.items():
+            self._seen[name] += more
+        return {name: more for name, more in grown.items() if more}
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ class Outbox:
         self._given: dict[str, str] | None = None
         self.used = False
         """Whether anybody in this process ends thoughts."""
+        self._counts: dict[str, int] = {}
 
     def begin(self) -> None:
         """Begin a step: what was given out for the one before is on its way."""
@@ -54,6 +55,15 @@ class Outbox:
         told.setdefault(name, reason)
         if len(told) > MAX_HEARD:  # without a connector it is given to nobody
             del told[next(iter(told))]
+
+    def count(self, reason: str) -> None:
+        """Count a thought that is ended, whatever its request is called."""
+        self._counts[reason] = self._counts.get(reason, 0) + 1
+
+    def take_counts(self) -> dict[str, int]:
+        """Return how many were ended since the last look, by reason."""
+        taken, self._counts = self._counts, {}
+        return taken
 
     def give(self) -> dict[str, str]:
         """Return what this step tells: reasons by name. More may come into it."""

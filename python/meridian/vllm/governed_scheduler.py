@@ -25,6 +25,7 @@ from vllm.v1.request import RequestStatus
 
 from meridian.door import Steps
 from meridian.vllm.asked import SEQUENCE
+from meridian.vllm.counters import GOVERNOR, Since
 from meridian.vllm.governing import NEVER, Counts, Governing
 from meridian.vllm.settings import door_of, governor_wait_of
 
@@ -39,6 +40,9 @@ else:
     _Base = object
 
 _log: Final = logging.getLogger("vllm.meridian")  # below vLLM's own, so that it is written where vLLM writes
+
+
+_MINUTE: Final = 60.0
 
 
 class _Guard:
@@ -95,6 +99,12 @@ class _Governed(_Base):
             )
         )
         self._guard = _Guard(self._governing.counts)
+        self._since = Since(self._governing.counts, GOVERNOR)
+        self._tells_counts = hasattr(self.connector, "tell_counts")
+        """Whether they stand in vLLM's metrics."""
+        if self._tells_counts:
+            self.connector.tell_counts(self._since)
+        self._said = time.monotonic()
         # Those that lost their blocks while a step computes a token of theirs. Before 0.32 vLLM counts that
         # token as theirs already: were they planned before it lands, the workers would take the tokens
         # of their answers one place too far to the left.
@@ -167,6 +177,8 @@ class _Governed(_Base):
                 free_blocks=self.kv_cache_manager.block_pool.get_num_free_blocks(),
                 defer=self._defers,
             )
+            if not self._tells_counts:
+                self._say_counts(time.monotonic())
         return outputs
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
@@ -189,6 +201,15 @@ class _Governed(_Base):
             self._governing.finished(request)
             self._paused_now.pop(request.request_id, None)
         return super()._free_request(request, *args, **kwargs)
+
+    def _say_counts(self, now: float) -> None:
+        """Log what was counted, once a minute if there is something: without a connector no metric has it."""
+        if now < self._said + _MINUTE:
+            return
+        self._said = now
+        if counted := self._since.take():
+            said = ", ".join(f"{name} {count}" for name, count in counted.items())
+            _log.info("meridian: of the governor, since the last time: %s", said)
 
     def shutdown(self) -> None:
         with self._guard:

@@ -27,6 +27,17 @@ _COUNTERS: Final = {
     ),
     "kept_thoughts": ("kept_thoughts", "Thoughts that the agent has taken while their requests went on."),
     "kept": ("kept", "Requests whose cache the cell was asked to keep, and whose blocks are free again."),
+    "governor_late": ("governor_late", "Plans that were made without the governor's decision that was due."),
+    "governor_alone": ("governor_alone", "Steps that no governor heard of."),
+    "governor_failed_open": ("governor_failed_open", "Times that a governor was there and did not decide."),
+    "governor_released": ("governor_released", "Pauses that were lifted because nobody else could run."),
+    "governor_preempted": ("governor_preempted", "Requests whose blocks the governor took."),
+    "governor_faults": ("governor_faults", "Faults of the governed scheduler; vLLM plans by itself then."),
+    "forced_hard_cap": ("governor_forced_hard_cap", "Thoughts that were ended at their cap."),
+    "forced_overthinking": (
+        "governor_forced_overthinking",
+        "Thoughts that were ended as they lost their way.",
+    ),
 }
 
 
@@ -48,7 +59,13 @@ class Stats(KVConnectorStats):  # type: ignore[misc]
             reduced["Median hand-off (ms)"] = round(seconds[len(seconds) // 2] * 1000, 3)
             reduced["Slowest hand-off (ms)"] = round(seconds[-1] * 1000, 3)
             reduced["Tokens handed off"] = sum(self.data["ready_tokens"])
-        return reduced | {f"Hand-offs {name}": self.data[name] for name in _COUNTERS if name in self.data}
+        for name in _COUNTERS:
+            if name in self.data:
+                ours = name.startswith(("governor_", "forced_"))
+                reduced[name.replace("_", " ").capitalize() if ours else f"Hand-offs {name}"] = self.data[
+                    name
+                ]
+        return reduced
 
     def is_empty(self) -> bool:
         return not self.data

@@ -5,8 +5,10 @@ UNIT_MODEL is a model's directory; only its configuration is read.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +26,11 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from meridian.door import Terms, _messages
 from meridian.vllm import governed_scheduler, governing
+from meridian.vllm.connector import Connector
+from meridian.vllm.counters import GOVERNOR, Counters, Since
+from meridian.vllm.forced_ends import OUTBOX
 from meridian.vllm.governed_scheduler import Scheduler, SyncScheduler
+from meridian.vllm.governing import Counts
 
 BLOCK = 4
 LAYER = "model.layers.0.self_attn.attn"
@@ -492,6 +498,41 @@ def test_without_a_governor_vllm_plans_alone(world: Callable[..., World]) -> Non
     while w.scheduler.requests:
         w.step()
     assert w.said == {"a": list(range(30)), "b": list(range(30))}
+
+
+def test_what_is_counted_is_told(
+    world: Callable[..., World], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logging.getLogger("vllm").propagate = True
+    w = world()
+    w.add("a", answer=40)
+    for _ in range(3):
+        w.step()
+    w.governor.terms = None
+    for _ in range(3):
+        w.step()
+    alone = w.scheduler.counts.alone
+    assert alone > 0 and w.scheduler._since.take()["alone"] == alone and not w.scheduler._since.take()
+    monkeypatch.setattr(governed_scheduler, "_MINUTE", 0.0)
+    caplog.set_level(logging.INFO, logger="vllm.meridian")
+    w.step()
+    assert any("of the governor" in r.getMessage() and "alone 1" in r.getMessage() for r in caplog.records)
+
+
+def test_what_is_counted_is_in_the_connectors_stats() -> None:
+    connector = Connector.__new__(Connector)
+    connector._scheduler = SimpleNamespace(counters=Counters(kept=2))  # type: ignore[assignment]
+    counts = Counts(late=3, steps=9)
+    connector.tell_counts(Since(counts, GOVERNOR))
+    stats = connector.get_kv_connector_stats()
+    assert stats is not None and stats.data == {"kept": 2, "governor_late": 3}
+    assert stats.reduce()["Governor late"] == 3 and connector.get_kv_connector_stats() is None
+    OUTBOX.take_counts()
+    OUTBOX.count("hard_cap")
+    connector._scheduler = None
+    stats = connector.get_kv_connector_stats()
+    assert stats is not None and stats.data == {"forced_hard_cap": 1}
+    assert connector.get_kv_connector_stats() is None
 
 
 def test_a_fault_ends_nothing(world: Callable[..., World]) -> None:
