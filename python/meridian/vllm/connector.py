@@ -215,7 +215,14 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def hold_blocks_in(self, pool: Any) -> bool:
         assert self._scheduler is not None
-        return self._scheduler.promised.hold_blocks_in(pool)
+        holds = self._scheduler.promised.hold_blocks_in(pool)
+        if holds and self._kv_transfer_config.is_kv_producer and self._model.one_step_at_a_time:
+            _log.info(
+                "prompts that are promised move chunk by chunk, as many at a time as have %d tokens in all; "
+                "what does not fit is offered with its last chunk",
+                self._scheduler.promised.most_held_tokens,
+            )
+        return holds
 
     def wants_all_blocks(self, request: Any) -> bool:
         assert self._scheduler is not None

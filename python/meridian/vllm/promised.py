@@ -51,9 +51,14 @@ class Holds:
         self._pool = pool
         self._held: dict[bytes, list[Any]] = {}
 
+    @property
+    def most(self) -> int:
+        """How many blocks may be held at a time."""
+        return len(self._pool.blocks) // _HELD
+
     def has_place(self, count: int) -> bool:
         """Say whether so many more may be held."""
-        return sum(map(len, self._held.values())) + count <= len(self._pool.blocks) // _HELD
+        return sum(map(len, self._held.values())) + count <= self.most
 
     def has_room(self, count: int) -> bool:
         """Say whether a request may be given so many that are held then."""
@@ -143,6 +148,11 @@ class Promised:
             return False
         self._holds = Holds(pool)
         return True
+
+    @property
+    def most_held_tokens(self) -> int:
+        """How many tokens the prompts may have in all that are offered before their last chunk."""
+        return self._holds.most * self._cut.publication.block_tokens if self._holds is not None else 0
 
     def wants_all_blocks(self, request: Any) -> bool:
         """Say whether a prompt is to have all its blocks before it is computed, so that it can be offered."""
