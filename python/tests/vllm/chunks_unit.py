@@ -201,6 +201,7 @@ def test_the_governors_victim_runs_again_in_other_blocks(cell: Callable[..., Cel
     w.agent.offers[0][1].set_result(b"")
     w.governor.decide = lambda step: preempt(step, w.governor.number("p"))
     w.step()
+    w.scheduler._governing.exchange()  # else the step is told while the next one is computed
     w.governor.decide = lambda step: _messages.Decision(step=step.number)
     offered = w.agent.offers[0][0].tables[0]
     assert w.computing() == () and w.agent.withdrawn == [TRANSFER]

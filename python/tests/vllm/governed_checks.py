@@ -54,12 +54,16 @@ class ShortFirst:
         self.measured: dict[tuple[int, int], float] = {}
         """Entropies by sequence and place, and whether they came before their token."""
         self.early = 0
+        self.listens = True
+        """Else what comes had to wait for this one, and says nothing of when it was sent."""
         self.forced: list[tuple[int, int]] = []
         """Whose thoughts were ended, and why."""
 
     def decide(self, step: Message) -> bytes:
         with self.lock:
             if step.places or step.forced:
+                if not self.listens:
+                    return b""
                 self.forced += zip(step.forced, step.forced_for, strict=True)
                 for number, place, nats in zip(step.sequences, step.places, step.entropies, strict=True):
                     self.early += place >= self.tokens.get(number, 0)
@@ -152,6 +156,7 @@ def check_governed(server: Server, door: Path, *, same: bool) -> ShortFirst:
         assert governor.measured, "no entropy came"
         check_forced(server, governor)
         # Nor is it missed where it is there and does not decide: whom it has paused runs.
+        governor.listens = False
         with agent.hanging():
             answers = all_of(server)
         assert [len(a) for a in answers] == [len(a) for a in alone] and (not same or answers == alone)
