@@ -162,6 +162,7 @@ type Effort struct {
 type Backend struct {
 	URL            string `toml:"url"`
 	Role           string `toml:"role"`
+	Phases         string `toml:"phases"`
 	Engine         string `toml:"engine"`
 	APIKeyFile     string `toml:"api_key_file"`
 	KVEvents       string `toml:"kv_events"`

@@ -212,6 +212,13 @@ var gatewayBackend = Section{
 			Doc:     "What it may be asked for; one that is \"both\" plays either part, request by request.",
 		},
 		{
+			Name: "phases", Kind: Enum, Default: "both",
+			Choices: []Choice{{Name: "think"}, {Name: "answer"}, {Name: "both"}},
+			Doc: "What it is meant to generate: thoughts, answers, or both. Requests prefer an engine for the phase that they are in, and streams that can move leave one for thoughts " +
+				"when their thought has ended and another has room. It is no rule: where the others are much busier or gone, any engine serves.",
+			Tune: "For a cell that keeps long thoughts from delaying answers.",
+		},
+		{
 			Name: "engine", Kind: Text, Default: Auto,
 			Doc: "Its engine id, as its agent knows it. \"auto\" asks the engine, and takes host:port where it does not say.",
 		},

@@ -60,6 +60,7 @@ type EngineState struct {
 	Cut     string   `json:"cut,omitempty"`
 	Agent   string   `json:"agent,omitempty"` // its home
 	Listed  bool     `json:"listed"`
+	Phases  string   `json:"phases"`
 	Up      bool     `json:"up"`
 	Problem string   `json:"problem,omitempty"`
 	Running int64    `json:"running"`
@@ -81,7 +82,7 @@ func (g *Gateway) Engines() []EngineState {
 	for _, e := range g.roster.all() {
 		a := e.about.Load()
 		s := EngineState{
-			ID: a.id, URL: e.url, Role: e.role.String(), Kind: a.kind.String(), Models: a.models, Cut: e.cut, Listed: e.listed, Up: e.up.Load(),
+			ID: a.id, URL: e.url, Role: e.role.String(), Kind: a.kind.String(), Models: a.models, Cut: e.cut, Listed: e.listed, Phases: e.phases.String(), Up: e.up.Load(),
 			Running: e.running.Load(), Waiting: e.waiting.Load(), Served: e.served.Load(), Failed: e.failed.Load(),
 			Caches: cacheStates(g.roster.cachesOf(e)), CacheTokens: e.unit.Load(), StoredWeight: g.roster.storedWeight(e),
 		}

@@ -38,6 +38,8 @@ type clientRequest struct {
 	wish      thinkWish
 	maxThink  *int
 	tellLimit ThinkLimit
+	// phase is what its answer begins with; 0 where that is not known.
+	phase place.Phases
 
 	prefix place.Prefix
 	tokens int // of the prompt, about
@@ -341,7 +343,7 @@ func (c *clientRequest) unlimited() bool {
 
 // placement is the request as place weighs it.
 func (c *clientRequest) placement() place.Request {
-	return place.Request{Tokens: c.tokens, Whole: c.whole, Turn: c.turn}
+	return place.Request{Tokens: c.tokens, Whole: c.whole, Turn: c.turn, Phase: c.phase}
 }
 
 // resumable says how a stream of this request can go on elsewhere when an

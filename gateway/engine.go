@@ -37,6 +37,8 @@ type Backend struct {
 	// APIKey is what the engine itself wants, where it wants one.
 	APIKey string
 	Cache  CacheEvents
+	// Phases are what the engine is meant to generate; 0: all.
+	Phases place.Phases
 }
 
 // about is what an engine says of itself.
@@ -60,6 +62,7 @@ type engine struct {
 	key    string // unique among all that ever were
 	url    string
 	role   place.Role
+	phases place.Phases
 	listed bool
 	cut    string
 	// home is the agent that speaks for it, as the directory has it; nil where that

@@ -105,6 +105,7 @@ func (x *exchange) abandoned() string {
 func (x *exchange) place(decodeOnly bool) step {
 	w := wanted{request: x.request, avoid: x.flow.avoids, spare: x.maySpare()}
 	request := x.request.placement()
+	request.Phase = x.phase()
 	request.Overflows = x.flow.begun || x.flow.isRefused()
 	if decodeOnly {
 		request.Whole = true

@@ -127,7 +127,7 @@ func (g *Gateway) list(i int, b Backend) error {
 	if b.Role == 0 {
 		return fmt.Errorf("gateway: the engine at %s has no role", b.URL)
 	}
-	e := &engine{key: fmt.Sprintf("%d:%s", i, url), url: url, role: b.Role, listed: true, cacheEvents: b.Cache, given: about{id: b.Engine}}
+	e := &engine{key: fmt.Sprintf("%d:%s", i, url), url: url, role: b.Role, phases: b.Phases, listed: true, cacheEvents: b.Cache, given: about{id: b.Engine}}
 	if b.APIKey != "" {
 		e.authorization = "Bearer " + b.APIKey
 	}

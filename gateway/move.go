@@ -83,9 +83,10 @@ type departure struct {
 	chosen   int       // moves by choice before
 	answered atomic.Int64
 	kind     engineKind
-	hangUp   atomic.Bool // the gateway is to end the leg itself, of an engine that cannot
-	order    *moveOrder  // what it was asked last; protected by deciding, as ended is
-	ended    bool        // the leg has ended: the gateway asks it no more
+	phase    atomic.Uint32 // place.Phases
+	hangUp   atomic.Bool   // the gateway is to end the leg itself, of an engine that cannot
+	order    *moveOrder    // what it was asked last; protected by deciding, as ended is
+	ended    bool          // the leg has ended: the gateway asks it no more
 }
 
 // leaves: any other engine is better than the one where it is.
@@ -167,15 +168,35 @@ func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 	}
 	kind := d.kind
 	candidates := g.roster.candidates(wanted{request: d.request, avoid: func(key string) bool { return slices.Contains(d.avoid, key) }, kind: &kind}, time.Now())
-	to, reason, better := place.MoveToRoom(candidates, d.engine.key, g.turns.Load(), g.options.Place)
-	if why != byRoom {
-		to, reason, better = place.Move(candidates, d.engine.key, g.turns.Load(), g.options.Place, why.leaves(), moveMargin)
-	}
+	to, reason, better := g.better(d, why, candidates)
 	target := g.roster.get(to)
 	if !better || target == nil {
 		return nil
 	}
 	return g.order(d, why, target, reason)
+}
+
+// better is where a leg goes on better.
+func (g *Gateway) better(d *departure, why moveReason, candidates []place.Engine) (to string, reason place.Reason, ok bool) {
+	r := place.Request{Turn: g.turns.Load(), Phase: place.Phases(d.phase.Load())}
+	switch {
+	case why == byRoom:
+		return place.MoveToRoom(candidates, d.engine.key, r, g.options.Place)
+	case why == byThought && !d.engine.phases.Suits(r.Phase):
+		return place.MoveToPhase(candidates, d.engine.key, r, g.options.Place)
+	}
+	return place.Move(candidates, d.engine.key, r, g.options.Place, why.leaves(), moveMargin)
+}
+
+// phase is what the request's next token is of, as far as is known.
+func (x *exchange) phase() place.Phases {
+	switch {
+	case !x.flow.begun || !x.request.isChat():
+		return x.request.phase
+	case x.answer.thought > 0 && !x.thought:
+		return place.Think
+	}
+	return place.Answer
 }
 
 // moving is what an exchange knows of its moves.
@@ -218,6 +239,7 @@ func (x *exchange) mayLeave(e *engine, about *about, d *decodeLeg) (end func()) 
 	}
 	x.departure = &departure{engine: e, kind: about.kind, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid), began: time.Now(), chosen: x.chosen}
 	x.departure.answered.Store(int64(x.answer.tokens))
+	x.departure.phase.Store(uint32(x.phase()))
 	x.g.departures.add(x.departure)
 	return func() {
 		order := x.departure.end(&x.g.departures)
@@ -233,7 +255,11 @@ func (x *exchange) thoughtEnded() {
 		return
 	}
 	x.thought = true
-	if x.g.options.MoveAtThinkEnd {
+	if x.departure == nil {
+		return
+	}
+	x.departure.phase.Store(uint32(place.Answer))
+	if x.g.options.MoveAtThinkEnd || !x.departure.engine.phases.Suits(place.Answer) {
 		x.moveByChoice(byThought)
 	}
 }
@@ -317,7 +343,7 @@ func (x *exchange) placeMove() step {
 		return x.flow.placed(place.Choice{Decode: x.passage.to}, nil)
 	}
 	// Who left by choice is no worse off where it was than with any other.
-	if to, why, ok := place.Move(candidates, x.passage.from, x.request.placement().Turn, x.g.options.Place, true, 0); ok && (x.passage.why.leaves() || !x.mayReturn()) {
+	if to, why, ok := place.Move(candidates, x.passage.from, place.Request{Turn: x.request.turn, Phase: x.phase()}, x.g.options.Place, true, 0); ok && (x.passage.why.leaves() || !x.mayReturn()) {
 		x.passage.record.Placement = why.String()
 		return x.flow.placed(place.Choice{Decode: to}, nil)
 	}

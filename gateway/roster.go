@@ -320,7 +320,7 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 		arriving := e.arriving.Load()
 		running := int(max(e.running.Load()+arriving, 0))
 		candidates = append(candidates, place.Engine{
-			ID: key, Role: role, Doubtful: !up, Full: e.isFull(now), Spare: w.spare && role == place.Prefill && a.kind == kindMeridian,
+			ID: key, Role: role, Phases: e.phases, Doubtful: !up, Full: e.isFull(now), Spare: w.spare && role == place.Prefill && a.kind == kindMeridian,
 			Held: held, Told: told, Coming: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: running, Room: int(e.room.Load()), Arriving: int(max(arriving, 0)), Waiting: int(e.waiting.Load()),
 			All: int(max(e.all.Load()+arriving, 0)),
 		})

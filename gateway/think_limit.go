@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"meridian/openai"
+	"meridian/place"
 )
 
 // How long a client lets a model think comes in many members: a number of tokens, an effort,
@@ -165,7 +166,15 @@ func (c *clientRequest) thinksNot() bool {
 func (x *exchange) limitThought() {
 	c := x.request
 	c.maxThink = c.wish.limit(c.isChat() && c.thinksNot(), x.g.options.Efforts)
-	c.tellLimit = x.g.thinking(c).Limit
+	known := x.g.thinking(c)
+	c.tellLimit = known.Limit
+	switch {
+	case !c.isChat():
+	case c.maxThink != nil && *c.maxThink == 0:
+		c.phase = place.Answer
+	case len(known.Ends) > 0:
+		c.phase = place.Think
+	}
 	x.rec.MaxThinkTokens = c.maxThink
 }
 

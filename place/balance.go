@@ -62,14 +62,15 @@ func (b *Balance) Uneven(engines []Engine, o Options, now int64) bool {
 	return true
 }
 
-// extremes are the decode engines with the most and the least to do, nil where there are not
-// two of them.
+// extremes are the decode engines with the most and the least to do among those of the same
+// phases, uneven ones if there are any; nil where there are not two of them.
 func extremes(engines []Engine, o Options) (most, least *Engine) {
-	there := decoding(engines, o)
-	if len(there) < 2 {
-		return nil, nil
+	for _, pool := range pools(engines) {
+		if there := decoding(pool, o); len(there) > 1 && (most == nil || !o.uneven(most, least)) {
+			most, least = there[0], there[len(there)-1]
+		}
 	}
-	return there[0], there[len(there)-1]
+	return most, least
 }
 
 // decoding are the decode engines that answer, those with the most to do first.
@@ -102,7 +103,18 @@ func (o Options) loadOfAll(e *Engine) int { return e.Waiting + max(e.Running, e.
 // gateways that know nothing of one another never move more than was uneven, nor to and fro: what
 // others move does not change it. By what it has for all, they leave engines alone that are even
 // together.
+//
+// Engines are compared with those that are meant for the same phases.
 func MoveForBalance(engines []Engine, running []Running, o Options, now int64) (which int, to string, why Reason, ok bool) {
+	for _, pool := range pools(engines) {
+		if which, to, why, ok = o.moveWithin(pool, running, now); ok {
+			break
+		}
+	}
+	return which, to, why, ok
+}
+
+func (o Options) moveWithin(engines []Engine, running []Running, now int64) (which int, to string, why Reason, ok bool) {
 	there := decoding(engines, o)
 	var free *Engine // the one with the least to do, for all, that would go on at once
 	for _, e := range slices.Backward(there) {

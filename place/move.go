@@ -5,7 +5,7 @@ package place
 // requests and at least one, than from has beside this one: then it never moves back for the
 // same reason. Engines that are full take no request. What engines hold of the prompt does not count, as the cache comes with the
 // request. ok is false where it stays.
-func Move(engines []Engine, from string, turn uint64, o Options, leaves bool, margin int) (to string, why Reason, ok bool) {
+func Move(engines []Engine, from string, r Request, o Options, leaves bool, margin int) (to string, why Reason, ok bool) {
 	var stays *Engine
 	others := make([]Engine, 0, len(engines))
 	for i := range engines {
@@ -17,7 +17,7 @@ func Move(engines []Engine, from string, turn uint64, o Options, leaves bool, ma
 			others = append(others, e)
 		}
 	}
-	best, why := pick(others, Decode, Request{Turn: turn}, o)
+	best, why := pick(others, Decode, Request{Turn: r.Turn, Phase: r.Phase}, o)
 	switch {
 	case best == nil || !leaves && stays == nil:
 		return "", Reason{}, false
@@ -30,14 +30,14 @@ func Move(engines []Engine, from string, turn uint64, o Options, leaves bool, ma
 // MoveToRoom says for which decode engine a request leaves that a prefill engine generates for
 // because decode engines were full. ok is false while none has room to go on with it at once:
 // in a queue it would stand still, and where it is it does not.
-func MoveToRoom(engines []Engine, from string, turn uint64, o Options) (to string, why Reason, ok bool) {
+func MoveToRoom(engines []Engine, from string, r Request, o Options) (to string, why Reason, ok bool) {
 	var room []Engine
 	for _, e := range engines {
 		if e.Arriving < e.Room {
 			room = append(room, e)
 		}
 	}
-	return Move(room, from, turn, o, true, 0)
+	return Move(room, from, r, o, true, 0)
 }
 
 // load is what an engine has to do, in tokens, whoever asks.

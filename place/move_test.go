@@ -32,7 +32,7 @@ func TestMove(t *testing.T) {
 		"what it holds":         {[]Engine{d("a", 9), {ID: "b", Role: Decode, Running: 3, Held: 5000}, d("c", 2)}, false, 1, "c"},
 		"it is not known":       {[]Engine{d("b", 0)}, false, 1, ""},
 	} {
-		if to, _, ok := Move(c.engines, "a", 1, usual, c.leaves, c.margin); to != c.want || ok != (c.want != "") {
+		if to, _, ok := Move(c.engines, "a", Request{Turn: 1}, usual, c.leaves, c.margin); to != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q %v, want %q", name, to, ok, c.want)
 		}
 	}
@@ -54,7 +54,7 @@ func TestMoveToRoom(t *testing.T) {
 		"in doubt":      {Engine{ID: "d", Role: Decode, Room: 9, Doubtful: true}, ""},
 		"spare itself":  {Engine{ID: "p2", Role: Prefill, Room: 9, Spare: true}, ""},
 	} {
-		if to, _, ok := MoveToRoom([]Engine{from, c.decode}, "p", 1, usual); to != c.want || ok != (c.want != "") {
+		if to, _, ok := MoveToRoom([]Engine{from, c.decode}, "p", Request{Turn: 1}, usual); to != c.want || ok != (c.want != "") {
 			t.Errorf("%s: %q %v, want %q", name, to, ok, c.want)
 		}
 	}
@@ -73,7 +73,7 @@ func TestMoveIsNotUndone(t *testing.T) {
 				Running: rapid.IntRange(1, 12).Draw(t, "running"), Waiting: rapid.IntRange(0, 500).Draw(t, "waiting"),
 			})
 		}
-		to, _, ok := Move(engines, "a", 7, o, false, margin)
+		to, _, ok := Move(engines, "a", Request{Turn: 7}, o, false, margin)
 		if !ok {
 			return
 		}
@@ -85,7 +85,7 @@ func TestMoveIsNotUndone(t *testing.T) {
 				engines[i].Running++
 			}
 		}
-		if back, _, again := Move(engines, to, 7, o, false, margin); again && back == "a" {
+		if back, _, again := Move(engines, to, Request{Turn: 7}, o, false, margin); again && back == "a" {
 			t.Fatalf("from a to %s and back: %+v", to, engines)
 		}
 	})

@@ -45,6 +45,8 @@ func ParseRole(text string) (Role, error) {
 type Engine struct {
 	ID   string
 	Role Role
+	// Phases are what it is meant to generate.
+	Phases Phases
 	// Doubtful engines failed lately; they are taken when no other is there.
 	Doubtful bool
 	// Full engines took no more lately; they are taken when only doubtful ones are there
@@ -86,6 +88,8 @@ type Request struct {
 	// Overflows: where no decode engine is left, a spare one generates. One was asked and took
 	// no more, or a client has the beginning of the answer.
 	Overflows bool
+	// Phase is Think or Answer, whichever its next token is of; 0 where that is not known.
+	Phase Phases
 	// Turn breaks ties: requests with different turns spread over equal engines.
 	Turn uint64
 }
@@ -217,6 +221,7 @@ func (o Options) cost(e *Engine, role Role, r Request) float64 {
 	if role == Decode {
 		work += float64(e.Running * o.RunningTokens)
 	}
+	work += o.misfit(e, role, r)
 	computes, fetches := o.lacks(e, r)
 	return work + o.AffinityWeight*(float64(computes)+o.storedWeight(e)*float64(fetches))
 }
@@ -286,6 +291,8 @@ func reason(best *Engine, candidates []*Engine, role Role, r Request, o Options)
 		return Reason{Because: Computes, Tokens: r.Tokens, Held: best.Coming}
 	case o.AffinityWeight > 0 && o.fetchesMore(best, candidates, r):
 		return Reason{Because: Fetches, Tokens: r.Tokens, Held: best.Stored}
+	case role == Decode && best.Phases.Suits(r.Phase) && slices.ContainsFunc(candidates, func(e *Engine) bool { return !e.Phases.Suits(r.Phase) }):
+		return Reason{Because: ForPhase, Phase: r.Phase}
 	case slices.ContainsFunc(candidates, func(e *Engine) bool { return o.cost(e, role, r) > o.cost(best, role, r) }):
 		return Reason{Because: LeastLoaded}
 	}

@@ -26,6 +26,7 @@ const (
 	DecodeIsFull            // a prefill engine generates, until a decode engine has room
 	TookNoMore              // it was full lately, and no other is there
 	RunsLess                // it has much less to do than the engine where a request runs
+	ForPhase                // it is meant for the phase of the request, and others are not
 )
 
 // Reason is why a request goes where it goes. Programs go by its kind, people read
@@ -37,6 +38,7 @@ type Reason struct {
 	// by its own word. Of RunsLess: what the two have to do, in running requests.
 	Tokens, Held int
 	Told         bool
+	Phase        Phases // of ForPhase
 }
 
 // String is the reason for people.
@@ -80,6 +82,8 @@ func (r Reason) String() string {
 		return "decode engines are full"
 	case TookNoMore:
 		return "full lately, no other is there"
+	case ForPhase:
+		return map[Phases]string{Think: "meant for thoughts", Answer: "meant for answers"}[r.Phase]
 	case RunsLess:
 		return fmt.Sprintf("has %d to do, not %d", r.Held, r.Tokens)
 	}

@@ -201,11 +201,15 @@ func (c *gatewayCommand) backends(in *config.Config) ([]gateway.Backend, error) 
 		if err != nil {
 			return nil, err
 		}
+		phases, err := place.ParsePhases(b.Phases)
+		if err != nil {
+			return nil, err
+		}
 		engine := b.Engine
 		if engine == config.Auto {
 			engine = ""
 		}
-		backend := gateway.Backend{URL: b.URL, Role: role, Engine: engine, Cache: cacheEvents(b)}
+		backend := gateway.Backend{URL: b.URL, Role: role, Phases: phases, Engine: engine, Cache: cacheEvents(b)}
 		if backend.APIKey, err = engineKey(b); err != nil {
 			return nil, err
 		}

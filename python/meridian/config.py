@@ -166,6 +166,7 @@ class Backend:
 
     url: str
     role: str
+    phases: str
     engine: str
     api_key_file: str
     kv_events: str
