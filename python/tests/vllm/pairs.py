@@ -162,9 +162,31 @@ class Pair:
             time.sleep(0.1)
 
     def _engines(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._admin}/debug/engines", timeout=10) as answer:
-            engines: list[dict[str, Any]] = json.load(answer)["engines"]
-            return engines
+        engines: list[dict[str, Any]] = self._admin_page("/debug/engines")["engines"]
+        return engines
+
+    def move_the_only_one(self) -> str:
+        """Ask the only request that runs to leave its server, and return its id."""
+        (running,) = self._admin_page("/debug/requests")["running"]
+        asked: str = running["id"]
+        answer = post(self._admin, {}, f"/requests/{asked}/move")
+        assert answer.status == 202, answer
+        return asked
+
+    def moves_of(self, asked: str) -> list[dict[str, Any]]:
+        """Return how a request moved, once it is recorded."""
+        end = time.monotonic() + 20
+        while True:
+            for record in self._admin_page("/debug/requests")["latest"]:
+                if record["id"] == asked:
+                    moves: list[dict[str, Any]] = record.get("moves", [])
+                    return moves
+            assert time.monotonic() < end, f"{asked} was never recorded"
+            time.sleep(0.05)
+
+    def _admin_page(self, path: str) -> Any:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._admin}{path}", timeout=10) as answer:
+            return json.load(answer)
 
     def ask(self, case: Case, **more: object) -> Answer:
         return post(self.port, case.request(**more))

@@ -48,6 +48,28 @@ def test_whoever_the_gateway_chooses(pair: Pair, oracle: Oracle) -> None:
     pair.assert_nothing_held()
 
 
+def test_a_running_answer_moves_with_its_cache(pair: Pair, oracle: Oracle) -> None:
+    """It is asked to leave in its middle, and each of its tokens comes once."""
+    for case in oracle.long_answers[:2]:
+        stream = Stream()
+        with ThreadPoolExecutor(1) as client:
+            reading = client.submit(stream.read, pair.port, case.request())
+            end = time.monotonic() + 20
+            while len(stream.tokens) < len(case.answer) // 10:
+                assert time.monotonic() < end and not reading.done(), stream
+                time.sleep(0.001)
+            taken = pair.handed_over() + pair.prefill.metric("vllm:meridian_handoff_tokens_sum")
+            asked = pair.move_the_only_one()
+            reading.result()
+        assert stream.complete, stream
+        case.check(stream.tokens)
+        move = pair.moves_of(asked)
+        assert len(move) == 1 and move[0]["from"] != move[0]["to"] and move[0]["gap_ms"] > 0, move
+        moved = pair.handed_over() + pair.prefill.metric("vllm:meridian_handoff_tokens_sum") - taken
+        assert moved > 0, "it was computed again"
+    pair.assert_nothing_held()
+
+
 def test_an_answer_goes_on_at_the_other_when_its_server_dies(pair: Pair, oracle: Oracle) -> None:
     """The last test of the module: a server is gone after it."""
     case, stream = oracle.long_answers[0], Stream()
