@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"math"
+
 	"meridian/door/doorpb"
 	"meridian/engine/batch"
 	"meridian/openai"
@@ -120,15 +122,26 @@ type fork struct {
 }
 
 // fork asks what would follow if a thought ended here. Where there is no room for the
-// question it is not asked; a governor asks again.
+// question the governor hears that there is no answer; it asks again.
 func (e *Engine) fork(c *choice) {
-	end := e.endTokens()
-	if c.fork != nil || len(end) == 0 || !c.thinks() {
-		return
+	if c.fork != nil {
+		return // the answer comes
 	}
-	if q, made := e.scheduler.Fork(&c.sequence, end...); made {
-		c.fork = &fork{choice: c, sequence: q, tokens: c.thought.machine.Think()}
-		q.Owner = c.fork
+	if end := e.endTokens(); len(end) > 0 && c.thinks() {
+		if q, made := e.scheduler.Fork(&c.sequence, end...); made {
+			c.fork = &fork{choice: c, sequence: q, tokens: c.thought.machine.Think()}
+			q.Owner = c.fork
+			return
+		}
+	}
+	e.tellForked(c, float32(math.NaN()))
+}
+
+// tellForked answers the question for a fork; NaN: it was not measured.
+func (e *Engine) tellForked(c *choice, nats float32) {
+	if c.told.begun && e.terms != nil {
+		e.columns.Forked = append(e.columns.Forked, c.governed)
+		e.columns.ForkNats = append(e.columns.ForkNats, nats)
 	}
 }
 
@@ -141,15 +154,20 @@ func (e *Engine) forked(f *fork) {
 		}
 	}
 	e.counters.Forked++
-	if f.choice.told.begun && e.terms != nil {
-		e.columns.Forked = append(e.columns.Forked, f.choice.governed)
-		e.columns.ForkNats = append(e.columns.ForkNats, nats)
-	}
-	e.dropFork(f.choice)
+	e.tellForked(f.choice, nats)
+	e.endFork(f.choice)
 }
 
-// dropFork forgets a choice's fork, if it has one.
+// dropFork gives a choice's fork up, if it has one: the governor does not wait for the answer.
 func (e *Engine) dropFork(c *choice) {
+	if c.fork != nil {
+		e.tellForked(c, float32(math.NaN()))
+		e.endFork(c)
+	}
+}
+
+// endFork forgets a choice's fork, if it has one.
+func (e *Engine) endFork(c *choice) {
 	f := c.fork
 	if f == nil {
 		return

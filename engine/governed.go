@@ -375,7 +375,7 @@ func (e *Engine) ungovern(c *choice) {
 		e.collect(c)
 		e.columns.Finished = append(e.columns.Finished, c.governed)
 	}
-	e.dropFork(c)
+	e.endFork(c)
 	e.endSwap(c)
 	delete(e.byNumber, c.governed)
 	for i, other := range e.known {

@@ -410,3 +410,47 @@ func TestEverybodyIsToldAgain(t *testing.T) {
 		t.Errorf("%d have ended", len(g.over))
 	}
 }
+
+// Every question for a fork is answered, with nothing where there was no room for it or the
+// sequence lost its blocks.
+func TestEveryForkIsAnswered(t *testing.T) {
+	think := 40
+	r := Request{ID: "a", Prompts: [][]uint32{prompt(5, 60)}, MaxTokens: 42, IgnoreEOS: true, ThinkTokens: &think}
+	for name, c := range map[string]struct {
+		blocks  int
+		preempt bool
+		known   bool
+	}{"measured": {64, false, true}, "no blocks": {13, false, false}, "preempted": {64, true, false}} {
+		g := newFakeGovernor(nil, nil)
+		asked := 0
+		g.decide = func(*doorpb.Step) *doorpb.Decision {
+			d := &doorpb.Decision{}
+			for _, q := range g.live {
+				if n := len(q.generated); n != 35 && n != 38 || asked > len(g.forks[q.number]) {
+					continue
+				}
+				asked++
+				d.Fork = append(d.Fork, q.number)
+				if c.preempt { // before the step that would measure
+					d.Preempt = append(d.Preempt, &doorpb.Preempt{Sequence: q.number})
+				}
+			}
+			return d
+		}
+		ask(t, governedBy(t, Options{Reasoning: true, BlockTokens: 8, Blocks: c.blocks}, g), r)
+		g.check(t)
+		for _, all := range g.forks {
+			for _, nats := range all {
+				if known := nats == nats; known != c.known {
+					t.Errorf("%s: %v", name, nats)
+				}
+			}
+			if len(all) != asked || asked != 2 {
+				t.Errorf("%s: %d asked, %d answered", name, asked, len(all))
+			}
+		}
+		if len(g.forks) != 1 {
+			t.Errorf("%s: %v", name, g.forks)
+		}
+	}
+}

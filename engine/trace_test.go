@@ -31,7 +31,14 @@ func TestEntropiesOfThoughts(t *testing.T) {
 		if idle(t, e); e.Metrics().Forked == 0 {
 			t.Error("nobody looked")
 		}
-		return g.nats[1], g.forks[1]
+		forks = g.forks[1]
+		unanswered := func(nats float32) bool { return nats != nats }
+		if over := slices.IndexFunc(forks, unanswered); over < 0 || slices.ContainsFunc(forks[over:], func(nats float32) bool { return !unanswered(nats) }) {
+			t.Errorf("%v, of which those behind the thought are to be unanswered, and no others", forks)
+		} else {
+			forks = forks[:over]
+		}
+		return g.nats[1], forks
 	}
 	nats, forks := measure(Options{})
 	for place, n := range nats {
