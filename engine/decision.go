@@ -91,7 +91,7 @@ func (e *Engine) preempt(p *doorpb.Preempt) {
 }
 
 // order is who runs first. Who is paused gives its blocks up first, the youngest of them
-// before the others.
+// before the others; behind them go those that the order does not name, and then its last.
 func (e *Engine) order(d *doorpb.Decision) {
 	var o batch.Order
 	tokens := d.GetOrderTokens()

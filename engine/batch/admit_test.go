@@ -292,7 +292,7 @@ func TestNobodyIsLetInWhereSomebodyHadToGo(t *testing.T) {
 	seat(s, young)
 	add(t, s, waits)
 	s.Append(young, 7)
-	s.Obey(Order{Run: []Allotment{{young, 0}, {waits, 0}}})
+	s.Obey(Order{Run: []Allotment{{young, 0}, {waits, 0}}, Victims: []*Sequence{young}})
 	if p := s.Plan(); !slices.Equal(p.Preempted, []*Sequence{young}) || len(p.Admitted) != 0 || len(p.Work) != 0 {
 		t.Errorf("%+v", p)
 	}
@@ -312,7 +312,7 @@ func TestTokensOfOneThatHadToGoAreForOthers(t *testing.T) {
 	prompt.computed = 0 // it is to be computed yet
 	s.Append(old, 7)
 	s.Append(young, 7)
-	s.Obey(Order{Run: []Allotment{{young, 0}, {old, 0}}})
+	s.Obey(Order{Run: []Allotment{{young, 0}, {old, 0}}, Victims: []*Sequence{young}})
 	p := s.Plan()
 	if !slices.Equal(p.Preempted, []*Sequence{young}) {
 		t.Fatalf("%+v", p)

@@ -15,9 +15,11 @@ type Order struct {
 	// Those that are named end some time, so that the others do not wait for ever.
 	Run []Allotment
 	// Victims give their blocks up first when these run out, the first of them
-	// first. Behind them go the youngest. One that waits or is paused can be a
-	// victim, and so can the one that needs the block. One without blocks is passed
-	// over, and so is one that is being fetched: the door writes its blocks.
+	// first. Behind them go those that are named nowhere, the youngest first, and behind
+	// these the ones that Run names, the last of them first: whom it has served first keeps
+	// its blocks longest. One that waits or is paused can be a victim, and so can the one
+	// that needs the block. One without blocks is passed over, and so is one that is being
+	// fetched: the door writes its blocks.
 	Victims []*Sequence
 }
 
@@ -33,10 +35,10 @@ type Allotment struct {
 // named twice, the first counts.
 func (s *Scheduler) Obey(o Order) {
 	for _, a := range s.order.Run {
-		a.Sequence.allotted = 0
+		a.Sequence.allotted, a.Sequence.rank = 0, 0
 	}
-	for _, a := range slices.Backward(o.Run) {
-		a.Sequence.allotted = a.Tokens
+	for i, a := range slices.Backward(o.Run) {
+		a.Sequence.allotted, a.Sequence.rank = a.Tokens, i+1
 	}
 	s.order = Order{Run: slices.Clone(o.Run), Victims: slices.Clone(o.Victims)}
 }
@@ -96,17 +98,29 @@ func (s *Scheduler) victim() *Sequence {
 			return q
 		}
 	}
-	return s.youngest()
+	if q := s.youngest(); q != nil {
+		return q
+	}
+	for i, a := range slices.Backward(s.order.Run) {
+		if q := a.Sequence; q.rank == i+1 && len(q.blocks) > 0 && q.state != Fetching {
+			return q
+		}
+	}
+	return nil
 }
 
-// youngest is the last to come of those that have blocks to give up.
+// youngest is the last to come of those that have blocks to give up and that the order does
+// not name; nil: it names all.
 func (s *Scheduler) youngest() *Sequence {
 	var victim *Sequence
-	if n := len(s.running); n > 0 {
-		victim = s.running[n-1]
+	for _, q := range slices.Backward(s.running) {
+		if q.rank == 0 {
+			victim = q
+			break
+		}
 	}
 	for _, q := range s.waiting {
-		if len(q.blocks) > 0 && (victim == nil || q.arrival > victim.arrival) {
+		if len(q.blocks) > 0 && q.rank == 0 && (victim == nil || q.arrival > victim.arrival) {
 			victim = q
 		}
 	}

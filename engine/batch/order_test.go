@@ -124,15 +124,21 @@ func TestAPauseStandsForEachOfItsReasons(t *testing.T) {
 func TestVictims(t *testing.T) {
 	for name, c := range map[string]struct {
 		victims   []int
+		run       []int
 		pause     []int
 		preempted []int
 	}{
-		"the youngest":                  {nil, nil, []int{2}},
-		"whom the order says":           {[]int{1}, nil, []int{1}},
-		"first to go first":             {[]int{1, 0}, nil, []int{1}},
-		"the one that grows":            {[]int{0, 1}, nil, []int{0}},
-		"one that is paused":            {[]int{1}, []int{1}, []int{1}},
-		"the youngest, which is paused": {nil, []int{2}, []int{2}},
+		"the youngest":                      {nil, nil, nil, []int{2}},
+		"whom the order says":               {[]int{1}, nil, nil, []int{1}},
+		"first to go first":                 {[]int{1, 0}, nil, nil, []int{1}},
+		"the one that grows":                {[]int{0, 1}, nil, nil, []int{0}},
+		"one that is paused":                {[]int{1}, nil, []int{1}, []int{1}},
+		"the youngest, which is paused":     {nil, nil, []int{2}, []int{2}},
+		"the last in the order":             {nil, []int{2, 0, 1}, nil, []int{1}},
+		"whom the order says, though first": {[]int{2}, []int{2, 0, 1}, nil, []int{2}},
+		"one that is not named":             {nil, []int{0, 2}, nil, []int{1}},
+		"the youngest that is not named":    {nil, []int{2}, nil, []int{1}},
+		"of two places the first":           {nil, []int{2, 0, 1, 2}, nil, []int{1}},
 	} {
 		s := New(Options{Blocks: 6, BlockTokens: 4, MaxRunning: 3, MaxWaiting: 8, StepTokens: 100})
 		list := []*Sequence{sequence(tokens(8, 0)), sequence(tokens(5, 100)), sequence(tokens(5, 200))}
@@ -146,6 +152,9 @@ func TestVictims(t *testing.T) {
 		o := Order{Victims: []*Sequence{gone}}
 		for _, i := range c.victims {
 			o.Victims = append(o.Victims, list[i])
+		}
+		for _, i := range c.run {
+			o.Run = append(o.Run, Allotment{Sequence: list[i]})
 		}
 		s.Obey(o)
 		for _, i := range c.pause {

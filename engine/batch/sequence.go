@@ -34,6 +34,7 @@ type Sequence struct {
 	planned  int           // tokens in the step that is planned
 	prompted bool          // the prompt has been computed once
 	allotted int           // tokens of a step that an order lets it have at most; below 1: any number
+	rank     int           // its place among those that an order has run, from 1 on; 0: it is not named
 	pauses   PauseReason   // why it is left out; 0: it is not
 	fork     bool          // it is to be thrown away, and no sequence is to find its blocks
 }
