@@ -356,9 +356,16 @@ func (e *Engine) collect(c *choice) {
 	t.kv, t.tokens, t.nats = t.kv+computed, t.tokens+len(tokens), t.nats[:0]
 }
 
-// stopped tells that a sequence has lost its blocks.
+// stopped tells that a sequence has lost its blocks. What the cell has of it is looked for
+// when it would be computed: much may be here still.
 func (e *Engine) stopped(c *choice) {
 	e.endSwap(c)
+	e.tellLost(c)
+	c.sequence.Ask = e.mayRegain(c)
+}
+
+// tellLost tells that a sequence has none of its blocks any more.
+func (e *Engine) tellLost(c *choice) {
 	e.scheduler.Unpause(&c.sequence, batch.Governed) // it waits for a place, and for nothing else
 	if c.told.begun {
 		e.columns.Stopped = append(e.columns.Stopped, &doorpb.Stopped{Sequence: c.governed, Lost: true})

@@ -260,6 +260,12 @@ func (e *Engine) forsakeAs(in *intake, reason string) {
 		e.backAgain(in.choice)
 		return
 	}
+	if in.choice.regain != nil {
+		in.choice.regain = nil
+		e.counters.Missed++
+		e.unfetched(in.choice)
+		return
+	}
 	q.handoff = time.Since(q.fetching)
 	if q.over {
 		return
@@ -267,7 +273,15 @@ func (e *Engine) forsakeAs(in *intake, reason string) {
 	q.kv, q.kvReason = openai.KVLocal, reason
 	e.counters.Local++
 	e.options.Logger.Debug("a prompt is computed here after all", "request", q.ID, "transfer", q.transfer(), "reason", reason)
-	e.scheduler.Unfetched(&in.choice.sequence)
+	e.unfetched(in.choice)
+}
+
+// unfetched: the blocks in which a sequence waited for a cache are not its own any more.
+func (e *Engine) unfetched(c *choice) {
+	e.scheduler.Unfetched(&c.sequence)
+	if c.told.blocks > 0 {
+		e.tellLost(c)
+	}
 }
 
 // forsake stops to wait for an intake. Its blocks come back when the door says so.
@@ -337,10 +351,15 @@ func (e *Engine) intakeEvent(in *intake, event door.Event) {
 		in.timer.Stop()
 		in.forsaken = true
 		q.intake = nil
-		if in.choice.swap != nil {
+		switch {
+		case in.choice.swap != nil:
 			e.scheduler.Fetched(&in.choice.sequence)
 			e.backAgain(in.choice)
-		} else {
+		case in.choice.regain != nil:
+			in.choice.regain = nil
+			e.counters.Regained++
+			e.scheduler.Fetched(&in.choice.sequence)
+		default:
 			q.handoff = time.Since(q.fetching)
 			e.arrived(in.choice)
 			e.scheduler.Fetched(&in.choice.sequence)
@@ -349,6 +368,8 @@ func (e *Engine) intakeEvent(in *intake, event door.Event) {
 		ticket := q.Ticket
 		if s := in.choice.swap; s != nil {
 			ticket = s.ticket
+		} else if r := in.choice.regain; r != nil {
+			ticket = r.ticket
 		}
 		e.forsakeAs(in, "the agent gave the blocks back")
 		e.giveBack(ticket) // it is not tried again

@@ -82,7 +82,7 @@ func (e *Engine) run() {
 		if e.options.OnStep != nil && len(plan.Work) > 0 {
 			e.options.OnStep(newStep(plan.Work, time.Since(began)))
 		}
-		if len(plan.Work) == 0 && len(plan.Preempted) == 0 && len(plan.Dropped) == 0 {
+		if len(plan.Work) == 0 && len(plan.Preempted) == 0 && len(plan.Dropped) == 0 && len(plan.Asked) == 0 {
 			e.rest()
 		}
 	}
@@ -173,6 +173,8 @@ func (e *Engine) admitted(p batch.Plan) {
 		switch {
 		case c.swap != nil:
 			e.returns(c, a)
+		case c.regain != nil:
+			e.regains(c, a)
 		case a.Fetch:
 			e.fetch(c, a)
 		case a.Outdated:
@@ -199,6 +201,9 @@ func (e *Engine) admitted(p batch.Plan) {
 	}
 	for _, q := range p.Dropped {
 		e.dropFork(q.Owner.(*fork).choice)
+	}
+	for _, q := range p.Asked {
+		e.beginRegain(q.Owner.(*choice))
 	}
 }
 
@@ -309,6 +314,7 @@ func (e *Engine) ended(c *choice) {
 }
 
 func (e *Engine) dropChoice(c *choice) {
+	e.endRegain(c)
 	e.ungovern(c)
 	e.scheduler.Remove(&c.sequence)
 	e.spareLogits(&c.logits)

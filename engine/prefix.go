@@ -80,20 +80,32 @@ const measuredTokens = 32
 func (e *Engine) find(q *request, present int) {
 	s := &search{present: present}
 	q.search = s
+	s.timer = e.look(q.choices[0], present, func(found door.Found) { e.searched(q, s, found) })
+}
+
+// look asks the agent what the cell has of a sequence, of which so much is here. The step
+// loop hears of the answer, and of nothing when the timer ends: whichever comes second may
+// have a ticket to be given back.
+func (e *Engine) look(c *choice, present int, hear func(door.Found)) *time.Timer {
+	q := c.request
+	c.sought = len(c.sequence.Tokens)
 	e.searches++
-	s.timer = time.AfterFunc(findPatience, func() { e.post(func() { e.searched(q, s, door.Found{}, nil) }) })
-	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(q.choices[0].sequence.Tokens), Present: present, Within: findTime, TokenTime: e.tokenTime, Request: q.ID}
+	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(c.sequence.Tokens), Present: present, Within: findTime, TokenTime: e.tokenTime, Request: q.ID}
 	e.inBackground(func(ctx context.Context) {
 		found, err := e.door.Find(ctx, message)
 		e.post(func() {
 			e.searches--
-			e.searched(q, s, found, err)
+			if err != nil {
+				e.options.Logger.Debug("a prefix could not be looked for", "request", q.ID, "error", err)
+			}
+			hear(found)
 		})
 	})
+	return time.AfterFunc(findPatience, func() { e.post(func() { hear(door.Found{}) }) })
 }
 
 // searched: the agent has answered, or is not waited for any more.
-func (e *Engine) searched(q *request, s *search, found door.Found, err error) {
+func (e *Engine) searched(q *request, s *search, found door.Found) {
 	if q.search != s || q.over {
 		e.giveBack(found.Ticket)
 		return
@@ -102,9 +114,6 @@ func (e *Engine) searched(q *request, s *search, found door.Found, err error) {
 	s.timer.Stop()
 	if found.Tokens == 0 {
 		e.counters.Missed++
-		if err != nil {
-			e.options.Logger.Debug("a prefix could not be looked for", "request", q.ID, "error", err)
-		}
 	} else {
 		q.Ticket, q.found = found.Ticket, found.Tokens
 		q.choices[0].sequence.Fetch, q.choices[0].sequence.FetchFrom = found.Tokens, s.present

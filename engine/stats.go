@@ -36,6 +36,7 @@ type Counters struct {
 	Kept        uint64 `json:"kept"`         // prefixes that the agent was told of
 	Unkept      uint64 `json:"unkept"`       // that it was not, or did not take
 	Found       uint64 `json:"found"`        // that came from the cell
+	Regained    uint64 `json:"regained"`     // sequences that lost their blocks, and of which some came from there
 	FoundTokens uint64 `json:"found_tokens"` // of them, that were not here
 	Missed      uint64 `json:"missed"`       // that the cell did not have, or not in time
 }

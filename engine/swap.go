@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"context"
-	"slices"
 	"time"
 
 	"meridian/door"
@@ -165,7 +163,7 @@ func (e *Engine) recall(c *choice) {
 		return
 	}
 	s.recalls, s.began = true, time.Now()
-	unit, q := e.units(), c.request
+	unit := e.units()
 	if unit == 0 || e.searches >= door.MaxFinds || len(c.sequence.Tokens) > door.MaxPrefixTokens {
 		e.located(c, s, door.Found{}, 0)
 		return
@@ -175,19 +173,7 @@ func (e *Engine) recall(c *choice) {
 		e.located(c, s, door.Found{}, present)
 		return
 	}
-	e.searches++
-	s.search = time.AfterFunc(findPatience, func() { e.post(func() { e.located(c, s, door.Found{}, present) }) })
-	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(c.sequence.Tokens), Present: present, Within: findTime, TokenTime: e.tokenTime, Request: q.ID}
-	e.inBackground(func(ctx context.Context) {
-		found, err := e.door.Find(ctx, message)
-		e.post(func() {
-			e.searches--
-			if err != nil {
-				e.options.Logger.Debug("a prefix could not be looked for", "request", q.ID, "error", err)
-			}
-			e.located(c, s, found, present)
-		})
-	})
+	s.search = e.look(c, present, func(found door.Found) { e.located(c, s, found, present) })
 }
 
 // located: the cell has said what it has of a sequence that comes back, or is not waited

@@ -13,6 +13,7 @@ import (
 type stepLedger struct {
 	of       *worldEngine
 	terms    *doorpb.GovernorTerms
+	before   *doorpb.GovernorTerms // of the connection before
 	all      map[uint64]*ledgerLine
 	finished int
 	opened   uint64 // how often the engine had failed open
@@ -34,7 +35,7 @@ type ledgerLine struct {
 
 // renew: there is another connection, on which nothing was told.
 func (k *stepLedger) renew(terms *doorpb.GovernorTerms) {
-	k.terms = terms
+	k.before, k.terms = k.terms, terms
 	for _, line := range k.all {
 		line.begun, line.paused = false, false
 	}
@@ -82,8 +83,12 @@ func (k *stepLedger) begin(b *doorpb.Begun) {
 		return
 	}
 	// What it has said since nobody governed it, it has said under its own cap.
-	for _, token := range b.GetGenerated()[len(line.tokens):] {
-		k.say(number, line, token, nil)
+	for i, token := range b.GetGenerated()[len(line.tokens):] {
+		terms := (*doorpb.GovernorTerms)(nil)
+		if i == 0 && token == k.of.engine.source.thinkEnd.id && int(k.before.GetMaxThinkTokens()) == len(line.tokens)-1 {
+			terms = k.before // it is of the step that could not be told any more
+		}
+		k.say(number, line, token, terms)
 	}
 	line.begun, line.kv = true, int(b.GetCachedTokens())
 }
@@ -115,7 +120,7 @@ func (k *stepLedger) hear(m *doorpb.Step) {
 	for _, stopped := range m.GetStopped() {
 		if line := k.line(stopped.GetSequence(), "stopped"); line != nil {
 			if line.paused = !stopped.GetLost(); stopped.GetLost() {
-				line.kv = 0
+				line.kv, line.unsure = 0, true // a decision may have come after it had lost them
 			}
 		}
 	}

@@ -355,3 +355,25 @@ func TestSeats(t *testing.T) {
 		}
 	}
 }
+
+// TestOneThatWantsToBeAskedAboutIsAskedOnce: when there is room for it and much to compute.
+func TestOneThatWantsToBeAskedAboutIsAskedOnce(t *testing.T) {
+	o := roomy
+	o.FetchTokens, o.Blocks = 5, 8
+	s := New(o)
+	full, long, short := sequence(tokens(24, 0)), sequence(tokens(12, 100)), sequence(tokens(3, 200))
+	seat(s, full)
+	long.Ask, short.Ask = true, true
+	add(t, s, long, short)
+	if p := s.Plan(); len(p.Asked)+len(admitted(p)) != 0 {
+		t.Errorf("there is no room: %+v", p)
+	}
+	s.Remove(full)
+	p := step(s)
+	if !slices.Equal(p.Asked, []*Sequence{long}) || !slices.Equal(admitted(p), []*Sequence{short}) || len(long.Blocks()) != 0 || long.State() != Waiting {
+		t.Errorf("%+v, %v with blocks %v", p, long.State(), long.Blocks())
+	}
+	if p := step(s); len(p.Asked) != 0 || !slices.Equal(admitted(p), []*Sequence{long}) {
+		t.Errorf("and then: %+v", p)
+	}
+}

@@ -52,6 +52,8 @@ const (
 	SlowReader PauseReason = 1 << iota
 	// Governed: a governor wants it to wait.
 	Governed
+	// Sought: somebody is asked for what it lost.
+	Sought
 )
 
 // Pause leaves q out of plans, with its blocks, as long as any reason stands.

@@ -12,6 +12,8 @@ type Plan struct {
 	// Dropped are forks that lost theirs, and are removed. There may be room for
 	// others in the next plan.
 	Dropped []*Sequence
+	// Asked would be let in now, and wanted to be asked about before.
+	Asked []*Sequence
 }
 
 // Work is tokens of one sequence: Count of them from Start on.
@@ -169,6 +171,14 @@ func (s *Scheduler) admit(q *Sequence, d *draft) {
 	if !s.settle(q, &a, d.seats > 0) {
 		d.blocked = true
 		return
+	}
+	if q.Ask && !a.Fetch {
+		q.Ask = false
+		if q.missing() > s.options.FetchTokens {
+			s.drop(q)
+			d.Asked = append(d.Asked, q)
+			return
+		}
 	}
 	s.waiting = without(s.waiting, q)
 	if a.Fetch {

@@ -21,6 +21,9 @@ type Sequence struct {
 	// FetchFrom is where what can be fetched begins: what is before it was here when it
 	// was looked for. If it is not any more, nothing is fetched.
 	FetchFrom int
+	// Ask: a plan that would let it in, with more to compute than is worth to be fetched,
+	// says so once instead: the caller may know who has it.
+	Ask bool
 	// Leader, if any, is a sequence with the same prompt that goes first, so
 	// that this one finds its blocks.
 	Leader *Sequence
