@@ -38,6 +38,7 @@ type cell struct {
 	fakeCache *fakeCache // nil: it keeps no prefixes
 	withdrawn map[[16]byte]bool
 	early     int // bytes that were taken before all of their prompt was computed
+	layered   int // times that it was told of the first layers of tokens alone
 	trouble
 }
 
@@ -88,6 +89,8 @@ func (d *testDoor) Progress(transfer [16]byte, layers, tokens int) {
 	}
 	if o.layers, o.tokens = layers, tokens; layers == o.all() {
 		o.Whole = tokens
+	} else {
+		d.cell.layered++
 	}
 	o.tellTakers()
 }

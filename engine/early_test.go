@@ -2,10 +2,12 @@ package engine
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
 
+	"meridian/engine/model"
 	"meridian/openai"
 )
 
@@ -36,6 +38,22 @@ func (c *cell) until(t *testing.T, what string, done func() bool) {
 	}
 }
 
+// tellsEachLayer has an engine compute the next layer when the agent has been told of the one
+// before: else it may be told of the last alone.
+func tellsEachLayer(e *Engine) {
+	r := e.runner.(*model.Runner)
+	tell := r.LayerDone
+	r.LayerDone = func(layers int) {
+		tell(layers)
+		telling := true
+		for deadline := time.Now().Add(patience); telling && time.Now().Before(deadline); runtime.Gosched() {
+			e.news.mu.Lock()
+			telling = e.news.telling
+			e.news.mu.Unlock()
+		}
+	}
+}
+
 // A long prompt is offered when its first chunk begins. Its chunks and layers are taken
 // while the rest is computed, each once, and the answer is that of an engine alone.
 func TestChunksAreTakenWhileTheNextIsComputed(t *testing.T) {
@@ -55,6 +73,7 @@ func TestChunksAreTakenWhileTheNextIsComputed(t *testing.T) {
 			}
 		}
 		prefill, decode := join(t, c, cuts[0]), join(t, c, cuts[1])
+		prefill.post(func() { tellsEachLayer(prefill) })
 		transfer := [16]byte{7}
 		s, err := prefill.Submit(within(t), Request{Prompts: [][]uint32{prompt}, MaxTokens: 1, Offer: &transfer})
 		if err != nil {
@@ -78,6 +97,9 @@ func TestChunksAreTakenWhileTheNextIsComputed(t *testing.T) {
 		c.mu.Lock()
 		if c.early == 0 {
 			t.Error("nothing was taken before all was computed")
+		}
+		if c.layered == 0 {
+			t.Error("of layers it was not told before all of them were computed")
 		}
 		c.mu.Unlock()
 		if s := idle(t, prefill); s.Counters.Offered != 1 || s.Counters.Declined != 0 {

@@ -148,7 +148,22 @@ func TestEveryPolicyServesAMixedLoad(t *testing.T) {
 		all.Wait()
 		c := idle(t, e).Counters
 		m, last := d.governors.Metrics(), d.governors.Engines()[0].Contradiction
-		t.Logf("%s: %v; %d steps, %d preempted by the engine, %d by the governor, %d blocks copied, %d recalled, %d fail open", policy, d.kinds, c.Told, c.Preempted, c.Stopped, c.CopiedOut, c.Recalled, c.FailedOpen)
+		t.Logf("%s: %v; %d steps, %d preempted by the engine, %d by the governor, %d blocks copied, %d recalled, %d regained, %d fail open", policy, d.kinds, c.Told, c.Preempted, c.Stopped, c.CopiedOut, c.Recalled, c.Regained, c.FailedOpen)
+		must := []string{"copy", "preempt"}
+		switch policy {
+		case "dual-queue", "meridian":
+			must = append(must, "pause")
+		case "pascal":
+			must = append(must, "pause", "swap", "evict", "recall")
+		}
+		for _, kind := range must {
+			if d.kinds[kind] == 0 {
+				t.Errorf("%s: no %s was decided", policy, kind)
+			}
+		}
+		if c.CopiedOut == 0 || c.Stopped == 0 || policy == "pascal" && c.Recalled == 0 {
+			t.Errorf("%s: %+v", policy, c)
+		}
 		// Of a block on its way out that another finds meanwhile, a governor knows no holder.
 		if m.Governor.Contradictions > int64(c.Told)/20 || m.Tracked > 0 || m.Refused > 0 {
 			t.Errorf("%s: %d contradictions, the last: %s; %d are left", policy, m.Governor.Contradictions, last, m.Tracked)

@@ -142,6 +142,7 @@ func (c *Counters) add(o Counters) {
 	c.CopiedOut += o.CopiedOut
 	c.Recalled += o.Recalled
 	c.Found += o.Found
+	c.Regained += o.Regained
 }
 
 // lone gives the answers that an engine gives which has nothing else to do, and that nobody
@@ -260,7 +261,23 @@ func TestGovernedWorlds(t *testing.T) {
 	if t.Failed() {
 		t.Logf("to see it again: MERIDIAN_WORLD_SEED=N go test ./engine -run TestGovernedWorlds -v")
 	}
+	if len(seeds) >= len(fewWorlds) {
+		demandAll(t, decisions, &all)
+	}
 	t.Logf("%d answers; %v; %+v; the longest wait for a token: %v", answers, decisions, all, longest)
+}
+
+// demandAll demands that everything that may be decided was, and that engines did it: worlds in
+// which governors say nothing prove nothing.
+func demandAll(t *testing.T, decisions map[string]int, c *Counters) {
+	for name, n := range decisions {
+		if n == 0 {
+			t.Errorf("no %s was decided", name)
+		}
+	}
+	if c.Preempted == 0 || c.Stopped == 0 || c.CopiedOut == 0 || c.Recalled == 0 || c.Regained == 0 || c.Forked == 0 || c.Forced == 0 || c.FailedOpen == 0 {
+		t.Errorf("the worlds test too little: %+v", c)
+	}
 }
 
 // A seed has one story.
