@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"meridian/door/doorpb"
 	"meridian/openai"
 )
 
@@ -242,4 +243,41 @@ func textOf(t *testing.T, c *openai.Chunk) (text string) {
 		}
 	}
 	return text
+}
+
+// A request that is asked to move between two tokens of a forced end leaves behind the last of
+// them, and goes on as one that stays.
+func TestAForcedEndDoesNotMoveInTheMiddle(t *testing.T) {
+	world, think := keeping(t, 16), 40
+	first := uint32(1) // no thought says it by itself
+	r := Request{Prompts: [][]uint32{prompt(3, 40)}, MaxTokens: 30, IgnoreEOS: true, ThinkTokens: &think, Sampling: Sampling{Temperature: 1, Seed: 5}}
+	g := newFakeGovernor(nil, nil)
+	g.decide = func(*doorpb.Step) *doorpb.Decision {
+		d := &doorpb.Decision{}
+		for _, q := range g.live {
+			if len(q.generated) == 8 {
+				d.Force = append(d.Force, &doorpb.Force{Sequence: q.number, Tokens: append([]uint32{first}, g.terms.GetEndTokens()...), Reason: "converged"})
+			}
+		}
+		return d
+	}
+	from, _ := governedAt(t, world, Options{Reasoning: true, BlockTokens: 8}, g)
+	to := join(t, world, Options{Reasoning: true})
+	whole, _ := ask(t, from, r)
+	end := []uint32{first, from.source.thinkEnd.id}
+	if !slices.Equal(whole[0].Tokens[8:10], end) || slices.Index(whole[0].Tokens, first) != 8 {
+		t.Fatalf("%v", whole[0].Tokens)
+	}
+	moves, _ := movable(r, 3)
+	moves.Move.AtToken = &first
+	began, moved := ask(t, from, moves)
+	if said := began[0].Tokens; began[0].Finish != openai.FinishMoved || len(said) != 10 || !slices.Equal(said[8:], end) {
+		t.Fatalf("%+v", began[0])
+	}
+	rest, _ := ask(t, to, goesOn(r, began[0], moved))
+	if got := join2(began[0], rest[0]); !cmp.Equal(got.Tokens, whole[0].Tokens) {
+		t.Error(cmp.Diff(whole[0].Tokens, got.Tokens))
+	}
+	idle(t, from)
+	idle(t, to)
 }
