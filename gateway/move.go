@@ -249,6 +249,19 @@ func (x *exchange) mayLeave(e *engine, about *about, d *decodeLeg) (end func()) 
 	}
 }
 
+// stays: no other engine could go on with the leg that runs, so it is not asked to leave.
+func (x *exchange) stays() {
+	if x.departure != nil {
+		x.departure.end(&x.g.departures)
+	}
+}
+
+// cannotResume: another engine could not go on from here any more.
+func (x *exchange) cannotResume(why string) {
+	x.flow.cannotResume(why)
+	x.stays()
+}
+
 // thoughtEnded: the first of the answer after a thought is here.
 func (x *exchange) thoughtEnded() {
 	if x.thought {

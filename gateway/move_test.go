@@ -24,8 +24,14 @@ func (c *testCell) askMove(id, kind string) int {
 // slowStream starts a stream that takes its time, and returns its id and what waits for its end.
 func (c *testCell) slowStream() (id string, end func() reply) {
 	c.t.Helper()
+	return c.streamOf(habits{slow: 5 * time.Millisecond})
+}
+
+// streamOf starts a stream of engines with these habits.
+func (c *testCell) streamOf(h habits) (id string, end func() reply) {
+	c.t.Helper()
 	for _, s := range c.decode {
-		s.set(habits{slow: 5 * time.Millisecond})
+		s.set(h)
 	}
 	var got reply
 	var active sync.WaitGroup
@@ -67,6 +73,22 @@ func TestEngineThatCannotMove(t *testing.T) {
 	}
 	if status := c.askMove(id, "application/json"); status != http.StatusNotFound {
 		t.Errorf("a request that has ended: status %d", status)
+	}
+}
+
+// A stream that no other engine could go on with is not asked to leave: it would be ended.
+func TestStreamThatCannotGoOnStays(t *testing.T) {
+	c := newCell(t, 0, 2, nil)
+	id, end := c.streamOf(habits{slow: 50 * time.Millisecond, noIDs: true})
+	c.until("its tokens are not told", func() bool { return c.departures.of(id) == nil })
+	if c.Metrics().Running != 1 {
+		t.Error("it may leave until it has ended")
+	}
+	if status := c.askMove(id, "application/json"); status != http.StatusNotFound {
+		t.Errorf("status %d", status)
+	}
+	if got := end(); got.status != http.StatusOK || got.events[len(got.events)-1] != openai.Done {
+		t.Errorf("status %d", got.status)
 	}
 }
 

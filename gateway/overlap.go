@@ -57,7 +57,7 @@ func (r *relay) cut() *trouble {
 	c := &r.chunk
 	tokens, text, ok := r.again.repeat(c.Tokens, textIn(c))
 	if !ok {
-		r.x.flow.cannotResume("another engine's answer is not the same")
+		r.x.cannotResume("another engine's answer is not the same")
 		return &trouble{kind: lost, reached: true, engine: r.call.engine.key, fault: openai.Unavailable("engine %s goes on with another answer", r.call.engine.id())}
 	}
 	c.Tokens, r.text, c.Answered = tokens, text, text != ""

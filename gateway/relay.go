@@ -167,7 +167,9 @@ func (r *relay) take(data []byte) *trouble {
 		r.held = openai.AppendEvent(r.held, r.shown())
 	default:
 		if !x.flow.begun {
-			x.flow.began(r.mode())
+			if x.flow.began(r.mode()); x.flow.resume == resumeNever {
+				x.stays()
+			}
 			r.ready = append(r.ready, r.held...)
 			r.held = nil
 		}
@@ -314,12 +316,12 @@ func (r *relay) settle() {
 		return
 	}
 	if (c.Answered || c.Thought) && !c.HasTokens {
-		r.x.flow.cannotResume("the engine did not tell which tokens it sent")
+		r.x.cannotResume("the engine did not tell which tokens it sent")
 		return
 	}
 	if len(a.sofar)+len(a.beyond.tokens) > maxResumed {
 		a.sofar, a.beyond = nil, overlap{}
-		r.x.flow.cannotResume("the answer is longer than any that goes on elsewhere")
+		r.x.cannotResume("the answer is longer than any that goes on elsewhere")
 		return
 	}
 	if r.x.flow.resume == resumeGreedy && (c.Thought || r.thoughts.holds()) {
