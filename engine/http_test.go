@@ -349,7 +349,7 @@ func TestDisconnectCancels(t *testing.T) {
 
 // A client that never reads is paused, then dropped; others go on.
 func TestClientThatNeverReads(t *testing.T) {
-	e := join(t, nil, Options{StallTimeout: 300 * time.Millisecond, MaxWaiting: 1024})
+	e := join(t, nil, Options{StallTimeout: 2 * time.Second, MaxWaiting: 1024})
 	s := serve(t, e)
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
 	if err != nil {
