@@ -428,7 +428,7 @@ var rooms = map[string]room{
 			"door": "where its socket is", "door/doorpb": "what engines tell governors", "doorserver": "where engines come in", "governor": "reasons", "governor/live": "who decides for engines", "sched": "reasons", "mem/vram": "GPU memory that they lend", "cuda": "whether there can be any", "gateway": "where users do", "inquiry": "what agents are asked", "ledger": "records of requests", "mem": "kinds of memory",
 			"store": "its part in the object cache", "store/owner": "the numbers of an owner", "store/disk": "a tier of it", "store/s3": "another", "store/tier": "what it closes", "transceiver": "hand-offs", "transceiver/handoff": "their records", "trust": "who the agent is",
 		},
-		testsMay: []string{"block", "cuda/cudatest", "engine", "kv", "mem", "meta/memdir", "openai", "phase", "place", "reshard", "store/producer"},
+		testsMay: []string{"block", "cuda/cudatest", "engine", "kv", "mem", "meta/memdir", "openai", "phase", "place", "reshard", "store/producer", "token"},
 	},
 	"mrdn": {
 		owns: "bytes on the wire: the MRDN v1 frame, the frames of a link",

@@ -28,6 +28,7 @@ import (
 // realCell is agents, engines and a gateway as they run, in one process.
 type realCell struct {
 	t       *testing.T
+	agents  []*Agent // of the engines, in their order
 	engines []*realEngine
 	gateway *Gateway
 	client  *http.Client
@@ -113,10 +114,11 @@ func (c *realCell) openEngine(ctx context.Context, dir string, i int, differs fu
 	t := c.t
 	t.Helper()
 	name := fmt.Sprintf("a%d", i)
-	n, err := OpenAgent(ctx, AgentOptions{Name: name, StateDir: dir, Listen: "127.0.0.1:0", Door: &Door{RequireLeg: true}})
+	n, err := OpenAgent(ctx, AgentOptions{Name: name, StateDir: dir, Listen: "127.0.0.1:0", Door: &Door{RequireLeg: true, Governor: tinyGoverned(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.agents = append(c.agents, n)
 	t.Cleanup(func() {
 		if err := n.Close(context.Background()); err != nil {
 			t.Error(err)
