@@ -32,6 +32,7 @@ type offer struct {
 type intake struct {
 	choice *choice
 	hold   *batch.Hold
+	ticket []byte // given back if nothing comes of it
 	// transfer is zero until the agent has taken it on.
 	transfer [16]byte
 	// forsaken: the request does not wait any more; only the blocks do.
@@ -184,7 +185,7 @@ type accepting struct {
 // accept asks for a cache that an admitted sequence waits for.
 func (e *Engine) accept(c *choice, a batch.Admission, how accepting) {
 	q, patience := c.request, how.patience
-	in := &intake{choice: c, hold: a.Hold}
+	in := &intake{choice: c, hold: a.Hold, ticket: how.ticket}
 	q.intake, q.fetching = in, time.Now()
 	if e.door == nil {
 		e.scheduler.Release(in.hold)
@@ -365,14 +366,8 @@ func (e *Engine) intakeEvent(in *intake, event door.Event) {
 			e.scheduler.Fetched(&in.choice.sequence)
 		}
 	} else {
-		ticket := q.Ticket
-		if s := in.choice.swap; s != nil {
-			ticket = s.ticket
-		} else if r := in.choice.regain; r != nil {
-			ticket = r.ticket
-		}
 		e.forsakeAs(in, "the agent gave the blocks back")
-		e.giveBack(ticket) // it is not tried again
+		e.giveBack(in.ticket) // it is not tried again
 	}
 	e.scheduler.Release(in.hold)
 }

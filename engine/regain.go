@@ -38,7 +38,7 @@ func (e *Engine) mayRegain(c *choice) bool {
 // computed now.
 func (e *Engine) beginRegain(c *choice) {
 	unit, present := e.units(), e.scheduler.Cached(&c.sequence)
-	if unit == 0 || !e.mayRegain(c) || e.searches >= door.MaxFinds || (len(c.sequence.Tokens)-1)/unit*unit-present < worthFetching {
+	if unit == 0 || c.sequence.State() != batch.Waiting || !e.mayRegain(c) || e.searches >= door.MaxFinds || (len(c.sequence.Tokens)-1)/unit*unit-present < worthFetching {
 		return
 	}
 	r := &regain{present: present}

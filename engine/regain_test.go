@@ -13,8 +13,8 @@ import (
 )
 
 // copiedAndPreempted has a governor copy the blocks of the request "a" out after ten tokens,
-// take them then, and let it go on when it was overtaken.
-func copiedAndPreempted(g *fakeGovernor) (gone <-chan struct{}, overtaken func()) {
+// take them then, and let it go on when it was overtaken; ordered: by naming it in the order.
+func copiedAndPreempted(g *fakeGovernor, ordered bool) (gone <-chan struct{}, overtaken func()) {
 	lost, late := make(chan struct{}), false
 	g.decide = func(s *doorpb.Step) *doorpb.Decision {
 		d := &doorpb.Decision{}
@@ -34,6 +34,9 @@ func copiedAndPreempted(g *fakeGovernor) (gone <-chan struct{}, overtaken func()
 				q.wait = 3
 				d.Resume = append(d.Resume, q.number)
 			}
+			if ordered && q.wait != 2 {
+				d.Order, d.OrderTokens = append(d.Order, q.number), append(d.OrderTokens, 1)
+			}
 		}
 		return d
 	}
@@ -50,9 +53,9 @@ func TestPreemptedBlocksComeFromTheCell(t *testing.T) {
 	a := Request{ID: "a", Prompts: [][]uint32{prompt(5, 100)}, MaxTokens: 30, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
 	b := Request{ID: "b", Prompts: [][]uint32{prompt(6, 150)}, MaxTokens: 10, IgnoreEOS: true, Salt: "b"}
 	want, _ := ask(t, join(t, nil, Options{}), a)
-	for name, regained := range map[string]uint64{"found": 1, "slow": 0, "refused": 0, "broken": 0, "gone": 0} {
+	for name, regained := range map[string]uint64{"found": 1, "ordered": 1, "slow": 0, "refused": 0, "broken": 0, "gone": 0} {
 		g := newFakeGovernor(nil, nil)
-		gone, overtaken := copiedAndPreempted(g)
+		gone, overtaken := copiedAndPreempted(g, name == "ordered")
 		world, hang := keeping(t, 16), make(chan struct{})
 		e, d := governedAt(t, world, Options{BlockTokens: 8, Blocks: 24}, g)
 		ctx := within(t)

@@ -162,9 +162,9 @@ func (s *Scheduler) grow(q *Sequence, tokens int, d *draft) bool {
 // admit lets q in. After one that does not fit only
 // those follow that have their blocks already: a long one is not overtaken for ever
 // by short ones, and does not wait for blocks of one that waits behind it. No sequence
-// is let in by a plan for which another had to go.
+// is let in by a plan for which another had to go, nor one that was asked about in it.
 func (s *Scheduler) admit(q *Sequence, d *draft) {
-	if d.budget < 1 || len(d.Preempted) > 0 || q.pauses != 0 || q.needsLeader() || d.blocked && len(q.blocks) == 0 || s.comes(q) {
+	if d.budget < 1 || len(d.Preempted) > 0 || q.pauses != 0 || q.needsLeader() || d.blocked && len(q.blocks) == 0 || slices.Contains(d.Asked, q) || s.comes(q) {
 		return
 	}
 	a := Admission{Sequence: q}
