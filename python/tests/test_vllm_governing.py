@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from meridian.door import Terms, _messages
-from meridian.vllm.governing import Governing
+from meridian.vllm.governing import SILENCE_NS, Governing
 
 
 class Governor:
@@ -20,7 +20,7 @@ class Governor:
         self.told: list[Any] = []
         self.decisions: list[Any] = []
 
-    def take(self, wait: float) -> list[Any]:
+    def take(self, wait: float = 0.0) -> list[Any]:
         taken, self.decisions = self.decisions, []
         return taken
 
@@ -169,3 +169,20 @@ def test_what_was_late_is_told() -> None:
     governor.connections += 1  # another governor hears the totals, too
     governing.computed({}, {}, running=1, waiting=0, free_blocks=9)
     assert (governor.told[-1].late, governor.told[-1].failed_open) == (3, 2)
+
+
+def test_a_decision_that_comes_while_the_model_computes_is_in_time() -> None:
+    governor, now = Governor(), [1]
+    governing = Governing(governor, clock=lambda: now[0])  # type: ignore[arg-type]
+    governing.begun(a_request(1))
+    for holds in (0, 9):  # it is due, and it is not
+        for _ in range(4):
+            governing.computed({"r1": 1}, {}, running=1, waiting=0, free_blocks=9, defer=True)
+            governing.listen()  # the next step is planned, and computed for long:
+            governing.exchange()  # nothing has come when it begins
+            now[0] += 2 * SILENCE_NS
+            number = governor.told[-1].number
+            governor.decisions = [_messages.Decision(step=number, steps=holds, pause=[1])]
+    governing.listen()
+    assert governing.counts.failed_open == 0 and governing.paused == {"r1"}
+    assert governing.counts.late <= 1, "the first step is told while nothing was heard yet"

@@ -323,15 +323,17 @@ class _Governed(_Base):
 def _block_bytes(config: Any, caches: Any, block_tokens: int) -> int:
     """Return what a block takes of the memory of all ranks; 0: that is not known.
 
-    vLLM says what it takes of a layer of one rank, which has its share of the heads.
+    vLLM says what it takes of a layer of one rank, which has its share of the heads, or with MLA all of
+    the one latent.
     """
-    spec = caches.kv_cache_groups[0].kv_cache_spec
-    heads = getattr(spec, "num_kv_heads", 0)
-    if not heads or spec.block_size != block_tokens:
+    try:
+        spec, model = caches.kv_cache_groups[0].kv_cache_spec, config.model_config
+        if spec.block_size != block_tokens or not spec.num_kv_heads:
+            return 0
+        ranks = 1 if model.use_mla else model.get_total_num_kv_heads() // spec.num_kv_heads
+        total: int = model.get_total_num_hidden_layers() * spec.page_size_bytes * ranks
+    except (AttributeError, IndexError, TypeError):  # another vLLM's: it is not known
         return 0
-    model = config.model_config
-    layers: int = model.get_total_num_hidden_layers()
-    total: int = layers * (spec.page_size_bytes // heads) * model.get_total_num_kv_heads()
     return total
 
 

@@ -359,6 +359,8 @@ class Governing:
         decisions, self._decisions = self._decisions, []
         if not self.owes:
             decisions += self._take(due)
+        elif (due or self._overdue()) and (not decisions or decisions[-1].step < self._told):
+            decisions += self._steps.take()  # what has come since the exchange
         if not self._steps.governed or self._steps.connections != self._connection:
             self._forget_decisions()
             return []
@@ -368,7 +370,7 @@ class Governing:
             self.counts.late += 1
         if decisions:
             self._unanswered, self._silent = 0, False
-        elif self._unanswered and not self._silent and self._clock() - self._unanswered > SILENCE_NS:
+        elif not self._silent and self._overdue():
             self._fail_open()
         victims: list[Any] = []
         for decision in decisions:
@@ -379,6 +381,9 @@ class Governing:
         """Return the decisions that have come, and wait for one that is due."""
         terms = self._steps.terms
         return self._steps.take(terms.wait if terms is not None and due and not self._silent else 0.0)
+
+    def _overdue(self) -> bool:
+        return self._unanswered > 0 and self._clock() - self._unanswered > SILENCE_NS
 
     def _apply(self, decision: Message, victims: list[Any]) -> None:
         for preempt in () if self._stood_still else decision.preempt:
