@@ -164,6 +164,16 @@ func (l *legs) withName(params json.RawMessage, to *about) json.RawMessage {
 	return withMember(params, "meridian_request", quoted(l.id.String()))
 }
 
+// withAnswers tells vLLM's workers that the prompt of a chat's leg ends within its answer: there is a
+// thought before it, or none, and from the end of the prompt nobody can tell. What of a chat can go
+// on elsewhere ends with a token of the answer; a completion's may be anything.
+func (l *legs) withAnswers(params json.RawMessage, d decodeLeg, to *about) json.RawMessage {
+	if to.kind != kindVLLM || !l.request.isChat() || len(d.sofar) == 0 {
+		return params
+	}
+	return withMember(params, "meridian_answers", []byte("true"))
+}
+
 // withMember adds to a leg's params, which may be none.
 func withMember(params json.RawMessage, name string, value []byte) json.RawMessage {
 	if params == nil {
@@ -203,7 +213,7 @@ func (l *legs) greedy(d decodeLeg, to *about) (body []byte, ok bool) {
 		{Name: "messages"},
 		{Name: "max_completion_tokens"},
 	}
-	if params := l.withLeg(d, to); params != nil {
+	if params := l.withAnswers(l.withLeg(d, to), d, to); params != nil {
 		edits = append(edits, openai.Edit{Name: "kv_transfer_params", Value: params})
 	}
 	return l.request.body.With(edits...), true
@@ -221,7 +231,7 @@ func (l *legs) offer(d decodeLeg, to *about) []byte {
 		openai.Edit{Name: "prompt", Value: openai.AppendIDs(nil, slices.Concat(d.prompt, d.sofar))},
 		openai.Edit{Name: "max_tokens", Value: one},
 		openai.Edit{Name: "stream", Value: json.RawMessage("false")},
-		openai.Edit{Name: "kv_transfer_params", Value: params},
+		openai.Edit{Name: "kv_transfer_params", Value: l.withAnswers(params, d, to)},
 		openai.Edit{Name: "messages"},
 		openai.Edit{Name: "max_completion_tokens"},
 		openai.Edit{Name: "stream_options"},

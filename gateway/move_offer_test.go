@@ -129,6 +129,38 @@ func TestVLLMMovesWithItsCache(t *testing.T) {
 	}
 }
 
+// A chat that goes on in its answer says so to vLLM, which would look for the end of a thought in
+// the end of its prompt. Of a completion nobody knows.
+func TestVLLMIsToldThatItAnswers(t *testing.T) {
+	for name, c := range map[string]struct {
+		path, body string
+		thinks     int
+		told       any
+	}{
+		"after a thought":   {openai.PathChat, greedyChat, 9, true},
+		"without a thought": {openai.PathChat, greedyChat, 0, true},
+		"a completion":      {openai.PathCompletions, greedyStream, 0, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cell := vllmCell(t, place.Both, nil)
+			cell.decode[0].set(habits{slow: slowly.slow, thinks: c.thinks})
+			cell.decode[1].set(habits{slow: slowly.slow, dieAfter: 5})
+			got := cell.moveFromD0(c.path, c.body, nil)
+			if legs := legsOf(cell.record(got)); legs != "decode d0, prefill d0, move d1 failed, resume d0" {
+				t.Errorf("legs: %s", legs)
+			}
+			seen := cell.decode[0].seen()
+			for i, leg := range []stubRequest{seen[0], seen[1], cell.decode[1].seen()[0], seen[2]} {
+				params, _ := leg.body["kv_transfer_params"].(map[string]any)
+				if told := params["meridian_answers"]; i == 0 && told != nil || i > 0 && told != c.told {
+					t.Errorf("leg %d is told %v", i, told)
+				}
+			}
+		})
+	}
+}
+
 // Whatever becomes of the offer, the stream goes on, and computes again where it must.
 func TestVLLMOffersNothing(t *testing.T) {
 	for name, c := range map[string]struct {

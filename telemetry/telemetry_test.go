@@ -81,7 +81,7 @@ func code(t *testing.T) string {
 func TestSourcesNameOnlyCataloguedMetrics(t *testing.T) {
 	literal := regexp.MustCompile(`["'](meridian_[a-z0-9_]+)["']`)
 	members := []string{ // of kv_transfer_params
-		"meridian_leg", "meridian_ticket", "meridian_transfer", "meridian_promised", "meridian_unused", "meridian_thought_end", "meridian_tokens", "meridian_move", "meridian_request",
+		"meridian_leg", "meridian_ticket", "meridian_transfer", "meridian_promised", "meridian_unused", "meridian_thought_end", "meridian_tokens", "meridian_move", "meridian_request", "meridian_answers",
 		// of vllm_xargs, with two slips of the pen
 		"meridian_sequence", "meridian_max_think_tokens", "meridian_min_think_tokens", "meridian_entropy", "meridian_think_tokens", "meridian_max_thnik_tokens", "meridian_max_think_token",
 	}

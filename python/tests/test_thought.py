@@ -13,6 +13,7 @@ from meridian import load_config
 from meridian._thought import Reason, Terms, Thought
 from meridian.vllm.asked import Asked, sequence_of
 from meridian.vllm.thoughts import Stream, ThinkMarkers
+from meridian.vllm.transfer_params import leg_of
 
 VECTORS = [json.loads(line) for line in (TESTDATA / "governor" / "thoughts.jsonl").read_text().splitlines()]
 START, END, LEAD = 8, 9, 7
@@ -53,7 +54,8 @@ def test_every_reason_is_in_the_vectors() -> None:
 def stream(
     prompt: list[int], cap: int, markers: ThinkMarkers = MARKERS, entropy: bool = False, **asked: int
 ) -> Stream:
-    made = Stream(markers, Terms(cap, entropy=entropy), Asked(**asked), None, lambda token: token % 2 == 0)
+    wish = Asked.read({f"meridian_{name}": value for name, value in asked.items()})
+    made = Stream(markers, Terms(cap, entropy=entropy), wish, None, lambda token: token % 2 == 0)
     made.begin(prompt)
     return made
 
@@ -95,6 +97,21 @@ def test_a_family_whose_streams_begin_within_the_thought() -> None:
     opens = ThinkMarkers(((START,),), ((END,),), (END,), opens=True)
     assert generate(stream([1], 2, opens), [2] * 4) == [2, 2, END, 2]
     assert generate(stream([1, END], 2, opens), [2] * 4) == [2] * 4
+
+
+def test_a_stream_that_goes_on_after_its_thought_is_an_answer() -> None:
+    """Nothing of its prompt tells: the thought, and its end, stand anywhere before."""
+    opens = ThinkMarkers(((START,),), ((END,),), (END,), opens=True)
+    extra = {"kv_transfer_params": {"meridian_answers": True}}
+    for prompt in ([1, 2, END, 3, 4, 5, 6], [1, START, 2]):
+        resumed = Stream(opens, Terms(2), Asked.from_client(extra), None, lambda _: False)
+        resumed.begin(prompt)
+        assert generate(resumed, [2, 3, 4, 5]) == [2, 3, 4, 5], "the end of a thought was put into an answer"
+        resumed.rewind()
+        assert generate(resumed, [START, 2, 3, 4]) == [START, 2, 3, END], "its own thought has its cap"
+    assert leg_of(extra["kv_transfer_params"]) is None, "the connector takes it for a hand-off"
+    for params in (None, "x", {}, {"meridian_answers": 1}, {"meridian_answers": "true"}):
+        assert not Asked.read({"kv_transfer_params": params}).answers
 
 
 def test_a_sentence_leads_to_the_end() -> None:

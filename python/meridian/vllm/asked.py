@@ -8,6 +8,9 @@
 ``meridian_think_tokens``      the prompt ends with so many tokens of an open thought, which goes on
 ============================  ==========================================================
 
+A gateway, and no client of it, says in ``kv_transfer_params.meridian_answers`` that the prompt ends
+within the answer: so does that of a stream which goes on here after its thought.
+
 ``meridian_sequence`` is the scheduler's number of the request. It is written within the engine,
 and refused where a client writes it.
 """
@@ -22,6 +25,7 @@ from meridian._thought import Terms
 from meridian.fault import nearest
 
 SEQUENCE: Final = "meridian_sequence"
+_ANSWERS: Final = "meridian_answers"
 _LONGEST: Final = (1 << 31) - 1
 _MOST: Final = {
     "meridian_max_think_tokens": _LONGEST,
@@ -39,6 +43,8 @@ class Asked:
     min_think_tokens: int | None = None
     entropy: int | None = None
     think_tokens: int | None = None
+    answers: bool = False
+    """The prompt ends within the answer: it opens no thought, whatever it looks like."""
 
     @classmethod
     def read(cls, extra: Mapping[str, Any] | None) -> Asked:
@@ -58,7 +64,8 @@ class Asked:
                     f"vllm_xargs.{name}: {repr(value)[:64]} is no whole number from 0 to {_MOST[name]}"
                 )
             given[name.removeprefix("meridian_")] = int(value)
-        return cls(**given)
+        params = (extra or {}).get("kv_transfer_params")
+        return cls(**given, answers=isinstance(params, Mapping) and params.get(_ANSWERS) is True)
 
     @classmethod
     def from_client(cls, extra: Mapping[str, Any] | None) -> Asked:

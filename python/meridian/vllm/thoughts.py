@@ -89,6 +89,8 @@ class Stream:
         self._prompt = self._markers.opened(prompt)
         if self._asked.think_tokens is not None:
             self._prompt = self._asked.think_tokens
+        if self._asked.answers:
+            self._prompt = None
         self.rewind()
 
     def rewind(self) -> None:

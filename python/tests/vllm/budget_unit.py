@@ -6,6 +6,7 @@ import logging
 import pickle
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -388,6 +389,17 @@ def test_what_came_past_the_front_end_is_left_out() -> None:
     logic = lone_row([START], [], meridian_max_think_tokens="1; drop", meridian_sequence="x")
     logic.apply(torch.zeros(1, VOCABULARY, device=DEVICE))
     assert not logic.off
+
+
+def test_an_answer_that_goes_on_here_is_no_thought(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser's streams begin within the thought; the prompt of this one has it, far from its end."""
+    opens = replace(BudgetLogits(config(), DEVICE, False)._markers, opens=True)
+    monkeypatch.setattr("meridian.vllm.budget_logits.markers_of", lambda *_: opens)
+    for answers in (False, True):
+        told = {"meridian_answers": answers}
+        logic = lone_row([5, END, 5, 5, 5], [], meridian_max_think_tokens=0, kv_transfer_params=told)
+        (token,) = sampled(logic.apply(logits_for([7])))
+        assert token == (7 if answers else END)
 
 
 def test_what_is_sampled_after_vllm_has_asked_is_sent_with_the_same_step() -> None:
