@@ -219,6 +219,7 @@ type passage struct {
 	from, to string // keys
 	record   ledger.Move
 	offered  bool      // the engine that was left has offered
+	queued   bool      // it did not in time: a request stands in its queue
 	last     time.Time // when the last token before came
 	over     bool      // what came of it is recorded
 }
@@ -347,8 +348,8 @@ func (x *exchange) goElsewhere(e *engine) step {
 // placeMove chooses who goes on with a request that has left: the engine that it left for, or
 // another, and the one that it left where the others are full or gone.
 func (x *exchange) placeMove() step {
-	if !x.passage.offered && !x.passage.why.leaves() && x.answer.kind != kindMeridian && x.mayReturn() {
-		return x.flow.placed(place.Choice{Decode: x.passage.from}, nil) // its cache is there, and nowhere else
+	if p := x.passage; !p.offered && !p.queued && !p.why.leaves() && x.answer.kind != kindMeridian && x.mayReturn() {
+		return x.flow.placed(place.Choice{Decode: p.from}, nil) // its cache is there, and nowhere else
 	}
 	kind := x.answer.kind
 	candidates := x.g.roster.candidates(wanted{request: x.request, kind: &kind, avoid: func(key string) bool { return x.flow.avoids(key) || key == x.passage.from }}, time.Now())

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"meridian/ledger"
@@ -18,8 +19,12 @@ import (
 //	                        └─another end─► it stayed        └─ nothing comes ──► decode leg without
 
 // offerTimeout is how long an engine that was left may take to offer what it has: the client
-// waits for it. Computing again elsewhere takes no longer than that, as a rule.
-const offerTimeout = 5 * time.Second
+// waits for it. Computing again elsewhere takes no longer than that, as a rule. chosenOfferTimeout
+// is that of a move by choice, which is to gain time: an engine that is no faster has the offer in its queue.
+const (
+	offerTimeout       = 5 * time.Second
+	chosenOfferTimeout = 500 * time.Millisecond
+)
 
 // takesItsCache tells whether the request could go on with its cache elsewhere, as far as is
 // known: an engine that only decodes, or that has lost its agent, offers nothing.
@@ -51,7 +56,11 @@ func (x *exchange) offer(key string) step {
 	if e == nil || !e.offers() {
 		return x.flow.offered(false, nil)
 	}
-	ctx, cancel := context.WithTimeout(x.ctx, min(offerTimeout, x.g.options.PrefillTimeout))
+	patience := offerTimeout
+	if !x.passage.why.leaves() {
+		patience = chosenOfferTimeout
+	}
+	ctx, cancel := context.WithTimeout(x.ctx, min(patience, x.g.options.PrefillTimeout))
 	defer cancel()
 	run := &prefillRun{engine: e, transfer: newTransfer(), traced: x.trace.leg(), path: openai.PathCompletions, began: time.Now()}
 	body := x.legs.offer(decodeLeg{transfer: run.transfer, traced: run.traced, prompt: x.answer.prompt, sofar: x.answer.sofar}, e.about.Load())
@@ -64,5 +73,6 @@ func (x *exchange) offer(key string) step {
 	}
 	x.transfer, x.params, x.taken = run.transfer, run.params, false
 	x.passage.offered = run.params != nil
+	x.passage.queued = run.params == nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	return x.flow.offered(run.params != nil, run.trouble)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/ledger"
 	"meridian/openai"
 	"meridian/place"
 )
@@ -271,6 +272,7 @@ func TestVLLMMovesAtTheEndOfAThought(t *testing.T) {
 		"with its cache":  {place.Both, habits{thinks: 9, slow: time.Millisecond}, "decode d0, prefill d0, move d1", "moved"},
 		"nothing to take": {place.Both, habits{thinks: 9, slow: time.Millisecond, noTicket: true}, "decode d0, prefill d0, move d0", "returned"},
 		"only decodes":    {place.Decode, habits{thinks: 9, slow: time.Millisecond}, "decode d0", ""},
+		"a queue there":   {place.Both, habits{thinks: 9, slow: time.Millisecond, offersMute: true}, "decode d0, prefill d0 failed, move d1", "recomputed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -287,8 +289,14 @@ func TestVLLMMovesAtTheEndOfAThought(t *testing.T) {
 			if _, thought, _, _ := got.text(t); thought != textOf(tokensOf("short", 0, 9)) {
 				t.Errorf("the thought is %q", thought)
 			}
-			if legs := legsOf(cell.record(got)); legs != c.legs {
+			record := cell.record(got)
+			if legs := legsOf(record); legs != c.legs {
 				t.Errorf("legs: %s, want %s", legs, c.legs)
+			}
+			for _, leg := range record.Legs {
+				if most := ms(offerTimeout / 2); leg.Kind == ledger.PrefillLeg && leg.Ms > most {
+					t.Errorf("the client waited %v ms for an offer of what only saves time", leg.Ms)
+				}
 			}
 			for outcome, n := range cell.Metrics().Moves["thought"] {
 				if (n == 1) != (outcome == c.counts) {
