@@ -85,6 +85,13 @@ func TestEndOfAGreedyAnswerIsMade(t *testing.T) {
 		}
 		c.close()
 	}
+	c := newCell(t, 0, 2, nil).vllm()
+	c.prefer("d0")
+	c.decode[0].set(habits{afterEnd: "unsaid", thinks: 4})
+	r := c.post(openai.PathChat, `{"model":"m","messages":[{"role":"user","content":"short"}],"max_tokens":12,"temperature":0,"stream":true,"stream_options":{"include_usage":true}}`)
+	if want := `"total_tokens":17,"completion_tokens_details":{"reasoning_tokens":4}}`; !strings.Contains(string(r.body), want) {
+		t.Errorf("after a thought, no %s in\n%s", want, r.body)
+	}
 }
 
 // null is no limit, where saying nothing is one of 16 tokens.

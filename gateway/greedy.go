@@ -19,6 +19,7 @@ func (r *relay) translated() []byte {
 		u := *got.Usage
 		before := u.PromptTokens - len(x.answer.prompt) // tokens of the answer that were sent as prompt
 		got.Usage = &openai.Usage{PromptTokens: len(x.answer.prompt), CompletionTokens: u.CompletionTokens + before, TotalTokens: u.TotalTokens}
+		got.Usage.OutputDetails = x.answer.outputDetails(got.Usage.CompletionTokens)
 		x.answer.usage = *got.Usage
 	}
 	_ = json.Unmarshal(x.answer.id, &got.ID)
@@ -67,6 +68,15 @@ func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usa
 	return data
 }
 
+// outputDetails tell of the thought, of which an engine that goes on after it knows nothing; nil
+// where there was none.
+func (a *answer) outputDetails(tokens int) *openai.OutputUsage {
+	if a.thought == 0 {
+		return nil
+	}
+	return &openai.OutputUsage{ReasoningTokens: min(a.thought, tokens)}
+}
+
 // appendUsage appends the usage that the client wants and that an engine which
 // was lost owes, where it is known.
 func (x *exchange) appendUsage(events []byte) []byte {
@@ -75,6 +85,6 @@ func (x *exchange) appendUsage(events []byte) []byte {
 		return events
 	}
 	a.told = true
-	a.usage = openai.Usage{PromptTokens: len(a.prompt), CompletionTokens: a.tokens, TotalTokens: len(a.prompt) + a.tokens}
+	a.usage = openai.Usage{PromptTokens: len(a.prompt), CompletionTokens: a.tokens, TotalTokens: len(a.prompt) + a.tokens, OutputDetails: a.outputDetails(a.tokens)}
 	return openai.AppendEvent(events, x.ownChunk([]openai.CompletionChoice{}, &a.usage))
 }

@@ -78,7 +78,7 @@ func (c *testCell) moveFromD0(path, body string, before func()) reply {
 	}
 	<-done
 	got.whole(c.t, "short", 0, greedyTokens)
-	if !strings.Contains(string(got.body), `"usage":{"prompt_tokens":5,"completion_tokens":60,"total_tokens":65}`) {
+	if !strings.Contains(string(got.body), `"usage":{"prompt_tokens":5,"completion_tokens":60,"total_tokens":65`) {
 		c.t.Errorf("usage: %s", got.events[len(got.events)-2])
 	}
 	c.nothingLeft()
@@ -131,7 +131,7 @@ func TestVLLMMovesWithItsCache(t *testing.T) {
 }
 
 // A chat that goes on in its answer says so to vLLM, which would look for the end of a thought in
-// the end of its prompt. Of a completion nobody knows.
+// the end of its prompt, and cannot tell how long that was. Of a completion nobody knows.
 func TestVLLMIsToldThatItAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, body string
@@ -150,6 +150,9 @@ func TestVLLMIsToldThatItAnswers(t *testing.T) {
 			got := cell.moveFromD0(c.path, c.body, nil)
 			if legs := legsOf(cell.record(got)); legs != "decode d0, prefill d0, move d1 failed, resume d0" {
 				t.Errorf("legs: %s", legs)
+			}
+			if told := strings.Contains(string(got.body), `"total_tokens":65,"completion_tokens_details":{"reasoning_tokens":9}}`); told != (c.thinks > 0) {
+				t.Errorf("usage: %s", got.events[len(got.events)-2])
 			}
 			seen := cell.decode[0].seen()
 			for i, leg := range []stubRequest{seen[0], seen[1], cell.decode[1].seen()[0], seen[2]} {
