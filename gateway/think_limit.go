@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,9 +27,6 @@ const (
 	memberTemplate = "chat_template_kwargs"
 	templateBudget = "thinking_budget"
 )
-
-// maxEffort is longer than the words for efforts that templates have of their own.
-const maxEffort = 64
 
 // efforts are OpenAI's, and max, which vLLM has besides.
 var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
@@ -93,8 +91,9 @@ func readThinkWish(body *openai.Body, chat bool) (w thinkWish, fault *openai.Err
 	return w, fault
 }
 
-// readTemplate reads what the client gives the chat template. A member that comes twice is
-// refused, as engines would not agree on which one counts.
+// readTemplate reads what the client gives the chat template. What is no whole number there, or no
+// word, the template may understand, and says nothing here. A member that comes twice is refused,
+// as engines would not agree on which one counts.
 func (w *thinkWish) readTemplate(body *openai.Body) (budget *int, fault *openai.Error) {
 	seen := make(map[string]bool)
 	for name, raw := range openai.Members(body.Get(memberTemplate)) {
@@ -104,28 +103,17 @@ func (w *thinkWish) readTemplate(body *openai.Body) (budget *int, fault *openai.
 		if seen[name] {
 			return nil, openai.Invalid(memberTemplate, "%s stands twice in %s", name, memberTemplate)
 		}
-		if seen[name] = true; string(raw) == "null" {
-			continue
-		}
+		seen[name] = true
 		if name == templateBudget {
-			n, err := strconv.Atoi(string(raw))
-			if err != nil {
-				return nil, openai.Invalid(memberTemplate, "%s in %s must be a number of tokens", templateBudget, memberTemplate)
+			// One beyond all numbers is read as the last of them, and is too large.
+			if n, err := strconv.Atoi(string(raw)); err == nil || errors.Is(err, strconv.ErrRange) {
+				budget = &n
 			}
-			budget = &n
 			continue
 		}
-		// Some templates have words of their own, or numbers: what they mean they know alone.
-		var effort any
-		if err := json.Unmarshal(raw, &effort); err != nil || len(raw) > maxEffort {
-			return nil, openai.Invalid(memberTemplate, "%s in %s must be a word or a number of no more than %d bytes", memberEffort, memberTemplate, maxEffort)
-		}
-		switch word := effort.(type) {
-		case string:
-			w.ofTemplate = word
-		case float64:
-		default:
-			return nil, openai.Invalid(memberTemplate, "%s in %s must be a word or a number", memberEffort, memberTemplate)
+		var effort string
+		if json.Unmarshal(raw, &effort) == nil {
+			w.ofTemplate = effort
 		}
 	}
 	return budget, nil
