@@ -3,6 +3,7 @@ package cell
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -19,7 +20,7 @@ const (
 // default on. It tells when that is another.
 func (c *Cell) address(what, asked, standard string, taken ...string) (string, error) {
 	if asked != "" {
-		return settled(asked)
+		return settled(asked, taken...)
 	}
 	found, err := freeFrom(standard, taken...)
 	if err == nil && found != standard {
@@ -28,17 +29,18 @@ func (c *Cell) address(what, asked, standard string, taken ...string) (string, e
 	return found, err
 }
 
+// Linux gives outgoing connections ports from 32768 on, unless it is told otherwise. One of
+// those could be taken before the gateway listens there.
+const lowestChosen, highestChosen = 20000, 32000
+
 // settled is an address whose port, if the system may choose one, is chosen now:
 // a gateway that is started again is to be found where it was.
-func settled(address string) (string, error) {
-	if _, port, err := net.SplitHostPort(address); err != nil || port != "0" {
+func settled(address string, taken ...string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port != "0" {
 		return address, nil // what is wrong with it, the gateway says
 	}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		return "", fmt.Errorf("cell: %w", err)
-	}
-	return listener.Addr().String(), listener.Close()
+	return freeFrom(net.JoinHostPort(host, strconv.Itoa(lowestChosen+rand.IntN(highestChosen-lowestChosen))), taken...)
 }
 
 // portsTried is how many ports are looked at.

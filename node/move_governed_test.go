@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"meridian/block"
+	"meridian/engine"
 	"meridian/governor"
 	"meridian/governor/live"
 	"meridian/phase"
 	"meridian/token"
 )
 
-// tinyGoverned is what governs engines of the built-in model, by default.
+// tinyGoverned is what governs engines of the built-in model.
 func tinyGoverned(t *testing.T) *live.Options {
 	t.Helper()
 	model, err := phase.NewModel(phase.Markers{
@@ -47,7 +48,7 @@ func (c *realCell) thinking() (at int, r live.Request) {
 // A request that moves within its thought is in the same phase elsewhere, of which the governor
 // there knows what came before, and its thought ends at the very token at which it would have.
 func TestThoughtsMoveWithTheirBudget(t *testing.T) {
-	c := openCell(t, 2, func(*GatewayOptions) {})
+	c := openCellAt(t, 2, Door{RequireLeg: true, Governor: tinyGoverned(t)}, func(*GatewayOptions) {}, func(int, *engine.Options) {})
 	const limit, lag = 60, 5
 	for seed := range 4 {
 		body := strings.Replace(chatOf(seed, 20, 100), `"think_tokens":20`, fmt.Sprintf(`"think_tokens":400,"max_think_tokens":%d`, limit), 1)

@@ -73,6 +73,12 @@ func openCell(t *testing.T, engines int, change func(*GatewayOptions)) *realCell
 // openCellOf is the same with engines that are not alike.
 func openCellOf(t *testing.T, engines int, change func(*GatewayOptions), differs func(i int, o *engine.Options)) *realCell {
 	t.Helper()
+	return openCellAt(t, engines, Door{RequireLeg: true}, change, differs)
+}
+
+// openCellAt is the same at doors of one kind.
+func openCellAt(t *testing.T, engines int, at Door, change func(*GatewayOptions), differs func(i int, o *engine.Options)) *realCell {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -84,7 +90,7 @@ func openCellOf(t *testing.T, engines int, change func(*GatewayOptions), differs
 	c := &realCell{t: t, client: &http.Client{Transport: &http.Transport{}}}
 	t.Cleanup(c.client.CloseIdleConnections)
 	for i := range engines {
-		c.engines = append(c.engines, c.openEngine(ctx, dir, i, differs))
+		c.engines = append(c.engines, c.openEngine(ctx, dir, at, i, differs))
 	}
 	o := GatewayOptions{StateDir: dir}
 	o.Listen, o.Admin = "127.0.0.1:0", "127.0.0.1:0"
@@ -110,11 +116,11 @@ func openCellOf(t *testing.T, engines int, change func(*GatewayOptions), differs
 	return c
 }
 
-func (c *realCell) openEngine(ctx context.Context, dir string, i int, differs func(i int, o *engine.Options)) *realEngine {
+func (c *realCell) openEngine(ctx context.Context, dir string, at Door, i int, differs func(i int, o *engine.Options)) *realEngine {
 	t := c.t
 	t.Helper()
 	name := fmt.Sprintf("a%d", i)
-	n, err := OpenAgent(ctx, AgentOptions{Name: name, StateDir: dir, Listen: "127.0.0.1:0", Door: &Door{RequireLeg: true, Governor: tinyGoverned(t)}})
+	n, err := OpenAgent(ctx, AgentOptions{Name: name, StateDir: dir, Listen: "127.0.0.1:0", Door: &at})
 	if err != nil {
 		t.Fatal(err)
 	}
