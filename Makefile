@@ -57,7 +57,7 @@ test-vllm: venv build vllm ## of make test-real, the hand-offs between real vLLM
 # and run there from a copy of the tree with bin/gpu.
 GPU_PYTHON ?= python3
 GPU_TESTS := tests/test_transformers.py tests/vllm/test_gpu.py tests/vllm/test_gpu_host.py tests/vllm/test_gpu_up.py tests/vllm/test_gpu_nixl.py tests/vllm/test_gpu_budget.py tests/vllm/test_gpu_governed.py
-GPU_ROOMS := cuda doorserver fabric/host fabric/tcp
+GPU_ROOMS := move/cuda serve/doorserver move/fabric/host move/fabric/tcp
 
 .PHONY: build-gpu
 build-gpu: ## bin/gpu: the tests for a machine with a GPU, to be copied there with the tree
@@ -73,7 +73,7 @@ test-gpu: $(if $(shell command -v $(GO)),build-gpu build-accel) ## tests of GPU 
 
 .PHONY: bench-gpu
 bench-gpu: $(if $(shell command -v $(GO)),build-gpu build-accel) ## what the kernels reach beside cuMemcpy, and transfers between two processes, on a machine with a GPU
-	@MERIDIAN_REQUIRE=gpu bin/gpu/cuda.test -test.run '^$$' -test.bench GPU -test.benchtime 300ms
+	@MERIDIAN_REQUIRE=gpu bin/gpu/move-cuda.test -test.run '^$$' -test.bench GPU -test.benchtime 300ms
 	@bin/meridian-accel bench cuda --python $(GPU_PYTHON)
 
 .PHONY: fuzz
@@ -101,8 +101,8 @@ replay: build ## the comparison of policies in docs/replay/policies, on held-out
 
 .PHONY: soak
 soak: build ## two agents for SOAK_MINUTES (10), flat in memory; as long each: a cell whose parts are killed, an object cache whose are, prefixes under faults, simulated worlds, all tests shuffled and raced
-	MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -count=1 -timeout 0 -v -run TestMemoryStaysFlat ./internal/chaos
-	MERIDIAN_BIN=$(CURDIR)/bin/meridian MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -tags real -count=1 -timeout 0 -v -run 'TestRealAnythingIsKilled|TestRealStoreIsKilled|TestRealPrefixesOutliveFaults' ./internal/storm
+	MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -count=1 -timeout 0 -v -run TestMemoryStaysFlat ./prove/chaos
+	MERIDIAN_BIN=$(CURDIR)/bin/meridian MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -tags real -count=1 -timeout 0 -v -run 'TestRealAnythingIsKilled|TestRealStoreIsKilled|TestRealPrefixesOutliveFaults' ./prove/storm
 	$(GO) run ./cmd/meridian sim --minutes $(SOAK_MINUTES)
 	MERIDIAN_WORLD_SEEDS=$$((200 * $(SOAK_MINUTES))) $(GO) test -count=1 -timeout 0 -v -run 'TestGovernedWorlds$$' ./engine
 	@end=$$(( $$(date +%s) + 60 * $(SOAK_MINUTES) )); rounds=0; \
@@ -114,7 +114,7 @@ soak: build ## two agents for SOAK_MINUTES (10), flat in memory; as long each: a
 
 .PHONY: generate
 generate: ## write the files that are made from code
-	$(GO) test . ./config ./telemetry ./transceiver/handoff ./replay/report ./replay/workload ./store/arena ./store/protocol -run 'TestGenerated|TestReference' -update
+	$(GO) test . ./run/config ./see/telemetry ./move/transceiver/handoff ./prove/replay/report ./prove/replay/workload ./keep/store/arena ./keep/store/protocol -run 'TestGenerated|TestReference' -update
 	cd tools && $(GO) run ./protogen
 
 .PHONY: release
@@ -150,7 +150,7 @@ peers: $(PEERS)/nixl/installed $(PEERS)/mooncake/installed $(PEERS)/versitygw/in
 
 $(PEERS)/nixl/installed: PIP_OPTIONS := --no-deps
 
-$(PEERS)/versitygw/installed: bench/peers/versitygw.version
+$(PEERS)/versitygw/installed: prove/bench/peers/versitygw.version
 	rm -rf $(@D) && mkdir -p $(@D)
 	GOBIN=$(abspath $(@D)) CGO_ENABLED=0 $(GO) install github.com/versity/versitygw/cmd/versitygw@$$(cat $<)
 	touch $@
@@ -162,16 +162,16 @@ $(PEERS)/otelcol/installed: $(OTELCOL)/go.mod $(OTELCOL)/main.go
 	CGO_ENABLED=0 $(GO) build -C $(OTELCOL) -o $(abspath $(@D))/otelcol .
 	touch $@
 
-$(PEERS)/%/installed: bench/peers/%.txt
+$(PEERS)/%/installed: prove/bench/peers/%.txt
 	rm -rf $(@D) && $(PYTHON) -m venv $(@D)
 	$(@D)/bin/pip --disable-pip-version-check -q install $(PIP_OPTIONS) -r $<
 	touch $@
 
 # A real vLLM, on the CPU, with torch and transformers, and vLLM's own tests beside
-# it. bench/peers/vllm/ says what is installed and what is made up for.
+# it. prove/bench/peers/vllm/ says what is installed and what is made up for.
 VLLM      ?= 0.32.0
 VLLM_HOME := $(PEERS)/vllm$(patsubst %,-%,$(filter-out 0.32.0,$(VLLM)))
-VLLM_FROM := bench/peers/vllm
+VLLM_FROM := prove/bench/peers/vllm
 
 .PHONY: vllm
 vllm: $(VLLM_HOME)/installed ## vLLM on the CPU, with torch and transformers, for make test-real; VLLM=0.25.1 selects another version

@@ -14,9 +14,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"meridian/door"
 	"meridian/kv"
-	"meridian/reshard"
+	"meridian/move/reshard"
+	"meridian/serve/door"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"meridian/engine/batch"
-	"meridian/openai"
-	"meridian/token"
+	"meridian/engine/token"
+	"meridian/serve/openai"
 )
 
 // choice is one answer as it is made. It is the step loop's.

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // head begins a chunk.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/door"
+	"meridian/serve/door"
 )
 
 // slowDoor notes how long it may take to let go of the memory.

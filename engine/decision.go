@@ -3,9 +3,9 @@ package engine
 import (
 	"math"
 
-	"meridian/door/doorpb"
 	"meridian/engine/batch"
-	"meridian/openai"
+	"meridian/serve/door/doorpb"
+	"meridian/serve/openai"
 )
 
 // apply carries a decision out. What it names that is not there any more is passed over,

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // modelDirectory is a small model as Hugging Face has them: goldens of

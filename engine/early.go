@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"meridian/door"
 	"meridian/engine/batch"
+	"meridian/serve/door"
 )
 
 // early is an offer that is made when its prompt begins to be computed, so that

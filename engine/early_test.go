@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"meridian/engine/model"
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 func longPrompt(length int) []uint32 {

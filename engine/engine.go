@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"meridian/door"
-	"meridian/door/doorpb"
 	"meridian/engine/batch"
 	"meridian/engine/model"
 	"meridian/kv"
-	"meridian/mem"
+	"meridian/move/mem"
+	"meridian/serve/door"
+	"meridian/serve/door/doorpb"
 )
 
 // runner computes steps; model.Runner does.

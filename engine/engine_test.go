@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // variants are requests whose answers every way to compute them must give.

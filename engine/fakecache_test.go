@@ -5,9 +5,9 @@ import (
 	"crypto/rand"
 	"slices"
 
-	"meridian/door"
 	"meridian/kv"
-	"meridian/reshard"
+	"meridian/move/reshard"
+	"meridian/serve/door"
 )
 
 // fakeCache keeps prefixes for the engines of a cell, in units of its own layout. It is

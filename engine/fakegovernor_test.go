@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/door/doorpb"
+	"meridian/serve/door/doorpb"
 )
 
 // fakeGovernor decides what a test says, and keeps account of what it is told.

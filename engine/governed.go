@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"meridian/door/doorpb"
 	"meridian/engine/batch"
+	"meridian/serve/door/doorpb"
 )
 
 // Governor is who decides beside an engine: who runs, and when a thought has gone on long

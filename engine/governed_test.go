@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/door/doorpb"
-	"meridian/openai"
+	"meridian/serve/door/doorpb"
+	"meridian/serve/openai"
 )
 
 // governedBy is an engine whose every step waits for a decision.

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
-	"meridian/door"
 	"meridian/engine/batch"
 	"meridian/kv"
-	"meridian/openai"
+	"meridian/serve/door"
+	"meridian/serve/openai"
 )
 
 // offer is a cache that another engine may fetch, or that is to be kept for all of

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // Handler is the engine's HTTP face: the OpenAI API, /tokenize, /move, /health and /stats.

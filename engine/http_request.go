@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"meridian/openai"
-	"meridian/token"
+	"meridian/engine/token"
+	"meridian/serve/openai"
 )
 
 // extras are members that openai's types do not have: vLLM's, and those that are

@@ -19,7 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 func serve(t testing.TB, e *Engine) *httptest.Server {

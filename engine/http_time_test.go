@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // Whoever sends half of a body is not waited for, whether it is wanted or not.

@@ -10,13 +10,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
 
-	"meridian/block"
-	"meridian/door/doorpb"
-	"meridian/governor"
-	"meridian/governor/live"
-	"meridian/openai"
-	"meridian/probe"
-	"meridian/sched"
+	"meridian/decide/block"
+	"meridian/decide/governor"
+	"meridian/decide/probe"
+	"meridian/decide/sched"
+	"meridian/serve/door/doorpb"
+	"meridian/serve/live"
+	"meridian/serve/openai"
 )
 
 // direct is the governor that agents have, without an agent.

@@ -12,7 +12,7 @@ import (
 	"meridian/engine/batch"
 	"meridian/engine/model"
 	"meridian/kv"
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // request is a Request on its way. It is the step loop's, but for its stream.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // Move is how a running request leaves for another engine: its answer ends after some token,

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/door/doorpb"
-	"meridian/openai"
+	"meridian/serve/door/doorpb"
+	"meridian/serve/openai"
 )
 
 // movable is r in a leg that may move under a transfer of its own.

@@ -10,8 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"meridian/openai"
-	"meridian/token"
+	"meridian/engine/token"
+	"meridian/serve/openai"
 )
 
 // page writes the answers to one request as the API has them, in one piece or

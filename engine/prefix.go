@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"meridian/door"
 	"meridian/engine/batch"
+	"meridian/serve/door"
 )
 
 // search is a request's question whether the cell has a prefix of its prompt. The

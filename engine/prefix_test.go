@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"meridian/engine/batch"
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // keeping is a cell that keeps prefixes in units of so many tokens.

@@ -3,8 +3,8 @@ package engine
 import (
 	"time"
 
-	"meridian/door"
 	"meridian/engine/batch"
+	"meridian/serve/door"
 )
 
 // regain is how a sequence that lost its blocks gets them back from the cell: its prompt may

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/door/doorpb"
-	"meridian/openai"
+	"meridian/serve/door/doorpb"
+	"meridian/serve/openai"
 )
 
 // copiedAndPreempted has a governor copy the blocks of the request "a" out after ten tokens,

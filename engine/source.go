@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"meridian/decide/phase"
 	"meridian/engine/model"
+	"meridian/engine/token"
 	"meridian/kv"
-	"meridian/phase"
-	"meridian/token"
 )
 
 // source is what is served: a model, and the texts it understands.

@@ -5,7 +5,7 @@ import (
 	"io"
 	"sync"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // Output is what an answer has grown by.

@@ -3,9 +3,9 @@ package engine
 import (
 	"time"
 
-	"meridian/door"
-	"meridian/door/doorpb"
 	"meridian/engine/batch"
+	"meridian/serve/door"
+	"meridian/serve/door/doorpb"
 )
 
 // swap is a sequence whose blocks leave for the cell's cache at the governor's wish, or

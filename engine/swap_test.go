@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/door"
-	"meridian/door/doorpb"
 	"meridian/engine/batch"
+	"meridian/serve/door"
+	"meridian/serve/door/doorpb"
 )
 
 // swapper sends sequences away and has them back, at random, step by step as a governor does.

@@ -3,10 +3,10 @@ package engine
 import (
 	"math"
 
+	"meridian/decide/phase"
+	"meridian/decide/probe"
 	"meridian/kv"
-	"meridian/openai"
-	"meridian/phase"
-	"meridian/probe"
+	"meridian/serve/openai"
 )
 
 // thought is where an answer stands between its thought and what users read, and

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // tokenizeRequest is the body of a POST to /tokenize, as vLLM has it: a prompt, or the

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // What /tokenize tells is what an answer to the same prompt was computed from.

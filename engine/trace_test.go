@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/door/doorpb"
+	"meridian/serve/door/doorpb"
 )
 
 // Entropies are of the thought's tokens alone, and a look behind its end changes nothing.

@@ -13,20 +13,20 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"meridian/block"
-	"meridian/door"
-	"meridian/door/doorpb"
+	"meridian/decide/block"
+	"meridian/decide/governor"
+	"meridian/decide/probe"
+	"meridian/decide/sched"
 	"meridian/engine/batch"
-	"meridian/governor"
-	"meridian/governor/live"
 	"meridian/kv"
-	"meridian/probe"
-	"meridian/sched"
+	"meridian/serve/door"
+	"meridian/serve/door/doorpb"
+	"meridian/serve/live"
 )
 
 // A world has engines, the agent that governs them and the cache that keeps what leaves their
 // memory, in the time of testing/synctest. What runs is what ships: the step loop and the
-// scheduler of the engines, their part in steps and decisions, governor/live and all below.
+// scheduler of the engines, their part in steps and decisions, serve/live and all below.
 // Made up are the model (a hash of its KV), the way between engine and agent, the cache, the
 // clients, and the trouble, which a seed draws.
 type governedWorld struct {

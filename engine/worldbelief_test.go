@@ -7,9 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/door/doorpb"
 	"meridian/engine/batch"
-	"meridian/governor/live"
+	"meridian/serve/door/doorpb"
+	"meridian/serve/live"
 )
 
 // wilful is a governor that has everybody wait for a while, whatever would be best: it says

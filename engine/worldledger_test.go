@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"meridian/door/doorpb"
+	"meridian/serve/door/doorpb"
 )
 
 // stepLedger is what an engine's steps say, compared with what they may: a sequence is told

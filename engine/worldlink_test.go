@@ -10,9 +10,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"meridian/door"
-	"meridian/door/doorpb"
-	"meridian/governor/live"
+	"meridian/serve/door"
+	"meridian/serve/door/doorpb"
+	"meridian/serve/live"
 )
 
 // worldLink is an engine's connection for steps to the agent of a world, made anew when it

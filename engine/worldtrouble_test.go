@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"meridian/door"
-	"meridian/door/doorpb"
-	"meridian/governor/live"
+	"meridian/serve/door"
+	"meridian/serve/door/doorpb"
+	"meridian/serve/live"
 )
 
 // between is a time to wait, never quite the same.

@@ -7,8 +7,8 @@ import (
 	"os"
 	"strings"
 
-	"meridian/cell/talk"
-	"meridian/config"
+	"meridian/run/cell/talk"
+	"meridian/run/config"
 )
 
 // adminClient asks admin listeners of gateways: with the key of MERIDIAN_ADMIN_KEY or

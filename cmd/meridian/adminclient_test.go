@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/config"
+	"meridian/run/config"
 )
 
 // carried is what was sent, in the place of a network.

@@ -9,10 +9,10 @@ import (
 	"log/slog"
 	"time"
 
-	"meridian/config"
-	"meridian/node"
-	"meridian/telemetry"
-	"meridian/trust"
+	"meridian/member/trust"
+	"meridian/run/config"
+	"meridian/run/node"
+	"meridian/see/telemetry"
 )
 
 // agentFlags are of every command that is an agent while it runs.

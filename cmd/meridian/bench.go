@@ -12,8 +12,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"meridian/bench"
-	"meridian/bench/transfer"
+	"meridian/prove/bench"
+	"meridian/prove/bench/transfer"
 )
 
 type benchCommands struct {

@@ -6,8 +6,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/bench"
-	cachebench "meridian/bench/cache"
+	"meridian/prove/bench"
+	cachebench "meridian/prove/bench/cache"
 )
 
 type benchCache struct {

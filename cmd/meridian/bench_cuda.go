@@ -7,8 +7,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/bench"
-	"meridian/bench/gpu"
+	"meridian/prove/bench"
+	"meridian/prove/bench/gpu"
 )
 
 type benchCUDA struct {

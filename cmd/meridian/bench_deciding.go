@@ -6,7 +6,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/bench/deciding"
+	"meridian/prove/bench/deciding"
 )
 
 // benchDeciding is what all measurements of deciding rooms take.

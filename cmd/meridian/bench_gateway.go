@@ -6,7 +6,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/bench/serving"
+	"meridian/prove/bench/serving"
 )
 
 type benchGateway struct {

@@ -6,9 +6,9 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/bench"
-	"meridian/bench/serving"
-	"meridian/sched"
+	"meridian/decide/sched"
+	"meridian/prove/bench"
+	"meridian/prove/bench/serving"
 )
 
 type benchPolicies struct {

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"meridian/bench/deciding"
+	"meridian/prove/bench/deciding"
 )
 
 type benchProbe struct {

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 
-	"meridian/bench/deciding"
-	"meridian/replay"
+	"meridian/prove/bench/deciding"
+	"meridian/prove/replay"
 )
 
 type benchReplay struct {

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 
-	"meridian/bench/deciding"
-	"meridian/bench/serving"
+	"meridian/prove/bench/deciding"
+	"meridian/prove/bench/serving"
 )
 
 type benchStep struct {

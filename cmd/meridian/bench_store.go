@@ -6,9 +6,9 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/bench"
-	"meridian/bench/deciding"
-	storebench "meridian/bench/store"
+	"meridian/prove/bench"
+	"meridian/prove/bench/deciding"
+	storebench "meridian/prove/bench/store"
 )
 
 type benchStore struct {

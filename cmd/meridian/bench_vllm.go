@@ -6,8 +6,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/bench/serving"
-	"meridian/cell"
+	"meridian/prove/bench/serving"
+	"meridian/run/cell"
 )
 
 type benchVLLM struct {

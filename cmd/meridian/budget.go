@@ -3,10 +3,10 @@ package main
 import (
 	"fmt"
 
-	"meridian/config"
-	"meridian/governor"
-	"meridian/probe"
-	"meridian/replay/sweep"
+	"meridian/decide/governor"
+	"meridian/decide/probe"
+	"meridian/prove/replay/sweep"
+	"meridian/run/config"
 )
 
 // budget is how long thoughts may be by a configuration.

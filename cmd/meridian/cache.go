@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"meridian/node"
+	"meridian/run/node"
 )
 
 // cacheCommands are those of the prefixes that a cell keeps.

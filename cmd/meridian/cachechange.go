@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"meridian/node"
-	"meridian/store"
+	"meridian/keep/store"
+	"meridian/run/node"
 )
 
 // keysMeant is a prefix of keys, where the prompt is one.

@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/node"
-	"meridian/store"
+	"meridian/keep/store"
+	"meridian/run/node"
 )
 
 type cacheFindCommand struct {

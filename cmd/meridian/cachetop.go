@@ -11,8 +11,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/node"
-	"meridian/store"
+	"meridian/keep/store"
+	"meridian/run/node"
 )
 
 type cacheTopCommand struct {

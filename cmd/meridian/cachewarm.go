@@ -16,8 +16,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/gateway"
-	"meridian/openai"
+	"meridian/serve/gateway"
+	"meridian/serve/openai"
 )
 
 type cacheWarmCommand struct {

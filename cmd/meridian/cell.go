@@ -15,12 +15,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/agent"
-	"meridian/config"
-	"meridian/meta"
-	"meridian/meta/etcd/embedded"
-	"meridian/node"
-	"meridian/trust"
+	"meridian/member/meta"
+	"meridian/member/meta/etcd/embedded"
+	"meridian/member/trust"
+	"meridian/move/agent"
+	"meridian/run/config"
+	"meridian/run/node"
 )
 
 // cellFlags say which cell a command belongs to. What is not given comes from

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/trust"
+	"meridian/member/trust"
 )
 
 type certCommands struct {

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"syscall"
 
-	"meridian/cell"
-	"meridian/cell/talk"
-	"meridian/openai"
+	"meridian/run/cell"
+	"meridian/run/cell/talk"
+	"meridian/serve/openai"
 )
 
 type chatCommand struct {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/cell/talk"
-	"meridian/openai"
+	"meridian/run/cell/talk"
+	"meridian/serve/openai"
 )
 
 // parrot thinks, and says how many messages it has heard and what the last was.

@@ -12,7 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"meridian/node"
+	"meridian/run/node"
 )
 
 // What a history holds at most. Its file is cut to half of that when it has grown

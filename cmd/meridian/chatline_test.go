@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"meridian/openai"
+	"meridian/serve/openai"
 )
 
 // chatTerminal is a person with a chat before them.

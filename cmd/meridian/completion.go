@@ -8,11 +8,11 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"meridian/cell"
-	"meridian/config"
 	"meridian/kv"
-	"meridian/ledger"
-	"meridian/models"
+	"meridian/run/cell"
+	"meridian/run/config"
+	"meridian/run/models"
+	"meridian/see/ledger"
 )
 
 type completionCommand struct {

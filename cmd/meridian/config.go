@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 
-	"meridian/config"
-	"meridian/models"
+	"meridian/run/config"
+	"meridian/run/models"
 )
 
 type configCommands struct {
@@ -39,7 +39,7 @@ func (c *configInit) Run(std *stdio, all *commands) error {
 		}
 		table, err := models.Text(name)
 		if err != nil {
-			return invalid("models/*.toml holds the tables", "%w", err)
+			return invalid("run/models/*.toml holds the tables", "%w", err)
 		}
 		text += "\n" + table
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"meridian/doctor"
+	"meridian/see/doctor"
 )
 
 type doctorCommand struct {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"meridian/cell"
+	"meridian/run/cell"
 )
 
 type downCommand struct {

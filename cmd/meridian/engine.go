@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"time"
 
-	"meridian/door"
 	"meridian/engine"
+	"meridian/serve/door"
 )
 
 type engineCommand struct {

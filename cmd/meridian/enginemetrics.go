@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"meridian/engine"
-	"meridian/telemetry"
+	"meridian/see/telemetry"
 )
 
 // engineWithMetrics is an engine's HTTP face with its numbers at /metrics, as servers

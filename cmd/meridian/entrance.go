@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"meridian/cell/talk"
-	"meridian/config"
+	"meridian/run/cell/talk"
+	"meridian/run/config"
 )
 
 // entrance is how who runs a cell comes in at its gateway.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/config"
+	"meridian/run/config"
 )
 
 func TestKeyOfAnEntrance(t *testing.T) {

@@ -12,12 +12,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/agent"
+	"meridian/keep/store"
 	"meridian/kv"
-	"meridian/ledger"
-	"meridian/node"
-	"meridian/store"
-	"meridian/transceiver/handoff"
+	"meridian/move/agent"
+	"meridian/move/transceiver/handoff"
+	"meridian/run/node"
+	"meridian/see/ledger"
 )
 
 type explainCommand struct {

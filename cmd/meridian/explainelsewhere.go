@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"meridian/config"
 	"meridian/kv"
-	"meridian/node"
-	"meridian/transceiver/handoff"
+	"meridian/move/transceiver/handoff"
+	"meridian/run/config"
+	"meridian/run/node"
 )
 
 // gatherTimeout is how long the members of a cell are asked, and how long it may take

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"meridian/cell"
 	"meridian/kv"
-	"meridian/ledger"
-	"meridian/node"
+	"meridian/run/cell"
+	"meridian/run/node"
+	"meridian/see/ledger"
 )
 
 var (

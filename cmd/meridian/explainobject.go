@@ -7,8 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"meridian/node"
-	"meridian/store"
+	"meridian/keep/store"
+	"meridian/run/node"
 )
 
 // objectStory is what there is to tell of an object.

@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"meridian/kv"
-	"meridian/ledger"
-	"meridian/node"
-	"meridian/transceiver/handoff"
+	"meridian/move/transceiver/handoff"
+	"meridian/run/node"
+	"meridian/see/ledger"
 )
 
 // prefix asks every agent what a request or a hand-off found and kept in the shared cache,

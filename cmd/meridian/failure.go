@@ -11,10 +11,10 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"meridian/config"
-	"meridian/fabric"
-	"meridian/mrdn"
-	"meridian/telemetry"
+	"meridian/move/fabric"
+	"meridian/move/mrdn"
+	"meridian/run/config"
+	"meridian/see/telemetry"
 )
 
 // Exit statuses.

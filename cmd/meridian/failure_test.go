@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/fabric"
-	"meridian/telemetry"
+	"meridian/move/fabric"
+	"meridian/see/telemetry"
 )
 
 // What a fabric knows to do about its errors is told like every other advice.

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 
 	"meridian/kv"
-	"meridian/mrdn"
+	"meridian/move/mrdn"
 )
 
 type frameCommands struct {

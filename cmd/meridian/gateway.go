@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/config"
-	"meridian/gateway"
-	"meridian/node"
-	"meridian/place"
-	"meridian/telemetry"
+	"meridian/decide/place"
+	"meridian/run/config"
+	"meridian/run/node"
+	"meridian/see/telemetry"
+	"meridian/serve/gateway"
 )
 
 type gatewayCommand struct {

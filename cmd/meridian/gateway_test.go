@@ -13,10 +13,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"meridian/config"
-	"meridian/gateway"
-	"meridian/replay"
-	"meridian/sched"
+	"meridian/decide/sched"
+	"meridian/prove/replay"
+	"meridian/run/config"
+	"meridian/serve/gateway"
 )
 
 // The schema and the gateway agree about what is passed on.

@@ -6,13 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"meridian/block"
-	"meridian/config"
+	"meridian/decide/block"
+	"meridian/decide/phase"
+	"meridian/decide/sched"
 	"meridian/engine"
-	"meridian/governor/live"
-	"meridian/phase"
-	"meridian/sched"
-	"meridian/token"
+	"meridian/engine/token"
+	"meridian/run/config"
+	"meridian/serve/live"
 )
 
 // governing is what the configuration says to the governors of an agent's engines; nil:

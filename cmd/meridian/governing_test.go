@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"meridian/config"
 	"meridian/engine"
-	"meridian/governor/live"
+	"meridian/run/config"
+	"meridian/serve/live"
 )
 
 // A model that reference engines bring along is known, a table of its name goes first, and

@@ -14,11 +14,11 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/bench/load"
-	"meridian/replay"
-	"meridian/replay/report"
-	"meridian/replay/sweep"
-	"meridian/replay/workload"
+	"meridian/prove/bench/load"
+	"meridian/prove/replay"
+	"meridian/prove/replay/report"
+	"meridian/prove/replay/sweep"
+	"meridian/prove/replay/workload"
 )
 
 type loadCommand struct {

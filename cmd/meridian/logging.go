@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"strings"
 
-	"meridian/cell"
-	"meridian/config"
-	"meridian/telemetry"
+	"meridian/run/cell"
+	"meridian/run/config"
+	"meridian/see/telemetry"
 )
 
 // load reads the configuration in force, and says at level debug where from.

@@ -6,7 +6,7 @@ import (
 	"hash/fnv"
 	"time"
 
-	"meridian/cell"
+	"meridian/run/cell"
 )
 
 type logsCommand struct {

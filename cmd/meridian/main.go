@@ -16,15 +16,15 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	cachebench "meridian/bench/cache"
-	"meridian/bench/serving"
-	storebench "meridian/bench/store"
-	"meridian/bench/transfer"
-	"meridian/models"
-	"meridian/mrdn"
-	"meridian/replay/workload"
-	"meridian/sched"
-	"meridian/sim"
+	"meridian/decide/sched"
+	"meridian/move/mrdn"
+	cachebench "meridian/prove/bench/cache"
+	"meridian/prove/bench/serving"
+	storebench "meridian/prove/bench/store"
+	"meridian/prove/bench/transfer"
+	"meridian/prove/replay/workload"
+	"meridian/prove/sim"
+	"meridian/run/models"
 )
 
 type commands struct {

@@ -16,10 +16,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/agent"
-	"meridian/gateway"
-	"meridian/meta"
-	"meridian/node"
+	"meridian/member/meta"
+	"meridian/move/agent"
+	"meridian/run/node"
+	"meridian/serve/gateway"
 )
 
 // Kinds of members.

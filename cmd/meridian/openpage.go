@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"strings"
 
-	"meridian/dash"
+	"meridian/see/dash"
 )
 
 // pageOf is where the page about a cell is.

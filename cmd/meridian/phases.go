@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/governor/live"
-	"meridian/node"
+	"meridian/run/node"
+	"meridian/serve/live"
 )
 
 type phasesCommand struct {

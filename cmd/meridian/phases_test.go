@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/governor/live"
+	"meridian/serve/live"
 )
 
 // People see each request with its budget, and why; what an engine wrote cannot drive

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"meridian/kv"
-	"meridian/reshard"
+	"meridian/move/reshard"
 )
 
 type planCommand struct {

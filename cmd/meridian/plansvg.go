@@ -6,7 +6,7 @@ import (
 	"html"
 	"io"
 
-	"meridian/reshard"
+	"meridian/move/reshard"
 )
 
 // The picture: source ranks on the left, destination ranks on the right, and

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/reshard"
+	"meridian/move/reshard"
 )
 
 // linkRate is in bytes a second.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"meridian/agent"
-	"meridian/cell"
-	"meridian/ledger"
-	"meridian/telemetry"
+	"meridian/move/agent"
+	"meridian/run/cell"
+	"meridian/see/ledger"
+	"meridian/see/telemetry"
 )
 
 // hostile is a name that would drive a terminal: it clears the screen, sets the

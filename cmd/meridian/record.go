@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"meridian/bench/record"
-	"meridian/cell"
+	"meridian/prove/bench/record"
+	"meridian/run/cell"
 )
 
 type recordCommand struct {

@@ -14,11 +14,11 @@ import (
 	"syscall"
 	"time"
 
-	"meridian/replay"
-	"meridian/replay/report"
-	"meridian/replay/sweep"
-	"meridian/replay/workload"
-	"meridian/sched"
+	"meridian/decide/sched"
+	"meridian/prove/replay"
+	"meridian/prove/replay/report"
+	"meridian/prove/replay/sweep"
+	"meridian/prove/replay/workload"
 )
 
 type replayCommands struct {

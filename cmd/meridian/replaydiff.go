@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"meridian/replay/report"
+	"meridian/prove/replay/report"
 )
 
 type replayDiff struct {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"syscall"
 
-	"meridian/replay/report"
-	"meridian/replay/sweep"
+	"meridian/prove/replay/report"
+	"meridian/prove/replay/sweep"
 )
 
 type replayTune struct {

@@ -6,7 +6,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/replay/validation"
+	"meridian/prove/replay/validation"
 )
 
 type replayValidate struct {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"meridian/telemetry/collectortest"
+	"meridian/see/telemetry/collectortest"
 )
 
 func TestMain(m *testing.M) {

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"meridian/agent"
-	"meridian/fabric"
 	"meridian/kv"
-	"meridian/mem"
-	"meridian/meta"
-	"meridian/node"
+	"meridian/member/meta"
+	"meridian/move/agent"
+	"meridian/move/fabric"
+	"meridian/move/mem"
+	"meridian/run/node"
 )
 
 // fileMessage is what send and recv tell each other in notifications, about one

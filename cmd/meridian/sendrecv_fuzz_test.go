@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/node"
+	"meridian/run/node"
 )
 
 // An offer is what any peer may send. Whatever it says, a receiver whose sender

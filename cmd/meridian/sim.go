@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"meridian/sim"
+	"meridian/prove/sim"
 )
 
 type simCommand struct {

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"meridian/cell"
-	"meridian/cell/demo"
+	"meridian/run/cell"
+	"meridian/run/cell/demo"
 )
 
 // startDisplay shows how a cell starts, lives and stops: on a terminal one line for

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"meridian/cell"
-	"meridian/cell/demo"
+	"meridian/run/cell"
+	"meridian/run/cell/demo"
 )
 
 var displayStory = []cell.Event{

@@ -10,9 +10,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/cell"
-	"meridian/meta/etcd/embedded"
-	"meridian/node"
+	"meridian/member/meta/etcd/embedded"
+	"meridian/run/cell"
+	"meridian/run/node"
 )
 
 type statusCommand struct {

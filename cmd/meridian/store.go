@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"meridian/bench"
-	"meridian/config"
-	"meridian/meta"
-	"meridian/node"
-	"meridian/store"
-	"meridian/store/disk"
-	"meridian/store/owner"
-	"meridian/store/s3"
+	"meridian/keep/store"
+	"meridian/keep/store/disk"
+	"meridian/keep/store/owner"
+	"meridian/keep/store/s3"
+	"meridian/member/meta"
+	"meridian/prove/bench"
+	"meridian/run/config"
+	"meridian/run/node"
 )
 
 // storeCommands are those of the object cache.

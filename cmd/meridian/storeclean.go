@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"meridian/store"
+	"meridian/keep/store"
 )
 
 // ownersNamed is one owner, or all.

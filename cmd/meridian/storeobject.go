@@ -8,8 +8,8 @@ import (
 	"io"
 	"os"
 
-	"meridian/store"
-	"meridian/store/protocol"
+	"meridian/keep/store"
+	"meridian/keep/store/protocol"
 )
 
 type storePutCommand struct {

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 
-	"meridian/config"
+	"meridian/keep/store"
+	"meridian/keep/store/payload"
 	"meridian/kv"
-	"meridian/mrdn"
-	"meridian/store"
-	"meridian/store/payload"
+	"meridian/move/mrdn"
+	"meridian/run/config"
 )
 
 // fabricOf opens the fabric that the configuration names.

@@ -13,8 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/meta"
-	"meridian/node"
+	"meridian/member/meta"
+	"meridian/run/node"
 )
 
 type targetsCommand struct {

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"meridian/config"
-	"meridian/gateway"
+	"meridian/run/config"
+	"meridian/serve/gateway"
 )
 
 // thinkingOf is what a [model] table tells a gateway. Where none fits a name, or several do,

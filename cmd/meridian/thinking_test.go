@@ -5,9 +5,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/config"
-	"meridian/gateway"
-	"meridian/models"
+	"meridian/run/config"
+	"meridian/run/models"
+	"meridian/serve/gateway"
 )
 
 func TestThinkingOf(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"meridian/config"
-	"meridian/meta"
-	"meridian/top"
+	"meridian/member/meta"
+	"meridian/run/config"
+	"meridian/see/top"
 )
 
 type topCommand struct {

@@ -15,10 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"meridian/cell"
-	"meridian/cell/demo"
-	"meridian/cell/talk"
-	"meridian/config"
+	"meridian/run/cell"
+	"meridian/run/cell/demo"
+	"meridian/run/cell/talk"
+	"meridian/run/config"
 )
 
 type upCommand struct {

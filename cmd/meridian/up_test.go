@@ -22,11 +22,11 @@ import (
 	"testing"
 	"time"
 
-	"meridian/bench"
-	"meridian/cell"
-	"meridian/config"
 	"meridian/internal/require"
-	"meridian/ledger"
+	"meridian/prove/bench"
+	"meridian/run/cell"
+	"meridian/run/config"
+	"meridian/see/ledger"
 )
 
 // program is bin/meridian as `make test` names it, else built here: a cell of

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"runtime"
 
-	"meridian/mrdn"
+	"meridian/move/mrdn"
 )
 
 // Stamped by the linker from the git tag; see the Makefile and tools/release.

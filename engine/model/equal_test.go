@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"meridian/kv"
-	"meridian/reshard"
+	"meridian/move/reshard"
 )
 
 // layouts are orders of axes that differ in what lies side by side. The last two

@@ -1,6 +1,6 @@
 // The arena of Meridian's object cache, version 1: docs/store-layout.md says what
 // each field means, store.hpp has what producers and readers do. Made from
-// store/arena; do not edit.
+// keep/store/arena; do not edit.
 
 #ifndef MERIDIAN_STORE_LAYOUT_HPP
 #define MERIDIAN_STORE_LAYOUT_HPP

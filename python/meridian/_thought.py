@@ -1,4 +1,4 @@
-"""How long one thought may be: the rule of Go's governor (governor/thought.go), word for word.
+"""How long one thought may be: the rule of Go's governor (decide/governor/thought.go), word for word.
 
 testdata/governor/thoughts.jsonl holds both to the same verdicts.
 """

@@ -3,7 +3,7 @@
 tomli and Go's reader share one grammar, TOML 1.1, but not every verdict. Here
 tomli is held to Go's: numbers must fit 64 bits, a dotted key may not reach into
 a table that a longer header made in passing, and keys and nesting have the limits
-of config/absurd.go.
+of run/config/absurd.go.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The corpus in testdata/config, which the Go tests read as well: both sides give
 every file the same verdict, with the same dotted paths.
 
-config/corpus_test.go says how its files are written.
+run/config/corpus_test.go says how its files are written.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_good(file: Path) -> None:
         check_markers(cfg, note)
 
 
-@pytest.mark.parametrize("file", sorted(ROOT.glob("models/*.toml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(ROOT.glob("run/models/*.toml")), ids=lambda file: file.stem)
 def test_shipped_models_are_good(file: Path) -> None:
     assert load_config(file, environ={}).model
 

@@ -91,7 +91,8 @@ def mutant(rng: random.Random, lines: list[str], others: list[str]) -> list[str]
 
 def mutants(seed: int, count: int) -> list[str]:
     rng = random.Random(seed)
-    good, bad = sorted([*CORPUS.glob("good/*"), *ROOT.glob("models/*.toml")]), sorted(CORPUS.glob("bad/*"))
+    good = sorted([*CORPUS.glob("good/*"), *ROOT.glob("run/models/*.toml")])
+    bad = sorted(CORPUS.glob("bad/*"))
     texts = [file.read_bytes().decode(errors="replace") for file in good * 6 + bad]
     others = [line for text in texts for line in text.split("\n")]
     made = []

@@ -27,7 +27,7 @@ type schema struct {
 }
 
 var schemas = []schema{
-	{source: "meridian/door/v1/door.proto", goFile: "door/doorpb/door.pb.go", descriptors: "python/meridian/door/door.binpb"},
+	{source: "meridian/door/v1/door.proto", goFile: "serve/door/doorpb/door.pb.go", descriptors: "python/meridian/door/door.binpb"},
 }
 
 func main() {

@@ -151,7 +151,7 @@ func TestLoud(t *testing.T) { fmt.Println(strings.Repeat("x", 20<<20)) }
 
 // A race is seen everywhere but there, and both parts of a module are run.
 func TestOnlyPureRoomsAreUnraced(t *testing.T) {
-	for path, want := range map[string]bool{"meridian": false, "meridian/kv": true, "meridian/store/master": true, "meridian/store/owner": false, "meridian/agent": false, "meridian/kv/x": false} {
+	for path, want := range map[string]bool{"meridian": false, "meridian/kv": true, "meridian/keep/store/master": true, "meridian/keep/store/owner": false, "meridian/move/agent": false, "meridian/kv/x": false} {
 		if isUnraced(path) != want {
 			t.Errorf("%s is run without the race detector: %v", path, !want)
 		}

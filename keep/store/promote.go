@@ -1,0 +1,201 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"meridian/keep/store/admission"
+	"meridian/keep/store/arena"
+	"meridian/keep/store/tier"
+)
+
+const (
+	// promotedTogether is how many objects of a run are on their way to memory at a time.
+	promotedTogether = 8
+	// promotePatience is the longest that a run is waited for.
+	promotePatience = 2 * time.Second
+)
+
+// promote brings objects of a run to memory, from the first on, as far as tiers have them
+// and ctx lasts, and says where each came from; nil: there is no more here than before.
+func (c *cold) promote(ctx context.Context, names [][]byte) []arrival {
+	if c == nil || len(names) == 0 || !c.has(names[:1])[0] || !c.store.isOpen() {
+		return nil
+	}
+	defer c.store.running.Done()
+	ctx, cancel := context.WithTimeout(ctx, promotePatience)
+	defer cancel()
+	began := time.Now()
+	p := promotion{cold: c, names: names, places: make([]admission.Place, len(names)), came: make([]arrival, len(names)), ended: make(chan promoted)}
+	p.run(ctx)
+	if p.own {
+		c.count(func(s *ColdStats) { s.PromotionSeconds += time.Since(began).Seconds() })
+	}
+	return p.came
+}
+
+// arrival is where an object of a run came from, "" for one that was in memory, and when: so
+// long after the run was asked for.
+type arrival struct {
+	tier  string
+	after time.Duration
+}
+
+// promotion is a run on its way to memory.
+type promotion struct {
+	cold   *cold
+	names  [][]byte
+	places []admission.Place
+	came   []arrival
+	ended  chan promoted
+	own    bool // something of it came, or was to, for nobody else
+}
+
+// promoted is what became of one object.
+type promoted struct {
+	index int
+	tier  string
+	own   bool
+	err   error
+}
+
+// run fetches the first objects, and those that follow while they come.
+func (p *promotion) run(ctx context.Context) {
+	for i, is := range p.cold.has(p.names) {
+		if is {
+			p.places[i] = admission.Cold
+		} else if p.cold.store.hasWarm(p.names[i]) {
+			p.places[i] = admission.Memory
+		}
+	}
+	underWay, began := 0, time.Now()
+	for {
+		if ctx.Err() == nil {
+			for _, i := range admission.Ahead(p.places, promotedTogether) {
+				p.places[i] = admission.Coming
+				underWay++
+				go func() { // awaited below
+					tier, own, err := p.cold.promoteOnce(ctx, p.names[i])
+					p.ended <- promoted{i, tier, own, err}
+				}()
+			}
+		}
+		if underWay == 0 {
+			return
+		}
+		one := <-p.ended
+		underWay--
+		p.own = p.own || one.own
+		p.places[one.index], p.came[one.index] = admission.Memory, arrival{one.tier, time.Since(began)}
+		if one.err != nil {
+			p.places[one.index] = admission.Nowhere // and what follows is not fetched
+		}
+	}
+}
+
+// promoteOnce brings an object to memory, or waits for another reader that does: runs that
+// are read at once may begin and end anywhere in one another. It says which tier had it, ""
+// where that is memory.
+func (c *cold) promoteOnce(ctx context.Context, name []byte) (from string, own bool, err error) {
+	hash, mine := arena.HashKey(name), &coming{over: make(chan struct{})}
+	for {
+		c.mu.Lock()
+		other := c.promoting[hash]
+		if other == nil {
+			c.promoting[hash] = mine
+		}
+		c.mu.Unlock()
+		if other == nil {
+			break
+		}
+		select {
+		case <-other.over:
+		case <-ctx.Done():
+		}
+		switch {
+		case c.store.hasWarm(name):
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return other.tier, false, nil
+		case ctx.Err() != nil || !c.has([][]byte{name})[0]:
+			return "", false, tier.ErrMissing
+		}
+		// The other's time was over, and this reader's is not.
+	}
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.promoting, hash)
+		mine.tier = from
+		close(mine.over)
+	}()
+	if c.store.hasWarm(name) {
+		return "", false, nil
+	}
+	from, err = c.promoteOne(ctx, name)
+	return from, true, err
+}
+
+// promoteOne brings an object to memory: from its tier, whose name it says, straight to where
+// it is to lie.
+func (c *cold) promoteOne(ctx context.Context, name []byte) (from string, err error) {
+	var bytes uint64
+	for _, b := range c.behind {
+		if !b.Has([][]byte{name})[0] {
+			continue
+		}
+		from = b.Name()
+		var plan *WritePlan
+		var refused error
+		bytes = 0
+		into := func(_ []byte, size int) []byte {
+			var plans []*WritePlan
+			if plans, refused = c.store.reserveNames(ctx, [][]byte{name}, uint64(size), promotePatience); len(plans) == 0 {
+				return nil
+			}
+			plan, bytes = plans[0], plans[0].Bytes
+			return c.store.owned.memory.Bytes(plan.span.Offset, plan.span.Length)
+		}
+		_, err = b.Get(ctx, name, into)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), promotePatience)
+		switch {
+		case plan == nil:
+			err = errors.Join(err, refused)
+		case err != nil:
+			_ = plan.Abort(end) // unheard, its time will be over
+		default:
+			err = plan.Commit(end)
+		}
+		cancel()
+		if err == nil || errors.Is(err, ErrExists) {
+			break
+		}
+	}
+	c.count(func(s *ColdStats) {
+		if err != nil {
+			s.PromotionsFailed++
+			return
+		}
+		s.Promoted++
+		s.PromotedBytes += bytes
+	})
+	return from, err
+}
+
+// isOpen reports whether the store is, and keeps it so until running.Done.
+func (s *Store) isOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.running.Add(1)
+	}
+	return !s.closed
+}
+
+// hasWarm reports whether an object can be read from memory.
+func (s *Store) hasWarm(name []byte) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.server != nil && s.server.Has(s.now(), name)
+}

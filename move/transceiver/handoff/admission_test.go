@@ -1,0 +1,165 @@
+package handoff
+
+import (
+	"errors"
+	"testing"
+
+	"meridian/kv"
+	"meridian/move/reshard"
+)
+
+// refusalOf is the refusal that effects have as their only message, if they do.
+func refusalOf(effects []Effect) error {
+	if len(effects) == 1 {
+		if sent, is := effects[0].(Send); is {
+			if r, is := sent.Message.(*Refusal); is {
+				return r.Problem.Err()
+			}
+		}
+	}
+	return nil
+}
+
+// What asks that come before their offers make a holder keep is bounded: in
+// number for each taker, and in bytes for all of them.
+func TestEarlyAsksAreBounded(t *testing.T) {
+	early := func(h *Holder, from kv.Member, n int, blocks int) error {
+		transfer := kv.ID{byte(n), byte(n >> 8), 1}
+		ticket := Ticket{Transfer: transfer, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
+		dst := Party{Engine: *oneRank("decode", 1, from), Holding: reshard.Holding{Tables: [][]uint32{make([]uint32, blocks)}}}
+		return refusalOf(h.Receive(Second, from, transfer, &Ask{
+			Session: uint64(n), Low: LowVersion, High: HighVersion, Ticket: ticket.Seal(testKey), Dst: dst, Tokens: kv.TokenRange{End: 6}, RemainingMs: 1000,
+		}))
+	}
+	h := NewHolder(HolderOptions{Self: memberP, Key: testKey, MaxOffers: 10})
+	kept := 0
+	for n := range 20 {
+		if err := early(h, memberD, n+1, 3); err == nil {
+			kept++
+		} else if !errors.Is(err, ErrDeclined) {
+			t.Fatal(err)
+		}
+	}
+	if err := early(h, memberX, 100, 3); kept > 6 || err != nil {
+		t.Errorf("one taker has %d of 10 places, another has none: %v", kept, err)
+	}
+	h = NewHolder(HolderOptions{Self: memberP, Key: testKey})
+	const large = maxAwaitedBytes / 4 / 10
+	kept = 0
+	for n := range 30 {
+		if err := early(h, memberD, n+1, large); err == nil {
+			kept++
+		}
+	}
+	if kept == 0 || kept > 10 {
+		t.Errorf("%d asks of %d bytes are kept", kept, 4*large)
+	}
+	// The same taker's next session takes the place of the one before.
+	again := kv.ID{1, 0, 1}
+	ticket := Ticket{Transfer: again, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
+	ask := &Ask{
+		Session: 1000, Low: LowVersion, High: HighVersion, Ticket: ticket.Seal(testKey), RemainingMs: 1000,
+		Dst: Party{Engine: *oneRank("decode", 1, memberD), Holding: reshard.Holding{Tables: [][]uint32{make([]uint32, 2*large)}}},
+	}
+	if err := refusalOf(h.Receive(Second, memberD, again, ask)); !errors.Is(err, ErrDeclined) {
+		t.Errorf("a larger ask in the place of one: %v", err)
+	}
+}
+
+// Homes have a follower run so many sessions at a time, and no more.
+func TestFollowerSessionsAreBounded(t *testing.T) {
+	f := NewFollower(Timing{})
+	f.Join("e", "p")
+	terms := &Terms{Src: Party{Engine: *oneRank("e", 1, memberD)}, Dst: Party{Engine: *oneRank("f", 1, memberX)}}
+	order := func(session uint64) []Effect {
+		return f.Receive(0, memberP, kv.ID{1}, &Order{Session: session, Number: 1, Kind: OrderGrant, As: Source, Engine: "e", Terms: terms, Flows: []FlowGrant{{}}, LeaseMs: 1 << 60})
+	}
+	for session := range uint64(maxFollowerSessions) {
+		if _, is := order(session + 1)[0].(Grant); !is {
+			t.Fatalf("session %d is refused", session+1)
+		}
+	}
+	effects := order(maxFollowerSessions + 1)
+	report, is := effects[0].(Send).Message.(*Report)
+	if !is || !errors.Is(report.Problem.Err(), ErrDeclined) || f.Len() != maxFollowerSessions {
+		t.Errorf("%+v, %d sessions", effects, f.Len())
+	}
+}
+
+// A peer whose ranks would take most of an agent's grants is refused before one
+// is written.
+func TestFlowsAreBounded(t *testing.T) {
+	side := func(tp, cp int) reshard.Side {
+		s := oneRank("e", 1, memberD).Side
+		s.Geometry = kv.Uniform(2, kv.Layer{KVHeads: 1, HeadDim: 2}, kv.Int8)
+		s.Parallelism, s.Blocks = kv.Split(2, tp, 1), 64
+		s.Parallelism.CP, s.InterleaveTokens = cp, 1
+		return s
+	}
+	plan := func(srcCP, dstTP, dstCP int) *reshard.Plan {
+		shape, err := reshard.Prepare(side(1, srcCP), side(dstTP, dstCP))
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := make([]uint32, 64)
+		for i := range table {
+			table[i] = uint32(i)
+		}
+		p, err := shape.Plan(reshard.Request{
+			Tokens: kv.TokenRange{End: 128}, Src: reshard.Holding{Tables: [][]uint32{table}}, Dst: reshard.Holding{Tables: [][]uint32{table}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if flows, err := flowsOf(plan(3, 2, 2)); err != nil || len(flows) != 3*2*2 {
+		t.Errorf("%d flows, %v", len(flows), err)
+	}
+	if flows, err := flowsOf(plan(17, 64, 16)); !errors.Is(err, ErrTerms) {
+		t.Errorf("%d flows are allowed, %v", len(flows), err)
+	}
+}
+
+// However long an engine wants its offers to stand, and whatever its tickets say,
+// a home need not remember them for longer than MaxKeep.
+func TestMemoryOfTicketsIsBounded(t *testing.T) {
+	s := newStage(t)
+	_, _, err := s.holder.Offer(s.now, Offer{
+		Transfer: kv.ID{7}, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
+		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Computed: Computed{Layers: 2}, Keep: MaxKeep + Millisecond,
+	})
+	if !errors.Is(err, ErrTerms) {
+		t.Errorf("an offer that stands for ages: %v", err)
+	}
+	ticket := Ticket{Transfer: kv.ID{8}, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never - 1}
+	s.do(memberP, s.holder.Receive(s.now, memberD, kv.ID{8}, &End{Session: 1, Ticket: ticket.Seal(testKey), Problem: ProblemOf(ErrCancelled), Final: true}))
+	for _, id := range []kv.ID{{7}, {8}} {
+		if over, is := s.holder.endings[id]; !is || over.until > s.now+MaxKeep {
+			t.Errorf("transfer %v is remembered: %v, until %d, now is %d", id, is, over.until, s.now)
+		}
+	}
+}
+
+// An engine that names more blocks than it has, or more tables than there can be
+// groups of layers, is refused before any of that is kept.
+func TestTablesAreBounded(t *testing.T) {
+	for name, tables := range map[string][][]uint32{"blocks": {make([]uint32, 9)}, "tables": make([][]uint32, maxTables+1)} {
+		s := newStage(t)
+		s.offer(2)
+		_, _, err := s.holder.Offer(s.now, Offer{
+			Transfer: kv.ID{7}, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
+			Holding: reshard.Holding{Tables: tables}, Computed: Computed{Layers: 2}, Keep: Minute,
+		})
+		if !errors.Is(err, ErrTerms) {
+			t.Errorf("offered with too many %s: %v", name, err)
+		}
+		_, _, err = s.taker.Accept(s.now, Accept{
+			Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: tables},
+			Tokens: kv.TokenRange{End: 6}, Deadline: s.now + Second,
+		})
+		if !errors.Is(err, ErrTerms) || s.taker.Len() != 0 {
+			t.Errorf("accepted with too many %s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,412 @@
+package handoff
+
+import (
+	"fmt"
+	"slices"
+
+	"meridian/kv"
+	"meridian/move/reshard"
+)
+
+// intakeState is where an intake stands; see the package comment.
+type intakeState uint8
+
+const (
+	intakeAsked      intakeState = iota + 1
+	intakePlanning               // …and being planned
+	intakeGranting               // the followers here open their memory
+	intakeGranted                // the followers there write
+	intakeMoving                 // the followers here read
+	intakeStopping               // the followers here become quiet
+	intakeConfirming             // the holder is told
+)
+
+// intake is one cache that is on its way here.
+type intake struct {
+	Accept
+	taker       *Taker
+	ticket      Ticket
+	session     uint64
+	state       intakeState
+	dst         Party
+	answer      *Answer
+	terms       *Terms
+	followers   *followerGroup
+	computed    Computed // by the holder's engine, as far as is known
+	engineTold  bool     // the engine knows how it ended
+	holderKnows bool     // the holder needs no telling
+	// declined: its ticket was given back after it had failed.
+	declined bool
+	problem  Problem
+	flows    []FlowReport // of the holder's followers, when they write
+
+	repeated    func(now Instant) Message // what is repeated until it is answered
+	next, pause Instant                   // …and when
+	beat        Instant                   // when to give a sign of life
+	giveUp      Instant                   // when to stop saying farewell
+	record      *Record
+}
+
+// inSession runs f if a message belongs to the intake's session.
+func (in *intake) inSession(session uint64, f func() []Effect) []Effect {
+	if session != in.session {
+		return nil
+	}
+	return f()
+}
+
+// startRepeating sends a message, and sends it again until stopRepeating.
+func (in *intake) startRepeating(now Instant, say func(now Instant) Message) []Effect {
+	in.repeated, in.pause = say, in.taker.Timing.FirstRetry
+	return in.repeat(now)
+}
+
+func (in *intake) repeat(now Instant) []Effect {
+	in.next = now + in.pause
+	in.pause = min(2*in.pause, in.taker.Timing.LastRetry)
+	return in.send(in.repeated(now))
+}
+
+func (in *intake) stopRepeating() { in.repeated, in.next = nil, Never }
+
+func (in *intake) send(m Message) []Effect {
+	return []Effect{Send{in.ticket.Home, in.ticket.Transfer, m}}
+}
+
+func (in *intake) ask(now Instant) Message {
+	return &Ask{
+		Session: in.session, Low: LowVersion, High: HighVersion, Capabilities: in.taker.Capabilities, Push: in.Push, Ticket: in.Ticket,
+		Dst: in.dst, Tokens: in.Tokens, RemainingMs: now.until(in.Deadline),
+	}
+}
+
+func (in *intake) onAnswer(now Instant, m *Answer) []Effect {
+	if in.state != intakeAsked {
+		if in.answer != nil && (m.Digest != in.answer.Digest || !slices.Equal(m.Grants, in.answer.Grants)) {
+			return in.fail(now, ProblemOf(fmt.Errorf("%w: the holder answered otherwise before", ErrContradiction)))
+		}
+		return nil
+	}
+	in.record.Stages.Met, in.record.PeerEngine, in.record.SrcRanks = now, m.Src.Engine.ID, len(m.Src.Engine.Ranks)
+	if err := in.checkFit(m); err != nil {
+		return in.fail(now, ProblemOf(err))
+	}
+	in.stopRepeating()
+	in.answer, in.state = m, intakePlanning
+	in.learn(m.Computed)
+	in.beat = now + in.beatEvery()
+	in.terms = &Terms{Transfer: in.ticket.Transfer, Src: m.Src, Dst: in.dst, Tokens: in.Tokens, ContextTokens: m.ContextTokens}
+	return []Effect{MakePlan{Destination, in.session, in.terms}}
+}
+
+// checkFit says what keeps the holder's answer from being of use.
+func (in *intake) checkFit(m *Answer) error {
+	if m.Version < LowVersion || m.Version > HighVersion {
+		return fmt.Errorf("%w: the holder chose %d of %d to %d", ErrVersion, m.Version, LowVersion, HighVersion)
+	}
+	if err := fits(&m.Src.Engine, &in.dst.Engine, &m.Src.Engine); err != nil {
+		return err
+	}
+	if _, possible := m.Computed.normal(in.layers(), in.ticket.Tokens); !possible || m.ContextTokens != in.ticket.Tokens {
+		return fmt.Errorf("%w: %d tokens are held and %v computed, the ticket says %d tokens of %d layers",
+			ErrTerms, m.ContextTokens, m.Computed, in.ticket.Tokens, in.layers())
+	}
+	return nil
+}
+
+func (in *intake) beatEvery() Instant {
+	return max(1, min(in.taker.Timing.beat(), Span(in.answer.LeaseMs)/6))
+}
+
+// planned goes on with a plan, if it is the holder's too.
+func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
+	var flows []FlowGrant
+	if err == nil {
+		flows, err = flowsOf(plan)
+	}
+	if err != nil {
+		return in.fail(now, ProblemOf(err))
+	}
+	in.terms.plan = plan
+	in.record.Bytes, in.record.Stages.Planned = uint64(plan.Bytes()), now
+	if digest := plan.Digest(); digest != in.answer.Digest {
+		return in.fail(now, ProblemOf(fmt.Errorf("%w: the source has %.8s, the destination %.8s; their builds may differ", ErrDigest, in.answer.Digest, digest)))
+	}
+	in.followers = &followerGroup{
+		timing: in.taker.Timing, self: in.taker.Self, session: in.session, transfer: in.ticket.Transfer, as: Destination, engine: in.Engine,
+		terms: in.terms, digest: in.answer.Digest, deadline: in.Deadline,
+	}
+	if in.Push {
+		in.followers.assign(flows)
+		in.state = intakeGranting
+		return append(in.followers.orderAll(now, OrderGrant, Computed{}, Problem{}), in.review(now)...)
+	}
+	granted := func(want, have FlowGrant) bool { return want.Flow == have.Flow && have.Grant != (kv.ID{}) }
+	if !slices.EqualFunc(flows, in.answer.Grants, granted) {
+		return in.fail(now, ProblemOf(fmt.Errorf("%w: the grants are not what the plan needs", ErrTerms)))
+	}
+	in.followers.assign(in.answer.Grants)
+	in.state, in.record.Stages.Moving = intakeMoving, now
+	return append(in.followers.orderAll(now, OrderMove, in.movable(), Problem{}), in.review(now)...)
+}
+
+// movable is how far bytes may move now.
+func (in *intake) movable() Computed {
+	return in.computed
+}
+
+// layers is how many the model has. The holder's engine has as many, or does not fit.
+func (in *intake) layers() int { return len(in.dst.Engine.Side.Geometry.Layers) }
+
+// learn takes what the holder says is computed, and reports whether that is news.
+func (in *intake) learn(c Computed) bool {
+	normal, possible := c.normal(in.layers(), in.ticket.Tokens)
+	if !possible || normal == in.computed || !normal.covers(in.computed, in.layers()) {
+		return false
+	}
+	in.computed = normal
+	return true
+}
+
+func (in *intake) onProgress(now Instant, m *Progress) []Effect {
+	if !in.learn(m.Computed) || in.state != intakeMoving {
+		return nil
+	}
+	if in.computed.Layers == in.layers() {
+		in.record.early(in.followers.flows())
+	}
+	return append(in.followers.orderAll(now, OrderMove, in.movable(), Problem{}), in.review(now)...)
+}
+
+func (in *intake) push(Instant) Message {
+	return &Push{Session: in.session, Digest: in.terms.plan.Digest(), Grants: in.followers.grants()}
+}
+
+func (in *intake) onPushed(now Instant, m *Pushed) []Effect {
+	switch {
+	case in.state != intakeGranted && in.state != intakeStopping:
+		return nil
+	case !m.Problem.None() && in.state == intakeStopping:
+		return in.fail(now, ProblemOf(fmt.Errorf("%w: the source was done before, and now: %s", ErrContradiction, m.Problem.Text)))
+	case !m.Problem.None():
+		return in.fail(now, m.Problem)
+	case in.state == intakeStopping:
+		return nil
+	}
+	in.flows = m.Flows
+	return in.arrived(now, m.Flows)
+}
+
+// review goes on when the followers here have.
+func (in *intake) review(now Instant) []Effect {
+	if in.followers == nil {
+		return nil
+	}
+	done := in.followers.done()
+	switch {
+	case in.state < intakeStopping && !in.followers.problem.None():
+		return in.fail(now, in.followers.problem)
+	case !done:
+		return nil
+	case in.state == intakeGranting:
+		in.state, in.record.Stages.Moving = intakeGranted, now
+		return in.startRepeating(now, in.push)
+	case in.state == intakeMoving:
+		return in.arrived(now, in.followers.flows())
+	case in.state == intakeStopping:
+		return in.finish(now)
+	}
+	return nil
+}
+
+// arrived looks whether everything has. Then the followers here become quiet; only
+// after that is it certain that nothing will be written any more.
+func (in *intake) arrived(now Instant, flows []FlowReport) []Effect {
+	all, err := arrived(in.terms.plan, flows, in.terms.layers())
+	switch {
+	case err != nil:
+		return in.fail(now, ProblemOf(err))
+	case !all:
+		return nil
+	}
+	in.stopRepeating()
+	in.state, in.record.Stages.Moved = intakeStopping, now
+	return append(in.followers.orderAll(now, OrderStop, Computed{}, Problem{}), in.review(now)...)
+}
+
+// fail ends the intake badly, unless it has ended. The engine is told at once,
+// and again when its blocks are free.
+func (in *intake) fail(now Instant, why Problem) []Effect {
+	if in.engineTold || in.state == intakeConfirming {
+		return nil
+	}
+	in.stopRepeating()
+	in.engineTold, in.problem = true, why
+	effects := []Effect{TellEngine{in.event(Failed)}}
+	if in.followers == nil || in.followers.kind == 0 {
+		return append(effects, in.finish(now)...)
+	}
+	if in.state != intakeStopping {
+		in.state = intakeStopping
+		effects = append(effects, in.followers.orderAll(now, OrderStop, Computed{}, Problem{})...)
+	}
+	return append(effects, in.review(now)...)
+}
+
+func (in *intake) event(kind EventKind) Event {
+	return Event{Kind: kind, As: Destination, Engine: in.Engine, Transfer: in.ticket.Transfer, Problem: in.problem}
+}
+
+// finish ends the intake, whose followers are quiet.
+func (in *intake) finish(now Instant) []Effect {
+	t := in.taker
+	end := TellEngine{in.event(Ready)}
+	if !in.problem.None() {
+		end = TellEngine{in.event(Freed)}
+	}
+	effects := []Effect{end, in.keep(now)}
+	in.engineTold = true
+	over := &t.over
+	if in.dst.Engine.IsStore() {
+		over = &t.stored
+	}
+	over.add(in.ticket.Transfer, in.problem)
+	if in.followers != nil {
+		effects = append(effects, t.notices.add(now, in.followers, in.problem)...)
+		in.followers = nil
+	}
+	if in.holderKnows {
+		delete(t.intakes, in.ticket.Transfer)
+		return effects
+	}
+	return append(effects, in.sendEnd(now)...)
+}
+
+// keep completes the record.
+func (in *intake) keep(now Instant) Effect {
+	r := in.record
+	r.Stages.Ended, r.Problem = now, in.problem.Text
+	if in.followers != nil {
+		flows := in.followers.flows()
+		if in.Push {
+			flows = in.flows
+		}
+		r.addFlows(in.terms.plan, flows)
+	}
+	return KeepRecord{r}
+}
+
+// sendEnd tells the holder how it ended, for a while.
+func (in *intake) sendEnd(now Instant) []Effect {
+	in.state, in.giveUp = intakeConfirming, now+in.taker.Timing.Lease
+	return in.startRepeating(now, in.end)
+}
+
+func (in *intake) end(Instant) Message {
+	cancelled := in.problem.Code == codeOf(ErrCancelled)
+	return &End{Session: in.session, Ticket: in.Ticket, Problem: in.problem, Final: in.problem.None() || cancelled}
+}
+
+func (in *intake) onRefusal(now Instant, m *Refusal) []Effect {
+	if in.state == intakeConfirming {
+		delete(in.taker.intakes, in.ticket.Transfer)
+		return nil
+	}
+	in.holderKnows = true
+	why := m.Problem
+	if why.None() {
+		why = ProblemOf(ErrDeclined)
+	}
+	return in.fail(now, why)
+}
+
+// onEnded: the holder is through with the session.
+func (in *intake) onEnded(now Instant, m *Ended) []Effect {
+	if in.state == intakeConfirming {
+		if in.declined && m.Problem.Code != in.problem.Code {
+			return nil // it answers what was said before the ticket was given back
+		}
+		delete(in.taker.intakes, in.ticket.Transfer)
+		return nil
+	}
+	in.holderKnows = true
+	why := m.Problem
+	if why.None() {
+		why = ProblemOf(fmt.Errorf("%w: the holder says that it is done", ErrContradiction))
+	}
+	return in.fail(now, why)
+}
+
+// onGone: an agent is gone.
+func (in *intake) onGone(now Instant, m kv.Member) []Effect {
+	if in.followers != nil {
+		in.followers.onGone(m)
+	}
+	if m != in.ticket.Home {
+		return in.review(now)
+	}
+	if in.state == intakeConfirming {
+		delete(in.taker.intakes, in.ticket.Transfer)
+		return nil
+	}
+	in.holderKnows = true
+	return append(in.fail(now, ProblemOf(fmt.Errorf("%w: %v", ErrGone, m))), in.review(now)...)
+}
+
+// answerBy is when an intake that has no answer is given up.
+func (in *intake) answerBy() Instant {
+	if in.state != intakeAsked || in.AnswerBy == 0 {
+		return Never
+	}
+	return in.AnswerBy
+}
+
+func (in *intake) wake() Instant {
+	if in.state == intakeConfirming {
+		return min(in.next, in.giveUp)
+	}
+	next := in.next
+	if !in.engineTold {
+		next = min(next, in.Deadline, in.answerBy())
+	}
+	if in.state > intakeAsked {
+		next = min(next, in.beat)
+	}
+	if in.followers != nil {
+		next = min(next, in.followers.wake())
+	}
+	return next
+}
+
+func (in *intake) tick(now Instant) []Effect {
+	if in.state == intakeConfirming && now >= in.giveUp {
+		delete(in.taker.intakes, in.ticket.Transfer)
+		return nil
+	}
+	var effects []Effect
+	if !in.engineTold && now >= in.Deadline {
+		effects = in.fail(now, ProblemOf(fmt.Errorf("%w: the request had so long", ErrDeadline)))
+	}
+	if !in.engineTold && now >= in.answerBy() {
+		effects = in.fail(now, ProblemOf(fmt.Errorf("%w of %v, which has been asked", ErrLapsed, in.ticket.Home)))
+	}
+	if now >= in.next {
+		in.record.countRetry()
+		effects = append(effects, in.repeat(now)...)
+	}
+	if in.state > intakeAsked && in.state < intakeConfirming && now >= in.beat {
+		in.beat = now + in.beatEvery()
+		effects = append(effects, in.send(&Beat{Session: in.session, Computed: in.computed})...)
+	}
+	if in.followers == nil || in.state == intakeConfirming {
+		return effects
+	}
+	asked, stuck := in.followers.tick(now)
+	effects = append(effects, asked...)
+	for _, m := range stuck {
+		e := in.event(Stuck)
+		e.Member = m
+		effects = append(effects, TellEngine{e})
+	}
+	return append(effects, in.review(now)...)
+}

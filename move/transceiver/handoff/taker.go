@@ -1,0 +1,300 @@
+package handoff
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"meridian/kv"
+	"meridian/move/reshard"
+)
+
+// TakerOptions configures NewTaker.
+type TakerOptions struct {
+	Self   kv.Member
+	Key    Key
+	Timing Timing
+	// MaxIntakes bounds hand-offs that have not ended; default 4096.
+	MaxIntakes int
+	// Stores is what the object caches among the engines may take up instead.
+	Stores StoreLimits
+	// Capabilities is what is said of this build; default AllCapabilities.
+	Capabilities uint64
+}
+
+// Taker speaks for the decode engines whose home is this agent: it asks for
+// caches and has them brought.
+type Taker struct {
+	TakerOptions
+	engines map[string]*Engine
+	intakes map[kv.ID]*intake
+	over    endings
+	stored  endings // of what object caches took
+	notices finalNotices
+	session uint64
+}
+
+// NewTaker has no engines yet.
+func NewTaker(o TakerOptions) *Taker {
+	o.Timing, o.MaxIntakes, o.Stores = o.Timing.WithDefaults(), cmp.Or(o.MaxIntakes, 4096), o.Stores.WithDefaults()
+	o.Capabilities = cmp.Or(o.Capabilities, AllCapabilities)
+	return &Taker{
+		TakerOptions: o, engines: make(map[string]*Engine), intakes: make(map[kv.ID]*intake),
+		over: newEndings(), stored: newEndings(),
+	}
+}
+
+// ended tells how a hand-off ended, if that is remembered.
+func (t *Taker) ended(transfer kv.ID) (how Problem, over bool) {
+	if how, over = t.over.how[transfer]; !over {
+		how, over = t.stored.how[transfer]
+	}
+	return how, over
+}
+
+// admit says whether an engine, or an object cache, may take one more.
+func (t *Taker) admit(e *Engine) error {
+	running, most := 0, t.MaxIntakes
+	if e.IsStore() {
+		most = t.Stores.MaxIntakes
+	}
+	for _, in := range t.intakes {
+		if in.dst.Engine.IsStore() == e.IsStore() {
+			running++
+		}
+	}
+	if running >= most {
+		return fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, running)
+	}
+	return nil
+}
+
+// endings remembers how the last hand-offs ended, also those that were cancelled
+// before they began.
+type endings struct {
+	how   map[kv.ID]Problem
+	order []kv.ID
+	// unheard are those that were cancelled before they began: no holder was told.
+	unheard map[kv.ID]bool
+}
+
+func newEndings() endings {
+	return endings{how: make(map[kv.ID]Problem), unheard: make(map[kv.ID]bool)}
+}
+
+const rememberedEndings = 1 << 12
+
+func (e *endings) add(id kv.ID, how Problem) {
+	_, known := e.how[id]
+	how.Differences = nil // its text names them
+	e.how[id] = how
+	delete(e.unheard, id)
+	if known {
+		return
+	}
+	if e.order = append(e.order, id); len(e.order) > rememberedEndings {
+		delete(e.how, e.order[0])
+		delete(e.unheard, e.order[0])
+		e.order = e.order[1:]
+	}
+}
+
+// Join makes an engine known. It must be valid.
+func (t *Taker) Join(e *Engine) { t.engines[e.ID] = e }
+
+// Leave takes an engine away and ends what it takes. The request may go on
+// elsewhere, so the offer stays for another engine.
+func (t *Taker) Leave(now Instant, engine string) []Effect {
+	delete(t.engines, engine)
+	why := ProblemOf(fmt.Errorf("%w: decode engine %s has left", ErrGone, engine))
+	var effects []Effect
+	for _, id := range inOrder(t.intakes) {
+		if in := t.intakes[id]; in.Engine == engine {
+			effects = append(effects, in.fail(now, why)...)
+		}
+	}
+	return effects
+}
+
+// Len is how many hand-offs have not ended.
+func (t *Taker) Len() int { return len(t.intakes) }
+
+// Accept is a decode engine's: it wants this cache, in these blocks.
+type Accept struct {
+	Ticket  []byte
+	Engine  string
+	Holding reshard.Holding
+	// Of is what the engine's own request is of. A ticket of anything else is
+	// refused: a stranger's cache must not get into this one.
+	Fingerprint Fingerprint
+	// Tokens is what the engine lacks: all of the ticket's but a prefix.
+	Tokens kv.TokenRange
+	// Push has the source write, instead of reading from it.
+	Push     bool
+	Deadline Instant
+	// AnswerBy is when the holder must have answered, where it is known to have the
+	// cache already: one that does not is taken for dead. 0: by the deadline.
+	AnswerBy Instant
+}
+
+func (a *Accept) same(other *Accept) bool {
+	return slices.Equal(a.Ticket, other.Ticket) && a.Engine == other.Engine && a.Fingerprint == other.Fingerprint && a.Tokens == other.Tokens && a.Push == other.Push &&
+		a.Holding.DP == other.Holding.DP && slices.EqualFunc(a.Holding.Tables, other.Holding.Tables, slices.Equal)
+}
+
+// Accept begins an intake, whose blocks are the taker's until Ready or Freed, or
+// refuses it. Repeating it changes nothing.
+func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
+	ticket, err := OpenTicket(a.Ticket, t.Key)
+	if err == nil {
+		err = ticket.Fingerprint.Check(a.Fingerprint)
+	}
+	if err != nil {
+		return kv.ID{}, nil, err
+	}
+	if standing := t.intakes[ticket.Transfer]; standing != nil && standing.state != intakeConfirming {
+		switch {
+		case !standing.same(&a):
+			return kv.ID{}, nil, fmt.Errorf("%w: transfer %s was accepted before, otherwise", ErrContradiction, ticket.Transfer)
+		case standing.engineTold:
+			return kv.ID{}, nil, fmt.Errorf("%w: transfer %s failed, and its blocks are not free yet", ErrDeclined, ticket.Transfer)
+		}
+		return ticket.Transfer, nil, nil
+	}
+	engine := t.engines[a.Engine]
+	how, over := t.ended(ticket.Transfer)
+	switch {
+	case over && how.None():
+		return kv.ID{}, nil, fmt.Errorf("%w: here, by transfer %s", ErrUsed, ticket.Transfer)
+	case over && how.Code == codeOf(ErrCancelled):
+		return kv.ID{}, nil, how.Err()
+	case engine == nil:
+		return kv.ID{}, nil, fmt.Errorf("%w: no engine %q here", ErrMember, a.Engine)
+	case a.Tokens.Start < 0 || a.Tokens.End > ticket.Tokens || a.Tokens.Start > a.Tokens.End:
+		return kv.ID{}, nil, fmt.Errorf("%w: tokens %v of a cache of %d", ErrTerms, a.Tokens, ticket.Tokens)
+	case now >= a.Deadline:
+		return kv.ID{}, nil, ErrDeadline
+	}
+	if err := t.admit(engine); err != nil {
+		return kv.ID{}, nil, err
+	}
+	dst := Party{Engine: *engine, Holding: a.Holding}
+	if err := dst.checkTables(); err != nil {
+		return kv.ID{}, nil, err
+	}
+	t.session++
+	in := &intake{Accept: a, taker: t, ticket: ticket, session: t.session, state: intakeAsked, dst: dst}
+	in.record = &Record{
+		Transfer: ticket.Transfer, As: Destination, Engine: a.Engine, OfStore: engine.IsStore(), Peer: ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push, Promised: ticket.Expires == Never,
+		DstRanks: len(engine.Ranks), Direct: true, Stages: Times{Begun: now},
+	}
+	t.intakes[ticket.Transfer] = in
+	return ticket.Transfer, in.startRepeating(now, in.ask), nil
+}
+
+// Cancel ends an intake, also one that has not come yet. Its blocks are the
+// engine's again at Freed. What is Ready stays so.
+func (t *Taker) Cancel(now Instant, transfer kv.ID) []Effect {
+	if in := t.intakes[transfer]; in != nil {
+		return in.fail(now, ProblemOf(ErrCancelled))
+	}
+	_, over := t.ended(transfer)
+	unheard := !over || t.over.unheard[transfer]
+	t.over.add(transfer, ProblemOf(ErrCancelled))
+	if unheard {
+		t.over.unheard[transfer] = true
+	}
+	return nil
+}
+
+// Decline gives a ticket back that was not used, or whose intake failed and will
+// not be tried again, so that its holder does not keep blocks for it.
+func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
+	ticket, err := OpenTicket(sealed, t.Key)
+	if err != nil {
+		return nil, err
+	}
+	cancelled := ProblemOf(ErrCancelled)
+	in := t.intakes[ticket.Transfer]
+	if in != nil && in.state != intakeConfirming {
+		return t.Cancel(now, ticket.Transfer), nil
+	}
+	how, over := t.ended(ticket.Transfer)
+	heard := how.Code == cancelled.Code && !t.over.unheard[ticket.Transfer]
+	if over && (how.None() || heard) {
+		return nil, nil
+	}
+	t.over.add(ticket.Transfer, cancelled)
+	if in == nil {
+		t.session++
+		in = &intake{Accept: Accept{Ticket: sealed}, taker: t, ticket: ticket, session: t.session}
+		t.intakes[ticket.Transfer] = in
+	}
+	in.problem, in.declined = cancelled, true
+	return in.sendEnd(now), nil
+}
+
+// Receive takes a message from another agent, or from the follower of this one.
+func (t *Taker) Receive(now Instant, from kv.Member, transfer kv.ID, m Message) []Effect {
+	in := t.intakes[transfer]
+	if r, is := m.(*Report); is {
+		if in != nil && in.followers != nil && in.followers.onReport(now, from, r) {
+			return in.review(now)
+		}
+		t.notices.onReport(now, from, r)
+		return nil
+	}
+	if in == nil || from != in.ticket.Home {
+		return nil
+	}
+	switch m := m.(type) {
+	case *Answer:
+		return in.inSession(m.Session, func() []Effect { return in.onAnswer(now, m) })
+	case *Refusal:
+		return in.inSession(m.Session, func() []Effect { return in.onRefusal(now, m) })
+	case *Progress:
+		return in.inSession(m.Session, func() []Effect { return in.onProgress(now, m) })
+	case *Pushed:
+		return in.inSession(m.Session, func() []Effect { return in.onPushed(now, m) })
+	case *Ended:
+		return in.inSession(m.Session, func() []Effect { return in.onEnded(now, m) })
+	}
+	return nil
+}
+
+// Planned takes the plan that MakePlan asked for.
+func (t *Taker) Planned(now Instant, transfer kv.ID, session uint64, plan *reshard.Plan, err error) []Effect {
+	in := t.intakes[transfer]
+	if in == nil || in.session != session || in.state != intakePlanning {
+		return nil
+	}
+	return in.planned(now, plan, err)
+}
+
+// Gone tells that an agent is no more: another start of it has its name.
+func (t *Taker) Gone(now Instant, m kv.Member) []Effect {
+	var effects []Effect
+	for _, id := range inOrder(t.intakes) {
+		effects = append(effects, t.intakes[id].onGone(now, m)...)
+	}
+	t.notices.onGone(m)
+	return effects
+}
+
+// Wake is when Tick is wanted.
+func (t *Taker) Wake() Instant {
+	next := t.notices.wake()
+	for _, in := range t.intakes {
+		next = min(next, in.wake())
+	}
+	return next
+}
+
+// Tick asks again, gives signs of life, and keeps deadlines.
+func (t *Taker) Tick(now Instant) []Effect {
+	effects := t.notices.tick(now)
+	for _, id := range inOrder(t.intakes) {
+		effects = append(effects, t.intakes[id].tick(now)...)
+	}
+	return effects
+}

@@ -1,0 +1,157 @@
+// Package cache measures the shared cache of prefixes: what it finds of a recorded day and
+// what that does to the first token, what a run costs from each tier, and how much of a
+// disk's speed objects reach. Each part stands by itself:
+//
+//	trace  Mooncake's conversations ─► gateway ─► two reference engines ─► store     beside models of caches
+//	tiers  one prompt: computed, from memory, from disk, from S3
+//	disk   keep/store/disk beside a plain file
+//	vllm   a prompt that one server of vLLM computed, at another one       beside ExampleConnector, and computing
+//
+// Ratios are of one run; figures of two runs cannot be compared.
+package cache
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"meridian/prove/bench"
+)
+
+// The parts of a measurement.
+const (
+	PartTrace = "trace"
+	PartTiers = "tiers"
+	PartDisk  = "disk"
+	PartVLLM  = "vllm"
+)
+
+// Parts are all of them, in the order in which they are measured.
+func Parts() []string { return []string{PartTrace, PartTiers, PartDisk, PartVLLM} }
+
+// Options says what to measure.
+type Options struct {
+	Parts []string
+	// Trace is a file of requests: Mooncake's, or one of package workload; empty takes the
+	// sample that this program has, in the manner of Mooncake's.
+	Trace string
+	// Requests is how many of a trace are sent, at most.
+	Requests int
+	// Model is what the engines of the trace compute: tiny, or small.
+	Model string
+	// Memory is what the owner of the trace has; a quarter of it where there is a tier below.
+	Memory bench.Size
+	// Tokens is how long the prompt of the tiers is, and Prompts how many there are.
+	Tokens, Prompts int
+	// Objects are sizes that the disk is given, and Total bytes of each in a round.
+	Objects []bench.Size
+	Total   bench.Size
+	Rounds  int
+	// Dir is where states and disks of the measurement lie; empty means the system's
+	// directory for temporary files.
+	Dir string
+	// PeersDir is where `make peers` put versitygw.
+	PeersDir string
+	// Venv is the virtual environment that has vLLM; empty has cell.FindVLLM look for one.
+	Venv string
+	// Program is Meridian; empty means this program.
+	Program string
+	Version string
+	// Progress is told what is being measured; it may be nil.
+	Progress func(bench.Progress)
+}
+
+const (
+	maxTokens = 4000 // what the small model takes, less an answer
+	leastRun  = 64
+	// leastPrompts is more than an engine of the tiers has room for.
+	leastPrompts = 6
+	leastDisk    = 1 << 20
+)
+
+func (o *Options) validate() error {
+	if err := bench.Known("part", o.Parts, Parts()); err != nil {
+		return err
+	}
+	if err := bench.Known("model", []string{o.Model}, Models()); err != nil {
+		return err
+	}
+	switch {
+	case o.Rounds < 1 || o.Prompts < leastPrompts:
+		return fmt.Errorf("%w: %d rounds and %d prompts; at least 1 and %d", bench.ErrOptions, o.Rounds, o.Prompts, leastPrompts)
+	case o.Requests < 1:
+		return fmt.Errorf("%w: %d requests; at least 1", bench.ErrOptions, o.Requests)
+	case o.Memory.Bytes < 8<<20:
+		return fmt.Errorf("%w: memory of %s; at least 8MiB", bench.ErrOptions, o.Memory)
+	case o.Tokens < leastRun || o.Tokens > maxTokens:
+		return fmt.Errorf("%w: prompts of %d tokens; %d to %d", bench.ErrOptions, o.Tokens, leastRun, maxTokens)
+	case len(o.Objects) == 0:
+		return fmt.Errorf("%w: no objects: say how large they are", bench.ErrOptions)
+	}
+	for _, size := range o.Objects {
+		if size.Bytes < 4<<10 || size.Bytes > 64<<20 || size.Bytes > o.Total.Bytes {
+			return fmt.Errorf("%w: objects of %s; 4KiB to 64MiB, and no more than --total, %s", bench.ErrOptions, size, o.Total)
+		}
+	}
+	if o.Total.Bytes < leastDisk {
+		return fmt.Errorf("%w: %s a round; at least 1MiB", bench.ErrOptions, o.Total)
+	}
+	return nil
+}
+
+// Run measures the parts that were asked for, one after the other.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if o.Progress == nil {
+		o.Progress = func(bench.Progress) {}
+	}
+	r := &Report{Version: o.Version, Date: time.Now().UTC(), Machine: bench.Machine()}
+	for _, part := range Parts() {
+		if !slices.Contains(o.Parts, part) {
+			continue
+		}
+		var err error
+		switch part {
+		case PartTrace:
+			r.Trace, err = runTrace(ctx, o, r)
+		case PartTiers:
+			r.Tiers, err = runTiers(ctx, o, r)
+		case PartDisk:
+			r.Disk, err = runDisk(ctx, o)
+		case PartVLLM:
+			r.VLLM, err = runVLLM(ctx, o, r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part, err)
+		}
+	}
+	return r, nil
+}
+
+// say tells what is done between rows.
+func (o *Options) say(part, what string) { o.Progress(bench.Progress{What: part + ": " + what}) }
+
+// built has what is known of the models that engines bring along.
+type built struct {
+	bytesPerToken uint64
+	context       int
+}
+
+var models = map[string]built{"tiny": {2 << 10, 2048}, "small": {16 << 10, 4096}}
+
+// Models are those that a trace can be served by.
+func Models() []string { return slices.Sorted(maps.Keys(models)) }
+
+// ratio is 0 where there is nothing to divide by.
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return bench.Rounded(a / b)
+}
+
+func mib(bytes uint64) string { return fmt.Sprintf("%d MiB", bytes>>20) }

@@ -1,0 +1,272 @@
+package deciding
+
+import (
+	"container/list"
+	"context"
+	"fmt"
+	"time"
+
+	"meridian/decide/block"
+	"meridian/kv"
+	"meridian/prove/bench"
+)
+
+// BlockOptions is what RunBlock measures.
+type BlockOptions struct {
+	Options
+	Blocks int // of the table
+}
+
+// blocksOfRequest is how many blocks a request holds: a context of some thousand
+// tokens in blocks of 16.
+const blocksOfRequest = 256
+
+// RunBlock measures the table of blocks, full of requests.
+func RunBlock(ctx context.Context, o BlockOptions) (*Report, error) {
+	if o.Blocks < together*blocksOfRequest || o.Blocks > 1<<26 {
+		return nil, fmt.Errorf("%w: a table of %d blocks; %d to %d", bench.ErrOptions, o.Blocks, together*blocksOfRequest, 1<<26)
+	}
+	w, err := newBlockWorld(o.Blocks)
+	if err != nil {
+		return nil, err
+	}
+	plain := newPlainBlocks(o.Blocks)
+	return Measure(ctx, o.Options, []Task{
+		{What: fmt.Sprintf("hold + release, %d blocks", o.Blocks), Bound: 200, Ours: w.churn, Beside: "maps and lists", Theirs: plain.churn},
+		{What: fmt.Sprintf("victims + evict, %d blocks", o.Blocks), Bound: 300, Ours: w.evict, Beside: "maps and lists", Theirs: plain.evict},
+		{What: "pause + run, a block of a request", Ours: w.pause},
+	})
+}
+
+// together is how many requests end, and begin, at about the same time.
+const together = 16
+
+// blockWorld is a full table. Requests that begin together grow together, a block
+// each in turn, as in service: neighbours in memory belong to different ones.
+type blockWorld struct {
+	table    *block.Table
+	requests []block.Request
+	dice     uint64
+	victims  []block.ID
+}
+
+func newBlockWorld(blocks int) (*blockWorld, error) {
+	t, err := block.New(block.Options{Blocks: blocks})
+	if err != nil {
+		return nil, err
+	}
+	w := &blockWorld{table: t, dice: 1}
+	for range blocks / blocksOfRequest / together * together {
+		w.requests = append(w.requests, t.Admit())
+	}
+	return w, w.fill()
+}
+
+// fill holds blocks for requests that have none, and mixes whose they are.
+func (w *blockWorld) fill() error {
+	for at := 0; at < len(w.requests); at += together {
+		if err := w.grow(w.requests[at : at+together]); err != nil {
+			return err
+		}
+	}
+	_, err := w.churn()
+	return err
+}
+
+func (w *blockWorld) grow(requests []block.Request) error {
+	for range blocksOfRequest {
+		for _, r := range requests {
+			if err := w.hold(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *blockWorld) roll(n int) int { return rollOf(&w.dice, n) }
+
+// rollOf is a random number below n: what is measured is the same in every run.
+func rollOf(dice *uint64, n int) int {
+	*dice ^= *dice << 13
+	*dice ^= *dice >> 7
+	*dice ^= *dice << 17
+	return int(*dice % uint64(n))
+}
+
+func (w *blockWorld) hold(r block.Request) error {
+	b, found := w.table.Next()
+	if !found {
+		return fmt.Errorf("no vacant block among %d", w.table.Counters().Blocks)
+	}
+	tier := kv.ThinkActive
+	if r%2 == 0 {
+		tier = kv.OutputCritical
+	}
+	return w.table.Hold(r, b, tier)
+}
+
+// churn ends requests here and there, and begins others in their place.
+func (w *blockWorld) churn() (Lap, error) {
+	start := time.Now()
+	for range len(w.requests) / together {
+		for i := range together {
+			// From the front to a random place, so that those which begin together lie together.
+			at := i + w.roll(len(w.requests)-i)
+			w.requests[i], w.requests[at] = w.requests[at], w.requests[i]
+			if err := w.table.End(w.requests[i]); err != nil {
+				return Lap{}, err
+			}
+			w.requests[i] = w.table.Admit()
+		}
+		if err := w.grow(w.requests[:together]); err != nil {
+			return Lap{}, err
+		}
+	}
+	return Lap{len(w.requests) * blocksOfRequest, time.Since(start)}, nil
+}
+
+// evict takes half of the memory from paused requests, and gives it back.
+func (w *blockWorld) evict() (Lap, error) {
+	for _, r := range w.requests {
+		if err := w.table.SetState(r, block.Forgone); err != nil {
+			return Lap{}, err
+		}
+	}
+	n := len(w.requests) * blocksOfRequest / 2
+	start := time.Now()
+	for left := n; left > 0; left -= len(w.victims) {
+		w.victims = w.table.Victims(w.victims[:0], min(left, 64))
+		for _, b := range w.victims {
+			if _, err := w.table.Evict(b); err != nil {
+				return Lap{}, err
+			}
+		}
+	}
+	lap := Lap{n, time.Since(start)}
+	return lap, w.refill()
+}
+
+func (w *blockWorld) refill() error {
+	for i, r := range w.requests {
+		if err := w.table.End(r); err != nil {
+			return err
+		}
+		w.requests[i] = w.table.Admit()
+	}
+	return w.fill()
+}
+
+// pause pauses requests and lets them run again.
+func (w *blockWorld) pause() (Lap, error) {
+	start := time.Now()
+	for range w.requests {
+		r := w.requests[w.roll(len(w.requests))]
+		for _, state := range []block.State{block.Forgone, block.Running} {
+			if err := w.table.SetState(r, state); err != nil {
+				return Lap{}, err
+			}
+		}
+	}
+	return Lap{len(w.requests) * blocksOfRequest, time.Since(start)}, nil
+}
+
+// plainBlocks is the least that a table of tiers takes when it is made of maps
+// and lists: no shared blocks, no states, no copies.
+type plainBlocks struct {
+	blocks   map[uint32]*list.Element
+	tiers    [3]*list.List
+	requests [][]uint32
+	free     []uint32
+	dice     uint64
+}
+
+type plainBlock struct {
+	id   uint32
+	tier kv.Tier
+}
+
+func newPlainBlocks(blocks int) *plainBlocks {
+	p := &plainBlocks{blocks: make(map[uint32]*list.Element, blocks), dice: 1}
+	for i := range p.tiers {
+		p.tiers[i] = list.New()
+	}
+	for b := range blocks {
+		p.free = append(p.free, uint32(b))
+	}
+	p.requests = make([][]uint32, blocks/blocksOfRequest/together*together)
+	p.fill()
+	return p
+}
+
+func (p *plainBlocks) fill() {
+	for at := 0; at < len(p.requests); at += together {
+		p.grow(at)
+	}
+	_, _ = p.churn()
+}
+
+// grow holds blocks for requests that lie together.
+func (p *plainBlocks) grow(at int) {
+	for range blocksOfRequest {
+		for i := range together {
+			p.hold(at + i)
+		}
+	}
+}
+
+func (p *plainBlocks) hold(request int) {
+	last := len(p.free) - 1
+	b := p.free[last]
+	p.free = p.free[:last]
+	tier := kv.ThinkActive + kv.Tier(request%2)
+	p.blocks[b] = p.tiers[tier].PushBack(plainBlock{b, tier})
+	p.requests[request] = append(p.requests[request], b)
+}
+
+func (p *plainBlocks) release(b uint32) {
+	e := p.blocks[b]
+	p.tiers[e.Value.(plainBlock).tier].Remove(e)
+	delete(p.blocks, b)
+	p.free = append(p.free, b)
+}
+
+func (p *plainBlocks) churn() (Lap, error) {
+	start := time.Now()
+	for range len(p.requests) / together {
+		for i := range together {
+			at := i + rollOf(&p.dice, len(p.requests)-i)
+			p.requests[i], p.requests[at] = p.requests[at], p.requests[i]
+			for _, b := range p.requests[i] {
+				p.release(b)
+			}
+			p.requests[i] = p.requests[i][:0]
+		}
+		p.grow(0)
+	}
+	return Lap{len(p.requests) * blocksOfRequest, time.Since(start)}, nil
+}
+
+func (p *plainBlocks) evict() (Lap, error) {
+	n := len(p.requests) * blocksOfRequest / 2
+	start := time.Now()
+	for range n {
+		for _, tier := range p.tiers {
+			if e := tier.Front(); e != nil {
+				p.release(e.Value.(plainBlock).id)
+				break
+			}
+		}
+	}
+	lap := Lap{n, time.Since(start)}
+	for i, held := range p.requests {
+		for _, b := range held {
+			if p.blocks[b] != nil {
+				p.release(b)
+			}
+		}
+		p.requests[i] = held[:0]
+	}
+	p.fill()
+	return lap, nil
+}

@@ -1,0 +1,293 @@
+package serving
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"meridian/prove/bench"
+	"meridian/run/cell"
+	"meridian/run/cell/talk"
+	"meridian/serve/openai"
+)
+
+// TurnsOptions says how to measure second turns of chats with a model that thinks.
+type TurnsOptions struct {
+	// Model is one that reference engines bring along; what they think is scripted.
+	Model string
+	// Question, Thought are how long a user's first question and the thought about it
+	// are, in tokens; Answers how long the answer to it is, a row for each.
+	Question, Thought int
+	Answers           []int
+	Rounds            int
+	// Program is Meridian; empty means this program.
+	Program string
+	Version string
+	// Progress is told what is being measured; it may be nil.
+	Progress func(bench.Progress)
+}
+
+// maxTurnTokens keeps both turns within the context of the built-in models: text that
+// such a model makes up takes up to three tokens where it took one.
+const maxTurnTokens = 512
+
+func (o *TurnsOptions) validate() error {
+	switch {
+	case o.Rounds < 1:
+		return fmt.Errorf("%w: %d rounds; at least 1", bench.ErrOptions, o.Rounds)
+	case len(o.Answers) == 0:
+		return fmt.Errorf("%w: no answers: say how long they are", bench.ErrOptions)
+	}
+	for _, n := range append([]int{o.Question, o.Thought}, o.Answers...) {
+		if n < 1 || n > maxTurnTokens {
+			return fmt.Errorf("%w: %d tokens of a question, a thought or an answer; 1 to %d", bench.ErrOptions, n, maxTurnTokens)
+		}
+	}
+	return nil
+}
+
+// shortAnswer is how many tokens a second turn's answer has; only its first counts.
+const shortAnswer = 8
+
+// Sides of the measurement.
+const (
+	coldTurns = "without"
+	warmTurns = "with"
+)
+
+// turnsRun is two gateways before the same two engines of a cell that keeps prefixes.
+type turnsRun struct {
+	options  TurnsOptions
+	gateways map[string]cell.PartRecord
+	warmed   int // next turns that are known to be computed ahead
+}
+
+// RunTurns measures what gateway.warm_next_turn does for the first token of a second
+// turn. Two gateways stand before the same engines, one with it and one without; the same
+// chats go through both in turn, under two salts, so that neither finds what the other
+// had computed. What is answered must be the same.
+func RunTurns(ctx context.Context, o TurnsOptions) (report *TurnsReport, err error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if o.Progress == nil {
+		o.Progress = func(bench.Progress) {}
+	}
+	scratch, err := os.MkdirTemp("", "meridian-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	spec := cell.DefaultSpec()
+	spec.Model, spec.Workers, spec.Store = o.Model, cell.Workers{Prefill: 1, Decode: 1}, "256MiB"
+	c, err := cell.Open(ctx, cell.Options{
+		StateDir: filepath.Join(scratch, "cell"), Spec: spec, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Program: o.Program, NoRestart: true, Watch: tellStarts(o.Progress),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		stop, done := context.WithTimeout(context.Background(), routesStop)
+		defer done()
+		err = errors.Join(err, c.Close(stop))
+	}()
+	run := &turnsRun{options: o, gateways: make(map[string]cell.PartRecord)}
+	for side, flags := range map[string][]string{coldTurns: nil, warmTurns: {"--warm-next-turn"}} {
+		if run.gateways[side], err = run.gateway(ctx, c, scratch, side, flags); err != nil {
+			return nil, err
+		}
+	}
+	report = &TurnsReport{Rows: []TurnsRow{}, options: o, date: time.Now()}
+	for i, answer := range o.Answers {
+		row, err := run.row(ctx, answer, func(round int, who string) {
+			o.Progress(bench.Progress{Row: i + 1, Rows: len(o.Answers), What: fmt.Sprintf("answers of %d tokens", answer), Round: round, Rounds: o.Rounds, Who: who})
+		})
+		if err != nil {
+			return nil, err
+		}
+		report.Rows = append(report.Rows, row)
+	}
+	return report, nil
+}
+
+// gateway starts one before both engines, each of which does everything.
+func (r *turnsRun) gateway(ctx context.Context, c *cell.Cell, scratch, side string, flags []string) (cell.PartRecord, error) {
+	state := filepath.Join(scratch, "gateway-"+side)
+	if err := os.Mkdir(state, 0o700); err != nil {
+		return cell.PartRecord{}, err
+	}
+	args := []string{"gateway", "--state", state, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+	for _, part := range c.Record().Parts {
+		if part.Kind == cell.Prefill || part.Kind == cell.Decode {
+			args = append(args, "--both", part.URL)
+		}
+	}
+	return c.Add(ctx, cell.Plan{Name: "gateway-" + side, Kind: cell.Beside, Args: append(args, flags...), Ready: "gateway ready at "})
+}
+
+// secondTurn is what was seen of one.
+type secondTurn struct {
+	first          time.Duration // to its first token
+	prompt, cached int           // tokens
+	tokens         []uint32
+}
+
+// row has chats of one kind go through both gateways. The first round warms up.
+func (r *turnsRun) row(ctx context.Context, answer int, progress func(int, string)) (TurnsRow, error) {
+	seen := make(map[string][]secondTurn)
+	sides := []string{coldTurns, warmTurns}
+	for round := range r.options.Rounds + 1 {
+		turns := make(map[string]secondTurn)
+		for k := range sides {
+			side := sides[(k+round)%len(sides)]
+			progress(round, side+" warm_next_turn")
+			turn, err := r.chat(ctx, side, answer, round)
+			if err != nil {
+				return TurnsRow{}, fmt.Errorf("%w: %s warm_next_turn: %w", ErrMeasure, side, err)
+			}
+			turns[side] = turn
+		}
+		if !slices.Equal(turns[coldTurns].tokens, turns[warmTurns].tokens) {
+			return TurnsRow{}, fmt.Errorf("%w: with warm_next_turn the answer is another one", ErrMeasure)
+		}
+		if round > 0 {
+			for side, turn := range turns {
+				seen[side] = append(seen[side], turn)
+			}
+		}
+	}
+	return turnsRow(answer, seen[coldTurns], seen[warmTurns]), nil
+}
+
+// chat takes two turns, and tells of the second.
+func (r *turnsRun) chat(ctx context.Context, side string, answer, round int) (secondTurn, error) {
+	client := &talk.Client{URL: r.gateways[side].URL}
+	chance := rand.New(rand.NewPCG(uint64(answer), uint64(round)))
+	question := words(chance, r.options.Question)
+	messages := []openai.Message{{Role: "user", Content: openai.Content(question)}}
+	first, err := client.Chat(ctx, r.request(messages, side, answer), nil)
+	if err != nil {
+		return secondTurn{}, err
+	}
+	if first.Thought == "" || first.Text == "" {
+		return secondTurn{}, errors.New("the first answer has no thought, or is nothing else")
+	}
+	if side == warmTurns {
+		r.warmed++
+		if err := r.awaitWarmed(ctx, r.warmed); err != nil {
+			return secondTurn{}, err
+		}
+	}
+	messages = append(messages, openai.Message{Role: "assistant", Content: openai.Content(first.Text)}, openai.Message{Role: "user", Content: "And then?"})
+	var turn secondTurn
+	began := time.Now()
+	second, err := client.Chat(ctx, r.request(messages, side, shortAnswer), func(talk.Piece) {
+		if turn.first == 0 {
+			turn.first = time.Since(began)
+		}
+	})
+	if err != nil {
+		return turn, err
+	}
+	turn.tokens = second.Tokens
+	if second.Usage != nil {
+		turn.prompt = second.Usage.PromptTokens
+		if d := second.Usage.PromptDetails; d != nil {
+			turn.cached = d.CachedTokens
+		}
+	}
+	return turn, r.settle(ctx, side)
+}
+
+func (r *turnsRun) request(messages []openai.Message, side string, answer int) openai.ChatRequest {
+	zero, thought := 0.0, r.options.Thought
+	most := thought + 2 + answer // with the marks around the thought
+	return openai.ChatRequest{Messages: messages, Sampling: openai.Sampling{
+		MaxTokens: &most, Temperature: &zero, Stream: true, StreamOptions: &openai.StreamOptions{IncludeUsage: true}, IgnoreEOS: true, ReturnTokenIDs: true,
+		ThinkTokens: &thought, CacheSalt: side,
+	}}
+}
+
+// words are as many letters and spaces: reference engines have a token for each.
+func words(chance *rand.Rand, n int) string {
+	var b strings.Builder
+	for b.Len() < n {
+		b.WriteByte(byte('a' + chance.IntN(26)))
+		if chance.IntN(5) == 0 && b.Len() < n-1 {
+			b.WriteByte(' ')
+		}
+	}
+	return b.String()
+}
+
+// settle waits until what a second turn has left to be computed ahead is done: its own
+// next turn is of no interest, and must not be in the next one's way.
+func (r *turnsRun) settle(ctx context.Context, side string) error {
+	if side != warmTurns {
+		return nil
+	}
+	r.warmed++
+	return r.awaitWarmed(ctx, r.warmed)
+}
+
+// warmPatience bounds the wait for a next turn that idle engines compute.
+const warmPatience = time.Minute
+
+func (r *turnsRun) awaitWarmed(ctx context.Context, n int) error {
+	deadline := time.Now().Add(warmPatience)
+	for {
+		warmed, dropped, err := readWarmed(ctx, r.gateways[warmTurns].Admin)
+		switch {
+		case err != nil:
+			return err
+		case warmed >= n:
+			return nil
+		case dropped > 0 || time.Now().After(deadline):
+			return fmt.Errorf("%d of %d next turns were computed ahead, %d were not", warmed, n, dropped)
+		}
+		select {
+		case <-time.After(settling):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// readWarmed reads how many next turns a gateway had computed, and how many came to
+// nothing.
+func readWarmed(ctx context.Context, admin string) (warmed, dropped int, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/metrics", nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer response.Body.Close()
+	const most = 16 << 20
+	lines := bufio.NewScanner(io.LimitReader(response.Body, most))
+	for lines.Scan() {
+		name, value, found := strings.Cut(lines.Text(), " ")
+		n, err := strconv.ParseFloat(value, 64)
+		if !found || err != nil || !strings.HasPrefix(name, "meridian_gateway_warm_total{") {
+			continue
+		}
+		if strings.Contains(name, `end="warmed"`) {
+			warmed = int(n)
+		} else {
+			dropped += int(n)
+		}
+	}
+	return warmed, dropped, lines.Err()
+}

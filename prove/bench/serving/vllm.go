@@ -1,0 +1,213 @@
+package serving
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"meridian/kv"
+	"meridian/prove/bench"
+	"meridian/run/cell"
+)
+
+// VLLMOptions says how to measure hand-offs between servers of vLLM.
+type VLLMOptions struct {
+	VLLM *cell.VLLM
+	// Shape is of the model's cache, as kv.ParseGeometry takes it; a model with
+	// such a cache and random weights is made.
+	Shape string
+	// Tokens is how long prompts are, a row for each.
+	Tokens []int
+	// Requests is how many prompts one route answers in one round, one after the
+	// other.
+	Requests int
+	Rounds   int
+	// Peers are connectors to measure beside, by name; "auto" means all that
+	// work here.
+	Peers []string
+	// PeersDir is where `make peers` put NIXL.
+	PeersDir string
+	// Program is Meridian; empty means this program.
+	Program string
+	Version string
+	// Progress is told what is being measured; it may be nil.
+	Progress func(bench.Progress)
+	// scratch is where files are put: in memory, because the shared files of
+	// ExampleConnector are not to wait for a disk. Tests look into their own.
+	scratch string
+}
+
+// VLLMBlock is the block of all servers of vLLM, in tokens.
+const VLLMBlock = 32
+
+const (
+	vllmAnswer    = 4 // tokens of every answer
+	maxVLLMTokens = 16 << 10
+	// vllmShare is memory that is asked for a cache: a few of the longest
+	// prompts.
+	vllmShare = 8
+)
+
+func (o *VLLMOptions) validate() (kv.Geometry, error) {
+	g, err := kv.ParseGeometry(o.Shape)
+	switch {
+	case err != nil:
+		return g, fmt.Errorf("%w: %w", bench.ErrOptions, err)
+	case o.VLLM == nil:
+		return g, fmt.Errorf("%w: no vLLM", bench.ErrOptions)
+	case o.Rounds < 1 || o.Requests < 1:
+		return g, fmt.Errorf("%w: %d rounds of %d requests; at least 1 of each", bench.ErrOptions, o.Rounds, o.Requests)
+	case len(o.Tokens) == 0:
+		return g, fmt.Errorf("%w: no prompts: say how long they are", bench.ErrOptions)
+	}
+	for _, n := range o.Tokens {
+		if n <= VLLMBlock || n > maxVLLMTokens {
+			return g, fmt.Errorf("%w: prompts of %d tokens; more than a block, %d, and at most %d", bench.ErrOptions, n, VLLMBlock, maxVLLMTokens)
+		}
+	}
+	if slices.Equal(o.Peers, []string{"auto"}) || slices.Equal(o.Peers, []string{"none"}) {
+		return g, nil
+	}
+	return g, bench.Known("peer", o.Peers, VLLMPeerNames())
+}
+
+// RunVLLM measures what a hand-off adds to the first token. All servers are
+// there all the time; in every round each route answers the same new prompts in
+// turn, through a gateway of its own, while the others rest. Tokens of answers are compared with those of
+// the server that serves alone.
+func RunVLLM(ctx context.Context, o VLLMOptions) (report *VLLMReport, err error) {
+	geometry, err := o.validate()
+	if err != nil {
+		return nil, err
+	}
+	if o.Progress == nil {
+		o.Progress = func(bench.Progress) {}
+	}
+	scratch, err := os.MkdirTemp(cmp.Or(o.scratch, "/dev/shm"), "meridian-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	model := filepath.Join(scratch, "model")
+	if err := writeModel(model, geometry, slices.Max(o.Tokens)+vllmAnswer+1); err != nil {
+		return nil, err
+	}
+	report = newVLLMReport(o, geometry)
+	routes, err := openRoutes(ctx, o, scratch, model, report)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, routes.close()) }()
+	meter := bench.StartMeter(routes.pids())
+	for i, tokens := range o.Tokens {
+		progress := func(round int, who string) {
+			what := fmt.Sprintf("prompts of %d tokens", tokens)
+			o.Progress(bench.Progress{Row: i + 1, Rows: len(o.Tokens), What: what, Round: round, Rounds: o.Rounds, Who: who})
+		}
+		rows, err := routes.measure(ctx, o, tokens, progress)
+		if err != nil {
+			return nil, err
+		}
+		report.add(tokens, rows)
+	}
+	report.Others = meter.Others()
+	return report, report.wrong()
+}
+
+// turn is what one route did in one round.
+type turn struct {
+	firsts []time.Duration // to each first token
+	tokens [][]uint32      // of each answer
+	cpu    time.Duration
+	handed int64 // tokens that its decode server took from elsewhere
+}
+
+// settling is how long work may go on after an answer's end that belongs to it.
+const settling = 30 * time.Millisecond
+
+// measure has all routes answer prompts of one length. The first round warms up.
+func (r *routes) measure(ctx context.Context, o VLLMOptions, tokens int, progress func(int, string)) (map[string][]turn, error) {
+	all := make(map[string][]turn)
+	for round := range o.Rounds + 1 {
+		prompts := NewPrompts(uint64(tokens), uint64(round), o.Requests+1, tokens)
+		for k := range r.all {
+			route := r.all[(k+round)%len(r.all)] // nobody always comes after the same one
+			progress(round, route.name)
+			t, err := route.turn(ctx, prompts)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %s: %w", ErrMeasure, route.name, err)
+			}
+			if round > 0 {
+				all[route.name] = append(all[route.name], t)
+			}
+		}
+	}
+	return all, nil
+}
+
+// NewPrompts are random, so that nobody has any of them in a cache.
+func NewPrompts(length, round uint64, n, tokens int) [][]uint32 {
+	chance := rand.New(rand.NewPCG(length, round))
+	prompts := make([][]uint32, n)
+	for i := range prompts {
+		for range tokens {
+			prompts[i] = append(prompts[i], firstByteToken+uint32(chance.IntN(256)))
+		}
+	}
+	return prompts
+}
+
+// wakeLimit is how long a route may take until it answers again after a rest,
+// in which its gateway may have missed the servers' word that they are well.
+const wakeLimit = 20 * time.Second
+
+// turn wakes a route and has it answer prompts. The first is only to see that
+// it is awake.
+func (r *route) turn(ctx context.Context, prompts [][]uint32) (turn, error) {
+	r.wake()
+	defer r.rest()
+	for began := time.Now(); ; {
+		_, err := Ask(ctx, r.url, prompts[0], vllmAnswer)
+		if err == nil {
+			return r.take(ctx, prompts[1:])
+		}
+		if ctx.Err() != nil || time.Since(began) > wakeLimit {
+			return turn{}, err
+		}
+		time.Sleep(settling)
+	}
+}
+
+// take answers prompts one after the other.
+func (r *route) take(ctx context.Context, prompts [][]uint32) (t turn, err error) {
+	handed, err := r.handed(ctx)
+	if err != nil {
+		return t, err
+	}
+	before := r.cpu()
+	for _, prompt := range prompts {
+		answer, err := Ask(ctx, r.url, prompt, vllmAnswer)
+		if err != nil {
+			return t, err
+		}
+		t.firsts, t.tokens = append(t.firsts, answer.First), append(t.tokens, answer.Tokens)
+	}
+	select {
+	case <-time.After(settling):
+	case <-ctx.Done():
+		return t, ctx.Err()
+	}
+	t.cpu = r.cpu() - before
+	after, err := r.handed(ctx)
+	t.handed = after - handed
+	if err == nil && t.handed == 0 && r.name != alone {
+		err = errors.New("nothing was handed over: the decode server computes prompts itself")
+	}
+	return t, err
+}

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"meridian/keep/store"
+	"meridian/prove/bench"
+	"meridian/prove/bench/deciding"
+)
+
+const (
+	// openings of a round, each of an object of a page.
+	openings  = 500
+	openBytes = 256 << 10
+	// openNanoseconds is what the median may take.
+	openNanoseconds = 150_000
+)
+
+// opening measures what it takes to be told where to write, from another process
+// and over loopback.
+type opening struct {
+	cell   *cell
+	store  *store.Store
+	median float64 // of the last round, in ns
+	round  int
+}
+
+func openOpening(ctx context.Context, o PartsOptions) (*opening, error) {
+	c, err := openCell(ctx, Options{
+		Objects: []bench.Size{{Bytes: openBytes}}, Ops: []string{put}, Clients: []int{1}, Total: bench.Size{Bytes: openings * openBytes},
+		Dir: o.Dir, OwnCommand: o.OwnCommand,
+	}, overTCP, 1)
+	if err != nil {
+		return nil, err
+	}
+	s, err := store.Open(ctx, store.Options{Agent: c.client.agent, Directory: c.client.directory, Timeout: roundLimit})
+	if err != nil {
+		return nil, errors.Join(err, c.close(ctx))
+	}
+	return &opening{cell: c, store: s}, nil
+}
+
+func (p *opening) task(ctx context.Context) deciding.Task {
+	return deciding.Task{
+		What: "open for writing, over loopback, the median", Unit: "ns", Bound: openNanoseconds,
+		Score: func() float64 { return p.median }, Ours: func() (deciding.Lap, error) { return p.lap(ctx) },
+	}
+}
+
+func (p *opening) lap(ctx context.Context) (lap deciding.Lap, err error) {
+	p.round++
+	each := make([]time.Duration, openings)
+	for i := range each {
+		start := time.Now()
+		plan, err := p.store.OpenForWrite(ctx, key(0, p.round, i), openBytes, store.PutOptions{})
+		each[i] = time.Since(start)
+		lap.Took += each[i]
+		if err == nil {
+			err = plan.Abort(ctx)
+		}
+		if err != nil {
+			return lap, fmt.Errorf("opening %d: %w", i, err)
+		}
+	}
+	lap.Operations = openings
+	p.median = 1000 * bench.Percentile(each, 50)
+	return lap, nil
+}
+
+func (p *opening) close(ctx context.Context) error {
+	return errors.Join(p.store.Close(ctx), p.cell.close(ctx))
+}

@@ -1,0 +1,55 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"meridian/member/meta"
+	"meridian/member/meta/etcd"
+	"meridian/move/agent"
+	"meridian/prove/bench/transfer"
+)
+
+// party is one process that takes part in a store: an agent and its directory.
+type party struct {
+	directory meta.Directory
+	agent     *agent.Agent
+}
+
+// meeting is where the parties of a store meet.
+type meeting struct {
+	Where string `json:"where"`
+	// Dir is for sockets; Endpoint is the directory's.
+	Dir      string `json:"dir"`
+	Endpoint string `json:"endpoint"`
+}
+
+func join(ctx context.Context, name string, m meeting) (_ *party, err error) {
+	p := &party{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close(ctx))
+		}
+	}()
+	if p.directory, err = etcd.Open(ctx, etcd.Options{Endpoints: []string{m.Endpoint}}); err != nil {
+		return p, err
+	}
+	// Agents learn of one another over tcp, wherever their bytes go.
+	fabrics := []agent.Opener{transfer.ForAgents("tcp", m.Dir)}
+	if m.Where == sameHost {
+		fabrics = append([]agent.Opener{transfer.ForAgents("host", m.Dir)}, fabrics...)
+	}
+	p.agent, err = agent.Open(ctx, agent.Options{Name: name, Fabrics: fabrics, Directory: p.directory})
+	return p, err
+}
+
+func (p *party) close(ctx context.Context) error {
+	var errs []error
+	if p.agent != nil {
+		errs = append(errs, p.agent.Close(ctx))
+	}
+	if p.directory != nil {
+		errs = append(errs, p.directory.Close(ctx))
+	}
+	return errors.Join(errs...)
+}

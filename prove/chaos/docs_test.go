@@ -1,0 +1,77 @@
+package chaos_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// testsOf lists the tests of a room, whatever their build tags, as "room.Test…".
+func testsOf(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no tests in %s, %v", dir, err)
+	}
+	var names []string
+	for _, path := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if function, is := d.(*ast.FuncDecl); is && strings.HasPrefix(function.Name.Name, "Test") && function.Name.Name != "TestMain" {
+				names = append(names, filepath.Base(dir)+"."+function.Name.Name)
+			}
+		}
+	}
+	return names
+}
+
+var testName = regexp.MustCompile("`([a-z]+\\.Test[A-Za-z]+)`")
+
+// ofJudges are tests of those who judge: they show nothing of the product.
+var ofJudges = map[string]bool{"storm.TestJudge": true, "storm.TestWitness": true, "storm.TestWriterComesBack": true}
+
+// docs/reliability.md says of every fault which test shows what it promises:
+// that test exists, and no test of the rooms that break things is left out.
+func TestReliabilityIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := map[string]bool{}
+	for dir, mayStayUnnamed := range map[string]bool{
+		".": false, "../hostile": false, "../faultproxy": true, "../storm": false, "../../move/agent": true, "../../serve/door": true, "../../run/node": true,
+	} {
+		absolute, err := filepath.Abs(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range testsOf(t, absolute) {
+			exists[name] = mayStayUnnamed
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) == 6 && len(testName.FindAllString(cells[4], -1)) == 0 && !strings.Contains(cells[4], "---") && strings.TrimSpace(cells[4]) != "Shown by" {
+			t.Errorf("no test shows %q", strings.TrimSpace(cells[1]))
+		}
+		for _, match := range testName.FindAllStringSubmatch(line, -1) {
+			if _, known := exists[match[1]]; !known {
+				t.Errorf("docs/reliability.md names %s, which does not exist", match[1])
+			}
+			exists[match[1]] = true
+		}
+	}
+	for name, named := range exists {
+		if !named && !ofJudges[name] && name != "chaos."+t.Name() {
+			t.Errorf("docs/reliability.md does not name %s", name)
+		}
+	}
+}

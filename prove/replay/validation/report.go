@@ -1,0 +1,102 @@
+package validation
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"meridian/prove/bench"
+	"meridian/prove/replay"
+)
+
+// Report is what was predicted beside what was measured.
+type Report struct {
+	Rows []Row
+	// MedianError is of the rows: half are at most so far off, in parts.
+	MedianError float64
+	// Profile was fitted to so many Steps, half of which it misses by at most
+	// FitError, in parts.
+	Profile  replay.Profile
+	Steps    int
+	FitError float64
+	// Capacity is how many requests a second load 1 is.
+	Capacity float64
+	// Others is how many cores were used by processes that are not part of the
+	// run, on average.
+	Others float64
+
+	options Options
+	date    time.Time
+}
+
+// Row is one figure at one load.
+type Row struct {
+	Load      float64 `json:"load"`
+	Metric    string  `json:"metric"`
+	Quantile  string  `json:"quantile,omitempty"`
+	Unit      string  `json:"unit"`
+	Predicted float64 `json:"predicted"`
+	Measured  float64 `json:"measured"`
+	// Error is by which part of the measured value the prediction is above it.
+	Error float64 `json:"error"`
+}
+
+func newRow(load float64, metric, quantile, unit string, predicted, measured float64) Row {
+	return Row{
+		Load: load, Metric: metric, Quantile: quantile, Unit: unit, Predicted: bench.Rounded(predicted), Measured: bench.Rounded(measured),
+		Error: bench.Rounded(predicted/measured - 1),
+	}
+}
+
+func (r *Report) sumUp() {
+	var all []float64
+	for _, row := range r.Rows {
+		all = append(all, math.Abs(row.Error))
+	}
+	r.MedianError = slices.Sorted(slices.Values(all))[len(all)/2]
+}
+
+// WriteJSON writes everything for programs.
+func (r *Report) WriteJSON(w io.Writer) error {
+	return bench.WriteJSON(w, struct {
+		Machine     string         `json:"machine"`
+		Others      float64        `json:"others"`
+		Capacity    float64        `json:"capacity_requests_per_second"`
+		MedianError float64        `json:"median_error"`
+		FitError    float64        `json:"fit_error"`
+		Steps       int            `json:"steps"`
+		Profile     replay.Profile `json:"profile"`
+		Rows        []Row          `json:"rows"`
+	}{bench.Machine(), r.Others, bench.Rounded(r.Capacity), r.MedianError, r.FitError, r.Steps, r.Profile, r.Rows})
+}
+
+// WriteText writes a table for people, with what is needed to read it.
+func (r *Report) WriteText(w io.Writer) error {
+	var b strings.Builder
+	o, p := &r.options, &r.Profile
+	b.WriteString(bench.Heading(o.Version, r.date))
+	b.WriteString(bench.BesideOthers(r.Others))
+	fmt.Fprintf(&b, "the reference engine, model %s, at most %d answers and %d tokens a step; load 1 is %.2f requests a second\n",
+		o.Model, o.MaxRunning, o.StepTokens, r.Capacity)
+	last := p.Dense[len(p.Dense)-1]
+	fmt.Fprintf(&b, "profile of %d steps, half of them within %.1f %%: %.0f ns a step, %.0f a sequence, %.0f for %d tokens, %.3g a token of context, %.3g a pair\n\n",
+		r.Steps, 100*r.FitError, p.StepNs, p.SequenceNs, last.Ns, last.Tokens, p.ContextNs, p.PairNs)
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LOAD\tMETRIC\tUNIT\tPREDICTED\tMEASURED\tERROR")
+	for _, row := range r.Rows {
+		fmt.Fprintf(table, "%g\t%s\t%s\t%.4g\t%.4g\t%+.1f %%\n",
+			row.Load, strings.TrimSpace(row.Metric+" "+row.Quantile), row.Unit, row.Predicted, row.Measured, 100*row.Error)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nmedian error %.1f %%\n", 100*r.MedianError)
+	return err
+}

@@ -1,0 +1,325 @@
+package node
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"meridian/member/meta"
+	"meridian/member/trust"
+	"meridian/see/dash"
+	"meridian/see/ledger"
+	"meridian/see/telemetry"
+	"meridian/serve/gateway"
+)
+
+// GatewayOptions says what a gateway's process is made of.
+type GatewayOptions struct {
+	gateway.Options
+
+	// StateDir holds the cell's key, the directory's socket and the records of
+	// requests.
+	StateDir string
+	// Directory lists endpoints; empty means the one in StateDir. It is asked
+	// only where no engine is listed. Name and TLS are shown to an https one.
+	DirectoryEndpoints []string
+	Name               string
+	TLSOfAgents        TLS
+	InsecureDirectory  bool
+	// Cert and Key are what clients see; empty for no TLS.
+	Cert, Key string
+	// APIKeyFile has keys, one a line; empty for none.
+	APIKeyFile string
+	// AdminKeyFile has those of the admin listener; empty for none.
+	AdminKeyFile string
+
+	// DirectoryPrefix is what keys of the cell begin with; empty means the usual one.
+	DirectoryPrefix string
+	// Metrics is a second place of /metrics, beside the admin listener; empty for none.
+	Metrics string
+	// AgentListen is the host of agent.listen and AgentAdvertise agent.advertise:
+	// how the agents of other hosts answer what the gateway asks them.
+	AgentListen, AgentAdvertise string
+
+	OTLPEndpoint string
+	Build        telemetry.Build
+	// PageLinger is for how long the cell is still looked at when nobody watches the
+	// page any more; 0 for the usual time.
+	PageLinger time.Duration
+}
+
+// Gateway is a running gateway and what stands around it.
+type Gateway struct {
+	*gateway.Gateway
+	directory meta.Directory
+	records   *ledger.Ledger
+	telemetry *telemetry.Telemetry
+	keyFile   string
+	adminFile string   // of keys of the admin listener
+	keys      []string // that did not come from the file
+	logger    *slog.Logger
+	announced *announcement
+	page      *dash.Page
+	stateDir  string
+	membership
+}
+
+// OpenGateway starts a gateway's process, or nothing.
+func OpenGateway(ctx context.Context, o GatewayOptions) (*Gateway, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Gateway{}
+	if err := g.open(ctx, o); err != nil {
+		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
+	}
+	return g, nil
+}
+
+func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
+	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
+		return fmt.Errorf("node: state directory: %w", err)
+	}
+	g.keyFile, g.keys, g.logger, g.stateDir = o.APIKeyFile, slices.Clone(o.APIKeys), o.Logger, o.StateDir
+	g.adminFile = o.AdminKeyFile
+	if err := o.secrets(); err != nil {
+		return err
+	}
+	var err error
+	if len(o.Backends) == 0 {
+		g.directory, err = OpenDirectory(ctx, DirectoryOptions{
+			Endpoints: o.DirectoryEndpoints, StateDir: o.StateDir, Name: o.Name, TLS: o.TLSOfAgents, Insecure: o.InsecureDirectory, Prefix: o.DirectoryPrefix, Logger: o.Logger,
+		})
+		if err != nil {
+			return err
+		}
+		o.Options.Directory = g.directory
+	}
+	if g.records, err = ledger.Open(ledger.Options{Dir: o.StateDir, Logger: o.Logger}); err != nil {
+		return err
+	}
+	o.Ledger = g.records
+	// The page needs the gateway's numbers, and the gateway needs the page.
+	var opened atomic.Pointer[gateway.Gateway]
+	_, port, _ := net.SplitHostPort(o.Listen)
+	g.telemetry, err = telemetry.Open(ctx, telemetry.Options{
+		// An agent of this host has the bare name, and another gateway another port.
+		Instance: "gateway@" + o.Name + ":" + port,
+		Build:    o.Build, Listen: o.Metrics, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger, Sources: []telemetry.Source{gatewaySource(&opened)},
+	})
+	if err != nil {
+		return err
+	}
+	o.Traces = g.telemetry.Tracing()
+	o.Ended = func(r *ledger.Record) { g.telemetry.Trace(requestSpans(r)...) }
+	o.MetricsPage = http.Handler(g.telemetry.Handler(o.Logger))
+	if g.page, err = dash.Open(ctx, dash.Options{Cell: &pageCell{g: g, version: o.Build.Version}, Linger: o.PageLinger, Logger: o.Logger}); err != nil {
+		return err
+	}
+	o.PagePath, o.Page = dash.Prefix, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if opened.Load() == nil {
+			http.Error(w, "the gateway is starting", http.StatusServiceUnavailable)
+			return
+		}
+		g.page.ServeHTTP(w, r)
+	})
+	if g.Gateway, err = gateway.Open(ctx, o.Options); err != nil {
+		return err
+	}
+	opened.Store(g.Gateway)
+	if address := cmp.Or(g.telemetry.Addr(), g.AdminAddr()); address != "" && g.directory != nil {
+		_, port, _ := net.SplitHostPort(address) // several may run on one host
+		t := Target{Kind: gatewayTarget, Name: o.Name + ":" + port}
+		if g.telemetry.Addr() == "" && strings.HasPrefix(g.AdminURL(), "https:") {
+			t.URL = "https" // and a key, which whoever scrapes is given by people
+		}
+		g.announced = announce(g.directory, t, address, "", o.Logger)
+	}
+	if g.directory != nil {
+		g.join(o, &gatewayBook{gateway: g.Gateway, records: g.records, dir: o.StateDir, build: o.Build, started: time.Now()})
+	}
+	o.Logger.Info("gateway is open", "listen", g.Addr(), "admin", g.AdminURL())
+	return nil
+}
+
+// secrets reads the cell's key, the certificate and the API keys.
+func (o *GatewayOptions) secrets() error {
+	key, err := trust.OpenCellKey(o.StateDir)
+	if err != nil {
+		return fmt.Errorf("node: %w", err)
+	}
+	legs := key.Derive(trust.ForGatewayLegs)
+	o.LegKey = &legs
+	if o.Cert != "" || o.Key != "" {
+		if o.TLS, err = gateway.TLSFromFiles(o.Cert, o.Key, o.Logger); err != nil {
+			return err
+		}
+	}
+	if o.AdminKeyFile != "" {
+		if o.AdminKeys, err = withKeysOf(o.AdminKeyFile, nil, o.Logger); err != nil {
+			return err
+		}
+	}
+	if o.APIKeyFile == "" {
+		return nil
+	}
+	o.APIKeys, err = withKeysOf(o.APIKeyFile, o.APIKeys, o.Logger)
+	return err
+}
+
+// withKeysOf adds the API keys in a file, one a line, to those that are given.
+func withKeysOf(file string, given []string, logger *slog.Logger) ([]string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("node: API keys: %w", err)
+	}
+	if info, err := os.Stat(file); err == nil && info.Mode()&fs.FileMode(0o077) != 0 {
+		logger.Warn("others can read the file of API keys", "file", file, "mode", info.Mode().Perm().String())
+	}
+	keys := slices.Clone(given)
+	for line := range bytes.Lines(data) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			keys = append(keys, string(line))
+		}
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("node: there is no API key in %s; put one on each line, or do without the file", file)
+	}
+	return keys, nil
+}
+
+// Reload reads the files of keys again; where one cannot be used, the keys in
+// force stay. Certificates are read again as they change, without being told.
+func (g *Gateway) Reload() error {
+	return errors.Join(reloadKeys(g.keyFile, g.keys, g.logger, g.SetAPIKeys), reloadKeys(g.adminFile, nil, g.logger, g.SetAdminKeys))
+}
+
+func reloadKeys(file string, given []string, logger *slog.Logger, set func([]string) error) error {
+	if file == "" {
+		return nil
+	}
+	keys, err := withKeysOf(file, given, logger)
+	if err != nil {
+		return err
+	}
+	return set(keys)
+}
+
+// IsWatched tells whether the cell is looked at for the page.
+func (g *Gateway) IsWatched() bool { return g.page.Looks() }
+
+// Close lets requests end that have begun, then stops everything in the reverse
+// order.
+func (g *Gateway) Close(ctx context.Context) error {
+	var errs []error
+	if g.Gateway != nil {
+		errs = append(errs, g.Gateway.Close(ctx))
+	}
+	g.announced.close()
+	// What is left takes no time; it must not be lost to a drain that took all.
+	rest := context.WithoutCancel(ctx)
+	if g.page != nil {
+		errs = append(errs, g.page.Close(rest))
+	}
+	errs = append(errs, g.leave(rest))
+	if g.telemetry != nil {
+		errs = append(errs, delivered(g.telemetry.Close(rest), g.logger))
+	}
+	if g.records != nil {
+		errs = append(errs, g.records.Close(rest))
+	}
+	if g.directory != nil {
+		errs = append(errs, g.directory.Close(rest))
+	}
+	return errors.Join(errs...)
+}
+
+// gatewaySource hands a gateway's numbers to telemetry, once it is open.
+func gatewaySource(opened *atomic.Pointer[gateway.Gateway]) telemetry.Source {
+	return func(s *telemetry.Sink) {
+		g := opened.Load()
+		if g == nil {
+			return
+		}
+		m := g.Metrics()
+		for outcome, n := range m.Requests {
+			s.Value("meridian_gateway_requests_total", float64(n), outcome)
+		}
+		s.Value("meridian_gateway_overloaded_total", float64(m.Overloaded))
+		s.Value("meridian_gateway_requests", float64(m.Reading), "reading")
+		s.Value("meridian_gateway_requests", float64(m.Running), "running")
+		s.Value("meridian_gateway_requests", float64(m.Waiting), "waiting")
+		s.Value("meridian_gateway_connections", float64(m.Connections))
+		s.Value("meridian_gateway_connections_refused_total", float64(m.Unadmitted))
+		for kind, ends := range m.Legs {
+			for end, n := range ends {
+				s.Value("meridian_gateway_legs_total", float64(n), kind, end)
+			}
+		}
+		for reason, ends := range m.Moves {
+			for end, n := range ends {
+				s.Value("meridian_gateway_moves_total", float64(n), reason, end)
+			}
+		}
+		s.Value("meridian_gateway_streams_broken_total", float64(m.Resumed), "resumed")
+		s.Value("meridian_gateway_streams_broken_total", float64(m.Unresumable), "failed")
+		for source, n := range m.KV {
+			s.Value("meridian_gateway_kv_total", float64(n), source)
+		}
+		s.Value("meridian_gateway_handoff_fallbacks_total", float64(m.FellBack))
+		s.Value("meridian_gateway_promises_total", float64(m.Promises))
+		s.Value("meridian_gateway_promises_broken_total", float64(m.Broken))
+		for end, n := range m.Warm.Ends {
+			s.Value("meridian_gateway_warm_total", float64(n), end)
+		}
+		s.Value("meridian_gateway_warming", float64(m.Warm.Waiting), "waiting")
+		s.Value("meridian_gateway_warming", float64(m.Warm.Working), "working")
+		s.Value("meridian_gateway_warm_tokens_total", float64(m.Warm.Tokens-m.Warm.Cached), "computed")
+		s.Value("meridian_gateway_warm_tokens_total", float64(m.Warm.Cached), "cached")
+		s.Value("meridian_gateway_tokens_total", float64(m.PromptTokens), "prompt")
+		s.Value("meridian_gateway_tokens_total", float64(m.OutputTokens), "output")
+		for i, phase := range gateway.Phases {
+			d := m.Phases[i]
+			shown := telemetry.Distribution{Count: d.Count, Sum: d.Sum, Buckets: d.Buckets}
+			for _, e := range d.Exemplars {
+				shown.Exemplars = append(shown.Exemplars, telemetry.Exemplar{Trace: e.Trace, Value: e.Seconds, At: e.At})
+			}
+			s.Distribution("meridian_gateway_phase_seconds", shown, phase)
+		}
+		for result, n := range m.Passed {
+			s.Value("meridian_gateway_passed_total", float64(n), result)
+		}
+		for prefix, n := range m.Placements {
+			s.Value("meridian_gateway_placements_total", float64(n), prefix)
+		}
+		for end, n := range m.Stored {
+			s.Value("meridian_gateway_stored_total", float64(n), end)
+		}
+		s.Value("meridian_gateway_cache_subscriptions", float64(m.Cache.Up), "up")
+		s.Value("meridian_gateway_cache_subscriptions", float64(m.Cache.Down), "down")
+		s.Value("meridian_gateway_cache_blocks", float64(m.Cache.Blocks))
+		s.Value("meridian_gateway_cache_batches_total", float64(m.Cache.Batches))
+		s.Value("meridian_gateway_cache_resets_total", float64(m.Cache.Resets))
+		for role, n := range m.Engines {
+			s.Value("meridian_gateway_engines", float64(n.Up), role, "up")
+			s.Value("meridian_gateway_engines", float64(n.Down), role, "down")
+		}
+		known := 0.0
+		if m.DirectoryKnown {
+			known = 1
+		}
+		s.Value("meridian_gateway_directory_known", known)
+		s.Value("meridian_gateway_records_dropped_total", float64(m.RecordsDropped))
+	}
+}

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"meridian/kv"
+	"meridian/see/inquiry"
+	"meridian/see/ledger"
+	"meridian/see/telemetry"
+	"meridian/serve/gateway"
+)
+
+// gatewayBook is what a gateway tells others of the requests that it remembers.
+type gatewayBook struct {
+	gateway *gateway.Gateway
+	records *ledger.Ledger
+	dir     string
+	build   telemetry.Build
+	started time.Time
+
+	mu sync.Mutex // held while files are read
+}
+
+// Answer finds what a question is about. Transfers, hand-offs, objects and what the
+// shared cache did are the agents'.
+func (b *gatewayBook) Answer(_ context.Context, q inquiry.Question) (inquiry.Answer, error) {
+	switch q.Kind {
+	case inquiry.About:
+		p := inquiry.NewPage(q, 0, 1)
+		p.Add(About{Kind: GatewayMember, Version: b.build.Version, Commit: b.build.Commit, UpMs: float64(time.Since(b.started)) / float64(time.Millisecond)})
+		return p.Answer(), nil
+	case inquiry.Requests:
+		return b.requests(q)
+	case inquiry.Transfers, inquiry.HandOffs, inquiry.Objects, inquiry.Prefixes:
+		return inquiry.Answer{}, nil
+	}
+	return inquiry.Answer{}, fmt.Errorf("this gateway, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
+}
+
+func (b *gatewayBook) requests(q inquiry.Question) (inquiry.Answer, error) {
+	records, first, end := b.records.Since(q.After, math.MaxInt32)
+	p := inquiry.NewPage(q, first, end)
+	for _, r := range records {
+		if q.Beginning != "" && !isCalled(r, q.Beginning) {
+			p.Pass()
+		} else if !p.Add(shown(r)) {
+			break
+		}
+	}
+	answer := p.Answer()
+	if _, err := kv.ParseID(q.Beginning); err == nil && len(answer.Records) == 0 && q.After == 0 {
+		return b.written(q)
+	}
+	return answer, nil
+}
+
+// written looks for a request that is not in memory any more.
+func (b *gatewayBook) written(q inquiry.Question) (inquiry.Answer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, err := ledger.FindIn(b.dir, q.Beginning)
+	if errors.Is(err, ledger.ErrNoRecord) {
+		if r, err = ledger.OfTransferIn(b.dir, q.Beginning); errors.Is(err, ledger.ErrNoRecord) {
+			return inquiry.Answer{}, nil
+		}
+	}
+	if err != nil {
+		return inquiry.Answer{}, err
+	}
+	return found(q, []*ledger.Record{shown(r)}), nil
+}
+
+// isCalled tells whether a request is meant: by how its id begins, by what its client
+// called it, or by a transfer that it took part in.
+func isCalled(r *ledger.Record, text string) bool {
+	if strings.HasPrefix(r.ID, text) || r.ClientID == text {
+		return true
+	}
+	for i := range r.Legs {
+		if r.Legs[i].Transfer == text {
+			return true
+		}
+	}
+	return false
+}
+
+// shown is a record without what only a workload needs.
+func shown(r *ledger.Record) *ledger.Record {
+	c := *r
+	c.Shape = ledger.Shape{}
+	return &c
+}

@@ -1,0 +1,321 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"meridian/keep/offload"
+	"meridian/kv"
+	"meridian/move/agent"
+	"meridian/move/transceiver/handoff"
+	"meridian/see/inquiry"
+	"meridian/see/ledger"
+)
+
+const (
+	// askTimeout is how long one member may take to answer all that it is asked at a
+	// time: one that hangs is told of, not waited for.
+	askTimeout = 2 * time.Second
+	// askedAtOnce bounds how many members are asked at a time, maxMembers how many
+	// at all.
+	askedAtOnce = 16
+	maxMembers  = 1024
+	// maxPages is how many pages of one member's records are looked at.
+	maxPages = 8
+)
+
+// Silent is a member that did not answer, and why.
+type Silent struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// Gathered is what the members of a cell remember under an id.
+type Gathered struct {
+	Requests  []ledger.Record  `json:"requests,omitempty"`
+	HandOffs  []handoff.Record `json:"handoffs,omitempty"`
+	Transfers []agent.Record   `json:"transfers,omitempty"`
+	Objects   []StoredObject   `json:"objects,omitempty"`
+	// Prefixes are what requests found and kept in the shared cache.
+	Prefixes []offload.Record `json:"prefixes,omitempty"`
+	// Asked is how many answered, Silent who did not.
+	Asked  int      `json:"asked"`
+	Silent []Silent `json:"silent,omitempty"`
+}
+
+// Empty reports whether nobody remembers anything.
+func (g *Gathered) Empty() bool {
+	return len(g.Requests) == 0 && len(g.HandOffs) == 0 && len(g.Transfers) == 0 && len(g.Objects) == 0 && len(g.Prefixes) == 0
+}
+
+// Members are the agents that the directory names, in the order of their names.
+func (n *Agent) Members(ctx context.Context) ([]kv.Member, error) {
+	if n.Directory == nil {
+		return nil, errors.New("node: without a directory nobody knows who is there to be asked")
+	}
+	listed, err := n.Directory.List(ctx, agent.AgentPrefix)
+	if err != nil {
+		return nil, err
+	}
+	var members []kv.Member
+	for _, record := range listed.Records {
+		r, err := agent.ParseAgentRecord(record)
+		if err != nil {
+			continue
+		}
+		id, err := kv.ParseID(r.Incarnation)
+		if err == nil && len(members) < maxMembers {
+			members = append(members, kv.Member{Name: r.Name, Incarnation: id})
+		}
+	}
+	slices.SortFunc(members, func(a, b kv.Member) int { return strings.Compare(a.Name, b.Name) })
+	return members, nil
+}
+
+// askEach has each member asked, several at a time, and waits for them all, which
+// takes as long as a deadline or two. Ask is called by several goroutines.
+func (n *Agent) askEach(ctx context.Context, members []kv.Member, ask func(context.Context, kv.Member) error) []Silent {
+	var wait sync.WaitGroup
+	var mu sync.Mutex // protects silent
+	var silent []Silent
+	places := make(chan struct{}, askedAtOnce)
+	for _, m := range members {
+		places <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-places }()
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			if err := ask(ctx, m); err != nil && !errors.Is(err, inquiry.ErrRefused) {
+				mu.Lock()
+				defer mu.Unlock()
+				silent = append(silent, Silent{m.Name, err.Error()})
+			}
+		})
+	}
+	wait.Wait()
+	slices.SortFunc(silent, func(a, b Silent) int { return strings.Compare(a.Name, b.Name) })
+	return silent
+}
+
+// pages asks a member for records until it has told all, and hands each over.
+func (n *Agent) pages(ctx context.Context, m kv.Member, q inquiry.Question, take func([]byte)) error {
+	for range maxPages {
+		a, err := n.desk.Ask(ctx, m, q)
+		if err != nil {
+			return err
+		}
+		for _, record := range a.Records {
+			take(record)
+		}
+		if !a.More() || a.Next <= q.After {
+			return nil
+		}
+		q.After = a.Next
+	}
+	return nil
+}
+
+// Gather asks everybody for what is remembered under an id, which may be how it
+// begins, or what a client called its request; and for the hand-offs of requests that
+// are found. A key of a piece of a prefix, or how it begins, is asked for by itself.
+func (n *Agent) Gather(ctx context.Context, id string) (*Gathered, error) {
+	members, err := n.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	g := &Gathered{}
+	var mu sync.Mutex // protects g
+	ask := func(id string, kinds ...inquiry.Kind) {
+		silent := n.askEach(ctx, members, func(ctx context.Context, m kv.Member) error {
+			for _, kind := range kinds {
+				if err := n.pages(ctx, m, inquiry.Question{Kind: kind, Beginning: id}, func(record []byte) {
+					mu.Lock()
+					defer mu.Unlock()
+					g.admit(kind, record)
+				}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		// Who kept silent once is not waited for again.
+		members = slices.DeleteFunc(members, func(m kv.Member) bool {
+			return slices.ContainsFunc(silent, func(s Silent) bool { return s.Name == m.Name })
+		})
+		g.Silent = append(g.Silent, silent...)
+	}
+	if strings.HasPrefix(id, KeptKeys) {
+		ask(id, inquiry.Objects)
+	} else { // one of an earlier version answers no more after what it does not know: that comes last
+		ask(id, inquiry.Requests, inquiry.HandOffs, inquiry.Transfers, inquiry.Prefixes)
+	}
+	if len(g.Requests) == 1 {
+		if of := g.Requests[0].ID; of != id {
+			ask(of, inquiry.Prefixes)
+		}
+		for _, transfer := range limited(g.Requests[0].Transfers(), 8) {
+			if transfer != id {
+				ask(transfer, inquiry.HandOffs, inquiry.Transfers, inquiry.Prefixes)
+			}
+		}
+	}
+	for _, transfer := range fetchesOf(g.Prefixes) {
+		if text := transfer.String(); text != id {
+			ask(text, inquiry.HandOffs)
+		}
+	}
+	g.Asked = len(members)
+	g.sort()
+	g.sortPrefixes()
+	return g, ctx.Err()
+}
+
+func limited[T any](all []T, most int) []T { return all[:min(len(all), most)] }
+
+// maxGathered bounds what is kept of each kind.
+const maxGathered = 4096
+
+// admit takes a record that a member sent. What cannot be a record is passed over.
+func (g *Gathered) admit(kind inquiry.Kind, record []byte) {
+	switch kind {
+	case inquiry.Requests:
+		take(record, &g.Requests, func(*ledger.Record) bool { return true })
+	case inquiry.HandOffs:
+		take(record, &g.HandOffs, canBe)
+	case inquiry.Transfers:
+		take(record, &g.Transfers, func(*agent.Record) bool { return true })
+	case inquiry.Objects:
+		take(record, &g.Objects, canBeStored)
+	case inquiry.Prefixes:
+		take(record, &g.Prefixes, canBePrefix)
+	}
+}
+
+func take[T any](record []byte, into *[]T, can func(*T) bool) {
+	var r T
+	if len(*into) < maxGathered && json.Unmarshal(record, &r) == nil && can(&r) {
+		*into = append(*into, r)
+	}
+}
+
+// maxRanks is more than any engine of a hand-off has: to draw a matrix is work.
+const maxRanks = 1024
+
+// canBe refuses a record whose matrix cannot be one.
+func canBe(r *handoff.Record) bool {
+	if r.SrcRanks < 0 || r.SrcRanks > maxRanks || r.DstRanks < 0 || r.DstRanks > maxRanks {
+		return false
+	}
+	for _, f := range r.Flows {
+		if f.Src < 0 || f.Src >= r.SrcRanks || f.Dst < 0 || f.Dst >= r.DstRanks {
+			return false
+		}
+	}
+	return true
+}
+
+// sort puts everything in the order of time, and what two members told twice once.
+func (g *Gathered) sort() {
+	slices.SortStableFunc(g.Requests, func(a, b ledger.Record) int { return a.Began.Compare(b.Began) })
+	g.Requests = slices.CompactFunc(g.Requests, func(a, b ledger.Record) bool { return a.ID == b.ID })
+	slices.SortStableFunc(g.HandOffs, func(a, b handoff.Record) int {
+		return cmp.Or(strings.Compare(a.Transfer.String(), b.Transfer.String()), cmp.Compare(a.As, b.As), strings.Compare(a.Engine, b.Engine))
+	})
+	g.HandOffs = slices.CompactFunc(g.HandOffs, sameSide)
+	slices.SortStableFunc(g.Transfers, func(a, b agent.Record) int {
+		return cmp.Or(a.Times.Posted.Compare(b.Times.Posted), strings.Compare(a.ID.String(), b.ID.String()))
+	})
+	g.Transfers = slices.CompactFunc(g.Transfers, func(a, b agent.Record) bool { return a.ID == b.ID })
+	slices.SortFunc(g.Objects, func(a, b StoredObject) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Owner, b.Owner))
+	})
+}
+
+// sortPrefixes does so with what the shared cache did.
+func (g *Gathered) sortPrefixes() {
+	slices.SortStableFunc(g.Prefixes, func(a, b offload.Record) int {
+		return cmp.Or(cmp.Compare(a.EndedUnixUs, b.EndedUnixUs), strings.Compare(a.Engine, b.Engine))
+	})
+	g.Prefixes = slices.CompactFunc(g.Prefixes, SamePrefix)
+}
+
+// sameSide tells whether two records are of one side of one hand-off.
+func sameSide(a, b handoff.Record) bool {
+	return a.Transfer == b.Transfer && a.As == b.As && a.Engine == b.Engine
+}
+
+// OneHandOff reports whether everything that was gathered is of one hand-off.
+func (g *Gathered) OneHandOff() bool {
+	if len(g.HandOffs) == 0 {
+		return false
+	}
+	id := g.HandOffs[0].Transfer
+	return !slices.ContainsFunc(g.HandOffs, func(h handoff.Record) bool { return h.Transfer != id }) &&
+		!slices.ContainsFunc(g.Transfers, func(t agent.Record) bool { return t.PartOf != id && t.ID != id })
+}
+
+// IDs are the ids of everything that was gathered, each once.
+func (g *Gathered) IDs() []string {
+	var ids []string
+	add := func(id string) {
+		if !slices.Contains(ids, id) && len(ids) < 64 {
+			ids = append(ids, id)
+		}
+	}
+	for i := range g.Requests {
+		add(g.Requests[i].ID)
+	}
+	for i := range g.HandOffs {
+		add(g.HandOffs[i].Transfer.String())
+	}
+	for i := range g.Transfers {
+		add(g.Transfers[i].ID.String())
+	}
+	for i := range g.Objects {
+		key, _, _ := strings.Cut(g.Objects[i].Key, "#") // copies are told with what they are copies of
+		add(key)
+	}
+	return ids
+}
+
+// String tells of everything that was gathered, to a person.
+func (g *Gathered) String() string {
+	var b strings.Builder
+	for i := range g.Requests {
+		b.WriteString(g.Requests[i].String())
+	}
+	for i := range g.Prefixes {
+		b.WriteString(TellPrefix(&g.Prefixes[i], g.HandOffs))
+	}
+	for i := range g.HandOffs {
+		b.WriteString(TellHandOff(&g.HandOffs[i]))
+	}
+	if b.Len() == 0 { // else they are told by the hand-offs that they were part of
+		for i := range g.Transfers {
+			b.WriteString(g.Transfers[i].String())
+		}
+	}
+	for i := range g.Objects {
+		b.WriteString(g.Objects[i].String())
+	}
+	for _, s := range g.Silent {
+		fmt.Fprintf(&b, "%s was asked and did not answer: %s\n", s.Name, s.Why)
+	}
+	return b.String()
+}
+
+// TellHandOff tells of a hand-off, with when it ended.
+func TellHandOff(r *handoff.Record) string {
+	text := r.String()
+	if r.EndedUnixUs > 0 {
+		text += fmt.Sprintf("  ended     %s\n", time.UnixMicro(r.EndedUnixUs).Format(time.RFC3339Nano))
+	}
+	return text
+}

@@ -1,0 +1,277 @@
+// Package node is the fuse box: it chooses adapters, starts what a process
+// needs in the right order and stops it in the other. No other room knows
+// everybody; nobody but commands imports it.
+//
+//	name, certificate, cell key ─► directory ─► agent (host, file, tcp) ─► store ─► transceiver ─► prefixes ─► engine door
+//	                                                       ─► metrics endpoint ─► admin socket
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"meridian/keep/offload"
+	"meridian/keep/store"
+	"meridian/keep/store/tier"
+	"meridian/member/meta"
+	"meridian/move/agent"
+	"meridian/move/cuda"
+	"meridian/move/mem/vram"
+	"meridian/move/transceiver"
+	"meridian/see/inquiry"
+	"meridian/see/telemetry"
+	"meridian/serve/doorserver"
+	"meridian/serve/live"
+)
+
+// AgentOptions says what an agent's process is made of.
+type AgentOptions struct {
+	Name string
+	// Fabrics are what the agent moves bytes with, the preferred one first; none
+	// means FabricNames.
+	Fabrics []string
+	// Listen is the tcp fabric's address.
+	Listen string
+	// Advertise is the host by which others reach Listen, if it is another.
+	Advertise string
+	Streams   int
+	// TLS says who the agent is to other hosts.
+	TLS TLS
+	// Insecure allows Listen and the directory to be beyond loopback without
+	// TLS. Peers must know the cell's key even then.
+	Insecure bool
+	// Strangers, Handshake and Grants bound what others can take of this
+	// agent: connections that have not proven who they are, how long they may
+	// take to, and grants that hold at a time. Zero takes the defaults.
+	Strangers int
+	Handshake time.Duration
+	Grants    int
+	// StateDir holds the directory's and the agents' sockets, the cell's key and
+	// certificates; it belongs to one user.
+	StateDir string
+	// Directory lists endpoints; empty means the one in StateDir. NoDirectory
+	// does without.
+	Directory   []string
+	NoDirectory bool
+	// DirectoryPrefix is what keys of the cell begin with; empty means the usual one.
+	DirectoryPrefix string
+	// Door is where engines come in; nil means nowhere.
+	Door *Door
+	// Store is the part that the process has in the object cache; nil means none.
+	Store *Store
+	// Metrics is where /metrics is served; empty means nowhere. MetricsElseFree takes
+	// another port where that is taken.
+	Metrics         string
+	MetricsElseFree bool
+	// OTLPEndpoint is where metrics and traces are sent; empty means nowhere.
+	OTLPEndpoint string
+	Build        telemetry.Build
+	Logger       *slog.Logger
+
+	// book is what others are told from where the process has no door.
+	book inquiry.Book
+	// gpus stands in for CUDA's driver, in tests.
+	gpus cuda.Driver
+	// machine stands in for the name of this machine, in tests.
+	machine string
+}
+
+// Agent is a running agent and what stands around it.
+type Agent struct {
+	*agent.Agent
+	Directory meta.Directory
+	// Transceiver hands requests' caches over for engines of this process.
+	Transceiver *transceiver.Transceiver
+	// Door is where engines of other processes come in; nil if they do not.
+	Door *doorserver.Server
+	// Store is the object cache; nil if the process has no part in it.
+	Store *store.Store
+	// Governors decide for engines that tell of their steps; nil if none does.
+	Governors *live.Governors
+	// Prefixes is what engines keep and find; nil if they do not.
+	Prefixes *offload.Cache
+
+	gpus      *vram.Pool // of what engines lend
+	name      *nameLock
+	proof     proof
+	telemetry *telemetry.Telemetry
+	admin     *admin
+	records   *records // nil where nothing is written down
+	logger    *slog.Logger
+	announced *announcement
+	desk      *inquiry.Desk
+	asked     askedLegs
+	uses      usesCache
+	shown     atomic.Pointer[telemetry.Telemetry] // telemetry, once it is open
+	tiers     []tier.Tier                         // of the object cache
+}
+
+// DefaultStateDir is where a user's sockets and data live.
+func DefaultStateDir() (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "meridian"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("node: no home to keep state in; name a state directory: %w", err)
+	}
+	return filepath.Join(home, ".local", "state", "meridian"), nil
+}
+
+// OpenAgent starts an agent's process, or nothing.
+func OpenAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	n := &Agent{logger: o.Logger}
+	if err := n.open(ctx, o); err != nil {
+		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
+	}
+	return n, nil
+}
+
+func (n *Agent) open(ctx context.Context, o AgentOptions) error {
+	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
+		return fmt.Errorf("node: state directory: %w", err)
+	}
+	var err error
+	if n.name, err = lockName(ctx, o.StateDir, o.Name); err != nil {
+		return err
+	}
+	if n.proof, err = o.proof(); err != nil {
+		return err
+	}
+	n.gpus = vram.NewPool(o.gpus) // loads CUDA's driver when GPU memory is first lent
+	fabrics, err := o.openers(n.proof, n.gpus)
+	if err != nil {
+		return err
+	}
+	if !o.NoDirectory {
+		d := DirectoryOptions{Name: o.Name, Insecure: o.Insecure, Prefix: o.DirectoryPrefix, Logger: o.Logger}
+		if n.Directory, err = parseEndpoints(o.Directory, o.StateDir).open(ctx, d, n.proof.tls); err != nil {
+			return err
+		}
+		awaitName(ctx, n.Directory, o.Name, n.name.id, o.Logger)
+	}
+	var ended func(agent.Record)
+	if o.Door != nil { // who comes for one question leaves no files
+		if n.records, err = openRecords(o.StateDir, o.Name, o.Logger); err != nil {
+			return err
+		}
+		ended = n.records.addTransfer
+	}
+	n.Agent, err = agent.Open(ctx, agent.Options{
+		Name: o.Name, Lock: n.name.id, Directory: n.Directory, Grants: o.Grants, Logger: o.Logger, Fabrics: fabrics, Ended: ended,
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.openStore(ctx, o); err != nil {
+		return err
+	}
+	if err := n.openDoor(ctx, o); err != nil {
+		return err
+	}
+	book := o.book
+	if n.records != nil {
+		book = &agentBook{n: n, dir: o.StateDir, build: o.Build, started: time.Now()}
+	}
+	if n.desk, err = inquiry.Open(ctx, inquiry.Options{Agent: n.Agent, Book: book, Logger: o.Logger}); err != nil {
+		return err
+	}
+	o.Logger.Info("agent is open", "agent", o.Name, "incarnation", n.Incarnation().String(), "proof", n.Proof())
+	n.telemetry, err = telemetry.Open(ctx, telemetry.Options{
+		Build: o.Build, Listen: o.Metrics, ElseFree: o.MetricsElseFree, OTLPEndpoint: o.OTLPEndpoint, Logger: o.Logger,
+		Sources: n.sources(), Instance: o.Name,
+	})
+	if err != nil {
+		return err
+	}
+	n.shown.Store(n.telemetry)
+	if address := n.MetricsAddr(); address != "" && n.Directory != nil {
+		n.announced = announce(n.Directory, Target{Kind: agentTarget, Name: o.Name}, address, o.advertisedHost(), o.Logger)
+	}
+	n.admin, err = openAdmin(AdminSocket(o.StateDir, o.Name), n)
+	return err
+}
+
+// Proof says what the agent proves itself with to peers over tcp.
+func (n *Agent) Proof() string { return n.proof.String() }
+
+// HasTLS tells whether it is a certificate.
+func (n *Agent) HasTLS() bool { return n.proof.tls != nil }
+
+// MetricsAddr is where /metrics is served, or "".
+func (n *Agent) MetricsAddr() string { return n.telemetry.Addr() }
+
+// Close stops everything in the reverse order and waits for it. Where something does
+// not end, the name stays held until Close succeeds or the process ends: an agent that
+// took it over would believe this one dead.
+func (n *Agent) Close(ctx context.Context) error {
+	var errs []error
+	if n.admin != nil {
+		errs = append(errs, n.admin.close(ctx))
+	}
+	n.announced.close()
+	if n.telemetry != nil {
+		errs = append(errs, delivered(n.telemetry.Close(ctx), n.logger))
+	}
+	if n.desk != nil {
+		errs = append(errs, n.desk.Close(ctx))
+	}
+	if n.Door != nil {
+		errs = append(errs, n.Door.Close(ctx))
+	}
+	if n.Prefixes != nil {
+		errs = append(errs, n.Prefixes.Close(ctx))
+	}
+	if n.Transceiver != nil {
+		errs = append(errs, n.Transceiver.Close(ctx))
+	}
+	if n.Store != nil {
+		errs = append(errs, n.Store.Close(ctx))
+	}
+	n.closeTiers(ctx, n.logger)
+	if n.Agent != nil {
+		errs = append(errs, n.Agent.Close(ctx))
+	}
+	if n.gpus != nil {
+		errs = append(errs, n.gpus.Close())
+	}
+	if n.records != nil {
+		errs = append(errs, n.records.close(ctx))
+	}
+	if n.Directory != nil {
+		errs = append(errs, n.Directory.Close(ctx))
+	}
+	if err := errors.Join(errs...); err != nil || n.name == nil {
+		n.name.keep()
+		return err
+	}
+	err := n.name.release()
+	n.name = nil
+	return err
+}
+
+// Agents lists the agents of this user that have an admin socket in stateDir.
+func Agents(stateDir string) ([]string, error) {
+	sockets, err := filepath.Glob(AdminSocket(stateDir, "*"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, path := range sockets {
+		name := strings.TrimPrefix(filepath.Base(path), "agent-")
+		names = append(names, strings.TrimSuffix(name, ".sock"))
+	}
+	slices.Sort(names)
+	return names, nil
+}

@@ -1,0 +1,67 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"meridian/internal/clip"
+	"meridian/keep/offload"
+	"meridian/member/trust"
+	"meridian/move/reshard"
+	"meridian/move/transceiver/handoff"
+	"meridian/serve/doorserver"
+)
+
+// Prefixes says how engines keep and find what they computed. Zero values mean the
+// defaults.
+type Prefixes struct {
+	// BlockTokens is how many tokens of a prefix are one object.
+	BlockTokens int
+	// FindWait is how long an engine's scheduler may stand still for an answer,
+	// FindTimeout how long a prefix is looked for.
+	FindWait, FindTimeout time.Duration
+	// Replicas is how many copies there are to be of what is used often.
+	Replicas int
+	// MaxBytesInFlight bounds what is on its way to be kept.
+	MaxBytesInFlight uint64
+}
+
+// openPrefixes opens what engines keep and find, where the process has a part in the
+// object cache and lets engines in.
+func (n *Agent) openPrefixes(ctx context.Context, o AgentOptions, events func(handoff.Event)) (err error) {
+	if n.Store == nil || o.Door == nil {
+		return nil
+	}
+	p := o.Store.Prefixes
+	var ended func(*offload.Record)
+	if n.records != nil {
+		ended = n.records.addPrefix
+	}
+	n.Prefixes, err = offload.Open(ctx, offload.Options{
+		Agent: n.Agent, Transceiver: n.Transceiver, Store: n.Store, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: events,
+		BlockTokens: p.BlockTokens, Replicas: p.Replicas, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Ended: ended, Logger: o.Logger,
+	})
+	return err
+}
+
+// maxRequestID is how much counts of what an engine calls a request.
+const maxRequestID = 128
+
+// prefixes are what engines keep and find, as the door reaches it.
+type prefixes struct{ cache *offload.Cache }
+
+func (p prefixes) Join(engine string, side reshard.Side) error { return p.cache.Join(engine, side) }
+func (p prefixes) Leave(engine string)                         { p.cache.Leave(engine) }
+
+func (p prefixes) Keep(ctx context.Context, k doorserver.Prefix) error {
+	return p.cache.Keep(ctx, offload.Keep{Engine: k.Engine, Request: clip.Text(k.Request, maxRequestID, ""), Transfer: k.Transfer, Content: k.Content, Holding: k.Holding})
+}
+
+func (p prefixes) Find(ctx context.Context, w doorserver.Wanted) (doorserver.Run, error) {
+	found, err := p.cache.Find(ctx, offload.Find{Engine: w.Engine, Request: clip.Text(w.Request, maxRequestID, ""), Content: w.Content, Present: w.Present, TokenTime: w.TokenTime})
+	run := doorserver.Run{Tokens: found.Tokens, Reason: found.Reason}
+	for _, s := range found.Segments {
+		run.Segments = append(run.Segments, doorserver.Segment{Ticket: s.Ticket, Start: s.Start, End: s.End})
+	}
+	return run, err
+}

@@ -1,0 +1,163 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"meridian/keep/offload"
+	"meridian/keep/offload/keeping"
+	"meridian/kv"
+	"meridian/move/transceiver/handoff"
+	"meridian/see/inquiry"
+)
+
+// PrefixRecord is what came of one Find or Keep in the shared cache.
+type PrefixRecord = offload.Record
+
+// PrefixRecordPart is a part of it.
+type PrefixRecordPart = offload.RecordPart
+
+// minPrefixText is how much of a request's name must be said.
+const minPrefixText = 8
+
+// addPrefix keeps and writes down what came of a Find or of a Keep.
+func (r *records) addPrefix(p *offload.Record) {
+	r.lastPrefixes.add(p)
+	r.prefixes.Add(p)
+}
+
+// isOfPrefix tells whether a Find or a Keep is meant: by its request, of whose name
+// engines may make a longer one (vLLM: cmpl-ID-0), or by a hand-off of it.
+func isOfPrefix(r *offload.Record, text string) bool {
+	if len(text) < minPrefixText {
+		return false
+	}
+	if strings.Contains(r.Request, text) || r.Keep && r.Transfer.String() == text {
+		return true
+	}
+	return slices.ContainsFunc(r.Parts, func(p offload.RecordPart) bool { return p.Transfer.String() == text })
+}
+
+// prefixesOf are those of a request or a hand-off that the agent has in memory.
+func (n *Agent) prefixesOf(text string) (found []*offload.Record) {
+	if n.records == nil {
+		return nil
+	}
+	kept, _, _ := n.records.lastPrefixes.since(0)
+	for _, r := range kept {
+		if isOfPrefix(r, text) {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// prefixes finds what a request or a hand-off found and kept.
+func (b *agentBook) prefixes(q inquiry.Question) (inquiry.Answer, error) {
+	if q.Beginning == "" {
+		return page(q, &b.n.records.lastPrefixes, nil), nil
+	}
+	records := b.n.prefixesOf(q.Beginning)
+	if len(records) == 0 && len(q.Beginning) >= minPrefixText {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		written, err := PrefixesIn(b.dir, q.Beginning)
+		return found(q, written), err
+	}
+	return found(q, records), nil
+}
+
+// replyPrefixes answers with those of a request or a hand-off.
+func (n *Agent) replyPrefixes(w http.ResponseWriter, r *http.Request) {
+	reply(w, n.prefixesOf(r.PathValue("id")))
+}
+
+// ExplainPrefixes asks a running agent what a request or a hand-off found and kept in the
+// shared cache.
+func ExplainPrefixes(ctx context.Context, stateDir, name, text string) ([]offload.Record, error) {
+	var all []offload.Record
+	err := ask(ctx, AdminSocket(stateDir, name), "/prefixes/"+url.PathEscape(text), &all)
+	return all, err
+}
+
+// PrefixesIn looks for what a request or a hand-off found and kept in what agents of a
+// state directory have written down, whether or not they run.
+func PrefixesIn(stateDir, text string) ([]offload.Record, error) {
+	var found []offload.Record
+	err := readRecords(stateDir, prefixFiles, "", func(r *offload.Record) {
+		if isOfPrefix(r, text) && len(found) < maxGathered {
+			found = append(found, *r)
+		}
+	})
+	return found, err
+}
+
+// SamePrefix tells whether two records are of one Find or Keep.
+func SamePrefix(a, b offload.Record) bool {
+	return a.Keep == b.Keep && a.Engine == b.Engine && a.Request == b.Request && a.EndedUnixUs == b.EndedUnixUs && a.Transfer == b.Transfer
+}
+
+// maxPartTiers is more than an owner has.
+const maxPartTiers = 8
+
+// canBePrefix refuses a record that no agent would make.
+func canBePrefix(r *offload.Record) bool {
+	if len(r.Parts) > offload.MaxSegments || r.Tokens < 0 || r.Present < 0 {
+		return false
+	}
+	last := 0
+	for _, p := range r.Parts {
+		if p.Start < last || p.End < p.Start || p.End > r.Tokens || len(p.From) > maxPartTiers {
+			return false
+		}
+		left := p.End - p.Start // of which tiers had some; a sum of theirs could wrap
+		for _, f := range p.From {
+			if f.Tokens < 0 || f.Tokens > left || !keeping.IsTier(f.Tier) {
+				return false
+			}
+			left -= f.Tokens
+		}
+		last = p.End
+	}
+	return true
+}
+
+// TellPrefix tells of a Find or Keep, and by the hand-offs that brought what was found when
+// all of it was there.
+func TellPrefix(r *offload.Record, handOffs []handoff.Record) string {
+	text := r.String()
+	if r.Keep || len(r.Parts) == 0 {
+		return text
+	}
+	var readyUs int64
+	for _, p := range r.Parts {
+		i := slices.IndexFunc(handOffs, func(h handoff.Record) bool {
+			return h.Transfer == p.Transfer && h.As == handoff.Destination && h.Engine == r.Engine
+		})
+		switch {
+		case i < 0:
+			return text
+		case handOffs[i].Problem != "":
+			return text + "  fetched   no: " + handOffs[i].Problem + "\n"
+		}
+		readyUs = max(readyUs, handOffs[i].EndedUnixUs)
+	}
+	asked := r.EndedUnixUs - r.Micros
+	return text + fmt.Sprintf("  fetched   ready %.3f ms after it was asked for\n", float64(max(0, readyUs-asked))/1000)
+}
+
+// fetchesOf are the hand-offs that brought what was found, a few.
+func fetchesOf(all []offload.Record) (ids []kv.ID) {
+	for i := range all {
+		for _, p := range all[i].Parts {
+			if !all[i].Keep && p.Transfer != (kv.ID{}) && !slices.Contains(ids, p.Transfer) {
+				ids = append(ids, p.Transfer)
+			}
+		}
+	}
+	return limited(ids, 8)
+}

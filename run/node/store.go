@@ -1,0 +1,112 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"meridian/keep/offload"
+	"meridian/keep/store"
+	"meridian/keep/store/disk"
+	"meridian/keep/store/s3"
+)
+
+// Store says which part a process has in the object cache.
+type Store struct {
+	// Owner is what it keeps; nil keeps nothing.
+	Owner *store.OwnerOptions
+	// Candidate says that it may become the master.
+	Candidate bool
+	// DirectMap says that processes of the agent's own user may map what it keeps.
+	DirectMap bool
+	// Tenant is whose keys are meant where a call names no other.
+	Tenant string
+	// Disk and S3 are where objects go that leave memory; nil: there is none. They are
+	// opened where something is kept.
+	Disk *disk.Options
+	S3   *s3.Options
+	// Prefixes is how engines keep and find what they computed.
+	Prefixes Prefixes
+}
+
+// ErrNoDirectory means that an object cache was asked for without a directory.
+var ErrNoDirectory = errors.New("node: an object cache needs a directory: its owners and its master are found there")
+
+// offeredExtents is how many extents of each size an owner sets aside for producers
+// that map its arena: what they use up between two of its scans, a second apart.
+const offeredExtents = 16
+
+// openStore opens the part of the object cache that the process has.
+func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
+	if o.Store == nil {
+		return nil
+	}
+	if n.Directory == nil {
+		return ErrNoDirectory
+	}
+	owner := o.Store.Owner
+	if owner != nil {
+		own := *owner
+		owner = &own
+		if o.Store.DirectMap && own.Offers == 0 {
+			owner.Offers = offeredExtents
+		}
+		if err := n.openTiers(ctx, o.Store); err != nil {
+			return err
+		}
+		owner.Tiers = n.tiers
+		owner.Pin = n.pinOwn
+		if o.Door != nil { // else nobody listens, as openPrefixes has it
+			owner.Prefixes = offload.Reads
+		}
+	}
+	n.Store, err = store.Open(ctx, store.Options{
+		Agent: n.Agent, Directory: n.Directory, Owner: owner, Candidate: o.Store.Candidate, Tenant: o.Store.Tenant, Logger: o.Logger,
+	})
+	return err
+}
+
+// pinOwn has the object cache's memory pinned once engines lend GPU memory: else the
+// first of their transfers would wait for it.
+func (n *Agent) pinOwn(memory []byte) (unpin func(context.Context) error) {
+	return n.gpus.Pin(memory, func(err error) {
+		n.logger.Warn("the object cache is not pinned: GPUs reach it through other memory", "bytes", len(memory), "error", err)
+	}).Release
+}
+
+// openTiers opens what is below the memory of an owner, the nearest first.
+func (n *Agent) openTiers(ctx context.Context, o *Store) error {
+	if o.Disk != nil {
+		d, err := disk.Open(ctx, *o.Disk)
+		if err != nil {
+			return err
+		}
+		n.tiers = append(n.tiers, d)
+	}
+	if o.S3 != nil {
+		b, err := s3.Open(ctx, *o.S3)
+		if err != nil {
+			return err
+		}
+		n.tiers = append(n.tiers, b)
+	}
+	return nil
+}
+
+// tierTimeout is how long a tier has to write what waits when the agent ends; what is left
+// is computed again by whoever needs it.
+const tierTimeout = 3 * time.Second
+
+// closeTiers closes them. One that hangs must not keep the agent: what it runs ends with
+// the process.
+func (n *Agent) closeTiers(ctx context.Context, logger *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, tierTimeout)
+	defer cancel()
+	for _, t := range n.tiers {
+		if err := t.Close(ctx); err != nil {
+			logger.Warn("a tier of the object cache did not close in time", "tier", t.Name(), "error", err)
+		}
+	}
+	n.tiers = nil
+}

@@ -1,0 +1,147 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"meridian/keep/store"
+	"meridian/member/meta/memdir"
+	"meridian/move/cuda/cudatest"
+	"meridian/see/telemetry"
+)
+
+func TestStoreNeedsADirectory(t *testing.T) {
+	_, err := OpenAgent(t.Context(), AgentOptions{Name: "a", StateDir: t.TempDir(), Listen: "127.0.0.1:0", NoDirectory: true, Store: &Store{}})
+	if !errors.Is(err, ErrNoDirectory) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu   sync.Mutex // protects text
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// The object cache is pinned once engines lend GPU memory; where it cannot be, a line of
+// the log says so, and it is kept in plain memory.
+func TestStoreIsPinned(t *testing.T) {
+	t.Run("pinned", func(t *testing.T) { storeIsPinned(t, false) })
+	t.Run("refused", func(t *testing.T) { storeIsPinned(t, true) })
+}
+
+func storeIsPinned(t *testing.T, refused bool) {
+	process := cudatest.NewMachine(1, 1<<24).Process()
+	process.Unregistered = refused
+	t.Cleanup(func() {
+		if process.Open() != 0 {
+			t.Errorf("%d things of the GPU are open at the end", process.Open())
+		}
+	})
+	said := &lockedBuffer{}
+	n := open(t, AgentOptions{Name: "a", StateDir: t.TempDir(), gpus: process, Logger: slog.New(slog.NewTextHandler(said, nil))})
+	directory, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Directory = directory
+	if err := n.openStore(t.Context(), AgentOptions{Store: &Store{Owner: &store.OwnerOptions{Bytes: 4 << 20}, Candidate: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if process.Open() != 0 {
+		t.Error("a GPU is open that nobody lends anything of")
+	}
+	uuid, err := n.gpus.First()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.gpus.Device(uuid); err != nil {
+		t.Fatal(err)
+	}
+	tells := func() bool { return strings.Contains(said.String(), "the object cache is not pinned") }
+	for end := time.Now().Add(time.Minute); n.gpus.Counts().Pinned == 0 && !tells(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("neither pinned nor told:\n%s", said)
+		}
+	}
+	if refused {
+		for end := time.Now().Add(time.Minute); !tells() && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if pinned := n.gpus.Counts().Pinned == 1; pinned == refused || tells() != refused {
+		t.Errorf("refused %v, pinned %v, told %v", refused, pinned, tells())
+	}
+}
+
+func TestStoreShowsItsNumbers(t *testing.T) {
+	state := t.TempDir()
+	n := open(t, AgentOptions{Name: "a", StateDir: state})
+	if _, err := Cache(t.Context(), state, "a"); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("an agent without a part in the cache tells of it: %v", err)
+	}
+	directory, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Directory = directory
+	if err := n.openStore(t.Context(), AgentOptions{Store: &Store{Owner: &store.OwnerOptions{Bytes: 4 << 20}, Candidate: true}}); err != nil {
+		t.Fatal(err)
+	}
+	for len(n.Store.Owners()) == 0 { // it hears of itself by the directory
+		time.Sleep(time.Millisecond)
+	}
+	if err := n.Store.Put(t.Context(), "key", []byte("value"), store.PutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	status, err := Cache(t.Context(), state, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Master != "a" || status.Serving() != 1 || status.Owners[0].Ready != 1 || status.Owners[0].HeapUsed == 0 {
+		t.Errorf("asked how the cache stands, the agent says %+v", status)
+	}
+	numbers, err := telemetry.Open(t.Context(), telemetry.Options{Listen: "127.0.0.1:0", Sources: n.sources()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.Get("http://" + numbers.Addr() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close(), numbers.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("status %d: %s", response.StatusCode, text)
+	}
+	for _, line := range []string{
+		`meridian_store_objects\{state="ready"\} 1`, `meridian_store_operations_total\{end="done",op="put"\} 1`, `meridian_store_bytes_total\{direction="in"\} 5`,
+		`meridian_store_heap_bytes\{what="used"\} [1-9]`, `meridian_store_owners 1`, `meridian_store_master 1`, `meridian_store_terms_total 1`,
+	} {
+		if !regexp.MustCompile("(?m)^" + line).Match(text) {
+			t.Errorf("no line %s in\n%s", line, text)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"meridian/decide/place"
+	"meridian/serve/kvevents/kveventstest"
+	"meridian/serve/openai"
+)
+
+func ids(n, from int) []uint32 {
+	tokens := make([]uint32, n)
+	for i := range tokens {
+		tokens[i] = uint32(from + i)
+	}
+	return tokens
+}
+
+func (c *testCell) awaitCache(engine string, good func(cacheState) bool) {
+	c.t.Helper()
+	var last []EngineState
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		last = c.Engines()
+		for _, e := range last {
+			if e.ID == engine && len(e.Caches) == 1 && good(e.Caches[0]) {
+				return
+			}
+		}
+	}
+	c.t.Fatalf("the cache of %s never came to that: %+v", engine, last)
+}
+
+func promptOf(tokens []uint32) string {
+	return fmt.Sprintf(`{"model":"m","max_tokens":1,"prompt":%s}`, openai.AppendIDs(nil, tokens))
+}
+
+// What engines say of their caches decides where prompts go.
+func TestCacheEventsPlace(t *testing.T) {
+	engines := []*fakeVLLM{newFakeVLLM(t).publishing(), newFakeVLLM(t).publishing(), newFakeVLLM(t)}
+	for _, f := range engines {
+		f.whole = `{"choices":[]}`
+	}
+	cell := beforeVLLM(t, nil, engines, nil)
+	prompt := ids(160, 500)
+	engines[1].events.AwaitSubscriber()
+	engines[1].events.Publish(kveventstest.Batch(1, kveventstest.Stored([]uint64{1, 2, 3, 4}, nil, prompt[:128]))) // blocks of 32
+	cell.awaitCache("d1", func(c cacheState) bool {
+		return c.Connected && c.Blocks == 4 && c.BlockTokens == 32 && c.LastEvent != nil
+	})
+	r := cell.post(openai.PathCompletions, promptOf(prompt))
+	if got, want := r.header.Get(headerPlacement), "prefill=none (cached, 128 of 160 tokens), decode=d1 (prefix 128/160 by its events)"; !strings.HasSuffix(got, "decode=d1 (prefix 128/160 by its events)") {
+		t.Errorf("placed as %q, want %q", got, want)
+	}
+	record := cell.record(r)
+	if len(record.Held) != 1 || record.Held[0].Engine != "d1" || record.Held[0].Tokens != 128 || !record.Held[0].Told {
+		t.Errorf("the record has %+v", record.Held)
+	}
+	if told := record.String(); !strings.Contains(told, "held of the prompt: 128 tokens at d1, by its events") {
+		t.Errorf("explained as %s", told)
+	}
+	// It has given up the second block: what comes after it is of no use.
+	engines[1].events.Publish(kveventstest.Batch(2, kveventstest.Removed(2)))
+	cell.awaitCache("d1", func(c cacheState) bool { return c.Blocks == 3 })
+	engines[0].events.AwaitSubscriber()
+	engines[0].events.Publish(kveventstest.Batch(1, kveventstest.Stored([]uint64{1, 2}, nil, prompt[:64])))
+	cell.awaitCache("d0", func(c cacheState) bool { return c.Blocks == 2 })
+	r = cell.post(openai.PathCompletions, promptOf(prompt))
+	if got := r.header.Get(headerPlacement); !strings.Contains(got, "decode=d0 (prefix 64/160 by its events)") {
+		t.Errorf("placed as %q", got)
+	}
+	if m := cell.Metrics(); m.Cache.Up != 2 || m.Cache.Blocks != 5 || m.Cache.Batches != 3 || m.Placements["told"] != 2 {
+		t.Errorf("metrics %+v, %v", m.Cache, m.Placements)
+	}
+}
+
+// A salt and an adapter keep caches apart, here as in the engine.
+func TestCacheEventsKeepApart(t *testing.T) {
+	d := newFakeVLLM(t).publishing()
+	d.whole = `{"choices":[]}`
+	cell := beforeVLLM(t, nil, []*fakeVLLM{d, newFakeVLLM(t)}, nil)
+	d.events.AwaitSubscriber()
+	prompt := ids(64, 500)
+	salted := kveventstest.Member{Name: "extra_keys", Value: []any{[]any{"tenant"}, nil}}
+	adapted := kveventstest.Member{Name: "lora_name", Value: "sql"}
+	d.events.Publish(kveventstest.Batch(1,
+		kveventstest.Stored([]uint64{1, 2}, nil, prompt[:32], salted),
+		kveventstest.Stored([]uint64{3}, nil, prompt[:16], adapted),
+	))
+	cell.awaitCache("d0", func(c cacheState) bool { return c.Blocks == 3 })
+	held := func(a *clientRequest, model string) int {
+		a.model = model
+		e := cell.roster.all()[0]
+		p := a.known(e.about.Load())
+		h, told := heldByAll(e.caches, p)
+		if !told {
+			t.Error("d0 does not tell")
+		}
+		return h.tokens
+	}
+	if got := held(&clientRequest{ids: prompt}, "m"); got != 0 {
+		t.Errorf("%d tokens of others are held", got)
+	}
+	if got := held(&clientRequest{ids: prompt, salt: "tenant"}, "m"); got != 32 {
+		t.Errorf("%d tokens are held with the salt, want 32", got)
+	}
+	if got := held(&clientRequest{ids: prompt}, "sql"); got != 16 {
+		t.Errorf("%d tokens are held with the adapter, want 16", got)
+	}
+}
+
+// The tokens of a text are learned from the engine that made them, and the next
+// prompt that begins alike is looked for by them.
+func TestTextIsLearned(t *testing.T) {
+	p, d0, d1 := newFakeVLLM(t), newFakeVLLM(t).publishing(), newFakeVLLM(t).publishing()
+	p.ticket = `{"do_remote_prefill":true}`
+	d0.whole, d1.whole = `{"choices":[]}`, `{"choices":[]}`
+	cell := beforeVLLM(t, []*fakeVLLM{p}, []*fakeVLLM{d0, d1}, nil)
+	cell.awaitCache("d0", func(c cacheState) bool { return c.Connected })
+	cell.awaitCache("d1", func(c cacheState) bool { return c.Connected })
+	text := strings.Repeat("All work and no play. ", 30)
+	request := fmt.Sprintf(`{"model":"m","max_tokens":1,"prompt":%q}`, text)
+	cell.post(openai.PathCompletions, request)
+	if !strings.Contains(p.seen()[0], `"return_token_ids":true`) {
+		t.Fatalf("the prefill engine was not asked for tokens: %s", p.seen()[0])
+	}
+	// The decode engine that did not get it says that it has it.
+	other, id := d0, "d0"
+	if len(d0.seen()) > 0 {
+		other, id = d1, "d1"
+	}
+	tokens := textIDs([]byte(fmt.Sprintf("%q", text)))
+	names := make([]uint64, len(tokens)/16)
+	for i := range names {
+		names[i] = uint64(i + 1)
+	}
+	other.events.AwaitSubscriber()
+	other.events.Publish(kveventstest.Batch(1, kveventstest.Stored(names, nil, tokens[:16*len(names)])))
+	cell.awaitCache(id, func(c cacheState) bool { return c.Blocks == len(names) })
+	r := cell.post(openai.PathCompletions, request)
+	if got, want := r.header.Get(headerPlacement), fmt.Sprintf("decode=%s (prefix %d/%d by its events)", id, 16*len(names), len(tokens)); !strings.Contains(got, want) {
+		t.Errorf("placed as %q, want %q", got, want)
+	}
+	if strings.Contains(string(r.body), "prompt_token_ids") {
+		t.Errorf("the client got %s", r.body)
+	}
+}
+
+func TestCacheEventsAreConfigured(t *testing.T) {
+	d := newFakeVLLM(t)
+	events := kveventstest.New(t)
+	at, replay := events.Addresses()
+	cell := beforeVLLM(t, nil, nil, func(o *Options) {
+		o.Backends = []Backend{{URL: d.server.URL, Role: place.Both, Engine: "d0", Cache: CacheEvents{Events: "tcp://" + at, Replay: "tcp://" + replay}}}
+	})
+	events.AwaitSubscriber()
+	cell.awaitCache("d0", func(c cacheState) bool { return c.Connected && c.Events == "tcp://"+at })
+	for _, c := range []CacheEvents{{Events: "http://x"}, {Events: "ipc:///x", Ranks: 2}, {Events: "tcp://h:1", Replay: "x"}} {
+		if _, err := c.sources("http://127.0.0.1:1"); err == nil {
+			t.Errorf("%+v was taken", c)
+		}
+	}
+	two, err := CacheEvents{Events: "tcp://*:5557", Replay: "tcp://*:5657", Ranks: 2}.sources("http://10.0.0.3:8000")
+	if err != nil || len(two) != 2 || two[1].events.String() != "tcp://10.0.0.3:5558" || two[1].replay.String() != "tcp://10.0.0.3:5658" {
+		t.Errorf("got %v, %v", two, err)
+	}
+	off := newFakeVLLM(t).publishing()
+	quiet := beforeVLLM(t, nil, nil, func(o *Options) {
+		o.Backends = []Backend{{URL: off.server.URL, Role: place.Both, Engine: "d0", Cache: CacheEvents{Off: true}}}
+	})
+	if states := quiet.Engines(); len(states[0].Caches) != 0 {
+		t.Errorf("what was turned off is followed: %+v", states)
+	}
+}

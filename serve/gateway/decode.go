@@ -1,0 +1,356 @@
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"meridian/see/ledger"
+	"meridian/serve/openai"
+)
+
+// answer is what is known of the answer so far.
+type answer struct {
+	kind engineKind // of the engine that began it
+	// tells: the engine tells which tokens it sends.
+	tells  bool
+	prompt []uint32
+	// sofar are the tokens that the client has and that another engine can go on
+	// after, beyond what it has after them.
+	sofar  []uint32
+	beyond overlap
+	tokens int
+	// thought are those of them that came as such.
+	thought int
+	finish  string
+	ends    int // answers whose end the client has
+	usage   openai.Usage
+	told    bool // the client has the usage that a stream ends with
+	// id and created of the first engine's chunks, so that a stream which goes
+	// on elsewhere looks like one.
+	id, created json.RawMessage
+}
+
+func notJSON(e *engine) *trouble {
+	return &trouble{kind: lost, reached: true, engine: e.key, fault: openai.Unavailable("engine %s answered with what is no JSON object", e.id())}
+}
+
+// decode sends a decode leg and brings its answer to the client.
+func (x *exchange) decode(s step) step {
+	e := x.g.roster.get(s.engine)
+	if e == nil {
+		return x.flow.decodeFailed(trouble{kind: lost, engine: s.engine, fault: openai.Unavailable("the engine is gone")})
+	}
+	about := e.about.Load()
+	d := decodeLeg{traced: x.trace.leg(), mode: s.resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
+	record := ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.id, Span: spanOf(d.traced)}
+	if run := x.promised; run != nil && s.ticket && e.home.Load() == nil {
+		x.promised = nil
+		if next := x.endPrefill(run); !next.ticket {
+			return next // it takes no promises, and there is no ticket
+		}
+	}
+	if s.ticket {
+		d.transfer, d.params, d.promised = x.transfer, x.params, x.promised
+		record.Transfer = x.transfer.String()
+	} else if x.dropPromised(otherLegFailed); !x.flow.ticket { // else it is kept until this engine has begun
+		x.giveBack()
+		x.params = nil
+	}
+	switch {
+	case s.moved:
+		record.Kind = ledger.MoveLeg
+		x.movesTo(about)
+	case s.resume != resumeNever:
+		record.Kind = ledger.ResumeLeg
+	}
+	if !x.flow.begun {
+		mode, _ := x.mode(about)
+		x.answer = answer{kind: about.kind, tells: mode != resumeNever}
+	}
+	d.tells = x.answer.tells
+	leave := x.mayLeave(e, about, &d)
+	before, began := x.answer.tokens, time.Now()
+	x.asked = began
+	report, trouble := x.decodeLeg(e, about, d)
+	took := time.Since(began)
+	leave()
+	full := trouble != nil && trouble.kind == busy
+	if full {
+		x.g.roster.refused(e, trouble.fault.RetryAfter)
+	}
+	if s.ticket && (trouble == nil || trouble.reached && trouble.kind != refused) {
+		x.taken = true
+	}
+	record.Tokens = x.answer.tokens - before
+	x.judge(e, &record, s.ticket, report)
+	switch {
+	case full: // it is still on its way
+	case s.moved:
+		x.landed(report)
+	case s.resume != resumeNever:
+		x.rec.Resumed++
+	}
+	if trouble != nil && d.promised.failed() && x.ctx.Err() == nil && !x.flow.begun {
+		x.promised = nil
+		x.g.count.broken.Add(1)
+		next := x.endPrefill(d.promised)
+		trouble.giveUp(otherLegFailed)
+		x.note(record, began, took, trouble)
+		return next
+	}
+	if trouble == nil {
+		x.joinPromised()
+	}
+	x.note(record, began, took, trouble)
+	if trouble != nil {
+		x.g.prober.hurry()
+		next := x.flow.decodeFailed(*trouble)
+		if s.ticket {
+			x.countFallBack(next)
+		}
+		if !x.flow.ticket {
+			x.dropPromised(otherLegFailed)
+		}
+		return next
+	}
+	e.served.Add(1)
+	x.kept = x.kept || e.shares()
+	if had, told := e.spared(report, &x.answer.usage); !s.ticket && s.resume == resumeNever {
+		x.looked(e, report, had, told)
+	}
+	if s.resume != resumeNever && !s.moved {
+		x.g.count.resumed.Add(1)
+	}
+	if x.left != nil {
+		return x.goElsewhere(e)
+	}
+	return x.flow.finished()
+}
+
+// mode is how a stream of this request could go on elsewhere.
+func (x *exchange) mode(about *about) (resumeMode, string) {
+	if x.g.options.NoResume {
+		return resumeNever, "going on with another engine is turned off"
+	}
+	return x.request.resumable(about.kind, about.maxContext)
+}
+
+func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Report, *trouble) {
+	path, body := x.request.endpoint, []byte(nil)
+	if d.mode == resumeGreedy {
+		var left bool
+		if body, left = x.legs.greedy(d, about); !left {
+			return nil, x.endGreedy()
+		}
+		path = openai.PathCompletions
+	} else {
+		d.thoughtEnd = x.g.warmer.thoughtEnd(x.request, e)
+		body = x.legs.decode(d, about)
+	}
+	e.running.Add(1)
+	computed := func() {}
+	if d.params == nil {
+		computed = x.g.roster.computes(e, x.request)
+	}
+	waiting := true
+	arrived := func() bool {
+		if waiting {
+			if !d.promised.use() {
+				return false
+			}
+			waiting = false
+			x.landing(time.Now())
+			x.roomUntil = time.Time{}
+			x.taken = x.taken || d.params != nil  // also where the client leaves in the middle
+			if d.params == nil && x.flow.ticket { // it went back to the engine whose ticket it is
+				x.flow.ticket = false
+				x.giveBack()
+				x.params = nil
+			}
+			computed()
+			x.g.roster.note(e.key, x.request.prefix, time.Now())
+			x.notePromised()
+		}
+		return true
+	}
+	defer func() {
+		e.running.Add(-1)
+		if waiting {
+			computed()
+		}
+	}()
+	silent := x.g.options.AnswerTimeout
+	if x.request.stream {
+		silent = x.g.options.FirstTokenTimeout
+	}
+	ctx := x.ctx
+	if d.promised != nil {
+		ctx, silent = d.promised.alive, silent+x.g.options.PrefillTimeout
+	}
+	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, client: x.request.body, id: x.rec.ID, trace: &x.trace, traced: d.traced, silent: silent})
+	if trouble != nil {
+		return nil, trouble
+	}
+	defer c.close()
+	isStream := strings.HasPrefix(c.response.Header.Get("Content-Type"), openai.EventStream)
+	if x.request.stream && isStream {
+		r := relay{x: x, call: c, greedy: d.mode == resumeGreedy, resumed: x.flow.begun, arrived: arrived}
+		if r.greedy {
+			r.again = x.answer.beyond.clone()
+		}
+		return r.run()
+	}
+	return x.wholeAnswer(c, arrived)
+}
+
+// endGreedy: the answer was complete but for its end.
+func (x *exchange) endGreedy() *trouble {
+	x.answer.finish = openai.FinishLength
+	finish := openai.FinishLength
+	end := openai.AppendEvent(nil, x.ownChunk([]openai.CompletionChoice{{FinishReason: &finish}}, nil))
+	end = openai.AppendEvent(x.appendUsage(end), []byte(openai.Done))
+	x.out.events(end, x.rec)
+	return nil
+}
+
+// wholeAnswer passes on an answer that is no stream. Nothing of it has been
+// sent before all of it is here, so that a loss can be mended.
+func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *trouble) {
+	whole := heldBytes{budget: &x.g.answers}
+	defer whole.release()
+	if trouble := c.readWhole(&whole, x.g.options.MaxResponseBytes); trouble != nil {
+		return nil, trouble
+	}
+	data := whole.data
+	if !arrived() {
+		return nil, c.tooLate()
+	}
+	var chunk openai.Chunk
+	if !chunk.Parse(data) {
+		return nil, notJSON(c.engine)
+	}
+	if chunk.Moved {
+		return nil, leftUnasked(c.engine)
+	}
+	data = x.splitWhole(c.engine, &chunk)
+	now := time.Now()
+	x.watch.take(now, sample{answered: true, visible: true})
+	x.answer.note(&chunk)
+	x.said.add(&chunk, false)
+	report := parseReport(chunk.Report)
+	if report != nil {
+		x.reported(report)
+		x.noteForced(report)
+	}
+	x.noteStopped(&chunk)
+	if chunk.Report != nil || chunk.Transfers || chunk.ForcedEnd != "" {
+		data = chunk.Without(false, x.forcedEdits(&chunk)...)
+	}
+	if len(chunk.PromptTokens) > 0 {
+		x.learn(chunk.PromptTokens)
+	}
+	x.out.whole(data, x.rec, x.watch.latency(now))
+	return report, nil
+}
+
+// readWhole reads an answer that is no stream. Clients can ask for large ones, so
+// they share their memory, as requests do.
+func (c *call) readWhole(whole *heldBytes, most int64) *trouble {
+	err := whole.readFrom(io.LimitReader(c.response.Body, most+1), c.response.ContentLength, most+1)
+	switch {
+	case errors.Is(err, errNoMemory):
+		fault := openai.Unavailable("the gateway is full: answers of %d bytes are being gathered; ask for streams", whole.budget.limit).WithCode(openai.CodeOverloaded)
+		fault.RetryAfter = retryAfter
+		return &trouble{kind: refused, reached: true, answered: true, engine: c.engine.key, fault: fault}
+	case err == nil && int64(len(whole.data)) > most:
+		err = fmt.Errorf("its answer has more than %d bytes", most)
+	}
+	if err != nil {
+		return c.trouble(err)
+	}
+	return nil
+}
+
+// Bounds of what an engine says of its answer.
+const (
+	maxFinish = 64      // bytes of a reason
+	maxUsage  = 1 << 30 // tokens
+	maxReason = 255     // bytes of why a cache did not come
+)
+
+// note takes from a chunk what the record has of the answer.
+func (a *answer) note(c *openai.Chunk) {
+	if c.FinishReason != nil {
+		_ = json.Unmarshal(c.FinishReason, &a.finish) // only for the record
+		a.finish = cut(a.finish, maxFinish)
+	}
+	if c.Usage != nil {
+		if json.Unmarshal(c.Usage, &a.usage) != nil {
+			a.usage.PromptDetails = nil // what cannot be read is not told
+		}
+		for _, count := range []*int{&a.usage.PromptTokens, &a.usage.CompletionTokens, &a.usage.TotalTokens} {
+			*count = min(max(*count, 0), maxUsage)
+		}
+		if d := a.usage.OutputDetails; d != nil {
+			d.ReasoningTokens = min(max(d.ReasoningTokens, 0), a.usage.CompletionTokens)
+		}
+		a.told = a.told || c.Choices == 0
+	}
+}
+
+func parseReport(raw json.RawMessage) *openai.Report {
+	var r openai.Report
+	if raw == nil || json.Unmarshal(raw, &r) != nil {
+		return nil
+	}
+	return &r
+}
+
+// report takes in what the engine knows better.
+func (s *stopwatch) report(r *openai.Report) {
+	if s.prefill == 0 {
+		s.prefill = milliseconds(r.PrefillMs)
+	}
+	s.handoff = milliseconds(r.HandoffMs)
+}
+
+func milliseconds(v float64) time.Duration {
+	if math.IsNaN(v) || v < 0 || v > float64(24*time.Hour/time.Millisecond) {
+		return 0
+	}
+	return time.Duration(v * float64(time.Millisecond))
+}
+
+// noteFound takes in that a prefix of the prompt was found, and how long it is.
+func noteFound(record *ledger.Leg, report *openai.Report) {
+	if report != nil && report.KV == openai.KVFound {
+		record.KV, record.KVTokens = report.KV, min(max(report.KVTokens, 0), maxUsage)
+	}
+}
+
+// judge takes in where the prompt's cache came from.
+func (x *exchange) judge(e *engine, record *ledger.Leg, ticket bool, report *openai.Report) {
+	if report == nil {
+		return
+	}
+	if i := index(kvSources, report.KV); i >= 0 {
+		record.KV = report.KV
+		x.g.count.kv[i].Add(1)
+	}
+	noteFound(record, report)
+	record.KVReason = cut(report.KVReason, maxReason)
+	if report.KV != openai.KVLocal {
+		return
+	}
+	if ticket {
+		x.g.count.fellBack.Add(1)
+	}
+	if x.expected {
+		x.g.roster.misjudged(e.key)
+	}
+}

@@ -1,0 +1,116 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync/atomic"
+
+	"meridian/decide/place"
+	"meridian/member/meta"
+)
+
+// maxEngines bounds how many engines of the directory the gateway knows: each is
+// probed, and looked at for every request.
+const maxEngines = 4096
+
+// follower keeps the roster as the directory has it. While the directory is
+// away the roster stays as it is: unknown is not dead.
+type follower struct {
+	roster *roster
+	hurry  func() // an engine has come or gone: probe soon
+	logger *slog.Logger
+	known  atomic.Bool
+
+	view meta.View
+	// keys are the roster's, by the directory's.
+	keys map[string]string
+}
+
+func (f *follower) run(ctx context.Context, events <-chan meta.Event) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event, open := <-events:
+			if !open {
+				return
+			}
+			f.take(event)
+		}
+	}
+}
+
+func (f *follower) take(event meta.Event) {
+	changed, gone := f.view.Apply(event)
+	if known := f.view.Known(); f.known.Swap(known) != known && !known {
+		f.logger.Warn("the directory is away; engines that are known go on serving", "error", event.Err)
+	}
+	for _, record := range gone {
+		if key, had := f.keys[record.Key]; had {
+			f.roster.orphan(key)
+			f.hurry()
+			f.logger.Info("the directory does not name an engine any more; it is asked for as long as it answers", "engine", strings.TrimPrefix(record.Key, meta.EnginePrefix))
+		}
+	}
+	for _, record := range changed {
+		f.upsert(record)
+	}
+}
+
+func (f *follower) drop(key string) {
+	if last, had := f.keys[key]; had {
+		f.roster.remove(last)
+		delete(f.keys, key)
+		f.logger.Info("an engine is gone", "engine", strings.TrimPrefix(key, meta.EnginePrefix))
+	}
+}
+
+func (f *follower) upsert(record meta.Record) {
+	refuse := func(why string, err error) {
+		f.logger.Warn("an engine's record cannot be used", "key", fmt.Sprintf("%.200s", record.Key), "reason", why, "error", err)
+		f.drop(record.Key)
+	}
+	r, err := meta.ParseEngineRecord(record)
+	if err != nil {
+		refuse("it is not of an engine", err)
+		return
+	}
+	if r.URL == "" {
+		f.drop(record.Key) // not to be reached by HTTP: none of ours
+		return
+	}
+	role, err := place.ParseRole(r.Role)
+	if err != nil {
+		refuse("its role", err)
+		return
+	}
+	url, _, err := checkURL(r.URL)
+	if err != nil {
+		refuse("its url", err)
+		return
+	}
+	key := r.ID + "@" + r.Incarnation
+	e := &engine{key: key, url: url, role: role, cut: r.Cut, cacheHashes: place.TextHashes(r.Blocks * r.BlockTokens), cacheTokens: r.CacheTokens}
+	e.home.Store(homeOf(&r))
+	e.unit.Store(int64(r.CacheTokens))
+	e.given = about{id: r.ID, models: []string{r.Model}, legs: r.Legs}
+	e.about.Store(&e.given)
+	if f.keys[record.Key] == key && f.roster.claim(e) {
+		return // the same life
+	}
+	f.drop(record.Key)
+	if len(f.keys) >= maxEngines { // engines that are gone take no place
+		maps.DeleteFunc(f.keys, func(_, key string) bool { return f.roster.get(key) == nil })
+	}
+	if len(f.keys) >= maxEngines {
+		refuse("there are too many", fmt.Errorf("the gateway knows %d engines of the directory, which is the limit", len(f.keys)))
+		return
+	}
+	f.keys[record.Key] = key
+	f.roster.add(e)
+	f.logger.Info("an engine has come", "engine", r.ID, "role", r.Role, "url", url)
+	f.hurry()
+}

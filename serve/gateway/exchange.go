@@ -1,0 +1,286 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"meridian/decide/place"
+	"meridian/see/ledger"
+	"meridian/serve/openai"
+)
+
+// exchange is one request on its way through the gateway: the shell around
+// flow.
+type exchange struct {
+	g       *Gateway
+	ctx     context.Context
+	out     *client
+	body    heldBytes
+	request *clientRequest
+	legs    legs
+	flow    flow
+	watch   stopwatch
+	rec     *ledger.Record
+
+	trace    tracing
+	id       transfer
+	offers   int             // transfer ids that were used
+	transfer transfer        // of the ticket that is held
+	params   json.RawMessage // what the prefill engine sent, or a promise
+	taken    bool            // an engine may have used params
+	promised *prefillRun     // the prefill leg that runs beside decode legs, which were promised its cache
+	asked    time.Time       // when the last decode leg began
+	expected bool            // the decode engine should hold the prompt already
+	believed int             // tokens of the prompt that the cell is believed to keep
+	straight bool            // the decode engine is asked because of that, and has not told what it found
+	kept     bool            // an engine has the prompt that keeps prefixes in the cell
+	answer   answer
+	said     *said // the answer, for the next turn; nil where that is not of interest
+	waited   bool  // for an engine to come
+	// roomUntil is until when a stream that has begun waits for an engine that has room; zero
+	// while one has it.
+	roomUntil time.Time
+	moving
+}
+
+// run does what flow says until it is over.
+func (x *exchange) run() {
+	defer func() {
+		x.dropPromised(otherLegFailed)
+		x.giveBack()
+		x.said.release()
+		slices.SortStableFunc(x.rec.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
+	}()
+	x.said = x.g.warmer.gather(x.request)
+	next := x.flow.start()
+	for {
+		// Who has the whole answer may go: that is no abandoning.
+		if why := x.abandoned(); why != "" && next.do != doEnd {
+			x.end(ledger.Cancelled, why)
+			return
+		}
+		switch next.do {
+		case doPlace, doPlaceDecode:
+			next = x.place(next.do == doPlaceDecode)
+		case doOffer:
+			next = x.offer(next.engine)
+		case doMove:
+			next = x.placeMove()
+		case doPlacePrefix:
+			next = x.placePrefill(next.engine)
+		case doPrefill:
+			next = x.prefill(next.engine)
+		case doDecode:
+			next = x.decode(next)
+		case doFail:
+			x.fail(next.fault)
+			return
+		case doEnd:
+			x.end(ledger.Finished, "")
+			x.g.warmer.answered(x)
+			return
+		}
+	}
+}
+
+// abandoned says why the client does not wait for the answer any more, or "".
+func (x *exchange) abandoned() string {
+	switch {
+	case x.out.err != nil:
+		return x.out.err.Error()
+	case x.g.life.Err() != nil:
+		return "the gateway was stopped"
+	case x.ctx.Err() != nil:
+		return "the client went away"
+	}
+	return ""
+}
+
+// place chooses engines. Where none is there it waits, once and not for longer than
+// an engine that was lost may need to come back: after that there is none to wait for.
+func (x *exchange) place(decodeOnly bool) step {
+	w := wanted{request: x.request, avoid: x.flow.avoids, spare: x.maySpare()}
+	request := x.request.placement()
+	request.Phase = x.phase()
+	request.Overflows = x.flow.begun || x.flow.isRefused()
+	if decodeOnly {
+		request.Whole = true
+	}
+	if x.flow.begun {
+		kind := x.answer.kind
+		w.kind = &kind
+	}
+	deadline := time.NewTimer(min(time.Until(x.g.roster.lastLoss().Add(x.g.options.EngineWait)), x.g.options.EngineWait))
+	defer deadline.Stop()
+	for {
+		news := x.g.roster.news()
+		candidates := x.g.roster.candidates(w, time.Now())
+		choice, err := place.Choose(candidates, request, x.g.options.Place)
+		if err == nil && x.flow.begun && tookNoMore(candidates, choice.Decode) {
+			if x.awaitRoom(news) {
+				continue
+			}
+			if x.flow.isRefused() {
+				return x.flow.placed(choice, place.ErrNoEngine)
+			}
+		}
+		if err == nil {
+			x.held(candidates, choice)
+			x.believe(candidates, choice)
+			x.placed(choice, decodeOnly)
+			return x.flow.placed(choice, nil)
+		}
+		if x.waited {
+			return x.flow.placed(choice, err)
+		}
+		select {
+		case <-news:
+		case <-deadline.C:
+			x.waited = true
+		case <-x.ctx.Done():
+			return x.flow.placed(choice, err)
+		}
+	}
+}
+
+// shownHeld is how many engines a record names that hold something of a prompt.
+const shownHeld = 8
+
+// held records what engines hold of the prompt, as far as is known, and counts
+// how the chosen one's was known.
+func (x *exchange) held(candidates []place.Engine, c place.Choice) {
+	x.rec.Held = nil
+	known := placedByNothing
+	for _, e := range candidates {
+		if chosen := e.ID == c.Decode || e.ID == c.Prefill; chosen && e.Stored > e.Held {
+			known = min(known, placedByStored)
+		}
+		if e.Held == 0 {
+			continue
+		}
+		if len(x.rec.Held) < shownHeld {
+			x.rec.Held = append(x.rec.Held, ledger.Held{Engine: x.g.roster.name(e.ID), Tokens: e.Held, Told: e.Told})
+		}
+		switch {
+		case e.ID != c.Decode && e.ID != c.Prefill:
+		case e.Told:
+			known = placedByTold
+		default:
+			known = min(known, placedByGuess)
+		}
+	}
+	if c.PrefillWhy.Because == place.Stored {
+		known = placedByStored
+	}
+	slices.SortFunc(x.rec.Held, func(a, b ledger.Held) int { return cmp.Or(b.Tokens-a.Tokens, cmp.Compare(a.Engine, b.Engine)) })
+	x.g.count.placements[known].Add(1)
+}
+
+func (x *exchange) placed(c place.Choice, decodeOnly bool) {
+	x.expected = c.PrefillWhy.Because == place.Cached
+	if !decodeOnly || !x.flow.begun && c.DecodeWhy.Because == place.DecodeIsFull {
+		x.rec.Placement = x.g.roster.named(c).String()
+	}
+}
+
+func (x *exchange) placePrefill(decode string) step {
+	candidates := x.g.roster.candidates(wanted{request: x.request, avoid: x.flow.avoids}, time.Now())
+	c, ok := place.ChoosePrefill(candidates, decode, x.request.placement(), x.g.options.Place)
+	if !ok {
+		return x.countFallBack(x.flow.prefillGone())
+	}
+	x.placed(c, false)
+	return x.flow.placed(c, nil)
+}
+
+// countFallBack counts a prompt that was to be handed over, where the next step
+// has the decode engine compute it.
+func (x *exchange) countFallBack(next step) step {
+	if next.do == doDecode && !next.ticket {
+		x.g.count.fellBack.Add(1)
+	}
+	return next
+}
+
+// learn remembers which tokens the prompt came to.
+func (x *exchange) learn(prompt []uint32) {
+	if x.legs.learns {
+		x.g.roster.learnTokens(x.request.prefix, prompt)
+	}
+}
+
+// nextTransfer is the request's own id for the first hand-off, and a new one
+// for every later one.
+func (x *exchange) nextTransfer() transfer {
+	x.offers++
+	if x.offers == 1 {
+		return x.id
+	}
+	return newTransfer()
+}
+
+// otherLegFailed is why one of two legs that ran at the same time was given up.
+const otherLegFailed = "the other leg failed"
+
+// note puts a leg into the record.
+func (x *exchange) note(l ledger.Leg, began time.Time, took time.Duration, t *trouble) {
+	l.StartMs, l.Ms = x.watch.since(began), ms(took)
+	l.Status = http.StatusOK
+	end := endOf(t)
+	if t != nil {
+		l.Status, l.Problem = t.fault.Status, t.fault.Recorded()
+		if t.withdrawn || x.ctx.Err() != nil {
+			end, l.Status, l.Problem = legCancelled, 0, cmp.Or(x.abandoned(), t.fault.Recorded())
+		}
+	}
+	x.g.count.legs[index(legKinds, l.Kind)][end].Add(1)
+	x.rec.Legs = append(x.rec.Legs, l)
+}
+
+// fail tells the client, in whatever form is still possible.
+func (x *exchange) fail(fault *openai.Error) {
+	outcome := ledger.Failed
+	if fault.Status < 500 {
+		outcome = ledger.Refused
+	}
+	if x.flow.begun {
+		x.g.count.unresumable.Add(1)
+	}
+	if x.passage != nil && !x.passage.over {
+		x.landed(nil)
+	}
+	x.out.fault(fault, x.rec)
+	x.rec.Status = fault.Status
+	x.end(outcome, fault.Recorded())
+}
+
+// end completes the record.
+func (x *exchange) end(outcome, problem string) {
+	if outcome == ledger.Finished && x.out.err != nil {
+		outcome, problem = ledger.Cancelled, x.out.err.Error()
+	}
+	if outcome == ledger.Finished && x.kept {
+		x.g.roster.noteKept(x.request.prefix, time.Now())
+	}
+	r := x.rec
+	r.Outcome, r.Problem = outcome, problem
+	if r.Status == 0 && outcome == ledger.Finished {
+		r.Status = http.StatusOK
+	}
+	r.PromptTokens, r.OutputTokens, r.Finish = x.answer.usage.PromptTokens, x.answer.usage.CompletionTokens, x.answer.finish
+	if r.OutputTokens == 0 {
+		r.OutputTokens = x.answer.tokens
+	}
+	if r.PromptTokens == 0 {
+		r.PromptTokens = len(x.answer.prompt)
+	}
+	r.ThinkTokens = min(x.answer.thought, r.OutputTokens)
+	if d := x.answer.usage.OutputDetails; d != nil {
+		r.ThinkTokens = d.ReasoningTokens
+	}
+	r.Latency = x.watch.latency(time.Now())
+}

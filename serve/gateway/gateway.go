@@ -1,0 +1,219 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"meridian/member/meta"
+	"meridian/see/ledger"
+)
+
+// Gateway is open. It owns its listeners, the watch of the directory and the
+// prober, and waits for all of them in Close.
+type Gateway struct {
+	options    Options
+	keys       atomic.Pointer[[]digest] // of API keys; none lets everybody in
+	adminKeys  atomic.Pointer[[]digest] // of the admin listener, likewise
+	roster     *roster
+	prober     *prober
+	follower   *follower // nil without a directory
+	watch      *meta.Watch
+	admission  *admission
+	answers    budget // of answers that are no streams
+	client     *http.Client
+	transport  *http.Transport
+	ledger     *ledger.Ledger
+	ownLedger  bool
+	count      counters
+	running    runningRequests
+	departures departures
+	standing   atomic.Int64 // streams that have begun and wait for an engine that has room
+	turns      atomic.Uint64
+	shapes     maphash.Seed // what senders and prompts are told apart by, in records
+	// givingBack has a place for each ticket that is on its way back.
+	givingBack chan struct{}
+	// askingToMove has a place for each request that an engine is being asked to let go.
+	askingToMove chan struct{}
+	warmer       *warmer // nil before it serves
+	// warmCalls has a place for each prompt that an operator has computed ahead.
+	warmCalls chan struct{}
+	opened    time.Time
+
+	life context.Context // ends when requests must
+	stop context.CancelFunc
+	// retiring: nobody new should come; closing: nobody new is let in.
+	retiring, closing atomic.Bool
+	active            sync.WaitGroup
+
+	public, admin *listener
+}
+
+// Open starts a gateway. It serves when Open returns, with the engines that
+// have answered by then.
+func Open(ctx context.Context, o Options) (*Gateway, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	g := &Gateway{
+		options: o, roster: newRoster(o.Place), admission: newAdmission(&o), answers: budget{limit: o.MaxResponseMemory},
+		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack), askingToMove: make(chan struct{}, maxAskingToMove),
+		shapes: maphash.MakeSeed(), warmCalls: make(chan struct{}, MaxWarmCalls),
+	}
+	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
+	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	g.keys.Store(digests(o.APIKeys))
+	g.adminKeys.Store(digests(o.AdminKeys))
+	g.prober = &prober{
+		roster: g.roster, client: g.client, interval: o.ProbeInterval, timeout: o.ProbeTimeout, soon: make(chan struct{}, 1), logger: o.Logger,
+		found: g.followCaches, drains: g.drain,
+	}
+	if err := g.open(ctx); err != nil {
+		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
+	}
+	return g, nil
+}
+
+func (g *Gateway) open(ctx context.Context) error {
+	var err error
+	if g.ledger == nil {
+		g.ownLedger = true
+		if g.ledger, err = ledger.Open(ledger.Options{Logger: g.options.Logger}); err != nil {
+			return err
+		}
+	}
+	for i, b := range g.options.Backends {
+		if err := g.list(i, b); err != nil {
+			return err
+		}
+	}
+	if g.options.Directory != nil {
+		g.watch, err = g.options.Directory.Watch(g.life, meta.EnginePrefix, 0)
+		if err != nil {
+			return fmt.Errorf("gateway: engines in the directory: %w", err)
+		}
+		g.follower = &follower{roster: g.roster, hurry: g.prober.hurry, logger: g.options.Logger, keys: make(map[string]string)}
+		g.active.Go(func() { g.follower.run(g.life, g.watch.Events()) })
+	}
+	g.prober.round(ctx)
+	g.prober.active.Wait()
+	g.active.Go(func() { g.prober.run(g.life) })
+	g.active.Go(g.rearrange)
+	g.warmer = newWarmer(g)
+	if g.warmer.ahead {
+		g.active.Go(g.warmer.run)
+	}
+	if g.public, err = g.listen(ctx, address{g.options.Listen, g.options.TLS, g.options.MaxConnections}, g.publicHandler()); err != nil {
+		return err
+	}
+	if g.options.Admin != "" {
+		g.admin, err = g.listen(ctx, address{g.options.Admin, g.options.adminTLS, adminConnections}, g.adminHandler())
+	}
+	return err
+}
+
+// list adds an engine that was named, not found.
+func (g *Gateway) list(i int, b Backend) error {
+	url, _, err := checkURL(b.URL)
+	if err != nil {
+		return err
+	}
+	if b.Role == 0 {
+		return fmt.Errorf("gateway: the engine at %s has no role", b.URL)
+	}
+	e := &engine{key: fmt.Sprintf("%d:%s", i, url), url: url, role: b.Role, phases: b.Phases, listed: true, cacheEvents: b.Cache, given: about{id: b.Engine}}
+	if b.APIKey != "" {
+		e.authorization = "Bearer " + b.APIKey
+	}
+	e.about.Store(&e.given)
+	sources, err := b.Cache.sources(url)
+	if err != nil {
+		return fmt.Errorf("gateway: the engine at %s: %w", b.URL, err)
+	}
+	g.roster.add(e)
+	g.followCaches(e, sources)
+	return nil
+}
+
+// followCaches subscribes to what an engine says of its caches.
+func (g *Gateway) followCaches(e *engine, sources []source) {
+	if len(sources) == 0 || g.life.Err() != nil {
+		return
+	}
+	caches, err := follow(sources, func() { g.roster.misjudged(e.key) }, &g.count, g.options.Logger)
+	if err != nil {
+		g.options.Logger.Warn("an engine's cache events are not followed", "engine", e.id(), "error", err)
+		return
+	}
+	g.roster.followed(e, caches)
+}
+
+// Addr is where clients come in, AdminAddr where operators do or "".
+func (g *Gateway) Addr() string { return g.public.socket.Addr().String() }
+
+// AdminAddr is where operators come in, or "".
+func (g *Gateway) AdminAddr() string {
+	if g.admin == nil {
+		return ""
+	}
+	return g.admin.socket.Addr().String()
+}
+
+// Retire has /ready say that the gateway stops, while requests are let in as
+// before: load balancers get time to notice.
+func (g *Gateway) Retire() { g.retiring.Store(true) }
+
+// Close lets nobody new in, waits for requests that run until ctx ends, and
+// then ends them.
+func (g *Gateway) Close(ctx context.Context) error {
+	g.closing.Store(true)
+	if g.warmer != nil {
+		g.warmer.stop() // who drains does nothing ahead
+	}
+	var errs []error
+	if g.public != nil {
+		errs = append(errs, g.public.drain(ctx))
+	}
+	g.stop()
+	if g.public != nil {
+		errs = append(errs, g.public.close())
+	}
+	if g.admin != nil {
+		errs = append(errs, g.admin.close())
+	}
+	if g.watch != nil {
+		g.watch.Close()
+	}
+	g.active.Wait()
+	for _, e := range g.roster.all() {
+		g.roster.unfollow(e)
+	}
+	g.transport.CloseIdleConnections()
+	if g.ownLedger && g.ledger != nil {
+		errs = append(errs, g.ledger.Close(context.WithoutCancel(ctx)))
+	}
+	return errors.Join(errs...)
+}
+
+func newTransfer() (t transfer) {
+	rand.Read(t[:])
+	return t
+}
+
+// IsReady tells whether requests can be served.
+func (g *Gateway) IsReady() bool { return g.unready() == "" }
+
+// IsLocal tells whether clients come in from this host alone.
+func (g *Gateway) IsLocal() bool {
+	local, err := isLoopback(g.Addr())
+	return err == nil && local
+}
+
+// HasTLS tells whether clients come in by https.
+func (g *Gateway) HasTLS() bool { return g.options.TLS != nil }

@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"meridian/serve/openai"
+)
+
+// A ticket that no engine will use keeps blocks of a prefill engine until its lease
+// ends. Only an engine speaks to its agent, so a decode engine gets a request of one
+// token that carries the ticket as unused, and its agent tells the holder. Whoever
+// failed the request gets it only where there is no other.
+
+// giveBackTimeout bounds that request, and maxGivingBack how many there are at a
+// time; beyond both the lease ends by itself.
+const (
+	giveBackTimeout = 5 * time.Second
+	maxGivingBack   = 64
+)
+
+// giveBack gives the ticket or promise back that this request has and that no engine
+// can have used. It does not wait for that.
+func (x *exchange) giveBack() {
+	g := x.g
+	params, isObject := openai.ViewBody(x.params)
+	if x.taken || !isObject || !params.Has("meridian_ticket") {
+		return
+	}
+	e := g.roster.leastBusy(x.request.model, x.flow.avoid)
+	if e == nil && x.flow.decode != x.flow.offers {
+		e = g.roster.get(x.flow.decode)
+	}
+	if e == nil {
+		return
+	}
+	body, err := json.Marshal(map[string]any{
+		"model": x.request.model, "prompt": []int{0}, "max_tokens": 1,
+		"kv_transfer_params": json.RawMessage(params.With(openai.Edit{Name: "meridian_unused", Value: []byte("true")})),
+	})
+	if err != nil {
+		g.options.Logger.Debug("a ticket cannot be given back", "request", x.id.String(), "transfer", x.transfer.String(), "engine", e.id(), "error", err)
+		return
+	}
+	select {
+	case g.givingBack <- struct{}{}:
+	default:
+		return
+	}
+	of, transfer := x.id.String(), x.transfer.String()
+	g.active.Go(func() {
+		defer func() { <-g.givingBack }()
+		ctx, cancel := context.WithTimeout(g.life, giveBackTimeout)
+		defer cancel()
+		c, trouble := g.send(ctx, leg{engine: e, path: openai.PathCompletions, body: body, client: &openai.Body{}, id: newTransfer().String(), of: of, silent: giveBackTimeout})
+		if trouble != nil {
+			g.options.Logger.Debug("a ticket was not given back; its lease ends", "request", of, "transfer", transfer, "engine", e.id(), "error", trouble.fault.Recorded())
+			return
+		}
+		defer c.close()
+		_, _ = c.readAll(maxPrefillBytes) // so that the connection can be used again
+	})
+}

@@ -1,0 +1,90 @@
+package gateway
+
+import (
+	"encoding/json"
+
+	"meridian/serve/openai"
+)
+
+// translated makes a chunk of a completion that goes on after given tokens into
+// a chunk of what the client asked for: its ids, its kind, its usage.
+func (r *relay) translated() []byte {
+	var got openai.Completion
+	if json.Unmarshal(r.chunk.Raw(), &got) != nil {
+		return r.chunk.Raw() // as unreadable for the client as for us
+	}
+	x := r.x
+	got.Report, got.KVTransfer, got.PromptTokenIDs = nil, nil, nil
+	if got.Usage != nil {
+		u := *got.Usage
+		before := u.PromptTokens - len(x.answer.prompt) // tokens of the answer that were sent as prompt
+		got.Usage = &openai.Usage{PromptTokens: len(x.answer.prompt), CompletionTokens: u.CompletionTokens + before, TotalTokens: u.TotalTokens}
+		got.Usage.OutputDetails = x.answer.outputDetails(got.Usage.CompletionTokens)
+		x.answer.usage = *got.Usage
+	}
+	_ = json.Unmarshal(x.answer.id, &got.ID)
+	_ = json.Unmarshal(x.answer.created, &got.Created)
+	for i := range got.Choices {
+		c := &got.Choices[i]
+		c.Text, c.PromptTokenIDs, c.TokenIDs = r.text, nil, nil
+		if x.request.wantsIDs {
+			c.TokenIDs = &r.chunk.Tokens
+		}
+	}
+	var shown any = got
+	if x.request.isChat() {
+		shown = asChat(got)
+	}
+	data, err := json.Marshal(shown)
+	if err != nil {
+		panic(err) // what was decoded can be encoded
+	}
+	return data
+}
+
+func asChat(c openai.Completion) openai.ChatChunk {
+	chat := openai.ChatChunk{ID: c.ID, Object: openai.ObjectChatChunk, Created: c.Created, Model: c.Model, Choices: []openai.DeltaChoice{}, Usage: c.Usage}
+	for _, choice := range c.Choices {
+		chat.Choices = append(chat.Choices, openai.DeltaChoice{
+			Index: choice.Index, Delta: openai.Delta{Content: &choice.Text}, FinishReason: choice.FinishReason, TokenIDs: choice.TokenIDs,
+		})
+	}
+	return chat
+}
+
+// ownChunk is a chunk that no engine sent, as the client's others look.
+func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usage) []byte {
+	own := openai.Completion{Object: openai.ObjectCompletion, Model: x.request.model, Choices: choices, Usage: usage}
+	_ = json.Unmarshal(x.answer.id, &own.ID)
+	_ = json.Unmarshal(x.answer.created, &own.Created)
+	var shown any = own
+	if x.request.isChat() {
+		shown = asChat(own)
+	}
+	data, err := json.Marshal(shown)
+	if err != nil {
+		panic(err) // texts and numbers
+	}
+	return data
+}
+
+// outputDetails tell of the thought, of which an engine that goes on after it knows nothing; nil
+// where there was none.
+func (a *answer) outputDetails(tokens int) *openai.OutputUsage {
+	if a.thought == 0 {
+		return nil
+	}
+	return &openai.OutputUsage{ReasoningTokens: min(a.thought, tokens)}
+}
+
+// appendUsage appends the usage that the client wants and that an engine which
+// was lost owes, where it is known.
+func (x *exchange) appendUsage(events []byte) []byte {
+	a := &x.answer
+	if !x.request.wantsUsage || a.told || len(a.prompt) == 0 {
+		return events
+	}
+	a.told = true
+	a.usage = openai.Usage{PromptTokens: len(a.prompt), CompletionTokens: a.tokens, TotalTokens: len(a.prompt) + a.tokens, OutputDetails: a.outputDetails(a.tokens)}
+	return openai.AppendEvent(events, x.ownChunk([]openai.CompletionChoice{}, &a.usage))
+}

@@ -1,0 +1,288 @@
+package gateway
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"meridian/decide/place"
+	"meridian/see/ledger"
+)
+
+// Phases of a request's latency, in the order of Metrics.Phases.
+var Phases = []string{"queue", "prefill", "handoff", "ttft", "ttfvt", "ttot", "think_itl", "answer_itl", "total"}
+
+const (
+	phaseThinkITL  = 6
+	phaseAnswerITL = 7
+)
+
+// bounds of the latency histograms, in seconds: from a local cache hit to a
+// long answer.
+var bounds = [...]float64{
+	0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300,
+}
+
+// histogram counts durations. It is written from everywhere at once.
+type histogram struct {
+	buckets [len(bounds) + 1]atomic.Uint64
+	nanos   atomic.Uint64
+	// examples are the last traces that were sampled, of each bucket.
+	examples [len(bounds) + 1]atomic.Pointer[Exemplar]
+}
+
+// Exemplar is one request among those that a bucket counts: where its trace is.
+type Exemplar struct {
+	Trace   string
+	Seconds float64
+	At      time.Time
+}
+
+func (h *histogram) observe(d time.Duration, times int) {
+	h.buckets[bucketOf(d)].Add(uint64(times))
+	h.nanos.Add(uint64(max(d, 0)) * uint64(times))
+}
+
+func bucketOf(d time.Duration) int {
+	i, seconds := 0, d.Seconds()
+	for i < len(bounds) && seconds > bounds[i] {
+		i++
+	}
+	return i
+}
+
+// example keeps a trace that shows what the bucket of d is about.
+func (h *histogram) example(d time.Duration, trace string, at time.Time) {
+	h.examples[bucketOf(d)].Store(&Exemplar{Trace: trace, Seconds: d.Seconds(), At: at})
+}
+
+// Distribution is a histogram as it is now. Buckets count what was at most
+// each bound, in seconds.
+type Distribution struct {
+	Count   uint64
+	Sum     float64
+	Buckets map[float64]uint64
+	// Exemplars are in no order, one a bucket at most.
+	Exemplars []Exemplar
+}
+
+func (h *histogram) snapshot() Distribution {
+	d := Distribution{Buckets: make(map[float64]uint64, len(bounds))}
+	for i := range h.buckets {
+		d.Count += h.buckets[i].Load()
+		if i < len(bounds) {
+			d.Buckets[bounds[i]] = d.Count
+		}
+		if e := h.examples[i].Load(); e != nil {
+			d.Exemplars = append(d.Exemplars, *e)
+		}
+	}
+	d.Sum = float64(h.nanos.Load()) / float64(time.Second)
+	return d
+}
+
+// Ends of legs, in the order of Metrics.Legs.
+var LegEnds = []string{"done", "lost", "busy", "refused", "cancelled"}
+
+// legEnd is how a leg ended.
+type legEnd uint8
+
+const (
+	legDone legEnd = iota
+	legLost
+	legBusy
+	legRefused
+	legCancelled
+)
+
+func endOf(t *trouble) legEnd {
+	if t == nil {
+		return legDone
+	}
+	return [...]legEnd{lost: legLost, busy: legBusy, refused: legRefused}[t.kind]
+}
+
+var (
+	outcomes  = []string{ledger.Finished, ledger.Refused, ledger.Failed, ledger.Cancelled}
+	kvSources = []string{"handoff", "cached", "local", "found"}
+	legKinds  = []string{ledger.PrefillLeg, ledger.DecodeLeg, ledger.ResumeLeg, ledger.MoveLeg}
+)
+
+// counters are what the gateway counts while it works.
+type counters struct {
+	outcomes     [4]atomic.Uint64
+	overloaded   atomic.Uint64
+	legs         [4][5]atomic.Uint64
+	moves        [len(moveReasons)][len(moveEnds)]atomic.Uint64
+	kv           [4]atomic.Uint64
+	fellBack     atomic.Uint64
+	promises     atomic.Uint64
+	broken       atomic.Uint64
+	resumed      atomic.Uint64
+	unresumable  atomic.Uint64
+	promptTokens atomic.Uint64
+	passed       [2]atomic.Uint64 // answered, refused
+	cacheBatches atomic.Uint64
+	cacheResets  atomic.Uint64
+	placements   [4]atomic.Uint64
+	stored       [3]atomic.Uint64
+	outputTokens atomic.Uint64
+	phases       [9]histogram
+}
+
+func index(names []string, name string) int {
+	for i, n := range names {
+		if n == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// Metrics is a snapshot of what the gateway did and is doing.
+type Metrics struct {
+	// Requests by outcome; Overloaded are those among the refused for which
+	// there was no place.
+	Requests   map[string]uint64
+	Overloaded uint64
+	Reading    int // that are being sent
+	Running    int
+	Waiting    int
+	// Connections of clients that are there; Unadmitted are those for which there
+	// was no room.
+	Connections int
+	Unadmitted  uint64
+	// Legs by kind and by end.
+	Legs map[string]map[string]uint64
+	// KV by where a prompt's cache came from, as engines tell; FellBack are
+	// those where a hand-off was meant to bring it and did not.
+	KV       map[string]uint64
+	FellBack uint64
+	// Promises are decode legs that did not wait for a prefill engine's answer;
+	// Broken are those of them that were ended because that leg failed.
+	Promises, Broken uint64
+	// Resumed streams went on with another engine, Unresumable ones could not.
+	Resumed, Unresumable       uint64
+	PromptTokens, OutputTokens uint64
+	// Moves counts running requests that were asked to leave their engine, by why and by
+	// what came of it.
+	Moves map[string]map[string]uint64
+	// Phases are in the order of the names in Phases.
+	Phases []Distribution
+	// Engines by role and by whether they are up.
+	Engines map[string]EngineCount
+	// Passed counts requests for endpoints that only engines know, by how they
+	// ended: answered, by whatever status, and failed.
+	Passed map[string]uint64
+	// Placements by how what engines hold of the prompt was known.
+	Placements map[string]uint64
+	// Stored counts requests that went straight to decode because the cell was believed
+	// to keep their prefix, by what their engine found of it.
+	Stored map[string]uint64
+	Cache  CacheMetrics
+	Warm   WarmMetrics
+	// DirectoryKnown is false while the directory is away.
+	DirectoryKnown bool
+	RecordsDropped uint64
+}
+
+// CacheMetrics are of what engines tell of their caches.
+type CacheMetrics struct {
+	Up, Down        int // subscriptions
+	Blocks          int // known now
+	Batches, Resets uint64
+}
+
+// Prefixes, in the order of counters.placements: engines told, the gateway went
+// by what it had sent, the cell was believed to keep it, or nobody holds anything.
+var prefixes = []string{"told", "guessed", "stored", "none"}
+
+const (
+	placedByTold = iota
+	placedByGuess
+	placedByStored
+	placedByNothing
+)
+
+// EngineCount counts engines of a role.
+type EngineCount struct{ Up, Down int }
+
+// Metrics may be called at any time.
+func (g *Gateway) Metrics() Metrics {
+	c := &g.count
+	m := Metrics{
+		Requests: make(map[string]uint64), Overloaded: c.overloaded.Load(), Reading: int(g.admission.reading.Load()), Running: len(g.admission.running), Waiting: int(g.admission.waiting.Load()),
+		Legs: make(map[string]map[string]uint64), KV: make(map[string]uint64), FellBack: c.fellBack.Load(), Promises: c.promises.Load(), Broken: c.broken.Load(),
+		Resumed: c.resumed.Load(), Unresumable: c.unresumable.Load(), PromptTokens: c.promptTokens.Load(), OutputTokens: c.outputTokens.Load(),
+		Placements: make(map[string]uint64), Stored: make(map[string]uint64),
+		Passed:  map[string]uint64{"answered": c.passed[0].Load(), "failed": c.passed[1].Load()},
+		Engines: make(map[string]EngineCount), DirectoryKnown: g.follower == nil || g.follower.known.Load(), RecordsDropped: g.ledger.Dropped(),
+	}
+	if g.public != nil {
+		m.Connections, m.Unadmitted = g.public.connections(), g.public.refused.Load()
+	}
+	for i, name := range outcomes {
+		m.Requests[name] = c.outcomes[i].Load()
+	}
+	for i, name := range kvSources {
+		m.KV[name] = c.kv[i].Load()
+	}
+	for i, kind := range legKinds {
+		m.Legs[kind] = make(map[string]uint64)
+		for j, end := range LegEnds {
+			m.Legs[kind][end] = c.legs[i][j].Load()
+		}
+	}
+	m.Moves = c.movesByReason()
+	for i := range c.phases {
+		m.Phases = append(m.Phases, c.phases[i].snapshot())
+	}
+	for _, role := range []place.Role{place.Prefill, place.Decode, place.Both} {
+		m.Engines[role.String()] = EngineCount{}
+	}
+	for _, e := range g.roster.all() {
+		count := m.Engines[e.role.String()]
+		if e.up.Load() {
+			count.Up++
+		} else {
+			count.Down++
+		}
+		m.Engines[e.role.String()] = count
+		for _, c := range cacheStates(g.roster.cachesOf(e)) {
+			m.Cache.add(c)
+		}
+	}
+	m.Warm = g.warmer.metrics()
+	m.Cache.Batches, m.Cache.Resets = c.cacheBatches.Load(), c.cacheResets.Load()
+	for i, name := range prefixes {
+		m.Placements[name] = c.placements[i].Load()
+	}
+	for i, name := range storedEnds {
+		m.Stored[name] = c.stored[i].Load()
+	}
+	return m
+}
+
+func (m *CacheMetrics) add(c cacheState) {
+	if c.Connected {
+		m.Up++
+	} else {
+		m.Down++
+	}
+	m.Blocks += c.Blocks
+}
+
+// observe puts the latencies of a request that ended into the histograms.
+// Times between tokens are there already.
+func (c *counters) observe(r *ledger.Record) {
+	l := r.Latency
+	for i, milliseconds := range []float64{l.QueueMs, l.PrefillMs, l.HandoffMs, l.TTFTMs, l.TTFVTMs, l.TTOTMs, 0, 0, l.TotalMs} {
+		if milliseconds > 0 {
+			took := time.Duration(math.Round(milliseconds * float64(time.Millisecond)))
+			c.phases[i].observe(took, 1)
+			if r.Trace != nil && r.Trace.Sampled {
+				c.phases[i].example(took, r.Trace.ID, time.Now())
+			}
+		}
+	}
+}

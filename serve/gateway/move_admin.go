@@ -1,0 +1,34 @@
+package gateway
+
+import (
+	"net/http"
+
+	"meridian/serve/openai"
+)
+
+// moveRequest asks a running request to leave its engine for another. The answer says for
+// which; whether it came there, the request's record tells.
+func (g *Gateway) moveRequest(w http.ResponseWriter, r *http.Request) {
+	fault := notJSONKind(r)
+	if fault != nil {
+		fault.Write(w)
+		return
+	}
+	d := g.departures.of(r.PathValue("id"))
+	if d == nil {
+		fault = openai.Invalid("", "no request %.64q runs that could leave its engine: only streams do that could go on exactly with another, and not more often than %d times", r.PathValue("id"), usualLimits.moves)
+		fault.Type, fault.Status = openai.TypeNotFound, http.StatusNotFound
+		fault.Write(w)
+		return
+	}
+	order := g.move(d, byOperator)
+	if order == nil {
+		fault = openai.Invalid("", "there is no other engine that could go on with it")
+		fault.Status = http.StatusConflict
+		fault.Write(w)
+		return
+	}
+	writeJSON(w, http.StatusAccepted, map[string]any{
+		"request": d.of, "from": d.engine.id(), "to": g.roster.name(order.to), "why": moveReasons[order.why], "placement": order.placement.String(),
+	})
+}

@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"meridian/decide/place"
+	"meridian/see/ledger"
+	"meridian/serve/openai"
+)
+
+// vLLM cannot end a leg and offer what it has. So the gateway hangs up when a token has come,
+// which ends the leg, and asks the same engine to compute prompt and answer so far as a prompt:
+// nearly all of that is in the engine's own cache. What it offers then, another goes on with.
+//
+//	            asked           a token          offer              placeMove
+//	decode leg ───────► it goes on ───► hung up ───────► prefill leg ──────────► decode leg with the ticket
+//	                        └─another end─► it stayed        └─ nothing comes ──► decode leg without
+
+// offerTimeout is how long an engine that was left may take to offer what it has: the client
+// waits for it. Computing again elsewhere takes no longer than that, as a rule. chosenOfferTimeout
+// is that of a move by choice, which is to gain time: an engine that is no faster has the offer in its queue.
+const (
+	offerTimeout       = 5 * time.Second
+	chosenOfferTimeout = 500 * time.Millisecond
+)
+
+// takesItsCache tells whether the request could go on with its cache elsewhere, as far as is
+// known: an engine that only decodes, or that has lost its agent, offers nothing.
+func (d *departure) takesItsCache() bool {
+	return d.kind == kindMeridian || d.engine.offers()
+}
+
+func (e *engine) offers() bool { return e.role&place.Prefill != 0 && !e.stray.Load() }
+
+// hangsUp ends a leg that was asked to leave and whose engine cannot end it. It is true where
+// the client has all that came and another engine could go on right there.
+func (r *relay) hangsUp() bool {
+	x := r.x
+	d, a := x.departure, &x.answer
+	switch {
+	case d == nil || !d.hangUp.Load() || x.flow.resume != resumeGreedy || x.flow.thinks || r.complete():
+		return false
+	case len(a.sofar) == 0 || !a.beyond.isEmpty() || !r.again.isEmpty():
+		return false // what the engine has computed would be computed twice
+	}
+	x.left = &leftLeg{}
+	return true
+}
+
+// offer has the engine that was left offer prompt and answer so far. Where nothing comes of it,
+// the next engine computes.
+func (x *exchange) offer(key string) step {
+	e := x.g.roster.get(key)
+	if e == nil || !e.offers() {
+		return x.flow.offered(false, nil)
+	}
+	patience := offerTimeout
+	if !x.passage.why.leaves() {
+		patience = chosenOfferTimeout
+	}
+	ctx, cancel := context.WithTimeout(x.ctx, min(patience, x.g.options.PrefillTimeout))
+	defer cancel()
+	run := &prefillRun{engine: e, transfer: newTransfer(), traced: x.trace.leg(), path: openai.PathCompletions, began: time.Now()}
+	body := x.legs.offer(decodeLeg{transfer: run.transfer, traced: run.traced, prompt: x.answer.prompt, sofar: x.answer.sofar}, e.about.Load())
+	run.params, run.trouble = x.prefillLeg(ctx, run, body)
+	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: e.id(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}
+	run.trouble.giveUp("it took too long to offer what it has")
+	x.note(record, run.began, time.Since(run.began), run.trouble)
+	if run.trouble == nil {
+		e.served.Add(1)
+	}
+	x.transfer, x.params, x.taken = run.transfer, run.params, false
+	x.passage.offered = run.params != nil
+	x.passage.queued = run.params == nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	return x.flow.offered(run.params != nil, run.trouble)
+}

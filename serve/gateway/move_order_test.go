@@ -1,0 +1,140 @@
+package gateway
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"meridian/decide/place"
+)
+
+// engine is what the gateway has of a stub.
+func (c *testCell) engine(s *stub) *engine {
+	c.t.Helper()
+	for _, e := range c.roster.all() {
+		if e.id() == s.id {
+			return e
+		}
+	}
+	c.t.Fatalf("the gateway does not know %s", s.id)
+	return nil
+}
+
+// An engine that does not answer when it is asked to let requests go keeps none from leaving
+// another.
+func TestSilentEngineKeepsNoneElsewhere(t *testing.T) {
+	c := newCell(t, 0, 2, nil)
+	silent, well := c.decode[0], c.decode[1]
+	silent.set(habits{muteMoves: true})
+	well.set(habits{moves: true})
+	var active sync.WaitGroup
+	defer active.Wait()
+	var over atomic.Int64
+	for range 2 * maxAskingToMove {
+		active.Go(func() {
+			c.askToMove(&departure{engine: c.engine(silent), transfer: newTransfer(), of: "stays"})
+			over.Add(1)
+		})
+	}
+	c.until("it is asked", func() bool { return silent.mutely.Load() >= maxAskingAt })
+	before := over.Load()
+	if !c.askToMove(&departure{engine: c.engine(well), transfer: newTransfer(), of: "leaves"}) {
+		t.Error("an engine that answers was not asked")
+	}
+	if n := over.Load() - before; n != 0 {
+		t.Errorf("%d others had to be over first", n)
+	}
+	if n := silent.mutely.Load(); n > maxAskingAt {
+		t.Errorf("the silent one is asked for %d at a time", n)
+	}
+}
+
+// A request that was to leave and does not takes no other's room for longer than a while, and
+// its engine, which has heard it, is not asked again.
+func TestOrderThatIsNotFollowed(t *testing.T) {
+	c := newCell(t, 1, 1, nil)
+	c.prefill[0].set(habits{keepsAll: true, slow: 3 * time.Millisecond})
+	c.decode[0].set(habits{moves: true, room: 1})
+	leave := c.occupy(c.decode[0])
+	end := c.occupy(c.prefill[0])
+	leave()
+	var order *moveOrder
+	c.until("it was asked", func() bool {
+		lent := c.departures.lent()
+		c.departures.deciding.Lock()
+		defer c.departures.deciding.Unlock()
+		if len(lent) == 1 && lent[0].order != nil {
+			order = lent[0].order
+			order.at = order.at.Add(-2 * patientWithMoves)
+		}
+		return order != nil
+	})
+	c.until("it is counted on no more", func() bool {
+		return c.engine(c.decode[0]).arriving.Load() == 0 && c.engine(c.prefill[0]).arriving.Load() == 0
+	})
+	if lent := c.departures.lent(); len(lent) != 1 {
+		t.Fatal("it has ended, and so nothing is shown")
+	}
+	if c.departures.deciding.Lock(); !order.stands(byRoom) || order.stands(byDrain) {
+		t.Error("an engine that heard it is asked again, or not for drain")
+	}
+	c.departures.deciding.Unlock()
+	end()
+	c.until("the request is over", func() bool { return len(c.departures.lent()) == 0 })
+	for _, e := range c.roster.all() {
+		if n := e.arriving.Load(); n != 0 {
+			t.Errorf("%d requests are counted on at %s", n, e.id())
+		}
+	}
+}
+
+// An engine that was silent when it was asked rests from when that was known.
+func TestUnheardRests(t *testing.T) {
+	d := &departure{order: &moveOrder{at: time.Now().Add(-askToMoveTimeout), uncount: func() {}}}
+	new(departures).unheard(d, d.order)
+	if !d.order.stands(byDrain) {
+		t.Error("it is asked again at once")
+	}
+	d.order.unheard = time.Now().Add(-moveRest)
+	if d.order.stands(byDrain) {
+		t.Error("it is never asked again")
+	}
+}
+
+// Requests of a model are not looked for where only engines of others have room.
+func TestRoomForAModel(t *testing.T) {
+	e := &engine{role: place.Decode}
+	e.about.Store(&about{models: []string{"m"}, kind: kindMeridian})
+	if roomFor("m", []*engine{e}) {
+		t.Error("it has told of no room")
+	}
+	e.room.Store(2)
+	e.arriving.Store(1)
+	if !roomFor("m", []*engine{e}) || roomFor("other", []*engine{e}) {
+		t.Error("it has room for one more of its own model")
+	}
+	e.arriving.Store(2)
+	if roomFor("m", []*engine{e}) {
+		t.Error("those on their way take its room")
+	}
+}
+
+// An engine that does not tell how much room it has is left out, and the others are asked as
+// often as ever.
+func TestSilentEngineSlowsNoRounds(t *testing.T) {
+	c := newCell(t, 1, 2, nil)
+	c.prefill[0].set(atWork(0))
+	silent, full := c.decode[0], c.decode[1]
+	silent.set(atWork(1))
+	full.set(atWork(1))
+	silent.open.Add(1) // another gateway's
+	full.open.Add(1)
+	c.occupy(c.prefill[0])
+	silent.set(habits{muteStats: true, room: 1, slow: 3 * time.Millisecond})
+	first, second := silent.asked.Load(), full.asked.Load()
+	c.until("many rounds are over", func() bool { return full.asked.Load() > second+12 })
+	if n := silent.asked.Load() - first; n > 8 {
+		t.Errorf("one that does not answer was asked %d times in 12 rounds", n)
+	}
+}

@@ -1,0 +1,259 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"meridian/member/trust"
+	"meridian/see/ledger"
+	"meridian/serve/openai"
+)
+
+// prefillRun is a prefill leg on its way. A decode leg may be on its way at the
+// same time, promised what this one is to offer; it goes by alive.
+type prefillRun struct {
+	engine   *engine
+	transfer transfer
+	traced   trust.Trace
+	path     string // of its endpoint; "": the client's
+	began    time.Time
+	cancel   context.CancelFunc
+	// alive ends when this leg has failed, unless its cache was used by then.
+	alive context.Context
+	lose  context.CancelFunc
+	fate  atomic.Uint32 // used or forfeit, whichever came first
+
+	done     chan struct{} // closed after the rest is written
+	took     time.Duration
+	params   json.RawMessage // nil: nothing was offered
+	report   *openai.Report  // nil: the engine says nothing
+	usage    openai.Usage
+	trouble  *trouble
+	panicked string // the panic that ended the leg, and where
+}
+
+// What may become of a promised cache.
+const (
+	undecided uint32 = iota
+	used
+	forfeit
+)
+
+// failed tells whether a decode leg was ended because this one has failed. nil is
+// a leg that no decode engine was promised anything of.
+func (p *prefillRun) failed() bool { return p != nil && p.alive.Err() != nil }
+
+// use: the decode leg has the beginning of its answer, so it has all it needs of
+// this one. It returns false where that comes too late: the leg has failed, and
+// the decode leg is given up.
+func (p *prefillRun) use() bool {
+	return p == nil || p.fate.CompareAndSwap(undecided, used) || p.fate.Load() == used
+}
+
+// failDecode ends the decode leg that waits for this one, unless it has all it needs.
+func (p *prefillRun) failDecode() {
+	if p.fate.CompareAndSwap(undecided, forfeit) {
+		p.lose()
+	}
+}
+
+// over tells whether the leg has ended.
+func (p *prefillRun) over() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// prefill sends a prefill leg. Every one has a transfer id of its own: an id
+// that was offered once is never offered again.
+func (x *exchange) prefill(key string) step {
+	e := x.g.roster.get(key)
+	if e == nil {
+		return x.countFallBack(x.flow.prefillFailed(trouble{kind: lost, engine: key, fault: openai.Unavailable("the engine is gone")}))
+	}
+	home := e.home.Load()
+	promised := home != nil && x.mayPromise(e) // before this prompt is among those that wait there
+	run := x.beginPrefill(e, x.nextTransfer(), promised)
+	if promised {
+		x.g.count.promises.Add(1)
+		x.promised, x.transfer, x.params, x.taken = run, run.transfer, x.legs.promise(run.transfer, home), false
+		return x.flow.promised()
+	}
+	return x.endPrefill(run)
+}
+
+// mayPromise tells whether the decode engine may be asked before the prefill
+// engine has answered. It keeps blocks meanwhile, so not where that takes long.
+func (x *exchange) mayPromise(prefill *engine) bool {
+	decode := x.g.roster.get(x.flow.decode)
+	redeems := func(e *engine) bool { return e != nil && e.home.Load() != nil && !e.stray.Load() }
+	return x.legs.key != nil && redeems(prefill) && redeems(decode) &&
+		prefill.waiting.Load()+int64(x.request.tokens) <= int64(x.g.options.PromiseTokens)
+}
+
+// beginPrefill sends a prefill leg, and waits for its end unless it is promised.
+func (x *exchange) beginPrefill(e *engine, t transfer, promised bool) *prefillRun {
+	run := &prefillRun{engine: e, transfer: t, traced: x.trace.leg(), began: time.Now(), done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(x.ctx)
+	run.cancel = cancel
+	run.alive, run.lose = context.WithCancel(x.ctx)
+	body := x.legs.prefill(t, run.traced, e.about.Load(), promised)
+	computed := x.g.roster.computes(e, x.request)
+	work := func() {
+		defer close(run.done)
+		defer computed()
+		defer run.keepPanic()
+		run.params, run.trouble = x.prefillLeg(ctx, run, body)
+		run.took = time.Since(run.began)
+		if run.trouble != nil || run.params == nil {
+			run.failDecode()
+		}
+	}
+	if promised {
+		go work()
+	} else {
+		work()
+	}
+	return run
+}
+
+// endPrefill waits for a prefill leg and goes on with what became of it.
+func (x *exchange) endPrefill(run *prefillRun) step {
+	x.settle(run)
+	if run.trouble != nil {
+		return x.countFallBack(x.flow.prefillFailed(*run.trouble))
+	}
+	x.transfer, x.params, x.taken = run.transfer, run.params, false
+	return x.countFallBack(x.flow.prefilled(run.params != nil))
+}
+
+// keepPanic keeps a panic for the request that the leg is of: it must end that one, and
+// no other.
+func (p *prefillRun) keepPanic() {
+	if cause := recover(); cause != nil {
+		p.panicked = fmt.Sprintf("%v\n%s", cause, debug.Stack())
+		p.failDecode()
+	}
+}
+
+// settle waits for a prefill leg and puts it into the record.
+func (x *exchange) settle(run *prefillRun) {
+	<-run.done
+	run.cancel()
+	run.lose()
+	if run.panicked != "" {
+		panic(run.panicked)
+	}
+	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.id(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}
+	noteFound(&record, run.report)
+	x.note(record, run.began, run.took, run.trouble)
+	if run.trouble == nil {
+		run.engine.served.Add(1)
+		x.watch.prefill = run.took
+		x.g.roster.note(run.engine.key, x.request.prefix, time.Now())
+		x.kept = x.kept || run.engine.shares()
+		had, told := run.engine.spared(run.report, &run.usage)
+		x.looked(run.engine, run.report, had, told)
+	}
+}
+
+// dropPromised ends a prefill leg for which no decode leg waits any more.
+func (x *exchange) dropPromised(why string) {
+	if run := x.promised; run != nil {
+		x.promised = nil
+		run.cancel()
+		<-run.done
+		run.trouble.giveUp(why)
+		x.settle(run)
+	}
+}
+
+// lastWord is how long a prefill engine may take to answer after its cache has
+// been used. All that is lost with its answer is that it is known.
+const lastWord = 100 * time.Millisecond
+
+// joinPromised waits for the end of a prefill leg whose cache was used.
+func (x *exchange) joinPromised() {
+	if x.promised == nil {
+		return
+	}
+	patience := time.NewTimer(lastWord)
+	defer patience.Stop()
+	select {
+	case <-x.promised.done:
+	case <-patience.C:
+	}
+	x.dropPromised("its cache was used before it answered")
+}
+
+// notePromised takes the time of a prefill leg that has ended before the decode leg
+// was answered.
+func (x *exchange) notePromised() {
+	if x.promised != nil && x.promised.over() {
+		x.watch.prefill = x.promised.took
+	}
+}
+
+// reported takes in what a decode engine tells of its leg. Of a hand-off that was
+// promised, only what it took beyond the prefill engine's answer is its time.
+func (x *exchange) reported(r *openai.Report) {
+	x.watch.report(r)
+	if x.promised != nil && r.HandoffMs > 0 {
+		x.watch.handoff = x.promised.until(x.asked.Add(milliseconds(r.QueueMs) + milliseconds(r.HandoffMs)))
+	}
+}
+
+// until is how much later than the leg's end something was; never nothing, which
+// would mean that it was not at all.
+func (p *prefillRun) until(then time.Time) time.Duration {
+	if !p.over() {
+		return time.Microsecond
+	}
+	return max(time.Microsecond, then.Sub(p.began.Add(p.took)))
+}
+
+func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte) (json.RawMessage, *trouble) {
+	e := run.engine
+	c, trouble := x.g.send(ctx, leg{
+		engine: e, path: cmp.Or(run.path, x.request.endpoint), body: body, client: x.request.body, id: run.transfer.String(), of: x.rec.ID, trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,
+	})
+	if trouble != nil {
+		x.g.prober.hurry()
+		return nil, trouble
+	}
+	defer c.close()
+	data, trouble := c.readAll(maxPrefillBytes)
+	if trouble != nil {
+		x.g.prober.hurry()
+		return nil, trouble
+	}
+	view, isObject := openai.ViewBody(data)
+	if !isObject || !json.Valid(data) { // a part of it goes into another request
+		return nil, notJSON(e)
+	}
+	var chunk openai.Chunk
+	if x.legs.learns && chunk.Parse(data) {
+		x.learn(chunk.PromptTokens)
+	}
+	run.report = parseReport(view.Get("meridian"))
+	if json.Unmarshal(view.Get("usage"), &run.usage) != nil {
+		run.usage = openai.Usage{} // it is not told
+	}
+	params := view.Get("kv_transfer_params")
+	if len(params) == 0 || params[0] != '{' {
+		return nil, nil // it has nothing to offer
+	}
+	return params, nil
+}
+
+// maxPrefillBytes bounds a prefill engine's answer: one token and what it
+// offers.
+const maxPrefillBytes = 4 << 20

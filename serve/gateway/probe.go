@@ -1,0 +1,230 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"meridian/member/meta"
+	"meridian/serve/openai"
+)
+
+// prober asks engines whether they are there, again and again: one that hangs has
+// an agent and a record, and only its silence tells.
+type prober struct {
+	roster   *roster
+	client   *http.Client
+	interval time.Duration
+	timeout  time.Duration
+	soon     chan struct{} // an engine came or failed: do not wait for the interval
+	logger   *slog.Logger
+	active   sync.WaitGroup
+	// found is told of an engine's first answer, with where it publishes what
+	// its cache holds.
+	found func(*engine, []source)
+	// drains is told of an engine that says it is about to go, every time it says so.
+	drains func(*engine)
+}
+
+// Bounds of what an engine may say of itself.
+const (
+	maxProbeBytes = 1 << 20
+	maxModels     = 1024
+	maxModelName  = 512 // bytes
+)
+
+func (p *prober) hurry() {
+	select {
+	case p.soon <- struct{}{}:
+	default: // it will
+	}
+}
+
+func (p *prober) run(ctx context.Context) {
+	tick := time.NewTicker(p.interval)
+	defer tick.Stop()
+	defer p.active.Wait()
+	for {
+		p.round(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-p.soon:
+		}
+	}
+}
+
+// round probes every engine that is not being probed. It does not wait
+// for them: one that hangs must not hide one that comes.
+func (p *prober) round(ctx context.Context) {
+	for _, e := range p.roster.all() {
+		if e.probing.CompareAndSwap(false, true) {
+			p.active.Go(func() {
+				defer e.probing.Store(false)
+				p.probe(ctx, e)
+			})
+		}
+	}
+}
+
+func (p *prober) probe(ctx context.Context, e *engine) {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	_, err := p.get(ctx, e, "/health")
+	var found *about
+	first := !e.about.Load().asked
+	// A listed engine that comes back may be another, with other models.
+	if err == nil && (first || e.listed && !e.up.Load()) {
+		found, err = p.discover(ctx, e)
+	}
+	switch {
+	case err == nil:
+		if p.roster.learn(e, found) {
+			p.logger.Info("an engine answers", "engine", e.id(), "url", e.url)
+		}
+		if first {
+			p.found(e, p.sources(ctx, e, found))
+		}
+	case errors.Is(ctx.Err(), context.Canceled): // the gateway ends
+	case e.stray.Load() && p.roster.removeStray(e):
+		p.logger.Info("an engine is gone", "engine", e.id(), "url", e.url)
+	default:
+		if e.markFailed(err, err.Error()) {
+			p.logger.Warn("an engine does not answer", "engine", e.id(), "url", e.url, "error", err)
+		}
+		if errors.Is(err, errDrains) {
+			p.drains(e)
+		}
+	}
+}
+
+func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
+	data, err := p.get(ctx, e, openai.PathModels)
+	if err != nil {
+		return nil, err
+	}
+	a := e.given // and nothing of what it said in another life
+	odd, err := a.list(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s%s: %w", e.url, openai.PathModels, err)
+	}
+	if odd != nil {
+		p.logger.Warn("an engine lists models that cannot be served; they are left out", "engine", e.id(), "url", e.url, "error", odd)
+	}
+	if a.kind == kindMeridian && e.listed && a.id == "" {
+		var stats struct {
+			Engine string `json:"engine"`
+		}
+		if data, err := p.get(ctx, e, "/stats"); err == nil && json.Unmarshal(data, &stats) == nil {
+			if len(stats.Engine) <= 255 && !strings.Contains(stats.Engine, "/") && meta.CheckKey(meta.EnginePrefix+stats.Engine) == nil {
+				a.id = stats.Engine // else an agent knows it by another name
+			}
+		}
+	}
+	a.nameless = a.id == ""
+	a.id = cmp.Or(a.id, strings.TrimPrefix(strings.TrimPrefix(e.url, "https://"), "http://"))
+	return &a, nil
+}
+
+// list takes in the list of an engine's models. An empty one leaves what was known;
+// of others, what cannot be served is left out, and odd says why. It fails where
+// nothing is left.
+func (a *about) list(data []byte) (odd, err error) {
+	var list struct{ Data []json.RawMessage }
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, err
+	}
+	a.asked = true
+	if len(list.Data) == 0 {
+		return nil, nil
+	}
+	a.models, a.cards, a.adapters = nil, make(map[string]json.RawMessage), nil
+	for _, card := range list.Data {
+		if len(a.models) == maxModels {
+			return fmt.Errorf("it lists more than %d models", maxModels), nil
+		}
+		if err := a.show(card); err != nil {
+			odd = err
+		}
+	}
+	if len(a.models) == 0 {
+		return nil, odd
+	}
+	return odd, nil
+}
+
+// show takes in a model as an engine shows it.
+func (a *about) show(card json.RawMessage) error {
+	var m openai.Model
+	if err := json.Unmarshal(card, &m); err != nil {
+		return err
+	}
+	if m.ID == "" || len(m.ID) > maxModelName || strings.ContainsFunc(m.ID, unicode.IsControl) {
+		return fmt.Errorf("a model's name has 1 to %d bytes that can be shown, not %.80q", maxModelName, m.ID)
+	}
+	a.models = append(a.models, m.ID)
+	a.cards[m.ID] = card
+	if m.Parent != nil {
+		a.adapters = append(a.adapters, m.ID)
+	}
+	a.maxContext = max(a.maxContext, m.MaxModelLen)
+	switch m.OwnedBy {
+	case openai.OwnedByMeridian:
+		a.kind = kindMeridian
+	case "vllm":
+		a.kind = kindVLLM
+	}
+	return nil
+}
+
+// sources are where an engine publishes what its cache holds. vLLM tells, of
+// late; what it does not tell can be configured.
+func (p *prober) sources(ctx context.Context, e *engine, found *about) []source {
+	c := e.cacheEvents
+	if c.Off || c.Events != "" || found.kind != kindVLLM {
+		return nil
+	}
+	data, err := p.get(ctx, e, "/kv_event_sources")
+	if err != nil {
+		return nil // it does not publish, or is of an older kind
+	}
+	sources, err := parseSources(data, e.url)
+	if err != nil {
+		p.logger.Warn("an engine tells where it publishes its cache's events, which cannot be read", "engine", found.id, "error", err)
+	}
+	return sources
+}
+
+func (p *prober) get(ctx context.Context, e *engine, path string) ([]byte, error) {
+	url := e.url + path
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if e.authorization != "" {
+		request.Header.Set("Authorization", e.authorization)
+	}
+	response, err := p.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxProbeBytes))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answered with status %d", url, response.StatusCode)
+		if response.StatusCode == http.StatusServiceUnavailable && openai.HasCode(data, openai.CodeDraining) {
+			err = fmt.Errorf("%w: %w", err, errDrains)
+		}
+	}
+	return data, err
+}

@@ -1,0 +1,246 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"meridian/decide/place"
+	"meridian/serve/openai"
+)
+
+// ProxyPaths are the endpoints of engines that are passed on where nothing else
+// is said: those that leave nothing behind at the engine and change nothing
+// there, so that any engine can answer.
+var ProxyPaths = []string{
+	"/tokenize", "/detokenize", "/version",
+	"/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+	"/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
+}
+
+// passed is a request that the gateway passes on without knowing what it is for.
+type passed struct {
+	g     *Gateway
+	r     *http.Request
+	out   *client
+	body  heldBytes
+	model string
+}
+
+// pass serves an endpoint that only engines know: one engine gets the request as
+// it is, and its answer goes back as it is.
+func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodPost {
+		unknownEndpoint(g.options.ProxyPaths)(w, r)
+		return
+	}
+	id := newTransfer().String()
+	w.Header().Set(headerRequest, id)
+	w.Header().Set(headerClientRequest, cmp.Or(clientID(r.Header), id))
+	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout), body: heldBytes{budget: &g.admission.bodies}}
+	defer p.body.release()
+	fault := p.admit()
+	if fault == nil {
+		defer g.admission.leave()
+		fault = p.run(id)
+	}
+	g.count.passed[boolInt(fault != nil)].Add(1)
+	if fault != nil {
+		p.out.renew()
+		fault.Write(w)
+	}
+}
+
+// admit reads and checks the request, and waits for its turn.
+func (p *passed) admit() *openai.Error {
+	if fault := p.take(); fault != nil {
+		return fault
+	}
+	return p.g.admission.enter(p.r.Context())
+}
+
+// take reads and checks the request, in one of the places for that.
+func (p *passed) take() *openai.Error {
+	if fault := p.g.beginReading(); fault != nil {
+		return fault
+	}
+	defer p.g.admission.doneReading()
+	switch {
+	case p.r.Method == http.MethodGet && p.r.ContentLength != 0:
+		return openai.Invalid("", "a GET has no body; leave it out")
+	case p.r.Method == http.MethodPost:
+		if fault := p.g.readBody(&p.body, p.r, p.out); fault != nil {
+			return fault
+		}
+		body, fault := openai.ParseBody(p.body.data)
+		if fault != nil {
+			return fault
+		}
+		// Nobody here knows where such an endpoint has what.
+		for name, rest := range openai.MembersAnywhere(p.body.data) {
+			if fault := refuseTransfer(name, rest); fault != nil {
+				return fault
+			}
+		}
+		if fault := refuseMemory(body); fault != nil {
+			return fault
+		}
+		if fault := body.Read("model", &p.model); fault != nil {
+			return fault
+		}
+		if fault := checkModel(p.model); fault != nil {
+			return fault
+		}
+	}
+	served := p.g.roster.models()
+	if p.model != "" && len(served) > 0 && index(served, p.model) < 0 && !p.g.roster.servedOnce(p.model) {
+		return openai.UnknownModel(p.model, served)
+	}
+	return nil
+}
+
+// refuseMemory: what an engine is to remember would be at that engine alone, and
+// the next request may come to another.
+func refuseMemory(body *openai.Body) *openai.Error {
+	if body.Has("previous_response_id") {
+		return openai.Invalid("previous_response_id", "engines behind the gateway remember no responses; send the whole conversation as input")
+	}
+	if isTrue(body.Get("background")) {
+		return openai.Invalid("background", "engines behind the gateway remember no responses; ask without background, or for a stream")
+	}
+	return nil
+}
+
+// passTries is how many engines are asked. Only those that cannot have seen the
+// request are followed by another: nobody knows what it does.
+const passTries = 3
+
+func (p *passed) run(id string) *openai.Error {
+	var avoid []string
+	for {
+		e := p.g.roster.leastBusy(p.model, avoid)
+		if e == nil {
+			fault := openai.Unavailable("no engine can be asked for %s now", p.r.URL.Path).WithCode(openai.CodeEngineLost)
+			fault.RetryAfter = retryAfter
+			return fault
+		}
+		trouble := p.send(e, id)
+		if trouble == nil {
+			return nil
+		}
+		p.g.prober.hurry()
+		if avoid = append(avoid, e.key); trouble.reached || len(avoid) == passTries {
+			return trouble.fault
+		}
+	}
+}
+
+// send has one engine answer.
+func (p *passed) send(e *engine, id string) *trouble {
+	ctx, cancel := context.WithCancelCause(p.r.Context())
+	c := &call{engine: e, ctx: ctx, cancel: cancel, logger: p.g.options.Logger}
+	c.silence = time.AfterFunc(p.g.options.AnswerTimeout, func() { cancel(errStalled) })
+	defer c.close()
+	request, err := http.NewRequestWithContext(ctx, p.r.Method, e.url+p.r.URL.RequestURI(), bytes.NewReader(p.body.data))
+	if err != nil {
+		return &trouble{kind: refused, reached: true, fault: openai.Invalid("", "%v", err)}
+	}
+	request.Header = http.Header{headerRequest: {id}, headerClientRequest: {id}, "User-Agent": {"meridian-gateway"}}
+	for _, name := range []string{"Content-Type", "Accept"} {
+		if values := p.r.Header.Values(name); len(values) > 0 {
+			request.Header[name] = values
+		}
+	}
+	if e.authorization != "" {
+		request.Header.Set("Authorization", e.authorization)
+	}
+	e.running.Add(1)
+	defer e.running.Add(-1)
+	if c.response, err = p.g.client.Do(request); err != nil {
+		return c.trouble(err)
+	}
+	switch c.response.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return c.status()
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return p.unknown(c)
+	}
+	if status := c.response.StatusCode; status < 200 || status > 599 {
+		return &trouble{kind: lost, reached: true, engine: e.key, fault: openai.Unavailable("engine %s answered with status %d, which is none", e.id(), status)}
+	}
+	e.served.Add(1)
+	p.relay(c)
+	return nil
+}
+
+// unknown: the engine does not have the endpoint, or not what is asked for there.
+func (p *passed) unknown(c *call) *trouble {
+	t := c.status()
+	if t.fault.Type == openai.TypeServer { // it said nothing that clients understand
+		t.fault = openai.Invalid("", "engine %s does not know %s %s", c.engine.id(), p.r.Method, p.r.URL.Path)
+		t.fault.Type, t.fault.Status = openai.TypeNotFound, http.StatusNotFound
+	}
+	return t
+}
+
+// relay brings the answer back, piece by piece. What breaks off in the middle
+// breaks off for the client, too.
+func (p *passed) relay(c *call) {
+	header := p.out.to.Header()
+	for _, name := range []string{"Content-Type", "Content-Length", "Cache-Control", "Retry-After"} {
+		if values := c.response.Header.Values(name); len(values) > 0 {
+			header[name] = values
+		}
+	}
+	p.out.to.WriteHeader(c.response.StatusCode)
+	streamed := strings.HasPrefix(c.response.Header.Get("Content-Type"), openai.EventStream)
+	piece := make([]byte, 32<<10)
+	for {
+		n, err := c.response.Body.Read(piece)
+		c.silence.Stop() // from here on it is the client's time
+		p.out.write(piece[:n])
+		if streamed && n > 0 {
+			p.out.flush()
+		}
+		if err == io.EOF {
+			p.out.flush()
+		}
+		p.out.rest()
+		if err == io.EOF || p.out.err != nil {
+			return
+		}
+		if err != nil {
+			c.trouble(err)
+			panic(http.ErrAbortHandler) // the only way to say that it is not the end
+		}
+		c.alive(p.g.options.StallTimeout)
+	}
+}
+
+// leastBusy is the engine to ask for something that no placement is made for:
+// any that decodes and serves the model, where one is named. One of the directory
+// that is silent is better than none.
+func (r *roster) leastBusy(model string, avoid []string) *engine {
+	better := func(e, other *engine) bool {
+		if up := e.up.Load(); up != other.up.Load() {
+			return up
+		}
+		return e.running.Load() < other.running.Load()
+	}
+	var best *engine
+	for _, e := range r.all() {
+		a := e.about.Load()
+		if e.hopeless() || !a.asked || e.role&place.Decode == 0 || model != "" && !a.serves(model) || slices.Contains(avoid, e.key) {
+			continue
+		}
+		if best == nil || better(e, best) {
+			best = e
+		}
+	}
+	return best
+}

@@ -1,0 +1,329 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"meridian/see/ledger"
+	"meridian/serve/openai"
+)
+
+func (g *Gateway) publicHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", g.alive)
+	mux.HandleFunc("GET /ready", g.ready)
+	mux.HandleFunc("GET "+openai.PathModels, g.keyed(g.models))
+	mux.HandleFunc("GET "+openai.PathModels+"/{model...}", g.keyed(g.model))
+	mux.HandleFunc("POST "+openai.PathCompletions, g.keyed(g.generate))
+	mux.HandleFunc("POST "+openai.PathChat, g.keyed(g.generate))
+	mux.HandleFunc("GET /ping", g.alive)
+	mux.HandleFunc("POST /ping", g.alive)
+	for _, path := range g.options.ProxyPaths {
+		mux.HandleFunc(path, g.keyed(g.pass))
+	}
+	for _, path := range []string{openai.PathCompletions, openai.PathChat} {
+		mux.HandleFunc(path, openai.OnlyBy(http.MethodPost))
+	}
+	for _, path := range []string{openai.PathModels, openai.PathModels + "/{model...}", "/health", "/ready"} {
+		mux.HandleFunc(path, openai.OnlyBy(http.MethodGet))
+	}
+	mux.HandleFunc("/", unknownEndpoint(g.options.ProxyPaths))
+	return withinTime(g.options.BodyTimeout, mux)
+}
+
+// endpoints are what there is, for those who look for something else.
+const endpoints = "GET /v1/models, POST /v1/completions, POST /v1/chat/completions, GET /health and GET /ready"
+
+func unknownEndpoint(passed []string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		fault := openai.Invalid("", "there is no %.16s %.256s here; there is %s", r.Method, r.URL.Path, endpoints)
+		if len(passed) > 0 {
+			fault.Message += ", and passed on to engines " + strings.Join(passed, ", ")
+		}
+		fault.Type, fault.Status = openai.TypeNotFound, http.StatusNotFound
+		fault.Write(w)
+	}
+}
+
+// keyed lets in who has an API key, where keys are asked for. Every key is
+// compared, in a time that tells nothing of it.
+func (g *Gateway) keyed(handle http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		keys := *g.keys.Load()
+		given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		sent := sha256.Sum256([]byte(given))
+		match := 0
+		for i := range keys {
+			match |= subtle.ConstantTimeCompare(sent[:], keys[i][:])
+		}
+		if len(keys) > 0 && (!isBearer || match == 0) {
+			fault := openai.Invalid("", "an API key is needed: send it as the header Authorization: Bearer KEY")
+			fault.Type, fault.Status = openai.TypeAuth, http.StatusUnauthorized
+			fault.WithCode(openai.CodeInvalidKey).Write(w)
+			return
+		}
+		handle(w, r)
+	}
+}
+
+// digest stands for an API key.
+type digest [sha256.Size]byte
+
+func digests(keys []string) *[]digest {
+	var all []digest
+	for _, key := range keys {
+		all = append(all, sha256.Sum256([]byte(key)))
+	}
+	return &all
+}
+
+// SetAPIKeys replaces the keys that let clients in. A door with keys is not
+// opened to everybody, nor the other way round: that takes a restart.
+func (g *Gateway) SetAPIKeys(keys []string) error {
+	if hadKeys := len(*g.keys.Load()) > 0; hadKeys != (len(keys) > 0) || slices.Contains(keys, "") {
+		return errors.New("gateway: whether API keys are asked for stays as it was at the start, and none is empty")
+	}
+	g.keys.Store(digests(keys))
+	return nil
+}
+
+func (g *Gateway) alive(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// ready: at least one model can be served.
+func (g *Gateway) ready(w http.ResponseWriter, _ *http.Request) {
+	if why := g.unready(); why != "" {
+		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "not ready", "reason": why})
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+}
+
+func (g *Gateway) unready() string {
+	switch {
+	case g.retiring.Load() || g.closing.Load():
+		return "the gateway is stopping"
+	case len(g.roster.models()) == 0:
+		return "no engine that decodes is there yet"
+	case !g.roster.ready():
+		return "no engine that decodes answers"
+	}
+	return ""
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		status, data = http.StatusInternalServerError, []byte(`{"error":"`+err.Error()+`"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n')) // whoever asked may have gone
+}
+
+func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
+	list := struct {
+		Object string            `json:"object"`
+		Data   []json.RawMessage `json:"data"`
+	}{openai.ObjectList, []json.RawMessage{}}
+	for _, name := range g.roster.models() {
+		list.Data = append(list.Data, g.modelNamed(name))
+	}
+	writeJSON(w, http.StatusOK, list)
+}
+
+// modelNamed is a model as its engine shows it. It always has a root, by which
+// benchmarks find its tokenizer.
+func (g *Gateway) modelNamed(name string) json.RawMessage {
+	card := g.roster.card(name)
+	if card == nil {
+		shown, err := json.Marshal(openai.Model{ID: name, Object: openai.ObjectModel, Created: g.opened.Unix(), OwnedBy: openai.OwnedByMeridian})
+		if err != nil {
+			panic(err) // texts and numbers
+		}
+		card = shown
+	}
+	view, isObject := openai.ViewBody(card)
+	if !isObject || view.Has("root") {
+		return card
+	}
+	return view.With(openai.Edit{Name: "root", Value: view.Get("id")})
+}
+
+func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("model")
+	served := g.roster.models()
+	if index(served, name) < 0 {
+		openai.UnknownModel(name, served).Write(w)
+		return
+	}
+	writeJSON(w, http.StatusOK, g.modelNamed(name))
+}
+
+// generate serves a request for tokens.
+func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	id := newTransfer()
+	record := &ledger.Record{ID: id.String(), Began: began, Endpoint: r.URL.Path}
+	w.Header().Set(headerRequest, record.ID)
+	record.ClientID = clientID(r.Header)
+	trace := g.traceOf(id, r.Header)
+	record.Trace = trace.record
+	w.Header().Set(headerClientRequest, cmp.Or(record.ClientID, record.ID))
+	x := &exchange{
+		g: g, ctx: r.Context(), out: newClient(w, r, g.options.ClientTimeout), rec: record,
+		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id, trace: trace, body: heldBytes{budget: &g.admission.bodies},
+	}
+	defer g.complete(x)
+	defer x.body.release()
+	if fault := x.admit(r); fault != nil {
+		if fault.Status == http.StatusTooManyRequests {
+			g.count.overloaded.Add(1)
+		}
+		x.fail(fault)
+		return
+	}
+	defer g.admission.leave()
+	defer g.running.add(x)()
+	x.run()
+}
+
+// admit reads and checks a request, and waits for its turn.
+func (x *exchange) admit(r *http.Request) *openai.Error {
+	if fault := x.take(r); fault != nil {
+		return fault
+	}
+	if fault := x.g.admission.enter(x.ctx); fault != nil {
+		return fault
+	}
+	x.watch.admitted = time.Now()
+	return nil
+}
+
+// take reads and checks a request, in one of the places for that.
+func (x *exchange) take(r *http.Request) *openai.Error {
+	g := x.g
+	if fault := g.beginReading(); fault != nil {
+		return fault
+	}
+	defer g.admission.doneReading()
+	fault := g.readBody(&x.body, r, x.out)
+	if fault != nil {
+		return fault
+	}
+	if x.request, fault = parseClientRequest(r.URL.Path, x.body.data); fault != nil {
+		return fault
+	}
+	if fault := g.resolve(x.request); fault != nil {
+		return fault
+	}
+	x.limitThought()
+	x.request.recall(g.roster)
+	x.request.turn = g.turns.Add(1)
+	x.rec.Model, x.rec.Stream = x.request.model, x.request.stream
+	x.rec.Shape = g.shape(x.request, r.Header.Get("Authorization"))
+	x.legs = legs{request: x.request, key: g.options.LegKey, id: x.id, seed: newSeed(), learns: x.request.worthLearning(g.roster)}
+	return nil
+}
+
+// beginReading takes a place for a request that is to be read, unless the gateway
+// is stopping or full.
+func (g *Gateway) beginReading() *openai.Error {
+	if g.closing.Load() {
+		fault := openai.Unavailable("the gateway is stopping")
+		fault.RetryAfter = time.Second
+		return fault
+	}
+	return g.admission.read()
+}
+
+// resolve finds out which model is meant. A model that was served and is not
+// now is worth waiting for; one that never was is not.
+func (g *Gateway) resolve(c *clientRequest) *openai.Error {
+	served := g.roster.models()
+	if c.model == "" && len(served) == 1 {
+		name, err := json.Marshal(served[0])
+		if err != nil {
+			panic(err) // a text
+		}
+		body, fault := openai.ParseBody(c.body.With(openai.Edit{Name: "model", Value: name}))
+		if fault != nil {
+			return fault
+		}
+		c.model, c.body = served[0], body
+		return c.readPrompt()
+	}
+	switch {
+	case index(served, c.model) >= 0:
+		return nil
+	case c.model == "":
+		return openai.Invalid("model", "model is missing; there is %q", served)
+	case len(served) == 0 || g.roster.servedOnce(c.model):
+		return nil // placement waits for it, and says so
+	}
+	return openai.UnknownModel(c.model, served)
+}
+
+// complete counts and records a request that ended, however it did.
+func (g *Gateway) complete(x *exchange) {
+	r := x.rec
+	g.ledger.Add(r) // first: who sees the count finds the record
+	if g.options.Ended != nil {
+		g.options.Ended(r)
+	}
+	g.logEnd(r)
+	if i := index(outcomes, r.Outcome); i >= 0 {
+		g.count.outcomes[i].Add(1)
+	}
+	g.count.promptTokens.Add(uint64(r.PromptTokens))
+	g.count.outputTokens.Add(uint64(r.OutputTokens))
+	g.count.observe(r)
+}
+
+// logEnd tells of a request in one line, with the ids by which other processes tell of
+// it.
+func (g *Gateway) logEnd(r *ledger.Record) {
+	level := slog.LevelInfo
+	if r.Outcome == ledger.Failed {
+		level = slog.LevelWarn
+	}
+	if ctx := context.Background(); g.options.Logger.Enabled(ctx, level) {
+		line := []any{
+			"request", r.ID, "endpoint", r.Endpoint, "model", r.Model, "outcome", r.Outcome, "status", r.Status,
+			"prompt_tokens", r.PromptTokens, "output_tokens", r.OutputTokens, "ms", r.Latency.TotalMs,
+		}
+		if r.ClientID != "" {
+			line = append(line, "client", r.ClientID)
+		}
+		if transfers := r.Transfers(); len(transfers) > 0 {
+			line = append(line, "transfers", transfers)
+		}
+		if r.Resumed > 0 {
+			line = append(line, "resumed", r.Resumed)
+		}
+		if r.Problem != "" {
+			line = append(line, "error", r.Problem)
+		}
+		g.options.Logger.Log(ctx, level, "a request has ended", line...)
+	}
+}
+
+// newSeed is for clients that gave none, so that another engine can go on
+// exactly.
+func newSeed() int64 {
+	var b [8]byte
+	rand.Read(b[:])
+	return int64(binary.LittleEndian.Uint64(b[:]) >> 1)
+}

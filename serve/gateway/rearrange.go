@@ -1,0 +1,212 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"meridian/decide/place"
+)
+
+const (
+	// rearrangeEvery is how often the gateway looks who should run elsewhere, and
+	// askRoomTimeout how long engines may take to tell how much room they have. One that took
+	// longer is left out, and not asked again for silentRest: all others would wait for it.
+	rearrangeEvery = 100 * time.Millisecond
+	askRoomTimeout = 250 * time.Millisecond
+	silentRest     = time.Second
+	// maxBalancing is how many requests of a model are on their way when another is asked to
+	// leave for balance.
+	maxBalancing = 2
+	// patientWithMoves is how long a request that was asked to leave counts as on its way.
+	patientWithMoves = 10 * time.Second
+)
+
+// maxRoom is more than any engine has requests or room for.
+const maxRoom = 1 << 20
+
+// askRoom has engines tell how many requests they would begin at once, and waits for that: one
+// that took no more may have room again, as requests of other gateways have left it. Only the
+// goroutine that rearranges calls it.
+func (g *Gateway) askRoom(engines []*engine) {
+	ctx, cancel := context.WithTimeout(g.life, askRoomTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, e := range engines {
+		if time.Since(e.silentAt) < silentRest {
+			continue
+		}
+		asking.Go(func() {
+			var stats struct{ Room, Running, Fetching, Waiting int64 }
+			data, err := g.prober.get(ctx, e, "/stats")
+			if err == nil {
+				err = json.Unmarshal(data, &stats)
+			}
+			if err != nil { // then none leaves for it
+				stats.Room, stats.Running, stats.Fetching, stats.Waiting = 0, 0, 0, 0
+				if ctx.Err() != nil {
+					e.silentAt = time.Now()
+				}
+			}
+			e.room.Store(min(max(stats.Room, 0), maxRoom))
+			g.roster.hasRoom(e)
+			e.all.Store(min(max(stats.Running, 0), maxRoom) + min(max(stats.Fetching, 0), maxRoom) + min(max(stats.Waiting, 0), maxRoom))
+		})
+	}
+	asking.Wait()
+}
+
+// roomFor: one of the engines would begin another request of a model at once.
+func roomFor(model string, engines []*engine) bool {
+	return slices.ContainsFunc(engines, func(e *engine) bool { return e.hasRoom() && e.about.Load().serves(model) })
+}
+
+// hasRoom: it would begin one more at once, beside those that are on their way to it.
+func (e *engine) hasRoom() bool { return max(e.arriving.Load(), 0) < e.room.Load() }
+
+// receivers are the engines that requests could move to.
+func (r *roster) receivers() []*engine {
+	return slices.DeleteFunc(r.all(), func(e *engine) bool {
+		return e.role&place.Decode == 0 || !e.up.Load() || e.about.Load().kind != kindMeridian
+	})
+}
+
+// rearrange has requests that prefill engines generate for leave as soon as a decode engine has
+// room, and others where engines are uneven, until the gateway ends.
+func (g *Gateway) rearrange() {
+	tick := time.NewTicker(rearrangeEvery)
+	defer tick.Stop()
+	balances := make(map[string]*place.Balance) // by model
+	for {
+		select {
+		case <-g.life.Done():
+			return
+		case <-tick.C:
+			g.departures.lapse()
+			g.lookForRoom()
+			if lent := g.departures.lent(); len(lent) > 0 {
+				receivers := g.roster.receivers()
+				g.askRoom(receivers)
+				receivers = slices.DeleteFunc(receivers, g.roster.isFull)
+				for _, d := range lent {
+					// To look for each of very many would keep the roster from placement.
+					if roomFor(d.request.model, receivers) {
+						g.move(d, byRoom)
+					}
+				}
+			}
+			if g.options.MoveForBalance {
+				g.balance(balances)
+			}
+		}
+	}
+}
+
+// balance has a request of each model leave whose engines are uneven.
+func (g *Gateway) balance(balances map[string]*place.Balance) {
+	models := g.departures.byModel()
+	for model := range balances {
+		if models[model] == nil {
+			delete(balances, model)
+		}
+	}
+	asked := false
+	for model, legs := range models {
+		b := balances[model]
+		if b == nil {
+			b = new(place.Balance)
+			balances[model] = b
+		}
+		now := time.Now()
+		if !b.Uneven(g.balanced(legs[0], now), g.options.Place, now.UnixNano()) {
+			continue
+		}
+		if !asked {
+			asked = true
+			g.askRoom(g.roster.receivers())
+		}
+		g.moveForBalance(legs)
+	}
+}
+
+// balanced are the engines among which requests as this one move.
+func (g *Gateway) balanced(d *departure, now time.Time) []place.Engine {
+	kind := kindMeridian
+	return g.roster.candidates(wanted{request: d.request, avoid: func(string) bool { return false }, kind: &kind}, now)
+}
+
+// moveForBalance has one of the legs of a model leave, unless enough of them are on their way.
+func (g *Gateway) moveForBalance(legs []*departure) {
+	g.departures.deciding.Lock()
+	defer g.departures.deciding.Unlock()
+	underway := 0
+	var stay []*departure
+	var running []place.Running
+	for _, d := range legs {
+		switch {
+		case d.ended:
+		case !d.order.stands(byBalance):
+			stay = append(stay, d)
+			running = append(running, d.running())
+		case d.order.settled: // its engine knows nothing of moves, or takes its time
+		default:
+			underway++
+		}
+	}
+	if underway >= maxBalancing || len(stay) == 0 {
+		return
+	}
+	now := time.Now()
+	which, to, why, ok := place.MoveForBalance(g.balanced(stay[0], now), running, g.options.Place, now.UnixNano())
+	target := g.roster.get(to)
+	if !ok || target == nil {
+		return
+	}
+	g.order(stay[which], byBalance, target, why)
+}
+
+// running is a leg as placement sees it.
+func (d *departure) running() place.Running {
+	r := place.Running{ID: d.of, Engine: d.engine.key, Prompt: d.request.tokens, Answer: int(d.answered.Load()), Since: d.began.UnixNano(), Moves: d.chosen, Avoids: d.avoid}
+	if limit := d.request.maxTokens; limit != nil {
+		r.Limit = *limit
+	}
+	return r
+}
+
+// byModel are the legs of each model, the oldest first.
+func (d *departures) byModel() map[string][]*departure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	models := make(map[string][]*departure)
+	for one := range d.all {
+		if one.kind != kindMeridian {
+			continue // what it would cost is not known well enough
+		}
+		models[one.request.model] = append(models[one.request.model], one)
+	}
+	for _, legs := range models {
+		oldestFirst(legs)
+	}
+	return models
+}
+
+// lent are the legs at engines that do not decode, the oldest first.
+func (d *departures) lent() []*departure {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var lent []*departure
+	for one := range d.all {
+		if one.engine.role&place.Decode == 0 {
+			lent = append(lent, one)
+		}
+	}
+	oldestFirst(lent)
+	return lent
+}
+
+func oldestFirst(legs []*departure) {
+	slices.SortFunc(legs, func(a, b *departure) int { return a.began.Compare(b.began) })
+}

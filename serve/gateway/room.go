@@ -1,0 +1,98 @@
+package gateway
+
+import (
+	"slices"
+	"time"
+
+	"meridian/decide/place"
+)
+
+// Engines that take no more. Before an answer begins, a request goes to another decode engine;
+// where all are full, a prefill engine generates until one has room, as the request can leave
+// it then. An answer that has begun goes back to where it was, or waits.
+//
+//	            429                  all full                room
+//	decode ─────────► another decode ────────► prefill engine ─────► moves to decode
+
+// roomPoll is how often those that wait look whether an engine has room.
+const roomPoll = 50 * time.Millisecond
+
+// tookNoMore tells of an engine among candidates whether it took no more lately.
+func tookNoMore(candidates []place.Engine, key string) bool {
+	return slices.ContainsFunc(candidates, func(e place.Engine) bool { return e.ID == key && e.Full })
+}
+
+// maySpare tells whether a prefill engine may generate for this request where decode engines
+// are full: one that could not leave it again would keep it from prompts to its end.
+func (x *exchange) maySpare() bool {
+	mode, _ := x.mode(&about{kind: kindMeridian})
+	return mode == resumeExact && x.flow.mayMove()
+}
+
+// mayReturn tells whether a request may go on at the engine that it has just left.
+func (x *exchange) mayReturn() bool {
+	e := x.g.roster.get(x.passage.from)
+	return e != nil && e.up.Load() && !x.flow.avoids(e.key) && !x.g.roster.isFull(e)
+}
+
+// awaitRoom waits a moment for an engine to have room or to come. It is false when the stream
+// has waited as long as a request may.
+func (x *exchange) awaitRoom(news <-chan struct{}) bool {
+	now := time.Now()
+	if x.roomUntil.IsZero() {
+		x.roomUntil = now.Add(x.g.options.QueueTimeout)
+	}
+	if !now.Before(x.roomUntil) {
+		return false
+	}
+	x.g.standing.Add(1)
+	defer x.g.standing.Add(-1)
+	patience := time.NewTimer(min(roomPoll, x.roomUntil.Sub(now)))
+	defer patience.Stop()
+	select {
+	case <-news:
+	case <-patience.C:
+	case <-x.ctx.Done():
+		return false
+	}
+	return true
+}
+
+// lookForRoom asks engines that took no more whether they have room, while streams stand still for
+// it: other gateways' requests may have left them, of which this gateway hears nothing else.
+func (g *Gateway) lookForRoom() {
+	if g.standing.Load() == 0 {
+		return
+	}
+	full := slices.DeleteFunc(g.roster.all(), func(e *engine) bool {
+		return !e.up.Load() || e.about.Load().kind != kindMeridian || !g.roster.isFull(e)
+	})
+	g.askRoom(full)
+}
+
+// hasRoom takes in what a full engine has told of its room.
+func (r *roster) hasRoom(e *engine) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.full.HasRoom(int(max(e.running.Load(), 0)), int(e.room.Load()), time.Now().UnixNano())
+}
+
+// refused: an engine took no more, and says for how long.
+func (r *roster) refused(e *engine, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.full.Refused(int(max(e.running.Load(), 0)), int64(wait), time.Now().UnixNano())
+}
+
+func (r *roster) isFull(e *engine) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return e.isFull(time.Now())
+}
+
+// isFull: the engine took no more lately, and has as much to do as then. Requests that were
+// asked to leave it are there until they have left: without them it would be asked for room
+// over and over. The caller holds the roster's lock.
+func (e *engine) isFull(now time.Time) bool {
+	return e.full.Is(int(max(e.running.Load()+max(e.arriving.Load(), 0), 0)), now.UnixNano())
+}

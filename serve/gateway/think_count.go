@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+
+	"meridian/serve/openai"
+)
+
+// count counts the tokens of a thought, where the engine tells ids and the model's markers
+// are known by theirs.
+func (t *thoughts) count(one *thoughtOf, list json.RawMessage, says, thinks bool) {
+	if t.uncounted {
+		return
+	}
+	if len(list) == 0 || list[0] != '[' {
+		if says {
+			t.uncounted = true
+		}
+		return
+	}
+	for raw := range openai.Elements(list) {
+		n, err := strconv.ParseUint(string(raw), 10, 32)
+		id := uint32(n)
+		switch {
+		case err != nil:
+			t.uncounted = true
+			return
+		case slices.Contains(t.markers.EndIDs, id):
+			one.within, one.ended = false, true
+		case slices.Contains(t.markers.StartIDs, id):
+			one.within = true
+		case one.within:
+			one.tokens++
+		}
+	}
+	if thinks && !one.within && !one.ended {
+		t.uncounted = true // its template opens thoughts, and nobody said so
+	}
+}
+
+// usage is an engine's with how many tokens were thought; nil where the engine tells itself,
+// or nobody knows.
+func (t *thoughts) usage(raw json.RawMessage) []byte {
+	if raw == nil || t.uncounted || len(t.index) == 0 {
+		return nil
+	}
+	total := 0
+	for _, one := range t.index {
+		total += one.tokens
+	}
+	return withDetail(raw, "reasoning_tokens", strconv.AppendInt(nil, int64(total), 10))
+}
+
+// withDetail puts a member into a usage's completion_tokens_details, where it has none; nil
+// where it has, or is no usage.
+func withDetail(usage json.RawMessage, name string, value []byte) []byte {
+	view, isObject := openai.ViewBody(usage)
+	if !isObject {
+		return nil
+	}
+	const details = "completion_tokens_details"
+	inner, isObject := openai.ViewBody(view.Get(details))
+	if !isObject {
+		inner, _ = openai.ViewBody([]byte("{}"))
+	}
+	if inner.Has(name) {
+		return nil
+	}
+	return view.With(openai.Edit{Name: details, Value: inner.With(openai.Edit{Name: name, Value: value})})
+}

@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"meridian/member/trust"
+	"meridian/serve/openai"
+)
+
+// errStalled ends a leg whose engine says nothing for too long.
+var errStalled = errors.New("the engine said nothing for too long")
+
+// headers of a request's id.
+const (
+	headerRequest = "X-Meridian-Request-Id"
+	// headerClientRequest is the client's own name for its request, which it gets
+	// back; engines, for whom it must be unique, get ours.
+	headerClientRequest = "X-Request-Id"
+	headerPlacement     = "X-Meridian-Placement"
+	// headerForcedEnd is why a thought was ended.
+	headerForcedEnd = "X-Meridian-Forced-End"
+)
+
+// engineIdle is how long a connection to an engine is kept without a request. It is
+// shorter than engines keep theirs, 5 s for vLLM: a request that is sent while the
+// other side closes would be taken for the engine's death.
+const engineIdle = 2 * time.Second
+
+// newTransport is for engines: connections are kept, as many as requests may
+// run, and no proxy of the environment comes between.
+func newTransport(connections int) *http.Transport {
+	return &http.Transport{
+		DialContext:            (&net.Dialer{Timeout: 2 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+		MaxIdleConns:           0,
+		MaxIdleConnsPerHost:    connections,
+		IdleConnTimeout:        engineIdle,
+		TLSHandshakeTimeout:    5 * time.Second,
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+		MaxResponseHeaderBytes: 64 << 10,
+		WriteBufferSize:        8 << 10,
+		ReadBufferSize:         8 << 10,
+	}
+}
+
+// call is one leg on its way. It ends when it is closed, when its context
+// ends, or when the engine is silent for longer than it may be.
+type call struct {
+	engine   *engine
+	of       string       // the client's request
+	sent     []byte       // the body, as the engine has it
+	client   *openai.Body // and as the client sent it; nil where that is the same
+	response *http.Response
+	cancel   context.CancelCauseFunc
+	ctx      context.Context
+	silence  *time.Timer
+	logger   *slog.Logger
+}
+
+// leg is what is asked of one engine.
+type leg struct {
+	engine *engine
+	path   string
+	body   []byte
+	client *openai.Body  // what the body was made of
+	id     string        // what the engine is to call it, which no two legs share
+	of     string        // the id of the client's request; "" where that is id
+	trace  *tracing      // nil for what is of no request
+	traced trust.Trace   // where the leg stands in it
+	silent time.Duration // how long until the first sign of life
+}
+
+// send posts a leg and waits for the head of the answer.
+func (g *Gateway) send(parent context.Context, l leg) (*call, *trouble) {
+	ctx, cancel := context.WithCancelCause(parent)
+	c := &call{engine: l.engine, of: cmp.Or(l.of, l.id), sent: l.body, client: l.client, ctx: ctx, cancel: cancel, logger: g.options.Logger}
+	c.silence = time.AfterFunc(l.silent, func() { cancel(errStalled) })
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, l.engine.url+l.path, bytes.NewReader(l.body))
+	if err != nil {
+		c.close()
+		return nil, &trouble{kind: lost, engine: l.engine.key, fault: openai.Unavailable("%v", err)}
+	}
+	request.Header = http.Header{
+		"Content-Type": {"application/json"}, headerRequest: {cmp.Or(l.of, l.id)}, headerClientRequest: {l.id}, "User-Agent": {"meridian-gateway"},
+	}
+	if l.trace != nil {
+		l.trace.onTo(request.Header, l.traced)
+	}
+	if l.engine.authorization != "" {
+		request.Header.Set("Authorization", l.engine.authorization)
+	}
+	if rank, is := g.roster.dataRank(l.engine); is {
+		request.Header.Set(headerRank, strconv.Itoa(rank))
+	}
+	c.response, err = g.client.Do(request)
+	if err != nil {
+		t := c.trouble(err)
+		c.close()
+		return nil, t
+	}
+	if c.response.StatusCode != http.StatusOK {
+		t := c.status()
+		c.close()
+		return nil, t
+	}
+	return c, nil
+}
+
+// alive starts the time of silence anew.
+func (c *call) alive(silent time.Duration) { c.silence.Reset(silent) }
+
+func (c *call) close() {
+	c.silence.Stop()
+	if c.response != nil {
+		// A body that was read to its end gives its connection back.
+		_ = c.response.Body.Close()
+	}
+	c.cancel(nil)
+}
+
+// trouble says what an error of the connection means.
+func (c *call) trouble(err error) *trouble {
+	t := &trouble{kind: lost, reached: !isDial(err), engine: c.engine.key}
+	id := c.engine.id()
+	switch {
+	case errors.Is(context.Cause(c.ctx), errStalled):
+		t.fault = &openai.Error{Message: fmt.Sprintf("engine %s: %v", id, errStalled), Type: openai.TypeServer, Status: http.StatusGatewayTimeout}
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		t.fault = openai.Unavailable("engine %s closed the connection", id)
+	case isDial(err):
+		t.fault = openai.Unavailable("engine %s cannot be reached", id)
+		t.fault.Record = fmt.Sprintf("engine %s: %s", id, c.words(err)) // with its address, which is no client's concern
+	default:
+		t.fault = openai.Unavailable("engine %s: %s", id, c.words(err))
+	}
+	if c.ctx.Err() != nil && !errors.Is(context.Cause(c.ctx), errStalled) {
+		t.withdrawn = true
+		return t
+	}
+	c.engine.failed.Add(1)
+	if c.engine.markFailed(err, t.fault.Recorded()) {
+		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.url, "request", c.of, "error", t.fault.Recorded())
+	}
+	return t
+}
+
+// words are an error of the connection without what the engine may have put into
+// it: an answer that is no HTTP is quoted.
+func (c *call) words(err error) string {
+	text := err.Error()
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		text = asked.Err.Error() // who reads it need not know the engine's address
+	}
+	return cmp.Or(secretsOf(c.sent, c.client, c.engine.authorization).said(text), "its answer could not be read")
+}
+
+// tooLate is what becomes of an answer that begins when its leg was given up.
+func (c *call) tooLate() *trouble {
+	return &trouble{kind: lost, reached: true, withdrawn: true, engine: c.engine.key, fault: openai.Unavailable("it was given up")}
+}
+
+// maxErrorBytes is how much of an engine's refusal is read.
+const maxErrorBytes = 64 << 10
+
+// status says what an answer that is none means.
+func (c *call) status() *trouble {
+	status := c.response.StatusCode
+	data, err := io.ReadAll(io.LimitReader(c.response.Body, maxErrorBytes))
+	if err != nil {
+		return c.trouble(err)
+	}
+	fault := c.complaint(status, data)
+	t := &trouble{kind: refused, reached: true, engine: c.engine.key, fault: fault, priority: bytes.Contains(bytes.ToLower(data), []byte("priority"))}
+	switch {
+	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
+		t.kind, t.reached = busy, false
+		fault.RetryAfter = time.Second
+		if seconds, err := strconv.Atoi(c.response.Header.Get("Retry-After")); err == nil && seconds > 0 {
+			fault.RetryAfter = time.Duration(min(seconds, 3600)) * time.Second
+		}
+	case status == http.StatusUnauthorized || status == http.StatusForbidden || status < 400:
+		t.kind = lost
+		t.fault = openai.Unavailable("engine %s does not let the gateway in: status %d", c.engine.id(), status)
+	case status >= 500 || status == http.StatusRequestTimeout:
+		t.kind, t.answered = lost, true
+		t.fault = openai.Unavailable("%s", fault.Record)
+	}
+	return t
+}
+
+// readAll reads an answer that is no stream.
+func (c *call) readAll(limit int64) ([]byte, *trouble) {
+	// What an engine says of its answer's length is believed as it comes true.
+	size := int64(4 << 10)
+	if said := c.response.ContentLength; said >= 0 {
+		size = min(said, 64<<10)
+	}
+	buffer := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
+	n, err := buffer.ReadFrom(io.LimitReader(c.response.Body, limit+1))
+	if err == nil && n > limit {
+		err = fmt.Errorf("its answer has more than %d bytes", limit)
+	}
+	if err != nil {
+		return nil, c.trouble(err)
+	}
+	return buffer.Bytes(), nil
+}
+
+// maxClientID is longer than the ids that clients make.
+const maxClientID = 128
+
+// clientID is what a client calls its request, or "" where that is nothing that
+// could stand in a log.
+func clientID(h http.Header) string {
+	id := h.Get(headerClientRequest)
+	isPrintable := func(r rune) bool { return r > ' ' && r < 0x7f }
+	if len(id) > maxClientID || strings.ContainsFunc(id, func(r rune) bool { return !isPrintable(r) }) {
+		return ""
+	}
+	return id
+}

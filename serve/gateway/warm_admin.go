@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"meridian/decide/place"
+	"meridian/serve/openai"
+)
+
+// PathWarm is where operators have prompts computed ahead, on the admin listener: a
+// POST of a request as clients send it, of which only the prompt is computed. The
+// engine, or the agent whose engines may be taken, is named in the query.
+const PathWarm = "/cache/warm"
+
+// MaxWarmCalls is how many prompts operators may have computed at a time. It is well
+// below adminConnections: while engines compute, others can ask how the gateway is.
+const MaxWarmCalls = 16
+
+// warmPrompt answers when an engine has computed the prompt; its agent keeps it then.
+func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
+	if fault := notJSONKind(r); fault != nil {
+		fault.Write(w)
+		return
+	}
+	select {
+	case g.warmCalls <- struct{}{}:
+		defer func() { <-g.warmCalls }()
+	default:
+		openai.Overloaded(time.Second, "%d prompts are being computed ahead, which is the limit; send the next when one has ended", MaxWarmCalls).Write(w)
+		return
+	}
+	body := heldBytes{budget: &g.admission.bodies}
+	defer body.release()
+	out := newClient(w, r, g.options.ClientTimeout)
+	c, fault := g.takePrompt(&body, r, out)
+	if fault == nil {
+		fault = g.admission.enter(r.Context())
+	}
+	if fault != nil {
+		fault.Write(w)
+		return
+	}
+	defer g.admission.leave()
+	e, fault := g.warmTarget(c.model, r.URL.Query().Get("engine"), r.URL.Query().Get("agent"))
+	if fault != nil {
+		fault.Write(w)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.options.PrefillTimeout)
+	defer cancel()
+	defer g.roster.computes(e, c)()
+	computed, trouble := g.computePrompt(ctx, e, promptLeg{path: c.endpoint, body: c.body.With(promptOnly(c.isChat())...)})
+	out.renew() // it may have taken longer than an answer usually may
+	if trouble != nil && trouble.withdrawn && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		trouble.fault = openai.Unavailable("engine %s did not compute it within %v (gateway.prefill_timeout_ms)", e.id(), g.options.PrefillTimeout)
+		trouble.fault.Status = http.StatusGatewayTimeout
+	}
+	if trouble != nil {
+		trouble.fault.Write(w)
+		return
+	}
+	g.roster.computedAhead(e, c.prefix, time.Now())
+	writeJSON(w, http.StatusOK, computed)
+}
+
+// notJSONKind refuses what is not sent as JSON: a page in a browser can send a form here, but
+// no JSON without being asked.
+func notJSONKind(r *http.Request) *openai.Error {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err == nil && kind == "application/json" {
+		return nil
+	}
+	fault := openai.Invalid("", "send the request as Content-Type: application/json")
+	fault.Status = http.StatusUnsupportedMediaType
+	return fault
+}
+
+// takePrompt reads a request of one prompt, with all that is checked of clients'.
+func (g *Gateway) takePrompt(body *heldBytes, r *http.Request, out *client) (*clientRequest, *openai.Error) {
+	if fault := g.beginReading(); fault != nil {
+		return nil, fault
+	}
+	defer g.admission.doneReading()
+	if fault := g.readBody(body, r, out); fault != nil {
+		return nil, fault
+	}
+	endpoint := openai.PathCompletions
+	if view, isObject := openai.ViewBody(body.data); isObject && view.Has("messages") {
+		endpoint = openai.PathChat
+	}
+	c, fault := parseClientRequest(endpoint, body.data)
+	if fault == nil {
+		fault = g.resolve(c)
+	}
+	if fault == nil && c.whole {
+		fault = openai.Invalid("", "one prompt at a time is computed ahead, and nothing is told of its tokens: send several requests")
+	}
+	return c, fault
+}
+
+// warmTarget is the engine that computes a prompt ahead: the one that is named, or of
+// the agent's, or of all that serve the model, the one with the least to do, those first
+// that compute prompts for others.
+func (g *Gateway) warmTarget(model, id, agent string) (*engine, *openai.Error) {
+	var best *engine
+	var serving []string
+	better := func(e *engine) bool {
+		if best == nil || e.role&place.Prefill != best.role&place.Prefill {
+			return best == nil || e.role&place.Prefill != 0
+		}
+		load := func(e *engine) int64 {
+			return e.waiting.Load() + e.running.Load()*int64(g.options.Place.RunningTokens)
+		}
+		return load(e) < load(best)
+	}
+	for _, e := range g.roster.all() {
+		if !e.up.Load() || !e.about.Load().serves(model) {
+			continue
+		}
+		serving = append(serving, e.id())
+		home := ""
+		if h := e.home.Load(); h != nil {
+			home = h.name
+		}
+		if (id == "" || e.id() == id) && (agent == "" || home == agent) && better(e) {
+			best = e
+		}
+	}
+	if best != nil {
+		return best, nil
+	}
+	slices.Sort(serving)
+	var fault *openai.Error
+	switch {
+	case len(serving) == 0:
+		fault = openai.Invalid("model", "no engine that answers serves %.256q", model)
+	case id != "":
+		fault = openai.Invalid("engine", "no engine %.256q that answers serves %.256q; there is %s", id, model, strings.Join(serving, ", "))
+	default:
+		fault = openai.Invalid("agent", "no engine of an agent %.256q serves %.256q; `meridian peers` lists agents", agent, model)
+	}
+	fault.Status = http.StatusNotFound
+	return nil, fault
+}

@@ -1,0 +1,158 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"meridian/decide/place"
+	"meridian/serve/openai"
+)
+
+// Most chat templates strip thoughts of earlier turns. What an engine has cached of
+// an answer that thought therefore does not come again: the next turn begins like
+// this one, and goes on with the answer alone. A history is that beginning, as a
+// request that computes it:
+//
+//	messages of the client, the answer without its thought, a user who says nothing yet
+//
+// The last message is there because templates look at it: some write the last answer
+// of a chat otherwise than one that was answered to. What it comes to in tokens is
+// not part of the next turn's prompt; all before it is.
+//
+// While it waits it is the request and the answer; write makes its body of them.
+type history struct {
+	model   string
+	request *clientRequest // nil once it is written, as answer is
+	answer  []byte         // the inside of a JSON string
+	body    []byte
+	// prefix is the request's; once it is written that of the messages and the answer,
+	// as the next turn's is made.
+	prefix place.Prefix
+	weight int64 // what it holds of the warmer's memory
+	// template is what it is written with, if that is foreseen.
+	template template
+	foreseen bool
+}
+
+// said gathers an answer as the client gets it.
+type said struct {
+	text    heldBytes // what a JSON string of it has between its quotes
+	thought bool
+	// unfit: its messages cannot be written as the next turn will have them, or it is
+	// too long.
+	unfit bool
+}
+
+// maxSaidBytes is how long an answer may be that is put into a history.
+const maxSaidBytes = 1 << 20
+
+// mayWarm tells whether the next turn of this request can be foreseen: a chat with
+// one answer, which is a message of its own.
+func (c *clientRequest) mayWarm() bool {
+	choice := bytes.TrimSpace(c.body.Get("tool_choice"))
+	forced := string(choice) == `"required"` || len(choice) > 0 && choice[0] == '{'
+	return c.isChat() && !c.whole && !forced && !isTrue(c.body.Get("continue_final_message"))
+}
+
+// add takes in a chunk, or a whole answer; rewritten means that the client gets
+// another one in its place.
+func (s *said) add(c *openai.Chunk, rewritten bool) {
+	if s == nil {
+		return
+	}
+	s.thought = s.thought || c.Thought
+	s.unfit = s.unfit || c.Calls || rewritten
+	if s.unfit || len(c.Text) < len(`""`) || c.Text[0] != '"' {
+		return
+	}
+	piece := c.Text[1 : len(c.Text)-1]
+	size := len(s.text.data) + len(piece)
+	if size > maxSaidBytes {
+		s.unfit = true
+		return
+	}
+	if size > cap(s.text.data) {
+		if s.text.grow(int64(min(max(size, 2*cap(s.text.data), 1<<10), maxSaidBytes))) != nil {
+			s.unfit = true
+			return
+		}
+	}
+	s.text.data = append(s.text.data, piece...)
+}
+
+func (s *said) release() {
+	if s != nil {
+		s.text.release()
+	}
+}
+
+// thinkEnd is where the thought of an answer ends whose engine does not tell the two
+// apart.
+var thinkEnd = []byte("</think>")
+
+// thoughtful: the answer had a thought, which its template is likely to strip. What
+// came without one is kept by its engine as the next turn will have it.
+func (s *said) thoughtful() bool { return s.thought || bytes.Contains(s.text.data, thinkEnd) }
+
+// historyOf is the history of a request and its answer, not yet written. It keeps of the
+// request what write needs, and weighs as much memory as it keeps from being freed.
+func historyOf(c *clientRequest, answer []byte) *history {
+	kept := &clientRequest{endpoint: c.endpoint, body: c.body, model: c.model, salt: c.salt}
+	weight := int64(cap(c.body.With())+cap(answer)) + 1<<10
+	h := &history{model: c.model, request: kept, answer: answer, prefix: c.prefix, weight: weight}
+	h.template, h.foreseen = templateOf(c)
+	return h
+}
+
+// write makes the body, and returns false where there is nothing to append to. It takes
+// tens of milliseconds for a MiB.
+func (h *history) write() bool {
+	c, answer := h.request, h.answer
+	h.request, h.answer = nil, nil
+	messages := bytes.TrimSpace(c.body.Get("messages"))
+	if !json.Valid(slices.Concat([]byte{'"'}, answer, []byte{'"'})) {
+		return false // an engine wrote it, and another is to read it
+	}
+	if len(messages) < 2 || messages[len(messages)-1] != ']' {
+		return false
+	}
+	front := bytes.TrimRight(messages[:len(messages)-1], " \t\r\n")
+	if len(front) == 0 || front[len(front)-1] == '[' {
+		return false // a chat that nobody began
+	}
+	list := make([]byte, 0, len(front)+len(answer)+128)
+	list = append(list, front...)
+	list = append(list, `,{"role":"assistant","content":"`...)
+	list = append(list, answer...)
+	list = append(list, `"}`...)
+	before := append(list, ']') // the user's message is written over the bracket
+	view, isObject := openai.ViewBody(c.body.With(openai.Edit{Name: "messages", Value: before}))
+	if !isObject {
+		return false
+	}
+	h.prefix, _ = place.OfText(c.scope(), rendered(&view))
+	list = append(list, `,{"role":"user","content":""}]`...)
+	h.body = c.body.With(append(promptOnly(true), openai.Edit{Name: "messages", Value: list}, openai.Edit{Name: "add_generation_prompt", Value: []byte("false")})...)
+	return true
+}
+
+// promptOnly are the edits that leave of a request what its prompt is made of: one
+// token is generated, and nothing is told of it. What could end or forbid that token,
+// or have more of it, goes.
+func promptOnly(chat bool) []openai.Edit {
+	edits := []openai.Edit{
+		{Name: "max_tokens", Value: one},
+		{Name: "stream", Value: []byte("false")},
+	}
+	if chat {
+		edits = append(edits, openai.Edit{Name: "max_completion_tokens", Value: one})
+	}
+	for _, name := range []string{
+		"stream_options", "n", "best_of", "min_tokens", "stop", "stop_token_ids", "logprobs", "top_logprobs", "prompt_logprobs",
+		"echo", "return_token_ids", "resume_token_ids", "think_tokens", "store",
+	} {
+		edits = append(edits, openai.Edit{Name: name})
+	}
+	return edits
+}

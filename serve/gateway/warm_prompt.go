@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"meridian/serve/openai"
+)
+
+// promptLeg is a request of which only the prompt is of interest. Its body asks for one
+// token.
+type promptLeg struct {
+	path string
+	body []byte
+}
+
+// ComputedPrompt is what an engine says of a prompt that it has computed.
+type ComputedPrompt struct {
+	Engine string `json:"engine"`
+	// Agent is the engine's home, where the directory tells.
+	Agent        string `json:"agent,omitempty"`
+	PromptTokens int    `json:"prompt_tokens"`
+	// CachedTokens are those that it did not compute, FoundTokens those of them that the
+	// cell had kept; 0 also where the engine does not tell.
+	CachedTokens int     `json:"cached_tokens"`
+	FoundTokens  int     `json:"found_tokens"`
+	Ms           float64 `json:"ms"`
+}
+
+// computePrompt has an engine compute a prompt, and throws its token away. To vLLM it is
+// of the lowest priority; a server whose scheduler does not go by priorities refuses that
+// and says so, gets it without, and is not asked again. ctx ends before PrefillTimeout is
+// over: an engine that has no time for what is of the lowest priority has not failed.
+func (g *Gateway) computePrompt(ctx context.Context, e *engine, l promptLeg) (ComputedPrompt, *trouble) {
+	view, isObject := openai.ViewBody(l.body)
+	if !isObject || e.about.Load().kind != kindVLLM || e.unprioritized.Load() {
+		return g.sendPrompt(ctx, e, l)
+	}
+	low := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority", Value: []byte(lowestPriority)})}
+	computed, trouble := g.sendPrompt(ctx, e, low)
+	if trouble == nil || trouble.kind != refused || !trouble.priority {
+		return computed, trouble
+	}
+	plain := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority"})}
+	if computed, trouble = g.sendPrompt(ctx, e, plain); trouble == nil {
+		e.unprioritized.Store(true)
+	}
+	return computed, trouble
+}
+
+func (g *Gateway) sendPrompt(ctx context.Context, e *engine, l promptLeg) (ComputedPrompt, *trouble) {
+	began := time.Now()
+	c, trouble := g.send(ctx, leg{engine: e, path: l.path, body: l.body, client: &openai.Body{}, id: newTransfer().String(), silent: g.options.PrefillTimeout + time.Second})
+	if trouble != nil {
+		return ComputedPrompt{}, trouble
+	}
+	defer c.close()
+	data, trouble := c.readAll(maxPrefillBytes)
+	if trouble != nil {
+		return ComputedPrompt{}, trouble
+	}
+	var chunk openai.Chunk
+	if !json.Valid(data) || !chunk.Parse(data) {
+		return ComputedPrompt{}, notJSON(e)
+	}
+	var a answer
+	a.note(&chunk)
+	p := ComputedPrompt{Engine: e.id(), PromptTokens: a.usage.PromptTokens, Ms: ms(time.Since(began))}
+	if home := e.home.Load(); home != nil {
+		p.Agent = home.name
+	}
+	if d := a.usage.PromptDetails; d != nil {
+		p.CachedTokens = min(max(d.CachedTokens, 0), p.PromptTokens)
+	}
+	if report := parseReport(chunk.Report); report != nil && report.KV == openai.KVFound {
+		p.FoundTokens = min(max(report.KVTokens, 0), p.PromptTokens)
+	}
+	return p, nil
+}
