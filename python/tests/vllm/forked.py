@@ -44,8 +44,12 @@ class Forked:
         return True
 
     def terminate(self) -> None:
-        if self._end is not None:
+        if self._end is None:
+            return
+        try:
             signal.pidfd_send_signal(self._end, signal.SIGTERM)
+        except ProcessLookupError:
+            return  # it has ended by itself: why, its log says
 
 
 @functools.cache

@@ -19,12 +19,15 @@ __all__ = ["told"]
 BLOCK = 16
 """The only one that vLLM's kernel for latents on a CPU takes."""
 
+KERNEL = ("--attention-backend", "CPU_MLA")
+"""Where a processor has AMX, vLLM would choose one that takes bfloat16 alone."""
+
 
 @pytest.fixture(scope="module")
 def pair(meridian_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     model = tmp_path_factory.mktemp("latent") / "model"
     tiny_deepseek.write(model)
-    side = Side(block=BLOCK, deadline=30.0, keep=30.0)
+    side = Side(KERNEL, block=BLOCK, deadline=30.0, keep=30.0)
     with running_pair(meridian_binary, model, side, side) as running:
         yield running
 
