@@ -127,14 +127,14 @@ func TestWings(t *testing.T) {
 			t.Errorf("%s is in no wing: the wings are %s", name, strings.Join(wings, ", "))
 		}
 		for leansOn := range r.may {
-			if problem := leansUp(name, leansOn); problem != "" {
+			if problem := wingRefuses(name, leansOn); problem != "" {
 				t.Errorf("%s leans on %s: %s", name, leansOn, problem)
 			}
 		}
 	}
 }
 
-func leansUp(from, to string) string {
+func wingRefuses(from, to string) string {
 	lower, upper := wingOf(to), wingOf(from)
 	switch {
 	case slices.Index(wings, lower) > slices.Index(wings, upper):
@@ -164,7 +164,7 @@ func TestWingsRefuse(t *testing.T) {
 		"deciding on a member": {"decide/place", "member/meta", true},
 		"moving on deciding":   {"move/agent", "decide/sched", true},
 	} {
-		if got := leansUp(c.from, c.to) != ""; got != c.refused {
+		if got := wingRefuses(c.from, c.to) != ""; got != c.refused {
 			t.Errorf("%s: refused %v, want %v", name, got, c.refused)
 		}
 	}
