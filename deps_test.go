@@ -30,45 +30,45 @@ var rooms = map[string]room{
 		uses: map[string]string{"github.com/zeebo/blake3": "block keys are BLAKE3-256"},
 		pure: true,
 	},
-	"member/meta": {
+	"member/directory": {
 		owns:     "the directory: leased records, compare-and-swap, watches",
-		testsMay: []string{"member/meta/metatest"},
+		testsMay: []string{"member/directory/directorytest"},
 	},
-	"member/meta/metatest": {
+	"member/directory/directorytest": {
 		owns: "the suite every directory passes",
-		may:  map[string]string{"member/meta": "the contract", "member/meta/election": "what a directory is trusted with", "kv": "candidates"},
+		may:  map[string]string{"member/directory": "the contract", "member/directory/election": "what a directory is trusted with", "kv": "candidates"},
 		uses: map[string]string{"go.uber.org/goleak": "no goroutine is left"},
 	},
-	"member/meta/memdir": {
+	"member/directory/memdir": {
 		owns:     "a directory in this process, for tests and simulation",
-		may:      map[string]string{"member/meta": "the contract"},
-		testsMay: []string{"member/meta/metatest"},
+		may:      map[string]string{"member/directory": "the contract"},
+		testsMay: []string{"member/directory/directorytest"},
 	},
-	"member/meta/etcd": {
+	"member/directory/etcd": {
 		owns: "the directory in an etcd",
-		may:  map[string]string{"member/meta": "the contract"},
+		may:  map[string]string{"member/directory": "the contract"},
 		uses: map[string]string{
 			"go.etcd.io/etcd": "the client", "google.golang.org/grpc": "its connection", "go.uber.org/zap": "its logger, silenced",
 		},
-		testsMay: []string{"member/meta/metatest", "member/meta/etcd/embedded"},
+		testsMay: []string{"member/directory/directorytest", "member/directory/etcd/embedded"},
 	},
-	"member/meta/etcd/embedded": {
+	"member/directory/etcd/embedded": {
 		owns: "an etcd of one member in a process of its own",
-		may:  map[string]string{"member/meta": "errors", "member/trust": "its certificate"},
+		may:  map[string]string{"member/directory": "errors", "member/trust": "its certificate"},
 		uses: map[string]string{
 			"go.etcd.io/etcd": "the server", "google.golang.org/grpc": "its listener", "go.uber.org/zap": "its logger",
 			"golang.org/x/sys": "the lock on its data",
 		},
 	},
-	"member/meta/election": {
+	"member/directory/election": {
 		owns:     "who of a cell leads, in which term, and for how long that is certain",
-		may:      map[string]string{"member/meta": "the record and its lease", "kv": "members", joins: "closing waits for what was started"},
-		testsMay: []string{"member/meta/memdir", "member/meta/metatest"},
+		may:      map[string]string{"member/directory": "the record and its lease", "kv": "members", joins: "closing waits for what was started"},
+		testsMay: []string{"member/directory/memdir", "member/directory/directorytest"},
 	},
 	"member/trust": {
 		owns: "who a peer is: certificates, the cell's key and its proof",
 		testsMay: []string{
-			required, "member/meta", "member/meta/etcd", "go.etcd.io/etcd/client/pkg/v3/transport", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap",
+			required, "member/directory", "member/directory/etcd", "go.etcd.io/etcd/client/pkg/v3/transport", "go.etcd.io/etcd/server/v3/embed", "go.uber.org/zap",
 		},
 	},
 	"decide/phase": {
@@ -76,7 +76,7 @@ var rooms = map[string]room{
 		may:  map[string]string{"kv": "phases"},
 		pure: true,
 	},
-	"decide/probe": {
+	"decide/entropy": {
 		owns: "entropy of a row of logits; the estimators EAT and RPDI",
 		uses: map[string]string{"golang.org/x/sys": "which instructions the processor has"},
 		pure: true,
@@ -86,12 +86,12 @@ var rooms = map[string]room{
 		may:  map[string]string{"kv": "tiers"},
 		pure: true,
 	},
-	"decide/sched": {
+	"decide/policy": {
 		owns: "who runs next: policies from a snapshot of an engine to a decision",
 		may:  map[string]string{"kv": "phases"},
 		pure: true,
 	},
-	"decide/place": {
+	"decide/placement": {
 		owns: "which engine prefills and which decodes",
 		uses: map[string]string{"github.com/zeebo/xxh3": "chains of prefixes"},
 		pure: true,
@@ -99,8 +99,8 @@ var rooms = map[string]room{
 	"decide/governor": {
 		owns: "decisions for one engine from the facts of its steps",
 		may: map[string]string{
-			"decide/block": "which blocks may go", "kv": "phases and tiers", "decide/phase": "where a sequence stands", "decide/probe": "how sure it is",
-			"decide/sched": "who runs",
+			"decide/block": "which blocks may go", "kv": "phases and tiers", "decide/phase": "where a sequence stands", "decide/entropy": "how sure it is",
+			"decide/policy": "who runs",
 		},
 		pure: true,
 	},
@@ -206,10 +206,10 @@ var rooms = map[string]room{
 	"move/agent": {
 		owns: "registration, metadata, requests, transfers, notifications; the choice of fabric",
 		may: map[string]string{
-			"kv": "ids", "move/fabric": "what moves the bytes", "move/mem": "sections", "member/meta": "where agents are found", joins: "closing waits for what was started",
+			"kv": "ids", "move/fabric": "what moves the bytes", "move/mem": "sections", "member/directory": "where agents are found", joins: "closing waits for what was started",
 		},
 		uses:     map[string]string{"github.com/zeebo/xxh3": "the checksum of a metadata blob"},
-		testsMay: []string{"move/fabric/tcp", "member/meta/memdir"},
+		testsMay: []string{"move/fabric/tcp", "member/directory/memdir"},
 	},
 	"move/reshard": {
 		owns: "plans: who sends which bytes to whom when a cache changes its cut",
@@ -311,11 +311,11 @@ var rooms = map[string]room{
 		owns: "the object cache of a cell: its client, and the shell of owners and of the master",
 		may: map[string]string{
 			"move/agent": "what moves bytes and carries messages", "move/checksum": "readers check what they got", "move/fabric": "operations, lists, errors", "kv": "instants, ids",
-			"move/mem": "arenas, landings", "member/meta": "owners and marks", "member/meta/election": "who is the master", joins: "closing waits for what was started",
+			"move/mem": "arenas, landings", "member/directory": "owners and marks", "member/directory/election": "who is the master", joins: "closing waits for what was started",
 			"keep/store/arena": "the memory of an owner", "keep/store/extent": "room in the landing", "keep/store/master": "the master it runs",
 			"keep/store/admission": "what tiers are given, and what is fetched ahead", "keep/store/tier": "where objects go that leave memory", "keep/store/owner": "the objects it keeps", "keep/store/protocol": "the machines it feeds",
 		},
-		testsMay: []string{"move/fabric/host", "move/fabric/inproc", "move/fabric/tcp", "keep/store/disk", "keep/store/tier/tiertest", "member/meta/memdir", "member/trust"},
+		testsMay: []string{"move/fabric/host", "move/fabric/inproc", "move/fabric/tcp", "keep/store/disk", "keep/store/tier/tiertest", "member/directory/memdir", "member/trust"},
 	},
 	"keep/store/payload": {
 		owns: "the fabric of the Meridian book: whole payloads through a handle, as MRDN frames in the object cache",
@@ -330,7 +330,7 @@ var rooms = map[string]room{
 		uses:     map[string]string{"github.com/anishathalye/porcupine": "judges the history of each key"},
 		testsMay: []string{mutants},
 	},
-	"keep/offload/keeping": {
+	"keep/prefix/keys": {
 		owns: "how caches are kept and found: keys, messages, and the conversations of who keeps and who finds",
 		may: map[string]string{
 			clips: "what peers wrote", fields: "messages", "kv": "block keys, geometries", "move/reshard": "what units look like", "move/transceiver/handoff": "tickets and fingerprints",
@@ -339,13 +339,13 @@ var rooms = map[string]room{
 		testsMay: []string{"keep/store/admission"},
 		pure:     true,
 	},
-	"keep/offload": {
+	"keep/prefix": {
 		owns: "caches of engines kept for later: hand-offs whose other party is an owner of the object cache",
 		may: map[string]string{
-			"move/agent": "what carries messages", "move/fabric": "notifications, clocks", "kv": "ids, members", "keep/offload/keeping": "the machines it feeds", "move/reshard": "units and their places",
+			"move/agent": "what carries messages", "move/fabric": "notifications, clocks", "kv": "ids, members", "keep/prefix/keys": "the machines it feeds", "move/reshard": "units and their places",
 			"keep/store": "where they are kept", "keep/store/admission": "what is used often, and how much is copied", "move/transceiver": "hand-offs", "move/transceiver/handoff": "engines, contents, events", joins: "closing waits for what was started",
 		},
-		testsMay: []string{"move/fabric/host", "move/fabric/inproc", "move/fabric/tcp", "move/mem", "member/meta/memdir", "keep/store/disk", "keep/store/tier"},
+		testsMay: []string{"move/fabric/host", "move/fabric/inproc", "move/fabric/tcp", "move/mem", "member/directory/memdir", "keep/store/disk", "keep/store/tier"},
 	},
 	"see/telemetry": {
 		owns: "slog, Prometheus, OpenTelemetry; the metric catalogue",
@@ -364,17 +364,17 @@ var rooms = map[string]room{
 		owns: "bounded records of requests, in memory and on disk; files of bounded records of any kind",
 		may:  map[string]string{clips: "what clients and engines wrote"},
 	},
-	"see/inquiry": {
+	"see/peerquery": {
 		owns: "questions between agents of a cell about what they remember, and the answers",
 		may: map[string]string{
 			"move/agent": "what carries messages", "move/fabric": "notifications", "kv": "members", joins: "closing waits for what was started",
 			clips: "what peers wrote", fields: "messages",
 		},
-		testsMay: []string{"move/fabric/tcp", "member/meta/memdir", "member/trust"},
+		testsMay: []string{"move/fabric/tcp", "member/directory/memdir", "member/trust"},
 	},
 	"see/dash": {
 		owns:     "a page about a running cell: the page, and the events that feed it",
-		testsMay: []string{"serve/gateway", "decide/place", required, "github.com/chromedp/cdproto/emulation", "github.com/chromedp/cdproto/network", "github.com/chromedp/chromedp"},
+		testsMay: []string{"serve/gateway", "decide/placement", required, "github.com/chromedp/cdproto/emulation", "github.com/chromedp/cdproto/network", "github.com/chromedp/chromedp"},
 	},
 	"see/top": {
 		owns: "a cell in a terminal: figures of what its processes show, and a screen of them",
@@ -395,10 +395,10 @@ var rooms = map[string]room{
 	"serve/gateway": {
 		owns: "the user door: OpenAI HTTP, legs to engines, what happens when they fail, latency by phase",
 		may: map[string]string{
-			clips: "what engines wrote", "serve/kvevents": "what engines hold, by their own word", "see/ledger": "what became of a request", "member/meta": "engines in the directory",
-			"serve/openai": "what it speaks", "decide/place": "who serves", "member/trust": "legs are sealed",
+			clips: "what engines wrote", "serve/kvevents": "what engines hold, by their own word", "see/ledger": "what became of a request", "member/directory": "engines in the directory",
+			"serve/openai": "what it speaks", "decide/placement": "who serves", "member/trust": "legs are sealed",
 		},
-		testsMay: []string{"serve/kvevents/kveventstest", "member/meta/memdir"},
+		testsMay: []string{"serve/kvevents/kveventstest", "member/directory/memdir"},
 	},
 	"serve/door": {
 		owns: "the engine door as engines see it: frames, and the client",
@@ -413,20 +413,20 @@ var rooms = map[string]room{
 		owns: "the engine door's server: registrations, offers, accepts; fences on an engine's death",
 		may: map[string]string{
 			"move/agent": "what engines' memory is registered with", "serve/door": "frames", "serve/door/doorpb": "messages", "kv": "what caches are of",
-			"move/cuda": "why GPU memory is refused", "move/mem": "lent sections", "move/mem/vram": "lent GPU memory", "member/meta": "engines' records", "move/reshard": "how engines are cut", "move/transceiver": "hand-offs",
+			"move/cuda": "why GPU memory is refused", "move/mem": "lent sections", "move/mem/vram": "lent GPU memory", "member/directory": "engines' records", "move/reshard": "how engines are cut", "move/transceiver": "hand-offs",
 			"move/transceiver/handoff": "engines, events, errors", "member/trust": "legs", joins: "closing waits for what was started",
 		},
 		uses: map[string]string{
 			"golang.org/x/sys": "peer credentials, pidfds, seals", "google.golang.org/protobuf": "messages",
 		},
-		testsMay: []string{"decide/block", "move/cuda/cudatest", "move/fabric", "move/fabric/host", "move/fabric/tcp", "decide/governor", "serve/live", required, "member/meta/memdir"},
+		testsMay: []string{"decide/block", "move/cuda/cudatest", "move/fabric", "move/fabric/host", "move/fabric/tcp", "decide/governor", "serve/governing", required, "member/directory/memdir"},
 	},
-	"serve/live": {
+	"serve/governing": {
 		owns: "governors of engines that serve: one for each engine that tells of its steps",
 		may: map[string]string{
-			"decide/block": "blocks", "serve/door/doorpb": "messages", "decide/governor": "what decides", "kv": "phases", "decide/phase": "what a sequence wrote elsewhere", "decide/sched": "policies",
+			"decide/block": "blocks", "serve/door/doorpb": "messages", "decide/governor": "what decides", "kv": "phases", "decide/phase": "what a sequence wrote elsewhere", "decide/policy": "policies",
 		},
-		testsMay: []string{"decide/probe"},
+		testsMay: []string{"decide/entropy"},
 		uses:     map[string]string{"google.golang.org/protobuf": "tests compare messages"},
 	},
 	"serve/producer": {
@@ -460,9 +460,9 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"serve/door": "its agent", "serve/door/doorpb": "steps and decisions", "engine/batch": "what a step computes", "engine/model": "what computes it",
 			"kv": "cuts and scopes", "move/mem": "the arenas of its ranks", "serve/openai": "requests and answers", "decide/phase": "whether an answer is still a thought",
-			"decide/probe": "entropies of logits", "engine/token": "texts",
+			"decide/entropy": "entropies of logits", "engine/token": "texts",
 		},
-		testsMay: []string{"decide/block", "decide/governor", "serve/live", "move/reshard", "decide/sched"},
+		testsMay: []string{"decide/block", "decide/governor", "serve/governing", "move/reshard", "decide/policy"},
 		uses:     map[string]string{"google.golang.org/protobuf": "tests copy decisions"},
 	},
 	"run/config": {
@@ -494,13 +494,13 @@ var rooms = map[string]room{
 		owns: "the fuse box: which adapters a process has",
 		may: map[string]string{
 			"kv": "ids", "move/agent": "agents", "move/fabric": "their fabrics", "move/fabric/tcp": "between hosts", "move/fabric/host": "within one",
-			"move/fabric/file": "to its disks", "member/meta": "the directory", "keep/offload": "what engines keep and find", "keep/offload/keeping": "how that is named", "move/reshard": "how they are cut",
-			"member/meta/etcd": "the one there is", "member/meta/etcd/embedded": "where it is by default", "see/telemetry": "metrics",
+			"move/fabric/file": "to its disks", "member/directory": "the directory", "keep/prefix": "what engines keep and find", "keep/prefix/keys": "how that is named", "move/reshard": "how they are cut",
+			"member/directory/etcd": "the one there is", "member/directory/etcd/embedded": "where it is by default", "see/telemetry": "metrics",
 			"see/dash": "where operators look", clips: "what members tell",
-			"serve/door": "where its socket is", "serve/door/doorpb": "what engines tell governors", "serve/doorserver": "where engines come in", "decide/governor": "reasons", "serve/live": "who decides for engines", "decide/sched": "reasons", "move/mem/vram": "GPU memory that they lend", "move/cuda": "whether there can be any", "serve/gateway": "where users do", "see/inquiry": "what agents are asked", "see/ledger": "records of requests", "move/mem": "kinds of memory",
+			"serve/door": "where its socket is", "serve/door/doorpb": "what engines tell governors", "serve/doorserver": "where engines come in", "decide/governor": "reasons", "serve/governing": "who decides for engines", "decide/policy": "reasons", "move/mem/vram": "GPU memory that they lend", "move/cuda": "whether there can be any", "serve/gateway": "where users do", "see/peerquery": "what agents are asked", "see/ledger": "records of requests", "move/mem": "kinds of memory",
 			"keep/store": "its part in the object cache", "keep/store/owner": "the numbers of an owner", "keep/store/disk": "a tier of it", "keep/store/s3": "another", "keep/store/tier": "what it closes", "move/transceiver": "hand-offs", "move/transceiver/handoff": "their records", "member/trust": "who the agent is",
 		},
-		testsMay: []string{"decide/block", "move/cuda/cudatest", "engine", "kv", "move/mem", "member/meta/memdir", "serve/openai", "decide/phase", "decide/place", "move/reshard", "serve/producer", "engine/token"},
+		testsMay: []string{"decide/block", "move/cuda/cudatest", "engine", "kv", "move/mem", "member/directory/memdir", "serve/openai", "decide/phase", "decide/placement", "move/reshard", "serve/producer", "engine/token"},
 	},
 	"prove/bench": {
 		owns: "what all measurements share: figures, the machine and its cores, processes",
@@ -514,7 +514,7 @@ var rooms = map[string]room{
 			"move/agent": "what grants cost; both ends of a hand-off", "member/trust": "what TLS costs", "move/transceiver": "hand-offs",
 			"move/transceiver/handoff": "engines, contents and records of hand-offs", "move/reshard": "how engines are cut", "kv": "models and layouts",
 			"run/node": "agents and a gateway as they run, for what being watched costs", "see/dash": "the page, read as a browser does", "serve/gateway": "where it is",
-			"member/meta/etcd/embedded": "where they meet", "see/telemetry": "spans, and a scrape",
+			"member/directory/etcd/embedded": "where they meet", "see/telemetry": "spans, and a scrape",
 		},
 		testsMay: []string{required},
 	},
@@ -531,14 +531,14 @@ var rooms = map[string]room{
 		may: map[string]string{
 			"move/agent": "those of owners and clients", "prove/bench": "figures, processes", "prove/bench/deciding": "how parts are measured, each by itself",
 			"prove/bench/transfer": "a plain transfer beside it, and fabrics", "move/fabric": "operations", "kv": "clocks of owners", "move/mem": "what memcpy copies",
-			"member/meta": "directories", "member/meta/etcd": "where processes meet", "member/meta/etcd/embedded": "the same", "keep/store": "what is measured",
+			"member/directory": "directories", "member/directory/etcd": "where processes meet", "member/directory/etcd/embedded": "the same", "keep/store": "what is measured",
 			"keep/store/arena": "what is measured of it by itself", "keep/store/owner": "the same",
 		},
 		testsMay: []string{required},
 	},
 	"prove/bench/deciding": {
 		owns: "measurements of the rooms that decide, beside plain ways of doing the same",
-		may:  map[string]string{"prove/bench": "figures, the machine", "decide/block": "what is measured", "decide/governor": "what is measured", "kv": "tiers", "decide/phase": "what is measured", "decide/probe": "what is measured", "prove/replay": "what is measured", "prove/replay/workload": "what is replayed", "decide/sched": "what is measured, what a governor asks, and what is replayed"},
+		may:  map[string]string{"prove/bench": "figures, the machine", "decide/block": "what is measured", "decide/governor": "what is measured", "kv": "tiers", "decide/phase": "what is measured", "decide/entropy": "what is measured", "prove/replay": "what is measured", "prove/replay/workload": "what is replayed", "decide/policy": "what is measured, what a governor asks, and what is replayed"},
 	},
 	"prove/bench/serving": {
 		owns: "measurements of the gateway, of second turns, of answers that move, of policies under a mixed load, of thoughts that are ended, of steps over the door, and of hand-offs between servers of vLLM",
@@ -562,7 +562,7 @@ var rooms = map[string]room{
 			"run/cell/talk": "which models there are, how chats are counted", clips: "what endpoints wrote", "serve/openai": "requests and their streams",
 			"prove/replay": "the same figures", "prove/replay/workload": "what is sent",
 		},
-		testsMay: []string{"prove/bench/record", "engine", "serve/gateway", "decide/place"},
+		testsMay: []string{"prove/bench/record", "engine", "serve/gateway", "decide/placement"},
 	},
 	"prove/bench/record": {
 		owns: "the workload of a running gateway, written down",
@@ -575,9 +575,9 @@ var rooms = map[string]room{
 	"prove/replay": {
 		owns: "engines in virtual time, under the policies and the placement that real ones have",
 		may: map[string]string{
-			"decide/governor": "what ends thoughts, what steps cost", "kv": "phases and tiers", "decide/place": "who serves", "prove/replay/workload": "what arrives", "decide/sched": "who runs",
+			"decide/governor": "what ends thoughts, what steps cost", "kv": "phases and tiers", "decide/placement": "who serves", "prove/replay/workload": "what arrives", "decide/policy": "who runs",
 		},
-		testsMay: []string{"decide/probe"},
+		testsMay: []string{"decide/entropy"},
 	},
 	"prove/replay/report": {
 		owns:     "what runs of a replay amount to: intervals, verdicts, tables, pictures",
@@ -586,14 +586,14 @@ var rooms = map[string]room{
 	"prove/replay/sweep": {
 		owns: "replays of every policy at every load with every seed, on all cores; the search for a policy's parameters",
 		may: map[string]string{
-			"prove/replay": "a run", "prove/replay/report": "what runs amount to", "prove/replay/workload": "requests", "decide/sched": "policies",
+			"prove/replay": "a run", "prove/replay/report": "what runs amount to", "prove/replay/workload": "requests", "decide/policy": "policies",
 		},
 	},
 	"prove/replay/validation": {
 		owns: "replay held to the reference engine: its profile measured, its load predicted, both side by side",
 		may: map[string]string{
 			"prove/bench": "the machine, and who else uses it", "engine": "what is measured", "prove/replay": "what predicts", "prove/replay/workload": "requests",
-			"decide/sched": "the policy that the engine has",
+			"decide/policy": "the policy that the engine has",
 		},
 		testsMay: []string{"engine/batch"},
 	},
@@ -601,7 +601,7 @@ var rooms = map[string]room{
 		owns: "the seeded world: network, directory, memory, clocks, faults, checkers",
 		may: map[string]string{
 			"move/checksum": "of every chunk", "kv": "ids", "move/agent": "what is simulated", "move/fabric": "the contract that its network fulfils", "move/fabric/link": "both ends of its links",
-			"move/mem": "sections", "member/meta": "the directory over its store", "move/mrdn": "frames",
+			"move/mem": "sections", "member/directory": "the directory over its store", "move/mrdn": "frames",
 			"move/transceiver/handoff/handoffsim": "another kind of world", "keep/store/storesim": "and another",
 		},
 		testsMay: []string{mutants, "keep/store/owner", "move/transceiver/handoff"},
@@ -611,10 +611,10 @@ var rooms = map[string]room{
 		owns: "tests: agents in processes of their own, to be broken",
 		may: map[string]string{
 			"kv": "ids", "move/agent": "what a puppet is", "move/fabric": "operations and errors", "move/fabric/file": "its disk", "move/fabric/tcp": "its network",
-			"move/mem": "its memory", "member/meta": "its directory", "member/meta/etcd": "the one there is", "member/trust": "the cell's key",
+			"move/mem": "its memory", "member/directory": "its directory", "member/directory/etcd": "the one there is", "member/trust": "the cell's key",
 		},
 		uses:     map[string]string{"golang.org/x/sys": "limits of another process"},
-		testsMay: []string{"prove/faultproxy", "member/meta/etcd/embedded", "member/meta/metatest", required},
+		testsMay: []string{"prove/faultproxy", "member/directory/etcd/embedded", "member/directory/directorytest", required},
 	},
 	"prove/hostile": {
 		owns: "tests: a peer that knows the protocol and means harm",
@@ -635,10 +635,10 @@ var rooms = map[string]room{
 			"run/config": "config …", "run/models": "config init --model", "see/doctor": "doctor",
 			"kv": "frame encode --tier, plan --model", "move/reshard": "plan", "move/mrdn": "frame …", "see/telemetry": "--log-level, --log-format",
 			"prove/bench/gpu": "bench cuda", "run/cell": "up, down, status, logs", "see/dash": "where the page is", "run/cell/demo": "up --demo", "run/cell/talk": "chat", "serve/openai": "chat", "see/top": "top",
-			"serve/door": "where an agent's socket is", "engine": "engine", "serve/gateway": "gateway", "decide/place": "gateway", "see/ledger": "explain",
+			"serve/door": "where an agent's socket is", "engine": "engine", "serve/gateway": "gateway", "decide/placement": "gateway", "see/ledger": "explain",
 			"prove/bench": "bench …", "prove/bench/cache": "bench cache", "prove/bench/deciding": "bench phase, bench block, bench probe, bench replay, bench sched", "prove/bench/load": "load", "prove/bench/record": "record", "prove/bench/serving": "bench forcing, bench gateway, bench moves, bench policies, bench step, bench turns, bench vllm", "prove/bench/store": "bench store", "prove/bench/transfer": "bench transfer, bench handoff", "run/node": "agents", "move/agent": "send, recv, explain", "move/fabric": "operations", "move/mem": "file sections",
-			"member/meta": "peers", "member/meta/etcd/embedded": "directory", "keep/store": "store …, explain", "keep/store/disk": "store.disk", "keep/store/s3": "store.s3", "keep/store/owner": "store serve --policy", "keep/store/payload": "store push, store pull", "keep/store/protocol": "what is small to put", "member/trust": "cert …", "prove/sim": "sim", "move/transceiver/handoff": "explain",
-			"decide/block": "what governors are told of memory", "serve/live": "what an agent governs by", "decide/phase": "how models mark thoughts", "engine/token": "where clauses end", "decide/governor": "replay --entropy", "decide/probe": "replay --entropy", "prove/replay": "replay --engine", "prove/replay/report": "replay diff", "prove/replay/sweep": "replay, replay tune", "prove/replay/workload": "replay --workload", "prove/replay/validation": "replay validate", "decide/sched": "replay --policy",
+			"member/directory": "peers", "member/directory/etcd/embedded": "directory", "keep/store": "store …, explain", "keep/store/disk": "store.disk", "keep/store/s3": "store.s3", "keep/store/owner": "store serve --policy", "keep/store/payload": "store push, store pull", "keep/store/protocol": "what is small to put", "member/trust": "cert …", "prove/sim": "sim", "move/transceiver/handoff": "explain",
+			"decide/block": "what governors are told of memory", "serve/governing": "what an agent governs by", "decide/phase": "how models mark thoughts", "engine/token": "where clauses end", "decide/governor": "replay --entropy", "decide/entropy": "replay --entropy", "prove/replay": "replay --engine", "prove/replay/report": "replay diff", "prove/replay/sweep": "replay, replay tune", "prove/replay/workload": "replay --workload", "prove/replay/validation": "replay validate", "decide/policy": "replay --policy",
 		},
 		uses: map[string]string{
 			"github.com/alecthomas/kong": "commands as structs",

@@ -157,12 +157,12 @@ func TestWingsRefuse(t *testing.T) {
 		from, to string
 		refused  bool
 	}{
-		"downwards":            {"serve/gateway", "decide/place", false},
+		"downwards":            {"serve/gateway", "decide/placement", false},
 		"within a wing":        {"move/agent", "move/fabric", false},
 		"a shelf":              {"move/agent", "internal/join", false},
 		"upwards":              {"keep/store", "serve/door", true},
-		"deciding on a member": {"decide/place", "member/meta", true},
-		"moving on deciding":   {"move/agent", "decide/sched", true},
+		"deciding on a member": {"decide/placement", "member/directory", true},
+		"moving on deciding":   {"move/agent", "decide/policy", true},
 	} {
 		if got := wingRefuses(c.from, c.to) != ""; got != c.refused {
 			t.Errorf("%s: refused %v, want %v", name, got, c.refused)

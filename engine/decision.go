@@ -147,7 +147,7 @@ func (e *Engine) tellForked(c *choice, nats float32) {
 
 // forked tells how undecided the model is behind the end of the thought.
 func (e *Engine) forked(f *fork) {
-	nats := entropy(f.logits)
+	nats := entropyOf(f.logits)
 	if t := f.choice.script.trace; t != nil {
 		if played, is := at(t.Forks, f.tokens); is {
 			nats = played

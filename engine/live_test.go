@@ -11,20 +11,20 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"meridian/decide/block"
+	"meridian/decide/entropy"
 	"meridian/decide/governor"
-	"meridian/decide/probe"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/serve/door/doorpb"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 	"meridian/serve/openai"
 )
 
 // direct is the governor that agents have, without an agent.
 type direct struct {
-	governors *live.Governors
+	governors *governing.Governors
 
 	mu        sync.Mutex // protects the rest
-	link      *live.Connection
+	link      *governing.Connection
 	renewed   bool
 	decisions []*doorpb.Decision
 	forced    map[string]int // reasons of forced ends, by how often
@@ -76,7 +76,7 @@ func (d *direct) Take(time.Duration) []*doorpb.Decision {
 func (d *direct) Close() { d.link.Close() }
 
 // governedLive is an engine of a cell that a governor with this policy decides for.
-func governedLive(t *testing.T, c *cell, o Options, of live.Options) (*Engine, *direct) {
+func governedLive(t *testing.T, c *cell, o Options, of governing.Options) (*Engine, *direct) {
 	t.Helper()
 	s, err := openSource("tiny", 0)
 	if err != nil {
@@ -84,8 +84,10 @@ func governedLive(t *testing.T, c *cell, o Options, of live.Options) (*Engine, *
 	}
 	of.Wait, of.Now, of.PreemptMaxFraction, of.OffloadThreshold, of.Store = time.Millisecond, time.Now, 0.5, 2, true
 	of.Memory = block.Options{ThinkFraction: 0.4}
-	of.Model = func(string) (live.Model, error) { return live.Model{Phase: s.thoughts, Texts: s.tokenizer.Text}, nil }
-	governors, err := live.New(of)
+	of.Model = func(string) (governing.Model, error) {
+		return governing.Model{Phase: s.thoughts, Texts: s.tokenizer.Text}, nil
+	}
+	governors, err := governing.New(of)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,10 +132,10 @@ func TestEveryPolicyServesAMixedLoad(t *testing.T) {
 		answers, _ := ask(t, alone, r)
 		want = append(want, answers)
 	}
-	for _, policy := range sched.Names() {
+	for _, name := range policy.Names() {
 		world := keeping(t, 16)
-		e, d := governedLive(t, world, Options{BlockTokens: 8, Blocks: 60, MaxRunning: 6, StepTokens: 48}, live.Options{
-			Policy: policy, Budget: governor.Budget{MaxThinkTokens: 1000}, Scheduling: sched.Options{ThinkCap: 900, Quantum: 8, DemoteAfter: 24},
+		e, d := governedLive(t, world, Options{BlockTokens: 8, Blocks: 60, MaxRunning: 6, StepTokens: 48}, governing.Options{
+			Policy: name, Budget: governor.Budget{MaxThinkTokens: 1000}, Scheduling: policy.Options{ThinkCap: 900, Quantum: 8, DemoteAfter: 24},
 		})
 		var all sync.WaitGroup
 		for i, r := range mixed() {
@@ -141,16 +143,16 @@ func TestEveryPolicyServesAMixedLoad(t *testing.T) {
 			go func() {
 				defer all.Done()
 				if got, _ := ask(t, e, r); cmp.Diff(want[i], got) != "" {
-					t.Errorf("%s, %d: %s", policy, i, cmp.Diff(want[i], got))
+					t.Errorf("%s, %d: %s", name, i, cmp.Diff(want[i], got))
 				}
 			}()
 		}
 		all.Wait()
 		c := idle(t, e).Counters
 		m, last := d.governors.Metrics(), d.governors.Engines()[0].Contradiction
-		t.Logf("%s: %v; %d steps, %d preempted by the engine, %d by the governor, %d blocks copied, %d recalled, %d regained, %d fail open", policy, d.kinds, c.Told, c.Preempted, c.Stopped, c.CopiedOut, c.Recalled, c.Regained, c.FailedOpen)
+		t.Logf("%s: %v; %d steps, %d preempted by the engine, %d by the governor, %d blocks copied, %d recalled, %d regained, %d fail open", name, d.kinds, c.Told, c.Preempted, c.Stopped, c.CopiedOut, c.Recalled, c.Regained, c.FailedOpen)
 		must := []string{"copy", "preempt"}
-		switch policy {
+		switch name {
 		case "dual-queue", "meridian":
 			must = append(must, "pause")
 		case "pascal":
@@ -158,18 +160,18 @@ func TestEveryPolicyServesAMixedLoad(t *testing.T) {
 		}
 		for _, kind := range must {
 			if d.kinds[kind] == 0 {
-				t.Errorf("%s: no %s was decided", policy, kind)
+				t.Errorf("%s: no %s was decided", name, kind)
 			}
 		}
-		if c.CopiedOut == 0 || c.Stopped == 0 || policy == "pascal" && c.Recalled == 0 {
-			t.Errorf("%s: %+v", policy, c)
+		if c.CopiedOut == 0 || c.Stopped == 0 || name == "pascal" && c.Recalled == 0 {
+			t.Errorf("%s: %+v", name, c)
 		}
 		// Of a block on its way out that another finds meanwhile, a governor knows no holder.
 		if m.Governor.Contradictions > int64(c.Told)/20 || m.Tracked > 0 || m.Refused > 0 {
-			t.Errorf("%s: %d contradictions, the last: %s; %d are left", policy, m.Governor.Contradictions, last, m.Tracked)
+			t.Errorf("%s: %d contradictions, the last: %s; %d are left", name, m.Governor.Contradictions, last, m.Tracked)
 		}
 		if few := c.Told / 20; c.FailedOpen > few || c.Late > few { // a machine that stands still for a second makes some
-			t.Errorf("%s: %+v", policy, c)
+			t.Errorf("%s: %+v", name, c)
 		}
 	}
 }
@@ -188,23 +190,23 @@ func TestThoughtEndsWhereItsTraceConverges(t *testing.T) {
 		}
 		trace.Forks = append(trace.Forks, nats)
 	}
-	options := probe.Options{Alpha: 0.5, EATVariance: 0.01, EATInterval: 3, RPDI: 2, Transition: 2.5, MinThinkTokens: 8}
+	options := entropy.Options{Alpha: 0.5, EATVariance: 0.01, EATInterval: 3, RPDI: 2, Transition: 2.5, MinThinkTokens: 8}
 	// What an estimator of this trace says.
-	estimator, err := probe.NewEstimator(&options)
+	estimator, err := entropy.NewEstimator(&options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ends := 0
 	for think := 1; ends == 0; think++ {
 		estimator.Token(2, true)
-		if estimator.ForkDue(think%4 == 0) && estimator.Forked(float64(trace.Forks[min(think, 79)])) == probe.Converged {
+		if estimator.ForkDue(think%4 == 0) && estimator.Forked(float64(trace.Forks[min(think, 79)])) == entropy.Converged {
 			ends = think
 		}
 	}
 	if ends <= settles || ends > 79 {
 		t.Fatalf("it converges after %d tokens", ends)
 	}
-	e, d := governedLive(t, nil, Options{Trace: trace}, live.Options{Policy: "meridian", Budget: governor.Budget{MaxThinkTokens: 1000, Entropy: true, Probe: options}})
+	e, d := governedLive(t, nil, Options{Trace: trace}, governing.Options{Policy: "meridian", Budget: governor.Budget{MaxThinkTokens: 1000, Entropy: true, Probe: options}})
 	long := 200
 	r := Request{Prompts: [][]uint32{prompt(2, 30)}, MaxTokens: 220, IgnoreEOS: true, ThinkTokens: &long, SplitThought: true}
 	got, result := ask(t, e, r)

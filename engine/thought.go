@@ -3,8 +3,8 @@ package engine
 import (
 	"math"
 
+	"meridian/decide/entropy"
 	"meridian/decide/phase"
-	"meridian/decide/probe"
 	"meridian/kv"
 	"meridian/serve/openai"
 )
@@ -138,11 +138,11 @@ func (e *Engine) nats(c *choice) float32 {
 			return nats
 		}
 	}
-	return entropy(c.logits)
+	return entropyOf(c.logits)
 }
 
-func entropy(logits []float32) float32 {
-	nats, err := probe.Entropy(logits)
+func entropyOf(logits []float32) float32 {
+	nats, err := entropy.Entropy(logits)
 	if err != nil { // a row that says nothing
 		return float32(math.NaN())
 	}

@@ -14,34 +14,34 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"meridian/decide/block"
+	"meridian/decide/entropy"
 	"meridian/decide/governor"
-	"meridian/decide/probe"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/engine/batch"
 	"meridian/kv"
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // A world has engines, the agent that governs them and the cache that keeps what leaves their
 // memory, in the time of testing/synctest. What runs is what ships: the step loop and the
-// scheduler of the engines, their part in steps and decisions, serve/live and all below.
+// scheduler of the engines, their part in steps and decisions, serve/governing and all below.
 // Made up are the model (a hash of its KV), the way between engine and agent, the cache, the
 // clients, and the trouble, which a seed draws.
 type governedWorld struct {
 	t       testing.TB
 	seed    uint64
 	faults  worldFaults
-	options live.Options
+	options governing.Options
 	cell    *cell
 	engines []*worldEngine
 	clients sync.WaitGroup
 	trouble sync.WaitGroup
 
-	mu        sync.Mutex      // protects the rest; taken last
-	governors *live.Governors // nil: the agent is dead
-	twins     *live.Governors // to compare with
+	mu        sync.Mutex           // protects the rest; taken last
+	governors *governing.Governors // nil: the agent is dead
+	twins     *governing.Governors // to compare with
 	hangUntil time.Time
 	done      bool
 	failures  []string
@@ -122,13 +122,13 @@ func (w *governedWorld) over() bool {
 	return w.done
 }
 
-func (w *governedWorld) agent() *live.Governors {
+func (w *governedWorld) agent() *governing.Governors {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.governors
 }
 
-func (w *governedWorld) agentTwin() *live.Governors {
+func (w *governedWorld) agentTwin() *governing.Governors {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.twins
@@ -136,8 +136,8 @@ func (w *governedWorld) agentTwin() *live.Governors {
 
 // comes lets an agent begin, that knows nothing.
 func (w *governedWorld) comes() {
-	g, err := live.New(w.options)
-	twins, second := live.New(w.options)
+	g, err := governing.New(w.options)
+	twins, second := governing.New(w.options)
 	if err != nil || second != nil {
 		w.broke("the agent does not come: %v", err)
 	}
@@ -192,17 +192,17 @@ func newWorld(t testing.TB, seed uint64) *governedWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.options = live.Options{
-		Policy: sched.Names()[int(seed)%len(sched.Names())], PreemptMaxFraction: 0.5, OffloadThreshold: int32(1 + dice.IntN(4)), Store: dice.IntN(4) > 0,
+	w.options = governing.Options{
+		Policy: policy.Names()[int(seed)%len(policy.Names())], PreemptMaxFraction: 0.5, OffloadThreshold: int32(1 + dice.IntN(4)), Store: dice.IntN(4) > 0,
 		Memory: block.Options{ThinkFraction: 0.4}, Wait: 2 * time.Millisecond, Now: time.Now,
-		Model: func(string) (live.Model, error) {
-			return live.Model{Phase: source.thoughts, Texts: source.tokenizer.Text}, nil
+		Model: func(string) (governing.Model, error) {
+			return governing.Model{Phase: source.thoughts, Texts: source.tokenizer.Text}, nil
 		},
 		Budget: governor.Budget{MaxThinkTokens: int32(20 + dice.IntN(80)), Entropy: dice.IntN(2) == 0},
 	}
-	w.options.Budget.Probe = probe.Options{Alpha: 0.5, EATVariance: 0.05, EATInterval: 3, RPDI: 1.5, Transition: 2, MinThinkTokens: dice.IntN(12)}
+	w.options.Budget.Probe = entropy.Options{Alpha: 0.5, EATVariance: 0.05, EATInterval: 3, RPDI: 1.5, Transition: 2, MinThinkTokens: dice.IntN(12)}
 	if dice.IntN(2) == 0 {
-		w.options.Scheduling = sched.Options{ThinkCap: 60, Quantum: 8, DemoteAfter: 24}
+		w.options.Scheduling = policy.Options{ThinkCap: 60, Quantum: 8, DemoteAfter: 24}
 	}
 	w.comes()
 	w.cell.trouble.dice = rand.New(rand.NewPCG(seed, 2))

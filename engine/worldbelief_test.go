@@ -9,7 +9,7 @@ import (
 
 	"meridian/engine/batch"
 	"meridian/serve/door/doorpb"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // wilful is a governor that has everybody wait for a while, whatever would be best: it says
@@ -168,7 +168,7 @@ func (c *worldConn) believes(m *doorpb.Step, d *doorpb.Decision) {
 	}
 }
 
-func governedRequests(g *live.Governors, engine string) []live.Request {
+func governedRequests(g *governing.Governors, engine string) []governing.Request {
 	for _, e := range g.Engines() {
 		if e.Name == engine {
 			return e.Requests

@@ -12,7 +12,7 @@ import (
 
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // worldLink is an engine's connection for steps to the agent of a world, made anew when it
@@ -48,11 +48,11 @@ type worldConn struct {
 	up, metered, down time.Time
 
 	agent            sync.Mutex // protects what the agent has of it
-	governors, twins *live.Governors
+	governors, twins *governing.Governors
 	believed         map[uint64][]uint32 // what sequences have said, as the agent has heard
-	governed         *live.Connection
-	meter            *live.Connection // nil: entropies come with the steps
-	twin             *live.Connection // of another governor, which hears with each step what the meter has told by then
+	governed         *governing.Connection
+	meter            *governing.Connection // nil: entropies come with the steps
+	twin             *governing.Connection // of another governor, which hears with each step what the meter has told by then
 	arrived          map[tokenPlace]float32
 	said             map[uint64]uint32 // tokens, as the agent has heard
 	places           map[uint64]uint32 // the same, as the engine has told

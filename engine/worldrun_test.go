@@ -203,7 +203,7 @@ func (l *lone) compare(end *worldEnd) (wrong []string) {
 }
 
 // fewWorlds are those that a test looks at by itself: of the first thirty, those in which changes
-// of conditions in engine and serve/live were noticed that others do not notice, and two
+// of conditions in engine and serve/governing were noticed that others do not notice, and two
 // without trouble.
 var fewWorlds = []uint64{0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 18, 27}
 

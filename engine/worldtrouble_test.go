@@ -7,7 +7,7 @@ import (
 
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // between is a time to wait, never quite the same.
@@ -108,8 +108,8 @@ func (w *governedWorld) stores(dice *rand.Rand) {
 func (w *governedWorld) mad(dice *rand.Rand) {
 	about := &doorpb.Steps{Model: "tiny", BlockTokens: 8, MaxRunning: 4, StepTokens: 32, Forces: true, Forks: true, Blocks: 40, Swaps: true}
 	number := func() uint64 { return uint64(dice.IntN(6)) }
-	var c *live.Connection
-	var of *live.Governors
+	var c *governing.Connection
+	var of *governing.Governors
 	for step := uint64(1); !w.over(); step++ {
 		time.Sleep(time.Duration(1+dice.IntN(int(20*time.Millisecond))) | 1)
 		g := w.agent()

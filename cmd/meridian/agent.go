@@ -36,7 +36,7 @@ type doorFlags struct {
 
 // options are the flags', and what the configuration says besides.
 func (d *doorFlags) options(in *config.Config, logger *slog.Logger) *node.Door {
-	return &node.Door{Governor: governing(in, logger), Socket: d.Door, AllowUIDs: append(d.AllowUIDs, in.Door.AllowUIDs...), RequireLeg: d.RequireLeg || in.Door.RequireLeg}
+	return &node.Door{Governor: governingOptions(in, logger), Socket: d.Door, AllowUIDs: append(d.AllowUIDs, in.Door.AllowUIDs...), RequireLeg: d.RequireLeg || in.Door.RequireLeg}
 }
 
 // agentParts are what an agent has besides, each or none.

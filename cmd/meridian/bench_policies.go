@@ -6,7 +6,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/bench"
 	"meridian/prove/bench/serving"
 )
@@ -31,7 +31,7 @@ func (c *benchPolicies) Help() string {
 }
 
 func (c *benchPolicies) Run(std *stdio) error {
-	policies := sched.Names()
+	policies := policy.Names()
 	if len(c.Policy) > 0 {
 		if err := bench.Known("policy", c.Policy, policies); err != nil {
 			return measured(context.Background(), std, err, "bench policies")

@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 
+	"meridian/decide/entropy"
 	"meridian/decide/governor"
-	"meridian/decide/probe"
 	"meridian/prove/replay/sweep"
 	"meridian/run/config"
 )
@@ -13,7 +13,7 @@ import (
 func budget(c *config.Config) *governor.Budget {
 	return &governor.Budget{
 		MaxThinkTokens: tokens(c.Scheduler.MaxThinkTokens), Entropy: c.Entropy.Enabled,
-		Probe: probe.Options{
+		Probe: entropy.Options{
 			Alpha: c.Entropy.EMAAlpha, EATVariance: c.Entropy.EATEMAVarianceThreshold, EATInterval: int(c.Entropy.EATProbeIntervalTokens),
 			RPDI: c.Entropy.RPDIThreshold, Transition: c.Entropy.TransitionEntropyThreshold, MinThinkTokens: int(c.Scheduler.MinThinkTokens),
 		},

@@ -15,8 +15,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/member/meta"
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/member/trust"
 	"meridian/move/agent"
 	"meridian/run/config"
@@ -159,7 +159,7 @@ func (c *peersCommand) Run(std *stdio, all *commands) error {
 
 // openCellDirectory dials the directory that flags and configuration mean, as the
 // agent of that name.
-func openCellDirectory(ctx context.Context, std *stdio, all *commands, flags *cellFlags, as string) (meta.Directory, error) {
+func openCellDirectory(ctx context.Context, std *stdio, all *commands, flags *cellFlags, as string) (directory.Directory, error) {
 	loaded, err := all.load(std)
 	if err != nil {
 		return nil, err
@@ -181,7 +181,7 @@ func openCellDirectory(ctx context.Context, std *stdio, all *commands, flags *ce
 	return d, lacking(err)
 }
 
-func (c *peersCommand) show(ctx context.Context, std *stdio, d meta.Directory) error {
+func (c *peersCommand) show(ctx context.Context, std *stdio, d directory.Directory) error {
 	if c.Watch {
 		return c.follow(ctx, std, d)
 	}
@@ -199,7 +199,7 @@ func (c *peersCommand) show(ctx context.Context, std *stdio, d meta.Directory) e
 		_, err := fmt.Fprintln(std.out, "no agents")
 		return err
 	}
-	engines, err := d.List(asking, meta.EnginePrefix)
+	engines, err := d.List(asking, directory.EnginePrefix)
 	if err != nil {
 		return err
 	}
@@ -209,10 +209,10 @@ func (c *peersCommand) show(ctx context.Context, std *stdio, d meta.Directory) e
 // shownIncarnation is how much of one tells two lives apart for a person; JSON has all.
 const shownIncarnation = 8
 
-func peerTable(out io.Writer, records []agent.AgentRecord, engines []meta.Record) error {
+func peerTable(out io.Writer, records []agent.AgentRecord, engines []directory.Record) error {
 	at := make(map[string][]string)
 	for _, record := range engines {
-		if e, err := meta.ParseEngineRecord(record); err == nil {
+		if e, err := directory.ParseEngineRecord(record); err == nil {
 			at[e.Home] = append(at[e.Home], e.ID)
 		}
 	}
@@ -234,7 +234,7 @@ func kindOf(r agent.AgentRecord) string {
 	return kindAgent
 }
 
-func agentRecords(records []meta.Record) []agent.AgentRecord {
+func agentRecords(records []directory.Record) []agent.AgentRecord {
 	all := []agent.AgentRecord{}
 	for _, record := range records {
 		if r, err := agent.ParseAgentRecord(record); err == nil {
@@ -256,7 +256,7 @@ func fabricList(r agent.AgentRecord) string {
 }
 
 // follow prints who is there, then who comes and goes, until it is stopped.
-func (c *peersCommand) follow(ctx context.Context, std *stdio, d meta.Directory) error {
+func (c *peersCommand) follow(ctx context.Context, std *stdio, d directory.Directory) error {
 	w, err := d.Watch(ctx, agent.AgentPrefix, 0)
 	if err != nil {
 		return err
@@ -265,17 +265,17 @@ func (c *peersCommand) follow(ctx context.Context, std *stdio, d meta.Directory)
 	for e := range w.Events() {
 		var err error
 		switch e.Kind {
-		case meta.Resync, meta.Available:
+		case directory.Resync, directory.Available:
 			for _, r := range agentRecords(e.Records) {
 				err = errors.Join(err, c.line(std, "here", r))
 			}
-		case meta.Put:
-			for _, r := range agentRecords([]meta.Record{e.Record}) {
+		case directory.Put:
+			for _, r := range agentRecords([]directory.Record{e.Record}) {
 				err = c.line(std, "came", r)
 			}
-		case meta.Delete:
+		case directory.Delete:
 			err = c.line(std, "gone", agent.AgentRecord{Name: strings.TrimPrefix(e.Record.Key, agent.AgentPrefix)})
-		case meta.Unavailable:
+		case directory.Unavailable:
 			err = c.line(std, "unknown", agent.AgentRecord{Name: "the directory does not answer"})
 		}
 		if err != nil {

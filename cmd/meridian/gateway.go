@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/run/config"
 	"meridian/run/node"
 	"meridian/see/telemetry"
@@ -166,7 +166,7 @@ func (c *gatewayCommand) options(in *config.Config, backends []gateway.Backend) 
 	milliseconds := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	return gateway.Options{
 		Listen: cmp.Or(c.Listen, t.Listen), Admin: admin, Insecure: t.Insecure || c.Insecure, Backends: backends,
-		Place:         place.Options{DirectTokens: direct, AffinityWeight: t.PrefixAffinity, RunningTokens: runningTokens, StoredWeight: t.StoredTokenWeight},
+		Place:         placement.Options{DirectTokens: direct, AffinityWeight: t.PrefixAffinity, RunningTokens: runningTokens, StoredWeight: t.StoredTokenWeight},
 		Thinking:      thinkingOf(in),
 		Efforts:       effortsOf(in),
 		WarmNextTurn:  c.WarmNextTurn || t.WarmNextTurn,
@@ -187,8 +187,8 @@ func (c *gatewayCommand) backends(in *config.Config) ([]gateway.Backend, error) 
 	var listed []gateway.Backend
 	for _, part := range []struct {
 		urls []string
-		role place.Role
-	}{{c.Prefill, place.Prefill}, {c.Decode, place.Decode}, {c.Both, place.Both}} {
+		role placement.Role
+	}{{c.Prefill, placement.Prefill}, {c.Decode, placement.Decode}, {c.Both, placement.Both}} {
 		for _, url := range part.urls {
 			listed = append(listed, gateway.Backend{URL: url, Role: part.role})
 		}
@@ -197,11 +197,11 @@ func (c *gatewayCommand) backends(in *config.Config) ([]gateway.Backend, error) 
 		return listed, nil
 	}
 	for _, b := range in.Gateway.Backend {
-		role, err := place.ParseRole(b.Role)
+		role, err := placement.ParseRole(b.Role)
 		if err != nil {
 			return nil, err
 		}
-		phases, err := place.ParsePhases(b.Phases)
+		phases, err := placement.ParsePhases(b.Phases)
 		if err != nil {
 			return nil, err
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/replay"
 	"meridian/run/config"
 	"meridian/serve/gateway"
@@ -38,7 +38,7 @@ func TestReplayHasTheDefaultsOfTheSchema(t *testing.T) {
 	}
 	budgets := [3]float64{in.Scheduler.ThinkTPOTBudgetMs, in.Scheduler.OutputTPOTBudgetMs, in.Scheduler.ThinkBatchMultiplier}
 	if want := [3]float64{
-		float64(sched.DefaultThinkTPOTBudget / sched.Millisecond), float64(sched.DefaultOutputTPOTBudget / sched.Millisecond), sched.DefaultThinkBatchMultiplier,
+		float64(policy.DefaultThinkTPOTBudget / policy.Millisecond), float64(policy.DefaultOutputTPOTBudget / policy.Millisecond), policy.DefaultThinkBatchMultiplier,
 	}; budgets != want {
 		t.Errorf("the schema's budgets are %v, the policy's %v", budgets, want)
 	}

@@ -8,23 +8,23 @@ import (
 
 	"meridian/decide/block"
 	"meridian/decide/phase"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/engine"
 	"meridian/engine/token"
 	"meridian/run/config"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
-// governing is what the configuration says to the governors of an agent's engines; nil:
+// governingOptions is what the configuration says to the governors of an agent's engines; nil:
 // none is governed.
-func governing(in *config.Config, logger *slog.Logger) *live.Options {
+func governingOptions(in *config.Config, logger *slog.Logger) *governing.Options {
 	if !in.Governor.Enabled {
 		return nil
 	}
-	models := thinkers{in: in, logger: logger, known: make(map[string]live.Model)}
-	return &live.Options{
+	models := thinkers{in: in, logger: logger, known: make(map[string]governing.Model)}
+	return &governing.Options{
 		Policy: in.Scheduler.Policy,
-		Scheduling: sched.Options{
+		Scheduling: policy.Options{
 			ThinkCap: tokens(in.Scheduler.MaxThinkTokens), ThinkBatchMultiplier: in.Scheduler.ThinkBatchMultiplier,
 			ThinkTPOTBudget: milliseconds(in.Scheduler.ThinkTPOTBudgetMs), OutputTPOTBudget: milliseconds(in.Scheduler.OutputTPOTBudgetMs),
 			StepBudget: milliseconds(in.Scheduler.ThinkTPOTBudgetMs),
@@ -41,8 +41,8 @@ func tokens(n int64) int32 { return int32(min(n, math.MaxInt32)) }
 
 // milliseconds is a time of the configuration, which may be a fraction; the least is a
 // nanosecond, since 0 means the default to policies.
-func milliseconds(ms float64) sched.Instant {
-	return sched.Instant(max(1, min(ms*float64(sched.Millisecond), math.MaxInt64/2)))
+func milliseconds(ms float64) policy.Instant {
+	return policy.Instant(max(1, min(ms*float64(policy.Millisecond), math.MaxInt64/2)))
 }
 
 // thinkers are the models of the configuration, as governors look for their thoughts.
@@ -51,26 +51,26 @@ type thinkers struct {
 	logger *slog.Logger
 
 	mutex sync.Mutex
-	known map[string]live.Model // by the names of tables
+	known map[string]governing.Model // by the names of tables
 }
 
 // model is the one that an engine names. One without a table that is not built in, or whose
 // markers cannot be looked for, does not think.
-func (t *thinkers) model(name string) (live.Model, error) {
+func (t *thinkers) model(name string) (governing.Model, error) {
 	table, m, err := t.in.ModelOf(name)
 	switch {
 	case err != nil:
-		return live.Model{}, err
+		return governing.Model{}, err
 	case table == "": // those that reference engines bring along need none
 		thoughts, texts := engine.Thoughts(name)
-		return live.Model{Phase: thoughts, Texts: texts}, nil
+		return governing.Model{Phase: thoughts, Texts: texts}, nil
 	}
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	if made, is := t.known[table]; is {
 		return made, nil
 	}
-	var made live.Model
+	var made governing.Model
 	if made.Phase, err = phase.NewModel(m.Markers); err != nil {
 		t.logger.Warn("the thoughts of a model cannot be told from its answers", "model", table, "error", err)
 		made.Phase = nil

@@ -7,7 +7,7 @@ import (
 
 	"meridian/engine"
 	"meridian/run/config"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // A model that reference engines bring along is known, a table of its name goes first, and
@@ -18,7 +18,7 @@ func TestGovernorsKnowBuiltInModels(t *testing.T) {
 		t.Fatal(err)
 	}
 	builtIn, _ := engine.Thoughts("tiny")
-	models := thinkers{in: in.Config, logger: slog.New(slog.DiscardHandler), known: make(map[string]live.Model)}
+	models := thinkers{in: in.Config, logger: slog.New(slog.DiscardHandler), known: make(map[string]governing.Model)}
 	for name, want := range map[string][]uint32{"tiny": builtIn.Force(), "small": {7}, "org/tiny": nil, "other": nil} {
 		m, err := models.model(name)
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/move/mrdn"
 	cachebench "meridian/prove/bench/cache"
 	"meridian/prove/bench/serving"
@@ -82,7 +82,7 @@ func newParser(c *commands, std *stdio) (*kong.Kong, error) {
 			"cache_parts": strings.Join(cachebench.Parts(), ","),
 			"store_peers": strings.Join(storebench.PeerNames(), ", "),
 			"faults":      strings.Join(sim.FaultNames(), ", "),
-			"workloads":   strings.Join(workload.Names(), ", "), "policies": strings.Join(sched.Names(), ", "), "profiles": strings.Join(profileNames(), ", "),
+			"workloads":   strings.Join(workload.Names(), ", "), "policies": strings.Join(policy.Names(), ", "), "profiles": strings.Join(profileNames(), ", "),
 		},
 		kong.Exit(func(int) { panic(enough{}) }),
 	)

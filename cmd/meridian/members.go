@@ -16,7 +16,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/agent"
 	"meridian/run/node"
 	"meridian/serve/gateway"
@@ -50,14 +50,14 @@ type member struct {
 const askMember = 2 * time.Second
 
 // membersOf asks a directory who belongs to a cell, and each engine and gateway how it is.
-func membersOf(ctx context.Context, d meta.Directory) ([]member, error) {
+func membersOf(ctx context.Context, d directory.Directory) ([]member, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*askMember)
 	defer cancel()
 	agents, err := d.List(ctx, agent.AgentPrefix)
 	if err != nil {
 		return nil, err
 	}
-	engines, err := d.List(ctx, meta.EnginePrefix)
+	engines, err := d.List(ctx, directory.EnginePrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func membersOf(ctx context.Context, d meta.Directory) ([]member, error) {
 		}
 	}
 	for _, record := range engines.Records {
-		if r, err := meta.ParseEngineRecord(record); err == nil {
+		if r, err := directory.ParseEngineRecord(record); err == nil {
 			all = append(all, member{Kind: kindEngine, Name: r.ID, Role: r.Role, Agent: r.Home, Host: hosts[r.Home], URL: strings.TrimSuffix(r.URL, "/")})
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"meridian/run/node"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 type phasesCommand struct {
@@ -29,8 +29,8 @@ func (c *phasesCommand) Help() string {
 
 // governedAgent is what one agent tells of the engines that it governs.
 type governedAgent struct {
-	Agent   string        `json:"agent"`
-	Engines []live.Engine `json:"engines"`
+	Agent   string             `json:"agent"`
+	Engines []governing.Engine `json:"engines"`
 	// Problem is why it tells nothing.
 	Problem string `json:"problem,omitempty"`
 }
@@ -85,7 +85,7 @@ func (c *phasesCommand) read(ctx context.Context, state string) ([]governedAgent
 	agents := []governedAgent{}
 	var last error
 	for _, name := range names {
-		told := governedAgent{Agent: name, Engines: []live.Engine{}}
+		told := governedAgent{Agent: name, Engines: []governing.Engine{}}
 		engines, err := node.Phases(ctx, state, name)
 		if err != nil {
 			told.Problem, last = err.Error(), errors.Join(last, err)
@@ -148,7 +148,7 @@ func printPhases(to io.Writer, agents []governedAgent) error {
 	return nil
 }
 
-func printRequests(to io.Writer, requests []live.Request) error {
+func printRequests(to io.Writer, requests []governing.Request) error {
 	if len(requests) == 0 {
 		return nil
 	}

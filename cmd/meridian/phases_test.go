@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // People see each request with its budget, and why; what an engine wrote cannot drive
@@ -12,9 +12,9 @@ import (
 func TestPrintPhases(t *testing.T) {
 	last, mean := 0.25, 1.5
 	agents := []governedAgent{
-		{Agent: "a", Engines: []live.Engine{{
+		{Agent: "a", Engines: []governing.Engine{{
 			Name: "e", Model: "m\x1b[2J", Policy: "pascal", Running: 1, Waiting: 1, Steps: 9, Contradictions: 2, Contradiction: "governor: contradiction: x",
-			Requests: []live.Request{
+			Requests: []governing.Request{
 				{Sequence: 7, ID: "chat-1", Phase: "think", State: "running", Prompt: 12, Think: 30, Cap: 64, Entropy: &last, Mean: &mean, Decided: "force", Reason: "hard_cap", DecidedSeconds: 0.5, AgeSeconds: 2},
 				{Sequence: 8, Phase: "output", State: "paused", Output: 4},
 			},

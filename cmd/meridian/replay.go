@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/replay"
 	"meridian/prove/replay/report"
 	"meridian/prove/replay/sweep"
@@ -98,7 +98,7 @@ func (c *replayRun) candidates() ([]sweep.Candidate, error) {
 	var all []sweep.Candidate
 	for _, text := range c.Policy {
 		if text == "all" {
-			for _, name := range sched.Names() {
+			for _, name := range policy.Names() {
 				all = append(all, sweep.Candidate{Name: name, Policy: name})
 			}
 			continue
@@ -244,7 +244,7 @@ func deref(x *float64) float64 {
 
 // replayFailed gives an error the advice and the status that go with it.
 func replayFailed(err error) error {
-	for _, usage := range []error{sweep.ErrOptions, workload.ErrOptions, replay.ErrConfig, replay.ErrProfile, sched.ErrUnknownPolicy, errOccupied} {
+	for _, usage := range []error{sweep.ErrOptions, workload.ErrOptions, replay.ErrConfig, replay.ErrProfile, policy.ErrUnknownPolicy, errOccupied} {
 		if errors.Is(err, usage) {
 			return &failure{err: err, hint: "`meridian replay run --help` lists what it takes", status: exitInvalid}
 		}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/agent"
 	"meridian/move/fabric"
 	"meridian/move/mem"
@@ -180,7 +180,7 @@ func (c *sendCommand) peer(ctx context.Context, n *node.Agent, name string) (*ag
 	switch {
 	case err == nil && p.Name != name:
 		return nil, fmt.Errorf("%s answers at %s, not %s", p.Name, c.At, name)
-	case errors.Is(err, meta.ErrNotFound):
+	case errors.Is(err, directory.ErrNotFound):
 		return nil, &failure{
 			err:  fmt.Errorf("no agent %s is in the directory", name),
 			hint: "`meridian peers` lists who is there; one that was just started needs a moment", status: exitFailure,

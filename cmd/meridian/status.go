@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/run/cell"
 	"meridian/run/node"
 )

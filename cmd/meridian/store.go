@@ -13,7 +13,7 @@ import (
 	"meridian/keep/store/disk"
 	"meridian/keep/store/owner"
 	"meridian/keep/store/s3"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/prove/bench"
 	"meridian/run/config"
 	"meridian/run/node"
@@ -120,7 +120,7 @@ func (c *storeFlags) join(ctx context.Context, std *stdio, all *commands, part *
 
 // noDirectory adds to err what helps where no directory answers.
 func noDirectory(err error) error {
-	if !errors.Is(err, meta.ErrUnavailable) {
+	if !errors.Is(err, directory.ErrUnavailable) {
 		return err
 	}
 	return &failure{err: err, hint: "`meridian directory` starts one, `meridian up` a whole cell; --state and --directory say which is meant", status: exitFailure}

@@ -13,7 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/run/node"
 )
 
@@ -45,7 +45,7 @@ func (c *targetsCommand) Run(std *stdio, all *commands) error {
 	return errors.Join(err, d.Close(stop))
 }
 
-func (c *targetsCommand) show(ctx context.Context, std *stdio, all *commands, d meta.Directory) error {
+func (c *targetsCommand) show(ctx context.Context, std *stdio, all *commands, d directory.Directory) error {
 	switch {
 	case c.Out != "":
 		return c.keep(ctx, std, d)
@@ -73,7 +73,7 @@ func (c *targetsCommand) show(ctx context.Context, std *stdio, all *commands, d 
 	return targetTable(std.out, targets)
 }
 
-func listTargets(ctx context.Context, d meta.Directory) ([]node.Target, error) {
+func listTargets(ctx context.Context, d directory.Directory) ([]node.Target, error) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	return node.Targets(ctx, d)
@@ -124,7 +124,7 @@ func groupsOf(targets []node.Target) []targetGroup {
 
 // keep writes the file anew whenever the cell has changed. While the directory is
 // away the file stays as it is: unknown is not gone.
-func (c *targetsCommand) keep(ctx context.Context, std *stdio, d meta.Directory) error {
+func (c *targetsCommand) keep(ctx context.Context, std *stdio, d directory.Directory) error {
 	last := ""
 	for {
 		targets, err := listTargets(ctx, d)
@@ -152,7 +152,7 @@ func (c *targetsCommand) keep(ctx context.Context, std *stdio, d meta.Directory)
 }
 
 // serve answers every request with what the directory has then.
-func (c *targetsCommand) serve(ctx context.Context, std *stdio, all *commands, d meta.Directory) error {
+func (c *targetsCommand) serve(ctx context.Context, std *stdio, all *commands, d directory.Directory) error {
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return err

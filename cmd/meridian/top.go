@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/run/config"
 	"meridian/see/top"
 )
@@ -76,7 +76,7 @@ func (c *topCommand) sources(ctx context.Context, std *stdio, all *commands) (fu
 }
 
 // sourcesIn are those in the directory; operator asks gateways, who may want a key.
-func sourcesIn(ctx context.Context, d meta.Directory, operator *http.Client, in *config.Config) ([]top.Source, error) {
+func sourcesIn(ctx context.Context, d directory.Directory, operator *http.Client, in *config.Config) ([]top.Source, error) {
 	targets, err := listTargets(ctx, d)
 	if err != nil {
 		return nil, err

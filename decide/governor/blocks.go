@@ -6,7 +6,7 @@ import (
 
 	"meridian/decide/block"
 	"meridian/decide/phase"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -69,8 +69,8 @@ func (g *Governor) hold(h *Hold) error {
 	}
 	s.last, s.holds = h.Block, true
 	r.Blocks++
-	if r.State == sched.Waiting && !s.going {
-		r.State = sched.Running
+	if r.State == policy.Waiting && !s.going {
+		r.State = policy.Running
 		g.standing(s, r)
 	}
 	return nil
@@ -169,11 +169,11 @@ func (g *Governor) copied(c *Copied) error {
 		}
 		return nil
 	})
-	if s == nil || g.request(s).State != sched.Leaving {
+	if s == nil || g.request(s).State != policy.Leaving {
 		return nil
 	}
 	if !c.Whole {
-		g.request(s).State = sched.Paused // it keeps what it has; the policy will see
+		g.request(s).State = policy.Paused // it keeps what it has; the policy will see
 		g.away(s, g.request(s))
 		return nil
 	}
@@ -194,7 +194,7 @@ func (g *Governor) mayLeave(s *sequence) {
 func (g *Governor) leaveAll() {
 	for i, s := range g.leaving {
 		s.leaves, g.leaving[i] = false, nil
-		if r := g.request(s); r.State == sched.Leaving {
+		if r := g.request(s); r.State == policy.Leaving {
 			g.leave(s, r)
 		}
 	}
@@ -203,7 +203,7 @@ func (g *Governor) leaveAll() {
 
 // leave asks for the copies that a sequence lacks, and frees its blocks when it
 // lacks none.
-func (g *Governor) leave(s *sequence, r *sched.Request) {
+func (g *Governor) leave(s *sequence, r *policy.Request) {
 	g.contradicted(g.blocks.SetState(s.holder, block.Paused))
 	var err error
 	g.held, err = g.blocks.Of(s.holder, g.held[:0])
@@ -236,15 +236,15 @@ func (g *Governor) evict(b block.ID) {
 }
 
 // away makes a sequence one that is to be recalled, if blocks of it are elsewhere.
-func (g *Governor) away(s *sequence, r *sched.Request) {
+func (g *Governor) away(s *sequence, r *policy.Request) {
 	elsewhere, err := g.blocks.Elsewhere(s.holder)
 	g.contradicted(err)
 	switch {
 	case elsewhere > 0:
-		r.State, r.Blocks = sched.Away, int32(elsewhere)
+		r.State, r.Blocks = policy.Away, int32(elsewhere)
 		g.unwish(s)
-	case r.State == sched.Leaving:
-		r.State = sched.Paused // others hold all of them: nothing was gained
+	case r.State == policy.Leaving:
+		r.State = policy.Paused // others hold all of them: nothing was gained
 	}
 }
 
@@ -264,7 +264,7 @@ func (g *Governor) evictDue() {
 		return
 	}
 	for i, s := range g.sequences {
-		if r := &g.snapshot.Requests[i]; r.State == sched.Paused {
+		if r := &g.snapshot.Requests[i]; r.State == policy.Paused {
 			g.away(s, r)
 		}
 	}
@@ -273,7 +273,7 @@ func (g *Governor) evictDue() {
 // recalled has a sequence's blocks back, or gives them up.
 func (g *Governor) recalled(c *Recalled) error {
 	s := g.byNumber[c.Sequence]
-	if s == nil || g.request(s).State != sched.Recalling && g.request(s).State != sched.Away { // an engine that waits for nobody brings it back unasked
+	if s == nil || g.request(s).State != policy.Recalling && g.request(s).State != policy.Away { // an engine that waits for nobody brings it back unasked
 		return fmt.Errorf("%w: blocks of sequence %d are back, which nobody recalled", ErrContradiction, c.Sequence)
 	}
 	r := g.request(s)
@@ -288,7 +288,7 @@ func (g *Governor) recalled(c *Recalled) error {
 		g.recompute(s, r)
 		return err
 	}
-	r.State, r.Blocks, r.Copied = sched.Paused, int32(len(g.held)), max(0, int32(len(g.held))-1) // the last is written on
+	r.State, r.Blocks, r.Copied = policy.Paused, int32(len(g.held)), max(0, int32(len(g.held))-1) // the last is written on
 	return nil
 }
 
@@ -322,7 +322,7 @@ func (g *Governor) place(s *sequence, blocks []block.ID) error {
 }
 
 // standing tells the block table what a sequence does.
-func (g *Governor) standing(s *sequence, r *sched.Request) {
+func (g *Governor) standing(s *sequence, r *policy.Request) {
 	if g.blocks == nil {
 		return
 	}
@@ -330,7 +330,7 @@ func (g *Governor) standing(s *sequence, r *sched.Request) {
 		return // a step may still touch its blocks
 	}
 	state := block.Running
-	if r.State != sched.Running {
+	if r.State != policy.Running {
 		state = block.Paused
 	}
 	if is, err := g.blocks.State(s.holder); err == nil && is != state {

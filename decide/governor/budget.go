@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"meridian/decide/probe"
+	"meridian/decide/entropy"
 )
 
 // ErrOptions means that a governor cannot go by what it was given.
@@ -62,7 +62,7 @@ type Budget struct {
 	// Entropy is entropy.enabled.
 	Entropy bool
 	// Probe is what estimators go by; scheduler.min_think_tokens is in it.
-	Probe probe.Options
+	Probe entropy.Options
 }
 
 // Check returns an error that names the first thing that makes no sense.

@@ -1,6 +1,6 @@
 package governor
 
-import "meridian/decide/sched"
+import "meridian/decide/policy"
 
 const (
 	// newest is the weight of the newest measurement: some ten steps forget a
@@ -8,7 +8,7 @@ const (
 	newest = 0.2
 	// ahead is how much copying may be under way, as the time it takes: enough to
 	// keep a link busy, little enough that a pause does not wait for others.
-	ahead = 100 * sched.Millisecond
+	ahead = 100 * policy.Millisecond
 )
 
 // Calibration is what steps and copies take here, from measurements. Its
@@ -24,7 +24,7 @@ type Calibration struct {
 }
 
 // average takes a measurement into a moving average; no number, no change.
-func average(old *float64, total sched.Instant, n int32) {
+func average(old *float64, total policy.Instant, n int32) {
 	if total <= 0 || n <= 0 {
 		return
 	}
@@ -37,7 +37,7 @@ func average(old *float64, total sched.Instant, n int32) {
 }
 
 // Stepped takes what a step took, if it can be.
-func (c *Calibration) Stepped(took sched.Instant, w *Work) {
+func (c *Calibration) Stepped(took policy.Instant, w *Work) {
 	if !w.possible(took) {
 		return
 	}
@@ -54,18 +54,18 @@ func (c *Calibration) token() float64 {
 }
 
 // CopiedOut takes what it took to copy so many blocks out.
-func (c *Calibration) CopiedOut(took sched.Instant, blocks int32) { average(&c.copied, took, blocks) }
+func (c *Calibration) CopiedOut(took policy.Instant, blocks int32) { average(&c.copied, took, blocks) }
 
 // Recalled takes what it took to bring so many blocks back.
-func (c *Calibration) Recalled(took sched.Instant, blocks int32) { average(&c.recalled, took, blocks) }
+func (c *Calibration) Recalled(took policy.Instant, blocks int32) { average(&c.recalled, took, blocks) }
 
 // Costs are what policies go by while so many sequences decode. While copies have not been measured they cost as
 // much as computing anew, so that a first one is tried where nothing is lost by it.
-func (c *Calibration) Costs(decoding int32) sched.Costs {
+func (c *Calibration) Costs(decoding int32) policy.Costs {
 	var all [curvePoints]spot
 	spots := c.curve.read(all[:0])
 	token := price(spots)
-	costs := sched.Costs{PrefillToken: sched.Instant(token), Step: sched.Instant(c.step), FreeTokens: free(spots, float64(max(1, decoding)))}
+	costs := policy.Costs{PrefillToken: policy.Instant(token), Step: policy.Instant(c.step), FreeTokens: free(spots, float64(max(1, decoding)))}
 	if c.FabricDown {
 		return costs
 	}
@@ -75,11 +75,11 @@ func (c *Calibration) Costs(decoding int32) sched.Costs {
 }
 
 // positive is a cost that says that copies can be made, as 0 says that not.
-func positive(measured, otherwise float64) sched.Instant {
+func positive(measured, otherwise float64) policy.Instant {
 	if measured > 0 {
-		return max(1, sched.Instant(measured))
+		return max(1, policy.Instant(measured))
 	}
-	return max(1, sched.Instant(otherwise))
+	return max(1, policy.Instant(otherwise))
 }
 
 // WorthCopying says whether a finished thought is copied out: bringing it back
@@ -102,6 +102,6 @@ func (c *Calibration) Ahead(batch int32) int32 {
 
 // Recompute is what it takes to compute so many tokens anew; 0 means that it is
 // not known.
-func (c *Calibration) Recompute(tokens int32) sched.Instant {
-	return sched.Instant(c.token() * float64(tokens))
+func (c *Calibration) Recompute(tokens int32) policy.Instant {
+	return policy.Instant(c.token() * float64(tokens))
 }

@@ -3,8 +3,8 @@ package governor
 import (
 	"testing"
 
-	"meridian/decide/probe"
-	"meridian/decide/sched"
+	"meridian/decide/entropy"
+	"meridian/decide/policy"
 )
 
 func TestCalibration(t *testing.T) {
@@ -13,21 +13,21 @@ func TestCalibration(t *testing.T) {
 		t.Errorf("nothing was measured, and copies are not tried: %+v, %d ahead", got, c.Ahead(4))
 	}
 	for range 3 {
-		c.Stepped(10*sched.Millisecond, &Work{Tokens: 8, Sequences: 8})    // everybody decodes
-		c.Stepped(20*sched.Millisecond, &Work{Tokens: 1008, Sequences: 8}) // 1,000 tokens of a prompt
+		c.Stepped(10*policy.Millisecond, &Work{Tokens: 8, Sequences: 8})    // everybody decodes
+		c.Stepped(20*policy.Millisecond, &Work{Tokens: 1008, Sequences: 8}) // 1,000 tokens of a prompt
 	}
-	c.CopiedOut(sched.Millisecond, 10)
-	c.Recalled(sched.Millisecond, 10)
-	want := sched.Costs{PrefillToken: 10 * sched.Microsecond, CopiedBlock: 100 * sched.Microsecond, RecalledBlock: 100 * sched.Microsecond, Step: 10 * sched.Millisecond}
+	c.CopiedOut(policy.Millisecond, 10)
+	c.Recalled(policy.Millisecond, 10)
+	want := policy.Costs{PrefillToken: 10 * policy.Microsecond, CopiedBlock: 100 * policy.Microsecond, RecalledBlock: 100 * policy.Microsecond, Step: 10 * policy.Millisecond}
 	if got := c.Costs(8); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	// A block is computed in 160 µs and brought back in 100.
-	if !c.WorthCopying() || c.Ahead(4) != 1000 || c.Recompute(32) != 320*sched.Microsecond {
+	if !c.WorthCopying() || c.Ahead(4) != 1000 || c.Recompute(32) != 320*policy.Microsecond {
 		t.Errorf("%v, %d ahead, %d ns", c.WorthCopying(), c.Ahead(4), c.Recompute(32))
 	}
 	for range 20 {
-		c.Recalled(sched.Millisecond, 1)
+		c.Recalled(policy.Millisecond, 1)
 	}
 	if c.WorthCopying() {
 		t.Error("a thought is copied out although computing it is quicker")
@@ -39,8 +39,8 @@ func TestCalibration(t *testing.T) {
 	before := c
 	c.Stepped(-1, &Work{Tokens: 5, Sequences: 5})
 	c.Stepped(0, &Work{Tokens: 500, Sequences: 5})
-	c.Stepped(sched.Millisecond, &Work{Tokens: 1 << 30, Sequences: 5})
-	c.Stepped(sched.Millisecond, &Work{Tokens: 5, Sequences: 8, Context: -1})
+	c.Stepped(policy.Millisecond, &Work{Tokens: 1 << 30, Sequences: 5})
+	c.Stepped(policy.Millisecond, &Work{Tokens: 5, Sequences: 8, Context: -1})
 	c.CopiedOut(5, 0)
 	c.Recalled(-5, -1)
 	if c != before {
@@ -53,17 +53,17 @@ func TestVerdict(t *testing.T) {
 	for name, c := range map[string]struct {
 		budget Budget
 		think  int32
-		heard  probe.Reason
+		heard  entropy.Reason
 		want   ForceReason
 	}{
-		"free":                   {on, 99, probe.None, Free},
-		"cap":                    {on, 100, probe.None, HardCap},
-		"converged":              {on, 10, probe.Converged, Converged},
-		"converged at the cap":   {on, 100, probe.Converged, Converged},
-		"overthinking":           {on, 10, probe.Overthinking, Overthinking},
-		"disabled, converged":    {off, 10, probe.Converged, Free},
-		"disabled, and the cap":  {off, 100, probe.Converged, HardCap},
-		"disabled, overthinking": {off, 99, probe.Overthinking, Free},
+		"free":                   {on, 99, entropy.None, Free},
+		"cap":                    {on, 100, entropy.None, HardCap},
+		"converged":              {on, 10, entropy.Converged, Converged},
+		"converged at the cap":   {on, 100, entropy.Converged, Converged},
+		"overthinking":           {on, 10, entropy.Overthinking, Overthinking},
+		"disabled, converged":    {off, 10, entropy.Converged, Free},
+		"disabled, and the cap":  {off, 100, entropy.Converged, HardCap},
+		"disabled, overthinking": {off, 99, entropy.Overthinking, Free},
 	} {
 		thought := c.budget.Begin(0)
 		thought.Heard(c.heard)

@@ -6,7 +6,7 @@ import (
 
 	"meridian/decide/block"
 	"meridian/decide/phase"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 )
 
 // One block that the engine did not copy does not keep the others of its batch under way.
@@ -42,7 +42,7 @@ func TestNoCopyOfWhatIsGivenUp(t *testing.T) {
 	p := &scripted{}
 	g := open(t, options(t, p))
 	thinkThen(t, g, 5)
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Recompute}}
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Recompute}}
 	d := step(t, g, Facts{Commits: []Commit{{Sequence: 1, Computed: 2, Tokens: []uint32{endID, 92, 7}}}})
 	if len(d.CopyOut) != 0 || len(d.Preempt) != 1 {
 		t.Errorf("%+v", d)
@@ -57,13 +57,13 @@ func TestAFailedCopyOfTheRest(t *testing.T) {
 	g := open(t, o)
 	thinkThen(t, g, endID, 92, 7)
 	step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{1, 2}, Took: 2000, Whole: true}}})
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Offload}}
 	step(t, g, Facts{})
 	if d := step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}}); !slices.Equal(d.Evict, []block.ID{2, 1}) || len(d.CopyOut) != 1 {
 		t.Fatalf("%+v", d)
 	}
 	d := step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{0, 3}}}})
-	if r := p.seen.Requests[0]; r.State != sched.Away || r.Blocks != 2 || len(d.Order) != 0 {
+	if r := p.seen.Requests[0]; r.State != policy.Away || r.Blocks != 2 || len(d.Order) != 0 {
 		t.Errorf("%+v, %+v", r, d)
 	}
 }
@@ -77,12 +77,12 @@ func TestWhoSharesWhatLeavesIsAwayToo(t *testing.T) {
 	step(t, g, Facts{Arrivals: []Arrival{{Sequence: 2, At: 2, PromptTokens: 9, Cached: 4, Shared: 1}}})
 	p.rest = []int32{1}
 	step(t, g, Facts{Held: []Hold{{2, 0}, {2, 10}}, Commits: []Commit{{Sequence: 2, Computed: 5, Tokens: []uint32{thinkID}}}})
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Offload}}
 	step(t, g, Facts{})
 	step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}})
 	p.rest = nil
 	d := step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{0, 1, 2, 3}, Took: 4000, Whole: true}}})
-	if r := p.seen.Requests[1]; !slices.Contains(d.Evict, 0) || r.State != sched.Away || r.Blocks != 1 || len(d.Order) != 0 {
+	if r := p.seen.Requests[1]; !slices.Contains(d.Evict, 0) || r.State != policy.Away || r.Blocks != 1 || len(d.Order) != 0 {
 		t.Fatalf("%+v, %+v", d, r)
 	}
 	p.recall = []int32{1}
@@ -108,7 +108,7 @@ func TestBackUnasked(t *testing.T) {
 	p := &scripted{}
 	g := open(t, options(t, p))
 	thinkThen(t, g, 5)
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Offload}}
 	step(t, g, Facts{})
 	step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}})
 	step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{0, 1, 2, 3}, Took: 4000, Whole: true}}})
@@ -116,15 +116,15 @@ func TestBackUnasked(t *testing.T) {
 		Recalled: []Recalled{{Sequence: 1, Blocks: []block.ID{9, 8, 7, 6}, Took: 1, Whole: true}},
 		Commits:  []Commit{{Sequence: 1, Computed: 1, Tokens: []uint32{5}}},
 	})
-	if r := p.seen.Requests[0]; r.State != sched.Running || r.Blocks != 4 || r.Length != 14 {
+	if r := p.seen.Requests[0]; r.State != policy.Running || r.Blocks != 4 || r.Length != 14 {
 		t.Errorf("%+v", r)
 	}
 	// One that stays, since its copies take too long, goes on with what it has.
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Offload}}
 	step(t, g, Facts{})
 	step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}})
 	step(t, g, Facts{Copied: []Copied{{Sequence: 1}}, Commits: []Commit{{Sequence: 1, Computed: 1, Tokens: []uint32{5}}}})
-	if r := p.seen.Requests[0]; r.State != sched.Running || r.Length != 15 {
+	if r := p.seen.Requests[0]; r.State != policy.Running || r.Length != 15 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"meridian/decide/block"
 	"meridian/decide/phase"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 )
 
 // Thousands that end in one step cost about what they cost one by one, and who stays
@@ -49,7 +49,7 @@ func TestTooManyContradictions(t *testing.T) {
 	if d := g.Step(&f); d.Contradictions != MaxContradictions+1 || g.Counters().Sequences != 1 {
 		t.Errorf("%d contradictions, %d sequences", d.Contradictions, g.Counters().Sequences)
 	}
-	if d := g.Step(&Facts{Now: sched.Second, Ended: []phase.Sequence{1}}); d.Contradictions != 0 || g.Counters().Sequences != 0 {
+	if d := g.Step(&Facts{Now: policy.Second, Ended: []phase.Sequence{1}}); d.Contradictions != 0 || g.Counters().Sequences != 0 {
 		t.Errorf("the next step suffers: %d contradictions", d.Contradictions)
 	}
 }
@@ -68,7 +68,7 @@ func TestStoppedAndCopiedAreRepeated(t *testing.T) {
 		held.Held = append(held.Held, Hold{1, b})
 	}
 	step(t, g, held)
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Offload}}
 	step(t, g, Facts{})
 	p.victims = nil
 	began := time.Now()
@@ -80,7 +80,7 @@ func TestStoppedAndCopiedAreRepeated(t *testing.T) {
 		t.Errorf("%d copies are asked for", len(d.CopyOut))
 	}
 	all := Copied{Sequence: 1, Blocks: d.CopyOut[0].Blocks, Whole: true}
-	if d = step(t, g, Facts{Copied: []Copied{all}}); len(d.Evict) != blocks || g.snapshot.Requests[0].State != sched.Away {
+	if d = step(t, g, Facts{Copied: []Copied{all}}); len(d.Evict) != blocks || g.snapshot.Requests[0].State != policy.Away {
 		t.Errorf("%d blocks are free, and it is %v", len(d.Evict), g.snapshot.Requests[0].State)
 	}
 }

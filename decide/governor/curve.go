@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/bits"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 )
 
 // Work is what a step computed, as far as its time depends on it.
@@ -47,7 +47,7 @@ const (
 	// From so many steps on a point counts, and is known.
 	counts, known = 3, 8
 	// longest is more than any step takes.
-	longest = 60_000 * sched.Millisecond
+	longest = 60_000 * policy.Millisecond
 )
 
 // point is the mean of steps of about as many tokens.
@@ -76,12 +76,12 @@ func pointOf(tokens int32) int {
 }
 
 // possible says whether this can have been computed in that time.
-func (w *Work) possible(took sched.Instant) bool {
+func (w *Work) possible(took policy.Instant) bool {
 	return took > 0 && took <= longest && w.Sequences > 0 && w.Tokens >= w.Sequences && w.Tokens < maxCurveTokens && w.Context >= 0 && w.Pairs >= 0
 }
 
 // learn takes what a step took.
-func (c *curve) learn(took sched.Instant, w *Work) {
+func (c *curve) learn(took policy.Instant, w *Work) {
 	p := &c.points[pointOf(w.Tokens)]
 	ns, context, pairs := float64(took), float64(w.Context), float64(w.Pairs)
 	// Who computes more tokens attends to more: what is learnt of attention is

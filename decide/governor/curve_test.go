@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 )
 
 // machine is a roofline: weights are read in 17 ms, or multiplied by tokens, and
@@ -47,7 +47,7 @@ func serve(c *Calibration, m machine, steps int, noise func() float64) {
 			w.Add(done, chunk)
 			done += chunk
 		}
-		c.Stepped(sched.Instant(m.step(&w)*noise()), &w)
+		c.Stepped(policy.Instant(m.step(&w)*noise()), &w)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestFactsTellFreeTokens(t *testing.T) {
 	for _, tokens := range []int32{1, 8, 16, 64, 128, 160, 176, 256, 512} {
 		for range counts {
 			took := roofline.step(&Work{Tokens: tokens})
-			step(t, g, Facts{Took: sched.Instant(took), Computed: tokens, Sequences: 1})
+			step(t, g, Facts{Took: policy.Instant(took), Computed: tokens, Sequences: 1})
 		}
 	}
 	if got, want := p.seen.Costs.FreeTokens, roofline.knee(1); max(got-want, want-got) > want/10 {

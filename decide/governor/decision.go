@@ -3,7 +3,7 @@ package governor
 import (
 	"meridian/decide/block"
 	"meridian/decide/phase"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 )
 
 // Decision is what an engine is to do. The engine carries it out in this order:
@@ -33,7 +33,7 @@ type Decision struct {
 	// Steps is for how many steps the order holds if nothing happens but that those
 	// in it decode, and Until, unless it is 0, when it ends in any case.
 	Steps int32
-	Until sched.Instant
+	Until policy.Instant
 	// Contradictions are facts of this step that were left out; above MaxContradictions
 	// all that came after them were, too.
 	Contradictions int
@@ -67,8 +67,8 @@ type CopyOut struct {
 // Evict.
 type Preempt struct {
 	Sequence phase.Sequence
-	Reclaim  sched.Reclaim
-	Reason   sched.Reason
+	Reclaim  policy.Reclaim
+	Reason   policy.Reason
 }
 
 // reset forgets what was decided and keeps the memory.

@@ -1,12 +1,12 @@
 // Package governor decides for one engine: facts of its steps go in, decisions
-// come out. It puts together what phase, probe, block and sched know, has no
+// come out. It puts together what phase, entropy, block and policy know, has no
 // clock and calls nobody; what it wants to be done, the copies among it, is
 // returned.
 //
 //	facts of a step                                             decision
-//	  arrivals, ends ─────► sequences ───────────► sched.Policy ──► order, pause, resume,
+//	  arrivals, ends ─────► sequences ───────────► policy.Policy ─► order, pause, resume,
 //	  committed tokens ───► phase.Map ─► events ──┐    ▲            preempt, recall
-//	  entropies, forks ───► probe.Estimator ──────┼► Thought ─────► force, with a reason; fork
+//	  entropies, forks ───► entropy.Estimator ────┼► Thought ─────► force, with a reason; fork
 //	  blocks, copies ─────► block.Table ──────────┘    │ ─────────► copy out, evict
 //	  times ──────────────► Calibration ───────────────┘ costs
 //

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"meridian/decide/probe"
+	"meridian/decide/entropy"
 	"meridian/kv"
 )
 
@@ -60,7 +60,7 @@ func TestNothingButNaN(t *testing.T) {
 	if len(d.Force) != 1 || d.Force[0].Entropy != Absent {
 		t.Errorf("%+v", d.Force)
 	}
-	if got := g.byNumber[1].thought.heard; got != probe.None {
+	if got := g.byNumber[1].thought.heard; got != entropy.None {
 		t.Errorf("heard %v", got)
 	}
 }

@@ -2,19 +2,19 @@ package governor
 
 import (
 	"meridian/decide/block"
+	"meridian/decide/entropy"
 	"meridian/decide/phase"
-	"meridian/decide/probe"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
 // Facts is what happened in an engine since the last step. Slices are read and
 // not kept.
 type Facts struct {
-	Now sched.Instant
+	Now policy.Instant
 	// Took is what the last step took, and Computed of how many tokens of how many
 	// sequences; 0 if there was none.
-	Took                sched.Instant
+	Took                policy.Instant
 	Computed, Sequences int32
 	// FreeBlocks may be taken at once, cached ones that no sequence uses among them.
 	FreeBlocks int32
@@ -35,7 +35,7 @@ type Facts struct {
 // Arrival is a sequence that the engine has admitted to its queue.
 type Arrival struct {
 	Sequence phase.Sequence
-	At       sched.Instant
+	At       policy.Instant
 	Tenant   int32
 	// Prompt is its ids, or their end, and PromptTokens how many there are, without
 	// what a resumed one has generated.
@@ -75,7 +75,7 @@ type Given struct {
 	// Found tokens were committed, and of all so far Think and Output are these.
 	Found, Think, Output int32
 	// Heard is what an estimator said of them.
-	Heard probe.Reason
+	Heard entropy.Reason
 }
 
 // Fork is the entropy after a forced end of the thought, which a decision asked
@@ -98,7 +98,7 @@ type Stopped struct {
 type Copied struct {
 	Sequence phase.Sequence
 	Blocks   []block.ID
-	Took     sched.Instant
+	Took     policy.Instant
 	Whole    bool
 }
 
@@ -107,7 +107,7 @@ type Copied struct {
 type Recalled struct {
 	Sequence phase.Sequence
 	Blocks   []block.ID
-	Took     sched.Instant
+	Took     policy.Instant
 	Whole    bool
 }
 

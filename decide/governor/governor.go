@@ -6,7 +6,7 @@ import (
 
 	"meridian/decide/block"
 	"meridian/decide/phase"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -32,8 +32,8 @@ type Options struct {
 	Follows bool
 	// Forks: the engine can fork a context for EAT.
 	Forks  bool
-	Policy sched.Policy
-	Limits sched.Limits
+	Policy policy.Policy
+	Limits policy.Limits
 	Budget Budget
 	// Blocks describes the engine's block table; without blocks none is kept, and
 	// nothing is copied out.
@@ -51,14 +51,14 @@ type Governor struct {
 	blocks      *block.Table // nil: there is none
 	calibration Calibration
 	attended    Work // what the commits of this step attended to
-	downSince   sched.Instant
+	downSince   policy.Instant
 
 	// sequences and snapshot.Requests are parallel, in the order of arrival.
 	sequences []*sequence
 	dropped   int // of them, since compact
 	byNumber  map[phase.Sequence]*sequence
-	snapshot  sched.Snapshot
-	policy    sched.Decision
+	snapshot  policy.Snapshot
+	policy    policy.Decision
 
 	decision Decision
 	counters Counters
@@ -121,10 +121,10 @@ func (g *Governor) Blocks() (block.Counters, bool) {
 }
 
 // Costs is what policies go by now.
-func (g *Governor) Costs() sched.Costs {
+func (g *Governor) Costs() policy.Costs {
 	running := int32(0)
 	for i := range g.snapshot.Requests {
-		if g.snapshot.Requests[i].State == sched.Running {
+		if g.snapshot.Requests[i].State == policy.Running {
 			running++
 		}
 	}
@@ -214,7 +214,7 @@ func (g *Governor) arrive(a *Arrival) error {
 		s.thought.Miss(machine.Think())
 	}
 	s.generated = int32(machine.Tokens())
-	r := sched.Request{
+	r := policy.Request{
 		Arrived: a.At, Tenant: a.Tenant, Prompt: a.PromptTokens, Length: a.Cached, Blocks: a.Shared,
 		Pending: a.PromptTokens + s.generated - a.Cached,
 		Phase:   machine.Phase(), Think: int32(machine.Think()), Output: int32(machine.Output()),
@@ -222,7 +222,7 @@ func (g *Governor) arrive(a *Arrival) error {
 	if g.blocks != nil {
 		s.holder = g.blocks.Admit()
 	}
-	g.snapshot.Tenants = sched.Join(g.snapshot.Tenants, a.Tenant)
+	g.snapshot.Tenants = policy.Join(g.snapshot.Tenants, a.Tenant)
 	g.sequences = append(g.sequences, s)
 	g.snapshot.Requests = append(g.snapshot.Requests, r)
 	g.byNumber[a.Sequence] = s
@@ -283,12 +283,12 @@ func (g *Governor) compact() {
 
 // reap forgets those of whom the engine has not spoken for long. Who waits or is
 // away is not silent by its own fault.
-func (g *Governor) reap(now sched.Instant) {
+func (g *Governor) reap(now policy.Instant) {
 	if g.counters.Steps%reapEvery != 0 {
 		return
 	}
 	for i, s := range g.sequences {
-		if g.snapshot.Requests[i].State != sched.Running {
+		if g.snapshot.Requests[i].State != policy.Running {
 			g.phases.Touch(int64(now), s.number)
 		}
 	}

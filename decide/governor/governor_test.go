@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 
 	"meridian/decide/block"
+	"meridian/decide/entropy"
 	"meridian/decide/phase"
-	"meridian/decide/probe"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -34,36 +34,36 @@ func thinker(t testing.TB) *phase.Model {
 
 // scripted is a policy that runs everybody who can, and does what a test says.
 type scripted struct {
-	victims []sched.Victim
+	victims []policy.Victim
 	recall  []int32
 	rest    []int32 // left out
-	seen    sched.Snapshot
+	seen    policy.Snapshot
 }
 
 func (*scripted) Name() string { return "scripted" }
 
-func (p *scripted) Decide(s *sched.Snapshot, d *sched.Decision) {
+func (p *scripted) Decide(s *policy.Snapshot, d *policy.Decision) {
 	p.seen = *s
 	p.seen.Requests = slices.Clone(s.Requests)
-	*d = sched.Decision{Victims: p.victims, Recall: p.recall, Steps: 100}
+	*d = policy.Decision{Victims: p.victims, Recall: p.recall, Steps: 100}
 	stops := func(i int32) bool {
-		return slices.Contains(p.rest, i) || slices.ContainsFunc(p.victims, func(v sched.Victim) bool { return v.Request == i })
+		return slices.Contains(p.rest, i) || slices.ContainsFunc(p.victims, func(v policy.Victim) bool { return v.Request == i })
 	}
 	for i := range int32(len(s.Requests)) {
-		if r := &s.Requests[i]; (r.Holds() || r.State == sched.Waiting) && !stops(i) {
-			d.Run = append(d.Run, sched.Run{Request: i, Tokens: r.Pending})
+		if r := &s.Requests[i]; (r.Holds() || r.State == policy.Waiting) && !stops(i) {
+			d.Run = append(d.Run, policy.Run{Request: i, Tokens: r.Pending})
 		}
 	}
 	p.victims, p.recall = nil, nil
 }
 
-func probing() probe.Options {
-	return probe.Options{Alpha: 0.5, EATVariance: 1e-3, EATInterval: 1, RPDI: 2, Transition: 2.5, MinThinkTokens: 4}
+func probing() entropy.Options {
+	return entropy.Options{Alpha: 0.5, EATVariance: 1e-3, EATInterval: 1, RPDI: 2, Transition: 2.5, MinThinkTokens: 4}
 }
 
-func options(t testing.TB, p sched.Policy) Options {
+func options(t testing.TB, p policy.Policy) Options {
 	return Options{
-		Model: thinker(t), Policy: p, Limits: sched.Limits{Tokens: 64, Sequences: 8, BlockTokens: 4, Blocks: 64, PreemptMaxFraction: 0.1},
+		Model: thinker(t), Policy: p, Limits: policy.Limits{Tokens: 64, Sequences: 8, BlockTokens: 4, Blocks: 64, PreemptMaxFraction: 0.1},
 		Budget: Budget{MaxThinkTokens: 10, Entropy: true, Probe: probing()}, Blocks: block.Options{Blocks: 64},
 		OffloadThreshold: 2, Offloads: true,
 	}
@@ -166,7 +166,7 @@ func TestConverged(t *testing.T) {
 		forks++
 		d = step(t, g, Facts{Forks: []Fork{{Sequence: 1, Nats: 0.5}}})
 		if len(d.Force) > 0 {
-			if d.Force[0].Reason != Converged || d.Force[0].Entropy != Measured || forks <= probe.WarmUp(0.5) {
+			if d.Force[0].Reason != Converged || d.Force[0].Entropy != Measured || forks <= entropy.WarmUp(0.5) {
 				t.Errorf("%+v after %d forks", d.Force, forks)
 			}
 			return
@@ -181,7 +181,7 @@ func TestOverthinking(t *testing.T) {
 	g := open(t, o)
 	step(t, g, Facts{Arrivals: []Arrival{arrival(1)}})
 	step(t, g, Facts{Commits: []Commit{{Sequence: 1, Computed: 4, Tokens: []uint32{thinkID}}}})
-	entropies := append(slices.Repeat([]float64{0.1}, 4*probe.Window), slices.Repeat([]float64{2}, probe.Window)...)
+	entropies := append(slices.Repeat([]float64{0.1}, 4*entropy.Window), slices.Repeat([]float64{2}, entropy.Window)...)
 	d := step(t, g, Facts{Commits: []Commit{{Sequence: 1, Computed: 5, Tokens: tokens(len(entropies), 5), Entropies: entropies}}})
 	if len(d.Force) != 1 || d.Force[0].Reason != Overthinking {
 		t.Errorf("%+v", d.Force)
@@ -204,7 +204,7 @@ func TestThoughtIsCopiedOut(t *testing.T) {
 		t.Error(diff)
 	}
 	step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{1, 2}, Took: 2000, Whole: true}}})
-	if r := g.snapshot.Requests[0]; r.Copied != 2 || r.State != sched.Running || g.Costs().CopiedBlock != 1000 || g.underWay != 0 {
+	if r := g.snapshot.Requests[0]; r.Copied != 2 || r.State != policy.Running || g.Costs().CopiedBlock != 1000 || g.underWay != 0 {
 		t.Errorf("%+v, %+v, %d under way", r, g.Costs(), g.underWay)
 	}
 }
@@ -226,9 +226,9 @@ func TestOffloadAndRecall(t *testing.T) {
 	p := &scripted{}
 	g := open(t, options(t, p))
 	thinkThen(t, g, 5, 5)
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload, Reason: sched.Thinking}}
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Offload, Reason: policy.Thinking}}
 	d := step(t, g, Facts{})
-	if len(d.Preempt) != 1 || d.Preempt[0].Reclaim != sched.Offload || len(d.CopyOut) != 0 || len(d.Order) != 0 {
+	if len(d.Preempt) != 1 || d.Preempt[0].Reclaim != policy.Offload || len(d.CopyOut) != 0 || len(d.Order) != 0 {
 		t.Fatalf("%+v", d)
 	}
 	// A step that was under way commits; then the engine stops it.
@@ -238,7 +238,7 @@ func TestOffloadAndRecall(t *testing.T) {
 		t.Fatalf("%+v", d)
 	}
 	d = step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{0, 1, 2, 3}, Took: 4000, Whole: true}}})
-	if !slices.Equal(d.Evict, []block.ID{0, 1, 2, 3}) || p.seen.Requests[0].State != sched.Away || p.seen.Requests[0].Blocks != 4 {
+	if !slices.Equal(d.Evict, []block.ID{0, 1, 2, 3}) || p.seen.Requests[0].State != policy.Away || p.seen.Requests[0].Blocks != 4 {
 		t.Fatalf("%+v, %+v", d, p.seen.Requests[0])
 	}
 	p.recall = []int32{0}
@@ -250,7 +250,7 @@ func TestOffloadAndRecall(t *testing.T) {
 		t.Fatalf("%+v, %+v", d, g.Costs())
 	}
 	step(t, g, Facts{Commits: []Commit{{Sequence: 1, Computed: 1, Tokens: []uint32{endID, 92, 4}}}, Held: []Hold{{1, 20}}})
-	if r := g.snapshot.Requests[0]; r.Preemptions != 1 || r.Blocks != 5 || r.Phase != kv.Output || r.State != sched.Running {
+	if r := g.snapshot.Requests[0]; r.Preemptions != 1 || r.Blocks != 5 || r.Phase != kv.Output || r.State != policy.Running {
 		t.Errorf("%+v", r)
 	}
 }
@@ -262,7 +262,7 @@ func TestCommitAfterTheStop(t *testing.T) {
 		p := &scripted{}
 		g := open(t, options(t, p))
 		thinkThen(t, g, 5, 5)
-		p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload, Reason: sched.Thinking}}
+		p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Offload, Reason: policy.Thinking}}
 		step(t, g, Facts{})
 		before := g.snapshot.Requests[0]
 		commits := []Commit{{Sequence: 1, Computed: 1, Tokens: []uint32{5}}}
@@ -273,7 +273,7 @@ func TestCommitAfterTheStop(t *testing.T) {
 			g.Step(&Facts{Stopped: []Stopped{{Sequence: 1}}, Commits: commits})
 		}
 		r, contradicted := g.snapshot.Requests[0], g.Counters().Contradictions > 0
-		if r.State != sched.Leaving || contradicted != later || (r.Length == before.Length) != later || r.Think != before.Think+1 {
+		if r.State != policy.Leaving || contradicted != later || (r.Length == before.Length) != later || r.Think != before.Think+1 {
 			t.Errorf("%s: %+v, was %+v; %v", name, r, before, g.Counters().LastContradiction)
 		}
 	}
@@ -287,12 +287,12 @@ func TestFabricDown(t *testing.T) {
 	if c := p.seen.Costs; len(d.CopyOut) != 0 || c.CopiedBlock != 0 || c.RecalledBlock != 0 {
 		t.Errorf("%v, %+v", d.CopyOut, c)
 	}
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
-	if d = step(t, g, Facts{FabricDown: true}); len(d.Preempt) != 1 || d.Preempt[0].Reclaim != sched.Recompute {
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Offload}}
+	if d = step(t, g, Facts{FabricDown: true}); len(d.Preempt) != 1 || d.Preempt[0].Reclaim != policy.Recompute {
 		t.Errorf("%+v", d.Preempt)
 	}
 	d = step(t, g, Facts{FabricDown: true, Stopped: []Stopped{{Sequence: 1, Lost: true}}})
-	if r := p.seen.Requests[0]; r.State != sched.Waiting || r.Length != 0 || r.Pending != 4+13 || len(d.Order) != 1 {
+	if r := p.seen.Requests[0]; r.State != policy.Waiting || r.Length != 0 || r.Pending != 4+13 || len(d.Order) != 1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -303,18 +303,18 @@ func TestAwayWhileTheFabricIsDown(t *testing.T) {
 	p := &scripted{}
 	g := open(t, options(t, p))
 	thinkThen(t, g, 5, 5)
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Offload}}
 	for range counts {
 		step(t, g, Facts{Took: 1000, Computed: 1, Sequences: 1})
 		step(t, g, Facts{Took: 3000, Computed: 11, Sequences: 1})
 	}
 	step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}})
 	step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{0, 1, 2, 3}, Took: 4000, Whole: true}}})
-	if d := step(t, g, Facts{Now: 10_000, FabricDown: true}); len(d.Preempt) != 0 || p.seen.Requests[0].State != sched.Away {
+	if d := step(t, g, Facts{Now: 10_000, FabricDown: true}); len(d.Preempt) != 0 || p.seen.Requests[0].State != policy.Away {
 		t.Fatalf("%+v, %+v", d, p.seen.Requests[0])
 	}
 	d := step(t, g, Facts{Now: 10_000 + 200*15, FabricDown: true})
-	if len(d.Preempt) != 1 || d.Preempt[0].Reclaim != sched.Recompute || p.seen.Requests[0].State != sched.Waiting || len(d.Order) != 1 {
+	if len(d.Preempt) != 1 || d.Preempt[0].Reclaim != policy.Recompute || p.seen.Requests[0].State != policy.Waiting || len(d.Order) != 1 {
 		t.Fatalf("%+v, %+v", d, p.seen.Requests[0])
 	}
 	if c, _ := g.Blocks(); c.Held != [3]int{} {
@@ -326,7 +326,7 @@ func TestFailedCopies(t *testing.T) {
 	p := &scripted{}
 	g := open(t, options(t, p))
 	thinkThen(t, g, 5, 5)
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Offload}}
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Offload}}
 	step(t, g, Facts{})
 	step(t, g, Facts{Stopped: []Stopped{{Sequence: 1}}})
 	d := step(t, g, Facts{Copied: []Copied{{Sequence: 1, Blocks: []block.ID{0, 1, 2, 3}}}})
@@ -340,7 +340,7 @@ func TestPreemptionIgnored(t *testing.T) {
 	p := &scripted{}
 	g := open(t, options(t, p))
 	thinkThen(t, g, 5, 5)
-	p.victims = []sched.Victim{{Request: 0, Reclaim: sched.Recompute}}
+	p.victims = []policy.Victim{{Request: 0, Reclaim: policy.Recompute}}
 	step(t, g, Facts{})
 	for range ignoredOften {
 		if d := step(t, g, Facts{}); len(d.Order) != 0 {
@@ -348,7 +348,7 @@ func TestPreemptionIgnored(t *testing.T) {
 		}
 		step(t, g, Facts{Commits: []Commit{{Sequence: 1, Computed: 1, Tokens: []uint32{5}}}})
 	}
-	if r := g.snapshot.Requests[0]; r.State != sched.Running || r.Length != 14+ignoredOften || r.Blocks != 4 || r.Pending != 1 || r.Preemptions != 0 {
+	if r := g.snapshot.Requests[0]; r.State != policy.Running || r.Length != 14+ignoredOften || r.Blocks != 4 || r.Pending != 1 || r.Preemptions != 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -418,7 +418,7 @@ func TestReaped(t *testing.T) {
 	step(t, g, Facts{Now: 2, Commits: []Commit{{Sequence: 1, Computed: 4, Tokens: []uint32{5}}}}) // the other waits
 	var reaped []phase.Sequence
 	for range reapEvery {
-		reaped = append(reaped, step(t, g, Facts{Now: 61 * sched.Second}).Reaped...)
+		reaped = append(reaped, step(t, g, Facts{Now: 61 * policy.Second}).Reaped...)
 	}
 	if !slices.Equal(reaped, []phase.Sequence{1}) || len(g.sequences) != 1 || g.Phase(1) != kv.Complete {
 		t.Errorf("%v, %d are left", reaped, len(g.sequences))
@@ -428,7 +428,7 @@ func TestReaped(t *testing.T) {
 // Phases that are given and phases that are found lead to the same decisions.
 func TestGivenPhasesDecideTheSame(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		byTokens, byPhase := open(t, options(t, policy(t, "stock"))), open(t, options(t, policy(t, "stock")))
+		byTokens, byPhase := open(t, options(t, newPolicy(t, "stock"))), open(t, options(t, newPolicy(t, "stock")))
 		machine := thinker(t).Begin(phase.Prompt{})
 		both := func(f Facts, given Facts) {
 			a, b := byTokens.Step(&f), byPhase.Step(&given)
@@ -441,7 +441,7 @@ func TestGivenPhasesDecideTheSame(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
 			found := rapid.SliceOfN(rapid.SampledFrom([]uint32{5, 5, 5, thinkID, endID, 92}), 1, 4).Draw(rt, "tokens")
 			machine.Step(found, nil)
-			now := sched.Instant(machine.Tokens())
+			now := policy.Instant(machine.Tokens())
 			c := Commit{Sequence: 1, Computed: int32(len(found)), Tokens: found}
 			g := Commit{Sequence: 1, Computed: c.Computed, Given: &Given{
 				Phase: machine.Phase(), Found: int32(len(found)), Think: int32(machine.Think()), Output: int32(machine.Output()),
@@ -451,9 +451,9 @@ func TestGivenPhasesDecideTheSame(t *testing.T) {
 	})
 }
 
-func policy(t testing.TB, name string) sched.Policy {
+func newPolicy(t testing.TB, name string) policy.Policy {
 	t.Helper()
-	p, err := sched.New(name, sched.Options{})
+	p, err := policy.New(name, policy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -463,10 +463,10 @@ func policy(t testing.TB, name string) sched.Policy {
 // Whatever an engine says, a decision comes, and what contradicts is counted.
 func TestNonsense(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		name := rapid.SampledFrom(sched.Names()).Draw(rt, "policy")
-		g, again := open(t, options(t, policy(t, name))), open(t, options(t, policy(t, name)))
+		name := rapid.SampledFrom(policy.Names()).Draw(rt, "policy")
+		g, again := open(t, options(t, newPolicy(t, name))), open(t, options(t, newPolicy(t, name)))
 		for i := range rapid.IntRange(1, 40).Draw(rt, "steps") {
-			f := nonsense(rt, sched.Instant(i)*sched.Millisecond)
+			f := nonsense(rt, policy.Instant(i)*policy.Millisecond)
 			d := g.Step(&f)
 			if diff := cmp.Diff(again.Step(&f), d); diff != "" {
 				rt.Fatalf("wrong: not the same twice: %s", diff)
@@ -483,15 +483,15 @@ func TestNonsense(t *testing.T) {
 	})
 }
 
-func nonsense(t *rapid.T, now sched.Instant) Facts {
+func nonsense(t *rapid.T, now policy.Instant) Facts {
 	f := Facts{
-		Now: now, Took: sched.Instant(rapid.Int64Range(-1, 1e7).Draw(t, "took")), Computed: rapid.Int32Range(-1, 99).Draw(t, "computed"),
+		Now: now, Took: policy.Instant(rapid.Int64Range(-1, 1e7).Draw(t, "took")), Computed: rapid.Int32Range(-1, 99).Draw(t, "computed"),
 		Sequences: rapid.Int32Range(-1, 9).Draw(t, "sequences"), FreeBlocks: rapid.Int32Range(0, 64).Draw(t, "free"), FabricDown: rapid.Bool().Draw(t, "down"),
 	}
 	for range rapid.IntRange(0, 6).Draw(t, "facts") {
 		s := phase.Sequence(rapid.IntRange(0, 4).Draw(t, "sequence"))
 		blocks := []block.ID{block.ID(rapid.IntRange(0, 70).Draw(t, "block"))}
-		took, whole := sched.Instant(rapid.Int64Range(-5, 1e6).Draw(t, "copying")), rapid.Bool().Draw(t, "whole")
+		took, whole := policy.Instant(rapid.Int64Range(-5, 1e6).Draw(t, "copying")), rapid.Bool().Draw(t, "whole")
 		switch rapid.IntRange(0, 8).Draw(t, "kind") {
 		case 0:
 			f.Arrivals = append(f.Arrivals, Arrival{Sequence: s, At: now, PromptTokens: rapid.Int32Range(-1, 40).Draw(t, "prompt"), Tenant: rapid.Int32Range(-1, 2).Draw(t, "tenant"), Cached: rapid.Int32Range(-1, 9).Draw(t, "cached")})

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"meridian/decide/phase"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -26,8 +26,8 @@ func (g *Governor) schedule(f *Facts) {
 		g.preempt(v)
 	}
 	for _, index := range g.policy.Recall {
-		if r := &g.snapshot.Requests[index]; r.State == sched.Away && !g.calibration.FabricDown {
-			r.State = sched.Recalling
+		if r := &g.snapshot.Requests[index]; r.State == policy.Away && !g.calibration.FabricDown {
+			r.State = policy.Recalling
 			d.Recall = append(d.Recall, g.sequences[index].number)
 		}
 	}
@@ -43,7 +43,7 @@ func (g *Governor) order() {
 			continue // the engine has yet to stop it
 		}
 		d.Order = append(d.Order, Run{Sequence: s.number, Tokens: run.Tokens})
-		if r.State == sched.Paused || s.paused {
+		if r.State == policy.Paused || s.paused {
 			d.Resume = append(d.Resume, s.number)
 		}
 		s.runs, s.paused = true, false
@@ -60,11 +60,11 @@ func (g *Governor) order() {
 	for i, s := range g.sequences {
 		r := &g.snapshot.Requests[i]
 		switch {
-		case s.runs && r.State == sched.Paused:
-			r.State = sched.Running
+		case s.runs && r.State == policy.Paused:
+			r.State = policy.Running
 		case s.runs: // one that waits runs when the engine says so
-		case r.State == sched.Running:
-			r.State, s.paused = sched.Paused, true
+		case r.State == policy.Running:
+			r.State, s.paused = policy.Paused, true
 			d.Pause = append(d.Pause, s.number)
 			s.chosen = s.chosen && s.chosenAt == g.counters.Steps
 		}
@@ -74,22 +74,22 @@ func (g *Governor) order() {
 }
 
 // preempt carries out that a sequence stops.
-func (g *Governor) preempt(v sched.Victim) {
+func (g *Governor) preempt(v policy.Victim) {
 	s, r := g.sequences[v.Request], &g.snapshot.Requests[v.Request]
-	if v.Reclaim == sched.Offload && (g.blocks == nil || g.calibration.FabricDown) {
-		v.Reclaim = sched.Recompute // there is nowhere to copy to
+	if v.Reclaim == policy.Offload && (g.blocks == nil || g.calibration.FabricDown) {
+		v.Reclaim = policy.Recompute // there is nowhere to copy to
 	}
 	g.counters.Preempted[v.Reclaim]++
 	s.chosen, s.chosenAt, s.victim = true, g.counters.Steps, v
-	if v.Reclaim == sched.Keep {
+	if v.Reclaim == policy.Keep {
 		return // order leaves it out
 	}
 	g.decision.Preempt = append(g.decision.Preempt, Preempt{Sequence: s.number, Reclaim: v.Reclaim, Reason: v.Reason})
 	s.going, s.before, s.ignored = true, *r, 0
 	r.Preemptions++
 	r.Since = 0
-	if v.Reclaim == sched.Offload {
-		r.State = sched.Leaving
+	if v.Reclaim == policy.Offload {
+		r.State = policy.Leaving
 		return
 	}
 	g.unwish(s)
@@ -97,8 +97,8 @@ func (g *Governor) preempt(v sched.Victim) {
 }
 
 // forgo makes a sequence one that holds nothing, in the eyes of a policy.
-func (s *sequence) forgo(r *sched.Request) {
-	r.State, r.Length, r.Blocks, r.Copied = sched.Waiting, 0, 0, 0
+func (s *sequence) forgo(r *policy.Request) {
+	r.State, r.Length, r.Blocks, r.Copied = policy.Waiting, 0, 0, 0
 	r.Pending = max(1, r.Prompt+s.generated)
 }
 
@@ -118,16 +118,16 @@ func (g *Governor) stopped(stopped *Stopped) error {
 			r.Since = 0
 		}
 		g.recompute(s, r)
-	case r.State == sched.Leaving && g.blocks != nil:
+	case r.State == policy.Leaving && g.blocks != nil:
 		g.mayLeave(s)
-	case r.State == sched.Running:
-		r.State = sched.Paused
+	case r.State == policy.Running:
+		r.State = policy.Paused
 	}
 	return nil
 }
 
 // recompute gives up what a sequence holds, here and elsewhere.
-func (g *Governor) recompute(s *sequence, r *sched.Request) {
+func (g *Governor) recompute(s *sequence, r *policy.Request) {
 	s.forgo(r)
 	s.holds = false
 	g.unwish(s)
@@ -139,15 +139,15 @@ func (g *Governor) recompute(s *sequence, r *sched.Request) {
 
 // forgetCopies has those who are away computed anew once the fabric has been down
 // for as long as that takes: waiting longer would gain nothing.
-func (g *Governor) forgetCopies(now sched.Instant) {
+func (g *Governor) forgetCopies(now policy.Instant) {
 	if !g.calibration.FabricDown {
 		return
 	}
 	for i, s := range g.sequences {
 		r := &g.snapshot.Requests[i]
-		if r.State == sched.Away && now-g.downSince >= g.calibration.Recompute(r.Prompt+s.generated) {
+		if r.State == policy.Away && now-g.downSince >= g.calibration.Recompute(r.Prompt+s.generated) {
 			g.recompute(s, r)
-			g.decision.Preempt = append(g.decision.Preempt, Preempt{Sequence: s.number, Reclaim: sched.Recompute})
+			g.decision.Preempt = append(g.decision.Preempt, Preempt{Sequence: s.number, Reclaim: policy.Recompute})
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"meridian/decide/block"
 	"meridian/decide/phase"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -27,7 +27,7 @@ const (
 	ignoredOften = 8
 )
 
-// sequence is what the governor knows of one that is not in its sched.Request.
+// sequence is what the governor knows of one that is not in its policy.Request.
 type sequence struct {
 	number phase.Sequence
 	index  int // in the governor's sequences
@@ -58,18 +58,18 @@ type sequence struct {
 	// before is what it was, and ignored how often it ran all the same.
 	going   bool
 	stopped int64 // the step whose facts said so
-	before  sched.Request
+	before  policy.Request
 	ignored int
 	// victim is the last choice of a policy to stop it, in step chosenAt, if chosen.
 	chosen   bool
 	chosenAt int64
-	victim   sched.Victim
+	victim   policy.Victim
 }
 
-func (g *Governor) request(s *sequence) *sched.Request { return &g.snapshot.Requests[s.index] }
+func (g *Governor) request(s *sequence) *policy.Request { return &g.snapshot.Requests[s.index] }
 
 // commit takes what a step did for one sequence.
-func (g *Governor) commit(now sched.Instant, c *Commit) error {
+func (g *Governor) commit(now policy.Instant, c *Commit) error {
 	s := g.byNumber[c.Sequence]
 	if s == nil {
 		return fmt.Errorf("%w: %w: %d committed tokens", ErrContradiction, phase.ErrUnknown, c.Sequence)
@@ -112,7 +112,7 @@ func (c *Commit) found() int32 {
 }
 
 // check refuses tokens that cannot be.
-func (c *Commit) check(s *sequence, r *sched.Request) error {
+func (c *Commit) check(s *sequence, r *policy.Request) error {
 	total := int64(r.Prompt) + int64(s.generated) + int64(c.found())
 	if g := c.Given; g != nil && (g.Found < 0 || g.Phase > kv.Complete || g.Think < 0 || g.Output < 0 || int64(g.Think)+int64(g.Output) > total) || total > maxLength {
 		return fmt.Errorf("%w: sequence %d found %d tokens, of %d in all, at most %d", ErrContradiction, c.Sequence, c.found(), total, maxLength)
@@ -122,10 +122,10 @@ func (c *Commit) check(s *sequence, r *sched.Request) error {
 
 // believed is how many tokens a step computed. Where that cannot be, the tokens it
 // found are committed all the same: without them the end of a thought is lost.
-func (g *Governor) believed(s *sequence, r *sched.Request, c *Commit) int32 {
+func (g *Governor) believed(s *sequence, r *policy.Request, c *Commit) int32 {
 	most := r.Prompt + s.generated + c.found() - r.Length
-	gone := r.State == sched.Leaving && !s.going && s.stopped != g.counters.Steps
-	if gone || r.State == sched.Away || r.State == sched.Recalling {
+	gone := r.State == policy.Leaving && !s.going && s.stopped != g.counters.Steps
+	if gone || r.State == policy.Away || r.State == policy.Recalling {
 		most = 0 // it cannot have run
 	}
 	if c.Computed >= 0 && c.Computed <= most {
@@ -137,7 +137,7 @@ func (g *Governor) believed(s *sequence, r *sched.Request, c *Commit) int32 {
 
 // computed counts what a step did. Who is going loses it, unless the engine does
 // not listen: then it has not gone.
-func (g *Governor) computed(s *sequence, r *sched.Request, tokens, found int32) {
+func (g *Governor) computed(s *sequence, r *policy.Request, tokens, found int32) {
 	if s.going {
 		s.before.Length += tokens
 		if s.ignored++; s.ignored < ignoredOften {
@@ -145,7 +145,7 @@ func (g *Governor) computed(s *sequence, r *sched.Request, tokens, found int32) 
 			return
 		}
 		s.going = false
-		r.Length, r.Blocks, r.Copied, r.Preemptions, r.State = s.before.Length, s.before.Blocks, s.before.Copied, s.before.Preemptions, sched.Running
+		r.Length, r.Blocks, r.Copied, r.Preemptions, r.State = s.before.Length, s.before.Blocks, s.before.Copied, s.before.Preemptions, policy.Running
 		tokens = 0
 	}
 	r.Length += tokens
@@ -154,21 +154,21 @@ func (g *Governor) computed(s *sequence, r *sched.Request, tokens, found int32) 
 	if g.blocks == nil {
 		r.Blocks = (r.Length + g.options.Limits.BlockTokens - 1) / g.options.Limits.BlockTokens
 	}
-	if r.State == sched.Waiting || r.State == sched.Paused {
-		r.State = sched.Running
+	if r.State == policy.Waiting || r.State == policy.Paused {
+		r.State = policy.Running
 		g.standing(s, r) // from here on none of its blocks may go
 	}
 }
 
 // given takes a phase that is known without tokens.
-func (g *Governor) given(now sched.Instant, s *sequence, r *sched.Request, given *Given) {
+func (g *Governor) given(now policy.Instant, s *sequence, r *policy.Request, given *Given) {
 	r.Phase, r.Think, r.Output = max(r.Phase, given.Phase), given.Think, given.Output
 	g.phases.Touch(int64(now), s.number)
 	s.thought.Heard(given.Heard)
 }
 
 // tokens finds the phase from what was committed.
-func (g *Governor) tokens(now sched.Instant, s *sequence, r *sched.Request, c *Commit) {
+func (g *Governor) tokens(now policy.Instant, s *sequence, r *policy.Request, c *Commit) {
 	listens := g.options.Budget.Entropy && g.options.Model.Thinks()
 	if g.options.Follows && len(c.Entropies) == 0 {
 		listens = false // what is missed decides nothing, and costs
@@ -244,7 +244,7 @@ func (s *sequence) ends(text []byte) (clause, paragraph bool) {
 }
 
 // force ends a thought that has a reason to end.
-func (g *Governor) force(s *sequence, r *sched.Request) {
+func (g *Governor) force(s *sequence, r *policy.Request) {
 	if r.Phase != kv.Think || g.options.Follows {
 		return
 	}
@@ -253,7 +253,7 @@ func (g *Governor) force(s *sequence, r *sched.Request) {
 	}
 }
 
-func (g *Governor) forceFor(s *sequence, r *sched.Request, reason ForceReason) {
+func (g *Governor) forceFor(s *sequence, r *policy.Request, reason ForceReason) {
 	if s.forced != Free && r.Think-s.forcedAt < forceAgain {
 		return // it is being carried out
 	}
@@ -278,7 +278,7 @@ func (g *Governor) Forced(number phase.Sequence, reason ForceReason) bool {
 }
 
 // thoughtOver is the end of a thought, or of the prompt where there is none.
-func (g *Governor) thoughtOver(s *sequence, r *sched.Request) {
+func (g *Governor) thoughtOver(s *sequence, r *policy.Request) {
 	s.thought.over()
 	if r.Think == 0 {
 		return

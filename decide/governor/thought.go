@@ -3,7 +3,7 @@ package governor
 import (
 	"math"
 
-	"meridian/decide/probe"
+	"meridian/decide/entropy"
 )
 
 // Thought is one thought, from its first token until something ends it: the
@@ -13,8 +13,8 @@ type Thought struct {
 	// limit is the longest that it may be.
 	limit int32
 	// estimator is nil until the first token, and where none is wanted.
-	estimator *probe.Estimator
-	heard     probe.Reason
+	estimator *entropy.Estimator
+	heard     entropy.Reason
 	measured  bool
 }
 
@@ -56,16 +56,16 @@ func (t *Thought) Forked(nats float64) {
 }
 
 // Heard takes what an estimator elsewhere said.
-func (t *Thought) Heard(reason probe.Reason) {
-	if reason != probe.None {
+func (t *Thought) Heard(reason entropy.Reason) {
+	if reason != entropy.None {
 		t.measured = true
 		t.hear(reason)
 	}
 }
 
 // hear keeps the first reason that an estimator gave.
-func (t *Thought) hear(reason probe.Reason) {
-	if t.heard == probe.None {
+func (t *Thought) hear(reason entropy.Reason) {
+	if t.heard == entropy.None {
 		t.heard = reason
 	}
 }
@@ -76,7 +76,7 @@ func (t *Thought) listens() bool {
 		return false
 	}
 	if t.estimator == nil {
-		estimator, err := probe.NewEstimator(&t.budget.Probe)
+		estimator, err := entropy.NewEstimator(&t.budget.Probe)
 		if err != nil {
 			return false // the cap remains; Budget's owner has checked the options
 		}
@@ -89,9 +89,9 @@ func (t *Thought) listens() bool {
 // several reasons meet, the one that says more is told, and the cap says least.
 func (t *Thought) Verdict(think int32) ForceReason {
 	switch {
-	case t.budget.Entropy && t.heard == probe.Converged:
+	case t.budget.Entropy && t.heard == entropy.Converged:
 		return Converged
-	case t.budget.Entropy && t.heard == probe.Overthinking:
+	case t.budget.Entropy && t.heard == entropy.Overthinking:
 		return Overthinking
 	case think >= t.limit:
 		return HardCap

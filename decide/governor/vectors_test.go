@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"meridian/decide/probe"
+	"meridian/decide/entropy"
 )
 
 var update = flag.Bool("update", false, "write testdata/governor anew")
@@ -99,7 +99,7 @@ func thoughtVectors() []thoughtVector {
 }
 
 func (v *thoughtVector) run() (verdicts []thoughtVerdict) {
-	budget := Budget{MaxThinkTokens: v.Max, Entropy: v.On, Probe: probe.Options{
+	budget := Budget{MaxThinkTokens: v.Max, Entropy: v.On, Probe: entropy.Options{
 		Alpha: v.Alpha, EATVariance: v.EAT, EATInterval: 1, RPDI: v.RPDI, Transition: 2.5, MinThinkTokens: v.Min,
 	}}
 	thought := budget.Begin(v.Asked)

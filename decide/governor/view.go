@@ -3,18 +3,18 @@ package governor
 import (
 	"math/bits"
 
+	"meridian/decide/entropy"
 	"meridian/decide/phase"
-	"meridian/decide/probe"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
 // View is a sequence as it stands, for people.
 type View struct {
 	Sequence              phase.Sequence
-	Arrived               sched.Instant
+	Arrived               policy.Instant
 	Phase                 kv.Phase
-	State                 sched.State
+	State                 policy.State
 	Prompt, Think, Output int32
 	// Limit is the longest that its thought may be, Forced why it was ended, and
 	// Entropy whether there was another reason to wait for than the cap.
@@ -22,13 +22,13 @@ type View struct {
 	Forced  ForceReason
 	Entropy Entropy
 	// Signal is what its estimator knows; nothing before and after the thought.
-	Signal probe.Signal
+	Signal entropy.Signal
 	// Preemptions is how often it lost its blocks. Stopped: when it last had to stop, the
 	// policy had chosen it, by Reclaim for Reason; else others only came first.
 	Preemptions int32
 	Stopped     bool
-	Reclaim     sched.Reclaim
-	Reason      sched.Reason
+	Reclaim     policy.Reclaim
+	Reason      policy.Reason
 }
 
 // Views appends all sequences, in the order of arrival.
@@ -61,7 +61,7 @@ func (l *ThoughtLengths) add(tokens int32) {
 // ForgetTenant has a tenant without sequences begin as one that never was here.
 func (g *Governor) ForgetTenant(tenant int32) {
 	if int(tenant) < len(g.snapshot.Tenants) && g.snapshot.Tenants[tenant].Here == 0 {
-		g.snapshot.Tenants[tenant] = sched.Tenant{}
+		g.snapshot.Tenants[tenant] = policy.Tenant{}
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"meridian/decide/block"
 	"meridian/decide/phase"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 )
 
 // world is an engine that does what a governor decides, with memory that runs
@@ -17,7 +17,7 @@ import (
 type world struct {
 	t        *rapid.T
 	g        *Governor
-	limits   sched.Limits
+	limits   policy.Limits
 	free     []block.ID
 	sealed   map[block.ID]bool // as the table has it: full, and free or held
 	live     map[phase.Sequence]*job
@@ -87,7 +87,7 @@ func (w *world) back(b block.ID) {
 	w.free = append(w.free, b)
 }
 
-func (w *world) now() sched.Instant { return sched.Instant(w.step+1) * 10 * sched.Millisecond }
+func (w *world) now() policy.Instant { return policy.Instant(w.step+1) * 10 * policy.Millisecond }
 
 // take gives a job so many blocks.
 func (w *world) take(j *job, n int) bool {
@@ -174,17 +174,17 @@ func (w *world) obey(d *Decision) {
 		if j == nil {
 			continue
 		}
-		if p.Reclaim == sched.Recompute {
+		if p.Reclaim == policy.Recompute {
 			w.give(j)
 			j.computed = 0
 		}
-		w.facts.Stopped = append(w.facts.Stopped, Stopped{p.Sequence, p.Reclaim == sched.Recompute})
+		w.facts.Stopped = append(w.facts.Stopped, Stopped{p.Sequence, p.Reclaim == policy.Recompute})
 	}
 	for _, c := range d.CopyOut {
 		for _, b := range c.Blocks {
 			w.copying[b] = false
 		}
-		w.copies = append(w.copies, Copied{Sequence: c.Sequence, Blocks: slices.Clone(c.Blocks), Took: sched.Millisecond, Whole: true})
+		w.copies = append(w.copies, Copied{Sequence: c.Sequence, Blocks: slices.Clone(c.Blocks), Took: policy.Millisecond, Whole: true})
 	}
 	for _, number := range d.Recall {
 		w.recall(number)
@@ -248,7 +248,7 @@ func (w *world) carry() {
 // recall takes blocks for what is elsewhere; with none the recall fails.
 func (w *world) recall(number phase.Sequence) {
 	j := w.live[number]
-	r := Recalled{Sequence: number, Took: sched.Millisecond}
+	r := Recalled{Sequence: number, Took: policy.Millisecond}
 	n := 0
 	for _, b := range j.blocks {
 		if b == gone {
@@ -270,7 +270,7 @@ func (w *world) recall(number phase.Sequence) {
 
 func (w *world) turn() {
 	w.step++
-	w.facts.Now, w.facts.FreeBlocks, w.facts.FabricDown, w.facts.Took = w.now(), int32(len(w.free)), w.down, 10*sched.Millisecond
+	w.facts.Now, w.facts.FreeBlocks, w.facts.FabricDown, w.facts.Took = w.now(), int32(len(w.free)), w.down, 10*policy.Millisecond
 	f := w.facts
 	w.facts = Facts{}
 	d := w.g.Step(&f)
@@ -284,14 +284,14 @@ func (w *world) turn() {
 // Whatever the memory, the policy and the fabric do, nothing that an honest engine
 // says contradicts itself, everybody ends, and nobody holds anything then.
 func TestHonestEngine(t *testing.T) {
-	for _, name := range sched.Names() {
+	for _, name := range policy.Names() {
 		t.Run(name, func(t *testing.T) { rapid.Check(t, func(rt *rapid.T) { honest(t, rt, name) }) })
 	}
 }
 
 func honest(t *testing.T, rt *rapid.T, name string) {
-	o := options(t, policy(t, name))
-	o.Limits = sched.Limits{Tokens: 32, Sequences: 6, BlockTokens: 4, Blocks: rapid.Int32Range(16, 40).Draw(rt, "blocks"), PreemptMaxFraction: 0.3}
+	o := options(t, newPolicy(t, name))
+	o.Limits = policy.Limits{Tokens: 32, Sequences: 6, BlockTokens: 4, Blocks: rapid.Int32Range(16, 40).Draw(rt, "blocks"), PreemptMaxFraction: 0.3}
 	o.Blocks.Blocks = int(o.Limits.Blocks)
 	o.Blocks.Aggressive = rapid.Bool().Draw(rt, "aggressive")
 	o.Budget.MaxThinkTokens = 20

@@ -9,7 +9,7 @@ import (
 
 	"meridian/keep/store/protocol"
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/fabric"
 )
 
@@ -263,7 +263,7 @@ func (s *Store) deliverPatiently(ctx context.Context, d *delivery, err error) er
 
 // undelivered reports whether a message that was posted surely was not taken.
 func undelivered(err error) bool {
-	for _, sign := range []error{fabric.ErrBusy, fabric.ErrStalePeer, meta.ErrNotFound} {
+	for _, sign := range []error{fabric.ErrBusy, fabric.ErrStalePeer, directory.ErrNotFound} {
 		if errors.Is(err, sign) {
 			return true
 		}

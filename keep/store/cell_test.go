@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"meridian/keep/store"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory/memdir"
 	"meridian/move/agent"
 	"meridian/move/fabric"
 	"meridian/move/fabric/host"

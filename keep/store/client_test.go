@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"meridian/keep/store"
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 func TestPreferredOwnerAndPlans(t *testing.T) {
@@ -243,7 +243,7 @@ func TestDirectoryOfStrangers(t *testing.T) {
 		"store/owners/v": `{"name":"v","rank":-4}`, "store/owners/w": fmt.Sprintf(`{"name":"w","bytes":1%s}`, bytes.Repeat([]byte(" "), 60000)),
 		"store/away/x": "[]", "store/away/a": `{"owner":"b"}`, "store/away/deep/er": `{"owner":"er"}`,
 	} {
-		if _, err := d.Put(soon(t), meta.Entry{Key: key, Value: []byte(text)}); err != nil {
+		if _, err := d.Put(soon(t), directory.Entry{Key: key, Value: []byte(text)}); err != nil {
 			t.Fatal(err)
 		}
 	}

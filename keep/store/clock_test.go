@@ -7,13 +7,13 @@ import (
 	"unsafe"
 
 	"meridian/keep/store"
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 // jumpingClock is a machine's whose wall clock is set, or goes on while the machine is
 // suspended, and whose monotonic one knows nothing of it.
 type jumpingClock struct {
-	meta.WallClock
+	directory.WallClock
 	ahead atomic.Int64 // seconds
 }
 

@@ -11,7 +11,7 @@ import (
 	"meridian/keep/store/arena"
 	"meridian/keep/store/protocol"
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 // Where the records of the object cache stand.
@@ -45,7 +45,7 @@ const (
 
 // parseOwner reads a record under a prefix as a process that can write to the directory
 // left it.
-func parseOwner(r meta.Record, prefix string) (OwnerRecord, error) {
+func parseOwner(r directory.Record, prefix string) (OwnerRecord, error) {
 	var o OwnerRecord
 	if len(r.Value) > maxRecord {
 		return o, fmt.Errorf("store: the record at %.80q has %d bytes, at most %d", r.Key, len(r.Value), maxRecord)
@@ -60,7 +60,7 @@ func parseOwner(r meta.Record, prefix string) (OwnerRecord, error) {
 }
 
 // parseOwners reads all that can be read, in the order of names.
-func (s *Store) parseOwners(records []meta.Record, prefix string) (owners []OwnerRecord) {
+func (s *Store) parseOwners(records []directory.Record, prefix string) (owners []OwnerRecord) {
 	for _, r := range records {
 		o, err := parseOwner(r, prefix)
 		if err == nil && len(owners) == maxOwners {
@@ -77,7 +77,7 @@ func (s *Store) parseOwners(records []meta.Record, prefix string) (owners []Owne
 
 // view is what is known of owners.
 type view struct {
-	watch *meta.Watch
+	watch *directory.Watch
 
 	mu      sync.Mutex // protects the rest
 	known   bool       // the directory has answered
@@ -119,7 +119,7 @@ func (v *view) await(ctx context.Context, holds func() bool) error {
 
 func (v *view) follow(s *Store) {
 	defer v.watch.Close()
-	var heard meta.View
+	var heard directory.View
 	for e := range v.watch.Events() {
 		if changed, gone := heard.Apply(e); len(changed)+len(gone) > 0 || heard.Known() {
 			s.goneOwners(v.replace(s.parseOwners(heard.Records(), ownersPrefix), heard.Known()))

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"meridian/member/meta"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory"
+	"meridian/member/directory/memdir"
 )
 
 // openDirectory is an empty directory, and a context for what is asked of it.
@@ -28,7 +28,7 @@ func putRecord(t *testing.T, d *memdir.Client, key string, value any) {
 	t.Helper()
 	encoded, err := json.Marshal(value)
 	if err == nil {
-		_, err = d.Put(t.Context(), meta.Entry{Key: key, Value: encoded})
+		_, err = d.Put(t.Context(), directory.Entry{Key: key, Value: encoded})
 	}
 	if err != nil {
 		t.Fatal(err)

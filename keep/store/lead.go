@@ -12,7 +12,7 @@ import (
 	"meridian/keep/store/master"
 	"meridian/keep/store/protocol"
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 // led is this process's time as the master.
@@ -25,10 +25,10 @@ type led struct {
 	end   context.CancelFunc
 	life  context.Context
 	// seat is what each of them depends on: a master that was deposed writes none.
-	seat meta.Guard
+	seat directory.Guard
 	// at has the revision of each mark that stands, as this master read or wrote it.
 	// It belongs to the goroutine that writes.
-	at map[string]meta.Revision
+	at map[string]directory.Revision
 }
 
 // authority is how long this process surely is the master of its term. mu is held.
@@ -126,10 +126,10 @@ func (s *Store) lead(term uint64) bool {
 type inheritance struct {
 	roster, marks []master.Mark
 	// at has the revision of each mark of an owner on the roster.
-	at map[string]meta.Revision
+	at map[string]directory.Revision
 	// idle are marks that say nothing: a start of an owner that is not on the roster, and
 	// never will be again, is let in by no master before it has dropped all it has.
-	idle []meta.Record
+	idle []directory.Record
 }
 
 func (s *Store) inherited() (was inheritance, err error) {
@@ -146,7 +146,7 @@ func (s *Store) inherited() (was inheritance, err error) {
 	if err != nil {
 		return was, err
 	}
-	was.at = make(map[string]meta.Revision)
+	was.at = make(map[string]directory.Revision)
 	for _, r := range away.Records {
 		name := strings.TrimPrefix(r.Key, awayPrefix)
 		incarnation, expected := incarnations[name]
@@ -168,7 +168,7 @@ func (s *Store) inherited() (was inheritance, err error) {
 }
 
 // clear deletes marks that say nothing, so that they do not pile up.
-func (l *led) clear(idle []meta.Record) {
+func (l *led) clear(idle []directory.Record) {
 	for _, r := range idle {
 		if l.life.Err() != nil {
 			return
@@ -192,7 +192,7 @@ func (m markRecord) Mark() master.Mark {
 }
 
 // parseMark reads a mark as a process that can write to the directory left it.
-func parseMark(r meta.Record) (markRecord, error) {
+func parseMark(r directory.Record) (markRecord, error) {
 	var m markRecord
 	if len(r.Value) > maxRecord {
 		return m, fmt.Errorf("store: the mark at %.80q has %d bytes", r.Key, len(r.Value))
@@ -250,7 +250,7 @@ const markPause = 100 * time.Millisecond
 func (l *led) writeOne(e protocol.Mark) bool {
 	err := l.put(e)
 	switch {
-	case errors.Is(err, meta.ErrDeposed):
+	case errors.Is(err, directory.ErrDeposed):
 		return true
 	case err != nil:
 		l.store.options.Logger.Warn("a mark of an owner is not written yet", "owner", e.Owner, "away", e.Away, "error", err)
@@ -275,16 +275,16 @@ func (l *led) put(e protocol.Mark) error {
 	if err != nil {
 		return err
 	}
-	entry := meta.Entry{Key: awayPrefix + e.Owner, Value: value, While: l.seat}
+	entry := directory.Entry{Key: awayPrefix + e.Owner, Value: value, While: l.seat}
 	d := l.store.options.Directory
-	var written meta.Record
+	var written directory.Record
 	if at := l.at[e.Owner]; at != 0 {
 		written, err = d.Swap(l.life, entry, at)
 	} else {
 		written, err = d.Create(l.life, entry)
 	}
 	switch {
-	case errors.Is(err, meta.ErrExists) || errors.Is(err, meta.ErrChanged):
+	case errors.Is(err, directory.ErrExists) || errors.Is(err, directory.ErrChanged):
 		// Its own, whose writing was in doubt: while it has its seat there is no other's.
 		if l.at[e.Owner] = written.Revision; written.Key == "" {
 			delete(l.at, e.Owner)

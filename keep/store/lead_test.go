@@ -10,7 +10,7 @@ import (
 	"meridian/keep/store/master"
 	"meridian/keep/store/protocol"
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 // A master that was deposed marks no owner as away, or back, however late its word
@@ -23,7 +23,7 @@ func TestMarksOfDeposedMasters(t *testing.T) {
 	}
 	elect := func() *led {
 		t.Helper()
-		seat, err := d.Put(ctx, meta.Entry{Key: masterKey + "/leader"})
+		seat, err := d.Put(ctx, directory.Entry{Key: masterKey + "/leader"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestMarksOfDeposedMasters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &led{store: s, term: uint64(seat.Revision), life: ctx, at: was.at, seat: meta.Guard{Key: seat.Key, Revision: seat.Revision}}
+		return &led{store: s, term: uint64(seat.Revision), life: ctx, at: was.at, seat: directory.Guard{Key: seat.Key, Revision: seat.Revision}}
 	}
 	mark := func(name string, away bool) protocol.Mark {
 		return protocol.Mark{Effect: master.Effect{Owner: name, Incarnation: kv.ID{1}, Away: away}}
@@ -58,25 +58,25 @@ func TestMarksOfDeposedMasters(t *testing.T) {
 	put(first, mark("x", true), nil)
 	away("x")
 	second := elect()
-	put(first, mark("x", false), meta.ErrDeposed) // or what x held, and others got since, would come back
-	put(first, mark("y", true), meta.ErrDeposed)  // or y would lose all it has to the next master
+	put(first, mark("x", false), directory.ErrDeposed) // or what x held, and others got since, would come back
+	put(first, mark("y", true), directory.ErrDeposed)  // or y would lose all it has to the next master
 	away("x")
 	put(second, mark("x", false), nil)
 	put(second, mark("y", true), nil)
 	away("y")
 	third := elect()
-	put(second, mark("y", false), meta.ErrDeposed)
-	put(second, mark("x", true), meta.ErrDeposed)
+	put(second, mark("y", false), directory.ErrDeposed)
+	put(second, mark("x", true), directory.ErrDeposed)
 	away("y")
 
 	// Whether its own word was written a master may have to find out.
-	third.at = make(map[string]meta.Revision)
-	put(third, mark("y", true), meta.ErrExists)
+	third.at = make(map[string]directory.Revision)
+	put(third, mark("y", true), directory.ErrExists)
 	put(third, mark("y", true), nil)
 	put(third, mark("y", false), nil)
 	away()
 	third.at["y"] = 1
-	put(third, mark("y", true), meta.ErrChanged)
+	put(third, mark("y", true), directory.ErrChanged)
 	put(third, mark("y", true), nil)
 	away("y")
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"meridian/keep/store"
-	"meridian/member/meta"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory"
+	"meridian/member/directory/memdir"
 )
 
 // A master that dies takes nothing with it: who is elected next asks the owners.
@@ -93,7 +93,7 @@ func TestCellStoodStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range append(owners.Records, before.Records...) { // as when leases expire
-		if err := operator.Delete(soon(t), r.Key, meta.Any); err != nil {
+		if err := operator.Delete(soon(t), r.Key, directory.Any); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +102,7 @@ func TestCellStoodStill(t *testing.T) {
 		return err == nil && len(now.Records) == 1 && now.Records[0].Revision > before.Records[0].Revision
 	})
 	for _, r := range owners.Records { // as owners do that find their lease expired
-		if _, err := operator.Put(soon(t), meta.Entry{Key: r.Key, Value: r.Value}); err != nil {
+		if _, err := operator.Put(soon(t), directory.Entry{Key: r.Key, Value: r.Value}); err != nil {
 			t.Fatal(err)
 		}
 	}

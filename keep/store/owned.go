@@ -15,7 +15,7 @@ import (
 	"meridian/keep/store/protocol"
 	"meridian/keep/store/tier"
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/agent"
 	"meridian/move/fabric"
 	"meridian/move/mem"
@@ -76,8 +76,8 @@ type owned struct {
 	objects *owner.Owner
 	region  agent.RegionInfo
 	rank    int
-	lease   *meta.Lease
-	roster  meta.Record
+	lease   *directory.Lease
+	roster  directory.Record
 	fenced  bool
 
 	mu     sync.Mutex // protects the rest
@@ -143,7 +143,7 @@ func epochOf(incarnation kv.ID) uint32 { return max(1, binary.LittleEndian.Uint3
 
 // publish writes the owner down under the number of its name. Before others could see that
 // it runs, another may have got that number: then it is written down once more.
-func (o *owned) publish(ctx context.Context, d meta.Directory) (err error) {
+func (o *owned) publish(ctx context.Context, d directory.Directory) (err error) {
 	name := o.agent.Name()
 	if o.rank, err = rankOf(ctx, d, name); err != nil {
 		return err
@@ -159,22 +159,22 @@ func (o *owned) publish(ctx context.Context, d meta.Directory) (err error) {
 	}
 }
 
-func (o *owned) publishAs(ctx context.Context, d meta.Directory, name string) error {
+func (o *owned) publishAs(ctx context.Context, d directory.Directory, name string) error {
 	value, err := json.Marshal(OwnerRecord{Name: name, Incarnation: o.agent.Incarnation(), Rank: o.rank, Bytes: o.memory.Size(), Tiers: len(o.options.Tiers) > 0, Prefixes: o.options.Prefixes})
 	if err != nil {
 		return err
 	}
 	// On the roster it stays until it leaves: a master that is elected while the owner
 	// is out of sight, as when the whole cell stood still, must hear it first.
-	if o.roster, err = d.Put(ctx, meta.Entry{Key: rosterPrefix + name, Value: value}); err != nil {
+	if o.roster, err = d.Put(ctx, directory.Entry{Key: rosterPrefix + name, Value: value}); err != nil {
 		return err
 	}
 	if o.lease == nil {
-		if o.lease, err = d.Grant(ctx, meta.LeaseOptions{}); err != nil {
+		if o.lease, err = d.Grant(ctx, directory.LeaseOptions{}); err != nil {
 			return err
 		}
 	}
-	_, err = d.Put(ctx, meta.Entry{Key: ownersPrefix + name, Value: value, Lease: o.lease})
+	_, err = d.Put(ctx, directory.Entry{Key: ownersPrefix + name, Value: value, Lease: o.lease})
 	return err
 }
 
@@ -185,7 +185,7 @@ func (o *owned) newServer(self kv.Member) *protocol.Server {
 }
 
 // withdraw takes the owner off the directory.
-func (o *owned) withdraw(ctx context.Context, d meta.Directory) {
+func (o *owned) withdraw(ctx context.Context, d directory.Directory) {
 	if o.roster.Revision != 0 {
 		_ = d.Delete(ctx, o.roster.Key, o.roster.Revision) // unanswered, the next master waits for it once
 	}

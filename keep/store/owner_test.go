@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"meridian/keep/store"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/agent"
 )
 
@@ -130,7 +130,7 @@ func TestOwnerIsOutOfSight(t *testing.T) {
 	if err != nil || len(owners.Records) != 1 {
 		t.Fatalf("%+v: %v", owners, err)
 	}
-	if err := operator.Delete(soon(t), owners.Records[0].Key, meta.Any); err != nil {
+	if err := operator.Delete(soon(t), owners.Records[0].Key, directory.Any); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "no owner", func() bool { return len(client.Owners()) == 0 })
@@ -143,7 +143,7 @@ func TestOwnerIsOutOfSight(t *testing.T) {
 		}
 	})
 	time.Sleep(50 * time.Millisecond) // so that most likely they wait
-	if _, err := operator.Put(soon(t), meta.Entry{Key: owners.Records[0].Key, Value: owners.Records[0].Value}); err != nil {
+	if _, err := operator.Put(soon(t), directory.Entry{Key: owners.Records[0].Key, Value: owners.Records[0].Value}); err != nil {
 		t.Fatal(err)
 	}
 	waiting.Wait()

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 // maxRanks is how many names one record holds.
@@ -18,9 +18,9 @@ const maxRanks = 1024
 
 // readRanks is the names that have a number, which is their place, and the record's
 // revision: 0 where there is none.
-func readRanks(ctx context.Context, d meta.Directory) (names []string, revision meta.Revision, err error) {
+func readRanks(ctx context.Context, d directory.Directory) (names []string, revision directory.Revision, err error) {
 	record, err := d.Get(ctx, ranksKey)
-	if errors.Is(err, meta.ErrNotFound) {
+	if errors.Is(err, directory.ErrNotFound) {
 		return nil, 0, nil
 	}
 	if err != nil {
@@ -34,7 +34,7 @@ func readRanks(ctx context.Context, d meta.Directory) (names []string, revision 
 
 // rankOf is the number of an owner's name. A name that has none gets the next; when all
 // are given, that of an owner which does not run.
-func rankOf(ctx context.Context, d meta.Directory, name string) (int, error) {
+func rankOf(ctx context.Context, d directory.Directory, name string) (int, error) {
 	for {
 		names, revision, err := readRanks(ctx, d)
 		if err != nil {
@@ -54,20 +54,20 @@ func rankOf(ctx context.Context, d meta.Directory, name string) (int, error) {
 		}
 		if err := writeRanks(ctx, d, names, revision); err == nil {
 			return at, nil
-		} else if !errors.Is(err, meta.ErrExists) && !errors.Is(err, meta.ErrChanged) {
+		} else if !errors.Is(err, directory.ErrExists) && !errors.Is(err, directory.ErrChanged) {
 			return 0, err
 		}
 	}
 }
 
 // unused is the first number of an owner that does not run.
-func unused(ctx context.Context, d meta.Directory, names []string) (int, error) {
+func unused(ctx context.Context, d directory.Directory, names []string) (int, error) {
 	run, err := d.List(ctx, ownersPrefix)
 	if err != nil {
 		return 0, err
 	}
 	at := slices.IndexFunc(names, func(name string) bool {
-		return !slices.ContainsFunc(run.Records, func(r meta.Record) bool { return strings.TrimPrefix(r.Key, ownersPrefix) == name })
+		return !slices.ContainsFunc(run.Records, func(r directory.Record) bool { return strings.TrimPrefix(r.Key, ownersPrefix) == name })
 	})
 	if at < 0 {
 		return 0, fmt.Errorf("store: %d owners run, and no more can have a number; stop one that is not needed", len(names))
@@ -76,15 +76,15 @@ func unused(ctx context.Context, d meta.Directory, names []string) (int, error) 
 }
 
 // writeRanks writes the names of a revision anew; 0 is none.
-func writeRanks(ctx context.Context, d meta.Directory, names []string, at meta.Revision) error {
+func writeRanks(ctx context.Context, d directory.Directory, names []string, at directory.Revision) error {
 	value, err := json.Marshal(names)
 	if err != nil {
 		return err
 	}
-	if len(value) > meta.MaxValueBytes {
-		return fmt.Errorf("store: the names of %d owners have %d bytes, and %s holds %d; delete the record when no owner runs", len(names), len(value), ranksKey, meta.MaxValueBytes)
+	if len(value) > directory.MaxValueBytes {
+		return fmt.Errorf("store: the names of %d owners have %d bytes, and %s holds %d; delete the record when no owner runs", len(names), len(value), ranksKey, directory.MaxValueBytes)
 	}
-	entry := meta.Entry{Key: ranksKey, Value: value}
+	entry := directory.Entry{Key: ranksKey, Value: value}
 	if at == 0 {
 		_, err = d.Create(ctx, entry)
 	} else {

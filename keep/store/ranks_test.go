@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 // When all numbers are given, a new owner gets that of one which does not run, and those
@@ -64,7 +64,7 @@ func TestRanks(t *testing.T) {
 		}
 		taken[again] = true
 	}
-	if _, err := d.Put(ctx, meta.Entry{Key: ranksKey, Value: []byte("{")}); err != nil {
+	if _, err := d.Put(ctx, directory.Entry{Key: ranksKey, Value: []byte("{")}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := rankOf(ctx, d, "e"); err == nil {
@@ -74,18 +74,18 @@ func TestRanks(t *testing.T) {
 
 // counting counts what is read of a directory.
 type counting struct {
-	meta.Directory
+	directory.Directory
 	gets int
 }
 
-func (c *counting) Get(ctx context.Context, key string) (meta.Record, error) {
+func (c *counting) Get(ctx context.Context, key string) (directory.Record, error) {
 	c.gets++
 	return c.Directory.Get(ctx, key)
 }
 
 // settable is a clock that a test sets.
 type settable struct {
-	meta.WallClock
+	directory.WallClock
 	now time.Time
 }
 

@@ -34,8 +34,8 @@ import (
 	"meridian/internal/join"
 	"meridian/keep/store/protocol"
 	"meridian/kv"
-	"meridian/member/meta"
-	"meridian/member/meta/election"
+	"meridian/member/directory"
+	"meridian/member/directory/election"
 	"meridian/move/agent"
 )
 
@@ -45,7 +45,7 @@ type Options struct {
 	// object cache until it is closed.
 	Agent *agent.Agent
 	// Directory is where owners and masters are found.
-	Directory meta.Directory
+	Directory directory.Directory
 	// Find looks an agent up; default Agent.Find.
 	Find func(ctx context.Context, name string) (*agent.Peer, error)
 	// Owner is what is kept here; nil keeps nothing.
@@ -57,7 +57,7 @@ type Options struct {
 	// Timeout is the deadline of a call whose context has none; default 5 s.
 	Timeout time.Duration
 	// MasterTTL is how long a master that fell silent is in the way; default
-	// meta.DefaultTTL. Lease is the longest that an owner may answer without a word
+	// directory.DefaultTTL. Lease is the longest that an owner may answer without a word
 	// from it; default 3 s.
 	MasterTTL, Lease time.Duration
 	// Landing is the memory through which large values come and go that are not in
@@ -65,8 +65,8 @@ type Options struct {
 	Landing uint64
 	// MaxOperations bounds what this client asks at a time; more wait; default 256.
 	MaxOperations int
-	// Clock is the one of Directory; default meta.WallClock.
-	Clock  meta.Clock
+	// Clock is the one of Directory; default directory.WallClock.
+	Clock  directory.Clock
 	Logger *slog.Logger
 }
 
@@ -84,7 +84,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.Landing = max(cmp.Or(o.Landing, 64<<20), 1<<20)
 	o.MaxOperations = cmp.Or(o.MaxOperations, 256)
 	if o.Clock == nil {
-		o.Clock = meta.WallClock{}
+		o.Clock = directory.WallClock{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -13,8 +13,8 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
-	"meridian/member/meta"
-	"meridian/member/meta/etcd"
+	"meridian/member/directory"
+	"meridian/member/directory/etcd"
 	"meridian/member/trust"
 )
 
@@ -54,7 +54,7 @@ func put(t *testing.T, endpoint string, with *tls.Config) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = d.Put(t.Context(), meta.Entry{Key: "a"})
+	_, err = d.Put(t.Context(), directory.Entry{Key: "a"})
 	return errors.Join(err, d.Close(t.Context()))
 }
 
@@ -93,8 +93,8 @@ func (c cell) open(o trust.Options) *trust.Source {
 
 func TestDirectoryWithTLS(t *testing.T) {
 	c, other := newCell(t), newCell(t)
-	directory := c.issue(trust.Request{Name: "directory", Hosts: []string{"127.0.0.1"}})
-	endpoint := startEtcd(t, directory)
+	certificate := c.issue(trust.Request{Name: "directory", Hosts: []string{"127.0.0.1"}})
+	endpoint := startEtcd(t, certificate)
 	var ahead atomic.Int64 // of the clock
 	// An agent's own hosts are no matter: etcd must not compare them with where it dials from.
 	a := c.open(trust.Options{
@@ -121,7 +121,7 @@ func TestDirectoryWithTLS(t *testing.T) {
 		"other CA":     {other.open(trust.Options{Files: other.issue(trust.Request{Name: "a"})}).HostClient("127.0.0.1"), trust.ErrAuthority.Error()},
 		"nobody":       {&tls.Config{InsecureSkipVerify: true}, ""}, // it may find the door shut before it hears why
 	} {
-		if err := put(t, endpoint, c.with); !errors.Is(err, meta.ErrUnavailable) || !strings.Contains(err.Error(), c.says) {
+		if err := put(t, endpoint, c.with); !errors.Is(err, directory.ErrUnavailable) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

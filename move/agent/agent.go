@@ -30,7 +30,7 @@ import (
 
 	"meridian/internal/join"
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/fabric"
 )
 
@@ -63,7 +63,7 @@ type Options struct {
 	Fabrics []Opener
 	// Directory, where given, is where the agent publishes itself under a
 	// lease and finds its peers.
-	Directory meta.Directory
+	Directory directory.Directory
 	// Inbox bounds what waits in Notifications.
 	Inbox InboxLimits
 	// Records bounds how many ended transfers can be explained; default 4096.
@@ -90,7 +90,7 @@ type Agent struct {
 	log         *transferLog
 	grants      *grants
 	audit       *audit
-	lease       *meta.Lease
+	lease       *directory.Lease
 	wait        sync.WaitGroup  // every goroutine of the agent
 	life        context.Context // of what they do
 	endLife     context.CancelCauseFunc

@@ -13,8 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"meridian/kv"
-	"meridian/member/meta"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory"
+	"meridian/member/directory/memdir"
 	"meridian/move/agent"
 	"meridian/move/fabric"
 	"meridian/move/fabric/tcp"
@@ -265,7 +265,7 @@ func TestFallback(t *testing.T) {
 
 func TestDirectory(t *testing.T) {
 	store := memdir.New(memdir.Options{})
-	directory := func() meta.Directory {
+	newDirectory := func() directory.Directory {
 		d, err := store.Open(memdir.ClientOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -277,7 +277,7 @@ func TestDirectory(t *testing.T) {
 		})
 		return d
 	}
-	da, db := directory(), directory()
+	da, db := newDirectory(), newDirectory()
 	a, b := start(t, agent.Options{Name: "a", Directory: da}), start(t, agent.Options{Name: "b", Directory: db})
 	if err := b.Republish(t.Context()); err != nil {
 		t.Fatal(err)
@@ -288,7 +288,7 @@ func TestDirectory(t *testing.T) {
 	}
 	local, remote := lists(t, a, p, b, 4)
 	transfer(t, mustPrepare(t, a, local, remote), agent.PostOptions{})
-	if _, err := a.Find(t.Context(), "c"); !errors.Is(err, meta.ErrNotFound) {
+	if _, err := a.Find(t.Context(), "c"); !errors.Is(err, directory.ErrNotFound) {
 		t.Errorf("found nobody: %v", err)
 	}
 	if _, err := agent.Open(t.Context(), agent.Options{Name: "b", Fabrics: []agent.Opener{overTCP}, Directory: da}); err == nil ||
@@ -298,7 +298,7 @@ func TestDirectory(t *testing.T) {
 	if err := b.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Find(t.Context(), "b"); !errors.Is(err, meta.ErrNotFound) {
+	if _, err := a.Find(t.Context(), "b"); !errors.Is(err, directory.ErrNotFound) {
 		t.Errorf("a clean exit left a record: %v", err)
 	}
 }

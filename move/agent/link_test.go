@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"meridian/member/meta"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory"
+	"meridian/member/directory/memdir"
 	"meridian/move/agent"
 	"meridian/move/fabric"
 )
@@ -272,7 +272,7 @@ func TestFindRefusesOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
-	lease, err := d.Grant(t.Context(), meta.LeaseOptions{})
+	lease, err := d.Grant(t.Context(), directory.LeaseOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func TestFindRefusesOthers(t *testing.T) {
 			r.Incarnation = incarnation
 		}
 		value, _ := json.Marshal(r)
-		if _, err := d.Create(t.Context(), meta.Entry{Key: agent.AgentKey(name), Value: value, Lease: lease}); err != nil {
+		if _, err := d.Create(t.Context(), directory.Entry{Key: agent.AgentKey(name), Value: value, Lease: lease}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"unicode"
 
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/fabric"
 )
 
@@ -33,12 +33,12 @@ const (
 
 // ParseAgentRecord reads an agent's record as whoever can write to the directory
 // left it. What it returns is the key's agent, and bounded in every part.
-func ParseAgentRecord(record meta.Record) (AgentRecord, error) {
+func ParseAgentRecord(record directory.Record) (AgentRecord, error) {
 	refuse := func(why string, args ...any) (AgentRecord, error) {
 		return AgentRecord{}, fmt.Errorf("agent: the record at %.80q cannot be used: %s", record.Key, fmt.Sprintf(why, args...))
 	}
-	if len(record.Value) > meta.MaxValueBytes {
-		return refuse("it has %d bytes; %d is the limit", len(record.Value), meta.MaxValueBytes)
+	if len(record.Value) > directory.MaxValueBytes {
+		return refuse("it has %d bytes; %d is the limit", len(record.Value), directory.MaxValueBytes)
 	}
 	var r AgentRecord
 	if err := json.Unmarshal(record.Value, &r); err != nil {
@@ -80,7 +80,7 @@ func (a *Agent) record() ([]byte, error) {
 // publish puts the agent's record into the directory, under a lease that the
 // directory's outage does not end.
 func (a *Agent) publish(ctx context.Context) error {
-	lease, err := a.options.Directory.Grant(ctx, meta.LeaseOptions{})
+	lease, err := a.options.Directory.Grant(ctx, directory.LeaseOptions{})
 	if err != nil {
 		return fmt.Errorf("agent: publish: %w", err)
 	}
@@ -99,9 +99,9 @@ func (a *Agent) Republish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	entry := meta.Entry{Key: AgentKey(a.options.Name), Value: value, Lease: a.lease}
+	entry := directory.Entry{Key: AgentKey(a.options.Name), Value: value, Lease: a.lease}
 	standing, err := a.options.Directory.Create(ctx, entry)
-	if !errors.Is(err, meta.ErrExists) {
+	if !errors.Is(err, directory.ErrExists) {
 		return err
 	}
 	r, err := ParseAgentRecord(standing)

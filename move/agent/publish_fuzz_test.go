@@ -6,7 +6,7 @@ import (
 	"unicode"
 
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 // Whatever stands in the directory under an agent's name is refused, or is that
@@ -23,7 +23,7 @@ func FuzzAgentRecord(f *testing.F) {
 		f.Add([]byte(value))
 	}
 	f.Fuzz(func(t *testing.T, value []byte) {
-		r, err := ParseAgentRecord(meta.Record{Key: AgentKey("a"), Value: value})
+		r, err := ParseAgentRecord(directory.Record{Key: AgentKey("a"), Value: value})
 		if err != nil {
 			if len(err.Error()) > 1<<10 {
 				t.Fatalf("a refusal of %d bytes", len(err.Error()))

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"meridian/member/meta"
-	"meridian/member/meta/etcd"
-	"meridian/member/meta/etcd/embedded"
-	"meridian/member/meta/metatest"
+	"meridian/member/directory"
+	"meridian/member/directory/directorytest"
+	"meridian/member/directory/etcd"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/move/agent"
 	"meridian/move/fabric"
 	"meridian/prove/chaos"
@@ -54,7 +54,7 @@ func directoryAway(t *testing.T, away time.Duration, bytes uint64) {
 	server := startDirectory(t, dir)
 	s := directedStage(t, dir, arenaBytes+bytes)
 	watcher := watchAgents(t, dir)
-	metatest.Await(t, soon, "both agents in the directory", func() bool { return len(watcher.Records()) == 2 })
+	directorytest.Await(t, soon, "both agents in the directory", func() bool { return len(watcher.Records()) == 2 })
 	before := watcher.Records()
 
 	// One transfer lasts from before the outage until after it.
@@ -64,7 +64,7 @@ func directoryAway(t *testing.T, away time.Duration, bytes uint64) {
 	posted := s.poster.Post(chaos.Post{Peer: "owner", Op: fabric.Read, Offset: arenaBytes, Length: bytes, Deadline: 10*away + soon})
 	server.Kill()
 	start := time.Now()
-	metatest.Await(t, soon, "the watcher in doubt", func() bool { return !watcher.Known() })
+	directorytest.Await(t, soon, "the watcher in doubt", func() bool { return !watcher.Known() })
 	for time.Since(start) < away {
 		// New ones begin meanwhile. Those that go the other way round need not
 		// wait behind the slow one.
@@ -77,12 +77,12 @@ func directoryAway(t *testing.T, away time.Duration, bytes uint64) {
 		time.Sleep(away / 10)
 	}
 	startDirectory(t, dir)
-	metatest.Await(t, soon, "the watcher sure again", watcher.Known)
+	directorytest.Await(t, soon, "the watcher sure again", watcher.Known)
 	s.done(s.poster.Await(posted))
 	s.heal()
 
-	time.Sleep(2 * meta.DefaultTTL / 3) // a renewal or two: a lease that would flap does so now
-	for _, e := range watcher.Heard(meta.Delete) {
+	time.Sleep(2 * directory.DefaultTTL / 3) // a renewal or two: a lease that would flap does so now
+	for _, e := range watcher.Heard(directory.Delete) {
 		t.Errorf("%s vanished from the directory", e.Record.Key)
 	}
 	sameAgents(t, before, watcher.Records())
@@ -118,25 +118,25 @@ func directedStage(t *testing.T, dir string, size uint64) *stage {
 	return s
 }
 
-func watchAgents(t *testing.T, dir string) *metatest.Observer {
+func watchAgents(t *testing.T, dir string) *directorytest.Observer {
 	t.Helper()
 	d, err := etcd.Open(t.Context(), etcd.Options{Endpoints: []string{embedded.Endpoint(dir)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
-	return metatest.Observe(t, d, agent.AgentPrefix)
+	return directorytest.Observe(t, d, agent.AgentPrefix)
 }
 
 // sameAgents demands the same incarnations under the same leases.
-func sameAgents(t *testing.T, before, after []meta.Record) {
+func sameAgents(t *testing.T, before, after []directory.Record) {
 	t.Helper()
 	type holding struct {
 		incarnation string
-		lease       meta.LeaseID
+		lease       directory.LeaseID
 	}
 	held := make(map[string]holding)
-	incarnation := func(r meta.Record) string {
+	incarnation := func(r directory.Record) string {
 		var a agent.AgentRecord
 		if err := json.Unmarshal(r.Value, &a); err != nil {
 			t.Fatal(err)

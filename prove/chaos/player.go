@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/member/meta"
-	"meridian/member/meta/etcd"
+	"meridian/member/directory"
+	"meridian/member/directory/etcd"
 	"meridian/member/trust"
 	"meridian/move/agent"
 	"meridian/move/fabric"
@@ -46,7 +46,7 @@ const setup = "MERIDIAN_CHAOS_SETUP"
 // Player is the inside of a puppet; its methods are the orders.
 type Player struct {
 	agent     *agent.Agent
-	directory meta.Directory
+	directory directory.Directory
 	arena     *mem.Arena
 	region    agent.RegionInfo
 	fabric    *tcp.Fabric

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/replay/workload"
 )
 
@@ -20,7 +20,7 @@ func TestAFloodHidesNobody(t *testing.T) {
 	for at := range time.Duration(5) {
 		requests = append(requests, workload.Request{At: (at + 1) * time.Second, Prompt: 200, Output: 50, Tenant: 1})
 	}
-	fair, err := sched.New("meridian", sched.Options{FairTokens: 1000})
+	fair, err := policy.New("meridian", policy.Options{FairTokens: 1000})
 	if err != nil {
 		t.Fatal(err)
 	}

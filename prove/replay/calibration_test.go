@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/replay/workload"
 )
 
@@ -29,7 +29,7 @@ func (c *stepCost) knee(tokens int32) int32 {
 func TestFreeTokensAreLearnt(t *testing.T) {
 	for _, profile := range Profiles() {
 		t.Run(profile.Name, func(t *testing.T) {
-			policy, err := sched.New("meridian", sched.Options{})
+			policy, err := policy.New("meridian", policy.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

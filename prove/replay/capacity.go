@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/replay/workload"
 )
 
@@ -20,7 +20,7 @@ func Capacity(ctx context.Context, config Config, source workload.Source, reques
 		return 0, fmt.Errorf("%w: %d requests do not show the capacity of a cell that holds %d at once; use at least %d",
 			ErrConfig, requests, config.Closed, 4*config.Closed)
 	}
-	stock, err := sched.New("stock", sched.Options{})
+	stock, err := policy.New("stock", policy.Options{})
 	if err != nil {
 		return 0, err
 	}

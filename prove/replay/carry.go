@@ -3,7 +3,7 @@ package replay
 import (
 	"slices"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -72,37 +72,37 @@ func (e *engine) landed(t transfer, now ps) {
 		e.release(s, s.leaving)
 		s.leaving = hold{}
 		s.shared = 0
-		r.State = sched.Away
+		r.State = policy.Away
 	case copyAhead:
 		if r.Holds() {
 			r.Copied = max(r.Copied, min(t.blocks, e.holding(int32(i)).blocks))
 		}
 	case bringBack:
-		r.State = sched.Paused
+		r.State = policy.Paused
 		s.fetched(now)
 	}
 }
 
 // preempt takes blocks, or only its turn, from a victim.
-func (e *engine) preempt(v sched.Victim, now ps) {
+func (e *engine) preempt(v policy.Victim, now ps) {
 	r, s := &e.snap.Requests[v.Request], e.seqs[v.Request]
 	if !r.Holds() {
 		e.cell.tally.work.Denied++
 		return
 	}
-	if r.State == sched.Running {
+	if r.State == policy.Running {
 		e.running--
 	}
 	x := &e.cell.tally.evictions
-	if v.Reclaim == sched.Keep {
-		r.State = sched.Paused
+	if v.Reclaim == policy.Keep {
+		r.State = policy.Paused
 		x.Keep++
 		return
 	}
 	r.Preemptions++
 	r.Since = 0
 	tierBlocks(r, e.snap.Limits.BlockTokens, x.count)
-	if v.Reclaim == sched.Offload && !e.cell.config.NoOffload {
+	if v.Reclaim == policy.Offload && !e.cell.config.NoOffload {
 		x.Offload++
 		e.offload(v.Request, now)
 		return
@@ -113,7 +113,7 @@ func (e *engine) preempt(v sched.Victim, now ps) {
 		e.promptTokens += int64(r.Length)
 	}
 	e.abandon(v.Request)
-	r.State, r.Length, r.Blocks, r.Copied = sched.Waiting, 0, 0, 0
+	r.State, r.Length, r.Blocks, r.Copied = policy.Waiting, 0, 0, 0
 	r.Pending = tokens(r)
 	e.waiting++
 	e.backlog.waits(s)
@@ -128,25 +128,25 @@ func (e *engine) offload(i int32, now ps) {
 	e.release(s, hold{blocks: free})
 	h.blocks -= free
 	if h == (hold{}) {
-		r.State = sched.Away
+		r.State = policy.Away
 		return
 	}
 	bytes := int64(r.Blocks-free) * e.cell.blockBytes
 	e.cell.tally.moved.Offload += bytes
 	s.leaving = h
-	r.State = sched.Leaving
+	r.State = policy.Leaving
 	e.start(transfer{done: e.out.send(e.cell.config.Offload, bytes, now), kind: copyOut, seq: s})
 }
 
 // recall brings the blocks of request i back.
 func (e *engine) recall(i int32, now ps) {
 	r, s := &e.snap.Requests[i], e.seqs[i]
-	if r.State != sched.Away || r.Blocks > e.snap.FreeBlocks {
+	if r.State != policy.Away || r.Blocks > e.snap.FreeBlocks {
 		e.cell.tally.work.Denied++
 		return
 	}
 	blocks := r.Blocks
-	r.Blocks, r.Copied, r.State = 0, 0, sched.Recalling
+	r.Blocks, r.Copied, r.State = 0, 0, policy.Recalling
 	e.take(i, blocks)
 	bytes := int64(blocks) * e.cell.blockBytes
 	e.cell.tally.moved.Recall += bytes
@@ -158,7 +158,7 @@ func (e *engine) recall(i int32, now ps) {
 // or from the store.
 func (e *engine) fetch(i, tokens int32, now ps) {
 	r, s := &e.snap.Requests[i], e.seqs[i]
-	r.State, s.fetching = sched.Recalling, true
+	r.State, s.fetching = policy.Recalling, true
 	bytes := int64(tokens) * e.cell.config.Profile.KVBytesPerToken
 	link, moved := e.cell.config.StoreLink, &e.cell.tally.moved.Store
 	if s.lender != nil {

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"meridian/decide/governor"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -143,7 +143,7 @@ func (e *engine) finish(i int32, now ps) {
 // leave takes a request out of the engine's account.
 func (e *engine) leave(i int32) {
 	r, s := &e.snap.Requests[i], e.seqs[i]
-	if r.State == sched.Running {
+	if r.State == policy.Running {
 		e.running--
 	}
 	e.snap.Tenants[s.tenant].Leave()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"meridian/decide/governor"
-	"meridian/decide/place"
+	"meridian/decide/placement"
 )
 
 // ErrConfig means that what was asked for cannot be replayed.
@@ -41,7 +41,7 @@ type Config struct {
 	StoreTokens int64
 	StoreLink   Link
 	// Place weighs what the gateway weighs; its defaults are those of the gateway.
-	Place place.Options
+	Place placement.Options
 
 	// Thoughts ends thoughts as an engine's governor does, by entropies that are made
 	// up from Seed; nil leaves that to policies.
@@ -96,7 +96,7 @@ var PascalSLO = SLO{QoE: 0.95, TPOT: 100 * time.Millisecond, TTFAT: 250 * time.M
 // gateway that nobody configured.
 const DefaultPreemptMaxFraction = 0.1
 
-var DefaultPlace = place.Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64, StoredWeight: 0.25}
+var DefaultPlace = placement.Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64, StoredWeight: 0.25}
 
 func (c Config) withDefaults() Config {
 	if c.Replicas == 0 {
@@ -126,7 +126,7 @@ func (c Config) withDefaults() Config {
 	if c.StoreLink == (Link{}) {
 		c.StoreLink = MeasuredTCP
 	}
-	if c.Place == (place.Options{}) {
+	if c.Place == (placement.Options{}) {
 		c.Place = DefaultPlace
 	}
 	if c.SLO == (SLO{}) {

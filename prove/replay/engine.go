@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"meridian/decide/governor"
-	"meridian/decide/place"
-	"meridian/decide/sched"
+	"meridian/decide/placement"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -14,12 +14,12 @@ import (
 // indexes; they are in the order in which they came.
 type engine struct {
 	id   string
-	role place.Role
+	role placement.Role
 	cell *cell
 
-	policy   sched.Policy
-	decision sched.Decision
-	snap     sched.Snapshot
+	policy   policy.Policy
+	decision policy.Decision
+	snap     policy.Snapshot
 	// calibration is what the engine's governor would know of its steps.
 	calibration governor.Calibration
 	seqs        []*sequence
@@ -47,18 +47,18 @@ type engine struct {
 	busy       ps
 }
 
-func (c *cell) newEngine(id string, role place.Role, policy sched.Policy) *engine {
+func (c *cell) newEngine(id string, role placement.Role, decides policy.Policy) *engine {
 	g := &c.config
-	e := &engine{id: id, role: role, cell: c, policy: policy, free: newFreeList(g.Blocks)}
+	e := &engine{id: id, role: role, cell: c, policy: decides, free: newFreeList(g.Blocks)}
 	e.cache = newCache(e.free)
 	e.free.changed = func() { e.matched = false }
-	e.snap.Limits = sched.Limits{
+	e.snap.Limits = policy.Limits{
 		Tokens: g.MaxTokens, Sequences: g.MaxSequences, BlockTokens: g.Profile.BlockTokens, Blocks: g.Blocks, PreemptMaxFraction: g.PreemptMaxFraction,
 	}
 	e.snap.FreeBlocks = g.Blocks
 	e.calibration.BlockTokens = g.Profile.BlockTokens
 	if !g.NoOffload {
-		each := sched.Instant(1e9 * float64(c.blockBytes) / g.Offload.BytesPerSecond)
+		each := policy.Instant(1e9 * float64(c.blockBytes) / g.Offload.BytesPerSecond)
 		e.snap.Costs.CopiedBlock, e.snap.Costs.RecalledBlock = max(each, 1), max(each, 1)
 	}
 	return e
@@ -66,7 +66,7 @@ func (c *cell) newEngine(id string, role place.Role, policy sched.Policy) *engin
 
 // arrive takes a request in, at the end of its backlog.
 func (e *engine) arrive(s *sequence, now ps) {
-	e.snap.Tenants = sched.Join(e.snap.Tenants, s.tenant)
+	e.snap.Tenants = policy.Join(e.snap.Tenants, s.tenant)
 	s.at = e
 	e.promptTokens += int64(s.prompt - s.remote)
 	e.backlog.push(s)
@@ -86,8 +86,8 @@ func (e *engine) refill() {
 			at--
 		}
 		e.seqs = slices.Insert(e.seqs, at, s)
-		e.snap.Requests = slices.Insert(e.snap.Requests, at, sched.Request{
-			Arrived: instant(s.arrived), Tenant: s.tenant, Prompt: s.prompt, Pending: s.prompt, Phase: kv.Prefill, State: sched.Waiting,
+		e.snap.Requests = slices.Insert(e.snap.Requests, at, policy.Request{
+			Arrived: instant(s.arrived), Tenant: s.tenant, Prompt: s.prompt, Pending: s.prompt, Phase: kv.Prefill, State: policy.Waiting,
 		})
 		e.waiting++
 		e.matched = false
@@ -102,14 +102,14 @@ func (e *engine) match() {
 	e.matched, e.cacheSeen = true, e.cache.version
 	for i := range e.snap.Requests {
 		r, s := &e.snap.Requests[i], e.seqs[i]
-		if r.State == sched.Waiting && (len(s.prefix) > 0 || s.remote > 0 || s.started) {
+		if r.State == policy.Waiting && (len(s.prefix) > 0 || s.remote > 0 || s.started) {
 			e.matchOne(r, s)
 		}
 	}
 }
 
 // matchOne finds it out for one.
-func (e *engine) matchOne(r *sched.Request, s *sequence) {
+func (e *engine) matchOne(r *policy.Request, s *sequence) {
 	there, inUse, left := e.reuse(r, s)
 	r.Length = max(there*s.prefixTokens, s.remote) + left
 	r.Blocks = inUse * e.cache.blocks
@@ -119,7 +119,7 @@ func (e *engine) matchOne(r *sched.Request, s *sequence) {
 // reuse is what a waiting request need not compute: chunks of its prompt, those
 // of them that other requests hold, and tokens that are left of what it had computed
 // when it was preempted.
-func (e *engine) reuse(r *sched.Request, s *sequence) (there, inUse, left int32) {
+func (e *engine) reuse(r *policy.Request, s *sequence) (there, inUse, left int32) {
 	there, inUse = e.cache.held(s.prefix, s.chunks(tokens(r)))
 	return there, inUse, min(s.kept*e.snap.Limits.BlockTokens, tokens(r)-1)
 }
@@ -275,9 +275,9 @@ func (e *engine) sweep() {
 }
 
 // candidate is the engine as the gateway sees it.
-func (e *engine) candidate(s *sequence) place.Engine {
+func (e *engine) candidate(s *sequence) placement.Engine {
 	there, _ := e.cache.held(s.prefix, s.chunks(s.prompt))
-	return place.Engine{
+	return placement.Engine{
 		ID: e.id, Role: e.role, Running: len(e.seqs) - int(e.waiting), Waiting: int(e.promptTokens), Held: int(there * s.prefixTokens), Told: true,
 	}
 }

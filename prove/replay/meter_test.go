@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/replay/workload"
 )
 
@@ -88,9 +88,9 @@ func TestFairnessDoesNotDependOnOrder(t *testing.T) {
 	fairness := func(order ...ps) Fairness {
 		sum := tally{config: &c, tpot: c.SLO.TPOT.Microseconds()}
 		for _, took := range order {
-			sum.finished(&sched.Request{}, &sequence{counted: true}, took, 7)
+			sum.finished(&policy.Request{}, &sequence{counted: true}, took, 7)
 		}
-		sum.finished(&sched.Request{}, &sequence{counted: true, tenant: 1}, 22, 7)
+		sum.finished(&policy.Request{}, &sequence{counted: true, tenant: 1}, 22, 7)
 		return sum.fairness()
 	}
 	for a := ps(7); a < 60; a += 3 {

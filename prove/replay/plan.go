@@ -2,14 +2,14 @@ package replay
 
 import (
 	"meridian/decide/governor"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 )
 
 // plan is what an engine computes now: equal steps, one after the other, in
 // which everybody who runs decodes, or a single step of any kind. Step j, from
 // 0, takes first + j·growth, because contexts grow by a token a step.
 type plan struct {
-	runs          []sched.Run
+	runs          []policy.Run
 	start         ps
 	steps         int32 // 0: nothing is computed
 	first, growth ps
@@ -138,7 +138,7 @@ const maxIdleTurns = 10_000
 
 // make turns the runs of a decision into a plan. Runs that lack blocks are left
 // out and counted; so are those whose contents are to be fetched first.
-func (e *engine) make(d *sched.Decision, now ps) {
+func (e *engine) make(d *policy.Decision, now ps) {
 	e.stamp++
 	p, evicted := &e.plan, e.cache.evicted
 	p.runs = p.runs[:0]
@@ -150,7 +150,7 @@ func (e *engine) make(d *sched.Decision, now ps) {
 			e.cell.tally.work.Denied++
 			continue
 		}
-		if r.State == sched.Waiting {
+		if r.State == policy.Waiting {
 			e.matchOne(r, q) // those before it may have taken what it was to share
 			run.Tokens = min(run.Tokens, r.Pending)
 			if e.lacks(r, run.Tokens) || !e.admit(run.Request, now) {
@@ -158,15 +158,15 @@ func (e *engine) make(d *sched.Decision, now ps) {
 			}
 		}
 		blocks := e.blocksFor(r.Length + run.Tokens)
-		if !(r.State == sched.Waiting || r.Holds()) || blocks-r.Blocks > e.snap.FreeBlocks {
+		if !(r.State == policy.Waiting || r.Holds()) || blocks-r.Blocks > e.snap.FreeBlocks {
 			e.cell.tally.work.Denied++
 			continue
 		}
 		e.take(run.Request, blocks)
 		p.work.Add(r.Length, run.Tokens)
 		q.stamp = e.stamp
-		if r.State != sched.Running {
-			r.State = sched.Running
+		if r.State != policy.Running {
+			r.State = policy.Running
 			e.running++
 		}
 		ran++
@@ -226,7 +226,7 @@ func (e *engine) holds(limit int32) int32 {
 }
 
 // lacks says that a waiting request would not find blocks for so many tokens.
-func (e *engine) lacks(r *sched.Request, tokens int32) bool {
+func (e *engine) lacks(r *policy.Request, tokens int32) bool {
 	if max(e.blocksFor(r.Length+tokens)-r.Blocks, 0) <= e.snap.FreeBlocks {
 		return false
 	}
@@ -242,8 +242,8 @@ func (e *engine) pauseOthers(ran int32) {
 	}
 	for i := range e.snap.Requests {
 		r := &e.snap.Requests[i]
-		if r.State == sched.Running && e.seqs[i].stamp != e.stamp {
-			r.State = sched.Paused
+		if r.State == policy.Running && e.seqs[i].stamp != e.stamp {
+			r.State = policy.Paused
 		}
 	}
 	e.running = ran

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"meridian/decide/governor"
-	"meridian/decide/place"
-	"meridian/decide/sched"
+	"meridian/decide/placement"
+	"meridian/decide/policy"
 	"meridian/prove/replay/workload"
 )
 
@@ -23,7 +23,7 @@ func (t ps) duration() time.Duration { return time.Duration(t / nanosecond) }
 func (t ps) seconds() float64 { return float64(t) / float64(second) }
 
 // instant is a moment as policies see it.
-func instant(t ps) sched.Instant { return sched.Instant(t / nanosecond) }
+func instant(t ps) policy.Instant { return policy.Instant(t / nanosecond) }
 
 // cell is the world of a replay: engines, the store, and the next arrival.
 type cell struct {
@@ -35,7 +35,7 @@ type cell struct {
 
 	engines    []*engine
 	store      *store
-	candidates []place.Engine
+	candidates []placement.Engine
 	tally      tally
 	series     series
 
@@ -61,7 +61,7 @@ type delivery struct {
 
 // Run replays a workload on a cell under a policy, and goes on until the last
 // request has ended. It does not close the source.
-func Run(ctx context.Context, config Config, source workload.Source, policy sched.Policy) (*Result, error) {
+func Run(ctx context.Context, config Config, source workload.Source, policy policy.Policy) (*Result, error) {
 	c, err := newCell(config, source, policy)
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func Run(ctx context.Context, config Config, source workload.Source, policy sche
 	}
 }
 
-func newCell(config Config, source workload.Source, policy sched.Policy) (*cell, error) {
+func newCell(config Config, source workload.Source, policy policy.Policy) (*cell, error) {
 	config = config.withDefaults()
 	if err := config.validate(); err != nil {
 		return nil, err
@@ -99,14 +99,14 @@ func newCell(config Config, source workload.Source, policy sched.Policy) (*cell,
 	every := ps(config.SampleEvery) * nanosecond
 	c.series = series{every: every, next: every}
 	c.store = newStore(config.StoreTokens)
-	role := place.Both
+	role := placement.Both
 	if config.Prefills > 0 {
-		role = place.Decode
+		role = placement.Decode
 	}
 	// Those that prefill come first: what one hands over at the end of a step is
 	// there for the step of another that begins at that moment.
 	for i := range config.Prefills {
-		c.engines = append(c.engines, c.newEngine(fmt.Sprintf("prefill-%d", i), place.Prefill, policy))
+		c.engines = append(c.engines, c.newEngine(fmt.Sprintf("prefill-%d", i), placement.Prefill, policy))
 	}
 	for i := range config.Replicas {
 		c.engines = append(c.engines, c.newEngine(fmt.Sprintf("engine-%d", i), role, policy))
@@ -257,7 +257,7 @@ func (c *cell) place(s *sequence) {
 		for _, e := range c.engines {
 			c.candidates = append(c.candidates, e.candidate(s))
 		}
-		choice, err := place.Choose(c.candidates, place.Request{Tokens: int(s.prompt), Turn: c.config.Seed + uint64(s.number)}, c.config.Place)
+		choice, err := placement.Choose(c.candidates, placement.Request{Tokens: int(s.prompt), Turn: c.config.Seed + uint64(s.number)}, c.config.Place)
 		if err != nil {
 			panic(fmt.Sprintf("replay: a cell without a decode engine: %v", err)) // newCell makes one
 		}
@@ -293,7 +293,7 @@ func (c *cell) settle(t ps) {
 }
 
 // finished records the end of a request.
-func (c *cell) finished(r *sched.Request, s *sequence, now ps) {
+func (c *cell) finished(r *policy.Request, s *sequence, now ps) {
 	c.live--
 	c.ended++
 	c.tally.finished(r, s, now, c.alone(s))

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/replay/workload"
 )
 
@@ -32,9 +32,9 @@ func (l *list) Next() (workload.Request, bool) {
 func (l *list) Err() error   { return nil }
 func (l *list) Close() error { return nil }
 
-func policy(t testing.TB, name string) sched.Policy {
+func newPolicy(t testing.TB, name string) policy.Policy {
 	t.Helper()
-	p, err := sched.New(name, sched.Options{})
+	p, err := policy.New(name, policy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func policy(t testing.TB, name string) sched.Policy {
 
 func replayed(t testing.TB, c Config, p string, requests []workload.Request) *Result {
 	t.Helper()
-	r, err := Run(t.Context(), c, &list{requests: requests}, policy(t, p))
+	r, err := Run(t.Context(), c, &list{requests: requests}, newPolicy(t, p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,8 +146,8 @@ func someConfig(t *rapid.T) Config {
 	return c
 }
 
-func somePolicy(t *rapid.T) sched.Policy {
-	p, err := sched.New(rapid.SampledFrom(sched.Names()).Draw(t, "policy"), sched.Options{})
+func somePolicy(t *rapid.T) policy.Policy {
+	p, err := policy.New(rapid.SampledFrom(policy.Names()).Draw(t, "policy"), policy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,16 +173,16 @@ func TestAllRequestsEnd(t *testing.T) {
 
 // turning is a policy that names those who decode in an order which changes from
 // step to step.
-type turning struct{ sched.Policy }
+type turning struct{ policy.Policy }
 
-func (p turning) Decide(s *sched.Snapshot, d *sched.Decision) {
+func (p turning) Decide(s *policy.Snapshot, d *policy.Decision) {
 	p.Policy.Decide(s, d)
 	for _, run := range d.Run {
-		if r := &s.Requests[run.Request]; r.State == sched.Waiting || !r.Decodes() {
+		if r := &s.Requests[run.Request]; r.State == policy.Waiting || !r.Decodes() {
 			return // who is taken in first makes a difference
 		}
 	}
-	if len(d.Run) > 0 && s.Requests[slices.MinFunc(d.Run, func(a, b sched.Run) int { return int(a.Request - b.Request) }).Request].Length%2 == 1 {
+	if len(d.Run) > 0 && s.Requests[slices.MinFunc(d.Run, func(a, b policy.Run) int { return int(a.Request - b.Request) }).Request].Length%2 == 1 {
 		slices.Reverse(d.Run)
 	}
 }
@@ -207,7 +207,7 @@ func TestMacroStepsEqualSingleSteps(t *testing.T) {
 }
 
 // ran replays, and checks what must hold at the end of every replay.
-func ran(t *rapid.T, c Config, policy sched.Policy, requests []workload.Request) *Result {
+func ran(t *rapid.T, c Config, policy policy.Policy, requests []workload.Request) *Result {
 	world, err := newCell(c, &list{requests: requests}, policy)
 	if err != nil {
 		t.Fatal(err)
@@ -262,13 +262,13 @@ func (e *engine) audit() string {
 	for i := range e.seqs {
 		r, s := &e.snap.Requests[i], e.seqs[i]
 		switch r.State {
-		case sched.Running, sched.Paused, sched.Recalling:
+		case policy.Running, policy.Paused, policy.Recalling:
 			h := e.holding(int32(i))
 			private, shares = private+h.blocks, shares+h.chunks
 			if h.blocks < 0 {
 				return fmt.Sprintf("request %d holds %d blocks beside %d chunks", s.number, h.blocks, h.chunks)
 			}
-		case sched.Leaving:
+		case policy.Leaving:
 			private, shares = private+s.leaving.blocks, shares+s.leaving.chunks
 		}
 	}

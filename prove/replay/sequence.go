@@ -2,7 +2,7 @@ package replay
 
 import (
 	"meridian/decide/governor"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -62,11 +62,11 @@ type hold struct {
 }
 
 // tokens is how many tokens r has, computed or not.
-func tokens(r *sched.Request) int32 { return r.Prompt + r.Think + r.Output }
+func tokens(r *policy.Request) int32 { return r.Prompt + r.Think + r.Output }
 
 // tierBlocks says to which tiers the blocks of r belong: a thought that goes on
 // is active; of an answer, the thought's are complete and the rest is critical.
-func tierBlocks(r *sched.Request, blockTokens int32, count func(kv.Tier, int32)) {
+func tierBlocks(r *policy.Request, blockTokens int32, count func(kv.Tier, int32)) {
 	if r.Phase != kv.Output {
 		count(kv.ThinkActive, r.Blocks)
 		return

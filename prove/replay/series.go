@@ -1,7 +1,7 @@
 package replay
 
 import (
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -38,16 +38,16 @@ func (c *cell) sample(t ps) {
 	s.next, s.every = t+2*s.every, 2*s.every
 }
 
-func (s *Sample) count(r *sched.Request) {
+func (s *Sample) count(r *policy.Request) {
 	holds := r.Blocks
 	switch r.State {
-	case sched.Waiting:
+	case policy.Waiting:
 		s.Waiting++
 		return
-	case sched.Away:
+	case policy.Away:
 		s.Away++
 		return
-	case sched.Leaving, sched.Recalling:
+	case policy.Leaving, policy.Recalling:
 		s.Away++
 	default:
 		switch r.Phase {

@@ -26,7 +26,7 @@ func BenchmarkStock(b *testing.B) {
 	defer source.Close()
 	b.ReportAllocs()
 	b.ResetTimer()
-	r, err := Run(b.Context(), c, First(source, int64(b.N)), policy(b, "stock"))
+	r, err := Run(b.Context(), c, First(source, int64(b.N)), newPolicy(b, "stock"))
 	if err != nil {
 		b.Fatal(err)
 	}

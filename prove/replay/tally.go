@@ -2,7 +2,7 @@ package replay
 
 import (
 	"meridian/decide/governor"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 )
 
@@ -41,7 +41,7 @@ type gaps struct {
 }
 
 // found records so many tokens of one phase, one at the end of each step.
-func (t *tally) found(r *sched.Request, s *sequence, p *plan, steps int32) {
+func (t *tally) found(r *policy.Request, s *sequence, p *plan, steps int32) {
 	first := p.boundary(1)
 	thinks := r.Phase == kv.Think
 	if thinks {
@@ -118,7 +118,7 @@ func (t *tally) addGaps(p *plan, steps int32) {
 // is expected at X(i) = end of the thought + TTFAT + i·TPOT. Nobody reads faster
 // than that, so whoever is behind stays behind: token i is read max over j ≤ i
 // of (found(j) − X(j)) after X(i), or on time.
-func (t *tally) read(r *sched.Request, s *sequence, p *plan, steps int32) {
+func (t *tally) read(r *policy.Request, s *sequence, p *plan, steps int32) {
 	start := int64(s.thoughtEnd/microsec) + t.ttfat
 	late := func(j int32) int64 {
 		return int64(p.boundary(j)/microsec) - start - t.tpot*int64(r.Output+j-1)
@@ -150,7 +150,7 @@ func (t *tally) quality(s *sequence, output int32) float64 {
 }
 
 // finished records the end of a request.
-func (t *tally) finished(r *sched.Request, s *sequence, now, alone ps) {
+func (t *tally) finished(r *policy.Request, s *sequence, now, alone ps) {
 	if !s.counted {
 		return
 	}

@@ -3,13 +3,13 @@ package replay
 import (
 	"testing"
 
+	"meridian/decide/entropy"
 	"meridian/decide/governor"
-	"meridian/decide/probe"
 	"meridian/prove/replay/workload"
 )
 
 func earlyExits(alpha float64) *governor.Budget {
-	return &governor.Budget{MaxThinkTokens: 32768, Entropy: true, Probe: probe.Options{
+	return &governor.Budget{MaxThinkTokens: 32768, Entropy: true, Probe: entropy.Options{
 		Alpha: alpha, EATVariance: 1e-3, EATInterval: 32, RPDI: 3, Transition: 2.5, MinThinkTokens: 512,
 	}}
 }

@@ -8,17 +8,17 @@ import (
 	"strings"
 	"time"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 // store is what the directory holds. It answers at once, or not at all.
 type store struct {
 	world    *world
 	down     bool
-	revision meta.Revision
-	granted  meta.LeaseID
-	records  map[string]meta.Record
-	leases   map[meta.LeaseID]*lease
+	revision directory.Revision
+	granted  directory.LeaseID
+	records  map[string]directory.Record
+	leases   map[directory.LeaseID]*lease
 }
 
 type lease struct {
@@ -27,7 +27,7 @@ type lease struct {
 }
 
 func newStore(w *world) *store {
-	return &store{world: w, records: make(map[string]meta.Record), leases: make(map[meta.LeaseID]*lease)}
+	return &store{world: w, records: make(map[string]directory.Record), leases: make(map[directory.LeaseID]*lease)}
 }
 
 // stop takes the directory away; start brings it back, with the whole of its
@@ -43,7 +43,7 @@ func (s *store) start() {
 	}
 }
 
-func (s *store) prolong(id meta.LeaseID, l *lease) {
+func (s *store) prolong(id directory.LeaseID, l *lease) {
 	l.expires = s.world.now + l.ttl
 	s.world.after(l.ttl, nil, func() {
 		if !s.down && s.leases[id] == l && l.expires <= s.world.now {
@@ -53,7 +53,7 @@ func (s *store) prolong(id meta.LeaseID, l *lease) {
 	})
 }
 
-func (s *store) end(id meta.LeaseID, l *lease) {
+func (s *store) end(id directory.LeaseID, l *lease) {
 	delete(s.leases, id)
 	for _, key := range l.keys {
 		if s.records[key].Lease == id {
@@ -69,7 +69,7 @@ type desk struct {
 	process *process
 }
 
-var errAway = meta.Because(meta.ErrUnavailable, errors.New("the directory is away"))
+var errAway = directory.Because(directory.ErrUnavailable, errors.New("the directory is away"))
 
 func (d *desk) away() error {
 	if d.down || d.process.dead {
@@ -79,66 +79,66 @@ func (d *desk) away() error {
 	return nil
 }
 
-func (d *desk) Get(_ context.Context, key string) (meta.Record, error) {
+func (d *desk) Get(_ context.Context, key string) (directory.Record, error) {
 	if err := d.away(); err != nil {
-		return meta.Record{}, err
+		return directory.Record{}, err
 	}
 	r, has := d.records[key]
 	if !has {
-		return meta.Record{}, meta.ErrNotFound
+		return directory.Record{}, directory.ErrNotFound
 	}
 	return r, nil
 }
 
-func (d *desk) List(_ context.Context, prefix string) (meta.Snapshot, error) {
+func (d *desk) List(_ context.Context, prefix string) (directory.Snapshot, error) {
 	if err := d.away(); err != nil {
-		return meta.Snapshot{}, err
+		return directory.Snapshot{}, err
 	}
-	s := meta.Snapshot{Revision: d.revision}
+	s := directory.Snapshot{Revision: d.revision}
 	for key, r := range d.records {
 		if strings.HasPrefix(key, prefix) {
 			s.Records = append(s.Records, r)
 		}
 	}
-	slices.SortFunc(s.Records, func(a, b meta.Record) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(s.Records, func(a, b directory.Record) int { return strings.Compare(a.Key, b.Key) })
 	return s, nil
 }
 
-func (d *desk) Write(_ context.Context, c meta.Change) (meta.Record, error) {
+func (d *desk) Write(_ context.Context, c directory.Change) (directory.Record, error) {
 	if err := d.away(); err != nil {
-		return meta.Record{}, err
+		return directory.Record{}, err
 	}
 	standing, has := d.records[c.Key]
 	switch l := d.leases[c.Lease]; {
-	case c.While != meta.Guard{} && d.records[c.While.Key].Revision != c.While.Revision:
-		return standing, meta.ErrDeposed
+	case c.While != directory.Guard{} && d.records[c.While.Key].Revision != c.While.Revision:
+		return standing, directory.ErrDeposed
 	case c.Delete && !has:
-		return meta.Record{}, meta.ErrNotFound
-	case c.At == meta.Absent && has:
-		return standing, meta.ErrExists
+		return directory.Record{}, directory.ErrNotFound
+	case c.At == directory.Absent && has:
+		return standing, directory.ErrExists
 	case c.At > 0 && (!has || standing.Revision != c.At):
-		return standing, meta.ErrChanged
+		return standing, directory.ErrChanged
 	case c.Lease != 0 && l == nil:
-		return meta.Record{}, meta.ErrLeaseLost
+		return directory.Record{}, directory.ErrLeaseLost
 	case c.Delete:
 		d.revision++
 		delete(d.records, c.Key)
-		return meta.Record{Key: c.Key, Revision: d.revision}, nil
+		return directory.Record{Key: c.Key, Revision: d.revision}, nil
 	case l != nil && !slices.Contains(l.keys, c.Key):
 		l.keys = append(l.keys, c.Key)
 	}
 	d.revision++
-	r := meta.Record{Key: c.Key, Value: bytes.Clone(c.Value), Revision: d.revision, Lease: c.Lease}
+	r := directory.Record{Key: c.Key, Value: bytes.Clone(c.Value), Revision: d.revision, Lease: c.Lease}
 	d.records[c.Key] = r
 	return r, nil
 }
 
 // Watch is not simulated: no agent watches.
-func (d *desk) Watch(context.Context, string, meta.Revision, func([]meta.Event) error) error {
-	return meta.ErrUnavailable
+func (d *desk) Watch(context.Context, string, directory.Revision, func([]directory.Event) error) error {
+	return directory.ErrUnavailable
 }
 
-func (d *desk) Grant(_ context.Context, ttl time.Duration) (meta.LeaseID, time.Duration, error) {
+func (d *desk) Grant(_ context.Context, ttl time.Duration) (directory.LeaseID, time.Duration, error) {
 	if err := d.away(); err != nil {
 		return 0, 0, err
 	}
@@ -149,19 +149,19 @@ func (d *desk) Grant(_ context.Context, ttl time.Duration) (meta.LeaseID, time.D
 	return d.granted, ttl, nil
 }
 
-func (d *desk) Renew(_ context.Context, id meta.LeaseID) (time.Duration, error) {
+func (d *desk) Renew(_ context.Context, id directory.LeaseID) (time.Duration, error) {
 	if err := d.away(); err != nil {
 		return 0, err
 	}
 	l := d.leases[id]
 	if l == nil {
-		return 0, meta.ErrLeaseLost
+		return 0, directory.ErrLeaseLost
 	}
 	d.prolong(id, l)
 	return l.ttl, nil
 }
 
-func (d *desk) Revoke(_ context.Context, id meta.LeaseID) error {
+func (d *desk) Revoke(_ context.Context, id directory.LeaseID) error {
 	if err := d.away(); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (d *desk) Revoke(_ context.Context, id meta.LeaseID) error {
 		d.end(id, l)
 		return nil
 	}
-	return meta.ErrLeaseLost
+	return directory.ErrLeaseLost
 }
 
 func (d *desk) Close(context.Context) error { return nil }
@@ -179,15 +179,15 @@ func (d *desk) Close(context.Context) error { return nil }
 // waits for, until it sleeps again or has ended: so it runs, but never beside
 // anything else.
 type registry struct {
-	meta.Directory
+	directory.Directory
 	process *process
-	lease   *meta.Lease
+	lease   *directory.Lease
 	asleep  chan struct{}
 }
 
 func newRegistry(s *store, p *process) *registry {
 	r := &registry{process: p, asleep: make(chan struct{}, 1)}
-	d, err := meta.New(meta.Options{Backend: &desk{s, p}, Clock: r})
+	d, err := directory.New(directory.Options{Backend: &desk{s, p}, Clock: r})
 	if err != nil {
 		panic(err)
 	}
@@ -196,7 +196,7 @@ func newRegistry(s *store, p *process) *registry {
 }
 
 // Grant opens a lease and waits until its keeper sleeps.
-func (r *registry) Grant(ctx context.Context, o meta.LeaseOptions) (*meta.Lease, error) {
+func (r *registry) Grant(ctx context.Context, o directory.LeaseOptions) (*directory.Lease, error) {
 	l, err := r.Directory.Grant(ctx, o)
 	if err == nil {
 		<-r.asleep

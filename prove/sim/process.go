@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/agent"
 	"meridian/move/fabric"
 )
@@ -52,7 +52,7 @@ func (h *host) start() {
 	p := &process{world: w, host: h, name: fmt.Sprintf("%s#%d", h.name, h.births)}
 	p.clock = &clock{process: p, origin: origins.Add(time.Duration(w.work.Int64N(int64(40 * 365 * 24 * time.Hour))))}
 	p.client = newClient()
-	var directory meta.Directory
+	var directory directory.Directory
 	if w.store != nil {
 		p.directory = newRegistry(w.store, p)
 		directory = p.directory
@@ -184,7 +184,7 @@ func (p *process) close() {
 			r.deregister()
 		}
 	}
-	if err := p.agent.Close(context.Background()); err != nil && !errors.Is(err, meta.ErrUnavailable) {
+	if err := p.agent.Close(context.Background()); err != nil && !errors.Is(err, directory.ErrUnavailable) {
 		w.violate("agents close", nil, "%v: %v", p, err)
 	}
 	p.look()

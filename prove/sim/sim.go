@@ -7,7 +7,7 @@
 //	client ──► agent.Agent ──► Fabric ─► link.Poster ═ stream ═ pipe ═ stream ═ link.Server
 //	(random     (the product)  (made up)  (the product)      (made up)           (the product)
 //	 work)          │                                            ▲                    │
-//	             meta.Directory over a store that is made up   faults               memory
+//	        directory.Directory over a store that is made up   faults               memory
 //	                                                                                  ▲
 //	                         checkers: every byte that is taken or placed, every end ─┘
 //

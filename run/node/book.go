@@ -12,7 +12,7 @@ import (
 	"meridian/move/agent"
 	"meridian/move/mem"
 	"meridian/move/transceiver/handoff"
-	"meridian/see/inquiry"
+	"meridian/see/peerquery"
 	"meridian/see/telemetry"
 )
 
@@ -112,42 +112,42 @@ type agentBook struct {
 }
 
 // Answer finds what a question is about.
-func (b *agentBook) Answer(ctx context.Context, q inquiry.Question) (inquiry.Answer, error) {
+func (b *agentBook) Answer(ctx context.Context, q peerquery.Question) (peerquery.Answer, error) {
 	switch q.Kind {
-	case inquiry.About:
-		p := inquiry.NewPage(q, 0, 1)
+	case peerquery.About:
+		p := peerquery.NewPage(q, 0, 1)
 		p.Add(b.about())
 		return p.Answer(), nil
-	case inquiry.Transfers:
+	case peerquery.Transfers:
 		if id, err := kv.ParseID(q.Beginning); err == nil {
 			return b.transfer(q, id)
 		}
 		return page(q, &b.n.records.lastTransfers, func(r *agent.Record) bool { return strings.HasPrefix(r.ID.String(), q.Beginning) }), nil
-	case inquiry.HandOffs:
+	case peerquery.HandOffs:
 		if id, err := kv.ParseID(q.Beginning); err == nil {
 			return b.handOff(q, id)
 		}
 		return page(q, &b.n.records.lastHandOffs, func(r *handoff.Record) bool { return strings.HasPrefix(r.Transfer.String(), q.Beginning) }), nil
-	case inquiry.Requests: // are a gateway's
-		return inquiry.Answer{}, nil
-	case inquiry.Prefixes:
+	case peerquery.Requests: // are a gateway's
+		return peerquery.Answer{}, nil
+	case peerquery.Prefixes:
 		return b.prefixes(q)
-	case inquiry.Keepers:
+	case peerquery.Keepers:
 		return found(q, b.n.keepers()), nil
-	case inquiry.Uses:
+	case peerquery.Uses:
 		records, err := b.n.cacheUses(ctx)
 		return found(q, records), err
-	case inquiry.Objects:
+	case peerquery.Objects:
 		records, err := b.n.stored(ctx, q.Beginning)
 		return found(q, records), err
 	}
-	return inquiry.Answer{}, fmt.Errorf("this agent, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
+	return peerquery.Answer{}, fmt.Errorf("this agent, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
 }
 
 // page answers with those that are wanted of what is kept.
-func page[T any](q inquiry.Question, from *ring[T], wanted func(*T) bool) inquiry.Answer {
+func page[T any](q peerquery.Question, from *ring[T], wanted func(*T) bool) peerquery.Answer {
 	records, first, end := from.since(q.After)
-	p := inquiry.NewPage(q, first, end)
+	p := peerquery.NewPage(q, first, end)
 	for _, r := range records {
 		if q.Beginning != "" && !wanted(r) {
 			p.Pass()
@@ -159,8 +159,8 @@ func page[T any](q inquiry.Question, from *ring[T], wanted func(*T) bool) inquir
 }
 
 // found answers with a few records that were looked for by their id.
-func found[T any](q inquiry.Question, records []T) inquiry.Answer {
-	p := inquiry.NewPage(q, min(q.After, uint64(len(records))), uint64(len(records)))
+func found[T any](q peerquery.Question, records []T) peerquery.Answer {
+	p := peerquery.NewPage(q, min(q.After, uint64(len(records))), uint64(len(records)))
 	for _, r := range records[p.Answer().First:] {
 		if !p.Add(r) {
 			break
@@ -170,7 +170,7 @@ func found[T any](q inquiry.Question, records []T) inquiry.Answer {
 }
 
 // transfer finds the transfer of an id, and the transfers of the hand-off of that id.
-func (b *agentBook) transfer(q inquiry.Question, id kv.ID) (inquiry.Answer, error) {
+func (b *agentBook) transfer(q peerquery.Question, id kv.ID) (peerquery.Answer, error) {
 	var records []agent.Record
 	if r, err := b.n.Explain(id); err == nil {
 		records = append(records, r)
@@ -186,7 +186,7 @@ func (b *agentBook) transfer(q inquiry.Question, id kv.ID) (inquiry.Answer, erro
 		defer b.mu.Unlock()
 		written, err := TransferIn(b.dir, id)
 		if err != nil {
-			return inquiry.Answer{}, err
+			return peerquery.Answer{}, err
 		}
 		if written != nil {
 			records = append(records, *written)
@@ -196,13 +196,13 @@ func (b *agentBook) transfer(q inquiry.Question, id kv.ID) (inquiry.Answer, erro
 }
 
 // handOff finds the sides of a hand-off that this agent knows.
-func (b *agentBook) handOff(q inquiry.Question, id kv.ID) (inquiry.Answer, error) {
+func (b *agentBook) handOff(q peerquery.Question, id kv.ID) (peerquery.Answer, error) {
 	records, err := b.n.Transceiver.Explain(id)
 	if err != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if records, err = HandOffsIn(b.dir, id); err != nil {
-			return inquiry.Answer{}, err
+			return peerquery.Answer{}, err
 		}
 	}
 	for i := range records {

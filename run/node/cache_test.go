@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"meridian/keep/store"
-	"meridian/member/meta"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory"
+	"meridian/member/directory/memdir"
 	"meridian/serve/door"
 )
 
@@ -218,7 +218,7 @@ func TestRanksThatAreNotThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Directory.Swap(t.Context(), meta.Entry{Key: ranks.Key, Value: []byte(`["a","restarts"]`)}, ranks.Revision); err != nil {
+	if _, err := n.Directory.Swap(t.Context(), directory.Entry{Key: ranks.Key, Value: []byte(`["a","restarts"]`)}, ranks.Revision); err != nil {
 		t.Fatal(err)
 	}
 	restarts, none := uint32(1), uint32(2)

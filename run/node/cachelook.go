@@ -7,15 +7,15 @@ import (
 	"slices"
 	"strings"
 
-	"meridian/keep/offload"
-	"meridian/keep/offload/keeping"
+	"meridian/keep/prefix"
+	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
 	"meridian/kv"
 	"meridian/member/trust"
 )
 
 // KeptKeys begin the keys of all pieces of prefixes.
-const KeptKeys = keeping.KeyPrefix
+const KeptKeys = keys.KeyPrefix
 
 // CachePrompt is a prompt of which is asked what the cell keeps, for an engine.
 type CachePrompt struct {
@@ -49,7 +49,7 @@ type CacheLook struct {
 	// Silent are owners that did not answer.
 	Silent []Silent `json:"silent,omitempty"`
 
-	chain  keeping.Chain
+	chain  keys.Chain
 	copies map[string][]store.Sight
 }
 
@@ -79,7 +79,7 @@ func (n *Agent) LookFor(ctx context.Context, p CachePrompt) (*CacheLook, error) 
 	if err != nil {
 		return nil, err
 	}
-	names := offload.NamesOf(n.proof.key.Derive(trust.ForTickets))
+	names := prefix.NamesOf(n.proof.key.Derive(trust.ForTickets))
 	if names.TenantOf("") != p.Keeper.NoSalt {
 		return nil, ErrOtherKey
 	}
@@ -88,7 +88,7 @@ func (n *Agent) LookFor(ctx context.Context, p CachePrompt) (*CacheLook, error) 
 		scope.Adapter = p.Adapter
 	}
 	chain := facts.ChainFor(names, scope, p.Tokens[:max(0, len(p.Tokens)-1)]) // the last token is computed in any case
-	looked := offload.Look(ctx, n.Store, chain)
+	looked := prefix.Look(ctx, n.Store, chain)
 	look := &CacheLook{
 		Engine: p.Keeper.ID, Home: p.Keeper.Home, Model: p.Keeper.Model, Tenant: chain.Tenant, Tokens: len(p.Tokens), UnitTokens: facts.UnitTokens,
 		Findable: len(chain.Keys) * facts.UnitTokens, Found: looked.Path.Units * facts.UnitTokens, End: string(looked.Path.End), At: looked.Path.At,
@@ -109,15 +109,15 @@ func (n *Agent) LookFor(ctx context.Context, p CachePrompt) (*CacheLook, error) 
 }
 
 // judge says in words why the path ends, and what Find would answer.
-func (l *CacheLook) judge(facts *offload.EngineFacts, end keeping.End) {
-	l.Why = map[keeping.End]string{
-		keeping.EndWhole:   fmt.Sprintf("everything is there that can be: the %d tokens that follow are no whole piece of %d, or the last one, which is always computed", l.Tokens-l.Findable, l.UnitTokens),
-		keeping.EndShort:   fmt.Sprintf("the prompt is too short: nothing below %d tokens is kept, and its last token is always computed", l.UnitTokens+1),
-		keeping.EndUnknown: "nobody has the piece that begins there: it was never kept, was evicted or dropped, or was kept under another salt, adapter or revision, or for engines with another layout of their cache",
-		keeping.EndGone:    "its owner has let it go since the master heard of it",
-		keeping.EndSilent:  "its owner does not answer",
-		keeping.EndPieces:  fmt.Sprintf("what follows is at yet another owner, and a run comes from %d at most", keeping.MaxSegments),
-		keeping.EndMaster:  "the master of the object cache does not say who has it",
+func (l *CacheLook) judge(facts *prefix.EngineFacts, end keys.End) {
+	l.Why = map[keys.End]string{
+		keys.EndWhole:   fmt.Sprintf("everything is there that can be: the %d tokens that follow are no whole piece of %d, or the last one, which is always computed", l.Tokens-l.Findable, l.UnitTokens),
+		keys.EndShort:   fmt.Sprintf("the prompt is too short: nothing below %d tokens is kept, and its last token is always computed", l.UnitTokens+1),
+		keys.EndUnknown: "nobody has the piece that begins there: it was never kept, was evicted or dropped, or was kept under another salt, adapter or revision, or for engines with another layout of their cache",
+		keys.EndGone:    "its owner has let it go since the master heard of it",
+		keys.EndSilent:  "its owner does not answer",
+		keys.EndPieces:  fmt.Sprintf("what follows is at yet another owner, and a run comes from %d at most", keys.MaxSegments),
+		keys.EndMaster:  "the master of the object cache does not say who has it",
 	}[end]
 	l.Answer = "miss"
 	if l.Found == 0 {
@@ -181,7 +181,7 @@ func (l *CacheLook) pieceFrom(token int) int {
 func (n *Agent) DropFrom(ctx context.Context, l *CacheLook, token int) (changes []CacheChange) {
 	run := store.Run{Tenant: l.chain.Tenant, Keys: l.chain.Names()[l.pieceFrom(token):]}
 	runs := []store.Run{run}
-	for number := 2; number <= keeping.MaxCopies; number++ {
+	for number := 2; number <= keys.MaxCopies; number++ {
 		runs = append(runs, run.Copy(number))
 	}
 	for _, o := range n.Store.Owners() {

@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"meridian/keep/offload"
-	"meridian/keep/offload/keeping"
+	"meridian/keep/prefix"
+	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
 	"meridian/kv"
 	"meridian/member/trust"
-	"meridian/see/inquiry"
+	"meridian/see/peerquery"
 )
 
 // CacheUse is what an agent tells of one model and tenant: what came of its engines' Finds
@@ -55,7 +55,7 @@ func canBeUse(u *CacheUse) bool {
 			return false
 		}
 		for name := range tiers {
-			if !keeping.IsTier(name) {
+			if !keys.IsTier(name) {
 				return false
 			}
 		}
@@ -123,13 +123,13 @@ func (n *Agent) cacheUses(ctx context.Context) ([]CacheUse, error) {
 		for _, u := range n.Prefixes.Uses() {
 			use := CacheUse{Model: u.Model, Tenant: u.Tenant, Finds: u.Finds, Hits: u.Hits, TokensAsked: u.TokensAsked, TokensFound: u.TokensFound, BytesKept: u.BytesKept}
 			for i, tokens := range u.FoundIn {
-				addTo(&use.FoundIn, keeping.Tiers[i], tokens)
+				addTo(&use.FoundIn, keys.Tiers[i], tokens)
 			}
 			all = append(all, use)
 		}
 	}
 	if n.Store != nil {
-		below := CacheUse{Tag: keeping.Others, Tenant: keeping.Others}
+		below := CacheUse{Tag: keys.Others, Tenant: keys.Others}
 		_, tiers := n.Store.Cold()
 		for _, t := range tiers {
 			addTo(&below.Below, t.Name, t.OldestSeconds+1) // what was written just now is there, too
@@ -168,7 +168,7 @@ func (n *Agent) lookThrough(ctx context.Context) ([]CacheUse, error) {
 	var g keptGroups
 	from := store.ListPlace{Owner: n.Name()}
 	for {
-		objects, next, err := n.Store.ListPage(ctx, store.ListOptions{AllTenants: true, Prefix: keeping.KeyPrefix, Most: 512}, from)
+		objects, next, err := n.Store.ListPage(ctx, store.ListOptions{AllTenants: true, Prefix: keys.KeyPrefix, Most: 512}, from)
 		if err != nil {
 			return nil, err
 		}
@@ -194,10 +194,10 @@ func (g *keptGroups) add(o *store.Object) {
 	if g.by == nil {
 		g.by, g.ages = make(map[[2]string]*CacheUse), make(map[*CacheUse][]uint64)
 	}
-	tag, is := keeping.TagOf(o.Key)
+	tag, is := keys.TagOf(o.Key)
 	key := [2]string{tag.String(), o.Tenant}
 	if !is || g.by[key] == nil && len(g.by) >= maxGroups {
-		key = [2]string{keeping.Others, keeping.Others}
+		key = [2]string{keys.Others, keys.Others}
 	}
 	u := g.by[key]
 	if u == nil {
@@ -241,12 +241,12 @@ func (n *Agent) GatherUses(ctx context.Context) (*CacheUses, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := offload.NamesOf(n.proof.key.Derive(trust.ForTickets))
+	names := prefix.NamesOf(n.proof.key.Derive(trust.ForTickets))
 	models := make(map[string]string) // by tag
 	all := &CacheUses{}
 	var mu sync.Mutex // protects both
 	all.Silent = n.askEach(ctx, members, func(ctx context.Context, m kv.Member) error {
-		if err := n.pages(ctx, m, inquiry.Question{Kind: inquiry.Keepers}, func(record []byte) {
+		if err := n.pages(ctx, m, peerquery.Question{Kind: peerquery.Keepers}, func(record []byte) {
 			var k Keeper
 			if json.Unmarshal(record, &k) != nil || len(k.Model) > maxKeeperText || len(k.Revision) > maxKeeperText {
 				return
@@ -259,7 +259,7 @@ func (n *Agent) GatherUses(ctx context.Context) (*CacheUses, error) {
 		}); err != nil {
 			return err
 		}
-		return n.pages(ctx, m, inquiry.Question{Kind: inquiry.Uses}, func(record []byte) {
+		return n.pages(ctx, m, peerquery.Question{Kind: peerquery.Uses}, func(record []byte) {
 			var u CacheUse
 			if json.Unmarshal(record, &u) != nil || !canBeUse(&u) {
 				return

@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"net/url"
 
-	"meridian/member/meta"
-	"meridian/member/meta/etcd"
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory"
+	"meridian/member/directory/etcd"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/member/trust"
 )
 
@@ -28,7 +28,7 @@ type DirectoryOptions struct {
 }
 
 // OpenDirectory dials the directory of a cell.
-func OpenDirectory(ctx context.Context, o DirectoryOptions) (meta.Directory, error) {
+func OpenDirectory(ctx context.Context, o DirectoryOptions) (directory.Directory, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -68,7 +68,7 @@ func parseEndpoints(given []string, stateDir string) endpoints {
 	return e
 }
 
-func (e endpoints) open(ctx context.Context, o DirectoryOptions, source *trust.Source) (meta.Directory, error) {
+func (e endpoints) open(ctx context.Context, o DirectoryOptions, source *trust.Source) (directory.Directory, error) {
 	dial := etcd.Options{Endpoints: e.all, Namespace: o.Prefix}
 	switch {
 	case len(e.exposed) > 0 && !o.Insecure:

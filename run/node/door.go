@@ -11,7 +11,7 @@ import (
 	"meridian/move/transceiver/handoff"
 	"meridian/serve/door"
 	"meridian/serve/doorserver"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // Door says who may come in where engines do.
@@ -24,7 +24,7 @@ type Door struct {
 	RequireLeg bool
 	// Governor is what engines are governed by that tell of their steps; nil: none is. The
 	// clock, the store and the sizes of blocks are filled in.
-	Governor *live.Options
+	Governor *governing.Options
 }
 
 // openDoor opens the transceiver, and the door whose engines it speaks for.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/member/meta"
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/move/agent"
 	"meridian/move/mem"
 	"meridian/move/reshard"
@@ -122,12 +122,12 @@ func TestEnginesComeInAtTheDoor(t *testing.T) {
 	}
 }
 
-func listed(t *testing.T, ctx context.Context, d meta.Directory, id, home string) {
+func listed(t *testing.T, ctx context.Context, d directory.Directory, id, home string) {
 	t.Helper()
 	for {
-		record, err := d.Get(ctx, meta.EnginePrefix+id)
+		record, err := d.Get(ctx, directory.EnginePrefix+id)
 		if err == nil {
-			var r meta.EngineRecord
+			var r directory.EngineRecord
 			if err := json.Unmarshal(record.Value, &r); err != nil || r.Home != home || r.URL != "http://127.0.0.1:9" || r.Role != "both" || r.BlockTokens != 4 {
 				t.Errorf("%s, %v", record.Value, err)
 			}

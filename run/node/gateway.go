@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/member/trust"
 	"meridian/see/dash"
 	"meridian/see/ledger"
@@ -62,7 +62,7 @@ type GatewayOptions struct {
 // Gateway is a running gateway and what stands around it.
 type Gateway struct {
 	*gateway.Gateway
-	directory meta.Directory
+	directory directory.Directory
 	records   *ledger.Ledger
 	telemetry *telemetry.Telemetry
 	keyFile   string

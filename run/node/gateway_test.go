@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/see/telemetry"
 	"meridian/serve/gateway"
@@ -29,7 +29,7 @@ func gatewayOptions(t *testing.T) GatewayOptions {
 	t.Cleanup(engine.Close)
 	o := GatewayOptions{StateDir: filepath.Join(t.TempDir(), "state")}
 	o.Listen, o.Admin = "127.0.0.1:0", "127.0.0.1:0"
-	o.Backends = []gateway.Backend{{URL: engine.URL, Role: place.Both}}
+	o.Backends = []gateway.Backend{{URL: engine.URL, Role: placement.Both}}
 	return o
 }
 

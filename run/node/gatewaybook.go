@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/see/inquiry"
 	"meridian/see/ledger"
+	"meridian/see/peerquery"
 	"meridian/see/telemetry"
 	"meridian/serve/gateway"
 )
@@ -29,23 +29,23 @@ type gatewayBook struct {
 
 // Answer finds what a question is about. Transfers, hand-offs, objects and what the
 // shared cache did are the agents'.
-func (b *gatewayBook) Answer(_ context.Context, q inquiry.Question) (inquiry.Answer, error) {
+func (b *gatewayBook) Answer(_ context.Context, q peerquery.Question) (peerquery.Answer, error) {
 	switch q.Kind {
-	case inquiry.About:
-		p := inquiry.NewPage(q, 0, 1)
+	case peerquery.About:
+		p := peerquery.NewPage(q, 0, 1)
 		p.Add(About{Kind: GatewayMember, Version: b.build.Version, Commit: b.build.Commit, UpMs: float64(time.Since(b.started)) / float64(time.Millisecond)})
 		return p.Answer(), nil
-	case inquiry.Requests:
+	case peerquery.Requests:
 		return b.requests(q)
-	case inquiry.Transfers, inquiry.HandOffs, inquiry.Objects, inquiry.Prefixes:
-		return inquiry.Answer{}, nil
+	case peerquery.Transfers, peerquery.HandOffs, peerquery.Objects, peerquery.Prefixes:
+		return peerquery.Answer{}, nil
 	}
-	return inquiry.Answer{}, fmt.Errorf("this gateway, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
+	return peerquery.Answer{}, fmt.Errorf("this gateway, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
 }
 
-func (b *gatewayBook) requests(q inquiry.Question) (inquiry.Answer, error) {
+func (b *gatewayBook) requests(q peerquery.Question) (peerquery.Answer, error) {
 	records, first, end := b.records.Since(q.After, math.MaxInt32)
-	p := inquiry.NewPage(q, first, end)
+	p := peerquery.NewPage(q, first, end)
 	for _, r := range records {
 		if q.Beginning != "" && !isCalled(r, q.Beginning) {
 			p.Pass()
@@ -61,17 +61,17 @@ func (b *gatewayBook) requests(q inquiry.Question) (inquiry.Answer, error) {
 }
 
 // written looks for a request that is not in memory any more.
-func (b *gatewayBook) written(q inquiry.Question) (inquiry.Answer, error) {
+func (b *gatewayBook) written(q peerquery.Question) (peerquery.Answer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, err := ledger.FindIn(b.dir, q.Beginning)
 	if errors.Is(err, ledger.ErrNoRecord) {
 		if r, err = ledger.OfTransferIn(b.dir, q.Beginning); errors.Is(err, ledger.ErrNoRecord) {
-			return inquiry.Answer{}, nil
+			return peerquery.Answer{}, nil
 		}
 	}
 	if err != nil {
-		return inquiry.Answer{}, err
+		return peerquery.Answer{}, err
 	}
 	return found(q, []*ledger.Record{shown(r)}), nil
 }

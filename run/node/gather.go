@@ -11,12 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"meridian/keep/offload"
+	"meridian/keep/prefix"
 	"meridian/kv"
 	"meridian/move/agent"
 	"meridian/move/transceiver/handoff"
-	"meridian/see/inquiry"
 	"meridian/see/ledger"
+	"meridian/see/peerquery"
 )
 
 const (
@@ -44,7 +44,7 @@ type Gathered struct {
 	Transfers []agent.Record   `json:"transfers,omitempty"`
 	Objects   []StoredObject   `json:"objects,omitempty"`
 	// Prefixes are what requests found and kept in the shared cache.
-	Prefixes []offload.Record `json:"prefixes,omitempty"`
+	Prefixes []prefix.Record `json:"prefixes,omitempty"`
 	// Asked is how many answered, Silent who did not.
 	Asked  int      `json:"asked"`
 	Silent []Silent `json:"silent,omitempty"`
@@ -92,7 +92,7 @@ func (n *Agent) askEach(ctx context.Context, members []kv.Member, ask func(conte
 			defer func() { <-places }()
 			ctx, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
-			if err := ask(ctx, m); err != nil && !errors.Is(err, inquiry.ErrRefused) {
+			if err := ask(ctx, m); err != nil && !errors.Is(err, peerquery.ErrRefused) {
 				mu.Lock()
 				defer mu.Unlock()
 				silent = append(silent, Silent{m.Name, err.Error()})
@@ -105,7 +105,7 @@ func (n *Agent) askEach(ctx context.Context, members []kv.Member, ask func(conte
 }
 
 // pages asks a member for records until it has told all, and hands each over.
-func (n *Agent) pages(ctx context.Context, m kv.Member, q inquiry.Question, take func([]byte)) error {
+func (n *Agent) pages(ctx context.Context, m kv.Member, q peerquery.Question, take func([]byte)) error {
 	for range maxPages {
 		a, err := n.desk.Ask(ctx, m, q)
 		if err != nil {
@@ -132,10 +132,10 @@ func (n *Agent) Gather(ctx context.Context, id string) (*Gathered, error) {
 	}
 	g := &Gathered{}
 	var mu sync.Mutex // protects g
-	ask := func(id string, kinds ...inquiry.Kind) {
+	ask := func(id string, kinds ...peerquery.Kind) {
 		silent := n.askEach(ctx, members, func(ctx context.Context, m kv.Member) error {
 			for _, kind := range kinds {
-				if err := n.pages(ctx, m, inquiry.Question{Kind: kind, Beginning: id}, func(record []byte) {
+				if err := n.pages(ctx, m, peerquery.Question{Kind: kind, Beginning: id}, func(record []byte) {
 					mu.Lock()
 					defer mu.Unlock()
 					g.admit(kind, record)
@@ -152,23 +152,23 @@ func (n *Agent) Gather(ctx context.Context, id string) (*Gathered, error) {
 		g.Silent = append(g.Silent, silent...)
 	}
 	if strings.HasPrefix(id, KeptKeys) {
-		ask(id, inquiry.Objects)
+		ask(id, peerquery.Objects)
 	} else { // one of an earlier version answers no more after what it does not know: that comes last
-		ask(id, inquiry.Requests, inquiry.HandOffs, inquiry.Transfers, inquiry.Prefixes)
+		ask(id, peerquery.Requests, peerquery.HandOffs, peerquery.Transfers, peerquery.Prefixes)
 	}
 	if len(g.Requests) == 1 {
 		if of := g.Requests[0].ID; of != id {
-			ask(of, inquiry.Prefixes)
+			ask(of, peerquery.Prefixes)
 		}
 		for _, transfer := range limited(g.Requests[0].Transfers(), 8) {
 			if transfer != id {
-				ask(transfer, inquiry.HandOffs, inquiry.Transfers, inquiry.Prefixes)
+				ask(transfer, peerquery.HandOffs, peerquery.Transfers, peerquery.Prefixes)
 			}
 		}
 	}
 	for _, transfer := range fetchesOf(g.Prefixes) {
 		if text := transfer.String(); text != id {
-			ask(text, inquiry.HandOffs)
+			ask(text, peerquery.HandOffs)
 		}
 	}
 	g.Asked = len(members)
@@ -183,17 +183,17 @@ func limited[T any](all []T, most int) []T { return all[:min(len(all), most)] }
 const maxGathered = 4096
 
 // admit takes a record that a member sent. What cannot be a record is passed over.
-func (g *Gathered) admit(kind inquiry.Kind, record []byte) {
+func (g *Gathered) admit(kind peerquery.Kind, record []byte) {
 	switch kind {
-	case inquiry.Requests:
+	case peerquery.Requests:
 		take(record, &g.Requests, func(*ledger.Record) bool { return true })
-	case inquiry.HandOffs:
+	case peerquery.HandOffs:
 		take(record, &g.HandOffs, canBe)
-	case inquiry.Transfers:
+	case peerquery.Transfers:
 		take(record, &g.Transfers, func(*agent.Record) bool { return true })
-	case inquiry.Objects:
+	case peerquery.Objects:
 		take(record, &g.Objects, canBeStored)
-	case inquiry.Prefixes:
+	case peerquery.Prefixes:
 		take(record, &g.Prefixes, canBePrefix)
 	}
 }
@@ -240,7 +240,7 @@ func (g *Gathered) sort() {
 
 // sortPrefixes does so with what the shared cache did.
 func (g *Gathered) sortPrefixes() {
-	slices.SortStableFunc(g.Prefixes, func(a, b offload.Record) int {
+	slices.SortStableFunc(g.Prefixes, func(a, b prefix.Record) int {
 		return cmp.Or(cmp.Compare(a.EndedUnixUs, b.EndedUnixUs), strings.Compare(a.Engine, b.Engine))
 	})
 	g.Prefixes = slices.CompactFunc(g.Prefixes, SamePrefix)

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/member/trust"
 	"meridian/move/agent"
 	"meridian/move/transceiver/handoff"
-	"meridian/see/inquiry"
 	"meridian/see/ledger"
+	"meridian/see/peerquery"
 )
 
 // hosts is a cell whose members have state directories of their own, as on several
@@ -124,16 +124,16 @@ func TestGatheredFromOtherHosts(t *testing.T) {
 func TestGatheredIsAdmitted(t *testing.T) {
 	id := agent.NewID()
 	for name, c := range map[string]struct {
-		kind   inquiry.Kind
+		kind   peerquery.Kind
 		record any
 		text   string
 		taken  bool
 	}{
-		"hand-off":       {kind: inquiry.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: 1, DstRanks: 1, Flows: []handoff.FlowRecord{{}}}, taken: true},
-		"endless matrix": {kind: inquiry.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: 1 << 40, DstRanks: 1 << 40}},
-		"negative ranks": {kind: inquiry.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: -1}},
-		"ranks beyond":   {kind: inquiry.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: 1, DstRanks: 1, Flows: []handoff.FlowRecord{{Flow: handoff.Flow{Src: 1}}}}},
-		"no JSON":        {kind: inquiry.Transfers, text: "{"},
+		"hand-off":       {kind: peerquery.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: 1, DstRanks: 1, Flows: []handoff.FlowRecord{{}}}, taken: true},
+		"endless matrix": {kind: peerquery.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: 1 << 40, DstRanks: 1 << 40}},
+		"negative ranks": {kind: peerquery.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: -1}},
+		"ranks beyond":   {kind: peerquery.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: 1, DstRanks: 1, Flows: []handoff.FlowRecord{{Flow: handoff.Flow{Src: 1}}}}},
+		"no JSON":        {kind: peerquery.Transfers, text: "{"},
 		"another kind":   {kind: 99, text: "{}"},
 	} {
 		t.Run(name, func(t *testing.T) {

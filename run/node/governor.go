@@ -8,11 +8,11 @@ import (
 
 	"meridian/serve/door/doorpb"
 	"meridian/serve/doorserver"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // openGovernor has governors for the engines that come in at the door, once it is opened.
-func (n *Agent) openGovernor(o *live.Options, opened *atomic.Pointer[doorserver.Server]) (doorserver.Governor, error) {
+func (n *Agent) openGovernor(o *governing.Options, opened *atomic.Pointer[doorserver.Server]) (doorserver.Governor, error) {
 	if o == nil {
 		return nil, nil
 	}
@@ -26,14 +26,14 @@ func (n *Agent) openGovernor(o *live.Options, opened *atomic.Pointer[doorserver.
 		return 0
 	}
 	var err error
-	if n.Governors, err = live.New(with); err != nil {
+	if n.Governors, err = governing.New(with); err != nil {
 		return nil, err
 	}
 	return governors{n.Governors}, nil
 }
 
 // governors are those of the engines, as the door reaches them.
-type governors struct{ *live.Governors }
+type governors struct{ *governing.Governors }
 
 func (g governors) Govern(engine string, about *doorpb.Steps) (doorserver.Governed, error) {
 	c, err := g.Governors.Govern(engine, about)
@@ -45,7 +45,7 @@ func (g governors) Govern(engine string, about *doorpb.Steps) (doorserver.Govern
 
 // replyPhases tells of the engines that are governed, and of their requests.
 func (n *Agent) replyPhases(w http.ResponseWriter, _ *http.Request) {
-	engines := []live.Engine{}
+	engines := []governing.Engine{}
 	if n.Governors != nil {
 		engines = n.Governors.Engines()
 	}
@@ -53,8 +53,8 @@ func (n *Agent) replyPhases(w http.ResponseWriter, _ *http.Request) {
 }
 
 // Phases asks a running agent for the engines that it governs, and for their requests.
-func Phases(ctx context.Context, stateDir, name string) ([]live.Engine, error) {
-	var engines []live.Engine
+func Phases(ctx context.Context, stateDir, name string) ([]governing.Engine, error) {
+	var engines []governing.Engine
 	err := ask(ctx, AdminSocket(stateDir, name), "/phases", &engines)
 	return engines, err
 }

@@ -16,24 +16,24 @@ import (
 	"meridian/kv"
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
-func governed(t *testing.T) *live.Options {
+func governed(t *testing.T) *governing.Options {
 	t.Helper()
 	model, err := phase.NewModel(phase.Markers{Start: []phase.Marker{{IDs: []uint32{90}}}, End: []phase.Marker{{IDs: []uint32{91}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &live.Options{
+	return &governing.Options{
 		Policy: "meridian", PreemptMaxFraction: 0.1, Wait: 700 * time.Microsecond, Budget: governor.Budget{MaxThinkTokens: 3},
 		Memory: block.Options{ThinkFraction: 0.4}, BlockSize: 1,
-		Model: func(string) (live.Model, error) { return live.Model{Phase: model}, nil },
+		Model: func(string) (governing.Model, error) { return governing.Model{Phase: model}, nil },
 	}
 }
 
 // openGoverned is an agent that governs.
-func openGoverned(t *testing.T, o *live.Options) (n *Agent, dir string) {
+func openGoverned(t *testing.T, o *governing.Options) (n *Agent, dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "s")
 	n, err := OpenAgent(t.Context(), AgentOptions{Name: "a", StateDir: dir, NoDirectory: true, Fabrics: []string{"host"}, Metrics: "127.0.0.1:0", Door: &Door{Governor: o}})

@@ -2,14 +2,14 @@ package node
 
 import (
 	"meridian/decide/governor"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 	"meridian/see/telemetry"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // governorSource hands the governors' numbers to telemetry.
-func governorSource(g *live.Governors) telemetry.Source {
+func governorSource(g *governing.Governors) telemetry.Source {
 	return func(s *telemetry.Sink) {
 		m := g.Metrics()
 		s.Value("meridian_phase_router_tracked_requests", float64(m.Tracked))
@@ -34,7 +34,7 @@ func governorSource(g *live.Governors) telemetry.Source {
 		}
 		s.Value("meridian_output_critical_eviction", float64(m.Blocks.Evicted[kv.OutputCritical]))
 		s.Value("meridian_disagg_blocks_offloaded_total", float64(c.CopiedBlocks), "meridian")
-		for _, way := range []sched.Reclaim{sched.Recompute, sched.Offload, sched.Keep} {
+		for _, way := range []policy.Reclaim{policy.Recompute, policy.Offload, policy.Keep} {
 			s.Value("meridian_governor_preempted_total", float64(c.Preempted[way]), way.String())
 		}
 		s.Value("meridian_governor_blocks_total", float64(c.CopiedBlocks), "copied")
@@ -54,7 +54,7 @@ func governorSource(g *live.Governors) telemetry.Source {
 
 // powers is a histogram with a bucket for each power of two, from the one of 2 to the low
 // to that of 2 to the high.
-func powers(p *live.Powers, low, high int) telemetry.Distribution {
+func powers(p *governing.Powers, low, high int) telemetry.Distribution {
 	d := telemetry.Distribution{Sum: float64(p.Sum), Buckets: make(map[float64]uint64, high-low+1)}
 	for i, n := range p.Counts {
 		d.Count += uint64(n)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/move/agent"
 	"meridian/move/mem"
 	"meridian/move/reshard"

@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"time"
 
-	"meridian/keep/offload"
+	"meridian/keep/prefix"
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/member/trust"
-	"meridian/see/inquiry"
+	"meridian/see/peerquery"
 )
 
 // Keeper is an engine that keeps and finds prefixes, as its home agent tells of it.
@@ -46,7 +46,7 @@ func (n *Agent) keepers() []Keeper {
 	if n.Prefixes == nil || n.Door == nil {
 		return all
 	}
-	noSalt := offload.NamesOf(n.proof.key.Derive(trust.ForTickets)).TenantOf("")
+	noSalt := prefix.NamesOf(n.proof.key.Derive(trust.ForTickets)).TenantOf("")
 	for _, f := range n.Prefixes.Facts() {
 		scope, serves := n.Door.Scope(f.Engine)
 		if !serves {
@@ -73,8 +73,8 @@ const (
 )
 
 // facts are what an agent told of an engine, if it can be.
-func (k *Keeper) facts() (offload.EngineFacts, error) {
-	f := offload.EngineFacts{Engine: k.ID, UnitTokens: k.UnitTokens, UnitBytes: k.UnitBytes}
+func (k *Keeper) facts() (prefix.EngineFacts, error) {
+	f := prefix.EngineFacts{Engine: k.ID, UnitTokens: k.UnitTokens, UnitBytes: k.UnitBytes}
 	bounded := len(k.UnitDigest) == 2*len(f.Digest) && len(k.ID) <= maxKeeperText && len(k.Model) <= maxKeeperText && len(k.Revision) <= maxKeeperText && len(k.Adapter) <= maxKeeperText
 	for _, v := range []float64{k.TokenUs, k.FetchUs, k.FetchTokenUs} {
 		bounded = bounded && v >= 0 && v < maxUs // NaN is neither
@@ -97,13 +97,13 @@ var ErrNoKeeper = errors.New("node: no such engine keeps and finds prefixes")
 // Keeper finds an engine that keeps and finds, by its id, by its model, or any, and asks its
 // home agent about it.
 func (n *Agent) Keeper(ctx context.Context, id, model string) (*Keeper, error) {
-	listed, err := n.Directory.List(ctx, meta.EnginePrefix)
+	listed, err := n.Directory.List(ctx, directory.EnginePrefix)
 	if err != nil {
 		return nil, err
 	}
 	problem := fmt.Errorf("%w: the directory lists none with the id %q and the model %q, where these are given", ErrNoKeeper, id, model)
 	for _, record := range listed.Records {
-		r, err := meta.ParseEngineRecord(record)
+		r, err := directory.ParseEngineRecord(record)
 		if err != nil || id != "" && r.ID != id || model != "" && r.Model != model {
 			continue
 		}
@@ -119,14 +119,14 @@ func (n *Agent) Keeper(ctx context.Context, id, model string) (*Keeper, error) {
 	return nil, problem
 }
 
-func (n *Agent) askKeeper(ctx context.Context, r *meta.EngineRecord) (k *Keeper, err error) {
+func (n *Agent) askKeeper(ctx context.Context, r *directory.EngineRecord) (k *Keeper, err error) {
 	home := kv.Member{Name: r.Home}
 	if home.Incarnation, err = kv.ParseID(r.HomeIncarnation); err != nil {
 		return nil, fmt.Errorf("node: the home of engine %s: %w", r.ID, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	err = n.pages(ctx, home, inquiry.Question{Kind: inquiry.Keepers}, func(record []byte) {
+	err = n.pages(ctx, home, peerquery.Question{Kind: peerquery.Keepers}, func(record []byte) {
 		var one Keeper
 		if k == nil && json.Unmarshal(record, &one) == nil && one.ID == r.ID {
 			one.URL, one.Home, k = r.URL, r.Home, &one

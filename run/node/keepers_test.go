@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/keep/offload/keeping"
+	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
 )
 
@@ -68,7 +68,7 @@ func FuzzKeeper(f *testing.F) {
 // However many tenants there are, few are told apart, and no object is left out.
 func TestKeptGroups(t *testing.T) {
 	var g keptGroups
-	key := func(tag string) string { return keeping.KeyPrefix + tag + strings.Repeat("0", 56) }
+	key := func(tag string) string { return keys.KeyPrefix + tag + strings.Repeat("0", 56) }
 	var bytes, objects uint64
 	for i := range 3 * maxGroups {
 		g.add(&store.Object{Tenant: "t" + strings.Repeat("x", i), Key: key("aabbccdd"), Bytes: 10, AgeSeconds: uint64(i)})

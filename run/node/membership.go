@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"meridian/member/trust"
-	"meridian/see/inquiry"
+	"meridian/see/peerquery"
 )
 
 // membership is a gateway's place among the agents of its cell: an agent that lends
@@ -31,7 +31,7 @@ const ownName = "gateway"
 const rejoinAfter = 5 * time.Second
 
 // join begins to join, in the background: requests do not wait for it.
-func (m *membership) join(o GatewayOptions, book inquiry.Book) {
+func (m *membership) join(o GatewayOptions, book peerquery.Book) {
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	m.wait.Go(func() {
@@ -58,7 +58,7 @@ func (m *membership) join(o GatewayOptions, book inquiry.Book) {
 }
 
 // asMember is the agent that a gateway is.
-func (o *GatewayOptions) asMember(book inquiry.Book) AgentOptions {
+func (o *GatewayOptions) asMember(book peerquery.Book) AgentOptions {
 	security := TLS{Mode: o.TLSOfAgents.Mode, Files: trust.Files{CA: o.TLSOfAgents.Files.CA}}
 	name := ownName
 	if there, err := anyExists(security.FilesOf(o.StateDir, ownName).Cert); err == nil && !there {

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"log/slog"
 
-	"meridian/keep/offload"
-	"meridian/keep/offload/keeping"
+	"meridian/keep/prefix"
+	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
 	"meridian/keep/store/owner"
 	"meridian/move/agent"
@@ -192,19 +192,19 @@ func coldValues(s *telemetry.Sink, c *store.Store) {
 }
 
 // prefixSource hands the numbers of what engines keep and find to telemetry.
-func prefixSource(c *offload.Cache) telemetry.Source {
+func prefixSource(c *prefix.Cache) telemetry.Source {
 	return func(s *telemetry.Sink) {
 		m := c.Metrics()
-		for _, outcome := range offload.KeepOutcomes {
+		for _, outcome := range prefix.KeepOutcomes {
 			s.Value("meridian_cache_keeps_total", float64(m.Keeps[outcome]), outcome)
 		}
-		for _, outcome := range offload.FindOutcomes {
+		for _, outcome := range prefix.FindOutcomes {
 			s.Value("meridian_cache_finds_total", float64(m.Finds[outcome]), outcome)
 		}
 		s.Value("meridian_cache_find_seconds_total", m.FindTime.Seconds())
 		s.Value("meridian_cache_tokens_total", float64(m.TokensFound), "found")
 		s.Value("meridian_cache_tokens_total", float64(m.TokensAsked-m.TokensFound), "missed")
-		for i, tier := range keeping.Tiers {
+		for i, tier := range keys.Tiers {
 			s.Value("meridian_cache_tier_finds_total", float64(m.FindsIn[i]), tier)
 			s.Value("meridian_cache_tier_tokens_total", float64(m.FoundIn[i]), tier)
 		}

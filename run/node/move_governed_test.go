@@ -12,11 +12,11 @@ import (
 	"meridian/decide/phase"
 	"meridian/engine"
 	"meridian/engine/token"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // tinyGoverned is what governs engines of the built-in model.
-func tinyGoverned(t *testing.T) *live.Options {
+func tinyGoverned(t *testing.T) *governing.Options {
 	t.Helper()
 	model, err := phase.NewModel(phase.Markers{
 		Start: []phase.Marker{{IDs: []uint32{token.ThinkStart}}}, End: []phase.Marker{{IDs: []uint32{token.ThinkEnd}}},
@@ -24,14 +24,14 @@ func tinyGoverned(t *testing.T) *live.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &live.Options{
+	return &governing.Options{
 		Policy: "meridian", PreemptMaxFraction: 0.1, Wait: 500 * time.Microsecond, Budget: governor.Budget{MaxThinkTokens: 1 << 15},
-		Memory: block.Options{ThinkFraction: 0.4}, Model: func(string) (live.Model, error) { return live.Model{Phase: model}, nil },
+		Memory: block.Options{ThinkFraction: 0.4}, Model: func(string) (governing.Model, error) { return governing.Model{Phase: model}, nil },
 	}
 }
 
 // thinking is what the governors of the cell say of the only request, where it runs.
-func (c *realCell) thinking() (at int, r live.Request) {
+func (c *realCell) thinking() (at int, r governing.Request) {
 	at = -1
 	for i, n := range c.agents {
 		for _, e := range n.Governors.Engines() {

@@ -17,9 +17,9 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/engine"
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/see/ledger"
 	"meridian/serve/door"
 	"meridian/serve/openai"
@@ -94,7 +94,7 @@ func openCellAt(t *testing.T, engines int, at Door, change func(*GatewayOptions)
 	}
 	o := GatewayOptions{StateDir: dir}
 	o.Listen, o.Admin = "127.0.0.1:0", "127.0.0.1:0"
-	o.Place, o.ProbeInterval = place.Options{DirectTokens: 1 << 20, RunningTokens: 64}, 20*time.Millisecond
+	o.Place, o.ProbeInterval = placement.Options{DirectTokens: 1 << 20, RunningTokens: 64}, 20*time.Millisecond
 	change(&o)
 	if c.gateway, err = OpenGateway(ctx, o); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/agent"
 )
 
@@ -143,7 +143,7 @@ func (l *nameLock) release() error {
 const (
 	// nameWait is longer than the lease of an agent that has died stands, also
 	// where the directory was away meanwhile and starts all leases anew.
-	nameWait  = 4 * meta.DefaultTTL
+	nameWait  = 4 * directory.DefaultTTL
 	namePause = 100 * time.Millisecond
 )
 
@@ -151,7 +151,7 @@ const (
 // died, and of which that cannot be proven: it ran on another machine, or with
 // another state directory. Its lease ends soon if it has; if it lives, whoever
 // publishes the name is refused. So he is where the directory does not answer.
-func awaitName(ctx context.Context, d meta.Directory, name, lock string, logger *slog.Logger) {
+func awaitName(ctx context.Context, d directory.Directory, name, lock string, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, nameWait)
 	defer cancel()
 	for waiting := false; ; waiting = true {

@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"meridian/member/meta"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory"
+	"meridian/member/directory/memdir"
 	"meridian/move/agent"
 )
 
@@ -85,7 +85,7 @@ func TestNameOfTheDead(t *testing.T) {
 
 // brokenDirectory is closed only when it is well.
 type brokenDirectory struct {
-	meta.Directory
+	directory.Directory
 	err error
 }
 
@@ -136,19 +136,19 @@ func nameIsAwaited(t *testing.T) {
 	if await("here"); log.Len() > 0 {
 		t.Errorf("nobody has the name: %s", &log)
 	}
-	if _, err := d.Put(t.Context(), meta.Entry{Key: agent.AgentKey("a"), Value: []byte(`{"name": "a", "incarnation": "00000000000000000000000000000001", "lock": "here"}`)}); err != nil {
+	if _, err := d.Put(t.Context(), directory.Entry{Key: agent.AgentKey("a"), Value: []byte(`{"name": "a", "incarnation": "00000000000000000000000000000001", "lock": "here"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	if await("here"); log.Len() > 0 {
 		t.Errorf("one of this lock is dead: %s", &log)
 	}
 	for _, lock := range []string{"elsewhere", ""} {
-		ended := time.AfterFunc(300*time.Millisecond, func() { _ = d.Delete(context.Background(), agent.AgentKey("a"), meta.Any) })
+		ended := time.AfterFunc(300*time.Millisecond, func() { _ = d.Delete(context.Background(), agent.AgentKey("a"), directory.Any) })
 		if took := await(lock); took < 300*time.Millisecond || took > nameWait/2 || !strings.Contains(log.String(), "waiting for its lease to end") {
 			t.Errorf("lock %q: waited %v, log %s", lock, took, &log)
 		}
 		ended.Stop()
-		if _, err := d.Put(t.Context(), meta.Entry{Key: agent.AgentKey("a"), Value: []byte(`{"name": "a", "incarnation": "00000000000000000000000000000001"}`)}); err != nil {
+		if _, err := d.Put(t.Context(), directory.Entry{Key: agent.AgentKey("a"), Value: []byte(`{"name": "a", "incarnation": "00000000000000000000000000000001"}`)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,18 +18,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/keep/offload"
+	"meridian/keep/prefix"
 	"meridian/keep/store"
 	"meridian/keep/store/tier"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/agent"
 	"meridian/move/cuda"
 	"meridian/move/mem/vram"
 	"meridian/move/transceiver"
-	"meridian/see/inquiry"
+	"meridian/see/peerquery"
 	"meridian/see/telemetry"
 	"meridian/serve/doorserver"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // AgentOptions says what an agent's process is made of.
@@ -77,7 +77,7 @@ type AgentOptions struct {
 	Logger       *slog.Logger
 
 	// book is what others are told from where the process has no door.
-	book inquiry.Book
+	book peerquery.Book
 	// gpus stands in for CUDA's driver, in tests.
 	gpus cuda.Driver
 	// machine stands in for the name of this machine, in tests.
@@ -87,7 +87,7 @@ type AgentOptions struct {
 // Agent is a running agent and what stands around it.
 type Agent struct {
 	*agent.Agent
-	Directory meta.Directory
+	Directory directory.Directory
 	// Transceiver hands requests' caches over for engines of this process.
 	Transceiver *transceiver.Transceiver
 	// Door is where engines of other processes come in; nil if they do not.
@@ -95,9 +95,9 @@ type Agent struct {
 	// Store is the object cache; nil if the process has no part in it.
 	Store *store.Store
 	// Governors decide for engines that tell of their steps; nil if none does.
-	Governors *live.Governors
+	Governors *governing.Governors
 	// Prefixes is what engines keep and find; nil if they do not.
-	Prefixes *offload.Cache
+	Prefixes *prefix.Cache
 
 	gpus      *vram.Pool // of what engines lend
 	name      *nameLock
@@ -107,7 +107,7 @@ type Agent struct {
 	records   *records // nil where nothing is written down
 	logger    *slog.Logger
 	announced *announcement
-	desk      *inquiry.Desk
+	desk      *peerquery.Desk
 	asked     askedLegs
 	uses      usesCache
 	shown     atomic.Pointer[telemetry.Telemetry] // telemetry, once it is open
@@ -184,7 +184,7 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if n.records != nil {
 		book = &agentBook{n: n, dir: o.StateDir, build: o.Build, started: time.Now()}
 	}
-	if n.desk, err = inquiry.Open(ctx, inquiry.Options{Agent: n.Agent, Book: book, Logger: o.Logger}); err != nil {
+	if n.desk, err = peerquery.Open(ctx, peerquery.Options{Agent: n.Agent, Book: book, Logger: o.Logger}); err != nil {
 		return err
 	}
 	o.Logger.Info("agent is open", "agent", o.Name, "incarnation", n.Incarnation().String(), "proof", n.Proof())

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"meridian/internal/clip"
-	"meridian/keep/offload"
+	"meridian/keep/prefix"
 	"meridian/member/trust"
 	"meridian/move/reshard"
 	"meridian/move/transceiver/handoff"
@@ -33,11 +33,11 @@ func (n *Agent) openPrefixes(ctx context.Context, o AgentOptions, events func(ha
 		return nil
 	}
 	p := o.Store.Prefixes
-	var ended func(*offload.Record)
+	var ended func(*prefix.Record)
 	if n.records != nil {
 		ended = n.records.addPrefix
 	}
-	n.Prefixes, err = offload.Open(ctx, offload.Options{
+	n.Prefixes, err = prefix.Open(ctx, prefix.Options{
 		Agent: n.Agent, Transceiver: n.Transceiver, Store: n.Store, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: events,
 		BlockTokens: p.BlockTokens, Replicas: p.Replicas, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Ended: ended, Logger: o.Logger,
 	})
@@ -48,17 +48,17 @@ func (n *Agent) openPrefixes(ctx context.Context, o AgentOptions, events func(ha
 const maxRequestID = 128
 
 // prefixes are what engines keep and find, as the door reaches it.
-type prefixes struct{ cache *offload.Cache }
+type prefixes struct{ cache *prefix.Cache }
 
 func (p prefixes) Join(engine string, side reshard.Side) error { return p.cache.Join(engine, side) }
 func (p prefixes) Leave(engine string)                         { p.cache.Leave(engine) }
 
 func (p prefixes) Keep(ctx context.Context, k doorserver.Prefix) error {
-	return p.cache.Keep(ctx, offload.Keep{Engine: k.Engine, Request: clip.Text(k.Request, maxRequestID, ""), Transfer: k.Transfer, Content: k.Content, Holding: k.Holding})
+	return p.cache.Keep(ctx, prefix.Keep{Engine: k.Engine, Request: clip.Text(k.Request, maxRequestID, ""), Transfer: k.Transfer, Content: k.Content, Holding: k.Holding})
 }
 
 func (p prefixes) Find(ctx context.Context, w doorserver.Wanted) (doorserver.Run, error) {
-	found, err := p.cache.Find(ctx, offload.Find{Engine: w.Engine, Request: clip.Text(w.Request, maxRequestID, ""), Content: w.Content, Present: w.Present, TokenTime: w.TokenTime})
+	found, err := p.cache.Find(ctx, prefix.Find{Engine: w.Engine, Request: clip.Text(w.Request, maxRequestID, ""), Content: w.Content, Present: w.Present, TokenTime: w.TokenTime})
 	run := doorserver.Run{Tokens: found.Tokens, Reason: found.Reason}
 	for _, s := range found.Segments {
 		run.Segments = append(run.Segments, doorserver.Segment{Ticket: s.Ticket, Start: s.Start, End: s.End})

@@ -12,7 +12,7 @@ import (
 	"meridian/keep/store"
 	"meridian/keep/store/disk"
 	"meridian/kv"
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/move/agent"
 	"meridian/see/dash"
 	"meridian/serve/door"

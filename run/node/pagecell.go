@@ -18,8 +18,8 @@ import (
 	"meridian/kv"
 	"meridian/move/transceiver/handoff"
 	"meridian/see/dash"
-	"meridian/see/inquiry"
 	"meridian/see/ledger"
+	"meridian/see/peerquery"
 	"meridian/serve/gateway"
 )
 
@@ -142,7 +142,7 @@ func (c *pageCell) ask(ctx context.Context, n *Agent, members []kv.Member, view 
 	known, about := maps.Clone(c.handOffs), make(map[kv.Member]About, len(members))
 	heard := make(map[string]bool)
 	silent := n.askEach(ctx, members, func(ctx context.Context, m kv.Member) error {
-		a, err := n.desk.Ask(ctx, m, inquiry.Question{Kind: inquiry.About})
+		a, err := n.desk.Ask(ctx, m, peerquery.Question{Kind: peerquery.About})
 		if err != nil {
 			return err
 		}
@@ -187,13 +187,13 @@ func recentHandOffs(ctx context.Context, n *Agent, m kv.Member, known map[kv.Mem
 	after, asked := known[m]
 	most := rowsTold
 	if !asked {
-		a, err := n.desk.Ask(ctx, m, inquiry.Question{Kind: inquiry.HandOffs, After: math.MaxUint64, Most: 1})
+		a, err := n.desk.Ask(ctx, m, peerquery.Question{Kind: peerquery.HandOffs, After: math.MaxUint64, Most: 1})
 		if err != nil {
 			return nil, 0, 0, err
 		}
 		after, most = a.End-min(a.End, rowsToldFirst), rowsToldFirst
 	}
-	a, err := n.desk.Ask(ctx, m, inquiry.Question{Kind: inquiry.HandOffs, After: after, Most: most})
+	a, err := n.desk.Ask(ctx, m, peerquery.Question{Kind: peerquery.HandOffs, After: after, Most: most})
 	if err != nil {
 		return nil, 0, 0, err
 	}
@@ -291,9 +291,9 @@ func (c *pageCell) Explain(ctx context.Context, id string) (dash.Story, error) {
 func (c *pageCell) own(id string) (dash.Story, error) {
 	found := &Gathered{}
 	book := &gatewayBook{records: c.g.records, dir: c.g.stateDir, started: time.Now()}
-	a, err := book.Answer(context.Background(), inquiry.Question{Kind: inquiry.Requests, Beginning: id})
+	a, err := book.Answer(context.Background(), peerquery.Question{Kind: peerquery.Requests, Beginning: id})
 	for _, line := range a.Records {
-		found.admit(inquiry.Requests, line)
+		found.admit(peerquery.Requests, line)
 	}
 	return storyOf(id, found), err
 }

@@ -8,42 +8,42 @@ import (
 	"slices"
 	"strings"
 
-	"meridian/keep/offload"
-	"meridian/keep/offload/keeping"
+	"meridian/keep/prefix"
+	"meridian/keep/prefix/keys"
 	"meridian/kv"
 	"meridian/move/transceiver/handoff"
-	"meridian/see/inquiry"
+	"meridian/see/peerquery"
 )
 
 // PrefixRecord is what came of one Find or Keep in the shared cache.
-type PrefixRecord = offload.Record
+type PrefixRecord = prefix.Record
 
 // PrefixRecordPart is a part of it.
-type PrefixRecordPart = offload.RecordPart
+type PrefixRecordPart = prefix.RecordPart
 
 // minPrefixText is how much of a request's name must be said.
 const minPrefixText = 8
 
 // addPrefix keeps and writes down what came of a Find or of a Keep.
-func (r *records) addPrefix(p *offload.Record) {
+func (r *records) addPrefix(p *prefix.Record) {
 	r.lastPrefixes.add(p)
 	r.prefixes.Add(p)
 }
 
 // isOfPrefix tells whether a Find or a Keep is meant: by its request, of whose name
 // engines may make a longer one (vLLM: cmpl-ID-0), or by a hand-off of it.
-func isOfPrefix(r *offload.Record, text string) bool {
+func isOfPrefix(r *prefix.Record, text string) bool {
 	if len(text) < minPrefixText {
 		return false
 	}
 	if strings.Contains(r.Request, text) || r.Keep && r.Transfer.String() == text {
 		return true
 	}
-	return slices.ContainsFunc(r.Parts, func(p offload.RecordPart) bool { return p.Transfer.String() == text })
+	return slices.ContainsFunc(r.Parts, func(p prefix.RecordPart) bool { return p.Transfer.String() == text })
 }
 
 // prefixesOf are those of a request or a hand-off that the agent has in memory.
-func (n *Agent) prefixesOf(text string) (found []*offload.Record) {
+func (n *Agent) prefixesOf(text string) (found []*prefix.Record) {
 	if n.records == nil {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (n *Agent) prefixesOf(text string) (found []*offload.Record) {
 }
 
 // prefixes finds what a request or a hand-off found and kept.
-func (b *agentBook) prefixes(q inquiry.Question) (inquiry.Answer, error) {
+func (b *agentBook) prefixes(q peerquery.Question) (peerquery.Answer, error) {
 	if q.Beginning == "" {
 		return page(q, &b.n.records.lastPrefixes, nil), nil
 	}
@@ -78,17 +78,17 @@ func (n *Agent) replyPrefixes(w http.ResponseWriter, r *http.Request) {
 
 // ExplainPrefixes asks a running agent what a request or a hand-off found and kept in the
 // shared cache.
-func ExplainPrefixes(ctx context.Context, stateDir, name, text string) ([]offload.Record, error) {
-	var all []offload.Record
+func ExplainPrefixes(ctx context.Context, stateDir, name, text string) ([]prefix.Record, error) {
+	var all []prefix.Record
 	err := ask(ctx, AdminSocket(stateDir, name), "/prefixes/"+url.PathEscape(text), &all)
 	return all, err
 }
 
 // PrefixesIn looks for what a request or a hand-off found and kept in what agents of a
 // state directory have written down, whether or not they run.
-func PrefixesIn(stateDir, text string) ([]offload.Record, error) {
-	var found []offload.Record
-	err := readRecords(stateDir, prefixFiles, "", func(r *offload.Record) {
+func PrefixesIn(stateDir, text string) ([]prefix.Record, error) {
+	var found []prefix.Record
+	err := readRecords(stateDir, prefixFiles, "", func(r *prefix.Record) {
 		if isOfPrefix(r, text) && len(found) < maxGathered {
 			found = append(found, *r)
 		}
@@ -97,7 +97,7 @@ func PrefixesIn(stateDir, text string) ([]offload.Record, error) {
 }
 
 // SamePrefix tells whether two records are of one Find or Keep.
-func SamePrefix(a, b offload.Record) bool {
+func SamePrefix(a, b prefix.Record) bool {
 	return a.Keep == b.Keep && a.Engine == b.Engine && a.Request == b.Request && a.EndedUnixUs == b.EndedUnixUs && a.Transfer == b.Transfer
 }
 
@@ -105,8 +105,8 @@ func SamePrefix(a, b offload.Record) bool {
 const maxPartTiers = 8
 
 // canBePrefix refuses a record that no agent would make.
-func canBePrefix(r *offload.Record) bool {
-	if len(r.Parts) > offload.MaxSegments || r.Tokens < 0 || r.Present < 0 {
+func canBePrefix(r *prefix.Record) bool {
+	if len(r.Parts) > prefix.MaxSegments || r.Tokens < 0 || r.Present < 0 {
 		return false
 	}
 	last := 0
@@ -116,7 +116,7 @@ func canBePrefix(r *offload.Record) bool {
 		}
 		left := p.End - p.Start // of which tiers had some; a sum of theirs could wrap
 		for _, f := range p.From {
-			if f.Tokens < 0 || f.Tokens > left || !keeping.IsTier(f.Tier) {
+			if f.Tokens < 0 || f.Tokens > left || !keys.IsTier(f.Tier) {
 				return false
 			}
 			left -= f.Tokens
@@ -128,7 +128,7 @@ func canBePrefix(r *offload.Record) bool {
 
 // TellPrefix tells of a Find or Keep, and by the hand-offs that brought what was found when
 // all of it was there.
-func TellPrefix(r *offload.Record, handOffs []handoff.Record) string {
+func TellPrefix(r *prefix.Record, handOffs []handoff.Record) string {
 	text := r.String()
 	if r.Keep || len(r.Parts) == 0 {
 		return text
@@ -151,7 +151,7 @@ func TellPrefix(r *offload.Record, handOffs []handoff.Record) string {
 }
 
 // fetchesOf are the hand-offs that brought what was found, a few.
-func fetchesOf(all []offload.Record) (ids []kv.ID) {
+func fetchesOf(all []prefix.Record) (ids []kv.ID) {
 	for i := range all {
 		for _, p := range all[i].Parts {
 			if !all[i].Keep && p.Transfer != (kv.ID{}) && !slices.Contains(ids, p.Transfer) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/keep/offload"
+	"meridian/keep/prefix"
 	"meridian/move/agent"
 	"meridian/move/transceiver/handoff"
 )
@@ -21,13 +21,13 @@ func TestPrefixRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	request, fetch, keep := agent.NewID(), agent.NewID(), agent.NewID()
-	found := &offload.Record{
+	found := &prefix.Record{
 		Engine: "e", Request: "cmpl-" + request.String() + "-0", Outcome: "whole", Tokens: 80, EndedUnixUs: 2_000_000, Micros: 500_000,
-		Parts: []offload.RecordPart{{Owner: "a", End: 64, Transfer: fetch}},
+		Parts: []prefix.RecordPart{{Owner: "a", End: 64, Transfer: fetch}},
 	}
-	kept := &offload.Record{Keep: true, Engine: "e", Request: request.String(), Transfer: keep, Outcome: "dropped", Tokens: 64, EndedUnixUs: 3_000_000}
-	other := &offload.Record{Engine: "e", Request: agent.NewID().String(), Outcome: "miss", Reason: "miss"}
-	for _, p := range []*offload.Record{found, kept, other} {
+	kept := &prefix.Record{Keep: true, Engine: "e", Request: request.String(), Transfer: keep, Outcome: "dropped", Tokens: 64, EndedUnixUs: 3_000_000}
+	other := &prefix.Record{Engine: "e", Request: agent.NewID().String(), Outcome: "miss", Reason: "miss"}
+	for _, p := range []*prefix.Record{found, kept, other} {
 		r.addPrefix(p)
 	}
 	n := &Agent{records: r}
@@ -58,27 +58,27 @@ func TestPrefixRecords(t *testing.T) {
 
 // What another agent sends that cannot be is passed over.
 func TestPrefixesThatCannotBe(t *testing.T) {
-	part := func(start, end int) offload.RecordPart { return offload.RecordPart{Start: start, End: end} }
-	from := func(tiers ...offload.TierPart) offload.RecordPart { return offload.RecordPart{End: 8, From: tiers} }
-	for _, r := range []offload.Record{
+	part := func(start, end int) prefix.RecordPart { return prefix.RecordPart{Start: start, End: end} }
+	from := func(tiers ...prefix.TierPart) prefix.RecordPart { return prefix.RecordPart{End: 8, From: tiers} }
+	for _, r := range []prefix.Record{
 		{Tokens: -1},
 		{Tokens: 1, Present: -1},
-		{Tokens: 8, Parts: []offload.RecordPart{part(4, 2)}},
-		{Tokens: 8, Parts: []offload.RecordPart{part(-4, 2)}},
-		{Tokens: 8, Parts: []offload.RecordPart{part(0, 9)}},
-		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "disk", Tokens: 9})}},
-		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "disk", Tokens: -1})}},
-		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "disk", Tokens: 5}, offload.TierPart{Tier: "s3", Tokens: 4})}},
-		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "disk", Tokens: math.MaxInt}, offload.TierPart{Tier: "s3", Tokens: math.MaxInt})}},
-		{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "a disk\n", Tokens: 1})}},
-		{Tokens: 8, Parts: []offload.RecordPart{from(slices.Repeat([]offload.TierPart{{Tier: "disk"}}, 9)...)}},
-		{Tokens: 8, Parts: []offload.RecordPart{part(0, 1), part(1, 2), part(2, 3), part(3, 4), part(4, 5)}},
+		{Tokens: 8, Parts: []prefix.RecordPart{part(4, 2)}},
+		{Tokens: 8, Parts: []prefix.RecordPart{part(-4, 2)}},
+		{Tokens: 8, Parts: []prefix.RecordPart{part(0, 9)}},
+		{Tokens: 8, Parts: []prefix.RecordPart{from(prefix.TierPart{Tier: "disk", Tokens: 9})}},
+		{Tokens: 8, Parts: []prefix.RecordPart{from(prefix.TierPart{Tier: "disk", Tokens: -1})}},
+		{Tokens: 8, Parts: []prefix.RecordPart{from(prefix.TierPart{Tier: "disk", Tokens: 5}, prefix.TierPart{Tier: "s3", Tokens: 4})}},
+		{Tokens: 8, Parts: []prefix.RecordPart{from(prefix.TierPart{Tier: "disk", Tokens: math.MaxInt}, prefix.TierPart{Tier: "s3", Tokens: math.MaxInt})}},
+		{Tokens: 8, Parts: []prefix.RecordPart{from(prefix.TierPart{Tier: "a disk\n", Tokens: 1})}},
+		{Tokens: 8, Parts: []prefix.RecordPart{from(slices.Repeat([]prefix.TierPart{{Tier: "disk"}}, 9)...)}},
+		{Tokens: 8, Parts: []prefix.RecordPart{part(0, 1), part(1, 2), part(2, 3), part(3, 4), part(4, 5)}},
 	} {
 		if canBePrefix(&r) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if !canBePrefix(&offload.Record{Tokens: 8, Parts: []offload.RecordPart{part(0, 4), part(4, 8)}}) || !canBePrefix(&offload.Record{Tokens: 8, Parts: []offload.RecordPart{from(offload.TierPart{Tier: "s3", Tokens: 8})}}) {
+	if !canBePrefix(&prefix.Record{Tokens: 8, Parts: []prefix.RecordPart{part(0, 4), part(4, 8)}}) || !canBePrefix(&prefix.Record{Tokens: 8, Parts: []prefix.RecordPart{from(prefix.TierPart{Tier: "s3", Tokens: 8})}}) {
 		t.Error("one that can be is refused")
 	}
 }

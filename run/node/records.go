@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"meridian/keep/offload"
+	"meridian/keep/prefix"
 	"meridian/kv"
 	"meridian/move/agent"
 	"meridian/move/fabric"
@@ -46,7 +46,7 @@ type records struct {
 	transfers, handOffs, prefixes *ledger.File
 	lastTransfers                 ring[agent.Record]
 	lastHandOffs                  ring[handoff.Record]
-	lastPrefixes                  ring[offload.Record]
+	lastPrefixes                  ring[prefix.Record]
 	flows                         flowTally
 
 	mu      sync.Mutex // protects what follows

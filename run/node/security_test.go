@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"meridian/member/meta"
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/member/trust"
 	"meridian/move/fabric"
 )
@@ -309,15 +309,15 @@ func TestDirectories(t *testing.T) {
 		"an agent":          {DirectoryOptions: DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "a"}},
 		"nobody":            {DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "b"}, ErrNoCertificate, "`meridian cert issue b`"},
 		"an agent, TLS off": {DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "a", TLS: TLS{Mode: TLSOff}}, ErrNoCertificate, "127.0.0.1 has TLS"},
-		"another cell's":    {DirectoryOptions{Endpoints: secured, StateDir: other, Name: "a"}, meta.ErrUnavailable, "no trusted CA"},
+		"another cell's":    {DirectoryOptions{Endpoints: secured, StateDir: other, Name: "a"}, directory.ErrUnavailable, "no trusted CA"},
 		"beyond loopback":   {DirectoryOptions{Endpoints: []string{"http://192.0.2.1:2379"}, StateDir: dir, Name: "a"}, errAny, "beyond loopback"},
-		"not a URL":         {DirectoryOptions{Endpoints: []string{"http://[::1"}, StateDir: dir, Name: "a"}, meta.ErrInvalid, ""},
-		"socket, no TLS":    {DirectoryOptions{StateDir: other, Name: "nobody", TLS: TLS{Mode: TLSRequired}}, meta.ErrUnavailable, "directory.sock"},
+		"not a URL":         {DirectoryOptions{Endpoints: []string{"http://[::1"}, StateDir: dir, Name: "a"}, directory.ErrInvalid, ""},
+		"socket, no TLS":    {DirectoryOptions{StateDir: other, Name: "nobody", TLS: TLS{Mode: TLSRequired}}, directory.ErrUnavailable, "directory.sock"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := OpenDirectory(t.Context(), c.DirectoryOptions)
 			if err == nil {
-				_, err = d.Put(t.Context(), meta.Entry{Key: "a"})
+				_, err = d.Put(t.Context(), directory.Entry{Key: "a"})
 				err = errors.Join(err, d.Close(t.Context()))
 			}
 			switch {

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"meridian/keep/offload"
+	"meridian/keep/prefix"
 	"meridian/keep/store"
 	"meridian/keep/store/disk"
 	"meridian/keep/store/s3"
@@ -58,7 +58,7 @@ func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
 		owner.Tiers = n.tiers
 		owner.Pin = n.pinOwn
 		if o.Door != nil { // else nobody listens, as openPrefixes has it
-			owner.Prefixes = offload.Reads
+			owner.Prefixes = prefix.Reads
 		}
 	}
 	n.Store, err = store.Open(ctx, store.Options{

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"meridian/keep/store"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory/memdir"
 	"meridian/move/cuda/cudatest"
 	"meridian/see/telemetry"
 )

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"meridian/internal/clip"
-	"meridian/keep/offload"
-	"meridian/keep/offload/keeping"
+	"meridian/keep/prefix"
+	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
 	"meridian/kv"
 	"meridian/member/trust"
@@ -39,18 +39,18 @@ const maxStored = 64
 // memory, and where a key is whole and none of them has it, those in tiers below. Nothing
 // counts as use.
 func (n *Agent) stored(ctx context.Context, beginning string) ([]StoredObject, error) {
-	if n.Store == nil || !strings.HasPrefix(beginning, keeping.KeyPrefix) {
+	if n.Store == nil || !strings.HasPrefix(beginning, keys.KeyPrefix) {
 		return nil, nil
 	}
 	if _, keeps := n.Store.Kept(); !keeps {
 		return nil, nil
 	}
-	names, models := offload.NamesOf(n.proof.key.Derive(trust.ForTickets)), make(map[string]string)
+	names, models := prefix.NamesOf(n.proof.key.Derive(trust.ForTickets)), make(map[string]string)
 	for _, k := range n.keepers() {
 		models[names.ModelTag(kv.Scope{Model: k.Model, Revision: k.Revision}).String()] = k.Model
 	}
 	modelOf := func(key string) string {
-		tag, _ := keeping.TagOf(key)
+		tag, _ := keys.TagOf(key)
 		return models[tag.String()]
 	}
 	var all []StoredObject
@@ -72,14 +72,14 @@ func (n *Agent) stored(ctx context.Context, beginning string) ([]StoredObject, e
 			break
 		}
 	}
-	if _, whole := keeping.TagOf(beginning); !whole || slices.ContainsFunc(all, func(o StoredObject) bool { return o.Key == beginning }) {
+	if _, whole := keys.TagOf(beginning); !whole || slices.ContainsFunc(all, func(o StoredObject) bool { return o.Key == beginning }) {
 		return all, nil
 	}
 	// Tiers are asked by name: of the tenants that this agent knows.
 	tenants := []string{names.TenantOf("")}
 	if n.Prefixes != nil {
 		for _, u := range n.Prefixes.Uses() {
-			if u.Tenant != keeping.Others && !slices.Contains(tenants, u.Tenant) {
+			if u.Tenant != keys.Others && !slices.Contains(tenants, u.Tenant) {
 				tenants = append(tenants, u.Tenant)
 			}
 		}
@@ -101,7 +101,7 @@ func canBeStored(o *StoredObject) bool {
 	for _, text := range []*string{&o.Tenant, &o.Owner, &o.Tier, &o.Model, &o.Checksum} {
 		*text = clip.Text(*text, maxToldText, "…")
 	}
-	return strings.HasPrefix(o.Key, keeping.KeyPrefix) && len(o.Key) <= maxToldText
+	return strings.HasPrefix(o.Key, keys.KeyPrefix) && len(o.Key) <= maxToldText
 }
 
 // String tells of an object as `meridian explain` does.

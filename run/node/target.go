@@ -15,7 +15,7 @@ import (
 	"time"
 	"unicode"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 // Target is where one process of a cell shows its metrics.
@@ -46,9 +46,9 @@ const targetPrefix = "targets/"
 // directory left there.
 const maxTargetText = 1 << 10
 
-func parseTarget(record meta.Record) (Target, error) {
+func parseTarget(record directory.Record) (Target, error) {
 	var t Target
-	if len(record.Value) > meta.MaxValueBytes {
+	if len(record.Value) > directory.MaxValueBytes {
 		return t, fmt.Errorf("node: the record at %.80q has %d bytes", record.Key, len(record.Value))
 	}
 	if err := json.Unmarshal(record.Value, &t); err != nil {
@@ -74,12 +74,12 @@ func (t *Target) check() error {
 
 // Targets lists where processes of a cell show metrics, as its directory has them,
 // sorted by kind and name.
-func Targets(ctx context.Context, d meta.Directory) ([]Target, error) {
+func Targets(ctx context.Context, d directory.Directory) ([]Target, error) {
 	written, err := d.List(ctx, targetPrefix)
 	if err != nil {
 		return nil, err
 	}
-	engines, err := d.List(ctx, meta.EnginePrefix)
+	engines, err := d.List(ctx, directory.EnginePrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func Targets(ctx context.Context, d meta.Directory) ([]Target, error) {
 		}
 	}
 	for _, record := range engines.Records {
-		e, err := meta.ParseEngineRecord(record)
+		e, err := directory.ParseEngineRecord(record)
 		if err != nil || e.URL == "" {
 			continue
 		}
@@ -146,7 +146,7 @@ const (
 // announce writes down where the metrics of a process are; listen is the address
 // that its listener has, and reached the host by which others reach this one, "" for
 // what the machine calls itself. A scheme in t.URL is kept.
-func announce(d meta.Directory, t Target, listen, reached string, logger *slog.Logger) *announcement {
+func announce(d directory.Directory, t Target, listen, reached string, logger *slog.Logger) *announcement {
 	ctx, stop := context.WithCancel(context.Background())
 	a := &announcement{stop: stop, done: make(chan struct{})}
 	t.Host, _ = os.Hostname()
@@ -179,18 +179,18 @@ func (a *announcement) close() {
 }
 
 // write puts a target into the directory, under a lease that ends with d.
-func write(ctx context.Context, d meta.Directory, t Target) error {
+func write(ctx context.Context, d directory.Directory, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, announceLimit)
 	defer cancel()
 	value, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
-	lease, err := d.Grant(ctx, meta.LeaseOptions{})
+	lease, err := d.Grant(ctx, directory.LeaseOptions{})
 	if err != nil {
 		return err
 	}
-	if _, err = d.Put(ctx, meta.Entry{Key: targetPrefix + t.Kind + "/" + t.Name, Value: value, Lease: lease}); err != nil {
+	if _, err = d.Put(ctx, directory.Entry{Key: targetPrefix + t.Kind + "/" + t.Name, Value: value, Lease: lease}); err != nil {
 		return errors.Join(err, lease.Revoke(context.WithoutCancel(ctx)))
 	}
 	return nil

@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"meridian/member/meta"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory"
+	"meridian/member/directory/memdir"
 )
 
 // What the directory says of targets is sorted, bounded, and says of loopback
@@ -31,7 +31,7 @@ func TestTargets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.Put(t.Context(), meta.Entry{Key: key, Value: value}); err != nil {
+		if _, err := d.Put(t.Context(), directory.Entry{Key: key, Value: value}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,9 +41,9 @@ func TestTargets(t *testing.T) {
 	put("targets/agent/broken", "not a target")
 	put("targets/agent/strange", Target{Kind: "agent", Name: "strange\n", URL: "http://x/metrics"})
 	put("targets/agent/nowhere", Target{Kind: "agent", Name: "nowhere", URL: "ftp://x"})
-	put("engines/e1", meta.EngineRecord{ID: "e1", Home: "far", URL: "http://127.0.0.1:82/"})
-	put("engines/e2", meta.EngineRecord{ID: "e2", Home: "unknown", URL: "https://10.0.0.8:83"})
-	put("engines/silent", meta.EngineRecord{ID: "silent", Home: "far"})
+	put("engines/e1", directory.EngineRecord{ID: "e1", Home: "far", URL: "http://127.0.0.1:82/"})
+	put("engines/e2", directory.EngineRecord{ID: "e2", Home: "unknown", URL: "https://10.0.0.8:83"})
+	put("engines/silent", directory.EngineRecord{ID: "silent", Home: "far"})
 
 	got, err := Targets(t.Context(), d)
 	if err != nil {
@@ -69,11 +69,11 @@ func TestTargets(t *testing.T) {
 
 // away is a directory that refuses the first leases.
 type away struct {
-	meta.Directory
+	directory.Directory
 	refusals int
 }
 
-func (a *away) Grant(ctx context.Context, o meta.LeaseOptions) (*meta.Lease, error) {
+func (a *away) Grant(ctx context.Context, o directory.LeaseOptions) (*directory.Lease, error) {
 	if a.refusals > 0 {
 		a.refusals--
 		return nil, errors.New("away")
@@ -102,7 +102,7 @@ func TestAnnouncementIsTriedAgain(t *testing.T) {
 	}
 }
 
-func openMemdir(t *testing.T) meta.Directory {
+func openMemdir(t *testing.T) directory.Directory {
 	t.Helper()
 	d, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/internal/require"
 	"meridian/serve/gateway"
 )
@@ -258,7 +258,7 @@ func TestRealBrowserWithAKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, err := gateway.Open(t.Context(), gateway.Options{
-		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", AdminKeys: []string{key}, Backends: []gateway.Backend{{URL: "http://127.0.0.1:1", Role: place.Both}}, Page: p, PagePath: Prefix,
+		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", AdminKeys: []string{key}, Backends: []gateway.Backend{{URL: "http://127.0.0.1:1", Role: placement.Both}}, Page: p, PagePath: Prefix,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -399,7 +399,7 @@ var catalogue = slices.Concat([]Metric{
 		Name: "meridian_vocab_fallback_total", Type: Counter, Unit: "events",
 		Help:   "Batches whose logit rows had different vocabulary sizes, so that the probe ran row by row.",
 		Action: "Rising: requests for different models share a batch; look at routing.",
-		Room:   "decide/probe", Planned: true,
+		Room:   "decide/entropy", Planned: true,
 	},
 }, governorMetrics, engineMetrics, storeMetrics, tierMetrics, cacheMetrics)
 

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"meridian/kv"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory/memdir"
 	"meridian/move/agent"
 	"meridian/move/fabric"
 	"meridian/move/fabric/host"

@@ -32,7 +32,7 @@ import (
 
 	"meridian/internal/join"
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/member/trust"
 	"meridian/move/agent"
 	"meridian/move/mem/vram"
@@ -47,7 +47,7 @@ type Options struct {
 	// Relay is what the transceiver tells its events to.
 	Relay *Relay
 	// Directory is where engines are published; nil means nowhere.
-	Directory meta.Directory
+	Directory directory.Directory
 	// Cache is the object cache; nil means that there is none here.
 	Cache Cache
 	// Offload is where engines keep and find prefixes, by these terms; nil means

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/agent"
 	"meridian/move/reshard"
 	"meridian/move/transceiver"
@@ -49,7 +49,7 @@ type engine struct {
 	joined      bool             // the transceiver knows it
 
 	// Of engines whose ranks are at several agents.
-	members       *meta.View           // what their agents say, once that matters
+	members       *directory.View      // what their agents say, once that matters
 	homePublished bool                 // this agent has said that it is the home
 	remoteRanks   map[int]handoff.Rank // at the home: ranks at other agents
 	cacheTokens   int                  // of a piece of a prefix, where it keeps and finds them
@@ -131,7 +131,7 @@ func (s *Server) register(c *conn, hello *doorpb.Hello) *door.Problem {
 }
 
 func checkEngineID(id string) *door.Problem {
-	if id == "" || len(id) > 255 || meta.CheckKey(meta.EnginePrefix+id) != nil || !oneSegment(id) {
+	if id == "" || len(id) > 255 || directory.CheckKey(directory.EnginePrefix+id) != nil || !oneSegment(id) {
 		return problem(door.CodeTerms, "%.80q is no id for an engine: 1 to 255 letters, digits and -._~:@%%+=", id)
 	}
 	if strings.HasPrefix(id, handoff.StorePrefix) {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 )
 
 // Whatever stands in the directory as a part of an engine is refused, or names an
@@ -34,7 +34,7 @@ func FuzzMember(f *testing.F) {
 			}
 			return
 		}
-		if agent.Name == "" || len(agent.Name) > 255 || agent.Incarnation.String() != strings.ToLower(m.Incarnation) || len(m.Registration) != 32 || len(value) > meta.MaxValueBytes {
+		if agent.Name == "" || len(agent.Name) > 255 || agent.Incarnation.String() != strings.ToLower(m.Incarnation) || len(m.Registration) != 32 || len(value) > directory.MaxValueBytes {
 			t.Fatalf("%+v was taken", m)
 		}
 	})

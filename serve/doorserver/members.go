@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/move/transceiver/handoff"
 	"meridian/serve/door"
 )
@@ -57,8 +57,8 @@ func (m *member) capabilities() uint64 {
 // parseMember reads what an agent, or whoever else can write to the directory, left
 // of its part of an engine.
 func parseMember(value []byte) (m member, agent kv.Member, err error) {
-	if len(value) > meta.MaxValueBytes {
-		return m, agent, fmt.Errorf("a member's record of %d bytes, at most %d", len(value), meta.MaxValueBytes)
+	if len(value) > directory.MaxValueBytes {
+		return m, agent, fmt.Errorf("a member's record of %d bytes, at most %d", len(value), directory.MaxValueBytes)
 	}
 	if err := json.Unmarshal(value, &m); err != nil {
 		return member{}, agent, err
@@ -95,7 +95,7 @@ func (s *Server) findMembers(e *engine) {
 		s.publishMember(e, homeRecord, e.incarnation.String(), nil)
 	}
 	if e.members == nil {
-		e.members = &meta.View{}
+		e.members = &directory.View{}
 		s.wait.Go(func() { s.watchMembers(e) })
 	}
 }
@@ -135,7 +135,7 @@ func (s *Server) watchMembers(e *engine) {
 }
 
 // membersChanged compares an engine with what the directory says of its members.
-func (s *Server) membersChanged(e *engine, event meta.Event) {
+func (s *Server) membersChanged(e *engine, event directory.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.members.Apply(event)
@@ -150,7 +150,7 @@ func (s *Server) membersChanged(e *engine, event meta.Event) {
 
 // checkRanks is the home's: which ranks of this registration are elsewhere. mu is
 // held.
-func (s *Server) checkRanks(e *engine, known *meta.View) {
+func (s *Server) checkRanks(e *engine, known *directory.View) {
 	elsewhere := make(map[int]handoff.Rank)
 	older := ""
 	for _, r := range known.Records() {
@@ -184,7 +184,7 @@ func (s *Server) checkRanks(e *engine, known *meta.View) {
 
 // checkHome is for agents that are not the home: which agent speaks for the
 // engine. mu is held.
-func (s *Server) checkHome(e *engine, known *meta.View) {
+func (s *Server) checkHome(e *engine, known *directory.View) {
 	var home member
 	record, there := known.Get(ranksKey(e.id, homeRecord))
 	if there {

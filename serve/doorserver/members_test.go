@@ -5,7 +5,7 @@ import (
 	"context"
 	"testing"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/serve/door"
 	"meridian/serve/doorserver"
 )
@@ -67,9 +67,9 @@ func TestPartOfAWideEngineIsLost(t *testing.T) {
 
 // olderDirectory is that of an agent of a build that knows no object cache: what it writes
 // does not say that it does.
-type olderDirectory struct{ meta.Directory }
+type olderDirectory struct{ directory.Directory }
 
-func (d olderDirectory) Create(ctx context.Context, e meta.Entry) (meta.Record, error) {
+func (d olderDirectory) Create(ctx context.Context, e directory.Entry) (directory.Record, error) {
 	e.Value = bytes.ReplaceAll(e.Value, []byte(`,"places":true`), nil)
 	return d.Directory.Create(ctx, e)
 }

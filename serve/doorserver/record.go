@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/member/trust"
 )
 
@@ -17,7 +17,7 @@ func (s *Server) announce(e *engine) {
 	if s.options.Directory == nil {
 		return
 	}
-	record := meta.EngineRecord{
+	record := directory.EngineRecord{
 		ID: e.id, Incarnation: e.incarnation.String(), Home: s.self.Name, HomeIncarnation: s.self.Incarnation.String(), URL: e.controlInfo.GetUrl(), Role: e.controlInfo.GetRole(), Model: e.controlInfo.GetModel(),
 		Cut: cutOf(e.side), BlockTokens: e.side.BlockTokens, Blocks: e.side.Blocks, Legs: trust.LegVersion, CacheTokens: e.cacheTokens,
 	}
@@ -26,7 +26,7 @@ func (s *Server) announce(e *engine) {
 		panic(err) // strings and numbers
 	}
 	s.wait.Go(func() {
-		s.keepRecord(e.life, meta.EnginePrefix+e.id, value, s.ownRecord)
+		s.keepRecord(e.life, directory.EnginePrefix+e.id, value, s.ownRecord)
 	})
 }
 
@@ -45,7 +45,7 @@ func (s *Server) Scope(id string) (kv.Scope, bool) {
 // ownRecord reports whether a record that stands there is an earlier one of this
 // agent's, which the new one replaces.
 func (s *Server) ownRecord(value []byte) error {
-	var standing meta.EngineRecord
+	var standing directory.EngineRecord
 	if err := json.Unmarshal(value, &standing); err == nil && standing.Home != s.self.Name {
 		return fmt.Errorf("an engine of that id is at home at agent %s", standing.Home)
 	}
@@ -87,15 +87,15 @@ func (s *Server) keepRecord(ctx context.Context, key string, value []byte, repla
 }
 
 // putRecord writes a record where there is none, or over one that it replaces.
-func (s *Server) putRecord(ctx context.Context, key string, value []byte, replaces func([]byte) error) (*meta.Lease, error) {
+func (s *Server) putRecord(ctx context.Context, key string, value []byte, replaces func([]byte) error) (*directory.Lease, error) {
 	d := s.options.Directory
-	lease, err := d.Grant(ctx, meta.LeaseOptions{})
+	lease, err := d.Grant(ctx, directory.LeaseOptions{})
 	if err != nil {
 		return nil, err
 	}
-	entry := meta.Entry{Key: key, Value: value, Lease: lease}
+	entry := directory.Entry{Key: key, Value: value, Lease: lease}
 	standing, err := d.Create(ctx, entry)
-	if errors.Is(err, meta.ErrExists) {
+	if errors.Is(err, directory.ErrExists) {
 		if err = replaces(standing.Value); err == nil {
 			_, err = d.Swap(ctx, entry, standing.Revision)
 		}
@@ -105,7 +105,7 @@ func (s *Server) putRecord(ctx context.Context, key string, value []byte, replac
 
 // revoke removes what stands under a lease. If the directory is away it vanishes
 // when the lease ends.
-func (s *Server) revoke(lease *meta.Lease, key string) {
+func (s *Server) revoke(lease *directory.Lease, key string) {
 	ctx, cancel := bounded(withdrawTimeout)
 	defer cancel()
 	if err := lease.Revoke(ctx); err != nil {

@@ -16,7 +16,7 @@ import (
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
 	"meridian/serve/doorserver"
-	"meridian/serve/live"
+	"meridian/serve/governing"
 )
 
 // fakeGovernor lets whom a step names run in the reverse order, and remembers what it heard.
@@ -95,7 +95,7 @@ func governed(g *fakeGovernor) func(*doorserver.Options) {
 }
 
 // realGovernor is the one that agents have.
-type realGovernor struct{ *live.Governors }
+type realGovernor struct{ *governing.Governors }
 
 func (g realGovernor) Govern(engine string, about *doorpb.Steps) (doorserver.Governed, error) {
 	c, err := g.Governors.Govern(engine, about)
@@ -107,10 +107,10 @@ func (g realGovernor) Govern(engine string, about *doorpb.Steps) (doorserver.Gov
 
 func newGovernors(t testing.TB) realGovernor {
 	t.Helper()
-	g, err := live.New(live.Options{
+	g, err := governing.New(governing.Options{
 		Policy: "meridian", PreemptMaxFraction: 0.1, OffloadThreshold: 2, Store: true, Wait: 500 * time.Microsecond, Now: time.Now,
 		Budget: governor.Budget{MaxThinkTokens: 1 << 10}, Memory: block.Options{ThinkFraction: 0.4},
-		Model: func(string) (live.Model, error) { return live.Model{}, nil },
+		Model: func(string) (governing.Model, error) { return governing.Model{}, nil },
 	})
 	if err != nil {
 		t.Fatal(err)

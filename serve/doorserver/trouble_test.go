@@ -13,8 +13,8 @@ import (
 	"unsafe"
 
 	"meridian/internal/require"
-	"meridian/member/meta"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory"
+	"meridian/member/directory/memdir"
 	"meridian/member/trust"
 	"meridian/move/agent"
 	"meridian/serve/door"
@@ -30,9 +30,9 @@ func (n *node) empty() bool {
 	return m.Engines == 0 && m.Connections == 0 && len(n.agent.Regions()) == 0
 }
 
-func (n *node) record(t testing.TB, id string) (r meta.EngineRecord, there bool) {
-	found, err := n.directory.Get(soon(t), meta.EnginePrefix+id)
-	if errors.Is(err, meta.ErrNotFound) {
+func (n *node) record(t testing.TB, id string) (r directory.EngineRecord, there bool) {
+	found, err := n.directory.Get(soon(t), directory.EnginePrefix+id)
+	if errors.Is(err, directory.ErrNotFound) {
 		return r, false
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -36,7 +36,7 @@ func benchmark(b *testing.B, more string) {
 	}))
 	defer engine.Close()
 	g, err := Open(b.Context(), Options{
-		Listen: "127.0.0.1:0", Backends: []Backend{{URL: engine.URL, Role: place.Both}}, Place: place.Options{AffinityWeight: 1},
+		Listen: "127.0.0.1:0", Backends: []Backend{{URL: engine.URL, Role: placement.Both}}, Place: placement.Options{AffinityWeight: 1},
 	})
 	if err != nil {
 		b.Fatal(err)

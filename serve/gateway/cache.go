@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/kvevents"
 )
 
@@ -135,7 +135,7 @@ type cache struct {
 	subscriber *kvevents.Subscriber
 
 	mu     sync.Mutex // protects blocks
-	blocks *place.Blocks
+	blocks *placement.Blocks
 }
 
 // follow subscribes to an engine's ranks. forgotten is called when what an
@@ -143,7 +143,7 @@ type cache struct {
 func follow(sources []source, forgotten func(), count *counters, logger *slog.Logger) ([]*cache, error) {
 	var caches []*cache
 	for _, s := range sources {
-		c := &cache{source: s, blocks: place.NewBlocks(min(maxBlocks, maxEngineBlocks/len(sources)))}
+		c := &cache{source: s, blocks: placement.NewBlocks(min(maxBlocks, maxEngineBlocks/len(sources)))}
 		var err error
 		c.subscriber, err = kvevents.Open(kvevents.Options{
 			Events: s.events, Replay: s.replay, Logger: logger,
@@ -195,8 +195,8 @@ func (c *cache) apply(b kvevents.Batch) (cleared bool) {
 			if e.Remote {
 				continue // no engine is nearer to it than another
 			}
-			stored := place.NewlyStored{
-				Scope: place.Scope{Adapter: e.Adapter, Salt: e.Salt}, Names: e.Blocks, Tokens: e.Tokens, Others: e.Others,
+			stored := placement.NewlyStored{
+				Scope: placement.Scope{Adapter: e.Adapter, Salt: e.Salt}, Names: e.Blocks, Tokens: e.Tokens, Others: e.Others,
 				Medium: e.Medium, Group: e.Group, Partly: !slices.Contains(fullAttention, e.Spec),
 			}
 			if e.HasParent {
@@ -256,19 +256,19 @@ func heldByAll(caches []*cache, p *knownPrompt) (least holding, told bool) {
 
 // knownPrompt is a prompt whose tokens are known, as engines cache it.
 type knownPrompt struct {
-	scope  place.Scope
+	scope  placement.Scope
 	tokens []uint32
 	// guess: those of a text that begins alike; the rest is not known.
 	guess  bool
-	chains map[int]place.Prefix // by tokens in a block
+	chains map[int]placement.Prefix // by tokens in a block
 }
 
-func (p *knownPrompt) chain(blockTokens int) place.Prefix {
+func (p *knownPrompt) chain(blockTokens int) placement.Prefix {
 	chain, has := p.chains[blockTokens]
 	if !has {
-		chain = place.OfBlocks(p.scope, p.tokens, blockTokens)
+		chain = placement.OfBlocks(p.scope, p.tokens, blockTokens)
 		if p.chains == nil {
-			p.chains = make(map[int]place.Prefix)
+			p.chains = make(map[int]placement.Prefix)
 		}
 		p.chains[blockTokens] = chain
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/kvevents/kveventstest"
 	"meridian/serve/openai"
 )
@@ -153,7 +153,7 @@ func TestCacheEventsAreConfigured(t *testing.T) {
 	events := kveventstest.New(t)
 	at, replay := events.Addresses()
 	cell := beforeVLLM(t, nil, nil, func(o *Options) {
-		o.Backends = []Backend{{URL: d.server.URL, Role: place.Both, Engine: "d0", Cache: CacheEvents{Events: "tcp://" + at, Replay: "tcp://" + replay}}}
+		o.Backends = []Backend{{URL: d.server.URL, Role: placement.Both, Engine: "d0", Cache: CacheEvents{Events: "tcp://" + at, Replay: "tcp://" + replay}}}
 	})
 	events.AwaitSubscriber()
 	cell.awaitCache("d0", func(c cacheState) bool { return c.Connected && c.Events == "tcp://"+at })
@@ -168,7 +168,7 @@ func TestCacheEventsAreConfigured(t *testing.T) {
 	}
 	off := newFakeVLLM(t).publishing()
 	quiet := beforeVLLM(t, nil, nil, func(o *Options) {
-		o.Backends = []Backend{{URL: off.server.URL, Role: place.Both, Engine: "d0", Cache: CacheEvents{Off: true}}}
+		o.Backends = []Backend{{URL: off.server.URL, Role: placement.Both, Engine: "d0", Cache: CacheEvents{Off: true}}}
 	})
 	if states := quiet.Engines(); len(states[0].Caches) != 0 {
 		t.Errorf("what was turned off is followed: %+v", states)

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -39,9 +39,9 @@ type clientRequest struct {
 	maxThink  *int
 	tellLimit ThinkLimit
 	// phase is what its answer begins with; 0 where that is not known.
-	phase place.Phases
+	phase placement.Phases
 
-	prefix place.Prefix
+	prefix placement.Prefix
 	tokens int // of the prompt, about
 	turn   uint64
 	// ids are the prompt's tokens, as far as they are known; partly means that
@@ -220,7 +220,7 @@ func (c *clientRequest) readPrompt() *openai.Error {
 		if c.body.Get("messages") == nil {
 			return openai.Invalid("messages", "messages is missing")
 		}
-		c.prefix, c.tokens = place.OfText(scope, rendered(c.body))
+		c.prefix, c.tokens = placement.OfText(scope, rendered(c.body))
 		return nil
 	}
 	raw := bytes.TrimSpace(c.body.Get("prompt"))
@@ -232,7 +232,7 @@ func (c *clientRequest) readPrompt() *openai.Error {
 	case len(raw) == 0:
 		return openai.Invalid("prompt", "prompt is missing")
 	case raw[0] == '"':
-		c.prefix, c.tokens = place.OfText(scope, raw)
+		c.prefix, c.tokens = placement.OfText(scope, raw)
 		return nil
 	case raw[0] != '[':
 		return openai.Invalid("prompt", "prompt must be a string, a list of token ids, or a list of either")
@@ -247,9 +247,9 @@ func (c *clientRequest) readPrompt() *openai.Error {
 		c.tokens = len(raw) / 4
 	case len(prompt.Tokens) == 1:
 		c.ids = prompt.Tokens[0]
-		c.prefix, c.tokens = place.OfTokens(scope, c.ids), len(c.ids)
+		c.prefix, c.tokens = placement.OfTokens(scope, c.ids), len(c.ids)
 	default:
-		c.prefix, c.tokens = place.OfText(scope, []byte(prompt.Texts[0]))
+		c.prefix, c.tokens = placement.OfText(scope, []byte(prompt.Texts[0]))
 	}
 	return nil
 }
@@ -289,7 +289,7 @@ func (c *clientRequest) known(about *about) *knownPrompt {
 		i, adapter = 1, c.model
 	}
 	if c.prompts[i] == nil {
-		c.prompts[i] = &knownPrompt{scope: place.Scope{Adapter: adapter, Salt: c.salt}, tokens: c.ids, guess: c.partly}
+		c.prompts[i] = &knownPrompt{scope: placement.Scope{Adapter: adapter, Salt: c.salt}, tokens: c.ids, guess: c.partly}
 	}
 	return c.prompts[i]
 }
@@ -342,8 +342,8 @@ func (c *clientRequest) unlimited() bool {
 }
 
 // placement is the request as place weighs it.
-func (c *clientRequest) placement() place.Request {
-	return place.Request{Tokens: c.tokens, Whole: c.whole, Turn: c.turn, Phase: c.phase}
+func (c *clientRequest) placement() placement.Request {
+	return placement.Request{Tokens: c.tokens, Whole: c.whole, Turn: c.turn, Phase: c.phase}
 }
 
 // resumable says how a stream of this request can go on elsewhere when an

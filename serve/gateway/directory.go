@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"meridian/decide/place"
-	"meridian/member/meta"
+	"meridian/decide/placement"
+	"meridian/member/directory"
 )
 
 // maxEngines bounds how many engines of the directory the gateway knows: each is
@@ -24,12 +24,12 @@ type follower struct {
 	logger *slog.Logger
 	known  atomic.Bool
 
-	view meta.View
+	view directory.View
 	// keys are the roster's, by the directory's.
 	keys map[string]string
 }
 
-func (f *follower) run(ctx context.Context, events <-chan meta.Event) {
+func (f *follower) run(ctx context.Context, events <-chan directory.Event) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -43,7 +43,7 @@ func (f *follower) run(ctx context.Context, events <-chan meta.Event) {
 	}
 }
 
-func (f *follower) take(event meta.Event) {
+func (f *follower) take(event directory.Event) {
 	changed, gone := f.view.Apply(event)
 	if known := f.view.Known(); f.known.Swap(known) != known && !known {
 		f.logger.Warn("the directory is away; engines that are known go on serving", "error", event.Err)
@@ -52,7 +52,7 @@ func (f *follower) take(event meta.Event) {
 		if key, had := f.keys[record.Key]; had {
 			f.roster.orphan(key)
 			f.hurry()
-			f.logger.Info("the directory does not name an engine any more; it is asked for as long as it answers", "engine", strings.TrimPrefix(record.Key, meta.EnginePrefix))
+			f.logger.Info("the directory does not name an engine any more; it is asked for as long as it answers", "engine", strings.TrimPrefix(record.Key, directory.EnginePrefix))
 		}
 	}
 	for _, record := range changed {
@@ -64,16 +64,16 @@ func (f *follower) drop(key string) {
 	if last, had := f.keys[key]; had {
 		f.roster.remove(last)
 		delete(f.keys, key)
-		f.logger.Info("an engine is gone", "engine", strings.TrimPrefix(key, meta.EnginePrefix))
+		f.logger.Info("an engine is gone", "engine", strings.TrimPrefix(key, directory.EnginePrefix))
 	}
 }
 
-func (f *follower) upsert(record meta.Record) {
+func (f *follower) upsert(record directory.Record) {
 	refuse := func(why string, err error) {
 		f.logger.Warn("an engine's record cannot be used", "key", fmt.Sprintf("%.200s", record.Key), "reason", why, "error", err)
 		f.drop(record.Key)
 	}
-	r, err := meta.ParseEngineRecord(record)
+	r, err := directory.ParseEngineRecord(record)
 	if err != nil {
 		refuse("it is not of an engine", err)
 		return
@@ -82,7 +82,7 @@ func (f *follower) upsert(record meta.Record) {
 		f.drop(record.Key) // not to be reached by HTTP: none of ours
 		return
 	}
-	role, err := place.ParseRole(r.Role)
+	role, err := placement.ParseRole(r.Role)
 	if err != nil {
 		refuse("its role", err)
 		return
@@ -93,7 +93,7 @@ func (f *follower) upsert(record meta.Record) {
 		return
 	}
 	key := r.ID + "@" + r.Incarnation
-	e := &engine{key: key, url: url, role: role, cut: r.Cut, cacheHashes: place.TextHashes(r.Blocks * r.BlockTokens), cacheTokens: r.CacheTokens}
+	e := &engine{key: key, url: url, role: role, cut: r.Cut, cacheHashes: placement.TextHashes(r.Blocks * r.BlockTokens), cacheTokens: r.CacheTokens}
 	e.home.Store(homeOf(&r))
 	e.unit.Store(int64(r.CacheTokens))
 	e.given = about{id: r.ID, models: []string{r.Model}, legs: r.Legs}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/member/trust"
 )
 
@@ -30,9 +30,9 @@ func FuzzEngineRecords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value []byte) {
 		r := newRoster(usualPlace)
 		follower := &follower{roster: r, hurry: func() {}, logger: discard, keys: make(map[string]string)}
-		stored := meta.Record{Key: meta.EnginePrefix + "e", Value: value, Revision: 1}
-		follower.take(meta.Event{Kind: meta.Resync, Records: []meta.Record{stored}})
-		follower.take(meta.Event{Kind: meta.Put, Record: stored})
+		stored := directory.Record{Key: directory.EnginePrefix + "e", Value: value, Revision: 1}
+		follower.take(directory.Event{Kind: directory.Resync, Records: []directory.Record{stored}})
+		follower.take(directory.Event{Kind: directory.Put, Record: stored})
 		a, fault := parseClientRequest("/v1/completions", []byte(`{"model":"m","prompt":"`+strings.Repeat("p", 600)+`"}`))
 		if fault != nil {
 			t.Fatal(fault)
@@ -47,7 +47,7 @@ func FuzzEngineRecords(f *testing.F) {
 			}
 		}
 		r.candidates(wanted{request: a, avoid: func(string) bool { return false }}, time.Now())
-		follower.take(meta.Event{Kind: meta.Delete, Record: stored})
+		follower.take(directory.Event{Kind: directory.Delete, Record: stored})
 	})
 }
 
@@ -56,10 +56,10 @@ func FuzzEngineRecords(f *testing.F) {
 func TestTooManyEngines(t *testing.T) {
 	r := newRoster(usualPlace)
 	f := &follower{roster: r, hurry: func() {}, logger: discard, keys: make(map[string]string)}
-	put := func(i int) meta.Record {
+	put := func(i int) directory.Record {
 		id := fmt.Sprint("e", i)
-		stored := meta.Record{Key: meta.EnginePrefix + id, Value: fmt.Appendf(nil, `{"id":%q,"incarnation":"1","url":"http://h:1","role":"prefill","model":"m"}`, id), Revision: 1}
-		f.take(meta.Event{Kind: meta.Put, Record: stored})
+		stored := directory.Record{Key: directory.EnginePrefix + id, Value: fmt.Appendf(nil, `{"id":%q,"incarnation":"1","url":"http://h:1","role":"prefill","model":"m"}`, id), Revision: 1}
+		f.take(directory.Event{Kind: directory.Put, Record: stored})
 		return stored
 	}
 	first := put(0)
@@ -69,7 +69,7 @@ func TestTooManyEngines(t *testing.T) {
 	if n := len(r.all()); n != maxEngines {
 		t.Errorf("%d engines are known, the limit is %d", n, maxEngines)
 	}
-	f.take(meta.Event{Kind: meta.Delete, Record: first})
+	f.take(directory.Event{Kind: directory.Delete, Record: first})
 	put(maxEngines + 7)
 	if r.get(fmt.Sprintf("e%d@1", maxEngines+7)) == nil {
 		t.Error("an engine that has gone is in the way of one that comes")

@@ -12,19 +12,19 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/place"
-	"meridian/member/meta"
-	"meridian/member/meta/memdir"
+	"meridian/decide/placement"
+	"meridian/member/directory"
+	"meridian/member/directory/memdir"
 	"meridian/member/trust"
 	"meridian/serve/openai"
 )
 
 var (
 	discard    = slog.New(slog.DiscardHandler)
-	usualPlace = place.Options{DirectTokens: 16, AffinityWeight: 1, RunningTokens: 64}
+	usualPlace = placement.Options{DirectTokens: 16, AffinityWeight: 1, RunningTokens: 64}
 )
 
-func openDirectory(t *testing.T) meta.Directory {
+func openDirectory(t *testing.T) directory.Directory {
 	t.Helper()
 	d, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
 	if err != nil {
@@ -34,13 +34,13 @@ func openDirectory(t *testing.T) meta.Directory {
 	return d
 }
 
-func publish(t *testing.T, d meta.Directory, r meta.EngineRecord) {
+func publish(t *testing.T, d directory.Directory, r directory.EngineRecord) {
 	t.Helper()
 	value, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Put(t.Context(), meta.Entry{Key: meta.EnginePrefix + r.ID, Value: value}); err != nil {
+	if _, err := d.Put(t.Context(), directory.Entry{Key: directory.EnginePrefix + r.ID, Value: value}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -51,15 +51,15 @@ func TestEnginesOfTheDirectory(t *testing.T) {
 	if r := c.post(openai.PathCompletions, completion("short", "")); r.status != http.StatusServiceUnavailable {
 		t.Errorf("without engines: %d %s", r.status, r.body)
 	}
-	record := meta.EngineRecord{ID: "d0", Incarnation: "1", URL: c.decode[0].server.URL, Role: "decode", Model: "m", BlockTokens: 16, Blocks: 100}
+	record := directory.EngineRecord{ID: "d0", Incarnation: "1", URL: c.decode[0].server.URL, Role: "decode", Model: "m", BlockTokens: 16, Blocks: 100}
 	publish(t, d, record)
 	c.until("d0 serves", func() bool { return c.Metrics().Engines["decode"].Up == 1 })
 	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
 
 	// Records that cannot be used are passed over.
-	publish(t, d, meta.EngineRecord{ID: "d1", Incarnation: "1", URL: "nonsense", Role: "decode", Model: "m"})
-	publish(t, d, meta.EngineRecord{ID: "d2", Incarnation: "1", URL: "http://127.0.0.1:1", Role: "queen", Model: "m"})
-	publish(t, d, meta.EngineRecord{ID: "d3", Incarnation: "1", Role: "decode", Model: "m"})
+	publish(t, d, directory.EngineRecord{ID: "d1", Incarnation: "1", URL: "nonsense", Role: "decode", Model: "m"})
+	publish(t, d, directory.EngineRecord{ID: "d2", Incarnation: "1", URL: "http://127.0.0.1:1", Role: "queen", Model: "m"})
+	publish(t, d, directory.EngineRecord{ID: "d3", Incarnation: "1", Role: "decode", Model: "m"})
 
 	// A new life is another engine, with nothing of the old one's.
 	record.Incarnation, record.URL = "2", c.decode[1].server.URL
@@ -73,7 +73,7 @@ func TestEnginesOfTheDirectory(t *testing.T) {
 		t.Error("the new life was not asked")
 	}
 
-	if err := d.Delete(t.Context(), meta.EnginePrefix+"d0", meta.Any); err != nil {
+	if err := d.Delete(t.Context(), directory.EnginePrefix+"d0", directory.Any); err != nil {
 		t.Fatal(err)
 	}
 	// Its agent is gone, it is not: it goes on serving, until it does not answer.
@@ -94,35 +94,35 @@ func TestRequestsWaitForAnEngine(t *testing.T) {
 	done := make(chan reply)
 	go func() { done <- c.post(openai.PathCompletions, completion("short", `,"stream":true`)) }()
 	c.until("it waits", func() bool { return c.Metrics().Running == 1 })
-	publish(t, d, meta.EngineRecord{ID: "d0", Incarnation: "1", URL: c.decode[0].server.URL, Role: "decode", Model: "m"})
+	publish(t, d, directory.EngineRecord{ID: "d0", Incarnation: "1", URL: c.decode[0].server.URL, Role: "decode", Model: "m"})
 	(<-done).whole(t, "short", 5, 12)
 }
 
 // While the directory is away, what is known goes on serving.
 func TestDirectoryOutage(t *testing.T) {
 	f := &follower{roster: newRoster(usualPlace), hurry: func() {}, logger: discard, keys: make(map[string]string)}
-	value, _ := json.Marshal(meta.EngineRecord{ID: "d0", Incarnation: "1", URL: "http://h:1", Role: "both", Model: "m"})
-	record := meta.Record{Key: meta.EnginePrefix + "d0", Value: value, Revision: 1}
-	f.take(meta.Event{Kind: meta.Resync, Records: []meta.Record{record}})
+	value, _ := json.Marshal(directory.EngineRecord{ID: "d0", Incarnation: "1", URL: "http://h:1", Role: "both", Model: "m"})
+	record := directory.Record{Key: directory.EnginePrefix + "d0", Value: value, Revision: 1}
+	f.take(directory.Event{Kind: directory.Resync, Records: []directory.Record{record}})
 	if !f.known.Load() || len(f.roster.all()) != 1 {
 		t.Fatal("it was not taken in")
 	}
 	first := f.roster.all()[0]
-	f.take(meta.Event{Kind: meta.Unavailable})
+	f.take(directory.Event{Kind: directory.Unavailable})
 	if f.known.Load() || len(f.roster.all()) != 1 {
 		t.Error("an outage is not a death")
 	}
 	record.Revision = 2 // put back, as it was
-	f.take(meta.Event{Kind: meta.Available, Records: []meta.Record{record}})
+	f.take(directory.Event{Kind: directory.Available, Records: []directory.Record{record}})
 	if !f.known.Load() || f.roster.all()[0] != first {
 		t.Error("the same life became another")
 	}
-	f.take(meta.Event{Kind: meta.Available})
+	f.take(directory.Event{Kind: directory.Available})
 	if !first.stray.Load() || first.up.Load() {
 		t.Error("what is gone is still believed in")
 	}
 	record.Revision = 3 // its agent was only cut off for a while
-	f.take(meta.Event{Kind: meta.Put, Record: record})
+	f.take(directory.Event{Kind: directory.Put, Record: record})
 	if all := f.roster.all(); len(all) != 1 || all[0].stray.Load() {
 		t.Errorf("what came back is not believed in: %d engines", len(all))
 	}
@@ -132,14 +132,14 @@ func TestDirectoryOutage(t *testing.T) {
 // started anew.
 func TestARecordThatChanges(t *testing.T) {
 	f := &follower{roster: newRoster(usualPlace), hurry: func() {}, logger: discard, keys: make(map[string]string)}
-	r := meta.EngineRecord{ID: "d0", Incarnation: "1", URL: "http://h:1", Role: "both", Model: "m", Home: "a", HomeIncarnation: strings.Repeat("01", 16), Legs: 1}
-	put := func(revision meta.Revision) *engine {
+	r := directory.EngineRecord{ID: "d0", Incarnation: "1", URL: "http://h:1", Role: "both", Model: "m", Home: "a", HomeIncarnation: strings.Repeat("01", 16), Legs: 1}
+	put := func(revision directory.Revision) *engine {
 		t.Helper()
 		value, err := json.Marshal(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.take(meta.Event{Kind: meta.Put, Record: meta.Record{Key: meta.EnginePrefix + "d0", Value: value, Revision: revision}})
+		f.take(directory.Event{Kind: directory.Put, Record: directory.Record{Key: directory.EnginePrefix + "d0", Value: value, Revision: revision}})
 		all := f.roster.all()
 		if len(all) != 1 {
 			t.Fatalf("there are %d engines", len(all))
@@ -179,7 +179,7 @@ func TestAHungEngineIsDoubted(t *testing.T) {
 	d := openDirectory(t)
 	c := newCell(t, 0, 2, func(o *Options) { o.Backends, o.Directory, o.ProbeTimeout = nil, d, standstill })
 	for i, s := range c.decode {
-		publish(t, d, meta.EngineRecord{ID: s.id, Incarnation: "1", URL: c.decode[i].server.URL, Role: "decode", Model: "m"})
+		publish(t, d, directory.EngineRecord{ID: s.id, Incarnation: "1", URL: c.decode[i].server.URL, Role: "decode", Model: "m"})
 	}
 	c.until("both serve", func() bool { return c.Metrics().Engines["decode"].Up == 2 })
 	c.decode[0].set(habits{hung: true, deaf: true})
@@ -187,7 +187,7 @@ func TestAHungEngineIsDoubted(t *testing.T) {
 	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
 
 	// Doubted is better than nobody.
-	if err := d.Delete(t.Context(), meta.EnginePrefix+"d1", meta.Any); err != nil {
+	if err := d.Delete(t.Context(), directory.EnginePrefix+"d1", directory.Any); err != nil {
 		t.Fatal(err)
 	}
 	c.decode[1].server.CloseClientConnections()

@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/decide/place"
-	"meridian/member/meta"
+	"meridian/decide/placement"
+	"meridian/member/directory"
 )
 
 // engineKind is what an engine understands beyond the API.
@@ -30,7 +30,7 @@ func (k engineKind) String() string { return [...]string{"other", "vllm", "merid
 // Backend is an engine that is listed, not found in the directory.
 type Backend struct {
 	URL  string
-	Role place.Role
+	Role placement.Role
 	// Engine is its id, as its agent knows it; empty asks the engine, and takes
 	// the URL's host where it does not say.
 	Engine string
@@ -38,7 +38,7 @@ type Backend struct {
 	APIKey string
 	Cache  CacheEvents
 	// Phases are what the engine is meant to generate; 0: all.
-	Phases place.Phases
+	Phases placement.Phases
 }
 
 // about is what an engine says of itself.
@@ -61,8 +61,8 @@ func (a *about) serves(model string) bool { return slices.Contains(a.models, mod
 type engine struct {
 	key    string // unique among all that ever were
 	url    string
-	role   place.Role
-	phases place.Phases
+	role   placement.Role
+	phases placement.Phases
 	listed bool
 	cut    string
 	// home is the agent that speaks for it, as the directory has it; nil where that
@@ -74,8 +74,8 @@ type engine struct {
 	// cacheHashes is how many chunks of text its cache can hold, 0 for unknown;
 	// cacheTokens is the directory's word about unit. Both are under the roster's lock.
 	cacheHashes, cacheTokens int
-	pace                     place.Pace // under the roster's lock
-	full                     place.Full // likewise
+	pace                     placement.Pace // under the roster's lock
+	full                     placement.Full // likewise
 
 	// unit is how many tokens a piece of a prefix has that it keeps in the cell's
 	// object cache, and finds there; 0: it does neither, as far as is known.
@@ -127,7 +127,7 @@ type home struct {
 }
 
 // homeOf is nil for a record of an agent that does not tell its incarnation.
-func homeOf(r *meta.EngineRecord) *home {
+func homeOf(r *directory.EngineRecord) *home {
 	incarnation, err := hex.DecodeString(r.HomeIncarnation)
 	if err != nil || len(incarnation) != len(home{}.incarnation) || r.Home == "" || len(r.Home) > 255 {
 		return nil

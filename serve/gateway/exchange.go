@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -119,13 +119,13 @@ func (x *exchange) place(decodeOnly bool) step {
 	for {
 		news := x.g.roster.news()
 		candidates := x.g.roster.candidates(w, time.Now())
-		choice, err := place.Choose(candidates, request, x.g.options.Place)
+		choice, err := placement.Choose(candidates, request, x.g.options.Place)
 		if err == nil && x.flow.begun && tookNoMore(candidates, choice.Decode) {
 			if x.awaitRoom(news) {
 				continue
 			}
 			if x.flow.isRefused() {
-				return x.flow.placed(choice, place.ErrNoEngine)
+				return x.flow.placed(choice, placement.ErrNoEngine)
 			}
 		}
 		if err == nil {
@@ -152,7 +152,7 @@ const shownHeld = 8
 
 // held records what engines hold of the prompt, as far as is known, and counts
 // how the chosen one's was known.
-func (x *exchange) held(candidates []place.Engine, c place.Choice) {
+func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
 	x.rec.Held = nil
 	known := placedByNothing
 	for _, e := range candidates {
@@ -173,23 +173,23 @@ func (x *exchange) held(candidates []place.Engine, c place.Choice) {
 			known = min(known, placedByGuess)
 		}
 	}
-	if c.PrefillWhy.Because == place.Stored {
+	if c.PrefillWhy.Because == placement.Stored {
 		known = placedByStored
 	}
 	slices.SortFunc(x.rec.Held, func(a, b ledger.Held) int { return cmp.Or(b.Tokens-a.Tokens, cmp.Compare(a.Engine, b.Engine)) })
 	x.g.count.placements[known].Add(1)
 }
 
-func (x *exchange) placed(c place.Choice, decodeOnly bool) {
-	x.expected = c.PrefillWhy.Because == place.Cached
-	if !decodeOnly || !x.flow.begun && c.DecodeWhy.Because == place.DecodeIsFull {
+func (x *exchange) placed(c placement.Choice, decodeOnly bool) {
+	x.expected = c.PrefillWhy.Because == placement.Cached
+	if !decodeOnly || !x.flow.begun && c.DecodeWhy.Because == placement.DecodeIsFull {
 		x.rec.Placement = x.g.roster.named(c).String()
 	}
 }
 
 func (x *exchange) placePrefill(decode string) step {
 	candidates := x.g.roster.candidates(wanted{request: x.request, avoid: x.flow.avoids}, time.Now())
-	c, ok := place.ChoosePrefill(candidates, decode, x.request.placement(), x.g.options.Place)
+	c, ok := placement.ChoosePrefill(candidates, decode, x.request.placement(), x.g.options.Place)
 	if !ok {
 		return x.countFallBack(x.flow.prefillGone())
 	}

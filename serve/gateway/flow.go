@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -115,7 +115,7 @@ func (t *trouble) giveUp(why string) {
 func (f *flow) start() step { return step{do: doPlace} }
 
 // placed takes in a choice, or that there is none.
-func (f *flow) placed(c place.Choice, err error) step {
+func (f *flow) placed(c placement.Choice, err error) step {
 	switch {
 	case err != nil:
 		return f.fail()

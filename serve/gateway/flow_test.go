@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -25,7 +25,7 @@ func saidBy(engine string) trouble {
 
 // Stories of requests, step by step.
 func TestFlow(t *testing.T) {
-	split := place.Choice{Prefill: "p0", Decode: "d0"}
+	split := placement.Choice{Prefill: "p0", Decode: "d0"}
 	unreached := trouble{kind: busy, engine: "d0", fault: openai.Overloaded(0, "full")}
 	for name, story := range map[string]struct {
 		tell func(f *flow) step
@@ -33,7 +33,7 @@ func TestFlow(t *testing.T) {
 	}{
 		"start":     {func(f *flow) step { return f.start() }, step{do: doPlace}},
 		"split":     {func(f *flow) step { return f.placed(split, nil) }, step{do: doPrefill, engine: "p0"}},
-		"direct":    {func(f *flow) step { return f.placed(place.Choice{Decode: "d0"}, nil) }, step{do: doDecode, engine: "d0"}},
+		"direct":    {func(f *flow) step { return f.placed(placement.Choice{Decode: "d0"}, nil) }, step{do: doDecode, engine: "d0"}},
 		"ticket":    {func(f *flow) step { f.placed(split, nil); return f.prefilled(true) }, step{do: doDecode, engine: "d0", ticket: true}},
 		"no ticket": {func(f *flow) step { f.placed(split, nil); return f.prefilled(false) }, step{do: doDecode, engine: "d0"}},
 		"prefill is lost": {
@@ -44,7 +44,7 @@ func TestFlow(t *testing.T) {
 			func(f *flow) step {
 				f.placed(split, nil)
 				f.prefillFailed(lostAt("p0"))
-				f.placed(place.Choice{Prefill: "p1", Decode: "d0"}, nil)
+				f.placed(placement.Choice{Prefill: "p1", Decode: "d0"}, nil)
 				return f.prefillFailed(lostAt("p1"))
 			},
 			step{do: doDecode, engine: "d0"},
@@ -62,7 +62,7 @@ func TestFlow(t *testing.T) {
 				f.placed(split, nil)
 				f.prefilled(true)
 				f.decodeFailed(unreached)
-				return f.placed(place.Choice{Decode: "d1"}, nil)
+				return f.placed(placement.Choice{Decode: "d1"}, nil)
 			},
 			step{do: doDecode, engine: "d1", ticket: true},
 		},
@@ -89,7 +89,7 @@ func TestFlow(t *testing.T) {
 				f.prefilled(true)
 				f.began(resumeExact, "")
 				f.decodeFailed(lostAt("d0"))
-				return f.placed(place.Choice{Decode: "d1"}, nil)
+				return f.placed(placement.Choice{Decode: "d1"}, nil)
 			},
 			step{do: doDecode, engine: "d1", resume: resumeExact},
 		},
@@ -106,7 +106,7 @@ func TestFlow(t *testing.T) {
 			func(f *flow) step {
 				f.began(resumeExact, "")
 				f.moved("d0", true)
-				return f.placed(place.Choice{Decode: "d1"}, nil)
+				return f.placed(placement.Choice{Decode: "d1"}, nil)
 			},
 			step{do: doDecode, engine: "d1", ticket: true, moved: true, resume: resumeExact},
 		},
@@ -114,7 +114,7 @@ func TestFlow(t *testing.T) {
 			func(f *flow) step {
 				f.began(resumeExact, "")
 				f.moved("d0", false)
-				return f.placed(place.Choice{Decode: "d1"}, nil)
+				return f.placed(placement.Choice{Decode: "d1"}, nil)
 			},
 			step{do: doDecode, engine: "d1", moved: true, resume: resumeExact},
 		},
@@ -122,9 +122,9 @@ func TestFlow(t *testing.T) {
 			func(f *flow) step {
 				f.began(resumeExact, "")
 				f.moved("d0", true)
-				f.placed(place.Choice{Decode: "d1"}, nil)
+				f.placed(placement.Choice{Decode: "d1"}, nil)
 				f.decodeFailed(lostAt("d1"))
-				return f.placed(place.Choice{Decode: "d0"}, nil)
+				return f.placed(placement.Choice{Decode: "d0"}, nil)
 			},
 			step{do: doDecode, engine: "d0", resume: resumeExact},
 		},
@@ -132,9 +132,9 @@ func TestFlow(t *testing.T) {
 			func(f *flow) step {
 				f.began(resumeExact, "")
 				f.moved("d0", true)
-				f.placed(place.Choice{Decode: "d1"}, nil)
+				f.placed(placement.Choice{Decode: "d1"}, nil)
 				f.decodeFailed(trouble{kind: busy, engine: "d1", fault: openai.Overloaded(0, "full")})
-				return f.placed(place.Choice{Decode: "d2"}, nil)
+				return f.placed(placement.Choice{Decode: "d2"}, nil)
 			},
 			step{do: doDecode, engine: "d2", ticket: true, moved: true, resume: resumeExact},
 		},
@@ -142,9 +142,9 @@ func TestFlow(t *testing.T) {
 			func(f *flow) step {
 				f.began(resumeExact, "")
 				f.moved("d0", true)
-				f.placed(place.Choice{Decode: "d1"}, nil)
+				f.placed(placement.Choice{Decode: "d1"}, nil)
 				f.decodeFailed(trouble{kind: busy, engine: "d1", fault: openai.Overloaded(0, "full")})
-				return f.placed(place.Choice{Decode: "d0"}, nil)
+				return f.placed(placement.Choice{Decode: "d0"}, nil)
 			},
 			step{do: doDecode, engine: "d0", moved: true, resume: resumeExact},
 		},
@@ -152,9 +152,9 @@ func TestFlow(t *testing.T) {
 			func(f *flow) step {
 				f.began(resumeExact, "")
 				f.moved("d0", true)
-				f.placed(place.Choice{Decode: "d0"}, nil)
+				f.placed(placement.Choice{Decode: "d0"}, nil)
 				f.decodeFailed(trouble{kind: busy, engine: "d0", fault: openai.Overloaded(0, "full")})
-				return f.placed(place.Choice{Decode: "d1"}, nil)
+				return f.placed(placement.Choice{Decode: "d1"}, nil)
 			},
 			step{do: doDecode, engine: "d1", ticket: true, moved: true, resume: resumeExact},
 		},
@@ -162,9 +162,9 @@ func TestFlow(t *testing.T) {
 			func(f *flow) step {
 				f.began(resumeExact, "")
 				f.moved("d0", true)
-				f.placed(place.Choice{Decode: "d0"}, nil)
+				f.placed(placement.Choice{Decode: "d0"}, nil)
 				f.decodeFailed(trouble{kind: lost, engine: "d0", fault: openai.Unavailable("it cannot be reached")})
-				return f.placed(place.Choice{Decode: "d1"}, nil)
+				return f.placed(placement.Choice{Decode: "d1"}, nil)
 			},
 			step{do: doDecode, engine: "d1", resume: resumeExact},
 		},
@@ -173,7 +173,7 @@ func TestFlow(t *testing.T) {
 				f.placed(split, nil)
 				f.prefilled(true)
 				f.decodeFailed(unreached)
-				return f.placed(place.Choice{Decode: "p0"}, nil)
+				return f.placed(placement.Choice{Decode: "p0"}, nil)
 			},
 			step{do: doDecode, engine: "p0"},
 		},
@@ -182,7 +182,7 @@ func TestFlow(t *testing.T) {
 				f.placed(split, nil)
 				f.prefilled(true)
 				f.decodeFailed(unreached)
-				return f.placed(place.Choice{Decode: "p1"}, nil)
+				return f.placed(placement.Choice{Decode: "p1"}, nil)
 			},
 			step{do: doDecode, engine: "p1", ticket: true},
 		},
@@ -200,7 +200,7 @@ func TestFlowFails(t *testing.T) {
 		status int
 		says   string
 	}{
-		"nobody is there": {func(f *flow) step { return f.placed(place.Choice{}, place.ErrNoEngine) }, 503, "no engine serves"},
+		"nobody is there": {func(f *flow) step { return f.placed(placement.Choice{}, placement.ErrNoEngine) }, 503, "no engine serves"},
 		"refused":         {func(f *flow) step { return f.decodeFailed(trouble{kind: refused, fault: openai.Invalid("", "bad")}) }, 400, "bad"},
 		"prefill refuses": {func(f *flow) step { return f.prefillFailed(trouble{kind: refused, fault: openai.Invalid("", "bad")}) }, 400, "bad"},
 		"cannot go on": {
@@ -222,7 +222,7 @@ func TestFlowFails(t *testing.T) {
 			func(f *flow) step {
 				f.began(resumeExact, "")
 				f.decodeFailed(lostAt("d0"))
-				return f.placed(place.Choice{}, place.ErrNoEngine)
+				return f.placed(placement.Choice{}, placement.ErrNoEngine)
 			},
 			503, "no other could go on",
 		},
@@ -231,7 +231,7 @@ func TestFlowFails(t *testing.T) {
 				f.began(resumeExact, "")
 				f.moved("d0", true)
 				f.decodeFailed(trouble{kind: busy, engine: "d1", fault: openai.Overloaded(0, "full")})
-				return f.placed(place.Choice{}, place.ErrNoEngine)
+				return f.placed(placement.Choice{}, placement.ErrNoEngine)
 			},
 			503, "no engine has room",
 		},
@@ -260,12 +260,12 @@ func TestFlowLaws(t *testing.T) {
 			answered := reached && rapid.Bool().Draw(t, "answered")
 			return trouble{kind: kind, reached: reached, answered: answered, engine: next.engine, fault: openai.Unavailable("x")}
 		}
-		choose := func(prefill bool) (place.Choice, error) {
+		choose := func(prefill bool) (placement.Choice, error) {
 			free := slices.DeleteFunc([]string{"0", "1", "2", "3"}, func(id string) bool { return f.avoids("d" + id) })
 			if len(free) == 0 {
-				return place.Choice{}, place.ErrNoEngine
+				return placement.Choice{}, placement.ErrNoEngine
 			}
-			c := place.Choice{Decode: "d" + rapid.SampledFrom(free).Draw(t, "decode")}
+			c := placement.Choice{Decode: "d" + rapid.SampledFrom(free).Draw(t, "decode")}
 			if prefill && rapid.Bool().Draw(t, "split") {
 				for n := range 4 {
 					if id := fmt.Sprintf("p%d", n); !f.avoids(id) {
@@ -293,7 +293,7 @@ func TestFlowLaws(t *testing.T) {
 					next = f.prefillGone()
 					break
 				}
-				next = f.placed(place.Choice{Prefill: "p9", Decode: next.engine}, nil)
+				next = f.placed(placement.Choice{Prefill: "p9", Decode: next.engine}, nil)
 			case doPrefill:
 				if rapid.Bool().Draw(t, "prefill fails") {
 					failed[next.engine] = true

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/see/ledger"
 )
 
@@ -24,7 +24,7 @@ type Gateway struct {
 	roster     *roster
 	prober     *prober
 	follower   *follower // nil without a directory
-	watch      *meta.Watch
+	watch      *directory.Watch
 	admission  *admission
 	answers    budget // of answers that are no streams
 	client     *http.Client
@@ -94,7 +94,7 @@ func (g *Gateway) open(ctx context.Context) error {
 		}
 	}
 	if g.options.Directory != nil {
-		g.watch, err = g.options.Directory.Watch(g.life, meta.EnginePrefix, 0)
+		g.watch, err = g.options.Directory.Watch(g.life, directory.EnginePrefix, 0)
 		if err != nil {
 			return fmt.Errorf("gateway: engines in the directory: %w", err)
 		}

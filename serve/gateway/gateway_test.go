@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -50,11 +50,11 @@ func newCell(t *testing.T, prefills, decodes int, change func(*Options)) *testCe
 	c := &testCell{t: t, client: &http.Client{Transport: &http.Transport{DisableCompression: true}}}
 	o := Options{
 		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", LegKey: &[32]byte{7},
-		Place:         place.Options{DirectTokens: 16, AffinityWeight: 1, RunningTokens: 64},
+		Place:         placement.Options{DirectTokens: 16, AffinityWeight: 1, RunningTokens: 64},
 		ProbeInterval: 20 * time.Millisecond, ProbeTimeout: time.Minute, EngineWait: 50 * time.Millisecond,
 	}
 	shared := &stubTickets{used: make(map[string]bool)}
-	add := func(kind string, n int, role place.Role) (stubs []*stub) {
+	add := func(kind string, n int, role placement.Role) (stubs []*stub) {
 		for i := range n {
 			s := newStub(t, fmt.Sprintf("%s%d", kind, i))
 			s.key, s.shared = *o.LegKey, shared
@@ -63,7 +63,7 @@ func newCell(t *testing.T, prefills, decodes int, change func(*Options)) *testCe
 		}
 		return stubs
 	}
-	c.prefill, c.decode = add("p", prefills, place.Prefill), add("d", decodes, place.Decode)
+	c.prefill, c.decode = add("p", prefills, placement.Prefill), add("d", decodes, placement.Decode)
 	stubs := slices.Clone(o.Backends)
 	if change != nil {
 		change(&o)

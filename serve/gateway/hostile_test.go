@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -25,7 +25,7 @@ func hostileCell(t *testing.T, models, name string, answer http.HandlerFunc) *te
 	mux.HandleFunc("POST /", answer)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	return newCell(t, 0, 0, func(o *Options) { o.Backends = []Backend{{URL: server.URL, Role: place.Both}} })
+	return newCell(t, 0, 0, func(o *Options) { o.Backends = []Backend{{URL: server.URL, Role: placement.Both}} })
 }
 
 const hostileModel = `{"id":"m","owned_by":"meridian"}`
@@ -157,7 +157,7 @@ func TestPrefillEngineAnswersWithNoJSON(t *testing.T) {
 			fmt.Fprint(w, answer)
 		}))
 		t.Cleanup(server.Close)
-		c := newCell(t, 0, 1, func(o *Options) { o.Backends = append(o.Backends, Backend{URL: server.URL, Role: place.Prefill}) })
+		c := newCell(t, 0, 1, func(o *Options) { o.Backends = append(o.Backends, Backend{URL: server.URL, Role: placement.Prefill}) })
 		c.post(openai.PathCompletions, completion(longPrompt, "")).whole(t, longPrompt, 5, 12)
 		for _, request := range c.decode[0].seen() {
 			if request.body["kv_transfer_params"] != nil || request.body["model"] != "m" {

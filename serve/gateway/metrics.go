@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/see/ledger"
 )
 
@@ -237,7 +237,7 @@ func (g *Gateway) Metrics() Metrics {
 	for i := range c.phases {
 		m.Phases = append(m.Phases, c.phases[i].snapshot())
 	}
-	for _, role := range []place.Role{place.Prefill, place.Decode, place.Both} {
+	for _, role := range []placement.Role{placement.Prefill, placement.Decode, placement.Both} {
 		m.Engines[role.String()] = EngineCount{}
 	}
 	for _, e := range g.roster.all() {

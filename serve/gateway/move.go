@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -83,7 +83,7 @@ type departure struct {
 	chosen   int       // moves by choice before
 	answered atomic.Int64
 	kind     engineKind
-	phase    atomic.Uint32 // place.Phases
+	phase    atomic.Uint32 // placement.Phases
 	hangUp   atomic.Bool   // the gateway is to end the leg itself, of an engine that cannot
 	order    *moveOrder    // what it was asked last; protected by deciding, as ended is
 	ended    bool          // the leg has ended: the gateway asks it no more
@@ -177,26 +177,26 @@ func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 }
 
 // better is where a leg goes on better.
-func (g *Gateway) better(d *departure, why moveReason, candidates []place.Engine) (to string, reason place.Reason, ok bool) {
-	r := place.Request{Turn: g.turns.Load(), Phase: place.Phases(d.phase.Load())}
+func (g *Gateway) better(d *departure, why moveReason, candidates []placement.Engine) (to string, reason placement.Reason, ok bool) {
+	r := placement.Request{Turn: g.turns.Load(), Phase: placement.Phases(d.phase.Load())}
 	switch {
 	case why == byRoom:
-		return place.MoveToRoom(candidates, d.engine.key, r, g.options.Place)
+		return placement.MoveToRoom(candidates, d.engine.key, r, g.options.Place)
 	case why == byThought && !d.engine.phases.Suits(r.Phase):
-		return place.MoveToPhase(candidates, d.engine.key, r, g.options.Place)
+		return placement.MoveToPhase(candidates, d.engine.key, r, g.options.Place)
 	}
-	return place.Move(candidates, d.engine.key, r, g.options.Place, why.leaves(), moveMargin)
+	return placement.Move(candidates, d.engine.key, r, g.options.Place, why.leaves(), moveMargin)
 }
 
 // phase is what the request's next token is of, as far as is known.
-func (x *exchange) phase() place.Phases {
+func (x *exchange) phase() placement.Phases {
 	switch {
 	case !x.flow.begun || !x.request.isChat():
 		return x.request.phase
 	case x.answer.thought > 0 && !x.thought:
-		return place.Think
+		return placement.Think
 	}
-	return place.Answer
+	return placement.Answer
 }
 
 // moving is what an exchange knows of its moves.
@@ -272,8 +272,8 @@ func (x *exchange) thoughtEnded() {
 	if x.departure == nil {
 		return
 	}
-	x.departure.phase.Store(uint32(place.Answer))
-	if x.g.options.MoveAtThinkEnd || !x.departure.engine.phases.Suits(place.Answer) {
+	x.departure.phase.Store(uint32(placement.Answer))
+	if x.g.options.MoveAtThinkEnd || !x.departure.engine.phases.Suits(placement.Answer) {
 		x.moveByChoice(byThought)
 	}
 }
@@ -336,7 +336,7 @@ func (x *exchange) goElsewhere(e *engine) step {
 	x.passage = &passage{why: order.why, from: e.key, to: order.to, last: x.watch.last, record: ledger.Move{
 		From: e.id(), Why: moveReasons[order.why], Tokens: x.answer.tokens, AtMs: x.watch.since(x.watch.last),
 	}}
-	if order.placement != (place.Reason{}) {
+	if order.placement != (placement.Reason{}) {
 		x.passage.record.Placement = order.placement.String()
 	}
 	x.giveBack() // of before, if no engine came for it
@@ -349,20 +349,20 @@ func (x *exchange) goElsewhere(e *engine) step {
 // another, and the one that it left where the others are full or gone.
 func (x *exchange) placeMove() step {
 	if p := x.passage; !p.offered && !p.queued && !p.why.leaves() && x.answer.kind != kindMeridian && x.mayReturn() {
-		return x.flow.placed(place.Choice{Decode: p.from}, nil) // its cache is there, and nowhere else
+		return x.flow.placed(placement.Choice{Decode: p.from}, nil) // its cache is there, and nowhere else
 	}
 	kind := x.answer.kind
 	candidates := x.g.roster.candidates(wanted{request: x.request, kind: &kind, avoid: func(key string) bool { return x.flow.avoids(key) || key == x.passage.from }}, time.Now())
-	if slices.ContainsFunc(candidates, func(e place.Engine) bool { return e.ID == x.passage.to && !e.Doubtful && !e.Full }) {
-		return x.flow.placed(place.Choice{Decode: x.passage.to}, nil)
+	if slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == x.passage.to && !e.Doubtful && !e.Full }) {
+		return x.flow.placed(placement.Choice{Decode: x.passage.to}, nil)
 	}
 	// Who left by choice is no worse off where it was than with any other.
-	if to, why, ok := place.Move(candidates, x.passage.from, place.Request{Turn: x.request.turn, Phase: x.phase()}, x.g.options.Place, true, 0); ok && (x.passage.why.leaves() || !x.mayReturn()) {
+	if to, why, ok := placement.Move(candidates, x.passage.from, placement.Request{Turn: x.request.turn, Phase: x.phase()}, x.g.options.Place, true, 0); ok && (x.passage.why.leaves() || !x.mayReturn()) {
 		x.passage.record.Placement = why.String()
-		return x.flow.placed(place.Choice{Decode: to}, nil)
+		return x.flow.placed(placement.Choice{Decode: to}, nil)
 	}
 	if x.mayReturn() {
-		return x.flow.placed(place.Choice{Decode: x.passage.from}, nil)
+		return x.flow.placed(placement.Choice{Decode: x.passage.from}, nil)
 	}
 	return x.place(true)
 }

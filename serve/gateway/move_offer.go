@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -32,7 +32,7 @@ func (d *departure) takesItsCache() bool {
 	return d.kind == kindMeridian || d.engine.offers()
 }
 
-func (e *engine) offers() bool { return e.role&place.Prefill != 0 && !e.stray.Load() }
+func (e *engine) offers() bool { return e.role&placement.Prefill != 0 && !e.stray.Load() }
 
 // hangsUp ends a leg that was asked to leave and whose engine cannot end it. It is true where
 // the client has all that came and another engine could go on right there.

@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
 
 // vllmCell is a gateway before two engines that look like vLLM, of which d0 gets requests.
-func vllmCell(t *testing.T, role place.Role, change func(*Options)) *testCell {
+func vllmCell(t *testing.T, role placement.Role, change func(*Options)) *testCell {
 	t.Helper()
 	c := newCell(t, 0, 2, func(o *Options) {
 		for i := range o.Backends {
@@ -104,7 +104,7 @@ func TestVLLMMovesWithItsCache(t *testing.T) {
 	for path, body := range map[string]string{openai.PathCompletions: greedyStream, openai.PathChat: greedyChat} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			c := vllmCell(t, place.Both, nil)
+			c := vllmCell(t, placement.Both, nil)
 			record := c.record(c.moveFromD0(path, body, nil))
 			if got := legsOf(record); got != "decode d0, prefill d0, move d1" {
 				t.Errorf("legs: %s", got)
@@ -144,7 +144,7 @@ func TestVLLMIsToldThatItAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cell := vllmCell(t, place.Both, nil)
+			cell := vllmCell(t, placement.Both, nil)
 			cell.decode[0].set(habits{slow: slowly.slow, thinks: c.thinks})
 			cell.decode[1].set(habits{slow: slowly.slow, dieAfter: 5})
 			got := cell.moveFromD0(c.path, c.body, nil)
@@ -168,22 +168,22 @@ func TestVLLMIsToldThatItAnswers(t *testing.T) {
 // Whatever becomes of the offer, the stream goes on, and computes again where it must.
 func TestVLLMOffersNothing(t *testing.T) {
 	for name, c := range map[string]struct {
-		role    place.Role
+		role    placement.Role
 		offers  habits // of the engine that was left
 		takes   habits
 		legs    string
 		outcome string
 	}{
-		"nothing to offer":    {place.Both, habits{noTicket: true}, slowly, "decode d0, prefill d0, move d1", "recomputed"},
-		"ill":                 {place.Both, habits{status: 500}, slowly, "decode d0, prefill d0 failed, move d1", "recomputed"},
-		"full":                {place.Both, habits{status: 429}, slowly, "decode d0, prefill d0 failed, move d1", "recomputed"},
-		"refuses":             {place.Both, habits{status: 400}, slowly, "decode d0, prefill d0 failed, move d1", "recomputed"},
-		"dead":                {place.Both, habits{dieBefore: true}, slowly, "decode d0, prefill d0 failed, move d1", "recomputed"},
-		"slow":                {place.Both, habits{offersMute: true}, slowly, "decode d0, prefill d0 failed, move d1", "recomputed"},
-		"only decodes":        {place.Decode, slowly, slowly, "decode d0, move d1", "recomputed"},
-		"it does not come":    {place.Both, slowly, habits{noLoad: true}, "decode d0, prefill d0, move d1 failed, resume d0", "lost"},
-		"the other is full":   {place.Both, slowly, habits{status: 429}, "decode d0, prefill d0, move d1 failed, move d0", "returned"},
-		"the other just died": {place.Both, slowly, habits{dieBefore: true}, "decode d0, prefill d0, move d1 failed, resume d0", "lost"},
+		"nothing to offer":    {placement.Both, habits{noTicket: true}, slowly, "decode d0, prefill d0, move d1", "recomputed"},
+		"ill":                 {placement.Both, habits{status: 500}, slowly, "decode d0, prefill d0 failed, move d1", "recomputed"},
+		"full":                {placement.Both, habits{status: 429}, slowly, "decode d0, prefill d0 failed, move d1", "recomputed"},
+		"refuses":             {placement.Both, habits{status: 400}, slowly, "decode d0, prefill d0 failed, move d1", "recomputed"},
+		"dead":                {placement.Both, habits{dieBefore: true}, slowly, "decode d0, prefill d0 failed, move d1", "recomputed"},
+		"slow":                {placement.Both, habits{offersMute: true}, slowly, "decode d0, prefill d0 failed, move d1", "recomputed"},
+		"only decodes":        {placement.Decode, slowly, slowly, "decode d0, move d1", "recomputed"},
+		"it does not come":    {placement.Both, slowly, habits{noLoad: true}, "decode d0, prefill d0, move d1 failed, resume d0", "lost"},
+		"the other is full":   {placement.Both, slowly, habits{status: 429}, "decode d0, prefill d0, move d1 failed, move d0", "returned"},
+		"the other just died": {placement.Both, slowly, habits{dieBefore: true}, "decode d0, prefill d0, move d1 failed, resume d0", "lost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -209,7 +209,7 @@ func TestVLLMOffersNothing(t *testing.T) {
 
 // A client that leaves while what an engine has is offered leaves nothing behind.
 func TestClientLeavesAnOffer(t *testing.T) {
-	c := vllmCell(t, place.Both, nil)
+	c := vllmCell(t, placement.Both, nil)
 	ctx, leave := context.WithCancel(t.Context())
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+c.Addr()+openai.PathCompletions, strings.NewReader(greedyStream))
 	if err != nil {
@@ -240,7 +240,7 @@ func TestClientLeavesAnOffer(t *testing.T) {
 
 // No stream moves more often than any other may.
 func TestVLLMMovesNotTooOften(t *testing.T) {
-	c := vllmCell(t, place.Both, nil)
+	c := vllmCell(t, placement.Both, nil)
 	end := c.begin(greedyStream)
 	id := ""
 	for i := range usualLimits.moves {
@@ -267,15 +267,15 @@ func TestVLLMMovesNotTooOften(t *testing.T) {
 // it does not, the stream stays, or goes back to where its cache is.
 func TestVLLMMovesAtTheEndOfAThought(t *testing.T) {
 	for name, c := range map[string]struct {
-		role   place.Role
+		role   placement.Role
 		habits habits
 		legs   string
 		counts string
 	}{
-		"with its cache":  {place.Both, habits{thinks: 9, slow: time.Millisecond}, "decode d0, prefill d0, move d1", "moved"},
-		"nothing to take": {place.Both, habits{thinks: 9, slow: time.Millisecond, noTicket: true}, "decode d0, prefill d0, move d0", "returned"},
-		"only decodes":    {place.Decode, habits{thinks: 9, slow: time.Millisecond}, "decode d0", ""},
-		"a queue there":   {place.Both, habits{thinks: 9, slow: time.Millisecond, offersMute: true}, "decode d0, prefill d0 failed, move d1", "recomputed"},
+		"with its cache":  {placement.Both, habits{thinks: 9, slow: time.Millisecond}, "decode d0, prefill d0, move d1", "moved"},
+		"nothing to take": {placement.Both, habits{thinks: 9, slow: time.Millisecond, noTicket: true}, "decode d0, prefill d0, move d0", "returned"},
+		"only decodes":    {placement.Decode, habits{thinks: 9, slow: time.Millisecond}, "decode d0", ""},
+		"a queue there":   {placement.Both, habits{thinks: 9, slow: time.Millisecond, offersMute: true}, "decode d0, prefill d0 failed, move d1", "recomputed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -313,7 +313,7 @@ func TestVLLMMovesAtTheEndOfAThought(t *testing.T) {
 // A stream of vLLM that is lost within a thought ends, and one that is lost behind it goes on.
 func TestVLLMIsLostAroundAThought(t *testing.T) {
 	for dieAfter, goesOn := range map[int]bool{5: false, 20: true} {
-		c := vllmCell(t, place.Decode, nil)
+		c := vllmCell(t, placement.Decode, nil)
 		c.decode[0].set(habits{thinks: 9, dieAfter: dieAfter})
 		got := c.post(openai.PathChat, greedyChat)
 		if goesOn {

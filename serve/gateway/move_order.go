@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -13,7 +13,7 @@ import (
 type moveOrder struct {
 	why       moveReason
 	to        string // key
-	placement place.Reason
+	placement placement.Reason
 	at        time.Time
 	uncount   func() // engines are not counted on for it any more
 	// settled: they are not; unheard is when it was known that its engine did not take it. Both
@@ -48,7 +48,7 @@ func (o *moveOrder) settle() {
 
 // order asks a leg whose order does not stand to leave for another engine. The caller holds
 // deciding.
-func (g *Gateway) order(d *departure, why moveReason, target *engine, reason place.Reason) *moveOrder {
+func (g *Gateway) order(d *departure, why moveReason, target *engine, reason placement.Reason) *moveOrder {
 	d.engine.arriving.Add(-1)
 	target.arriving.Add(1)
 	d.order = &moveOrder{why: why, to: target.key, placement: reason, at: time.Now(), uncount: func() {

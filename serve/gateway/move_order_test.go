@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 )
 
 // engine is what the gateway has of a stub.
@@ -104,7 +104,7 @@ func TestUnheardRests(t *testing.T) {
 
 // Requests of a model are not looked for where only engines of others have room.
 func TestRoomForAModel(t *testing.T) {
-	e := &engine{role: place.Decode}
+	e := &engine{role: placement.Decode}
 	e.about.Store(&about{models: []string{"m"}, kind: kindMeridian})
 	if roomFor("m", []*engine{e}) {
 		t.Error("it has told of no room")

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"meridian/decide/place"
-	"meridian/member/meta"
+	"meridian/decide/placement"
+	"meridian/member/directory"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -29,13 +29,13 @@ type Options struct {
 	Insecure bool
 
 	// Directory is where engines are found; nil where they are all listed.
-	Directory meta.Directory
+	Directory directory.Directory
 	Backends  []Backend
 	// LegKey seals what the gateway asks of engines; nil where there is no cell.
 	LegKey *[32]byte
 
 	// Place weighs engines.
-	Place place.Options
+	Place placement.Options
 	// PromiseTokens: where no more tokens wait at a prefill engine, with the
 	// prompt's own, the decode engine is asked at the same time; 0 never.
 	PromiseTokens int

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -13,7 +13,7 @@ import (
 func forPhases(t *testing.T, change func(*Options)) *testCell {
 	t.Helper()
 	c := newCell(t, 0, 2, func(o *Options) {
-		o.Backends[0].Phases, o.Backends[1].Phases = place.Think, place.Answer
+		o.Backends[0].Phases, o.Backends[1].Phases = placement.Think, placement.Answer
 		marked(func(*Thinking) {})(o)
 		if change != nil {
 			change(o)

@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/serve/openai"
 )
 
@@ -126,7 +126,7 @@ func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
 			Engine string `json:"engine"`
 		}
 		if data, err := p.get(ctx, e, "/stats"); err == nil && json.Unmarshal(data, &stats) == nil {
-			if len(stats.Engine) <= 255 && !strings.Contains(stats.Engine, "/") && meta.CheckKey(meta.EnginePrefix+stats.Engine) == nil {
+			if len(stats.Engine) <= 255 && !strings.Contains(stats.Engine, "/") && directory.CheckKey(directory.EnginePrefix+stats.Engine) == nil {
 				a.id = stats.Engine // else an agent knows it by another name
 			}
 		}

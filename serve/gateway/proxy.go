@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -235,7 +235,7 @@ func (r *roster) leastBusy(model string, avoid []string) *engine {
 	var best *engine
 	for _, e := range r.all() {
 		a := e.about.Load()
-		if e.hopeless() || !a.asked || e.role&place.Decode == 0 || model != "" && !a.serves(model) || slices.Contains(avoid, e.key) {
+		if e.hopeless() || !a.asked || e.role&placement.Decode == 0 || model != "" && !a.serves(model) || slices.Contains(avoid, e.key) {
 			continue
 		}
 		if best == nil || better(e, best) {

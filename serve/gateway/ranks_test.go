@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"meridian/member/meta"
+	"meridian/member/directory"
 	"meridian/member/trust"
 	"meridian/serve/openai"
 )
@@ -58,7 +58,7 @@ func TestLegsReachTheirRank(t *testing.T) {
 			d := openDirectory(t)
 			c := newCell(t, 0, 0, func(o *Options) { o.Directory = d })
 			engine := func(id, role string, at *fakeVLLM) {
-				publish(t, d, meta.EngineRecord{ID: id, Incarnation: "1", URL: at.server.URL, Role: role, Model: "m", BlockTokens: 16, Blocks: 100})
+				publish(t, d, directory.EngineRecord{ID: id, Incarnation: "1", URL: at.server.URL, Role: role, Model: "m", BlockTokens: 16, Blocks: 100})
 			}
 			engine("prefill_dp1", "prefill", prefill)
 			engine(fmt.Sprintf("decode_dp%d", first), "decode", decode)

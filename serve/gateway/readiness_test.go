@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"meridian/member/meta"
-	"meridian/member/meta/memdir"
+	"meridian/member/directory"
+	"meridian/member/directory/memdir"
 	"meridian/serve/openai"
 )
 
@@ -23,7 +23,7 @@ func TestNoEngineAnswersAndTheDirectoryIsAway(t *testing.T) {
 	c := newCell(t, 1, 2, func(o *Options) { o.Backends, o.Directory, o.EngineWait = nil, client, 25*time.Second })
 	for _, s := range append(c.prefill, c.decode...) {
 		role := map[byte]string{'p': "prefill", 'd': "decode"}[s.id[0]]
-		publish(t, client, meta.EngineRecord{ID: s.id, Incarnation: "1", URL: s.server.URL, Role: role, Model: "m"})
+		publish(t, client, directory.EngineRecord{ID: s.id, Incarnation: "1", URL: s.server.URL, Role: role, Model: "m"})
 	}
 	status := func(address, path string) int {
 		response, err := c.client.Get("http://" + address + path)

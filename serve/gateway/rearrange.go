@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 )
 
 const (
@@ -69,7 +69,7 @@ func (e *engine) hasRoom() bool { return max(e.arriving.Load(), 0) < e.room.Load
 // receivers are the engines that requests could move to.
 func (r *roster) receivers() []*engine {
 	return slices.DeleteFunc(r.all(), func(e *engine) bool {
-		return e.role&place.Decode == 0 || !e.up.Load() || e.about.Load().kind != kindMeridian
+		return e.role&placement.Decode == 0 || !e.up.Load() || e.about.Load().kind != kindMeridian
 	})
 }
 
@@ -78,7 +78,7 @@ func (r *roster) receivers() []*engine {
 func (g *Gateway) rearrange() {
 	tick := time.NewTicker(rearrangeEvery)
 	defer tick.Stop()
-	balances := make(map[string]*place.Balance) // by model
+	balances := make(map[string]*placement.Balance) // by model
 	for {
 		select {
 		case <-g.life.Done():
@@ -105,7 +105,7 @@ func (g *Gateway) rearrange() {
 }
 
 // balance has a request of each model leave whose engines are uneven.
-func (g *Gateway) balance(balances map[string]*place.Balance) {
+func (g *Gateway) balance(balances map[string]*placement.Balance) {
 	models := g.departures.byModel()
 	for model := range balances {
 		if models[model] == nil {
@@ -116,7 +116,7 @@ func (g *Gateway) balance(balances map[string]*place.Balance) {
 	for model, legs := range models {
 		b := balances[model]
 		if b == nil {
-			b = new(place.Balance)
+			b = new(placement.Balance)
 			balances[model] = b
 		}
 		now := time.Now()
@@ -132,7 +132,7 @@ func (g *Gateway) balance(balances map[string]*place.Balance) {
 }
 
 // balanced are the engines among which requests as this one move.
-func (g *Gateway) balanced(d *departure, now time.Time) []place.Engine {
+func (g *Gateway) balanced(d *departure, now time.Time) []placement.Engine {
 	kind := kindMeridian
 	return g.roster.candidates(wanted{request: d.request, avoid: func(string) bool { return false }, kind: &kind}, now)
 }
@@ -143,7 +143,7 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 	defer g.departures.deciding.Unlock()
 	underway := 0
 	var stay []*departure
-	var running []place.Running
+	var running []placement.Running
 	for _, d := range legs {
 		switch {
 		case d.ended:
@@ -159,7 +159,7 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 		return
 	}
 	now := time.Now()
-	which, to, why, ok := place.MoveForBalance(g.balanced(stay[0], now), running, g.options.Place, now.UnixNano())
+	which, to, why, ok := placement.MoveForBalance(g.balanced(stay[0], now), running, g.options.Place, now.UnixNano())
 	target := g.roster.get(to)
 	if !ok || target == nil {
 		return
@@ -168,8 +168,8 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 }
 
 // running is a leg as placement sees it.
-func (d *departure) running() place.Running {
-	r := place.Running{ID: d.of, Engine: d.engine.key, Prompt: d.request.tokens, Answer: int(d.answered.Load()), Since: d.began.UnixNano(), Moves: d.chosen, Avoids: d.avoid}
+func (d *departure) running() placement.Running {
+	r := placement.Running{ID: d.of, Engine: d.engine.key, Prompt: d.request.tokens, Answer: int(d.answered.Load()), Since: d.began.UnixNano(), Moves: d.chosen, Avoids: d.avoid}
 	if limit := d.request.maxTokens; limit != nil {
 		r.Limit = *limit
 	}
@@ -199,7 +199,7 @@ func (d *departures) lent() []*departure {
 	defer d.mu.Unlock()
 	var lent []*departure
 	for one := range d.all {
-		if one.engine.role&place.Decode == 0 {
+		if one.engine.role&placement.Decode == 0 {
 			lent = append(lent, one)
 		}
 	}

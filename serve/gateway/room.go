@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 )
 
 // Engines that take no more. Before an answer begins, a request goes to another decode engine;
@@ -18,8 +18,8 @@ import (
 const roomPoll = 50 * time.Millisecond
 
 // tookNoMore tells of an engine among candidates whether it took no more lately.
-func tookNoMore(candidates []place.Engine, key string) bool {
-	return slices.ContainsFunc(candidates, func(e place.Engine) bool { return e.ID == key && e.Full })
+func tookNoMore(candidates []placement.Engine, key string) bool {
+	return slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == key && e.Full })
 }
 
 // maySpare tells whether a prefill engine may generate for this request where decode engines

@@ -8,20 +8,20 @@ import (
 	"sync"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
 // roster knows the engines: who is there, how busy, and who holds what.
 type roster struct {
-	options place.Options
+	options placement.Options
 
 	mu      sync.Mutex // protects what follows; never held across a call
 	engines map[string]*engine
-	index   *place.Index
-	lexicon *place.Lexicon
-	kept    *place.Kept
-	coming  *place.Underway
+	index   *placement.Index
+	lexicon *placement.Lexicon
+	kept    *placement.Kept
+	coming  *placement.Underway
 	changed chan struct{}   // closed and replaced when an engine comes
 	lostAt  time.Time       // when the last engine left, or the roster was made
 	once    map[string]bool // models that were served at some time
@@ -38,10 +38,10 @@ const (
 	lexiconBytes = 32 << 20
 )
 
-func newRoster(o place.Options) *roster {
+func newRoster(o placement.Options) *roster {
 	return &roster{
-		options: o, engines: make(map[string]*engine), index: place.NewIndex(indexHashes), lexicon: place.NewLexicon(lexiconBytes),
-		kept: place.NewKept(keptHashes, int64(keptLife), int64(keptDoubt)), coming: place.NewUnderway(indexHashes),
+		options: o, engines: make(map[string]*engine), index: placement.NewIndex(indexHashes), lexicon: placement.NewLexicon(lexiconBytes),
+		kept: placement.NewKept(keptHashes, int64(keptLife), int64(keptDoubt)), coming: placement.NewUnderway(indexHashes),
 		changed: make(chan struct{}), lostAt: time.Now(), once: make(map[string]bool),
 	}
 }
@@ -195,7 +195,7 @@ func (r *roster) followsCaches() bool {
 // card is what an engine shows of a model, or nil.
 func (r *roster) card(model string) json.RawMessage {
 	for _, e := range r.all() {
-		if card := e.about.Load().cards[model]; card != nil && e.role&place.Decode != 0 {
+		if card := e.about.Load().cards[model]; card != nil && e.role&placement.Decode != 0 {
 			return card
 		}
 	}
@@ -203,7 +203,7 @@ func (r *roster) card(model string) json.RawMessage {
 }
 
 // learnTokens remembers which tokens a text prompt came to.
-func (r *roster) learnTokens(p place.Prefix, tokens []uint32) {
+func (r *roster) learnTokens(p placement.Prefix, tokens []uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lexicon.Learn(p, tokens)
@@ -211,7 +211,7 @@ func (r *roster) learnTokens(p place.Prefix, tokens []uint32) {
 
 // recall returns the tokens that a text prompt begins with, where they are
 // known.
-func (r *roster) recall(p place.Prefix) (tokens []uint32, whole bool) {
+func (r *roster) recall(p placement.Prefix) (tokens []uint32, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lexicon.Recall(p)
@@ -221,7 +221,7 @@ func (r *roster) recall(p place.Prefix) (tokens []uint32, whole bool) {
 // that only prefills is of no use without.
 func (r *roster) orphan(key string) {
 	e := r.get(key)
-	if e == nil || e.role&place.Decode == 0 {
+	if e == nil || e.role&placement.Decode == 0 {
 		r.remove(key)
 		return
 	}
@@ -245,7 +245,7 @@ func (r *roster) models() []string {
 	served := make(map[string]bool)
 	for _, e := range r.engines {
 		a := e.about.Load()
-		if e.role&place.Decode == 0 || !a.asked {
+		if e.role&placement.Decode == 0 || !a.asked {
 			continue
 		}
 		for _, model := range a.models {
@@ -260,7 +260,7 @@ func (r *roster) ready() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.engines {
-		if e.up.Load() && e.role&place.Decode != 0 && len(e.about.Load().models) > 0 {
+		if e.up.Load() && e.role&placement.Decode != 0 && len(e.about.Load().models) > 0 {
 			return true
 		}
 	}
@@ -293,11 +293,11 @@ type wanted struct {
 
 // candidates are the engines as placement sees them. An engine that the prober has
 // not reached yet is not among them; one that failed lately is, as doubtful.
-func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
+func (r *roster) candidates(w wanted, now time.Time) []placement.Engine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	since := now.Add(-prefixLife).UnixNano()
-	candidates := make([]place.Engine, 0, len(r.engines))
+	candidates := make([]placement.Engine, 0, len(r.engines))
 	kept := r.kept.Held(w.request.prefix, now.UnixNano())
 	for key, e := range r.engines {
 		up, a, stray := e.up.Load(), e.about.Load(), e.stray.Load()
@@ -315,12 +315,12 @@ func (r *roster) candidates(w wanted, now time.Time) []place.Engine {
 		}
 		role := e.role
 		if stray {
-			role &^= place.Prefill
+			role &^= placement.Prefill
 		}
 		arriving := e.arriving.Load()
 		running := int(max(e.running.Load()+arriving, 0))
-		candidates = append(candidates, place.Engine{
-			ID: key, Role: role, Phases: e.phases, Doubtful: !up, Full: e.isFull(now), Spare: w.spare && role == place.Prefill && a.kind == kindMeridian,
+		candidates = append(candidates, placement.Engine{
+			ID: key, Role: role, Phases: e.phases, Doubtful: !up, Full: e.isFull(now), Spare: w.spare && role == placement.Prefill && a.kind == kindMeridian,
 			Held: held, Told: told, Coming: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: running, Room: int(e.room.Load()), Arriving: int(max(arriving, 0)), Waiting: int(e.waiting.Load()),
 			All: int(max(e.all.Load()+arriving, 0)),
 		})
@@ -357,7 +357,7 @@ func (r *roster) get(key string) *engine {
 }
 
 // note remembers that an engine has a prompt in its cache.
-func (r *roster) note(key string, p place.Prefix, now time.Time) {
+func (r *roster) note(key string, p placement.Prefix, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.engines[key] != nil {
@@ -425,7 +425,7 @@ func (r *roster) name(key string) string {
 }
 
 // named puts people's names of engines into a choice.
-func (r *roster) named(c place.Choice) place.Choice {
+func (r *roster) named(c placement.Choice) placement.Choice {
 	for _, key := range []*string{&c.Prefill, &c.Decode} {
 		if e := r.get(*key); e != nil {
 			*key = e.id()

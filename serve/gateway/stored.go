@@ -3,7 +3,7 @@ package gateway
 import (
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -37,7 +37,7 @@ func (c *clientRequest) storedTokens(hashes int, e *engine) int {
 }
 
 // noteKept remembers that a prompt's cache was given to the object cache.
-func (r *roster) noteKept(p place.Prefix, now time.Time) {
+func (r *roster) noteKept(p placement.Prefix, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kept.Note(p, now.UnixNano())
@@ -45,7 +45,7 @@ func (r *roster) noteKept(p place.Prefix, now time.Time) {
 
 // computedAhead remembers that an engine has computed a prompt for which no request came
 // yet; one that shares has given it to the object cache.
-func (r *roster) computedAhead(e *engine, p place.Prefix, now time.Time) {
+func (r *roster) computedAhead(e *engine, p placement.Prefix, now time.Time) {
 	r.note(e.key, p, now)
 	if e.shares() {
 		r.noteKept(p, now)
@@ -64,7 +64,7 @@ func (r *roster) forgetKept() {
 }
 
 // foundKept: the first tokens of a prompt were fetched.
-func (r *roster) foundKept(p place.Prefix, s spared, tokens int, now time.Time) {
+func (r *roster) foundKept(p placement.Prefix, s spared, tokens int, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kept.Found(p, p.Within(tokens, s.of), now.UnixNano())
@@ -150,8 +150,8 @@ func (x *exchange) looked(e *engine, report *openai.Report, s spared, told bool)
 }
 
 // believe records what the engines of a choice were believed to be able to fetch.
-func (x *exchange) believe(candidates []place.Engine, c place.Choice) {
-	x.believed, x.straight, x.rec.Stored = 0, c.PrefillWhy.Because == place.Stored, nil
+func (x *exchange) believe(candidates []placement.Engine, c placement.Choice) {
+	x.believed, x.straight, x.rec.Stored = 0, c.PrefillWhy.Because == placement.Stored, nil
 	for _, e := range candidates {
 		if e.ID == c.Decode || e.ID == c.Prefill {
 			x.believed = max(x.believed, e.Stored)

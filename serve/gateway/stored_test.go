@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/place"
-	"meridian/member/meta"
+	"meridian/decide/placement"
+	"meridian/member/directory"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -106,7 +106,7 @@ func TestNotEveryEngineFetches(t *testing.T) {
 		"does not tell": func(c *testCell) { c.vllm() },
 		"has no agent": func(c *testCell) {
 			for _, e := range c.roster.all() {
-				e.stray.Store(e.role == place.Decode)
+				e.stray.Store(e.role == placement.Decode)
 			}
 		},
 	} {
@@ -242,9 +242,9 @@ func TestNobodySharesAnyMore(t *testing.T) {
 	f := &follower{roster: r, hurry: func() {}, logger: discard, keys: make(map[string]string)}
 	for i, cache := range []string{`,"cache_tokens":64`, `,"cache_tokens":64`, ""} {
 		id := fmt.Sprintf("d%d", i)
-		f.upsert(meta.Record{Key: meta.EnginePrefix + id, Value: fmt.Appendf(nil, `{"id":%q,"incarnation":"1","url":"http://h:1","role":"decode","model":"m"%s}`, id, cache)})
+		f.upsert(directory.Record{Key: directory.EnginePrefix + id, Value: fmt.Appendf(nil, `{"id":%q,"incarnation":"1","url":"http://h:1","role":"decode","model":"m"%s}`, id, cache)})
 	}
-	p, _ := place.OfText("m", make([]byte, 1024))
+	p, _ := placement.OfText("m", make([]byte, 1024))
 	r.noteKept(p, time.Now())
 	r.remove("d0@1")
 	r.remove("d2@1")

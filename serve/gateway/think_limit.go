@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -159,9 +159,9 @@ func (x *exchange) limitThought() {
 	switch {
 	case !c.isChat():
 	case c.maxThink != nil && *c.maxThink == 0:
-		c.phase = place.Answer
+		c.phase = placement.Answer
 	case len(known.Ends) > 0:
-		c.phase = place.Think
+		c.phase = placement.Think
 	}
 	x.rec.MaxThinkTokens = c.maxThink
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -16,10 +16,10 @@ func beforeVLLM(t *testing.T, prefill, decode []*fakeVLLM, change func(*Options)
 	t.Helper()
 	return newCell(t, 0, 0, func(o *Options) {
 		for i, f := range prefill {
-			o.Backends = append(o.Backends, Backend{URL: f.server.URL, Role: place.Prefill, Engine: fmt.Sprintf("p%d", i), APIKey: f.key})
+			o.Backends = append(o.Backends, Backend{URL: f.server.URL, Role: placement.Prefill, Engine: fmt.Sprintf("p%d", i), APIKey: f.key})
 		}
 		for i, f := range decode {
-			o.Backends = append(o.Backends, Backend{URL: f.server.URL, Role: place.Decode, Engine: fmt.Sprintf("d%d", i), APIKey: f.key})
+			o.Backends = append(o.Backends, Backend{URL: f.server.URL, Role: placement.Decode, Engine: fmt.Sprintf("d%d", i), APIKey: f.key})
 		}
 		o.LegKey = nil
 		if change != nil {

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -192,7 +192,7 @@ func (w *warmer) start(engines []*engine, now time.Time) {
 	var idle []idleEngine
 	for _, e := range engines {
 		if _, works := w.working[e]; !works && e.mayWarm() && e.isIdle() {
-			idle = append(idle, idleEngine{e, func(p place.Prefix) int { return w.g.roster.holds(e.key, p, now) }})
+			idle = append(idle, idleEngine{e, func(p placement.Prefix) int { return w.g.roster.holds(e.key, p, now) }})
 		}
 	}
 	for len(w.working) < maxWarming && len(idle) > 0 {
@@ -254,7 +254,7 @@ func (e *engine) mayWarm() bool {
 func (e *engine) isIdle() bool { return e.waiting.Load() == 0 && e.running.Load() <= idleRunning }
 
 // holds is how many chunks of a prompt an engine was sent before.
-func (r *roster) holds(key string, p place.Prefix, now time.Time) int {
+func (r *roster) holds(key string, p placement.Prefix, now time.Time) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.index.Held(key, p, now.Add(-prefixLife).UnixNano())

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -110,8 +110,8 @@ func (g *Gateway) warmTarget(model, id, agent string) (*engine, *openai.Error) {
 	var best *engine
 	var serving []string
 	better := func(e *engine) bool {
-		if best == nil || e.role&place.Prefill != best.role&place.Prefill {
-			return best == nil || e.role&place.Prefill != 0
+		if best == nil || e.role&placement.Prefill != best.role&placement.Prefill {
+			return best == nil || e.role&placement.Prefill != 0
 		}
 		load := func(e *engine) int64 {
 			return e.waiting.Load() + e.running.Load()*int64(g.options.Place.RunningTokens)

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -28,7 +28,7 @@ type history struct {
 	body    []byte
 	// prefix is the request's; once it is written that of the messages and the answer,
 	// as the next turn's is made.
-	prefix place.Prefix
+	prefix placement.Prefix
 	weight int64 // what it holds of the warmer's memory
 	// template is what it is written with, if that is foreseen.
 	template template
@@ -131,7 +131,7 @@ func (h *history) write() bool {
 	if !isObject {
 		return false
 	}
-	h.prefix, _ = place.OfText(c.scope(), rendered(&view))
+	h.prefix, _ = placement.OfText(c.scope(), rendered(&view))
 	list = append(list, `,{"role":"user","content":""}]`...)
 	h.body = c.body.With(append(promptOnly(true), openai.Edit{Name: "messages", Value: list}, openai.Edit{Name: "add_generation_prompt", Value: []byte("false")})...)
 	return true

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 )
 
 // warmQueue decides which history an idle engine computes, and which is dropped. It
@@ -48,7 +48,7 @@ func (q *warmQueue) late(now time.Time) (left []*history) {
 // idleEngine is one that has time, as the queue sees it.
 type idleEngine struct {
 	*engine
-	holds func(place.Prefix) int // chunks of a prompt
+	holds func(placement.Prefix) int // chunks of a prompt
 }
 
 // next takes out the oldest history that one of the engines can compute, and says
@@ -58,7 +58,7 @@ func (q *warmQueue) next(idle []idleEngine) (*history, *engine) {
 	for i, h := range q.waiting {
 		var best *idleEngine
 		better := func(e *idleEngine) bool {
-			return best == nil || cmp.Or(cmp.Compare(e.role&place.Prefill, best.role&place.Prefill), cmp.Compare(e.holds(h.prefix), best.holds(h.prefix))) > 0
+			return best == nil || cmp.Or(cmp.Compare(e.role&placement.Prefill, best.role&placement.Prefill), cmp.Compare(e.holds(h.prefix), best.holds(h.prefix))) > 0
 		}
 		for k := range idle {
 			if e := &idle[k]; e.about.Load().serves(h.model) && better(e) {

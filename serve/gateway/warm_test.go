@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/serve/openai"
 )
 
@@ -89,7 +89,7 @@ func TestNextTurnIsComputedAhead(t *testing.T) {
 		t.Fatal(fault)
 	}
 	for _, e := range c.roster.all() {
-		if held := c.roster.holds(e.key, next.prefix, time.Now()); (held > 0) != (e.role == place.Prefill && len(text) > 256) {
+		if held := c.roster.holds(e.key, next.prefix, time.Now()); (held > 0) != (e.role == placement.Prefill && len(text) > 256) {
 			t.Errorf("%s is thought to hold %d chunks of the next turn, whose answer has %d bytes", e.id(), held, len(text))
 		}
 	}
@@ -378,11 +378,11 @@ func TestWarmQueue(t *testing.T) {
 	}
 	engines := make([]idleEngine, 3)
 	for i, e := range []struct {
-		role  place.Role
+		role  placement.Role
 		model string
 		holds int
-	}{{place.Decode, "m", 9}, {place.Prefill, "m", 2}, {place.Both, "other", 5}} {
-		engines[i] = idleEngine{&engine{role: e.role}, func(place.Prefix) int { return e.holds }}
+	}{{placement.Decode, "m", 9}, {placement.Prefill, "m", 2}, {placement.Both, "other", 5}} {
+		engines[i] = idleEngine{&engine{role: e.role}, func(placement.Prefix) int { return e.holds }}
 		engines[i].about.Store(&about{models: []string{e.model}})
 	}
 	if _, e := q.next(engines); e != engines[1].engine {

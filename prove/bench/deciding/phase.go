@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"meridian/decide/entropy"
 	"meridian/decide/governor"
 	"meridian/decide/phase"
-	"meridian/decide/probe"
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/bench"
 )
 
@@ -232,14 +232,14 @@ func (w governorWorld) round() (Lap, error) {
 	if err != nil {
 		return Lap{}, err
 	}
-	policy, err := sched.New("stock", sched.Options{})
+	stock, err := policy.New("stock", policy.Options{})
 	if err != nil {
 		return Lap{}, err
 	}
 	g, err := governor.New(governor.Options{
-		Model: model, Policy: policy,
-		Limits: sched.Limits{Tokens: 1 << 16, Sequences: int32(w.sequences), BlockTokens: 16, Blocks: 1 << 20},
-		Budget: governor.Budget{MaxThinkTokens: 1 << 20, Entropy: true, Probe: probe.Options{
+		Model: model, Policy: stock,
+		Limits: policy.Limits{Tokens: 1 << 16, Sequences: int32(w.sequences), BlockTokens: 16, Blocks: 1 << 20},
+		Budget: governor.Budget{MaxThinkTokens: 1 << 20, Entropy: true, Probe: entropy.Options{
 			Alpha: 0.05, EATVariance: 1e-3, EATInterval: 32, RPDI: 3, Transition: 2.5, MinThinkTokens: 512,
 		}},
 	})
@@ -257,7 +257,7 @@ func (w governorWorld) round() (Lap, error) {
 		facts.Commits = append(facts.Commits, governor.Commit{Sequence: phase.Sequence(s), Computed: 16, Tokens: first, Entropies: entropy})
 	}
 	for step := range 3 {
-		facts.Now += sched.Millisecond
+		facts.Now += policy.Millisecond
 		g.Step(&facts)
 		if step == 0 {
 			for i := range facts.Commits {
@@ -268,7 +268,7 @@ func (w governorWorld) round() (Lap, error) {
 	const steps = 200
 	start := time.Now()
 	for range steps {
-		facts.Now += sched.Millisecond
+		facts.Now += policy.Millisecond
 		if d := g.Step(&facts); len(d.Order) != w.sequences {
 			return Lap{}, fmt.Errorf("%d of %d sequences are in the order", len(d.Order), w.sequences)
 		}

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"meridian/decide/probe"
+	"meridian/decide/entropy"
 	"meridian/prove/bench"
 )
 
@@ -39,11 +39,11 @@ func RunProbe(ctx context.Context, o ProbeOptions) (_ *Report, err error) {
 	}
 	row := vocabularyRow(o.Vocabulary)
 	tasks := []Task{
-		probeTask(o, "bf16", row, func(x float32) probe.BF16 { return probe.BF16(math.Float32bits(x) >> 16) }),
+		probeTask(o, "bf16", row, func(x float32) entropy.BF16 { return entropy.BF16(math.Float32bits(x) >> 16) }),
 		probeTask(o, "fp16", row, halfOf),
 		probeTask(o, "fp32", row, func(x float32) float32 { return x }),
 	}
-	if probe.Name() != "portable" && o.Vocabulary == 151_936 {
+	if entropy.Name() != "portable" && o.Vocabulary == 151_936 {
 		tasks[0].Bound = rowNanoseconds
 	}
 	for i, dtype := range []string{"bf16", "fp16", "fp32"} {
@@ -77,17 +77,17 @@ func vocabularyRow(n int) []float32 {
 }
 
 // halfOf is exact for eighths below 16.
-func halfOf(x float32) probe.F16 {
+func halfOf(x float32) entropy.F16 {
 	bits := math.Float32bits(x)
 	if x == 0 {
 		return 0
 	}
-	return probe.F16(bits>>16&0x8000 | (bits>>13&0x3ffff - (127-15)<<10))
+	return entropy.F16(bits>>16&0x8000 | (bits>>13&0x3ffff - (127-15)<<10))
 }
 
 // probeTask measures rows that lie one behind the other, each once: more than the
 // near caches hold.
-func probeTask[T probe.Logit](o ProbeOptions, dtype string, row []float32, narrow func(float32) T) Task {
+func probeTask[T entropy.Logit](o ProbeOptions, dtype string, row []float32, narrow func(float32) T) Task {
 	rows := make([][]T, o.Rows)
 	for r := range rows {
 		rows[r] = make([]T, len(row))
@@ -97,11 +97,11 @@ func probeTask[T probe.Logit](o ProbeOptions, dtype string, row []float32, narro
 	}
 	want := definition(row)
 	return Task{
-		What: fmt.Sprintf("entropy, %s, %d logits, %s", dtype, o.Vocabulary, probe.Name()),
+		What: fmt.Sprintf("entropy, %s, %d logits, %s", dtype, o.Vocabulary, entropy.Name()),
 		Ours: func() (Lap, error) {
 			start := time.Now()
 			for _, row := range rows {
-				if got, err := probe.Entropy(row); err != nil || math.Abs(got-want) > 1e-5 {
+				if got, err := entropy.Entropy(row); err != nil || math.Abs(got-want) > 1e-5 {
 					return Lap{}, fmt.Errorf("wrong: an entropy of %v (%w), by the definition %v", got, err, want)
 				}
 			}
@@ -137,7 +137,7 @@ func definition(row []float32) float64 {
 // estimatorTask measures what a think token costs once its entropy is known.
 func estimatorTask() (Task, error) {
 	const tokens = 1 << 20
-	e, err := probe.NewEstimator(&probe.Options{Alpha: 0.05, EATVariance: 1e-9, EATInterval: 32, RPDI: 3, Transition: 2.5, MinThinkTokens: 512})
+	e, err := entropy.NewEstimator(&entropy.Options{Alpha: 0.05, EATVariance: 1e-9, EATInterval: 32, RPDI: 3, Transition: 2.5, MinThinkTokens: 512})
 	return Task{
 		What: "EAT and RPDI, a token",
 		Ours: func() (Lap, error) {
@@ -145,7 +145,7 @@ func estimatorTask() (Task, error) {
 			start := time.Now()
 			for i := range tokens {
 				nats := float64(i%7) / 7
-				if reason := e.Token(nats, i%8 == 0); reason != probe.None {
+				if reason := e.Token(nats, i%8 == 0); reason != entropy.None {
 					return Lap{}, fmt.Errorf("wrong: %v after %d steady tokens", reason, i)
 				}
 				if e.ForkDue(i%16 == 0) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/bench"
 	"meridian/prove/replay"
 	"meridian/prove/replay/workload"
@@ -28,7 +28,7 @@ const replayBound = 60_000
 // RunReplay measures what it takes to replay a request, beside the same replay
 // in which the policy is asked before every step.
 func RunReplay(ctx context.Context, o ReplayOptions) (*Report, error) {
-	if err := bench.Known("policy", o.Policies, sched.Names()); err != nil {
+	if err := bench.Known("policy", o.Policies, policy.Names()); err != nil {
 		return nil, err
 	}
 	w := &replayWorld{ctx: ctx, options: o, cell: replay.Config{Profile: o.Profile}}
@@ -131,8 +131,8 @@ func (d *days) Err() error {
 	return d.Source.Err()
 }
 
-func (w *replayWorld) replay(policy string, requests int, singleStep bool) (Lap, error) {
-	p, err := sched.New(policy, sched.Options{})
+func (w *replayWorld) replay(name string, requests int, singleStep bool) (Lap, error) {
+	p, err := policy.New(name, policy.Options{})
 	if err != nil {
 		return Lap{}, err
 	}

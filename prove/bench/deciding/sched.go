@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/kv"
 	"meridian/prove/bench"
 )
@@ -24,10 +24,10 @@ const decideBound = 50_000
 // crowds are the engines that decisions are measured on.
 var crowds = []struct {
 	what string
-	make func(running int32) *sched.Snapshot
+	make func(running int32) *policy.Snapshot
 }{
 	{"", crowd},
-	{", no block is free", func(running int32) *sched.Snapshot {
+	{", no block is free", func(running int32) *policy.Snapshot {
 		s := crowd(running)
 		s.FreeBlocks = 0
 		return s
@@ -43,9 +43,9 @@ func RunSched(ctx context.Context, o SchedOptions) (*Report, error) {
 		return nil, fmt.Errorf("%w: %d requests; 16 to %d", bench.ErrOptions, o.Requests, 1<<16)
 	}
 	var tasks []Task
-	for _, name := range sched.Names() {
+	for _, name := range policy.Names() {
 		for _, c := range crowds {
-			p, err := sched.New(name, sched.Options{})
+			p, err := policy.New(name, policy.Options{})
 			if err != nil {
 				return nil, err
 			}
@@ -63,25 +63,25 @@ func RunSched(ctx context.Context, o SchedOptions) (*Report, error) {
 
 // crowd is an engine with so many that run, a third of which answer, and a
 // quarter as many that wait.
-func crowd(running int32) *sched.Snapshot {
-	s := &sched.Snapshot{
-		Now: 1000 * sched.Second, Tenants: make([]sched.Tenant, 16), FreeBlocks: 1 << 16,
-		Limits: sched.Limits{Tokens: 8192, Sequences: running, BlockTokens: 16, Blocks: 1 << 20, PreemptMaxFraction: 0.1},
-		Costs: sched.Costs{
-			PrefillToken: 100 * sched.Microsecond, CopiedBlock: 500 * sched.Microsecond, RecalledBlock: 500 * sched.Microsecond,
-			Step: 30 * sched.Millisecond, FreeTokens: 128,
+func crowd(running int32) *policy.Snapshot {
+	s := &policy.Snapshot{
+		Now: 1000 * policy.Second, Tenants: make([]policy.Tenant, 16), FreeBlocks: 1 << 16,
+		Limits: policy.Limits{Tokens: 8192, Sequences: running, BlockTokens: 16, Blocks: 1 << 20, PreemptMaxFraction: 0.1},
+		Costs: policy.Costs{
+			PrefillToken: 100 * policy.Microsecond, CopiedBlock: 500 * policy.Microsecond, RecalledBlock: 500 * policy.Microsecond,
+			Step: 30 * policy.Millisecond, FreeTokens: 128,
 		},
 	}
 	dice := uint64(1)
 	for i := range running + running/4 {
-		r := sched.Request{
-			Arrived: s.Now - sched.Instant(running+running/4-i)*sched.Millisecond, Tenant: i % 16, Prompt: 500, Pending: 500,
+		r := policy.Request{
+			Arrived: s.Now - policy.Instant(running+running/4-i)*policy.Millisecond, Tenant: i % 16, Prompt: 500, Pending: 500,
 		}
 		if i < running {
-			r.State, r.Phase, r.Pending, r.LastServed = sched.Running, kv.Think, 1, s.Now
+			r.State, r.Phase, r.Pending, r.LastServed = policy.Running, kv.Think, 1, s.Now
 			r.Think = int32(rollOf(&dice, 4000))
 			if i%3 == 0 {
-				r.Phase, r.Output, r.FirstOutput = kv.Output, 1+int32(rollOf(&dice, 600)), s.Now-sched.Second
+				r.Phase, r.Output, r.FirstOutput = kv.Output, 1+int32(rollOf(&dice, 600)), s.Now-policy.Second
 			}
 			r.Length = r.Prompt + r.Think + r.Output - 1
 			r.Blocks = (r.Length + 15) / 16
@@ -94,14 +94,14 @@ func crowd(running int32) *sched.Snapshot {
 // starve is a crowd without a free block whose second half have begun long
 // prompts: each asks for more blocks than all behind it hold, and was served at
 // another time.
-func starve(running int32) *sched.Snapshot {
+func starve(running int32) *policy.Snapshot {
 	s := crowd(running)
 	s.FreeBlocks = 0
 	for i := range running {
 		r := &s.Requests[i]
-		r.Length, r.Blocks, r.LastServed = 15, 1, s.Now-sched.Instant(i*7919%running)
+		r.Length, r.Blocks, r.LastServed = 15, 1, s.Now-policy.Instant(i*7919%running)
 		if i >= running/2 {
-			r.State, r.Phase, r.Pending, r.Think, r.Output, r.FirstOutput = sched.Paused, kv.Prefill, 9000-i, 0, 0, 0
+			r.State, r.Phase, r.Pending, r.Think, r.Output, r.FirstOutput = policy.Paused, kv.Prefill, 9000-i, 0, 0, 0
 		}
 	}
 	return s
@@ -109,10 +109,10 @@ func starve(running int32) *sched.Snapshot {
 
 // decisions asks a policy as often as makes a round.
 func decisions(p interface {
-	Decide(*sched.Snapshot, *sched.Decision)
-}, s *sched.Snapshot,
+	Decide(*policy.Snapshot, *policy.Decision)
+}, s *policy.Snapshot,
 ) func() (Lap, error) {
-	d := &sched.Decision{}
+	d := &policy.Decision{}
 	return func() (Lap, error) {
 		n := max(1, 1<<18/len(s.Requests))
 		p.Decide(s, d) // its memory has grown
@@ -131,7 +131,7 @@ func decisions(p interface {
 // bounds, no promise.
 type plainPolicy struct{ order []int32 }
 
-func (p *plainPolicy) Decide(s *sched.Snapshot, d *sched.Decision) {
+func (p *plainPolicy) Decide(s *policy.Snapshot, d *policy.Decision) {
 	p.order, d.Run = p.order[:0], d.Run[:0]
 	for i := range s.Requests {
 		p.order = append(p.order, int32(i))
@@ -146,7 +146,7 @@ func (p *plainPolicy) Decide(s *sched.Snapshot, d *sched.Decision) {
 	tokens := s.Limits.Tokens
 	for _, i := range p.order {
 		if r := &s.Requests[i]; tokens > 0 && len(d.Run) < int(s.Limits.Sequences) {
-			run := sched.Run{Request: i, Tokens: min(r.Pending, tokens)}
+			run := policy.Run{Request: i, Tokens: min(r.Pending, tokens)}
 			tokens -= run.Tokens
 			d.Run = append(d.Run, run)
 		}

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/bench"
 )
 
@@ -13,8 +13,8 @@ func TestSchedAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Rows) != len(crowds)*len(sched.Names()) {
-		t.Errorf("%d rows for %d policies", len(r.Rows), len(sched.Names()))
+	if len(r.Rows) != len(crowds)*len(policy.Names()) {
+		t.Errorf("%d rows for %d policies", len(r.Rows), len(policy.Names()))
 	}
 	for _, row := range r.Rows {
 		if row.Allocations > 0.01 {

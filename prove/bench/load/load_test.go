@@ -20,7 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"meridian/decide/place"
+	"meridian/decide/placement"
 	"meridian/engine"
 	"meridian/prove/bench/record"
 	"meridian/prove/replay/workload"
@@ -51,8 +51,8 @@ func openEngine(t *testing.T, reasoning bool) string {
 func openGateway(t *testing.T, engineURL string) *gateway.Gateway {
 	t.Helper()
 	g, err := gateway.Open(t.Context(), gateway.Options{
-		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Backends: []gateway.Backend{{URL: engineURL, Role: place.Both}}, ProbeInterval: 20 * time.Millisecond,
-		Place: place.Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64},
+		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Backends: []gateway.Backend{{URL: engineURL, Role: placement.Both}}, ProbeInterval: 20 * time.Millisecond,
+		Place: placement.Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64},
 	})
 	if err != nil {
 		t.Fatal(err)

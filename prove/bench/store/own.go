@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"meridian/keep/store"
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/prove/bench"
 )
 

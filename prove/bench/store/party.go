@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 
-	"meridian/member/meta"
-	"meridian/member/meta/etcd"
+	"meridian/member/directory"
+	"meridian/member/directory/etcd"
 	"meridian/move/agent"
 	"meridian/prove/bench/transfer"
 )
 
 // party is one process that takes part in a store: an agent and its directory.
 type party struct {
-	directory meta.Directory
+	directory directory.Directory
 	agent     *agent.Agent
 }
 

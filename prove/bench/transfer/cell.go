@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"meridian/kv"
-	"meridian/member/meta/etcd/embedded"
+	"meridian/member/directory/etcd/embedded"
 	"meridian/member/trust"
 	"meridian/run/node"
 	"meridian/see/telemetry"

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 )
 
 // Parameter is a number that a policy can be tuned by, in the unit that its
@@ -39,8 +39,8 @@ var Parameters = []Parameter{
 		},
 	},
 	tokens("think_cap_tokens", 256, 16384, func(c *Candidate) *int32 { return &c.Options.ThinkCap }, "static-budget"),
-	millis("think_tpot_budget_ms", 20, 400, func(c *Candidate) *sched.Instant { return &c.Options.ThinkTPOTBudget }, "dual-queue"),
-	millis("output_tpot_budget_ms", 5, 100, func(c *Candidate) *sched.Instant { return &c.Options.OutputTPOTBudget }, "dual-queue"),
+	millis("think_tpot_budget_ms", 20, 400, func(c *Candidate) *policy.Instant { return &c.Options.ThinkTPOTBudget }, "dual-queue"),
+	millis("output_tpot_budget_ms", 5, 100, func(c *Candidate) *policy.Instant { return &c.Options.OutputTPOTBudget }, "dual-queue"),
 	{
 		Name: "think_batch_multiplier", Policies: []string{"dual-queue"}, Low: 1, High: 16,
 		set: func(c *Candidate, x float64) { c.Options.ThinkBatchMultiplier = x },
@@ -48,11 +48,11 @@ var Parameters = []Parameter{
 	},
 	tokens("quantum_tokens", 50, 5000, func(c *Candidate) *int32 { return &c.Options.Quantum }, "pascal"),
 	tokens("demote_after_tokens", 500, 32768, func(c *Candidate) *int32 { return &c.Options.DemoteAfter }, "pascal"),
-	millis("pace_ms", 20, 200, func(c *Candidate) *sched.Instant { return &c.Options.Pace }, "pascal"),
-	millis("patience_ms", 1000, 600000, func(c *Candidate) *sched.Instant { return &c.Options.Patience }, "pascal"),
-	millis("step_budget_ms", 10, 500, func(c *Candidate) *sched.Instant { return &c.Options.StepBudget }, "meridian"),
-	millis("backfill_ms", 1e3, 600e3, func(c *Candidate) *sched.Instant { return &c.Options.Backfill }, "meridian"),
-	millis("max_age_ms", 60e3, 7200e3, func(c *Candidate) *sched.Instant { return &c.Options.MaxAge }, "meridian"),
+	millis("pace_ms", 20, 200, func(c *Candidate) *policy.Instant { return &c.Options.Pace }, "pascal"),
+	millis("patience_ms", 1000, 600000, func(c *Candidate) *policy.Instant { return &c.Options.Patience }, "pascal"),
+	millis("step_budget_ms", 10, 500, func(c *Candidate) *policy.Instant { return &c.Options.StepBudget }, "meridian"),
+	millis("backfill_ms", 1e3, 600e3, func(c *Candidate) *policy.Instant { return &c.Options.Backfill }, "meridian"),
+	millis("max_age_ms", 60e3, 7200e3, func(c *Candidate) *policy.Instant { return &c.Options.MaxAge }, "meridian"),
 	{
 		Name: "fair_tokens", Policies: []string{"meridian"}, Low: 1 << 14, High: 1 << 26,
 		set: func(c *Candidate, x float64) { c.Options.FairTokens = int64(math.Round(x)) },
@@ -68,13 +68,13 @@ func tokens(name string, low, high float64, field func(*Candidate) *int32, polic
 	}
 }
 
-func millis(name string, low, high float64, field func(*Candidate) *sched.Instant, policies ...string) Parameter {
+func millis(name string, low, high float64, field func(*Candidate) *policy.Instant, policies ...string) Parameter {
 	return Parameter{
 		Name: name, Policies: policies, Low: low, High: high,
 		set: func(c *Candidate, x float64) {
-			*field(c) = sched.Instant(math.Round(x * float64(sched.Millisecond)))
+			*field(c) = policy.Instant(math.Round(x * float64(policy.Millisecond)))
 		},
-		get: func(c *Candidate) float64 { return float64(*field(c)) / float64(sched.Millisecond) },
+		get: func(c *Candidate) float64 { return float64(*field(c)) / float64(policy.Millisecond) },
 	}
 }
 
@@ -86,7 +86,7 @@ func Of(policy string) []Parameter {
 // NewCandidate is a policy under its own name, or, from NAME=POLICY, under
 // another, so that one report can have it twice.
 func NewCandidate(text string) (Candidate, error) {
-	name, policy, renamed := strings.Cut(text, "=")
+	name, decides, renamed := strings.Cut(text, "=")
 	if !renamed {
 		return Candidate{Name: text, Policy: text}, nil
 	}
@@ -96,10 +96,10 @@ func NewCandidate(text string) (Candidate, error) {
 	switch {
 	case name == "" || len(name) > maxName || strings.ContainsFunc(name, strange):
 		return Candidate{}, fmt.Errorf("%w: the name %q of a policy has 1 to %d letters, digits, -, _ and +", ErrOptions, name, maxName)
-	case name != policy && slices.Contains(sched.Names(), name):
-		return Candidate{}, fmt.Errorf("%w: %s is a policy of its own, not a name for %s", ErrOptions, name, policy)
+	case name != decides && slices.Contains(policy.Names(), name):
+		return Candidate{}, fmt.Errorf("%w: %s is a policy of its own, not a name for %s", ErrOptions, name, decides)
 	}
-	return Candidate{Name: name, Policy: policy}, nil
+	return Candidate{Name: name, Policy: decides}, nil
 }
 
 // String is what NewCandidate takes.

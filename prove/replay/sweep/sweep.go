@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/replay"
 	"meridian/prove/replay/report"
 	"meridian/prove/replay/workload"
@@ -50,7 +50,7 @@ type Options struct {
 type Candidate struct {
 	Name    string
 	Policy  string
-	Options sched.Options
+	Options policy.Options
 	// StepTokens bounds a step where it is not 0; else the engine's profile does.
 	StepTokens int32
 }
@@ -65,7 +65,7 @@ const (
 func (o *Options) check() error {
 	names := make([]string, len(o.Candidates))
 	for i, c := range o.Candidates {
-		if _, err := sched.New(c.Policy, c.Options); err != nil {
+		if _, err := policy.New(c.Policy, c.Options); err != nil {
 			return fmt.Errorf("%w: %w", ErrOptions, err)
 		}
 		if slices.Contains(names, c.Name) {
@@ -162,7 +162,7 @@ func (o *Options) runs(ctx context.Context, info workload.Info) ([]report.Run, e
 
 // one is a single run.
 func (o *Options) one(ctx context.Context, info workload.Info, j job, part func(float64)) (*replay.Result, error) {
-	policy, err := sched.New(j.candidate.Policy, j.candidate.Options)
+	policy, err := policy.New(j.candidate.Policy, j.candidate.Options)
 	if err != nil {
 		return nil, err
 	}

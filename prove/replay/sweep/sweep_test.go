@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/prove/replay"
 	"meridian/prove/replay/report"
 )
@@ -194,11 +194,11 @@ func TestInterruptedBeforeTheFirstRun(t *testing.T) {
 
 func TestParameters(t *testing.T) {
 	for _, p := range Parameters {
-		for _, policy := range p.Policies {
+		for _, name := range p.Policies {
 			for _, x := range []float64{p.Low, p.High} {
-				c := Candidate{Policy: policy}
+				c := Candidate{Policy: name}
 				p.set(&c, x)
-				if _, err := sched.New(policy, c.Options); err != nil {
+				if _, err := policy.New(name, c.Options); err != nil {
 					t.Errorf("%s = %v: %v", p.Name, x, err)
 				}
 				if got := p.get(&c); got != x {
@@ -208,7 +208,7 @@ func TestParameters(t *testing.T) {
 		}
 	}
 	c := Candidate{Policy: "pascal"}
-	if err := c.Set("pace_ms=80"); err != nil || c.Options.Pace != 80*sched.Millisecond {
+	if err := c.Set("pace_ms=80"); err != nil || c.Options.Pace != 80*policy.Millisecond {
 		t.Errorf("%v, %+v", err, c.Options)
 	}
 	if got := settings(c); got != "pace_ms=80" {

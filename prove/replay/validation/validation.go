@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"meridian/decide/sched"
+	"meridian/decide/policy"
 	"meridian/engine"
 	"meridian/prove/bench"
 	"meridian/prove/replay"
@@ -161,7 +161,7 @@ func compare(ctx context.Context, config replay.Config, load float64, answers []
 	for _, a := range answers {
 		requests = append(requests, a.request)
 	}
-	stock, err := sched.New("stock", sched.Options{})
+	stock, err := policy.New("stock", policy.Options{})
 	if err != nil {
 		return nil, err
 	}

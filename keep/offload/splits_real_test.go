@@ -1,8 +1,0 @@
-//go:build real
-
-package offload_test
-
-import "testing"
-
-// Sixty pairs take seconds: too long for every run.
-func TestRealRandomSplits(t *testing.T) { randomSplits(t, 60) }

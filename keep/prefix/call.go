@@ -1,0 +1,201 @@
+package prefix
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"meridian/keep/prefix/keys"
+	"meridian/keep/store"
+	"meridian/kv"
+	"meridian/move/fabric"
+)
+
+// calls are the asks of this agent that wait for an answer. The cache's mu protects them.
+type calls struct {
+	next uint64
+	byID map[uint64]call
+}
+
+type call struct {
+	to     kv.Member
+	answer chan keys.Message // has room for one
+}
+
+// owner is the start of an owner that the directory names, and the last kind of message that
+// it reads.
+func (c *Cache) owner(name string) (to kv.Member, reads int, err error) {
+	all := c.options.Store.Owners()
+	i := slices.IndexFunc(all, func(o store.OwnerRecord) bool { return o.Name == name })
+	if i < 0 {
+		return kv.Member{}, 0, fmt.Errorf("offload: owner %q is gone", name)
+	}
+	return kv.Member{Name: name, Incarnation: all[i].Incarnation}, all[i].Prefixes, nil
+}
+
+// ask asks another agent, and waits for its answer as long as ctx lasts. A ticket that
+// comes later is given back.
+func (c *Cache) ask(ctx context.Context, to kv.Member, m keys.Message) (keys.Message, error) {
+	one := call{to: to, answer: make(chan keys.Message, 1)}
+	c.mu.Lock()
+	c.calls.next++
+	id := c.calls.next
+	c.calls.byID[id] = one
+	c.mu.Unlock()
+	defer c.forget(id)
+	if err := c.peers.Tell(ctx, to, keys.AppendMessage(nil, id, m)); err != nil {
+		return nil, err
+	}
+	select {
+	case answer := <-one.answer:
+		return answer, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// forget ends a call. An answer that came just too late is treated as any late one.
+func (c *Cache) forget(id uint64) {
+	c.mu.Lock()
+	one := c.calls.byID[id]
+	delete(c.calls.byID, id)
+	c.mu.Unlock()
+	select {
+	case late := <-one.answer:
+		c.giveBack(late)
+	default:
+	}
+}
+
+// answered takes an answer. Only who was asked can give one.
+func (c *Cache) answered(from kv.Member, id uint64, m keys.Message) {
+	c.mu.Lock()
+	one, waits := c.calls.byID[id]
+	waits = waits && one.to == from
+	if waits {
+		select {
+		case one.answer <- m:
+		default:
+			waits = false // it said two things
+		}
+	}
+	c.mu.Unlock()
+	if !waits {
+		c.giveBack(m)
+	}
+}
+
+// giveBack lets a holder have its blocks back that nobody will take.
+func (c *Cache) giveBack(m keys.Message) {
+	if a, is := m.(*keys.FindAnswer); is && len(a.Ticket) > 0 {
+		c.decline(a.Ticket)
+	}
+}
+
+func (c *Cache) decline(tickets ...[]byte) {
+	for _, ticket := range tickets {
+		if err := c.options.Transceiver.Decline(ticket); err != nil { // then it expires
+			c.options.Logger.Debug("a ticket could not be given back", "error", err)
+		}
+	}
+}
+
+// onNotification takes a message of another agent.
+func (c *Cache) onNotification(n fabric.Notification) {
+	request, m, err := keys.ParseMessage(n.Payload)
+	from := kv.Member{Name: n.From, Incarnation: n.Incarnation}
+	if err != nil {
+		c.count(func(m *Metrics) { m.Malformed++ })
+		c.options.Logger.Warn("a message about kept caches cannot be read", "peer", n.From, "error", err)
+		return
+	}
+	switch m := m.(type) {
+	case *keys.KeepAsk:
+		c.serve(from, request, &keys.KeepAnswer{Verdict: keys.Busy}, func() keys.Message { return c.take(from, m) })
+	case *keys.FindAsk:
+		c.serve(from, request, &keys.FindAnswer{Verdict: keys.Busy}, func() keys.Message {
+			// How long an owner looks is its own to say: nobody waits longer for it.
+			ctx, cancel := context.WithTimeout(c.ctx, min(time.Duration(m.PatienceMs)*time.Millisecond, c.options.FindTimeout))
+			defer cancel()
+			return c.grantTo(ctx, from, m)
+		})
+	case *keys.CopyAsk:
+		c.serve(from, request, &keys.KeepAnswer{Verdict: keys.Busy}, func() keys.Message { return c.takeCopy(from, m) })
+	case *keys.Used:
+		c.doFor(from, func() { // where there is too much to do it is not heard
+			if c.options.Store.Touch(runOf(m.Units)) == nil {
+				c.count(func(m *Metrics) { m.UsesHeard++ })
+			}
+		})
+	default:
+		c.answered(from, request, m)
+	}
+}
+
+// tellUsed tells owners elsewhere that what they have of a chain was used; who does not hear it
+// has not. An owner that hangs takes nothing of what this agent answers with.
+func (c *Cache) tellUsed(chain keys.Chain, have []string) {
+	for name, units := range keys.UsedAt(chain, have, c.self.Name) {
+		to, reads, err := c.owner(name)
+		if err == nil && keys.ReadsUsed(reads) {
+			c.begin(&c.telling, 0, func() { // where there is too much to do it is not told
+				ctx, cancel := context.WithTimeout(c.ctx, c.options.FindTimeout)
+				defer cancel()
+				_ = c.peers.Tell(ctx, to, keys.AppendMessage(nil, 0, &keys.Used{Units: units}))
+			})
+		}
+	}
+}
+
+// serve answers an ask of another agent, or says that there is too much to do.
+func (c *Cache) serve(from kv.Member, request uint64, busy keys.Message, do func() keys.Message) {
+	if !c.doFor(from, func() { c.answer(from, request, do()) }) {
+		c.refuse(from, request, busy)
+	}
+}
+
+// doFor does what another agent wants, or returns false: there is too much to do, for all of
+// them or for this one, which takes nobody else's place.
+func (c *Cache) doFor(from kv.Member, do func()) bool {
+	c.mu.Lock()
+	room := c.asks[from] < maxOfPeer
+	if room {
+		c.asks[from]++
+	}
+	c.mu.Unlock()
+	if !room {
+		return false
+	}
+	begun := c.begin(&c.granting, 0, func() {
+		defer c.served(from)
+		do()
+	})
+	if !begun {
+		c.served(from)
+	}
+	return begun
+}
+
+func (c *Cache) served(from kv.Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.asks[from]--; c.asks[from] == 0 {
+		delete(c.asks, from)
+	}
+}
+
+func (c *Cache) answer(to kv.Member, request uint64, m keys.Message) {
+	ctx, cancel := context.WithTimeout(c.ctx, c.options.KeepTimeout)
+	defer cancel()
+	if err := c.peers.Tell(ctx, to, keys.AppendMessage(nil, request, m)); err != nil {
+		c.giveBack(m)
+		c.options.Logger.Debug("an answer about kept caches was not delivered", "peer", to.Name, "error", err)
+	}
+}
+
+// refuse says at once, or not at all, that there is too much to do.
+func (c *Cache) refuse(to kv.Member, request uint64, m keys.Message) {
+	c.count(func(m *Metrics) { m.TurnedAway++ })
+	_ = c.peers.Announce(to, keys.AppendMessage(nil, request, m), c.options.FindTimeout, func(error) {}) // else its asker waits in vain
+}

@@ -1,0 +1,41 @@
+package keys
+
+// Budget bounds what runs at a time. The zero value allows nothing.
+type Budget struct {
+	MaxBytes uint64
+	MaxCount int
+	bytes    uint64
+	count    int
+}
+
+// Take reserves so many bytes for one more, or says that there is too much already. What
+// is larger than all there may be is refused for ever.
+func (b *Budget) Take(bytes uint64) bool {
+	if b.count >= b.MaxCount || bytes > b.MaxBytes-min(b.bytes, b.MaxBytes) {
+		return false
+	}
+	b.count++
+	b.bytes += bytes
+	return true
+}
+
+// Grow reserves so many bytes more for one that counts already.
+func (b *Budget) Grow(bytes uint64) bool {
+	if bytes > b.MaxBytes-min(b.bytes, b.MaxBytes) {
+		return false
+	}
+	b.bytes += bytes
+	return true
+}
+
+// Shrink ends that.
+func (b *Budget) Shrink(bytes uint64) { b.bytes -= bytes }
+
+// Give ends one with so many bytes.
+func (b *Budget) Give(bytes uint64) {
+	b.count--
+	b.bytes -= bytes
+}
+
+// InFlight is what runs.
+func (b *Budget) InFlight() (bytes uint64, count int) { return b.bytes, b.count }

@@ -1,0 +1,43 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"meridian/member/directory"
+)
+
+// One question without an answer may be this process's own fault; silence is more.
+func TestAPulseMissesOneBeat(t *testing.T) {
+	for name, c := range map[string]struct {
+		silent int // so many questions in a row
+		want   error
+	}{
+		"none":     {0, nil},
+		"one":      {pulseMisses - 1, nil},
+		"too many": {pulseMisses, directory.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				p := startPulse(func(ctx context.Context) (beat, error) {
+					if asked++; asked <= c.silent {
+						<-ctx.Done()
+						return beat{}, ctx.Err()
+					}
+					return beat{cluster: 1, revision: int64(asked)}, nil
+				})
+				defer p.stop()
+				watch, detach := p.attach(t.Context())
+				defer detach()
+				time.Sleep(10 * pulseMisses * pulseTimeout)
+				if err := context.Cause(watch); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+					t.Errorf("the watch ended with %v, want %v", err, c.want)
+				}
+			})
+		})
+	}
+}
