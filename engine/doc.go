@@ -18,7 +18,7 @@
 // and on nothing else: not on the batch, on preemption, on the cut over ranks,
 // or on which engine computed the prompt. So a stream can be resumed anywhere.
 //
-// Blocks of KV memory that the door was told of, in an offer or an intake, are
+// Blocks of KV memory that the door was told of, in an offer or an accept, are
 // held apart from requests: a request may end, fail or be computed anew at any
 // time, but its held blocks are used again only when the door has let go.
 package engine

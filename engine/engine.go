@@ -66,7 +66,7 @@ type loop struct {
 	requests  map[*request]struct{}
 	slices    []model.Slice
 	spare     [][]float32 // logits
-	intakes   map[[16]byte]*intake
+	accepts   map[[16]byte]*accept
 	offers    map[[16]byte]*offer
 	growing   []growing     // prompts of the step that runs, which are offered
 	inDoubt   []*batch.Hold // the door did not answer
@@ -120,7 +120,7 @@ func prepare(o Options) (*Engine, error) {
 	e.options, e.cutText = o, e.describeCut()
 	e.loop = loop{
 		scheduler: batch.New(o.batch()), requests: make(map[*request]struct{}),
-		intakes: make(map[[16]byte]*intake), offers: make(map[[16]byte]*offer), doorState: "absent",
+		accepts: make(map[[16]byte]*accept), offers: make(map[[16]byte]*offer), doorState: "absent",
 		governed: governed{governor: o.Governor, byNumber: make(map[uint64]*choice), columns: &doorpb.Step{}},
 	}
 	e.life, e.stop = context.WithCancel(context.Background())

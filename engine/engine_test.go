@@ -238,7 +238,7 @@ func TestHammer(t *testing.T) {
 		dDoor.lose(true)
 	}
 	all.Wait()
-	// Offers that nobody came for, and intakes of a silent agent, end with it.
+	// Offers that nobody came for, and accepts of a silent agent, end with it.
 	pDoor.lose(true)
 	dDoor.lose(true)
 	idle(t, p)

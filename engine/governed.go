@@ -216,7 +216,7 @@ func (e *Engine) makeRoom() bool {
 		}
 		waits = waits || c.sequence.State() == batch.Waiting && c.sequence.Paused() == 0
 	}
-	if !waits || e.keeps > 0 || len(e.intakes) > 0 {
+	if !waits || e.keeps > 0 || len(e.accepts) > 0 {
 		return false
 	}
 	for _, c := range slices.Backward(e.known) {

@@ -23,13 +23,13 @@ type offer struct {
 	copying  *copying // what a governor asked for by it; nil: nothing
 }
 
-// intake is a prompt's cache on its way here.
+// accept is a prompt's cache on its way here.
 //
 //	asking ──Begun──► moving ──Ready──► over: the request goes on
 //	   │                 ├────Failed, deadline──► forsaken ──Freed──► over
 //	   └──refused──► over└────client gone───────────┘
 //	     the request computes its prompt itself
-type intake struct {
+type accept struct {
 	choice *choice
 	hold   *batch.Hold
 	ticket []byte // given back if nothing comes of it
@@ -185,8 +185,8 @@ type accepting struct {
 // accept asks for a cache that an admitted sequence waits for.
 func (e *Engine) accept(c *choice, a batch.Admission, how accepting) {
 	q, patience := c.request, how.patience
-	in := &intake{choice: c, hold: a.Hold, ticket: how.ticket}
-	q.intake, q.fetching = in, time.Now()
+	in := &accept{choice: c, hold: a.Hold, ticket: how.ticket}
+	q.accept, q.fetching = in, time.Now()
 	if e.door == nil {
 		e.scheduler.Release(in.hold)
 		e.forsakeAs(in, errNoDoor.Error())
@@ -222,17 +222,17 @@ func (e *Engine) arrived(c *choice) {
 	e.counters.FoundTokens += uint64(q.found - c.sequence.Computed())
 }
 
-// begun: the agent has taken an intake on; events of it follow.
-func (e *Engine) begun(in *intake, transfer [16]byte) {
+// begun: the agent has taken an accept on; events of it follow.
+func (e *Engine) begun(in *accept, transfer [16]byte) {
 	in.transfer, in.choice.request.took = transfer, transfer
-	e.intakes[transfer] = in
+	e.accepts[transfer] = in
 	if in.forsaken {
 		e.tellDoor(door.Cancel{Accepted: transfer})
 	}
 }
 
 // refused: nothing will touch the blocks, unless the agent did not answer.
-func (e *Engine) refused(in *intake, err error) {
+func (e *Engine) refused(in *accept, err error) {
 	if errors.Is(err, door.ErrNoAnswer) {
 		e.inDoubt = append(e.inDoubt, in.hold)
 	} else {
@@ -242,7 +242,7 @@ func (e *Engine) refused(in *intake, err error) {
 }
 
 // broke ends the wait for a cache that was on its way.
-func (e *Engine) broke(in *intake, reason string) {
+func (e *Engine) broke(in *accept, reason string) {
 	if !in.forsaken {
 		e.counters.Broken++
 	}
@@ -250,7 +250,7 @@ func (e *Engine) broke(in *intake, reason string) {
 }
 
 // forsakeAs lets the request compute its prompt itself, for a reason.
-func (e *Engine) forsakeAs(in *intake, reason string) {
+func (e *Engine) forsakeAs(in *accept, reason string) {
 	if in.forsaken {
 		return
 	}
@@ -285,17 +285,17 @@ func (e *Engine) unfetched(c *choice) {
 	}
 }
 
-// forsake stops to wait for an intake. Its blocks come back when the door says so.
-func (e *Engine) forsake(in *intake) {
+// forsake stops to wait for an accept. Its blocks come back when the door says so.
+func (e *Engine) forsake(in *accept) {
 	if in.forsaken {
 		return
 	}
 	in.forsaken = true
-	in.choice.request.intake = nil
+	in.choice.request.accept = nil
 	if in.timer != nil {
 		in.timer.Stop()
 	}
-	if e.intakes[in.transfer] == in && !in.failed {
+	if e.accepts[in.transfer] == in && !in.failed {
 		e.tellDoor(door.Cancel{Accepted: in.transfer})
 	}
 }
@@ -321,8 +321,8 @@ func (e *Engine) happened(event door.Event) {
 			}
 			return
 		}
-		if in := e.intakes[event.Transfer]; in != nil {
-			e.intakeEvent(in, event)
+		if in := e.accepts[event.Transfer]; in != nil {
+			e.acceptEvent(in, event)
 		}
 	}
 }
@@ -336,7 +336,7 @@ func (e *Engine) settleDoubts() {
 	e.inDoubt = nil
 }
 
-func (e *Engine) intakeEvent(in *intake, event door.Event) {
+func (e *Engine) acceptEvent(in *accept, event door.Event) {
 	q := in.choice.request
 	if event.Kind == door.Failed {
 		reason := "the hand-off failed"
@@ -347,11 +347,11 @@ func (e *Engine) intakeEvent(in *intake, event door.Event) {
 		e.broke(in, reason)
 		return
 	}
-	delete(e.intakes, in.transfer)
+	delete(e.accepts, in.transfer)
 	if event.Kind == door.Ready && !in.forsaken {
 		in.timer.Stop()
 		in.forsaken = true
-		q.intake = nil
+		q.accept = nil
 		switch {
 		case in.choice.swap != nil:
 			e.scheduler.Fetched(&in.choice.sequence)

@@ -31,8 +31,8 @@ type request struct {
 	submitted, admitted, first, fetching time.Time
 	handoff                              time.Duration
 	kv, kvReason                         string
-	intake                               *intake
-	took                                 [16]byte // the hand-off of that intake, or of the one before
+	accept                               *accept
+	took                                 [16]byte // the hand-off of that accept, or of the one before
 	search                               *search  // for a prefix; nil: it is over
 	found                                int      // tokens that the cell has
 	leaves                               bool     // it was asked to move, and does with its next token
@@ -65,7 +65,7 @@ func (e *Engine) run() {
 	defer e.publishStats()
 	for {
 		began := time.Now()
-		if e.takeInbox() && len(e.requests) == 0 && len(e.offers) == 0 && len(e.intakes) == 0 && len(e.inDoubt) == 0 {
+		if e.takeInbox() && len(e.requests) == 0 && len(e.offers) == 0 && len(e.accepts) == 0 && len(e.inDoubt) == 0 {
 			return
 		}
 		e.obey()
@@ -419,11 +419,11 @@ func (e *Engine) cancel(q *request, cause error) {
 	if q.over {
 		return
 	}
-	if q.Ticket != nil && q.kv == "" && q.intake == nil {
+	if q.Ticket != nil && q.kv == "" && q.accept == nil {
 		e.giveBack(q.Ticket)
 	}
-	if q.intake != nil {
-		e.forsake(q.intake)
+	if q.accept != nil {
+		e.forsake(q.accept)
 	}
 	e.finish(q, fmt.Errorf("%w: %w", errCancelled, cause))
 }
@@ -449,7 +449,7 @@ func (e *Engine) abandon() {
 	}
 	// The door's Close returns when the agent does not touch the memory any more.
 	clear(e.offers)
-	clear(e.intakes)
+	clear(e.accepts)
 	e.inDoubt = nil
 }
 

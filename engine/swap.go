@@ -53,7 +53,7 @@ func (e *Engine) units() int {
 // swapOut stops a sequence, whose blocks wait to be copied out. Only a request with a
 // single answer can: what comes back comes to a request.
 func (e *Engine) swapOut(c *choice) bool {
-	if len(c.request.choices) != 1 || e.storeDown() || c.sequence.State() != batch.Running || c.swap != nil || c.request.intake != nil || c.request.early != nil {
+	if len(c.request.choices) != 1 || e.storeDown() || c.sequence.State() != batch.Running || c.swap != nil || c.request.accept != nil || c.request.early != nil {
 		return false
 	}
 	e.dropFork(c)

@@ -18,7 +18,7 @@ type world struct {
 	alive     []*Sequence
 	forks     []*Sequence
 	fetches   map[*Sequence]*Hold // the door is at work
-	holds     []*held             // offers, and intakes that failed: the door may still write these
+	holds     []*held             // offers, and accepts that failed: the door may still write these
 	paused    map[*Sequence]PauseReason
 	order     Order
 	finished  int

@@ -116,47 +116,47 @@ var edits = []edit{
 		`if region.Epoch != p.Epoch && !BUG {`,
 	},
 	{
-		RepeatExecuted, "move/fabric/session/incoming.go",
+		RepeatExecuted, "move/fabric/session/server.go",
 		`case ended && b.Write:`,
 		`case ended && b.Write && !BUG:`,
 	},
 	{
-		NotifyEarly, "move/fabric/session/incoming.go",
+		NotifyEarly, "move/fabric/session/server.go",
 		`if o.placed < o.parts {`,
 		`if o.placed < o.parts && !(o.notify && BUG) {`,
 	},
 	{
-		ReadKept, "move/fabric/session/incoming.go",
+		ReadKept, "move/fabric/session/server.go",
 		`if o.placed++; int(o.placed) == len(o.seen) {`,
 		`if o.placed++; int(o.placed) == len(o.seen) && !(o.placed < o.parts && BUG) {`,
 	},
 	{
-		TouchedCalledNot, "move/fabric/session/incoming.go",
+		TouchedCalledNot, "move/fabric/session/server.go",
 		`return []Effect{{Kind: Quiet, ID: id}, answer}`,
 		`answer.Untouched = BUG; return []Effect{{Kind: Quiet, ID: id}, answer}`,
 	},
 	{
-		DuplicateAckCounted, "move/fabric/session/outgoing.go",
+		DuplicateAckCounted, "move/fabric/session/poster.go",
 		`if o.acked[part] {`,
 		`if o.acked[part] && !BUG {`,
 	},
 	{
-		DoneNotQuiet, "move/fabric/session/outgoing.go",
+		DoneNotQuiet, "move/fabric/session/poster.go",
 		`if o.submitted < o.parts && !s.Running(id) {`,
 		`if o.submitted < o.parts && !s.Running(id) && !BUG {`,
 	},
 	{
-		PartMiscounted, "move/fabric/session/outgoing.go",
+		PartMiscounted, "move/fabric/session/poster.go",
 		`if o.ended++; o.ended < o.parts {`,
 		`if o.ended++; o.ended < o.parts && !BUG {`,
 	},
 	{
-		CancelDone, "move/fabric/session/outgoing.go",
+		CancelDone, "move/fabric/session/poster.go",
 		`return s.fail(id, cause, true)`,
 		`if BUG && s.Running(id) { return s.end(id, fabric.Done, nil) }; return s.fail(id, cause, true)`,
 	},
 	{
-		LostNotSubmitted, "move/fabric/session/outgoing.go",
+		LostNotSubmitted, "move/fabric/session/poster.go",
 		`if !o.begun {`,
 		`if !o.begun || !tellPeer && BUG {`,
 	},
@@ -384,17 +384,17 @@ var edits = []edit{
 		w.after(0, p, func() { end(0, err) })`,
 	},
 	{
-		DigestIgnored, "move/transceiver/handoff/intake.go",
+		DigestIgnored, "move/transceiver/handoff/accept.go",
 		`if digest := plan.Digest(); digest != in.answer.Digest {`,
 		`if digest := plan.Digest(); digest != in.answer.Digest && !BUG {`,
 	},
 	{
-		DigestIgnored, "move/transceiver/handoff/intake.go",
+		DigestIgnored, "move/transceiver/handoff/accept.go",
 		`if !slices.EqualFunc(flows, in.answer.Grants, granted) {`,
 		`if !slices.EqualFunc(flows, in.answer.Grants, granted) && !BUG {`,
 	},
 	{
-		LayersUnseen, "move/transceiver/handoff/intake.go",
+		LayersUnseen, "move/transceiver/handoff/accept.go",
 		`return in.computed
 }`,
 		`if BUG { return Computed{Layers: in.terms.layers()} }; return in.computed
@@ -418,22 +418,22 @@ var edits = []edit{
 		`if o.session.ask.Capabilities&CanTokens == 0 && !BUG {`,
 	},
 	{
-		ReadyEarly, "move/transceiver/handoff/intake.go",
+		ReadyEarly, "move/transceiver/handoff/accept.go",
 		`done := in.followers.done()`,
-		`done := in.followers.done(); if BUG && in.state == intakeMoving { done = slices.ContainsFunc(in.followers.members, in.followers.satisfied) }`,
+		`done := in.followers.done(); if BUG && in.state == acceptMoving { done = slices.ContainsFunc(in.followers.members, in.followers.satisfied) }`,
 	},
 	{
-		ReadyEarly, "move/transceiver/handoff/intake.go",
+		ReadyEarly, "move/transceiver/handoff/accept.go",
 		`all, err := arrived(in.terms.plan, flows, in.terms.layers())`,
 		`all, err := arrived(in.terms.plan, flows, in.terms.layers()); if BUG { all, err = in.computed.Layers == in.terms.layers(), nil }`,
 	},
 	{
-		FreedUnquiet, "move/transceiver/handoff/intake.go",
+		FreedUnquiet, "move/transceiver/handoff/accept.go",
 		`if in.followers == nil || in.followers.kind == 0 {`,
 		`if in.followers == nil || in.followers.kind == 0 || BUG {`,
 	},
 	{
-		FreedTwice, "move/transceiver/handoff/intake.go",
+		FreedTwice, "move/transceiver/handoff/accept.go",
 		`in.engineTold = true`,
 		`if BUG { effects = append(effects, end) }; in.engineTold = true`,
 	},

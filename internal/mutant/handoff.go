@@ -12,7 +12,7 @@ const (
 	FreedTwice       Name = "freed-twice"
 	FreedUnquiet     Name = "freed-before-it-is-quiet"
 	LateOrderObeyed  Name = "late-order-obeyed"
-	SilenceIgnored   Name = "silent-taker-kept-for-ever"
+	SilenceIgnored   Name = "silent-destination-kept-for-ever"
 	LayersUnseen     Name = "layers-moved-before-they-are-computed"
 	TokensUnseen     Name = "chunks-moved-before-they-are-computed"
 	BlocksCutUp      Name = "blocks-moved-before-they-are-full"

@@ -374,7 +374,7 @@ func (e *engine) acceptWithin(ctx context.Context, t testing.TB, p handoff.Conte
 	for _, arena := range e.memory {
 		clear(arena.Bytes(0, arena.Size()))
 	}
-	var running []*transceiver.Incoming
+	var running []*transceiver.AcceptHandle
 	for _, s := range found.Segments {
 		part := p
 		part.Tokens = p.Tokens[:s.End]

@@ -140,7 +140,7 @@ func (c *Cache) take(from kv.Member, m *keys.KeepAsk) *keys.KeepAnswer {
 type taking struct {
 	cache  *Cache
 	store  *storeEngine
-	known  transceiver.Known
+	known  transceiver.KnownContent
 	ticket []byte
 	shape  *keys.Shape
 	within uint64 // ms
@@ -170,7 +170,7 @@ func (c *Cache) takeUnits(from kv.Member, t *taking) *keys.KeepAnswer {
 	if err != nil {
 		return refuse(verdictOf(err), err)
 	}
-	t.cache, t.store, t.known = c, s, transceiver.Known{Fingerprint: ticket.Fingerprint}
+	t.cache, t.store, t.known = c, s, transceiver.KnownContent{Fingerprint: ticket.Fingerprint}
 	begun := make(chan error, 1)
 	if !c.begin(&c.taking, uint64(len(t.units.Keys))*s.bytes, func() {
 		defer c.doneWith(s)
@@ -227,7 +227,7 @@ func (t *taking) run(begun chan<- error) {
 	})
 }
 
-func (t *taking) accept(ctx context.Context, plans []*store.WritePlan) (*transceiver.Incoming, error) {
+func (t *taking) accept(ctx context.Context, plans []*store.WritePlan) (*transceiver.AcceptHandle, error) {
 	first := t.first
 	table := make([]uint32, first+len(plans))
 	for i, p := range plans {
@@ -274,7 +274,7 @@ func (c *Cache) grant(ctx context.Context, m *keys.FindAsk) *keys.FindAnswer {
 		return refuse(verdictOf(err), 0)
 	}
 	out, err := c.options.Transceiver.Offer(transceiver.Offer{
-		Transfer: agent.NewID(), Engine: s.id, Known: &transceiver.Known{Fingerprint: m.Fingerprint, Tokens: len(table) * s.unit.Tokens},
+		Transfer: agent.NewID(), Engine: s.id, Known: &transceiver.KnownContent{Fingerprint: m.Fingerprint, Tokens: len(table) * s.unit.Tokens},
 		First: m.First * s.unit.Tokens, Holding: reshard.Holding{Tables: [][]uint32{table}}, Layers: s.layers,
 		Keep: min(time.Duration(m.WithinMs)*time.Millisecond, c.options.KeepTimeout),
 	})

@@ -102,7 +102,7 @@ func BenchmarkChunks(b *testing.B) {
 								computed = time.Now()
 							}
 							if way == "chunks" || way == "last-chunk" && end == tokens || last {
-								out.Computed(layer+1, end)
+								out.Progress(layer+1, end)
 							}
 						}
 					}

@@ -51,8 +51,8 @@ func (t *Transceiver) join(e handoff.Engine, events func(handoff.Event)) error {
 		return err
 	}
 	t.engines[e.ID].events = events
-	t.holder.Join(&e)
-	t.taker.Join(&e)
+	t.source.Join(&e)
+	t.destination.Join(&e)
 	t.follower.Join(e.ID, t.self.Name)
 	return nil
 }
@@ -96,7 +96,7 @@ func (t *Transceiver) Leave(ctx context.Context, engine string) error {
 // leave needs mu.
 func (t *Transceiver) leave(now handoff.Instant, engine string) []handoff.Effect {
 	delete(t.engines, engine)
-	effects := append(t.holder.Leave(now, engine), t.taker.Leave(now, engine)...)
+	effects := append(t.source.Leave(now, engine), t.destination.Leave(now, engine)...)
 	return append(effects, t.follower.Leave(engine)...)
 }
 
@@ -110,12 +110,12 @@ func (t *Transceiver) leaveAll(now handoff.Instant) []handoff.Effect {
 
 // busy reports whether something runs for an engine; mu is held.
 func (t *Transceiver) busy(engine string) bool {
-	for _, o := range t.outgoing {
+	for _, o := range t.offers {
 		if o.engine == engine {
 			return true
 		}
 	}
-	for _, in := range t.incoming {
+	for _, in := range t.accepts {
 		if in.engine == engine {
 			return true
 		}
@@ -126,7 +126,7 @@ func (t *Transceiver) busy(engine string) bool {
 // settled waits until nothing runs for any engine, and every event was delivered.
 func (t *Transceiver) settled(ctx context.Context) error {
 	return t.until(ctx, func() bool {
-		return len(t.outgoing)+len(t.incoming)+len(t.events) == 0 && !t.delivering && !t.follower.Busy("")
+		return len(t.offers)+len(t.accepts)+len(t.events) == 0 && !t.delivering && !t.follower.Busy("")
 	})
 }
 

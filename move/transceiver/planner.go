@@ -107,8 +107,8 @@ func (t *Transceiver) plan(e handoff.MakePlan) {
 	plan, err := t.planner.of(e.Terms)
 	t.step(func(now handoff.Instant) []handoff.Effect {
 		if e.As == handoff.Source {
-			return t.holder.Planned(now, e.Terms.Transfer, e.Session, plan, err)
+			return t.source.Planned(now, e.Terms.Transfer, e.Session, plan, err)
 		}
-		return t.taker.Planned(now, e.Terms.Transfer, e.Session, plan, err)
+		return t.destination.Planned(now, e.Terms.Transfer, e.Session, plan, err)
 	})
 }

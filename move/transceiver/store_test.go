@@ -95,7 +95,7 @@ func (s *store) keep(t *testing.T, from *engine, content handoff.Content, presen
 	}
 	in, err := s.home.Accept(soon(t), transceiver.Accept{
 		Ticket: out.Ticket, Engine: s.ID, Holding: holding(units), Present: present,
-		Known: &transceiver.Known{Fingerprint: content.Fingerprint(ticketKey.For(from.home.member)), Tokens: len(units) * s.unit.Tokens},
+		Known: &transceiver.KnownContent{Fingerprint: content.Fingerprint(ticketKey.For(from.home.member)), Tokens: len(units) * s.unit.Tokens},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -109,13 +109,13 @@ func (s *store) keep(t *testing.T, from *engine, content handoff.Content, presen
 }
 
 // run is the first tokens of a content, and what its owner is told of them.
-func (s *store) run(content handoff.Content, tokens int) (handoff.Content, *transceiver.Known) {
+func (s *store) run(content handoff.Content, tokens int) (handoff.Content, *transceiver.KnownContent) {
 	content.Tokens = content.Tokens[:tokens]
-	return content, &transceiver.Known{Fingerprint: content.Fingerprint(ticketKey.For(s.home.member)), Tokens: tokens}
+	return content, &transceiver.KnownContent{Fingerprint: content.Fingerprint(ticketKey.For(s.home.member)), Tokens: tokens}
 }
 
 // find has the cache offer a run to one reader.
-func (s *store) find(t *testing.T, known *transceiver.Known, first int, units []uint32) *transceiver.Outgoing {
+func (s *store) find(t *testing.T, known *transceiver.KnownContent, first int, units []uint32) *transceiver.OfferHandle {
 	t.Helper()
 	out, err := s.home.Offer(transceiver.Offer{
 		Transfer: agent.NewID(), Engine: s.ID, Known: known, First: first, Holding: holding(units), Layers: len(s.Side.Geometry.Layers), Keep: 5 * time.Second,
@@ -264,7 +264,7 @@ func TestOwnerDies(t *testing.T) {
 	}
 	if _, err := o.Accept(soon(t), transceiver.Accept{
 		Ticket: kept.Ticket, Engine: cache.ID, Holding: holding([]uint32{200}),
-		Known: &transceiver.Known{Fingerprint: prompt(64).Fingerprint(ticketKey.For(k.member)), Tokens: 64},
+		Known: &transceiver.KnownContent{Fingerprint: prompt(64).Fingerprint(ticketKey.For(k.member)), Tokens: 64},
 	}); err != nil {
 		t.Fatal(err)
 	}

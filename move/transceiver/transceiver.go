@@ -3,7 +3,7 @@
 // it brings them messages and time, and does what they answer with an agent.
 //
 //	Offer, Accept ─► ┌─────────── Transceiver ───────────┐
-//	                 │ handoff.Holder .Taker .Follower   │ ◄─► inbox ═══ other agents
+//	                 │ handoff.SourceHome .DestinationHome .Follower   │ ◄─► inbox ═══ other agents
 //	Ready, Freed  ◄─ └──────┬───────────────────┬────────┘
 //	                     planner       grants, reads, writes
 //	                     (reshard)          (agent)
@@ -45,8 +45,8 @@ type Options struct {
 	// MaxHeldFraction is how much of an engine's blocks offers may keep from
 	// it; default 0.3.
 	MaxHeldFraction float64
-	// MaxOffers and MaxIntakes bound what runs; default 4096 each.
-	MaxOffers, MaxIntakes int
+	// MaxOffers and MaxAccepts bound what runs; default 4096 each.
+	MaxOffers, MaxAccepts int
 	// Stores bounds what object caches take up; see JoinStore.
 	Stores handoff.StoreLimits
 	// Patience is the deadline of an Accept whose context has none; default one
@@ -102,25 +102,25 @@ type Transceiver struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 
-	mu         sync.Mutex // protects the rest
-	closed     bool       // nothing new begins
-	stopped    bool       // nothing happens any more
-	holder     *handoff.Holder
-	taker      *handoff.Taker
-	follower   *handoff.Follower
-	engines    map[string]*ranks
-	outgoing   map[kv.ID]*Outgoing
-	incoming   map[kv.ID]*Incoming
-	sessions   map[handoff.SessionID]*work
-	grants     map[kv.ID]*ownGrant
-	records    records
-	stored     records // of what object caches gave and took
-	metrics    Metrics
-	disarm     func() bool
-	alarm      handoff.Instant
-	changed    chan struct{} // closed by the next change; nil while until has no caller
-	events     []func()      // that are yet to be delivered, in order
-	delivering bool          // a goroutine is in deliverEvents
+	mu          sync.Mutex // protects the rest
+	closed      bool       // nothing new begins
+	stopped     bool       // nothing happens any more
+	source      *handoff.SourceHome
+	destination *handoff.DestinationHome
+	follower    *handoff.Follower
+	engines     map[string]*ranks
+	offers      map[kv.ID]*OfferHandle
+	accepts     map[kv.ID]*AcceptHandle
+	sessions    map[handoff.SessionID]*work
+	grants      map[kv.ID]*ownGrant
+	records     records
+	stored      records // of what object caches gave and took
+	metrics     Metrics
+	disarm      func() bool
+	alarm       handoff.Instant
+	changed     chan struct{} // closed by the next change; nil while until has no caller
+	events      []func()      // that are yet to be delivered, in order
+	delivering  bool          // a goroutine is in deliverEvents
 }
 
 // Metrics is a snapshot of what a transceiver has done.
@@ -130,7 +130,7 @@ type Metrics struct {
 	BytesReady                        uint64
 	MessagesSent, MessagesLost        uint64
 	MessagesHeard, MessagesMalformed  uint64
-	Offers, Intakes, Sessions         int
+	Offers, Accepts, Sessions         int
 	// StoreBytesHeld is how much of object caches offers keep in place.
 	StoreBytesHeld int64
 }
@@ -144,7 +144,7 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 	}
 	t := &Transceiver{
 		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
-		engines: make(map[string]*ranks), outgoing: make(map[kv.ID]*Outgoing), incoming: make(map[kv.ID]*Incoming),
+		engines: make(map[string]*ranks), offers: make(map[kv.ID]*OfferHandle), accepts: make(map[kv.ID]*AcceptHandle),
 		sessions: make(map[handoff.SessionID]*work), grants: make(map[kv.ID]*ownGrant), records: records{most: o.Records}, stored: records{most: o.Records},
 		follower: handoff.NewFollower(o.Timing), planner: planner{shapes: reshard.NewShapes(64)}, alarm: handoff.Never,
 	}
@@ -152,10 +152,10 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 	t.start = o.Clock.Now().Add(-time.Second)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.peers = agent.NewPeers(o.Agent, agent.PeersOptions{Find: o.Find, Gone: t.gone, MaxInFlight: maxInFlight})
-	t.holder = handoff.NewHolder(handoff.HolderOptions{
+	t.source = handoff.NewSourceHome(handoff.SourceOptions{
 		Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxHeldFraction: o.MaxHeldFraction, MaxOffers: o.MaxOffers, Stores: o.Stores,
 	})
-	t.taker = handoff.NewTaker(handoff.TakerOptions{Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxIntakes: o.MaxIntakes, Stores: o.Stores})
+	t.destination = handoff.NewDestinationHome(handoff.DestinationOptions{Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxAccepts: o.MaxAccepts, Stores: o.Stores})
 	inbox, err := o.Agent.Listen(handoff.Magic, agent.InboxLimits{})
 	if err != nil {
 		return nil, err
@@ -247,7 +247,7 @@ func (t *Transceiver) receive(now handoff.Instant, from kv.Member, transfer kv.I
 	if o, is := m.(*handoff.Order); is {
 		return t.follower.Receive(now, from, transfer, o)
 	}
-	return append(t.holder.Receive(now, from, transfer, m), t.taker.Receive(now, from, transfer, m)...)
+	return append(t.source.Receive(now, from, transfer, m), t.destination.Receive(now, from, transfer, m)...)
 }
 
 // onNotification takes a message from another agent.
@@ -314,7 +314,7 @@ func (t *Transceiver) begin(work func()) (do func()) {
 
 // rearm sets the alarm for when the machines want Tick. mu is held.
 func (t *Transceiver) rearm(now handoff.Instant) {
-	next := min(t.holder.Wake(), t.taker.Wake(), t.follower.Wake())
+	next := min(t.source.Wake(), t.destination.Wake(), t.follower.Wake())
 	if next == t.alarm {
 		return
 	}
@@ -330,7 +330,7 @@ func (t *Transceiver) rearm(now handoff.Instant) {
 func (t *Transceiver) tick() {
 	t.step(func(now handoff.Instant) []handoff.Effect {
 		t.alarm = handoff.Never // so that it is set again
-		effects := append(t.holder.Tick(now), t.taker.Tick(now)...)
+		effects := append(t.source.Tick(now), t.destination.Tick(now)...)
 		return append(effects, t.follower.Tick(now)...)
 	})
 }
@@ -339,7 +339,7 @@ func (t *Transceiver) tick() {
 func (t *Transceiver) gone(m kv.Member) {
 	t.options.Logger.Info("an agent is gone", "peer", m.Name, "incarnation", m.Incarnation.String())
 	t.step(func(now handoff.Instant) []handoff.Effect {
-		return append(t.holder.Gone(now, m), t.taker.Gone(now, m)...)
+		return append(t.source.Gone(now, m), t.destination.Gone(now, m)...)
 	})
 }
 
@@ -358,8 +358,8 @@ func (t *Transceiver) Metrics() Metrics {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m := t.metrics
-	m.Offers, m.Intakes, m.Sessions = t.holder.Len(), t.taker.Len(), t.follower.Len()
-	m.StoreBytesHeld = t.holder.StoreBytes()
+	m.Offers, m.Accepts, m.Sessions = t.source.Len(), t.destination.Len(), t.follower.Len()
+	m.StoreBytesHeld = t.source.StoreBytes()
 	return m
 }
 

@@ -41,7 +41,7 @@ func newPair(t *testing.T, pace handoff.Timing) *pair {
 	return x
 }
 
-func (x *pair) offered(t *testing.T) *transceiver.Outgoing {
+func (x *pair) offered(t *testing.T) *transceiver.OfferHandle {
 	t.Helper()
 	out, err := x.p.Offer(x.offer)
 	if err != nil {
@@ -51,7 +51,7 @@ func (x *pair) offered(t *testing.T) *transceiver.Outgoing {
 	return out
 }
 
-func (x *pair) accepted(t *testing.T, ctx context.Context) *transceiver.Incoming {
+func (x *pair) accepted(t *testing.T, ctx context.Context) *transceiver.AcceptHandle {
 	t.Helper()
 	in, err := x.d.Accept(ctx, x.accept)
 	if err != nil {
@@ -103,17 +103,17 @@ func TestNothingIsOffered(t *testing.T) {
 func TestCancelAndWithdraw(t *testing.T) {
 	for _, push := range []bool{false, true} {
 		for name, c := range map[string]struct {
-			regret      func(*transceiver.Incoming, *transceiver.Outgoing)
+			regret      func(*transceiver.AcceptHandle, *transceiver.OfferHandle)
 			here, there error
 		}{
 			"cancel": {
-				func(in *transceiver.Incoming, _ *transceiver.Outgoing) {
+				func(in *transceiver.AcceptHandle, _ *transceiver.OfferHandle) {
 					if err := in.Cancel(context.Background()); err != nil {
 						panic(err)
 					}
 				}, handoff.ErrCancelled, handoff.ErrCancelled,
 			},
-			"withdraw": {func(_ *transceiver.Incoming, out *transceiver.Outgoing) { out.Withdraw() }, handoff.ErrWithdrawn, handoff.ErrWithdrawn},
+			"withdraw": {func(_ *transceiver.AcceptHandle, out *transceiver.OfferHandle) { out.Withdraw() }, handoff.ErrWithdrawn, handoff.ErrWithdrawn},
 		} {
 			for _, moving := range []bool{false, true} {
 				t.Run(name, func(t *testing.T) {
@@ -190,8 +190,8 @@ func TestDeclineAfterFailure(t *testing.T) {
 		if err := in.Wait(soon(t)); !errors.Is(err, handoff.ErrDeadline) {
 			t.Fatal(err)
 		}
-		if !soonest { // the holder has been told of the failure
-			eventually(t, func() bool { return x.d.Metrics().Intakes == 0 })
+		if !soonest { // the source has been told of the failure
+			eventually(t, func() bool { return x.d.Metrics().Accepts == 0 })
 		}
 		if err := x.d.Decline(out.Ticket); err != nil {
 			t.Fatal(err)
@@ -264,7 +264,7 @@ func TestDecodeDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out.Computed(len(model.Layers), 0)
+	out.Progress(len(model.Layers), 0)
 	if err := in.Wait(soon(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestHeldBlocksAreCapped(t *testing.T) {
 	}
 }
 
-// An engine that leaves takes its offers and its intakes along; nothing touches
+// An engine that leaves takes its offers and its accepts along; nothing touches
 // its memory after that. What it was taking stays for another.
 func TestLeave(t *testing.T) {
 	x := newPair(t, handoff.Timing{})
@@ -358,7 +358,7 @@ func TestBeatsKeepTheLease(t *testing.T) {
 		t.Fatalf("it ended before its time: %v", in.Wait(soon(t)))
 	case <-time.After(6 * time.Second):
 	}
-	out.Computed(len(model.Layers), 0)
+	out.Progress(len(model.Layers), 0)
 	if err := in.Wait(soon(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ def test_hand_off_between_two_cuts(cell: tuple[Agent, Agent], borrow: bool) -> N
 def test_layers_follow_as_they_are_computed(cell: tuple[Agent, Agent]) -> None:
     with (
         Engine(cell[0].socket, "by-layer", PREFILL) as prefill,
-        Engine(cell[1].socket, "taker", DECODE) as decode,
+        Engine(cell[1].socket, "decode", DECODE) as decode,
     ):
         transfer, table = new_transfer(), prefill.cut.table(len(TOKENS), 0)
         ticket = prefill.control.offer(Offer(transfer, TOKENS, [table], layers=0))

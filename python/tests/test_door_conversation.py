@@ -69,7 +69,7 @@ def test_a_statement_that_is_cut_off_is_no_failure() -> None:
     assert [type(m) for m in said(talk.take(WELCOME, 0).send)] == [_messages.Publish]
 
 
-def test_an_intake_may_end_before_its_answer() -> None:
+def test_an_accept_may_end_before_its_answer() -> None:
     talk = registered()
     about = (bytes([7] * 16), True)
     (accept,) = said(

@@ -54,14 +54,14 @@ type TransferCounts struct {
 	ChecksumFailures uint64 `json:"checksum_failures"`
 }
 
-// HandOffCounts are an agent's since its start; Offers and Intakes are under way.
+// HandOffCounts are an agent's since its start; Offers and Accepts are under way.
 type HandOffCounts struct {
 	Offered uint64 `json:"offered"`
 	Ready   uint64 `json:"ready"`
 	Failed  uint64 `json:"failed"`
 	Bytes   uint64 `json:"bytes"`
 	Offers  int    `json:"offers"`
-	Intakes int    `json:"intakes"`
+	Accepts int    `json:"accepts"`
 }
 
 // MemoryTotal is memory of one kind that engines have lent.
@@ -219,7 +219,7 @@ func (b *agentBook) about() About {
 	a := About{
 		Kind: AgentMember, Version: b.build.Version, Commit: b.build.Commit, UpMs: float64(time.Since(b.started)) / float64(time.Millisecond),
 		Transfers: TransferCounts{Posted: m.Posted, Done: m.Done, Failed: m.Failed, BytesRead: m.BytesRead, BytesWritten: m.BytesWritten, ChecksumFailures: m.Audit.ChecksumFailures},
-		HandOffs:  HandOffCounts{Offered: h.Offered, Ready: h.Ready, Failed: h.Failed, Bytes: h.BytesReady, Offers: h.Offers, Intakes: h.Intakes},
+		HandOffs:  HandOffCounts{Offered: h.Offered, Ready: h.Ready, Failed: h.Failed, Bytes: h.BytesReady, Offers: h.Offers, Accepts: h.Accepts},
 		Memory:    b.memory(),
 	}
 	if b.n.Door != nil {

@@ -113,7 +113,7 @@ func TestEnginesComeInAtTheDoor(t *testing.T) {
 	}
 	text := scrape(t, nodes[1].MetricsAddr())
 	for _, line := range []string{
-		`meridian_handoff_intakes_ended_total{end="ready"} 1`, `meridian_handoff_bytes_total 512`,
+		`meridian_handoff_accepts_ended_total{end="ready"} 1`, `meridian_handoff_bytes_total 512`,
 		`meridian_door_engines{state="serving"} 1`, `meridian_door_connections 2`,
 	} {
 		if !strings.Contains(text, line+"\n") {

@@ -76,17 +76,22 @@ func handOffSource(t *transceiver.Transceiver) telemetry.Source {
 		s.Value("meridian_handoff_offers_total", float64(m.Declined), "declined")
 		s.Value("meridian_handoff_offers_ended_total", float64(m.Freed-m.Expired), "freed")
 		s.Value("meridian_handoff_offers_ended_total", float64(m.Expired), "expired")
-		s.Value("meridian_handoff_intakes_total", float64(m.Accepted), "taken")
-		s.Value("meridian_handoff_intakes_total", float64(m.Refused), "refused")
-		s.Value("meridian_handoff_intakes_ended_total", float64(m.Ready), "ready")
-		s.Value("meridian_handoff_intakes_ended_total", float64(m.Failed), "failed")
+		for _, name := range []string{"meridian_handoff_accepts_total", "meridian_handoff_intakes_total"} { // the second for one release
+			s.Value(name, float64(m.Accepted), "taken")
+			s.Value(name, float64(m.Refused), "refused")
+		}
+		for _, name := range []string{"meridian_handoff_accepts_ended_total", "meridian_handoff_intakes_ended_total"} {
+			s.Value(name, float64(m.Ready), "ready")
+			s.Value(name, float64(m.Failed), "failed")
+		}
 		s.Value("meridian_handoff_bytes_total", float64(m.BytesReady))
 		s.Value("meridian_handoff_messages_total", float64(m.MessagesSent), "sent")
 		s.Value("meridian_handoff_messages_total", float64(m.MessagesLost), "lost")
 		s.Value("meridian_handoff_messages_total", float64(m.MessagesHeard), "heard")
 		s.Value("meridian_handoff_messages_total", float64(m.MessagesMalformed), "malformed")
 		s.Value("meridian_handoff_running", float64(m.Offers), "offers")
-		s.Value("meridian_handoff_running", float64(m.Intakes), "intakes")
+		s.Value("meridian_handoff_running", float64(m.Accepts), "accepts")
+		s.Value("meridian_handoff_running", float64(m.Accepts), "intakes")
 		s.Value("meridian_handoff_running", float64(m.Sessions), "sessions")
 	}
 }

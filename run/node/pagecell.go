@@ -235,7 +235,7 @@ func memberRow(m kv.Member, a *About) dash.Member {
 	row := dash.Member{
 		Name: m.Name, Incarnation: m.Incarnation.String(), Kind: text(a.Kind), Version: text(a.Version), UpMs: a.UpMs, Engines: a.Engines, Transfers: a.Transfers.Done, TransfersFailed: a.Transfers.Failed,
 		ChecksumFailures: a.Transfers.ChecksumFailures, Bytes: a.Transfers.BytesRead + a.Transfers.BytesWritten, HandOffs: a.HandOffs.Ready,
-		HandOffsFailed: a.HandOffs.Failed, HandOffBytes: a.HandOffs.Bytes, UnderWay: a.HandOffs.Intakes,
+		HandOffsFailed: a.HandOffs.Failed, HandOffBytes: a.HandOffs.Bytes, UnderWay: a.HandOffs.Accepts,
 	}
 	for i, total := range a.Memory {
 		if i < 8 {

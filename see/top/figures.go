@@ -141,8 +141,8 @@ func (f *Figures) addAgent(d difference, source Source) {
 	f.Moving.PerSecond += d.rate(source, "meridian_agent_transfers_ended_total")
 	f.Moving.FailedPerSecond += d.rate(source, "meridian_agent_transfers_ended_total", `end="failed"`)
 	f.Moving.BytesPerSecond += d.rate(source, "meridian_agent_bytes_total")
-	f.Moving.HandOffsPerSecond += d.rate(source, "meridian_handoff_intakes_ended_total")
-	f.Moving.Running += page.sum("meridian_handoff_running", `what="intakes"`)
+	f.Moving.HandOffsPerSecond += d.rate(source, "meridian_handoff_accepts_ended_total")
+	f.Moving.Running += page.sum("meridian_handoff_running", `what="accepts"`)
 	if page.knows("meridian_store_heap_bytes") {
 		f.Memory = append(f.Memory, Memory{
 			Tier: "object cache", Where: source.Name, Unit: "bytes",

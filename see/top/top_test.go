@@ -84,7 +84,7 @@ meridian_gateway_phase_seconds_bucket{phase="total",le="+Inf"} 0
 		{Kind: "agent", Name: "a", URL: process(t, func(look int) string {
 			return fmt.Sprintf(`meridian_agent_transfers_ended_total{end="done"} %d
 meridian_agent_bytes_total{op="read"} %d
-meridian_handoff_intakes_ended_total{end="ready"} %d
+meridian_handoff_accepts_ended_total{end="ready"} %d
 meridian_store_heap_bytes{what="used"} 512
 meridian_store_heap_bytes{what="total"} 2048
 `, 20*look, 1<<20*look, 2*look)

@@ -49,14 +49,14 @@ func IsPromise(ticket []byte) bool { return bytes.HasPrefix(ticket, []byte("MRDP
 // Cancel names what is not wanted any more: exactly one of its fields is set.
 type Cancel struct {
 	Offered  [16]byte // an offer to withdraw
-	Accepted [16]byte // an intake to cancel
+	Accepted [16]byte // an accept to cancel
 	Ticket   []byte   // a ticket that will not be used
 }
 
 // EventKind is what has happened.
 type EventKind uint8
 
-// The kinds. Of an intake: Ready once, or Failed once and then Freed once. Of an
+// The kinds. Of an accept: Ready once, or Failed once and then Freed once. Of an
 // offer: Freed once.
 const (
 	// Serving: the engine is complete; offers and accepts are taken.
@@ -85,7 +85,7 @@ func (k EventKind) String() string {
 type Event struct {
 	Kind     EventKind
 	Transfer [16]byte
-	// Accepted: of an intake; else of an offer.
+	// Accepted: of an accept; else of an offer.
 	Accepted bool
 	// Problem says why; nil where all went well.
 	Problem *Problem

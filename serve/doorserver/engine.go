@@ -41,10 +41,10 @@ type engine struct {
 	side        *reshard.Side
 	scope       kv.Scope
 	offers      map[kv.ID]*offered
-	intakes     map[kv.ID]*found // nil: of a ticket of another engine's
+	accepts     map[kv.ID]*found // nil: of a ticket of another engine's
 	keeps       map[kv.ID]bool
 	found       []*found         // not used yet, the oldest first
-	parts       map[kv.ID]*found // hand-offs that are part of an intake and not quiet
+	parts       map[kv.ID]*found // hand-offs that are part of an accept and not quiet
 	finds       int              // that are being looked for
 	joined      bool             // the transceiver knows it
 
@@ -71,7 +71,7 @@ type engine struct {
 // offered is an offer that stands, and how much of it each rank says that it has
 // computed.
 type offered struct {
-	*transceiver.Outgoing
+	*transceiver.OfferHandle
 	layers   int // of the model
 	tokens   int
 	computed map[int]handoff.Computed
@@ -187,7 +187,7 @@ func (s *Server) tryRegister(c *conn, hello *doorpb.Hello) (wait <-chan struct{}
 func (s *Server) newEngine(id string, uid uint32) *engine {
 	e := &engine{
 		id: id, uid: uid, incarnation: agent.NewID(), state: gathering, ranks: make(map[int]*rank),
-		offers: make(map[kv.ID]*offered), intakes: make(map[kv.ID]*found), keeps: make(map[kv.ID]bool), parts: make(map[kv.ID]*found),
+		offers: make(map[kv.ID]*offered), accepts: make(map[kv.ID]*found), keeps: make(map[kv.ID]bool), parts: make(map[kv.ID]*found),
 		fenced: make(chan struct{}),
 	}
 	e.life, e.endLife = context.WithCancel(s.life)

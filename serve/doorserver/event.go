@@ -66,7 +66,7 @@ func (e *engine) forget(event door.Event) {
 	switch {
 	case event.Kind == door.Failed:
 	case event.Accepted:
-		delete(e.intakes, event.Transfer)
+		delete(e.accepts, event.Transfer)
 	default:
 		delete(e.offers, event.Transfer)
 		delete(e.keeps, event.Transfer)

@@ -176,7 +176,7 @@ func (c *conn) acceptFound(ctx context.Context, id kv.ID, a door.Accept) (*doorp
 		switch {
 		case err == nil:
 			s.mu.Lock()
-			e.intakes[f.id] = f
+			e.accepts[f.id] = f
 			s.mu.Unlock()
 			continue
 		case i == 0:
@@ -249,5 +249,5 @@ func (s *Server) cancelParts(parts []kv.ID) {
 	}
 }
 
-// openParts are the hand-offs of an intake that are not quiet.
+// openParts are the hand-offs of an accept that are not quiet.
 func (f *found) openParts() []kv.ID { return slices.Collect(maps.Keys(f.open)) }

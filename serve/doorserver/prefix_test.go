@@ -191,7 +191,7 @@ func (c *foundCell) accepts(t *testing.T, found door.Found) [16]byte {
 	return id
 }
 
-// quiet says that no offer of the holders stands, and no intake. Waiting for an offer to
+// quiet says that no offer of the holders stands, and no accept. Waiting for an offer to
 // expire is not how it should come to that.
 func (c *foundCell) quiet() bool {
 	for _, n := range c.there {
@@ -199,7 +199,7 @@ func (c *foundCell) quiet() bool {
 			c.t.Error("an offer was not given back, and expired")
 		}
 	}
-	return c.there[0].transceiver.Metrics().Offers == 0 && c.there[1].transceiver.Metrics().Offers == 0 && c.here.transceiver.Metrics().Intakes == 0
+	return c.there[0].transceiver.Metrics().Offers == 0 && c.there[1].transceiver.Metrics().Offers == 0 && c.here.transceiver.Metrics().Accepts == 0
 }
 
 // only says that a transfer is told of by these events and no others.

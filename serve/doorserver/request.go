@@ -27,7 +27,7 @@ func (s *Server) mayAsk(c *conn) *door.Problem {
 		return problem(door.CodeFenced, "engine %s is being fenced", e.id)
 	case e.state != serving:
 		return problem(door.CodeOrder, "engine %s does not serve yet: %s", e.id, e.missing())
-	case len(e.offers)+len(e.intakes)+len(e.keeps) >= s.options.MaxOutstanding:
+	case len(e.offers)+len(e.accepts)+len(e.keeps) >= s.options.MaxOutstanding:
 		return busy(fmt.Sprintf("engine %s has %d hand-offs that have not ended, which is the limit", e.id, s.options.MaxOutstanding))
 	}
 	return nil
@@ -81,7 +81,7 @@ func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.offers[o.Transfer] == nil { // else it is repeated, and ranks may have told of it
-		e.offers[o.Transfer] = &offered{Outgoing: out, layers: len(e.side.Geometry.Layers), tokens: len(o.Tokens), computed: make(map[int]handoff.Computed)}
+		e.offers[o.Transfer] = &offered{OfferHandle: out, layers: len(e.side.Geometry.Layers), tokens: len(o.Tokens), computed: make(map[int]handoff.Computed)}
 	}
 	if leg != nil {
 		s.spent.add(legUse{e.id, o.Transfer})
@@ -134,7 +134,7 @@ func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.intakes[in.Transfer] = nil
+	e.accepts[in.Transfer] = nil
 	return &doorpb.Reply{With: &doorpb.Reply_Transfer{Transfer: in.Transfer[:]}}, nil
 }
 
@@ -171,7 +171,7 @@ func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {
 	case *doorpb.Cancel_Accepted:
 		id, p := c.known(what.Accepted, true)
 		if p == nil {
-			c.server.cancelParts(c.intakeParts(id))
+			c.server.cancelParts(c.acceptParts(id))
 		}
 		return p
 	case *doorpb.Cancel_UnusedTicket:
@@ -195,18 +195,18 @@ func (c *conn) known(transfer []byte, accepted bool) (kv.ID, *door.Problem) {
 	}
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	_, taken := c.engine.intakes[id]
+	_, taken := c.engine.accepts[id]
 	if accepted && taken || !accepted && (c.engine.offers[id] != nil || c.engine.keeps[id]) {
 		return id, nil
 	}
 	return id, problem(door.CodeUnknown, "engine %s has no such hand-off that runs: %s", c.engine.id, id)
 }
 
-// intakeParts are the hand-offs that an intake of this engine is made of.
-func (c *conn) intakeParts(id kv.ID) []kv.ID {
+// acceptParts are the hand-offs that an accept of this engine is made of.
+func (c *conn) acceptParts(id kv.ID) []kv.ID {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	if f := c.engine.intakes[id]; f != nil {
+	if f := c.engine.accepts[id]; f != nil {
 		return f.openParts()
 	}
 	return []kv.ID{id}
@@ -233,9 +233,9 @@ func (c *conn) computed(id kv.ID, layers, tokens int) {
 		return
 	}
 	if step.Whole > 0 {
-		o.Computed(o.layers, step.Whole)
+		o.Progress(o.layers, step.Whole)
 	}
 	if step.Layers > 0 {
-		o.Computed(step.Layers, step.Tokens)
+		o.Progress(step.Layers, step.Tokens)
 	}
 }

@@ -44,7 +44,7 @@ func (n *node) record(t testing.TB, id string) (r directory.EngineRecord, there 
 	return r, true
 }
 
-// An engine is killed in the middle of an intake. It is fenced at once, and the
+// An engine is killed in the middle of an accept. It is fenced at once, and the
 // offer that it was taking is taken by the engine that comes in its place.
 func TestEngineIsKilledWhileItTakes(t *testing.T) {
 	for _, fabricName := range []string{"host", "tcp"} {
@@ -57,7 +57,7 @@ func TestEngineIsKilledWhileItTakes(t *testing.T) {
 			id := [16]byte(agent.NewID())
 			source := from.blocksFor(tokens)
 			from.fill(source, tokens)
-			// Half of the layers only, so that the intake stays in the middle.
+			// Half of the layers only, so that the accept stays in the middle.
 			ticket, err := from.Offer(soon(t), door.Offer{Transfer: id, Tokens: prompt(tokens), Tables: [][]uint32{source}, Layers: 2})
 			if err != nil {
 				t.Fatal(err)

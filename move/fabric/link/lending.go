@@ -15,13 +15,13 @@ import (
 // memory to the other end and flies a flag for every part that may be taken; the
 // other end copies:
 //
-//	owner                                   taker, who owns the destination
+//	owner                                   reader, who owns the destination
 //	raises a flag, lends ──── Source ─────► looks at the flag, copies a piece, looks …
 //	lowers it        ◄── Taken, or Ack ──── looks once more at the end
 //
 // Whoever wants the source quiet lowers the flag. What was copied after that is
-// never reported as done, because the taker looks after its last piece; and a
-// taker that finds the flag down ends nothing by itself: the owner says why.
+// never reported as done, because the reader looks after its last piece; and a
+// reader that finds the flag down ends nothing by itself: the owner says why.
 type Lending struct {
 	lender  Lender
 	end     End

@@ -118,14 +118,14 @@ func (l *lentLink) post(op fabric.Op) (*fabric.Transfer, *Taking) {
 		l.t.Fatal(err)
 	}
 	l.deliver()
-	taker := l.near
+	reader := l.near
 	if op == fabric.Write {
-		taker = l.far
+		reader = l.far
 	}
-	if len(taker.started) != 1 {
-		l.t.Fatalf("a %v: %d were started", op, len(taker.started))
+	if len(reader.started) != 1 {
+		l.t.Fatalf("a %v: %d were started", op, len(reader.started))
 	}
-	return transfer, taker.started[0]
+	return transfer, reader.started[0]
 }
 
 func (l *lentLink) ended(transfer *fabric.Transfer, want fabric.State, cause error) {
@@ -259,7 +259,7 @@ func TestSourcesCount(t *testing.T) {
 		}
 	}
 	l := newLentLink(t)
-	l.server.machine = session.NewIncoming(1<<10, remembered)
+	l.server.machine = session.NewServer(1<<10, remembered)
 	dense := fabric.List{}
 	for range bytes / 4096 {
 		dense = append(dense, part(t, 1, 4096)...)

@@ -5,7 +5,7 @@
 //
 //	Post ─► Poster ─► Stream ═══ frames, parts ═══ Stream ─► Server ─► Regions, Guard
 //	          │                                                │
-//	   session.Outgoing                                 session.Incoming
+//	    session.Poster                                   session.Server
 //
 // A stream carries parts in one of two ways. In move/fabric/tcp their bytes travel,
 // over a TCP connection; in move/fabric/host they do not, because the other end copies

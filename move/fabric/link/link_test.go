@@ -229,7 +229,7 @@ func TestServerHoldsSoMuch(t *testing.T) {
 // long: its own part may have arrived, and been answered, long before.
 func TestServerHoldsSoManyNotifications(t *testing.T) {
 	s, w := serve(t)
-	s.machine = session.NewIncoming(1<<10, remembered)
+	s.machine = session.NewServer(1<<10, remembered)
 	large := mrdn.Begin{Write: true, Parts: 2, Bytes: 64, List: part(t, 1, 64).AppendTo(nil), Notify: true, Notification: make([]byte, 1<<20)}
 	busy := false
 	for id := byte(1); id < 32 && !busy; id++ {

@@ -27,7 +27,7 @@ type Poster struct {
 
 	mu         sync.Mutex // protects the rest
 	streams    []Stream
-	machine    *session.Outgoing
+	machine    *session.Poster
 	posted     map[kv.ID]*posted
 	notices    map[kv.ID]announced
 	held       int       // bytes that the requests of posted and the payloads of notices take on the wire
@@ -53,7 +53,7 @@ type posted struct {
 // NewPoster makes a posting side, which needs streams before its first use.
 func NewPoster(o PosterOptions) *Poster {
 	return &Poster{
-		options: o, machine: session.NewOutgoing(o.MaxTransfers),
+		options: o, machine: session.NewPoster(o.MaxTransfers),
 		posted: make(map[kv.ID]*posted), notices: make(map[kv.ID]announced),
 	}
 }

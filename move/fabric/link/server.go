@@ -36,7 +36,7 @@ type Server struct {
 
 	mu      sync.Mutex // protects the rest
 	streams []Stream
-	machine *session.Incoming
+	machine *session.Server
 	// parts holds where each part of a transfer is to be answered: on the stream
 	// on which it came.
 	parts map[kv.ID]map[uint16]reply
@@ -77,7 +77,7 @@ func NewServer(o ServerOptions) *Server {
 	if o.Clock == nil {
 		o.Clock = fabric.SystemClock
 	}
-	return &Server{options: o, machine: session.NewIncoming(o.MaxTransfers, o.Remember), parts: make(map[kv.ID]map[uint16]reply)}
+	return &Server{options: o, machine: session.NewServer(o.MaxTransfers, o.Remember), parts: make(map[kv.ID]map[uint16]reply)}
 }
 
 // Held is how many transfers run here and how many parts wait to be answered.

@@ -40,7 +40,7 @@ func TestDoneBeforeAllHasLeftIsQuiet(t *testing.T) {
 
 // A part of a read that is heard twice does not stay for want of the others.
 func TestAReadHeardTwiceDoesNotStay(t *testing.T) {
-	in := NewIncoming(1, 4)
+	in := NewServer(1, 4)
 	begin := mrdn.Begin{ID: id, Parts: 2}
 	for _, part := range []uint16{0, 1, 1} {
 		begin.Part = part
@@ -58,17 +58,17 @@ func TestAReadHeardTwiceDoesNotStay(t *testing.T) {
 func TestRepeatsAreToldWhatHappened(t *testing.T) {
 	cause := errors.New("cause")
 	for name, c := range map[string]struct {
-		end       func(*Incoming)
+		end       func(*Server)
 		parts     uint16
 		untouched bool
 	}{
-		"refused":        {func(in *Incoming) { in.Refused(id, 0, cause) }, 1, true},
-		"refused a part": {func(in *Incoming) { in.Refused(id, 0, cause) }, 2, false},
-		"failed":         {func(in *Incoming) { in.Failed(id, 0, cause) }, 1, false},
-		"cancelled":      {func(in *Incoming) { in.Cancelled(id) }, 1, false},
-		"not notified":   {func(in *Incoming) { in.Placed(id, 0); in.Delivered(id, 0, cause) }, 1, false},
+		"refused":        {func(in *Server) { in.Refused(id, 0, cause) }, 1, true},
+		"refused a part": {func(in *Server) { in.Refused(id, 0, cause) }, 2, false},
+		"failed":         {func(in *Server) { in.Failed(id, 0, cause) }, 1, false},
+		"cancelled":      {func(in *Server) { in.Cancelled(id) }, 1, false},
+		"not notified":   {func(in *Server) { in.Placed(id, 0); in.Delivered(id, 0, cause) }, 1, false},
 	} {
-		in := NewIncoming(1, 4)
+		in := NewServer(1, 4)
 		begin := mrdn.Begin{ID: id, Write: true, Parts: c.parts, Notify: true}
 		if _, err := in.Begin(begin); err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestRepeatsAreToldWhatHappened(t *testing.T) {
 // A notification that follows a read does not end what is still given under its
 // id: a fence must find it.
 func TestANoticeLeavesAReadThatRuns(t *testing.T) {
-	in := NewIncoming(1, 4)
+	in := NewServer(1, 4)
 	if _, err := in.Begin(mrdn.Begin{ID: id, Parts: 1}); err != nil {
 		t.Fatal(err)
 	}

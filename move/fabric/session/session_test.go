@@ -31,9 +31,9 @@ func has(effects []Effect, kind Kind) bool {
 
 var id = kv.ID{1}
 
-func posted(t *testing.T, op fabric.Op, parts uint16, notice bool) *Outgoing {
+func posted(t *testing.T, op fabric.Op, parts uint16, notice bool) *Poster {
 	t.Helper()
-	s := NewOutgoing(2)
+	s := NewPoster(2)
 	if err := s.Post(id, op, parts, notice); err != nil {
 		t.Fatal(err)
 	}
@@ -76,22 +76,22 @@ func TestHowItEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		parts   uint16
 		begun   bool
-		do      func(*Outgoing) []Effect
+		do      func(*Poster) []Effect
 		want    fabric.State
 		wrapped error
 		tells   bool
 	}{
-		"stopped before it left":  {1, false, func(s *Outgoing) []Effect { return s.Stop(id, cause) }, fabric.NotSubmitted, cause, false},
-		"stopped on its way":      {1, true, func(s *Outgoing) []Effect { return s.Stop(id, cause) }, fabric.InDoubt, cause, true},
-		"link lost before":        {1, false, func(s *Outgoing) []Effect { return s.Lost(cause) }, fabric.NotSubmitted, fabric.ErrPeerGone, false},
-		"link lost on its way":    {1, true, func(s *Outgoing) []Effect { return s.Lost(cause) }, fabric.InDoubt, fabric.ErrPeerGone, false},
+		"stopped before it left":  {1, false, func(s *Poster) []Effect { return s.Stop(id, cause) }, fabric.NotSubmitted, cause, false},
+		"stopped on its way":      {1, true, func(s *Poster) []Effect { return s.Stop(id, cause) }, fabric.InDoubt, cause, true},
+		"link lost before":        {1, false, func(s *Poster) []Effect { return s.Lost(cause) }, fabric.NotSubmitted, fabric.ErrPeerGone, false},
+		"link lost on its way":    {1, true, func(s *Poster) []Effect { return s.Lost(cause) }, fabric.InDoubt, fabric.ErrPeerGone, false},
 		"refused whole":           {1, true, nack(mrdn.CodeStaleEpoch, true), fabric.NotSubmitted, fabric.ErrStaleEpoch, false},
 		"refused in part":         {2, true, nack(mrdn.CodeStaleEpoch, true), fabric.InDoubt, fabric.ErrStaleEpoch, true},
 		"fenced on its way":       {1, true, nack(mrdn.CodeStaleEpoch, false), fabric.InDoubt, fabric.ErrStaleEpoch, true},
 		"checksum":                {1, true, nack(mrdn.CodeChecksum, false), fabric.InDoubt, fabric.ErrChecksum, true},
-		"answer out of turn":      {1, true, func(s *Outgoing) []Effect { return s.Acked(mrdn.Ack{ID: id, Part: 5}) }, fabric.InDoubt, fabric.ErrRefused, true},
-		"notice it did not send":  {1, true, func(s *Outgoing) []Effect { return s.Acked(mrdn.Ack{ID: id, Part: mrdn.NoticeAck}) }, fabric.InDoubt, fabric.ErrRefused, true},
-		"local memory went wrong": {1, true, func(s *Outgoing) []Effect { return s.Failed(id, cause) }, fabric.InDoubt, cause, true},
+		"answer out of turn":      {1, true, func(s *Poster) []Effect { return s.Acked(mrdn.Ack{ID: id, Part: 5}) }, fabric.InDoubt, fabric.ErrRefused, true},
+		"notice it did not send":  {1, true, func(s *Poster) []Effect { return s.Acked(mrdn.Ack{ID: id, Part: mrdn.NoticeAck}) }, fabric.InDoubt, fabric.ErrRefused, true},
+		"local memory went wrong": {1, true, func(s *Poster) []Effect { return s.Failed(id, cause) }, fabric.InDoubt, cause, true},
 	} {
 		s := posted(t, fabric.Write, c.parts, false)
 		if c.begun {
@@ -111,8 +111,8 @@ func TestHowItEnds(t *testing.T) {
 	}
 }
 
-func nack(code mrdn.Code, untouched bool) func(*Outgoing) []Effect {
-	return func(s *Outgoing) []Effect { return s.Acked(mrdn.Ack{ID: id, Code: code, Untouched: untouched}) }
+func nack(code mrdn.Code, untouched bool) func(*Poster) []Effect {
+	return func(s *Poster) []Effect { return s.Acked(mrdn.Ack{ID: id, Code: code, Untouched: untouched}) }
 }
 
 func TestBounds(t *testing.T) {
@@ -126,7 +126,7 @@ func TestBounds(t *testing.T) {
 	if err := s.Post(kv.ID{3}, fabric.Write, 1, false); !errors.Is(err, fabric.ErrBusy) {
 		t.Errorf("over the limit: %v", err)
 	}
-	in := NewIncoming(1, 4)
+	in := NewServer(1, 4)
 	if _, err := in.Begin(mrdn.Begin{ID: id, Write: true, Parts: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestContradictionsPoison(t *testing.T) {
 		"other direction":   {ID: id, Part: 1, Parts: 2},
 		"other part number": {ID: id, Write: true, Part: 1, Parts: 3},
 	} {
-		in := NewIncoming(4, 4)
+		in := NewServer(4, 4)
 		if _, err := in.Begin(mrdn.Begin{ID: id, Write: true, Part: 0, Parts: 2, Notify: true}); err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +156,7 @@ func TestContradictionsPoison(t *testing.T) {
 // TestRepeatsFindTheSameEnd: whatever ended is answered again, not done again.
 func TestRepeatsFindTheSameEnd(t *testing.T) {
 	begin := mrdn.Begin{ID: id, Write: true, Parts: 1, Notify: true, Notification: []byte("n")}
-	in := NewIncoming(4, 4)
+	in := NewServer(4, 4)
 	if _, err := in.Begin(begin); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestRepeatsFindTheSameEnd(t *testing.T) {
 // queue thrown in, and checks what the two sides may claim.
 func TestConversation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		out, in := NewOutgoing(4), NewIncoming(4, 16)
+		out, in := NewPoster(4), NewServer(4, 16)
 		parts := rapid.Uint16Range(1, 4).Draw(t, "parts")
 		if err := out.Post(id, fabric.Write, parts, false); err != nil {
 			t.Fatal(err)

@@ -2,7 +2,7 @@ package handoff
 
 import "fmt"
 
-// What a holder takes on: each bound holds before anything is kept.
+// What a source takes on: each bound holds before anything is kept.
 
 // MaxKeep bounds how long an offer may stand, and with it how long a home has to
 // remember that a ticket was used.
@@ -10,7 +10,7 @@ const MaxKeep = 60 * Minute
 
 // admit says whether there is room for an offer, and brings what is computed of it
 // into its normal form.
-func (h *Holder) admit(now Instant, e *Engine, o *Offer) error {
+func (h *SourceHome) admit(now Instant, e *Engine, o *Offer) error {
 	p := Party{Engine: *e, Holding: o.Holding}
 	if err := p.checkTables(); err != nil {
 		return err
@@ -51,28 +51,28 @@ func (p *Party) checkTables() error {
 	return nil
 }
 
-// maxAwaitedBytes bounds what asks that came before their offers make a holder
-// keep: each names the blocks of a taker.
+// maxAwaitedBytes bounds what asks that came before their offers make a source
+// keep: each names the blocks of a destination.
 const maxAwaitedBytes = 64 << 20
 
 // admitAsk says whether there is room for an ask that came before its offer, in
-// the place of another's if one is given. One taker alone does not use up all
+// the place of another's if one is given. One destination alone does not use up all
 // that offers need.
-func (h *Holder) admitAsk(a asking, replaced *offer) error {
-	bytes, ofTaker := a.ask.Dst.keptBytes(), 0
+func (h *SourceHome) admitAsk(a asking, replaced *offer) error {
+	bytes, ofDestination := a.ask.Dst.keptBytes(), 0
 	for _, o := range h.offers {
 		if o.state == offerAwaited && o != replaced {
 			bytes += o.session.askBytes
 			if o.session.from == a.from {
-				ofTaker++
+				ofDestination++
 			}
 		}
 	}
 	switch {
 	case h.count(false) >= h.MaxOffers && replaced == nil:
 		return fmt.Errorf("%w: %d offers stand or are awaited", ErrDeclined, h.MaxOffers)
-	case ofTaker > h.MaxOffers/2:
-		return fmt.Errorf("%w: %d offers are awaited by %v alone", ErrDeclined, ofTaker, a.from)
+	case ofDestination > h.MaxOffers/2:
+		return fmt.Errorf("%w: %d offers are awaited by %v alone", ErrDeclined, ofDestination, a.from)
 	case bytes > maxAwaitedBytes:
 		return fmt.Errorf("%w: asks for what is not offered yet would take %d bytes, at most %d", ErrDeclined, bytes, maxAwaitedBytes)
 	}

@@ -20,10 +20,10 @@ func refusalOf(effects []Effect) error {
 	return nil
 }
 
-// What asks that come before their offers make a holder keep is bounded: in
-// number for each taker, and in bytes for all of them.
+// What asks that come before their offers make a source keep is bounded: in
+// number for each destination, and in bytes for all of them.
 func TestEarlyAsksAreBounded(t *testing.T) {
-	early := func(h *Holder, from kv.Member, n int, blocks int) error {
+	early := func(h *SourceHome, from kv.Member, n int, blocks int) error {
 		transfer := kv.ID{byte(n), byte(n >> 8), 1}
 		ticket := Ticket{Transfer: transfer, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
 		dst := Party{Engine: *oneRank("decode", 1, from), Holding: reshard.Holding{Tables: [][]uint32{make([]uint32, blocks)}}}
@@ -31,7 +31,7 @@ func TestEarlyAsksAreBounded(t *testing.T) {
 			Session: uint64(n), Low: LowVersion, High: HighVersion, Ticket: ticket.Seal(testKey), Dst: dst, Tokens: kv.TokenRange{End: 6}, RemainingMs: 1000,
 		}))
 	}
-	h := NewHolder(HolderOptions{Self: memberP, Key: testKey, MaxOffers: 10})
+	h := NewSourceHome(SourceOptions{Self: memberP, Key: testKey, MaxOffers: 10})
 	kept := 0
 	for n := range 20 {
 		if err := early(h, memberD, n+1, 3); err == nil {
@@ -41,9 +41,9 @@ func TestEarlyAsksAreBounded(t *testing.T) {
 		}
 	}
 	if err := early(h, memberX, 100, 3); kept > 6 || err != nil {
-		t.Errorf("one taker has %d of 10 places, another has none: %v", kept, err)
+		t.Errorf("one destination has %d of 10 places, another has none: %v", kept, err)
 	}
-	h = NewHolder(HolderOptions{Self: memberP, Key: testKey})
+	h = NewSourceHome(SourceOptions{Self: memberP, Key: testKey})
 	const large = maxAwaitedBytes / 4 / 10
 	kept = 0
 	for n := range 30 {
@@ -54,7 +54,7 @@ func TestEarlyAsksAreBounded(t *testing.T) {
 	if kept == 0 || kept > 10 {
 		t.Errorf("%d asks of %d bytes are kept", kept, 4*large)
 	}
-	// The same taker's next session takes the place of the one before.
+	// The same destination's next session takes the place of the one before.
 	again := kv.ID{1, 0, 1}
 	ticket := Ticket{Transfer: again, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
 	ask := &Ask{
@@ -125,7 +125,7 @@ func TestFlowsAreBounded(t *testing.T) {
 // a home need not remember them for longer than MaxKeep.
 func TestMemoryOfTicketsIsBounded(t *testing.T) {
 	s := newStage(t)
-	_, _, err := s.holder.Offer(s.now, Offer{
+	_, _, err := s.source.Offer(s.now, Offer{
 		Transfer: kv.ID{7}, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
 		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Computed: Computed{Layers: 2}, Keep: MaxKeep + Millisecond,
 	})
@@ -133,9 +133,9 @@ func TestMemoryOfTicketsIsBounded(t *testing.T) {
 		t.Errorf("an offer that stands for ages: %v", err)
 	}
 	ticket := Ticket{Transfer: kv.ID{8}, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never - 1}
-	s.do(memberP, s.holder.Receive(s.now, memberD, kv.ID{8}, &End{Session: 1, Ticket: ticket.Seal(testKey), Problem: ProblemOf(ErrCancelled), Final: true}))
+	s.do(memberP, s.source.Receive(s.now, memberD, kv.ID{8}, &End{Session: 1, Ticket: ticket.Seal(testKey), Problem: ProblemOf(ErrCancelled), Final: true}))
 	for _, id := range []kv.ID{{7}, {8}} {
-		if over, is := s.holder.endings[id]; !is || over.until > s.now+MaxKeep {
+		if over, is := s.source.endings[id]; !is || over.until > s.now+MaxKeep {
 			t.Errorf("transfer %v is remembered: %v, until %d, now is %d", id, is, over.until, s.now)
 		}
 	}
@@ -147,18 +147,18 @@ func TestTablesAreBounded(t *testing.T) {
 	for name, tables := range map[string][][]uint32{"blocks": {make([]uint32, 9)}, "tables": make([][]uint32, maxTables+1)} {
 		s := newStage(t)
 		s.offer(2)
-		_, _, err := s.holder.Offer(s.now, Offer{
+		_, _, err := s.source.Offer(s.now, Offer{
 			Transfer: kv.ID{7}, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
 			Holding: reshard.Holding{Tables: tables}, Computed: Computed{Layers: 2}, Keep: Minute,
 		})
 		if !errors.Is(err, ErrTerms) {
 			t.Errorf("offered with too many %s: %v", name, err)
 		}
-		_, _, err = s.taker.Accept(s.now, Accept{
+		_, _, err = s.destination.Accept(s.now, Accept{
 			Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: tables},
 			Tokens: kv.TokenRange{End: 6}, Deadline: s.now + Second,
 		})
-		if !errors.Is(err, ErrTerms) || s.taker.Len() != 0 {
+		if !errors.Is(err, ErrTerms) || s.destination.Len() != 0 {
 			t.Errorf("accepted with too many %s: %v", name, err)
 		}
 	}

@@ -27,7 +27,7 @@ type Ask struct {
 	Session      uint64
 	Low, High    uint8 // versions
 	Capabilities uint64
-	// Push asks the holder's followers to write, instead of reading from them.
+	// Push asks the source's followers to write, instead of reading from them.
 	Push   bool
 	Ticket []byte
 	Dst    Party
@@ -57,7 +57,7 @@ func (m *Ask) parse(r *fields.Reader) {
 	m.RemainingMs = r.Uint()
 }
 
-// Answer is the holder's consent: what it has and where, the digest of the plan
+// Answer is the source's consent: what it has and where, the digest of the plan
 // that it made, and, unless it is to write itself, the grants to read with.
 type Answer struct {
 	Session       uint64
@@ -68,7 +68,7 @@ type Answer struct {
 	Grants        []FlowGrant
 	// Computed is what is computed so far.
 	Computed Computed
-	// LeaseMs is how long the holder waits for a sign of life.
+	// LeaseMs is how long the source waits for a sign of life.
 	LeaseMs uint64
 }
 
@@ -91,7 +91,7 @@ func (m *Answer) parse(r *fields.Reader) {
 	m.LeaseMs = r.Uint()
 }
 
-// Refusal is the holder's no.
+// Refusal is the source's no.
 type Refusal struct {
 	Session uint64
 	Problem Problem

@@ -9,7 +9,7 @@ import (
 	"meridian/move/reshard"
 )
 
-// Computed is how much of a cache exists. A prompt is computed chunk by chunk, and
+// Progress is how much of a cache exists. A prompt is computed chunk by chunk, and
 // a chunk layer by layer, so that it is a staircase:
 //
 //	token   0           Whole        Tokens        the last

@@ -137,7 +137,7 @@ func TestChunksMoveAsTheyAreComputed(t *testing.T) {
 		for _, older := range []bool{false, true} {
 			s := newStage(t)
 			if older {
-				s.taker.Capabilities = CanLayers | CanPlaces
+				s.destination.Capabilities = CanLayers | CanPlaces
 			}
 			var moved []Computed
 			s.move = func(m Move) (Movement, bool) {
@@ -151,7 +151,7 @@ func TestChunksMoveAsTheyAreComputed(t *testing.T) {
 			s.play()
 			for _, tokens := range []int{2, 4, 0} {
 				for layers := 1; layers <= 2; layers++ {
-					s.do(memberP, s.holder.Computed(s.now, s.transfer, layers, tokens))
+					s.do(memberP, s.source.Progress(s.now, s.transfer, layers, tokens))
 					s.play()
 				}
 			}
@@ -159,7 +159,7 @@ func TestChunksMoveAsTheyAreComputed(t *testing.T) {
 			s.empty()
 			want := []Computed{{Layers: 1, Tokens: 2}, {Whole: 2}, {Layers: 1, Tokens: 4, Whole: 2}, {Whole: 4}, {Layers: 1, Whole: 4}, {Layers: 2}}
 			early := uint64(80)
-			if older && !push { // the holder's own followers are of its build
+			if older && !push { // the source's own followers are of its build
 				want, early = []Computed{{Layers: 1}, {Layers: 2}}, 48
 			}
 			if fmt.Sprint(moved) != fmt.Sprint(want) {
@@ -191,7 +191,7 @@ func TestAPartWithoutBytesLeavesTheFabric(t *testing.T) {
 		s.offer(1)
 		s.accept(push)
 		s.play()
-		s.do(memberP, s.holder.Computed(s.now, s.transfer, 2, 0))
+		s.do(memberP, s.source.Progress(s.now, s.transfer, 2, 0))
 		s.play()
 		s.ended(allReady...)
 		as := Destination

@@ -4,24 +4,24 @@
 // feeds the machines what happened and carries out what they answer. They have
 // no clock, no goroutine and no lock.
 //
-//	prefill engine                                              decode engine
-//	    │ Offer, Computed, Withdraw                  Accept, Cancel │
-//	    ▼                                                           ▼
-//	 Holder  ◄──────── Ask, Beat, Push, End ──────────────────  Taker      at each engine's home
-//	    │    ────────► Answer, Refusal, Progress, Pushed, Ended ──► │
-//	    │ Order ▲                                             Order │ ▲
-//	    ▼       │ Report                                            ▼ │ Report
-//	 Follower, Follower …  grants, or writes     Follower, Follower …  reads, or grants
+//	prefill engine                                             decode engine
+//	    │ Offer, Progress, Withdraw                 Accept, Cancel │
+//	    ▼                                                          ▼
+//	 SourceHome ◄───── Ask, Heartbeat, Push, End ───────── DestinationHome   at each engine's home
+//	    │       ──► Answer, Refusal, Progress, Pushed, Ended ────► │
+//	    │ Order ▲                                            Order │ ▲
+//	    ▼       │ Report                                           ▼ │ Report
+//	 Follower, Follower …  grants, or writes    Follower, Follower …  reads, or grants
 //
 // A home speaks for an engine, a follower works on the memory of the ranks that live
 // on one agent. A home tells the follower of its own agent and those of others the
 // same things; only the way there differs.
 //
-// A Holder's offer, and a Taker's intake:
+// A SourceHome's offer, and a DestinationHome's accept:
 //
 //	awaited ─► held ─► planning ─► granting ─► open ─► closing ─► over
 //	             ▲                                        │
-//	             └─────── the taker failed or fell silent ┘
+//	             └─ the destination failed or is silent ─┘
 //
 //	asked ─► planning ─┬─► moving ───────────────┬─► stopping ─► confirming ─► over
 //	                   └─► granting ─► granted ──┘
@@ -30,7 +30,7 @@
 // layers, and what is newly under it is moved by followers, without a word in
 // between.
 //
-// Nothing is free before it is quiet: an offer's blocks, and those of an intake
+// Nothing is free before it is quiet: an offer's blocks, and those of an accept
 // that failed, are given back once every follower has said that nothing of this
 // hand-off can touch its memory any more. A lease that ends and a deadline that
 // passes begin that, they do not replace it.

@@ -12,8 +12,8 @@ type Send struct {
 	Message  Message
 }
 
-// MakePlan asks for the plan of a hand-off; Planned takes it, the Holder's at the
-// source, the Taker's at the destination. It is an effect because it may take
+// MakePlan asks for the plan of a hand-off; Planned takes it, the SourceHome's at the
+// source, the DestinationHome's at the destination. It is an effect because it may take
 // milliseconds.
 type MakePlan struct {
 	As      Role
@@ -68,7 +68,7 @@ func (KeepRecord) effect()  {}
 // EventKind is what an engine is told.
 type EventKind uint8
 
-// What an engine is told of a hand-off. Of an intake: Ready once, or Failed once
+// What an engine is told of a hand-off. Of an accept: Ready once, or Failed once
 // and then Freed once. Of an offer: Freed once. The others may come before that.
 const (
 	// Ready: every byte is where the decode engine wants it.

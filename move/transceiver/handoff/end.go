@@ -2,7 +2,7 @@ package handoff
 
 import "meridian/internal/fields"
 
-// End is a taker's last word: it has everything, or it wants nothing more. It is
+// End is a destination's last word: it has everything, or it wants nothing more. It is
 // repeated until Ended comes back.
 type End struct {
 	Session uint64
@@ -27,7 +27,7 @@ func (m *End) parse(r *fields.Reader) {
 	m.Final = r.Flag()
 }
 
-// Ended is a holder's last word to a session, asked for or not.
+// Ended is a source's last word to a session, asked for or not.
 type Ended struct {
 	Session uint64
 	Problem Problem

@@ -44,12 +44,12 @@ func FuzzHear(f *testing.F) {
 			s.deliver(letter{members[from%3], to, s.transfer, m})
 		}
 		s.play()
-		s.do(memberP, s.holder.Computed(s.now, s.transfer, 2, 0))
+		s.do(memberP, s.source.Progress(s.now, s.transfer, 2, 0))
 		for range 20 {
 			s.pass(10 * Second)
 		}
-		if s.holder.Len() != 0 || s.taker.Len() != 0 {
-			t.Fatalf("%d offers and %d intakes are left: %s", s.holder.Len(), s.taker.Len(), s.story())
+		if s.source.Len() != 0 || s.destination.Len() != 0 {
+			t.Fatalf("%d offers and %d accepts are left: %s", s.source.Len(), s.destination.Len(), s.story())
 		}
 	})
 }

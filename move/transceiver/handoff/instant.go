@@ -41,8 +41,8 @@ func (now Instant) until(end Instant) uint64 {
 
 // Timing is how long things take and may take.
 type Timing struct {
-	// Lease is how long a holder keeps blocks for a taker that it does not hear
-	// from; a taker is heard several times as often.
+	// Lease is how long a source keeps blocks for a destination that it does not hear
+	// from; a destination is heard several times as often.
 	Lease Instant
 	// FollowerLease is how long a follower on another agent goes on without hearing
 	// from its home.

@@ -18,7 +18,7 @@ func (s *stage) whole(push bool) {
 	s.offer(1)
 	s.accept(push)
 	s.play()
-	s.do(memberP, s.holder.Computed(s.now, s.transfer, 2, 0))
+	s.do(memberP, s.source.Progress(s.now, s.transfer, 2, 0))
 	s.play()
 }
 
@@ -183,8 +183,8 @@ func TestMovesAreTriedAgain(t *testing.T) {
 	s.ended("source dropped", "destination failed", "destination freed")
 }
 
-// A taker that cannot take layers one by one is answered when all are there.
-func TestTakerWithoutLayers(t *testing.T) {
+// A destination that cannot take layers one by one is answered when all are there.
+func TestDestinationWithoutLayers(t *testing.T) {
 	s := newStage(t)
 	s.offer(1)
 	s.accept(false)
@@ -198,7 +198,7 @@ func TestTakerWithoutLayers(t *testing.T) {
 	if answered() {
 		t.Fatal("it was answered while layers are missing")
 	}
-	s.do(memberP, s.holder.Computed(s.now, s.transfer, 2, 0))
+	s.do(memberP, s.source.Progress(s.now, s.transfer, 2, 0))
 	s.play()
 	if !answered() {
 		t.Fatal("it was not answered")
@@ -206,9 +206,9 @@ func TestTakerWithoutLayers(t *testing.T) {
 	s.ended(allReady...)
 }
 
-// A taker that falls silent loses its place: first everything is closed, then
+// A destination that falls silent loses its place: first everything is closed, then
 // the offer is there for another.
-func TestSilentTaker(t *testing.T) {
+func TestSilentDestination(t *testing.T) {
 	s := newStage(t)
 	s.move = func(Move) (Movement, bool) { return Movement{}, false }
 	s.offer(2)
@@ -217,8 +217,8 @@ func TestSilentTaker(t *testing.T) {
 	if n := s.grants[place{memberP, SessionID{HomeRole{memberP, Source}, 1}}]; n != 2 {
 		t.Fatalf("%d grants", n)
 	}
-	for s.now += 31 * Second; len(s.events) == 0; { // and nothing of the taker's
-		s.do(memberP, s.holder.Tick(s.now))
+	for s.now += 31 * Second; len(s.events) == 0; { // and nothing of the destination's
+		s.do(memberP, s.source.Tick(s.now))
 		s.play()
 	}
 	s.ended("source dropped", "destination failed", "destination freed") // it hears of it in the end
@@ -242,7 +242,7 @@ func TestUnreachableFollower(t *testing.T) {
 		lost := func() {
 			s.post = slices.DeleteFunc(s.post, func(l letter) bool { return l.to == memberX || l.from == memberX })
 		}
-		s.do(memberP, s.holder.Withdraw(s.now, s.transfer))
+		s.do(memberP, s.source.Withdraw(s.now, s.transfer))
 		for end := s.now + 15*Second; s.now < end; s.now += 100 * Millisecond {
 			s.tick()
 			lost()
@@ -259,13 +259,13 @@ func TestUnreachableFollower(t *testing.T) {
 				delete(s.moves, here)
 			}
 		}
-		s.do(memberP, s.holder.Gone(s.now, memberX))
+		s.do(memberP, s.source.Gone(s.now, memberX))
 		s.play()
 		s.ended("source stuck", "source freed", "destination failed", "destination freed")
 	})
 }
 
-// A ticket that is given back while its holder still closes what it opened for
+// A ticket that is given back while its source still closes what it opened for
 // the session before ends the offer, too.
 func TestDeclineWhileClosing(t *testing.T) {
 	s := newStage(t)
@@ -285,9 +285,9 @@ func TestDeclineWhileClosing(t *testing.T) {
 			}
 		}
 	}
-	s.do(memberP, s.holder.offers[s.transfer].close(s.now, ProblemOf(ErrDeadline), false))
+	s.do(memberP, s.source.offers[s.transfer].close(s.now, ProblemOf(ErrDeadline), false))
 	playWithoutX()
-	effects, err := s.taker.Decline(s.now, s.ticket)
+	effects, err := s.destination.Decline(s.now, s.ticket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,17 +299,17 @@ func TestDeclineWhileClosing(t *testing.T) {
 	s.empty()
 }
 
-// A ticket that is given back after its intake was cancelled before it began ends the
-// offer: no holder has heard of that cancel. Giving it back again says nothing more.
+// A ticket that is given back after its accept was cancelled before it began ends the
+// offer: no source has heard of that cancel. Giving it back again says nothing more.
 func TestDeclineOfWhatNeverBegan(t *testing.T) {
 	s := newStage(t)
 	s.join(oneRank("prefill", 1, memberP), oneRank("decode", 1, memberD))
 	s.offer(2)
-	s.do(memberD, s.taker.Cancel(s.now, s.transfer))
-	s.do(memberD, s.taker.Cancel(s.now, s.transfer))
+	s.do(memberD, s.destination.Cancel(s.now, s.transfer))
+	s.do(memberD, s.destination.Cancel(s.now, s.transfer))
 	s.play()
 	for range 2 {
-		effects, err := s.taker.Decline(s.now, s.ticket)
+		effects, err := s.destination.Decline(s.now, s.ticket)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +379,7 @@ func TestAnyOrder(t *testing.T) {
 		offered, accepted := false, false
 		actions := map[string]func(*rapid.T){
 			"offer": func(t *rapid.T) {
-				if !offered && s.holder.endings[s.transfer].until == 0 {
+				if !offered && s.source.endings[s.transfer].until == 0 {
 					offered = true
 					s.offer(rapid.IntRange(0, 2).Draw(t, "layers"))
 				}
@@ -421,7 +421,7 @@ func TestAnyOrder(t *testing.T) {
 				}
 			},
 			"compute": func(t *rapid.T) {
-				s.do(memberP, s.holder.Computed(s.now, s.transfer, rapid.IntRange(0, 2).Draw(t, "layers"), 0))
+				s.do(memberP, s.source.Progress(s.now, s.transfer, rapid.IntRange(0, 2).Draw(t, "layers"), 0))
 			},
 			"wait": func(t *rapid.T) {
 				s.now += Instant(rapid.IntRange(0, int(Second)).Draw(t, "time"))
@@ -429,8 +429,8 @@ func TestAnyOrder(t *testing.T) {
 			},
 		}
 		if rapid.Bool().Draw(t, "regret") {
-			actions["cancel"] = func(t *rapid.T) { s.do(memberD, s.taker.Cancel(s.now, s.transfer)) }
-			actions["withdraw"] = func(t *rapid.T) { s.do(memberP, s.holder.Withdraw(s.now, s.transfer)) }
+			actions["cancel"] = func(t *rapid.T) { s.do(memberD, s.destination.Cancel(s.now, s.transfer)) }
+			actions["withdraw"] = func(t *rapid.T) { s.do(memberP, s.source.Withdraw(s.now, s.transfer)) }
 		}
 		t.Repeat(actions)
 		s.move = func(m Move) (Movement, bool) { return s.done(m), true }
@@ -442,8 +442,8 @@ func TestAnyOrder(t *testing.T) {
 				t.Fatalf("%v still moves", session)
 			}
 		}
-		if s.taker.Len() != 0 || s.holder.Len() != 0 {
-			t.Fatalf("%d offers and %d intakes are left: %s", s.holder.Len(), s.taker.Len(), s.story())
+		if s.destination.Len() != 0 || s.source.Len() != 0 {
+			t.Fatalf("%d offers and %d accepts are left: %s", s.source.Len(), s.destination.Len(), s.story())
 		}
 		if offered && !slices.ContainsFunc(s.events, func(e Event) bool { return e.As == Source && e.Kind == Freed }) {
 			t.Fatalf("the offer's blocks are lost: %s", s.story())

@@ -50,7 +50,7 @@ func blank(kind uint8) Message {
 	case 3:
 		return &Refusal{}
 	case 4:
-		return &Beat{}
+		return &Heartbeat{}
 	case 5:
 		return &Progress{}
 	case 6:
@@ -69,17 +69,17 @@ func blank(kind uint8) Message {
 	return nil
 }
 
-func (*Ask) kind() uint8      { return 1 }
-func (*Answer) kind() uint8   { return 2 }
-func (*Refusal) kind() uint8  { return 3 }
-func (*Beat) kind() uint8     { return 4 }
-func (*Progress) kind() uint8 { return 5 }
-func (*Push) kind() uint8     { return 6 }
-func (*Pushed) kind() uint8   { return 7 }
-func (*End) kind() uint8      { return 8 }
-func (*Ended) kind() uint8    { return 9 }
-func (*Order) kind() uint8    { return 10 }
-func (*Report) kind() uint8   { return 11 }
+func (*Ask) kind() uint8       { return 1 }
+func (*Answer) kind() uint8    { return 2 }
+func (*Refusal) kind() uint8   { return 3 }
+func (*Heartbeat) kind() uint8 { return 4 }
+func (*Progress) kind() uint8  { return 5 }
+func (*Push) kind() uint8      { return 6 }
+func (*Pushed) kind() uint8    { return 7 }
+func (*End) kind() uint8       { return 8 }
+func (*Ended) kind() uint8     { return 9 }
+func (*Order) kind() uint8     { return 10 }
+func (*Report) kind() uint8    { return 11 }
 
 // formOf is the form that a message needs.
 func formOf(m Message) uint8 {
@@ -90,7 +90,7 @@ func formOf(m Message) uint8 {
 		parties = []*Party{&m.Dst}
 	case *Answer:
 		parties, computed = []*Party{&m.Src}, m.Computed
-	case *Beat:
+	case *Heartbeat:
 		computed = m.Computed
 	case *Progress:
 		computed = m.Computed

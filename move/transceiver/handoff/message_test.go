@@ -98,7 +98,7 @@ func drawMessage(t *rapid.T) Message {
 	case 3:
 		return &Refusal{Session: n, Problem: drawProblem(t)}
 	case 4:
-		return &Beat{Session: n, Computed: drawComputed(t)}
+		return &Heartbeat{Session: n, Computed: drawComputed(t)}
 	case 5:
 		return &Progress{Session: n, Computed: drawComputed(t)}
 	case 6:
@@ -196,8 +196,8 @@ func TestMessagesOnTheWire(t *testing.T) {
 		"ask of a cache":      {ask(places), 2, "72abb0c7b3a4933f2d510519c2730eeb"},
 		"answer of a cache":   {answer(places), 2, "154541c3a56d0c96f3572a27063a9b1d"},
 		"order about a cache": {order(places), 2, "6657a4c13bc0cce2e6521cf31aa6c30b"},
-		"beat of chunks":      {&Beat{Session: 4, Computed: Computed{Layers: 5, Tokens: 700, Whole: 300}}, 3, "0a2758cd525568b35297c4f21e667922"},
-		"beat":                {&Beat{Session: 4, Computed: Computed{Layers: 5}}, 1, "186488dbdfd79776e8428827f631268a"},
+		"beat of chunks":      {&Heartbeat{Session: 4, Computed: Computed{Layers: 5, Tokens: 700, Whole: 300}}, 3, "0a2758cd525568b35297c4f21e667922"},
+		"beat":                {&Heartbeat{Session: 4, Computed: Computed{Layers: 5}}, 1, "186488dbdfd79776e8428827f631268a"},
 	} {
 		wire := AppendMessage(nil, kv.ID{9}, c.message)
 		if hash := kv.Hash(blake3.Sum256(wire)).String()[:32]; hash != c.hash || wire[4] != c.form {

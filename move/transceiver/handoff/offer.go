@@ -21,7 +21,7 @@ const (
 // offer is one cache that is held, or asked for before it is.
 type offer struct {
 	Offer
-	holder     *Holder
+	source     *SourceHome
 	state      offerState
 	src        Party
 	layers     int      // of the model
@@ -31,19 +31,19 @@ type offer struct {
 	expires    Instant
 	lastTicket Instant // when the last ticket that was seen for it expires
 	session    *session
-	past       map[kv.Member]pastSession // takers' sessions that are over, the last of each
+	past       map[kv.Member]pastSession // destinations' sessions that are over, the last of each
 	ending     Problem                   // while closing: why
 	final      bool                      // …and whether the offer ends with the session
 	record     *Record
 }
 
-// pastSession is a taker's session that is over; those before it are too.
+// pastSession is a destination's session that is over; those before it are too.
 type pastSession struct {
 	session uint64
 	problem Problem
 }
 
-// serves reports whether a taker's session is the one at the offer.
+// serves reports whether a destination's session is the one at the offer.
 func (o *offer) serves(from kv.Member, session uint64) bool {
 	return o.session != nil && o.session.from == from && o.session.ask.Session == session
 }
@@ -52,17 +52,17 @@ func (o *offer) serves(from kv.Member, session uint64) bool {
 // signs of life come.
 func (o *offer) await(now Instant, a asking, t *Ticket) {
 	o.expires, o.lastTicket = min(t.Expires, now.after(a.ask.RemainingMs)), t.end(now)
-	o.session = &session{asking: a, askBytes: a.ask.Dst.keptBytes(), lease: now + o.holder.Timing.Lease, deadline: o.expires}
+	o.session = &session{asking: a, askBytes: a.ask.Dst.keptBytes(), lease: now + o.source.Timing.Lease, deadline: o.expires}
 }
 
 // onOtherAsk: another ask comes for what is not offered yet.
 func (o *offer) onOtherAsk(now Instant, a asking, t *Ticket) []Effect {
 	err := ErrTaken
 	if o.session.from == a.from && a.ask.Session > o.session.ask.Session {
-		err = o.holder.admitAsk(a, o)
+		err = o.source.admitAsk(a, o)
 	}
 	if err != nil {
-		return o.holder.refuse(a, o.Transfer, err)
+		return o.source.refuse(a, o.Transfer, err)
 	}
 	o.await(now, a, t)
 	return nil
@@ -80,20 +80,20 @@ func (o *offer) onRepeatedAsk(now Instant) []Effect {
 
 func (o *offer) renew(now Instant) {
 	if o.state != offerClosing {
-		o.session.lease = now + o.holder.Timing.Lease
+		o.session.lease = now + o.source.Timing.Lease
 	}
 }
 
-// onAsk: a taker asks for what is offered.
+// onAsk: a destination asks for what is offered.
 func (o *offer) onAsk(now Instant, a asking, t *Ticket) []Effect {
 	if err := t.Fingerprint.Check(o.Fingerprint); err != nil {
-		return o.holder.refuse(a, o.Transfer, err)
+		return o.source.refuse(a, o.Transfer, err)
 	}
 	switch {
 	case a.ask.Session < o.past[a.from].session:
 		return nil // late: that session is over
 	case a.ask.Session == o.past[a.from].session && a.ask.Session > 0:
-		return o.holder.refuse(a, o.Transfer, o.past[a.from].problem.Err())
+		return o.source.refuse(a, o.Transfer, o.past[a.from].problem.Err())
 	case o.session == nil:
 		return o.beginSession(now, a, now.after(a.ask.RemainingMs))
 	case o.state == offerClosing:
@@ -102,13 +102,13 @@ func (o *offer) onAsk(now Instant, a asking, t *Ticket) []Effect {
 		// It began anew; what it had begun before is over.
 		return o.close(now, ProblemOf(ErrLapsed), false)
 	}
-	return o.holder.refuse(a, o.Transfer, ErrTaken)
+	return o.source.refuse(a, o.Transfer, ErrTaken)
 }
 
 func (o *offer) onEnd(now Instant, from kv.Member, m *End, ended []Effect) []Effect {
 	s := o.session
 	if !o.serves(from, m.Session) {
-		// A session that was given up here had all it needed, or no taker will
+		// A session that was given up here had all it needed, or no destination will
 		// come at all: not after the session that is closing, either.
 		complete := s == nil && m.Session <= o.past[from].session && m.Problem.None()
 		if complete || m.Final && (s == nil || o.state == offerClosing) {
@@ -117,11 +117,11 @@ func (o *offer) onEnd(now Instant, from kv.Member, m *End, ended []Effect) []Eff
 		return ended
 	}
 	// Ended comes when everything is quiet.
-	contrary := m.Problem.None() && !s.answered || s.takerEnd != nil && s.takerEnd.None() != m.Problem.None()
-	s.takerEnd = &m.Problem
+	contrary := m.Problem.None() && !s.answered || s.destinationEnd != nil && s.destinationEnd.None() != m.Problem.None()
+	s.destinationEnd = &m.Problem
 	if contrary {
 		o.ending, o.final = Problem{}, false
-		return o.close(now, ProblemOf(fmt.Errorf("%w: the taker cannot be done, or is not", ErrContradiction)), true)
+		return o.close(now, ProblemOf(fmt.Errorf("%w: the destination cannot be done, or is not", ErrContradiction)), true)
 	}
 	return o.close(now, m.Problem, m.Problem.None() || m.Final)
 }
@@ -143,7 +143,7 @@ func (o *offer) close(now Instant, why Problem, final bool) []Effect {
 		o.record.Stages.Moved = now
 	}
 	effects := o.session.followers.orderAll(now, OrderStop, Computed{}, Problem{})
-	if o.session.takerEnd == nil { // it was not the taker's wish: let it know while followers are closing
+	if o.session.destinationEnd == nil { // it was not the destination's wish: let it know while followers are closing
 		effects = append(effects, Send{o.session.from, o.Transfer, &Ended{Session: o.session.ask.Session, Problem: why}})
 	}
 	return append(effects, o.review(now)...)
@@ -152,7 +152,7 @@ func (o *offer) close(now Instant, why Problem, final bool) []Effect {
 // finish ends a session whose followers are quiet, and the offer with it if it is
 // final or too old for another.
 func (o *offer) finish(now Instant) []Effect {
-	h, s := o.holder, o.session
+	h, s := o.source, o.session
 	expired := now >= o.expires && !o.final
 	if expired {
 		o.ending = ProblemOf(fmt.Errorf("%w: %s", ErrExpired, o.ending.Text))
@@ -204,7 +204,7 @@ func (o *offer) onGone(now Instant, m kv.Member) []Effect {
 	case s == nil:
 		return nil
 	case o.state == offerAwaited && s.from == m:
-		delete(o.holder.offers, o.Transfer)
+		delete(o.source.offers, o.Transfer)
 		return nil
 	case s.followers != nil:
 		s.followers.onGone(m)
@@ -239,8 +239,8 @@ func (o *offer) tick(now Instant) []Effect {
 	s := o.session
 	switch {
 	case o.state == offerAwaited && now >= min(o.expires, s.lease):
-		delete(o.holder.offers, o.Transfer)
-		return o.holder.refuse(s.asking, o.Transfer, fmt.Errorf("%w: nothing was offered", ErrDeadline))
+		delete(o.source.offers, o.Transfer)
+		return o.source.refuse(s.asking, o.Transfer, fmt.Errorf("%w: nothing was offered", ErrDeadline))
 	case o.state == offerAwaited:
 		return nil
 	case s == nil && now >= o.expires:

@@ -5,8 +5,8 @@ import (
 	"meridian/kv"
 )
 
-// Push opens the taker's memory to the holder's followers: they may write. The
-// digest is the taker's own; the holder compares it before a byte moves.
+// Push opens the destination's memory to the source's followers: they may write. The
+// digest is the destination's own; the source compares it before a byte moves.
 type Push struct {
 	Session uint64
 	Digest  kv.Hash
@@ -23,7 +23,7 @@ func (m *Push) parse(r *fields.Reader) {
 	m.Session, m.Digest, m.Grants = r.Uint(), r.Hash(), parseGrants(r)
 }
 
-// Pushed tells how far the holder's followers have come. It answers every Push.
+// Pushed tells how far the source's followers have come. It answers every Push.
 type Pushed struct {
 	Session uint64
 	Flows   []FlowReport

@@ -38,7 +38,7 @@ func TestContradictions(t *testing.T) {
 		done := &End{Session: 1, Ticket: s.ticket, Final: true}
 		failed := &End{Session: 1, Ticket: s.ticket, Problem: ProblemOf(ErrDeadline)}
 		for _, m := range []Message{done, failed} {
-			s.do(memberP, s.holder.Receive(s.now, memberD, s.transfer, m))
+			s.do(memberP, s.source.Receive(s.now, memberD, s.transfer, m))
 		}
 		s.play()
 		if err := s.events[0].Problem.Err(); s.events[0].Kind != Freed || !errors.Is(err, ErrContradiction) {
@@ -74,17 +74,17 @@ func TestContradictions(t *testing.T) {
 	})
 }
 
-// Who is not the taker, the home or a bearer of the ticket has no say.
+// Who is not the destination, the home or a bearer of the ticket has no say.
 func TestStrangers(t *testing.T) {
 	s := newStage(t)
 	s.move = func(Move) (Movement, bool) { return Movement{}, false } // it takes long
 	s.offer(2)
 	s.accept(false)
 	s.play()
-	lease := s.holder.offers[s.transfer].session.lease
+	lease := s.source.offers[s.transfer].session.lease
 	s.now += Second
 	for _, l := range []letter{
-		{memberX, memberP, s.transfer, &Beat{Session: 1}},
+		{memberX, memberP, s.transfer, &Heartbeat{Session: 1}},
 		{memberX, memberP, s.transfer, &End{Session: 1, Ticket: []byte("MRDT no ticket at all"), Problem: ProblemOf(ErrCancelled), Final: true}},
 		{memberX, memberD, s.transfer, &Ended{Session: 1, Problem: ProblemOf(ErrWithdrawn)}},
 		{memberX, memberD, s.transfer, &Refusal{Session: 1, Problem: ProblemOf(ErrUsed)}},
@@ -95,8 +95,8 @@ func TestStrangers(t *testing.T) {
 		s.deliver(l)
 	}
 	s.play()
-	if len(s.events) != 0 || s.holder.offers[s.transfer].session.lease != lease {
-		t.Errorf("%s; the lease went from %d to %d", s.story(), lease, s.holder.offers[s.transfer].session.lease)
+	if len(s.events) != 0 || s.source.offers[s.transfer].session.lease != lease {
+		t.Errorf("%s; the lease went from %d to %d", s.story(), lease, s.source.offers[s.transfer].session.lease)
 	}
 	another := &Order{Session: 9, Number: 1, Kind: OrderMove, As: Destination, Engine: "decode", Terms: &Terms{}}
 	effects := s.followers[memberD].Receive(s.now, memberX, s.transfer, another)
@@ -105,7 +105,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// What an ask is refused for, by the holder.
+// What an ask is refused for, by the source.
 func TestAsksAreRefused(t *testing.T) {
 	s := newStage(t)
 	s.offer(2)
@@ -140,7 +140,7 @@ func TestAsksAreRefused(t *testing.T) {
 			ask := good
 			ask.Session = 100
 			c.change(&ask)
-			s.do(memberP, s.holder.Receive(s.now, kv.Member{Name: name, Incarnation: kv.ID{7}}, s.transfer, &ask))
+			s.do(memberP, s.source.Receive(s.now, kv.Member{Name: name, Incarnation: kv.ID{7}}, s.transfer, &ask))
 			refusal, is := s.post[len(s.post)-1].message.(*Refusal)
 			if !is || refusal.Problem.None() || c.want != nil && !errors.Is(refusal.Problem.Err(), c.want) {
 				t.Errorf("%+v", s.post)
@@ -149,10 +149,10 @@ func TestAsksAreRefused(t *testing.T) {
 	}
 	t.Run("taken", func(t *testing.T) {
 		s.post = nil
-		s.do(memberP, s.holder.Receive(s.now, memberD, s.transfer, &good))
+		s.do(memberP, s.source.Receive(s.now, memberD, s.transfer, &good))
 		s.play()
 		other := good
-		s.do(memberP, s.holder.Receive(s.now, memberX, s.transfer, &other))
+		s.do(memberP, s.source.Receive(s.now, memberX, s.transfer, &other))
 		refusal, is := s.post[0].message.(*Refusal)
 		if !is || !errors.Is(refusal.Problem.Err(), ErrTaken) && !errors.Is(refusal.Problem.Err(), ErrUsed) {
 			t.Errorf("%+v", s.post[0].message)
@@ -303,15 +303,15 @@ func TestDigestsDiffer(t *testing.T) {
 // An offer that is declined is declined for whoever waits for it, too.
 func TestDeclinedOffer(t *testing.T) {
 	s := newStage(t)
-	s.holder.MaxHeldFraction = 0.1
+	s.source.MaxHeldFraction = 0.1
 	o := Offer{
 		Transfer: s.transfer, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
 		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Computed: Computed{Layers: 2}, Keep: Minute,
 	}
-	s.ticket = s.holder.Issue(s.now, o)
+	s.ticket = s.source.Issue(s.now, o)
 	s.accept(false)
 	s.play()
-	_, effects, err := s.holder.Offer(s.now, o)
+	_, effects, err := s.source.Offer(s.now, o)
 	if !errors.Is(err, ErrDeclined) {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestDeclinedOffer(t *testing.T) {
 func TestRedeemedTicketsAreForgotten(t *testing.T) {
 	s := newStage(t)
 	s.ticket = Redeemed(s.transfer, memberP, testContent, testKey).Seal(testKey)
-	_, effects, err := s.taker.Accept(s.now, Accept{
+	_, effects, err := s.destination.Accept(s.now, Accept{
 		Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey.For(memberP)), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
 		Tokens: kv.TokenRange{End: 6}, Deadline: s.now + 20*Second,
 	})
@@ -337,7 +337,7 @@ func TestRedeemedTicketsAreForgotten(t *testing.T) {
 	}
 	s.do(memberD, effects)
 	s.play() // the ask is there, and waits
-	_, effects, err = s.holder.Offer(s.now, Offer{
+	_, effects, err = s.source.Offer(s.now, Offer{
 		Transfer: s.transfer, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey.For(memberP)), Tokens: 6,
 		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Computed: Computed{Layers: 2}, Keep: Minute,
 	})
@@ -346,20 +346,20 @@ func TestRedeemedTicketsAreForgotten(t *testing.T) {
 	}
 	s.do(memberP, effects)
 	s.play()
-	if ending, over := s.holder.endings[s.transfer]; !over || !ending.problem.None() || ending.until > s.now+Minute {
+	if ending, over := s.source.endings[s.transfer]; !over || !ending.problem.None() || ending.until > s.now+Minute {
 		t.Fatalf("over %v: %+v\n%s", over, ending, s.story())
 	}
 	other := Redeemed(kv.ID{43}, memberP, testContent, testKey).Seal(testKey)
-	s.do(memberP, s.holder.Receive(s.now, memberD, kv.ID{43}, &End{Session: 9, Ticket: other, Problem: ProblemOf(ErrCancelled), Final: true}))
-	if _, over := s.holder.endings[kv.ID{43}]; !over {
+	s.do(memberP, s.source.Receive(s.now, memberD, kv.ID{43}, &End{Session: 9, Ticket: other, Problem: ProblemOf(ErrCancelled), Final: true}))
+	if _, over := s.source.endings[kv.ID{43}]; !over {
 		t.Error("a promise was given back, and could still be offered for")
 	}
 	for range 4 {
-		s.now += s.holder.Timing.Lease
-		s.do(memberP, s.holder.Tick(s.now))
+		s.now += s.source.Timing.Lease
+		s.do(memberP, s.source.Tick(s.now))
 	}
-	if len(s.holder.endings) != 0 || s.holder.Wake() != Never {
-		t.Errorf("it is remembered still: %v", s.holder.endings)
+	if len(s.source.endings) != 0 || s.source.Wake() != Never {
+		t.Errorf("it is remembered still: %v", s.source.endings)
 	}
 	if !s.records[0].Promised && !s.records[1].Promised || !strings.Contains(s.records[0].String()+s.records[1].String(), "before it was offered") {
 		t.Errorf("%v", s.records)

@@ -8,27 +8,27 @@ import (
 	"meridian/move/reshard"
 )
 
-// session is what a taker and the holder of an offer have agreed on so far.
+// session is what a destination and the source of an offer have agreed on so far.
 type session struct {
 	asking
-	askBytes  int    // about what the ask takes, while it is awaited
-	number    uint64 // the session of the holder's own followers
-	lease     Instant
-	deadline  Instant
-	terms     *Terms
-	digest    kv.Hash
-	flows     []FlowGrant
-	followers *followerGroup
-	answered  bool
-	told      Computed // to the taker, the last time
-	push      *Push
-	arrived   bool     // everything that was to be pushed
-	takerEnd  *Problem // by the taker, as its last word
+	askBytes       int    // about what the ask takes, while it is awaited
+	number         uint64 // the session of the source's own followers
+	lease          Instant
+	deadline       Instant
+	terms          *Terms
+	digest         kv.Hash
+	flows          []FlowGrant
+	followers      *followerGroup
+	answered       bool
+	told           Computed // to the destination, the last time
+	push           *Push
+	arrived        bool     // everything that was to be pushed
+	destinationEnd *Problem // by the destination, as its last word
 }
 
 // beginSession begins a session.
 func (o *offer) beginSession(now Instant, a asking, deadline Instant) []Effect {
-	h := o.holder
+	h := o.source
 	h.session++
 	o.session = &session{asking: a, number: h.session, lease: now + h.Timing.Lease, deadline: deadline}
 	o.record.Peer, o.record.PeerEngine, o.record.Push = a.from.Name, a.ask.Dst.Engine.ID, a.ask.Push
@@ -62,16 +62,16 @@ func (o *offer) checkAsk(a *Ask) error {
 	return nil
 }
 
-// refuseSession ends a session before anything was opened to its taker.
+// refuseSession ends a session before anything was opened to its destination.
 func (o *offer) refuseSession(now Instant, err error) []Effect {
-	refused := o.holder.refuse(o.session.asking, o.Transfer, err)
+	refused := o.source.refuse(o.session.asking, o.Transfer, err)
 	o.past[o.session.from] = pastSession{o.session.ask.Session, ProblemOf(err)}
 	o.session, o.state = nil, offerHeld
 	return refused
 }
 
 // planned goes on with a plan: the followers open what it names, or, when they are
-// to write, wait for what the taker opens.
+// to write, wait for what the destination opens.
 func (o *offer) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 	var flows []FlowGrant
 	if err == nil {
@@ -85,7 +85,7 @@ func (o *offer) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 	s.terms.plan, s.digest = plan, plan.Digest()
 	o.record.Bytes, o.record.Stages.Planned = uint64(plan.Bytes()), now
 	s.followers = &followerGroup{
-		timing: o.holder.Timing, self: o.holder.Self, session: s.number, transfer: o.Transfer, as: Source, engine: o.Engine,
+		timing: o.source.Timing, self: o.source.Self, session: s.number, transfer: o.Transfer, as: Source, engine: o.Engine,
 		terms: s.terms, digest: s.digest, deadline: s.deadline,
 	}
 	if s.ask.Push {
@@ -97,7 +97,7 @@ func (o *offer) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 	return append(s.followers.orderAll(now, OrderGrant, Computed{}, Problem{}), o.review(now)...)
 }
 
-// answer tells the taker all it needs, once it can make use of it.
+// answer tells the destination all it needs, once it can make use of it.
 func (o *offer) answer(now Instant) []Effect {
 	s := o.session
 	if !o.complete() && s.ask.Capabilities&CanLayers == 0 {
@@ -110,7 +110,7 @@ func (o *offer) answer(now Instant) []Effect {
 	}
 	a := &Answer{
 		Session: s.ask.Session, Version: min(HighVersion, s.ask.High), Src: o.src, ContextTokens: o.Tokens, Digest: s.digest,
-		Computed: s.told, LeaseMs: uint64(o.holder.Timing.Lease / Millisecond),
+		Computed: s.told, LeaseMs: uint64(o.source.Timing.Lease / Millisecond),
 	}
 	if !s.ask.Push {
 		a.Grants = s.followers.grants()
@@ -121,7 +121,7 @@ func (o *offer) answer(now Instant) []Effect {
 // complete reports whether all is computed.
 func (o *offer) complete() bool { return o.Computed.Layers == o.layers }
 
-// tellable is what of the offer that is computed its taker can take.
+// tellable is what of the offer that is computed its destination can take.
 func (o *offer) tellable() Computed {
 	if o.session.ask.Capabilities&CanTokens == 0 {
 		return o.Computed.plain()
@@ -149,7 +149,7 @@ func (o *offer) tellComputed(now Instant) []Effect {
 	return []Effect{Send{s.from, o.Transfer, &Progress{Session: s.ask.Session, Computed: s.told}}}
 }
 
-func (o *offer) onBeat(now Instant, m *Beat) []Effect {
+func (o *offer) onBeat(now Instant, m *Heartbeat) []Effect {
 	o.renew(now)
 	if tell := o.tellable(); o.state == offerOpen && o.session.answered && tell != m.Computed && tell.covers(m.Computed, o.layers) {
 		return []Effect{Send{o.session.from, o.Transfer, &Progress{Session: m.Session, Computed: tell}}}
@@ -157,7 +157,7 @@ func (o *offer) onBeat(now Instant, m *Beat) []Effect {
 	return nil
 }
 
-// onPush: the taker opened its memory to the followers here.
+// onPush: the destination opened its memory to the followers here.
 func (o *offer) onPush(now Instant, m *Push) []Effect {
 	if o.state != offerOpen || !o.session.ask.Push {
 		return nil
@@ -166,7 +166,7 @@ func (o *offer) onPush(now Instant, m *Push) []Effect {
 	s := o.session
 	if s.push != nil {
 		if s.push.Digest != m.Digest || !slices.Equal(s.push.Grants, m.Grants) {
-			return o.close(now, ProblemOf(fmt.Errorf("%w: the taker opened other memory before", ErrContradiction)), false)
+			return o.close(now, ProblemOf(fmt.Errorf("%w: the destination opened other memory before", ErrContradiction)), false)
 		}
 		return o.pushed()
 	}

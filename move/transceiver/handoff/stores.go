@@ -15,8 +15,8 @@ type StoreLimits struct {
 	// MaxHeldFraction is how much of its memory offers may keep in place; default
 	// 0.5. Units that several offers share count once.
 	MaxHeldFraction float64
-	// MaxOffers and MaxIntakes bound what runs; default 4096 and 1024.
-	MaxOffers, MaxIntakes int
+	// MaxOffers and MaxAccepts bound what runs; default 4096 and 1024.
+	MaxOffers, MaxAccepts int
 	// MaxRemembered bounds tickets that are used up and have not expired; default
 	// 262144.
 	MaxRemembered int
@@ -25,7 +25,7 @@ type StoreLimits struct {
 // WithDefaults fills in what is not given.
 func (l StoreLimits) WithDefaults() StoreLimits {
 	l.MaxHeldFraction = cmp.Or(l.MaxHeldFraction, 0.5)
-	l.MaxOffers, l.MaxIntakes, l.MaxRemembered = cmp.Or(l.MaxOffers, 4096), cmp.Or(l.MaxIntakes, 1024), cmp.Or(l.MaxRemembered, 1<<18)
+	l.MaxOffers, l.MaxAccepts, l.MaxRemembered = cmp.Or(l.MaxOffers, 4096), cmp.Or(l.MaxAccepts, 1024), cmp.Or(l.MaxRemembered, 1<<18)
 	return l
 }
 
@@ -80,7 +80,7 @@ func (u *heldUnits) drop(o *offer) {
 }
 
 // StoreBytes is how much of object caches offers keep in place.
-func (h *Holder) StoreBytes() int64 { return h.units.bytes }
+func (h *SourceHome) StoreBytes() int64 { return h.units.bytes }
 
 // unitsOf is the units that an offer holds, and how long each is.
 func unitsOf(e *Engine, o *Offer) (units []uint32, unitBytes int64, err error) {
@@ -96,7 +96,7 @@ func unitsOf(e *Engine, o *Offer) (units []uint32, unitBytes int64, err error) {
 }
 
 // admitOfStore says whether there is room for an offer of an object cache.
-func (h *Holder) admitOfStore(now Instant, e *Engine, o *Offer) error {
+func (h *SourceHome) admitOfStore(now Instant, e *Engine, o *Offer) error {
 	h.forgetSpent(now)
 	units, unitBytes, err := unitsOf(e, o)
 	if err != nil {
@@ -117,7 +117,7 @@ func (h *Holder) admitOfStore(now Instant, e *Engine, o *Offer) error {
 
 // count is how many offers of object caches stand, or of engines, with those that
 // are awaited.
-func (h *Holder) count(ofStores bool) (n int) {
+func (h *SourceHome) count(ofStores bool) (n int) {
 	for _, o := range h.offers {
 		if o.src.Engine.IsStore() == ofStores {
 			n++
@@ -129,7 +129,7 @@ func (h *Holder) count(ofStores bool) (n int) {
 // rememberSpent keeps how an offer of an object cache ended until its ticket has
 // expired, and no longer: there are many of them, and one that comes later is
 // refused for its age.
-func (h *Holder) rememberSpent(now Instant, transfer kv.ID, how Problem, until Instant) {
+func (h *SourceHome) rememberSpent(now Instant, transfer kv.ID, how Problem, until Instant) {
 	h.forgetSpent(now)
 	if _, is := h.endings[transfer]; is || until <= now || len(h.spent) >= 2*h.Stores.MaxRemembered {
 		return
@@ -142,7 +142,7 @@ func (h *Holder) rememberSpent(now Instant, transfer kv.ID, how Problem, until I
 // forgetSpent forgets what has expired, the oldest first: tickets of caches are
 // made for about the same time, and one that waits behind another is only
 // remembered longer.
-func (h *Holder) forgetSpent(now Instant) {
+func (h *SourceHome) forgetSpent(now Instant) {
 	for len(h.spent) > 0 && now >= h.endings[h.spent[0]].until {
 		delete(h.endings, h.spent[0])
 		h.spent = h.spent[1:]

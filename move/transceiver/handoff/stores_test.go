@@ -37,8 +37,8 @@ func TestStoresOnStage(t *testing.T) {
 		s.join(storeEngine("prefill", memberP), oneRank("decode", 1, memberD))
 		s.whole(push)
 		s.empty()
-		if len(s.holder.units.readers) != 0 || s.holder.units.bytes != 0 {
-			t.Errorf("units are held after the end: %+v", s.holder.units)
+		if len(s.source.units.readers) != 0 || s.source.units.bytes != 0 {
+			t.Errorf("units are held after the end: %+v", s.source.units)
 		}
 		s = newStage(t)
 		s.join(oneRank("prefill", 2, memberP), storeEngine("decode", memberD))
@@ -51,7 +51,7 @@ func TestStoresOnStage(t *testing.T) {
 // to it; an engine serves it as ever.
 func TestOlderAgents(t *testing.T) {
 	for id, e := range map[string]*Engine{"engine": oneRank("store", 1, memberP), "cache": storeEngine("store", memberP)} {
-		h := NewHolder(HolderOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
+		h := NewSourceHome(SourceOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
 		h.Join(e)
 		ticket, _, err := h.Offer(Second, storeOffer(1, 3, 4, 5))
 		if err != nil {
@@ -76,7 +76,7 @@ func TestOffersOfStoresThatCannotBe(t *testing.T) {
 		"the first before":       func(o *Offer) { o.First = -1 },
 		"more units than places": func(o *Offer) { o.Holding.Tables[0] = make([]uint32, 300) },
 	} {
-		h := NewHolder(HolderOptions{Self: memberP, Key: testKey})
+		h := NewSourceHome(SourceOptions{Self: memberP, Key: testKey})
 		h.Join(storeEngine("store", memberP))
 		o := storeOffer(1, 3, 4, 5)
 		change(&o)
@@ -88,7 +88,7 @@ func TestOffersOfStoresThatCannotBe(t *testing.T) {
 
 // Units that readers share count once, and until the last of them is through.
 func TestSharedUnitsCountOnce(t *testing.T) {
-	h := NewHolder(HolderOptions{Self: memberP, Key: testKey, Stores: StoreLimits{MaxHeldFraction: 100. / (1 << 20)}}) // three units
+	h := NewSourceHome(SourceOptions{Self: memberP, Key: testKey, Stores: StoreLimits{MaxHeldFraction: 100. / (1 << 20)}}) // three units
 	h.Join(storeEngine("store", memberP))
 	offer := func(n byte, units ...uint32) error {
 		_, _, err := h.Offer(Second, storeOffer(n, units...))
@@ -118,7 +118,7 @@ func TestSharedUnitsCountOnce(t *testing.T) {
 // A used ticket of an object cache is remembered until it has expired and not
 // longer, and leaves what engines may remember alone.
 func TestSpentTickets(t *testing.T) {
-	h := NewHolder(HolderOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1, MaxRemembered: 1, Stores: StoreLimits{MaxRemembered: 3}})
+	h := NewSourceHome(SourceOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1, MaxRemembered: 1, Stores: StoreLimits{MaxRemembered: 3}})
 	h.Join(storeEngine("store", memberP))
 	h.Join(oneRank("engine", 1, memberP))
 	spend := func(now Instant, n byte) ([]byte, error) {
@@ -164,13 +164,13 @@ func TestSpentTickets(t *testing.T) {
 }
 
 // What a cache takes and what engines take is bounded and remembered apart.
-func TestIntakesOfStores(t *testing.T) {
-	taker := NewTaker(TakerOptions{Self: memberD, Key: testKey, MaxIntakes: 1, Stores: StoreLimits{MaxIntakes: 2}})
-	taker.Join(storeEngine("store", memberD))
-	taker.Join(oneRank("engine", 1, memberD))
+func TestAcceptsOfStores(t *testing.T) {
+	destination := NewDestinationHome(DestinationOptions{Self: memberD, Key: testKey, MaxAccepts: 1, Stores: StoreLimits{MaxAccepts: 2}})
+	destination.Join(storeEngine("store", memberD))
+	destination.Join(oneRank("engine", 1, memberD))
 	accept := func(n byte, engine string) error {
 		ticket := Ticket{Transfer: kv.ID{n}, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
-		_, _, err := taker.Accept(Second, Accept{
+		_, _, err := destination.Accept(Second, Accept{
 			Ticket: ticket.Seal(testKey), Engine: engine, Fingerprint: ticket.Fingerprint, Tokens: kv.TokenRange{End: 6},
 			Holding: reshard.Holding{Tables: [][]uint32{{1, 2, 3}}}, Deadline: Minute,
 		})
@@ -182,11 +182,11 @@ func TestIntakesOfStores(t *testing.T) {
 	if store, engine := accept(4, "store"), accept(5, "engine"); !errors.Is(store, ErrDeclined) || !errors.Is(engine, ErrDeclined) {
 		t.Errorf("a third of the cache: %v, a second of the engine: %v", store, engine)
 	}
-	taker.Cancel(Second, kv.ID{3})
+	destination.Cancel(Second, kv.ID{3})
 	for range rememberedEndings + 1 {
-		taker.stored.add(kv.ID{9, byte(len(taker.stored.order)), byte(len(taker.stored.order) >> 8)}, Problem{})
+		destination.stored.add(kv.ID{9, byte(len(destination.stored.order)), byte(len(destination.stored.order) >> 8)}, Problem{})
 	}
-	if _, over := taker.ended(kv.ID{3}); !over {
+	if _, over := destination.ended(kv.ID{3}); !over {
 		t.Error("what the cache took made the engine's be forgotten")
 	}
 	if err := accept(3, "engine"); !errors.Is(err, ErrCancelled) {
@@ -194,14 +194,14 @@ func TestIntakesOfStores(t *testing.T) {
 	}
 }
 
-// A holder that must have the cache, and does not answer, is not waited for; one
+// A source that must have the cache, and does not answer, is not waited for; one
 // that has answered is.
 func TestNoAnswerInTime(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		s := newStage(t)
 		s.join(storeEngine("prefill", memberP), oneRank("decode", 1, memberD))
 		s.offer(1) // more layers would come
-		_, effects, err := s.taker.Accept(s.now, Accept{
+		_, effects, err := s.destination.Accept(s.now, Accept{
 			Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
 			Tokens: kv.TokenRange{End: 6}, Deadline: s.now + 20*Second, AnswerBy: s.now + 2*Second,
 		})
@@ -212,7 +212,7 @@ func TestNoAnswerInTime(t *testing.T) {
 		if !answers {
 			s.post = nil
 			s.now += 2 * Second
-			s.do(memberD, s.taker.Tick(s.now))
+			s.do(memberD, s.destination.Tick(s.now))
 			s.ended("destination failed", "destination freed")
 			if !errors.Is(s.events[0].Problem.Err(), ErrLapsed) {
 				t.Error(s.story())
@@ -220,7 +220,7 @@ func TestNoAnswerInTime(t *testing.T) {
 			continue
 		}
 		s.pass(10 * Second)
-		s.do(memberP, s.holder.Computed(s.now, s.transfer, 2, 0))
+		s.do(memberP, s.source.Progress(s.now, s.transfer, 2, 0))
 		s.play()
 		s.ended("source freed", "destination ready")
 	}
@@ -238,23 +238,23 @@ func TestGivenBackUnused(t *testing.T) {
 		t.Fatal("nothing is recorded")
 		return nil
 	}
-	decline := func(h *Holder, id kv.ID, ticket []byte) []Effect {
+	decline := func(h *SourceHome, id kv.ID, ticket []byte) []Effect {
 		return h.Receive(2*Second, memberD, id, &End{Session: 1, Ticket: ticket, Problem: ProblemOf(ErrCancelled), Final: true})
 	}
-	withdraw := func(h *Holder, id kv.ID, _ []byte) []Effect { return h.Withdraw(2*Second, id) }
+	withdraw := func(h *SourceHome, id kv.ID, _ []byte) []Effect { return h.Withdraw(2*Second, id) }
 	for _, c := range []struct {
 		name   string
 		engine string
 		toKeep bool
-		end    func(*Holder, kv.ID, []byte) []Effect
+		end    func(*SourceHome, kv.ID, []byte) []Effect
 		unused bool
 	}{
 		{"what was found is declined", "store", false, decline, true},
 		{"nobody keeps it", "engine", true, withdraw, true},
 		{"an engine's own is withdrawn", "engine", false, withdraw, false},
 		{"an engine's own is declined", "engine", false, decline, false},
-		{"it expires", "store", false, func(h *Holder, _ kv.ID, _ []byte) []Effect { return h.Tick(Minute) }, false},
-		{"it was asked for", "store", false, func(h *Holder, id kv.ID, ticket []byte) []Effect {
+		{"it expires", "store", false, func(h *SourceHome, _ kv.ID, _ []byte) []Effect { return h.Tick(Minute) }, false},
+		{"it was asked for", "store", false, func(h *SourceHome, id kv.ID, ticket []byte) []Effect {
 			h.Receive(Second, memberD, id, &Ask{
 				Session: 1, Low: LowVersion, High: HighVersion, Capabilities: CanLayers | CanPlaces, Ticket: ticket, RemainingMs: 1000,
 				Dst: Party{Engine: *oneRank("decode", 1, memberD), Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}}, Tokens: kv.TokenRange{End: 6},
@@ -262,7 +262,7 @@ func TestGivenBackUnused(t *testing.T) {
 			return withdraw(h, id, ticket)
 		}, false},
 	} {
-		h := NewHolder(HolderOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
+		h := NewSourceHome(SourceOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
 		h.Join(storeEngine("store", memberP))
 		h.Join(oneRank("engine", 1, memberP))
 		o := storeOffer(1, 3, 4, 5)

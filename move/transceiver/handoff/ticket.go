@@ -48,7 +48,7 @@ func Redeemed(transfer kv.ID, home kv.Member, own Content, k Key) Ticket {
 }
 
 // end is until when it must be remembered that a ticket was used. Of one that does
-// not expire, or later than a home's own do, that is not known: a taker that shows it late waits in vain until its
+// not expire, or later than a home's own do, that is not known: a destination that shows it late waits in vain until its
 // own deadline, because no transfer is offered twice.
 func (t *Ticket) end(now Instant) Instant {
 	if t.Expires > now+MaxKeep {

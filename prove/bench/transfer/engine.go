@@ -30,7 +30,7 @@ type engine struct {
 	transceiver *transceiver.Transceiver
 	node        *node.Agent                // that both are of, in a cell; nil where they stand alone
 	other       atomic.Pointer[agent.Peer] // once they have met
-	standing    []*transceiver.Outgoing
+	standing    []*transceiver.OfferHandle
 	traceable   int // offers of which one in traceEvery was traced, the first among them
 }
 
@@ -156,7 +156,7 @@ func (e *engine) settle(ctx context.Context) error {
 }
 
 // accept takes a request.
-func (e *engine) accept(ctx context.Context, request int, content handoff.Content, ticket []byte) (*transceiver.Incoming, error) {
+func (e *engine) accept(ctx context.Context, request int, content handoff.Content, ticket []byte) (*transceiver.AcceptHandle, error) {
 	return e.transceiver.Accept(ctx, transceiver.Accept{
 		Ticket: ticket, Engine: e.agent.Name(), Content: content, Holding: holding(e.tables[request]),
 	})

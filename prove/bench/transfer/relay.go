@@ -77,7 +77,7 @@ func (r *relay) run(ctx context.Context, atOnce bool) (took time.Duration, recor
 		r.near.trace(id, trust.LegDecode)
 	}
 	start := time.Now()
-	var running []*transceiver.Incoming
+	var running []*transceiver.AcceptHandle
 	for i, ticket := range offered.Tickets {
 		in, err := r.near.accept(ctx, i, r.prompts[i], ticket)
 		if err == nil && !atOnce {
@@ -106,7 +106,7 @@ func (r *relay) run(ctx context.Context, atOnce bool) (took time.Duration, recor
 }
 
 // wait ends with the child, too: nobody would bring the rest.
-func (r *relay) wait(ctx context.Context, in *transceiver.Incoming) error {
+func (r *relay) wait(ctx context.Context, in *transceiver.AcceptHandle) error {
 	select {
 	case <-in.Done():
 		return in.Wait(ctx)

@@ -221,11 +221,11 @@ class Door(OneWay):
         return self._cancel_soon(_messages.Cancel(offered=transfer))
 
     def cancel_accept(self, transfer: bytes) -> None:
-        """Give an intake up. Its blocks are the engine's again with FREED, or were already."""
+        """Give an accept up. Its blocks are the engine's again with FREED, or were already."""
         self._cancel(_messages.Cancel(accepted=transfer))
 
     def cancel_accept_soon(self, transfer: bytes) -> Future[None]:
-        """Give an intake up without waiting for the answer."""
+        """Give an accept up without waiting for the answer."""
         return self._cancel_soon(_messages.Cancel(accepted=transfer))
 
     def decline_ticket(self, ticket: bytes) -> None:

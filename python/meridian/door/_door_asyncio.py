@@ -14,7 +14,7 @@ No thread is started, and one task for each door, for which `close` waits.
 
 A call that is cancelled, or whose `timeout` passes, ends at once and leaves the
 connection as it is. What it began is taken back: of an offer FREED tells when the
-blocks are the engine's again, of an intake READY, or FAILED and FREED. Events tell
+blocks are the engine's again, of an accept READY, or FAILED and FREED. Events tell
 that in every case, also where nothing had been sent yet, or the agent refuses later;
 only a task that was cancelled before it began has asked for nothing.
 """
@@ -201,7 +201,7 @@ class AsyncDoor(OneWay):
         the id from the ticket. After an error the blocks are the engine's, but
         for `no_answer` and `timeout`: then they are with the event READY or FREED.
         """
-        reply = await self._registration.ask(accept.message(), _intake(accept.ticket), timeout)
+        reply = await self._registration.ask(accept.message(), _handoff_of(accept.ticket), timeout)
         transfer: bytes = reply.transfer
         return transfer
 
@@ -230,7 +230,7 @@ class AsyncDoor(OneWay):
         await self._cancel(_messages.Cancel(offered=transfer), timeout)
 
     async def cancel_accept(self, transfer: bytes, *, timeout: float | None = None) -> None:
-        """Give an intake up. Its blocks are the engine's again with FREED, or were already."""
+        """Give an accept up. Its blocks are the engine's again with FREED, or were already."""
         await self._cancel(_messages.Cancel(accepted=transfer), timeout)
 
     async def decline_ticket(self, ticket: bytes, *, timeout: float | None = None) -> None:
@@ -248,7 +248,7 @@ class AsyncDoor(OneWay):
         self._registration.say(message)
 
 
-def _intake(ticket: bytes) -> HandOff | None:
+def _handoff_of(ticket: bytes) -> HandOff | None:
     try:
         return transfer_of(ticket), True
     except ValueError:  # the agent will say so, and no block is out for it

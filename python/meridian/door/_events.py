@@ -50,7 +50,7 @@ def problem_of(message: Message) -> DoorError | None:
 class EventKind(enum.IntEnum):
     """What has happened.
 
-    Of an intake comes READY once, or FAILED once and then FREED once; of an
+    Of an accept comes READY once, or FAILED once and then FREED once; of an
     offer FREED once.
     """
 
@@ -76,7 +76,7 @@ class Event:
     kind: EventKind
     transfer: bytes = NO_TRANSFER
     accepted: bool = False
-    """Of an intake; else of an offer."""
+    """Of an accept; else of an offer."""
     problem: DoorError | None = None
     """Why; None where all went well."""
 

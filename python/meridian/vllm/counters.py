@@ -33,9 +33,9 @@ class Counters:
     ready_seconds: list[float] = field(default_factory=list)
     ready_tokens: list[int] = field(default_factory=list)
     failed: int = 0
-    """Intakes that a client still waited for."""
+    """Accepts that a client still waited for."""
     abandoned: int = 0
-    """Intakes that nobody waited for any more."""
+    """Accepts that nobody waited for any more."""
     offered: int = 0
     """Offers that have ended, taken or not."""
     ahead: int = 0

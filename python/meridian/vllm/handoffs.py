@@ -1,6 +1,6 @@
 """Which requests wait for which hand-offs. No clock, no I/O: the scheduler's half feeds it.
 
-Of an intake, whose blocks vLLM keeps until a worker reports the request::
+Of an accept, whose blocks vLLM keeps until a worker reports the request::
 
               taken          Ready
     asked ───────────► moving ─────────────────────────────────► over ──reported──► (forgotten)
@@ -8,7 +8,7 @@ Of an intake, whose blocks vLLM keeps until a worker reports the request::
       │        └──► doubtful ── Fenced ───────────────────────────┤
       └── refused ────────────────────────────────────────────────┘
 
-An intake that nobody wants any more (the client is gone, its time is over) is
+An accept that nobody wants any more (the client is gone, its time is over) is
 cancelled, and goes on as before: its blocks are vLLM's again when the agent
 says so, not when somebody lost patience.
 
@@ -38,7 +38,7 @@ _MAX_ACCEPTED: Final = 1 << 13
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """An intake that workers may hear of."""
+    """An accept that workers may hear of."""
 
     transfer: bytes
     blocks: tuple[int, ...]
@@ -100,7 +100,7 @@ class _Phase(enum.Enum):
 
 
 @dataclass(slots=True)
-class _Intake:
+class _Accept:
     request: str
     transfer: bytes
     tokens: int
@@ -138,8 +138,8 @@ class Handoffs:
     """Every hand-off whose blocks vLLM does not have back."""
 
     def __init__(self) -> None:
-        self._intakes: dict[str, _Intake] = {}
-        self._moving: dict[bytes, _Intake] = {}
+        self._accepts: dict[str, _Accept] = {}
+        self._moving: dict[bytes, _Accept] = {}
         self._accepted: OrderedDict[bytes, None] = OrderedDict()
         self._offers: dict[bytes, _Offer] = {}
         self._watches: dict[str, Watch] = {}
@@ -150,15 +150,15 @@ class Handoffs:
         self._cancels: list[Cancel] = []
         self._endings: list[Ending] = []
 
-    # Intakes.
+    # Accepts.
 
     def accept(
         self, request: str, watch: Watch, tokens: int, now: float, *, deadline: float, shared: bool = False
     ) -> None:
-        """Begin an intake, right before the agent is asked for it. `shared`: from the cell's cache."""
-        assert request not in self._intakes and watch.transfer not in self._accepted
-        intake = _Intake(request, watch.transfer, tokens, now, deadline, shared)
-        self._intakes[request] = self._moving[watch.transfer] = intake
+        """Begin an accept, right before the agent is asked for it. `shared`: from the cell's cache."""
+        assert request not in self._accepts and watch.transfer not in self._accepted
+        accept = _Accept(request, watch.transfer, tokens, now, deadline, shared)
+        self._accepts[request] = self._moving[watch.transfer] = accept
         self._watches[request] = watch
         self._accepted[watch.transfer] = None
         if len(self._accepted) > _MAX_ACCEPTED:
@@ -178,42 +178,42 @@ class Handoffs:
 
     def taken(self, request: str) -> None:
         """Hear that the agent has begun."""
-        intake = self._intakes.get(request)
-        if intake is not None and intake.phase is _Phase.ASKED:
-            intake.phase, intake.begun = _Phase.MOVING, True
-            if intake.unwanted:
-                self._cancels.append(Cancel(intake.transfer, True))
+        accept = self._accepts.get(request)
+        if accept is not None and accept.phase is _Phase.ASKED:
+            accept.phase, accept.begun = _Phase.MOVING, True
+            if accept.unwanted:
+                self._cancels.append(Cancel(accept.transfer, True))
 
     def refused(self, request: str, problem: DoorError, now: float) -> None:
         """Hear that the agent does not begin, or that it does not answer."""
-        intake = self._intakes.get(request)
-        if intake is None or intake.phase is not _Phase.ASKED:
+        accept = self._accepts.get(request)
+        if accept is None or accept.phase is not _Phase.ASKED:
             return
-        intake.problem = problem
+        accept.problem = problem
         if problem.code == NO_ANSWER:
-            intake.phase = _Phase.DOUBTFUL  # until the connection has ended
+            accept.phase = _Phase.DOUBTFUL  # until the connection has ended
         else:
-            self._over(intake, now)
+            self._over(accept, now)
 
     def abandon(self, request: str) -> bool:
-        """Hear that a request is finished; return whether its blocks wait for an intake to end."""
-        intake = self._intakes.get(request)
-        if intake is None:
+        """Hear that a request is finished; return whether its blocks wait for an accept to end."""
+        accept = self._accepts.get(request)
+        if accept is None:
             return False
-        intake.abandoned = True
-        self._unwant(intake)
+        accept.abandoned = True
+        self._unwant(accept)
         return True
 
-    def _unwant(self, intake: _Intake) -> None:
-        if not intake.unwanted:
-            intake.unwanted = True
-            if intake.phase is _Phase.MOVING:
-                self._cancels.append(Cancel(intake.transfer, True))
+    def _unwant(self, accept: _Accept) -> None:
+        if not accept.unwanted:
+            accept.unwanted = True
+            if accept.phase is _Phase.MOVING:
+                self._cancels.append(Cancel(accept.transfer, True))
 
-    def _over(self, intake: _Intake, now: float) -> None:
-        intake.phase = _Phase.OVER
-        del self._moving[intake.transfer]
-        self._end(intake, True, now, intake.problem)
+    def _over(self, accept: _Accept, now: float) -> None:
+        accept.phase = _Phase.OVER
+        del self._moving[accept.transfer]
+        self._end(accept, True, now, accept.problem)
 
     # Offers.
 
@@ -303,34 +303,34 @@ class Handoffs:
     def happened(self, event: Event, now: float) -> None:
         """Hear of an event at the door. What is late, or came before, changes nothing."""
         if event.kind is EventKind.FENCED:
-            for intake in list(self._moving.values()):
-                if intake.phase is _Phase.DOUBTFUL:
-                    self._over(intake, now)
+            for accept in list(self._moving.values()):
+                if accept.phase is _Phase.DOUBTFUL:
+                    self._over(accept, now)
         elif not event.accepted:
             if event.kind is EventKind.FREED:
                 self._free(event.transfer, event.problem, now)
         elif (found := self._moving.get(event.transfer)) is not None:
-            self._intake_event(found, event, now)
+            self._accept_event(found, event, now)
 
-    def _intake_event(self, intake: _Intake, event: Event, now: float) -> None:
+    def _accept_event(self, accept: _Accept, event: Event, now: float) -> None:
         # An event may be heard before the answer that it follows: whoever asks looks at
         # the answer only after asking, and by then all may be over.
-        running = intake.phase in (_Phase.ASKED, _Phase.MOVING)
-        intake.begun = True
+        running = accept.phase in (_Phase.ASKED, _Phase.MOVING)
+        accept.begun = True
         if event.kind is EventKind.READY and running:
-            self._over(intake, now)
+            self._over(accept, now)
         elif event.kind is EventKind.FAILED and running:
-            intake.phase = _Phase.BROKEN
-            intake.problem = event.problem or DoorError("move", "the agent does not say why")
-        elif event.kind is EventKind.FREED and (running or intake.phase is _Phase.BROKEN):
-            intake.problem = intake.problem or event.problem or DoorError("move", "the agent gave up")
-            self._over(intake, now)
+            accept.phase = _Phase.BROKEN
+            accept.problem = event.problem or DoorError("move", "the agent does not say why")
+        elif event.kind is EventKind.FREED and (running or accept.phase is _Phase.BROKEN):
+            accept.problem = accept.problem or event.problem or DoorError("move", "the agent gave up")
+            self._over(accept, now)
 
     def lose_patience(self, now: float) -> None:
         """Cancel what takes longer than it may."""
-        for intake in self._moving.values():
-            if now >= intake.deadline:
-                self._unwant(intake)
+        for accept in self._moving.values():
+            if now >= accept.deadline:
+                self._unwant(accept)
         for offer in self._offers.values():
             if now >= offer.deadline:
                 self._withdraw(offer)
@@ -338,16 +338,16 @@ class Handoffs:
     def reported(self, received: Iterable[str], now: float) -> None:
         """Hear for which requests all workers have reported the end."""
         for request in received:
-            intake = self._intakes.pop(request, None)
-            if intake is None:
+            accept = self._accepts.pop(request, None)
+            if accept is None:
                 continue
-            if intake.phase is not _Phase.OVER:  # workers heard Ready sooner
-                self._over(intake, now)
+            if accept.phase is not _Phase.OVER:  # workers heard Ready sooner
+                self._over(accept, now)
 
     @property
-    def intakes(self) -> int:
-        """How many requests' blocks wait for an intake."""
-        return len(self._intakes)
+    def accepts(self) -> int:
+        """How many requests' blocks wait for an accept."""
+        return len(self._accepts)
 
     @property
     def offers(self) -> int:
@@ -358,9 +358,9 @@ class Handoffs:
 
     def take_step(self, *, idle: bool) -> Step:
         """Return what workers have not been told yet."""
-        ended = [i for i in self._intakes.values() if i.phase is _Phase.OVER and not i.told]
-        for intake in ended:
-            intake.told = True
+        ended = [i for i in self._accepts.values() if i.phase is _Phase.OVER and not i.told]
+        for accept in ended:
+            accept.told = True
         step = Step(
             watches=self._watches,
             landed=tuple(i.request for i in ended if i.problem is None),
@@ -382,8 +382,8 @@ class Handoffs:
         endings, self._endings = self._endings, []
         return endings
 
-    def _end(self, of: _Intake | _Offer, accepted: bool, now: float, problem: DoorError | None) -> None:
-        abandoned = of.abandoned if isinstance(of, _Intake) else of.unwanted
+    def _end(self, of: _Accept | _Offer, accepted: bool, now: float, problem: DoorError | None) -> None:
+        abandoned = of.abandoned if isinstance(of, _Accept) else of.unwanted
         begun = isinstance(of, _Offer) or of.begun
         self._endings.append(
             Ending(

@@ -86,7 +86,7 @@ class SchedulerHalf:
         self._decided: set[str] = set()
         """Requests with a ticket that were asked for, or never will be."""
         self._tickets: dict[bytes, bytes] = {}
-        """Of intakes, by transfer."""
+        """Of accepts, by transfer."""
         self._running: Mapping[str, int] = {}
         """What the last step computed, and of how many of these requests the end was not heard yet."""
         self._unfinished = 0
@@ -223,7 +223,7 @@ class SchedulerHalf:
     @property
     def holds(self) -> int:
         """How many requests' blocks wait for a hand-off to end."""
-        return self._handoffs.intakes + self._handoffs.offers
+        return self._handoffs.accepts + self._handoffs.offers
 
     @property
     def awaits_blocks(self) -> bool:
@@ -235,7 +235,7 @@ class SchedulerHalf:
         if self._shared is not None:
             self._shared.reset()
 
-    # Intakes.
+    # Accepts.
 
     def _decode_leg(self, request: Any) -> DecodeLeg | None:
         leg = self._leg(request) if self._consumes else None
@@ -559,7 +559,7 @@ class SchedulerHalf:
                 f"did not come: {ending.problem.code}", f"a prompt's cache did not come: {ending.problem}"
             )
             return
-        what = "intake" if ending.accepted else "offer"
+        what = "accept" if ending.accepted else "offer"
         _log.debug("the %s of %s ended: %s", what, ending.request, ending.problem or "well")
 
     def at_fault(self, so: str) -> None:

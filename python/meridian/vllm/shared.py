@@ -2,7 +2,7 @@
 
 Of a request that asks for the beginning of its prompt::
 
-    ──asked──► asked ──answered──► answered ──used──► (forgotten: an intake like any other)
+    ──asked──► asked ──answered──► answered ──used──► (forgotten: an accept like any other)
                  │ overdue             │ nothing there, or not wanted: its ticket goes back
                  └─────────────────────┴──► (forgotten)
 

@@ -28,9 +28,9 @@ def test_each_takes_from_the_other(pair: Pair, oracle: Oracle) -> None:
     cases = oracle.long(100)[:24]
 
     def hand_over(number: int) -> None:
-        giver, taker = (pair.prefill, pair.decode) if number % 2 else (pair.decode, pair.prefill)
+        giver, receiver = (pair.prefill, pair.decode) if number % 2 else (pair.decode, pair.prefill)
         params = pair.prefill_leg(cases[number], giver)
-        answer = post(taker.port, cases[number].request(kv_transfer_params=params))
+        answer = post(receiver.port, cases[number].request(kv_transfer_params=params))
         cases[number].check(answer.tokens)
 
     pair.forget_prefixes()

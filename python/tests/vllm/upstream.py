@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class AgreeableDoor:
-    """An agent that takes every offer and begins every intake, and never says another word."""
+    """An agent that takes every offer and begins every accept, and never says another word."""
 
     serving = True
 

@@ -2030,7 +2030,7 @@ func (x *Progress) GetTokens() uint32 {
 	return 0
 }
 
-// Cancel withdraws an offer or what is to be kept, cancels an intake, or gives back a ticket that will
+// Cancel withdraws an offer or what is to be kept, cancels an accept, or gives back a ticket that will
 // not be used. The blocks are the engine's again at the event Freed.
 type Cancel struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -5189,7 +5189,7 @@ type Event struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kinds         []EventKind            `protobuf:"varint,1,rep,packed,name=kinds,proto3,enum=meridian.door.v1.EventKind" json:"kinds,omitempty"`
 	Transfers     []byte                 `protobuf:"bytes,2,opt,name=transfers,proto3" json:"transfers,omitempty"`       // 16 bytes each; zeros where there is none
-	Accepted      []bool                 `protobuf:"varint,3,rep,packed,name=accepted,proto3" json:"accepted,omitempty"` // of an intake; else of an offer
+	Accepted      []bool                 `protobuf:"varint,3,rep,packed,name=accepted,proto3" json:"accepted,omitempty"` // of an accept; else of an offer
 	Problems      []*Problem             `protobuf:"bytes,4,rep,name=problems,proto3" json:"problems,omitempty"`         // empty ones where all went well
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

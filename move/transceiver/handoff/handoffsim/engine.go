@@ -107,8 +107,8 @@ func (e *engine) rise() {
 	if err := described.Validate(); err != nil {
 		panic(err)
 	}
-	e.home.holder.Join(described)
-	e.home.taker.Join(described)
+	e.home.source.Join(described)
+	e.home.destination.Join(described)
 	e.world.note("%s is up, home %v, %v", e.id, e.home, e.side.Parallelism)
 }
 
@@ -139,10 +139,10 @@ func (e *engine) fall(dead *process) {
 		return
 	}
 	w.after(w.span(0, 500*handoff.Millisecond), home, func() {
-		home.do(home.holder.Gone(home.clock(), dead.self))
-		home.do(home.taker.Gone(home.clock(), dead.self))
-		home.do(home.holder.Leave(home.clock(), e.id))
-		home.do(home.taker.Leave(home.clock(), e.id))
+		home.do(home.source.Gone(home.clock(), dead.self))
+		home.do(home.destination.Gone(home.clock(), dead.self))
+		home.do(home.source.Leave(home.clock(), e.id))
+		home.do(home.destination.Leave(home.clock(), e.id))
 		home.rearm()
 		e.rise()
 		if e.alive && e.home == home {

@@ -3,12 +3,12 @@
 // same seed gives the same events in the same order.
 //
 //	requests ─► Offer, Accept, Cancel …          told ready, failed, freed ─► checked
-//	                 │                                       ▲
-//	              ┌──▼───────────── process ─────────────────┴──┐
-//	              │  Holder   Taker   Follower      (the product)   │
-//	              └──┬───────────▲───────────────┬──────────▲───┘
-//	             messages        │        plans, grants, moves, quiet
-//	                 └─► lost, late, twice       └─► engines with real bytes
+//	                 │                                   ▲
+//	              ┌──▼────────────── process ────────────┴┐
+//	              │ SourceHome  DestinationHome  Follower │ (the product)
+//	              └──┬───────────▲──────────┬───────────▲─┘
+//	             messages        │     plans, grants, moves, quiet
+//	                 └─► lost, late, twice  └─► engines with real bytes
 //
 // Every engine has its own ranks, layout and block size, and bytes in the memory
 // of each rank. The next owner of a block that was freed scribbles on it at once,

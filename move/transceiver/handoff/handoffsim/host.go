@@ -30,8 +30,8 @@ func (h *host) start() {
 	p := &process{world: h.world, host: h, birth: h.births, self: kv.Member{Name: h.name, Incarnation: h.world.id()}}
 	// Clocks of hosts have nothing to do with one another.
 	p.skew = handoff.Instant(h.world.draw.Int64N(int64(1000 * handoff.Second)))
-	p.holder = handoff.NewHolder(handoff.HolderOptions{Self: p.self, Key: cellKey, Timing: pace, MaxHeldFraction: 0.8})
-	p.taker = handoff.NewTaker(handoff.TakerOptions{Self: p.self, Key: cellKey, Timing: pace, Capabilities: h.capabilities()})
+	p.source = handoff.NewSourceHome(handoff.SourceOptions{Self: p.self, Key: cellKey, Timing: pace, MaxHeldFraction: 0.8})
+	p.destination = handoff.NewDestinationHome(handoff.DestinationOptions{Self: p.self, Key: cellKey, Timing: pace, Capabilities: h.capabilities()})
 	p.follower = handoff.NewFollower(pace)
 	p.grants, p.sessions = make(map[kv.ID]*grant), make(map[handoff.SessionID]*work)
 	p.alarm = handoff.Never
@@ -96,18 +96,18 @@ func (h *host) reaches(other *host) bool { return h.cut[other] <= 0 }
 
 // process is one start of an agent, with its machines and what they work on.
 type process struct {
-	world    *world
-	host     *host
-	birth    int
-	self     kv.Member
-	skew     handoff.Instant
-	holder   *handoff.Holder
-	taker    *handoff.Taker
-	follower *handoff.Follower
-	grants   map[kv.ID]*grant
-	sessions map[handoff.SessionID]*work
-	alarm    handoff.Instant // when Tick is due, by the world's clock
-	dead     bool
+	world       *world
+	host        *host
+	birth       int
+	self        kv.Member
+	skew        handoff.Instant
+	source      *handoff.SourceHome
+	destination *handoff.DestinationHome
+	follower    *handoff.Follower
+	grants      map[kv.ID]*grant
+	sessions    map[handoff.SessionID]*work
+	alarm       handoff.Instant // when Tick is due, by the world's clock
+	dead        bool
 }
 
 func (p *process) String() string { return fmt.Sprintf("%s#%d", p.host.name, p.birth) }
@@ -117,7 +117,7 @@ func (p *process) clock() handoff.Instant { return p.world.now + p.skew }
 
 // rearm sees to it that Tick is called when the machines want it.
 func (p *process) rearm() {
-	next := min(p.holder.Wake(), p.taker.Wake(), p.follower.Wake())
+	next := min(p.source.Wake(), p.destination.Wake(), p.follower.Wake())
 	if p.dead || next == handoff.Never {
 		return
 	}
@@ -131,8 +131,8 @@ func (p *process) rearm() {
 			return
 		}
 		p.alarm = handoff.Never
-		p.do(p.holder.Tick(p.clock()))
-		p.do(p.taker.Tick(p.clock()))
+		p.do(p.source.Tick(p.clock()))
+		p.do(p.destination.Tick(p.clock()))
 		p.do(p.follower.Tick(p.clock()))
 	})
 }
@@ -203,8 +203,8 @@ func (p *process) arrive(to *host, e handoff.Send, wire []byte) {
 	case to.process.self != e.To:
 		// Another start answers: the sender learns that this one is gone.
 		if !p.dead {
-			p.do(p.holder.Gone(p.clock(), e.To))
-			p.do(p.taker.Gone(p.clock(), e.To))
+			p.do(p.source.Gone(p.clock(), e.To))
+			p.do(p.destination.Gone(p.clock(), e.To))
 			p.rearm()
 		}
 	default:
@@ -229,8 +229,8 @@ func (p *process) deliver(from kv.Member, wire []byte) {
 		p.do(p.follower.Receive(now, from, transfer, o))
 		return
 	}
-	p.do(p.holder.Receive(now, from, transfer, m))
-	p.do(p.taker.Receive(now, from, transfer, m))
+	p.do(p.source.Receive(now, from, transfer, m))
+	p.do(p.destination.Receive(now, from, transfer, m))
 }
 
 // gist is a message in a few words.

@@ -83,7 +83,7 @@ func (w *world) arrive() {
 			w.tally.Promised++
 			r.ticket = handoff.Ticket{Transfer: r.id, Home: r.srcHome.self, Tokens: r.tokens, Fingerprint: r.of, Expires: handoff.Never}.Seal(cellKey)
 		} else {
-			r.ticket = r.srcHome.holder.Issue(r.srcHome.clock(), r.offer(handoff.Computed{}))
+			r.ticket = r.srcHome.source.Issue(r.srcHome.clock(), r.offer(handoff.Computed{}))
 		}
 		w.after(w.span(0, handoff.Second), nil, func() { r.accept(w.engines[to]) })
 		w.after(w.span(0, handoff.Second), r.srcHome, r.prefillDone)
@@ -114,18 +114,18 @@ func (r *request) regret(to *engine) {
 		w.after(w.span(0, 3*handoff.Second), r.srcHome, func() {
 			w.tally.Withdrawn++
 			w.note("%v is withdrawn", r)
-			r.srcHome.do(r.srcHome.holder.Withdraw(r.srcHome.clock(), r.id))
+			r.srcHome.do(r.srcHome.source.Withdraw(r.srcHome.clock(), r.id))
 		})
 	case 1:
 		w.after(w.span(0, 3*handoff.Second), to.home, func() {
 			w.tally.Cancelled++
 			w.note("%v is cancelled", r)
-			to.home.do(to.home.taker.Cancel(to.home.clock(), r.id))
+			to.home.do(to.home.destination.Cancel(to.home.clock(), r.id))
 		})
 	case 2:
 		w.after(w.span(0, 2*handoff.Second), to.home, func() {
 			if r.ticket != nil {
-				effects, err := to.home.taker.Decline(to.home.clock(), r.ticket)
+				effects, err := to.home.destination.Decline(to.home.clock(), r.ticket)
 				w.tally.Declined++
 				w.note("%v is declined: %v", r, err)
 				to.home.do(effects)
@@ -152,7 +152,7 @@ func (r *request) prefillDone() {
 		w.tally.NoRoom++
 		w.note("%v finds no room at %s", r, r.prefill.id)
 		r.refused = true
-		p.do(p.holder.Withdraw(p.clock(), r.id))
+		p.do(p.source.Withdraw(p.clock(), r.id))
 		return
 	}
 	all := len(r.prefill.side.Geometry.Layers)
@@ -172,7 +172,7 @@ func (r *request) prefillDone() {
 	for layer := range done.Layers {
 		r.src.compute(layer, kv.TokenRange{End: r.tokens})
 	}
-	ticket, effects, err := p.holder.Offer(p.clock(), r.offer(done))
+	ticket, effects, err := p.source.Offer(p.clock(), r.offer(done))
 	if err != nil {
 		w.tally.NoRoom++
 		w.note("%v is not offered: %v", r, err)
@@ -189,7 +189,7 @@ func (r *request) prefillDone() {
 		r.ticket = ticket
 	}
 	if w.chance.IntN(4) == 0 { // saying it again changes nothing
-		if _, more, err := p.holder.Offer(p.clock(), r.offer(done)); err != nil || len(more) > 0 {
+		if _, more, err := p.source.Offer(p.clock(), r.offer(done)); err != nil || len(more) > 0 {
 			w.violate("repeating is safe", "a repeated offer: %d effects, %v", len(more), err)
 		}
 	}
@@ -221,7 +221,7 @@ func (r *request) goOn(chunk kv.TokenRange, done, all int) {
 			return
 		}
 		r.src.compute(done, chunk)
-		p.do(p.holder.Computed(p.clock(), r.id, done+1, chunk.End))
+		p.do(p.source.Progress(p.clock(), r.id, done+1, chunk.End))
 		r.goOn(chunk, done+1, all)
 	})
 }
@@ -241,7 +241,7 @@ func (r *request) accept(to *engine) {
 		t.greedy, t.tokens.Start = true, w.draw.IntN(r.first)
 	}
 	if t.dst = to.allocate(r, handoff.Destination, r.tokens); t.dst == nil {
-		effects, err := to.home.taker.Decline(to.home.clock(), r.ticket)
+		effects, err := to.home.destination.Decline(to.home.clock(), r.ticket)
 		w.tally.Declined++
 		w.note("%v finds no room at %s and is declined: %v", r, to.id, err)
 		to.home.do(effects)
@@ -264,7 +264,7 @@ func (r *request) accept(to *engine) {
 		a.AnswerBy = p.clock() + patience/2 // it has what it offers
 	}
 	r.tries = append(r.tries, t)
-	id, effects, err := p.taker.Accept(p.clock(), a)
+	id, effects, err := p.destination.Accept(p.clock(), a)
 	if err != nil {
 		w.note("%v is not accepted: %v", r, err)
 		r.tries = r.tries[:len(r.tries)-1]

@@ -81,7 +81,7 @@ func (t *try) found() {
 // read offers what the cache has to a reader.
 func (r *request) read() {
 	w, p := r.world, r.srcHome
-	ticket, effects, err := p.holder.Offer(p.clock(), r.offer(handoff.Computed{Layers: len(r.prefill.side.Geometry.Layers)}))
+	ticket, effects, err := p.source.Offer(p.clock(), r.offer(handoff.Computed{Layers: len(r.prefill.side.Geometry.Layers)}))
 	if err != nil {
 		w.tally.NoRoom++
 		w.note("%v is not offered: %v", r, err)

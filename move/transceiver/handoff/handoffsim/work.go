@@ -51,9 +51,9 @@ func (p *process) makePlan(e handoff.MakePlan) {
 	p.world.after(p.world.span(0, 5*handoff.Millisecond), p, func() {
 		plan, err := p.planOf(e.Terms, e.As)
 		if e.As == handoff.Source {
-			p.do(p.holder.Planned(p.clock(), e.Terms.Transfer, e.Session, plan, err))
+			p.do(p.source.Planned(p.clock(), e.Terms.Transfer, e.Session, plan, err))
 		} else {
-			p.do(p.taker.Planned(p.clock(), e.Terms.Transfer, e.Session, plan, err))
+			p.do(p.destination.Planned(p.clock(), e.Terms.Transfer, e.Session, plan, err))
 		}
 	})
 }

@@ -180,12 +180,12 @@ func (w *world) inspect() {
 		p := h.process
 		switch {
 		case w.broken != nil || p == nil:
-		case p.holder.Len() != 0:
-			w.violate("everything ends", "%s still holds %d offers", p, p.holder.Len())
-		case p.holder.StoreBytes() != 0:
-			w.violate("everything ends", "%s still holds %d bytes of units", p, p.holder.StoreBytes())
-		case p.taker.Len() != 0:
-			w.violate("everything ends", "%s still takes %d hand-offs", p, p.taker.Len())
+		case p.source.Len() != 0:
+			w.violate("everything ends", "%s still holds %d offers", p, p.source.Len())
+		case p.source.StoreBytes() != 0:
+			w.violate("everything ends", "%s still holds %d bytes of units", p, p.source.StoreBytes())
+		case p.destination.Len() != 0:
+			w.violate("everything ends", "%s still takes %d hand-offs", p, p.destination.Len())
 		case p.follower.Len() != 0:
 			w.violate("everything ends", "the follower of %s still has %d sessions", p, p.follower.Len())
 		case len(p.grants) != 0:
@@ -243,7 +243,7 @@ func (w *world) state() string {
 			fmt.Fprintf(&b, "  %s: down\n", h.name)
 			continue
 		}
-		fmt.Fprintf(&b, "  %v: %d offers, %d intakes, %d sessions of its follower, %d grants\n", p, p.holder.Len(), p.taker.Len(), p.follower.Len(), len(p.grants))
+		fmt.Fprintf(&b, "  %v: %d offers, %d accepts, %d sessions of its follower, %d grants\n", p, p.source.Len(), p.destination.Len(), p.follower.Len(), len(p.grants))
 	}
 	for _, e := range w.engines {
 		kept := 0

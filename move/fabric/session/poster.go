@@ -1,6 +1,6 @@
 // Package session is the conversation between the two ends of a link, as two
-// state machines without I/O: Outgoing at the side that posts transfers,
-// Incoming at the side that serves them. A shell (move/fabric/tcp, a simulator)
+// state machines without I/O: Poster at the side that posts transfers,
+// Server at the side that serves them. A shell (move/fabric/tcp, a simulator)
 // feeds them what happened and carries out what they answer. They have no
 // clock, no goroutine and no lock; the shell calls them one event at a time.
 //
@@ -58,14 +58,14 @@ type Effect struct {
 	Payload []byte
 }
 
-// Outgoing is the posting side's half of a link.
-type Outgoing struct {
+// Poster is the posting side's half of a link.
+type Poster struct {
 	limit int
-	ops   map[kv.ID]*outgoing
+	ops   map[kv.ID]*postedTransfer
 }
 
-// outgoing is one transfer that was posted here.
-type outgoing struct {
+// postedTransfer is one transfer that was posted here.
+type postedTransfer struct {
 	op        fabric.Op
 	parts     uint16
 	submitted uint16 // parts whose bytes or request have left
@@ -76,32 +76,32 @@ type outgoing struct {
 	noticed   bool   // …which was sent
 }
 
-// NewOutgoing admits at most limit transfers at a time.
-func NewOutgoing(limit int) *Outgoing {
-	return &Outgoing{limit: limit, ops: make(map[kv.ID]*outgoing)}
+// NewPoster admits at most limit transfers at a time.
+func NewPoster(limit int) *Poster {
+	return &Poster{limit: limit, ops: make(map[kv.ID]*postedTransfer)}
 }
 
 // Len is how many transfers are running.
-func (s *Outgoing) Len() int { return len(s.ops) }
+func (s *Poster) Len() int { return len(s.ops) }
 
 // Running reports whether a transfer is.
-func (s *Outgoing) Running(id kv.ID) bool { return s.ops[id] != nil }
+func (s *Poster) Running(id kv.ID) bool { return s.ops[id] != nil }
 
 // Post admits a transfer of so many parts, or refuses it by name.
-func (s *Outgoing) Post(id kv.ID, op fabric.Op, parts uint16, notice bool) error {
+func (s *Poster) Post(id kv.ID, op fabric.Op, parts uint16, notice bool) error {
 	if s.ops[id] != nil {
 		return fmt.Errorf("fabric: transfer %s is running already", id)
 	}
 	if len(s.ops) >= s.limit {
 		return fmt.Errorf("%w: %d transfers are running on this link", fabric.ErrBusy, s.limit)
 	}
-	s.ops[id] = &outgoing{op: op, parts: parts, notice: notice}
+	s.ops[id] = &postedTransfer{op: op, parts: parts, notice: notice}
 	return nil
 }
 
 // Leaving: the first byte of a part is about to leave. It returns false when
 // the transfer has ended and the part must not leave.
-func (s *Outgoing) Leaving(id kv.ID) ([]Effect, bool) {
+func (s *Poster) Leaving(id kv.ID) ([]Effect, bool) {
 	o := s.ops[id]
 	if o == nil {
 		return nil, false
@@ -114,7 +114,7 @@ func (s *Outgoing) Leaving(id kv.ID) ([]Effect, bool) {
 }
 
 // Left: the last byte of a part has left, or the request for it.
-func (s *Outgoing) Left(id kv.ID) []Effect {
+func (s *Poster) Left(id kv.ID) []Effect {
 	o := s.ops[id]
 	if o == nil {
 		return nil
@@ -126,7 +126,7 @@ func (s *Outgoing) Left(id kv.ID) []Effect {
 }
 
 // Arrived: every byte of a part of a read is in place and verified.
-func (s *Outgoing) Arrived(id kv.ID) []Effect {
+func (s *Poster) Arrived(id kv.ID) []Effect {
 	if o := s.ops[id]; o != nil && o.op == fabric.Read {
 		return s.partEnded(id, o)
 	}
@@ -134,7 +134,7 @@ func (s *Outgoing) Arrived(id kv.ID) []Effect {
 }
 
 // Acked: the peer answered a part, or the notice.
-func (s *Outgoing) Acked(a mrdn.Ack) []Effect {
+func (s *Poster) Acked(a mrdn.Ack) []Effect {
 	o := s.ops[a.ID]
 	if o == nil {
 		return nil // late: the transfer has ended here
@@ -157,7 +157,7 @@ func (s *Outgoing) Acked(a mrdn.Ack) []Effect {
 // partAcked counts a part once, however often the peer says it. A peer that has
 // done the transfer before answers while bytes still leave: the caller's memory
 // must be quiet when it hears of the end.
-func (s *Outgoing) partAcked(id kv.ID, o *outgoing, part uint16) []Effect {
+func (s *Poster) partAcked(id kv.ID, o *postedTransfer, part uint16) []Effect {
 	if o.acked == nil {
 		o.acked = make([]bool, o.parts)
 	}
@@ -172,7 +172,7 @@ func (s *Outgoing) partAcked(id kv.ID, o *outgoing, part uint16) []Effect {
 	return effects
 }
 
-func (s *Outgoing) partEnded(id kv.ID, o *outgoing) []Effect {
+func (s *Poster) partEnded(id kv.ID, o *postedTransfer) []Effect {
 	if o.ended++; o.ended < o.parts {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (s *Outgoing) partEnded(id kv.ID, o *outgoing) []Effect {
 
 // Unreached: the bytes of a part of a read cannot be reached from here, and none
 // of it is in place.
-func (s *Outgoing) Unreached(id kv.ID, err error) []Effect {
+func (s *Poster) Unreached(id kv.ID, err error) []Effect {
 	if o := s.ops[id]; o != nil && o.parts == 1 {
 		o.begun = false // nothing happened, here or there
 	}
@@ -193,15 +193,15 @@ func (s *Outgoing) Unreached(id kv.ID, err error) []Effect {
 }
 
 // Failed: local memory or the stream could not do its part.
-func (s *Outgoing) Failed(id kv.ID, err error) []Effect { return s.fail(id, err, true) }
+func (s *Poster) Failed(id kv.ID, err error) []Effect { return s.fail(id, err, true) }
 
 // Stop: the caller cancels, or the deadline has passed.
-func (s *Outgoing) Stop(id kv.ID, cause error) []Effect {
+func (s *Poster) Stop(id kv.ID, cause error) []Effect {
 	return s.fail(id, cause, true)
 }
 
 // Lost: the link is gone. Everything ends; what had begun is in doubt.
-func (s *Outgoing) Lost(err error) []Effect {
+func (s *Poster) Lost(err error) []Effect {
 	var effects []Effect
 	for _, id := range slices.SortedFunc(maps.Keys(s.ops), kv.ID.Compare) {
 		effects = append(effects, s.fail(id, fmt.Errorf("%w: %w", fabric.ErrPeerGone, err), false)...)
@@ -209,7 +209,7 @@ func (s *Outgoing) Lost(err error) []Effect {
 	return effects
 }
 
-func (s *Outgoing) fail(id kv.ID, err error, tellPeer bool) []Effect {
+func (s *Poster) fail(id kv.ID, err error, tellPeer bool) []Effect {
 	o := s.ops[id]
 	if o == nil {
 		return nil
@@ -224,7 +224,7 @@ func (s *Outgoing) fail(id kv.ID, err error, tellPeer bool) []Effect {
 	return append(effects, s.end(id, fabric.InDoubt, err)...)
 }
 
-func (s *Outgoing) end(id kv.ID, state fabric.State, err error) []Effect {
+func (s *Poster) end(id kv.ID, state fabric.State, err error) []Effect {
 	delete(s.ops, id)
 	return []Effect{{Kind: Ended, ID: id, State: state, Err: err}}
 }

@@ -9,43 +9,43 @@ import (
 	"meridian/move/reshard"
 )
 
-// TakerOptions configures NewTaker.
-type TakerOptions struct {
+// DestinationOptions configures NewDestinationHome.
+type DestinationOptions struct {
 	Self   kv.Member
 	Key    Key
 	Timing Timing
-	// MaxIntakes bounds hand-offs that have not ended; default 4096.
-	MaxIntakes int
+	// MaxAccepts bounds hand-offs that have not ended; default 4096.
+	MaxAccepts int
 	// Stores is what the object caches among the engines may take up instead.
 	Stores StoreLimits
 	// Capabilities is what is said of this build; default AllCapabilities.
 	Capabilities uint64
 }
 
-// Taker speaks for the decode engines whose home is this agent: it asks for
+// DestinationHome speaks for the decode engines whose home is this agent: it asks for
 // caches and has them brought.
-type Taker struct {
-	TakerOptions
+type DestinationHome struct {
+	DestinationOptions
 	engines map[string]*Engine
-	intakes map[kv.ID]*intake
+	accepts map[kv.ID]*accept
 	over    endings
 	stored  endings // of what object caches took
 	notices finalNotices
 	session uint64
 }
 
-// NewTaker has no engines yet.
-func NewTaker(o TakerOptions) *Taker {
-	o.Timing, o.MaxIntakes, o.Stores = o.Timing.WithDefaults(), cmp.Or(o.MaxIntakes, 4096), o.Stores.WithDefaults()
+// NewDestinationHome has no engines yet.
+func NewDestinationHome(o DestinationOptions) *DestinationHome {
+	o.Timing, o.MaxAccepts, o.Stores = o.Timing.WithDefaults(), cmp.Or(o.MaxAccepts, 4096), o.Stores.WithDefaults()
 	o.Capabilities = cmp.Or(o.Capabilities, AllCapabilities)
-	return &Taker{
-		TakerOptions: o, engines: make(map[string]*Engine), intakes: make(map[kv.ID]*intake),
+	return &DestinationHome{
+		DestinationOptions: o, engines: make(map[string]*Engine), accepts: make(map[kv.ID]*accept),
 		over: newEndings(), stored: newEndings(),
 	}
 }
 
 // ended tells how a hand-off ended, if that is remembered.
-func (t *Taker) ended(transfer kv.ID) (how Problem, over bool) {
+func (t *DestinationHome) ended(transfer kv.ID) (how Problem, over bool) {
 	if how, over = t.over.how[transfer]; !over {
 		how, over = t.stored.how[transfer]
 	}
@@ -53,12 +53,12 @@ func (t *Taker) ended(transfer kv.ID) (how Problem, over bool) {
 }
 
 // admit says whether an engine, or an object cache, may take one more.
-func (t *Taker) admit(e *Engine) error {
-	running, most := 0, t.MaxIntakes
+func (t *DestinationHome) admit(e *Engine) error {
+	running, most := 0, t.MaxAccepts
 	if e.IsStore() {
-		most = t.Stores.MaxIntakes
+		most = t.Stores.MaxAccepts
 	}
-	for _, in := range t.intakes {
+	for _, in := range t.accepts {
 		if in.dst.Engine.IsStore() == e.IsStore() {
 			running++
 		}
@@ -74,7 +74,7 @@ func (t *Taker) admit(e *Engine) error {
 type endings struct {
 	how   map[kv.ID]Problem
 	order []kv.ID
-	// unheard are those that were cancelled before they began: no holder was told.
+	// unheard are those that were cancelled before they began: no source was told.
 	unheard map[kv.ID]bool
 }
 
@@ -100,16 +100,16 @@ func (e *endings) add(id kv.ID, how Problem) {
 }
 
 // Join makes an engine known. It must be valid.
-func (t *Taker) Join(e *Engine) { t.engines[e.ID] = e }
+func (t *DestinationHome) Join(e *Engine) { t.engines[e.ID] = e }
 
 // Leave takes an engine away and ends what it takes. The request may go on
 // elsewhere, so the offer stays for another engine.
-func (t *Taker) Leave(now Instant, engine string) []Effect {
+func (t *DestinationHome) Leave(now Instant, engine string) []Effect {
 	delete(t.engines, engine)
 	why := ProblemOf(fmt.Errorf("%w: decode engine %s has left", ErrGone, engine))
 	var effects []Effect
-	for _, id := range inOrder(t.intakes) {
-		if in := t.intakes[id]; in.Engine == engine {
+	for _, id := range inOrder(t.accepts) {
+		if in := t.accepts[id]; in.Engine == engine {
 			effects = append(effects, in.fail(now, why)...)
 		}
 	}
@@ -117,7 +117,7 @@ func (t *Taker) Leave(now Instant, engine string) []Effect {
 }
 
 // Len is how many hand-offs have not ended.
-func (t *Taker) Len() int { return len(t.intakes) }
+func (t *DestinationHome) Len() int { return len(t.accepts) }
 
 // Accept is a decode engine's: it wants this cache, in these blocks.
 type Accept struct {
@@ -132,7 +132,7 @@ type Accept struct {
 	// Push has the source write, instead of reading from it.
 	Push     bool
 	Deadline Instant
-	// AnswerBy is when the holder must have answered, where it is known to have the
+	// AnswerBy is when the source must have answered, where it is known to have the
 	// cache already: one that does not is taken for dead. 0: by the deadline.
 	AnswerBy Instant
 }
@@ -142,9 +142,9 @@ func (a *Accept) same(other *Accept) bool {
 		a.Holding.DP == other.Holding.DP && slices.EqualFunc(a.Holding.Tables, other.Holding.Tables, slices.Equal)
 }
 
-// Accept begins an intake, whose blocks are the taker's until Ready or Freed, or
+// Accept begins an accept, whose blocks are the destination's until Ready or Freed, or
 // refuses it. Repeating it changes nothing.
-func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
+func (t *DestinationHome) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
 	ticket, err := OpenTicket(a.Ticket, t.Key)
 	if err == nil {
 		err = ticket.Fingerprint.Check(a.Fingerprint)
@@ -152,7 +152,7 @@ func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
 	if err != nil {
 		return kv.ID{}, nil, err
 	}
-	if standing := t.intakes[ticket.Transfer]; standing != nil && standing.state != intakeConfirming {
+	if standing := t.accepts[ticket.Transfer]; standing != nil && standing.state != acceptConfirming {
 		switch {
 		case !standing.same(&a):
 			return kv.ID{}, nil, fmt.Errorf("%w: transfer %s was accepted before, otherwise", ErrContradiction, ticket.Transfer)
@@ -183,19 +183,19 @@ func (t *Taker) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
 		return kv.ID{}, nil, err
 	}
 	t.session++
-	in := &intake{Accept: a, taker: t, ticket: ticket, session: t.session, state: intakeAsked, dst: dst}
+	in := &accept{Accept: a, destination: t, ticket: ticket, session: t.session, state: acceptAsked, dst: dst}
 	in.record = &Record{
 		Transfer: ticket.Transfer, As: Destination, Engine: a.Engine, OfStore: engine.IsStore(), Peer: ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push, Promised: ticket.Expires == Never,
 		DstRanks: len(engine.Ranks), Direct: true, Stages: Times{Begun: now},
 	}
-	t.intakes[ticket.Transfer] = in
+	t.accepts[ticket.Transfer] = in
 	return ticket.Transfer, in.startRepeating(now, in.ask), nil
 }
 
-// Cancel ends an intake, also one that has not come yet. Its blocks are the
+// Cancel ends an accept, also one that has not come yet. Its blocks are the
 // engine's again at Freed. What is Ready stays so.
-func (t *Taker) Cancel(now Instant, transfer kv.ID) []Effect {
-	if in := t.intakes[transfer]; in != nil {
+func (t *DestinationHome) Cancel(now Instant, transfer kv.ID) []Effect {
+	if in := t.accepts[transfer]; in != nil {
 		return in.fail(now, ProblemOf(ErrCancelled))
 	}
 	_, over := t.ended(transfer)
@@ -207,16 +207,16 @@ func (t *Taker) Cancel(now Instant, transfer kv.ID) []Effect {
 	return nil
 }
 
-// Decline gives a ticket back that was not used, or whose intake failed and will
-// not be tried again, so that its holder does not keep blocks for it.
-func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
+// Decline gives a ticket back that was not used, or whose accept failed and will
+// not be tried again, so that its source does not keep blocks for it.
+func (t *DestinationHome) Decline(now Instant, sealed []byte) ([]Effect, error) {
 	ticket, err := OpenTicket(sealed, t.Key)
 	if err != nil {
 		return nil, err
 	}
 	cancelled := ProblemOf(ErrCancelled)
-	in := t.intakes[ticket.Transfer]
-	if in != nil && in.state != intakeConfirming {
+	in := t.accepts[ticket.Transfer]
+	if in != nil && in.state != acceptConfirming {
 		return t.Cancel(now, ticket.Transfer), nil
 	}
 	how, over := t.ended(ticket.Transfer)
@@ -227,16 +227,16 @@ func (t *Taker) Decline(now Instant, sealed []byte) ([]Effect, error) {
 	t.over.add(ticket.Transfer, cancelled)
 	if in == nil {
 		t.session++
-		in = &intake{Accept: Accept{Ticket: sealed}, taker: t, ticket: ticket, session: t.session}
-		t.intakes[ticket.Transfer] = in
+		in = &accept{Accept: Accept{Ticket: sealed}, destination: t, ticket: ticket, session: t.session}
+		t.accepts[ticket.Transfer] = in
 	}
 	in.problem, in.declined = cancelled, true
 	return in.sendEnd(now), nil
 }
 
 // Receive takes a message from another agent, or from the follower of this one.
-func (t *Taker) Receive(now Instant, from kv.Member, transfer kv.ID, m Message) []Effect {
-	in := t.intakes[transfer]
+func (t *DestinationHome) Receive(now Instant, from kv.Member, transfer kv.ID, m Message) []Effect {
+	in := t.accepts[transfer]
 	if r, is := m.(*Report); is {
 		if in != nil && in.followers != nil && in.followers.onReport(now, from, r) {
 			return in.review(now)
@@ -263,38 +263,38 @@ func (t *Taker) Receive(now Instant, from kv.Member, transfer kv.ID, m Message) 
 }
 
 // Planned takes the plan that MakePlan asked for.
-func (t *Taker) Planned(now Instant, transfer kv.ID, session uint64, plan *reshard.Plan, err error) []Effect {
-	in := t.intakes[transfer]
-	if in == nil || in.session != session || in.state != intakePlanning {
+func (t *DestinationHome) Planned(now Instant, transfer kv.ID, session uint64, plan *reshard.Plan, err error) []Effect {
+	in := t.accepts[transfer]
+	if in == nil || in.session != session || in.state != acceptPlanning {
 		return nil
 	}
 	return in.planned(now, plan, err)
 }
 
 // Gone tells that an agent is no more: another start of it has its name.
-func (t *Taker) Gone(now Instant, m kv.Member) []Effect {
+func (t *DestinationHome) Gone(now Instant, m kv.Member) []Effect {
 	var effects []Effect
-	for _, id := range inOrder(t.intakes) {
-		effects = append(effects, t.intakes[id].onGone(now, m)...)
+	for _, id := range inOrder(t.accepts) {
+		effects = append(effects, t.accepts[id].onGone(now, m)...)
 	}
 	t.notices.onGone(m)
 	return effects
 }
 
 // Wake is when Tick is wanted.
-func (t *Taker) Wake() Instant {
+func (t *DestinationHome) Wake() Instant {
 	next := t.notices.wake()
-	for _, in := range t.intakes {
+	for _, in := range t.accepts {
 		next = min(next, in.wake())
 	}
 	return next
 }
 
 // Tick asks again, gives signs of life, and keeps deadlines.
-func (t *Taker) Tick(now Instant) []Effect {
+func (t *DestinationHome) Tick(now Instant) []Effect {
 	effects := t.notices.tick(now)
-	for _, id := range inOrder(t.intakes) {
-		effects = append(effects, t.intakes[id].tick(now)...)
+	for _, id := range inOrder(t.accepts) {
+		effects = append(effects, t.accepts[id].tick(now)...)
 	}
 	return effects
 }

@@ -8,37 +8,37 @@ import (
 	"meridian/move/reshard"
 )
 
-// intakeState is where an intake stands; see the package comment.
-type intakeState uint8
+// acceptState is where an accept stands; see the package comment.
+type acceptState uint8
 
 const (
-	intakeAsked      intakeState = iota + 1
-	intakePlanning               // …and being planned
-	intakeGranting               // the followers here open their memory
-	intakeGranted                // the followers there write
-	intakeMoving                 // the followers here read
-	intakeStopping               // the followers here become quiet
-	intakeConfirming             // the holder is told
+	acceptAsked      acceptState = iota + 1
+	acceptPlanning               // …and being planned
+	acceptGranting               // the followers here open their memory
+	acceptGranted                // the followers there write
+	acceptMoving                 // the followers here read
+	acceptStopping               // the followers here become quiet
+	acceptConfirming             // the source is told
 )
 
-// intake is one cache that is on its way here.
-type intake struct {
+// accept is one cache that is on its way here.
+type accept struct {
 	Accept
-	taker       *Taker
+	destination *DestinationHome
 	ticket      Ticket
 	session     uint64
-	state       intakeState
+	state       acceptState
 	dst         Party
 	answer      *Answer
 	terms       *Terms
 	followers   *followerGroup
-	computed    Computed // by the holder's engine, as far as is known
+	computed    Computed // by the source's engine, as far as is known
 	engineTold  bool     // the engine knows how it ended
-	holderKnows bool     // the holder needs no telling
+	sourceKnows bool     // the source needs no telling
 	// declined: its ticket was given back after it had failed.
 	declined bool
 	problem  Problem
-	flows    []FlowReport // of the holder's followers, when they write
+	flows    []FlowReport // of the source's followers, when they write
 
 	repeated    func(now Instant) Message // what is repeated until it is answered
 	next, pause Instant                   // …and when
@@ -47,8 +47,8 @@ type intake struct {
 	record      *Record
 }
 
-// inSession runs f if a message belongs to the intake's session.
-func (in *intake) inSession(session uint64, f func() []Effect) []Effect {
+// inSession runs f if a message belongs to the accept's session.
+func (in *accept) inSession(session uint64, f func() []Effect) []Effect {
 	if session != in.session {
 		return nil
 	}
@@ -56,34 +56,34 @@ func (in *intake) inSession(session uint64, f func() []Effect) []Effect {
 }
 
 // startRepeating sends a message, and sends it again until stopRepeating.
-func (in *intake) startRepeating(now Instant, say func(now Instant) Message) []Effect {
-	in.repeated, in.pause = say, in.taker.Timing.FirstRetry
+func (in *accept) startRepeating(now Instant, say func(now Instant) Message) []Effect {
+	in.repeated, in.pause = say, in.destination.Timing.FirstRetry
 	return in.repeat(now)
 }
 
-func (in *intake) repeat(now Instant) []Effect {
+func (in *accept) repeat(now Instant) []Effect {
 	in.next = now + in.pause
-	in.pause = min(2*in.pause, in.taker.Timing.LastRetry)
+	in.pause = min(2*in.pause, in.destination.Timing.LastRetry)
 	return in.send(in.repeated(now))
 }
 
-func (in *intake) stopRepeating() { in.repeated, in.next = nil, Never }
+func (in *accept) stopRepeating() { in.repeated, in.next = nil, Never }
 
-func (in *intake) send(m Message) []Effect {
+func (in *accept) send(m Message) []Effect {
 	return []Effect{Send{in.ticket.Home, in.ticket.Transfer, m}}
 }
 
-func (in *intake) ask(now Instant) Message {
+func (in *accept) ask(now Instant) Message {
 	return &Ask{
-		Session: in.session, Low: LowVersion, High: HighVersion, Capabilities: in.taker.Capabilities, Push: in.Push, Ticket: in.Ticket,
+		Session: in.session, Low: LowVersion, High: HighVersion, Capabilities: in.destination.Capabilities, Push: in.Push, Ticket: in.Ticket,
 		Dst: in.dst, Tokens: in.Tokens, RemainingMs: now.until(in.Deadline),
 	}
 }
 
-func (in *intake) onAnswer(now Instant, m *Answer) []Effect {
-	if in.state != intakeAsked {
+func (in *accept) onAnswer(now Instant, m *Answer) []Effect {
+	if in.state != acceptAsked {
 		if in.answer != nil && (m.Digest != in.answer.Digest || !slices.Equal(m.Grants, in.answer.Grants)) {
-			return in.fail(now, ProblemOf(fmt.Errorf("%w: the holder answered otherwise before", ErrContradiction)))
+			return in.fail(now, ProblemOf(fmt.Errorf("%w: the source answered otherwise before", ErrContradiction)))
 		}
 		return nil
 	}
@@ -92,17 +92,17 @@ func (in *intake) onAnswer(now Instant, m *Answer) []Effect {
 		return in.fail(now, ProblemOf(err))
 	}
 	in.stopRepeating()
-	in.answer, in.state = m, intakePlanning
+	in.answer, in.state = m, acceptPlanning
 	in.learn(m.Computed)
 	in.beat = now + in.beatEvery()
 	in.terms = &Terms{Transfer: in.ticket.Transfer, Src: m.Src, Dst: in.dst, Tokens: in.Tokens, ContextTokens: m.ContextTokens}
 	return []Effect{MakePlan{Destination, in.session, in.terms}}
 }
 
-// checkFit says what keeps the holder's answer from being of use.
-func (in *intake) checkFit(m *Answer) error {
+// checkFit says what keeps the source's answer from being of use.
+func (in *accept) checkFit(m *Answer) error {
 	if m.Version < LowVersion || m.Version > HighVersion {
-		return fmt.Errorf("%w: the holder chose %d of %d to %d", ErrVersion, m.Version, LowVersion, HighVersion)
+		return fmt.Errorf("%w: the source chose %d of %d to %d", ErrVersion, m.Version, LowVersion, HighVersion)
 	}
 	if err := fits(&m.Src.Engine, &in.dst.Engine, &m.Src.Engine); err != nil {
 		return err
@@ -114,12 +114,12 @@ func (in *intake) checkFit(m *Answer) error {
 	return nil
 }
 
-func (in *intake) beatEvery() Instant {
-	return max(1, min(in.taker.Timing.beat(), Span(in.answer.LeaseMs)/6))
+func (in *accept) beatEvery() Instant {
+	return max(1, min(in.destination.Timing.beat(), Span(in.answer.LeaseMs)/6))
 }
 
-// planned goes on with a plan, if it is the holder's too.
-func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
+// planned goes on with a plan, if it is the source's too.
+func (in *accept) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 	var flows []FlowGrant
 	if err == nil {
 		flows, err = flowsOf(plan)
@@ -133,12 +133,12 @@ func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 		return in.fail(now, ProblemOf(fmt.Errorf("%w: the source has %.8s, the destination %.8s; their builds may differ", ErrDigest, in.answer.Digest, digest)))
 	}
 	in.followers = &followerGroup{
-		timing: in.taker.Timing, self: in.taker.Self, session: in.session, transfer: in.ticket.Transfer, as: Destination, engine: in.Engine,
+		timing: in.destination.Timing, self: in.destination.Self, session: in.session, transfer: in.ticket.Transfer, as: Destination, engine: in.Engine,
 		terms: in.terms, digest: in.answer.Digest, deadline: in.Deadline,
 	}
 	if in.Push {
 		in.followers.assign(flows)
-		in.state = intakeGranting
+		in.state = acceptGranting
 		return append(in.followers.orderAll(now, OrderGrant, Computed{}, Problem{}), in.review(now)...)
 	}
 	granted := func(want, have FlowGrant) bool { return want.Flow == have.Flow && have.Grant != (kv.ID{}) }
@@ -146,20 +146,20 @@ func (in *intake) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 		return in.fail(now, ProblemOf(fmt.Errorf("%w: the grants are not what the plan needs", ErrTerms)))
 	}
 	in.followers.assign(in.answer.Grants)
-	in.state, in.record.Stages.Moving = intakeMoving, now
+	in.state, in.record.Stages.Moving = acceptMoving, now
 	return append(in.followers.orderAll(now, OrderMove, in.movable(), Problem{}), in.review(now)...)
 }
 
 // movable is how far bytes may move now.
-func (in *intake) movable() Computed {
+func (in *accept) movable() Computed {
 	return in.computed
 }
 
-// layers is how many the model has. The holder's engine has as many, or does not fit.
-func (in *intake) layers() int { return len(in.dst.Engine.Side.Geometry.Layers) }
+// layers is how many the model has. The source's engine has as many, or does not fit.
+func (in *accept) layers() int { return len(in.dst.Engine.Side.Geometry.Layers) }
 
-// learn takes what the holder says is computed, and reports whether that is news.
-func (in *intake) learn(c Computed) bool {
+// learn takes what the source says is computed, and reports whether that is news.
+func (in *accept) learn(c Computed) bool {
 	normal, possible := c.normal(in.layers(), in.ticket.Tokens)
 	if !possible || normal == in.computed || !normal.covers(in.computed, in.layers()) {
 		return false
@@ -168,8 +168,8 @@ func (in *intake) learn(c Computed) bool {
 	return true
 }
 
-func (in *intake) onProgress(now Instant, m *Progress) []Effect {
-	if !in.learn(m.Computed) || in.state != intakeMoving {
+func (in *accept) onProgress(now Instant, m *Progress) []Effect {
+	if !in.learn(m.Computed) || in.state != acceptMoving {
 		return nil
 	}
 	if in.computed.Layers == in.layers() {
@@ -178,19 +178,19 @@ func (in *intake) onProgress(now Instant, m *Progress) []Effect {
 	return append(in.followers.orderAll(now, OrderMove, in.movable(), Problem{}), in.review(now)...)
 }
 
-func (in *intake) push(Instant) Message {
+func (in *accept) push(Instant) Message {
 	return &Push{Session: in.session, Digest: in.terms.plan.Digest(), Grants: in.followers.grants()}
 }
 
-func (in *intake) onPushed(now Instant, m *Pushed) []Effect {
+func (in *accept) onPushed(now Instant, m *Pushed) []Effect {
 	switch {
-	case in.state != intakeGranted && in.state != intakeStopping:
+	case in.state != acceptGranted && in.state != acceptStopping:
 		return nil
-	case !m.Problem.None() && in.state == intakeStopping:
+	case !m.Problem.None() && in.state == acceptStopping:
 		return in.fail(now, ProblemOf(fmt.Errorf("%w: the source was done before, and now: %s", ErrContradiction, m.Problem.Text)))
 	case !m.Problem.None():
 		return in.fail(now, m.Problem)
-	case in.state == intakeStopping:
+	case in.state == acceptStopping:
 		return nil
 	}
 	in.flows = m.Flows
@@ -198,22 +198,22 @@ func (in *intake) onPushed(now Instant, m *Pushed) []Effect {
 }
 
 // review goes on when the followers here have.
-func (in *intake) review(now Instant) []Effect {
+func (in *accept) review(now Instant) []Effect {
 	if in.followers == nil {
 		return nil
 	}
 	done := in.followers.done()
 	switch {
-	case in.state < intakeStopping && !in.followers.problem.None():
+	case in.state < acceptStopping && !in.followers.problem.None():
 		return in.fail(now, in.followers.problem)
 	case !done:
 		return nil
-	case in.state == intakeGranting:
-		in.state, in.record.Stages.Moving = intakeGranted, now
+	case in.state == acceptGranting:
+		in.state, in.record.Stages.Moving = acceptGranted, now
 		return in.startRepeating(now, in.push)
-	case in.state == intakeMoving:
+	case in.state == acceptMoving:
 		return in.arrived(now, in.followers.flows())
-	case in.state == intakeStopping:
+	case in.state == acceptStopping:
 		return in.finish(now)
 	}
 	return nil
@@ -221,7 +221,7 @@ func (in *intake) review(now Instant) []Effect {
 
 // arrived looks whether everything has. Then the followers here become quiet; only
 // after that is it certain that nothing will be written any more.
-func (in *intake) arrived(now Instant, flows []FlowReport) []Effect {
+func (in *accept) arrived(now Instant, flows []FlowReport) []Effect {
 	all, err := arrived(in.terms.plan, flows, in.terms.layers())
 	switch {
 	case err != nil:
@@ -230,14 +230,14 @@ func (in *intake) arrived(now Instant, flows []FlowReport) []Effect {
 		return nil
 	}
 	in.stopRepeating()
-	in.state, in.record.Stages.Moved = intakeStopping, now
+	in.state, in.record.Stages.Moved = acceptStopping, now
 	return append(in.followers.orderAll(now, OrderStop, Computed{}, Problem{}), in.review(now)...)
 }
 
-// fail ends the intake badly, unless it has ended. The engine is told at once,
+// fail ends the accept badly, unless it has ended. The engine is told at once,
 // and again when its blocks are free.
-func (in *intake) fail(now Instant, why Problem) []Effect {
-	if in.engineTold || in.state == intakeConfirming {
+func (in *accept) fail(now Instant, why Problem) []Effect {
+	if in.engineTold || in.state == acceptConfirming {
 		return nil
 	}
 	in.stopRepeating()
@@ -246,20 +246,20 @@ func (in *intake) fail(now Instant, why Problem) []Effect {
 	if in.followers == nil || in.followers.kind == 0 {
 		return append(effects, in.finish(now)...)
 	}
-	if in.state != intakeStopping {
-		in.state = intakeStopping
+	if in.state != acceptStopping {
+		in.state = acceptStopping
 		effects = append(effects, in.followers.orderAll(now, OrderStop, Computed{}, Problem{})...)
 	}
 	return append(effects, in.review(now)...)
 }
 
-func (in *intake) event(kind EventKind) Event {
+func (in *accept) event(kind EventKind) Event {
 	return Event{Kind: kind, As: Destination, Engine: in.Engine, Transfer: in.ticket.Transfer, Problem: in.problem}
 }
 
-// finish ends the intake, whose followers are quiet.
-func (in *intake) finish(now Instant) []Effect {
-	t := in.taker
+// finish ends the accept, whose followers are quiet.
+func (in *accept) finish(now Instant) []Effect {
+	t := in.destination
 	end := TellEngine{in.event(Ready)}
 	if !in.problem.None() {
 		end = TellEngine{in.event(Freed)}
@@ -275,15 +275,15 @@ func (in *intake) finish(now Instant) []Effect {
 		effects = append(effects, t.notices.add(now, in.followers, in.problem)...)
 		in.followers = nil
 	}
-	if in.holderKnows {
-		delete(t.intakes, in.ticket.Transfer)
+	if in.sourceKnows {
+		delete(t.accepts, in.ticket.Transfer)
 		return effects
 	}
 	return append(effects, in.sendEnd(now)...)
 }
 
 // keep completes the record.
-func (in *intake) keep(now Instant) Effect {
+func (in *accept) keep(now Instant) Effect {
 	r := in.record
 	r.Stages.Ended, r.Problem = now, in.problem.Text
 	if in.followers != nil {
@@ -296,23 +296,23 @@ func (in *intake) keep(now Instant) Effect {
 	return KeepRecord{r}
 }
 
-// sendEnd tells the holder how it ended, for a while.
-func (in *intake) sendEnd(now Instant) []Effect {
-	in.state, in.giveUp = intakeConfirming, now+in.taker.Timing.Lease
+// sendEnd tells the source how it ended, for a while.
+func (in *accept) sendEnd(now Instant) []Effect {
+	in.state, in.giveUp = acceptConfirming, now+in.destination.Timing.Lease
 	return in.startRepeating(now, in.end)
 }
 
-func (in *intake) end(Instant) Message {
+func (in *accept) end(Instant) Message {
 	cancelled := in.problem.Code == codeOf(ErrCancelled)
 	return &End{Session: in.session, Ticket: in.Ticket, Problem: in.problem, Final: in.problem.None() || cancelled}
 }
 
-func (in *intake) onRefusal(now Instant, m *Refusal) []Effect {
-	if in.state == intakeConfirming {
-		delete(in.taker.intakes, in.ticket.Transfer)
+func (in *accept) onRefusal(now Instant, m *Refusal) []Effect {
+	if in.state == acceptConfirming {
+		delete(in.destination.accepts, in.ticket.Transfer)
 		return nil
 	}
-	in.holderKnows = true
+	in.sourceKnows = true
 	why := m.Problem
 	if why.None() {
 		why = ProblemOf(ErrDeclined)
@@ -320,56 +320,56 @@ func (in *intake) onRefusal(now Instant, m *Refusal) []Effect {
 	return in.fail(now, why)
 }
 
-// onEnded: the holder is through with the session.
-func (in *intake) onEnded(now Instant, m *Ended) []Effect {
-	if in.state == intakeConfirming {
+// onEnded: the source is through with the session.
+func (in *accept) onEnded(now Instant, m *Ended) []Effect {
+	if in.state == acceptConfirming {
 		if in.declined && m.Problem.Code != in.problem.Code {
 			return nil // it answers what was said before the ticket was given back
 		}
-		delete(in.taker.intakes, in.ticket.Transfer)
+		delete(in.destination.accepts, in.ticket.Transfer)
 		return nil
 	}
-	in.holderKnows = true
+	in.sourceKnows = true
 	why := m.Problem
 	if why.None() {
-		why = ProblemOf(fmt.Errorf("%w: the holder says that it is done", ErrContradiction))
+		why = ProblemOf(fmt.Errorf("%w: the source says that it is done", ErrContradiction))
 	}
 	return in.fail(now, why)
 }
 
 // onGone: an agent is gone.
-func (in *intake) onGone(now Instant, m kv.Member) []Effect {
+func (in *accept) onGone(now Instant, m kv.Member) []Effect {
 	if in.followers != nil {
 		in.followers.onGone(m)
 	}
 	if m != in.ticket.Home {
 		return in.review(now)
 	}
-	if in.state == intakeConfirming {
-		delete(in.taker.intakes, in.ticket.Transfer)
+	if in.state == acceptConfirming {
+		delete(in.destination.accepts, in.ticket.Transfer)
 		return nil
 	}
-	in.holderKnows = true
+	in.sourceKnows = true
 	return append(in.fail(now, ProblemOf(fmt.Errorf("%w: %v", ErrGone, m))), in.review(now)...)
 }
 
-// answerBy is when an intake that has no answer is given up.
-func (in *intake) answerBy() Instant {
-	if in.state != intakeAsked || in.AnswerBy == 0 {
+// answerBy is when an accept that has no answer is given up.
+func (in *accept) answerBy() Instant {
+	if in.state != acceptAsked || in.AnswerBy == 0 {
 		return Never
 	}
 	return in.AnswerBy
 }
 
-func (in *intake) wake() Instant {
-	if in.state == intakeConfirming {
+func (in *accept) wake() Instant {
+	if in.state == acceptConfirming {
 		return min(in.next, in.giveUp)
 	}
 	next := in.next
 	if !in.engineTold {
 		next = min(next, in.Deadline, in.answerBy())
 	}
-	if in.state > intakeAsked {
+	if in.state > acceptAsked {
 		next = min(next, in.beat)
 	}
 	if in.followers != nil {
@@ -378,9 +378,9 @@ func (in *intake) wake() Instant {
 	return next
 }
 
-func (in *intake) tick(now Instant) []Effect {
-	if in.state == intakeConfirming && now >= in.giveUp {
-		delete(in.taker.intakes, in.ticket.Transfer)
+func (in *accept) tick(now Instant) []Effect {
+	if in.state == acceptConfirming && now >= in.giveUp {
+		delete(in.destination.accepts, in.ticket.Transfer)
 		return nil
 	}
 	var effects []Effect
@@ -394,11 +394,11 @@ func (in *intake) tick(now Instant) []Effect {
 		in.record.countRetry()
 		effects = append(effects, in.repeat(now)...)
 	}
-	if in.state > intakeAsked && in.state < intakeConfirming && now >= in.beat {
+	if in.state > acceptAsked && in.state < acceptConfirming && now >= in.beat {
 		in.beat = now + in.beatEvery()
-		effects = append(effects, in.send(&Beat{Session: in.session, Computed: in.computed})...)
+		effects = append(effects, in.send(&Heartbeat{Session: in.session, Computed: in.computed})...)
 	}
-	if in.followers == nil || in.state == intakeConfirming {
+	if in.followers == nil || in.state == acceptConfirming {
 		return effects
 	}
 	asked, stuck := in.followers.tick(now)

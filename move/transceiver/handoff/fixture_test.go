@@ -12,23 +12,23 @@ import (
 // stage is one hand-off between two homes, with a follower at each, played step by step:
 // messages wait until they are delivered, work is done when it is asked for.
 type stage struct {
-	t         fataler
-	now       Instant
-	holder    *Holder
-	taker     *Taker
-	followers map[kv.Member]*Follower
-	post      []letter // on its way
-	said      []letter // all that was ever sent
-	events    []Event
-	records   []*Record
-	grants    map[place]int // that are open
-	moves     map[place][]Move
-	move      func(Move) (Movement, bool) // false: it does not end yet
-	ids       byte
-	hostile   bool // orders may be made up: what they ask for may be impossible
-	transfer  kv.ID
-	ticket    []byte
-	layers    int
+	t           fataler
+	now         Instant
+	source      *SourceHome
+	destination *DestinationHome
+	followers   map[kv.Member]*Follower
+	post        []letter // on its way
+	said        []letter // all that was ever sent
+	events      []Event
+	records     []*Record
+	grants      map[place]int // that are open
+	moves       map[place][]Move
+	move        func(Move) (Movement, bool) // false: it does not end yet
+	ids         byte
+	hostile     bool // orders may be made up: what they ask for may be impossible
+	transfer    kv.ID
+	ticket      []byte
+	layers      int
 }
 
 type fataler interface {
@@ -75,8 +75,8 @@ func newStage(t fataler) *stage {
 	s := &stage{
 		t: t, now: Second, followers: make(map[kv.Member]*Follower), grants: make(map[place]int), moves: make(map[place][]Move), transfer: kv.ID{42}, layers: 2,
 	}
-	s.holder = NewHolder(HolderOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
-	s.taker = NewTaker(TakerOptions{Self: memberD, Key: testKey})
+	s.source = NewSourceHome(SourceOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
+	s.destination = NewDestinationHome(DestinationOptions{Self: memberD, Key: testKey})
 	for _, m := range []kv.Member{memberP, memberD, memberX} {
 		s.followers[m] = NewFollower(Timing{})
 	}
@@ -91,8 +91,8 @@ func (s *stage) join(src, dst *Engine) {
 			s.t.Fatalf("%v", err)
 		}
 	}
-	s.holder.Join(src)
-	s.taker.Join(dst)
+	s.source.Join(src)
+	s.destination.Join(dst)
 	for _, h := range s.followers {
 		h.Join("prefill", "p")
 		h.Join("decode", "d")
@@ -135,7 +135,7 @@ func (s *stage) done(m Move) Movement {
 
 func (s *stage) offer(layers int) {
 	s.t.Helper()
-	ticket, effects, err := s.holder.Offer(s.now, Offer{
+	ticket, effects, err := s.source.Offer(s.now, Offer{
 		Transfer: s.transfer, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
 		Holding: reshard.Holding{Tables: [][]uint32{{0, 1, 2}}}, Computed: Computed{Layers: layers}, Keep: Minute,
 	})
@@ -154,7 +154,7 @@ func (s *stage) accept(push bool) {
 }
 
 func (s *stage) tryAccept(push bool) error {
-	_, effects, err := s.taker.Accept(s.now, Accept{
+	_, effects, err := s.destination.Accept(s.now, Accept{
 		Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
 		Tokens: kv.TokenRange{End: 6}, Push: push, Deadline: s.now + 20*Second,
 	})
@@ -176,9 +176,9 @@ func (s *stage) do(at kv.Member, effects []Effect) {
 				plan, err = shape.Plan(e.Terms.Request())
 			}
 			if e.As == Source {
-				s.do(at, s.holder.Planned(s.now, e.Terms.Transfer, e.Session, plan, err))
+				s.do(at, s.source.Planned(s.now, e.Terms.Transfer, e.Session, plan, err))
 			} else {
-				s.do(at, s.taker.Planned(s.now, e.Terms.Transfer, e.Session, plan, err))
+				s.do(at, s.destination.Planned(s.now, e.Terms.Transfer, e.Session, plan, err))
 			}
 		case Grant:
 			flowGrants := slices.Clone(e.Order.Flows)
@@ -245,9 +245,9 @@ func (s *stage) deliver(l letter) {
 	}
 	switch l.to {
 	case memberP:
-		s.do(memberP, s.holder.Receive(s.now, l.from, l.transfer, l.message))
+		s.do(memberP, s.source.Receive(s.now, l.from, l.transfer, l.message))
 	case memberD:
-		s.do(memberD, s.taker.Receive(s.now, l.from, l.transfer, l.message))
+		s.do(memberD, s.destination.Receive(s.now, l.from, l.transfer, l.message))
 	}
 }
 
@@ -264,7 +264,7 @@ func (s *stage) play() {
 func (s *stage) pass(d Instant) {
 	for end := s.now + d; ; {
 		s.play()
-		next := min(s.holder.Wake(), s.taker.Wake())
+		next := min(s.source.Wake(), s.destination.Wake())
 		for _, h := range s.followers {
 			next = min(next, h.Wake())
 		}
@@ -278,8 +278,8 @@ func (s *stage) pass(d Instant) {
 }
 
 func (s *stage) tick() {
-	s.do(memberP, s.holder.Tick(s.now))
-	s.do(memberD, s.taker.Tick(s.now))
+	s.do(memberP, s.source.Tick(s.now))
+	s.do(memberD, s.destination.Tick(s.now))
 	for _, m := range []kv.Member{memberP, memberD, memberX} {
 		s.do(m, s.followers[m].Tick(s.now))
 	}
@@ -312,8 +312,8 @@ func (s *stage) ended(want ...string) {
 // empty demands that nothing is left of the hand-off but memories of it.
 func (s *stage) empty() {
 	s.t.Helper()
-	if s.holder.Len() != 0 || s.taker.Len() != 0 || len(s.grants) != 0 || len(s.moves) != 0 {
-		s.t.Fatalf("%d offers, %d intakes, %d grants, %d moves are left", s.holder.Len(), s.taker.Len(), len(s.grants), len(s.moves))
+	if s.source.Len() != 0 || s.destination.Len() != 0 || len(s.grants) != 0 || len(s.moves) != 0 {
+		s.t.Fatalf("%d offers, %d accepts, %d grants, %d moves are left", s.source.Len(), s.destination.Len(), len(s.grants), len(s.moves))
 	}
 	for m, h := range s.followers {
 		if h.Len() != 0 {

@@ -16,14 +16,14 @@ type Offer struct {
 	Engine   string
 	// Content is what the cache is of. Where Known is given, that says so instead.
 	Content handoff.Content
-	Known   *Known
+	Known   *KnownContent
 	// First is the first token that is held: an ask for what comes before it is
 	// refused, and what the block table says of it is not looked at.
 	First int
 	// Holding is where the blocks are. They are not the engine's until Freed.
 	Holding reshard.Holding
 	// Layers is how many are computed by now, and WholeTokens how many tokens have all
-	// of them; Outgoing.Computed tells of more.
+	// of them; OfferHandle.Progress tells of more.
 	Layers, WholeTokens int
 	// Keep is how long the offer stands if no decode engine takes it; default
 	// half a minute.
@@ -33,9 +33,9 @@ type Offer struct {
 	ToKeep bool
 }
 
-// Known is what a cache is of, as somebody says who has its tokens: an object cache
+// KnownContent is what a cache is of, as somebody says who has its tokens: an object cache
 // has keys alone.
-type Known struct {
+type KnownContent struct {
 	// Fingerprint is under the key of the home that offers.
 	Fingerprint handoff.Fingerprint
 	// Tokens is how many tokens it is of, in an Offer; in an Accept, how many of
@@ -44,11 +44,11 @@ type Known struct {
 }
 
 // knownOf is what a content is under a home's key, unless it is known.
-func knownOf(known *Known, c handoff.Content, home handoff.Key) Known {
+func knownOf(known *KnownContent, c handoff.Content, home handoff.Key) KnownContent {
 	if known != nil {
 		return *known
 	}
-	return Known{Fingerprint: c.Fingerprint(home), Tokens: len(c.Tokens)}
+	return KnownContent{Fingerprint: c.Fingerprint(home), Tokens: len(c.Tokens)}
 }
 
 func (t *Transceiver) offerOf(o *Offer) handoff.Offer {
@@ -62,8 +62,8 @@ func (t *Transceiver) offerOf(o *Offer) handoff.Offer {
 	}
 }
 
-// Outgoing is an offer that stands.
-type Outgoing struct {
+// OfferHandle is an offer that stands.
+type OfferHandle struct {
 	Transfer kv.ID
 	// Ticket is for the decode engine.
 	Ticket []byte
@@ -81,56 +81,56 @@ func (t *Transceiver) Issue(o Offer) []byte {
 	offer := t.offerOf(&o)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.holder.Issue(t.now(), offer)
+	return t.source.Issue(t.now(), offer)
 }
 
 // Offer takes an offer, or declines it: then the decode engine computes for
 // itself. Repeating an offer returns the one that stands.
-func (t *Transceiver) Offer(o Offer) (*Outgoing, error) {
+func (t *Transceiver) Offer(o Offer) (*OfferHandle, error) {
 	offer := t.offerOf(&o) // hashing a long prompt takes a while
-	var out *Outgoing
+	var out *OfferHandle
 	err := ErrClosed
 	t.step(func(now handoff.Instant) []handoff.Effect {
 		if t.closed {
 			return nil
 		}
-		ticket, effects, declined := t.holder.Offer(now, offer)
+		ticket, effects, declined := t.source.Offer(now, offer)
 		if err = declined; err != nil {
 			t.metrics.Declined++
 			return effects
 		}
-		if out = t.outgoing[o.Transfer]; out == nil {
+		if out = t.offers[o.Transfer]; out == nil {
 			t.metrics.Offered++
-			out = &Outgoing{Transfer: o.Transfer, Ticket: ticket, transceiver: t, engine: o.Engine, events: t.eventsOf(o.Engine), freed: make(chan struct{})}
-			t.outgoing[o.Transfer] = out // before anything can end it
+			out = &OfferHandle{Transfer: o.Transfer, Ticket: ticket, transceiver: t, engine: o.Engine, events: t.eventsOf(o.Engine), freed: make(chan struct{})}
+			t.offers[o.Transfer] = out // before anything can end it
 		}
 		return effects
 	})
 	return out, err
 }
 
-// Computed tells that the first so many layers are computed on all ranks, for the
+// Progress tells that the first so many layers are computed on all ranks, for the
 // first so many tokens; 0: for all of them.
-func (o *Outgoing) Computed(layers, tokens int) {
+func (o *OfferHandle) Progress(layers, tokens int) {
 	t := o.transceiver
-	t.step(func(now handoff.Instant) []handoff.Effect { return t.holder.Computed(now, o.Transfer, layers, tokens) })
+	t.step(func(now handoff.Instant) []handoff.Effect { return t.source.Progress(now, o.Transfer, layers, tokens) })
 }
 
 // Withdraw takes the offer back. The blocks are the engine's again when Freed is
 // closed.
-func (o *Outgoing) Withdraw() { o.transceiver.Withdraw(o.Transfer) }
+func (o *OfferHandle) Withdraw() { o.transceiver.Withdraw(o.Transfer) }
 
 // Withdraw takes an offer back, also one that has not come yet.
 func (t *Transceiver) Withdraw(transfer kv.ID) {
-	t.step(func(now handoff.Instant) []handoff.Effect { return t.holder.Withdraw(now, transfer) })
+	t.step(func(now handoff.Instant) []handoff.Effect { return t.source.Withdraw(now, transfer) })
 }
 
 // Freed is closed when the blocks are the engine's again: nothing of the
 // hand-off can touch them any more.
-func (o *Outgoing) Freed() <-chan struct{} { return o.freed }
+func (o *OfferHandle) Freed() <-chan struct{} { return o.freed }
 
 // Wait waits for Freed and returns nil if the cache was taken.
-func (o *Outgoing) Wait(ctx context.Context) error {
+func (o *OfferHandle) Wait(ctx context.Context) error {
 	select {
 	case <-o.freed:
 		return o.err

@@ -10,18 +10,18 @@ import (
 	"meridian/move/mrdn"
 )
 
-// Incoming is the serving side's half of a link.
-type Incoming struct {
+// Server is the serving side's half of a link.
+type Server struct {
 	limit int
-	ops   map[kv.ID]*incoming
+	ops   map[kv.ID]*servedTransfer
 	cost  int // of them, in bytes
 	// recent holds how the last transfers ended, so that a repeated or late
 	// message finds the same answer and a notification is delivered once.
 	recent recent
 }
 
-// incoming is one transfer of the peer's.
-type incoming struct {
+// servedTransfer is one transfer of the peer's.
+type servedTransfer struct {
 	write  bool
 	parts  uint16
 	placed uint16 // or given
@@ -31,28 +31,28 @@ type incoming struct {
 	payload []byte
 }
 
-// NewIncoming admits at most limit transfers at a time and remembers the ends
+// NewServer admits at most limit transfers at a time and remembers the ends
 // of the last so many.
-func NewIncoming(limit, remember int) *Incoming {
-	return &Incoming{limit: limit, ops: make(map[kv.ID]*incoming), recent: newRecent(remember)}
+func NewServer(limit, remember int) *Server {
+	return &Server{limit: limit, ops: make(map[kv.ID]*servedTransfer), recent: newRecent(remember)}
 }
 
 // Len is how many transfers are running.
-func (s *Incoming) Len() int { return len(s.ops) }
+func (s *Server) Len() int { return len(s.ops) }
 
 // Cost is about what the transfers that run cost, in bytes. Those of a transfer
 // whose parts do not all come stay until it ends.
-func (s *Incoming) Cost() int { return s.cost }
+func (s *Server) Cost() int { return s.cost }
 
 // cost is what a transfer keeps of its parts, whatever becomes of each.
-func (o *incoming) cost() int {
+func (o *servedTransfer) cost() int {
 	const transfer, part = 256, 32
 	return transfer + part*len(o.seen) + len(o.payload)
 }
 
 // Begin admits a part. With an error its bytes must be thrown away, and the
 // effects already say so to the peer.
-func (s *Incoming) Begin(b mrdn.Begin) ([]Effect, error) {
+func (s *Server) Begin(b mrdn.Begin) ([]Effect, error) {
 	switch end, ended := s.recent.get(b.ID); {
 	case ended && end.err != nil:
 		answer := ack(b.ID, b.Part, end.err)
@@ -68,7 +68,7 @@ func (s *Incoming) Begin(b mrdn.Begin) ([]Effect, error) {
 			err := fmt.Errorf("%w: %d transfers of this peer are running", fabric.ErrBusy, s.limit)
 			return []Effect{refuse(b.ID, b.Part, err)}, err
 		}
-		o = &incoming{write: b.Write, parts: b.Parts, seen: make(map[uint16]bool)}
+		o = &servedTransfer{write: b.Write, parts: b.Parts, seen: make(map[uint16]bool)}
 		s.ops[b.ID] = o
 		s.cost += o.cost()
 	}
@@ -86,7 +86,7 @@ func (s *Incoming) Begin(b mrdn.Begin) ([]Effect, error) {
 }
 
 // Placed: every byte of a part of a write is in place and verified.
-func (s *Incoming) Placed(id kv.ID, part uint16) []Effect {
+func (s *Server) Placed(id kv.ID, part uint16) []Effect {
 	o := s.ops[id]
 	if o == nil {
 		return nil
@@ -105,7 +105,7 @@ func (s *Incoming) Placed(id kv.ID, part uint16) []Effect {
 }
 
 // Delivered: the notification was taken, or there was no room for it.
-func (s *Incoming) Delivered(id kv.ID, part uint16, err error) []Effect {
+func (s *Server) Delivered(id kv.ID, part uint16, err error) []Effect {
 	switch {
 	case part == mrdn.NoticeAck:
 		s.recent.put(id, end{err: err}) // a read that is heard again may still run under the same id
@@ -118,7 +118,7 @@ func (s *Incoming) Delivered(id kv.ID, part uint16, err error) []Effect {
 // Served: every byte of a part of a read has left. A read runs while one of its
 // parts does: whether all have come is the reader's to know, and one that is
 // heard twice must not stay for want of the others.
-func (s *Incoming) Served(id kv.ID) {
+func (s *Server) Served(id kv.ID) {
 	if o := s.ops[id]; o != nil {
 		if o.placed++; int(o.placed) == len(o.seen) {
 			s.drop(id) // a notice may follow under the same id
@@ -127,7 +127,7 @@ func (s *Incoming) Served(id kv.ID) {
 }
 
 // Refused: what a part names may not be touched, and was not.
-func (s *Incoming) Refused(id kv.ID, part uint16, err error) []Effect {
+func (s *Server) Refused(id kv.ID, part uint16, err error) []Effect {
 	o := s.ops[id]
 	if o == nil {
 		return nil
@@ -138,10 +138,10 @@ func (s *Incoming) Refused(id kv.ID, part uint16, err error) []Effect {
 
 // Failed: memory could not be reached, a checksum was wrong, the region was
 // fenced.
-func (s *Incoming) Failed(id kv.ID, part uint16, err error) []Effect { return s.fail(id, part, err) }
+func (s *Server) Failed(id kv.ID, part uint16, err error) []Effect { return s.fail(id, part, err) }
 
 // Cancelled: the peer wants no more of it.
-func (s *Incoming) Cancelled(id kv.ID) []Effect {
+func (s *Server) Cancelled(id kv.ID) []Effect {
 	_, running := s.ops[id]
 	s.finish(id, end{err: fabric.ErrCancelled})
 	if !running {
@@ -152,7 +152,7 @@ func (s *Incoming) Cancelled(id kv.ID) []Effect {
 
 // Noticed: a notification by itself, or the one that follows a read. What is to be
 // delivered is the notice's own payload, which is valid as long as that is.
-func (s *Incoming) Noticed(n mrdn.Notice) []Effect {
+func (s *Server) Noticed(n mrdn.Notice) []Effect {
 	if end, ended := s.recent.get(n.ID); ended {
 		return []Effect{ack(n.ID, mrdn.NoticeAck, end.err)}
 	}
@@ -160,7 +160,7 @@ func (s *Incoming) Noticed(n mrdn.Notice) []Effect {
 }
 
 // Lost: the link is gone; nothing of the peer's may touch memory any more.
-func (s *Incoming) Lost() []Effect {
+func (s *Server) Lost() []Effect {
 	var effects []Effect
 	for _, id := range slices.SortedFunc(maps.Keys(s.ops), kv.ID.Compare) {
 		effects = append(effects, Effect{Kind: Quiet, ID: id})
@@ -170,7 +170,7 @@ func (s *Incoming) Lost() []Effect {
 	return effects
 }
 
-func (s *Incoming) fail(id kv.ID, part uint16, err error) []Effect {
+func (s *Server) fail(id kv.ID, part uint16, err error) []Effect {
 	if s.ops[id] == nil {
 		return nil
 	}
@@ -179,12 +179,12 @@ func (s *Incoming) fail(id kv.ID, part uint16, err error) []Effect {
 	return []Effect{{Kind: Quiet, ID: id}, answer}
 }
 
-func (s *Incoming) finish(id kv.ID, e end) {
+func (s *Server) finish(id kv.ID, e end) {
 	s.drop(id)
 	s.recent.put(id, e)
 }
 
-func (s *Incoming) drop(id kv.ID) {
+func (s *Server) drop(id kv.ID) {
 	if o := s.ops[id]; o != nil {
 		s.cost -= o.cost()
 		delete(s.ops, id)

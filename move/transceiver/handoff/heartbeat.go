@@ -2,19 +2,19 @@ package handoff
 
 import "meridian/internal/fields"
 
-// Beat is a taker's sign of life. It renews the holder's lease, and tells what
-// the taker knows to be computed, so that news that was lost is told again.
-type Beat struct {
+// Heartbeat is a destination's sign of life. It renews the source's lease, and tells what
+// the destination knows to be computed, so that news that was lost is told again.
+type Heartbeat struct {
 	Session  uint64
 	Computed Computed
 }
 
-func (m *Beat) append(w *fields.Writer) {
+func (m *Heartbeat) append(w *fields.Writer) {
 	w.Uint(m.Session)
 	m.Computed.append(w)
 }
 
-func (m *Beat) parse(r *fields.Reader) {
+func (m *Heartbeat) parse(r *fields.Reader) {
 	m.Session = r.Uint()
 	m.Computed.parse(r)
 }

@@ -10,8 +10,8 @@ import (
 	"meridian/move/reshard"
 )
 
-// HolderOptions configures NewHolder.
-type HolderOptions struct {
+// SourceOptions configures NewSourceHome.
+type SourceOptions struct {
 	Self   kv.Member
 	Key    Key
 	Timing Timing
@@ -25,10 +25,10 @@ type HolderOptions struct {
 	Stores StoreLimits
 }
 
-// Holder speaks for the prefill engines whose home is this agent: it keeps the
+// SourceHome speaks for the prefill engines whose home is this agent: it keeps the
 // blocks that they offer, and has them opened to the decode engine that may take them.
-type Holder struct {
-	HolderOptions
+type SourceHome struct {
+	SourceOptions
 	engines map[string]*Engine
 	offers  map[kv.ID]*offer
 	endings map[kv.ID]ending
@@ -47,23 +47,23 @@ type ending struct {
 	ofStore bool
 }
 
-// NewHolder has no engines yet.
-func NewHolder(o HolderOptions) *Holder {
+// NewSourceHome has no engines yet.
+func NewSourceHome(o SourceOptions) *SourceHome {
 	o.Timing = o.Timing.WithDefaults()
 	o.MaxHeldFraction = cmp.Or(o.MaxHeldFraction, 0.3)
 	o.MaxOffers, o.MaxRemembered = cmp.Or(o.MaxOffers, 4096), cmp.Or(o.MaxRemembered, 1<<16)
 	o.Stores = o.Stores.WithDefaults()
-	return &Holder{
-		HolderOptions: o, engines: make(map[string]*Engine), offers: make(map[kv.ID]*offer), endings: make(map[kv.ID]ending), sweep: Never,
+	return &SourceHome{
+		SourceOptions: o, engines: make(map[string]*Engine), offers: make(map[kv.ID]*offer), endings: make(map[kv.ID]ending), sweep: Never,
 		units: heldUnits{readers: make(map[heldUnit]int)},
 	}
 }
 
 // Join makes an engine known. It must be valid.
-func (h *Holder) Join(e *Engine) { h.engines[e.ID] = e }
+func (h *SourceHome) Join(e *Engine) { h.engines[e.ID] = e }
 
 // Leave takes an engine away and withdraws what it offers.
-func (h *Holder) Leave(now Instant, engine string) []Effect {
+func (h *SourceHome) Leave(now Instant, engine string) []Effect {
 	delete(h.engines, engine)
 	var effects []Effect
 	for _, id := range inOrder(h.offers) {
@@ -75,11 +75,11 @@ func (h *Holder) Leave(now Instant, engine string) []Effect {
 }
 
 // Len is how many offers and early asks there are.
-func (h *Holder) Len() int { return len(h.offers) }
+func (h *SourceHome) Len() int { return len(h.offers) }
 
 // Held is how many blocks of an engine its offers keep: those that an object cache is to
 // take, or all others.
-func (h *Holder) Held(engine string, toKeep bool) int {
+func (h *SourceHome) Held(engine string, toKeep bool) int {
 	held := 0
 	for _, o := range h.offers {
 		if o.Engine == engine && o.ToKeep == toKeep && o.state != offerAwaited {
@@ -99,7 +99,7 @@ type Offer struct {
 	// refused, and what the block table says of it is not looked at.
 	First   int
 	Holding reshard.Holding
-	// Computed is what is by now; Holder.Computed tells of more.
+	// Computed is what is by now; SourceHome.Computed tells of more.
 	Computed Computed
 	// Keep is how long the offer stands if no decode engine takes it.
 	Keep Instant
@@ -114,13 +114,13 @@ func (o *Offer) same(other *Offer) bool {
 }
 
 // Issue makes a ticket, also for what will be offered only later.
-func (h *Holder) Issue(now Instant, o Offer) []byte {
+func (h *SourceHome) Issue(now Instant, o Offer) []byte {
 	return Ticket{Transfer: o.Transfer, Home: h.Self, Tokens: o.Tokens, Fingerprint: o.Fingerprint, Expires: now + o.Keep}.Seal(h.Key)
 }
 
-// Offer takes an offer, whose blocks are the holder's until Freed, or declines
+// Offer takes an offer, whose blocks are the source's until Freed, or declines
 // it, which has effects too. Repeating it changes nothing.
-func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, err error) {
+func (h *SourceHome) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, err error) {
 	if over, is := h.endings[o.Transfer]; is {
 		if over.problem.None() {
 			return nil, nil, fmt.Errorf("%w: transfer %s is done", ErrUsed, o.Transfer)
@@ -142,10 +142,10 @@ func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, e
 		if engine.IsStore() {
 			return nil, nil, err // nobody has heard of it
 		}
-		// A taker that waits for it, or comes for it later, need not wait.
+		// A destination that waits for it, or comes for it later, need not wait.
 		return nil, h.endUnoffered(now, o.Transfer, ProblemOf(err), now+min(max(o.Keep, h.Timing.Lease), MaxKeep)), err
 	}
-	n := &offer{Offer: o, holder: h, state: offerHeld, expires: now + o.Keep, layers: len(engine.Side.Geometry.Layers), past: make(map[kv.Member]pastSession)}
+	n := &offer{Offer: o, source: h, state: offerHeld, expires: now + o.Keep, layers: len(engine.Side.Geometry.Layers), past: make(map[kv.Member]pastSession)}
 	n.lastTicket = n.expires
 	n.src = Party{Engine: *engine, Holding: o.Holding}
 	if engine.IsStore() {
@@ -164,9 +164,9 @@ func (h *Holder) Offer(now Instant, o Offer) (ticket []byte, effects []Effect, e
 	return n.ticket, effects, nil
 }
 
-// Computed tells that the first layers of an offer are computed by now, for its first
+// Progress tells that the first layers of an offer are computed by now, for its first
 // tokens; 0: for all of them.
-func (h *Holder) Computed(now Instant, transfer kv.ID, layers, tokens int) []Effect {
+func (h *SourceHome) Progress(now Instant, transfer kv.ID, layers, tokens int) []Effect {
 	o := h.offers[transfer]
 	if o == nil || o.state == offerAwaited {
 		return nil
@@ -181,7 +181,7 @@ func (h *Holder) Computed(now Instant, transfer kv.ID, layers, tokens int) []Eff
 
 // Withdraw takes an offer back, also one that has not come yet. The blocks are
 // the engine's again at Freed.
-func (h *Holder) Withdraw(now Instant, transfer kv.ID) []Effect {
+func (h *SourceHome) Withdraw(now Instant, transfer kv.ID) []Effect {
 	o := h.offers[transfer]
 	if o == nil || o.state == offerAwaited {
 		if _, over := h.endings[transfer]; over {
@@ -193,7 +193,7 @@ func (h *Holder) Withdraw(now Instant, transfer kv.ID) []Effect {
 }
 
 // endUnoffered ends what was not offered yet.
-func (h *Holder) endUnoffered(now Instant, transfer kv.ID, why Problem, until Instant) []Effect {
+func (h *SourceHome) endUnoffered(now Instant, transfer kv.ID, why Problem, until Instant) []Effect {
 	var effects []Effect
 	if o := h.offers[transfer]; o != nil {
 		until = max(until, o.lastTicket)
@@ -206,7 +206,7 @@ func (h *Holder) endUnoffered(now Instant, transfer kv.ID, why Problem, until In
 
 // remember keeps how an offer ended until no ticket for it can be used, and for a
 // lease at least.
-func (h *Holder) remember(now Instant, transfer kv.ID, how Problem, until Instant) {
+func (h *SourceHome) remember(now Instant, transfer kv.ID, how Problem, until Instant) {
 	until = max(until, now+h.Timing.Lease)
 	how.Differences = nil // its text names them
 	if _, is := h.endings[transfer]; !is && len(h.endings)-len(h.spent) < 2*h.MaxRemembered {
@@ -216,8 +216,8 @@ func (h *Holder) remember(now Instant, transfer kv.ID, how Problem, until Instan
 }
 
 // Receive takes a message from another agent, or from the follower of this one. What is
-// not for a holder it leaves alone.
-func (h *Holder) Receive(now Instant, from kv.Member, transfer kv.ID, m Message) []Effect {
+// not for a source it leaves alone.
+func (h *SourceHome) Receive(now Instant, from kv.Member, transfer kv.ID, m Message) []Effect {
 	switch m := m.(type) {
 	case *Ask:
 		return h.onAsk(now, asking{from, m}, transfer)
@@ -225,7 +225,7 @@ func (h *Holder) Receive(now Instant, from kv.Member, transfer kv.ID, m Message)
 		return h.onEnd(now, from, transfer, m)
 	case *Report:
 		return h.onReport(now, from, transfer, m)
-	case *Beat:
+	case *Heartbeat:
 		if o := h.offers[transfer]; o != nil && o.serves(from, m.Session) {
 			return o.onBeat(now, m)
 		}
@@ -239,20 +239,20 @@ func (h *Holder) Receive(now Instant, from kv.Member, transfer kv.ID, m Message)
 	return nil
 }
 
-// tellNoSession tells a taker whose session is not that of the offer that it is
+// tellNoSession tells a destination whose session is not that of the offer that it is
 // over.
-func (h *Holder) tellNoSession(from kv.Member, transfer kv.ID, session uint64) []Effect {
+func (h *SourceHome) tellNoSession(from kv.Member, transfer kv.ID, session uint64) []Effect {
 	how := ProblemOf(ErrLapsed)
 	if over, is := h.endings[transfer]; is {
 		if how = over.problem; how.None() {
-			return nil // the taker's End came before
+			return nil // the destination's End came before
 		}
 	}
 	return []Effect{Send{from, transfer, &Ended{Session: session, Problem: how}}}
 }
 
 // check says whether a ticket gives the right to speak of a transfer.
-func (h *Holder) check(sealed []byte, transfer kv.ID) (Ticket, error) {
+func (h *SourceHome) check(sealed []byte, transfer kv.ID) (Ticket, error) {
 	t, err := OpenTicket(sealed, h.Key)
 	switch {
 	case err != nil:
@@ -271,11 +271,11 @@ type asking struct {
 	ask  *Ask
 }
 
-func (h *Holder) refuse(to asking, transfer kv.ID, err error) []Effect {
+func (h *SourceHome) refuse(to asking, transfer kv.ID, err error) []Effect {
 	return []Effect{Send{to.from, transfer, &Refusal{Session: to.ask.Session, Problem: ProblemOf(err)}}}
 }
 
-func (h *Holder) onAsk(now Instant, a asking, transfer kv.ID) []Effect {
+func (h *SourceHome) onAsk(now Instant, a asking, transfer kv.ID) []Effect {
 	ticket, err := h.check(a.ask.Ticket, transfer)
 	if err != nil {
 		return h.refuse(a, transfer, err)
@@ -298,7 +298,7 @@ func (h *Holder) onAsk(now Instant, a asking, transfer kv.ID) []Effect {
 }
 
 // eligible says whether a ticket may still be used, and by this asker.
-func (h *Holder) eligible(now Instant, a asking, t *Ticket) error {
+func (h *SourceHome) eligible(now Instant, a asking, t *Ticket) error {
 	if over, is := h.endings[t.Transfer]; is {
 		if over.problem.None() {
 			return fmt.Errorf("%w: its cache was taken", ErrUsed)
@@ -317,17 +317,17 @@ func (h *Holder) eligible(now Instant, a asking, t *Ticket) error {
 }
 
 // await keeps an ask that came before its offer.
-func (h *Holder) await(now Instant, a asking, t *Ticket) []Effect {
+func (h *SourceHome) await(now Instant, a asking, t *Ticket) []Effect {
 	if err := h.admitAsk(a, nil); err != nil {
 		return h.refuse(a, t.Transfer, err)
 	}
-	o := &offer{Offer: Offer{Transfer: t.Transfer}, holder: h, state: offerAwaited}
+	o := &offer{Offer: Offer{Transfer: t.Transfer}, source: h, state: offerAwaited}
 	h.offers[t.Transfer] = o
 	o.await(now, a, t)
 	return nil
 }
 
-func (h *Holder) onEnd(now Instant, from kv.Member, transfer kv.ID, m *End) []Effect {
+func (h *SourceHome) onEnd(now Instant, from kv.Member, transfer kv.ID, m *End) []Effect {
 	ended := []Effect{Send{from, transfer, &Ended{Session: m.Session, Problem: m.Problem}}}
 	ticket, err := h.check(m.Ticket, transfer)
 	if err != nil {
@@ -352,7 +352,7 @@ func (h *Holder) onEnd(now Instant, from kv.Member, transfer kv.ID, m *End) []Ef
 	return o.onEnd(now, from, m, ended)
 }
 
-func (h *Holder) onReport(now Instant, from kv.Member, transfer kv.ID, r *Report) []Effect {
+func (h *SourceHome) onReport(now Instant, from kv.Member, transfer kv.ID, r *Report) []Effect {
 	if r.As != Source {
 		return nil
 	}
@@ -364,7 +364,7 @@ func (h *Holder) onReport(now Instant, from kv.Member, transfer kv.ID, r *Report
 }
 
 // Planned takes the plan that MakePlan asked for.
-func (h *Holder) Planned(now Instant, transfer kv.ID, session uint64, plan *reshard.Plan, err error) []Effect {
+func (h *SourceHome) Planned(now Instant, transfer kv.ID, session uint64, plan *reshard.Plan, err error) []Effect {
 	o := h.offers[transfer]
 	if o == nil || o.session == nil || o.session.number != session || o.state != offerPlanning {
 		return nil
@@ -373,7 +373,7 @@ func (h *Holder) Planned(now Instant, transfer kv.ID, session uint64, plan *resh
 }
 
 // Gone tells that an agent is no more: another start of it has its name.
-func (h *Holder) Gone(now Instant, m kv.Member) []Effect {
+func (h *SourceHome) Gone(now Instant, m kv.Member) []Effect {
 	var effects []Effect
 	for _, id := range inOrder(h.offers) {
 		effects = append(effects, h.offers[id].onGone(now, m)...)
@@ -383,7 +383,7 @@ func (h *Holder) Gone(now Instant, m kv.Member) []Effect {
 }
 
 // Wake is when Tick is wanted.
-func (h *Holder) Wake() Instant {
+func (h *SourceHome) Wake() Instant {
 	next := min(h.sweep, h.notices.wake())
 	for _, o := range h.offers {
 		next = min(next, o.wake())
@@ -392,7 +392,7 @@ func (h *Holder) Wake() Instant {
 }
 
 // Tick asks again, ends leases, and forgets.
-func (h *Holder) Tick(now Instant) []Effect {
+func (h *SourceHome) Tick(now Instant) []Effect {
 	effects := h.notices.tick(now)
 	for _, id := range inOrder(h.offers) {
 		effects = append(effects, h.offers[id].tick(now)...)

@@ -58,8 +58,8 @@ func handOver(t *testing.T, src, dst *engine, w way) {
 	for layer := range offer.Layers {
 		src.fill(layer, from, kv.TokenRange{End: w.tokens})
 	}
-	var out *transceiver.Outgoing
-	var in *transceiver.Incoming
+	var out *transceiver.OfferHandle
+	var in *transceiver.AcceptHandle
 	offering := func() {
 		var err error
 		if out, err = src.home.Offer(offer); err != nil {
@@ -87,7 +87,7 @@ func handOver(t *testing.T, src, dst *engine, w way) {
 		end := min(first+chunk, w.tokens)
 		for layer := range layers {
 			src.fill(layer, from, kv.TokenRange{Start: first, End: end})
-			out.Computed(layer+1, end)
+			out.Progress(layer+1, end)
 		}
 	}
 	if err := in.Wait(soon(t)); err != nil {
@@ -186,8 +186,8 @@ func TestManyAtOnce(t *testing.T) {
 	src := c.engine("prefill", model, shape{tp: 4, pp: 1, blockTokens: 16, blocks: requests * 4, layout: "LBHNC"}, p)
 	dst := c.engine("decode", model, shape{tp: 2, pp: 1, blockTokens: 16, blocks: requests * 4, layout: "LBHNC"}, d)
 	content := prompt(tokens)
-	var running []*transceiver.Incoming
-	var standing []*transceiver.Outgoing
+	var running []*transceiver.AcceptHandle
+	var standing []*transceiver.OfferHandle
 	blocks := func(i int) []uint32 {
 		return []uint32{uint32(4 * i), uint32(4*i + 1), uint32(4*i + 2), uint32(4*i + 3)}
 	}

@@ -18,7 +18,7 @@ type Accept struct {
 	// Content is what the engine's own request is of; a ticket of anything else
 	// is refused. Where Known is given, that says so instead.
 	Content handoff.Content
-	Known   *Known
+	Known   *KnownContent
 	// Holding is where the cache is to go. The blocks are not the engine's
 	// until the hand-off has ended.
 	Holding reshard.Holding
@@ -32,8 +32,8 @@ type Accept struct {
 	AnswerWithin time.Duration
 }
 
-// Incoming is a cache on its way.
-type Incoming struct {
+// AcceptHandle is a cache on its way.
+type AcceptHandle struct {
 	Transfer kv.ID
 
 	transceiver *Transceiver
@@ -45,8 +45,8 @@ type Incoming struct {
 
 // Accept asks for a cache. ctx's deadline is the hand-off's. Repeating it returns
 // the one that runs.
-func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
-	ticket, _ := handoff.OpenTicket(a.Ticket, t.options.TicketKey) // the taker refuses what cannot be read
+func (t *Transceiver) Accept(ctx context.Context, a Accept) (*AcceptHandle, error) {
+	ticket, _ := handoff.OpenTicket(a.Ticket, t.options.TicketKey) // the destination refuses what cannot be read
 	of := knownOf(a.Known, a.Content, t.options.TicketKey.For(ticket.Home))
 	accept := handoff.Accept{
 		Ticket: a.Ticket, Engine: a.Engine, Holding: a.Holding, Push: a.Push, Fingerprint: of.Fingerprint,
@@ -56,7 +56,7 @@ func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
 	if deadline, has := ctx.Deadline(); has {
 		patience = deadline.Sub(t.options.Clock.Now())
 	}
-	var in *Incoming
+	var in *AcceptHandle
 	err := ErrClosed
 	t.step(func(now handoff.Instant) (effects []handoff.Effect) {
 		if t.closed {
@@ -67,14 +67,14 @@ func (t *Transceiver) Accept(ctx context.Context, a Accept) (*Incoming, error) {
 			accept.AnswerBy = now + handoff.Instant(a.AnswerWithin/time.Microsecond)
 		}
 		var id kv.ID
-		if id, effects, err = t.taker.Accept(now, accept); err != nil {
+		if id, effects, err = t.destination.Accept(now, accept); err != nil {
 			t.metrics.Refused++
 			return effects
 		}
-		if in = t.incoming[id]; in == nil {
+		if in = t.accepts[id]; in == nil {
 			t.metrics.Accepted++
-			in = &Incoming{Transfer: id, transceiver: t, engine: a.Engine, events: t.eventsOf(a.Engine), done: make(chan struct{})}
-			t.incoming[id] = in // before anything can end it
+			in = &AcceptHandle{Transfer: id, transceiver: t, engine: a.Engine, events: t.eventsOf(a.Engine), done: make(chan struct{})}
+			t.accepts[id] = in // before anything can end it
 		}
 		return effects
 	})
@@ -95,12 +95,12 @@ func (t *Transceiver) TransferOf(ticket []byte) (kv.ID, error) {
 	return opened.Transfer, err
 }
 
-// Decline gives a ticket back that will not be used, so that its holder does not keep
+// Decline gives a ticket back that will not be used, so that its source does not keep
 // blocks for it.
 func (t *Transceiver) Decline(ticket []byte) error {
 	var err error
 	t.step(func(now handoff.Instant) (effects []handoff.Effect) {
-		effects, err = t.taker.Decline(now, ticket)
+		effects, err = t.destination.Decline(now, ticket)
 		return effects
 	})
 	return err
@@ -108,12 +108,12 @@ func (t *Transceiver) Decline(ticket []byte) error {
 
 // Done is closed when the hand-off has ended: the cache is there, or the blocks
 // are the engine's again.
-func (in *Incoming) Done() <-chan struct{} { return in.done }
+func (in *AcceptHandle) Done() <-chan struct{} { return in.done }
 
 // Wait waits for the end and returns nil when every byte is there. After any
 // error of a hand-off nothing of it touches the blocks any more; when ctx ends
 // first the hand-off goes on.
-func (in *Incoming) Wait(ctx context.Context) error {
+func (in *AcceptHandle) Wait(ctx context.Context) error {
 	select {
 	case <-in.done:
 		return in.err
@@ -124,7 +124,7 @@ func (in *Incoming) Wait(ctx context.Context) error {
 
 // Cancel ends the hand-off and waits until the blocks are the engine's again. It
 // returns nil then, also when the cache was there already.
-func (in *Incoming) Cancel(ctx context.Context) error {
+func (in *AcceptHandle) Cancel(ctx context.Context) error {
 	in.transceiver.Cancel(in.Transfer)
 	select {
 	case <-in.done:
@@ -136,7 +136,7 @@ func (in *Incoming) Cancel(ctx context.Context) error {
 
 // Cancel ends a hand-off that this agent's engine accepted, or will.
 func (t *Transceiver) Cancel(transfer kv.ID) {
-	t.step(func(now handoff.Instant) []handoff.Effect { return t.taker.Cancel(now, transfer) })
+	t.step(func(now handoff.Instant) []handoff.Effect { return t.destination.Cancel(now, transfer) })
 }
 
 // eventsOf is who is told of what begins for an engine. mu is held.
@@ -150,10 +150,10 @@ func (t *Transceiver) eventsOf(engine string) func(handoff.Event) {
 // listenerOf is who is told of an event, also of one whose engine has left. mu is
 // held.
 func (t *Transceiver) listenerOf(e handoff.Event) func(handoff.Event) {
-	if out := t.outgoing[e.Transfer]; e.As == handoff.Source && out != nil && out.events != nil {
+	if out := t.offers[e.Transfer]; e.As == handoff.Source && out != nil && out.events != nil {
 		return out.events
 	}
-	if in := t.incoming[e.Transfer]; e.As == handoff.Destination && in != nil && in.events != nil {
+	if in := t.accepts[e.Transfer]; e.As == handoff.Destination && in != nil && in.events != nil {
 		return in.events
 	}
 	return t.options.Events
@@ -166,8 +166,8 @@ func (t *Transceiver) onEvent(e handoff.Event) (deliver func()) {
 	events := t.listenerOf(e)
 	switch {
 	case e.As == handoff.Source && e.Kind == handoff.Freed:
-		if out := t.outgoing[e.Transfer]; out != nil {
-			delete(t.outgoing, e.Transfer)
+		if out := t.offers[e.Transfer]; out != nil {
+			delete(t.offers, e.Transfer)
 			out.err, ended = e.Problem.Err(), out.freed
 		}
 		t.metrics.Freed++
@@ -175,8 +175,8 @@ func (t *Transceiver) onEvent(e handoff.Event) (deliver func()) {
 			t.metrics.Expired++
 		}
 	case e.As == handoff.Destination && (e.Kind == handoff.Ready || e.Kind == handoff.Freed):
-		if in := t.incoming[e.Transfer]; in != nil {
-			delete(t.incoming, e.Transfer)
+		if in := t.accepts[e.Transfer]; in != nil {
+			delete(t.accepts, e.Transfer)
 			in.err, ended = e.Problem.Err(), in.done
 		}
 		if e.Kind == handoff.Ready {
