@@ -24,7 +24,7 @@ func BenchmarkEntropy(b *testing.B) {
 	}
 }
 
-func benchmarkRow[T Logit](b *testing.B, f form, name string, row []T) {
+func benchmarkRow[T Logit](b *testing.B, f implementation, name string, row []T) {
 	for _, count := range []int{1, 64} {
 		b.Run(fmt.Sprintf("%s/%v/%d", name, f, count), func(b *testing.B) {
 			rows := make([][]T, count)

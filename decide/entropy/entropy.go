@@ -58,7 +58,7 @@ func Entropies[T Logit](nats []float64, rows [][]T) (alone int, err error) {
 // blockLogits fit into the nearest cache as fp32.
 const blockLogits = 2048
 
-func entropyBy[T Logit](f form, row []T) (float64, error) {
+func entropyBy[T Logit](f implementation, row []T) (float64, error) {
 	if len(row) == 0 {
 		return 0, ErrEmpty
 	}
@@ -86,7 +86,7 @@ func entropyBy[T Logit](f form, row []T) (float64, error) {
 
 // load fills the block with logits and, to the end of their last group, with
 // masks. It returns the largest, and whether any is NaN.
-func load[T Logit](f form, block *[blockLogits]float32, logits []T) (most float32, unordered bool) {
+func load[T Logit](f implementation, block *[blockLogits]float32, logits []T) (most float32, unordered bool) {
 	whole := len(logits) &^ (groupLogits - 1)
 	most = negativeInfinity
 	if whole > 0 {

@@ -178,7 +178,7 @@ func TestEntropyOfAnyRow(t *testing.T) {
 	})
 }
 
-func both[T Logit](f form, row []T) (c struct {
+func both[T Logit](f implementation, row []T) (c struct {
 	got, want float64
 	err       error
 },

@@ -69,7 +69,7 @@ func logits[T Logit](t *testing.T, v *rowVector, element func(bytes []byte) T, s
 	return row
 }
 
-func (v *rowVector) entropy(t *testing.T, f form) (float64, error) {
+func (v *rowVector) entropy(t *testing.T, f implementation) (float64, error) {
 	switch v.DType {
 	case "fp32":
 		return entropyBy(f, logits(t, v, func(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }, 4))

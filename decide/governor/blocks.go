@@ -10,9 +10,9 @@ import (
 	"meridian/kv"
 )
 
-// wish is a block of a finished thought that is to be copied out, unless the sequence has
+// copyRequest is a block of a finished thought that is to be copied out, unless the sequence has
 // given its blocks up since.
-type wish struct {
+type copyRequest struct {
 	sequence phase.Sequence
 	block    block.ID
 	given    int // how often the sequence had given them up
@@ -89,7 +89,7 @@ func (g *Governor) demote(s *sequence) {
 		return
 	}
 	for _, b := range g.ids {
-		g.waiting = append(g.waiting, wish{s.number, b, s.given})
+		g.waiting = append(g.waiting, copyRequest{s.number, b, s.given})
 	}
 }
 
@@ -98,7 +98,7 @@ func (g *Governor) demote(s *sequence) {
 func (g *Governor) copyOut() {
 	if g.unwished {
 		g.unwished = false
-		g.waiting = slices.DeleteFunc(g.waiting, func(w wish) bool {
+		g.waiting = slices.DeleteFunc(g.waiting, func(w copyRequest) bool {
 			s := g.byNumber[w.sequence]
 			return s == nil || s.given != w.given
 		})

@@ -66,11 +66,11 @@ type Commit struct {
 	// a token without one.
 	Entropies []float64
 	// Given replaces Tokens where the phase is known without them.
-	Given *Given
+	Given *KnownPhase
 }
 
-// Given is a phase that is known, as in replay: what Tokens would have led to.
-type Given struct {
+// KnownPhase is a phase that is known, as in replay: what Tokens would have led to.
+type KnownPhase struct {
 	Phase kv.Phase
 	// Found tokens were committed, and of all so far Think and Output are these.
 	Found, Think, Output int32

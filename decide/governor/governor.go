@@ -67,7 +67,7 @@ type Governor struct {
 	ids      []block.ID
 	// waiting are finished thoughts' blocks that make no batch yet; underWay counts
 	// blocks whose copies are being made.
-	waiting  []wish
+	waiting  []copyRequest
 	unwished bool // some of them are void
 	underWay int32
 	// outdated counts copies of blocks that were asked for, and that the engine gave up before.

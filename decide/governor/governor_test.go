@@ -443,7 +443,7 @@ func TestGivenPhasesDecideTheSame(t *testing.T) {
 			machine.Step(found, nil)
 			now := policy.Instant(machine.Tokens())
 			c := Commit{Sequence: 1, Computed: int32(len(found)), Tokens: found}
-			g := Commit{Sequence: 1, Computed: c.Computed, Given: &Given{
+			g := Commit{Sequence: 1, Computed: c.Computed, Given: &KnownPhase{
 				Phase: machine.Phase(), Found: int32(len(found)), Think: int32(machine.Think()), Output: int32(machine.Output()),
 			}}
 			both(Facts{Now: now, FreeBlocks: 60, Commits: []Commit{c}}, Facts{Now: now, FreeBlocks: 60, Commits: []Commit{g}})

@@ -161,7 +161,7 @@ func (g *Governor) computed(s *sequence, r *policy.Request, tokens, found int32)
 }
 
 // given takes a phase that is known without tokens.
-func (g *Governor) given(now policy.Instant, s *sequence, r *policy.Request, given *Given) {
+func (g *Governor) given(now policy.Instant, s *sequence, r *policy.Request, given *KnownPhase) {
 	r.Phase, r.Think, r.Output = max(r.Phase, given.Phase), given.Think, given.Output
 	g.phases.Touch(int64(now), s.number)
 	s.thought.Heard(given.Heard)

@@ -142,7 +142,7 @@ func (o Options) moveWithin(engines []Engine, running []Running, now int64) (whi
 			}
 		}
 		if ok {
-			return which, free.ID, Reason{Because: RunsLess, Held: away / o.running(), Tokens: here / o.running()}, true
+			return which, free.ID, Reason{Kind: RunsLess, Held: away / o.running(), Tokens: here / o.running()}, true
 		}
 	}
 	return 0, "", Reason{}, false

@@ -74,7 +74,7 @@ func TestMoveForBalance(t *testing.T) {
 		if ok {
 			got = c.running[which].ID + " to " + to
 		}
-		if got != c.want || ok && (why.Because != RunsLess || why.Held >= why.Tokens) {
+		if got != c.want || ok && (why.Kind != RunsLess || why.Held >= why.Tokens) {
 			t.Errorf("%s: %q because %q, want %q", name, got, why, c.want)
 		}
 	}

@@ -63,7 +63,7 @@ func MoveToPhase(engines []Engine, from string, r Request, o Options) (to string
 	}
 	to, why, ok = Move(meant, from, r, o, true, 0)
 	if ok {
-		why = Reason{Because: ForPhase, Phase: r.Phase}
+		why = Reason{Kind: ForPhase, Phase: r.Phase}
 	}
 	return to, why, ok
 }

@@ -11,7 +11,7 @@ func TestPhasesOfRequests(t *testing.T) {
 		engines []Engine
 		phase   Phases
 		want    string
-		why     Because
+		why     ReasonKind
 	}{
 		"a thought":                 {[]Engine{d("a", Answer, 0), d("t", Think, 3)}, Think, "t", ForPhase},
 		"an answer":                 {[]Engine{d("a", Answer, 3), d("t", Think, 0)}, Answer, "a", ForPhase},
@@ -24,7 +24,7 @@ func TestPhasesOfRequests(t *testing.T) {
 		"the least of those for it": {[]Engine{d("a", Answer, 3), d("c", Answer, 2), d("t", Think, 0)}, Answer, "c", ForPhase},
 	} {
 		choice, err := Choose(c.engines, Request{Tokens: 10, Phase: c.phase, Turn: 1}, usual)
-		if err != nil || choice.Decode != c.want || choice.DecodeWhy.Because != c.why {
+		if err != nil || choice.Decode != c.want || choice.DecodeWhy.Kind != c.why {
 			t.Errorf("%s: %s, %v", name, choice, err)
 		}
 	}

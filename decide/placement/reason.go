@@ -2,12 +2,12 @@ package placement
 
 import "fmt"
 
-// Because is the kind of a reason.
-type Because uint8
+// Kind is the kind of a reason.
+type ReasonKind uint8
 
 // Why no prefill engine computes a prompt, and why an engine was chosen.
 const (
-	_               Because = iota
+	_               ReasonKind = iota
 	SeveralAnswers          // the request cannot be split
 	Short                   // moving the prompt would take longer than computing it
 	Cached                  // the decode engine holds most of the prompt
@@ -21,7 +21,7 @@ const (
 	AsBefore                // it was chosen earlier, and stays
 	Stored                  // the decode engine can fetch most of the prompt
 	Fetches                 // it can fetch more of the prompt than another
-	Coming                  // the decode engine is computing most of the prompt for others
+	InFlightHere                  // the decode engine is computing most of the prompt for others
 	Computes                // it is computing more of the prompt for others than another
 	DecodeIsFull            // a prefill engine generates, until a decode engine has room
 	TookNoMore              // it was full lately, and no other is there
@@ -32,7 +32,7 @@ const (
 // Reason is why a request goes where it goes. Programs go by its kind, people read
 // its text.
 type Reason struct {
-	Because Because
+	Kind ReasonKind
 	// Of Short, Cached, Stored, Coming, HoldsPrefix, Fetches and Computes: the prompt's
 	// tokens, and how many of them the engine holds, can fetch, or is computing; Told means
 	// by its own word. Of RunsLess: what the two have to do, in running requests.
@@ -43,7 +43,7 @@ type Reason struct {
 
 // String is the reason for people.
 func (r Reason) String() string {
-	switch r.Because {
+	switch r.Kind {
 	case SeveralAnswers:
 		return "several answers at once"
 	case Short:
@@ -74,7 +74,7 @@ func (r Reason) String() string {
 		return fmt.Sprintf("stored, %d of %d tokens", min(r.Held, r.Tokens), r.Tokens)
 	case Fetches:
 		return fmt.Sprintf("stored %d/%d", min(r.Held, r.Tokens), r.Tokens)
-	case Coming:
+	case InFlightHere:
 		return fmt.Sprintf("computing, %d of %d tokens", min(r.Held, r.Tokens), r.Tokens)
 	case Computes:
 		return fmt.Sprintf("computing %d/%d", min(r.Held, r.Tokens), r.Tokens)
@@ -87,5 +87,5 @@ func (r Reason) String() string {
 	case RunsLess:
 		return fmt.Sprintf("has %d to do, not %d", r.Held, r.Tokens)
 	}
-	return fmt.Sprintf("Because(%d)", uint8(r.Because))
+	return fmt.Sprintf("Because(%d)", uint8(r.Kind))
 }

@@ -20,7 +20,7 @@ const (
 // the tokens it is owed; and if that would leave a step without any work, the last
 // of all goes nevertheless, so that the first goes on.
 type ranking struct {
-	step
+	draft
 	class []uint8
 	order []int32
 	// reasons say why one of a class is a victim.

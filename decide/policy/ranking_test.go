@@ -154,7 +154,7 @@ func TestPascalGoesRound(t *testing.T) {
 // beyond the step that takes one.
 func TestUntilBlock(t *testing.T) {
 	for want, slack := range map[int32][]int32{1: {2, 0, 1}, 3: {0, 0, 1}, forever: {0, 0, 0}} {
-		k := ranking{step: step{slack: slack}}
+		k := ranking{draft: draft{slack: slack}}
 		if got := k.untilBlock(); got != want {
 			t.Errorf("runs by slack %v: %d steps, want %d", slack, got, want)
 		}

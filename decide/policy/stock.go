@@ -8,7 +8,7 @@ package policy
 // No request waits for ever: the first to have come is never a victim, so it ends,
 // and then another is the first.
 type Stock struct {
-	step      step
+	step      draft
 	chunkFree bool
 }
 

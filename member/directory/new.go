@@ -41,7 +41,7 @@ func (o Options) defaulted() Options {
 type directory struct {
 	options Options
 	backend Backend
-	turns   turns
+	turns   keyLocks
 	count   counters
 
 	life   context.Context // ends when Close has revoked the leases
@@ -63,7 +63,7 @@ func New(o Options) (Directory, error) {
 	}
 	d := &directory{
 		options: o.defaulted(), backend: o.Backend,
-		turns:   turns{taken: make(map[string]chan struct{})},
+		turns:   keyLocks{taken: make(map[string]chan struct{})},
 		gone:    make(chan struct{}),
 		leases:  make(map[*Lease]struct{}),
 		watches: make(map[*Watch]struct{}),

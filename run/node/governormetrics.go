@@ -54,7 +54,7 @@ func governorSource(g *governing.Governors) telemetry.Source {
 
 // powers is a histogram with a bucket for each power of two, from the one of 2 to the low
 // to that of 2 to the high.
-func powers(p *governing.Powers, low, high int) telemetry.Distribution {
+func powers(p *governing.Log2Counts, low, high int) telemetry.Distribution {
 	d := telemetry.Distribution{Sum: float64(p.Sum), Buckets: make(map[float64]uint64, high-low+1)}
 	for i, n := range p.Counts {
 		d.Count += uint64(n)

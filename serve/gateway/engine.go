@@ -74,8 +74,8 @@ type engine struct {
 	// cacheHashes is how many chunks of text its cache can hold, 0 for unknown;
 	// cacheTokens is the directory's word about unit. Both are under the roster's lock.
 	cacheHashes, cacheTokens int
-	pace                     placement.Pace // under the roster's lock
-	full                     placement.Full // likewise
+	pace                     placement.Throughput // under the roster's lock
+	full                     placement.Saturation // likewise
 
 	// unit is how many tokens a piece of a prefix has that it keeps in the cell's
 	// object cache, and finds there; 0: it does neither, as far as is known.

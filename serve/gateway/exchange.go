@@ -173,7 +173,7 @@ func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
 			known = min(known, placedByGuess)
 		}
 	}
-	if c.PrefillWhy.Because == placement.Stored {
+	if c.PrefillWhy.Kind == placement.Stored {
 		known = placedByStored
 	}
 	slices.SortFunc(x.rec.Held, func(a, b ledger.Held) int { return cmp.Or(b.Tokens-a.Tokens, cmp.Compare(a.Engine, b.Engine)) })
@@ -181,8 +181,8 @@ func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
 }
 
 func (x *exchange) placed(c placement.Choice, decodeOnly bool) {
-	x.expected = c.PrefillWhy.Because == placement.Cached
-	if !decodeOnly || !x.flow.begun && c.DecodeWhy.Because == placement.DecodeIsFull {
+	x.expected = c.PrefillWhy.Kind == placement.Cached
+	if !decodeOnly || !x.flow.begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
 		x.rec.Placement = x.g.roster.named(c).String()
 	}
 }

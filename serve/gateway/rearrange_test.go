@@ -88,7 +88,7 @@ func TestBalanceGoesBack(t *testing.T) {
 			for _, e := range c.roster.all() {
 				if e.id() == "d1" {
 					c.departures.deciding.Lock()
-					c.order(leg, byBalance, e, placement.Reason{Because: placement.RunsLess, Tokens: 9, Held: 1})
+					c.order(leg, byBalance, e, placement.Reason{Kind: placement.RunsLess, Tokens: 9, Held: 1})
 					c.departures.deciding.Unlock()
 				}
 			}

@@ -19,9 +19,9 @@ type roster struct {
 	mu      sync.Mutex // protects what follows; never held across a call
 	engines map[string]*engine
 	index   *placement.Index
-	lexicon *placement.Lexicon
-	kept    *placement.Kept
-	coming  *placement.Underway
+	lexicon *placement.TokenCache
+	kept    *placement.StoredPrefixes
+	coming  *placement.InFlight
 	changed chan struct{}   // closed and replaced when an engine comes
 	lostAt  time.Time       // when the last engine left, or the roster was made
 	once    map[string]bool // models that were served at some time

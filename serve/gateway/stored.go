@@ -151,7 +151,7 @@ func (x *exchange) looked(e *engine, report *openai.Report, s spared, told bool)
 
 // believe records what the engines of a choice were believed to be able to fetch.
 func (x *exchange) believe(candidates []placement.Engine, c placement.Choice) {
-	x.believed, x.straight, x.rec.Stored = 0, c.PrefillWhy.Because == placement.Stored, nil
+	x.believed, x.straight, x.rec.Stored = 0, c.PrefillWhy.Kind == placement.Stored, nil
 	for _, e := range candidates {
 		if e.ID == c.Decode || e.ID == c.Prefill {
 			x.believed = max(x.believed, e.Stored)

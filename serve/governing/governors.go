@@ -128,7 +128,7 @@ type engine struct {
 	scheduler *scheduler // nil: it has not come, or has gone
 	measures  int        // connections that only measure
 	ending    int        // of them, those where thoughts are ended
-	heard     *heard
+	heard     *pendingEntropies
 	past      Metrics // of schedulers that are gone, and what was heard for them
 }
 

@@ -145,7 +145,7 @@ func TestMeasuredBeforeItsScheduler(t *testing.T) {
 // A place gives what was put at it and nothing else: not what another place that shares its
 // entry has, and nothing where nothing came.
 func TestPlaces(t *testing.T) {
-	p := &places{}
+	p := &entropyRing{}
 	p.put(3, 0.5)
 	p.put(math.MaxUint32, 0.25)
 	for place, want := range map[uint32]float64{
@@ -162,7 +162,7 @@ func TestPlaces(t *testing.T) {
 	if got := p.take(3 + window); got != 0.75 {
 		t.Errorf("a place that came later has %v", got)
 	}
-	var none *places
+	var none *entropyRing
 	if !math.IsNaN(none.take(0)) {
 		t.Error("of a sequence that was not measured there is an entropy")
 	}

@@ -9,14 +9,14 @@ import (
 	"meridian/kv"
 )
 
-// Powers counts values by powers of two: entry i has those of at most 2^i that are in
+// Log2Counts counts values by powers of two: entry i has those of at most 2^i that are in
 // no entry before.
-type Powers struct {
+type Log2Counts struct {
 	Counts [40]int64
 	Sum    int64
 }
 
-func (p *Powers) add(value int64) {
+func (p *Log2Counts) add(value int64) {
 	value = max(0, value)
 	i := 0
 	if value > 1 {
@@ -26,7 +26,7 @@ func (p *Powers) add(value int64) {
 	p.Sum += value
 }
 
-func (p *Powers) merge(other *Powers) {
+func (p *Log2Counts) merge(other *Log2Counts) {
 	for i, n := range other.Counts {
 		p.Counts[i] += n
 	}
@@ -35,7 +35,7 @@ func (p *Powers) merge(other *Powers) {
 
 // decided is what decisions were like.
 type decided struct {
-	took, thinking, answering Powers // took in nanoseconds
+	took, thinking, answering Log2Counts // took in nanoseconds
 }
 
 func (d *decided) add(took policy.Instant, of *governor.Decision) {
@@ -57,10 +57,10 @@ type Metrics struct {
 	Governor governor.Counters
 	Blocks   block.Counters // its numbers of what has happened
 	// Thoughts is how long thoughts were that have ended.
-	Thoughts Powers
+	Thoughts Log2Counts
 	// Took is how long decisions took in nanoseconds; Thinking and Answering how many
 	// sequences of each phase were in their order.
-	Took, Thinking, Answering Powers
+	Took, Thinking, Answering Log2Counts
 	// Entropies that other connections measured, came after their tokens, had not come
 	// when those were committed, and were of sequences that nobody told of.
 	Measured, Late, Missed, Forgotten int64
@@ -114,7 +114,7 @@ func (m *Metrics) add(o Metrics, now bool) {
 	m.Refused += o.Refused
 }
 
-func (m *Metrics) addHeard(h *heard) {
+func (m *Metrics) addHeard(h *pendingEntropies) {
 	m.Measured += h.measured
 	m.Late += h.late
 	m.Missed += h.missed

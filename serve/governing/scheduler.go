@@ -37,8 +37,8 @@ type scheduler struct {
 	decided   decided
 	running   uint32 // as the engine tells
 	waiting   uint32
-	late      total // decisions that came too late for it
-	opened    total // how often it went on by itself
+	late      counterDelta // decisions that came too late for it
+	opened    counterDelta // how often it went on by itself
 
 	facts  governor.Facts
 	nats   []float64

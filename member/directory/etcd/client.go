@@ -22,7 +22,7 @@ type client struct {
 	etcd      *clientv3.Client
 	leases    pb.LeaseClient
 	namespace string // with its slash
-	pulse     *pulse
+	pulse     *healthCheck
 }
 
 func (c *client) Get(ctx context.Context, key string) (directory.Record, error) {
@@ -123,7 +123,7 @@ func (c *client) Watch(ctx context.Context, prefix string, after directory.Revis
 		case response.Created && directory.Revision(response.Header.Revision) < after:
 			return directory.ErrCompacted // another directory, which has not come so far
 		case response.Created:
-			c.pulse.saw(beat{cluster: response.Header.ClusterId, revision: response.Header.Revision})
+			c.pulse.saw(clusterState{cluster: response.Header.ClusterId, revision: response.Header.Revision})
 			continue
 		case len(response.Events) == 0:
 			continue
@@ -185,12 +185,12 @@ func (c *client) Revoke(ctx context.Context, id directory.LeaseID) error {
 	return classify(err)
 }
 
-func (c *client) beat(ctx context.Context) (beat, error) {
+func (c *client) beat(ctx context.Context) (clusterState, error) {
 	response, err := c.etcd.Get(ctx, c.namespace, clientv3.WithCountOnly())
 	if err != nil {
-		return beat{}, classify(err)
+		return clusterState{}, classify(err)
 	}
-	return beat{cluster: response.Header.ClusterId, revision: response.Header.Revision}, nil
+	return clusterState{cluster: response.Header.ClusterId, revision: response.Header.Revision}, nil
 }
 
 func (c *client) Close(context.Context) error {

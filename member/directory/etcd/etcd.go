@@ -104,6 +104,6 @@ func Open(_ context.Context, o Options) (directory.Directory, error) {
 		return nil, &directory.Error{Op: "open etcd", Err: err, Hint: "check the endpoints and the certificates"}
 	}
 	c := &client{etcd: etcd, leases: pb.NewLeaseClient(etcd.ActiveConnection()), namespace: o.Namespace + "/"}
-	c.pulse = startPulse(c.beat)
+	c.pulse = startHealthCheck(c.beat)
 	return directory.New(directory.Options{Backend: c, CallTimeout: o.CallTimeout, WatchQueue: o.WatchQueue})
 }

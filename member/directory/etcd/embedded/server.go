@@ -37,7 +37,7 @@ import (
 	"meridian/member/trust"
 )
 
-// DefaultQuotaBytes is far more than a cell's records need; the housekeeper
+// DefaultQuotaBytes is far more than a cell's records need; the compactor
 // keeps what they leave behind well below it.
 const DefaultQuotaBytes = 128 << 20
 
@@ -80,7 +80,7 @@ type Server struct {
 	lock     *lock
 	grpc     chan *grpc.Server // holds it from the moment it exists
 	logs     *filter
-	keeper   *housekeeper
+	keeper   *compactor
 	failed   chan error
 	observed chan struct{} // closed when no goroutine waits for a failure any more
 	closing  sync.Once
@@ -208,7 +208,7 @@ func (s *Server) start(ctx context.Context, o Options, listen *url.URL) error {
 	if listen.Scheme != "unix" {
 		s.endpoint = listen.Scheme + "://" + e.Clients[0].Addr().String()
 	}
-	s.keeper = startHousekeeper(e.Server, o.QuotaBytes, o.Logger)
+	s.keeper = startCompactor(e.Server, o.QuotaBytes, o.Logger)
 	go s.observe()
 	return nil
 }
@@ -233,7 +233,7 @@ func (s *Server) configure(o Options, listen *url.URL) *embed.Config {
 	c.SnapshotCount, c.SnapshotCatchUpEntries = 1000, 100
 	c.MaxWalFiles, c.MaxSnapFiles = 2, 2
 	c.QuotaBackendBytes = o.QuotaBytes
-	c.AutoCompactionRetention = "0" // the housekeeper does it
+	c.AutoCompactionRetention = "0" // the compactor does it
 	c.EnableGRPCGateway = false
 	c.CORS = nil
 	c.HostWhitelist = map[string]struct{}{"localhost": {}, "127.0.0.1": {}, "::1": {}}

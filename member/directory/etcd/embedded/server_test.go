@@ -246,7 +246,7 @@ func TestLogsReachTheirLogger(t *testing.T) {
 	}
 }
 
-// Much more is written than the quota holds. The housekeeper makes room, also
+// Much more is written than the quota holds. The compactor makes room, also
 // after the alarm that makes etcd refuse every write.
 func TestHousekeeperMakesRoom(t *testing.T) {
 	s := start(t, Options{Dir: stateDir(t), QuotaBytes: 8 << 20})

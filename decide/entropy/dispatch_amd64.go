@@ -8,14 +8,14 @@ import (
 
 // available lists the forms that this machine can run, fastest first. Every
 // processor with AVX2 converts half precision, too (F16C).
-func available() []form {
+func available() []implementation {
 	switch {
 	case cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ && cpu.X86.HasAVX512VL && cpu.X86.HasAVX2:
-		return []form{avx512, avx2, portable}
+		return []implementation{avx512, avx2, portable}
 	case cpu.X86.HasAVX2:
-		return []form{avx2, portable}
+		return []implementation{avx2, portable}
 	}
-	return []form{portable}
+	return []implementation{portable}
 }
 
 //go:noescape
@@ -45,7 +45,7 @@ func loadF16AVX512(block *float32, from *F16, n int) (most float32, unordered bo
 // Calls through a variable would let the block escape to the heap; a switch does
 // not.
 
-func (f form) sum(block []float32, most float32, lanes *laneSums) {
+func (f implementation) sum(block []float32, most float32, lanes *laneSums) {
 	switch f {
 	case avx512:
 		sumAVX512(&block[0], len(block)/groupLogits, most, &constants, lanes)
@@ -56,7 +56,7 @@ func (f form) sum(block []float32, most float32, lanes *laneSums) {
 	}
 }
 
-func (f form) loadF32(block, from []float32) (most float32, unordered bool) {
+func (f implementation) loadF32(block, from []float32) (most float32, unordered bool) {
 	switch f {
 	case avx512:
 		return loadF32AVX512(&block[0], &from[0], len(from))
@@ -66,7 +66,7 @@ func (f form) loadF32(block, from []float32) (most float32, unordered bool) {
 	return portableLoad(block, from)
 }
 
-func (f form) loadBF16(block []float32, from []BF16) (most float32, unordered bool) {
+func (f implementation) loadBF16(block []float32, from []BF16) (most float32, unordered bool) {
 	switch f {
 	case avx512:
 		return loadBF16AVX512(&block[0], &from[0], len(from))
@@ -76,7 +76,7 @@ func (f form) loadBF16(block []float32, from []BF16) (most float32, unordered bo
 	return portableLoad(block, from)
 }
 
-func (f form) loadF16(block []float32, from []F16) (most float32, unordered bool) {
+func (f implementation) loadF16(block []float32, from []F16) (most float32, unordered bool) {
 	switch f {
 	case avx512:
 		return loadF16AVX512(&block[0], &from[0], len(from))

@@ -17,9 +17,9 @@ const (
 	maxStrangers = 1 << 10
 )
 
-// heard is what connections that measure have told and no commit has taken.
-type heard struct {
-	bySequence map[phase.Sequence]*places
+// pendingEntropies is what connections that measure have told and no commit has taken.
+type pendingEntropies struct {
+	bySequence map[phase.Sequence]*entropyRing
 	// strangers has those of which no scheduler told, the oldest first, and some that
 	// it has told of since.
 	strangers []phase.Sequence
@@ -27,11 +27,11 @@ type heard struct {
 	measured, late, missed, forgotten int64
 }
 
-func newHeard() *heard { return &heard{bySequence: make(map[phase.Sequence]*places)} }
+func newHeard() *pendingEntropies { return &pendingEntropies{bySequence: make(map[phase.Sequence]*entropyRing)} }
 
-// places are entropies of one sequence by their places: that of place p is in entry p
+// entropyRing are entropies of one sequence by their places: that of place p is in entry p
 // modulo window, if at has p+1 there.
-type places struct {
+type entropyRing struct {
 	at    [window]uint32
 	nats  [window]float32
 	known bool // the scheduler has told of the sequence
@@ -39,14 +39,14 @@ type places struct {
 	forced governor.ForceReason
 }
 
-func (p *places) put(place uint32, nats float32) {
+func (p *entropyRing) put(place uint32, nats float32) {
 	if place < math.MaxUint32 {
 		p.at[place%window], p.nats[place%window] = place+1, nats
 	}
 }
 
 // take is the entropy of a place, NaN if it has not come.
-func (p *places) take(place uint32) float64 {
+func (p *entropyRing) take(place uint32) float64 {
 	if p == nil || place == math.MaxUint32 || p.at[place%window] != place+1 {
 		return math.NaN()
 	}
@@ -55,10 +55,10 @@ func (p *places) take(place uint32) float64 {
 
 // of is where entropies of a sequence go; known says whether the scheduler has told of
 // it.
-func (h *heard) of(s phase.Sequence, known bool) *places {
+func (h *pendingEntropies) of(s phase.Sequence, known bool) *entropyRing {
 	p := h.bySequence[s]
 	if p == nil {
-		p = &places{known: known}
+		p = &entropyRing{known: known}
 		h.bySequence[s] = p
 		if !known {
 			h.strange(s)
@@ -67,7 +67,7 @@ func (h *heard) of(s phase.Sequence, known bool) *places {
 	return p
 }
 
-func (h *heard) strange(s phase.Sequence) {
+func (h *pendingEntropies) strange(s phase.Sequence) {
 	h.strangers = append(h.strangers, s)
 	if len(h.strangers) <= 2*maxStrangers {
 		return
@@ -82,21 +82,21 @@ func (h *heard) strange(s phase.Sequence) {
 }
 
 // meet says that the scheduler has told of a sequence.
-func (h *heard) meet(s phase.Sequence) {
+func (h *pendingEntropies) meet(s phase.Sequence) {
 	if p := h.bySequence[s]; p != nil {
 		p.known = true
 	}
 }
 
 // forced is why the thought of a sequence is ended that was told of only now.
-func (h *heard) forced(s phase.Sequence) governor.ForceReason {
+func (h *pendingEntropies) forced(s phase.Sequence) governor.ForceReason {
 	if p := h.bySequence[s]; p != nil {
 		return p.forced
 	}
 	return governor.Free
 }
 
-func (h *heard) forget(s phase.Sequence) { delete(h.bySequence, s) }
+func (h *pendingEntropies) forget(s phase.Sequence) { delete(h.bySequence, s) }
 
 // measured takes entropies. Of tokens that were committed before they count as late.
 func (e *engine) measured(m *doorpb.Step) {

@@ -1,21 +1,21 @@
 package placement
 
-// Underway is which prefixes engines are computing for requests that are under way: each
+// InFlight is which prefixes engines are computing for requests that are under way: each
 // will hold them when it comes to the next request. It is bounded for each engine, and
 // for one goroutine at a time.
-type Underway struct {
+type InFlight struct {
 	limit   int
 	engines map[string]map[uint64]int // how many requests under way have a hash
 }
 
 // NewUnderway remembers at most limit hashes for each engine.
-func NewUnderway(limit int) *Underway {
-	return &Underway{limit: max(limit, 1), engines: make(map[string]map[uint64]int)}
+func NewUnderway(limit int) *InFlight {
+	return &InFlight{limit: max(limit, 1), engines: make(map[string]map[uint64]int)}
 }
 
 // Begin says that an engine is to compute a prompt. What it returns is for End: the part
 // of the prompt that there was room to remember.
-func (c *Underway) Begin(engine string, p Prefix) Prefix {
+func (c *InFlight) Begin(engine string, p Prefix) Prefix {
 	hashes := c.engines[engine]
 	if hashes == nil {
 		hashes = make(map[uint64]int)
@@ -32,7 +32,7 @@ func (c *Underway) Begin(engine string, p Prefix) Prefix {
 }
 
 // End says that an engine has computed what Begin returned, or will not.
-func (c *Underway) End(engine string, p Prefix) {
+func (c *InFlight) End(engine string, p Prefix) {
 	hashes := c.engines[engine]
 	for _, hash := range p.Hashes {
 		if hashes[hash]--; hashes[hash] <= 0 {
@@ -45,7 +45,7 @@ func (c *Underway) End(engine string, p Prefix) {
 }
 
 // Held is how many leading hashes of p are computed by an engine for others.
-func (c *Underway) Held(engine string, p Prefix) int {
+func (c *InFlight) Held(engine string, p Prefix) int {
 	hashes := c.engines[engine]
 	for i, hash := range p.Hashes {
 		if hashes[hash] == 0 {
@@ -56,4 +56,4 @@ func (c *Underway) Held(engine string, p Prefix) int {
 }
 
 // Len is how many hashes are computed by an engine.
-func (c *Underway) Len(engine string) int { return len(c.engines[engine]) }
+func (c *InFlight) Len(engine string) int { return len(c.engines[engine]) }

@@ -126,7 +126,7 @@ func TestChoiceLaws(t *testing.T) {
 		if decode.Role&Decode == 0 || decode.Doubtful && sound {
 			t.Fatalf("%+v decodes", decode)
 		}
-		if c.DecodeWhy.Because == 0 || c.PrefillWhy.Because == 0 {
+		if c.DecodeWhy.Kind == 0 || c.PrefillWhy.Kind == 0 {
 			t.Fatalf("no reason: %v", c)
 		}
 		for _, e := range decoders {
@@ -212,11 +212,11 @@ func TestTurnsSpread(t *testing.T) {
 
 func TestChoosePrefillLeavesTheDecodeEngine(t *testing.T) {
 	engines := []Engine{{ID: "b0", Role: Both}}
-	if c, ok := ChoosePrefill(engines, "b0", Request{Tokens: 1000}, usual); ok || c.PrefillWhy.Because == 0 {
+	if c, ok := ChoosePrefill(engines, "b0", Request{Tokens: 1000}, usual); ok || c.PrefillWhy.Kind == 0 {
 		t.Errorf("b0 was to prefill for itself (%s)", c.PrefillWhy)
 	}
 	engines = append(engines, Engine{ID: "p1", Role: Prefill})
-	if c, ok := ChoosePrefill(engines, "b0", Request{Tokens: 1000}, usual); !ok || c.Prefill != "p1" || c.DecodeWhy.Because != AsBefore {
+	if c, ok := ChoosePrefill(engines, "b0", Request{Tokens: 1000}, usual); !ok || c.Prefill != "p1" || c.DecodeWhy.Kind != AsBefore {
 		t.Errorf("got %s, %v", c.Prefill, ok)
 	}
 }

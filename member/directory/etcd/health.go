@@ -10,45 +10,45 @@ import (
 )
 
 const (
-	pulseInterval = time.Second
-	pulseTimeout  = 2 * time.Second
-	// pulseMisses is how many questions in a row go without an answer before the
+	healthInterval = time.Second
+	healthTimeout  = 2 * time.Second
+	// healthMisses is how many questions in a row go without an answer before the
 	// directory is called silent: during one, this process itself may have stood
 	// still.
-	pulseMisses = 2
+	healthMisses = 2
 )
 
 // errReplaced ends the watches of a directory that another one answers for.
 var errReplaced = directory.Because(directory.ErrUnavailable, errors.New("another directory answers at its endpoints"))
 
-// beat is which directory answered, and how far it had come.
-type beat struct {
+// clusterState is which directory answered, and how far it had come.
+type clusterState struct {
 	cluster  uint64
 	revision int64
 }
 
 // follows tells whether b can be a later answer of the directory that gave a.
-func (b beat) follows(a beat) bool {
+func (b clusterState) follows(a clusterState) bool {
 	return a.cluster == 0 || b.cluster == a.cluster && b.revision >= a.revision
 }
 
-// pulse finds out what the client library hides: it resumes watches for as
+// healthCheck finds out what the client library hides: it resumes watches for as
 // long as it takes, and a watch that waits for a revision which a directory
 // that lost its data will not reach for a long time looks like a quiet one.
-type pulse struct {
-	ask    func(context.Context) (beat, error)
+type healthCheck struct {
+	ask    func(context.Context) (clusterState, error)
 	needed chan struct{} // holds something when a watch has come
 	cancel context.CancelFunc
 	done   chan struct{}
 
 	mu      sync.Mutex // protects what follows
-	last    beat
+	last    clusterState
 	watches map[*context.CancelCauseFunc]struct{}
 }
 
-func startPulse(ask func(context.Context) (beat, error)) *pulse {
+func startHealthCheck(ask func(context.Context) (clusterState, error)) *healthCheck {
 	life, cancel := context.WithCancel(context.Background())
-	p := &pulse{
+	p := &healthCheck{
 		ask: ask, needed: make(chan struct{}, 1), cancel: cancel, done: make(chan struct{}),
 		watches: make(map[*context.CancelCauseFunc]struct{}),
 	}
@@ -56,13 +56,13 @@ func startPulse(ask func(context.Context) (beat, error)) *pulse {
 	return p
 }
 
-func (p *pulse) stop() {
+func (p *healthCheck) stop() {
 	p.cancel()
 	<-p.done
 }
 
 // attach returns a context that also ends when the directory is gone.
-func (p *pulse) attach(ctx context.Context) (attached context.Context, detach func()) {
+func (p *healthCheck) attach(ctx context.Context) (attached context.Context, detach func()) {
 	attached, cancel := context.WithCancelCause(ctx)
 	p.mu.Lock()
 	p.watches[&cancel] = struct{}{}
@@ -79,7 +79,7 @@ func (p *pulse) attach(ctx context.Context) (attached context.Context, detach fu
 	}
 }
 
-func (p *pulse) run(life context.Context) {
+func (p *healthCheck) run(life context.Context) {
 	defer close(p.done)
 	for {
 		select {
@@ -89,7 +89,7 @@ func (p *pulse) run(life context.Context) {
 		}
 		for p.watched() {
 			select {
-			case <-time.After(pulseInterval):
+			case <-time.After(healthInterval):
 			case <-life.Done():
 				return
 			}
@@ -98,7 +98,7 @@ func (p *pulse) run(life context.Context) {
 	}
 }
 
-func (p *pulse) watched() bool {
+func (p *healthCheck) watched() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.watches) > 0
@@ -107,7 +107,7 @@ func (p *pulse) watched() bool {
 // saw notes who answered a watch, so that there is something to compare the
 // first beat with. Whether it is still the same directory, only a beat judges:
 // answers to watches overtake one another.
-func (p *pulse) saw(b beat) {
+func (p *healthCheck) saw(b clusterState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.follows(p.last) {
@@ -115,10 +115,10 @@ func (p *pulse) saw(b beat) {
 	}
 }
 
-// beat asks until there is an answer or the directory is silent.
-func (p *pulse) beat(life context.Context) (now beat, err error) {
-	for range pulseMisses {
-		ctx, cancel := context.WithTimeout(life, pulseTimeout)
+// clusterState asks until there is an answer or the directory is silent.
+func (p *healthCheck) beat(life context.Context) (now clusterState, err error) {
+	for range healthMisses {
+		ctx, cancel := context.WithTimeout(life, healthTimeout)
 		now, err = p.ask(ctx)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
@@ -128,7 +128,7 @@ func (p *pulse) beat(life context.Context) (now beat, err error) {
 	return now, err
 }
 
-func (p *pulse) check(life context.Context) {
+func (p *healthCheck) check(life context.Context) {
 	p.mu.Lock()
 	last := p.last
 	p.mu.Unlock()
@@ -136,7 +136,7 @@ func (p *pulse) check(life context.Context) {
 	switch {
 	case life.Err() != nil:
 	case errors.Is(err, context.DeadlineExceeded):
-		p.end(directory.Because(directory.ErrUnavailable, errors.New("no answer within "+(pulseMisses*pulseTimeout).String())))
+		p.end(directory.Because(directory.ErrUnavailable, errors.New("no answer within "+(healthMisses*healthTimeout).String())))
 	case err != nil:
 		p.end(err)
 	case !now.follows(last):
@@ -150,7 +150,7 @@ func (p *pulse) check(life context.Context) {
 }
 
 // end breaks off the watches that are under way.
-func (p *pulse) end(cause error) {
+func (p *healthCheck) end(cause error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for cancel := range p.watches {

@@ -8,7 +8,7 @@ import (
 
 func TestFull(t *testing.T) {
 	const second = int64(1e9)
-	var f Full
+	var f Saturation
 	if f.Is(1000, 0) {
 		t.Error("it never refused")
 	}
@@ -36,7 +36,7 @@ func TestFull(t *testing.T) {
 	}
 	// Three were sent at once to an engine with room for none: each counts those that are
 	// refused after it.
-	f = Full{}
+	f = Saturation{}
 	for running := 6; running >= 4; running-- {
 		f.Refused(running, 0, second)
 	}
@@ -49,7 +49,7 @@ func TestFull(t *testing.T) {
 // where it was wrong.
 func TestFullHasRoom(t *testing.T) {
 	const second = int64(1e9)
-	var f Full
+	var f Saturation
 	f.HasRoom(0, 5, second)
 	if f.Is(0, second) {
 		t.Error("it never refused")
@@ -85,7 +85,7 @@ func TestFullHasRoom(t *testing.T) {
 
 // Whatever an engine says, a request that asks it whenever it may is refused about once a second.
 func TestFullThatLies(t *testing.T) {
-	var f Full
+	var f Saturation
 	refusals := 0
 	const minute = int64(60e9)
 	for now := int64(1); now < minute; now += 10e6 {
@@ -103,7 +103,7 @@ func TestFullThatLies(t *testing.T) {
 // Whatever refuses when, an engine is asked again within ten seconds of its last refusal.
 func TestFullEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var f Full
+		var f Saturation
 		now := int64(0)
 		for range rapid.IntRange(1, 20).Draw(t, "refusals") {
 			now += rapid.Int64Range(0, 2*mostFull).Draw(t, "after")

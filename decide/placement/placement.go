@@ -131,7 +131,7 @@ func Choose(engines []Engine, r Request, o Options) (Choice, error) {
 	decode, why := pick(engines, Decode, r, o)
 	if decode == nil && r.Overflows || decode != nil && decode.Full {
 		if spare := pickSpare(engines, r, o); spare != nil {
-			why := Reason{Because: DecodeIsFull}
+			why := Reason{Kind: DecodeIsFull}
 			return Choice{Decode: spare.ID, DecodeWhy: why, PrefillWhy: why}, nil
 		}
 	}
@@ -142,16 +142,16 @@ func Choose(engines []Engine, r Request, o Options) (Choice, error) {
 	computes, _ := o.lacks(decode, r)
 	switch {
 	case r.Whole:
-		c.PrefillWhy.Because = SeveralAnswers
+		c.PrefillWhy.Kind = SeveralAnswers
 	case r.Tokens <= o.DirectTokens:
-		c.PrefillWhy = Reason{Because: Short, Tokens: r.Tokens}
+		c.PrefillWhy = Reason{Kind: Short, Tokens: r.Tokens}
 	case r.Tokens-decode.Held <= o.DirectTokens:
-		c.PrefillWhy = Reason{Because: Cached, Tokens: r.Tokens, Held: decode.Held}
+		c.PrefillWhy = Reason{Kind: Cached, Tokens: r.Tokens, Held: decode.Held}
 	case r.Tokens-decode.Coming <= o.DirectTokens:
-		c.PrefillWhy = Reason{Because: Coming, Tokens: r.Tokens, Held: decode.Coming}
+		c.PrefillWhy = Reason{Kind: InFlightHere, Tokens: r.Tokens, Held: decode.Coming}
 	case computes <= o.DirectTokens:
 		// It fetches the rest, which a hand-off would have to bring as well.
-		c.PrefillWhy = Reason{Because: Stored, Tokens: r.Tokens, Held: decode.Stored}
+		c.PrefillWhy = Reason{Kind: Stored, Tokens: r.Tokens, Held: decode.Stored}
 	default:
 		c.choosePrefill(engines, r, o)
 	}
@@ -177,9 +177,9 @@ func (c *Choice) choosePrefill(engines []Engine, r Request, o Options) {
 	prefill, why := pick(engines, Prefill, r, o)
 	switch {
 	case prefill == nil:
-		c.PrefillWhy.Because = NoPrefillEngine
+		c.PrefillWhy.Kind = NoPrefillEngine
 	case prefill.ID == c.Decode:
-		c.PrefillWhy.Because = DecodeIsBest
+		c.PrefillWhy.Kind = DecodeIsBest
 	default:
 		c.Prefill, c.PrefillWhy = prefill.ID, why
 	}
@@ -188,7 +188,7 @@ func (c *Choice) choosePrefill(engines []Engine, r Request, o Options) {
 // ChoosePrefill picks anew where the first choice failed; ok is false where
 // none is left but the decode engine itself.
 func ChoosePrefill(engines []Engine, decode string, r Request, o Options) (c Choice, ok bool) {
-	c = Choice{Decode: decode, DecodeWhy: Reason{Because: AsBefore}}
+	c = Choice{Decode: decode, DecodeWhy: Reason{Kind: AsBefore}}
 	c.choosePrefill(engines, r, o)
 	return c, c.Prefill != ""
 }
@@ -280,23 +280,23 @@ func lot(turn uint64, id string) uint64 { return xxh3.HashStringSeed(id, turn) }
 func reason(best *Engine, candidates []*Engine, role Role, r Request, o Options) Reason {
 	switch {
 	case best.Doubtful:
-		return Reason{Because: FailedLately}
+		return Reason{Kind: FailedLately}
 	case best.Full:
-		return Reason{Because: TookNoMore}
+		return Reason{Kind: TookNoMore}
 	case len(candidates) == 1:
-		return Reason{Because: OnlyOne}
+		return Reason{Kind: OnlyOne}
 	case o.AffinityWeight > 0 && best.Held > 0 && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.Held < best.Held }):
-		return Reason{Because: HoldsPrefix, Tokens: r.Tokens, Held: best.Held, Told: best.Told}
+		return Reason{Kind: HoldsPrefix, Tokens: r.Tokens, Held: best.Held, Told: best.Told}
 	case o.AffinityWeight > 0 && best.Coming > best.Held && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.Coming < best.Coming }):
-		return Reason{Because: Computes, Tokens: r.Tokens, Held: best.Coming}
+		return Reason{Kind: Computes, Tokens: r.Tokens, Held: best.Coming}
 	case o.AffinityWeight > 0 && o.fetchesMore(best, candidates, r):
-		return Reason{Because: Fetches, Tokens: r.Tokens, Held: best.Stored}
+		return Reason{Kind: Fetches, Tokens: r.Tokens, Held: best.Stored}
 	case role == Decode && best.Phases.Suits(r.Phase) && slices.ContainsFunc(candidates, func(e *Engine) bool { return !e.Phases.Suits(r.Phase) }):
-		return Reason{Because: ForPhase, Phase: r.Phase}
+		return Reason{Kind: ForPhase, Phase: r.Phase}
 	case slices.ContainsFunc(candidates, func(e *Engine) bool { return o.cost(e, role, r) > o.cost(best, role, r) }):
-		return Reason{Because: LeastLoaded}
+		return Reason{Kind: LeastLoaded}
 	}
-	return Reason{Because: Drawn}
+	return Reason{Kind: Drawn}
 }
 
 // fetchesMore: the engine is spared tokens by what is stored that another must compute.

@@ -4,15 +4,15 @@ package governing
 // between two: beyond that it is not believed.
 const maxRise = 1 << 10
 
-// total is a number that an engine counts up. Before its connection it counted for nobody,
+// counterDelta is a number that an engine counts up. Before its connection it counted for nobody,
 // or for a governor that is gone; where it falls, the engine counts anew.
-type total struct {
+type counterDelta struct {
 	known bool
 	last  uint64
 	here  int64 // by which it rose since the connection began
 }
 
-func (t *total) take(told uint64) {
+func (t *counterDelta) take(told uint64) {
 	if t.known && told > t.last {
 		t.here += int64(min(told-t.last, maxRise))
 	}

@@ -1,8 +1,8 @@
 package placement
 
-// Pace is how fast an engine computes tokens of prompts and how fast it fetches them from
+// Throughput is how fast an engine computes tokens of prompts and how fast it fetches them from
 // the cell's object cache, as its answers tell. It is for one goroutine at a time.
-type Pace struct{ computes, fetches rate }
+type Throughput struct{ computes, fetches rate }
 
 // rate is time for tokens. Each answer takes a sixteenth off what was before, so that it
 // goes with the engine's load, and long prompts count for more than short ones.
@@ -31,14 +31,14 @@ func (r *rate) add(tokens int, micros int64) {
 
 // Computed says that an engine has computed so many tokens of a prompt, in so many
 // microseconds.
-func (p *Pace) Computed(tokens int, micros int64) { p.computes.add(tokens, micros) }
+func (p *Throughput) Computed(tokens int, micros int64) { p.computes.add(tokens, micros) }
 
 // Fetched says that it has fetched so many.
-func (p *Pace) Fetched(tokens int, micros int64) { p.fetches.add(tokens, micros) }
+func (p *Throughput) Fetched(tokens int, micros int64) { p.fetches.add(tokens, micros) }
 
 // StoredWeight is what a fetched token costs against a computed one, 1 at most: then
 // nothing is gained by fetching. It is 0 while that is not known.
-func (p *Pace) StoredWeight() float64 {
+func (p *Throughput) StoredWeight() float64 {
 	c, f := &p.computes, &p.fetches
 	if c.answers < fewAnswers || f.answers < fewAnswers || c.micros == 0 {
 		return 0

@@ -6,7 +6,7 @@ import (
 )
 
 func TestPace(t *testing.T) {
-	var p Pace
+	var p Throughput
 	answer := func(computed, fetched int64) { // microseconds for each token
 		p.Computed(500, 500*computed)
 		p.Fetched(896, 896*fetched)

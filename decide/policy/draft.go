@@ -2,9 +2,9 @@ package policy
 
 import "meridian/kv"
 
-// step is the account of a decision while it is made: what is left of the
+// draft is the account of a decision while it is made: what is left of the
 // limits, and the decision so far.
-type step struct {
+type draft struct {
 	s *Snapshot
 	d *Decision
 	// tokens, sequences and blocks are left.
@@ -18,7 +18,7 @@ type step struct {
 	slack []int32
 }
 
-func (t *step) begin(s *Snapshot, d *Decision) {
+func (t *draft) begin(s *Snapshot, d *Decision) {
 	d.reset()
 	t.s, t.d, t.chunked = s, d, false
 	t.tokens, t.sequences, t.blocks = s.Limits.Tokens, s.Limits.Sequences, s.FreeBlocks
@@ -34,7 +34,7 @@ func (t *step) begin(s *Snapshot, d *Decision) {
 // run lets a request compute what it needs, or a part of it that fits into the
 // step's tokens. It says false, and changes nothing, if blocks or tokens are
 // missing.
-func (t *step) run(i int32) bool {
+func (t *draft) run(i int32) bool {
 	r := &t.s.Requests[i]
 	tokens := t.share(r)
 	more := t.s.Limits.need(r, tokens)
@@ -56,7 +56,7 @@ func (t *step) run(i int32) bool {
 }
 
 // share is how many tokens r would compute now.
-func (t *step) share(r *Request) int32 {
+func (t *draft) share(r *Request) int32 {
 	if r.Decodes() {
 		return min(1, t.tokens)
 	}
@@ -65,7 +65,7 @@ func (t *step) share(r *Request) int32 {
 
 // keepTo makes prompts so short that the step takes no longer than that, with
 // what it takes now; but they get a thirty-second of a step's tokens.
-func (t *step) keepTo(budget Instant) {
+func (t *draft) keepTo(budget Instant) {
 	c, all := &t.s.Costs, t.s.Limits.Tokens
 	if c.PrefillToken <= 0 {
 		return
@@ -81,7 +81,7 @@ const drainSteps = 256
 // prompts are what holds everything up, they get more; and where most of those
 // who decode are read, nobody reads faster for it, and the prompts' own first
 // tokens are what people wait for.
-func (t *step) cut() {
+func (t *draft) cut() {
 	s := t.s
 	if s.Costs.FreeTokens == 0 {
 		return
@@ -107,14 +107,14 @@ func (t *step) cut() {
 // fits says whether all that r has to compute finds blocks, not only its part of
 // this step: one that came in for its first chunk alone would be thrown out with
 // it again.
-func (t *step) fits(r *Request) bool { return t.s.Limits.need(r, r.Pending) <= t.blocks }
+func (t *draft) fits(r *Request) bool { return t.s.Limits.need(r, r.Pending) <= t.blocks }
 
 // full says that no other request can take part.
-func (t *step) full() bool { return t.tokens <= 0 || t.sequences <= 0 }
+func (t *draft) full() bool { return t.tokens <= 0 || t.sequences <= 0 }
 
 // steps is for how many steps those who decode find blocks, this one among
 // them, if nothing else takes any.
-func (t *step) steps() int32 {
+func (t *draft) steps() int32 {
 	if t.chunked {
 		return 1
 	}

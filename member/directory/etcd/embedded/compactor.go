@@ -19,10 +19,10 @@ const (
 	keptRevisions = 1000
 )
 
-// housekeeper lets old history go, and its space. An etcd whose file reaches
+// compactor lets old history go, and its space. An etcd whose file reaches
 // the quota refuses every write until somebody has made room and said so; here
 // nobody else would.
-type housekeeper struct {
+type compactor struct {
 	server *etcdserver.EtcdServer
 	quota  int64
 	logger *slog.Logger
@@ -30,19 +30,19 @@ type housekeeper struct {
 	done   chan struct{}
 }
 
-func startHousekeeper(server *etcdserver.EtcdServer, quota int64, logger *slog.Logger) *housekeeper {
+func startCompactor(server *etcdserver.EtcdServer, quota int64, logger *slog.Logger) *compactor {
 	life, cancel := context.WithCancel(context.Background())
-	h := &housekeeper{server: server, quota: quota, logger: logger, cancel: cancel, done: make(chan struct{})}
+	h := &compactor{server: server, quota: quota, logger: logger, cancel: cancel, done: make(chan struct{})}
 	go h.run(life)
 	return h
 }
 
-func (h *housekeeper) stop() {
+func (h *compactor) stop() {
 	h.cancel()
 	<-h.done
 }
 
-func (h *housekeeper) run(life context.Context) {
+func (h *compactor) run(life context.Context) {
 	defer close(h.done)
 	rounds := time.NewTicker(tidyInterval)
 	defer rounds.Stop()
@@ -60,7 +60,7 @@ func (h *housekeeper) run(life context.Context) {
 	}
 }
 
-func (h *housekeeper) tidy(ctx context.Context) error {
+func (h *compactor) tidy(ctx context.Context) error {
 	size := h.server.Backend().Size()
 	alarms := h.spaceAlarms()
 	if size < h.quota/2 && len(alarms) == 0 {
@@ -93,7 +93,7 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 
 // forget drops the history but for the newest revisions, once that is worth
 // the trouble.
-func (h *housekeeper) forget(ctx context.Context, keep, worth int64) error {
+func (h *compactor) forget(ctx context.Context, keep, worth int64) error {
 	upTo := h.server.KV().Rev() - keep
 	if upTo-h.server.KV().FirstRev() < worth {
 		return nil
@@ -107,7 +107,7 @@ func (h *housekeeper) forget(ctx context.Context, keep, worth int64) error {
 
 // spaceAlarms are the ones that making room answers; a corrupt directory
 // stays marked so.
-func (h *housekeeper) spaceAlarms() []*pb.AlarmMember {
+func (h *compactor) spaceAlarms() []*pb.AlarmMember {
 	var found []*pb.AlarmMember
 	for _, alarm := range h.server.Alarms() {
 		if alarm.Alarm == pb.AlarmType_NOSPACE {

@@ -17,23 +17,23 @@ func TestAPulseMissesOneBeat(t *testing.T) {
 		want   error
 	}{
 		"none":     {0, nil},
-		"one":      {pulseMisses - 1, nil},
-		"too many": {pulseMisses, directory.ErrUnavailable},
+		"one":      {healthMisses - 1, nil},
+		"too many": {healthMisses, directory.ErrUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				asked := 0
-				p := startPulse(func(ctx context.Context) (beat, error) {
+				p := startHealthCheck(func(ctx context.Context) (clusterState, error) {
 					if asked++; asked <= c.silent {
 						<-ctx.Done()
-						return beat{}, ctx.Err()
+						return clusterState{}, ctx.Err()
 					}
-					return beat{cluster: 1, revision: int64(asked)}, nil
+					return clusterState{cluster: 1, revision: int64(asked)}, nil
 				})
 				defer p.stop()
 				watch, detach := p.attach(t.Context())
 				defer detach()
-				time.Sleep(10 * pulseMisses * pulseTimeout)
+				time.Sleep(10 * healthMisses * healthTimeout)
 				if err := context.Cause(watch); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 					t.Errorf("the watch ended with %v, want %v", err, c.want)
 				}

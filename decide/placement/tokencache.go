@@ -2,10 +2,10 @@ package placement
 
 import "slices"
 
-// Lexicon remembers which tokens the texts of earlier prompts came to, so that a
+// TokenCache remembers which tokens the texts of earlier prompts came to, so that a
 // later prompt that begins alike can be looked for among blocks of tokens
 // without a tokenizer. It is bounded, and for one goroutine at a time.
-type Lexicon struct {
+type TokenCache struct {
 	limit, size int // in bytes of memory, about
 	byHash      map[uint64]*learned
 	byWhole     map[uint64]*learned
@@ -29,13 +29,13 @@ const (
 func (e *learned) bytes() int { return entryBytes + 4*len(e.tokens) + chunkBytes*len(e.prefix.Hashes) }
 
 // NewLexicon takes so much memory, about.
-func NewLexicon(limitBytes int) *Lexicon {
-	return &Lexicon{limit: limitBytes, byHash: make(map[uint64]*learned), byWhole: make(map[uint64]*learned)}
+func NewLexicon(limitBytes int) *TokenCache {
+	return &TokenCache{limit: limitBytes, byHash: make(map[uint64]*learned), byWhole: make(map[uint64]*learned)}
 }
 
 // Learn takes in what a text came to. It keeps p's hashes, and no more of tokens than
 // there are.
-func (l *Lexicon) Learn(p Prefix, tokens []uint32) {
+func (l *TokenCache) Learn(p Prefix, tokens []uint32) {
 	entry := &learned{p, tokens}
 	size := entry.bytes()
 	if p.Bytes == 0 || len(tokens) == 0 || size > l.limit || l.byWhole[p.Whole] != nil {
@@ -52,7 +52,7 @@ func (l *Lexicon) Learn(p Prefix, tokens []uint32) {
 	}
 }
 
-func (l *Lexicon) forgetOldest() {
+func (l *TokenCache) forgetOldest() {
 	entry := l.order[0]
 	l.order[0] = nil
 	l.order, l.size = l.order[1:], l.size-entry.bytes()
@@ -67,7 +67,7 @@ func (l *Lexicon) forgetOldest() {
 // Recall returns the tokens that a text begins with, as far as an earlier one
 // tells. All of them are known, and whole is true, where it was the same text;
 // of one that only begins alike, those of the common part, in proportion.
-func (l *Lexicon) Recall(p Prefix) (tokens []uint32, whole bool) {
+func (l *TokenCache) Recall(p Prefix) (tokens []uint32, whole bool) {
 	if entry := l.byWhole[p.Whole]; entry != nil && p.Bytes == entry.prefix.Bytes {
 		return entry.tokens, true
 	}
@@ -82,4 +82,4 @@ func (l *Lexicon) Recall(p Prefix) (tokens []uint32, whole bool) {
 }
 
 // Size is how many bytes of memory are taken, about.
-func (l *Lexicon) Size() int { return l.size }
+func (l *TokenCache) Size() int { return l.size }

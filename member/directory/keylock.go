@@ -5,16 +5,16 @@ import (
 	"sync"
 )
 
-// turns lets one write of this process at a time through for each key. Only so
+// keyLocks lets one write of this process at a time through for each key. Only so
 // does a lease know which of two writes came last, and never puts back what
 // was deleted since.
-type turns struct {
+type keyLocks struct {
 	mu    sync.Mutex // protects taken
 	taken map[string]chan struct{}
 }
 
 // take waits for key's turn; the caller gives it back.
-func (t *turns) take(ctx context.Context, key string) (giveBack func(), err error) {
+func (t *keyLocks) take(ctx context.Context, key string) (giveBack func(), err error) {
 	for {
 		t.mu.Lock()
 		given, busy := t.taken[key]
