@@ -141,7 +141,7 @@ func (c *simCommand) huntAll(std *stdio, faults []sim.Fault) error {
 	defer stop()
 	debug.SetGCPercent(400) // worlds leave much garbage, and little else
 	kinds := c.kinds(faults)
-	o := sim.HuntOptions{
+	o := sim.SeedOptions{
 		From: c.From, Seeds: c.Seeds, For: time.Duration(c.Minutes*float64(time.Minute)) / time.Duration(len(kinds)), Faults: faults, Jobs: c.Jobs,
 		Failures: mostFailures,
 	}
@@ -157,10 +157,10 @@ func (c *simCommand) huntAll(std *stdio, faults []sim.Fault) error {
 	})
 }
 
-func hunt(ctx context.Context, std *stdio, o sim.HuntOptions) error {
+func hunt(ctx context.Context, std *stdio, o sim.SeedOptions) error {
 	progress, done := simProgress(std.err, o.World)
 	o.Progress = progress
-	report, err := sim.Hunt(ctx, o)
+	report, err := sim.RunSeeds(ctx, o)
 	done()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -186,7 +186,7 @@ func hunt(ctx context.Context, std *stdio, o sim.HuntOptions) error {
 // inhabitants says what a kind of world is of.
 var inhabitants = map[sim.Kind]string{sim.Agents: "agents", sim.HandOffs: "hand-offs", sim.Store: "the object cache"}
 
-// mostFailures is when a hunt has found enough.
+// mostFailures is when a run has found enough.
 const mostFailures = 10
 
 // simProgress draws a line on a terminal, and nothing anywhere else.

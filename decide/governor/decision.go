@@ -12,7 +12,7 @@ import (
 type Decision struct {
 	// Order is who runs in the next step, and for how many tokens. Of those, Thinking
 	// think and Answering answer; the others compute their prompts.
-	Order               []Run
+	Order               []Allotment
 	Thinking, Answering int32
 	// Pause leaves these out although they could run; Resume has them back.
 	Pause, Resume []phase.Sequence
@@ -39,8 +39,8 @@ type Decision struct {
 	Contradictions int
 }
 
-// Run is work: so many tokens of a sequence.
-type Run struct {
+// Allotment is work: so many tokens of a sequence.
+type Allotment struct {
 	Sequence phase.Sequence
 	Tokens   int32
 }

@@ -46,7 +46,7 @@ type Arrival struct {
 	// Cached of its first tokens others have computed, and Shared are their blocks.
 	Cached, Shared int32
 	// Resumed is what it carries, if it began elsewhere.
-	Resumed *Carry
+	Resumed *ResumeState
 }
 
 // Hold is a block that a sequence has got, in the order of its context.
@@ -111,9 +111,9 @@ type Recalled struct {
 	Whole    bool
 }
 
-// Carry goes along when a sequence is resumed elsewhere: its phase, and what its
+// ResumeState goes along when a sequence is resumed elsewhere: its phase, and what its
 // thought may still take.
-type Carry struct {
+type ResumeState struct {
 	Phase phase.State
 	// Limit is the longest that its thought may be, Forced why it was ended.
 	Limit  int32

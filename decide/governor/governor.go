@@ -131,13 +131,13 @@ func (g *Governor) Costs() policy.Costs {
 	return g.calibration.Costs(running)
 }
 
-// Carry is what a sequence takes along when it is resumed elsewhere.
-func (g *Governor) Carry(number phase.Sequence) (Carry, bool) {
+// ResumeState is what a sequence takes along when it is resumed elsewhere.
+func (g *Governor) Carry(number phase.Sequence) (ResumeState, bool) {
 	s, machine, known := g.find(number)
 	if !known {
-		return Carry{}, false
+		return ResumeState{}, false
 	}
-	return Carry{Phase: machine.Export(), Limit: s.thought.limit, Forced: s.forced}, true
+	return ResumeState{Phase: machine.Export(), Limit: s.thought.limit, Forced: s.forced}, true
 }
 
 func (g *Governor) find(number phase.Sequence) (*sequence, phase.Machine, bool) {

@@ -51,7 +51,7 @@ func (p *scripted) Decide(s *policy.Snapshot, d *policy.Decision) {
 	}
 	for i := range int32(len(s.Requests)) {
 		if r := &s.Requests[i]; (r.Holds() || r.State == policy.Waiting) && !stops(i) {
-			d.Run = append(d.Run, policy.Run{Request: i, Tokens: r.Pending})
+			d.Run = append(d.Run, policy.Allotment{Request: i, Tokens: r.Pending})
 		}
 	}
 	p.victims, p.recall = nil, nil

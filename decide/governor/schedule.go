@@ -42,7 +42,7 @@ func (g *Governor) order() {
 		if s.going {
 			continue // the engine has yet to stop it
 		}
-		d.Order = append(d.Order, Run{Sequence: s.number, Tokens: run.Tokens})
+		d.Order = append(d.Order, Allotment{Sequence: s.number, Tokens: run.Tokens})
 		if r.State == policy.Paused || s.paused {
 			d.Resume = append(d.Resume, s.number)
 		}

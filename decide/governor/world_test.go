@@ -124,7 +124,7 @@ func (w *world) give(j *job) {
 
 // plan takes the blocks that a run needs; without them it waits, and the governor
 // hears nothing of it.
-func (w *world) plan(r Run) (*job, int) {
+func (w *world) plan(r Allotment) (*job, int) {
 	j := w.live[r.Sequence]
 	if j == nil {
 		return nil, 0

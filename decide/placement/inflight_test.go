@@ -47,23 +47,23 @@ func TestWhatIsComingIsWaitedFor(t *testing.T) {
 		want    string
 	}{
 		"one computes it": {
-			[]Engine{{ID: "a", Role: Both, Running: 1, Waiting: 960, Coming: 960}, {ID: "b", Role: Both}},
+			[]Engine{{ID: "a", Role: Both, Running: 1, Waiting: 960, InFlight: 960}, {ID: "b", Role: Both}},
 			"prefill=none (computing, 960 of 1000 tokens), decode=a (computing 960/1000)",
 		},
 		"a part of it": {
-			[]Engine{{ID: "a", Role: Both, Running: 1, Waiting: 800, Coming: 512}, {ID: "b", Role: Both}},
+			[]Engine{{ID: "a", Role: Both, Running: 1, Waiting: 800, InFlight: 512}, {ID: "b", Role: Both}},
 			"prefill=none (the decode engine is the best for it), decode=b (least loaded)",
 		},
 		"others wait there": {
-			[]Engine{{ID: "a", Role: Both, Running: 4, Waiting: 3000, Coming: 960}, {ID: "b", Role: Both}},
+			[]Engine{{ID: "a", Role: Both, Running: 4, Waiting: 3000, InFlight: 960}, {ID: "b", Role: Both}},
 			"prefill=none (the decode engine is the best for it), decode=b (least loaded)",
 		},
 		"another holds it": {
-			[]Engine{{ID: "a", Role: Both, Running: 1, Waiting: 960, Coming: 960}, {ID: "b", Role: Both, Held: 960}},
+			[]Engine{{ID: "a", Role: Both, Running: 1, Waiting: 960, InFlight: 960}, {ID: "b", Role: Both, Held: 960}},
 			"prefill=none (cached, 960 of 1000 tokens), decode=b (prefix 960/1000)",
 		},
 		"a prefill engine computes it": {
-			[]Engine{{ID: "a", Role: Prefill, Waiting: 960, Coming: 960}, {ID: "b", Role: Prefill}, {ID: "d", Role: Decode}},
+			[]Engine{{ID: "a", Role: Prefill, Waiting: 960, InFlight: 960}, {ID: "b", Role: Prefill}, {ID: "d", Role: Decode}},
 			"prefill=a (computing 960/1000), decode=d (the only one)",
 		},
 	} {

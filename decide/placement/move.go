@@ -13,7 +13,7 @@ func Move(engines []Engine, from string, r Request, o Options, leaves bool, marg
 		case e.ID == from:
 			stays = &engines[i]
 		case !e.Doubtful && !e.Full:
-			e.Held, e.Coming, e.Stored = 0, 0, 0
+			e.Held, e.InFlight, e.Stored = 0, 0, 0
 			others = append(others, e)
 		}
 	}

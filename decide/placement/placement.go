@@ -71,7 +71,7 @@ type Engine struct {
 	Told bool
 	// Coming is how many tokens of the prompt, from its beginning, the engine is
 	// computing for requests that are under way; they are part of Waiting.
-	Coming int
+	InFlight int
 	// Stored is how many tokens of the prompt, from its beginning, the engine can
 	// fetch from the cell's object cache, as far as is known.
 	Stored int
@@ -147,8 +147,8 @@ func Choose(engines []Engine, r Request, o Options) (Choice, error) {
 		c.PrefillWhy = Reason{Kind: Short, Tokens: r.Tokens}
 	case r.Tokens-decode.Held <= o.DirectTokens:
 		c.PrefillWhy = Reason{Kind: Cached, Tokens: r.Tokens, Held: decode.Held}
-	case r.Tokens-decode.Coming <= o.DirectTokens:
-		c.PrefillWhy = Reason{Kind: InFlightHere, Tokens: r.Tokens, Held: decode.Coming}
+	case r.Tokens-decode.InFlight <= o.DirectTokens:
+		c.PrefillWhy = Reason{Kind: InFlightHere, Tokens: r.Tokens, Held: decode.InFlight}
 	case computes <= o.DirectTokens:
 		// It fetches the rest, which a hand-off would have to bring as well.
 		c.PrefillWhy = Reason{Kind: Stored, Tokens: r.Tokens, Held: decode.Stored}
@@ -204,7 +204,7 @@ func (o Options) storedWeight(e *Engine) float64 {
 // lacks is how many tokens of a prompt an engine must compute, and how many it does
 // not hold and can fetch instead. What it computes for others it will hold.
 func (o Options) lacks(e *Engine, r Request) (computes, fetches int) {
-	held := min(max(e.Held, e.Coming, 0), r.Tokens)
+	held := min(max(e.Held, e.InFlight, 0), r.Tokens)
 	if o.storedWeight(e) < 1 {
 		fetches = max(min(e.Stored, r.Tokens)-held, 0)
 	}
@@ -216,7 +216,7 @@ func (o Options) lacks(e *Engine, r Request) (computes, fetches int) {
 func (o Options) cost(e *Engine, role Role, r Request) float64 {
 	work := float64(e.Waiting)
 	if o.AffinityWeight > 0 {
-		work -= float64(min(max(e.Coming-e.Held, 0), e.Waiting)) / 2
+		work -= float64(min(max(e.InFlight-e.Held, 0), e.Waiting)) / 2
 	}
 	if role == Decode {
 		work += float64(e.Running * o.RunningTokens)
@@ -287,8 +287,8 @@ func reason(best *Engine, candidates []*Engine, role Role, r Request, o Options)
 		return Reason{Kind: OnlyOne}
 	case o.AffinityWeight > 0 && best.Held > 0 && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.Held < best.Held }):
 		return Reason{Kind: HoldsPrefix, Tokens: r.Tokens, Held: best.Held, Told: best.Told}
-	case o.AffinityWeight > 0 && best.Coming > best.Held && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.Coming < best.Coming }):
-		return Reason{Kind: Computes, Tokens: r.Tokens, Held: best.Coming}
+	case o.AffinityWeight > 0 && best.InFlight > best.Held && slices.ContainsFunc(candidates, func(e *Engine) bool { return e.InFlight < best.InFlight }):
+		return Reason{Kind: Computes, Tokens: r.Tokens, Held: best.InFlight}
 	case o.AffinityWeight > 0 && o.fetchesMore(best, candidates, r):
 		return Reason{Kind: Fetches, Tokens: r.Tokens, Held: best.Stored}
 	case role == Decode && best.Phases.Suits(r.Phase) && slices.ContainsFunc(candidates, func(e *Engine) bool { return !e.Phases.Suits(r.Phase) }):

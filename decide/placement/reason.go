@@ -8,25 +8,25 @@ type ReasonKind uint8
 // Why no prefill engine computes a prompt, and why an engine was chosen.
 const (
 	_               ReasonKind = iota
-	SeveralAnswers          // the request cannot be split
-	Short                   // moving the prompt would take longer than computing it
-	Cached                  // the decode engine holds most of the prompt
-	NoPrefillEngine         // none is there
-	DecodeIsBest            // the decode engine itself is the best to prefill
-	FailedLately            // and no other is there
-	OnlyOne                 // no other plays this part
-	HoldsPrefix             // it holds more of the prompt than another
-	LeastLoaded             // it has less to do than another
-	Drawn                   // it is as good as others
-	AsBefore                // it was chosen earlier, and stays
-	Stored                  // the decode engine can fetch most of the prompt
-	Fetches                 // it can fetch more of the prompt than another
-	InFlightHere                  // the decode engine is computing most of the prompt for others
-	Computes                // it is computing more of the prompt for others than another
-	DecodeIsFull            // a prefill engine generates, until a decode engine has room
-	TookNoMore              // it was full lately, and no other is there
-	RunsLess                // it has much less to do than the engine where a request runs
-	ForPhase                // it is meant for the phase of the request, and others are not
+	SeveralAnswers             // the request cannot be split
+	Short                      // moving the prompt would take longer than computing it
+	Cached                     // the decode engine holds most of the prompt
+	NoPrefillEngine            // none is there
+	DecodeIsBest               // the decode engine itself is the best to prefill
+	FailedLately               // and no other is there
+	OnlyOne                    // no other plays this part
+	HoldsPrefix                // it holds more of the prompt than another
+	LeastLoaded                // it has less to do than another
+	Drawn                      // it is as good as others
+	AsBefore                   // it was chosen earlier, and stays
+	Stored                     // the decode engine can fetch most of the prompt
+	Fetches                    // it can fetch more of the prompt than another
+	InFlightHere               // the decode engine is computing most of the prompt for others
+	Computes                   // it is computing more of the prompt for others than another
+	DecodeIsFull               // a prefill engine generates, until a decode engine has room
+	TookNoMore                 // it was full lately, and no other is there
+	RunsLess                   // it has much less to do than the engine where a request runs
+	ForPhase                   // it is meant for the phase of the request, and others are not
 )
 
 // Reason is why a request goes where it goes. Programs go by its kind, people read

@@ -3,7 +3,7 @@ package policy
 // Decision is what the next steps do. Indexes are those of Snapshot.Requests.
 type Decision struct {
 	// Run computes tokens. A request that is Waiting in the snapshot is admitted by it.
-	Run []Run
+	Run []Allotment
 	// Victims give blocks up, or only their turn.
 	Victims []Victim
 	// Recall brings the blocks of those Away back.
@@ -20,8 +20,8 @@ type Decision struct {
 	Until Instant
 }
 
-// Run is work: so many tokens of a request.
-type Run struct{ Request, Tokens int32 }
+// Allotment is work: so many tokens of a request.
+type Allotment struct{ Request, Tokens int32 }
 
 // Victim stops.
 type Victim struct {

@@ -44,7 +44,7 @@ func (t *draft) run(i int32) bool {
 	t.blocks -= more
 	t.tokens -= tokens
 	t.sequences--
-	t.d.Run = append(t.d.Run, Run{Request: i, Tokens: tokens})
+	t.d.Run = append(t.d.Run, Allotment{Request: i, Tokens: tokens})
 	if r.Decodes() {
 		size := int64(t.s.Limits.BlockTokens)
 		t.slack[min(size-1, int64(r.Blocks+more)*size-int64(r.Length)-int64(tokens))]++

@@ -126,7 +126,7 @@ func TestExactFitsEnd(t *testing.T) {
 
 // said is a decision without its order, which no engine looks at.
 func said(d *Decision) string {
-	run := slices.SortedFunc(slices.Values(d.Run), func(a, b Run) int { return int(a.Request - b.Request) })
+	run := slices.SortedFunc(slices.Values(d.Run), func(a, b Allotment) int { return int(a.Request - b.Request) })
 	return fmt.Sprint(run, d.Victims, d.Recall, d.Force)
 }
 

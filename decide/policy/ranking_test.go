@@ -126,7 +126,7 @@ func TestPascalGoesRound(t *testing.T) {
 		decide(t, w, p)
 		oldest := w.s.Now // of those who are left out
 		for i := range w.s.Requests {
-			if !slices.ContainsFunc(w.d.Run, func(run Run) bool { return run.Request == int32(i) }) {
+			if !slices.ContainsFunc(w.d.Run, func(run Allotment) bool { return run.Request == int32(i) }) {
 				oldest = min(oldest, w.s.Requests[i].LastServed)
 			}
 		}

@@ -174,7 +174,7 @@ func (w *world) apply(step Instant) (events bool) {
 }
 
 // compute is one run of a step.
-func (w *world) compute(run Run) (events bool) {
+func (w *world) compute(run Allotment) (events bool) {
 	r, p := &w.s.Requests[run.Request], &w.plans[run.Request]
 	if r.State == Waiting {
 		r.Since, events = 0, true

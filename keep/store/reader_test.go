@@ -21,7 +21,7 @@ type stalling struct {
 	stalled, goOn chan struct{}
 }
 
-func (s stalling) Notified(n fabric.Notification) (fabric.Attendant, error) {
+func (s stalling) Notified(n fabric.Notification) (fabric.NotificationHandler, error) {
 	if _, m, err := protocol.ParseMessage(n.Payload); err == nil {
 		if _, is := m.(*protocol.Value); is {
 			close(s.stalled)

@@ -159,7 +159,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 const maxInFlight = 4096
 
 func (s *Store) begin(ctx context.Context) (err error) {
-	if err := s.options.Agent.Attend(protocol.Magic, s.onNotification); err != nil {
+	if err := s.options.Agent.Handle(protocol.Magic, s.onNotification); err != nil {
 		s.stage = stageListened // another listens: there is nothing to stop
 		return err
 	}

@@ -97,9 +97,9 @@ type Agent struct {
 
 	mu      sync.Mutex // protects the rest, and fabrics until Open is done
 	closed  bool
-	drained bool            // every inbox is closed
-	others  *inbox          // what no room listens for
-	rooms   map[string]room // by the magic that their notifications begin with
+	drained bool                    // every inbox is closed
+	others  *inbox                  // what no room listens for
+	rooms   map[string]subscription // by the magic that their notifications begin with
 	nextID  uint64
 	regions map[uint64]*region
 	peers   map[string]*Peer
@@ -158,7 +158,7 @@ func Open(ctx context.Context, o Options) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{
-		options: o, others: newInbox(o.Inbox), rooms: make(map[string]room), log: newTransferLog(o.Records),
+		options: o, others: newInbox(o.Inbox), rooms: make(map[string]subscription), log: newTransferLog(o.Records),
 		grants: newGrants(o.Grants), audit: &audit{logger: o.Logger, clock: o.Clock},
 		regions: make(map[uint64]*region), peers: make(map[string]*Peer),
 	}
@@ -287,7 +287,7 @@ func (a *Agent) until(deadline time.Time) (context.Context, context.CancelCauseF
 type events Agent
 
 // Notified puts a notification into its inbox, if there is room.
-func (e *events) Notified(n fabric.Notification) (fabric.Attendant, error) {
+func (e *events) Notified(n fabric.Notification) (fabric.NotificationHandler, error) {
 	return (*Agent)(e).take(n)
 }
 

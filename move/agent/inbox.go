@@ -72,37 +72,37 @@ func (a *Agent) Listen(magic string, limits InboxLimits) (<-chan fabric.Notifica
 		return nil, err
 	}
 	i := newInbox(limits)
-	if err := a.open(magic, room{inbox: i}); err != nil {
+	if err := a.open(magic, subscription{inbox: i}); err != nil {
 		return nil, err
 	}
 	return i.channel, nil
 }
 
-// Attend has a room hear peers' notifications whose payload begins with magic as they
+// Handle has a room hear peers' notifications whose payload begins with magic as they
 // come, each once, on the goroutine that brought it, until Unlisten: nothing waits here,
 // and no goroutine is woken. While hear runs, no more is read from where the
 // notification came from. So hear is short and waits for no peer. It may be called by
 // several goroutines at a time. The payload is not hear's to keep.
-func (a *Agent) Attend(magic string, hear func(fabric.Notification)) error {
-	return a.open(magic, room{attendant: &attendant{hear: hear}})
+func (a *Agent) Handle(magic string, hear func(fabric.Notification)) error {
+	return a.open(magic, subscription{handler: &handlerSubscription{hear: hear}})
 }
 
-// room is who listens for a magic: one of the two.
-type room struct {
-	inbox     *inbox
-	attendant *attendant
+// subscription is who listens for a magic: one of the two.
+type subscription struct {
+	inbox   *inbox
+	handler *handlerSubscription
 }
 
-// attendant is a room that hears at once.
-type attendant struct {
+// handlerSubscription is a room that hears at once.
+type handlerSubscription struct {
 	hear func(fabric.Notification)
 
 	mu   sync.RWMutex // read-held while it hears; protects over
 	over bool
 }
 
-// Attend hears a notification, unless nothing is to be heard any more.
-func (t *attendant) Attend(n fabric.Notification) {
+// Handle hears a notification, unless nothing is to be heard any more.
+func (t *handlerSubscription) Handle(n fabric.Notification) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if !t.over {
@@ -111,13 +111,13 @@ func (t *attendant) Attend(n fabric.Notification) {
 }
 
 // end returns when nothing is heard, and nothing will be.
-func (t *attendant) end() {
+func (t *handlerSubscription) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.over = true
 }
 
-func (a *Agent) open(magic string, r room) error {
+func (a *Agent) open(magic string, r subscription) error {
 	if len(magic) != magicBytes {
 		return fmt.Errorf("agent: listening for %q; a magic has %d bytes", magic, magicBytes)
 	}
@@ -134,7 +134,7 @@ func (a *Agent) open(magic string, r room) error {
 }
 
 // Unlisten ends what Listen or Attend began: what waits can still be taken, and what
-// arrives from now on is for Notifications. An attendant hears nothing any more when it
+// arrives from now on is for Notifications. An handler hears nothing any more when it
 // returns.
 func (a *Agent) Unlisten(magic string) {
 	a.mu.Lock()
@@ -144,8 +144,8 @@ func (a *Agent) Unlisten(magic string) {
 		close(r.inbox.channel)
 	}
 	a.mu.Unlock()
-	if r.attendant != nil {
-		r.attendant.end()
+	if r.handler != nil {
+		r.handler.end()
 	}
 }
 
@@ -154,7 +154,7 @@ func (a *Agent) Unlisten(magic string) {
 func (a *Agent) Notifications() <-chan fabric.Notification { return a.others.channel }
 
 // take puts a notification into its inbox, if there is room, or names who attends to it.
-func (a *Agent) take(n fabric.Notification) (fabric.Attendant, error) {
+func (a *Agent) take(n fabric.Notification) (fabric.NotificationHandler, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -163,9 +163,9 @@ func (a *Agent) take(n fabric.Notification) (fabric.Attendant, error) {
 	into := a.others
 	if len(n.Payload) >= magicBytes {
 		switch r := a.rooms[string(n.Payload[:magicBytes])]; {
-		case r.attendant != nil:
+		case r.handler != nil:
 			a.metrics.Notified++
-			return r.attendant, nil
+			return r.handler, nil
 		case r.inbox != nil:
 			into = r.inbox
 		}

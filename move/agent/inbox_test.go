@@ -145,7 +145,7 @@ func TestListenRefuses(t *testing.T) {
 func TestAttend(t *testing.T) {
 	p, b := sender(t, agent.InboxLimits{})
 	heard := make(chan string, 2)
-	if err := b.Attend("ROOM", func(n fabric.Notification) { heard <- n.From + " " + string(n.Payload) }); err != nil {
+	if err := b.Handle("ROOM", func(n fabric.Notification) { heard <- n.From + " " + string(n.Payload) }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Listen("ROOM", agent.InboxLimits{}); err == nil {
@@ -178,7 +178,7 @@ func TestAttend(t *testing.T) {
 func TestUnlistenWaitsForAnAttendant(t *testing.T) {
 	p, b := sender(t, agent.InboxLimits{})
 	hears, goOn := make(chan struct{}), make(chan struct{})
-	if err := b.Attend("ROOM", func(fabric.Notification) { close(hears); <-goOn }); err != nil {
+	if err := b.Handle("ROOM", func(fabric.Notification) { close(hears); <-goOn }); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.PostNotification(soon(t), []byte("ROOM"), func(error) {}); err != nil {

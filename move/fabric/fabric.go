@@ -208,21 +208,21 @@ type Revoker interface {
 	Revoke(ctx context.Context, grant kv.ID) error
 }
 
-// Attendant is a room that hears what it is told at once: no goroutine is woken for
+// NotificationHandler is a room that hears what it is told at once: no goroutine is woken for
 // it. What it does is short and waits for no peer; the payload is the fabric's again
 // when it returns.
-type Attendant interface {
-	Attend(n Notification)
+type NotificationHandler interface {
+	Handle(n Notification)
 }
 
 // Events is where a fabric tells its agent what happened. Calls come from the
 // fabric's goroutines and must not block.
 type Events interface {
 	// Notified delivers a notification, or refuses it with ErrBusy. Who keeps its
-	// payload copies it. Where it returns an attendant, the fabric calls that next,
+	// payload copies it. Where it returns an handler, the fabric calls that next,
 	// on the goroutine that brought the notification and with no lock held; the
 	// receipt may then wait for others, because an answer says more.
-	Notified(n Notification) (Attendant, error)
+	Notified(n Notification) (NotificationHandler, error)
 	// LinkLost tells that a peer's connection broke, and why.
 	LinkLost(p Peer, err error)
 	// Refused tells that a peer was turned away at the door, or that what it
@@ -233,9 +233,9 @@ type Events interface {
 // Deliver is for fabrics that hold no lock: it delivers a notification, and lets who
 // attends to it.
 func Deliver(e Events, n Notification) error {
-	attendant, err := e.Notified(n)
-	if err == nil && attendant != nil {
-		attendant.Attend(n)
+	handler, err := e.Notified(n)
+	if err == nil && handler != nil {
+		handler.Handle(n)
 	}
 	return err
 }

@@ -94,14 +94,14 @@ func directoryAway(t *testing.T, away time.Duration, bytes uint64) {
 }
 
 // directedStage is a stage whose agents publish themselves.
-func directedStage(t *testing.T, dir string, size uint64) *stage {
+func directedStage(t *testing.T, dir string, size uint64) *fixture {
 	t.Helper()
 	proxy, err := faultproxy.Open(t.Context(), faultproxy.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { proxy.Close() })
-	s := &stage{t: t, dir: filepath.Join(dir, "cell"), proxy: proxy, fresh: 100}
+	s := &fixture{t: t, dir: filepath.Join(dir, "cell"), proxy: proxy, fresh: 100}
 	start := func(name, advertise string, seed uint64) *chaos.Puppet {
 		return chaos.Start(t, chaos.Setup{
 			Name: name, StateDir: s.dir, Directory: embedded.Endpoint(dir), Advertise: advertise,

@@ -103,6 +103,6 @@ func (d disk) close(ctx context.Context) error {
 // quiet hears of nothing: a file notifies nobody.
 type quiet struct{}
 
-func (quiet) Notified(fabric.Notification) (fabric.Attendant, error) { return nil, nil }
-func (quiet) LinkLost(fabric.Peer, error)                            {}
-func (quiet) Refused(string, error)                                  {}
+func (quiet) Notified(fabric.Notification) (fabric.NotificationHandler, error) { return nil, nil }
+func (quiet) LinkLost(fabric.Peer, error)                                      {}
+func (quiet) Refused(string, error)                                            {}

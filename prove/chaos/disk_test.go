@@ -13,12 +13,12 @@ import (
 )
 
 // storing is a puppet with a file of 8 MiB.
-func storing(t *testing.T, path string) *stage {
+func storing(t *testing.T, path string) *fixture {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil && path != ownMemory {
 		t.Fatal(err)
 	}
-	s := &stage{t: t}
+	s := &fixture{t: t}
 	s.owner = chaos.Start(t, chaos.Setup{Name: "owner", StateDir: t.TempDir(), ArenaBytes: arenaBytes, Seed: ofOwner})
 	if f := s.owner.OpenFile(chaos.File{Path: path, SizeBytes: 8 << 20}); f != nil {
 		t.Fatal(f)
@@ -27,7 +27,7 @@ func storing(t *testing.T, path string) *stage {
 }
 
 // kept demands that a stretch can be stored and read back, to the byte.
-func (s *stage) kept(offset, length uint64) {
+func (s *fixture) kept(offset, length uint64) {
 	s.t.Helper()
 	stretch := chaos.Stretch{Offset: offset, Length: length, Seed: ofPoster, Seeds: []uint64{ofPoster}}
 	s.owner.Fill(stretch)

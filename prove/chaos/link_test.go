@@ -18,11 +18,11 @@ const (
 
 // connectHosts makes two hosts, which are network namespaces with a puppet in
 // each, and a cable between them.
-func connectHosts(t *testing.T) *stage {
+func connectHosts(t *testing.T) *fixture {
 	t.Helper()
 	ip := require.Program(t, "ip")
 	mountTmpfs(t, "/run", 1<<20) // where ip keeps the names of namespaces
-	s := &stage{t: t, dir: t.TempDir(), fresh: 100}
+	s := &fixture{t: t, dir: t.TempDir(), fresh: 100}
 	start := func(name, address string, seed uint64) *chaos.Puppet {
 		p := chaos.StartIn(t, chaos.Setup{
 			Name: name, StateDir: s.dir, Listen: "0.0.0.0:7411", Advertise: address + ":7411",
@@ -41,13 +41,13 @@ func connectHosts(t *testing.T) *stage {
 	return s
 }
 
-func (s *stage) cable(state string) {
+func (s *fixture) cable(state string) {
 	s.t.Helper()
 	mustRun(s.t, require.Program(s.t, "ip"), "-n", "owner", "link", "set", "cable", state)
 }
 
 // cutOff posts a read whose bytes cannot come, on a link that stands.
-func (s *stage) cutOff(deadline time.Duration) chaos.Outcome {
+func (s *fixture) cutOff(deadline time.Duration) chaos.Outcome {
 	s.t.Helper()
 	s.served()
 	s.cable("down")

@@ -12,7 +12,7 @@ import (
 
 var halfOfBig = faultproxy.Fault{BytesPerSecond: 8 * slow, After: bigBytes / 2}
 
-func (s *stage) breaks(f faultproxy.Fault, ways ...faultproxy.Way) (struck <-chan struct{}) {
+func (s *fixture) breaks(f faultproxy.Fault, ways ...faultproxy.Way) (struck <-chan struct{}) {
 	for _, w := range ways {
 		struck = s.proxy.Set(w, f)
 	}
@@ -49,7 +49,7 @@ func TestVerySlowNetwork(t *testing.T) {
 }
 
 // struckDuring begins a big transfer and strikes it in its middle.
-func (s *stage) struckDuring(op fabric.Op, deadline time.Duration, f faultproxy.Fault, ways ...faultproxy.Way) chaos.Outcome {
+func (s *fixture) struckDuring(op fabric.Op, deadline time.Duration, f faultproxy.Fault, ways ...faultproxy.Way) chaos.Outcome {
 	s.t.Helper()
 	posted := s.begin(op, deadline)
 	s.breaks(f, ways...)
@@ -122,7 +122,7 @@ func TestBlackHole(t *testing.T) {
 
 // servedEventually bears with a link that has not found out yet that its
 // connection is dead: keep-alives see to it.
-func (s *stage) servedEventually() {
+func (s *fixture) servedEventually() {
 	s.t.Helper()
 	probe := chaos.Post{Peer: "owner", Op: fabric.Write, Offset: spareOffset, Length: spareBytes, Deadline: soon}
 	for start := time.Now(); s.poster.Transfer(probe).State != fabric.Done; {
@@ -217,7 +217,7 @@ const (
 )
 
 // flipOnce moves a small stretch while one byte changes on the way.
-func (s *stage) flipOnce(op fabric.Op, way faultproxy.Way, after int64) {
+func (s *fixture) flipOnce(op fabric.Op, way faultproxy.Way, after int64) {
 	s.t.Helper()
 	const offset = 1 << 20
 	source, destination := s.owner, s.poster

@@ -37,9 +37,9 @@ const (
 	some = 128 << 10
 )
 
-// stage is a poster and an owner of memory, in two processes, and the network
+// fixture is a poster and an owner of memory, in two processes, and the network
 // between them.
-type stage struct {
+type fixture struct {
 	t             *testing.T
 	dir           string
 	proxy         *faultproxy.Proxy
@@ -48,10 +48,10 @@ type stage struct {
 	streams       int    // of the poster's links; 0 means as many as it likes
 }
 
-func setStage(t *testing.T) *stage { return setStageOf(t, 0) }
+func setStage(t *testing.T) *fixture { return setStageOf(t, 0) }
 
 // setStageOf has links of so many streams.
-func setStageOf(t *testing.T, streams int) *stage {
+func setStageOf(t *testing.T, streams int) *fixture {
 	t.Helper()
 	proxy, err := faultproxy.Open(t.Context(), faultproxy.Options{})
 	if err != nil {
@@ -62,14 +62,14 @@ func setStageOf(t *testing.T, streams int) *stage {
 			t.Error(err)
 		}
 	})
-	s := &stage{t: t, dir: t.TempDir(), proxy: proxy, fresh: 100, streams: streams}
+	s := &fixture{t: t, dir: t.TempDir(), proxy: proxy, fresh: 100, streams: streams}
 	s.owner = s.newOwner()
 	s.poster = s.newPoster()
 	s.poster.Meet(s.owner, arenaBytes)
 	return s
 }
 
-func (s *stage) newOwner() *chaos.Puppet {
+func (s *fixture) newOwner() *chaos.Puppet {
 	s.t.Helper()
 	owner := chaos.Start(s.t, chaos.Setup{
 		Name: "owner", StateDir: s.dir, Advertise: s.proxy.Address(), ArenaBytes: arenaBytes, Seed: ofOwner,
@@ -79,7 +79,7 @@ func (s *stage) newOwner() *chaos.Puppet {
 	return owner
 }
 
-func (s *stage) newPoster() *chaos.Puppet {
+func (s *fixture) newPoster() *chaos.Puppet {
 	s.t.Helper()
 	return chaos.Start(s.t, chaos.Setup{
 		Name: "poster", StateDir: s.dir, ArenaBytes: arenaBytes, Seed: ofPoster, Streams: s.streams,
@@ -88,7 +88,7 @@ func (s *stage) newPoster() *chaos.Puppet {
 }
 
 // heal takes every fault away.
-func (s *stage) heal() {
+func (s *fixture) heal() {
 	s.proxy.Set(faultproxy.Forward, faultproxy.Fault{})
 	s.proxy.Set(faultproxy.Back, faultproxy.Fault{})
 }
@@ -107,7 +107,7 @@ func big(op fabric.Op, deadline time.Duration) chaos.Post {
 
 // begin posts a big transfer that is slow, and returns when some of its bytes
 // have passed.
-func (s *stage) begin(op fabric.Op, deadline time.Duration) chaos.Outcome {
+func (s *fixture) begin(op fabric.Op, deadline time.Duration) chaos.Outcome {
 	s.t.Helper()
 	s.served() // so that the link is there
 	passed := s.proxy.Set(wayOf(op), faultproxy.Fault{BytesPerSecond: slow, After: some})
@@ -119,7 +119,7 @@ func (s *stage) begin(op fabric.Op, deadline time.Duration) chaos.Outcome {
 	return posted
 }
 
-func (s *stage) within(c <-chan struct{}, what string) {
+func (s *fixture) within(c <-chan struct{}, what string) {
 	s.t.Helper()
 	select {
 	case <-c:
@@ -129,7 +129,7 @@ func (s *stage) within(c <-chan struct{}, what string) {
 }
 
 // served demands that the next transfers work, there and back, to the byte.
-func (s *stage) served() {
+func (s *fixture) served() {
 	s.t.Helper()
 	s.fresh++
 	spare := chaos.Stretch{Offset: spareOffset, Length: spareBytes, Seed: s.fresh, Seeds: []uint64{s.fresh}}
@@ -148,7 +148,7 @@ func (s *stage) served() {
 	}
 }
 
-func (s *stage) done(out chaos.Outcome) {
+func (s *fixture) done(out chaos.Outcome) {
 	s.t.Helper()
 	if out.State != fabric.Done {
 		s.t.Fatalf("the transfer is %v: %v", out.State, out.Err)
@@ -156,7 +156,7 @@ func (s *stage) done(out chaos.Outcome) {
 }
 
 // failed demands an end that is bad, has that reason, and came in time.
-func (s *stage) failed(out chaos.Outcome, state fabric.State, reason error) {
+func (s *fixture) failed(out chaos.Outcome, state fabric.State, reason error) {
 	s.t.Helper()
 	if out.State != state || out.Err == nil || !errors.Is(out.Err, reason) {
 		s.t.Fatalf("the transfer is %v, %v; want %v, %v", out.State, out.Err, state, reason)
@@ -168,7 +168,7 @@ func (s *stage) failed(out chaos.Outcome, state fabric.State, reason error) {
 
 // oldOrNew demands that a stretch holds nothing but what was there before and
 // what was on its way.
-func (s *stage) oldOrNew(p *chaos.Puppet) chaos.Census {
+func (s *fixture) oldOrNew(p *chaos.Puppet) chaos.Census {
 	s.t.Helper()
 	c := p.Count(chaos.Stretch{Length: bigBytes, Seeds: []uint64{ofPoster, ofOwner}})
 	if c.Strange != 0 {

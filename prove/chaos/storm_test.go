@@ -30,7 +30,7 @@ func storm(t *testing.T, d time.Duration) {
 }
 
 // fence ends the doubt about the owner's memory.
-func (s *stage) fence() {
+func (s *fixture) fence() {
 	s.t.Helper()
 	if f := s.owner.Fence(); f != nil {
 		s.t.Fatal(f)
@@ -39,7 +39,7 @@ func (s *stage) fence() {
 }
 
 // gust is one transfer under one fault.
-func (s *stage) gust(dice *rand.Rand) fabric.State {
+func (s *fixture) gust(dice *rand.Rand) fabric.State {
 	s.t.Helper()
 	strikes := []faultproxy.Strike{faultproxy.Nothing, faultproxy.Truncate, faultproxy.Reset, faultproxy.Swallow, faultproxy.Stall}
 	op := []fabric.Op{fabric.Read, fabric.Write}[dice.IntN(2)]

@@ -128,7 +128,7 @@ func (a *Attacker) joinLink(ctx context.Context, link kv.ID) net.Conn {
 			return nil
 		}
 		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		_, err := a.Self.Introduce(conn, handshake.Call{Link: link, Streams: streams})
+		_, err := a.Self.Introduce(conn, handshake.DialRequest{Link: link, Streams: streams})
 		if err == nil {
 			_ = conn.SetDeadline(time.Time{})
 			return conn

@@ -9,7 +9,7 @@ import (
 // which everybody who runs decodes, or a single step of any kind. Step j, from
 // 0, takes first + j·growth, because contexts grow by a token a step.
 type plan struct {
-	runs          []policy.Run
+	runs          []policy.Allotment
 	start         ps
 	steps         int32 // 0: nothing is computed
 	first, growth ps

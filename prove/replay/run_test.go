@@ -182,7 +182,7 @@ func (p turning) Decide(s *policy.Snapshot, d *policy.Decision) {
 			return // who is taken in first makes a difference
 		}
 	}
-	if len(d.Run) > 0 && s.Requests[slices.MinFunc(d.Run, func(a, b policy.Run) int { return int(a.Request - b.Request) }).Request].Length%2 == 1 {
+	if len(d.Run) > 0 && s.Requests[slices.MinFunc(d.Run, func(a, b policy.Allotment) int { return int(a.Request - b.Request) }).Request].Length%2 == 1 {
 		slices.Reverse(d.Run)
 	}
 }

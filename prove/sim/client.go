@@ -52,7 +52,7 @@ func (p *process) errand() {
 	case n < 50:
 		p.post()
 	case n < 57:
-		p.postAgain()
+		p.repost()
 	case n < 65:
 		p.repeat()
 	case n < 70:

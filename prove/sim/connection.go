@@ -37,7 +37,7 @@ func connect(l *peerLink, far *rail) *connection {
 	})
 	c.server = link.NewServer(link.ServerOptions{
 		Peer: near.self.Name, Incarnation: near.self.Incarnation, Regions: &far.regions, Guard: far.self.Guard,
-		Events: witness{far.self.Events, far.process}, Clock: far.process.clock, MaxTransfers: w.swarm.transfers, Remember: w.swarm.remember,
+		Events: eventChecker{far.self.Events, far.process}, Clock: far.process.clock, MaxTransfers: w.swarm.transfers, Remember: w.swarm.remember,
 		OnLost: func(err error) {
 			c.farLost = true
 			w.note(far.process, nil, "has lost connection %d, which it served: %v", c.serial, err)

@@ -63,15 +63,15 @@ func (s *store) end(id directory.LeaseID, l *lease) {
 	}
 }
 
-// desk is one process's way to the store.
-type desk struct {
+// directoryClient is one process's way to the store.
+type directoryClient struct {
 	*store
 	process *process
 }
 
 var errAway = directory.Because(directory.ErrUnavailable, errors.New("the directory is away"))
 
-func (d *desk) away() error {
+func (d *directoryClient) away() error {
 	if d.down || d.process.dead {
 		d.world.tally.Unavailable++
 		return errAway
@@ -79,7 +79,7 @@ func (d *desk) away() error {
 	return nil
 }
 
-func (d *desk) Get(_ context.Context, key string) (directory.Record, error) {
+func (d *directoryClient) Get(_ context.Context, key string) (directory.Record, error) {
 	if err := d.away(); err != nil {
 		return directory.Record{}, err
 	}
@@ -90,7 +90,7 @@ func (d *desk) Get(_ context.Context, key string) (directory.Record, error) {
 	return r, nil
 }
 
-func (d *desk) List(_ context.Context, prefix string) (directory.Snapshot, error) {
+func (d *directoryClient) List(_ context.Context, prefix string) (directory.Snapshot, error) {
 	if err := d.away(); err != nil {
 		return directory.Snapshot{}, err
 	}
@@ -104,7 +104,7 @@ func (d *desk) List(_ context.Context, prefix string) (directory.Snapshot, error
 	return s, nil
 }
 
-func (d *desk) Write(_ context.Context, c directory.Change) (directory.Record, error) {
+func (d *directoryClient) Write(_ context.Context, c directory.Change) (directory.Record, error) {
 	if err := d.away(); err != nil {
 		return directory.Record{}, err
 	}
@@ -134,11 +134,11 @@ func (d *desk) Write(_ context.Context, c directory.Change) (directory.Record, e
 }
 
 // Watch is not simulated: no agent watches.
-func (d *desk) Watch(context.Context, string, directory.Revision, func([]directory.Event) error) error {
+func (d *directoryClient) Watch(context.Context, string, directory.Revision, func([]directory.Event) error) error {
 	return directory.ErrUnavailable
 }
 
-func (d *desk) Grant(_ context.Context, ttl time.Duration) (directory.LeaseID, time.Duration, error) {
+func (d *directoryClient) Grant(_ context.Context, ttl time.Duration) (directory.LeaseID, time.Duration, error) {
 	if err := d.away(); err != nil {
 		return 0, 0, err
 	}
@@ -149,7 +149,7 @@ func (d *desk) Grant(_ context.Context, ttl time.Duration) (directory.LeaseID, t
 	return d.granted, ttl, nil
 }
 
-func (d *desk) Renew(_ context.Context, id directory.LeaseID) (time.Duration, error) {
+func (d *directoryClient) Renew(_ context.Context, id directory.LeaseID) (time.Duration, error) {
 	if err := d.away(); err != nil {
 		return 0, err
 	}
@@ -161,7 +161,7 @@ func (d *desk) Renew(_ context.Context, id directory.LeaseID) (time.Duration, er
 	return l.ttl, nil
 }
 
-func (d *desk) Revoke(_ context.Context, id directory.LeaseID) error {
+func (d *directoryClient) Revoke(_ context.Context, id directory.LeaseID) error {
 	if err := d.away(); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (d *desk) Revoke(_ context.Context, id directory.LeaseID) error {
 	return directory.ErrLeaseLost
 }
 
-func (d *desk) Close(context.Context) error { return nil }
+func (d *directoryClient) Close(context.Context) error { return nil }
 
 // registry is a process's directory: the product's, over the store. A lease of
 // its has a goroutine, which the world wakes with the lease's timer and then
@@ -187,7 +187,7 @@ type registry struct {
 
 func newRegistry(s *store, p *process) *registry {
 	r := &registry{process: p, asleep: make(chan struct{}, 1)}
-	d, err := directory.New(directory.Options{Backend: &desk{s, p}, Clock: r})
+	d, err := directory.New(directory.Options{Backend: &directoryClient{s, p}, Clock: r})
 	if err != nil {
 		panic(err)
 	}

@@ -3,7 +3,7 @@ package sim
 import "meridian/move/transceiver/handoff/handoffsim"
 
 // playHandOffs plays a world of hand-offs.
-func (s *stage) playHandOffs(o Options) *Result {
+func (s *reusable) playHandOffs(o Options) *Result {
 	lived := handoffsim.Run(o.Seed)
 	r := &Result{
 		Options: o, world: lived.World, state: lived.State, story: s.story,

@@ -15,7 +15,7 @@ import (
 // Worlds of hand-offs exercise everything that is counted, but for two ends that
 // are too rare for so few, and nothing that has no name.
 func TestHandOffWorlds(t *testing.T) {
-	found, err := Hunt(t.Context(), HuntOptions{World: HandOffs, Seeds: 300})
+	found, err := RunSeeds(t.Context(), SeedOptions{World: HandOffs, Seeds: 300})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestHandOffWorlds(t *testing.T) {
 }
 
 func TestSameSeedSameHandOffs(t *testing.T) {
-	var s stage
+	var s reusable
 	defer s.arenas.close()
 	for seed := range uint64(60) {
 		o := Options{World: HandOffs, Seed: seed + 1000}
@@ -75,7 +75,7 @@ func TestTraceOfHandOffsIsReplayed(t *testing.T) {
 
 // A story stays what it was while the stage plays the next world.
 func TestStoriesAreKept(t *testing.T) {
-	var s stage
+	var s reusable
 	defer s.arenas.close()
 	for _, kind := range Kinds() {
 		s.reuse(s.run(Options{World: kind, Seed: 1}))

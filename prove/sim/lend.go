@@ -29,7 +29,7 @@ type loanName struct{ region, epoch uint64 }
 // lendOver makes a stream one that lends.
 func lendOver(s *stream, serving bool) *lender {
 	l := &lender{stream: s, flying: make(map[link.Flag]bool), lent: make(map[loanName]*mem.Section)}
-	s.lending = link.NewLending(l, judge{s.end, l}, serving)
+	s.lending = link.NewLending(l, endRecorder{s.end, l}, serving)
 	return l
 }
 
@@ -191,14 +191,14 @@ func (k *take) place(b []byte) {
 	}
 }
 
-// judge hears what a lending stream reports to its end.
-type judge struct {
+// endRecorder hears what a lending stream reports to its end.
+type endRecorder struct {
 	link.End
 	lender *lender
 }
 
 // Arrived demands that nothing counts that was taken too late.
-func (j judge) Arrived(p *link.Inbound, err error) {
+func (j endRecorder) Arrived(p *link.Inbound, err error) {
 	w := j.lender.world
 	for _, k := range j.lender.takes {
 		if k.taking.In == p && k.late && err == nil {

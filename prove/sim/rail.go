@@ -124,14 +124,14 @@ func (r *rail) Close(ctx context.Context) error {
 	return nil
 }
 
-// witness looks at what a fabric tells its agent.
-type witness struct {
+// eventChecker looks at what a fabric tells its agent.
+type eventChecker struct {
 	fabric.Events
 	process *process
 }
 
 // Notified is where a notification is delivered.
-func (v witness) Notified(n fabric.Notification) (fabric.Attendant, error) {
+func (v eventChecker) Notified(n fabric.Notification) (fabric.NotificationHandler, error) {
 	_, err := v.Events.Notified(n)
 	v.process.world.delivered(v.process, n, err)
 	if err != nil || !v.process.world.swarm.attends {
@@ -140,5 +140,5 @@ func (v witness) Notified(n fabric.Notification) (fabric.Attendant, error) {
 	return v, nil
 }
 
-// Attend has nothing to do: that there is an attendant lets receipts wait.
-func (v witness) Attend(fabric.Notification) {}
+// Handle has nothing to do: that there is an handler lets receipts wait.
+func (v eventChecker) Handle(fabric.Notification) {}

@@ -13,17 +13,17 @@ import (
 // of them as two minutes allow. With MERIDIAN_SIM_MINUTES it is as many as fit
 // into those, from a seed that no run before has begun with.
 func TestRealWorlds(t *testing.T) {
-	o := HuntOptions{Seeds: 10000, For: 2 * time.Minute, Failures: 3}
+	o := SeedOptions{Seeds: 10000, For: 2 * time.Minute, Failures: 3}
 	if text := os.Getenv("MERIDIAN_SIM_MINUTES"); text != "" {
 		minutes, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			t.Fatalf("MERIDIAN_SIM_MINUTES: %v", err)
 		}
-		o = HuntOptions{From: uint64(time.Now().Unix()) << 20, For: time.Duration(minutes*float64(time.Minute)) / time.Duration(len(Kinds())), Failures: 3}
+		o = SeedOptions{From: uint64(time.Now().Unix()) << 20, For: time.Duration(minutes*float64(time.Minute)) / time.Duration(len(Kinds())), Failures: 3}
 	}
 	for _, kind := range Kinds() {
 		o.World = kind
-		found, err := Hunt(t.Context(), o)
+		found, err := RunSeeds(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}

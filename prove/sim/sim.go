@@ -21,7 +21,7 @@
 // be left. Which faults there are, and how often, is drawn for each seed.
 //
 // The worlds of hand-offs and those of the object cache are other kinds: packages
-// handoffsim and storesim have them. They are hunted in, told and replayed like the
+// handoffsim and storesim have them. They are run by seed, told and replayed like the
 // others.
 package sim
 
@@ -65,15 +65,15 @@ func (v *Violation) Error() string { return fmt.Sprintf("%s: %s", v.Rule, v.What
 
 // Run lives through one world.
 func Run(o Options) *Result {
-	var s stage
+	var s reusable
 	r := s.run(o)
 	s.arenas.close()
 	return r
 }
 
-// stage is where worlds are played, one after the other. It keeps what is costly
+// reusable is where worlds are played, one after the other. It keeps what is costly
 // to make, and nothing that carries over from one world to the next.
-type stage struct {
+type reusable struct {
 	arenas  arenas
 	digests digests
 	story   []entry
@@ -81,7 +81,7 @@ type stage struct {
 
 // run plays a world. One that comes to a standstill in the product, over a lock
 // or a channel, is given up, and the stage with it.
-func (s *stage) run(o Options) *Result {
+func (s *reusable) run(o Options) *Result {
 	var r *Result
 	done := make(chan struct{})
 	go func() {
@@ -91,12 +91,12 @@ func (s *stage) run(o Options) *Result {
 	if ended(done) {
 		return r
 	}
-	*s = stage{}
+	*s = reusable{}
 	stuck := Violation{Rule: "worlds end", What: "this one stands still:\n" + allStacks()}
 	return &Result{Options: o, Violation: &stuck, Tally: Tally{Worlds: 1}}
 }
 
-func (s *stage) play(o Options) *Result {
+func (s *reusable) play(o Options) *Result {
 	switch o.World {
 	case HandOffs:
 		return s.playHandOffs(o)
@@ -112,7 +112,7 @@ func (s *stage) play(o Options) *Result {
 }
 
 // reuse takes back what a result holds, once nobody reads it any more.
-func (s *stage) reuse(r *Result) {
+func (s *reusable) reuse(r *Result) {
 	clear(r.story)
 	s.story, r.story = r.story[:0], nil
 }

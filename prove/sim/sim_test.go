@@ -33,7 +33,7 @@ func report(t *testing.T, r *Result) {
 // `meridian sim` looks at more. What they exercise is demanded: a world in which
 // nothing happens keeps every promise.
 func TestWorlds(t *testing.T) {
-	found, err := Hunt(t.Context(), HuntOptions{Seeds: 200})
+	found, err := RunSeeds(t.Context(), SeedOptions{Seeds: 200})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestWorlds(t *testing.T) {
 
 // The same seed gives the same events, to the byte.
 func TestSameSeedSameStory(t *testing.T) {
-	var s stage
+	var s reusable
 	defer s.arenas.close()
 	for seed := range uint64(100) {
 		seed += 1000
@@ -101,7 +101,7 @@ func TestFaultsAreChosen(t *testing.T) {
 		faults []Fault
 		may    []Fault
 	}{{[]Fault{}, nil}, {[]Fault{Crash, Delay}, []Fault{Crash, Delay}}} {
-		found, err := Hunt(t.Context(), HuntOptions{Seeds: 40, Faults: c.faults})
+		found, err := RunSeeds(t.Context(), SeedOptions{Seeds: 40, Faults: c.faults})
 		if err != nil || len(found.Failures) > 0 {
 			t.Fatalf("%v: %v, %d failures", c.faults, err, len(found.Failures))
 		}
@@ -148,7 +148,7 @@ func TestTraceIsReplayed(t *testing.T) {
 }
 
 func TestStoryOfAViolation(t *testing.T) {
-	var s stage
+	var s reusable
 	defer s.arenas.close()
 	w := newWorld(&s, Options{Seed: 3, Faults: []Fault{}})
 	w.begin()
@@ -178,18 +178,18 @@ func TestStoryOfAViolation(t *testing.T) {
 }
 
 func TestHuntEnds(t *testing.T) {
-	if _, err := Hunt(t.Context(), HuntOptions{}); err == nil {
-		t.Error("a hunt without end has begun")
+	if _, err := RunSeeds(t.Context(), SeedOptions{}); err == nil {
+		t.Error("a run without end has begun")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	worlds := uint64(0)
-	_, err := Hunt(ctx, HuntOptions{Seeds: 1 << 40, Jobs: 2, Progress: func(p Progress) {
+	_, err := RunSeeds(ctx, SeedOptions{Seeds: 1 << 40, Jobs: 2, Progress: func(p Progress) {
 		if worlds = p.Worlds; worlds == 5 {
 			cancel()
 		}
 	}})
 	if err == nil || worlds < 5 || worlds > 7 {
-		t.Errorf("a hunt that was stopped after 5 worlds went on to %d: %v", worlds, err)
+		t.Errorf("a run that was stopped after 5 worlds went on to %d: %v", worlds, err)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestNoRealClock(t *testing.T) {
 			t.Fatalf("%s: %v, %v", pattern, files, err)
 		}
 		for _, path := range files {
-			if strings.HasSuffix(path, "_test.go") || path == "../../move/fabric/clock.go" || path == "hunt.go" {
+			if strings.HasSuffix(path, "_test.go") || path == "../../move/fabric/clock.go" || path == "seeds.go" {
 				continue
 			}
 			if room := filepath.Base(filepath.Dir(path)); room == "disk" || room == "s3" {

@@ -3,7 +3,7 @@ package sim
 import "meridian/keep/store/storesim"
 
 // playStore plays a world of the object cache.
-func (s *stage) playStore(o Options) *Result {
+func (s *reusable) playStore(o Options) *Result {
 	lived := storesim.Run(o.Seed)
 	r := &Result{
 		Options: o, world: lived.World, state: lived.State, story: s.story,

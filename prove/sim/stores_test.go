@@ -14,7 +14,7 @@ import (
 // Worlds of the object cache keep every promise, and exercise all that is counted,
 // but for a heap without room and an owner without time, which are too rare for so few.
 func TestStoreWorlds(t *testing.T) {
-	found, err := Hunt(t.Context(), HuntOptions{World: Store, Seeds: 300})
+	found, err := RunSeeds(t.Context(), SeedOptions{World: Store, Seeds: 300})
 	if err != nil {
 		t.Fatal(err)
 	}

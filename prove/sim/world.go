@@ -14,7 +14,7 @@ import (
 // world is everything there is in one run.
 type world struct {
 	options Options
-	stage   *stage
+	stage   *reusable
 	swarm   swarm
 	// Each purpose has a source of chance of its own, so that a fault more or
 	// less does not change what the clients want.
@@ -44,7 +44,7 @@ type world struct {
 	state     string // of everything, when the promise was broken
 }
 
-func newWorld(s *stage, o Options) *world {
+func newWorld(s *reusable, o Options) *world {
 	w := &world{
 		options: o, stage: s, story: s.story,
 		work:      rand.New(rand.NewPCG(o.Seed, 1)),
@@ -91,7 +91,7 @@ func (w *world) begin() {
 // turmoil is work under faults.
 func (w *world) turmoil() {
 	w.nextErrand(w.swarm.errands)
-	w.nextMischief()
+	w.nextFault()
 	w.runUntil(func() bool { return w.calm }, time.Hour)
 }
 

@@ -321,7 +321,7 @@ func (r *roster) candidates(w wanted, now time.Time) []placement.Engine {
 		running := int(max(e.running.Load()+arriving, 0))
 		candidates = append(candidates, placement.Engine{
 			ID: key, Role: role, Phases: e.phases, Doubtful: !up, Full: e.isFull(now), Spare: w.spare && role == placement.Prefill && a.kind == kindMeridian,
-			Held: held, Told: told, Coming: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: running, Room: int(e.room.Load()), Arriving: int(max(arriving, 0)), Waiting: int(e.waiting.Load()),
+			Held: held, Told: told, InFlight: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: running, Room: int(e.room.Load()), Arriving: int(max(arriving, 0)), Waiting: int(e.waiting.Load()),
 			All: int(max(e.all.Load()+arriving, 0)),
 		})
 	}

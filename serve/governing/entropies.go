@@ -27,7 +27,9 @@ type pendingEntropies struct {
 	measured, late, missed, forgotten int64
 }
 
-func newHeard() *pendingEntropies { return &pendingEntropies{bySequence: make(map[phase.Sequence]*entropyRing)} }
+func newHeard() *pendingEntropies {
+	return &pendingEntropies{bySequence: make(map[phase.Sequence]*entropyRing)}
+}
 
 // entropyRing are entropies of one sequence by their places: that of place p is in entry p
 // modulo window, if at has p+1 there.

@@ -110,10 +110,10 @@ func (s *scheduler) begin(b *doorpb.Begun, e *engine) {
 
 // carry is the phase of a sequence that goes on here, found from what it has written so
 // far, and how long its thought may be in all.
-func (s *scheduler) carry(a *governor.Arrival, generated []uint32) *governor.Carry {
+func (s *scheduler) carry(a *governor.Arrival, generated []uint32) *governor.ResumeState {
 	machine := s.model.Begin(a.Prompt)
 	s.events = machine.Step(generated, s.events[:0])
-	return &governor.Carry{Phase: machine.Export(), Limit: s.budget.Cap(a.MaxThinkTokens)}
+	return &governor.ResumeState{Phase: machine.Export(), Limit: s.budget.Cap(a.MaxThinkTokens)}
 }
 
 // commits takes what a step did for each sequence.

@@ -171,7 +171,7 @@ func (s *scheduler) say(step uint64, now policy.Instant, d *governor.Decision) *
 }
 
 // stays says whether an order is the one that was told last.
-func (s *scheduler) stays(order []governor.Run) bool {
+func (s *scheduler) stays(order []governor.Allotment) bool {
 	if len(order) != len(s.order) {
 		return false
 	}

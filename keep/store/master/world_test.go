@@ -23,7 +23,7 @@ type world struct {
 	term    uint64
 	masters []*seat // the last is the one that was elected last
 	owners  []*holder
-	wire    []letter
+	wire    []queuedMessage
 	marks   map[string]kv.ID
 	truth   map[uint64]int // keys that were put and neither removed nor lost: by whom
 	marked  int            // how often an owner was
@@ -68,7 +68,7 @@ func (o *holder) oldest() uint64 {
 	return oldest
 }
 
-type letter struct {
+type queuedMessage struct {
 	at      kv.Instant
 	deliver func()
 }
@@ -111,7 +111,7 @@ func (w *world) elect() {
 	})
 	for _, o := range w.owners {
 		term := w.term
-		w.wire = append(w.wire, letter{w.now + w.span(kv.Second), func() { o.Elected(term) }}) // the directory tells everybody
+		w.wire = append(w.wire, queuedMessage{w.now + w.span(kv.Second), func() { o.Elected(term) }}) // the directory tells everybody
 	}
 }
 
@@ -123,9 +123,9 @@ func (w *world) send(deliver func()) {
 	case 0:
 		return
 	case 1:
-		w.wire = append(w.wire, letter{w.now + w.span(6*kv.Second), deliver})
+		w.wire = append(w.wire, queuedMessage{w.now + w.span(6*kv.Second), deliver})
 	}
-	w.wire = append(w.wire, letter{w.now + w.span(20*kv.Millisecond), deliver})
+	w.wire = append(w.wire, queuedMessage{w.now + w.span(20*kv.Millisecond), deliver})
 }
 
 // span is a random time.
@@ -140,7 +140,7 @@ func (w *world) fatalf(format string, args ...any) {
 // shell tries until they are there.
 func (w *world) carry(s *seat, effects []Effect) {
 	for _, e := range effects {
-		w.wire = append(w.wire, letter{w.now + w.span(kv.Second), func() {
+		w.wire = append(w.wire, queuedMessage{w.now + w.span(kv.Second), func() {
 			if s != w.leader() || s.dead {
 				return
 			}
@@ -159,8 +159,8 @@ func (w *world) step(by kv.Instant) {
 	end := w.now + by
 	for w.now < end {
 		w.now = min(end, w.now+10*kv.Millisecond)
-		due := slices.DeleteFunc(slices.Clone(w.wire), func(l letter) bool { return l.at > w.now })
-		w.wire = slices.DeleteFunc(w.wire, func(l letter) bool { return l.at <= w.now })
+		due := slices.DeleteFunc(slices.Clone(w.wire), func(l queuedMessage) bool { return l.at > w.now })
+		w.wire = slices.DeleteFunc(w.wire, func(l queuedMessage) bool { return l.at <= w.now })
 		for _, l := range due {
 			l.deliver()
 		}

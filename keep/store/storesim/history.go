@@ -252,7 +252,7 @@ func (p *process) goes(k *key, v *value) {
 		w.tally.Evictions++
 		k.lost(w, p, v, false)
 	default:
-		w.violate("no object is lost", "v%d of %v at %v, which has its lease: %t; the event: %v", v.number, k, p, p.leased != 0, gist{p.cause.message})
+		w.violate("no object is lost", "v%d of %v at %v, which has its lease: %t; the event: %v", v.number, k, p, p.leased != 0, summary{p.cause.message})
 	}
 }
 

@@ -212,7 +212,7 @@ func (p *process) send(s protocol.Send) (lost bool) {
 	to := p.reaches(s.To)
 	if to == nil || to != p && !w.calm && w.plan.loss && w.chance.IntN(15) == 0 {
 		w.tally.Lost++
-		w.note("%v to %s: %d %s is lost", p, s.To.Name, s.Request, gist{s.Message})
+		w.note("%v to %s: %d %s is lost", p, s.To.Name, s.Request, summary{s.Message})
 		return true
 	}
 	times := 1
@@ -245,7 +245,7 @@ func (p *process) receive(from kv.Member, wire []byte) {
 		w.violate("messages are understood", "%v", err)
 		return
 	}
-	w.note("%v hears from %s: %d %s", p, from.Name, request, gist{m})
+	w.note("%v hears from %s: %d %s", p, from.Name, request, summary{m})
 	switch m := m.(type) {
 	case *protocol.Where, *protocol.Forget, *protocol.Renew, *protocol.Keys, *protocol.Claim, *protocol.Dropped:
 		if p.coordinator != nil {
@@ -261,10 +261,10 @@ func (p *process) receive(from kv.Member, wire []byte) {
 	}
 }
 
-// gist is a message in a few words.
-type gist struct{ protocol.Message }
+// summary is a message in a few words.
+type summary struct{ protocol.Message }
 
-func (g gist) String() string {
+func (g summary) String() string {
 	switch m := g.Message.(type) {
 	case *protocol.Reply:
 		return fmt.Sprintf("Reply %s", m.Problem.Text)

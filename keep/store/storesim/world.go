@@ -17,7 +17,7 @@ type world struct {
 	now    kv.Instant
 	queue  queue
 	serial int
-	plan   circumstances
+	plan   faults
 	hosts  []*host
 	dir    directory
 	keys   []*key
@@ -31,8 +31,8 @@ type world struct {
 	tally  Tally
 }
 
-// circumstances is which trouble a world has.
-type circumstances struct {
+// faults is which trouble a world has.
+type faults struct {
 	loss, twice, slow, cuts, crashes, pauses, rogues, producers, lag, tiers bool
 
 	operations int
@@ -67,7 +67,7 @@ func (q *queue) Pop() any {
 func newWorld(seed uint64, quiet bool) *world {
 	w := &world{draw: rand.New(rand.NewPCG(seed, 1)), chance: rand.New(rand.NewPCG(seed, 2)), tally: Tally{Worlds: 1}}
 	some := func() bool { return !quiet && w.draw.IntN(5) < 2 }
-	w.plan = circumstances{
+	w.plan = faults{
 		loss: some(), twice: some(), slow: some(), cuts: some(), crashes: some(), pauses: some(), rogues: some(), producers: w.draw.IntN(3) == 0, lag: some(), tiers: some(),
 		operations: 20 + w.draw.IntN(100), arena: (28 + w.draw.IntN(80)) << 10, headers: uint32(12 + w.draw.IntN(30)),
 		offers: w.draw.IntN(2), policy: w.draw.IntN(3),
@@ -125,8 +125,8 @@ func (w *world) runUntil(end kv.Instant) {
 }
 
 const (
-	turmoil  = 20 * kv.Second
-	recovery = 20 * kv.Second
+	faultPhase = 20 * kv.Second
+	recovery   = 20 * kv.Second
 )
 
 // live plays a world: work under trouble, then a while without, in which
@@ -139,25 +139,25 @@ func (w *world) live() {
 	}()
 	w.elections()
 	for range w.plan.operations {
-		w.after(kv.Instant(w.draw.Int64N(int64(turmoil))), nil, w.want)
+		w.after(kv.Instant(w.draw.Int64N(int64(faultPhase))), nil, w.want)
 	}
 	if w.plan.producers {
 		for range 5 + w.draw.IntN(20) {
-			w.after(kv.Instant(w.draw.Int64N(int64(turmoil))), nil, w.produce)
+			w.after(kv.Instant(w.draw.Int64N(int64(faultPhase))), nil, w.produce)
 		}
 	}
 	for range w.draw.IntN(25) {
-		w.after(kv.Instant(w.draw.Int64N(int64(turmoil))), nil, w.keepRun)
+		w.after(kv.Instant(w.draw.Int64N(int64(faultPhase))), nil, w.keepRun)
 	}
 	for range w.draw.IntN(25) {
-		w.after(kv.Instant(w.draw.Int64N(int64(turmoil))), nil, w.findRun)
+		w.after(kv.Instant(w.draw.Int64N(int64(faultPhase))), nil, w.findRun)
 	}
 	for range w.draw.IntN(40) {
-		w.after(kv.Instant(w.draw.Int64N(int64(turmoil+recovery/2))), nil, w.useUnits)
-		w.after(kv.Instant(w.draw.Int64N(int64(turmoil+recovery/2))), nil, w.findUnits)
+		w.after(kv.Instant(w.draw.Int64N(int64(faultPhase+recovery/2))), nil, w.useUnits)
+		w.after(kv.Instant(w.draw.Int64N(int64(faultPhase+recovery/2))), nil, w.findUnits)
 	}
 	w.mischief()
-	w.runUntil(turmoil)
+	w.runUntil(faultPhase)
 	w.heal()
 	w.runUntil(w.now + recovery)
 	w.inspect()

@@ -126,8 +126,8 @@ func client(t *testing.T, endpoint string) directory.Directory {
 	return d
 }
 
-// stage is a server process, an owner with one record, and a watcher.
-type stage struct {
+// fixture is a server process, an owner with one record, and a watcher.
+type fixture struct {
 	dir     string
 	server  *process
 	owner   directory.Directory
@@ -135,9 +135,9 @@ type stage struct {
 	watcher *directorytest.Observer
 }
 
-func setStage(t *testing.T) *stage {
+func setStage(t *testing.T) *fixture {
 	t.Helper()
-	s := &stage{dir: stateDir(t)}
+	s := &fixture{dir: stateDir(t)}
 	s.server = start(t, serverDirectory, s.dir)
 	s.owner = client(t, embedded.Endpoint(s.dir))
 	var err error
@@ -152,14 +152,16 @@ func setStage(t *testing.T) *stage {
 	return s
 }
 
-func (s *stage) restart(t *testing.T) { s.server = start(t, serverDirectory, s.dir) }
+func (s *fixture) restart(t *testing.T) { s.server = start(t, serverDirectory, s.dir) }
 
-func (s *stage) await(t *testing.T, what string, done func() bool) {
+func (s *fixture) await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	directorytest.Await(t, eventually, what, done)
 }
 
-func (s *stage) known() bool { return s.watcher.Known() && s.watcher.Sees("agents/a", "incarnation 1") }
+func (s *fixture) known() bool {
+	return s.watcher.Known() && s.watcher.Sees("agents/a", "incarnation 1")
+}
 
 func TestServerKilledAndBackInTime(t *testing.T) {
 	t.Parallel()

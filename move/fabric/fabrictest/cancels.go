@@ -8,13 +8,13 @@ import (
 	"meridian/move/fabric"
 )
 
-var cancelPlays = []play{
-	{name: "cancel a read at any moment", rounds: 10, run: func(s *stage) { playCancel(s, fabric.Read) }},
-	{name: "cancel a write at any moment", rounds: 10, run: func(s *stage) { playCancel(s, fabric.Write) }},
+var cancelPlays = []testCase{
+	{name: "cancel a read at any moment", rounds: 10, run: func(s *fixture) { playCancel(s, fabric.Read) }},
+	{name: "cancel a write at any moment", rounds: 10, run: func(s *fixture) { playCancel(s, fabric.Write) }},
 	{name: "cancel what is stalled", run: playCancelStalled},
 	{name: "cancel what is done", run: playCancelDone},
-	{name: "deadline of a read at any moment", rounds: 4, run: func(s *stage) { playDeadline(s, fabric.Read) }},
-	{name: "deadline of a write at any moment", rounds: 4, run: func(s *stage) { playDeadline(s, fabric.Write) }},
+	{name: "deadline of a read at any moment", rounds: 4, run: func(s *fixture) { playDeadline(s, fabric.Read) }},
+	{name: "deadline of a write at any moment", rounds: 4, run: func(s *fixture) { playDeadline(s, fabric.Write) }},
 	{name: "deadline that has passed", run: playDeadlinePassed},
 	{name: "deadline of what is stalled", run: playDeadlineStalled},
 	{name: "give up waiting", run: playGiveUpWaiting},
@@ -32,7 +32,7 @@ func (p *posted) cancel() {
 }
 
 // At whatever moment Cancel comes, near memory is the caller's when it returns.
-func playCancel(s *stage, op fabric.Op) {
+func playCancel(s *fixture, op fabric.Op) {
 	s.needOp(op)
 	t := s.ready(s.heavy(op))
 	o := s.onceOptions()
@@ -55,7 +55,7 @@ func playCancel(s *stage, op fabric.Op) {
 	s.works()
 }
 
-func playCancelStalled(s *stage) {
+func playCancelStalled(s *fixture) {
 	for _, op := range s.ops() {
 		t := s.ready(s.light(op))
 		resume := s.stall()
@@ -81,7 +81,7 @@ func playCancelStalled(s *stage) {
 	s.works()
 }
 
-func playCancelDone(s *stage) {
+func playCancelDone(s *fixture) {
 	for _, op := range s.ops() {
 		t := s.post(s.light(op))
 		t.must(fabric.Done)
@@ -94,7 +94,7 @@ func playCancelDone(s *stage) {
 	s.works()
 }
 
-func playDeadline(s *stage, op fabric.Op) {
+func playDeadline(s *fixture, op fabric.Op) {
 	s.needOp(op)
 	t := s.ready(s.heavy(op))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1)<<s.random.IntN(24))
@@ -103,7 +103,7 @@ func playDeadline(s *stage, op fabric.Op) {
 	s.works()
 }
 
-func playDeadlinePassed(s *stage) {
+func playDeadlinePassed(s *fixture) {
 	ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
 	defer cancel()
 	for _, op := range s.ops() {
@@ -126,7 +126,7 @@ func (p *posted) startLate(ctx context.Context) {
 	p.s.checkAll()
 }
 
-func playDeadlineStalled(s *stage) {
+func playDeadlineStalled(s *fixture) {
 	for _, op := range s.ops() {
 		t := s.ready(s.light(op))
 		resume := s.stall()
@@ -144,7 +144,7 @@ func playDeadlineStalled(s *stage) {
 }
 
 // Who stops waiting for a transfer has not stopped it.
-func playGiveUpWaiting(s *stage) {
+func playGiveUpWaiting(s *fixture) {
 	for _, op := range s.ops() {
 		t := s.ready(s.light(op))
 		resume := s.stall()

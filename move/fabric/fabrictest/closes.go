@@ -8,7 +8,7 @@ import (
 	"meridian/move/fabric"
 )
 
-var closePlays = []play{
+var closePlays = []testCase{
 	{name: "close the link during transfers", rounds: 4, run: playCloseLink},
 	{name: "close near during transfers", rounds: 4, run: playCloseNear},
 	{name: "close far during transfers", rounds: 4, run: playCloseFar},
@@ -17,7 +17,7 @@ var closePlays = []play{
 }
 
 // over demands that transfers have ended already, and reclaims their memory.
-func (s *stage) over(running []*posted, causes ...error) {
+func (s *fixture) over(running []*posted, causes ...error) {
 	s.Helper()
 	for _, t := range running {
 		if state, _ := t.Status(); !state.Ended() {
@@ -29,14 +29,14 @@ func (s *stage) over(running []*posted, causes ...error) {
 	s.reclaim(running...)
 }
 
-func (s *stage) closeLink() {
+func (s *fixture) closeLink() {
 	s.Helper()
 	if err := s.bounded("Link.Close", s.link.Close); err != nil {
 		s.Errorf("closing the link: %v", err)
 	}
 }
 
-func (s *stage) refusesPosts() {
+func (s *fixture) refusesPosts() {
 	s.Helper()
 	empty, err := s.link.Prepare(s.ops()[0], nil, nil)
 	if err == nil {
@@ -51,7 +51,7 @@ func (s *stage) refusesPosts() {
 	}
 }
 
-func playCloseLink(s *stage) {
+func playCloseLink(s *fixture) {
 	running := s.postHeavy(6, s.ops()...)
 	s.pause()
 	s.closeLink()
@@ -62,7 +62,7 @@ func playCloseLink(s *stage) {
 	s.works()
 }
 
-func playCloseNear(s *stage) {
+func playCloseNear(s *fixture) {
 	running := s.postHeavy(6, s.ops()...)
 	s.pause()
 	s.close(s.near)
@@ -74,7 +74,7 @@ func playCloseNear(s *stage) {
 }
 
 // The far side's memory is quiet when its Close returns; near hears of it.
-func playCloseFar(s *stage) {
+func playCloseFar(s *fixture) {
 	s.needPeer()
 	running := s.postHeavy(6, s.ops()...)
 	s.pause()
@@ -94,7 +94,7 @@ func playCloseFar(s *stage) {
 	s.checkAll()
 }
 
-func playCloseStalled(s *stage) {
+func playCloseStalled(s *fixture) {
 	var running []*posted
 	for _, op := range s.ops() {
 		running = append(running, s.ready(s.light(op)))
@@ -109,7 +109,7 @@ func playCloseStalled(s *stage) {
 }
 
 // Links are independent of each other, also to the same peer.
-func playConnectAgain(s *stage) {
+func playConnectAgain(s *fixture) {
 	first := s.link
 	s.works()
 	s.link = s.connect()

@@ -8,7 +8,7 @@ import (
 	"meridian/move/fabric"
 )
 
-var contentPlays = []play{
+var contentPlays = []testCase{
 	{name: "contents", run: playContents},
 	{name: "scatter and gather", rounds: 3, run: playScatter},
 	{name: "sums of what was placed", run: playSums},
@@ -19,7 +19,7 @@ var contentPlays = []play{
 }
 
 // A dense megabyte and some odd bytes, with guard bytes on both ends.
-func playContents(s *stage) {
+func playContents(s *fixture) {
 	for _, op := range s.ops() {
 		for _, size := range []uint64{1, 63, 4096, 65536, 65537, 1<<20 + 13} {
 			near, far := s.memory(s.near, size+100), s.memory(s.far, size+100)
@@ -31,7 +31,7 @@ func playContents(s *stage) {
 }
 
 // The two sides are cut differently, over several regions.
-func playScatter(s *stage) {
+func playScatter(s *fixture) {
 	const room = heavyBytes / 3
 	var near, far []*memory
 	for range 3 {
@@ -54,7 +54,7 @@ func playScatter(s *stage) {
 
 // shapeFor keeps one request below 20,000 pieces; many pieces have their own
 // case.
-func (s *stage) shapeFor(total uint64) shape {
+func (s *fixture) shapeFor(total uint64) shape {
 	as := s.anyShape()
 	as.longest = max(as.longest, total/10_000+1)
 	return as
@@ -63,7 +63,7 @@ func (s *stage) shapeFor(total uint64) shape {
 // The sums that are taken on the way are those of what lies there at the end, or
 // there are none: of a destination that is whole, longer than what comes, or in
 // pieces, and of one that is written twice.
-func playSums(s *stage) {
+func playSums(s *fixture) {
 	for _, op := range s.ops() {
 		for _, size := range []uint64{1, 4096, 65537, 1 << 20, 3<<20 + 13} {
 			for _, checked := range []bool{false, true} {
@@ -93,7 +93,7 @@ func playSums(s *stage) {
 
 // summed moves what is planned, and has the sums of its destination taken. The memory of
 // earlier transfers is for the caller to check, once: there is much of it.
-func (s *stage) summed(p plan, sums *fabric.Sums) {
+func (s *fixture) summed(p plan, sums *fabric.Sums) {
 	o := fabric.PostOptions{ID: s.id(), Grant: s.id()}
 	if p.op == fabric.Read {
 		o.Sums = sums
@@ -105,7 +105,7 @@ func (s *stage) summed(p plan, sums *fabric.Sums) {
 	p.far[0].memory.check()
 }
 
-func (s *stage) checkSums(sums *fabric.Sums, into piece, bytes uint64, known bool) {
+func (s *fixture) checkSums(sums *fabric.Sums, into piece, bytes uint64, known bool) {
 	got := sums.Of(bytes)
 	if got == nil && known {
 		s.Fatalf("nothing is known of %d bytes", bytes)
@@ -115,7 +115,7 @@ func (s *stage) checkSums(sums *fabric.Sums, into piece, bytes uint64, known boo
 	}
 }
 
-func playNothing(s *stage) {
+func playNothing(s *fixture) {
 	near, far := s.memory(s.near, 4096), s.memory(s.far, 4096)
 	for _, op := range s.ops() {
 		for _, p := range []plan{
@@ -129,7 +129,7 @@ func playNothing(s *stage) {
 	}
 }
 
-func playManyPieces(s *stage) {
+func playManyPieces(s *fixture) {
 	total, most := uint64(6_400_000), 100_000
 	if s.o.Brief {
 		total, most = total/10, most/10
@@ -146,7 +146,7 @@ func playManyPieces(s *stage) {
 	}
 }
 
-func playPrepared(s *stage) {
+func playPrepared(s *fixture) {
 	for _, op := range s.ops() {
 		p := s.light(op)
 		t := s.ready(p)
@@ -166,7 +166,7 @@ func playPrepared(s *stage) {
 }
 
 // A request that is released while it runs keeps its memory until it ends.
-func playRelease(s *stage) {
+func playRelease(s *fixture) {
 	for _, op := range s.ops() {
 		t := s.ready(s.heavy(op)).start()
 		t.prepared.Release()

@@ -24,7 +24,7 @@ type events struct {
 	late int
 }
 
-func (e *events) Notified(n fabric.Notification) (fabric.Attendant, error) {
+func (e *events) Notified(n fabric.Notification) (fabric.NotificationHandler, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {

@@ -103,16 +103,16 @@ func seed(t testing.TB) uint64 {
 	return s
 }
 
-// play is one case: what happens on a stage.
-type play struct {
+// testCase is one case: what happens on a stage.
+type testCase struct {
 	name string
 	// rounds is how often it is played, each time on a new stage; 0 means once.
 	rounds int
-	run    func(*stage)
+	run    func(*fixture)
 }
 
-func allPlays() (all []play) {
-	for _, some := range [][]play{
+func allPlays() (all []testCase) {
+	for _, some := range [][]testCase{
 		contentPlays, refusalPlays, fencePlays, revokePlays, cancelPlays, deathPlays, closePlays, noticePlays, repeatPlays, crowdPlays,
 	} {
 		all = append(all, some...)
@@ -131,7 +131,7 @@ func Run(t *testing.T, o Options) {
 
 // perform plays one case. Its randomness rests on the seed and its name, so
 // that it can be repeated alone.
-func perform(t testing.TB, o Options, p play) {
+func perform(t testing.TB, o Options, p testCase) {
 	key := [32]byte{}
 	copy(key[:], p.name)
 	for i := range 8 {
@@ -154,7 +154,7 @@ func perform(t testing.TB, o Options, p play) {
 	}
 }
 
-func playOnce(t testing.TB, o Options, p play, random *rand.Rand) {
+func playOnce(t testing.TB, o Options, p testCase, random *rand.Rand) {
 	t.Helper()
 	s := newStage(t, o, random)
 	defer s.clear()

@@ -83,7 +83,7 @@ func (r *recorder) Failed() bool {
 func played(t *testing.T, name string, o Options) *recorder {
 	t.Helper()
 	all := allPlays()
-	at := slices.IndexFunc(all, func(p play) bool { return p.name == name })
+	at := slices.IndexFunc(all, func(p testCase) bool { return p.name == name })
 	if at < 0 {
 		t.Fatalf("the suite has no case %q", name)
 	}
@@ -178,7 +178,7 @@ func TestSeedRepeats(t *testing.T) {
 		var shapes []string
 		o := toyOptions(newToyNetwork(""))
 		o.Seed = seed
-		perform(t, o.withDefaults(t), play{name: "seeded", rounds: 2, run: func(s *stage) {
+		perform(t, o.withDefaults(t), testCase{name: "seeded", rounds: 2, run: func(s *fixture) {
 			m := s.memory(s.near, 10_000)
 			for _, p := range s.cut(2000, []*memory{m}, s.anyShape()) {
 				shapes = append(shapes, fmt.Sprint(p.offset, p.length))

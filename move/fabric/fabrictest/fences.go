@@ -6,17 +6,17 @@ import (
 	"meridian/move/fabric"
 )
 
-var fencePlays = []play{
-	{name: "deregister near memory while it is read into", rounds: 4, run: func(s *stage) { playDeregister(s, fabric.Read, true) }},
-	{name: "deregister near memory while it is written from", rounds: 4, run: func(s *stage) { playDeregister(s, fabric.Write, true) }},
-	{name: "deregister far memory while it is read from", rounds: 4, run: func(s *stage) { playDeregister(s, fabric.Read, false) }},
-	{name: "deregister far memory while it is written to", rounds: 4, run: func(s *stage) { playDeregister(s, fabric.Write, false) }},
+var fencePlays = []testCase{
+	{name: "deregister near memory while it is read into", rounds: 4, run: func(s *fixture) { playDeregister(s, fabric.Read, true) }},
+	{name: "deregister near memory while it is written from", rounds: 4, run: func(s *fixture) { playDeregister(s, fabric.Write, true) }},
+	{name: "deregister far memory while it is read from", rounds: 4, run: func(s *fixture) { playDeregister(s, fabric.Read, false) }},
+	{name: "deregister far memory while it is written to", rounds: 4, run: func(s *fixture) { playDeregister(s, fabric.Write, false) }},
 	{name: "deregister while stalled", run: playDeregisterStalled},
 }
 
 // After Deregister the memory is its owner's alone, and only transfers that
 // touch it have noticed.
-func playDeregister(s *stage, op fabric.Op, near bool) {
+func playDeregister(s *fixture, op fabric.Op, near bool) {
 	s.needOp(op)
 	running := s.postHeavy(6, op)
 	doomed, others := running[:3], running[3:]
@@ -67,7 +67,7 @@ func (p *posted) stopped(near bool, then func()) {
 
 // Deregister needs no peer: near memory is free, and its transfers are over,
 // while the other side does nothing.
-func playDeregisterStalled(s *stage) {
+func playDeregisterStalled(s *fixture) {
 	for _, op := range s.ops() {
 		for _, near := range []bool{true, false} {
 			t := s.ready(s.light(op))

@@ -13,7 +13,7 @@ import (
 
 // memory is a registered section and what it must hold.
 type memory struct {
-	s          *stage
+	s          *fixture
 	side       *side
 	region     fabric.Region
 	registered bool
@@ -23,7 +23,7 @@ type memory struct {
 
 // memory makes a region of random bytes. Loopback means one table for both
 // sides, so that IDs are never used twice.
-func (s *stage) memory(a *side, sizeBytes uint64) *memory {
+func (s *fixture) memory(a *side, sizeBytes uint64) *memory {
 	s.Helper()
 	section := a.section(s.TB, sizeBytes)
 	s.regions++
@@ -129,7 +129,7 @@ func differences(a, b []byte) (first, count int) {
 }
 
 // checkAll compares all memory of the stage.
-func (s *stage) checkAll() {
+func (s *fixture) checkAll() {
 	s.Helper()
 	for _, m := range s.memories {
 		m.check()

@@ -12,7 +12,7 @@ import (
 	"meridian/move/fabric"
 )
 
-var noticePlays = []play{
+var noticePlays = []testCase{
 	{name: "notified after the data is in place", rounds: 2, run: playNotified},
 	{name: "notified without data", run: playNotifiedAlone},
 	{name: "notified in order", rounds: 3, run: playNotifiedInOrder},
@@ -28,7 +28,7 @@ func (p *posted) placed() {
 }
 
 // delivered demands one notification of a transfer, and what it says.
-func (s *stage) delivered(id kv.ID, payload []byte) {
+func (s *fixture) delivered(id kv.ID, payload []byte) {
 	s.Helper()
 	got := s.far.events.of(id)
 	if len(got) != 1 {
@@ -41,7 +41,7 @@ func (s *stage) delivered(id kv.ID, payload []byte) {
 	}
 }
 
-func playNotified(s *stage) {
+func playNotified(s *fixture) {
 	s.needNotify()
 	for _, op := range s.ops() {
 		for _, payload := range [][]byte{nil, []byte("x"), bytes.Repeat([]byte("payload "), 500)} {
@@ -64,7 +64,7 @@ func playNotified(s *stage) {
 	s.checkAll()
 }
 
-func playNotifiedAlone(s *stage) {
+func playNotifiedAlone(s *fixture) {
 	s.needNotify()
 	for i, payload := range [][]byte{nil, []byte("alone"), bytes.Repeat([]byte{7}, 4096)} {
 		id := s.id()
@@ -82,7 +82,7 @@ func playNotifiedAlone(s *stage) {
 }
 
 // Notify comes after everything posted before it, and one Notify after another.
-func playNotifiedInOrder(s *stage) {
+func playNotifiedInOrder(s *fixture) {
 	s.needNotify()
 	var running []*posted
 	for i := range 12 {
@@ -118,7 +118,7 @@ func playNotifiedInOrder(s *stage) {
 
 // A refusal reaches whoever posted; it is not Done, and data that arrived is
 // not denied.
-func playNotifiedBusy(s *stage) {
+func playNotifiedBusy(s *fixture) {
 	s.needNotify()
 	var full atomic.Bool
 	s.far.events.onNotified(func(fabric.Notification) error {
@@ -152,7 +152,7 @@ func playNotifiedBusy(s *stage) {
 	s.works()
 }
 
-func playNotNotified(s *stage) {
+func playNotNotified(s *fixture) {
 	s.works()
 	time.Sleep(s.o.Quiet)
 	if got := len(s.far.events.all()); got != 0 {

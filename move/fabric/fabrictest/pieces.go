@@ -22,7 +22,7 @@ func (p pieces) bytes() (total uint64) {
 }
 
 // list is what the fabric is given.
-func (p pieces) list(s *stage) (l fabric.List) {
+func (p pieces) list(s *fixture) (l fabric.List) {
 	s.Helper()
 	for _, x := range p {
 		region := x.memory.region
@@ -79,7 +79,7 @@ type shape struct {
 	dense   bool   // no gaps
 }
 
-func (s *stage) anyShape() shape {
+func (s *fixture) anyShape() shape {
 	longest := []uint64{1, 7, 64, 300, 4096, 9000, 200_000}
 	return shape{
 		longest: longest[s.random.IntN(len(longest))],
@@ -89,7 +89,7 @@ func (s *stage) anyShape() shape {
 
 // cut spreads total bytes over memories without covering a byte twice. Each
 // memory must have room for twice the total.
-func (s *stage) cut(total uint64, over []*memory, as shape) (all pieces) {
+func (s *fixture) cut(total uint64, over []*memory, as shape) (all pieces) {
 	lengths := s.lengths(total, as)
 	gaps := uint64(0)
 	if !as.dense && len(lengths) > 0 {
@@ -119,7 +119,7 @@ func (s *stage) cut(total uint64, over []*memory, as shape) (all pieces) {
 	return all
 }
 
-func (s *stage) lengths(total uint64, as shape) (all []uint64) {
+func (s *fixture) lengths(total uint64, as shape) (all []uint64) {
 	for total > 0 {
 		length := as.longest
 		if !as.even {

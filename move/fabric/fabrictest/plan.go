@@ -31,7 +31,7 @@ func (p plan) destination() pieces {
 
 // heavy is a transfer that takes long enough to be met in the middle: many
 // scattered pieces, cut differently on the two sides.
-func (s *stage) heavy(op fabric.Op) plan {
+func (s *fixture) heavy(op fabric.Op) plan {
 	s.Helper()
 	near, far := s.memory(s.near, heavyBytes*9/8), s.memory(s.far, heavyBytes*9/8)
 	return plan{
@@ -42,7 +42,7 @@ func (s *stage) heavy(op fabric.Op) plan {
 }
 
 // light is a small transfer between memories of its own.
-func (s *stage) light(op fabric.Op) plan {
+func (s *fixture) light(op fabric.Op) plan {
 	s.Helper()
 	const size = 10_000
 	near, far := s.memory(s.near, 3*size), s.memory(s.far, 3*size)
@@ -56,14 +56,14 @@ func (s *stage) light(op fabric.Op) plan {
 // posted is a transfer and what it is to move.
 type posted struct {
 	*fabric.Transfer // once it was started
-	s                *stage
+	s                *fixture
 	plan             plan
 	prepared         *fabric.Prepared
 	data             []byte // what the source held when it was made ready
 }
 
 // ready does everything that comes before Post.
-func (s *stage) ready(p plan) *posted {
+func (s *fixture) ready(p plan) *posted {
 	s.Helper()
 	prepared, err := s.link.Prepare(p.op, p.near.list(s), p.far.list(s))
 	if err != nil {
@@ -92,14 +92,14 @@ func (p *posted) tryStart(ctx context.Context, o fabric.PostOptions) (err error)
 	return err
 }
 
-func (s *stage) post(p plan) *posted {
+func (s *fixture) post(p plan) *posted {
 	s.Helper()
 	return s.ready(p).start()
 }
 
 // postHeavy starts heavy transfers so close together that they run at the same
 // time.
-func (s *stage) postHeavy(count int, ops ...fabric.Op) (running []*posted) {
+func (s *fixture) postHeavy(count int, ops ...fabric.Op) (running []*posted) {
 	s.Helper()
 	for i := range count {
 		running = append(running, s.ready(s.heavy(ops[i%len(ops)])))
@@ -112,7 +112,7 @@ func (s *stage) postHeavy(count int, ops ...fabric.Op) (running []*posted) {
 
 // attempt posts what may be refused, at once or later, and returns why. A
 // refusal leaves nothing behind.
-func (s *stage) attempt(op fabric.Op, local, remote fabric.List) error {
+func (s *fixture) attempt(op fabric.Op, local, remote fabric.List) error {
 	s.Helper()
 	prepared, err := s.link.Prepare(op, local, remote)
 	if err != nil {
@@ -171,7 +171,7 @@ func (p *posted) settle() fabric.State {
 
 // reclaim is for transfers that were made to end: near memory is its owner's
 // again. He gives it new bytes; they stay, and none reaches the far side.
-func (s *stage) reclaim(ended ...*posted) {
+func (s *fixture) reclaim(ended ...*posted) {
 	s.Helper()
 	for _, p := range ended {
 		state := p.end()
@@ -255,7 +255,7 @@ func (p *posted) named(causes ...error) {
 }
 
 // works makes sure that the link can still do its job.
-func (s *stage) works() {
+func (s *fixture) works() {
 	s.Helper()
 	for _, op := range s.ops() {
 		s.post(s.light(op)).must(fabric.Done)
@@ -264,7 +264,7 @@ func (s *stage) works() {
 }
 
 // ops are those that the fabric has.
-func (s *stage) ops() (ops []fabric.Op) {
+func (s *fixture) ops() (ops []fabric.Op) {
 	capabilities := s.near.fabric.Capabilities()
 	if capabilities.Read {
 		ops = append(ops, fabric.Read)

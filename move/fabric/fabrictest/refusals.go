@@ -10,7 +10,7 @@ import (
 	"meridian/move/mem"
 )
 
-var refusalPlays = []play{
+var refusalPlays = []testCase{
 	{name: "different lengths", run: playLengths},
 	{name: "overlapping destination", run: playOverlap},
 	{name: "out of bounds", run: playBounds},
@@ -25,7 +25,7 @@ var refusalPlays = []play{
 
 // refused demands that an attempt fails by name and leaves all memory and the
 // link as they were.
-func (s *stage) refused(what string, op fabric.Op, local, remote fabric.List, want error) {
+func (s *fixture) refused(what string, op fabric.Op, local, remote fabric.List, want error) {
 	s.Helper()
 	if err := s.attempt(op, local, remote); !errors.Is(err, want) {
 		s.Errorf("%v, %s: %v, want %v", op, what, err, want)
@@ -33,7 +33,7 @@ func (s *stage) refused(what string, op fabric.Op, local, remote fabric.List, wa
 	s.checkAll()
 }
 
-func (s *stage) refusedAtPrepare(what string, op fabric.Op, local, remote fabric.List, want error) {
+func (s *fixture) refusedAtPrepare(what string, op fabric.Op, local, remote fabric.List, want error) {
 	s.Helper()
 	p, err := s.link.Prepare(op, local, remote)
 	if !errors.Is(err, want) {
@@ -44,12 +44,12 @@ func (s *stage) refusedAtPrepare(what string, op fabric.Op, local, remote fabric
 	}
 }
 
-func (s *stage) pair() (near, far *memory) {
+func (s *fixture) pair() (near, far *memory) {
 	s.Helper()
 	return s.memory(s.near, 8192), s.memory(s.far, 8192)
 }
 
-func playLengths(s *stage) {
+func playLengths(s *fixture) {
 	near, far := s.pair()
 	for _, op := range s.ops() {
 		for _, lengths := range [][2]uint64{{10, 11}, {11, 10}, {0, 1}, {1, 0}} {
@@ -62,7 +62,7 @@ func playLengths(s *stage) {
 }
 
 // As destination no byte may be named twice; as source any may.
-func playOverlap(s *stage) {
+func playOverlap(s *fixture) {
 	near, far := s.pair()
 	again := func(m *memory) pieces { return pieces{{m, 100, 50}, {m, 300, 50}, {m, 149, 20}} }
 	dense := func(m *memory) pieces { return pieces{{m, 1000, 120}} }
@@ -79,7 +79,7 @@ func playOverlap(s *stage) {
 	s.works()
 }
 
-func playBounds(s *stage) {
+func playBounds(s *fixture) {
 	near, far := s.pair()
 	size := near.region.Section.Size()
 	if far.region.Section.Size() != size {
@@ -110,7 +110,7 @@ func with(l fabric.List, region, epoch uint64) fabric.List {
 	return fabric.List{{Region: region, Epoch: epoch, Spans: l[0].Spans}}
 }
 
-func playUnknownRegion(s *stage) {
+func playUnknownRegion(s *fixture) {
 	near, far := s.pair()
 	gone, goneFar := s.pair()
 	gone.deregister()
@@ -130,7 +130,7 @@ func playUnknownRegion(s *stage) {
 	s.works()
 }
 
-func playStaleEpoch(s *stage) {
+func playStaleEpoch(s *fixture) {
 	near, far := s.pair()
 	for _, op := range s.ops() {
 		for _, off := range []uint64{1, math.MaxUint64, 1 << 32} { // ahead, behind, far away
@@ -148,7 +148,7 @@ func playStaleEpoch(s *stage) {
 }
 
 // What was checked before a fence is not good after it, on either side.
-func playPreparedBeforeFence(s *stage) {
+func playPreparedBeforeFence(s *fixture) {
 	for _, op := range s.ops() {
 		for _, local := range []bool{true, false} {
 			p := s.light(op)
@@ -171,7 +171,7 @@ func playPreparedBeforeFence(s *stage) {
 }
 
 // expectPost posts and wants that end, whether Post says it or the transfer.
-func (s *stage) expectPost(p *fabric.Prepared, want error) {
+func (s *fixture) expectPost(p *fabric.Prepared, want error) {
 	s.Helper()
 	t, err := s.link.Post(context.Background(), p, fabric.PostOptions{ID: s.id()})
 	if err == nil {
@@ -182,7 +182,7 @@ func (s *stage) expectPost(p *fabric.Prepared, want error) {
 	}
 }
 
-func playNoSuchOp(s *stage) {
+func playNoSuchOp(s *fixture) {
 	near, far := s.pair()
 	local, remote := pieces{{near, 0, 10}}.list(s), pieces{{far, 0, 10}}.list(s)
 	has := s.near.fabric.Capabilities()
@@ -202,7 +202,7 @@ func playNoSuchOp(s *stage) {
 	s.works()
 }
 
-func playRegionNames(s *stage) {
+func playRegionNames(s *fixture) {
 	near, _ := s.pair()
 	if err := s.near.fabric.Register(near.region); err == nil {
 		s.Error("a region was registered twice")
@@ -214,7 +214,7 @@ func playRegionNames(s *stage) {
 	s.works()
 }
 
-func playWhoAnswers(s *stage) {
+func playWhoAnswers(s *fixture) {
 	if got := s.link.Peer(); got.Name != s.far.self.Name || got.Incarnation != s.far.self.Incarnation {
 		s.Errorf("the link's peer is %s %s, want %s %s", got.Name, got.Incarnation, s.far.self.Name, s.far.self.Incarnation)
 	}
@@ -234,7 +234,7 @@ func playWhoAnswers(s *stage) {
 	s.works()
 }
 
-func playEstimate(s *stage) {
+func playEstimate(s *fixture) {
 	s.works()
 	for _, op := range s.ops() {
 		little, much := s.link.Estimate(op, 1<<10, 1), s.link.Estimate(op, 1<<30, 1<<10)

@@ -8,13 +8,13 @@ import (
 	"meridian/move/fabric"
 )
 
-var repeatPlays = []play{
+var repeatPlays = []testCase{
 	{name: "post again while running", run: playRepeatRunning},
 	{name: "post again when done", run: playRepeatDone},
 	{name: "post at the same time", rounds: 3, run: playRepeatAtOnce},
 }
 
-func (s *stage) once(t *posted) {
+func (s *fixture) once(t *posted) {
 	s.Helper()
 	time.Sleep(s.o.Quiet)
 	if s.near.fabric.Capabilities().Notify {
@@ -23,7 +23,7 @@ func (s *stage) once(t *posted) {
 	s.checkAll()
 }
 
-func (s *stage) onceOptions() fabric.PostOptions {
+func (s *fixture) onceOptions() fabric.PostOptions {
 	notify := s.near.fabric.Capabilities().Notify
 	o := fabric.PostOptions{ID: s.id(), Notify: notify}
 	if notify {
@@ -33,7 +33,7 @@ func (s *stage) onceOptions() fabric.PostOptions {
 }
 
 // An ID that is running is the running transfer.
-func playRepeatRunning(s *stage) {
+func playRepeatRunning(s *fixture) {
 	for _, op := range s.ops() {
 		t := s.ready(s.light(op))
 		o := s.onceOptions()
@@ -52,7 +52,7 @@ func playRepeatRunning(s *stage) {
 
 // An ID that is done stays done: its destination may long have another use, so
 // a write that is repeated changes nothing there.
-func playRepeatDone(s *stage) {
+func playRepeatDone(s *fixture) {
 	for _, op := range s.ops() {
 		p := s.light(op)
 		o := s.onceOptions()
@@ -73,7 +73,7 @@ func playRepeatDone(s *stage) {
 	}
 }
 
-func playRepeatAtOnce(s *stage) {
+func playRepeatAtOnce(s *fixture) {
 	for _, op := range s.ops() {
 		t := s.ready(s.light(op))
 		o := s.onceOptions()

@@ -8,16 +8,16 @@ import (
 	"meridian/move/fabric"
 )
 
-var revokePlays = []play{
-	{name: "revoke while it is read from", rounds: 8, run: func(s *stage) { playRevoke(s, fabric.Read) }},
-	{name: "revoke while it is written to", rounds: 8, run: func(s *stage) { playRevoke(s, fabric.Write) }},
+var revokePlays = []testCase{
+	{name: "revoke while it is read from", rounds: 8, run: func(s *fixture) { playRevoke(s, fabric.Read) }},
+	{name: "revoke while it is written to", rounds: 8, run: func(s *fixture) { playRevoke(s, fabric.Write) }},
 	{name: "revoke while stalled", run: playRevokeStalled},
 	{name: "revoked before it is posted", run: playRevokedBefore},
 }
 
 // revoke takes a grant of far's back, as an agent does: first nobody new is let
 // in, then what runs is stopped.
-func (s *stage) revoke(grant kv.ID) {
+func (s *fixture) revoke(grant kv.ID) {
 	s.Helper()
 	s.far.guard.revoke(grant)
 	revoker := s.far.fabric.(fabric.Revoker)
@@ -26,7 +26,7 @@ func (s *stage) revoke(grant kv.ID) {
 	}
 }
 
-func (s *stage) needRevoke() {
+func (s *fixture) needRevoke() {
 	s.Helper()
 	if _, serves := s.far.fabric.(fabric.Revoker); !serves {
 		s.Skip("this fabric serves nobody under grants")
@@ -43,7 +43,7 @@ func (p *posted) startUnder() (grant kv.ID) {
 
 // After Revoke far's memory is its owner's alone: what it puts there stays, and
 // none of it is seen by what ran under the grant. Others have not noticed.
-func playRevoke(s *stage, op fabric.Op) {
+func playRevoke(s *fixture, op fabric.Op) {
 	s.needRevoke()
 	s.needOp(op)
 	var running []*posted
@@ -68,7 +68,7 @@ func playRevoke(s *stage, op fabric.Op) {
 	s.works()
 }
 
-func playRevokeStalled(s *stage) {
+func playRevokeStalled(s *fixture) {
 	s.needRevoke()
 	for _, op := range s.ops() {
 		t := s.ready(s.light(op))
@@ -88,7 +88,7 @@ func playRevokeStalled(s *stage) {
 }
 
 // A grant that was revoked opens nothing, and what names it touches nothing.
-func playRevokedBefore(s *stage) {
+func playRevokedBefore(s *fixture) {
 	s.needRevoke()
 	for _, op := range s.ops() {
 		t := s.ready(s.light(op))

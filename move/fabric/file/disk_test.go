@@ -18,9 +18,9 @@ import (
 
 type silent struct{}
 
-func (silent) Notified(fabric.Notification) (fabric.Attendant, error) { return nil, nil }
-func (silent) LinkLost(fabric.Peer, error)                            {}
-func (silent) Refused(string, error)                                  {}
+func (silent) Notified(fabric.Notification) (fabric.NotificationHandler, error) { return nil, nil }
+func (silent) LinkLost(fabric.Peer, error)                                      {}
+func (silent) Refused(string, error)                                            {}
 
 // rig is a fabric with one region of memory and one file, both of random bytes.
 type rig struct {

@@ -35,8 +35,8 @@ type Self struct {
 	Key *trust.CellKey
 }
 
-// Call is what a dialer wants.
-type Call struct {
+// DialRequest is what a dialer wants.
+type DialRequest struct {
 	// Expect is the incarnation to reach; zero takes any.
 	Expect kv.ID
 	// Certified is the name in the peer's certificate; empty without TLS.
@@ -56,7 +56,7 @@ const (
 
 // Introduce says who s is and hears who answers. The caller bounds it by a
 // deadline on conn.
-func (s Self) Introduce(conn net.Conn, c Call) (mrdn.Welcome, error) {
+func (s Self) Introduce(conn net.Conn, c DialRequest) (mrdn.Welcome, error) {
 	hello := mrdn.Hello{
 		MinVersion: mrdn.LinkVersion, MaxVersion: mrdn.LinkVersion, Agent: s.Agent, Incarnation: s.Incarnation,
 		Expect: c.Expect, Link: c.Link, Stream: c.Stream, Streams: c.Streams, Fetch: c.Fetch, Nonce: trust.NewNonce(),
@@ -113,8 +113,8 @@ func (s Self) prove(conn net.Conn, h mrdn.Hello, w mrdn.Welcome) error {
 	return nil
 }
 
-// Hear listens to a guest and answers. Judge says what else must be right.
-// Certified is the name in the guest's certificate; empty without TLS.
+// Hear listens to a dialer and answers. Judge says what else must be right.
+// Certified is the name in the dialer's certificate; empty without TLS.
 func (s Self) Hear(conn net.Conn, certified string, judge func(mrdn.Hello) error) (mrdn.Hello, error) {
 	body, err := ReadFrame(conn, maxIntroduction, mrdn.HelloFrame)
 	if err != nil {
@@ -171,7 +171,7 @@ func transcript(h mrdn.Hello, w mrdn.Welcome) trust.Transcript {
 	}
 }
 
-// judge is what every guest must have right.
+// judge is what every dialer must have right.
 func (s Self) judge(h mrdn.Hello, certified string) error {
 	switch {
 	case h.MinVersion > mrdn.LinkVersion || h.MaxVersion < mrdn.LinkVersion:

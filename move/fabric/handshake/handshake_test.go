@@ -37,7 +37,7 @@ var (
 )
 
 // converse runs both sides against each other.
-func converse(t *testing.T, dialer, listener Self, c Call, certified string) (hello mrdn.Hello, dialed, heard error) {
+func converse(t *testing.T, dialer, listener Self, c DialRequest, certified string) (hello mrdn.Hello, dialed, heard error) {
 	t.Helper()
 	near, far := net.Pipe()
 	deadline := time.Now().Add(time.Minute)
@@ -64,8 +64,8 @@ func TestIntroductions(t *testing.T) {
 	key, other := newKey(t), newKey(t)
 	for name, c := range map[string]struct {
 		dialerKey, listenerKey *trust.CellKey
-		call                   Call
-		guestCertified         string // what the listener knows from TLS
+		call                   DialRequest
+		dialerCertified        string // what the listener knows from TLS
 		dialed, heard          error
 		says                   string
 	}{
@@ -74,16 +74,16 @@ func TestIntroductions(t *testing.T) {
 		"another cell":           {dialerKey: other, listenerKey: key, dialed: fabric.ErrUnproven, heard: fabric.ErrUnproven, says: "cell.key"},
 		"no key to prove with":   {listenerKey: key, dialed: fabric.ErrUnproven, heard: io.EOF, says: "asks for a proof"},
 		"a host without a proof": {dialerKey: key, dialed: fabric.ErrUnproven, says: "does not prove"},
-		"certificates suffice":   {dialerKey: key, listenerKey: key, call: Call{Certified: "b"}, guestCertified: "a"},
-		"the host lies":          {call: Call{Certified: "c"}, guestCertified: "a", dialed: fabric.ErrUnproven, says: "its certificate c"},
-		"the guest lies":         {call: Call{Certified: "b"}, guestCertified: "x", dialed: fabric.ErrUnproven, heard: fabric.ErrUnproven, says: "its certificate x"},
-		"the one expected":       {call: Call{Expect: second}},
-		"reborn":                 {call: Call{Expect: kv.ID{7}}, dialed: fabric.ErrStalePeer, heard: fabric.ErrStalePeer, says: second.String()},
+		"certificates suffice":   {dialerKey: key, listenerKey: key, call: DialRequest{Certified: "b"}, dialerCertified: "a"},
+		"the host lies":          {call: DialRequest{Certified: "c"}, dialerCertified: "a", dialed: fabric.ErrUnproven, says: "its certificate c"},
+		"the dialer lies":        {call: DialRequest{Certified: "b"}, dialerCertified: "x", dialed: fabric.ErrUnproven, heard: fabric.ErrUnproven, says: "its certificate x"},
+		"the one expected":       {call: DialRequest{Expect: second}},
+		"reborn":                 {call: DialRequest{Expect: kv.ID{7}}, dialed: fabric.ErrStalePeer, heard: fabric.ErrStalePeer, says: second.String()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.call.Link, c.call.Streams = kv.ID{5}, 1
 			hello, dialed, heard := converse(t,
-				Self{Agent: "a", Incarnation: first, Key: c.dialerKey}, Self{Agent: "b", Incarnation: second, Key: c.listenerKey}, c.call, c.guestCertified)
+				Self{Agent: "a", Incarnation: first, Key: c.dialerKey}, Self{Agent: "b", Incarnation: second, Key: c.listenerKey}, c.call, c.dialerCertified)
 			if !errors.Is(dialed, c.dialed) || !errors.Is(heard, c.heard) {
 				t.Fatalf("dialer: %v\nlistener: %v", dialed, heard)
 			}
@@ -129,8 +129,8 @@ func TestReplayedProof(t *testing.T) {
 	}
 }
 
-// doors keeps a door whose guests are served until the test ends.
-func keep(t *testing.T, o DoorOptions) (*Door, *[]error) {
+// pendings keeps a listener whose dialers are served until the test ends.
+func keep(t *testing.T, o PendingOptions) (*PendingPeers, *[]error) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -146,7 +146,7 @@ func keep(t *testing.T, o DoorOptions) (*Door, *[]error) {
 		refused = append(refused, err)
 	}
 	o.Logger = slog.New(slog.DiscardHandler)
-	d := Keep(listener, o)
+	d := Listen(listener, o)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -158,7 +158,7 @@ func keep(t *testing.T, o DoorOptions) (*Door, *[]error) {
 
 func TestStrangersAreBounded(t *testing.T) {
 	served := make(chan string, 10)
-	o := DoorOptions{
+	o := PendingOptions{
 		Patience: time.Hour, Strangers: 3,
 		Serve: func(_ net.Conn, h mrdn.Hello) error { served <- h.Agent; return nil },
 	}
@@ -203,7 +203,7 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 }
 
-func call(t *testing.T, d *Door) error {
+func call(t *testing.T, d *PendingPeers) error {
 	t.Helper()
 	conn, err := net.Dial("tcp", d.Addr().String())
 	if err != nil {
@@ -211,13 +211,13 @@ func call(t *testing.T, d *Door) error {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
-	_, err = Self{Agent: "a", Incarnation: first}.Introduce(conn, Call{Streams: 1})
+	_, err = Self{Agent: "a", Incarnation: first}.Introduce(conn, DialRequest{Streams: 1})
 	return err
 }
 
 func TestFetchNeedsTheKeyToo(t *testing.T) {
 	key := newKey(t)
-	d, refused := keep(t, DoorOptions{
+	d, refused := keep(t, PendingOptions{
 		Self: Self{Key: key}, Patience: time.Minute, Metadata: func() []byte { return []byte("regions") },
 		Serve: func(net.Conn, mrdn.Hello) error { t.Error("a fetch is no link"); return nil },
 	})
@@ -228,7 +228,7 @@ func TestFetchNeedsTheKeyToo(t *testing.T) {
 		}
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(time.Minute))
-		if _, err := (Self{Agent: "a", Key: key}).Introduce(conn, Call{Streams: 1, Fetch: true}); err != nil {
+		if _, err := (Self{Agent: "a", Key: key}).Introduce(conn, DialRequest{Streams: 1, Fetch: true}); err != nil {
 			return "", err
 		}
 		blob, err := ReadFrame(conn, 4096, mrdn.BlobFrame)

@@ -39,7 +39,7 @@ type loan struct {
 	sizeBytes             uint64
 	section               *mem.Section // nil for memory of a GPU, which is opened when it is needed
 	unreached             error        // why there is none
-	far                   *reach       // how GPUs see it
+	far                   *gpuMapping  // how GPUs see it
 	users                 int          // protected by borrowed.mu
 	returned              bool
 }
@@ -73,7 +73,7 @@ func (b *borrowed) put(m mrdn.Lend, fd int) error {
 		l.section = arena.Section
 	}
 	if l.section != nil {
-		l.sizeBytes, l.far = l.section.Size(), &reach{section: l.section, gpu: b.gpu, loan: true}
+		l.sizeBytes, l.far = l.section.Size(), &gpuMapping{section: l.section, gpu: b.gpu, loan: true}
 	}
 	return b.keep(l)
 }
@@ -85,7 +85,7 @@ func (b *borrowed) putGPU(m mrdn.LendGPU) error {
 	if b.gpu == nil {
 		l.unreached = cuda.ErrUnsupported
 	} else {
-		l.far = &reach{gpu: b.gpu, loan: true, lent: vram.Lent{UUID: m.UUID, Handle: m.Handle, Offset: m.Offset, SizeBytes: m.SizeBytes}}
+		l.far = &gpuMapping{gpu: b.gpu, loan: true, lent: vram.Lent{UUID: m.UUID, Handle: m.Handle, Offset: m.Offset, SizeBytes: m.SizeBytes}}
 	}
 	return b.keep(l)
 }

@@ -24,7 +24,7 @@ type gpu struct {
 
 	mu      sync.Mutex // protects the rest
 	running map[*gpuJob]struct{}
-	own     map[uint64]*reach // regions of host memory, as GPUs see them
+	own     map[uint64]*gpuMapping // regions of host memory, as GPUs see them
 }
 
 // gpuCopiers is how many there are: tables of blocks are made by the CPU, and one core
@@ -32,7 +32,7 @@ type gpu struct {
 const gpuCopiers = 8
 
 func newGPU(devices *vram.Pool, copiers *pool, logger *slog.Logger) *gpu {
-	return &gpu{devices: devices, copiers: copiers, logger: logger, running: make(map[*gpuJob]struct{}), own: make(map[uint64]*reach)}
+	return &gpu{devices: devices, copiers: copiers, logger: logger, running: make(map[*gpuJob]struct{}), own: make(map[uint64]*gpuMapping)}
 }
 
 // take has copiers copy a part, unless all of it lies in host memory: that is false.
@@ -78,12 +78,12 @@ func (g *gpu) over(j *gpuJob) {
 
 // reachOf is how GPUs see a region of our own host memory. The caller holds the
 // destination.
-func (g *gpu) reachOf(region uint64, section *mem.Section) *reach {
+func (g *gpu) reachOf(region uint64, section *mem.Section) *gpuMapping {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.own[region]
 	if r == nil {
-		r = &reach{gpu: g, section: section}
+		r = &gpuMapping{gpu: g, section: section}
 		g.own[region] = r
 	}
 	return r
@@ -91,7 +91,7 @@ func (g *gpu) reachOf(region uint64, section *mem.Section) *reach {
 
 // hold keeps the section of a region mapped until GPUs have let go of it, however long
 // that takes.
-func (g *gpu) hold(region uint64) *reach {
+func (g *gpu) hold(region uint64) *gpuMapping {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	r := g.own[region]
@@ -146,11 +146,11 @@ func (g *gpu) release(ctx context.Context, region uint64) error {
 		if left.Add(-1) > 0 {
 			return
 		}
-		let.reach = g.hold(region)
+		let.gpuMapping = g.hold(region)
 		g.mu.Lock()
 		delete(g.own, region)
 		g.mu.Unlock()
-		if let.reach == nil {
+		if let.gpuMapping == nil {
 			close(let.over)
 			return
 		}

@@ -32,8 +32,8 @@ type gpuJob struct {
 	device   *cuda.Device
 	refused  error          // why not even the first byte can be taken
 	sections []*mem.Section // of the destination, referenced
-	sources  []view         // by part
-	places   []view
+	sources  []deviceView   // by part
+	places   []deviceView
 	apart    bool // some of it is seen by no GPU
 	onHost   bool // all of the destination is mapped here: what lies there the CPU sums
 
@@ -175,14 +175,14 @@ func (j *gpuJob) open() error {
 	j.onHost = true
 	for i, section := range j.sections {
 		j.onHost = j.onHost && section.Mapped()
-		v := view{}
+		v := deviceView{}
 		switch m := vram.Of(section); {
 		case m == nil:
 			v, err = j.gpu.reachOf(j.taking.In.Bound.List[i].Region, section).from(j.device)
 		case m.Device != j.device:
 			err = errors.New("a list with memory of two GPUs")
 		default:
-			v = view{at: m.At, seen: true}
+			v = deviceView{at: m.At, seen: true}
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", fabric.ErrUnsupported, err)

@@ -42,9 +42,9 @@ func (f *Fabric) self() handshake.Self {
 	return handshake.Self{Agent: f.options.Agent, Incarnation: f.options.Incarnation, Key: f.options.Key}
 }
 
-// keepDoor lets peers in.
-func (f *Fabric) keepDoor(l net.Listener) *handshake.Door {
-	return handshake.Keep(l, handshake.DoorOptions{
+// listenForPeers lets peers in.
+func (f *Fabric) listenForPeers(l net.Listener) *handshake.PendingPeers {
+	return handshake.Listen(l, handshake.PendingOptions{
 		Self: f.self(), Patience: f.options.Handshake, Logger: f.options.Logger, Refused: f.options.Events.Refused,
 		Judge: func(conn net.Conn, h mrdn.Hello) error {
 			if h.Streams != 1 {
@@ -75,7 +75,7 @@ func (f *Fabric) dial(ctx context.Context, p fabric.Peer) (_ *net.UnixConn, capa
 	socket := conn.(*net.UnixConn)
 	var welcome mrdn.Welcome
 	if err = sameUser(socket); err == nil {
-		welcome, err = f.self().Introduce(socket, handshake.Call{Expect: p.Incarnation, Streams: 1})
+		welcome, err = f.self().Introduce(socket, handshake.DialRequest{Expect: p.Incarnation, Streams: 1})
 	}
 	if err != nil {
 		conn.Close()

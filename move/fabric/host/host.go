@@ -152,7 +152,7 @@ type Fabric struct {
 	page    *flagPage
 	pool    *pool
 	gpu     *gpu // nil without GPUs
-	door    *handshake.Door
+	pending *handshake.PendingPeers
 	wait    sync.WaitGroup // every goroutine of the links
 
 	mu      sync.Mutex // protects the rest
@@ -189,7 +189,7 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 	if o.GPUs != nil {
 		f.gpu = newGPU(o.GPUs, newPool(page, o.Workers, gpuCopiers), o.Logger)
 	}
-	f.door = f.keepDoor(listener)
+	f.pending = f.listenForPeers(listener)
 	return f, nil
 }
 
@@ -285,7 +285,7 @@ func (f *Fabric) Close(ctx context.Context) error {
 	if again {
 		return f.join(ctx)
 	}
-	errs := []error{f.door.Close()}
+	errs := []error{f.pending.Close()}
 	for _, l := range links {
 		errs = append(errs, l.Close(ctx))
 	}
@@ -301,5 +301,5 @@ func (f *Fabric) Close(ctx context.Context) error {
 }
 
 func (f *Fabric) join(ctx context.Context) error {
-	return join.Within(ctx, "host: closing", f.door.Wait, f.wait.Wait, f.pool.wait, f.gpu.wait)
+	return join.Within(ctx, "host: closing", f.pending.Wait, f.wait.Wait, f.pool.wait, f.gpu.wait)
 }

@@ -65,7 +65,7 @@ func suite(o Options) fabrictest.Options {
 
 // die closes every socket without a word.
 func (f *Fabric) die() {
-	_ = f.door.Close()
+	_ = f.pending.Close()
 	for _, s := range f.everyStream() {
 		s.wire.conn.Close()
 	}
@@ -107,7 +107,7 @@ func TestSuiteManyWorkers(t *testing.T) {
 
 type heard struct{ notes chan fabric.Notification }
 
-func (h *heard) Notified(n fabric.Notification) (fabric.Attendant, error) {
+func (h *heard) Notified(n fabric.Notification) (fabric.NotificationHandler, error) {
 	n.Payload = bytes.Clone(n.Payload)
 	select {
 	case h.notes <- n:

@@ -26,7 +26,7 @@ func newLink(f *Fabric, p fabric.Peer) *peerLink {
 	return l
 }
 
-func (l *peerLink) dial(ctx context.Context) (link.Life, error) {
+func (l *peerLink) dial(ctx context.Context) (link.Connection, error) {
 	conn, capabilities, err := l.fabric.dial(ctx, l.peer)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ func BenchmarkPair(b *testing.B) {
 			_ = lists[i][0].Spans.Add(uint64(at)*size, size)
 		}
 	}
-	j := &gpuJob{quantum: mostQuantum, sources: []view{{seen: true}}, places: []view{{seen: true}}}
+	j := &gpuJob{quantum: mostQuantum, sources: []deviceView{{seen: true}}, places: []deviceView{{seen: true}}}
 	var s scratch
 	for b.Loop() {
 		j.from, j.to = lists[0].Walk(), lists[1].Walk()

@@ -75,11 +75,11 @@ func (f *Fabric) newStream(conn *net.UnixConn, peer string, e engine) (*stream, 
 // frames are to be sent, with the descriptors that go with them.
 type frames struct {
 	bytes []byte
-	gifts []gift
+	gifts []attachedFD
 }
 
 func (f *frames) add(frame []byte, file *os.File) {
-	f.gifts = append(f.gifts, gift{len(f.bytes), file})
+	f.gifts = append(f.gifts, attachedFD{len(f.bytes), file})
 	f.bytes = append(f.bytes, frame...)
 }
 
@@ -109,7 +109,7 @@ func (s *stream) Lend(b *fabric.Bound, then []byte) error {
 		lend := mrdn.Lend{Region: name.Region, Epoch: name.Epoch, Serial: s.serial}
 		file, err := describe(section, &lend)
 		if err != nil {
-			closeGifts(out.gifts)
+			closeAttached(out.gifts)
 			return fmt.Errorf("%w: region %d: %w", fabric.ErrUnsupported, name.Region, err)
 		}
 		out.add(lend.Append(nil), file)

@@ -19,11 +19,11 @@ import (
 
 // wire is the socket of a link: frames, and descriptors that go with them.
 type wire struct {
-	owner     owner
+	owner     frameHandler
 	conn      *net.UnixConn
 	raw       syscall.RawConn
 	keepAlive time.Duration
-	silence   link.Silence
+	silence   link.KeepAlive
 	server    *link.Server  // nil at the posting side
 	drained   chan struct{} // has room for one word that answers were read
 	got       []int         // descriptors that came and were not claimed; the reader's own
@@ -31,7 +31,7 @@ type wire struct {
 
 	mu      sync.Mutex // protects the rest
 	out     []byte     // to be sent, in order
-	gifts   []gift
+	gifts   []attachedFD
 	waiting bool // the socket is full, and writeLoop waits for room
 	pong    bool // one is in out: it answers every ping until it leaves
 	broken  error
@@ -42,28 +42,28 @@ type wire struct {
 	tryNow  func(uintptr) // is try, made once: a closure per call would allocate
 }
 
-// gift is a descriptor that goes with the byte of out at which it stands.
-type gift struct {
+// attachedFD is a descriptor that goes with the byte of out at which it stands.
+type attachedFD struct {
 	at   int
 	file *os.File
 }
 
-// owner is who a wire works for. Calls come from the wire's reader.
-type owner interface {
+// frameHandler is who a wire works for. Calls come from the wire's reader.
+type frameHandler interface {
 	// frame handles everything but pings; body is valid during the call.
 	frame(f mrdn.LinkFrame, body []byte) error
 	// lost: the wire is broken.
 	lost(err error)
 }
 
-func newWire(conn *net.UnixConn, keepAlive time.Duration, o owner) (*wire, error) {
+func newWire(conn *net.UnixConn, keepAlive time.Duration, o frameHandler) (*wire, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
 	}
 	w := &wire{owner: o, conn: conn, raw: raw, keepAlive: keepAlive, wake: make(chan struct{}, 1), drained: make(chan struct{}, 1)}
 	w.tryNow, w.in.ready = w.try, w.in.try
-	w.silence.Hear()
+	w.silence.Received()
 	return w, nil
 }
 
@@ -79,11 +79,11 @@ func (w *wire) send(f frames) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		closeGifts(f.gifts)
+		closeAttached(f.gifts)
 		return
 	}
 	if len(w.out)+len(f.bytes) > maxQueued {
-		closeGifts(f.gifts)
+		closeAttached(f.gifts)
 		w.broken = fmt.Errorf("%w: %d MiB of frames wait for it", ErrDeaf, maxQueued>>20)
 		_ = w.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) }) // which ends the reader
 		return
@@ -92,7 +92,7 @@ func (w *wire) send(f frames) {
 		f.bytes = w.sendNow(f.bytes)
 	}
 	for _, g := range f.gifts {
-		w.gifts = append(w.gifts, gift{len(w.out) + g.at, g.file})
+		w.gifts = append(w.gifts, attachedFD{len(w.out) + g.at, g.file})
 	}
 	w.out = append(w.out, f.bytes...)
 	if w.waiting || len(w.out) == 0 {
@@ -129,7 +129,7 @@ func (w *wire) try(fd uintptr) {
 	}
 }
 
-func closeGifts(gifts []gift) {
+func closeAttached(gifts []attachedFD) {
 	for _, g := range gifts {
 		g.file.Close()
 	}
@@ -216,7 +216,7 @@ func (w *wire) close() {
 	w.mu.Lock()
 	again := w.closed
 	w.closed = true
-	closeGifts(w.gifts)
+	closeAttached(w.gifts)
 	w.gifts, w.out = nil, nil
 	if w.timer != nil {
 		w.timer.Stop()
@@ -239,7 +239,7 @@ func (w *wire) tick() {
 		return
 	}
 	w.timer = time.AfterFunc(w.keepAlive, func() {
-		switch ask, over := w.silence.Look(); {
+		switch ask, over := w.silence.Check(); {
 		case over:
 			w.owner.lost(fmt.Errorf("no answer for %v", 3*w.keepAlive))
 			return
@@ -335,7 +335,7 @@ func (w *wire) read(into []byte) (int, error) {
 	case in.header.Flags&unix.MSG_CTRUNC != 0 || len(w.got) > maxUnclaimed:
 		return 0, fmt.Errorf("%w: too many descriptors", mrdn.ErrLinkFrame)
 	}
-	w.silence.Hear()
+	w.silence.Received()
 	return in.n, nil
 }
 
@@ -387,7 +387,7 @@ func (w *wire) handle(f mrdn.LinkFrame, body []byte) error {
 		}
 	}
 	if w.server != nil {
-		time.Sleep(w.server.Penance())
+		time.Sleep(w.server.ThrottleDelay())
 		return w.awaitReader()
 	}
 	return nil

@@ -2,8 +2,8 @@
 // fabric there is: read it first to write another.
 //
 //	poster's worker                      peer's Fabric
-//	   Run ───────── admit ────────────► binds the peer's list, counts the guest
-//	   hash ► copy ► hash, 64 KiB a time   (Deregister and Close stop guests)
+//	   Run ───────── admit ────────────► binds the peer's list, counts what is served
+//	   hash ► copy ► hash, 64 KiB a time   (Deregister and Close stop it)
 //	   notify ─────────────────────────► Events.Notified
 //	   Finish ◄───── dismiss ─────────── gives the memory back
 //
@@ -82,11 +82,11 @@ type Fabric struct {
 	mu     sync.Mutex // protects the rest
 	closed bool
 	links  map[*link]struct{} // of which this is either end
-	guests map[*workers.Task]guest
+	served map[*workers.Task]servedTransfer
 }
 
-// guest is what a peer's transfer touches here, and what lets it.
-type guest struct {
+// servedTransfer is what a peer's transfer touches here, and what lets it.
+type servedTransfer struct {
 	bound *fabric.Bound
 	grant kv.ID
 }
@@ -100,7 +100,7 @@ func Open(_ context.Context, o Options) (*Fabric, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fabric{options: o, pool: pool, links: make(map[*link]struct{}), guests: make(map[*workers.Task]guest)}
+	f := &Fabric{options: o, pool: pool, links: make(map[*link]struct{}), served: make(map[*workers.Task]servedTransfer)}
 	if err := o.Network.join(f); err != nil {
 		return nil, errors.Join(err, pool.Close(context.Background()))
 	}
@@ -131,13 +131,13 @@ func (f *Fabric) Deregister(ctx context.Context, id uint64) error {
 	}
 	cause := fmt.Errorf("%w: region %d was deregistered", fabric.ErrUnknownRegion, id)
 	own := f.pool.Fence(ctx, cause, func(t *workers.Task) bool { return t.Prepared.Local.Touches(id) })
-	guests := workers.StopAll(ctx, cause, f.findGuests(func(g guest) bool { return g.bound.Touches(id) }))
-	return errors.Join(own, guests)
+	served := workers.StopAll(ctx, cause, f.findServed(func(g servedTransfer) bool { return g.bound.Touches(id) }))
+	return errors.Join(own, served)
 }
 
 // Revoke stops everything that runs under a grant.
 func (f *Fabric) Revoke(ctx context.Context, grant kv.ID) error {
-	return workers.StopAll(ctx, fabric.ErrGrantRevoked, f.findGuests(func(g guest) bool { return g.grant == grant }))
+	return workers.StopAll(ctx, fabric.ErrGrantRevoked, f.findServed(func(g servedTransfer) bool { return g.grant == grant }))
 }
 
 // admit lets a transfer that from posted touch memory here, until dismiss.
@@ -162,22 +162,22 @@ func (f *Fabric) admit(t *workers.Task, from *Fabric, grant kv.ID) (*fabric.Boun
 	if err != nil {
 		return nil, err
 	}
-	f.guests[t] = guest{b, grant}
+	f.served[t] = servedTransfer{b, grant}
 	return b, nil
 }
 
 func (f *Fabric) dismiss(t *workers.Task) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.guests[t].bound.Release()
-	delete(f.guests, t)
+	f.served[t].bound.Release()
+	delete(f.served, t)
 }
 
-func (f *Fabric) findGuests(match func(guest) bool) []*workers.Task {
+func (f *Fabric) findServed(match func(servedTransfer) bool) []*workers.Task {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var found []*workers.Task
-	for t, g := range f.guests {
+	for t, g := range f.served {
 		if match(g) {
 			found = append(found, t)
 		}
@@ -252,7 +252,7 @@ func (f *Fabric) Close(ctx context.Context) error {
 			errs = append(errs, l.end(ctx, fabric.ErrPeerGone))
 		}
 	}
-	everyone := func(guest) bool { return true }
-	errs = append(errs, workers.StopAll(ctx, fabric.ErrPeerGone, f.findGuests(everyone)), f.pool.Close(ctx))
+	everyone := func(servedTransfer) bool { return true }
+	errs = append(errs, workers.StopAll(ctx, fabric.ErrPeerGone, f.findServed(everyone)), f.pool.Close(ctx))
 	return errors.Join(errs...)
 }

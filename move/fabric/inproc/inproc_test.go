@@ -72,7 +72,7 @@ type listener struct {
 	lost []fabric.Peer
 }
 
-func (l *listener) Notified(fabric.Notification) (fabric.Attendant, error) { return nil, nil }
+func (l *listener) Notified(fabric.Notification) (fabric.NotificationHandler, error) { return nil, nil }
 
 func (l *listener) Refused(string, error) {}
 

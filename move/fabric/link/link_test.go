@@ -54,8 +54,8 @@ func (w *wire) Close() { w.closed = true }
 // nobody hears events.
 type nobody struct{ fabric.Events }
 
-func (nobody) Notified(fabric.Notification) (fabric.Attendant, error) { return nil, nil }
-func (nobody) Refused(string, error)                                  {}
+func (nobody) Notified(fabric.Notification) (fabric.NotificationHandler, error) { return nil, nil }
+func (nobody) Refused(string, error)                                            {}
 
 // memory registers a region of one page.
 func memory(t *testing.T) (*fabric.Regions, *mem.Arena) {
@@ -119,14 +119,14 @@ func TestPeerWaitsForWhatItWasted(t *testing.T) {
 	for range debtForgiven {
 		server.Wasted()
 	}
-	if wait := server.Penance(); wait != 0 {
+	if wait := server.ThrottleDelay(); wait != 0 {
 		t.Errorf("an honest peer waits for %v", wait)
 	}
 	for range debtForgiven {
 		server.Wasted()
 	}
-	if wait := server.Penance(); wait != penanceMost {
-		t.Errorf("it waits for %v, want %v", wait, penanceMost)
+	if wait := server.ThrottleDelay(); wait != maxDelay {
+		t.Errorf("it waits for %v, want %v", wait, maxDelay)
 	}
 }
 

@@ -55,15 +55,15 @@ type busyRoom struct {
 	heard  []string
 }
 
-func (r *busyRoom) Notified(n fabric.Notification) (fabric.Attendant, error) {
+func (r *busyRoom) Notified(n fabric.Notification) (fabric.NotificationHandler, error) {
 	if string(n.Payload) == "refuse" {
 		return nil, fabric.ErrBusy
 	}
 	return r, nil
 }
 
-// Attend calls back, which needs the server's lock to be free.
-func (r *busyRoom) Attend(n fabric.Notification) {
+// Handle calls back, which needs the server's lock to be free.
+func (r *busyRoom) Handle(n fabric.Notification) {
 	r.server.Owes()
 	r.heard = append(r.heard, string(n.Payload))
 }

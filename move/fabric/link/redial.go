@@ -19,7 +19,7 @@ type Redial struct {
 	options RedialOptions
 
 	mu      sync.Mutex // protects the rest
-	current Life       // nil when there is none
+	current Connection // nil when there is none
 	closed  bool
 	// dialing is closed when the attempt that runs has ended.
 	dialing chan struct{}
@@ -34,8 +34,8 @@ type Redial struct {
 	staleUntil time.Time
 }
 
-// Life is one connection of a link.
-type Life interface {
+// Connection is one connection of a link.
+type Connection interface {
 	Posting() *Poster
 	// Wait returns when nothing of it runs, once it was lost.
 	Wait()
@@ -48,7 +48,7 @@ type RedialOptions struct {
 	Cutter  Cutter
 	Clock   fabric.Clock // default the machine's
 	// Dial makes a connection and starts it. Its poster's OnLost calls Drop.
-	Dial func(ctx context.Context) (Life, error)
+	Dial func(ctx context.Context) (Connection, error)
 	// FirstBackoff is how long to wait before the second attempt, LastBackoff
 	// before any; 0 for peers that refuse at once.
 	FirstBackoff, LastBackoff time.Duration
@@ -75,7 +75,7 @@ func (r *Redial) gaveUp(err error) error {
 
 // Connected returns the connection, making one if need be. One goroutine dials;
 // others wait for it.
-func (r *Redial) Connected(ctx context.Context) (Life, error) {
+func (r *Redial) Connected(ctx context.Context) (Connection, error) {
 	for {
 		r.mu.Lock()
 		switch {
@@ -140,7 +140,7 @@ func (r *Redial) settleLocked() {
 }
 
 // dialed is the end of an attempt that was made.
-func (r *Redial) dialed(c Life, err error) (Life, error) {
+func (r *Redial) dialed(c Connection, err error) (Connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.settleLocked()
@@ -167,7 +167,7 @@ func (r *Redial) dialed(c Life, err error) (Life, error) {
 }
 
 // Drop forgets a connection that was lost.
-func (r *Redial) Drop(c Life, err error) {
+func (r *Redial) Drop(c Connection, err error) {
 	r.mu.Lock()
 	mine, closed := r.current == c, r.closed
 	if mine {

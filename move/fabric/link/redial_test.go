@@ -31,7 +31,7 @@ func newRedialing() *redialing {
 	r := &redialing{gate: make(chan struct{})}
 	r.Redial = NewRedial(RedialOptions{
 		LastBackoff: time.Millisecond, FirstBackoff: time.Millisecond, Lost: func(fabric.Peer, error) { r.lost.Add(1) },
-		Dial: func(ctx context.Context) (Life, error) {
+		Dial: func(ctx context.Context) (Connection, error) {
 			r.dials.Add(1)
 			select {
 			case <-r.gate:

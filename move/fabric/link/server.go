@@ -47,12 +47,12 @@ type Server struct {
 	attending attending
 	receipts  receipts
 	gone      bool
-	debt      debt
+	debt      throttle
 }
 
 // attending is a notification that was taken, and who attends to it; nil is nobody.
 type attending struct {
-	to fabric.Attendant
+	to fabric.NotificationHandler
 	n  fabric.Notification
 }
 
@@ -62,7 +62,7 @@ func (e *Server) release() {
 	e.attending = attending{}
 	e.mu.Unlock()
 	if due.to != nil {
-		due.to.Attend(due.n)
+		due.to.Handle(due.n)
 	}
 }
 
@@ -316,12 +316,12 @@ func (e *Server) Wasted() {
 	e.debt.add(1, e.options.Clock.Now())
 }
 
-// Penance is how long a peer whose requests lead to nothing must wait before
+// ThrottleDelay is how long a peer whose requests lead to nothing must wait before
 // the next of them is heard.
-func (e *Server) Penance() time.Duration {
+func (e *Server) ThrottleDelay() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.debt.penance(e.options.Clock.Now())
+	return e.debt.delay(e.options.Clock.Now())
 }
 
 // Arrived ends a part of a write.

@@ -22,7 +22,7 @@ func deaf(t *testing.T, says []byte) fabric.Peer {
 		t.Fatal(err)
 	}
 	stop := make(chan struct{})
-	door := handshake.Keep(listener, handshake.DoorOptions{
+	pending := handshake.Listen(listener, handshake.PendingOptions{
 		Self: handshake.Self{Agent: "deaf"}, Patience: time.Minute, Strangers: 10, Refused: func(string, error) {},
 		Judge: func(net.Conn, mrdn.Hello) error { return nil },
 		Serve: func(conn net.Conn, _ mrdn.Hello) error {
@@ -37,10 +37,10 @@ func deaf(t *testing.T, says []byte) fabric.Peer {
 	})
 	t.Cleanup(func() {
 		close(stop)
-		if err := door.Close(); err != nil {
+		if err := pending.Close(); err != nil {
 			t.Error(err)
 		}
-		door.Wait()
+		pending.Wait()
 	})
 	return fabric.Peer{Name: "deaf", Address: []byte(listener.Addr().String())}
 }

@@ -11,7 +11,7 @@ import (
 // fetcher is the stage of what a stream sends. While a chunk leaves, the GPU gathers the
 // one that will be next, and sums it.
 type fetcher struct {
-	stage
+	stagingBuffer
 	// ahead is whose next bytes are in the GPU's half, or will be when nothing runs any
 	// more; nil for nobody's.
 	ahead *outbound
@@ -124,7 +124,7 @@ func (f *fetcher) bring(from fabric.Walk, of []*mem.Section, unsummed bool) {
 }
 
 // add adds a run to what is gathered; what is not of this GPU is copied at once.
-func (f *fetcher) add(section *mem.Section, r mem.Run, into *half, at uint64) error {
+func (f *fetcher) add(section *mem.Section, r mem.Run, into *bufferHalf, at uint64) error {
 	m := vram.Of(section)
 	if m != nil && m.Device == f.memory.Device {
 		return f.moves.AddRun(cuda.Move{

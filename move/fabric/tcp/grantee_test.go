@@ -39,7 +39,7 @@ func newGrantee(t *testing.T) *grantee {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (handshake.Self{Agent: "a"}).Introduce(conn, handshake.Call{Link: newID(), Streams: 1}); err != nil {
+	if _, err := (handshake.Self{Agent: "a"}).Introduce(conn, handshake.DialRequest{Link: newID(), Streams: 1}); err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))

@@ -19,9 +19,9 @@ func (f *Fabric) self() handshake.Self {
 	return handshake.Self{Agent: f.options.Agent, Incarnation: f.options.Incarnation, Key: f.options.Key}
 }
 
-// keepDoor lets peers in.
-func (f *Fabric) keepDoor(l net.Listener) *handshake.Door {
-	o := handshake.DoorOptions{
+// listenForPeers lets peers in.
+func (f *Fabric) listenForPeers(l net.Listener) *handshake.PendingPeers {
+	o := handshake.PendingOptions{
 		Self: f.self(), Metadata: f.options.Metadata, Patience: f.options.Handshake, Strangers: f.options.Strangers,
 		Logger: f.options.Logger, Refused: f.options.Events.Refused, Serve: f.serve,
 		Judge: func(_ net.Conn, h mrdn.Hello) error {
@@ -34,17 +34,17 @@ func (f *Fabric) keepDoor(l net.Listener) *handshake.Door {
 	if f.options.TLS != nil {
 		o.Secure = func(conn net.Conn) (net.Conn, string, error) {
 			secured := tls.Server(&sealed{TCPConn: conn.(*net.TCPConn)}, f.options.TLS.Server())
-			name, err := trust.Handshake(context.Background(), secured) // bounded by the door's patience
+			name, err := trust.Handshake(context.Background(), secured) // bounded by its Patience
 			if err != nil {
 				err = fmt.Errorf("%w: %w", fabric.ErrUnproven, err)
 			}
 			return secured, name, err
 		}
 	}
-	return handshake.Keep(l, o)
+	return handshake.Listen(l, o)
 }
 
-// serve runs a guest's stream until it ends.
+// serve runs a dialer's stream until it ends.
 func (f *Fabric) serve(conn net.Conn, hello mrdn.Hello) error {
 	service, s, err := f.join(conn, hello)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *Fabric) serve(conn net.Conn, hello mrdn.Hello) error {
 
 // reach dials, secures and introduces a connection. An empty name takes
 // whoever answers.
-func (f *Fabric) reach(ctx context.Context, address, name string, call handshake.Call) (_ net.Conn, capabilities uint64, err error) {
+func (f *Fabric) reach(ctx context.Context, address, name string, call handshake.DialRequest) (_ net.Conn, capabilities uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.options.Handshake)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -90,14 +90,14 @@ func (f *Fabric) reach(ctx context.Context, address, name string, call handshake
 
 // dial opens one stream of a link.
 func (f *Fabric) dial(ctx context.Context, p fabric.Peer, link kv.ID, stream int) (_ net.Conn, capabilities uint64, err error) {
-	return f.reach(ctx, string(p.Address), p.Name, handshake.Call{
+	return f.reach(ctx, string(p.Address), p.Name, handshake.DialRequest{
 		Expect: p.Incarnation, Link: link, Stream: uint16(stream), Streams: uint16(f.options.Streams),
 	})
 }
 
 // Fetch asks whoever listens at address for its metadata.
 func (f *Fabric) Fetch(ctx context.Context, address []byte) ([]byte, error) {
-	conn, _, err := f.reach(ctx, string(address), "", handshake.Call{Fetch: true, Streams: 1})
+	conn, _, err := f.reach(ctx, string(address), "", handshake.DialRequest{Fetch: true, Streams: 1})
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func newLink(f *Fabric, p fabric.Peer) *peerLink {
 }
 
 // dial opens every stream of a connection.
-func (l *peerLink) dial(ctx context.Context) (link.Life, error) {
+func (l *peerLink) dial(ctx context.Context) (link.Connection, error) {
 	var id kv.ID
 	rand.Read(id[:])
 	c := newConnection(l)

@@ -22,11 +22,11 @@ type receiver struct {
 	buffer  []byte // buffered input is buffer[start:end]
 	start   int
 	bound   int
-	guest   *guest // nil at the posting side
+	limits  *peerLimits // nil at the posting side
 }
 
-// guest is what a serving stream must bear in mind of its peer.
-type guest struct {
+// peerLimits is what a serving stream must bear in mind of its peer.
+type peerLimits struct {
 	// server counts what the peer sends to no purpose, and says how long to wait
 	// before its next frame.
 	server *link.Server
@@ -55,7 +55,7 @@ func (r *receiver) Expect(p *link.Inbound) error { return r.scatter.expect(p) }
 // readLoop takes frames apart until the stream ends.
 func (r *receiver) readLoop() error {
 	defer r.scatter.forget()
-	defer r.guest.leave()
+	defer r.limits.leave()
 	for {
 		if err := r.fill(mrdn.PrefixSize); err != nil {
 			if errors.Is(err, io.EOF) && r.start == r.bound {
@@ -70,7 +70,7 @@ func (r *receiver) readLoop() error {
 		if err := r.readFrame(frame, mrdn.PrefixSize+int(length)); err != nil {
 			return err
 		}
-		if r.guest != nil {
+		if r.limits != nil {
 			// The posting side never waits so, or both could wait for each other.
 			r.stream.awaitDrain(maxUnread)
 		}
@@ -80,7 +80,7 @@ func (r *receiver) readLoop() error {
 // readFrame reads a frame of so many bytes; a large one into the buffer that the
 // link has for it.
 func (r *receiver) readFrame(frame mrdn.LinkFrame, size int) error {
-	if r.guest != nil && size > largeFrame {
+	if r.limits != nil && size > largeFrame {
 		giveBack, err := r.borrowRoom(size)
 		if err != nil {
 			return err
@@ -116,7 +116,7 @@ func (r *receiver) borrowRoom(size int) (giveBack func(), err error) {
 		room = kept
 	}
 	if err != nil {
-		r.guest.large <- kept
+		r.limits.large <- kept
 		return nil, fmt.Errorf("tcp: no memory for a frame of %d bytes: %w", size, err)
 	}
 	small := r.buffer
@@ -126,7 +126,7 @@ func (r *receiver) borrowRoom(size int) (giveBack func(), err error) {
 		if size > keptRoom {
 			_ = unix.Munmap(room)
 		}
-		r.guest.large <- kept
+		r.limits.large <- kept
 	}, nil
 }
 
@@ -134,14 +134,14 @@ func (r *receiver) borrowRoom(size int) (giveBack func(), err error) {
 // read, which is not the peer's silence.
 func (r *receiver) awaitLarge() (kept []byte, err error) {
 	select {
-	case kept = <-r.guest.large:
+	case kept = <-r.limits.large:
 		return kept, nil
 	default:
 	}
-	r.stream.socket.silence.Deaf(true)
-	defer r.stream.socket.silence.Deaf(false)
+	r.stream.socket.silence.Paused(true)
+	defer r.stream.socket.silence.Paused(false)
 	select {
-	case kept = <-r.guest.large:
+	case kept = <-r.limits.large:
 		return kept, nil
 	case <-r.stream.gone:
 		return nil, io.ErrClosedPipe
@@ -154,7 +154,7 @@ func mapRoom(size int) ([]byte, error) {
 
 // leave gives back the room that the link keeps. Streams end together: one that has
 // it now leaves, too.
-func (g *guest) leave() {
+func (g *peerLimits) leave() {
 	if g == nil {
 		return
 	}
@@ -178,30 +178,30 @@ func (r *receiver) handle(frame mrdn.LinkFrame, body []byte) error {
 		return r.receiveChunk(c)
 	case mrdn.PingFrame:
 		r.stream.sayAlive()
-		r.guest.wasted()
+		r.limits.wasted()
 	case mrdn.PongFrame:
-		r.guest.wasted()
+		r.limits.wasted()
 	default:
 		if err := r.stream.end.Frame(r.stream, frame, body); err != nil {
 			return err
 		}
 	}
-	return r.repent()
+	return r.awaitThrottle()
 }
 
 // wasted counts a frame that led to nothing.
-func (g *guest) wasted() {
+func (g *peerLimits) wasted() {
 	if g != nil {
 		g.server.Wasted()
 	}
 }
 
-// repent lets a peer wait whose frames lead to nothing.
-func (r *receiver) repent() error {
-	if r.guest == nil {
+// awaitThrottle lets a peer wait whose frames lead to nothing.
+func (r *receiver) awaitThrottle() error {
+	if r.limits == nil {
 		return nil
 	}
-	time.Sleep(r.guest.server.Penance())
+	time.Sleep(r.limits.server.ThrottleDelay())
 	select {
 	case <-r.stream.gone: // what was read before is of no use, and might be much
 		return io.ErrClosedPipe
@@ -274,8 +274,8 @@ func (r *receiver) receiveChunk(c mrdn.Chunk) error {
 	sum := binary.LittleEndian.Uint64(r.buffer[r.start:])
 	r.start += mrdn.ChunkTrailerSize
 	if p == nil { // cancelled before it came
-		r.guest.wasted()
-		return r.repent()
+		r.limits.wasted()
+		return r.awaitThrottle()
 	}
 	whole := received{c, sum, r.scatter.chunk}
 	if r.scatter.staged != nil {

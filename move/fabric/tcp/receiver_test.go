@@ -27,8 +27,8 @@ func TestWaitingForALargeFrameIsNoSilence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.guest = &guest{large: make(chan []byte, 1)}
-	s.socket.silence.Look()
+	s.limits = &peerLimits{large: make(chan []byte, 1)}
+	s.socket.silence.Check()
 	done := make(chan error, 1)
 	go func() {
 		giveBack, err := s.borrowRoom(2 * largeFrame)
@@ -39,25 +39,25 @@ func TestWaitingForALargeFrameIsNoSilence(t *testing.T) {
 	}()
 	began := time.Now()
 	for quiet := 0; quiet < 10; time.Sleep(time.Millisecond) { // until it waits, and then for longer than any peer may be silent
-		ask, dead := s.socket.silence.Look()
+		ask, dead := s.socket.silence.Check()
 		if dead || time.Since(began) > time.Minute {
 			t.Fatal("its peer counts as silent while it waits")
 		}
 		if quiet++; ask {
 			quiet = 0
-			s.socket.silence.Hear()
+			s.socket.silence.Received()
 		}
 	}
-	s.guest.large <- nil
+	s.limits.large <- nil
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	s.socket.silence.Look()
+	s.socket.silence.Check()
 	for range 2 {
-		s.socket.silence.Look()
+		s.socket.silence.Check()
 	}
-	if _, dead := s.socket.silence.Look(); !dead {
+	if _, dead := s.socket.silence.Check(); !dead {
 		t.Error("its peer is silent, and not given up")
 	}
-	s.guest.leave()
+	s.limits.leave()
 }

@@ -23,9 +23,9 @@ type scatter struct {
 	socket  *socket
 	// ready is try, made once: a closure per call would allocate.
 	ready func(fd uintptr) bool
-	got   int   // by the last try
-	err   error // of the last try
-	gpu   stage // of GPU memory
+	got   int           // by the last try
+	err   error         // of the last try
+	gpu   stagingBuffer // of GPU memory
 	// staged is the GPU memory that the current chunk is for, some of it at least, and
 	// held how much of the chunk is in the stage.
 	staged *vram.Memory
@@ -186,7 +186,7 @@ func (s *scatter) readInto(p *link.Inbound, left int, tail []byte) (placed, tail
 	return min(n, s.aimed), max(0, n-s.aimed), nil
 }
 
-// stage is a buffer of a chunk's size.
+// stagingBuffer is a buffer of a chunk's size.
 func (s *scatter) stage() []byte {
 	if s.placing == nil {
 		s.placing = make([]byte, s.options.ChunkBytes)
@@ -251,7 +251,7 @@ func (s *scatter) readOnce() (int, error) {
 		return 0, err
 	}
 	if s.err == nil {
-		s.socket.silence.Hear()
+		s.socket.silence.Received()
 	}
 	return s.got, s.err
 }

@@ -17,7 +17,7 @@ type service struct {
 	fabric *Fabric
 	hello  mrdn.Hello
 	server *link.Server
-	large  chan []byte // of its guests
+	large  chan []byte // of its dialers
 
 	mu      sync.Mutex // protects the rest
 	timer   *time.Timer
@@ -49,7 +49,7 @@ func (f *Fabric) join(conn net.Conn, hello mrdn.Hello) (*service, *stream, error
 	if err != nil {
 		return nil, nil, err
 	}
-	s.guest = &guest{server: v.server, large: v.large}
+	s.limits = &peerLimits{server: v.server, large: v.large}
 	if !v.server.Attach(s) {
 		return nil, nil, fmt.Errorf("%w: the link is gone", fabric.ErrRefused)
 	}

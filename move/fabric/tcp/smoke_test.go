@@ -17,7 +17,7 @@ import (
 
 type heard struct{ notes chan fabric.Notification }
 
-func (h *heard) Notified(n fabric.Notification) (fabric.Attendant, error) {
+func (h *heard) Notified(n fabric.Notification) (fabric.NotificationHandler, error) {
 	n.Payload = bytes.Clone(n.Payload)
 	select {
 	case h.notes <- n:

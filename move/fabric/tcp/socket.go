@@ -15,7 +15,7 @@ type socket struct {
 	raw     syscall.RawConn
 	tls     *tls.Conn // over sealed; both nil in the clear
 	sealed  *sealed
-	silence link.Silence
+	silence link.KeepAlive
 	// spoke: bytes have left since keepAlive looked last.
 	spoke atomic.Bool
 }
@@ -33,6 +33,6 @@ func newSocket(secured net.Conn) (*socket, error) {
 		return nil, err
 	}
 	_ = k.conn.SetNoDelay(true)
-	k.silence.Hear()
+	k.silence.Received()
 	return k, nil
 }

@@ -71,7 +71,7 @@ func (s *stream) keepAlive() (dead bool) {
 		s.sayAlive()
 		s.socket.spoke.Store(false)
 	}
-	ask, dead := s.socket.silence.Look()
+	ask, dead := s.socket.silence.Check()
 	if ask {
 		s.Send(mrdn.AppendPing(nil))
 	}

@@ -129,8 +129,8 @@ const maxStreams = 64
 type Fabric struct {
 	options Options
 	regions fabric.Regions
-	door    *handshake.Door // nil when nobody can connect here
-	wait    sync.WaitGroup  // every goroutine of the links
+	pending *handshake.PendingPeers // nil when nobody can connect here
+	wait    sync.WaitGroup          // every goroutine of the links
 
 	mu       sync.Mutex // protects the rest
 	closed   bool
@@ -152,7 +152,7 @@ func Open(ctx context.Context, o Options) (*Fabric, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tcp: cannot listen on %s: %w", o.Listen, err)
 		}
-		f.door = f.keepDoor(listener)
+		f.pending = f.listenForPeers(listener)
 	}
 	return f, nil
 }
@@ -205,10 +205,10 @@ func (f *Fabric) connections() ([]*peerLink, []*service) {
 
 // Address is host:port.
 func (f *Fabric) Address() []byte {
-	if f.door == nil {
+	if f.pending == nil {
 		return nil
 	}
-	return []byte(advertised(f.options.Advertise, f.door.Addr().String()))
+	return []byte(advertised(f.options.Advertise, f.pending.Addr().String()))
 }
 
 // advertised puts a host, or a host and a port, in place of the listener's.
@@ -249,8 +249,8 @@ func (f *Fabric) Close(ctx context.Context) error {
 	f.mu.Unlock()
 	links, services := f.connections()
 	var errs []error
-	if f.door != nil {
-		errs = append(errs, f.door.Close())
+	if f.pending != nil {
+		errs = append(errs, f.pending.Close())
 	}
 	for _, l := range links {
 		errs = append(errs, l.Close(ctx))
@@ -258,9 +258,9 @@ func (f *Fabric) Close(ctx context.Context) error {
 	for _, s := range services {
 		s.server.Lost(fabric.ErrClosed)
 	}
-	guests := func() {} // who comes in at the door may start what f.wait counts
-	if f.door != nil {
-		guests = f.door.Wait
+	dialers := func() {} // a dialer may start what f.wait counts
+	if f.pending != nil {
+		dialers = f.pending.Wait
 	}
-	return errors.Join(append(errs, join.Within(ctx, "tcp: closing", guests, f.wait.Wait))...)
+	return errors.Join(append(errs, join.Within(ctx, "tcp: closing", dialers, f.wait.Wait))...)
 }

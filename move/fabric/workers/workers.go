@@ -68,7 +68,7 @@ type Pool struct {
 	closed bool
 	tasks  map[*Task]struct{} // posted and not ended
 	posts  posts
-	pace   pace
+	pace   throughput
 }
 
 // Open starts the workers.
@@ -79,7 +79,7 @@ func Open(o Options) (*Pool, error) {
 	}
 	c := &Pool{
 		size: o.Workers, limit: o.MaxTransfers, queue: make(chan *Task, o.MaxTransfers), tasks: make(map[*Task]struct{}),
-		posts: newPosts(2 * o.MaxTransfers), pace: pace{nsPerByte: 1e9 / o.BytesPerSecond},
+		posts: newPosts(2 * o.MaxTransfers), pace: throughput{nsPerByte: 1e9 / o.BytesPerSecond},
 	}
 	for range o.Workers {
 		c.workers.Go(c.work)

@@ -265,7 +265,7 @@ func TestCloseStopsEverything(t *testing.T) {
 }
 
 func TestEstimateLearns(t *testing.T) {
-	p := pace{nsPerByte: 1}
+	p := throughput{nsPerByte: 1}
 	before := p.estimate(1<<30, 1)
 	p.measured(100, time.Hour) // too small to tell
 	if p.estimate(1<<30, 1) != before {

@@ -26,7 +26,7 @@ type Pool struct {
 
 	mu      sync.Mutex // protects the rest, also while a device is opened
 	devices map[cuda.UUID]*device
-	own     map[*Own]struct{} // what is to be pinned
+	own     map[*PinnedRange]struct{} // what is to be pinned
 	closed  bool
 }
 
@@ -41,7 +41,7 @@ type device struct {
 
 // NewPool makes one; a nil driver is libcuda, which is loaded when it is needed.
 func NewPool(driver cuda.Driver) *Pool {
-	return &Pool{driver: driver, devices: make(map[cuda.UUID]*device), own: make(map[*Own]struct{})}
+	return &Pool{driver: driver, devices: make(map[cuda.UUID]*device), own: make(map[*PinnedRange]struct{})}
 }
 
 // Device opens a GPU, or returns the one that is open. It stays the pool's.

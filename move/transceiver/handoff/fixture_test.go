@@ -9,16 +9,16 @@ import (
 	"meridian/move/reshard"
 )
 
-// stage is one hand-off between two homes, with a follower at each, played step by step:
+// fixture is one hand-off between two homes, with a follower at each, played step by step:
 // messages wait until they are delivered, work is done when it is asked for.
-type stage struct {
+type fixture struct {
 	t           fataler
 	now         Instant
 	source      *SourceHome
 	destination *DestinationHome
 	followers   map[kv.Member]*Follower
-	post        []letter // on its way
-	said        []letter // all that was ever sent
+	post        []queuedMessage // on its way
+	said        []queuedMessage // all that was ever sent
 	events      []Event
 	records     []*Record
 	grants      map[place]int // that are open
@@ -42,7 +42,7 @@ type place struct {
 	SessionID
 }
 
-type letter struct {
+type queuedMessage struct {
 	from, to kv.Member
 	transfer kv.ID
 	message  Message
@@ -71,8 +71,8 @@ func oneRank(id string, tp int, at ...kv.Member) *Engine {
 
 var testContent = Content{Scope: kv.Scope{Model: "m"}, Tokens: []uint32{1, 2, 3, 4, 5, 6}}
 
-func newStage(t fataler) *stage {
-	s := &stage{
+func newStage(t fataler) *fixture {
+	s := &fixture{
 		t: t, now: Second, followers: make(map[kv.Member]*Follower), grants: make(map[place]int), moves: make(map[place][]Move), transfer: kv.ID{42}, layers: 2,
 	}
 	s.source = NewSourceHome(SourceOptions{Self: memberP, Key: testKey, MaxHeldFraction: 1})
@@ -85,7 +85,7 @@ func newStage(t fataler) *stage {
 	return s
 }
 
-func (s *stage) join(src, dst *Engine) {
+func (s *fixture) join(src, dst *Engine) {
 	for _, e := range []*Engine{src, dst} {
 		if err := e.Validate(); err != nil {
 			s.t.Fatalf("%v", err)
@@ -100,7 +100,7 @@ func (s *stage) join(src, dst *Engine) {
 }
 
 // done is the good end of a movement.
-func (s *stage) done(m Move) Movement {
+func (s *fixture) done(m Move) Movement {
 	plan := m.Order.Terms.KnownPlan()
 	if plan == nil {
 		shape, err := reshard.Prepare(m.Order.Terms.Src.Engine.Side, m.Order.Terms.Dst.Engine.Side)
@@ -133,7 +133,7 @@ func (s *stage) done(m Move) Movement {
 	return Movement{Flow: m.FlowGrant.Flow, Err: ErrTerms}
 }
 
-func (s *stage) offer(layers int) {
+func (s *fixture) offer(layers int) {
 	s.t.Helper()
 	ticket, effects, err := s.source.Offer(s.now, Offer{
 		Transfer: s.transfer, Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
@@ -146,14 +146,14 @@ func (s *stage) offer(layers int) {
 	s.do(memberP, effects)
 }
 
-func (s *stage) accept(push bool) {
+func (s *fixture) accept(push bool) {
 	s.t.Helper()
 	if err := s.tryAccept(push); err != nil {
 		s.t.Fatalf("%v", err)
 	}
 }
 
-func (s *stage) tryAccept(push bool) error {
+func (s *fixture) tryAccept(push bool) error {
 	_, effects, err := s.destination.Accept(s.now, Accept{
 		Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
 		Tokens: kv.TokenRange{End: 6}, Push: push, Deadline: s.now + 20*Second,
@@ -163,11 +163,11 @@ func (s *stage) tryAccept(push bool) error {
 }
 
 // do carries effects of an agent out.
-func (s *stage) do(at kv.Member, effects []Effect) {
+func (s *fixture) do(at kv.Member, effects []Effect) {
 	for _, e := range effects {
 		switch e := e.(type) {
 		case Send:
-			l := letter{at, e.To, e.Transfer, e.Message}
+			l := queuedMessage{at, e.To, e.Transfer, e.Message}
 			s.post, s.said = append(s.post, l), append(s.said, l)
 		case MakePlan:
 			shape, err := reshard.Prepare(e.Terms.Src.Engine.Side, e.Terms.Dst.Engine.Side)
@@ -207,7 +207,7 @@ func (s *stage) do(at kv.Member, effects []Effect) {
 }
 
 // told looks whether an event may come now.
-func (s *stage) told(e Event) {
+func (s *fixture) told(e Event) {
 	s.t.Helper()
 	count := func(kind EventKind) (n int) {
 		for _, was := range s.events {
@@ -238,7 +238,7 @@ func (s *stage) told(e Event) {
 }
 
 // deliver brings one letter.
-func (s *stage) deliver(l letter) {
+func (s *fixture) deliver(l queuedMessage) {
 	if o, is := l.message.(*Order); is {
 		s.do(l.to, s.followers[l.to].Receive(s.now, l.from, l.transfer, o))
 		return
@@ -252,7 +252,7 @@ func (s *stage) deliver(l letter) {
 }
 
 // play delivers everything that is on its way, and what follows from it.
-func (s *stage) play() {
+func (s *fixture) play() {
 	for len(s.post) > 0 {
 		l := s.post[0]
 		s.post = s.post[1:]
@@ -261,7 +261,7 @@ func (s *stage) play() {
 }
 
 // pass lets time go by, with everything that the machines do meanwhile.
-func (s *stage) pass(d Instant) {
+func (s *fixture) pass(d Instant) {
 	for end := s.now + d; ; {
 		s.play()
 		next := min(s.source.Wake(), s.destination.Wake())
@@ -277,7 +277,7 @@ func (s *stage) pass(d Instant) {
 	}
 }
 
-func (s *stage) tick() {
+func (s *fixture) tick() {
 	s.do(memberP, s.source.Tick(s.now))
 	s.do(memberD, s.destination.Tick(s.now))
 	for _, m := range []kv.Member{memberP, memberD, memberX} {
@@ -285,7 +285,7 @@ func (s *stage) tick() {
 	}
 }
 
-func (s *stage) story() string {
+func (s *fixture) story() string {
 	text := ""
 	for _, e := range s.events {
 		text += fmt.Sprintf("%v as %v (%s); ", e.Kind, e.As, e.Problem.Text)
@@ -294,7 +294,7 @@ func (s *stage) story() string {
 }
 
 // ended demands these ends, in this order on each side.
-func (s *stage) ended(want ...string) {
+func (s *fixture) ended(want ...string) {
 	s.t.Helper()
 	var got []string
 	for _, as := range []Role{Source, Destination} {
@@ -310,7 +310,7 @@ func (s *stage) ended(want ...string) {
 }
 
 // empty demands that nothing is left of the hand-off but memories of it.
-func (s *stage) empty() {
+func (s *fixture) empty() {
 	s.t.Helper()
 	if s.source.Len() != 0 || s.destination.Len() != 0 || len(s.grants) != 0 || len(s.moves) != 0 {
 		s.t.Fatalf("%d offers, %d accepts, %d grants, %d moves are left", s.source.Len(), s.destination.Len(), len(s.grants), len(s.moves))

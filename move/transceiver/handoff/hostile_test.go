@@ -41,7 +41,7 @@ func FuzzHear(f *testing.F) {
 		}
 		members := []kv.Member{memberP, memberD, memberX}
 		for _, to := range members {
-			s.deliver(letter{members[from%3], to, s.transfer, m})
+			s.deliver(queuedMessage{members[from%3], to, s.transfer, m})
 		}
 		s.play()
 		s.do(memberP, s.source.Progress(s.now, s.transfer, 2, 0))

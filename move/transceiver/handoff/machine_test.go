@@ -14,7 +14,7 @@ import (
 var allReady = []string{"source freed", "destination ready"}
 
 // whole plays a hand-off from its offer to its end.
-func (s *stage) whole(push bool) {
+func (s *fixture) whole(push bool) {
 	s.offer(1)
 	s.accept(push)
 	s.play()
@@ -23,7 +23,7 @@ func (s *stage) whole(push bool) {
 }
 
 // record is what was kept of one side.
-func (s *stage) record(as Role) *Record {
+func (s *fixture) record(as Role) *Record {
 	for _, r := range s.records {
 		if r.As == as {
 			return r
@@ -101,7 +101,7 @@ func TestAnyMessageLateOrLost(t *testing.T) {
 			s.join(oneRank("prefill", 2, memberP, memberX), oneRank("decode", 2, memberX, memberD)) // with followers
 			s.offer(2)
 			s.accept(push)
-			var late []letter
+			var late []queuedMessage
 			for n := 0; len(s.post) > 0; n++ {
 				l := s.post[0]
 				s.post = s.post[1:]
@@ -193,7 +193,7 @@ func TestDestinationWithoutLayers(t *testing.T) {
 	s.post[0].message = &ask
 	s.play()
 	answered := func() bool {
-		return slices.ContainsFunc(s.said, func(l letter) bool { _, is := l.message.(*Answer); return is })
+		return slices.ContainsFunc(s.said, func(l queuedMessage) bool { _, is := l.message.(*Answer); return is })
 	}
 	if answered() {
 		t.Fatal("it was answered while layers are missing")
@@ -240,7 +240,7 @@ func TestUnreachableFollower(t *testing.T) {
 		delete(s.followers, memberX)
 		s.followers[memberX] = NewFollower(Timing{}) // it answers nothing that it is asked
 		lost := func() {
-			s.post = slices.DeleteFunc(s.post, func(l letter) bool { return l.to == memberX || l.from == memberX })
+			s.post = slices.DeleteFunc(s.post, func(l queuedMessage) bool { return l.to == memberX || l.from == memberX })
 		}
 		s.do(memberP, s.source.Withdraw(s.now, s.transfer))
 		for end := s.now + 15*Second; s.now < end; s.now += 100 * Millisecond {
@@ -274,7 +274,7 @@ func TestDeclineWhileClosing(t *testing.T) {
 	s.offer(2)
 	s.accept(false)
 	s.play()
-	var late []letter
+	var late []queuedMessage
 	playWithoutX := func() {
 		for len(s.post) > 0 {
 			l := s.post[0]

@@ -18,7 +18,7 @@ func TestContradictions(t *testing.T) {
 		s.offer(1)
 		s.accept(false)
 		s.play()
-		at := slices.IndexFunc(s.said, func(l letter) bool { _, is := l.message.(*Answer); return is })
+		at := slices.IndexFunc(s.said, func(l queuedMessage) bool { _, is := l.message.(*Answer); return is })
 		l := s.said[at]
 		other := *l.message.(*Answer)
 		other.Digest = kv.Hash{1}
@@ -50,7 +50,7 @@ func TestContradictions(t *testing.T) {
 		s.offer(1)
 		s.accept(false)
 		s.play()
-		at := slices.IndexFunc(s.said, func(l letter) bool { r, is := l.message.(*Report); return is && r.As == Destination })
+		at := slices.IndexFunc(s.said, func(l queuedMessage) bool { r, is := l.message.(*Report); return is && r.As == Destination })
 		l := s.said[at]
 		done := *l.message.(*Report)
 		done.Serial, done.Flows = 100, slices.Clone(done.Flows)
@@ -83,7 +83,7 @@ func TestStrangers(t *testing.T) {
 	s.play()
 	lease := s.source.offers[s.transfer].session.lease
 	s.now += Second
-	for _, l := range []letter{
+	for _, l := range []queuedMessage{
 		{memberX, memberP, s.transfer, &Heartbeat{Session: 1}},
 		{memberX, memberP, s.transfer, &End{Session: 1, Ticket: []byte("MRDT no ticket at all"), Problem: ProblemOf(ErrCancelled), Final: true}},
 		{memberX, memberD, s.transfer, &Ended{Session: 1, Problem: ProblemOf(ErrWithdrawn)}},

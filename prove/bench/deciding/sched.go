@@ -146,7 +146,7 @@ func (p *plainPolicy) Decide(s *policy.Snapshot, d *policy.Decision) {
 	tokens := s.Limits.Tokens
 	for _, i := range p.order {
 		if r := &s.Requests[i]; tokens > 0 && len(d.Run) < int(s.Limits.Sequences) {
-			run := policy.Run{Request: i, Tokens: min(r.Pending, tokens)}
+			run := policy.Allotment{Request: i, Tokens: min(r.Pending, tokens)}
 			tokens -= run.Tokens
 			d.Run = append(d.Run, run)
 		}

@@ -179,6 +179,6 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 // silent hears nothing.
 type silent struct{}
 
-func (silent) Notified(fabric.Notification) (fabric.Attendant, error) { return nil, nil }
-func (silent) LinkLost(fabric.Peer, error)                            {}
-func (silent) Refused(string, error)                                  {}
+func (silent) Notified(fabric.Notification) (fabric.NotificationHandler, error) { return nil, nil }
+func (silent) LinkLost(fabric.Peer, error)                                      {}
+func (silent) Refused(string, error)                                            {}

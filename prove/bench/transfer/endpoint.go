@@ -106,7 +106,7 @@ func newID() (id kv.ID) {
 }
 
 // Notified keeps a notification for the caller that waits for one.
-func (e *endpoint) Notified(n fabric.Notification) (fabric.Attendant, error) {
+func (e *endpoint) Notified(n fabric.Notification) (fabric.NotificationHandler, error) {
 	n.Payload = bytes.Clone(n.Payload)
 	select {
 	case e.notes <- n:

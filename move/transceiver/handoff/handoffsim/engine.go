@@ -31,15 +31,15 @@ type engine struct {
 	home    *process
 	epoch   uint64
 	memory  [][]byte
-	made    [][]bool   // whether each byte of it was computed, or has arrived, for who has its block
-	owners  []*keeping // of each block; nil: free
+	made    [][]bool // whether each byte of it was computed, or has arrived, for who has its block
+	owners  []*hold  // of each block; nil: free
 	// Of an object cache: how long a unit is, and how many block numbers it takes
 	// up. Units begin at multiples of it.
 	unitBytes, span int64
 }
 
-// keeping is a request's hold on blocks of an engine.
-type keeping struct {
+// hold is a request's hold on blocks of an engine.
+type hold struct {
 	request *request
 	as      handoff.Role
 	engine  *engine
@@ -87,7 +87,7 @@ func (e *engine) rise() {
 	e.epoch++
 	e.alive, e.home = true, e.homeOn.process
 	e.members, e.memory, e.made = nil, nil, nil
-	e.owners = make([]*keeping, e.side.Blocks)
+	e.owners = make([]*hold, e.side.Blocks)
 	described := &handoff.Engine{ID: e.id, Side: e.side}
 	for rank, h := range e.rankOn {
 		size, err := e.side.MemoryBytes(rank)
@@ -152,8 +152,8 @@ func (e *engine) fall(dead *process) {
 }
 
 // allocate takes blocks for so many tokens, wherever they are free.
-func (e *engine) allocate(r *request, as handoff.Role, tokens int) *keeping {
-	k := &keeping{request: r, as: as, engine: e, birth: e.births, readers: map[kv.ID]bool{r.id: true}}
+func (e *engine) allocate(r *request, as handoff.Role, tokens int) *hold {
+	k := &hold{request: r, as: as, engine: e, birth: e.births, readers: map[kv.ID]bool{r.id: true}}
 	for _, at := range e.world.draw.Perm(len(e.owners) / int(e.span)) {
 		at *= int(e.span)
 		if len(k.blocks)*e.side.BlockTokens >= tokens {
@@ -172,13 +172,13 @@ func (e *engine) allocate(r *request, as handoff.Role, tokens int) *keeping {
 	return k
 }
 
-func (k *keeping) holding() reshard.Holding {
+func (k *hold) holding() reshard.Holding {
 	return reshard.Holding{Tables: [][]uint32{slices.Clone(k.blocks)}}
 }
 
 // free is a request's word that its blocks are the engine's again. The last one
 // gives them to another request, which scribbles on them at once.
-func (k *keeping) free(r *request) {
+func (k *hold) free(r *request) {
 	if !k.readers[r.id] {
 		k.engine.world.violate("blocks are freed exactly once", "%v as %v, twice", r, k.as)
 		return
@@ -200,7 +200,7 @@ func (k *keeping) free(r *request) {
 
 // each visits every byte of a layer of the request, in all ranks that have it,
 // with what it should hold.
-func (k *keeping) each(layer int, tokens kv.TokenRange, visit func(at *byte, made *bool, want byte)) {
+func (k *hold) each(layer int, tokens kv.TokenRange, visit func(at *byte, made *bool, want byte)) {
 	s := &k.engine.side
 	shape := s.Geometry.Layers[layer]
 	size := s.Geometry.DType.Bytes()
@@ -244,12 +244,12 @@ func (k *keeping) each(layer int, tokens kv.TokenRange, visit func(at *byte, mad
 }
 
 // compute writes what prefill would.
-func (k *keeping) compute(layer int, tokens kv.TokenRange) {
+func (k *hold) compute(layer int, tokens kv.TokenRange) {
 	k.each(layer, tokens, func(at *byte, made *bool, want byte) { *at, *made = want, true })
 }
 
 // check demands that every byte of the tokens is right.
-func (k *keeping) check(tokens kv.TokenRange) error {
+func (k *hold) check(tokens kv.TokenRange) error {
 	wrong := 0
 	for layer := range k.engine.side.Geometry.Layers {
 		k.each(layer, tokens, func(at *byte, _ *bool, want byte) {
@@ -296,7 +296,7 @@ func (e *engine) blockAt(rank int, offset int64) uint32 {
 func (e *engine) touched(transfer kv.ID, as handoff.Role, rank int, offset, length int64) bool {
 	size := int64(e.side.Geometry.DType.Bytes())
 	for at := offset; at < offset+length; at += size {
-		var k *keeping
+		var k *hold
 		if block := int(e.blockAt(rank, at)); block < len(e.owners) {
 			k = e.owners[block]
 		}

@@ -181,7 +181,7 @@ func (p *process) send(e handoff.Send) {
 	}
 	for range copies {
 		if w.plan.loss && !w.calm && w.chance.IntN(8) == 0 {
-			w.note("%v to %s: %.4s %s is lost", p, e.To.Name, e.Transfer, gist{e.Message})
+			w.note("%v to %s: %.4s %s is lost", p, e.To.Name, e.Transfer, summary{e.Message})
 			w.tally.Lost++
 			continue
 		}
@@ -217,13 +217,13 @@ func (p *process) deliver(from kv.Member, wire []byte) {
 	w := p.world
 	transfer, m, err := handoff.ParseMessage(wire)
 	if form := wire[len(handoff.Magic)]; err == nil && p.host.older && form > olderForm {
-		err = fmt.Errorf("%s has form %d, of which the build of %v knows nothing", gist{m}, form, p)
+		err = fmt.Errorf("%s has form %d, of which the build of %v knows nothing", summary{m}, form, p)
 	}
 	if err != nil {
 		w.violate("messages are understood", "%v", err)
 		return
 	}
-	w.note("%v hears from %s: %.4s %s", p, from.Name, transfer, gist{m})
+	w.note("%v hears from %s: %.4s %s", p, from.Name, transfer, summary{m})
 	now := p.clock()
 	if o, is := m.(*handoff.Order); is {
 		p.do(p.follower.Receive(now, from, transfer, o))
@@ -233,10 +233,10 @@ func (p *process) deliver(from kv.Member, wire []byte) {
 	p.do(p.destination.Receive(now, from, transfer, m))
 }
 
-// gist is a message in a few words.
-type gist struct{ handoff.Message }
+// summary is a message in a few words.
+type summary struct{ handoff.Message }
 
-func (g gist) String() string {
+func (g summary) String() string {
 	switch m := g.Message.(type) {
 	case *handoff.Ask:
 		return fmt.Sprintf("Ask session %d", m.Session)

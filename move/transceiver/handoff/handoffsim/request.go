@@ -17,20 +17,20 @@ type request struct {
 	first   int // that is held, of an object cache
 	of      handoff.Fingerprint
 	prefill *engine
-	src     *keeping
+	src     *hold
 	srcHome *process
 	ticket  []byte
 	keep    handoff.Instant
 	refused bool // the prefill engine, or its home, had no room for it
-	tries   []*try
+	tries   []*attempt
 }
 
-// try is one decode engine's attempt to take it.
-type try struct {
+// attempt is one decode engine's attempt to take it.
+type attempt struct {
 	request             *request
 	decode              *engine
 	home                *process
-	dst                 *keeping
+	dst                 *hold
 	tokens              kv.TokenRange
 	ready, failed, over bool
 	greedy              bool // it asks for what the offer does not hold
@@ -103,7 +103,7 @@ func (w *world) arrive() {
 func (w *world) untroubled() bool {
 	c := w.plan
 	c.requests, c.sluggish = 0, false
-	return c == circumstances{}
+	return c == faults{}
 }
 
 // regret has one side or the other change its mind at some time.
@@ -232,7 +232,7 @@ func (r *request) accept(to *engine) {
 	if !to.alive {
 		return
 	}
-	t := &try{request: r, decode: to, home: to.home, tokens: kv.TokenRange{Start: r.first + w.draw.IntN(r.tokens-r.first+1), End: r.tokens}}
+	t := &attempt{request: r, decode: to, home: to.home, tokens: kv.TokenRange{Start: r.first + w.draw.IntN(r.tokens-r.first+1), End: r.tokens}}
 	if w.draw.IntN(2) == 0 {
 		t.tokens.Start = r.first
 	}
@@ -309,7 +309,7 @@ func (p *process) tell(e handoff.Event) {
 	w.violate("engines are told once", "%v of %v, of which nothing is known", e.Kind, r)
 }
 
-func (t *try) hear(e handoff.Event) {
+func (t *attempt) hear(e handoff.Event) {
 	w := t.request.world
 	t.why = e.Problem
 	switch {
@@ -353,7 +353,7 @@ func (t *try) hear(e handoff.Event) {
 // still live.
 func (r *request) inspect() {
 	w := r.world
-	lives := func(k *keeping, p *process) bool {
+	lives := func(k *hold, p *process) bool {
 		return k != nil && k.birth == k.engine.births && k.engine.alive && !p.dead && k.readers[r.id]
 	}
 	if lives(r.src, r.srcHome) {

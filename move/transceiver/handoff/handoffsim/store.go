@@ -48,7 +48,7 @@ func (e *engine) unitAt(offset int64) uint32 {
 // found: what an object cache has taken is wanted again, by one reader or more,
 // each with a transfer of its own over the same units. The last one gives them
 // back.
-func (t *try) found() {
+func (t *attempt) found() {
 	w, k := t.request.world, t.dst
 	if t.decode.births != k.birth || !t.decode.alive {
 		k.free(t.request)

@@ -14,7 +14,7 @@ import (
 type work struct {
 	closed bool // Quiesce was asked for: nothing begins any more
 	grants []kv.ID
-	moves  []*journey
+	moves  []*transferInFlight
 }
 
 // grant is an opening of memory to one agent.
@@ -33,8 +33,8 @@ func (g *grant) covers(from, to int64) bool {
 	return slices.ContainsFunc(g.runs, func(s span) bool { return s.from <= from && to <= s.to })
 }
 
-// journey is a transfer on its way.
-type journey struct {
+// transferInFlight is a transfer on its way.
+type transferInFlight struct {
 	stopped bool
 	ended   bool
 }
@@ -134,7 +134,7 @@ var (
 // move copies what a flow has of something that is computed, piece by piece.
 func (p *process) move(e handoff.Move) {
 	l, w := p.workOf(e.Session), p.world
-	j := &journey{}
+	j := &transferInFlight{}
 	l.moves = append(l.moves, j)
 	end := func(bytes int64, err error) {
 		j.ended = true
@@ -187,7 +187,7 @@ func piecesOf(e *handoff.Move, f reshard.Flow) ([]piece, error) {
 type piece struct{ src, dst, length int64 }
 
 // carry copies some pieces now and the rest later.
-func (p *process) carry(e handoff.Move, j *journey, pieces []piece, moved int64, end func(int64, error)) {
+func (p *process) carry(e handoff.Move, j *transferInFlight, pieces []piece, moved int64, end func(int64, error)) {
 	w := p.world
 	if j.stopped {
 		return
@@ -274,7 +274,7 @@ func (p *process) quiet(e handoff.Quiesce) {
 // without, their home.
 func (p *process) passTo(e handoff.NotifyRanks) {
 	r := p.world.request(e.Transfer)
-	if e.As == handoff.Destination && e.Problem.None() && !slices.ContainsFunc(r.tries, func(t *try) bool { return t.ready }) {
+	if e.As == handoff.Destination && e.Problem.None() && !slices.ContainsFunc(r.tries, func(t *attempt) bool { return t.ready }) {
 		p.world.violate("ranks agree with their home", "%v is told to ranks as ready", r)
 	}
 }

@@ -19,7 +19,7 @@ type world struct {
 	now     handoff.Instant
 	queue   queue
 	serial  int
-	plan    circumstances
+	plan    faults
 	hosts   []*host
 	engines []*engine
 	all     []*request
@@ -29,8 +29,8 @@ type world struct {
 	tally   Tally
 }
 
-// circumstances is which trouble a world has.
-type circumstances struct {
+// faults is which trouble a world has.
+type faults struct {
 	loss, twice, slow, partitions, crashes, cancels, linkFaults, otherBuild bool
 
 	requests int
@@ -62,7 +62,7 @@ func (q *queue) Pop() any {
 func newWorld(seed uint64, quiet bool) *world {
 	w := &world{draw: rand.New(rand.NewPCG(seed, 1)), chance: rand.New(rand.NewPCG(seed, 2)), tally: Tally{Worlds: 1}}
 	some := func() bool { return !quiet && w.draw.IntN(3) == 0 }
-	w.plan = circumstances{
+	w.plan = faults{
 		loss: some(), twice: some(), slow: some(), partitions: some(), crashes: some(), cancels: some(), linkFaults: some(),
 		otherBuild: !quiet && w.draw.IntN(8) == 0, requests: 1 + w.draw.IntN(6), sluggish: w.draw.IntN(5) == 0,
 	}
@@ -113,8 +113,8 @@ func (w *world) runUntil(end handoff.Instant, done func() bool) {
 }
 
 const (
-	turmoil  = 20 * handoff.Second
-	recovery = 200 * handoff.Second
+	faultPhase = 20 * handoff.Second
+	recovery   = 200 * handoff.Second
 )
 
 // live plays a world: work under trouble, then a while without, in which
@@ -129,7 +129,7 @@ func (w *world) live() {
 		w.after(w.span(0, 3*handoff.Second), nil, w.arrive)
 	}
 	w.mischief()
-	w.runUntil(turmoil, func() bool { return false })
+	w.runUntil(faultPhase, func() bool { return false })
 	w.heal()
 	w.runUntil(w.now+recovery, func() bool { return false })
 	w.inspect()

@@ -32,8 +32,8 @@ type side struct {
 	section func(t testing.TB, sizeBytes uint64) *mem.Section
 }
 
-// stage is two connected agents and their memory.
-type stage struct {
+// fixture is two connected agents and their memory.
+type fixture struct {
 	testing.TB
 	o      Options
 	random *rand.Rand
@@ -47,11 +47,11 @@ type stage struct {
 	resumes   []func()
 }
 
-func newStage(t testing.TB, o Options, random *rand.Rand) *stage {
-	return &stage{TB: t, o: o, random: random, leaks: goleak.IgnoreCurrent()}
+func newStage(t testing.TB, o Options, random *rand.Rand) *fixture {
+	return &fixture{TB: t, o: o, random: random, leaks: goleak.IgnoreCurrent()}
 }
 
-func (s *stage) setUp() {
+func (s *fixture) setUp() {
 	s.Helper()
 	s.near = s.open("near", s.o.NearSection)
 	if s.o.Loopback {
@@ -62,7 +62,7 @@ func (s *stage) setUp() {
 	s.link = s.connect()
 }
 
-func (s *stage) open(name string, section func(testing.TB, uint64) *mem.Section) *side {
+func (s *fixture) open(name string, section func(testing.TB, uint64) *mem.Section) *side {
 	s.Helper()
 	e, g := &events{}, &guard{}
 	self := fabric.Peer{Name: name, Incarnation: s.id()}
@@ -71,7 +71,7 @@ func (s *stage) open(name string, section func(testing.TB, uint64) *mem.Section)
 	return &side{agent: &agent{self: self, fabric: f, events: e, guard: g}, section: section}
 }
 
-func (s *stage) connect() fabric.Link {
+func (s *fixture) connect() fabric.Link {
 	s.Helper()
 	link, err := s.near.fabric.Connect(s.soon(), s.far.self)
 	if err != nil {
@@ -80,21 +80,21 @@ func (s *stage) connect() fabric.Link {
 	return link
 }
 
-func (s *stage) id() (id kv.ID) {
+func (s *fixture) id() (id kv.ID) {
 	binary.LittleEndian.PutUint64(id[:], s.random.Uint64())
 	binary.LittleEndian.PutUint64(id[8:], s.random.Uint64())
 	return id
 }
 
 // soon is a context for what must not take long.
-func (s *stage) soon() context.Context {
+func (s *fixture) soon() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience)
 	s.Cleanup(cancel)
 	return ctx
 }
 
 // bounded fails when call takes longer than local work can.
-func (s *stage) bounded(what string, call func(context.Context) error) error {
+func (s *fixture) bounded(what string, call func(context.Context) error) error {
 	s.Helper()
 	ended := make(chan error, 1)
 	ctx := s.soon()
@@ -108,7 +108,7 @@ func (s *stage) bounded(what string, call func(context.Context) error) error {
 	}
 }
 
-func (s *stage) eventually(what string, holds func() bool) {
+func (s *fixture) eventually(what string, holds func() bool) {
 	s.Helper()
 	for give := time.Now().Add(s.o.Patience); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(give) {
@@ -119,14 +119,14 @@ func (s *stage) eventually(what string, holds func() bool) {
 
 // pause waits for a random while, between nothing and longer than a heavy
 // transfer takes.
-func (s *stage) pause() {
+func (s *fixture) pause() {
 	if d := time.Duration(1) << s.random.IntN(24); d > time.Microsecond {
 		time.Sleep(d)
 	}
 }
 
 // stall holds up what is posted from now on. The case may resume early.
-func (s *stage) stall() (resume func()) {
+func (s *fixture) stall() (resume func()) {
 	s.Helper()
 	if s.o.Stall == nil {
 		s.Skip("this fabric offers no Stall")
@@ -136,28 +136,28 @@ func (s *stage) stall() (resume func()) {
 	return resume
 }
 
-func (s *stage) needOp(op fabric.Op) {
+func (s *fixture) needOp(op fabric.Op) {
 	s.Helper()
 	if !slices.Contains(s.ops(), op) {
 		s.Skipf("this fabric cannot %v", op)
 	}
 }
 
-func (s *stage) needPeer() {
+func (s *fixture) needPeer() {
 	s.Helper()
 	if s.o.Loopback {
 		s.Skip("this fabric has no peer but itself")
 	}
 }
 
-func (s *stage) needNotify() {
+func (s *fixture) needNotify() {
 	s.Helper()
 	if !s.near.fabric.Capabilities().Notify {
 		s.Skip("this fabric cannot notify")
 	}
 }
 
-func (s *stage) needKill() {
+func (s *fixture) needKill() {
 	s.Helper()
 	if s.o.Kill == nil {
 		s.Skip("this fabric offers no Kill")
@@ -166,7 +166,7 @@ func (s *stage) needKill() {
 }
 
 // closeSide closes a fabric in the middle of a case.
-func (s *stage) close(a *side) {
+func (s *fixture) close(a *side) {
 	s.Helper()
 	if err := s.bounded("Close", a.fabric.Close); err != nil {
 		s.Errorf("closing %s: %v", a.self.Name, err)
@@ -176,7 +176,7 @@ func (s *stage) close(a *side) {
 }
 
 // clear ends the case: everything must be given back.
-func (s *stage) clear() {
+func (s *fixture) clear() {
 	s.Helper()
 	for _, resume := range s.resumes {
 		resume()
@@ -216,7 +216,7 @@ func (s *stage) clear() {
 	}
 }
 
-func (s *stage) deregisterAll() {
+func (s *fixture) deregisterAll() {
 	s.Helper()
 	for _, m := range s.memories {
 		if m.side.closed || !m.registered {
@@ -230,7 +230,7 @@ func (s *stage) deregisterAll() {
 	}
 }
 
-func (s *stage) giveBack(m *memory) {
+func (s *fixture) giveBack(m *memory) {
 	s.Helper()
 	s.eventually("all references are back", func() bool { return m.region.Section.References() == 0 })
 	if err := s.bounded("closing a section", m.region.Section.Close); err != nil {
@@ -242,7 +242,7 @@ func (s *stage) giveBack(m *memory) {
 }
 
 // abandon ends a case that failed: as much as goes, and no more complaints.
-func (s *stage) abandon() {
+func (s *fixture) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.o.Patience)
 	defer cancel()
 	for _, p := range s.requests {

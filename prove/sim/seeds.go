@@ -10,45 +10,45 @@ import (
 	"time"
 )
 
-// HuntOptions says which worlds to look at.
-type HuntOptions struct {
+// SeedOptions says which worlds to look at.
+type SeedOptions struct {
 	World Kind // default Agents
 	// From is the first seed; Seeds how many there are, 0 for no end.
 	From, Seeds uint64
-	// For bounds how long the hunt takes; 0 for no bound. One that has neither
+	// For bounds how long the run takes; 0 for no bound. One that has neither
 	// is refused.
 	For time.Duration
 	// Faults that may be drawn in worlds of agents; nil means all.
 	Faults []Fault
 	// Jobs is how many worlds are looked at at a time; default one per core.
 	Jobs int
-	// Failures ends the hunt after so many; default 1.
+	// Failures ends the run after so many; default 1.
 	Failures int
 	// Progress, where given, is called after every world, by one goroutine at a
 	// time.
 	Progress func(Progress)
 }
 
-// Progress is how far a hunt has come.
+// Progress is how far a run of seeds has come.
 type Progress struct {
 	Worlds, Seeds uint64 // Seeds: 0 when there is no end
 	Failures      int
 	Took, For     time.Duration
 }
 
-// Report is what a hunt found.
+// Report is what a run of seeds found.
 type Report struct {
 	Tally    Tally
 	Failures []*Result // by seed
 	Took     time.Duration
 }
 
-// Hunt lives through one world after the other, on several cores: they have
+// RunSeeds lives through one world after the other, on several cores: they have
 // nothing in common. It ends when all are through, when time is over, when ctx
 // is, or with enough failures.
-func Hunt(ctx context.Context, o HuntOptions) (*Report, error) {
+func RunSeeds(ctx context.Context, o SeedOptions) (*Report, error) {
 	if o.Seeds == 0 && o.For == 0 {
-		return nil, fmt.Errorf("sim: a hunt without end: say how many seeds, or for how long")
+		return nil, fmt.Errorf("sim: a run without end: say how many seeds, or for how long")
 	}
 	if o.Jobs <= 0 {
 		o.Jobs = runtime.GOMAXPROCS(0)
@@ -56,7 +56,7 @@ func Hunt(ctx context.Context, o HuntOptions) (*Report, error) {
 	if o.Failures <= 0 {
 		o.Failures = 1
 	}
-	h := &hunt{options: o, start: time.Now()}
+	h := &seedRun{options: o, start: time.Now()}
 	var jobs sync.WaitGroup
 	for range o.Jobs {
 		jobs.Go(func() { h.work(ctx) })
@@ -88,8 +88,8 @@ func allStacks() string {
 	return string(stacks[:runtime.Stack(stacks, true)])
 }
 
-type hunt struct {
-	options HuntOptions
+type seedRun struct {
+	options SeedOptions
 	start   time.Time
 
 	mu     sync.Mutex // protects the rest
@@ -98,8 +98,8 @@ type hunt struct {
 }
 
 // work takes one seed after the other.
-func (h *hunt) work(ctx context.Context) {
-	var s stage
+func (h *seedRun) work(ctx context.Context) {
+	var s reusable
 	defer s.arenas.close()
 	for {
 		seed, more := h.take()
@@ -114,7 +114,7 @@ func (h *hunt) work(ctx context.Context) {
 	}
 }
 
-func (h *hunt) take() (seed uint64, more bool) {
+func (h *seedRun) take() (seed uint64, more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	o := &h.options
@@ -126,7 +126,7 @@ func (h *hunt) take() (seed uint64, more bool) {
 	return o.From + h.next - 1, true
 }
 
-func (h *hunt) finish(r *Result) {
+func (h *seedRun) finish(r *Result) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.report.Tally.Add(&r.Tally)

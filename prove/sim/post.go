@@ -66,15 +66,15 @@ func (p *process) post() {
 		t.giveBack()
 		return
 	}
-	owner, opened := heir(to, remote.pieces)
+	owner, opened := successor(to, remote.pieces)
 	t.grant = p.grantFor(owner, op, opened, drawFlaw(w.work))
 	p.launch(t)
 }
 
-// heir is whom the client would get a grant from: the process it means or, when
+// successor is whom the client would get a grant from: the process it means or, when
 // that is dead, the one that lives under its name. It may well have a region of
 // the same number and epoch; nothing but its incarnation tells the two apart.
-func heir(to *process, pieces []piece) (owner *process, theirs []piece) {
+func successor(to *process, pieces []piece) (owner *process, theirs []piece) {
 	if owner = to.host.process; owner == to || owner == nil {
 		return owner, pieces
 	}

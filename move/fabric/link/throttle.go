@@ -2,11 +2,11 @@ package link
 
 import "time"
 
-// debt is what a peer owes for frames that led to nothing: refused, repeated,
+// throttle is what a peer owes for frames that led to nothing: refused, repeated,
 // cancelled after their end, signs of life without end. An honest peer has few, also when a fence refuses
 // all it had under way; one that lives off them is made to wait, because a
 // refusal costs its server more than the request cost the peer.
-type debt struct {
+type throttle struct {
 	owed float64
 	at   time.Time
 }
@@ -18,26 +18,26 @@ const (
 	listPerDebt = 256
 	// leastRun is how many bytes a run takes at least where it is written out.
 	leastRun = 3
-	// penanceMost is how long one frame waits at most; a stream that closes
+	// maxDelay is how long one frame waits at most; a stream that closes
 	// must not wait longer either.
-	penanceMost = 10 * time.Millisecond
+	maxDelay = 10 * time.Millisecond
 )
 
-func (d *debt) add(n int, now time.Time) {
+func (d *throttle) add(n int, now time.Time) {
 	d.settle(now)
 	d.owed += float64(n)
 }
 
-func (d *debt) settle(now time.Time) {
+func (d *throttle) settle(now time.Time) {
 	d.owed = max(0, d.owed-now.Sub(d.at).Seconds()*debtPaidPerS)
 	d.at = now
 }
 
-// penance is how long the peer waits before it is heard again.
-func (d *debt) penance(now time.Time) time.Duration {
+// delay is how long the peer waits before it is heard again.
+func (d *throttle) delay(now time.Time) time.Duration {
 	if d.owed <= debtForgiven {
 		return 0
 	}
 	d.settle(now)
-	return min(penanceMost, time.Duration(max(0, d.owed-debtForgiven)/debtPaidPerS*float64(time.Second)))
+	return min(maxDelay, time.Duration(max(0, d.owed-debtForgiven)/debtPaidPerS*float64(time.Second)))
 }

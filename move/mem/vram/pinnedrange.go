@@ -8,9 +8,9 @@ import (
 	"meridian/move/cuda"
 )
 
-// Own is memory of this process that GPUs are to reach by themselves, from when one is
+// PinnedRange is memory of this process that GPUs are to reach by themselves, from when one is
 // in use until Release.
-type Own struct {
+type PinnedRange struct {
 	pool   *Pool
 	memory []byte
 	failed func(error)
@@ -27,8 +27,8 @@ const MaxPinned = 64 << 30
 // goes on: a process that no engine lends GPU memory to touches no GPU. Memory that
 // cannot be pinned is told to failed, and stays what it is. It must stay mapped until
 // Release.
-func (p *Pool) Pin(memory []byte, failed func(error)) *Own {
-	o := &Own{pool: p, memory: memory, failed: failed}
+func (p *Pool) Pin(memory []byte, failed func(error)) *PinnedRange {
+	o := &PinnedRange{pool: p, memory: memory, failed: failed}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.own[o] = struct{}{}
@@ -42,7 +42,7 @@ func (p *Pool) Pin(memory []byte, failed func(error)) *Own {
 }
 
 // start pins it, unless that is under way. The caller holds the pool's mu.
-func (o *Own) start(d *cuda.Device) {
+func (o *PinnedRange) start(d *cuda.Device) {
 	if o.pinning != nil {
 		return
 	}
@@ -66,7 +66,7 @@ var ErrPinning = errors.New("vram: a GPU still pins the memory")
 
 // Release ends it: after that the memory may be unmapped. After an error it may be
 // called again.
-func (o *Own) Release(ctx context.Context) error {
+func (o *PinnedRange) Release(ctx context.Context) error {
 	o.pool.mu.Lock()
 	delete(o.pool.own, o) // nobody starts it any more
 	pinning := o.pinning

@@ -7,17 +7,17 @@ import (
 	"meridian/move/fabric"
 )
 
-var deathPlays = []play{
-	{name: "peer dies while it is read from", rounds: 5, run: func(s *stage) { playDeath(s, fabric.Read) }},
-	{name: "peer dies while it is written to", rounds: 5, run: func(s *stage) { playDeath(s, fabric.Write) }},
+var deathPlays = []testCase{
+	{name: "peer dies while it is read from", rounds: 5, run: func(s *fixture) { playDeath(s, fabric.Read) }},
+	{name: "peer dies while it is written to", rounds: 5, run: func(s *fixture) { playDeath(s, fabric.Write) }},
 	{name: "peer dies before and after", run: playDeathAround},
 	{name: "peer dies while stalled", run: playDeathStalled},
-	{name: "poster dies while it reads", rounds: 4, run: func(s *stage) { playPosterDeath(s, fabric.Read) }},
-	{name: "poster dies while it writes", rounds: 4, run: func(s *stage) { playPosterDeath(s, fabric.Write) }},
+	{name: "poster dies while it reads", rounds: 4, run: func(s *fixture) { playPosterDeath(s, fabric.Read) }},
+	{name: "poster dies while it writes", rounds: 4, run: func(s *fixture) { playPosterDeath(s, fabric.Write) }},
 }
 
 // Everything that was posted ends, says why, and leaves near memory alone.
-func playDeath(s *stage, op fabric.Op) {
+func playDeath(s *fixture, op fabric.Op) {
 	s.needOp(op)
 	s.needKill()
 	running := s.postHeavy(4, op)
@@ -33,7 +33,7 @@ func playDeath(s *stage, op fabric.Op) {
 }
 
 // gone checks that near knows of the death and can live with it.
-func (s *stage) gone() {
+func (s *fixture) gone() {
 	s.Helper()
 	s.eventually("LinkLost names the dead peer", func() bool { return s.near.events.hasLost(s.far.self.Name) })
 	near := s.memory(s.near, 4096)
@@ -62,7 +62,7 @@ func (s *stage) gone() {
 }
 
 // Before: the next post fails. After: what is done stays done.
-func playDeathAround(s *stage) {
+func playDeathAround(s *fixture) {
 	s.needKill()
 	var done []*posted
 	for _, op := range s.ops() {
@@ -82,7 +82,7 @@ func playDeathAround(s *stage) {
 	s.checkAll()
 }
 
-func playDeathStalled(s *stage) {
+func playDeathStalled(s *fixture) {
 	s.needKill()
 	var running []*posted
 	for _, op := range s.ops() {
@@ -105,7 +105,7 @@ func playDeathStalled(s *stage) {
 }
 
 // When who posted is gone, the side that serves falls quiet by itself.
-func playPosterDeath(s *stage, op fabric.Op) {
+func playPosterDeath(s *fixture, op fabric.Op) {
 	s.needOp(op)
 	s.needKill()
 	running := s.postHeavy(4, op)

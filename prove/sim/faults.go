@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// nextMischief draws how many packets it is to the next trouble.
-func (w *world) nextMischief() {
+// nextFault draws how many packets it is to the next trouble.
+func (w *world) nextFault() {
 	w.untilMischief = 1 + int(w.mischief.ExpFloat64()*float64(w.swarm.mischiefGap))
 }
 
@@ -16,7 +16,7 @@ func (w *world) nextMischief() {
 func (w *world) countPacket() {
 	if w.untilMischief--; w.untilMischief == 0 {
 		w.after(0, nil, w.trouble)
-		w.nextMischief()
+		w.nextFault()
 	}
 }
 

@@ -42,10 +42,10 @@ func (s *scatter) readStaged(left int, tail []byte) (placed, tailed int, err err
 	return placed, n - placed, nil
 }
 
-// landing is a chunk that the GPU places.
-type landing struct {
+// stagedChunk is a chunk that the GPU places.
+type stagedChunk struct {
 	received
-	from *half
+	from *bufferHalf
 	to   fabric.Walk
 	of   []*mem.Section
 }
@@ -54,10 +54,10 @@ type landing struct {
 // The end hears of its part from there, when it was the last of it, or wrong.
 func (r *receiver) land(p *link.Inbound, c received) {
 	s := r.scatter
-	r.stream.socket.silence.Deaf(true) // nothing is read here
-	defer r.stream.socket.silence.Deaf(false)
+	r.stream.socket.silence.Paused(true) // nothing is read here
+	defer r.stream.socket.silence.Paused(false)
 	s.gpu.swap()
-	l, err := s.lift(p, c)
+	l, err := s.toHost(p, c)
 	if l == nil {
 		r.finish(p, c, nil, err)
 		return
@@ -75,11 +75,11 @@ func (r *receiver) land(p *link.Inbound, c received) {
 	}
 }
 
-// lift takes hold of the destination of a chunk; there is none if its part was stopped.
-func (s *scatter) lift(p *link.Inbound, c received) (*landing, error) {
+// toHost takes hold of the destination of a chunk; there is none if its part was stopped.
+func (s *scatter) toHost(p *link.Inbound, c received) (*stagedChunk, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := &landing{received: c, from: s.gpu.far(), to: p.Walk}
+	l := &stagedChunk{received: c, from: s.gpu.far(), to: p.Walk}
 	p.Walk.Skip(uint64(c.Length))
 	if p.Discard {
 		return nil, nil
@@ -94,7 +94,7 @@ func (s *scatter) lift(p *link.Inbound, c received) (*landing, error) {
 
 // place takes a chunk to its destination. Unless it is not to, it compares what lies there
 // then, and returns the sums of the chunk.
-func (s *stage) place(l *landing, unsummed bool) ([]byte, error) {
+func (s *stagingBuffer) place(l *stagedChunk, unsummed bool) ([]byte, error) {
 	s.sums = s.sums[:0]
 	work := cuda.Verified
 	if unsummed {
@@ -127,7 +127,7 @@ func (s *stage) place(l *landing, unsummed bool) ([]byte, error) {
 }
 
 // aim adds a run to what is placed; what is not of this GPU is placed at once.
-func (s *stage) aim(section *mem.Section, r mem.Run, from *half, n int) error {
+func (s *stagingBuffer) aim(section *mem.Section, r mem.Run, from *bufferHalf, n int) error {
 	m := vram.Of(section)
 	if m != nil && m.Device == s.memory.Device {
 		return s.moves.AddRun(cuda.Move{
@@ -144,7 +144,7 @@ func (s *stage) aim(section *mem.Section, r mem.Run, from *half, n int) error {
 }
 
 // scatter does what was aimed, and adds its sums.
-func (s *stage) scatter(w cuda.Work) (err error) {
+func (s *stagingBuffer) scatter(w cuda.Work) (err error) {
 	s.sums, err = s.mover.Do(w, &s.moves, s.sums, beside(&s.moves))
 	if different := (*cuda.Difference)(nil); errors.As(err, &different) {
 		return fmt.Errorf("%w: %w", fabric.ErrChecksum, err)

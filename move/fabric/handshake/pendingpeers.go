@@ -17,15 +17,15 @@ import (
 
 var errNoMetadata = fmt.Errorf("%w: there is no metadata to fetch", fabric.ErrUnsupported)
 
-// DoorOptions says who keeps a door, and what for.
-type DoorOptions struct {
+// PendingOptions says who listens, and what for.
+type PendingOptions struct {
 	Self Self
 	// Secure runs the handshake of TLS and returns the certificate's name; nil
 	// where there is none.
 	Secure func(net.Conn) (secured net.Conn, certified string, err error)
-	// Judge refuses a guest for what its Hello says.
+	// Judge refuses a dialer for what its Hello says.
 	Judge func(net.Conn, mrdn.Hello) error
-	// Metadata answers a guest who came to fetch it; nil refuses.
+	// Metadata answers a dialer who came to fetch it; nil refuses.
 	Metadata func() []byte
 	// Serve has the connection until it returns; then it is closed.
 	Serve func(net.Conn, mrdn.Hello) error
@@ -40,9 +40,9 @@ type DoorOptions struct {
 	Logger    *slog.Logger
 }
 
-// Door takes connections, hears each out and serves it.
-type Door struct {
-	options  DoorOptions
+// PendingPeers takes connections, hears each out and serves it.
+type PendingPeers struct {
+	options  PendingOptions
 	listener net.Listener
 	wait     sync.WaitGroup
 	// turnedAway counts strangers since the last one that came in.
@@ -53,22 +53,22 @@ type Door struct {
 	closed    bool
 }
 
-// Keep opens a door; Close shuts it.
-func Keep(listener net.Listener, o DoorOptions) *Door {
+// Listen takes connections of a listener until Close.
+func Listen(listener net.Listener, o PendingOptions) *PendingPeers {
 	if o.Strangers == 0 {
 		o.Strangers = 256
 	}
-	d := &Door{options: o, listener: listener}
+	d := &PendingPeers{options: o, listener: listener}
 	d.wait.Go(d.accept)
 	return d
 }
 
 // Addr is where the door is.
-func (d *Door) Addr() net.Addr { return d.listener.Addr() }
+func (d *PendingPeers) Addr() net.Addr { return d.listener.Addr() }
 
 // Close lets nobody in any more and turns strangers away. Those who are served
 // go on: their Serve ends when its owner says so, and Wait waits for it.
-func (d *Door) Close() error {
+func (d *PendingPeers) Close() error {
 	d.mu.Lock()
 	again := d.closed
 	d.closed = true
@@ -83,9 +83,9 @@ func (d *Door) Close() error {
 }
 
 // Wait returns when nobody is served any more.
-func (d *Door) Wait() { d.wait.Wait() }
+func (d *PendingPeers) Wait() { d.wait.Wait() }
 
-func (d *Door) accept() {
+func (d *PendingPeers) accept() {
 	for {
 		conn, err := d.listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -113,7 +113,7 @@ func (d *Door) accept() {
 // maxPause keeps newcomers from waiting behind a crowd for longer than it takes.
 const maxPause = time.Millisecond
 
-func (d *Door) admit(conn net.Conn) bool {
+func (d *PendingPeers) admit(conn net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -128,8 +128,8 @@ func (d *Door) admit(conn net.Conn) bool {
 	return true
 }
 
-// receive hears a guest out and serves it.
-func (d *Door) receive(conn net.Conn) {
+// receive hears a dialer out and serves it.
+func (d *PendingPeers) receive(conn net.Conn) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(d.options.Patience))
 	secured, hello, err := d.hear(conn)
@@ -162,7 +162,7 @@ func (d *Door) receive(conn net.Conn) {
 	}
 }
 
-func (d *Door) hear(conn net.Conn) (secured net.Conn, hello mrdn.Hello, err error) {
+func (d *PendingPeers) hear(conn net.Conn) (secured net.Conn, hello mrdn.Hello, err error) {
 	certified := ""
 	if d.options.Secure != nil {
 		if conn, certified, err = d.options.Secure(conn); err != nil {

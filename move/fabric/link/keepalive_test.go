@@ -3,8 +3,8 @@ package link
 import "testing"
 
 func TestSilence(t *testing.T) {
-	var s Silence
-	s.Hear()
+	var s KeepAlive
+	s.Received()
 	for i, step := range []struct{ hears, ask, over bool }{
 		{},                       // it was heard before
 		{ask: true}, {ask: true}, // twice nothing
@@ -12,9 +12,9 @@ func TestSilence(t *testing.T) {
 		{ask: true}, {ask: true}, {over: true},
 	} {
 		if step.hears {
-			s.Hear()
+			s.Received()
 		}
-		if ask, over := s.Look(); ask != step.ask || over != step.over {
+		if ask, over := s.Check(); ask != step.ask || over != step.over {
 			t.Errorf("look %d: ask %v, over %v; want %+v", i, ask, over, step)
 		}
 	}
@@ -22,19 +22,19 @@ func TestSilence(t *testing.T) {
 
 // Who does not read hears nothing, and holds it against no peer.
 func TestSilenceOfTheDeaf(t *testing.T) {
-	var s Silence
-	s.Deaf(true)
+	var s KeepAlive
+	s.Paused(true)
 	for i := range 2 * patience {
-		if ask, over := s.Look(); ask || over {
+		if ask, over := s.Check(); ask || over {
 			t.Fatalf("look %d at a peer that is not read: ask %v, over %v", i, ask, over)
 		}
 	}
-	s.Deaf(false)
-	s.Look() // at what came meanwhile
+	s.Paused(false)
+	s.Check() // at what came meanwhile
 	for range patience - 1 {
-		s.Look()
+		s.Check()
 	}
-	if _, over := s.Look(); !over {
+	if _, over := s.Check(); !over {
 		t.Error("a peer that is read again, and says nothing, is not given up")
 	}
 }

@@ -2,8 +2,8 @@ package workers
 
 import "time"
 
-// pace is how fast transfers have been lately.
-type pace struct{ nsPerByte float64 }
+// throughput is how fast transfers have been lately.
+type throughput struct{ nsPerByte float64 }
 
 const (
 	// perTransfer and perPiece are what it takes beside the bytes: a wake-up,
@@ -16,12 +16,12 @@ const (
 
 // measured weighs a new measurement at an eighth, so that one slow transfer
 // does not decide.
-func (p *pace) measured(bytes uint64, took time.Duration) {
+func (p *throughput) measured(bytes uint64, took time.Duration) {
 	if bytes >= tooSmall {
 		p.nsPerByte += (float64(took)/float64(bytes) - p.nsPerByte) / 8
 	}
 }
 
-func (p *pace) estimate(bytes, pieces uint64) time.Duration {
+func (p *throughput) estimate(bytes, pieces uint64) time.Duration {
 	return perTransfer + time.Duration(pieces)*perPiece + time.Duration(float64(bytes)*p.nsPerByte)
 }

@@ -9,7 +9,7 @@ import (
 	"meridian/move/fabric"
 )
 
-var crowdPlays = []play{
+var crowdPlays = []testCase{
 	{name: "many at a time", run: playCrowd},
 	{name: "more than there is room for", run: playFlood},
 	{name: "both ways", run: playBothWays},
@@ -17,7 +17,7 @@ var crowdPlays = []play{
 
 // Transfers of several goroutines, each with pieces of its own in memory that
 // all share.
-func playCrowd(s *stage) {
+func playCrowd(s *fixture) {
 	const posters, each, size = 8, 8, 64 << 10
 	near, far := s.memory(s.near, posters*each*size), s.memory(s.far, posters*each*size)
 	all, ids := make([]*posted, posters*each), make([]kv.ID, posters*each)
@@ -50,7 +50,7 @@ func playCrowd(s *stage) {
 }
 
 // postInto may be called from any goroutine.
-func (s *stage) postInto(t *posted, id kv.ID) {
+func (s *fixture) postInto(t *posted, id kv.ID) {
 	prepared, err := s.link.Prepare(t.plan.op, t.plan.near.list(s), t.plan.far.list(s))
 	if err == nil {
 		defer prepared.Release()
@@ -62,7 +62,7 @@ func (s *stage) postInto(t *posted, id kv.ID) {
 }
 
 // A fabric may refuse to take more, by name; what it took it does.
-func playFlood(s *stage) {
+func playFlood(s *fixture) {
 	const size = 64
 	posts := uint64(20_000)
 	if s.o.Brief {
@@ -103,7 +103,7 @@ func playFlood(s *stage) {
 }
 
 // Both sides post to each other at the same time.
-func playBothWays(s *stage) {
+func playBothWays(s *fixture) {
 	back := s.link
 	if !s.o.Loopback {
 		var err error

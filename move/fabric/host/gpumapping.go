@@ -9,9 +9,9 @@ import (
 	"meridian/move/mem/vram"
 )
 
-// reach is how GPUs see a stretch of memory: a loan, or host memory of our own. What
+// gpuMapping is how GPUs see a stretch of memory: a loan, or host memory of our own. What
 // is done for that stays until close.
-type reach struct {
+type gpuMapping struct {
 	gpu     *gpu
 	section *mem.Section // nil for a loan of GPU memory
 	lent    vram.Lent    // …which is opened so
@@ -19,11 +19,11 @@ type reach struct {
 	held    bool         // ours is referenced until end; the gpu's mu protects it
 
 	mu    sync.Mutex // protects the rest, also while a GPU is asked
-	views map[*cuda.Device]view
+	views map[*cuda.Device]deviceView
 }
 
-// view is the same as one device sees it.
-type view struct {
+// deviceView is the same as one device sees it.
+type deviceView struct {
 	at    cuda.Pointer
 	seen  bool // else its bytes go through pinned memory
 	close func() error
@@ -36,7 +36,7 @@ type view struct {
 const maxPinned = 64 << 30
 
 // device is the GPU that a loan lies on, and nil for host memory.
-func (r *reach) device() (*cuda.Device, error) {
+func (r *gpuMapping) device() (*cuda.Device, error) {
 	if r.section != nil {
 		return nil, nil
 	}
@@ -48,7 +48,7 @@ func (r *reach) device() (*cuda.Device, error) {
 }
 
 // imported opens a loan of GPU memory for a device; nil is the one that it lies on.
-func (r *reach) imported(on *cuda.Device) (*mem.Section, error) {
+func (r *gpuMapping) imported(on *cuda.Device) (*mem.Section, error) {
 	lent := r.lent
 	if on != nil && on.UUID != lent.UUID {
 		lent.On = on
@@ -65,15 +65,15 @@ func (r *reach) imported(on *cuda.Device) (*mem.Section, error) {
 		return nil, err
 	}
 	m := vram.Of(section)
-	r.keep(m.Device, view{at: m.At, seen: true, section: section, close: func() error { return section.Close(context.Background()) }})
+	r.keep(m.Device, deviceView{at: m.At, seen: true, section: section, close: func() error { return section.Close(context.Background()) }})
 	return section, nil
 }
 
 // from is where a device sees the memory.
-func (r *reach) from(d *cuda.Device) (view, error) {
+func (r *gpuMapping) from(d *cuda.Device) (deviceView, error) {
 	if r.section == nil {
 		if _, err := r.imported(d); err != nil {
-			return view{}, err
+			return deviceView{}, err
 		}
 	}
 	r.mu.Lock()
@@ -81,28 +81,28 @@ func (r *reach) from(d *cuda.Device) (view, error) {
 	if v, known := r.views[d]; known {
 		return v, nil
 	}
-	v := view{close: func() error { return nil }}
+	v := deviceView{close: func() error { return nil }}
 	if s := r.section; s.Mapped() && s.Size() <= maxPinned {
 		if p, err := d.Register(s.Bytes(0, s.Size()), !s.Writable()); err == nil {
-			v = view{at: p.At(), seen: true, close: p.Close}
+			v = deviceView{at: p.At(), seen: true, close: p.Close}
 		} else if cuda.Lost(err) {
-			return view{}, err
+			return deviceView{}, err
 		}
 	}
 	r.keep(d, v)
 	return v, nil
 }
 
-func (r *reach) keep(d *cuda.Device, v view) {
+func (r *gpuMapping) keep(d *cuda.Device, v deviceView) {
 	if r.views == nil {
-		r.views = make(map[*cuda.Device]view)
+		r.views = make(map[*cuda.Device]deviceView)
 	}
 	r.views[d] = v
 }
 
 // close lets the memory go, in a copier of the GPU's if a GPU has seen it: no lock may be
 // held while a GPU is asked. Nothing uses it any more.
-func (r *reach) close() {
+func (r *gpuMapping) close() {
 	r.mu.Lock()
 	seen := len(r.views) > 0
 	r.mu.Unlock()
@@ -113,7 +113,7 @@ func (r *reach) close() {
 	r.end()
 }
 
-func (r *reach) end() {
+func (r *gpuMapping) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, v := range r.views {
@@ -132,7 +132,7 @@ func (r *reach) end() {
 
 // closing is the end of a reach, as a task.
 type closing struct {
-	*reach
+	*gpuMapping
 	over chan struct{}
 }
 

@@ -6,9 +6,9 @@ import (
 	"meridian/move/fabric"
 )
 
-// postAgain posts a request a second time, under a new id: it was prepared once,
+// repost posts a request a second time, under a new id: it was prepared once,
 // and perhaps long ago.
-func (p *process) postAgain() {
+func (p *process) repost() {
 	w := p.world
 	old := p.someEnded()
 	if old == nil || !old.frozen || old.mutilated {
@@ -21,7 +21,7 @@ func (p *process) postAgain() {
 	for _, u := range old.units {
 		t.units = append(t.units, unit{region: u.region, index: u.index})
 	}
-	old.yield()
+	old.releaseUnits()
 	for _, u := range t.units {
 		u.region.owners[u.index] = t
 	}
@@ -60,7 +60,7 @@ func (p *process) repeat() {
 		return
 	}
 	if t.over && t.carrier.alive() && w.swarm.rails == 1 && !t.mutilated {
-		t.relive()
+		t.repostForgotten()
 	}
 }
 
@@ -75,8 +75,8 @@ func (p *process) contradict(t *transfer) {
 	}
 }
 
-// relive posts a transfer under its id that the agent has forgotten.
-func (t *transfer) relive() {
+// repostForgotten posts a transfer under its id that the agent has forgotten.
+func (t *transfer) repostForgotten() {
 	w := t.world()
 	before := *t
 	t.mayStillNotify = t.mayStillNotify || t.state == fabric.InDoubt && t.forbidden == nil
@@ -102,8 +102,8 @@ func (t *transfer) relive() {
 	w.tally.Relived++
 }
 
-// yield lets another transfer have the units, which must be as they were left.
-func (t *transfer) yield() {
+// releaseUnits lets another transfer have the units, which must be as they were left.
+func (t *transfer) releaseUnits() {
 	t.checkKept()
 	t.released, t.units = true, nil
 }

@@ -14,7 +14,7 @@ func (w *world) taken(by *process, id kv.ID, section *mem.Section, cut fabric.Cu
 	t, r := w.transfers[id], w.sections[section]
 	w.note(by, t, "takes %d bytes at %d of region %d", cut.Length, cut.Offset, r.id)
 	w.tally.Taken += cut.Length
-	w.touch(by, t, r, cut, fabric.Write)
+	w.checkAccess(by, t, r, cut, fabric.Write)
 }
 
 // placed is told of every byte before it is written to a destination.
@@ -25,7 +25,7 @@ func (w *world) placed(by *process, id kv.ID, section *mem.Section, cut fabric.C
 	t, r := w.transfers[id], w.sections[section]
 	w.note(by, t, "places %d bytes at %d of region %d", cut.Length, cut.Offset, r.id)
 	w.tally.Placed += cut.Length
-	w.touch(by, t, r, cut, fabric.Read)
+	w.checkAccess(by, t, r, cut, fabric.Read)
 	switch {
 	case t == nil:
 	case t.wasDone && t.op == fabric.Write:
@@ -35,9 +35,9 @@ func (w *world) placed(by *process, id kv.ID, section *mem.Section, cut fabric.C
 	}
 }
 
-// touch judges an access to memory. local is the operation whose own side this
+// checkAccess judges an access to memory. local is the operation whose own side this
 // is: a write takes from the poster's memory, a read places there.
-func (w *world) touch(by *process, t *transfer, r *region, cut fabric.Cut, local fabric.Op) {
+func (w *world) checkAccess(by *process, t *transfer, r *region, cut fabric.Cut, local fabric.Op) {
 	if t == nil || r == nil {
 		w.violate("only what was posted moves", t, "%v touches memory for a transfer that nobody posted", by)
 		return

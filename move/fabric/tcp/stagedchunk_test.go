@@ -135,7 +135,7 @@ func TestWrongChecksumForTheGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := (handshake.Self{Agent: "peer"}).Introduce(conn, handshake.Call{Expect: kv.ID{2}, Link: newID(), Streams: 1}); err != nil {
+	if _, err := (handshake.Self{Agent: "peer"}).Introduce(conn, handshake.DialRequest{Expect: kv.ID{2}, Link: newID(), Streams: 1}); err != nil {
 		t.Fatal(err)
 	}
 	payload := random(3, chunk*chunks)

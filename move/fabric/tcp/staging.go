@@ -13,7 +13,7 @@ import (
 	"meridian/move/mrdn"
 )
 
-// stage is pinned memory through which the bytes of a GPU pass, a chunk at a time: one
+// stagingBuffer is pinned memory through which the bytes of a GPU pass, a chunk at a time: one
 // kernel gathers them into it, or scatters them out of it, whatever pieces they are in.
 // It has two halves. One is the loop's, which sends it or reads into it; the GPU works on
 // the other meanwhile, for a goroutine that the loop has started and waits for:
@@ -24,10 +24,10 @@ import (
 //
 // One for each direction of a stream, used by that direction's loop alone. A GPU may
 // let it wait for as long as it likes, so no lock is held meanwhile.
-type stage struct {
+type stagingBuffer struct {
 	mover  *vram.Mover
 	memory *vram.Memory // of the GPU that the mover is of
-	halves [2]half
+	halves [2]bufferHalf
 	turn   int // which half is the loop's
 	moves  cuda.Moves
 	sums   []byte
@@ -35,8 +35,8 @@ type stage struct {
 	done   chan struct{}
 }
 
-// half is as long as a chunk may be.
-type half struct {
+// bufferHalf is as long as a chunk may be.
+type bufferHalf struct {
 	bytes []byte
 	at    cuda.Pointer // of bytes
 }
@@ -65,7 +65,7 @@ func firstGPU(b *fabric.Bound) *vram.Memory {
 }
 
 // open makes the stage ready for memory of a GPU.
-func (s *stage) open(m *vram.Memory) error {
+func (s *stagingBuffer) open(m *vram.Memory) error {
 	if s.mover != nil && s.memory.Device == m.Device {
 		return nil
 	}
@@ -82,26 +82,26 @@ func (s *stage) open(m *vram.Memory) error {
 	s.mover, s.memory = mover, m
 	for i := range s.halves {
 		at := i * mrdn.MaxChunk
-		s.halves[i] = half{pinned.Bytes()[at : at+mrdn.MaxChunk], pinned.At() + cuda.Pointer(at)}
+		s.halves[i] = bufferHalf{pinned.Bytes()[at : at+mrdn.MaxChunk], pinned.At() + cuda.Pointer(at)}
 	}
 	return nil
 }
 
 // close waits for the GPU, and gives back what it has.
-func (s *stage) close() {
+func (s *stagingBuffer) close() {
 	s.await()
 	if s.mover != nil {
 		s.memory.Pool.GiveBack(s.mover)
-		s.mover, s.halves = nil, [2]half{}
+		s.mover, s.halves = nil, [2]bufferHalf{}
 	}
 }
 
 // own is the loop's half, and far the GPU's.
-func (s *stage) own() *half { return &s.halves[s.turn] }
-func (s *stage) far() *half { return &s.halves[1-s.turn] }
+func (s *stagingBuffer) own() *bufferHalf { return &s.halves[s.turn] }
+func (s *stagingBuffer) far() *bufferHalf { return &s.halves[1-s.turn] }
 
 // run has work with the GPU done while the loop goes on. Nothing runs yet.
-func (s *stage) run(work func()) {
+func (s *stagingBuffer) run(work func()) {
 	if s.done == nil {
 		s.done = make(chan struct{}, 1)
 	}
@@ -113,7 +113,7 @@ func (s *stage) run(work func()) {
 }
 
 // await waits until nothing runs.
-func (s *stage) await() {
+func (s *stagingBuffer) await() {
 	if s.busy {
 		<-s.done
 		s.busy = false
@@ -121,7 +121,7 @@ func (s *stage) await() {
 }
 
 // idle reports whether nothing runs.
-func (s *stage) idle() bool {
+func (s *stagingBuffer) idle() bool {
 	select {
 	case <-s.done:
 		s.busy = false
@@ -131,7 +131,7 @@ func (s *stage) idle() bool {
 }
 
 // swap waits until nothing runs, and changes the halves.
-func (s *stage) swap() {
+func (s *stagingBuffer) swap() {
 	s.await()
 	s.turn = 1 - s.turn
 }
@@ -168,7 +168,7 @@ func next(w *fabric.Walk, room uint64) (part int, r mem.Run) {
 }
 
 // reaches reports whether all memory is of the stage's GPU.
-func (s *stage) reaches(of []*mem.Section) bool {
+func (s *stagingBuffer) reaches(of []*mem.Section) bool {
 	for _, section := range of {
 		if m := vram.Of(section); m == nil || m.Device != s.memory.Device {
 			return false
