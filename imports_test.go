@@ -57,7 +57,7 @@ func TestRooms(t *testing.T) {
 		name := roomOf(p.ImportPath)
 		r, listed := rooms[name]
 		if !listed {
-			t.Errorf("package %s is in no row of the rooms' table: say there what it owns and what it may import", p.ImportPath)
+			t.Errorf("package %s is in no wing's rooms.toml: say there what it owns and what it may import", p.ImportPath)
 			continue
 		}
 		seen[name] = true
@@ -74,7 +74,7 @@ func TestRooms(t *testing.T) {
 	}
 	for name := range rooms {
 		if !seen[name] {
-			t.Errorf("the rooms' table lists %q, which does not exist", name)
+			t.Errorf("a rooms.toml lists %q, which does not exist", name)
 		}
 	}
 }
@@ -82,28 +82,28 @@ func TestRooms(t *testing.T) {
 func (r room) refuses(imported string) string {
 	ours, isOurs := strings.CutPrefix(imported, "meridian/")
 	switch {
-	case isOurs && r.may[ours] == "":
-		return "that arrow is not in the rooms' table"
+	case isOurs && r.Leans[ours] == "":
+		return "that arrow is not in the rooms.toml of its wing"
 	case isOurs:
 		return ""
 	case strings.Contains(strings.SplitN(imported, "/", 2)[0], "."):
-		for module := range r.uses {
+		for module := range r.Uses {
 			if imported == module || strings.HasPrefix(imported, module+"/") {
 				return ""
 			}
 		}
 		return "that dependency is not in the room's row"
-	case r.pure && !slices.Contains(computing, imported):
+	case r.Pure && !slices.Contains(computing, imported):
 		return "the room is pure: time, randomness and events are arguments, effects are return values"
 	}
 	return ""
 }
 
 func (r room) testsRefuse(name, imported string) string {
-	r.pure = false
+	r.Pure = false
 	problem := r.refuses(imported)
 	ours := strings.TrimPrefix(imported, "meridian/")
-	if problem == "" || ours == name || slices.Contains(r.testsMay, ours) {
+	if problem == "" || ours == name || slices.Contains(r.Tests, ours) {
 		return ""
 	}
 	for _, module := range anyTestUses {
@@ -126,7 +126,7 @@ func TestWings(t *testing.T) {
 		if !slices.Contains(wings, wingOf(name)) {
 			t.Errorf("%s is in no wing: the wings are %s", name, strings.Join(wings, ", "))
 		}
-		for leansOn := range r.may {
+		for leansOn := range r.Leans {
 			if problem := wingRefuses(name, leansOn); problem != "" {
 				t.Errorf("%s leans on %s: %s", name, leansOn, problem)
 			}

@@ -48,7 +48,7 @@ func concurrency(f *ast.File) []string {
 func TestPureRoomsHaveNoGoroutines(t *testing.T) {
 	files := parsed(t, false)
 	for name, r := range rooms {
-		if !r.pure {
+		if !r.Pure {
 			continue
 		}
 		if len(files[name]) == 0 {
@@ -85,7 +85,7 @@ func TestUnracedRooms(t *testing.T) {
 	files := parsed(t, true)
 	var quiet []string
 	for name, r := range rooms {
-		if name != "" && !slices.ContainsFunc(files[name], isConcurrent) && (r.pure || !anyReached(imports, reached[name], concurrent)) {
+		if name != "" && !slices.ContainsFunc(files[name], isConcurrent) && (r.Pure || !anyReached(imports, reached[name], concurrent)) {
 			quiet = append(quiet, name)
 		}
 	}

@@ -8,13 +8,13 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"meridian/internal/mutant"
 )
@@ -219,61 +219,44 @@ func TestStoreFailuresAreShown(t *testing.T) {
 	}
 }
 
-var codeSpan = regexp.MustCompile("`([^`]+)`")
-
-func codeSpans(text string) []string {
-	var spans []string
-	for _, match := range codeSpan.FindAllStringSubmatch(text, -1) {
-		spans = append(spans, match[1])
+// drawing returns the rows of ARCHITECTURE.md's drawing: what is said of each
+// wing, and the wings in their order.
+func drawing(document string) (rows map[string][]string, order []string) {
+	rows = make(map[string][]string)
+	_, drawn, _ := strings.Cut(document, "```\n cmd ")
+	drawn, _, _ = strings.Cut("cmd "+drawn, "```")
+	for line := range strings.Lines(drawn) {
+		if words := strings.FieldsFunc(line, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }); len(words) > 0 {
+			rows[words[0]] = words[1:]
+			order = append(order, words[0])
+		}
 	}
-	return spans
+	return rows, order
 }
 
-// arrows reads the table of rooms in a document: what each leans on.
-func arrows(document string) map[string][]string {
-	drawn := make(map[string][]string)
-	inTable := false
-	for line := range strings.Lines(document) {
-		cells := strings.Split(strings.TrimSpace(line), "|")
-		inTable = len(cells) == 5 && (inTable || strings.TrimSpace(cells[3]) == "Leans on")
-		if !inTable {
-			continue
-		}
-		for _, room := range codeSpans(cells[1]) {
-			drawn[room] = codeSpans(cells[3])
-		}
+// ARCHITECTURE.md draws the wings, each on those it leans on, with every room
+// that stands in it.
+func TestArchitectureDrawsTheWings(t *testing.T) {
+	rows, order := drawing(string(read(t, "ARCHITECTURE.md")))
+	slices.Reverse(order)
+	if want := slices.DeleteFunc(slices.Clone(wings), func(wing string) bool { return wing == "internal" }); !slices.Equal(order, want) {
+		t.Errorf("ARCHITECTURE.md draws %v from the ground up, the wings are %v", order, want)
 	}
-	return drawn
-}
-
-// ARCHITECTURE.md draws the rooms and arrows of deps_test.go, no more and no fewer.
-func TestArchitectureDrawsTheRooms(t *testing.T) {
-	drawn := arrows(string(read(t, "ARCHITECTURE.md")))
-	for name := range drawn {
-		if _, listed := rooms[name]; !listed {
-			t.Errorf("ARCHITECTURE.md has a row for `%s`, deps_test.go has none", name)
-		}
-	}
-	for name, r := range rooms {
-		if name == "" {
-			continue
-		}
-		leansOn, named := drawn[name]
-		if !named {
-			t.Errorf("the table of ARCHITECTURE.md has no row for `%s`", name)
-			continue
-		}
-		slices.Sort(leansOn)
-		if may := slices.Sorted(maps.Keys(r.may)); !slices.Equal(leansOn, may) {
-			t.Errorf("ARCHITECTURE.md: `%s` leans on %v, deps_test.go allows %v", name, leansOn, may)
+	for name := range rooms {
+		wing, room, _ := strings.Cut(name, "/")
+		room, _, _ = strings.Cut(room, "/")
+		if wing != "internal" && room != "" && !slices.Contains(rows[wing], room) {
+			t.Errorf("ARCHITECTURE.md draws %s without %s", wing, room)
 		}
 	}
 }
 
-func TestArrowsAreRead(t *testing.T) {
-	drawn := arrows("| Room | Owns | Leans on |\n|---|---|---|\n| `a`, `b` | x | `c`, `d` |\n| `c` | y | – |\n\n| `e` | f | `g` |\n")
-	want := map[string][]string{"a": {"c", "d"}, "b": {"c", "d"}, "c": nil}
-	if !maps.EqualFunc(drawn, want, slices.Equal) {
-		t.Errorf("read %v, want %v", drawn, want)
+func TestDrawingIsRead(t *testing.T) {
+	rows, order := drawing("x\n\n```\n cmd   c1   the top\n b     b1 ── b2,b3 │ b4\n```\n\nz\n")
+	if want := []string{"cmd", "b"}; !slices.Equal(order, want) {
+		t.Errorf("read %v, want %v", order, want)
+	}
+	if want := []string{"b1", "b2", "b3", "b4"}; !slices.Equal(rows["b"], want) {
+		t.Errorf("read %v of b, want %v", rows["b"], want)
 	}
 }
