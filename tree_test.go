@@ -260,3 +260,12 @@ func TestDrawingIsRead(t *testing.T) {
 		t.Errorf("read %v of b, want %v", rows["b"], want)
 	}
 }
+
+// What is read first is short.
+func TestFirstDocumentsAreShort(t *testing.T) {
+	for name, limit := range map[string]int{"README.md": 90, "ARCHITECTURE.md": 80} {
+		if lines := bytes.Count(read(t, name), []byte("\n")); lines > limit {
+			t.Errorf("%s has %d lines; %d is the limit: what is told at length belongs in docs", name, lines, limit)
+		}
+	}
+}

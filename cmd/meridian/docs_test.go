@@ -19,12 +19,17 @@ func plainEnvironment() []string {
 	return slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "MERIDIAN_") })
 }
 
-// consoleStep is a line that the README has typed, and what it promises of it.
+// consoleStep is a line that a document has typed, and what it promises of it.
 type consoleStep struct{ typed, promised string }
 
-// consoleSteps are the steps of the README's blocks of one kind, in order.
-func consoleSteps(readme, kind string) (steps []consoleStep) {
-	for _, block := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(readme, -1) {
+// consoleSteps are the steps of a document's blocks of one kind, in order.
+func consoleSteps(t *testing.T, document, kind string) (steps []consoleStep) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?s)```"+kind+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for _, step := range strings.Split("\n"+block[1], "\n$ ")[1:] {
 			typed, promised, _ := strings.Cut(step, "\n")
 			steps = append(steps, consoleStep{typed, strings.TrimSpace(promised)})
@@ -33,23 +38,20 @@ func consoleSteps(readme, kind string) (steps []consoleStep) {
 	return steps
 }
 
-// TestReadmeGoverning types what the README's tour does on a cell that runs, in one shell.
-func TestReadmeGoverning(t *testing.T) {
+// TestDocsGoverning types what docs/governing.md does on a cell that runs, in one shell.
+func TestDocsGoverning(t *testing.T) {
 	bash := require.Program(t, "bash")
 	require.Program(t, "curl")
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	const document = "docs/governing.md"
 	s := newShell(t)
 	up, _ := s.up()
 	defer func() {
 		_ = up.Process.Signal(os.Interrupt)
 		_ = up.Wait()
 	}()
-	steps := consoleSteps(string(readme), "console cell")
+	steps := consoleSteps(t, document, "console cell")
 	if len(steps) < 7 {
-		t.Fatalf("only %d steps were found in README.md", len(steps))
+		t.Fatalf("only %d steps were found in %s", len(steps), document)
 	}
 	// What a running request and counters show changes from run to run; the small cell of
 	// tests has another model.
@@ -76,23 +78,15 @@ func TestReadmeGoverning(t *testing.T) {
 			promised = changing.ReplaceAllString(promised, `\S+`)
 		}
 		if got := strings.Join(strings.Fields(printed), " "); !regexp.MustCompile("^" + promised + "$").MatchString(got) {
-			t.Errorf("$ %s\nprints\n%s\nREADME.md promises\n%s", steps[i].typed, printed, steps[i].promised)
+			t.Errorf("$ %s\nprints\n%s\n%s promises\n%s", steps[i].typed, printed, document, steps[i].promised)
 		}
 	}
 }
 
-// TestReadmeTour types what the README's console blocks show, in order, and
-// demands what they promise. "…" stands for anything to the end of the line.
-func TestReadmeTour(t *testing.T) {
+// TestDocsConsole types what console blocks show, in order, and demands what they
+// promise. "…" stands for anything to the end of the line.
+func TestDocsConsole(t *testing.T) {
 	bash := require.Program(t, "bash")
-	repository, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile(filepath.Join(repository, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	bin := t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
@@ -102,28 +96,30 @@ func TestReadmeTour(t *testing.T) {
 	if err := os.Symlink(self, filepath.Join(bin, "meridian")); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	steps, moved := 0, false
-	for _, step := range consoleSteps(string(readme), "console") {
-		typed, promised := step.typed, step.promised
-		moved = moved || typed == `cd "$(mktemp -d)"`
-		if strings.HasPrefix(typed, "make ") || strings.HasPrefix(typed, "export PATH=") || strings.HasPrefix(typed, "cd ") {
-			continue // the test has its own binary and its own directory
+	for document, least := range map[string]int{"docs/wire.md": 5, "docs/configuration.md": 5} {
+		dir := t.TempDir()
+		steps, moved := 0, false
+		for _, step := range consoleSteps(t, document, "console") {
+			typed, promised := step.typed, step.promised
+			moved = moved || typed == `cd "$(mktemp -d)"`
+			if strings.HasPrefix(typed, "make ") || strings.HasPrefix(typed, "export PATH=") || strings.HasPrefix(typed, "cd ") {
+				continue // the test has its own binary and its own directory
+			}
+			if !moved {
+				t.Errorf("%s: $ %s\nis typed in the repository, and leaves its files there", document, typed)
+			}
+			steps++
+			command := exec.Command(bash, "-c", typed)
+			command.Dir = dir
+			command.Env = append(plainEnvironment(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir)
+			out, _ := command.CombinedOutput() // some steps are meant to fail
+			pattern := strings.ReplaceAll(regexp.QuoteMeta(promised), "…", "[^\n]*")
+			if !regexp.MustCompile("^" + pattern + "$").MatchString(strings.TrimSpace(string(out))) {
+				t.Errorf("$ %s\nprints\n%s\n%s promises\n%s", typed, out, document, promised)
+			}
 		}
-		if !moved {
-			t.Errorf("$ %s\nis typed in the repository, and leaves its files there", typed)
+		if steps < least {
+			t.Errorf("only %d steps were found in %s", steps, document)
 		}
-		steps++
-		command := exec.Command(bash, "-c", typed)
-		command.Dir = dir
-		command.Env = append(plainEnvironment(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+dir)
-		out, _ := command.CombinedOutput() // some steps are meant to fail
-		pattern := strings.ReplaceAll(regexp.QuoteMeta(promised), "…", "[^\n]*")
-		if !regexp.MustCompile("^" + pattern + "$").MatchString(strings.TrimSpace(string(out))) {
-			t.Errorf("$ %s\nprints\n%s\nREADME.md promises\n%s", typed, out, promised)
-		}
-	}
-	if steps < 8 {
-		t.Errorf("only %d steps were found in README.md", steps)
 	}
 }

@@ -1,4 +1,4 @@
-"""The snippets in the README files do what they say."""
+"""The snippets in documents do what they say."""
 
 import pathlib
 import re
@@ -10,9 +10,9 @@ from meridian import mrdn
 ROOT = pathlib.Path(__file__).parents[2]
 
 
-def snippet(readme: str) -> str:
-    found = re.search(r"```python\n(.*?)```", (ROOT / readme).read_text(), re.DOTALL)
-    assert found, f"{readme} has no Python in it"
+def snippet(document: str) -> str:
+    found = re.search(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    assert found, f"{document} has no Python in it"
     return found.group(1)
 
 
@@ -24,7 +24,7 @@ def beside_a_frame(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("readme", ["README.md", "python/README.md"])
-def test_snippet_prints_the_frame(readme: str, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(snippet(readme), {})
+@pytest.mark.parametrize("document", ["docs/wire.md", "python/README.md"])
+def test_snippet_prints_the_frame(document: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(snippet(document), {})
     assert "think_complete b'the KV of one block'" in capsys.readouterr().out
