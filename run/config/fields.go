@@ -91,13 +91,11 @@ var kvMemory = Section{
 	Fields: []Field{
 		{
 			Name: "aggressive_think_eviction", Kind: Bool, Default: false,
-			Doc:  "Free local copies of a finished thought at the first chance, instead of under pressure. The last copy of a block that a running request needs is never freed.",
-			Tune: "Turn it on when the next turn rarely comes back to the same conversation.",
+			Doc: "The governor names blocks of finished thoughts that have a copy elsewhere at once, not under pressure. The reference engine frees them only with their whole sequence, vLLM not at all; they are counted as evicted all the same.",
 		},
 		{
 			Name: "think_phase_memory_fraction", Kind: Float, Default: 0.40, Unit: "fraction of KV memory", Range: above(0).below(1),
-			Doc:  "Share of KV memory that think-phase blocks may take before they are the first to go.",
-			Tune: "Raise it for long chains, lower it for long answers.",
+			Doc: "Meant to say when think blocks go before cached ones. No engine asks which single blocks to free under pressure, so it decides nothing in this version.",
 		},
 		{
 			Name: "block_size_bytes", Kind: Size, Default: Auto, Unit: "bytes per KV block", Range: above(0),

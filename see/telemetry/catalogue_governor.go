@@ -76,7 +76,7 @@ var governorMetrics = []Metric{
 	{
 		Name: "meridian_output_critical_eviction", Type: Counter, Unit: "events",
 		Help:   "Evictions that touched the answer a user was reading.",
-		Action: "Alert on any increase within 5 minutes; lower kv_memory.think_phase_memory_fraction, scheduler.think_batch_multiplier or scheduler.max_think_tokens.",
+		Action: "Alert on any increase within 5 minutes; lower scheduler.max_think_tokens, or give engines more blocks; with the policy dual-queue lower scheduler.think_batch_multiplier, too.",
 		Room:   "serve/governing",
 	},
 	{
