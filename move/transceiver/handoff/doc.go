@@ -4,21 +4,21 @@
 // feeds the machines what happened and carries out what they answer. They have
 // no clock, no goroutine and no lock.
 //
-//	prefill engine                                              decode engine
-//	    │ Offer, Computed, Withdraw                  Accept, Cancel │
-//	    ▼                                                           ▼
-//	 Holder  ◄──────── Ask, Beat, Push, End ──────────────────  Taker      at each engine's home
-//	    │    ────────► Answer, Refusal, Progress, Pushed, Ended ──► │
-//	    │ Order ▲                                             Order │ ▲
-//	    ▼       │ Report                                            ▼ │ Report
-//	 Follower, Follower …  grants, or writes     Follower, Follower …  reads, or grants
+//	prefill engine                                             decode engine
+//	    │ Offer, Progress, Withdraw                 Accept, Cancel │
+//	    ▼                                                          ▼
+//	 SourceHome ◄───── Ask, Heartbeat, Push, End ───────── DestinationHome   at each engine's home
+//	    │       ──► Answer, Refusal, Progress, Pushed, Ended ────► │
+//	    │ Order ▲                                            Order │ ▲
+//	    ▼       │ Report                                           ▼ │ Report
+//	 Follower, Follower …  grants, or writes    Follower, Follower …  reads, or grants
 //
 // A home speaks for an engine, a follower works on the memory of the ranks that live
 // on one agent: it grants, reads, writes and becomes quiet. Both homes have the same
 // followers. A home tells the follower of its own agent and those of others the same
 // things; only the way there differs.
 //
-// A Holder's offer:
+// A SourceHome's offer:
 //
 //	          Offer                 Ask            plan made        followers have granted
 //	(ticket) ───────►  held ──────────► planning ──────────► granting ────────────────► open
@@ -26,15 +26,15 @@
 //	    ▼               │ │ Withdraw,      │ refused                                     │ End, silence, deadline,
 //	 awaited ── Offer ──┤ │ expiry         └──────► held                                 │ Withdraw, a follower failed
 //	                    │ └──────────────────────────────┐                               ▼
-//	                    └── this taker failed, time is left ───────────────────────── closing
+//	                    └── this destination failed, time is left ─────────────────── closing
 //	                                                     └──────► over: Freed ◄── all followers quiet
 //
-// A Taker's intake:
+// A DestinationHome's accept:
 //
 //	          Accept              Answer             same digest                 all layers moved, all ranks
 //	(ticket) ────────►  asked ───────────► planning ─┬────────────► moving ─────────────────────┐
 //	                      │                  │       └─► granting ─► granted ───────────────────┤
-//	                      │                  │       (followers here) (the holder's write)      ▼
+//	                      │                  │       (followers here) (the source's write)      ▼
 //	                      │ Refusal, Cancel, deadline, silence, a follower failed: Failed ──► stopping
 //	                      ▼                                                                     │ all followers quiet
 //	                  confirming ◄────────────────── Ready, or Freed after Failed ──────────────┘
@@ -48,7 +48,7 @@
 // layers, and what is newly under it is moved by followers, without a word in
 // between.
 //
-// Nothing is free before it is quiet: an offer's blocks, and those of an intake
+// Nothing is free before it is quiet: an offer's blocks, and those of an accept
 // that failed, are given back once every follower has said that nothing of this
 // hand-off can touch its memory any more. A lease that ends and a deadline that
 // passes begin that, they do not replace it.
